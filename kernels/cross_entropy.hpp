@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.hpp"
+#include "device/device.hpp"
+
+namespace offstage::kernels {
+
+/// loss[r] = log(sum_v exp(logits[r, v])) - logits[r, targets[r]]
+/// d_logits[r, v] = gradient_scale * (softmax(logits[r])[v] - (v == targets[r])), rounded to T
+template <class T>
+struct CrossEntropy {
+  std::span<Real<T> const> logits;        ///< (rows, vocab)
+  std::span<std::int32_t const> targets;  ///< (rows), each in [0, vocab)
+  std::span<double> loss;                 ///< (rows), in nats
+  std::span<T> d_logits;                  ///< (rows, vocab), or empty: no gradient
+  std::int64_t rows, vocab;
+  double gradient_scale;
+};
+
+/// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a target out of range.
+namespace ref {
+template <class T> void cross_entropy(CrossEntropy<T> const&);
+}
+namespace host {
+template <class T> void cross_entropy(CrossEntropy<T> const&);
+}
+template <class T> void cross_entropy(device::Stream&, CrossEntropy<T> const&);
+
+}  // namespace offstage::kernels

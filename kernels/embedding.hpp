@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.hpp"
+#include "device/device.hpp"
+
+namespace offstage::kernels {
+
+template <class T>
+struct EmbeddingForward {
+  std::span<std::int32_t const> tokens;  ///< (rows), each in [0, vocab)
+  std::span<T const> table;              ///< (vocab, width)
+  std::span<T> out;                      ///< (rows, width)
+  std::int64_t rows, vocab, width;
+};
+
+/// d_table[v] += sum of d_out[r] over the rows r of token v, in row order, summed in FP32 (double for
+/// double) together with what d_table holds already (zero, or the tied head's gradient), rounded once.
+/// The bits do not depend on the number of threads.
+template <class T>
+struct EmbeddingBackward {
+  std::span<std::int32_t const> tokens;
+  std::span<T const> d_out;   ///< (rows, width)
+  std::span<T> d_table;       ///< (vocab, width), in and out
+  std::int64_t rows, vocab, width;
+};
+
+/// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a token out of range.
+namespace ref {
+template <class T> void embedding_forward(EmbeddingForward<T> const&);
+template <class T> void embedding_backward(EmbeddingBackward<T> const&);
+}  // namespace ref
+namespace host {
+template <class T> void embedding_forward(EmbeddingForward<T> const&);
+template <class T> void embedding_backward(EmbeddingBackward<T> const&);
+}  // namespace host
+template <class T> void embedding_forward(device::Stream&, EmbeddingForward<T> const&);
+template <class T> void embedding_backward(device::Stream&, EmbeddingBackward<T> const&);
+
+}  // namespace offstage::kernels

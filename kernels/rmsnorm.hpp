@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.hpp"
+#include "device/device.hpp"
+
+namespace offstage::kernels {
+
+/// y = x / sqrt(mean(x^2) + epsilon) * weight, per row. If `delta` is not empty, x <- x + delta
+/// (rounded to T) comes first: the residual sum of a transformer block.
+template <class T>
+struct RmsnormForward {
+  std::span<T> x;                      ///< (rows, width), updated in place if delta is given
+  std::span<T const> delta;            ///< (rows, width) or empty
+  std::span<T const> weight;           ///< (width)
+  std::span<T> y;                      ///< (rows, width)
+  std::span<Real<T>> inverse_rms;      ///< (rows), kept for backward
+  std::int64_t rows, width;
+  double epsilon;
+};
+
+/// dx += gradient through the norm (the gradient of the residual path is in dx already);
+/// d_weight = sum over rows. Sums over rows run in fixed blocks combined in order: the bits do not
+/// depend on the number of threads.
+template <class T>
+struct RmsnormBackward {
+  std::span<T const> x;                    ///< (rows, width), after the residual sum
+  std::span<T const> weight;               ///< (width)
+  std::span<T const> dy;                   ///< (rows, width)
+  std::span<Real<T> const> inverse_rms;    ///< (rows)
+  std::span<T> dx;                         ///< (rows, width), in and out
+  std::span<T> d_weight;                   ///< (width), overwritten
+  std::int64_t rows, width;
+};
+
+/// Source:  Zhang & Sennrich, arXiv:1910.07467.
+/// Memory:  ref and host take host addresses, the dispatching overloads device addresses; the latter
+///          enqueue on `stream`, the former return when done.
+/// Exact:   arithmetic in FP32 (double for double), each result rounded to T once.
+/// Types:   float, bfloat16; double in ref and in the overload, which then calls ref.
+/// Errors:  PreconditionError if a view has the wrong length.
+namespace ref {
+template <class T> void rmsnorm_forward(RmsnormForward<T> const&);
+template <class T> void rmsnorm_backward(RmsnormBackward<T> const&);
+}  // namespace ref
+namespace host {
+template <class T> void rmsnorm_forward(RmsnormForward<T> const&);
+template <class T> void rmsnorm_backward(RmsnormBackward<T> const&);
+}  // namespace host
+template <class T> void rmsnorm_forward(device::Stream&, RmsnormForward<T> const&);
+template <class T> void rmsnorm_backward(device::Stream&, RmsnormBackward<T> const&);
+
+}  // namespace offstage::kernels

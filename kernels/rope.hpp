@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.hpp"
+#include "device/device.hpp"
+
+namespace offstage::kernels {
+
+/// Rotates, in place, the query and key heads of every row of a packed (rows, (heads + 2 kv_heads) *
+/// head_dim) array by the row's position: element i of a head pairs with i + head_dim / 2 (the
+/// "rotate half" layout of LLaMA in Hugging Face format). `inverse` rotates back: the backward pass.
+/// The position of row r is r mod sequence.
+template <class T>
+struct Rope {
+  std::span<T> qkv;                    ///< (rows, (heads + 2 kv_heads) * head_dim)
+  std::span<Real<T> const> cosine;     ///< (sequence, head_dim / 2)
+  std::span<Real<T> const> sine;       ///< (sequence, head_dim / 2)
+  std::int64_t rows, sequence, heads, kv_heads, head_dim;
+  bool inverse = false;
+};
+
+/// The tables: angle(t, i) = t * theta^(-2 i / head_dim), computed in double on the host.
+void rope_tables(std::int64_t sequence, std::int64_t head_dim, double theta,
+                 std::span<double> cosine, std::span<double> sine);
+
+/// Source:  Su et al., arXiv:2104.09864.
+/// Memory, order, types, errors: as in rmsnorm.hpp.
+namespace ref {
+template <class T> void rope(Rope<T> const&);
+}
+namespace host {
+template <class T> void rope(Rope<T> const&);
+}
+template <class T> void rope(device::Stream&, Rope<T> const&);
+
+}  // namespace offstage::kernels

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+
+namespace offstage {
+
+/// What the process ends with; scripts rely on the numbers (README, "Exit codes").
+enum class ExitCode : int {
+  done = 0,
+  other = 1,      ///< locked by another run, anything that fits nowhere else
+  usage = 64,     ///< usage, unknown keys, impossible combinations
+  data = 65,      ///< bad input data, another model's checkpoint
+  internal = 70,  ///< a bug in Offstage
+  io = 74,        ///< I/O errors, directories, space
+  more = 75,      ///< saved, more to do: the same command goes on
+};
+
+/// Base of every error Offstage throws. `what()` is one line for the user; it names the file, key
+/// or path and what would be right.
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, std::string const& message) : std::runtime_error{message}, code_{code} {}
+  [[nodiscard]] ExitCode code() const noexcept { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+/// A key, an option or a combination of them is wrong (64).
+class UsageError : public Error {
+ public:
+  explicit UsageError(std::string const& message) : Error{ExitCode::usage, message} {}
+};
+
+/// Input data is wrong: text, tokens, checkpoints (65).
+class DataError : public Error {
+ public:
+  explicit DataError(std::string const& message) : Error{ExitCode::data, message} {}
+};
+
+/// The operating system or a library refused an operation on a path (74).
+class IoError : public Error {
+ public:
+  explicit IoError(std::string const& message) : Error{ExitCode::io, message} {}
+  /// `action` as in "cannot open"; appends the path and the text of `error_number`.
+  IoError(std::string const& action, std::string const& path, int error_number);
+};
+
+/// Another run holds a directory (1).
+class LockedError : public Error {
+ public:
+  explicit LockedError(std::string const& message) : Error{ExitCode::other, message} {}
+};
+
+/// The caller broke a documented precondition: a bug (70). `what()` ends with "at file:line".
+class PreconditionError : public Error {
+ public:
+  explicit PreconditionError(std::string const& message,
+                             std::source_location where = std::source_location::current());
+};
+
+inline void require(bool condition, char const* message,
+                    std::source_location where = std::source_location::current()) {
+  if (!condition) { throw PreconditionError{message, where}; }
+}
+
+}  // namespace offstage

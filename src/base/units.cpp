@@ -1,0 +1,123 @@
+#include "base/units.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace offstage {
+namespace {
+
+using Unit = std::pair<std::string_view, double>;
+
+/// Splits "1.5GiB" into 1.5 and "GiB". False unless a non-negative number stands in front.
+bool split_number(std::string_view text, double& number, std::string_view& unit) {
+  auto const* const end = text.data() + text.size();
+  auto const [rest, code] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (code != std::errc{} || number < 0.0 || !std::isfinite(number)) { return false; }
+  unit = std::string_view{rest, static_cast<std::size_t>(end - rest)};
+  while (!unit.empty() && unit.front() == ' ') {
+    unit.remove_prefix(1);
+  }
+  return true;
+}
+
+template <std::size_t N>
+double scaled(std::string_view text, std::array<Unit, N> const& units, std::string const& advice) {
+  double number{};
+  std::string_view unit;
+  if (split_number(text, number, unit)) {
+    for (auto const& [name, factor] : units) {
+      if (unit == name) { return number * factor; }
+    }
+  }
+  throw UsageError{fmt::format("'{}' is not {}", text, advice)};
+}
+
+std::int64_t whole(double value, std::string_view text) {
+  if (value >= static_cast<double>(std::numeric_limits<std::int64_t>::max())) {
+    throw UsageError{fmt::format("'{}' is too large", text)};
+  }
+  return std::llround(value);
+}
+
+}  // namespace
+
+Bytes parse_bytes(std::string_view text) {
+  static constexpr std::array<Unit, 18> units{
+      {{"", 1.0},       {"B", 1.0},       {"kB", 1e3},      {"KB", 1e3},      {"MB", 1e6},
+       {"GB", 1e9},     {"TB", 1e12},     {"KiB", 0x1p10},  {"MiB", 0x1p20},  {"GiB", 0x1p30},
+       {"TiB", 0x1p40}, {"K", 0x1p10},    {"M", 0x1p20},    {"G", 0x1p30},    {"T", 0x1p40},
+       {"k", 0x1p10},   {"m", 0x1p20},    {"g", 0x1p30}}};
+  return whole(scaled(text, units, "a size; write for example 512MiB, 1.5GB or 4096"), text);
+}
+
+std::int64_t parse_count(std::string_view text) {
+  static constexpr std::array<Unit, 6> units{
+      {{"", 1.0}, {"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"G", 1e9}}};
+  return whole(scaled(text, units, "a count; write for example 100M, 1.5B or 4096"), text);
+}
+
+Seconds parse_duration(std::string_view text) {
+  static constexpr char const* advice =
+      "a duration; write for example 90s, 30min, 2h, 1d or HH:MM:SS";
+  if (text.find(':') != std::string_view::npos) {
+    double total{};
+    std::string_view rest = text;
+    int fields{};
+    while (true) {
+      auto const colon = rest.find(':');
+      auto const field = rest.substr(0, colon);
+      double number{};
+      std::string_view tail;
+      if (field.empty() || !split_number(field, number, tail) || !tail.empty()) { break; }
+      total = total * 60.0 + number;
+      ++fields;
+      if (colon == std::string_view::npos) {
+        if (fields == 2 || fields == 3) { return Seconds{total}; }
+        break;
+      }
+      rest.remove_prefix(colon + 1);
+    }
+    throw UsageError{fmt::format("'{}' is not {}", text, advice)};
+  }
+  static constexpr std::array<Unit, 8> units{{{"", 1.0},
+                                              {"s", 1.0},
+                                              {"ms", 1e-3},
+                                              {"min", 60.0},
+                                              {"m", 60.0},
+                                              {"h", 3600.0},
+                                              {"d", 86400.0},
+                                              {"sec", 1.0}}};
+  return Seconds{scaled(text, units, advice)};
+}
+
+std::string format_bytes(Bytes bytes) {
+  static constexpr std::array<char const*, 6> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (std::abs(value) >= 1023.5 && unit + 1 < units.size()) {
+    value /= 1024.0;
+    ++unit;
+  }
+  if (unit == 0) { return fmt::format("{} B", bytes); }
+  int const decimals = std::abs(value) < 9.995 ? 2 : (std::abs(value) < 99.95 ? 1 : 0);
+  return fmt::format("{:.{}f} {}", value, decimals, units[unit]);
+}
+
+std::string format_duration(Seconds duration) {
+  double const seconds = duration.count();
+  if (seconds < 60.0) { return fmt::format("{:.1f} s", seconds); }
+  auto const whole_seconds = static_cast<std::int64_t>(std::llround(seconds));
+  if (whole_seconds < 3600) {
+    return fmt::format("{} min {:02} s", whole_seconds / 60, whole_seconds % 60);
+  }
+  return fmt::format("{} h {:02} min", whole_seconds / 3600, whole_seconds % 3600 / 60);
+}
+
+}  // namespace offstage

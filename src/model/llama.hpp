@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "data/batch.hpp"
+#include "device/device.hpp"
+#include "state/exchange.hpp"
+#include "state/model_shape.hpp"
+
+namespace offstage::model {
+
+/// What backward needs of a block: kept from forward, or computed again from the block's input.
+enum class Recompute { none, block };
+
+struct RunShape {
+  std::int64_t batch{};     ///< B, sequences of a micro-batch
+  std::int64_t sequence{};  ///< T
+  Recompute recompute = Recompute::none;
+};
+
+/// LLaMA: RMSNorm, RoPE, grouped-query attention, SwiGLU; forward and backward written out.
+///
+/// T:          type of parameters, activations and gradients: float, bfloat16; double is the FP64
+///             reference, for tests.
+/// Source:     Touvron et al., arXiv:2302.13971; weights laid out as in Hugging Face files.
+/// Memory:     every buffer is allocated from `device` at construction, none during a step.
+/// Collective: all members but the constructor, through source and sink; a rank without a micro-batch
+///             calls the idle_ members in place of the others. Order of acquire in forward: embedding,
+///             blocks ascending, head (with the embedding again if tied); in backward the reverse; in
+///             backward a layer's gradient goes to the sink right after its backward: head, blocks
+///             descending, embedding.
+/// Recompute:  changes memory and time, never the bits.
+template <class T>
+class Llama {
+ public:
+  Llama(state::ModelShape const& shape, RunShape const& run, device::Device& device,
+        device::Stream& stream);
+  ~Llama();
+
+  /// Mean loss over the micro-batch, in nats per token, summed in FP64 in row order. Keeps what
+  /// backward needs; the gradient is that of this mean.
+  double forward(data::TokenBatch const& batch, state::ParameterSource<T>& source);
+  /// Must follow forward of the same micro-batch.
+  void backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
+  /// Loss as forward, without keeping anything.
+  double evaluate(data::TokenBatch const& batch, state::ParameterSource<T>& source);
+
+  void idle_forward(state::ParameterSource<T>& source);
+  void idle_backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+/// Floating-point operations of the matrix products of forward and backward (two products in backward
+/// for one in forward), attention's two included as causal, for one micro-batch.
+[[nodiscard]] double product_flops(state::ModelShape const& shape, RunShape const& run);
+
+}  // namespace offstage::model

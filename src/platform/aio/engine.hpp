@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "base/units.hpp"
+#include "platform/aio/file.hpp"
+
+namespace offstage::aio {
+
+struct EngineSettings {
+  Bytes request_bytes = 8 * MiB;  ///< a multiple of direct_alignment
+  int queue_depth = 4;            ///< requests in flight
+};
+
+/// The kernel calls that an Engine makes; replaced by a fault-injecting double in tests.
+class Kernel;
+[[nodiscard]] std::shared_ptr<Kernel> libaio_kernel();
+
+/// Moves bytes between memory and a file with Linux asynchronous I/O, several requests in flight.
+///
+/// Memory:  host; for a direct file memory, offset and length are multiples of direct_alignment.
+/// Order:   read and write return when every byte has moved and every completion's result was
+///          looked at: short transfers continue, EINTR and EAGAIN retry. After an error the requests
+///          in flight are drained before the throw, so the memory may be reused.
+/// Threads: one thread per engine (a context is expensive to make: keep it).
+/// Errors:  IoError naming the operation, path, offset and cause; a read past the end of the file
+///          counts as an error.
+class Engine {
+ public:
+  explicit Engine(EngineSettings settings = {}, std::shared_ptr<Kernel> kernel = libaio_kernel());
+  ~Engine();
+  Engine(Engine const&) = delete;
+  Engine& operator=(Engine const&) = delete;
+
+  void read(File const& file, std::span<std::byte> memory, Bytes offset);
+  void write(File const& file, std::span<std::byte const> memory, Bytes offset);
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace offstage::aio

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <source_location>
+#include <string>
+
+#include "base/error.hpp"
+
+namespace offstage::cuda {
+
+class CudaError : public Error {
+ public:
+  explicit CudaError(std::string const& message,
+                     std::source_location where = std::source_location::current());
+};
+
+/// Throws CudaError unless `code` is cudaSuccess. Takes the number so that the header stands
+/// without the CUDA toolkit.
+void check(int code, std::source_location where = std::source_location::current());
+
+/// GPUs that this process can use; 0 without a driver or where CUDA was not compiled in.
+[[nodiscard]] int device_count() noexcept;
+
+}  // namespace offstage::cuda

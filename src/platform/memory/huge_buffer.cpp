@@ -1,0 +1,50 @@
+#include "platform/memory/huge_buffer.hpp"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+
+#include "base/error.hpp"
+
+namespace offstage::memory {
+namespace {
+
+constexpr Bytes page_bytes = 4 * KiB;
+constexpr Bytes huge_page_bytes = 2 * MiB;
+
+}  // namespace
+
+HugeBuffer::HugeBuffer(Bytes size) : size_{size} {
+  require(size >= 0, "HugeBuffer: negative size");
+  if (size == 0) { return; }
+  bool const huge = size >= huge_page_bytes;
+  mapped_ = round_up(size, huge ? huge_page_bytes : page_bytes);
+  // Map one huge page more than needed and cut both ends off: the rest starts on a huge page.
+  Bytes const reserve = huge ? mapped_ + huge_page_bytes : mapped_;
+  void* const raw = mmap(nullptr, static_cast<std::size_t>(reserve), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (raw == MAP_FAILED) {
+    throw Error{ExitCode::other, "out of memory: cannot map " + format_bytes(size)};
+  }
+  data_ = static_cast<std::byte*>(raw);
+  if (huge) {
+    auto const address = reinterpret_cast<std::uintptr_t>(raw);
+    auto const lead = static_cast<Bytes>(-address & static_cast<std::uintptr_t>(huge_page_bytes - 1));
+    if (lead > 0) { munmap(data_, static_cast<std::size_t>(lead)); }
+    data_ += lead;
+    Bytes const tail = reserve - lead - mapped_;
+    if (tail > 0) { munmap(data_ + mapped_, static_cast<std::size_t>(tail)); }
+    madvise(data_, static_cast<std::size_t>(mapped_), MADV_HUGEPAGE);
+  }
+  for (Bytes offset = 0; offset < mapped_; offset += page_bytes) {
+    *static_cast<std::byte volatile*>(data_ + offset) = std::byte{0};
+  }
+}
+
+void HugeBuffer::reset() noexcept {
+  if (data_ != nullptr) { munmap(data_, static_cast<std::size_t>(mapped_)); }
+  data_ = nullptr;
+  size_ = mapped_ = 0;
+}
+
+}  // namespace offstage::memory

@@ -1,0 +1,38 @@
+#include "platform/mpi/session.hpp"
+
+#include <mpi.h>
+
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#include "platform/mpi/communicator.hpp"
+
+namespace offstage::mpi {
+
+Session::Session() {
+  int provided{};
+  int const code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+  if (code != MPI_SUCCESS) { throw MpiError{"MPI_Init_thread", code}; }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+}
+
+Session::~Session() { MPI_Finalize(); }
+
+void abort_job(int exit_code) noexcept {
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
+char const* library_version() noexcept {
+  static std::string const version = [] {
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+    int length{};
+    MPI_Get_library_version(text.data(), &length);
+    std::string const whole{text.data(), static_cast<std::size_t>(length)};
+    return whole.substr(0, whole.find(','));
+  }();
+  return version.c_str();
+}
+
+}  // namespace offstage::mpi

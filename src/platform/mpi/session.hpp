@@ -1,0 +1,22 @@
+#pragma once
+
+namespace offstage::mpi {
+
+/// Owns MPI: initialises at construction (one thread calls MPI), finalises at destruction. Errors of
+/// MPI calls are returned, not fatal, on every communicator made afterwards.
+/// Errors: MpiError if MPI is up already or does not come up.
+class Session {
+ public:
+  Session();
+  ~Session();
+  Session(Session const&) = delete;
+  Session& operator=(Session const&) = delete;
+};
+
+/// Ends all ranks of the job at once with this exit code. Never returns.
+[[noreturn]] void abort_job(int exit_code) noexcept;
+
+/// "Open MPI v4.1.4", for the header.
+[[nodiscard]] char const* library_version() noexcept;
+
+}  // namespace offstage::mpi

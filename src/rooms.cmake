@@ -1,0 +1,133 @@
+# Compiler settings that every target shares, and the functions that make a room.
+
+# Warnings are errors. No contraction: products and sums fuse only where the source says std::fma,
+# so that every instruction set computes the same bits. No errno from sqrt: it vectorises.
+add_library(offstage_warnings INTERFACE)
+add_library(offstage::warnings ALIAS offstage_warnings)
+target_compile_options(offstage_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow -Werror -ffp-contract=off -fno-math-errno>)
+# MPI's C++ bindings are of no use here and their headers warn.
+add_compile_definitions(OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+
+if(OFFSTAGE_SANITIZE)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${OFFSTAGE_SANITIZE}>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
+  add_link_options(-fsanitize=${OFFSTAGE_SANITIZE})
+endif()
+
+# Sets OFFSTAGE_HAVE_CUDA. CMake 3.25 refuses CMAKE_CUDA_STANDARD 20, so it is a compile option.
+function(offstage_find_cuda)
+  set(have OFF)
+  if(NOT OFFSTAGE_CUDA STREQUAL "OFF")
+    include(CheckLanguage)
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES "80;90" CACHE STRING "GPU architectures")
+    endif()
+    check_language(CUDA)
+    if(CMAKE_CUDA_COMPILER)
+      enable_language(CUDA)
+      find_package(CUDAToolkit REQUIRED)
+      set(have ON)
+    elseif(OFFSTAGE_CUDA STREQUAL "ON")
+      message(FATAL_ERROR "OFFSTAGE_CUDA=ON, but no nvcc was found; set CMAKE_CUDA_COMPILER")
+    endif()
+  endif()
+  message(STATUS "offstage: CUDA sources compiled: ${have}")
+  set(OFFSTAGE_HAVE_CUDA ${have} PARENT_SCOPE)
+endfunction()
+
+# offstage_room(NAME <room> HEADERS <...> [SOURCES <...>] [SIMD <...>] [CUDA <...>]
+#               [DEPENDS <lower rooms>] [LINK <external targets>] [LINK_PUBLIC <external targets>])
+#
+# One static library per room. DEPENDS is PUBLIC because headers name lower rooms' types; LINK is
+# PRIVATE so that third-party headers do not spread. SIMD sources are compiled three times, with
+# OFFSTAGE_SIMD set to baseline, avx2 and avx512 (see base/simd.hpp). CUDA sources are compiled
+# when nvcc is there. Every header is checked to stand alone (target all_verify_interface_header_sets).
+function(offstage_room)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;HEADERS;SIMD;CUDA;DEPENDS;LINK;LINK_PUBLIC")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "offstage_room: unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  set(target offstage_${arg_NAME})
+  add_library(${target} STATIC ${arg_SOURCES})
+  add_library(offstage::${arg_NAME} ALIAS ${target})
+  target_sources(${target} PUBLIC FILE_SET HEADERS
+    BASE_DIRS ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels
+    FILES ${arg_HEADERS})
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+  list(TRANSFORM arg_DEPENDS PREPEND "offstage::")
+  target_link_libraries(${target} PUBLIC ${arg_DEPENDS} ${arg_LINK_PUBLIC}
+                                  PRIVATE offstage::warnings ${arg_LINK})
+  if(OFFSTAGE_OPENMP)
+    target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
+  else()
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-pragmas>)
+  endif()
+
+  set(flags_baseline "")
+  set(flags_avx2 -mavx2 -mfma -mf16c -mbmi2)
+  set(flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mbmi2 -mprefer-vector-width=512)
+  foreach(level baseline avx2 avx512)
+    if(arg_SIMD)
+      set(object ${target}_${level})
+      add_library(${object} OBJECT ${arg_SIMD})
+      target_compile_features(${object} PRIVATE cxx_std_20)
+      target_include_directories(${object} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels)
+      target_compile_definitions(${object} PRIVATE OFFSTAGE_SIMD=${level} OFFSTAGE_SIMD_${level}=1)
+      target_compile_options(${object} PRIVATE ${flags_${level}})
+      target_link_libraries(${object} PRIVATE offstage::warnings)
+      if(OFFSTAGE_OPENMP)
+        target_link_libraries(${object} PRIVATE OpenMP::OpenMP_CXX)
+      else()
+        target_compile_options(${object} PRIVATE -Wno-unknown-pragmas)
+      endif()
+      target_sources(${target} PRIVATE $<TARGET_OBJECTS:${object}>)
+    endif()
+  endforeach()
+
+  if(OFFSTAGE_HAVE_CUDA AND arg_CUDA)
+    target_sources(${target} PRIVATE ${arg_CUDA})
+    target_link_libraries(${target} PUBLIC CUDA::cudart_static)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+  endif()
+  if(OFFSTAGE_HAVE_CUDA)
+    target_compile_definitions(${target} PUBLIC OFFSTAGE_HAVE_CUDA=1)
+  endif()
+endfunction()
+
+# offstage_test(NAME <name> SOURCES <...> ROOMS <...> [LABELS <...>] [RANKS <n>...] [TIMEOUT <s>])
+#
+# One GoogleTest program. With RANKS it runs once per listed number of ranks under mpirun and must
+# bring its own main (tests/mpi_main.cpp); otherwise it runs as a plain process.
+function(offstage_test)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT" "SOURCES;ROOMS;LABELS;RANKS;LINK")
+  list(TRANSFORM arg_ROOMS PREPEND "offstage::")
+  add_executable(${arg_NAME} ${arg_SOURCES})
+  target_include_directories(${arg_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${arg_NAME} PRIVATE ${arg_ROOMS} offstage::warnings GTest::gtest GTest::gmock ${arg_LINK})
+  if(OFFSTAGE_OPENMP)
+    target_link_libraries(${arg_NAME} PRIVATE OpenMP::OpenMP_CXX)
+  else()
+    target_compile_options(${arg_NAME} PRIVATE -Wno-unknown-pragmas)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  if(arg_RANKS)
+    foreach(ranks ${arg_RANKS})
+      add_test(NAME ${arg_NAME}.${ranks}ranks
+        COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi.sh ${ranks} $<TARGET_FILE:${arg_NAME}>)
+      set_tests_properties(${arg_NAME}.${ranks}ranks PROPERTIES
+        LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS 2)
+    endforeach()
+  else()
+    target_link_libraries(${arg_NAME} PRIVATE GTest::gtest_main)
+    add_test(NAME ${arg_NAME} COMMAND ${arg_NAME})
+    set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  endif()
+endfunction()

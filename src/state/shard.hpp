@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/chunk.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "state/model_shape.hpp"
+
+namespace offstage::state {
+
+struct ChunkRange {
+  std::int64_t first{};
+  std::int64_t count{};
+};
+
+/// Which chunk of which layer belongs to which rank, for any number of ranks: chunk c of C goes to the
+/// rank r with C r / R <= c < C (r + 1) / R. A rank may own none of a layer. A rank's shard is its
+/// chunks of all layers, in layer order.
+class ShardMap {
+ public:
+  ShardMap(std::vector<LayerLayout> layers, int ranks);
+
+  [[nodiscard]] std::vector<LayerLayout> const& layers() const noexcept { return layers_; }
+  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  [[nodiscard]] ChunkRange chunks(int layer, int rank) const;
+  /// Where rank r's part of a padded layer lies, in bytes of elements of this size; one per rank.
+  [[nodiscard]] std::vector<mpi::Slice> slices(int layer, std::int64_t element_bytes) const;
+  /// Elements of a rank's shard; a multiple of chunk_elements.
+  [[nodiscard]] std::int64_t shard_elements(int rank) const;
+  /// Where the layer's part begins in the rank's shard, in elements.
+  [[nodiscard]] std::int64_t shard_offset(int layer, int rank) const;
+  /// Elements of the largest padded layer.
+  [[nodiscard]] std::int64_t largest_layer() const;
+
+ private:
+  std::vector<LayerLayout> layers_;
+  int ranks_;
+};
+
+/// A run of one layer's chunks inside a subgroup.
+struct Piece {
+  int layer{};
+  ChunkRange chunks;
+  std::int64_t offset{};  ///< of its first element in the subgroup
+};
+
+/// Elements [begin, end) of a subgroup that share the answer to "is it decayed?".
+struct DecayRange {
+  std::int64_t begin{};
+  std::int64_t end{};
+  bool decayed{};
+};
+
+/// A contiguous range of a shard, whole chunks, updated as one piece.
+struct Subgroup {
+  std::int64_t index{};  ///< counts from 0 within the rank
+  std::int64_t begin{};  ///< in elements of the shard
+  std::int64_t size{};   ///< elements N, a multiple of chunk_elements
+  std::vector<Piece> pieces;
+  std::vector<DecayRange> decay_ranges;  ///< cover [0, size) in order
+
+  /// Bytes of its state: p, then m, then v, N FP32 each.
+  [[nodiscard]] Bytes state_bytes() const { return 12 * size; }
+};
+
+/// Cuts a rank's shard into subgroups of `subgroup_elements`, rounded down to whole chunks and at
+/// least one. Empty if the rank owns nothing.
+[[nodiscard]] std::vector<Subgroup> subgroups_of(ShardMap const& map, int rank,
+                                                 std::int64_t subgroup_elements);
+
+}  // namespace offstage::state

@@ -1,0 +1,21 @@
+#pragma once
+
+namespace offstage::train {
+
+/// While it lives, SIGUSR1 and SIGTERM ask the run to save and end. A second signal, other or more
+/// than two seconds later, ends the process at once (exit code 1): launchers repeat themselves, so
+/// the same signal within two seconds counts once. After ignore() signals do nothing: the save is
+/// done. One object per process.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(StopSignals const&) = delete;
+  StopSignals& operator=(StopSignals const&) = delete;
+
+  /// The first signal's number, 0 if none came.
+  [[nodiscard]] int received() const noexcept;
+  void ignore() noexcept;
+};
+
+}  // namespace offstage::train

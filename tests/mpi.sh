@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Runs a program on N ranks of this machine: tests/mpi.sh N PROGRAM [ARGUMENTS...]
+# More ranks than cores are fine; only the loopback network is used; one thread per rank.
+set -euo pipefail
+ranks=$1
+shift
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+exec mpirun --oversubscribe --bind-to none -n "$ranks" \
+  --mca mpi_yield_when_idle 1 --mca btl_tcp_if_include lo --mca oob_tcp_if_include lo \
+  --mca btl_vader_single_copy_mechanism none "$@"
