@@ -16,9 +16,10 @@ if(OFFSTAGE_SANITIZE)
   add_link_options(-fsanitize=${OFFSTAGE_SANITIZE})
 endif()
 
-# Sets OFFSTAGE_HAVE_CUDA. CMake 3.25 refuses CMAKE_CUDA_STANDARD 20, so it is a compile option.
-function(offstage_find_cuda)
-  set(have OFF)
+# Sets OFFSTAGE_HAVE_CUDA. A macro: enable_language wants the top directory's scope. CMake 3.25 refuses
+# CMAKE_CUDA_STANDARD 20, so it is a compile option in offstage_room.
+macro(offstage_find_cuda)
+  set(OFFSTAGE_HAVE_CUDA OFF)
   if(NOT OFFSTAGE_CUDA STREQUAL "OFF")
     include(CheckLanguage)
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
@@ -28,14 +29,13 @@ function(offstage_find_cuda)
     if(CMAKE_CUDA_COMPILER)
       enable_language(CUDA)
       find_package(CUDAToolkit REQUIRED)
-      set(have ON)
+      set(OFFSTAGE_HAVE_CUDA ON)
     elseif(OFFSTAGE_CUDA STREQUAL "ON")
       message(FATAL_ERROR "OFFSTAGE_CUDA=ON, but no nvcc was found; set CMAKE_CUDA_COMPILER")
     endif()
   endif()
-  message(STATUS "offstage: CUDA sources compiled: ${have}")
-  set(OFFSTAGE_HAVE_CUDA ${have} PARENT_SCOPE)
-endfunction()
+  message(STATUS "offstage: CUDA sources compiled: ${OFFSTAGE_HAVE_CUDA}")
+endmacro()
 
 # offstage_room(NAME <room> HEADERS <...> [SOURCES <...>] [SIMD <...>] [CUDA <...>]
 #               [DEPENDS <lower rooms>] [LINK <external targets>] [LINK_PUBLIC <external targets>])
