@@ -72,4 +72,8 @@ struct AdamwCoefficients {
 };
 [[nodiscard]] AdamwCoefficients adamw_coefficients(AdamwStep const& step);
 
+/// Errors: PreconditionError if the views differ in length.
+template <class G, class W>
+void require_equal_lengths(AdamwState<G, W> const& state);
+
 }  // namespace offstage::kernels

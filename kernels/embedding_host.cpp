@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <numeric>
+#include <type_traits>
+#include <vector>
+
+#include "embedding.hpp"
+#include "pointwise_checks.hpp"
+#include "pointwise_loops.hpp"
+
+namespace offstage::kernels {
+
+namespace host {
+
+template <class T>
+void embedding_forward(EmbeddingForward<T> const& a) {
+  check(a);
+#pragma omp parallel for schedule(static)
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    std::copy_n(a.table.data() + a.tokens[r] * a.width, a.width, a.out.data() + r * a.width);
+  }
+}
+
+template <class T>
+void embedding_backward(EmbeddingBackward<T> const& a) {
+  check(a);
+  std::vector<std::int64_t> order(a.rows);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t left, std::int64_t right) {
+    return a.tokens[left] < a.tokens[right];
+  });
+  std::vector<std::int64_t> begins;  // of the runs of equal tokens, and the end
+  for (std::int64_t k = 0; k < a.rows; ++k) {
+    if (k == 0 || a.tokens[order[k]] != a.tokens[order[k - 1]]) { begins.push_back(k); }
+  }
+  begins.push_back(a.rows);
+
+  // One task owns some columns of one token's row. Few tokens may own most rows (bytes of text), so
+  // columns are split as well and tasks are handed out as threads get free.
+  PointwiseLoops<T> const& loops = pointwise_loops<T>();
+  std::int64_t const stripes = (a.width + row_block - 1) / row_block;
+  auto const runs = static_cast<std::int64_t>(begins.size()) - 1;
+#pragma omp parallel for collapse(2) schedule(dynamic, 8)
+  for (std::int64_t run = 0; run < runs; ++run) {
+    for (std::int64_t stripe = 0; stripe < stripes; ++stripe) {
+      std::int64_t const begin = begins[run];
+      std::int64_t const column = stripe * row_block;
+      loops.add_rows(a.d_table.data() + a.tokens[order[begin]] * a.width + column,
+                     a.d_out.data() + column, a.width, order.data() + begin,
+                     begins[run + 1] - begin, std::min(row_block, a.width - column));
+    }
+  }
+}
+
+template void embedding_forward(EmbeddingForward<float> const&);
+template void embedding_forward(EmbeddingForward<bfloat16> const&);
+template void embedding_backward(EmbeddingBackward<float> const&);
+template void embedding_backward(EmbeddingBackward<bfloat16> const&);
+
+}  // namespace host
+
+template <class T>
+void embedding_forward(device::Stream& stream, EmbeddingForward<T> const& a) {
+  stream.enqueue([a] {
+    if constexpr (std::is_same_v<T, double>) {
+      ref::embedding_forward(a);
+    } else {
+      host::embedding_forward(a);
+    }
+  });
+}
+
+template <class T>
+void embedding_backward(device::Stream& stream, EmbeddingBackward<T> const& a) {
+  stream.enqueue([a] {
+    if constexpr (std::is_same_v<T, double>) {
+      ref::embedding_backward(a);
+    } else {
+      host::embedding_backward(a);
+    }
+  });
+}
+
+template void embedding_forward(device::Stream&, EmbeddingForward<double> const&);
+template void embedding_forward(device::Stream&, EmbeddingForward<float> const&);
+template void embedding_forward(device::Stream&, EmbeddingForward<bfloat16> const&);
+template void embedding_backward(device::Stream&, EmbeddingBackward<double> const&);
+template void embedding_backward(device::Stream&, EmbeddingBackward<float> const&);
+template void embedding_backward(device::Stream&, EmbeddingBackward<bfloat16> const&);
+
+}  // namespace offstage::kernels

@@ -1,0 +1,86 @@
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "pointwise_checks.hpp"
+#include "pointwise_loops.hpp"
+#include "rmsnorm.hpp"
+
+namespace offstage::kernels {
+
+namespace host {
+
+template <class T>
+void rmsnorm_forward(RmsnormForward<T> const& a) {
+  check(a);
+  PointwiseLoops<T> const& loops = pointwise_loops<T>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    std::int64_t const row = r * a.width;
+    a.inverse_rms[r] = loops.rmsnorm_forward(
+        a.x.data() + row, a.delta.empty() ? nullptr : a.delta.data() + row, a.weight.data(),
+        a.y.data() + row, a.width, static_cast<float>(a.epsilon));
+  }
+}
+
+template <class T>
+void rmsnorm_backward(RmsnormBackward<T> const& a) {
+  check(a);
+  constexpr std::int64_t block_rows = 64;
+  PointwiseLoops<T> const& loops = pointwise_loops<T>();
+  std::int64_t const blocks = (a.rows + block_rows - 1) / block_rows;
+  std::vector<float> partials(blocks * a.width);
+#pragma omp parallel for schedule(static)
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    std::int64_t const end = std::min(a.rows, (block + 1) * block_rows);
+    for (std::int64_t r = block * block_rows; r < end; ++r) {
+      std::int64_t const row = r * a.width;
+      loops.rmsnorm_backward(a.x.data() + row, a.weight.data(), a.dy.data() + row,
+                             a.inverse_rms[r], a.dx.data() + row,
+                             partials.data() + block * a.width, a.width);
+    }
+  }
+  for (std::int64_t i = 0; i < a.width; ++i) {
+    float sum = 0;
+    for (std::int64_t block = 0; block < blocks; ++block) { sum += partials[block * a.width + i]; }
+    a.d_weight[i] = store<T>(sum);
+  }
+}
+
+template void rmsnorm_forward(RmsnormForward<float> const&);
+template void rmsnorm_forward(RmsnormForward<bfloat16> const&);
+template void rmsnorm_backward(RmsnormBackward<float> const&);
+template void rmsnorm_backward(RmsnormBackward<bfloat16> const&);
+
+}  // namespace host
+
+template <class T>
+void rmsnorm_forward(device::Stream& stream, RmsnormForward<T> const& a) {
+  stream.enqueue([a] {
+    if constexpr (std::is_same_v<T, double>) {
+      ref::rmsnorm_forward(a);
+    } else {
+      host::rmsnorm_forward(a);
+    }
+  });
+}
+
+template <class T>
+void rmsnorm_backward(device::Stream& stream, RmsnormBackward<T> const& a) {
+  stream.enqueue([a] {
+    if constexpr (std::is_same_v<T, double>) {
+      ref::rmsnorm_backward(a);
+    } else {
+      host::rmsnorm_backward(a);
+    }
+  });
+}
+
+template void rmsnorm_forward(device::Stream&, RmsnormForward<double> const&);
+template void rmsnorm_forward(device::Stream&, RmsnormForward<float> const&);
+template void rmsnorm_forward(device::Stream&, RmsnormForward<bfloat16> const&);
+template void rmsnorm_backward(device::Stream&, RmsnormBackward<double> const&);
+template void rmsnorm_backward(device::Stream&, RmsnormBackward<float> const&);
+template void rmsnorm_backward(device::Stream&, RmsnormBackward<bfloat16> const&);
+
+}  // namespace offstage::kernels

@@ -1,0 +1,54 @@
+#include <cmath>
+
+#include "pointwise_checks.hpp"
+#include "rope.hpp"
+
+namespace offstage::kernels {
+
+void rope_tables(std::int64_t sequence, std::int64_t head_dim, double theta,
+                 std::span<double> cosine, std::span<double> sine) {
+  require(sequence > 0 && head_dim > 0 && head_dim % 2 == 0 && theta > 0,
+          "rope_tables: no such shape (head_dim must be even)");
+  std::int64_t const half = head_dim / 2;
+  require(has_length(cosine, sequence * half) && has_length(sine, sequence * half),
+          "rope_tables: a view has the wrong length");
+  for (std::int64_t i = 0; i < half; ++i) {
+    double const frequency =
+        std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    for (std::int64_t t = 0; t < sequence; ++t) {
+      double const angle = static_cast<double>(t) * frequency;
+      cosine[t * half + i] = std::cos(angle);
+      sine[t * half + i] = std::sin(angle);
+    }
+  }
+}
+
+namespace ref {
+
+template <class T>
+void rope(Rope<T> const& a) {
+  check(a);
+  std::int64_t const half = a.head_dim / 2;
+  std::int64_t const row_heads = a.heads + 2 * a.kv_heads;
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    std::int64_t const angles = (r % a.sequence) * half;
+    for (std::int64_t h = 0; h < a.heads + a.kv_heads; ++h) {
+      std::span<T> const head = a.qkv.subspan((r * row_heads + h) * a.head_dim, a.head_dim);
+      for (std::int64_t i = 0; i < half; ++i) {
+        Real<T> const c = a.cosine[angles + i];
+        Real<T> const s = a.inverse ? -a.sine[angles + i] : a.sine[angles + i];
+        Real<T> const first = load(head[i]);
+        Real<T> const second = load(head[i + half]);
+        head[i] = store<T>(first * c - second * s);
+        head[i + half] = store<T>(second * c + first * s);
+      }
+    }
+  }
+}
+
+template void rope(Rope<double> const&);
+template void rope(Rope<float> const&);
+template void rope(Rope<bfloat16> const&);
+
+}  // namespace ref
+}  // namespace offstage::kernels

@@ -1,0 +1,244 @@
+#include "cli/key_table.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+
+namespace offstage::cli {
+namespace {
+
+using train::RunConfig;
+
+template <class T>
+T whole(std::string const& text) {
+  // Far beyond any use, and far enough below the type's end that sums and small products hold.
+  constexpr auto largest = sizeof(T) > 4 ? T{1'000'000'000'000} : T{1'000'000};
+  T value{};
+  auto const* const end = text.data() + text.size();
+  auto const [rest, code] = std::from_chars(text.data(), end, value);
+  if (code == std::errc::invalid_argument || rest != end) {
+    throw UsageError{fmt::format("'{}' is not a whole number", text)};
+  }
+  if (code != std::errc{} || value > largest || value < -largest) {
+    throw UsageError{fmt::format("'{}' is too large; the limit is {}", text, largest)};
+  }
+  return value;
+}
+
+std::uint64_t seed(std::string const& text) {
+  std::uint64_t value{};
+  auto const* const end = text.data() + text.size();
+  auto const [rest, code] = std::from_chars(text.data(), end, value);
+  if (code != std::errc{} || rest != end) {
+    throw UsageError{fmt::format("'{}' is not a whole number from 0 to 2^64 - 1", text)};
+  }
+  return value;
+}
+
+double real(std::string const& text) {
+  double value{};
+  auto const* const end = text.data() + text.size();
+  auto const [rest, code] = std::from_chars(text.data(), end, value);
+  if (code != std::errc{} || rest != end || !std::isfinite(value)) {
+    throw UsageError{fmt::format("'{}' is not a number; write for example 0.1 or 3e-4", text)};
+  }
+  return value;
+}
+
+template <class T>
+T choice(std::string const& text, std::vector<std::pair<std::string_view, T>> const& words) {
+  std::vector<std::string_view> names;
+  for (auto const& [name, value] : words) {
+    if (text == name) { return value; }
+    names.push_back(name);
+  }
+  throw UsageError{names.size() == 1
+                       ? fmt::format("'{}' is not known; use {}", text, names.front())
+                       : fmt::format("'{}' is none of {}", text, fmt::join(names, ", "))};
+}
+
+/// `50` means steps, `30min` time; 0: neither.
+void set_every(RunConfig& config, std::string const& text) {
+  auto const is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  config.checkpoint.every_steps = 0;
+  config.checkpoint.every_time = {};
+  if (!text.empty() && std::ranges::all_of(text, is_digit)) {
+    config.checkpoint.every_steps = whole<std::int64_t>(text);
+    return;
+  }
+  // A number without a unit must not pass as seconds: 1.5 may have meant thousands of steps.
+  bool const has_unit = text.find_first_of(":smhd") != std::string::npos;
+  Seconds const time = has_unit ? parse_duration(text) : Seconds{};
+  if (time <= Seconds{}) {
+    throw UsageError{fmt::format(
+        "'{}' is neither steps nor a duration; write for example 50, 30min, or 0 for the end alone",
+        text)};
+  }
+  config.checkpoint.every_time = time;
+}
+
+Bytes host_memory(std::string const& text) {
+  if (text == "auto") { return 0; }
+  Bytes const bytes = parse_bytes(text);
+  if (bytes == 0) { throw UsageError{"'0' is no limit to work with; write auto or a size"}; }
+  return bytes;
+}
+
+std::string default_ffn_hidden(RunConfig const& config) {
+  return std::to_string(round_up(ceil_div(config.model.hidden * 8, 3), 64));
+}
+
+using Text = std::string const&;
+constexpr auto required = std::nullopt;
+
+constexpr std::array keys{
+    Key{"run.dir", "PATH", required, "directory for metrics, lock and checkpoints; created",
+        [](RunConfig& c, Text t) { c.run_dir = t; }},
+    Key{"run.threads", "N", "0", "threads per rank; 0 takes this rank's share of the cores",
+        [](RunConfig& c, Text t) { c.threads = whole<int>(t); }},
+
+    Key{"model.family", "llama", required, "kind of model",
+        [](RunConfig& c, Text t) {
+          c.model.family = choice<state::Family>(t, {{"llama", state::Family::llama}});
+        }},
+    Key{"model.layers", "N", required, "transformer blocks",
+        [](RunConfig& c, Text t) { c.model.layers = whole<std::int64_t>(t); }},
+    Key{"model.hidden", "N", required, "width of the residual stream",
+        [](RunConfig& c, Text t) { c.model.hidden = whole<std::int64_t>(t); }},
+    Key{"model.heads", "N", required, "attention heads; divides model.hidden",
+        [](RunConfig& c, Text t) { c.model.heads = whole<std::int64_t>(t); }},
+    Key{"model.kv-heads", "N", "model.heads", "heads of keys and values; divides model.heads",
+        [](RunConfig& c, Text t) { c.model.kv_heads = whole<std::int64_t>(t); },
+        [](RunConfig const& c) { return std::to_string(c.model.heads); }},
+    Key{"model.ffn-hidden", "N", "8/3 model.hidden, rounded up to a multiple of 64",
+        "width inside the feed-forward part",
+        [](RunConfig& c, Text t) { c.model.ffn_hidden = whole<std::int64_t>(t); },
+        default_ffn_hidden},
+    Key{"model.vocab", "N", required, "tokens of the vocabulary; 256 for bytes",
+        [](RunConfig& c, Text t) { c.model.vocab = whole<std::int64_t>(t); }},
+    Key{"model.max-sequence", "N", "train.sequence", "longest sequence the model is made for",
+        [](RunConfig& c, Text t) { c.model.max_sequence = whole<std::int64_t>(t); },
+        [](RunConfig const& c) { return std::to_string(c.train.sequence); }},
+    Key{"model.tied-head", "true|false", "false", "the head uses the embedding's weights",
+        [](RunConfig& c, Text t) {
+          c.model.tied_head = choice<bool>(t, {{"true", true}, {"false", false}});
+        }},
+    Key{"model.rope-theta", "X", "10000", "base of the rotary embedding's wavelengths",
+        [](RunConfig& c, Text t) { c.model.rope_theta = real(t); }},
+    Key{"model.norm-eps", "X", "1e-5", "added to the mean square in RMSNorm",
+        [](RunConfig& c, Text t) { c.model.norm_epsilon = real(t); }},
+
+    Key{"data.train", "PATH", required, "text to train on",
+        [](RunConfig& c, Text t) { c.data.train = t; }},
+    Key{"data.valid", "PATH", "", "text to validate on; none if empty",
+        [](RunConfig& c, Text t) { c.data.valid = t; }},
+    Key{"data.format", "text", "text", "text: every byte is a token",
+        [](RunConfig&, Text t) { choice<bool>(t, {{"text", true}}); }},
+
+    Key{"train.steps", "N", required, "steps in all, counted from the first start",
+        [](RunConfig& c, Text t) { c.train.steps = whole<std::int64_t>(t); }},
+    Key{"train.sequence", "N", "1024", "tokens per sequence",
+        [](RunConfig& c, Text t) { c.train.sequence = whole<std::int64_t>(t); }},
+    Key{"train.micro-batch", "N", "1", "sequences that a rank takes at once",
+        [](RunConfig& c, Text t) { c.train.micro_batch = whole<std::int64_t>(t); }},
+    Key{"train.global-batch", "N", "train.micro-batch",
+        "sequences per step over all ranks; a multiple of train.micro-batch",
+        [](RunConfig& c, Text t) { c.train.global_batch = whole<std::int64_t>(t); },
+        [](RunConfig const& c) { return std::to_string(c.train.micro_batch); }},
+    Key{"train.seed", "N", "0", "of the first weights and the order of the data",
+        [](RunConfig& c, Text t) { c.train.seed = seed(t); }},
+    Key{"train.max-time", "TIME", "0", "save and end with 75 after this long; 0: no limit",
+        [](RunConfig& c, Text t) { c.train.max_time = parse_duration(t); }},
+    Key{"train.max-bad-steps", "N", "10", "give up after so many non-finite steps in a row",
+        [](RunConfig& c, Text t) { c.train.max_bad_steps = whole<std::int64_t>(t); }},
+    Key{"train.recompute", "none|block", "none", "compute a block's activations again in backward",
+        [](RunConfig& c, Text t) {
+          c.train.recompute = choice<model::Recompute>(
+              t, {{"none", model::Recompute::none}, {"block", model::Recompute::block}});
+        }},
+    Key{"train.valid-every", "N", "0", "steps between validations; 0: at the end alone",
+        [](RunConfig& c, Text t) { c.train.valid_every = whole<std::int64_t>(t); }},
+    Key{"train.valid-batches", "N", "0", "micro-batches per validation; 0: all there are",
+        [](RunConfig& c, Text t) { c.train.valid_batches = whole<std::int64_t>(t); }},
+    Key{"train.log-every", "N", "10", "steps between log lines",
+        [](RunConfig& c, Text t) { c.train.log_every = whole<std::int64_t>(t); }},
+
+    Key{"optimizer.lr", "X", "3e-4", "highest learning rate",
+        [](RunConfig& c, Text t) { c.optimizer.lr = real(t); }},
+    Key{"optimizer.beta1", "X", "0.9", "AdamW's decay of the momentum",
+        [](RunConfig& c, Text t) { c.optimizer.beta1 = real(t); }},
+    Key{"optimizer.beta2", "X", "0.95", "AdamW's decay of the variance",
+        [](RunConfig& c, Text t) { c.optimizer.beta2 = real(t); }},
+    Key{"optimizer.eps", "X", "1e-8", "AdamW's epsilon",
+        [](RunConfig& c, Text t) { c.optimizer.eps = real(t); }},
+    Key{"optimizer.weight-decay", "X", "0.1", "decoupled; none on norms and biases",
+        [](RunConfig& c, Text t) { c.optimizer.weight_decay = real(t); }},
+    Key{"optimizer.clip", "X", "1.0", "limit of the gradient's global norm; 0: none",
+        [](RunConfig& c, Text t) { c.optimizer.clip = real(t); }},
+    Key{"optimizer.schedule", "constant|linear|cosine|wsd", "cosine",
+        "learning rate after the warm-up",
+        [](RunConfig& c, Text t) {
+          using train::Schedule;
+          c.optimizer.schedule = choice<Schedule>(t, {{"constant", Schedule::constant},
+                                                      {"linear", Schedule::linear},
+                                                      {"cosine", Schedule::cosine},
+                                                      {"wsd", Schedule::wsd}});
+        }},
+    Key{"optimizer.warmup-steps", "N", "0", "steps in which the rate rises from 0",
+        [](RunConfig& c, Text t) { c.optimizer.warmup_steps = whole<std::int64_t>(t); }},
+    Key{"optimizer.min-lr", "X", "0", "learning rate of the last step (not of constant)",
+        [](RunConfig& c, Text t) { c.optimizer.min_lr = real(t); }},
+    Key{"optimizer.decay-fraction", "X", "0.2", "share of the steps in which wsd falls, at the end",
+        [](RunConfig& c, Text t) { c.optimizer.decay_fraction = real(t); }},
+
+    Key{"numerics.dtype", "bf16|fp32", "bf16", "of working copy, activations and gradients",
+        [](RunConfig& c, Text t) {
+          c.dtype = choice<DType>(t, {{"bf16", DType::bf16}, {"fp32", DType::fp32}});
+        }},
+    Key{"numerics.accumulate", "fp32|16bit", "fp32", "to what the sum over micro-batches rounds",
+        [](RunConfig& c, Text t) {
+          c.accumulate_fp32 = choice<bool>(t, {{"fp32", true}, {"16bit", false}});
+        }},
+
+    Key{"device.memory", "SIZE", "0", "limit of the device's memory; 0: none",
+        [](RunConfig& c, Text t) { c.device_memory = parse_bytes(t); }},
+
+    Key{"tiers.path", "PATH", "", "directory for the optimizer state; empty: host memory",
+        [](RunConfig& c, Text t) { c.tiers_path = t; }},
+    Key{"tiers.host-memory", "auto|SIZE", "auto",
+        "limit per node of buffers, gradients and staging together",
+        [](RunConfig& c, Text t) { c.host_memory = host_memory(t); }},
+
+    Key{"update.subgroup-size", "N", "100M", "parameters updated as one piece",
+        [](RunConfig& c, Text t) { c.subgroup_size = parse_count(t); }},
+
+    Key{"checkpoint.dir", "PATH", "run.dir/checkpoints", "directory for checkpoints; created",
+        [](RunConfig& c, Text t) { c.checkpoint.dir = t; },
+        [](RunConfig const& c) { return c.run_dir + "/checkpoints"; }},
+    Key{"checkpoint.every", "N|TIME", "0", "50 (steps) or 30min; 0: at the end alone", set_every},
+    Key{"checkpoint.keep", "N", "2", "complete checkpoints to keep, at least 2",
+        [](RunConfig& c, Text t) { c.checkpoint.keep = whole<int>(t); }},
+    Key{"checkpoint.resume", "auto|none|PATH", "auto",
+        "auto: the newest complete one, or a fresh start",
+        [](RunConfig& c, Text t) { c.checkpoint.resume = t; }},
+};
+
+}  // namespace
+
+std::span<Key const> key_table() { return keys; }
+
+Key const* find_key(std::string_view name) {
+  auto const* const found = std::ranges::find(keys, name, &Key::name);
+  return found == keys.end() ? nullptr : found;
+}
+
+}  // namespace offstage::cli

@@ -12,8 +12,8 @@ namespace offstage::data {
 
 /// A text file whose bytes are tokens 0..255, mapped into memory.
 /// Errors: DataError naming `key` (as in "data.train") and the path: missing, not a regular file,
-///         empty, or with a byte that is no token of a vocabulary of `vocab` (names the byte and its
-///         offset).
+///         empty, or with a byte that is no token of a vocabulary of `vocab` (names the byte and
+///         its offset).
 class TextFile {
  public:
   TextFile(std::string const& path, std::string const& key, std::int64_t vocab);
@@ -28,6 +28,7 @@ class TextFile {
   [[nodiscard]] double unigram_entropy() const;
 
  private:
+  void unmap() noexcept;
   std::string path_;
   unsigned char const* data_{};
   std::int64_t size_{};

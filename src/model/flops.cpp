@@ -1,0 +1,47 @@
+#include "base/error.hpp"
+#include "model/block.hpp"
+#include "model/dims.hpp"
+#include "model/llama.hpp"
+
+namespace offstage::model {
+namespace {
+
+constexpr double forward_and_backward = 3;  // two products in backward for one in forward
+
+/// A product multiplies and adds once per (row, in, out).
+double linear_flops(std::int64_t rows, std::int64_t weights) {
+  return forward_and_backward * 2 * static_cast<double>(rows) * static_cast<double>(weights);
+}
+
+}  // namespace
+
+Dims dims_of(state::ModelShape const& shape, RunShape const& run) {
+  state::validate(shape);
+  require(run.batch >= 1 && run.sequence >= 1, "Llama: batch and sequence must be 1 or more");
+  require(run.sequence <= shape.max_sequence, "Llama: sequence is longer than max_sequence");
+  return {.B = run.batch,
+          .T = run.sequence,
+          .C = shape.hidden,
+          .H = shape.heads,
+          .K = shape.kv_heads,
+          .D = shape.head_dim(),
+          .F = shape.ffn_hidden,
+          .V = shape.vocab,
+          .epsilon = shape.norm_epsilon};
+}
+
+BlockFlops block_flops(Dims const& dims) {
+  std::int64_t const weights = dims.C * dims.qkv() + dims.C * dims.H * dims.D + 3 * dims.C * dims.F;
+  std::int64_t const pairs = dims.B * dims.T * (dims.T + 1) / 2;
+  return {.linear = linear_flops(dims.rows(), weights),
+          .attention = 2 * linear_flops(pairs, dims.H * dims.D)};
+}
+
+double product_flops(state::ModelShape const& shape, RunShape const& run) {
+  Dims const dims = dims_of(shape, run);
+  BlockFlops const block = block_flops(dims);
+  return static_cast<double>(shape.layers) * (block.linear + block.attention) +
+         linear_flops(dims.rows(), dims.V * dims.C);
+}
+
+}  // namespace offstage::model

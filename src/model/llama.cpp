@@ -1,0 +1,330 @@
+#include "model/llama.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "base/error.hpp"
+#include "embedding.hpp"
+#include "model/block.hpp"
+#include "model/dims.hpp"
+#include "model/head.hpp"
+#include "model/slab.hpp"
+#include "model/workspace.hpp"
+
+namespace offstage::model {
+namespace {
+
+constexpr int embedding_layer = 0;
+
+/// The head's parameters: its own layer and, if it is tied, the embedding's.
+template <class T>
+class HeldHead {
+ public:
+  HeldHead(state::ParameterSource<T>& source, int head, bool tied) : head_{source, head} {
+    if (tied) {
+      embedding_.emplace(source, embedding_layer);
+    }
+  }
+  [[nodiscard]] std::span<T const> tensor(state::TensorLayout const& norm) const {
+    return head_.tensor(norm.offset, norm.elements());
+  }
+  [[nodiscard]] std::span<T const> table(state::TensorLayout const& weight) const {
+    return (embedding_ ? *embedding_ : head_).tensor(weight.offset, weight.elements());
+  }
+
+ private:
+  state::HeldLayer<T> head_;
+  std::optional<state::HeldLayer<T>> embedding_;
+};
+
+/// Elements of `tensor` in its layer's memory.
+template <class T>
+std::span<T> part(std::span<T> layer, state::TensorLayout const& tensor) {
+  return layer.subspan(static_cast<std::size_t>(tensor.offset),
+                       static_cast<std::size_t>(tensor.elements()));
+}
+
+}  // namespace
+
+template <class T>
+class Llama<T>::Implementation {
+ public:
+  Implementation(state::ModelShape const& shape, RunShape const& run, device::Device& device,
+                 device::Stream& stream);
+
+  double forward(data::TokenBatch const& batch, state::ParameterSource<T>& source, bool keep);
+  void backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
+  void idle_forward(state::ParameterSource<T>& source);
+  void idle_backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
+
+ private:
+  void load(data::TokenBatch const& batch);
+  void forward_embedding(state::ParameterSource<T>& source, std::span<T> x);
+  /// Adds `delta` to the block's input first and hands the residual on to `next`.
+  void forward_block(int layer, state::ParameterSource<T>& source, std::span<T const> delta,
+                     BlockActivations<T> const& a, std::span<T> next);
+  void forward_head(state::ParameterSource<T>& source, bool keep);
+  double mean_loss();
+
+  void backward_head(state::ParameterSource<T>& source);
+  void backward_block(int layer, state::ParameterSource<T>& source);
+  void backward_embedding();
+  void send(int layer, std::span<T> gradient, state::GradientSink<T>& sink);
+
+  [[nodiscard]] WorkspaceDemand demand() const;
+  [[nodiscard]] BlockActivations<T> const& activations(int block) const {
+    return work_.blocks[static_cast<std::size_t>(block)];
+  }
+  [[nodiscard]] state::LayerLayout const& layout(int layer) const {
+    return layers_[static_cast<std::size_t>(layer)];
+  }
+  [[nodiscard]] int head_layer() const { return static_cast<int>(layers_.size()) - 1; }
+  [[nodiscard]] int block_count() const { return head_layer() - 1; }
+  /// The (V, C) matrix of the head: in its own layer, or the embedding's if tied.
+  [[nodiscard]] state::TensorLayout const& head_matrix() const {
+    return tied_ ? layout(embedding_layer).tensors.front()
+                 : layout(head_layer()).tensor("lm_head.weight");
+  }
+  [[nodiscard]] state::TensorLayout const& final_norm() const {
+    return layout(head_layer()).tensor("norm.weight");
+  }
+
+  Dims dims_;
+  bool tied_;
+  Recompute recompute_;
+  std::vector<state::LayerLayout> layers_;
+  device::Stream& stream_;
+  Workspace<T> work_;
+  std::vector<double> losses_;  ///< (B, T) on the host
+  Block<T> block_;
+  Head<T> head_;
+  bool forwarded_ = false;  ///< what backward needs is there
+};
+
+template <class T>
+Llama<T>::Implementation::Implementation(state::ModelShape const& shape, RunShape const& run,
+                                         device::Device& device, device::Stream& stream)
+    : dims_{dims_of(shape, run)},
+      tied_{shape.tied_head},
+      recompute_{run.recompute},
+      layers_{state::layers_of(shape)},
+      stream_{stream},
+      work_{dims_, demand(), device},
+      losses_(static_cast<std::size_t>(dims_.rows())),
+      block_{dims_, stream_, work_.rope, work_.scratch},
+      head_{dims_, stream_, work_.head} {
+  work_.fill_rope_tables(shape.rope_theta, stream_);
+}
+
+template <class T>
+WorkspaceDemand Llama<T>::Implementation::demand() const {
+  WorkspaceDemand demand{.blocks = block_count(), .recompute = recompute_};
+  for (state::LayerLayout const& layer : layers_) {
+    demand.layer_elements = std::max(demand.layer_elements, layer.padded_elements());
+  }
+  if (tied_) {
+    demand.tied_elements = layout(embedding_layer).padded_elements();
+  }
+  return demand;
+}
+
+template <class T>
+double Llama<T>::Implementation::forward(data::TokenBatch const& batch,
+                                         state::ParameterSource<T>& source, bool keep) {
+  forwarded_ = false;
+  load(batch);
+  // Without keeping anything, every block uses the first one's memory.
+  auto const block = [&](int i) -> BlockActivations<T> const& { return activations(keep ? i : 0); };
+  forward_embedding(source, block(0).x);
+  std::span<T const> delta;
+  for (int i = 0; i < block_count(); ++i) {
+    bool const last = i + 1 == block_count();
+    forward_block(i + 1, source, delta, block(i), last ? work_.head.x : block(i + 1).x);
+    delta = work_.scratch.branch;
+  }
+  forward_head(source, keep);
+  forwarded_ = keep;
+  return mean_loss();
+}
+
+template <class T>
+void Llama<T>::Implementation::load(data::TokenBatch const& batch) {
+  require(batch.batch == dims_.B && batch.sequence == dims_.T,
+          "Llama: the micro-batch is not of the run's shape");
+  auto const upload = [&](std::vector<std::int32_t> const& ids, std::span<std::int32_t> target) {
+    require(ids.size() == target.size(), "Llama: a micro-batch needs batch x sequence ids");
+    stream_.copy(target.data(), ids.data(), static_cast<Bytes>(target.size_bytes()),
+                 device::Copy::host_to_device);
+  };
+  upload(batch.tokens, work_.tokens);
+  upload(batch.targets, work_.head.targets);
+}
+
+// A layer's parameters may go when its work is done, not when it is queued: hence a synchronize()
+// at the end of every scope that holds a layer.
+template <class T>
+void Llama<T>::Implementation::forward_embedding(state::ParameterSource<T>& source,
+                                                 std::span<T> x) {
+  state::HeldLayer<T> const held{source, embedding_layer};
+  auto const& table = layout(embedding_layer).tensors.front();
+  kernels::embedding_forward<T>(stream_, {.tokens = work_.tokens,
+                                          .table = held.tensor(table.offset, table.elements()),
+                                          .out = x,
+                                          .rows = dims_.rows(),
+                                          .vocab = dims_.V,
+                                          .width = dims_.C});
+  stream_.synchronize();
+}
+
+template <class T>
+void Llama<T>::Implementation::forward_block(int layer, state::ParameterSource<T>& source,
+                                             std::span<T const> delta, BlockActivations<T> const& a,
+                                             std::span<T> next) {
+  state::HeldLayer<T> const held{source, layer};
+  auto const w = block_tensors(layout(layer), held.tensor(0, layout(layer).elements));
+  block_.forward(w, delta, a);
+  block_.forward_down(w, a);
+  stream_.copy(next.data(), a.mid.data(), static_cast<Bytes>(next.size_bytes()),
+               device::Copy::device_to_device);
+  stream_.synchronize();
+}
+
+template <class T>
+void Llama<T>::Implementation::forward_head(state::ParameterSource<T>& source, bool keep) {
+  HeldHead<T> const held{source, head_layer(), tied_};
+  head_.forward(held.tensor(final_norm()), held.table(head_matrix()), work_.scratch.branch, keep);
+  stream_.synchronize();
+}
+
+template <class T>
+double Llama<T>::Implementation::mean_loss() {
+  auto const& loss = work_.head.loss;
+  stream_.copy(losses_.data(), loss.data(), static_cast<Bytes>(loss.size_bytes()),
+               device::Copy::device_to_host);
+  stream_.synchronize();
+  return std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(losses_.size());
+}
+
+template <class T>
+void Llama<T>::Implementation::backward(state::ParameterSource<T>& source,
+                                        state::GradientSink<T>& sink) {
+  require(forwarded_, "Llama: backward without a forward of the same micro-batch");
+  forwarded_ = false;
+  backward_head(source);
+  send(head_layer(), work_.gradient, sink);
+  for (int layer = block_count(); layer >= 1; --layer) {
+    backward_block(layer, source);
+    send(layer, work_.gradient, sink);
+  }
+  backward_embedding();
+  send(embedding_layer, tied_ ? work_.tied_gradient : work_.gradient, sink);
+}
+
+template <class T>
+void Llama<T>::Implementation::backward_head(state::ParameterSource<T>& source) {
+  HeldHead<T> const held{source, head_layer(), tied_};
+  head_.backward(held.tensor(final_norm()), held.table(head_matrix()), work_.dx,
+                 part(work_.gradient, final_norm()),
+                 part(tied_ ? work_.tied_gradient : work_.gradient, head_matrix()),
+                 work_.scratch.branch);
+  stream_.synchronize();
+}
+
+template <class T>
+void Llama<T>::Implementation::backward_block(int layer, state::ParameterSource<T>& source) {
+  state::HeldLayer<T> const held{source, layer};
+  auto const w = block_tensors(layout(layer), held.tensor(0, layout(layer).elements));
+  auto const& a = activations(layer - 1);
+  if (recompute_ == Recompute::block) {
+    block_.forward(w, {}, a);
+  }
+  block_.backward(w, a, work_.dx, block_tensors(layout(layer), work_.gradient));
+  stream_.synchronize();
+}
+
+template <class T>
+void Llama<T>::Implementation::backward_embedding() {
+  auto const& table = layout(embedding_layer).tensors.front();
+  std::span<T> const d_table = part(tied_ ? work_.tied_gradient : work_.gradient, table);
+  if (!tied_) {
+    zero(stream_, d_table);
+  }  // a tied table holds the head's gradient already
+  kernels::embedding_backward<T>(stream_, {.tokens = work_.tokens,
+                                           .d_out = work_.dx,
+                                           .d_table = d_table,
+                                           .rows = dims_.rows(),
+                                           .vocab = dims_.V,
+                                           .width = dims_.C});
+}
+
+template <class T>
+void Llama<T>::Implementation::send(int layer, std::span<T> gradient,
+                                    state::GradientSink<T>& sink) {
+  auto const elements = static_cast<std::size_t>(layout(layer).elements);
+  auto const padded = gradient.first(static_cast<std::size_t>(layout(layer).padded_elements()));
+  zero(stream_, padded.subspan(elements));
+  stream_.synchronize();
+  sink.add(layer, padded);
+}
+
+template <class T>
+void Llama<T>::Implementation::idle_forward(state::ParameterSource<T>& source) {
+  forwarded_ = false;
+  for (int layer = embedding_layer; layer < head_layer(); ++layer) {
+    state::HeldLayer<T> const held{source, layer};
+  }
+  HeldHead<T> const held{source, head_layer(), tied_};
+}
+
+template <class T>
+void Llama<T>::Implementation::idle_backward(state::ParameterSource<T>& source,
+                                             state::GradientSink<T>& sink) {
+  { HeldHead<T> const held{source, head_layer(), tied_}; }
+  sink.add(head_layer(), {});
+  for (int layer = block_count(); layer >= 1; --layer) {
+    { state::HeldLayer<T> const held{source, layer}; }
+    sink.add(layer, {});
+  }
+  sink.add(embedding_layer, {});
+}
+
+template <class T>
+Llama<T>::Llama(state::ModelShape const& shape, RunShape const& run, device::Device& device,
+                device::Stream& stream)
+    : implementation_{std::make_unique<Implementation>(shape, run, device, stream)} {}
+
+template <class T>
+Llama<T>::~Llama() = default;
+
+template <class T>
+double Llama<T>::forward(data::TokenBatch const& batch, state::ParameterSource<T>& source) {
+  return implementation_->forward(batch, source, true);
+}
+
+template <class T>
+void Llama<T>::backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink) {
+  implementation_->backward(source, sink);
+}
+
+template <class T>
+double Llama<T>::evaluate(data::TokenBatch const& batch, state::ParameterSource<T>& source) {
+  return implementation_->forward(batch, source, false);
+}
+
+template <class T>
+void Llama<T>::idle_forward(state::ParameterSource<T>& source) {
+  implementation_->idle_forward(source);
+}
+
+template <class T>
+void Llama<T>::idle_backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink) {
+  implementation_->idle_backward(source, sink);
+}
+
+template class Llama<float>;
+template class Llama<bfloat16>;
+template class Llama<double>;
+
+}  // namespace offstage::model

@@ -25,11 +25,13 @@ struct RunShape {
 ///             reference, for tests.
 /// Source:     Touvron et al., arXiv:2302.13971; weights laid out as in Hugging Face files.
 /// Memory:     every buffer is allocated from `device` at construction, none during a step.
-/// Collective: all members but the constructor, through source and sink; a rank without a micro-batch
-///             calls the idle_ members in place of the others. Order of acquire in forward: embedding,
-///             blocks ascending, head (with the embedding again if tied); in backward the reverse; in
-///             backward a layer's gradient goes to the sink right after its backward: head, blocks
-///             descending, embedding.
+/// Collective: all members but the constructor, through source and sink; a rank without a
+/// micro-batch
+///             calls the idle_ members in place of the others. Order of acquire in forward and
+///             evaluate: embedding, blocks ascending, head (then the embedding beside it if tied).
+///             In backward: head (likewise), blocks descending; the embedding's backward needs no
+///             parameters. A layer's gradient goes to the sink right after its backward, when the
+///             layer is released: head, blocks descending, embedding.
 /// Recompute:  changes memory and time, never the bits.
 template <class T>
 class Llama {
@@ -54,8 +56,8 @@ class Llama {
   std::unique_ptr<Implementation> implementation_;
 };
 
-/// Floating-point operations of the matrix products of forward and backward (two products in backward
-/// for one in forward), attention's two included as causal, for one micro-batch.
+/// Floating-point operations of the matrix products of forward and backward (two products in
+/// backward for one in forward), attention's two included as causal, for one micro-batch.
 [[nodiscard]] double product_flops(state::ModelShape const& shape, RunShape const& run);
 
 }  // namespace offstage::model

@@ -1,0 +1,101 @@
+#include "state/shard.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+
+namespace offstage::state {
+
+ShardMap::ShardMap(std::vector<LayerLayout> layers, int ranks)
+    : layers_{std::move(layers)}, ranks_{ranks} {
+  require(ranks >= 1, "ShardMap: at least one rank");
+}
+
+ChunkRange ShardMap::chunks(int layer, int rank) const {
+  std::int64_t const total = layers_[static_cast<std::size_t>(layer)].chunks();
+  std::int64_t const first = ceil_div(total * rank, ranks_);
+  return {first, ceil_div(total * (rank + 1), ranks_) - first};
+}
+
+std::vector<mpi::Slice> ShardMap::slices(int layer, std::int64_t element_bytes) const {
+  std::vector<mpi::Slice> slices;
+  Bytes const chunk_bytes = chunk_elements * element_bytes;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    ChunkRange const range = chunks(layer, rank);
+    slices.push_back({range.first * chunk_bytes, range.count * chunk_bytes});
+  }
+  return slices;
+}
+
+std::int64_t ShardMap::shard_elements(int rank) const {
+  return shard_offset(static_cast<int>(layers_.size()), rank);
+}
+
+std::int64_t ShardMap::shard_offset(int layer, int rank) const {
+  std::int64_t count = 0;
+  for (int before = 0; before < layer; ++before) {
+    count += chunks(before, rank).count;
+  }
+  return count * chunk_elements;
+}
+
+std::int64_t ShardMap::largest_layer() const {
+  std::int64_t largest = 0;
+  for (LayerLayout const& layer : layers_) {
+    largest = std::max(largest, layer.padded_elements());
+  }
+  return largest;
+}
+
+namespace {
+
+/// Appends [begin, end), merged with a neighbour that has the same answer.
+void append_range(std::vector<DecayRange>& ranges, DecayRange range) {
+  if (range.begin == range.end) { return; }
+  if (!ranges.empty() && ranges.back().decayed == range.decayed) {
+    ranges.back().end = range.end;
+  } else {
+    ranges.push_back(range);
+  }
+}
+
+void append_piece(Subgroup& subgroup, LayerLayout const& layer, int index, ChunkRange chunks) {
+  std::int64_t const begin = subgroup.size;
+  std::int64_t const end = begin + chunks.count * chunk_elements;
+  std::int64_t const decayed_here = std::clamp<std::int64_t>(
+      layer.decayed_elements - chunks.first * chunk_elements, 0, end - begin);
+  append_range(subgroup.decay_ranges, {begin, begin + decayed_here, true});
+  append_range(subgroup.decay_ranges, {begin + decayed_here, end, false});
+  subgroup.pieces.push_back({index, chunks, begin});
+  subgroup.size = end;
+}
+
+}  // namespace
+
+std::vector<Subgroup> subgroups_of(ShardMap const& map, int rank, std::int64_t subgroup_elements) {
+  std::int64_t const limit = std::max<std::int64_t>(1, subgroup_elements / chunk_elements);
+  std::vector<Subgroup> subgroups;
+  std::int64_t room = 0;   // chunks that still fit into the last subgroup
+  std::int64_t begin = 0;  // in elements of the shard
+  for (int layer = 0; layer < static_cast<int>(map.layers().size()); ++layer) {
+    ChunkRange left = map.chunks(layer, rank);
+    while (left.count > 0) {
+      if (room == 0) {
+        Subgroup& next = subgroups.emplace_back();
+        next.index = static_cast<std::int64_t>(subgroups.size()) - 1;
+        next.begin = begin;
+        room = limit;
+      }
+      std::int64_t const taken = std::min(room, left.count);
+      append_piece(subgroups.back(), map.layers()[static_cast<std::size_t>(layer)], layer,
+                   {left.first, taken});
+      left = {left.first + taken, left.count - taken};
+      room -= taken;
+      begin += taken * chunk_elements;
+    }
+  }
+  return subgroups;
+}
+
+}  // namespace offstage::state

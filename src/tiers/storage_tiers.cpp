@@ -1,0 +1,160 @@
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+
+#include "base/error.hpp"
+#include "base/stopwatch.hpp"
+#include "platform/memory/huge_buffer.hpp"
+#include "tiers/path_lock.hpp"
+#include "tiers/spill_file.hpp"
+#include "tiers/tiers.hpp"
+
+namespace offstage::tiers {
+namespace {
+
+constexpr Bytes path_hold_bytes = 64 * MiB;
+// A read that fails or delivers wrong bytes may have failed on the way only.
+constexpr int read_attempts = 3;
+
+/// XXH3-64 of bytes that come in pieces.
+class Checksum {
+ public:
+  Checksum() { XXH3_64bits_reset(state_.get()); }
+  void add(std::span<std::byte const> bytes) {
+    XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
+  }
+  [[nodiscard]] std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_t* state) const noexcept { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_{XXH3_createState()};
+};
+
+class StorageTiers final : public Tiers {
+ public:
+  StorageTiers(std::vector<Bytes> extent_bytes, StorageSettings const& settings);
+
+  Lease fetch(Key key) override;
+  Lease create(Key key) override;
+  [[nodiscard]] Traffic traffic() const override;
+  [[nodiscard]] Bytes host_bytes() const override { return std::ssize(buffers_) * slot_bytes_; }
+
+ protected:
+  void commit(Key key, std::int64_t ticket) override;
+  void discard(Key key, std::int64_t ticket, bool /*touched*/) noexcept override {
+    end_lease(key, ticket);
+  }
+
+ private:
+  static constexpr std::int64_t no_slot = -1;
+
+  /// A line of the table: where the current version lies.
+  struct Entry {
+    Bytes size{};
+    std::int64_t slot = no_slot;
+    std::int64_t version = 0;  ///< counts commits
+    std::uint64_t checksum{};
+    bool leased = false;
+  };
+  /// Memory for one extent and the engine of whoever holds it.
+  struct Buffer {
+    memory::HugeBuffer memory;
+    std::unique_ptr<aio::Engine> engine;
+  };
+
+  [[nodiscard]] Entry& entry_of(Key key) { return entries_[static_cast<std::size_t>(key)]; }
+  [[nodiscard]] Buffer& buffer_of(std::int64_t ticket) {
+    return buffers_[static_cast<std::size_t>(ticket)];
+  }
+  [[nodiscard]] Bytes offset_of(std::int64_t slot) const { return slot * slot_bytes_; }
+  [[nodiscard]] Lease lease_of(Key key, std::int64_t ticket) {
+    auto const size = static_cast<std::size_t>(entry_of(key).size);
+    return {*this, key, buffer_of(ticket).memory.bytes().first(size), ticket};
+  }
+
+  std::int64_t begin_lease(Key key);
+  void end_lease(Key key, std::int64_t ticket) noexcept;
+  void read_verified(Key key, Buffer& buffer);
+  std::uint64_t read(Buffer& buffer, Bytes size, Bytes offset);
+  std::uint64_t write(Buffer& buffer, Bytes size, Bytes offset);
+
+  Bytes slot_bytes_{};
+  aio::File file_;
+  PathLock path_;  ///< held around transfers only
+
+  mutable std::mutex mutex_;  ///< guards all below, except the insides of a leased entry or buffer
+  std::condition_variable changed_;
+  std::vector<Entry> entries_;
+  std::vector<Buffer> buffers_;
+  std::vector<std::int64_t> free_buffers_;
+  std::vector<std::int64_t> free_slots_;
+  std::int64_t next_arrival_ = 0;
+  std::int64_t serving_ = 0;
+  Traffic traffic_;
+};
+
+StorageTiers::StorageTiers(std::vector<Bytes> extent_bytes, StorageSettings const& settings) {
+  require(settings.buffers >= 1, "StorageTiers: at least one buffer is needed");
+  for (Bytes const size : extent_bytes) {
+    require(size > 0, "StorageTiers: an extent must have bytes");
+    entries_.push_back({size});
+    slot_bytes_ = std::max(slot_bytes_, round_up(size, aio::direct_alignment));
+  }
+  if (entries_.empty()) { return; }
+  std::int64_t const slots = std::ssize(entries_) + settings.buffers;
+  file_ = make_spill_file(settings.path,
+                          fmt::format("offstage-{}-{}", settings.run_label, settings.rank),
+                          slots * slot_bytes_);
+  // The lowest slot is taken first, so that the first versions lie in order of creation.
+  for (std::int64_t slot = slots - 1; slot >= 0; --slot) { free_slots_.push_back(slot); }
+  auto const kernel = settings.kernel ? settings.kernel : aio::libaio_kernel();
+  for (int i = 0; i < settings.buffers; ++i) {
+    buffers_.push_back({memory::HugeBuffer{slot_bytes_},
+                        std::make_unique<aio::Engine>(settings.engine, kernel)});
+    free_buffers_.push_back(i);
+  }
+}
+
+/// Waits for key and buffer together, in order of arrival: a thread that waits holds neither, and
+/// whoever holds the key has its buffer already.
+std::int64_t StorageTiers::begin_lease(Key key) {
+  require(key >= 0 && key < std::ssize(entries_), "StorageTiers: no such key");
+  std::int64_t ticket{};
+  {
+    std::unique_lock lock{mutex_};
+    std::int64_t const arrival = next_arrival_++;
+    changed_.wait(lock, [&] {
+      return arrival == serving_ && !free_buffers_.empty() && !entry_of(key).leased;
+    });
+    ++serving_;
+    entry_of(key).leased = true;
+    ticket = free_buffers_.back();
+    free_buffers_.pop_back();
+  }
+  changed_.notify_all();
+  return ticket;
+}
+
+void StorageTiers::end_lease(Key key, std::int64_t ticket) noexcept {
+  {
+    std::scoped_lock const lock{mutex_};
+    entry_of(key).leased = false;
+    free_buffers_.push_back(ticket);  // within the capacity it was built with
+  }
+  changed_.notify_all();
+}
+
+Lease StorageTiers::fetch(Key key) {
+  Lease lease = lease_of(key, begin_lease(key));
+  require(entry_of(key).slot != no_slot, "StorageTiers: fetch of an extent that was never created");
+  read_verified(key, buffer_of(lease_ticket));
+  return lease;
+}
+
+}  // namespace
+}  // namespace offstage::tiers

@@ -1,0 +1,122 @@
+#include "train/metrics.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// A file open for writing. Opened anew for every line: close reports what NFS and quotas defer.
+class OutputFile {
+ public:
+  OutputFile(std::string path, int flags)
+      : path_{std::move(path)},
+        descriptor_{::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644)} {
+    if (descriptor_ < 0) { throw IoError{"cannot open", path_, errno}; }
+  }
+  ~OutputFile() {
+    if (descriptor_ >= 0) { ::close(descriptor_); }
+  }
+  OutputFile(OutputFile const&) = delete;
+  OutputFile& operator=(OutputFile const&) = delete;
+
+  void write(std::string_view text) {
+    while (!text.empty()) {
+      auto const written = ::write(descriptor_, text.data(), text.size());
+      if (written < 0) {
+        if (errno == EINTR) { continue; }
+        throw IoError{"cannot write", path_, errno};
+      }
+      text.remove_prefix(static_cast<std::size_t>(written));
+    }
+  }
+  void sync() {
+    if (::fsync(descriptor_) != 0) { throw IoError{"cannot sync", path_, errno}; }
+  }
+  void close() {
+    if (::close(std::exchange(descriptor_, -1)) != 0) {
+      throw IoError{"cannot write", path_, errno};
+    }
+  }
+
+ private:
+  std::string path_;
+  int descriptor_;
+};
+
+bool is_kept(std::string const& line, std::int64_t last_step) {
+  auto const record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object()) { return false; }
+  auto const step = record.find("step");
+  return step != record.end() && step->is_number_integer() &&
+         step->get<std::int64_t>() <= last_step;
+}
+
+/// Writes the kept lines of `path` to `target`; true if that made a difference.
+bool copy_kept(std::string const& path, OutputFile& target, std::int64_t last_step) {
+  bool cut = false;
+  std::ifstream source{path};
+  if (!source) { throw IoError{"cannot open", path, errno}; }
+  for (std::string line; std::getline(source, line);) {
+    bool const keep = is_kept(line, last_step);
+    if (keep) { target.write(line + '\n'); }
+    // At the end of the file already: the newline is missing, the next record would join this line.
+    cut = cut || !keep || source.eof();
+  }
+  if (source.bad()) { throw IoError{"cannot read", path, errno}; }
+  return cut;
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(std::string path, std::int64_t last_step) : path_{std::move(path)} {
+  OutputFile{path_, O_APPEND}.close();
+  std::string const fresh = path_ + ".new";
+  OutputFile target{fresh, O_TRUNC};
+  if (copy_kept(path_, target, last_step)) {
+    target.sync();
+    target.close();
+    if (std::rename(fresh.c_str(), path_.c_str()) != 0) {
+      throw IoError{"cannot replace", path_, errno};
+    }
+  } else if (::unlink(fresh.c_str()) != 0) {
+    throw IoError{"cannot remove", fresh, errno};
+  }
+}
+
+void MetricsFile::write(StepRecord const& record) {
+  nlohmann::ordered_json line{{"step", record.step},
+                              {"loss", record.loss},
+                              {"grad_norm", record.grad_norm},
+                              {"learning_rate", record.learning_rate},
+                              {"tokens", record.tokens},
+                              {"step_seconds", record.step_seconds.count()},
+                              {"forward_seconds", record.forward_seconds.count()},
+                              {"backward_seconds", record.backward_seconds.count()},
+                              {"update_seconds", record.update_seconds.count()},
+                              {"read_bytes", record.read_bytes},
+                              {"write_bytes", record.write_bytes}};
+  if (record.skipped) { line["skipped"] = true; }
+  append(line.dump());
+}
+
+void MetricsFile::write_validation(std::int64_t step, double valid_loss) {
+  append(nlohmann::ordered_json{{"step", step}, {"valid_loss", valid_loss}}.dump());
+}
+
+void MetricsFile::append(std::string const& line) {
+  OutputFile file{path_, O_APPEND};
+  file.write(line + '\n');
+  file.close();
+}
+
+}  // namespace offstage::train

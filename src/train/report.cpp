@@ -1,0 +1,120 @@
+#include "train/report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "base/log.hpp"
+#include "base/simd.hpp"
+#include "base/version.hpp"
+#include "platform/cpu/affinity.hpp"
+#include "platform/mpi/session.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// One rank's place, of fixed size so that it travels as plain bytes.
+struct Place {
+  std::array<char, 64> host{};
+  std::array<char, 128> cpus{};
+  int allowed{};
+  int threads{};
+};
+
+template <std::size_t N>
+void copy_text(std::string const& text, std::array<char, N>& out) {
+  std::copy_n(text.begin(), std::min(text.size(), N - 1), out.begin());
+}
+
+void print_ranks(std::vector<Place> const& places) {
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    Place const& place = places[rank];
+    log::info("  rank {:<4} {}  cores {}  threads {}", rank, place.host.data(), place.cpus.data(),
+              place.threads);
+  }
+}
+
+void warn_of_shared_cores(std::vector<Place> const& places) {
+  struct Node {
+    std::set<std::string> masks;
+    int cpus{};
+    int threads{};
+  };
+  std::map<std::string, Node> nodes;
+  for (Place const& place : places) {
+    Node& node = nodes[place.host.data()];
+    if (node.masks.insert(place.cpus.data()).second) { node.cpus += place.allowed; }
+    node.threads += place.threads;
+  }
+  for (auto const& [host, node] : nodes) {
+    if (node.threads > node.cpus) {
+      log::warning(
+          "{} threads share {} cores on {}: expect a slow run; start fewer ranks, lower run.threads "
+          "or ask for more cores (Slurm: --cpus-per-task)",
+          node.threads, node.cpus, host);
+    }
+  }
+}
+
+}  // namespace
+
+void print_header(RunConfig const& config, HeaderFacts const& facts,
+                  mpi::Communicator const& comm) {
+  auto const cpus = cpu::allowed_cpus();
+  Place place;
+  copy_text(cpu::host_name(), place.host);
+  copy_text(cpu::format_cpus(cpus), place.cpus);
+  place.allowed = static_cast<int>(cpus.size());
+  place.threads = facts.threads;
+  auto const places = comm.all_gather_value(place);
+  if (comm.rank() != 0) { return; }
+
+  log::info("offstage {} ({}), {}, {}", version(), build_description(), mpi::library_version(),
+            name_of(best_simd()));
+  log::info("{} rank{} on {} node{}, device {}", comm.size(), comm.size() == 1 ? "" : "s",
+            facts.nodes, facts.nodes == 1 ? "" : "s", facts.device);
+  print_ranks(places);
+  warn_of_shared_cores(places);
+  log::info("model: {} parameters, working copy {}", facts.parameters, name_of(config.dtype));
+  log::info("optimizer state: {} in {} subgroup{} per rank, {}",
+            format_bytes(12 * facts.parameters), facts.subgroups, facts.subgroups == 1 ? "" : "s",
+            config.tiers_path.empty()
+                ? "in host memory"
+                : fmt::format("on storage in {}, through {} buffers of {} parameters",
+                              config.tiers_path, facts.memory.buffers,
+                              facts.memory.subgroup_elements));
+  log::info("host memory per node: {} planned (state {}, gradients {} per rank), limit {}",
+            format_bytes(facts.memory.node_total), format_bytes(facts.memory.state),
+            format_bytes(facts.memory.gradients), format_bytes(facts.host_memory_limit));
+  log::info("configuration:");
+  for (Setting const& setting : config.settings) {
+    log::info("  {:<24} {:<32} {}", setting.key, setting.value.empty() ? "-" : setting.value,
+              setting.origin);
+  }
+}
+
+void print_end_table(PhaseTimes const& times) {
+  double const total = std::max(times.total.count(), 1e-9);
+  auto const row = [total](char const* phase, Seconds seconds, Bytes bytes) {
+    double const rate =
+        seconds.count() > 0.0 ? static_cast<double>(bytes) / seconds.count() / 1e9 : 0.0;
+    log::info("  {:<12} {:>10.2f} s {:>7.1f} % {:>10}", phase, seconds.count(),
+              100.0 * seconds.count() / total, bytes > 0 ? fmt::format("{:.2f}", rate) : "-");
+  };
+  Seconds const named =
+      times.forward + times.backward + times.update + times.checkpoint + times.validation;
+  log::info("  {:<12} {:>12} {:>9} {:>10}", "phase", "seconds", "share", "GB/s");
+  row("forward", times.forward, 0);
+  row("backward", times.backward, 0);
+  row("update", times.update, times.update_bytes);
+  row("checkpoint", times.checkpoint, times.checkpoint_bytes);
+  row("validation", times.validation, 0);
+  row("other", times.total - named, 0);
+  log::info("  {:<12} {:>10.2f} s   {} steps, {:.0f} tokens/s (rank 0's clock and traffic)", "all",
+            total, times.steps, static_cast<double>(times.tokens) / total);
+  log::info("host memory of state and gradients per node: peak {}, limit {}",
+            format_bytes(times.host_memory_peak), format_bytes(times.host_memory_limit));
+}
+
+}  // namespace offstage::train

@@ -1,1 +1,44 @@
 #pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/units.hpp"
+#include "plan/memory.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "train/run_config.hpp"
+
+namespace offstage::train {
+
+/// Facts that the header shows beside the configuration.
+struct HeaderFacts {
+  int threads{};            ///< of this rank
+  int nodes{};
+  std::int64_t parameters{};
+  std::string device;
+  plan::MemoryPlan memory;
+  Bytes host_memory_limit{};
+  std::int64_t subgroups{};  ///< of rank 0
+};
+
+/// Prints, on rank 0, what a reader of the log needs to repeat the run: version, build, MPI,
+/// instruction set, each rank's host and cores, storage, memory plan, every key with its origin. Warns
+/// where ranks share cores. Collective.
+void print_header(RunConfig const& config, HeaderFacts const& facts,
+                  mpi::Communicator const& comm);
+
+/// Where the wall time of a run went.
+struct PhaseTimes {
+  Seconds forward{}, backward{}, update{}, checkpoint{}, validation{}, total{};
+  Bytes update_bytes{};      ///< storage traffic of the updates, this rank
+  Bytes checkpoint_bytes{};  ///< written by this rank
+  std::int64_t steps{};
+  std::int64_t tokens{};     ///< of this start
+  Bytes host_memory_peak{};  ///< of rank 0's node, beside tiers.host-memory
+  Bytes host_memory_limit{};
+};
+
+/// The end table on rank 0: phase, seconds, share, GB/s; and host memory against its limit.
+void print_end_table(PhaseTimes const& times);
+
+}  // namespace offstage::train

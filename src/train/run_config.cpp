@@ -1,0 +1,116 @@
+#include "train/run_config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "base/error.hpp"
+
+namespace offstage::train {
+namespace {
+
+template <class T>
+void require_at_least(std::string_view key, T value, T least, std::string_view meaning = "") {
+  if (!(value >= least)) {
+    throw UsageError{fmt::format("{}={} must be {} or more{}", key, value, least, meaning)};
+  }
+}
+
+void require_positive(std::string_view key, double value) {
+  if (!(value > 0.0)) { throw UsageError{fmt::format("{}={} must be above 0", key, value)}; }
+}
+
+void validate_batch(TrainConfig const& train, state::ModelShape const& model) {
+  require_at_least<std::int64_t>("train.steps", train.steps, 1);
+  require_at_least<std::int64_t>("train.sequence", train.sequence, 1);
+  require_at_least<std::int64_t>("train.micro-batch", train.micro_batch, 1);
+  require_at_least<std::int64_t>("train.global-batch", train.global_batch, 1);
+  if (train.global_batch % train.micro_batch != 0) {
+    std::int64_t const below = train.global_batch / train.micro_batch * train.micro_batch;
+    std::int64_t const above = below + train.micro_batch;
+    throw UsageError{fmt::format(
+        "train.global-batch={} is not a multiple of train.micro-batch={}; use {}",
+        train.global_batch, train.micro_batch,
+        below == 0 ? fmt::format("{}", above) : fmt::format("{} or {}", below, above))};
+  }
+  if (train.sequence > model.max_sequence) {
+    throw UsageError{fmt::format(
+        "train.sequence={} is longer than model.max-sequence={}; use {} or less", train.sequence,
+        model.max_sequence, model.max_sequence)};
+  }
+}
+
+void validate_steps(TrainConfig const& train) {
+  require_at_least("train.max-time", train.max_time.count(), 0.0, "; 0 is no limit");
+  require_at_least<std::int64_t>("train.max-bad-steps", train.max_bad_steps, 1);
+  require_at_least<std::int64_t>("train.valid-every", train.valid_every, 0,
+                                 "; 0 validates at the end alone");
+  require_at_least<std::int64_t>("train.valid-batches", train.valid_batches, 0, "; 0 takes all");
+  require_at_least<std::int64_t>("train.log-every", train.log_every, 1);
+}
+
+void require_beta(std::string_view key, double value) {
+  if (!(value >= 0.0 && value < 1.0)) {
+    throw UsageError{fmt::format("{}={} must be at least 0 and below 1", key, value)};
+  }
+}
+
+void validate_optimizer(OptimizerConfig const& optimizer, std::int64_t steps) {
+  require_positive("optimizer.lr", optimizer.lr);
+  require_beta("optimizer.beta1", optimizer.beta1);
+  require_beta("optimizer.beta2", optimizer.beta2);
+  require_positive("optimizer.eps", optimizer.eps);
+  require_at_least("optimizer.weight-decay", optimizer.weight_decay, 0.0);
+  require_at_least("optimizer.clip", optimizer.clip, 0.0, "; 0 does not clip");
+  require_at_least("optimizer.min-lr", optimizer.min_lr, 0.0);
+  if (optimizer.min_lr > optimizer.lr) {
+    throw UsageError{fmt::format("optimizer.min-lr={} is above optimizer.lr={}; use {} or less",
+                                 optimizer.min_lr, optimizer.lr, optimizer.lr)};
+  }
+  require_at_least<std::int64_t>("optimizer.warmup-steps", optimizer.warmup_steps, 0);
+  if (optimizer.warmup_steps >= steps) {
+    throw UsageError{
+        fmt::format("optimizer.warmup-steps={} leaves nothing of train.steps={}; use {} or less",
+                    optimizer.warmup_steps, steps, steps - 1)};
+  }
+  if (!(optimizer.decay_fraction > 0.0 && optimizer.decay_fraction <= 1.0)) {
+    throw UsageError{fmt::format("optimizer.decay-fraction={} must be above 0 and at most 1",
+                                 optimizer.decay_fraction)};
+  }
+}
+
+/// The path without a trailing slash or "." in it; symbolic links stay.
+std::filesystem::path plain(std::string const& path) {
+  auto const normal = std::filesystem::path{path}.lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
+void validate_places(RunConfig const& config) {
+  require_at_least("run.threads", config.threads, 0, "; 0 takes this rank's share of the cores");
+  require_at_least<std::int64_t>("update.subgroup-size", config.subgroup_size, 1);
+  require_at_least<Bytes>("tiers.host-memory", config.host_memory, 0);
+  require_at_least<Bytes>("device.memory", config.device_memory, 0, "; 0 is no limit");
+  require_at_least("checkpoint.keep", config.checkpoint.keep, 2,
+                   "; the one before is the way back if the newest is damaged");
+  require_at_least<std::int64_t>("checkpoint.every", config.checkpoint.every_steps, 0);
+  // Both hold a lock of their own.
+  if (plain(config.checkpoint.dir) == plain(config.run_dir)) {
+    throw UsageError{fmt::format("checkpoint.dir={} is run.dir; use for example {}",
+                                 config.checkpoint.dir,
+                                 (plain(config.run_dir) / "checkpoints").string())};
+  }
+}
+
+}  // namespace
+
+void validate(RunConfig const& config) {
+  state::validate(config.model);
+  validate_batch(config.train, config.model);
+  validate_steps(config.train);
+  validate_optimizer(config.optimizer, config.train.steps);
+  validate_places(config);
+}
+
+}  // namespace offstage::train

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <csignal>
+
 namespace offstage::train {
 
 /// While it lives, SIGUSR1 and SIGTERM ask the run to save and end. A second signal, other or more
 /// than two seconds later, ends the process at once (exit code 1): launchers repeat themselves, so
 /// the same signal within two seconds counts once. After ignore() signals do nothing: the save is
 /// done. One object per process.
+/// Errors: PreconditionError if one lives already.
 class StopSignals {
  public:
   StopSignals();
@@ -16,6 +19,10 @@ class StopSignals {
   /// The first signal's number, 0 if none came.
   [[nodiscard]] int received() const noexcept;
   void ignore() noexcept;
+
+ private:
+  struct sigaction before_usr1_ {};
+  struct sigaction before_term_ {};
 };
 
 }  // namespace offstage::train

@@ -1,0 +1,352 @@
+#include "train/trainer.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "base/log.hpp"
+#include "base/stopwatch.hpp"
+#include "base/version.hpp"
+#include "platform/cpu/affinity.hpp"
+#include "platform/memory/process_memory.hpp"
+#include "train/directories.hpp"
+#include "train/metrics.hpp"
+#include "train/report.hpp"
+#include "train/schedule.hpp"
+#include "train/signals.hpp"
+#include "train/step_runner.hpp"
+
+namespace offstage::train {
+namespace {
+
+enum class Stop : std::int64_t { none, signal, file, time };
+
+char const* reason_of(Stop stop) {
+  switch (stop) {
+    case Stop::signal: return "a signal came";
+    case Stop::file: return "STOP was found in run.dir";
+    case Stop::time: return "train.max-time is near";
+    case Stop::none: break;
+  }
+  return "";
+}
+
+/// The share of the allowed cores that one of the ranks with the same cores gets.
+int threads_of(RunConfig const& config, mpi::Communicator const& comm) {
+  if (config.threads > 0) { return config.threads; }
+  auto const cpus = cpu::allowed_cpus();
+  auto const node = comm.split_by_node();
+  std::uint64_t mask = 14'695'981'039'346'656'037U;  // FNV-1a over the list
+  for (int const one : cpus) {
+    mask = (mask ^ static_cast<std::uint64_t>(one)) * 1'099'511'628'211U;
+  }
+  auto const masks = node.all_gather_value(mask);
+  auto const sharing = std::ranges::count(masks, mask);
+  return std::max(1, static_cast<int>(cpus.size()) / static_cast<int>(sharing));
+}
+
+void use_threads(int threads) {
+#ifdef _OPENMP
+  omp_set_num_threads(threads);
+#else
+  static_cast<void>(threads);
+#endif
+}
+
+std::string text_of(std::vector<Setting> const& settings) {
+  std::string text;
+  for (Setting const& setting : settings) {
+    text += fmt::format("{}={}\n", setting.key, setting.value);
+  }
+  return text;
+}
+
+/// The run from its first step to its last: everything that is not a step itself.
+template <class T>
+class Training {
+ public:
+  Training(RunConfig const& config, mpi::Communicator const& comm, int threads)
+      : config_{config}, comm_{comm}, threads_{threads} {}
+
+  ExitCode run();
+
+ private:
+  void open_data();
+  void start_or_continue();
+  void one_step();
+  void after_step(StepResult const& result, Seconds seconds);
+  void log_step(StepResult const& result, Seconds seconds);
+  void validate();
+  void save();
+  [[nodiscard]] bool save_is_due(Stop stop);
+  [[nodiscard]] Stop stop_wanted();
+  [[nodiscard]] bool leads() const { return comm_.rank() == 0; }
+
+  RunConfig const& config_;
+  mpi::Communicator const& comm_;
+  int threads_;
+  Stopwatch since_start_;
+  StopSignals signals_;
+  std::unique_ptr<data::TextFile> train_file_;
+  std::unique_ptr<data::TextFile> valid_file_;
+  std::unique_ptr<data::Windows> train_windows_;
+  std::unique_ptr<data::Windows> valid_windows_;
+  std::unique_ptr<StepRunner<T>> runner_;
+  std::unique_ptr<Directories> directories_;
+  std::unique_ptr<checkpoint::Store> store_;
+  std::unique_ptr<MetricsFile> metrics_;
+  checkpoint::Meta meta_;
+  PhaseTimes times_;
+  Seconds longest_step_{};
+  Seconds longest_save_{};
+  Seconds last_save_{};  ///< since_start_ when it ended
+  std::int64_t saved_step_ = -1;
+};
+
+template <class T>
+void Training<T>::open_data() {
+  mpi::agree(comm_, [&] {
+    train_file_ = std::make_unique<data::TextFile>(config_.data.train, "data.train",
+                                                   config_.model.vocab);
+    train_windows_ = std::make_unique<data::Windows>(*train_file_, "data.train",
+                                                     config_.train.sequence);
+    if (config_.data.valid.empty()) { return; }
+    valid_file_ = std::make_unique<data::TextFile>(config_.data.valid, "data.valid",
+                                                   config_.model.vocab);
+    valid_windows_ = std::make_unique<data::Windows>(*valid_file_, "data.valid",
+                                                     config_.train.sequence);
+  });
+}
+
+template <class T>
+void Training<T>::start_or_continue() {
+  std::optional<checkpoint::Meta> found;
+  std::string const& resume = config_.checkpoint.resume;
+  if (resume == "auto") {
+    found = store_->restore_newest(runner_->map(), runner_->subgroups(), runner_->tiers(),
+                                   runner_->fill_working_copy());
+  } else if (resume != "none") {
+    found = store_->restore(resume, runner_->map(), runner_->subgroups(), runner_->tiers(),
+                            runner_->fill_working_copy());
+  }
+  if (found) {
+    meta_ = std::move(*found);
+    saved_step_ = meta_.step;
+    if (leads()) { log::info("continuing after step {}", meta_.step); }
+    if (leads() && meta_.seed != config_.train.seed) {
+      log::warning("train.seed={} differs from the checkpoint's {}: the order of the data changes",
+                   config_.train.seed, meta_.seed);
+    }
+  } else {
+    if (leads()) { log::info("starting at step 0 with seed {}", config_.train.seed); }
+    runner_->initialize();
+  }
+  meta_.model = config_.model;
+  meta_.seed = config_.train.seed;
+  meta_.configuration = text_of(config_.settings);
+  meta_.program = fmt::format("offstage {} ({})", version(), build_description());
+  meta_.threads = threads_;
+  meta_.ranks = comm_.size();
+}
+
+template <class T>
+ExitCode Training<T>::run() {
+  open_data();
+  auto const process = comm_.broadcast_value(static_cast<std::int64_t>(getpid()), 0);
+  runner_ = std::make_unique<StepRunner<T>>(
+      config_, comm_,
+      fmt::format("{}-{}", std::filesystem::path{config_.run_dir}.filename().string(), process));
+  mpi::agree(comm_, [&] {
+    if (leads()) { directories_ = std::make_unique<Directories>(config_); }
+  });
+  print_header(config_,
+               {.threads = threads_,
+                .nodes = runner_->nodes(),
+                .parameters = state::count_parameters(runner_->map().layers()),
+                .device = runner_->device().name(),
+                .memory = runner_->memory_plan(),
+                .host_memory_limit = runner_->host_memory_limit(),
+                .subgroups = static_cast<std::int64_t>(runner_->subgroups().size())},
+               comm_);
+  store_ = std::make_unique<checkpoint::Store>(config_.checkpoint.dir, config_.checkpoint.keep,
+                                               comm_);
+  start_or_continue();
+  mpi::agree(comm_, [&] {
+    if (!leads()) { return; }
+    directories_->keep();
+    metrics_ = std::make_unique<MetricsFile>(
+        (std::filesystem::path{config_.run_dir} / "metrics.jsonl").string(), meta_.step);
+  });
+
+  Stop stop = Stop::none;
+  while (meta_.step < config_.train.steps && stop == Stop::none) {
+    one_step();
+    stop = meta_.step < config_.train.steps ? stop_wanted() : Stop::none;
+    if (save_is_due(stop)) { save(); }
+  }
+  signals_.ignore();
+  times_.total = since_start_.elapsed();
+  times_.host_memory_peak = runner_->host_memory_peak();
+  times_.host_memory_limit = runner_->host_memory_limit();
+  if (leads()) {
+    print_end_table(times_);
+    if (stop == Stop::none) {
+      log::info("done: step {} of {}", meta_.step, config_.train.steps);
+    } else {
+      log::info("stopped after step {} of {} because {}; the same command goes on from there",
+                meta_.step, config_.train.steps, reason_of(stop));
+    }
+  }
+  return stop == Stop::none ? ExitCode::done : ExitCode::more;
+}
+
+template <class T>
+void Training<T>::one_step() {
+  Stopwatch watch;
+  double const rate = learning_rate(config_.optimizer, config_.train.steps, meta_.step + 1);
+  StepResult const result =
+      runner_->step(*train_windows_, meta_.samples, rate, meta_.optimizer_step + 1);
+  ++meta_.step;
+  meta_.samples += config_.train.global_batch;
+  meta_.learning_rate = rate;
+  meta_.bad_steps = result.skipped ? meta_.bad_steps + 1 : 0;
+  if (!result.skipped) { ++meta_.optimizer_step; }
+  after_step(result, watch.elapsed());
+  bool const last = meta_.step == config_.train.steps;
+  std::int64_t const every = config_.train.valid_every;
+  if (last || (every > 0 && meta_.step % every == 0)) { validate(); }
+}
+
+template <class T>
+void Training<T>::after_step(StepResult const& result, Seconds seconds) {
+  longest_step_ = std::max(longest_step_, seconds);
+  times_.forward += result.forward;
+  times_.backward += result.backward;
+  times_.update += result.update;
+  times_.update_bytes += result.read_bytes + result.write_bytes;
+  times_.tokens += config_.train.global_batch * config_.train.sequence;
+  ++times_.steps;
+
+  Bytes const read_bytes = comm_.sum(result.read_bytes);
+  Bytes const write_bytes = comm_.sum(result.write_bytes);
+  mpi::agree(comm_, [&] {
+    if (leads()) {
+      metrics_->write({.step = meta_.step,
+                       .loss = result.loss,
+                       .grad_norm = result.grad_norm,
+                       .learning_rate = meta_.learning_rate,
+                       .tokens = meta_.samples * config_.train.sequence,
+                       .skipped = result.skipped,
+                       .step_seconds = seconds,
+                       .forward_seconds = result.forward,
+                       .backward_seconds = result.backward,
+                       .update_seconds = result.update,
+                       .read_bytes = read_bytes,
+                       .write_bytes = write_bytes});
+      log_step(result, seconds);
+    }
+    if (meta_.bad_steps >= config_.train.max_bad_steps) {
+      throw DataError{fmt::format(
+          "loss or gradient norm was not finite in {} steps in a row, up to step {} "
+          "(train.max-bad-steps={}); lower optimizer.lr or look at the data, then start from an "
+          "earlier checkpoint",
+          meta_.bad_steps, meta_.step, config_.train.max_bad_steps)};
+    }
+  });
+}
+
+template <class T>
+void Training<T>::log_step(StepResult const& result, Seconds seconds) {
+  if (result.skipped) {
+    log::warning("step {}: loss {} or gradient norm {} is not finite, update skipped", meta_.step,
+                 result.loss, result.grad_norm);
+  }
+  bool const due = meta_.step % config_.train.log_every == 0 || times_.steps == 1 ||
+                   meta_.step == config_.train.steps;
+  if (!due) { return; }
+  auto const step_tokens =
+      static_cast<double>(config_.train.global_batch * config_.train.sequence);
+  Seconds const mean = (times_.forward + times_.backward + times_.update) /
+                       static_cast<double>(times_.steps);
+  log::info("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  left {}",
+            meta_.step, config_.train.steps, result.loss, result.grad_norm, meta_.learning_rate,
+            step_tokens / seconds.count(),
+            format_duration(mean * static_cast<double>(config_.train.steps - meta_.step)));
+}
+
+template <class T>
+void Training<T>::validate() {
+  if (!valid_windows_) { return; }
+  Stopwatch watch;
+  std::int64_t const all =
+      std::max<std::int64_t>(1, valid_windows_->count() / config_.train.micro_batch);
+  std::int64_t const wanted = config_.train.valid_batches;
+  double const loss = runner_->validate(*valid_windows_, wanted > 0 ? std::min(wanted, all) : all);
+  times_.validation += watch.elapsed();
+  mpi::agree(comm_, [&] {
+    if (!leads()) { return; }
+    metrics_->write_validation(meta_.step, loss);
+    log::info("step {:>6}  validation loss {:.4f}", meta_.step, loss);
+  });
+}
+
+template <class T>
+Stop Training<T>::stop_wanted() {
+  auto wanted = Stop::none;
+  if (leads()) {
+    auto const stop_file = std::filesystem::path{config_.run_dir} / "STOP";
+    Seconds const next_end = since_start_.elapsed() + longest_step_ + longest_save_;
+    std::error_code ignored;
+    if (config_.train.max_time.count() > 0.0 && next_end > config_.train.max_time) {
+      wanted = Stop::time;
+    } else if (std::filesystem::exists(stop_file, ignored)) {
+      wanted = Stop::file;
+      std::filesystem::remove(stop_file, ignored);  // obeyed; the next start is not to stop again
+    }
+  }
+  auto const signalled = comm_.maximum(static_cast<std::int64_t>(signals_.received()));
+  wanted = comm_.broadcast_value(wanted, 0);
+  return wanted == Stop::none && signalled != 0 ? Stop::signal : wanted;
+}
+
+template <class T>
+bool Training<T>::save_is_due(Stop stop) {
+  if (stop != Stop::none || meta_.step == config_.train.steps) { return true; }
+  CheckpointConfig const& every = config_.checkpoint;
+  if (every.every_steps > 0) { return meta_.step % every.every_steps == 0; }
+  bool const due = every.every_time.count() > 0.0 &&
+                   since_start_.elapsed() - last_save_ >= every.every_time;
+  return comm_.broadcast_value(due, 0);
+}
+
+template <class T>
+void Training<T>::save() {
+  if (saved_step_ == meta_.step) { return; }
+  auto const stats = store_->save(meta_, runner_->map(), runner_->subgroups(), runner_->tiers());
+  saved_step_ = meta_.step;
+  last_save_ = since_start_.elapsed();
+  longest_save_ = std::max(longest_save_, stats.seconds);
+  times_.checkpoint += stats.seconds;
+  times_.checkpoint_bytes += stats.bytes;
+  if (leads()) {
+    log::info("step {:>6}  saved {} in {}", meta_.step, stats.path, format_duration(stats.seconds));
+  }
+}
+
+}  // namespace
+
+ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm) {
+  int const threads = threads_of(config, comm);
+  use_threads(threads);
+  if (config.dtype == DType::bf16) { return Training<bfloat16>{config, comm, threads}.run(); }
+  return Training<float>{config, comm, threads}.run();
+}
+
+}  // namespace offstage::train

@@ -39,12 +39,14 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// The accumulated shard; the member that matches is_fp32() (or T = float) has the elements.
   [[nodiscard]] std::span<float const> fp32() const noexcept;
   [[nodiscard]] std::span<T const> native() const noexcept;
-  /// Host memory per element of the shard and in all.
-  [[nodiscard]] Bytes host_bytes() const noexcept;
+  /// Host memory of the buffers beside the accumulator, for a device of this kind: what one object
+  /// will take, so that memory can be planned before it is made.
+  [[nodiscard]] static Bytes exchange_bytes(state::ShardMap const& map, int rank,
+                                            device::Kind kind);
 
  private:
-  template <class A>
-  void add_slices(int layer, std::span<A> accumulator);
+  /// Adds the slices of this round, one per active rank and each of my part's length, in rank order.
+  void add_slices(int layer, std::span<T const> slices);
 
   state::ShardMap const& map_;
   mpi::Communicator const& comm_;

@@ -1,0 +1,86 @@
+#include "state/model_shape.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+
+namespace offstage::state {
+namespace {
+
+ModelShape tiny() {
+  return {.layers = 2, .hidden = 8, .heads = 4, .kv_heads = 2, .ffn_hidden = 12, .vocab = 10,
+          .max_sequence = 16};
+}
+
+TEST(ModelShape, LaysOutABlockWithMatricesFirstAndFusableNeighbours) {
+  auto const layers = layers_of(tiny());
+
+  ASSERT_EQ(layers.size(), 4U);
+  LayerLayout const& block = layers[2];
+  EXPECT_EQ(block.name, "block 1");
+  TensorLayout const& q = block.tensor("q_proj.weight");
+  TensorLayout const& k = block.tensor("k_proj.weight");
+  TensorLayout const& v = block.tensor("v_proj.weight");
+  EXPECT_EQ(q.name, "model.layers.1.self_attn.q_proj.weight");
+  EXPECT_EQ(q.offset, 0);
+  EXPECT_EQ(k.offset, 8 * 8);
+  EXPECT_EQ(v.offset, 8 * 8 + 4 * 8);
+  EXPECT_EQ(k.rows, 4);
+  EXPECT_EQ(block.tensor("up_proj.weight").offset,
+            block.tensor("gate_proj.weight").offset + 12 * 8);
+  // q 64, k 32, v 32, o 64, three of 96; then two norms of 8 that are not decayed.
+  EXPECT_EQ(block.decayed_elements, 64 + 32 + 32 + 64 + 3 * 96);
+  EXPECT_EQ(block.elements, block.decayed_elements + 16);
+  EXPECT_EQ(block.chunks(), 1);
+  EXPECT_EQ(block.padded_elements(), 4096);
+}
+
+TEST(ModelShape, TiedHeadHasNoMatrixOfItsOwn) {
+  ModelShape shape = tiny();
+  auto const untied = layers_of(shape);
+  shape.tied_head = true;
+  auto const tied = layers_of(shape);
+
+  EXPECT_EQ(tied.back().elements, 8);
+  EXPECT_EQ(untied.back().elements, 8 + 80);
+  EXPECT_EQ(count_parameters(untied) - count_parameters(tied), 80);
+}
+
+TEST(ModelShape, NumbersTensorsThroughTheWholeModel) {
+  std::int64_t expected = 0;
+  for (LayerLayout const& layer : layers_of(tiny())) {
+    for (TensorLayout const& tensor : layer.tensors) {
+      EXPECT_EQ(tensor.index, expected++);
+    }
+  }
+  EXPECT_EQ(expected, 1 + 2 * 9 + 2);
+}
+
+void expect_refused(ModelShape const& shape, char const* part) {
+  try {
+    validate(shape);
+    FAIL() << "accepted; expected a message with " << part;
+  } catch (UsageError const& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr(part));
+  }
+}
+
+TEST(ModelShape, RefusesShapesThatCannotBeAndNamesTheKey) {
+  EXPECT_NO_THROW(validate(tiny()));
+  ModelShape shape = tiny();
+  shape.heads = 3;
+  expect_refused(shape, "model.heads=3 does not divide model.hidden=8");
+  shape = tiny();
+  shape.kv_heads = 3;
+  expect_refused(shape, "model.kv-heads=3 does not divide model.heads=4");
+  shape = tiny();
+  shape.heads = 8;
+  expect_refused(shape, "odd head size");
+  shape = tiny();
+  shape.layers = 0;
+  expect_refused(shape, "model.layers=0");
+}
+
+}  // namespace
+}  // namespace offstage::state

@@ -1,0 +1,106 @@
+#include "state/shard.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace offstage::state {
+namespace {
+
+/// Layers of the given element counts; the first `decayed` elements of each are decayed.
+std::vector<LayerLayout> layers_with(std::vector<std::pair<std::int64_t, std::int64_t>> sizes) {
+  std::vector<LayerLayout> layers;
+  for (auto const& [elements, decayed] : sizes) {
+    LayerLayout layer;
+    layer.elements = elements;
+    layer.decayed_elements = decayed;
+    layers.push_back(layer);
+  }
+  return layers;
+}
+
+TEST(ShardMap, DealsEveryChunkOnceAndInRankOrder) {
+  for (int ranks : {1, 2, 3, 4, 7}) {
+    ShardMap const map{layers_with({{5 * 4096 - 1, 0}, {1, 0}, {12 * 4096, 0}}), ranks};
+    for (int layer = 0; layer < 3; ++layer) {
+      std::int64_t next = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        ChunkRange const range = map.chunks(layer, rank);
+        EXPECT_EQ(range.first, next);
+        EXPECT_GE(range.count, 0);
+        next += range.count;
+      }
+      EXPECT_EQ(next, map.layers()[static_cast<std::size_t>(layer)].chunks());
+    }
+  }
+}
+
+TEST(ShardMap, ARankMayOwnNothingOfASmallLayer) {
+  ShardMap const map{layers_with({{100, 0}}), 3};
+
+  EXPECT_EQ(map.chunks(0, 0).count, 1);
+  EXPECT_EQ(map.chunks(0, 1).count, 0);
+  EXPECT_EQ(map.chunks(0, 2).count, 0);
+  EXPECT_EQ(map.shard_elements(1), 0);
+  EXPECT_TRUE(subgroups_of(map, 1, 4096).empty());
+}
+
+TEST(ShardMap, SlicesAreTheChunksInBytes) {
+  ShardMap const map{layers_with({{3 * 4096, 0}}), 2};
+
+  auto const slices = map.slices(0, 2);
+
+  ASSERT_EQ(slices.size(), 2U);
+  EXPECT_EQ(slices[0].offset, 0);
+  EXPECT_EQ(slices[0].size, 2 * 4096 * 2);
+  EXPECT_EQ(slices[1].offset, 2 * 4096 * 2);
+  EXPECT_EQ(slices[1].size, 4096 * 2);
+}
+
+TEST(Subgroups, CoverTheShardOnceInOrderAtAnySize) {
+  ShardMap const map{layers_with({{5 * 4096, 4096}, {10, 10}, {12 * 4096 - 7, 0}}), 2};
+  for (int rank = 0; rank < 2; ++rank) {
+    for (std::int64_t size : {1, 4096, 9000, 3 * 4096, 1 << 30}) {
+      std::int64_t next = 0;
+      std::int64_t index = 0;
+      for (Subgroup const& subgroup : subgroups_of(map, rank, size)) {
+        EXPECT_EQ(subgroup.index, index++);
+        EXPECT_EQ(subgroup.begin, next);
+        EXPECT_GT(subgroup.size, 0);
+        EXPECT_EQ(subgroup.size % chunk_elements, 0);
+        EXPECT_LE(subgroup.size, std::max<std::int64_t>(chunk_elements, size));
+        std::int64_t inside = 0;
+        for (Piece const& piece : subgroup.pieces) {
+          EXPECT_EQ(piece.offset, inside);
+          EXPECT_EQ(map.shard_offset(piece.layer, rank) +
+                        (piece.chunks.first - map.chunks(piece.layer, rank).first) * chunk_elements,
+                    subgroup.begin + piece.offset);
+          inside += piece.chunks.count * chunk_elements;
+        }
+        EXPECT_EQ(inside, subgroup.size);
+        next += subgroup.size;
+      }
+      EXPECT_EQ(next, map.shard_elements(rank));
+    }
+  }
+}
+
+TEST(Subgroups, DecayRangesFollowTheLayersByHand) {
+  // Layer 0: 4096 + 100 decayed of two chunks; layer 1: nothing decayed, one chunk.
+  ShardMap const map{layers_with({{2 * 4096, 4096 + 100}, {50, 0}}), 1};
+
+  auto const subgroups = subgroups_of(map, 0, 3 * 4096);
+
+  ASSERT_EQ(subgroups.size(), 1U);
+  auto const& ranges = subgroups[0].decay_ranges;
+  ASSERT_EQ(ranges.size(), 2U);
+  EXPECT_EQ(ranges[0].begin, 0);
+  EXPECT_EQ(ranges[0].end, 4096 + 100);
+  EXPECT_TRUE(ranges[0].decayed);
+  EXPECT_EQ(ranges[1].end, 3 * 4096);
+  EXPECT_FALSE(ranges[1].decayed);
+  EXPECT_EQ(subgroups[0].state_bytes(), 12 * 3 * 4096);
+}
+
+}  // namespace
+}  // namespace offstage::state

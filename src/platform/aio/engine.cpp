@@ -1,0 +1,223 @@
+#include "platform/aio/engine.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/error.hpp"
+#include "platform/aio/kernel.hpp"
+
+namespace offstage::aio {
+namespace {
+
+// How often one request is tried again, a millisecond apart, while the kernel says EAGAIN.
+constexpr int most_tries = 10000;
+
+bool aligned(Bytes value) {
+  return value % direct_alignment == 0;
+}
+
+}  // namespace
+
+/// Requests in flight are told apart by a tag, the index of their Transfer in `slots_`.
+class Engine::Implementation {
+ public:
+  Implementation(EngineSettings settings, std::shared_ptr<Kernel> kernel)
+      : settings_{settings}, kernel_{std::move(kernel)} {
+    require(kernel_ != nullptr, "Engine: no kernel");
+    require(settings.queue_depth > 0, "Engine: queue depth must be above 0");
+    require(settings.request_bytes > 0 && aligned(settings.request_bytes),
+            "Engine: request size must be a multiple of the alignment");
+    slots_.resize(static_cast<std::size_t>(settings.queue_depth));
+    completions_.resize(slots_.size());
+    set_up();
+  }
+  ~Implementation() { tear_down(); }
+  Implementation(Implementation const&) = delete;
+  Implementation& operator=(Implementation const&) = delete;
+
+  void move(Direction direction, File const& file, std::byte* memory, Bytes length, Bytes offset);
+
+ private:
+  struct Slot {
+    Transfer rest;  ///< what is still to move
+    int tries{};
+  };
+
+  void set_up();
+  void tear_down() noexcept;
+  void start(Slot& slot);
+  void reap();
+  void finish(Slot& slot, Bytes result);
+  void fail(Transfer const& transfer, std::string const& cause);
+
+  EngineSettings settings_;
+  std::shared_ptr<Kernel> kernel_;
+  Kernel::Context context_{};
+  bool open_ = false;
+  std::vector<Slot> slots_;
+  std::vector<Completion> completions_;
+  // Of the call under way:
+  File const* file_{};
+  std::vector<int> free_;
+  int in_flight_ = 0;
+  std::string error_;  ///< the first one; empty while all is well
+};
+
+void Engine::Implementation::set_up() {
+  int const status = kernel_->setup(settings_.queue_depth, context_);
+  if (status == -EAGAIN) {
+    throw IoError{
+        "cannot set up asynchronous I/O: the system's limit is reached; raise fs.aio-max-nr"};
+  }
+  if (status < 0) {
+    throw IoError{"cannot set up asynchronous I/O: " + std::generic_category().message(-status)};
+  }
+  open_ = true;
+}
+
+void Engine::Implementation::tear_down() noexcept {
+  if (open_) {
+    kernel_->destroy(context_);
+  }
+  open_ = false;
+  in_flight_ = 0;
+}
+
+void Engine::Implementation::fail(Transfer const& transfer, std::string const& cause) {
+  if (!error_.empty()) {
+    return;
+  }
+  error_ = std::string{transfer.direction == Direction::read ? "cannot read " : "cannot write "} +
+           std::to_string(transfer.length) + " bytes at offset " + std::to_string(transfer.offset) +
+           " of " + file_->path() + ": " + cause;
+}
+
+void Engine::Implementation::start(Slot& slot) {
+  for (;;) {
+    int const status = kernel_->submit(context_, slot.rest);
+    if (status == 0) {
+      ++in_flight_;
+      return;
+    }
+    bool const again = status == -EAGAIN || status == -EINTR;
+    if (!again || ++slot.tries > most_tries) {
+      fail(slot.rest, std::generic_category().message(-status));
+      free_.push_back(slot.rest.tag);
+      return;
+    }
+    if (status == -EAGAIN) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+  }
+}
+
+void Engine::Implementation::reap() {
+  int const count = kernel_->get_events(context_, completions_);
+  if (count == -EINTR) {
+    return;
+  }
+  if (count < 0) {
+    // The requests in flight cannot be asked for any more; ending the context waits for them.
+    fail(slots_.front().rest, "completions are lost: " + std::generic_category().message(-count));
+    tear_down();
+    return;
+  }
+  for (int i = 0; i < count; ++i) {
+    Completion const& completion = completions_[static_cast<std::size_t>(i)];
+    --in_flight_;
+    finish(slots_[static_cast<std::size_t>(completion.tag)], completion.result);
+  }
+}
+
+void Engine::Implementation::finish(Slot& slot, Bytes result) {
+  Transfer& rest = slot.rest;
+  bool const again = result == -EAGAIN || result == -EINTR;
+  if (again && ++slot.tries <= most_tries && error_.empty()) {
+    if (result == -EAGAIN) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    start(slot);
+    return;
+  }
+  if (result < 0) {
+    fail(rest, std::generic_category().message(static_cast<int>(-result)));
+  }
+  // What follows a short transfer of a direct file has to begin on the alignment again.
+  Bytes moved = std::max<Bytes>(result, 0);
+  if (file_->direct() && moved < rest.length) {
+    moved -= moved % direct_alignment;
+  }
+  if (result >= 0 && moved == 0) {
+    fail(rest, "only " + std::to_string(result) + " bytes moved" +
+                   (rest.direction == Direction::read ? " (end of file?)" : ""));
+  }
+  rest.memory += moved;
+  rest.offset += moved;
+  rest.length -= moved;
+  if (rest.length == 0 || !error_.empty()) {
+    free_.push_back(rest.tag);
+  } else {
+    start(slot);
+  }
+}
+
+void Engine::Implementation::move(Direction direction, File const& file, std::byte* memory,
+                                  Bytes length, Bytes offset) {
+  require(file.descriptor() >= 0, "Engine: the file is not open");
+  require(offset >= 0, "Engine: negative offset");
+  require(!file.direct() || (aligned(length) && aligned(offset) &&
+                             reinterpret_cast<std::uintptr_t>(memory) % direct_alignment == 0),
+          "Engine: memory, offset and length of a direct transfer must be aligned");
+  if (!open_) {
+    set_up();
+  }
+  file_ = &file;
+  error_.clear();
+  free_.clear();
+  for (int tag = settings_.queue_depth - 1; tag >= 0; --tag) {
+    free_.push_back(tag);
+  }
+
+  Bytes begun = 0;
+  while (in_flight_ > 0 || (begun < length && error_.empty())) {
+    while (begun < length && !free_.empty() && error_.empty()) {
+      Bytes const size = std::min(settings_.request_bytes, length - begun);
+      int const tag = free_.back();
+      free_.pop_back();
+      Slot& slot = slots_[static_cast<std::size_t>(tag)];
+      slot = {{direction, file.descriptor(), memory + begun, size, offset + begun, tag}, 0};
+      begun += size;
+      start(slot);
+    }
+    if (in_flight_ > 0) {
+      reap();
+    }
+  }
+  if (!error_.empty()) {
+    throw IoError{error_};
+  }
+}
+
+Engine::Engine(EngineSettings settings, std::shared_ptr<Kernel> kernel)
+    : implementation_{std::make_unique<Implementation>(settings, std::move(kernel))} {}
+
+Engine::~Engine() = default;
+
+void Engine::read(File const& file, std::span<std::byte> memory, Bytes offset) {
+  implementation_->move(Direction::read, file, memory.data(), static_cast<Bytes>(memory.size()),
+                        offset);
+}
+
+void Engine::write(File const& file, std::span<std::byte const> memory, Bytes offset) {
+  implementation_->move(Direction::write, file, const_cast<std::byte*>(memory.data()),
+                        static_cast<Bytes>(memory.size()), offset);
+}
+
+}  // namespace offstage::aio

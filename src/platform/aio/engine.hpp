@@ -22,8 +22,8 @@ class Kernel;
 ///
 /// Memory:  host; for a direct file memory, offset and length are multiples of direct_alignment.
 /// Order:   read and write return when every byte has moved and every completion's result was
-///          looked at: short transfers continue, EINTR and EAGAIN retry. After an error the requests
-///          in flight are drained before the throw, so the memory may be reused.
+///          looked at: short transfers continue, EINTR and EAGAIN retry. After an error the
+///          requests in flight are drained before the throw, so the memory may be reused.
 /// Threads: one thread per engine (a context is expensive to make: keep it).
 /// Errors:  IoError naming the operation, path, offset and cause; a read past the end of the file
 ///          counts as an error.

@@ -1,0 +1,328 @@
+#include "platform/h5/file.hpp"
+
+#include <fmt/format.h>
+#include <hdf5.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <type_traits>
+
+#include "base/error.hpp"
+#include "platform/h5/handle.hpp"
+
+namespace offstage::h5 {
+namespace {
+
+static_assert(std::is_same_v<hid_t, std::int64_t>);
+using Dimensions = std::vector<hsize_t>;
+
+/// HDF5 prints its error stack unless told not to; the setting is the thread's.
+void silence() noexcept { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+
+/// HDF5's reason for its last failure, on one line; clears the error stack.
+std::string innermost_reason() {
+  std::string reason = "HDF5 gives no reason";
+  auto const keep_first = [](unsigned depth, H5E_error2_t const* error, void* text) -> herr_t {
+    if (depth == 0 && error->desc != nullptr) { *static_cast<std::string*>(text) = error->desc; }
+    return 0;
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &reason);
+  H5Eclear2(H5E_DEFAULT);
+  std::ranges::replace(reason, '\n', ' ');
+  return reason;
+}
+
+hid_t file_type(Type type) {
+  switch (type) {
+    case Type::f32: return H5T_IEEE_F32LE;
+    case Type::f64: return H5T_IEEE_F64LE;
+    case Type::i64: return H5T_STD_I64LE;
+    case Type::u64: return H5T_STD_U64LE;
+  }
+  return -1;
+}
+
+hid_t memory_type(Type type) {
+  switch (type) {
+    case Type::f32: return H5T_NATIVE_FLOAT;
+    case Type::f64: return H5T_NATIVE_DOUBLE;
+    case Type::i64: return H5T_NATIVE_INT64;
+    case Type::u64: return H5T_NATIVE_UINT64;
+  }
+  return -1;
+}
+
+H5T_class_t class_of(Type type) {
+  return type == Type::f32 || type == Type::f64 ? H5T_FLOAT : H5T_INTEGER;
+}
+
+Dimensions dimensions_of(Shape const& shape) { return {shape.begin(), shape.end()}; }
+
+Handle space_of(Shape const& shape) {
+  Dimensions const dims = dimensions_of(shape);
+  return {H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose};
+}
+
+/// A space in which `block` is selected; negative if it does not lie inside.
+Handle selection_of(Shape const& shape, Block const& block) {
+  Handle space = space_of(shape);
+  Dimensions const start = dimensions_of(block.start);
+  Dimensions const count = dimensions_of(block.count);
+  if (start.size() != shape.size() || count.size() != shape.size() ||
+      H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, start.data(), nullptr, count.data(),
+                          nullptr) < 0 ||
+      H5Sselect_valid(space.get()) <= 0) {
+    return {-1, H5Sclose};
+  }
+  return space;
+}
+
+/// A string of fixed size: it lies in the checksummed metadata, a variable one would not.
+Handle text_type(std::size_t size) {
+  Handle type{H5Tcopy(H5T_C_S1), H5Tclose};
+  H5Tset_size(type.get(), std::max<std::size_t>(1, size));
+  H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
+  H5Tset_cset(type.get(), H5T_CSET_UTF8);
+  return type;
+}
+
+/// The size of a fixed string type; 0 if it is another type.
+std::size_t text_size(hid_t type) {
+  bool const fixed = H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0;
+  return fixed ? H5Tget_size(type) : 0;
+}
+
+std::string without_padding(std::string text) {
+  text.erase(std::min(text.find('\0'), text.size()));
+  return text;
+}
+
+Handle access_list(File::Alignment alignment) {
+  Handle list{H5Pcreate(H5P_FILE_ACCESS), H5Pclose};
+  H5Pset_libver_bounds(list.get(), H5F_LIBVER_V18, H5F_LIBVER_V110);
+  H5Pset_file_locking(list.get(), false, true);
+  H5Pset_alignment(list.get(), static_cast<hsize_t>(alignment.threshold),
+                   static_cast<hsize_t>(alignment.alignment));
+  return list;
+}
+
+Handle groups_as_needed() {
+  Handle list{H5Pcreate(H5P_LINK_CREATE), H5Pclose};
+  H5Pset_create_intermediate_group(list.get(), 1);
+  return list;
+}
+
+}  // namespace
+
+std::int64_t elements_of(Shape const& shape) {
+  std::int64_t product = 1;
+  for (std::int64_t const extent : shape) {
+    require(extent >= 0 && !__builtin_mul_overflow(product, extent, &product),
+            "h5: an extent is negative or the array too large");
+  }
+  return product;
+}
+
+File File::create(std::string const& path, Alignment alignment) {
+  silence();
+  File file{-1, true, path};
+  Handle const access = access_list(alignment);
+  file.id_ = file.checked(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get()),
+                          "create the file");
+  return file;
+}
+
+File File::open(std::string const& path, bool writable) {
+  silence();
+  File file{-1, writable, path};
+  Handle const access = access_list({});
+  unsigned const flags = writable ? H5F_ACC_RDWR : H5F_ACC_RDONLY;
+  file.id_ = file.checked(H5Fopen(path.c_str(), flags, access.get()), "open the file");
+  return file;
+}
+
+File File::open_read(std::string const& path) { return open(path, false); }
+File File::open_read_write(std::string const& path) { return open(path, true); }
+
+void File::close() { checked(H5Fclose(std::exchange(id_, -1)), "write and close the file"); }
+
+void File::reset() noexcept {
+  if (id_ >= 0) { H5Fclose(id_); }
+  id_ = -1;
+}
+
+void File::fail(std::string const& message) const {
+  if (writable_) { throw IoError{message}; }
+  throw DataError{message};
+}
+
+std::int64_t File::checked(std::int64_t result, std::string const& action) const {
+  if (result < 0) { fail(fmt::format("{}: cannot {}: {}", path_, action, innermost_reason())); }
+  return result;
+}
+
+Bytes File::reserve(std::string const& name, Type type, Shape const& shape) {
+  std::string const action = "create " + name;
+  require(elements_of(shape) > 0, "h5: an array of no elements has no place in the file");
+  Handle const space = space_of(shape);
+  Handle const links = groups_as_needed();
+  Handle const layout{H5Pcreate(H5P_DATASET_CREATE), H5Pclose};
+  checked(H5Pset_layout(layout.get(), H5D_CONTIGUOUS), action);
+  checked(H5Pset_alloc_time(layout.get(), H5D_ALLOC_TIME_EARLY), action);
+  checked(H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER), action);
+  Handle const dataset{H5Dcreate2(id_, name.c_str(), file_type(type), space.get(), links.get(),
+                                  layout.get(), H5P_DEFAULT),
+                       H5Dclose};
+  checked(dataset.get(), action);
+  haddr_t const offset = H5Dget_offset(dataset.get());
+  if (offset == HADDR_UNDEF) { fail(fmt::format("{}: {} has no place in the file", path_, name)); }
+  return static_cast<Bytes>(offset);
+}
+
+void File::map(std::string const& name, Shape const& shape, std::span<Mapping const> parts) {
+  std::string const action = "create " + name;
+  Handle const layout{H5Pcreate(H5P_DATASET_CREATE), H5Pclose};
+  // Nothing else tells a missing file from zeros.
+  float const missing = std::numeric_limits<float>::quiet_NaN();
+  checked(H5Pset_fill_value(layout.get(), H5T_NATIVE_FLOAT, &missing), action);
+  for (Mapping const& part : parts) {
+    Handle const target = selection_of(shape, part.target);
+    Handle const source = selection_of(part.shape, part.source);
+    require(target.get() >= 0 && source.get() >= 0, "h5: a mapping reaches outside its array");
+    checked(H5Pset_virtual(layout.get(), target.get(), part.file.c_str(), part.dataset.c_str(),
+                           source.get()),
+            action);
+  }
+  Handle const space = space_of(shape);
+  Handle const links = groups_as_needed();
+  Handle const dataset{H5Dcreate2(id_, name.c_str(), H5T_IEEE_F32LE, space.get(), links.get(),
+                                  layout.get(), H5P_DEFAULT),
+                       H5Dclose};
+  checked(dataset.get(), action);
+}
+
+void File::put(std::string const& name, Type type, void const* values, std::int64_t count) {
+  Handle const dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
+  checked(dataset.get(), "open " + name);
+  require(elements_of(shape(name)) == count, "h5: as many values as elements");
+  checked(H5Dwrite(dataset.get(), memory_type(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
+          "write " + name);
+}
+
+void File::write(std::string const& name, std::span<std::string const> texts) {
+  std::size_t width = 1;
+  for (std::string const& text : texts) {
+    width = std::max(width, text.size());
+  }
+  std::string joined;
+  for (std::string const& text : texts) {
+    joined += text;
+    joined.resize(joined.size() + width - text.size(), '\0');
+  }
+  Handle const type = text_type(width);
+  Handle const space = space_of({static_cast<std::int64_t>(texts.size())});
+  Handle const links = groups_as_needed();
+  Handle const dataset{H5Dcreate2(id_, name.c_str(), type.get(), space.get(), links.get(),
+                                  H5P_DEFAULT, H5P_DEFAULT),
+                       H5Dclose};
+  checked(dataset.get(), "create " + name);
+  checked(H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, joined.data()),
+          "write " + name);
+}
+
+Shape File::shape(std::string const& name) const {
+  Handle const dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
+  checked(dataset.get(), "open " + name);
+  Handle const space{H5Dget_space(dataset.get()), H5Sclose};
+  auto const rank = checked(H5Sget_simple_extent_ndims(space.get()), "read the shape of " + name);
+  Dimensions dims(static_cast<std::size_t>(rank));
+  checked(H5Sget_simple_extent_dims(space.get(), dims.data(), nullptr),
+          "read the shape of " + name);
+  return {dims.begin(), dims.end()};
+}
+
+void File::require_shape(std::string const& name, Shape const& expected) const {
+  Shape const found = shape(name);
+  if (found != expected) {
+    fail(fmt::format("{}: {} has the shape ({}), expected ({})", path_, name,
+                     fmt::join(found, ", "), fmt::join(expected, ", ")));
+  }
+}
+
+void File::get(std::string const& name, Type type, void* values) const {
+  Handle const dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
+  checked(dataset.get(), "open " + name);
+  Handle const stored{H5Dget_type(dataset.get()), H5Tclose};
+  if (H5Tget_class(stored.get()) != class_of(type)) {
+    fail(fmt::format("{}: {} has an unexpected type", path_, name));
+  }
+  checked(H5Dread(dataset.get(), memory_type(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
+          "read " + name);
+}
+
+std::vector<std::string> File::read_texts(std::string const& name, std::int64_t expected) const {
+  require_shape(name, {expected});
+  Handle const dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
+  checked(dataset.get(), "open " + name);
+  Handle const type{H5Dget_type(dataset.get()), H5Tclose};
+  std::size_t const width = text_size(type.get());
+  if (width == 0 || width > 4096) { fail(fmt::format("{}: {} holds no texts", path_, name)); }
+  std::string joined(width * static_cast<std::size_t>(expected), '\0');
+  checked(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, joined.data()),
+          "read " + name);
+  std::vector<std::string> texts;
+  for (std::size_t begin = 0; begin < joined.size(); begin += width) {
+    texts.push_back(without_padding(joined.substr(begin, width)));
+  }
+  return texts;
+}
+
+void File::put_attribute(std::string const& name, Type type, void const* value) {
+  Handle const space{H5Screate(H5S_SCALAR), H5Sclose};
+  Handle const attribute{
+      H5Acreate2(id_, name.c_str(), file_type(type), space.get(), H5P_DEFAULT, H5P_DEFAULT),
+      H5Aclose};
+  checked(attribute.get(), "create attribute " + name);
+  checked(H5Awrite(attribute.get(), memory_type(type), value), "write attribute " + name);
+}
+
+void File::get_attribute(std::string const& name, Type type, void* value) const {
+  Handle const attribute{H5Aopen(id_, name.c_str(), H5P_DEFAULT), H5Aclose};
+  checked(attribute.get(), "open attribute " + name);
+  Handle const stored{H5Aget_type(attribute.get()), H5Tclose};
+  Handle const space{H5Aget_space(attribute.get()), H5Sclose};
+  if (H5Tget_class(stored.get()) != class_of(type) ||
+      H5Sget_simple_extent_npoints(space.get()) != 1) {
+    fail(fmt::format("{}: attribute {} is not a number of the expected type", path_, name));
+  }
+  checked(H5Aread(attribute.get(), memory_type(type), value), "read attribute " + name);
+}
+
+void File::set(std::string const& attribute, std::string const& text) {
+  Handle const space{H5Screate(H5S_SCALAR), H5Sclose};
+  Handle const type = text_type(text.size());
+  Handle const handle{
+      H5Acreate2(id_, attribute.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT),
+      H5Aclose};
+  checked(handle.get(), "create attribute " + attribute);
+  checked(H5Awrite(handle.get(), type.get(), text.c_str()), "write attribute " + attribute);
+}
+
+std::string File::text(std::string const& attribute) const {
+  Handle const handle{H5Aopen(id_, attribute.c_str(), H5P_DEFAULT), H5Aclose};
+  checked(handle.get(), "open attribute " + attribute);
+  Handle const type{H5Aget_type(handle.get()), H5Tclose};
+  Handle const space{H5Aget_space(handle.get()), H5Sclose};
+  std::size_t const size = text_size(type.get());
+  if (size == 0 || H5Sget_simple_extent_npoints(space.get()) != 1) {
+    fail(fmt::format("{}: attribute {} is not a text", path_, attribute));
+  }
+  // The type that HDF5 reads into comes from the file, so its size must be the buffer's.
+  require(size <= 64 * static_cast<std::size_t>(MiB), "h5: an attribute of at most 64 MiB");
+  std::string text(size, '\0');
+  checked(H5Aread(handle.get(), type.get(), text.data()), "read attribute " + attribute);
+  return without_padding(std::move(text));
+}
+
+}  // namespace offstage::h5

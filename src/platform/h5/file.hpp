@@ -1,1 +1,165 @@
 #pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/units.hpp"
+
+namespace offstage::h5 {
+
+/// Number types in files, little-endian whatever the machine.
+enum class Type { f32, f64, i64, u64 };
+
+template <class T>
+constexpr Type type_of();
+template <>
+constexpr Type type_of<float>() {
+  return Type::f32;
+}
+template <>
+constexpr Type type_of<double>() {
+  return Type::f64;
+}
+template <>
+constexpr Type type_of<std::int64_t>() {
+  return Type::i64;
+}
+template <>
+constexpr Type type_of<std::uint64_t>() {
+  return Type::u64;
+}
+
+/// Extents of an array, outermost first.
+using Shape = std::vector<std::int64_t>;
+
+/// The product of the extents. Errors: PreconditionError if one is negative or it overflows.
+[[nodiscard]] std::int64_t elements_of(Shape const& shape);
+
+/// A box inside an array.
+struct Block {
+  Shape start;
+  Shape count;
+};
+
+/// A part of a virtual array: the elements of `target` show those of `source`, row by row on both
+/// sides, so the boxes hold equally many elements.
+struct Mapping {
+  Block target;
+  std::string file;  ///< relative to the directory of the file that shows them
+  std::string dataset;
+  Shape shape;  ///< of that dataset
+  Block source;
+};
+
+/// Owns one open HDF5 file; move-only. Arrays are contiguous and named by path ("/group/name");
+/// groups in between come into being as needed. Attributes stand on the root group.
+///
+/// Format:  HDF5 1.10, with checksums on all metadata: damage there is an error, not other content.
+/// Locks:   the file locking of HDF5 is off: some file systems have none, and readers of a
+///          read-only directory may not need it.
+/// Threads: HDF5 is used by one thread per process.
+/// Errors:  of files opened for writing IoError, of files opened to read DataError; both name the
+///          path and HDF5's innermost reason. HDF5 itself prints nothing.
+class File {
+ public:
+  /// Arrays of at least `threshold` bytes start at multiples of `alignment`.
+  struct Alignment {
+    Bytes threshold = 1;
+    Bytes alignment = 1;
+  };
+
+  /// A new file; that it exists already is an error.
+  [[nodiscard]] static File create(std::string const& path, Alignment alignment);
+  [[nodiscard]] static File create(std::string const& path) { return create(path, {}); }
+  [[nodiscard]] static File open_read(std::string const& path);
+  [[nodiscard]] static File open_read_write(std::string const& path);
+  ~File() { reset(); }
+
+  File(File const&) = delete;
+  File& operator=(File const&) = delete;
+  File(File&& other) noexcept
+      : id_{std::exchange(other.id_, -1)},
+        writable_{other.writable_},
+        path_{std::move(other.path_)} {}
+  File& operator=(File&& other) noexcept {
+    File taken{std::move(other)};
+    std::swap(id_, taken.id_);
+    std::swap(writable_, taken.writable_);
+    std::swap(path_, taken.path_);
+    return *this;
+  }
+
+  /// Writes what HDF5 still holds and closes. A writer calls this: the destructor hides errors.
+  void close();
+
+  /// A new array whose bytes someone else writes: allocated now and never filled. Returns the offset
+  /// of its first byte in the file.
+  Bytes reserve(std::string const& name, Type type, Shape const& shape);
+  /// A new array that shows parts of other files; what no part covers, and every part whose file is
+  /// missing, reads as NaN.
+  void map(std::string const& name, Shape const& shape, std::span<Mapping const> parts);
+
+  /// A new array.
+  template <class T>
+  void write(std::string const& name, Shape const& shape, std::span<T const> values) {
+    reserve(name, type_of<T>(), shape);
+    fill<T>(name, values);
+  }
+  void write(std::string const& name, std::span<std::string const> texts);
+  /// All elements of an array that is there.
+  template <class T>
+  void fill(std::string const& name, std::span<T const> values) {
+    put(name, type_of<T>(), values.data(), static_cast<std::int64_t>(values.size()));
+  }
+
+  [[nodiscard]] Shape shape(std::string const& name) const;
+  /// The whole array. Another shape than `expected` is an error: nothing is allocated on a damaged
+  /// file's word.
+  template <class T>
+  [[nodiscard]] std::vector<T> read(std::string const& name, Shape const& expected) const {
+    require_shape(name, expected);
+    std::vector<T> values(static_cast<std::size_t>(elements_of(expected)));
+    get(name, type_of<T>(), values.data());
+    return values;
+  }
+  [[nodiscard]] std::vector<std::string> read_texts(std::string const& name,
+                                                    std::int64_t expected) const;
+
+  template <class T>
+  void set(std::string const& attribute, T value) {
+    put_attribute(attribute, type_of<T>(), &value);
+  }
+  void set(std::string const& attribute, std::string const& text);
+  template <class T>
+  [[nodiscard]] T number(std::string const& attribute) const {
+    T value{};
+    get_attribute(attribute, type_of<T>(), &value);
+    return value;
+  }
+  [[nodiscard]] std::string text(std::string const& attribute) const;
+
+ private:
+  File(std::int64_t id, bool writable, std::string path)
+      : id_{id}, writable_{writable}, path_{std::move(path)} {}
+  static File open(std::string const& path, bool writable);
+  void reset() noexcept;
+
+  void put(std::string const& name, Type type, void const* values, std::int64_t count);
+  void get(std::string const& name, Type type, void* values) const;
+  void put_attribute(std::string const& name, Type type, void const* value);
+  void get_attribute(std::string const& name, Type type, void* value) const;
+  void require_shape(std::string const& name, Shape const& expected) const;
+
+  /// `result` unless it says that an HDF5 call failed; the error reads "cannot <action> in PATH".
+  std::int64_t checked(std::int64_t result, std::string const& action) const;
+  [[noreturn]] void fail(std::string const& message) const;
+
+  std::int64_t id_{-1};
+  bool writable_{};
+  std::string path_;
+};
+
+}  // namespace offstage::h5

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "base/error.hpp"
+#include "cross_entropy.hpp"
+#include "embedding.hpp"
+#include "rmsnorm.hpp"
+#include "rope.hpp"
+#include "swiglu.hpp"
+
+/// The preconditions that ref and host share. Errors: PreconditionError.
+namespace offstage::kernels {
+
+inline bool has_length(auto const& view, std::int64_t length) {
+  return std::cmp_equal(view.size(), length);
+}
+
+template <class T>
+void check(RmsnormForward<T> const& a) {
+  require(a.rows >= 0 && a.width > 0, "rmsnorm_forward: no such shape");
+  std::int64_t const count = a.rows * a.width;
+  require(has_length(a.x, count) && has_length(a.y, count) && has_length(a.weight, a.width) &&
+              has_length(a.inverse_rms, a.rows) && (a.delta.empty() || has_length(a.delta, count)),
+          "rmsnorm_forward: a view has the wrong length");
+}
+
+template <class T>
+void check(RmsnormBackward<T> const& a) {
+  require(a.rows >= 0 && a.width > 0, "rmsnorm_backward: no such shape");
+  std::int64_t const count = a.rows * a.width;
+  require(has_length(a.x, count) && has_length(a.dy, count) && has_length(a.dx, count) &&
+              has_length(a.weight, a.width) && has_length(a.d_weight, a.width) &&
+              has_length(a.inverse_rms, a.rows),
+          "rmsnorm_backward: a view has the wrong length");
+}
+
+template <class T>
+void check(Rope<T> const& a) {
+  require(a.rows >= 0 && a.sequence > 0 && a.heads > 0 && a.kv_heads > 0 && a.head_dim > 0 &&
+              a.head_dim % 2 == 0,
+          "rope: no such shape (head_dim must be even)");
+  std::int64_t const table = a.sequence * (a.head_dim / 2);
+  require(has_length(a.qkv, a.rows * (a.heads + 2 * a.kv_heads) * a.head_dim) &&
+              has_length(a.cosine, table) && has_length(a.sine, table),
+          "rope: a view has the wrong length");
+}
+
+template <class T>
+void check(SwigluForward<T> const& a) {
+  require(a.rows >= 0 && a.width > 0, "swiglu_forward: no such shape");
+  std::int64_t const count = a.rows * a.width;
+  require(has_length(a.gate_up, 2 * count) && has_length(a.y, count),
+          "swiglu_forward: a view has the wrong length");
+}
+
+template <class T>
+void check(SwigluBackward<T> const& a) {
+  require(a.rows >= 0 && a.width > 0, "swiglu_backward: no such shape");
+  std::int64_t const count = a.rows * a.width;
+  require(has_length(a.gate_up, 2 * count) && has_length(a.dy, count) &&
+              has_length(a.d_gate_up, 2 * count),
+          "swiglu_backward: a view has the wrong length");
+}
+
+inline bool all_below(std::span<std::int32_t const> tokens, std::int64_t vocab) {
+  for (std::int32_t const token : tokens) {
+    if (token < 0 || token >= vocab) { return false; }
+  }
+  return true;
+}
+
+template <class T>
+void check(EmbeddingForward<T> const& a) {
+  require(a.rows >= 0 && a.vocab > 0 && a.width > 0, "embedding_forward: no such shape");
+  require(has_length(a.tokens, a.rows) && has_length(a.table, a.vocab * a.width) &&
+              has_length(a.out, a.rows * a.width),
+          "embedding_forward: a view has the wrong length");
+  require(all_below(a.tokens, a.vocab), "embedding_forward: a token is outside the vocabulary");
+}
+
+template <class T>
+void check(EmbeddingBackward<T> const& a) {
+  require(a.rows >= 0 && a.vocab > 0 && a.width > 0, "embedding_backward: no such shape");
+  require(has_length(a.tokens, a.rows) && has_length(a.d_table, a.vocab * a.width) &&
+              has_length(a.d_out, a.rows * a.width),
+          "embedding_backward: a view has the wrong length");
+  require(all_below(a.tokens, a.vocab), "embedding_backward: a token is outside the vocabulary");
+}
+
+template <class T>
+void check(CrossEntropy<T> const& a) {
+  require(a.rows >= 0 && a.vocab > 0, "cross_entropy: no such shape");
+  std::int64_t const count = a.rows * a.vocab;
+  require(has_length(a.logits, count) && has_length(a.targets, a.rows) &&
+              has_length(a.loss, a.rows) && (a.d_logits.empty() || has_length(a.d_logits, count)),
+          "cross_entropy: a view has the wrong length");
+  require(all_below(a.targets, a.vocab), "cross_entropy: a target is outside the vocabulary");
+}
+
+}  // namespace offstage::kernels

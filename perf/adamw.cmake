@@ -1,0 +1,1 @@
+offstage_benchmark(NAME adamw ROOMS base kernels memory LINK fmt::fmt)

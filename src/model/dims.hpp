@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+#include "model/llama.hpp"
+
+namespace offstage::model {
+
+/// The letters that shapes in this room are written with.
+struct Dims {
+  std::int64_t B, T;     ///< sequences, tokens of each
+  std::int64_t C;        ///< hidden
+  std::int64_t H, K, D;  ///< query heads, key-value heads, head size; H D = C
+  std::int64_t F;        ///< ffn_hidden
+  std::int64_t V;        ///< vocab
+  double epsilon;        ///< of every norm
+
+  [[nodiscard]] std::int64_t rows() const { return B * T; }
+  [[nodiscard]] std::int64_t qkv() const { return (H + 2 * K) * D; }
+};
+
+/// Errors: UsageError as validate(shape); PreconditionError for a run shape below 1 or a sequence
+/// beyond max_sequence.
+[[nodiscard]] Dims dims_of(state::ModelShape const& shape, RunShape const& run);
+
+}  // namespace offstage::model

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/units.hpp"
+#include "device/device.hpp"
+
+namespace offstage::model {
+
+/// Hands out consecutive, aligned parts of one device buffer. An empty slab gives empty views and
+/// only adds up the size, so one layout function both measures and divides.
+class Slab {
+ public:
+  Slab() = default;
+  explicit Slab(device::Buffer const& memory) : memory_{memory.as<std::byte>()} {}
+
+  template <class U>
+  [[nodiscard]] std::span<U> take(std::int64_t elements) {
+    Bytes const begin = round_up(used_, alignment);
+    Bytes const bytes = elements * static_cast<Bytes>(sizeof(U));
+    used_ = begin + bytes;
+    if (memory_.empty()) {
+      return {};
+    }
+    auto const part =
+        memory_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(bytes));
+    return {reinterpret_cast<U*>(part.data()), static_cast<std::size_t>(elements)};
+  }
+  [[nodiscard]] Bytes used() const noexcept { return used_; }
+
+ private:
+  static constexpr Bytes alignment = 64;
+  std::span<std::byte> memory_;
+  Bytes used_{};
+};
+
+/// Zeroes device memory with copies of a small block of zeros.
+void zero(device::Stream& stream, std::span<std::byte> memory);
+
+template <class T>
+void zero(device::Stream& stream, std::span<T> memory) {
+  zero(stream, std::as_writable_bytes(memory));
+}
+
+}  // namespace offstage::model

@@ -1,0 +1,83 @@
+#include "model/workspace.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "model/slab.hpp"
+#include "rope.hpp"
+
+namespace offstage::model {
+
+// One buffer for what `lay_out(Slab&)` takes; `purpose` is named if the device has no room for it.
+template <class T>
+template <class LayOut>
+auto Workspace<T>::allocate(std::string const& purpose, LayOut&& lay_out) {
+  Slab measure;
+  (void)lay_out(measure);
+  Slab slab{memory_.emplace_back(device_.allocate(measure.used(), purpose))};
+  return lay_out(slab);
+}
+
+template <class T>
+Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device::Device& device)
+    : dims_{dims}, device_{device} {
+  std::int64_t const rows = dims.rows();
+  tokens = allocate("the tokens of a micro-batch",
+                    [&](Slab& slab) { return slab.take<std::int32_t>(rows); });
+  rope = allocate("the tables of RoPE", [&](Slab& slab) {
+    std::int64_t const angles = dims.T * dims.D / 2;
+    auto const cosine = slab.take<Real<T>>(angles);
+    auto const sine = slab.take<Real<T>>(angles);
+    return RopeTables<T>{cosine, sine};
+  });
+  gradient = allocate("the gradient of a layer",
+                      [&](Slab& slab) { return slab.take<T>(demand.layer_elements); });
+  tied_gradient = allocate("the gradient of the tied embedding",
+                           [&](Slab& slab) { return slab.take<T>(demand.tied_elements); });
+  dx = allocate("the gradient of activations",
+                [&](Slab& slab) { return slab.take<T>(rows * dims.C); });
+  scratch = allocate("scratch memory of forward and backward",
+                     [&](Slab& slab) { return lay_out_scratch<T>(dims, slab); });
+  head = allocate("logits and activations of the head",
+                  [&](Slab& slab) { return lay_out_head<T>(dims, slab); });
+  allocate_blocks(demand);
+}
+
+template <class T>
+void Workspace<T>::allocate_blocks(WorkspaceDemand const& demand) {
+  bool const share = demand.recompute == Recompute::block;
+  auto const lay_out = [&](Slab& slab) { return lay_out_block<T>(dims_, slab); };
+  auto const lay_out_x = [&](Slab& slab) { return slab.take<T>(dims_.rows() * dims_.C); };
+  for (int block = 0; block < demand.blocks; ++block) {
+    blocks.push_back(block > 0 && share
+                         ? blocks.front()
+                         : allocate(fmt::format("activations of block {}", block), lay_out));
+    blocks.back().x = allocate(fmt::format("the input of block {}", block), lay_out_x);
+  }
+}
+
+template <class T>
+void Workspace<T>::fill_rope_tables(double theta, device::Stream& stream) {
+  std::size_t const angles = rope.cosine.size();
+  std::vector<double> cosine(angles);
+  std::vector<double> sine(angles);
+  kernels::rope_tables(dims_.T, dims_.D, theta, cosine, sine);
+  auto const upload = [&](std::vector<double> const& table, std::span<Real<T>> target) {
+    std::vector<Real<T>> rounded(table.size());
+    std::ranges::transform(table, rounded.begin(),
+                           [](double value) { return static_cast<Real<T>>(value); });
+    stream.copy(target.data(), rounded.data(), static_cast<Bytes>(target.size_bytes()),
+                device::Copy::host_to_device);
+    stream.synchronize();
+  };
+  upload(cosine, rope.cosine);
+  upload(sine, rope.sine);
+}
+
+template class Workspace<float>;
+template class Workspace<bfloat16>;
+template class Workspace<double>;
+
+}  // namespace offstage::model

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/device.hpp"
+#include "model/block.hpp"
+#include "model/dims.hpp"
+#include "model/head.hpp"
+
+namespace offstage::model {
+
+/// How much there is to keep beside the shapes of one block.
+struct WorkspaceDemand {
+  int blocks{};
+  Recompute recompute{};
+  std::int64_t layer_elements{};  ///< of the largest layer, padded
+  std::int64_t
+      tied_elements{};  ///< of the embedding, padded, if it needs a gradient of its own; else 0
+};
+
+/// All device memory of a Llama but its parameters.
+/// Errors: UsageError of the device that names what there was no room for.
+template <class T>
+class Workspace {
+ public:
+  Workspace(Dims const& dims, WorkspaceDemand const& demand, device::Device& device);
+
+  /// Copies the tables of RoPE to the device. Order: returns when done.
+  void fill_rope_tables(double theta, device::Stream& stream);
+
+  std::span<std::int32_t> tokens;  ///< (B, T)
+  RopeTables<T> rope;
+  BlockScratch<T> scratch;
+  std::vector<BlockActivations<T>> blocks;  ///< with recomputation all share memory, but for x
+  HeadActivations<T> head;
+  std::span<T> dx;             ///< (B, T, C) gradient of the residual stream
+  std::span<T> gradient;       ///< of one layer, padded
+  std::span<T> tied_gradient;  ///< of the embedding, padded, from the head's backward to its own
+
+ private:
+  template <class LayOut>
+  auto allocate(std::string const& purpose, LayOut&& lay_out);
+  void allocate_blocks(WorkspaceDemand const& demand);
+
+  Dims dims_;
+  device::Device& device_;
+  std::vector<device::Buffer> memory_;
+};
+
+}  // namespace offstage::model

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <hdf5.h>
+
+#include <utility>
+
+namespace offstage::h5 {
+
+/// Owns one HDF5 identifier and knows how to close it; move-only. Negative: none.
+class Handle {
+ public:
+  using Close = herr_t (*)(hid_t);
+
+  Handle(hid_t id, Close close) noexcept : id_{id}, close_{close} {}
+  ~Handle() {
+    if (id_ >= 0) { close_(id_); }
+  }
+  Handle(Handle const&) = delete;
+  Handle& operator=(Handle const&) = delete;
+  Handle(Handle&& other) noexcept : id_{std::exchange(other.id_, -1)}, close_{other.close_} {}
+  Handle& operator=(Handle&&) = delete;
+
+  [[nodiscard]] hid_t get() const noexcept { return id_; }
+
+ private:
+  hid_t id_;
+  Close close_;
+};
+
+}  // namespace offstage::h5

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "train/run_config.hpp"
+#include "train/run_lock.hpp"
+
+namespace offstage::train {
+
+/// The run and checkpoint directories of one run, created where missing, and their locks. Rank 0
+/// alone makes one. Unless keep() was called, the destructor removes again what it created: a run that
+/// does not get to its first step leaves nothing.
+/// Errors: IoError naming the key and the path; LockedError.
+class Directories {
+ public:
+  explicit Directories(RunConfig const& config);
+  ~Directories();
+  Directories(Directories const&) = delete;
+  Directories& operator=(Directories const&) = delete;
+
+  void keep() noexcept { kept_ = true; }
+
+ private:
+  void make(std::string const& path, char const* key);
+  void undo() noexcept;
+
+  std::vector<std::string> created_;  ///< in order of creation; a parent before its child
+  std::vector<std::string> new_locks_;
+  std::unique_ptr<RunLock> run_lock_;
+  std::unique_ptr<RunLock> checkpoint_lock_;
+  bool kept_ = false;
+};
+
+}  // namespace offstage::train

@@ -1,0 +1,255 @@
+#include "train/step_runner.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/stopwatch.hpp"
+#include "gradient.hpp"
+#include "platform/memory/process_memory.hpp"
+#include "state/initialize.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// In host memory nothing is fetched or flushed; two workers keep the update itself busy.
+constexpr int host_workers = 2;
+
+/// The share of what is free that tiers.host-memory=auto takes.
+constexpr double auto_share = 0.9;
+
+void convert(std::span<float const> in, std::span<float> out) { std::ranges::copy(in, out.begin()); }
+void convert(std::span<float const> in, std::span<bfloat16> out) {
+  kernels::host::convert(in, out);
+}
+
+}  // namespace
+
+template <class T>
+bool StepRunner<T>::accumulates_fp32() const {
+  // One micro-batch is no sum: 16 bit loses nothing.
+  return dtype_of<T>() == DType::fp32 || (config_.accumulate_fp32 && micro_batches_ > 1);
+}
+
+template <class T>
+StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm,
+                          std::string const& run_label)
+    : config_{config},
+      comm_{comm},
+      micro_batches_{config.train.global_batch / config.train.micro_batch},
+      device_{device::make_host_device(config.device_memory)},
+      stream_{device_->make_stream("compute")},
+      map_{state::layers_of(config.model), comm.size()},
+      resident_before_{memory::resident_bytes()} {
+  auto const node = comm.split_by_node();
+  ranks_on_node_ = node.size();
+  nodes_ = static_cast<int>(comm.sum(node.rank() == 0 ? 1 : 0));
+  Bytes const free_now = comm.minimum(memory::available_bytes());
+  host_memory_limit_ = config.host_memory > 0
+                           ? config.host_memory
+                           : static_cast<Bytes>(auto_share * static_cast<double>(free_now));
+  mpi::agree(comm, [&] { memory_ = plan_memory(); });
+  subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements);
+  mpi::agree(comm, [&] {
+    tiers_ = make_tiers(run_label);
+    copy_ = std::make_unique<state::WorkingCopy<T>>(map_, comm_, *device_, *stream_);
+    gradients_ = std::make_unique<update::GradientAccumulator<T>>(map_, comm_, *stream_,
+                                                                  accumulates_fp32());
+    model_ = std::make_unique<model::Llama<T>>(
+        config_.model,
+        model::RunShape{config_.train.micro_batch, config_.train.sequence, config_.train.recompute},
+        *device_, *stream_);
+  });
+  pipeline_ = std::make_unique<update::UpdatePipeline>(
+      subgroups_, *tiers_, memory_.buffers > 0 ? memory_.buffers : host_workers);
+}
+
+template <class T>
+plan::MemoryPlan StepRunner<T>::plan_memory() {
+  std::int64_t most = 0;
+  Bytes exchange = 0;
+  for (int rank = 0; rank < comm_.size(); ++rank) {
+    most = std::max(most, map_.shard_elements(rank));
+    exchange = std::max(exchange, update::GradientAccumulator<T>::exchange_bytes(
+                                      map_, rank, device_->kind()));
+  }
+  return plan::plan_memory(
+      {.shard_elements = most,
+       .ranks_per_node = ranks_on_node_,
+       .gradient_bytes_per_element =
+           static_cast<std::int64_t>(accumulates_fp32() ? sizeof(float) : sizeof(T)),
+       .exchange_bytes = exchange,
+       .subgroup_elements = config_.subgroup_size,
+       .subgroup_is_default = config_.subgroup_is_default,
+       .on_storage = !config_.tiers_path.empty(),
+       .host_memory = host_memory_limit_});
+}
+
+template <class T>
+std::unique_ptr<tiers::Tiers> StepRunner<T>::make_tiers(std::string const& run_label) const {
+  std::vector<Bytes> extents;
+  for (state::Subgroup const& subgroup : subgroups_) {
+    extents.push_back(subgroup.state_bytes());
+  }
+  if (config_.tiers_path.empty()) { return tiers::make_host_tiers(std::move(extents)); }
+  tiers::StorageSettings settings;
+  settings.path = config_.tiers_path;
+  settings.run_label = run_label;
+  settings.rank = comm_.rank();
+  settings.buffers = memory_.buffers;
+  return tiers::make_storage_tiers(std::move(extents), settings);
+}
+
+template <class T>
+Bytes StepRunner<T>::host_memory_peak() const {
+  Bytes const copy_bytes = map_.shard_elements(comm_.rank()) * static_cast<Bytes>(sizeof(T));
+  return comm_.split_by_node().sum(memory::peak_resident_bytes() - resident_before_ -
+                                   device_->peak() - copy_bytes);
+}
+
+template <class T>
+checkpoint::OnSubgroup StepRunner<T>::fill_working_copy() {
+  return [this](state::Subgroup const& subgroup, std::span<float const> parameter) {
+    convert(parameter, copy_->shard().subspan(static_cast<std::size_t>(subgroup.begin),
+                                              static_cast<std::size_t>(subgroup.size)));
+  };
+}
+
+template <class T>
+void StepRunner<T>::initialize() {
+  mpi::agree(comm_, [&] {
+    auto const on_subgroup = fill_working_copy();
+    for (state::Subgroup const& subgroup : subgroups_) {
+      auto lease = tiers_->create(subgroup.index);
+      auto const parameter =
+          std::span{reinterpret_cast<float*>(lease.mutable_bytes().data()),
+                    static_cast<std::size_t>(subgroup.size)};
+      for (state::Piece const& piece : subgroup.pieces) {
+        state::initialize(map_.layers()[static_cast<std::size_t>(piece.layer)], config_.train.seed,
+                          piece.chunks,
+                          parameter.subspan(static_cast<std::size_t>(piece.offset),
+                                            static_cast<std::size_t>(piece.chunks.count *
+                                                                     chunk_elements)));
+      }
+      on_subgroup(subgroup, parameter);
+      lease.commit();
+    }
+  });
+}
+
+template <class T>
+StepResult StepRunner<T>::step(data::Windows const& windows, std::int64_t first_sample,
+                               double learning_rate, std::int64_t optimizer_step) {
+  StepResult result;
+  auto const losses = run_micro_batches(windows, first_sample, result);
+  Stopwatch watch;
+  result.loss = mean_in_order(losses, micro_batches_);
+  result.grad_norm = gradients_->norm() / static_cast<double>(micro_batches_);
+  result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
+  if (!result.skipped) { update_state(learning_rate, optimizer_step, result); }
+  result.update = watch.elapsed();
+  return result;
+}
+
+template <class T>
+std::vector<double> StepRunner<T>::run_micro_batches(data::Windows const& windows,
+                                                     std::int64_t first_sample,
+                                                     StepResult& result) {
+  std::int64_t const batch = config_.train.micro_batch;
+  std::vector<double> losses;
+  std::vector<std::int64_t> chosen(static_cast<std::size_t>(batch));
+  gradients_->begin_step();
+  Stopwatch watch;
+  // Round by round: micro-batch g is run by rank g mod R. In the last round some ranks may be idle;
+  // they still take part in gathers and exchanges.
+  for (std::int64_t first = 0; first < micro_batches_; first += comm_.size()) {
+    auto const active =
+        static_cast<int>(std::min<std::int64_t>(comm_.size(), micro_batches_ - first));
+    gradients_->begin_round(active);
+    if (comm_.rank() < active) {
+      std::int64_t const sample = first_sample + (first + comm_.rank()) * batch;
+      for (std::int64_t i = 0; i < batch; ++i) {
+        chosen[static_cast<std::size_t>(i)] = windows.shuffled(sample + i, config_.train.seed);
+      }
+      losses.push_back(model_->forward(windows.batch(chosen), *copy_));
+      result.forward += watch.lap();
+      model_->backward(*copy_, *gradients_);
+    } else {
+      model_->idle_forward(*copy_);
+      result.forward += watch.lap();
+      model_->idle_backward(*copy_, *gradients_);
+    }
+    result.backward += watch.lap();
+  }
+  return losses;
+}
+
+template <class T>
+void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_step,
+                                 StepResult& result) {
+  OptimizerConfig const& optimizer = config_.optimizer;
+  // As PyTorch's clip_grad_norm_: the small constant keeps a zero norm harmless.
+  double const clip =
+      optimizer.clip > 0.0 ? std::min(1.0, optimizer.clip / (result.grad_norm + 1e-6)) : 1.0;
+  kernels::AdamwStep const adamw{
+      .learning_rate = learning_rate,
+      .beta1 = optimizer.beta1,
+      .beta2 = optimizer.beta2,
+      .epsilon = optimizer.eps,
+      .weight_decay = optimizer.weight_decay,
+      .gradient_scale = clip / static_cast<double>(micro_batches_),
+      .step = optimizer_step};
+  update::GradientView gradient;
+  if (gradients_->is_fp32()) {
+    gradient = gradients_->fp32();
+  } else if constexpr (std::is_same_v<T, bfloat16>) {
+    gradient = gradients_->native();
+  }
+  auto const stats = pipeline_->run(adamw, gradient, copy_->shard());
+  result.read_bytes = stats.read_bytes;
+  result.write_bytes = stats.write_bytes;
+}
+
+template <class T>
+double StepRunner<T>::validate(data::Windows const& windows, std::int64_t micro_batches) {
+  std::int64_t const batch = config_.train.micro_batch;
+  std::vector<double> losses;
+  std::vector<std::int64_t> chosen(static_cast<std::size_t>(batch));
+  for (std::int64_t first = 0; first < micro_batches; first += comm_.size()) {
+    std::int64_t const mine = first + comm_.rank();
+    if (mine < micro_batches) {
+      for (std::int64_t i = 0; i < batch; ++i) {
+        // A short file is shown from its start again rather than not at all.
+        chosen[static_cast<std::size_t>(i)] = (mine * batch + i) % windows.count();
+      }
+      losses.push_back(model_->evaluate(windows.batch(chosen), *copy_));
+    } else {
+      model_->idle_forward(*copy_);
+    }
+  }
+  return mean_in_order(losses, micro_batches);
+}
+
+template <class T>
+double StepRunner<T>::mean_in_order(std::span<double const> mine, std::int64_t count) const {
+  auto const ranks = static_cast<std::size_t>(comm_.size());
+  auto const rounds = static_cast<std::size_t>(ceil_div(count, comm_.size()));
+  std::vector<double> all(ranks * rounds);
+  std::vector<mpi::Slice> parts(ranks);
+  auto const part_bytes = static_cast<Bytes>(rounds * sizeof(double));
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    parts[rank] = {static_cast<Bytes>(rank) * part_bytes, part_bytes};
+  }
+  std::ranges::copy(mine, all.begin() + static_cast<std::ptrdiff_t>(
+                                            static_cast<std::size_t>(comm_.rank()) * rounds));
+  comm_.all_gather(std::as_writable_bytes(std::span{all}), parts);
+  double sum = 0.0;
+  for (std::size_t g = 0; g < static_cast<std::size_t>(count); ++g) {
+    sum += all[g % ranks * rounds + g / ranks];
+  }
+  return sum / static_cast<double>(count);
+}
+
+template class StepRunner<float>;
+template class StepRunner<bfloat16>;
+
+}  // namespace offstage::train

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "checkpoint/store.hpp"
+#include "data/token_source.hpp"
+#include "device/device.hpp"
+#include "model/llama.hpp"
+#include "plan/memory.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "state/shard.hpp"
+#include "state/working_copy.hpp"
+#include "tiers/tiers.hpp"
+#include "train/run_config.hpp"
+#include "update/gradient_accumulator.hpp"
+#include "update/pipeline.hpp"
+
+namespace offstage::train {
+
+/// What one step did, the same on all ranks but for times and traffic.
+struct StepResult {
+  double loss{};
+  double grad_norm{};  ///< of the mean gradient, before clipping
+  bool skipped{};      ///< loss or norm was not finite: nothing was changed
+  Seconds forward{}, backward{}, update{};
+  Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic
+};
+
+/// One rank's model, state and gradients, and the straight line of one step through them. T is the
+/// type of working copy, activations and gradients.
+///
+/// Collective: construction and every member.
+/// Memory:     everything is allocated at construction, within the memory plan.
+/// Errors:     construction throws mpi::AgreedError for what a user can mend.
+template <class T>
+class StepRunner {
+ public:
+  /// `run_label` names the spill directory.
+  StepRunner(RunConfig const& config, mpi::Communicator const& comm, std::string const& run_label);
+
+  /// Fills the state with the seed's initial weights and zero moments.
+  void initialize();
+  [[nodiscard]] checkpoint::OnSubgroup fill_working_copy();
+
+  /// One step over the global batch whose first sequence is sample `first_sample`. `optimizer_step`
+  /// is AdamW's t, counted from 1.
+  StepResult step(data::Windows const& windows, std::int64_t first_sample, double learning_rate,
+                  std::int64_t optimizer_step);
+  /// Mean loss over `micro_batches` micro-batches from the start of the file, in order.
+  double validate(data::Windows const& windows, std::int64_t micro_batches);
+
+  [[nodiscard]] state::ShardMap const& map() const noexcept { return map_; }
+  [[nodiscard]] std::vector<state::Subgroup> const& subgroups() const noexcept {
+    return subgroups_;
+  }
+  [[nodiscard]] tiers::Tiers& tiers() noexcept { return *tiers_; }
+  [[nodiscard]] device::Device const& device() const noexcept { return *device_; }
+  [[nodiscard]] plan::MemoryPlan const& memory_plan() const noexcept { return memory_; }
+  [[nodiscard]] Bytes host_memory_limit() const noexcept { return host_memory_limit_; }
+  [[nodiscard]] int nodes() const noexcept { return nodes_; }
+  /// What tiers.host-memory bounds, as measured: the node's sum of peak resident memory, less what
+  /// was resident before construction, the emulated device's arena and the working copy. Collective.
+  [[nodiscard]] Bytes host_memory_peak() const;
+
+ private:
+  [[nodiscard]] plan::MemoryPlan plan_memory();
+  [[nodiscard]] std::unique_ptr<tiers::Tiers> make_tiers(std::string const& run_label) const;
+  /// Forward and backward of this rank's micro-batches; their losses in order.
+  std::vector<double> run_micro_batches(data::Windows const& windows, std::int64_t first_sample,
+                                        StepResult& result);
+  void update_state(double learning_rate, std::int64_t optimizer_step, StepResult& result);
+  /// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R, ...
+  [[nodiscard]] double mean_in_order(std::span<double const> mine, std::int64_t count) const;
+  [[nodiscard]] bool accumulates_fp32() const;
+
+  RunConfig const& config_;
+  mpi::Communicator const& comm_;
+  std::int64_t micro_batches_;  ///< per step, all ranks
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<device::Stream> stream_;
+  state::ShardMap map_;
+  Bytes resident_before_;
+  int nodes_{};
+  int ranks_on_node_{};
+  Bytes host_memory_limit_{};
+  plan::MemoryPlan memory_;
+  std::vector<state::Subgroup> subgroups_;
+  std::unique_ptr<tiers::Tiers> tiers_;
+  std::unique_ptr<state::WorkingCopy<T>> copy_;
+  std::unique_ptr<update::GradientAccumulator<T>> gradients_;
+  std::unique_ptr<model::Llama<T>> model_;
+  std::unique_ptr<update::UpdatePipeline> pipeline_;
+};
+
+}  // namespace offstage::train

@@ -1,0 +1,40 @@
+#include "base/error.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+namespace offstage {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Errors, CarryTheExitCodeThatScriptsRelyOn) {
+  EXPECT_EQ(static_cast<int>(UsageError{"x"}.code()), 64);
+  EXPECT_EQ(static_cast<int>(DataError{"x"}.code()), 65);
+  EXPECT_EQ(static_cast<int>(IoError{"x"}.code()), 74);
+  EXPECT_EQ(static_cast<int>(LockedError{"x"}.code()), 1);
+  EXPECT_EQ(static_cast<int>(PreconditionError{"x"}.code()), 70);
+  EXPECT_EQ(static_cast<int>(ExitCode::more), 75);
+}
+
+TEST(Errors, AnIoErrorNamesThePathAndTheReason) {
+  EXPECT_STREQ((IoError{"cannot open", "/data/a", ENOENT}.what()),
+               "cannot open /data/a: No such file or directory");
+}
+
+TEST(Errors, RequireNamesTheLineThatAsked) {
+  EXPECT_NO_THROW(require(true, "fine"));
+  int const line = __LINE__ + 2;
+  try {
+    require(false, "lengths differ");
+    FAIL() << "require must throw";
+  } catch (PreconditionError const& error) {
+    EXPECT_THAT(error.what(), HasSubstr("lengths differ"));
+    EXPECT_THAT(error.what(), HasSubstr("error_test.cpp:" + std::to_string(line)));
+  }
+}
+
+}  // namespace
+}  // namespace offstage

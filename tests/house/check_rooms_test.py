@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Tests of check_rooms.py on small trees."""
+import tempfile
+import unittest
+from pathlib import Path
+
+import check_rooms
+
+
+class CheckRooms(unittest.TestCase):
+    def offences(self, files):
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder).resolve()
+            for name, text in files.items():
+                path = root / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+                if path.suffix == ".hpp":
+                    with open(path.parent / "CMakeLists.txt", "a") as cmake:
+                        cmake.write(f"HEADERS {path.name}\n")
+            return check_rooms.check(root)[1]
+
+    def test_a_lower_rank_and_the_own_room_are_fine(self):
+        self.assertEqual([], self.offences({
+            "src/base/error.hpp": "#include <string>\n",
+            "src/tiers/tiers.hpp": '#include "base/error.hpp"\n',
+            "src/tiers/lease.cpp": '#include "tiers/tiers.hpp"\n',
+            "kernels/adamw.hpp": '#include "base/error.hpp"\n',
+            "src/update/pipeline.cpp": '#include "adamw.hpp"\n#include "tiers/tiers.hpp"\n',
+        }))
+
+    def test_a_higher_rank_is_named_with_file_and_line(self):
+        found = self.offences({"src/update/pipeline.hpp": "",
+                               "src/tiers/lease.cpp": '\n#include "update/pipeline.hpp"\n'})
+        self.assertEqual(["src/tiers/lease.cpp:2: tiers (rank 3) includes update (rank 4): "
+                          "only lower ranks are allowed"], found)
+
+    def test_a_room_of_the_same_rank_is_an_offence(self):
+        found = self.offences({"kernels/adamw.hpp": "", "src/tiers/lease.cpp": '#include "adamw.hpp"\n'})
+        self.assertEqual(1, len(found))
+
+    def test_rooms_of_platform_do_not_include_each_other(self):
+        found = self.offences({"src/platform/mpi/comm.hpp": "",
+                               "src/platform/aio/file.cpp": '#include "platform/mpi/comm.hpp"\n'})
+        self.assertEqual(1, len(found))
+        self.assertIn("only base and themselves", found[0])
+
+    def test_a_third_party_header_belongs_to_its_room(self):
+        found = self.offences({"src/train/trainer.cpp": "#include <mpi.h>\n",
+                               "src/platform/mpi/comm.cpp": "#include <mpi.h>\n"})
+        self.assertEqual(["src/train/trainer.cpp:1: train includes <mpi.h>, "
+                          "which belongs to platform/mpi"], found)
+
+    def test_a_header_that_cmake_does_not_know_is_an_offence(self):
+        with tempfile.TemporaryDirectory() as folder:
+            header = Path(folder).resolve() / "src/base/error.hpp"
+            header.parent.mkdir(parents=True)
+            header.write_text("")
+            self.assertIn("not listed", check_rooms.check(Path(folder).resolve())[1][0])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Parses every shell script of the tree (bash -n), asks that it is executable and stops on errors, and
+# compiles every Python script in memory. shellcheck too where it is installed.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+problems=0
+complain() {
+  echo "$1"
+  problems=$((problems + 1))
+}
+
+mapfile -t scripts < <(find jobs slurm perf tests .ci -name '*.sh' -type f | sort; echo .ci/run)
+for script in "${scripts[@]}"; do
+  bash -n "$script" || complain "$script: does not parse"
+  [[ -x $script ]] || complain "$script: is not executable"
+  grep -q '^set -.*u.*o pipefail' "$script" || complain "$script: has no 'set -euo pipefail'"
+done
+if command -v shellcheck > /dev/null; then
+  shellcheck "${scripts[@]}" || complain "shellcheck found the above"
+fi
+while read -r script; do
+  python3 -c 'import sys; compile(open(sys.argv[1]).read(), sys.argv[1], "exec")' "$script" ||
+    complain "$script: does not compile"
+done < <(find jobs slurm perf tests -name '*.py' -type f | sort)
+echo "${#scripts[@]} shell scripts, $problems problems"
+((problems == 0))

@@ -1,0 +1,275 @@
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "platform/aio/engine.hpp"
+#include "platform/aio/file.hpp"
+#include "platform/aio/kernel.hpp"
+#include "platform/faulty_kernel.hpp"
+#include "platform/memory/huge_buffer.hpp"
+#include "platform/scratch_directory.hpp"
+
+namespace offstage::aio {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr Bytes block = 64 * KiB;
+constexpr EngineSettings small_requests{block, 4};
+
+template <class Action>
+std::string message_of(Action&& action) {
+  try {
+    action();
+  } catch (IoError const& error) {
+    return error.what();
+  }
+  return "no IoError";
+}
+
+void fill(std::span<std::byte> bytes, unsigned seed) {
+  std::mt19937 generator{seed};
+  for (std::byte& byte : bytes) {
+    byte = static_cast<std::byte>(generator());
+  }
+}
+
+bool equal(std::span<std::byte const> a, std::span<std::byte const> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+/// A file of 16 blocks with random bytes, and an engine on a kernel that a test can make fail.
+class AioEngine : public ::testing::Test {
+ protected:
+  AioEngine() {
+    file.allocate(16 * block);
+    fill(content.bytes(), 1);
+    Engine{small_requests}.write(file, content.bytes(), 0);
+  }
+
+  ScratchDirectory scratch;
+  File file = File::create(scratch / "data");
+  memory::HugeBuffer content{16 * block};
+  memory::HugeBuffer target{16 * block};
+  std::shared_ptr<FaultyKernel> kernel = std::make_shared<FaultyKernel>();
+  Engine engine{small_requests, kernel};
+};
+
+TEST(AioFile, IsCreatedForItsOwnerAloneAndOnlyOnce) {
+  ScratchDirectory const scratch;
+  File const file = File::create(scratch / "data");
+  struct stat status {};
+  ASSERT_EQ(fstat(file.descriptor(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0600U);
+  EXPECT_EQ(file.path(), scratch / "data");
+  EXPECT_THAT(message_of([&] { (void)File::create(scratch / "data"); }),
+              AllOf(HasSubstr("cannot create"), HasSubstr(scratch / "data"), HasSubstr("exists")));
+}
+
+TEST(AioFile, NamesThePathThatDoesNotOpen) {
+  EXPECT_THAT(message_of([] { (void)File::open_read("/nonexistent/file"); }),
+              AllOf(HasSubstr("/nonexistent/file"), HasSubstr("No such file")));
+  EXPECT_THAT(message_of([] { sync_directory("/nonexistent"); }), HasSubstr("/nonexistent"));
+  EXPECT_THAT(message_of([] { (void)free_bytes("/nonexistent"); }), HasSubstr("/nonexistent"));
+}
+
+TEST(AioFile, SaysWhetherTransfersAreDirect) {
+  ScratchDirectory const scratch;
+  File const file = File::create(scratch / "data");
+  EXPECT_EQ(file.direct(), (fcntl(file.descriptor(), F_GETFL) & O_DIRECT) != 0);
+  // procfs refuses O_DIRECT.
+  File const buffered = File::open_read("/proc/self/status");
+  EXPECT_FALSE(buffered.direct());
+}
+
+TEST(AioFile, HasTheAllocatedSize) {
+  ScratchDirectory const scratch;
+  File const file = File::create(scratch / "data");
+  EXPECT_EQ(file.size(), 0);
+  file.allocate(3 * MiB);
+  EXPECT_EQ(file.size(), 3 * MiB);
+  file.sync();
+  sync_directory(scratch.path());
+}
+
+TEST(AioFile, RefusesMoreThanIsFreeWithoutTakingIt) {
+  ScratchDirectory const scratch;
+  File const file = File::create(scratch / "data");
+  Bytes const huge = Bytes{1} << 60;
+  EXPECT_LT(free_bytes(scratch.path()), huge);
+  EXPECT_THAT(message_of([&] { file.allocate(huge); }),
+              AllOf(HasSubstr(scratch / "data"), HasSubstr("needs"), HasSubstr("is free")));
+  EXPECT_EQ(file.size(), 0);
+}
+
+TEST(AioFile, MovesItsDescriptor) {
+  ScratchDirectory const scratch;
+  File first = File::create(scratch / "data");
+  int const descriptor = first.descriptor();
+  File second{std::move(first)};
+  EXPECT_EQ(second.descriptor(), descriptor);
+  second = File{};
+  EXPECT_EQ(fcntl(descriptor, F_GETFD), -1) << "the descriptor was not closed";
+}
+
+TEST_F(AioEngine, ReadsBackWhatItWrote) {
+  engine.read(file, target.bytes(), 0);
+  EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+  // A part, whose length is not a multiple of the request.
+  auto const part = target.bytes().first(block + direct_alignment);
+  engine.read(file, part, 3 * block);
+  EXPECT_TRUE(equal(part, content.bytes().subspan(3 * block, part.size())));
+}
+
+TEST_F(AioEngine, MovesNothingForAnEmptySpan) {
+  kernel->on_submit = [](Transfer&) { return -EIO; };
+  engine.read(file, {}, 0);
+  engine.write(file, {}, 0);
+}
+
+TEST_F(AioEngine, KeepsNoMoreThanItsDepthInFlight) {
+  std::size_t most = 0;
+  std::size_t now = 0;
+  kernel->on_submit = [&](Transfer&) {
+    most = std::max(most, ++now);
+    return 0;
+  };
+  kernel->on_complete = [&](Transfer const&, Completion&) { --now; };
+  engine.read(file, target.bytes(), 0);
+  EXPECT_EQ(most, 4U);
+}
+
+TEST_F(AioEngine, WantsAlignmentOfDirectFilesAlone) {
+  if (file.direct()) {
+    EXPECT_THROW(engine.read(file, target.bytes().first(100), 0), PreconditionError);
+    EXPECT_THROW(engine.read(file, target.bytes().subspan(1, block), 0), PreconditionError);
+    EXPECT_THROW(engine.write(file, content.bytes().first(block), 512), PreconditionError);
+  }
+  File const buffered = File::open_read("/proc/meminfo");
+  ASSERT_FALSE(buffered.direct());
+  std::vector<std::byte> text(5);
+  engine.read(buffered, text, 1);
+  EXPECT_EQ(std::string(reinterpret_cast<char const*>(text.data()), 4), "emTo");
+}
+
+TEST_F(AioEngine, RefusesClosedFilesAndBadSettings) {
+  EXPECT_THROW(engine.read(File{}, target.bytes(), 0), PreconditionError);
+  EXPECT_THROW(engine.read(file, target.bytes(), -direct_alignment), PreconditionError);
+  EXPECT_THROW(Engine({1000, 4}, kernel), PreconditionError);
+  EXPECT_THROW(Engine({block, 0}, kernel), PreconditionError);
+  EXPECT_THROW(Engine({block, 4}, nullptr), PreconditionError);
+}
+
+TEST_F(AioEngine, ReadingPastTheEndIsAnError) {
+  EXPECT_THAT(message_of([&] { engine.read(file, target.bytes(), 8 * block); }),
+              AllOf(HasSubstr("cannot read"), HasSubstr(file.path()), HasSubstr("end of file")));
+}
+
+TEST_F(AioEngine, ContinuesShortTransfers) {
+  kernel->on_submit = [](Transfer& transfer) {
+    transfer.length = std::min<Bytes>(transfer.length, direct_alignment * 3);
+    return 0;
+  };
+  engine.read(file, target.bytes(), 0);
+  EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+  fill(content.bytes(), 2);
+  engine.write(file, content.bytes(), 0);
+  engine.read(file, target.bytes(), 0);
+  EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+}
+
+TEST_F(AioEngine, StartsAgainOnTheAlignmentAfterAnOddShortTransfer) {
+  kernel->on_complete = [](Transfer const&, Completion& completion) {
+    if (completion.result == block) {
+      completion.result -= 512;
+    }
+  };
+  engine.read(file, target.bytes(), 0);
+  EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+}
+
+TEST_F(AioEngine, TakesCompletionsInAnyOrder) {
+  kernel->reverse = true;
+  engine.read(file, target.bytes(), 0);
+  EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+}
+
+TEST_F(AioEngine, TriesAgainAfterEagainAndEintr) {
+  int calls = 0;
+  kernel->on_submit = [&](Transfer&) {
+    ++calls;
+    return calls % 3 == 1 ? -EAGAIN : (calls % 3 == 2 ? -EINTR : 0);
+  };
+  int waits = 0;
+  kernel->on_wait = [&] { return ++waits % 2 == 1 ? -EINTR : 0; };
+  int completions = 0;
+  kernel->on_complete = [&](Transfer const&, Completion& completion) {
+    if (++completions % 4 == 0) {
+      completion.result = -EAGAIN;
+    }
+    if (completions % 4 == 1) {
+      completion.result = -EINTR;
+    }
+  };
+  engine.read(file, target.bytes(), 0);
+  EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+}
+
+TEST_F(AioEngine, DrainsWhatIsInFlightBeforeItThrows) {
+  int completions = 0;
+  kernel->on_complete = [&](Transfer const&, Completion& completion) {
+    if (++completions == 2) {
+      completion.result = -EIO;
+    }
+  };
+  EXPECT_THAT(message_of([&] { engine.read(file, target.bytes(), 0); }),
+              AllOf(HasSubstr("cannot read"), HasSubstr("at offset"), HasSubstr(file.path()),
+                    HasSubstr("Input/output error")));
+  EXPECT_EQ(kernel->in_flight(), 0U);
+  engine.read(file, target.bytes(), 0);
+  EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+}
+
+TEST_F(AioEngine, NamesOperationOffsetPathAndCauseOfAFailedWrite) {
+  kernel->on_complete = [](Transfer const& transfer, Completion& completion) {
+    if (transfer.offset == 5 * block) {
+      completion.result = -ENOSPC;
+    }
+  };
+  EXPECT_THAT(message_of([&] { engine.write(file, content.bytes(), 0); }),
+              AllOf(HasSubstr("cannot write"), HasSubstr("offset " + std::to_string(5 * block)),
+                    HasSubstr(file.path()), HasSubstr("No space left")));
+  EXPECT_EQ(kernel->in_flight(), 0U);
+}
+
+TEST_F(AioEngine, FailsWhenARequestIsRefused) {
+  int calls = 0;
+  kernel->on_submit = [&](Transfer&) { return ++calls == 3 ? -EBADF : 0; };
+  EXPECT_THAT(message_of([&] { engine.read(file, target.bytes(), 0); }),
+              HasSubstr("Bad file descriptor"));
+  EXPECT_EQ(calls, 3) << "nothing may be started after an error";
+  EXPECT_EQ(kernel->in_flight(), 0U);
+}
+
+TEST_F(AioEngine, WaitsForItsRequestsWhereCompletionsAreLost) {
+  bool broken = true;
+  kernel->on_wait = [&] { return broken ? -EINVAL : 0; };
+  EXPECT_THAT(message_of([&] { engine.read(file, target.bytes(), 0); }),
+              HasSubstr("completions are lost"));
+  EXPECT_EQ(kernel->in_flight(), 0U);
+  broken = false;
+  engine.read(file, target.bytes(), 0);
+  EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+}
+
+}  // namespace
+}  // namespace offstage::aio

@@ -1,0 +1,188 @@
+#include "platform/mpi/communicator.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "platform/mpi/session.hpp"
+
+namespace offstage::mpi {
+namespace {
+
+/// What rank r holds at position i, in every test below.
+std::uint8_t content(int rank, std::size_t i) {
+  return static_cast<std::uint8_t>(rank * 31 + static_cast<int>(i % 97));
+}
+
+std::vector<std::uint8_t> contents(int rank, Bytes size) {
+  std::vector<std::uint8_t> all(static_cast<std::size_t>(size));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i] = content(rank, i);
+  }
+  return all;
+}
+
+/// Parts of different lengths, the last rank's empty if there is more than one.
+std::vector<Slice> uneven_parts(int ranks) {
+  std::vector<Slice> parts;
+  Bytes offset = 0;
+  for (int r = 0; r < ranks; ++r) {
+    Bytes const size = ranks > 1 && r == ranks - 1 ? 0 : 100 * (r + 1) + 7;
+    parts.push_back({offset, size});
+    offset += size;
+  }
+  return parts;
+}
+
+TEST(Communicator, BroadcastReachesEveryRankFromEveryRoot) {
+  auto const comm = Communicator::world();
+  for (int root = 0; root < comm.size(); ++root) {
+    EXPECT_EQ(comm.broadcast_value(comm.rank() * 10, root), root * 10);
+    EXPECT_EQ(comm.broadcast(std::string(static_cast<std::size_t>(comm.rank()), 'x'), root),
+              std::string(static_cast<std::size_t>(root), 'x'));
+  }
+}
+
+TEST(Communicator, AllGatherFillsTheOthersParts) {
+  auto const comm = Communicator::world();
+  auto const parts = uneven_parts(comm.size());
+  std::vector<std::uint8_t> buffer(
+      static_cast<std::size_t>(parts.back().offset + parts.back().size));
+  auto const& mine = parts[static_cast<std::size_t>(comm.rank())];
+  std::ranges::copy(contents(comm.rank(), mine.size), buffer.begin() + mine.offset);
+  comm.all_gather(std::as_writable_bytes(std::span{buffer}), parts);
+  std::vector<std::uint8_t> expected;
+  for (int r = 0; r < comm.size(); ++r) {
+    std::ranges::copy(contents(r, parts[static_cast<std::size_t>(r)].size),
+                      std::back_inserter(expected));
+  }
+  EXPECT_EQ(buffer, expected);
+}
+
+TEST(Communicator, AllGatherWantsOnePartPerRank) {
+  auto const comm = Communicator::world();
+  std::vector<Slice> const parts(static_cast<std::size_t>(comm.size() + 1));
+  EXPECT_THROW(comm.all_gather({}, parts), PreconditionError);
+}
+
+TEST(Communicator, GatherCollectsAtTheRoot) {
+  auto const comm = Communicator::world();
+  int const root = comm.size() - 1;
+  auto const parts = uneven_parts(comm.size());
+  auto const mine = contents(comm.rank(), parts[static_cast<std::size_t>(comm.rank())].size);
+  std::vector<std::uint8_t> buffer;
+  if (comm.rank() == root) {
+    buffer.resize(static_cast<std::size_t>(parts.back().offset + parts.back().size));
+  }
+  comm.gather(std::as_bytes(std::span{mine}), std::as_writable_bytes(std::span{buffer}), parts,
+              root);
+  if (comm.rank() != root) {
+    return;
+  }
+  for (int r = 0; r < comm.size(); ++r) {
+    auto const& part = parts[static_cast<std::size_t>(r)];
+    auto const first = buffer.begin() + part.offset;
+    EXPECT_EQ(std::vector<std::uint8_t>(first, first + part.size), contents(r, part.size));
+  }
+}
+
+/// Rank s sends (s + 1) * 10 * t bytes to rank t: nothing to rank 0.
+TEST(Communicator, AllToAllBringsEveryPairsBytesAndTakesEmptyParts) {
+  auto const comm = Communicator::world();
+  auto const size_of = [](int from, int to) { return Bytes{10} * (from + 1) * to; };
+  std::vector<Slice> send_parts, receive_parts;
+  std::vector<std::uint8_t> send;
+  Bytes received = 0;
+  for (int r = 0; r < comm.size(); ++r) {
+    auto const part = contents(comm.rank() * 8 + r, size_of(comm.rank(), r));
+    send_parts.push_back({static_cast<Bytes>(send.size()), static_cast<Bytes>(part.size())});
+    std::ranges::copy(part, std::back_inserter(send));
+    receive_parts.push_back({received, size_of(r, comm.rank())});
+    received += receive_parts.back().size;
+  }
+  std::vector<std::uint8_t> receive(static_cast<std::size_t>(received));
+  comm.all_to_all(std::as_bytes(std::span{send}), send_parts,
+                  std::as_writable_bytes(std::span{receive}), receive_parts);
+  for (int r = 0; r < comm.size(); ++r) {
+    auto const& part = receive_parts[static_cast<std::size_t>(r)];
+    auto const first = receive.begin() + part.offset;
+    EXPECT_EQ(std::vector<std::uint8_t>(first, first + part.size),
+              contents(r * 8 + comm.rank(), part.size));
+  }
+}
+
+TEST(Communicator, ValuesComeInRankOrderAndReduce) {
+  auto const comm = Communicator::world();
+  std::vector<int> expected(static_cast<std::size_t>(comm.size()));
+  std::iota(expected.begin(), expected.end(), 5);
+  EXPECT_EQ(comm.all_gather_value(comm.rank() + 5), expected);
+  std::int64_t const n = comm.size();
+  EXPECT_EQ(comm.sum(std::int64_t{comm.rank()}), n * (n - 1) / 2);
+  EXPECT_EQ(comm.maximum(std::int64_t{comm.rank()}), n - 1);
+  EXPECT_EQ(comm.minimum(std::int64_t{comm.rank()} + 3), 3);
+  EXPECT_EQ(comm.maximum(0.5 * comm.rank()), 0.5 * static_cast<double>(n - 1));
+}
+
+TEST(Communicator, RanksOfOneMachineShareANode) {
+  auto const comm = Communicator::world();
+  auto node = comm.split_by_node();
+  EXPECT_EQ(node.size(), comm.size());
+  Communicator const moved{std::move(node)};
+  EXPECT_EQ(moved.broadcast_value(7, 0), 7);
+}
+
+TEST(Agree, SilenceMeansThatNobodyFailed) {
+  EXPECT_NO_THROW(agree(Communicator::world(), [] {}));
+}
+
+TEST(Agree, AllRanksThrowTheErrorOfTheLowestThatFailed) {
+  auto const comm = Communicator::world();
+  int const lowest = comm.size() / 2;
+  try {
+    agree(comm, [&] {
+      if (comm.rank() == lowest) {
+        throw DataError{"rank " + std::to_string(lowest) + " is sad"};
+      }
+      if (comm.rank() > lowest) {
+        throw IoError{"a later one"};
+      }
+    });
+    FAIL() << "must throw on every rank";
+  } catch (AgreedError const& error) {
+    EXPECT_EQ(error.failed_rank(), lowest);
+    EXPECT_EQ(error.code(), ExitCode::data);
+    EXPECT_EQ(std::string{error.what()}, "rank " + std::to_string(lowest) + " is sad");
+  }
+}
+
+TEST(Agree, AStrangersExceptionIsAnInternalError) {
+  auto const comm = Communicator::world();
+  try {
+    agree(comm, [&] {
+      if (comm.rank() == 0) {
+        throw std::runtime_error{"unexpected"};
+      }
+    });
+    FAIL();
+  } catch (AgreedError const& error) {
+    EXPECT_EQ(error.code(), ExitCode::internal);
+  }
+}
+
+TEST(Session, NamesTheLibrary) {
+  EXPECT_STRNE(library_version(), "");
+}
+
+TEST(MpiError, NamesTheCall) {
+  EXPECT_THAT((MpiError{"MPI_Bcast", MPI_ERR_COUNT}.what()),
+              testing::HasSubstr("MPI_Bcast failed: "));
+}
+
+}  // namespace
+}  // namespace offstage::mpi
