@@ -11,7 +11,9 @@ namespace {
 constexpr int block_size = 256;     // threads; the kernel is bound by memory bandwidth
 constexpr int max_blocks = 65'535;  // the grid-stride loop covers the rest
 
-__device__ float device_load(float value) { return value; }
+__device__ float device_load(float value) {
+  return value;
+}
 __device__ float device_load(bfloat16 value) {
   return __uint_as_float(std::uint32_t{value.bits} << 16);
 }
@@ -21,7 +23,9 @@ __device__ float device_canonical(float value) {
 }
 
 // Round `value`, which is canonical if it is NaN; as to_bf16 in base/dtype.hpp.
-__device__ void device_store(float& to, float value) { to = value; }
+__device__ void device_store(float& to, float value) {
+  to = value;
+}
 __device__ void device_store(bfloat16& to, float value) {
   std::uint32_t const bits = __float_as_uint(value);
   std::uint32_t const rounding = value == value ? 0x7FFFU + ((bits >> 16) & 1U) : 0U;
@@ -56,12 +60,14 @@ void adamw(AdamwState<G, W> const& s, AdamwStep const& step, CUstream_st* stream
   require_equal_lengths(s);
   AdamwCoefficients const c = adamw_coefficients(step);
   std::size_t const count = s.parameter.size();
-  if (count == 0) { return; }  // an empty grid is a launch error
+  if (count == 0) {
+    return;
+  }  // an empty grid is a launch error
   auto const blocks =
       static_cast<int>(std::min<std::size_t>((count + block_size - 1) / block_size, max_blocks));
-  adamw_kernel<<<blocks, block_size, 0, stream>>>(
-      s.parameter.data(), s.momentum.data(), s.variance.data(), s.gradient.data(),
-      s.working_copy.data(), count, c);
+  adamw_kernel<<<blocks, block_size, 0, stream>>>(s.parameter.data(), s.momentum.data(),
+                                                  s.variance.data(), s.gradient.data(),
+                                                  s.working_copy.data(), count, c);
   offstage::cuda::check(cudaGetLastError());
 }
 

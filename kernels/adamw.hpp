@@ -24,11 +24,11 @@ struct AdamwStep {
 /// G is the gradient's type, W the working copy's: float or bfloat16 each.
 template <class G, class W>
 struct AdamwState {
-  std::span<float> parameter;     ///< (N) FP32, updated in place
-  std::span<float> momentum;      ///< (N) FP32, first moment, updated in place
-  std::span<float> variance;      ///< (N) FP32, second moment, updated in place
-  std::span<G const> gradient;    ///< (N), not yet scaled
-  std::span<W> working_copy;      ///< (N), receives the new parameter rounded to W
+  std::span<float> parameter;   ///< (N) FP32, updated in place
+  std::span<float> momentum;    ///< (N) FP32, first moment, updated in place
+  std::span<float> variance;    ///< (N) FP32, second moment, updated in place
+  std::span<G const> gradient;  ///< (N), not yet scaled
+  std::span<W> working_copy;    ///< (N), receives the new parameter rounded to W
 };
 
 /// One AdamW step.
@@ -37,16 +37,16 @@ struct AdamwState {
 ///   p <- p - alpha (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + lambda p)
 ///
 /// Source:  Loshchilov & Hutter, arXiv:1711.05101, Algorithm 2, schedule folded into alpha.
-/// Memory:  ref and host take host addresses, cuda takes device addresses. Traffic is 24 N bytes for
-///          the state and sizeof(G) N + sizeof(W) N beside it: 28 N with 16-bit types. The 16-bit
-///          working copy is written with non-temporal stores where the CPU has them.
+/// Memory:  ref and host take host addresses, cuda takes device addresses. Traffic is 24 N bytes
+///          for the state, sizeof(G) N and sizeof(W) N beside it: 28 N with 16-bit types. host
+///          writes the working copy with non-temporal stores.
 /// Order:   ref and host return when done; cuda only enqueues on `stream`, and the views must stay
 ///          alive until that work completes.
 /// Threads: host uses OpenMP; the bits do not depend on the number of threads.
-/// Exact:   ref, every instruction set of host, and cuda give the same bits: every product-sum is one
-///          fused multiply-add, in the order that adamw_element in adamw_ref.cpp spells out; division
-///          and square root round to nearest. A NaN result is stored in canonical form: 0x7FC00000 in
-///          FP32, 0x7FC0 in bf16. Subnormals are kept.
+/// Exact:   ref, every instruction set of host, and cuda give the same bits: every product-sum is
+///          one fused multiply-add, in the order that adamw_element in adamw_ref.cpp spells out;
+///          division and square root round to nearest. A NaN result is stored in canonical form:
+///          0x7FC00000 in FP32, 0x7FC0 in bf16. Subnormals are kept.
 /// Errors:  PreconditionError if lengths differ or step < 1; CudaError if the launch fails.
 namespace ref {
 template <class G, class W>
@@ -56,7 +56,7 @@ namespace host {
 /// `simd` beyond best_simd() is a precondition error.
 template <class G, class W>
 void adamw(AdamwState<G, W> const& state, AdamwStep const& step, Simd simd = best_simd());
-}
+}  // namespace host
 namespace cuda {
 template <class G, class W>
 void adamw(AdamwState<G, W> const& state, AdamwStep const& step, CUstream_st* stream);

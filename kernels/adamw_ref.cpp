@@ -9,23 +9,23 @@ namespace offstage::kernels {
 AdamwCoefficients adamw_coefficients(AdamwStep const& s) {
   require(s.step >= 1, "adamw: step counts from 1");
   auto const t = static_cast<double>(s.step);
-  return {.gradient_scale = static_cast<float>(s.gradient_scale),
-          .beta1 = static_cast<float>(s.beta1),
-          .one_minus_beta1 = static_cast<float>(1.0 - s.beta1),
-          .beta2 = static_cast<float>(s.beta2),
-          .one_minus_beta2 = static_cast<float>(1.0 - s.beta2),
-          .inverse_sqrt_correction2 =
-              static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(s.beta2, t))),
-          .epsilon = static_cast<float>(s.epsilon),
-          .step_size = static_cast<float>(s.learning_rate / (1.0 - std::pow(s.beta1, t))),
-          .decay = static_cast<float>(1.0 - s.learning_rate * s.weight_decay)};
+  return {
+      .gradient_scale = static_cast<float>(s.gradient_scale),
+      .beta1 = static_cast<float>(s.beta1),
+      .one_minus_beta1 = static_cast<float>(1.0 - s.beta1),
+      .beta2 = static_cast<float>(s.beta2),
+      .one_minus_beta2 = static_cast<float>(1.0 - s.beta2),
+      .inverse_sqrt_correction2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(s.beta2, t))),
+      .epsilon = static_cast<float>(s.epsilon),
+      .step_size = static_cast<float>(s.learning_rate / (1.0 - std::pow(s.beta1, t))),
+      .decay = static_cast<float>(1.0 - s.learning_rate * s.weight_decay)};
 }
 
 template <class G, class W>
 void require_equal_lengths(AdamwState<G, W> const& s) {
   std::size_t const count = s.parameter.size();
-  require(s.momentum.size() == count && s.variance.size() == count &&
-              s.gradient.size() == count && s.working_copy.size() == count,
+  require(s.momentum.size() == count && s.variance.size() == count && s.gradient.size() == count &&
+              s.working_copy.size() == count,
           "adamw: views differ in length");
 }
 
@@ -42,7 +42,7 @@ void adamw_element(AdamwState<G, W> const& s, std::size_t i, AdamwCoefficients c
   s.parameter[i] = canonical(p);
   s.momentum[i] = canonical(m);
   s.variance[i] = canonical(v);
-  s.working_copy[i] = store<W>(canonical(p));
+  s.working_copy[i] = store_canonical<W>(p);
 }
 
 }  // namespace
@@ -51,7 +51,9 @@ template <class G, class W>
 void adamw(AdamwState<G, W> const& state, AdamwStep const& step) {
   require_equal_lengths(state);
   AdamwCoefficients const c = adamw_coefficients(step);
-  for (std::size_t i = 0; i < state.parameter.size(); ++i) { adamw_element(state, i, c); }
+  for (std::size_t i = 0; i < state.parameter.size(); ++i) {
+    adamw_element(state, i, c);
+  }
 }
 
 }  // namespace ref

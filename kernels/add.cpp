@@ -13,7 +13,9 @@ namespace ref {
 template <class T>
 void add(Add<T> const& a) {
   require(a.x.size() == a.y.size(), "add: the views differ in length");
-  for (std::size_t i = 0; i < a.x.size(); ++i) { a.x[i] = store<T>(load(a.x[i]) + load(a.y[i])); }
+  for (std::size_t i = 0; i < a.x.size(); ++i) {
+    a.x[i] = store<T>(load(a.x[i]) + load(a.y[i]));
+  }
 }
 
 template void add(Add<double> const&);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <type_traits>
 
 #include "attention.hpp"
 #include "attention_layout.hpp"
@@ -18,11 +19,12 @@ namespace offstage::kernels {
 
 namespace {
 
-std::int64_t team_size(std::int64_t tasks) {
+/// Threads for a number of tasks, at least one.
+int team_size([[maybe_unused]] std::int64_t tasks) {
 #ifdef _OPENMP
-  return std::clamp<std::int64_t>(omp_get_max_threads(), 1, std::max<std::int64_t>(tasks, 1));
+  return static_cast<int>(std::clamp<std::int64_t>(tasks, 1, omp_get_max_threads()));
 #else
-  return std::min<std::int64_t>(tasks, 1);
+  return 1;
 #endif
 }
 
@@ -44,9 +46,8 @@ class ScratchPool {
   /// Each thread has `whole` FP32 copies of a head of the sequence, and less than eight of a tile.
   ScratchPool(AttentionShape const& shape, std::int64_t whole, std::int64_t threads)
       : floats_{(whole * round_up(shape.sequence, attention_tile) + 8 * attention_tile) *
-                    round_up(std::max(shape.head_dim, attention_tile), attention_padding)},
-        data_{static_cast<float*>(::operator new(
-            static_cast<std::size_t>(floats_ * threads) * sizeof(float), alignment))} {}
+                round_up(std::max(shape.head_dim, attention_tile), attention_padding)},
+        data_{allocate(floats_ * threads)} {}
   float* of_this_thread() const { return data_.get() + floats_ * thread_index(); }
 
  private:
@@ -54,83 +55,105 @@ class ScratchPool {
   struct Free {
     void operator()(float* data) const noexcept { ::operator delete(data, alignment); }
   };
-  std::int64_t floats_;
+  static float* allocate(std::int64_t count) {
+    auto const bytes = sizeof(float) * static_cast<std::size_t>(count);
+    return static_cast<float*>(::operator new(bytes, alignment));
+  }
+  std::int64_t floats_;  ///< of each thread
   std::unique_ptr<float, Free> data_;
 };
 
-template <class Task>
-void run(Task const& task) {
-  constexpr bool forward = requires { task.d_out; } == false;
-  switch (best_simd()) {
+template <class T>
+void run(Simd simd, AttentionForwardTask<T> const& task) {
+  switch (simd) {
     case Simd::avx512:
-      if constexpr (forward) {
-        return avx512::attention_forward(task);
-      } else {
-        return avx512::attention_backward(task);
-      }
+      return avx512::attention_forward(task);
     case Simd::avx2:
-      if constexpr (forward) {
-        return avx2::attention_forward(task);
-      } else {
-        return avx2::attention_backward(task);
-      }
-    case Simd::baseline: break;
+      return avx2::attention_forward(task);
+    case Simd::baseline:
+      return baseline::attention_forward(task);
   }
-  if constexpr (forward) {
-    baseline::attention_forward(task);
-  } else {
-    baseline::attention_backward(task);
+}
+
+template <class T>
+void run(Simd simd, AttentionBackwardTask<T> const& task) {
+  switch (simd) {
+    case Simd::avx512:
+      return avx512::attention_backward(task);
+    case Simd::avx2:
+      return avx2::attention_backward(task);
+    case Simd::baseline:
+      return baseline::attention_backward(task);
   }
 }
 
 }  // namespace
 
-namespace host {
-
 template <class T>
-void attention_forward(AttentionForward<T> const& in) {
+void attention_forward(Simd simd, AttentionForward<T> const& in) {
   auto const at = AttentionLayout::checked(in);
   auto const [batch, sequence, heads, kv_heads, width] = in.shape;
-  if (sequence == 0) { return; }
+  if (sequence == 0) {
+    return;
+  }
   auto const tasks = batch * kv_heads;
   auto const threads = team_size(tasks);
   ScratchPool const scratch{in.shape, 2, threads};
   auto const scale = 1 / std::sqrt(static_cast<float>(width));
-#pragma omp parallel for schedule(dynamic) num_threads(static_cast<int>(threads))
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
   for (std::int64_t index = 0; index < tasks; ++index) {
     auto const b = index / kv_heads;
     auto const head = index % kv_heads * at.group();
     auto const* const qkv = in.qkv.data();
-    run(AttentionForwardTask<T>{sequence, at.group(), width, at.qkv_stride(), at.out_stride(),
-                                scale, qkv + at.query(b, head, 0), qkv + at.key(b, head, 0),
-                                qkv + at.value(b, head, 0), in.out.data() + at.out(b, head, 0),
-                                in.log_sum_exp.data() + at.row(b, head, 0),
-                                scratch.of_this_thread()});
+    run(simd, AttentionForwardTask<T>{
+                  sequence, at.group(), width, at.qkv_stride(), at.out_stride(), scale,
+                  qkv + at.query(b, head, 0), qkv + at.key(b, head, 0), qkv + at.value(b, head, 0),
+                  in.out.data() + at.out(b, head, 0), in.log_sum_exp.data() + at.row(b, head, 0),
+                  scratch.of_this_thread()});
   }
 }
 
 template <class T>
-void attention_backward(AttentionBackward<T> const& in) {
+void attention_backward(Simd simd, AttentionBackward<T> const& in) {
   auto const at = AttentionLayout::checked(in);
   auto const [batch, sequence, heads, kv_heads, width] = in.shape;
-  if (sequence == 0) { return; }
+  if (sequence == 0) {
+    return;
+  }
   auto const tasks = batch * kv_heads;
   auto const threads = team_size(tasks);
   ScratchPool const scratch{in.shape, 5, threads};
   auto const scale = 1 / std::sqrt(static_cast<float>(width));
-#pragma omp parallel for schedule(dynamic) num_threads(static_cast<int>(threads))
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
   for (std::int64_t index = 0; index < tasks; ++index) {
     auto const b = index / kv_heads;
     auto const head = index % kv_heads * at.group();
     auto const* const qkv = in.qkv.data();
     auto* const d_qkv = in.d_qkv.data();
-    run(AttentionBackwardTask<T>{
-        sequence, at.group(), width, at.qkv_stride(), at.out_stride(), scale,
-        qkv + at.query(b, head, 0), qkv + at.key(b, head, 0), qkv + at.value(b, head, 0),
-        in.out.data() + at.out(b, head, 0), in.d_out.data() + at.out(b, head, 0),
-        in.log_sum_exp.data() + at.row(b, head, 0), d_qkv + at.query(b, head, 0),
-        d_qkv + at.key(b, head, 0), d_qkv + at.value(b, head, 0), scratch.of_this_thread()});
+    run(simd,
+        AttentionBackwardTask<T>{
+            sequence, at.group(), width, at.qkv_stride(), at.out_stride(), scale,
+            qkv + at.query(b, head, 0), qkv + at.key(b, head, 0), qkv + at.value(b, head, 0),
+            in.out.data() + at.out(b, head, 0), in.d_out.data() + at.out(b, head, 0),
+            in.log_sum_exp.data() + at.row(b, head, 0), d_qkv + at.query(b, head, 0),
+            d_qkv + at.key(b, head, 0), d_qkv + at.value(b, head, 0), scratch.of_this_thread()});
   }
+}
+
+template void attention_forward(Simd, AttentionForward<float> const&);
+template void attention_forward(Simd, AttentionForward<bfloat16> const&);
+template void attention_backward(Simd, AttentionBackward<float> const&);
+template void attention_backward(Simd, AttentionBackward<bfloat16> const&);
+
+namespace host {
+
+template <class T>
+void attention_forward(AttentionForward<T> const& in) {
+  kernels::attention_forward(best_simd(), in);
+}
+template <class T>
+void attention_backward(AttentionBackward<T> const& in) {
+  kernels::attention_backward(best_simd(), in);
 }
 
 template void attention_forward(AttentionForward<float> const&);

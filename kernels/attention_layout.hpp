@@ -1,7 +1,7 @@
 #pragma once
 
-#include <cmath>
 #include <cstdint>
+#include <iterator>
 
 #include "attention.hpp"
 #include "base/error.hpp"
@@ -25,13 +25,11 @@ class AttentionLayout {
   std::int64_t rows() const { return shape_.batch * shape_.heads * shape_.sequence; }
 
   /// From a row to the next one of the same head.
-  std::int64_t qkv_stride() const {
-    return (shape_.heads + 2 * shape_.kv_heads) * shape_.head_dim;
-  }
+  std::int64_t qkv_stride() const { return (shape_.heads + 2 * shape_.kv_heads) * shape_.head_dim; }
   std::int64_t out_stride() const { return shape_.heads * shape_.head_dim; }
 
-  /// Offsets of position t of sequence b: of query head h, of the key and value heads it uses, of its
-  /// output and of its log-sum-exp.
+  /// Offsets of position t of sequence b: of query head h, of the key and value heads it uses, of
+  /// its output and of its log-sum-exp.
   std::int64_t query(std::int64_t b, std::int64_t h, std::int64_t t) const {
     return (b * shape_.sequence + t) * qkv_stride() + h * shape_.head_dim;
   }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <vector>
 
 #include "attention.hpp"
@@ -13,14 +14,18 @@ namespace {
 template <class A, class B>
 auto dot(A const* a, B const* b, std::int64_t count) {
   Real<A> sum{};
-  for (std::int64_t c = 0; c < count; ++c) { sum += load(a[c]) * load(b[c]); }
+  for (std::int64_t c = 0; c < count; ++c) {
+    sum += load(a[c]) * load(b[c]);
+  }
   return sum;
 }
 
 /// target += factor * values
 template <class T>
 void add_scaled(Real<T>* target, Real<T> factor, T const* values, std::int64_t count) {
-  for (std::int64_t c = 0; c < count; ++c) { target[c] += factor * load(values[c]); }
+  for (std::int64_t c = 0; c < count; ++c) {
+    target[c] += factor * load(values[c]);
+  }
 }
 
 }  // namespace
@@ -85,7 +90,9 @@ void attention_backward(AttentionBackward<T> const& in) {
       }
     }
   }
-  std::transform(d_qkv.begin(), d_qkv.end(), in.d_qkv.begin(), store<T, Real<T>>);
+  for (std::size_t i = 0; i < d_qkv.size(); ++i) {
+    in.d_qkv[i] = store<T>(d_qkv[i]);
+  }
 }
 
 template void attention_forward(AttentionForward<float> const&);

@@ -2,6 +2,9 @@
 
 #include <cstdint>
 
+#include "attention.hpp"
+#include "base/simd.hpp"
+
 namespace offstage::kernels {
 
 /// Edge of the square tiles of scores.
@@ -9,8 +12,9 @@ constexpr std::int64_t attention_tile = 64;
 /// Rows of tiles are padded with zeros to a multiple of this many floats.
 constexpr std::int64_t attention_padding = 32;
 
-/// One sequence and one key-value head with its `group` query heads (internal to the room). Pointers
-/// are to position 0; the next query head is `width` elements further, its log_sum_exp `sequence`.
+/// One sequence and one key-value head with its `group` query heads (internal to the room).
+/// Pointers are to position 0; the next query head is `width` elements further, its log_sum_exp
+/// `sequence`.
 template <class T>
 struct AttentionForwardTask {
   std::int64_t sequence, group, width;
@@ -21,7 +25,7 @@ struct AttentionForwardTask {
   T const* value;
   T* out;
   float* log_sum_exp;
-  float* scratch;  ///< attention_scratch() floats, aligned to 64 bytes
+  float* scratch;  ///< aligned to 64 bytes
 };
 
 template <class T>
@@ -40,6 +44,12 @@ struct AttentionBackwardTask {
   T* d_value;
   float* scratch;
 };
+
+/// What host::attention_* call with best_simd(); the tests try every one that the CPU runs.
+template <class T>
+void attention_forward(Simd simd, AttentionForward<T> const& in);
+template <class T>
+void attention_backward(Simd simd, AttentionBackward<T> const& in);
 
 namespace baseline {
 template <class T>

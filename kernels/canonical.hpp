@@ -1,15 +1,28 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+
+#include "base/dtype.hpp"
 
 namespace offstage::kernels {
 
-/// `value`, with 0x7FC00000 for every NaN: CPUs and GPUs disagree about payloads and signs of NaNs.
-/// Always inlined, like to_bf16 (base/dtype.hpp).
+/// `value`, with 0x7FC00000 for every NaN: CPUs and GPUs disagree about signs and payloads of NaNs.
+/// Always inlined, as to_bf16 (base/dtype.hpp).
 [[gnu::always_inline]] constexpr inline float canonical(float value) {
   auto const bits = __builtin_bit_cast(std::uint32_t, value);
   bool const is_nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
   return __builtin_bit_cast(float, is_nan ? 0x7FC00000U : bits);
+}
+
+/// Rounds to the element type, NaN in canonical form.
+template <class T>
+[[gnu::always_inline]] constexpr inline T store_canonical(float value) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    return to_bf16(value);
+  } else {
+    return canonical(value);
+  }
 }
 
 }  // namespace offstage::kernels

@@ -20,7 +20,9 @@ void cross_entropy(CrossEntropy<T> const& a) {
     float const largest = loops.maximum(logits, a.vocab);
     double const sum = loops.sum_exp(logits, largest, a.vocab);
     a.loss[r] = std::log(sum) + static_cast<double>(largest) - static_cast<double>(logits[target]);
-    if (a.d_logits.empty()) { continue; }
+    if (a.d_logits.empty()) {
+      continue;
+    }
     T* const d_logits = a.d_logits.data() + r * a.vocab;
     loops.scaled_exp(logits, largest, static_cast<float>(a.gradient_scale / sum), d_logits,
                      a.vocab);

@@ -13,9 +13,13 @@ void cross_entropy(CrossEntropy<T> const& a) {
     std::span<Real<T> const> const logits = a.logits.subspan(r * a.vocab, a.vocab);
     double const largest = *std::max_element(logits.begin(), logits.end());
     double sum = 0;
-    for (Real<T> const logit : logits) { sum += std::exp(logit - largest); }
+    for (Real<T> const logit : logits) {
+      sum += std::exp(logit - largest);
+    }
     a.loss[r] = std::log(sum) + largest - logits[a.targets[r]];
-    if (a.d_logits.empty()) { continue; }
+    if (a.d_logits.empty()) {
+      continue;
+    }
     for (std::int64_t v = 0; v < a.vocab; ++v) {
       double const probability = std::exp(logits[v] - largest) / sum;
       double const hit = v == a.targets[r] ? 1.0 : 0.0;

@@ -30,7 +30,9 @@ void embedding_backward(EmbeddingBackward<T> const& a) {
   });
   std::vector<std::int64_t> begins;  // of the runs of equal tokens, and the end
   for (std::int64_t k = 0; k < a.rows; ++k) {
-    if (k == 0 || a.tokens[order[k]] != a.tokens[order[k - 1]]) { begins.push_back(k); }
+    if (k == 0 || a.tokens[order[k]] != a.tokens[order[k - 1]]) {
+      begins.push_back(k);
+    }
   }
   begins.push_back(a.rows);
 

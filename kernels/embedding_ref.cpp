@@ -19,13 +19,17 @@ template <class T>
 void embedding_backward(EmbeddingBackward<T> const& a) {
   check(a);
   std::vector<Real<T>> sum(a.d_table.size());
-  for (std::size_t i = 0; i < sum.size(); ++i) { sum[i] = load(a.d_table[i]); }
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    sum[i] = load(a.d_table[i]);
+  }
   for (std::int64_t r = 0; r < a.rows; ++r) {
     for (std::int64_t i = 0; i < a.width; ++i) {
       sum[a.tokens[r] * a.width + i] += load(a.d_out[r * a.width + i]);
     }
   }
-  for (std::size_t i = 0; i < sum.size(); ++i) { a.d_table[i] = store<T>(sum[i]); }
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    a.d_table[i] = store<T>(sum[i]);
+  }
 }
 
 template void embedding_forward(EmbeddingForward<double> const&);

@@ -9,8 +9,8 @@
 
 namespace offstage::kernels {
 
-/// accumulator[i] <- round(accumulator[i] + gradient[i]), the sum in FP32, rounded to A; `first` means
-/// accumulator[i] <- gradient[i] instead. A and G: float or bfloat16.
+/// accumulator[i] <- round(accumulator[i] + gradient[i]), the sum in FP32, rounded to A; `first`
+/// means accumulator[i] <- gradient[i] instead. A and G: float or bfloat16.
 template <class A, class G>
 struct Accumulate {
   std::span<A> accumulator;
@@ -18,27 +18,36 @@ struct Accumulate {
   bool first;
 };
 
-/// sums[c] = sum over chunk c (chunk_elements) of double(x)^2: FP64, lane i mod 16 with i counted inside the chunk,
-/// lanes added in order 0..15. The last chunk may be short.
+/// sums[c] = sum over chunk c (chunk_elements) of double(x)^2: FP64, lane i mod 16 with i counted
+/// inside the chunk, lanes added in order 0..15. The last chunk may be short.
 template <class G>
 struct ChunkNorms {
   std::span<G const> x;
   std::span<double> sums;  ///< one per started chunk
 };
 
+/// Errors: PreconditionError if `sums` does not have one element per started chunk.
+template <class G>
+void require_one_sum_per_chunk(ChunkNorms<G> const& call);
+
 /// Memory:  ref and host take host addresses and return when done.
-/// Threads: host uses OpenMP; the bits do not depend on the number of threads or the instruction set.
-/// Exact:   ref = every instruction set of host. NaN in canonical form (adamw.hpp).
-/// Errors:  PreconditionError if lengths do not match.
+/// Threads: host uses OpenMP; the bits depend neither on the number of threads nor on `simd`.
+/// Exact:   ref = every instruction set of host. NaN in canonical form: as in adamw.hpp, and
+///          0x7FF8000000000000 in FP64.
+/// Errors:  PreconditionError if lengths do not match or `simd` is beyond best_simd().
 namespace ref {
-template <class A, class G> void accumulate(Accumulate<A, G> const&);
-template <class G> void chunk_norms(ChunkNorms<G> const&);
+template <class A, class G>
+void accumulate(Accumulate<A, G> const&);
+template <class G>
+void chunk_norms(ChunkNorms<G> const&);
 /// out[i] = in[i] rounded to bf16 (dtype.hpp, to_bf16).
 void convert(std::span<float const> in, std::span<bfloat16> out);
 }  // namespace ref
 namespace host {
-template <class A, class G> void accumulate(Accumulate<A, G> const&, Simd simd = best_simd());
-template <class G> void chunk_norms(ChunkNorms<G> const&, Simd simd = best_simd());
+template <class A, class G>
+void accumulate(Accumulate<A, G> const&, Simd simd = best_simd());
+template <class G>
+void chunk_norms(ChunkNorms<G> const&, Simd simd = best_simd());
 void convert(std::span<float const> in, std::span<bfloat16> out, Simd simd = best_simd());
 }  // namespace host
 

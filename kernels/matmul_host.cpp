@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
-#include <vector>
+#include <type_traits>
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
@@ -11,63 +14,72 @@ namespace offstage::kernels {
 
 namespace {
 
-template <class T>
-constexpr auto element_type =
-    std::is_same_v<T, bfloat16> ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
-
+/// Matrix of `rows` x `columns` as oneDNN sees it; transposed, it is stored by columns.
 template <class T>
 dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, Transpose transpose) {
-  return {{rows, columns},
-          element_type<T>,
-          transpose == Transpose::no ? dnnl::memory::dims{columns, 1}
-                                     : dnnl::memory::dims{1, rows}};
+  constexpr auto type =
+      std::is_same_v<T, bfloat16> ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+  using Strides = dnnl::memory::dims;
+  return {
+      {rows, columns}, type, transpose == Transpose::no ? Strides{columns, 1} : Strides{1, rows}};
 }
 
+/// False if oneDNN has no such product on this CPU. Nothing is kept between calls: oneDNN caches
+/// what it compiles for a shape, and a call without work takes 4 us.
 template <class T, class Out>
-void multiply(Matmul<T, Out> const& product) {
+bool multiply(Matmul<T, Out> const& product) {
   auto const& [a, b, c, m, n, k, transpose_a, transpose_b] = product;
   dnnl::engine const engine{dnnl::engine::kind::cpu, 0};
-  dnnl::stream stream{engine};
   auto const a_desc = matrix<T>(m, k, transpose_a);
   auto const b_desc = matrix<T>(k, n, transpose_b);
   auto const c_desc = matrix<Out>(m, n, Transpose::no);
-  dnnl::matmul const primitive{{dnnl::matmul::desc{a_desc, b_desc, c_desc}, engine}};
-  primitive.execute(stream, {{DNNL_ARG_SRC, {a_desc, engine, const_cast<T*>(a)}},
-                             {DNNL_ARG_WEIGHTS, {b_desc, engine, const_cast<T*>(b)}},
-                             {DNNL_ARG_DST, {c_desc, engine, c}}});
-  stream.wait();
-}
-
-bool has_bf16_products() {
-  switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::avx512_core:
-    case dnnl::cpu_isa::avx512_core_vnni:
-    case dnnl::cpu_isa::avx512_core_bf16:
-    case dnnl::cpu_isa::avx512_core_amx: return true;
-    default: return false;
+  constexpr bool allow_empty = true;
+  dnnl::matmul::primitive_desc const found{{a_desc, b_desc, c_desc}, engine, allow_empty};
+  if (!found) {
+    return false;
   }
+  dnnl::stream stream{engine};
+  dnnl::matmul{found}.execute(stream, {{DNNL_ARG_SRC, {a_desc, engine, const_cast<T*>(a)}},
+                                       {DNNL_ARG_WEIGHTS, {b_desc, engine, const_cast<T*>(b)}},
+                                       {DNNL_ARG_DST, {c_desc, engine, c}}});
+  stream.wait();
+  return true;
 }
 
-std::vector<float> widen(bfloat16 const* values, std::int64_t count) {
-  std::vector<float> wide(static_cast<std::size_t>(count));
+using Floats = std::unique_ptr<float[]>;
+
+Floats widen(bfloat16 const* values, std::int64_t count) {
+  auto wide = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count));
+  auto* const to = wide.get();
 #pragma omp parallel for simd
-  for (std::int64_t i = 0; i < count; ++i) { wide[static_cast<std::size_t>(i)] = to_float(values[i]); }
+  for (std::int64_t i = 0; i < count; ++i) {
+    to[i] = to_float(values[i]);
+  }
   return wide;
 }
 
 template <class Out>
-void multiply_widened(Matmul<bfloat16, Out> const& product) {
+bool multiply_widened(Matmul<bfloat16, Out> const& product) {
   auto const& [a, b, c, m, n, k, transpose_a, transpose_b] = product;
   auto const wide_a = widen(a, m * k);
   auto const wide_b = widen(b, k * n);
+  Matmul<float> wide{wide_a.get(), wide_b.get(), nullptr, m, n, k, transpose_a, transpose_b};
   if constexpr (std::is_same_v<Out, float>) {
-    multiply<float, float>({wide_a.data(), wide_b.data(), c, m, n, k, transpose_a, transpose_b});
+    wide.c = c;
+    return multiply(wide);
   } else {
-    std::vector<float> wide_c(static_cast<std::size_t>(m * n));
-    multiply<float, float>(
-        {wide_a.data(), wide_b.data(), wide_c.data(), m, n, k, transpose_a, transpose_b});
+    auto const count = m * n;
+    auto const sums = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count));
+    wide.c = sums.get();
+    if (!multiply(wide)) {
+      return false;
+    }
+    auto* const to = c;
 #pragma omp parallel for simd
-    for (std::int64_t i = 0; i < m * n; ++i) { c[i] = to_bf16(wide_c[static_cast<std::size_t>(i)]); }
+    for (std::int64_t i = 0; i < count; ++i) {
+      to[i] = to_bf16(wide.c[i]);
+    }
+    return true;
   }
 }
 
@@ -79,21 +91,27 @@ template <class T, class Out>
 void matmul(Matmul<T, Out> const& product) {
   auto const& [a, b, c, m, n, k, transpose_a, transpose_b] = product;
   require(m >= 0 && n >= 0 && k >= 0, "matmul: negative size");
-  if (m == 0 || n == 0) { return; }
   if (k == 0) {
     std::fill_n(c, m * n, Out{});
+  }
+  if (m == 0 || n == 0 || k == 0) {
     return;
   }
+  char const* reason = "not implemented on this CPU";
   try {
-    if constexpr (std::is_same_v<T, bfloat16>) {
-      if (!has_bf16_products()) { return multiply_widened(product); }
+    if (multiply(product)) {
+      return;
     }
-    multiply(product);
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (multiply_widened(product)) {
+        return;
+      }
+    }
   } catch (dnnl::error const& error) {
-    throw Error{ExitCode::internal,
-                fmt::format("oneDNN refuses a matrix product of {} x {} x {}: {}", m, n, k,
-                            error.what())};
+    reason = error.message;
   }
+  throw Error{ExitCode::internal,
+              fmt::format("oneDNN refuses a matrix product of {} x {} x {}: {}", m, n, k, reason)};
 }
 
 template void matmul(Matmul<float> const&);

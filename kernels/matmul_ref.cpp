@@ -14,8 +14,8 @@ void matmul(Matmul<T, Out> const& product) {
     for (std::int64_t j = 0; j < n; ++j) {
       Real<T> sum{};
       for (std::int64_t p = 0; p < k; ++p) {
-        sum += load(a[a_columns ? p * m + i : i * k + p]) *
-               load(b[b_columns ? j * k + p : p * n + j]);
+        sum +=
+            load(a[a_columns ? p * m + i : i * k + p]) * load(b[b_columns ? j * k + p : p * n + j]);
       }
       c[i * n + j] = store<Out>(sum);
     }

@@ -67,7 +67,9 @@ void check(SwigluBackward<T> const& a) {
 
 inline bool all_below(std::span<std::int32_t const> tokens, std::int64_t vocab) {
   for (std::int32_t const token : tokens) {
-    if (token < 0 || token >= vocab) { return false; }
+    if (token < 0 || token >= vocab) {
+      return false;
+    }
   }
   return true;
 }

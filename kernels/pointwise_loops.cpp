@@ -5,9 +5,12 @@ namespace offstage::kernels {
 template <>
 PointwiseLoops<float> const& pointwise_loops<float>() noexcept {
   switch (best_simd()) {
-    case Simd::avx512: return avx512::loops_float;
-    case Simd::avx2: return avx2::loops_float;
-    case Simd::baseline: break;
+    case Simd::avx512:
+      return avx512::loops_float;
+    case Simd::avx2:
+      return avx2::loops_float;
+    case Simd::baseline:
+      break;
   }
   return baseline::loops_float;
 }
@@ -15,9 +18,12 @@ PointwiseLoops<float> const& pointwise_loops<float>() noexcept {
 template <>
 PointwiseLoops<bfloat16> const& pointwise_loops<bfloat16>() noexcept {
   switch (best_simd()) {
-    case Simd::avx512: return avx512::loops_bfloat16;
-    case Simd::avx2: return avx2::loops_bfloat16;
-    case Simd::baseline: break;
+    case Simd::avx512:
+      return avx512::loops_bfloat16;
+    case Simd::avx2:
+      return avx2::loops_bfloat16;
+    case Simd::baseline:
+      break;
   }
   return baseline::loops_bfloat16;
 }

@@ -7,9 +7,9 @@
 
 namespace offstage::kernels {
 
-/// The inner loops of the pointwise host kernels, on raw host addresses; most work on one row. Every
-/// instruction set has one table of them (pointwise_simd.cpp). All arithmetic is FP32; a result is
-/// rounded to T once.
+/// The inner loops of the pointwise host kernels, on raw host addresses; most work on one row.
+/// Every instruction set has one table of them (pointwise_simd.cpp). All arithmetic is FP32; a
+/// result is rounded to T once.
 template <class T>
 struct PointwiseLoops {
   /// x <- x + y
@@ -31,8 +31,8 @@ struct PointwiseLoops {
   void (*swiglu_backward)(T const* gate, T const* up, T const* dy, T* d_gate, T* d_up,
                           std::int64_t width);
 
-  /// target[i] += sum over the listed rows r, in order, of source[r * stride + i]. `count` is at most
-  /// row_block.
+  /// target[i] += sum over the listed rows r, in order, of source[r * stride + i]. `count` is at
+  /// most row_block.
   void (*add_rows)(T* target, T const* source, std::int64_t stride, std::int64_t const* rows,
                    std::int64_t row_count, std::int64_t count);
 

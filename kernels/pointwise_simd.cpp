@@ -10,16 +10,22 @@ namespace {
 template <class T>
 void add(T* x, T const* y, std::int64_t count) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) { x[i] = store<T>(load(x[i]) + load(y[i])); }
+  for (std::int64_t i = 0; i < count; ++i) {
+    x[i] = store<T>(load(x[i]) + load(y[i]));
+  }
 }
 
 template <class T>
 float rmsnorm_forward(T* x, T const* delta, T const* weight, T* y, std::int64_t width,
                       float epsilon) {
-  if (delta != nullptr) { add(x, delta, width); }
+  if (delta != nullptr) {
+    add(x, delta, width);
+  }
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < width; ++i) { sum += load(x[i]) * load(x[i]); }
+  for (std::int64_t i = 0; i < width; ++i) {
+    sum += load(x[i]) * load(x[i]);
+  }
   float const inverse = 1.0F / __builtin_sqrtf(sum / static_cast<float>(width) + epsilon);
 #pragma omp simd
   for (std::int64_t i = 0; i < width; ++i) {
@@ -33,7 +39,9 @@ void rmsnorm_backward(T const* x, T const* weight, T const* dy, float inverse_rm
                       float* d_weight, std::int64_t width) {
   float dot = 0;
 #pragma omp simd reduction(+ : dot)
-  for (std::int64_t i = 0; i < width; ++i) { dot += load(weight[i]) * load(dy[i]) * load(x[i]); }
+  for (std::int64_t i = 0; i < width; ++i) {
+    dot += load(weight[i]) * load(dy[i]) * load(x[i]);
+  }
   float const pull = dot * inverse_rms * inverse_rms * inverse_rms / static_cast<float>(width);
 #pragma omp simd
   for (std::int64_t i = 0; i < width; ++i) {
@@ -88,31 +96,42 @@ void add_rows(T* target, T const* source, std::int64_t stride, std::int64_t cons
               std::int64_t row_count, std::int64_t count) {
   float sum[row_block];
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) { sum[i] = load(target[i]); }
+  for (std::int64_t i = 0; i < count; ++i) {
+    sum[i] = load(target[i]);
+  }
   for (std::int64_t k = 0; k < row_count; ++k) {
     T const* const row = source + rows[k] * stride;
 #pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) { sum[i] += load(row[i]); }
+    for (std::int64_t i = 0; i < count; ++i) {
+      sum[i] += load(row[i]);
+    }
   }
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) { target[i] = store<T>(sum[i]); }
+  for (std::int64_t i = 0; i < count; ++i) {
+    target[i] = store<T>(sum[i]);
+  }
 }
 
 float maximum(float const* x, std::int64_t count) {
   float largest = x[0];
 #pragma omp simd reduction(max : largest)
-  for (std::int64_t i = 0; i < count; ++i) { largest = largest < x[i] ? x[i] : largest; }
+  for (std::int64_t i = 0; i < count; ++i) {
+    largest = largest < x[i] ? x[i] : largest;
+  }
   return largest;
 }
 
 double sum_exp(float const* x, float shift, std::int64_t count) {
-  constexpr std::int64_t block = 1024;  // FP32 sums stay short, so that large vocabularies are exact
+  constexpr std::int64_t block =
+      1024;  // FP32 sums stay short, so that large vocabularies are exact
   double sum = 0;
   for (std::int64_t begin = 0; begin < count; begin += block) {
     std::int64_t const end = begin + block < count ? begin + block : count;
     float part = 0;
 #pragma omp simd reduction(+ : part)
-    for (std::int64_t i = begin; i < end; ++i) { part += simd_exp(x[i] - shift); }
+    for (std::int64_t i = begin; i < end; ++i) {
+      part += simd_exp(x[i] - shift);
+    }
     sum += part;
   }
   return sum;
@@ -121,7 +140,9 @@ double sum_exp(float const* x, float shift, std::int64_t count) {
 template <class T>
 void scaled_exp(float const* x, float shift, float factor, T* y, std::int64_t count) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) { y[i] = store<T>(factor * simd_exp(x[i] - shift)); }
+  for (std::int64_t i = 0; i < count; ++i) {
+    y[i] = store<T>(factor * simd_exp(x[i] - shift));
+  }
 }
 
 template <class T>

@@ -35,14 +35,15 @@ void rmsnorm_backward(RmsnormBackward<T> const& a) {
     std::int64_t const end = std::min(a.rows, (block + 1) * block_rows);
     for (std::int64_t r = block * block_rows; r < end; ++r) {
       std::int64_t const row = r * a.width;
-      loops.rmsnorm_backward(a.x.data() + row, a.weight.data(), a.dy.data() + row,
-                             a.inverse_rms[r], a.dx.data() + row,
-                             partials.data() + block * a.width, a.width);
+      loops.rmsnorm_backward(a.x.data() + row, a.weight.data(), a.dy.data() + row, a.inverse_rms[r],
+                             a.dx.data() + row, partials.data() + block * a.width, a.width);
     }
   }
   for (std::int64_t i = 0; i < a.width; ++i) {
     float sum = 0;
-    for (std::int64_t block = 0; block < blocks; ++block) { sum += partials[block * a.width + i]; }
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      sum += partials[block * a.width + i];
+    }
     a.d_weight[i] = store<T>(sum);
   }
 }

@@ -13,7 +13,9 @@ void rmsnorm_forward(RmsnormForward<T> const& a) {
     std::span<T> const x = a.x.subspan(r * a.width, a.width);
     Real<T> sum = 0;
     for (std::int64_t i = 0; i < a.width; ++i) {
-      if (!a.delta.empty()) { x[i] = store<T>(load(x[i]) + load(a.delta[r * a.width + i])); }
+      if (!a.delta.empty()) {
+        x[i] = store<T>(load(x[i]) + load(a.delta[r * a.width + i]));
+      }
       sum += load(x[i]) * load(x[i]);
     }
     Real<T> const mean = sum / static_cast<Real<T>>(a.width);
@@ -41,12 +43,13 @@ void rmsnorm_backward(RmsnormBackward<T> const& a) {
     for (std::int64_t i = 0; i < a.width; ++i) {
       Real<T> const dy = load(a.dy[row + i]);
       Real<T> const x = load(a.x[row + i]);
-      a.dx[row + i] =
-          store<T>(load(a.dx[row + i]) + (inverse * load(a.weight[i]) * dy - pull * x));
+      a.dx[row + i] = store<T>(load(a.dx[row + i]) + (inverse * load(a.weight[i]) * dy - pull * x));
       d_weight[i] += dy * x * inverse;
     }
   }
-  for (std::int64_t i = 0; i < a.width; ++i) { a.d_weight[i] = store<T>(d_weight[i]); }
+  for (std::int64_t i = 0; i < a.width; ++i) {
+    a.d_weight[i] = store<T>(d_weight[i]);
+  }
 }
 
 template void rmsnorm_forward(RmsnormForward<double> const&);

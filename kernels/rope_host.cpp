@@ -18,8 +18,8 @@ void rope(Rope<T> const& a) {
 #pragma omp parallel for schedule(static)
   for (std::int64_t r = 0; r < a.rows; ++r) {
     std::int64_t const angles = (r % a.sequence) * half;
-    loops.rope(a.qkv.data() + r * row_length, a.heads + a.kv_heads, half,
-               a.cosine.data() + angles, a.sine.data() + angles, sign);
+    loops.rope(a.qkv.data() + r * row_length, a.heads + a.kv_heads, half, a.cosine.data() + angles,
+               a.sine.data() + angles, sign);
   }
 }
 

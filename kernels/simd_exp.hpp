@@ -24,8 +24,8 @@ namespace {  // sources compiled for one instruction set must not share it (base
   constexpr float ln2_high = 0.693359375F;  // 9 bits, so n * ln2_high is exact
   constexpr float ln2_low = -2.1219444e-4F;
   constexpr float round = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
-  // At the limits n is -127 and 128, whose powers below come out as 0 and infinity. The order of the
-  // comparisons lets NaN through.
+  // At the limits n is -127 and 128, whose powers below come out as 0 and infinity. The order of
+  // the comparisons lets NaN through.
   x = x < -88.0F ? -88.0F : x;
   x = x > 88.5F ? 88.5F : x;
   float const shifted = multiply_add(x, inverse_ln2, round);

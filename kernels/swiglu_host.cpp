@@ -27,8 +27,8 @@ void swiglu_backward(SwigluBackward<T> const& a) {
   for (std::int64_t r = 0; r < a.rows; ++r) {
     T const* const gate = a.gate_up.data() + 2 * r * a.width;
     T* const d_gate = a.d_gate_up.data() + 2 * r * a.width;
-    loops.swiglu_backward(gate, gate + a.width, a.dy.data() + r * a.width, d_gate,
-                          d_gate + a.width, a.width);
+    loops.swiglu_backward(gate, gate + a.width, a.dy.data() + r * a.width, d_gate, d_gate + a.width,
+                          a.width);
   }
 }
 

@@ -64,7 +64,9 @@ class PreconditionError : public Error {
 
 inline void require(bool condition, char const* message,
                     std::source_location where = std::source_location::current()) {
-  if (!condition) { throw PreconditionError{message, where}; }
+  if (!condition) {
+    throw PreconditionError{message, where};
+  }
 }
 
 }  // namespace offstage

@@ -14,8 +14,14 @@ void write(std::FILE* file, char const* prefix, std::string_view line) {
 
 }  // namespace
 
-void write_info(std::string_view line) { write(stdout, "", line); }
-void write_warning(std::string_view line) { write(stderr, "offstage: warning: ", line); }
-void write_error(std::string_view line) { write(stderr, "offstage: error: ", line); }
+void write_info(std::string_view line) {
+  write(stdout, "", line);
+}
+void write_warning(std::string_view line) {
+  write(stderr, "offstage: warning: ", line);
+}
+void write_error(std::string_view line) {
+  write(stderr, "offstage: error: ", line);
+}
 
 }  // namespace offstage::log

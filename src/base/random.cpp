@@ -36,7 +36,9 @@ float normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) noex
 
 std::uint64_t shuffled(std::uint64_t index, std::uint64_t size, std::uint64_t key,
                        std::uint64_t round) noexcept {
-  if (size < 2) { return index; }
+  if (size < 2) {
+    return index;
+  }
   auto const half_bits = (static_cast<int>(std::bit_width(size - 1)) + 1) / 2;
   std::uint64_t const mask = (std::uint64_t{1} << half_bits) - 1;
   do {

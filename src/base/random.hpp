@@ -15,8 +15,8 @@ namespace offstage {
 /// 32-bit uniforms, computed in double and rounded once).
 [[nodiscard]] float normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) noexcept;
 
-/// A bijection on [0, size) that depends on `key` and `round` alone (a Feistel network, walked until
-/// it lands inside): where index stands in a shuffle, without storing the shuffle.
+/// A bijection on [0, size) that depends on `key` and `round` alone (a Feistel network, walked
+/// until it lands inside): where index stands in a shuffle, without storing the shuffle.
 [[nodiscard]] std::uint64_t shuffled(std::uint64_t index, std::uint64_t size, std::uint64_t key,
                                      std::uint64_t round) noexcept;
 

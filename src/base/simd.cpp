@@ -10,16 +10,21 @@ Simd best_simd() noexcept {
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     return Simd::avx512;
   }
-  if (avx2) { return Simd::avx2; }
+  if (avx2) {
+    return Simd::avx2;
+  }
 #endif
   return Simd::baseline;
 }
 
 char const* name_of(Simd simd) noexcept {
   switch (simd) {
-    case Simd::avx512: return "AVX-512";
-    case Simd::avx2: return "AVX2";
-    case Simd::baseline: break;
+    case Simd::avx512:
+      return "AVX-512";
+    case Simd::avx2:
+      return "AVX2";
+    case Simd::baseline:
+      break;
   }
   return "SSE2";
 }

@@ -13,7 +13,9 @@ NamedThread::NamedThread(std::string const& name, std::function<void()> body)
       }} {}
 
 void NamedThread::join() noexcept {
-  if (thread_.joinable()) { thread_.join(); }
+  if (thread_.joinable()) {
+    thread_.join();
+  }
 }
 
 }  // namespace offstage

@@ -19,7 +19,9 @@ using Unit = std::pair<std::string_view, double>;
 bool split_number(std::string_view text, double& number, std::string_view& unit) {
   auto const* const end = text.data() + text.size();
   auto const [rest, code] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
-  if (code != std::errc{} || number < 0.0 || !std::isfinite(number)) { return false; }
+  if (code != std::errc{} || number < 0.0 || !std::isfinite(number)) {
+    return false;
+  }
   unit = std::string_view{rest, static_cast<std::size_t>(end - rest)};
   while (!unit.empty() && unit.front() == ' ') {
     unit.remove_prefix(1);
@@ -33,7 +35,9 @@ double scaled(std::string_view text, std::array<Unit, N> const& units, std::stri
   std::string_view unit;
   if (split_number(text, number, unit)) {
     for (auto const& [name, factor] : units) {
-      if (unit == name) { return number * factor; }
+      if (unit == name) {
+        return number * factor;
+      }
     }
   }
   throw UsageError{fmt::format("'{}' is not {}", text, advice)};
@@ -49,11 +53,24 @@ std::int64_t whole(double value, std::string_view text) {
 }  // namespace
 
 Bytes parse_bytes(std::string_view text) {
-  static constexpr std::array<Unit, 18> units{
-      {{"", 1.0},       {"B", 1.0},       {"kB", 1e3},      {"KB", 1e3},      {"MB", 1e6},
-       {"GB", 1e9},     {"TB", 1e12},     {"KiB", 0x1p10},  {"MiB", 0x1p20},  {"GiB", 0x1p30},
-       {"TiB", 0x1p40}, {"K", 0x1p10},    {"M", 0x1p20},    {"G", 0x1p30},    {"T", 0x1p40},
-       {"k", 0x1p10},   {"m", 0x1p20},    {"g", 0x1p30}}};
+  static constexpr std::array<Unit, 18> units{{{"", 1.0},
+                                               {"B", 1.0},
+                                               {"kB", 1e3},
+                                               {"KB", 1e3},
+                                               {"MB", 1e6},
+                                               {"GB", 1e9},
+                                               {"TB", 1e12},
+                                               {"KiB", 0x1p10},
+                                               {"MiB", 0x1p20},
+                                               {"GiB", 0x1p30},
+                                               {"TiB", 0x1p40},
+                                               {"K", 0x1p10},
+                                               {"M", 0x1p20},
+                                               {"G", 0x1p30},
+                                               {"T", 0x1p40},
+                                               {"k", 0x1p10},
+                                               {"m", 0x1p20},
+                                               {"g", 0x1p30}}};
   return whole(scaled(text, units, "a size; write for example 512MiB, 1.5GB or 4096"), text);
 }
 
@@ -75,11 +92,15 @@ Seconds parse_duration(std::string_view text) {
       auto const field = rest.substr(0, colon);
       double number{};
       std::string_view tail;
-      if (field.empty() || !split_number(field, number, tail) || !tail.empty()) { break; }
+      if (field.empty() || !split_number(field, number, tail) || !tail.empty()) {
+        break;
+      }
       total = total * 60.0 + number;
       ++fields;
       if (colon == std::string_view::npos) {
-        if (fields == 2 || fields == 3) { return Seconds{total}; }
+        if (fields == 2 || fields == 3) {
+          return Seconds{total};
+        }
         break;
       }
       rest.remove_prefix(colon + 1);
@@ -105,14 +126,18 @@ std::string format_bytes(Bytes bytes) {
     value /= 1024.0;
     ++unit;
   }
-  if (unit == 0) { return fmt::format("{} B", bytes); }
+  if (unit == 0) {
+    return fmt::format("{} B", bytes);
+  }
   int const decimals = std::abs(value) < 9.995 ? 2 : (std::abs(value) < 99.95 ? 1 : 0);
   return fmt::format("{:.{}f} {}", value, decimals, units[unit]);
 }
 
 std::string format_duration(Seconds duration) {
   double const seconds = duration.count();
-  if (seconds < 60.0) { return fmt::format("{:.1f} s", seconds); }
+  if (seconds < 60.0) {
+    return fmt::format("{:.1f} s", seconds);
+  }
   auto const whole_seconds = static_cast<std::int64_t>(std::llround(seconds));
   if (whole_seconds < 3600) {
     return fmt::format("{} min {:02} s", whole_seconds / 60, whole_seconds % 60);

@@ -1,0 +1,213 @@
+#include "checkpoint/directory.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "platform/aio/file.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view step_prefix = "step-";
+
+/// A descriptor for a scope.
+class Descriptor {
+ public:
+  Descriptor(std::string const& path, int flags)
+      : path_{path}, value_{::open(path.c_str(), flags | O_CLOEXEC, 0666)} {
+    if (value_ < 0) {
+      throw IoError{(flags & O_CREAT) != 0 ? "cannot create" : "cannot open", path, errno};
+    }
+  }
+  ~Descriptor() { ::close(value_); }
+  Descriptor(Descriptor const&) = delete;
+  Descriptor& operator=(Descriptor const&) = delete;
+
+  void write(std::string_view text) const {
+    while (!text.empty()) {
+      ssize_t const written = ::write(value_, text.data(), text.size());
+      if (written < 0 && errno == EINTR) {
+        continue;
+      }
+      if (written < 0) {
+        throw IoError{"cannot write", path_, errno};
+      }
+      text.remove_prefix(static_cast<std::size_t>(written));
+    }
+  }
+  void sync() const {
+    if (fsync(value_) != 0) {
+      throw IoError{"cannot sync", path_, errno};
+    }
+  }
+
+ private:
+  std::string const& path_;
+  int value_;
+};
+
+bool all_digits(std::string_view text) {
+  return !text.empty() &&
+         std::ranges::all_of(text, [](char digit) { return digit >= '0' && digit <= '9'; });
+}
+
+/// True for names that this program gives to the files of a checkpoint.
+bool is_ours(std::string_view name) {
+  if (name == master_name || name == unfinished_master_name) {
+    return true;
+  }
+  constexpr std::string_view prefix = "rank-";
+  if (!name.starts_with(prefix)) {
+    return false;
+  }
+  name.remove_prefix(prefix.size());
+  std::size_t const dot = std::min(name.find('.'), name.size());
+  std::string_view const ending = name.substr(dot);
+  return all_digits(name.substr(0, dot)) && (ending == ".h5" || ending == ".json");
+}
+
+void remove_file(fs::path const& path) {
+  if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+    throw IoError{"cannot remove", path.string(), errno};
+  }
+}
+
+std::vector<fs::path> entries_of(std::string const& directory) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator it{directory, error}, end; !error && it != end; it.increment(error)) {
+    entries.push_back(it->path());
+  }
+  if (error) {
+    throw IoError{"cannot read the directory", directory, error.value()};
+  }
+  return entries;
+}
+
+}  // namespace
+
+std::string step_name(std::int64_t step) {
+  return fmt::format("step-{:09}", step);
+}
+std::string rank_file_name(int rank) {
+  return fmt::format("rank-{:04}.h5", rank);
+}
+std::string manifest_name(int rank) {
+  return fmt::format("rank-{:04}.json", rank);
+}
+
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(step_prefix)) {
+    return std::nullopt;
+  }
+  name.remove_prefix(step_prefix.size());
+  std::int64_t step{};
+  auto const [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  return all_digits(name) && error == std::errc{} ? std::optional{step} : std::nullopt;
+}
+
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view{"/\0", 2}) == std::string_view::npos;
+}
+
+std::vector<StepDirectory> step_directories(std::string const& directory) {
+  std::vector<StepDirectory> found;
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(directory, ignored))) {
+    return found;
+  }
+  for (fs::path const& path : entries_of(directory)) {
+    auto const step = step_of(path.filename().string());
+    if (step && fs::is_directory(path, ignored)) {
+      found.push_back({*step, path.string()});
+    }
+  }
+  std::ranges::sort(found, [](StepDirectory const& a, StepDirectory const& b) {
+    return std::tie(a.step, a.path) < std::tie(b.step, b.path);
+  });
+  return found;
+}
+
+std::optional<Bytes> size_of(std::string const& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0) {
+    return status.st_size;
+  }
+  if (errno == ENOENT) {
+    return std::nullopt;
+  }
+  throw IoError{"cannot look at", path, errno};
+}
+
+std::string read_text(std::string const& path) {
+  std::ifstream file{path, std::ios::binary};
+  if (!file) {
+    throw IoError{"cannot open", path, errno};
+  }
+  std::string text{std::istreambuf_iterator<char>{file}, {}};
+  if (file.bad()) {
+    throw IoError{"cannot read", path, errno};
+  }
+  return text;
+}
+
+void write_text(std::string const& path, std::string const& text) {
+  Descriptor const file{path, O_WRONLY | O_CREAT | O_EXCL};
+  file.write(text);
+  file.sync();
+}
+
+void sync_file(std::string const& path) {
+  Descriptor{path, O_RDONLY}.sync();
+}
+
+bool make_directory(std::string const& path) {
+  fs::path const target = fs::absolute(path).lexically_normal();
+  std::error_code error;
+  if (fs::is_directory(target, error)) {
+    return false;
+  }
+  fs::path const parent = (target.has_filename() ? target : target.parent_path()).parent_path();
+  if (parent != target) {
+    make_directory(parent.string());
+  }
+  if (mkdir(target.c_str(), 0777) != 0) {
+    if (errno == EEXIST && fs::is_directory(target, error)) {
+      return false;
+    }
+    throw IoError{"cannot create the directory", target.string(),
+                  errno == EEXIST ? ENOTDIR : errno};
+  }
+  aio::sync_directory(parent.string());
+  return true;
+}
+
+void remove_checkpoint(std::string const& step_directory) {
+  fs::path const directory{step_directory};
+  remove_file(directory / master_name);
+  for (fs::path const& path : entries_of(step_directory)) {
+    if (is_ours(path.filename().string())) {
+      remove_file(path);
+    }
+  }
+  if (rmdir(directory.c_str()) != 0 && errno != ENOTEMPTY && errno != EEXIST) {
+    throw IoError{"cannot remove the directory", step_directory, errno};
+  }
+}
+
+}  // namespace offstage::checkpoint

@@ -1,1 +1,48 @@
 #pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/units.hpp"
+
+namespace offstage::checkpoint {
+
+constexpr char const* master_name = "master.h5";
+constexpr char const* unfinished_master_name = "master.h5.tmp";
+
+/// "step-000000100", "rank-0003.h5", "rank-0003.json".
+[[nodiscard]] std::string step_name(std::int64_t step);
+[[nodiscard]] std::string rank_file_name(int rank);
+[[nodiscard]] std::string manifest_name(int rank);
+/// The step of a name that is "step-" and digits alone.
+[[nodiscard]] std::optional<std::int64_t> step_of(std::string_view name);
+/// True for a file name that stays inside its directory.
+[[nodiscard]] bool is_plain_name(std::string_view name);
+
+struct StepDirectory {
+  std::int64_t step{};
+  std::string path;
+};
+
+/// The step directories inside a directory, oldest first; none if the directory is not there.
+/// Errors: IoError if it cannot be read.
+[[nodiscard]] std::vector<StepDirectory> step_directories(std::string const& directory);
+
+/// The size of a file; nullopt if there is none. Errors: IoError.
+[[nodiscard]] std::optional<Bytes> size_of(std::string const& path);
+[[nodiscard]] std::string read_text(std::string const& path);
+/// Writes a new file and makes its contents durable. Errors: IoError, also if it is there.
+void write_text(std::string const& path, std::string const& text);
+/// Makes a file's contents durable that another library wrote. Errors: IoError.
+void sync_file(std::string const& path);
+
+/// Creates a directory with its parents, durably; false if it was there. Errors: IoError.
+bool make_directory(std::string const& path);
+/// Removes a checkpoint's files, master first so that what is left over is no checkpoint, and the
+/// directory if nothing else is in it. Errors: IoError.
+void remove_checkpoint(std::string const& step_directory);
+
+}  // namespace offstage::checkpoint

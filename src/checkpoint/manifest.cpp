@@ -1,0 +1,175 @@
+#include "checkpoint/manifest.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "checkpoint/checksum.hpp"
+#include "checkpoint/directory.hpp"
+#include "checkpoint/store.hpp"
+#include "platform/aio/file.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t most_int = std::numeric_limits<int>::max();
+
+/// A JSON object and how messages call it.
+class Object {
+ public:
+  Object(Json const& value, std::string path, std::string prefix)
+      : value_{value}, path_{std::move(path)}, prefix_{std::move(prefix)} {
+    if (!value_.is_object()) {
+      fail("", "must be an object");
+    }
+  }
+
+  [[nodiscard]] std::int64_t whole(char const* key, std::int64_t low, std::int64_t high) const {
+    Json const& field = member(key);
+    bool const fits = field.is_number_unsigned()
+                          ? field.get<std::uint64_t>() <= static_cast<std::uint64_t>(most)
+                          : field.is_number_integer();
+    if (!fits || field.get<std::int64_t>() < low || field.get<std::int64_t>() > high) {
+      fail(key, fmt::format("must be a whole number from {} to {}", low, high));
+    }
+    return field.get<std::int64_t>();
+  }
+
+  [[nodiscard]] std::string text(char const* key) const {
+    Json const& field = member(key);
+    if (!field.is_string()) {
+      fail(key, "must be a text");
+    }
+    return field.get<std::string>();
+  }
+
+  /// Calls take(object) for each element of an array of objects.
+  template <class Take>
+  void each(char const* key, Take&& take) const {
+    Json const& field = member(key);
+    if (!field.is_array()) {
+      fail(key, "must be an array");
+    }
+    for (std::size_t i = 0; i < field.size(); ++i) {
+      take(Object{field[i], path_, fmt::format("{}{}[{}].", prefix_, key, i)});
+    }
+  }
+
+  [[noreturn]] void fail(std::string const& key, std::string const& message) const {
+    throw DataError{fmt::format("{}: field {}{} {}", path_, prefix_, key, message)};
+  }
+
+ private:
+  [[nodiscard]] Json const& member(char const* key) const {
+    auto const found = value_.find(key);
+    if (found == value_.end()) {
+      fail(key, "is missing");
+    }
+    return *found;
+  }
+
+  Json const& value_;
+  std::string path_;
+  std::string prefix_;
+};
+
+std::vector<state::Piece> parse_pieces(Object const& object, std::int64_t elements) {
+  std::vector<state::Piece> pieces;
+  std::int64_t offset = 0;
+  object.each("pieces", [&](Object const& piece) {
+    std::int64_t const left = (elements - offset) / chunk_elements;
+    std::int64_t const first = piece.whole("first_chunk", 0, most / chunk_bytes);
+    auto const layer = static_cast<int>(piece.whole("layer", 0, most_int));
+    pieces.push_back({layer, {first, piece.whole("chunks", 1, left)}, offset});
+    offset += pieces.back().chunks.count * chunk_elements;
+  });
+  if (offset != elements) {
+    object.fail("pieces", "must hold as many elements as the subgroup");
+  }
+  return pieces;
+}
+
+StoredSubgroup parse_subgroup(Object const& object, std::size_t index, Bytes file_bytes) {
+  if (object.text("dataset") != dataset_name(index)) {
+    object.fail("dataset", "must be " + dataset_name(index));
+  }
+  StoredSubgroup subgroup;
+  subgroup.offset = object.whole("offset_bytes", 0, file_bytes);
+  subgroup.elements = object.whole("elements", chunk_elements, (file_bytes - subgroup.offset) / 12);
+  if (subgroup.offset % aio::direct_alignment != 0) {
+    object.fail("offset_bytes", fmt::format("must be a multiple of {}", aio::direct_alignment));
+  }
+  if (subgroup.elements % chunk_elements != 0) {
+    object.fail("elements", fmt::format("must be a multiple of {}", chunk_elements));
+  }
+  auto const checksum = parse_hex(object.text("checksum"));
+  if (!checksum) {
+    object.fail("checksum", "must be 16 hexadecimal digits");
+  }
+  subgroup.checksum = *checksum;
+  subgroup.pieces = parse_pieces(object, subgroup.elements);
+  return subgroup;
+}
+
+}  // namespace
+
+std::size_t StoredSubgroup::chunks() const {
+  return static_cast<std::size_t>(3 * elements / chunk_elements);
+}
+
+std::string dataset_name(std::size_t subgroup) {
+  return fmt::format("/subgroup/{}", subgroup);
+}
+std::string checksum_name(std::size_t subgroup) {
+  return fmt::format("/checksum/{}", subgroup);
+}
+
+std::string to_json(Manifest const& manifest) {
+  Json subgroups = Json::array();
+  for (StoredSubgroup const& subgroup : manifest.subgroups) {
+    Json pieces = Json::array();
+    for (state::Piece const& piece : subgroup.pieces) {
+      pieces.push_back({{"layer", piece.layer},
+                        {"first_chunk", piece.chunks.first},
+                        {"chunks", piece.chunks.count}});
+    }
+    subgroups.push_back({{"dataset", dataset_name(subgroups.size())},
+                         {"offset_bytes", subgroup.offset},
+                         {"elements", subgroup.elements},
+                         {"checksum", to_hex(subgroup.checksum)},
+                         {"pieces", std::move(pieces)}});
+  }
+  Json const json{{"format_version", format_version},  {"rank", manifest.rank},
+                  {"ranks", manifest.ranks},           {"file", manifest.file},
+                  {"file_bytes", manifest.file_bytes}, {"subgroups", std::move(subgroups)}};
+  return json.dump(1) + "\n";
+}
+
+Manifest parse_manifest(std::string const& text, std::string const& path) {
+  Json const json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) {
+    throw DataError{path + ": not JSON; the file is damaged"};
+  }
+  Object const object{json, path, ""};
+  (void)object.whole("format_version", 1, format_version);
+  Manifest manifest;
+  manifest.ranks = static_cast<int>(object.whole("ranks", 1, most_int));
+  manifest.rank = static_cast<int>(object.whole("rank", 0, manifest.ranks - 1));
+  manifest.file = object.text("file");
+  if (!is_plain_name(manifest.file)) {
+    object.fail("file", "must be a file name, no path");
+  }
+  manifest.file_bytes = object.whole("file_bytes", 1, most);
+  object.each("subgroups", [&](Object const& subgroup) {
+    manifest.subgroups.push_back(
+        parse_subgroup(subgroup, manifest.subgroups.size(), manifest.file_bytes));
+  });
+  return manifest;
+}
+
+}  // namespace offstage::checkpoint

@@ -1,0 +1,270 @@
+#include "checkpoint/master.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "checkpoint/checksum.hpp"
+#include "checkpoint/directory.hpp"
+#include "platform/h5/file.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+/// Calls visit(key, value) for all that defines a model, with its configuration key.
+template <class Model, class Visit>
+void visit_model(Model& model, Visit&& visit) {
+  visit("model.layers", model.layers);
+  visit("model.hidden", model.hidden);
+  visit("model.heads", model.heads);
+  visit("model.kv-heads", model.kv_heads);
+  visit("model.ffn-hidden", model.ffn_hidden);
+  visit("model.vocab", model.vocab);
+  visit("model.max-sequence", model.max_sequence);
+  visit("model.tied-head", model.tied_head);
+  visit("model.rope-theta", model.rope_theta);
+  visit("model.norm-eps", model.norm_epsilon);
+}
+
+template <class AnyMeta, class Visit>
+void visit_meta(AnyMeta& meta, Visit&& visit) {
+  visit("step", meta.step);
+  visit("samples", meta.samples);
+  visit("seed", meta.seed);
+  visit("loss_scale", meta.loss_scale);
+  visit("learning_rate", meta.learning_rate);
+  visit("bad_steps", meta.bad_steps);
+  visit("optimizer_step", meta.optimizer_step);
+  visit("configuration", meta.configuration);
+  visit("program", meta.program);
+  visit("threads", meta.threads);
+  visit("ranks", meta.ranks);
+  visit_model(meta.model, visit);
+}
+
+constexpr char const* family_key = "model.family";
+
+std::string name_of(state::Family) {
+  return "llama";
+}
+
+/// Covers every value that read_master returns: HDF5 checksums its metadata, not the data in
+/// arrays.
+std::uint64_t checksum_of_contents(Master const& master) {
+  std::string text = fmt::format("{}={}\n", family_key, name_of(master.meta.model.family));
+  visit_meta(master.meta, [&](char const* key, auto const& value) {
+    text += fmt::format("{}={}\n", key, value);
+  });
+  for (RankEntry const& entry : master.ranks) {
+    text += fmt::format("{} {} {} {}\n", entry.file, entry.file_bytes, entry.manifest,
+                        to_hex(entry.manifest_checksum));
+  }
+  return checksum_of(std::string_view{text});
+}
+
+void set(h5::File& file, char const* key, bool value) {
+  file.set(key, static_cast<std::int64_t>(value));
+}
+template <class T>
+void set(h5::File& file, char const* key, T const& value) {
+  file.set(key, value);
+}
+
+void get(h5::File const& file, char const* key, bool& value) {
+  value = file.number<std::int64_t>(key) != 0;
+}
+void get(h5::File const& file, char const* key, std::string& value) {
+  value = file.text(key);
+}
+template <class T>
+void get(h5::File const& file, char const* key, T& value) {
+  value = file.number<T>(key);
+}
+
+/// A piece of a layer in a rank file.
+struct Extent {
+  int rank{};
+  std::size_t subgroup{};
+  std::int64_t elements{};  ///< of the subgroup
+  std::int64_t column{};    ///< of the first element in the subgroup
+  std::int64_t begin{};     ///< elements of the layer
+  std::int64_t end{};
+};
+
+std::vector<std::vector<Extent>> extents_by_layer(std::span<Manifest const> manifests,
+                                                  std::size_t layers) {
+  std::vector<std::vector<Extent>> extents(layers);
+  for (Manifest const& manifest : manifests) {
+    for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
+      StoredSubgroup const& subgroup = manifest.subgroups[k];
+      for (state::Piece const& piece : subgroup.pieces) {
+        std::int64_t const begin = piece.chunks.first * chunk_elements;
+        extents.at(static_cast<std::size_t>(piece.layer))
+            .push_back({manifest.rank, k, subgroup.elements, piece.offset, begin,
+                        begin + piece.chunks.count * chunk_elements});
+      }
+    }
+  }
+  return extents;
+}
+
+/// Elements [begin, end) of a tensor as boxes: the rest of a row, whole rows, the start of a row.
+std::vector<h5::Block> boxes_of(state::TensorLayout const& tensor, std::int64_t begin,
+                                std::int64_t end) {
+  if (tensor.columns == 0) {
+    return {{{begin}, {end - begin}}};
+  }
+  std::vector<h5::Block> boxes;
+  while (begin < end) {
+    std::int64_t const row = begin / tensor.columns;
+    std::int64_t const column = begin % tensor.columns;
+    std::int64_t const rows = column == 0 ? (end - begin) / tensor.columns : 0;
+    std::int64_t const columns =
+        rows > 0 ? tensor.columns : std::min(tensor.columns - column, end - begin);
+    boxes.push_back({{row, column}, {std::max<std::int64_t>(1, rows), columns}});
+    begin += std::max<std::int64_t>(1, rows) * columns;
+  }
+  return boxes;
+}
+
+std::vector<h5::Mapping> mappings_of(state::TensorLayout const& tensor, std::int64_t array,
+                                     std::span<Extent const> extents) {
+  std::vector<h5::Mapping> mappings;
+  for (Extent const& extent : extents) {
+    std::int64_t const begin = std::max(extent.begin, tensor.offset);
+    std::int64_t const end = std::min(extent.end, tensor.offset + tensor.elements());
+    if (begin >= end) {
+      continue;
+    }
+    std::int64_t column = extent.column + begin - extent.begin;
+    for (h5::Block& box : boxes_of(tensor, begin - tensor.offset, end - tensor.offset)) {
+      std::int64_t const count = h5::elements_of(box.count);
+      mappings.push_back({std::move(box),
+                          rank_file_name(extent.rank),
+                          dataset_name(extent.subgroup),
+                          {3, extent.elements},
+                          {{array, column}, {1, count}}});
+      column += count;
+    }
+  }
+  return mappings;
+}
+
+void map_tensors(h5::File& file, state::ModelShape const& model,
+                 std::span<Manifest const> manifests) {
+  constexpr std::array<char const*, 3> groups{"/parameter/", "/momentum/", "/variance/"};
+  auto const layers = state::layers_of(model);
+  auto const extents = extents_by_layer(manifests, layers.size());
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    for (state::TensorLayout const& tensor : layers[l].tensors) {
+      h5::Shape shape{tensor.rows};
+      if (tensor.columns > 0) {
+        shape.push_back(tensor.columns);
+      }
+      for (std::size_t array = 0; array < groups.size(); ++array) {
+        file.map(groups[array] + tensor.name, shape,
+                 mappings_of(tensor, static_cast<std::int64_t>(array), extents[l]));
+      }
+    }
+  }
+}
+
+void write_ranks(h5::File& file, std::vector<RankEntry> const& ranks) {
+  std::vector<std::string> files;
+  std::vector<std::string> manifests;
+  std::vector<std::int64_t> bytes;
+  std::vector<std::uint64_t> checksums;
+  for (RankEntry const& entry : ranks) {
+    files.push_back(entry.file);
+    manifests.push_back(entry.manifest);
+    bytes.push_back(entry.file_bytes);
+    checksums.push_back(entry.manifest_checksum);
+  }
+  h5::Shape const shape{static_cast<std::int64_t>(ranks.size())};
+  file.write("/rank/file", files);
+  file.write<std::int64_t>("/rank/file_bytes", shape, bytes);
+  file.write("/rank/manifest", manifests);
+  file.write<std::uint64_t>("/rank/manifest_checksum", shape, checksums);
+}
+
+std::vector<RankEntry> read_ranks(h5::File const& file, std::int64_t count) {
+  auto const files = file.read_texts("/rank/file", count);
+  auto const bytes = file.read<std::int64_t>("/rank/file_bytes", {count});
+  auto const manifests = file.read_texts("/rank/manifest", count);
+  auto const checksums = file.read<std::uint64_t>("/rank/manifest_checksum", {count});
+  std::vector<RankEntry> ranks;
+  for (std::size_t r = 0; r < files.size(); ++r) {
+    ranks.push_back({files[r], bytes[r], manifests[r], checksums[r]});
+  }
+  return ranks;
+}
+
+void require_readable_format(h5::File const& file, std::string const& step_directory) {
+  auto const format = file.number<std::int64_t>("format_version");
+  if (format > format_version) {
+    throw Refused{fmt::format(
+        "checkpoint {} has format {}, this program reads up to {}; use a newer offstage",
+        step_directory, format, format_version)};
+  }
+  if (format < 1) {
+    throw DataError{fmt::format("checkpoint {} has format {}, which never was; it is damaged",
+                                step_directory, format)};
+  }
+}
+
+}  // namespace
+
+void write_master(std::string const& path, Master const& master,
+                  std::span<Manifest const> manifests) {
+  h5::File file = h5::File::create(path);
+  file.set("format_version", static_cast<std::int64_t>(format_version));
+  file.set(family_key, name_of(master.meta.model.family));
+  visit_meta(master.meta, [&](char const* key, auto const& value) { set(file, key, value); });
+  write_ranks(file, master.ranks);
+  file.set("checksum", checksum_of_contents(master));
+  map_tensors(file, master.meta.model, manifests);
+  file.close();
+}
+
+Master read_master(std::string const& step_directory) {
+  std::string const path = step_directory + "/" + master_name;
+  h5::File const file = h5::File::open_read(path);
+  require_readable_format(file, step_directory);
+  Master master;
+  visit_meta(master.meta, [&](char const* key, auto& value) { get(file, key, value); });
+  std::string const family = file.text(family_key);
+  if (family != name_of(state::Family::llama)) {
+    throw Refused{fmt::format("checkpoint {} has {}={}; this program knows llama", step_directory,
+                              family_key, family)};
+  }
+  master.ranks = read_ranks(file, master.meta.ranks);
+  if (file.number<std::uint64_t>("checksum") != checksum_of_contents(master)) {
+    throw DataError{path + ": its contents do not match their checksum; the file is damaged"};
+  }
+  return master;
+}
+
+void require_same_model(std::string const& step_directory, state::ModelShape const& stored,
+                        state::ModelShape const& run) {
+  std::vector<std::string> run_values;
+  visit_model(
+      run, [&](char const*, auto const& value) { run_values.push_back(fmt::format("{}", value)); });
+  std::vector<std::string> differences;
+  auto run_value = run_values.begin();
+  visit_model(stored, [&](char const* key, auto const& value) {
+    std::string const text = fmt::format("{}", value);
+    if (text != *run_value) {
+      differences.push_back(fmt::format("{}: checkpoint {}, run {}", key, text, *run_value));
+    }
+    ++run_value;
+  });
+  if (!differences.empty()) {
+    throw Refused{
+        fmt::format("checkpoint {} is of another model ({}); use its model.* keys or "
+                    "another checkpoint.dir",
+                    step_directory, fmt::join(differences, "; "))};
+  }
+}
+
+}  // namespace offstage::checkpoint

@@ -1,1 +1,46 @@
 #pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/store.hpp"
+
+namespace offstage::checkpoint {
+
+/// The files of one rank, as the master names them.
+struct RankEntry {
+  std::string file;
+  Bytes file_bytes{};
+  std::string manifest;
+  std::uint64_t manifest_checksum{};
+};
+
+struct Master {
+  Meta meta;
+  std::vector<RankEntry> ranks;
+};
+
+/// A sound checkpoint that this run may not take: going back to an older one would not help.
+class Refused : public DataError {
+ public:
+  using DataError::DataError;
+};
+
+/// Writes a master file under `path`, not yet synced. `ranks` and `manifests` are in rank order.
+/// Errors: IoError.
+void write_master(std::string const& path, Master const& master,
+                  std::span<Manifest const> manifests);
+
+/// Errors: DataError if it is not there or damaged (its own checksum covers all that is returned);
+///         Refused if its format is newer than this program's.
+[[nodiscard]] Master read_master(std::string const& step_directory);
+
+/// Errors: Refused, naming the `model.` keys that differ.
+void require_same_model(std::string const& step_directory, state::ModelShape const& stored,
+                        state::ModelShape const& run);
+
+}  // namespace offstage::checkpoint

@@ -1,0 +1,189 @@
+#include "checkpoint/reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "base/error.hpp"
+#include "checkpoint/checksum.hpp"
+#include "checkpoint/directory.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+// Two descriptors each.
+constexpr std::size_t most_open_files = 64;
+
+constexpr std::array<char const*, 3> array_names{"parameter", "momentum", "variance"};
+
+/// What is wrong with reading a checkpoint's file is wrong with the checkpoint.
+template <class Work>
+decltype(auto) as_data_error(Work&& work) {
+  try {
+    return work();
+  } catch (IoError const& error) {
+    throw DataError{error.what()};
+  }
+}
+
+state::ShardMap map_of(std::string const& directory, Meta const& meta) {
+  try {
+    state::validate(meta.model);
+  } catch (UsageError const& error) {
+    throw DataError{fmt::format("{}/{}: {}", directory, master_name, error.what())};
+  }
+  return {state::layers_of(meta.model), static_cast<int>(meta.ranks)};
+}
+
+}  // namespace
+
+Reader::Reader(std::string step_directory, Master master)
+    : directory_{std::move(step_directory)},
+      master_{std::move(master)},
+      map_{map_of(directory_, master_.meta)} {}
+
+Reader::Places Reader::places_in(Manifest const& manifest) {
+  Places places;
+  for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
+    std::vector<state::Piece> const& pieces = manifest.subgroups[k].pieces;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      places.emplace(std::pair{pieces[i].layer, pieces[i].chunks.first}, std::pair{k, i});
+    }
+  }
+  return places;
+}
+
+Manifest Reader::manifest(int rank) const {
+  RankEntry const& entry = master_.ranks.at(static_cast<std::size_t>(rank));
+  std::string const path = directory_ + "/" + entry.manifest;
+  return as_data_error([&] {
+    std::string const text = read_text(path);
+    if (checksum_of(text) != entry.manifest_checksum) {
+      throw DataError{path + ": does not match its checksum in the master; the file is damaged"};
+    }
+    Manifest parsed = parse_manifest(text, path);
+    if (parsed.rank != rank || parsed.file != entry.file || parsed.file_bytes != entry.file_bytes) {
+      throw DataError{path + ": names another rank or file than the master does"};
+    }
+    std::string const data = directory_ + "/" + entry.file;
+    if (auto const size = size_of(data); size != entry.file_bytes) {
+      throw DataError{size ? fmt::format("{} has {} bytes, expected {}; the file is damaged", data,
+                                         *size, entry.file_bytes)
+                           : data + " is missing"};
+    }
+    return parsed;
+  });
+}
+
+Reader::Source& Reader::source(int rank) {
+  auto const known = sources_.find(rank);
+  if (known != sources_.end()) {
+    return known->second;
+  }
+  if (sources_.size() >= most_open_files) {
+    sources_.clear();
+  }
+  Manifest parsed = manifest(rank);
+  std::string const path = directory_ + "/" + parsed.file;
+  std::vector<std::vector<std::uint64_t>> no_checksums(parsed.subgroups.size());
+  auto places = places_in(parsed);
+  return as_data_error([&]() -> Source& {
+    Source opened{std::move(parsed), std::move(places), h5::File::open_read(path),
+                  aio::File::open_read(path), std::move(no_checksums)};
+    return sources_.emplace(rank, std::move(opened)).first->second;
+  });
+}
+
+std::vector<std::uint64_t> const& Reader::checksums(Source& source, std::size_t subgroup) {
+  std::vector<std::uint64_t>& loaded = source.checksums[subgroup];
+  if (loaded.empty()) {
+    StoredSubgroup const& stored = source.manifest.subgroups[subgroup];
+    auto checksums = source.arrays.read<std::uint64_t>(checksum_name(subgroup),
+                                                       {3, stored.elements / chunk_elements});
+    if (checksum_of(std::as_bytes(std::span{checksums})) != stored.checksum) {
+      throw DataError{fmt::format("{}: {} does not match its checksum; the file is damaged",
+                                  source.file.path(), checksum_name(subgroup))};
+    }
+    loaded = std::move(checksums);
+  }
+  return loaded;
+}
+
+Reader::Run Reader::locate(int layer, state::ChunkRange chunks, std::int64_t target) {
+  // The rank follows from how chunks are dealt; its manifest says where they lie.
+  std::int64_t const total = map_.layers()[static_cast<std::size_t>(layer)].chunks();
+  auto const rank = static_cast<int>(chunks.first * map_.ranks() / total);
+  Source const& from = source(rank);
+  auto const next = from.places.upper_bound({layer, chunks.first});
+  if (next != from.places.begin()) {
+    auto const [subgroup, index] = std::prev(next)->second;
+    state::Piece const& piece = from.manifest.subgroups[subgroup].pieces[index];
+    std::int64_t const skipped = chunks.first - piece.chunks.first;
+    if (piece.layer == layer && skipped < piece.chunks.count) {
+      return {.rank = rank,
+              .subgroup = subgroup,
+              .source = piece.offset + skipped * chunk_elements,
+              .target = target,
+              .elements = std::min(chunks.count, piece.chunks.count - skipped) * chunk_elements};
+    }
+  }
+  throw DataError{fmt::format("{}/{}: no subgroup holds chunk {} of layer {}; the file is damaged",
+                              directory_, master_.ranks[static_cast<std::size_t>(rank)].manifest,
+                              chunks.first, layer)};
+}
+
+std::vector<Reader::Run> Reader::runs_of(std::span<state::Piece const> pieces) {
+  std::vector<Run> runs;
+  for (state::Piece const& piece : pieces) {
+    std::int64_t done = 0;
+    while (done < piece.chunks.count) {
+      Run const run = locate(piece.layer, {piece.chunks.first + done, piece.chunks.count - done},
+                             piece.offset + done * chunk_elements);
+      done += run.elements / chunk_elements;
+      bool const joined = !runs.empty() && runs.back().rank == run.rank &&
+                          runs.back().subgroup == run.subgroup &&
+                          runs.back().source + runs.back().elements == run.source &&
+                          runs.back().target + runs.back().elements == run.target;
+      if (joined) {
+        runs.back().elements += run.elements;
+      } else {
+        runs.push_back(run);
+      }
+    }
+  }
+  return runs;
+}
+
+void Reader::read_run(Run const& run, std::span<std::byte> state) {
+  Source& from = source(run.rank);
+  StoredSubgroup const& stored = from.manifest.subgroups[run.subgroup];
+  std::span<std::uint64_t const> const expected = checksums(from, run.subgroup);
+  auto const total = static_cast<std::int64_t>(state.size()) / 12;
+  auto const chunks = static_cast<std::size_t>(run.elements / chunk_elements);
+  for (std::int64_t array = 0; array < 3; ++array) {
+    auto const part = state.subspan(static_cast<std::size_t>(4 * (array * total + run.target)),
+                                    static_cast<std::size_t>(4 * run.elements));
+    engine_.read(from.file, part, stored.offset + 4 * (array * stored.elements + run.source));
+    std::int64_t const first = (array * stored.elements + run.source) / chunk_elements;
+    auto const wrong =
+        first_mismatch(part, expected.subspan(static_cast<std::size_t>(first), chunks));
+    if (wrong) {
+      throw DataError{fmt::format(
+          "{}: chunk {} of the {} in {} does not match its checksum; the file is damaged",
+          from.file.path(), run.source / chunk_elements + *wrong,
+          array_names[static_cast<std::size_t>(array)], dataset_name(run.subgroup))};
+    }
+  }
+}
+
+void Reader::read(std::span<state::Piece const> pieces, std::span<std::byte> state) {
+  as_data_error([&] {
+    for (Run const& run : runs_of(pieces)) {
+      read_run(run, state);
+    }
+  });
+}
+
+}  // namespace offstage::checkpoint

@@ -1,1 +1,72 @@
 #pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/master.hpp"
+#include "platform/aio/engine.hpp"
+#include "platform/aio/file.hpp"
+#include "platform/h5/file.hpp"
+#include "state/shard.hpp"
+
+namespace offstage::checkpoint {
+
+/// Reads the state of any chunks from a checkpoint, whatever ranks and subgroups wrote it; opens
+/// the files that hold them and no others.
+///
+/// Memory:  manifests and checksums of a bounded number of rank files.
+/// Threads: one; checksums use OpenMP.
+/// Errors:  DataError naming the file if one is missing, unreadable or damaged.
+class Reader {
+ public:
+  Reader(std::string step_directory, Master master);
+
+  [[nodiscard]] Meta const& meta() const noexcept { return master_.meta; }
+  [[nodiscard]] state::ShardMap const& map() const noexcept { return map_; }
+  /// A rank's manifest, its checksum verified and its file there in the right size.
+  [[nodiscard]] Manifest manifest(int rank) const;
+
+  /// Fills `state`, FP32 (3, N), p, m and v of N elements, with the chunks of `pieces`, which cover
+  /// it; every chunk is verified. `state` is aligned for direct I/O, as tiers and HugeBuffers are.
+  void read(std::span<state::Piece const> pieces, std::span<std::byte> state);
+
+ private:
+  /// Subgroup and piece by layer and first chunk.
+  using Places = std::map<std::pair<int, std::int64_t>, std::pair<std::size_t, std::size_t>>;
+  /// An open rank file.
+  struct Source {
+    Manifest manifest;
+    Places places;
+    h5::File arrays;
+    aio::File file;
+    std::vector<std::vector<std::uint64_t>> checksums;  ///< of subgroups that were used
+  };
+  /// Elements that are contiguous in the checkpoint and in what is read.
+  struct Run {
+    int rank{};
+    std::size_t subgroup{};
+    std::int64_t source{};  ///< of the first element in the subgroup
+    std::int64_t target{};
+    std::int64_t elements{};
+  };
+
+  static Places places_in(Manifest const& manifest);
+  Source& source(int rank);
+  std::vector<std::uint64_t> const& checksums(Source& source, std::size_t subgroup);
+  Run locate(int layer, state::ChunkRange chunks, std::int64_t target);
+  std::vector<Run> runs_of(std::span<state::Piece const> pieces);
+  void read_run(Run const& run, std::span<std::byte> state);
+
+  std::string directory_;
+  Master master_;
+  state::ShardMap map_;  ///< of the ranks that wrote it
+  std::map<int, Source> sources_;
+  aio::Engine engine_;
+};
+
+}  // namespace offstage::checkpoint

@@ -14,22 +14,23 @@
 
 namespace offstage::checkpoint {
 
-/// The format that this program writes; it reads this and older ones and refuses newer ones by name.
+/// The format that this program writes; it reads this and older ones and refuses newer ones by
+/// name.
 constexpr int format_version = 1;
 
 /// Everything that a restart needs beside p, m and v.
 struct Meta {
-  std::int64_t step{};         ///< steps done
-  std::int64_t samples{};      ///< sequences consumed: the data position
-  std::uint64_t seed{};        ///< with step and samples this is the whole random state
+  std::int64_t step{};     ///< steps done
+  std::int64_t samples{};  ///< sequences consumed: the data position
+  std::uint64_t seed{};    ///< with step and samples this is the whole random state
   double loss_scale = 1.0;
-  double learning_rate{};      ///< of the last step; the schedule itself is a function of the step
-  std::int64_t bad_steps{};    ///< non-finite steps in a row so far
+  double learning_rate{};    ///< of the last step; the schedule itself is a function of the step
+  std::int64_t bad_steps{};  ///< non-finite steps in a row so far
   std::int64_t optimizer_step{};  ///< AdamW's t: steps that were not skipped
   state::ModelShape model;
-  std::string configuration;   ///< effective configuration, "key=value" lines
-  std::string program;         ///< version and build that wrote it
-  std::int64_t threads{};      ///< run.threads
+  std::string configuration;  ///< effective configuration, "key=value" lines
+  std::string program;        ///< version and build that wrote it
+  std::int64_t threads{};     ///< run.threads
   std::int64_t ranks{};
 };
 
@@ -50,43 +51,59 @@ using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float co
 ///                    (3, N / 4096), XXH3-64 of each chunk
 ///   rank-0000.json   manifest: for each subgroup its file offset, its pieces (layer, first chunk,
 ///                    chunks) and the XXH3-64 of its /checksum/K; the size of the rank file
-///   master.h5        attributes (Meta, format_version), the XXH3-64 of every manifest, and virtual
-///                    datasets /parameter/NAME, /momentum/NAME, /variance/NAME that show every tensor
-///                    whole (fill value NaN)
+///   master.h5        attributes (Meta, model.* keys, format_version, a checksum of all of them);
+///                    /rank/file, file_bytes, manifest, manifest_checksum: the files of each rank;
+///                    virtual datasets /parameter/NAME, /momentum/NAME, /variance/NAME that show
+///                    every tensor whole (fill value NaN)
+///
+/// Which rank's manifest lists a chunk follows from state::ShardMap and the number of ranks.
 ///
 /// Commit: data, fsync, manifest, fsync, master under another name, fsync, rename, fsync of the
-/// directories. A checkpoint is complete if master.h5 is there and every file and manifest it names is.
-/// Older checkpoints beyond `keep`, and incomplete older ones, are removed only after that.
+/// directories. A checkpoint is complete if master.h5 is there and every file and manifest it names
+/// is. Older checkpoints beyond `keep`, and incomplete older ones, are removed only after that;
+/// what cannot be read (a newer format, an I/O error) is left alone.
 ///
 /// Collective: every member. Errors on any rank are thrown on all ranks (mpi::AgreedError).
 class Store {
  public:
+  /// `keep` is at least 1.
   Store(std::string directory, int keep, mpi::Communicator const& comm);
 
-  /// Writes the state that `tiers` hold for `subgroups` (this rank's; key = Subgroup::index). Creates
-  /// the directory if need be. A failed save leaves earlier checkpoints as they were and removes its
-  /// own files as far as it can.
+  /// Writes the state that `tiers` hold for `subgroups` (this rank's; key = Subgroup::index).
+  /// Creates the directory if need be. A failed save leaves earlier checkpoints as they were and
+  /// removes its own files as far as it can. The step that this Store restored or saved last is
+  /// there already and is left as it is (0 bytes); what another run left under the step's name is
+  /// replaced, and said so.
   SaveStats save(Meta const& meta, state::ShardMap const& map,
                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
 
-  /// Loads the newest complete checkpoint whose checksums hold into `tiers`; any number of ranks and
-  /// any subgroup size may have written it. Each rank reads its own part alone. Says (log) which it
-  /// passed over and why, and which it took. Nothing there: nullopt.
-  /// Errors: DataError (65) if there are checkpoints but none loads, if one is of another model (names
-  ///         the keys that differ) or of a newer format.
-  [[nodiscard]] std::optional<Meta> restore_newest(state::ShardMap const& map,
+  /// Loads the newest complete checkpoint whose checksums hold into `tiers`; any number of ranks
+  /// and any subgroup size may have written it. Each rank reads its own part alone. Says (log)
+  /// which it passed over and why, and which it took. Nothing there but unfinished saves: nullopt.
+  /// Errors: DataError (65) if there are checkpoints but none loads, if one is of another model
+  /// than
+  ///         `model` (names the keys that differ) or of a newer format.
+  [[nodiscard]] std::optional<Meta> restore_newest(state::ModelShape const& model,
+                                                   state::ShardMap const& map,
                                                    std::vector<state::Subgroup> const& subgroups,
                                                    tiers::Tiers& tiers,
                                                    OnSubgroup const& on_subgroup);
   /// Loads this checkpoint or fails: `path` is a step directory.
-  [[nodiscard]] Meta restore(std::string const& path, state::ShardMap const& map,
+  [[nodiscard]] Meta restore(std::string const& path, state::ModelShape const& model,
+                             state::ShardMap const& map,
                              std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
                              OnSubgroup const& on_subgroup);
 
  private:
+  bool begin(std::string const& path, Bytes space);
+  void write(std::string const& path, Meta const& meta,
+             std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
+  void abandon(std::string const& path) const noexcept;
+
   std::string directory_;
   int keep_;
   mpi::Communicator const& comm_;
+  std::string current_;  ///< the step directory that was restored or saved last
 };
 
 /// One entry of a listing.
@@ -102,13 +119,13 @@ struct Listed {
 /// Errors: DataError if there is none, IoError if the directory cannot be read. Not collective.
 [[nodiscard]] std::vector<Listed> list(std::string const& path);
 
-/// Reads everything a checkpoint names and compares all checksums; the problems found, empty if none.
-/// Not collective.
+/// Reads everything a checkpoint names and compares all checksums; the problems found, empty if
+/// none. Not collective.
 [[nodiscard]] std::vector<std::string> verify(Listed const& checkpoint);
 
 /// Compares p, m and v of two complete checkpoints of one model bit for bit, whatever ranks and
-/// subgroup sizes wrote them; one line per tensor and array that differs (how many elements, the first
-/// one, the largest difference), empty if none does. Reads chunk by chunk. Not collective.
+/// subgroup sizes wrote them; one line per tensor and array that differs (how many elements, the
+/// first one, the largest difference), empty if none does. Reads chunk by chunk. Not collective.
 /// Errors: DataError if the models differ or a file is damaged.
 [[nodiscard]] std::vector<std::string> compare(Listed const& a, Listed const& b);
 

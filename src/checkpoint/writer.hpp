@@ -1,1 +1,29 @@
 #pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "checkpoint/store.hpp"
+#include "state/shard.hpp"
+#include "tiers/tiers.hpp"
+
+namespace offstage::checkpoint {
+
+/// Space that write_rank_file may take.
+[[nodiscard]] Bytes space_for(std::vector<state::Subgroup> const& subgroups);
+
+/// Writes this rank's file and manifest into a step directory and makes both and their names
+/// durable. The state goes straight from the leases into the file. Returns the manifest's text.
+/// Errors: IoError; whatever the tiers throw.
+[[nodiscard]] std::string write_rank_file(std::string const& step_directory, int rank, int ranks,
+                                          std::vector<state::Subgroup> const& subgroups,
+                                          tiers::Tiers& tiers);
+
+/// Makes a checkpoint of a step directory in which every rank has written its files: writes the
+/// master under another name, syncs, renames, syncs the directories. `manifests` are the ranks'
+/// texts in rank order; Meta::ranks is their number. Errors: IoError.
+void commit_master(std::string const& step_directory, Meta const& meta,
+                   std::vector<std::string> const& manifests);
+
+}  // namespace offstage::checkpoint

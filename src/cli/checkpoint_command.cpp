@@ -1,0 +1,146 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "checkpoint/store.hpp"
+#include "cli/commands.hpp"
+#include "state/model_shape.hpp"
+
+namespace offstage::cli {
+namespace {
+
+constexpr char const* usage_text =
+    "Usage: offstage checkpoint ls PATH\n"
+    "       offstage checkpoint verify PATH\n"
+    "       offstage checkpoint diff A B\n"
+    "\n"
+    "PATH, A and B: a directory of checkpoints, or one checkpoint (step-...) in it. diff takes "
+    "the\n"
+    "newest complete one of a directory. verify ends with 65 if anything is damaged, diff with 1 "
+    "if\n"
+    "the bits of p, m or v differ.";
+
+using Row = std::array<std::string, 6>;
+
+/// Columns as wide as their widest cell.
+std::string aligned(std::vector<Row> const& rows) {
+  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
+  for (Row const& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  }
+  std::string text;
+  for (Row const& row : rows) {
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) {
+      text += fmt::format("{:<{}}  ", row[i], widths[i]);
+    }
+    text += row.back() + '\n';
+  }
+  text.pop_back();
+  return text;
+}
+
+ExitCode ls(std::string const& path) {
+  std::vector<Row> rows{{"STEP", "STATE", "SIZE", "RANKS", "PARAMETERS", "PATH"}};
+  for (checkpoint::Listed const& entry : checkpoint::list(path)) {
+    Row row{"-", entry.problem, format_bytes(entry.bytes), "-", "-", entry.path};
+    if (entry.complete) {
+      auto const parameters = state::count_parameters(state::layers_of(entry.meta.model));
+      row[0] = std::to_string(entry.meta.step);
+      row[1] = "complete";
+      row[3] = std::to_string(entry.meta.ranks);
+      row[4] = std::to_string(parameters);
+    }
+    rows.push_back(std::move(row));
+  }
+  log::write_info(aligned(rows));
+  return ExitCode::done;
+}
+
+/// What is wrong with one checkpoint, nothing left out.
+std::vector<std::string> problems_of(checkpoint::Listed const& entry) {
+  if (!entry.complete) {
+    return {entry.problem};
+  }
+  return checkpoint::verify(entry);
+}
+
+ExitCode verify(std::string const& path) {
+  auto code = ExitCode::done;
+  for (checkpoint::Listed const& entry : checkpoint::list(path)) {
+    auto const problems = problems_of(entry);
+    if (problems.empty()) {
+      log::info("{}: good", entry.path);
+      continue;
+    }
+    code = ExitCode::data;
+    for (std::string const& problem : problems) {
+      log::info("{}: damaged: {}", entry.path, problem);
+    }
+  }
+  return code;
+}
+
+/// The newest complete checkpoint under `path`.
+checkpoint::Listed newest(std::string const& path) {
+  auto const entries = checkpoint::list(path);
+  auto const last = std::find_if(entries.rbegin(), entries.rend(),
+                                 [](checkpoint::Listed const& e) { return e.complete; });
+  if (last == entries.rend()) {
+    throw DataError{fmt::format("{}: no complete checkpoint; see offstage checkpoint ls", path)};
+  }
+  return *last;
+}
+
+ExitCode diff(std::string const& a, std::string const& b) {
+  auto const left = newest(a);
+  auto const right = newest(b);
+  auto const differences = checkpoint::compare(left, right);
+  if (differences.empty()) {
+    log::info("{} and {}: the same bits", left.path, right.path);
+    return ExitCode::done;
+  }
+  for (std::string const& line : differences) {
+    log::write_info(line);
+  }
+  return ExitCode::other;
+}
+
+void require_count(Arguments const& arguments, std::size_t count, std::string_view usage) {
+  if (arguments.size() != count + 1) {
+    throw UsageError{fmt::format("checkpoint {} takes {} path{}, not {}: offstage checkpoint {}",
+                                 arguments.front(), count, count == 1 ? "" : "s",
+                                 arguments.size() - 1, usage)};
+  }
+}
+
+}  // namespace
+
+ExitCode checkpoint_command(Arguments const& arguments) {
+  if (arguments.empty() || asks_for_help(arguments)) {
+    log::write_info(usage_text);
+    return arguments.empty() ? ExitCode::usage : ExitCode::done;
+  }
+  std::string const& command = arguments.front();
+  if (command == "ls") {
+    require_count(arguments, 1, "ls PATH");
+    return ls(arguments[1]);
+  }
+  if (command == "verify") {
+    require_count(arguments, 1, "verify PATH");
+    return verify(arguments[1]);
+  }
+  if (command == "diff") {
+    require_count(arguments, 2, "diff A B");
+    return diff(arguments[1], arguments[2]);
+  }
+  static std::array<std::string, 3> const known{"ls", "verify", "diff"};
+  throw unknown_command(command, known);
+}
+
+}  // namespace offstage::cli

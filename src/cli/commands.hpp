@@ -1,1 +1,36 @@
 #pragma once
+
+#include <exception>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace offstage::cli {
+
+using Arguments = std::vector<std::string>;
+
+/// Runs the command line without the program's name and reports what goes wrong: one line to
+/// standard error, and the code to end the process with. Throws nothing.
+[[nodiscard]] ExitCode run(Arguments const& arguments) noexcept;
+
+/// `offstage train ...`: one rank of a training, alone or started by mpirun or srun. Starts and
+/// ends MPI, and ends the whole job if this rank alone fails. `--help` does without MPI.
+[[nodiscard]] ExitCode train_command(Arguments const& arguments);
+
+/// `offstage checkpoint ls|verify|diff ...`. No MPI.
+/// verify: ExitCode::data if anything is damaged. diff: ExitCode::other if the bits differ.
+[[nodiscard]] ExitCode checkpoint_command(Arguments const& arguments);
+
+/// Prints an error as one line, `prefix` in front ("rank 3: "); returns its exit code.
+ExitCode report(std::exception_ptr const& error, std::string const& prefix = "") noexcept;
+
+/// True if `--help` or `-h` stands among the arguments.
+[[nodiscard]] bool asks_for_help(Arguments const& arguments);
+
+/// The error of a word that is no command: names the nearest one.
+[[nodiscard]] UsageError unknown_command(std::string const& word,
+                                         std::span<std::string const> known);
+
+}  // namespace offstage::cli

@@ -20,9 +20,9 @@ using train::RunConfig;
 
 template <class T>
 T whole(std::string const& text) {
-  // Far beyond any use, and far enough below the type's end that sums and small products hold.
-  constexpr auto largest = sizeof(T) > 4 ? T{1'000'000'000'000} : T{1'000'000};
-  T value{};
+  // Far beyond any use, and far enough below the types' ends that sums and small products hold.
+  constexpr std::int64_t largest = sizeof(T) > 4 ? 1'000'000'000'000 : 1'000'000;
+  std::int64_t value{};
   auto const* const end = text.data() + text.size();
   auto const [rest, code] = std::from_chars(text.data(), end, value);
   if (code == std::errc::invalid_argument || rest != end) {
@@ -31,7 +31,7 @@ T whole(std::string const& text) {
   if (code != std::errc{} || value > largest || value < -largest) {
     throw UsageError{fmt::format("'{}' is too large; the limit is {}", text, largest)};
   }
-  return value;
+  return static_cast<T>(value);
 }
 
 std::uint64_t seed(std::string const& text) {
@@ -58,7 +58,9 @@ template <class T>
 T choice(std::string const& text, std::vector<std::pair<std::string_view, T>> const& words) {
   std::vector<std::string_view> names;
   for (auto const& [name, value] : words) {
-    if (text == name) { return value; }
+    if (text == name) {
+      return value;
+    }
     names.push_back(name);
   }
   throw UsageError{names.size() == 1
@@ -87,9 +89,13 @@ void set_every(RunConfig& config, std::string const& text) {
 }
 
 Bytes host_memory(std::string const& text) {
-  if (text == "auto") { return 0; }
+  if (text == "auto") {
+    return 0;
+  }
   Bytes const bytes = parse_bytes(text);
-  if (bytes == 0) { throw UsageError{"'0' is no limit to work with; write auto or a size"}; }
+  if (bytes == 0) {
+    throw UsageError{"'0' is no limit to work with; write auto or a size"};
+  }
   return bytes;
 }
 
@@ -142,7 +148,9 @@ constexpr std::array keys{
     Key{"data.valid", "PATH", "", "text to validate on; none if empty",
         [](RunConfig& c, Text t) { c.data.valid = t; }},
     Key{"data.format", "text", "text", "text: every byte is a token",
-        [](RunConfig&, Text t) { choice<bool>(t, {{"text", true}}); }},
+        [](RunConfig&, Text t) {
+          choice<bool>(t, {{"text", true}});
+        }},
 
     Key{"train.steps", "N", required, "steps in all, counted from the first start",
         [](RunConfig& c, Text t) { c.train.steps = whole<std::int64_t>(t); }},
@@ -184,8 +192,8 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.optimizer.weight_decay = real(t); }},
     Key{"optimizer.clip", "X", "1.0", "limit of the gradient's global norm; 0: none",
         [](RunConfig& c, Text t) { c.optimizer.clip = real(t); }},
-    Key{"optimizer.schedule", "constant|linear|cosine|wsd", "cosine",
-        "learning rate after the warm-up",
+    Key{"optimizer.schedule", "NAME", "cosine",
+        "constant, linear, cosine or wsd, after the warm-up",
         [](RunConfig& c, Text t) {
           using train::Schedule;
           c.optimizer.schedule = choice<Schedule>(t, {{"constant", Schedule::constant},
@@ -234,7 +242,9 @@ constexpr std::array keys{
 
 }  // namespace
 
-std::span<Key const> key_table() { return keys; }
+std::span<Key const> key_table() {
+  return keys;
+}
 
 Key const* find_key(std::string_view name) {
   auto const* const found = std::ranges::find(keys, name, &Key::name);

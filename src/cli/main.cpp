@@ -1,0 +1,22 @@
+#include <fcntl.h>
+
+#include "cli/commands.hpp"
+
+namespace {
+
+/// A program started with standard streams closed would get their numbers for its first files, and
+/// log lines would land in them.
+void occupy_standard_streams() {
+  int descriptor = 0;
+  while (descriptor >= 0 && descriptor <= 2) {
+    descriptor = ::open("/dev/null", O_RDWR);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  occupy_standard_streams();
+  offstage::cli::Arguments const arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+  return static_cast<int>(offstage::cli::run(arguments));
+}

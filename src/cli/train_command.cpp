@@ -1,0 +1,53 @@
+#include <fmt/format.h>
+
+#include <csignal>
+
+#include "base/log.hpp"
+#include "cli/commands.hpp"
+#include "cli/options.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "platform/mpi/session.hpp"
+#include "train/trainer.hpp"
+
+namespace offstage::cli {
+namespace {
+
+/// Every rank reads the options; a mistake is printed once, by rank 0, and all end in good order.
+ExitCode run_together(Arguments const& arguments, mpi::Communicator const& comm) {
+  try {
+    train::RunConfig config;
+    mpi::agree(comm, [&] { config = parse_train_options(arguments); });
+    return train::run_training(config, comm);
+  } catch (mpi::AgreedError const& error) {
+    if (comm.rank() == 0) {
+      int const rank = error.failed_rank();
+      log::error("{}{}", rank == 0 ? std::string{} : fmt::format("rank {}: ", rank), error.what());
+    }
+    return error.code();
+  }
+}
+
+}  // namespace
+
+ExitCode train_command(Arguments const& arguments) {
+  if (asks_for_help(arguments)) {
+    log::write_info(train_help());
+    return ExitCode::done;
+  }
+  // A reader of the output that goes away (tee, head) must not end the training.
+  std::signal(SIGPIPE, SIG_IGN);
+  mpi::Session const session;
+  auto const comm = mpi::Communicator::world();
+  try {
+    return run_together(arguments, comm);
+  } catch (...) {
+    if (comm.size() == 1) {
+      return report(std::current_exception());
+    }
+    // This rank alone knows; the others would wait for it for ever.
+    auto const code = report(std::current_exception(), fmt::format("rank {}: ", comm.rank()));
+    mpi::abort_job(static_cast<int>(code));
+  }
+}
+
+}  // namespace offstage::cli

@@ -97,9 +97,9 @@ class Device {
   virtual void free(std::byte* data, Bytes size) noexcept = 0;
 };
 
-/// The emulated device. Its streams run work at once on the calling thread, in the order in which it
-/// is queued: the same results as any legal order of the interface above.
-/// `capacity` in bytes; 0 means no limit.
+/// The emulated device. Its streams run work at once on the calling thread, in the order in which
+/// it is queued: the same results as any legal order of the interface above. `capacity` in bytes; 0
+/// means no limit.
 [[nodiscard]] std::unique_ptr<Device> make_host_device(Bytes capacity);
 
 }  // namespace offstage::device

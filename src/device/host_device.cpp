@@ -12,7 +12,9 @@
 namespace offstage::device {
 
 void Buffer::reset() noexcept {
-  if (owner_ != nullptr && data_ != nullptr) { owner_->free(data_, size_); }
+  if (owner_ != nullptr && data_ != nullptr) {
+    owner_->free(data_, size_);
+  }
   owner_ = nullptr;
   data_ = nullptr;
   size_ = 0;
@@ -30,7 +32,9 @@ class HostStream final : public Stream {
  public:
   [[nodiscard]] Kind kind() const noexcept override { return Kind::host; }
   void copy(void* target, void const* source, Bytes size, Copy /*direction*/) override {
-    if (size > 0) { std::memcpy(target, source, static_cast<std::size_t>(size)); }
+    if (size > 0) {
+      std::memcpy(target, source, static_cast<std::size_t>(size));
+    }
   }
   void enqueue(std::function<void()> kernel) override { kernel(); }
   [[nodiscard]] void* native() const noexcept override { return nullptr; }
@@ -55,7 +59,9 @@ class HostDevice final : public Device {
           "or train.sequence, set train.recompute=block, or raise device.memory",
           purpose, format_bytes(size), format_bytes(capacity_ - used_), format_bytes(capacity_))};
     }
-    if (size == 0) { return {}; }
+    if (size == 0) {
+      return {};
+    }
     memory::HugeBuffer block{size};
     auto* const data = block.bytes().data();
     blocks_.emplace(data, std::move(block));

@@ -121,11 +121,10 @@ Llama<T>::Implementation::Implementation(state::ModelShape const& shape, RunShap
 template <class T>
 WorkspaceDemand Llama<T>::Implementation::demand() const {
   WorkspaceDemand demand{.blocks = block_count(), .recompute = recompute_};
-  for (state::LayerLayout const& layer : layers_) {
-    demand.layer_elements = std::max(demand.layer_elements, layer.padded_elements());
-  }
-  if (tied_) {
-    demand.tied_elements = layout(embedding_layer).padded_elements();
+  for (int layer = embedding_layer; layer <= head_layer(); ++layer) {
+    bool const of_its_own = tied_ && layer == embedding_layer;
+    auto& elements = of_its_own ? demand.tied_elements : demand.layer_elements;
+    elements = std::max(elements, layout(layer).padded_elements());
   }
   return demand;
 }

@@ -37,7 +37,9 @@ void initialize(LayerLayout const& layer, std::uint64_t seed, ChunkRange chunks,
       std::int64_t const begin = std::max(chunk_begin, tensor.offset);
       std::int64_t const end =
           std::min(chunk_begin + chunk_elements, tensor.offset + tensor.elements());
-      if (begin < end) { fill(tensor, seed, begin, end, target + (begin - chunk_begin)); }
+      if (begin < end) {
+        fill(tensor, seed, begin, end, target + (begin - chunk_begin));
+      }
     }
   }
 }

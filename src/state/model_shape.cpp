@@ -14,7 +14,9 @@ namespace {
 constexpr double initial_deviation = 0.02;
 
 void require_positive(char const* key, std::int64_t value) {
-  if (value < 1) { throw UsageError{fmt::format("{}={} must be at least 1", key, value)}; }
+  if (value < 1) {
+    throw UsageError{fmt::format("{}={} must be at least 1", key, value)};
+  }
 }
 
 /// Lays tensors out one behind the other; the caller adds the decayed ones first.
@@ -61,8 +63,8 @@ void validate(ModelShape const& shape) {
   require_positive("model.vocab", shape.vocab);
   require_positive("model.max-sequence", shape.max_sequence);
   if (shape.hidden % shape.heads != 0) {
-    throw UsageError{fmt::format("model.heads={} does not divide model.hidden={}", shape.heads,
-                                 shape.hidden)};
+    throw UsageError{
+        fmt::format("model.heads={} does not divide model.hidden={}", shape.heads, shape.hidden)};
   }
   if (shape.head_dim() % 2 != 0) {
     throw UsageError{fmt::format(
@@ -70,8 +72,8 @@ void validate(ModelShape const& shape) {
         shape.heads, shape.head_dim())};
   }
   if (shape.heads % shape.kv_heads != 0) {
-    throw UsageError{fmt::format("model.kv-heads={} does not divide model.heads={}",
-                                 shape.kv_heads, shape.heads)};
+    throw UsageError{fmt::format("model.kv-heads={} does not divide model.heads={}", shape.kv_heads,
+                                 shape.heads)};
   }
   if (!(shape.rope_theta > 0.0)) {
     throw UsageError{fmt::format("model.rope-theta={} must be above 0", shape.rope_theta)};
@@ -81,12 +83,18 @@ void validate(ModelShape const& shape) {
   }
 }
 
-std::int64_t LayerLayout::chunks() const { return ceil_div(elements, chunk_elements); }
-std::int64_t LayerLayout::padded_elements() const { return chunks() * chunk_elements; }
+std::int64_t LayerLayout::chunks() const {
+  return ceil_div(elements, chunk_elements);
+}
+std::int64_t LayerLayout::padded_elements() const {
+  return chunks() * chunk_elements;
+}
 
 TensorLayout const& LayerLayout::tensor(std::string const& suffix) const {
   for (TensorLayout const& candidate : tensors) {
-    if (candidate.name.ends_with(suffix)) { return candidate; }
+    if (candidate.name.ends_with(suffix)) {
+      return candidate;
+    }
   }
   throw PreconditionError{fmt::format("layer '{}' has no tensor '{}'", name, suffix)};
 }
@@ -122,7 +130,9 @@ std::vector<LayerLayout> layers_of(ModelShape const& shape) {
   }
 
   LayerBuilder head{"head", tensors};
-  if (!shape.tied_head) { head.matrix("lm_head.weight", shape.vocab, width, initial_deviation); }
+  if (!shape.tied_head) {
+    head.matrix("lm_head.weight", shape.vocab, width, initial_deviation);
+  }
   head.norm("model.norm.weight", width);
   layers.push_back(head.take());
   return layers;

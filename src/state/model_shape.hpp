@@ -38,13 +38,13 @@ struct Initial {
 
 /// One parameter tensor inside its layer.
 struct TensorLayout {
-  std::string name;       ///< as in Hugging Face files: "model.layers.3.mlp.up_proj.weight"
-  std::int64_t rows{};    ///< a vector has rows = its length and columns = 0
+  std::string name;     ///< as in Hugging Face files: "model.layers.3.mlp.up_proj.weight"
+  std::int64_t rows{};  ///< a vector has rows = its length and columns = 0
   std::int64_t columns{};
   std::int64_t offset{};  ///< of its first element in the layer
   bool decayed{};         ///< 2-D tensors are, norms are not
   Initial initial;
-  std::int64_t index{};   ///< counts the model's tensors; names its random stream
+  std::int64_t index{};  ///< counts the model's tensors; names its random stream
 
   [[nodiscard]] std::int64_t elements() const { return columns == 0 ? rows : rows * columns; }
 };
@@ -62,8 +62,8 @@ struct LayerLayout {
   [[nodiscard]] TensorLayout const& tensor(std::string const& suffix) const;
 };
 
-/// All layers in forward order: the embedding; each block (q, k, v and gate, up stand side by side, so
-/// that one product computes them together); the final norm with the head unless it is tied.
+/// All layers in forward order: the embedding; each block (q, k, v and gate, up stand side by side,
+/// so that one product computes them together); the final norm with the head unless it is tied.
 [[nodiscard]] std::vector<LayerLayout> layers_of(ModelShape const& shape);
 
 /// Parameters of the model, padding left out.

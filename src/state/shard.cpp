@@ -52,7 +52,9 @@ namespace {
 
 /// Appends [begin, end), merged with a neighbour that has the same answer.
 void append_range(std::vector<DecayRange>& ranges, DecayRange range) {
-  if (range.begin == range.end) { return; }
+  if (range.begin == range.end) {
+    return;
+  }
   if (!ranges.empty() && ranges.back().decayed == range.decayed) {
     ranges.back().end = range.end;
   } else {

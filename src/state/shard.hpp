@@ -14,9 +14,9 @@ struct ChunkRange {
   std::int64_t count{};
 };
 
-/// Which chunk of which layer belongs to which rank, for any number of ranks: chunk c of C goes to the
-/// rank r with C r / R <= c < C (r + 1) / R. A rank may own none of a layer. A rank's shard is its
-/// chunks of all layers, in layer order.
+/// Which chunk of which layer belongs to which rank, for any number of ranks: chunk c of C goes to
+/// the rank r with C r / R <= c < C (r + 1) / R. A rank may own none of a layer. A rank's shard is
+/// its chunks of all layers, in layer order.
 class ShardMap {
  public:
   ShardMap(std::vector<LayerLayout> layers, int ranks);

@@ -16,7 +16,9 @@ WorkingCopy<T>::WorkingCopy(ShardMap const& map, mpi::Communicator const& comm,
       stream_{stream},
       shard_{map.shard_elements(comm.rank()) * static_cast<Bytes>(sizeof(T))} {
   Bytes const layer_bytes = map.largest_layer() * static_cast<Bytes>(sizeof(T));
-  if (stream.kind() != device::Kind::host) { staging_ = memory::HugeBuffer{layer_bytes}; }
+  if (stream.kind() != device::Kind::host) {
+    staging_ = memory::HugeBuffer{layer_bytes};
+  }
   for (Slot& slot : slots_) {
     slot.buffer = device.allocate(layer_bytes, "a gathered layer");
   }

@@ -22,7 +22,9 @@ class HostTiers final : public Tiers {
   Lease fetch(Key key) override {
     Extent& extent = take(key);
     Content const content = extent.content;
-    if (content != Content::valid) { end(extent, content); }
+    if (content != Content::valid) {
+      end(extent, content);
+    }
     require(content != Content::none, "HostTiers: fetch of an extent that was never created");
     require(content != Content::torn, "HostTiers: the extent was changed without commit");
     return {*this, key, extent.memory.bytes(), 0};
@@ -30,7 +32,9 @@ class HostTiers final : public Tiers {
 
   Lease create(Key key) override {
     Extent& extent = take(key);
-    if (extent.content != Content::none) { extent.content = Content::torn; }
+    if (extent.content != Content::none) {
+      extent.content = Content::torn;
+    }
     std::ranges::fill(extent.memory.bytes(), std::byte{0});
     return {*this, key, extent.memory.bytes(), 0};
   }
@@ -39,7 +43,9 @@ class HostTiers final : public Tiers {
 
   [[nodiscard]] Bytes host_bytes() const override {
     Bytes sum = 0;
-    for (Extent const& extent : extents_) { sum += extent.memory.size(); }
+    for (Extent const& extent : extents_) {
+      sum += extent.memory.size();
+    }
     return sum;
   }
 

@@ -10,7 +10,9 @@ void Lease::commit() {
 }
 
 void Lease::discard() noexcept {
-  if (owner_ != nullptr) { std::exchange(owner_, nullptr)->discard(key_, ticket_, touched_); }
+  if (owner_ != nullptr) {
+    std::exchange(owner_, nullptr)->discard(key_, ticket_, touched_);
+  }
 }
 
 }  // namespace offstage::tiers

@@ -6,9 +6,9 @@
 
 namespace offstage::tiers {
 
-/// Lets one transfer at a time use a storage path, in order of arrival. Whoever holds it transfers at
-/// most `path_hold_bytes` and waits for nothing else. A BasicLockable: use it with std::scoped_lock.
-/// Threads: any; not recursive.
+/// Lets one transfer at a time use a storage path, in order of arrival. Whoever holds it transfers
+/// at most `path_hold_bytes` and waits for nothing else. A BasicLockable: use it with
+/// std::scoped_lock. Threads: any; not recursive.
 class PathLock {
  public:
   void lock();

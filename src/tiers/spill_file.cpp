@@ -16,7 +16,9 @@ namespace {
   throw IoError{"tiers.path = " + directory + ": " + why};
 }
 
-std::string text_of(int error_number) { return std::generic_category().message(error_number); }
+std::string text_of(int error_number) {
+  return std::generic_category().message(error_number);
+}
 
 void check_directory(std::string const& directory, Bytes needed) {
   struct stat status {};
@@ -26,7 +28,9 @@ void check_directory(std::string const& directory, Bytes needed) {
     }
     refuse(directory, text_of(errno));
   }
-  if (!S_ISDIR(status.st_mode)) { refuse(directory, "is not a directory; name one"); }
+  if (!S_ISDIR(status.st_mode)) {
+    refuse(directory, "is not a directory; name one");
+  }
   if (faccessat(AT_FDCWD, directory.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
     refuse(directory, "the directory is not writable (" + text_of(errno) + "); name another");
   }
@@ -39,13 +43,18 @@ void check_directory(std::string const& directory, Bytes needed) {
 
 /// rmdir tells an empty directory from all else, and takes none that belongs to others.
 void make_directory(std::string const& directory, std::string const& path) {
-  if (mkdir(path.c_str(), 0700) == 0) { return; }
+  if (mkdir(path.c_str(), 0700) == 0) {
+    return;
+  }
   if (errno == EEXIST) {
     if (rmdir(path.c_str()) != 0) {
-      refuse(directory, path + " is in the way (" + text_of(errno) +
-                            "): another run's, or left by a killed one; remove it if no run uses it");
+      refuse(directory,
+             path + " is in the way (" + text_of(errno) +
+                 "): another run's, or left by a killed one; remove it if no run uses it");
     }
-    if (mkdir(path.c_str(), 0700) == 0) { return; }
+    if (mkdir(path.c_str(), 0700) == 0) {
+      return;
+    }
   }
   refuse(directory, "cannot create " + path + ": " + text_of(errno));
 }

@@ -37,7 +37,7 @@ class Checksum {
 
 class StorageTiers final : public Tiers {
  public:
-  StorageTiers(std::vector<Bytes> extent_bytes, StorageSettings const& settings);
+  StorageTiers(std::vector<Bytes> const& extent_bytes, StorageSettings const& settings);
 
   Lease fetch(Key key) override;
   Lease create(Key key) override;
@@ -65,6 +65,14 @@ class StorageTiers final : public Tiers {
   struct Buffer {
     memory::HugeBuffer memory;
     std::unique_ptr<aio::Engine> engine;
+
+    /// What one hold of the path transfers of an extent of `size` bytes, its padding included.
+    [[nodiscard]] std::span<std::byte> piece(Bytes begin, Bytes size) const {
+      Bytes const padded = round_up(size, aio::direct_alignment);
+      return memory.bytes().subspan(
+          static_cast<std::size_t>(begin),
+          static_cast<std::size_t>(std::min(path_hold_bytes, padded - begin)));
+    }
   };
 
   [[nodiscard]] Entry& entry_of(Key key) { return entries_[static_cast<std::size_t>(key)]; }
@@ -79,6 +87,8 @@ class StorageTiers final : public Tiers {
 
   std::int64_t begin_lease(Key key);
   void end_lease(Key key, std::int64_t ticket) noexcept;
+  std::int64_t take_slot();
+  void free_slot(std::int64_t slot);
   void read_verified(Key key, Buffer& buffer);
   std::uint64_t read(Buffer& buffer, Bytes size, Bytes offset);
   std::uint64_t write(Buffer& buffer, Bytes size, Bytes offset);
@@ -98,24 +108,29 @@ class StorageTiers final : public Tiers {
   Traffic traffic_;
 };
 
-StorageTiers::StorageTiers(std::vector<Bytes> extent_bytes, StorageSettings const& settings) {
+StorageTiers::StorageTiers(std::vector<Bytes> const& extent_bytes,
+                           StorageSettings const& settings) {
   require(settings.buffers >= 1, "StorageTiers: at least one buffer is needed");
   for (Bytes const size : extent_bytes) {
     require(size > 0, "StorageTiers: an extent must have bytes");
     entries_.push_back({size});
     slot_bytes_ = std::max(slot_bytes_, round_up(size, aio::direct_alignment));
   }
-  if (entries_.empty()) { return; }
+  if (entries_.empty()) {
+    return;
+  }
   std::int64_t const slots = std::ssize(entries_) + settings.buffers;
   file_ = make_spill_file(settings.path,
                           fmt::format("offstage-{}-{}", settings.run_label, settings.rank),
                           slots * slot_bytes_);
   // The lowest slot is taken first, so that the first versions lie in order of creation.
-  for (std::int64_t slot = slots - 1; slot >= 0; --slot) { free_slots_.push_back(slot); }
+  for (std::int64_t slot = slots - 1; slot >= 0; --slot) {
+    free_slots_.push_back(slot);
+  }
   auto const kernel = settings.kernel ? settings.kernel : aio::libaio_kernel();
   for (int i = 0; i < settings.buffers; ++i) {
-    buffers_.push_back({memory::HugeBuffer{slot_bytes_},
-                        std::make_unique<aio::Engine>(settings.engine, kernel)});
+    buffers_.push_back(
+        {memory::HugeBuffer{slot_bytes_}, std::make_unique<aio::Engine>(settings.engine, kernel)});
     free_buffers_.push_back(i);
   }
 }
@@ -150,11 +165,123 @@ void StorageTiers::end_lease(Key key, std::int64_t ticket) noexcept {
 }
 
 Lease StorageTiers::fetch(Key key) {
-  Lease lease = lease_of(key, begin_lease(key));
+  std::int64_t const ticket = begin_lease(key);
+  Lease lease = lease_of(key, ticket);  // ends if what follows throws
   require(entry_of(key).slot != no_slot, "StorageTiers: fetch of an extent that was never created");
-  read_verified(key, buffer_of(lease_ticket));
+  read_verified(key, buffer_of(ticket));
   return lease;
 }
 
+Lease StorageTiers::create(Key key) {
+  Lease lease = lease_of(key, begin_lease(key));
+  std::ranges::fill(lease.mutable_bytes(), std::byte{0});
+  return lease;
+}
+
+void StorageTiers::commit(Key key, std::int64_t ticket) {
+  Lease const ending = lease_of(key, ticket);  // frees key and buffer on every way out
+  Entry& entry = entry_of(key);
+  std::int64_t slot = take_slot();
+  std::uint64_t checksum{};
+  try {
+    checksum = write(buffer_of(ticket), entry.size, offset_of(slot));
+  } catch (IoError const& error) {
+    free_slot(slot);
+    throw IoError{
+        fmt::format("extent {} was not written at offset {} of {}: {}; version {} is intact", key,
+                    offset_of(slot), file_.path(), error.what(), entry.version)};
+  }
+  std::swap(entry.slot, slot);
+  entry.checksum = checksum;
+  ++entry.version;
+  if (slot != no_slot) {
+    free_slot(slot);
+  }
+}
+
+std::int64_t StorageTiers::take_slot() {
+  std::scoped_lock const lock{mutex_};
+  // One per key and one per buffer: whoever holds a buffer finds one.
+  std::int64_t const slot = free_slots_.back();
+  free_slots_.pop_back();
+  return slot;
+}
+
+void StorageTiers::free_slot(std::int64_t slot) {
+  std::scoped_lock const lock{mutex_};
+  free_slots_.push_back(slot);
+}
+
+void StorageTiers::read_verified(Key key, Buffer& buffer) {
+  Entry const& entry = entry_of(key);
+  Bytes const offset = offset_of(entry.slot);
+  std::string cause;
+  for (int attempt = 0; attempt < read_attempts; ++attempt) {
+    try {
+      std::uint64_t const found = read(buffer, entry.size, offset);
+      if (found == entry.checksum) {
+        return;
+      }
+      cause =
+          fmt::format("its checksum is {:016x} where {:016x} was written", found, entry.checksum);
+    } catch (IoError const& error) {
+      cause = error.what();
+    }
+  }
+  throw IoError{
+      fmt::format("extent {}, version {}, at offset {} of {} is lost: {}; resume the run from its "
+                  "last checkpoint",
+                  key, entry.version, offset, file_.path(), cause)};
+}
+
+std::uint64_t StorageTiers::read(Buffer& buffer, Bytes size, Bytes offset) {
+  Checksum checksum;
+  for (Bytes begin = 0; begin < size; begin += path_hold_bytes) {
+    std::span<std::byte> const piece = buffer.piece(begin, size);
+    Seconds spent{};
+    {
+      std::scoped_lock const path{path_};
+      Stopwatch const watch;
+      buffer.engine->read(file_, piece, offset + begin);
+      spent = watch.elapsed();
+    }
+    checksum.add(piece.first(std::min(piece.size(), static_cast<std::size_t>(size - begin))));
+    std::scoped_lock const lock{mutex_};
+    traffic_.read_bytes += std::ssize(piece);
+    traffic_.read_seconds += spent;
+  }
+  return checksum.value();
+}
+
+std::uint64_t StorageTiers::write(Buffer& buffer, Bytes size, Bytes offset) {
+  Checksum checksum;
+  for (Bytes begin = 0; begin < size; begin += path_hold_bytes) {
+    std::span<std::byte> const piece = buffer.piece(begin, size);
+    checksum.add(piece.first(std::min(piece.size(), static_cast<std::size_t>(size - begin))));
+    Seconds spent{};
+    {
+      std::scoped_lock const path{path_};
+      Stopwatch const watch;
+      buffer.engine->write(file_, piece, offset + begin);
+      spent = watch.elapsed();
+    }
+    std::scoped_lock const lock{mutex_};
+    traffic_.write_bytes += std::ssize(piece);
+    traffic_.write_seconds += spent;
+  }
+  return checksum.value();
+}
+
+Traffic StorageTiers::traffic() const {
+  std::scoped_lock const lock{mutex_};
+  return traffic_;
+}
+
 }  // namespace
+
+std::unique_ptr<Tiers> make_storage_tiers(std::vector<Bytes> extent_bytes,
+                                          StorageSettings const& settings) {
+  return std::make_unique<StorageTiers>(extent_bytes, settings);
+}
+
 }  // namespace offstage::tiers

@@ -64,7 +64,7 @@ class Lease {
 struct Traffic {
   Bytes read_bytes{};
   Bytes write_bytes{};
-  Seconds read_seconds{};   ///< inside transfers, without waiting for the path
+  Seconds read_seconds{};  ///< inside transfers, without waiting for the path
   Seconds write_seconds{};
 };
 
@@ -100,7 +100,7 @@ struct StorageSettings {
   std::string path;       ///< an existing, writable directory
   std::string run_label;  ///< names the spill directory `offstage-<label>-<rank>` inside it
   int rank{};
-  int buffers = 3;        ///< extents in host memory at a time: fetched, updated, flushed; at least 1
+  int buffers = 3;  ///< extents in host memory at a time: fetched, updated, flushed; at least 1
   aio::EngineSettings engine;
   std::shared_ptr<aio::Kernel> kernel;  ///< null: libaio; a test brings a failing one
 };
@@ -114,7 +114,8 @@ struct StorageSettings {
 ///          then the old slot is free.
 /// Order:   one transfer direction at a time uses the path, for at most 64 MiB; waiting threads are
 ///          served in order of arrival.
-/// Errors:  IoError: directory missing (says that it must exist), not writable, or without the space,
+/// Errors:  IoError: directory missing (says that it must exist), not writable, or without the
+/// space,
 ///          naming what is needed and what is free.
 [[nodiscard]] std::unique_ptr<Tiers> make_storage_tiers(std::vector<Bytes> extent_bytes,
                                                         StorageSettings const& settings);

@@ -27,7 +27,9 @@ Directories::Directories(RunConfig const& config) {
 }
 
 Directories::~Directories() {
-  if (!kept_) { undo(); }
+  if (!kept_) {
+    undo();
+  }
 }
 
 void Directories::undo() noexcept {
@@ -61,7 +63,9 @@ void Directories::make(std::string const& path, char const* key) {
     throw IoError{fmt::format("{}: cannot write to directory", key), path, errno};
   }
   auto const lock = (fs::path{path} / "lock").string();
-  if (!fs::exists(lock)) { new_locks_.push_back(lock); }
+  if (!fs::exists(lock)) {
+    new_locks_.push_back(lock);
+  }
 }
 
 }  // namespace offstage::train

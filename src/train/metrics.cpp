@@ -21,10 +21,14 @@ class OutputFile {
   OutputFile(std::string path, int flags)
       : path_{std::move(path)},
         descriptor_{::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644)} {
-    if (descriptor_ < 0) { throw IoError{"cannot open", path_, errno}; }
+    if (descriptor_ < 0) {
+      throw IoError{"cannot open", path_, errno};
+    }
   }
   ~OutputFile() {
-    if (descriptor_ >= 0) { ::close(descriptor_); }
+    if (descriptor_ >= 0) {
+      ::close(descriptor_);
+    }
   }
   OutputFile(OutputFile const&) = delete;
   OutputFile& operator=(OutputFile const&) = delete;
@@ -33,14 +37,18 @@ class OutputFile {
     while (!text.empty()) {
       auto const written = ::write(descriptor_, text.data(), text.size());
       if (written < 0) {
-        if (errno == EINTR) { continue; }
+        if (errno == EINTR) {
+          continue;
+        }
         throw IoError{"cannot write", path_, errno};
       }
       text.remove_prefix(static_cast<std::size_t>(written));
     }
   }
   void sync() {
-    if (::fsync(descriptor_) != 0) { throw IoError{"cannot sync", path_, errno}; }
+    if (::fsync(descriptor_) != 0) {
+      throw IoError{"cannot sync", path_, errno};
+    }
   }
   void close() {
     if (::close(std::exchange(descriptor_, -1)) != 0) {
@@ -55,7 +63,9 @@ class OutputFile {
 
 bool is_kept(std::string const& line, std::int64_t last_step) {
   auto const record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!record.is_object()) { return false; }
+  if (!record.is_object()) {
+    return false;
+  }
   auto const step = record.find("step");
   return step != record.end() && step->is_number_integer() &&
          step->get<std::int64_t>() <= last_step;
@@ -65,14 +75,20 @@ bool is_kept(std::string const& line, std::int64_t last_step) {
 bool copy_kept(std::string const& path, OutputFile& target, std::int64_t last_step) {
   bool cut = false;
   std::ifstream source{path};
-  if (!source) { throw IoError{"cannot open", path, errno}; }
+  if (!source) {
+    throw IoError{"cannot open", path, errno};
+  }
   for (std::string line; std::getline(source, line);) {
     bool const keep = is_kept(line, last_step);
-    if (keep) { target.write(line + '\n'); }
+    if (keep) {
+      target.write(line + '\n');
+    }
     // At the end of the file already: the newline is missing, the next record would join this line.
     cut = cut || !keep || source.eof();
   }
-  if (source.bad()) { throw IoError{"cannot read", path, errno}; }
+  if (source.bad()) {
+    throw IoError{"cannot read", path, errno};
+  }
   return cut;
 }
 
@@ -105,7 +121,9 @@ void MetricsFile::write(StepRecord const& record) {
                               {"update_seconds", record.update_seconds.count()},
                               {"read_bytes", record.read_bytes},
                               {"write_bytes", record.write_bytes}};
-  if (record.skipped) { line["skipped"] = true; }
+  if (record.skipped) {
+    line["skipped"] = true;
+  }
   append(line.dump());
 }
 

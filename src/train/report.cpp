@@ -44,13 +44,16 @@ void warn_of_shared_cores(std::vector<Place> const& places) {
   std::map<std::string, Node> nodes;
   for (Place const& place : places) {
     Node& node = nodes[place.host.data()];
-    if (node.masks.insert(place.cpus.data()).second) { node.cpus += place.allowed; }
+    if (node.masks.insert(place.cpus.data()).second) {
+      node.cpus += place.allowed;
+    }
     node.threads += place.threads;
   }
   for (auto const& [host, node] : nodes) {
     if (node.threads > node.cpus) {
       log::warning(
-          "{} threads share {} cores on {}: expect a slow run; start fewer ranks, lower run.threads "
+          "{} threads share {} cores on {}: expect a slow run; start fewer ranks, lower "
+          "run.threads "
           "or ask for more cores (Slurm: --cpus-per-task)",
           node.threads, node.cpus, host);
     }
@@ -68,7 +71,9 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
   place.allowed = static_cast<int>(cpus.size());
   place.threads = facts.threads;
   auto const places = comm.all_gather_value(place);
-  if (comm.rank() != 0) { return; }
+  if (comm.rank() != 0) {
+    return;
+  }
 
   log::info("offstage {} ({}), {}, {}", version(), build_description(), mpi::library_version(),
             name_of(best_simd()));
@@ -77,13 +82,13 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
   print_ranks(places);
   warn_of_shared_cores(places);
   log::info("model: {} parameters, working copy {}", facts.parameters, name_of(config.dtype));
-  log::info("optimizer state: {} in {} subgroup{} per rank, {}",
-            format_bytes(12 * facts.parameters), facts.subgroups, facts.subgroups == 1 ? "" : "s",
-            config.tiers_path.empty()
-                ? "in host memory"
-                : fmt::format("on storage in {}, through {} buffers of {} parameters",
-                              config.tiers_path, facts.memory.buffers,
-                              facts.memory.subgroup_elements));
+  log::info(
+      "optimizer state: {} in {} subgroup{} per rank, {}", format_bytes(12 * facts.parameters),
+      facts.subgroups, facts.subgroups == 1 ? "" : "s",
+      config.tiers_path.empty()
+          ? "in host memory"
+          : fmt::format("on storage in {}, through {} buffers of {} parameters", config.tiers_path,
+                        facts.memory.buffers, facts.memory.subgroup_elements));
   log::info("host memory per node: {} planned (state {}, gradients {} per rank), limit {}",
             format_bytes(facts.memory.node_total), format_bytes(facts.memory.state),
             format_bytes(facts.memory.gradients), format_bytes(facts.host_memory_limit));

@@ -12,7 +12,7 @@ namespace offstage::train {
 
 /// Facts that the header shows beside the configuration.
 struct HeaderFacts {
-  int threads{};            ///< of this rank
+  int threads{};  ///< of this rank
   int nodes{};
   std::int64_t parameters{};
   std::string device;
@@ -22,10 +22,9 @@ struct HeaderFacts {
 };
 
 /// Prints, on rank 0, what a reader of the log needs to repeat the run: version, build, MPI,
-/// instruction set, each rank's host and cores, storage, memory plan, every key with its origin. Warns
-/// where ranks share cores. Collective.
-void print_header(RunConfig const& config, HeaderFacts const& facts,
-                  mpi::Communicator const& comm);
+/// instruction set, each rank's host and cores, storage, memory plan, every key with its origin.
+/// Warns where ranks share cores. Collective.
+void print_header(RunConfig const& config, HeaderFacts const& facts, mpi::Communicator const& comm);
 
 /// Where the wall time of a run went.
 struct PhaseTimes {

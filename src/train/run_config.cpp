@@ -19,7 +19,9 @@ void require_at_least(std::string_view key, T value, T least, std::string_view m
 }
 
 void require_positive(std::string_view key, double value) {
-  if (!(value > 0.0)) { throw UsageError{fmt::format("{}={} must be above 0", key, value)}; }
+  if (!(value > 0.0)) {
+    throw UsageError{fmt::format("{}={} must be above 0", key, value)};
+  }
 }
 
 void validate_batch(TrainConfig const& train, state::ModelShape const& model) {
@@ -30,15 +32,15 @@ void validate_batch(TrainConfig const& train, state::ModelShape const& model) {
   if (train.global_batch % train.micro_batch != 0) {
     std::int64_t const below = train.global_batch / train.micro_batch * train.micro_batch;
     std::int64_t const above = below + train.micro_batch;
-    throw UsageError{fmt::format(
-        "train.global-batch={} is not a multiple of train.micro-batch={}; use {}",
-        train.global_batch, train.micro_batch,
-        below == 0 ? fmt::format("{}", above) : fmt::format("{} or {}", below, above))};
+    throw UsageError{
+        fmt::format("train.global-batch={} is not a multiple of train.micro-batch={}; use {}",
+                    train.global_batch, train.micro_batch,
+                    below == 0 ? fmt::format("{}", above) : fmt::format("{} or {}", below, above))};
   }
   if (train.sequence > model.max_sequence) {
-    throw UsageError{fmt::format(
-        "train.sequence={} is longer than model.max-sequence={}; use {} or less", train.sequence,
-        model.max_sequence, model.max_sequence)};
+    throw UsageError{
+        fmt::format("train.sequence={} is longer than model.max-sequence={}; use {} or less",
+                    train.sequence, model.max_sequence, model.max_sequence)};
   }
 }
 

@@ -21,22 +21,22 @@ struct Setting {
 };
 
 struct DataConfig {
-  std::string train;           ///< data.train
-  std::string valid;           ///< data.valid; empty: no validation
+  std::string train;  ///< data.train
+  std::string valid;  ///< data.valid; empty: no validation
 };
 
 struct TrainConfig {
-  std::int64_t steps{};              ///< total, counted from the first start
-  std::int64_t sequence{};           ///< T
-  std::int64_t micro_batch{};        ///< B, sequences
-  std::int64_t global_batch{};       ///< sequences per step, a multiple of micro_batch
+  std::int64_t steps{};         ///< total, counted from the first start
+  std::int64_t sequence{};      ///< T
+  std::int64_t micro_batch{};   ///< B, sequences
+  std::int64_t global_batch{};  ///< sequences per step, a multiple of micro_batch
   std::uint64_t seed{};
-  Seconds max_time{};                ///< 0: none
+  Seconds max_time{};  ///< 0: none
   std::int64_t max_bad_steps{};
   model::Recompute recompute{};
-  std::int64_t valid_every{};        ///< steps; 0: at the end alone
-  std::int64_t valid_batches{};      ///< micro-batches per validation; 0: all
-  std::int64_t log_every{};          ///< steps between log lines
+  std::int64_t valid_every{};    ///< steps; 0: at the end alone
+  std::int64_t valid_batches{};  ///< micro-batches per validation; 0: all
+  std::int64_t log_every{};      ///< steps between log lines
 };
 
 struct OptimizerConfig {
@@ -45,38 +45,38 @@ struct OptimizerConfig {
   double beta2{};
   double eps{};
   double weight_decay{};
-  double clip{};                   ///< global norm limit; 0: none
+  double clip{};  ///< global norm limit; 0: none
   Schedule schedule{};
   std::int64_t warmup_steps{};
   double min_lr{};
-  double decay_fraction{};         ///< wsd: share of the steps, at the end, in which the rate falls
+  double decay_fraction{};  ///< wsd: share of the steps, at the end, in which the rate falls
 };
 
 struct CheckpointConfig {
-  std::string dir;                 ///< default: run.dir/checkpoints
-  std::int64_t every_steps{};      ///< 0: not by steps
-  Seconds every_time{};            ///< 0: not by time
+  std::string dir;             ///< default: run.dir/checkpoints
+  std::int64_t every_steps{};  ///< 0: not by steps
+  Seconds every_time{};        ///< 0: not by time
   int keep{};
-  std::string resume;              ///< "auto", "none" or a path
+  std::string resume;  ///< "auto", "none" or a path
 };
 
 /// Everything a training run is told; made by cli from files and options, read-only afterwards.
 struct RunConfig {
   std::string run_dir;
-  int threads{};                   ///< per rank; 0: this rank's share of the allowed CPUs
+  int threads{};  ///< per rank; 0: this rank's share of the allowed CPUs
   state::ModelShape model;
   DataConfig data;
   TrainConfig train;
   OptimizerConfig optimizer;
-  DType dtype{};                   ///< numerics.dtype
-  bool accumulate_fp32{};          ///< numerics.accumulate
-  std::string tiers_path;          ///< empty: the state lives in host memory
-  Bytes host_memory{};             ///< tiers.host-memory, per node; 0: auto
-  std::int64_t subgroup_size{};    ///< update.subgroup-size, parameters
+  DType dtype{};                 ///< numerics.dtype
+  bool accumulate_fp32{};        ///< numerics.accumulate
+  std::string tiers_path;        ///< empty: the state lives in host memory
+  Bytes host_memory{};           ///< tiers.host-memory, per node; 0: auto
+  std::int64_t subgroup_size{};  ///< update.subgroup-size, parameters
   bool subgroup_is_default{};
-  Bytes device_memory{};           ///< 0: no limit
+  Bytes device_memory{};  ///< 0: no limit
   CheckpointConfig checkpoint;
-  std::vector<Setting> settings;   ///< all keys, sorted, for the header and the checkpoint
+  std::vector<Setting> settings;  ///< all keys, sorted, for the header and the checkpoint
 };
 
 /// Checks what one key alone cannot show. Errors: UsageError naming the keys, their values and what

@@ -61,19 +61,22 @@ RunLock::RunLock(std::string const& directory, std::string const& key) {
   }
   int const error_number = errno;
   if (has_no_locks(error_number)) {
-    log::warning("{}={}: its file system has no locks ({}); make sure that no other run uses it", key,
-                 directory, std::generic_category().message(error_number));
+    log::warning("{}={}: its file system has no locks ({}); make sure that no other run uses it",
+                 key, directory, std::generic_category().message(error_number));
     return;
   }
   std::string const holder = holder_of(descriptor_);
   ::close(descriptor_);
   if (error_number == EAGAIN || error_number == EACCES) {
-    throw LockedError{fmt::format("{}={} is in use by {} (lock file {}); wait for it or use another",
-                                  key, directory, holder, path)};
+    throw LockedError{
+        fmt::format("{}={} is in use by {} (lock file {}); wait for it or use another", key,
+                    directory, holder, path)};
   }
   throw IoError{fmt::format("{}={}: cannot lock", key, directory), path, error_number};
 }
 
-RunLock::~RunLock() { ::close(descriptor_); }
+RunLock::~RunLock() {
+  ::close(descriptor_);
+}
 
 }  // namespace offstage::train

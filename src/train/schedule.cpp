@@ -11,7 +11,9 @@ namespace {
 
 /// Where `step` stands between `begin` (0) and `end` (1).
 double progress(std::int64_t step, std::int64_t begin, std::int64_t end) {
-  if (step >= end) { return 1.0; }
+  if (step >= end) {
+    return 1.0;
+  }
   return static_cast<double>(std::max(step - begin, std::int64_t{0})) /
          static_cast<double>(end - begin);
 }
@@ -26,7 +28,8 @@ double learning_rate(OptimizerConfig const& optimizer, std::int64_t steps, std::
   }
   double const range = optimizer.lr - optimizer.min_lr;
   switch (optimizer.schedule) {
-    case Schedule::constant: break;
+    case Schedule::constant:
+      break;
     case Schedule::linear:
       return optimizer.min_lr + range * (1.0 - progress(step, warmup, steps));
     case Schedule::cosine: {

@@ -11,12 +11,13 @@
 namespace offstage::train {
 namespace {
 
-// A handler gets nothing but the signal's number, so what it shares with the object must have static
-// storage. Lock-free atomics are all that both a handler and a thread may touch.
+// A handler gets nothing but the signal's number, so what it shares with the object must have
+// static storage. Lock-free atomics are all that both a handler and a thread may touch.
 std::atomic<bool> alive{false};
 std::atomic<bool> ignored{false};
 // Milliseconds of the monotonic clock when the first signal came, above its number in the lowest
-// byte; 0: none came. One word, so that handlers on two threads cannot see one half without the other.
+// byte; 0: none came. One word, so that handlers on two threads cannot see one half without the
+// other.
 std::atomic<std::uint64_t> first{0};
 static_assert(std::atomic<bool>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);
@@ -30,17 +31,23 @@ std::uint64_t now_ms() noexcept {
          static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
 }
 
-int number_of(std::uint64_t stamp) noexcept { return static_cast<int>(stamp & 0xFF); }
+int number_of(std::uint64_t stamp) noexcept {
+  return static_cast<int>(stamp & 0xFF);
+}
 
 /// Async-signal-safe: lock-free atomics, clock_gettime and _exit alone.
 extern "C" void on_stop_signal(int number) {
-  if (ignored.load()) { return; }
+  if (ignored.load()) {
+    return;
+  }
   std::uint64_t const now = now_ms();
   std::uint64_t before = 0;
   if (first.compare_exchange_strong(before, (now << 8) | static_cast<std::uint64_t>(number))) {
     return;
   }
-  if (number_of(before) == number && now <= (before >> 8) + same_signal_ms) { return; }
+  if (number_of(before) == number && now <= (before >> 8) + same_signal_ms) {
+    return;
+  }
   ::_exit(static_cast<int>(ExitCode::other));
 }
 
@@ -66,8 +73,12 @@ StopSignals::~StopSignals() {
   alive.store(false);
 }
 
-int StopSignals::received() const noexcept { return number_of(first.load()); }
+int StopSignals::received() const noexcept {
+  return number_of(first.load());
+}
 
-void StopSignals::ignore() noexcept { ignored.store(true); }
+void StopSignals::ignore() noexcept {
+  ignored.store(true);
+}
 
 }  // namespace offstage::train

@@ -17,7 +17,9 @@ constexpr int host_workers = 2;
 /// The share of what is free that tiers.host-memory=auto takes.
 constexpr double auto_share = 0.9;
 
-void convert(std::span<float const> in, std::span<float> out) { std::ranges::copy(in, out.begin()); }
+void convert(std::span<float const> in, std::span<float> out) {
+  std::ranges::copy(in, out.begin());
+}
 void convert(std::span<float const> in, std::span<bfloat16> out) {
   kernels::host::convert(in, out);
 }
@@ -52,8 +54,8 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   mpi::agree(comm, [&] {
     tiers_ = make_tiers(run_label);
     copy_ = std::make_unique<state::WorkingCopy<T>>(map_, comm_, *device_, *stream_);
-    gradients_ = std::make_unique<update::GradientAccumulator<T>>(map_, comm_, *stream_,
-                                                                  accumulates_fp32());
+    gradients_ =
+        std::make_unique<update::GradientAccumulator<T>>(map_, comm_, *stream_, accumulates_fp32());
     model_ = std::make_unique<model::Llama<T>>(
         config_.model,
         model::RunShape{config_.train.micro_batch, config_.train.sequence, config_.train.recompute},
@@ -69,19 +71,18 @@ plan::MemoryPlan StepRunner<T>::plan_memory() {
   Bytes exchange = 0;
   for (int rank = 0; rank < comm_.size(); ++rank) {
     most = std::max(most, map_.shard_elements(rank));
-    exchange = std::max(exchange, update::GradientAccumulator<T>::exchange_bytes(
-                                      map_, rank, device_->kind()));
+    exchange = std::max(
+        exchange, update::GradientAccumulator<T>::exchange_bytes(map_, rank, device_->kind()));
   }
-  return plan::plan_memory(
-      {.shard_elements = most,
-       .ranks_per_node = ranks_on_node_,
-       .gradient_bytes_per_element =
-           static_cast<std::int64_t>(accumulates_fp32() ? sizeof(float) : sizeof(T)),
-       .exchange_bytes = exchange,
-       .subgroup_elements = config_.subgroup_size,
-       .subgroup_is_default = config_.subgroup_is_default,
-       .on_storage = !config_.tiers_path.empty(),
-       .host_memory = host_memory_limit_});
+  return plan::plan_memory({.shard_elements = most,
+                            .ranks_per_node = ranks_on_node_,
+                            .gradient_bytes_per_element = static_cast<std::int64_t>(
+                                accumulates_fp32() ? sizeof(float) : sizeof(T)),
+                            .exchange_bytes = exchange,
+                            .subgroup_elements = config_.subgroup_size,
+                            .subgroup_is_default = config_.subgroup_is_default,
+                            .on_storage = !config_.tiers_path.empty(),
+                            .host_memory = host_memory_limit_});
 }
 
 template <class T>
@@ -90,7 +91,9 @@ std::unique_ptr<tiers::Tiers> StepRunner<T>::make_tiers(std::string const& run_l
   for (state::Subgroup const& subgroup : subgroups_) {
     extents.push_back(subgroup.state_bytes());
   }
-  if (config_.tiers_path.empty()) { return tiers::make_host_tiers(std::move(extents)); }
+  if (config_.tiers_path.empty()) {
+    return tiers::make_host_tiers(std::move(extents));
+  }
   tiers::StorageSettings settings;
   settings.path = config_.tiers_path;
   settings.run_label = run_label;
@@ -120,15 +123,13 @@ void StepRunner<T>::initialize() {
     auto const on_subgroup = fill_working_copy();
     for (state::Subgroup const& subgroup : subgroups_) {
       auto lease = tiers_->create(subgroup.index);
-      auto const parameter =
-          std::span{reinterpret_cast<float*>(lease.mutable_bytes().data()),
-                    static_cast<std::size_t>(subgroup.size)};
+      auto const parameter = std::span{reinterpret_cast<float*>(lease.mutable_bytes().data()),
+                                       static_cast<std::size_t>(subgroup.size)};
       for (state::Piece const& piece : subgroup.pieces) {
-        state::initialize(map_.layers()[static_cast<std::size_t>(piece.layer)], config_.train.seed,
-                          piece.chunks,
-                          parameter.subspan(static_cast<std::size_t>(piece.offset),
-                                            static_cast<std::size_t>(piece.chunks.count *
-                                                                     chunk_elements)));
+        state::initialize(
+            map_.layers()[static_cast<std::size_t>(piece.layer)], config_.train.seed, piece.chunks,
+            parameter.subspan(static_cast<std::size_t>(piece.offset),
+                              static_cast<std::size_t>(piece.chunks.count * chunk_elements)));
       }
       on_subgroup(subgroup, parameter);
       lease.commit();
@@ -145,7 +146,9 @@ StepResult StepRunner<T>::step(data::Windows const& windows, std::int64_t first_
   result.loss = mean_in_order(losses, micro_batches_);
   result.grad_norm = gradients_->norm() / static_cast<double>(micro_batches_);
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
-  if (!result.skipped) { update_state(learning_rate, optimizer_step, result); }
+  if (!result.skipped) {
+    update_state(learning_rate, optimizer_step, result);
+  }
   result.update = watch.elapsed();
   return result;
 }
@@ -190,14 +193,13 @@ void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_st
   // As PyTorch's clip_grad_norm_: the small constant keeps a zero norm harmless.
   double const clip =
       optimizer.clip > 0.0 ? std::min(1.0, optimizer.clip / (result.grad_norm + 1e-6)) : 1.0;
-  kernels::AdamwStep const adamw{
-      .learning_rate = learning_rate,
-      .beta1 = optimizer.beta1,
-      .beta2 = optimizer.beta2,
-      .epsilon = optimizer.eps,
-      .weight_decay = optimizer.weight_decay,
-      .gradient_scale = clip / static_cast<double>(micro_batches_),
-      .step = optimizer_step};
+  kernels::AdamwStep const adamw{.learning_rate = learning_rate,
+                                 .beta1 = optimizer.beta1,
+                                 .beta2 = optimizer.beta2,
+                                 .epsilon = optimizer.eps,
+                                 .weight_decay = optimizer.weight_decay,
+                                 .gradient_scale = clip / static_cast<double>(micro_batches_),
+                                 .step = optimizer_step};
   update::GradientView gradient;
   if (gradients_->is_fp32()) {
     gradient = gradients_->fp32();

@@ -63,7 +63,8 @@ class StepRunner {
   [[nodiscard]] Bytes host_memory_limit() const noexcept { return host_memory_limit_; }
   [[nodiscard]] int nodes() const noexcept { return nodes_; }
   /// What tiers.host-memory bounds, as measured: the node's sum of peak resident memory, less what
-  /// was resident before construction, the emulated device's arena and the working copy. Collective.
+  /// was resident before construction, the emulated device's arena and the working copy.
+  /// Collective.
   [[nodiscard]] Bytes host_memory_peak() const;
 
  private:
@@ -73,7 +74,8 @@ class StepRunner {
   std::vector<double> run_micro_batches(data::Windows const& windows, std::int64_t first_sample,
                                         StepResult& result);
   void update_state(double learning_rate, std::int64_t optimizer_step, StepResult& result);
-  /// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R, ...
+  /// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R,
+  /// ...
   [[nodiscard]] double mean_in_order(std::span<double const> mine, std::int64_t count) const;
   [[nodiscard]] bool accumulates_fp32() const;
 

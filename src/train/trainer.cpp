@@ -30,17 +30,23 @@ enum class Stop : std::int64_t { none, signal, file, time };
 
 char const* reason_of(Stop stop) {
   switch (stop) {
-    case Stop::signal: return "a signal came";
-    case Stop::file: return "STOP was found in run.dir";
-    case Stop::time: return "train.max-time is near";
-    case Stop::none: break;
+    case Stop::signal:
+      return "a signal came";
+    case Stop::file:
+      return "STOP was found in run.dir";
+    case Stop::time:
+      return "train.max-time is near";
+    case Stop::none:
+      break;
   }
   return "";
 }
 
 /// The share of the allowed cores that one of the ranks with the same cores gets.
 int threads_of(RunConfig const& config, mpi::Communicator const& comm) {
-  if (config.threads > 0) { return config.threads; }
+  if (config.threads > 0) {
+    return config.threads;
+  }
   auto const cpus = cpu::allowed_cpus();
   auto const node = comm.split_by_node();
   std::uint64_t mask = 14'695'981'039'346'656'037U;  // FNV-1a over the list
@@ -113,15 +119,17 @@ class Training {
 template <class T>
 void Training<T>::open_data() {
   mpi::agree(comm_, [&] {
-    train_file_ = std::make_unique<data::TextFile>(config_.data.train, "data.train",
-                                                   config_.model.vocab);
-    train_windows_ = std::make_unique<data::Windows>(*train_file_, "data.train",
-                                                     config_.train.sequence);
-    if (config_.data.valid.empty()) { return; }
-    valid_file_ = std::make_unique<data::TextFile>(config_.data.valid, "data.valid",
-                                                   config_.model.vocab);
-    valid_windows_ = std::make_unique<data::Windows>(*valid_file_, "data.valid",
-                                                     config_.train.sequence);
+    train_file_ =
+        std::make_unique<data::TextFile>(config_.data.train, "data.train", config_.model.vocab);
+    train_windows_ =
+        std::make_unique<data::Windows>(*train_file_, "data.train", config_.train.sequence);
+    if (config_.data.valid.empty()) {
+      return;
+    }
+    valid_file_ =
+        std::make_unique<data::TextFile>(config_.data.valid, "data.valid", config_.model.vocab);
+    valid_windows_ =
+        std::make_unique<data::Windows>(*valid_file_, "data.valid", config_.train.sequence);
   });
 }
 
@@ -130,22 +138,26 @@ void Training<T>::start_or_continue() {
   std::optional<checkpoint::Meta> found;
   std::string const& resume = config_.checkpoint.resume;
   if (resume == "auto") {
-    found = store_->restore_newest(runner_->map(), runner_->subgroups(), runner_->tiers(),
-                                   runner_->fill_working_copy());
+    found = store_->restore_newest(config_.model, runner_->map(), runner_->subgroups(),
+                                   runner_->tiers(), runner_->fill_working_copy());
   } else if (resume != "none") {
-    found = store_->restore(resume, runner_->map(), runner_->subgroups(), runner_->tiers(),
-                            runner_->fill_working_copy());
+    found = store_->restore(resume, config_.model, runner_->map(), runner_->subgroups(),
+                            runner_->tiers(), runner_->fill_working_copy());
   }
   if (found) {
     meta_ = std::move(*found);
     saved_step_ = meta_.step;
-    if (leads()) { log::info("continuing after step {}", meta_.step); }
+    if (leads()) {
+      log::info("continuing after step {}", meta_.step);
+    }
     if (leads() && meta_.seed != config_.train.seed) {
       log::warning("train.seed={} differs from the checkpoint's {}: the order of the data changes",
                    config_.train.seed, meta_.seed);
     }
   } else {
-    if (leads()) { log::info("starting at step 0 with seed {}", config_.train.seed); }
+    if (leads()) {
+      log::info("starting at step 0 with seed {}", config_.train.seed);
+    }
     runner_->initialize();
   }
   meta_.model = config_.model;
@@ -164,7 +176,9 @@ ExitCode Training<T>::run() {
       config_, comm_,
       fmt::format("{}-{}", std::filesystem::path{config_.run_dir}.filename().string(), process));
   mpi::agree(comm_, [&] {
-    if (leads()) { directories_ = std::make_unique<Directories>(config_); }
+    if (leads()) {
+      directories_ = std::make_unique<Directories>(config_);
+    }
   });
   print_header(config_,
                {.threads = threads_,
@@ -175,11 +189,13 @@ ExitCode Training<T>::run() {
                 .host_memory_limit = runner_->host_memory_limit(),
                 .subgroups = static_cast<std::int64_t>(runner_->subgroups().size())},
                comm_);
-  store_ = std::make_unique<checkpoint::Store>(config_.checkpoint.dir, config_.checkpoint.keep,
-                                               comm_);
+  store_ =
+      std::make_unique<checkpoint::Store>(config_.checkpoint.dir, config_.checkpoint.keep, comm_);
   start_or_continue();
   mpi::agree(comm_, [&] {
-    if (!leads()) { return; }
+    if (!leads()) {
+      return;
+    }
     directories_->keep();
     metrics_ = std::make_unique<MetricsFile>(
         (std::filesystem::path{config_.run_dir} / "metrics.jsonl").string(), meta_.step);
@@ -189,7 +205,9 @@ ExitCode Training<T>::run() {
   while (meta_.step < config_.train.steps && stop == Stop::none) {
     one_step();
     stop = meta_.step < config_.train.steps ? stop_wanted() : Stop::none;
-    if (save_is_due(stop)) { save(); }
+    if (save_is_due(stop)) {
+      save();
+    }
   }
   signals_.ignore();
   times_.total = since_start_.elapsed();
@@ -217,11 +235,15 @@ void Training<T>::one_step() {
   meta_.samples += config_.train.global_batch;
   meta_.learning_rate = rate;
   meta_.bad_steps = result.skipped ? meta_.bad_steps + 1 : 0;
-  if (!result.skipped) { ++meta_.optimizer_step; }
+  if (!result.skipped) {
+    ++meta_.optimizer_step;
+  }
   after_step(result, watch.elapsed());
   bool const last = meta_.step == config_.train.steps;
   std::int64_t const every = config_.train.valid_every;
-  if (last || (every > 0 && meta_.step % every == 0)) { validate(); }
+  if (last || (every > 0 && meta_.step % every == 0)) {
+    validate();
+  }
 }
 
 template <class T>
@@ -270,11 +292,12 @@ void Training<T>::log_step(StepResult const& result, Seconds seconds) {
   }
   bool const due = meta_.step % config_.train.log_every == 0 || times_.steps == 1 ||
                    meta_.step == config_.train.steps;
-  if (!due) { return; }
-  auto const step_tokens =
-      static_cast<double>(config_.train.global_batch * config_.train.sequence);
-  Seconds const mean = (times_.forward + times_.backward + times_.update) /
-                       static_cast<double>(times_.steps);
+  if (!due) {
+    return;
+  }
+  auto const step_tokens = static_cast<double>(config_.train.global_batch * config_.train.sequence);
+  Seconds const mean =
+      (times_.forward + times_.backward + times_.update) / static_cast<double>(times_.steps);
   log::info("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  left {}",
             meta_.step, config_.train.steps, result.loss, result.grad_norm, meta_.learning_rate,
             step_tokens / seconds.count(),
@@ -283,7 +306,9 @@ void Training<T>::log_step(StepResult const& result, Seconds seconds) {
 
 template <class T>
 void Training<T>::validate() {
-  if (!valid_windows_) { return; }
+  if (!valid_windows_) {
+    return;
+  }
   Stopwatch watch;
   std::int64_t const all =
       std::max<std::int64_t>(1, valid_windows_->count() / config_.train.micro_batch);
@@ -291,7 +316,9 @@ void Training<T>::validate() {
   double const loss = runner_->validate(*valid_windows_, wanted > 0 ? std::min(wanted, all) : all);
   times_.validation += watch.elapsed();
   mpi::agree(comm_, [&] {
-    if (!leads()) { return; }
+    if (!leads()) {
+      return;
+    }
     metrics_->write_validation(meta_.step, loss);
     log::info("step {:>6}  validation loss {:.4f}", meta_.step, loss);
   });
@@ -318,17 +345,23 @@ Stop Training<T>::stop_wanted() {
 
 template <class T>
 bool Training<T>::save_is_due(Stop stop) {
-  if (stop != Stop::none || meta_.step == config_.train.steps) { return true; }
+  if (stop != Stop::none || meta_.step == config_.train.steps) {
+    return true;
+  }
   CheckpointConfig const& every = config_.checkpoint;
-  if (every.every_steps > 0) { return meta_.step % every.every_steps == 0; }
-  bool const due = every.every_time.count() > 0.0 &&
-                   since_start_.elapsed() - last_save_ >= every.every_time;
+  if (every.every_steps > 0) {
+    return meta_.step % every.every_steps == 0;
+  }
+  bool const due =
+      every.every_time.count() > 0.0 && since_start_.elapsed() - last_save_ >= every.every_time;
   return comm_.broadcast_value(due, 0);
 }
 
 template <class T>
 void Training<T>::save() {
-  if (saved_step_ == meta_.step) { return; }
+  if (saved_step_ == meta_.step) {
+    return;
+  }
   auto const stats = store_->save(meta_, runner_->map(), runner_->subgroups(), runner_->tiers());
   saved_step_ = meta_.step;
   last_save_ = since_start_.elapsed();
@@ -345,7 +378,9 @@ void Training<T>::save() {
 ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm) {
   int const threads = threads_of(config, comm);
   use_threads(threads);
-  if (config.dtype == DType::bf16) { return Training<bfloat16>{config, comm, threads}.run(); }
+  if (config.dtype == DType::bf16) {
+    return Training<bfloat16>{config, comm, threads}.run();
+  }
   return Training<float>{config, comm, threads}.run();
 }
 

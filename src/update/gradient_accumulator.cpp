@@ -25,7 +25,9 @@ Bytes send_bytes(state::ShardMap const& map, device::Kind kind) {
 
 template <class T>
 Bytes receive_bytes(state::ShardMap const& map, int rank) {
-  if (map.ranks() == 1) { return 0; }
+  if (map.ranks() == 1) {
+    return 0;
+  }
   return map.ranks() * largest_part(map, rank) * static_cast<Bytes>(sizeof(T));
 }
 
@@ -80,7 +82,9 @@ void GradientAccumulator<T>::add(int layer, std::span<T const> gradient) {
 
   auto const ranks = static_cast<std::size_t>(comm_.size());
   std::vector<mpi::Slice> send_parts(ranks);
-  if (!gradient.empty()) { send_parts = map_.slices(layer, sizeof(T)); }
+  if (!gradient.empty()) {
+    send_parts = map_.slices(layer, sizeof(T));
+  }
   std::vector<mpi::Slice> receive_parts(ranks);
   Bytes const part_bytes =
       map_.chunks(layer, comm_.rank()).count * chunk_elements * static_cast<Bytes>(sizeof(T));

@@ -12,12 +12,13 @@
 
 namespace offstage::update {
 
-/// This rank's shard of the step's gradient. Each slice of a layer's gradient goes to its owner, who
-/// adds the slices of one round in order of the global micro-batch: acc = round(acc + grad_g). The
-/// bits do not depend on the number of ranks.
+/// This rank's shard of the step's gradient. Each slice of a layer's gradient goes to its owner,
+/// who adds the slices of one round in order of the global micro-batch: acc = round(acc + grad_g).
+/// The bits do not depend on the number of ranks.
 ///
 /// T: type of the model's gradients. Rounds to T or to FP32 (`accumulate_fp32`).
-/// Memory: host: the accumulator (2 or 4 bytes per element of the shard), one layer to send and this
+/// Memory: host: the accumulator (2 or 4 bytes per element of the shard), one layer to send and
+/// this
 ///         rank's part of a layer from every rank to receive.
 template <class T>
 class GradientAccumulator final : public state::GradientSink<T> {
@@ -32,7 +33,8 @@ class GradientAccumulator final : public state::GradientSink<T> {
   void add(int layer, std::span<T const> gradient) override;
 
   /// sqrt of the sum of squares of all ranks' accumulated gradients, before scaling: chunk sums in
-  /// (layer, chunk) order, padding included as zeros. Not finite if any gradient is not. Collective.
+  /// (layer, chunk) order, padding included as zeros. Not finite if any gradient is not.
+  /// Collective.
   [[nodiscard]] double norm() const;
 
   [[nodiscard]] bool is_fp32() const noexcept { return accumulate_fp32_; }
@@ -45,7 +47,8 @@ class GradientAccumulator final : public state::GradientSink<T> {
                                             device::Kind kind);
 
  private:
-  /// Adds the slices of this round, one per active rank and each of my part's length, in rank order.
+  /// Adds the slices of this round, one per active rank and each of my part's length, in rank
+  /// order.
   void add_slices(int layer, std::span<T const> slices);
 
   state::ShardMap const& map_;

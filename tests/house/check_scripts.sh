@@ -16,7 +16,7 @@ for script in "${scripts[@]}"; do
   grep -q '^set -.*u.*o pipefail' "$script" || complain "$script: has no 'set -euo pipefail'"
 done
 if command -v shellcheck > /dev/null; then
-  shellcheck "${scripts[@]}" || complain "shellcheck found the above"
+  shellcheck -S warning "${scripts[@]}" || complain "shellcheck found the above"
 fi
 while read -r script; do
   python3 -c 'import sys; compile(open(sys.argv[1]).read(), sys.argv[1], "exec")' "$script" ||

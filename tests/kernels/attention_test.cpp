@@ -1,0 +1,317 @@
+#include "attention.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "attention_simd.hpp"
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "base/simd.hpp"
+#include "device/device.hpp"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace offstage::kernels {
+namespace {
+
+/// Inputs and outputs of both directions, on random numbers.
+template <class T>
+struct Problem {
+  explicit Problem(AttentionShape const& s)
+      : shape{s},
+        qkv(size(s.batch * s.sequence * (s.heads + 2 * s.kv_heads) * s.head_dim)),
+        out(size(s.batch * s.sequence * s.heads * s.head_dim)),
+        d_out(out.size()),
+        d_qkv(qkv.size()),
+        log_sum_exp(size(s.batch * s.heads * s.sequence)) {
+    for (std::size_t i = 0; i < qkv.size(); ++i) {
+      qkv[i] = store<T>(normal(1, 1, i));
+    }
+    for (std::size_t i = 0; i < d_out.size(); ++i) {
+      d_out[i] = store<T>(normal(1, 2, i));
+    }
+  }
+  static std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
+  AttentionForward<T> forward() { return {shape, qkv, out, log_sum_exp}; }
+  AttentionBackward<T> backward() { return {shape, qkv, out, d_out, log_sum_exp, d_qkv}; }
+
+  AttentionShape shape;
+  std::vector<T> qkv, out, d_out, d_qkv;
+  std::vector<Real<T>> log_sum_exp;
+};
+
+template <class T>
+Problem<T> solved_by_reference(AttentionShape const& shape) {
+  Problem<T> problem{shape};
+  ref::attention_forward(problem.forward());
+  ref::attention_backward(problem.backward());
+  return problem;
+}
+
+template <class T>
+Problem<T> solved_by_host(AttentionShape const& shape, Simd simd = best_simd()) {
+  Problem<T> problem{shape};
+  attention_forward(simd, problem.forward());
+  attention_backward(simd, problem.backward());
+  return problem;
+}
+
+/// All that this CPU runs.
+std::vector<Simd> instruction_sets() {
+  std::vector<Simd> sets;
+  for (auto const simd : {Simd::baseline, Simd::avx2, Simd::avx512}) {
+    if (simd <= best_simd()) {
+      sets.push_back(simd);
+    }
+  }
+  return sets;
+}
+
+/// Largest difference relative to the largest entry of `wanted`.
+template <class A, class B>
+double difference(std::vector<A> const& values, std::vector<B> const& wanted) {
+  double largest = 0;
+  double most = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    largest = std::max<double>(largest, std::abs(load(wanted[i])));
+    double const apart = std::abs(double{load(values[i])} - double{load(wanted[i])});
+    if (!(apart <= most)) {
+      most = apart;
+    }  // lets NaN through
+  }
+  return most / largest;
+}
+
+/// softmax(Q K^T / sqrt(d)) V with the whole row of scores, one output element at a time.
+double attention_by_definition(AttentionShape const& s, std::vector<double> const& qkv,
+                               std::int64_t b, std::int64_t t, std::int64_t h, std::int64_t c) {
+  auto const element = [&](std::int64_t position, std::int64_t head, std::int64_t column) {
+    auto const row = (b * s.sequence + position) * (s.heads + 2 * s.kv_heads) + head;
+    return qkv[static_cast<std::size_t>(row * s.head_dim + column)];
+  };
+  auto const kv_head = h / (s.heads / s.kv_heads);
+  double numerator = 0;
+  double denominator = 0;
+  for (std::int64_t j = 0; j <= t; ++j) {
+    double score = 0;
+    for (std::int64_t e = 0; e < s.head_dim; ++e) {
+      score += element(t, h, e) * element(j, s.heads + kv_head, e);
+    }
+    double const weight = std::exp(score / std::sqrt(static_cast<double>(s.head_dim)));
+    denominator += weight;
+    numerator += weight * element(j, s.heads + s.kv_heads + kv_head, c);
+  }
+  return numerator / denominator;
+}
+
+std::vector<AttentionShape> small_shapes() {
+  return {{1, 1, 1, 1, 2}, {2, 5, 2, 2, 4}, {2, 9, 4, 2, 6}, {1, 7, 6, 1, 8}};
+}
+
+/// Around tiles of 64 and rows padded to 32; head_dim of common models and odd ones.
+std::vector<AttentionShape> shapes_across_tiles() {
+  return {{1, 1, 2, 2, 64},   {1, 63, 2, 1, 32}, {2, 64, 4, 4, 64},  {1, 65, 2, 2, 128},
+          {2, 130, 4, 2, 48}, {1, 200, 3, 3, 2}, {1, 257, 8, 2, 80}, {3, 17, 5, 1, 100}};
+}
+
+std::string describe(AttentionShape const& s, Simd simd) {
+  return fmt::format("{}: T {}, {} heads of {}", name_of(simd), s.sequence, s.heads, s.head_dim);
+}
+
+TEST(Attention, TheFirstPositionCopiesItsValueAndEqualKeysAverage) {
+  // One head of two columns: q, k, v of three positions. All keys are equal, so weights are too.
+  std::vector<float> qkv{1, 2, 1, 1, 3, 6, 5, 4, 1, 1, 5, 8, 0, 1, 1, 1, 1, 1};
+  std::vector<float> out(6);
+  std::vector<float> log_sum_exp(3);
+  ref::attention_forward<float>({{1, 3, 1, 1, 2}, qkv, out, log_sum_exp});
+  std::vector<float> const wanted{3, 6, 4, 7, 3, 5};
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_NEAR(out[i], wanted[i], 1e-6);
+  }
+  EXPECT_NEAR(log_sum_exp[0], 3 / std::sqrt(2.0), 1e-6);
+  EXPECT_NEAR(log_sum_exp[1], 9 / std::sqrt(2.0) + std::log(2.0), 1e-6);
+}
+
+TEST(Attention, TheReferenceIsSoftmaxByDefinition) {
+  for (auto const& s : small_shapes()) {
+    Problem<double> problem{s};
+    ref::attention_forward(problem.forward());
+    std::size_t at = 0;
+    for (std::int64_t b = 0; b < s.batch; ++b) {
+      for (std::int64_t t = 0; t < s.sequence; ++t) {
+        for (std::int64_t h = 0; h < s.heads; ++h) {
+          for (std::int64_t c = 0; c < s.head_dim; ++c) {
+            ASSERT_NEAR(problem.out[at++], attention_by_definition(s, problem.qkv, b, t, h, c),
+                        1e-13);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, TheReferenceBackwardIsTheDerivative) {
+  constexpr double step = 1e-5;
+  for (auto const& shape : small_shapes()) {
+    auto problem = solved_by_reference<double>(shape);
+    auto const d_qkv = problem.d_qkv;
+    auto const objective = [&] {
+      ref::attention_forward(problem.forward());
+      double sum = 0;
+      for (std::size_t i = 0; i < problem.out.size(); ++i) {
+        sum += problem.out[i] * problem.d_out[i];
+      }
+      return sum;
+    };
+    for (std::size_t i = 0; i < d_qkv.size(); ++i) {
+      double const kept = problem.qkv[i];
+      problem.qkv[i] = kept + step;
+      double const above = objective();
+      problem.qkv[i] = kept - step;
+      double const below = objective();
+      problem.qkv[i] = kept;
+      ASSERT_NEAR(d_qkv[i], (above - below) / (2 * step), 1e-8) << "element " << i;
+    }
+  }
+}
+
+TEST(Attention, TheHostAgreesWithTheReferenceInFp32) {
+  for (auto const& shape : shapes_across_tiles()) {
+    auto const wanted = solved_by_reference<double>(shape);
+    for (auto const simd : instruction_sets()) {
+      auto const host = solved_by_host<float>(shape, simd);
+      EXPECT_LT(difference(host.out, wanted.out), 1e-5) << describe(shape, simd);
+      EXPECT_LT(difference(host.log_sum_exp, wanted.log_sum_exp), 1e-5) << describe(shape, simd);
+      EXPECT_LT(difference(host.d_qkv, wanted.d_qkv), 1e-5) << describe(shape, simd);
+    }
+  }
+}
+
+TEST(Attention, TheHostAgreesWithTheReferenceInBf16) {
+  for (auto const& shape : shapes_across_tiles()) {
+    auto const wanted = solved_by_reference<bfloat16>(shape);
+    for (auto const simd : instruction_sets()) {
+      auto const host = solved_by_host<bfloat16>(shape, simd);
+      EXPECT_LT(difference(host.out, wanted.out), 0x1p-8) << describe(shape, simd);
+      EXPECT_LT(difference(host.log_sum_exp, wanted.log_sum_exp), 1e-5) << describe(shape, simd);
+      EXPECT_LT(difference(host.d_qkv, wanted.d_qkv), 0x1p-8) << describe(shape, simd);
+    }
+  }
+}
+
+TEST(Attention, LargeScoresNeitherOverflowNorVanish) {
+  AttentionShape const shape{1, 100, 1, 1, 16};
+  Problem<float> problem{shape};
+  for (float& x : problem.qkv) {
+    x *= 30;
+  }
+  auto reference = problem;
+  host::attention_forward(problem.forward());
+  host::attention_backward(problem.backward());
+  ref::attention_forward(reference.forward());
+  ref::attention_backward(reference.backward());
+  // Scores near 10^4 carry 10^-3 of rounding, which the exponential hands on.
+  EXPECT_LT(difference(problem.out, reference.out), 1e-2);
+  EXPECT_LT(difference(problem.d_qkv, reference.d_qkv), 1e-2);
+}
+
+TEST(Attention, LaterPositionsDoNotReachEarlierOnes) {
+  AttentionShape const shape{1, 150, 2, 1, 16};
+  Problem<float> before{shape};
+  host::attention_forward(before.forward());
+  auto after = before;
+  constexpr std::size_t changed = 70;
+  for (std::size_t i = changed * 4 * 16; i < after.qkv.size(); ++i) {
+    after.qkv[i] = 1e6F;
+  }
+  host::attention_forward(after.forward());
+  EXPECT_TRUE(
+      std::equal(before.out.begin(), before.out.begin() + changed * 2 * 16, after.out.begin()));
+}
+
+#ifdef _OPENMP
+TEST(Attention, BitsDoNotDependOnTheNumberOfThreads) {
+  AttentionShape const shape{2, 140, 6, 3, 32};
+  auto const threads = omp_get_max_threads();
+  omp_set_num_threads(1);
+  auto const one = solved_by_host<float>(shape);
+  for (int const several : {2, 3, 5}) {
+    omp_set_num_threads(several);
+    auto const many = solved_by_host<float>(shape);
+    EXPECT_EQ(one.out, many.out);
+    EXPECT_EQ(one.log_sum_exp, many.log_sum_exp);
+    EXPECT_EQ(one.d_qkv, many.d_qkv);
+  }
+  omp_set_num_threads(threads);
+}
+#endif
+
+template <class T>
+void expect_same_on_a_stream(AttentionShape const& shape, Problem<T> const& wanted) {
+  auto const device = device::make_host_device(0);
+  auto const stream = device->make_stream("test");
+  Problem<T> problem{shape};
+  attention_forward(*stream, problem.forward());
+  attention_backward(*stream, problem.backward());
+  stream->synchronize();
+  EXPECT_EQ(problem.out, wanted.out);
+  EXPECT_EQ(problem.d_qkv, wanted.d_qkv);
+}
+
+TEST(Attention, AStreamOfTheHostBackendTakesEveryType) {
+  AttentionShape const shape{1, 20, 2, 1, 8};
+  expect_same_on_a_stream(shape, solved_by_host<float>(shape));
+  expect_same_on_a_stream(shape, solved_by_host<bfloat16>(shape));
+  expect_same_on_a_stream(shape, solved_by_reference<double>(shape));
+}
+
+TEST(Attention, NothingIsDoneForNoPositions) {
+  for (AttentionShape const& shape :
+       {AttentionShape{0, 8, 2, 1, 4}, AttentionShape{2, 0, 2, 1, 4}}) {
+    EXPECT_NO_THROW(solved_by_host<float>(shape));
+    EXPECT_NO_THROW(solved_by_reference<float>(shape));
+  }
+}
+
+TEST(Attention, ShapesThatMakeNoSenseAreRefused) {
+  for (auto const& shape : {AttentionShape{1, 4, 3, 2, 4}, AttentionShape{1, 4, 2, 0, 4},
+                            AttentionShape{1, 4, 0, 1, 4}, AttentionShape{1, 4, 2, 2, 0}}) {
+    EXPECT_THROW(solved_by_host<float>(shape), PreconditionError);
+    EXPECT_THROW(solved_by_reference<float>(shape), PreconditionError);
+  }
+  AttentionForward<float> const negative{{-1, 4, 2, 2, 4}, {}, {}, {}};
+  EXPECT_THROW(host::attention_forward(negative), PreconditionError);
+  EXPECT_THROW(ref::attention_forward(negative), PreconditionError);
+}
+
+template <class Call>
+void expect_refused(void (*shorten)(Problem<float>&), Call call) {
+  Problem<float> problem{{1, 4, 2, 1, 4}};
+  shorten(problem);
+  EXPECT_THROW(call(problem), PreconditionError);
+}
+
+TEST(Attention, ViewsOfTheWrongLengthAreRefused) {
+  auto const forward = [](auto& p) { host::attention_forward(p.forward()); };
+  auto const backward = [](auto& p) { host::attention_backward(p.backward()); };
+  expect_refused([](auto& p) { p.qkv.pop_back(); }, forward);
+  expect_refused([](auto& p) { p.out.pop_back(); }, forward);
+  expect_refused([](auto& p) { p.log_sum_exp.pop_back(); }, forward);
+  expect_refused([](auto& p) { p.qkv.pop_back(); }, backward);
+  expect_refused([](auto& p) { p.out.pop_back(); }, backward);
+  expect_refused([](auto& p) { p.d_out.pop_back(); }, backward);
+  expect_refused([](auto& p) { p.log_sum_exp.pop_back(); }, backward);
+  expect_refused([](auto& p) { p.d_qkv.pop_back(); }, backward);
+}
+
+}  // namespace
+}  // namespace offstage::kernels

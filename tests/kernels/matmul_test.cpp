@@ -1,0 +1,187 @@
+#include "matmul.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "device/device.hpp"
+
+namespace offstage::kernels {
+namespace {
+
+template <class T>
+std::vector<T> random_matrix(std::int64_t count, std::uint64_t stream) {
+  std::vector<T> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = store<T>(normal(1, stream, i));
+  }
+  return values;
+}
+
+struct Case {
+  std::int64_t m, n, k;
+  Transpose transpose_a, transpose_b;
+};
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (auto const a : {Transpose::no, Transpose::yes}) {
+    for (auto const b : {Transpose::no, Transpose::yes}) {
+      cases.insert(cases.end(), {{1, 1, 1, a, b},
+                                 {1, 7, 5, a, b},
+                                 {7, 1, 5, a, b},
+                                 {6, 5, 1, a, b},
+                                 {3, 17, 33, a, b},
+                                 {64, 96, 128, a, b},
+                                 {129, 65, 71, a, b}});
+    }
+  }
+  return cases;
+}
+
+/// Each entry against a plain sum in double, within `tolerance` of the entry's sum of magnitudes.
+template <class T, class Out>
+void expect_product(Matmul<T, Out> const& p, double tolerance) {
+  for (std::int64_t i = 0; i < p.m; ++i) {
+    for (std::int64_t j = 0; j < p.n; ++j) {
+      double sum = 0;
+      double magnitude = 0;
+      for (std::int64_t q = 0; q < p.k; ++q) {
+        double const a =
+            load(p.transpose_a == Transpose::yes ? p.a[q * p.m + i] : p.a[i * p.k + q]);
+        double const b =
+            load(p.transpose_b == Transpose::yes ? p.b[j * p.k + q] : p.b[q * p.n + j]);
+        sum += a * b;
+        magnitude += std::abs(a * b);
+      }
+      ASSERT_NEAR(load(p.c[i * p.n + j]), sum, tolerance * magnitude)
+          << "at (" << i << ", " << j << ") of " << p.m << " x " << p.n << " x " << p.k;
+    }
+  }
+}
+
+template <class T, class Out, class Multiply>
+void expect_all_products(Multiply multiply) {
+  double const tolerance = std::is_same_v<Out, bfloat16> ? 0x1p-8
+                           : std::is_same_v<T, double>   ? 1e-14
+                                                         : 2e-6;
+  for (auto const& [m, n, k, transpose_a, transpose_b] : all_cases()) {
+    auto const a = random_matrix<T>(m * k, 1);
+    auto const b = random_matrix<T>(k * n, 2);
+    std::vector<Out> c(static_cast<std::size_t>(m * n));
+    Matmul<T, Out> const product{a.data(), b.data(), c.data(), m, n, k, transpose_a, transpose_b};
+    multiply(product);
+    expect_product(product, tolerance);
+  }
+}
+
+TEST(Matmul, TheReferenceMultipliesTwoByTwoAsOneDoesByHand) {
+  float const a[] = {1, 2, 3, 4};
+  float const b[] = {5, 6, 7, 8};
+  float c[4];
+  ref::matmul<float, float>({a, b, c, 2, 2, 2});
+  EXPECT_EQ((std::vector<float>{c, c + 4}), (std::vector<float>{19, 22, 43, 50}));
+  ref::matmul<float, float>({a, b, c, 2, 2, 2, Transpose::yes, Transpose::no});
+  EXPECT_EQ((std::vector<float>{c, c + 4}), (std::vector<float>{26, 30, 38, 44}));
+  ref::matmul<float, float>({a, b, c, 2, 2, 2, Transpose::no, Transpose::yes});
+  EXPECT_EQ((std::vector<float>{c, c + 4}), (std::vector<float>{17, 23, 39, 53}));
+}
+
+TEST(Matmul, TheReferenceTakesEveryTransposeAndType) {
+  expect_all_products<float, float>([](auto const& p) { ref::matmul(p); });
+  expect_all_products<double, double>([](auto const& p) { ref::matmul(p); });
+  expect_all_products<bfloat16, bfloat16>([](auto const& p) { ref::matmul(p); });
+  expect_all_products<bfloat16, float>([](auto const& p) { ref::matmul(p); });
+}
+
+TEST(Matmul, TheHostTakesEveryTransposeAndType) {
+  expect_all_products<float, float>([](auto const& p) { host::matmul(p); });
+  expect_all_products<bfloat16, bfloat16>([](auto const& p) { host::matmul(p); });
+  expect_all_products<bfloat16, float>([](auto const& p) { host::matmul(p); });
+}
+
+TEST(Matmul, AStreamOfTheHostBackendTakesEveryType) {
+  auto const device = device::make_host_device(0);
+  auto const stream = device->make_stream("test");
+  auto const multiply = [&](auto const& p) {
+    matmul(*stream, p);
+    stream->synchronize();
+  };
+  expect_all_products<float, float>(multiply);
+  expect_all_products<double, double>(multiply);
+  expect_all_products<bfloat16, bfloat16>(multiply);
+  expect_all_products<bfloat16, float>(multiply);
+}
+
+/// Sums of whole numbers below 2^24 are exact in FP32, so reference and host must agree in every
+/// bit and a bf16 result must be rounded once, to nearest even.
+TEST(Matmul, BfloatSumsAreKeptInFp32AndRoundedOnce) {
+  constexpr std::int64_t m = 19, n = 23, k = 300;
+  auto const whole = [](std::int64_t count, std::uint64_t stream) {
+    std::vector<bfloat16> values(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = to_bf16(std::round(16 * normal(3, stream, i)));
+    }
+    return values;
+  };
+  auto const a = whole(m * k, 1);
+  auto const b = whole(k * n, 2);
+  std::vector<float> exact(m * n), sums(m * n);
+  std::vector<bfloat16> rounded(m * n);
+  ref::matmul<bfloat16, float>({a.data(), b.data(), exact.data(), m, n, k});
+  host::matmul<bfloat16, float>({a.data(), b.data(), sums.data(), m, n, k});
+  host::matmul<bfloat16, bfloat16>({a.data(), b.data(), rounded.data(), m, n, k});
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    EXPECT_EQ(sums[i], exact[i]);
+    EXPECT_EQ(rounded[i], to_bf16(exact[i]));
+  }
+}
+
+TEST(Matmul, HostBitsRepeat) {
+  constexpr std::int64_t m = 200, n = 300, k = 150;
+  auto const a = random_matrix<bfloat16>(m * k, 1);
+  auto const b = random_matrix<bfloat16>(k * n, 2);
+  std::vector<float> first(m * n), second(m * n);
+  host::matmul<bfloat16, float>({a.data(), b.data(), first.data(), m, n, k});
+  host::matmul<bfloat16, float>({a.data(), b.data(), second.data(), m, n, k});
+  EXPECT_EQ(first, second);
+}
+
+template <class T, class Out>
+void expect_zeros_for_empty_sums(void (*multiply)(Matmul<T, Out> const&)) {
+  std::vector<Out> c(6, store<Out>(1.0F));
+  multiply({nullptr, nullptr, c.data(), 2, 3, 0});
+  EXPECT_EQ(c, std::vector<Out>(6));
+  c.assign(6, store<Out>(1.0F));
+  T const some[6] = {};
+  multiply({nullptr, some, c.data(), 0, 3, 2});
+  multiply({some, nullptr, c.data(), 3, 0, 2});
+  EXPECT_EQ(c, std::vector<Out>(6, store<Out>(1.0F)));
+}
+
+TEST(Matmul, AnEmptySumIsZeroAndAnEmptyResultIsLeftAlone) {
+  expect_zeros_for_empty_sums(ref::matmul<double, double>);
+  expect_zeros_for_empty_sums(ref::matmul<bfloat16, float>);
+  expect_zeros_for_empty_sums(host::matmul<float, float>);
+  expect_zeros_for_empty_sums(host::matmul<bfloat16, bfloat16>);
+  expect_zeros_for_empty_sums(host::matmul<bfloat16, float>);
+}
+
+TEST(Matmul, NegativeSizesAreRefused) {
+  float c[1];
+  for (auto const& [m, n, k] : {std::array{-1, 1, 1}, std::array{1, -1, 1}, std::array{1, 1, -1}}) {
+    Matmul<float> const product{c, c, c, m, n, k};
+    EXPECT_THROW(ref::matmul(product), PreconditionError);
+    EXPECT_THROW(host::matmul(product), PreconditionError);
+  }
+}
+
+}  // namespace
+}  // namespace offstage::kernels

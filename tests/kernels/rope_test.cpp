@@ -1,0 +1,139 @@
+#include "rope.hpp"
+
+#include "kernels/pointwise_support.hpp"
+
+namespace offstage::kernels {
+namespace {
+
+template <class T>
+struct Rotation {
+  std::int64_t rows, sequence, heads, kv_heads, head_dim;
+  std::vector<T> qkv;
+  std::vector<Real<T>> cosine, sine;
+  bool inverse = false;
+
+  Rotation(std::int64_t row_count, std::int64_t head_size)
+      : rows{row_count},
+        sequence{(row_count + 1) / 2},
+        heads{3},
+        kv_heads{1},
+        head_dim{head_size},
+        qkv{random_values<T>(rows * 5 * head_dim, 1)} {
+    std::vector<double> c(sequence * head_dim / 2), s(c.size());
+    rope_tables(sequence, head_dim, 100.0, c, s);
+    cosine = convert<Real<T>>(c);
+    sine = convert<Real<T>>(s);
+  }
+  Rope<T> view() { return {qkv, cosine, sine, rows, sequence, heads, kv_heads, head_dim, inverse}; }
+};
+
+TEST(RopeTables, AngleIsPositionTimesAPowerOfTheta) {
+  std::vector<double> cosine(6), sine(6);
+  rope_tables(3, 4, 10'000.0, cosine, sine);
+  EXPECT_EQ(cosine[0], 1.0);
+  EXPECT_EQ(sine[1], 0.0);
+  EXPECT_DOUBLE_EQ(cosine[4], std::cos(2.0));
+  EXPECT_DOUBLE_EQ(sine[5], std::sin(2.0 * 0.01));
+}
+
+TEST(RopeTables, RejectsOddHeadsAndWrongLengths) {
+  std::vector<double> six(6), four(4);
+  EXPECT_THROW(rope_tables(3, 4, 1e4, six, four), PreconditionError);
+  EXPECT_THROW(rope_tables(2, 3, 1e4, six, six), PreconditionError);
+}
+
+// A quarter turn: (first, second) becomes (-second, first); position 0 and the values stay.
+TEST(Rope, TurnsQueriesAndKeysButNotValues) {
+  std::vector<double> qkv{1, 2, 3, 4, 5, 6,  //
+                          1, 2, 3, 4, 5, 6};
+  std::vector<double> const cosine{1, 0}, sine{0, 1};
+
+  ref::rope<double>({qkv, cosine, sine, 2, 2, 1, 1, 2});
+
+  EXPECT_EQ(qkv, (std::vector<double>{1, 2, 3, 4, 5, 6, -2, 1, -4, 3, 5, 6}));
+}
+
+TEST(Rope, PairsAnElementWithTheOneHalfAHeadAway) {
+  std::vector<float> qkv{1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0};
+  std::vector<float> const cosine{0, 1}, sine{1, 0};  // a quarter turn, none
+
+  host::rope<float>({qkv, cosine, sine, 1, 1, 1, 1, 4});
+
+  EXPECT_EQ(std::vector<float>(qkv.begin(), qkv.begin() + 4), (std::vector<float>{-3, 2, 1, 4}));
+}
+
+TEST(Rope, InverseMatchesCentralDifferences) {
+  Rotation<double> r{5, 6};
+  auto const input = r.qkv;
+  auto d = random_values(static_cast<std::int64_t>(input.size()), 2);
+  auto at = input;
+  auto const expected = central_differences(at, [&] {
+    r.qkv = at;
+    ref::rope(r.view());
+    return dot(r.qkv, d);
+  });
+
+  r.qkv = d;
+  r.inverse = true;
+  ref::rope(r.view());
+
+  expect_close(r.qkv, expected, 1e-8);
+}
+
+TEST(Rope, InverseUndoesTheRotation) {
+  Rotation<float> r{7, 10};
+  auto const input = convert<double>(r.qkv);
+  host::rope(r.view());
+  r.inverse = true;
+  host::rope(r.view());
+  expect_close(convert<double>(r.qkv), input, 1e-6);
+}
+
+TEST(Rope, HostMatchesTheReference) {
+  for (std::int64_t const head_dim : {2, 6, 64, 70}) {
+    for (std::int64_t const rows : {1, 9}) {
+      for (bool const inverse : {false, true}) {
+        Rotation<double> exact{rows, head_dim};
+        Rotation<float> fast{rows, head_dim};
+        Rotation<bfloat16> plain{rows, head_dim}, fast16{rows, head_dim};
+        exact.inverse = fast.inverse = plain.inverse = fast16.inverse = inverse;
+        ref::rope(exact.view());
+        ref::rope(plain.view());
+        host::rope(fast.view());
+        host::rope(fast16.view());
+        expect_close(convert<double>(fast.qkv), exact.qkv, 1e-6);
+        expect_same_rounding(fast16.qkv, plain.qkv);
+      }
+    }
+  }
+}
+
+TEST(Rope, RunsOnAStream) {
+  Rotation<double> exact{4, 8};
+  Rotation<float> fast{4, 8};
+  Rotation<bfloat16> coarse{4, 8};
+  on_stream([&](device::Stream& stream) {
+    rope(stream, exact.view());
+    rope(stream, fast.view());
+    rope(stream, coarse.view());
+  });
+  expect_close(convert<double>(fast.qkv), exact.qkv, 1e-6);
+  expect_close(convert<double>(coarse.qkv), exact.qkv, 1e-2);
+}
+
+TEST(Rope, RejectsBadShapesAndLengths) {
+  auto const reject = [](auto const& spoil) {
+    Rotation<float> r{4, 6};
+    spoil(r);
+    EXPECT_THROW(ref::rope(r.view()), PreconditionError);
+    EXPECT_THROW(host::rope(r.view()), PreconditionError);
+  };
+  reject([](auto& r) { r.qkv.pop_back(); });
+  reject([](auto& r) { r.cosine.pop_back(); });
+  reject([](auto& r) { r.sine.pop_back(); });
+  reject([](auto& r) { r.head_dim = 3; });
+  reject([](auto& r) { r.sequence = 0; });
+}
+
+}  // namespace
+}  // namespace offstage::kernels

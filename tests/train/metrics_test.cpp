@@ -1,0 +1,155 @@
+#include "train/metrics.hpp"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/error.hpp"
+#include "temporary_directory.hpp"
+
+namespace offstage::train {
+namespace {
+
+class Metrics : public ::testing::Test {
+ protected:
+  [[nodiscard]] std::vector<std::string> lines() const {
+    std::ifstream file{path_};
+    std::vector<std::string> all;
+    for (std::string line; std::getline(file, line);) {
+      all.push_back(line);
+    }
+    return all;
+  }
+  void put(std::string const& text) const { std::ofstream{path_, std::ios::app} << text; }
+
+  TemporaryDirectory directory_;
+  std::string path_ = directory_.path().string() + "/metrics.jsonl";
+};
+
+StepRecord record(std::int64_t step) {
+  return {.step = step,
+          .loss = 0.1 + 0.2,
+          .grad_norm = 1.0 / 3.0,
+          .learning_rate = 3e-4,
+          .tokens = 1LL << 40,
+          .step_seconds = Seconds{0.5},
+          .read_bytes = 12,
+          .write_bytes = 34};
+}
+
+TEST_F(Metrics, AStepIsOneLineWithTheKeysInOrder) {
+  MetricsFile file{path_, 0};
+  file.write(record(7));
+  ASSERT_EQ(lines().size(), 1U);
+  auto const parsed = nlohmann::ordered_json::parse(lines()[0]);
+  std::vector<std::string> keys;
+  for (auto const& [key, value] : parsed.items()) {
+    keys.push_back(key);
+  }
+  EXPECT_THAT(keys, ::testing::ElementsAre("step", "loss", "grad_norm", "learning_rate", "tokens",
+                                           "step_seconds", "forward_seconds", "backward_seconds",
+                                           "update_seconds", "read_bytes", "write_bytes"));
+  EXPECT_EQ(parsed["tokens"].get<std::int64_t>(), 1LL << 40);
+}
+
+TEST_F(Metrics, DoublesComeBackBitForBit) {
+  MetricsFile file{path_, 0};
+  file.write(record(1));
+  auto const parsed = nlohmann::json::parse(lines().at(0));
+  EXPECT_EQ(parsed["loss"].get<double>(), 0.1 + 0.2);
+  EXPECT_EQ(parsed["grad_norm"].get<double>(), 1.0 / 3.0);
+}
+
+TEST_F(Metrics, WhatIsNotFiniteBecomesNull) {
+  MetricsFile file{path_, 0};
+  auto bad = record(1);
+  bad.loss = std::numeric_limits<double>::quiet_NaN();
+  bad.grad_norm = std::numeric_limits<double>::infinity();
+  bad.skipped = true;
+  file.write(bad);
+  auto const parsed = nlohmann::json::parse(lines().at(0));
+  EXPECT_TRUE(parsed["loss"].is_null());
+  EXPECT_TRUE(parsed["grad_norm"].is_null());
+  EXPECT_EQ(parsed["skipped"], true);
+}
+
+TEST_F(Metrics, ValidationRecordsCarryStepAndLoss) {
+  MetricsFile file{path_, 0};
+  file.write_validation(5, 2.5);
+  EXPECT_EQ(lines().at(0), R"({"step":5,"valid_loss":2.5})");
+}
+
+TEST_F(Metrics, ResumingKeepsRecordsUpToTheStep) {
+  {
+    MetricsFile file{path_, 0};
+    for (std::int64_t step = 1; step <= 4; ++step) {
+      file.write(record(step));
+      file.write_validation(step, 1.0);
+    }
+  }
+  auto const before = lines();
+  MetricsFile file{path_, 2};
+  EXPECT_EQ(lines(), (std::vector<std::string>{before.begin(), before.begin() + 4}));
+  file.write(record(3));
+  EXPECT_EQ(lines().back(), before[4]);
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
+}
+
+TEST_F(Metrics, AFreshStartKeepsNothing) {
+  put("{\"step\":1}\n");
+  MetricsFile const file{path_, 0};
+  EXPECT_TRUE(lines().empty());
+}
+
+TEST_F(Metrics, ATornLastLineIsDropped) {
+  put("{\"step\":1}\n{\"step\":2,\"lo");
+  MetricsFile file{path_, 9};
+  EXPECT_THAT(lines(), ::testing::ElementsAre("{\"step\":1}"));
+}
+
+TEST_F(Metrics, ALastLineThatLacksItsNewlineAloneIsMended) {
+  put("{\"step\":1}\n{\"step\":2}");
+  MetricsFile file{path_, 9};
+  file.write_validation(3, 1.0);
+  EXPECT_THAT(lines(), ::testing::ElementsAre("{\"step\":1}", "{\"step\":2}",
+                                              R"({"step":3,"valid_loss":1.0})"));
+}
+
+TEST_F(Metrics, LinesThatAreNoRecordsAreDropped) {
+  put("\n5\n[1]\n{\"step\":\"1\"}\n{\"loss\":1}\n{\"step\":1}\n");
+  MetricsFile const file{path_, 9};
+  EXPECT_THAT(lines(), ::testing::ElementsAre("{\"step\":1}"));
+}
+
+TEST_F(Metrics, AFileThatNeedsNoCutIsNotReplaced) {
+  put("{\"step\":1}\n");
+  std::filesystem::create_hard_link(path_, path_ + ".link");
+  MetricsFile const file{path_, 1};
+  EXPECT_EQ(std::filesystem::hard_link_count(path_), 2U);
+}
+
+TEST_F(Metrics, AMissingDirectoryIsAnIoErrorThatNamesThePath) {
+  auto const path = directory_.path().string() + "/none/metrics.jsonl";
+  try {
+    MetricsFile const file{path, 0};
+    FAIL();
+  } catch (IoError const& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr(path));
+  }
+}
+
+TEST(MetricsOnAFullDevice, SayThatTheyCannotWrite) {
+  TemporaryDirectory const directory;
+  auto const path = directory.path().string() + "/metrics.jsonl";
+  MetricsFile file{path, 0};
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("/dev/full", path);
+  EXPECT_THROW(file.write(record(1)), IoError);
+}
+
+}  // namespace
+}  // namespace offstage::train

@@ -1,0 +1,144 @@
+#include "train/run_config.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <functional>
+#include <initializer_list>
+
+#include "base/error.hpp"
+
+namespace offstage::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+RunConfig good() {
+  RunConfig config;
+  config.run_dir = "run";
+  config.model = {.layers = 2,
+                  .hidden = 64,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .ffn_hidden = 128,
+                  .vocab = 256,
+                  .max_sequence = 32};
+  config.train.steps = 10;
+  config.train.sequence = 32;
+  config.train.micro_batch = 2;
+  config.train.global_batch = 4;
+  config.train.max_bad_steps = 10;
+  config.train.log_every = 1;
+  config.optimizer = {.lr = 1e-3,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .weight_decay = 0.1,
+                      .clip = 1.0,
+                      .warmup_steps = 2,
+                      .decay_fraction = 0.2};
+  config.subgroup_size = 1000;
+  config.checkpoint.dir = "run/checkpoints";
+  config.checkpoint.keep = 2;
+  return config;
+}
+
+std::string error_after(std::function<void(RunConfig&)> const& change) {
+  RunConfig config = good();
+  change(config);
+  try {
+    validate(config);
+  } catch (UsageError const& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(RunConfig, AGoodOnePasses) {
+  EXPECT_NO_THROW(validate(good()));
+}
+
+TEST(RunConfig, AGlobalBatchIsAMultipleOfTheMicroBatch) {
+  EXPECT_EQ(error_after([](RunConfig& c) { c.train.global_batch = 5; }),
+            "train.global-batch=5 is not a multiple of train.micro-batch=2; use 4 or 6");
+  EXPECT_EQ(error_after([](RunConfig& c) { c.train.global_batch = 1; }),
+            "train.global-batch=1 is not a multiple of train.micro-batch=2; use 2");
+}
+
+TEST(RunConfig, TheSequenceFitsTheModel) {
+  EXPECT_EQ(error_after([](RunConfig& c) { c.train.sequence = 33; }),
+            "train.sequence=33 is longer than model.max-sequence=32; use 32 or less");
+}
+
+TEST(RunConfig, TheModelIsChecked) {
+  EXPECT_THAT(error_after([](RunConfig& c) { c.model.heads = 5; }),
+              AllOf(HasSubstr("model.heads=5"), HasSubstr("model.hidden=64")));
+  EXPECT_THAT(error_after([](RunConfig& c) { c.model.kv_heads = 3; }),
+              AllOf(HasSubstr("model.kv-heads=3"), HasSubstr("model.heads=4")));
+}
+
+TEST(RunConfig, WarmUpLeavesAStep) {
+  EXPECT_EQ(error_after([](RunConfig& c) { c.optimizer.warmup_steps = 10; }),
+            "optimizer.warmup-steps=10 leaves nothing of train.steps=10; use 9 or less");
+}
+
+TEST(RunConfig, TheLeastRateIsNotAboveTheRate) {
+  EXPECT_EQ(error_after([](RunConfig& c) { c.optimizer.min_lr = 0.1; }),
+            "optimizer.min-lr=0.1 is above optimizer.lr=0.001; use 0.001 or less");
+}
+
+TEST(RunConfig, OneCheckpointIsNotEnough) {
+  EXPECT_THAT(error_after([](RunConfig& c) { c.checkpoint.keep = 1; }),
+              HasSubstr("checkpoint.keep=1 must be 2 or more"));
+}
+
+TEST(RunConfig, CheckpointsHaveADirectoryOfTheirOwn) {
+  EXPECT_THAT(error_after([](RunConfig& c) { c.checkpoint.dir = "./run/"; }),
+              AllOf(HasSubstr("checkpoint.dir=./run/"), HasSubstr("run/checkpoints")));
+}
+
+TEST(RunConfig, RangesNameTheKeyAndTheValue) {
+  EXPECT_EQ(error_after([](RunConfig& c) { c.train.steps = 0; }),
+            "train.steps=0 must be 1 or more");
+  EXPECT_EQ(error_after([](RunConfig& c) { c.optimizer.lr = 0.0; }),
+            "optimizer.lr=0 must be above 0");
+  EXPECT_EQ(error_after([](RunConfig& c) { c.optimizer.beta1 = 1.0; }),
+            "optimizer.beta1=1 must be at least 0 and below 1");
+  struct Case {
+    char const* key;
+    std::function<void(RunConfig&)> change;
+  };
+  for (Case const& each : std::initializer_list<Case>{
+           {"train.sequence=0", [](RunConfig& c) { c.train.sequence = 0; }},
+           {"train.micro-batch=0", [](RunConfig& c) { c.train.micro_batch = 0; }},
+           {"train.global-batch=0", [](RunConfig& c) { c.train.global_batch = 0; }},
+           {"train.max-time=-1", [](RunConfig& c) { c.train.max_time = Seconds{-1}; }},
+           {"train.max-bad-steps=0", [](RunConfig& c) { c.train.max_bad_steps = 0; }},
+           {"train.valid-every=-1", [](RunConfig& c) { c.train.valid_every = -1; }},
+           {"train.valid-batches=-1", [](RunConfig& c) { c.train.valid_batches = -1; }},
+           {"train.log-every=0", [](RunConfig& c) { c.train.log_every = 0; }},
+           {"optimizer.beta2=-0.1", [](RunConfig& c) { c.optimizer.beta2 = -0.1; }},
+           {"optimizer.eps=0", [](RunConfig& c) { c.optimizer.eps = 0; }},
+           {"optimizer.weight-decay=-1", [](RunConfig& c) { c.optimizer.weight_decay = -1; }},
+           {"optimizer.clip=-1", [](RunConfig& c) { c.optimizer.clip = -1; }},
+           {"optimizer.min-lr=-1", [](RunConfig& c) { c.optimizer.min_lr = -1; }},
+           {"optimizer.warmup-steps=-1", [](RunConfig& c) { c.optimizer.warmup_steps = -1; }},
+           {"optimizer.decay-fraction=0", [](RunConfig& c) { c.optimizer.decay_fraction = 0; }},
+           {"optimizer.decay-fraction=2", [](RunConfig& c) { c.optimizer.decay_fraction = 2; }},
+           {"run.threads=-1", [](RunConfig& c) { c.threads = -1; }},
+           {"update.subgroup-size=0", [](RunConfig& c) { c.subgroup_size = 0; }},
+       }) {
+    EXPECT_THAT(error_after(each.change), ::testing::StartsWith(each.key));
+  }
+}
+
+TEST(RunConfig, NotANumberIsOutOfEveryRange) {
+  EXPECT_THAT(error_after([](RunConfig& c) { c.optimizer.clip = std::nan(""); }),
+              HasSubstr("optimizer.clip="));
+  EXPECT_THAT(error_after([](RunConfig& c) { c.optimizer.lr = std::nan(""); }),
+              HasSubstr("optimizer.lr="));
+}
+
+}  // namespace
+}  // namespace offstage::train

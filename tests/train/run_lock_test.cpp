@@ -1,0 +1,102 @@
+#include "train/run_lock.hpp"
+
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "base/error.hpp"
+#include "temporary_directory.hpp"
+
+namespace offstage::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string locked_message(std::string const& directory) {
+  try {
+    RunLock const lock{directory, "run.dir"};
+  } catch (LockedError const& error) {
+    EXPECT_EQ(error.code(), ExitCode::other);
+    return error.what();
+  }
+  return "not locked";
+}
+
+TEST(RunLock, KeepsASecondRunOutAndSaysWhoHoldsIt) {
+  TemporaryDirectory const directory;
+  RunLock const lock{directory.path().string(), "run.dir"};
+  EXPECT_THAT(locked_message(directory.path().string()),
+              AllOf(HasSubstr("run.dir=" + directory.path().string()), HasSubstr("host "),
+                    HasSubstr("process " + std::to_string(::getpid())), HasSubstr("since "),
+                    HasSubstr(directory.path().string() + "/lock")));
+}
+
+TEST(RunLock, KeepsAnotherProcessOut) {
+  TemporaryDirectory const directory;
+  RunLock const lock{directory.path().string(), "run.dir"};
+  pid_t const child = ::fork();
+  if (child == 0) {
+    ::_exit(locked_message(directory.path().string()) == "not locked" ? 1 : 0);
+  }
+  int status{};
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(RunLock, LetsGoAtItsEnd) {
+  TemporaryDirectory const directory;
+  { RunLock const lock{directory.path().string(), "run.dir"}; }
+  EXPECT_EQ(locked_message(directory.path().string()), "not locked");
+}
+
+TEST(RunLock, IsLetGoByTheDeathOfItsProcess) {
+  TemporaryDirectory const directory;
+  pid_t const child = ::fork();
+  if (child == 0) {
+    RunLock const lock{directory.path().string(), "run.dir"};
+    ::_exit(0);
+  }
+  int status{};
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(std::filesystem::exists(directory.path().string() + "/lock"));
+  EXPECT_EQ(locked_message(directory.path().string()), "not locked");
+}
+
+TEST(RunLock, ARefusedRunDoesNotTouchTheContents) {
+  TemporaryDirectory const directory;
+  auto const contents = [&] {
+    std::stringstream text;
+    text << std::ifstream{directory.path().string() + "/lock"}.rdbuf();
+    return text.str();
+  };
+  RunLock const lock{directory.path().string(), "run.dir"};
+  auto const before = contents();
+  EXPECT_NE(locked_message(directory.path().string()), "not locked");
+  EXPECT_EQ(contents(), before);
+}
+
+TEST(RunLock, OldContentsOnlyInform) {
+  TemporaryDirectory const directory;
+  std::ofstream{directory.path().string() + "/lock"} << std::string(2000, 'x');
+  RunLock const lock{directory.path().string(), "run.dir"};
+  EXPECT_LT(std::filesystem::file_size(directory.path().string() + "/lock"), 500U);
+}
+
+TEST(RunLock, AMissingDirectoryIsAnIoError) {
+  TemporaryDirectory const directory;
+  try {
+    RunLock const lock{directory.path().string() + "/none", "checkpoint.dir"};
+    FAIL();
+  } catch (IoError const& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("checkpoint.dir="), HasSubstr("/none/lock")));
+  }
+}
+
+}  // namespace
+}  // namespace offstage::train

@@ -1,0 +1,69 @@
+#include "train/schedule.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+
+namespace offstage::train {
+namespace {
+
+OptimizerConfig optimizer(Schedule schedule) {
+  return {
+      .lr = 1.0, .schedule = schedule, .warmup_steps = 4, .min_lr = 0.2, .decay_fraction = 0.25};
+}
+
+TEST(Schedule, WarmUpRisesLinearlyToTheRate) {
+  for (auto schedule : {Schedule::constant, Schedule::linear, Schedule::cosine, Schedule::wsd}) {
+    EXPECT_DOUBLE_EQ(learning_rate(optimizer(schedule), 20, 1), 0.25);
+    EXPECT_DOUBLE_EQ(learning_rate(optimizer(schedule), 20, 3), 0.75);
+    EXPECT_DOUBLE_EQ(learning_rate(optimizer(schedule), 20, 4), 1.0);
+  }
+}
+
+TEST(Schedule, ConstantStaysAtTheRate) {
+  EXPECT_EQ(learning_rate(optimizer(Schedule::constant), 20, 5), 1.0);
+  EXPECT_EQ(learning_rate(optimizer(Schedule::constant), 20, 20), 1.0);
+}
+
+TEST(Schedule, LinearFallsToTheLeastRateAtTheLastStep) {
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer(Schedule::linear), 20, 12), 0.6);
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer(Schedule::linear), 20, 20), 0.2);
+}
+
+TEST(Schedule, CosineIsHalfWayInTheMiddle) {
+  EXPECT_NEAR(learning_rate(optimizer(Schedule::cosine), 20, 12), 0.6, 1e-15);
+  EXPECT_GT(learning_rate(optimizer(Schedule::cosine), 20, 8), 0.8);
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer(Schedule::cosine), 20, 20), 0.2);
+}
+
+TEST(Schedule, WsdFallsInItsLastPartAlone) {
+  EXPECT_EQ(learning_rate(optimizer(Schedule::wsd), 20, 15), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer(Schedule::wsd), 20, 16), 1.0 - 0.8 / 5);
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer(Schedule::wsd), 20, 20), 0.2);
+}
+
+TEST(Schedule, WsdBeginsToFallAfterTheWarmUp) {
+  auto wsd = optimizer(Schedule::wsd);
+  wsd.decay_fraction = 1.0;
+  EXPECT_DOUBLE_EQ(learning_rate(wsd, 20, 4), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(wsd, 20, 12), 0.6);
+}
+
+TEST(Schedule, WithoutWarmUpTheFirstStepTrains) {
+  auto linear = optimizer(Schedule::linear);
+  linear.warmup_steps = 0;
+  EXPECT_DOUBLE_EQ(learning_rate(linear, 10, 1), 1.0 - 0.8 / 10);
+  EXPECT_DOUBLE_EQ(learning_rate(linear, 1, 1), 0.2);
+}
+
+TEST(Schedule, StaysAtTheLeastRatePastTheEnd) {
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer(Schedule::cosine), 20, 30), 0.2);
+}
+
+TEST(Schedule, StepsCountFromOne) {
+  EXPECT_THROW(static_cast<void>(learning_rate(optimizer(Schedule::linear), 20, 0)),
+               PreconditionError);
+}
+
+}  // namespace
+}  // namespace offstage::train

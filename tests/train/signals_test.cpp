@@ -1,0 +1,97 @@
+#include "train/signals.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <thread>
+
+#include "base/error.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// How a child process that does `work` ends: its exit code, or minus the signal that killed it.
+int outcome_of(std::function<void()> const& work) {
+  pid_t const child = ::fork();
+  if (child == 0) {
+    work();
+    ::_exit(42);
+  }
+  int status{};
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST(StopSignals, NothingCameAtFirst) {
+  StopSignals const signals;
+  EXPECT_EQ(signals.received(), 0);
+}
+
+TEST(StopSignals, TheFirstSignalIsKept) {
+  for (int number : {SIGUSR1, SIGTERM}) {
+    StopSignals const signals;
+    std::raise(number);
+    EXPECT_EQ(signals.received(), number);
+  }
+}
+
+TEST(StopSignals, TheSameSignalAtOnceCountsOnce) {
+  StopSignals const signals;
+  std::raise(SIGTERM);
+  std::raise(SIGTERM);
+  std::raise(SIGTERM);
+  EXPECT_EQ(signals.received(), SIGTERM);
+}
+
+TEST(StopSignals, AnotherSignalEndsTheProcessAtOnce) {
+  EXPECT_EQ(outcome_of([] {
+              StopSignals const signals;
+              std::raise(SIGUSR1);
+              std::raise(SIGTERM);
+            }),
+            1);
+}
+
+TEST(StopSignals, TheSameSignalLaterEndsTheProcess) {
+  EXPECT_EQ(outcome_of([] {
+              StopSignals const signals;
+              std::raise(SIGUSR1);
+              std::this_thread::sleep_for(std::chrono::milliseconds{2100});
+              std::raise(SIGUSR1);
+            }),
+            1);
+}
+
+TEST(StopSignals, AfterIgnoreNothingHappens) {
+  EXPECT_EQ(outcome_of([] {
+              StopSignals signals;
+              std::raise(SIGUSR1);
+              signals.ignore();
+              std::raise(SIGTERM);
+              std::raise(SIGUSR1);
+              if (signals.received() != SIGUSR1) {
+                ::_exit(1);
+              }
+            }),
+            42);
+}
+
+TEST(StopSignals, TheHandlersBeforeComeBack) {
+  EXPECT_EQ(outcome_of([] {
+              { StopSignals const signals; }
+              std::raise(SIGTERM);
+            }),
+            -SIGTERM);
+}
+
+TEST(StopSignals, ThereIsOneAtATime) {
+  StopSignals const signals;
+  EXPECT_THROW(StopSignals{}, PreconditionError);
+}
+
+}  // namespace
+}  // namespace offstage::train

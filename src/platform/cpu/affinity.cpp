@@ -12,9 +12,13 @@ std::vector<int> allowed_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) { return cpus; }
+  if (sched_getaffinity(0, sizeof set, &set) != 0) {
+    return cpus;
+  }
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) { cpus.push_back(cpu); }
+    if (CPU_ISSET(cpu, &set)) {
+      cpus.push_back(cpu);
+    }
   }
   return cpus;
 }
@@ -26,7 +30,9 @@ std::string format_cpus(std::vector<int> const& cpus) {
     while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) {
       ++last;
     }
-    if (!text.empty()) { text += ','; }
+    if (!text.empty()) {
+      text += ',';
+    }
     text += last == i ? fmt::format("{}", cpus[i]) : fmt::format("{}-{}", cpus[i], cpus[last]);
     i = last + 1;
   }

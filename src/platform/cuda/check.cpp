@@ -7,8 +7,8 @@
 namespace offstage::cuda {
 
 CudaError::CudaError(std::string const& message, std::source_location where)
-    : Error{ExitCode::other, "CUDA: " + message + " at " + where.file_name() + ":" +
-                                 std::to_string(where.line())} {}
+    : Error{ExitCode::other,
+            "CUDA: " + message + " at " + where.file_name() + ":" + std::to_string(where.line())} {}
 
 #ifdef OFFSTAGE_HAVE_CUDA
 void check(int code, std::source_location where) {
@@ -24,10 +24,14 @@ int device_count() noexcept {
 }
 #else
 void check(int code, std::source_location where) {
-  if (code != 0) { throw CudaError{"not compiled in", where}; }
+  if (code != 0) {
+    throw CudaError{"not compiled in", where};
+  }
 }
 
-int device_count() noexcept { return 0; }
+int device_count() noexcept {
+  return 0;
+}
 #endif
 
 }  // namespace offstage::cuda

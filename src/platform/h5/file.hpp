@@ -95,8 +95,8 @@ class File {
   /// Writes what HDF5 still holds and closes. A writer calls this: the destructor hides errors.
   void close();
 
-  /// A new array whose bytes someone else writes: allocated now and never filled. Returns the offset
-  /// of its first byte in the file.
+  /// A new array whose bytes someone else writes: allocated now and never filled. Returns the
+  /// offset of its first byte in the file.
   Bytes reserve(std::string const& name, Type type, Shape const& shape);
   /// A new array that shows parts of other files; what no part covers, and every part whose file is
   /// missing, reads as NaN.

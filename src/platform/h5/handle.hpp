@@ -13,7 +13,9 @@ class Handle {
 
   Handle(hid_t id, Close close) noexcept : id_{id}, close_{close} {}
   ~Handle() {
-    if (id_ >= 0) { close_(id_); }
+    if (id_ >= 0) {
+      close_(id_);
+    }
   }
   Handle(Handle const&) = delete;
   Handle& operator=(Handle const&) = delete;

@@ -16,7 +16,9 @@ constexpr Bytes huge_page_bytes = 2 * MiB;
 
 HugeBuffer::HugeBuffer(Bytes size) : size_{size} {
   require(size >= 0, "HugeBuffer: negative size");
-  if (size == 0) { return; }
+  if (size == 0) {
+    return;
+  }
   bool const huge = size >= huge_page_bytes;
   mapped_ = round_up(size, huge ? huge_page_bytes : page_bytes);
   // Map one huge page more than needed and cut both ends off: the rest starts on a huge page.
@@ -29,11 +31,16 @@ HugeBuffer::HugeBuffer(Bytes size) : size_{size} {
   data_ = static_cast<std::byte*>(raw);
   if (huge) {
     auto const address = reinterpret_cast<std::uintptr_t>(raw);
-    auto const lead = static_cast<Bytes>(-address & static_cast<std::uintptr_t>(huge_page_bytes - 1));
-    if (lead > 0) { munmap(data_, static_cast<std::size_t>(lead)); }
+    auto const lead =
+        static_cast<Bytes>(-address & static_cast<std::uintptr_t>(huge_page_bytes - 1));
+    if (lead > 0) {
+      munmap(data_, static_cast<std::size_t>(lead));
+    }
     data_ += lead;
     Bytes const tail = reserve - lead - mapped_;
-    if (tail > 0) { munmap(data_ + mapped_, static_cast<std::size_t>(tail)); }
+    if (tail > 0) {
+      munmap(data_ + mapped_, static_cast<std::size_t>(tail));
+    }
     madvise(data_, static_cast<std::size_t>(mapped_), MADV_HUGEPAGE);
   }
   for (Bytes offset = 0; offset < mapped_; offset += page_bytes) {
@@ -42,7 +49,9 @@ HugeBuffer::HugeBuffer(Bytes size) : size_{size} {
 }
 
 void HugeBuffer::reset() noexcept {
-  if (data_ != nullptr) { munmap(data_, static_cast<std::size_t>(mapped_)); }
+  if (data_ != nullptr) {
+    munmap(data_, static_cast<std::size_t>(mapped_));
+  }
   data_ = nullptr;
   size_ = mapped_ = 0;
 }

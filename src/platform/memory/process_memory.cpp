@@ -27,7 +27,9 @@ Bytes field_of(char const* path, std::string const& name) {
 std::optional<Bytes> number_in(std::string const& path) {
   std::ifstream file{path};
   Bytes value{};
-  if (file >> value) { return value; }
+  if (file >> value) {
+    return value;
+  }
   return std::nullopt;  // no such file, or "max"
 }
 
@@ -39,18 +41,26 @@ Bytes left_in_cgroup() {
   while (std::getline(membership, line)) {
     auto const first = line.find(':');
     auto const second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) { continue; }
+    if (first == std::string::npos || second == std::string::npos) {
+      continue;
+    }
     auto const controllers = line.substr(first + 1, second - first - 1);
     bool const v2 = controllers.empty();
-    if (!v2 && controllers.find("memory") == std::string::npos) { continue; }
+    if (!v2 && controllers.find("memory") == std::string::npos) {
+      continue;
+    }
     std::string const root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
     std::string path = line.substr(second + 1);
     while (true) {
       std::string const folder = root + path + "/";
       auto const limit = number_in(folder + (v2 ? "memory.max" : "memory.limit_in_bytes"));
       auto const used = number_in(folder + (v2 ? "memory.current" : "memory.usage_in_bytes"));
-      if (limit && used) { left = std::min(left, std::max<Bytes>(0, *limit - *used)); }
-      if (path.empty() || path == "/") { break; }
+      if (limit && used) {
+        left = std::min(left, std::max<Bytes>(0, *limit - *used));
+      }
+      if (path.empty() || path == "/") {
+        break;
+      }
       path.erase(path.rfind('/'));
     }
   }
@@ -59,8 +69,12 @@ Bytes left_in_cgroup() {
 
 }  // namespace
 
-Bytes resident_bytes() { return field_of("/proc/self/status", "VmRSS"); }
-Bytes peak_resident_bytes() { return field_of("/proc/self/status", "VmHWM"); }
+Bytes resident_bytes() {
+  return field_of("/proc/self/status", "VmRSS");
+}
+Bytes peak_resident_bytes() {
+  return field_of("/proc/self/status", "VmHWM");
+}
 Bytes available_bytes() {
   return std::min(field_of("/proc/meminfo", "MemAvailable"), left_in_cgroup());
 }

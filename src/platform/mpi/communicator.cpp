@@ -12,7 +12,9 @@ namespace {
 constexpr Bytes piece_bytes = GiB;
 
 void check(int code, char const* call) {
-  if (code != MPI_SUCCESS) { throw MpiError{call, code}; }
+  if (code != MPI_SUCCESS) {
+    throw MpiError{call, code};
+  }
 }
 
 std::string error_text(int code) {
@@ -63,6 +65,13 @@ Communicator Communicator::world() {
   return Communicator{copy};
 }
 
+Communicator Communicator::self() {
+  MPI_Comm copy{};
+  check(MPI_Comm_dup(MPI_COMM_SELF, &copy), "MPI_Comm_dup");
+  check(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return Communicator{copy};
+}
+
 Communicator Communicator::split_by_node() const {
   MPI_Comm node{};
   check(MPI_Comm_split_type(handle_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
@@ -74,12 +83,16 @@ void Communicator::reset() noexcept {
   if (handle_ != MPI_COMM_NULL) {
     int finalized{};
     MPI_Finalized(&finalized);
-    if (finalized == 0) { MPI_Comm_free(&handle_); }
+    if (finalized == 0) {
+      MPI_Comm_free(&handle_);
+    }
     handle_ = MPI_COMM_NULL;
   }
 }
 
-void Communicator::barrier() const { check(MPI_Barrier(handle_), "MPI_Barrier"); }
+void Communicator::barrier() const {
+  check(MPI_Barrier(handle_), "MPI_Barrier");
+}
 
 void Communicator::broadcast(std::span<std::byte> bytes, int root) const {
   auto const size = static_cast<Bytes>(bytes.size());
@@ -97,7 +110,9 @@ std::string Communicator::broadcast(std::string text, int root) const {
 
 void Communicator::all_gather(std::span<std::byte> buffer, std::span<Slice const> parts) const {
   require(parts.size() == static_cast<std::size_t>(size_), "all_gather: one part per rank");
-  if (size_ == 1) { return; }
+  if (size_ == 1) {
+    return;
+  }
   if (fits_int(parts)) {
     auto const [counts, offsets] = as_int(parts);
     check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, buffer.data(), counts.data(),
@@ -107,9 +122,9 @@ void Communicator::all_gather(std::span<std::byte> buffer, std::span<Slice const
   }
   for (int root = 0; root < size_; ++root) {
     Slice const& part = parts[static_cast<std::size_t>(root)];
-    broadcast(buffer.subspan(static_cast<std::size_t>(part.offset),
-                             static_cast<std::size_t>(part.size)),
-              root);
+    broadcast(
+        buffer.subspan(static_cast<std::size_t>(part.offset), static_cast<std::size_t>(part.size)),
+        root);
   }
 }
 
@@ -147,8 +162,8 @@ void Communicator::all_to_all(std::span<std::byte const> send, std::span<Slice c
   auto const ranks = static_cast<std::size_t>(size_);
   require(send_parts.size() == ranks && receive_parts.size() == ranks,
           "all_to_all: one part per rank");
-  // Pairwise exchange in R rounds; each pair moves its bytes in pieces. A rank sends to rank + round
-  // and receives from rank - round, so both sides of every pair meet in the same round.
+  // Pairwise exchange in R rounds; each pair moves its bytes in pieces. A rank sends to rank +
+  // round and receives from rank - round, so both sides of every pair meet in the same round.
   constexpr int tag = 2;
   for (int round = 0; round < size_; ++round) {
     int const to = (rank_ + round) % size_;
@@ -221,7 +236,9 @@ void agree(Communicator const& comm, std::function<void()> const& work) {
   }
   bool const failed = code != ExitCode::done;
   auto const lowest = static_cast<int>(comm.minimum(failed ? comm.rank() : INT_MAX));
-  if (lowest == INT_MAX) { return; }
+  if (lowest == INT_MAX) {
+    return;
+  }
   code = static_cast<ExitCode>(comm.broadcast_value(static_cast<int>(code), lowest));
   throw AgreedError{code, comm.broadcast(std::move(message), lowest), lowest};
 }

@@ -38,6 +38,8 @@ class Communicator {
   Communicator() noexcept = default;
   /// A duplicate of MPI_COMM_WORLD.
   [[nodiscard]] static Communicator world();
+  /// This rank alone.
+  [[nodiscard]] static Communicator self();
   /// Ranks that share memory with this one: a node.
   [[nodiscard]] Communicator split_by_node() const;
   ~Communicator() { reset(); }
@@ -71,8 +73,8 @@ class Communicator {
   /// used at the root alone.
   void gather(std::span<std::byte const> mine, std::span<std::byte> buffer,
               std::span<Slice const> parts, int root) const;
-  /// Sends the bytes send_parts[r] of `send` to rank r and receives from it into receive_parts[r] of
-  /// `receive`. Parts may be empty.
+  /// Sends the bytes send_parts[r] of `send` to rank r and receives from it into receive_parts[r]
+  /// of `receive`. Parts may be empty.
   void all_to_all(std::span<std::byte const> send, std::span<Slice const> send_parts,
                   std::span<std::byte> receive, std::span<Slice const> receive_parts) const;
 

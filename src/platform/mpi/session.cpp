@@ -13,11 +13,15 @@ namespace offstage::mpi {
 Session::Session() {
   int provided{};
   int const code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
-  if (code != MPI_SUCCESS) { throw MpiError{"MPI_Init_thread", code}; }
+  if (code != MPI_SUCCESS) {
+    throw MpiError{"MPI_Init_thread", code};
+  }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 }
 
-Session::~Session() { MPI_Finalize(); }
+Session::~Session() {
+  MPI_Finalize();
+}
 
 void abort_job(int exit_code) noexcept {
   MPI_Abort(MPI_COMM_WORLD, exit_code);

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# From a fresh checkout to a model that learned: installs what is missing, builds, trains a small model
+# on the C and C++ headers of this machine with the optimizer state on storage, stops it midway by a
+# signal, goes on from the checkpoint, and compares the result with the text's unigram entropy.
+#
+#   jobs/quickstart.sh [DIRECTORY]        everything goes below DIRECTORY (default runs/quickstart)
+#   OFFSTAGE_SCRATCH=/nvme jobs/quickstart.sh      the optimizer state goes to /nvme/offstage-quickstart
+#
+# Ends with 0 if the validation loss is at least 0.5 nat below the entropy.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+place=$(realpath -m "${1:-runs/quickstart}")
+run=$place/run
+storage=${OFFSTAGE_SCRATCH:+$OFFSTAGE_SCRATCH/offstage-quickstart}
+storage=${storage:-$place/storage}
+config=configs/runs/quickstart.cfg
+steps=$(awk -F= '$1 ~ /^ *steps *$/ { print $2 + 0 }' "$config")
+
+say() { printf '\n== %s\n' "$*"; }
+
+say "Packages and build"
+jobs/install-packages.sh build
+jobs/build.sh release offstage
+
+say "Text: C and C++ headers of this machine"
+rm -rf "$run"
+mkdir -p "$place" "$storage"
+python3 - "$place" <<'PYTHON'
+import hashlib, os, random, sys
+
+place = sys.argv[1]
+found = sorted(os.path.join(folder, name) for folder, _, names in os.walk("/usr/include")
+               for name in names if name.endswith((".h", ".hpp", ".tcc")))
+random.Random(1).shuffle(found)
+seen, sizes = set(), {"train": 0, "valid": 0}
+limits = {"train": 8_000_000, "valid": 400_000}
+with open(f"{place}/train.txt", "wb") as train, open(f"{place}/valid.txt", "wb") as valid:
+    for number, path in enumerate(found):
+        name, file = ("valid", valid) if number % 16 == 0 else ("train", train)
+        if sizes[name] >= limits[name] or os.path.islink(path):
+            continue
+        with open(path, "rb") as source:
+            text = source.read(64 << 10)  # a few huge files shall not outweigh the others
+        digest = hashlib.sha256(text).digest()
+        if digest not in seen:            # a copy of a trained file would be no validation
+            seen.add(digest)
+            sizes[name] += file.write(text)
+print(f"{place}/train.txt: {sizes['train']} bytes; valid.txt, of other files: {sizes['valid']} bytes")
+PYTHON
+
+# mpirun prints a banner for every exit code but 0; --quiet keeps it out of the way.
+train=(tests/mpi.sh 2 --quiet build/release/offstage train --config "$config" --run.threads=1
+  "--run.dir=$run" "--data.train=$place/train.txt" "--data.valid=$place/valid.txt" "--tiers.path=$storage")
+
+say "Training on 2 ranks until a signal at half of $steps steps"
+echo "${train[*]}"
+"${train[@]}" &
+launcher=$!
+trap 'kill "$launcher" 2> /dev/null || true' EXIT
+half() { # true once metrics.jsonl has the middle step
+  [[ -f $run/metrics.jsonl ]] && grep -q "\"step\": *$((steps / 2))\b" "$run/metrics.jsonl"
+}
+while kill -0 "$launcher" 2> /dev/null && ! half; do sleep 0.2; done
+kill -USR1 "$launcher" 2> /dev/null || true
+status=0
+wait "$launcher" || status=$?
+trap - EXIT
+if ((status != 75)); then
+  echo "quickstart: the stopped run ended with $status instead of 75 (saved, more to do)" >&2
+  exit $((status == 0 ? 1 : status))
+fi
+
+say "The same command goes on from the checkpoint"
+build/release/offstage checkpoint ls "$run/checkpoints"
+"${train[@]}"
+
+say "Result"
+python3 - "$place" "$steps" <<'PYTHON'
+import collections, json, math, sys
+
+place, steps = sys.argv[1], int(sys.argv[2])
+text = open(f"{place}/valid.txt", "rb").read()
+entropy = -sum(n / len(text) * math.log(n / len(text)) for n in collections.Counter(text).values())
+records = [json.loads(line) for line in open(f"{place}/run/metrics.jsonl")]
+done = [r["step"] for r in records if "loss" in r]
+assert done == list(range(1, steps + 1)), "metrics.jsonl does not have every step once"
+loss = [r["valid_loss"] for r in records if "valid_loss" in r][-1]
+good = loss is not None and loss <= entropy - 0.5
+print(f"unigram entropy of the validation text  {entropy:.3f} nats per byte")
+print(f"validation loss after {steps} steps         {loss:.3f} nats per byte" if loss is not None
+      else "validation loss: not finite")
+print("PASS: at least 0.5 nat below" if good else "FAIL: not 0.5 nat below")
+sys.exit(0 if good else 1)
+PYTHON
+
+cat << END
+
+Run directory  $run
+  metrics      $run/metrics.jsonl  (one JSON object per step)
+  checkpoints  $run/checkpoints
+State on       $storage  (empty between runs: its files live as long as the run)
+Look around    build/release/offstage checkpoint ls $run/checkpoints
+               h5dump -n $(printf '%s\n' "$run"/checkpoints/step-* | tail -n 1)/master.h5
+END
+echo "Everything is in $place; took $SECONDS s"

@@ -1,0 +1,1 @@
+offstage_benchmark(NAME update ROOMS base aio memory kernels state tiers update LINK fmt::fmt)

@@ -1,0 +1,73 @@
+#include "checkpoint/checksum.hpp"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+constexpr std::int64_t worth_threads = 256;  // 4 MiB: a fifth of a millisecond on one core
+
+std::uint64_t checksum_of_chunk(std::byte const* bytes, std::int64_t chunk) noexcept {
+  return XXH3_64bits(bytes + chunk * chunk_bytes, static_cast<std::size_t>(chunk_bytes));
+}
+
+void require_whole_chunks(std::size_t bytes, std::size_t chunks) {
+  require(bytes == chunks * static_cast<std::size_t>(chunk_bytes),
+          "checkpoint: one checksum per chunk");
+}
+
+}  // namespace
+
+std::uint64_t checksum_of(std::span<std::byte const> bytes) noexcept {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+std::uint64_t checksum_of(std::string_view text) noexcept {
+  return XXH3_64bits(text.data(), text.size());
+}
+
+void checksum_chunks(std::span<std::byte const> bytes, std::span<std::uint64_t> checksums) {
+  require_whole_chunks(bytes.size(), checksums.size());
+  auto const chunks = static_cast<std::int64_t>(checksums.size());
+  std::byte const* const begin = bytes.data();
+  std::uint64_t* const out = checksums.data();
+#pragma omp parallel for schedule(static) if (chunks >= worth_threads)
+  for (std::int64_t i = 0; i < chunks; ++i) {
+    out[i] = checksum_of_chunk(begin, i);
+  }
+}
+
+std::optional<std::int64_t> first_mismatch(std::span<std::byte const> bytes,
+                                           std::span<std::uint64_t const> checksums) {
+  require_whole_chunks(bytes.size(), checksums.size());
+  auto const chunks = static_cast<std::int64_t>(checksums.size());
+  std::byte const* const begin = bytes.data();
+  std::uint64_t const* const expected = checksums.data();
+  std::int64_t first = chunks;
+#pragma omp parallel for schedule(static) reduction(min : first) if (chunks >= worth_threads)
+  for (std::int64_t i = 0; i < chunks; ++i) {
+    if (checksum_of_chunk(begin, i) != expected[i]) {
+      first = std::min(first, i);
+    }
+  }
+  return first == chunks ? std::nullopt : std::optional{first};
+}
+
+std::string to_hex(std::uint64_t checksum) {
+  return fmt::format("{:016x}", checksum);
+}
+
+std::optional<std::uint64_t> parse_hex(std::string_view text) noexcept {
+  std::uint64_t value{};
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  bool const whole = error == std::errc{} && end == text.data() + text.size();
+  return whole && text.size() == 16 ? std::optional{value} : std::nullopt;
+}
+
+}  // namespace offstage::checkpoint

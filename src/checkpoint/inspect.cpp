@@ -1,0 +1,141 @@
+#include "checkpoint/inspect.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <span>
+
+#include "base/error.hpp"
+#include "checkpoint/checksum.hpp"
+#include "checkpoint/directory.hpp"
+#include "checkpoint/reader.hpp"
+#include "platform/memory/huge_buffer.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One batch of p, m and v while verifying: 12 MiB.
+constexpr std::int64_t batch_chunks = 256;
+
+Inspection look_at(std::string const& directory) {
+  using State = Inspection::State;
+  auto const master_bytes = size_of(directory + "/" + master_name);
+  if (!master_bytes) {
+    return {State::unfinished,
+            fmt::format("{} has no {}: its save did not finish", directory, master_name),
+            {},
+            0};
+  }
+  Inspection result{State::complete, "", read_master(directory), *master_bytes};
+  for (RankEntry const& entry : result.master.ranks) {
+    for (std::string const& name : {entry.file, entry.manifest}) {
+      auto const size = size_of(directory + "/" + name);
+      if (!size) {
+        result.state = State::incomplete;
+        result.problem = fmt::format("{}/{} is missing", directory, name);
+        return result;
+      }
+      result.bytes += *size;
+      if (name == entry.file && *size != entry.file_bytes) {
+        result.state = State::incomplete;
+        result.problem = fmt::format("{}/{} has {} bytes, expected {}", directory, name, *size,
+                                     entry.file_bytes);
+        return result;
+      }
+    }
+  }
+  return result;
+}
+
+Listed listed(std::string const& path) {
+  Inspection found = inspect(path);
+  bool const complete = found.state == Inspection::State::complete;
+  return {path, complete, found.problem, complete ? found.master.meta : Meta{}, found.bytes};
+}
+
+/// The first problem of one piece of a rank's state, read batch by batch; empty if there is none.
+std::string problem_in(Reader& reader, int layer, state::ChunkRange chunks,
+                       std::span<std::byte> buffer) {
+  try {
+    while (chunks.count > 0) {
+      std::int64_t const count = std::min(batch_chunks, chunks.count);
+      state::Piece const piece{layer, {chunks.first, count}, 0};
+      reader.read({&piece, 1}, buffer.first(static_cast<std::size_t>(3 * count * chunk_bytes)));
+      chunks = {chunks.first + count, chunks.count - count};
+    }
+  } catch (DataError const& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::vector<std::string> verify_rank(Reader& reader, int rank, std::span<std::byte> buffer) {
+  try {
+    (void)reader.manifest(rank);
+  } catch (DataError const& error) {
+    return {error.what()};
+  }
+  std::vector<std::string> problems;
+  auto const layers = static_cast<int>(reader.map().layers().size());
+  for (int layer = 0; layer < layers; ++layer) {
+    std::string problem = problem_in(reader, layer, reader.map().chunks(layer, rank), buffer);
+    // A file that does not open says so once, not for each layer.
+    if (!problem.empty() && (problems.empty() || problems.back() != problem)) {
+      problems.push_back(std::move(problem));
+    }
+  }
+  return problems;
+}
+
+}  // namespace
+
+Inspection inspect(std::string const& step_directory) {
+  try {
+    return look_at(step_directory);
+  } catch (Error const& error) {
+    return {Inspection::State::unreadable, error.what(), {}, 0};
+  }
+}
+
+std::vector<Listed> list(std::string const& path) {
+  fs::path const given = fs::absolute(path).lexically_normal();
+  fs::path const name = given.has_filename() ? given.filename() : given.parent_path().filename();
+  if (step_of(name.string()) || size_of(path + "/" + master_name)) {
+    return {listed(path)};
+  }
+  if (std::error_code ignored; !fs::is_directory(path, ignored)) {
+    throw IoError{path + " is not a directory; name a checkpoint or a directory of checkpoints"};
+  }
+  std::vector<Listed> all;
+  for (StepDirectory const& directory : step_directories(path)) {
+    all.push_back(listed(directory.path));
+  }
+  if (all.empty()) {
+    throw DataError{path + " holds no checkpoint; they are directories like step-000000100"};
+  }
+  return all;
+}
+
+std::vector<std::string> verify(Listed const& checkpoint) {
+  Inspection found = inspect(checkpoint.path);
+  if (found.state != Inspection::State::complete) {
+    return {found.problem};
+  }
+  try {
+    Reader reader{checkpoint.path, std::move(found.master)};
+    memory::HugeBuffer const buffer{3 * batch_chunks * chunk_bytes};
+    std::vector<std::string> problems;
+    for (int rank = 0; rank < reader.map().ranks(); ++rank) {
+      auto const of_rank = verify_rank(reader, rank, buffer.bytes());
+      problems.insert(problems.end(), of_rank.begin(), of_rank.end());
+    }
+    return problems;
+  } catch (DataError const& error) {
+    return {error.what()};
+  }
+}
+
+}  // namespace offstage::checkpoint

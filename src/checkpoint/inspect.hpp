@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "base/units.hpp"
+#include "checkpoint/master.hpp"
+
+namespace offstage::checkpoint {
+
+/// What a step directory is, as far as names and sizes tell.
+struct Inspection {
+  enum class State {
+    complete,    ///< the master is sound, every file it names is there in the right size
+    unfinished,  ///< no master: a save that did not come to its end
+    incomplete,  ///< a file that the master names is missing or has another size
+    unreadable,  ///< the master is damaged, of a newer format, or cannot be read at present
+  };
+  State state{};
+  std::string problem;  ///< names the file; empty if complete
+  Master master;        ///< if complete or incomplete
+  Bytes bytes{};        ///< of all its files; if complete
+};
+
+[[nodiscard]] Inspection inspect(std::string const& step_directory);
+
+}  // namespace offstage::checkpoint

@@ -1,0 +1,96 @@
+#include "cli/commands.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <new>
+
+#include "base/log.hpp"
+#include "cli/nearest.hpp"
+
+namespace offstage::cli {
+namespace {
+
+constexpr char const* usage_text =
+    "Usage: offstage COMMAND ...\n"
+    "\n"
+    "  train --config FILE [--section.key=value]...   train a model; mpirun or srun starts the "
+    "ranks\n"
+    "  train --help                                   all keys with their defaults\n"
+    "  checkpoint ls PATH                             list the checkpoints of a directory\n"
+    "  checkpoint verify PATH                         read them whole and compare all checksums\n"
+    "  checkpoint diff A B                            compare two of them bit for bit\n"
+    "  --version                                      print the version\n"
+    "\n"
+    "Exit codes: 0 done; 75 saved, more to do; 64 usage; 65 bad data; 74 I/O; 70 internal; 1 else.";
+
+ExitCode dispatch(Arguments const& arguments) {
+  std::string const command = arguments.empty() ? "help" : arguments.front();
+  Arguments const rest{arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end()};
+  if (command == "train") {
+    return train_command(rest);
+  }
+  if (command == "checkpoint") {
+    return checkpoint_command(rest);
+  }
+  if (command == "help" || command == "--help" || command == "-h") {
+    log::write_info(usage_text);
+    return ExitCode::done;
+  }
+  if (command == "version" || command == "--version") {
+    log::write_info("offstage " OFFSTAGE_VERSION);
+    return ExitCode::done;
+  }
+  static std::array<std::string, 4> const known{"train", "checkpoint", "help", "version"};
+  throw unknown_command(command, known);
+}
+
+}  // namespace
+
+ExitCode run(Arguments const& arguments) noexcept {
+  try {
+    return dispatch(arguments);
+  } catch (...) {
+    return report(std::current_exception());
+  }
+}
+
+ExitCode report(std::exception_ptr const& error, std::string const& prefix) noexcept {
+  try {
+    try {
+      std::rethrow_exception(error);
+    } catch (Error const& known) {
+      log::error("{}{}", prefix, known.what());
+      return known.code();
+    } catch (std::bad_alloc const&) {
+      log::error("{}out of memory; use a smaller model or batch, or state on storage", prefix);
+      return ExitCode::other;
+    } catch (std::filesystem::filesystem_error const& io) {
+      log::error("{}{}", prefix, io.what());
+      return ExitCode::io;
+    } catch (std::exception const& unknown) {
+      log::error("{}internal error: {}", prefix, unknown.what());
+      return ExitCode::internal;
+    } catch (...) {
+      log::error("{}internal error of no known kind", prefix);
+      return ExitCode::internal;
+    }
+  } catch (...) {
+    // Not even the line could be made.
+    return ExitCode::other;
+  }
+}
+
+bool asks_for_help(Arguments const& arguments) {
+  return std::ranges::any_of(arguments,
+                             [](std::string const& a) { return a == "--help" || a == "-h"; });
+}
+
+UsageError unknown_command(std::string const& word, std::span<std::string const> known) {
+  return UsageError{fmt::format("unknown command '{}'; the nearest is {}; see offstage --help",
+                                word, nearest(word, known))};
+}
+
+}  // namespace offstage::cli

@@ -1,0 +1,47 @@
+#include "update/compute_lane.hpp"
+
+#include <utility>
+
+namespace offstage::update {
+
+void ComputeLane::run(std::function<void()> work) {
+  Item item{std::move(work), nullptr, false};
+  std::unique_lock lock{mutex_};
+  items_.push(&item);
+  arrived_.notify_one();
+  finished_.wait(lock, [&] { return item.done; });
+  if (item.error) {
+    std::rethrow_exception(item.error);
+  }
+}
+
+void ComputeLane::leave() noexcept {
+  {
+    std::scoped_lock const lock{mutex_};
+    --workers_;
+  }
+  arrived_.notify_one();
+}
+
+void ComputeLane::serve() {
+  std::unique_lock lock{mutex_};
+  for (;;) {
+    arrived_.wait(lock, [&] { return !items_.empty() || workers_ == 0; });
+    if (items_.empty()) {
+      return;
+    }
+    Item& item = *items_.front();
+    items_.pop();
+    lock.unlock();
+    try {
+      item.work();
+    } catch (...) {
+      item.error = std::current_exception();
+    }
+    lock.lock();
+    item.done = true;
+    finished_.notify_all();
+  }
+}
+
+}  // namespace offstage::update

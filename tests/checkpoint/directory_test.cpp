@@ -1,0 +1,104 @@
+#include "checkpoint/directory.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "base/error.hpp"
+#include "checkpoint/checksum.hpp"
+#include "checkpoint/sample.hpp"
+#include "platform/scratch_directory.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+TEST(CheckpointDirectory, TakesOnlyStepAndDigitsForACheckpoint) {
+  EXPECT_EQ(step_name(100), "step-000000100");
+  EXPECT_EQ(step_of("step-000000100"), 100);
+  EXPECT_EQ(step_of("step-12345678901"), 12345678901);
+  for (char const* name : {"step-", "step--1", "step-1x", "step-+1", "xstep-1", "Step-1", "step-1 ",
+                           "step-99999999999999999999", ""}) {
+    EXPECT_FALSE(step_of(name)) << name;
+  }
+}
+
+TEST(CheckpointDirectory, ListsStepsFromOldToNewAndNothingElse) {
+  ScratchDirectory const scratch;
+  EXPECT_TRUE(step_directories(scratch / "absent").empty());
+  for (char const* name : {"step-000000010", "step-000000009", "step-000000100", "other"}) {
+    fs::create_directory(scratch / name);
+  }
+  overwrite(scratch / "step-000000011", "a file");
+  std::vector<std::int64_t> steps;
+  for (StepDirectory const& directory : step_directories(scratch.path())) {
+    steps.push_back(directory.step);
+  }
+  EXPECT_THAT(steps, ::testing::ElementsAre(9, 10, 100));
+}
+
+TEST(CheckpointDirectory, MakesParentsAndNamesAFileInTheWay) {
+  ScratchDirectory const scratch;
+  EXPECT_TRUE(make_directory(scratch / "a/b/c/"));
+  EXPECT_FALSE(make_directory(scratch / "a/b/c"));
+  EXPECT_TRUE(fs::is_directory(scratch / "a/b/c"));
+  overwrite(scratch / "file", "");
+  EXPECT_THAT(message_of<IoError>([&] { make_directory(scratch / "file/c"); }), HasSubstr("file"));
+  EXPECT_THROW(make_directory(scratch / "file"), IoError);
+}
+
+TEST(CheckpointDirectory, RemovesItsOwnFilesAlone) {
+  ScratchDirectory const scratch;
+  std::string const step = scratch / "step-000000001";
+  fs::create_directory(step);
+  for (char const* name : {"master.h5", "master.h5.tmp", "rank-0000.h5", "rank-0000.json"}) {
+    overwrite(step + "/" + name, "x");
+  }
+  overwrite(step + "/notes.txt", "mine");
+  overwrite(step + "/rank-x.h5", "mine");
+  remove_checkpoint(step);
+  EXPECT_EQ(std::distance(fs::directory_iterator{step}, {}), 2);
+  fs::remove(step + "/notes.txt");
+  fs::remove(step + "/rank-x.h5");
+  remove_checkpoint(step);
+  EXPECT_FALSE(fs::exists(step));
+}
+
+TEST(CheckpointDirectory, WritesTextsOnceAndReadsThemBack) {
+  ScratchDirectory const scratch;
+  write_text(scratch / "a", "one\ntwo\n");
+  EXPECT_EQ(read_text(scratch / "a"), "one\ntwo\n");
+  EXPECT_EQ(size_of(scratch / "a"), 8);
+  EXPECT_EQ(size_of(scratch / "b"), std::nullopt);
+  EXPECT_THROW(write_text(scratch / "a", ""), IoError);
+  EXPECT_THROW((void)read_text(scratch / "b"), IoError);
+}
+
+TEST(CheckpointChecksum, FindsTheFirstChunkThatDiffers) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(5 * chunk_bytes));
+  std::vector<std::uint64_t> checksums(5);
+  checksum_chunks(bytes, checksums);
+  EXPECT_EQ(checksums[0], checksum_of(std::span{bytes}.first(chunk_bytes)));
+  EXPECT_EQ(first_mismatch(bytes, checksums), std::nullopt);
+  bytes[static_cast<std::size_t>(3 * chunk_bytes)] = std::byte{1};
+  bytes.back() = std::byte{1};
+  EXPECT_EQ(first_mismatch(bytes, checksums), 3);
+  EXPECT_THROW(checksum_chunks(std::span{bytes}.first(100), checksums), PreconditionError);
+}
+
+TEST(CheckpointChecksum, ReadsItsOwnHexadecimalsAlone) {
+  EXPECT_EQ(to_hex(0xABCDEFU), "0000000000abcdef");
+  EXPECT_EQ(parse_hex("0000000000abcdef"), 0xABCDEFU);
+  EXPECT_EQ(parse_hex("ffffffffffffffff"), ~std::uint64_t{0});
+  for (char const* text : {"", "abcdef", "000000000000000g", "0x00000000abcdef", "-000000000abcdef",
+                           "00000000000abcdef"}) {
+    EXPECT_FALSE(parse_hex(text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace offstage::checkpoint

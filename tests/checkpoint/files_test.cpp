@@ -1,0 +1,343 @@
+// Files of a checkpoint, written and read without MPI: one process plays all ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "checkpoint/checksum.hpp"
+#include "checkpoint/inspect.hpp"
+#include "checkpoint/reader.hpp"
+#include "checkpoint/sample.hpp"
+#include "platform/h5/file.hpp"
+#include "platform/memory/huge_buffer.hpp"
+#include "platform/scratch_directory.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr std::int64_t two_chunks = 2 * chunk_elements;
+
+/// Reads the shards of all of `ranks` ranks and compares every bit.
+bool reads_back(Reader& reader, int ranks, std::int64_t subgroup_elements, std::uint64_t seed) {
+  state::ModelShape const model = reader.meta().model;
+  bool equal = true;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Shard const shard{model, ranks, rank, subgroup_elements};
+    for (state::Subgroup const& subgroup : shard.subgroups) {
+      memory::HugeBuffer const buffer{subgroup.state_bytes()};
+      reader.read(subgroup.pieces, buffer.bytes());
+      auto const expected = Shard::expected(subgroup, seed);
+      equal = equal && std::memcmp(buffer.bytes().data(), expected.data(),
+                                   static_cast<std::size_t>(buffer.size())) == 0;
+    }
+  }
+  return equal;
+}
+
+TEST(CheckpointFiles, AreReadByAnyNumberOfRanksWithAnySubgroupSize) {
+  for (state::ModelShape const& model : {small_model(), tiny_model()}) {
+    for (int const writers : {1, 3, 5}) {
+      ScratchDirectory const scratch;
+      std::string const step = write_checkpoint(scratch.path(), 1, writers, two_chunks, 3, model);
+      Reader reader{step, read_master(step)};
+      for (int const readers : {1, 2, 3, 5}) {
+        for (std::int64_t const subgroup : {chunk_elements, 3 * chunk_elements, 99 * two_chunks}) {
+          EXPECT_TRUE(reads_back(reader, readers, subgroup, 3))
+              << writers << " to " << readers << " ranks, subgroups of " << subgroup;
+        }
+      }
+      EXPECT_THAT(verify(list(step).at(0)), IsEmpty());
+    }
+  }
+}
+
+TEST(CheckpointFiles, KeepEveryFieldOfMeta) {
+  ScratchDirectory const scratch;
+  state::ModelShape model = small_model();
+  model.tied_head = true;
+  model.rope_theta = 12'345.678;
+  std::string const step = write_checkpoint(scratch.path(), 40, 2, two_chunks, 1, model);
+  Meta const meta = read_master(step).meta;
+  Meta const written = sample_meta(model, 40);
+  EXPECT_EQ(meta.step, 40);
+  EXPECT_EQ(meta.samples, written.samples);
+  EXPECT_EQ(meta.seed, written.seed);
+  EXPECT_EQ(meta.loss_scale, written.loss_scale);
+  EXPECT_EQ(meta.learning_rate, written.learning_rate);
+  EXPECT_EQ(meta.bad_steps, written.bad_steps);
+  EXPECT_EQ(meta.optimizer_step, written.optimizer_step);
+  EXPECT_EQ(meta.configuration, written.configuration);
+  EXPECT_EQ(meta.program, written.program);
+  EXPECT_EQ(meta.threads, written.threads);
+  EXPECT_EQ(meta.ranks, 2);
+  EXPECT_TRUE(meta.model == model);
+}
+
+TEST(CheckpointFiles, MasterShowsEveryTensorWhole) {
+  ScratchDirectory const scratch;
+  for (int const ranks : {1, 3}) {
+    std::string const step = write_checkpoint(scratch.path(), ranks, ranks, two_chunks, 9);
+    h5::File const master = h5::File::open_read(step + "/" + master_name);
+    auto const layers = state::layers_of(small_model());
+    char const* const groups[]{"/parameter/", "/momentum/", "/variance/"};
+    for (std::size_t l = 0; l < layers.size(); ++l) {
+      for (state::TensorLayout const& tensor : layers[l].tensors) {
+        h5::Shape shape{tensor.rows};
+        if (tensor.columns > 0) {
+          shape.push_back(tensor.columns);
+        }
+        for (int array = 0; array < 3; ++array) {
+          auto const values = master.read<float>(groups[array] + tensor.name, shape);
+          for (std::size_t i = 0; i < values.size(); ++i) {
+            ASSERT_EQ(values[i], value_at(9, static_cast<int>(l),
+                                          tensor.offset + static_cast<std::int64_t>(i), array))
+                << groups[array] << tensor.name << " element " << i << ", " << ranks << " ranks";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CheckpointFiles, MasterFindsItsRanksAfterAMove) {
+  ScratchDirectory const scratch;
+  std::string const step = write_checkpoint(scratch.path(), 1, 2, two_chunks, 9);
+  fs::rename(step, scratch / "elsewhere");
+  h5::File const master = h5::File::open_read(scratch / "elsewhere/master.h5");
+  auto const values = master.read<float>("/momentum/model.embed_tokens.weight", {600, 24});
+  EXPECT_EQ(values[14'399], value_at(9, 0, 14'399, 1));
+  EXPECT_THAT(verify(list(scratch / "elsewhere").at(0)), IsEmpty());
+}
+
+TEST(CheckpointFiles, StateIsAlignedForDirectAccess) {
+  ScratchDirectory const scratch;
+  std::string const step = write_checkpoint(scratch.path(), 1, 1, chunk_elements, 1);
+  Reader const reader{step, read_master(step)};
+  Manifest const manifest = reader.manifest(0);
+  ASSERT_GT(manifest.subgroups.size(), 5U);
+  for (StoredSubgroup const& subgroup : manifest.subgroups) {
+    EXPECT_EQ(subgroup.offset % 4096, 0);
+  }
+  EXPECT_LT(manifest.file_bytes,
+            static_cast<Bytes>(manifest.subgroups.size()) * (3 * chunk_bytes + 8192) + 64 * KiB);
+}
+
+TEST(CheckpointFiles, ARankThatOwnsNothingHasAFileWithoutArrays) {
+  ScratchDirectory const scratch;
+  std::string const step = write_checkpoint(scratch.path(), 1, 2, two_chunks, 1, tiny_model());
+  EXPECT_TRUE(fs::exists(step + "/rank-0001.h5"));
+  EXPECT_THAT(Reader(step, read_master(step)).manifest(1).subgroups, IsEmpty());
+  fs::remove(step + "/rank-0001.h5");
+  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("rank-0001.h5 is missing"));
+}
+
+/// A checkpoint of two ranks, to damage.
+class DamagedCheckpoint : public ::testing::Test {
+ protected:
+  [[nodiscard]] std::string problem() const {
+    return message_of<DataError>([&] {
+      Reader reader{step, read_master(step)};
+      (void)reads_back(reader, 1, chunk_elements, 5);
+    });
+  }
+  [[nodiscard]] Bytes offset_of(int rank, std::size_t subgroup) const {
+    return Reader(step, read_master(step)).manifest(rank).subgroups.at(subgroup).offset;
+  }
+
+  ScratchDirectory scratch;
+  std::string step = write_checkpoint(scratch.path(), 1, 2, two_chunks, 5);
+};
+
+TEST_F(DamagedCheckpoint, NamesTheChunkWhoseBitIsFlipped) {
+  // Chunk 1 of v in a subgroup of two chunks.
+  flip_bit(step + "/rank-0001.h5", offset_of(1, 1) + 5 * chunk_bytes + 100);
+  EXPECT_THAT(problem(), AllOf(HasSubstr("rank-0001.h5"), HasSubstr("chunk 1"),
+                               HasSubstr("variance"), HasSubstr("/subgroup/1")));
+  EXPECT_THAT(verify(list(scratch.path()).at(0)), ElementsAre(HasSubstr("/subgroup/1")));
+}
+
+TEST_F(DamagedCheckpoint, FindsDamageInTheChecksumsThemselves) {
+  {
+    h5::File file = h5::File::open_read_write(step + "/rank-0000.h5");
+    std::vector<std::uint64_t> const wrong(6);
+    file.fill<std::uint64_t>("/checksum/0", wrong);
+    file.close();
+  }
+  EXPECT_THAT(problem(), AllOf(HasSubstr("rank-0000.h5"), HasSubstr("/checksum/0")));
+}
+
+TEST_F(DamagedCheckpoint, ReportsEveryRankThatIsDamaged) {
+  flip_bit(step + "/rank-0000.h5", offset_of(0, 0));
+  flip_bit(step + "/rank-0001.h5", offset_of(1, 0));
+  EXPECT_THAT(verify(list(scratch.path()).at(0)),
+              ElementsAre(HasSubstr("rank-0000.h5"), HasSubstr("rank-0001.h5")));
+}
+
+TEST_F(DamagedCheckpoint, FindsAFileThatIsShortOrMissing) {
+  shorten(step + "/rank-0001.h5", 1);
+  EXPECT_THAT(problem(), AllOf(HasSubstr("rank-0001.h5 has"), HasSubstr("expected")));
+  Listed const listed = list(scratch.path()).at(0);
+  EXPECT_FALSE(listed.complete);
+  EXPECT_THAT(listed.problem, HasSubstr("rank-0001.h5"));
+  EXPECT_EQ(inspect(step).state, Inspection::State::incomplete);
+
+  fs::remove(step + "/rank-0001.h5");
+  EXPECT_THAT(problem(), HasSubstr("rank-0001.h5 is missing"));
+  EXPECT_THAT(verify(listed), ElementsAre(HasSubstr("rank-0001.h5 is missing")));
+}
+
+TEST_F(DamagedCheckpoint, FindsAManifestThatIsMissingOrChanged) {
+  std::string const path = step + "/rank-0000.json";
+  std::string const text = read_text(path);
+  overwrite(path, text + " ");
+  EXPECT_THAT(problem(), AllOf(HasSubstr("rank-0000.json"), HasSubstr("checksum")));
+  EXPECT_THAT(verify(list(scratch.path()).at(0)), Contains(HasSubstr("rank-0000.json")));
+  fs::remove(path);
+  EXPECT_THAT(problem(), HasSubstr("rank-0000.json"));
+  EXPECT_EQ(inspect(step).state, Inspection::State::incomplete);
+}
+
+TEST_F(DamagedCheckpoint, IsNoneWithoutAMaster) {
+  fs::rename(step + "/master.h5", step + "/master.h5.tmp");
+  Listed const listed = list(scratch.path()).at(0);
+  EXPECT_FALSE(listed.complete);
+  EXPECT_THAT(listed.problem, HasSubstr("has no master.h5"));
+  EXPECT_EQ(inspect(step).state, Inspection::State::unfinished);
+}
+
+TEST_F(DamagedCheckpoint, RefusesAMasterThatIsGarbageEmptyOrShort) {
+  std::string const path = step + "/master.h5";
+  shorten(path, 1);
+  EXPECT_THAT(problem(), HasSubstr("master.h5"));
+  overwrite(path, "garbage");
+  EXPECT_THAT(problem(), HasSubstr("master.h5"));
+  overwrite(path, "");
+  EXPECT_THAT(problem(), HasSubstr("master.h5"));
+  EXPECT_EQ(inspect(step).state, Inspection::State::unreadable);
+}
+
+// Any bit may flip: the master then is refused, or says exactly what was written.
+TEST_F(DamagedCheckpoint, NeverTakesOtherContentsFromADamagedMaster) {
+  std::string const path = step + "/master.h5";
+  auto const size = static_cast<std::int64_t>(fs::file_size(path));
+  int refused = 0;
+  for (std::int64_t byte = 0; byte < size; byte += 31) {
+    flip_bit(path, byte);
+    try {
+      Master const master = read_master(step);
+      EXPECT_EQ(master.meta.step, 1) << byte;
+      EXPECT_EQ(master.ranks.at(1).file, "rank-0001.h5") << byte;
+    } catch (DataError const&) {
+      ++refused;
+    }
+    flip_bit(path, byte);
+  }
+  EXPECT_GT(refused, 10);
+  EXPECT_EQ(problem(), "no such error");
+}
+
+void write_format_version(std::string const& path, std::int64_t version) {
+  fs::remove(path);
+  h5::File file = h5::File::create(path);
+  file.set("format_version", version);
+  file.close();
+}
+
+TEST_F(DamagedCheckpoint, RefusesANewerFormatByName) {
+  write_format_version(step + "/master.h5", 2);
+  EXPECT_THAT(message_of<Refused>([&] { (void)read_master(step); }),
+              AllOf(HasSubstr(step), HasSubstr("format 2, this program reads up to 1"),
+                    HasSubstr("newer offstage")));
+  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 2"));
+}
+
+TEST(CheckpointModel, NamesTheKeysThatDiffer) {
+  state::ModelShape run = small_model();
+  run.hidden = 128;
+  run.tied_head = true;
+  EXPECT_THAT(message_of<Refused>([&] { require_same_model("dir/step-1", small_model(), run); }),
+              AllOf(HasSubstr("dir/step-1"), HasSubstr("model.hidden: checkpoint 24, run 128"),
+                    HasSubstr("model.tied-head: checkpoint false, run true")));
+  EXPECT_NO_THROW(require_same_model("dir/step-1", run, run));
+}
+
+TEST(CheckpointList, GivesAllOfADirectoryOrOneOfThem) {
+  ScratchDirectory const scratch;
+  std::string const second = write_checkpoint(scratch.path(), 20, 2, two_chunks, 2);
+  std::string const first = write_checkpoint(scratch.path(), 3, 1, two_chunks, 1);
+  (void)write_ranks(scratch / "step-000000030", small_model(), 1, two_chunks, 3);
+  auto const all = list(scratch.path());
+  ASSERT_THAT(all, SizeIs(3));
+  EXPECT_EQ(all[0].path, first);
+  EXPECT_TRUE(all[0].complete);
+  EXPECT_EQ(all[0].problem, "");
+  EXPECT_EQ(all[1].meta.step, 20);
+  EXPECT_GT(all[1].bytes, 12 * state::count_parameters(state::layers_of(small_model())));
+  EXPECT_FALSE(all[2].complete);
+  ASSERT_THAT(list(second), SizeIs(1));
+  EXPECT_EQ(list(second + "/")[0].meta.step, 20);
+}
+
+TEST(CheckpointList, SaysWhatIsWrongWithItsPath) {
+  ScratchDirectory const scratch;
+  EXPECT_THAT(message_of<DataError>([&] { (void)list(scratch.path()); }),
+              HasSubstr("holds no checkpoint"));
+  EXPECT_THAT(message_of<IoError>([&] { (void)list(scratch / "absent"); }), HasSubstr("absent"));
+}
+
+TEST(CheckpointCompare, FindsNoDifferenceWhateverRanksWrote) {
+  ScratchDirectory const scratch;
+  write_checkpoint(scratch.path(), 1, 1, chunk_elements, 7);
+  write_checkpoint(scratch.path(), 2, 3, two_chunks, 7);
+  auto const all = list(scratch.path());
+  EXPECT_THAT(compare(all[0], all[1]), IsEmpty());
+}
+
+TEST(CheckpointCompare, CountsWhatDiffersPerTensorAndArray) {
+  ScratchDirectory const scratch;
+  std::string const a = write_checkpoint(scratch.path(), 1, 1, chunk_elements * 99, 7);
+  std::string const b = scratch / step_name(2);
+  make_directory(b);
+  Shard shard{small_model(), 1, 0, chunk_elements * 99};
+  shard.fill(7);
+  {
+    tiers::Lease lease = shard.tiers->fetch(0);
+    auto* const state = reinterpret_cast<float*>(lease.mutable_bytes().data());
+    state[5] += 0.5F;
+    state[9] += 0.25F;
+    state[shard.subgroups[0].size + 30] = std::nanf("");
+    lease.commit();
+  }
+  commit_master(b, sample_meta(small_model(), 2),
+                {write_rank_file(b, 0, 1, shard.subgroups, *shard.tiers)});
+  EXPECT_THAT(compare(list(a)[0], list(b)[0]),
+              ElementsAre("parameter model.embed_tokens.weight: 2 of 14400 elements differ, the "
+                          "first at 5, largest difference 0.5",
+                          "momentum model.embed_tokens.weight: 1 of 14400 elements differ, the "
+                          "first at 30, largest difference inf"));
+}
+
+TEST(CheckpointCompare, RefusesOtherModelsAndDamage) {
+  ScratchDirectory const scratch;
+  write_checkpoint(scratch.path(), 1, 1, chunk_elements, 7);
+  write_checkpoint(scratch.path(), 2, 1, chunk_elements, 7, tiny_model());
+  auto const all = list(scratch.path());
+  EXPECT_THAT(message_of<DataError>([&] { (void)compare(all[0], all[1]); }),
+              HasSubstr("different models"));
+  fs::remove(all[1].path + "/rank-0000.h5");
+  EXPECT_THROW((void)compare(all[0], all[1]), DataError);
+}
+
+}  // namespace
+}  // namespace offstage::checkpoint

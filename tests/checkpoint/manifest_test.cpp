@@ -1,0 +1,118 @@
+#include "checkpoint/manifest.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.hpp"
+#include "checkpoint/sample.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Manifest sample() {
+  Manifest manifest;
+  manifest.rank = 1;
+  manifest.ranks = 2;
+  manifest.file = "rank-0001.h5";
+  manifest.file_bytes = 200'000;
+  manifest.subgroups = {
+      {4096, 8192, 0xABCU, {{0, {2, 1}, 0}, {1, {0, 1}, 4096}}},
+      {4096 + 98304, 4096, 0xDEFU, {{2, {5, 1}, 0}}},
+  };
+  return manifest;
+}
+
+std::string problem_with(std::string const& text) {
+  return message_of<DataError>([&] { (void)parse_manifest(text, "dir/rank-0001.json"); });
+}
+
+/// The sample's JSON with one part replaced; the part must be there.
+std::string with(std::string const& part, std::string const& replacement) {
+  std::string text = to_json(sample());
+  auto const at = text.find(part);
+  EXPECT_NE(at, std::string::npos) << part;
+  return text.replace(at, part.size(), replacement);
+}
+
+TEST(Manifest, ReadsBackWhatWasWritten) {
+  Manifest const manifest = parse_manifest(to_json(sample()), "path");
+  EXPECT_EQ(manifest.rank, 1);
+  EXPECT_EQ(manifest.ranks, 2);
+  EXPECT_EQ(manifest.file, "rank-0001.h5");
+  EXPECT_EQ(manifest.file_bytes, 200'000);
+  ASSERT_EQ(manifest.subgroups.size(), 2U);
+  StoredSubgroup const& first = manifest.subgroups[0];
+  EXPECT_EQ(first.offset, 4096);
+  EXPECT_EQ(first.elements, 8192);
+  EXPECT_EQ(first.checksum, 0xABCU);
+  EXPECT_EQ(first.chunks(), 6U);
+  ASSERT_EQ(first.pieces.size(), 2U);
+  EXPECT_EQ(first.pieces[1].layer, 1);
+  EXPECT_EQ(first.pieces[1].chunks.count, 1);
+  EXPECT_EQ(first.pieces[1].offset, 4096);
+  EXPECT_EQ(manifest.subgroups[1].pieces[0].chunks.first, 5);
+}
+
+TEST(Manifest, MayHoldNothing) {
+  Manifest manifest = sample();
+  manifest.subgroups.clear();
+  EXPECT_TRUE(parse_manifest(to_json(manifest), "path").subgroups.empty());
+}
+
+TEST(Manifest, NamesTheFileAndTheFieldThatIsWrong) {
+  struct Case {
+    char const* part;
+    char const* replacement;
+    char const* field;
+  };
+  for (Case const& c : {
+           Case{"\"rank\": 1", "\"rang\": 1", "field rank is missing"},
+           Case{"\"rank\": 1", "\"rank\": 2", "field rank must be a whole number from 0 to 1"},
+           Case{"\"ranks\": 2", "\"ranks\": -2", "field ranks must"},
+           Case{"\"ranks\": 2", "\"ranks\": 1e30", "field ranks must"},
+           Case{"\"ranks\": 2", "\"ranks\": 99999999999999999999", "field ranks must"},
+           Case{"\"file\": \"rank-0001.h5\"", "\"file\": \"../x\"",
+                "field file must be a file name"},
+           Case{"\"file\": \"rank-0001.h5\"", "\"file\": 7", "field file must be a text"},
+           Case{"\"file_bytes\": 200000", "\"file_bytes\": 18446744073709551615", "file_bytes"},
+           Case{"\"file_bytes\": 200000", "\"file_bytes\": 100000",
+                "subgroups[0].elements"
+                " must"},
+           Case{"\"format_version\": 1", "\"format_version\": 2", "field format_version"},
+           Case{"\"dataset\": \"/subgroup/1\"", "\"dataset\": \"/x\"", "subgroups[1].dataset"},
+           Case{"\"offset_bytes\": 4096", "\"offset_bytes\": 4100", "subgroups[0].offset_bytes"},
+           Case{"\"offset_bytes\": 4096", "\"offset_bytes\": \"4096\"", "offset_bytes"},
+           Case{"\"elements\": 8192", "\"elements\": 8193", "subgroups[0].elements"},
+           Case{"\"elements\": 8192", "\"elements\": 9223372036854775807", "elements"},
+           Case{"\"elements\": 8192", "\"elements\": 4096", "subgroups[0].pieces[1].chunks"},
+           Case{"\"elements\": 8192", "\"elements\": 12288", "subgroups[0].pieces must"},
+           Case{"0000000000000abc", "xyz", "subgroups[0].checksum must be 16"},
+           Case{"\"layer\": 1", "\"layer\": true", "subgroups[0].pieces[1].layer"},
+           Case{"\"layer\": 1", "\"layer\": -1", "pieces[1].layer"},
+           Case{"\"first_chunk\": 2", "\"first_chunk\": null", "pieces[0].first_chunk"},
+           Case{"\"chunks\": 1", "\"chunks\": 0", "pieces[0].chunks"},
+       }) {
+    EXPECT_THAT(problem_with(with(c.part, c.replacement)),
+                AllOf(HasSubstr("dir/rank-0001.json: "), HasSubstr(c.field), Not(HasSubstr("\n"))))
+        << c.replacement;
+  }
+}
+
+TEST(Manifest, RefusesWhatIsNoObject) {
+  for (char const* text : {"", "{", "[]", "7", "null", "\xff\xfe", "{\"subgroups\": 1}"}) {
+    EXPECT_THAT(problem_with(text), HasSubstr("dir/rank-0001.json: ")) << text;
+  }
+  std::string const whole = to_json(sample());
+  for (std::size_t length = 0; length + 2 < whole.size(); length += 7) {
+    EXPECT_THAT(problem_with(whole.substr(0, length)), HasSubstr("not JSON")) << length;
+  }
+}
+
+}  // namespace
+}  // namespace offstage::checkpoint

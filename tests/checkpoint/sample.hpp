@@ -1,0 +1,172 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/chunk.hpp"
+#include "base/random.hpp"
+#include "checkpoint/directory.hpp"
+#include "checkpoint/store.hpp"
+#include "checkpoint/writer.hpp"
+#include "state/shard.hpp"
+#include "tiers/tiers.hpp"
+
+namespace offstage::checkpoint {
+
+/// Layers of two to four chunks whose chunk borders lie inside rows.
+inline state::ModelShape small_model() {
+  return {.layers = 2,
+          .hidden = 24,
+          .heads = 2,
+          .kv_heads = 1,
+          .ffn_hidden = 40,
+          .vocab = 600,
+          .max_sequence = 16};
+}
+
+/// Every layer is one chunk: ranks beyond the first own nothing.
+inline state::ModelShape tiny_model() {
+  return {.layers = 1,
+          .hidden = 4,
+          .heads = 1,
+          .kv_heads = 1,
+          .ffn_hidden = 4,
+          .vocab = 8,
+          .max_sequence = 4,
+          .tied_head = true};
+}
+
+/// What p, m or v (array 0, 1, 2) holds at an element of a layer in state `seed`.
+inline float value_at(std::uint64_t seed, int layer, std::int64_t element, int array) {
+  std::uint64_t const key = seed * 1000 + static_cast<std::uint64_t>(10 * layer + array);
+  auto const words = philox(key, 0, static_cast<std::uint64_t>(element));
+  return static_cast<float>(words[0]) * 0x1p-32F - 0.5F;
+}
+
+/// One rank's shard in host memory.
+class Shard {
+ public:
+  Shard(state::ModelShape const& model, int ranks, int rank, std::int64_t subgroup_elements)
+      : map{state::layers_of(model), ranks},
+        subgroups{state::subgroups_of(map, rank, subgroup_elements)} {
+    std::vector<Bytes> sizes;
+    for (state::Subgroup const& subgroup : subgroups) {
+      sizes.push_back(subgroup.state_bytes());
+    }
+    tiers = tiers::make_host_tiers(sizes);
+  }
+
+  void fill(std::uint64_t seed) {
+    for (state::Subgroup const& subgroup : subgroups) {
+      tiers::Lease lease = tiers->create(subgroup.index);
+      std::vector<float> const values = expected(subgroup, seed);
+      std::memcpy(lease.mutable_bytes().data(), values.data(), lease.bytes().size());
+      lease.commit();
+    }
+  }
+
+  /// True if every bit is that of state `seed`.
+  [[nodiscard]] bool holds(std::uint64_t seed) {
+    for (state::Subgroup const& subgroup : subgroups) {
+      tiers::Lease const lease = tiers->fetch(subgroup.index);
+      std::vector<float> const values = expected(subgroup, seed);
+      if (std::memcmp(lease.bytes().data(), values.data(), lease.bytes().size()) != 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  state::ShardMap map;
+  std::vector<state::Subgroup> subgroups;
+  std::unique_ptr<tiers::Tiers> tiers;
+
+  static std::vector<float> expected(state::Subgroup const& subgroup, std::uint64_t seed) {
+    std::vector<float> values(static_cast<std::size_t>(3 * subgroup.size));
+    for (int array = 0; array < 3; ++array) {
+      for (state::Piece const& piece : subgroup.pieces) {
+        std::int64_t const target = array * subgroup.size + piece.offset;
+        for (std::int64_t i = 0; i < piece.chunks.count * chunk_elements; ++i) {
+          values[static_cast<std::size_t>(target + i)] =
+              value_at(seed, piece.layer, piece.chunks.first * chunk_elements + i, array);
+        }
+      }
+    }
+    return values;
+  }
+};
+
+inline Meta sample_meta(state::ModelShape const& model, std::int64_t step) {
+  return {.step = step,
+          .samples = 7 * step,
+          .seed = ~std::uint64_t{41},
+          .loss_scale = 1024.0,
+          .learning_rate = 0.1 + 1e-9,
+          .bad_steps = 2,
+          .optimizer_step = step - 1,
+          .model = model,
+          .configuration = "train.seed=1\nrun.dir=somewhere\n",
+          .program = "offstage 0.1.0",
+          .threads = 2,
+          .ranks = 1};
+}
+
+/// Writes what all ranks of a run would, up to the master; returns the manifests.
+inline std::vector<std::string> write_ranks(std::string const& directory,
+                                            state::ModelShape const& model, int ranks,
+                                            std::int64_t subgroup_elements, std::uint64_t seed) {
+  make_directory(directory);
+  std::vector<std::string> manifests;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Shard shard{model, ranks, rank, subgroup_elements};
+    shard.fill(seed);
+    manifests.push_back(write_rank_file(directory, rank, ranks, shard.subgroups, *shard.tiers));
+  }
+  return manifests;
+}
+
+/// Writes a whole checkpoint without MPI; returns its step directory.
+inline std::string write_checkpoint(std::string const& parent, std::int64_t step, int ranks,
+                                    std::int64_t subgroup_elements, std::uint64_t seed,
+                                    state::ModelShape const& model = small_model()) {
+  std::string directory = parent + "/" + step_name(step);
+  auto const manifests = write_ranks(directory, model, ranks, subgroup_elements, seed);
+  commit_master(directory, sample_meta(model, step), manifests);
+  return directory;
+}
+
+/// Inverts one bit of a file.
+inline void flip_bit(std::string const& path, std::int64_t byte) {
+  std::fstream file{path, std::ios::in | std::ios::out | std::ios::binary};
+  file.seekg(byte);
+  auto const value = static_cast<char>(file.get() ^ 1);
+  file.seekp(byte);
+  file.put(value);
+}
+
+inline void overwrite(std::string const& path, std::string const& text) {
+  std::ofstream{path, std::ios::binary | std::ios::trunc} << text;
+}
+
+inline void shorten(std::string const& path, std::uintmax_t bytes) {
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - bytes);
+}
+
+template <class Failure, class Action>
+std::string message_of(Action&& action) {
+  try {
+    action();
+  } catch (Failure const& error) {
+    return error.what();
+  }
+  return "no such error";
+}
+
+}  // namespace offstage::checkpoint

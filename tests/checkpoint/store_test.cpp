@@ -1,0 +1,344 @@
+// Stores under MPI, on 1, 2 and 3 ranks; `self` plays a run on one rank beside the one on all
+// ranks.
+#include "checkpoint/store.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "checkpoint/inspect.hpp"
+#include "checkpoint/reader.hpp"
+#include "checkpoint/sample.hpp"
+#include "platform/h5/file.hpp"
+#include "platform/scratch_directory.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t two_chunks = 2 * chunk_elements;
+
+/// Tiers that fail when the state is fetched.
+class FailingTiers final : public tiers::Tiers {
+ public:
+  tiers::Lease fetch(tiers::Key) override { throw IoError{"the disk is gone"}; }
+  tiers::Lease create(tiers::Key) override { throw IoError{"the disk is gone"}; }
+  [[nodiscard]] tiers::Traffic traffic() const override { return {}; }
+  [[nodiscard]] Bytes host_bytes() const override { return 0; }
+
+ protected:
+  void commit(tiers::Key, std::int64_t) override {}
+  void discard(tiers::Key, std::int64_t, bool) noexcept override {}
+};
+
+/// A directory that all ranks know, and a run on all ranks.
+class CheckpointStore : public ::testing::Test {
+ protected:
+  void TearDown() override { world.barrier(); }
+
+  /// Saves state `seed` as this step, as a run of its own.
+  SaveStats save(std::int64_t step, std::uint64_t seed) {
+    Shard shard = make_shard();
+    shard.fill(seed);
+    return store.save(meta(step), shard.map, shard.subgroups, *shard.tiers);
+  }
+
+  /// Restores the newest; the step and whether all bits on all ranks are those of state `seed`.
+  std::pair<std::int64_t, bool> restore_newest(std::uint64_t seed) {
+    Shard shard = make_shard();
+    Store fresh{directory, 2, world};
+    auto const found = fresh.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
+                                            ignore_parameters);
+    if (!found) {
+      return {-1, false};
+    }
+    return {found->step, world.minimum(shard.holds(seed) ? 1 : 0) == 1};
+  }
+
+  /// The message that every rank gets when nothing can be restored.
+  std::string refusal(state::ModelShape const& model) {
+    Shard shard = make_shard(model);
+    Store fresh{directory, 2, world};
+    return message_of<mpi::AgreedError>([&] {
+      (void)fresh.restore_newest(model, shard.map, shard.subgroups, *shard.tiers,
+                                 ignore_parameters);
+    });
+  }
+
+  [[nodiscard]] Shard make_shard(state::ModelShape const& model = small_model()) const {
+    return {model, world.size(), world.rank(), two_chunks};
+  }
+  [[nodiscard]] Meta meta(std::int64_t step) const {
+    Meta made = sample_meta(small_model(), step);
+    made.ranks = world.size();
+    return made;
+  }
+  [[nodiscard]] std::string path(std::int64_t step) const {
+    return directory + "/" + step_name(step);
+  }
+  /// Runs on rank 0, between barriers.
+  template <class Action>
+  void on_one_rank(Action&& action) {
+    world.barrier();
+    if (world.rank() == 0) {
+      action();
+    }
+    world.barrier();
+  }
+  [[nodiscard]] std::vector<std::int64_t> steps() const {
+    world.barrier();
+    std::vector<std::int64_t> found;
+    for (StepDirectory const& step : step_directories(directory)) {
+      found.push_back(step.step);
+    }
+    world.barrier();
+    return found;
+  }
+  static void ignore_parameters(state::Subgroup const&, std::span<float const>) {}
+
+  mpi::Communicator world = mpi::Communicator::world();
+  std::unique_ptr<ScratchDirectory> scratch =
+      world.rank() == 0 ? std::make_unique<ScratchDirectory>() : nullptr;
+  std::string directory = world.broadcast(scratch ? *scratch / "checkpoints" : std::string{}, 0);
+  Store store{directory, 2, world};
+};
+
+TEST_F(CheckpointStore, NothingThereIsNoError) {
+  EXPECT_EQ(restore_newest(1).first, -1);
+}
+
+TEST_F(CheckpointStore, RestoresTheBitsAndTheMetaThatWereSaved) {
+  SaveStats const stats = save(12, 4);
+  EXPECT_EQ(stats.path, path(12));
+  Shard shard = make_shard();
+  std::int64_t parameters = 0;
+  bool equal = true;
+  auto const found =
+      Store(directory, 2, world)
+          .restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
+                          [&](state::Subgroup const& subgroup, std::span<float const> parameter) {
+                            auto const expected = Shard::expected(subgroup, 4);
+                            parameters += static_cast<std::int64_t>(parameter.size());
+                            equal = equal && std::equal(parameter.begin(), parameter.end(),
+                                                        expected.begin());
+                          });
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->samples, meta(12).samples);
+  EXPECT_EQ(found->ranks, world.size());
+  EXPECT_EQ(parameters, shard.map.shard_elements(world.rank()));
+  EXPECT_EQ(stats.bytes, 12 * parameters);
+  EXPECT_TRUE(equal);
+  EXPECT_TRUE(shard.holds(4));
+  on_one_rank([&] { EXPECT_TRUE(verify(list(path(12)).at(0)).empty()); });
+}
+
+TEST_F(CheckpointStore, OneRankRestoresWhatAllSaved) {
+  save(1, 8);
+  on_one_rank([&] {
+    mpi::Communicator const self = mpi::Communicator::self();
+    Shard alone{small_model(), 1, 0, 5 * chunk_elements};
+    Meta const found = Store(directory, 2, self)
+                           .restore(path(1), small_model(), alone.map, alone.subgroups,
+                                    *alone.tiers, ignore_parameters);
+    EXPECT_EQ(found.step, 1);
+    EXPECT_TRUE(alone.holds(8));
+  });
+}
+
+TEST_F(CheckpointStore, AllRanksRestoreWhatOneSaved) {
+  on_one_rank([&] {
+    mpi::Communicator const self = mpi::Communicator::self();
+    Shard alone{small_model(), 1, 0, 3 * chunk_elements};
+    alone.fill(6);
+    Store(directory, 2, self)
+        .save(sample_meta(small_model(), 5), alone.map, alone.subgroups, *alone.tiers);
+  });
+  EXPECT_EQ(restore_newest(6), std::pair(std::int64_t{5}, true));
+}
+
+TEST_F(CheckpointStore, KeepsTheNewestAndWhatIsNotItsOwn) {
+  on_one_rank([&] {
+    (void)write_ranks(directory + "/step-000000001", small_model(), 1, two_chunks, 1);
+    fs::create_directory(directory + "/step-old");
+    overwrite(directory + "/notes", "mine");
+  });
+  for (std::int64_t const step : {2, 3, 4}) {
+    save(step, 1);
+  }
+  EXPECT_THAT(steps(), ElementsAre(3, 4));
+  EXPECT_TRUE(fs::exists(directory + "/step-old"));
+  EXPECT_TRUE(fs::exists(directory + "/notes"));
+}
+
+TEST_F(CheckpointStore, RemovesAnIncompleteOlderCheckpointButNoUnreadableOne) {
+  save(1, 1);
+  on_one_rank([&] {
+    fs::remove(path(1) + "/rank-0000.h5");
+    write_checkpoint(directory, 2, 1, two_chunks, 1);
+    overwrite(path(2) + "/master.h5", "garbage, or a format of the future");
+  });
+  save(3, 1);
+  EXPECT_THAT(steps(), ElementsAre(2, 3));
+}
+
+TEST_F(CheckpointStore, SavesNoStepTwice) {
+  save(1, 1);
+  EXPECT_GT(world.sum(save(2, 2).bytes), 0);
+  EXPECT_EQ(world.sum(save(2, 2).bytes), 0);
+  Shard shard = make_shard();
+  Store restarted{directory, 2, world};
+  (void)restarted.restore(path(2) + "/", small_model(), shard.map, shard.subgroups, *shard.tiers,
+                          ignore_parameters);
+  SaveStats const again = restarted.save(meta(2), shard.map, shard.subgroups, *shard.tiers);
+  EXPECT_EQ(world.sum(again.bytes), 0);
+  EXPECT_EQ(restore_newest(2), std::pair(std::int64_t{2}, true));
+}
+
+TEST_F(CheckpointStore, ReplacesWhatAnotherRunOrAKilledOneLeftUnderItsStep) {
+  save(1, 1);
+  on_one_rank([&] {
+    write_checkpoint(directory, 2, 1, two_chunks, 7);
+    (void)write_ranks(path(3), small_model(), 5, two_chunks, 7);
+  });
+  save(2, 2);
+  EXPECT_EQ(restore_newest(2), std::pair(std::int64_t{2}, true));
+  save(3, 3);
+  EXPECT_EQ(restore_newest(3), std::pair(std::int64_t{3}, true));
+}
+
+TEST_F(CheckpointStore, AFailureOnOneRankIsThrownOnAllAndLeavesTheCheckpointBefore) {
+  save(1, 1);
+  Shard shard = make_shard();
+  shard.fill(2);
+  FailingTiers failing;
+  bool const fails = world.rank() == 0;  // rank 0 owns something whatever the number of ranks
+  EXPECT_THAT(message_of<mpi::AgreedError>([&] {
+                tiers::Tiers& used = fails ? static_cast<tiers::Tiers&>(failing) : *shard.tiers;
+                store.save(meta(2), shard.map, shard.subgroups, used);
+              }),
+              HasSubstr("the disk is gone"));
+  EXPECT_THAT(steps(), ElementsAre(1));
+  EXPECT_EQ(restore_newest(1), std::pair(std::int64_t{1}, true));
+}
+
+TEST_F(CheckpointStore, NamesAFileInThePlaceOfItsDirectory) {
+  on_one_rank([&] { overwrite(scratch->path() + "/file", ""); });
+  std::string const inside = fs::path{directory}.parent_path() / "file/checkpoints";
+  Shard shard = make_shard();
+  shard.fill(1);
+  try {
+    Store(inside, 2, world).save(meta(1), shard.map, shard.subgroups, *shard.tiers);
+    FAIL() << "no error";
+  } catch (mpi::AgreedError const& error) {
+    EXPECT_EQ(error.code(), ExitCode::io);
+    EXPECT_THAT(error.what(), HasSubstr("/file: Not a directory"));
+  }
+}
+
+TEST_F(CheckpointStore, FallsBackTogetherFromDamageInOneRankFile) {
+  save(1, 1);
+  save(2, 2);
+  on_one_rank([&] {
+    Reader const reader{path(2), read_master(path(2))};
+    int last = world.size() - 1;
+    while (reader.manifest(last).subgroups.empty()) {
+      --last;
+    }
+    flip_bit(path(2) + "/" + rank_file_name(last), reader.manifest(last).subgroups[0].offset);
+  });
+  EXPECT_EQ(restore_newest(1), std::pair(std::int64_t{1}, true));
+}
+
+TEST_F(CheckpointStore, FallsBackFromFilesThatAreShortOrMissing) {
+  auto const falls_back_after = [&](auto&& damage) {
+    on_one_rank([&] { write_checkpoint(directory, 9, 3, two_chunks, 9); });
+    EXPECT_EQ(restore_newest(9), std::pair(std::int64_t{9}, true));
+    on_one_rank(damage);
+    EXPECT_EQ(restore_newest(1), std::pair(std::int64_t{1}, true));
+    on_one_rank([&] { fs::remove_all(path(9)); });
+  };
+  save(1, 1);
+  falls_back_after([&] { shorten(path(9) + "/rank-0001.h5", 1); });
+  falls_back_after([&] { fs::remove(path(9) + "/rank-0002.h5"); });
+  falls_back_after([&] { fs::remove(path(9) + "/rank-0000.json"); });
+  falls_back_after([&] { overwrite(path(9) + "/rank-0002.json", "{}"); });
+  falls_back_after([&] { overwrite(path(9) + "/master.h5", "garbage"); });
+  falls_back_after([&] { fs::remove(path(9) + "/master.h5"); });
+}
+
+TEST_F(CheckpointStore, NeverStartsAfreshWhereCheckpointsAreButNoneLoads) {
+  save(1, 1);
+  save(2, 1);
+  on_one_rank([&] {
+    overwrite(path(1) + "/master.h5", "garbage");
+    fs::remove(path(2) + "/rank-0000.h5");
+  });
+  EXPECT_THAT(refusal(small_model()),
+              AllOf(HasSubstr(directory), HasSubstr(path(1)), HasSubstr("checkpoint.resume=none")));
+}
+
+TEST_F(CheckpointStore, AnUnfinishedSaveIsNoCheckpoint) {
+  on_one_rank([&] { (void)write_ranks(path(1), small_model(), 2, two_chunks, 1); });
+  EXPECT_EQ(restore_newest(1).first, -1);
+}
+
+TEST_F(CheckpointStore, RefusesAnotherModelInsteadOfFallingBack) {
+  save(1, 1);
+  state::ModelShape other = small_model();
+  other.ffn_hidden = 44;
+  EXPECT_THAT(refusal(other),
+              AllOf(HasSubstr("model.ffn-hidden: checkpoint 40, run 44"), HasSubstr(path(1))));
+}
+
+TEST_F(CheckpointStore, RefusesANewerFormatInsteadOfFallingBack) {
+  save(1, 1);
+  save(2, 1);
+  on_one_rank([&] {
+    fs::remove(path(2) + "/master.h5");
+    h5::File file = h5::File::create(path(2) + "/master.h5");
+    file.set("format_version", std::int64_t{format_version + 1});
+    file.close();
+  });
+  EXPECT_THAT(refusal(small_model()),
+              AllOf(HasSubstr(path(2)), HasSubstr("format 2"), HasSubstr("newer offstage")));
+}
+
+TEST_F(CheckpointStore, RestoringByPathFallsBackToNothing) {
+  save(1, 1);
+  save(2, 1);
+  on_one_rank([&] { fs::remove(path(2) + "/rank-0000.json"); });
+  Shard shard = make_shard();
+  auto const message = [&](std::string const& wanted) {
+    return message_of<mpi::AgreedError>([&] {
+      (void)store.restore(wanted, small_model(), shard.map, shard.subgroups, *shard.tiers,
+                          ignore_parameters);
+    });
+  };
+  EXPECT_THAT(message(path(2)), HasSubstr("rank-0000.json"));
+  EXPECT_THAT(message(path(7)), HasSubstr("there is no checkpoint " + path(7)));
+  EXPECT_THAT(message(directory), HasSubstr("step-000000100"));
+}
+
+TEST_F(CheckpointStore, AFailureOfTheRunsOwnTiersIsNotTheCheckpoints) {
+  save(1, 1);
+  Shard shard = make_shard();
+  FailingTiers failing;
+  EXPECT_EQ(message_of<mpi::AgreedError>([&] {
+              (void)store.restore_newest(small_model(), shard.map, shard.subgroups, failing,
+                                         ignore_parameters);
+            }),
+            "the disk is gone");
+}
+
+}  // namespace
+}  // namespace offstage::checkpoint

@@ -1,0 +1,87 @@
+#include "cli/commands.hpp"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <new>
+
+namespace offstage::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::internal::CaptureStderr;
+using ::testing::internal::CaptureStdout;
+using ::testing::internal::GetCapturedStderr;
+using ::testing::internal::GetCapturedStdout;
+
+struct Outcome {
+  ExitCode code;
+  std::string out;
+  std::string err;
+};
+
+Outcome outcome_of(Arguments const& arguments) {
+  CaptureStdout();
+  CaptureStderr();
+  auto const code = run(arguments);
+  return {code, GetCapturedStdout(), GetCapturedStderr()};
+}
+
+template <class E>
+std::pair<ExitCode, std::string> reported(E const& error) {
+  CaptureStderr();
+  auto const code = report(std::make_exception_ptr(error), "rank 2: ");
+  return {code, GetCapturedStderr()};
+}
+
+TEST(Commands, HelpIsThereInEveryForm) {
+  for (Arguments const& arguments :
+       {Arguments{}, Arguments{"help"}, Arguments{"--help"}, Arguments{"-h"}}) {
+    auto const [code, out, err] = outcome_of(arguments);
+    EXPECT_EQ(code, ExitCode::done);
+    EXPECT_THAT(out, HasSubstr("Usage: offstage COMMAND"));
+    EXPECT_EQ(err, "");
+  }
+}
+
+TEST(Commands, HelpOfTrainNeedsNoMpi) {
+  auto const [code, out, err] = outcome_of({"train", "--help"});
+  EXPECT_EQ(code, ExitCode::done);
+  EXPECT_THAT(out, HasSubstr("--train.steps N"));
+}
+
+TEST(Commands, TheVersionIsPrinted) {
+  EXPECT_THAT(outcome_of({"--version"}).out, ::testing::MatchesRegex("offstage [0-9.]+\n"));
+}
+
+TEST(Commands, UnknownCommandsNameTheNearest) {
+  auto const [code, out, err] = outcome_of({"trian"});
+  EXPECT_EQ(code, ExitCode::usage);
+  EXPECT_EQ(err,
+            "offstage: error: unknown command 'trian'; the nearest is train; see offstage "
+            "--help\n");
+  EXPECT_THAT(outcome_of({"checkpoint", "verfy", "a"}).err, HasSubstr("the nearest is verify"));
+}
+
+TEST(Commands, CheckpointCommandsCountTheirPaths) {
+  EXPECT_EQ(outcome_of({"checkpoint"}).code, ExitCode::usage);
+  EXPECT_EQ(outcome_of({"checkpoint", "--help"}).code, ExitCode::done);
+  auto const [code, out, err] = outcome_of({"checkpoint", "diff", "a"});
+  EXPECT_EQ(code, ExitCode::usage);
+  EXPECT_THAT(err, HasSubstr("checkpoint diff takes 2 paths, not 1"));
+}
+
+TEST(Commands, ErrorsBecomeOneLineAndTheirCode) {
+  EXPECT_EQ(reported(DataError{"bad"}),
+            (std::pair{ExitCode::data, std::string{"offstage: error: rank 2: bad\n"}}));
+  EXPECT_EQ(reported(IoError{"gone"}).first, ExitCode::io);
+  EXPECT_EQ(reported(std::bad_alloc{}).first, ExitCode::other);
+  EXPECT_THAT(reported(std::bad_alloc{}).second, HasSubstr("out of memory"));
+  EXPECT_EQ(reported(std::runtime_error{"oops"}).first, ExitCode::internal);
+  EXPECT_EQ(reported(5).first, ExitCode::internal);
+  EXPECT_EQ(reported(std::filesystem::filesystem_error{"x", std::error_code{}}).first,
+            ExitCode::io);
+}
+
+}  // namespace
+}  // namespace offstage::cli

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Bad input: one line from Offstage that names key, value or file and what would be right, the exit code
+of the design, no process left and nothing written."""
+import os
+import subprocess
+import unittest
+
+from harness import OFFSTAGE, OffstageTest, main
+
+USAGE, DATA, IO, OTHER = 64, 65, 74, 1
+
+
+class Refusals(OffstageTest):
+    def refuse(self, code, words, *options, ranks=1, name="run"):
+        """A run that must fail with this code and all these words in its one line."""
+        before = self.snapshot()
+        result = self.call(*self.command(name, *options, ranks=ranks))
+        self.check(result, code, words)
+        self.assertEqual(before, self.snapshot(), "the run wrote something")
+        self.assertEqual([], self.processes())
+
+    def check(self, result, code, words):
+        self.assertEqual(code, result.code, result)
+        lines = [line for line in result.err.splitlines() if line.strip()]
+        self.assertEqual(1, len(result.errors), result)
+        self.assertEqual(result.errors, lines, result)
+        for word in words:
+            self.assertIn(str(word), lines[0])
+
+
+class BadInput(Refusals):
+    def test_an_unknown_key_names_the_nearest(self):
+        self.refuse(USAGE, ["train.step", "train.steps"], "--train.step=5")
+        self.refuse(USAGE, ["tiers.pth", "tiers.path"], "--tiers.pth=/tmp", ranks=2)
+        config = self.write("a.cfg", "[train]\n# comment\nmicro_batch = 3\n")
+        self.refuse(USAGE, [f"{config}:3", "micro_batch", "train.micro-batch"], f"--config={config}")
+
+    def test_a_prefix_of_a_key_is_no_key(self):
+        self.refuse(USAGE, ["train.sequenc", "train.sequence"], "--train.sequenc=5")
+
+    def test_a_value_that_does_not_parse(self):
+        self.refuse(USAGE, ["train.steps", "ten", "whole number"], "train.steps=ten")
+        self.refuse(USAGE, ["tiers.host-memory", "12 parsecs", "MiB"], "tiers.host-memory=12 parsecs")
+        self.refuse(USAGE, ["numerics.dtype", "fp8", "bf16", "fp32"], "numerics.dtype=fp8")
+        self.refuse(USAGE, ["model.family", "gpt9", "llama"], "model.family=gpt9")
+        self.refuse(USAGE, ["train.max-time", "soon", "30min"], "train.max-time=soon")
+
+    def test_a_key_that_is_missing(self):
+        self.refuse(USAGE, ["train.steps"], "train.steps=")
+        self.refuse(USAGE, ["data.train"], "data.train=")
+
+    def test_a_config_file_that_is_not_there(self):
+        self.refuse(USAGE, ["nowhere.cfg"], "--config=nowhere.cfg")
+
+    def test_shapes_that_do_not_divide(self):
+        self.refuse(USAGE, ["model.heads=5", "model.hidden=32"], "model.heads=5", "model.kv-heads=5", ranks=2)
+        self.refuse(USAGE, ["model.kv-heads=3", "model.heads=4"], "model.kv-heads=3")
+        self.refuse(USAGE, ["train.global-batch=7", "train.micro-batch=2", "6 or 8"], "train.global-batch=7")
+
+    def test_lengths_that_do_not_fit(self):
+        self.refuse(USAGE, ["train.sequence=24", "model.max-sequence=16"], "model.max-sequence=16")
+        self.refuse(USAGE, ["optimizer.warmup-steps=6", "train.steps=6"], "optimizer.warmup-steps=6")
+        self.refuse(USAGE, ["checkpoint.keep=1", "2"], "checkpoint.keep=1")
+
+    def test_memory_that_does_not_suffice(self):
+        self.refuse(USAGE, ["tiers.host-memory", "tiers.path"], "tiers.host-memory=64KiB", ranks=2)
+        self.refuse(USAGE, ["device.memory", "KiB"], "device.memory=16KiB")
+
+    def test_a_byte_beyond_the_vocabulary(self):
+        text = self.write("utf8.txt", b"x" * 1000 + "é".encode() + b"x" * 1000)
+        self.refuse(DATA, [f"data.train={text}", "195", "1000", "model.vocab=128"], f"data.train={text}",
+                    "model.vocab=128", ranks=2)
+        self.refuse(DATA, [f"data.valid={text}", "195"], f"data.valid={text}", "model.vocab=128")
+
+    def test_data_that_is_missing_empty_or_short(self):
+        nowhere = self.folder / "nowhere.txt"
+        self.refuse(DATA, [f"data.train={nowhere}", "No such file"], f"data.train={nowhere}", ranks=2)
+        empty = self.write("empty.txt", "")
+        self.refuse(DATA, [f"data.train={empty}", "empty"], f"data.train={empty}")
+        self.refuse(DATA, [f"data.train={self.folder}", "not a regular file"], f"data.train={self.folder}")
+        short = self.write("short.txt", "x" * 24)
+        self.refuse(DATA, [f"data.valid={short}", "24 tokens", "train.sequence=24", "25"], f"data.valid={short}")
+
+    def test_a_storage_directory_that_is_missing_or_no_directory(self):
+        nowhere = self.folder / "nowhere"
+        self.refuse(IO, ["tiers.path", nowhere], f"tiers.path={nowhere}", ranks=2)
+        self.refuse(IO, ["tiers.path", self.text], f"tiers.path={self.text}")
+
+    def test_a_path_with_a_comment_sign(self):
+        self.refuse(USAGE, ["tiers.path", "#"], f"tiers.path={self.folder}/a#b")
+
+    def test_a_run_directory_that_cannot_be_made(self):
+        self.refuse(IO, ["run.dir", self.text], name="train.txt")
+        self.refuse(IO, ["run.dir", "train.txt"], name="train.txt/run", ranks=2)
+        self.refuse(IO, ["checkpoint.dir", "train.txt"], f"checkpoint.dir={self.text}/checkpoints")
+
+    def test_directories_that_are_not_writable(self):
+        closed = self.folder / "closed"
+        closed.mkdir(0o555)
+        # Root writes everywhere, unless it gives up that right.
+        plain_user = ["setpriv", "--bounding-set=-dac_override"] if os.getuid() == 0 else []
+        for name, key, option in ("run", "tiers.path", f"tiers.path={closed}"), ("closed/run", "run.dir", "x="):
+            result = self.call(*plain_user, *self.command(name, option, ranks=2))
+            self.check(result, IO, [key, closed])
+            self.assertFalse((self.folder / name).exists())
+
+    def test_a_checkpoint_of_another_model(self):
+        self.train("run", "train.steps=2")
+        self.refuse(DATA, ["model.hidden", "64", "32"], "model.hidden=64", "train.steps=4", ranks=2)
+        self.refuse(DATA, ["model.tied-head"], "model.tied-head=true", "train.steps=4")
+        step = self.checkpoints("run")[0]
+        self.refuse(DATA, ["model.layers"], "model.layers=3", f"checkpoint.resume={step}", name="other")
+
+    def test_a_checkpoint_to_resume_from_that_is_not_there(self):
+        step = self.folder / "nowhere/step-000000100"
+        before = self.snapshot()
+        result = self.call(*self.command("run", f"checkpoint.resume={step}"))
+        self.assertIn(result.code, (DATA, IO), result)
+        self.check(result, result.code, [step])
+        self.assertEqual(before, self.snapshot())
+
+    def test_two_runs_on_one_directory(self):
+        first = self.start("run", "train.steps=1000000", "optimizer.schedule=constant")
+        self.wait_for_step("run", 1, first)
+        second = self.call(*self.command("run", ranks=2))
+        self.check(second, OTHER, [self.folder / "run", "run.dir"])
+        third = self.call(*self.command("other", f"checkpoint.dir={self.folder}/run/checkpoints"))
+        self.check(third, OTHER, [self.folder / "run/checkpoints", "checkpoint.dir"])
+        self.assertFalse((self.folder / "other").exists())
+        self.assertIsNone(first.poll(), "the first run must go on")
+        (self.folder / "run/STOP").touch()
+        self.assertEqual(75, self.finish("run", first).code)
+
+    def test_commands_that_do_not_exist(self):
+        self.check(self.call(OFFSTAGE, "trian"), USAGE, ["trian", "train"])
+        self.check(self.call(OFFSTAGE, "checkpoint", "lss", self.folder), USAGE, ["lss", "ls"])
+        self.check(self.call(OFFSTAGE, "checkpoint", "ls"), USAGE, ["checkpoint ls PATH"])
+
+
+def on_small_disk(folder, megabytes, command):
+    """The command with a small tmpfs at `folder`, in a mount namespace of its own."""
+    mount = f'mount -t tmpfs -o size={megabytes}m none "$0" && exec "$@"'
+    return ["unshare", *([] if os.getuid() == 0 else ["-r"]), "-m", "sh", "-c", mount, str(folder), *command]
+
+
+def may_mount():
+    probe = on_small_disk("/mnt", 1, ["true"])
+    try:
+        return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@unittest.skipUnless(may_mount(), "no right to mount a small file system")
+class NoSpace(Refusals):
+    def test_no_space_for_the_state(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        for ranks in 1, 2:
+            command = self.command("run", f"tiers.path={disk}", "model.hidden=256", ranks=ranks)
+            result = self.call(*on_small_disk(disk, 1, command))
+            self.check(result, IO, ["tiers.path", disk, "free"])
+            self.assertFalse((self.folder / "run").exists())
+
+    def test_no_space_for_a_checkpoint_keeps_the_one_before(self):
+        # 0.5 MB a checkpoint: the third does not fit, because two are kept until it is complete.
+        disk = self.folder / "disk"
+        disk.mkdir()
+        command = self.command("run", f"checkpoint.dir={disk}/checkpoints", "checkpoint.every=1", ranks=2)
+        listing = f'{OFFSTAGE} checkpoint verify {disk}/checkpoints'
+        script = ["sh", "-c", f'"$@"; echo "code $?"; {listing}', "sh", *command]
+        result = self.call(*on_small_disk(disk, 1, script))
+        self.assertIn("code 74", result.out, result)
+        self.assertIn("checkpoints/step-000000001: good", result.out, result)
+        self.assertEqual(1, len(result.errors), result)
+        self.assertEqual([], self.processes())
+
+
+if __name__ == "__main__":
+    main()

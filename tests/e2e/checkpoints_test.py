@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Checkpoints that are damaged, unfinished or left behind by a killed run; and what looks at them."""
+import os
+import shutil
+import signal
+import struct
+
+from harness import OFFSTAGE, OffstageTest, main
+
+COMMON = ["checkpoint.every=2", "checkpoint.keep=3", "optimizer.schedule=constant"]
+
+
+def flip_a_byte(path, position):
+    with open(path, "r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 0x10]))
+
+
+def damage_data(checkpoint):
+    path = checkpoint / "rank-0000.h5"
+    flip_a_byte(path, path.stat().st_size // 2)
+
+
+def cut_data(checkpoint):
+    path = checkpoint / "rank-0001.h5"
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def damage_manifest(checkpoint):
+    flip_a_byte(checkpoint / "rank-0000.json", 40)
+
+
+def damage_master(checkpoint):
+    flip_a_byte(checkpoint / "master.h5", 3)
+
+
+def remove_master(checkpoint):
+    (checkpoint / "master.h5").unlink()
+
+
+def remove_rank(checkpoint):
+    (checkpoint / "rank-0001.h5").unlink()
+
+
+DAMAGES = [damage_data, cut_data, damage_manifest, damage_master, remove_master, remove_rank]
+
+
+class Checkpoints(OffstageTest):
+    def copy_run(self, source, target):
+        shutil.copytree(self.folder / source, self.folder / target)
+        return self.checkpoints(target)
+
+    def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(self):
+        self.train("whole", *COMMON, "train.steps=4", ranks=2)
+        self.train("straight", *COMMON, "train.steps=6")
+        for damage in DAMAGES:
+            with self.subTest(damage.__name__):
+                name = damage.__name__
+                newest = self.copy_run("whole", name)[-1]
+                self.assertEqual(4, self.step_of(newest))
+                damage(newest)
+                verdict = self.call(OFFSTAGE, "checkpoint", "verify", newest.parent)
+                self.assertEqual(65, verdict.code, verdict)
+                result = self.train(name, *COMMON, ranks=2)
+                self.assertIn("step-000000004", "\n".join(result.warnings), result)
+                self.assertIn("continuing after step 2", result.out)
+                self.assert_same_state("straight", name)
+                self.assertEqual(list(range(1, 7)), [r["step"] for r in self.steps(name)])
+
+    def test_if_none_loads_the_run_ends_and_touches_nothing(self):
+        self.train("run", *COMMON, "train.steps=4", ranks=2)
+        for checkpoint in self.checkpoints("run"):
+            damage_data(checkpoint)
+        before = self.snapshot()
+        result = self.train("run", *COMMON, ranks=2, expect=65)
+        self.assertEqual(1, len(result.errors), result)
+        self.assertIn(str(self.folder / "run/checkpoints"), result.errors[0])
+        self.assertEqual(before, self.snapshot())
+
+    def test_a_named_checkpoint_that_is_damaged_is_an_error(self):
+        self.train("run", *COMMON, "train.steps=4", ranks=2)
+        newest = self.checkpoints("run")[-1]
+        damage_data(newest)
+        result = self.train("other", *COMMON, f"checkpoint.resume={newest}", expect=65)
+        self.assertIn(str(newest), result.errors[0])
+        self.assertFalse((self.folder / "other").exists())
+
+    def test_resume_none_starts_afresh(self):
+        self.train("run", *COMMON)
+        self.train("again", *COMMON, f"checkpoint.dir={self.folder}/again/checkpoints")
+        self.train("again", *COMMON, "checkpoint.resume=none", "train.steps=3")
+        self.assertEqual([1, 2, 3], [r["step"] for r in self.steps("again")])
+
+    def test_only_the_newest_are_kept(self):
+        self.train("run", "checkpoint.every=1")
+        self.assertEqual([5, 6], [self.step_of(c) for c in self.checkpoints("run")])
+
+    def test_a_killed_run_leaves_no_files_on_storage_and_goes_on(self):
+        storage = self.folder / "storage"
+        storage.mkdir()
+        options = [*COMMON, f"tiers.path={storage}"]
+        process = self.start("run", *options, "train.steps=1000000", ranks=2)
+        self.wait_for_step("run", 7, process)
+        self.assertEqual([], list(storage.iterdir()), "spill files are unlinked as soon as they are open")
+        for pid in self.processes("run"):
+            os.kill(pid, signal.SIGKILL)
+        process.wait(60)
+        self.assert_no_process_left()
+        self.assertEqual([], list(storage.iterdir()))
+        complete = [c for c in self.checkpoints("run") if (c / "master.h5").exists()]
+        total = self.step_of(complete[-1]) + 3
+        self.train("run", *options, f"train.steps={total}", ranks=2)
+        self.assertEqual([], list(storage.iterdir()))
+        self.assertEqual(list(range(1, total + 1)), [r["step"] for r in self.steps("run")])
+        self.train("straight", *COMMON, f"train.steps={total}")
+        self.assert_same_state("straight", "run")
+
+    def test_ls_verify_and_diff(self):
+        self.train("run", *COMMON, ranks=2)
+        directory = self.folder / "run/checkpoints"
+        listing = self.call(OFFSTAGE, "checkpoint", "ls", directory)
+        self.assertEqual(0, listing.code, listing)
+        for step in 2, 4, 6:
+            self.assertIn(f"step-{step:09d}", listing.out)
+        self.assertIn("34976", listing.out)
+        self.assertEqual(0, self.call(OFFSTAGE, "checkpoint", "verify", directory).code)
+        differ = self.call(OFFSTAGE, "checkpoint", "diff", *self.checkpoints("run")[:2])
+        self.assertEqual(1, differ.code, differ)
+        self.assertIn("model.embed_tokens.weight", differ.out)
+        nothing = self.call(OFFSTAGE, "checkpoint", "ls", self.folder / "nowhere")
+        self.assertIn(nothing.code, (65, 74), nothing)
+        self.assertEqual(1, len(nothing.errors), nothing)
+
+    def test_h5dump_reads_a_checkpoint_without_offstage(self):
+        if shutil.which("h5dump") is None:
+            self.skipTest("h5dump is not installed (package hdf5-tools)")
+        self.train("run", ranks=2)
+        self.train("moved-from", ranks=4)
+        moved = self.folder / "elsewhere"
+        shutil.move(self.checkpoints("moved-from")[-1], moved)
+        tensors = []
+        for checkpoint in self.checkpoints("run")[-1], moved:
+            master = checkpoint / "master.h5"
+            names = self.call("h5dump", "-n", master)
+            self.assertEqual(0, names.code, names)
+            for group in "parameter", "momentum", "variance":
+                self.assertIn(f"/{group}/model.layers.0.self_attn.q_proj.weight", names.out)
+            raw = checkpoint / "raw"
+            dump = self.call("h5dump", "-d", "/parameter/model.layers.0.mlp.gate_proj.weight", "-b", "LE", "-o", raw, master)
+            self.assertEqual(0, dump.code, dump)
+            self.assertIn("( 64, 32 )", dump.out)
+            tensors.append(struct.unpack(f"<{64 * 32}f", raw.read_bytes()))
+            self.assertTrue(all(abs(x) < 1 for x in tensors[-1]), "a hole reads as NaN")
+        self.assertEqual(*tensors)
+
+
+if __name__ == "__main__":
+    main()

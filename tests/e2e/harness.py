@@ -1,0 +1,172 @@
+"""Runs offstage on tiny models in a temporary directory and looks at what it leaves behind.
+
+$OFFSTAGE is the program. Every process that a test starts has the test's directory on its command line,
+so leftovers are found by it, and nothing else is ever touched.
+"""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+OFFSTAGE = os.environ["OFFSTAGE"]
+MPI = str(Path(__file__).resolve().parent.parent / "mpi.sh")
+PATIENCE = 120  # seconds until a run counts as stuck
+
+# 34,976 parameters in layers of two or three chunks: with four ranks some own nothing of a layer.
+TINY = {
+    "model.family": "llama", "model.layers": 2, "model.hidden": 32, "model.heads": 4,
+    "model.kv-heads": 2, "model.ffn-hidden": 64, "model.vocab": 256,
+    "train.steps": 6, "train.sequence": 24, "train.micro-batch": 2, "train.global-batch": 8,
+    "train.seed": 7, "run.threads": 1, "train.log-every": 1,
+    "optimizer.lr": 0.01, "optimizer.warmup-steps": 1, "update.subgroup-size": 4096,
+}
+
+
+class Result:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+        lines = err.splitlines()
+        self.errors = [line for line in lines if line.startswith("offstage: error: ")]
+        self.warnings = [line for line in lines if line.startswith("offstage: warning: ")]
+
+    def __str__(self):
+        return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+class OffstageTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="offstage-e2e-")).resolve()
+        self.addCleanup(self.clean)
+        numbers = random.Random(1)
+        words = [bytes(numbers.choices(range(97, 123), k=numbers.randint(2, 7))) for _ in range(40)]
+        self.text = self.write("train.txt", b" ".join(numbers.choices(words, k=1500)))
+        self.valid = self.write("valid.txt", b" ".join(numbers.choices(words, k=100)))
+
+    def clean(self):
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def write(self, name, contents):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents if isinstance(contents, bytes) else contents.encode())
+        return path
+
+    # Starting
+
+    def command(self, name, *options, ranks=1):
+        """The command line of a run in folder/name; an option "key=value" replaces a default, "key="
+        alone removes it, and everything else is passed on as it is."""
+        keys = dict(TINY)
+        keys["run.dir"] = self.folder / name
+        keys["data.train"] = self.text
+        rest = []
+        for option in options:
+            key, equals, value = option.partition("=")
+            if equals and not key.startswith("-"):
+                keys[key] = value
+            else:
+                rest.append(option)
+        arguments = [f"--{key}={value}" for key, value in keys.items() if value != ""]
+        launcher = [MPI, str(ranks), "--quiet"] if ranks > 1 else []
+        return [*launcher, OFFSTAGE, "train", *rest, *arguments]
+
+    def start(self, name, *options, ranks=1):
+        """The running command, its output in files beside folder/name."""
+        with open(self.folder / f"{name}.out", "wb") as out, open(self.folder / f"{name}.err", "wb") as err:
+            return subprocess.Popen(self.command(name, *options, ranks=ranks), stdout=out, stderr=err,
+                                    cwd=self.folder)
+
+    def finish(self, name, process):
+        code = process.wait(PATIENCE)
+        return Result(code, (self.folder / f"{name}.out").read_text(), (self.folder / f"{name}.err").read_text())
+
+    def call(self, *command):
+        done = subprocess.run([str(c) for c in command], cwd=self.folder, capture_output=True, text=True,
+                              timeout=PATIENCE, check=False)
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def train(self, name, *options, ranks=1, expect=0):
+        result = self.call(*self.command(name, *options, ranks=ranks))
+        self.assertEqual(expect, result.code, result)
+        return result
+
+    # Looking
+
+    def processes(self, of=""):
+        """Processes of this test, by the run directory on their command lines; ranks before launchers."""
+        mark = str(self.folder / of) if of else str(self.folder)
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if any(word.endswith(mark) or mark + "/" in word for word in words):
+                found.append((Path(words[0]).name != "offstage", int(entry.name)))
+        return [pid for _, pid in sorted(found)]
+
+    def ranks_of(self, name):
+        """Process ids of the ranks of a run."""
+        def is_rank(pid):
+            try:
+                return os.path.samefile(f"/proc/{pid}/exe", OFFSTAGE)
+            except OSError:
+                return False
+        return [pid for pid in self.processes(name) if is_rank(pid)]
+
+    def wait_until(self, condition, process=None, what="the condition"):
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, f"{what} did not come")
+            if process is not None and process.poll() is not None:
+                self.fail(f"the run ended with {process.returncode} before {what}")
+            time.sleep(0.02)
+
+    def wait_for_step(self, name, step, process):
+        self.wait_until(lambda: any(r["step"] >= step for r in self.records(name)), process, f"step {step}")
+
+    def records(self, name):
+        path = self.folder / name / "metrics.jsonl"
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+
+    def steps(self, name):
+        return [r for r in self.records(name) if "valid_loss" not in r]
+
+    def checkpoints(self, name):
+        """Directories of a run's checkpoints, oldest first."""
+        return sorted((self.folder / name / "checkpoints").glob("step-*"))
+
+    def step_of(self, checkpoint):
+        return int(checkpoint.name.split("-")[1])
+
+    def assert_same_state(self, a, b):
+        """p, m and v of two checkpoints, or of the newest of two runs, have the same bits."""
+        paths = [self.folder / x / "checkpoints" if isinstance(x, str) else x for x in (a, b)]
+        result = self.call(OFFSTAGE, "checkpoint", "diff", *paths)
+        self.assertEqual(0, result.code, f"{a} and {b} differ\n{result}")
+
+    def assert_no_process_left(self):
+        self.wait_until(lambda: not self.processes(), what="the end of all processes")
+
+    def snapshot(self):
+        """All files and directories of the test, with size and time of change."""
+        return {str(p): (p.stat().st_size, p.stat().st_mtime_ns) if p.is_file() else None
+                for p in sorted(self.folder.rglob("*"))}
+
+
+def main():
+    unittest.main()

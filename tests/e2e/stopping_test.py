@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Signals, STOP and the time limit: save after the current step, exit with 75, and the same command goes
+on to the same bits."""
+import os
+import signal
+import time
+
+from harness import OFFSTAGE, OffstageTest, main
+
+ENDLESS = ["train.steps=1000000", "optimizer.schedule=constant"]
+
+
+class Stopping(OffstageTest):
+    def check_goes_on(self, name, ranks, *options):
+        """The stopped run, continued for three steps, equals a straight run of as many."""
+        newest = self.step_of(self.checkpoints(name)[-1])
+        self.assertEqual(newest, self.steps(name)[-1]["step"], "the save is of the last step")
+        total = [f"train.steps={newest + 3}", "optimizer.schedule=constant", *options]
+        self.train(name, *total, ranks=ranks)
+        self.train(f"{name}-straight", *total)
+        self.assert_same_state(f"{name}-straight", name)
+        self.assertEqual(list(range(1, newest + 4)), [r["step"] for r in self.steps(name)])
+
+    def stop_by(self, name, stop, ranks=1, options=()):
+        """Starts a run, calls stop(process) after its third step and expects 75."""
+        process = self.start(name, *ENDLESS, *options, ranks=ranks)
+        self.wait_for_step(name, 3, process)
+        stop(process)
+        result = self.finish(name, process)
+        self.assertEqual(75, result.code, result)
+        self.assertEqual([], result.errors, result)
+        self.assertIn("goes on", result.out)
+        self.assert_no_process_left()
+
+    def test_sigusr1_to_mpirun_reaches_the_ranks(self):
+        self.stop_by("run", lambda process: process.send_signal(signal.SIGUSR1), ranks=2)
+        self.check_goes_on("run", 2)
+
+    def test_sigterm_to_all_ranks(self):
+        def stop(_process):
+            for pid in self.ranks_of("run"):
+                os.kill(pid, signal.SIGTERM)
+        storage = self.folder / "storage"
+        storage.mkdir()
+        self.stop_by("run", stop, ranks=2, options=[f"tiers.path={storage}"])
+        self.check_goes_on("run", 2, f"tiers.path={storage}")
+
+    def test_a_signal_to_one_rank_alone_stops_all(self):
+        self.stop_by("run", lambda _: os.kill(self.ranks_of("run")[-1], signal.SIGUSR1), ranks=2)
+
+    def test_a_process_without_mpirun(self):
+        self.stop_by("run", lambda process: process.send_signal(signal.SIGTERM))
+        self.check_goes_on("run", 1)
+
+    def test_a_repeated_signal_within_two_seconds_counts_once(self):
+        def stop(process):
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
+        self.stop_by("run", stop)
+
+    def test_a_stop_file_is_obeyed_once(self):
+        self.stop_by("run", lambda _: (self.folder / "run/STOP").touch(), ranks=2)
+        self.assertFalse((self.folder / "run/STOP").exists())
+        self.check_goes_on("run", 2)
+
+    def test_max_time(self):
+        started = time.monotonic()
+        result = self.train("run", *ENDLESS, "train.max-time=2s", ranks=2, expect=75)
+        self.assertIn("train.max-time", result.out)
+        self.assertLess(time.monotonic() - started, 60)
+        self.check_goes_on("run", 2)
+
+    def start_a_long_step(self, ranks):
+        """A run that continues after step 2 with a step of minutes."""
+        self.train("run", "train.steps=2")
+        process = self.start("run", "train.steps=3", "train.global-batch=4000000", ranks=ranks)
+        self.wait_until(lambda: "continuing after step 2" in (self.folder / "run.out").read_text(), process,
+                        "the resumed run")
+        time.sleep(0.5)
+        return process
+
+    def check_second_signal(self, process, began):
+        result = self.finish("run", process)
+        self.assertEqual(1, result.code, result)
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertEqual([2], [self.step_of(c) for c in self.checkpoints("run")])
+        self.assertEqual(0, self.call(OFFSTAGE, "checkpoint", "verify", self.checkpoints("run")[0]).code)
+        self.assert_no_process_left()
+
+    def test_a_second_signal_exits_at_once_and_leaves_the_last_checkpoint(self):
+        process = self.start_a_long_step(ranks=1)
+        began = time.monotonic()
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(0.2)
+        self.assertIsNone(process.poll(), "the first signal waits for the end of the step")
+        process.send_signal(signal.SIGTERM)
+        self.check_second_signal(process, began)
+
+    def test_a_second_signal_through_mpirun(self):
+        process = self.start_a_long_step(ranks=2)
+        began = time.monotonic()
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(2.5)
+        self.assertIsNone(process.poll(), "the first signal waits for the end of the step")
+        process.send_signal(signal.SIGUSR1)
+        self.check_second_signal(process, began)
+
+
+if __name__ == "__main__":
+    main()

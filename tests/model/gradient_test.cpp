@@ -1,0 +1,189 @@
+// Gradients of the whole model: FP64 against central differences, the fast types against FP64.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/model_fixture.hpp"
+
+namespace offstage::model {
+namespace {
+
+using test::random_batch;
+using test::TestModel;
+using test::tiny_shape;
+
+double largest(std::vector<double> const& values) {
+  double result = 0;
+  for (double const value : values) {
+    result = std::max(result, std::abs(value));
+  }
+  return result;
+}
+
+/// The part of a layer's gradient that belongs to `tensor`.
+std::vector<double> of_tensor(std::vector<double> const& layer, state::TensorLayout const& tensor) {
+  auto const begin = layer.begin() + tensor.offset;
+  return {begin, begin + tensor.elements()};
+}
+
+/// Sampled elements of every tensor against (loss(p + h) - loss(p - h)) / 2 h.
+void compare_with_central_differences(bool tied_head) {
+  TestModel<double> setup{tiny_shape(tied_head)};
+  auto const batch = random_batch(2, 5, setup.shape.vocab, 3);
+  setup.step(batch);
+
+  constexpr double h = 1e-5;
+  constexpr std::int64_t samples = 24;
+  for (std::size_t layer = 0; layer < setup.layers.size(); ++layer) {
+    for (auto const& tensor : setup.layers[layer].tensors) {
+      auto const gradient = of_tensor(setup.gradient(layer), tensor);
+      double const tolerance = 1e-6 * largest(gradient);
+      EXPECT_GT(tolerance, 0.0) << tensor.name;
+      std::int64_t const stride = std::max<std::int64_t>(1, tensor.elements() / samples);
+      for (std::int64_t i = 0; i < tensor.elements(); i += stride) {
+        double& parameter =
+            setup.parameters.values[layer][static_cast<std::size_t>(tensor.offset + i)];
+        double const middle = parameter;
+        parameter = middle + h;
+        double const above = setup.model.evaluate(batch, setup.parameters);
+        parameter = middle - h;
+        double const below = setup.model.evaluate(batch, setup.parameters);
+        parameter = middle;
+        EXPECT_NEAR(gradient[static_cast<std::size_t>(i)], (above - below) / (2 * h), tolerance)
+            << tensor.name << " element " << i;
+      }
+    }
+  }
+}
+
+TEST(LlamaGradient, MatchesCentralDifferencesInFp64) {
+  compare_with_central_differences(false);
+}
+TEST(LlamaGradient, MatchesCentralDifferencesInFp64WithATiedHead) {
+  compare_with_central_differences(true);
+}
+
+/// Every element of every tensor, against FP64 from the same parameters.
+template <class T>
+void compare_with_fp64(bool tied_head, double tolerance) {
+  auto const shape = tiny_shape(tied_head);
+  auto const batch = random_batch(2, 5, shape.vocab, 3);
+  TestModel<double> exact{shape};
+  TestModel<T> fast{shape};
+  EXPECT_NEAR(fast.step(batch), exact.step(batch), tolerance);
+  for (std::size_t layer = 0; layer < exact.layers.size(); ++layer) {
+    for (auto const& tensor : exact.layers[layer].tensors) {
+      auto const wanted = of_tensor(exact.gradient(layer), tensor);
+      EXPECT_THAT(of_tensor(fast.gradient(layer), tensor),
+                  ::testing::Pointwise(::testing::DoubleNear(tolerance * largest(wanted)), wanted))
+          << tensor.name;
+    }
+  }
+}
+
+TEST(LlamaGradient, OfFp32IsCloseToFp64) {
+  compare_with_fp64<float>(false, 1e-4);
+}
+TEST(LlamaGradient, OfFp32WithATiedHeadIsCloseToFp64) {
+  compare_with_fp64<float>(true, 1e-4);
+}
+// A bf16 number has 8 bits: 0.4 % per rounding, and some twenty roundings lie on the way back.
+TEST(LlamaGradient, OfBf16IsCloseToFp64) {
+  compare_with_fp64<bfloat16>(false, 0.05);
+}
+TEST(LlamaGradient, OfBf16WithATiedHeadIsCloseToFp64) {
+  compare_with_fp64<bfloat16>(true, 0.05);
+}
+
+/// Bits of all gradients; the loss too.
+template <class T>
+std::pair<double, std::map<int, std::vector<T>>> one_step(Recompute recompute, bool tied_head) {
+  TestModel<T> setup{tiny_shape(tied_head), {.batch = 2, .sequence = 5, .recompute = recompute}};
+  double const loss = setup.step(random_batch(2, 5, setup.shape.vocab, 3));
+  return {loss, setup.gradients.values};
+}
+
+TEST(LlamaGradient, HasTheSameBitsWithRecomputation) {
+  EXPECT_EQ(one_step<float>(Recompute::none, false), one_step<float>(Recompute::block, false));
+  EXPECT_EQ(one_step<float>(Recompute::none, true), one_step<float>(Recompute::block, true));
+  EXPECT_EQ(one_step<bfloat16>(Recompute::none, false),
+            one_step<bfloat16>(Recompute::block, false));
+  EXPECT_EQ(one_step<double>(Recompute::none, false), one_step<double>(Recompute::block, false));
+}
+
+TEST(LlamaGradient, OfASecondStepDoesNotDependOnTheFirst) {
+  auto const shape = tiny_shape(true);
+  auto const batch = random_batch(2, 5, shape.vocab, 3);
+  TestModel<float> once{shape};
+  TestModel<float> twice{shape};
+  once.step(batch);
+  twice.step(random_batch(2, 5, shape.vocab, 4));
+  twice.step(batch);
+  EXPECT_EQ(once.gradients.values, twice.gradients.values);
+}
+
+TEST(LlamaGradient, OfManySequencesIsTheMeanOverThem) {
+  constexpr std::int64_t sequences = 20;  // 300 rows: more than the head computes at a time
+  constexpr std::int64_t tokens = 15;
+  auto const shape = tiny_shape(false);
+  auto const batch = random_batch(sequences, tokens, shape.vocab, 3);
+  TestModel<double> all{shape, {.batch = sequences, .sequence = tokens}};
+  TestModel<double> one{shape, {.batch = 1, .sequence = tokens}};
+  double const loss = all.step(batch);
+
+  double mean_loss = 0;
+  std::vector<std::vector<double>> mean(all.layers.size());
+  for (std::int64_t b = 0; b < sequences; ++b) {
+    auto const part_of = [&](std::vector<std::int32_t> const& ids) {
+      auto const begin = ids.begin() + b * tokens;
+      return std::vector<std::int32_t>{begin, begin + tokens};
+    };
+    mean_loss += one.step({.batch = 1,
+                           .sequence = tokens,
+                           .tokens = part_of(batch.tokens),
+                           .targets = part_of(batch.targets)}) /
+                 sequences;
+    for (std::size_t layer = 0; layer < mean.size(); ++layer) {
+      auto const gradient = one.gradient(layer);
+      mean[layer].resize(gradient.size());
+      for (std::size_t i = 0; i < gradient.size(); ++i) {
+        mean[layer][i] += gradient[i] / sequences;
+      }
+    }
+  }
+  EXPECT_NEAR(loss, mean_loss, 1e-13);
+  for (std::size_t layer = 0; layer < mean.size(); ++layer) {
+    EXPECT_THAT(all.gradient(layer),
+                ::testing::Pointwise(::testing::DoubleNear(1e-13), mean[layer]));
+  }
+}
+
+TEST(LlamaGradient, OfATiedTableIsTheSumOfBothUses) {
+  TestModel<double> tied{tiny_shape(true)};
+  TestModel<double> untied{tiny_shape(false)};
+  auto const batch = random_batch(2, 5, tied.shape.vocab, 3);
+  // The untied model gets the tied one's numbers, its head a copy of the embedding.
+  std::size_t const head = tied.layers.size() - 1;
+  auto const& matrix = untied.layers[head].tensor("lm_head.weight");
+  auto const& norm = untied.layers[head].tensor("norm.weight");
+  for (std::size_t layer = 0; layer < head; ++layer) {
+    untied.parameters.values[layer] = tied.parameters.values[layer];
+  }
+  std::ranges::copy(tied.parameters.values[0],
+                    untied.parameters.values[head].begin() + matrix.offset);
+  std::ranges::copy(tied.parameters.values[head],
+                    untied.parameters.values[head].begin() + norm.offset);
+
+  EXPECT_DOUBLE_EQ(tied.step(batch), untied.step(batch));
+  auto sum = untied.gradient(0);
+  auto const of_head = of_tensor(untied.gradient(head), matrix);
+  std::ranges::transform(sum, of_head, sum.begin(), std::plus{});
+  EXPECT_THAT(tied.gradient(0), ::testing::Pointwise(::testing::DoubleNear(1e-12), sum));
+  for (std::size_t layer = 1; layer < head; ++layer) {
+    EXPECT_EQ(tied.gradient(layer), untied.gradient(layer));
+  }
+  EXPECT_EQ(tied.gradient(head), of_tensor(untied.gradient(head), norm));
+}
+
+}  // namespace
+}  // namespace offstage::model

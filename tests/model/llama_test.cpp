@@ -1,0 +1,273 @@
+#include "model/llama.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/model_fixture.hpp"
+#include "model/naive_llama.hpp"
+
+namespace offstage::model {
+namespace {
+
+using test::random_batch;
+using test::TestModel;
+using test::tiny_shape;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+template <class Exception, class Action>
+std::string message_of(Action&& action) {
+  try {
+    action();
+  } catch (Exception const& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Llama, AgreesWithTheEquationsWrittenDownNaively) {
+  for (bool const tied : {false, true}) {
+    TestModel<double> setup{tiny_shape(tied), {.batch = 2, .sequence = 9}};
+    auto const batch = random_batch(2, 9, setup.shape.vocab, 5);
+    test::NaiveLlama const naive{setup.shape, setup.layers, setup.parameters};
+    EXPECT_NEAR(setup.model.forward(batch, setup.parameters), naive.loss(batch), 1e-12);
+  }
+}
+
+TEST(Llama, LossOfABlockThatAddsNothingIsAsComputedByHand) {
+  TestModel<double> setup{{.layers = 1,
+                           .hidden = 2,
+                           .heads = 1,
+                           .kv_heads = 1,
+                           .ffn_hidden = 3,
+                           .vocab = 2,
+                           .max_sequence = 1,
+                           .norm_epsilon = 1e-300},
+                          {.batch = 1, .sequence = 1}};
+  auto& values = setup.parameters.values;
+  values[0] = {3, 4, 0, 0};  // rms of (3, 4) is sqrt(12.5)
+  for (auto const* name : {"o_proj.weight", "down_proj.weight"}) {
+    auto const& tensor = setup.layers[1].tensor(name);
+    std::fill_n(values[1].begin() + tensor.offset, tensor.elements(), 0.0);
+  }
+  values[2] = {1, 0, 0, 1, 1, 1};  // the head is the identity, the norm's weight one
+  double const difference = (4 - 3) / std::sqrt(12.5);
+  data::TokenBatch const batch{.batch = 1, .sequence = 1, .tokens = {0}, .targets = {1}};
+  EXPECT_NEAR(setup.step(batch), std::log1p(std::exp(-difference)), 1e-15);
+  // d logits = softmax - (0, 1); the head's gradient is its product with the normed row.
+  double const p = 1 / (1 + std::exp(difference));
+  auto const head = setup.gradient(2);
+  EXPECT_NEAR(head[0], p * 3 / std::sqrt(12.5), 1e-15);
+  EXPECT_NEAR(head[3], -p * 4 / std::sqrt(12.5), 1e-15);
+}
+
+TEST(Llama, StartsNearTheLogarithmOfTheVocabulary) {
+  TestModel<float> setup{tiny_shape(false), {.batch = 2, .sequence = 5}, 0.02};
+  auto const batch = random_batch(2, 5, setup.shape.vocab, 3);
+  EXPECT_NEAR(setup.model.forward(batch, setup.parameters), std::log(setup.shape.vocab), 0.05);
+}
+
+TEST(Llama, LooksAtNoLaterToken) {
+  auto const shape = tiny_shape(false);
+  TestModel<double> five{shape, {.batch = 1, .sequence = 5}};
+  TestModel<double> six{shape, {.batch = 1, .sequence = 6}};
+  auto batch = random_batch(1, 5, shape.vocab, 3);
+  double const loss_of_five = five.model.forward(batch, five.parameters);
+  batch.sequence = 6;
+  batch.tokens.push_back(0);
+  batch.targets.push_back(0);
+  // If the first five rows do not see the sixth, what the sixth adds to the loss is a distribution
+  // over its targets.
+  for (std::int32_t const token : {0, 7}) {
+    batch.tokens.back() = token;
+    double probability = 0;
+    for (std::int32_t target = 0; target < shape.vocab; ++target) {
+      batch.targets.back() = target;
+      probability += std::exp(5 * loss_of_five - 6 * six.model.forward(batch, six.parameters));
+    }
+    EXPECT_NEAR(probability, 1, 1e-12);
+  }
+}
+
+template <class T>
+void evaluate_agrees(Recompute recompute) {
+  TestModel<T> setup{tiny_shape(true), {.batch = 2, .sequence = 5, .recompute = recompute}};
+  auto const batch = random_batch(2, 5, setup.shape.vocab, 3);
+  double const loss = setup.model.forward(batch, setup.parameters);
+  EXPECT_EQ(setup.model.evaluate(batch, setup.parameters), loss);
+}
+
+TEST(Llama, EvaluateGivesTheLossOfForwardBitForBit) {
+  evaluate_agrees<float>(Recompute::none);
+  evaluate_agrees<float>(Recompute::block);
+  evaluate_agrees<bfloat16>(Recompute::none);
+  evaluate_agrees<bfloat16>(Recompute::block);
+}
+
+TEST(Llama, LearnsARepeatedSequence) {
+  TestModel<float> setup{tiny_shape(false), {.batch = 2, .sequence = 6}, 0.1};
+  data::TokenBatch const batch{.batch = 2,
+                               .sequence = 6,
+                               .tokens = {1, 5, 2, 5, 3, 5, 7, 8, 9, 10, 11, 12},
+                               .targets = {5, 2, 5, 3, 5, 4, 8, 9, 10, 11, 12, 0}};
+  double loss = 0;
+  for (int step = 0; step < 150; ++step) {
+    loss = setup.step(batch);
+    for (std::size_t layer = 0; layer < setup.layers.size(); ++layer) {
+      auto& values = setup.parameters.values[layer];
+      auto const& gradient = setup.gradients.values.at(static_cast<int>(layer));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] -= 0.5F * gradient[i];
+      }
+    }
+  }
+  EXPECT_LT(loss, 0.02);
+}
+
+TEST(Llama, AcquiresAndAddsInTheDocumentedOrder) {
+  using Layers = std::vector<int>;
+  for (bool const tied : {false, true}) {
+    TestModel<float> setup{tiny_shape(tied)};
+    auto const batch = random_batch(2, 5, setup.shape.vocab, 3);
+    auto& acquired = setup.parameters.acquired;
+    setup.model.forward(batch, setup.parameters);
+    EXPECT_EQ(acquired, tied ? Layers({0, 1, 2, 3, 0}) : Layers({0, 1, 2, 3}));
+    acquired.clear();
+    setup.model.backward(setup.parameters, setup.gradients);
+    EXPECT_EQ(acquired, tied ? Layers({3, 0, 2, 1}) : Layers({3, 2, 1}));
+    EXPECT_EQ(setup.gradients.added, Layers({3, 2, 1, 0}));
+    EXPECT_EQ(setup.parameters.most_held, tied ? 2U : 1U);
+    EXPECT_EQ(setup.parameters.held(), 0U);
+  }
+}
+
+TEST(Llama, IdleMembersTakePartInTheSameCollectives) {
+  for (bool const tied : {false, true}) {
+    TestModel<float> busy{tiny_shape(tied)};
+    TestModel<float> idle{tiny_shape(tied)};
+    busy.step(random_batch(2, 5, busy.shape.vocab, 3));
+    idle.model.idle_forward(idle.parameters);
+    idle.model.idle_backward(idle.parameters, idle.gradients);
+    EXPECT_EQ(idle.parameters.acquired, busy.parameters.acquired);
+    EXPECT_EQ(idle.gradients.added, busy.gradients.added);
+    for (auto const& [layer, gradient] : idle.gradients.values) {
+      EXPECT_TRUE(gradient.empty());
+    }
+  }
+}
+
+TEST(Llama, SendsPaddedLayersWithZeroPadding) {
+  TestModel<bfloat16> setup{tiny_shape(true)};
+  setup.step(random_batch(2, 5, setup.shape.vocab, 3));
+  for (std::size_t layer = 0; layer < setup.layers.size(); ++layer) {
+    auto const& gradient = setup.gradients.values.at(static_cast<int>(layer));
+    ASSERT_EQ(static_cast<std::int64_t>(gradient.size()), setup.layers[layer].padded_elements());
+    std::vector<bfloat16> const padding{gradient.begin() + setup.layers[layer].elements,
+                                        gradient.end()};
+    EXPECT_THAT(padding, Each(bfloat16{0}));
+  }
+}
+
+TEST(Llama, AllocatesNothingDuringAStep) {
+  TestModel<float> setup{tiny_shape(false)};
+  Bytes const before = setup.device->peak();
+  setup.step(random_batch(2, 5, setup.shape.vocab, 3));
+  EXPECT_EQ(setup.device->peak(), before);
+  EXPECT_EQ(setup.device->used(), before);
+}
+
+TEST(Llama, RecomputationKeepsOnlyTheInputsOfBlocks) {
+  auto shape = tiny_shape(false);
+  auto const bytes = [&](std::int64_t layers, Recompute recompute) {
+    shape.layers = layers;
+    return TestModel<float>{shape, {.batch = 2, .sequence = 5, .recompute = recompute}}
+        .device->used();
+  };
+  EXPECT_EQ(bytes(3, Recompute::block) - bytes(2, Recompute::block),
+            static_cast<Bytes>(sizeof(float)) * 2 * 5 * shape.hidden);
+  EXPECT_GT(bytes(3, Recompute::none) - bytes(2, Recompute::none),
+            static_cast<Bytes>(sizeof(float)) * 2 * 5 * 8 * shape.hidden);
+}
+
+TEST(Llama, SaysWhatTheDeviceHasNoRoomFor) {
+  auto const shape = tiny_shape(false);
+  RunShape const run{.batch = 2, .sequence = 5};
+  Bytes const needed = TestModel<float>{shape}.device->used();
+  auto const build = [&](Bytes capacity) {
+    auto const device = device::make_host_device(capacity);
+    auto const stream = device->make_stream("test");
+    Llama<float> const model{shape, run, *device, *stream};
+  };
+  EXPECT_NO_THROW(build(needed));
+  EXPECT_THAT(message_of<UsageError>([&] { build(needed - 1); }),
+              HasSubstr("the input of block 1"));
+  Bytes const input = static_cast<Bytes>(sizeof(float)) * 2 * 5 * shape.hidden;
+  EXPECT_THAT(message_of<UsageError>([&] { build(needed - input - 1); }),
+              HasSubstr("activations of block 1"));
+  EXPECT_THAT(message_of<UsageError>([&] { build(1000); }), HasSubstr("the gradient of a layer"));
+}
+
+TEST(Llama, RefusesABatchOfAnotherShape) {
+  TestModel<float> setup{tiny_shape(false)};
+  auto const forward = [&](data::TokenBatch const& batch) {
+    setup.model.forward(batch, setup.parameters);
+  };
+  EXPECT_THROW(forward(random_batch(1, 5, 13, 3)), PreconditionError);
+  EXPECT_THROW(forward(random_batch(2, 4, 13, 3)), PreconditionError);
+  auto short_targets = random_batch(2, 5, 13, 3);
+  short_targets.targets.pop_back();
+  EXPECT_THROW(forward(short_targets), PreconditionError);
+  EXPECT_TRUE(setup.parameters.acquired.empty());
+}
+
+TEST(Llama, RefusesTokensBeyondTheVocabularyAndHoldsNoLayerAfterwards) {
+  TestModel<float> setup{tiny_shape(false)};
+  auto batch = random_batch(2, 5, 13, 3);
+  batch.tokens[3] = 13;
+  EXPECT_THROW(setup.model.forward(batch, setup.parameters), PreconditionError);
+  EXPECT_EQ(setup.parameters.held(), 0U);
+  batch.tokens[3] = 12;
+  batch.targets[3] = -1;
+  EXPECT_THROW(setup.model.forward(batch, setup.parameters), PreconditionError);
+  EXPECT_EQ(setup.parameters.held(), 0U);
+}
+
+TEST(Llama, RefusesBackwardWithoutItsForward) {
+  TestModel<float> setup{tiny_shape(false)};
+  auto const batch = random_batch(2, 5, 13, 3);
+  auto const backward = [&] { setup.model.backward(setup.parameters, setup.gradients); };
+  EXPECT_THROW(backward(), PreconditionError);
+  setup.step(batch);
+  EXPECT_THROW(backward(), PreconditionError);
+  setup.model.forward(batch, setup.parameters);
+  setup.model.evaluate(batch, setup.parameters);
+  EXPECT_THROW(backward(), PreconditionError);
+}
+
+TEST(Llama, RefusesASequenceBeyondTheModels) {
+  EXPECT_THROW((TestModel<float>{tiny_shape(false), {.batch = 1, .sequence = 17}}),
+               PreconditionError);
+  EXPECT_THROW((TestModel<float>{tiny_shape(false), {.batch = 0, .sequence = 4}}),
+               PreconditionError);
+}
+
+TEST(ProductFlops, AreAsCountedByHand) {
+  // One row of a block: q 2x2, k and v 2x2, o 2x2, gate, up and down 2x3; the head 2x5.
+  state::ModelShape const shape{.layers = 1,
+                                .hidden = 2,
+                                .heads = 1,
+                                .kv_heads = 1,
+                                .ffn_hidden = 3,
+                                .vocab = 5,
+                                .max_sequence = 4};
+  double const per_row = 6 * (4 * 4 + 3 * 6 + 10);  // 2 per weight forward, 4 backward
+  double const per_pair = 6 * 2 * 2;                // two products of head size 2
+  EXPECT_DOUBLE_EQ(product_flops(shape, {.batch = 1, .sequence = 1}), per_row + per_pair);
+  EXPECT_DOUBLE_EQ(product_flops(shape, {.batch = 2, .sequence = 4}), 8 * per_row + 20 * per_pair);
+  // Recomputation is not counted: it is no product of forward or backward.
+  EXPECT_DOUBLE_EQ(product_flops(shape, {.batch = 1, .sequence = 1, .recompute = Recompute::block}),
+                   per_row + per_pair);
+}
+
+}  // namespace
+}  // namespace offstage::model

@@ -1,0 +1,156 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "device/device.hpp"
+#include "model/llama.hpp"
+#include "state/exchange.hpp"
+#include "state/model_shape.hpp"
+
+namespace offstage::model::test {
+
+/// Small, with every feature: grouped queries, two blocks, odd sizes.
+inline state::ModelShape tiny_shape(bool tied_head) {
+  return {.layers = 2,
+          .hidden = 16,
+          .heads = 4,
+          .kv_heads = 2,
+          .ffn_hidden = 22,
+          .vocab = 13,
+          .max_sequence = 16,
+          .tied_head = tied_head};
+}
+
+inline data::TokenBatch random_batch(std::int64_t batch, std::int64_t sequence, std::int64_t vocab,
+                                     std::uint64_t seed) {
+  data::TokenBatch result{.batch = batch, .sequence = sequence, .tokens = {}, .targets = {}};
+  for (std::int64_t i = 0; i < batch * sequence; ++i) {
+    auto const words = philox(seed, 7, static_cast<std::uint64_t>(i));
+    auto const id = [&](std::uint32_t word) {
+      return static_cast<std::int32_t>(word % static_cast<std::uint32_t>(vocab));
+    };
+    result.tokens.push_back(id(words[0]));
+    result.targets.push_back(id(words[1]));
+  }
+  return result;
+}
+
+/// Parameters in memory. A layer is handed out as a copy whose padding is NaN and which turns NaN
+/// on release, so that a model that reads either shows it.
+template <class T>
+class MemoryParameters final : public state::ParameterSource<T> {
+ public:
+  explicit MemoryParameters(std::vector<state::LayerLayout> const& layers) {
+    for (auto const& layer : layers) {
+      values.emplace_back(static_cast<std::size_t>(layer.elements));
+      padded_.push_back(static_cast<std::size_t>(layer.padded_elements()));
+    }
+  }
+
+  [[nodiscard]] std::span<T const> acquire(int layer) override {
+    acquired.push_back(layer);
+    auto const& source = values[static_cast<std::size_t>(layer)];
+    auto& slot = held_[layer];
+    require(slot.empty(), "a layer is acquired twice");
+    slot.assign(padded_[static_cast<std::size_t>(layer)], nan());
+    std::ranges::copy(source, slot.begin());
+    most_held = std::max(most_held, held_.size());
+    return slot;
+  }
+  void release(int layer) override {
+    std::ranges::fill(held_.at(layer), nan());
+    graveyard_.push_back(std::move(held_.at(layer)));
+    held_.erase(layer);
+    if (graveyard_.size() > 4) {
+      graveyard_.erase(graveyard_.begin());
+    }
+  }
+  [[nodiscard]] std::size_t held() const { return held_.size(); }
+
+  std::vector<std::vector<T>> values;  ///< per layer, without padding
+  std::vector<int> acquired;
+  std::size_t most_held = 0;
+
+ private:
+  static T nan() { return store<T>(std::numeric_limits<Real<T>>::quiet_NaN()); }
+
+  std::vector<std::size_t> padded_;
+  std::map<int, std::vector<T>> held_;
+  std::vector<std::vector<T>> graveyard_;
+};
+
+/// Keeps what the model sends.
+template <class T>
+class MemoryGradients final : public state::GradientSink<T> {
+ public:
+  void add(int layer, std::span<T const> gradient) override {
+    added.push_back(layer);
+    values[layer].assign(gradient.begin(), gradient.end());
+  }
+
+  std::vector<int> added;
+  std::map<int, std::vector<T>> values;  ///< per layer, padding included
+};
+
+/// A model with everything it needs. Parameters depend on the seed alone and are bf16 numbers, so
+/// that models of all types start from equal values.
+template <class T>
+struct TestModel {
+  explicit TestModel(state::ModelShape const& model_shape,
+                     RunShape const& run = {.batch = 2, .sequence = 5}, double deviation = 0.3,
+                     std::uint64_t seed = 1)
+      : shape{model_shape},
+        layers{state::layers_of(model_shape)},
+        device{device::make_host_device(0)},
+        stream{device->make_stream("test")},
+        parameters{layers},
+        model{model_shape, run, *device, *stream} {
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+      for (auto const& tensor : layers[layer].tensors) {
+        double const mean = tensor.columns == 0 ? 1.0 : 0.0;
+        for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+          double const value =
+              mean +
+              deviation * static_cast<double>(normal(seed, static_cast<std::uint64_t>(tensor.index),
+                                                     static_cast<std::uint64_t>(i)));
+          parameters.values[layer][static_cast<std::size_t>(tensor.offset + i)] =
+              store<T>(load(to_bf16(static_cast<float>(value))));
+        }
+      }
+    }
+  }
+
+  double step(data::TokenBatch const& batch) {
+    double const loss = model.forward(batch, parameters);
+    model.backward(parameters, gradients);
+    return loss;
+  }
+  /// Of one layer, without padding, as numbers.
+  [[nodiscard]] std::vector<double> gradient(std::size_t layer) const {
+    auto const& all = gradients.values.at(static_cast<int>(layer));
+    std::vector<double> result(static_cast<std::size_t>(layers[layer].elements));
+    std::transform(all.begin(), all.begin() + layers[layer].elements, result.begin(),
+                   [](T value) { return static_cast<double>(load(value)); });
+    return result;
+  }
+
+  state::ModelShape shape;
+  std::vector<state::LayerLayout> layers;
+  std::unique_ptr<device::Device> device;
+  std::unique_ptr<device::Stream> stream;
+  MemoryParameters<T> parameters;
+  MemoryGradients<T> gradients;
+  Llama<T> model;
+};
+
+}  // namespace offstage::model::test

@@ -1,0 +1,220 @@
+#include "tiers/tiers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/thread.hpp"
+#include "platform/scratch_directory.hpp"
+
+namespace offstage::tiers {
+namespace {
+
+constexpr Bytes extent = 100 * KiB + 12;  // not a multiple of the alignment
+
+void set(Lease& lease, int value) {
+  std::ranges::fill(lease.mutable_bytes(), static_cast<std::byte>(value));
+}
+void put(Tiers& tiers, Key key, int value) {
+  Lease lease = tiers.create(key);
+  set(lease, value);
+  lease.commit();
+}
+bool all(std::span<std::byte const> bytes, int value) {
+  return std::ranges::all_of(bytes,
+                             [&](std::byte b) { return b == static_cast<std::byte>(value); });
+}
+
+enum class Place { host, storage };
+
+/// What every kind of tiers promises: three keys, two buffers.
+class AnyTiers : public ::testing::TestWithParam<Place> {
+ protected:
+  std::unique_ptr<Tiers> make(std::vector<Bytes> const& sizes, int buffers) {
+    if (GetParam() == Place::host) {
+      return make_host_tiers(sizes);
+    }
+    StorageSettings settings;
+    settings.path = scratch.path();
+    settings.run_label = "test";
+    settings.buffers = buffers;
+    return make_storage_tiers(sizes, settings);
+  }
+
+  ScratchDirectory scratch;
+  std::unique_ptr<Tiers> tiers = make({extent, extent, 20 * KiB}, 2);
+};
+
+TEST_P(AnyTiers, CreateGivesZeroesAndCommitKeepsWhatWasWritten) {
+  {
+    Lease lease = tiers->create(1);
+    EXPECT_EQ(lease.key(), 1);
+    EXPECT_EQ(std::ssize(lease.bytes()), extent);
+    EXPECT_TRUE(all(lease.bytes(), 0));
+    set(lease, 7);
+    lease.commit();
+  }
+  EXPECT_TRUE(all(tiers->fetch(1).bytes(), 7));
+}
+
+TEST_P(AnyTiers, HasTheSizeOfEachKey) {
+  put(*tiers, 0, 1);
+  put(*tiers, 2, 2);
+  EXPECT_EQ(std::ssize(tiers->fetch(2).bytes()), 20 * KiB);
+  EXPECT_TRUE(all(tiers->fetch(2).bytes(), 2));
+  EXPECT_TRUE(all(tiers->fetch(0).bytes(), 1));
+}
+
+TEST_P(AnyTiers, CommitMakesANewVersion) {
+  put(*tiers, 0, 1);
+  for (int value = 2; value < 20; ++value) {
+    Lease lease = tiers->fetch(0);
+    ASSERT_TRUE(all(lease.bytes(), value - 1));
+    set(lease, value);
+    lease.commit();
+  }
+  EXPECT_TRUE(all(tiers->fetch(0).bytes(), 19));
+}
+
+TEST_P(AnyTiers, CreateAgainGivesZeroes) {
+  put(*tiers, 0, 5);
+  Lease lease = tiers->create(0);
+  EXPECT_TRUE(all(lease.bytes(), 0));
+  lease.commit();
+  EXPECT_TRUE(all(tiers->fetch(0).bytes(), 0));
+}
+
+TEST_P(AnyTiers, ReadingALeaseAndDroppingItChangesNothing) {
+  put(*tiers, 0, 3);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(all(tiers->fetch(0).bytes(), 3));
+  }
+}
+
+TEST_P(AnyTiers, FetchBeforeCreateIsABug) {
+  EXPECT_THROW((void)tiers->fetch(0), PreconditionError);
+  { Lease const dropped = tiers->create(0); }
+  EXPECT_THROW((void)tiers->fetch(0), PreconditionError);
+  put(*tiers, 0, 1);  // and the failures left nothing taken
+  EXPECT_TRUE(all(tiers->fetch(0).bytes(), 1));
+}
+
+TEST_P(AnyTiers, UnknownKeysAreABug) {
+  EXPECT_THROW((void)tiers->fetch(-1), PreconditionError);
+  EXPECT_THROW((void)tiers->fetch(3), PreconditionError);
+  EXPECT_THROW((void)tiers->create(3), PreconditionError);
+}
+
+TEST_P(AnyTiers, AMovedLeaseIsTheLease) {
+  Lease first = tiers->create(0);
+  set(first, 4);
+  Lease second{std::move(first)};
+  EXPECT_TRUE(first.bytes().empty());
+  EXPECT_THROW(first.commit(), PreconditionError);
+  second.commit();
+  EXPECT_TRUE(all(tiers->fetch(0).bytes(), 4));
+}
+
+TEST_P(AnyTiers, ALeaseEndsOnce) {
+  Lease lease = tiers->create(0);
+  lease.commit();
+  EXPECT_TRUE(lease.bytes().empty());
+  EXPECT_THROW(lease.commit(), PreconditionError);
+  EXPECT_THROW(Lease{}.commit(), PreconditionError);
+}
+
+TEST_P(AnyTiers, ASecondFetchOfAKeyWaitsForTheFirst) {
+  put(*tiers, 0, 1);
+  std::optional<Lease> first{tiers->fetch(0)};
+  std::atomic<bool> seen_new = false;
+  NamedThread second{"second", [&] { seen_new = all(tiers->fetch(0).bytes(), 2); }};
+  set(*first, 2);
+  first->commit();
+  first.reset();
+  second.join();
+  EXPECT_TRUE(seen_new);
+}
+
+TEST_P(AnyTiers, AnyScheduleOfThreadsAddsUp) {
+  constexpr int keys = 5;
+  constexpr int threads = 4;
+  constexpr int rounds = 40;
+  for (int const buffers : {1, 2, 3}) {
+    auto const many = make(std::vector<Bytes>(keys, 8 * KiB), buffers);
+    for (Key key = 0; key < keys; ++key) {
+      put(*many, key, 0);
+    }
+    {
+      std::vector<NamedThread> pool;
+      for (unsigned t = 0; t < threads; ++t) {
+        pool.emplace_back("adder", [&, t] {
+          std::mt19937 generator{t};
+          for (int i = 0; i < rounds * keys; ++i) {
+            Lease lease = many->fetch((i + static_cast<int>(t)) % keys);
+            // Half of the leases end without a change.
+            if (generator() % 2 == 0) {
+              std::this_thread::yield();
+            }
+            if (i / keys % 2 == 1) {
+              continue;
+            }
+            std::uint32_t count{};
+            std::memcpy(&count, lease.bytes().data(), sizeof count);
+            ++count;
+            std::memcpy(lease.mutable_bytes().data(), &count, sizeof count);
+            lease.commit();
+          }
+        });
+      }
+    }
+    for (Key key = 0; key < keys; ++key) {
+      Lease const lease = many->fetch(key);
+      std::uint32_t count{};
+      std::memcpy(&count, lease.bytes().data(), sizeof count);
+      EXPECT_EQ(count, threads * rounds / 2U) << "key " << key << ", " << buffers << " buffers";
+    }
+  }
+}
+
+TEST_P(AnyTiers, NoKeysAreAllowed) {
+  EXPECT_THROW((void)make({}, 1)->fetch(0), PreconditionError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiers, AnyTiers, ::testing::Values(Place::host, Place::storage),
+                         [](auto const& place) {
+                           return place.param == Place::host ? "Host" : "Storage";
+                         });
+
+TEST(HostTiers, ALeaseIsTheExtentItself) {
+  auto const tiers = make_host_tiers({extent});
+  put(*tiers, 0, 1);
+  std::byte const* const first = tiers->fetch(0).bytes().data();
+  EXPECT_EQ(tiers->fetch(0).bytes().data(), first);
+  EXPECT_EQ(tiers->host_bytes(), extent);
+  EXPECT_EQ(tiers->traffic().read_bytes, 0);
+}
+
+TEST(HostTiers, AChangeWithoutCommitTearsTheExtent) {
+  auto const tiers = make_host_tiers({extent});
+  put(*tiers, 0, 1);
+  {
+    Lease lease = tiers->fetch(0);
+    set(lease, 2);
+  }
+  EXPECT_THROW((void)tiers->fetch(0), PreconditionError);
+  put(*tiers, 0, 3);
+  EXPECT_TRUE(all(tiers->fetch(0).bytes(), 3));
+}
+
+}  // namespace
+}  // namespace offstage::tiers
