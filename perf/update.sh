@@ -9,8 +9,10 @@ if [[ -z ${BUILD_DIR:-} ]]; then
   cmake --preset release >/dev/null
   cmake --build --preset release --target perf_update >/dev/null
 fi
+# OpenMP threads that spin after AdamW keep the I/O threads from the CPU.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 program=$BUILD_DIR/perf/perf_update
-rounds=3
+rounds=5
 
 scratch=$(mktemp -d "$directory/offstage-perf-XXXXXX")
 pages_before=
@@ -43,7 +45,7 @@ run_fio() {
 }
 run_opponent() {
   if [[ $opponent == fio ]]; then
-    run_fio --rw=rw --rwmixread=50 --io_size=$((2 * 3 * state_bytes))
+    run_fio --rw=rw --rwmixread=50 --io_size=$((2 * 2 * state_bytes))
   else
     "$program" engine "$scratch" | tail -n 1
   fi

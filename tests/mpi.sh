@@ -6,6 +6,8 @@ ranks=$1
 shift
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+# Idle threads sleep: on shared cores a spinning one takes the core that another rank needs.
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 exec mpirun --oversubscribe --bind-to none -n "$ranks" \
   --mca mpi_yield_when_idle 1 --mca btl_tcp_if_include lo --mca oob_tcp_if_include lo \
   --mca btl_vader_single_copy_mechanism none "$@"

@@ -19,8 +19,9 @@ constexpr Bytes GiB = 1024 * MiB;
 /// Errors: UsageError that says what was read and what would be right, without naming a key.
 [[nodiscard]] Bytes parse_bytes(std::string_view text);
 
-/// Reads a count of parameters or tokens: digits, an optional fraction, and k, M or B / G
-/// (powers of ten). Errors: as parse_bytes.
+/// Reads a count of parameters or tokens: digits, an optional fraction, and k, M or B / G (powers
+/// of ten).
+/// Errors: as parse_bytes.
 [[nodiscard]] std::int64_t parse_count(std::string_view text);
 
 /// Reads a duration: `90s`, `30min`, `2h`, `1d`, `HH:MM:SS`; a bare number means seconds.

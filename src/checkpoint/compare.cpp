@@ -16,7 +16,7 @@
 namespace offstage::checkpoint {
 namespace {
 
-constexpr std::int64_t batch_chunks = 256;
+constexpr std::int64_t batch_chunks = 1024;
 
 /// How one array of one tensor differs so far.
 struct Difference {

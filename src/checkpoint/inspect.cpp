@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One batch of p, m and v while verifying: 12 MiB.
-constexpr std::int64_t batch_chunks = 256;
+// One batch of p, m and v while verifying: 48 MiB.
+constexpr std::int64_t batch_chunks = 1024;
 
 Inspection look_at(std::string const& directory) {
   using State = Inspection::State;
@@ -30,22 +30,13 @@ Inspection look_at(std::string const& directory) {
             0};
   }
   Inspection result{State::complete, "", read_master(directory), *master_bytes};
-  for (RankEntry const& entry : result.master.ranks) {
-    for (std::string const& name : {entry.file, entry.manifest}) {
-      auto const size = size_of(directory + "/" + name);
-      if (!size) {
-        result.state = State::incomplete;
-        result.problem = fmt::format("{}/{} is missing", directory, name);
-        return result;
-      }
-      result.bytes += *size;
-      if (name == entry.file && *size != entry.file_bytes) {
-        result.state = State::incomplete;
-        result.problem = fmt::format("{}/{} has {} bytes, expected {}", directory, name, *size,
-                                     entry.file_bytes);
-        return result;
-      }
+  try {
+    for (RankEntry const& entry : result.master.ranks) {
+      result.bytes += require_files(directory, entry);
     }
+  } catch (DataError const& error) {
+    result.state = State::incomplete;
+    result.problem = error.what();
   }
   return result;
 }

@@ -245,6 +245,24 @@ Master read_master(std::string const& step_directory) {
   return master;
 }
 
+Bytes require_files(std::string const& step_directory, RankEntry const& rank) {
+  std::string const file = fmt::format("{}/{}", step_directory, rank.file);
+  std::string const manifest = fmt::format("{}/{}", step_directory, rank.manifest);
+  auto const file_bytes = size_of(file);
+  auto const manifest_bytes = size_of(manifest);
+  if (!file_bytes) {
+    throw DataError{file + " is missing"};
+  }
+  if (!manifest_bytes) {
+    throw DataError{manifest + " is missing"};
+  }
+  if (*file_bytes != rank.file_bytes) {
+    throw DataError{fmt::format("{} has {} bytes, expected {}; the file is damaged", file,
+                                *file_bytes, rank.file_bytes)};
+  }
+  return *file_bytes + *manifest_bytes;
+}
+
 void require_same_model(std::string const& step_directory, state::ModelShape const& stored,
                         state::ModelShape const& run) {
   std::vector<std::string> run_values;

@@ -39,6 +39,9 @@ void write_master(std::string const& path, Master const& master,
 ///         Refused if its format is newer than this program's.
 [[nodiscard]] Master read_master(std::string const& step_directory);
 
+/// The bytes of a rank's two files. Errors: DataError if one is missing or its size is wrong.
+Bytes require_files(std::string const& step_directory, RankEntry const& rank);
+
 /// Errors: Refused, naming the `model.` keys that differ.
 void require_same_model(std::string const& step_directory, state::ModelShape const& stored,
                         state::ModelShape const& run);

@@ -59,6 +59,7 @@ Manifest Reader::manifest(int rank) const {
   RankEntry const& entry = master_.ranks.at(static_cast<std::size_t>(rank));
   std::string const path = directory_ + "/" + entry.manifest;
   return as_data_error([&] {
+    require_files(directory_, entry);
     std::string const text = read_text(path);
     if (checksum_of(text) != entry.manifest_checksum) {
       throw DataError{path + ": does not match its checksum in the master; the file is damaged"};
@@ -66,12 +67,6 @@ Manifest Reader::manifest(int rank) const {
     Manifest parsed = parse_manifest(text, path);
     if (parsed.rank != rank || parsed.file != entry.file || parsed.file_bytes != entry.file_bytes) {
       throw DataError{path + ": names another rank or file than the master does"};
-    }
-    std::string const data = directory_ + "/" + entry.file;
-    if (auto const size = size_of(data); size != entry.file_bytes) {
-      throw DataError{size ? fmt::format("{} has {} bytes, expected {}; the file is damaged", data,
-                                         *size, entry.file_bytes)
-                           : data + " is missing"};
     }
     return parsed;
   });

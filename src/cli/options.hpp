@@ -10,8 +10,8 @@ namespace offstage::cli {
 /// The command line of `offstage train`: options `--config FILE` (repeatable) and
 /// `--section.key=value` (or `--section.key value`). Precedence: command line, later config files,
 /// earlier config files, defaults. Config files are Boost.ProgramOptions INI files: `[section]`,
-/// `key = value`, `#` comments. Errors: UsageError, one line: unknown key (names file and line, and
-/// the nearest known key), a value
+/// `key = value`, `#` comments.
+/// Errors: UsageError, one line: unknown key (names file and line, and the nearest known key), a value
 ///         that does not parse (key, value, what would be right), a required key that is missing, a
 ///         `#` inside a path, a config file that is not there, values that do not go together
 ///         (train::validate, state::validate).

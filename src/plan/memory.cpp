@@ -40,8 +40,9 @@ MemoryPlan plan_memory(MemoryDemand const& demand) {
   }
 
   auto const buffer_bytes = [&] { return state_bytes_per_element * plan.subgroup_elements; };
+  Bytes const wished = left - demand.reserve_bytes;
   while (demand.subgroup_is_default && plan.subgroup_elements > chunk_elements &&
-         least_buffers * buffer_bytes() > left) {
+         least_buffers * buffer_bytes() > wished) {
     plan.subgroup_elements =
         std::max(chunk_elements, plan.subgroup_elements / 2 / chunk_elements * chunk_elements);
   }
@@ -54,7 +55,8 @@ MemoryPlan plan_memory(MemoryDemand const& demand) {
         format_bytes(least_buffers * buffer_bytes() * demand.ranks_per_node),
         demand.subgroup_is_default ? "" : ", or lower update.subgroup-size")};
   }
-  plan.buffers = static_cast<int>(std::min<Bytes>(most_buffers, left / buffer_bytes()));
+  plan.buffers =
+      static_cast<int>(std::clamp<Bytes>(wished / buffer_bytes(), least_buffers, most_buffers));
   plan.state = plan.buffers * buffer_bytes();
   plan.node_total = (plan.gradients + plan.state) * demand.ranks_per_node;
   return plan;

@@ -13,6 +13,7 @@ struct MemoryDemand {
   std::int64_t ranks_per_node = 1;
   std::int64_t gradient_bytes_per_element = 4;
   Bytes exchange_bytes{};            ///< per rank: buffers that gradients travel through
+  Bytes reserve_bytes{};             ///< per rank: what libraries take beside; see plan_memory
   std::int64_t subgroup_elements{};  ///< wished for
   bool subgroup_is_default = true;   ///< then it may shrink to fit
   bool on_storage = false;
@@ -27,9 +28,10 @@ struct MemoryPlan {
   Bytes node_total{};  ///< all ranks of the node
 };
 
-/// Three buffers on storage (one fetched, one updated, one flushed), four where they fit; a
-/// subgroup of default size is halved until three buffers fit. Errors: UsageError naming
-/// tiers.host-memory, what is needed for what, and what would help.
+/// Three buffers on storage (one fetched, one updated, one flushed), four where they fit; a subgroup of
+/// default size is halved until three buffers fit and the reserve stays free. The reserve is a wish: it
+/// is given up where a subgroup of the size asked for, or of one chunk, fits only without it.
+/// Errors: UsageError naming tiers.host-memory, what is needed for what, and what would help.
 [[nodiscard]] MemoryPlan plan_memory(MemoryDemand const& demand);
 
 }  // namespace offstage::plan

@@ -12,8 +12,8 @@ class ParameterSource {
  public:
   virtual ~ParameterSource() = default;
   /// The padded layer in device memory, valid until release(layer). At most two layers are held at
-  /// a time (the tied head needs the embedding beside the last layer). Collective: all ranks
-  /// acquire the same layers in the same order.
+  /// a time (the tied head needs the embedding beside the last layer).
+  /// Collective: all ranks acquire the same layers in the same order.
   [[nodiscard]] virtual std::span<T const> acquire(int layer) = 0;
   virtual void release(int layer) = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/chunk.hpp"
@@ -17,6 +18,20 @@ void require_positive(char const* key, std::int64_t value) {
   if (value < 1) {
     throw UsageError{fmt::format("{}={} must be at least 1", key, value)};
   }
+}
+
+/// "4 or 8": the divisors of `whole` on both sides of a number that is none.
+std::string nearest_divisors(std::int64_t whole, std::int64_t number) {
+  std::int64_t below = std::min(number, whole);
+  while (whole % below != 0) {
+    --below;
+  }
+  std::int64_t above = number;
+  while (above < whole && whole % above != 0) {
+    ++above;
+  }
+  return above <= whole && whole % above == 0 ? fmt::format("{} or {}", below, above)
+                                              : fmt::format("{}", below);
 }
 
 /// Lays tensors out one behind the other; the caller adds the decayed ones first.
@@ -63,8 +78,9 @@ void validate(ModelShape const& shape) {
   require_positive("model.vocab", shape.vocab);
   require_positive("model.max-sequence", shape.max_sequence);
   if (shape.hidden % shape.heads != 0) {
-    throw UsageError{
-        fmt::format("model.heads={} does not divide model.hidden={}", shape.heads, shape.hidden)};
+    throw UsageError{fmt::format("model.heads={} does not divide model.hidden={}; use {}",
+                                 shape.heads, shape.hidden,
+                                 nearest_divisors(shape.hidden, shape.heads))};
   }
   if (shape.head_dim() % 2 != 0) {
     throw UsageError{fmt::format(
@@ -72,8 +88,9 @@ void validate(ModelShape const& shape) {
         shape.heads, shape.head_dim())};
   }
   if (shape.heads % shape.kv_heads != 0) {
-    throw UsageError{fmt::format("model.kv-heads={} does not divide model.heads={}", shape.kv_heads,
-                                 shape.heads)};
+    throw UsageError{fmt::format("model.kv-heads={} does not divide model.heads={}; use {}",
+                                 shape.kv_heads, shape.heads,
+                                 nearest_divisors(shape.heads, shape.kv_heads))};
   }
   if (!(shape.rope_theta > 0.0)) {
     throw UsageError{fmt::format("model.rope-theta={} must be above 0", shape.rope_theta)};

@@ -93,7 +93,7 @@ class HostTiers final : public Tiers {
 
 }  // namespace
 
-std::unique_ptr<Tiers> make_host_tiers(std::vector<Bytes> extent_bytes) {
+std::unique_ptr<Tiers> make_host_tiers(std::vector<Bytes> const& extent_bytes) {
   return std::make_unique<HostTiers>(extent_bytes);
 }
 

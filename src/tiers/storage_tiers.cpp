@@ -279,7 +279,7 @@ Traffic StorageTiers::traffic() const {
 
 }  // namespace
 
-std::unique_ptr<Tiers> make_storage_tiers(std::vector<Bytes> extent_bytes,
+std::unique_ptr<Tiers> make_storage_tiers(std::vector<Bytes> const& extent_bytes,
                                           StorageSettings const& settings) {
   return std::make_unique<StorageTiers>(extent_bytes, settings);
 }

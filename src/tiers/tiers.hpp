@@ -94,7 +94,7 @@ class Tiers {
 /// Extents that live in host memory. A lease is the extent itself: no copy. So a lease that was
 /// changed and not committed has torn its extent; the next fetch of that key throws
 /// PreconditionError. (Only a failing run does that.)
-[[nodiscard]] std::unique_ptr<Tiers> make_host_tiers(std::vector<Bytes> extent_bytes);
+[[nodiscard]] std::unique_ptr<Tiers> make_host_tiers(std::vector<Bytes> const& extent_bytes);
 
 struct StorageSettings {
   std::string path;       ///< an existing, writable directory
@@ -114,10 +114,10 @@ struct StorageSettings {
 ///          then the old slot is free.
 /// Order:   one transfer direction at a time uses the path, for at most 64 MiB; waiting threads are
 ///          served in order of arrival.
-/// Errors:  IoError: directory missing (says that it must exist), not writable, or without the
-/// space,
-///          naming what is needed and what is free.
-[[nodiscard]] std::unique_ptr<Tiers> make_storage_tiers(std::vector<Bytes> extent_bytes,
+/// Read:    tried three times; a failure or a wrong checksum after that has lost the only copy.
+/// Errors:  IoError: the directory is missing (says that it must exist), not writable or without
+///          the space, naming what is needed and what is free.
+[[nodiscard]] std::unique_ptr<Tiers> make_storage_tiers(std::vector<Bytes> const& extent_bytes,
                                                         StorageSettings const& settings);
 
 }  // namespace offstage::tiers

@@ -19,11 +19,12 @@ struct StepRecord {
   Bytes read_bytes{}, write_bytes{};  ///< storage traffic of this step, all ranks
 };
 
-/// Appends JSON lines to `run.dir/metrics.jsonl`. A number that is not finite becomes null.
-/// Step records have the keys step, loss, grad_norm, learning_rate, tokens, step_seconds,
+/// Appends JSON lines to `run.dir/metrics.jsonl`. A number that is not finite becomes null. Step
+/// records have the keys step, loss, grad_norm, learning_rate, tokens, step_seconds,
 /// forward_seconds, backward_seconds, update_seconds, read_bytes, write_bytes, and skipped (true)
 /// only if the update was skipped; validation records have step and valid_loss. A line is in the
-/// file when its call returns (not fsynced). Errors: IoError naming the path.
+/// file when its call returns (not fsynced).
+/// Errors: IoError naming the path.
 class MetricsFile {
  public:
   /// Creates the file, or keeps its records up to `last_step` (0: none) and cuts the rest, a torn

@@ -79,9 +79,10 @@ struct RunConfig {
   std::vector<Setting> settings;  ///< all keys, sorted, for the header and the checkpoint
 };
 
-/// Checks what one key alone cannot show. Errors: UsageError naming the keys, their values and what
-/// would be right: divisibility of batches and heads, ranges, sequence within max-sequence, keep at
-/// least 2, warm-up within steps.
+/// Checks what one key alone cannot show.
+/// Errors: UsageError naming the keys, their values and what would be right: divisibility
+///         of batches and heads, ranges, sequence within max-sequence, keep at least 2, warm-up
+///         within steps.
 void validate(RunConfig const& config);
 
 }  // namespace offstage::train

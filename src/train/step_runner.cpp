@@ -14,6 +14,11 @@ namespace {
 /// In host memory nothing is fetched or flushed; two workers keep the update itself busy.
 constexpr int host_workers = 2;
 
+/// What a rank's libraries take once they run: oneDNN's code and scratch (an FP32 copy of a weight
+/// gradient), HDF5, MPI's buffers. Measured: 19 MiB for 3 M parameters, 44 for 88 M.
+constexpr Bytes library_bytes = 24 * MiB;
+constexpr Bytes scratch_bytes_per_element = 4;
+
 /// The share of what is free that tiers.host-memory=auto takes.
 constexpr double auto_share = 0.9;
 
@@ -74,15 +79,17 @@ plan::MemoryPlan StepRunner<T>::plan_memory() {
     exchange = std::max(
         exchange, update::GradientAccumulator<T>::exchange_bytes(map_, rank, device_->kind()));
   }
-  return plan::plan_memory({.shard_elements = most,
-                            .ranks_per_node = ranks_on_node_,
-                            .gradient_bytes_per_element = static_cast<std::int64_t>(
-                                accumulates_fp32() ? sizeof(float) : sizeof(T)),
-                            .exchange_bytes = exchange,
-                            .subgroup_elements = config_.subgroup_size,
-                            .subgroup_is_default = config_.subgroup_is_default,
-                            .on_storage = !config_.tiers_path.empty(),
-                            .host_memory = host_memory_limit_});
+  return plan::plan_memory(
+      {.shard_elements = most,
+       .ranks_per_node = ranks_on_node_,
+       .gradient_bytes_per_element =
+           static_cast<std::int64_t>(accumulates_fp32() ? sizeof(float) : sizeof(T)),
+       .exchange_bytes = exchange,
+       .reserve_bytes = library_bytes + scratch_bytes_per_element * map_.largest_layer(),
+       .subgroup_elements = config_.subgroup_size,
+       .subgroup_is_default = config_.subgroup_is_default,
+       .on_storage = !config_.tiers_path.empty(),
+       .host_memory = host_memory_limit_});
 }
 
 template <class T>

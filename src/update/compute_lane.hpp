@@ -9,7 +9,8 @@
 namespace offstage::update {
 
 /// Lets worker threads have work done by the one thread that owns the OpenMP team, in order of
-/// arrival. Threads: `workers` threads call run and then leave; one thread calls serve.
+/// arrival.
+/// Threads: `workers` threads call run and then leave; one thread calls serve.
 class ComputeLane {
  public:
   explicit ComputeLane(int workers) : workers_{workers} {}

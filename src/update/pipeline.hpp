@@ -24,9 +24,10 @@ struct UpdateStats {
   Bytes write_bytes{};
 };
 
-/// Updates every subgroup of a shard once: lease, AdamW, commit. `workers` threads (one per pipeline
-/// slot) each run that trip as one blocking function, so that fetch, update and flush of different
-/// subgroups overlap; AdamW itself runs on the calling thread, whose OpenMP team the model uses too.
+/// Updates every subgroup of a shard once: lease, AdamW, commit. `workers` threads (one per
+/// pipeline slot) each run that trip as one blocking function, so that fetch, update and flush of
+/// different subgroups overlap; AdamW itself runs on the calling thread, whose OpenMP team the
+/// model uses too.
 ///
 /// Source:  MLP section 3.4, Algorithm 1 (fetch, update, flush), with one path.
 /// Order:   run returns when every commit has returned. The bits do not depend on workers or order.

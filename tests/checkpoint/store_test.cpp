@@ -166,6 +166,31 @@ TEST_F(CheckpointStore, AllRanksRestoreWhatOneSaved) {
   EXPECT_EQ(restore_newest(6), std::pair(std::int64_t{5}, true));
 }
 
+TEST_F(CheckpointStore, HostMemoryAndStorageRestoreFromEachOther) {
+  auto const on_storage = [&](Shard& shard) {
+    std::vector<Bytes> sizes;
+    for (state::Subgroup const& subgroup : shard.subgroups) {
+      sizes.push_back(subgroup.state_bytes());
+    }
+    tiers::StorageSettings settings;
+    settings.path = fs::path{directory}.parent_path().string();
+    settings.run_label = "test";
+    settings.rank = world.rank();
+    if (!sizes.empty()) {
+      shard.tiers = tiers::make_storage_tiers(sizes, settings);
+    }
+  };
+  save(1, 3);
+  Shard shard = make_shard();
+  on_storage(shard);
+  EXPECT_TRUE(store.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
+                                   ignore_parameters));
+  EXPECT_TRUE(shard.holds(3));
+  shard.fill(4);
+  store.save(meta(2), shard.map, shard.subgroups, *shard.tiers);
+  EXPECT_EQ(restore_newest(4), std::pair(std::int64_t{2}, true));
+}
+
 TEST_F(CheckpointStore, KeepsTheNewestAndWhatIsNotItsOwn) {
   on_one_rank([&] {
     (void)write_ranks(directory + "/step-000000001", small_model(), 1, two_chunks, 1);

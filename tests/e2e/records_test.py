@@ -73,7 +73,7 @@ class Records(OffstageTest):
                    "--train.sequence=12")
         self.assertEqual(3, len(self.steps("run")))
         self.assertEqual(12 * 8, self.steps("run")[0]["tokens"])
-        self.assertAlmostEqual(1e-3, self.steps("run")[1]["learning_rate"])
+        self.assertAlmostEqual(1e-3, self.steps("run")[0]["learning_rate"])
 
     def test_steps_that_are_not_finite_are_skipped_and_end_the_run(self):
         for ranks in 1, 2:
@@ -99,9 +99,9 @@ class Records(OffstageTest):
 
     def test_a_finished_run_started_again_does_nothing(self):
         self.train("run")
-        before = {k: v for k, v in self.snapshot().items() if not k.endswith("/lock")}
+        before = self.snapshot()
         self.train("run")
-        self.assertEqual(before, {k: v for k, v in self.snapshot().items() if not k.endswith("/lock")})
+        self.assertEqual(before, self.snapshot())
 
     def test_help_and_version(self):
         help_text = self.call(OFFSTAGE, "train", "--help")

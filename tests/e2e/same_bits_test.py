@@ -66,9 +66,14 @@ class SameBits(OffstageTest):
             self.train(f"idle{ranks}", *common, ranks=ranks)
             self.assert_same_state("idle1", f"idle{ranks}")
 
+    def test_sums_of_gradients_in_16_bit(self):
+        for ranks in 1, 2, 4:
+            self.train(f"sums{ranks}", "numerics.accumulate=16bit", ranks=ranks)
+            self.assert_same_state("sums1", f"sums{ranks}")
+
     def test_another_seed_gives_other_bits(self):
-        self.train("seven", "train.steps=1")
-        self.train("eight", "train.steps=1", "train.seed=8")
+        self.train("seven", "train.steps=2")
+        self.train("eight", "train.steps=2", "train.seed=8")
         result = self.call(OFFSTAGE, "checkpoint", "diff", self.folder / "seven/checkpoints",
                            self.folder / "eight/checkpoints")
         self.assertEqual(1, result.code, result)

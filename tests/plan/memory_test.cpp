@@ -21,6 +21,7 @@ MemoryDemand demand() {
           .ranks_per_node = 1,
           .gradient_bytes_per_element = 4,
           .exchange_bytes = 0,
+          .reserve_bytes = 0,
           .subgroup_elements = mebi,
           .subgroup_is_default = false,
           .on_storage = true,
@@ -85,6 +86,26 @@ TEST(PlanMemory, ADefaultSubgroupIsHalvedUntilThreeBuffersFit) {
   EXPECT_EQ(plan.buffers, 3);
   wanted.host_memory = 64 * MiB + 3 * 12 * chunk_elements - 1;
   EXPECT_THAT(usage_error(wanted), Not(HasSubstr("lower update.subgroup-size")));
+}
+
+TEST(PlanMemory, TheReserveStaysFreeWhereASmallerSubgroupAllowsIt) {
+  auto wanted = demand();
+  wanted.reserve_bytes = 10 * MiB;
+  wanted.subgroup_is_default = true;
+  wanted.subgroup_elements = 2 * mebi;
+  wanted.host_memory = (64 + 3 * 12 + 10) * MiB;
+  EXPECT_EQ(plan_memory(wanted).subgroup_elements, mebi);
+  EXPECT_EQ(plan_memory(wanted).buffers, 3);
+  wanted.host_memory += 12 * MiB;
+  EXPECT_EQ(plan_memory(wanted).buffers, 4);
+}
+
+TEST(PlanMemory, TheReserveYieldsToASubgroupThatTheUserChose) {
+  auto wanted = demand();
+  wanted.reserve_bytes = 10 * MiB;
+  wanted.host_memory = (64 + 3 * 12) * MiB;
+  EXPECT_EQ(plan_memory(wanted).subgroup_elements, mebi);
+  EXPECT_EQ(plan_memory(wanted).buffers, 3);
 }
 
 TEST(PlanMemory, SubgroupsHoldWholeChunksAtLeastOneAndNoMoreThanTheShard) {

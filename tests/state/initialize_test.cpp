@@ -9,8 +9,13 @@ namespace offstage::state {
 namespace {
 
 std::vector<LayerLayout> layers() {
-  return layers_of({.layers = 3, .hidden = 64, .heads = 4, .kv_heads = 2, .ffn_hidden = 96,
-                    .vocab = 256, .max_sequence = 16});
+  return layers_of({.layers = 3,
+                    .hidden = 64,
+                    .heads = 4,
+                    .kv_heads = 2,
+                    .ffn_hidden = 96,
+                    .vocab = 256,
+                    .max_sequence = 16});
 }
 
 TEST(Initialize, AnElementDependsOnItsPlaceAloneNotOnTheChunksAskedFor) {

@@ -9,7 +9,12 @@ namespace offstage::state {
 namespace {
 
 ModelShape tiny() {
-  return {.layers = 2, .hidden = 8, .heads = 4, .kv_heads = 2, .ffn_hidden = 12, .vocab = 10,
+  return {.layers = 2,
+          .hidden = 8,
+          .heads = 4,
+          .kv_heads = 2,
+          .ffn_hidden = 12,
+          .vocab = 10,
           .max_sequence = 16};
 }
 
@@ -70,10 +75,12 @@ TEST(ModelShape, RefusesShapesThatCannotBeAndNamesTheKey) {
   EXPECT_NO_THROW(validate(tiny()));
   ModelShape shape = tiny();
   shape.heads = 3;
-  expect_refused(shape, "model.heads=3 does not divide model.hidden=8");
+  expect_refused(shape, "model.heads=3 does not divide model.hidden=8; use 2 or 4");
   shape = tiny();
   shape.kv_heads = 3;
-  expect_refused(shape, "model.kv-heads=3 does not divide model.heads=4");
+  expect_refused(shape, "model.kv-heads=3 does not divide model.heads=4; use 2 or 4");
+  shape.kv_heads = 5;
+  expect_refused(shape, "model.kv-heads=5 does not divide model.heads=4; use 4");
   shape = tiny();
   shape.heads = 8;
   expect_refused(shape, "odd head size");

@@ -17,7 +17,9 @@ std::vector<LayerLayout> layers_with(std::vector<std::int64_t> sizes) {
 }
 
 /// What element i of a layer holds in these tests: unlike all of its neighbours.
-float value_of(int layer, std::int64_t i) { return static_cast<float>(layer * 100 + i % 97); }
+float value_of(int layer, std::int64_t i) {
+  return static_cast<float>(layer * 100 + i % 97);
+}
 
 class GatherTest : public testing::Test {
  protected:

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <string_view>
 #include <type_traits>
 
 #include "base/error.hpp"
@@ -33,6 +34,12 @@ std::string innermost_reason() {
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &reason);
   H5Eclear2(H5E_DEFAULT);
+  // Of a failed system call the user needs the system's words alone.
+  constexpr std::string_view mark = "error message = '";
+  if (auto const at = reason.find(mark); at != std::string::npos) {
+    reason.erase(0, at + mark.size());
+    reason.erase(std::min(reason.find('\''), reason.size()));
+  }
   std::ranges::replace(reason, '\n', ' ');
   return reason;
 }

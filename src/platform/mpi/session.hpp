@@ -3,8 +3,8 @@
 namespace offstage::mpi {
 
 /// Owns MPI: initialises at construction (one thread calls MPI), finalises at destruction. Errors
-/// of MPI calls are returned, not fatal, on every communicator made afterwards. Errors: MpiError if
-/// MPI is up already or does not come up.
+/// of MPI calls are returned, not fatal, on every communicator made afterwards.
+/// Errors: MpiError if MPI is up already or does not come up.
 class Session {
  public:
   Session();
