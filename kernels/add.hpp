@@ -16,11 +16,14 @@ struct Add {
 
 /// Memory, order, types, errors: as in rmsnorm.hpp.
 namespace ref {
-template <class T> void add(Add<T> const&);
+template <class T>
+void add(Add<T> const&);
 }
 namespace host {
-template <class T> void add(Add<T> const&);
+template <class T>
+void add(Add<T> const&);
 }
-template <class T> void add(device::Stream&, Add<T> const&);
+template <class T>
+void add(device::Stream&, Add<T> const&);
 
 }  // namespace offstage::kernels

@@ -22,11 +22,14 @@ struct CrossEntropy {
 
 /// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a target out of range.
 namespace ref {
-template <class T> void cross_entropy(CrossEntropy<T> const&);
+template <class T>
+void cross_entropy(CrossEntropy<T> const&);
 }
 namespace host {
-template <class T> void cross_entropy(CrossEntropy<T> const&);
+template <class T>
+void cross_entropy(CrossEntropy<T> const&);
 }
-template <class T> void cross_entropy(device::Stream&, CrossEntropy<T> const&);
+template <class T>
+void cross_entropy(device::Stream&, CrossEntropy<T> const&);
 
 }  // namespace offstage::kernels

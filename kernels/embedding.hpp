@@ -22,21 +22,27 @@ struct EmbeddingForward {
 template <class T>
 struct EmbeddingBackward {
   std::span<std::int32_t const> tokens;
-  std::span<T const> d_out;   ///< (rows, width)
-  std::span<T> d_table;       ///< (vocab, width), in and out
+  std::span<T const> d_out;  ///< (rows, width)
+  std::span<T> d_table;      ///< (vocab, width), in and out
   std::int64_t rows, vocab, width;
 };
 
 /// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a token out of range.
 namespace ref {
-template <class T> void embedding_forward(EmbeddingForward<T> const&);
-template <class T> void embedding_backward(EmbeddingBackward<T> const&);
+template <class T>
+void embedding_forward(EmbeddingForward<T> const&);
+template <class T>
+void embedding_backward(EmbeddingBackward<T> const&);
 }  // namespace ref
 namespace host {
-template <class T> void embedding_forward(EmbeddingForward<T> const&);
-template <class T> void embedding_backward(EmbeddingBackward<T> const&);
+template <class T>
+void embedding_forward(EmbeddingForward<T> const&);
+template <class T>
+void embedding_backward(EmbeddingBackward<T> const&);
 }  // namespace host
-template <class T> void embedding_forward(device::Stream&, EmbeddingForward<T> const&);
-template <class T> void embedding_backward(device::Stream&, EmbeddingBackward<T> const&);
+template <class T>
+void embedding_forward(device::Stream&, EmbeddingForward<T> const&);
+template <class T>
+void embedding_backward(device::Stream&, EmbeddingBackward<T> const&);
 
 }  // namespace offstage::kernels

@@ -12,11 +12,11 @@ namespace offstage::kernels {
 /// (rounded to T) comes first: the residual sum of a transformer block.
 template <class T>
 struct RmsnormForward {
-  std::span<T> x;                      ///< (rows, width), updated in place if delta is given
-  std::span<T const> delta;            ///< (rows, width) or empty
-  std::span<T const> weight;           ///< (width)
-  std::span<T> y;                      ///< (rows, width)
-  std::span<Real<T>> inverse_rms;      ///< (rows), kept for backward
+  std::span<T> x;                  ///< (rows, width), updated in place if delta is given
+  std::span<T const> delta;        ///< (rows, width) or empty
+  std::span<T const> weight;       ///< (width)
+  std::span<T> y;                  ///< (rows, width)
+  std::span<Real<T>> inverse_rms;  ///< (rows), kept for backward
   std::int64_t rows, width;
   double epsilon;
 };
@@ -26,12 +26,12 @@ struct RmsnormForward {
 /// depend on the number of threads.
 template <class T>
 struct RmsnormBackward {
-  std::span<T const> x;                    ///< (rows, width), after the residual sum
-  std::span<T const> weight;               ///< (width)
-  std::span<T const> dy;                   ///< (rows, width)
-  std::span<Real<T> const> inverse_rms;    ///< (rows)
-  std::span<T> dx;                         ///< (rows, width), in and out
-  std::span<T> d_weight;                   ///< (width), overwritten
+  std::span<T const> x;                  ///< (rows, width), after the residual sum
+  std::span<T const> weight;             ///< (width)
+  std::span<T const> dy;                 ///< (rows, width)
+  std::span<Real<T> const> inverse_rms;  ///< (rows)
+  std::span<T> dx;                       ///< (rows, width), in and out
+  std::span<T> d_weight;                 ///< (width), overwritten
   std::int64_t rows, width;
 };
 
@@ -42,14 +42,20 @@ struct RmsnormBackward {
 /// Types:   float, bfloat16; double in ref and in the overload, which then calls ref.
 /// Errors:  PreconditionError if a view has the wrong length.
 namespace ref {
-template <class T> void rmsnorm_forward(RmsnormForward<T> const&);
-template <class T> void rmsnorm_backward(RmsnormBackward<T> const&);
+template <class T>
+void rmsnorm_forward(RmsnormForward<T> const&);
+template <class T>
+void rmsnorm_backward(RmsnormBackward<T> const&);
 }  // namespace ref
 namespace host {
-template <class T> void rmsnorm_forward(RmsnormForward<T> const&);
-template <class T> void rmsnorm_backward(RmsnormBackward<T> const&);
+template <class T>
+void rmsnorm_forward(RmsnormForward<T> const&);
+template <class T>
+void rmsnorm_backward(RmsnormBackward<T> const&);
 }  // namespace host
-template <class T> void rmsnorm_forward(device::Stream&, RmsnormForward<T> const&);
-template <class T> void rmsnorm_backward(device::Stream&, RmsnormBackward<T> const&);
+template <class T>
+void rmsnorm_forward(device::Stream&, RmsnormForward<T> const&);
+template <class T>
+void rmsnorm_backward(device::Stream&, RmsnormBackward<T> const&);
 
 }  // namespace offstage::kernels

@@ -14,9 +14,9 @@ namespace offstage::kernels {
 /// The position of row r is r mod sequence.
 template <class T>
 struct Rope {
-  std::span<T> qkv;                    ///< (rows, (heads + 2 kv_heads) * head_dim)
-  std::span<Real<T> const> cosine;     ///< (sequence, head_dim / 2)
-  std::span<Real<T> const> sine;       ///< (sequence, head_dim / 2)
+  std::span<T> qkv;                 ///< (rows, (heads + 2 kv_heads) * head_dim)
+  std::span<Real<T> const> cosine;  ///< (sequence, head_dim / 2)
+  std::span<Real<T> const> sine;    ///< (sequence, head_dim / 2)
   std::int64_t rows, sequence, heads, kv_heads, head_dim;
   bool inverse = false;
 };
@@ -28,11 +28,14 @@ void rope_tables(std::int64_t sequence, std::int64_t head_dim, double theta,
 /// Source:  Su et al., arXiv:2104.09864.
 /// Memory, order, types, errors: as in rmsnorm.hpp.
 namespace ref {
-template <class T> void rope(Rope<T> const&);
+template <class T>
+void rope(Rope<T> const&);
 }
 namespace host {
-template <class T> void rope(Rope<T> const&);
+template <class T>
+void rope(Rope<T> const&);
 }
-template <class T> void rope(device::Stream&, Rope<T> const&);
+template <class T>
+void rope(device::Stream&, Rope<T> const&);
 
 }  // namespace offstage::kernels

@@ -27,14 +27,20 @@ struct SwigluBackward {
 /// Source:  Shazeer, arXiv:2002.05202.
 /// Memory, order, types, errors: as in rmsnorm.hpp.
 namespace ref {
-template <class T> void swiglu_forward(SwigluForward<T> const&);
-template <class T> void swiglu_backward(SwigluBackward<T> const&);
+template <class T>
+void swiglu_forward(SwigluForward<T> const&);
+template <class T>
+void swiglu_backward(SwigluBackward<T> const&);
 }  // namespace ref
 namespace host {
-template <class T> void swiglu_forward(SwigluForward<T> const&);
-template <class T> void swiglu_backward(SwigluBackward<T> const&);
+template <class T>
+void swiglu_forward(SwigluForward<T> const&);
+template <class T>
+void swiglu_backward(SwigluBackward<T> const&);
 }  // namespace host
-template <class T> void swiglu_forward(device::Stream&, SwigluForward<T> const&);
-template <class T> void swiglu_backward(device::Stream&, SwigluBackward<T> const&);
+template <class T>
+void swiglu_forward(device::Stream&, SwigluForward<T> const&);
+template <class T>
+void swiglu_backward(device::Stream&, SwigluBackward<T> const&);
 
 }  // namespace offstage::kernels

@@ -14,6 +14,7 @@
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
+#include "checkpoint/directory.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "train/directories.hpp"
@@ -72,6 +73,18 @@ std::string text_of(std::vector<Setting> const& settings) {
     text += fmt::format("{}={}\n", setting.key, setting.value);
   }
   return text;
+}
+
+/// A run that was told where to begin shares its directory with what an earlier one left.
+void warn_of_later_steps(std::string const& directory, std::int64_t step) {
+  auto const steps = checkpoint::step_directories(directory);
+  if (!steps.empty() && steps.back().step > step) {
+    log::warning(
+        "{} is there from an earlier run, and checkpoint.resume=auto would go on from it; remove "
+        "the "
+        "steps after {} or set another checkpoint.dir",
+        steps.back().path, step);
+  }
 }
 
 /// The run from its first step to its last: everything that is not a step itself.
@@ -159,6 +172,9 @@ void Training<T>::start_or_continue() {
       log::info("starting at step 0 with seed {}", config_.train.seed);
     }
     runner_->initialize();
+  }
+  if (leads() && resume != "auto") {
+    warn_of_later_steps(config_.checkpoint.dir, meta_.step);
   }
   meta_.model = config_.model;
   meta_.seed = config_.train.seed;

@@ -90,7 +90,8 @@ class Checkpoints(OffstageTest):
     def test_resume_none_starts_afresh(self):
         self.train("run", *COMMON)
         self.train("again", *COMMON, f"checkpoint.dir={self.folder}/again/checkpoints")
-        self.train("again", *COMMON, "checkpoint.resume=none", "train.steps=3")
+        result = self.train("again", *COMMON, "checkpoint.resume=none", "train.steps=3")
+        self.assertIn("checkpoint.resume=auto would go on from it", "".join(result.warnings))
         self.assertEqual([1, 2, 3], [r["step"] for r in self.steps("again")])
 
     def test_only_the_newest_are_kept(self):

@@ -61,8 +61,7 @@ class Step {
       accumulator_.begin_round(std::min(ranks, micro_batches - g));
       for (int layer = layers - 1; layer >= 0; --layer) {
         int const mine = g + comm_.rank();
-        auto const gradient =
-            mine < micro_batches ? gradient_of<T>(mine, layer) : std::vector<T>{};
+        auto const gradient = mine < micro_batches ? gradient_of<T>(mine, layer) : std::vector<T>{};
         accumulator_.add(layer, gradient);
       }
     }
