@@ -23,6 +23,10 @@ jobs/install-packages.sh build
 jobs/build.sh release offstage
 
 say "Text: C and C++ headers of this machine"
+if [[ -e $run && ! -f $run/metrics.jsonl ]]; then
+  echo "quickstart: $run is there and is no run of Offstage; name another directory" >&2
+  exit 74
+fi
 rm -rf "$run"
 mkdir -p "$place" "$storage"
 python3 - "$place" <<'PYTHON'

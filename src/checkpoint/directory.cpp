@@ -143,6 +143,12 @@ std::vector<StepDirectory> step_directories(std::string const& directory) {
   return found;
 }
 
+std::string canonical(std::string const& path) {
+  std::error_code ignored;
+  fs::path const found = fs::weakly_canonical(path, ignored);
+  return found.has_filename() ? found.string() : found.parent_path().string();
+}
+
 std::optional<Bytes> size_of(std::string const& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) == 0) {

@@ -31,6 +31,9 @@ struct StepDirectory {
 /// Errors: IoError if it cannot be read.
 [[nodiscard]] std::vector<StepDirectory> step_directories(std::string const& directory);
 
+/// One name per file or directory, to tell whether two paths mean the same.
+[[nodiscard]] std::string canonical(std::string const& path);
+
 /// The size of a file; nullopt if there is none. Errors: IoError.
 [[nodiscard]] std::optional<Bytes> size_of(std::string const& path);
 [[nodiscard]] std::string read_text(std::string const& path);

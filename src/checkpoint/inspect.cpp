@@ -44,7 +44,9 @@ Inspection look_at(std::string const& directory) {
 Listed listed(std::string const& path) {
   Inspection found = inspect(path);
   bool const complete = found.state == Inspection::State::complete;
-  return {path, complete, found.problem, complete ? found.master.meta : Meta{}, found.bytes};
+  bool const unfinished = found.state == Inspection::State::unfinished;
+  return {path,       complete, unfinished, found.problem, complete ? found.master.meta : Meta{},
+          found.bytes};
 }
 
 /// The first problem of one piece of a rank's state, read batch by batch; empty if there is none.

@@ -13,6 +13,7 @@
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/master.hpp"
 #include "checkpoint/reader.hpp"
+#include "checkpoint/retention.hpp"
 #include "checkpoint/writer.hpp"
 #include "platform/aio/file.hpp"
 
@@ -20,13 +21,6 @@ namespace offstage::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// One name per directory, to tell whether two paths mean the same.
-std::string canonical(std::string const& path) {
-  std::error_code ignored;
-  fs::path const found = fs::weakly_canonical(path, ignored);
-  return found.has_filename() ? found.string() : found.parent_path().string();
-}
 
 /// Every rank's text, at rank 0; empty elsewhere.
 std::vector<std::string> gather(mpi::Communicator const& comm, std::string const& mine) {
@@ -52,10 +46,8 @@ std::vector<std::string> gather(mpi::Communicator const& comm, std::string const
 void require_space(std::string const& directory, Bytes space) {
   Bytes const free = aio::free_bytes(directory);
   if (free < space) {
-    throw IoError{fmt::format(
-        "cannot save a checkpoint in {}: it takes {}, but {} is free there; make room, lower "
-        "checkpoint.keep or set another checkpoint.dir",
-        directory, format_bytes(space), format_bytes(free))};
+    throw IoError{
+        fmt::format("it takes {}, but {} is free there", format_bytes(space), format_bytes(free))};
   }
 }
 
@@ -77,22 +69,28 @@ bool prepare(std::string const& directory, std::string const& path, Bytes space,
   return true;
 }
 
-/// Removes what is no longer wanted. What goes wrong here is no reason to fail a save.
-void prune(std::string const& directory, int keep, std::string const& saved) {
-  using State = Inspection::State;
-  auto directories = step_directories(directory);
-  std::int64_t const step = *step_of(fs::path{saved}.filename().string());
-  int kept = 1;  // the one just saved, even where another run left newer ones
-  for (auto it = directories.rbegin(); it != directories.rend(); ++it) {
-    if (canonical(it->path) == canonical(saved)) {
-      continue;
-    }
-    State const state = inspect(it->path).state;
-    bool const broken = state == State::unfinished || state == State::incomplete;
-    bool const surplus = state == State::complete && ++kept > keep;
-    if (surplus || (broken && it->step < step)) {
-      remove_checkpoint(it->path);
-    }
+/// An I/O error of a save, with the key that it belongs to.
+mpi::AgreedError failed_save(std::string const& directory, std::int64_t step,
+                             mpi::AgreedError const& error) {
+  if (error.code() != ExitCode::io) {
+    return error;
+  }
+  return {ExitCode::io,
+          fmt::format("checkpoint.dir={}: cannot save step {}: {}; earlier checkpoints are as they "
+                      "were: make room or put right what is wrong, and run the same command again",
+                      directory, step, error.what()),
+          error.failed_rank()};
+}
+
+/// What goes wrong while tidying up is no reason to fail a save; false if something did.
+template <class Work>
+bool attempt(Work&& work) {
+  try {
+    work();
+    return true;
+  } catch (std::exception const& error) {
+    log::warning("an old checkpoint stays: {}", error.what());
+    return false;
   }
 }
 
@@ -168,7 +166,7 @@ Outcome try_load(std::string const& path, Loader const& loader, mpi::Communicato
   return outcome;
 }
 
-/// Step directories that have a master, newest first, as rank 0 sees them.
+/// Names of the step directories that have a master, newest first, as rank 0 sees them.
 std::vector<std::string> candidates(std::string const& directory, mpi::Communicator const& comm) {
   std::string names;
   mpi::agree(comm, [&] {
@@ -185,13 +183,13 @@ std::vector<std::string> candidates(std::string const& directory, mpi::Communica
     }
   });
   names = comm.broadcast(std::move(names), 0);
-  std::vector<std::string> paths;
+  std::vector<std::string> split;
   for (std::size_t begin = 0; begin < names.size();) {
     std::size_t const end = names.find('\n', begin);
-    paths.push_back(directory + "/" + names.substr(begin, end - begin));
+    split.push_back(names.substr(begin, end - begin));
     begin = end + 1;
   }
-  return paths;
+  return split;
 }
 
 }  // namespace
@@ -214,16 +212,21 @@ bool Store::begin(std::string const& path, Bytes space) {
 
 void Store::write(std::string const& path, Meta const& meta,
                   std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
-  std::string manifest;
-  mpi::agree(comm_, [&] {
-    manifest = write_rank_file(path, comm_.rank(), comm_.size(), subgroups, tiers);
-  });
-  std::vector<std::string> const manifests = gather(comm_, manifest);
-  mpi::agree(comm_, [&] {
-    if (comm_.rank() == 0) {
-      commit_master(path, meta, manifests);
-    }
-  });
+  try {
+    std::string manifest;
+    mpi::agree(comm_, [&] {
+      manifest = write_rank_file(path, comm_.rank(), comm_.size(), subgroups, tiers);
+    });
+    std::vector<std::string> const manifests = gather(comm_, manifest);
+    mpi::agree(comm_, [&] {
+      if (comm_.rank() == 0) {
+        commit_master(path, meta, manifests);
+      }
+    });
+  } catch (mpi::AgreedError const&) {
+    abandon(path);
+    throw;
+  }
 }
 
 void Store::abandon(std::string const& path) const noexcept {
@@ -237,30 +240,38 @@ void Store::abandon(std::string const& path) const noexcept {
   }
 }
 
+void Store::tidy(std::int64_t saved) {
+  std::erase(passed_over_, step_name(saved));
+  if (comm_.rank() != 0) {
+    return;
+  }
+  std::erase_if(passed_over_, [&](std::string const& name) {
+    return attempt([&] { set_aside(directory_, name); });
+  });
+  std::vector<std::string> spared{named_};
+  for (std::string const& name : passed_over_) {
+    spared.push_back(canonical(directory_ + "/" + name));
+  }
+  attempt([&] { prune(directory_, keep_, saved, spared); });
+}
+
 SaveStats Store::save(Meta const& meta, state::ShardMap const& map,
                       std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
   Stopwatch const watch;
   SaveStats stats{.path = directory_ + "/" + step_name(meta.step)};
-  if (begin(stats.path, space_for(subgroups))) {
-    try {
+  try {
+    if (begin(stats.path, space_for(subgroups))) {
       write(stats.path, meta, subgroups, tiers);
-    } catch (mpi::AgreedError const&) {
-      abandon(stats.path);
-      throw;
+      for (state::Subgroup const& subgroup : subgroups) {
+        stats.bytes += subgroup.state_bytes();
+      }
     }
-    for (state::Subgroup const& subgroup : subgroups) {
-      stats.bytes += subgroup.state_bytes();
-    }
+  } catch (mpi::AgreedError const& error) {
+    throw failed_save(directory_, meta.step, error);
   }
   current_ = canonical(stats.path);
-  if (comm_.rank() == 0) {
-    try {
-      prune(directory_, keep_, stats.path);
-    } catch (std::exception const& error) {
-      log::warning("an old checkpoint stays: {}", error.what());
-    }
-  }
+  tidy(meta.step);
   stats.seconds = watch.elapsed();
   return stats;
 }
@@ -270,9 +281,11 @@ std::optional<Meta> Store::restore_newest(state::ModelShape const& model,
                                           std::vector<state::Subgroup> const& subgroups,
                                           tiers::Tiers& tiers, OnSubgroup const& on_subgroup) {
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
-  std::vector<std::string> const paths = candidates(directory_, comm_);
+  passed_over_.clear();
+  std::vector<std::string> const names = candidates(directory_, comm_);
   Outcome outcome;
-  for (std::string const& path : paths) {
+  for (std::string const& name : names) {
+    std::string const path = directory_ + "/" + name;
     outcome = try_load(path, {model, subgroups, tiers, on_subgroup}, comm_);
     if (outcome.meta) {
       current_ = canonical(path);
@@ -281,12 +294,12 @@ std::optional<Meta> Store::restore_newest(state::ModelShape const& model,
       }
       return outcome.meta;
     }
+    passed_over_.push_back(name);
     if (comm_.rank() == 0) {
-      log::warning("checkpoint {} passed over: {}", fs::path{path}.filename().string(),
-                   outcome.problem);
+      log::warning("checkpoint {} passed over: {}", name, outcome.problem);
     }
   }
-  if (paths.empty()) {
+  if (names.empty()) {
     return std::nullopt;
   }
   throw mpi::AgreedError{ExitCode::data,
@@ -319,6 +332,8 @@ Meta Store::restore(std::string const& path, state::ModelShape const& model,
     throw mpi::AgreedError{ExitCode::data, outcome.problem, 0};
   }
   current_ = canonical(path);
+  named_ = current_;
+  passed_over_.clear();
   if (comm_.rank() == 0) {
     log::info("checkpoint {} loaded", path);
   }

@@ -61,7 +61,12 @@ using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float co
 /// Commit: data, fsync, manifest, fsync, master under another name, fsync, rename, fsync of the
 /// directories. A checkpoint is complete if master.h5 is there and every file and manifest it names
 /// is. Older checkpoints beyond `keep`, and incomplete older ones, are removed only after that;
-/// what cannot be read (a newer format, an I/O error) is left alone.
+/// what cannot be read (a newer format, an I/O error) is left alone, and so is, beyond `keep`, the
+/// checkpoint that restore() took.
+///
+/// What restore_newest passed over never counts as kept. The first save that succeeds renames it to
+/// passed-over-step-N (with .2, .3, ... if that is taken) and says so: the run goes on past it, so
+/// a later start must not take it, should it load again. A save of its very step replaces it.
 ///
 /// Collective: every member. Errors on any rank are thrown on all ranks (mpi::AgreedError).
 class Store {
@@ -71,9 +76,9 @@ class Store {
 
   /// Writes the state that `tiers` hold for `subgroups` (this rank's; key = Subgroup::index).
   /// Creates the directory if need be. A failed save leaves earlier checkpoints as they were and
-  /// removes its own files as far as it can. The step that this Store restored or saved last is
-  /// there already and is left as it is (0 bytes); what another run left under the step's name is
-  /// replaced, and said so.
+  /// removes its own files as far as it can; an I/O error (74) names checkpoint.dir. The step that
+  /// this Store restored or saved last is there already and is left as it is (0 bytes); what
+  /// another run left under the step's name is replaced, and said so.
   SaveStats save(Meta const& meta, state::ShardMap const& map,
                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
 
@@ -81,14 +86,15 @@ class Store {
   /// and any subgroup size may have written it. Each rank reads its own part alone. Says (log)
   /// which it passed over and why, and which it took. Nothing there but unfinished saves: nullopt.
   /// Errors: DataError (65) if there are checkpoints but none loads, if one is of another model
-  /// than
-  ///         `model` (names the keys that differ) or of a newer format.
+  ///         than `model` (names the keys that differ; model.max-sequence may) or of a newer
+  ///         format.
   [[nodiscard]] std::optional<Meta> restore_newest(state::ModelShape const& model,
                                                    state::ShardMap const& map,
                                                    std::vector<state::Subgroup> const& subgroups,
                                                    tiers::Tiers& tiers,
                                                    OnSubgroup const& on_subgroup);
-  /// Loads this checkpoint or fails: `path` is a step directory.
+  /// Loads this checkpoint or fails: `path` is a step directory. Saves of this Store do not remove
+  /// it, so that the same command can take it again.
   [[nodiscard]] Meta restore(std::string const& path, state::ModelShape const& model,
                              state::ShardMap const& map,
                              std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
@@ -99,17 +105,21 @@ class Store {
   void write(std::string const& path, Meta const& meta,
              std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
   void abandon(std::string const& path) const noexcept;
+  void tidy(std::int64_t saved);
 
   std::string directory_;
   int keep_;
   mpi::Communicator const& comm_;
-  std::string current_;  ///< the step directory that was restored or saved last
+  std::string current_;                   ///< the step directory that was restored or saved last
+  std::string named_;                     ///< the one that restore() took
+  std::vector<std::string> passed_over_;  ///< by restore_newest: names, not yet set aside
 };
 
 /// One entry of a listing.
 struct Listed {
   std::string path;
   bool complete{};
+  bool unfinished{};    ///< its save did not come to its end: nothing is lost, nothing damaged
   std::string problem;  ///< why it is not complete or not readable; empty if it is
   Meta meta;            ///< if complete
   Bytes bytes{};
@@ -124,8 +134,9 @@ struct Listed {
 [[nodiscard]] std::vector<std::string> verify(Listed const& checkpoint);
 
 /// Compares p, m and v of two complete checkpoints of one model bit for bit, whatever ranks and
-/// subgroup sizes wrote them; one line per tensor and array that differs (how many elements, the
-/// first one, the largest difference), empty if none does. Reads chunk by chunk. Not collective.
+/// subgroup sizes wrote them (model.max-sequence may differ); one line per tensor and array that
+/// differs (how many elements, the first one, the largest difference), empty if none does. Reads
+/// chunk by chunk. Not collective.
 /// Errors: DataError if the models differ or a file is damaged.
 [[nodiscard]] std::vector<std::string> compare(Listed const& a, Listed const& b);
 

@@ -20,9 +20,9 @@ constexpr char const* usage_text =
     "\n"
     "PATH, A and B: a directory of checkpoints, or one checkpoint (step-...) in it. diff takes "
     "the\n"
-    "newest complete one of a directory. verify ends with 65 if anything is damaged, diff with 1 "
-    "if\n"
-    "the bits of p, m or v differ.";
+    "newest complete one of a directory. verify ends with 65 if anything is damaged or nothing is\n"
+    "complete (a save that did not finish is no damage), diff with 1 if the bits of p, m or v\n"
+    "differ.";
 
 using Row = std::array<std::string, 6>;
 
@@ -48,7 +48,8 @@ std::string aligned(std::vector<Row> const& rows) {
 ExitCode ls(std::string const& path) {
   std::vector<Row> rows{{"STEP", "STATE", "SIZE", "RANKS", "PARAMETERS", "PATH"}};
   for (checkpoint::Listed const& entry : checkpoint::list(path)) {
-    Row row{"-", entry.problem, format_bytes(entry.bytes), "-", "-", entry.path};
+    std::string const state = entry.unfinished ? "unfinished" : entry.problem;
+    Row row{"-", state, format_bytes(entry.bytes), "-", "-", entry.path};
     if (entry.complete) {
       auto const parameters = state::count_parameters(state::layers_of(entry.meta.model));
       row[0] = std::to_string(entry.meta.step);
@@ -70,9 +71,18 @@ std::vector<std::string> problems_of(checkpoint::Listed const& entry) {
   return checkpoint::verify(entry);
 }
 
+DataError none_complete(std::string const& path) {
+  return DataError{fmt::format("{}: no complete checkpoint; see offstage checkpoint ls", path)};
+}
+
 ExitCode verify(std::string const& path) {
   auto code = ExitCode::done;
-  for (checkpoint::Listed const& entry : checkpoint::list(path)) {
+  auto const entries = checkpoint::list(path);
+  for (checkpoint::Listed const& entry : entries) {
+    if (entry.unfinished) {
+      log::info("{}: unfinished save", entry.path);
+      continue;
+    }
     auto const problems = problems_of(entry);
     if (problems.empty()) {
       log::info("{}: good", entry.path);
@@ -83,6 +93,9 @@ ExitCode verify(std::string const& path) {
       log::info("{}: damaged: {}", entry.path, problem);
     }
   }
+  if (std::ranges::all_of(entries, &checkpoint::Listed::unfinished)) {
+    throw none_complete(path);
+  }
   return code;
 }
 
@@ -92,7 +105,7 @@ checkpoint::Listed newest(std::string const& path) {
   auto const last = std::find_if(entries.rbegin(), entries.rend(),
                                  [](checkpoint::Listed const& e) { return e.complete; });
   if (last == entries.rend()) {
-    throw DataError{fmt::format("{}: no complete checkpoint; see offstage checkpoint ls", path)};
+    throw none_complete(path);
   }
   return *last;
 }

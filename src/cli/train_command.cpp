@@ -13,11 +13,12 @@ namespace offstage::cli {
 namespace {
 
 /// Every rank reads the options; a mistake is printed once, by rank 0, and all end in good order.
-ExitCode run_together(Arguments const& arguments, mpi::Communicator const& comm) {
+ExitCode run_together(Arguments const& arguments, mpi::Communicator const& comm,
+                      train::StopSignals& signals) {
   try {
     train::RunConfig config;
     mpi::agree(comm, [&] { config = parse_train_options(arguments); });
-    return train::run_training(config, comm);
+    return train::run_training(config, comm, signals);
   } catch (mpi::AgreedError const& error) {
     if (comm.rank() == 0) {
       int const rank = error.failed_rank();
@@ -36,10 +37,12 @@ ExitCode train_command(Arguments const& arguments) {
   }
   // A reader of the output that goes away (tee, head) must not end the training.
   std::signal(SIGPIPE, SIG_IGN);
+  // Before MPI is up and until it is down: a signal at any time counts as one to stop.
+  train::StopSignals signals;
   mpi::Session const session;
   auto const comm = mpi::Communicator::world();
   try {
-    return run_together(arguments, comm);
+    return run_together(arguments, comm, signals);
   } catch (...) {
     if (comm.size() == 1) {
       return report(std::current_exception());

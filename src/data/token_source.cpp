@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,48 +9,48 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/units.hpp"
 
 namespace offstage::data {
 namespace {
 
 constexpr std::int64_t byte_tokens = 256;
 
-/// Closes on the way out; the mapping outlives the descriptor. Opening a pipe must not block: it is
-/// refused by name.
-class Descriptor {
- public:
-  explicit Descriptor(std::string const& path)
-      : value_{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {}
-  ~Descriptor() {
-    if (value_ >= 0) {
-      close(value_);
-    }
+/// Calls `work` with all tokens of the file, piece by piece.
+template <class Work>
+void for_each_piece(TextFile const& file, Work const& work) {
+  std::vector<unsigned char> buffer(static_cast<std::size_t>(std::min(file.tokens(), MiB)));
+  auto const step = static_cast<std::int64_t>(buffer.size());
+  for (std::int64_t offset = 0; offset < file.tokens(); offset += step) {
+    auto const size = static_cast<std::size_t>(std::min(step, file.tokens() - offset));
+    auto const piece = std::span{buffer}.first(size);
+    file.read(offset, piece);
+    work(piece);
   }
-  Descriptor(Descriptor const&) = delete;
-  Descriptor& operator=(Descriptor const&) = delete;
-  [[nodiscard]] int get() const noexcept { return value_; }
+}
 
- private:
-  int value_;
-};
+}  // namespace
 
-struct Mapping {
-  unsigned char const* data;
-  std::int64_t size;
-};
+// Opening a pipe must not block: it is refused by name.
+TextFile::Descriptor::Descriptor(std::string const& path)
+    : value_{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {}
 
-Mapping map_file(std::string const& path, std::string const& key) {
-  auto const fail = [&](std::string const& what) {
-    throw DataError{fmt::format("{}={}: {}", key, path, what)};
-  };
-  Descriptor const file{path};
+TextFile::Descriptor::~Descriptor() {
+  if (value_ >= 0) {
+    close(value_);
+  }
+}
+
+TextFile::TextFile(std::string const& path, std::string const& key, std::int64_t vocab)
+    : path_{path}, key_{key}, vocab_{vocab}, file_{path} {
   struct stat status {};
-  if (file.get() < 0 || fstat(file.get(), &status) != 0) {
-    fail(fmt::format("cannot open: {}; name a readable text file", std::strerror(errno)));
+  if (file_.get() < 0 || fstat(file_.get(), &status) != 0) {
+    fail(fmt::format("cannot open: {}; name a readable text file",
+                     std::generic_category().message(errno)));
   }
   if (!S_ISREG(status.st_mode)) {
     fail("not a regular file; name a text file");
@@ -59,48 +58,53 @@ Mapping map_file(std::string const& path, std::string const& key) {
   if (status.st_size == 0) {
     fail("the file is empty; name a text file with some text");
   }
-  void* const data =
-      mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
-  if (data == MAP_FAILED) {
-    fail(fmt::format("cannot map: {}", std::strerror(errno)));
+  size_ = status.st_size;
+  if (vocab < byte_tokens) {
+    for_each_piece(*this, [](auto) {});  // read() finds the bytes that are no tokens
   }
-  return {static_cast<unsigned char const*>(data), status.st_size};
 }
 
-}  // namespace
-
-TextFile::TextFile(std::string const& path, std::string const& key, std::int64_t vocab)
-    : path_{path} {
-  auto const [data, size] = map_file(path, key);
-  data_ = data;
-  size_ = size;
-  if (vocab >= byte_tokens) {
-    return;
-  }
-  auto const* const found =
-      std::find_if(data_, data_ + size_, [vocab](unsigned char byte) { return byte >= vocab; });
-  if (found == data_ + size_) {
-    return;
-  }
-  auto const offset = found - data_;
-  int const byte = *found;
-  unmap();
-  throw DataError{fmt::format(
-      "{}={}: byte {} at offset {} is no token of model.vocab={}; bytes need model.vocab=256", key,
-      path, byte, offset, vocab)};
+void TextFile::fail(std::string const& problem) const {
+  throw DataError{fmt::format("{}={}: {}", key_, path_, problem)};
 }
 
-TextFile::~TextFile() {
-  unmap();
-}
-
-void TextFile::unmap() noexcept {
-  munmap(const_cast<unsigned char*>(data_), static_cast<std::size_t>(size_));
+void TextFile::read(std::int64_t offset, std::span<unsigned char> bytes) const {
+  auto const size = static_cast<std::int64_t>(bytes.size());
+  require(offset >= 0 && size <= size_ && offset <= size_ - size, "TextFile: read beyond the end");
+  for (std::int64_t done = 0; done < size;) {
+    auto const count = pread(file_.get(), bytes.data() + done,
+                             static_cast<std::size_t>(size - done), offset + done);
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    if (count < 0) {
+      fail(fmt::format("cannot read at offset {}: {}", offset + done,
+                       std::generic_category().message(errno)));
+    }
+    if (count == 0) {
+      fail(fmt::format(
+          "the file had {} bytes when it was opened and now ends before byte {}; leave it as it "
+          "is while a run reads it",
+          size_, offset + done));
+    }
+    done += count;
+  }
+  auto const beyond =
+      std::ranges::find_if(bytes, [vocab = vocab_](unsigned char byte) { return byte >= vocab; });
+  if (beyond != bytes.end()) {
+    fail(fmt::format(
+        "byte {} at offset {} is no token of model.vocab={}; bytes need model.vocab=256", *beyond,
+        offset + (beyond - bytes.begin()), vocab_));
+  }
 }
 
 double TextFile::unigram_entropy() const {
   std::array<std::int64_t, byte_tokens> counts{};
-  std::for_each(data_, data_ + size_, [&](unsigned char byte) { ++counts[byte]; });
+  for_each_piece(*this, [&](std::span<unsigned char const> piece) {
+    for (auto const byte : piece) {
+      ++counts[byte];
+    }
+  });
   double entropy{};
   for (auto const count : counts) {
     if (count == 0) {
@@ -138,13 +142,12 @@ TokenBatch Windows::batch(std::span<std::int64_t const> windows) const {
   auto const elements = windows.size() * static_cast<std::size_t>(sequence_);
   result.tokens.reserve(elements);
   result.targets.reserve(elements);
+  std::vector<unsigned char> bytes(static_cast<std::size_t>(sequence_ + 1));
   for (auto const window : windows) {
     require(window >= 0 && window < count_, "Windows: no such window");
-    std::int64_t const first = window * sequence_;
-    for (std::int64_t t = first; t < first + sequence_; ++t) {
-      result.tokens.push_back(file_[t]);
-      result.targets.push_back(file_[t + 1]);
-    }
+    file_.read(window * sequence_, bytes);
+    result.tokens.insert(result.tokens.end(), bytes.begin(), bytes.end() - 1);
+    result.targets.insert(result.targets.end(), bytes.begin() + 1, bytes.end());
   }
   return result;
 }

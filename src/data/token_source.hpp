@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,27 +9,46 @@
 
 namespace offstage::data {
 
-/// A text file whose bytes are tokens 0..255, mapped into memory.
+/// A text file whose bytes are tokens 0..255. It stays open and is read piece by piece, so it takes
+/// no memory of this process and may be cut by others without killing it.
+/// Threads: one.
 /// Errors: DataError naming `key` (as in "data.train") and the path: missing, not a regular file,
 ///         empty, or with a byte that is no token of a vocabulary of `vocab` (names the byte and
-///         its offset).
+///         its offset; a file is read through for that if `vocab` is below 256).
 class TextFile {
  public:
   TextFile(std::string const& path, std::string const& key, std::int64_t vocab);
-  ~TextFile();
-  TextFile(TextFile const&) = delete;
-  TextFile& operator=(TextFile const&) = delete;
 
   [[nodiscard]] std::int64_t tokens() const noexcept { return size_; }
-  [[nodiscard]] std::int32_t operator[](std::int64_t i) const noexcept { return data_[i]; }
   [[nodiscard]] std::string const& path() const noexcept { return path_; }
-  /// Entropy of single bytes, in nats: what a model reaches that knows frequencies alone.
+  /// Fills `bytes` with the tokens from `offset` on.
+  /// Errors: DataError if the file cannot be read, became shorter, or has a byte by now that is no
+  ///         token; PreconditionError beyond tokens().
+  void read(std::int64_t offset, std::span<unsigned char> bytes) const;
+  /// Entropy of single bytes, in nats: what a model reaches that knows frequencies alone. Reads the
+  /// whole file.
   [[nodiscard]] double unigram_entropy() const;
 
  private:
-  void unmap() noexcept;
+  /// Opens for reading; negative if that fails.
+  class Descriptor {
+   public:
+    explicit Descriptor(std::string const& path);
+    ~Descriptor();
+    Descriptor(Descriptor const&) = delete;
+    Descriptor& operator=(Descriptor const&) = delete;
+    [[nodiscard]] int get() const noexcept { return value_; }
+
+   private:
+    int value_;
+  };
+
+  [[noreturn]] void fail(std::string const& problem) const;
+
   std::string path_;
-  unsigned char const* data_{};
+  std::string key_;
+  std::int64_t vocab_;
+  Descriptor file_;
   std::int64_t size_{};
 };
 
@@ -46,7 +64,7 @@ class Windows {
   /// Sample s of training, s counting from 0 over all steps: each epoch shows every window once, in
   /// an order that depends on seed and epoch alone.
   [[nodiscard]] std::int64_t shuffled(std::int64_t sample, std::uint64_t seed) const;
-  /// The batch of these windows, in this order.
+  /// The batch of these windows, in this order. Errors: those of TextFile::read.
   [[nodiscard]] TokenBatch batch(std::span<std::int64_t const> windows) const;
 
  private:

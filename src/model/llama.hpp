@@ -39,6 +39,8 @@ class Llama {
   Llama(state::ModelShape const& shape, RunShape const& run, device::Device& device,
         device::Stream& stream);
   ~Llama();
+  Llama(Llama const&) = delete;
+  Llama& operator=(Llama const&) = delete;
 
   /// Mean loss over the micro-batch, in nats per token, summed in FP64 in row order. Keeps what
   /// backward needs; the gradient is that of this mean.

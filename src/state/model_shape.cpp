@@ -13,10 +13,42 @@ namespace offstage::state {
 namespace {
 
 constexpr double initial_deviation = 0.02;
+constexpr std::int64_t max_layers = 1'000'000;
+constexpr std::int64_t max_parameters = std::int64_t{1} << 50;
 
 void require_positive(char const* key, std::int64_t value) {
   if (value < 1) {
     throw UsageError{fmt::format("{}={} must be at least 1", key, value)};
+  }
+}
+
+void require_product(char const* first_key, std::int64_t first, char const* second_key,
+                     std::int64_t second) {
+  if (first > max_parameters / second) {
+    throw UsageError{fmt::format("{}={} times {}={} is more than the limit of {} parameters (2^50)",
+                                 first_key, first, second_key, second, max_parameters)};
+  }
+}
+
+/// Each product stays within the limit, and so do later sums of a few of them within 64 bits.
+void require_sizes_in_limits(ModelShape const& shape) {
+  if (shape.layers > max_layers) {
+    throw UsageError{fmt::format("model.layers={} must be at most {}", shape.layers, max_layers)};
+  }
+  require_product("model.hidden", shape.hidden, "model.hidden", shape.hidden);
+  require_product("model.ffn-hidden", shape.ffn_hidden, "model.hidden", shape.hidden);
+  require_product("model.vocab", shape.vocab, "model.hidden", shape.hidden);
+}
+
+void require_parameters_in_limit(ModelShape const& shape) {
+  std::int64_t const attention = 2 * (shape.hidden + shape.kv_heads * shape.head_dim());
+  std::int64_t const block = shape.hidden * (attention + 3 * shape.ffn_hidden + 2);
+  std::int64_t const ends = shape.hidden * (shape.vocab * (shape.tied_head ? 1 : 2) + 1);
+  if (ends > max_parameters || block > (max_parameters - ends) / shape.layers) {
+    throw UsageError{fmt::format(
+        "model.layers={}, model.hidden={}, model.ffn-hidden={} and model.vocab={} make more than "
+        "the limit of {} parameters (2^50); lower one of them",
+        shape.layers, shape.hidden, shape.ffn_hidden, shape.vocab, max_parameters)};
   }
 }
 
@@ -77,6 +109,7 @@ void validate(ModelShape const& shape) {
   require_positive("model.ffn-hidden", shape.ffn_hidden);
   require_positive("model.vocab", shape.vocab);
   require_positive("model.max-sequence", shape.max_sequence);
+  require_sizes_in_limits(shape);
   if (shape.hidden % shape.heads != 0) {
     throw UsageError{fmt::format("model.heads={} does not divide model.hidden={}; use {}",
                                  shape.heads, shape.hidden,
@@ -92,6 +125,7 @@ void validate(ModelShape const& shape) {
                                  shape.kv_heads, shape.heads,
                                  nearest_divisors(shape.heads, shape.kv_heads))};
   }
+  require_parameters_in_limit(shape);
   if (!(shape.rope_theta > 0.0)) {
     throw UsageError{fmt::format("model.rope-theta={} must be above 0", shape.rope_theta)};
   }

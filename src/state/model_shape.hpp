@@ -8,7 +8,8 @@ namespace offstage::state {
 
 enum class Family { llama };
 
-/// What defines a model: the `model.*` keys. Two runs are of one model if these are equal.
+/// What defines a model: the `model.*` keys. Two runs are of one model if these are equal, max_sequence
+/// apart: no parameter depends on it.
 struct ModelShape {
   Family family = Family::llama;
   std::int64_t layers{};        ///< transformer blocks
@@ -27,7 +28,8 @@ struct ModelShape {
 };
 
 /// Errors: UsageError naming the `model.` key, its value and what would be right: sizes at least 1,
-/// heads divides hidden into an even head size, kv-heads divides heads.
+/// heads divides hidden into an even head size, kv-heads divides heads; at most 10^6 layers and 2^50
+/// parameters, so that no count of elements or bytes overflows.
 void validate(ModelShape const& shape);
 
 /// How a tensor starts.

@@ -3,22 +3,68 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <ranges>
+#include <system_error>
 
 #include "base/error.hpp"
+#include "platform/aio/file.hpp"
 
 namespace offstage::train {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+[[noreturn]] void fail(char const* key, std::string const& path, std::string const& problem) {
+  throw IoError{
+      fmt::format("{}={}: {}; name a directory that you may create files in", key, path, problem)};
+}
+
+void check(std::error_code const& error, char const* key, std::string const& path,
+           fs::path const& part) {
+  if (error) {
+    fail(key, path, fmt::format("cannot look at {}: {}", part.string(), error.message()));
+  }
+}
+
+/// The parts of `path` that do not exist, the innermost first.
+std::vector<fs::path> missing_parts(std::string const& path, char const* key) {
+  std::error_code error;
+  fs::path part = fs::absolute(path, error);
+  check(error, key, path, path);
+  std::vector<fs::path> missing;
+  while (!fs::exists(part, error)) {
+    check(error, key, path, part);
+    missing.push_back(part);
+    part = part.parent_path();
+  }
+  return missing;
+}
+
+void sync_parent(fs::path const& created, std::string const& path, char const* key) {
+  try {
+    aio::sync_directory(created.parent_path().string());
+  } catch (IoError const& error) {
+    throw IoError{fmt::format("{}={}: {}; create {} yourself or use another directory", key, path,
+                              error.what(), created.string())};
+  }
+}
+
+}  // namespace
+
 Directories::Directories(RunConfig const& config) {
   try {
     make(config.run_dir, "run.dir");
     run_lock_ = std::make_unique<RunLock>(config.run_dir, "run.dir");
-    make(config.checkpoint.dir, "checkpoint.dir");
-    if (!fs::equivalent(config.checkpoint.dir, config.run_dir)) {
-      checkpoint_lock_ = std::make_unique<RunLock>(config.checkpoint.dir, "checkpoint.dir");
+    std::string const& checkpoints = config.checkpoint.dir;
+    make(checkpoints, "checkpoint.dir");
+    std::error_code error;
+    bool const same = fs::equivalent(checkpoints, config.run_dir, error);
+    check(error, "checkpoint.dir", checkpoints, checkpoints);
+    if (!same) {
+      checkpoint_lock_ = std::make_unique<RunLock>(checkpoints, "checkpoint.dir");
     }
   } catch (...) {
     undo();
@@ -33,38 +79,42 @@ Directories::~Directories() {
 }
 
 void Directories::undo() noexcept {
-  checkpoint_lock_.reset();
-  run_lock_.reset();
-  std::error_code ignored;  // a directory that is not empty stays
-  for (std::string const& path : new_locks_) {
-    fs::remove(path, ignored);
+  for (auto* const lock : {&checkpoint_lock_, &run_lock_}) {
+    if (*lock) {
+      (*lock)->remove();
+      lock->reset();
+    }
   }
+  std::error_code ignored;  // a directory that is not empty stays
   for (std::string const& path : created_ | std::views::reverse) {
     fs::remove(path, ignored);
   }
 }
 
 void Directories::make(std::string const& path, char const* key) {
-  std::vector<fs::path> missing;
-  for (fs::path part = fs::absolute(path); !fs::exists(part); part = part.parent_path()) {
-    missing.push_back(part);
+  create_missing(path, key);
+  std::error_code error;
+  bool const is_directory = fs::is_directory(path, error);
+  check(error, key, path, path);
+  if (!is_directory) {
+    fail(key, path, "not a directory");
   }
-  for (fs::path const& part : missing | std::views::reverse) {
+  if (access(path.c_str(), W_OK | X_OK) != 0) {
+    fail(key, path, "cannot write: " + std::generic_category().message(errno));
+  }
+}
+
+void Directories::create_missing(std::string const& path, char const* key) {
+  for (fs::path const& part : missing_parts(path, key) | std::views::reverse) {
     std::error_code error;
-    if (!fs::create_directory(part, error) && error) {
-      throw IoError{fmt::format("{}: cannot create directory", key), part.string(), error.value()};
+    bool const is_new = fs::create_directory(part, error);
+    if (error) {
+      fail(key, path, fmt::format("cannot create {}: {}", part.string(), error.message()));
     }
-    created_.push_back(part.string());
-  }
-  if (!fs::is_directory(path)) {
-    throw IoError{fmt::format("{}={} is not a directory", key, path)};
-  }
-  if (access(path.c_str(), W_OK) != 0) {
-    throw IoError{fmt::format("{}: cannot write to directory", key), path, errno};
-  }
-  auto const lock = (fs::path{path} / "lock").string();
-  if (!fs::exists(lock)) {
-    new_locks_.push_back(lock);
+    if (is_new) {
+      created_.push_back(part.string());
+      sync_parent(part, path, key);
+    }
   }
 }
 

@@ -9,8 +9,8 @@
 
 namespace offstage::train {
 
-/// The run and checkpoint directories of one run, created where missing, and their locks. Rank 0
-/// alone makes one. Unless keep() was called, the destructor removes again what it created: a run
+/// The run and checkpoint directories of one run, durably created where missing, and their locks.
+/// Rank 0 alone makes one. Unless keep() was called, the destructor removes again what it created: a run
 /// that does not get to its first step leaves nothing.
 /// Errors: IoError naming the key and the path; LockedError.
 class Directories {
@@ -24,10 +24,10 @@ class Directories {
 
  private:
   void make(std::string const& path, char const* key);
+  void create_missing(std::string const& path, char const* key);
   void undo() noexcept;
 
   std::vector<std::string> created_;  ///< in order of creation; a parent before its child
-  std::vector<std::string> new_locks_;
   std::unique_ptr<RunLock> run_lock_;
   std::unique_ptr<RunLock> checkpoint_lock_;
   bool kept_ = false;

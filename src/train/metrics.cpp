@@ -5,12 +5,14 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
+#include "platform/aio/file.hpp"
 
 namespace offstage::train {
 namespace {
@@ -22,7 +24,7 @@ class OutputFile {
       : path_{std::move(path)},
         descriptor_{::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644)} {
     if (descriptor_ < 0) {
-      throw IoError{"cannot open", path_, errno};
+      throw IoError{"run.dir: cannot open", path_, errno};
     }
   }
   ~OutputFile() {
@@ -40,19 +42,19 @@ class OutputFile {
         if (errno == EINTR) {
           continue;
         }
-        throw IoError{"cannot write", path_, errno};
+        throw IoError{"run.dir: cannot write", path_, errno};
       }
       text.remove_prefix(static_cast<std::size_t>(written));
     }
   }
   void sync() {
     if (::fsync(descriptor_) != 0) {
-      throw IoError{"cannot sync", path_, errno};
+      throw IoError{"run.dir: cannot sync", path_, errno};
     }
   }
   void close() {
     if (::close(std::exchange(descriptor_, -1)) != 0) {
-      throw IoError{"cannot write", path_, errno};
+      throw IoError{"run.dir: cannot write", path_, errno};
     }
   }
 
@@ -76,7 +78,7 @@ bool copy_kept(std::string const& path, OutputFile& target, std::int64_t last_st
   bool cut = false;
   std::ifstream source{path};
   if (!source) {
-    throw IoError{"cannot open", path, errno};
+    throw IoError{"run.dir: cannot open", path, errno};
   }
   for (std::string line; std::getline(source, line);) {
     bool const keep = is_kept(line, last_step);
@@ -87,9 +89,19 @@ bool copy_kept(std::string const& path, OutputFile& target, std::int64_t last_st
     cut = cut || !keep || source.eof();
   }
   if (source.bad()) {
-    throw IoError{"cannot read", path, errno};
+    throw IoError{"run.dir: cannot read", path, errno};
   }
   return cut;
+}
+
+/// Makes the file's name durable.
+void sync_directory_of(std::string const& path) {
+  auto const directory = std::filesystem::path{path}.parent_path();
+  try {
+    aio::sync_directory(directory.empty() ? "." : directory.string());
+  } catch (IoError const& error) {
+    throw IoError{std::string{"run.dir: "} + error.what()};
+  }
 }
 
 }  // namespace
@@ -102,11 +114,12 @@ MetricsFile::MetricsFile(std::string path, std::int64_t last_step) : path_{std::
     target.sync();
     target.close();
     if (std::rename(fresh.c_str(), path_.c_str()) != 0) {
-      throw IoError{"cannot replace", path_, errno};
+      throw IoError{"run.dir: cannot replace", path_, errno};
     }
   } else if (::unlink(fresh.c_str()) != 0) {
-    throw IoError{"cannot remove", fresh, errno};
+    throw IoError{"run.dir: cannot remove", fresh, errno};
   }
+  sync_directory_of(path_);
 }
 
 void MetricsFile::write(StepRecord const& record) {
@@ -129,6 +142,10 @@ void MetricsFile::write(StepRecord const& record) {
 
 void MetricsFile::write_validation(std::int64_t step, double valid_loss) {
   append(nlohmann::ordered_json{{"step", step}, {"valid_loss", valid_loss}}.dump());
+}
+
+void MetricsFile::sync() {
+  OutputFile{path_, O_APPEND}.sync();
 }
 
 void MetricsFile::append(std::string const& line) {

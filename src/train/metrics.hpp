@@ -23,8 +23,8 @@ struct StepRecord {
 /// records have the keys step, loss, grad_norm, learning_rate, tokens, step_seconds,
 /// forward_seconds, backward_seconds, update_seconds, read_bytes, write_bytes, and skipped (true)
 /// only if the update was skipped; validation records have step and valid_loss. A line is in the
-/// file when its call returns (not fsynced).
-/// Errors: IoError naming the path.
+/// file when its call returns, and on stable storage after sync().
+/// Errors: IoError naming run.dir and the path.
 class MetricsFile {
  public:
   /// Creates the file, or keeps its records up to `last_step` (0: none) and cuts the rest, a torn
@@ -32,6 +32,9 @@ class MetricsFile {
   MetricsFile(std::string path, std::int64_t last_step);
   void write(StepRecord const& record);
   void write_validation(std::int64_t step, double valid_loss);
+  /// Called before a checkpoint is saved, it keeps the checkpoint from being ahead of the metrics
+  /// after a power cut.
+  void sync();
 
  private:
   void append(std::string const& line);

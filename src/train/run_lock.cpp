@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <ctime>
 #include <system_error>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -44,39 +46,93 @@ bool has_no_locks(int error_number) {
   return error_number == ENOLCK || error_number == ENOSYS || error_number == EOPNOTSUPP;
 }
 
+/// False if the file was removed, or replaced by another of that name, since it was opened.
+bool is_file_at(std::string const& path, int descriptor) {
+  struct stat mine {};
+  struct stat there {};
+  return ::fstat(descriptor, &mine) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
 }  // namespace
 
-RunLock::RunLock(std::string const& directory, std::string const& key) {
-  std::string const path = directory + "/lock";
-  descriptor_ = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) {
-    throw IoError{fmt::format("{}={}: cannot open the lock file", key, directory), path, errno};
+RunLock::RunLock(std::string const& directory, std::string const& key)
+    : path_{directory + "/lock"} {
+  // Another run may remove the file at any moment before it is locked: then it starts over.
+  constexpr int attempts = 1000;
+  try {
+    for (int i = 0; i < attempts; ++i) {
+      if (open(directory, key) && lock(directory, key)) {
+        return;
+      }
+      close();
+    }
+  } catch (...) {
+    close();
+    throw;
   }
+  throw IoError{
+      fmt::format("{}={}: cannot lock {}: it is a link to nowhere or others keep "
+                  "removing it; remove it or use another directory",
+                  key, directory, path_)};
+}
+
+RunLock::~RunLock() {
+  close();
+}
+
+void RunLock::remove() noexcept {
+  if (created_) {
+    ::unlink(path_.c_str());
+  }
+}
+
+/// False if the file was removed in between.
+bool RunLock::open(std::string const& directory, std::string const& key) {
+  descriptor_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
+  created_ = descriptor_ >= 0;
+  if (!created_ && errno == EEXIST) {
+    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+    if (descriptor_ < 0 && errno == ENOENT) {
+      return false;
+    }
+  }
+  if (descriptor_ < 0) {
+    throw IoError{fmt::format("{}={}: cannot open the lock file", key, directory), path_, errno};
+  }
+  return true;
+}
+
+/// False if the file is no longer the one that the next run would open.
+bool RunLock::lock(std::string const& directory, std::string const& key) {
   struct flock whole_file {};
   whole_file.l_type = F_WRLCK;
   whole_file.l_whence = SEEK_SET;
   if (::fcntl(descriptor_, F_OFD_SETLK, &whole_file) == 0) {
+    if (!is_file_at(path_, descriptor_)) {
+      return false;
+    }
     write_holder(descriptor_);
-    return;
+    return true;
   }
   int const error_number = errno;
   if (has_no_locks(error_number)) {
     log::warning("{}={}: its file system has no locks ({}); make sure that no other run uses it",
                  key, directory, std::generic_category().message(error_number));
-    return;
+    return true;
   }
-  std::string const holder = holder_of(descriptor_);
-  ::close(descriptor_);
   if (error_number == EAGAIN || error_number == EACCES) {
     throw LockedError{
         fmt::format("{}={} is in use by {} (lock file {}); wait for it or use another", key,
-                    directory, holder, path)};
+                    directory, holder_of(descriptor_), path_)};
   }
-  throw IoError{fmt::format("{}={}: cannot lock", key, directory), path, error_number};
+  throw IoError{fmt::format("{}={}: cannot lock", key, directory), path_, error_number};
 }
 
-RunLock::~RunLock() {
-  ::close(descriptor_);
+void RunLock::close() noexcept {
+  if (descriptor_ >= 0) {
+    ::close(std::exchange(descriptor_, -1));
+  }
 }
 
 }  // namespace offstage::train

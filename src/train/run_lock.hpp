@@ -17,8 +17,20 @@ class RunLock {
   RunLock(RunLock const&) = delete;
   RunLock& operator=(RunLock const&) = delete;
 
+  /// True if there was no lock file before.
+  [[nodiscard]] bool created() const noexcept { return created_; }
+  /// Unlinks the file if this lock created it. Nobody else can hold it then; who has opened it
+  /// already finds out and starts over.
+  void remove() noexcept;
+
  private:
+  [[nodiscard]] bool open(std::string const& directory, std::string const& key);
+  [[nodiscard]] bool lock(std::string const& directory, std::string const& key);
+  void close() noexcept;
+
+  std::string path_;
   int descriptor_{-1};
+  bool created_ = false;
 };
 
 }  // namespace offstage::train

@@ -68,8 +68,14 @@ StopSignals::StopSignals() {
 }
 
 StopSignals::~StopSignals() {
-  ::sigaction(SIGUSR1, &before_usr1_, nullptr);
-  ::sigaction(SIGTERM, &before_term_, nullptr);
+  if (ignored.load()) {
+    // The work is safe and the process is about to end: a late signal must not change its exit code.
+    std::signal(SIGUSR1, SIG_IGN);
+    std::signal(SIGTERM, SIG_IGN);
+  } else {
+    ::sigaction(SIGUSR1, &before_usr1_, nullptr);
+    ::sigaction(SIGTERM, &before_term_, nullptr);
+  }
   alive.store(false);
 }
 

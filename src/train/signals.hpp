@@ -6,8 +6,8 @@ namespace offstage::train {
 
 /// While it lives, SIGUSR1 and SIGTERM ask the run to save and end. A second signal, other or more
 /// than two seconds later, ends the process at once (exit code 1): launchers repeat themselves, so
-/// the same signal within two seconds counts once. After ignore() signals do nothing: the save is
-/// done. One object per process.
+/// the same signal within two seconds counts once. After ignore() signals do nothing, to the end of the
+/// process: the save is done. One object per process.
 /// Errors: PreconditionError if one lives already.
 class StopSignals {
  public:

@@ -15,6 +15,8 @@
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/writer.hpp"
+#include "platform/aio/file.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "train/directories.hpp"
@@ -81,8 +83,7 @@ void warn_of_later_steps(std::string const& directory, std::int64_t step) {
   if (!steps.empty() && steps.back().step > step) {
     log::warning(
         "{} is there from an earlier run, and checkpoint.resume=auto would go on from it; remove "
-        "the "
-        "steps after {} or set another checkpoint.dir",
+        "the steps after {} or set another checkpoint.dir",
         steps.back().path, step);
   }
 }
@@ -91,28 +92,34 @@ void warn_of_later_steps(std::string const& directory, std::int64_t step) {
 template <class T>
 class Training {
  public:
-  Training(RunConfig const& config, mpi::Communicator const& comm, int threads)
-      : config_{config}, comm_{comm}, threads_{threads} {}
+  Training(RunConfig const& config, mpi::Communicator const& comm, StopSignals& signals,
+           int threads)
+      : config_{config}, comm_{comm}, signals_{signals}, threads_{threads} {}
 
   ExitCode run();
 
  private:
+  void prepare();
   void open_data();
   void start_or_continue();
   void one_step();
   void after_step(StepResult const& result, Seconds seconds);
   void log_step(StepResult const& result, Seconds seconds);
   void validate();
+  void require_space_for_a_checkpoint();
+  [[nodiscard]] bool validation_follows(std::int64_t step) const;
   void save();
+  void conclude(Stop stop);
   [[nodiscard]] bool save_is_due(Stop stop);
   [[nodiscard]] Stop stop_wanted();
+  [[nodiscard]] bool take_stop_file() const;
   [[nodiscard]] bool leads() const { return comm_.rank() == 0; }
 
   RunConfig const& config_;
   mpi::Communicator const& comm_;
+  StopSignals& signals_;
   int threads_;
   Stopwatch since_start_;
-  StopSignals signals_;
   std::unique_ptr<data::TextFile> train_file_;
   std::unique_ptr<data::TextFile> valid_file_;
   std::unique_ptr<data::Windows> train_windows_;
@@ -124,8 +131,9 @@ class Training {
   checkpoint::Meta meta_;
   PhaseTimes times_;
   Seconds longest_step_{};
-  Seconds longest_save_{};
-  Seconds last_save_{};  ///< since_start_ when it ended
+  Seconds longest_validation_{};
+  Seconds longest_save_{};  ///< until there is one: the time that filling the state took
+  Seconds last_save_{};     ///< since_start_ when it ended
   std::int64_t saved_step_ = -1;
 };
 
@@ -146,8 +154,27 @@ void Training<T>::open_data() {
   });
 }
 
+/// Collective. A run that cannot save shall say so now, not after days.
+template <class T>
+void Training<T>::require_space_for_a_checkpoint() {
+  Bytes const needed = comm_.sum(checkpoint::space_for(runner_->subgroups()));
+  mpi::agree(comm_, [&] {
+    if (!leads()) {
+      return;
+    }
+    Bytes const free = aio::free_bytes(config_.checkpoint.dir);
+    if (free < needed) {
+      throw IoError{
+          fmt::format("checkpoint.dir={}: a checkpoint takes {}, but {} is free there; make room "
+                      "or set another checkpoint.dir",
+                      config_.checkpoint.dir, format_bytes(needed), format_bytes(free))};
+    }
+  });
+}
+
 template <class T>
 void Training<T>::start_or_continue() {
+  Stopwatch const watch;
   std::optional<checkpoint::Meta> found;
   std::string const& resume = config_.checkpoint.resume;
   if (resume == "auto") {
@@ -162,6 +189,9 @@ void Training<T>::start_or_continue() {
     saved_step_ = meta_.step;
     if (leads()) {
       log::info("continuing after step {}", meta_.step);
+    }
+    if (leads() && meta_.step >= config_.train.steps) {
+      log::info("nothing to do: train.steps={} asks for no more steps", config_.train.steps);
     }
     if (leads() && meta_.seed != config_.train.seed) {
       log::warning("train.seed={} differs from the checkpoint's {}: the order of the data changes",
@@ -182,20 +212,43 @@ void Training<T>::start_or_continue() {
   meta_.program = fmt::format("offstage {} ({})", version(), build_description());
   meta_.threads = threads_;
   meta_.ranks = comm_.size();
+  longest_save_ = watch.elapsed();
 }
 
 template <class T>
 ExitCode Training<T>::run() {
+  prepare();
+  Stop stop = Stop::none;
+  while (meta_.step < config_.train.steps && stop == Stop::none) {
+    one_step();
+    stop = meta_.step < config_.train.steps ? stop_wanted() : Stop::none;
+    if (stop == Stop::none && validation_follows(meta_.step)) {
+      validate();
+    }
+    if (save_is_due(stop)) {
+      save();
+    }
+  }
+  signals_.ignore();
+  conclude(stop);
+  return stop == Stop::none ? ExitCode::done : ExitCode::more;
+}
+
+/// Everything before the first step. What a user can mend is found here, and then nothing is left
+/// behind.
+template <class T>
+void Training<T>::prepare() {
   open_data();
-  auto const process = comm_.broadcast_value(static_cast<std::int64_t>(getpid()), 0);
-  runner_ = std::make_unique<StepRunner<T>>(
-      config_, comm_,
-      fmt::format("{}-{}", std::filesystem::path{config_.run_dir}.filename().string(), process));
+  // The locks come first: a second run on a busy directory shall not take memory or space.
   mpi::agree(comm_, [&] {
     if (leads()) {
       directories_ = std::make_unique<Directories>(config_);
     }
   });
+  auto const process = comm_.broadcast_value(static_cast<std::int64_t>(getpid()), 0);
+  runner_ = std::make_unique<StepRunner<T>>(
+      config_, comm_,
+      fmt::format("{}-{}", std::filesystem::path{config_.run_dir}.filename().string(), process));
   print_header(config_,
                {.threads = threads_,
                 .nodes = runner_->nodes(),
@@ -207,38 +260,36 @@ ExitCode Training<T>::run() {
                comm_);
   store_ =
       std::make_unique<checkpoint::Store>(config_.checkpoint.dir, config_.checkpoint.keep, comm_);
+  require_space_for_a_checkpoint();
   start_or_continue();
   mpi::agree(comm_, [&] {
     if (!leads()) {
       return;
     }
-    directories_->keep();
     metrics_ = std::make_unique<MetricsFile>(
         (std::filesystem::path{config_.run_dir} / "metrics.jsonl").string(), meta_.step);
+    directories_->keep();
   });
+}
 
-  Stop stop = Stop::none;
-  while (meta_.step < config_.train.steps && stop == Stop::none) {
-    one_step();
-    stop = meta_.step < config_.train.steps ? stop_wanted() : Stop::none;
-    if (save_is_due(stop)) {
-      save();
-    }
-  }
-  signals_.ignore();
+/// The end table, and the line that says how it ended.
+template <class T>
+void Training<T>::conclude(Stop stop) {
   times_.total = since_start_.elapsed();
   times_.host_memory_peak = runner_->host_memory_peak();
   times_.host_memory_limit = runner_->host_memory_limit();
-  if (leads()) {
-    print_end_table(times_);
-    if (stop == Stop::none) {
-      log::info("done: step {} of {}", meta_.step, config_.train.steps);
-    } else {
-      log::info("stopped after step {} of {} because {}; the same command goes on from there",
-                meta_.step, config_.train.steps, reason_of(stop));
-    }
+  if (!leads()) {
+    return;
   }
-  return stop == Stop::none ? ExitCode::done : ExitCode::more;
+  print_end_table(times_);
+  if (stop == Stop::none) {
+    static_cast<void>(take_stop_file());  // it came too late to be obeyed
+    log::info("done: step {} of {}", std::min(meta_.step, config_.train.steps),
+              config_.train.steps);
+  } else {
+    log::info("stopped after step {} of {} because {}; the same command goes on from there",
+              meta_.step, config_.train.steps, reason_of(stop));
+  }
 }
 
 template <class T>
@@ -255,11 +306,6 @@ void Training<T>::one_step() {
     ++meta_.optimizer_step;
   }
   after_step(result, watch.elapsed());
-  bool const last = meta_.step == config_.train.steps;
-  std::int64_t const every = config_.train.valid_every;
-  if (last || (every > 0 && meta_.step % every == 0)) {
-    validate();
-  }
 }
 
 template <class T>
@@ -321,16 +367,20 @@ void Training<T>::log_step(StepResult const& result, Seconds seconds) {
 }
 
 template <class T>
+bool Training<T>::validation_follows(std::int64_t step) const {
+  std::int64_t const every = config_.train.valid_every;
+  return valid_windows_ && (step == config_.train.steps || (every > 0 && step % every == 0));
+}
+
+template <class T>
 void Training<T>::validate() {
-  if (!valid_windows_) {
-    return;
-  }
   Stopwatch watch;
   std::int64_t const all =
       std::max<std::int64_t>(1, valid_windows_->count() / config_.train.micro_batch);
   std::int64_t const wanted = config_.train.valid_batches;
   double const loss = runner_->validate(*valid_windows_, wanted > 0 ? std::min(wanted, all) : all);
   times_.validation += watch.elapsed();
+  longest_validation_ = std::max(longest_validation_, watch.elapsed());
   mpi::agree(comm_, [&] {
     if (!leads()) {
       return;
@@ -340,18 +390,23 @@ void Training<T>::validate() {
   });
 }
 
+/// True if run.dir/STOP was there; it is gone then, so that the next start does not stop again.
+template <class T>
+bool Training<T>::take_stop_file() const {
+  std::error_code ignored;
+  return std::filesystem::remove(std::filesystem::path{config_.run_dir} / "STOP", ignored);
+}
+
 template <class T>
 Stop Training<T>::stop_wanted() {
   auto wanted = Stop::none;
   if (leads()) {
-    auto const stop_file = std::filesystem::path{config_.run_dir} / "STOP";
-    Seconds const next_end = since_start_.elapsed() + longest_step_ + longest_save_;
-    std::error_code ignored;
+    Seconds const next_end = since_start_.elapsed() + longest_step_ + longest_save_ +
+                             (validation_follows(meta_.step + 1) ? longest_validation_ : Seconds{});
     if (config_.train.max_time.count() > 0.0 && next_end > config_.train.max_time) {
       wanted = Stop::time;
-    } else if (std::filesystem::exists(stop_file, ignored)) {
+    } else if (take_stop_file()) {
       wanted = Stop::file;
-      std::filesystem::remove(stop_file, ignored);  // obeyed; the next start is not to stop again
     }
   }
   auto const signalled = comm_.maximum(static_cast<std::int64_t>(signals_.received()));
@@ -378,6 +433,11 @@ void Training<T>::save() {
   if (saved_step_ == meta_.step) {
     return;
   }
+  mpi::agree(comm_, [&] {
+    if (leads()) {
+      metrics_->sync();  // a checkpoint is never ahead of its metrics
+    }
+  });
   auto const stats = store_->save(meta_, runner_->map(), runner_->subgroups(), runner_->tiers());
   saved_step_ = meta_.step;
   last_save_ = since_start_.elapsed();
@@ -391,13 +451,14 @@ void Training<T>::save() {
 
 }  // namespace
 
-ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm) {
+ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
+                      StopSignals& signals) {
   int const threads = threads_of(config, comm);
   use_threads(threads);
   if (config.dtype == DType::bf16) {
-    return Training<bfloat16>{config, comm, threads}.run();
+    return Training<bfloat16>{config, comm, signals, threads}.run();
   }
-  return Training<float>{config, comm, threads}.run();
+  return Training<float>{config, comm, signals, threads}.run();
 }
 
 }  // namespace offstage::train

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "train/run_config.hpp"
+#include "train/signals.hpp"
 
 namespace offstage::train {
 
@@ -15,6 +16,6 @@ namespace offstage::train {
 /// errors
 ///             of one rank alone (a failed read of the tiers) are thrown there, and the caller must
 ///             end the job.
-ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm);
+ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm, StopSignals& signals);
 
 }  // namespace offstage::train

@@ -194,6 +194,7 @@ TEST_F(DamagedCheckpoint, FindsAFileThatIsShortOrMissing) {
   EXPECT_THAT(problem(), AllOf(HasSubstr("rank-0001.h5 has"), HasSubstr("expected")));
   Listed const listed = list(scratch.path()).at(0);
   EXPECT_FALSE(listed.complete);
+  EXPECT_FALSE(listed.unfinished);
   EXPECT_THAT(listed.problem, HasSubstr("rank-0001.h5"));
   EXPECT_EQ(inspect(step).state, Inspection::State::incomplete);
 
@@ -217,6 +218,7 @@ TEST_F(DamagedCheckpoint, IsNoneWithoutAMaster) {
   fs::rename(step + "/master.h5", step + "/master.h5.tmp");
   Listed const listed = list(scratch.path()).at(0);
   EXPECT_FALSE(listed.complete);
+  EXPECT_TRUE(listed.unfinished);
   EXPECT_THAT(listed.problem, HasSubstr("has no master.h5"));
   EXPECT_EQ(inspect(step).state, Inspection::State::unfinished);
 }
@@ -275,6 +277,9 @@ TEST(CheckpointModel, NamesTheKeysThatDiffer) {
               AllOf(HasSubstr("dir/step-1"), HasSubstr("model.hidden: checkpoint 24, run 128"),
                     HasSubstr("model.tied-head: checkpoint false, run true")));
   EXPECT_NO_THROW(require_same_model("dir/step-1", run, run));
+  run = small_model();
+  run.max_sequence *= 2;
+  EXPECT_NO_THROW(require_same_model("dir/step-1", small_model(), run));
 }
 
 TEST(CheckpointList, GivesAllOfADirectoryOrOneOfThem) {
@@ -290,6 +295,7 @@ TEST(CheckpointList, GivesAllOfADirectoryOrOneOfThem) {
   EXPECT_EQ(all[1].meta.step, 20);
   EXPECT_GT(all[1].bytes, 12 * state::count_parameters(state::layers_of(small_model())));
   EXPECT_FALSE(all[2].complete);
+  EXPECT_TRUE(all[2].unfinished);
   ASSERT_THAT(list(second), SizeIs(1));
   EXPECT_EQ(list(second + "/")[0].meta.step, 20);
 }
@@ -331,6 +337,17 @@ TEST(CheckpointCompare, CountsWhatDiffersPerTensorAndArray) {
                           "first at 5, largest difference 0.5",
                           "momentum model.embed_tokens.weight: 1 of 14400 elements differ, the "
                           "first at 30, largest difference inf"));
+}
+
+TEST(CheckpointCompare, TakesAnotherLongestSequenceForTheSameModel) {
+  ScratchDirectory const scratch;
+  state::ModelShape longer = small_model();
+  longer.max_sequence *= 2;
+  write_checkpoint(scratch.path(), 1, 1, chunk_elements, 7);
+  write_checkpoint(scratch.path(), 2, 1, chunk_elements, 7, longer);
+  auto const all = list(scratch.path());
+  EXPECT_EQ(all[1].meta.model.max_sequence, longer.max_sequence);
+  EXPECT_THAT(compare(all[0], all[1]), IsEmpty());
 }
 
 TEST(CheckpointCompare, RefusesOtherModelsAndDamage) {

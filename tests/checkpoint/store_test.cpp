@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr std::int64_t two_chunks = 2 * chunk_elements;
 
@@ -251,7 +252,7 @@ TEST_F(CheckpointStore, AFailureOnOneRankIsThrownOnAllAndLeavesTheCheckpointBefo
                 tiers::Tiers& used = fails ? static_cast<tiers::Tiers&>(failing) : *shard.tiers;
                 store.save(meta(2), shard.map, shard.subgroups, used);
               }),
-              HasSubstr("the disk is gone"));
+              AllOf(StartsWith("checkpoint.dir=" + directory), HasSubstr("the disk is gone")));
   EXPECT_THAT(steps(), ElementsAre(1));
   EXPECT_EQ(restore_newest(1), std::pair(std::int64_t{1}, true));
 }
@@ -266,7 +267,8 @@ TEST_F(CheckpointStore, NamesAFileInThePlaceOfItsDirectory) {
     FAIL() << "no error";
   } catch (mpi::AgreedError const& error) {
     EXPECT_EQ(error.code(), ExitCode::io);
-    EXPECT_THAT(error.what(), HasSubstr("/file: Not a directory"));
+    EXPECT_THAT(error.what(), AllOf(StartsWith("checkpoint.dir=" + inside + ": cannot save step 1"),
+                                    HasSubstr("/file: Not a directory"), HasSubstr("put right")));
   }
 }
 
@@ -315,6 +317,89 @@ TEST_F(CheckpointStore, NeverStartsAfreshWhereCheckpointsAreButNoneLoads) {
 TEST_F(CheckpointStore, AnUnfinishedSaveIsNoCheckpoint) {
   on_one_rank([&] { (void)write_ranks(path(1), small_model(), 2, two_chunks, 1); });
   EXPECT_EQ(restore_newest(1).first, -1);
+}
+
+/// Flips a bit of state that checksums alone tell.
+void damage(std::string const& step_directory) {
+  Reader const reader{step_directory, read_master(step_directory)};
+  flip_bit(step_directory + "/rank-0000.h5", reader.manifest(0).subgroups[0].offset);
+}
+
+TEST_F(CheckpointStore, SetsAsideWhatItPassedOverAndKeepsWhatItTook) {
+  save(4, 4);
+  save(6, 6);
+  on_one_rank([&] {
+    damage(path(6));
+    fs::create_directory(directory + "/passed-over-step-000000006");
+    overwrite(directory + "/passed-over-step-000000006/notes", "mine");
+  });
+  Shard shard = make_shard();
+  Store restarted{directory, 2, world};
+  auto const found = restarted.restore_newest(small_model(), shard.map, shard.subgroups,
+                                              *shard.tiers, ignore_parameters);
+  EXPECT_EQ(found->step, 4);
+  EXPECT_THAT(steps(), ElementsAre(4, 6));
+  restarted.save(meta(5), shard.map, shard.subgroups, *shard.tiers);
+  EXPECT_THAT(steps(), ElementsAre(4, 5));
+  on_one_rank([&] {
+    std::string const aside = directory + "/passed-over-step-000000006.2";
+    EXPECT_THAT(verify(list(aside).at(0)), ElementsAre(HasSubstr("rank-0000.h5")));
+    EXPECT_TRUE(fs::exists(directory + "/passed-over-step-000000006/notes"));
+    damage(path(5));
+  });
+  EXPECT_EQ(restore_newest(4), std::pair(std::int64_t{4}, true));
+}
+
+TEST_F(CheckpointStore, NeverGoesBackToACheckpointThatWasAwayForAMoment) {
+  save(4, 4);
+  save(6, 6);
+  std::string const file = path(6) + "/rank-0000.h5";
+  on_one_rank([&] { fs::rename(file, directory + "/away"); });
+  Shard shard = make_shard();
+  Store restarted{directory, 2, world};
+  (void)restarted.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
+                                 ignore_parameters);
+  FailingTiers failing;
+  EXPECT_THROW(restarted.save(meta(5), shard.map, shard.subgroups, failing), mpi::AgreedError);
+  EXPECT_THAT(steps(), ElementsAre(4, 6));
+  on_one_rank([&] { fs::rename(directory + "/away", file); });
+  restarted.save(meta(5), shard.map, shard.subgroups, *shard.tiers);
+  EXPECT_EQ(restore_newest(4), std::pair(std::int64_t{5}, true));
+}
+
+TEST_F(CheckpointStore, ReplacesWhatItPassedOverBySavingThatStep) {
+  save(4, 4);
+  save(6, 6);
+  on_one_rank([&] { damage(path(6)); });
+  Shard shard = make_shard();
+  Store restarted{directory, 2, world};
+  (void)restarted.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
+                                 ignore_parameters);
+  restarted.save(meta(6), shard.map, shard.subgroups, *shard.tiers);
+  EXPECT_THAT(steps(), ElementsAre(4, 6));
+  EXPECT_FALSE(fs::exists(directory + "/passed-over-step-000000006"));
+  EXPECT_EQ(restore_newest(4), std::pair(std::int64_t{6}, true));
+}
+
+TEST_F(CheckpointStore, SparesTheCheckpointThatItWasToldToTake) {
+  save(1, 1);
+  Shard shard = make_shard();
+  (void)store.restore(path(1) + "/", small_model(), shard.map, shard.subgroups, *shard.tiers,
+                      ignore_parameters);
+  for (std::int64_t const step : {2, 3, 4}) {
+    store.save(meta(step), shard.map, shard.subgroups, *shard.tiers);
+  }
+  EXPECT_THAT(steps(), ElementsAre(1, 3, 4));
+}
+
+TEST_F(CheckpointStore, GoesOnWithAnotherLongestSequence) {
+  save(1, 1);
+  state::ModelShape longer = small_model();
+  longer.max_sequence *= 2;
+  Shard shard = make_shard(longer);
+  EXPECT_TRUE(
+      store.restore_newest(longer, shard.map, shard.subgroups, *shard.tiers, ignore_parameters));
+  EXPECT_TRUE(shard.holds(1));
 }
 
 TEST_F(CheckpointStore, RefusesAnotherModelInsteadOfFallingBack) {

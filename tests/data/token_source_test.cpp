@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 #include <set>
 
@@ -33,9 +35,51 @@ TEST(TextFile, BytesAreTokens) {
   TemporaryDirectory const folder;
   TextFile const file{folder.write("a.txt", "ab\n\xFF"), "data.train", 256};
   ASSERT_EQ(file.tokens(), 4);
-  EXPECT_EQ(file[0], 'a');
-  EXPECT_EQ(file[2], '\n');
-  EXPECT_EQ(file[3], 255);
+  std::vector<unsigned char> bytes(3);
+  file.read(1, bytes);
+  EXPECT_THAT(bytes, ElementsAre('b', '\n', 255));
+  file.read(4, {});
+  EXPECT_THROW(file.read(2, bytes), PreconditionError);
+  EXPECT_THROW(file.read(-1, bytes), PreconditionError);
+}
+
+TEST(TextFile, WhatBecomesShorterDuringTheRunIsADataError) {
+  TemporaryDirectory const folder;
+  auto const path = folder.write("a.txt", std::string(10'000, 'x'));
+  TextFile const file{path, "data.train", 256};
+  Windows const windows{file, "data.train", 99};
+  std::filesystem::resize_file(path, 5'000);
+  std::vector<std::int64_t> const kept{0};
+  EXPECT_EQ(windows.batch(kept).tokens.size(), 99U);
+  std::vector<std::int64_t> const gone{100};
+  EXPECT_THAT(data_error([&] { (void)windows.batch(gone); }),
+              AllOf(HasSubstr("data.train=" + path), HasSubstr("had 10000 bytes"),
+                    HasSubstr("ends before byte 9900")));
+  EXPECT_THAT(data_error([&] { (void)file.unigram_entropy(); }), HasSubstr("before byte 5000"));
+}
+
+TEST(TextFile, AByteThatIsNoTokenIsFoundEvenIfItCameDuringTheRun) {
+  TemporaryDirectory const folder;
+  auto const path = folder.write("a.txt", "abcdefgh");
+  TextFile const file{path, "data.train", 128};
+  folder.write("a.txt", "abc\xE9\x66gh!");
+  std::vector<unsigned char> bytes(3);
+  file.read(0, bytes);
+  EXPECT_THAT(data_error([&] { file.read(2, bytes); }), HasSubstr("byte 233 at offset 3"));
+}
+
+TEST(TextFile, ReadsLongFilesThroughInPieces) {
+  TemporaryDirectory const folder;
+  std::string text(3'000'000, 'a');
+  std::fill(text.begin() + 1'500'000, text.end(), 'b');
+  auto const path = folder.write("a.txt", text);
+  EXPECT_NEAR((TextFile{path, "data.train", 128}.unigram_entropy()), std::log(2.0), 1e-15);
+  text.back() = '\xFF';
+  folder.write("a.txt", text);
+  EXPECT_THAT(data_error([&] {
+                TextFile{path, "data.train", 128};
+              }),
+              HasSubstr("byte 255 at offset 2999999"));
 }
 
 TEST(TextFile, SaysWhichKeyNamesAMissingFile) {

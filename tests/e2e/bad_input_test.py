@@ -162,6 +162,13 @@ class NoSpace(Refusals):
             self.check(result, IO, ["tiers.path", disk, "free"])
             self.assertFalse((self.folder / "run").exists())
 
+    def test_no_space_for_any_checkpoint_is_said_before_the_first_step(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        command = self.command("run", f"checkpoint.dir={disk}/checkpoints", "model.hidden=256", ranks=2)
+        self.check(self.call(*on_small_disk(disk, 1, command)), IO, ["checkpoint.dir", disk, "free"])
+        self.assertFalse((self.folder / "run").exists())
+
     def test_no_space_for_a_checkpoint_keeps_the_one_before(self):
         # 0.5 MB a checkpoint: the third does not fit, because two are kept until it is complete.
         disk = self.folder / "disk"

@@ -2,6 +2,7 @@
 """What a run says and writes: metrics, header, log lines, end table; and the limits of its data."""
 import math
 import os
+import re
 import signal
 
 from harness import OFFSTAGE, OffstageTest, main
@@ -48,6 +49,18 @@ class Records(OffstageTest):
         self.assertEqual(list(range(1, total + 1)), [r["step"] for r in self.steps("run")])
         wanted = sorted({*range(3, total + 1, 3), total})
         self.assertEqual(wanted, [r["step"] for r in self.records("run") if "valid_loss" in r])
+
+    def test_host_memory_stays_within_its_limit_for_a_larger_state(self):
+        storage = self.folder / "storage"
+        storage.mkdir()
+        # 3.1 million parameters: 35 MiB of state, and gradients in 16 bit as one micro-batch needs no more.
+        result = self.train("run", "model.layers=4", "model.hidden=256", "model.ffn-hidden=704",
+                            "train.micro-batch=1", "train.global-batch=1", "train.steps=3",
+                            "update.subgroup-size=", f"tiers.path={storage}", "tiers.host-memory=26MiB")
+        self.assertIn("optimizer state: 35", result.out)
+        peak, unit = re.search(r"per node: peak ([0-9.]+) (\w+), limit 26.0 MiB", result.out).groups()
+        self.assertEqual("MiB", unit)
+        self.assertLessEqual(float(peak), 26.0, result)
 
     def test_header_log_lines_and_end_table(self):
         config = self.write("a.cfg", "[train]\nmicro-batch = 4\n")

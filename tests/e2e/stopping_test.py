@@ -52,6 +52,29 @@ class Stopping(OffstageTest):
         self.stop_by("run", lambda process: process.send_signal(signal.SIGTERM))
         self.check_goes_on("run", 1)
 
+    def test_a_signal_before_the_first_step_counts(self):
+        process = self.start("run", *ENDLESS)
+
+        def caught():  # the mask of caught signals in /proc has a bit for SIGUSR1
+            with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
+                mask = next(line.split()[1] for line in status if line.startswith("SigCgt:"))
+            return int(mask, 16) >> (signal.SIGUSR1 - 1) & 1
+        self.wait_until(caught, process, "the handler")
+        process.send_signal(signal.SIGUSR1)
+        self.assertEqual(75, self.finish("run", process).code)
+        self.assertEqual([1], [r["step"] for r in self.steps("run")])
+
+    def test_signals_after_the_save_do_not_change_the_exit_code(self):
+        process = self.start("run", *ENDLESS)
+        self.wait_for_step("run", 2, process)
+        process.send_signal(signal.SIGUSR1)
+        self.wait_until(lambda: "stopped after" in (self.folder / "run.out").read_text() or
+                        process.poll() is not None, what="the save")
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            while process.poll() is None:  # until the process is gone
+                process.send_signal(number)
+        self.assertEqual(75, self.finish("run", process).code)
+
     def test_a_repeated_signal_within_two_seconds_counts_once(self):
         def stop(process):
             process.send_signal(signal.SIGTERM)

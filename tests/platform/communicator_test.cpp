@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -172,6 +173,21 @@ TEST(Agree, AStrangersExceptionIsAnInternalError) {
     FAIL();
   } catch (AgreedError const& error) {
     EXPECT_EQ(error.code(), ExitCode::internal);
+  }
+}
+
+TEST(Agree, WhatTheSystemRefusesIsAnIoError) {
+  auto const comm = Communicator::world();
+  try {
+    agree(comm, [&] {
+      if (comm.rank() == 0) {
+        (void)std::filesystem::file_size("/nowhere/at/all");
+      }
+    });
+    FAIL();
+  } catch (AgreedError const& error) {
+    EXPECT_EQ(error.code(), ExitCode::io);
+    EXPECT_THAT(error.what(), testing::HasSubstr("/nowhere/at/all"));
   }
 }
 

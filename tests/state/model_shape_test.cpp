@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/error.hpp"
 
 namespace offstage::state {
@@ -87,6 +89,50 @@ TEST(ModelShape, RefusesShapesThatCannotBeAndNamesTheKey) {
   shape = tiny();
   shape.layers = 0;
   expect_refused(shape, "model.layers=0");
+}
+
+TEST(ModelShape, RefusesMoreLayersThanAMillion) {
+  ModelShape shape = tiny();
+  shape.layers = 1'000'000;
+  EXPECT_NO_THROW(validate(shape));
+  shape.layers = 1'000'000'000;
+  expect_refused(shape, "model.layers=1000000000 must be at most 1000000");
+}
+
+TEST(ModelShape, RefusesProductsBeyondTheLimitInsteadOfOverflowing) {
+  constexpr auto huge = std::numeric_limits<std::int64_t>::max();
+  ModelShape shape = tiny();
+  shape.hidden = huge;
+  expect_refused(shape, "model.hidden=9223372036854775807 times model.hidden=");
+  shape = tiny();
+  shape.ffn_hidden = huge;
+  expect_refused(shape, "model.ffn-hidden=9223372036854775807 times model.hidden=8 is more than");
+  shape = tiny();
+  shape.vocab = huge;
+  expect_refused(shape, "model.vocab=9223372036854775807 times model.hidden=8 is more than");
+  shape = tiny();
+  shape.heads = huge;
+  expect_refused(shape, "model.heads=9223372036854775807 does not divide model.hidden=8");
+  shape = tiny();
+  shape.kv_heads = huge;
+  expect_refused(shape, "model.kv-heads=9223372036854775807 does not divide model.heads=4");
+}
+
+TEST(ModelShape, TheLimitIsOnAllParametersTogether) {
+  ModelShape shape = tiny();
+  shape.hidden = 1 << 20;
+  shape.layers = 100;  // 3 * 2^40 in each: 2^50 is passed at 342 of them
+  EXPECT_NO_THROW(validate(shape));
+  shape.layers = 400;
+  expect_refused(shape, "model.layers=400, model.hidden=1048576, model.ffn-hidden=12");
+  shape = tiny();
+  shape.tied_head = true;
+  std::int64_t const rest = count_parameters(layers_of(shape)) - shape.vocab * shape.hidden;
+  shape.vocab = ((std::int64_t{1} << 50) - rest) / shape.hidden;
+  EXPECT_EQ(count_parameters(layers_of(shape)), std::int64_t{1} << 50);
+  EXPECT_NO_THROW(validate(shape));
+  ++shape.vocab;
+  expect_refused(shape, "make more than the limit of 1125899906842624 parameters (2^50)");
 }
 
 }  // namespace

@@ -138,7 +138,8 @@ TEST_F(Metrics, AMissingDirectoryIsAnIoErrorThatNamesThePath) {
     MetricsFile const file{path, 0};
     FAIL();
   } catch (IoError const& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr(path));
+    EXPECT_THAT(error.what(),
+                ::testing::AllOf(::testing::HasSubstr("run.dir"), ::testing::HasSubstr(path)));
   }
 }
 
@@ -149,6 +150,22 @@ TEST(MetricsOnAFullDevice, SayThatTheyCannotWrite) {
   std::filesystem::remove(path);
   std::filesystem::create_symlink("/dev/full", path);
   EXPECT_THROW(file.write(record(1)), IoError);
+}
+
+TEST_F(Metrics, SyncKeepsWhatIsThere) {
+  MetricsFile file{path_, 0};
+  file.write(record(1));
+  auto const before = lines();
+  file.sync();
+  EXPECT_EQ(lines(), before);
+}
+
+TEST_F(Metrics, SyncSaysThatTheFileIsGoneWithItsDirectory) {
+  auto const folder = directory_.path() / "run";
+  std::filesystem::create_directory(folder);
+  MetricsFile file{(folder / "metrics.jsonl").string(), 0};
+  std::filesystem::remove_all(folder);
+  EXPECT_THROW(file.sync(), IoError);
 }
 
 }  // namespace

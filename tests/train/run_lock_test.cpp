@@ -4,10 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "base/error.hpp"
 #include "temporary_directory.hpp"
@@ -96,6 +99,59 @@ TEST(RunLock, AMissingDirectoryIsAnIoError) {
   } catch (IoError const& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("checkpoint.dir="), HasSubstr("/none/lock")));
   }
+}
+
+TEST(RunLock, RemovesTheFileThatItCreated) {
+  TemporaryDirectory const directory;
+  RunLock lock{directory.path().string(), "run.dir"};
+  EXPECT_TRUE(lock.created());
+  lock.remove();
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
+TEST(RunLock, LeavesTheFileThatWasThereBefore) {
+  TemporaryDirectory const directory;
+  auto const file = directory.write("lock", "");
+  RunLock lock{directory.path().string(), "run.dir"};
+  EXPECT_FALSE(lock.created());
+  lock.remove();
+  EXPECT_TRUE(std::filesystem::exists(file));
+}
+
+TEST(RunLock, ALinkToNowhereIsAnIoError) {
+  TemporaryDirectory const directory;
+  std::filesystem::create_symlink("/nowhere/at/all", directory.path() / "lock");
+  EXPECT_THROW((RunLock{directory.path().string(), "run.dir"}), IoError);
+}
+
+TEST(RunLock, NeverHasTwoHoldersWhileOthersRemoveTheFile) {
+  TemporaryDirectory const directory;
+  std::atomic<int> holders = 0;
+  std::atomic<int> most = 0;
+  auto const work = [&] {
+    for (int i = 0; i < 5000; ++i) {
+      try {
+        RunLock lock{directory.path().string(), "run.dir"};
+        int const now = ++holders;
+        if (now > most) {
+          most = now;
+        }
+        std::this_thread::yield();
+        --holders;
+        lock.remove();
+      } catch (LockedError const&) {
+        std::this_thread::yield();
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back(work);
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(most, 1);
 }
 
 }  // namespace

@@ -20,7 +20,9 @@ HugeBuffer::HugeBuffer(Bytes size) : size_{size} {
     return;
   }
   bool const huge = size >= huge_page_bytes;
-  mapped_ = round_up(size, huge ? huge_page_bytes : page_bytes);
+  // Rounded to small pages alone: a huge page is never made beyond the end of the mapping, so memory
+  // plans may count the bytes asked for.
+  mapped_ = round_up(size, page_bytes);
   // Map one huge page more than needed and cut both ends off: the rest starts on a huge page.
   Bytes const reserve = huge ? mapped_ + huge_page_bytes : mapped_;
   void* const raw = mmap(nullptr, static_cast<std::size_t>(reserve), PROT_READ | PROT_WRITE,

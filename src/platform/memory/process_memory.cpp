@@ -33,6 +33,19 @@ std::optional<Bytes> number_in(std::string const& path) {
   return std::nullopt;  // no such file, or "max"
 }
 
+/// The value of a line "name 123" of a file; 0 if it is not there.
+Bytes entry_of(std::string const& path, std::string const& name) {
+  std::ifstream file{path};
+  std::string word;
+  Bytes value{};
+  while (file >> word >> value) {
+    if (word == name) {
+      return value;
+    }
+  }
+  return 0;
+}
+
 /// What the memory cgroup of this process leaves, going up to the root: the tightest one counts.
 Bytes left_in_cgroup() {
   Bytes left = std::numeric_limits<Bytes>::max();
@@ -56,7 +69,11 @@ Bytes left_in_cgroup() {
       auto const limit = number_in(folder + (v2 ? "memory.max" : "memory.limit_in_bytes"));
       auto const used = number_in(folder + (v2 ? "memory.current" : "memory.usage_in_bytes"));
       if (limit && used) {
-        left = std::min(left, std::max<Bytes>(0, *limit - *used));
+        // The page cache counts as used, but the kernel gives it back.
+        std::string const prefix = v2 ? "" : "total_";
+        Bytes const cached = entry_of(folder + "memory.stat", prefix + "inactive_file") +
+                             entry_of(folder + "memory.stat", prefix + "active_file");
+        left = std::min(left, std::max<Bytes>(0, *limit - *used + cached));
       }
       if (path.empty() || path == "/") {
         break;

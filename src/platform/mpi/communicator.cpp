@@ -4,6 +4,8 @@
 #include <array>
 #include <climits>
 #include <exception>
+#include <new>
+#include <system_error>
 
 namespace offstage::mpi {
 namespace {
@@ -230,6 +232,9 @@ void agree(Communicator const& comm, std::function<void()> const& work) {
   } catch (std::bad_alloc const&) {
     message = "out of memory";
     code = ExitCode::other;
+  } catch (std::system_error const& error) {  // std::filesystem's too
+    message = error.what();
+    code = ExitCode::io;
   } catch (std::exception const& error) {
     message = error.what();
     code = ExitCode::internal;

@@ -1,0 +1,72 @@
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "checkpoint/sample.hpp"
+#include "cli/commands.hpp"
+#include "platform/scratch_directory.hpp"
+
+namespace offstage::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::int64_t subgroup = 2 * chunk_elements;
+
+/// A directory with a complete checkpoint of step 1 and an unfinished save of step 2.
+class CheckpointCommand : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    complete = checkpoint::write_checkpoint(scratch.path(), 1, 1, subgroup, 1);
+    (void)checkpoint::write_ranks(unfinished, checkpoint::small_model(), 1, subgroup, 1);
+  }
+
+  /// The exit code; what was written is in `out` and `err`.
+  ExitCode call(std::string const& command, std::string const& path) {
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    auto const code = run({"checkpoint", command, path});
+    out = ::testing::internal::GetCapturedStdout();
+    err = ::testing::internal::GetCapturedStderr();
+    return code;
+  }
+
+  ScratchDirectory scratch;
+  std::string complete;
+  std::string unfinished = scratch / checkpoint::step_name(2);
+  std::string out;
+  std::string err;
+};
+
+TEST_F(CheckpointCommand, VerifyTakesAnUnfinishedSaveForNoDamage) {
+  EXPECT_EQ(call("verify", scratch.path()), ExitCode::done);
+  EXPECT_THAT(
+      out, AllOf(HasSubstr(complete + ": good\n"), HasSubstr(unfinished + ": unfinished save\n")));
+}
+
+TEST_F(CheckpointCommand, VerifyFailsOnDamageBesideAnUnfinishedSave) {
+  fs::remove(complete + "/rank-0000.h5");
+  EXPECT_EQ(call("verify", scratch.path()), ExitCode::data);
+  EXPECT_THAT(out, AllOf(HasSubstr(complete + ": damaged: "), HasSubstr("unfinished save")));
+}
+
+TEST_F(CheckpointCommand, VerifyFailsWhereNothingIsComplete) {
+  fs::remove_all(complete);
+  for (std::string const& path : {scratch.path(), unfinished}) {
+    EXPECT_EQ(call("verify", path), ExitCode::data);
+    EXPECT_THAT(out, HasSubstr(unfinished + ": unfinished save\n"));
+    EXPECT_THAT(err, HasSubstr(path + ": no complete checkpoint"));
+  }
+}
+
+TEST_F(CheckpointCommand, LsSaysWhatIsUnfinished) {
+  EXPECT_EQ(call("ls", scratch.path()), ExitCode::done);
+  EXPECT_THAT(out, AllOf(HasSubstr(" complete "), HasSubstr(" unfinished "),
+                         Not(HasSubstr("did not finish"))));
+}
+
+}  // namespace
+}  // namespace offstage::cli
