@@ -35,8 +35,7 @@ struct AttentionBackward {
 
 /// Source:  Dao, arXiv:2307.08691 (tiles, online softmax, recomputed probabilities).
 /// Exact:   a (sequence, key-value head) is one task and sums in a fixed order: the bits do not
-/// depend
-///          on the number of threads.
+///          depend on the number of threads.
 /// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError if heads is no multiple
 /// of kv_heads.
 namespace ref {

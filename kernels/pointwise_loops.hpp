@@ -13,7 +13,6 @@ namespace offstage::kernels {
 template <class T>
 struct PointwiseLoops {
   /// x <- x + y
-  void (*add)(T* x, T const* y, std::int64_t count);
 
   /// x <- x + delta unless delta is null; y = x * inverse rms * weight; returns the inverse rms.
   float (*rmsnorm_forward)(T* x, T const* delta, T const* weight, T* y, std::int64_t width,

@@ -146,8 +146,7 @@ void scaled_exp(float const* x, float shift, float factor, T* y, std::int64_t co
 }
 
 template <class T>
-constexpr PointwiseLoops<T> table{.add = add<T>,
-                                  .rmsnorm_forward = rmsnorm_forward<T>,
+constexpr PointwiseLoops<T> table{.rmsnorm_forward = rmsnorm_forward<T>,
                                   .rmsnorm_backward = rmsnorm_backward<T>,
                                   .rope = rope<T>,
                                   .swiglu_forward = swiglu_forward<T>,

@@ -309,6 +309,25 @@ std::optional<Meta> Store::restore_newest(state::ModelShape const& model,
                          0};
 }
 
+void Store::pass_over_after(std::int64_t step) {
+  mpi::agree(comm_, [&] {
+    if (comm_.rank() != 0) {
+      return;
+    }
+    for (StepDirectory const& found : step_directories(directory_)) {
+      if (found.step > step && canonical(found.path) != named_) {
+        passed_over_.push_back(step_name(found.step));
+      }
+    }
+    if (!passed_over_.empty()) {
+      log::warning(
+          "{} has steps after {} of an earlier run, up to {}; the first save sets them aside as "
+          "passed-over-step-N",
+          directory_, step, passed_over_.back());
+    }
+  });
+}
+
 Meta Store::restore(std::string const& path, state::ModelShape const& model,
                     state::ShardMap const& map, std::vector<state::Subgroup> const& subgroups,
                     tiers::Tiers& tiers, OnSubgroup const& on_subgroup) {

@@ -64,7 +64,7 @@ using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float co
 /// what cannot be read (a newer format, an I/O error) is left alone, and so is, beyond `keep`, the
 /// checkpoint that restore() took.
 ///
-/// What restore_newest passed over never counts as kept. The first save that succeeds renames it to
+/// What restore_newest or pass_over_after passed over never counts as kept. The first save that succeeds renames it to
 /// passed-over-step-N (with .2, .3, ... if that is taken) and says so: the run goes on past it, so
 /// a later start must not take it, should it load again. A save of its very step replaces it.
 ///
@@ -99,6 +99,10 @@ class Store {
                              state::ShardMap const& map,
                              std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
                              OnSubgroup const& on_subgroup);
+  /// The run begins at `step` because its user said so, after restore() or afresh: later steps in
+  /// the directory are of an earlier run, and resume=auto would take them. They are treated, and
+  /// said (log) to be, as what restore_newest passed over.
+  void pass_over_after(std::int64_t step);
 
  private:
   bool begin(std::string const& path, Bytes space);
@@ -112,7 +116,7 @@ class Store {
   mpi::Communicator const& comm_;
   std::string current_;                   ///< the step directory that was restored or saved last
   std::string named_;                     ///< the one that restore() took
-  std::vector<std::string> passed_over_;  ///< by restore_newest: names, not yet set aside
+  std::vector<std::string> passed_over_;  ///< names, not yet set aside
 };
 
 /// One entry of a listing.

@@ -164,7 +164,8 @@ constexpr std::array keys{
         [](RunConfig const& c) { return std::to_string(c.train.micro_batch); }},
     Key{"train.seed", "N", "0", "of the first weights and the order of the data",
         [](RunConfig& c, Text t) { c.train.seed = seed(t); }},
-    Key{"train.max-time", "TIME", "0", "save and end with 75 after this long; 0: no limit",
+    Key{"train.max-time", "TIME", "0",
+        "save and end with 75 within this time (90s, 30min, HH:MM:SS); 0: no limit",
         [](RunConfig& c, Text t) { c.train.max_time = parse_duration(t); }},
     Key{"train.max-bad-steps", "N", "10", "give up after so many non-finite steps in a row",
         [](RunConfig& c, Text t) { c.train.max_bad_steps = whole<std::int64_t>(t); }},
@@ -223,7 +224,7 @@ constexpr std::array keys{
     Key{"tiers.path", "PATH", "", "directory for the optimizer state; empty: host memory",
         [](RunConfig& c, Text t) { c.tiers_path = t; }},
     Key{"tiers.host-memory", "auto|SIZE", "auto",
-        "limit per node of buffers, gradients and staging together",
+        "limit per node of state, buffers and gradients in host memory",
         [](RunConfig& c, Text t) { c.host_memory = host_memory(t); }},
 
     Key{"update.subgroup-size", "N", "100M", "parameters updated as one piece",

@@ -26,8 +26,7 @@ struct RunShape {
 /// Source:     Touvron et al., arXiv:2302.13971; weights laid out as in Hugging Face files.
 /// Memory:     every buffer is allocated from `device` at construction, none during a step.
 /// Collective: all members but the constructor, through source and sink; a rank without a
-/// micro-batch
-///             calls the idle_ members in place of the others. Order of acquire in forward and
+///             micro-batch calls the idle_ members in place of the others. Order of acquire in forward and
 ///             evaluate: embedding, blocks ascending, head (then the embedding beside it if tied).
 ///             In backward: head (likewise), blocks descending; the embedding's backward needs no
 ///             parameters. A layer's gradient goes to the sink right after its backward, when the

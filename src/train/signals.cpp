@@ -63,8 +63,10 @@ StopSignals::StopSignals() {
   sigemptyset(&action.sa_mask);
   sigaddset(&action.sa_mask, SIGUSR1);
   sigaddset(&action.sa_mask, SIGTERM);
+  sigaddset(&action.sa_mask, SIGINT);
   ::sigaction(SIGUSR1, &action, &before_usr1_);
   ::sigaction(SIGTERM, &action, &before_term_);
+  ::sigaction(SIGINT, &action, &before_int_);
 }
 
 StopSignals::~StopSignals() {
@@ -72,9 +74,11 @@ StopSignals::~StopSignals() {
     // The work is safe and the process is about to end: a late signal must not change its exit code.
     std::signal(SIGUSR1, SIG_IGN);
     std::signal(SIGTERM, SIG_IGN);
+    std::signal(SIGINT, SIG_IGN);
   } else {
     ::sigaction(SIGUSR1, &before_usr1_, nullptr);
     ::sigaction(SIGTERM, &before_term_, nullptr);
+    ::sigaction(SIGINT, &before_int_, nullptr);
   }
   alive.store(false);
 }

@@ -4,7 +4,7 @@
 
 namespace offstage::train {
 
-/// While it lives, SIGUSR1 and SIGTERM ask the run to save and end. A second signal, other or more
+/// While it lives, SIGUSR1, SIGTERM and SIGINT (Ctrl-C) ask the run to save and end. A second signal, other or more
 /// than two seconds later, ends the process at once (exit code 1): launchers repeat themselves, so
 /// the same signal within two seconds counts once. After ignore() signals do nothing, to the end of the
 /// process: the save is done. One object per process.
@@ -23,6 +23,7 @@ class StopSignals {
  private:
   struct sigaction before_usr1_ {};
   struct sigaction before_term_ {};
+  struct sigaction before_int_ {};
 };
 
 }  // namespace offstage::train

@@ -1,7 +1,6 @@
 #include "train/trainer.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +13,6 @@
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
-#include "checkpoint/directory.hpp"
 #include "checkpoint/writer.hpp"
 #include "platform/aio/file.hpp"
 #include "platform/cpu/affinity.hpp"
@@ -77,17 +75,6 @@ std::string text_of(std::vector<Setting> const& settings) {
   return text;
 }
 
-/// A run that was told where to begin shares its directory with what an earlier one left.
-void warn_of_later_steps(std::string const& directory, std::int64_t step) {
-  auto const steps = checkpoint::step_directories(directory);
-  if (!steps.empty() && steps.back().step > step) {
-    log::warning(
-        "{} is there from an earlier run, and checkpoint.resume=auto would go on from it; remove "
-        "the steps after {} or set another checkpoint.dir",
-        steps.back().path, step);
-  }
-}
-
 /// The run from its first step to its last: everything that is not a step itself.
 template <class T>
 class Training {
@@ -104,7 +91,7 @@ class Training {
   void start_or_continue();
   void one_step();
   void after_step(StepResult const& result, Seconds seconds);
-  void log_step(StepResult const& result, Seconds seconds);
+  void log_step(StepResult const& result);
   void validate();
   void require_space_for_a_checkpoint();
   [[nodiscard]] bool validation_follows(std::int64_t step) const;
@@ -135,6 +122,9 @@ class Training {
   Seconds longest_save_{};  ///< until there is one: the time that filling the state took
   Seconds last_save_{};     ///< since_start_ when it ended
   std::int64_t saved_step_ = -1;
+  Seconds started_{};             ///< since_start_ before the first step of this start
+  Seconds logged_{};              ///< since_start_ at the last log line
+  std::int64_t logged_tokens_{};  ///< of this start, at the last log line
 };
 
 template <class T>
@@ -190,9 +180,6 @@ void Training<T>::start_or_continue() {
     if (leads()) {
       log::info("continuing after step {}", meta_.step);
     }
-    if (leads() && meta_.step >= config_.train.steps) {
-      log::info("nothing to do: train.steps={} asks for no more steps", config_.train.steps);
-    }
     if (leads() && meta_.seed != config_.train.seed) {
       log::warning("train.seed={} differs from the checkpoint's {}: the order of the data changes",
                    config_.train.seed, meta_.seed);
@@ -203,8 +190,8 @@ void Training<T>::start_or_continue() {
     }
     runner_->initialize();
   }
-  if (leads() && resume != "auto") {
-    warn_of_later_steps(config_.checkpoint.dir, meta_.step);
+  if (resume != "auto") {
+    store_->pass_over_after(meta_.step);
   }
   meta_.model = config_.model;
   meta_.seed = config_.train.seed;
@@ -218,6 +205,7 @@ void Training<T>::start_or_continue() {
 template <class T>
 ExitCode Training<T>::run() {
   prepare();
+  started_ = logged_ = since_start_.elapsed();
   Stop stop = Stop::none;
   while (meta_.step < config_.train.steps && stop == Stop::none) {
     one_step();
@@ -281,11 +269,20 @@ void Training<T>::conclude(Stop stop) {
   if (!leads()) {
     return;
   }
+  if (times_.steps == 0) {
+    log::info("nothing to do: step {} is done, and train.steps={} asks for no more", meta_.step,
+              config_.train.steps);
+    return;
+  }
   print_end_table(times_);
+  if (times_.host_memory_peak > times_.host_memory_limit) {
+    log::warning(
+        "tiers.host-memory={} is too small for the libraries beside the plan: the peak was {}",
+        format_bytes(times_.host_memory_limit), format_bytes(times_.host_memory_peak));
+  }
   if (stop == Stop::none) {
     static_cast<void>(take_stop_file());  // it came too late to be obeyed
-    log::info("done: step {} of {}", std::min(meta_.step, config_.train.steps),
-              config_.train.steps);
+    log::info("done: step {} of {}", meta_.step, config_.train.steps);
   } else {
     log::info("stopped after step {} of {} because {}; the same command goes on from there",
               meta_.step, config_.train.steps, reason_of(stop));
@@ -334,7 +331,7 @@ void Training<T>::after_step(StepResult const& result, Seconds seconds) {
                        .update_seconds = result.update,
                        .read_bytes = read_bytes,
                        .write_bytes = write_bytes});
-      log_step(result, seconds);
+      log_step(result);
     }
     if (meta_.bad_steps >= config_.train.max_bad_steps) {
       throw DataError{fmt::format(
@@ -347,7 +344,7 @@ void Training<T>::after_step(StepResult const& result, Seconds seconds) {
 }
 
 template <class T>
-void Training<T>::log_step(StepResult const& result, Seconds seconds) {
+void Training<T>::log_step(StepResult const& result) {
   if (result.skipped) {
     log::warning("step {}: loss {} or gradient norm {} is not finite, update skipped", meta_.step,
                  result.loss, result.grad_norm);
@@ -357,13 +354,16 @@ void Training<T>::log_step(StepResult const& result, Seconds seconds) {
   if (!due) {
     return;
   }
-  auto const step_tokens = static_cast<double>(config_.train.global_batch * config_.train.sequence);
-  Seconds const mean =
-      (times_.forward + times_.backward + times_.update) / static_cast<double>(times_.steps);
+  // Both rates take in everything since then: saves and validations too.
+  Seconds const now = since_start_.elapsed();
+  auto const tokens = static_cast<double>(times_.tokens - logged_tokens_);
+  double const rate = tokens / (now - logged_).count();
+  logged_ = now;
+  logged_tokens_ = times_.tokens;
+  Seconds const mean = (now - started_) / static_cast<double>(times_.steps);
   log::info("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  left {}",
             meta_.step, config_.train.steps, result.loss, result.grad_norm, meta_.learning_rate,
-            step_tokens / seconds.count(),
-            format_duration(mean * static_cast<double>(config_.train.steps - meta_.step)));
+            rate, format_duration(mean * static_cast<double>(config_.train.steps - meta_.step)));
 }
 
 template <class T>

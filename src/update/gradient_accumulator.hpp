@@ -18,8 +18,7 @@ namespace offstage::update {
 ///
 /// T: type of the model's gradients. Rounds to T or to FP32 (`accumulate_fp32`).
 /// Memory: host: the accumulator (2 or 4 bytes per element of the shard), one layer to send and
-/// this
-///         rank's part of a layer from every rank to receive.
+///         this rank's part of a layer from every rank to receive.
 template <class T>
 class GradientAccumulator final : public state::GradientSink<T> {
  public:

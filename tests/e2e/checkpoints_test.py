@@ -91,8 +91,12 @@ class Checkpoints(OffstageTest):
         self.train("run", *COMMON)
         self.train("again", *COMMON, f"checkpoint.dir={self.folder}/again/checkpoints")
         result = self.train("again", *COMMON, "checkpoint.resume=none", "train.steps=3")
-        self.assertIn("checkpoint.resume=auto would go on from it", "".join(result.warnings))
+        self.assertIn("sets them aside", "".join(result.warnings))
         self.assertEqual([1, 2, 3], [r["step"] for r in self.steps("again")])
+        # The earlier run's checkpoints are aside, so that going on means going on from step 3.
+        self.train("again", *COMMON, "train.steps=5")
+        self.assertEqual([1, 2, 3, 4, 5], [r["step"] for r in self.steps("again")])
+        self.assertTrue(list((self.folder / "again/checkpoints").glob("passed-over-step-*")))
 
     def test_only_the_newest_are_kept(self):
         self.train("run", "checkpoint.every=1")
