@@ -8,6 +8,7 @@
 #include <new>
 
 #include "base/log.hpp"
+#include "base/version.hpp"
 #include "cli/nearest.hpp"
 
 namespace offstage::cli {
@@ -40,7 +41,7 @@ ExitCode dispatch(Arguments const& arguments) {
     return ExitCode::done;
   }
   if (command == "version" || command == "--version") {
-    log::write_info("offstage " OFFSTAGE_VERSION);
+    log::info("offstage {}", version());
     return ExitCode::done;
   }
   static std::array<std::string, 4> const known{"train", "checkpoint", "help", "version"};
