@@ -118,7 +118,7 @@ std::vector<std::string> compare_layer(Pair& pair, int index) {
 
 std::vector<std::string> compare(Listed const& a, Listed const& b) {
   Pair pair{reader_of(a), reader_of(b)};
-  if (without_length(pair.a.meta().model) != without_length(pair.b.meta().model)) {
+  if (!same_parameters(pair.a.meta().model, pair.b.meta().model)) {
     throw DataError{fmt::format("{} and {} are checkpoints of different models", a.path, b.path)};
   }
   std::vector<std::string> lines;

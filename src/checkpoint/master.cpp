@@ -12,9 +12,12 @@
 namespace offstage::checkpoint {
 namespace {
 
-/// Calls visit(key, value) for all that defines a model, with its configuration key.
+/// Format 1 knew one family without variants.
+constexpr std::int64_t format_of_variants = 2;
+
+/// Calls visit(key, value) for all that defines a model but its family, with its configuration key.
 template <class Model, class Visit>
-void visit_model(Model&& model, Visit&& visit) {
+void visit_model(Model& model, std::int64_t format, Visit&& visit) {
   visit("model.layers", model.layers);
   visit("model.hidden", model.hidden);
   visit("model.heads", model.heads);
@@ -25,10 +28,18 @@ void visit_model(Model&& model, Visit&& visit) {
   visit("model.tied-head", model.tied_head);
   visit("model.rope-theta", model.rope_theta);
   visit("model.norm-eps", model.norm_epsilon);
+  if (format >= format_of_variants) {
+    visit("model.qkv-bias", model.qkv_bias);
+    visit("model.rope-scaling", model.rope_scaling);
+    visit("model.rope-factor", model.rope_factor);
+    visit("model.rope-low-frequency", model.rope_low_frequency);
+    visit("model.rope-high-frequency", model.rope_high_frequency);
+    visit("model.rope-original-sequence", model.rope_original_sequence);
+  }
 }
 
 template <class AnyMeta, class Visit>
-void visit_meta(AnyMeta& meta, Visit&& visit) {
+void visit_meta(AnyMeta& meta, std::int64_t format, Visit&& visit) {
   visit("step", meta.step);
   visit("samples", meta.samples);
   visit("seed", meta.seed);
@@ -40,21 +51,36 @@ void visit_meta(AnyMeta& meta, Visit&& visit) {
   visit("program", meta.program);
   visit("threads", meta.threads);
   visit("ranks", meta.ranks);
-  visit_model(meta.model, visit);
+  visit_model(meta.model, format, visit);
 }
 
 constexpr char const* family_key = "model.family";
 
-std::string name_of(state::Family) {
-  return "llama";
+/// The enumerator that is written so. Errors: Refused.
+template <class Enum>
+Enum named(std::initializer_list<Enum> known, std::string const& name, char const* key) {
+  for (Enum const value : known) {
+    if (name == name_of(value)) {
+      return value;
+    }
+  }
+  throw Refused{fmt::format("it has {}={}, which this program does not know; use a newer offstage",
+                            key, name)};
+}
+
+std::string text_of(auto const& value) {
+  return fmt::format("{}", value);
+}
+std::string text_of(state::RopeScaling value) {
+  return name_of(value);
 }
 
 /// Covers every value that read_master returns: HDF5 checksums its metadata, not the data in
 /// arrays.
-std::uint64_t checksum_of_contents(Master const& master) {
+std::uint64_t checksum_of_contents(Master const& master, std::int64_t format) {
   std::string text = fmt::format("{}={}\n", family_key, name_of(master.meta.model.family));
-  visit_meta(master.meta, [&](char const* key, auto const& value) {
-    text += fmt::format("{}={}\n", key, value);
+  visit_meta(master.meta, format, [&](char const* key, auto const& value) {
+    text += fmt::format("{}={}\n", key, text_of(value));
   });
   for (RankEntry const& entry : master.ranks) {
     text += fmt::format("{} {} {} {}\n", entry.file, entry.file_bytes, entry.manifest,
@@ -66,6 +92,9 @@ std::uint64_t checksum_of_contents(Master const& master) {
 void set(h5::File& file, char const* key, bool value) {
   file.set(key, static_cast<std::int64_t>(value));
 }
+void set(h5::File& file, char const* key, state::RopeScaling value) {
+  file.set(key, std::string{name_of(value)});
+}
 template <class T>
 void set(h5::File& file, char const* key, T const& value) {
   file.set(key, value);
@@ -76,6 +105,9 @@ void get(h5::File const& file, char const* key, bool& value) {
 }
 void get(h5::File const& file, char const* key, std::string& value) {
   value = file.text(key);
+}
+void get(h5::File const& file, char const* key, state::RopeScaling& value) {
+  value = named({state::RopeScaling::none, state::RopeScaling::llama3}, file.text(key), key);
 }
 template <class T>
 void get(h5::File const& file, char const* key, T& value) {
@@ -200,7 +232,7 @@ std::vector<RankEntry> read_ranks(h5::File const& file, std::int64_t count) {
   return ranks;
 }
 
-void require_readable_format(h5::File const& file, std::string const& step_directory) {
+std::int64_t readable_format(h5::File const& file, std::string const& step_directory) {
   auto const format = file.number<std::int64_t>("format_version");
   if (format > format_version) {
     throw Refused{fmt::format(
@@ -211,6 +243,7 @@ void require_readable_format(h5::File const& file, std::string const& step_direc
     throw DataError{fmt::format("checkpoint {} has format {}, which never was; it is damaged",
                                 step_directory, format)};
   }
+  return format;
 }
 
 }  // namespace
@@ -219,10 +252,11 @@ void write_master(std::string const& path, Master const& master,
                   std::span<Manifest const> manifests) {
   h5::File file = h5::File::create(path);
   file.set("format_version", static_cast<std::int64_t>(format_version));
-  file.set(family_key, name_of(master.meta.model.family));
-  visit_meta(master.meta, [&](char const* key, auto const& value) { set(file, key, value); });
+  file.set(family_key, std::string{name_of(master.meta.model.family)});
+  visit_meta(master.meta, format_version,
+             [&](char const* key, auto const& value) { set(file, key, value); });
   write_ranks(file, master.ranks);
-  file.set("checksum", checksum_of_contents(master));
+  file.set("checksum", checksum_of_contents(master, format_version));
   map_tensors(file, master.meta.model, manifests);
   file.close();
 }
@@ -230,16 +264,17 @@ void write_master(std::string const& path, Master const& master,
 Master read_master(std::string const& step_directory) {
   std::string const path = step_directory + "/" + master_name;
   h5::File const file = h5::File::open_read(path);
-  require_readable_format(file, step_directory);
+  auto const format = readable_format(file, step_directory);
   Master master;
-  visit_meta(master.meta, [&](char const* key, auto& value) { get(file, key, value); });
-  std::string const family = file.text(family_key);
-  if (family != name_of(state::Family::llama)) {
-    throw Refused{fmt::format("checkpoint {} has {}={}; this program knows llama", step_directory,
-                              family_key, family)};
+  try {
+    master.meta.model.family =
+        named({state::Family::llama, state::Family::gpt2}, file.text(family_key), family_key);
+    visit_meta(master.meta, format, [&](char const* key, auto& value) { get(file, key, value); });
+  } catch (Refused const& refused) {
+    throw Refused{fmt::format("checkpoint {}: {}", step_directory, refused.what())};
   }
   master.ranks = read_ranks(file, master.meta.ranks);
-  if (file.number<std::uint64_t>("checksum") != checksum_of_contents(master)) {
+  if (file.number<std::uint64_t>("checksum") != checksum_of_contents(master, format)) {
     throw DataError{path + ": its contents do not match their checksum; the file is damaged"};
   }
   return master;
@@ -263,32 +298,24 @@ Bytes require_files(std::string const& step_directory, RankEntry const& rank) {
   return *file_bytes + *manifest_bytes;
 }
 
-state::ModelShape without_length(state::ModelShape shape) {
-  shape.max_sequence = 0;
-  return shape;
-}
-
 void require_same_model(std::string const& step_directory, state::ModelShape const& stored,
                         state::ModelShape const& run) {
-  std::vector<std::string> run_values;
-  visit_model(without_length(run), [&](char const*, auto const& value) {
-    run_values.push_back(fmt::format("{}", value));
-  });
-  std::vector<std::string> differences;
-  auto run_value = run_values.begin();
-  visit_model(without_length(stored), [&](char const* key, auto const& value) {
-    std::string const text = fmt::format("{}", value);
-    if (text != *run_value) {
-      differences.push_back(fmt::format("{}: checkpoint {}, run {}", key, text, *run_value));
-    }
-    ++run_value;
-  });
-  if (!differences.empty()) {
-    throw Refused{
-        fmt::format("checkpoint {} is of another model ({}); use its model.* keys or "
-                    "another checkpoint.dir",
-                    step_directory, fmt::join(differences, "; "))};
+  if (same_parameters(stored, run)) {
+    return;
   }
+  auto const stored_keys = state::keys_of(stored);
+  auto const run_keys = state::keys_of(run);
+  std::vector<std::string> differences;
+  for (std::size_t i = 0; i < stored_keys.size(); ++i) {
+    if (stored_keys[i].value != run_keys[i].value) {
+      differences.push_back(fmt::format("{}: checkpoint {}, run {}", stored_keys[i].key,
+                                        stored_keys[i].value, run_keys[i].value));
+    }
+  }
+  throw Refused{
+      fmt::format("checkpoint {} is of another model ({}); use its model.* keys or "
+                  "another checkpoint.dir",
+                  step_directory, fmt::join(differences, "; "))};
 }
 
 }  // namespace offstage::checkpoint

@@ -42,11 +42,7 @@ void write_master(std::string const& path, Master const& master,
 /// The bytes of a rank's two files. Errors: DataError if one is missing or its size is wrong.
 Bytes require_files(std::string const& step_directory, RankEntry const& rank);
 
-/// The shape without model.max-sequence, on which no parameter depends: what two checkpoints of one
-/// model have in common.
-[[nodiscard]] state::ModelShape without_length(state::ModelShape shape);
-
-/// Errors: Refused, naming the `model.` keys that differ; model.max-sequence may.
+/// Errors: Refused, naming the `model.` keys that differ; those on which no parameter depends may.
 void require_same_model(std::string const& step_directory, state::ModelShape const& stored,
                         state::ModelShape const& run);
 

@@ -16,7 +16,7 @@ namespace offstage::checkpoint {
 
 /// The format that this program writes; it reads this and older ones and refuses newer ones by
 /// name.
-constexpr int format_version = 1;
+constexpr int format_version = 2;
 
 /// Everything that a restart needs beside p, m and v.
 struct Meta {

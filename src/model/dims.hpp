@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "model/llama.hpp"
+#include "model/transformer.hpp"
 
 namespace offstage::model {
 

@@ -1,7 +1,7 @@
 #include "base/error.hpp"
 #include "model/block.hpp"
 #include "model/dims.hpp"
-#include "model/llama.hpp"
+#include "model/transformer.hpp"
 
 namespace offstage::model {
 namespace {
@@ -17,8 +17,8 @@ double linear_flops(std::int64_t rows, std::int64_t weights) {
 
 Dims dims_of(state::ModelShape const& shape, RunShape const& run) {
   state::validate(shape);
-  require(run.batch >= 1 && run.sequence >= 1, "Llama: batch and sequence must be 1 or more");
-  require(run.sequence <= shape.max_sequence, "Llama: sequence is longer than max_sequence");
+  require(run.batch >= 1 && run.sequence >= 1, "Transformer: batch and sequence must be 1 or more");
+  require(run.sequence <= shape.max_sequence, "Transformer: sequence is longer than max_sequence");
   return {.B = run.batch,
           .T = run.sequence,
           .C = shape.hidden,

@@ -34,7 +34,7 @@ HeadActivations<T> lay_out_head(Dims const& dims, Slab& slab) {
 
 template <class T>
 void Head<T>::forward(std::span<T const> norm, std::span<T const> w, std::span<T const> delta,
-                      bool gradient) const {
+                      double loss_scale) const {
   std::int64_t const C = dims_.C;
   std::int64_t const V = dims_.V;
   kernels::rmsnorm_forward<T>(stream_, {.x = a_.x,
@@ -51,13 +51,14 @@ void Head<T>::forward(std::span<T const> norm, std::span<T const> w, std::span<T
     auto const logits = rows_of(a_.logits, 0, rows, V);
     Linear{rows, C, V}.forward<T>(stream_, normed, w, logits);
     kernels::cross_entropy<T>(
-        stream_, {.logits = logits,
-                  .targets = rows_of(a_.targets, first, rows, 1),
-                  .loss = rows_of(a_.loss, first, rows, 1),
-                  .d_logits = gradient ? rows_of(a_.d_logits, first, rows, V) : std::span<T>{},
-                  .rows = rows,
-                  .vocab = V,
-                  .gradient_scale = 1.0 / static_cast<double>(dims_.rows())});
+        stream_,
+        {.logits = logits,
+         .targets = rows_of(a_.targets, first, rows, 1),
+         .loss = rows_of(a_.loss, first, rows, 1),
+         .d_logits = loss_scale != 0.0 ? rows_of(a_.d_logits, first, rows, V) : std::span<T>{},
+         .rows = rows,
+         .vocab = V,
+         .gradient_scale = loss_scale / static_cast<double>(dims_.rows())});
   }
 }
 

@@ -32,10 +32,10 @@ class Head {
   Head(Dims const& dims, device::Stream& stream, HeadActivations<T> const& activations)
       : dims_{dims}, stream_{stream}, a_{activations} {}
 
-  /// x += delta, then the loss of each row; with `gradient` also d_logits of the mean loss. The
-  /// logits exist for a few rows at a time only.
+  /// x += delta, then the loss of each row; also d_logits of the mean loss times `loss_scale` unless
+  /// that is 0. The logits exist for a few rows at a time only.
   void forward(std::span<T const> norm, std::span<T const> w, std::span<T const> delta,
-               bool gradient) const;
+               double loss_scale) const;
   /// dx (B, T, C) is overwritten with the gradient of x; d_norm (C), dw (V, C) and `scratch` (B, T,
   /// C) are overwritten.
   void backward(std::span<T const> norm, std::span<T const> w, std::span<T> dx, std::span<T> d_norm,

@@ -20,7 +20,7 @@ struct WorkspaceDemand {
       tied_elements{};  ///< of the embedding, padded, if it needs a gradient of its own; else 0
 };
 
-/// All device memory of a Llama but its parameters.
+/// All device memory of a Transformer but its parameters.
 /// Errors: UsageError of the device that names what there was no room for.
 template <class T>
 class Workspace {

@@ -15,6 +15,10 @@ void fill(TensorLayout const& tensor, std::uint64_t seed, std::int64_t begin, st
     std::fill(out, out + (end - begin), 1.0F);
     return;
   }
+  if (tensor.initial.kind == Initial::Kind::zeros) {
+    std::fill(out, out + (end - begin), 0.0F);
+    return;
+  }
   auto const deviation = static_cast<float>(tensor.initial.standard_deviation);
   for (std::int64_t i = begin; i < end; ++i) {
     out[i - begin] = deviation * normal(seed, static_cast<std::uint64_t>(tensor.index),

@@ -7,6 +7,17 @@
 
 namespace offstage::state {
 
+/// Gives a model's parameters in FP32, any chunks of any layer: a Hugging Face model, a checkpoint.
+/// Threads: one. Errors: DataError, IoError naming the file.
+class ParameterReader {
+ public:
+  virtual ~ParameterReader() = default;
+  [[nodiscard]] virtual ModelShape const& shape() const = 0;
+  /// Fills `out` (chunks.count * chunk_elements) with chunks of a layer of layers_of(shape()),
+  /// padding with zeros.
+  virtual void read(int layer, ChunkRange chunks, std::span<float> out) = 0;
+};
+
 /// Fills chunks of a layer with the model's initial parameters, padding with zeros. An element
 /// depends on the seed, the tensor's index and its place in the tensor alone, never on ranks or
 /// chunks.

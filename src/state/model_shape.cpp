@@ -38,12 +38,15 @@ void require_sizes_in_limits(ModelShape const& shape) {
   require_product("model.hidden", shape.hidden, "model.hidden", shape.hidden);
   require_product("model.ffn-hidden", shape.ffn_hidden, "model.hidden", shape.hidden);
   require_product("model.vocab", shape.vocab, "model.hidden", shape.hidden);
+  require_product("model.max-sequence", shape.max_sequence, "model.hidden", shape.hidden);
 }
 
 void require_parameters_in_limit(ModelShape const& shape) {
-  std::int64_t const attention = 2 * (shape.hidden + shape.kv_heads * shape.head_dim());
-  std::int64_t const block = shape.hidden * (attention + 3 * shape.ffn_hidden + 2);
-  std::int64_t const ends = shape.hidden * (shape.vocab * (shape.tied_head ? 1 : 2) + 1);
+  ModelShape one_block = shape;
+  one_block.layers = 1;
+  auto const layers = layers_of(one_block);
+  std::int64_t const block = layers[1].elements;
+  std::int64_t const ends = layers.front().elements + layers.back().elements;
   if (ends > max_parameters || block > (max_parameters - ends) / shape.layers) {
     throw UsageError{fmt::format(
         "model.layers={}, model.hidden={}, model.ffn-hidden={} and model.vocab={} make more than "
@@ -80,6 +83,9 @@ class LayerBuilder {
   void norm(std::string name, std::int64_t width) {
     append(std::move(name), width, 0, false, {Initial::Kind::ones, 0.0});
   }
+  void bias(std::string name, std::int64_t width) {
+    append(std::move(name), width, 0, false, {Initial::Kind::zeros, 0.0});
+  }
   [[nodiscard]] LayerLayout take() { return std::move(layer_); }
 
  private:
@@ -99,7 +105,131 @@ class LayerBuilder {
   std::int64_t& tensors_;
 };
 
+/// Of the weights that end in the residual sum: smaller the deeper the model is (GPT-2).
+double residual_deviation(ModelShape const& shape) {
+  return initial_deviation / std::sqrt(2.0 * static_cast<double>(shape.layers));
+}
+
+LayerLayout llama_block(ModelShape const& shape, std::int64_t i, std::int64_t& tensors) {
+  std::int64_t const width = shape.hidden;
+  std::int64_t const query_width = shape.heads * shape.head_dim();
+  std::int64_t const key_width = shape.kv_heads * shape.head_dim();
+  double const residual = residual_deviation(shape);
+  LayerBuilder block{fmt::format("block {}", i), tensors};
+  auto const name = [i](char const* part) { return fmt::format("model.layers.{}.{}", i, part); };
+  block.matrix(name("self_attn.q_proj.weight"), query_width, width, initial_deviation);
+  block.matrix(name("self_attn.k_proj.weight"), key_width, width, initial_deviation);
+  block.matrix(name("self_attn.v_proj.weight"), key_width, width, initial_deviation);
+  block.matrix(name("self_attn.o_proj.weight"), width, query_width, residual);
+  block.matrix(name("mlp.gate_proj.weight"), shape.ffn_hidden, width, initial_deviation);
+  block.matrix(name("mlp.up_proj.weight"), shape.ffn_hidden, width, initial_deviation);
+  block.matrix(name("mlp.down_proj.weight"), width, shape.ffn_hidden, residual);
+  block.norm(name("input_layernorm.weight"), width);
+  block.norm(name("post_attention_layernorm.weight"), width);
+  if (shape.qkv_bias) {
+    block.bias(name("self_attn.q_proj.bias"), query_width);
+    block.bias(name("self_attn.k_proj.bias"), key_width);
+    block.bias(name("self_attn.v_proj.bias"), key_width);
+  }
+  return block.take();
+}
+
+LayerLayout gpt2_block(ModelShape const& shape, std::int64_t i, std::int64_t& tensors) {
+  std::int64_t const width = shape.hidden;
+  double const residual = residual_deviation(shape);
+  LayerBuilder block{fmt::format("block {}", i), tensors};
+  auto const name = [i](char const* part) { return fmt::format("transformer.h.{}.{}", i, part); };
+  block.matrix(name("attn.c_attn.weight"), width, 3 * width, initial_deviation);
+  block.matrix(name("attn.c_proj.weight"), width, width, residual);
+  block.matrix(name("mlp.c_fc.weight"), width, shape.ffn_hidden, initial_deviation);
+  block.matrix(name("mlp.c_proj.weight"), shape.ffn_hidden, width, residual);
+  block.norm(name("ln_1.weight"), width);
+  block.bias(name("ln_1.bias"), width);
+  block.bias(name("attn.c_attn.bias"), 3 * width);
+  block.bias(name("attn.c_proj.bias"), width);
+  block.norm(name("ln_2.weight"), width);
+  block.bias(name("ln_2.bias"), width);
+  block.bias(name("mlp.c_fc.bias"), shape.ffn_hidden);
+  block.bias(name("mlp.c_proj.bias"), width);
+  return block.take();
+}
+
+void require_default(bool is_default, char const* key, Family family) {
+  if (!is_default) {
+    throw UsageError{
+        fmt::format("{} does not apply to model.family={}; leave it out", key, name_of(family))};
+  }
+}
+
+void validate_rope(ModelShape const& shape) {
+  if (!(shape.rope_theta > 0.0)) {
+    throw UsageError{fmt::format("model.rope-theta={} must be above 0", shape.rope_theta)};
+  }
+  if (shape.rope_scaling == RopeScaling::none) {
+    return;
+  }
+  if (!(shape.rope_factor >= 1.0)) {
+    throw UsageError{fmt::format("model.rope-factor={} must be 1 or more", shape.rope_factor)};
+  }
+  if (!(shape.rope_low_frequency > 0.0 && shape.rope_high_frequency > shape.rope_low_frequency)) {
+    throw UsageError{
+        fmt::format("model.rope-low-frequency={} must be above 0 and below "
+                    "model.rope-high-frequency={}",
+                    shape.rope_low_frequency, shape.rope_high_frequency)};
+  }
+  require_positive("model.rope-original-sequence", shape.rope_original_sequence);
+}
+
+void validate_gpt2(ModelShape const& shape) {
+  ModelShape const plain;
+  if (shape.kv_heads != shape.heads) {
+    throw UsageError{
+        fmt::format("model.kv-heads={} must be model.heads={} in model.family=gpt2; leave it out",
+                    shape.kv_heads, shape.heads)};
+  }
+  require_default(!shape.qkv_bias, "model.qkv-bias", shape.family);
+  require_default(shape.rope_theta == plain.rope_theta, "model.rope-theta", shape.family);
+  require_default(shape.rope_scaling == plain.rope_scaling, "model.rope-scaling", shape.family);
+}
+
 }  // namespace
+
+char const* name_of(Family family) {
+  return family == Family::gpt2 ? "gpt2" : "llama";
+}
+
+char const* name_of(RopeScaling scaling) {
+  return scaling == RopeScaling::llama3 ? "llama3" : "none";
+}
+
+std::vector<ModelKey> keys_of(ModelShape const& shape) {
+  auto const text = [](auto const& value) { return fmt::format("{}", value); };
+  return {{"model.family", name_of(shape.family)},
+          {"model.layers", text(shape.layers)},
+          {"model.hidden", text(shape.hidden)},
+          {"model.heads", text(shape.heads)},
+          {"model.kv-heads", text(shape.kv_heads)},
+          {"model.ffn-hidden", text(shape.ffn_hidden)},
+          {"model.vocab", text(shape.vocab)},
+          {"model.max-sequence", text(shape.max_sequence)},
+          {"model.tied-head", text(shape.tied_head)},
+          {"model.qkv-bias", text(shape.qkv_bias)},
+          {"model.rope-theta", text(shape.rope_theta)},
+          {"model.rope-scaling", name_of(shape.rope_scaling)},
+          {"model.rope-factor", text(shape.rope_factor)},
+          {"model.rope-low-frequency", text(shape.rope_low_frequency)},
+          {"model.rope-high-frequency", text(shape.rope_high_frequency)},
+          {"model.rope-original-sequence", text(shape.rope_original_sequence)},
+          {"model.norm-eps", text(shape.norm_epsilon)}};
+}
+
+bool same_parameters(ModelShape const& a, ModelShape const& b) {
+  ModelShape as_long = a;
+  if (a.family != Family::gpt2) {
+    as_long.max_sequence = b.max_sequence;
+  }
+  return as_long == b;
+}
 
 void validate(ModelShape const& shape) {
   require_positive("model.layers", shape.layers);
@@ -126,8 +256,9 @@ void validate(ModelShape const& shape) {
                                  nearest_divisors(shape.heads, shape.kv_heads))};
   }
   require_parameters_in_limit(shape);
-  if (!(shape.rope_theta > 0.0)) {
-    throw UsageError{fmt::format("model.rope-theta={} must be above 0", shape.rope_theta)};
+  validate_rope(shape);
+  if (shape.family == Family::gpt2) {
+    validate_gpt2(shape);
   }
   if (!(shape.norm_epsilon > 0.0)) {
     throw UsageError{fmt::format("model.norm-eps={} must be above 0", shape.norm_epsilon)};
@@ -151,40 +282,32 @@ TensorLayout const& LayerLayout::tensor(std::string const& suffix) const {
 }
 
 std::vector<LayerLayout> layers_of(ModelShape const& shape) {
-  std::int64_t const width = shape.hidden;
-  std::int64_t const query_width = shape.heads * shape.head_dim();
-  std::int64_t const key_width = shape.kv_heads * shape.head_dim();
-  // The two products that end in the residual sum start smaller the deeper the model is (GPT-2).
-  double const residual = initial_deviation / std::sqrt(2.0 * static_cast<double>(shape.layers));
-
+  bool const gpt2 = shape.family == Family::gpt2;
   std::int64_t tensors = 0;
   std::vector<LayerLayout> layers;
   LayerBuilder embedding{"embedding", tensors};
-  embedding.matrix("model.embed_tokens.weight", shape.vocab, width, initial_deviation);
+  if (gpt2) {
+    embedding.matrix("transformer.wte.weight", shape.vocab, shape.hidden, initial_deviation);
+    embedding.matrix("transformer.wpe.weight", shape.max_sequence, shape.hidden, initial_deviation);
+  } else {
+    embedding.matrix("model.embed_tokens.weight", shape.vocab, shape.hidden, initial_deviation);
+  }
   layers.push_back(embedding.take());
 
   for (std::int64_t i = 0; i < shape.layers; ++i) {
-    LayerBuilder block{fmt::format("block {}", i), tensors};
-    auto const name = [i](char const* part) {
-      return fmt::format("model.layers.{}.{}.weight", i, part);
-    };
-    block.matrix(name("self_attn.q_proj"), query_width, width, initial_deviation);
-    block.matrix(name("self_attn.k_proj"), key_width, width, initial_deviation);
-    block.matrix(name("self_attn.v_proj"), key_width, width, initial_deviation);
-    block.matrix(name("self_attn.o_proj"), width, query_width, residual);
-    block.matrix(name("mlp.gate_proj"), shape.ffn_hidden, width, initial_deviation);
-    block.matrix(name("mlp.up_proj"), shape.ffn_hidden, width, initial_deviation);
-    block.matrix(name("mlp.down_proj"), width, shape.ffn_hidden, residual);
-    block.norm(name("input_layernorm"), width);
-    block.norm(name("post_attention_layernorm"), width);
-    layers.push_back(block.take());
+    layers.push_back(gpt2 ? gpt2_block(shape, i, tensors) : llama_block(shape, i, tensors));
   }
 
   LayerBuilder head{"head", tensors};
   if (!shape.tied_head) {
-    head.matrix("lm_head.weight", shape.vocab, width, initial_deviation);
+    head.matrix("lm_head.weight", shape.vocab, shape.hidden, initial_deviation);
   }
-  head.norm("model.norm.weight", width);
+  if (gpt2) {
+    head.norm("transformer.ln_f.weight", shape.hidden);
+    head.bias("transformer.ln_f.bias", shape.hidden);
+  } else {
+    head.norm("model.norm.weight", shape.hidden);
+  }
   layers.push_back(head.take());
   return layers;
 }

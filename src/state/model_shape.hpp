@@ -6,21 +6,38 @@
 
 namespace offstage::state {
 
-enum class Family { llama };
+enum class Family {
+  llama,  ///< RMSNorm, RoPE, SwiGLU, no biases but those of Qwen2; weights stored (out, in)
+  gpt2,   ///< LayerNorm, learned positions, GELU, biases everywhere; weights stored (in, out)
+};
+[[nodiscard]] char const* name_of(Family family);
 
-/// What defines a model: the `model.*` keys. Two runs are of one model if these are equal, max_sequence
-/// apart: no parameter depends on it.
+/// How RoPE's frequencies are stretched beyond the length that a model was first trained on.
+enum class RopeScaling {
+  none,
+  llama3,  ///< by wavelength, as Transformer 3.1 does
+};
+[[nodiscard]] char const* name_of(RopeScaling scaling);
+
+/// What defines a model: the `model.*` keys. The rope_ fields are of llama alone and have their
+/// defaults in other families.
 struct ModelShape {
   Family family = Family::llama;
   std::int64_t layers{};        ///< transformer blocks
   std::int64_t hidden{};        ///< C
   std::int64_t heads{};         ///< H, divides hidden
-  std::int64_t kv_heads{};      ///< K, divides heads
+  std::int64_t kv_heads{};      ///< K, divides heads; H in gpt2
   std::int64_t ffn_hidden{};    ///< F
   std::int64_t vocab{};         ///< V
-  std::int64_t max_sequence{};  ///< longest T
+  std::int64_t max_sequence{};  ///< longest T; P, the rows of the table of positions, in gpt2
   bool tied_head = false;
+  bool qkv_bias = false;  ///< llama with biases on q, k and v (Qwen2); false in gpt2, which has all
   double rope_theta = 10'000.0;
+  RopeScaling rope_scaling = RopeScaling::none;
+  double rope_factor = 8.0;                    ///< of llama3, this and the next three
+  double rope_low_frequency = 1.0;             ///< low_freq_factor
+  double rope_high_frequency = 4.0;            ///< high_freq_factor
+  std::int64_t rope_original_sequence = 8192;  ///< original_max_position_embeddings
   double norm_epsilon = 1e-5;
 
   [[nodiscard]] std::int64_t head_dim() const { return hidden / heads; }
@@ -29,22 +46,35 @@ struct ModelShape {
 
 /// Errors: UsageError naming the `model.` key, its value and what would be right: sizes at least 1,
 /// heads divides hidden into an even head size, kv-heads divides heads; at most 10^6 layers and 2^50
-/// parameters, so that no count of elements or bytes overflows.
+/// parameters, so that no count of elements or bytes overflows; keys that do not apply to the
+/// family at their defaults.
 void validate(ModelShape const& shape);
+
+/// "model.hidden" and "256".
+struct ModelKey {
+  std::string key;
+  std::string value;
+};
+/// All keys of a shape with their values as a configuration writes them, in a fixed order.
+[[nodiscard]] std::vector<ModelKey> keys_of(ModelShape const& shape);
+
+/// True if parameters of one are parameters of the other: all fields are equal, but for
+/// max_sequence where no parameter depends on it.
+[[nodiscard]] bool same_parameters(ModelShape const& a, ModelShape const& b);
 
 /// How a tensor starts.
 struct Initial {
-  enum class Kind { normal, ones } kind;
+  enum class Kind { normal, ones, zeros } kind;
   double standard_deviation{};  ///< of a normal
 };
 
 /// One parameter tensor inside its layer.
 struct TensorLayout {
   std::string name;     ///< as in Hugging Face files: "model.layers.3.mlp.up_proj.weight"
-  std::int64_t rows{};  ///< a vector has rows = its length and columns = 0
+  std::int64_t rows{};  ///< shape as there, too; a vector has rows = its length and columns = 0
   std::int64_t columns{};
   std::int64_t offset{};  ///< of its first element in the layer
-  bool decayed{};         ///< 2-D tensors are, norms are not
+  bool decayed{};         ///< 2-D tensors are, norms and biases are not
   Initial initial;
   std::int64_t index{};  ///< counts the model's tensors; names its random stream
 
@@ -64,8 +94,9 @@ struct LayerLayout {
   [[nodiscard]] TensorLayout const& tensor(std::string const& suffix) const;
 };
 
-/// All layers in forward order: the embedding; each block (q, k, v and gate, up stand side by side,
-/// so that one product computes them together); the final norm with the head unless it is tied.
+/// All layers in forward order: the embedding (with gpt2's positions); each block (q, k, v and gate,
+/// up stand side by side, weights and biases, so that one product computes them together); the final
+/// norm with the head unless it is tied.
 [[nodiscard]] std::vector<LayerLayout> layers_of(ModelShape const& shape);
 
 /// Parameters of the model, padding left out.

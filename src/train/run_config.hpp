@@ -6,7 +6,7 @@
 
 #include "base/dtype.hpp"
 #include "base/units.hpp"
-#include "model/llama.hpp"
+#include "model/transformer.hpp"
 #include "state/model_shape.hpp"
 
 namespace offstage::train {

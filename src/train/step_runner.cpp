@@ -51,7 +51,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   nodes_ = static_cast<int>(comm.sum(node.rank() == 0 ? 1 : 0));
   mpi::agree(comm, [&] {
     copy_ = std::make_unique<state::WorkingCopy<T>>(map_, comm_, *device_, *stream_);
-    model_ = std::make_unique<model::Llama<T>>(
+    model_ = std::make_unique<model::Transformer<T>>(
         config_.model,
         model::RunShape{config_.train.micro_batch, config_.train.sequence, config_.train.recompute},
         *device_, *stream_);

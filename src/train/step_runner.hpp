@@ -8,7 +8,7 @@
 #include "checkpoint/store.hpp"
 #include "data/token_source.hpp"
 #include "device/device.hpp"
-#include "model/llama.hpp"
+#include "model/transformer.hpp"
 #include "plan/memory.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/shard.hpp"
@@ -93,7 +93,7 @@ class StepRunner {
   std::unique_ptr<tiers::Tiers> tiers_;
   std::unique_ptr<state::WorkingCopy<T>> copy_;
   std::unique_ptr<update::GradientAccumulator<T>> gradients_;
-  std::unique_ptr<model::Llama<T>> model_;
+  std::unique_ptr<model::Transformer<T>> model_;
   std::unique_ptr<update::UpdatePipeline> pipeline_;
 };
 

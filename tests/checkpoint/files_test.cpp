@@ -262,11 +262,11 @@ void write_format_version(std::string const& path, std::int64_t version) {
 }
 
 TEST_F(DamagedCheckpoint, RefusesANewerFormatByName) {
-  write_format_version(step + "/master.h5", 2);
+  write_format_version(step + "/master.h5", 3);
   EXPECT_THAT(message_of<Refused>([&] { (void)read_master(step); }),
-              AllOf(HasSubstr(step), HasSubstr("format 2, this program reads up to 1"),
+              AllOf(HasSubstr(step), HasSubstr("format 3, this program reads up to 2"),
                     HasSubstr("newer offstage")));
-  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 2"));
+  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 3"));
 }
 
 TEST(CheckpointModel, NamesTheKeysThatDiffer) {

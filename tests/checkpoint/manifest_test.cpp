@@ -84,7 +84,7 @@ TEST(Manifest, NamesTheFileAndTheFieldThatIsWrong) {
            Case{"\"file_bytes\": 200000", "\"file_bytes\": 100000",
                 "subgroups[0].elements"
                 " must"},
-           Case{"\"format_version\": 1", "\"format_version\": 2", "field format_version"},
+           Case{"\"format_version\": 2", "\"format_version\": 3", "field format_version"},
            Case{"\"dataset\": \"/subgroup/1\"", "\"dataset\": \"/x\"", "subgroups[1].dataset"},
            Case{"\"offset_bytes\": 4096", "\"offset_bytes\": 4100", "subgroups[0].offset_bytes"},
            Case{"\"offset_bytes\": 4096", "\"offset_bytes\": \"4096\"", "offset_bytes"},

@@ -16,10 +16,11 @@ RANK = {
     "platform": 1, "plan": 1,
     "device": 2,
     "kernels": 3, "state": 3, "data": 3, "tiers": 3,
-    "model": 4, "update": 4,
+    "model": 4, "update": 4, "huggingface": 4, "launch": 4,
     "checkpoint": 5,
-    "train": 6,
-    "cli": 7,
+    "convert": 6,
+    "train": 7,
+    "cli": 8,
 }
 
 # Third-party headers by prefix, and the only rooms that may include them.
@@ -28,11 +29,13 @@ OWNERS = {
     "libaio.h": {"platform/aio"},
     "hdf5": {"platform/h5"},
     "H5": {"platform/h5"},
-    "cuda": {"platform/cuda", "device", "kernels"},
+    "cuda": {"platform/cuda", "platform/topology", "device", "kernels"},
     "oneapi/": {"kernels"},
     "boost/": {"cli"},
     "xxhash.h": {"tiers", "checkpoint"},
-    "nlohmann/": {"train", "checkpoint"},
+    "nlohmann/": {"train", "checkpoint", "huggingface"},
+    "hwloc": {"platform/topology"},
+    "sentencepiece": {"data"},
     "gtest/": set(),
     "gmock/": set(),
 }

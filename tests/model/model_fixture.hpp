@@ -13,7 +13,7 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "device/device.hpp"
-#include "model/llama.hpp"
+#include "model/transformer.hpp"
 #include "state/exchange.hpp"
 #include "state/model_shape.hpp"
 
@@ -150,7 +150,7 @@ struct TestModel {
   std::unique_ptr<device::Stream> stream;
   MemoryParameters<T> parameters;
   MemoryGradients<T> gradients;
-  Llama<T> model;
+  Transformer<T> model;
 };
 
 }  // namespace offstage::model::test

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
+#include "base/dtype.hpp"
 #include "data/batch.hpp"
 #include "device/device.hpp"
 #include "state/exchange.hpp"
@@ -19,11 +21,12 @@ struct RunShape {
   Recompute recompute = Recompute::none;
 };
 
-/// LLaMA: RMSNorm, RoPE, grouped-query attention, SwiGLU; forward and backward written out.
+/// A decoder of the families of state::Family; forward and backward written out.
 ///
-/// T:          type of parameters, activations and gradients: float, bfloat16; double is the FP64
-///             reference, for tests.
-/// Source:     Touvron et al., arXiv:2302.13971; weights laid out as in Hugging Face files.
+/// T:          type of parameters, activations and gradients: float, bfloat16, float16; double is the
+///             FP64 reference, for tests.
+/// Source:     llama: Touvron et al., arXiv:2302.13971; gpt2: Radford et al., "Language models are
+///             unsupervised multitask learners", 2019. Weights are laid out as in Hugging Face files.
 /// Memory:     every buffer is allocated from `device` at construction, none during a step.
 /// Collective: all members but the constructor, through source and sink; a rank without a
 ///             micro-batch calls the idle_ members in place of the others. Order of acquire in forward and
@@ -33,21 +36,28 @@ struct RunShape {
 ///             layer is released: head, blocks descending, embedding.
 /// Recompute:  changes memory and time, never the bits.
 template <class T>
-class Llama {
+class Transformer {
  public:
-  Llama(state::ModelShape const& shape, RunShape const& run, device::Device& device,
-        device::Stream& stream);
-  ~Llama();
-  Llama(Llama const&) = delete;
-  Llama& operator=(Llama const&) = delete;
+  Transformer(state::ModelShape const& shape, RunShape const& run, device::Device& device,
+              device::Stream& stream);
+  ~Transformer();
+  Transformer(Transformer const&) = delete;
+  Transformer& operator=(Transformer const&) = delete;
 
-  /// Mean loss over the micro-batch, in nats per token, summed in FP64 in row order. Keeps what
-  /// backward needs; the gradient is that of this mean.
-  double forward(data::TokenBatch const& batch, state::ParameterSource<T>& source);
+  /// Loss of the micro-batch in nats per token: the sum over targets that are not ignored, in FP64
+  /// in row order, divided by B T whatever is ignored. Keeps what backward needs; the gradient is
+  /// that of this loss times `loss_scale`.
+  double forward(data::TokenBatch const& batch, state::ParameterSource<T>& source,
+                 double loss_scale = 1.0);
   /// Must follow forward of the same micro-batch.
   void backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
   /// Loss as forward, without keeping anything.
   double evaluate(data::TokenBatch const& batch, state::ParameterSource<T>& source);
+
+  /// The logits (n, V) that follow tokens first_row .. first_row + n - 1 of the micro-batch, rows
+  /// counted over (B, T), into host memory; n = out.size() / V. Targets are not looked at.
+  void logits(data::TokenBatch const& batch, state::ParameterSource<T>& source,
+              std::int64_t first_row, std::span<Real<T>> out);
 
   void idle_forward(state::ParameterSource<T>& source);
   void idle_backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);

@@ -1,4 +1,4 @@
-#include "model/llama.hpp"
+#include "model/transformer.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -49,12 +49,14 @@ std::span<T> part(std::span<T> layer, state::TensorLayout const& tensor) {
 }  // namespace
 
 template <class T>
-class Llama<T>::Implementation {
+class Transformer<T>::Implementation {
  public:
   Implementation(state::ModelShape const& shape, RunShape const& run, device::Device& device,
                  device::Stream& stream);
 
-  double forward(data::TokenBatch const& batch, state::ParameterSource<T>& source, bool keep);
+  /// Without `keep` nothing is kept for backward, and the scale of the gradient does not matter.
+  double forward(data::TokenBatch const& batch, state::ParameterSource<T>& source, bool keep,
+                 double loss_scale);
   void backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
   void idle_forward(state::ParameterSource<T>& source);
   void idle_backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
@@ -65,7 +67,7 @@ class Llama<T>::Implementation {
   /// Adds `delta` to the block's input first and hands the residual on to `next`.
   void forward_block(int layer, state::ParameterSource<T>& source, std::span<T const> delta,
                      BlockActivations<T> const& a, std::span<T> next);
-  void forward_head(state::ParameterSource<T>& source, bool keep);
+  void forward_head(state::ParameterSource<T>& source, bool keep, double loss_scale);
   double mean_loss();
 
   void backward_head(state::ParameterSource<T>& source);
@@ -104,8 +106,8 @@ class Llama<T>::Implementation {
 };
 
 template <class T>
-Llama<T>::Implementation::Implementation(state::ModelShape const& shape, RunShape const& run,
-                                         device::Device& device, device::Stream& stream)
+Transformer<T>::Implementation::Implementation(state::ModelShape const& shape, RunShape const& run,
+                                               device::Device& device, device::Stream& stream)
     : dims_{dims_of(shape, run)},
       tied_{shape.tied_head},
       recompute_{run.recompute},
@@ -119,7 +121,7 @@ Llama<T>::Implementation::Implementation(state::ModelShape const& shape, RunShap
 }
 
 template <class T>
-WorkspaceDemand Llama<T>::Implementation::demand() const {
+WorkspaceDemand Transformer<T>::Implementation::demand() const {
   WorkspaceDemand demand{.blocks = block_count(), .recompute = recompute_};
   for (int layer = embedding_layer; layer <= head_layer(); ++layer) {
     bool const of_its_own = tied_ && layer == embedding_layer;
@@ -130,8 +132,9 @@ WorkspaceDemand Llama<T>::Implementation::demand() const {
 }
 
 template <class T>
-double Llama<T>::Implementation::forward(data::TokenBatch const& batch,
-                                         state::ParameterSource<T>& source, bool keep) {
+double Transformer<T>::Implementation::forward(data::TokenBatch const& batch,
+                                               state::ParameterSource<T>& source, bool keep,
+                                               double loss_scale) {
   forwarded_ = false;
   load(batch);
   // Without keeping anything, every block uses the first one's memory.
@@ -143,17 +146,17 @@ double Llama<T>::Implementation::forward(data::TokenBatch const& batch,
     forward_block(i + 1, source, delta, block(i), last ? work_.head.x : block(i + 1).x);
     delta = work_.scratch.branch;
   }
-  forward_head(source, keep);
+  forward_head(source, keep, loss_scale);
   forwarded_ = keep;
   return mean_loss();
 }
 
 template <class T>
-void Llama<T>::Implementation::load(data::TokenBatch const& batch) {
+void Transformer<T>::Implementation::load(data::TokenBatch const& batch) {
   require(batch.batch == dims_.B && batch.sequence == dims_.T,
-          "Llama: the micro-batch is not of the run's shape");
+          "Transformer: the micro-batch is not of the run's shape");
   auto const upload = [&](std::vector<std::int32_t> const& ids, std::span<std::int32_t> target) {
-    require(ids.size() == target.size(), "Llama: a micro-batch needs batch x sequence ids");
+    require(ids.size() == target.size(), "Transformer: a micro-batch needs batch x sequence ids");
     stream_.copy(target.data(), ids.data(), static_cast<Bytes>(target.size_bytes()),
                  device::Copy::host_to_device);
   };
@@ -164,8 +167,8 @@ void Llama<T>::Implementation::load(data::TokenBatch const& batch) {
 // A layer's parameters may go when its work is done, not when it is queued: hence a synchronize()
 // at the end of every scope that holds a layer.
 template <class T>
-void Llama<T>::Implementation::forward_embedding(state::ParameterSource<T>& source,
-                                                 std::span<T> x) {
+void Transformer<T>::Implementation::forward_embedding(state::ParameterSource<T>& source,
+                                                       std::span<T> x) {
   state::HeldLayer<T> const held{source, embedding_layer};
   auto const& table = layout(embedding_layer).tensors.front();
   kernels::embedding_forward<T>(stream_, {.tokens = work_.tokens,
@@ -178,9 +181,10 @@ void Llama<T>::Implementation::forward_embedding(state::ParameterSource<T>& sour
 }
 
 template <class T>
-void Llama<T>::Implementation::forward_block(int layer, state::ParameterSource<T>& source,
-                                             std::span<T const> delta, BlockActivations<T> const& a,
-                                             std::span<T> next) {
+void Transformer<T>::Implementation::forward_block(int layer, state::ParameterSource<T>& source,
+                                                   std::span<T const> delta,
+                                                   BlockActivations<T> const& a,
+                                                   std::span<T> next) {
   state::HeldLayer<T> const held{source, layer};
   auto const w = block_tensors(layout(layer), held.tensor(0, layout(layer).elements));
   block_.forward(w, delta, a);
@@ -191,14 +195,16 @@ void Llama<T>::Implementation::forward_block(int layer, state::ParameterSource<T
 }
 
 template <class T>
-void Llama<T>::Implementation::forward_head(state::ParameterSource<T>& source, bool keep) {
+void Transformer<T>::Implementation::forward_head(state::ParameterSource<T>& source, bool keep,
+                                                  double loss_scale) {
   HeldHead<T> const held{source, head_layer(), tied_};
-  head_.forward(held.tensor(final_norm()), held.table(head_matrix()), work_.scratch.branch, keep);
+  head_.forward(held.tensor(final_norm()), held.table(head_matrix()), work_.scratch.branch,
+                keep ? loss_scale : 0.0);
   stream_.synchronize();
 }
 
 template <class T>
-double Llama<T>::Implementation::mean_loss() {
+double Transformer<T>::Implementation::mean_loss() {
   auto const& loss = work_.head.loss;
   stream_.copy(losses_.data(), loss.data(), static_cast<Bytes>(loss.size_bytes()),
                device::Copy::device_to_host);
@@ -207,9 +213,9 @@ double Llama<T>::Implementation::mean_loss() {
 }
 
 template <class T>
-void Llama<T>::Implementation::backward(state::ParameterSource<T>& source,
-                                        state::GradientSink<T>& sink) {
-  require(forwarded_, "Llama: backward without a forward of the same micro-batch");
+void Transformer<T>::Implementation::backward(state::ParameterSource<T>& source,
+                                              state::GradientSink<T>& sink) {
+  require(forwarded_, "Transformer: backward without a forward of the same micro-batch");
   forwarded_ = false;
   backward_head(source);
   send(head_layer(), work_.gradient, sink);
@@ -222,7 +228,7 @@ void Llama<T>::Implementation::backward(state::ParameterSource<T>& source,
 }
 
 template <class T>
-void Llama<T>::Implementation::backward_head(state::ParameterSource<T>& source) {
+void Transformer<T>::Implementation::backward_head(state::ParameterSource<T>& source) {
   HeldHead<T> const held{source, head_layer(), tied_};
   head_.backward(held.tensor(final_norm()), held.table(head_matrix()), work_.dx,
                  part(work_.gradient, final_norm()),
@@ -232,7 +238,7 @@ void Llama<T>::Implementation::backward_head(state::ParameterSource<T>& source) 
 }
 
 template <class T>
-void Llama<T>::Implementation::backward_block(int layer, state::ParameterSource<T>& source) {
+void Transformer<T>::Implementation::backward_block(int layer, state::ParameterSource<T>& source) {
   state::HeldLayer<T> const held{source, layer};
   auto const w = block_tensors(layout(layer), held.tensor(0, layout(layer).elements));
   auto const& a = activations(layer - 1);
@@ -244,7 +250,7 @@ void Llama<T>::Implementation::backward_block(int layer, state::ParameterSource<
 }
 
 template <class T>
-void Llama<T>::Implementation::backward_embedding() {
+void Transformer<T>::Implementation::backward_embedding() {
   auto const& table = layout(embedding_layer).tensors.front();
   std::span<T> const d_table = part(tied_ ? work_.tied_gradient : work_.gradient, table);
   if (!tied_) {
@@ -259,8 +265,8 @@ void Llama<T>::Implementation::backward_embedding() {
 }
 
 template <class T>
-void Llama<T>::Implementation::send(int layer, std::span<T> gradient,
-                                    state::GradientSink<T>& sink) {
+void Transformer<T>::Implementation::send(int layer, std::span<T> gradient,
+                                          state::GradientSink<T>& sink) {
   auto const elements = static_cast<std::size_t>(layout(layer).elements);
   auto const padded = gradient.first(static_cast<std::size_t>(layout(layer).padded_elements()));
   zero(stream_, padded.subspan(elements));
@@ -269,7 +275,7 @@ void Llama<T>::Implementation::send(int layer, std::span<T> gradient,
 }
 
 template <class T>
-void Llama<T>::Implementation::idle_forward(state::ParameterSource<T>& source) {
+void Transformer<T>::Implementation::idle_forward(state::ParameterSource<T>& source) {
   forwarded_ = false;
   for (int layer = embedding_layer; layer < head_layer(); ++layer) {
     state::HeldLayer<T> const held{source, layer};
@@ -278,8 +284,8 @@ void Llama<T>::Implementation::idle_forward(state::ParameterSource<T>& source) {
 }
 
 template <class T>
-void Llama<T>::Implementation::idle_backward(state::ParameterSource<T>& source,
-                                             state::GradientSink<T>& sink) {
+void Transformer<T>::Implementation::idle_backward(state::ParameterSource<T>& source,
+                                                   state::GradientSink<T>& sink) {
   { HeldHead<T> const held{source, head_layer(), tied_}; }
   sink.add(head_layer(), {});
   for (int layer = block_count(); layer >= 1; --layer) {
@@ -290,40 +296,42 @@ void Llama<T>::Implementation::idle_backward(state::ParameterSource<T>& source,
 }
 
 template <class T>
-Llama<T>::Llama(state::ModelShape const& shape, RunShape const& run, device::Device& device,
-                device::Stream& stream)
+Transformer<T>::Transformer(state::ModelShape const& shape, RunShape const& run,
+                            device::Device& device, device::Stream& stream)
     : implementation_{std::make_unique<Implementation>(shape, run, device, stream)} {}
 
 template <class T>
-Llama<T>::~Llama() = default;
+Transformer<T>::~Transformer() = default;
 
 template <class T>
-double Llama<T>::forward(data::TokenBatch const& batch, state::ParameterSource<T>& source) {
-  return implementation_->forward(batch, source, true);
+double Transformer<T>::forward(data::TokenBatch const& batch, state::ParameterSource<T>& source,
+                               double loss_scale) {
+  return implementation_->forward(batch, source, true, loss_scale);
 }
 
 template <class T>
-void Llama<T>::backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink) {
+void Transformer<T>::backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink) {
   implementation_->backward(source, sink);
 }
 
 template <class T>
-double Llama<T>::evaluate(data::TokenBatch const& batch, state::ParameterSource<T>& source) {
-  return implementation_->forward(batch, source, false);
+double Transformer<T>::evaluate(data::TokenBatch const& batch, state::ParameterSource<T>& source) {
+  return implementation_->forward(batch, source, false, 1.0);
 }
 
 template <class T>
-void Llama<T>::idle_forward(state::ParameterSource<T>& source) {
+void Transformer<T>::idle_forward(state::ParameterSource<T>& source) {
   implementation_->idle_forward(source);
 }
 
 template <class T>
-void Llama<T>::idle_backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink) {
+void Transformer<T>::idle_backward(state::ParameterSource<T>& source,
+                                   state::GradientSink<T>& sink) {
   implementation_->idle_backward(source, sink);
 }
 
-template class Llama<float>;
-template class Llama<bfloat16>;
-template class Llama<double>;
+template class Transformer<float>;
+template class Transformer<bfloat16>;
+template class Transformer<double>;
 
 }  // namespace offstage::model

@@ -1,4 +1,4 @@
-#include "model/llama.hpp"
+#include "model/transformer.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ std::string message_of(Action&& action) {
   return "nothing was thrown";
 }
 
-TEST(Llama, AgreesWithTheEquationsWrittenDownNaively) {
+TEST(Transformer, AgreesWithTheEquationsWrittenDownNaively) {
   for (bool const tied : {false, true}) {
     TestModel<double> setup{tiny_shape(tied), {.batch = 2, .sequence = 9}};
     auto const batch = random_batch(2, 9, setup.shape.vocab, 5);
@@ -34,7 +34,7 @@ TEST(Llama, AgreesWithTheEquationsWrittenDownNaively) {
   }
 }
 
-TEST(Llama, LossOfABlockThatAddsNothingIsAsComputedByHand) {
+TEST(Transformer, LossOfABlockThatAddsNothingIsAsComputedByHand) {
   TestModel<double> setup{{.layers = 1,
                            .hidden = 2,
                            .heads = 1,
@@ -61,13 +61,13 @@ TEST(Llama, LossOfABlockThatAddsNothingIsAsComputedByHand) {
   EXPECT_NEAR(head[3], -p * 4 / std::sqrt(12.5), 1e-15);
 }
 
-TEST(Llama, StartsNearTheLogarithmOfTheVocabulary) {
+TEST(Transformer, StartsNearTheLogarithmOfTheVocabulary) {
   TestModel<float> setup{tiny_shape(false), {.batch = 2, .sequence = 5}, 0.02};
   auto const batch = random_batch(2, 5, setup.shape.vocab, 3);
   EXPECT_NEAR(setup.model.forward(batch, setup.parameters), std::log(setup.shape.vocab), 0.05);
 }
 
-TEST(Llama, LooksAtNoLaterToken) {
+TEST(Transformer, LooksAtNoLaterToken) {
   auto const shape = tiny_shape(false);
   TestModel<double> five{shape, {.batch = 1, .sequence = 5}};
   TestModel<double> six{shape, {.batch = 1, .sequence = 6}};
@@ -97,14 +97,14 @@ void evaluate_agrees(Recompute recompute) {
   EXPECT_EQ(setup.model.evaluate(batch, setup.parameters), loss);
 }
 
-TEST(Llama, EvaluateGivesTheLossOfForwardBitForBit) {
+TEST(Transformer, EvaluateGivesTheLossOfForwardBitForBit) {
   evaluate_agrees<float>(Recompute::none);
   evaluate_agrees<float>(Recompute::block);
   evaluate_agrees<bfloat16>(Recompute::none);
   evaluate_agrees<bfloat16>(Recompute::block);
 }
 
-TEST(Llama, LearnsARepeatedSequence) {
+TEST(Transformer, LearnsARepeatedSequence) {
   TestModel<float> setup{tiny_shape(false), {.batch = 2, .sequence = 6}, 0.1};
   data::TokenBatch const batch{.batch = 2,
                                .sequence = 6,
@@ -124,7 +124,7 @@ TEST(Llama, LearnsARepeatedSequence) {
   EXPECT_LT(loss, 0.02);
 }
 
-TEST(Llama, AcquiresAndAddsInTheDocumentedOrder) {
+TEST(Transformer, AcquiresAndAddsInTheDocumentedOrder) {
   using Layers = std::vector<int>;
   for (bool const tied : {false, true}) {
     TestModel<float> setup{tiny_shape(tied)};
@@ -141,7 +141,7 @@ TEST(Llama, AcquiresAndAddsInTheDocumentedOrder) {
   }
 }
 
-TEST(Llama, IdleMembersTakePartInTheSameCollectives) {
+TEST(Transformer, IdleMembersTakePartInTheSameCollectives) {
   for (bool const tied : {false, true}) {
     TestModel<float> busy{tiny_shape(tied)};
     TestModel<float> idle{tiny_shape(tied)};
@@ -156,7 +156,7 @@ TEST(Llama, IdleMembersTakePartInTheSameCollectives) {
   }
 }
 
-TEST(Llama, SendsPaddedLayersWithZeroPadding) {
+TEST(Transformer, SendsPaddedLayersWithZeroPadding) {
   TestModel<bfloat16> setup{tiny_shape(true)};
   setup.step(random_batch(2, 5, setup.shape.vocab, 3));
   for (std::size_t layer = 0; layer < setup.layers.size(); ++layer) {
@@ -168,7 +168,7 @@ TEST(Llama, SendsPaddedLayersWithZeroPadding) {
   }
 }
 
-TEST(Llama, AllocatesNothingDuringAStep) {
+TEST(Transformer, AllocatesNothingDuringAStep) {
   TestModel<float> setup{tiny_shape(false)};
   Bytes const before = setup.device->peak();
   setup.step(random_batch(2, 5, setup.shape.vocab, 3));
@@ -176,7 +176,7 @@ TEST(Llama, AllocatesNothingDuringAStep) {
   EXPECT_EQ(setup.device->used(), before);
 }
 
-TEST(Llama, RecomputationKeepsOnlyTheInputsOfBlocks) {
+TEST(Transformer, RecomputationKeepsOnlyTheInputsOfBlocks) {
   auto shape = tiny_shape(false);
   auto const bytes = [&](std::int64_t layers, Recompute recompute) {
     shape.layers = layers;
@@ -189,14 +189,14 @@ TEST(Llama, RecomputationKeepsOnlyTheInputsOfBlocks) {
             static_cast<Bytes>(sizeof(float)) * 2 * 5 * 8 * shape.hidden);
 }
 
-TEST(Llama, SaysWhatTheDeviceHasNoRoomFor) {
+TEST(Transformer, SaysWhatTheDeviceHasNoRoomFor) {
   auto const shape = tiny_shape(false);
   RunShape const run{.batch = 2, .sequence = 5};
   Bytes const needed = TestModel<float>{shape}.device->used();
   auto const build = [&](Bytes capacity) {
     auto const device = device::make_host_device(capacity);
     auto const stream = device->make_stream("test");
-    Llama<float> const model{shape, run, *device, *stream};
+    Transformer<float> const model{shape, run, *device, *stream};
   };
   EXPECT_NO_THROW(build(needed));
   EXPECT_THAT(message_of<UsageError>([&] { build(needed - 1); }),
@@ -207,7 +207,7 @@ TEST(Llama, SaysWhatTheDeviceHasNoRoomFor) {
   EXPECT_THAT(message_of<UsageError>([&] { build(1000); }), HasSubstr("the gradient of a layer"));
 }
 
-TEST(Llama, RefusesABatchOfAnotherShape) {
+TEST(Transformer, RefusesABatchOfAnotherShape) {
   TestModel<float> setup{tiny_shape(false)};
   auto const forward = [&](data::TokenBatch const& batch) {
     setup.model.forward(batch, setup.parameters);
@@ -220,7 +220,7 @@ TEST(Llama, RefusesABatchOfAnotherShape) {
   EXPECT_TRUE(setup.parameters.acquired.empty());
 }
 
-TEST(Llama, RefusesTokensBeyondTheVocabularyAndHoldsNoLayerAfterwards) {
+TEST(Transformer, RefusesTokensBeyondTheVocabularyAndHoldsNoLayerAfterwards) {
   TestModel<float> setup{tiny_shape(false)};
   auto batch = random_batch(2, 5, 13, 3);
   batch.tokens[3] = 13;
@@ -232,7 +232,7 @@ TEST(Llama, RefusesTokensBeyondTheVocabularyAndHoldsNoLayerAfterwards) {
   EXPECT_EQ(setup.parameters.held(), 0U);
 }
 
-TEST(Llama, RefusesBackwardWithoutItsForward) {
+TEST(Transformer, RefusesBackwardWithoutItsForward) {
   TestModel<float> setup{tiny_shape(false)};
   auto const batch = random_batch(2, 5, 13, 3);
   auto const backward = [&] { setup.model.backward(setup.parameters, setup.gradients); };
@@ -244,7 +244,7 @@ TEST(Llama, RefusesBackwardWithoutItsForward) {
   EXPECT_THROW(backward(), PreconditionError);
 }
 
-TEST(Llama, RefusesASequenceBeyondTheModels) {
+TEST(Transformer, RefusesASequenceBeyondTheModels) {
   EXPECT_THROW((TestModel<float>{tiny_shape(false), {.batch = 1, .sequence = 17}}),
                PreconditionError);
   EXPECT_THROW((TestModel<float>{tiny_shape(false), {.batch = 0, .sequence = 4}}),

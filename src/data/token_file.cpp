@@ -1,0 +1,1 @@
+#include "data/token_file.hpp"

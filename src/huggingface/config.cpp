@@ -1,0 +1,1 @@
+#include "huggingface/config.hpp"

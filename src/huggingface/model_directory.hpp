@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "huggingface/safetensors.hpp"
+#include "state/initialize.hpp"
+#include "state/model_shape.hpp"
+
+namespace offstage::huggingface {
+
+/// A Hugging Face model on disk, to read: config.json with model.safetensors, or with
+/// model.safetensors.index.json and the files that its weight_map names.
+///
+/// Names:  GPT-2 files come with and without the prefix "transformer."; its buffers attn.bias and
+///         attn.masked_bias are passed over, and so is a lm_head.weight beside a tied head.
+/// Memory: headers, and a small buffer.
+/// Errors: DataError naming file and tensor: missing file or shard, an index that names a tensor its
+///         file does not have, tensors missing, in excess, of the wrong shape or of a dtype that is
+///         not F32, BF16 or F16.
+class ModelDirectory final : public state::ParameterReader {
+ public:
+  explicit ModelDirectory(std::string const& directory);
+
+  [[nodiscard]] state::ModelShape const& shape() const override { return shape_; }
+  void read(int layer, state::ChunkRange chunks, std::span<float> out) override;
+
+ private:
+  struct Place {
+    SafetensorsFile const* file{};
+    TensorEntry const* tensor{};
+  };
+
+  std::string directory_;
+  state::ModelShape shape_;
+  std::vector<state::LayerLayout> layers_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, Place> places_;  ///< by Offstage's name
+};
+
+/// True if a config.json stands in the directory.
+[[nodiscard]] bool is_model_directory(std::string const& path);
+
+/// Writes a model: the caller creates it on one rank, and then any number of ranks fill it.
+///
+/// Files:  one model.safetensors, or model-00001-of-0000N.safetensors of at most `shard_bytes` each
+///         (a larger tensor has one of its own) with the index; config.json. The layout depends on
+///         shape, dtype and shard_bytes alone.
+/// Commit: files are written under another name (".part") and get their names in commit(), after
+///         fsync, config.json last.
+/// Errors: IoError naming the path.
+class ModelWriter {
+ public:
+  ModelWriter(std::string const& directory, state::ModelShape const& shape, DType dtype,
+              Bytes shard_bytes);
+  ~ModelWriter();
+  ModelWriter(ModelWriter const&) = delete;
+  ModelWriter& operator=(ModelWriter const&) = delete;
+
+  /// One rank, before any write: creates the files in their full size with their headers.
+  /// Errors: also UsageError if the directory holds a model already.
+  void create();
+  /// Any rank: chunks of a layer in FP32, rounded to the dtype (to nearest even; fp16 beyond its
+  /// range is a DataError naming the tensor). Padding is left out.
+  void write(int layer, state::ChunkRange chunks, std::span<float const> parameters);
+  /// Any rank, after its writes: makes them durable.
+  void sync();
+  /// One rank, after all have synced.
+  void commit();
+  /// One rank, instead of commit(): removes what create() made.
+  void abandon() noexcept;
+
+  /// Bytes that the files take.
+  [[nodiscard]] Bytes bytes() const;
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace offstage::huggingface

@@ -1,0 +1,1 @@
+#include "platform/topology/topology.hpp"
