@@ -12,7 +12,7 @@
 namespace offstage::checkpoint {
 namespace {
 
-/// Format 1 knew one family without variants.
+/// Format 1 knew one family without variants, and no loss scale.
 constexpr std::int64_t format_of_variants = 2;
 
 /// Calls visit(key, value) for all that defines a model but its family, with its configuration key.
@@ -51,6 +51,9 @@ void visit_meta(AnyMeta& meta, std::int64_t format, Visit&& visit) {
   visit("program", meta.program);
   visit("threads", meta.threads);
   visit("ranks", meta.ranks);
+  if (format >= format_of_variants) {
+    visit("loss_scale_steps", meta.loss_scale_steps);
+  }
   visit_model(meta.model, format, visit);
 }
 

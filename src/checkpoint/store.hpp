@@ -24,6 +24,7 @@ struct Meta {
   std::int64_t samples{};  ///< sequences consumed: the data position
   std::uint64_t seed{};    ///< with step and samples this is the whole random state
   double loss_scale = 1.0;
+  std::int64_t loss_scale_steps{};  ///< since it changed
   double learning_rate{};    ///< of the last step; the schedule itself is a function of the step
   std::int64_t bad_steps{};  ///< non-finite steps in a row so far
   std::int64_t optimizer_step{};  ///< AdamW's t: steps that were not skipped

@@ -100,7 +100,22 @@ Bytes host_memory(std::string const& text) {
 }
 
 std::string default_ffn_hidden(RunConfig const& config) {
+  if (config.model.family == state::Family::gpt2) {
+    return std::to_string(4 * config.model.hidden);
+  }
   return std::to_string(round_up(ceil_div(config.model.hidden * 8, 3), 64));
+}
+
+bool truth(std::string const& text) {
+  return choice<bool>(text, {{"true", true}, {"false", false}});
+}
+
+void set_loss_scale(RunConfig& config, std::string const& text) {
+  auto& rules = config.numerics.loss_scale;
+  rules.dynamic = text == "dynamic";
+  if (!rules.dynamic) {
+    rules.start = real(text);
+  }
 }
 
 using Text = std::string const&;
@@ -112,9 +127,11 @@ constexpr std::array keys{
     Key{"run.threads", "N", "0", "threads per rank; 0 takes this rank's share of the cores",
         [](RunConfig& c, Text t) { c.threads = whole<int>(t); }},
 
-    Key{"model.family", "llama", required, "kind of model",
+    Key{"model.family", "llama|gpt2", required,
+        "kind of model; train.init-from or a checkpoint knows the model.* keys too",
         [](RunConfig& c, Text t) {
-          c.model.family = choice<state::Family>(t, {{"llama", state::Family::llama}});
+          c.model.family = choice<state::Family>(
+              t, {{"llama", state::Family::llama}, {"gpt2", state::Family::gpt2}});
         }},
     Key{"model.layers", "N", required, "transformer blocks",
         [](RunConfig& c, Text t) { c.model.layers = whole<std::int64_t>(t); }},
@@ -125,31 +142,70 @@ constexpr std::array keys{
     Key{"model.kv-heads", "N", "model.heads", "heads of keys and values; divides model.heads",
         [](RunConfig& c, Text t) { c.model.kv_heads = whole<std::int64_t>(t); },
         [](RunConfig const& c) { return std::to_string(c.model.heads); }},
-    Key{"model.ffn-hidden", "N", "8/3 model.hidden, rounded up to a multiple of 64",
+    Key{"model.ffn-hidden", "N",
+        "8/3 model.hidden, rounded up to a multiple of 64; gpt2: 4 model.hidden",
         "width inside the feed-forward part",
         [](RunConfig& c, Text t) { c.model.ffn_hidden = whole<std::int64_t>(t); },
         default_ffn_hidden},
     Key{"model.vocab", "N", required, "tokens of the vocabulary; 256 for bytes",
         [](RunConfig& c, Text t) { c.model.vocab = whole<std::int64_t>(t); }},
-    Key{"model.max-sequence", "N", "train.sequence", "longest sequence the model is made for",
+    Key{"model.max-sequence", "N", "train.sequence",
+        "longest sequence the model is made for; gpt2: its positions",
         [](RunConfig& c, Text t) { c.model.max_sequence = whole<std::int64_t>(t); },
         [](RunConfig const& c) { return std::to_string(c.train.sequence); }},
-    Key{"model.tied-head", "true|false", "false", "the head uses the embedding's weights",
-        [](RunConfig& c, Text t) {
-          c.model.tied_head = choice<bool>(t, {{"true", true}, {"false", false}});
+    Key{"model.tied-head", "true|false", "true for gpt2, else false",
+        "the head uses the embedding's weights",
+        [](RunConfig& c, Text t) { c.model.tied_head = truth(t); },
+        [](RunConfig const& c) {
+          return std::string{c.model.family == state::Family::gpt2 ? "true" : "false"};
         }},
+    Key{"model.qkv-bias", "true|false", "false", "llama with biases on q, k and v, as Qwen2 has",
+        [](RunConfig& c, Text t) { c.model.qkv_bias = truth(t); }},
     Key{"model.rope-theta", "X", "10000", "base of the rotary embedding's wavelengths",
         [](RunConfig& c, Text t) { c.model.rope_theta = real(t); }},
-    Key{"model.norm-eps", "X", "1e-5", "added to the mean square in RMSNorm",
+    Key{"model.rope-scaling", "none|llama3", "none",
+        "stretches long wavelengths, as Llama 3.1 does",
+        [](RunConfig& c, Text t) {
+          using state::RopeScaling;
+          c.model.rope_scaling = choice<RopeScaling>(
+              t, {{"none", RopeScaling::none}, {"llama3", RopeScaling::llama3}});
+        }},
+    Key{"model.rope-factor", "X", "8", "llama3: by how much",
+        [](RunConfig& c, Text t) { c.model.rope_factor = real(t); }},
+    Key{"model.rope-low-frequency", "X", "1", "llama3: low_freq_factor",
+        [](RunConfig& c, Text t) { c.model.rope_low_frequency = real(t); }},
+    Key{"model.rope-high-frequency", "X", "4", "llama3: high_freq_factor",
+        [](RunConfig& c, Text t) { c.model.rope_high_frequency = real(t); }},
+    Key{"model.rope-original-sequence", "N", "8192", "llama3: original_max_position_embeddings",
+        [](RunConfig& c, Text t) { c.model.rope_original_sequence = whole<std::int64_t>(t); }},
+    Key{"model.norm-eps", "X", "1e-5", "added to the mean square or variance in norms",
         [](RunConfig& c, Text t) { c.model.norm_epsilon = real(t); }},
 
-    Key{"data.train", "PATH", required, "text to train on",
-        [](RunConfig& c, Text t) { c.data.train = t; }},
-    Key{"data.valid", "PATH", "", "text to validate on; none if empty",
-        [](RunConfig& c, Text t) { c.data.valid = t; }},
-    Key{"data.format", "text", "text", "text: every byte is a token",
-        [](RunConfig&, Text t) {
-          choice<bool>(t, {{"text", true}});
+    Key{"data.train", "PATH[:WEIGHT],...", required, "what to train on; files with their shares",
+        [](RunConfig& c, Text t) { c.data.train = data::parse_sources(t); }},
+    Key{"data.valid", "PATH[:WEIGHT],...", "", "what to validate on; none if empty",
+        [](RunConfig& c, Text t) {
+          c.data.valid = t.empty() ? std::vector<data::Source>{} : data::parse_sources(t);
+        }},
+    Key{"data.format", "NAME", "auto",
+        "text (every byte is a token), megatron, llmc, nanogpt, or auto: by name and first bytes",
+        [](RunConfig& c, Text t) {
+          using data::Format;
+          c.data.format = choice<Format>(t, {{"auto", Format::automatic},
+                                             {"text", Format::text},
+                                             {"megatron", Format::megatron},
+                                             {"llmc", Format::llmc},
+                                             {"nanogpt", Format::nanogpt}});
+        }},
+    Key{"data.cross-documents", "true|false", "true",
+        "a sequence may hold the end of one document and the beginning of the next",
+        [](RunConfig& c, Text t) { c.data.cross_documents = truth(t); }},
+    Key{"data.separator", "N", "", "token that ends a document, for formats that do not say",
+        [](RunConfig& c, Text t) {
+          c.data.separator.reset();
+          if (!t.empty()) {
+            c.data.separator = whole<std::int32_t>(t);
+          }
         }},
 
     Key{"train.steps", "N", required, "steps in all, counted from the first start",
@@ -164,6 +220,9 @@ constexpr std::array keys{
         [](RunConfig const& c) { return std::to_string(c.train.micro_batch); }},
     Key{"train.seed", "N", "0", "of the first weights and the order of the data",
         [](RunConfig& c, Text t) { c.train.seed = seed(t); }},
+    Key{"train.init-from", "PATH", "",
+        "first weights: a Hugging Face directory or a checkpoint; empty: random",
+        [](RunConfig& c, Text t) { c.train.init_from = t; }},
     Key{"train.max-time", "TIME", "0",
         "save and end with 75 within this time (90s, 30min, HH:MM:SS); 0: no limit",
         [](RunConfig& c, Text t) { c.train.max_time = parse_duration(t); }},
@@ -209,13 +268,21 @@ constexpr std::array keys{
     Key{"optimizer.decay-fraction", "X", "0.2", "share of the steps in which wsd falls, at the end",
         [](RunConfig& c, Text t) { c.optimizer.decay_fraction = real(t); }},
 
-    Key{"numerics.dtype", "bf16|fp32", "bf16", "of working copy, activations and gradients",
+    Key{"numerics.dtype", "bf16|fp16|fp32", "bf16", "of working copy, activations and gradients",
         [](RunConfig& c, Text t) {
-          c.dtype = choice<DType>(t, {{"bf16", DType::bf16}, {"fp32", DType::fp32}});
+          c.numerics.dtype = choice<DType>(
+              t, {{"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
         }},
+    Key{"numerics.loss-scale-start", "X", "65536", "fp16: first loss scale, a power of two",
+        [](RunConfig& c, Text t) { c.numerics.loss_scale.start = real(t); }},
+    Key{"numerics.loss-scale-window", "N", "2000",
+        "fp16: steps without overflow after which the loss scale doubles",
+        [](RunConfig& c, Text t) { c.numerics.loss_scale.window = whole<std::int64_t>(t); }},
+    Key{"numerics.loss-scale", "dynamic|X", "dynamic",
+        "fp16: halved when gradients overflow, or fixed to a power of two", set_loss_scale},
     Key{"numerics.accumulate", "fp32|16bit", "fp32", "to what the sum over micro-batches rounds",
         [](RunConfig& c, Text t) {
-          c.accumulate_fp32 = choice<bool>(t, {{"fp32", true}, {"16bit", false}});
+          c.numerics.accumulate_fp32 = choice<bool>(t, {{"fp32", true}, {"16bit", false}});
         }},
 
     Key{"device.memory", "SIZE", "0", "limit of the device's memory; 0: none",

@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "cli/key_table.hpp"
+#include "cli/known_model.hpp"
 #include "cli/nearest.hpp"
 
 namespace offstage::cli {
@@ -223,20 +224,28 @@ class ConfigFile {
   Values values_;
 };
 
-void require_all(Values const& values) {
+std::vector<std::string_view> missing_in(Values const& values) {
   std::vector<std::string_view> missing;
   for (Key const& key : key_table()) {
     if (key.required() && !values.contains(std::string{key.name})) {
       missing.push_back(key.name);
     }
   }
+  return missing;
+}
+
+void require_all(Values const& values) {
+  auto const missing = missing_in(values);
   if (missing.empty()) {
     return;
   }
   bool const one = missing.size() == 1;
-  throw UsageError{fmt::format("{} {} missing; give {} in a config file or as --{}={}",
+  bool const of_model = std::ranges::any_of(
+      missing, [](std::string_view name) { return name.starts_with("model."); });
+  throw UsageError{fmt::format("{} {} missing; give {} in a config file or as --{}={}{}",
                                fmt::join(missing, ", "), one ? "is" : "are", one ? "it" : "them",
-                               missing.front(), find_key(missing.front())->hint)};
+                               missing.front(), find_key(missing.front())->hint,
+                               of_model ? "; train.init-from may name a model instead" : "")};
 }
 
 void set(Key const& key, Given const& given, train::RunConfig& config) {
@@ -252,8 +261,54 @@ void set(Key const& key, Given const& given, train::RunConfig& config) {
   config.settings.push_back({std::string{key.name}, given.value, given.origin});
 }
 
+/// Adds the model.* keys that a checkpoint or train.init-from knows. Those given must agree, but for
+/// one on which no parameter depends.
+void add_known_model(train::RunConfig const& config, Values& values) {
+  auto const missing = missing_in(values);
+  bool const incomplete = std::ranges::any_of(
+      missing, [](std::string_view name) { return name.starts_with("model."); });
+  if (config.train.init_from.empty() && !incomplete) {
+    return;
+  }
+  auto const known = find_known_model(config);
+  if (!known) {
+    return;
+  }
+  train::RunConfig as_given;
+  as_given.model = known->shape;
+  for (auto const& [key, value] : state::keys_of(known->shape)) {
+    auto const [given, fresh] = values.emplace(key, Given{value, known->origin, false});
+    if (fresh) {
+      continue;
+    }
+    set(*find_key(key), given->second, as_given);
+    if (!same_parameters(as_given.model, known->shape)) {
+      throw UsageError{fmt::format("{}={}{} is not the {} of {}; leave it out", key,
+                                   given->second.value, given->second.where(), value,
+                                   known->origin)};
+    }
+  }
+}
+
+/// The keys that say where a model is to be found.
+train::RunConfig configure_places(Values const& values) {
+  train::RunConfig config;
+  for (char const* name : {"run.dir", "train.init-from", "checkpoint.dir", "checkpoint.resume"}) {
+    Key const& key = *find_key(name);
+    if (auto const found = values.find(name); found != values.end()) {
+      set(key, found->second, config);
+    } else if (key.derive != nullptr) {
+      set(key, {key.derive(config), "default"}, config);
+    } else if (key.fallback) {
+      set(key, {std::string{*key.fallback}, "default"}, config);
+    }
+  }
+  return config;
+}
+
 /// Sets every key: first those given and plain defaults, then the defaults that derive from them.
-train::RunConfig configure(Values const& values) {
+train::RunConfig configure(Values values) {
+  add_known_model(configure_places(values), values);
   train::RunConfig config;
   auto const given = [&](Key const& key) { return values.find(std::string{key.name}); };
   for (Key const& key : key_table()) {

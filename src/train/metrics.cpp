@@ -134,6 +134,9 @@ void MetricsFile::write(StepRecord const& record) {
                               {"update_seconds", record.update_seconds.count()},
                               {"read_bytes", record.read_bytes},
                               {"write_bytes", record.write_bytes}};
+  if (record.loss_scale != 1.0) {
+    line["loss_scale"] = record.loss_scale;
+  }
   if (record.skipped) {
     line["skipped"] = true;
   }

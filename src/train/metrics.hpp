@@ -13,16 +13,17 @@ struct StepRecord {
   double loss{};       ///< nats per token, mean over the global batch
   double grad_norm{};  ///< of the mean gradient, before clipping
   double learning_rate{};
-  std::int64_t tokens{};  ///< seen so far
-  bool skipped{};         ///< the update was skipped: loss or norm not finite
+  std::int64_t tokens{};    ///< seen so far
+  bool skipped{};           ///< the update was skipped: loss or norm not finite
+  double loss_scale = 1.0;  ///< with which the gradients were computed
   Seconds step_seconds{}, forward_seconds{}, backward_seconds{}, update_seconds{};
   Bytes read_bytes{}, write_bytes{};  ///< storage traffic of this step, all ranks
 };
 
 /// Appends JSON lines to `run.dir/metrics.jsonl`. A number that is not finite becomes null. Step
 /// records have the keys step, loss, grad_norm, learning_rate, tokens, step_seconds,
-/// forward_seconds, backward_seconds, update_seconds, read_bytes, write_bytes, and skipped (true)
-/// only if the update was skipped; validation records have step and valid_loss. A line is in the
+/// forward_seconds, backward_seconds, update_seconds, read_bytes, write_bytes, loss_scale unless it
+/// is 1, and skipped (true) only if the update was skipped; validation records have step and valid_loss. A line is in the
 /// file when its call returns, and on stable storage after sync().
 /// Errors: IoError naming run.dir and the path.
 class MetricsFile {

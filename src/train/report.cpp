@@ -81,7 +81,8 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
             facts.nodes, facts.nodes == 1 ? "" : "s", facts.device);
   print_ranks(places);
   warn_of_shared_cores(places);
-  log::info("model: {} parameters, working copy {}", facts.parameters, name_of(config.dtype));
+  log::info("model: {} parameters, working copy {}", facts.parameters,
+            name_of(config.numerics.dtype));
   log::info(
       "optimizer state: {} in {} subgroup{} per rank, {}", format_bytes(12 * facts.parameters),
       facts.subgroups, facts.subgroups == 1 ? "" : "s",

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <string_view>
 
@@ -83,6 +84,15 @@ void validate_optimizer(OptimizerConfig const& optimizer, std::int64_t steps) {
   }
 }
 
+void validate_loss_scale(LossScaleRules const& rules) {
+  int exponent{};
+  if (!(rules.start >= 1.0 && std::frexp(rules.start, &exponent) == 0.5)) {
+    throw UsageError{
+        fmt::format("numerics.loss-scale-start={} must be a power of two, 1 or more", rules.start)};
+  }
+  require_at_least<std::int64_t>("numerics.loss-scale-window", rules.window, 1);
+}
+
 /// The path without a trailing slash or "." in it; symbolic links stay.
 std::filesystem::path plain(std::string const& path) {
   auto const normal = std::filesystem::path{path}.lexically_normal();
@@ -112,6 +122,7 @@ void validate(RunConfig const& config) {
   validate_batch(config.train, config.model);
   validate_steps(config.train);
   validate_optimizer(config.optimizer, config.train.steps);
+  validate_loss_scale(config.numerics.loss_scale);
   validate_places(config);
 }
 

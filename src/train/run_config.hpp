@@ -1,13 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/dtype.hpp"
 #include "base/units.hpp"
+#include "data/dataset.hpp"
 #include "model/transformer.hpp"
 #include "state/model_shape.hpp"
+#include "train/loss_scale.hpp"
 
 namespace offstage::train {
 
@@ -21,8 +24,11 @@ struct Setting {
 };
 
 struct DataConfig {
-  std::string train;  ///< data.train
-  std::string valid;  ///< data.valid; empty: no validation
+  std::vector<data::Source> train;  ///< data.train
+  std::vector<data::Source> valid;  ///< data.valid; empty: no validation
+  data::Format format{};
+  bool cross_documents = true;
+  std::optional<std::int32_t> separator;  ///< data.separator
 };
 
 struct TrainConfig {
@@ -31,7 +37,8 @@ struct TrainConfig {
   std::int64_t micro_batch{};   ///< B, sequences
   std::int64_t global_batch{};  ///< sequences per step, a multiple of micro_batch
   std::uint64_t seed{};
-  Seconds max_time{};  ///< 0: none
+  std::string init_from;  ///< first weights: a Hugging Face directory or a checkpoint; empty: seed
+  Seconds max_time{};     ///< 0: none
   std::int64_t max_bad_steps{};
   model::Recompute recompute{};
   std::int64_t valid_every{};    ///< steps; 0: at the end alone
@@ -52,6 +59,12 @@ struct OptimizerConfig {
   double decay_fraction{};  ///< wsd: share of the steps, at the end, in which the rate falls
 };
 
+struct NumericsConfig {
+  DType dtype{};  ///< of working copy, activations and gradients
+  bool accumulate_fp32{};
+  LossScaleRules loss_scale;  ///< of fp16
+};
+
 struct CheckpointConfig {
   std::string dir;             ///< default: run.dir/checkpoints
   std::int64_t every_steps{};  ///< 0: not by steps
@@ -68,8 +81,7 @@ struct RunConfig {
   DataConfig data;
   TrainConfig train;
   OptimizerConfig optimizer;
-  DType dtype{};                 ///< numerics.dtype
-  bool accumulate_fp32{};        ///< numerics.accumulate
+  NumericsConfig numerics;
   std::string tiers_path;        ///< empty: the state lives in host memory
   Bytes host_memory{};           ///< tiers.host-memory, per node; 0: auto
   std::int64_t subgroup_size{};  ///< update.subgroup-size, parameters

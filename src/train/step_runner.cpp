@@ -27,13 +27,21 @@ void convert(std::span<float const> in, std::span<float> out) {
 void convert(std::span<float const> in, std::span<bfloat16> out) {
   kernels::host::convert(in, out);
 }
+void convert(std::span<float const> in, std::span<float16> out) {
+  kernels::host::convert(in, out);
+}
+
+std::int64_t counted_targets(data::TokenBatch const& batch) {
+  return static_cast<std::int64_t>(batch.targets.size()) -
+         std::ranges::count(batch.targets, data::ignored_target);
+}
 
 }  // namespace
 
 template <class T>
 bool StepRunner<T>::accumulates_fp32() const {
   // One micro-batch is no sum: 16 bit loses nothing.
-  return dtype_of<T>() == DType::fp32 || (config_.accumulate_fp32 && micro_batches_ > 1);
+  return dtype_of<T>() == DType::fp32 || (config_.numerics.accumulate_fp32 && micro_batches_ > 1);
 }
 
 template <class T>
@@ -127,7 +135,7 @@ checkpoint::OnSubgroup StepRunner<T>::fill_working_copy() {
 }
 
 template <class T>
-void StepRunner<T>::initialize() {
+void StepRunner<T>::initialize(state::ParameterReader* first_weights) {
   mpi::agree(comm_, [&] {
     auto const on_subgroup = fill_working_copy();
     for (state::Subgroup const& subgroup : subgroups_) {
@@ -135,10 +143,15 @@ void StepRunner<T>::initialize() {
       auto const parameter = std::span{reinterpret_cast<float*>(lease.mutable_bytes().data()),
                                        static_cast<std::size_t>(subgroup.size)};
       for (state::Piece const& piece : subgroup.pieces) {
-        state::initialize(
-            map_.layers()[static_cast<std::size_t>(piece.layer)], config_.train.seed, piece.chunks,
+        auto const out =
             parameter.subspan(static_cast<std::size_t>(piece.offset),
-                              static_cast<std::size_t>(piece.chunks.count * chunk_elements)));
+                              static_cast<std::size_t>(piece.chunks.count * chunk_elements));
+        if (first_weights != nullptr) {
+          first_weights->read(piece.layer, piece.chunks, out);
+        } else {
+          state::initialize(map_.layers()[static_cast<std::size_t>(piece.layer)],
+                            config_.train.seed, piece.chunks, out);
+        }
       }
       on_subgroup(subgroup, parameter);
       lease.commit();
@@ -148,23 +161,32 @@ void StepRunner<T>::initialize() {
 
 template <class T>
 StepResult StepRunner<T>::step(data::Windows const& windows, std::int64_t first_sample,
-                               double learning_rate, std::int64_t optimizer_step) {
+                               double learning_rate, std::int64_t optimizer_step,
+                               double loss_scale) {
   StepResult result;
-  auto const losses = run_micro_batches(windows, first_sample, result);
+  auto const losses = run_micro_batches(windows, first_sample, loss_scale, result);
   Stopwatch watch;
-  result.loss = mean_in_order(losses, micro_batches_);
-  result.grad_norm = gradients_->norm() / static_cast<double>(micro_batches_);
+  double const mend = targets_per_counted(micro_batches_, result.counted_targets);
+  double const divisor = loss_scale * static_cast<double>(micro_batches_);
+  result.loss = mean_in_order(losses, micro_batches_) * mend;
+  result.grad_norm = gradients_->norm() * mend / divisor;
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
   if (!result.skipped) {
-    update_state(learning_rate, optimizer_step, result);
+    update_state(learning_rate, optimizer_step, mend / divisor, result);
   }
   result.update = watch.elapsed();
   return result;
 }
 
 template <class T>
+double StepRunner<T>::targets_per_counted(std::int64_t micro_batches, std::int64_t counted) const {
+  std::int64_t const targets = micro_batches * config_.train.micro_batch * config_.train.sequence;
+  return static_cast<double>(targets) / static_cast<double>(counted);
+}
+
+template <class T>
 std::vector<double> StepRunner<T>::run_micro_batches(data::Windows const& windows,
-                                                     std::int64_t first_sample,
+                                                     std::int64_t first_sample, double loss_scale,
                                                      StepResult& result) {
   std::int64_t const batch = config_.train.micro_batch;
   std::vector<double> losses;
@@ -182,7 +204,9 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Windows const& window
       for (std::int64_t i = 0; i < batch; ++i) {
         chosen[static_cast<std::size_t>(i)] = windows.shuffled(sample + i, config_.train.seed);
       }
-      losses.push_back(model_->forward(windows.batch(chosen), *copy_));
+      auto const tokens = windows.batch(chosen);
+      result.counted_targets += counted_targets(tokens);
+      losses.push_back(model_->forward(tokens, *copy_, loss_scale));
       result.forward += watch.lap();
       model_->backward(*copy_, *gradients_);
     } else {
@@ -192,12 +216,13 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Windows const& window
     }
     result.backward += watch.lap();
   }
+  result.counted_targets = comm_.sum(result.counted_targets);
   return losses;
 }
 
 template <class T>
 void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_step,
-                                 StepResult& result) {
+                                 double gradient_scale, StepResult& result) {
   OptimizerConfig const& optimizer = config_.optimizer;
   // As PyTorch's clip_grad_norm_: the small constant keeps a zero norm harmless.
   double const clip =
@@ -207,12 +232,12 @@ void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_st
                                  .beta2 = optimizer.beta2,
                                  .epsilon = optimizer.eps,
                                  .weight_decay = optimizer.weight_decay,
-                                 .gradient_scale = clip / static_cast<double>(micro_batches_),
+                                 .gradient_scale = clip * gradient_scale,
                                  .step = optimizer_step};
   update::GradientView gradient;
   if (gradients_->is_fp32()) {
     gradient = gradients_->fp32();
-  } else if constexpr (std::is_same_v<T, bfloat16>) {
+  } else if constexpr (!std::is_same_v<T, float>) {
     gradient = gradients_->native();
   }
   auto const stats = pipeline_->run(adamw, gradient, copy_->shard());
@@ -224,6 +249,7 @@ template <class T>
 double StepRunner<T>::validate(data::Windows const& windows, std::int64_t micro_batches) {
   std::int64_t const batch = config_.train.micro_batch;
   std::vector<double> losses;
+  std::int64_t counted = 0;
   std::vector<std::int64_t> chosen(static_cast<std::size_t>(batch));
   for (std::int64_t first = 0; first < micro_batches; first += comm_.size()) {
     std::int64_t const mine = first + comm_.rank();
@@ -232,12 +258,15 @@ double StepRunner<T>::validate(data::Windows const& windows, std::int64_t micro_
         // A short file is shown from its start again rather than not at all.
         chosen[static_cast<std::size_t>(i)] = (mine * batch + i) % windows.count();
       }
-      losses.push_back(model_->evaluate(windows.batch(chosen), *copy_));
+      auto const tokens = windows.batch(chosen);
+      counted += counted_targets(tokens);
+      losses.push_back(model_->evaluate(tokens, *copy_));
     } else {
       model_->idle_forward(*copy_);
     }
   }
-  return mean_in_order(losses, micro_batches);
+  return mean_in_order(losses, micro_batches) *
+         targets_per_counted(micro_batches, comm_.sum(counted));
 }
 
 template <class T>
@@ -262,5 +291,6 @@ double StepRunner<T>::mean_in_order(std::span<double const> mine, std::int64_t c
 
 template class StepRunner<float>;
 template class StepRunner<bfloat16>;
+template class StepRunner<float16>;
 
 }  // namespace offstage::train

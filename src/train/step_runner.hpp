@@ -11,6 +11,7 @@
 #include "model/transformer.hpp"
 #include "plan/memory.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "state/initialize.hpp"
 #include "state/shard.hpp"
 #include "state/working_copy.hpp"
 #include "tiers/tiers.hpp"
@@ -23,8 +24,9 @@ namespace offstage::train {
 /// What one step did, the same on all ranks but for times and traffic.
 struct StepResult {
   double loss{};
-  double grad_norm{};  ///< of the mean gradient, before clipping
-  bool skipped{};      ///< loss or norm was not finite: nothing was changed
+  double grad_norm{};              ///< of the mean gradient, before clipping
+  bool skipped{};                  ///< loss or norm was not finite: nothing was changed
+  std::int64_t counted_targets{};  ///< of all ranks: targets that are not ignored
   Seconds forward{}, backward{}, update{};
   Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic
 };
@@ -41,14 +43,16 @@ class StepRunner {
   /// `run_label` names the spill directory.
   StepRunner(RunConfig const& config, mpi::Communicator const& comm, std::string const& run_label);
 
-  /// Fills the state with the seed's initial weights and zero moments.
-  void initialize();
+  /// Fills the state with zero moments and the weights of `first_weights`, or the seed's if that is
+  /// null.
+  void initialize(state::ParameterReader* first_weights);
   [[nodiscard]] checkpoint::OnSubgroup fill_working_copy();
 
   /// One step over the global batch whose first sequence is sample `first_sample`. `optimizer_step`
-  /// is AdamW's t, counted from 1.
+  /// is AdamW's t, counted from 1. `loss_scale`, a power of two, changes no bits unless numbers leave
+  /// the range of T.
   StepResult step(data::Windows const& windows, std::int64_t first_sample, double learning_rate,
-                  std::int64_t optimizer_step);
+                  std::int64_t optimizer_step, double loss_scale);
   /// Mean loss over `micro_batches` micro-batches from the start of the file, in order.
   double validate(data::Windows const& windows, std::int64_t micro_batches);
 
@@ -71,8 +75,12 @@ class StepRunner {
   [[nodiscard]] std::unique_ptr<tiers::Tiers> make_tiers(std::string const& run_label) const;
   /// Forward and backward of this rank's micro-batches; their losses in order.
   std::vector<double> run_micro_batches(data::Windows const& windows, std::int64_t first_sample,
-                                        StepResult& result);
-  void update_state(double learning_rate, std::int64_t optimizer_step, StepResult& result);
+                                        double loss_scale, StepResult& result);
+  /// `gradient_scale` makes the mean gradient of what was accumulated.
+  void update_state(double learning_rate, std::int64_t optimizer_step, double gradient_scale,
+                    StepResult& result);
+  /// Losses and gradients are sums over counted targets divided by all targets; this mends that.
+  [[nodiscard]] double targets_per_counted(std::int64_t micro_batches, std::int64_t counted) const;
   /// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R,
   /// ...
   [[nodiscard]] double mean_in_order(std::span<double const> mine, std::int64_t count) const;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #ifdef _OPENMP
@@ -14,10 +15,12 @@
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
 #include "checkpoint/writer.hpp"
+#include "convert/convert.hpp"
 #include "platform/aio/file.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "train/directories.hpp"
+#include "train/loss_scale.hpp"
 #include "train/metrics.hpp"
 #include "train/report.hpp"
 #include "train/schedule.hpp"
@@ -75,13 +78,26 @@ std::string text_of(std::vector<Setting> const& settings) {
   return text;
 }
 
+/// Types with the range of FP32 need no scale.
+template <class T>
+LossScaleRules loss_scale_rules(RunConfig const& config) {
+  if constexpr (std::is_same_v<T, float16>) {
+    return config.numerics.loss_scale;
+  }
+  return {.dynamic = false, .start = 1.0};
+}
+
 /// The run from its first step to its last: everything that is not a step itself.
 template <class T>
 class Training {
  public:
   Training(RunConfig const& config, mpi::Communicator const& comm, StopSignals& signals,
            int threads)
-      : config_{config}, comm_{comm}, signals_{signals}, threads_{threads} {}
+      : config_{config},
+        comm_{comm},
+        signals_{signals},
+        threads_{threads},
+        loss_scale_{loss_scale_rules<T>(config)} {}
 
   ExitCode run();
 
@@ -89,9 +105,12 @@ class Training {
   void prepare();
   void open_data();
   void start_or_continue();
+  void start();
+  void continue_loss_scale();
   void one_step();
-  void after_step(StepResult const& result, Seconds seconds);
-  void log_step(StepResult const& result);
+  /// `loss_scale` is the one that the step was computed with.
+  void after_step(StepResult const& result, double loss_scale, Seconds seconds);
+  void log_step(StepResult const& result, double loss_scale);
   void validate();
   void require_space_for_a_checkpoint();
   [[nodiscard]] bool validation_follows(std::int64_t step) const;
@@ -115,6 +134,7 @@ class Training {
   std::unique_ptr<Directories> directories_;
   std::unique_ptr<checkpoint::Store> store_;
   std::unique_ptr<MetricsFile> metrics_;
+  LossScale loss_scale_;
   checkpoint::Meta meta_;
   PhaseTimes times_;
   Seconds longest_step_{};
@@ -177,6 +197,7 @@ void Training<T>::start_or_continue() {
   if (found) {
     meta_ = std::move(*found);
     saved_step_ = meta_.step;
+    continue_loss_scale();
     if (leads()) {
       log::info("continuing after step {}", meta_.step);
     }
@@ -185,10 +206,7 @@ void Training<T>::start_or_continue() {
                    config_.train.seed, meta_.seed);
     }
   } else {
-    if (leads()) {
-      log::info("starting at step 0 with seed {}", config_.train.seed);
-    }
-    runner_->initialize();
+    start();
   }
   if (resume != "auto") {
     store_->pass_over_after(meta_.step);
@@ -200,6 +218,36 @@ void Training<T>::start_or_continue() {
   meta_.threads = threads_;
   meta_.ranks = comm_.size();
   longest_save_ = watch.elapsed();
+}
+
+template <class T>
+void Training<T>::start() {
+  std::string const& from = config_.train.init_from;
+  std::unique_ptr<state::ParameterReader> first_weights;
+  if (leads()) {
+    log::info("starting at step 0 with seed {}{}", config_.train.seed,
+              from.empty() ? "" : fmt::format(" from the weights in {}", from));
+  }
+  if (!from.empty()) {
+    mpi::agree(comm_, [&] {
+      first_weights = convert::open_parameters(from, "train.init-from");
+      if (!same_parameters(first_weights->shape(), config_.model)) {
+        throw UsageError{fmt::format(
+            "train.init-from={}: its model is not that of the model.* keys; leave them out", from)};
+      }
+    });
+  }
+  runner_->initialize(first_weights.get());
+}
+
+/// A checkpoint of another type says nothing of the scale.
+template <class T>
+void Training<T>::continue_loss_scale() {
+  auto const rules = loss_scale_rules<T>(config_);
+  bool const was_fp16 = meta_.configuration.find("numerics.dtype=fp16\n") != std::string::npos;
+  loss_scale_ = rules.dynamic && was_fp16
+                    ? LossScale{rules, meta_.loss_scale, meta_.loss_scale_steps}
+                    : LossScale{rules};
 }
 
 template <class T>
@@ -293,20 +341,26 @@ template <class T>
 void Training<T>::one_step() {
   Stopwatch watch;
   double const rate = learning_rate(config_.optimizer, config_.train.steps, meta_.step + 1);
-  StepResult const result =
-      runner_->step(*train_windows_, meta_.samples, rate, meta_.optimizer_step + 1);
+  StepResult const result = runner_->step(*train_windows_, meta_.samples, rate,
+                                          meta_.optimizer_step + 1, loss_scale_.value());
   ++meta_.step;
   meta_.samples += config_.train.global_batch;
   meta_.learning_rate = rate;
-  meta_.bad_steps = result.skipped ? meta_.bad_steps + 1 : 0;
+  double const scale = loss_scale_.value();
   if (!result.skipped) {
     ++meta_.optimizer_step;
+    meta_.bad_steps = 0;
+    loss_scale_.good_step();
+  } else if (!std::isfinite(result.loss) || !loss_scale_.overflow()) {
+    ++meta_.bad_steps;
   }
-  after_step(result, watch.elapsed());
+  meta_.loss_scale = loss_scale_.value();
+  meta_.loss_scale_steps = loss_scale_.good_steps();
+  after_step(result, scale, watch.elapsed());
 }
 
 template <class T>
-void Training<T>::after_step(StepResult const& result, Seconds seconds) {
+void Training<T>::after_step(StepResult const& result, double loss_scale, Seconds seconds) {
   longest_step_ = std::max(longest_step_, seconds);
   times_.forward += result.forward;
   times_.backward += result.backward;
@@ -325,13 +379,14 @@ void Training<T>::after_step(StepResult const& result, Seconds seconds) {
                        .learning_rate = meta_.learning_rate,
                        .tokens = meta_.samples * config_.train.sequence,
                        .skipped = result.skipped,
+                       .loss_scale = loss_scale,
                        .step_seconds = seconds,
                        .forward_seconds = result.forward,
                        .backward_seconds = result.backward,
                        .update_seconds = result.update,
                        .read_bytes = read_bytes,
                        .write_bytes = write_bytes});
-      log_step(result);
+      log_step(result, loss_scale);
     }
     if (meta_.bad_steps >= config_.train.max_bad_steps) {
       throw DataError{fmt::format(
@@ -344,8 +399,11 @@ void Training<T>::after_step(StepResult const& result, Seconds seconds) {
 }
 
 template <class T>
-void Training<T>::log_step(StepResult const& result) {
-  if (result.skipped) {
+void Training<T>::log_step(StepResult const& result, double loss_scale) {
+  if (loss_scale_.value() < loss_scale) {
+    log::info("step {}: gradients overflowed at loss scale {}, next {}; update skipped", meta_.step,
+              loss_scale, loss_scale_.value());
+  } else if (result.skipped) {
     log::warning("step {}: loss {} or gradient norm {} is not finite, update skipped", meta_.step,
                  result.loss, result.grad_norm);
   }
@@ -455,8 +513,13 @@ ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
                       StopSignals& signals) {
   int const threads = threads_of(config, comm);
   use_threads(threads);
-  if (config.dtype == DType::bf16) {
-    return Training<bfloat16>{config, comm, signals, threads}.run();
+  switch (config.numerics.dtype) {
+    case DType::bf16:
+      return Training<bfloat16>{config, comm, signals, threads}.run();
+    case DType::fp16:
+      return Training<float16>{config, comm, signals, threads}.run();
+    case DType::fp32:
+      break;
   }
   return Training<float>{config, comm, signals, threads}.run();
 }

@@ -24,8 +24,8 @@ TEST_F(Options, DefaultsFillWhatIsNotGiven) {
   EXPECT_EQ(config.optimizer.lr, 3e-4);
   EXPECT_EQ(config.optimizer.beta2, 0.95);
   EXPECT_EQ(config.optimizer.schedule, train::Schedule::cosine);
-  EXPECT_EQ(config.dtype, DType::bf16);
-  EXPECT_TRUE(config.accumulate_fp32);
+  EXPECT_EQ(config.numerics.dtype, DType::bf16);
+  EXPECT_TRUE(config.numerics.accumulate_fp32);
   EXPECT_EQ(config.subgroup_size, 100'000'000);
   EXPECT_TRUE(config.subgroup_is_default);
   EXPECT_EQ(config.host_memory, 0);
@@ -59,8 +59,8 @@ TEST_F(Options, UnitsAndWordsAreRead) {
   EXPECT_EQ(config.train.max_time.count(), 3600.0);
   EXPECT_EQ(config.checkpoint.every_time.count(), 1800.0);
   EXPECT_EQ(config.checkpoint.every_steps, 0);
-  EXPECT_EQ(config.dtype, DType::fp32);
-  EXPECT_FALSE(config.accumulate_fp32);
+  EXPECT_EQ(config.numerics.dtype, DType::fp32);
+  EXPECT_FALSE(config.numerics.accumulate_fp32);
   EXPECT_TRUE(config.model.tied_head);
   EXPECT_EQ(config.train.recompute, model::Recompute::block);
   EXPECT_EQ(config.optimizer.schedule, train::Schedule::wsd);

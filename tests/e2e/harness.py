@@ -100,6 +100,18 @@ class OffstageTest(unittest.TestCase):
         self.assertEqual(expect, result.code, result)
         return result
 
+    def offstage(self, *arguments, ranks=1, expect=0):
+        """Any command of the program."""
+        launcher = [MPI, str(ranks), "--quiet"] if ranks > 1 else []
+        result = self.call(*launcher, OFFSTAGE, *arguments)
+        self.assertEqual(expect, result.code, result)
+        return result
+
+    def export(self, name, target, *options):
+        """The newest checkpoint of a run as a Hugging Face directory."""
+        return self.offstage("export", "--from", self.folder / name / "checkpoints", "--to", self.folder / target,
+                             *options)
+
     # Looking
 
     def processes(self, of=""):

@@ -1,0 +1,57 @@
+#include "cli/known_model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "checkpoint/store.hpp"
+#include "convert/convert.hpp"
+
+namespace offstage::cli {
+namespace {
+
+std::optional<KnownModel> newest_in(std::string const& path) {
+  auto const entries = checkpoint::list(path);
+  auto const newest = std::find_if(entries.rbegin(), entries.rend(),
+                                   [](checkpoint::Listed const& e) { return e.complete; });
+  if (newest == entries.rend()) {
+    return std::nullopt;
+  }
+  return KnownModel{newest->meta.model, fmt::format("checkpoint {}", newest->path)};
+}
+
+std::optional<KnownModel> checkpointed(train::CheckpointConfig const& checkpoint) {
+  if (checkpoint.resume == "none") {
+    return std::nullopt;
+  }
+  if (checkpoint.resume != "auto") {
+    return newest_in(checkpoint.resume);
+  }
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(checkpoint.dir, ignored)) {
+    return std::nullopt;
+  }
+  try {
+    return newest_in(checkpoint.dir);
+  } catch (DataError const&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::optional<KnownModel> find_known_model(train::RunConfig const& config) {
+  if (auto found = checkpointed(config.checkpoint)) {
+    return found;
+  }
+  std::string const& from = config.train.init_from;
+  if (from.empty()) {
+    return std::nullopt;
+  }
+  return KnownModel{convert::open_parameters(from, "train.init-from")->shape(),
+                    fmt::format("train.init-from={}", from)};
+}
+
+}  // namespace offstage::cli
