@@ -1,5 +1,7 @@
 #include "adamw.hpp"
 
+#include <cuda_fp16.h>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -17,12 +19,15 @@ __device__ float device_load(float value) {
 __device__ float device_load(bfloat16 value) {
   return __uint_as_float(std::uint32_t{value.bits} << 16);
 }
+__device__ float device_load(float16 value) {
+  return __half2float(__ushort_as_half(value.bits));
+}
 
 __device__ float device_canonical(float value) {
   return value == value ? value : __uint_as_float(0x7FC00000U);
 }
 
-// Round `value`, which is canonical if it is NaN; as to_bf16 in base/dtype.hpp.
+// Round `value`, which is canonical if it is NaN; as to_bf16 and to_fp16 in base/dtype.hpp.
 __device__ void device_store(float& to, float value) {
   to = value;
 }
@@ -30,6 +35,10 @@ __device__ void device_store(bfloat16& to, float value) {
   std::uint32_t const bits = __float_as_uint(value);
   std::uint32_t const rounding = value == value ? 0x7FFFU + ((bits >> 16) & 1U) : 0U;
   to.bits = static_cast<std::uint16_t>((bits + rounding) >> 16);
+}
+__device__ void device_store(float16& to, float value) {
+  // CUDA's own NaN is 0x7FFF.
+  to.bits = value == value ? __half_as_ushort(__float2half_rn(value)) : fp16_canonical_nan;
 }
 
 // The _rn intrinsics forbid the compiler's own contraction: same bits as the host.
@@ -75,5 +84,8 @@ template void adamw(AdamwState<float, float> const&, AdamwStep const&, CUstream_
 template void adamw(AdamwState<float, bfloat16> const&, AdamwStep const&, CUstream_st*);
 template void adamw(AdamwState<bfloat16, float> const&, AdamwStep const&, CUstream_st*);
 template void adamw(AdamwState<bfloat16, bfloat16> const&, AdamwStep const&, CUstream_st*);
+template void adamw(AdamwState<float, float16> const&, AdamwStep const&, CUstream_st*);
+template void adamw(AdamwState<float16, float> const&, AdamwStep const&, CUstream_st*);
+template void adamw(AdamwState<float16, float16> const&, AdamwStep const&, CUstream_st*);
 
 }  // namespace offstage::kernels::cuda

@@ -21,7 +21,7 @@ struct AdamwStep {
 };
 
 /// Views over part of one subgroup; all have the same length N, in elements, and do not overlap.
-/// G is the gradient's type, W the working copy's: float or bfloat16 each.
+/// G is the gradient's type, W the working copy's: float or a 16-bit type, not two different ones.
 template <class G, class W>
 struct AdamwState {
   std::span<float> parameter;   ///< (N) FP32, updated in place
@@ -46,7 +46,7 @@ struct AdamwState {
 /// Exact:   ref, every instruction set of host, and cuda give the same bits: every product-sum is
 ///          one fused multiply-add, in the order that adamw_element in adamw_ref.cpp spells out;
 ///          division and square root round to nearest. A NaN result is stored in canonical form:
-///          0x7FC00000 in FP32, 0x7FC0 in bf16. Subnormals are kept.
+///          0x7FC00000 in FP32, 0x7FC0 in bf16, 0x7E00 in fp16. Subnormals are kept.
 /// Errors:  PreconditionError if lengths differ or step < 1; CudaError if the launch fails.
 namespace ref {
 template <class G, class W>

@@ -25,5 +25,8 @@ template void adamw(AdamwState<float, float> const&, AdamwStep const&, Simd);
 template void adamw(AdamwState<float, bfloat16> const&, AdamwStep const&, Simd);
 template void adamw(AdamwState<bfloat16, float> const&, AdamwStep const&, Simd);
 template void adamw(AdamwState<bfloat16, bfloat16> const&, AdamwStep const&, Simd);
+template void adamw(AdamwState<float, float16> const&, AdamwStep const&, Simd);
+template void adamw(AdamwState<float16, float> const&, AdamwStep const&, Simd);
+template void adamw(AdamwState<float16, float16> const&, AdamwStep const&, Simd);
 
 }  // namespace offstage::kernels::host

@@ -62,9 +62,15 @@ template void require_equal_lengths(AdamwState<float, float> const&);
 template void require_equal_lengths(AdamwState<float, bfloat16> const&);
 template void require_equal_lengths(AdamwState<bfloat16, float> const&);
 template void require_equal_lengths(AdamwState<bfloat16, bfloat16> const&);
+template void require_equal_lengths(AdamwState<float, float16> const&);
+template void require_equal_lengths(AdamwState<float16, float> const&);
+template void require_equal_lengths(AdamwState<float16, float16> const&);
 template void ref::adamw(AdamwState<float, float> const&, AdamwStep const&);
 template void ref::adamw(AdamwState<float, bfloat16> const&, AdamwStep const&);
 template void ref::adamw(AdamwState<bfloat16, float> const&, AdamwStep const&);
 template void ref::adamw(AdamwState<bfloat16, bfloat16> const&, AdamwStep const&);
+template void ref::adamw(AdamwState<float, float16> const&, AdamwStep const&);
+template void ref::adamw(AdamwState<float16, float> const&, AdamwStep const&);
+template void ref::adamw(AdamwState<float16, float16> const&, AdamwStep const&);
 
 }  // namespace offstage::kernels

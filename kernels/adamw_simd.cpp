@@ -26,6 +26,8 @@ template <class W>
 [[gnu::always_inline]] inline W store_number(float value) {
   if constexpr (std::is_same_v<W, float>) {
     return value;
+  } else if constexpr (std::is_same_v<W, float16>) {
+    return to_fp16(value);
   } else {
     auto const bits = __builtin_bit_cast(std::uint32_t, value);
     return {static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16)};
@@ -107,6 +109,12 @@ template void adamw_range<Simd::OFFSTAGE_SIMD>(AdamwRange<float, bfloat16> const
 template void adamw_range<Simd::OFFSTAGE_SIMD>(AdamwRange<bfloat16, float> const&,
                                                AdamwCoefficients const&);
 template void adamw_range<Simd::OFFSTAGE_SIMD>(AdamwRange<bfloat16, bfloat16> const&,
+                                               AdamwCoefficients const&);
+template void adamw_range<Simd::OFFSTAGE_SIMD>(AdamwRange<float, float16> const&,
+                                               AdamwCoefficients const&);
+template void adamw_range<Simd::OFFSTAGE_SIMD>(AdamwRange<float16, float> const&,
+                                               AdamwCoefficients const&);
+template void adamw_range<Simd::OFFSTAGE_SIMD>(AdamwRange<float16, float16> const&,
                                                AdamwCoefficients const&);
 
 }  // namespace offstage::kernels

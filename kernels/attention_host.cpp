@@ -142,8 +142,10 @@ void attention_backward(Simd simd, AttentionBackward<T> const& in) {
 
 template void attention_forward(Simd, AttentionForward<float> const&);
 template void attention_forward(Simd, AttentionForward<bfloat16> const&);
+template void attention_forward(Simd, AttentionForward<float16> const&);
 template void attention_backward(Simd, AttentionBackward<float> const&);
 template void attention_backward(Simd, AttentionBackward<bfloat16> const&);
+template void attention_backward(Simd, AttentionBackward<float16> const&);
 
 namespace host {
 
@@ -158,8 +160,10 @@ void attention_backward(AttentionBackward<T> const& in) {
 
 template void attention_forward(AttentionForward<float> const&);
 template void attention_forward(AttentionForward<bfloat16> const&);
+template void attention_forward(AttentionForward<float16> const&);
 template void attention_backward(AttentionBackward<float> const&);
 template void attention_backward(AttentionBackward<bfloat16> const&);
+template void attention_backward(AttentionBackward<float16> const&);
 
 }  // namespace host
 
@@ -188,8 +192,10 @@ void attention_backward(device::Stream& stream, AttentionBackward<T> const& in) 
 template void attention_forward(device::Stream&, AttentionForward<float> const&);
 template void attention_forward(device::Stream&, AttentionForward<double> const&);
 template void attention_forward(device::Stream&, AttentionForward<bfloat16> const&);
+template void attention_forward(device::Stream&, AttentionForward<float16> const&);
 template void attention_backward(device::Stream&, AttentionBackward<float> const&);
 template void attention_backward(device::Stream&, AttentionBackward<double> const&);
 template void attention_backward(device::Stream&, AttentionBackward<bfloat16> const&);
+template void attention_backward(device::Stream&, AttentionBackward<float16> const&);
 
 }  // namespace offstage::kernels

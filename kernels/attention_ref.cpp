@@ -98,8 +98,10 @@ void attention_backward(AttentionBackward<T> const& in) {
 template void attention_forward(AttentionForward<float> const&);
 template void attention_forward(AttentionForward<double> const&);
 template void attention_forward(AttentionForward<bfloat16> const&);
+template void attention_forward(AttentionForward<float16> const&);
 template void attention_backward(AttentionBackward<float> const&);
 template void attention_backward(AttentionBackward<double> const&);
 template void attention_backward(AttentionBackward<bfloat16> const&);
+template void attention_backward(AttentionBackward<float16> const&);
 
 }  // namespace offstage::kernels::ref

@@ -350,7 +350,9 @@ void attention_backward(AttentionBackwardTask<T> const& task) {
 
 template void attention_forward(AttentionForwardTask<float> const&);
 template void attention_forward(AttentionForwardTask<bfloat16> const&);
+template void attention_forward(AttentionForwardTask<float16> const&);
 template void attention_backward(AttentionBackwardTask<float> const&);
 template void attention_backward(AttentionBackwardTask<bfloat16> const&);
+template void attention_backward(AttentionBackwardTask<float16> const&);
 
 }  // namespace offstage::kernels::OFFSTAGE_SIMD

@@ -18,10 +18,10 @@ namespace offstage::kernels {
 /// Rounds to the element type, NaN in canonical form.
 template <class T>
 [[gnu::always_inline]] constexpr inline T store_canonical(float value) {
-  if constexpr (std::is_same_v<T, bfloat16>) {
-    return to_bf16(value);
-  } else {
+  if constexpr (std::is_same_v<T, float>) {
     return canonical(value);
+  } else {
+    return store<T>(value);
   }
 }
 

@@ -8,12 +8,17 @@
 
 namespace offstage::kernels {
 
+/// The target of a row that takes no part: its loss is 0 and its gradient zero, whatever its logits.
+/// Equal to data::ignored_target.
+constexpr std::int32_t ignored_target = -1;
+
 /// loss[r] = log(sum_v exp(logits[r, v])) - logits[r, targets[r]]
-/// d_logits[r, v] = gradient_scale * (softmax(logits[r])[v] - (v == targets[r])), rounded to T
+/// d_logits[r, v] = gradient_scale * (softmax(logits[r])[v] - (v == targets[r])), rounded to T. Beyond the
+/// range of float16 that is infinity: a loss scale that is too large shows.
 template <class T>
 struct CrossEntropy {
   std::span<Real<T> const> logits;        ///< (rows, vocab)
-  std::span<std::int32_t const> targets;  ///< (rows), each in [0, vocab)
+  std::span<std::int32_t const> targets;  ///< (rows), each in [0, vocab) or ignored_target
   std::span<double> loss;                 ///< (rows), in nats
   std::span<T> d_logits;                  ///< (rows, vocab), or empty: no gradient
   std::int64_t rows, vocab;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -17,6 +18,13 @@ void cross_entropy(CrossEntropy<T> const& a) {
   for (std::int64_t r = 0; r < a.rows; ++r) {
     float const* const logits = a.logits.data() + r * a.vocab;
     std::int32_t const target = a.targets[r];
+    if (target == ignored_target) {
+      a.loss[r] = 0.0;
+      if (!a.d_logits.empty()) {
+        std::fill_n(a.d_logits.data() + r * a.vocab, a.vocab, T{});
+      }
+      continue;
+    }
     float const largest = loops.maximum(logits, a.vocab);
     double const sum = loops.sum_exp(logits, largest, a.vocab);
     a.loss[r] = std::log(sum) + static_cast<double>(largest) - static_cast<double>(logits[target]);
@@ -33,6 +41,7 @@ void cross_entropy(CrossEntropy<T> const& a) {
 
 template void cross_entropy(CrossEntropy<float> const&);
 template void cross_entropy(CrossEntropy<bfloat16> const&);
+template void cross_entropy(CrossEntropy<float16> const&);
 
 }  // namespace host
 
@@ -50,5 +59,6 @@ void cross_entropy(device::Stream& stream, CrossEntropy<T> const& a) {
 template void cross_entropy(device::Stream&, CrossEntropy<double> const&);
 template void cross_entropy(device::Stream&, CrossEntropy<float> const&);
 template void cross_entropy(device::Stream&, CrossEntropy<bfloat16> const&);
+template void cross_entropy(device::Stream&, CrossEntropy<float16> const&);
 
 }  // namespace offstage::kernels

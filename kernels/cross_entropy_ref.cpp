@@ -11,6 +11,13 @@ void cross_entropy(CrossEntropy<T> const& a) {
   check(a);
   for (std::int64_t r = 0; r < a.rows; ++r) {
     std::span<Real<T> const> const logits = a.logits.subspan(r * a.vocab, a.vocab);
+    if (a.targets[r] == ignored_target) {
+      a.loss[r] = 0.0;
+      if (!a.d_logits.empty()) {
+        std::ranges::fill(a.d_logits.subspan(r * a.vocab, a.vocab), T{});
+      }
+      continue;
+    }
     double const largest = *std::max_element(logits.begin(), logits.end());
     double sum = 0;
     for (Real<T> const logit : logits) {
@@ -31,5 +38,6 @@ void cross_entropy(CrossEntropy<T> const& a) {
 template void cross_entropy(CrossEntropy<double> const&);
 template void cross_entropy(CrossEntropy<float> const&);
 template void cross_entropy(CrossEntropy<bfloat16> const&);
+template void cross_entropy(CrossEntropy<float16> const&);
 
 }  // namespace offstage::kernels::ref

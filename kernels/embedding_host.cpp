@@ -55,8 +55,10 @@ void embedding_backward(EmbeddingBackward<T> const& a) {
 
 template void embedding_forward(EmbeddingForward<float> const&);
 template void embedding_forward(EmbeddingForward<bfloat16> const&);
+template void embedding_forward(EmbeddingForward<float16> const&);
 template void embedding_backward(EmbeddingBackward<float> const&);
 template void embedding_backward(EmbeddingBackward<bfloat16> const&);
+template void embedding_backward(EmbeddingBackward<float16> const&);
 
 }  // namespace host
 
@@ -85,8 +87,10 @@ void embedding_backward(device::Stream& stream, EmbeddingBackward<T> const& a) {
 template void embedding_forward(device::Stream&, EmbeddingForward<double> const&);
 template void embedding_forward(device::Stream&, EmbeddingForward<float> const&);
 template void embedding_forward(device::Stream&, EmbeddingForward<bfloat16> const&);
+template void embedding_forward(device::Stream&, EmbeddingForward<float16> const&);
 template void embedding_backward(device::Stream&, EmbeddingBackward<double> const&);
 template void embedding_backward(device::Stream&, EmbeddingBackward<float> const&);
 template void embedding_backward(device::Stream&, EmbeddingBackward<bfloat16> const&);
+template void embedding_backward(device::Stream&, EmbeddingBackward<float16> const&);
 
 }  // namespace offstage::kernels

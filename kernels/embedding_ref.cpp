@@ -35,8 +35,10 @@ void embedding_backward(EmbeddingBackward<T> const& a) {
 template void embedding_forward(EmbeddingForward<double> const&);
 template void embedding_forward(EmbeddingForward<float> const&);
 template void embedding_forward(EmbeddingForward<bfloat16> const&);
+template void embedding_forward(EmbeddingForward<float16> const&);
 template void embedding_backward(EmbeddingBackward<double> const&);
 template void embedding_backward(EmbeddingBackward<float> const&);
 template void embedding_backward(EmbeddingBackward<bfloat16> const&);
+template void embedding_backward(EmbeddingBackward<float16> const&);
 
 }  // namespace offstage::kernels::ref

@@ -10,7 +10,8 @@
 namespace offstage::kernels {
 
 /// accumulator[i] <- round(accumulator[i] + gradient[i]), the sum in FP32, rounded to A; `first`
-/// means accumulator[i] <- gradient[i] instead. A and G: float or bfloat16.
+/// means accumulator[i] <- gradient[i] instead. A and G: float or a 16-bit type, not two different
+/// ones.
 template <class A, class G>
 struct Accumulate {
   std::span<A> accumulator;
@@ -40,8 +41,9 @@ template <class A, class G>
 void accumulate(Accumulate<A, G> const&);
 template <class G>
 void chunk_norms(ChunkNorms<G> const&);
-/// out[i] = in[i] rounded to bf16 (dtype.hpp, to_bf16).
+/// out[i] = in[i] rounded (dtype.hpp, to_bf16 and to_fp16).
 void convert(std::span<float const> in, std::span<bfloat16> out);
+void convert(std::span<float const> in, std::span<float16> out);
 }  // namespace ref
 namespace host {
 template <class A, class G>
@@ -49,6 +51,7 @@ void accumulate(Accumulate<A, G> const&, Simd simd = best_simd());
 template <class G>
 void chunk_norms(ChunkNorms<G> const&, Simd simd = best_simd());
 void convert(std::span<float const> in, std::span<bfloat16> out, Simd simd = best_simd());
+void convert(std::span<float const> in, std::span<float16> out, Simd simd = best_simd());
 }  // namespace host
 
 }  // namespace offstage::kernels

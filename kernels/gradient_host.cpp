@@ -38,11 +38,19 @@ void convert(std::span<float const> in, std::span<bfloat16> out, Simd simd) {
   accumulate<bfloat16, float>({.accumulator = out, .gradient = in, .first = true}, simd);
 }
 
+void convert(std::span<float const> in, std::span<float16> out, Simd simd) {
+  accumulate<float16, float>({.accumulator = out, .gradient = in, .first = true}, simd);
+}
+
 template void accumulate(Accumulate<float, float> const&, Simd);
 template void accumulate(Accumulate<float, bfloat16> const&, Simd);
+template void accumulate(Accumulate<float, float16> const&, Simd);
 template void accumulate(Accumulate<bfloat16, float> const&, Simd);
+template void accumulate(Accumulate<float16, float> const&, Simd);
 template void accumulate(Accumulate<bfloat16, bfloat16> const&, Simd);
+template void accumulate(Accumulate<float16, float16> const&, Simd);
 template void chunk_norms(ChunkNorms<float> const&, Simd);
 template void chunk_norms(ChunkNorms<bfloat16> const&, Simd);
+template void chunk_norms(ChunkNorms<float16> const&, Simd);
 
 }  // namespace offstage::kernels::host

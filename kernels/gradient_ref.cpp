@@ -60,15 +60,25 @@ void convert(std::span<float const> in, std::span<bfloat16> out) {
   std::ranges::transform(in, out.begin(), to_bf16);
 }
 
+void convert(std::span<float const> in, std::span<float16> out) {
+  require(in.size() == out.size(), "convert: views differ in length");
+  std::ranges::transform(in, out.begin(), to_fp16);
+}
+
 }  // namespace ref
 
 template void require_one_sum_per_chunk(ChunkNorms<float> const&);
 template void require_one_sum_per_chunk(ChunkNorms<bfloat16> const&);
+template void require_one_sum_per_chunk(ChunkNorms<float16> const&);
 template void ref::accumulate(Accumulate<float, float> const&);
 template void ref::accumulate(Accumulate<float, bfloat16> const&);
+template void ref::accumulate(Accumulate<float, float16> const&);
 template void ref::accumulate(Accumulate<bfloat16, float> const&);
+template void ref::accumulate(Accumulate<float16, float> const&);
 template void ref::accumulate(Accumulate<bfloat16, bfloat16> const&);
+template void ref::accumulate(Accumulate<float16, float16> const&);
 template void ref::chunk_norms(ChunkNorms<float> const&);
 template void ref::chunk_norms(ChunkNorms<bfloat16> const&);
+template void ref::chunk_norms(ChunkNorms<float16> const&);
 
 }  // namespace offstage::kernels

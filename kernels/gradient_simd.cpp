@@ -45,13 +45,20 @@ double chunk_norm(G const* x, std::size_t count) {
 
 template void accumulate_range<Simd::OFFSTAGE_SIMD>(float*, float const*, std::size_t);
 template void accumulate_range<Simd::OFFSTAGE_SIMD>(float*, bfloat16 const*, std::size_t);
+template void accumulate_range<Simd::OFFSTAGE_SIMD>(float*, float16 const*, std::size_t);
 template void accumulate_range<Simd::OFFSTAGE_SIMD>(bfloat16*, float const*, std::size_t);
+template void accumulate_range<Simd::OFFSTAGE_SIMD>(float16*, float const*, std::size_t);
 template void accumulate_range<Simd::OFFSTAGE_SIMD>(bfloat16*, bfloat16 const*, std::size_t);
+template void accumulate_range<Simd::OFFSTAGE_SIMD>(float16*, float16 const*, std::size_t);
 template void convert_range<Simd::OFFSTAGE_SIMD>(float*, float const*, std::size_t);
 template void convert_range<Simd::OFFSTAGE_SIMD>(float*, bfloat16 const*, std::size_t);
+template void convert_range<Simd::OFFSTAGE_SIMD>(float*, float16 const*, std::size_t);
 template void convert_range<Simd::OFFSTAGE_SIMD>(bfloat16*, float const*, std::size_t);
+template void convert_range<Simd::OFFSTAGE_SIMD>(float16*, float const*, std::size_t);
 template void convert_range<Simd::OFFSTAGE_SIMD>(bfloat16*, bfloat16 const*, std::size_t);
+template void convert_range<Simd::OFFSTAGE_SIMD>(float16*, float16 const*, std::size_t);
 template double chunk_norm<Simd::OFFSTAGE_SIMD>(float const*, std::size_t);
 template double chunk_norm<Simd::OFFSTAGE_SIMD>(bfloat16 const*, std::size_t);
+template double chunk_norm<Simd::OFFSTAGE_SIMD>(float16 const*, std::size_t);
 
 }  // namespace offstage::kernels

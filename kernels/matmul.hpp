@@ -24,8 +24,10 @@ struct Matmul {
 /// Order:   ref and host return when done; the overload enqueues on `stream`.
 /// Exact:   sums run in FP32 (double for double) and are rounded once. Host products are oneDNN's:
 ///          equal bits for equal shape, thread count, instruction set and library. Where the CPU or
-///          oneDNN has no bf16 product, operands are widened, multiplied in FP32 and rounded.
-/// Types:   <float>, <bfloat16>, <bfloat16, float>, <double> (the last is always ref).
+///          oneDNN has no bf16 product, and for float16 always, operands are widened, multiplied in
+///          FP32 and rounded.
+/// Types:   <float>, <bfloat16>, <bfloat16, float>, <float16>, <float16, float>, <double> (the last
+///          is always ref).
 /// Errors:  PreconditionError for negative sizes; Error if oneDNN refuses.
 namespace ref {
 template <class T, class Out>

@@ -8,15 +8,20 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "gradient.hpp"
 #include "matmul.hpp"
 
 namespace offstage::kernels {
 
 namespace {
 
+template <class T>
+constexpr bool is_half = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
+
 /// Matrix of `rows` x `columns` as oneDNN sees it; transposed, it is stored by columns.
 template <class T>
 dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, Transpose transpose) {
+  static_assert(!std::is_same_v<T, float16>, "oneDNN has no fp16 products on the CPU");
   constexpr auto type =
       std::is_same_v<T, bfloat16> ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
   using Strides = dnnl::memory::dims;
@@ -48,18 +53,16 @@ bool multiply(Matmul<T, Out> const& product) {
 
 using Floats = std::unique_ptr<float[]>;
 
-Floats widen(bfloat16 const* values, std::int64_t count) {
-  auto wide = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count));
-  auto* const to = wide.get();
-#pragma omp parallel for simd
-  for (std::int64_t i = 0; i < count; ++i) {
-    to[i] = to_float(values[i]);
-  }
+template <class T>
+Floats widen(T const* values, std::int64_t count) {
+  auto const size = static_cast<std::size_t>(count);
+  auto wide = std::make_unique_for_overwrite<float[]>(size);
+  host::accumulate<float, T>({{wide.get(), size}, {values, size}, true});
   return wide;
 }
 
-template <class Out>
-bool multiply_widened(Matmul<bfloat16, Out> const& product) {
+template <class T, class Out>
+bool multiply_widened(Matmul<T, Out> const& product) {
   auto const& [a, b, c, m, n, k, transpose_a, transpose_b] = product;
   auto const wide_a = widen(a, m * k);
   auto const wide_b = widen(b, k * n);
@@ -68,17 +71,13 @@ bool multiply_widened(Matmul<bfloat16, Out> const& product) {
     wide.c = c;
     return multiply(wide);
   } else {
-    auto const count = m * n;
-    auto const sums = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count));
+    auto const size = static_cast<std::size_t>(m * n);
+    auto const sums = std::make_unique_for_overwrite<float[]>(size);
     wide.c = sums.get();
     if (!multiply(wide)) {
       return false;
     }
-    auto* const to = c;
-#pragma omp parallel for simd
-    for (std::int64_t i = 0; i < count; ++i) {
-      to[i] = to_bf16(wide.c[i]);
-    }
+    host::convert({sums.get(), size}, {c, size});
     return true;
   }
 }
@@ -99,10 +98,12 @@ void matmul(Matmul<T, Out> const& product) {
   }
   char const* reason = "not implemented on this CPU";
   try {
-    if (multiply(product)) {
-      return;
+    if constexpr (!std::is_same_v<T, float16>) {
+      if (multiply(product)) {
+        return;
+      }
     }
-    if constexpr (std::is_same_v<T, bfloat16>) {
+    if constexpr (is_half<T>) {
       if (multiply_widened(product)) {
         return;
       }
@@ -116,7 +117,9 @@ void matmul(Matmul<T, Out> const& product) {
 
 template void matmul(Matmul<float> const&);
 template void matmul(Matmul<bfloat16> const&);
+template void matmul(Matmul<float16> const&);
 template void matmul(Matmul<bfloat16, float> const&);
+template void matmul(Matmul<float16, float> const&);
 
 }  // namespace host
 
@@ -134,6 +137,8 @@ void matmul(device::Stream& stream, Matmul<T, Out> const& product) {
 template void matmul(device::Stream&, Matmul<float> const&);
 template void matmul(device::Stream&, Matmul<double> const&);
 template void matmul(device::Stream&, Matmul<bfloat16> const&);
+template void matmul(device::Stream&, Matmul<float16> const&);
 template void matmul(device::Stream&, Matmul<bfloat16, float> const&);
+template void matmul(device::Stream&, Matmul<float16, float> const&);
 
 }  // namespace offstage::kernels

@@ -25,6 +25,8 @@ void matmul(Matmul<T, Out> const& product) {
 template void matmul(Matmul<float> const&);
 template void matmul(Matmul<double> const&);
 template void matmul(Matmul<bfloat16> const&);
+template void matmul(Matmul<float16> const&);
 template void matmul(Matmul<bfloat16, float> const&);
+template void matmul(Matmul<float16, float> const&);
 
 }  // namespace offstage::kernels::ref

@@ -47,17 +47,20 @@ constexpr std::int64_t row_block = 128;  // columns of add_rows: the sums stay i
 namespace baseline {
 extern PointwiseLoops<float> const loops_float;
 extern PointwiseLoops<bfloat16> const loops_bfloat16;
+extern PointwiseLoops<float16> const loops_float16;
 }  // namespace baseline
 namespace avx2 {
 extern PointwiseLoops<float> const loops_float;
 extern PointwiseLoops<bfloat16> const loops_bfloat16;
+extern PointwiseLoops<float16> const loops_float16;
 }  // namespace avx2
 namespace avx512 {
 extern PointwiseLoops<float> const loops_float;
 extern PointwiseLoops<bfloat16> const loops_bfloat16;
+extern PointwiseLoops<float16> const loops_float16;
 }  // namespace avx512
 
-/// The table for this CPU; T is float or bfloat16.
+/// The table for this CPU; T is float, bfloat16 or float16.
 template <class T>
 [[nodiscard]] PointwiseLoops<T> const& pointwise_loops() noexcept;
 

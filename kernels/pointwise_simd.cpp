@@ -160,5 +160,6 @@ constexpr PointwiseLoops<T> table{.rmsnorm_forward = rmsnorm_forward<T>,
 
 PointwiseLoops<float> const loops_float = table<float>;
 PointwiseLoops<bfloat16> const loops_bfloat16 = table<bfloat16>;
+PointwiseLoops<float16> const loops_float16 = table<float16>;
 
 }  // namespace offstage::kernels::OFFSTAGE_SIMD

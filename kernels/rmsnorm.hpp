@@ -39,7 +39,7 @@ struct RmsnormBackward {
 /// Memory:  ref and host take host addresses, the dispatching overloads device addresses; the latter
 ///          enqueue on `stream`, the former return when done.
 /// Exact:   arithmetic in FP32 (double for double), each result rounded to T once.
-/// Types:   float, bfloat16; double in ref and in the overload, which then calls ref.
+/// Types:   float, bfloat16, float16; double in ref and in the overload, which then calls ref.
 /// Errors:  PreconditionError if a view has the wrong length.
 namespace ref {
 template <class T>

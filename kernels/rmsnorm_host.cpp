@@ -50,8 +50,10 @@ void rmsnorm_backward(RmsnormBackward<T> const& a) {
 
 template void rmsnorm_forward(RmsnormForward<float> const&);
 template void rmsnorm_forward(RmsnormForward<bfloat16> const&);
+template void rmsnorm_forward(RmsnormForward<float16> const&);
 template void rmsnorm_backward(RmsnormBackward<float> const&);
 template void rmsnorm_backward(RmsnormBackward<bfloat16> const&);
+template void rmsnorm_backward(RmsnormBackward<float16> const&);
 
 }  // namespace host
 
@@ -80,8 +82,10 @@ void rmsnorm_backward(device::Stream& stream, RmsnormBackward<T> const& a) {
 template void rmsnorm_forward(device::Stream&, RmsnormForward<double> const&);
 template void rmsnorm_forward(device::Stream&, RmsnormForward<float> const&);
 template void rmsnorm_forward(device::Stream&, RmsnormForward<bfloat16> const&);
+template void rmsnorm_forward(device::Stream&, RmsnormForward<float16> const&);
 template void rmsnorm_backward(device::Stream&, RmsnormBackward<double> const&);
 template void rmsnorm_backward(device::Stream&, RmsnormBackward<float> const&);
 template void rmsnorm_backward(device::Stream&, RmsnormBackward<bfloat16> const&);
+template void rmsnorm_backward(device::Stream&, RmsnormBackward<float16> const&);
 
 }  // namespace offstage::kernels

@@ -55,8 +55,10 @@ void rmsnorm_backward(RmsnormBackward<T> const& a) {
 template void rmsnorm_forward(RmsnormForward<double> const&);
 template void rmsnorm_forward(RmsnormForward<float> const&);
 template void rmsnorm_forward(RmsnormForward<bfloat16> const&);
+template void rmsnorm_forward(RmsnormForward<float16> const&);
 template void rmsnorm_backward(RmsnormBackward<double> const&);
 template void rmsnorm_backward(RmsnormBackward<float> const&);
 template void rmsnorm_backward(RmsnormBackward<bfloat16> const&);
+template void rmsnorm_backward(RmsnormBackward<float16> const&);
 
 }  // namespace offstage::kernels::ref

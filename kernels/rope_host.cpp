@@ -25,6 +25,7 @@ void rope(Rope<T> const& a) {
 
 template void rope(Rope<float> const&);
 template void rope(Rope<bfloat16> const&);
+template void rope(Rope<float16> const&);
 
 }  // namespace host
 
@@ -42,5 +43,6 @@ void rope(device::Stream& stream, Rope<T> const& a) {
 template void rope(device::Stream&, Rope<double> const&);
 template void rope(device::Stream&, Rope<float> const&);
 template void rope(device::Stream&, Rope<bfloat16> const&);
+template void rope(device::Stream&, Rope<float16> const&);
 
 }  // namespace offstage::kernels

@@ -49,6 +49,7 @@ void rope(Rope<T> const& a) {
 template void rope(Rope<double> const&);
 template void rope(Rope<float> const&);
 template void rope(Rope<bfloat16> const&);
+template void rope(Rope<float16> const&);
 
 }  // namespace ref
 }  // namespace offstage::kernels

@@ -34,8 +34,10 @@ void swiglu_backward(SwigluBackward<T> const& a) {
 
 template void swiglu_forward(SwigluForward<float> const&);
 template void swiglu_forward(SwigluForward<bfloat16> const&);
+template void swiglu_forward(SwigluForward<float16> const&);
 template void swiglu_backward(SwigluBackward<float> const&);
 template void swiglu_backward(SwigluBackward<bfloat16> const&);
+template void swiglu_backward(SwigluBackward<float16> const&);
 
 }  // namespace host
 
@@ -64,8 +66,10 @@ void swiglu_backward(device::Stream& stream, SwigluBackward<T> const& a) {
 template void swiglu_forward(device::Stream&, SwigluForward<double> const&);
 template void swiglu_forward(device::Stream&, SwigluForward<float> const&);
 template void swiglu_forward(device::Stream&, SwigluForward<bfloat16> const&);
+template void swiglu_forward(device::Stream&, SwigluForward<float16> const&);
 template void swiglu_backward(device::Stream&, SwigluBackward<double> const&);
 template void swiglu_backward(device::Stream&, SwigluBackward<float> const&);
 template void swiglu_backward(device::Stream&, SwigluBackward<bfloat16> const&);
+template void swiglu_backward(device::Stream&, SwigluBackward<float16> const&);
 
 }  // namespace offstage::kernels

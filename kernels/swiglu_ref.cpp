@@ -38,8 +38,10 @@ void swiglu_backward(SwigluBackward<T> const& a) {
 template void swiglu_forward(SwigluForward<double> const&);
 template void swiglu_forward(SwigluForward<float> const&);
 template void swiglu_forward(SwigluForward<bfloat16> const&);
+template void swiglu_forward(SwigluForward<float16> const&);
 template void swiglu_backward(SwigluBackward<double> const&);
 template void swiglu_backward(SwigluBackward<float> const&);
 template void swiglu_backward(SwigluBackward<bfloat16> const&);
+template void swiglu_backward(SwigluBackward<float16> const&);
 
 }  // namespace offstage::kernels::ref

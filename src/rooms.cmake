@@ -67,7 +67,7 @@ function(offstage_room)
   endif()
 
   set(flags_baseline "")
-  set(flags_avx2 -mavx2 -mfma -mbmi2)
+  set(flags_avx2 -mavx2 -mfma -mbmi2 -mf16c)
   set(flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mbmi2 -mprefer-vector-width=512)
   foreach(level baseline avx2 avx512)
     if(arg_SIMD)

@@ -44,37 +44,48 @@ constexpr float fp16_largest = 65504.0F;
   return {static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16)};
 }
 
+/// a < b ? if_less : otherwise, for differences that fit. Arithmetic alone: GCC 12 turns comparisons
+/// into branches here and there, and loops with branches do not vectorise.
+[[gnu::always_inline]] constexpr inline std::int32_t select_less(std::int32_t a, std::int32_t b,
+                                                                 std::int32_t if_less,
+                                                                 std::int32_t otherwise) {
+  std::int32_t const less = (a - b) >> 31;  // all ones or zero
+  return otherwise ^ (less & (if_less ^ otherwise));
+}
+
 [[gnu::always_inline]] constexpr inline float to_float(float16 value) {
-  std::uint32_t const sign = static_cast<std::uint32_t>(value.bits & 0x8000U) << 16;
-  std::uint32_t const magnitude = value.bits & 0x7FFFU;
-  if (magnitude >= 0x7C00U) {  // infinity, or a NaN
-    return __builtin_bit_cast(float, magnitude == 0x7C00U ? sign | 0x7F800000U : 0x7FC00000U);
-  }
-  // Exact: the exponent bias is moved by a multiplication, which also normalises subnormals.
-  float const scaled = __builtin_bit_cast(float, magnitude << 13) * 0x1p112F;
-  return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, scaled) | sign);
+  std::uint32_t const sign = (value.bits & 0x8000U) << 16;
+  auto const magnitude = static_cast<std::int32_t>(value.bits & 0x7FFFU);
+  // Exponents move by 112, that of infinity by 224. A subnormal 0.m * 2^-14 is read as 1.m * 2^-14,
+  // and 2^-14 goes off again: no subnormal float, which is slow, comes up.
+  std::int32_t const surplus = select_less(magnitude, 0x0400, 0x38800000, 0);
+  std::int32_t const bias = select_less(magnitude, 0x7C00, surplus | 0x38000000, 0x70000000);
+  float const number =
+      __builtin_bit_cast(float, (magnitude << 13) + bias) - __builtin_bit_cast(float, surplus);
+  auto const bits = static_cast<std::int32_t>(sign | __builtin_bit_cast(std::uint32_t, number));
+  return __builtin_bit_cast(float, select_less(0x7C00, magnitude, 0x7FC00000, bits));
 }
 
 /// Rounds to nearest even, beyond fp16_largest to infinity. Subnormals are kept; every NaN becomes
 /// fp16_canonical_nan, so that CPU and GPU agree.
 [[gnu::always_inline]] constexpr inline float16 to_fp16(float value) {
+  constexpr std::int32_t smallest_normal = 0x38800000;  // 2^-14
+  constexpr std::int32_t overflow = 0x47800000;         // 2^16
   auto const bits = __builtin_bit_cast(std::uint32_t, value);
-  std::uint32_t const magnitude = bits & 0x7FFFFFFFU;
-  auto const sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
-  if (magnitude > 0x7F800000U) {
-    return {fp16_canonical_nan};
-  }
-  if (magnitude >= 0x477FF000U) {  // 65520 and more
-    return {static_cast<std::uint16_t>(sign | 0x7C00U)};
-  }
-  if (magnitude <
-      0x38800000U) {  // below 2^-14: adding 0.5 aligns and rounds to a multiple of 2^-24
-    float const aligned = __builtin_bit_cast(float, magnitude) + 0.5F;
-    return {static_cast<std::uint16_t>(sign |
-                                       (__builtin_bit_cast(std::uint32_t, aligned) - 0x3F000000U))};
-  }
-  std::uint32_t const rounded = magnitude - 0x38000000U + 0xFFFU + ((magnitude >> 13) & 1U);
-  return {static_cast<std::uint16_t>(sign | (rounded >> 13))};
+  auto const magnitude = static_cast<std::int32_t>(bits & 0x7FFFFFFFU);
+  std::int32_t const capped = select_less(magnitude, overflow, magnitude, overflow);
+  std::int32_t const own_power = capped & 0x7F800000;
+  std::int32_t const power = select_less(own_power, smallest_normal, smallest_normal, own_power);
+  // A number 2^13 times as large as the power of two below the value has a last place as large as
+  // the result's, so that the sum is rounded as the result must be. The result's significand, with
+  // its leading one, is what the sum has in its last places; a carry moves on to the exponent.
+  std::int32_t const aligner = power + (13 << 23);
+  float const sum = __builtin_bit_cast(float, capped) + __builtin_bit_cast(float, aligner);
+  std::int32_t const number =
+      __builtin_bit_cast(std::int32_t, sum) - aligner + ((power - smallest_normal) >> 13);
+  auto const rounded = static_cast<std::int32_t>((bits >> 16) & 0x8000U) | number;
+  return {
+      static_cast<std::uint16_t>(select_less(0x7F800000, magnitude, fp16_canonical_nan, rounded))};
 }
 
 /// Reads an element as the number that arithmetic uses: float for float and the 16-bit types,

@@ -61,5 +61,6 @@ void WorkingCopy<T>::release(int layer) {
 
 template class WorkingCopy<float>;
 template class WorkingCopy<bfloat16>;
+template class WorkingCopy<float16>;
 
 }  // namespace offstage::state

@@ -161,5 +161,6 @@ std::span<T const> GradientAccumulator<T>::native() const noexcept {
 
 template class GradientAccumulator<float>;
 template class GradientAccumulator<bfloat16>;
+template class GradientAccumulator<float16>;
 
 }  // namespace offstage::update

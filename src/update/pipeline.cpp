@@ -4,6 +4,7 @@
 #include <exception>
 #include <mutex>
 #include <string>
+#include <type_traits>
 
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
@@ -32,6 +33,17 @@ void update_subgroup(state::Subgroup const& subgroup, std::span<std::byte> state
                                 copy.subspan(begin, count)},
                                step);
   }
+}
+
+/// Two different 16-bit types have no kernel: no run has both.
+template <class G, class W>
+constexpr bool have_kernel =
+    std::is_same_v<G, W> || std::is_same_v<G, float> || std::is_same_v<W, float>;
+
+bool have_kernel_for(GradientView const& gradient, WorkingCopyView const& copy) {
+  return std::visit(
+      []<class G, class W>(std::span<G const>, std::span<W>) { return have_kernel<G, W>; },
+      gradient, copy);
 }
 
 /// The first error of several threads.
@@ -80,6 +92,8 @@ UpdateStats UpdatePipeline::run(kernels::AdamwStep const& step, GradientView gra
     require(end <= elements_of(gradient) && end <= elements_of(copy),
             "UpdatePipeline: gradient or working copy is shorter than the shard");
   }
+  require(have_kernel_for(gradient, copy),
+          "UpdatePipeline: gradient and working copy are of two different 16-bit types");
   Stopwatch const watch;
   tiers::Traffic const before = tiers_.traffic();
   Seconds compute{};  // of the serving thread alone
@@ -92,9 +106,11 @@ UpdateStats UpdatePipeline::run(kernels::AdamwStep const& step, GradientView gra
     auto const begin = static_cast<std::size_t>(subgroup.begin);
     auto const size = static_cast<std::size_t>(subgroup.size);
     std::visit(
-        [&](auto gradients, auto copies) {
-          update_subgroup(subgroup, lease.mutable_bytes(), gradients.subspan(begin, size),
-                          copies.subspan(begin, size), step);
+        [&]<class G, class W>(std::span<G const> gradients, std::span<W> copies) {
+          if constexpr (have_kernel<G, W>) {
+            update_subgroup(subgroup, lease.mutable_bytes(), gradients.subspan(begin, size),
+                            copies.subspan(begin, size), step);
+          }
         },
         gradient, copy);
     compute += kernel.elapsed();

@@ -14,8 +14,9 @@
 namespace offstage::update {
 
 /// The accumulated gradient of a shard, and the working copy that receives new parameters.
-using GradientView = std::variant<std::span<float const>, std::span<bfloat16 const>>;
-using WorkingCopyView = std::variant<std::span<float>, std::span<bfloat16>>;
+using GradientView =
+    std::variant<std::span<float const>, std::span<bfloat16 const>, std::span<float16 const>>;
+using WorkingCopyView = std::variant<std::span<float>, std::span<bfloat16>, std::span<float16>>;
 
 struct UpdateStats {
   Seconds total{};    ///< wall time of run()
@@ -36,7 +37,8 @@ class UpdatePipeline {
  public:
   UpdatePipeline(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int workers);
 
-  /// `step.weight_decay` applies inside the decayed ranges alone.
+  /// `step.weight_decay` applies inside the decayed ranges alone. Gradient and copy may not be of two
+  /// different 16-bit types: PreconditionError.
   UpdateStats run(kernels::AdamwStep const& step, GradientView gradient, WorkingCopyView copy);
 
  private:

@@ -62,6 +62,8 @@ struct AdamwTypes {
   using W = WorkingCopyType;
 };
 using AllAdamwTypes = testing::Types<AdamwTypes<float, float>, AdamwTypes<float, bfloat16>,
-                                     AdamwTypes<bfloat16, float>, AdamwTypes<bfloat16, bfloat16>>;
+                                     AdamwTypes<bfloat16, float>, AdamwTypes<bfloat16, bfloat16>,
+                                     AdamwTypes<float, float16>, AdamwTypes<float16, float>,
+                                     AdamwTypes<float16, float16>>;
 
 }  // namespace offstage::kernels

@@ -110,6 +110,24 @@ TEST(Adamw, RoundsTheWorkingCopyToNearestEven) {
   });
 }
 
+TEST(Adamw, RoundsAFloat16WorkingCopyToNearestEvenAndBeyondItsRangeToInfinity) {
+  for_each_adamw([](auto const& adamw) {
+    std::vector<float> p{0x1.002p0F, 0x1.006p0F, 0x1p-24F, 0x1p-25F, 65519.0F, -65520.0F};
+    auto const before = p;
+    std::vector<float> m(6), v(6);
+    std::vector<float16> const g(6);
+    std::vector<float16> w(6);
+    AdamwStep step = ordinary_step;
+    step.weight_decay = 0.0;
+
+    adamw(AdamwState<float16, float16>{p, m, v, g, w}, step);
+
+    EXPECT_EQ(p, before);
+    EXPECT_EQ(w,
+              (std::vector<float16>{{0x3C00}, {0x3C02}, {0x0001}, {0x0000}, {0x7BFF}, {0xFC00}}));
+  });
+}
+
 TEST(Adamw, RejectsViewsOfDifferentLength) {
   std::vector<float> long_one(3), p(2), m(2), v(2);
   std::vector<bfloat16> g(2), w(2), long_half(3);

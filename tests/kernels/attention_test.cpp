@@ -196,16 +196,25 @@ TEST(Attention, TheHostAgreesWithTheReferenceInFp32) {
   }
 }
 
-TEST(Attention, TheHostAgreesWithTheReferenceInBf16) {
+template <class T>
+void expect_agreement_with_ref(double tolerance) {
   for (auto const& shape : shapes_across_tiles()) {
-    auto const wanted = solved_by_reference<bfloat16>(shape);
+    auto const wanted = solved_by_reference<T>(shape);
     for (auto const simd : instruction_sets()) {
-      auto const host = solved_by_host<bfloat16>(shape, simd);
-      EXPECT_LT(difference(host.out, wanted.out), 0x1p-8) << describe(shape, simd);
+      auto const host = solved_by_host<T>(shape, simd);
+      EXPECT_LT(difference(host.out, wanted.out), tolerance) << describe(shape, simd);
       EXPECT_LT(difference(host.log_sum_exp, wanted.log_sum_exp), 1e-5) << describe(shape, simd);
-      EXPECT_LT(difference(host.d_qkv, wanted.d_qkv), 0x1p-8) << describe(shape, simd);
+      EXPECT_LT(difference(host.d_qkv, wanted.d_qkv), tolerance) << describe(shape, simd);
     }
   }
+}
+
+TEST(Attention, TheHostAgreesWithTheReferenceInBf16) {
+  expect_agreement_with_ref<bfloat16>(0x1p-8);
+}
+
+TEST(Attention, TheHostAgreesWithTheReferenceInFp16) {
+  expect_agreement_with_ref<float16>(0x1p-11);
 }
 
 TEST(Attention, LargeScoresNeitherOverflowNorVanish) {
@@ -271,6 +280,7 @@ TEST(Attention, AStreamOfTheHostBackendTakesEveryType) {
   AttentionShape const shape{1, 20, 2, 1, 8};
   expect_same_on_a_stream(shape, solved_by_host<float>(shape));
   expect_same_on_a_stream(shape, solved_by_host<bfloat16>(shape));
+  expect_same_on_a_stream(shape, solved_by_host<float16>(shape));
   expect_same_on_a_stream(shape, solved_by_reference<double>(shape));
 }
 

@@ -1,5 +1,7 @@
 #include "cross_entropy.hpp"
 
+#include <limits>
+
 #include "kernels/pointwise_support.hpp"
 
 namespace offstage::kernels {
@@ -66,19 +68,71 @@ TEST(CrossEntropy, GradientMatchesCentralDifferences) {
   expect_close(l.d_logits, expected, 1e-8);
 }
 
+template <class T>
+void expect_host_rounds_as_ref(Shape shape, std::vector<double> const& loss) {
+  Losses<T> plain{shape}, fast{shape};
+  ref::cross_entropy(plain.view());
+  host::cross_entropy(fast.view());
+  EXPECT_EQ(fast.loss, loss);
+  expect_same_rounding(fast.d_logits, plain.d_logits);
+}
+
 TEST(CrossEntropy, HostMatchesTheReference) {
   for (Shape const shape : {Shape{1, 1}, {1, 37}, {5, 256}, {2, 3001}}) {
     Losses<double> exact{shape};
     Losses<float> fast{shape};
-    Losses<bfloat16> plain{shape}, fast16{shape};
     ref::cross_entropy(exact.view());
-    ref::cross_entropy(plain.view());
     host::cross_entropy(fast.view());
-    host::cross_entropy(fast16.view());
     expect_close(fast.loss, exact.loss, 1e-6);
     expect_close(convert<double>(fast.d_logits), exact.d_logits, 1e-6);
-    EXPECT_EQ(fast16.loss, fast.loss);
-    expect_same_rounding(fast16.d_logits, plain.d_logits);
+    expect_host_rounds_as_ref<bfloat16>(shape, fast.loss);
+    expect_host_rounds_as_ref<float16>(shape, fast.loss);
+  }
+}
+
+template <class T>
+void expect_ignored_rows_take_no_part() {
+  for (auto const& run : {ref::cross_entropy<T>, host::cross_entropy<T>}) {
+    Losses<T> all{{4, 37}}, some{{4, 37}};
+    run(all.view());
+    for (std::int64_t const row : {1, 2}) {
+      some.targets[row] = ignored_target;
+      some.logits[row * 37 + 5] = std::numeric_limits<Real<T>>::quiet_NaN();
+      all.loss[row] = 0.0;
+      std::fill_n(all.d_logits.begin() + row * 37, 37, T{});
+    }
+    some.loss.assign(4, 1.0);
+    some.d_logits.assign(4 * 37, store<T>(1.0));
+
+    run(some.view());
+
+    EXPECT_EQ(some.loss, all.loss);
+    EXPECT_EQ(some.d_logits, all.d_logits);
+
+    some.loss.assign(4, 1.0);
+    run({some.logits, some.targets, some.loss, {}, 4, 37, 1.0});
+    EXPECT_EQ(some.loss, all.loss);
+  }
+}
+
+TEST(CrossEntropy, ARowWithTheIgnoredTargetHasNoLossAndNoGradient) {
+  expect_ignored_rows_take_no_part<float>();
+  expect_ignored_rows_take_no_part<bfloat16>();
+  expect_ignored_rows_take_no_part<float16>();
+}
+
+TEST(CrossEntropy, AScaleBeyondTheRangeOfFloat16MakesTheGradientInfinite) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (auto const& run : {ref::cross_entropy<float16>, host::cross_entropy<float16>}) {
+    std::vector<float> const logits(2);
+    std::vector<std::int32_t> const targets{0};
+    std::vector<double> loss(1);
+    std::vector<float16> d_logits(2);
+    run({logits, targets, loss, d_logits, 1, 2, 0x1p16});
+    EXPECT_EQ(convert<float>(d_logits), (std::vector<float>{-0x1p15F, 0x1p15F}));
+    run({logits, targets, loss, d_logits, 1, 2, 0x1p17});
+    EXPECT_EQ(convert<float>(d_logits), (std::vector<float>{-infinity, infinity}));
+    EXPECT_DOUBLE_EQ(loss[0], std::log(2.0));
   }
 }
 
@@ -95,14 +149,17 @@ TEST(CrossEntropy, RunsOnAStreamAndWithoutAGradient) {
   Losses<double> exact{{2, 9}};
   Losses<float> fast{{2, 9}};
   Losses<bfloat16> coarse{{2, 9}};
+  Losses<float16> half{{2, 9}};
   fast.d_logits.clear();
   on_stream([&](device::Stream& stream) {
     cross_entropy(stream, exact.view());
     cross_entropy(stream, fast.view());
     cross_entropy(stream, coarse.view());
+    cross_entropy(stream, half.view());
   });
   expect_close(fast.loss, exact.loss, 1e-6);
   expect_close(convert<double>(coarse.d_logits), exact.d_logits, 1e-2);
+  expect_close(convert<double>(half.d_logits), exact.d_logits, 1e-3);
 }
 
 TEST(CrossEntropy, RejectsTargetsOutsideTheVocabularyAndWrongLengths) {
@@ -113,7 +170,7 @@ TEST(CrossEntropy, RejectsTargetsOutsideTheVocabularyAndWrongLengths) {
     EXPECT_THROW(host::cross_entropy(l.view()), PreconditionError);
   };
   reject([](auto& l) { l.targets[1] = 3; });
-  reject([](auto& l) { l.targets[0] = -1; });
+  reject([](auto& l) { l.targets[0] = ignored_target - 1; });
   reject([](auto& l) { l.targets.pop_back(); });
   reject([](auto& l) { l.logits.pop_back(); });
   reject([](auto& l) { l.loss.pop_back(); });

@@ -53,6 +53,16 @@ TEST(Embedding, BackwardSumsInFp32AndRoundsOnce) {
   EXPECT_EQ(to_float(d_table[0]), 260.0F);
 }
 
+TEST(Embedding, ASumThatLeavesTheRangeOfFloat16AndComesBackIsFinite) {
+  std::vector<std::int32_t> const tokens(2, 0);
+  std::vector<float16> const d_out{store<float16>(60'000.0), store<float16>(-60'000.0)};
+  std::vector<float16> by_ref(1, store<float16>(60'000.0)), by_host = by_ref;
+  ref::embedding_backward<float16>({tokens, d_out, by_ref, 2, 1, 1});
+  host::embedding_backward<float16>({tokens, d_out, by_host, 2, 1, 1});
+  EXPECT_EQ(to_float(by_ref[0]), 60'000.0F);
+  EXPECT_EQ(by_host, by_ref);
+}
+
 TEST(Embedding, BackwardMatchesCentralDifferences) {
   Lookup<double> e{7, 4, 3};
   auto expected = central_differences(e.table, [&] {
@@ -82,6 +92,7 @@ TEST(Embedding, HostGivesTheBitsOfRef) {
     for (std::int64_t const vocab : {1, 11, 500}) {
       expect_host_like_ref<float>(shape.rows, vocab, shape.width);
       expect_host_like_ref<bfloat16>(shape.rows, vocab, shape.width);
+      expect_host_like_ref<float16>(shape.rows, vocab, shape.width);
     }
   }
   expect_host_like_ref<float>(0, 3, 5);
@@ -100,17 +111,21 @@ TEST(Embedding, RunsOnAStream) {
   Lookup<double> exact{6, 3, 4};
   Lookup<float> fast{6, 3, 4};
   Lookup<bfloat16> coarse{6, 3, 4};
+  Lookup<float16> half{6, 3, 4};
   on_stream([&](device::Stream& stream) {
     embedding_forward(stream, exact.forward());
     embedding_forward(stream, fast.forward());
     embedding_forward(stream, coarse.forward());
+    embedding_forward(stream, half.forward());
     embedding_backward(stream, exact.backward());
     embedding_backward(stream, fast.backward());
     embedding_backward(stream, coarse.backward());
+    embedding_backward(stream, half.backward());
   });
   EXPECT_EQ(convert<double>(fast.out), exact.out);
   expect_close(convert<double>(fast.d_table), exact.d_table, 1e-6);
   expect_close(convert<double>(coarse.d_table), exact.d_table, 1e-2);
+  expect_close(convert<double>(half.d_table), exact.d_table, 1e-3);
 }
 
 TEST(Embedding, RejectsTokensOutsideTheVocabularyAndWrongLengths) {

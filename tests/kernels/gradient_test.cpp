@@ -24,12 +24,14 @@ template <class Types>
 class AccumulateOf : public testing::Test {};
 using AllAccumulateTypes =
     testing::Types<AccumulateTypes<float, float>, AccumulateTypes<float, bfloat16>,
-                   AccumulateTypes<bfloat16, float>, AccumulateTypes<bfloat16, bfloat16>>;
+                   AccumulateTypes<bfloat16, float>, AccumulateTypes<bfloat16, bfloat16>,
+                   AccumulateTypes<float, float16>, AccumulateTypes<float16, float>,
+                   AccumulateTypes<float16, float16>>;
 TYPED_TEST_SUITE(AccumulateOf, AllAccumulateTypes);
 
 template <class Element>
 class ChunkNormsOf : public testing::Test {};
-using AllElements = testing::Types<float, bfloat16>;
+using AllElements = testing::Types<float, bfloat16, float16>;
 TYPED_TEST_SUITE(ChunkNormsOf, AllElements);
 
 template <class A, class G>
@@ -59,6 +61,17 @@ TEST(Accumulate, RoundsTheSumOnceToNearestEven) {
 
   EXPECT_EQ(to_float(sum[0]), 1.0F);
   EXPECT_EQ(to_float(sum[1]), 1.015625F);
+}
+
+TEST(Accumulate, ASumBeyondTheRangeOfFloat16IsInfinite) {
+  std::vector<float16> const start{to_fp16(65504.0F), to_fp16(65504.0F), to_fp16(-infinity)};
+  std::vector<float16> const gradient{to_fp16(15.0F), to_fp16(16.0F), to_fp16(65504.0F)};
+
+  auto const sum = accumulated(start, gradient, false);
+
+  EXPECT_EQ(to_float(sum[0]), 65504.0F);
+  EXPECT_EQ(to_float(sum[1]), infinity);
+  EXPECT_EQ(to_float(sum[2]), -infinity);
 }
 
 TEST(Accumulate, StoresNanInCanonicalForm) {
@@ -138,24 +151,62 @@ TEST(Convert, RoundsToNearestEvenAndKeepsSpecialNumbers) {
   }
 }
 
-TEST(Convert, EveryInstructionSetGivesTheBitsOfRef) {
+template <class To>
+void expect_every_conversion_like_ref() {
   for (std::size_t const count : odd_lengths) {
     auto const in = make_values<float>(count, Values::extreme, 1);
-    std::vector<bfloat16> expected(count);
+    std::vector<To> expected(count);
     ref::convert(in, expected);
     for (Simd const simd : available_simd()) {
-      std::vector<bfloat16> got(count);
+      std::vector<To> got(count);
       host::convert(in, got, simd);
       expect_same_bits(got, expected, name_of(simd));
     }
   }
 }
 
+TEST(Convert, EveryInstructionSetGivesTheBitsOfRef) {
+  expect_every_conversion_like_ref<bfloat16>();
+  expect_every_conversion_like_ref<float16>();
+}
+
+/// Every float whose low bits are those of a tie, or one off it, in blocks of consecutive numbers.
+TEST(Convert, EveryInstructionSetRoundsTiesToFloat16AsRefDoes) {
+  std::vector<float> in;
+  for (std::uint32_t high = 0; high < 0x80000; ++high) {
+    for (std::uint32_t const low : {0x0FFFU, 0x1000U, 0x1001U}) {
+      in.push_back(std::bit_cast<float>((high << 13) | low));
+    }
+  }
+  std::vector<float16> expected(in.size()), got(in.size());
+  ref::convert(in, expected);
+  for (Simd const simd : available_simd()) {
+    host::convert(in, got, simd);
+    expect_same_bits(got, expected, name_of(simd));
+  }
+}
+
+TEST(Convert, EveryInstructionSetWidensEveryFloat16AsRefDoes) {
+  std::vector<float16> in(0x10000);
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    in[i].bits = static_cast<std::uint16_t>(i);
+  }
+  std::vector<float> expected(in.size()), got(in.size());
+  ref::accumulate<float, float16>({expected, in, true});
+  for (Simd const simd : available_simd()) {
+    host::accumulate<float, float16>({got, in, true}, simd);
+    expect_same_bits(got, expected, name_of(simd));
+  }
+}
+
 TEST(Convert, RejectsViewsOfDifferentLength) {
   std::vector<float> const in(2);
   std::vector<bfloat16> out(3);
+  std::vector<float16> out16(3);
   EXPECT_THROW(ref::convert(in, out), PreconditionError);
   EXPECT_THROW(host::convert(in, out), PreconditionError);
+  EXPECT_THROW(ref::convert(in, out16), PreconditionError);
+  EXPECT_THROW(host::convert(in, out16), PreconditionError);
 }
 
 TYPED_TEST(ChunkNormsOf, SumsEachChunkByItself) {

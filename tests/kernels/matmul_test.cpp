@@ -69,9 +69,10 @@ void expect_product(Matmul<T, Out> const& p, double tolerance) {
 
 template <class T, class Out, class Multiply>
 void expect_all_products(Multiply multiply) {
-  double const tolerance = std::is_same_v<Out, bfloat16> ? 0x1p-8
-                           : std::is_same_v<T, double>   ? 1e-14
-                                                         : 2e-6;
+  double const tolerance = std::is_same_v<Out, bfloat16>  ? 0x1p-8
+                           : std::is_same_v<Out, float16> ? 0x1p-10
+                           : std::is_same_v<T, double>    ? 1e-14
+                                                          : 2e-6;
   for (auto const& [m, n, k, transpose_a, transpose_b] : all_cases()) {
     auto const a = random_matrix<T>(m * k, 1);
     auto const b = random_matrix<T>(k * n, 2);
@@ -99,12 +100,16 @@ TEST(Matmul, TheReferenceTakesEveryTransposeAndType) {
   expect_all_products<double, double>([](auto const& p) { ref::matmul(p); });
   expect_all_products<bfloat16, bfloat16>([](auto const& p) { ref::matmul(p); });
   expect_all_products<bfloat16, float>([](auto const& p) { ref::matmul(p); });
+  expect_all_products<float16, float>([](auto const& p) { ref::matmul(p); });
+  expect_all_products<float16, float16>([](auto const& p) { ref::matmul(p); });
 }
 
 TEST(Matmul, TheHostTakesEveryTransposeAndType) {
   expect_all_products<float, float>([](auto const& p) { host::matmul(p); });
   expect_all_products<bfloat16, bfloat16>([](auto const& p) { host::matmul(p); });
   expect_all_products<bfloat16, float>([](auto const& p) { host::matmul(p); });
+  expect_all_products<float16, float>([](auto const& p) { host::matmul(p); });
+  expect_all_products<float16, float16>([](auto const& p) { host::matmul(p); });
 }
 
 TEST(Matmul, AStreamOfTheHostBackendTakesEveryType) {
@@ -118,29 +123,51 @@ TEST(Matmul, AStreamOfTheHostBackendTakesEveryType) {
   expect_all_products<double, double>(multiply);
   expect_all_products<bfloat16, bfloat16>(multiply);
   expect_all_products<bfloat16, float>(multiply);
+  expect_all_products<float16, float>(multiply);
+  expect_all_products<float16, float16>(multiply);
 }
 
 /// Sums of whole numbers below 2^24 are exact in FP32, so reference and host must agree in every
-/// bit and a bf16 result must be rounded once, to nearest even.
-TEST(Matmul, BfloatSumsAreKeptInFp32AndRoundedOnce) {
+/// bit and a 16-bit result must be rounded once, to nearest even.
+template <class T>
+void expect_sums_in_fp32_rounded_once() {
   constexpr std::int64_t m = 19, n = 23, k = 300;
   auto const whole = [](std::int64_t count, std::uint64_t stream) {
-    std::vector<bfloat16> values(static_cast<std::size_t>(count));
+    std::vector<T> values(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = to_bf16(std::round(16 * normal(3, stream, i)));
+      values[i] = store<T>(std::round(16 * normal(3, stream, i)));
     }
     return values;
   };
   auto const a = whole(m * k, 1);
   auto const b = whole(k * n, 2);
   std::vector<float> exact(m * n), sums(m * n);
-  std::vector<bfloat16> rounded(m * n);
-  ref::matmul<bfloat16, float>({a.data(), b.data(), exact.data(), m, n, k});
-  host::matmul<bfloat16, float>({a.data(), b.data(), sums.data(), m, n, k});
-  host::matmul<bfloat16, bfloat16>({a.data(), b.data(), rounded.data(), m, n, k});
+  std::vector<T> rounded(m * n);
+  ref::matmul<T, float>({a.data(), b.data(), exact.data(), m, n, k});
+  host::matmul<T, float>({a.data(), b.data(), sums.data(), m, n, k});
+  host::matmul<T, T>({a.data(), b.data(), rounded.data(), m, n, k});
   for (std::size_t i = 0; i < exact.size(); ++i) {
     EXPECT_EQ(sums[i], exact[i]);
-    EXPECT_EQ(rounded[i], to_bf16(exact[i]));
+    EXPECT_EQ(rounded[i], store<T>(exact[i]));
+  }
+}
+
+TEST(Matmul, BfloatSumsAreKeptInFp32AndRoundedOnce) {
+  expect_sums_in_fp32_rounded_once<bfloat16>();
+}
+
+TEST(Matmul, Float16SumsAreKeptInFp32AndRoundedOnce) {
+  expect_sums_in_fp32_rounded_once<float16>();
+}
+
+TEST(Matmul, ASumBeyondTheRangeOfFloat16IsInfiniteAndOneThatComesBackIsNot) {
+  auto const half = [](float value) { return to_fp16(value); };
+  std::vector<float16> const a{half(300), half(300), half(300), half(-300)};
+  std::vector<float16> const b{half(300), half(300)};
+  for (auto const& multiply : {ref::matmul<float16, float16>, host::matmul<float16, float16>}) {
+    std::vector<float16> c(2);
+    multiply({a.data(), b.data(), c.data(), 2, 1, 2});
+    EXPECT_EQ(c, (std::vector<float16>{{0x7C00}, {0}}));
   }
 }
 
@@ -172,6 +199,7 @@ TEST(Matmul, AnEmptySumIsZeroAndAnEmptyResultIsLeftAlone) {
   expect_zeros_for_empty_sums(host::matmul<float, float>);
   expect_zeros_for_empty_sums(host::matmul<bfloat16, bfloat16>);
   expect_zeros_for_empty_sums(host::matmul<bfloat16, float>);
+  expect_zeros_for_empty_sums(host::matmul<float16, float16>);
 }
 
 TEST(Matmul, NegativeSizesAreRefused) {

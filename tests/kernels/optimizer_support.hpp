@@ -66,6 +66,22 @@ inline std::uint32_t make_bits(Values kind, std::uint64_t stream, std::uint64_t 
   return std::bit_cast<std::uint32_t>(normal(11, stream, index));
 }
 
+/// Rounded, but for NaN, whose sign and payload are cut off a float's. Half of the numbers that would
+/// be zero become subnormal.
+inline float16 to_fp16_keeping_payload(std::uint32_t bits) {
+  auto const value = std::bit_cast<float>(bits);
+  auto const sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
+  if (value != value) {
+    auto const payload = static_cast<std::uint16_t>((bits >> 13) & 0x03FFU);
+    return {static_cast<std::uint16_t>(sign | 0x7C00U | (payload == 0 ? 1U : payload))};
+  }
+  float16 const rounded = to_fp16(value);
+  if ((rounded.bits & 0x7FFFU) == 0 && bits % 2 == 1) {
+    return {static_cast<std::uint16_t>(sign | ((bits >> 1) & 0x03FFU))};
+  }
+  return rounded;
+}
+
 template <class T>
 std::vector<T> make_values(std::size_t count, Values kind, std::uint64_t stream) {
   std::vector<T> values(count);
@@ -73,6 +89,8 @@ std::vector<T> make_values(std::size_t count, Values kind, std::uint64_t stream)
     std::uint32_t const bits = make_bits(kind, stream, i);
     if constexpr (std::is_same_v<T, float>) {
       values[i] = std::bit_cast<float>(bits);
+    } else if constexpr (std::is_same_v<T, float16>) {
+      values[i] = to_fp16_keeping_payload(bits);
     } else {
       values[i].bits = static_cast<std::uint16_t>(bits >> 16);  // not rounded: keeps NaN payloads
     }
@@ -82,7 +100,7 @@ std::vector<T> make_values(std::size_t count, Values kind, std::uint64_t stream)
 
 template <class T>
 auto bits_of(T value) {
-  if constexpr (std::is_same_v<T, bfloat16>) {
+  if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>) {
     return value.bits;
   } else if constexpr (std::is_same_v<T, double>) {
     return std::bit_cast<std::uint64_t>(value);

@@ -75,17 +75,20 @@ std::vector<double> all_results(PointwiseLoops<T> const& loops, std::int64_t wid
 }
 
 TEST(PointwiseLoops, EveryInstructionSetOfThisCpuComputesTheSame) {
-  constexpr double float_rounding = 1e-6, bf16_rounding = 1.0 / 128;
+  constexpr double float_rounding = 1e-6, bf16_rounding = 1.0 / 128, fp16_rounding = 1.0 / 1024;
   for (std::int64_t const width : {1, 15, 16, 64, 77, 2050}) {
     auto const floats = all_results(baseline::loops_float, width);
     auto const bf16s = all_results(baseline::loops_bfloat16, width);
+    auto const fp16s = all_results(baseline::loops_float16, width);
     if (best_simd() >= Simd::avx2) {
       expect_close(all_results(avx2::loops_float, width), floats, float_rounding);
       expect_close(all_results(avx2::loops_bfloat16, width), bf16s, bf16_rounding);
+      expect_close(all_results(avx2::loops_float16, width), fp16s, fp16_rounding);
     }
     if (best_simd() >= Simd::avx512) {
       expect_close(all_results(avx512::loops_float, width), floats, float_rounding);
       expect_close(all_results(avx512::loops_bfloat16, width), bf16s, bf16_rounding);
+      expect_close(all_results(avx512::loops_float16, width), fp16s, fp16_rounding);
     }
   }
 }

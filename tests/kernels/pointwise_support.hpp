@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -31,7 +32,8 @@ std::vector<To> convert(std::vector<From> const& values) {
   return result;
 }
 
-/// Values in [-scale, scale] that every element type holds exactly.
+/// Values in [-scale, scale] that every element type holds exactly, float16 unless they are below
+/// 2^-17.
 template <class T = double>
 std::vector<T> random_values(std::int64_t count, unsigned seed, double scale = 1.0) {
   std::mt19937_64 engine{seed};
@@ -75,18 +77,20 @@ inline void expect_close(std::vector<double> const& got, std::vector<double> con
   }
 }
 
-/// FP32 sums in another order: a few entries round to the neighbouring bfloat16, most are equal.
-inline void expect_same_rounding(std::vector<bfloat16> const& got,
-                                 std::vector<bfloat16> const& expected) {
+/// FP32 sums in another order: a few entries round to the neighbouring 16-bit number, most are equal.
+template <class T>
+void expect_same_rounding(std::vector<T> const& got, std::vector<T> const& expected) {
+  constexpr double last_place = std::is_same_v<T, bfloat16> ? 1.0 / 128 : 1.0 / 1024;
   ASSERT_EQ(got.size(), expected.size());
   double largest = 0;
-  for (bfloat16 const value : expected) {
+  for (T const value : expected) {
     largest = std::max(largest, std::abs(static_cast<double>(to_float(value))));
   }
   std::size_t different = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
     double const value = to_float(expected[i]);
-    ASSERT_NEAR(to_float(got[i]), value, std::abs(value) / 128 + 1e-5 * largest) << "at " << i;
+    ASSERT_NEAR(to_float(got[i]), value, std::abs(value) * last_place + 1e-5 * largest)
+        << "at " << i;
     different += got[i] == expected[i] ? 0 : 1;
   }
   EXPECT_LE(different, 2 + got.size() / 50);

@@ -116,20 +116,26 @@ TEST(Rmsnorm, HostInFloatIsCloseToTheFp64Reference) {
   }
 }
 
-TEST(Rmsnorm, HostInBf16RoundsAsTheReferenceDoes) {
+template <class T>
+void expect_host_rounds_as_ref() {
   for (Shape const shape : odd_shapes) {
-    Forward<bfloat16> plain{shape}, fast{shape};
+    Forward<T> plain{shape}, fast{shape};
     ref::rmsnorm_forward(plain.view());
     host::rmsnorm_forward(fast.view());
     EXPECT_EQ(fast.x, plain.x);
     expect_same_rounding(fast.y, plain.y);
 
-    Backward<bfloat16> plain_back{shape}, fast_back{shape};
+    Backward<T> plain_back{shape}, fast_back{shape};
     ref::rmsnorm_backward(plain_back.view());
     host::rmsnorm_backward(fast_back.view());
     expect_same_rounding(fast_back.dx, plain_back.dx);
     expect_same_rounding(fast_back.d_weight, plain_back.d_weight);
   }
+}
+
+TEST(Rmsnorm, HostIn16BitsRoundsAsTheReferenceDoes) {
+  expect_host_rounds_as_ref<bfloat16>();
+  expect_host_rounds_as_ref<float16>();
 }
 
 TEST(Rmsnorm, WeightGradientDoesNotDependOnTheNumberOfThreads) {
@@ -147,14 +153,20 @@ TEST(Rmsnorm, RunsOnAStream) {
   Forward<float> fast{{2, 9}};
   Backward<double> exact_back{{2, 9}};
   Backward<float> fast_back{{2, 9}};
+  Forward<float16> coarse{{2, 9}};
+  Backward<float16> coarse_back{{2, 9}};
   on_stream([&](device::Stream& stream) {
     rmsnorm_forward(stream, exact.view());
     rmsnorm_forward(stream, fast.view());
+    rmsnorm_forward(stream, coarse.view());
     rmsnorm_backward(stream, exact_back.view());
     rmsnorm_backward(stream, fast_back.view());
+    rmsnorm_backward(stream, coarse_back.view());
   });
   expect_close(convert<double>(fast.y), exact.y, 1e-5);
   expect_close(convert<double>(fast_back.dx), exact_back.dx, 1e-5);
+  expect_close(convert<double>(coarse.y), exact.y, 1e-3);
+  expect_close(convert<double>(coarse_back.dx), exact_back.dx, 1e-3);
 }
 
 TEST(Rmsnorm, RejectsViewsOfTheWrongLength) {

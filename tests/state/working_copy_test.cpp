@@ -17,10 +17,12 @@ std::vector<LayerLayout> layers_with(std::vector<std::int64_t> sizes) {
 }
 
 /// What element i of a layer holds in these tests: unlike all of its neighbours.
-float value_of(int layer, std::int64_t i) {
-  return static_cast<float>(layer * 100 + i % 97);
+template <class T>
+T value_of(int layer, std::int64_t i) {
+  return store<T>(static_cast<float>(layer * 100 + i % 97));
 }
 
+template <class T>
 class GatherTest : public testing::Test {
  protected:
   GatherTest() {
@@ -29,7 +31,7 @@ class GatherTest : public testing::Test {
       auto const offset = static_cast<std::size_t>(map.shard_offset(layer, comm.rank()));
       for (std::int64_t i = 0; i < mine.count * chunk_elements; ++i) {
         copy.shard()[offset + static_cast<std::size_t>(i)] =
-            value_of(layer, mine.first * chunk_elements + i);
+            value_of<T>(layer, mine.first * chunk_elements + i);
       }
     }
   }
@@ -38,30 +40,32 @@ class GatherTest : public testing::Test {
   ShardMap map{layers_with({5 * 4096, 10, 7 * 4096 - 3}), comm.size()};
   std::unique_ptr<device::Device> device = device::make_host_device(0);
   std::unique_ptr<device::Stream> stream = device->make_stream("compute");
-  WorkingCopy<float> copy{map, comm, *device, *stream};
+  WorkingCopy<T> copy{map, comm, *device, *stream};
 };
+using AllElements = testing::Types<float, bfloat16, float16>;
+TYPED_TEST_SUITE(GatherTest, AllElements);
 
-TEST_F(GatherTest, EveryRankSeesTheWholeLayer) {
+TYPED_TEST(GatherTest, EveryRankSeesTheWholeLayer) {
   for (int layer : {0, 1, 2, 1, 0}) {
-    auto const whole = copy.acquire(layer);
+    auto const whole = this->copy.acquire(layer);
     ASSERT_EQ(static_cast<std::int64_t>(whole.size()),
-              map.layers()[static_cast<std::size_t>(layer)].padded_elements());
+              this->map.layers()[static_cast<std::size_t>(layer)].padded_elements());
     for (std::size_t i = 0; i < whole.size(); ++i) {
-      ASSERT_EQ(whole[i], value_of(layer, static_cast<std::int64_t>(i)));
+      ASSERT_EQ(whole[i], value_of<TypeParam>(layer, static_cast<std::int64_t>(i)));
     }
-    copy.release(layer);
+    this->copy.release(layer);
   }
 }
 
-TEST_F(GatherTest, TwoLayersCanBeHeldAThirdCannot) {
-  auto const a = copy.acquire(0);
-  auto const b = copy.acquire(2);
-  EXPECT_EQ(a[1], value_of(0, 1));
-  EXPECT_EQ(b[1], value_of(2, 1));
-  EXPECT_THROW((void)copy.acquire(1), PreconditionError);
-  copy.release(0);
-  copy.release(2);
-  EXPECT_THROW(copy.release(2), PreconditionError);
+TYPED_TEST(GatherTest, TwoLayersCanBeHeldAThirdCannot) {
+  auto const a = this->copy.acquire(0);
+  auto const b = this->copy.acquire(2);
+  EXPECT_EQ(a[1], value_of<TypeParam>(0, 1));
+  EXPECT_EQ(b[1], value_of<TypeParam>(2, 1));
+  EXPECT_THROW((void)this->copy.acquire(1), PreconditionError);
+  this->copy.release(0);
+  this->copy.release(2);
+  EXPECT_THROW(this->copy.release(2), PreconditionError);
 }
 
 TEST(WorkingCopy, RefusesWhatTheDeviceCannotHold) {

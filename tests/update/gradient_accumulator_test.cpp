@@ -97,6 +97,10 @@ TEST(GradientAccumulator, SumsInOrderOfTheMicroBatchOnAnyNumberOfRanks) {
   wide.expect_sums(wide.accumulator().fp32());
   Step<bfloat16> narrow{false};
   narrow.expect_sums(narrow.accumulator().native());
+  Step<float16> wide16{true};
+  wide16.expect_sums(wide16.accumulator().fp32());
+  Step<float16> narrow16{false};
+  narrow16.expect_sums(narrow16.accumulator().native());
 }
 
 TEST(GradientAccumulator, NormIsThatOfAllElementsInChunkOrder) {
@@ -117,6 +121,25 @@ TEST(GradientAccumulator, NormIsThatOfAllElementsInChunkOrder) {
   }
 
   EXPECT_EQ(Step<bfloat16>{true}.accumulator().norm(), std::sqrt(sum));
+}
+
+// What loss scaling looks for: an overflow of any rank reaches every rank's norm, also where the
+// sum itself has not left the range.
+TEST(GradientAccumulator, AnInfiniteFloat16GradientMakesTheNormNotFinite) {
+  for (bool const fp32 : {true, false}) {
+    Step<float16> step{fp32};
+    EXPECT_TRUE(std::isfinite(step.accumulator().norm()));
+    step.accumulator().begin_round(1);
+    for (int layer = layers - 1; layer >= 0; --layer) {
+      std::vector<float16> gradient;
+      if (mpi::Communicator::world().rank() == 0) {
+        gradient = gradient_of<float16>(0, layer);
+        gradient[0] = layer == 1 ? to_fp16(65520.0F) : gradient[0];
+      }
+      step.accumulator().add(layer, gradient);
+    }
+    EXPECT_FALSE(std::isfinite(step.accumulator().norm()));
+  }
 }
 
 TEST(GradientAccumulator, ANewStepForgetsTheOneBefore) {

@@ -149,8 +149,10 @@ struct Types {
   using Gradient = G;
   using Copy = W;
 };
-using AllTypes = ::testing::Types<Types<float, float>, Types<float, bfloat16>,
-                                  Types<bfloat16, float>, Types<bfloat16, bfloat16>>;
+using AllTypes =
+    ::testing::Types<Types<float, float>, Types<float, bfloat16>, Types<bfloat16, float>,
+                     Types<bfloat16, bfloat16>, Types<float, float16>, Types<float16, float>,
+                     Types<float16, float16>>;
 TYPED_TEST_SUITE(UpdatePipelineTypes, AllTypes);
 
 TYPED_TEST(UpdatePipelineTypes, GivesTheBitsOfTheReferenceWhereverTheStateLives) {
@@ -252,6 +254,18 @@ TEST(UpdatePipeline, RefusesSpansShorterThanTheShard) {
   EXPECT_THROW(pipeline.run(first_step, std::span<float const>{shorter}, std::span{copy}),
                PreconditionError);
   EXPECT_THROW((UpdatePipeline{shard.subgroups, *tiers, 0}), PreconditionError);
+}
+
+TEST(UpdatePipeline, RefusesTwoDifferent16BitTypesAndLeavesTheStateAlone) {
+  Shard const shard{2};
+  auto const tiers = tiers::make_host_tiers(shard.extents());
+  initialize(shard, *tiers);
+  auto const before = state_of(shard, *tiers);
+  auto const gradient = random_values<float16>(shard.size, 1);
+  std::vector<bfloat16> copy(gradient.size());
+  UpdatePipeline pipeline{shard.subgroups, *tiers, 2};
+  EXPECT_THROW(pipeline.run(first_step, std::span{gradient}, std::span{copy}), PreconditionError);
+  EXPECT_EQ(state_of(shard, *tiers), before);
 }
 
 TEST(UpdatePipeline, ThrowsTheFirstErrorWhenAllWorkersHaveEnded) {
