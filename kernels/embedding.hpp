@@ -8,23 +8,29 @@
 
 namespace offstage::kernels {
 
+/// out[r] = table[tokens[r]], or that plus positions[r mod sequence], rounded to T once.
 template <class T>
 struct EmbeddingForward {
   std::span<std::int32_t const> tokens;  ///< (rows), each in [0, vocab)
   std::span<T const> table;              ///< (vocab, width)
   std::span<T> out;                      ///< (rows, width)
   std::int64_t rows, vocab, width;
+  std::span<T const> positions{};  ///< (sequence, width), or empty: none
+  std::int64_t sequence = 0;       ///< of no account without positions
 };
 
 /// d_table[v] += sum of d_out[r] over the rows r of token v, in row order, summed in FP32 (double for
 /// double) together with what d_table holds already (zero, or the tied head's gradient), rounded once.
-/// The bits do not depend on the number of threads.
+/// Likewise d_positions[t] += sum of d_out[r] over the rows r of position t. The bits do not depend on
+/// the number of threads.
 template <class T>
 struct EmbeddingBackward {
   std::span<std::int32_t const> tokens;
   std::span<T const> d_out;  ///< (rows, width)
   std::span<T> d_table;      ///< (vocab, width), in and out
   std::int64_t rows, vocab, width;
+  std::span<T> d_positions{};  ///< (sequence, width), in and out, or empty: none
+  std::int64_t sequence = 0;   ///< of no account without positions
 };
 
 /// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a token out of range.

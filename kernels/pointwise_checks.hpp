@@ -6,8 +6,11 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "bias.hpp"
 #include "cross_entropy.hpp"
 #include "embedding.hpp"
+#include "gelu.hpp"
+#include "layernorm.hpp"
 #include "rmsnorm.hpp"
 #include "rope.hpp"
 #include "swiglu.hpp"
@@ -36,6 +39,58 @@ void check(RmsnormBackward<T> const& a) {
               has_length(a.weight, a.width) && has_length(a.d_weight, a.width) &&
               has_length(a.inverse_rms, a.rows),
           "rmsnorm_backward: a view has the wrong length");
+}
+
+template <class T>
+void check(LayernormForward<T> const& a) {
+  require(a.rows >= 0 && a.width > 0, "layernorm_forward: no such shape");
+  std::int64_t const count = a.rows * a.width;
+  require(has_length(a.x, count) && has_length(a.y, count) && has_length(a.weight, a.width) &&
+              has_length(a.bias, a.width) && has_length(a.mean, a.rows) &&
+              has_length(a.inverse_deviation, a.rows) &&
+              (a.delta.empty() || has_length(a.delta, count)),
+          "layernorm_forward: a view has the wrong length");
+}
+
+template <class T>
+void check(LayernormBackward<T> const& a) {
+  require(a.rows >= 0 && a.width > 0, "layernorm_backward: no such shape");
+  std::int64_t const count = a.rows * a.width;
+  require(has_length(a.x, count) && has_length(a.dy, count) && has_length(a.dx, count) &&
+              has_length(a.weight, a.width) && has_length(a.d_weight, a.width) &&
+              has_length(a.d_bias, a.width) && has_length(a.mean, a.rows) &&
+              has_length(a.inverse_deviation, a.rows),
+          "layernorm_backward: a view has the wrong length");
+}
+
+template <class T>
+void check(GeluForward<T> const& a) {
+  require(a.rows >= 0 && a.width > 0, "gelu_forward: no such shape");
+  std::int64_t const count = a.rows * a.width;
+  require(has_length(a.x, count) && has_length(a.y, count),
+          "gelu_forward: a view has the wrong length");
+}
+
+template <class T>
+void check(GeluBackward<T> const& a) {
+  require(a.rows >= 0 && a.width > 0, "gelu_backward: no such shape");
+  std::int64_t const count = a.rows * a.width;
+  require(has_length(a.x, count) && has_length(a.dy, count) && has_length(a.dx, count),
+          "gelu_backward: a view has the wrong length");
+}
+
+template <class T>
+void check(BiasForward<T> const& a) {
+  require(a.rows >= 0 && a.width > 0, "bias_forward: no such shape");
+  require(has_length(a.y, a.rows * a.width) && has_length(a.bias, a.width),
+          "bias_forward: a view has the wrong length");
+}
+
+template <class T>
+void check(BiasBackward<T> const& a) {
+  require(a.rows >= 0 && a.width > 0, "bias_backward: no such shape");
+  require(has_length(a.dy, a.rows * a.width) && has_length(a.d_bias, a.width),
+          "bias_backward: a view has the wrong length");
 }
 
 template <class T>
@@ -81,6 +136,8 @@ void check(EmbeddingForward<T> const& a) {
   require(has_length(a.tokens, a.rows) && has_length(a.table, a.vocab * a.width) &&
               has_length(a.out, a.rows * a.width),
           "embedding_forward: a view has the wrong length");
+  require(a.positions.empty() || (a.sequence > 0 && has_length(a.positions, a.sequence * a.width)),
+          "embedding_forward: positions are not those of the sequence");
   require(all_below(a.tokens, a.vocab), "embedding_forward: a token is outside the vocabulary");
 }
 
@@ -90,6 +147,9 @@ void check(EmbeddingBackward<T> const& a) {
   require(has_length(a.tokens, a.rows) && has_length(a.d_table, a.vocab * a.width) &&
               has_length(a.d_out, a.rows * a.width),
           "embedding_backward: a view has the wrong length");
+  require(
+      a.d_positions.empty() || (a.sequence > 0 && has_length(a.d_positions, a.sequence * a.width)),
+      "embedding_backward: positions are not those of the sequence");
   require(all_below(a.tokens, a.vocab), "embedding_backward: a token is outside the vocabulary");
 }
 

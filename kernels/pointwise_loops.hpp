@@ -7,12 +7,20 @@
 
 namespace offstage::kernels {
 
+/// What backward of a layer norm needs of a row.
+struct RowStatistics {
+  float mean, inverse_deviation;
+};
+
 /// The inner loops of the pointwise host kernels, on raw host addresses; most work on one row.
 /// Every instruction set has one table of them (pointwise_simd.cpp). All arithmetic is FP32; a
 /// result is rounded to T once.
 template <class T>
 struct PointwiseLoops {
-  /// x <- x + y
+  /// out = x + y; out may be x.
+  void (*add)(T const* x, T const* y, T* out, std::int64_t count);
+  /// sums += x
+  void (*accumulate)(T const* x, float* sums, std::int64_t count);
 
   /// x <- x + delta unless delta is null; y = x * inverse rms * weight; returns the inverse rms.
   float (*rmsnorm_forward)(T* x, T const* delta, T const* weight, T* y, std::int64_t width,
@@ -20,6 +28,12 @@ struct PointwiseLoops {
   /// dx += gradient; d_weight += this row's part.
   void (*rmsnorm_backward)(T const* x, T const* weight, T const* dy, float inverse_rms, T* dx,
                            float* d_weight, std::int64_t width);
+
+  /// Likewise: y = (x - mean) * inverse deviation * weight + bias.
+  RowStatistics (*layernorm_forward)(T* x, T const* delta, T const* weight, T const* bias, T* y,
+                                     std::int64_t width, float epsilon);
+  void (*layernorm_backward)(T const* x, T const* weight, T const* dy, RowStatistics row, T* dx,
+                             float* d_weight, float* d_bias, std::int64_t width);
 
   /// Rotates `heads` heads of 2 half elements by the angles of one position; sign -1 rotates back.
   void (*rope)(T* head, std::int64_t heads, std::int64_t half, float const* cosine,
@@ -29,6 +43,10 @@ struct PointwiseLoops {
   /// d_gate and d_up may be gate and up.
   void (*swiglu_backward)(T const* gate, T const* up, T const* dy, T* d_gate, T* d_up,
                           std::int64_t width);
+
+  void (*gelu_forward)(T const* x, T* y, std::int64_t width);
+  /// dx may be x.
+  void (*gelu_backward)(T const* x, T const* dy, T* dx, std::int64_t width);
 
   /// target[i] += sum over the listed rows r, in order, of source[r * stride + i]. `count` is at
   /// most row_block.

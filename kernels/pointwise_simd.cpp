@@ -8,10 +8,18 @@ namespace offstage::kernels::OFFSTAGE_SIMD {
 namespace {
 
 template <class T>
-void add(T* x, T const* y, std::int64_t count) {
+void add(T const* x, T const* y, T* out, std::int64_t count) {
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
-    x[i] = store<T>(load(x[i]) + load(y[i]));
+    out[i] = store<T>(load(x[i]) + load(y[i]));
+  }
+}
+
+template <class T>
+void accumulate(T const* x, float* sums, std::int64_t count) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) {
+    sums[i] += load(x[i]);
   }
 }
 
@@ -19,7 +27,7 @@ template <class T>
 float rmsnorm_forward(T* x, T const* delta, T const* weight, T* y, std::int64_t width,
                       float epsilon) {
   if (delta != nullptr) {
-    add(x, delta, width);
+    add(x, delta, x, width);
   }
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -49,6 +57,56 @@ void rmsnorm_backward(T const* x, T const* weight, T const* dy, float inverse_rm
     float const value = load(x[i]);
     dx[i] = store<T>(load(dx[i]) + (inverse_rms * load(weight[i]) * g - pull * value));
     d_weight[i] += g * value * inverse_rms;
+  }
+}
+
+template <class T>
+RowStatistics layernorm_forward(T* x, T const* delta, T const* weight, T const* bias, T* y,
+                                std::int64_t width, float epsilon) {
+  if (delta != nullptr) {
+    add(x, delta, x, width);
+  }
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < width; ++i) {
+    sum += load(x[i]);
+  }
+  float const mean = sum / static_cast<float>(width);
+  float squares = 0;
+#pragma omp simd reduction(+ : squares)
+  for (std::int64_t i = 0; i < width; ++i) {
+    float const centred = load(x[i]) - mean;
+    squares += centred * centred;
+  }
+  float const inverse = 1.0F / __builtin_sqrtf(squares / static_cast<float>(width) + epsilon);
+#pragma omp simd
+  for (std::int64_t i = 0; i < width; ++i) {
+    y[i] = store<T>((load(x[i]) - mean) * inverse * load(weight[i]) + load(bias[i]));
+  }
+  return {mean, inverse};
+}
+
+template <class T>
+void layernorm_backward(T const* x, T const* weight, T const* dy, RowStatistics row, T* dx,
+                        float* d_weight, float* d_bias, std::int64_t width) {
+  auto const [mean, inverse] = row;
+  float shift = 0;
+  float stretch = 0;
+#pragma omp simd reduction(+ : shift, stretch)
+  for (std::int64_t i = 0; i < width; ++i) {
+    float const g = load(weight[i]) * load(dy[i]);
+    shift += g;
+    stretch += g * ((load(x[i]) - mean) * inverse);
+  }
+  shift /= static_cast<float>(width);
+  stretch /= static_cast<float>(width);
+#pragma omp simd
+  for (std::int64_t i = 0; i < width; ++i) {
+    float const d = load(dy[i]);
+    float const normed = (load(x[i]) - mean) * inverse;
+    dx[i] = store<T>(load(dx[i]) + inverse * (load(weight[i]) * d - shift - normed * stretch));
+    d_weight[i] += d * normed;
+    d_bias[i] += d;
   }
 }
 
@@ -88,6 +146,32 @@ void swiglu_backward(T const* gate, T const* up, T const* dy, T* d_gate, T* d_up
     float const sigmoid = 1.0F / (1.0F + simd_exp(-g));
     d_gate[i] = store<T>(d * u * sigmoid * (1.0F + g * (1.0F - sigmoid)));
     d_up[i] = store<T>(d * g * sigmoid);
+  }
+}
+
+constexpr float twice_root_2_over_pi = 1.5957691216057308F;
+constexpr float cubic = 0.044715F;
+
+template <class T>
+void gelu_forward(T const* x, T* y, std::int64_t width) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < width; ++i) {
+    float const value = load(x[i]);
+    float const twice_u = twice_root_2_over_pi * value * (1.0F + cubic * value * value);
+    y[i] = store<T>(value / (1.0F + simd_exp(-twice_u)));
+  }
+}
+
+template <class T>
+void gelu_backward(T const* x, T const* dy, T* dx, std::int64_t width) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < width; ++i) {
+    float const value = load(x[i]);
+    float const square = cubic * value * value;
+    float const twice_u = twice_root_2_over_pi * value * (1.0F + square);
+    float const sigmoid = 1.0F / (1.0F + simd_exp(-twice_u));
+    float const slope = twice_root_2_over_pi * (1.0F + 3.0F * square);
+    dx[i] = store<T>(load(dy[i]) * sigmoid * (1.0F + value * (1.0F - sigmoid) * slope));
   }
 }
 
@@ -146,11 +230,17 @@ void scaled_exp(float const* x, float shift, float factor, T* y, std::int64_t co
 }
 
 template <class T>
-constexpr PointwiseLoops<T> table{.rmsnorm_forward = rmsnorm_forward<T>,
+constexpr PointwiseLoops<T> table{.add = add<T>,
+                                  .accumulate = accumulate<T>,
+                                  .rmsnorm_forward = rmsnorm_forward<T>,
                                   .rmsnorm_backward = rmsnorm_backward<T>,
+                                  .layernorm_forward = layernorm_forward<T>,
+                                  .layernorm_backward = layernorm_backward<T>,
                                   .rope = rope<T>,
                                   .swiglu_forward = swiglu_forward<T>,
                                   .swiglu_backward = swiglu_backward<T>,
+                                  .gelu_forward = gelu_forward<T>,
+                                  .gelu_backward = gelu_backward<T>,
                                   .add_rows = add_rows<T>,
                                   .maximum = maximum,
                                   .sum_exp = sum_exp,

@@ -1,10 +1,9 @@
-#include <algorithm>
 #include <type_traits>
-#include <vector>
 
 #include "pointwise_checks.hpp"
 #include "pointwise_loops.hpp"
 #include "rmsnorm.hpp"
+#include "row_sums.hpp"
 
 namespace offstage::kernels {
 
@@ -26,25 +25,14 @@ void rmsnorm_forward(RmsnormForward<T> const& a) {
 template <class T>
 void rmsnorm_backward(RmsnormBackward<T> const& a) {
   check(a);
-  constexpr std::int64_t block_rows = 64;
   PointwiseLoops<T> const& loops = pointwise_loops<T>();
-  std::int64_t const blocks = (a.rows + block_rows - 1) / block_rows;
-  std::vector<float> partials(blocks * a.width);
-#pragma omp parallel for schedule(static)
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    std::int64_t const end = std::min(a.rows, (block + 1) * block_rows);
-    for (std::int64_t r = block * block_rows; r < end; ++r) {
-      std::int64_t const row = r * a.width;
-      loops.rmsnorm_backward(a.x.data() + row, a.weight.data(), a.dy.data() + row, a.inverse_rms[r],
-                             a.dx.data() + row, partials.data() + block * a.width, a.width);
-    }
-  }
+  auto const sums = sum_over_rows(a.rows, a.width, [&](std::int64_t r, float* partial) {
+    std::int64_t const row = r * a.width;
+    loops.rmsnorm_backward(a.x.data() + row, a.weight.data(), a.dy.data() + row, a.inverse_rms[r],
+                           a.dx.data() + row, partial, a.width);
+  });
   for (std::int64_t i = 0; i < a.width; ++i) {
-    float sum = 0;
-    for (std::int64_t block = 0; block < blocks; ++block) {
-      sum += partials[block * a.width + i];
-    }
-    a.d_weight[i] = store<T>(sum);
+    a.d_weight[i] = store<T>(sums[i]);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/dtype.hpp"
@@ -21,9 +22,22 @@ struct Rope {
   bool inverse = false;
 };
 
-/// The tables: angle(t, i) = t * theta^(-2 i / head_dim), computed in double on the host.
+/// How LLaMA 3 stretches RoPE beyond the sequence length it was first trained on: frequencies whose
+/// wavelength (tokens per turn) is above original_sequence / low_frequency are divided by `factor`,
+/// those below original_sequence / high_frequency stay, between them the blend is linear in turns
+/// per original_sequence.
+/// Source: Hugging Face transformers, rope type "llama3".
+struct Llama3Scaling {
+  double factor, low_frequency, high_frequency;
+  double original_sequence;
+};
+
+/// The tables: angle(t, i) = t * theta^(-2 i / head_dim), that frequency scaled if asked for, both
+/// (sequence, head_dim / 2), computed in double on the host.
+/// Errors: PreconditionError for a shape or a scaling that cannot be.
 void rope_tables(std::int64_t sequence, std::int64_t head_dim, double theta,
-                 std::span<double> cosine, std::span<double> sine);
+                 std::span<double> cosine, std::span<double> sine,
+                 std::optional<Llama3Scaling> const& scaling = {});
 
 /// Source:  Su et al., arXiv:2104.09864.
 /// Memory, order, types, errors: as in rmsnorm.hpp.

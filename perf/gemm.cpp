@@ -164,7 +164,7 @@ class BlockBench {
         x_{allocate(dims_.rows() * dims_.C)},
         dx_{allocate(dims_.rows() * dims_.C)},
         block_{dims_, stream_, work_.rope, work_.scratch} {
-    work_.fill_rope_tables(shape.rope_theta, stream_);
+    work_.fill_rope_tables(shape, stream_);
     auto const all = parameters_.as<bfloat16>();
     for (state::TensorLayout const& tensor : layout_.tensors) {
       bool const norm = tensor.columns == 0;
@@ -183,9 +183,9 @@ class BlockBench {
     copy(work_.dx, dx_.as<bfloat16>());
     copy(work_.scratch.branch, x_.as<bfloat16>());
     stream_.take();
-    auto const w =
-        model::block_tensors(layout_, std::span<bfloat16 const>{parameters_.as<bfloat16>()});
-    auto const dw = model::block_tensors(layout_, work_.gradient);
+    std::span<bfloat16 const> const parameters = parameters_.as<bfloat16>();
+    auto const w = model::LayerView{dims_, layout_, parameters}.block();
+    auto const dw = model::LayerView{dims_, layout_, work_.gradient}.block();
     Stopwatch const watch;
     block_.forward(w, work_.scratch.branch, a);
     block_.forward_down(w, a);

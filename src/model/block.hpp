@@ -4,28 +4,14 @@
 
 #include "base/dtype.hpp"
 #include "device/device.hpp"
+#include "model/activation.hpp"
 #include "model/dims.hpp"
+#include "model/linear.hpp"
+#include "model/norm.hpp"
 #include "model/slab.hpp"
-#include "state/model_shape.hpp"
+#include "model/tensors.hpp"
 
 namespace offstage::model {
-
-/// Views into one block's layer: its parameters (Element = T const) or their gradient (T).
-template <class Element>
-struct BlockTensors {
-  std::span<Element> qkv;        ///< ((H + 2 K) D, C): q, k, v
-  std::span<Element> o;          ///< (C, H D)
-  std::span<Element> gate_up;    ///< (2 F, C): gate, up
-  std::span<Element> down;       ///< (C, F)
-  std::span<Element> attn_norm;  ///< (C)
-  std::span<Element> mlp_norm;   ///< (C)
-};
-
-/// `memory` is the layer, at least layout.elements long.
-/// Errors: PreconditionError if q, k, v or gate, up do not stand side by side.
-template <class Element>
-[[nodiscard]] BlockTensors<Element> block_tensors(state::LayerLayout const& layout,
-                                                  std::span<Element> memory);
 
 /// What backward needs of a block's forward.
 template <class T>
@@ -36,11 +22,11 @@ struct BlockActivations {
   std::span<T> attn_out;           ///< (B, T, H D)
   std::span<T> mid;                ///< (B, T, C) x and what attention added
   std::span<T> mlp_in;             ///< (B, T, C) normalised mid
-  std::span<T> gate_up;            ///< (B, T, 2 F); backward overwrites it with its gradient
-  std::span<T> swiglu;             ///< (B, T, F)
-  std::span<Real<T>> attn_rms;     ///< (B, T) 1 / rms of x
+  std::span<T> up;                 ///< (B, T, 2 F or F); backward overwrites it with its gradient
+  std::span<T> hidden;             ///< (B, T, F) what the MLP's last product takes
+  NormStatistics<T> attn_norm;     ///< of x
   std::span<Real<T>> log_sum_exp;  ///< (B, H, T)
-  std::span<Real<T>> mlp_rms;      ///< (B, T) 1 / rms of mid
+  NormStatistics<T> mlp_norm;      ///< of mid
 };
 
 /// All but x, which outlives the others if blocks are recomputed.
@@ -51,7 +37,7 @@ template <class T>
 template <class T>
 struct BlockScratch {
   std::span<T> branch;  ///< (B, T, C) what attention or the MLP adds to x; in backward its gradient
-  std::span<T> d_swiglu;    ///< (B, T, F)
+  std::span<T> d_hidden;    ///< (B, T, F)
   std::span<T> d_attn_out;  ///< (B, T, H D)
   std::span<T> d_qkv;       ///< (B, T, (H + 2 K) D)
 };
@@ -59,7 +45,7 @@ struct BlockScratch {
 template <class T>
 [[nodiscard]] BlockScratch<T> lay_out_scratch(Dims const& dims, Slab& slab);
 
-/// cos and sin of every position's angles.
+/// cos and sin of every position's angles; empty in a family with learned positions.
 template <class T>
 struct RopeTables {
   std::span<Real<T>> cosine;  ///< (T, D / 2)
@@ -71,8 +57,7 @@ template <class T>
 class Block {
  public:
   Block(Dims const& dims, device::Stream& stream, RopeTables<T> const& rope,
-        BlockScratch<T> const& scratch)
-      : dims_{dims}, stream_{stream}, rope_{rope}, scratch_{scratch} {}
+        BlockScratch<T> const& scratch);
 
   /// a.x += delta (the MLP of the block before; empty before the first block and in recomputation),
   /// then everything up to the MLP's last product. `delta` may be scratch.branch.
@@ -86,12 +71,17 @@ class Block {
                 BlockTensors<T> const& dw) const;
 
  private:
+  /// Turns queries and keys by their positions, or back.
+  void rotate(std::span<T> qkv, bool inverse) const;
   void backward_mlp(BlockTensors<T const> const& w, BlockActivations<T> const& a, std::span<T> dx,
                     BlockTensors<T> const& dw) const;
   void backward_attention(BlockTensors<T const> const& w, BlockActivations<T> const& a,
                           std::span<T> dx, BlockTensors<T> const& dw) const;
 
   Dims dims_;
+  Norm norm_;
+  Linear qkv_, o_, up_, down_;
+  Activation activation_;
   device::Stream& stream_;
   RopeTables<T> rope_;
   BlockScratch<T> scratch_;

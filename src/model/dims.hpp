@@ -6,7 +6,7 @@
 
 namespace offstage::model {
 
-/// The letters that shapes in this room are written with.
+/// The letters that shapes in this room are written with, and what else kernels need to know.
 struct Dims {
   std::int64_t B, T;     ///< sequences, tokens of each
   std::int64_t C;        ///< hidden
@@ -14,9 +14,13 @@ struct Dims {
   std::int64_t F;        ///< ffn_hidden
   std::int64_t V;        ///< vocab
   double epsilon;        ///< of every norm
+  state::Family family;
+  bool qkv_bias;  ///< of a llama
 
   [[nodiscard]] std::int64_t rows() const { return B * T; }
   [[nodiscard]] std::int64_t qkv() const { return (H + 2 * K) * D; }
+  /// Outputs of the MLP's first product: gate and up beside each other, or up alone.
+  [[nodiscard]] std::int64_t up() const { return family == state::Family::gpt2 ? F : 2 * F; }
 };
 
 /// Errors: UsageError as validate(shape); PreconditionError for a run shape below 1 or a sequence

@@ -27,11 +27,14 @@ Dims dims_of(state::ModelShape const& shape, RunShape const& run) {
           .D = shape.head_dim(),
           .F = shape.ffn_hidden,
           .V = shape.vocab,
-          .epsilon = shape.norm_epsilon};
+          .epsilon = shape.norm_epsilon,
+          .family = shape.family,
+          .qkv_bias = shape.qkv_bias};
 }
 
 BlockFlops block_flops(Dims const& dims) {
-  std::int64_t const weights = dims.C * dims.qkv() + dims.C * dims.H * dims.D + 3 * dims.C * dims.F;
+  std::int64_t const weights =
+      dims.C * dims.qkv() + dims.C * dims.H * dims.D + dims.C * dims.up() + dims.F * dims.C;
   std::int64_t const pairs = dims.B * dims.T * (dims.T + 1) / 2;
   return {.linear = linear_flops(dims.rows(), weights),
           .attention = 2 * linear_flops(pairs, dims.H * dims.D)};

@@ -4,7 +4,6 @@
 
 #include "cross_entropy.hpp"
 #include "model/linear.hpp"
-#include "rmsnorm.hpp"
 
 namespace offstage::model {
 namespace {
@@ -18,6 +17,11 @@ std::span<U> rows_of(std::span<U> all, std::int64_t first, std::int64_t rows, st
                      static_cast<std::size_t>(rows * width));
 }
 
+/// The product with the vocabulary: its matrix is (V, C) in every family.
+Linear vocabulary(Dims const& dims, std::int64_t rows) {
+  return {rows, dims.C, dims.V, WeightLayout::out_in};
+}
+
 }  // namespace
 
 template <class T>
@@ -26,57 +30,62 @@ HeadActivations<T> lay_out_head(Dims const& dims, Slab& slab) {
   return {.x = slab.take<T>(rows * dims.C),
           .normed = slab.take<T>(rows * dims.C),
           .d_logits = slab.take<T>(rows * dims.V),
-          .rms = slab.take<Real<T>>(rows),
+          .norm = lay_out_statistics<T>(dims, slab),
           .logits = slab.take<Real<T>>(std::min(rows, rows_at_a_time) * dims.V),
           .loss = slab.take<double>(rows),
           .targets = slab.take<std::int32_t>(rows)};
 }
 
 template <class T>
-void Head<T>::forward(std::span<T const> norm, std::span<T const> w, std::span<T const> delta,
+std::span<Real<T>> Head<T>::multiply(HeadTensors<T const> const& w, std::int64_t first,
+                                     std::int64_t rows) const {
+  std::span<T const> const normed = rows_of(a_.normed, first, rows, dims_.C);
+  auto const logits = rows_of(a_.logits, 0, rows, dims_.V);
+  vocabulary(dims_, rows).template multiply<T, Real<T>>(stream_, normed, w.matrix, logits);
+  return logits;
+}
+
+template <class T>
+void Head<T>::forward(HeadTensors<T const> const& w, std::span<T const> delta,
                       double loss_scale) const {
-  std::int64_t const C = dims_.C;
-  std::int64_t const V = dims_.V;
-  kernels::rmsnorm_forward<T>(stream_, {.x = a_.x,
-                                        .delta = delta,
-                                        .weight = norm,
-                                        .y = a_.normed,
-                                        .inverse_rms = a_.rms,
-                                        .rows = dims_.rows(),
-                                        .width = C,
-                                        .epsilon = dims_.epsilon});
+  norm_.forward<T>(stream_, a_.x, delta, w.norm, a_.normed, a_.norm);
   for (std::int64_t first = 0; first < dims_.rows(); first += rows_at_a_time) {
     std::int64_t const rows = std::min(rows_at_a_time, dims_.rows() - first);
-    std::span<T const> const normed = rows_of(a_.normed, first, rows, C);
-    auto const logits = rows_of(a_.logits, 0, rows, V);
-    Linear{rows, C, V}.forward<T>(stream_, normed, w, logits);
-    kernels::cross_entropy<T>(
-        stream_,
-        {.logits = logits,
-         .targets = rows_of(a_.targets, first, rows, 1),
-         .loss = rows_of(a_.loss, first, rows, 1),
-         .d_logits = loss_scale != 0.0 ? rows_of(a_.d_logits, first, rows, V) : std::span<T>{},
-         .rows = rows,
-         .vocab = V,
-         .gradient_scale = loss_scale / static_cast<double>(dims_.rows())});
+    auto const logits = multiply(w, first, rows);
+    auto const d_logits =
+        loss_scale != 0.0 ? rows_of(a_.d_logits, first, rows, dims_.V) : std::span<T>{};
+    kernels::cross_entropy<T>(stream_,
+                              {.logits = logits,
+                               .targets = rows_of(a_.targets, first, rows, 1),
+                               .loss = rows_of(a_.loss, first, rows, 1),
+                               .d_logits = d_logits,
+                               .rows = rows,
+                               .vocab = dims_.V,
+                               .gradient_scale = loss_scale / static_cast<double>(dims_.rows())});
   }
 }
 
 template <class T>
-void Head<T>::backward(std::span<T const> norm, std::span<T const> w, std::span<T> dx,
-                       std::span<T> d_norm, std::span<T> dw, std::span<T> scratch) const {
-  Linear const logits{dims_.rows(), dims_.C, dims_.V};
-  logits.backward_weight<T>(stream_, a_.d_logits, a_.normed, dw);
-  logits.backward_input<T>(stream_, a_.d_logits, w, scratch);
+void Head<T>::logits(HeadTensors<T const> const& w, std::span<T const> delta, std::int64_t first,
+                     std::span<Real<T>> out) const {
+  norm_.forward<T>(stream_, a_.x, delta, w.norm, a_.normed, a_.norm);
+  auto const wanted = static_cast<std::int64_t>(out.size()) / dims_.V;
+  for (std::int64_t done = 0; done < wanted; done += rows_at_a_time) {
+    std::int64_t const rows = std::min(rows_at_a_time, wanted - done);
+    auto const logits = multiply(w, first + done, rows);
+    stream_.copy(rows_of(out, done, rows, dims_.V).data(), logits.data(),
+                 static_cast<Bytes>(logits.size_bytes()), device::Copy::device_to_host);
+  }
+}
+
+template <class T>
+void Head<T>::backward(HeadTensors<T const> const& w, std::span<T> dx, HeadTensors<T> const& dw,
+                       std::span<T> scratch) const {
+  Linear const logits = vocabulary(dims_, dims_.rows());
+  logits.backward_weight<T>(stream_, a_.d_logits, a_.normed, {dw.matrix, {}});
+  logits.backward_input<T>(stream_, a_.d_logits, w.matrix, scratch);
   zero(stream_, dx);  // nothing flows past the final norm, and its backward adds
-  kernels::rmsnorm_backward<T>(stream_, {.x = a_.x,
-                                         .weight = norm,
-                                         .dy = scratch,
-                                         .inverse_rms = a_.rms,
-                                         .dx = dx,
-                                         .d_weight = d_norm,
-                                         .rows = dims_.rows(),
-                                         .width = dims_.C});
+  norm_.backward<T>(stream_, a_.x, w.norm, scratch, a_.norm, dx, dw.norm);
 }
 
 template class Head<float>;

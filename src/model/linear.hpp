@@ -3,52 +3,81 @@
 #include <cstdint>
 #include <span>
 
+#include "bias.hpp"
 #include "device/device.hpp"
 #include "matmul.hpp"
+#include "model/tensors.hpp"
 
 namespace offstage::model {
 
-/// A linear layer without bias: weight is (out, in), as in Hugging Face files. Each function
-/// enqueues one product on `stream`.
+/// How Hugging Face files store a weight w: y = x w^T or y = x w.
+enum class WeightLayout { out_in, in_out };
+[[nodiscard]] inline WeightLayout weight_layout(state::Family family) {
+  return family == state::Family::gpt2 ? WeightLayout::in_out : WeightLayout::out_in;
+}
+
+/// A linear layer, with a bias where its tensors have one. Each function enqueues one product on
+/// `stream`, and a pass over the rows for the bias.
 struct Linear {
   std::int64_t rows, in, out;
+  WeightLayout layout;
 
-  /// y (rows, out) = x (rows, in) w^T
+  /// y (rows, out) = x (rows, in) w + bias
+  template <class T>
+  void forward(device::Stream& stream, std::span<T const> x, LinearTensors<T const> const& w,
+               std::span<T> y) const {
+    multiply<T, T>(stream, x, w.weight, y);
+    if (!w.bias.empty()) {
+      kernels::bias_forward<T>(stream, {.y = y, .bias = w.bias, .rows = rows, .width = out});
+    }
+  }
+
+  /// forward without a bias, and with results of another type.
   template <class T, class Out>
-  void forward(device::Stream& stream, std::span<T const> x, std::span<T const> w,
-               std::span<Out> y) const {
-    using kernels::Transpose;
+  void multiply(device::Stream& stream, std::span<T const> x, std::span<T const> weight,
+                std::span<Out> y) const {
     kernels::matmul<T, Out>(stream, {.a = x.data(),
-                                     .b = w.data(),
+                                     .b = weight.data(),
                                      .c = y.data(),
                                      .m = rows,
                                      .n = out,
                                      .k = in,
-                                     .transpose_a = Transpose::no,
-                                     .transpose_b = Transpose::yes});
+                                     .transpose_b = transposed_if(WeightLayout::out_in)});
   }
 
-  /// dx (rows, in) = dy (rows, out) w
+  /// dx (rows, in) = dy (rows, out) w^T
   template <class T>
-  void backward_input(device::Stream& stream, std::span<T const> dy, std::span<T const> w,
+  void backward_input(device::Stream& stream, std::span<T const> dy, std::span<T const> weight,
                       std::span<T> dx) const {
-    kernels::matmul<T, T>(
-        stream, {.a = dy.data(), .b = w.data(), .c = dx.data(), .m = rows, .n = in, .k = out});
+    kernels::matmul<T, T>(stream, {.a = dy.data(),
+                                   .b = weight.data(),
+                                   .c = dx.data(),
+                                   .m = rows,
+                                   .n = in,
+                                   .k = out,
+                                   .transpose_b = transposed_if(WeightLayout::in_out)});
   }
 
-  /// dw (out, in) = dy^T x
+  /// dw = x^T dy, stored as w is; the gradient of the bias is the sum over rows of dy.
   template <class T>
   void backward_weight(device::Stream& stream, std::span<T const> dy, std::span<T const> x,
-                       std::span<T> dw) const {
-    using kernels::Transpose;
-    kernels::matmul<T, T>(stream, {.a = dy.data(),
-                                   .b = x.data(),
-                                   .c = dw.data(),
-                                   .m = out,
-                                   .n = in,
+                       LinearTensors<T> const& dw) const {
+    bool const by_out = layout == WeightLayout::out_in;
+    kernels::matmul<T, T>(stream, {.a = by_out ? dy.data() : x.data(),
+                                   .b = by_out ? x.data() : dy.data(),
+                                   .c = dw.weight.data(),
+                                   .m = by_out ? out : in,
+                                   .n = by_out ? in : out,
                                    .k = rows,
-                                   .transpose_a = Transpose::yes,
-                                   .transpose_b = Transpose::no});
+                                   .transpose_a = kernels::Transpose::yes});
+    if (!dw.bias.empty()) {
+      kernels::bias_backward<T>(stream, {.dy = dy, .d_bias = dw.bias, .rows = rows, .width = out});
+    }
+  }
+
+ private:
+  [[nodiscard]] kernels::Transpose transposed_if(WeightLayout stored) const {
+    return layout == stored ? kernels::Transpose::yes : kernels::Transpose::no;
   }
 };
 

@@ -11,6 +11,7 @@
 #include "model/dims.hpp"
 #include "model/head.hpp"
 #include "model/slab.hpp"
+#include "model/tensors.hpp"
 #include "model/workspace.hpp"
 
 namespace offstage::model {
@@ -27,24 +28,16 @@ class HeldHead {
       embedding_.emplace(source, embedding_layer);
     }
   }
-  [[nodiscard]] std::span<T const> tensor(state::TensorLayout const& norm) const {
-    return head_.tensor(norm.offset, norm.elements());
-  }
-  [[nodiscard]] std::span<T const> table(state::TensorLayout const& weight) const {
-    return (embedding_ ? *embedding_ : head_).tensor(weight.offset, weight.elements());
+  [[nodiscard]] state::HeldLayer<T> const& layer() const { return head_; }
+  /// Null unless the head is tied.
+  [[nodiscard]] state::HeldLayer<T> const* embedding() const {
+    return embedding_ ? &*embedding_ : nullptr;
   }
 
  private:
   state::HeldLayer<T> head_;
   std::optional<state::HeldLayer<T>> embedding_;
 };
-
-/// Elements of `tensor` in its layer's memory.
-template <class T>
-std::span<T> part(std::span<T> layer, state::TensorLayout const& tensor) {
-  return layer.subspan(static_cast<std::size_t>(tensor.offset),
-                       static_cast<std::size_t>(tensor.elements()));
-}
 
 }  // namespace
 
@@ -58,11 +51,15 @@ class Transformer<T>::Implementation {
   double forward(data::TokenBatch const& batch, state::ParameterSource<T>& source, bool keep,
                  double loss_scale);
   void backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
+  void logits(data::TokenBatch const& batch, state::ParameterSource<T>& source,
+              std::int64_t first_row, std::span<Real<T>> out);
   void idle_forward(state::ParameterSource<T>& source);
   void idle_backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
 
  private:
-  void load(data::TokenBatch const& batch);
+  void upload(std::vector<std::int32_t> const& ids, std::span<std::int32_t> target);
+  /// From the tokens to what the head takes: head.x, and scratch.branch still to be added to it.
+  void forward_blocks(data::TokenBatch const& batch, state::ParameterSource<T>& source, bool keep);
   void forward_embedding(state::ParameterSource<T>& source, std::span<T> x);
   /// Adds `delta` to the block's input first and hands the residual on to `next`.
   void forward_block(int layer, state::ParameterSource<T>& source, std::span<T const> delta,
@@ -82,15 +79,29 @@ class Transformer<T>::Implementation {
   [[nodiscard]] state::LayerLayout const& layout(int layer) const {
     return layers_[static_cast<std::size_t>(layer)];
   }
+  /// Those that a sequence has, if the family has any.
+  template <class Element>
+  [[nodiscard]] std::span<Element> first_positions(std::span<Element> positions) const {
+    return positions.first(std::min(positions.size(), static_cast<std::size_t>(dims_.T * dims_.C)));
+  }
   [[nodiscard]] int head_layer() const { return static_cast<int>(layers_.size()) - 1; }
   [[nodiscard]] int block_count() const { return head_layer() - 1; }
-  /// The (V, C) matrix of the head: in its own layer, or the embedding's if tied.
-  [[nodiscard]] state::TensorLayout const& head_matrix() const {
-    return tied_ ? layout(embedding_layer).tensors.front()
-                 : layout(head_layer()).tensor("lm_head.weight");
+  template <class Element>
+  [[nodiscard]] LayerView<Element> view(int layer, std::span<Element> memory) const {
+    return {dims_, layout(layer), memory};
   }
-  [[nodiscard]] state::TensorLayout const& final_norm() const {
-    return layout(head_layer()).tensor("norm.weight");
+  [[nodiscard]] LayerView<T const> view(int layer, state::HeldLayer<T> const& held) const {
+    return view(layer, held.tensor(0, layout(layer).elements));
+  }
+  [[nodiscard]] HeadTensors<T const> head_view(HeldHead<T> const& held) const {
+    auto const* const embedding = held.embedding();
+    return view(head_layer(), held.layer())
+        .head(embedding ? view(embedding_layer, *embedding).embedding().table
+                        : std::span<T const>{});
+  }
+  /// Where the embedding's gradient is collected; the head's part of it comes first if tied.
+  [[nodiscard]] EmbeddingTensors<T> embedding_gradient() const {
+    return view(embedding_layer, tied_ ? work_.tied_gradient : work_.gradient).embedding();
   }
 
   Dims dims_;
@@ -117,7 +128,7 @@ Transformer<T>::Implementation::Implementation(state::ModelShape const& shape, R
       losses_(static_cast<std::size_t>(dims_.rows())),
       block_{dims_, stream_, work_.rope, work_.scratch},
       head_{dims_, stream_, work_.head} {
-  work_.fill_rope_tables(shape.rope_theta, stream_);
+  work_.fill_rope_tables(shape, stream_);
 }
 
 template <class T>
@@ -135,8 +146,36 @@ template <class T>
 double Transformer<T>::Implementation::forward(data::TokenBatch const& batch,
                                                state::ParameterSource<T>& source, bool keep,
                                                double loss_scale) {
+  require(batch.targets.size() == batch.tokens.size(),
+          "Transformer: a micro-batch needs as many targets as tokens");
+  forward_blocks(batch, source, keep);
+  upload(batch.targets, work_.head.targets);
+  forward_head(source, keep, loss_scale);
+  forwarded_ = keep;
+  return mean_loss();
+}
+
+template <class T>
+void Transformer<T>::Implementation::logits(data::TokenBatch const& batch,
+                                            state::ParameterSource<T>& source,
+                                            std::int64_t first_row, std::span<Real<T>> out) {
+  auto const rows = static_cast<std::int64_t>(out.size()) / dims_.V;
+  require(static_cast<std::int64_t>(out.size()) == rows * dims_.V && first_row >= 0 &&
+              first_row <= dims_.rows() - rows,
+          "Transformer: logits asked for are not those of whole rows of the micro-batch");
+  forward_blocks(batch, source, false);
+  HeldHead<T> const held{source, head_layer(), tied_};
+  head_.logits(head_view(held), work_.scratch.branch, first_row, out);
+  stream_.synchronize();
+}
+
+template <class T>
+void Transformer<T>::Implementation::forward_blocks(data::TokenBatch const& batch,
+                                                    state::ParameterSource<T>& source, bool keep) {
+  require(batch.batch == dims_.B && batch.sequence == dims_.T,
+          "Transformer: the micro-batch is not of the run's shape");
   forwarded_ = false;
-  load(batch);
+  upload(batch.tokens, work_.tokens);
   // Without keeping anything, every block uses the first one's memory.
   auto const block = [&](int i) -> BlockActivations<T> const& { return activations(keep ? i : 0); };
   forward_embedding(source, block(0).x);
@@ -146,22 +185,14 @@ double Transformer<T>::Implementation::forward(data::TokenBatch const& batch,
     forward_block(i + 1, source, delta, block(i), last ? work_.head.x : block(i + 1).x);
     delta = work_.scratch.branch;
   }
-  forward_head(source, keep, loss_scale);
-  forwarded_ = keep;
-  return mean_loss();
 }
 
 template <class T>
-void Transformer<T>::Implementation::load(data::TokenBatch const& batch) {
-  require(batch.batch == dims_.B && batch.sequence == dims_.T,
-          "Transformer: the micro-batch is not of the run's shape");
-  auto const upload = [&](std::vector<std::int32_t> const& ids, std::span<std::int32_t> target) {
-    require(ids.size() == target.size(), "Transformer: a micro-batch needs batch x sequence ids");
-    stream_.copy(target.data(), ids.data(), static_cast<Bytes>(target.size_bytes()),
-                 device::Copy::host_to_device);
-  };
-  upload(batch.tokens, work_.tokens);
-  upload(batch.targets, work_.head.targets);
+void Transformer<T>::Implementation::upload(std::vector<std::int32_t> const& ids,
+                                            std::span<std::int32_t> target) {
+  require(ids.size() == target.size(), "Transformer: a micro-batch needs batch x sequence ids");
+  stream_.copy(target.data(), ids.data(), static_cast<Bytes>(target.size_bytes()),
+               device::Copy::host_to_device);
 }
 
 // A layer's parameters may go when its work is done, not when it is queued: hence a synchronize()
@@ -170,13 +201,15 @@ template <class T>
 void Transformer<T>::Implementation::forward_embedding(state::ParameterSource<T>& source,
                                                        std::span<T> x) {
   state::HeldLayer<T> const held{source, embedding_layer};
-  auto const& table = layout(embedding_layer).tensors.front();
+  auto const w = view(embedding_layer, held).embedding();
   kernels::embedding_forward<T>(stream_, {.tokens = work_.tokens,
-                                          .table = held.tensor(table.offset, table.elements()),
+                                          .table = w.table,
                                           .out = x,
                                           .rows = dims_.rows(),
                                           .vocab = dims_.V,
-                                          .width = dims_.C});
+                                          .width = dims_.C,
+                                          .positions = first_positions(w.positions),
+                                          .sequence = dims_.T});
   stream_.synchronize();
 }
 
@@ -186,7 +219,7 @@ void Transformer<T>::Implementation::forward_block(int layer, state::ParameterSo
                                                    BlockActivations<T> const& a,
                                                    std::span<T> next) {
   state::HeldLayer<T> const held{source, layer};
-  auto const w = block_tensors(layout(layer), held.tensor(0, layout(layer).elements));
+  auto const w = view(layer, held).block();
   block_.forward(w, delta, a);
   block_.forward_down(w, a);
   stream_.copy(next.data(), a.mid.data(), static_cast<Bytes>(next.size_bytes()),
@@ -198,8 +231,7 @@ template <class T>
 void Transformer<T>::Implementation::forward_head(state::ParameterSource<T>& source, bool keep,
                                                   double loss_scale) {
   HeldHead<T> const held{source, head_layer(), tied_};
-  head_.forward(held.tensor(final_norm()), held.table(head_matrix()), work_.scratch.branch,
-                keep ? loss_scale : 0.0);
+  head_.forward(head_view(held), work_.scratch.branch, keep ? loss_scale : 0.0);
   stream_.synchronize();
 }
 
@@ -230,9 +262,8 @@ void Transformer<T>::Implementation::backward(state::ParameterSource<T>& source,
 template <class T>
 void Transformer<T>::Implementation::backward_head(state::ParameterSource<T>& source) {
   HeldHead<T> const held{source, head_layer(), tied_};
-  head_.backward(held.tensor(final_norm()), held.table(head_matrix()), work_.dx,
-                 part(work_.gradient, final_norm()),
-                 part(tied_ ? work_.tied_gradient : work_.gradient, head_matrix()),
+  auto const table = tied_ ? embedding_gradient().table : std::span<T>{};
+  head_.backward(head_view(held), work_.dx, view(head_layer(), work_.gradient).head(table),
                  work_.scratch.branch);
   stream_.synchronize();
 }
@@ -240,28 +271,30 @@ void Transformer<T>::Implementation::backward_head(state::ParameterSource<T>& so
 template <class T>
 void Transformer<T>::Implementation::backward_block(int layer, state::ParameterSource<T>& source) {
   state::HeldLayer<T> const held{source, layer};
-  auto const w = block_tensors(layout(layer), held.tensor(0, layout(layer).elements));
+  auto const w = view(layer, held).block();
   auto const& a = activations(layer - 1);
   if (recompute_ == Recompute::block) {
     block_.forward(w, {}, a);
   }
-  block_.backward(w, a, work_.dx, block_tensors(layout(layer), work_.gradient));
+  block_.backward(w, a, work_.dx, view(layer, work_.gradient).block());
   stream_.synchronize();
 }
 
 template <class T>
 void Transformer<T>::Implementation::backward_embedding() {
-  auto const& table = layout(embedding_layer).tensors.front();
-  std::span<T> const d_table = part(tied_ ? work_.tied_gradient : work_.gradient, table);
+  auto const [d_table, d_positions] = embedding_gradient();
   if (!tied_) {
     zero(stream_, d_table);
   }  // a tied table holds the head's gradient already
+  zero(stream_, d_positions);
   kernels::embedding_backward<T>(stream_, {.tokens = work_.tokens,
                                            .d_out = work_.dx,
                                            .d_table = d_table,
                                            .rows = dims_.rows(),
                                            .vocab = dims_.V,
-                                           .width = dims_.C});
+                                           .width = dims_.C,
+                                           .d_positions = first_positions(d_positions),
+                                           .sequence = dims_.T});
 }
 
 template <class T>
@@ -317,6 +350,12 @@ void Transformer<T>::backward(state::ParameterSource<T>& source, state::Gradient
 template <class T>
 double Transformer<T>::evaluate(data::TokenBatch const& batch, state::ParameterSource<T>& source) {
   return implementation_->forward(batch, source, false, 1.0);
+}
+
+template <class T>
+void Transformer<T>::logits(data::TokenBatch const& batch, state::ParameterSource<T>& source,
+                            std::int64_t first_row, std::span<Real<T>> out) {
+  implementation_->logits(batch, source, first_row, out);
 }
 
 template <class T>

@@ -3,12 +3,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "model/slab.hpp"
 #include "rope.hpp"
 
 namespace offstage::model {
+namespace {
+
+std::optional<kernels::Llama3Scaling> scaling_of(state::ModelShape const& shape) {
+  if (shape.rope_scaling == state::RopeScaling::none) {
+    return std::nullopt;
+  }
+  return kernels::Llama3Scaling{
+      .factor = shape.rope_factor,
+      .low_frequency = shape.rope_low_frequency,
+      .high_frequency = shape.rope_high_frequency,
+      .original_sequence = static_cast<double>(shape.rope_original_sequence)};
+}
+
+}  // namespace
 
 // One buffer for what `lay_out(Slab&)` takes; `purpose` is named if the device has no room for it.
 template <class T>
@@ -27,7 +42,7 @@ Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device:
   tokens = allocate("the tokens of a micro-batch",
                     [&](Slab& slab) { return slab.take<std::int32_t>(rows); });
   rope = allocate("the tables of RoPE", [&](Slab& slab) {
-    std::int64_t const angles = dims.T * dims.D / 2;
+    std::int64_t const angles = dims.family == state::Family::gpt2 ? 0 : dims.T * dims.D / 2;
     auto const cosine = slab.take<Real<T>>(angles);
     auto const sine = slab.take<Real<T>>(angles);
     return RopeTables<T>{cosine, sine};
@@ -59,11 +74,14 @@ void Workspace<T>::allocate_blocks(WorkspaceDemand const& demand) {
 }
 
 template <class T>
-void Workspace<T>::fill_rope_tables(double theta, device::Stream& stream) {
+void Workspace<T>::fill_rope_tables(state::ModelShape const& shape, device::Stream& stream) {
   std::size_t const angles = rope.cosine.size();
+  if (angles == 0) {
+    return;
+  }
   std::vector<double> cosine(angles);
   std::vector<double> sine(angles);
-  kernels::rope_tables(dims_.T, dims_.D, theta, cosine, sine);
+  kernels::rope_tables(dims_.T, dims_.D, shape.rope_theta, cosine, sine, scaling_of(shape));
   auto const upload = [&](std::vector<double> const& table, std::span<Real<T>> target) {
     std::vector<Real<T>> rounded(table.size());
     std::ranges::transform(table, rounded.begin(),

@@ -27,8 +27,8 @@ class Workspace {
  public:
   Workspace(Dims const& dims, WorkspaceDemand const& demand, device::Device& device);
 
-  /// Copies the tables of RoPE to the device. Order: returns when done.
-  void fill_rope_tables(double theta, device::Stream& stream);
+  /// Copies the tables of RoPE to the device, if the family has any. Order: returns when done.
+  void fill_rope_tables(state::ModelShape const& shape, device::Stream& stream);
 
   std::span<std::int32_t> tokens;  ///< (B, T)
   RopeTables<T> rope;

@@ -9,7 +9,8 @@ template <class T>
 struct Lookup {
   std::int64_t rows, vocab, width;
   std::vector<std::int32_t> tokens;
-  std::vector<T> table, out, d_out, d_table;
+  std::vector<T> table, out, d_out, d_table, positions, d_positions;
+  std::int64_t sequence = 0;
 
   Lookup(std::int64_t row_count, std::int64_t vocab_size, std::int64_t row_width)
       : rows{row_count},
@@ -20,8 +21,18 @@ struct Lookup {
         out(rows * width),
         d_out{random_values<T>(rows * width, 3)},
         d_table{random_values<T>(vocab * width, 4)} {}
-  EmbeddingForward<T> forward() { return {tokens, table, out, rows, vocab, width}; }
-  EmbeddingBackward<T> backward() { return {tokens, d_out, d_table, rows, vocab, width}; }
+  EmbeddingForward<T> forward() {
+    return {tokens, table, out, rows, vocab, width, positions, sequence};
+  }
+  EmbeddingBackward<T> backward() {
+    return {tokens, d_out, d_table, rows, vocab, width, d_positions, sequence};
+  }
+  /// From now on with a table of positions.
+  void add_positions(std::int64_t length) {
+    sequence = length;
+    positions = random_values<T>(sequence * width, 5);
+    d_positions = random_values<T>(sequence * width, 6);
+  }
 };
 
 TEST(Embedding, CopiesTheRowOfEveryToken) {
@@ -41,6 +52,30 @@ TEST(Embedding, BackwardAddsRowsToWhatTheTableHolds) {
   ref::embedding_backward<float>({tokens, d_out, by_ref, 3, 3, 2});
   host::embedding_backward<float>({tokens, d_out, by_host, 3, 3, 2});
   EXPECT_EQ(by_ref, (std::vector<float>{3, 4, 7, 7, 106, 108}));
+  EXPECT_EQ(by_host, by_ref);
+}
+
+// Two sequences of two tokens.
+TEST(Embedding, AddsTheRowOfEveryPosition) {
+  std::vector<std::int32_t> const tokens{2, 0, 2, 1};
+  std::vector<float> const table{1, 2, 3}, positions{10, 20};
+  std::vector<float> by_ref(4), by_host(4);
+  ref::embedding_forward<float>({tokens, table, by_ref, 4, 3, 1, positions, 2});
+  host::embedding_forward<float>({tokens, table, by_host, 4, 3, 1, positions, 2});
+  EXPECT_EQ(by_ref, (std::vector<float>{13, 21, 13, 22}));
+  EXPECT_EQ(by_host, by_ref);
+}
+
+TEST(Embedding, BackwardAddsRowsToTheirPositions) {
+  std::vector<std::int32_t> const tokens{2, 0, 2, 1};
+  std::vector<float> const d_out{1, 2, 3, 4};
+  std::vector<float> d_table(3), by_ref{0, 100}, by_host = by_ref;
+  ref::embedding_backward<float>({tokens, d_out, d_table, 4, 3, 1, by_ref, 2});
+  EXPECT_EQ(d_table, (std::vector<float>{2, 4, 4}));
+  d_table = {0, 0, 0};
+  host::embedding_backward<float>({tokens, d_out, d_table, 4, 3, 1, by_host, 2});
+  EXPECT_EQ(d_table, (std::vector<float>{2, 4, 4}));
+  EXPECT_EQ(by_ref, (std::vector<float>{4, 106}));
   EXPECT_EQ(by_host, by_ref);
 }
 
@@ -64,27 +99,36 @@ TEST(Embedding, ASumThatLeavesTheRangeOfFloat16AndComesBackIsFinite) {
 }
 
 TEST(Embedding, BackwardMatchesCentralDifferences) {
-  Lookup<double> e{7, 4, 3};
-  auto expected = central_differences(e.table, [&] {
+  Lookup<double> e{8, 4, 3};
+  e.add_positions(4);
+  auto const value = [&] {
     ref::embedding_forward(e.forward());
     return dot(e.out, e.d_out);
-  });
+  };
+  auto expected = central_differences(e.table, value);
+  auto expected_positions = central_differences(e.positions, value);
   for (std::size_t i = 0; i < expected.size(); ++i) {
     expected[i] += e.d_table[i];
+    expected_positions[i] += e.d_positions[i];
   }
   ref::embedding_backward(e.backward());
   expect_close(e.d_table, expected, 1e-8);
+  expect_close(e.d_positions, expected_positions, 1e-8);
 }
 
 template <class T>
-void expect_host_like_ref(std::int64_t rows, std::int64_t vocab, std::int64_t width) {
+void expect_host_like_ref(std::int64_t rows, std::int64_t vocab, std::int64_t width,
+                          std::int64_t sequence = 0) {
   Lookup<T> plain{rows, vocab, width}, fast{rows, vocab, width};
+  plain.add_positions(sequence);
+  fast.add_positions(sequence);
   ref::embedding_forward(plain.forward());
   host::embedding_forward(fast.forward());
   EXPECT_EQ(fast.out, plain.out);
   ref::embedding_backward(plain.backward());
   host::embedding_backward(fast.backward());
   EXPECT_EQ(fast.d_table, plain.d_table);  // the order of the sum is part of the contract
+  EXPECT_EQ(fast.d_positions, plain.d_positions);
 }
 
 TEST(Embedding, HostGivesTheBitsOfRef) {
@@ -93,6 +137,8 @@ TEST(Embedding, HostGivesTheBitsOfRef) {
       expect_host_like_ref<float>(shape.rows, vocab, shape.width);
       expect_host_like_ref<bfloat16>(shape.rows, vocab, shape.width);
       expect_host_like_ref<float16>(shape.rows, vocab, shape.width);
+      expect_host_like_ref<float>(shape.rows, vocab, shape.width, (shape.rows + 1) / 2);
+      expect_host_like_ref<bfloat16>(shape.rows, vocab, shape.width, shape.rows);
     }
   }
   expect_host_like_ref<float>(0, 3, 5);
@@ -148,6 +194,8 @@ TEST(Embedding, RejectsTokensOutsideTheVocabularyAndWrongLengths) {
   reject([](auto& e) { e.out.pop_back(); }, true, false);
   reject([](auto& e) { e.d_out.pop_back(); }, false, true);
   reject([](auto& e) { e.d_table.pop_back(); }, false, true);
+  reject([](auto& e) { e.positions.resize(5); }, true, false);
+  reject([](auto& e) { e.d_positions.resize(5); }, false, true);
 }
 
 }  // namespace

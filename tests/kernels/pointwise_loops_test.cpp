@@ -57,6 +57,25 @@ std::vector<double> all_results(PointwiseLoops<T> const& loops, std::int64_t wid
   loops.rmsnorm_backward(a.data(), b.data(), c.data(), 0.7F, x.data(), d_weight.data(), width);
   keep(x);
   keep(d_weight);
+  auto d_bias = floats;
+  auto const row =
+      loops.layernorm_forward(x.data(), b.data(), c.data(), a.data(), y.data(), width, 0.1F);
+  results.push_back(row.mean);
+  results.push_back(row.inverse_deviation);
+  keep(y);
+  loops.layernorm_backward(a.data(), b.data(), c.data(), {0.3F, 0.7F}, x.data(), d_weight.data(),
+                           d_bias.data(), width);
+  keep(x);
+  keep(d_weight);
+  keep(d_bias);
+  loops.add(a.data(), b.data(), x.data(), width);
+  keep(x);
+  loops.accumulate(x.data(), d_bias.data(), width);
+  keep(d_bias);
+  loops.gelu_forward(a.data(), y.data(), width);
+  keep(y);
+  loops.gelu_backward(a.data(), b.data(), y.data(), width);
+  keep(y);
   loops.rope(x.data(), 1, width / 2, floats.data(), d_weight.data(), -1.0F);
   keep(x);
   loops.swiglu_forward(a.data(), b.data(), y.data(), width);

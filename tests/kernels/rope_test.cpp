@@ -1,5 +1,7 @@
 #include "rope.hpp"
 
+#include <numbers>
+
 #include "kernels/pointwise_support.hpp"
 
 namespace offstage::kernels {
@@ -36,10 +38,37 @@ TEST(RopeTables, AngleIsPositionTimesAPowerOfTheta) {
   EXPECT_DOUBLE_EQ(sine[5], std::sin(2.0 * 0.01));
 }
 
+/// The frequencies of a head of six elements, from the angles of position 1.
+std::vector<double> frequencies(std::optional<Llama3Scaling> const& scaling) {
+  std::vector<double> cosine(6), sine(6);
+  rope_tables(2, 6, 1000.0, cosine, sine, scaling);
+  return {std::asin(sine[3]), std::asin(sine[4]), std::asin(sine[5])};
+}
+
+// Turns in 40 pi tokens: 20, 2 and 0.2, so that each of the three cases of the scaling has one.
+TEST(RopeTables, Llama3ScalesByWavelength) {
+  auto const plain = frequencies({});
+  EXPECT_NEAR(plain[0], 1.0, 1e-15);
+  EXPECT_NEAR(plain[1], 0.1, 1e-15);
+  EXPECT_NEAR(plain[2], 0.01, 1e-15);
+
+  auto const scaled = frequencies(Llama3Scaling{.factor = 8.0,
+                                                .low_frequency = 1.0,
+                                                .high_frequency = 4.0,
+                                                .original_sequence = 40 * std::numbers::pi});
+  EXPECT_NEAR(scaled[0], 1.0, 1e-15);
+  EXPECT_NEAR(scaled[1], 0.1 * (2.0 / 3 / 8 + 1.0 / 3), 1e-15);  // a third of the way up from 1
+  EXPECT_NEAR(scaled[2], 0.01 / 8, 1e-15);
+}
+
 TEST(RopeTables, RejectsOddHeadsAndWrongLengths) {
   std::vector<double> six(6), four(4);
   EXPECT_THROW(rope_tables(3, 4, 1e4, six, four), PreconditionError);
   EXPECT_THROW(rope_tables(2, 3, 1e4, six, six), PreconditionError);
+  EXPECT_THROW(rope_tables(3, 4, 1e4, six, six, Llama3Scaling{0.0, 1.0, 4.0, 9.0}),
+               PreconditionError);
+  EXPECT_THROW(rope_tables(3, 4, 1e4, six, six, Llama3Scaling{8.0, 4.0, 4.0, 9.0}),
+               PreconditionError);
 }
 
 // A quarter turn: (first, second) becomes (-second, first); position 0 and the values stay.

@@ -10,6 +10,7 @@ namespace {
 
 using test::random_batch;
 using test::TestModel;
+using test::tiny_gpt2;
 using test::tiny_shape;
 
 double largest(std::vector<double> const& values) {
@@ -27,8 +28,8 @@ std::vector<double> of_tensor(std::vector<double> const& layer, state::TensorLay
 }
 
 /// Sampled elements of every tensor against (loss(p + h) - loss(p - h)) / 2 h.
-void compare_with_central_differences(bool tied_head) {
-  TestModel<double> setup{tiny_shape(tied_head)};
+void compare_with_central_differences(state::ModelShape const& shape) {
+  TestModel<double> setup{shape};
   auto const batch = random_batch(2, 5, setup.shape.vocab, 3);
   setup.step(batch);
 
@@ -56,17 +57,16 @@ void compare_with_central_differences(bool tied_head) {
   }
 }
 
-TEST(LlamaGradient, MatchesCentralDifferencesInFp64) {
-  compare_with_central_differences(false);
-}
-TEST(LlamaGradient, MatchesCentralDifferencesInFp64WithATiedHead) {
-  compare_with_central_differences(true);
+class Gradient : public ::testing::TestWithParam<test::NamedShape> {};
+INSTANTIATE_TEST_SUITE_P(Of, Gradient, ::testing::ValuesIn(test::all_tiny_shapes()), test::name_of);
+
+TEST_P(Gradient, MatchesCentralDifferencesInFp64) {
+  compare_with_central_differences(GetParam().shape);
 }
 
 /// Every element of every tensor, against FP64 from the same parameters.
 template <class T>
-void compare_with_fp64(bool tied_head, double tolerance) {
-  auto const shape = tiny_shape(tied_head);
+void compare_with_fp64(state::ModelShape const& shape, double tolerance) {
   auto const batch = random_batch(2, 5, shape.vocab, 3);
   TestModel<double> exact{shape};
   TestModel<T> fast{shape};
@@ -81,38 +81,36 @@ void compare_with_fp64(bool tied_head, double tolerance) {
   }
 }
 
-TEST(LlamaGradient, OfFp32IsCloseToFp64) {
-  compare_with_fp64<float>(false, 1e-4);
-}
-TEST(LlamaGradient, OfFp32WithATiedHeadIsCloseToFp64) {
-  compare_with_fp64<float>(true, 1e-4);
+TEST_P(Gradient, OfFp32IsCloseToFp64) {
+  compare_with_fp64<float>(GetParam().shape, 1e-4);
 }
 // A bf16 number has 8 bits: 0.4 % per rounding, and some twenty roundings lie on the way back.
-TEST(LlamaGradient, OfBf16IsCloseToFp64) {
-  compare_with_fp64<bfloat16>(false, 0.05);
-}
-TEST(LlamaGradient, OfBf16WithATiedHeadIsCloseToFp64) {
-  compare_with_fp64<bfloat16>(true, 0.05);
+TEST_P(Gradient, OfBf16IsCloseToFp64) {
+  compare_with_fp64<bfloat16>(GetParam().shape, 0.05);
 }
 
 /// Bits of all gradients; the loss too.
 template <class T>
-std::pair<double, std::map<int, std::vector<T>>> one_step(Recompute recompute, bool tied_head) {
-  TestModel<T> setup{tiny_shape(tied_head), {.batch = 2, .sequence = 5, .recompute = recompute}};
+std::pair<double, std::map<int, std::vector<T>>> one_step(Recompute recompute,
+                                                          state::ModelShape const& shape) {
+  TestModel<T> setup{shape, {.batch = 2, .sequence = 5, .recompute = recompute}};
   double const loss = setup.step(random_batch(2, 5, setup.shape.vocab, 3));
   return {loss, setup.gradients.values};
 }
 
-TEST(LlamaGradient, HasTheSameBitsWithRecomputation) {
-  EXPECT_EQ(one_step<float>(Recompute::none, false), one_step<float>(Recompute::block, false));
-  EXPECT_EQ(one_step<float>(Recompute::none, true), one_step<float>(Recompute::block, true));
-  EXPECT_EQ(one_step<bfloat16>(Recompute::none, false),
-            one_step<bfloat16>(Recompute::block, false));
-  EXPECT_EQ(one_step<double>(Recompute::none, false), one_step<double>(Recompute::block, false));
+template <class T>
+void expect_same_bits_with_recomputation(state::ModelShape const& shape) {
+  EXPECT_EQ(one_step<T>(Recompute::none, shape), one_step<T>(Recompute::block, shape));
 }
 
-TEST(LlamaGradient, OfASecondStepDoesNotDependOnTheFirst) {
-  auto const shape = tiny_shape(true);
+TEST_P(Gradient, HasTheSameBitsWithRecomputation) {
+  expect_same_bits_with_recomputation<float>(GetParam().shape);
+  expect_same_bits_with_recomputation<bfloat16>(GetParam().shape);
+  expect_same_bits_with_recomputation<double>(GetParam().shape);
+}
+
+TEST_P(Gradient, OfASecondStepDoesNotDependOnTheFirst) {
+  auto const& shape = GetParam().shape;
   auto const batch = random_batch(2, 5, shape.vocab, 3);
   TestModel<float> once{shape};
   TestModel<float> twice{shape};
@@ -122,7 +120,32 @@ TEST(LlamaGradient, OfASecondStepDoesNotDependOnTheFirst) {
   EXPECT_EQ(once.gradients.values, twice.gradients.values);
 }
 
-TEST(LlamaGradient, OfManySequencesIsTheMeanOverThem) {
+TEST(TransformerGradient, OfPositionsBeyondTheSequenceIsZero) {
+  TestModel<float> setup{tiny_gpt2(true)};
+  setup.step(random_batch(2, 5, setup.shape.vocab, 3));
+  auto const positions = of_tensor(setup.gradient(0), setup.layers[0].tensor("wpe.weight"));
+  auto const used = positions.begin() + 5 * setup.shape.hidden;
+  EXPECT_GT(std::abs(*(used - 1)), 0.0);
+  EXPECT_THAT((std::vector<double>{used, positions.end()}), ::testing::Each(0.0));
+}
+
+TEST(TransformerGradient, TimesTheLossScaleIsThatOfTheScaledLoss) {
+  TestModel<float> plain{tiny_gpt2(true)};
+  TestModel<float> scaled{tiny_gpt2(true)};
+  auto const batch = random_batch(2, 5, plain.shape.vocab, 3);
+  double const loss = plain.step(batch);
+  EXPECT_EQ(scaled.model.forward(batch, scaled.parameters, 1024.0), loss);
+  scaled.model.backward(scaled.parameters, scaled.gradients);
+  for (std::size_t layer = 0; layer < plain.layers.size(); ++layer) {
+    auto expected = plain.gradient(layer);
+    for (double& value : expected) {
+      value *= 1024;  // a power of two scales without rounding
+    }
+    EXPECT_EQ(scaled.gradient(layer), expected);
+  }
+}
+
+TEST(TransformerGradient, OfManySequencesIsTheMeanOverThem) {
   constexpr std::int64_t sequences = 20;  // 300 rows: more than the head computes at a time
   constexpr std::int64_t tokens = 15;
   auto const shape = tiny_shape(false);
@@ -158,7 +181,7 @@ TEST(LlamaGradient, OfManySequencesIsTheMeanOverThem) {
   }
 }
 
-TEST(LlamaGradient, OfATiedTableIsTheSumOfBothUses) {
+TEST(TransformerGradient, OfATiedTableIsTheSumOfBothUses) {
   TestModel<double> tied{tiny_shape(true)};
   TestModel<double> untied{tiny_shape(false)};
   auto const batch = random_batch(2, 5, tied.shape.vocab, 3);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -29,6 +31,43 @@ inline state::ModelShape tiny_shape(bool tied_head) {
           .vocab = 13,
           .max_sequence = 16,
           .tied_head = tied_head};
+}
+
+/// With biases on q, k and v, as Qwen2 has them.
+inline state::ModelShape tiny_qwen2() {
+  auto shape = tiny_shape(true);
+  shape.qkv_bias = true;
+  return shape;
+}
+
+/// With scaled RoPE: of its two frequencies the first stays and the second is blended.
+inline state::ModelShape tiny_llama3() {
+  auto shape = tiny_shape(false);
+  shape.rope_theta = 100.0;
+  shape.rope_scaling = state::RopeScaling::llama3;
+  shape.rope_original_sequence = 126;  // 20 and 2 turns
+  return shape;
+}
+
+inline state::ModelShape tiny_gpt2(bool tied_head) {
+  auto shape = tiny_shape(tied_head);
+  shape.family = state::Family::gpt2;
+  shape.kv_heads = shape.heads;
+  return shape;
+}
+
+struct NamedShape {
+  std::string name;
+  state::ModelShape shape;
+};
+inline std::vector<NamedShape> all_tiny_shapes() {
+  return {{"Llama", tiny_shape(false)}, {"LlamaTied", tiny_shape(true)},
+          {"Qwen2", tiny_qwen2()},      {"Llama3", tiny_llama3()},
+          {"Gpt2", tiny_gpt2(false)},   {"Gpt2Tied", tiny_gpt2(true)}};
+}
+/// Names the instances of tests that run over all of them.
+inline std::string name_of(::testing::TestParamInfo<NamedShape> const& info) {
+  return info.param.name;
 }
 
 inline data::TokenBatch random_batch(std::int64_t batch, std::int64_t sequence, std::int64_t vocab,
@@ -117,7 +156,7 @@ struct TestModel {
         model{model_shape, run, *device, *stream} {
     for (std::size_t layer = 0; layer < layers.size(); ++layer) {
       for (auto const& tensor : layers[layer].tensors) {
-        double const mean = tensor.columns == 0 ? 1.0 : 0.0;
+        double const mean = tensor.initial.kind == state::Initial::Kind::ones ? 1.0 : 0.0;
         for (std::int64_t i = 0; i < tensor.elements(); ++i) {
           double const value =
               mean +

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model/model_fixture.hpp"
-#include "model/naive_llama.hpp"
+#include "model/naive_models.hpp"
 
 namespace offstage::model {
 namespace {
@@ -26,11 +26,12 @@ std::string message_of(Action&& action) {
 }
 
 TEST(Transformer, AgreesWithTheEquationsWrittenDownNaively) {
-  for (bool const tied : {false, true}) {
-    TestModel<double> setup{tiny_shape(tied), {.batch = 2, .sequence = 9}};
-    auto const batch = random_batch(2, 9, setup.shape.vocab, 5);
-    test::NaiveLlama const naive{setup.shape, setup.layers, setup.parameters};
-    EXPECT_NEAR(setup.model.forward(batch, setup.parameters), naive.loss(batch), 1e-12);
+  for (auto const& [name, shape] : test::all_tiny_shapes()) {
+    TestModel<double> setup{shape, {.batch = 2, .sequence = 9}};
+    auto const batch = random_batch(2, 9, shape.vocab, 5);
+    EXPECT_NEAR(setup.model.forward(batch, setup.parameters), test::naive_of(setup)->loss(batch),
+                1e-12)
+        << name;
   }
 }
 
@@ -91,10 +92,12 @@ TEST(Transformer, LooksAtNoLaterToken) {
 
 template <class T>
 void evaluate_agrees(Recompute recompute) {
-  TestModel<T> setup{tiny_shape(true), {.batch = 2, .sequence = 5, .recompute = recompute}};
-  auto const batch = random_batch(2, 5, setup.shape.vocab, 3);
-  double const loss = setup.model.forward(batch, setup.parameters);
-  EXPECT_EQ(setup.model.evaluate(batch, setup.parameters), loss);
+  for (auto const& [name, shape] : test::all_tiny_shapes()) {
+    TestModel<T> setup{shape, {.batch = 2, .sequence = 5, .recompute = recompute}};
+    auto const batch = random_batch(2, 5, shape.vocab, 3);
+    double const loss = setup.model.forward(batch, setup.parameters);
+    EXPECT_EQ(setup.model.evaluate(batch, setup.parameters), loss) << name;
+  }
 }
 
 TEST(Transformer, EvaluateGivesTheLossOfForwardBitForBit) {
@@ -126,8 +129,10 @@ TEST(Transformer, LearnsARepeatedSequence) {
 
 TEST(Transformer, AcquiresAndAddsInTheDocumentedOrder) {
   using Layers = std::vector<int>;
-  for (bool const tied : {false, true}) {
-    TestModel<float> setup{tiny_shape(tied)};
+  for (auto const& [name, shape] : test::all_tiny_shapes()) {
+    SCOPED_TRACE(name);
+    bool const tied = shape.tied_head;
+    TestModel<float> setup{shape};
     auto const batch = random_batch(2, 5, setup.shape.vocab, 3);
     auto& acquired = setup.parameters.acquired;
     setup.model.forward(batch, setup.parameters);
@@ -227,7 +232,7 @@ TEST(Transformer, RefusesTokensBeyondTheVocabularyAndHoldsNoLayerAfterwards) {
   EXPECT_THROW(setup.model.forward(batch, setup.parameters), PreconditionError);
   EXPECT_EQ(setup.parameters.held(), 0U);
   batch.tokens[3] = 12;
-  batch.targets[3] = -1;
+  batch.targets[3] = 13;
   EXPECT_THROW(setup.model.forward(batch, setup.parameters), PreconditionError);
   EXPECT_EQ(setup.parameters.held(), 0U);
 }
@@ -267,6 +272,20 @@ TEST(ProductFlops, AreAsCountedByHand) {
   // Recomputation is not counted: it is no product of forward or backward.
   EXPECT_DOUBLE_EQ(product_flops(shape, {.batch = 1, .sequence = 1, .recompute = Recompute::block}),
                    per_row + per_pair);
+}
+
+TEST(ProductFlops, OfGpt2HaveOneProductLessInTheMlp) {
+  state::ModelShape const shape{.family = state::Family::gpt2,
+                                .layers = 1,
+                                .hidden = 2,
+                                .heads = 1,
+                                .kv_heads = 1,
+                                .ffn_hidden = 3,
+                                .vocab = 5,
+                                .max_sequence = 4};
+  double const per_row = 6 * (4 * 4 + 2 * 6 + 10);
+  double const per_pair = 6 * 2 * 2;
+  EXPECT_DOUBLE_EQ(product_flops(shape, {.batch = 1, .sequence = 1}), per_row + per_pair);
 }
 
 }  // namespace

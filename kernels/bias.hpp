@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.hpp"
+#include "device/device.hpp"
+
+namespace offstage::kernels {
+
+/// y <- y + bias in every row, rounded to T.
+template <class T>
+struct BiasForward {
+  std::span<T> y;           ///< (rows, width), in and out
+  std::span<T const> bias;  ///< (width)
+  std::int64_t rows, width;
+};
+
+/// d_bias = sum of dy over rows, in fixed blocks combined in order: the bits do not depend on the
+/// number of threads.
+template <class T>
+struct BiasBackward {
+  std::span<T const> dy;  ///< (rows, width)
+  std::span<T> d_bias;    ///< (width), overwritten
+  std::int64_t rows, width;
+};
+
+/// Memory, order, exactness, types, errors: as in rmsnorm.hpp.
+namespace ref {
+template <class T>
+void bias_forward(BiasForward<T> const&);
+template <class T>
+void bias_backward(BiasBackward<T> const&);
+}  // namespace ref
+namespace host {
+template <class T>
+void bias_forward(BiasForward<T> const&);
+template <class T>
+void bias_backward(BiasBackward<T> const&);
+}  // namespace host
+template <class T>
+void bias_forward(device::Stream&, BiasForward<T> const&);
+template <class T>
+void bias_backward(device::Stream&, BiasBackward<T> const&);
+
+}  // namespace offstage::kernels

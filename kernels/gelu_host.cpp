@@ -1,0 +1,69 @@
+#include <type_traits>
+
+#include "gelu.hpp"
+#include "pointwise_checks.hpp"
+#include "pointwise_loops.hpp"
+
+namespace offstage::kernels {
+
+namespace host {
+
+template <class T>
+void gelu_forward(GeluForward<T> const& a) {
+  check(a);
+  PointwiseLoops<T> const& loops = pointwise_loops<T>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    std::int64_t const row = r * a.width;
+    loops.gelu_forward(a.x.data() + row, a.y.data() + row, a.width);
+  }
+}
+
+template <class T>
+void gelu_backward(GeluBackward<T> const& a) {
+  check(a);
+  PointwiseLoops<T> const& loops = pointwise_loops<T>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    std::int64_t const row = r * a.width;
+    loops.gelu_backward(a.x.data() + row, a.dy.data() + row, a.dx.data() + row, a.width);
+  }
+}
+
+template void gelu_forward(GeluForward<float> const&);
+template void gelu_forward(GeluForward<bfloat16> const&);
+template void gelu_backward(GeluBackward<float> const&);
+template void gelu_backward(GeluBackward<bfloat16> const&);
+
+}  // namespace host
+
+template <class T>
+void gelu_forward(device::Stream& stream, GeluForward<T> const& a) {
+  stream.enqueue([a] {
+    if constexpr (std::is_same_v<T, double>) {
+      ref::gelu_forward(a);
+    } else {
+      host::gelu_forward(a);
+    }
+  });
+}
+
+template <class T>
+void gelu_backward(device::Stream& stream, GeluBackward<T> const& a) {
+  stream.enqueue([a] {
+    if constexpr (std::is_same_v<T, double>) {
+      ref::gelu_backward(a);
+    } else {
+      host::gelu_backward(a);
+    }
+  });
+}
+
+template void gelu_forward(device::Stream&, GeluForward<double> const&);
+template void gelu_forward(device::Stream&, GeluForward<float> const&);
+template void gelu_forward(device::Stream&, GeluForward<bfloat16> const&);
+template void gelu_backward(device::Stream&, GeluBackward<double> const&);
+template void gelu_backward(device::Stream&, GeluBackward<float> const&);
+template void gelu_backward(device::Stream&, GeluBackward<bfloat16> const&);
+
+}  // namespace offstage::kernels

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.hpp"
+#include "device/device.hpp"
+
+namespace offstage::kernels {
+
+/// y = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias, per row; the variance divides by
+/// width. If `delta` is not empty, x <- x + delta (rounded to T) comes first: the residual sum of a
+/// transformer block.
+template <class T>
+struct LayernormForward {
+  std::span<T> x;                        ///< (rows, width), updated in place if delta is given
+  std::span<T const> delta;              ///< (rows, width) or empty
+  std::span<T const> weight, bias;       ///< (width)
+  std::span<T> y;                        ///< (rows, width)
+  std::span<Real<T>> mean;               ///< (rows), kept for backward
+  std::span<Real<T>> inverse_deviation;  ///< (rows), kept for backward
+  std::int64_t rows, width;
+  double epsilon;
+};
+
+/// dx += gradient through the norm (the gradient of the residual path is in dx already);
+/// d_weight and d_bias = sums over rows, in fixed blocks combined in order: the bits do not depend
+/// on the number of threads.
+template <class T>
+struct LayernormBackward {
+  std::span<T const> x;                        ///< (rows, width), after the residual sum
+  std::span<T const> weight;                   ///< (width)
+  std::span<T const> dy;                       ///< (rows, width)
+  std::span<Real<T> const> mean;               ///< (rows)
+  std::span<Real<T> const> inverse_deviation;  ///< (rows)
+  std::span<T> dx;                             ///< (rows, width), in and out
+  std::span<T> d_weight, d_bias;               ///< (width), overwritten
+  std::int64_t rows, width;
+};
+
+/// Source:  Ba, Kiros & Hinton, arXiv:1607.06450.
+/// Memory, order, exactness, types, errors: as in rmsnorm.hpp.
+namespace ref {
+template <class T>
+void layernorm_forward(LayernormForward<T> const&);
+template <class T>
+void layernorm_backward(LayernormBackward<T> const&);
+}  // namespace ref
+namespace host {
+template <class T>
+void layernorm_forward(LayernormForward<T> const&);
+template <class T>
+void layernorm_backward(LayernormBackward<T> const&);
+}  // namespace host
+template <class T>
+void layernorm_forward(device::Stream&, LayernormForward<T> const&);
+template <class T>
+void layernorm_backward(device::Stream&, LayernormBackward<T> const&);
+
+}  // namespace offstage::kernels

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "device/device.hpp"
+#include "gelu.hpp"
+#include "state/model_shape.hpp"
+#include "swiglu.hpp"
+
+namespace offstage::model {
+
+/// Between the MLP's products: GELU in gpt2, SwiGLU in llama; each function enqueues one kernel on
+/// `stream`.
+struct Activation {
+  state::Family family;
+  std::int64_t rows, width;
+
+  /// `up` (rows, Dims::up()) to `hidden` (rows, width)
+  template <class T>
+  void forward(device::Stream& stream, std::span<T const> up, std::span<T> hidden) const {
+    if (family == state::Family::gpt2) {
+      kernels::gelu_forward<T>(stream, {.x = up, .y = hidden, .rows = rows, .width = width});
+    } else {
+      kernels::swiglu_forward<T>(stream,
+                                 {.gate_up = up, .y = hidden, .rows = rows, .width = width});
+    }
+  }
+
+  /// Overwrites `up` with its gradient.
+  template <class T>
+  void backward(device::Stream& stream, std::span<T> up, std::span<T const> d_hidden) const {
+    if (family == state::Family::gpt2) {
+      kernels::gelu_backward<T>(stream,
+                                {.x = up, .dy = d_hidden, .dx = up, .rows = rows, .width = width});
+    } else {
+      kernels::swiglu_backward<T>(
+          stream, {.gate_up = up, .dy = d_hidden, .d_gate_up = up, .rows = rows, .width = width});
+    }
+  }
+};
+
+}  // namespace offstage::model

@@ -1,0 +1,146 @@
+#include "gelu.hpp"
+
+#include "kernels/pointwise_support.hpp"
+
+namespace offstage::kernels {
+namespace {
+
+template <class T>
+struct Activated {
+  std::vector<T> x, y, dy, dx;
+  Shape shape;
+
+  explicit Activated(Shape s)
+      : x{random_values<T>(s.rows * s.width, 1, 5.0)},
+        y(s.rows * s.width),
+        dy{random_values<T>(s.rows * s.width, 2)},
+        dx(s.rows * s.width),
+        shape{s} {}
+  GeluForward<T> forward() { return {x, y, shape.rows, shape.width}; }
+  GeluBackward<T> backward() { return {x, dy, dx, shape.rows, shape.width}; }
+};
+
+// The values of torch.nn.functional.gelu(x, approximate="tanh") in FP64.
+TEST(Gelu, GivesThePublishedValues) {
+  std::vector<double> const x{0.0, 1.0, -1.0, 2.0},
+      expected{0.0, 0.8411919906082768, -0.15880800939172324, 1.954597694087775};
+  std::vector<double> by_ref(4);
+  ref::gelu_forward<double>({x, by_ref, 1, 4});
+  expect_close(by_ref, expected, 1e-15);
+
+  auto const floats = convert<float>(x);
+  std::vector<float> by_host(4);
+  host::gelu_forward<float>({floats, by_host, 1, 4});
+  expect_close(convert<double>(by_host), expected, 1e-6);
+}
+
+TEST(Gelu, LargeValuesSaturateAndNanStays) {
+  std::vector<float> const x{-200.0F, 200.0F, std::nanf(""), -1e6F}, ones(4, 1.0F);
+  std::vector<float> y(4), dx(4);
+  host::gelu_forward<float>({x, y, 1, 4});
+  EXPECT_EQ(y[0], 0.0F);
+  EXPECT_EQ(y[1], 200.0F);
+  EXPECT_TRUE(std::isnan(y[2]));
+  EXPECT_EQ(y[3], 0.0F);
+  host::gelu_backward<float>({x, ones, dx, 1, 4});
+  EXPECT_EQ(dx[0], 0.0F);
+  EXPECT_EQ(dx[1], 1.0F);
+  EXPECT_TRUE(std::isnan(dx[2]));
+  EXPECT_EQ(dx[3], 0.0F);
+}
+
+TEST(Gelu, BackwardMatchesCentralDifferences) {
+  Activated<double> g{{3, 5}};
+  auto const expected = central_differences(g.x, [&] {
+    ref::gelu_forward(g.forward());
+    return dot(g.y, g.dy);
+  });
+  ref::gelu_backward(g.backward());
+  expect_close(g.dx, expected, 1e-8);
+}
+
+/// Against FP64 from equal inputs: `tolerance` is a few roundings of T.
+template <class T>
+void expect_host_close_to_fp64(double tolerance) {
+  for (Shape const shape : odd_shapes) {
+    Activated<double> exact{shape};
+    Activated<T> fast{shape};
+    ref::gelu_forward(exact.forward());
+    ref::gelu_backward(exact.backward());
+    host::gelu_forward(fast.forward());
+    host::gelu_backward(fast.backward());
+    expect_close(convert<double>(fast.y), exact.y, tolerance);
+    expect_close(convert<double>(fast.dx), exact.dx, tolerance);
+  }
+}
+
+TEST(Gelu, HostIsCloseToTheFp64Reference) {
+  expect_host_close_to_fp64<float>(2e-6);  // 1 - sigmoid cancels near 5
+  expect_host_close_to_fp64<bfloat16>(1.0 / 256);
+}
+
+TEST(Gelu, HostInBf16RoundsAsTheReferenceDoes) {
+  for (Shape const shape : odd_shapes) {
+    Activated<bfloat16> plain{shape}, fast{shape};
+    ref::gelu_forward(plain.forward());
+    ref::gelu_backward(plain.backward());
+    host::gelu_forward(fast.forward());
+    host::gelu_backward(fast.backward());
+    expect_same_rounding(fast.y, plain.y);
+    expect_same_rounding(fast.dx, plain.dx);
+  }
+}
+
+template <class T>
+void expect_same_in_place() {
+  Activated<T> apart{{3, 37}};
+  Activated<T> in_place{{3, 37}}, in_place_ref{{3, 37}};
+  host::gelu_backward(apart.backward());
+  host::gelu_backward<T>({in_place.x, in_place.dy, in_place.x, 3, 37});
+  EXPECT_EQ(in_place.x, apart.dx);
+
+  ref::gelu_backward(apart.backward());
+  ref::gelu_backward<T>({in_place_ref.x, in_place_ref.dy, in_place_ref.x, 3, 37});
+  EXPECT_EQ(in_place_ref.x, apart.dx);
+}
+
+TEST(Gelu, BackwardWorksInPlace) {
+  expect_same_in_place<float>();
+  expect_same_in_place<bfloat16>();
+}
+
+TEST(Gelu, RunsOnAStream) {
+  Activated<double> exact{{2, 9}};
+  Activated<float> fast{{2, 9}};
+  on_stream([&](device::Stream& stream) {
+    gelu_forward(stream, exact.forward());
+    gelu_forward(stream, fast.forward());
+    gelu_backward(stream, exact.backward());
+    gelu_backward(stream, fast.backward());
+  });
+  expect_close(convert<double>(fast.y), exact.y, 1e-6);
+  expect_close(convert<double>(fast.dx), exact.dx, 1e-6);
+}
+
+TEST(Gelu, RejectsViewsOfTheWrongLength) {
+  auto const reject = [](auto const& spoil, bool forward, bool backward) {
+    Activated<float> g{{2, 3}};
+    spoil(g);
+    if (forward) {
+      EXPECT_THROW(ref::gelu_forward(g.forward()), PreconditionError);
+      EXPECT_THROW(host::gelu_forward(g.forward()), PreconditionError);
+    }
+    if (backward) {
+      EXPECT_THROW(ref::gelu_backward(g.backward()), PreconditionError);
+      EXPECT_THROW(host::gelu_backward(g.backward()), PreconditionError);
+    }
+  };
+  reject([](auto& g) { g.x.pop_back(); }, true, true);
+  reject([](auto& g) { g.shape.width = 0; }, true, true);
+  reject([](auto& g) { g.y.pop_back(); }, true, false);
+  reject([](auto& g) { g.dy.pop_back(); }, false, true);
+  reject([](auto& g) { g.dx.pop_back(); }, false, true);
+}
+
+}  // namespace
+}  // namespace offstage::kernels

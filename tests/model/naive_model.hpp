@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/model_fixture.hpp"
+
+namespace offstage::model::test {
+
+using Vector = std::vector<double>;
+
+/// A decoder written down from its equations, one vector at a time, without the kernels and without
+/// the model's layout of buffers. A family says what stands before, in and after its blocks.
+class NaiveModel {
+ public:
+  NaiveModel(state::ModelShape const& shape, std::vector<state::LayerLayout> const& layers,
+             MemoryParameters<double> const& parameters)
+      : shape_{shape}, layers_{layers}, values_{parameters.values} {}
+  virtual ~NaiveModel() = default;
+
+  /// One vector after another, rows of the batch in order.
+  [[nodiscard]] std::vector<Vector> logits(data::TokenBatch const& batch) const {
+    std::vector<Vector> result;
+    for (std::int64_t b = 0; b < batch.batch; ++b) {
+      std::vector<Vector> x;
+      for (std::int64_t t = 0; t < batch.sequence; ++t) {
+        x.push_back(embed(batch.tokens[static_cast<std::size_t>(b * batch.sequence + t)], t));
+      }
+      for (std::size_t layer = 1; layer + 1 < layers_.size(); ++layer) {
+        block(layer, x);
+      }
+      for (Vector const& last : x) {
+        result.push_back(head(layers_.size() - 1, last));
+      }
+    }
+    return result;
+  }
+
+  [[nodiscard]] double loss(data::TokenBatch const& batch) const {
+    auto const rows = logits(batch);
+    double sum = 0;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      double partition = 0;
+      for (double const logit : rows[r]) {
+        partition += std::exp(logit);
+      }
+      sum += std::log(partition) - rows[r][static_cast<std::size_t>(batch.targets[r])];
+    }
+    return sum / static_cast<double>(rows.size());
+  }
+
+ protected:
+  [[nodiscard]] virtual Vector embed(std::int64_t token, std::int64_t t) const = 0;
+  virtual void block(std::size_t layer, std::vector<Vector>& x) const = 0;
+  [[nodiscard]] virtual Vector head(std::size_t layer, Vector const& x) const = 0;
+
+  [[nodiscard]] state::ModelShape const& shape() const { return shape_; }
+  [[nodiscard]] Vector row(std::size_t layer, std::string const& name, std::int64_t index) const {
+    auto const& tensor = layers_[layer].tensor(name);
+    std::int64_t const width = tensor.columns == 0 ? tensor.rows : tensor.columns;
+    auto const begin = values_[layer].begin() + tensor.offset + index * width;
+    return {begin, begin + width};
+  }
+  [[nodiscard]] Vector vector(std::size_t layer, std::string const& name) const {
+    return row(layer, name, 0);
+  }
+  /// Every row of a matrix times x.
+  [[nodiscard]] Vector rows_times(std::size_t layer, std::string const& name,
+                                  Vector const& x) const {
+    Vector y;
+    for (std::int64_t i = 0; i < layers_[layer].tensor(name).rows; ++i) {
+      y.push_back(dot(row(layer, name, i), x));
+    }
+    return y;
+  }
+
+  static double dot(std::span<double const> a, std::span<double const> b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      sum += a[i] * b[i];
+    }
+    return sum;
+  }
+  static void add(Vector& x, Vector const& y) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] += y[i];
+    }
+  }
+
+  /// Position t looks at positions 0..t.
+  [[nodiscard]] Vector attention(Vector const& q, std::vector<Vector> const& k,
+                                 std::vector<Vector> const& v, std::size_t t) const {
+    auto const D = static_cast<std::size_t>(shape_.head_dim());
+    auto const group = static_cast<std::size_t>(shape_.heads / shape_.kv_heads);
+    auto const head_of = [&](Vector const& all, std::size_t head) {
+      return std::span{all}.subspan(head * D, D);
+    };
+    Vector out(q.size());
+    for (std::size_t head = 0; head < q.size() / D; ++head) {
+      Vector weights;
+      double sum = 0;
+      for (std::size_t s = 0; s <= t; ++s) {
+        double const score = dot(head_of(q, head), head_of(k[s], head / group));
+        weights.push_back(std::exp(score / std::sqrt(static_cast<double>(D))));
+        sum += weights.back();
+      }
+      for (std::size_t s = 0; s <= t; ++s) {
+        for (std::size_t i = 0; i < D; ++i) {
+          out[head * D + i] += weights[s] / sum * head_of(v[s], head / group)[i];
+        }
+      }
+    }
+    return out;
+  }
+
+ private:
+  state::ModelShape shape_;
+  std::vector<state::LayerLayout> const& layers_;
+  std::vector<Vector> const& values_;
+};
+
+}  // namespace offstage::model::test
