@@ -147,10 +147,10 @@ void StepRunner<T>::initialize() {
 }
 
 template <class T>
-StepResult StepRunner<T>::step(data::Windows const& windows, std::int64_t first_sample,
+StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sample,
                                double learning_rate, std::int64_t optimizer_step) {
   StepResult result;
-  auto const losses = run_micro_batches(windows, first_sample, result);
+  auto const losses = run_micro_batches(data, first_sample, result);
   Stopwatch watch;
   result.loss = mean_in_order(losses, micro_batches_);
   result.grad_norm = gradients_->norm() / static_cast<double>(micro_batches_);
@@ -163,7 +163,7 @@ StepResult StepRunner<T>::step(data::Windows const& windows, std::int64_t first_
 }
 
 template <class T>
-std::vector<double> StepRunner<T>::run_micro_batches(data::Windows const& windows,
+std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
                                                      std::int64_t first_sample,
                                                      StepResult& result) {
   std::int64_t const batch = config_.train.micro_batch;
@@ -180,9 +180,9 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Windows const& window
     if (comm_.rank() < active) {
       std::int64_t const sample = first_sample + (first + comm_.rank()) * batch;
       for (std::int64_t i = 0; i < batch; ++i) {
-        chosen[static_cast<std::size_t>(i)] = windows.shuffled(sample + i, config_.train.seed);
+        chosen[static_cast<std::size_t>(i)] = data.shuffled(sample + i, config_.train.seed);
       }
-      losses.push_back(model_->forward(windows.batch(chosen), *copy_));
+      losses.push_back(model_->forward(data.batch(chosen), *copy_));
       result.forward += watch.lap();
       model_->backward(*copy_, *gradients_);
     } else {
@@ -221,7 +221,7 @@ void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_st
 }
 
 template <class T>
-double StepRunner<T>::validate(data::Windows const& windows, std::int64_t micro_batches) {
+double StepRunner<T>::validate(data::Dataset const& data, std::int64_t micro_batches) {
   std::int64_t const batch = config_.train.micro_batch;
   std::vector<double> losses;
   std::vector<std::int64_t> chosen(static_cast<std::size_t>(batch));
@@ -230,9 +230,9 @@ double StepRunner<T>::validate(data::Windows const& windows, std::int64_t micro_
     if (mine < micro_batches) {
       for (std::int64_t i = 0; i < batch; ++i) {
         // A short file is shown from its start again rather than not at all.
-        chosen[static_cast<std::size_t>(i)] = (mine * batch + i) % windows.count();
+        chosen[static_cast<std::size_t>(i)] = (mine * batch + i) % data.windows();
       }
-      losses.push_back(model_->evaluate(windows.batch(chosen), *copy_));
+      losses.push_back(model_->evaluate(data.batch(chosen), *copy_));
     } else {
       model_->idle_forward(*copy_);
     }
