@@ -1,1 +1,151 @@
 #include "data/dataset.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "base/units.hpp"
+
+namespace offstage::data {
+namespace {
+
+std::vector<double> weights_of(std::vector<Source> const& sources) {
+  std::vector<double> weights;
+  for (Source const& source : sources) {
+    weights.push_back(source.weight);
+  }
+  return weights;
+}
+
+/// Files of equal length shall not be shuffled alike; the first one takes the seed itself.
+std::uint64_t key_of(std::uint64_t seed, std::size_t part) {
+  return seed + 0x9E3779B97F4A7C15U * static_cast<std::uint64_t>(part);
+}
+
+}  // namespace
+
+std::int64_t count_windows(std::int64_t tokens, std::int64_t sequence, bool padded) {
+  std::int64_t const followed = std::max<std::int64_t>(tokens, 1) - 1;
+  return followed / sequence + (padded && followed % sequence != 0 ? 1 : 0);
+}
+
+Dataset::Dataset(std::vector<Source> const& sources, DatasetOptions const& options)
+    : options_{options}, mixture_{weights_of(sources)} {
+  require(options.sequence >= 1, "Dataset: sequence must be positive");
+  for (Source const& source : sources) {
+    open(source);
+  }
+}
+
+void Dataset::open(Source const& source) {
+  Part part;
+  part.first_window = windows();
+  part.file = open_tokens({.path = source.path,
+                           .key = options_.key,
+                           .format = options_.format,
+                           .vocab = options_.vocab});
+  auto const tokens = part.file->tokens();
+  if (!options_.cross_documents) {
+    find_documents(part);
+  } else {
+    part.windows = count_windows(tokens, options_.sequence, false);
+  }
+  if (part.windows < 1 && options_.cross_documents) {
+    throw DataError{fmt::format(
+        "{}={}: has {} tokens, but train.sequence={} needs at least {}; give a longer text or a "
+        "shorter sequence",
+        options_.key, part.file->path(), tokens, options_.sequence, options_.sequence + 1)};
+  }
+  if (part.windows < 1) {
+    throw DataError{
+        fmt::format("{}={}: has {} tokens in {} documents, but none of 2 tokens or more, the least "
+                    "that data.cross-documents=false needs; give a longer text",
+                    options_.key, part.file->path(), tokens, part.documents.size())};
+  }
+  parts_.push_back(std::move(part));
+}
+
+void Dataset::find_documents(Part& part) const {
+  auto stored = part.file->documents();
+  if (!stored && !options_.separator) {
+    throw DataError{
+        fmt::format("{}={}: {} data does not say where documents end, and "
+                    "data.cross-documents=false must know; "
+                    "set data.separator to the token that ends one, or data.cross-documents=true",
+                    options_.key, part.file->path(), name_of(part.file->format()))};
+  }
+  if (!stored && (*options_.separator < 0 || *options_.separator >= options_.vocab)) {
+    throw DataError{
+        fmt::format("data.separator={} is no token of model.vocab={}; name the token that ends a "
+                    "document",
+                    *options_.separator, options_.vocab)};
+  }
+  part.documents =
+      stored ? std::move(*stored) : documents_by_separator(*part.file, *options_.separator);
+  part.document_window.reserve(part.documents.size());
+  for (std::size_t i = 0; i < part.documents.size(); ++i) {
+    part.document_window.push_back(part.windows);
+    bool const last = i + 1 == part.documents.size();
+    auto const end = last ? part.file->tokens() : part.documents[i + 1];
+    part.windows += count_windows(end - part.documents[i], options_.sequence, true);
+  }
+}
+
+std::int64_t Dataset::windows() const noexcept {
+  return parts_.empty() ? 0 : parts_.back().first_window + parts_.back().windows;
+}
+
+std::int64_t Dataset::shuffled(std::int64_t sample, std::uint64_t seed) const {
+  require(sample >= 0, "Dataset: negative sample");
+  auto const [part, index] =
+      parts_.size() == 1 ? Mixture::Pick{0, sample} : mixture_.pick(sample, seed);
+  auto const count = static_cast<std::uint64_t>(parts_[part].windows);
+  auto const i = static_cast<std::uint64_t>(index);
+  auto const window = offstage::shuffled(i % count, count, key_of(seed, part), i / count);
+  return parts_[part].first_window + static_cast<std::int64_t>(window);
+}
+
+Dataset::Range Dataset::range_of(Part const& part, std::int64_t window) const {
+  if (options_.cross_documents) {
+    return {window * options_.sequence, options_.sequence + 1};
+  }
+  // The last document that begins at this window or before: one without windows shares the number
+  // of the one behind it.
+  auto const after = std::ranges::upper_bound(part.document_window, window);
+  auto const document = static_cast<std::size_t>(after - part.document_window.begin()) - 1;
+  bool const last = document + 1 == part.documents.size();
+  auto const end = last ? part.file->tokens() : part.documents[document + 1];
+  auto const first =
+      part.documents[document] + (window - part.document_window[document]) * options_.sequence;
+  return {first, std::min(options_.sequence + 1, end - first)};
+}
+
+TokenBatch Dataset::batch(std::span<std::int64_t const> windows) const {
+  TokenBatch result;
+  result.batch = static_cast<std::int64_t>(windows.size());
+  result.sequence = options_.sequence;
+  auto const row = static_cast<std::size_t>(options_.sequence);
+  result.tokens.resize(windows.size() * row);
+  result.targets.resize(windows.size() * row, ignored_target);
+  std::vector<std::int32_t> buffer(row + 1);
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    require(windows[i] >= 0 && windows[i] < this->windows(), "Dataset: no such window");
+    auto const after = std::ranges::upper_bound(parts_, windows[i], {}, &Part::first_window);
+    Part const& part = *std::prev(after);
+    Range const range = range_of(part, windows[i] - part.first_window);
+    auto const tokens = std::span{buffer}.first(static_cast<std::size_t>(range.count));
+    part.file->read(range.first, tokens);
+    auto const begin = static_cast<std::ptrdiff_t>(i * row);
+    std::copy(tokens.begin(), tokens.end() - 1, result.tokens.begin() + begin);
+    std::copy(tokens.begin() + 1, tokens.end(), result.targets.begin() + begin);
+  }
+  return result;
+}
+
+std::int64_t counted_targets(TokenBatch const& batch) {
+  return std::ranges::count_if(batch.targets, [](std::int32_t t) { return t != ignored_target; });
+}
+
+}  // namespace offstage::data

@@ -1,1 +1,239 @@
 #include "data/token_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "data/input_file.hpp"
+#include "data/llmc_header.hpp"
+#include "data/megatron_index.hpp"
+
+namespace offstage::data {
+namespace {
+
+constexpr std::int64_t byte_tokens = 256;
+
+/// What differs between formats once their headers are read.
+struct Layout {
+  Format format{};
+  TokenType type{};
+  Bytes begin{};  ///< of the tokens in the file
+  std::int64_t tokens{};
+};
+
+/// Calls work(T{}) with the C++ type of the tokens.
+template <class Work>
+void with_type(TokenType type, Work const& work) {
+  switch (type) {
+    case TokenType::u8:
+      return work(std::uint8_t{});
+    case TokenType::i8:
+      return work(std::int8_t{});
+    case TokenType::u16:
+      return work(std::uint16_t{});
+    case TokenType::i16:
+      return work(std::int16_t{});
+    case TokenType::i32:
+      return work(std::int32_t{});
+    case TokenType::u32:
+      return work(std::uint32_t{});
+    case TokenType::i64:
+      return work(std::int64_t{});
+  }
+}
+
+/// Tokens of any type that lie one behind the other in a file.
+class RawTokens : public TokenFile {
+ public:
+  RawTokens(std::unique_ptr<InputFile> file, Layout const& layout, OpenTokens const& what)
+      : file_{std::move(file)},
+        layout_{layout},
+        vocab_{std::min<std::int64_t>(what.vocab, std::numeric_limits<std::int32_t>::max())},
+        vocab_key_{what.vocab_key} {
+    if (layout_.format == Format::text && vocab_ < byte_tokens) {
+      for_each_piece(*this, [](auto...) {});  // read() finds the bytes that are no tokens
+    }
+  }
+
+  [[nodiscard]] std::string const& path() const override { return file_->path(); }
+  [[nodiscard]] Format format() const override { return layout_.format; }
+  [[nodiscard]] TokenType type() const override { return layout_.type; }
+  [[nodiscard]] std::int64_t tokens() const override { return layout_.tokens; }
+  [[nodiscard]] std::optional<std::vector<std::int64_t>> documents() const override {
+    return std::nullopt;
+  }
+
+  void read(std::int64_t first, std::span<std::int32_t> out) const override {
+    auto const count = static_cast<std::int64_t>(out.size());
+    require(first >= 0 && count <= layout_.tokens && first <= layout_.tokens - count,
+            "TokenFile: read beyond the end");
+    with_type(layout_.type, [&](auto zero) { read_as<decltype(zero)>(first, out); });
+  }
+
+ private:
+  template <class T>
+  void read_as(std::int64_t first, std::span<std::int32_t> out) const {
+    std::array<T, 4096> buffer;
+    while (!out.empty()) {
+      auto const piece = std::span{buffer}.first(std::min(out.size(), buffer.size()));
+      file_->read(layout_.begin + first * static_cast<Bytes>(sizeof(T)),
+                  std::as_writable_bytes(piece));
+      for (std::size_t i = 0; i < piece.size(); ++i) {
+        auto const token = static_cast<std::int64_t>(piece[i]);
+        if (token < 0 || token >= vocab_) {
+          refuse(token, first + static_cast<std::int64_t>(i));
+        }
+        out[i] = static_cast<std::int32_t>(token);
+      }
+      first += static_cast<std::int64_t>(piece.size());
+      out = out.subspan(piece.size());
+    }
+  }
+
+  [[noreturn]] void refuse(std::int64_t token, std::int64_t position) const {
+    if (layout_.format == Format::text) {
+      file_->fail(fmt::format("byte {} at offset {} is no token of {}={}; bytes need {}=256", token,
+                              position, vocab_key_, vocab_, vocab_key_));
+    }
+    file_->fail(fmt::format(
+        "token {} at position {} is no token of {}={}; is this {} data of type {} from this "
+        "model's tokenizer?",
+        token, position, vocab_key_, vocab_, name_of(layout_.format), name_of(layout_.type)));
+  }
+
+  std::unique_ptr<InputFile> file_;
+  Layout layout_;
+  std::int64_t vocab_;
+  std::string vocab_key_;
+};
+
+class MegatronTokens final : public RawTokens {
+ public:
+  MegatronTokens(std::unique_ptr<InputFile> file, std::unique_ptr<InputFile> index,
+                 Layout const& layout, OpenTokens const& what)
+      : RawTokens{std::move(file), layout, what}, index_{std::move(index)} {}
+
+  [[nodiscard]] std::optional<std::vector<std::int64_t>> documents() const override {
+    std::vector<std::int64_t> begins;
+    auto const found = read_megatron_index(*index_, tokens() * size_of(type()),
+                                           [&](std::int64_t begin) { begins.push_back(begin); });
+    if (found.type != type()) {
+      index_->fail("was changed since it was opened; leave it as it is while a run reads it");
+    }
+    return begins;
+  }
+
+ private:
+  std::unique_ptr<InputFile> index_;
+};
+
+/// PATH without .bin or .idx.
+std::string without_suffix(std::string const& path) {
+  bool const has = path.ends_with(".bin") || path.ends_with(".idx");
+  return has ? path.substr(0, path.size() - 4) : path;
+}
+
+std::unique_ptr<TokenFile> open_megatron(OpenTokens const& what) {
+  std::string const prefix = without_suffix(what.path);
+  auto index = std::make_unique<InputFile>(prefix + ".idx", what.key);
+  auto file = std::make_unique<InputFile>(prefix + ".bin", what.key);
+  auto const found = read_megatron_index(*index, file->size());
+  Layout const layout{Format::megatron, found.type, 0, found.tokens};
+  return std::make_unique<MegatronTokens>(std::move(file), std::move(index), layout, what);
+}
+
+Layout nanogpt_layout(InputFile const& file) {
+  if (file.size() % 2 != 0) {
+    file.fail(fmt::format("{} bytes are no whole number of u16 tokens; is it nanogpt data?",
+                          file.size()));
+  }
+  return {Format::nanogpt, TokenType::u16, 0, file.size() / 2};
+}
+
+bool is_file(std::string const& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+/// Megatron is told by names: PATH.idx, or a PATH.bin beside one, named with or without .bin.
+bool is_megatron(std::string const& path) {
+  if (path.ends_with(".idx")) {
+    return true;
+  }
+  bool const named = path.ends_with(".bin") || !is_file(path);
+  std::string const prefix = without_suffix(path);
+  return named && is_file(prefix + ".idx") && is_file(prefix + ".bin");
+}
+
+Format detect(InputFile const& file) {
+  std::int32_t magic{};
+  if (file.size() >= static_cast<Bytes>(sizeof magic)) {
+    file.read(0, std::as_writable_bytes(std::span{&magic, 1}));
+  }
+  if (llmc_type(magic)) {
+    return Format::llmc;
+  }
+  return file.path().ends_with(".bin") ? Format::nanogpt : Format::text;
+}
+
+Layout layout_of(InputFile const& file, Format format) {
+  switch (format) {
+    case Format::llmc: {
+      auto const header = read_llmc_header(file);
+      return {format, header.type, llmc_header_bytes, header.tokens};
+    }
+    case Format::nanogpt:
+      return nanogpt_layout(file);
+    default:
+      return {Format::text, TokenType::u8, 0, file.size()};
+  }
+}
+
+}  // namespace
+
+char const* name_of(Format format) {
+  constexpr std::array names{"auto", "text", "megatron", "llmc", "nanogpt"};
+  return names[static_cast<std::size_t>(format)];
+}
+
+char const* name_of(TokenType type) {
+  constexpr std::array names{"u8", "i8", "u16", "i16", "i32", "u32", "i64"};
+  return names[static_cast<std::size_t>(type)];
+}
+
+std::int64_t size_of(TokenType type) {
+  constexpr std::array sizes{1, 1, 2, 2, 4, 4, 8};
+  return sizes[static_cast<std::size_t>(type)];
+}
+
+std::unique_ptr<TokenFile> open_tokens(OpenTokens const& what) {
+  bool const automatic = what.format == Format::automatic;
+  if (what.format == Format::megatron || (automatic && is_megatron(what.path))) {
+    return open_megatron(what);
+  }
+  auto file = std::make_unique<InputFile>(what.path, what.key);
+  auto const format = automatic ? detect(*file) : what.format;
+  Layout const layout = layout_of(*file, format);
+  return std::make_unique<RawTokens>(std::move(file), layout, what);
+}
+
+std::vector<std::int64_t> documents_by_separator(TokenFile const& file, std::int32_t separator) {
+  std::vector<std::int64_t> begins{0};
+  for_each_piece(file, [&](std::int64_t first, std::span<std::int32_t const> tokens) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      auto const next = first + static_cast<std::int64_t>(i) + 1;
+      if (tokens[i] == separator && next < file.tokens()) {
+        begins.push_back(next);
+      }
+    }
+  });
+  return begins;
+}
+
+}  // namespace offstage::data

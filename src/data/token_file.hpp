@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,20 +20,29 @@ enum class Format {
 };
 [[nodiscard]] char const* name_of(Format format);
 
+/// How a file stores one token, little-endian.
+enum class TokenType { u8, i8, u16, i16, i32, u32, i64 };
+[[nodiscard]] char const* name_of(TokenType type);
+/// Bytes of one token.
+[[nodiscard]] std::int64_t size_of(TokenType type);
+
 /// A file of tokens. It stays open and is read piece by piece, so it takes no memory of this process
-/// but the document index, and may be cut by others without killing it.
+/// but a small buffer, and may be cut by others without killing it.
 /// Threads: one.
 class TokenFile {
  public:
   virtual ~TokenFile() = default;
+  /// The file that holds the tokens: PATH.bin of megatron.
   [[nodiscard]] virtual std::string const& path() const = 0;
   [[nodiscard]] virtual Format format() const = 0;
+  [[nodiscard]] virtual TokenType type() const = 0;
   [[nodiscard]] virtual std::int64_t tokens() const = 0;
-  /// Where documents begin, ascending, the first one 0; of formats that store it.
+  /// Where documents begin, ascending, the first one 0; of formats that store it. Documents without
+  /// tokens are left out. Reads the index again, whole. Errors: as open_tokens.
   [[nodiscard]] virtual std::optional<std::vector<std::int64_t>> documents() const = 0;
   /// Fills `out` with the tokens from `first` on.
   /// Errors: DataError naming key, path and position for a token outside the vocabulary or a file
-  ///         that became shorter; PreconditionError beyond tokens().
+  ///         that became shorter; PreconditionError beyond tokens(); IoError.
   virtual void read(std::int64_t first, std::span<std::int32_t> out) const = 0;
 };
 
@@ -40,14 +50,29 @@ struct OpenTokens {
   std::string path;
   std::string key;  ///< "data.train", named in errors
   Format format = Format::automatic;
-  std::int64_t vocab{};  ///< tokens 0 .. vocab - 1 are valid
+  std::int64_t vocab{};                   ///< tokens 0 .. vocab - 1 are valid
+  std::string vocab_key = "model.vocab";  ///< named in errors
 };
-/// Opens one file. `automatic` takes megatron if PATH, PATH.bin or PATH without .idx has a .idx beside
-/// its .bin, llmc for its magic, nanogpt for other names that end in .bin, else text.
+/// Opens one file. `automatic` takes megatron for X.idx, and for X.bin or an X that is no file if both
+/// X.bin and X.idx are there; llmc for its magic; nanogpt for other names that end in .bin; else text.
+/// A text is read through if the vocabulary does not hold all bytes.
 /// Errors: DataError naming key, path, field, value and what would be right: missing or no regular file,
 ///         empty, wrong magic or version, a token type that holds no tokens, sizes, lengths or pointers
 ///         in the index that do not fit the file, a token count that does not fit. IoError from reads.
 [[nodiscard]] std::unique_ptr<TokenFile> open_tokens(OpenTokens const& what);
+
+/// Calls work(first, tokens) with all tokens of a file in order, piece by piece.
+template <class Work>
+void for_each_piece(TokenFile const& file, Work const& work) {
+  constexpr std::int64_t step = 64 * 1024;
+  std::vector<std::int32_t> buffer(static_cast<std::size_t>(std::min(file.tokens(), step)));
+  for (std::int64_t first = 0; first < file.tokens(); first += step) {
+    auto const count = std::min(step, file.tokens() - first);
+    auto const piece = std::span{buffer}.first(static_cast<std::size_t>(count));
+    file.read(first, piece);
+    work(first, std::span<std::int32_t const>{piece});
+  }
+}
 
 /// Where documents begin if `separator` ends each of them. Reads the whole file.
 [[nodiscard]] std::vector<std::int64_t> documents_by_separator(TokenFile const& file,

@@ -1,1 +1,109 @@
 #include "data/tokenizer.hpp"
+
+#include <fmt/format.h>
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "base/error.hpp"
+#include "data/input_file.hpp"
+
+namespace offstage::data {
+namespace {
+
+[[noreturn]] void refuse(std::int32_t token, std::int64_t vocab) {
+  throw DataError{fmt::format(
+      "token {} is none of the tokenizer's {}; take the tokenizer that the model was trained with",
+      token, vocab)};
+}
+
+/// Throws DataError for the first token outside the vocabulary.
+void check(std::span<std::int32_t const> tokens, std::int64_t vocab) {
+  for (auto const token : tokens) {
+    if (token < 0 || token >= vocab) {
+      refuse(token, vocab);
+    }
+  }
+}
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  [[nodiscard]] std::int64_t vocab() const override { return 256; }
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
+    std::vector<std::int32_t> tokens(text.size());
+    std::ranges::transform(text, tokens.begin(),
+                           [](char c) { return static_cast<unsigned char>(c); });
+    return tokens;
+  }
+  [[nodiscard]] std::string decode(std::span<std::int32_t const> tokens) const override {
+    check(tokens, vocab());
+    std::string text(tokens.size(), '\0');
+    std::ranges::transform(tokens, text.begin(),
+                           [](std::int32_t t) { return static_cast<char>(t); });
+    return text;
+  }
+  [[nodiscard]] std::optional<std::int32_t> end_of_document() const override {
+    return std::nullopt;
+  }
+};
+
+/// Models have megabytes; whatever is larger is a mistake that shall not fill the memory.
+constexpr Bytes largest_model = GiB;
+
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  SentencePieceTokenizer(std::string const& path, std::string const& key) {
+    InputFile const file{path, key};
+    if (file.size() > largest_model) {
+      file.fail("is too large for a SentencePiece model; name a .model file, or bytes");
+    }
+    std::string model(static_cast<std::size_t>(file.size()), '\0');
+    file.read(0, std::as_writable_bytes(std::span{model}));
+    auto const status = processor_.LoadFromSerializedProto(model);
+    if (!status.ok() || processor_.GetPieceSize() < 1) {
+      file.fail("is no SentencePiece model; name a .model file, or bytes");
+    }
+  }
+
+  [[nodiscard]] std::int64_t vocab() const override { return processor_.GetPieceSize(); }
+
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
+    std::vector<int> tokens;
+    auto const status = processor_.Encode({text.data(), text.size()}, &tokens);
+    if (!status.ok()) {
+      throw DataError{fmt::format("SentencePiece cannot encode this text: {}", status.message())};
+    }
+    return tokens;
+  }
+
+  [[nodiscard]] std::string decode(std::span<std::int32_t const> tokens) const override {
+    check(tokens, vocab());
+    std::string text;
+    auto const status = processor_.Decode(std::vector<int>{tokens.begin(), tokens.end()}, &text);
+    if (!status.ok()) {
+      throw DataError{
+          fmt::format("SentencePiece cannot decode these tokens: {}", status.message())};
+    }
+    return text;
+  }
+
+  [[nodiscard]] std::optional<std::int32_t> end_of_document() const override {
+    int const id = processor_.eos_id();
+    return id < 0 ? std::nullopt : std::optional{id};
+  }
+
+ private:
+  sentencepiece::SentencePieceProcessor processor_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> open_tokenizer(std::string const& name, std::string const& key) {
+  if (name == "bytes") {
+    return std::make_unique<ByteTokenizer>();
+  }
+  return std::make_unique<SentencePieceTokenizer>(name, key);
+}
+
+}  // namespace offstage::data

@@ -31,11 +31,6 @@ void convert(std::span<float const> in, std::span<float16> out) {
   kernels::host::convert(in, out);
 }
 
-std::int64_t counted_targets(data::TokenBatch const& batch) {
-  return static_cast<std::int64_t>(batch.targets.size()) -
-         std::ranges::count(batch.targets, data::ignored_target);
-}
-
 }  // namespace
 
 template <class T>
@@ -160,11 +155,11 @@ void StepRunner<T>::initialize(state::ParameterReader* first_weights) {
 }
 
 template <class T>
-StepResult StepRunner<T>::step(data::Windows const& windows, std::int64_t first_sample,
+StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sample,
                                double learning_rate, std::int64_t optimizer_step,
                                double loss_scale) {
   StepResult result;
-  auto const losses = run_micro_batches(windows, first_sample, loss_scale, result);
+  auto const losses = run_micro_batches(data, first_sample, loss_scale, result);
   Stopwatch watch;
   double const mend = targets_per_counted(micro_batches_, result.counted_targets);
   double const divisor = loss_scale * static_cast<double>(micro_batches_);
@@ -185,7 +180,7 @@ double StepRunner<T>::targets_per_counted(std::int64_t micro_batches, std::int64
 }
 
 template <class T>
-std::vector<double> StepRunner<T>::run_micro_batches(data::Windows const& windows,
+std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
                                                      std::int64_t first_sample, double loss_scale,
                                                      StepResult& result) {
   std::int64_t const batch = config_.train.micro_batch;
@@ -202,10 +197,10 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Windows const& window
     if (comm_.rank() < active) {
       std::int64_t const sample = first_sample + (first + comm_.rank()) * batch;
       for (std::int64_t i = 0; i < batch; ++i) {
-        chosen[static_cast<std::size_t>(i)] = windows.shuffled(sample + i, config_.train.seed);
+        chosen[static_cast<std::size_t>(i)] = data.shuffled(sample + i, config_.train.seed);
       }
-      auto const tokens = windows.batch(chosen);
-      result.counted_targets += counted_targets(tokens);
+      auto const tokens = data.batch(chosen);
+      result.counted_targets += data::counted_targets(tokens);
       losses.push_back(model_->forward(tokens, *copy_, loss_scale));
       result.forward += watch.lap();
       model_->backward(*copy_, *gradients_);
@@ -246,7 +241,7 @@ void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_st
 }
 
 template <class T>
-double StepRunner<T>::validate(data::Windows const& windows, std::int64_t micro_batches) {
+double StepRunner<T>::validate(data::Dataset const& data, std::int64_t micro_batches) {
   std::int64_t const batch = config_.train.micro_batch;
   std::vector<double> losses;
   std::int64_t counted = 0;
@@ -256,10 +251,10 @@ double StepRunner<T>::validate(data::Windows const& windows, std::int64_t micro_
     if (mine < micro_batches) {
       for (std::int64_t i = 0; i < batch; ++i) {
         // A short file is shown from its start again rather than not at all.
-        chosen[static_cast<std::size_t>(i)] = (mine * batch + i) % windows.count();
+        chosen[static_cast<std::size_t>(i)] = (mine * batch + i) % data.windows();
       }
-      auto const tokens = windows.batch(chosen);
-      counted += counted_targets(tokens);
+      auto const tokens = data.batch(chosen);
+      counted += data::counted_targets(tokens);
       losses.push_back(model_->evaluate(tokens, *copy_));
     } else {
       model_->idle_forward(*copy_);

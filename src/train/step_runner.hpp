@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "checkpoint/store.hpp"
-#include "data/token_source.hpp"
+#include "data/dataset.hpp"
 #include "device/device.hpp"
 #include "model/transformer.hpp"
 #include "plan/memory.hpp"
@@ -51,10 +51,10 @@ class StepRunner {
   /// One step over the global batch whose first sequence is sample `first_sample`. `optimizer_step`
   /// is AdamW's t, counted from 1. `loss_scale`, a power of two, changes no bits unless numbers leave
   /// the range of T.
-  StepResult step(data::Windows const& windows, std::int64_t first_sample, double learning_rate,
+  StepResult step(data::Dataset const& data, std::int64_t first_sample, double learning_rate,
                   std::int64_t optimizer_step, double loss_scale);
   /// Mean loss over `micro_batches` micro-batches from the start of the file, in order.
-  double validate(data::Windows const& windows, std::int64_t micro_batches);
+  double validate(data::Dataset const& data, std::int64_t micro_batches);
 
   [[nodiscard]] state::ShardMap const& map() const noexcept { return map_; }
   [[nodiscard]] std::vector<state::Subgroup> const& subgroups() const noexcept {
@@ -74,7 +74,7 @@ class StepRunner {
   [[nodiscard]] plan::MemoryPlan plan_memory();
   [[nodiscard]] std::unique_ptr<tiers::Tiers> make_tiers(std::string const& run_label) const;
   /// Forward and backward of this rank's micro-batches; their losses in order.
-  std::vector<double> run_micro_batches(data::Windows const& windows, std::int64_t first_sample,
+  std::vector<double> run_micro_batches(data::Dataset const& data, std::int64_t first_sample,
                                         double loss_scale, StepResult& result);
   /// `gradient_scale` makes the mean gradient of what was accumulated.
   void update_state(double learning_rate, std::int64_t optimizer_step, double gradient_scale,

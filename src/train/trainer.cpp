@@ -126,10 +126,8 @@ class Training {
   StopSignals& signals_;
   int threads_;
   Stopwatch since_start_;
-  std::unique_ptr<data::TextFile> train_file_;
-  std::unique_ptr<data::TextFile> valid_file_;
-  std::unique_ptr<data::Windows> train_windows_;
-  std::unique_ptr<data::Windows> valid_windows_;
+  std::unique_ptr<data::Dataset> train_data_;
+  std::unique_ptr<data::Dataset> valid_data_;
   std::unique_ptr<StepRunner<T>> runner_;
   std::unique_ptr<Directories> directories_;
   std::unique_ptr<checkpoint::Store> store_;
@@ -149,18 +147,20 @@ class Training {
 
 template <class T>
 void Training<T>::open_data() {
+  auto const open = [&](std::vector<data::Source> const& sources, char const* key) {
+    return std::make_unique<data::Dataset>(
+        sources, data::DatasetOptions{.key = key,
+                                      .format = config_.data.format,
+                                      .vocab = config_.model.vocab,
+                                      .sequence = config_.train.sequence,
+                                      .cross_documents = config_.data.cross_documents,
+                                      .separator = config_.data.separator});
+  };
   mpi::agree(comm_, [&] {
-    train_file_ =
-        std::make_unique<data::TextFile>(config_.data.train, "data.train", config_.model.vocab);
-    train_windows_ =
-        std::make_unique<data::Windows>(*train_file_, "data.train", config_.train.sequence);
-    if (config_.data.valid.empty()) {
-      return;
+    train_data_ = open(config_.data.train, "data.train");
+    if (!config_.data.valid.empty()) {
+      valid_data_ = open(config_.data.valid, "data.valid");
     }
-    valid_file_ =
-        std::make_unique<data::TextFile>(config_.data.valid, "data.valid", config_.model.vocab);
-    valid_windows_ =
-        std::make_unique<data::Windows>(*valid_file_, "data.valid", config_.train.sequence);
   });
 }
 
@@ -341,7 +341,7 @@ template <class T>
 void Training<T>::one_step() {
   Stopwatch watch;
   double const rate = learning_rate(config_.optimizer, config_.train.steps, meta_.step + 1);
-  StepResult const result = runner_->step(*train_windows_, meta_.samples, rate,
+  StepResult const result = runner_->step(*train_data_, meta_.samples, rate,
                                           meta_.optimizer_step + 1, loss_scale_.value());
   ++meta_.step;
   meta_.samples += config_.train.global_batch;
@@ -427,16 +427,16 @@ void Training<T>::log_step(StepResult const& result, double loss_scale) {
 template <class T>
 bool Training<T>::validation_follows(std::int64_t step) const {
   std::int64_t const every = config_.train.valid_every;
-  return valid_windows_ && (step == config_.train.steps || (every > 0 && step % every == 0));
+  return valid_data_ && (step == config_.train.steps || (every > 0 && step % every == 0));
 }
 
 template <class T>
 void Training<T>::validate() {
   Stopwatch watch;
   std::int64_t const all =
-      std::max<std::int64_t>(1, valid_windows_->count() / config_.train.micro_batch);
+      std::max<std::int64_t>(1, valid_data_->windows() / config_.train.micro_batch);
   std::int64_t const wanted = config_.train.valid_batches;
-  double const loss = runner_->validate(*valid_windows_, wanted > 0 ? std::min(wanted, all) : all);
+  double const loss = runner_->validate(*valid_data_, wanted > 0 ? std::min(wanted, all) : all);
   times_.validation += watch.elapsed();
   longest_validation_ = std::max(longest_validation_, watch.elapsed());
   mpi::agree(comm_, [&] {

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "base/units.hpp"
+
+namespace offstage::data {
+
+/// Bytes that a parser reads where it wants, a file or, in tests, memory.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  [[nodiscard]] virtual Bytes size() const = 0;
+  /// What errors call it: "data.train=a.idx".
+  [[nodiscard]] virtual std::string name() const = 0;
+  /// Fills `out` with the bytes from `offset` on. Errors: PreconditionError beyond size().
+  virtual void read(Bytes offset, std::span<std::byte> out) const = 0;
+
+  /// Throws DataError: name, a colon, the problem.
+  [[noreturn]] void fail(std::string const& problem) const;
+};
+
+/// A regular file that stays open and is read piece by piece, so that others may cut it without
+/// killing this process.
+/// Threads: any.
+/// Errors:  DataError naming key and path: missing, no regular file, empty, or shorter than it was.
+///          IoError if it cannot be read.
+class InputFile final : public ByteSource {
+ public:
+  /// `key` ("data.train") is left out of errors if empty.
+  InputFile(std::string const& path, std::string const& key);
+
+  [[nodiscard]] std::string const& path() const noexcept { return path_; }
+  [[nodiscard]] Bytes size() const override { return size_; }
+  [[nodiscard]] std::string name() const override;
+  void read(Bytes offset, std::span<std::byte> out) const override;
+
+ private:
+  /// Opens for reading; negative if that fails.
+  class Descriptor {
+   public:
+    explicit Descriptor(std::string const& path);
+    ~Descriptor();
+    Descriptor(Descriptor const&) = delete;
+    Descriptor& operator=(Descriptor const&) = delete;
+    [[nodiscard]] int get() const noexcept { return value_; }
+
+   private:
+    int value_;
+  };
+
+  std::string path_;
+  std::string key_;
+  Descriptor file_;
+  Bytes size_{};
+};
+
+}  // namespace offstage::data

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+
+#include "data/input_file.hpp"
+
+namespace offstage::data {
+
+/// What a document of a text is.
+enum class Documents {
+  file,   ///< the whole file
+  line,   ///< a line
+  blank,  ///< what stands between blank lines
+};
+
+/// Reads a text document by document.
+/// Memory: one document, and 1 MiB.
+/// Errors: DataError for a document beyond `largest_document` bytes; those of InputFile.
+class TextDocuments {
+ public:
+  static constexpr Bytes largest_document = GiB;
+
+  TextDocuments(InputFile const& file, Documents kind);
+
+  struct Document {
+    std::string text;
+    std::string end;  ///< what parts it from the next one: a line's end and blank lines behind it
+  };
+  /// Fetches the next one; false if there is none. All texts and ends together are the file.
+  [[nodiscard]] bool next(Document& document);
+
+ private:
+  /// The next line with its end; empty at the end of the file.
+  [[nodiscard]] bool next_line(std::string& line);
+  [[nodiscard]] bool next_paragraph(Document& document);
+  void check_size(Bytes bytes) const;
+  void fill();
+
+  InputFile const& file_;
+  Documents kind_;
+  std::string buffer_;
+  std::size_t used_{};  ///< of the buffer
+  Bytes read_{};        ///< of the file
+  std::string line_;    ///< read already, and not given out
+};
+
+}  // namespace offstage::data

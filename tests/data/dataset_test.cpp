@@ -1,0 +1,268 @@
+#include "data/dataset.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "base/random.hpp"
+#include "formats.hpp"
+#include "temporary_directory.hpp"
+
+namespace offstage::data {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr std::int32_t none = ignored_target;
+
+DatasetOptions options(std::int64_t sequence) {
+  return {.key = "data.train", .vocab = 256, .sequence = sequence};
+}
+
+DatasetOptions within_documents(std::int64_t sequence, std::optional<std::int32_t> separator = {}) {
+  auto result = options(sequence);
+  result.cross_documents = false;
+  result.separator = separator;
+  return result;
+}
+
+TokenBatch all_windows(Dataset const& dataset) {
+  std::vector<std::int64_t> windows(static_cast<std::size_t>(dataset.windows()));
+  std::iota(windows.begin(), windows.end(), 0);
+  return dataset.batch(windows);
+}
+
+/// A Megatron pair of u16 with these documents; its path.
+std::string write_documents(TemporaryDirectory const& folder, std::string const& name,
+                            std::vector<std::string> const& documents) {
+  std::vector<std::uint16_t> tokens;
+  std::vector<std::int32_t> lengths;
+  for (std::string const& document : documents) {
+    tokens.insert(tokens.end(), document.begin(), document.end());
+    lengths.push_back(static_cast<std::int32_t>(document.size()));
+  }
+  folder.write(name + ".idx", Index{lengths}.bytes());
+  return folder.write(name + ".bin", array_of(tokens));
+}
+
+TEST(Dataset, NeighbouringWindowsShareOneToken) {
+  TemporaryDirectory const folder;
+  Dataset const dataset{{{folder.write("a.txt", "abcdefgh")}}, options(3)};
+  ASSERT_EQ(dataset.windows(), 2);  // abc|d and def|g; h starts no window
+  std::vector<std::int64_t> const order{1, 0};
+  TokenBatch const batch = dataset.batch(order);
+  EXPECT_EQ(batch.batch, 2);
+  EXPECT_EQ(batch.sequence, 3);
+  EXPECT_THAT(batch.tokens, ElementsAre('d', 'e', 'f', 'a', 'b', 'c'));
+  EXPECT_THAT(batch.targets, ElementsAre('e', 'f', 'g', 'b', 'c', 'd'));
+  EXPECT_EQ(counted_targets(batch), 6);
+}
+
+TEST(Dataset, SequenceAndOneTokensAreOneWindow) {
+  TemporaryDirectory const folder;
+  auto const path = folder.write("a.txt", "abcd");
+  EXPECT_EQ((Dataset{{{path}}, options(3)}.windows()), 1);
+  EXPECT_EQ((Dataset{{{path}}, options(3)}.shuffled(7, 1)), 0);
+  EXPECT_THAT(data_error([&] {
+                Dataset{{{path}}, options(4)};
+              }),
+              AllOf(HasSubstr("data.train=" + path), HasSubstr("has 4 tokens"),
+                    HasSubstr("train.sequence=4 needs at least 5")));
+}
+
+TEST(Dataset, AShortFileIsRefusedAmongOthersToo) {
+  TemporaryDirectory const folder;
+  auto const good = folder.write("a.txt", "abcdefgh");
+  auto const bad = folder.write("b.txt", "abc");
+  EXPECT_THAT(data_error([&] {
+                Dataset{{{good}, {bad}}, options(3)};
+              }),
+              HasSubstr("data.train=" + bad + ": has 3 tokens"));
+}
+
+TEST(Dataset, EveryEpochShowsEveryWindowOnceInItsOwnOrder) {
+  TemporaryDirectory const folder;
+  Dataset const dataset{{{folder.write("a.txt", std::string(301, 'x'))}}, options(3)};
+  ASSERT_EQ(dataset.windows(), 100);
+  std::set<std::vector<std::int64_t>> orders;
+  for (std::uint64_t const seed : {1U, 2U}) {
+    for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+      std::vector<std::int64_t> order;
+      for (std::int64_t s = 0; s < 100; ++s) {
+        order.push_back(dataset.shuffled(epoch * 100 + s, seed));
+      }
+      orders.insert(order);
+      std::vector<std::int64_t> all(100);
+      std::iota(all.begin(), all.end(), 0);
+      EXPECT_THAT(order, testing::UnorderedElementsAreArray(all));
+    }
+  }
+  EXPECT_EQ(orders.size(), 6U);
+}
+
+TEST(Dataset, OneFileIsDealtInTheOrderOfTheShuffleAlone) {
+  // Checkpoints of earlier versions go on with the same order.
+  TemporaryDirectory const folder;
+  Dataset const dataset{{{folder.write("a.txt", std::string(301, 'x')), 0.25}}, options(3)};
+  for (std::int64_t s = 0; s < 250; ++s) {
+    auto const i = static_cast<std::uint64_t>(s);
+    EXPECT_EQ(dataset.shuffled(s, 7),
+              static_cast<std::int64_t>(shuffled(i % 100, 100, 7, i / 100)));
+  }
+  EXPECT_EQ(dataset.shuffled(0, 7), 40);
+}
+
+TEST(Dataset, SeveralFilesAreShownByWeightAndEachOncePerEpoch) {
+  TemporaryDirectory const folder;
+  Dataset const dataset{{{folder.write("a.txt", std::string(101, 'a')), 3.0},
+                         {folder.write("b.txt", std::string(201, 'b')), 1.0}},
+                        options(2)};
+  ASSERT_EQ(dataset.windows(), 150);
+  std::map<std::int64_t, int> shown;
+  for (std::int64_t s = 0; s < 51'200; ++s) {
+    ++shown[dataset.shuffled(s, 11)];
+  }
+  for (std::int64_t window = 0; window < 150; ++window) {
+    // 38,400 samples of 50 windows and 12,800 of 100, whole epochs each.
+    EXPECT_EQ(shown[window], window < 50 ? 768 : 128) << window;
+  }
+}
+
+TEST(Dataset, FilesOfEqualLengthAreNotShuffledAlike) {
+  TemporaryDirectory const folder;
+  auto const path = folder.write("a.txt", std::string(201, 'a'));
+  Dataset const dataset{{{path}, {path}}, options(2)};
+  std::vector<std::int64_t> first;
+  std::vector<std::int64_t> second;
+  std::vector<std::pair<std::int64_t, std::int64_t>> order;
+  Mixture const mixture{std::vector{1.0, 1.0}};
+  for (std::int64_t s = 0; s < 200; ++s) {
+    auto const window = dataset.shuffled(s, 3);
+    EXPECT_EQ(window >= 100, mixture.pick(s, 3).file == 1);
+    order.emplace_back(mixture.pick(s, 3).index, window);
+  }
+  std::ranges::sort(order);
+  for (auto const& [index, window] : order) {
+    (window < 100 ? first : second).push_back(window % 100);
+  }
+  EXPECT_NE(first, second);
+}
+
+TEST(Dataset, AWindowOfSeveralFilesComesFromItsOwn) {
+  TemporaryDirectory const folder;
+  Dataset const dataset{{{folder.write("a.txt", "abcde")}, {folder.write("b.txt", "vwxyz")}},
+                        options(2)};
+  ASSERT_EQ(dataset.windows(), 4);
+  EXPECT_THAT(all_windows(dataset).tokens, ElementsAre('a', 'b', 'c', 'd', 'v', 'w', 'x', 'y'));
+  EXPECT_THAT(all_windows(dataset).targets, ElementsAre('b', 'c', 'd', 'e', 'w', 'x', 'y', 'z'));
+}
+
+TEST(Dataset, DocumentsAreNotCrossedOnRequest) {
+  TemporaryDirectory const folder;
+  auto const path = write_documents(folder, "a", {"abcdefg", "h", "", "ij", "klmn"});
+  EXPECT_EQ((Dataset{{{path}}, options(3)}.windows()), 4);
+  Dataset const dataset{{{path}}, within_documents(3)};
+  ASSERT_EQ(dataset.windows(), 4);  // abc|d def|g, none of h, ij, klm|n
+  TokenBatch const batch = all_windows(dataset);
+  EXPECT_THAT(batch.tokens, ElementsAre('a', 'b', 'c', 'd', 'e', 'f', 'i', 0, 0, 'k', 'l', 'm'));
+  EXPECT_THAT(batch.targets,
+              ElementsAre('b', 'c', 'd', 'e', 'f', 'g', 'j', none, none, 'l', 'm', 'n'));
+  EXPECT_EQ(counted_targets(batch), 10);
+}
+
+TEST(Dataset, EveryTokenButTheFirstOfADocumentIsATargetOnce) {
+  TemporaryDirectory const folder;
+  std::vector<std::string> documents;
+  std::int64_t followed{};
+  for (std::size_t n = 0; n < 40; ++n) {
+    documents.emplace_back(n * 7 % 23, static_cast<char>('a' + n % 26));
+    followed += std::max<std::int64_t>(1, std::ssize(documents.back())) - 1;
+  }
+  auto const path = write_documents(folder, "a", documents);
+  for (std::int64_t const sequence : {1, 2, 5, 22, 23, 1'000}) {
+    Dataset const dataset{{{path}}, within_documents(sequence)};
+    auto const batch = all_windows(dataset);
+    EXPECT_EQ(counted_targets(batch), followed) << sequence;
+    for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
+      EXPECT_EQ(batch.targets[i], batch.targets[i] == none ? none : batch.tokens[i]);
+    }
+  }
+}
+
+TEST(Dataset, ASeparatorTellsDocumentsApartWhereTheFormatDoesNot) {
+  TemporaryDirectory const folder;
+  auto const path = folder.write("a.txt", "abc|d|");
+  Dataset const dataset{{{path}}, within_documents(4, '|')};
+  EXPECT_THAT(all_windows(dataset).tokens, ElementsAre('a', 'b', 'c', 0, 'd', 0, 0, 0));
+  EXPECT_THAT(all_windows(dataset).targets,
+              ElementsAre('b', 'c', '|', none, '|', none, none, none));
+  // The format's word comes first.
+  auto const stored = write_documents(folder, "b", {"ab|cd"});
+  EXPECT_EQ((Dataset{{{stored}}, within_documents(4, '|')}.windows()), 1);
+}
+
+TEST(Dataset, RefusesDocumentsThatNothingTellsApart) {
+  TemporaryDirectory const folder;
+  auto const path = folder.write("a.txt", "abc|d|");
+  EXPECT_THAT(data_error([&] {
+                Dataset{{{path}}, within_documents(4)};
+              }),
+              AllOf(HasSubstr("data.train=" + path), HasSubstr("text data"),
+                    HasSubstr("data.cross-documents"), HasSubstr("data.separator")));
+  for (std::int32_t const separator : {-1, 256}) {
+    EXPECT_THAT(data_error([&] {
+                  Dataset{{{path}}, within_documents(4, separator)};
+                }),
+                AllOf(HasSubstr("data.separator=" + std::to_string(separator)),
+                      HasSubstr("model.vocab=256")));
+  }
+}
+
+TEST(Dataset, RefusesDocumentsWithoutAnyTarget) {
+  TemporaryDirectory const folder;
+  auto const path = write_documents(folder, "a", {"a", "b", "c"});
+  EXPECT_THAT(data_error([&] {
+                Dataset{{{path}}, within_documents(4)};
+              }),
+              AllOf(HasSubstr("3 tokens in 3 documents"), HasSubstr("2 tokens or more")));
+}
+
+TEST(Dataset, RefusesAWindowThatIsNotThere) {
+  TemporaryDirectory const folder;
+  Dataset const dataset{{{folder.write("a.txt", "abcd")}}, options(3)};
+  std::vector<std::int64_t> const beyond{1};
+  std::vector<std::int64_t> const negative{-1};
+  EXPECT_THROW((void)dataset.batch(beyond), PreconditionError);
+  EXPECT_THROW((void)dataset.batch(negative), PreconditionError);
+  EXPECT_THROW((void)dataset.shuffled(-1, 1), PreconditionError);
+}
+
+TEST(Dataset, WhatBecomesShorterDuringTheRunIsADataError) {
+  TemporaryDirectory const folder;
+  auto const path = folder.write("a.txt", std::string(10'000, 'x'));
+  Dataset const dataset{{{path}}, options(99)};
+  std::filesystem::resize_file(path, 5'000);
+  std::vector<std::int64_t> const kept{0};
+  EXPECT_EQ(dataset.batch(kept).tokens.size(), 99U);
+  std::vector<std::int64_t> const gone{100};
+  EXPECT_THAT(data_error([&] { (void)dataset.batch(gone); }),
+              AllOf(HasSubstr("data.train=" + path), HasSubstr("had 10000 bytes"),
+                    HasSubstr("ends before byte 9900")));
+}
+
+TEST(Dataset, CountsWindowsWithAndWithoutPadding) {
+  EXPECT_EQ(count_windows(8, 3, false), 2);
+  EXPECT_EQ(count_windows(8, 3, true), 3);
+  EXPECT_EQ(count_windows(7, 3, true), 2);
+  EXPECT_EQ(count_windows(1, 3, true), 0);
+  EXPECT_EQ(count_windows(0, 3, true), 0);
+}
+
+}  // namespace
+}  // namespace offstage::data

@@ -1,0 +1,143 @@
+#include "data/mixture.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "formats.hpp"
+
+namespace offstage::data {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::Field;
+using testing::HasSubstr;
+
+auto source(std::string const& path, double weight) {
+  return AllOf(Field(&Source::path, path), Field(&Source::weight, weight));
+}
+
+TEST(ParseSources, TakesPathsWithAndWithoutWeights) {
+  EXPECT_THAT(parse_sources("a.bin"), ElementsAre(source("a.bin", 1.0)));
+  EXPECT_THAT(parse_sources("a.bin:0.7,b c.bin:3e-1,d"),
+              ElementsAre(source("a.bin", 0.7), source("b c.bin", 0.3), source("d", 1.0)));
+}
+
+TEST(ParseSources, AColonInADirectoryIsNoWeight) {
+  EXPECT_THAT(parse_sources("/a:b/c.bin"), ElementsAre(source("/a:b/c.bin", 1.0)));
+  EXPECT_THAT(parse_sources("/a:b/c:d.bin:2"), ElementsAre(source("/a:b/c:d.bin", 2.0)));
+  EXPECT_THAT(usage_error([] { (void)parse_sources("c:d.bin"); }),
+              AllOf(HasSubstr("'d.bin'"), HasSubstr("c:0.5"), HasSubstr(":1")));
+}
+
+TEST(ParseSources, RefusesEmptyPaths) {
+  for (std::string const text : {"", ",", "a,", ",a", "a,,b", ":1", "a,:0.5"}) {
+    EXPECT_THAT(usage_error([&] { (void)parse_sources(text); }), HasSubstr("is empty")) << text;
+  }
+}
+
+TEST(ParseSources, RefusesWeightsThatAreNotAboveZero) {
+  for (std::string const weight : {"0", "-1", "nan", "inf", "", "1e", "0x1", " 1", "1 ", "1e999"}) {
+    EXPECT_THAT(usage_error([&] { (void)parse_sources("a:" + weight + ",b"); }),
+                AllOf(HasSubstr("'" + weight + "'"), HasSubstr("no weight above 0")))
+        << weight;
+  }
+}
+
+TEST(ParseSources, RefusesAWeightThatIsNothingBesideTheOthers) {
+  EXPECT_EQ(parse_sources("a:1e-8,b").size(), 2U);
+  EXPECT_EQ(parse_sources("a:1e300,b:1e300,c:1e300").size(), 3U);
+  EXPECT_THAT(usage_error([] { (void)parse_sources("a,b:1e-10"); }),
+              AllOf(HasSubstr("1e-10 of b"), HasSubstr("billionth")));
+  EXPECT_THAT(usage_error([] { (void)parse_sources("a:1e308,b:1e-308"); }), HasSubstr("billionth"));
+}
+
+class Mixtures : public testing::TestWithParam<std::vector<double>> {};
+
+TEST_P(Mixtures, EveryPrefixOfBlocksHasItsSharesWithinOneSample) {
+  auto const& weights = GetParam();
+  double sum{};
+  for (double const weight : weights) {
+    sum += weight;
+  }
+  Mixture const mixture{weights};
+  std::vector<std::int64_t> given(weights.size());
+  std::int64_t const samples = mixture.block() * (mixture.block() > 1'000 ? 2 : 100);
+  for (std::int64_t s = 0; s < samples; ++s) {
+    ++given[mixture.pick(s, 5).file];
+    if ((s + 1) % mixture.block() == 0) {
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        auto const share = weights[i] / sum * static_cast<double>(s + 1);
+        ASSERT_LT(std::abs(static_cast<double>(given[i]) - share), 1.0 + 1e-6) << i << " " << s;
+      }
+    }
+  }
+}
+
+TEST_P(Mixtures, EachFileCountsItsSamplesWithoutGapOrRepetition) {
+  Mixture const mixture{GetParam()};
+  std::vector<std::set<std::int64_t>> seen(GetParam().size());
+  for (std::int64_t s = 0; s < 2 * mixture.block(); ++s) {
+    auto const [file, index] = mixture.pick(s, 9);
+    ASSERT_TRUE(seen[file].insert(index).second);
+  }
+  for (auto const& indices : seen) {
+    if (!indices.empty()) {
+      EXPECT_EQ(*indices.begin(), 0);
+      EXPECT_EQ(*indices.rbegin() + 1, std::ssize(indices));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, Mixtures,
+                         testing::Values(std::vector{1.0}, std::vector{1.0, 1.0},
+                                         std::vector{0.7, 0.3}, std::vector{1.0, 1.0, 1.0},
+                                         std::vector{0.7, 0.2, 0.05, 0.05},
+                                         std::vector{1.0, 1e-3, 1e-3, 1e-3},
+                                         std::vector{1e-5, 1.0, 1e-5, 3.0, 1e-5},
+                                         std::vector(300, 0.1)));
+
+TEST(Mixture, AWeightOfAMillionthIsSeenOnceInAMillion) {
+  std::vector<double> const weights{1.0, 1e-6, 1e-6, 2.0};
+  Mixture const mixture{weights};
+  std::vector<std::int64_t> given(4);
+  std::int64_t const samples = 2 * mixture.block();
+  for (std::int64_t s = 0; s < samples; ++s) {
+    ++given[mixture.pick(s, 1).file];
+  }
+  EXPECT_GE(given[1], 1);
+  EXPECT_LE(given[1], 3);
+  EXPECT_GE(given[2], 1);
+  EXPECT_LE(given[2], 3);
+  EXPECT_NEAR(static_cast<double>(given[3]) / static_cast<double>(given[0]), 2.0, 1e-5);
+}
+
+TEST(Mixture, TheOrderDependsOnSeedAndSampleAlone) {
+  std::vector<double> const weights{0.5, 0.3, 0.2};
+  Mixture const mixture{weights};
+  auto const files = [](Mixture const& m, std::uint64_t seed) {
+    std::vector<std::size_t> result;
+    for (std::int64_t s = 0; s < 1'000; ++s) {
+      result.push_back(m.pick(s, seed).file);
+    }
+    return result;
+  };
+  EXPECT_EQ(files(mixture, 1), files(Mixture{weights}, 1));
+  EXPECT_NE(files(mixture, 1), files(mixture, 2));
+  // Nothing is counted from the start: late samples are as cheap as early ones.
+  auto const late = mixture.pick(std::int64_t{1} << 60, 1);
+  EXPECT_NEAR(static_cast<double>(late.index) * 0x1p-60, weights[late.file], 1e-9);
+}
+
+TEST(Mixture, RefusesWhatParseSourcesWouldHaveRefused) {
+  EXPECT_THROW(Mixture{std::vector<double>{}}, PreconditionError);
+  EXPECT_THROW((Mixture{std::vector{1.0, 0.0}}), PreconditionError);
+  EXPECT_THROW((Mixture{std::vector{1.0, 1e-12}}), PreconditionError);
+  EXPECT_THROW((void)(Mixture{std::vector{1.0}}.pick(-1, 1)), PreconditionError);
+}
+
+}  // namespace
+}  // namespace offstage::data

@@ -1,0 +1,147 @@
+#include "data/token_writer.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "formats.hpp"
+#include "temporary_directory.hpp"
+
+namespace offstage::data {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string contents(std::string const& path) {
+  std::ifstream file{path, std::ios::binary};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+std::vector<std::string> files_in(TemporaryDirectory const& folder) {
+  std::vector<std::string> names;
+  for (auto const& entry : fs::directory_iterator{folder.path()}) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+class Writer : public testing::Test {
+ protected:
+  /// Writes documents "1 2 3" and "4 5".
+  void write(Format format, std::int64_t vocab) const {
+    TokenWriter writer{prefix, format, vocab};
+    writer.write(std::vector{1, 2});
+    writer.write(std::vector{3});
+    writer.end_document();
+    writer.end_document();  // nothing since
+    writer.write(std::vector{4, 5});
+    writer.commit();
+    EXPECT_EQ(writer.tokens(), 5);
+    EXPECT_EQ(writer.documents(), 2);
+  }
+
+  TemporaryDirectory folder;
+  std::string prefix = (folder.path() / "out").string();
+};
+
+TEST_F(Writer, MegatronHasAnIndexOfItsDocuments) {
+  write(Format::megatron, 65'536);
+  EXPECT_EQ(contents(prefix + ".bin"), array_of<std::uint16_t>({1, 2, 3, 4, 5}));
+  EXPECT_EQ(contents(prefix + ".idx"), (Index{{3, 2}}.bytes()));
+}
+
+TEST_F(Writer, MegatronTakesI32BeyondU16) {
+  write(Format::megatron, 65'537);
+  EXPECT_EQ(contents(prefix + ".bin"), array_of<std::int32_t>({1, 2, 3, 4, 5}));
+  Index index{{3, 2}, 4};
+  index.type = 4;
+  EXPECT_EQ(contents(prefix + ".idx"), index.bytes());
+}
+
+TEST_F(Writer, LlmcHasAHeaderForEitherWidth) {
+  write(Format::llmc, 65'536);
+  EXPECT_EQ(contents(prefix + ".bin"),
+            llmc_header(20240520, 1, 5) + array_of<std::uint16_t>({1, 2, 3, 4, 5}));
+  fs::remove(prefix + ".bin");
+  write(Format::llmc, 128'256);
+  EXPECT_EQ(contents(prefix + ".bin"),
+            llmc_header(20240801, 7, 5) + array_of<std::uint32_t>({1, 2, 3, 4, 5}));
+}
+
+TEST_F(Writer, NanogptIsU16AlwaysAndRefusesMore) {
+  write(Format::nanogpt, 65'536);
+  EXPECT_EQ(contents(prefix + ".bin"), array_of<std::uint16_t>({1, 2, 3, 4, 5}));
+  EXPECT_THAT(usage_error([&] {
+                TokenWriter{prefix + "2", Format::nanogpt, 65'537};
+              }),
+              AllOf(HasSubstr("65537"), HasSubstr("megatron")));
+  EXPECT_THAT(files_in(folder), testing::ElementsAre("out.bin"));
+}
+
+TEST_F(Writer, ManyDocumentsGoThroughItsBuffers) {
+  std::vector<std::int32_t> lengths;
+  std::vector<std::uint16_t> tokens;
+  TokenWriter writer{prefix, Format::megatron, 1'000};
+  for (std::int32_t i = 0; i < 200'000; ++i) {
+    std::vector<std::int32_t> const document(static_cast<std::size_t>(i % 7 + 1), i % 1'000);
+    writer.write(document);
+    writer.end_document();
+    lengths.push_back(i % 7 + 1);
+    tokens.insert(tokens.end(), document.begin(), document.end());
+  }
+  writer.commit();
+  EXPECT_TRUE(contents(prefix + ".idx") == Index{lengths}.bytes());
+  EXPECT_TRUE(contents(prefix + ".bin") == array_of(tokens));
+}
+
+TEST_F(Writer, WithoutCommitNothingIsLeft) {
+  {
+    TokenWriter writer{prefix, Format::megatron, 256};
+    writer.write(std::vector{1, 2});
+    EXPECT_THAT(files_in(folder), testing::ElementsAre("out.bin.part", "out.idx.part"));
+  }
+  EXPECT_THAT(files_in(folder), testing::IsEmpty());
+  EXPECT_THAT(data_error([&] {
+                TokenWriter{prefix, Format::llmc, 256}.commit();
+              }),
+              HasSubstr("no token"));
+  EXPECT_THAT(files_in(folder), testing::IsEmpty());
+}
+
+TEST_F(Writer, OverwritesNothing) {
+  for (std::string const name : {"out.bin", "out.idx", "out.bin.part", "out.idx.part"}) {
+    auto const path = folder.write(name, "precious");
+    EXPECT_THAT(usage_error([&] {
+                  TokenWriter{prefix, Format::megatron, 256};
+                }),
+                HasSubstr(path + " is there already"));
+    EXPECT_EQ(contents(path), "precious");
+    EXPECT_THAT(files_in(folder), testing::ElementsAre(name));
+    fs::remove(path);
+  }
+}
+
+TEST_F(Writer, WhatCameMeanwhileIsNotOverwrittenEither) {
+  TokenWriter writer{prefix, Format::nanogpt, 256};
+  writer.write(std::vector{1});
+  auto const path = folder.write("out.bin", "precious");
+  EXPECT_THAT(usage_error([&] { writer.commit(); }), HasSubstr("meanwhile"));
+  EXPECT_EQ(contents(path), "precious");
+}
+
+TEST_F(Writer, RefusesTokensOutsideTheVocabularyAndFormatsItDoesNotWrite) {
+  TokenWriter writer{prefix, Format::nanogpt, 256};
+  EXPECT_THROW(writer.write(std::vector{256}), PreconditionError);
+  EXPECT_THROW(writer.write(std::vector{-1}), PreconditionError);
+  EXPECT_THROW((TokenWriter{prefix + "2", Format::text, 256}), PreconditionError);
+  EXPECT_THROW((TokenWriter{"/nowhere/out", Format::nanogpt, 256}), IoError);
+}
+
+}  // namespace
+}  // namespace offstage::data

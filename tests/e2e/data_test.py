@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Text to tokens and back: what `data pack` writes is read by a reader of its own here, by `data inspect`
+and by a training."""
+import struct
+import unittest
+from pathlib import Path
+
+from harness import OFFSTAGE, OffstageTest, main
+
+USAGE, DATA = 64, 65
+SEA = Path(__file__).resolve().parent.parent / "data" / "sea.model"
+END = 2  # </s> of sea.model
+TYPES = {1: "B", 2: "b", 3: "h", 4: "i", 5: "q", 8: "H"}
+
+
+def read_megatron(prefix):
+    """Documents of PREFIX.bin by PREFIX.idx, as Megatron-LM reads them."""
+    index = Path(f"{prefix}.idx").read_bytes()
+    assert index[:9] == b"MMIDIDX\0\0"
+    version, code, sequences, boundaries = struct.unpack_from("<QBQQ", index, 9)
+    assert version == 1
+    lengths = struct.unpack_from(f"<{sequences}i", index, 34)
+    pointers = struct.unpack_from(f"<{sequences}q", index, 34 + 4 * sequences)
+    documents = struct.unpack_from(f"<{boundaries}q", index, 34 + 12 * sequences)
+    assert len(index) == 34 + 12 * sequences + 8 * boundaries
+    data = Path(f"{prefix}.bin").read_bytes()
+    read = [list(struct.unpack_from(f"<{n}{TYPES[code]}", data, p)) for n, p in zip(lengths, pointers)]
+    assert sum(lengths) * struct.calcsize(TYPES[code]) == len(data)
+    return [sum(read[a:b], []) for a, b in zip(documents, documents[1:])]
+
+
+def u16(data):
+    return list(struct.unpack(f"<{len(data) // 2}H", data))
+
+
+class DataTest(OffstageTest):
+    def data(self, *arguments, expect=0):
+        result = self.call(OFFSTAGE, "data", *arguments)
+        self.assertEqual(expect, result.code, result)
+        return result
+
+    def pack(self, *arguments, expect=0, tokenizer="bytes", form="megatron", prefix="out"):
+        return self.data("pack", f"--tokenizer={tokenizer}", f"--format={form}", "--to",
+                         self.folder / prefix, *arguments, expect=expect)
+
+    def inspect(self, path, *arguments):
+        """What inspect prints of one file, by name."""
+        lines = self.data("inspect", path, *arguments).out.splitlines()
+        return {line[2:17].strip(): line[19:] for line in lines[1:]}
+
+    def refuse(self, result, words):
+        self.assertEqual(1, len(result.errors), result)
+        self.assertEqual(result.errors, result.err.splitlines(), result)
+        for word in words:
+            self.assertIn(str(word), result.errors[0])
+
+    def left(self):
+        return sorted(p.name for p in self.folder.iterdir())
+
+
+class Pack(DataTest):
+    def test_bytes_become_documents_of_megatron(self):
+        a = self.write("a.txt", b"one\ntwo\n\n\xff\xe9")
+        b = self.write("b.txt", b"three")
+        self.pack("--from", a, b)
+        self.assertEqual([list(a.read_bytes()), list(b"three")], read_megatron(self.folder / "out"))
+        self.pack("--from", a, "--documents=line", prefix="lines")
+        self.assertEqual([list(x) for x in (b"one\n", b"two\n", b"\n", b"\xff\xe9")],
+                         read_megatron(self.folder / "lines"))
+
+    def test_pieces_end_documents_with_their_end_token(self):
+        text = self.write("a.txt", "The ship waits.\r\nA sailor\n\n\n\nThe tide leaves\n")
+        whole = {}
+        for kind in "file", "line", "blank":
+            self.pack("--from", text, f"--documents={kind}", tokenizer=SEA, prefix=kind)
+            whole[kind] = read_megatron(self.folder / kind)
+            for document in whole[kind]:
+                self.assertEqual(END, document[-1])
+                self.assertNotIn(END, document[:-1])
+        self.assertEqual([1, 3, 2], [len(whole[kind]) for kind in ("file", "line", "blank")])
+        # The same as spm_encode says, see tests/data/tokenizer_test.cpp.
+        self.pack("--from", self.write("b.txt", "The ship waits for nothing.\n"), "--documents=line",
+                  tokenizer=SEA, prefix="b")
+        self.assertEqual([[269, 278, 388, 399, 360, 357, 375, 393, END]], read_megatron(self.folder / "b"))
+
+    def test_llmc_and_nanogpt_hold_the_same_tokens(self):
+        self.pack("--from", self.text, form="nanogpt", prefix="nano")
+        self.pack("--from", self.text, form="llmc", prefix="llmc")
+        tokens = list(self.text.read_bytes())
+        self.assertEqual(tokens, u16((self.folder / "nano.bin").read_bytes()))
+        data = (self.folder / "llmc.bin").read_bytes()
+        self.assertEqual((20240520, 1, len(tokens)), struct.unpack_from("<3i", data))
+        self.assertEqual(tokens, u16(data[1024:]))
+
+    def test_nothing_is_overwritten_and_nothing_half_is_left(self):
+        before = self.left()
+        good = self.write("good.txt", "good")
+        empty = self.write("empty.txt", "")
+        self.refuse(self.pack("--from", good, empty, expect=DATA), [f"--from={empty}", "empty"])
+        self.refuse(self.pack("--from", good, self.folder / "nowhere", expect=DATA), ["nowhere", "No such file"])
+        self.refuse(self.pack("--from", good, tokenizer=good, expect=DATA),
+                    [f"--tokenizer={good}", "no SentencePiece model"])
+        self.assertEqual(sorted([*before, "good.txt", "empty.txt"]), self.left())
+        self.pack("--from", good)
+        self.refuse(self.pack("--from", good, expect=USAGE), [f"{self.folder}/out.bin is there already"])
+        self.assertEqual([list(b"good")], read_megatron(self.folder / "out"))
+
+    def test_mistakes_on_the_command_line(self):
+        self.refuse(self.pack("--from", self.text, form="hdf5", expect=USAGE), ["--format=hdf5", "megatron"])
+        self.refuse(self.pack("--from", self.text, "--document=line", expect=USAGE), ["--document", "--documents"])
+        self.refuse(self.pack("--from", self.text, "--documents=word", expect=USAGE), ["word", "blank"])
+        self.refuse(self.pack("--from", self.text, prefix="out.bin", expect=USAGE), ["out.bin", "prefix"])
+        self.refuse(self.pack(expect=USAGE), ["--from"])
+        self.refuse(self.data("pakc", expect=USAGE), ["pakc", "pack"])
+        self.assertIn("offstage data inspect", self.data("--help").out)
+
+
+class Inspect(DataTest):
+    def test_says_what_pack_wrote(self):
+        text = self.write("a.txt", "The ship waits.\nThe tide leaves the harbour\nA map\n")
+        self.pack("--from", text, "--documents=line", tokenizer=SEA)
+        documents = read_megatron(self.folder / "out")
+        tokens = sum(documents, [])
+        lengths = sorted(map(len, documents))
+        said = self.inspect(self.folder / "out", "--sequence=4")
+        self.assertEqual("megatron", said["format"])
+        self.assertEqual("u16", said["token type"])
+        self.assertEqual(str(len(tokens)), said["tokens"])
+        self.assertEqual("3; tokens: shortest {}, median {}, longest {}".format(*lengths), said["documents"])
+        self.assertEqual([str(min(tokens)), str(max(tokens))], [said["smallest token"], said["largest token"]])
+        within = sum(-(-(n - 1) // 4) for n in lengths)
+        self.assertEqual(f"{(len(tokens) - 1) // 4}; {within} where none crosses documents", said["windows of 4"])
+
+    def test_knows_every_format_without_being_told(self):
+        self.pack("--from", self.text, form="llmc", prefix="llmc")
+        self.pack("--from", self.text, form="nanogpt", prefix="nano")
+        entropies = set()
+        for path, form, kind in (self.text, "text", "u8"), ("llmc.bin", "llmc", "u16"), ("nano.bin", "nanogpt", "u16"):
+            said = self.inspect(path, "--vocab=256", "--separator=32")
+            self.assertEqual((form, kind), (said["format"], said["token type"]))
+            self.assertTrue(said["documents"].startswith("1500; "), said)
+            entropies.add(said["unigram entropy"])
+        self.assertEqual(1, len(entropies), entropies)
+
+    def test_takes_files_with_weights_as_data_train_does(self):
+        result = self.data("inspect", f"{self.text}:3,{self.valid}")
+        self.assertIn("share            75 %", result.out)
+        self.assertIn("share            25 %", result.out)
+
+    def test_bad_data_is_named(self):
+        self.pack("--from", self.text, tokenizer=SEA)
+        index = self.folder / "out.idx"
+        data = self.folder / "out.bin"
+        whole = index.read_bytes()
+        for change, words in ((whole[:-1], ["do not hold"]), (b"X" + whole[1:], ["MMIDIDX"]),
+                              (whole[:9] + b"\2" + whole[10:], ["version 2"]),
+                              (whole[:17] + b"\6" + whole[18:], ["f64"])):
+            index.write_bytes(change)
+            self.refuse(self.data("inspect", data, expect=DATA), [index, *words])
+        index.write_bytes(whole)
+        self.refuse(self.data("inspect", data, "--vocab=256", expect=DATA), [data, "--vocab=256", "position"])
+        self.refuse(self.data("inspect", "nowhere", expect=DATA), ["nowhere", "No such file"])
+        self.refuse(self.data("inspect", f"{data}:x", expect=USAGE), ["'x'", "weight"])
+        self.refuse(self.data("inspect", data, "--vocab=0", expect=USAGE), ["--vocab=0"])
+        self.refuse(self.data("inspect", data, "--separator=256", "--vocab=256", expect=USAGE), ["--separator=256"])
+        self.refuse(self.data("inspect", expect=USAGE), ["path"])
+
+
+if __name__ == "__main__":
+    main()
