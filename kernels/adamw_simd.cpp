@@ -3,6 +3,7 @@
 #include <emmintrin.h>
 
 #include "canonical.hpp"
+#include "simd_half.hpp"
 
 namespace offstage::kernels {
 namespace {
@@ -26,15 +27,25 @@ template <class W>
 [[gnu::always_inline]] inline W store_number(float value) {
   if constexpr (std::is_same_v<W, float>) {
     return value;
-  } else if constexpr (std::is_same_v<W, float16>) {
-    return to_fp16(value);
   } else {
     auto const bits = __builtin_bit_cast(std::uint32_t, value);
     return {static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16)};
   }
 }
 
-/// One step. Plain C++, which the compiler vectorises; builtins because <cmath>'s functions are
+/// The gradient as a type that load() reads in vectors: float16 in `wide`.
+template <class G>
+[[gnu::always_inline]] inline auto const* readable(G const* gradient, [[maybe_unused]] float* wide,
+                                                   [[maybe_unused]] std::size_t count) {
+  if constexpr (std::is_same_v<G, float16>) {
+    widen_half(gradient, wide, count);
+    return static_cast<float const*>(wide);
+  } else {
+    return gradient;
+  }
+}
+
+/// One step over at most block_elements. Plain C++, which the compiler vectorises; builtins because <cmath>'s functions are
 /// inline ones of a shared header.
 template <class G, class W>
 [[gnu::always_inline]] inline void step(AdamwRange<G, W> range, AdamwCoefficients const& c) {
@@ -42,9 +53,11 @@ template <class G, class W>
   float* __restrict__ const momentum = range.momentum;
   float* __restrict__ const variance = range.variance;
   W* __restrict__ const working_copy = range.working_copy;
+  float wide[block_elements];
+  auto const* const gradient = readable(range.gradient, wide, range.count);
   std::uint32_t any_nan = 0;  // a bool would keep the compiler from vectorising
   for (std::size_t i = 0; i < range.count; ++i) {
-    float const g = load(range.gradient[i]) * c.gradient_scale;
+    float const g = load(gradient[i]) * c.gradient_scale;
     float const m = __builtin_fmaf(c.beta1, momentum[i], c.one_minus_beta1 * g);
     float const v = __builtin_fmaf(c.beta2, variance[i], (c.one_minus_beta2 * g) * g);
     float const d = __builtin_fmaf(__builtin_sqrtf(v), c.inverse_sqrt_correction2, c.epsilon);
@@ -52,8 +65,13 @@ template <class G, class W>
     parameter[i] = p;
     momentum[i] = m;
     variance[i] = v;
-    working_copy[i] = store_number<W>(p);
+    if constexpr (!std::is_same_v<W, float16>) {
+      working_copy[i] = store_number<W>(p);
+    }
     any_nan |= p != p ? 1U : 0U;
+  }
+  if constexpr (std::is_same_v<W, float16>) {
+    narrow_half(parameter, working_copy, range.count);
   }
   if (any_nan == 0) {
     return;

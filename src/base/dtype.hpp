@@ -56,14 +56,15 @@ constexpr float fp16_largest = 65504.0F;
 [[gnu::always_inline]] constexpr inline float to_float(float16 value) {
   std::uint32_t const sign = (value.bits & 0x8000U) << 16;
   auto const magnitude = static_cast<std::int32_t>(value.bits & 0x7FFFU);
-  // Exponents move by 112, that of infinity by 224. A subnormal 0.m * 2^-14 is read as 1.m * 2^-14,
-  // and 2^-14 goes off again: no subnormal float, which is slow, comes up.
-  std::int32_t const surplus = select_less(magnitude, 0x0400, 0x38800000, 0);
-  std::int32_t const bias = select_less(magnitude, 0x7C00, surplus | 0x38000000, 0x70000000);
+  // The exponent moves by 224, which makes that of infinity and NaN a float's, and back by 112. A
+  // subnormal 0.m * 2^-14 has become 1.m * 2^-15: it is doubled and 2^-14 goes off. No subnormal
+  // float, which is slow, comes up.
+  float const moved = __builtin_bit_cast(float, (magnitude << 13) + 0x70000000) * 0x1p-112F;
+  std::int32_t const is_small = (magnitude - 0x0400) >> 31;  // all ones or zero
+  std::int32_t const doubled = __builtin_bit_cast(std::int32_t, moved) + (is_small & 0x00800000);
   float const number =
-      __builtin_bit_cast(float, (magnitude << 13) + bias) - __builtin_bit_cast(float, surplus);
-  auto const bits = static_cast<std::int32_t>(sign | __builtin_bit_cast(std::uint32_t, number));
-  return __builtin_bit_cast(float, select_less(0x7C00, magnitude, 0x7FC00000, bits));
+      __builtin_bit_cast(float, doubled) - __builtin_bit_cast(float, is_small & 0x38800000);
+  return __builtin_bit_cast(float, sign | __builtin_bit_cast(std::uint32_t, number));
 }
 
 /// Rounds to nearest even, beyond fp16_largest to infinity. Subnormals are kept; every NaN becomes

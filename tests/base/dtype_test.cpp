@@ -67,7 +67,7 @@ TEST(Float16, EveryValueIsWidenedExactly) {
     auto const expected = static_cast<float>(std::bit_cast<_Float16>(half));
     float const got = to_float(float16{half});
     if (std::isnan(expected)) {
-      ASSERT_EQ(std::bit_cast<std::uint32_t>(got), 0x7FC00000U) << bits;
+      ASSERT_TRUE(std::isnan(got)) << bits;
     } else {
       ASSERT_EQ(std::bit_cast<std::uint32_t>(got), std::bit_cast<std::uint32_t>(expected)) << bits;
     }
