@@ -29,7 +29,7 @@ struct RunShape {
 ///             unsupervised multitask learners", 2019. Weights are laid out as in Hugging Face files.
 /// Memory:     every buffer is allocated from `device` at construction, none during a step.
 /// Collective: all members but the constructor, through source and sink; a rank without a
-///             micro-batch calls the idle_ members in place of the others. Order of acquire in forward and
+///             micro-batch calls the idle_ members in place of the others. Order of acquire in forward,
 ///             evaluate and logits: embedding, blocks ascending, head (then the embedding beside it
 ///             if tied). In backward: head (likewise), blocks descending; the embedding's backward needs no
 ///             parameters. A layer's gradient goes to the sink right after its backward, when the
