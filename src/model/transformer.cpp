@@ -371,6 +371,7 @@ void Transformer<T>::idle_backward(state::ParameterSource<T>& source,
 
 template class Transformer<float>;
 template class Transformer<bfloat16>;
+template class Transformer<float16>;
 template class Transformer<double>;
 
 }  // namespace offstage::model
