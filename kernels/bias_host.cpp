@@ -34,8 +34,10 @@ void bias_backward(BiasBackward<T> const& a) {
 
 template void bias_forward(BiasForward<float> const&);
 template void bias_forward(BiasForward<bfloat16> const&);
+template void bias_forward(BiasForward<float16> const&);
 template void bias_backward(BiasBackward<float> const&);
 template void bias_backward(BiasBackward<bfloat16> const&);
+template void bias_backward(BiasBackward<float16> const&);
 
 }  // namespace host
 
@@ -64,8 +66,10 @@ void bias_backward(device::Stream& stream, BiasBackward<T> const& a) {
 template void bias_forward(device::Stream&, BiasForward<double> const&);
 template void bias_forward(device::Stream&, BiasForward<float> const&);
 template void bias_forward(device::Stream&, BiasForward<bfloat16> const&);
+template void bias_forward(device::Stream&, BiasForward<float16> const&);
 template void bias_backward(device::Stream&, BiasBackward<double> const&);
 template void bias_backward(device::Stream&, BiasBackward<float> const&);
 template void bias_backward(device::Stream&, BiasBackward<bfloat16> const&);
+template void bias_backward(device::Stream&, BiasBackward<float16> const&);
 
 }  // namespace offstage::kernels

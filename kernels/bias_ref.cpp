@@ -29,8 +29,10 @@ void bias_backward(BiasBackward<T> const& a) {
 template void bias_forward(BiasForward<double> const&);
 template void bias_forward(BiasForward<float> const&);
 template void bias_forward(BiasForward<bfloat16> const&);
+template void bias_forward(BiasForward<float16> const&);
 template void bias_backward(BiasBackward<double> const&);
 template void bias_backward(BiasBackward<float> const&);
 template void bias_backward(BiasBackward<bfloat16> const&);
+template void bias_backward(BiasBackward<float16> const&);
 
 }  // namespace offstage::kernels::ref

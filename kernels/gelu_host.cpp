@@ -32,8 +32,10 @@ void gelu_backward(GeluBackward<T> const& a) {
 
 template void gelu_forward(GeluForward<float> const&);
 template void gelu_forward(GeluForward<bfloat16> const&);
+template void gelu_forward(GeluForward<float16> const&);
 template void gelu_backward(GeluBackward<float> const&);
 template void gelu_backward(GeluBackward<bfloat16> const&);
+template void gelu_backward(GeluBackward<float16> const&);
 
 }  // namespace host
 
@@ -62,8 +64,10 @@ void gelu_backward(device::Stream& stream, GeluBackward<T> const& a) {
 template void gelu_forward(device::Stream&, GeluForward<double> const&);
 template void gelu_forward(device::Stream&, GeluForward<float> const&);
 template void gelu_forward(device::Stream&, GeluForward<bfloat16> const&);
+template void gelu_forward(device::Stream&, GeluForward<float16> const&);
 template void gelu_backward(device::Stream&, GeluBackward<double> const&);
 template void gelu_backward(device::Stream&, GeluBackward<float> const&);
 template void gelu_backward(device::Stream&, GeluBackward<bfloat16> const&);
+template void gelu_backward(device::Stream&, GeluBackward<float16> const&);
 
 }  // namespace offstage::kernels

@@ -36,8 +36,10 @@ void gelu_backward(GeluBackward<T> const& a) {
 template void gelu_forward(GeluForward<double> const&);
 template void gelu_forward(GeluForward<float> const&);
 template void gelu_forward(GeluForward<bfloat16> const&);
+template void gelu_forward(GeluForward<float16> const&);
 template void gelu_backward(GeluBackward<double> const&);
 template void gelu_backward(GeluBackward<float> const&);
 template void gelu_backward(GeluBackward<bfloat16> const&);
+template void gelu_backward(GeluBackward<float16> const&);
 
 }  // namespace offstage::kernels::ref

@@ -43,8 +43,10 @@ void layernorm_backward(LayernormBackward<T> const& a) {
 
 template void layernorm_forward(LayernormForward<float> const&);
 template void layernorm_forward(LayernormForward<bfloat16> const&);
+template void layernorm_forward(LayernormForward<float16> const&);
 template void layernorm_backward(LayernormBackward<float> const&);
 template void layernorm_backward(LayernormBackward<bfloat16> const&);
+template void layernorm_backward(LayernormBackward<float16> const&);
 
 }  // namespace host
 
@@ -73,8 +75,10 @@ void layernorm_backward(device::Stream& stream, LayernormBackward<T> const& a) {
 template void layernorm_forward(device::Stream&, LayernormForward<double> const&);
 template void layernorm_forward(device::Stream&, LayernormForward<float> const&);
 template void layernorm_forward(device::Stream&, LayernormForward<bfloat16> const&);
+template void layernorm_forward(device::Stream&, LayernormForward<float16> const&);
 template void layernorm_backward(device::Stream&, LayernormBackward<double> const&);
 template void layernorm_backward(device::Stream&, LayernormBackward<float> const&);
 template void layernorm_backward(device::Stream&, LayernormBackward<bfloat16> const&);
+template void layernorm_backward(device::Stream&, LayernormBackward<float16> const&);
 
 }  // namespace offstage::kernels

@@ -69,8 +69,10 @@ void layernorm_backward(LayernormBackward<T> const& a) {
 template void layernorm_forward(LayernormForward<double> const&);
 template void layernorm_forward(LayernormForward<float> const&);
 template void layernorm_forward(LayernormForward<bfloat16> const&);
+template void layernorm_forward(LayernormForward<float16> const&);
 template void layernorm_backward(LayernormBackward<double> const&);
 template void layernorm_backward(LayernormBackward<float> const&);
 template void layernorm_backward(LayernormBackward<bfloat16> const&);
+template void layernorm_backward(LayernormBackward<float16> const&);
 
 }  // namespace offstage::kernels::ref

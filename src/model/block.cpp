@@ -132,13 +132,16 @@ void Block<T>::backward_attention(BlockTensors<T const> const& w, BlockActivatio
 
 template class Block<float>;
 template class Block<bfloat16>;
+template class Block<float16>;
 template class Block<double>;
 
 template BlockActivations<float> lay_out_block(Dims const&, Slab&);
 template BlockActivations<bfloat16> lay_out_block(Dims const&, Slab&);
+template BlockActivations<float16> lay_out_block(Dims const&, Slab&);
 template BlockActivations<double> lay_out_block(Dims const&, Slab&);
 template BlockScratch<float> lay_out_scratch(Dims const&, Slab&);
 template BlockScratch<bfloat16> lay_out_scratch(Dims const&, Slab&);
+template BlockScratch<float16> lay_out_scratch(Dims const&, Slab&);
 template BlockScratch<double> lay_out_scratch(Dims const&, Slab&);
 
 }  // namespace offstage::model

@@ -90,9 +90,11 @@ void Head<T>::backward(HeadTensors<T const> const& w, std::span<T> dx, HeadTenso
 
 template class Head<float>;
 template class Head<bfloat16>;
+template class Head<float16>;
 template class Head<double>;
 template HeadActivations<float> lay_out_head(Dims const&, Slab&);
 template HeadActivations<bfloat16> lay_out_head(Dims const&, Slab&);
+template HeadActivations<float16> lay_out_head(Dims const&, Slab&);
 template HeadActivations<double> lay_out_head(Dims const&, Slab&);
 
 }  // namespace offstage::model

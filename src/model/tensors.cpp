@@ -59,7 +59,9 @@ HeadTensors<Element> LayerView<Element>::head(std::span<Element> table) const {
 template class LayerView<float>;
 template class LayerView<float const>;
 template class LayerView<bfloat16>;
+template class LayerView<float16>;
 template class LayerView<bfloat16 const>;
+template class LayerView<float16 const>;
 template class LayerView<double>;
 template class LayerView<double const>;
 

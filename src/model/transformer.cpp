@@ -79,7 +79,7 @@ class Transformer<T>::Implementation {
   [[nodiscard]] state::LayerLayout const& layout(int layer) const {
     return layers_[static_cast<std::size_t>(layer)];
   }
-  /// Those that a sequence has, if the family has any.
+  /// Those of a sequence, if the family has any.
   template <class Element>
   [[nodiscard]] std::span<Element> first_positions(std::span<Element> positions) const {
     return positions.first(std::min(positions.size(), static_cast<std::size_t>(dims_.T * dims_.C)));
@@ -371,6 +371,7 @@ void Transformer<T>::idle_backward(state::ParameterSource<T>& source,
 
 template class Transformer<float>;
 template class Transformer<bfloat16>;
+template class Transformer<float16>;
 template class Transformer<double>;
 
 }  // namespace offstage::model

@@ -29,9 +29,9 @@ struct RunShape {
 ///             unsupervised multitask learners", 2019. Weights are laid out as in Hugging Face files.
 /// Memory:     every buffer is allocated from `device` at construction, none during a step.
 /// Collective: all members but the constructor, through source and sink; a rank without a
-///             micro-batch calls the idle_ members in place of the others. Order of acquire in forward and
-///             evaluate: embedding, blocks ascending, head (then the embedding beside it if tied).
-///             In backward: head (likewise), blocks descending; the embedding's backward needs no
+///             micro-batch calls the idle_ members in place of the others. Order of acquire in forward,
+///             evaluate and logits: embedding, blocks ascending, head (then the embedding beside it
+///             if tied). In backward: head (likewise), blocks descending; the embedding's backward needs no
 ///             parameters. A layer's gradient goes to the sink right after its backward, when the
 ///             layer is released: head, blocks descending, embedding.
 /// Recompute:  changes memory and time, never the bits.
@@ -55,7 +55,9 @@ class Transformer {
   double evaluate(data::TokenBatch const& batch, state::ParameterSource<T>& source);
 
   /// The logits (n, V) that follow tokens first_row .. first_row + n - 1 of the micro-batch, rows
-  /// counted over (B, T), into host memory; n = out.size() / V. Targets are not looked at.
+  /// counted over (B, T), into host memory; n = out.size() / V. Targets are not looked at, they may
+  /// be missing. Returns when the logits are there; layers are acquired as by evaluate.
+  /// Errors: PreconditionError if `out` is not of whole rows of the micro-batch.
   void logits(data::TokenBatch const& batch, state::ParameterSource<T>& source,
               std::int64_t first_row, std::span<Real<T>> out);
 

@@ -96,6 +96,7 @@ void Workspace<T>::fill_rope_tables(state::ModelShape const& shape, device::Stre
 
 template class Workspace<float>;
 template class Workspace<bfloat16>;
+template class Workspace<float16>;
 template class Workspace<double>;
 
 }  // namespace offstage::model

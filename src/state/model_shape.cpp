@@ -154,21 +154,39 @@ LayerLayout gpt2_block(ModelShape const& shape, std::int64_t i, std::int64_t& te
   return block.take();
 }
 
-void require_default(bool is_default, char const* key, Family family) {
+/// `choice` is the key and value that leaves `key` without a meaning.
+void require_default(bool is_default, char const* key, std::string const& choice) {
   if (!is_default) {
-    throw UsageError{
-        fmt::format("{} does not apply to model.family={}; leave it out", key, name_of(family))};
+    throw UsageError{fmt::format("{} does not apply to {}; leave it out", key, choice)};
   }
 }
 
-void validate_rope(ModelShape const& shape) {
-  if (!(shape.rope_theta > 0.0)) {
-    throw UsageError{fmt::format("model.rope-theta={} must be above 0", shape.rope_theta)};
+void require_positive(char const* key, double value) {
+  if (!(value > 0.0) || std::isinf(value)) {
+    throw UsageError{fmt::format("{}={} must be above 0 and finite", key, value)};
   }
+}
+
+void require_default_scaling(ModelShape const& shape, std::string const& choice) {
+  ModelShape const plain;
+  require_default(shape.rope_factor == plain.rope_factor, "model.rope-factor", choice);
+  require_default(shape.rope_low_frequency == plain.rope_low_frequency, "model.rope-low-frequency",
+                  choice);
+  require_default(shape.rope_high_frequency == plain.rope_high_frequency,
+                  "model.rope-high-frequency", choice);
+  require_default(shape.rope_original_sequence == plain.rope_original_sequence,
+                  "model.rope-original-sequence", choice);
+}
+
+void validate_rope(ModelShape const& shape) {
+  require_positive("model.rope-theta", shape.rope_theta);
   if (shape.rope_scaling == RopeScaling::none) {
+    require_default_scaling(shape, "model.rope-scaling=none");
     return;
   }
-  if (!(shape.rope_factor >= 1.0)) {
+  require_positive("model.rope-factor", shape.rope_factor);
+  require_positive("model.rope-high-frequency", shape.rope_high_frequency);
+  if (shape.rope_factor < 1.0) {
     throw UsageError{fmt::format("model.rope-factor={} must be 1 or more", shape.rope_factor)};
   }
   if (!(shape.rope_low_frequency > 0.0 && shape.rope_high_frequency > shape.rope_low_frequency)) {
@@ -187,9 +205,11 @@ void validate_gpt2(ModelShape const& shape) {
         fmt::format("model.kv-heads={} must be model.heads={} in model.family=gpt2; leave it out",
                     shape.kv_heads, shape.heads)};
   }
-  require_default(!shape.qkv_bias, "model.qkv-bias", shape.family);
-  require_default(shape.rope_theta == plain.rope_theta, "model.rope-theta", shape.family);
-  require_default(shape.rope_scaling == plain.rope_scaling, "model.rope-scaling", shape.family);
+  std::string const family = "model.family=gpt2";
+  require_default(!shape.qkv_bias, "model.qkv-bias", family);
+  require_default(shape.rope_theta == plain.rope_theta, "model.rope-theta", family);
+  require_default(shape.rope_scaling == plain.rope_scaling, "model.rope-scaling", family);
+  require_default_scaling(shape, family);
 }
 
 }  // namespace
@@ -256,13 +276,12 @@ void validate(ModelShape const& shape) {
                                  nearest_divisors(shape.heads, shape.kv_heads))};
   }
   require_parameters_in_limit(shape);
-  validate_rope(shape);
   if (shape.family == Family::gpt2) {
     validate_gpt2(shape);
+  } else {
+    validate_rope(shape);
   }
-  if (!(shape.norm_epsilon > 0.0)) {
-    throw UsageError{fmt::format("model.norm-eps={} must be above 0", shape.norm_epsilon)};
-  }
+  require_positive("model.norm-eps", shape.norm_epsilon);
 }
 
 std::int64_t LayerLayout::chunks() const {

@@ -72,6 +72,7 @@ void expect_host_like_ref(double tolerance) {
 TEST(Bias, HostMatchesTheReference) {
   expect_host_like_ref<float>(1e-5);
   expect_host_like_ref<bfloat16>(1.0 / 256);
+  expect_host_like_ref<float16>(1.0 / 2048);
 }
 
 TEST(Bias, GradientDoesNotDependOnTheNumberOfThreads) {

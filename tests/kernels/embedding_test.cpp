@@ -139,6 +139,7 @@ TEST(Embedding, HostGivesTheBitsOfRef) {
       expect_host_like_ref<float16>(shape.rows, vocab, shape.width);
       expect_host_like_ref<float>(shape.rows, vocab, shape.width, (shape.rows + 1) / 2);
       expect_host_like_ref<bfloat16>(shape.rows, vocab, shape.width, shape.rows);
+      expect_host_like_ref<float16>(shape.rows, vocab, shape.width, shape.rows);
     }
   }
   expect_host_like_ref<float>(0, 3, 5);

@@ -77,11 +77,13 @@ void expect_host_close_to_fp64(double tolerance) {
 TEST(Gelu, HostIsCloseToTheFp64Reference) {
   expect_host_close_to_fp64<float>(2e-6);  // 1 - sigmoid cancels near 5
   expect_host_close_to_fp64<bfloat16>(1.0 / 256);
+  expect_host_close_to_fp64<float16>(1.0 / 2048);
 }
 
-TEST(Gelu, HostInBf16RoundsAsTheReferenceDoes) {
+template <class T>
+void expect_host_rounds_as_ref() {
   for (Shape const shape : odd_shapes) {
-    Activated<bfloat16> plain{shape}, fast{shape};
+    Activated<T> plain{shape}, fast{shape};
     ref::gelu_forward(plain.forward());
     ref::gelu_backward(plain.backward());
     host::gelu_forward(fast.forward());
@@ -89,6 +91,11 @@ TEST(Gelu, HostInBf16RoundsAsTheReferenceDoes) {
     expect_same_rounding(fast.y, plain.y);
     expect_same_rounding(fast.dx, plain.dx);
   }
+}
+
+TEST(Gelu, HostInA16BitTypeRoundsAsTheReferenceDoes) {
+  expect_host_rounds_as_ref<bfloat16>();
+  expect_host_rounds_as_ref<float16>();
 }
 
 template <class T>
@@ -107,6 +114,7 @@ void expect_same_in_place() {
 TEST(Gelu, BackwardWorksInPlace) {
   expect_same_in_place<float>();
   expect_same_in_place<bfloat16>();
+  expect_same_in_place<float16>();
 }
 
 TEST(Gelu, RunsOnAStream) {

@@ -137,23 +137,30 @@ void expect_host_close_to_fp64(double tolerance) {
 TEST(Layernorm, HostIsCloseToTheFp64Reference) {
   expect_host_close_to_fp64<float>(1e-5);
   expect_host_close_to_fp64<bfloat16>(1.0 / 128);
+  expect_host_close_to_fp64<float16>(1.0 / 1024);
 }
 
-TEST(Layernorm, HostInBf16RoundsAsTheReferenceDoes) {
+template <class T>
+void expect_host_rounds_as_ref() {
   for (Shape const shape : odd_shapes) {
-    Forward<bfloat16> plain{shape}, fast{shape};
+    Forward<T> plain{shape}, fast{shape};
     ref::layernorm_forward(plain.view());
     host::layernorm_forward(fast.view());
     EXPECT_EQ(fast.x, plain.x);
     expect_same_rounding(fast.y, plain.y);
 
-    Backward<bfloat16> plain_back{shape}, fast_back{shape};
+    Backward<T> plain_back{shape}, fast_back{shape};
     ref::layernorm_backward(plain_back.view());
     host::layernorm_backward(fast_back.view());
     expect_same_rounding(fast_back.dx, plain_back.dx);
     expect_same_rounding(fast_back.d_weight, plain_back.d_weight);
     expect_same_rounding(fast_back.d_bias, plain_back.d_bias);
   }
+}
+
+TEST(Layernorm, HostInA16BitTypeRoundsAsTheReferenceDoes) {
+  expect_host_rounds_as_ref<bfloat16>();
+  expect_host_rounds_as_ref<float16>();
 }
 
 TEST(Layernorm, GradientsDoNotDependOnTheNumberOfThreads) {

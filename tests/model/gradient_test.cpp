@@ -88,6 +88,10 @@ TEST_P(Gradient, OfFp32IsCloseToFp64) {
 TEST_P(Gradient, OfBf16IsCloseToFp64) {
   compare_with_fp64<bfloat16>(GetParam().shape, 0.05);
 }
+// 11 bits.
+TEST_P(Gradient, OfFp16IsCloseToFp64) {
+  compare_with_fp64<float16>(GetParam().shape, 0.05 / 8);
+}
 
 /// Bits of all gradients; the loss too.
 template <class T>
@@ -106,6 +110,7 @@ void expect_same_bits_with_recomputation(state::ModelShape const& shape) {
 TEST_P(Gradient, HasTheSameBitsWithRecomputation) {
   expect_same_bits_with_recomputation<float>(GetParam().shape);
   expect_same_bits_with_recomputation<bfloat16>(GetParam().shape);
+  expect_same_bits_with_recomputation<float16>(GetParam().shape);
   expect_same_bits_with_recomputation<double>(GetParam().shape);
 }
 
@@ -127,6 +132,27 @@ TEST(TransformerGradient, OfPositionsBeyondTheSequenceIsZero) {
   auto const used = positions.begin() + 5 * setup.shape.hidden;
   EXPECT_GT(std::abs(*(used - 1)), 0.0);
   EXPECT_THAT((std::vector<double>{used, positions.end()}), ::testing::Each(0.0));
+}
+
+// Whole rows are ignored, so that the rest is a batch of its own; the divisor stays B T.
+TEST(TransformerGradient, OfIgnoredTargetsIsNone) {
+  TestModel<double> two{tiny_gpt2(true), {.batch = 2, .sequence = 5}};
+  TestModel<double> one{tiny_gpt2(true), {.batch = 1, .sequence = 5}};
+  auto batch = random_batch(2, 5, two.shape.vocab, 3);
+  data::TokenBatch const half{.batch = 1,
+                              .sequence = 5,
+                              .tokens = {batch.tokens.begin(), batch.tokens.begin() + 5},
+                              .targets = {batch.targets.begin(), batch.targets.begin() + 5}};
+  std::fill(batch.targets.begin() + 5, batch.targets.end(), data::ignored_target);
+
+  EXPECT_NEAR(two.step(batch), one.step(half) / 2, 1e-13);
+  for (std::size_t layer = 0; layer < two.layers.size(); ++layer) {
+    auto expected = one.gradient(layer);
+    for (double& value : expected) {
+      value /= 2;
+    }
+    EXPECT_THAT(two.gradient(layer), ::testing::Pointwise(::testing::DoubleNear(1e-13), expected));
+  }
 }
 
 TEST(TransformerGradient, TimesTheLossScaleIsThatOfTheScaledLoss) {

@@ -105,6 +105,7 @@ TEST(Transformer, EvaluateGivesTheLossOfForwardBitForBit) {
   evaluate_agrees<float>(Recompute::block);
   evaluate_agrees<bfloat16>(Recompute::none);
   evaluate_agrees<bfloat16>(Recompute::block);
+  evaluate_agrees<float16>(Recompute::none);
 }
 
 TEST(Transformer, LearnsARepeatedSequence) {

@@ -20,6 +20,14 @@ ModelShape tiny() {
           .max_sequence = 16};
 }
 
+ModelShape tiny_gpt2() {
+  ModelShape shape = tiny();
+  shape.family = Family::gpt2;
+  shape.kv_heads = shape.heads;
+  shape.tied_head = true;
+  return shape;
+}
+
 TEST(ModelShape, LaysOutABlockWithMatricesFirstAndFusableNeighbours) {
   auto const layers = layers_of(tiny());
 
@@ -41,6 +49,53 @@ TEST(ModelShape, LaysOutABlockWithMatricesFirstAndFusableNeighbours) {
   EXPECT_EQ(block.elements, block.decayed_elements + 16);
   EXPECT_EQ(block.chunks(), 1);
   EXPECT_EQ(block.padded_elements(), 4096);
+}
+
+TEST(ModelShape, BiasesOfQwen2StandSideBySideBehindTheNorms) {
+  ModelShape shape = tiny();
+  shape.qkv_bias = true;
+  LayerLayout const block = layers_of(shape)[1];
+  std::int64_t const plain = layers_of(tiny())[1].elements;
+  TensorLayout const& q = block.tensor("q_proj.bias");
+  EXPECT_EQ(q.name, "model.layers.0.self_attn.q_proj.bias");
+  EXPECT_EQ(q.offset, plain);
+  EXPECT_EQ(block.tensor("k_proj.bias").offset, plain + 8);
+  EXPECT_EQ(block.tensor("v_proj.bias").offset, plain + 8 + 4);
+  EXPECT_EQ(block.elements, plain + 8 + 4 + 4);
+  EXPECT_EQ(q.columns, 0);
+  EXPECT_FALSE(q.decayed);
+  EXPECT_EQ(q.initial.kind, Initial::Kind::zeros);
+}
+
+TEST(ModelShape, LaysOutGpt2AsHuggingFaceStoresIt) {
+  auto const layers = layers_of(tiny_gpt2());
+  ASSERT_EQ(layers.size(), 4U);
+
+  LayerLayout const& embedding = layers.front();
+  EXPECT_EQ(embedding.tensor("wte.weight").name, "transformer.wte.weight");
+  EXPECT_EQ(embedding.tensor("wpe.weight").name, "transformer.wpe.weight");
+  EXPECT_EQ(embedding.tensor("wpe.weight").rows, 16);
+  EXPECT_EQ(embedding.tensor("wpe.weight").offset, 10 * 8);
+  EXPECT_EQ(embedding.elements, 10 * 8 + 16 * 8);
+
+  LayerLayout const& block = layers[2];
+  TensorLayout const& qkv = block.tensor("attn.c_attn.weight");
+  EXPECT_EQ(qkv.name, "transformer.h.1.attn.c_attn.weight");
+  EXPECT_EQ(qkv.rows, 8);  // (in, out)
+  EXPECT_EQ(qkv.columns, 24);
+  EXPECT_EQ(block.tensor("mlp.c_fc.weight").columns, 12);
+  EXPECT_EQ(block.tensor("mlp.c_proj.weight").rows, 12);
+  EXPECT_EQ(block.decayed_elements, 8 * 24 + 8 * 8 + 2 * 8 * 12);
+  // Two norms of weight and bias; biases of 24, 8, 12 and 8.
+  EXPECT_EQ(block.elements, block.decayed_elements + 4 * 8 + 24 + 8 + 12 + 8);
+  EXPECT_EQ(block.tensor("ln_1.weight").initial.kind, Initial::Kind::ones);
+  EXPECT_EQ(block.tensor("ln_1.bias").initial.kind, Initial::Kind::zeros);
+  for (TensorLayout const& tensor : block.tensors) {
+    EXPECT_EQ(tensor.decayed, tensor.columns > 0) << tensor.name;
+  }
+
+  EXPECT_EQ(layers.back().elements, 16);
+  EXPECT_EQ(layers.back().tensor("ln_f.bias").name, "transformer.ln_f.bias");
 }
 
 TEST(ModelShape, TiedHeadHasNoMatrixOfItsOwn) {
@@ -89,6 +144,100 @@ TEST(ModelShape, RefusesShapesThatCannotBeAndNamesTheKey) {
   shape = tiny();
   shape.layers = 0;
   expect_refused(shape, "model.layers=0");
+}
+
+TEST(ModelShape, RefusesARopeThatCannotBe) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  ModelShape const plain = tiny();
+  ModelShape shape = plain;
+  shape.rope_theta = 0.0;
+  expect_refused(shape, "model.rope-theta=0 must be above 0");
+  shape.rope_theta = std::numeric_limits<double>::quiet_NaN();
+  expect_refused(shape, "model.rope-theta=nan");
+  shape = plain;
+  shape.norm_epsilon = infinity;
+  expect_refused(shape, "model.norm-eps=inf");
+
+  ModelShape scaled = plain;
+  scaled.rope_scaling = RopeScaling::llama3;
+  EXPECT_NO_THROW(validate(scaled));
+  shape = scaled;
+  shape.rope_factor = 0.5;
+  expect_refused(shape, "model.rope-factor=0.5 must be 1 or more");
+  shape.rope_factor = infinity;
+  expect_refused(shape, "model.rope-factor=inf");
+  shape = scaled;
+  shape.rope_low_frequency = 4.0;
+  expect_refused(shape, "model.rope-low-frequency=4 must be above 0 and below");
+  shape = scaled;
+  shape.rope_high_frequency = infinity;
+  expect_refused(shape, "model.rope-high-frequency=inf");
+  shape = scaled;
+  shape.rope_original_sequence = 0;
+  expect_refused(shape, "model.rope-original-sequence=0");
+}
+
+TEST(ModelShape, RefusesKeysOfAScalingThatIsNotThere) {
+  ModelShape shape = tiny();
+  shape.rope_factor = 4.0;
+  expect_refused(shape,
+                 "model.rope-factor does not apply to model.rope-scaling=none; leave it out");
+  shape = tiny();
+  shape.rope_original_sequence = 4096;
+  expect_refused(shape, "model.rope-original-sequence does not apply");
+}
+
+TEST(ModelShape, RefusesKeysThatGpt2DoesNotHave) {
+  EXPECT_NO_THROW(validate(tiny_gpt2()));
+  ModelShape shape = tiny_gpt2();
+  shape.kv_heads = 2;
+  expect_refused(shape, "model.kv-heads=2 must be model.heads=4 in model.family=gpt2");
+  shape = tiny_gpt2();
+  shape.qkv_bias = true;
+  expect_refused(shape, "model.qkv-bias does not apply to model.family=gpt2; leave it out");
+  shape = tiny_gpt2();
+  shape.rope_theta = 500'000.0;
+  expect_refused(shape, "model.rope-theta does not apply to model.family=gpt2");
+  shape = tiny_gpt2();
+  shape.rope_scaling = RopeScaling::llama3;
+  expect_refused(shape, "model.rope-scaling does not apply to model.family=gpt2");
+  shape = tiny_gpt2();
+  shape.rope_low_frequency = 2.0;
+  expect_refused(shape, "model.rope-low-frequency does not apply to model.family=gpt2");
+}
+
+TEST(ModelShape, GivesAllItsKeysInAFixedOrder) {
+  ModelShape shape = tiny();
+  shape.rope_scaling = RopeScaling::llama3;
+  shape.rope_factor = 32.0;
+  std::vector<std::string> keys;
+  for (auto const& [key, value] : keys_of(shape)) {
+    keys.push_back(key + "=" + value);
+  }
+  EXPECT_THAT(
+      keys, testing::ElementsAre("model.family=llama", "model.layers=2", "model.hidden=8",
+                                 "model.heads=4", "model.kv-heads=2", "model.ffn-hidden=12",
+                                 "model.vocab=10", "model.max-sequence=16", "model.tied-head=false",
+                                 "model.qkv-bias=false", "model.rope-theta=10000",
+                                 "model.rope-scaling=llama3", "model.rope-factor=32",
+                                 "model.rope-low-frequency=1", "model.rope-high-frequency=4",
+                                 "model.rope-original-sequence=8192", "model.norm-eps=1e-05"));
+  EXPECT_EQ(keys_of(tiny_gpt2()).front().value, "gpt2");
+}
+
+TEST(ModelShape, ParametersFitAnotherSequenceLengthUnlessItIsLearned) {
+  ModelShape longer = tiny();
+  longer.max_sequence = 32;
+  EXPECT_TRUE(same_parameters(tiny(), longer));
+  longer.rope_theta = 500'000.0;
+  EXPECT_FALSE(same_parameters(tiny(), longer));
+
+  ModelShape longer_gpt2 = tiny_gpt2();
+  EXPECT_TRUE(same_parameters(tiny_gpt2(), longer_gpt2));
+  longer_gpt2.max_sequence = 32;
+  EXPECT_FALSE(same_parameters(tiny_gpt2(), longer_gpt2));
+  EXPECT_FALSE(same_parameters(tiny(), tiny_gpt2()));
+  EXPECT_FALSE(same_parameters(tiny_gpt2(), tiny()));
 }
 
 TEST(ModelShape, RefusesMoreLayersThanAMillion) {
