@@ -23,6 +23,7 @@ constexpr char const* usage_text =
     "  checkpoint ls PATH                             list the checkpoints of a directory\n"
     "  checkpoint verify PATH                         read them whole and compare all checksums\n"
     "  checkpoint diff A B                            compare two of them bit for bit\n"
+    "  generate --from PATH [--prompt TEXT] ...       continue a text; see generate --help\n"
     "  --version                                      print the version\n"
     "\n"
     "Exit codes: 0 done; 75 saved, more to do; 64 usage; 65 bad data; 74 I/O; 70 internal; 1 else.";
@@ -36,6 +37,9 @@ ExitCode dispatch(Arguments const& arguments) {
   if (command == "checkpoint") {
     return checkpoint_command(rest);
   }
+  if (command == "generate") {
+    return generate_command(rest);
+  }
   if (command == "help" || command == "--help" || command == "-h") {
     log::write_info(usage_text);
     return ExitCode::done;
@@ -44,7 +48,8 @@ ExitCode dispatch(Arguments const& arguments) {
     log::info("offstage {}", version());
     return ExitCode::done;
   }
-  static std::array<std::string, 4> const known{"train", "checkpoint", "help", "version"};
+  static std::array<std::string, 5> const known{"train", "checkpoint", "generate", "help",
+                                                "version"};
   throw unknown_command(command, known);
 }
 

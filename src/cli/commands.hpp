@@ -23,6 +23,9 @@ using Arguments = std::vector<std::string>;
 /// verify: ExitCode::data if anything is damaged. diff: ExitCode::other if the bits differ.
 [[nodiscard]] ExitCode checkpoint_command(Arguments const& arguments);
 
+/// `offstage generate ...`: samples text from a model. One process, no MPI.
+[[nodiscard]] ExitCode generate_command(Arguments const& arguments);
+
 /// Prints an error as one line, `prefix` in front ("rank 3: "); returns its exit code.
 ExitCode report(std::exception_ptr const& error, std::string const& prefix = "") noexcept;
 
