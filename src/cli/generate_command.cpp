@@ -72,7 +72,7 @@ T number(std::string const& option, std::string_view text, T least, T most) {
   auto const [rest, code] = std::from_chars(text.data(), end, value);
   // A NaN is in no range.
   if (code != std::errc{} || rest != end || !(value >= least && value <= most)) {
-    throw UsageError{fmt::format("--{}={}: '{}' is no {} from {} to {}", option, text, text,
+    throw UsageError{fmt::format("--{}: '{}' is no {} from {} to {}", option, text,
                                  std::is_integral_v<T> ? "whole number" : "number", least, most)};
   }
   return value;
