@@ -1,1 +1,222 @@
 #include "base/watch.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace offstage {
+namespace {
+
+// Deeper ones are counted, not shown.
+constexpr std::size_t most_frames = 8;
+// A thread whose record changes that often while it is read is running.
+constexpr int most_tries = 100;
+
+using Nanoseconds = std::int64_t;
+
+Nanoseconds now() noexcept {
+  auto const time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+}
+
+Nanoseconds const process_start = now();
+
+struct Frame {
+  std::atomic<char const*> what{nullptr};
+  std::atomic<std::int64_t> detail{0};
+  std::atomic<Nanoseconds> since{0};
+};
+
+/// One thread's record. Written by its thread alone; a reader looks at `version` before and after
+/// and tries again if it is odd or has changed. A store with release and a load with acquire keep
+/// the fields between the two looks, without fences, which ThreadSanitizer does not know.
+struct Slot {
+  std::atomic<bool> taken{true};
+  std::atomic<Nanoseconds> progress{0};
+  std::atomic<std::uint64_t> version{0};
+  std::array<std::atomic<char>, 16> name{};
+  std::atomic<std::size_t> depth{0};
+  std::array<Frame, most_frames> frames;
+  Slot* next = nullptr;  ///< set before the slot is seen by others
+};
+
+// Slots are handed on when their thread ends, never freed: a reader needs no lock.
+std::atomic<Slot*> all_slots{nullptr};
+
+template <class Work>
+void change(Slot& slot, Work const& work) noexcept {
+  std::uint64_t const version = slot.version.load(std::memory_order_relaxed);
+  slot.version.store(version + 1, std::memory_order_relaxed);
+  work();
+  slot.version.store(version + 2, std::memory_order_release);
+}
+
+void name_after_this_thread(Slot& slot) noexcept {
+  std::array<char, std::tuple_size_v<decltype(Slot::name)>> name{};
+  if (gettid() == getpid()) {
+    std::strcpy(name.data(), "main");
+  } else {
+    pthread_getname_np(pthread_self(), name.data(), name.size());
+  }
+  change(slot, [&] {
+    for (std::size_t i = 0; i < name.size(); ++i) {
+      slot.name[i].store(name[i], std::memory_order_release);
+    }
+  });
+}
+
+Slot* take_slot() noexcept {
+  for (Slot* slot = all_slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
+    if (!slot->taken.exchange(true, std::memory_order_acquire)) {
+      return slot;
+    }
+  }
+  auto* const slot = new (std::nothrow) Slot;
+  if (slot != nullptr) {
+    slot->next = all_slots.load(std::memory_order_relaxed);
+    while (!all_slots.compare_exchange_weak(slot->next, slot, std::memory_order_release,
+                                            std::memory_order_relaxed)) {
+    }
+  }
+  return slot;
+}
+
+thread_local Slot* own = nullptr;
+thread_local bool ended = false;
+
+/// Hands the slot on when the thread ends.
+struct Holder {
+  Holder() = default;
+  Holder(Holder const&) = delete;
+  Holder& operator=(Holder const&) = delete;
+  ~Holder() {
+    ended = true;
+    if (own != nullptr) {
+      own->taken.store(false, std::memory_order_release);
+      own = nullptr;
+    }
+  }
+  void hold() const noexcept {}  // makes the thread construct it
+};
+thread_local Holder const holder;
+
+/// Null if there is no memory for one, or the thread is about to end.
+Slot* own_slot() noexcept {
+  if (own == nullptr && !ended) {
+    holder.hold();
+    own = take_slot();
+    if (own != nullptr) {
+      name_after_this_thread(*own);
+    }
+  }
+  return own;
+}
+
+void stamp(Slot& slot, Nanoseconds time) noexcept {
+  slot.progress.store(time, std::memory_order_release);
+}
+
+/// Sets how deep the thread is, and the innermost frame that remains.
+void leave_to(Slot& slot, std::size_t depth) noexcept {
+  Nanoseconds const time = now();
+  change(slot, [&] { slot.depth.store(depth, std::memory_order_release); });
+  stamp(slot, time);
+}
+
+std::string text_of(char const* what, std::int64_t detail) {
+  return detail < 0 ? std::string{what} : std::string{what} + ' ' + std::to_string(detail);
+}
+
+/// False if the record changed meanwhile.
+bool read(Slot const& slot, ThreadState& state) {
+  std::uint64_t const version = slot.version.load(std::memory_order_acquire);
+  std::array<char, std::tuple_size_v<decltype(Slot::name)> + 1> name{};
+  for (std::size_t i = 0; i < slot.name.size(); ++i) {
+    name[i] = slot.name[i].load(std::memory_order_acquire);
+  }
+  std::size_t const depth =
+      std::min(slot.depth.load(std::memory_order_acquire), slot.frames.size());
+  Nanoseconds since = slot.progress.load(std::memory_order_acquire);
+  std::string what;
+  for (std::size_t i = depth; i-- > 0;) {
+    Frame const& frame = slot.frames[i];
+    char const* const literal = frame.what.load(std::memory_order_acquire);
+    what += (what.empty() ? "" : " for ") + text_of(literal == nullptr ? "" : literal,
+                                                    frame.detail.load(std::memory_order_acquire));
+    if (i + 1 == depth) {
+      since = frame.since.load(std::memory_order_acquire);
+    }
+  }
+  state = {name.data(), what.empty() ? "running" : what,
+           std::chrono::nanoseconds{std::max<Nanoseconds>(0, now() - since)}};
+  return version % 2 == 0 && slot.version.load(std::memory_order_relaxed) == version;
+}
+
+}  // namespace
+
+Waiting::Waiting(char const* what, std::int64_t detail) noexcept {
+  Slot* const slot = own_slot();
+  if (slot == nullptr) {
+    return;
+  }
+  Nanoseconds const time = now();
+  std::size_t const depth = slot->depth.load(std::memory_order_relaxed);
+  change(*slot, [&] {
+    if (depth < slot->frames.size()) {
+      Frame& frame = slot->frames[depth];
+      frame.what.store(what, std::memory_order_release);
+      frame.detail.store(detail, std::memory_order_release);
+      frame.since.store(time, std::memory_order_release);
+    }
+    slot->depth.store(depth + 1, std::memory_order_release);
+  });
+  stamp(*slot, time);
+}
+
+Waiting::~Waiting() {
+  // Null or the same as in the constructor, unless memory came only in between.
+  if (Slot* const slot = own; slot != nullptr) {
+    if (std::size_t const depth = slot->depth.load(std::memory_order_relaxed); depth > 0) {
+      leave_to(*slot, depth - 1);
+    }
+  }
+}
+
+void made_progress() noexcept {
+  if (Slot* const slot = own_slot(); slot != nullptr) {
+    stamp(*slot, now());
+  }
+}
+
+std::vector<ThreadState> thread_states() {
+  std::vector<ThreadState> states;
+  Slot const* slot = all_slots.load(std::memory_order_acquire);
+  for (; slot != nullptr; slot = slot->next) {
+    if (!slot->taken.load(std::memory_order_acquire)) {
+      continue;
+    }
+    ThreadState state;
+    for (int i = 0; i < most_tries && !read(*slot, state); ++i) {
+    }
+    states.push_back(std::move(state));
+  }
+  return states;
+}
+
+Seconds since_progress() noexcept {
+  Nanoseconds last = process_start;
+  Slot const* slot = all_slots.load(std::memory_order_acquire);
+  for (; slot != nullptr; slot = slot->next) {
+    last = std::max(last, slot->progress.load(std::memory_order_acquire));
+  }
+  return std::chrono::nanoseconds{std::max<Nanoseconds>(0, now() - last)};
+}
+
+}  // namespace offstage

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -9,9 +8,10 @@
 
 namespace offstage {
 
-/// Says, while it lives, what this thread waits for or works on: "all_gather of layer 3". Nests; the
-/// innermost counts. Beginning and end are progress. Costs two uncontended stores; `what` must outlive
-/// it (a literal).
+/// Says, while it lives, what this thread waits for or works on: "all_gather". Nests: the innermost
+/// comes first, "all_gather for layer 3". Beginning and end are progress. Costs a few uncontended
+/// stores and the clock twice: for a collective or a request, not for an element. `what` is a
+/// literal: another thread may still read it when this has ended. A detail below 0 is not shown.
 class Waiting {
  public:
   explicit Waiting(char const* what, std::int64_t detail = -1) noexcept;
@@ -24,13 +24,15 @@ class Waiting {
 void made_progress() noexcept;
 
 struct ThreadState {
-  std::string thread;  ///< its name
-  std::string what;    ///< innermost Waiting with its detail, "running" if none
-  Seconds since{};     ///< how long
+  std::string thread;  ///< its name as of its first Waiting; "main" for the first thread
+  std::string what;  ///< every Waiting with its detail, innermost first; "running" if there is none
+  Seconds since{};   ///< how long the innermost has lasted, or since it is running
 };
-/// All threads that ever had a Waiting and still run. Any thread may ask.
+/// All threads that ever had a Waiting or made progress and still run, in no order.
+/// Threads: any, at any time; never waits for another thread.
 [[nodiscard]] std::vector<ThreadState> thread_states();
-/// How long ago any thread made progress.
+/// How long ago any thread made progress; since the start of the process if none ever did.
+/// Threads: as thread_states.
 [[nodiscard]] Seconds since_progress() noexcept;
 
 }  // namespace offstage

@@ -15,6 +15,7 @@
 #include <tuple>
 
 #include "base/error.hpp"
+#include "base/watch.hpp"
 #include "platform/aio/file.hpp"
 
 namespace offstage::checkpoint {
@@ -50,6 +51,7 @@ class Descriptor {
     }
   }
   void sync() const {
+    Waiting const waiting{"fsync"};
     if (fsync(value_) != 0) {
       throw IoError{"cannot sync", path_, errno};
     }

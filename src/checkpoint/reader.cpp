@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "base/error.hpp"
+#include "base/watch.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
 
@@ -174,6 +175,7 @@ void Reader::read_run(Run const& run, std::span<std::byte> state) {
 }
 
 void Reader::read(std::span<state::Piece const> pieces, std::span<std::byte> state) {
+  Waiting const busy{"reading a checkpoint"};
   as_data_error([&] {
     for (Run const& run : runs_of(pieces)) {
       read_run(run, state);

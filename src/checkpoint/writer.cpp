@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "base/watch.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/manifest.hpp"
@@ -56,6 +57,7 @@ ChunkChecksums write_state(aio::File const& file, Manifest& manifest, tiers::Tie
   }
   aio::Engine engine;
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
+    Waiting const busy{"the save of subgroup", static_cast<std::int64_t>(k)};
     StoredSubgroup& stored = manifest.subgroups[k];
     tiers::Lease const lease = tiers.fetch(static_cast<tiers::Key>(k));
     require(static_cast<Bytes>(lease.bytes().size()) == 12 * stored.elements,
@@ -92,6 +94,7 @@ Bytes space_for(std::vector<state::Subgroup> const& subgroups) {
 
 std::string write_rank_file(std::string const& step_directory, int rank, int ranks,
                             std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
+  Waiting const busy{"the rank file of a checkpoint"};
   std::string const path = step_directory + "/" + rank_file_name(rank);
   Manifest manifest = lay_out(path, rank, ranks, subgroups);
   aio::File const file = aio::File::open_read_write(path);
@@ -108,6 +111,7 @@ std::string write_rank_file(std::string const& step_directory, int rank, int ran
 
 void commit_master(std::string const& step_directory, Meta const& meta,
                    std::vector<std::string> const& manifests) {
+  Waiting const busy{"the master of a checkpoint"};
   Master master;
   master.meta = meta;
   master.meta.ranks = static_cast<std::int64_t>(manifests.size());

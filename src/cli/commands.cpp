@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <new>
 
 #include "base/log.hpp"
@@ -23,34 +24,53 @@ constexpr char const* usage_text =
     "  checkpoint ls PATH                             list the checkpoints of a directory\n"
     "  checkpoint verify PATH                         read them whole and compare all checksums\n"
     "  checkpoint diff A B                            compare two of them bit for bit\n"
+    "  import --from DIR --to DIR                     make a checkpoint of a Hugging Face model\n"
+    "  export --from PATH --to DIR                    make a Hugging Face model of a checkpoint\n"
+    "  generate --from PATH [--prompt TEXT] ...       continue a text; see generate --help\n"
     "  data inspect PATH                              what is in a file of tokens\n"
     "  data pack --from TEXT --to PREFIX ...          make one from text; see data --help\n"
     "  --version                                      print the version\n"
     "\n"
     "Exit codes: 0 done; 75 saved, more to do; 64 usage; 65 bad data; 74 I/O; 70 internal; 1 else.";
 
+ExitCode help(Arguments const& /*unused*/) {
+  log::write_info(usage_text);
+  return ExitCode::done;
+}
+
+ExitCode print_version(Arguments const& /*unused*/) {
+  log::info("offstage {}", version());
+  return ExitCode::done;
+}
+
+struct Command {
+  std::string name;
+  ExitCode (*run)(Arguments const&);
+};
+
 ExitCode dispatch(Arguments const& arguments) {
-  std::string const command = arguments.empty() ? "help" : arguments.front();
+  static std::array<Command, 8> const commands{{{"train", train_command},
+                                                {"checkpoint", checkpoint_command},
+                                                {"import", import_command},
+                                                {"export", export_command},
+                                                {"data", data_command},
+                                                {"generate", generate_command},
+                                                {"help", help},
+                                                {"version", print_version}}};
+  std::string word = arguments.empty() ? "help" : arguments.front();
   Arguments const rest{arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end()};
-  if (command == "train") {
-    return train_command(rest);
+  if (word == "--help" || word == "-h") {
+    word = "help";
+  } else if (word == "--version") {
+    word = "version";
   }
-  if (command == "checkpoint") {
-    return checkpoint_command(rest);
+  auto const* const found = std::ranges::find(commands, word, &Command::name);
+  if (found != commands.end()) {
+    return found->run(rest);
   }
-  if (command == "data") {
-    return data_command(rest);
-  }
-  if (command == "help" || command == "--help" || command == "-h") {
-    log::write_info(usage_text);
-    return ExitCode::done;
-  }
-  if (command == "version" || command == "--version") {
-    log::info("offstage {}", version());
-    return ExitCode::done;
-  }
-  static std::array<std::string, 5> const known{"train", "checkpoint", "data", "help", "version"};
-  throw unknown_command(command, known);
+  std::vector<std::string> known;
+  std::ranges::transform(commands, std::back_inserter(known), &Command::name);
+  throw unknown_command(word, known);
 }
 
 }  // namespace

@@ -25,6 +25,13 @@ using Arguments = std::vector<std::string>;
 
 /// `offstage data inspect|pack ...`. No MPI.
 [[nodiscard]] ExitCode data_command(Arguments const& arguments);
+/// `offstage generate ...`: samples text from a model. One process, no MPI.
+[[nodiscard]] ExitCode generate_command(Arguments const& arguments);
+
+/// `offstage import ...` and `offstage export ...`: one rank, alone or started by mpirun or srun.
+/// Start and end MPI as train_command does. `--help` does without MPI.
+[[nodiscard]] ExitCode import_command(Arguments const& arguments);
+[[nodiscard]] ExitCode export_command(Arguments const& arguments);
 
 /// Prints an error as one line, `prefix` in front ("rank 3: "); returns its exit code.
 ExitCode report(std::exception_ptr const& error, std::string const& prefix = "") noexcept;

@@ -126,6 +126,9 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.run_dir = t; }},
     Key{"run.threads", "N", "0", "threads per rank; 0 takes this rank's share of the cores",
         [](RunConfig& c, Text t) { c.threads = whole<int>(t); }},
+    Key{"run.watchdog", "TIME", "10min",
+        "end the job if a rank makes no progress for so long and say what it waits for; 0: never",
+        [](RunConfig& c, Text t) { c.watchdog = parse_duration(t); }},
 
     Key{"model.family", "llama|gpt2", required,
         "kind of model; train.init-from or a checkpoint knows the model.* keys too",

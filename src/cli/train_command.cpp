@@ -8,6 +8,7 @@
 #include "platform/mpi/communicator.hpp"
 #include "platform/mpi/session.hpp"
 #include "train/trainer.hpp"
+#include "train/watchdog.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -18,6 +19,8 @@ ExitCode run_together(Arguments const& arguments, mpi::Communicator const& comm,
   try {
     train::RunConfig config;
     mpi::agree(comm, [&] { config = parse_train_options(arguments); });
+    train::Watchdog const watchdog{config.watchdog, comm.rank(),
+                                   [] { mpi::abort_stuck_job(static_cast<int>(ExitCode::other)); }};
     return train::run_training(config, comm, signals);
   } catch (mpi::AgreedError const& error) {
     if (comm.rank() == 0) {

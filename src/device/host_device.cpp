@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.hpp"
+#include "base/watch.hpp"
 #include "device/device.hpp"
 #include "platform/memory/huge_buffer.hpp"
 
@@ -36,7 +37,10 @@ class HostStream final : public Stream {
       std::memcpy(target, source, static_cast<std::size_t>(size));
     }
   }
-  void enqueue(std::function<void()> kernel) override { kernel(); }
+  void enqueue(std::function<void()> kernel) override {
+    Waiting const busy{"a kernel"};
+    kernel();
+  }
   [[nodiscard]] void* native() const noexcept override { return nullptr; }
   [[nodiscard]] std::shared_ptr<Event> record() override { return std::make_shared<HostEvent>(); }
   void wait(Event const& event) override { event.wait(); }

@@ -5,6 +5,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/watch.hpp"
 
 namespace offstage::state {
 
@@ -26,6 +27,7 @@ WorkingCopy<T>::WorkingCopy(ShardMap const& map, mpi::Communicator const& comm,
 
 template <class T>
 std::span<T const> WorkingCopy<T>::acquire(int layer) {
+  Waiting const waiting{"layer", layer};
   auto const free_slot =
       std::ranges::find_if(slots_, [](Slot const& slot) { return slot.layer < 0; });
   require(free_slot != slots_.end(), "WorkingCopy: two layers are held already");

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "base/error.hpp"
+#include "base/watch.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "tiers/tiers.hpp"
 
@@ -71,6 +72,7 @@ class HostTiers final : public Tiers {
   Extent& take(Key key) {
     require(key >= 0 && key < std::ssize(extents_), "HostTiers: no such key");
     Extent& extent = extents_[static_cast<std::size_t>(key)];
+    Waiting const waiting{"a lease of extent", key};
     std::unique_lock lock{mutex_};
     ended_.wait(lock, [&] { return !extent.leased; });
     extent.leased = true;

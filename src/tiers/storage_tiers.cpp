@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
+#include "base/watch.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "tiers/path_lock.hpp"
 #include "tiers/spill_file.hpp"
@@ -141,6 +142,7 @@ std::int64_t StorageTiers::begin_lease(Key key) {
   require(key >= 0 && key < std::ssize(entries_), "StorageTiers: no such key");
   std::int64_t ticket{};
   {
+    Waiting const waiting{"a buffer and the lease of extent", key};
     std::unique_lock lock{mutex_};
     std::int64_t const arrival = next_arrival_++;
     changed_.wait(lock, [&] {
@@ -165,6 +167,7 @@ void StorageTiers::end_lease(Key key, std::int64_t ticket) noexcept {
 }
 
 Lease StorageTiers::fetch(Key key) {
+  Waiting const waiting{"the fetch of extent", key};
   std::int64_t const ticket = begin_lease(key);
   Lease lease = lease_of(key, ticket);  // ends if what follows throws
   require(entry_of(key).slot != no_slot, "StorageTiers: fetch of an extent that was never created");
@@ -179,6 +182,7 @@ Lease StorageTiers::create(Key key) {
 }
 
 void StorageTiers::commit(Key key, std::int64_t ticket) {
+  Waiting const waiting{"the commit of extent", key};
   Lease const ending = lease_of(key, ticket);  // frees key and buffer on every way out
   Entry& entry = entry_of(key);
   std::int64_t slot = take_slot();

@@ -101,6 +101,9 @@ std::filesystem::path plain(std::string const& path) {
 
 void validate_places(RunConfig const& config) {
   require_at_least("run.threads", config.threads, 0, "; 0 takes this rank's share of the cores");
+  if (config.watchdog.count() != 0.0) {
+    require_at_least("run.watchdog", config.watchdog.count(), 1.0, " seconds; 0 watches nothing");
+  }
   require_at_least<std::int64_t>("update.subgroup-size", config.subgroup_size, 1);
   require_at_least<Bytes>("tiers.host-memory", config.host_memory, 0);
   require_at_least<Bytes>("device.memory", config.device_memory, 0, "; 0 is no limit");

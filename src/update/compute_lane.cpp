@@ -2,9 +2,12 @@
 
 #include <utility>
 
+#include "base/watch.hpp"
+
 namespace offstage::update {
 
 void ComputeLane::run(std::function<void()> work) {
+  Waiting const waiting{"the compute lane"};
   Item item{std::move(work), nullptr, false};
   std::unique_lock lock{mutex_};
   items_.push(&item);
@@ -26,7 +29,10 @@ void ComputeLane::leave() noexcept {
 void ComputeLane::serve() {
   std::unique_lock lock{mutex_};
   for (;;) {
-    arrived_.wait(lock, [&] { return !items_.empty() || workers_ == 0; });
+    {
+      Waiting const waiting{"updates to compute"};
+      arrived_.wait(lock, [&] { return !items_.empty() || workers_ == 0; });
+    }
     if (items_.empty()) {
       return;
     }
@@ -34,6 +40,7 @@ void ComputeLane::serve() {
     items_.pop();
     lock.unlock();
     try {
+      Waiting const busy{"the computation of an update"};
       item.work();
     } catch (...) {
       item.error = std::current_exception();

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/watch.hpp"
 #include "gradient.hpp"
 
 namespace offstage::update {
@@ -65,6 +66,7 @@ void GradientAccumulator<T>::begin_round(int active) noexcept {
 
 template <class T>
 void GradientAccumulator<T>::add(int layer, std::span<T const> gradient) {
+  Waiting const waiting{"the gradient of layer", layer};
   require(active_ >= 1 && active_ <= comm_.size(), "GradientAccumulator: begin_round comes first");
   require(gradient.empty() == (comm_.rank() >= active_),
           "GradientAccumulator: an active rank brings a gradient, an idle one none");

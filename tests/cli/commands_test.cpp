@@ -71,6 +71,17 @@ TEST(Commands, CheckpointCommandsCountTheirPaths) {
   EXPECT_THAT(err, HasSubstr("checkpoint diff takes 2 paths, not 1"));
 }
 
+TEST(Commands, GenerateLooksAtItsOptionsBeforeItReadsAnything) {
+  EXPECT_EQ(outcome_of({"generate"}).code, ExitCode::usage);
+  EXPECT_THAT(outcome_of({"generate", "--help"}).out, HasSubstr("--prompt-tokens N,N"));
+  auto const [code, out, err] = outcome_of({"generate", "--from=gone", "--temprature", "1"});
+  EXPECT_EQ(code, ExitCode::usage);
+  EXPECT_THAT(err, HasSubstr("unknown option --temprature; the nearest is --temperature"));
+  EXPECT_THAT(outcome_of({"generate", "--from=gone", "text"}).err, HasSubstr("--help"));
+  EXPECT_THAT(outcome_of({"generate", "--from=gone", "--prompt"}).err, HasSubstr("--prompt"));
+  EXPECT_THAT(outcome_of({"generate", "--prompt=a"}).err, HasSubstr("--from is missing"));
+}
+
 TEST(Commands, ErrorsBecomeOneLineAndTheirCode) {
   EXPECT_EQ(reported(DataError{"bad"}),
             (std::pair{ExitCode::data, std::string{"offstage: error: rank 2: bad\n"}}));

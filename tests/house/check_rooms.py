@@ -19,7 +19,7 @@ RANK = {
     "model": 4, "update": 4, "huggingface": 4, "launch": 4,
     "checkpoint": 5,
     "convert": 6,
-    "train": 7,
+    "generate": 7, "train": 7,
     "cli": 8,
 }
 

@@ -127,6 +127,7 @@ TEST(RunConfig, RangesNameTheKeyAndTheValue) {
            {"optimizer.decay-fraction=0", [](RunConfig& c) { c.optimizer.decay_fraction = 0; }},
            {"optimizer.decay-fraction=2", [](RunConfig& c) { c.optimizer.decay_fraction = 2; }},
            {"run.threads=-1", [](RunConfig& c) { c.threads = -1; }},
+           {"run.watchdog=0.5", [](RunConfig& c) { c.watchdog = Seconds{0.5}; }},
            {"update.subgroup-size=0", [](RunConfig& c) { c.subgroup_size = 0; }},
        }) {
     EXPECT_THAT(error_after(each.change), ::testing::StartsWith(each.key));

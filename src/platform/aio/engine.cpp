@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/watch.hpp"
 #include "platform/aio/kernel.hpp"
 
 namespace offstage::aio {
@@ -53,6 +54,7 @@ class Engine::Implementation {
   void set_up();
   void tear_down() noexcept;
   void start(Slot& slot);
+  int wait_for_completions();
   void reap();
   void finish(Slot& slot, Bytes result);
   void fail(Transfer const& transfer, std::string const& cause);
@@ -65,6 +67,8 @@ class Engine::Implementation {
   std::vector<Completion> completions_;
   // Of the call under way:
   File const* file_{};
+  Direction direction_{};
+  Bytes offset_{};
   std::vector<int> free_;
   int in_flight_ = 0;
   std::string error_;  ///< the first one; empty while all is well
@@ -118,8 +122,16 @@ void Engine::Implementation::start(Slot& slot) {
   }
 }
 
+/// Each return is progress.
+int Engine::Implementation::wait_for_completions() {
+  bool const reads = direction_ == Direction::read;
+  Waiting const waiting{reads ? "a read from storage, offset" : "a write to storage, offset",
+                        offset_};
+  return kernel_->get_events(context_, completions_);
+}
+
 void Engine::Implementation::reap() {
-  int const count = kernel_->get_events(context_, completions_);
+  int const count = wait_for_completions();
   if (count == -EINTR) {
     return;
   }
@@ -179,6 +191,8 @@ void Engine::Implementation::move(Direction direction, File const& file, std::by
     set_up();
   }
   file_ = &file;
+  direction_ = direction;
+  offset_ = offset;
   error_.clear();
   free_.clear();
   for (int tag = settings_.queue_depth - 1; tag >= 0; --tag) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/error.hpp"
+#include "base/watch.hpp"
 
 namespace offstage::aio {
 namespace {
@@ -70,6 +71,7 @@ void File::allocate(Bytes size) const {
   if (size - held > free_of(system)) {
     throw_no_space(path_, size - held, free_of(system));
   }
+  Waiting const waiting{"fallocate"};
   int status = 0;
   do {
     status = fallocate(descriptor_, 0, 0, size);
@@ -88,6 +90,7 @@ void File::allocate(Bytes size) const {
 }
 
 void File::sync() const {
+  Waiting const waiting{"fdatasync"};
   if (fdatasync(descriptor_) != 0) {
     throw IoError{"cannot sync", path_, errno};
   }
@@ -105,6 +108,7 @@ void sync_directory(std::string const& path) {
   if (descriptor < 0) {
     throw IoError{"cannot open the directory", path, errno};
   }
+  Waiting const waiting{"fsync of a directory"};
   int const error = fsync(descriptor) == 0 ? 0 : errno;
   ::close(descriptor);
   if (error != 0) {

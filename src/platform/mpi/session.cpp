@@ -3,12 +3,19 @@
 #include <mpi.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "platform/mpi/communicator.hpp"
 
 namespace offstage::mpi {
+namespace {
+
+constexpr std::chrono::seconds abort_grace{5};
+
+}  // namespace
 
 Session::Session() {
   int provided{};
@@ -25,6 +32,17 @@ Session::~Session() {
 
 void abort_job(int exit_code) noexcept {
   MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
+void abort_stuck_job(int exit_code) noexcept {
+  // MPI_THREAD_FUNNELED makes no promise for another thread. Open MPI hands the abort to a progress
+  // thread of its own and takes no lock of the library; where that fails, the exit below remains.
+  try {
+    std::thread{[exit_code] { MPI_Abort(MPI_COMM_WORLD, exit_code); }}.detach();
+    std::this_thread::sleep_for(abort_grace);
+  } catch (...) {  // no thread is to be had
+  }
   std::_Exit(exit_code);
 }
 

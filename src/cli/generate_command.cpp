@@ -1,0 +1,297 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/log.hpp"
+#include "cli/commands.hpp"
+#include "cli/nearest.hpp"
+#include "convert/convert.hpp"
+#include "data/tokenizer.hpp"
+#include "generate/generator.hpp"
+#include "generate/language_model.hpp"
+#include "generate/text_stream.hpp"
+
+namespace offstage::cli {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr char const* usage_text =
+    "Usage: offstage generate --from PATH [--prompt TEXT | --prompt-tokens N,N...] [--option ...]\n"
+    "\n"
+    "Continues a text with a model and prints prompt and continuation as they come. One process.\n"
+    "  --from PATH           a checkpoint (step-...), a directory of checkpoints, of which the "
+    "newest\n"
+    "                        complete one is taken, or a Hugging Face directory\n"
+    "  --prompt TEXT         what to continue; without it, what comes after a document's end, or "
+    "after\n"
+    "                        a line's end where the tokenizer has no such token\n"
+    "  --prompt-tokens N,N   the same as numbers of tokens\n"
+    "  --tokens N            tokens to add at most; less if the document ends [200]\n"
+    "  --temperature X       0 takes the likeliest token, 1 follows the model's probabilities [0]\n"
+    "  --top-k N             only the N likeliest tokens; 0: all [0]\n"
+    "  --seed N              another one, another text [0]\n"
+    "  --tokenizer NAME      bytes, a SentencePiece FILE.model, or none to print numbers of "
+    "tokens\n"
+    "                        [bytes if the model's vocabulary is 256]\n"
+    "  --dtype fp32|bf16     what the model computes in [fp32]\n"
+    "\n"
+    "  offstage generate --from run/checkpoints --prompt 'Once upon a time' --temperature 0.8";
+
+constexpr std::string_view no_tokenizer = "none";
+
+struct Options {
+  std::string from;
+  std::optional<std::string> prompt;
+  std::optional<std::vector<std::int32_t>> prompt_tokens;
+  std::int64_t tokens = 200;
+  generate::Sampling sampling;
+  std::optional<std::string> tokenizer;
+  DType dtype = DType::fp32;
+};
+
+/// All of the text as a number from `least` to `most`.
+template <class T>
+T number(std::string const& option, std::string_view text, T least, T most) {
+  T value{};
+  auto const* const end = text.data() + text.size();
+  auto const [rest, code] = std::from_chars(text.data(), end, value);
+  // A NaN is in no range.
+  if (code != std::errc{} || rest != end || !(value >= least && value <= most)) {
+    throw UsageError{fmt::format("--{}: '{}' is no {} from {} to {}", option, text,
+                                 std::is_integral_v<T> ? "whole number" : "number", least, most)};
+  }
+  return value;
+}
+
+std::vector<std::int32_t> token_list(std::string const& option, std::string_view text) {
+  std::vector<std::int32_t> tokens;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    std::size_t const comma = std::min(text.find(',', begin), text.size());
+    tokens.push_back(number<std::int32_t>(option, text.substr(begin, comma - begin), 0,
+                                          std::numeric_limits<std::int32_t>::max()));
+    begin = comma + 1;
+  }
+  return tokens;
+}
+
+DType dtype_named(std::string const& text) {
+  if (text != "fp32" && text != "bf16") {
+    throw UsageError{fmt::format("--dtype={} is none of fp32, bf16", text)};
+  }
+  return text == "bf16" ? DType::bf16 : DType::fp32;
+}
+
+po::variables_map parse(Arguments const& arguments) {
+  po::options_description known;
+  for (char const* const name : {"from", "prompt", "prompt-tokens", "tokens", "temperature",
+                                 "top-k", "seed", "tokenizer", "dtype"}) {
+    known.add_options()(name, po::value<std::string>());
+  }
+  // Without allow_guessing: a prefix must not pass as the option.
+  using Style = po::command_line_style::style_t;
+  constexpr int style = Style::allow_long | Style::long_allow_adjacent | Style::long_allow_next;
+  po::variables_map given;
+  try {
+    po::positional_options_description const none;
+    po::store(po::command_line_parser{arguments}.options(known).positional(none).style(style).run(),
+              given);
+  } catch (po::unknown_option const& error) {
+    std::vector<std::string> names;
+    for (auto const& option : known.options()) {
+      names.push_back("--" + option->long_name());
+    }
+    std::string const word = error.get_option_name();
+    throw UsageError{
+        fmt::format("unknown option {}; the nearest is {}; see offstage generate --help", word,
+                    nearest(word, names))};
+  } catch (po::error const& error) {
+    throw UsageError{fmt::format("{}; see offstage generate --help", error.what())};
+  }
+  return given;
+}
+
+Options options_of(Arguments const& arguments) {
+  auto const given = parse(arguments);
+  Options options;
+  auto const take = [&](char const* name, auto const& use) {
+    if (given.contains(name)) {
+      use(given[name].template as<std::string>());
+    }
+  };
+  take("from", [&](std::string const& text) { options.from = text; });
+  take("prompt", [&](std::string const& text) { options.prompt = text; });
+  take("prompt-tokens",
+       [&](std::string const& text) { options.prompt_tokens = token_list("prompt-tokens", text); });
+  take("tokens", [&](std::string const& text) {
+    options.tokens = number<std::int64_t>("tokens", text, 1, 1'000'000'000);
+  });
+  take("temperature", [&](std::string const& text) {
+    options.sampling.temperature = number<double>("temperature", text, 0.0, 1000.0);
+  });
+  take("top-k", [&](std::string const& text) {
+    options.sampling.top_k = number<std::int64_t>("top-k", text, 0, 1'000'000'000);
+  });
+  take("seed", [&](std::string const& text) {
+    options.sampling.seed = number<std::uint64_t>("seed", text, 0, ~std::uint64_t{});
+  });
+  take("tokenizer", [&](std::string const& text) { options.tokenizer = text; });
+  take("dtype", [&](std::string const& text) { options.dtype = dtype_named(text); });
+  if (options.from.empty()) {
+    throw UsageError{"--from is missing; give a checkpoint or a Hugging Face directory"};
+  }
+  if (options.prompt && options.prompt_tokens) {
+    throw UsageError{"--prompt and --prompt-tokens say the same; give one of them"};
+  }
+  if (options.prompt && options.tokenizer == no_tokenizer) {
+    throw UsageError{"--prompt needs a tokenizer; with --tokenizer=none give --prompt-tokens"};
+  }
+  return options;
+}
+
+/// Null for none.
+std::unique_ptr<data::Tokenizer> tokenizer_of(Options const& options, std::int64_t vocab) {
+  if (options.tokenizer == no_tokenizer) {
+    return nullptr;
+  }
+  if (!options.tokenizer && vocab != 256) {
+    throw UsageError{fmt::format(
+        "--tokenizer is missing, and the model of --from={} has {} tokens, so they are no bytes; "
+        "give the SentencePiece model that it was trained with, or --tokenizer=none for numbers",
+        options.from, vocab)};
+  }
+  auto tokenizer = data::open_tokenizer(options.tokenizer.value_or("bytes"), "--tokenizer");
+  if (tokenizer->vocab() > vocab) {
+    throw UsageError{fmt::format(
+        "--tokenizer={} has {} tokens, but the model of --from={} only {}; take the tokenizer that "
+        "the model was trained with",
+        *options.tokenizer, tokenizer->vocab(), options.from, vocab)};
+  }
+  return tokenizer;
+}
+
+/// Tokens to start from where the user gives none.
+std::vector<std::int32_t> default_start(data::Tokenizer const* tokenizer) {
+  if (tokenizer == nullptr) {
+    return {0};
+  }
+  if (auto const end = tokenizer->end_of_document()) {
+    return {*end};
+  }
+  auto const line_end = tokenizer->encode("\n");
+  return line_end.empty() ? std::vector<std::int32_t>{0} : line_end;
+}
+
+std::vector<std::int32_t> prompt_of(Options const& options, data::Tokenizer const* tokenizer,
+                                    std::int64_t vocab) {
+  if (options.prompt_tokens) {
+    for (std::int32_t const token : *options.prompt_tokens) {
+      if (token >= vocab) {
+        throw UsageError{
+            fmt::format("--prompt-tokens: {} is no token; they are 0 to {}", token, vocab - 1)};
+      }
+    }
+    return *options.prompt_tokens;
+  }
+  return options.prompt ? tokenizer->encode(*options.prompt) : std::vector<std::int32_t>{};
+}
+
+/// Prints tokens as they come: text, or numbers.
+class Printer {
+ public:
+  explicit Printer(data::Tokenizer const* tokenizer) {
+    if (tokenizer != nullptr) {
+      text_.emplace(*tokenizer);
+    }
+  }
+  void pass_over(std::int32_t token) {
+    if (text_) {
+      text_->pass_over(token);
+    }
+  }
+  void add(std::int32_t token) {
+    print(text_ ? text_->add(token) : fmt::format("{}{}", any_ ? " " : "", token));
+    any_ = true;
+  }
+  void finish() {
+    print(text_ ? text_->finish() : std::string{});
+    if (last_ != '\n') {
+      print("\n");
+    }
+  }
+
+ private:
+  void print(std::string const& text) {
+    if (text.empty()) {
+      return;
+    }
+    last_ = text.back();
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
+        std::fflush(stdout) != 0) {
+      throw IoError{"cannot write to", "standard output", errno};
+    }
+  }
+
+  std::optional<generate::TextStream> text_;
+  bool any_ = false;
+  char last_ = '\n';
+};
+
+}  // namespace
+
+ExitCode generate_command(Arguments const& arguments) {
+  if (arguments.empty() || asks_for_help(arguments)) {
+    log::write_info(usage_text);
+    return arguments.empty() ? ExitCode::usage : ExitCode::done;
+  }
+  Options const options = options_of(arguments);
+  auto const reader = convert::open_parameters(options.from, "--from");
+  state::ModelShape const shape = reader->shape();
+  auto const tokenizer = tokenizer_of(options, shape.vocab);
+
+  generate::Task task;
+  task.vocab = tokenizer ? tokenizer->vocab() : shape.vocab;
+  task.prompt = prompt_of(options, tokenizer.get(), task.vocab);
+  task.tokens = options.tokens;
+  task.window = shape.max_sequence;
+  task.end = tokenizer ? tokenizer->end_of_document() : std::nullopt;
+  task.sampling = options.sampling;
+
+  auto const model = generate::load(*reader, options.dtype);
+  Printer printer{tokenizer.get()};
+  for (std::int32_t const token : task.prompt) {
+    printer.add(token);
+  }
+  if (task.prompt.empty()) {
+    task.prompt = default_start(tokenizer.get());
+    std::ranges::for_each(task.prompt, [&](std::int32_t token) { printer.pass_over(token); });
+  }
+  generate::generate(
+      task, [&](std::span<std::int32_t const> tokens) { return model->logits(tokens); },
+      [&](std::int32_t token) { printer.add(token); },
+      [&] {
+        log::warning(
+            "the text is longer than the {} tokens that the model can look at "
+            "(model.max-sequence): "
+            "it forgets the older half whenever they are full",
+            shape.max_sequence);
+      });
+  printer.finish();
+  return ExitCode::done;
+}
+
+}  // namespace offstage::cli

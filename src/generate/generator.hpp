@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "generate/sampler.hpp"
+
+namespace offstage::generate {
+
+/// The logits of what follows `tokens` (at least one), one per token of the vocabulary; valid until
+/// the next call.
+using Logits = std::function<std::span<float const>(std::span<std::int32_t const> tokens)>;
+
+struct Task {
+  std::vector<std::int32_t> prompt;   ///< at least one token
+  std::int64_t tokens{};              ///< to generate at most
+  std::int64_t window{};              ///< tokens that the model can look at, at least 1
+  std::int64_t vocab{};               ///< only tokens below are chosen; at most the model's
+  std::optional<std::int32_t> end{};  ///< the token that ends the text
+  Sampling sampling{};
+};
+
+/// Continues the prompt token by token: on_token gets each but the end. When the context outgrows
+/// the window its older half is dropped; on_full is called the first time.
+/// Errors: DataError as sample's; what `logits` throws.
+void generate(Task const& task, Logits const& logits,
+              std::function<void(std::int32_t)> const& on_token,
+              std::function<void()> const& on_full);
+
+}  // namespace offstage::generate

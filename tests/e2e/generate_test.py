@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""offstage generate continues a text with what a run has learnt."""
+import os
+
+from harness import OFFSTAGE, OffstageTest, main
+
+# Tiny products do not pay for a team, whose threads would spin on cores that other tests need.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+LINE = "the quick brown fox jumps over the lazy dog and naps; "
+
+
+class Generate(OffstageTest):
+    def setUp(self):
+        super().setUp()
+        self.text = self.write("train.txt", LINE * 60)
+
+    def learn(self, name="run", *options):
+        """A run that knows LINE by heart."""
+        self.train(name, "train.steps=150", "train.sequence=64", "train.micro-batch=4",
+                   "train.global-batch=4", "train.log-every=50", *options)
+        return self.folder / name / "checkpoints"
+
+    def generate(self, *options, expect=0):
+        result = self.call(OFFSTAGE, "generate", *options)
+        self.assertEqual(expect, result.code, result)
+        return result
+
+    def refused(self, code, *options):
+        result = self.generate(*options, expect=code)
+        self.assertEqual("", result.out, result)
+        self.assertEqual(1, len(result.errors), result)
+        return result.errors[0]
+
+    def test_greedy_gives_back_what_was_learnt_by_heart(self):
+        checkpoints = self.learn()
+        expected = "the quick" + (LINE * 2)[9:49]
+        for options in ([], ["--dtype", "bf16"], ["--tokenizer=bytes"], ["--temperature=0.01"]):
+            result = self.generate("--from", checkpoints, "--prompt", "the quick", "--tokens=40", *options)
+            self.assertEqual(expected + "\n", result.out, options)
+            self.assertEqual("", result.err)
+        numbers = ",".join(str(b) for b in b"the quick")
+        tokens = self.generate("--from", self.checkpoints("run")[-1], "--prompt-tokens", numbers,
+                               "--tokens=40", "--tokenizer=none")
+        self.assertEqual(" ".join(str(b) for b in expected.encode()) + "\n", tokens.out)
+        same = self.generate("--from", checkpoints, f"--prompt-tokens={numbers}", "--tokens=40")
+        self.assertEqual(expected + "\n", same.out)
+        # Longer than the 64 tokens that the model can look at.
+        long = self.generate("--from", checkpoints, "--prompt", "the quick", "--tokens=200")
+        self.assertEqual("the quick" + (LINE * 4)[9:209] + "\n", long.out)
+        self.assertEqual(1, len(long.warnings), long)
+        self.assertIn("64 tokens", long.warnings[0])
+
+    def test_sampling_depends_on_the_seed_alone(self):
+        self.train("run", "train.steps=2", ranks=2)
+        def text(*options):
+            return self.generate("--from", self.folder / "run/checkpoints", "--prompt-tokens=65", "--tokens=50",
+                                 "--tokenizer=none", *options).out
+        warm = ["--temperature=1.5", "--top-k=50"]
+        self.assertEqual(text(*warm, "--seed=3"), text(*warm, "--seed=3"))
+        self.assertNotEqual(text(*warm, "--seed=3"), text(*warm, "--seed=4"))
+        self.assertEqual(text(), text("--top-k=1", "--temperature=2"))
+        self.assertEqual(51, len(text(*warm).split()))
+
+    def test_without_a_prompt_it_starts_after_a_line(self):
+        self.train("run", "train.steps=2")
+        checkpoints = self.folder / "run/checkpoints"
+        bare = self.generate("--from", checkpoints, "--tokens=5", "--tokenizer=none", "--prompt-tokens=10")
+        ids = bare.out.split()[1:]
+        empty = self.call(OFFSTAGE, "generate", f"--from={checkpoints}", "--tokens=5", "--prompt", "")
+        self.assertEqual(0, empty.code, empty)
+        self.assertEqual(bytes(map(int, ids)).decode(errors="replace").rstrip("\n"), empty.out.rstrip("\n"))
+
+    def test_bad_input_is_refused_in_one_line(self):
+        self.train("run", "train.steps=2", "model.vocab=300")
+        checkpoints = f"--from={self.folder / 'run/checkpoints'}"
+        self.assertIn("the nearest is --prompt", self.refused(64, checkpoints, "--promt", "a"))
+        self.assertIn("--from is missing", self.refused(64, "--prompt", "a"))
+        self.assertIn("--tokenizer is missing", self.refused(64, checkpoints, "--prompt", "a"))
+        self.assertIn("300 is no token", self.refused(64, checkpoints, "--prompt-tokens=1,300", "--tokenizer=none"))
+        self.assertIn("256 is no token", self.refused(64, checkpoints, "--prompt-tokens=256", "--tokenizer=bytes"))
+        self.assertIn("--prompt-tokens: '' is no whole number", self.refused(64, checkpoints, "--prompt-tokens=1,,2"))
+        self.assertIn("needs a tokenizer", self.refused(64, checkpoints, "--prompt=a", "--tokenizer=none"))
+        self.assertIn("one of them", self.refused(64, checkpoints, "--prompt=a", "--prompt-tokens=1"))
+        self.assertIn("--temperature: '-1'", self.refused(64, checkpoints, "--temperature=-1"))
+        self.assertIn("--temperature: 'nan'", self.refused(64, checkpoints, "--temperature=nan"))
+        self.assertIn("--top-k: 'x'", self.refused(64, checkpoints, "--top-k=x"))
+        self.assertIn("--tokens: '0'", self.refused(64, checkpoints, "--tokens=0"))
+        self.assertIn("--seed: '-1'", self.refused(64, checkpoints, "--seed=-1"))
+        self.assertIn("--dtype=fp8", self.refused(64, checkpoints, "--dtype=fp8"))
+        self.assertIn("--from=", self.refused(65, f"--from={self.folder / 'nothing'}", "--prompt=a"))
+        self.assertIn("--tokenizer", self.refused(65, checkpoints, f"--tokenizer={self.text}"))
+
+
+if __name__ == "__main__":
+    main()
