@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# A GPT-2 of 124 M parameters in 4 GiB of host memory: import, 5 steps with the state on storage, export.
+# perf/gpt2_125m.sh [DIR [RANKS]] (default: the working directory, 1; 8 GB are needed there). BUILD_DIR=<dir> uses
+# another build.
+set -euo pipefail
+directory=$(realpath "${1:-.}")
+ranks=${2:-1}
+cd "$(dirname "$0")/.."
+if [[ -z ${BUILD_DIR:-} ]]; then
+  BUILD_DIR=build/release
+  cmake --preset release >/dev/null
+  cmake --build --preset release --target offstage >/dev/null
+fi
+# OpenMP threads that spin keep the I/O threads from the CPU.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+exec python3 perf/gpt2_125m.py "$BUILD_DIR/offstage" "$directory" "$ranks"
