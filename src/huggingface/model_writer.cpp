@@ -1,0 +1,1 @@
+#include "huggingface/model_directory.hpp"
