@@ -23,6 +23,8 @@ constexpr char const* usage_text =
     "  checkpoint ls PATH                             list the checkpoints of a directory\n"
     "  checkpoint verify PATH                         read them whole and compare all checksums\n"
     "  checkpoint diff A B                            compare two of them bit for bit\n"
+    "  import --from DIR --to DIR                     make a checkpoint of a Hugging Face model\n"
+    "  export --from PATH --to DIR                    make a Hugging Face model of a checkpoint\n"
     "  --version                                      print the version\n"
     "\n"
     "Exit codes: 0 done; 75 saved, more to do; 64 usage; 65 bad data; 74 I/O; 70 internal; 1 else.";
@@ -36,6 +38,12 @@ ExitCode dispatch(Arguments const& arguments) {
   if (command == "checkpoint") {
     return checkpoint_command(rest);
   }
+  if (command == "import") {
+    return import_command(rest);
+  }
+  if (command == "export") {
+    return export_command(rest);
+  }
   if (command == "help" || command == "--help" || command == "-h") {
     log::write_info(usage_text);
     return ExitCode::done;
@@ -44,7 +52,8 @@ ExitCode dispatch(Arguments const& arguments) {
     log::info("offstage {}", version());
     return ExitCode::done;
   }
-  static std::array<std::string, 4> const known{"train", "checkpoint", "help", "version"};
+  static std::array<std::string, 6> const known{"train",  "checkpoint", "import",
+                                                "export", "help",       "version"};
   throw unknown_command(command, known);
 }
 

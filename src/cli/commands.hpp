@@ -23,6 +23,11 @@ using Arguments = std::vector<std::string>;
 /// verify: ExitCode::data if anything is damaged. diff: ExitCode::other if the bits differ.
 [[nodiscard]] ExitCode checkpoint_command(Arguments const& arguments);
 
+/// `offstage import ...` and `offstage export ...`: one rank, alone or started by mpirun or srun.
+/// Start and end MPI as train_command does. `--help` does without MPI.
+[[nodiscard]] ExitCode import_command(Arguments const& arguments);
+[[nodiscard]] ExitCode export_command(Arguments const& arguments);
+
 /// Prints an error as one line, `prefix` in front ("rank 3: "); returns its exit code.
 ExitCode report(std::exception_ptr const& error, std::string const& prefix = "") noexcept;
 
