@@ -152,13 +152,13 @@ std::vector<Reader::Run> Reader::runs_of(std::span<state::Piece const> pieces) {
   return runs;
 }
 
-void Reader::read_run(Run const& run, std::span<std::byte> state) {
+void Reader::read_run(Run const& run, std::span<std::byte> state, std::int64_t arrays) {
   Source& from = source(run.rank);
   StoredSubgroup const& stored = from.manifest.subgroups[run.subgroup];
   std::span<std::uint64_t const> const expected = checksums(from, run.subgroup);
-  auto const total = static_cast<std::int64_t>(state.size()) / 12;
+  auto const total = static_cast<std::int64_t>(state.size()) / (4 * arrays);
   auto const chunks = static_cast<std::size_t>(run.elements / chunk_elements);
-  for (std::int64_t array = 0; array < 3; ++array) {
+  for (std::int64_t array = 0; array < arrays; ++array) {
     auto const part = state.subspan(static_cast<std::size_t>(4 * (array * total + run.target)),
                                     static_cast<std::size_t>(4 * run.elements));
     engine_.read(from.file, part, stored.offset + 4 * (array * stored.elements + run.source));
@@ -174,13 +174,22 @@ void Reader::read_run(Run const& run, std::span<std::byte> state) {
   }
 }
 
-void Reader::read(std::span<state::Piece const> pieces, std::span<std::byte> state) {
+void Reader::read_runs(std::span<state::Piece const> pieces, std::span<std::byte> state,
+                       std::int64_t arrays) {
   Waiting const busy{"reading a checkpoint"};
   as_data_error([&] {
     for (Run const& run : runs_of(pieces)) {
-      read_run(run, state);
+      read_run(run, state, arrays);
     }
   });
+}
+
+void Reader::read(std::span<state::Piece const> pieces, std::span<std::byte> state) {
+  read_runs(pieces, state, 3);
+}
+
+void Reader::read_parameters(std::span<state::Piece const> pieces, std::span<float> parameters) {
+  read_runs(pieces, std::as_writable_bytes(parameters), 1);
 }
 
 }  // namespace offstage::checkpoint

@@ -34,6 +34,8 @@ class Reader {
   /// Fills `state`, FP32 (3, N), p, m and v of N elements, with the chunks of `pieces`, which cover
   /// it; every chunk is verified. `state` is aligned for direct I/O, as tiers and HugeBuffers are.
   void read(std::span<state::Piece const> pieces, std::span<std::byte> state);
+  /// The same of p alone: N elements, aligned too.
+  void read_parameters(std::span<state::Piece const> pieces, std::span<float> parameters);
 
  private:
   /// Subgroup and piece by layer and first chunk.
@@ -60,7 +62,9 @@ class Reader {
   std::vector<std::uint64_t> const& checksums(Source& source, std::size_t subgroup);
   Run locate(int layer, state::ChunkRange chunks, std::int64_t target);
   std::vector<Run> runs_of(std::span<state::Piece const> pieces);
-  void read_run(Run const& run, std::span<std::byte> state);
+  void read_runs(std::span<state::Piece const> pieces, std::span<std::byte> state,
+                 std::int64_t arrays);
+  void read_run(Run const& run, std::span<std::byte> state, std::int64_t arrays);
 
   std::string directory_;
   Master master_;

@@ -1,1 +1,175 @@
 #include "convert/convert.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/version.hpp"
+#include "checkpoint/directory.hpp"
+#include "checkpoint/store.hpp"
+#include "convert/checkpoint_parameters.hpp"
+#include "convert/parameter_tiers.hpp"
+#include "huggingface/model_directory.hpp"
+
+namespace offstage::convert {
+namespace {
+
+// 48 MiB of state.
+constexpr std::int64_t subgroup_elements = 4 * MiB;
+
+bool has_master(std::string const& step_directory) {
+  return checkpoint::size_of(step_directory + "/" + checkpoint::master_name).has_value();
+}
+
+bool is_directory(std::string const& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
+
+/// A rank's part of a model.
+struct Part {
+  Part(state::ModelShape const& shape, mpi::Communicator const& comm)
+      : map{state::layers_of(shape), comm.size()},
+        subgroups{state::subgroups_of(map, comm.rank(), subgroup_elements)} {}
+
+  state::ShardMap map;
+  std::vector<state::Subgroup> subgroups;
+};
+
+void require_no_checkpoints(std::string const& directory) {
+  for (checkpoint::StepDirectory const& step : checkpoint::step_directories(directory)) {
+    if (has_master(step.path)) {
+      throw UsageError{fmt::format("--to={} holds checkpoints already ({}); name another directory",
+                                   directory, checkpoint::step_name(step.step))};
+    }
+  }
+}
+
+checkpoint::Meta meta_of(state::ModelShape const& model, int ranks) {
+  checkpoint::Meta meta;
+  meta.model = model;
+  for (state::ModelKey const& key : state::keys_of(model)) {
+    meta.configuration += fmt::format("{}={}\n", key.key, key.value);
+  }
+  meta.program = fmt::format("offstage {} ({})", version(), build_description());
+  meta.threads = 1;
+  meta.ranks = ranks;
+  return meta;
+}
+
+/// The same path on every rank. Collective.
+std::string resolve_together(std::string const& path, mpi::Communicator const& comm) {
+  std::string resolved;
+  mpi::agree(comm, [&] {
+    if (comm.rank() == 0) {
+      resolved = resolve_parameters(path, "--from");
+    }
+  });
+  return comm.broadcast(std::move(resolved), 0);
+}
+
+/// This rank's part, to the files that another rank has created.
+void write_part(state::ParameterReader& reader, Part const& part,
+                huggingface::ModelWriter& writer) {
+  if (part.subgroups.empty()) {
+    return;
+  }
+  memory::HugeBuffer const buffer{largest_state(part.subgroups) / 3};
+  for (state::Subgroup const& subgroup : part.subgroups) {
+    auto const parameters = buffer.as<float>().first(static_cast<std::size_t>(subgroup.size));
+    read_pieces(reader, subgroup, parameters);
+    for (state::Piece const& piece : subgroup.pieces) {
+      writer.write(
+          piece.layer, piece.chunks,
+          parameters.subspan(static_cast<std::size_t>(piece.offset),
+                             static_cast<std::size_t>(piece.chunks.count * chunk_elements)));
+    }
+  }
+  writer.sync();
+}
+
+}  // namespace
+
+std::string resolve_parameters(std::string const& path, std::string const& key) {
+  if (huggingface::is_model_directory(path) || has_master(path)) {
+    return path;
+  }
+  for (std::string const& directory : {path, path + "/checkpoints"}) {
+    if (!is_directory(directory) || checkpoint::step_directories(directory).empty()) {
+      continue;
+    }
+    auto const entries = checkpoint::list(directory);
+    auto const newest = std::find_if(entries.rbegin(), entries.rend(),
+                                     [](checkpoint::Listed const& e) { return e.complete; });
+    if (newest != entries.rend()) {
+      return newest->path;
+    }
+    throw DataError{fmt::format("{}={}: {} has no complete checkpoint; see offstage checkpoint ls",
+                                key, path, directory)};
+  }
+  throw DataError{fmt::format(
+      "{}={}: {}; name a Hugging Face model (a directory with config.json), a checkpoint "
+      "(step-...), or a directory of checkpoints",
+      key, path, is_directory(path) ? "holds no model" : "there is no such directory")};
+}
+
+std::unique_ptr<state::ParameterReader> open_parameters(std::string const& path,
+                                                        std::string const& key) {
+  std::string const resolved = resolve_parameters(path, key);
+  if (huggingface::is_model_directory(resolved)) {
+    return std::make_unique<huggingface::ModelDirectory>(resolved);
+  }
+  return std::make_unique<CheckpointParameters>(resolved);
+}
+
+Converted import_model(std::string const& from, std::string const& to,
+                       mpi::Communicator const& comm) {
+  std::unique_ptr<huggingface::ModelDirectory> model;
+  mpi::agree(comm, [&] {
+    if (comm.rank() == 0) {
+      require_no_checkpoints(to);
+    }
+    if (!huggingface::is_model_directory(from)) {
+      throw DataError{
+          fmt::format("--from={}: is no Hugging Face model; it has no config.json", from)};
+    }
+    model = std::make_unique<huggingface::ModelDirectory>(from);
+  });
+  Part const part{model->shape(), comm};
+  std::unique_ptr<ParameterTiers> tiers;
+  mpi::agree(comm, [&] { tiers = std::make_unique<ParameterTiers>(*model, part.subgroups); });
+  checkpoint::Store store{to, 2, comm};
+  auto const stats =
+      store.save(meta_of(model->shape(), comm.size()), part.map, part.subgroups, *tiers);
+  return {stats.path, state::count_parameters(part.map.layers()), comm.sum(stats.bytes)};
+}
+
+Converted export_model(std::string const& from, std::string const& to, DType dtype,
+                       Bytes shard_bytes, mpi::Communicator const& comm) {
+  std::string const source = resolve_together(from, comm);
+  std::unique_ptr<state::ParameterReader> reader;
+  mpi::agree(comm, [&] { reader = open_parameters(source, "--from"); });
+  Part const part{reader->shape(), comm};
+  huggingface::ModelWriter writer{to, reader->shape(), dtype, shard_bytes};
+  auto const on_rank_0 = [&](auto&& work) {
+    mpi::agree(comm, [&] {
+      if (comm.rank() == 0) {
+        work();
+      }
+    });
+  };
+  on_rank_0([&] { writer.create(); });
+  try {
+    mpi::agree(comm, [&] { write_part(*reader, part, writer); });
+    on_rank_0([&] { writer.commit(); });
+  } catch (mpi::AgreedError const&) {
+    if (comm.rank() == 0) {
+      writer.abandon();
+    }
+    throw;
+  }
+  return {to, state::count_parameters(part.map.layers()), writer.bytes()};
+}
+
+}  // namespace offstage::convert

@@ -10,21 +10,38 @@
 
 namespace offstage::convert {
 
-/// Parameters to start a model from: a Hugging Face directory, a checkpoint (step-...), or a
-/// directory of checkpoints, whose newest complete one is taken. `key` ("train.init-from") is named in
-/// errors. Errors: DataError if the path is none of these.
+/// Which model a path means, as a path that means the same later: a Hugging Face directory or a
+/// checkpoint (step-...) as it is; of a directory of checkpoints, or of a run directory with one,
+/// the newest complete checkpoint. `key` ("train.init-from") is named in errors.
+/// Not collective: where several ranks read while a run may save, one of them resolves for all.
+/// Errors: DataError if the path is none of these or has no complete checkpoint.
+[[nodiscard]] std::string resolve_parameters(std::string const& path, std::string const& key);
+
+/// Parameters to start a model from; `path` is resolved. Errors: as resolve_parameters, and those of
+/// huggingface::ModelDirectory.
 [[nodiscard]] std::unique_ptr<state::ParameterReader> open_parameters(std::string const& path,
                                                                       std::string const& key);
+
+/// What was written.
+struct Converted {
+  std::string path;           ///< the checkpoint or the Hugging Face directory
+  std::int64_t parameters{};  ///< of the model, padding left out
+  Bytes bytes{};              ///< all ranks'
+};
 
 /// Writes the model of a Hugging Face directory as checkpoint `to`/step-000000000 with zero moments,
 /// from which `checkpoint.dir=to` goes on.
 /// Collective. Memory: three pieces of 4 MiB parameters per rank and the library's buffers, whatever
 /// the model's size. Errors: mpi::AgreedError; UsageError if `to` holds checkpoints already.
-void import_model(std::string const& from, std::string const& to, mpi::Communicator const& comm);
+Converted import_model(std::string const& from, std::string const& to,
+                       mpi::Communicator const& comm);
 
-/// Writes the parameters of a checkpoint (or the newest complete one of a directory) as a Hugging Face
-/// directory. Collective. Memory: as import_model. Errors: mpi::AgreedError.
-void export_model(std::string const& from, std::string const& to, DType dtype, Bytes shard_bytes,
-                  mpi::Communicator const& comm);
+/// Writes the parameters of whatever open_parameters reads as a Hugging Face directory; its files do
+/// not depend on the ranks that read and wrote them. A failure leaves no model behind.
+/// Collective. Memory: a piece of 4 MiB parameters per rank and the library's buffers.
+/// Errors: mpi::AgreedError; UsageError if `to` holds a model already, DataError for a number beyond
+/// the range of `dtype`.
+Converted export_model(std::string const& from, std::string const& to, DType dtype,
+                       Bytes shard_bytes, mpi::Communicator const& comm);
 
 }  // namespace offstage::convert

@@ -1,1 +1,364 @@
 #include "huggingface/config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "base/error.hpp"
+#include "huggingface/json_text.hpp"
+
+namespace offstage::huggingface {
+namespace {
+
+using Json = nlohmann::json;
+
+// Beyond any model, and no product of two of them overflows before state::validate looks.
+constexpr std::int64_t largest_size = std::int64_t{1} << 30;
+
+// Keys of any model that say nothing about what it computes in training without dropout: names and
+// versions, kinds of numbers, tokens, how text is sampled from it, how it was initialised.
+constexpr std::array harmless{"_name_or_path",
+                              "_commit_hash",
+                              "transformers_version",
+                              "torch_dtype",
+                              "dtype",
+                              "bos_token_id",
+                              "eos_token_id",
+                              "pad_token_id",
+                              "unk_token_id",
+                              "sep_token_id",
+                              "cls_token_id",
+                              "mask_token_id",
+                              "decoder_start_token_id",
+                              "forced_bos_token_id",
+                              "forced_eos_token_id",
+                              "tokenizer_class",
+                              "prefix",
+                              "use_cache",
+                              "initializer_range",
+                              "attention_dropout",
+                              "output_attentions",
+                              "output_hidden_states",
+                              "output_past",
+                              "return_dict",
+                              "torchscript",
+                              "use_bfloat16",
+                              "tf_legacy_loss",
+                              "_attn_implementation",
+                              "attn_implementation",
+                              "_attn_implementation_autoset",
+                              "chunk_size_feed_forward",
+                              "is_decoder",
+                              "tie_encoder_decoder",
+                              "task_specific_params",
+                              "finetuning_task",
+                              "problem_type",
+                              "id2label",
+                              "label2id",
+                              "num_labels",
+                              "max_length",
+                              "min_length",
+                              "do_sample",
+                              "early_stopping",
+                              "num_beams",
+                              "num_beam_groups",
+                              "diversity_penalty",
+                              "temperature",
+                              "top_k",
+                              "top_p",
+                              "typical_p",
+                              "repetition_penalty",
+                              "length_penalty",
+                              "no_repeat_ngram_size",
+                              "encoder_no_repeat_ngram_size",
+                              "bad_words_ids",
+                              "num_return_sequences",
+                              "output_scores",
+                              "return_dict_in_generate",
+                              "remove_invalid_values",
+                              "exponential_decay_length_penalty",
+                              "suppress_tokens",
+                              "begin_suppress_tokens"};
+
+constexpr std::array harmless_in_gpt2{"n_ctx",
+                                      "attn_pdrop",
+                                      "embd_pdrop",
+                                      "resid_pdrop",
+                                      "summary_activation",
+                                      "summary_first_dropout",
+                                      "summary_proj_to_labels",
+                                      "summary_type",
+                                      "summary_use_proj",
+                                      "reorder_and_upcast_attn",
+                                      "gradient_checkpointing"};
+
+// Of no effect where use_sliding_window is false.
+constexpr std::array harmless_in_qwen2{"sliding_window", "max_window_layers"};
+
+/// A value for an error line.
+std::string text_of(Json const& value) {
+  return printable(value.dump(-1, ' ', true, Json::error_handler_t::replace));
+}
+
+/// Gives the values of an object one by one, and knows in the end which nobody asked for. A null
+/// counts as left out, as it does in transformers.
+class Options {
+ public:
+  /// `inside` is "" or "rope_scaling."; errors write it before the keys.
+  Options(Json const& object, std::string inside, std::string const& path)
+      : object_{object}, inside_{std::move(inside)}, path_{path} {}
+
+  [[nodiscard]] Json const* find(char const* key) {
+    looked_at_.insert(key);
+    auto const found = object_.find(key);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+
+  [[nodiscard]] DataError wrong(char const* key, Json const& value,
+                                std::string const& right) const {
+    return DataError{fmt::format("{}: {}{}={} {}", path_, inside_, key, text_of(value), right)};
+  }
+  [[nodiscard]] DataError missing(char const* key) const {
+    return DataError{fmt::format("{}: {}{} is missing", path_, inside_, key)};
+  }
+
+  [[nodiscard]] std::int64_t size(char const* key, std::int64_t otherwise = 0) {
+    Json const* const value = find(key);
+    if (value == nullptr) {
+      if (otherwise == 0) {
+        throw missing(key);
+      }
+      return otherwise;
+    }
+    if (!value->is_number_integer() || *value < 1 || *value > largest_size) {
+      throw wrong(key, *value, fmt::format("must be a whole number from 1 to {}", largest_size));
+    }
+    return value->get<std::int64_t>();
+  }
+
+  [[nodiscard]] double positive(char const* key, std::optional<double> otherwise) {
+    Json const* const value = find(key);
+    if (value == nullptr) {
+      if (!otherwise) {
+        throw missing(key);
+      }
+      return *otherwise;
+    }
+    if (!value->is_number() || !(value->get<double>() > 0.0)) {
+      throw wrong(key, *value, "must be a number above 0");
+    }
+    return value->get<double>();
+  }
+
+  [[nodiscard]] bool truth(char const* key, bool otherwise) {
+    Json const* const value = find(key);
+    if (value != nullptr && !value->is_boolean()) {
+      throw wrong(key, *value, "must be true or false");
+    }
+    return value == nullptr ? otherwise : value->get<bool>();
+  }
+
+  /// The option may be left out or have one of these values.
+  void only(char const* key, std::vector<Json> const& allowed) {
+    Json const* const value = find(key);
+    if (value != nullptr && std::ranges::find(allowed, *value) == allowed.end()) {
+      std::string list = text_of(allowed.front());
+      for (std::size_t i = 1; i < allowed.size(); ++i) {
+        list += " or " + text_of(allowed[i]);
+      }
+      throw wrong(key, *value, "is not supported; it must be " + list);
+    }
+  }
+
+  void ignore(std::span<char const* const> keys) { looked_at_.insert(keys.begin(), keys.end()); }
+
+  /// Errors: DataError naming a key that nobody asked for and that is not null.
+  void require_no_others() const {
+    for (auto const& [key, value] : object_.items()) {
+      if (!looked_at_.contains(key) && !value.is_null()) {
+        throw DataError{fmt::format(
+            "{}: {}{}={} is not known here and might change what the model computes; take it out "
+            "if it does not",
+            path_, inside_, printable(key), text_of(value))};
+      }
+    }
+  }
+
+ private:
+  Json const& object_;
+  std::string inside_;
+  std::string const& path_;
+  std::set<std::string> looked_at_;
+};
+
+void take_llama3(Options& rope, state::ModelShape& shape) {
+  shape.rope_scaling = state::RopeScaling::llama3;
+  shape.rope_factor = rope.positive("factor", {});
+  shape.rope_low_frequency = rope.positive("low_freq_factor", {});
+  shape.rope_high_frequency = rope.positive("high_freq_factor", {});
+  shape.rope_original_sequence = rope.size("original_max_position_embeddings");
+}
+
+/// One of the objects that say how RoPE goes; `theta` is of the places before, if any.
+void take_rope(Options& options, char const* key, state::ModelShape& shape,
+               std::optional<double>& theta, std::string const& path) {
+  Json const* const value = options.find(key);
+  if (value == nullptr) {
+    return;
+  }
+  if (!value->is_object()) {
+    throw options.wrong(key, *value, "must be an object or null");
+  }
+  Options rope{*value, fmt::format("{}.", key), path};
+  if (Json const* const base = rope.find("rope_theta")) {
+    double const here = rope.positive("rope_theta", {});
+    if (theta && *theta != here) {
+      throw rope.wrong("rope_theta", *base, fmt::format("contradicts rope_theta={}", *theta));
+    }
+    theta = here;
+  }
+  rope.only("rope_type", {"default", "llama3"});
+  rope.only("type", {"default", "llama3"});
+  rope.only("partial_rotary_factor", {1});
+  Json const* const kind = rope.find("rope_type");
+  Json const* const older = rope.find("type");
+  if (kind != nullptr && older != nullptr && *kind != *older) {
+    throw rope.wrong("type", *older, fmt::format("contradicts rope_type={}", text_of(*kind)));
+  }
+  Json const* const named = kind != nullptr ? kind : older;
+  if (named != nullptr && *named == "llama3") {
+    take_llama3(rope, shape);
+  }
+  rope.require_no_others();
+}
+
+void take_all_rope(Options& options, state::ModelShape& shape, std::string const& path) {
+  std::optional<double> theta;
+  if (options.find("rope_theta") != nullptr) {
+    theta = options.positive("rope_theta", {});
+  }
+  Json const* const older = options.find("rope_scaling");
+  Json const* const newer = options.find("rope_parameters");
+  if (older != nullptr && newer != nullptr && *older != *newer) {
+    throw options.wrong("rope_scaling", *older,
+                        "contradicts rope_parameters; leave one of them out");
+  }
+  take_rope(options, "rope_scaling", shape, theta, path);
+  take_rope(options, "rope_parameters", shape, theta, path);
+  shape.rope_theta = theta.value_or(10'000.0);
+}
+
+void require_full_attention(Options& options) {
+  Json const* const types = options.find("layer_types");
+  if (types == nullptr) {
+    return;
+  }
+  bool const full = types->is_array() && std::ranges::all_of(*types, [](Json const& type) {
+                      return type == "full_attention";
+                    });
+  if (!full) {
+    throw options.wrong("layer_types", *types,
+                        "is not supported; every layer must be \"full_attention\"");
+  }
+}
+
+state::ModelShape take_llama(Options& options, bool qwen2, std::string const& path) {
+  state::ModelShape shape;
+  shape.family = state::Family::llama;
+  shape.layers = options.size("num_hidden_layers");
+  shape.hidden = options.size("hidden_size");
+  shape.heads = options.size("num_attention_heads");
+  shape.kv_heads = options.size("num_key_value_heads", shape.heads);
+  shape.ffn_hidden = options.size("intermediate_size");
+  shape.vocab = options.size("vocab_size");
+  shape.max_sequence = options.size("max_position_embeddings");
+  shape.tied_head = options.truth("tie_word_embeddings", false);
+  shape.qkv_bias = qwen2;
+  shape.norm_epsilon = options.positive("rms_norm_eps", 1e-6);
+  take_all_rope(options, shape, path);
+  options.only("hidden_act", {"silu"});
+  options.only("head_dim", {shape.hidden / shape.heads});
+  options.only("partial_rotary_factor", {1});
+  options.only("rope_interleaved", {false});
+  require_full_attention(options);
+  if (qwen2) {
+    options.only("use_sliding_window", {false});
+    options.only("use_mrope", {false});
+    options.ignore(harmless_in_qwen2);
+  } else {
+    options.only("attention_bias", {false});
+    options.only("mlp_bias", {false});
+    options.only("pretraining_tp", {1});
+  }
+  return shape;
+}
+
+state::ModelShape take_gpt2(Options& options) {
+  state::ModelShape shape;
+  shape.family = state::Family::gpt2;
+  shape.layers = options.size("n_layer");
+  shape.hidden = options.size("n_embd");
+  shape.heads = options.size("n_head");
+  shape.kv_heads = shape.heads;
+  shape.ffn_hidden = options.size("n_inner", 4 * shape.hidden);
+  shape.vocab = options.size("vocab_size");
+  shape.max_sequence = options.size("n_positions");
+  shape.tied_head = options.truth("tie_word_embeddings", true);
+  shape.norm_epsilon = options.positive("layer_norm_epsilon", 1e-5);
+  options.only("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  options.only("scale_attn_weights", {true});
+  options.only("scale_attn_by_inverse_layer_idx", {false});
+  options.ignore(harmless_in_gpt2);
+  return shape;
+}
+
+struct Kind {
+  char const* model_type;
+  char const* architecture;
+};
+constexpr std::array<Kind, 3> kinds{
+    {{"llama", "LlamaForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}, {"gpt2", "GPT2LMHeadModel"}}};
+
+Kind const& take_kind(Options& options) {
+  Json const* const type = options.find("model_type");
+  if (type == nullptr) {
+    throw options.missing("model_type");
+  }
+  for (Kind const& kind : kinds) {
+    if (*type == kind.model_type) {
+      options.only("architectures", {Json::array({kind.architecture})});
+      return kind;
+    }
+  }
+  throw options.wrong("model_type", *type, "is not supported; known are llama, qwen2 and gpt2");
+}
+
+}  // namespace
+
+state::ModelShape parse_config(std::string_view json, std::string const& path) {
+  Json const object = parse_object(json, path);
+  Options options{object, "", path};
+  Kind const& kind = take_kind(options);
+  std::string_view const type = kind.model_type;
+  options.only("is_encoder_decoder", {false});
+  options.only("add_cross_attention", {false});
+  options.only("pruned_heads", {Json::object()});
+  options.ignore(harmless);
+  state::ModelShape const shape =
+      type == "gpt2" ? take_gpt2(options) : take_llama(options, type == "qwen2", path);
+  options.require_no_others();
+  try {
+    state::validate(shape);
+  } catch (UsageError const& error) {
+    throw DataError{fmt::format("{}: {}", path, error.what())};
+  }
+  return shape;
+}
+
+}  // namespace offstage::huggingface

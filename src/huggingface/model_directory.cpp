@@ -1,1 +1,180 @@
 #include "huggingface/model_directory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/chunk.hpp"
+#include "base/error.hpp"
+#include "huggingface/config.hpp"
+#include "huggingface/json_text.hpp"
+#include "huggingface/names.hpp"
+
+namespace offstage::huggingface {
+namespace {
+
+constexpr Bytes largest_config = 4 * MiB;
+constexpr Bytes largest_index = 64 * MiB;
+
+bool is_there(std::string const& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+/// Which file holds a tensor, by the name in the files.
+using WeightMap = std::map<std::string, std::string>;
+
+WeightMap read_index(std::string const& path) {
+  nlohmann::json const index = parse_object(read_text(path, largest_index), path);
+  auto const found = index.find("weight_map");
+  if (found == index.end() || !found->is_object()) {
+    throw DataError{path + ": has no weight_map, an object of tensors and their files"};
+  }
+  WeightMap map;
+  for (auto const& [tensor, file] : found->items()) {
+    if (!file.is_string()) {
+      throw DataError{
+          fmt::format("{}: weight_map names no file for '{}'", path, printable(tensor))};
+    }
+    auto const& name = file.get_ref<std::string const&>();
+    bool const plain = !name.empty() && name != "." && name != ".." &&
+                       name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
+    if (!plain) {
+      throw DataError{fmt::format("{}: weight_map names '{}' for '{}', which is no file name", path,
+                                  printable(name), printable(tensor))};
+    }
+    map.emplace(tensor, name);
+  }
+  return map;
+}
+
+/// Buffers that older versions of transformers stored beside the parameters; computed, not learnt.
+bool is_buffer(state::ModelShape const& shape, std::string const& name) {
+  if (shape.family == state::Family::gpt2) {
+    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+  }
+  return name.ends_with(".self_attn.rotary_emb.inv_freq");
+}
+
+/// Offstage's name of a tensor in a file.
+std::string own_name(state::ModelShape const& shape, std::string const& name) {
+  bool const bare =
+      shape.family == state::Family::gpt2 && name != head_name && !name.starts_with(gpt2_prefix);
+  return bare ? gpt2_prefix + name : name;
+}
+
+std::string text_of(std::vector<std::int64_t> const& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+void require_fits(state::TensorLayout const& layout, TensorEntry const& tensor,
+                  std::string const& path) {
+  if (tensor.dtype != "F32" && tensor.dtype != "BF16" && tensor.dtype != "F16") {
+    throw DataError{fmt::format("{}: tensor '{}' is of dtype {}; F32, BF16 and F16 are read", path,
+                                printable(tensor.name), tensor.dtype)};
+  }
+  std::vector<std::int64_t> const wanted = shape_of(layout);
+  if (tensor.shape != wanted) {
+    throw DataError{fmt::format("{}: tensor '{}' has the shape {}, but config.json asks for {}",
+                                path, printable(tensor.name), text_of(tensor.shape),
+                                text_of(wanted))};
+  }
+}
+
+}  // namespace
+
+ModelDirectory::ModelDirectory(std::string const& directory) : directory_{directory} {
+  std::string const config = directory + "/" + config_name;
+  shape_ = parse_config(read_text(config, largest_config), config);
+  layers_ = state::layers_of(shape_);
+  std::string const index = directory + "/" + index_name;
+  if (!is_there(directory + "/" + single_name) && is_there(index)) {
+    open_shards(index);
+  } else {
+    open(single_name);
+  }
+  require_all();
+}
+
+SafetensorsFile const& ModelDirectory::open(std::string const& name) {
+  SafetensorsFile const& file =
+      *files_.emplace_back(std::make_unique<SafetensorsFile>(directory_ + "/" + name));
+  for (auto const& [tensor, entry] : file.tensors()) {
+    if (is_buffer(shape_, tensor) || (shape_.tied_head && tensor == head_name)) {
+      continue;
+    }
+    if (!places_.emplace(own_name(shape_, tensor), Place{&file, &entry}).second) {
+      throw DataError{fmt::format("{}: has the tensor '{}', which is in {} already", file.path(),
+                                  printable(tensor),
+                                  places_.at(own_name(shape_, tensor)).file->path())};
+    }
+  }
+  return file;
+}
+
+void ModelDirectory::open_shards(std::string const& index) {
+  WeightMap const map = read_index(index);
+  std::map<std::string, SafetensorsFile const*> opened;
+  for (auto const& [tensor, name] : map) {
+    auto [place, fresh] = opened.try_emplace(name, nullptr);
+    if (fresh) {
+      place->second = &open(name);
+    }
+    if (!place->second->tensors().contains(tensor)) {
+      throw DataError{fmt::format("{}: weight_map finds '{}' in {}, which does not have it", index,
+                                  printable(tensor), name)};
+    }
+  }
+}
+
+void ModelDirectory::require_all() const {
+  std::set<std::string> known;
+  for (state::LayerLayout const& layer : layers_) {
+    for (state::TensorLayout const& layout : layer.tensors) {
+      known.insert(layout.name);
+      auto const place = places_.find(layout.name);
+      if (place == places_.end()) {
+        throw DataError{fmt::format("{}: has no tensor '{}'", directory_, layout.name)};
+      }
+      require_fits(layout, *place->second.tensor, place->second.file->path());
+    }
+  }
+  for (auto const& [name, place] : places_) {
+    if (!known.contains(name)) {
+      throw DataError{fmt::format("{}: has a tensor '{}', which the model of config.json does not",
+                                  place.file->path(), printable(place.tensor->name))};
+    }
+  }
+}
+
+void ModelDirectory::read(int layer, state::ChunkRange chunks, std::span<float> out) {
+  state::LayerLayout const& layout = layers_.at(static_cast<std::size_t>(layer));
+  require(static_cast<std::int64_t>(out.size()) == chunks.count * chunk_elements &&
+              chunks.first >= 0 && chunks.first + chunks.count <= layout.chunks(),
+          "ModelDirectory: chunks of the layer and their room");
+  std::int64_t const begin = chunks.first * chunk_elements;
+  std::int64_t const end = begin + chunks.count * chunk_elements;
+  for (state::TensorLayout const& tensor : layout.tensors) {
+    std::int64_t const from = std::max(begin, tensor.offset);
+    std::int64_t const to = std::min(end, tensor.offset + tensor.elements());
+    if (from < to) {
+      Place const& place = places_.at(tensor.name);
+      place.file->read(
+          *place.tensor, from - tensor.offset,
+          out.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(to - from)));
+    }
+  }
+  std::int64_t const padding = std::max(begin, layout.elements);
+  if (padding < end) {
+    std::ranges::fill(out.subspan(static_cast<std::size_t>(padding - begin)), 0.0F);
+  }
+}
+
+bool is_model_directory(std::string const& path) {
+  return is_there(path + "/" + config_name);
+}
+
+}  // namespace offstage::huggingface

@@ -18,8 +18,9 @@ namespace offstage::huggingface {
 /// model.safetensors.index.json and the files that its weight_map names.
 ///
 /// Names:  GPT-2 files come with and without the prefix "transformer."; its buffers attn.bias and
-///         attn.masked_bias are passed over, and so is a lm_head.weight beside a tied head.
-/// Memory: headers, and a small buffer.
+///         attn.masked_bias are passed over, and so are rotary_emb.inv_freq of old LLaMA files and
+///         a lm_head.weight beside a tied head.
+/// Memory: headers. Files stay open.
 /// Errors: DataError naming file and tensor: missing file or shard, an index that names a tensor its
 ///         file does not have, tensors missing, in excess, of the wrong shape or of a dtype that is
 ///         not F32, BF16 or F16.
@@ -36,6 +37,10 @@ class ModelDirectory final : public state::ParameterReader {
     TensorEntry const* tensor{};
   };
 
+  SafetensorsFile const& open(std::string const& name);
+  void open_shards(std::string const& index);
+  void require_all() const;
+
   std::string directory_;
   state::ModelShape shape_;
   std::vector<state::LayerLayout> layers_;
@@ -48,8 +53,8 @@ class ModelDirectory final : public state::ParameterReader {
 
 /// Writes a model: the caller creates it on one rank, and then any number of ranks fill it.
 ///
-/// Files:  one model.safetensors, or model-00001-of-0000N.safetensors of at most `shard_bytes` each
-///         (a larger tensor has one of its own) with the index; config.json. The layout depends on
+/// Files:  one model.safetensors, or model-00001-of-0000N.safetensors with tensors of at most
+///         `shard_bytes` in each (a larger tensor has one of its own) with the index; config.json. The layout depends on
 ///         shape, dtype and shard_bytes alone.
 /// Commit: files are written under another name (".part") and get their names in commit(), after
 ///         fsync, config.json last.
@@ -62,11 +67,13 @@ class ModelWriter {
   ModelWriter(ModelWriter const&) = delete;
   ModelWriter& operator=(ModelWriter const&) = delete;
 
-  /// One rank, before any write: creates the files in their full size with their headers.
-  /// Errors: also UsageError if the directory holds a model already.
+  /// One rank, before any write: creates the directory if need be and the files in their full size
+  /// with their headers; removes files of an export that was killed.
+  /// Errors: also UsageError if the directory holds a model already, IoError if the space does not
+  ///         suffice.
   void create();
-  /// Any rank: chunks of a layer in FP32, rounded to the dtype (to nearest even; fp16 beyond its
-  /// range is a DataError naming the tensor). Padding is left out.
+  /// Any rank: chunks of a layer in FP32, rounded to the dtype (to nearest even; a number beyond
+  /// its range is a DataError naming the tensor). Padding is left out.
   void write(int layer, state::ChunkRange chunks, std::span<float const> parameters);
   /// Any rank, after its writes: makes them durable.
   void sync();

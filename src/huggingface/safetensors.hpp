@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +10,7 @@
 
 #include "base/dtype.hpp"
 #include "base/units.hpp"
+#include "huggingface/file.hpp"
 
 namespace offstage::huggingface {
 
@@ -39,21 +39,17 @@ struct TensorEntry {
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(std::string const& path);
-  ~SafetensorsFile();
-  SafetensorsFile(SafetensorsFile const&) = delete;
-  SafetensorsFile& operator=(SafetensorsFile const&) = delete;
 
-  [[nodiscard]] std::string const& path() const noexcept { return path_; }
+  [[nodiscard]] std::string const& path() const noexcept { return file_.path(); }
   [[nodiscard]] std::map<std::string, TensorEntry> const& tensors() const noexcept {
     return tensors_;
   }
   /// Elements [first, first + out.size()) of a tensor, F32, BF16 or F16, as FP32 (exact). Takes no
-  /// memory beyond a small buffer.
+  /// memory beside `out`. Errors: DataError if the file was cut since.
   void read(TensorEntry const& tensor, std::int64_t first, std::span<float> out) const;
 
  private:
-  std::string path_;
-  int file_;
+  File file_;
   std::map<std::string, TensorEntry> tensors_;
 };
 

@@ -1,0 +1,40 @@
+#include "convert/checkpoint_parameters.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/chunk.hpp"
+#include "base/error.hpp"
+#include "checkpoint/master.hpp"
+
+namespace offstage::convert {
+namespace {
+
+constexpr std::int64_t bounced_chunks = 4 * MiB / (4 * chunk_elements);
+
+bool is_aligned(std::span<float> out) {
+  return reinterpret_cast<std::uintptr_t>(out.data()) % aio::direct_alignment == 0;
+}
+
+}  // namespace
+
+CheckpointParameters::CheckpointParameters(std::string const& step_directory)
+    : reader_{step_directory, checkpoint::read_master(step_directory)},
+      bounce_{4 * chunk_elements * bounced_chunks} {}
+
+void CheckpointParameters::read(int layer, state::ChunkRange chunks, std::span<float> out) {
+  require(static_cast<std::int64_t>(out.size()) == chunks.count * chunk_elements,
+          "CheckpointParameters: as many numbers as chunks have");
+  if (is_aligned(out)) {
+    reader_.read_parameters(std::array{state::Piece{layer, chunks, 0}}, out);
+    return;
+  }
+  for (std::int64_t done = 0; done < chunks.count; done += bounced_chunks) {
+    std::int64_t const count = std::min(bounced_chunks, chunks.count - done);
+    auto const part = bounce_.as<float>().first(static_cast<std::size_t>(count * chunk_elements));
+    reader_.read_parameters(std::array{state::Piece{layer, {chunks.first + done, count}, 0}}, part);
+    std::ranges::copy(part, out.begin() + done * chunk_elements);
+  }
+}
+
+}  // namespace offstage::convert

@@ -1,0 +1,84 @@
+#include <nlohmann/json.hpp>
+
+#include "huggingface/config.hpp"
+
+namespace offstage::huggingface {
+namespace {
+
+nlohmann::ordered_json rope_scaling_of(state::ModelShape const& shape) {
+  if (shape.rope_scaling == state::RopeScaling::none) {
+    return nullptr;
+  }
+  return {{"rope_type", "llama3"},
+          {"factor", shape.rope_factor},
+          {"low_freq_factor", shape.rope_low_frequency},
+          {"high_freq_factor", shape.rope_high_frequency},
+          {"original_max_position_embeddings", shape.rope_original_sequence}};
+}
+
+void put_gpt2(nlohmann::ordered_json& config, state::ModelShape const& shape) {
+  config["architectures"] = {"GPT2LMHeadModel"};
+  config["model_type"] = "gpt2";
+  config["n_layer"] = shape.layers;
+  config["n_embd"] = shape.hidden;
+  config["n_head"] = shape.heads;
+  config["n_inner"] = shape.ffn_hidden;
+  config["n_positions"] = shape.max_sequence;
+  config["layer_norm_epsilon"] = shape.norm_epsilon;
+  config["activation_function"] = "gelu_new";
+  config["scale_attn_weights"] = true;
+  config["scale_attn_by_inverse_layer_idx"] = false;
+}
+
+void put_llama(nlohmann::ordered_json& config, state::ModelShape const& shape) {
+  config["architectures"] = {shape.qkv_bias ? "Qwen2ForCausalLM" : "LlamaForCausalLM"};
+  config["model_type"] = shape.qkv_bias ? "qwen2" : "llama";
+  config["num_hidden_layers"] = shape.layers;
+  config["hidden_size"] = shape.hidden;
+  config["num_attention_heads"] = shape.heads;
+  config["num_key_value_heads"] = shape.kv_heads;
+  config["intermediate_size"] = shape.ffn_hidden;
+  config["max_position_embeddings"] = shape.max_sequence;
+  config["hidden_act"] = "silu";
+  config["rms_norm_eps"] = shape.norm_epsilon;
+  config["rope_theta"] = shape.rope_theta;
+  config["rope_scaling"] = rope_scaling_of(shape);
+  if (shape.qkv_bias) {
+    config["use_sliding_window"] = false;
+  } else {
+    config["attention_bias"] = false;
+    config["mlp_bias"] = false;
+  }
+}
+
+char const* torch_name_of(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return "bfloat16";
+    case DType::fp16:
+      return "float16";
+    case DType::fp32:
+      break;
+  }
+  return "float32";
+}
+
+}  // namespace
+
+std::string config_json(state::ModelShape const& shape, DType dtype) {
+  nlohmann::ordered_json config;
+  if (shape.family == state::Family::gpt2) {
+    put_gpt2(config, shape);
+  } else {
+    put_llama(config, shape);
+  }
+  config["vocab_size"] = shape.vocab;
+  config["tie_word_embeddings"] = shape.tied_head;
+  // Offstage does not know the tokenizer; the defaults of transformers would name tokens.
+  config["bos_token_id"] = nullptr;
+  config["eos_token_id"] = nullptr;
+  config["torch_dtype"] = torch_name_of(dtype);
+  return config.dump(2) + "\n";
+}
+
+}  // namespace offstage::huggingface

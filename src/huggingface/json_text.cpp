@@ -1,0 +1,74 @@
+#include "huggingface/json_text.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace offstage::huggingface {
+namespace {
+
+constexpr std::size_t most_printed = 120;
+constexpr int deepest = 32;
+
+/// Sees every key before the library drops one of two.
+class Guard {
+ public:
+  explicit Guard(std::string const& path) : path_{path} {}
+
+  bool operator()(int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
+    using Event = nlohmann::json::parse_event_t;
+    if (depth > deepest) {
+      throw DataError{fmt::format("{}: is nested more than {} levels deep", path_, deepest)};
+    }
+    if (event == Event::object_start) {
+      keys_.emplace_back();
+    } else if (event == Event::object_end) {
+      keys_.pop_back();
+    } else if (event == Event::key) {
+      auto const& key = parsed.get_ref<std::string const&>();
+      if (!keys_.back().insert(key).second) {
+        throw DataError{fmt::format("{}: has the key '{}' twice", path_, printable(key))};
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::string const& path_;
+  std::vector<std::set<std::string>> keys_;
+};
+
+}  // namespace
+
+std::string printable(std::string_view name) {
+  std::string text{name.substr(0, most_printed)};
+  for (char& c : text) {
+    if (c < ' ' || c > '~') {
+      c = '?';
+    }
+  }
+  return name.size() > most_printed ? text + "..." : text;
+}
+
+nlohmann::json parse_object(std::string_view text, std::string const& path) {
+  Guard guard{path};
+  nlohmann::json parsed;
+  try {
+    parsed = nlohmann::json::parse(text, std::ref(guard));
+  } catch (nlohmann::json::parse_error const& error) {
+    throw DataError{fmt::format("{}: is no JSON: mistake at byte {}", path, error.byte)};
+  } catch (nlohmann::json::exception const& error) {
+    throw DataError{
+        fmt::format("{}: is no JSON that can be read: {}", path, printable(error.what()))};
+  }
+  if (!parsed.is_object()) {
+    throw DataError{path + ": is no JSON object"};
+  }
+  return parsed;
+}
+
+}  // namespace offstage::huggingface

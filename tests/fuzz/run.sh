@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Fuzzes the parsers with libFuzzer, AddressSanitizer and UBSan, beginning with the corpus in the tree:
+#   tests/fuzz/run.sh SECONDS [TARGET...]      SECONDS for each target; default all of targets.txt
+# New inputs that reach new code stay in build/fuzz/corpus/TARGET; with MERGE=1 they are merged, minimised,
+# into tests/fuzz/corpus/TARGET. What fails is left as build/fuzz/TARGET/crash-... and the exit code is 1.
+# Needs clang 16 or later (std::source_location); FUZZ_CXX names another compiler.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$here/../.."
+seconds=${1:?usage: tests/fuzz/run.sh SECONDS [TARGET...]}
+shift
+cxx=${FUZZ_CXX:-clang++-16}
+out=build/fuzz
+export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+
+build() { # NAME SOURCES...
+  local name=$1
+  shift
+  "$cxx" -std=c++20 -O1 -g -w -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+    -DFMT_HEADER_ONLY -Isrc "$here/${name}_fuzz.cpp" src/base/error.cpp "${@/#/src/}" -o "$out/${name}_fuzz"
+}
+
+fuzz() { # NAME
+  mkdir -p "$out/corpus/$1" "$out/$1"
+  "$out/${1}_fuzz" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -max_len=8192 -verbosity=0 \
+    -print_final_stats=1 -artifact_prefix="$out/$1/" "$out/corpus/$1" "$here/corpus/$1"
+}
+
+merge() { # NAME
+  local merged=$out/merged/$1
+  rm -rf "$merged"
+  mkdir -p "$merged"
+  "$out/${1}_fuzz" -merge=1 -max_len=2048 -verbosity=0 "$merged" "$here/corpus/$1" "$out/corpus/$1"
+  rm -f "$here/corpus/$1"/[0-9a-f]*[0-9a-f]
+  cp "$merged"/* "$here/corpus/$1/"
+}
+
+mkdir -p "$out"
+status=0
+while read -r name _ sources; do
+  if (($# > 0)) && [[ " $* " != *" $name "* ]]; then
+    continue
+  fi
+  echo "== $name"
+  read -ra files <<< "$sources"
+  build "$name" "${files[@]}"
+  fuzz "$name" || status=1
+  if [[ ${MERGE:-0} == 1 ]]; then
+    merge "$name"
+  fi
+done < <(grep '^[a-z]' "$here/targets.txt")
+exit "$status"
