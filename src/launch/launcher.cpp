@@ -1,1 +1,233 @@
 #include "launch/launcher.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <utility>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "platform/cpu/affinity.hpp"
+#include "platform/memory/process_memory.hpp"
+
+namespace offstage::launch {
+namespace {
+
+/// One text of each rank, in rank order.
+std::vector<std::string> all_gather_text(mpi::Communicator const& comm, std::string const& text) {
+  auto const sizes = comm.all_gather_value(static_cast<Bytes>(text.size()));
+  std::vector<mpi::Slice> parts;
+  Bytes total = 0;
+  for (Bytes const size : sizes) {
+    parts.push_back({total, size});
+    total += size;
+  }
+  std::string all(static_cast<std::size_t>(total), '\0');
+  auto const mine = parts[static_cast<std::size_t>(comm.rank())].offset;
+  std::ranges::copy(text, all.begin() + mine);
+  comm.all_gather(std::as_writable_bytes(std::span{all}), parts);
+  std::vector<std::string> texts;
+  for (mpi::Slice const& part : parts) {
+    texts.push_back(
+        all.substr(static_cast<std::size_t>(part.offset), static_cast<std::size_t>(part.size)));
+  }
+  return texts;
+}
+
+/// A rank as lines: its number, its CPUs, then ordinal, bus, UUID and name of each GPU.
+std::string text_of(RankOnNode const& rank) {
+  std::string text = fmt::format("{}\n{}\n", rank.world_rank, fmt::join(rank.allowed_cpus, " "));
+  for (topology::VisibleGpu const& gpu : rank.gpus) {
+    text += fmt::format("{} {} {} {}\n", gpu.ordinal, gpu.bus, gpu.uuid.empty() ? "-" : gpu.uuid,
+                        gpu.name);
+  }
+  return text;
+}
+
+std::vector<int> numbers_in(std::string const& line) {
+  std::istringstream words{line};
+  std::vector<int> numbers;
+  for (int number{}; words >> number;) {
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+RankOnNode rank_in(std::string const& text) {
+  std::istringstream lines{text};
+  RankOnNode rank;
+  std::string line;
+  std::getline(lines, line);
+  rank.world_rank = numbers_in(line).at(0);
+  std::getline(lines, line);
+  rank.allowed_cpus = numbers_in(line);
+  while (std::getline(lines, line)) {
+    std::istringstream words{line};
+    topology::VisibleGpu gpu;
+    words >> gpu.ordinal >> gpu.bus >> gpu.uuid >> std::ws;
+    std::getline(words, gpu.name);
+    if (gpu.uuid == "-") {
+      gpu.uuid.clear();
+    }
+    rank.gpus.push_back(gpu);
+  }
+  return rank;
+}
+
+std::vector<int> all_cpus(topology::Topology const& node) {
+  std::vector<int> cpus;
+  for (std::vector<int> const& core : node.cores) {
+    cpus.insert(cpus.end(), core.begin(), core.end());
+  }
+  std::ranges::sort(cpus);
+  return cpus;
+}
+
+RankOnNode describe(int world_rank, RankPlace const& place) {
+  RankOnNode rank{world_rank, place.inherited, topology::visible_gpus()};
+  // The mask is empty where the system does not tell it.
+  if (!place.topology.real || rank.allowed_cpus.empty()) {
+    rank.allowed_cpus = all_cpus(place.topology);
+  }
+  if (!place.topology.real && rank.gpus.empty()) {
+    for (topology::Device const& gpu : place.topology.gpus) {
+      rank.gpus.push_back({static_cast<int>(rank.gpus.size()), gpu.bus, gpu.name});
+    }
+  }
+  return rank;
+}
+
+/// True if OpenMP leaves its threads on the CPUs of the thread that starts them.
+bool set_threads(int threads) {
+#ifdef _OPENMP
+  omp_set_num_threads(threads);
+  return omp_get_proc_bind() == omp_proc_bind_false;
+#else
+  static_cast<void>(threads);
+  return true;
+#endif
+}
+
+void go_to(RankPlace& place, PlacementRules const& rules) {
+  place.threads = place.placement.threads;
+  if (!place.topology.real) {
+    // A rehearsal may show more CPUs than there are.
+    int const real = static_cast<int>(place.inherited.size()) / place.local_ranks;
+    place.threads = rules.threads > 0 ? rules.threads : std::max(1, real);
+  } else if (!place.inherited.empty()) {
+    place.bound = topology::bind_thread(place.placement.cpus);
+    topology::prefer_memory_of(place.placement.numa);
+  }
+  bool const follows = set_threads(place.threads);
+  place.bound = place.bound && follows;
+}
+
+Bytes memlock_limit() {
+  rlimit limit{};
+  constexpr Bytes none = std::numeric_limits<Bytes>::max();
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return none;
+  }
+  return static_cast<Bytes>(std::min(limit.rlim_cur, static_cast<rlim_t>(none)));
+}
+
+std::int64_t number_in(char const* path) {
+  std::ifstream file{path};
+  std::int64_t number{};
+  return file >> number ? number : -1;
+}
+
+/// A rank's figures as lines: its numbers, the mask it had, the CPUs it runs on.
+std::string figures_text(RankPlace const& place) {
+  return fmt::format("{} {} {} {} {}\n{}\n{}\n", place.world_rank, place.threads,
+                     place.threads_given ? 1 : 0, place.placement.numa, memlock_limit(),
+                     fmt::join(place.inherited, " "),
+                     fmt::join(place.bound ? place.placement.cpus : place.inherited, " "));
+}
+
+RankFigures figures_in(std::string const& text) {
+  std::istringstream lines{text};
+  RankFigures rank;
+  int given{};
+  std::string line;
+  std::getline(lines, line);
+  std::istringstream numbers{line};
+  numbers >> rank.world_rank >> rank.threads >> given >> rank.numa >> rank.memlock;
+  rank.threads_given = given != 0;
+  std::getline(lines, line);
+  rank.inherited = numbers_in(line);
+  std::getline(lines, line);
+  rank.cpus = numbers_in(line);
+  return rank;
+}
+
+/// What this process alone sees of the node.
+NodeFigures look_around(RankPlace const& place, Needs const& needs) {
+  return {.host = place.host,
+          .ranks = {},
+          .cpus = static_cast<int>(all_cpus(place.topology).size()),
+          .memory = memory::memory_limit(),
+          .memory_left = memory::available_bytes(),
+          .aio_most = number_in("/proc/sys/fs/aio-max-nr"),
+          .aio_used = number_in("/proc/sys/fs/aio-nr"),
+          .storage_numa = needs.storage_path.empty()
+                              ? -1
+                              : topology::numa_of_path(place.topology, needs.storage_path),
+          .drives = place.topology.drives};
+}
+
+}  // namespace
+
+RankPlace take_place(mpi::Communicator const& comm, PlacementRules const& rules) {
+  auto const node = comm.split_by_node();
+  RankPlace place;
+  place.host = cpu::host_name();
+  place.world_rank = comm.rank();
+  place.local_rank = node.rank();
+  place.local_ranks = node.size();
+  place.threads_given = rules.threads > 0;
+  RankOnNode mine;
+  mpi::agree(comm, [&] {
+    place.inherited = cpu::allowed_cpus();
+    place.topology = topology::discover();
+    mine = describe(comm.rank(), place);
+  });
+  auto const texts = all_gather_text(node, text_of(mine));
+  mpi::agree(comm, [&] {
+    std::vector<RankOnNode> ranks;
+    std::ranges::transform(texts, std::back_inserter(ranks), rank_in);
+    place.placement =
+        launch::place(place.topology, ranks, rules)[static_cast<std::size_t>(place.local_rank)];
+    go_to(place, rules);
+  });
+  return place;
+}
+
+std::vector<Shortage> shortages(mpi::Communicator const& node, RankPlace const& place,
+                                Needs const& needs) {
+  // Read before any rank goes on to take what is counted here.
+  NodeFigures figures = look_around(place, needs);
+  for (std::string const& text : all_gather_text(node, figures_text(place))) {
+    figures.ranks.push_back(figures_in(text));
+  }
+  // Cgroups may differ between tasks, and figures move: the tightest holds for all.
+  for (memory::MemoryLimit const& limit : node.all_gather_value(figures.memory)) {
+    if (limit.bytes < figures.memory.bytes) {
+      figures.memory = limit;
+    }
+  }
+  figures.memory_left = node.minimum(figures.memory_left);
+  figures.aio_used = node.maximum(figures.aio_used);
+  return find_shortages(figures, needs);
+}
+
+}  // namespace offstage::launch

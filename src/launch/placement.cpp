@@ -1,1 +1,76 @@
 #include "launch/placement.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "launch/deal.hpp"
+
+namespace offstage::launch {
+namespace {
+
+bool overlap(std::vector<int> const& one, std::vector<int> const& two) {
+  return std::ranges::any_of(one, [&](int cpu) { return std::ranges::binary_search(two, cpu); });
+}
+
+/// Physical cores below these CPUs; a CPU that the topology does not know is one of its own.
+int count_cores(topology::Topology const& node, std::vector<int> const& cpus) {
+  std::ptrdiff_t cores = std::ranges::count_if(
+      node.cores, [&](std::vector<int> const& core) { return overlap(core, cpus); });
+  cores += std::ranges::count_if(cpus, [&](int cpu) {
+    return std::ranges::none_of(node.cores, [&](std::vector<int> const& core) {
+      return std::ranges::find(core, cpu) != core.end();
+    });
+  });
+  return static_cast<int>(cores);
+}
+
+/// The domain that holds all CPUs, else the GPU's if some lie there.
+int numa_of_part(topology::Topology const& node, std::vector<int> const& cpus, int gpu_numa) {
+  int const first = topology::numa_of_cpu(node, cpus.front());
+  bool alone = true;
+  bool at_gpu = false;
+  for (int const cpu : cpus) {
+    int const numa = topology::numa_of_cpu(node, cpu);
+    alone = alone && numa == first;
+    at_gpu = at_gpu || numa == gpu_numa;
+  }
+  if (alone) {
+    return first;
+  }
+  return at_gpu ? gpu_numa : -1;
+}
+
+}  // namespace
+
+std::vector<Placement> place(topology::Topology const& node, std::vector<RankOnNode> const& ranks,
+                             PlacementRules const& rules) {
+  for (RankOnNode const& rank : ranks) {
+    require(!rank.allowed_cpus.empty(), "place: a rank's mask holds a CPU");
+    require(std::ranges::is_sorted(rank.allowed_cpus), "place: masks are ascending");
+  }
+  auto const gpus = deal_gpus(node, ranks, rules.share_gpu);
+  std::vector<int> near;
+  for (auto const& gpu : gpus) {
+    near.push_back(gpu ? numa_of_gpu(node, *gpu) : -1);
+  }
+  auto const parts = deal_cpus(node, ranks, near, rules.threads);
+  std::vector<Placement> placements;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    auto const sharing = std::ranges::count_if(
+        parts, [&](std::vector<int> const& other) { return overlap(other, parts[r]); });
+    int const cores = count_cores(node, parts[r]) / static_cast<int>(sharing);
+    placements.push_back({gpus[r], numa_of_part(node, parts[r], near[r]), parts[r],
+                          rules.threads > 0 ? rules.threads : std::max(1, cores)});
+  }
+  return placements;
+}
+
+std::vector<StoragePlace> order_by_nearness(topology::Topology const& node,
+                                            std::vector<StoragePlace> places, int numa) {
+  std::ranges::stable_sort(places, {}, [&](StoragePlace const& place) {
+    return topology::distance(node, place.numa, numa);
+  });
+  return places;
+}
+
+}  // namespace offstage::launch

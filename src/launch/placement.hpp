@@ -11,34 +11,47 @@ namespace offstage::launch {
 /// What one rank brings to its node.
 struct RankOnNode {
   int world_rank{};
-  std::vector<int> allowed_cpus;           ///< its inherited mask
+  std::vector<int> allowed_cpus;           ///< its inherited mask, ascending, not empty
   std::vector<topology::VisibleGpu> gpus;  ///< that it may use
 };
 
 /// Where one rank runs.
 struct Placement {
   std::optional<topology::VisibleGpu> gpu;
-  int numa{-1};           ///< of its memory; -1 if unknown
-  std::vector<int> cpus;  ///< inside its inherited mask, never empty
+  int numa{-1};           ///< of its memory; -1 if unknown or several alike
+  std::vector<int> cpus;  ///< inside its inherited mask, ascending, never empty
+  int threads{};  ///< as asked for, or one per physical core, shared ones divided; at least 1
 };
 
 struct PlacementRules {
-  int threads = 0;         ///< CPUs wanted per rank; 0: an equal share
+  int threads = 0;         ///< that each rank runs; 0: as many as its cores
   bool share_gpu = false;  ///< several ranks may use one GPU
 };
 
 /// Places all ranks of a node; the same answer on each of them. Pure.
 ///
-/// Masks:  ranks whose inherited masks are disjoint keep them whole; ranks that share a mask divide its
-///         cores, whole physical cores while there are enough, each rank inside one NUMA domain where
-///         one has room.
-/// GPUs:   a rank that sees one GPU uses it. Ranks that see several take the free one nearest to their
-///         CPUs; with masks over all NUMA domains, GPUs are dealt evenly over the domains first and
-///         CPUs follow the GPU.
+/// GPUs:   a rank that sees one GPU uses it. Ranks that see several get the assignment with the
+///         least distance to their CPUs; where masks span the NUMA domains, GPUs are dealt evenly
+///         over the domains and CPUs follow the GPU. Alike ranks get them in CUDA's order.
+/// CPUs:   ranks whose inherited masks are disjoint keep them whole; ranks that share CPUs divide
+///         them, whole physical cores while there are enough, each rank inside one NUMA domain where
+///         one has room. Ranks with fewer CPUs than there are of them share their mask.
+/// Threads: a rank gets all CPUs of its share, so that its I/O threads and other jobs have room;
+///         where `threads` cores of one domain are enough, that domain's alone.
 /// Errors: UsageError naming both ranks, their GPU and the remedy (more GPUs, fewer ranks,
 ///         CUDA_VISIBLE_DEVICES per rank, device.share-gpu) if two would use one GPU.
 [[nodiscard]] std::vector<Placement> place(topology::Topology const& node,
                                            std::vector<RankOnNode> const& ranks,
                                            PlacementRules const& rules);
+
+/// A storage directory and the NUMA domain of its drive (topology::numa_of_path).
+struct StoragePlace {
+  std::string path;
+  int numa{-1};
+};
+/// The nearest to a rank's domain first, unknown ones last, else as given. Pure.
+[[nodiscard]] std::vector<StoragePlace> order_by_nearness(topology::Topology const& node,
+                                                          std::vector<StoragePlace> places,
+                                                          int numa);
 
 }  // namespace offstage::launch

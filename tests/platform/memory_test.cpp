@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "base/error.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/memory/process_memory.hpp"
+#include "temporary_directory.hpp"
 
 namespace offstage::memory {
 namespace {
@@ -74,6 +78,58 @@ TEST(ProcessMemory, FollowsWhatIsAllocated) {
 TEST(ProcessMemory, TheNodeHasSomeLeft) {
   EXPECT_GT(available_bytes(), 0);
   EXPECT_LT(available_bytes(), Bytes{1} << 50);
+}
+
+TEST(ProcessMemory, PrivateMemoryIsAPartOfTheResident) {
+  HugeBuffer const buffer{16 * MiB};
+  EXPECT_GE(private_bytes(), 15 * MiB);
+  EXPECT_LE(private_bytes(), resident_bytes());
+}
+
+/// A root directory with 64 GiB of memory and a process in the given cgroups.
+class FakeRoot {
+ public:
+  explicit FakeRoot(std::string const& membership) {
+    write("/proc/meminfo", "MemTotal:       67108864 kB\nMemFree:        1 kB\n");
+    write("/proc/self/cgroup", membership);
+  }
+  void write(std::string const& path, std::string const& text) const {
+    auto const file = std::filesystem::path{root() + path};
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream{file} << text;
+  }
+  [[nodiscard]] std::string root() const { return directory_.path().string(); }
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+TEST(MemoryLimit, IsTheNodesMemoryWithoutACgroup) {
+  FakeRoot const fake{"0::/\n"};
+  EXPECT_EQ(memory_limit(fake.root()).bytes, 64 * GiB);
+  EXPECT_FALSE(memory_limit(fake.root()).by_cgroup);
+}
+
+TEST(MemoryLimit, IsTheTightestCgroupsUpToTheRoot) {
+  FakeRoot const fake{"0::/slurm/job_7/step_0\n"};
+  fake.write("/sys/fs/cgroup/slurm/job_7/step_0/memory.max", "max\n");
+  fake.write("/sys/fs/cgroup/slurm/job_7/memory.max", "8589934592\n");
+  fake.write("/sys/fs/cgroup/slurm/memory.max", "17179869184\n");
+  EXPECT_EQ(memory_limit(fake.root()).bytes, 8 * GiB);
+  EXPECT_TRUE(memory_limit(fake.root()).by_cgroup);
+}
+
+TEST(MemoryLimit, ReadsTheFirstVersionAndItsUnlimitedValue) {
+  FakeRoot const fake{"9:name=systemd:/\n4:memory:/slurm/job_7\n3:cpuset:/slurm\n0::/\nnonsense\n"};
+  fake.write("/sys/fs/cgroup/memory/slurm/job_7/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_FALSE(memory_limit(fake.root()).by_cgroup);
+  fake.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "4294967296\n");
+  EXPECT_EQ(memory_limit(fake.root()).bytes, 4 * GiB);
+}
+
+TEST(MemoryLimit, HoldsOnThisMachine) {
+  EXPECT_GT(memory_limit().bytes, 0);
+  EXPECT_GE(memory_limit().bytes, resident_bytes());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace offstage::memory {
 namespace {
@@ -46,10 +47,16 @@ Bytes entry_of(std::string const& path, std::string const& name) {
   return 0;
 }
 
-/// What the memory cgroup of this process leaves, going up to the root: the tightest one counts.
-Bytes left_in_cgroup() {
-  Bytes left = std::numeric_limits<Bytes>::max();
-  std::ifstream membership{"/proc/self/cgroup"};
+/// One memory cgroup that this process is in.
+struct Cgroup {
+  std::string folder;  ///< ends with /
+  bool v2{};
+};
+
+/// Up to the root of the hierarchy, which may have a limit too: that of a container.
+std::vector<Cgroup> memory_cgroups(std::string const& root) {
+  std::vector<Cgroup> groups;
+  std::ifstream membership{root + "/proc/self/cgroup"};
   std::string line;
   while (std::getline(membership, line)) {
     auto const first = line.find(':');
@@ -62,23 +69,37 @@ Bytes left_in_cgroup() {
     if (!v2 && controllers.find("memory") == std::string::npos) {
       continue;
     }
-    std::string const root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    std::string const top = root + (v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory");
     std::string path = line.substr(second + 1);
     while (true) {
-      std::string const folder = root + path + "/";
-      auto const limit = number_in(folder + (v2 ? "memory.max" : "memory.limit_in_bytes"));
-      auto const used = number_in(folder + (v2 ? "memory.current" : "memory.usage_in_bytes"));
-      if (limit && used) {
-        // The page cache counts as used, but the kernel gives it back.
-        std::string const prefix = v2 ? "" : "total_";
-        Bytes const cached = entry_of(folder + "memory.stat", prefix + "inactive_file") +
-                             entry_of(folder + "memory.stat", prefix + "active_file");
-        left = std::min(left, std::max<Bytes>(0, *limit - *used + cached));
-      }
+      groups.push_back({top + path + "/", v2});
       if (path.empty() || path == "/") {
         break;
       }
-      path.erase(path.rfind('/'));
+      auto const slash = path.rfind('/');
+      path.erase(slash == std::string::npos ? 0 : slash);
+    }
+  }
+  return groups;
+}
+
+std::optional<Bytes> limit_of(Cgroup const& group) {
+  return number_in(group.folder + (group.v2 ? "memory.max" : "memory.limit_in_bytes"));
+}
+
+/// What the memory cgroups of this process leave: the tightest one counts.
+Bytes left_in_cgroup() {
+  Bytes left = std::numeric_limits<Bytes>::max();
+  for (Cgroup const& group : memory_cgroups("")) {
+    auto const limit = limit_of(group);
+    auto const used =
+        number_in(group.folder + (group.v2 ? "memory.current" : "memory.usage_in_bytes"));
+    if (limit && used) {
+      // The page cache counts as used, but the kernel gives it back.
+      std::string const prefix = group.v2 ? "" : "total_";
+      Bytes const cached = entry_of(group.folder + "memory.stat", prefix + "inactive_file") +
+                           entry_of(group.folder + "memory.stat", prefix + "active_file");
+      left = std::min(left, std::max<Bytes>(0, *limit - *used + cached));
     }
   }
   return left;
@@ -92,8 +113,22 @@ Bytes resident_bytes() {
 Bytes peak_resident_bytes() {
   return field_of("/proc/self/status", "VmHWM");
 }
+Bytes private_bytes() {
+  return field_of("/proc/self/status", "RssAnon");
+}
 Bytes available_bytes() {
   return std::min(field_of("/proc/meminfo", "MemAvailable"), left_in_cgroup());
+}
+
+MemoryLimit memory_limit(std::string const& root) {
+  MemoryLimit limit{field_of((root + "/proc/meminfo").c_str(), "MemTotal")};
+  for (Cgroup const& group : memory_cgroups(root)) {
+    auto const bytes = limit_of(group);
+    if (bytes && *bytes < limit.bytes) {
+      limit = {*bytes, true};
+    }
+  }
+  return limit;
 }
 
 }  // namespace offstage::memory

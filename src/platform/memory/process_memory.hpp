@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "base/units.hpp"
 
 namespace offstage::memory {
@@ -8,7 +10,18 @@ namespace offstage::memory {
 [[nodiscard]] Bytes resident_bytes();
 [[nodiscard]] Bytes peak_resident_bytes();
 
+/// Resident memory that is this process's alone: no libraries, no memory shared with other ranks.
+[[nodiscard]] Bytes private_bytes();
+
 /// What a node can still give: MemAvailable, or what the cgroup (v1 or v2) leaves if that is less.
 [[nodiscard]] Bytes available_bytes();
+
+/// What a node can give at most: its memory, or the tightest limit of the cgroups (v1 or v2) that this
+/// process is in. `root` stands in for / in tests.
+struct MemoryLimit {
+  Bytes bytes{};
+  bool by_cgroup = false;
+};
+[[nodiscard]] MemoryLimit memory_limit(std::string const& root = "");
 
 }  // namespace offstage::memory

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "platform/memory/process_memory.hpp"
+#include "platform/topology/topology.hpp"
+
+namespace offstage::launch {
+
+/// What a run wants of each node.
+struct Needs {
+  Bytes host_memory{};          ///< planned per node, everything included
+  Bytes allocation{};           ///< of it, what is still to be taken
+  Bytes pinned_memory{};        ///< per rank, locked for copies to a GPU; 0 without one
+  std::int64_t aio_requests{};  ///< in flight per rank; 0 without asynchronous I/O
+  std::string storage_path;     ///< tiers.path or empty
+};
+
+/// What one rank was granted.
+struct RankFigures {
+  int world_rank{};
+  std::vector<int> inherited;  ///< its mask at the start
+  std::vector<int> cpus;       ///< that it runs on now
+  int threads{};
+  bool threads_given{};  ///< run.threads was
+  int numa{-1};
+  Bytes memlock{};  ///< RLIMIT_MEMLOCK
+};
+
+/// What a node grants.
+struct NodeFigures {
+  std::string host;
+  std::vector<RankFigures> ranks;
+  int cpus{};  ///< of the whole node
+  memory::MemoryLimit memory;
+  Bytes memory_left{};
+  std::int64_t aio_most{-1};  ///< fs.aio-max-nr; -1: unknown
+  std::int64_t aio_used{-1};  ///< fs.aio-nr
+  int storage_numa{-1};       ///< of Needs::storage_path
+  std::vector<topology::Device> drives;
+};
+
+/// Something that a node does not grant: one line with the figures and the remedy.
+struct Shortage {
+  std::string text;
+  std::optional<ExitCode> ends_with;  ///< the run cannot succeed; empty: it is slower
+};
+
+/// Fatal:    a plan above the memory limit (64); fs.aio-max-nr minus aio-nr below the requests of the
+///           node's ranks (74).
+/// Warnings: more threads than CPUs; ranks bound to one CPU of many; memlock below what pinned
+///           buffers take; less memory left than is to be taken; storage whose NUMA domain holds no
+///           rank.
+/// Pure. Empty if all is well.
+[[nodiscard]] std::vector<Shortage> find_shortages(NodeFigures const& node, Needs const& needs);
+
+}  // namespace offstage::launch

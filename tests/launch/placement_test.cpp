@@ -1,0 +1,269 @@
+#include "launch/placement.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "launch/node_fixture.hpp"
+
+namespace offstage::launch {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Cpus = std::vector<int>;
+
+std::vector<Cpus> cpus_of(std::vector<Placement> const& placements) {
+  std::vector<Cpus> cpus;
+  for (Placement const& one : placements) {
+    cpus.push_back(one.cpus);
+  }
+  return cpus;
+}
+std::vector<int> numa_of(std::vector<Placement> const& placements) {
+  std::vector<int> numa;
+  for (Placement const& one : placements) {
+    numa.push_back(one.numa);
+  }
+  return numa;
+}
+std::vector<int> gpus_of(std::vector<Placement> const& placements) {
+  std::vector<int> gpus;
+  for (Placement const& one : placements) {
+    gpus.push_back(one.gpu ? one.gpu->ordinal : -1);
+  }
+  return gpus;
+}
+std::vector<int> threads_of(std::vector<Placement> const& placements) {
+  std::vector<int> threads;
+  for (Placement const& one : placements) {
+    threads.push_back(one.threads);
+  }
+  return threads;
+}
+
+TEST(Placement, GivesEachOfFourUnboundRanksAGpuAndTheCoresBesideIt) {
+  auto const node = topology_in("two_socket_4gpu.xml");
+  auto const placed = place(node, alike(4, range(0, 7), all_gpus(node)), {});
+  EXPECT_THAT(gpus_of(placed), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(numa_of(placed), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(threads_of(placed), ElementsAre(2, 2, 2, 2));
+  for (std::size_t rank = 0; rank < placed.size(); ++rank) {
+    EXPECT_EQ(placed[rank].cpus.size(), 2U);
+    EXPECT_EQ(topology::numa_of_cpu(node, placed[rank].cpus[0]), placed[rank].numa);
+  }
+}
+
+TEST(Placement, FollowsGpusThatAreNumberedAgainstTheNumaOrder) {
+  auto const node = topology_in("gpus_against_numa.xml");
+  auto const placed = place(node, alike(4, range(0, 7), all_gpus(node)), {});
+  EXPECT_THAT(gpus_of(placed), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(numa_of(placed), ElementsAre(1, 1, 0, 0));
+  EXPECT_GE(placed[0].cpus[0], 4);
+  EXPECT_LT(placed[3].cpus[0], 4);
+}
+
+TEST(Placement, SpreadsTwoUnboundRanksOverBothSockets) {
+  for (char const* file : {"two_socket_4gpu.xml", "gpus_against_numa.xml"}) {
+    auto const node = topology_in(file);
+    auto const placed = place(node, alike(2, range(0, 7), all_gpus(node)), {});
+    EXPECT_THAT(gpus_of(placed), ElementsAre(0, 2)) << file;
+    EXPECT_EQ(placed[0].cpus.size(), 4U);
+    EXPECT_EQ(placed[1].cpus.size(), 4U);
+    EXPECT_EQ(placed[0].numa, node.gpus[0].numa);
+    EXPECT_EQ(placed[1].numa, node.gpus[2].numa);
+  }
+}
+
+TEST(Placement, LetsOneRankUseTheWholeNodeBesideItsGpu) {
+  auto const node = topology_in("gpus_against_numa.xml");
+  auto const placed = place(node, alike(1, range(0, 7), all_gpus(node)), {});
+  EXPECT_EQ(placed[0].gpu->ordinal, 0);
+  EXPECT_EQ(placed[0].cpus, range(0, 7));
+  EXPECT_EQ(placed[0].numa, 1);
+  EXPECT_EQ(placed[0].threads, 8);
+}
+
+TEST(Placement, KeepsFewThreadsInTheGpusDomain) {
+  auto const node = topology_in("gpus_against_numa.xml");
+  auto const few = place(node, alike(1, range(0, 7), all_gpus(node)), {.threads = 3});
+  EXPECT_EQ(few[0].cpus, range(4, 7));
+  EXPECT_EQ(few[0].threads, 3);
+  auto const many = place(node, alike(1, range(0, 7), all_gpus(node)), {.threads = 5});
+  EXPECT_EQ(many[0].cpus, range(0, 7));
+}
+
+TEST(Placement, GivesDisjointMasksTheNearestGpus) {
+  auto const node = topology_in("gpus_against_numa.xml");
+  auto const gpus = all_gpus(node);
+  std::vector<RankOnNode> const ranks{
+      {0, {0, 1}, gpus}, {1, {2, 3}, gpus}, {2, {4, 5}, gpus}, {3, {6, 7}, gpus}};
+  auto const placed = place(node, ranks, {});
+  EXPECT_THAT(numa_of(placed), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(gpus_of(placed), ElementsAre(2, 3, 0, 1));
+  EXPECT_THAT(cpus_of(placed), ElementsAre(Cpus{0, 1}, Cpus{2, 3}, Cpus{4, 5}, Cpus{6, 7}));
+}
+
+TEST(Placement, TakesAFarGpuBeforeASecondRankOnANearOne) {
+  auto const node = topology_in("two_socket_4gpu.xml");
+  auto const gpus = all_gpus(node);
+  // The others see the near GPUs alone, so the first must move away.
+  std::vector<RankOnNode> const ranks{
+      {0, {0}, gpus}, {1, {1}, {gpus[0], gpus[1]}}, {2, {2}, {gpus[0], gpus[1]}}};
+  auto const placed = place(node, ranks, {});
+  EXPECT_EQ(placed[0].gpu->ordinal, 2);
+}
+
+TEST(Placement, TakesTheOneGpuThatEachRankSees) {
+  auto const node = topology_in("gpus_against_numa.xml");
+  std::vector<RankOnNode> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.push_back({rank, range(0, 7), only_gpu(node, 3 - rank)});
+  }
+  auto const placed = place(node, ranks, {});
+  EXPECT_THAT(gpus_of(placed), ElementsAre(0, 0, 0, 0));
+  EXPECT_EQ(placed[0].gpu->bus, node.gpus[3].bus);
+  EXPECT_EQ(placed[3].gpu->bus, node.gpus[0].bus);
+  EXPECT_THAT(numa_of(placed), ElementsAre(0, 0, 1, 1));
+}
+
+TEST(Placement, RefusesTwoRanksOnOneGpuByName) {
+  auto const node = topology_in("two_socket_4gpu.xml");
+  std::vector<RankOnNode> const ranks{{8, range(0, 7), only_gpu(node, 2)},
+                                      {9, range(0, 7), only_gpu(node, 1)},
+                                      {10, range(0, 7), only_gpu(node, 2)}};
+  try {
+    static_cast<void>(place(node, ranks, {}));
+    FAIL() << "must throw";
+  } catch (UsageError const& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("ranks 8 and 10 would both use GPU 0000:51:00.0"),
+                      HasSubstr("CUDA_VISIBLE_DEVICES"), HasSubstr("device.share-gpu=true")));
+  }
+}
+
+TEST(Placement, TellsSlicesOfOneGpuApart) {
+  auto const node = topology_in("two_socket_4gpu.xml");
+  std::string const bus = node.gpus[0].bus;
+  std::vector<RankOnNode> ranks{{0, range(0, 7), {{0, bus, "MIG 1g", "aa"}}},
+                                {1, range(0, 7), {{0, bus, "MIG 1g", "bb"}}}};
+  EXPECT_EQ(place(node, ranks, {})[1].gpu->uuid, "bb");
+  ranks[1].gpus[0].uuid = "aa";
+  EXPECT_THROW(static_cast<void>(place(node, ranks, {})), UsageError);
+}
+
+TEST(Placement, RefusesMoreRanksThanGpusUnlessTheyMayShare) {
+  auto const node = topology_in("two_socket_4gpu.xml");
+  auto const ranks = alike(6, range(0, 7), all_gpus(node));
+  EXPECT_THROW(static_cast<void>(place(node, ranks, {})), UsageError);
+  auto const placed = place(node, ranks, {.share_gpu = true});
+  EXPECT_THAT(gpus_of(placed), ElementsAre(0, 0, 1, 2, 2, 3));
+  auto const twice = place(node, alike(8, range(0, 7), all_gpus(node)), {.share_gpu = true});
+  EXPECT_THAT(gpus_of(twice), ElementsAre(0, 0, 1, 1, 2, 2, 3, 3));
+  EXPECT_THAT(numa_of(twice), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
+}
+
+TEST(Placement, TakesGpusOfAFullDomainFromTheOtherOne) {
+  auto node = topology_in("two_socket_4gpu.xml");
+  for (auto& gpu : node.gpus) {
+    gpu.numa = 0;
+  }
+  auto const placed = place(node, alike(4, range(0, 7), all_gpus(node)), {});
+  EXPECT_THAT(numa_of(placed), ElementsAre(0, 0, 1, 1));  // two cores each, none split
+}
+
+TEST(Placement, DealsCoresInTurnWithoutGpus) {
+  auto const node = synthetic("pack:2 [numa] core:4 pu:1");
+  EXPECT_THAT(cpus_of(place(node, alike(4, range(0, 7), {}), {})),
+              ElementsAre(Cpus{0, 2}, Cpus{1, 3}, Cpus{4, 6}, Cpus{5, 7}));
+  EXPECT_THAT(cpus_of(place(node, alike(3, range(0, 7), {}), {})),
+              ElementsAre(Cpus{0, 2}, Cpus{1, 3}, Cpus{4, 5, 6, 7}));
+  auto const one = place(node, alike(1, range(0, 7), {}), {});
+  EXPECT_EQ(one[0].cpus, range(0, 7));
+  EXPECT_EQ(one[0].numa, -1);
+}
+
+TEST(Placement, KeepsFewRanksOnSocketsOfSeveralDomains) {
+  auto const node = synthetic("pack:2 group:2 [numa] core:2 pu:1");
+  ASSERT_EQ(node.numa.size(), 4U);
+  EXPECT_THAT(cpus_of(place(node, alike(2, range(0, 7), {}), {})),
+              ElementsAre(range(0, 3), range(4, 7)));
+}
+
+TEST(Placement, DealsTwoRanksOnTwoCoresOneEach) {
+  auto const node = synthetic("core:2 pu:1");
+  auto const placed = place(node, alike(2, {0, 1}, {}), {});
+  EXPECT_THAT(cpus_of(placed), ElementsAre(Cpus{0}, Cpus{1}));
+  EXPECT_THAT(numa_of(placed), ElementsAre(0, 0));
+  EXPECT_THAT(gpus_of(placed), ElementsAre(-1, -1));
+}
+
+TEST(Placement, LetsMoreRanksThanCpusShareTheirMask) {
+  auto const node = synthetic("core:2 pu:1");
+  auto const placed = place(node, alike(4, {0, 1}, {}), {});
+  EXPECT_THAT(cpus_of(placed), ElementsAre(Cpus{0, 1}, Cpus{0, 1}, Cpus{0, 1}, Cpus{0, 1}));
+  EXPECT_THAT(threads_of(placed), ElementsAre(1, 1, 1, 1));
+}
+
+TEST(Placement, SharesOnlyTheMaskThatIsTooSmall) {
+  auto const node = synthetic("core:4 pu:1");
+  std::vector<RankOnNode> const ranks{{0, {0}, {}}, {1, {0}, {}}, {2, range(0, 3), {}}};
+  EXPECT_THAT(cpus_of(place(node, ranks, {})), ElementsAre(Cpus{0}, Cpus{0}, Cpus{1, 2, 3}));
+}
+
+TEST(Placement, DividesMasksThatOverlapInPart) {
+  auto const node = synthetic("core:6 pu:1");
+  std::vector<RankOnNode> const ranks{{0, range(0, 3), {}}, {1, range(2, 5), {}}};
+  EXPECT_THAT(cpus_of(place(node, ranks, {})), ElementsAre(Cpus{0, 1, 2}, Cpus{3, 4, 5}));
+  std::vector<RankOnNode> const chain{{0, {0, 1}, {}}, {1, {1, 2}, {}}, {2, {0}, {}}};
+  EXPECT_THAT(cpus_of(place(node, chain, {})), ElementsAre(Cpus{1}, Cpus{2}, Cpus{0}));
+}
+
+TEST(Placement, DealsWholeCoresWhileThereAreEnough) {
+  auto const node = synthetic("core:4 pu:2");  // siblings 0 1, 2 3, 4 5, 6 7
+  auto const placed = place(node, alike(4, range(0, 7), {}), {});
+  EXPECT_THAT(cpus_of(placed), ElementsAre(Cpus{0, 1}, Cpus{2, 3}, Cpus{4, 5}, Cpus{6, 7}));
+  EXPECT_THAT(threads_of(placed), ElementsAre(1, 1, 1, 1));
+  auto const more = place(node, alike(8, range(0, 7), {}), {});
+  for (Placement const& one : more) {
+    EXPECT_EQ(one.cpus.size(), 1U);
+  }
+}
+
+TEST(Placement, LeavesHalvesOfACoreToTheMasksThatNameThem) {
+  auto const node = synthetic("core:1 pu:2");
+  std::vector<RankOnNode> const ranks{{0, {0}, {}}, {1, {1}, {}}};
+  EXPECT_THAT(cpus_of(place(node, ranks, {})), ElementsAre(Cpus{0}, Cpus{1}));
+}
+
+TEST(Placement, PlacesOnCpusThatTheTopologyDoesNotKnow) {
+  auto const node = synthetic("core:2 pu:1");
+  auto const placed = place(node, alike(2, {100, 200}, {}), {});
+  EXPECT_THAT(cpus_of(placed), ElementsAre(Cpus{100}, Cpus{200}));
+  EXPECT_THAT(numa_of(placed), ElementsAre(-1, -1));
+}
+
+TEST(Placement, WantsMasksThatHoldACpu) {
+  auto const node = synthetic("core:2 pu:1");
+  EXPECT_THROW(static_cast<void>(place(node, alike(1, {}, {}), {})), PreconditionError);
+  EXPECT_TRUE(place(node, {}, {}).empty());
+}
+
+TEST(OrderByNearness, PutsTheNearestFirstAndTheUnknownLast) {
+  auto const node = synthetic("pack:2 group:2 [numa] core:2 pu:1");
+  auto const order = [&](int numa) {
+    std::string text;
+    for (auto const& place : order_by_nearness(
+             node, {{"network", -1}, {"far", 3}, {"beside", 1}, {"here", 0}, {"too", 0}}, numa)) {
+      text += place.path + " ";
+    }
+    return text;
+  };
+  EXPECT_EQ(order(0), "here too beside far network ");
+  EXPECT_EQ(order(2), "far beside here too network ");
+  EXPECT_EQ(order(-1), "network far beside here too ");
+}
+
+}  // namespace
+}  // namespace offstage::launch

@@ -1,0 +1,153 @@
+#include "launch/shortage.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace offstage::launch {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+/// Two ranks of two threads on four CPUs with all that they need.
+NodeFigures good_node() {
+  NodeFigures node;
+  node.host = "node1";
+  node.cpus = 4;
+  node.ranks = {{.world_rank = 6, .inherited = {0, 1}, .cpus = {0, 1}, .threads = 2, .numa = 0},
+                {.world_rank = 7, .inherited = {2, 3}, .cpus = {2, 3}, .threads = 2, .numa = 1}};
+  for (RankFigures& rank : node.ranks) {
+    rank.memlock = 64 * MiB;
+  }
+  node.memory = {16 * GiB, true};
+  node.memory_left = 12 * GiB;
+  node.aio_most = 65536;
+  node.aio_used = 1024;
+  node.storage_numa = 1;
+  node.drives = {{"0000:18:00.0", "nvme0n1", 0}, {"0000:58:00.0", "nvme1n1", 1}};
+  return node;
+}
+
+Needs modest_needs() {
+  return {.host_memory = 10 * GiB,
+          .allocation = 8 * GiB,
+          .pinned_memory = 32 * MiB,
+          .aio_requests = 20,
+          .storage_path = "/nvme1"};
+}
+
+TEST(Shortages, AreNoneWhereTheNodeGrantsAll) {
+  EXPECT_THAT(find_shortages(good_node(), modest_needs()), IsEmpty());
+}
+
+TEST(Shortages, WarnOfMoreThreadsThanCpus) {
+  auto node = good_node();
+  node.ranks[1].cpus = {0, 1};
+  auto const found = find_shortages(node, modest_needs());
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_THAT(found[0].text, AllOf(HasSubstr("4 threads share 2 cores on node1"),
+                                   HasSubstr("run.threads"), HasSubstr("--cpus-per-task")));
+  EXPECT_FALSE(found[0].ends_with);
+}
+
+TEST(Shortages, WarnOfRanksOnOneCpuOfMany) {
+  auto node = good_node();
+  for (RankFigures& rank : node.ranks) {
+    rank.inherited = rank.cpus = {rank.world_rank};
+    rank.threads = 1;
+  }
+  node.cpus = 64;
+  auto const found = find_shortages(node, modest_needs());
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_THAT(found[0].text, AllOf(HasSubstr("ranks 6, 7 may use 1 of the 64 CPUs of node1"),
+                                   HasSubstr("--bind-to none"), HasSubstr("--cpus-per-task")));
+  EXPECT_FALSE(found[0].ends_with);
+  for (RankFigures& rank : node.ranks) {
+    rank.threads_given = true;
+  }
+  EXPECT_THAT(find_shortages(node, modest_needs()), IsEmpty());
+  node.cpus = 2;  // one CPU each is all there is
+  EXPECT_THAT(find_shortages(node, modest_needs()), IsEmpty());
+}
+
+TEST(Shortages, NameManyRanksInALine) {
+  auto node = good_node();
+  node.cpus = 64;
+  node.ranks.clear();
+  for (int rank = 0; rank < 20; ++rank) {
+    node.ranks.push_back(
+        {.world_rank = rank, .inherited = {rank}, .cpus = {rank}, .threads = 1, .memlock = GiB});
+  }
+  EXPECT_THAT(find_shortages(node, modest_needs()).at(0).text,
+              HasSubstr("ranks 0, 1, 2, 3 and 16 more may use"));
+}
+
+TEST(Shortages, EndARunThatPlansMoreMemoryThanItsCgroupGrants) {
+  auto needs = modest_needs();
+  needs.host_memory = 20 * GiB;
+  auto const found = find_shortages(good_node(), needs);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_THAT(found[0].text, AllOf(HasSubstr("plans 20.0 GiB of memory on node1"),
+                                   HasSubstr("cgroup) is 16.0 GiB"), HasSubstr("--mem"),
+                                   HasSubstr("tiers.host-memory")));
+  EXPECT_EQ(found[0].ends_with, ExitCode::usage);
+  auto node = good_node();
+  node.memory.by_cgroup = false;
+  EXPECT_THAT(find_shortages(node, needs)[0].text, HasSubstr("the node has 16.0 GiB"));
+}
+
+TEST(Shortages, WarnWhereOthersHoldTheMemory) {
+  auto node = good_node();
+  node.memory_left = 2 * GiB;
+  auto const found = find_shortages(node, modest_needs());
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_THAT(found[0].text, AllOf(HasSubstr("take 8.00 GiB"), HasSubstr("2.00 GiB is left")));
+  EXPECT_FALSE(found[0].ends_with);
+}
+
+TEST(Shortages, WarnOfALowLimitOfLockedMemoryWithAGpuAlone) {
+  auto node = good_node();
+  node.ranks[1].memlock = 8 * MiB;
+  auto const found = find_shortages(node, modest_needs());
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_THAT(found[0].text, AllOf(HasSubstr("rank 7 on node1 may lock 8.00 MiB"),
+                                   HasSubstr("take 32.0 MiB"), HasSubstr("ulimit -l")));
+  EXPECT_FALSE(found[0].ends_with);
+  auto needs = modest_needs();
+  needs.pinned_memory = 0;
+  EXPECT_THAT(find_shortages(node, needs), IsEmpty());
+}
+
+TEST(Shortages, EndARunWithoutRoomForItsRequests) {
+  auto node = good_node();
+  node.aio_used = 65536 - 39;
+  auto const found = find_shortages(node, modest_needs());
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_THAT(found[0].text,
+              AllOf(HasSubstr("2 ranks on node1 want 40 asynchronous I/O requests"),
+                    HasSubstr("fs.aio-max-nr=65536"), HasSubstr("fs.aio-nr=65497"),
+                    HasSubstr("leaves 39"), HasSubstr("sysctl fs.aio-max-nr=1048576")));
+  EXPECT_EQ(found[0].ends_with, ExitCode::io);
+  node.aio_used = 65536 - 40;
+  EXPECT_THAT(find_shortages(node, modest_needs()), IsEmpty());
+  node.aio_used = -1;
+  EXPECT_THAT(find_shortages(node, modest_needs()), IsEmpty());
+}
+
+TEST(Shortages, WarnOfStorageThatNoRankIsNear) {
+  auto node = good_node();
+  node.ranks[1].numa = 0;
+  auto const found = find_shortages(node, modest_needs());
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_THAT(found[0].text,
+              AllOf(HasSubstr("tiers.path=/nvme1 lies on a drive of NUMA domain 1 of node1"),
+                    HasSubstr("all ranks run on domain 0"), HasSubstr("nearer drives: nvme0n1")));
+  EXPECT_FALSE(found[0].ends_with);
+  node.storage_numa = -1;
+  EXPECT_THAT(find_shortages(node, modest_needs()), IsEmpty());
+}
+
+}  // namespace
+}  // namespace offstage::launch
