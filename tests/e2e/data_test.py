@@ -163,7 +163,8 @@ class Inspect(DataTest):
         self.refuse(self.data("inspect", f"{data}:x", expect=USAGE), ["'x'", "weight"])
         self.refuse(self.data("inspect", data, "--vocab=0", expect=USAGE), ["--vocab=0"])
         self.refuse(self.data("inspect", data, "--separator=256", "--vocab=256", expect=USAGE), ["--separator=256"])
-        self.refuse(self.data("inspect", expect=USAGE), ["path"])
+        self.refuse(self.data("inspect", expect=USAGE), ["inspect PATH"])
+        self.refuse(self.data("inspect", "a", "b", expect=USAGE), ["a,b"])
 
 
 if __name__ == "__main__":
