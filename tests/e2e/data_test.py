@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Text to tokens and back: what `data pack` writes is read by a reader of its own here, by `data inspect`
-and files with weights are trained on."""
+"""Text to tokens: what `data pack` writes is read by a reader of its own here and by `data inspect`;
+a training takes files with weights."""
 import struct
 import unittest
 from pathlib import Path
