@@ -146,16 +146,29 @@ void print(data::TokenFile const& file, data::Summary const& summary, std::int64
   log::info("  windows of {:<5} {}", sequence, describe_windows(summary, sequence));
 }
 
+std::string only_path(po::variables_map const& given) {
+  if (!given.contains("path")) {
+    throw UsageError{"data inspect takes a path: offstage data inspect PATH"};
+  }
+  auto const& paths = given["path"].as<std::vector<std::string>>();
+  if (paths.size() > 1) {
+    throw UsageError{
+        fmt::format("data inspect takes one argument, not {}; join files by commas: {}",
+                    paths.size(), fmt::join(paths, ","))};
+  }
+  return paths.front();
+}
+
 ExitCode inspect(Arguments const& arguments) {
   po::options_description options;
   auto add = options.add_options();
-  add("path", po::value<std::string>()->required());
+  add("path", po::value<std::vector<std::string>>());
   add("format", po::value<std::string>()->default_value("auto"));
   add("vocab", po::value<std::string>()->default_value(std::to_string(largest_vocab)));
   add("sequence", po::value<std::string>()->default_value("1024"));
   add("separator", po::value<std::string>());
   po::positional_options_description positional;
-  positional.add("path", 1);
+  positional.add("path", -1);
   auto const given = parse(arguments, options, positional);
 
   auto const format = choice<data::Format>(given, "format",
@@ -170,7 +183,7 @@ ExitCode inspect(Arguments const& arguments) {
   if (given.contains("separator")) {
     separator = static_cast<std::int32_t>(whole(given, "separator", 0, vocab - 1));
   }
-  auto const sources = data::parse_sources(given["path"].as<std::string>());
+  auto const sources = data::parse_sources(only_path(given));
   double weights{};
   for (data::Source const& source : sources) {
     weights += source.weight;

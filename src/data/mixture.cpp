@@ -15,9 +15,7 @@ namespace offstage::data {
 namespace {
 
 constexpr double smallest_share = 1e-9;
-constexpr std::int64_t smallest_block = 256;
 constexpr int share_bits = 53;
-constexpr std::uint64_t whole = std::uint64_t{1} << share_bits;
 /// Keeps the order of files apart from the order within them, which takes the seed itself.
 constexpr std::uint64_t mixture_key = 0x6D69787475726573;
 
@@ -62,6 +60,12 @@ std::vector<double> shares_of(std::span<double const> weights) {
   return shares;
 }
 
+/// `samples` times part / all, rounded to nearest. One sample more gives 0 or 1 more.
+std::int64_t share_of(std::int64_t samples, std::uint64_t part, std::uint64_t all) {
+  auto const twice = 2 * static_cast<Wide>(samples) * part + all;
+  return static_cast<std::int64_t>(twice / (2 * static_cast<Wide>(all)));
+}
+
 }  // namespace
 
 std::vector<Source> parse_sources(std::string const& text) {
@@ -91,44 +95,57 @@ std::vector<Source> parse_sources(std::string const& text) {
   return sources;
 }
 
-Mixture::Mixture(std::span<double const> weights) {
+Mixture::Mixture(std::span<double const> weights) : cumulative_{0} {
   require(!weights.empty() && std::ranges::all_of(weights, [](double w) { return w > 0.0; }),
           "Mixture: weights must be above 0");
-  auto const shares = shares_of(weights);
-  double sum{};
-  for (double const share : shares) {
+  for (double const share : shares_of(weights)) {
     require(share >= smallest_share, "Mixture: a weight is too small");
-    cumulative_.push_back(static_cast<std::uint64_t>(std::llround(std::ldexp(sum, share_bits))));
-    sum = std::min(sum + share, 1.0);
-  }
-  cumulative_.push_back(whole);
-  // Where a block holds one sample of a share, rounding both its ends down leaves 0 or more.
-  block_ = smallest_block;
-  for (std::size_t i = 0; i + 1 < cumulative_.size(); ++i) {
-    auto const share = cumulative_[i + 1] - cumulative_[i];
-    block_ = std::max(block_, static_cast<std::int64_t>((whole + share - 1) / share));
+    auto const units = std::llround(std::ldexp(share, share_bits));
+    cumulative_.push_back(cumulative_.back() + static_cast<std::uint64_t>(units));
   }
 }
 
-std::int64_t Mixture::before(std::size_t file, std::int64_t blocks) const {
-  auto const samples = static_cast<Wide>(blocks) * static_cast<Wide>(block_);
-  return static_cast<std::int64_t>((samples * cumulative_[file]) >> share_bits);
+Mixture::Pick Mixture::file_at(std::int64_t block_number, std::int64_t place) const {
+  std::size_t first = 0;
+  std::size_t last = cumulative_.size() - 1;
+  // What the files from first to last gave before this block, and with it.
+  std::int64_t before = block_number * block;
+  std::int64_t after = before + block;
+  while (last - first > 1) {
+    std::size_t const middle = (first + last) / 2;
+    auto const all = cumulative_[last] - cumulative_[first];
+    auto const half = cumulative_[middle] - cumulative_[first];
+    std::int64_t const half_before = share_of(before, half, all);
+    std::int64_t const half_after = share_of(after, half, all);
+    if (place < half_after - half_before) {
+      last = middle;
+      before = half_before;
+      after = half_after;
+    } else {
+      place -= half_after - half_before;
+      first = middle;
+      before -= half_before;
+      after -= half_after;
+    }
+  }
+  return {first, before};
 }
 
 Mixture::Pick Mixture::pick(std::int64_t sample, std::uint64_t seed) const {
   require(sample >= 0, "Mixture: negative sample");
-  std::int64_t const blocks = sample / block_;
-  auto place = static_cast<std::int64_t>(
-      shuffled(static_cast<std::uint64_t>(sample % block_), static_cast<std::uint64_t>(block_),
-               seed ^ mixture_key, static_cast<std::uint64_t>(blocks)));
-  for (std::size_t file = 0;; ++file) {
-    auto const given = before(file + 1, blocks) - before(file, blocks);
-    auto const quota = before(file + 1, blocks + 1) - before(file, blocks + 1) - given;
-    if (place < quota) {
-      return {file, given + place};
-    }
-    place -= quota;
+  std::int64_t const number = sample / block;
+  auto const shuffled_pick = [&](std::int64_t i) {
+    auto const place = shuffled(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(block),
+                                seed ^ mixture_key, static_cast<std::uint64_t>(number));
+    return file_at(number, static_cast<std::int64_t>(place));
+  };
+  Pick const pick = shuffled_pick(sample % block);
+  // The file's samples of this block that come earlier; the shuffle shall not reorder them.
+  std::int64_t earlier{};
+  for (std::int64_t i = 0; i < sample % block; ++i) {
+    earlier += shuffled_pick(i).file == pick.file ? 1 : 0;
   }
+  return {pick.file, pick.index + earlier};
 }
 
 }  // namespace offstage::data

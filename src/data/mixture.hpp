@@ -20,34 +20,31 @@ struct Source {
 
 /// Which file each sample comes from.
 ///
-/// Order:  samples are cut into blocks, as long as the smallest share needs for one sample
-///         (256 at least). After every whole number of blocks each file has its share of all samples
-///         so far within one. Inside a block the order is shuffled.
-/// Method: file i gets the samples between floor(n c(i-1)) and floor(n c(i)) of the first n, n a whole
-///         number of blocks and c the cumulative shares, in integers; so nothing is counted from the
-///         start, and no share drifts.
+/// Order:  samples are cut into blocks of 64. After every whole number of blocks, each of N files has
+///         its share of all samples so far within ceil(log2 N) / 2 samples; inside a block the files
+///         come in shuffled order. A file's own samples stay in their order.
+/// Method: the files are halved and halved again; of n samples one half gets its share, rounded, and
+///         the other one the rest. Both grow with n, so no file ever gives a sample back, nothing is
+///         counted from the start, and no share drifts, however small it is.
 class Mixture {
  public:
+  static constexpr std::int64_t block = 64;
+
   /// Weights above 0; at least a billionth of their sum.
   explicit Mixture(std::span<double const> weights);
 
   struct Pick {
     std::size_t file{};
-    std::int64_t
-        index{};  ///< how many samples the file gave before this one, in the order of places
+    std::int64_t index{};  ///< how many samples the file gave before this one
   };
-  /// Sample s >= 0. Each file's indices are 0, 1, 2, ... without gap or repetition, in shuffled order
-  /// within a block. Depends on `sample` and `seed` alone.
+  /// Sample s >= 0. Depends on `sample`, `seed` and the weights alone; computes up to one block.
   [[nodiscard]] Pick pick(std::int64_t sample, std::uint64_t seed) const;
 
-  [[nodiscard]] std::int64_t block() const noexcept { return block_; }
-
  private:
-  /// Samples of the first `blocks` blocks that belong to files before `file`.
-  [[nodiscard]] std::int64_t before(std::size_t file, std::int64_t blocks) const;
+  /// The file at a place of a block whose files come in order, and what it gave before the block.
+  [[nodiscard]] Pick file_at(std::int64_t block_number, std::int64_t place) const;
 
-  std::vector<std::uint64_t> cumulative_;  ///< in units of 2^-53, from 0 to 2^53
-  std::int64_t block_{};
+  std::vector<std::uint64_t> cumulative_;  ///< weights in units of 2^-53 of all, summed from 0
 };
 
 }  // namespace offstage::data

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Text to tokens and back: what `data pack` writes is read by a reader of its own here, by `data inspect`
-and by a training."""
+"""Text to tokens: what `data pack` writes is read by a reader of its own here and by `data inspect`;
+a training takes files with weights."""
 import struct
 import unittest
 from pathlib import Path
@@ -163,7 +163,18 @@ class Inspect(DataTest):
         self.refuse(self.data("inspect", f"{data}:x", expect=USAGE), ["'x'", "weight"])
         self.refuse(self.data("inspect", data, "--vocab=0", expect=USAGE), ["--vocab=0"])
         self.refuse(self.data("inspect", data, "--separator=256", "--vocab=256", expect=USAGE), ["--separator=256"])
-        self.refuse(self.data("inspect", expect=USAGE), ["path"])
+        self.refuse(self.data("inspect", expect=USAGE), ["inspect PATH"])
+        self.refuse(self.data("inspect", "a", "b", expect=USAGE), ["a,b"])
+
+
+class Train(DataTest):
+    def test_files_with_weights_give_the_same_bits_on_any_number_of_ranks(self):
+        sources = f"data.train={self.text}:0.7,{self.valid}:0.3"
+        self.train("one", sources)
+        self.train("two", sources, ranks=2)
+        self.assert_same_state("one", "two")
+        self.train("other", f"data.train={self.text}:0.3,{self.valid}:0.7")
+        self.assertNotEqual(self.steps("one")[-1]["loss"], self.steps("other")[-1]["loss"])
 
 
 if __name__ == "__main__":
