@@ -12,8 +12,6 @@ namespace offstage::kernels {
 /// result is rounded to T once.
 template <class T>
 struct PointwiseLoops {
-  /// x <- x + y
-
   /// x <- x + delta unless delta is null; y = x * inverse rms * weight; returns the inverse rms.
   float (*rmsnorm_forward)(T* x, T const* delta, T const* weight, T* y, std::int64_t width,
                            float epsilon);
