@@ -45,8 +45,8 @@ template <class G>
   }
 }
 
-/// One step over at most block_elements. Plain C++, which the compiler vectorises; builtins because <cmath>'s functions are
-/// inline ones of a shared header.
+/// One step over at most block_elements. Plain C++, which the compiler vectorises; builtins because
+/// <cmath>'s functions are inline ones of a shared header.
 template <class G, class W>
 [[gnu::always_inline]] inline void step(AdamwRange<G, W> range, AdamwCoefficients const& c) {
   float* __restrict__ const parameter = range.parameter;

@@ -8,13 +8,13 @@
 
 namespace offstage::kernels {
 
-/// The target of a row that takes no part: its loss is 0 and its gradient zero, whatever its logits.
-/// Equal to data::ignored_target.
+/// The target of a row that takes no part: loss and gradient are zero, whatever its logits. Equal to
+/// data::ignored_target.
 constexpr std::int32_t ignored_target = -1;
 
 /// loss[r] = log(sum_v exp(logits[r, v])) - logits[r, targets[r]]
-/// d_logits[r, v] = gradient_scale * (softmax(logits[r])[v] - (v == targets[r])), rounded to T. Beyond the
-/// range of float16 that is infinity: a loss scale that is too large shows.
+/// d_logits[r, v] = gradient_scale * (softmax(logits[r])[v] - (v == targets[r])), rounded to T
+/// Beyond the range of float16 that is infinity: a loss scale that is too large shows.
 template <class T>
 struct CrossEntropy {
   std::span<Real<T> const> logits;        ///< (rows, vocab)

@@ -37,8 +37,8 @@ class UpdatePipeline {
  public:
   UpdatePipeline(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int workers);
 
-  /// `step.weight_decay` applies inside the decayed ranges alone. Gradient and copy may not be of two
-  /// different 16-bit types: PreconditionError.
+  /// `step.weight_decay` applies inside the decayed ranges alone.
+  /// Errors: PreconditionError if gradient and copy are of two different 16-bit types.
   UpdateStats run(kernels::AdamwStep const& step, GradientView gradient, WorkingCopyView copy);
 
  private:

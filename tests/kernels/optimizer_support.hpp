@@ -66,8 +66,8 @@ inline std::uint32_t make_bits(Values kind, std::uint64_t stream, std::uint64_t 
   return std::bit_cast<std::uint32_t>(normal(11, stream, index));
 }
 
-/// Rounded, but for NaN, whose sign and payload are cut off a float's. Half of the numbers that would
-/// be zero become subnormal.
+/// Rounded, but for NaN, whose sign and payload are cut off a float's. Half of the numbers that
+/// would be zero become subnormal.
 inline float16 to_fp16_keeping_payload(std::uint32_t bits) {
   auto const value = std::bit_cast<float>(bits);
   auto const sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);

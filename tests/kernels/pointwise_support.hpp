@@ -77,7 +77,8 @@ inline void expect_close(std::vector<double> const& got, std::vector<double> con
   }
 }
 
-/// FP32 sums in another order: a few entries round to the neighbouring 16-bit number, most are equal.
+/// FP32 sums in another order: a few entries round to the neighbouring 16-bit number, most are
+/// equal.
 template <class T>
 void expect_same_rounding(std::vector<T> const& got, std::vector<T> const& expected) {
   constexpr double last_place = std::is_same_v<T, bfloat16> ? 1.0 / 128 : 1.0 / 1024;
