@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/chunk.hpp"
