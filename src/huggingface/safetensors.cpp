@@ -308,9 +308,10 @@ std::map<std::string, TensorEntry> parse_header(std::string_view json, Bytes buf
         tensor.end - tensor.begin != bytes_of(tensor, path)) {
       throw DataError{fmt::format(
           "{}: tensor '{}', {} {}, takes {} bytes, but its data_offsets are {} and {} of a buffer "
-          "of {} bytes",
+          "of {} bytes{}",
           path, printable(name), printable(tensor.dtype), text_of(tensor.shape),
-          bytes_of(tensor, path), tensor.begin, tensor.end, buffer_bytes)};
+          bytes_of(tensor, path), tensor.begin, tensor.end, buffer_bytes,
+          tensor.end > buffer_bytes ? "; the file is cut short" : "")};
     }
   }
   require_no_gaps(tensors, buffer_bytes, path);

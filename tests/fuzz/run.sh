@@ -30,7 +30,7 @@ merge() { # NAME
   local merged=$out/merged/$1
   rm -rf "$merged"
   mkdir -p "$merged"
-  "$out/${1}_fuzz" -merge=1 -max_len=2048 -verbosity=0 "$merged" "$here/corpus/$1" "$out/corpus/$1"
+  "$out/${1}_fuzz" -set_cover_merge=1 -use_counters=0 -max_len=1024 -verbosity=0 "$merged" "$here/corpus/$1" "$out/corpus/$1"
   rm -f "$here/corpus/$1"/[0-9a-f]*[0-9a-f]
   cp "$merged"/* "$here/corpus/$1/"
 }

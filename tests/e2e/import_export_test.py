@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Hugging Face models in and out, with a reader and a writer of safetensors of their own."""
+import json
+import math
+import os
+import random
+import struct
+
+from harness import MPI, OFFSTAGE, OffstageTest, main
+
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 256, "hidden_size": 32,
+         "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": None,
+         "tie_word_embeddings": False, "torch_dtype": "float32"}
+QWEN2 = {**LLAMA, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "use_sliding_window": False,
+         "tie_word_embeddings": True}
+GPT2 = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 256, "n_embd": 32, "n_layer": 2,
+        "n_head": 4, "n_positions": 64, "activation_function": "gelu_new"}
+MODELS = {"llama": LLAMA, "qwen2": QWEN2, "gpt2": GPT2}
+WIDTH = {"F32": 4, "BF16": 2, "F16": 2}
+
+
+def shapes_of(config):
+    """Tensors of a model by name, as transformers makes them."""
+    shapes = {}
+    if config["model_type"] == "gpt2":
+        c = config["n_embd"]
+        shapes["transformer.wte.weight"] = [config["vocab_size"], c]
+        shapes["transformer.wpe.weight"] = [config["n_positions"], c]
+        for i in range(config["n_layer"]):
+            block = f"transformer.h.{i}."
+            for name, shape in {"attn.c_attn": [c, 3 * c], "attn.c_proj": [c, c], "mlp.c_fc": [c, 4 * c],
+                                "mlp.c_proj": [4 * c, c]}.items():
+                shapes[f"{block}{name}.weight"], shapes[f"{block}{name}.bias"] = shape, shape[1:]
+            for norm in "ln_1", "ln_2":
+                shapes[f"{block}{norm}.weight"] = shapes[f"{block}{norm}.bias"] = [c]
+        shapes["transformer.ln_f.weight"] = shapes["transformer.ln_f.bias"] = [c]
+        return shapes
+    c, f = config["hidden_size"], config["intermediate_size"]
+    kv = c // config["num_attention_heads"] * config["num_key_value_heads"]
+    shapes["model.embed_tokens.weight"] = [config["vocab_size"], c]
+    for i in range(config["num_hidden_layers"]):
+        block = f"model.layers.{i}."
+        for name, shape in {"q_proj": [c, c], "k_proj": [kv, c], "v_proj": [kv, c], "o_proj": [c, c]}.items():
+            shapes[f"{block}self_attn.{name}.weight"] = shape
+            if config["model_type"] == "qwen2" and name != "o_proj":
+                shapes[f"{block}self_attn.{name}.bias"] = shape[:1]
+        for name, shape in {"gate_proj": [f, c], "up_proj": [f, c], "down_proj": [c, f]}.items():
+            shapes[f"{block}mlp.{name}.weight"] = shape
+        shapes[f"{block}input_layernorm.weight"] = shapes[f"{block}post_attention_layernorm.weight"] = [c]
+    shapes["model.norm.weight"] = [c]
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = [config["vocab_size"], c]
+    return shapes
+
+
+def write_safetensors(path, tensors):
+    """tensors: name -> (dtype, shape, bytes)."""
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + len(data)]}
+        end += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _, _, data in tensors.values():
+            file.write(data)
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8:8 + length])
+    assert length % 8 == 0 and header.pop("__metadata__") == {"format": "pt"}
+    tensors, reached = {}, 0
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        assert begin == reached and end - begin == WIDTH[entry["dtype"]] * math.prod(entry["shape"]), name
+        tensors[name] = (entry["dtype"], entry["shape"], data[8 + length + begin:8 + length + end])
+        reached = end
+    assert 8 + length + reached == len(data)
+    return tensors
+
+
+def read_model(folder):
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        return read_safetensors(folder / "model.safetensors")
+    tensors = {}
+    for name, file in json.loads(index.read_text())["weight_map"].items():
+        tensors[name] = read_safetensors(folder / file)[name]
+    return tensors
+
+
+def bytes_in(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+class ImportExport(OffstageTest):
+    def make_model(self, name, config, dtype="F32", shards=1):
+        numbers = random.Random(3)
+        tensors = {}
+        for tensor, shape in shapes_of(config).items():
+            values = [numbers.uniform(-0.3, 0.3) for _ in range(math.prod(shape))]
+            data = struct.pack(f"<{len(values)}{'e' if dtype == 'F16' else 'f'}", *values)
+            if dtype == "BF16":
+                data = b"".join(data[i + 2:i + 4] for i in range(0, len(data), 4))
+            tensors[tensor] = (dtype, shape, data)
+        folder = self.folder / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+        if shards == 1:
+            write_safetensors(folder / "model.safetensors", tensors)
+            return folder, tensors
+        weight_map = {}
+        for i in range(shards):
+            part = dict(list(tensors.items())[i::shards])
+            file = f"model-{i + 1:05}-of-{shards:05}.safetensors"
+            write_safetensors(folder / file, part)
+            weight_map.update(dict.fromkeys(part, file))
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+        return folder, tensors
+
+    def offstage(self, *arguments, ranks=1, expect=0):
+        launcher = [MPI, str(ranks), "--quiet"] if ranks > 1 else []
+        result = self.call(*launcher, OFFSTAGE, *arguments)
+        self.assertEqual(expect, result.code, result)
+        return result
+
+    def refused(self, code, *arguments, ranks=1):
+        result = self.offstage(*arguments, ranks=ranks, expect=code)
+        self.assertEqual(1, len(result.errors), result)
+        return result.errors[0]
+
+    def test_an_export_of_an_import_holds_the_same_bytes(self):
+        for name, config in MODELS.items():
+            for dtype, option in {"F32": "fp32", "BF16": "bf16", "F16": "fp16"}.items():
+                with self.subTest(name, dtype=dtype):
+                    label = f"{name}_{option}"
+                    source, tensors = self.make_model(f"{label}_in", config, dtype)
+                    checkpoint, out = self.folder / f"{label}_checkpoint", self.folder / f"{label}_out"
+                    self.offstage("import", "--from", source, "--to", checkpoint)
+                    self.offstage("export", f"--from={checkpoint}", f"--to={out}", f"--dtype={option}")
+                    self.assertEqual(tensors, read_model(out))
+                    written = json.loads((out / "config.json").read_text())
+                    self.assertEqual(config["model_type"], written["model_type"])
+                    self.assertEqual(config["architectures"], written["architectures"])
+                    again = self.folder / f"{label}_again"
+                    self.offstage("import", "--from", out, "--to", again)
+                    self.assert_same_state(checkpoint, again)
+
+    def test_ranks_and_shards_change_no_bit(self):
+        for name, config in MODELS.items():
+            with self.subTest(name):
+                source, tensors = self.make_model(f"{name}_in", config, shards=3)
+                exports = []
+                for ranks in 1, 2, 3:
+                    checkpoint, out = self.folder / f"{name}_{ranks}", self.folder / f"{name}_{ranks}_out"
+                    self.offstage("import", "--from", source, "--to", checkpoint, ranks=ranks)
+                    self.offstage("export", "--from", self.folder / f"{name}_1", "--to", out, "--shard-size", "40kB",
+                                  ranks=ranks)
+                    self.assert_same_state(self.folder / f"{name}_1", checkpoint)
+                    exports.append(bytes_in(out))
+                self.assertEqual(exports[0], exports[1])
+                self.assertEqual(exports[0], exports[2])
+                self.assertGreater(len(exports[0]), 3)
+                self.assertEqual(tensors, read_model(out))
+                self.assertFalse(list(self.folder.rglob("*.part")))
+
+    def test_training_goes_on_from_an_import_and_its_checkpoints_are_exported(self):
+        source, tensors = self.make_model("in", LLAMA)
+        checkpoints = self.folder / "run/checkpoints"
+        self.offstage("import", "--from", source, "--to", checkpoints)
+        self.train("run", "model.max-sequence=64", "train.steps=2", ranks=2)
+        self.assertEqual([1, 2], [record["step"] for record in self.steps("run")])
+        for label, path in {"run": self.folder / "run", "directory": checkpoints,
+                            "step": checkpoints / "step-000000002"}.items():
+            self.offstage("export", "--from", path, "--to", self.folder / f"out_{label}")
+        trained = read_model(self.folder / "out_run")
+        self.assertEqual(tensors.keys(), trained.keys())
+        self.assertNotEqual(tensors["lm_head.weight"], trained["lm_head.weight"])
+        self.assertEqual(trained, read_model(self.folder / "out_step"))
+        self.assertEqual(trained, read_model(self.folder / "out_directory"))
+
+    def test_bad_input_is_named_and_leaves_nothing_behind(self):
+        source, _ = self.make_model("in", LLAMA)
+        good = self.folder / "good"
+        self.offstage("import", "--from", source, "--to", good)
+
+        def refused_with(file, contents):
+            kept = (source / file).read_bytes()
+            (source / file).write_bytes(contents)
+            error = self.refused(65, "import", "--from", source, "--to", self.folder / "new", ranks=2)
+            (source / file).write_bytes(kept)
+            self.assertFalse(list((self.folder / "new").glob("step-*")), error)
+            return error
+
+        file = (source / "model.safetensors").read_bytes()
+        self.assertIn("cut short", refused_with("model.safetensors", file[:-4]))
+        self.assertIn("100000000", refused_with("model.safetensors", b"\xff" * 8 + file))
+        changed = json.dumps({**LLAMA, "rope_scaling": {"type": "linear", "factor": 2.0}}).encode()
+        self.assertIn("rope_scaling.type", refused_with("config.json", changed))
+        changed = json.dumps({**LLAMA, "intermediate_size": 60}).encode()
+        self.assertIn("shape [64, 32], but config.json asks for [60, 32]", refused_with("config.json", changed))
+        self.assertIn("step-000000000", self.refused(64, "import", "--from", source, "--to", good))
+        self.assertIn("no Hugging Face model", self.refused(65, "import", "--from", good, "--to", self.folder / "x"))
+        self.assertIn("no such directory", self.refused(65, "export", "--from", "nowhere", "--to", self.folder / "x"))
+        self.assertIn("holds no model", self.refused(65, "export", "--from", self.folder, "--to", self.folder / "x"))
+        self.assertIn("holds a model", self.refused(64, "export", "--from", good, "--to", source, ranks=2))
+        rank_file = next(good.glob("step-*/rank-0000.h5"))
+        damaged = bytearray(rank_file.read_bytes())
+        damaged[20000] ^= 1
+        rank_file.write_bytes(damaged)
+        self.assertIn("checksum", self.refused(65, "export", "--from", good, "--to", self.folder / "x", ranks=2))
+        self.assertFalse((self.folder / "x").exists())
+
+    def test_a_number_beyond_fp16_is_refused(self):
+        source, tensors = self.make_model("in", LLAMA)
+        _, shape, data = tensors["model.norm.weight"]
+        tensors["model.norm.weight"] = ("F32", shape, struct.pack("<f", 70000.0) + data[4:])
+        write_safetensors(source / "model.safetensors", tensors)
+        self.offstage("import", "--from", source, "--to", self.folder / "c")
+        error = self.refused(65, "export", "--from", self.folder / "c", "--to", self.folder / "out", "--dtype=fp16")
+        self.assertIn("model.norm.weight", error)
+        self.assertIn("--dtype=bf16 or fp32", error)
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_options_are_checked(self):
+        self.assertIn("the nearest is --from", self.refused(64, "import", "--form=a", "--to=b"))
+        self.assertIn("--to is missing", self.refused(64, "import", "--from=a"))
+        self.assertIn("given twice", self.refused(64, "import", "--from=a", "--from=a", "--to=b"))
+        self.assertIn("needs a value", self.refused(64, "import", "--to=b", "--from"))
+        self.assertIn("fp32, bf16 or fp16", self.refused(64, "export", "--from=a", "--to=b", "--dtype=fp8"))
+        self.assertIn("--shard-size=big", self.refused(64, "export", "--from=a", "--to=b", "--shard-size=big"))
+        self.assertIn("Usage: offstage import", self.offstage("import", "--help").out)
+        self.assertIn("Usage: offstage export", self.offstage("export", "--help").out)
+
+    def peak(self, *arguments):
+        """The highest resident memory of a command, in MB."""
+        pid = os.posix_spawn(OFFSTAGE, [OFFSTAGE, *map(str, arguments)], os.environ)
+        _, status, usage = os.wait4(pid, 0)
+        self.assertEqual(0, os.waitstatus_to_exitcode(status))
+        return usage.ru_maxrss / 1024
+
+    def test_memory_is_bounded_whatever_the_models_size(self):
+        def peaks(name, vocab):
+            config = {**LLAMA, "vocab_size": vocab, "hidden_size": 256, "tie_word_embeddings": True}
+            folder = self.folder / name
+            folder.mkdir()
+            (folder / "config.json").write_text(json.dumps(config))
+            write_safetensors(folder / "model.safetensors",
+                              {tensor: ("F32", shape, bytes(4 * math.prod(shape)))
+                               for tensor, shape in shapes_of(config).items()})
+            checkpoint, out = self.folder / f"{name}_checkpoint", self.folder / f"{name}_out"
+            return (self.peak("import", "--from", folder, "--to", checkpoint),
+                    self.peak("export", "--from", checkpoint, "--to", out))
+
+        small, large = peaks("small", 256), peaks("large", 200_000)  # 2 and 206 MB of parameters
+        for i, command in enumerate(("import", "export")):
+            print(f"{command}: peak {small[i]:.0f} MB of a small model, {large[i]:.0f} MB of one of 206 MB")
+            self.assertLess(large[i] - small[i], 100, command)
+
+
+if __name__ == "__main__":
+    main()

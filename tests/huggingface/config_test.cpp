@@ -1,0 +1,175 @@
+#include "huggingface/config.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "huggingface/sample.hpp"
+
+namespace offstage::huggingface {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string const llama =
+    R"("architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":256,)"
+    R"("hidden_size":32,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,)"
+    R"("max_position_embeddings":128)";
+std::string const qwen2 =
+    R"("architectures":["Qwen2ForCausalLM"],"model_type":"qwen2","vocab_size":256,)"
+    R"("hidden_size":32,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,)"
+    R"("max_position_embeddings":128)";
+std::string const gpt2 =
+    R"("architectures":["GPT2LMHeadModel"],"model_type":"gpt2","vocab_size":256,"n_embd":32,)"
+    R"("n_layer":2,"n_head":4,"n_positions":64)";
+
+state::ModelShape parse(std::string const& base, std::string const& more = "") {
+  return parse_config(fmt::format("{{{}{}{}}}", base, more.empty() ? "" : ",", more),
+                      "config.json");
+}
+std::string refusal(std::string const& base, std::string const& more) {
+  return message_of<DataError>([&] { (void)parse(base, more); });
+}
+
+TEST(Config, ReadsLlamaWithTheDefaultsOfTransformers) {
+  state::ModelShape const shape = parse(llama);
+  state::ModelShape const expected{.family = state::Family::llama,
+                                   .layers = 2,
+                                   .hidden = 32,
+                                   .heads = 4,
+                                   .kv_heads = 4,
+                                   .ffn_hidden = 64,
+                                   .vocab = 256,
+                                   .max_sequence = 128,
+                                   .norm_epsilon = 1e-6};
+  EXPECT_EQ(shape, expected);
+}
+
+TEST(Config, ReadsQwen2WithItsBiases) {
+  state::ModelShape const shape =
+      parse(qwen2, R"("use_sliding_window":false,"sliding_window":4096,"max_window_layers":1,)"
+                   R"("num_key_value_heads":2,"tie_word_embeddings":true,"rope_theta":1000000.0,)"
+                   R"("layer_types":["full_attention","full_attention"],"torch_dtype":"bfloat16")");
+  EXPECT_TRUE(shape.qkv_bias);
+  EXPECT_TRUE(shape.tied_head);
+  EXPECT_EQ(shape.kv_heads, 2);
+  EXPECT_EQ(shape.rope_theta, 1e6);
+}
+
+TEST(Config, ReadsGpt2WithATiedHeadAndFourTimesTheWidth) {
+  state::ModelShape const shape =
+      parse(gpt2, R"("n_inner":null,"resid_pdrop":0.1,"n_ctx":64,"summary_type":"cls_index")");
+  EXPECT_EQ(shape.family, state::Family::gpt2);
+  EXPECT_TRUE(shape.tied_head);
+  EXPECT_EQ(shape.ffn_hidden, 128);
+  EXPECT_EQ(shape.kv_heads, 4);
+  EXPECT_EQ(shape.max_sequence, 64);
+  EXPECT_EQ(shape.norm_epsilon, 1e-5);
+  EXPECT_EQ(parse(gpt2, R"("n_inner":96)").ffn_hidden, 96);
+  EXPECT_FALSE(parse(gpt2, R"("tie_word_embeddings":false)").tied_head);
+}
+
+TEST(Config, ReadsRopeOfOldAndNewVersions) {
+  EXPECT_EQ(parse(llama, R"("rope_theta":5e5,"rope_scaling":null)").rope_theta, 5e5);
+  EXPECT_EQ(
+      parse(llama, R"("rope_parameters":{"rope_theta":5e5,"rope_type":"default"})").rope_theta,
+      5e5);
+  for (char const* type : {"type", "rope_type"}) {
+    state::ModelShape const shape =
+        parse(llama, std::string{R"("rope_theta":5e5,"rope_scaling":{")"} + type +
+                         R"(":"llama3","factor":32.0,"low_freq_factor":1.0,)"
+                         R"("high_freq_factor":4,"original_max_position_embeddings":64})");
+    EXPECT_EQ(shape.rope_scaling, state::RopeScaling::llama3);
+    EXPECT_EQ(shape.rope_factor, 32.0);
+    EXPECT_EQ(shape.rope_high_frequency, 4.0);
+    EXPECT_EQ(shape.rope_original_sequence, 64);
+  }
+}
+
+TEST(Config, RefusesWhatWouldChangeTheModelByName) {
+  struct Case {
+    std::string const& base;
+    char const* more;
+    char const* reason;
+  };
+  // clang-format off
+  for (Case const& wrong : {
+    Case{llama, R"("hidden_act":"gelu")", "hidden_act=\"gelu\" is not supported"},
+    Case{llama, R"("attention_bias":true)", "attention_bias=true"},
+    Case{llama, R"("mlp_bias":true)", "mlp_bias=true"},
+    Case{llama, R"("head_dim":16)", "head_dim=16 is not supported; it must be 8"},
+    Case{llama, R"("pretraining_tp":2)", "pretraining_tp=2"},
+    Case{llama, R"("partial_rotary_factor":0.5)", "partial_rotary_factor=0.5"},
+    Case{llama, R"("rope_scaling":{"type":"linear","factor":2.0})", "rope_scaling.type=\"linear\" is not supported"},
+    Case{llama, R"("rope_scaling":{"rope_type":"yarn","factor":2.0})", "rope_scaling.rope_type=\"yarn\""},
+    Case{llama, R"("rope_scaling":{"rope_type":"llama3","factor":2.0})", "rope_scaling.low_freq_factor is missing"},
+    Case{llama, R"("rope_scaling":{"rope_type":"default","mystery":2.0})", "rope_scaling.mystery=2.0 is not known"},
+    Case{llama, R"("rope_scaling":{"rope_type":"default","type":"llama3"})", "contradicts"},
+    Case{llama, R"("rope_theta":1e4,"rope_parameters":{"rope_theta":5e5})", "contradicts rope_theta=10000"},
+    Case{llama, R"("rope_scaling":2)", "must be an object"},
+    Case{llama, R"("rope_theta":0)", "rope_theta=0 must be a number above 0"},
+    Case{llama, R"("quantization_config":{"bits":4})", "quantization_config="},
+    Case{llama, R"("sliding_window":4096)", "sliding_window=4096 is not known"},
+    Case{llama, R"("mystery":true)", "mystery=true is not known"},
+    Case{llama, R"("num_key_value_heads":3)", "model.kv-heads=3 does not divide"},
+    Case{llama, R"("num_key_value_heads":0)", "num_key_value_heads=0 must be a whole number"},
+    Case{llama, R"("tie_word_embeddings":1)", "tie_word_embeddings=1 must be true or false"},
+    Case{llama, R"("rms_norm_eps":"small")", "rms_norm_eps=\"small\" must be a number"},
+    Case{qwen2, R"("use_sliding_window":true)", "use_sliding_window=true"},
+    Case{qwen2, R"("layer_types":["full_attention","sliding_attention"])", "layer_types="},
+    Case{qwen2, R"("attention_bias":true)", "attention_bias=true"},
+    Case{gpt2, R"("activation_function":"relu")", "activation_function=\"relu\""},
+    Case{gpt2, R"("scale_attn_weights":false)", "scale_attn_weights=false"},
+    Case{gpt2, R"("scale_attn_by_inverse_layer_idx":true)", "scale_attn_by_inverse_layer_idx=true"},
+    Case{gpt2, R"("add_cross_attention":true)", "add_cross_attention=true"},
+    Case{gpt2, R"("pruned_heads":{"0":[1]})", "pruned_heads="},
+    Case{gpt2, R"("n_inner":4000000000)", "n_inner=4000000000"},
+    Case{gpt2, R"("n_inner":1e400)", "no JSON"},
+    Case{gpt2, R"("n_inner":96,"n_inner":97)", "has the key 'n_inner' twice"},
+  }) {
+    // clang-format on
+    EXPECT_THAT(refusal(wrong.base, wrong.more),
+                AllOf(StartsWith("config.json: "), HasSubstr(wrong.reason)))
+        << wrong.more;
+  }
+}
+
+TEST(Config, RefusesOtherKindsOfModelsWithTheListOfKnownOnes) {
+  EXPECT_THAT(refusal(R"("model_type":"mistral")", R"("sliding_window":null)"),
+              AllOf(HasSubstr("\"mistral\""), HasSubstr("llama, qwen2 and gpt2")));
+  EXPECT_THAT(refusal(R"("a":1)", ""), HasSubstr("model_type is missing"));
+  EXPECT_THAT(refusal(R"("model_type":"llama","architectures":["LlamaModel"])", ""),
+              HasSubstr("architectures=[\"LlamaModel\"]"));
+  EXPECT_THAT(refusal(R"("model_type":"gpt2")", ""), HasSubstr("n_layer is missing"));
+}
+
+TEST(Config, RefusesWhatIsNoObject) {
+  for (char const* text : {"", "{", "[]", "3", "{} {}", "{\"a\":}"}) {
+    EXPECT_THAT(message_of<DataError>([&] { (void)parse_config(text, "config.json"); }),
+                AllOf(StartsWith("config.json: "), HasSubstr("JSON")))
+        << text;
+  }
+  EXPECT_THAT(message_of<DataError>(
+                  [&] { (void)parse_config("{\"a\":" + std::string(100, '['), "config.json"); }),
+              HasSubstr("levels"));
+}
+
+TEST(Config, ReadsBackWhatItWrites) {
+  for (std::string const& base : {llama, qwen2, gpt2}) {
+    for (char const* tied : {"true", "false"}) {
+      state::ModelShape const shape = parse(base, std::string{R"("tie_word_embeddings":)"} + tied);
+      EXPECT_EQ(parse_config(config_json(shape, DType::bf16), "again"), shape);
+    }
+  }
+  state::ModelShape scaled = parse(llama);
+  scaled.rope_scaling = state::RopeScaling::llama3;
+  scaled.rope_factor = 32.0;
+  scaled.norm_epsilon = 1.0 / 3.0;
+  EXPECT_EQ(parse_config(config_json(scaled, DType::fp32), "again"), scaled);
+  EXPECT_THAT(config_json(scaled, DType::fp16), HasSubstr("\"float16\""));
+}
+
+}  // namespace
+}  // namespace offstage::huggingface

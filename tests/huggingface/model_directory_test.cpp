@@ -1,0 +1,245 @@
+#include "huggingface/model_directory.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/chunk.hpp"
+#include "base/error.hpp"
+#include "huggingface/config.hpp"
+#include "huggingface/sample.hpp"
+#include "temporary_directory.hpp"
+
+namespace offstage::huggingface {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// Layers of one or two chunks whose borders lie inside tensors.
+state::ModelShape small(state::Family family) {
+  bool const gpt2 = family == state::Family::gpt2;
+  return {.family = family,
+          .layers = 2,
+          .hidden = 24,
+          .heads = 2,
+          .kv_heads = gpt2 ? 2 : 1,
+          .ffn_hidden = 40,
+          .vocab = 300,
+          .max_sequence = 16,
+          .tied_head = gpt2,
+          .qkv_bias = !gpt2};
+}
+
+/// A number that 16 bits hold exactly.
+float value_at(std::size_t layer, std::int64_t element) {
+  return static_cast<float>((element * 7 + static_cast<std::int64_t>(layer)) % 251 - 125);
+}
+
+std::vector<float> numbers_of(state::LayerLayout const& layout, std::size_t layer) {
+  std::vector<float> numbers(static_cast<std::size_t>(layout.padded_elements()), 0.0F);
+  for (std::int64_t i = 0; i < layout.elements; ++i) {
+    numbers[static_cast<std::size_t>(i)] = value_at(layer, i);
+  }
+  return numbers;
+}
+
+void write_model(std::string const& directory, state::ModelShape const& shape, DType dtype,
+                 Bytes shard_bytes) {
+  ModelWriter writer{directory, shape, dtype, shard_bytes};
+  writer.create();
+  auto const layers = state::layers_of(shape);
+  for (std::size_t k = 0; k < layers.size(); ++k) {
+    std::vector<float> const numbers = numbers_of(layers[k], k);
+    // The last chunk first: order must not matter.
+    for (std::int64_t chunk = layers[k].chunks() - 1; chunk >= 0; --chunk) {
+      writer.write(static_cast<int>(k), {chunk, 1},
+                   std::span{numbers}.subspan(static_cast<std::size_t>(chunk * chunk_elements),
+                                              chunk_elements));
+    }
+  }
+  writer.sync();
+  writer.commit();
+}
+
+std::vector<std::string> names_in(fs::path const& directory) {
+  std::vector<std::string> names;
+  for (fs::directory_entry const& entry : fs::directory_iterator{directory}) {
+    names.push_back(entry.path().filename());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+void expect_model(std::string const& directory, state::ModelShape const& shape) {
+  ModelDirectory model{directory};
+  EXPECT_EQ(model.shape(), shape);
+  auto const layers = state::layers_of(shape);
+  for (std::size_t k = 0; k < layers.size(); ++k) {
+    std::vector<float> const expected = numbers_of(layers[k], k);
+    std::vector<float> read(expected.size(), 9.0F);
+    model.read(static_cast<int>(k), {0, layers[k].chunks()}, read);
+    EXPECT_EQ(read, expected) << layers[k].name;
+    std::vector<float> last(chunk_elements, 9.0F);
+    model.read(static_cast<int>(k), {layers[k].chunks() - 1, 1}, last);
+    EXPECT_TRUE(std::equal(last.begin(), last.end(), expected.end() - chunk_elements));
+  }
+}
+
+TEST(ModelDirectory, ReadsWhatTheWriterWroteInAnyDtypeAndAnyNumberOfFiles) {
+  for (state::Family const family : {state::Family::llama, state::Family::gpt2}) {
+    for (DType const dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+      for (Bytes const shard_bytes : {Bytes{1}, 8 * KiB, GiB}) {
+        TemporaryDirectory const folder;
+        write_model(folder.path() / "model", small(family), dtype, shard_bytes);
+        expect_model(folder.path() / "model", small(family));
+      }
+    }
+  }
+}
+
+TEST(ModelWriter, MakesOneFileOrShardsWithAnIndexAndLeavesNothingElse) {
+  TemporaryDirectory const folder;
+  write_model(folder.path() / "one", small(state::Family::gpt2), DType::fp32, GiB);
+  EXPECT_THAT(names_in(folder.path() / "one"),
+              testing::ElementsAre("config.json", "model.safetensors"));
+  write_model(folder.path() / "two", small(state::Family::gpt2), DType::fp32, 40 * KiB);
+  EXPECT_THAT(
+      names_in(folder.path() / "two"),
+      testing::ElementsAre("config.json", "model-00001-of-00002.safetensors",
+                           "model-00002-of-00002.safetensors", "model.safetensors.index.json"));
+}
+
+TEST(ModelWriter, RefusesADirectoryThatHoldsAModel) {
+  TemporaryDirectory const folder;
+  folder.write("model.safetensors", "");
+  EXPECT_THAT(message_of<UsageError>([&] {
+                write_model(folder.path(), small(state::Family::gpt2), DType::fp32, GiB);
+              }),
+              HasSubstr("holds a model already (model.safetensors)"));
+}
+
+TEST(ModelWriter, RemovesWhatAKilledExportLeftAndWhatItAbandons) {
+  TemporaryDirectory const folder;
+  folder.write("model-00007-of-00009.safetensors.part", "old");
+  folder.write("tokenizer.json", "mine");
+  ModelWriter writer{folder.path(), small(state::Family::gpt2), DType::fp32, GiB};
+  writer.create();
+  EXPECT_THAT(names_in(folder.path()),
+              testing::ElementsAre("model.safetensors.part", "tokenizer.json"));
+  writer.abandon();
+  EXPECT_THAT(names_in(folder.path()), testing::ElementsAre("tokenizer.json"));
+}
+
+TEST(ModelWriter, RefusesNumbersBeyondTheRangeOfTheDtype) {
+  TemporaryDirectory const folder;
+  ModelWriter writer{folder.path() / "x", small(state::Family::gpt2), DType::fp16, GiB};
+  writer.create();
+  std::vector<float> numbers(chunk_elements, 65504.0F);
+  writer.write(0, {0, 1}, numbers);
+  numbers[3] = 65520.0F;
+  EXPECT_THAT(message_of<DataError>([&] {
+                writer.write(0, {0, 1}, numbers);
+              }),
+              AllOf(HasSubstr("transformer.wte.weight"), HasSubstr("65520"), HasSubstr("fp16")));
+  writer.abandon();
+  EXPECT_FALSE(fs::exists(folder.path() / "x"));
+}
+
+/// A GPT-2 of one block, with names as the hub has them.
+class HubFiles : public testing::Test {
+ protected:
+  HubFiles() {
+    shape_.layers = 1;
+    for (state::LayerLayout const& layer : state::layers_of(shape_)) {
+      for (state::TensorLayout const& tensor : layer.tensors) {
+        std::vector<std::int64_t> dimensions{tensor.rows};
+        if (tensor.columns != 0) {
+          dimensions.push_back(tensor.columns);
+        }
+        tensors_.push_back({tensor.name.substr(std::string_view{"transformer."}.size()), "F16",
+                            dimensions,
+                            std::string(static_cast<std::size_t>(2 * tensor.elements()), '\0')});
+      }
+    }
+    folder_.write("config.json", config_json(shape_, DType::fp16));
+  }
+
+  void add(std::string const& name) { tensors_.push_back({name, "F32", {1}, std::string(4, 'x')}); }
+  void write() const { folder_.write("model.safetensors", safetensors(tensors_)); }
+  /// Two files; the index maps `first` tensors to the one and the others to the other.
+  void write_shards(std::string const& extra_entry = "") const {
+    auto const middle = tensors_.begin() + 3;
+    folder_.write("a.safetensors", safetensors({tensors_.begin(), middle}));
+    folder_.write("b.safetensors", safetensors({middle, tensors_.end()}));
+    std::string map = extra_entry;
+    for (auto it = tensors_.begin(); it != tensors_.end(); ++it) {
+      map += fmt::format(R"({}"{}":"{}.safetensors")", map.empty() ? "" : ",", it->name,
+                         it < middle ? "a" : "b");
+    }
+    folder_.write("model.safetensors.index.json", fmt::format(R"({{"weight_map":{{{}}}}})", map));
+  }
+  [[nodiscard]] std::string refusal() const {
+    return message_of<DataError>([&] { ModelDirectory const model{folder_.path()}; });
+  }
+  void expect_good() const { EXPECT_EQ(ModelDirectory{folder_.path()}.shape(), shape_); }
+
+  TemporaryDirectory folder_;
+  state::ModelShape shape_ = small(state::Family::gpt2);
+  std::vector<Tensor> tensors_;
+};
+
+TEST_F(HubFiles, MayLackThePrefixAndHoldBuffersAndATiedHead) {
+  add("h.0.attn.bias");
+  add("h.0.attn.masked_bias");
+  add("lm_head.weight");
+  write();
+  expect_good();
+  fs::remove(folder_.path() / "model.safetensors");
+  write_shards();
+  expect_good();
+}
+
+TEST_F(HubFiles, AreRefusedWithTheNameOfWhatIsWrong) {
+  EXPECT_THAT(refusal(), HasSubstr("model.safetensors: there is no such file"));
+  auto const good = tensors_;
+  auto const refused_after = [&](auto&& change) {
+    tensors_ = good;
+    change();
+    write();
+    return refusal();
+  };
+  EXPECT_THAT(refused_after([&] { tensors_.pop_back(); }),
+              HasSubstr("has no tensor 'transformer.ln_f.bias'"));
+  EXPECT_THAT(refused_after([&] { add("h.1.ln_1.weight"); }),
+              HasSubstr("has a tensor 'h.1.ln_1.weight', which the model"));
+  EXPECT_THAT(refused_after([&] { add("transformer.wte.weight"); }),
+              HasSubstr("has the tensor 'wte.weight', which is in"));
+  EXPECT_THAT(
+      refused_after([&] { std::swap(tensors_[0].shape[0], tensors_[0].shape[1]); }),
+      HasSubstr("'wte.weight' has the shape [24, 300], but config.json asks for [300, 24]"));
+  EXPECT_THAT(refused_after([&] { tensors_[0].dtype = "I16"; }),
+              HasSubstr("'wte.weight' is of dtype I16"));
+}
+
+TEST_F(HubFiles, AreRefusedWithTheMistakeOfTheirIndex) {
+  write_shards(R"("x":"a.safetensors")");
+  EXPECT_THAT(refusal(),
+              HasSubstr("weight_map finds 'x' in a.safetensors, which does not have it"));
+  write_shards(R"("x":"../a.safetensors")");
+  EXPECT_THAT(refusal(), HasSubstr("names '../a.safetensors' for 'x', which is no file name"));
+  write_shards(R"("x":3)");
+  EXPECT_THAT(refusal(), HasSubstr("names no file for 'x'"));
+  write_shards(R"("x":"a.safetensors","x":"a.safetensors")");
+  EXPECT_THAT(refusal(), HasSubstr("has the key 'x' twice"));
+  write_shards();
+  fs::remove(folder_.path() / "b.safetensors");
+  EXPECT_THAT(refusal(), HasSubstr("b.safetensors: there is no such file"));
+  folder_.write("model.safetensors.index.json", "{}");
+  EXPECT_THAT(refusal(), HasSubstr("has no weight_map"));
+}
+
+}  // namespace
+}  // namespace offstage::huggingface
