@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <set>
 
 #include "base/log.hpp"
 #include "base/simd.hpp"
@@ -14,63 +12,26 @@
 namespace offstage::train {
 namespace {
 
-/// One rank's place, of fixed size so that it travels as plain bytes.
-struct Place {
-  std::array<char, 64> host{};
-  std::array<char, 128> cpus{};
-  int allowed{};
-  int threads{};
-};
+/// One rank's place as a line of the header, of fixed size so that it travels as plain bytes.
+using PlaceLine = std::array<char, 320>;
 
-template <std::size_t N>
-void copy_text(std::string const& text, std::array<char, N>& out) {
-  std::copy_n(text.begin(), std::min(text.size(), N - 1), out.begin());
-}
-
-void print_ranks(std::vector<Place> const& places) {
-  for (std::size_t rank = 0; rank < places.size(); ++rank) {
-    Place const& place = places[rank];
-    log::info("  rank {:<4} {}  cores {}  threads {}", rank, place.host.data(), place.cpus.data(),
-              place.threads);
-  }
-}
-
-void warn_of_shared_cores(std::vector<Place> const& places) {
-  struct Node {
-    std::set<std::string> masks;
-    int cpus{};
-    int threads{};
-  };
-  std::map<std::string, Node> nodes;
-  for (Place const& place : places) {
-    Node& node = nodes[place.host.data()];
-    if (node.masks.insert(place.cpus.data()).second) {
-      node.cpus += place.allowed;
-    }
-    node.threads += place.threads;
-  }
-  for (auto const& [host, node] : nodes) {
-    if (node.threads > node.cpus) {
-      log::warning(
-          "{} threads share {} cores on {}: expect a slow run; start fewer ranks, lower "
-          "run.threads "
-          "or ask for more cores (Slurm: --cpus-per-task)",
-          node.threads, node.cpus, host);
-    }
-  }
+PlaceLine line_of(launch::RankPlace const& place) {
+  auto const& placement = place.placement;
+  std::string const text = fmt::format(
+      "{}  GPU {}  NUMA {}  cores {}  threads {}{}", place.host,
+      placement.gpu ? fmt::format("{} ({})", placement.gpu->bus, placement.gpu->name) : "-",
+      placement.numa >= 0 ? fmt::format("{}", placement.numa) : "-",
+      cpu::format_cpus(placement.cpus), place.threads, place.bound ? "" : "  (not bound)");
+  PlaceLine line{};
+  std::copy_n(text.begin(), std::min(text.size(), line.size() - 1), line.begin());
+  return line;
 }
 
 }  // namespace
 
 void print_header(RunConfig const& config, HeaderFacts const& facts,
                   mpi::Communicator const& comm) {
-  auto const cpus = cpu::allowed_cpus();
-  Place place;
-  copy_text(cpu::host_name(), place.host);
-  copy_text(cpu::format_cpus(cpus), place.cpus);
-  place.allowed = static_cast<int>(cpus.size());
-  place.threads = facts.threads;
-  auto const places = comm.all_gather_value(place);
+  auto const places = comm.all_gather_value(line_of(facts.place));
   if (comm.rank() != 0) {
     return;
   }
@@ -79,10 +40,10 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
             name_of(best_simd()));
   log::info("{} rank{} on {} node{}, device {}", comm.size(), comm.size() == 1 ? "" : "s",
             facts.nodes, facts.nodes == 1 ? "" : "s", facts.device);
-  print_ranks(places);
-  warn_of_shared_cores(places);
-  log::info("model: {} parameters, working copy {}", facts.parameters,
-            name_of(config.numerics.dtype));
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    log::info("  rank {:<4} {}", rank, places[rank].data());
+  }
+  log::info("model: {} parameters, working copy {}", facts.parameters, name_of(config.numerics.dtype));
   log::info(
       "optimizer state: {} in {} subgroup{} per rank, {}", format_bytes(12 * facts.parameters),
       facts.subgroups, facts.subgroups == 1 ? "" : "s",

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/units.hpp"
+#include "launch/launcher.hpp"
 #include "plan/memory.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "train/run_config.hpp"
@@ -12,7 +13,7 @@ namespace offstage::train {
 
 /// Facts that the header shows beside the configuration.
 struct HeaderFacts {
-  int threads{};  ///< of this rank
+  launch::RankPlace const& place;  ///< of this rank
   int nodes{};
   std::int64_t parameters{};
   std::string device;
@@ -22,8 +23,8 @@ struct HeaderFacts {
 };
 
 /// Prints, on rank 0, what a reader of the log needs to repeat the run: version, build, MPI,
-/// instruction set, each rank's host and cores, storage, memory plan, every key with its origin.
-/// Warns where ranks share cores. Collective.
+/// instruction set, each rank's host, GPU, NUMA domain, cores and threads, storage, memory plan, every
+/// key with its origin. Collective.
 void print_header(RunConfig const& config, HeaderFacts const& facts, mpi::Communicator const& comm);
 
 /// Where the wall time of a run went.

@@ -76,8 +76,9 @@ struct CheckpointConfig {
 /// Everything a training run is told; made by cli from files and options, read-only afterwards.
 struct RunConfig {
   std::string run_dir;
-  int threads{};       ///< per rank; 0: this rank's share of the allowed CPUs
+  int threads{};       ///< per rank; 0: this rank's share of the allowed cores
   Seconds watchdog{};  ///< run.watchdog; 0: none
+  bool share_gpu{};    ///< device.share-gpu: several ranks may compute on one GPU
   state::ModelShape model;
   DataConfig data;
   TrainConfig train;

@@ -41,7 +41,7 @@ bool StepRunner<T>::accumulates_fp32() const {
 
 template <class T>
 StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm,
-                          std::string const& run_label)
+                          std::string const& run_label, OnPlan const& on_plan)
     : config_{config},
       comm_{comm},
       micro_batches_{config.train.global_batch / config.train.micro_batch},
@@ -65,6 +65,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
                            ? config.host_memory
                            : static_cast<Bytes>(auto_share * static_cast<double>(free_now));
   mpi::agree(comm, [&] { memory_ = plan_memory(); });
+  on_plan(needs_of(node));
   subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements);
   mpi::agree(comm, [&] {
     tiers_ = make_tiers(run_label);
@@ -94,6 +95,18 @@ plan::MemoryPlan StepRunner<T>::plan_memory() {
                             .subgroup_is_default = config_.subgroup_is_default,
                             .on_storage = !config_.tiers_path.empty(),
                             .host_memory = host_memory_limit_});
+}
+
+template <class T>
+launch::Needs StepRunner<T>::needs_of(mpi::Communicator const& node) const {
+  launch::Needs needs;
+  needs.host_memory = node.sum(memory::private_bytes()) + memory_.node_total;
+  needs.allocation = memory_.node_total;
+  // One engine for each buffer of the tiers, and the checkpoint's.
+  needs.aio_requests =
+      static_cast<std::int64_t>(memory_.buffers + 1) * aio::EngineSettings{}.queue_depth;
+  needs.storage_path = config_.tiers_path;
+  return needs;
 }
 
 template <class T>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "checkpoint/store.hpp"
 #include "data/dataset.hpp"
 #include "device/device.hpp"
+#include "launch/shortage.hpp"
 #include "model/transformer.hpp"
 #include "plan/memory.hpp"
 #include "platform/mpi/communicator.hpp"
@@ -40,8 +42,13 @@ struct StepResult {
 template <class T>
 class StepRunner {
  public:
+  /// Told what the run wants of this node once that is known, before state and gradients take their
+  /// memory. Collective.
+  using OnPlan = std::function<void(launch::Needs const&)>;
+
   /// `run_label` names the spill directory.
-  StepRunner(RunConfig const& config, mpi::Communicator const& comm, std::string const& run_label);
+  StepRunner(RunConfig const& config, mpi::Communicator const& comm, std::string const& run_label,
+             OnPlan const& on_plan);
 
   /// Fills the state with zero moments and the weights of `first_weights`, or the seed's if that is
   /// null.
@@ -72,6 +79,7 @@ class StepRunner {
 
  private:
   [[nodiscard]] plan::MemoryPlan plan_memory();
+  [[nodiscard]] launch::Needs needs_of(mpi::Communicator const& node) const;
   [[nodiscard]] std::unique_ptr<tiers::Tiers> make_tiers(std::string const& run_label) const;
   /// Forward and backward of this rank's micro-batches; their losses in order.
   std::vector<double> run_micro_batches(data::Dataset const& data, std::int64_t first_sample,

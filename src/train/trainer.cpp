@@ -7,17 +7,14 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
 #include "checkpoint/writer.hpp"
 #include "convert/convert.hpp"
+#include "launch/launcher.hpp"
 #include "platform/aio/file.hpp"
-#include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "train/directories.hpp"
 #include "train/loss_scale.hpp"
@@ -46,28 +43,16 @@ char const* reason_of(Stop stop) {
   return "";
 }
 
-/// The share of the allowed cores that one of the ranks with the same cores gets.
-int threads_of(RunConfig const& config, mpi::Communicator const& comm) {
-  if (config.threads > 0) {
-    return config.threads;
+/// Warnings of the shortages; the first that no run can live with ends this one.
+void report(std::vector<launch::Shortage> const& shortages, bool speaks) {
+  for (launch::Shortage const& shortage : shortages) {
+    if (shortage.ends_with) {
+      throw Error{*shortage.ends_with, shortage.text};
+    }
+    if (speaks) {
+      log::warning("{}", shortage.text);
+    }
   }
-  auto const cpus = cpu::allowed_cpus();
-  auto const node = comm.split_by_node();
-  std::uint64_t mask = 14'695'981'039'346'656'037U;  // FNV-1a over the list
-  for (int const one : cpus) {
-    mask = (mask ^ static_cast<std::uint64_t>(one)) * 1'099'511'628'211U;
-  }
-  auto const masks = node.all_gather_value(mask);
-  auto const sharing = std::ranges::count(masks, mask);
-  return std::max(1, static_cast<int>(cpus.size()) / static_cast<int>(sharing));
-}
-
-void use_threads(int threads) {
-#ifdef _OPENMP
-  omp_set_num_threads(threads);
-#else
-  static_cast<void>(threads);
-#endif
 }
 
 std::string text_of(std::vector<Setting> const& settings) {
@@ -92,11 +77,11 @@ template <class T>
 class Training {
  public:
   Training(RunConfig const& config, mpi::Communicator const& comm, StopSignals& signals,
-           int threads)
+           launch::RankPlace const& place)
       : config_{config},
         comm_{comm},
         signals_{signals},
-        threads_{threads},
+        place_{place},
         loss_scale_{loss_scale_rules<T>(config)} {}
 
   ExitCode run();
@@ -104,6 +89,7 @@ class Training {
  private:
   void prepare();
   void open_data();
+  void look_for_shortages(launch::Needs const& needs);
   void start_or_continue();
   void start();
   void continue_loss_scale();
@@ -124,7 +110,7 @@ class Training {
   RunConfig const& config_;
   mpi::Communicator const& comm_;
   StopSignals& signals_;
-  int threads_;
+  launch::RankPlace const& place_;
   Stopwatch since_start_;
   std::unique_ptr<data::Dataset> train_data_;
   std::unique_ptr<data::Dataset> valid_data_;
@@ -162,6 +148,14 @@ void Training<T>::open_data() {
       valid_data_ = open(config_.data.valid, "data.valid");
     }
   });
+}
+
+/// Collective. Each node speaks for itself; memory is not taken yet.
+template <class T>
+void Training<T>::look_for_shortages(launch::Needs const& needs) {
+  auto const node = comm_.split_by_node();
+  auto const shortages = launch::shortages(node, place_, needs);
+  mpi::agree(comm_, [&] { report(shortages, node.rank() == 0); });
 }
 
 /// Collective. A run that cannot save shall say so now, not after days.
@@ -215,7 +209,7 @@ void Training<T>::start_or_continue() {
   meta_.seed = config_.train.seed;
   meta_.configuration = text_of(config_.settings);
   meta_.program = fmt::format("offstage {} ({})", version(), build_description());
-  meta_.threads = threads_;
+  meta_.threads = place_.threads;
   meta_.ranks = comm_.size();
   longest_save_ = watch.elapsed();
 }
@@ -284,9 +278,10 @@ void Training<T>::prepare() {
   auto const process = comm_.broadcast_value(static_cast<std::int64_t>(getpid()), 0);
   runner_ = std::make_unique<StepRunner<T>>(
       config_, comm_,
-      fmt::format("{}-{}", std::filesystem::path{config_.run_dir}.filename().string(), process));
+      fmt::format("{}-{}", std::filesystem::path{config_.run_dir}.filename().string(), process),
+      [this](launch::Needs const& needs) { look_for_shortages(needs); });
   print_header(config_,
-               {.threads = threads_,
+               {.place = place_,
                 .nodes = runner_->nodes(),
                 .parameters = state::count_parameters(runner_->map().layers()),
                 .device = runner_->device().name(),
@@ -511,17 +506,20 @@ void Training<T>::save() {
 
 ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
                       StopSignals& signals) {
-  int const threads = threads_of(config, comm);
-  use_threads(threads);
+  // The host device leaves the GPUs alone: more ranks than GPUs are no mistake there.
+  constexpr auto kind = device::Kind::host;
+  auto const place = launch::take_place(
+      comm,
+      {.threads = config.threads, .share_gpu = config.share_gpu || kind == device::Kind::host});
   switch (config.numerics.dtype) {
     case DType::bf16:
-      return Training<bfloat16>{config, comm, signals, threads}.run();
+      return Training<bfloat16>{config, comm, signals, place}.run();
     case DType::fp16:
-      return Training<float16>{config, comm, signals, threads}.run();
+      return Training<float16>{config, comm, signals, place}.run();
     case DType::fp32:
       break;
   }
-  return Training<float>{config, comm, signals, threads}.run();
+  return Training<float>{config, comm, signals, place}.run();
 }
 
 }  // namespace offstage::train
