@@ -23,9 +23,9 @@ MODELS = ["llama", "llama3", "qwen2", "gpt2"]
 FP32_TOLERANCE = 1e-4
 # Of the gradient's norm: one step's, so it differs more than the mean loss.
 NORM_TOLERANCE = 1e-3
-# A 16-bit run may leave PyTorch's fp32 curve by this many times what PyTorch's own 16-bit run does. Both
-# round in different places, so the distances are two draws from one distribution.
-SPREAD = 3.0
+# A 16-bit run may leave PyTorch's fp32 curve by this many times the most that any of four 16-bit runs of
+# PyTorch does. Offstage rounds in other places, so its distance is one more draw from that distribution.
+SPREAD = 2.0
 
 
 def distances(losses, reference):
@@ -78,11 +78,11 @@ class Curves(Reference):
                 torch = self.curves(model)
                 self.train_from(model, model, dtype=dtype)
                 ours = distances(self.losses(model), torch["fp32"]["loss"])
-                theirs = distances(torch[dtype]["loss"], torch["fp32"]["loss"])
+                largest, average = torch[dtype]["largest_distance"], torch[dtype]["mean_distance"]
                 print(f"{model} {dtype}: distance to fp32 at most {max(ours):.1e}, mean {mean(ours):.1e}; "
-                      f"PyTorch's {max(theirs):.1e}, mean {mean(theirs):.1e}", flush=True)
-                self.assertLess(max(ours), SPREAD * max(theirs))
-                self.assertLess(mean(ours), SPREAD * mean(theirs))
+                      f"PyTorch's {largest:.1e}, mean {average:.1e}", flush=True)
+                self.assertLess(max(ours), SPREAD * largest)
+                self.assertLess(mean(ours), SPREAD * average)
                 self.assertEqual(torch[dtype]["skipped"],
                                  [r["step"] for r in self.steps(model) if r.get("skipped")])
 
