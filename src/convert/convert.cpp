@@ -58,17 +58,6 @@ checkpoint::Meta meta_of(state::ModelShape const& model, int ranks) {
   return meta;
 }
 
-/// The same path on every rank. Collective.
-std::string resolve_together(std::string const& path, mpi::Communicator const& comm) {
-  std::string resolved;
-  mpi::agree(comm, [&] {
-    if (comm.rank() == 0) {
-      resolved = resolve_parameters(path, "--from");
-    }
-  });
-  return comm.broadcast(std::move(resolved), 0);
-}
-
 /// This rank's part, to the files that another rank has created.
 void write_part(state::ParameterReader& reader, Part const& part,
                 huggingface::ModelWriter& writer) {
@@ -114,6 +103,17 @@ std::string resolve_parameters(std::string const& path, std::string const& key) 
       key, path, is_directory(path) ? "holds no model" : "there is no such directory")};
 }
 
+std::string resolve_parameters(std::string const& path, std::string const& key,
+                               mpi::Communicator const& comm) {
+  std::string resolved;
+  mpi::agree(comm, [&] {
+    if (comm.rank() == 0) {
+      resolved = resolve_parameters(path, key);
+    }
+  });
+  return comm.broadcast(std::move(resolved), 0);
+}
+
 std::unique_ptr<state::ParameterReader> open_parameters(std::string const& path,
                                                         std::string const& key) {
   std::string const resolved = resolve_parameters(path, key);
@@ -147,7 +147,7 @@ Converted import_model(std::string const& from, std::string const& to,
 
 Converted export_model(std::string const& from, std::string const& to, DType dtype,
                        Bytes shard_bytes, mpi::Communicator const& comm) {
-  std::string const source = resolve_together(from, comm);
+  std::string const source = resolve_parameters(from, "--from", comm);
   std::unique_ptr<state::ParameterReader> reader;
   mpi::agree(comm, [&] { reader = open_parameters(source, "--from"); });
   Part const part{reader->shape(), comm};

@@ -16,32 +16,16 @@
 #include "launch/launcher.hpp"
 #include "platform/aio/file.hpp"
 #include "platform/memory/process_memory.hpp"
+#include "train/cadence.hpp"
 #include "train/directories.hpp"
+#include "train/journal.hpp"
 #include "train/loss_scale.hpp"
-#include "train/metrics.hpp"
 #include "train/report.hpp"
 #include "train/schedule.hpp"
-#include "train/signals.hpp"
 #include "train/step_runner.hpp"
 
 namespace offstage::train {
 namespace {
-
-enum class Stop : std::int64_t { none, signal, file, time };
-
-char const* reason_of(Stop stop) {
-  switch (stop) {
-    case Stop::signal:
-      return "a signal came";
-    case Stop::file:
-      return "STOP was found in run.dir";
-    case Stop::time:
-      return "train.max-time is near";
-    case Stop::none:
-      break;
-  }
-  return "";
-}
 
 /// Warnings of the shortages; the first that no run can live with ends this one.
 void report(std::vector<launch::Shortage> const& shortages, bool speaks) {
@@ -82,6 +66,8 @@ class Training {
         comm_{comm},
         signals_{signals},
         place_{place},
+        cadence_{config, comm, signals},
+        journal_{config, comm.rank() == 0},
         loss_scale_{loss_scale_rules<T>(config)} {}
 
   ExitCode run();
@@ -94,41 +80,26 @@ class Training {
   void start();
   void continue_loss_scale();
   void one_step();
-  /// `loss_scale` is the one that the step was computed with.
-  void after_step(StepResult const& result, double loss_scale, Seconds seconds);
-  void log_step(StepResult const& result, double loss_scale);
   void validate();
   void require_space_for_a_checkpoint();
-  [[nodiscard]] bool validation_follows(std::int64_t step) const;
   void save();
   void conclude(Stop stop);
-  [[nodiscard]] bool save_is_due(Stop stop);
-  [[nodiscard]] Stop stop_wanted();
-  [[nodiscard]] bool take_stop_file() const;
   [[nodiscard]] bool leads() const { return comm_.rank() == 0; }
 
   RunConfig const& config_;
   mpi::Communicator const& comm_;
   StopSignals& signals_;
   launch::RankPlace const& place_;
-  Stopwatch since_start_;
+  Cadence cadence_;
+  Journal journal_;
   std::unique_ptr<data::Dataset> train_data_;
   std::unique_ptr<data::Dataset> valid_data_;
   std::unique_ptr<StepRunner<T>> runner_;
   std::unique_ptr<Directories> directories_;
   std::unique_ptr<checkpoint::Store> store_;
-  std::unique_ptr<MetricsFile> metrics_;
   LossScale loss_scale_;
   checkpoint::Meta meta_;
-  PhaseTimes times_;
-  Seconds longest_step_{};
-  Seconds longest_validation_{};
-  Seconds longest_save_{};  ///< until there is one: the time that filling the state took
-  Seconds last_save_{};     ///< since_start_ when it ended
   std::int64_t saved_step_ = -1;
-  Seconds started_{};             ///< since_start_ before the first step of this start
-  Seconds logged_{};              ///< since_start_ at the last log line
-  std::int64_t logged_tokens_{};  ///< of this start, at the last log line
 };
 
 template <class T>
@@ -211,7 +182,7 @@ void Training<T>::start_or_continue() {
   meta_.program = fmt::format("offstage {} ({})", version(), build_description());
   meta_.threads = place_.threads;
   meta_.ranks = comm_.size();
-  longest_save_ = watch.elapsed();
+  cadence_.expect_save(watch.elapsed());
 }
 
 template <class T>
@@ -223,8 +194,9 @@ void Training<T>::start() {
               from.empty() ? "" : fmt::format(" from the weights in {}", from));
   }
   if (!from.empty()) {
+    std::string const resolved = convert::resolve_parameters(from, "train.init-from", comm_);
     mpi::agree(comm_, [&] {
-      first_weights = convert::open_parameters(from, "train.init-from");
+      first_weights = convert::open_parameters(resolved, "train.init-from");
       if (!same_parameters(first_weights->shape(), config_.model)) {
         throw UsageError{fmt::format(
             "train.init-from={}: its model is not that of the model.* keys; leave them out", from)};
@@ -247,15 +219,14 @@ void Training<T>::continue_loss_scale() {
 template <class T>
 ExitCode Training<T>::run() {
   prepare();
-  started_ = logged_ = since_start_.elapsed();
   Stop stop = Stop::none;
   while (meta_.step < config_.train.steps && stop == Stop::none) {
     one_step();
-    stop = meta_.step < config_.train.steps ? stop_wanted() : Stop::none;
-    if (stop == Stop::none && validation_follows(meta_.step)) {
+    stop = meta_.step < config_.train.steps ? cadence_.stop_wanted(meta_.step) : Stop::none;
+    if (stop == Stop::none && cadence_.validation_follows(meta_.step)) {
       validate();
     }
-    if (save_is_due(stop)) {
+    if (cadence_.save_is_due(meta_.step, stop)) {
       save();
     }
   }
@@ -294,42 +265,23 @@ void Training<T>::prepare() {
   require_space_for_a_checkpoint();
   start_or_continue();
   mpi::agree(comm_, [&] {
-    if (!leads()) {
-      return;
+    journal_.begin(meta_.step, cadence_.now());
+    if (leads()) {
+      directories_->keep();
     }
-    metrics_ = std::make_unique<MetricsFile>(
-        (std::filesystem::path{config_.run_dir} / "metrics.jsonl").string(), meta_.step);
-    directories_->keep();
   });
 }
 
-/// The end table, and the line that says how it ended.
 template <class T>
 void Training<T>::conclude(Stop stop) {
-  times_.total = since_start_.elapsed();
-  times_.host_memory_peak = runner_->host_memory_peak();
-  times_.host_memory_limit = runner_->host_memory_limit();
-  if (!leads()) {
-    return;
+  if (leads() && stop == Stop::none) {
+    static_cast<void>(take_stop_file(config_));  // it came too late to be obeyed
   }
-  if (times_.steps == 0) {
-    log::info("nothing to do: step {} is done, and train.steps={} asks for no more", meta_.step,
-              config_.train.steps);
-    return;
-  }
-  print_end_table(times_);
-  if (times_.host_memory_peak > times_.host_memory_limit) {
-    log::warning(
-        "tiers.host-memory={} is too small for the libraries beside the plan: the peak was {}",
-        format_bytes(times_.host_memory_limit), format_bytes(times_.host_memory_peak));
-  }
-  if (stop == Stop::none) {
-    static_cast<void>(take_stop_file());  // it came too late to be obeyed
-    log::info("done: step {} of {}", meta_.step, config_.train.steps);
-  } else {
-    log::info("stopped after step {} of {} because {}; the same command goes on from there",
-              meta_.step, config_.train.steps, reason_of(stop));
-  }
+  journal_.conclude({.step = meta_.step,
+                     .stop = stop,
+                     .total = cadence_.now(),
+                     .host_memory_peak = runner_->host_memory_peak(),
+                     .host_memory_limit = runner_->host_memory_limit()});
 }
 
 template <class T>
@@ -351,38 +303,16 @@ void Training<T>::one_step() {
   }
   meta_.loss_scale = loss_scale_.value();
   meta_.loss_scale_steps = loss_scale_.good_steps();
-  after_step(result, scale, watch.elapsed());
-}
-
-template <class T>
-void Training<T>::after_step(StepResult const& result, double loss_scale, Seconds seconds) {
-  longest_step_ = std::max(longest_step_, seconds);
-  times_.forward += result.forward;
-  times_.backward += result.backward;
-  times_.update += result.update;
-  times_.update_bytes += result.read_bytes + result.write_bytes;
-  times_.tokens += config_.train.global_batch * config_.train.sequence;
-  ++times_.steps;
-
-  Bytes const read_bytes = comm_.sum(result.read_bytes);
-  Bytes const write_bytes = comm_.sum(result.write_bytes);
+  Seconds const seconds = watch.elapsed();
+  cadence_.step_took(seconds);
+  StepEntry const entry{.result = result,
+                        .meta = meta_,
+                        .loss_scale = scale,
+                        .seconds = seconds,
+                        .read_bytes = comm_.sum(result.read_bytes),
+                        .write_bytes = comm_.sum(result.write_bytes)};
   mpi::agree(comm_, [&] {
-    if (leads()) {
-      metrics_->write({.step = meta_.step,
-                       .loss = result.loss,
-                       .grad_norm = result.grad_norm,
-                       .learning_rate = meta_.learning_rate,
-                       .tokens = meta_.samples * config_.train.sequence,
-                       .skipped = result.skipped,
-                       .loss_scale = loss_scale,
-                       .step_seconds = seconds,
-                       .forward_seconds = result.forward,
-                       .backward_seconds = result.backward,
-                       .update_seconds = result.update,
-                       .read_bytes = read_bytes,
-                       .write_bytes = write_bytes});
-      log_step(result, loss_scale);
-    }
+    journal_.step_done(entry, cadence_.now());
     if (meta_.bad_steps >= config_.train.max_bad_steps) {
       throw DataError{fmt::format(
           "loss or gradient norm was not finite in {} steps in a row, up to step {} "
@@ -394,91 +324,15 @@ void Training<T>::after_step(StepResult const& result, double loss_scale, Second
 }
 
 template <class T>
-void Training<T>::log_step(StepResult const& result, double loss_scale) {
-  if (loss_scale_.value() < loss_scale) {
-    log::info("step {}: gradients overflowed at loss scale {}, next {}; update skipped", meta_.step,
-              loss_scale, loss_scale_.value());
-  } else if (result.skipped) {
-    log::warning("step {}: loss {} or gradient norm {} is not finite, update skipped", meta_.step,
-                 result.loss, result.grad_norm);
-  }
-  bool const due = meta_.step % config_.train.log_every == 0 || times_.steps == 1 ||
-                   meta_.step == config_.train.steps;
-  if (!due) {
-    return;
-  }
-  // Both rates take in everything since then: saves and validations too.
-  Seconds const now = since_start_.elapsed();
-  auto const tokens = static_cast<double>(times_.tokens - logged_tokens_);
-  double const rate = tokens / (now - logged_).count();
-  logged_ = now;
-  logged_tokens_ = times_.tokens;
-  Seconds const mean = (now - started_) / static_cast<double>(times_.steps);
-  log::info("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  left {}",
-            meta_.step, config_.train.steps, result.loss, result.grad_norm, meta_.learning_rate,
-            rate, format_duration(mean * static_cast<double>(config_.train.steps - meta_.step)));
-}
-
-template <class T>
-bool Training<T>::validation_follows(std::int64_t step) const {
-  std::int64_t const every = config_.train.valid_every;
-  return valid_data_ && (step == config_.train.steps || (every > 0 && step % every == 0));
-}
-
-template <class T>
 void Training<T>::validate() {
   Stopwatch watch;
   std::int64_t const all =
       std::max<std::int64_t>(1, valid_data_->windows() / config_.train.micro_batch);
   std::int64_t const wanted = config_.train.valid_batches;
   double const loss = runner_->validate(*valid_data_, wanted > 0 ? std::min(wanted, all) : all);
-  times_.validation += watch.elapsed();
-  longest_validation_ = std::max(longest_validation_, watch.elapsed());
-  mpi::agree(comm_, [&] {
-    if (!leads()) {
-      return;
-    }
-    metrics_->write_validation(meta_.step, loss);
-    log::info("step {:>6}  validation loss {:.4f}", meta_.step, loss);
-  });
-}
-
-/// True if run.dir/STOP was there; it is gone then, so that the next start does not stop again.
-template <class T>
-bool Training<T>::take_stop_file() const {
-  std::error_code ignored;
-  return std::filesystem::remove(std::filesystem::path{config_.run_dir} / "STOP", ignored);
-}
-
-template <class T>
-Stop Training<T>::stop_wanted() {
-  auto wanted = Stop::none;
-  if (leads()) {
-    Seconds const next_end = since_start_.elapsed() + longest_step_ + longest_save_ +
-                             (validation_follows(meta_.step + 1) ? longest_validation_ : Seconds{});
-    if (config_.train.max_time.count() > 0.0 && next_end > config_.train.max_time) {
-      wanted = Stop::time;
-    } else if (take_stop_file()) {
-      wanted = Stop::file;
-    }
-  }
-  auto const signalled = comm_.maximum(static_cast<std::int64_t>(signals_.received()));
-  wanted = comm_.broadcast_value(wanted, 0);
-  return wanted == Stop::none && signalled != 0 ? Stop::signal : wanted;
-}
-
-template <class T>
-bool Training<T>::save_is_due(Stop stop) {
-  if (stop != Stop::none || meta_.step == config_.train.steps) {
-    return true;
-  }
-  CheckpointConfig const& every = config_.checkpoint;
-  if (every.every_steps > 0) {
-    return meta_.step % every.every_steps == 0;
-  }
-  bool const due =
-      every.every_time.count() > 0.0 && since_start_.elapsed() - last_save_ >= every.every_time;
-  return comm_.broadcast_value(due, 0);
+  Seconds const seconds = watch.elapsed();
+  cadence_.validation_took(seconds);
+  mpi::agree(comm_, [&] { journal_.validated(meta_.step, loss, seconds); });
 }
 
 template <class T>
@@ -486,20 +340,11 @@ void Training<T>::save() {
   if (saved_step_ == meta_.step) {
     return;
   }
-  mpi::agree(comm_, [&] {
-    if (leads()) {
-      metrics_->sync();  // a checkpoint is never ahead of its metrics
-    }
-  });
+  mpi::agree(comm_, [&] { journal_.sync(); });
   auto const stats = store_->save(meta_, runner_->map(), runner_->subgroups(), runner_->tiers());
   saved_step_ = meta_.step;
-  last_save_ = since_start_.elapsed();
-  longest_save_ = std::max(longest_save_, stats.seconds);
-  times_.checkpoint += stats.seconds;
-  times_.checkpoint_bytes += stats.bytes;
-  if (leads()) {
-    log::info("step {:>6}  saved {} in {}", meta_.step, stats.path, format_duration(stats.seconds));
-  }
+  cadence_.save_took(stats.seconds);
+  journal_.saved(meta_.step, stats);
 }
 
 }  // namespace

@@ -175,7 +175,7 @@ TEST_F(Options, WrongValuesNameKeyValueRemedyAndPlace) {
             "optimizer.schedule=cosin: 'cosin' is none of constant, linear, cosine, wsd (" + path +
                 ":2)");
   EXPECT_EQ(error({"--train.steps=ten"}), "train.steps=ten: 'ten' is not a whole number");
-  EXPECT_EQ(error({"--model.family=gpt"}), "model.family=gpt: 'gpt' is not known; use llama");
+  EXPECT_EQ(error({"--model.family=gpt"}), "model.family=gpt: 'gpt' is none of llama, gpt2");
   EXPECT_THAT(error({"--train.steps=5x"}), StartsWith("train.steps=5x: "));
   EXPECT_THAT(error({"--train.steps=99999999999999999999"}), HasSubstr("too large"));
   EXPECT_THAT(error({"--run.threads=2147483648"}), HasSubstr("too large"));
@@ -190,7 +190,7 @@ TEST_F(Options, RequiredKeysAreNamedTogether) {
   EXPECT_EQ(error_of({"--run.dir=a", "--model.family=llama", "--model.layers=1",
                       "--model.hidden=64", "--model.heads=4", "--model.vocab=256"}),
             "data.train, train.steps are missing; give them in a config file or as "
-            "--data.train=PATH");
+            "--data.train=PATH[:WEIGHT],...");
   EXPECT_THAT(error({"--run.dir="}), StartsWith("run.dir=: the value is empty; give PATH"));
   EXPECT_THAT(error({"--checkpoint.dir="}), HasSubstr("empty"));
   EXPECT_THAT(error({"--train.sequence="}), HasSubstr("empty"));

@@ -1,0 +1,116 @@
+#include "train/journal.hpp"
+
+#include <filesystem>
+
+#include "base/log.hpp"
+
+namespace offstage::train {
+
+void Journal::begin(std::int64_t step, Seconds now) {
+  started_ = logged_ = now;
+  if (speaks_) {
+    metrics_.emplace((std::filesystem::path{config_.run_dir} / "metrics.jsonl").string(), step);
+  }
+}
+
+void Journal::step_done(StepEntry const& entry, Seconds now) {
+  StepResult const& result = entry.result;
+  times_.forward += result.forward;
+  times_.backward += result.backward;
+  times_.update += result.update;
+  times_.update_bytes += result.read_bytes + result.write_bytes;
+  times_.tokens += config_.train.global_batch * config_.train.sequence;
+  ++times_.steps;
+  if (!speaks_) {
+    return;
+  }
+  metrics_->write({.step = entry.meta.step,
+                   .loss = result.loss,
+                   .grad_norm = result.grad_norm,
+                   .learning_rate = entry.meta.learning_rate,
+                   .tokens = entry.meta.samples * config_.train.sequence,
+                   .skipped = result.skipped,
+                   .loss_scale = entry.loss_scale,
+                   .step_seconds = entry.seconds,
+                   .forward_seconds = result.forward,
+                   .backward_seconds = result.backward,
+                   .update_seconds = result.update,
+                   .read_bytes = entry.read_bytes,
+                   .write_bytes = entry.write_bytes});
+  log_step(entry, now);
+}
+
+void Journal::log_step(StepEntry const& entry, Seconds now) {
+  StepResult const& result = entry.result;
+  std::int64_t const step = entry.meta.step;
+  std::int64_t const steps = config_.train.steps;
+  if (entry.meta.loss_scale < entry.loss_scale) {
+    log::info("step {}: gradients overflowed at loss scale {}, next {}; update skipped", step,
+              entry.loss_scale, entry.meta.loss_scale);
+  } else if (result.skipped) {
+    log::warning("step {}: loss {} or gradient norm {} is not finite, update skipped", step,
+                 result.loss, result.grad_norm);
+  }
+  if (step % config_.train.log_every != 0 && times_.steps != 1 && step != steps) {
+    return;
+  }
+  // Both rates take in everything since then: saves and validations too.
+  auto const tokens = static_cast<double>(times_.tokens - logged_tokens_);
+  double const rate = tokens / (now - logged_).count();
+  logged_ = now;
+  logged_tokens_ = times_.tokens;
+  Seconds const mean = (now - started_) / static_cast<double>(times_.steps);
+  log::info("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  left {}", step,
+            steps, result.loss, result.grad_norm, entry.meta.learning_rate, rate,
+            format_duration(mean * static_cast<double>(steps - step)));
+}
+
+void Journal::validated(std::int64_t step, double loss, Seconds seconds) {
+  times_.validation += seconds;
+  if (speaks_) {
+    metrics_->write_validation(step, loss);
+    log::info("step {:>6}  validation loss {:.4f}", step, loss);
+  }
+}
+
+void Journal::saved(std::int64_t step, checkpoint::SaveStats const& stats) {
+  times_.checkpoint += stats.seconds;
+  times_.checkpoint_bytes += stats.bytes;
+  if (speaks_) {
+    log::info("step {:>6}  saved {} in {}", step, stats.path, format_duration(stats.seconds));
+  }
+}
+
+void Journal::sync() {
+  if (speaks_) {
+    metrics_->sync();
+  }
+}
+
+void Journal::conclude(RunEnd const& end) {
+  if (!speaks_) {
+    return;
+  }
+  if (times_.steps == 0) {
+    log::info("nothing to do: step {} is done, and train.steps={} asks for no more", end.step,
+              config_.train.steps);
+    return;
+  }
+  times_.total = end.total;
+  times_.host_memory_peak = end.host_memory_peak;
+  times_.host_memory_limit = end.host_memory_limit;
+  print_end_table(times_);
+  if (end.host_memory_peak > end.host_memory_limit) {
+    log::warning(
+        "tiers.host-memory={} is too small for the libraries beside the plan: the peak was {}",
+        format_bytes(end.host_memory_limit), format_bytes(end.host_memory_peak));
+  }
+  if (end.stop == Stop::none) {
+    log::info("done: step {} of {}", end.step, config_.train.steps);
+  } else {
+    log::info("stopped after step {} of {} because {}; the same command goes on from there",
+              end.step, config_.train.steps, reason_of(end.stop));
+  }
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/units.hpp"
+#include "checkpoint/store.hpp"
+#include "train/cadence.hpp"
+#include "train/metrics.hpp"
+#include "train/report.hpp"
+#include "train/run_config.hpp"
+#include "train/step_runner.hpp"
+
+namespace offstage::train {
+
+/// What one rank knows of a step that is done.
+struct StepEntry {
+  StepResult const& result;
+  checkpoint::Meta const& meta;  ///< after the step
+  double loss_scale{};           ///< with which it was computed
+  Seconds seconds{};
+  Bytes read_bytes{}, write_bytes{};  ///< storage traffic, all ranks
+};
+
+/// What one rank knows of a run that is over.
+struct RunEnd {
+  std::int64_t step{};
+  Stop stop{};
+  Seconds total{};
+  Bytes host_memory_peak{}, host_memory_limit{};  ///< of rank 0's node
+};
+
+/// What a run tells: metrics.jsonl, a log line where one is due, the end table. Every rank keeps one;
+/// rank 0's speaks.
+/// Errors: IoError of metrics.jsonl.
+class Journal {
+ public:
+  Journal(RunConfig const& config, bool speaks) : config_{config}, speaks_{speaks} {}
+
+  /// The steps begin after `step`, the newest that metrics.jsonl keeps. `now` is Cadence::now(), here
+  /// and below.
+  void begin(std::int64_t step, Seconds now);
+  void step_done(StepEntry const& entry, Seconds now);
+  void validated(std::int64_t step, double loss, Seconds seconds);
+  void saved(std::int64_t step, checkpoint::SaveStats const& stats);
+  /// Before a checkpoint, which is never ahead of its metrics.
+  void sync();
+  /// The end table, and the line that says how it ended.
+  void conclude(RunEnd const& end);
+
+ private:
+  void log_step(StepEntry const& entry, Seconds now);
+
+  RunConfig const& config_;
+  bool speaks_;
+  std::optional<MetricsFile> metrics_;
+  PhaseTimes times_;
+  Seconds started_{};
+  Seconds logged_{};              ///< when the last log line was written
+  std::int64_t logged_tokens_{};  ///< of this start, at the last log line
+};
+
+}  // namespace offstage::train
