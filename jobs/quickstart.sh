@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # From a fresh checkout to a model that learned: installs what is missing, builds, trains a small model
 # on the C and C++ headers of this machine with the optimizer state on storage, stops it midway by a
-# signal, goes on from the checkpoint, and compares the result with the text's unigram entropy.
+# signal, goes on from the checkpoint, compares the result with the text's unigram entropy, and lets the
+# model write.
 #
 #   jobs/quickstart.sh [DIRECTORY]        everything goes below DIRECTORY (default runs/quickstart)
 #   OFFSTAGE_SCRATCH=/nvme jobs/quickstart.sh      the optimizer state goes to /nvme/offstage-quickstart
@@ -97,6 +98,10 @@ print("PASS: at least 0.5 nat below" if good else "FAIL: not 0.5 nat below")
 sys.exit(0 if good else 1)
 PYTHON
 
+say "What the model writes after 'static inline '"
+build/release/offstage generate --from "$run/checkpoints" --prompt 'static inline ' --tokens 240 --temperature 0.8
+echo
+
 cat << END
 
 Run directory  $run
@@ -104,6 +109,7 @@ Run directory  $run
   checkpoints  $run/checkpoints
 State on       $storage  (empty between runs: its files live as long as the run)
 Look around    build/release/offstage checkpoint ls $run/checkpoints
+               build/release/offstage generate --from $run/checkpoints --prompt 'struct ' --temperature 0.8
                h5dump -n $(printf '%s\n' "$run"/checkpoints/step-* | tail -n 1)/master.h5
 END
 echo "Everything is in $place; took $SECONDS s"

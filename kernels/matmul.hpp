@@ -23,9 +23,9 @@ struct Matmul {
 /// Memory:  ref and host take host addresses; the dispatching overload device addresses.
 /// Order:   ref and host return when done; the overload enqueues on `stream`.
 /// Exact:   sums run in FP32 (double for double) and are rounded once. Host products are oneDNN's:
-///          equal bits for equal shape, thread count, instruction set and library. Where the CPU or
-///          oneDNN has no bf16 product, and for float16 always, operands are widened, multiplied in
-///          FP32 and rounded.
+///          equal bits for equal shape, thread count, instruction set and library. Where the CPU
+///          has no bf16 product, and for float16 always, tiles of the operands are widened, multiplied
+///          in FP32 and rounded; they take at most 14 MiB.
 /// Types:   <float>, <bfloat16>, <bfloat16, float>, <float16>, <float16, float>, <double> (the last
 ///          is always ref).
 /// Errors:  PreconditionError for negative sizes; Error if oneDNN refuses.

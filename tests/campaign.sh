@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format.
-#   tests/campaign.sh [STAGE...]      stages: format tidy asan-ubsan tsan (all unless told)
+# The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing.
+#   tests/campaign.sh [STAGE...]      stages: format tidy asan-ubsan tsan fuzz (all unless told)
+#   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 # Ends with one line per stage; the exit code is 1 if one failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -38,14 +39,18 @@ run_tsan() {
       --no-tests=error -R "^($(IFS='|'; echo "${tests[*]}"))$"
 }
 
+run_fuzz() {
+  tests/fuzz/run.sh "${FUZZ_SECONDS:-60}"
+}
+
 jobs/install-packages.sh build campaign || exit
 stages=("$@")
-((${#stages[@]})) || stages=(format tidy asan-ubsan tsan)
+((${#stages[@]})) || stages=(format tidy asan-ubsan tsan fuzz)
 report=()
 failed=0
 for stage in "${stages[@]}"; do
   if ! declare -F "run_$stage" > /dev/null; then
-    echo "campaign: no stage '$stage'; stages are format, tidy, asan-ubsan and tsan" >&2
+    echo "campaign: no stage '$stage'; stages are format, tidy, asan-ubsan, tsan and fuzz" >&2
     exit 64
   fi
   echo "== $stage"

@@ -15,23 +15,26 @@ bool has_f16c() noexcept {
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
-}  // namespace
-#endif
-
-Simd best_simd() noexcept {
-#if defined(__x86_64__)
+Simd find_best_simd() noexcept {
   bool const avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                     __builtin_cpu_supports("bmi2") && has_f16c();
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     return Simd::avx512;
   }
-  if (avx2) {
-    return Simd::avx2;
-  }
-#endif
-  return Simd::baseline;
+  return avx2 ? Simd::avx2 : Simd::baseline;
 }
+
+}  // namespace
+
+Simd best_simd() noexcept {
+  // Asked once: in a virtual machine a cpuid takes tens of microseconds.
+  static Simd const best = find_best_simd();
+  return best;
+}
+#else
+Simd best_simd() noexcept { return Simd::baseline; }
+#endif
 
 char const* name_of(Simd simd) noexcept {
   switch (simd) {

@@ -30,7 +30,7 @@ struct Case {
   Transpose transpose_a, transpose_b;
 };
 
-std::vector<Case> all_cases() {
+std::vector<Case> small_cases() {
   std::vector<Case> cases;
   for (auto const a : {Transpose::no, Transpose::yes}) {
     for (auto const b : {Transpose::no, Transpose::yes}) {
@@ -41,6 +41,18 @@ std::vector<Case> all_cases() {
                                  {3, 17, 33, a, b},
                                  {64, 96, 128, a, b},
                                  {129, 65, 71, a, b}});
+    }
+  }
+  return cases;
+}
+
+/// Host products of float16 go through tiles of 512 x 1024 x 2048 at most.
+std::vector<Case> cases_beyond_a_tile() {
+  std::vector<Case> cases;
+  for (auto const a : {Transpose::no, Transpose::yes}) {
+    for (auto const b : {Transpose::no, Transpose::yes}) {
+      cases.insert(cases.end(),
+                   {{515, 1029, 1, a, b}, {515, 1, 2051, a, b}, {1, 1029, 2051, a, b}});
     }
   }
   return cases;
@@ -68,12 +80,12 @@ void expect_product(Matmul<T, Out> const& p, double tolerance) {
 }
 
 template <class T, class Out, class Multiply>
-void expect_all_products(Multiply multiply) {
+void expect_products(std::vector<Case> const& cases, Multiply multiply) {
   double const tolerance = std::is_same_v<Out, bfloat16>  ? 0x1p-8
                            : std::is_same_v<Out, float16> ? 0x1p-10
                            : std::is_same_v<T, double>    ? 1e-14
                                                           : 2e-6;
-  for (auto const& [m, n, k, transpose_a, transpose_b] : all_cases()) {
+  for (auto const& [m, n, k, transpose_a, transpose_b] : cases) {
     auto const a = random_matrix<T>(m * k, 1);
     auto const b = random_matrix<T>(k * n, 2);
     std::vector<Out> c(static_cast<std::size_t>(m * n));
@@ -96,20 +108,25 @@ TEST(Matmul, TheReferenceMultipliesTwoByTwoAsOneDoesByHand) {
 }
 
 TEST(Matmul, TheReferenceTakesEveryTransposeAndType) {
-  expect_all_products<float, float>([](auto const& p) { ref::matmul(p); });
-  expect_all_products<double, double>([](auto const& p) { ref::matmul(p); });
-  expect_all_products<bfloat16, bfloat16>([](auto const& p) { ref::matmul(p); });
-  expect_all_products<bfloat16, float>([](auto const& p) { ref::matmul(p); });
-  expect_all_products<float16, float>([](auto const& p) { ref::matmul(p); });
-  expect_all_products<float16, float16>([](auto const& p) { ref::matmul(p); });
+  expect_products<float, float>(small_cases(), [](auto const& p) { ref::matmul(p); });
+  expect_products<double, double>(small_cases(), [](auto const& p) { ref::matmul(p); });
+  expect_products<bfloat16, bfloat16>(small_cases(), [](auto const& p) { ref::matmul(p); });
+  expect_products<bfloat16, float>(small_cases(), [](auto const& p) { ref::matmul(p); });
+  expect_products<float16, float>(small_cases(), [](auto const& p) { ref::matmul(p); });
+  expect_products<float16, float16>(small_cases(), [](auto const& p) { ref::matmul(p); });
 }
 
 TEST(Matmul, TheHostTakesEveryTransposeAndType) {
-  expect_all_products<float, float>([](auto const& p) { host::matmul(p); });
-  expect_all_products<bfloat16, bfloat16>([](auto const& p) { host::matmul(p); });
-  expect_all_products<bfloat16, float>([](auto const& p) { host::matmul(p); });
-  expect_all_products<float16, float>([](auto const& p) { host::matmul(p); });
-  expect_all_products<float16, float16>([](auto const& p) { host::matmul(p); });
+  expect_products<float, float>(small_cases(), [](auto const& p) { host::matmul(p); });
+  expect_products<bfloat16, bfloat16>(small_cases(), [](auto const& p) { host::matmul(p); });
+  expect_products<bfloat16, float>(small_cases(), [](auto const& p) { host::matmul(p); });
+  expect_products<float16, float>(small_cases(), [](auto const& p) { host::matmul(p); });
+  expect_products<float16, float16>(small_cases(), [](auto const& p) { host::matmul(p); });
+}
+
+TEST(Matmul, TilesOfAWidenedProductJoin) {
+  expect_products<float16, float>(cases_beyond_a_tile(), [](auto const& p) { host::matmul(p); });
+  expect_products<float16, float16>(cases_beyond_a_tile(), [](auto const& p) { host::matmul(p); });
 }
 
 TEST(Matmul, AStreamOfTheHostBackendTakesEveryType) {
@@ -119,12 +136,12 @@ TEST(Matmul, AStreamOfTheHostBackendTakesEveryType) {
     matmul(*stream, p);
     stream->synchronize();
   };
-  expect_all_products<float, float>(multiply);
-  expect_all_products<double, double>(multiply);
-  expect_all_products<bfloat16, bfloat16>(multiply);
-  expect_all_products<bfloat16, float>(multiply);
-  expect_all_products<float16, float>(multiply);
-  expect_all_products<float16, float16>(multiply);
+  expect_products<float, float>(small_cases(), multiply);
+  expect_products<double, double>(small_cases(), multiply);
+  expect_products<bfloat16, bfloat16>(small_cases(), multiply);
+  expect_products<bfloat16, float>(small_cases(), multiply);
+  expect_products<float16, float>(small_cases(), multiply);
+  expect_products<float16, float16>(small_cases(), multiply);
 }
 
 /// Sums of whole numbers below 2^24 are exact in FP32, so reference and host must agree in every
