@@ -148,6 +148,17 @@ TEST(ModelWriter, RefusesNumbersBeyondTheRangeOfTheDtype) {
   EXPECT_FALSE(fs::exists(folder.path() / "x"));
 }
 
+TEST(ModelWriter, LeavesNoDirectoryWhereTheModelDoesNotFit) {
+  TemporaryDirectory const folder;
+  state::ModelShape shape = small(state::Family::gpt2);
+  shape.vocab = std::int64_t{1} << 44;
+  std::string const path = folder.path() / "new" / "model";
+  ModelWriter writer{path, shape, DType::fp32, GiB};
+  EXPECT_THAT(message_of<IoError>([&] { writer.create(); }),
+              AllOf(HasSubstr(path + ": the model takes"), HasSubstr("is free there")));
+  EXPECT_FALSE(fs::exists(path));
+}
+
 /// A GPT-2 of one block, with names as the hub has them.
 class HubFiles : public testing::Test {
  protected:
