@@ -37,7 +37,11 @@ struct Part {
   std::vector<state::Subgroup> subgroups;
 };
 
+/// Of a place that others take a checkpoint or the newest of them from.
 void require_no_checkpoints(std::string const& directory) {
+  if (has_master(directory)) {
+    throw UsageError{fmt::format("--to={} is a checkpoint; name another directory", directory)};
+  }
   for (checkpoint::StepDirectory const& step : checkpoint::step_directories(directory)) {
     if (has_master(step.path)) {
       throw UsageError{fmt::format("--to={} holds checkpoints already ({}); name another directory",
@@ -56,17 +60,6 @@ checkpoint::Meta meta_of(state::ModelShape const& model, int ranks) {
   meta.threads = 1;
   meta.ranks = ranks;
   return meta;
-}
-
-/// The same path on every rank. Collective.
-std::string resolve_together(std::string const& path, mpi::Communicator const& comm) {
-  std::string resolved;
-  mpi::agree(comm, [&] {
-    if (comm.rank() == 0) {
-      resolved = resolve_parameters(path, "--from");
-    }
-  });
-  return comm.broadcast(std::move(resolved), 0);
 }
 
 /// This rank's part, to the files that another rank has created.
@@ -114,6 +107,17 @@ std::string resolve_parameters(std::string const& path, std::string const& key) 
       key, path, is_directory(path) ? "holds no model" : "there is no such directory")};
 }
 
+std::string resolve_parameters(std::string const& path, std::string const& key,
+                               mpi::Communicator const& comm) {
+  std::string resolved;
+  mpi::agree(comm, [&] {
+    if (comm.rank() == 0) {
+      resolved = resolve_parameters(path, key);
+    }
+  });
+  return comm.broadcast(std::move(resolved), 0);
+}
+
 std::unique_ptr<state::ParameterReader> open_parameters(std::string const& path,
                                                         std::string const& key) {
   std::string const resolved = resolve_parameters(path, key);
@@ -147,7 +151,7 @@ Converted import_model(std::string const& from, std::string const& to,
 
 Converted export_model(std::string const& from, std::string const& to, DType dtype,
                        Bytes shard_bytes, mpi::Communicator const& comm) {
-  std::string const source = resolve_together(from, comm);
+  std::string const source = resolve_parameters(from, "--from", comm);
   std::unique_ptr<state::ParameterReader> reader;
   mpi::agree(comm, [&] { reader = open_parameters(source, "--from"); });
   Part const part{reader->shape(), comm};
@@ -159,7 +163,12 @@ Converted export_model(std::string const& from, std::string const& to, DType dty
       }
     });
   };
-  on_rank_0([&] { writer.create(); });
+  on_rank_0([&] {
+    // A model among checkpoints would be taken for the newest of them from then on.
+    require_no_checkpoints(to);
+    require_no_checkpoints(to + "/checkpoints");
+    writer.create();
+  });
   try {
     mpi::agree(comm, [&] { write_part(*reader, part, writer); });
     on_rank_0([&] { writer.commit(); });

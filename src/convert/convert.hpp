@@ -13,9 +13,13 @@ namespace offstage::convert {
 /// Which model a path means, as a path that means the same later: a Hugging Face directory or a
 /// checkpoint (step-...) as it is; of a directory of checkpoints, or of a run directory with one,
 /// the newest complete checkpoint. `key` ("train.init-from") is named in errors.
-/// Not collective: where several ranks read while a run may save, one of them resolves for all.
+/// Not collective: a run may save meanwhile, and then ranks would find different ones.
 /// Errors: DataError if the path is none of these or has no complete checkpoint.
 [[nodiscard]] std::string resolve_parameters(std::string const& path, std::string const& key);
+
+/// The same, resolved by rank 0 for all. Collective. Errors: mpi::AgreedError.
+[[nodiscard]] std::string resolve_parameters(std::string const& path, std::string const& key,
+                                             mpi::Communicator const& comm);
 
 /// Parameters to start a model from; `path` is resolved. Errors: as resolve_parameters, and those of
 /// huggingface::ModelDirectory.
@@ -32,7 +36,8 @@ struct Converted {
 /// Writes the model of a Hugging Face directory as checkpoint `to`/step-000000000 with zero moments,
 /// from which `checkpoint.dir=to` goes on.
 /// Collective. Memory: three pieces of 4 MiB parameters per rank and the library's buffers, whatever
-/// the model's size. Errors: mpi::AgreedError; UsageError if `to` holds checkpoints already.
+/// the model's size. Errors: mpi::AgreedError; UsageError if `to` is a checkpoint or holds
+/// some.
 Converted import_model(std::string const& from, std::string const& to,
                        mpi::Communicator const& comm);
 
