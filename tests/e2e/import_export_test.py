@@ -6,7 +6,7 @@ import os
 import random
 import struct
 
-from harness import MPI, OFFSTAGE, OffstageTest, main
+from harness import OFFSTAGE, OffstageTest, main
 
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 256, "hidden_size": 32,
          "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -121,12 +121,6 @@ class ImportExport(OffstageTest):
             weight_map.update(dict.fromkeys(part, file))
         (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
         return folder, tensors
-
-    def offstage(self, *arguments, ranks=1, expect=0):
-        launcher = [MPI, str(ranks), "--quiet"] if ranks > 1 else []
-        result = self.call(*launcher, OFFSTAGE, *arguments)
-        self.assertEqual(expect, result.code, result)
-        return result
 
     def refused(self, code, *arguments, ranks=1):
         result = self.offstage(*arguments, ranks=ranks, expect=code)
