@@ -13,15 +13,13 @@ namespace offstage::convert {
 /// Which model a path means, as a path that means the same later: a Hugging Face directory or a
 /// checkpoint (step-...) as it is; of a directory of checkpoints, or of a run directory with one,
 /// the newest complete checkpoint. `key` ("train.init-from") is named in errors.
-/// Not collective: a run may save meanwhile, and then ranks would find different ones.
 /// Errors: DataError if the path is none of these or has no complete checkpoint.
 [[nodiscard]] std::string resolve_parameters(std::string const& path, std::string const& key);
-
-/// The same, resolved by rank 0 for all. Collective. Errors: mpi::AgreedError.
+/// Rank 0's answer for all, whatever a run saves meanwhile. Collective. Errors: mpi::AgreedError.
 [[nodiscard]] std::string resolve_parameters(std::string const& path, std::string const& key,
                                              mpi::Communicator const& comm);
 
-/// Parameters to start a model from; `path` is resolved. Errors: as resolve_parameters, and those of
+/// Parameters to start a model from; `path` is resolved first. Errors: as resolve_parameters, and those of
 /// huggingface::ModelDirectory.
 [[nodiscard]] std::unique_ptr<state::ParameterReader> open_parameters(std::string const& path,
                                                                       std::string const& key);

@@ -216,9 +216,7 @@ void Training<T>::start_or_continue() {
 
 template <class T>
 void Training<T>::start() {
-  std::string const& named = config_.train.init_from;
-  std::string const from =
-      named.empty() ? "" : convert::resolve_parameters(named, "train.init-from", comm_);
+  std::string const& from = config_.train.init_from;
   std::unique_ptr<state::ParameterReader> first_weights;
   if (leads()) {
     log::info("starting at step 0 with seed {}{}", config_.train.seed,

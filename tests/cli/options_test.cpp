@@ -175,7 +175,7 @@ TEST_F(Options, WrongValuesNameKeyValueRemedyAndPlace) {
             "optimizer.schedule=cosin: 'cosin' is none of constant, linear, cosine, wsd (" + path +
                 ":2)");
   EXPECT_EQ(error({"--train.steps=ten"}), "train.steps=ten: 'ten' is not a whole number");
-  EXPECT_EQ(error({"--model.family=gpt"}), "model.family=gpt: 'gpt' is not known; use llama");
+  EXPECT_EQ(error({"--model.family=gpt"}), "model.family=gpt: 'gpt' is none of llama, gpt2");
   EXPECT_THAT(error({"--train.steps=5x"}), StartsWith("train.steps=5x: "));
   EXPECT_THAT(error({"--train.steps=99999999999999999999"}), HasSubstr("too large"));
   EXPECT_THAT(error({"--run.threads=2147483648"}), HasSubstr("too large"));
@@ -190,10 +190,21 @@ TEST_F(Options, RequiredKeysAreNamedTogether) {
   EXPECT_EQ(error_of({"--run.dir=a", "--model.family=llama", "--model.layers=1",
                       "--model.hidden=64", "--model.heads=4", "--model.vocab=256"}),
             "data.train, train.steps are missing; give them in a config file or as "
-            "--data.train=PATH");
+            "--data.train=PATH[:WEIGHT],...");
   EXPECT_THAT(error({"--run.dir="}), StartsWith("run.dir=: the value is empty; give PATH"));
   EXPECT_THAT(error({"--checkpoint.dir="}), HasSubstr("empty"));
   EXPECT_THAT(error({"--train.sequence="}), HasSubstr("empty"));
+}
+
+TEST_F(Options, WeightsBelongToTrainingAlone) {
+  auto const config = parse({"--data.train=a.bin:3,b.bin", "--data.valid=c.bin,d:e.bin:1"});
+  ASSERT_EQ(config.data.train.size(), 2U);
+  EXPECT_EQ(config.data.train[0].weight, 3.0);
+  ASSERT_EQ(config.data.valid.size(), 2U);
+  EXPECT_EQ(config.data.valid[1].path, "d:e.bin");
+  EXPECT_THAT(error({"--data.valid=c.bin:0.7,d.bin"}),
+              AllOf(StartsWith("data.valid=c.bin:0.7,d.bin: the weight 0.7 of c.bin"),
+                    HasSubstr("leave weights out")));
 }
 
 TEST_F(Options, CombinationsThatDoNotFitSayWhereTheyStand) {
