@@ -215,6 +215,8 @@ TEST_F(HubFiles, MayLackThePrefixAndHoldBuffersAndATiedHead) {
 
 TEST_F(HubFiles, AreRefusedWithTheNameOfWhatIsWrong) {
   EXPECT_THAT(refusal(), HasSubstr("model.safetensors: there is no such file"));
+  folder_.write("pytorch_model.bin", "");
+  EXPECT_THAT(refusal(), HasSubstr("safe_serialization=True"));
   auto const good = tensors_;
   auto const refused_after = [&](auto&& change) {
     tensors_ = good;
