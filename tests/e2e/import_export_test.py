@@ -202,6 +202,8 @@ class ImportExport(OffstageTest):
         self.assertIn("no such directory", self.refused(65, "export", "--from", "nowhere", "--to", self.folder / "x"))
         self.assertIn("holds no model", self.refused(65, "export", "--from", self.folder, "--to", self.folder / "x"))
         self.assertIn("holds a model", self.refused(64, "export", "--from", good, "--to", source, ranks=2))
+        error = self.refused(74, "import", "--from", source, "--to", "/proc/nowhere/x", ranks=2)
+        self.assertIn("--to=/proc/nowhere/x: cannot save step 0", error)
         rank_file = next(good.glob("step-*/rank-0000.h5"))
         damaged = bytearray(rank_file.read_bytes())
         damaged[20000] ^= 1
