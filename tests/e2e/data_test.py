@@ -165,6 +165,7 @@ class Inspect(DataTest):
         self.refuse(self.data("inspect", data, "--separator=256", "--vocab=256", expect=USAGE), ["--separator=256"])
         self.refuse(self.data("inspect", expect=USAGE), ["inspect PATH"])
         self.refuse(self.data("inspect", "a", "b", expect=USAGE), ["a,b"])
+        self.refuse(self.data("inspect", "-v", "a", expect=USAGE), ["unknown option -v", "the nearest is --vocab"])
 
 
 class Train(DataTest):
