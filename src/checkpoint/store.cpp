@@ -70,15 +70,15 @@ bool prepare(std::string const& directory, std::string const& path, Bytes space,
 }
 
 /// An I/O error of a save, with the key that it belongs to.
-mpi::AgreedError failed_save(std::string const& directory, std::int64_t step,
-                             mpi::AgreedError const& error) {
+mpi::AgreedError failed_save(std::string const& key, std::string const& directory,
+                             std::int64_t step, mpi::AgreedError const& error) {
   if (error.code() != ExitCode::io) {
     return error;
   }
   return {ExitCode::io,
-          fmt::format("checkpoint.dir={}: cannot save step {}: {}; earlier checkpoints are as they "
+          fmt::format("{}={}: cannot save step {}: {}; earlier checkpoints are as they "
                       "were: make room or put right what is wrong, and run the same command again",
-                      directory, step, error.what()),
+                      key, directory, step, error.what()),
           error.failed_rank()};
 }
 
@@ -194,8 +194,8 @@ std::vector<std::string> candidates(std::string const& directory, mpi::Communica
 
 }  // namespace
 
-Store::Store(std::string directory, int keep, mpi::Communicator const& comm)
-    : directory_{std::move(directory)}, keep_{keep}, comm_{comm} {
+Store::Store(std::string directory, int keep, mpi::Communicator const& comm, std::string key)
+    : directory_{std::move(directory)}, keep_{keep}, comm_{comm}, key_{std::move(key)} {
   require(keep >= 1, "checkpoint: keep is at least 1");
 }
 
@@ -268,7 +268,7 @@ SaveStats Store::save(Meta const& meta, state::ShardMap const& map,
       }
     }
   } catch (mpi::AgreedError const& error) {
-    throw failed_save(directory_, meta.step, error);
+    throw failed_save(key_, directory_, meta.step, error);
   }
   current_ = canonical(stats.path);
   tidy(meta.step);

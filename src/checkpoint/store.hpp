@@ -72,12 +72,13 @@ using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float co
 /// Collective: every member. Errors on any rank are thrown on all ranks (mpi::AgreedError).
 class Store {
  public:
-  /// `keep` is at least 1.
-  Store(std::string directory, int keep, mpi::Communicator const& comm);
+  /// `keep` is at least 1; `key` is what named the directory.
+  Store(std::string directory, int keep, mpi::Communicator const& comm,
+        std::string key = "checkpoint.dir");
 
   /// Writes the state that `tiers` hold for `subgroups` (this rank's; key = Subgroup::index).
   /// Creates the directory if need be. A failed save leaves earlier checkpoints as they were and
-  /// removes its own files as far as it can; an I/O error (74) names checkpoint.dir. The step that
+  /// removes its own files as far as it can; an I/O error (74) names the key. The step that
   /// this Store restored or saved last is there already and is left as it is (0 bytes); what
   /// another run left under the step's name is replaced, and said so.
   SaveStats save(Meta const& meta, state::ShardMap const& map,
@@ -115,6 +116,7 @@ class Store {
   std::string directory_;
   int keep_;
   mpi::Communicator const& comm_;
+  std::string key_;
   std::string current_;                   ///< the step directory that was restored or saved last
   std::string named_;                     ///< the one that restore() took
   std::vector<std::string> passed_over_;  ///< names, not yet set aside

@@ -56,6 +56,9 @@ constexpr char const* usage_text =
 /// 2^24: counts of all tokens take 128 MiB.
 constexpr std::int64_t largest_vocab = 16'777'216;
 
+/// Of what stands without a name.
+constexpr char const* position_name = "path";
+
 template <class T>
 using Words = std::vector<std::pair<std::string, T>>;
 
@@ -102,7 +105,9 @@ po::variables_map parse(std::vector<std::string> const& arguments,
   } catch (po::unknown_option const& error) {
     std::vector<std::string> known;
     for (auto const& option : options.options()) {
-      known.push_back("--" + option->long_name());
+      if (option->long_name() != position_name) {
+        known.push_back("--" + option->long_name());
+      }
     }
     auto const word = error.get_option_name();
     throw UsageError{fmt::format("unknown option {}; the nearest is {}; see offstage data --help",
@@ -147,10 +152,10 @@ void print(data::TokenFile const& file, data::Summary const& summary, std::int64
 }
 
 std::string only_path(po::variables_map const& given) {
-  if (!given.contains("path")) {
+  if (!given.contains(position_name)) {
     throw UsageError{"data inspect takes a path: offstage data inspect PATH"};
   }
-  auto const& paths = given["path"].as<std::vector<std::string>>();
+  auto const& paths = given[position_name].as<std::vector<std::string>>();
   if (paths.size() > 1) {
     throw UsageError{
         fmt::format("data inspect takes one argument, not {}; join files by commas: {}",
@@ -162,13 +167,13 @@ std::string only_path(po::variables_map const& given) {
 ExitCode inspect(Arguments const& arguments) {
   po::options_description options;
   auto add = options.add_options();
-  add("path", po::value<std::vector<std::string>>());
+  add(position_name, po::value<std::vector<std::string>>());
   add("format", po::value<std::string>()->default_value("auto"));
   add("vocab", po::value<std::string>()->default_value(std::to_string(largest_vocab)));
   add("sequence", po::value<std::string>()->default_value("1024"));
   add("separator", po::value<std::string>());
   po::positional_options_description positional;
-  positional.add("path", -1);
+  positional.add(position_name, -1);
   auto const given = parse(arguments, options, positional);
 
   auto const format = choice<data::Format>(given, "format",

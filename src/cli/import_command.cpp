@@ -25,9 +25,9 @@ constexpr char const* import_usage =
     "Makes the checkpoint step-000000000 in --to of the Hugging Face model in --from: config.json\n"
     "(llama, qwen2 or gpt2) with model.safetensors, or with its shards and their index; numbers "
     "of\n"
-    "32 or 16 bits. checkpoint.dir=DIR with the same model.* keys goes on from it. Works alone "
-    "and\n"
-    "under mpirun or srun, in some 100 MB of memory per rank.";
+    "32 or 16 bits. offstage train --checkpoint.dir=DIR goes on from it and knows its model.* "
+    "keys.\n"
+    "Works alone and under mpirun or srun, in some 100 MB of memory per rank.";
 
 constexpr char const* export_usage =
     "Usage: offstage export --from PATH --to DIR [--dtype=fp32|bf16|fp16] [--shard-size=5GB]\n"

@@ -110,6 +110,20 @@ bool truth(std::string const& text) {
   return choice<bool>(text, {{"true", true}, {"false", false}});
 }
 
+/// Validation walks through the files, so shares would have no meaning there.
+std::vector<data::Source> validation_files(std::string const& text) {
+  auto files = text.empty() ? std::vector<data::Source>{} : data::parse_sources(text);
+  for (data::Source const& file : files) {
+    if (file.weight != 1.0) {
+      throw UsageError{
+          fmt::format("the weight {} of {} has no effect, as validation reads one file after the "
+                      "other; leave weights out",
+                      file.weight, file.path)};
+    }
+  }
+  return files;
+}
+
 void set_loss_scale(RunConfig& config, std::string const& text) {
   auto& rules = config.numerics.loss_scale;
   rules.dynamic = text == "dynamic";
@@ -186,10 +200,8 @@ constexpr std::array keys{
 
     Key{"data.train", "PATH[:WEIGHT],...", required, "what to train on; files with their shares",
         [](RunConfig& c, Text t) { c.data.train = data::parse_sources(t); }},
-    Key{"data.valid", "PATH[:WEIGHT],...", "", "what to validate on; none if empty",
-        [](RunConfig& c, Text t) {
-          c.data.valid = t.empty() ? std::vector<data::Source>{} : data::parse_sources(t);
-        }},
+    Key{"data.valid", "PATH,...", "", "what to validate on, file after file; none if empty",
+        [](RunConfig& c, Text t) { c.data.valid = validation_files(t); }},
     Key{"data.format", "NAME", "auto",
         "text (every byte is a token), megatron, llmc, nanogpt, or auto: by name and first bytes",
         [](RunConfig& c, Text t) {
@@ -238,7 +250,8 @@ constexpr std::array keys{
         }},
     Key{"train.valid-every", "N", "0", "steps between validations; 0: at the end alone",
         [](RunConfig& c, Text t) { c.train.valid_every = whole<std::int64_t>(t); }},
-    Key{"train.valid-batches", "N", "0", "micro-batches per validation; 0: all there are",
+    Key{"train.valid-batches", "N", "0",
+        "micro-batches per validation, from the first file on; 0: all there are",
         [](RunConfig& c, Text t) { c.train.valid_batches = whole<std::int64_t>(t); }},
     Key{"train.log-every", "N", "10", "steps between log lines",
         [](RunConfig& c, Text t) { c.train.log_every = whole<std::int64_t>(t); }},

@@ -37,7 +37,11 @@ struct Part {
   std::vector<state::Subgroup> subgroups;
 };
 
+/// Of a place that others take a checkpoint or the newest of them from.
 void require_no_checkpoints(std::string const& directory) {
+  if (has_master(directory)) {
+    throw UsageError{fmt::format("--to={} is a checkpoint; name another directory", directory)};
+  }
   for (checkpoint::StepDirectory const& step : checkpoint::step_directories(directory)) {
     if (has_master(step.path)) {
       throw UsageError{fmt::format("--to={} holds checkpoints already ({}); name another directory",
@@ -139,7 +143,7 @@ Converted import_model(std::string const& from, std::string const& to,
   Part const part{model->shape(), comm};
   std::unique_ptr<ParameterTiers> tiers;
   mpi::agree(comm, [&] { tiers = std::make_unique<ParameterTiers>(*model, part.subgroups); });
-  checkpoint::Store store{to, 2, comm};
+  checkpoint::Store store{to, 2, comm, "--to"};
   auto const stats =
       store.save(meta_of(model->shape(), comm.size()), part.map, part.subgroups, *tiers);
   return {stats.path, state::count_parameters(part.map.layers()), comm.sum(stats.bytes)};
@@ -159,7 +163,12 @@ Converted export_model(std::string const& from, std::string const& to, DType dty
       }
     });
   };
-  on_rank_0([&] { writer.create(); });
+  on_rank_0([&] {
+    // A model among checkpoints would be taken for the newest of them from then on.
+    require_no_checkpoints(to);
+    require_no_checkpoints(to + "/checkpoints");
+    writer.create();
+  });
   try {
     mpi::agree(comm, [&] { write_part(*reader, part, writer); });
     on_rank_0([&] { writer.commit(); });

@@ -34,7 +34,8 @@ struct Converted {
 /// Writes the model of a Hugging Face directory as checkpoint `to`/step-000000000 with zero moments,
 /// from which `checkpoint.dir=to` goes on.
 /// Collective. Memory: three pieces of 4 MiB parameters per rank and the library's buffers, whatever
-/// the model's size. Errors: mpi::AgreedError; UsageError if `to` holds checkpoints already.
+/// the model's size. Errors: mpi::AgreedError; UsageError if `to` is a checkpoint or holds
+/// some.
 Converted import_model(std::string const& from, std::string const& to,
                        mpi::Communicator const& comm);
 

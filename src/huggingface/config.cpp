@@ -62,6 +62,7 @@ constexpr std::array harmless{"_name_or_path",
                               "id2label",
                               "label2id",
                               "num_labels",
+                              "_num_labels",
                               "max_length",
                               "min_length",
                               "do_sample",
@@ -96,7 +97,13 @@ constexpr std::array harmless_in_gpt2{"n_ctx",
                                       "summary_type",
                                       "summary_use_proj",
                                       "reorder_and_upcast_attn",
-                                      "gradient_checkpointing"};
+                                      "gradient_checkpointing",
+                                      "n_special",
+                                      "predict_special_tokens"};
+
+// Old names of max_position_embeddings, and of the trainer and the library that wrote the file.
+constexpr std::array harmless_in_llama{"max_sequence_length", "is_llama_config",
+                                       "transformers.js_config"};
 
 // Of no effect where use_sliding_window is false.
 constexpr std::array harmless_in_qwen2{"sliding_window", "max_window_layers"};
@@ -295,6 +302,7 @@ state::ModelShape take_llama(Options& options, bool qwen2, std::string const& pa
     options.only("attention_bias", {false});
     options.only("mlp_bias", {false});
     options.only("pretraining_tp", {1});
+    options.ignore(harmless_in_llama);
   }
   return shape;
 }

@@ -24,6 +24,12 @@ bool is_there(std::string const& path) {
   return std::filesystem::exists(path, ignored);
 }
 
+/// Weights as transformers saved them before safetensors.
+bool holds_pickled(std::string const& directory) {
+  return is_there(directory + "/pytorch_model.bin") ||
+         is_there(directory + "/pytorch_model.bin.index.json");
+}
+
 /// Which file holds a tensor, by the name in the files.
 using WeightMap = std::map<std::string, std::string>;
 
@@ -91,8 +97,14 @@ ModelDirectory::ModelDirectory(std::string const& directory) : directory_{direct
   shape_ = parse_config(read_text(config, largest_config), config);
   layers_ = state::layers_of(shape_);
   std::string const index = directory + "/" + index_name;
-  if (!is_there(directory + "/" + single_name) && is_there(index)) {
+  bool const single = is_there(directory + "/" + single_name);
+  if (!single && is_there(index)) {
     open_shards(index);
+  } else if (!single && holds_pickled(directory)) {
+    throw DataError{fmt::format(
+        "{}: holds weights in PyTorch's own format, which is not read; save the model again with "
+        "save_pretrained(..., safe_serialization=True), which writes {}",
+        directory, single_name)};
   } else {
     open(single_name);
   }

@@ -101,12 +101,8 @@ class ModelWriter::Implementation {
       throw IoError{"cannot create the directory", directory_, error.value()};
     }
     tidy(true);
-    Bytes const needed = bytes() + small_files;
-    if (Bytes const free = aio::free_bytes(directory_); free < needed) {
-      throw IoError{fmt::format("{}: the model takes {}, but {} is free there", directory_,
-                                format_bytes(needed), format_bytes(free))};
-    }
     try {
+      require_space();
       for (Shard const& shard : shards_) {
         File const file = File::create(part(shard.name));
         file.allocate(shard.size);
@@ -309,10 +305,23 @@ class ModelWriter::Implementation {
     published_.push_back(name);
   }
 
+  void require_space() const {
+    Bytes const needed = bytes() + small_files;
+    if (Bytes const free = aio::free_bytes(directory_); free < needed) {
+      throw IoError{fmt::format("{}: the model takes {}, but {} is free there", directory_,
+                                format_bytes(needed), format_bytes(free))};
+    }
+  }
+
   /// Removes what an export left that did not end well.
   void tidy(bool refuse_model) const {
     std::vector<fs::path> leftovers;
-    for (fs::directory_entry const& entry : fs::directory_iterator{directory_}) {
+    std::error_code error;
+    fs::directory_iterator const entries{directory_, error};
+    if (error) {
+      throw IoError{"cannot read the directory", directory_, error.value()};
+    }
+    for (fs::directory_entry const& entry : entries) {
       std::string const name = entry.path().filename();
       if (refuse_model && is_model_file(name)) {
         throw UsageError{

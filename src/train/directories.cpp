@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "checkpoint/directory.hpp"
 #include "platform/aio/file.hpp"
 
 namespace offstage::train {
@@ -52,6 +53,16 @@ void sync_parent(fs::path const& created, std::string const& path, char const* k
   }
 }
 
+/// Checkpoints inside a checkpoint: a run would not find the one that its user means.
+void refuse_checkpoint(std::string const& path) {
+  if (checkpoint::size_of(path + "/" + checkpoint::master_name)) {
+    throw UsageError{
+        fmt::format("checkpoint.dir={} is a checkpoint itself; name the directory that it lies in, "
+                    "or start from it with checkpoint.resume or train.init-from",
+                    path)};
+  }
+}
+
 }  // namespace
 
 Directories::Directories(RunConfig const& config) {
@@ -60,6 +71,7 @@ Directories::Directories(RunConfig const& config) {
     run_lock_ = std::make_unique<RunLock>(config.run_dir, "run.dir");
     std::string const& checkpoints = config.checkpoint.dir;
     make(checkpoints, "checkpoint.dir");
+    refuse_checkpoint(checkpoints);
     std::error_code error;
     bool const same = fs::equivalent(checkpoints, config.run_dir, error);
     check(error, "checkpoint.dir", checkpoints, checkpoints);

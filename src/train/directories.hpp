@@ -12,7 +12,8 @@ namespace offstage::train {
 /// The run and checkpoint directories of one run, durably created where missing, and their locks.
 /// Rank 0 alone makes one. Unless keep() was called, the destructor removes again what it created: a run
 /// that does not get to its first step leaves nothing.
-/// Errors: IoError naming the key and the path; LockedError.
+/// Errors: IoError naming the key and the path; UsageError if checkpoint.dir is a checkpoint itself;
+///         LockedError.
 class Directories {
  public:
   explicit Directories(RunConfig const& config);

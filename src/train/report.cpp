@@ -43,7 +43,8 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     log::info("  rank {:<4} {}", rank, places[rank].data());
   }
-  log::info("model: {} parameters, working copy {}", facts.parameters, name_of(config.numerics.dtype));
+  log::info("model: {} parameters, working copy {}", facts.parameters,
+            name_of(config.numerics.dtype));
   log::info(
       "optimizer state: {} in {} subgroup{} per rank, {}", format_bytes(12 * facts.parameters),
       facts.subgroups, facts.subgroups == 1 ? "" : "s",
@@ -56,7 +57,7 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
             format_bytes(facts.memory.gradients), format_bytes(facts.host_memory_limit));
   log::info("configuration:");
   for (Setting const& setting : config.settings) {
-    log::info("  {:<24} {:<32} {}", setting.key, setting.value.empty() ? "-" : setting.value,
+    log::info("  {:<28} {:<32} {}", setting.key, setting.value.empty() ? "-" : setting.value,
               setting.origin);
   }
 }

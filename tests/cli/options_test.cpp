@@ -196,6 +196,17 @@ TEST_F(Options, RequiredKeysAreNamedTogether) {
   EXPECT_THAT(error({"--train.sequence="}), HasSubstr("empty"));
 }
 
+TEST_F(Options, WeightsBelongToTrainingAlone) {
+  auto const config = parse({"--data.train=a.bin:3,b.bin", "--data.valid=c.bin,d:e.bin:1"});
+  ASSERT_EQ(config.data.train.size(), 2U);
+  EXPECT_EQ(config.data.train[0].weight, 3.0);
+  ASSERT_EQ(config.data.valid.size(), 2U);
+  EXPECT_EQ(config.data.valid[1].path, "d:e.bin");
+  EXPECT_THAT(error({"--data.valid=c.bin:0.7,d.bin"}),
+              AllOf(StartsWith("data.valid=c.bin:0.7,d.bin: the weight 0.7 of c.bin"),
+                    HasSubstr("leave weights out")));
+}
+
 TEST_F(Options, CombinationsThatDoNotFitSayWhereTheyStand) {
   EXPECT_EQ(error({"--train.global-batch=5", "--train.micro-batch=2"}),
             "train.global-batch=5 is not a multiple of train.micro-batch=2; use 4 or 6");

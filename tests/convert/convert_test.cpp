@@ -18,6 +18,7 @@ namespace offstage::convert {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AnyOf;
 using testing::HasSubstr;
 
 state::ModelShape small() {
@@ -175,6 +176,31 @@ TEST_F(Convert, AnExportChangesDtypeAndRefusesAnothersPlace) {
   EXPECT_EQ(read[257], to_float(to_bf16(257.0F)));
   EXPECT_THROW((void)export_model(path("model"), path("out"), DType::fp32, GiB, self),
                mpi::AgreedError);
+}
+
+TEST_F(Convert, NothingIsWrittenAmongCheckpointsOrIntoOne) {
+  Converted const done = import_model(path("model"), path("run/checkpoints"), self);
+  auto const refusal = [](auto&& action) {
+    try {
+      (void)action();
+    } catch (mpi::AgreedError const& error) {
+      EXPECT_EQ(error.code(), ExitCode::usage);
+      return std::string{error.what()};
+    }
+    ADD_FAILURE() << "no error";
+    return std::string{};
+  };
+  EXPECT_THAT(refusal([&] { return import_model(path("model"), done.path, self); }),
+              HasSubstr("--to=" + done.path + " is a checkpoint"));
+  for (std::string const& to : {path("run"), path("run/checkpoints"), done.path}) {
+    EXPECT_THAT(refusal([&] { return export_model(path("run"), to, DType::fp32, GiB, self); }),
+                AnyOf(HasSubstr("holds checkpoints already (step-000000000)"),
+                      HasSubstr("is a checkpoint")))
+        << to;
+    EXPECT_FALSE(fs::exists(to + "/config.json"));
+  }
+  (void)export_model(path("run"), path("run/model"), DType::fp32, GiB, self);
+  EXPECT_EQ(resolve_parameters(path("run"), "--from", self), done.path);
 }
 
 }  // namespace

@@ -165,9 +165,43 @@ class Inspect(DataTest):
         self.refuse(self.data("inspect", data, "--separator=256", "--vocab=256", expect=USAGE), ["--separator=256"])
         self.refuse(self.data("inspect", expect=USAGE), ["inspect PATH"])
         self.refuse(self.data("inspect", "a", "b", expect=USAGE), ["a,b"])
+        self.refuse(self.data("inspect", "-v", "a", expect=USAGE), ["unknown option -v", "the nearest is --vocab"])
 
 
 class Train(DataTest):
+    def test_packed_text_trains_to_the_bits_of_the_text_itself(self):
+        self.train("text")
+        for form in "megatron", "llmc", "nanogpt":
+            self.pack("--from", self.text, form=form, prefix=form)
+        for name, source in {"prefix": "megatron", "index": "megatron.idx", "llmc": "llmc.bin",
+                             "nanogpt": "nanogpt.bin"}.items():
+            self.train(name, f"data.train={self.folder / source}", ranks=2 if name == "prefix" else 1)
+            self.assert_same_state("text", name)
+
+    def test_documents_are_the_same_from_an_index_and_from_a_separator(self):
+        words = self.text.read_bytes().split(b" ")
+        lines = self.write("lines.txt", b"".join(b" ".join(words[i:i + i % 12 + 1]) + b"\n" for i in range(300)))
+        self.pack("--from", lines, "--documents=line", prefix="packed")
+        packed, apart = f"data.train={self.folder / 'packed'}", "data.cross-documents=false"
+        self.train("crossed", packed)
+        self.train("apart", packed, apart)
+        self.train("apart-on-two", packed, apart, ranks=2)
+        self.train("separator", f"data.train={lines}", "data.separator=10", apart)
+        self.assert_same_state("apart", "apart-on-two")
+        self.assert_same_state("apart", "separator")
+        self.assertNotEqual(self.steps("apart")[-1]["loss"], self.steps("crossed")[-1]["loss"])
+
+    def test_a_packed_token_beyond_the_vocabulary_ends_the_run_with_file_and_position(self):
+        self.pack("--from", self.text)
+        data = bytearray((self.folder / "out.bin").read_bytes())
+        data[1::2] = b"\1" * (len(data) // 2)
+        (self.folder / "out.bin").write_bytes(data)
+        for ranks in 1, 2:
+            result = self.train("bad", f"data.train={self.folder / 'out'}", ranks=ranks, expect=DATA)
+            # Ranks that find one at the same time each say so.
+            self.assertRegex(result.errors[0], r"data\.train=.*/out\.bin: token \d+ at position \d+ is no token of "
+                                               r"model\.vocab=256")
+
     def test_files_with_weights_give_the_same_bits_on_any_number_of_ranks(self):
         sources = f"data.train={self.text}:0.7,{self.valid}:0.3"
         self.train("one", sources)

@@ -6,7 +6,7 @@ import os
 import random
 import struct
 
-from harness import MPI, OFFSTAGE, OffstageTest, main
+from harness import OFFSTAGE, OffstageTest, main
 
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 256, "hidden_size": 32,
          "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -122,12 +122,6 @@ class ImportExport(OffstageTest):
         (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
         return folder, tensors
 
-    def offstage(self, *arguments, ranks=1, expect=0):
-        launcher = [MPI, str(ranks), "--quiet"] if ranks > 1 else []
-        result = self.call(*launcher, OFFSTAGE, *arguments)
-        self.assertEqual(expect, result.code, result)
-        return result
-
     def refused(self, code, *arguments, ranks=1):
         result = self.offstage(*arguments, ranks=ranks, expect=code)
         self.assertEqual(1, len(result.errors), result)
@@ -208,6 +202,8 @@ class ImportExport(OffstageTest):
         self.assertIn("no such directory", self.refused(65, "export", "--from", "nowhere", "--to", self.folder / "x"))
         self.assertIn("holds no model", self.refused(65, "export", "--from", self.folder, "--to", self.folder / "x"))
         self.assertIn("holds a model", self.refused(64, "export", "--from", good, "--to", source, ranks=2))
+        error = self.refused(74, "import", "--from", source, "--to", "/proc/nowhere/x", ranks=2)
+        self.assertIn("--to=/proc/nowhere/x: cannot save step 0", error)
         rank_file = next(good.glob("step-*/rank-0000.h5"))
         damaged = bytearray(rank_file.read_bytes())
         damaged[20000] ^= 1

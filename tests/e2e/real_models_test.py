@@ -112,6 +112,13 @@ class FirstWeights(OffstageTest):
         result = self.train("source", *MODEL_KEYS, "train.steps=3")
         self.assertRegex(result.out, r"model\.family +gpt2 +checkpoint .*step-0+2")
 
+    def test_a_checkpoint_is_no_directory_of_checkpoints(self):
+        step = self.checkpoints("source")[-1]
+        before = self.snapshot()
+        result = self.train("inside", *MODEL_KEYS, f"checkpoint.dir={step}", expect=64)
+        self.assertIn(f"checkpoint.dir={step} is a checkpoint itself", result.errors[0])
+        self.assertEqual(before, self.snapshot())
+
     def test_what_does_not_agree_is_refused(self):
         model = f"train.init-from={self.folder}/model"
         result = self.train("bad", *MODEL_KEYS, model, "model.hidden=64", expect=64)

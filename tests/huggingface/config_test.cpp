@@ -88,6 +88,20 @@ TEST(Config, ReadsRopeOfOldAndNewVersions) {
   }
 }
 
+TEST(Config, TakesWhatPublishedModelsCarryAlong) {
+  // gpt2-large and distilgpt2; SmolLM; the first LLaMA.
+  state::ModelShape const plain_gpt2 = parse(gpt2);
+  EXPECT_EQ(parse(gpt2, R"("n_special":0,"predict_special_tokens":true,"output_past":true)"),
+            plain_gpt2);
+  EXPECT_EQ(parse(gpt2, R"("_num_labels":1,"id2label":{"0":"LABEL_0"},"num_labels":1)"),
+            plain_gpt2);
+  state::ModelShape const plain_llama = parse(llama);
+  EXPECT_EQ(parse(llama, R"("is_llama_config":true,"rope_interleaved":false,"head_dim":8,)"
+                         R"("transformers.js_config":{"kv_cache_dtype":{"q4f16":"float16"}})"),
+            plain_llama);
+  EXPECT_EQ(parse(llama, R"("max_sequence_length":128,"pad_token_id":-1)"), plain_llama);
+}
+
 TEST(Config, RefusesWhatWouldChangeTheModelByName) {
   struct Case {
     std::string const& base;

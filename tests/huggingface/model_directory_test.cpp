@@ -148,6 +148,17 @@ TEST(ModelWriter, RefusesNumbersBeyondTheRangeOfTheDtype) {
   EXPECT_FALSE(fs::exists(folder.path() / "x"));
 }
 
+TEST(ModelWriter, LeavesNoDirectoryWhereTheModelDoesNotFit) {
+  TemporaryDirectory const folder;
+  state::ModelShape shape = small(state::Family::gpt2);
+  shape.vocab = std::int64_t{1} << 44;
+  std::string const path = folder.path() / "new" / "model";
+  ModelWriter writer{path, shape, DType::fp32, GiB};
+  EXPECT_THAT(message_of<IoError>([&] { writer.create(); }),
+              AllOf(HasSubstr(path + ": the model takes"), HasSubstr("is free there")));
+  EXPECT_FALSE(fs::exists(path));
+}
+
 /// A GPT-2 of one block, with names as the hub has them.
 class HubFiles : public testing::Test {
  protected:
@@ -204,6 +215,8 @@ TEST_F(HubFiles, MayLackThePrefixAndHoldBuffersAndATiedHead) {
 
 TEST_F(HubFiles, AreRefusedWithTheNameOfWhatIsWrong) {
   EXPECT_THAT(refusal(), HasSubstr("model.safetensors: there is no such file"));
+  folder_.write("pytorch_model.bin", "");
+  EXPECT_THAT(refusal(), HasSubstr("safe_serialization=True"));
   auto const good = tensors_;
   auto const refused_after = [&](auto&& change) {
     tensors_ = good;
