@@ -1,13 +1,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "base/error.hpp"
+#include "base/stopwatch.hpp"
+#include "base/watch.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "temporary_directory.hpp"
@@ -28,6 +32,14 @@ TEST(HugeBuffer, IsZeroedAndAlignedForDirectIo) {
     EXPECT_TRUE(std::ranges::all_of(buffer.bytes(), [](std::byte b) { return b == std::byte{0}; }));
     std::memset(buffer.bytes().data(), 0xFF, static_cast<std::size_t>(size));
   }
+}
+
+TEST(HugeBuffer, FirstTouchIsProgress) {
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  Stopwatch const watch;
+  HugeBuffer const buffer{MiB};
+  Seconds const idle = since_progress();  // first: time goes on in between
+  EXPECT_LE(idle, watch.elapsed());
 }
 
 TEST(HugeBuffer, ViewsHoldWholeElements) {
