@@ -203,7 +203,12 @@ std::vector<ThreadState> thread_states() {
       continue;
     }
     ThreadState state;
-    for (int i = 0; i < most_tries && !read(*slot, state); ++i) {
+    bool consistent = false;
+    for (int i = 0; i < most_tries && !consistent; ++i) {
+      consistent = read(*slot, state);
+    }
+    if (!consistent) {
+      state.what = "running";  // parts of two waits may stand there
     }
     states.push_back(std::move(state));
   }

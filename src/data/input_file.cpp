@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/watch.hpp"
 
 namespace offstage::data {
 
@@ -49,6 +50,7 @@ std::string InputFile::name() const {
 void InputFile::read(Bytes offset, std::span<std::byte> out) const {
   auto const size = static_cast<Bytes>(out.size());
   require(offset >= 0 && size <= size_ && offset <= size_ - size, "InputFile: read beyond the end");
+  Waiting const waiting{"a read of a data file, offset", offset};
   for (Bytes done = 0; done < size;) {
     auto const count =
         pread(file_.get(), out.data() + done, static_cast<std::size_t>(size - done), offset + done);

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/error.hpp"
+#include "base/watch.hpp"
 
 namespace offstage::huggingface {
 namespace {
@@ -67,6 +68,7 @@ Bytes File::size() const {
 }
 
 void File::read_at(Bytes offset, std::span<std::byte> out) const {
+  Waiting const waiting{"a read of a model's file, offset", offset};
   while (!out.empty()) {
     ssize_t const moved = pread(descriptor_, out.data(), out.size(), offset);
     if (moved < 0 && errno == EINTR) {

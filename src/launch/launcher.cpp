@@ -106,14 +106,20 @@ RankOnNode describe(int world_rank, RankPlace const& place) {
   return rank;
 }
 
-/// True if OpenMP leaves its threads on the CPUs of the thread that starts them.
-bool set_threads(int threads) {
+/// False if OpenMP leaves its threads on the CPUs of the thread that starts them.
+bool openmp_binds() {
+#ifdef _OPENMP
+  return omp_get_proc_bind() != omp_proc_bind_false;
+#else
+  return false;
+#endif
+}
+
+void set_threads(int threads) {
 #ifdef _OPENMP
   omp_set_num_threads(threads);
-  return omp_get_proc_bind() == omp_proc_bind_false;
 #else
   static_cast<void>(threads);
-  return true;
 #endif
 }
 
@@ -127,8 +133,8 @@ void go_to(RankPlace& place, PlacementRules const& rules) {
     place.bound = topology::bind_thread(place.placement.cpus);
     topology::prefer_memory_of(place.placement.numa);
   }
-  bool const follows = set_threads(place.threads);
-  place.bound = place.bound && follows;
+  set_threads(place.threads);
+  place.bound = place.bound && !openmp_binds();
 }
 
 Bytes memlock_limit() {
@@ -148,21 +154,20 @@ std::int64_t number_in(char const* path) {
 
 /// A rank's figures as lines: its numbers, the mask it had, the CPUs it runs on.
 std::string figures_text(RankPlace const& place) {
-  return fmt::format("{} {} {} {} {}\n{}\n{}\n", place.world_rank, place.threads,
-                     place.threads_given ? 1 : 0, place.placement.numa, memlock_limit(),
-                     fmt::join(place.inherited, " "),
+  return fmt::format("{} {} {} {} {} {}\n{}\n{}\n", place.world_rank, place.threads,
+                     place.threads_given ? 1 : 0, openmp_binds() ? 1 : 0, place.placement.numa,
+                     memlock_limit(), fmt::join(place.inherited, " "),
                      fmt::join(place.bound ? place.placement.cpus : place.inherited, " "));
 }
 
 RankFigures figures_in(std::string const& text) {
   std::istringstream lines{text};
   RankFigures rank;
-  int given{};
   std::string line;
   std::getline(lines, line);
   std::istringstream numbers{line};
-  numbers >> rank.world_rank >> rank.threads >> given >> rank.numa >> rank.memlock;
-  rank.threads_given = given != 0;
+  numbers >> rank.world_rank >> rank.threads >> rank.threads_given >> rank.openmp_binds >>
+      rank.numa >> rank.memlock;
   std::getline(lines, line);
   rank.inherited = numbers_in(line);
   std::getline(lines, line);

@@ -40,22 +40,26 @@ void look_at_threads(NodeFigures const& node, Found& found) {
   }
 }
 
-/// mpirun binds each of a few ranks to one core by default, and Slurm gives a task one.
+/// mpirun binds each of a few ranks to one core by default, and Slurm gives a task one. OpenMP, told
+/// to bind, has put the first thread on its first place before the program begins.
 void look_at_masks(NodeFigures const& node, Found& found) {
   std::vector<int> narrow;
+  bool openmp_binds = false;
   std::set<int> used;
   for (RankFigures const& rank : node.ranks) {
     used.insert(rank.inherited.begin(), rank.inherited.end());
     if (rank.inherited.size() == 1 && !rank.threads_given) {
       narrow.push_back(rank.world_rank);
+      openmp_binds = openmp_binds || rank.openmp_binds;
     }
   }
   if (!narrow.empty() && static_cast<int>(used.size()) < node.cpus) {
     found.push_back(
         {fmt::format("{} may use 1 of the {} CPUs of {}, so one thread does all work; give a rank "
-                     "more (mpirun: --bind-to none; Slurm: --cpus-per-task), or set run.threads=1 "
-                     "if it is meant so",
-                     name_ranks(narrow), node.cpus, node.host),
+                     "more ({}), or set run.threads=1 if it is meant so",
+                     name_ranks(narrow), node.cpus, node.host,
+                     openmp_binds ? "unset OMP_PROC_BIND and OMP_PLACES: ranks bind themselves"
+                                  : "mpirun: --bind-to none; Slurm: --cpus-per-task"),
          {}});
   }
 }

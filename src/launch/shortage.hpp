@@ -28,6 +28,7 @@ struct RankFigures {
   std::vector<int> cpus;       ///< that it runs on now
   int threads{};
   bool threads_given{};  ///< run.threads was
+  bool openmp_binds{};   ///< OMP_PROC_BIND or OMP_PLACES is set
   int numa{-1};
   Bytes memlock{};  ///< RLIMIT_MEMLOCK
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "cross_entropy.hpp"
 #include "embedding.hpp"
 #include "model/block.hpp"
 #include "model/dims.hpp"
@@ -18,6 +19,9 @@ namespace offstage::model {
 namespace {
 
 constexpr int embedding_layer = 0;
+
+static_assert(kernels::ignored_target == data::ignored_target,
+              "targets go to the kernel as they are");
 
 /// The head's parameters: its own layer and, if it is tied, the embedding's.
 template <class T>

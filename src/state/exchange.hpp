@@ -6,7 +6,8 @@
 
 namespace offstage::state {
 
-/// Gives the model a layer's parameters just before use. T: float, bfloat16, or double in tests.
+/// Gives the model a layer's parameters just before use. T: float, bfloat16, float16,
+/// or double in tests.
 template <class T>
 class ParameterSource {
  public:

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <climits>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 
 #include "base/stopwatch.hpp"
 #include "base/watch.hpp"
+#include "platform/cpu/affinity.hpp"
 
 namespace offstage::train {
 namespace {
@@ -20,11 +20,6 @@ namespace {
 // Looks per limit. A hang is seen at most this part of the limit late.
 constexpr double looks = 8.0;
 constexpr Seconds longest_pause{5.0};
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";
-}
 
 /// To standard error, but for what a reader that has stopped reading would block on.
 void say(std::string_view text) {
@@ -49,7 +44,7 @@ std::string report(int rank, Seconds stuck) {
   std::string text = fmt::format(
       "{}rank {} on {}: no progress for {} (run.watchdog); the job is ended; if it was only slow, "
       "raise run.watchdog; the same command goes on from the last checkpoint\n",
-      prefix, rank, host_name(), format_duration(stuck));
+      prefix, rank, cpu::host_name(), format_duration(stuck));
   for (ThreadState const& state : thread_states()) {
     text +=
         fmt::format("{}rank {}: thread {} has been {} {}{}\n", prefix, rank, state.thread,

@@ -269,6 +269,38 @@ TEST_F(DamagedCheckpoint, RefusesANewerFormatByName) {
   EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 3"));
 }
 
+/// Written by the last program that knew format 1 alone: two steps of a model of one block.
+TEST(CheckpointFormat1, IsReadWithDefaultsForWhatItDidNotKnow) {
+  auto const all = list(OFFSTAGE_FORMAT_1);
+  ASSERT_THAT(all, SizeIs(1));
+  EXPECT_TRUE(all[0].complete) << all[0].problem;
+  EXPECT_THAT(verify(all[0]), IsEmpty());
+
+  Meta const& meta = all[0].meta;
+  EXPECT_EQ(meta.step, 2);
+  EXPECT_EQ(meta.samples, 4);
+  EXPECT_EQ(meta.optimizer_step, 2);
+  EXPECT_EQ(meta.loss_scale, 1.0);
+  EXPECT_EQ(meta.loss_scale_steps, 0);
+  EXPECT_EQ(meta.model, (state::ModelShape{.layers = 1,
+                                           .hidden = 4,
+                                           .heads = 1,
+                                           .kv_heads = 1,
+                                           .ffn_hidden = 4,
+                                           .vocab = 256,
+                                           .max_sequence = 8,
+                                           .tied_head = true}));
+
+  Reader reader{all[0].path, read_master(all[0].path)};
+  constexpr std::size_t elements = 3 * chunk_elements;
+  memory::HugeBuffer const parameters{static_cast<Bytes>(elements * sizeof(float))};
+  std::vector<state::Piece> const pieces{
+      {0, {0, 1}, 0}, {1, {0, 1}, chunk_elements}, {2, {0, 1}, 2 * chunk_elements}};
+  reader.read_parameters(pieces, parameters.as<float>());
+  // The head is tied: its layer is the last norm alone, which two steps have moved a little.
+  EXPECT_NEAR(parameters.as<float>()[2 * chunk_elements], 1.0F, 0.01F);
+}
+
 TEST(CheckpointModel, NamesTheKeysThatDiffer) {
   state::ModelShape run = small_model();
   run.hidden = 128;

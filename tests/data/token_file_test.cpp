@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <filesystem>
 #include <numeric>
+#include <thread>
 
+#include "base/stopwatch.hpp"
+#include "base/watch.hpp"
 #include "formats.hpp"
 #include "temporary_directory.hpp"
 
@@ -236,6 +240,16 @@ TEST(TokenFile, IsReadThroughInOrderPieceByPiece) {
     }
   });
   EXPECT_EQ(seen, 150'001);
+}
+
+TEST(TokenFile, ReadingAllOfItIsProgress) {
+  TemporaryDirectory const folder;
+  auto const file = open(folder.write("a.txt", "a long text"));
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  Stopwatch const watch;
+  (void)documents_by_separator(*file, ' ');
+  Seconds const idle = since_progress();  // first: time goes on in between
+  EXPECT_LE(idle, watch.elapsed());
 }
 
 TEST(TokenFile, ASeparatorEndsItsDocumentAndBelongsToIt) {

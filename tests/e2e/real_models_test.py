@@ -68,6 +68,18 @@ class Fp16(OffstageTest):
                              self.folder / name / "checkpoints")
             self.assertEqual(0, same.code, same)
 
+    def test_an_overflow_in_the_middle_of_a_run_changes_no_state(self):
+        (self.folder / "storage").mkdir()
+        for ranks, place in (1, []), (2, [f"tiers.path={self.folder}/storage"]):
+            name = f"run{ranks}"
+            common = ["numerics.dtype=fp16", "optimizer.schedule=constant", *place]
+            self.train(name, *common, "train.steps=3", "numerics.loss-scale=1024", ranks=ranks)
+            self.train(name, *common, "train.steps=6", "numerics.loss-scale=16777216", ranks=ranks)
+            self.assertEqual([False] * 3 + [True] * 3, [r.get("skipped", False) for r in self.steps(name)])
+            before, after = self.checkpoints(name)
+            self.assertEqual([3, 6], [self.step_of(before), self.step_of(after)])
+            self.assert_same_state(before, after)
+
     def test_a_fixed_scale_that_overflows_is_a_bad_step(self):
         result = self.train("bad", "numerics.dtype=fp16", "numerics.loss-scale=16777216",
                             "train.max-bad-steps=2", expect=65)
@@ -75,7 +87,9 @@ class Fp16(OffstageTest):
 
     def test_a_scale_that_is_no_power_of_two_is_refused(self):
         result = self.train("bad", "numerics.dtype=fp16", "numerics.loss-scale=1000", expect=64)
-        self.assertIn("numerics.loss-scale-start=1000 must be a power of two", result.err)
+        self.assertIn("numerics.loss-scale=1000 must be a power of two", result.err)
+        result = self.train("bad", "numerics.dtype=fp16", "numerics.loss-scale-start=0.5", expect=64)
+        self.assertIn("numerics.loss-scale-start=0.5 must be a power of two, 1 or more", result.err)
 
 
 class FirstWeights(OffstageTest):

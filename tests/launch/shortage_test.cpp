@@ -9,6 +9,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 /// Two ranks of two threads on four CPUs with all that they need.
@@ -64,6 +65,9 @@ TEST(Shortages, WarnOfRanksOnOneCpuOfMany) {
   EXPECT_THAT(found[0].text, AllOf(HasSubstr("ranks 6, 7 may use 1 of the 64 CPUs of node1"),
                                    HasSubstr("--bind-to none"), HasSubstr("--cpus-per-task")));
   EXPECT_FALSE(found[0].ends_with);
+  node.ranks[1].openmp_binds = true;
+  EXPECT_THAT(find_shortages(node, modest_needs()).at(0).text,
+              AllOf(HasSubstr("unset OMP_PROC_BIND and OMP_PLACES"), Not(HasSubstr("mpirun"))));
   for (RankFigures& rank : node.ranks) {
     rank.threads_given = true;
   }

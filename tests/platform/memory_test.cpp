@@ -1,13 +1,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "base/error.hpp"
+#include "base/stopwatch.hpp"
+#include "base/watch.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "temporary_directory.hpp"
@@ -28,6 +32,14 @@ TEST(HugeBuffer, IsZeroedAndAlignedForDirectIo) {
     EXPECT_TRUE(std::ranges::all_of(buffer.bytes(), [](std::byte b) { return b == std::byte{0}; }));
     std::memset(buffer.bytes().data(), 0xFF, static_cast<std::size_t>(size));
   }
+}
+
+TEST(HugeBuffer, FirstTouchIsProgress) {
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  Stopwatch const watch;
+  HugeBuffer const buffer{MiB};
+  Seconds const idle = since_progress();  // first: time goes on in between
+  EXPECT_LE(idle, watch.elapsed());
 }
 
 TEST(HugeBuffer, ViewsHoldWholeElements) {
@@ -90,7 +102,8 @@ TEST(ProcessMemory, PrivateMemoryIsAPartOfTheResident) {
 class FakeRoot {
  public:
   explicit FakeRoot(std::string const& membership) {
-    write("/proc/meminfo", "MemTotal:       67108864 kB\nMemFree:        1 kB\n");
+    write("/proc/meminfo",
+          "MemTotal:       67108864 kB\nMemFree:        1 kB\nMemAvailable:   33554432 kB\n");
     write("/proc/self/cgroup", membership);
   }
   void write(std::string const& path, std::string const& text) const {
@@ -125,6 +138,32 @@ TEST(MemoryLimit, ReadsTheFirstVersionAndItsUnlimitedValue) {
   EXPECT_FALSE(memory_limit(fake.root()).by_cgroup);
   fake.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "4294967296\n");
   EXPECT_EQ(memory_limit(fake.root()).bytes, 4 * GiB);
+}
+
+TEST(AvailableMemory, IsTheNodesWithoutALimit) {
+  FakeRoot const fake{"0::/\n"};
+  EXPECT_EQ(available_bytes(fake.root()), 32 * GiB);
+}
+
+TEST(AvailableMemory, IsWhatTheTightestCgroupLeavesBesideThePageCache) {
+  FakeRoot const fake{"0::/slurm/job_7\n"};
+  fake.write("/sys/fs/cgroup/slurm/job_7/memory.max", "max\n");
+  fake.write("/sys/fs/cgroup/slurm/memory.max", "8589934592\n");
+  fake.write("/sys/fs/cgroup/slurm/memory.current", "6442450944\n");
+  fake.write("/sys/fs/cgroup/slurm/memory.stat",
+             "anon 1\ninactive_file 1073741824\nactive_file 2147483648\n");
+  EXPECT_EQ(available_bytes(fake.root()), 5 * GiB);
+}
+
+TEST(AvailableMemory, ReadsTheFirstVersionsTotals) {
+  FakeRoot const fake{"4:memory:/job_7\n"};
+  std::string const folder = "/sys/fs/cgroup/memory/job_7/";
+  fake.write(folder + "memory.limit_in_bytes", "4294967296\n");
+  fake.write(folder + "memory.usage_in_bytes", "5368709120\n");
+  fake.write(folder + "memory.stat", "inactive_file 7\ntotal_inactive_file 3221225472\n");
+  EXPECT_EQ(available_bytes(fake.root()), 2 * GiB);
+  fake.write(folder + "memory.stat", "total_inactive_file 0\n");
+  EXPECT_EQ(available_bytes(fake.root()), 0);
 }
 
 TEST(MemoryLimit, HoldsOnThisMachine) {

@@ -5,19 +5,26 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <cstddef>
 
 namespace offstage::cpu {
 
 std::vector<int> allowed_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) {
-    return cpus;
+  // The kernel refuses a set with less room than it has CPUs, and cpu_set_t ends at 1024.
+  constexpr std::size_t most_sets = 64;
+  std::vector<cpu_set_t> sets(1);
+  while (sched_getaffinity(0, sets.size() * sizeof(cpu_set_t), sets.data()) != 0) {
+    if (errno != EINVAL || sets.size() >= most_sets) {
+      return {};
+    }
+    sets.resize(2 * sets.size());
   }
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) {
-      cpus.push_back(cpu);
+  std::vector<int> cpus;
+  std::size_t const bytes = sets.size() * sizeof(cpu_set_t);
+  for (std::size_t cpu = 0; cpu < sets.size() * CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET_S(cpu, bytes, sets.data())) {
+      cpus.push_back(static_cast<int>(cpu));
     }
   }
   return cpus;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/error.hpp"
+#include "base/watch.hpp"
 
 namespace offstage::memory {
 namespace {
@@ -47,6 +48,9 @@ HugeBuffer::HugeBuffer(Bytes size) : size_{size} {
   }
   for (Bytes offset = 0; offset < mapped_; offset += page_bytes) {
     *static_cast<std::byte volatile*>(data_ + offset) = std::byte{0};
+    if (offset % huge_page_bytes == 0) {
+      made_progress();  // hundreds of GiB take minutes
+    }
   }
 }
 

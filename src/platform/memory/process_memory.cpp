@@ -88,9 +88,9 @@ std::optional<Bytes> limit_of(Cgroup const& group) {
 }
 
 /// What the memory cgroups of this process leave: the tightest one counts.
-Bytes left_in_cgroup() {
+Bytes left_in_cgroup(std::string const& root) {
   Bytes left = std::numeric_limits<Bytes>::max();
-  for (Cgroup const& group : memory_cgroups("")) {
+  for (Cgroup const& group : memory_cgroups(root)) {
     auto const limit = limit_of(group);
     auto const used =
         number_in(group.folder + (group.v2 ? "memory.current" : "memory.usage_in_bytes"));
@@ -116,8 +116,8 @@ Bytes peak_resident_bytes() {
 Bytes private_bytes() {
   return field_of("/proc/self/status", "RssAnon");
 }
-Bytes available_bytes() {
-  return std::min(field_of("/proc/meminfo", "MemAvailable"), left_in_cgroup());
+Bytes available_bytes(std::string const& root) {
+  return std::min(field_of((root + "/proc/meminfo").c_str(), "MemAvailable"), left_in_cgroup(root));
 }
 
 MemoryLimit memory_limit(std::string const& root) {
