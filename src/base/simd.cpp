@@ -33,7 +33,9 @@ Simd best_simd() noexcept {
   return best;
 }
 #else
-Simd best_simd() noexcept { return Simd::baseline; }
+Simd best_simd() noexcept {
+  return Simd::baseline;
+}
 #endif
 
 char const* name_of(Simd simd) noexcept {

@@ -13,6 +13,7 @@ namespace {
 
 std::vector<double> weights_of(std::vector<Source> const& sources) {
   std::vector<double> weights;
+  weights.reserve(sources.size());
   for (Source const& source : sources) {
     weights.push_back(source.weight);
   }

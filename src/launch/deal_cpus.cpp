@@ -326,6 +326,7 @@ std::vector<std::vector<int>> groups_of(std::vector<RankOnNode> const& ranks) {
     groups[label[rank]].push_back(static_cast<int>(rank));
   }
   std::vector<std::vector<int>> list;
+  list.reserve(groups.size());
   for (auto& [first, members] : groups) {
     list.push_back(std::move(members));
   }

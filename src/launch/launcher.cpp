@@ -36,6 +36,7 @@ std::vector<std::string> all_gather_text(mpi::Communicator const& comm, std::str
   std::ranges::copy(text, all.begin() + mine);
   comm.all_gather(std::as_writable_bytes(std::span{all}), parts);
   std::vector<std::string> texts;
+  texts.reserve(parts.size());
   for (mpi::Slice const& part : parts) {
     texts.push_back(
         all.substr(static_cast<std::size_t>(part.offset), static_cast<std::size_t>(part.size)));

@@ -50,6 +50,7 @@ std::vector<Placement> place(topology::Topology const& node, std::vector<RankOnN
   }
   auto const gpus = deal_gpus(node, ranks, rules.share_gpu);
   std::vector<int> near;
+  near.reserve(gpus.size());
   for (auto const& gpu : gpus) {
     near.push_back(gpu ? numa_of_gpu(node, *gpu) : -1);
   }
