@@ -25,7 +25,7 @@ struct Matmul {
 /// Exact:   sums run in FP32 (double for double) and are rounded once. Host products are oneDNN's:
 ///          equal bits for equal shape, thread count, instruction set and library. Where the CPU
 ///          has no bf16 product, and for float16 always, tiles of the operands are widened, multiplied
-///          in FP32 and rounded; they take at most 14 MiB.
+///          in FP32 and rounded; they take at most 8 MiB.
 /// Types:   <float>, <bfloat16>, <bfloat16, float>, <float16>, <float16, float>, <double> (the last
 ///          is always ref).
 /// Errors:  PreconditionError for negative sizes; Error if oneDNN refuses.

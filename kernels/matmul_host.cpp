@@ -93,7 +93,7 @@ void narrow(float const* from, Rows rows, Out* to, std::int64_t stride) {
   }
 }
 
-/// A product of 16-bit matrices through FP32 copies of tiles, at most 14 MiB of them whatever the
+/// A product of 16-bit matrices through FP32 copies of tiles, at most 8 MiB of them whatever the
 /// shape: a copy of a whole embedding would be no less than its state.
 template <class T, class Out>
 class WidenedProduct {
@@ -118,7 +118,7 @@ class WidenedProduct {
   }
 
  private:
-  static constexpr std::int64_t tile_m = 512, tile_n = 1024, tile_k = 2048;
+  static constexpr std::int64_t tile_m = 512, tile_n = 1024, tile_k = 1024;
 
   static Floats buffer(std::int64_t count) {
     return std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count));
