@@ -3,17 +3,15 @@
 
 #include <array>
 #include <boost/program_options.hpp>
-#include <charconv>
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/log.hpp"
 #include "base/units.hpp"
+#include "cli/command_options.hpp"
 #include "cli/commands.hpp"
-#include "cli/nearest.hpp"
 #include "data/dataset.hpp"
 #include "data/input_file.hpp"
 #include "data/mixture.hpp"
@@ -59,63 +57,9 @@ constexpr std::int64_t largest_vocab = 16'777'216;
 /// Of what stands without a name.
 constexpr char const* position_name = "path";
 
-template <class T>
-using Words = std::vector<std::pair<std::string, T>>;
-
-template <class T>
-T choice(po::variables_map const& given, char const* option, Words<T> const& words) {
-  auto const& text = given[option].as<std::string>();
-  std::vector<std::string> names;
-  for (auto const& [name, value] : words) {
-    if (text == name) {
-      return value;
-    }
-    names.push_back(name);
-  }
-  throw UsageError{fmt::format("--{}={} is none of {}", option, text, fmt::join(names, ", "))};
-}
-
-std::int64_t whole(po::variables_map const& given, char const* option, std::int64_t least,
+std::int64_t whole(GivenOptions const& given, std::string const& option, std::int64_t least,
                    std::int64_t most) {
-  auto const& text = given[option].as<std::string>();
-  std::int64_t value{};
-  auto const* const end = text.data() + text.size();
-  auto const [rest, code] = std::from_chars(text.data(), end, value);
-  if (code != std::errc{} || rest != end || value < least || value > most) {
-    throw UsageError{
-        fmt::format("--{}={} is no whole number from {} to {}", option, text, least, most)};
-  }
-  return value;
-}
-
-po::variables_map parse(std::vector<std::string> const& arguments,
-                        po::options_description const& options,
-                        po::positional_options_description const& positional) {
-  po::variables_map given;
-  try {
-    constexpr int style =
-        po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser{arguments}
-                  .options(options)
-                  .positional(positional)
-                  .style(style)
-                  .run(),
-              given);
-    po::notify(given);
-  } catch (po::unknown_option const& error) {
-    std::vector<std::string> known;
-    for (auto const& option : options.options()) {
-      if (option->long_name() != position_name) {
-        known.push_back("--" + option->long_name());
-      }
-    }
-    auto const word = error.get_option_name();
-    throw UsageError{fmt::format("unknown option {}; the nearest is {}; see offstage data --help",
-                                 word, nearest(word, known))};
-  } catch (po::error const& error) {
-    throw UsageError{fmt::format("{}; see offstage data --help", error.what())};
-  }
-  return given;
+  return number(option, given[option].as<std::string>(), least, most);
 }
 
 std::string describe(std::optional<std::vector<std::int64_t>> const& lengths) {
@@ -151,7 +95,7 @@ void print(data::TokenFile const& file, data::Summary const& summary, std::int64
   log::info("  windows of {:<5} {}", sequence, describe_windows(summary, sequence));
 }
 
-std::string only_path(po::variables_map const& given) {
+std::string only_path(GivenOptions const& given) {
   if (!given.contains(position_name)) {
     throw UsageError{"data inspect takes a path: offstage data inspect PATH"};
   }
@@ -172,9 +116,7 @@ ExitCode inspect(Arguments const& arguments) {
   add("vocab", po::value<std::string>()->default_value(std::to_string(largest_vocab)));
   add("sequence", po::value<std::string>()->default_value("1024"));
   add("separator", po::value<std::string>());
-  po::positional_options_description positional;
-  positional.add(position_name, -1);
-  auto const given = parse(arguments, options, positional);
+  auto const given = parse_command_options(arguments, options, "data", position_name);
 
   auto const format = choice<data::Format>(given, "format",
                                            {{"auto", data::Format::automatic},
@@ -233,7 +175,7 @@ ExitCode pack(Arguments const& arguments) {
   add("tokenizer", po::value<std::string>()->required());
   add("format", po::value<std::string>()->required());
   add("documents", po::value<std::string>()->default_value("file"));
-  auto const given = parse(arguments, options, {});
+  auto const given = parse_command_options(arguments, options, "data");
 
   auto const format = choice<data::Format>(given, "format",
                                            {{"megatron", data::Format::megatron},

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -12,13 +11,12 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "base/dtype.hpp"
 #include "base/log.hpp"
+#include "cli/command_options.hpp"
 #include "cli/commands.hpp"
-#include "cli/nearest.hpp"
 #include "convert/convert.hpp"
 #include "data/tokenizer.hpp"
 #include "generate/generator.hpp"
@@ -64,20 +62,6 @@ struct Options {
   DType dtype = DType::fp32;
 };
 
-/// All of the text as a number from `least` to `most`.
-template <class T>
-T number(std::string const& option, std::string_view text, T least, T most) {
-  T value{};
-  auto const* const end = text.data() + text.size();
-  auto const [rest, code] = std::from_chars(text.data(), end, value);
-  // A NaN is in no range.
-  if (code != std::errc{} || rest != end || !(value >= least && value <= most)) {
-    throw UsageError{fmt::format("--{}: '{}' is no {} from {} to {}", option, text,
-                                 std::is_integral_v<T> ? "whole number" : "number", least, most)};
-  }
-  return value;
-}
-
 std::vector<std::int32_t> token_list(std::string const& option, std::string_view text) {
   std::vector<std::int32_t> tokens;
   for (std::size_t begin = 0; begin <= text.size();) {
@@ -89,40 +73,14 @@ std::vector<std::int32_t> token_list(std::string const& option, std::string_view
   return tokens;
 }
 
-DType dtype_named(std::string const& text) {
-  if (text != "fp32" && text != "bf16") {
-    throw UsageError{fmt::format("--dtype={} is none of fp32, bf16", text)};
-  }
-  return text == "bf16" ? DType::bf16 : DType::fp32;
-}
-
-po::variables_map parse(Arguments const& arguments) {
+GivenOptions parse(Arguments const& arguments) {
   po::options_description known;
-  for (char const* const name : {"from", "prompt", "prompt-tokens", "tokens", "temperature",
-                                 "top-k", "seed", "tokenizer", "dtype"}) {
+  for (char const* const name :
+       {"from", "prompt", "prompt-tokens", "tokens", "temperature", "top-k", "seed", "tokenizer"}) {
     known.add_options()(name, po::value<std::string>());
   }
-  // Without allow_guessing: a prefix must not pass as the option.
-  using Style = po::command_line_style::style_t;
-  constexpr int style = Style::allow_long | Style::long_allow_adjacent | Style::long_allow_next;
-  po::variables_map given;
-  try {
-    po::positional_options_description const none;
-    po::store(po::command_line_parser{arguments}.options(known).positional(none).style(style).run(),
-              given);
-  } catch (po::unknown_option const& error) {
-    std::vector<std::string> names;
-    for (auto const& option : known.options()) {
-      names.push_back("--" + option->long_name());
-    }
-    std::string const word = error.get_option_name();
-    throw UsageError{
-        fmt::format("unknown option {}; the nearest is {}; see offstage generate --help", word,
-                    nearest(word, names))};
-  } catch (po::error const& error) {
-    throw UsageError{fmt::format("{}; see offstage generate --help", error.what())};
-  }
-  return given;
+  known.add_options()("dtype", po::value<std::string>()->default_value("fp32"));
+  return parse_command_options(arguments, known, "generate");
 }
 
 Options options_of(Arguments const& arguments) {
@@ -150,7 +108,7 @@ Options options_of(Arguments const& arguments) {
     options.sampling.seed = number<std::uint64_t>("seed", text, 0, ~std::uint64_t{});
   });
   take("tokenizer", [&](std::string const& text) { options.tokenizer = text; });
-  take("dtype", [&](std::string const& text) { options.dtype = dtype_named(text); });
+  options.dtype = choice<DType>(given, "dtype", {{"fp32", DType::fp32}, {"bf16", DType::bf16}});
   if (options.from.empty()) {
     throw UsageError{"--from is missing; give a checkpoint or a Hugging Face directory"};
   }

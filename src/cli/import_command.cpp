@@ -1,23 +1,22 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <map>
-#include <string_view>
-#include <vector>
+#include <boost/program_options.hpp>
+#include <string>
 
 #include "base/dtype.hpp"
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "base/units.hpp"
+#include "cli/command_options.hpp"
 #include "cli/commands.hpp"
-#include "cli/nearest.hpp"
 #include "convert/convert.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/mpi/session.hpp"
 
 namespace offstage::cli {
 namespace {
+
+namespace po = boost::program_options;
 
 constexpr char const* import_usage =
     "Usage: offstage import --from DIR --to DIR\n"
@@ -39,64 +38,27 @@ constexpr char const* export_usage =
     "fp32 (the default) keeps every bit, the others round to nearest even. Works alone and under\n"
     "mpirun or srun, in some 100 MB of memory per rank; the files are the same.";
 
-using Values = std::map<std::string, std::string>;
-
-/// "--key value" and "--key=value". Errors: UsageError.
-Values parse(Arguments const& arguments, std::vector<std::string> const& known,
-             std::string_view command) {
-  Values values;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    std::string const& argument = arguments[i];
-    std::size_t const equals = argument.find('=');
-    std::string const key = argument.substr(0, equals);
-    if (std::ranges::find(known, key) == known.end()) {
-      throw UsageError{fmt::format("unknown option '{}'; the nearest is {}; see offstage {} --help",
-                                   argument, nearest(key, known), command)};
-    }
-    bool const apart = equals == std::string::npos;
-    if (apart && i + 1 == arguments.size()) {
-      throw UsageError{fmt::format("{} needs a value; see offstage {} --help", key, command)};
-    }
-    std::string const value = apart ? arguments[++i] : argument.substr(equals + 1);
-    if (value.empty() || (apart && value.starts_with("--"))) {
-      throw UsageError{
-          fmt::format("{} needs a value, not '{}'; see offstage {} --help", key, value, command)};
-    }
-    if (!values.emplace(key, value).second) {
-      throw UsageError{fmt::format("{} is given twice", key)};
-    }
-  }
-  for (char const* key : {"--from", "--to"}) {
-    if (!values.contains(key)) {
-      throw UsageError{fmt::format("{} is missing; see offstage {} --help", key, command)};
-    }
-  }
-  return values;
+/// --from, --to and more.
+po::options_description from_and_to() {
+  po::options_description options;
+  options.add_options()("from", po::value<std::string>()->required());
+  options.add_options()("to", po::value<std::string>()->required());
+  return options;
 }
 
-DType dtype_of(Values const& values) {
-  auto const found = values.find("--dtype");
-  if (found == values.end()) {
-    return DType::fp32;
-  }
-  for (DType const dtype : {DType::fp32, DType::bf16, DType::fp16}) {
-    if (found->second == name_of(dtype)) {
-      return dtype;
-    }
-  }
-  throw UsageError{fmt::format("--dtype={} must be fp32, bf16 or fp16", found->second)};
+std::string const& text_of(GivenOptions const& given, char const* option) {
+  return given[option].as<std::string>();
 }
 
-Bytes shard_bytes_of(Values const& values) {
-  auto const found = values.find("--shard-size");
+Bytes shard_bytes_of(std::string const& text) {
   try {
-    Bytes const bytes = parse_bytes(found == values.end() ? "5GB" : found->second);
+    Bytes const bytes = parse_bytes(text);
     if (bytes < 1) {
       throw UsageError{"it must be at least one byte"};
     }
     return bytes;
   } catch (UsageError const& error) {
-    throw UsageError{fmt::format("--shard-size={}: {}", found->second, error.what())};
+    throw UsageError{fmt::format("--shard-size={}: {}", text, error.what())};
   }
 }
 
@@ -138,9 +100,9 @@ ExitCode import_command(Arguments const& arguments) {
   }
   return on_all_ranks([&](mpi::Communicator const& comm) {
     Stopwatch const watch;
-    Values values;
-    mpi::agree(comm, [&] { values = parse(arguments, {"--from", "--to"}, "import"); });
-    auto const done = convert::import_model(values.at("--from"), values.at("--to"), comm);
+    GivenOptions given;
+    mpi::agree(comm, [&] { given = parse_command_options(arguments, from_and_to(), "import"); });
+    auto const done = convert::import_model(text_of(given, "from"), text_of(given, "to"), comm);
     if (comm.rank() == 0) {
       report_done("imported", done, watch.elapsed());
     }
@@ -154,16 +116,20 @@ ExitCode export_command(Arguments const& arguments) {
   }
   return on_all_ranks([&](mpi::Communicator const& comm) {
     Stopwatch const watch;
-    Values values;
+    GivenOptions given;
     auto dtype = DType::fp32;
     Bytes shard_bytes = 0;
     mpi::agree(comm, [&] {
-      values = parse(arguments, {"--from", "--to", "--dtype", "--shard-size"}, "export");
-      dtype = dtype_of(values);
-      shard_bytes = shard_bytes_of(values);
+      auto options = from_and_to();
+      options.add_options()("dtype", po::value<std::string>()->default_value("fp32"));
+      options.add_options()("shard-size", po::value<std::string>()->default_value("5GB"));
+      given = parse_command_options(arguments, options, "export");
+      dtype = choice<DType>(given, "dtype",
+                            {{"fp32", DType::fp32}, {"bf16", DType::bf16}, {"fp16", DType::fp16}});
+      shard_bytes = shard_bytes_of(text_of(given, "shard-size"));
     });
-    auto const done =
-        convert::export_model(values.at("--from"), values.at("--to"), dtype, shard_bytes, comm);
+    auto const done = convert::export_model(text_of(given, "from"), text_of(given, "to"), dtype,
+                                            shard_bytes, comm);
     if (comm.rank() == 0) {
       report_done("exported", done, watch.elapsed());
     }

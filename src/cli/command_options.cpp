@@ -1,0 +1,84 @@
+#include "cli/command_options.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <type_traits>
+
+#include "cli/nearest.hpp"
+
+namespace offstage::cli {
+namespace {
+
+namespace po = boost::program_options;
+
+std::string unknown(std::string const& word, po::options_description const& known,
+                    std::string const& words) {
+  std::vector<std::string> names;
+  for (auto const& option : known.options()) {
+    if (option->long_name() != words) {
+      names.push_back("--" + option->long_name());
+    }
+  }
+  return fmt::format("unknown option {}; the nearest is {}", word, nearest(word, names));
+}
+
+}  // namespace
+
+GivenOptions parse_command_options(Arguments const& arguments, po::options_description const& known,
+                                   std::string const& command, std::string const& words) {
+  // Without allow_guessing: a prefix must not pass as the option.
+  constexpr int style =
+      po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
+  po::positional_options_description positional;
+  if (!words.empty()) {
+    positional.add(words.c_str(), -1);
+  }
+  GivenOptions given;
+  std::string problem;
+  try {
+    po::store(
+        po::command_line_parser{arguments}.options(known).positional(positional).style(style).run(),
+        given);
+    po::notify(given);
+    return given;
+  } catch (po::unknown_option const& error) {
+    problem = unknown(error.get_option_name(), known, words);
+  } catch (po::required_option const& error) {
+    problem = fmt::format("{} is missing", error.get_option_name());
+  } catch (po::multiple_occurrences const& error) {
+    problem = fmt::format("{} is given twice", error.get_option_name());
+  } catch (po::invalid_command_line_syntax const& error) {
+    problem = fmt::format("{0} needs a value; {0}=VALUE takes one that begins with -, too",
+                          error.get_option_name());
+  } catch (po::error const& error) {
+    problem = error.what();
+  }
+  throw UsageError{fmt::format("{}; see offstage {} --help", problem, command)};
+}
+
+void throw_no_choice(std::string const& option, std::string const& text,
+                     std::vector<std::string> const& names) {
+  throw UsageError{fmt::format("--{}={} is none of {}", option, text, fmt::join(names, ", "))};
+}
+
+template <class T>
+T number(std::string const& option, std::string_view text, T least, T most) {
+  T value{};
+  auto const* const end = text.data() + text.size();
+  auto const [rest, code] = std::from_chars(text.data(), end, value);
+  // A NaN is in no range.
+  if (code != std::errc{} || rest != end || !(value >= least && value <= most)) {
+    throw UsageError{fmt::format("--{}: '{}' is no {} from {} to {}", option, text,
+                                 std::is_integral_v<T> ? "whole number" : "number", least, most)};
+  }
+  return value;
+}
+
+template std::int32_t number(std::string const&, std::string_view, std::int32_t, std::int32_t);
+template std::int64_t number(std::string const&, std::string_view, std::int64_t, std::int64_t);
+template std::uint64_t number(std::string const&, std::string_view, std::uint64_t, std::uint64_t);
+template double number(std::string const&, std::string_view, double, double);
+
+}  // namespace offstage::cli
