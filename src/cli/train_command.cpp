@@ -1,17 +1,39 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <cstdlib>
 
 #include "base/log.hpp"
 #include "cli/commands.hpp"
 #include "cli/options.hpp"
+#include "platform/cpu/affinity.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/mpi/session.hpp"
+#include "platform/slurm/squeue.hpp"
 #include "train/trainer.hpp"
 #include "train/watchdog.hpp"
 
 namespace offstage::cli {
 namespace {
+
+/// How long a run waits for squeue before it starts.
+constexpr Seconds squeue_patience{20.0};
+
+/// Rank 0 finds out when the job ends; that it cannot is no reason not to run.
+void look_for_job(train::RunConfig& config, mpi::Communicator const& comm) {
+  auto const environment = [](char const* name) -> char const* { return std::getenv(name); };
+  config.job = slurm::job_of(environment);
+  config.node = slurm::node_name(environment, cpu::host_name());
+  if (comm.rank() != 0 || !config.job || config.job->end) {
+    return;
+  }
+  auto const answer = slurm::ask_end_time(config.job->id, squeue_patience);
+  config.job->end = answer.end;
+  if (!answer.problem.empty()) {
+    log::warning("when Slurm job {} ends is unknown: {}; set train.max-time below its limit",
+                 config.job->id, answer.problem);
+  }
+}
 
 /// Every rank reads the options; a mistake is printed once, by rank 0, and all end in good order.
 ExitCode run_together(Arguments const& arguments, mpi::Communicator const& comm,
@@ -19,6 +41,7 @@ ExitCode run_together(Arguments const& arguments, mpi::Communicator const& comm,
   try {
     train::RunConfig config;
     mpi::agree(comm, [&] { config = parse_train_options(arguments); });
+    look_for_job(config, comm);
     train::Watchdog const watchdog{config.watchdog, comm.rank(),
                                    [] { mpi::abort_stuck_job(static_cast<int>(ExitCode::other)); }};
     return train::run_training(config, comm, signals);

@@ -222,11 +222,12 @@ ExitCode Training<T>::run() {
   Stop stop = Stop::none;
   while (meta_.step < config_.train.steps && stop == Stop::none) {
     one_step();
-    stop = meta_.step < config_.train.steps ? cadence_.stop_wanted(meta_.step) : Stop::none;
-    if (stop == Stop::none && cadence_.validation_follows(meta_.step)) {
+    Decision const next = cadence_.after(meta_.step);
+    stop = next.stop;
+    if (next.validate) {
       validate();
     }
-    if (cadence_.save_is_due(meta_.step, stop)) {
+    if (next.save) {
       save();
     }
   }
