@@ -65,7 +65,7 @@ aio::File make_spill_file(std::string const& directory, std::string const& name,
   check_directory(directory, size);
   std::string const nest = directory + "/" + name;
   make_directory(directory, nest);
-  std::string const path = nest + "/extents";
+  std::string const path = nest + "/" + spill_file_name;
   try {
     aio::File file = aio::File::create(path);
     unlink(path.c_str());

@@ -261,12 +261,18 @@ void Training<T>::prepare() {
                 .host_memory_limit = runner_->host_memory_limit(),
                 .subgroups = static_cast<std::int64_t>(runner_->subgroups().size())},
                comm_);
-  store_ =
-      std::make_unique<checkpoint::Store>(config_.checkpoint.dir, config_.checkpoint.keep, comm_);
+  store_ = std::make_unique<checkpoint::Store>(
+      config_.checkpoint.dir,
+      checkpoint::Retention{config_.checkpoint.keep, config_.checkpoint.keep_every}, comm_);
   require_space_for_a_checkpoint();
   start_or_continue();
+  StartRecord const start{.step = meta_.step,
+                          .time = slurm::TimePoint::clock::now(),
+                          .ranks = comm_.size(),
+                          .nodes = node_names(config_.node, comm_),
+                          .job = config_.job};
   mpi::agree(comm_, [&] {
-    journal_.begin(meta_.step, cadence_.now());
+    journal_.begin(start, cadence_.now());
     if (leads()) {
       directories_->keep();
     }

@@ -19,10 +19,10 @@ struct Job {
   std::string id;    ///< digits; of an array, the task's own
   std::string name;  ///< without control characters; may be empty
   std::int64_t restart_count{};
-  std::string array_job;                   ///< digits; empty: no array
-  std::optional<std::int64_t> array_task;  ///< of array_job
-  std::string nodes;                       ///< as Slurm writes them: "n[1-3,7]"
-  std::optional<TimePoint> end;            ///< when Slurm ends it; empty: unknown or never
+  std::string array_job{};                   ///< digits; empty: no array
+  std::optional<std::int64_t> array_task{};  ///< of array_job
+  std::string nodes{};                       ///< as Slurm writes them: "n[1-3,7]"
+  std::optional<TimePoint> end{};            ///< when Slurm ends it; empty: unknown or never
 };
 
 /// The job that this process belongs to; empty outside of Slurm (SLURM_JOB_ID is no number). A
