@@ -318,6 +318,9 @@ constexpr std::array keys{
 
     Key{"tiers.path", "PATH", "", "directory for the optimizer state; empty: host memory",
         [](RunConfig& c, Text t) { c.tiers_path = t; }},
+    Key{"tiers.allow-tmpfs", "false|true", "false",
+        "whether tiers.path may lie in host memory, which tiers.host-memory then does not count",
+        [](RunConfig& c, Text t) { c.allow_tmpfs = truth(t); }},
     Key{"tiers.host-memory", "auto|SIZE", "auto",
         "limit per node of state, buffers and gradients in host memory",
         [](RunConfig& c, Text t) { c.host_memory = host_memory(t); }},

@@ -54,6 +54,11 @@ std::string describe(SpillOwner const& owner) {
                      owner.job.empty() ? "" : fmt::format(" in job {}", owner.job));
 }
 
+/// A directory itself, not a link to one.
+bool is_my_directory(struct stat const& status) {
+  return S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+}
+
 /// Empty if it is gone now; else why it stays.
 std::string remove_spill(std::string const& path) {
   unlink((path + "/" + spill_file_name).c_str());
@@ -129,6 +134,16 @@ SpillReport tidy_spills(std::string const& directory, std::string const& host) {
     }
   }
   return report;
+}
+
+void remove_namesake(std::string const& directory, std::string const& name) {
+  std::string const path = directory + "/" + name;
+  auto const owner = spill_owner(name);
+  struct stat status {};
+  if (owner && owner->process == getpid() && lstat(path.c_str(), &status) == 0 &&
+      is_my_directory(status)) {
+    (void)remove_spill(path);
+  }
 }
 
 bool lies_in_memory(std::string const& directory) {

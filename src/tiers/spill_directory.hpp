@@ -38,6 +38,11 @@ struct SpillReport {
 /// why when files are made. Several processes may do this at a time.
 [[nodiscard]] SpillReport tidy_spills(std::string const& directory, std::string const& host);
 
+/// Removes what a killed process of this process's very id left under the name of its spill directory,
+/// before this process makes it: in containers ids come back. Touches no other name, and nothing of
+/// another user.
+void remove_namesake(std::string const& directory, std::string const& name);
+
 /// True on tmpfs and ramfs, whose files take host memory.
 [[nodiscard]] bool lies_in_memory(std::string const& directory);
 

@@ -90,6 +90,7 @@ struct RunConfig {
   OptimizerConfig optimizer;
   NumericsConfig numerics;
   std::string tiers_path;        ///< empty: the state lives in host memory
+  bool allow_tmpfs{};            ///< tiers.allow-tmpfs
   Bytes host_memory{};           ///< tiers.host-memory, per node; 0: auto
   std::int64_t subgroup_size{};  ///< update.subgroup-size, parameters
   bool subgroup_is_default{};

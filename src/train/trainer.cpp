@@ -1,7 +1,6 @@
 #include "train/trainer.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -23,6 +22,7 @@
 #include "train/report.hpp"
 #include "train/schedule.hpp"
 #include "train/step_runner.hpp"
+#include "train/storage.hpp"
 
 namespace offstage::train {
 namespace {
@@ -126,7 +126,13 @@ template <class T>
 void Training<T>::look_for_shortages(launch::Needs const& needs) {
   auto const node = comm_.split_by_node();
   auto const shortages = launch::shortages(node, place_, needs);
-  mpi::agree(comm_, [&] { report(shortages, node.rank() == 0); });
+  mpi::agree(comm_, [&] {
+    report(shortages, node.rank() == 0);
+    require_storage(config_);
+    if (node.rank() == 0) {
+      tidy_storage(config_);
+    }
+  });
 }
 
 /// Collective. A run that cannot save shall say so now, not after days.
@@ -247,11 +253,8 @@ void Training<T>::prepare() {
       directories_ = std::make_unique<Directories>(config_);
     }
   });
-  auto const process = comm_.broadcast_value(static_cast<std::int64_t>(getpid()), 0);
   runner_ = std::make_unique<StepRunner<T>>(
-      config_, comm_,
-      fmt::format("{}-{}", std::filesystem::path{config_.run_dir}.filename().string(), process),
-      [this](launch::Needs const& needs) { look_for_shortages(needs); });
+      config_, comm_, [this](launch::Needs const& needs) { look_for_shortages(needs); });
   print_header(config_,
                {.place = place_,
                 .nodes = runner_->nodes(),

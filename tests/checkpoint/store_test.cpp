@@ -175,8 +175,7 @@ TEST_F(CheckpointStore, HostMemoryAndStorageRestoreFromEachOther) {
     }
     tiers::StorageSettings settings;
     settings.path = fs::path{directory}.parent_path().string();
-    settings.run_label = "test";
-    settings.rank = world.rank();
+    settings.spill = "offstage-test-" + std::to_string(world.rank());
     if (!sizes.empty()) {
       shard.tiers = tiers::make_storage_tiers(sizes, settings);
     }

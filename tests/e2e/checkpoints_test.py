@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Checkpoints that are damaged, unfinished or left behind by a killed run; and what looks at them."""
 import os
+import re
 import shutil
 import signal
+import socket
 import struct
+import subprocess
 
 from harness import OFFSTAGE, OffstageTest, main
 
@@ -121,6 +124,29 @@ class Checkpoints(OffstageTest):
         self.assertEqual(list(range(1, total + 1)), [r["step"] for r in self.steps("run")])
         self.train("straight", *COMMON, f"train.steps={total}")
         self.assert_same_state("straight", "run")
+
+    def test_some_are_kept_for_good(self):
+        self.train("run", "checkpoint.keep-every=2", "train.steps=7")
+        self.assertEqual([2, 4, 6, 7], [self.step_of(c) for c in self.checkpoints("run")])
+
+    def test_what_a_killed_run_left_on_storage_is_removed_and_what_is_not_ours_is_reported(self):
+        storage = self.folder / "storage"
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        host = re.sub("[^A-Za-z0-9._]", "_", socket.gethostname())
+        stale = storage / f"offstage-12-run-{host}-{gone.pid}-0"
+        foreign = storage / f"offstage-13-run-elsewhere-{gone.pid}-0"
+        for directory in stale, foreign:
+            directory.mkdir(parents=True)
+            (directory / "extents").touch()
+        result = self.train("run", f"tiers.path={storage}", ranks=2)
+        self.assertEqual([foreign], list(storage.iterdir()))
+        self.assertTrue((foreign / "extents").exists())
+        about = [line for line in result.warnings if "tiers.path" in line]
+        self.assertEqual(2, len(about), result)
+        self.assertIn(f"removed {stale}", about[0])
+        self.assertIn("in job 12", about[0])
+        self.assertIn(str(foreign), about[1])
 
     def test_ls_verify_and_diff(self):
         self.train("run", *COMMON, ranks=2)

@@ -25,6 +25,7 @@ TINY = {
     "train.steps": 6, "train.sequence": 24, "train.micro-batch": 2, "train.global-batch": 8,
     "train.seed": 7, "run.threads": 1, "train.log-every": 1,
     "optimizer.lr": 0.01, "optimizer.warmup-steps": 1, "update.subgroup-size": 4096,
+    "tiers.allow-tmpfs": "true",  # the temporary directory may be one
 }
 
 

@@ -117,6 +117,17 @@ TEST_F(Spills, AreNeverSoughtThroughALink) {
   EXPECT_THAT(report.left, ElementsAre(HasSubstr("no directory")));
 }
 
+TEST_F(Spills, OfANamesakeMakeRoom) {
+  std::string const name = spill_name({"12", "run", "here", getpid(), 0});
+  std::string const other = make("here", gone());
+  fs::create_directory(scratch / name);
+  std::ofstream{scratch / name + "/extents"} << "stale";
+  remove_namesake(scratch.path(), name);
+  EXPECT_FALSE(fs::exists(scratch / name));
+  remove_namesake(scratch.path(), fs::path{other}.filename().string());
+  EXPECT_TRUE(fs::exists(other));
+}
+
 TEST_F(Spills, InADirectoryThatIsNotThereAreNone) {
   auto const report = tidy_spills(scratch / "missing", "here");
   EXPECT_THAT(report.removed, IsEmpty());
