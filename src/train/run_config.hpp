@@ -76,6 +76,11 @@ struct CheckpointConfig {
   int keep{};
   std::int64_t keep_every{};  ///< steps whose checkpoints are saved and stay; 0: none
   std::string resume;         ///< "auto", "none" or a path
+
+  /// Whether a run saves before its end.
+  [[nodiscard]] bool saves_on_the_way() const {
+    return every_steps > 0 || every_time > Seconds{} || every_auto || keep_every > 0;
+  }
 };
 
 /// Everything a training run is told; made by cli from files and options, read-only afterwards.

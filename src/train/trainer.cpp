@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
+#include "checkpoint/directory.hpp"
 #include "checkpoint/writer.hpp"
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
@@ -149,6 +150,17 @@ void Training<T>::require_space_for_a_checkpoint() {
           fmt::format("checkpoint.dir={}: a checkpoint takes {}, but {} is free there; make room "
                       "or set another checkpoint.dir",
                       config_.checkpoint.dir, format_bytes(needed), format_bytes(free))};
+    }
+    // The next one is complete before the oldest goes.
+    auto const there = std::ssize(checkpoint::step_directories(config_.checkpoint.dir));
+    Bytes const more =
+        needed * (config_.checkpoint.keep + 1 - std::min<Bytes>(there, config_.checkpoint.keep));
+    if (config_.checkpoint.saves_on_the_way() && free < more) {
+      log::warning(
+          "checkpoint.dir={}: checkpoint.keep={} checkpoints and the one being written take {} "
+          "more, "
+          "but {} is free; a later save may end the run with 74",
+          config_.checkpoint.dir, config_.checkpoint.keep, format_bytes(more), format_bytes(free));
     }
   });
 }

@@ -189,6 +189,7 @@ class NoSpace(Refusals):
         self.assertIn("code 74", result.out, result)
         self.assertIn("checkpoints/step-000000001: good", result.out, result)
         self.assertEqual(1, len(result.errors), result)
+        self.assertIn("checkpoint.keep=2", result.warnings[0])
         for words in "cannot save step 2", "earlier checkpoints are as they were", "make room":
             self.assertIn(words, result.errors[0])
         self.assertEqual([], self.processes())
