@@ -19,20 +19,25 @@ namespace {
 /// How long a run waits for squeue before it starts.
 constexpr Seconds squeue_patience{20.0};
 
-/// Rank 0 finds out when the job ends; that it cannot is no reason not to run.
+/// That nobody knows when the job ends is no reason not to run.
+void ask_for_end(slurm::Job& job) {
+  auto const answer = slurm::ask_end_time(job.id, squeue_patience);
+  job.end = answer.end;
+  if (!answer.problem.empty()) {
+    log::warning("when Slurm job {} ends is unknown: {}; set train.max-time below its limit",
+                 job.id, answer.problem);
+  }
+}
+
+/// Collective: nobody's watchdog runs while rank 0 waits for squeue.
 void look_for_job(train::RunConfig& config, mpi::Communicator const& comm) {
   auto const environment = [](char const* name) -> char const* { return std::getenv(name); };
   config.job = slurm::job_of(environment);
   config.node = slurm::node_name(environment, cpu::host_name());
-  if (comm.rank() != 0 || !config.job || config.job->end) {
-    return;
+  if (comm.rank() == 0 && config.job && !config.job->end) {
+    ask_for_end(*config.job);
   }
-  auto const answer = slurm::ask_end_time(config.job->id, squeue_patience);
-  config.job->end = answer.end;
-  if (!answer.problem.empty()) {
-    log::warning("when Slurm job {} ends is unknown: {}; set train.max-time below its limit",
-                 config.job->id, answer.problem);
-  }
+  comm.barrier();
 }
 
 /// Every rank reads the options; a mistake is printed once, by rank 0, and all end in good order.

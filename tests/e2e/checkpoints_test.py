@@ -47,7 +47,15 @@ def remove_rank(checkpoint):
     (checkpoint / "rank-0001.h5").unlink()
 
 
-DAMAGES = [damage_data, cut_data, damage_manifest, damage_master, remove_master, remove_rank]
+# And what a run says of each when it passes over the checkpoint.
+DAMAGES = {
+    damage_data: "checksum",
+    cut_data: r"rank-0001\.h5 has \d+ bytes, expected \d+",
+    damage_manifest: r"rank-0000\.json: does not match its checksum",
+    damage_master: r"master\.h5: cannot open the file",
+    remove_master: "its save did not finish",
+    remove_rank: r"rank-0001\.h5 is missing",
+}
 
 
 class Checkpoints(OffstageTest):
@@ -58,7 +66,7 @@ class Checkpoints(OffstageTest):
     def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(self):
         self.train("whole", *COMMON, "train.steps=4", ranks=2)
         self.train("straight", *COMMON, "train.steps=6")
-        for damage in DAMAGES:
+        for damage, why in DAMAGES.items():
             with self.subTest(damage.__name__):
                 name = damage.__name__
                 newest = self.copy_run("whole", name)[-1]
@@ -67,7 +75,9 @@ class Checkpoints(OffstageTest):
                 verdict = self.call(OFFSTAGE, "checkpoint", "verify", newest.parent)
                 self.assertEqual(0 if damage is remove_master else 65, verdict.code, verdict)
                 result = self.train(name, *COMMON, ranks=2)
-                self.assertIn("step-000000004", "\n".join(result.warnings), result)
+                over = [line for line in result.warnings if "passed over" in line]
+                self.assertRegex(over[0], rf"step-000000004 passed over: .*{why}")
+                self.assertIn("step-000000002 loaded", result.out)
                 self.assertIn("continuing after step 2", result.out)
                 self.assert_same_state("straight", name)
                 self.assertEqual(list(range(1, 7)), [r["step"] for r in self.steps(name)])

@@ -57,6 +57,12 @@ class Job(OffstageTest):
         self.assertEqual(1, len([w for w in result.warnings if "Invalid job id" in w and "train.max-time" in w]), result)
         self.assertIn("Slurm job 4711; no end is known", result.out)
 
+    def test_a_slow_squeue_is_waited_for(self):
+        self.squeue("sleep 3; echo UNLIMITED")
+        os.environ.update(SLURM_JOB_ID="4711")
+        result = self.train("run", "train.steps=2", "run.watchdog=1s", ranks=2)
+        self.assertEqual([], [w for w in result.warnings if "Slurm" in w], result)
+
     def test_header_and_metrics_name_the_job(self):
         os.environ.update(SLURM_JOB_ID="4711", SLURM_JOB_NAME="train", SLURM_RESTART_COUNT="2",
                           SLURM_ARRAY_JOB_ID="4709", SLURM_ARRAY_TASK_ID="3", SLURM_JOB_NODELIST="n[1-2]",

@@ -11,8 +11,8 @@ namespace {
 
 /// Slurm's ids have 32 bits, its array tasks and counts fewer.
 constexpr std::int64_t largest_number = 4'294'967'295;
-/// Until the year 9999, so that no calendar overflows.
-constexpr std::int64_t last_second = 253'402'300'799;
+/// In the year 2255: the system clock counts nanoseconds in 64 bits.
+constexpr std::int64_t last_second = 9'000'000'000;
 constexpr std::size_t longest_text = 1000;
 
 std::optional<std::int64_t> number(std::string_view text, std::int64_t largest = largest_number) {
@@ -52,7 +52,8 @@ std::optional<TimePoint> parse_calendar(std::string_view text) {
   std::chrono::year_month_day const date{std::chrono::year{year},
                                          std::chrono::month{static_cast<unsigned>(month)},
                                          std::chrono::day{static_cast<unsigned>(day)}};
-  if (!date.ok() || hour > 23 || minute > 59 || second > 60) {
+  constexpr int last_year = 2250;
+  if (!date.ok() || year > last_year || hour > 23 || minute > 59 || second > 60) {
     return std::nullopt;
   }
   return std::chrono::sys_days{date} + std::chrono::hours{hour} + std::chrono::minutes{minute} +
