@@ -146,9 +146,9 @@ class BadInput(Refusals):
         self.check(self.call(OFFSTAGE, "checkpoint", "ls"), USAGE, ["checkpoint ls PATH"])
 
 
-def on_small_disk(folder, megabytes, command):
+def on_small_disk(folder, megabytes, command, options=""):
     """The command with a small tmpfs at `folder`, in a mount namespace of its own."""
-    mount = f'mount -t tmpfs -o size={megabytes}m none "$0" && exec "$@"'
+    mount = f'mount -t tmpfs -o size={megabytes}m{options} none "$0" && exec "$@"'
     return ["unshare", *([] if os.getuid() == 0 else ["-r"]), "-m", "sh", "-c", mount, str(folder), *command]
 
 
@@ -193,6 +193,21 @@ class NoSpace(Refusals):
         for words in "cannot save step 2", "earlier checkpoints are as they were", "make room":
             self.assertIn(words, result.errors[0])
         self.assertEqual([], self.processes())
+
+    def test_no_space_in_the_middle_of_a_save_keeps_the_one_before(self):
+        # A file system with room for bytes but not for files: the second save begins and does not end.
+        disk = self.folder / "disk"
+        disk.mkdir()
+        command = self.command("run", f"checkpoint.dir={disk}/checkpoints", "checkpoint.every=1")
+        listing = f"{OFFSTAGE} checkpoint verify {disk}/checkpoints; ls {disk}/checkpoints"
+        script = ["sh", "-c", f'"$@"; echo "code $?"; {listing}', "sh", *command]
+        result = self.call(*on_small_disk(disk, 8, script, options=",nr_inodes=9"))
+        self.assertIn("code 74", result.out, result)
+        self.assertEqual(1, len(result.errors), result)
+        for words in "cannot save step 2", "No space left on device", "earlier checkpoints are as they were":
+            self.assertIn(words, result.errors[0])
+        self.assertIn("checkpoints/step-000000001: good", result.out, result)
+        self.assertNotIn("step-000000002", result.out.split("code 74")[1], "what was written of it is gone")
 
     def test_once_there_is_room_the_same_command_goes_on(self):
         disk = self.folder / "disk"
