@@ -20,7 +20,7 @@ TEST(DalysInterval, IsYoungsForSmallCosts) {
 }
 
 TEST(DalysInterval, LosesLessThanItsNeighbours) {
-  // Daly's model of the run time, equation 20, for exponentially distributed failures.
+  // Daly's model of the run time, for exponentially distributed failures.
   for (double const cost : {1.0, 60.0, 900.0, 5000.0}) {
     double const mtbf = 7200.0;
     auto const slowdown = [&](double interval) {
