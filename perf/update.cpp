@@ -65,7 +65,7 @@ int run_update(std::string const& directory) {
   auto const subgroups = make_subgroups();
   tiers::StorageSettings settings;
   settings.path = directory;
-  settings.run_label = "perf";
+  settings.spill = "offstage-perf";
   settings.buffers = buffers;
   settings.engine = engine_settings;
   std::vector<Bytes> const extents(subgroup_count, 12 * subgroup_elements);

@@ -33,11 +33,12 @@ void set_aside(std::string const& directory, std::string const& name) {
                target);
 }
 
-void prune(std::string const& directory, int keep, std::int64_t saved,
+void prune(std::string const& directory, Retention const& retention, std::int64_t saved,
            std::vector<std::string> const& spared) {
   using State = Inspection::State;
   std::string const newest = canonical(directory + "/" + step_name(saved));
-  int kept = 1;  // the one just saved, even where another run left newer ones
+  // The one just saved is the first, even where another run left newer ones.
+  int kept = retention.keeps_for_good(saved) ? 0 : 1;
   for (StepDirectory const& found : std::views::reverse(step_directories(directory))) {
     std::string const path = canonical(found.path);
     if (path == newest || std::ranges::find(spared, path) != spared.end()) {
@@ -45,7 +46,8 @@ void prune(std::string const& directory, int keep, std::int64_t saved,
     }
     State const state = inspect(found.path).state;
     bool const broken = state == State::unfinished || state == State::incomplete;
-    bool const surplus = state == State::complete && ++kept > keep;
+    bool const surplus = state == State::complete && !retention.keeps_for_good(found.step) &&
+                         ++kept > retention.keep;
     if (surplus || (broken && found.step < saved)) {
       remove_checkpoint(found.path);
     }

@@ -194,9 +194,10 @@ std::vector<std::string> candidates(std::string const& directory, mpi::Communica
 
 }  // namespace
 
-Store::Store(std::string directory, int keep, mpi::Communicator const& comm, std::string key)
-    : directory_{std::move(directory)}, keep_{keep}, comm_{comm}, key_{std::move(key)} {
-  require(keep >= 1, "checkpoint: keep is at least 1");
+Store::Store(std::string directory, Retention retention, mpi::Communicator const& comm,
+             std::string key)
+    : directory_{std::move(directory)}, retention_{retention}, comm_{comm}, key_{std::move(key)} {
+  require(retention.keep >= 1, "checkpoint: keep is at least 1");
 }
 
 bool Store::begin(std::string const& path, Bytes space) {
@@ -252,7 +253,7 @@ void Store::tidy(std::int64_t saved) {
   for (std::string const& name : passed_over_) {
     spared.push_back(canonical(directory_ + "/" + name));
   }
-  attempt([&] { prune(directory_, keep_, saved, spared); });
+  attempt([&] { prune(directory_, retention_, saved, spared); });
 }
 
 SaveStats Store::save(Meta const& meta, state::ShardMap const& map,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "checkpoint/retention.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
@@ -61,8 +62,8 @@ using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float co
 ///
 /// Commit: data, fsync, manifest, fsync, master under another name, fsync, rename, fsync of the
 /// directories. A checkpoint is complete if master.h5 is there and every file and manifest it names
-/// is. Older checkpoints beyond `keep`, and incomplete older ones, are removed only after that;
-/// what cannot be read (a newer format, an I/O error) is left alone, and so is, beyond `keep`, the
+/// is. Older checkpoints beyond what `retention` keeps, and incomplete older ones, are removed only after that;
+/// what cannot be read (a newer format, an I/O error) is left alone, and so is, beside those, the
 /// checkpoint that restore() took.
 ///
 /// What restore_newest or pass_over_after passed over never counts as kept. The first save that succeeds renames it to
@@ -72,8 +73,8 @@ using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float co
 /// Collective: every member. Errors on any rank are thrown on all ranks (mpi::AgreedError).
 class Store {
  public:
-  /// `keep` is at least 1; `key` is what named the directory.
-  Store(std::string directory, int keep, mpi::Communicator const& comm,
+  /// `key` is what named the directory.
+  Store(std::string directory, Retention retention, mpi::Communicator const& comm,
         std::string key = "checkpoint.dir");
 
   /// Writes the state that `tiers` hold for `subgroups` (this rank's; key = Subgroup::index).
@@ -114,7 +115,7 @@ class Store {
   void tidy(std::int64_t saved);
 
   std::string directory_;
-  int keep_;
+  Retention retention_;
   mpi::Communicator const& comm_;
   std::string key_;
   std::string current_;                   ///< the step directory that was restored or saved last

@@ -68,11 +68,15 @@ T choice(std::string const& text, std::vector<std::pair<std::string_view, T>> co
                        : fmt::format("'{}' is none of {}", text, fmt::join(names, ", "))};
 }
 
-/// `50` means steps, `30min` time; 0: neither.
+/// `50` means steps, `30min` time; 0: neither; `auto`: as the cost of a save asks for.
 void set_every(RunConfig& config, std::string const& text) {
   auto const is_digit = [](char c) { return c >= '0' && c <= '9'; };
   config.checkpoint.every_steps = 0;
   config.checkpoint.every_time = {};
+  config.checkpoint.every_auto = text == "auto";
+  if (config.checkpoint.every_auto) {
+    return;
+  }
   if (!text.empty() && std::ranges::all_of(text, is_digit)) {
     config.checkpoint.every_steps = whole<std::int64_t>(text);
     return;
@@ -82,7 +86,8 @@ void set_every(RunConfig& config, std::string const& text) {
   Seconds const time = has_unit ? parse_duration(text) : Seconds{};
   if (time <= Seconds{}) {
     throw UsageError{fmt::format(
-        "'{}' is neither steps nor a duration; write for example 50, 30min, or 0 for the end alone",
+        "'{}' is neither steps nor a duration; write for example 50, 30min, auto, or 0 for the end "
+        "alone",
         text)};
   }
   config.checkpoint.every_time = time;
@@ -241,6 +246,9 @@ constexpr std::array keys{
     Key{"train.max-time", "TIME", "0",
         "save and end with 75 within this time (90s, 30min, HH:MM:SS); 0: no limit",
         [](RunConfig& c, Text t) { c.train.max_time = parse_duration(t); }},
+    Key{"train.time-margin", "TIME", "60s",
+        "in a Slurm job: be done so long before its time limit; the end is known by itself",
+        [](RunConfig& c, Text t) { c.train.time_margin = parse_duration(t); }},
     Key{"train.max-bad-steps", "N", "10", "give up after so many non-finite steps in a row",
         [](RunConfig& c, Text t) { c.train.max_bad_steps = whole<std::int64_t>(t); }},
     Key{"train.recompute", "none|block", "none", "compute a block's activations again in backward",
@@ -310,6 +318,9 @@ constexpr std::array keys{
 
     Key{"tiers.path", "PATH", "", "directory for the optimizer state; empty: host memory",
         [](RunConfig& c, Text t) { c.tiers_path = t; }},
+    Key{"tiers.allow-tmpfs", "false|true", "false",
+        "whether tiers.path may lie in host memory, which tiers.host-memory then does not count",
+        [](RunConfig& c, Text t) { c.allow_tmpfs = truth(t); }},
     Key{"tiers.host-memory", "auto|SIZE", "auto",
         "limit per node of state, buffers and gradients in host memory",
         [](RunConfig& c, Text t) { c.host_memory = host_memory(t); }},
@@ -320,9 +331,19 @@ constexpr std::array keys{
     Key{"checkpoint.dir", "PATH", "run.dir/checkpoints", "directory for checkpoints; created",
         [](RunConfig& c, Text t) { c.checkpoint.dir = t; },
         [](RunConfig const& c) { return c.run_dir + "/checkpoints"; }},
-    Key{"checkpoint.every", "N|TIME", "0", "50 (steps) or 30min; 0: at the end alone", set_every},
+    Key{"checkpoint.every", "auto|N|TIME", "auto",
+        "50 (steps), 30min, 0 (at the end alone), or auto: what loses least time, given what a "
+        "save "
+        "costs and checkpoint.mtbf",
+        set_every},
+    Key{"checkpoint.mtbf", "TIME", "24h",
+        "auto: mean time until a node failure or preemption ends the whole job without a warning",
+        [](RunConfig& c, Text t) { c.checkpoint.mtbf = parse_duration(t); }},
     Key{"checkpoint.keep", "N", "2", "complete checkpoints to keep, at least 2",
         [](RunConfig& c, Text t) { c.checkpoint.keep = whole<int>(t); }},
+    Key{"checkpoint.keep-every", "N", "0",
+        "steps between checkpoints that are saved in any case and never removed; 0: none",
+        [](RunConfig& c, Text t) { c.checkpoint.keep_every = whole<std::int64_t>(t); }},
     Key{"checkpoint.resume", "auto|none|PATH", "auto",
         "auto: the newest complete one, or a fresh start",
         [](RunConfig& c, Text t) { c.checkpoint.resume = t; }},

@@ -1,17 +1,44 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <cstdlib>
 
 #include "base/log.hpp"
 #include "cli/commands.hpp"
 #include "cli/options.hpp"
+#include "platform/cpu/affinity.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/mpi/session.hpp"
+#include "platform/slurm/squeue.hpp"
 #include "train/trainer.hpp"
 #include "train/watchdog.hpp"
 
 namespace offstage::cli {
 namespace {
+
+/// How long a run waits for squeue before it starts.
+constexpr Seconds squeue_patience{20.0};
+
+/// That nobody knows when the job ends is no reason not to run.
+void ask_for_end(slurm::Job& job) {
+  auto const answer = slurm::ask_end_time(job.id, squeue_patience);
+  job.end = answer.end;
+  if (!answer.problem.empty()) {
+    log::warning("when Slurm job {} ends is unknown: {}; set train.max-time below its limit",
+                 job.id, answer.problem);
+  }
+}
+
+/// Collective: nobody's watchdog runs while rank 0 waits for squeue.
+void look_for_job(train::RunConfig& config, mpi::Communicator const& comm) {
+  auto const environment = [](char const* name) -> char const* { return std::getenv(name); };
+  config.job = slurm::job_of(environment);
+  config.node = slurm::node_name(environment, cpu::host_name());
+  if (comm.rank() == 0 && config.job && !config.job->end) {
+    ask_for_end(*config.job);
+  }
+  comm.barrier();
+}
 
 /// Every rank reads the options; a mistake is printed once, by rank 0, and all end in good order.
 ExitCode run_together(Arguments const& arguments, mpi::Communicator const& comm,
@@ -19,6 +46,7 @@ ExitCode run_together(Arguments const& arguments, mpi::Communicator const& comm,
   try {
     train::RunConfig config;
     mpi::agree(comm, [&] { config = parse_train_options(arguments); });
+    look_for_job(config, comm);
     train::Watchdog const watchdog{config.watchdog, comm.rank(),
                                    [] { mpi::abort_stuck_job(static_cast<int>(ExitCode::other)); }};
     return train::run_training(config, comm, signals);

@@ -143,7 +143,7 @@ Converted import_model(std::string const& from, std::string const& to,
   Part const part{model->shape(), comm};
   std::unique_ptr<ParameterTiers> tiers;
   mpi::agree(comm, [&] { tiers = std::make_unique<ParameterTiers>(*model, part.subgroups); });
-  checkpoint::Store store{to, 2, comm, "--to"};
+  checkpoint::Store store{to, {}, comm, "--to"};
   auto const stats =
       store.save(meta_of(model->shape(), comm.size()), part.map, part.subgroups, *tiers);
   return {stats.path, state::count_parameters(part.map.layers()), comm.sum(stats.bytes)};

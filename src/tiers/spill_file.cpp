@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "tiers/spill_directory.hpp"
 
 namespace offstage::tiers {
 namespace {
@@ -48,9 +49,8 @@ void make_directory(std::string const& directory, std::string const& path) {
   }
   if (errno == EEXIST) {
     if (rmdir(path.c_str()) != 0) {
-      refuse(directory,
-             path + " is in the way (" + text_of(errno) +
-                 "): another run's, or left by a killed one; remove it if no run uses it");
+      refuse(directory, path + " is in the way (" + text_of(errno) +
+                            "): it is not this run's; remove it if no run uses it");
     }
     if (mkdir(path.c_str(), 0700) == 0) {
       return;
@@ -64,8 +64,9 @@ void make_directory(std::string const& directory, std::string const& path) {
 aio::File make_spill_file(std::string const& directory, std::string const& name, Bytes size) {
   check_directory(directory, size);
   std::string const nest = directory + "/" + name;
+  remove_namesake(directory, name);
   make_directory(directory, nest);
-  std::string const path = nest + "/extents";
+  std::string const path = nest + "/" + spill_file_name;
   try {
     aio::File file = aio::File::create(path);
     unlink(path.c_str());

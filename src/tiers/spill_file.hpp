@@ -6,6 +6,9 @@
 
 namespace offstage::tiers {
 
+/// Inside its directory, for the moment that it has a name.
+constexpr char const* spill_file_name = "extents";
+
 /// A file of `size` bytes that no directory names: made in `directory`/`name` (0600 in 0700),
 /// unlinked together with that directory, and only then allocated. Nothing is left behind, however
 /// the process ends. An empty directory that a killed process left is taken over.

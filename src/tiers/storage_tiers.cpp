@@ -121,9 +121,7 @@ StorageTiers::StorageTiers(std::vector<Bytes> const& extent_bytes,
     return;
   }
   std::int64_t const slots = std::ssize(entries_) + settings.buffers;
-  file_ = make_spill_file(settings.path,
-                          fmt::format("offstage-{}-{}", settings.run_label, settings.rank),
-                          slots * slot_bytes_);
+  file_ = make_spill_file(settings.path, settings.spill, slots * slot_bytes_);
   // The lowest slot is taken first, so that the first versions lie in order of creation.
   for (std::int64_t slot = slots - 1; slot >= 0; --slot) {
     free_slots_.push_back(slot);

@@ -97,10 +97,9 @@ class Tiers {
 [[nodiscard]] std::unique_ptr<Tiers> make_host_tiers(std::vector<Bytes> const& extent_bytes);
 
 struct StorageSettings {
-  std::string path;       ///< an existing, writable directory
-  std::string run_label;  ///< names the spill directory `offstage-<label>-<rank>` inside it
-  int rank{};
-  int buffers = 3;  ///< extents in host memory at a time: fetched, updated, flushed; at least 1
+  std::string path;   ///< an existing, writable directory
+  std::string spill;  ///< name of the spill directory inside it; see spill_name
+  int buffers = 3;    ///< extents in host memory at a time: fetched, updated, flushed; at least 1
   aio::EngineSettings engine;
   std::shared_ptr<aio::Kernel> kernel;  ///< null: libaio; a test brings a failing one
 };

@@ -1,53 +1,47 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "base/stopwatch.hpp"
 #include "base/units.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "train/pace.hpp"
 #include "train/run_config.hpp"
 #include "train/signals.hpp"
 
 namespace offstage::train {
 
-/// Why a run ends before its last step.
-enum class Stop : std::int64_t { none, signal, file, time };
-
-/// "a signal came"; empty for none.
-char const* reason_of(Stop stop);
-
 /// Removes run.dir/STOP, so that the next start does not stop again; true if it was there.
 bool take_stop_file(RunConfig const& config);
 
-/// When a run validates, saves and stops. It learns from the longest step, validation and save how
-/// much time the next ones need.
+/// The pace of a run on many ranks: rank 0's clock, its STOP file and anyone's signal decide for all.
 class Cadence {
  public:
-  Cadence(RunConfig const& config, mpi::Communicator const& comm, StopSignals const& signals)
-      : config_{config}, comm_{comm}, signals_{signals} {}
+  /// The end of the job is RunConfig::job's, of rank 0.
+  Cadence(RunConfig const& config, mpi::Communicator const& comm, StopSignals const& signals);
 
   /// Time since construction.
   [[nodiscard]] Seconds now() const { return since_start_.elapsed(); }
 
-  void step_took(Seconds seconds);
-  void validation_took(Seconds seconds);
-  void save_took(Seconds seconds);  ///< it has just ended
+  void step_took(Seconds seconds) { pace_.step_took(seconds); }
+  void validation_took(Seconds seconds) { pace_.validation_took(seconds); }
+  void save_took(Seconds seconds) { pace_.save_took(seconds, now()); }  ///< it has just ended
   /// Until a save was measured.
-  void expect_save(Seconds seconds) { longest_save_ = seconds; }
+  void expect_save(Seconds seconds) { pace_.expect_save(seconds); }
 
-  [[nodiscard]] bool validation_follows(std::int64_t step) const;
-  /// Whether to stop after `step`, the same on all ranks. Collective.
-  [[nodiscard]] Stop stop_wanted(std::int64_t step) const;
-  /// Whether to save after `step`, the same on all ranks. Collective.
-  [[nodiscard]] bool save_is_due(std::int64_t step, Stop stop) const;
+  /// What to do after `step`, the same on all ranks. Says (log) why, if time is up. Collective.
+  [[nodiscard]] Decision after(std::int64_t step) const;
 
  private:
+  void say(std::int64_t step, Stop stop) const;
+
   RunConfig const& config_;
   mpi::Communicator const& comm_;
   StopSignals const& signals_;
   Stopwatch since_start_;
-  Seconds longest_step_{}, longest_validation_{}, longest_save_{};
-  Seconds last_save_{};  ///< when it ended
+  Pace pace_;
 };
 
 }  // namespace offstage::train

@@ -6,10 +6,14 @@
 
 namespace offstage::train {
 
-void Journal::begin(std::int64_t step, Seconds now) {
+void Journal::begin(StartRecord const& start, Seconds now) {
   started_ = logged_ = now;
   if (speaks_) {
-    metrics_.emplace((std::filesystem::path{config_.run_dir} / "metrics.jsonl").string(), step);
+    metrics_.emplace((std::filesystem::path{config_.run_dir} / "metrics.jsonl").string(),
+                     start.step);
+    if (start.step < config_.train.steps) {
+      metrics_->write_start(start);
+    }
   }
 }
 

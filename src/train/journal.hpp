@@ -37,9 +37,9 @@ class Journal {
  public:
   Journal(RunConfig const& config, bool speaks) : config_{config}, speaks_{speaks} {}
 
-  /// The steps begin after `step`, the newest that metrics.jsonl keeps. `now` is Cadence::now(), here
+  /// The steps begin after `start`'s, the newest that metrics.jsonl keeps. `now` is Cadence::now(), here
   /// and below.
-  void begin(std::int64_t step, Seconds now);
+  void begin(StartRecord const& start, Seconds now);
   void step_done(StepEntry const& entry, Seconds now);
   void validated(std::int64_t step, double loss, Seconds seconds);
   void saved(std::int64_t step, checkpoint::SaveStats const& stats);

@@ -1,6 +1,7 @@
 #include "train/metrics.hpp"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -68,9 +69,12 @@ bool is_kept(std::string const& line, std::int64_t last_step) {
   if (!record.is_object()) {
     return false;
   }
-  auto const step = record.find("step");
-  return step != record.end() && step->is_number_integer() &&
-         step->get<std::int64_t>() <= last_step;
+  auto const up_to_last = [&](char const* key) {
+    auto const step = record.find(key);
+    return step != record.end() && step->is_number_integer() &&
+           step->get<std::int64_t>() <= last_step;
+  };
+  return up_to_last("step") || up_to_last("start");
 }
 
 /// Writes the kept lines of `path` to `target`; true if that made a difference.
@@ -141,6 +145,27 @@ void MetricsFile::write(StepRecord const& record) {
     line["skipped"] = true;
   }
   append(line.dump());
+}
+
+void MetricsFile::write_start(StartRecord const& record) {
+  auto const seconds = std::chrono::floor<std::chrono::seconds>(record.time);
+  nlohmann::ordered_json line{
+      {"start", record.step},
+      {"time", fmt::format("{:%Y-%m-%dT%H:%M:%S}Z",
+                           fmt::gmtime(slurm::TimePoint::clock::to_time_t(seconds)))},
+      {"ranks", record.ranks},
+      {"nodes", record.nodes}};
+  if (record.job) {
+    line["job"] = record.job->id;
+    line["job_name"] = record.job->name;
+    line["restart_count"] = record.job->restart_count;
+    if (record.job->array_task) {
+      line["array_job"] = record.job->array_job;
+      line["array_task"] = *record.job->array_task;
+    }
+  }
+  // A job's name is its user's: bytes that are no UTF-8 must not end the run.
+  append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 void MetricsFile::write_validation(std::int64_t step, double valid_loss) {

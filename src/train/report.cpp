@@ -1,5 +1,7 @@
 #include "train/report.hpp"
 
+#include <fmt/chrono.h>
+
 #include <algorithm>
 #include <array>
 
@@ -15,23 +17,48 @@ namespace {
 /// One rank's place as a line of the header, of fixed size so that it travels as plain bytes.
 using PlaceLine = std::array<char, 320>;
 
-PlaceLine line_of(launch::RankPlace const& place) {
+/// Text of fixed size, cut off where it is longer.
+template <std::size_t N>
+std::array<char, N> fixed(std::string const& text) {
+  std::array<char, N> line{};
+  std::copy_n(text.begin(), std::min(text.size(), N - 1), line.begin());
+  return line;
+}
+
+PlaceLine line_of(launch::RankPlace const& place, std::string const& node) {
   auto const& placement = place.placement;
-  std::string const text = fmt::format(
-      "{}  GPU {}  NUMA {}  cores {}  threads {}{}", place.host,
+  std::string const host =
+      node.empty() || node == place.host ? place.host : fmt::format("{} ({})", node, place.host);
+  return fixed<PlaceLine{}.size()>(fmt::format(
+      "{}  GPU {}  NUMA {}  cores {}  threads {}{}", host,
       placement.gpu ? fmt::format("{} ({})", placement.gpu->bus, placement.gpu->name) : "-",
       placement.numa >= 0 ? fmt::format("{}", placement.numa) : "-",
-      cpu::format_cpus(placement.cpus), place.threads, place.bound ? "" : "  (not bound)");
-  PlaceLine line{};
-  std::copy_n(text.begin(), std::min(text.size(), line.size() - 1), line.begin());
-  return line;
+      cpu::format_cpus(placement.cpus), place.threads, place.bound ? "" : "  (not bound)"));
+}
+
+void print_job(slurm::Job const& job) {
+  log::info("Slurm job {}{}; {}", describe(job), job.nodes.empty() ? "" : ", on " + job.nodes,
+            job.end ? fmt::format("it ends at {:%Y-%m-%d %H:%M:%S}",
+                                  fmt::localtime(slurm::TimePoint::clock::to_time_t(*job.end)))
+                    : "no end is known");
 }
 
 }  // namespace
 
+std::vector<std::string> node_names(std::string const& mine, mpi::Communicator const& comm) {
+  std::vector<std::string> names;
+  for (auto const& each : comm.all_gather_value(fixed<256>(mine))) {
+    std::string name{each.data()};
+    if (std::ranges::find(names, name) == names.end()) {
+      names.push_back(std::move(name));
+    }
+  }
+  return names;
+}
+
 void print_header(RunConfig const& config, HeaderFacts const& facts,
                   mpi::Communicator const& comm) {
-  auto const places = comm.all_gather_value(line_of(facts.place));
+  auto const places = comm.all_gather_value(line_of(facts.place, config.node));
   if (comm.rank() != 0) {
     return;
   }
@@ -40,6 +67,9 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
             name_of(best_simd()));
   log::info("{} rank{} on {} node{}, device {}", comm.size(), comm.size() == 1 ? "" : "s",
             facts.nodes, facts.nodes == 1 ? "" : "s", facts.device);
+  if (config.job) {
+    print_job(*config.job);
+  }
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     log::info("  rank {:<4} {}", rank, places[rank].data());
   }

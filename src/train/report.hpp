@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/units.hpp"
 #include "launch/launcher.hpp"
@@ -22,8 +23,12 @@ struct HeaderFacts {
   std::int64_t subgroups{};  ///< of rank 0
 };
 
+/// The nodes of the ranks in the order of ranks, each once; `mine` is this rank's. Collective.
+[[nodiscard]] std::vector<std::string> node_names(std::string const& mine,
+                                                  mpi::Communicator const& comm);
+
 /// Prints, on rank 0, what a reader of the log needs to repeat the run: version, build, MPI,
-/// instruction set, each rank's host, GPU, NUMA domain, cores and threads, storage, memory plan, every
+/// instruction set, the Slurm job with its end, each rank's host, GPU, NUMA domain, cores and threads, storage, memory plan, every
 /// key with its origin. Collective.
 void print_header(RunConfig const& config, HeaderFacts const& facts, mpi::Communicator const& comm);
 

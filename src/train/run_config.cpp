@@ -47,6 +47,7 @@ void validate_batch(TrainConfig const& train, state::ModelShape const& model) {
 
 void validate_steps(TrainConfig const& train) {
   require_at_least("train.max-time", train.max_time.count(), 0.0, "; 0 is no limit");
+  require_at_least("train.time-margin", train.time_margin.count(), 0.0);
   require_at_least<std::int64_t>("train.max-bad-steps", train.max_bad_steps, 1);
   require_at_least<std::int64_t>("train.valid-every", train.valid_every, 0,
                                  "; 0 validates at the end alone");
@@ -111,6 +112,9 @@ void validate_places(RunConfig const& config) {
   require_at_least("checkpoint.keep", config.checkpoint.keep, 2,
                    "; the one before is the way back if the newest is damaged");
   require_at_least<std::int64_t>("checkpoint.every", config.checkpoint.every_steps, 0);
+  require_at_least<std::int64_t>("checkpoint.keep-every", config.checkpoint.keep_every, 0,
+                                 "; 0 keeps none for good");
+  require_positive("checkpoint.mtbf", config.checkpoint.mtbf.count());
   // Both hold a lock of their own.
   if (plain(config.checkpoint.dir) == plain(config.run_dir)) {
     throw UsageError{fmt::format("checkpoint.dir={} is run.dir; use for example {}",

@@ -9,6 +9,7 @@
 #include "base/units.hpp"
 #include "data/dataset.hpp"
 #include "model/transformer.hpp"
+#include "platform/slurm/job.hpp"
 #include "state/model_shape.hpp"
 #include "train/loss_scale.hpp"
 
@@ -39,6 +40,7 @@ struct TrainConfig {
   std::uint64_t seed{};
   std::string init_from;  ///< first weights: a Hugging Face directory or a checkpoint; empty: seed
   Seconds max_time{};     ///< 0: none
+  Seconds time_margin{};  ///< between the end of the last save and that of the job
   std::int64_t max_bad_steps{};
   model::Recompute recompute{};
   std::int64_t valid_every{};    ///< steps; 0: at the end alone
@@ -69,8 +71,16 @@ struct CheckpointConfig {
   std::string dir;             ///< default: run.dir/checkpoints
   std::int64_t every_steps{};  ///< 0: not by steps
   Seconds every_time{};        ///< 0: not by time
+  bool every_auto{};           ///< checkpoint.every=auto
+  Seconds mtbf{};              ///< of the whole job, for every_auto
   int keep{};
-  std::string resume;  ///< "auto", "none" or a path
+  std::int64_t keep_every{};  ///< steps whose checkpoints are saved and stay; 0: none
+  std::string resume;         ///< "auto", "none" or a path
+
+  /// Whether a run saves before its end.
+  [[nodiscard]] bool saves_on_the_way() const {
+    return every_steps > 0 || every_time > Seconds{} || every_auto || keep_every > 0;
+  }
 };
 
 /// Everything a training run is told; made by cli from files and options, read-only afterwards.
@@ -85,11 +95,14 @@ struct RunConfig {
   OptimizerConfig optimizer;
   NumericsConfig numerics;
   std::string tiers_path;        ///< empty: the state lives in host memory
+  bool allow_tmpfs{};            ///< tiers.allow-tmpfs
   Bytes host_memory{};           ///< tiers.host-memory, per node; 0: auto
   std::int64_t subgroup_size{};  ///< update.subgroup-size, parameters
   bool subgroup_is_default{};
   Bytes device_memory{};  ///< 0: no limit
   CheckpointConfig checkpoint;
+  std::optional<slurm::Job> job;  ///< none outside of Slurm; its end is known to rank 0 alone
+  std::string node;               ///< this rank's, as Slurm names it; empty: its host name
   std::vector<Setting> settings;  ///< all keys, sorted, for the header and the checkpoint
 };
 

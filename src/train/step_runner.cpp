@@ -1,12 +1,17 @@
 #include "train/step_runner.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "base/stopwatch.hpp"
 #include "gradient.hpp"
+#include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/initialize.hpp"
+#include "tiers/spill_directory.hpp"
 
 namespace offstage::train {
 namespace {
@@ -41,7 +46,7 @@ bool StepRunner<T>::accumulates_fp32() const {
 
 template <class T>
 StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm,
-                          std::string const& run_label, OnPlan const& on_plan)
+                          OnPlan const& on_plan)
     : config_{config},
       comm_{comm},
       micro_batches_{config.train.global_batch / config.train.micro_batch},
@@ -68,7 +73,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   on_plan(needs_of(node));
   subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements);
   mpi::agree(comm, [&] {
-    tiers_ = make_tiers(run_label);
+    tiers_ = make_tiers();
     gradients_ =
         std::make_unique<update::GradientAccumulator<T>>(map_, comm_, *stream_, accumulates_fp32());
   });
@@ -110,7 +115,7 @@ launch::Needs StepRunner<T>::needs_of(mpi::Communicator const& node) const {
 }
 
 template <class T>
-std::unique_ptr<tiers::Tiers> StepRunner<T>::make_tiers(std::string const& run_label) const {
+std::unique_ptr<tiers::Tiers> StepRunner<T>::make_tiers() const {
   std::vector<Bytes> extents;
   extents.reserve(subgroups_.size());
   for (state::Subgroup const& subgroup : subgroups_) {
@@ -121,8 +126,12 @@ std::unique_ptr<tiers::Tiers> StepRunner<T>::make_tiers(std::string const& run_l
   }
   tiers::StorageSettings settings;
   settings.path = config_.tiers_path;
-  settings.run_label = run_label;
-  settings.rank = comm_.rank();
+  settings.spill =
+      tiers::spill_name({.job = config_.job ? config_.job->id : "",
+                         .run = std::filesystem::path{config_.run_dir}.filename().string(),
+                         .host = cpu::host_name(),
+                         .process = getpid(),
+                         .rank = comm_.rank()});
   settings.buffers = memory_.buffers;
   return tiers::make_storage_tiers(extents, settings);
 }

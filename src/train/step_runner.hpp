@@ -46,9 +46,7 @@ class StepRunner {
   /// memory. Collective.
   using OnPlan = std::function<void(launch::Needs const&)>;
 
-  /// `run_label` names the spill directory.
-  StepRunner(RunConfig const& config, mpi::Communicator const& comm, std::string const& run_label,
-             OnPlan const& on_plan);
+  StepRunner(RunConfig const& config, mpi::Communicator const& comm, OnPlan const& on_plan);
 
   /// Fills the state with zero moments and the weights of `first_weights`, or the seed's if that is
   /// null.
@@ -80,7 +78,7 @@ class StepRunner {
  private:
   [[nodiscard]] plan::MemoryPlan plan_memory();
   [[nodiscard]] launch::Needs needs_of(mpi::Communicator const& node) const;
-  [[nodiscard]] std::unique_ptr<tiers::Tiers> make_tiers(std::string const& run_label) const;
+  [[nodiscard]] std::unique_ptr<tiers::Tiers> make_tiers() const;
   /// Forward and backward of this rank's micro-batches; their losses in order.
   std::vector<double> run_micro_batches(data::Dataset const& data, std::int64_t first_sample,
                                         double loss_scale, StepResult& result);

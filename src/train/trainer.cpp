@@ -1,7 +1,6 @@
 #include "train/trainer.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
+#include "checkpoint/directory.hpp"
 #include "checkpoint/writer.hpp"
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
@@ -23,6 +23,7 @@
 #include "train/report.hpp"
 #include "train/schedule.hpp"
 #include "train/step_runner.hpp"
+#include "train/storage.hpp"
 
 namespace offstage::train {
 namespace {
@@ -126,7 +127,13 @@ template <class T>
 void Training<T>::look_for_shortages(launch::Needs const& needs) {
   auto const node = comm_.split_by_node();
   auto const shortages = launch::shortages(node, place_, needs);
-  mpi::agree(comm_, [&] { report(shortages, node.rank() == 0); });
+  mpi::agree(comm_, [&] {
+    report(shortages, node.rank() == 0);
+    require_storage(config_);
+    if (node.rank() == 0) {
+      tidy_storage(config_);
+    }
+  });
 }
 
 /// Collective. A run that cannot save shall say so now, not after days.
@@ -143,6 +150,17 @@ void Training<T>::require_space_for_a_checkpoint() {
           fmt::format("checkpoint.dir={}: a checkpoint takes {}, but {} is free there; make room "
                       "or set another checkpoint.dir",
                       config_.checkpoint.dir, format_bytes(needed), format_bytes(free))};
+    }
+    // The next one is complete before the oldest goes.
+    auto const there = std::ssize(checkpoint::step_directories(config_.checkpoint.dir));
+    Bytes const more =
+        needed * (config_.checkpoint.keep + 1 - std::min<Bytes>(there, config_.checkpoint.keep));
+    if (config_.checkpoint.saves_on_the_way() && free < more) {
+      log::warning(
+          "checkpoint.dir={}: checkpoint.keep={} checkpoints and the one being written take {} "
+          "more, "
+          "but {} is free; a later save may end the run with 74",
+          config_.checkpoint.dir, config_.checkpoint.keep, format_bytes(more), format_bytes(free));
     }
   });
 }
@@ -222,11 +240,12 @@ ExitCode Training<T>::run() {
   Stop stop = Stop::none;
   while (meta_.step < config_.train.steps && stop == Stop::none) {
     one_step();
-    stop = meta_.step < config_.train.steps ? cadence_.stop_wanted(meta_.step) : Stop::none;
-    if (stop == Stop::none && cadence_.validation_follows(meta_.step)) {
+    Decision const next = cadence_.after(meta_.step);
+    stop = next.stop;
+    if (next.validate) {
       validate();
     }
-    if (cadence_.save_is_due(meta_.step, stop)) {
+    if (next.save) {
       save();
     }
   }
@@ -246,11 +265,8 @@ void Training<T>::prepare() {
       directories_ = std::make_unique<Directories>(config_);
     }
   });
-  auto const process = comm_.broadcast_value(static_cast<std::int64_t>(getpid()), 0);
   runner_ = std::make_unique<StepRunner<T>>(
-      config_, comm_,
-      fmt::format("{}-{}", std::filesystem::path{config_.run_dir}.filename().string(), process),
-      [this](launch::Needs const& needs) { look_for_shortages(needs); });
+      config_, comm_, [this](launch::Needs const& needs) { look_for_shortages(needs); });
   print_header(config_,
                {.place = place_,
                 .nodes = runner_->nodes(),
@@ -260,12 +276,18 @@ void Training<T>::prepare() {
                 .host_memory_limit = runner_->host_memory_limit(),
                 .subgroups = static_cast<std::int64_t>(runner_->subgroups().size())},
                comm_);
-  store_ =
-      std::make_unique<checkpoint::Store>(config_.checkpoint.dir, config_.checkpoint.keep, comm_);
+  store_ = std::make_unique<checkpoint::Store>(
+      config_.checkpoint.dir,
+      checkpoint::Retention{config_.checkpoint.keep, config_.checkpoint.keep_every}, comm_);
   require_space_for_a_checkpoint();
   start_or_continue();
+  StartRecord const start{.step = meta_.step,
+                          .time = slurm::TimePoint::clock::now(),
+                          .ranks = comm_.size(),
+                          .nodes = node_names(config_.node, comm_),
+                          .job = config_.job};
   mpi::agree(comm_, [&] {
-    journal_.begin(meta_.step, cadence_.now());
+    journal_.begin(start, cadence_.now());
     if (leads()) {
       directories_->keep();
     }

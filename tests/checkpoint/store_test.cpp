@@ -57,7 +57,7 @@ class CheckpointStore : public ::testing::Test {
   /// Restores the newest; the step and whether all bits on all ranks are those of state `seed`.
   std::pair<std::int64_t, bool> restore_newest(std::uint64_t seed) {
     Shard shard = make_shard();
-    Store fresh{directory, 2, world};
+    Store fresh{directory, {}, world};
     auto const found = fresh.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
                                             ignore_parameters);
     if (!found) {
@@ -69,7 +69,7 @@ class CheckpointStore : public ::testing::Test {
   /// The message that every rank gets when nothing can be restored.
   std::string refusal(state::ModelShape const& model) {
     Shard shard = make_shard(model);
-    Store fresh{directory, 2, world};
+    Store fresh{directory, {}, world};
     return message_of<mpi::AgreedError>([&] {
       (void)fresh.restore_newest(model, shard.map, shard.subgroups, *shard.tiers,
                                  ignore_parameters);
@@ -111,7 +111,7 @@ class CheckpointStore : public ::testing::Test {
   std::unique_ptr<ScratchDirectory> scratch =
       world.rank() == 0 ? std::make_unique<ScratchDirectory>() : nullptr;
   std::string directory = world.broadcast(scratch ? *scratch / "checkpoints" : std::string{}, 0);
-  Store store{directory, 2, world};
+  Store store{directory, {}, world};
 };
 
 TEST_F(CheckpointStore, NothingThereIsNoError) {
@@ -125,7 +125,7 @@ TEST_F(CheckpointStore, RestoresTheBitsAndTheMetaThatWereSaved) {
   std::int64_t parameters = 0;
   bool equal = true;
   auto const found =
-      Store(directory, 2, world)
+      Store(directory, {}, world)
           .restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
                           [&](state::Subgroup const& subgroup, std::span<float const> parameter) {
                             auto const expected = Shard::expected(subgroup, 4);
@@ -148,7 +148,7 @@ TEST_F(CheckpointStore, OneRankRestoresWhatAllSaved) {
   on_one_rank([&] {
     mpi::Communicator const self = mpi::Communicator::self();
     Shard alone{small_model(), 1, 0, 5 * chunk_elements};
-    Meta const found = Store(directory, 2, self)
+    Meta const found = Store(directory, {}, self)
                            .restore(path(1), small_model(), alone.map, alone.subgroups,
                                     *alone.tiers, ignore_parameters);
     EXPECT_EQ(found.step, 1);
@@ -161,7 +161,7 @@ TEST_F(CheckpointStore, AllRanksRestoreWhatOneSaved) {
     mpi::Communicator const self = mpi::Communicator::self();
     Shard alone{small_model(), 1, 0, 3 * chunk_elements};
     alone.fill(6);
-    Store(directory, 2, self)
+    Store(directory, {}, self)
         .save(sample_meta(small_model(), 5), alone.map, alone.subgroups, *alone.tiers);
   });
   EXPECT_EQ(restore_newest(6), std::pair(std::int64_t{5}, true));
@@ -175,8 +175,7 @@ TEST_F(CheckpointStore, HostMemoryAndStorageRestoreFromEachOther) {
     }
     tiers::StorageSettings settings;
     settings.path = fs::path{directory}.parent_path().string();
-    settings.run_label = "test";
-    settings.rank = world.rank();
+    settings.spill = "offstage-test-" + std::to_string(world.rank());
     if (!sizes.empty()) {
       shard.tiers = tiers::make_storage_tiers(sizes, settings);
     }
@@ -206,6 +205,18 @@ TEST_F(CheckpointStore, KeepsTheNewestAndWhatIsNotItsOwn) {
   EXPECT_TRUE(fs::exists(directory + "/notes"));
 }
 
+TEST_F(CheckpointStore, KeepsWhatIsKeptForGoodBesideTheNewest) {
+  Shard shard = make_shard();
+  shard.fill(1);
+  Store milestones{directory, {.keep = 2, .keep_every = 3}, world};
+  for (std::int64_t step = 1; step <= 8; ++step) {
+    milestones.save(meta(step), shard.map, shard.subgroups, *shard.tiers);
+  }
+  EXPECT_THAT(steps(), ElementsAre(3, 6, 7, 8));
+  milestones.save(meta(9), shard.map, shard.subgroups, *shard.tiers);
+  EXPECT_THAT(steps(), ElementsAre(3, 6, 7, 8, 9)) << "one kept for good does not count";
+}
+
 TEST_F(CheckpointStore, RemovesAnIncompleteOlderCheckpointButNoUnreadableOne) {
   save(1, 1);
   on_one_rank([&] {
@@ -222,7 +233,7 @@ TEST_F(CheckpointStore, SavesNoStepTwice) {
   EXPECT_GT(world.sum(save(2, 2).bytes), 0);
   EXPECT_EQ(world.sum(save(2, 2).bytes), 0);
   Shard shard = make_shard();
-  Store restarted{directory, 2, world};
+  Store restarted{directory, {}, world};
   (void)restarted.restore(path(2) + "/", small_model(), shard.map, shard.subgroups, *shard.tiers,
                           ignore_parameters);
   SaveStats const again = restarted.save(meta(2), shard.map, shard.subgroups, *shard.tiers);
@@ -263,7 +274,7 @@ TEST_F(CheckpointStore, NamesAFileInThePlaceOfItsDirectory) {
   Shard shard = make_shard();
   shard.fill(1);
   try {
-    Store(inside, 2, world).save(meta(1), shard.map, shard.subgroups, *shard.tiers);
+    Store(inside, {}, world).save(meta(1), shard.map, shard.subgroups, *shard.tiers);
     FAIL() << "no error";
   } catch (mpi::AgreedError const& error) {
     EXPECT_EQ(error.code(), ExitCode::io);
@@ -334,7 +345,7 @@ TEST_F(CheckpointStore, SetsAsideWhatItPassedOverAndKeepsWhatItTook) {
     overwrite(directory + "/passed-over-step-000000006/notes", "mine");
   });
   Shard shard = make_shard();
-  Store restarted{directory, 2, world};
+  Store restarted{directory, {}, world};
   auto const found = restarted.restore_newest(small_model(), shard.map, shard.subgroups,
                                               *shard.tiers, ignore_parameters);
   EXPECT_EQ(found->step, 4);
@@ -356,7 +367,7 @@ TEST_F(CheckpointStore, NeverGoesBackToACheckpointThatWasAwayForAMoment) {
   std::string const file = path(6) + "/rank-0000.h5";
   on_one_rank([&] { fs::rename(file, directory + "/away"); });
   Shard shard = make_shard();
-  Store restarted{directory, 2, world};
+  Store restarted{directory, {}, world};
   (void)restarted.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
                                  ignore_parameters);
   FailingTiers failing;
@@ -372,7 +383,7 @@ TEST_F(CheckpointStore, ReplacesWhatItPassedOverBySavingThatStep) {
   save(6, 6);
   on_one_rank([&] { damage(path(6)); });
   Shard shard = make_shard();
-  Store restarted{directory, 2, world};
+  Store restarted{directory, {}, world};
   (void)restarted.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
                                  ignore_parameters);
   restarted.save(meta(6), shard.map, shard.subgroups, *shard.tiers);

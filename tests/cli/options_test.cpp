@@ -33,6 +33,10 @@ TEST_F(Options, DefaultsFillWhatIsNotGiven) {
   EXPECT_EQ(config.checkpoint.keep, 2);
   EXPECT_EQ(config.checkpoint.every_steps, 0);
   EXPECT_EQ(config.checkpoint.every_time.count(), 0.0);
+  EXPECT_TRUE(config.checkpoint.every_auto);
+  EXPECT_EQ(config.checkpoint.mtbf.count(), 86400.0);
+  EXPECT_EQ(config.checkpoint.keep_every, 0);
+  EXPECT_EQ(config.train.time_margin.count(), 60.0);
   EXPECT_EQ(config.checkpoint.resume, "auto");
 }
 
@@ -69,6 +73,10 @@ TEST_F(Options, UnitsAndWordsAreRead) {
 
 TEST_F(Options, ABareNumberOfCheckpointEveryMeansSteps) {
   EXPECT_EQ(parse({"--checkpoint.every=50"}).checkpoint.every_steps, 50);
+  EXPECT_FALSE(parse({"--checkpoint.every=50"}).checkpoint.every_auto);
+  auto const at_the_end = parse({"--checkpoint.every=0"}).checkpoint;
+  EXPECT_EQ(at_the_end.every_steps, 0);
+  EXPECT_FALSE(at_the_end.every_auto);
   EXPECT_THAT(error({"--checkpoint.every=1.5"}),
               AllOf(HasSubstr("checkpoint.every=1.5"), HasSubstr("50, 30min")));
   EXPECT_THAT(error({"--checkpoint.every=often"}), HasSubstr("checkpoint.every=often"));

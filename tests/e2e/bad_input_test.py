@@ -45,6 +45,10 @@ class BadInput(Refusals):
         self.refuse(USAGE, ["model.family", "gpt9", "llama"], "model.family=gpt9")
         self.refuse(USAGE, ["train.max-time", "soon", "30min"], "train.max-time=soon")
 
+        self.refuse(USAGE, ["checkpoint.every", "often", "auto"], "checkpoint.every=often")
+        self.refuse(USAGE, ["checkpoint.mtbf=0"], "checkpoint.mtbf=0")
+        self.refuse(USAGE, ["train.time-margin", "late"], "train.time-margin=late")
+
     def test_a_key_that_is_missing(self):
         self.refuse(USAGE, ["train.steps"], "train.steps=")
         self.refuse(USAGE, ["data.train"], "data.train=")
@@ -85,6 +89,11 @@ class BadInput(Refusals):
         nowhere = self.folder / "nowhere"
         self.refuse(IO, ["tiers.path", nowhere], f"tiers.path={nowhere}", ranks=2)
         self.refuse(IO, ["tiers.path", self.text], f"tiers.path={self.text}")
+
+    @unittest.skipUnless(os.path.isdir("/dev/shm"), "no tmpfs at /dev/shm")
+    def test_a_storage_directory_in_host_memory(self):
+        self.refuse(USAGE, ["tiers.path=/dev/shm", "tiers.allow-tmpfs"], "tiers.path=/dev/shm",
+                    "tiers.allow-tmpfs=false", ranks=2)
 
     def test_a_path_with_a_comment_sign(self):
         self.refuse(USAGE, ["tiers.path", "#"], f"tiers.path={self.folder}/a#b")
@@ -137,9 +146,9 @@ class BadInput(Refusals):
         self.check(self.call(OFFSTAGE, "checkpoint", "ls"), USAGE, ["checkpoint ls PATH"])
 
 
-def on_small_disk(folder, megabytes, command):
+def on_small_disk(folder, megabytes, command, options=""):
     """The command with a small tmpfs at `folder`, in a mount namespace of its own."""
-    mount = f'mount -t tmpfs -o size={megabytes}m none "$0" && exec "$@"'
+    mount = f'mount -t tmpfs -o size={megabytes}m{options} none "$0" && exec "$@"'
     return ["unshare", *([] if os.getuid() == 0 else ["-r"]), "-m", "sh", "-c", mount, str(folder), *command]
 
 
@@ -180,7 +189,37 @@ class NoSpace(Refusals):
         self.assertIn("code 74", result.out, result)
         self.assertIn("checkpoints/step-000000001: good", result.out, result)
         self.assertEqual(1, len(result.errors), result)
+        self.assertIn("checkpoint.keep=2", result.warnings[0])
+        for words in "cannot save step 2", "earlier checkpoints are as they were", "make room":
+            self.assertIn(words, result.errors[0])
         self.assertEqual([], self.processes())
+
+    def test_no_space_in_the_middle_of_a_save_keeps_the_one_before(self):
+        # A file system with room for bytes but not for files: the second save begins and does not end.
+        disk = self.folder / "disk"
+        disk.mkdir()
+        command = self.command("run", f"checkpoint.dir={disk}/checkpoints", "checkpoint.every=1")
+        listing = f"{OFFSTAGE} checkpoint verify {disk}/checkpoints; ls {disk}/checkpoints"
+        script = ["sh", "-c", f'"$@"; echo "code $?"; {listing}', "sh", *command]
+        result = self.call(*on_small_disk(disk, 8, script, options=",nr_inodes=9"))
+        self.assertIn("code 74", result.out, result)
+        self.assertEqual(1, len(result.errors), result)
+        for words in "cannot save step 2", "No space left on device", "earlier checkpoints are as they were":
+            self.assertIn(words, result.errors[0])
+        self.assertIn("checkpoints/step-000000001: good", result.out, result)
+        self.assertNotIn("step-000000002", result.out.split("code 74")[1], "what was written of it is gone")
+
+    def test_once_there_is_room_the_same_command_goes_on(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        command = self.command("run", f"checkpoint.dir={disk}/checkpoints", "checkpoint.every=1", "train.steps=3")
+        script = ["sh", "-c", 'disk=$1; shift; "$@"; echo "code $?"; mount -o remount,size=8m "$disk" && "$@"', "sh",
+                  str(disk), *command]
+        result = self.call(*on_small_disk(disk, 1, script))
+        self.assertIn("code 74", result.out, result)
+        self.assertEqual(0, result.code, result)
+        self.assertIn("step-000000001 loaded", result.out)
+        self.assertEqual([1, 2, 3], [r["step"] for r in self.steps("run")])
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Checkpoints that are damaged, unfinished or left behind by a killed run; and what looks at them."""
 import os
+import re
 import shutil
 import signal
+import socket
 import struct
+import subprocess
 
 from harness import OFFSTAGE, OffstageTest, main
 
@@ -44,7 +47,15 @@ def remove_rank(checkpoint):
     (checkpoint / "rank-0001.h5").unlink()
 
 
-DAMAGES = [damage_data, cut_data, damage_manifest, damage_master, remove_master, remove_rank]
+# And what a run says of each when it passes over the checkpoint.
+DAMAGES = {
+    damage_data: "checksum",
+    cut_data: r"rank-0001\.h5 has \d+ bytes, expected \d+",
+    damage_manifest: r"rank-0000\.json: does not match its checksum",
+    damage_master: r"master\.h5: cannot open the file",
+    remove_master: "its save did not finish",
+    remove_rank: r"rank-0001\.h5 is missing",
+}
 
 
 class Checkpoints(OffstageTest):
@@ -55,7 +66,7 @@ class Checkpoints(OffstageTest):
     def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(self):
         self.train("whole", *COMMON, "train.steps=4", ranks=2)
         self.train("straight", *COMMON, "train.steps=6")
-        for damage in DAMAGES:
+        for damage, why in DAMAGES.items():
             with self.subTest(damage.__name__):
                 name = damage.__name__
                 newest = self.copy_run("whole", name)[-1]
@@ -64,7 +75,9 @@ class Checkpoints(OffstageTest):
                 verdict = self.call(OFFSTAGE, "checkpoint", "verify", newest.parent)
                 self.assertEqual(0 if damage is remove_master else 65, verdict.code, verdict)
                 result = self.train(name, *COMMON, ranks=2)
-                self.assertIn("step-000000004", "\n".join(result.warnings), result)
+                over = [line for line in result.warnings if "passed over" in line]
+                self.assertRegex(over[0], rf"step-000000004 passed over: .*{why}")
+                self.assertIn("step-000000002 loaded", result.out)
                 self.assertIn("continuing after step 2", result.out)
                 self.assert_same_state("straight", name)
                 self.assertEqual(list(range(1, 7)), [r["step"] for r in self.steps(name)])
@@ -121,6 +134,29 @@ class Checkpoints(OffstageTest):
         self.assertEqual(list(range(1, total + 1)), [r["step"] for r in self.steps("run")])
         self.train("straight", *COMMON, f"train.steps={total}")
         self.assert_same_state("straight", "run")
+
+    def test_some_are_kept_for_good(self):
+        self.train("run", "checkpoint.keep-every=2", "train.steps=7")
+        self.assertEqual([2, 4, 6, 7], [self.step_of(c) for c in self.checkpoints("run")])
+
+    def test_what_a_killed_run_left_on_storage_is_removed_and_what_is_not_ours_is_reported(self):
+        storage = self.folder / "storage"
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        host = re.sub("[^A-Za-z0-9._]", "_", socket.gethostname())
+        stale = storage / f"offstage-12-run-{host}-{gone.pid}-0"
+        foreign = storage / f"offstage-13-run-elsewhere-{gone.pid}-0"
+        for directory in stale, foreign:
+            directory.mkdir(parents=True)
+            (directory / "extents").touch()
+        result = self.train("run", f"tiers.path={storage}", ranks=2)
+        self.assertEqual([foreign], list(storage.iterdir()))
+        self.assertTrue((foreign / "extents").exists())
+        about = [line for line in result.warnings if "tiers.path" in line]
+        self.assertEqual(2, len(about), result)
+        self.assertIn(f"removed {stale}", about[0])
+        self.assertIn("in job 12", about[0])
+        self.assertIn(str(foreign), about[1])
 
     def test_ls_verify_and_diff(self):
         self.train("run", *COMMON, ranks=2)

@@ -25,6 +25,7 @@ TINY = {
     "train.steps": 6, "train.sequence": 24, "train.micro-batch": 2, "train.global-batch": 8,
     "train.seed": 7, "run.threads": 1, "train.log-every": 1,
     "optimizer.lr": 0.01, "optimizer.warmup-steps": 1, "update.subgroup-size": 4096,
+    "tiers.allow-tmpfs": "true",  # the temporary directory may be one
 }
 
 
@@ -147,7 +148,7 @@ class OffstageTest(unittest.TestCase):
             time.sleep(0.02)
 
     def wait_for_step(self, name, step, process):
-        self.wait_until(lambda: any(r["step"] >= step for r in self.records(name)), process, f"step {step}")
+        self.wait_until(lambda: any(r["step"] >= step for r in self.steps(name)), process, f"step {step}")
 
     def records(self, name):
         path = self.folder / name / "metrics.jsonl"
@@ -156,7 +157,10 @@ class OffstageTest(unittest.TestCase):
         return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
 
     def steps(self, name):
-        return [r for r in self.records(name) if "valid_loss" not in r]
+        return [r for r in self.records(name) if "loss" in r]
+
+    def starts(self, name):
+        return [r for r in self.records(name) if "start" in r]
 
     def checkpoints(self, name):
         """Directories of a run's checkpoints, oldest first."""

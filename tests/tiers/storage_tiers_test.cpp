@@ -52,8 +52,7 @@ class StorageTiers : public ::testing::Test {
  protected:
   StorageTiers() {
     settings.path = scratch.path();
-    settings.run_label = "test";
-    settings.rank = 3;
+    settings.spill = "offstage-test-3";
     settings.buffers = 1;
     settings.engine = {64 * KiB, 2};
     settings.kernel = kernel;

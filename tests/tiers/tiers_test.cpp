@@ -46,7 +46,7 @@ class AnyTiers : public ::testing::TestWithParam<Place> {
     }
     StorageSettings settings;
     settings.path = scratch.path();
-    settings.run_label = "test";
+    settings.spill = "offstage-test";
     settings.buffers = buffers;
     return make_storage_tiers(sizes, settings);
   }

@@ -83,6 +83,32 @@ TEST_F(Metrics, ValidationRecordsCarryStepAndLoss) {
   EXPECT_EQ(lines().at(0), R"({"step":5,"valid_loss":2.5})");
 }
 
+TEST_F(Metrics, AStartSaysWhereItIsAndWhen) {
+  MetricsFile file{path_, 0};
+  StartRecord start{.step = 3,
+                    .time = slurm::TimePoint{std::chrono::seconds{1'763'745'600}},
+                    .ranks = 2,
+                    .nodes = {"n1", "n2"}};
+  file.write_start(start);
+  start.job = slurm::Job{.id = "4711", .name = "caf\xe9", .restart_count = 1};
+  file.write_start(start);
+  EXPECT_EQ(lines().at(0),
+            R"({"start":3,"time":"2025-11-21T17:20:00Z","ranks":2,"nodes":["n1","n2"]})");
+  auto const in_a_job = nlohmann::json::parse(lines().at(1));
+  EXPECT_EQ(in_a_job["job"], "4711");
+  EXPECT_EQ(in_a_job["restart_count"], 1);
+  EXPECT_FALSE(in_a_job.contains("array_task"));
+}
+
+TEST_F(Metrics, StartsUpToTheStepStay) {
+  std::string const first = R"({"start":0})";
+  put(first + "\n{\"step\":1}\n{\"start\":1}\n{\"step\":2}\n{\"start\":2}\n");
+  { MetricsFile const file{path_, 1}; }
+  EXPECT_THAT(lines(), ::testing::ElementsAre(first, "{\"step\":1}", "{\"start\":1}"));
+  MetricsFile const afresh{path_, 0};
+  EXPECT_THAT(lines(), ::testing::ElementsAre(first));
+}
+
 TEST_F(Metrics, ResumingKeepsRecordsUpToTheStep) {
   {
     MetricsFile file{path_, 0};

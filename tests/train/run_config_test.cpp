@@ -41,6 +41,7 @@ RunConfig good() {
   config.subgroup_size = 1000;
   config.checkpoint.dir = "run/checkpoints";
   config.checkpoint.keep = 2;
+  config.checkpoint.mtbf = Seconds{3600};
   return config;
 }
 
@@ -114,6 +115,9 @@ TEST(RunConfig, RangesNameTheKeyAndTheValue) {
            {"train.micro-batch=0", [](RunConfig& c) { c.train.micro_batch = 0; }},
            {"train.global-batch=0", [](RunConfig& c) { c.train.global_batch = 0; }},
            {"train.max-time=-1", [](RunConfig& c) { c.train.max_time = Seconds{-1}; }},
+           {"train.time-margin=-1", [](RunConfig& c) { c.train.time_margin = Seconds{-1}; }},
+           {"checkpoint.mtbf=0", [](RunConfig& c) { c.checkpoint.mtbf = {}; }},
+           {"checkpoint.keep-every=-1", [](RunConfig& c) { c.checkpoint.keep_every = -1; }},
            {"train.max-bad-steps=0", [](RunConfig& c) { c.train.max_bad_steps = 0; }},
            {"train.valid-every=-1", [](RunConfig& c) { c.train.valid_every = -1; }},
            {"train.valid-batches=-1", [](RunConfig& c) { c.train.valid_batches = -1; }},

@@ -128,7 +128,7 @@ TEST(Watchdog, NamesTheReadThatStorageDoesNotAnswer) {
   auto const kernel = std::make_shared<StuckKernel>();
   tiers::StorageSettings settings;
   settings.path = directory.path();
-  settings.run_label = "watch";
+  settings.spill = "offstage-watch";
   settings.buffers = 1;
   settings.kernel = kernel;
   auto const tiers = tiers::make_storage_tiers({8192, 8192}, settings);

@@ -139,7 +139,7 @@ Result<W> train_by_reference(Shard const& shard, int steps) {
 
 tiers::StorageSettings storage(std::string const& path, int buffers,
                                std::shared_ptr<aio::Kernel> kernel = nullptr) {
-  return {path, "test", 0, buffers, {64 * KiB, 2}, std::move(kernel)};
+  return {path, "offstage-test", buffers, {64 * KiB, 2}, std::move(kernel)};
 }
 
 template <class Types>

@@ -1,0 +1,118 @@
+#include "platform/slurm/job.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace offstage::slurm {
+namespace {
+
+/// Slurm's ids have 32 bits, its array tasks and counts fewer.
+constexpr std::int64_t largest_number = 4'294'967'295;
+/// In the year 2255: the system clock counts nanoseconds in 64 bits.
+constexpr std::int64_t last_second = 9'000'000'000;
+constexpr std::size_t longest_text = 1000;
+
+std::optional<std::int64_t> number(std::string_view text, std::int64_t largest = largest_number) {
+  std::int64_t value{};
+  auto const [rest, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  bool const whole = code == std::errc{} && rest == text.data() + text.size();
+  return whole && value >= 0 && value <= largest ? std::optional{value} : std::nullopt;
+}
+
+/// Names are the user's; a line break in one shall not look like a line of the log.
+std::string printable(std::string_view text) {
+  std::string clean{text.substr(0, longest_text)};
+  std::ranges::replace_if(
+      clean, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return clean;
+}
+
+std::optional<TimePoint> parse_calendar(std::string_view text) {
+  constexpr std::string_view pattern = "0000-00-00T00:00:00";
+  if (text.size() != pattern.size()) {
+    return std::nullopt;
+  }
+  std::array<int, 6> fields{};
+  std::size_t field = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    bool const digit = text[i] >= '0' && text[i] <= '9';
+    if (pattern[i] == '0' ? !digit : text[i] != pattern[i]) {
+      return std::nullopt;
+    }
+    if (digit) {
+      fields[field] = fields[field] * 10 + (text[i] - '0');
+    } else {
+      ++field;
+    }
+  }
+  auto const [year, month, day, hour, minute, second] = fields;
+  std::chrono::year_month_day const date{std::chrono::year{year},
+                                         std::chrono::month{static_cast<unsigned>(month)},
+                                         std::chrono::day{static_cast<unsigned>(day)}};
+  constexpr int last_year = 2250;
+  if (!date.ok() || year > last_year || hour > 23 || minute > 59 || second > 60) {
+    return std::nullopt;
+  }
+  return std::chrono::sys_days{date} + std::chrono::hours{hour} + std::chrono::minutes{minute} +
+         std::chrono::seconds{second};
+}
+
+}  // namespace
+
+std::optional<TimePoint> parse_time(std::string_view text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) {
+    text.remove_suffix(1);
+  }
+  if (auto const seconds = number(text, last_second); seconds && *seconds > 0) {
+    return TimePoint{std::chrono::seconds{*seconds}};
+  }
+  return parse_calendar(text);
+}
+
+std::optional<Job> job_of(Environment const& environment) {
+  auto const get = [&](char const* name) -> std::string_view {
+    char const* const value = environment(name);
+    return value != nullptr ? value : "";
+  };
+  auto const id = number(get("SLURM_JOB_ID"));
+  if (!id) {
+    return std::nullopt;
+  }
+  Job job;
+  job.id = fmt::format("{}", *id);
+  job.name = printable(get("SLURM_JOB_NAME"));
+  job.restart_count = number(get("SLURM_RESTART_COUNT")).value_or(0);
+  auto const array = number(get("SLURM_ARRAY_JOB_ID"));
+  auto const task = number(get("SLURM_ARRAY_TASK_ID"));
+  if (array && task) {
+    job.array_job = fmt::format("{}", *array);
+    job.array_task = task;
+  }
+  job.nodes = printable(get("SLURM_JOB_NODELIST"));
+  job.end = parse_time(get("SLURM_JOB_END_TIME"));
+  return job;
+}
+
+std::string node_name(Environment const& environment, std::string const& host) {
+  char const* const name = environment("SLURMD_NODENAME");
+  return name != nullptr && *name != '\0' ? printable(name) : host;
+}
+
+std::string describe(Job const& job) {
+  std::string text = job.id;
+  if (!job.name.empty()) {
+    text += fmt::format(" ({})", job.name);
+  }
+  if (job.restart_count > 0) {
+    text += fmt::format(", restart {}", job.restart_count);
+  }
+  if (job.array_task) {
+    text += fmt::format(", task {} of array {}", *job.array_task, job.array_job);
+  }
+  return text;
+}
+
+}  // namespace offstage::slurm

@@ -1,0 +1,166 @@
+#include "platform/slurm/squeue.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "base/stopwatch.hpp"
+
+namespace offstage::slurm {
+namespace {
+
+/// More than any answer; a program that writes on is cut off.
+constexpr std::size_t longest_answer = 4096;
+
+std::string text_of(int error_number) {
+  return std::generic_category().message(error_number);
+}
+
+/// Both ends of a pipe, closed at the end.
+class Pipe {
+ public:
+  Pipe() : good_{pipe2(ends_.data(), O_CLOEXEC) == 0} {}
+  ~Pipe() {
+    close_writer();
+    if (good_) {
+      close(ends_[0]);
+    }
+  }
+  Pipe(Pipe const&) = delete;
+  Pipe& operator=(Pipe const&) = delete;
+
+  [[nodiscard]] bool good() const { return good_; }
+  [[nodiscard]] int reader() const { return ends_[0]; }
+  [[nodiscard]] int writer() const { return ends_[1]; }
+  void close_writer() {
+    if (good_ && ends_[1] >= 0) {
+      close(ends_[1]);
+      ends_[1] = -1;
+    }
+  }
+
+ private:
+  std::array<int, 2> ends_{-1, -1};
+  bool good_;
+};
+
+/// This process's environment, but with times in UTC and in the one form that parse_time reads.
+std::vector<std::string> utc_environment() {
+  std::vector<std::string> variables{"TZ=UTC0", "SLURM_TIME_FORMAT=standard", "LC_ALL=C"};
+  for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
+    std::string_view const variable{*each};
+    if (!variable.starts_with("TZ=") && !variable.starts_with("SLURM_TIME_FORMAT=") &&
+        !variable.starts_with("LC_ALL=") && !variable.starts_with("SQUEUE_")) {
+      variables.emplace_back(variable);
+    }
+  }
+  return variables;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (std::string& text : texts) {
+    pointers.push_back(text.data());
+  }
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+/// The child's process id; 0 with errno set if it was not made.
+pid_t spawn(std::string const& program, std::string const& job_id, int output) {
+  std::vector<std::string> words{program, "-h", "-j", job_id, "-o", "%e"};
+  auto variables = utc_environment();
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
+  pid_t child{};
+  int const error = posix_spawnp(&child, program.c_str(), &actions, nullptr,
+                                 pointers_to(words).data(), pointers_to(variables).data());
+  posix_spawn_file_actions_destroy(&actions);
+  errno = error;
+  return error == 0 ? child : 0;
+}
+
+/// Reads until the other end is closed; false if that took longer than `patience`.
+bool read_all(int descriptor, Seconds patience, std::string& text) {
+  Stopwatch const watch;
+  while (text.size() < longest_answer) {
+    Seconds const left = patience - watch.elapsed();
+    pollfd wanted{descriptor, POLLIN, 0};
+    int const ready =
+        left.count() > 0.0 ? poll(&wanted, 1, static_cast<int>(left.count() * 1e3) + 1) : 0;
+    if (ready == 0) {
+      return false;
+    }
+    if (ready < 0) {
+      continue;  // a signal; the time goes on
+    }
+    std::array<char, 512> piece{};
+    auto const size = read(descriptor, piece.data(), piece.size());
+    if (size == 0) {
+      return true;
+    }
+    if (size > 0) {
+      text.append(piece.data(), static_cast<std::size_t>(size));
+    }
+  }
+  return true;
+}
+
+/// What a program wrote, as part of a line.
+std::string one_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') {
+    text.pop_back();
+  }
+  std::ranges::replace_if(
+      text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  return text.substr(0, 200);
+}
+
+bool means_no_limit(std::string_view text) {
+  return text.starts_with("UNLIMITED") || text.starts_with("NONE") || text.starts_with("N/A");
+}
+
+}  // namespace
+
+Answer ask_end_time(std::string const& job_id, Seconds patience, std::string const& program) {
+  Pipe pipe;
+  pid_t const child = pipe.good() ? spawn(program, job_id, pipe.writer()) : 0;
+  if (child == 0) {
+    return {std::nullopt, fmt::format("{} cannot be run: {}", program, text_of(errno))};
+  }
+  pipe.close_writer();
+  std::string text;
+  bool const ended = read_all(pipe.reader(), patience, text);
+  kill(child, SIGKILL);  // it has nothing more to tell, whatever it does
+  int status{};
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!ended) {
+    return {std::nullopt,
+            fmt::format("{} gave no answer within {}", program, format_duration(patience))};
+  }
+  if (auto const end = parse_time(text)) {
+    return {end, ""};
+  }
+  if (means_no_limit(text)) {
+    return {};
+  }
+  return {std::nullopt, fmt::format("{} said '{}'", program, one_line(text))};
+}
+
+}  // namespace offstage::slurm

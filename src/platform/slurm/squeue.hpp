@@ -1,0 +1,24 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/units.hpp"
+#include "platform/slurm/job.hpp"
+
+namespace offstage::slurm {
+
+/// What squeue said about the end of a job.
+struct Answer {
+  std::optional<TimePoint> end;  ///< empty: without limit, or unknown
+  std::string problem;  ///< why it is unknown, with what squeue wrote; empty if it is known
+};
+
+/// Runs `squeue -h -j ID -o %e` and waits for it, `patience` at most; then it is killed. For one rank:
+/// the controller of a large cluster has better things to do. Never throws for what squeue does.
+/// Order:   blocks. The child is made by posix_spawn, which copies no memory that MPI has registered.
+/// `program` stands in for squeue in tests.
+[[nodiscard]] Answer ask_end_time(std::string const& job_id, Seconds patience,
+                                  std::string const& program = "squeue");
+
+}  // namespace offstage::slurm

@@ -1,0 +1,155 @@
+#include "tiers/spill_directory.hpp"
+
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+
+#include "tiers/spill_file.hpp"
+
+namespace offstage::tiers {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view no_job = "nojob";
+/// With the other parts this stays far below the 255 bytes of a file name.
+constexpr std::size_t longest_part = 64;
+
+bool is_plain(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '_';
+}
+
+std::string plain(std::string_view text) {
+  std::string part{text.substr(0, longest_part)};
+  std::ranges::replace_if(
+      part, [](char c) { return !is_plain(c); }, '_');
+  return part.empty() ? "_" : part;
+}
+
+/// A process or rank: digits alone, with the range of an int.
+std::optional<int> number(std::string_view text) {
+  int value{};
+  auto const [rest, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  bool const whole = code == std::errc{} && rest == text.data() + text.size();
+  return whole && value >= 0 && text.front() != '-' ? std::optional{value} : std::nullopt;
+}
+
+bool lives(std::int64_t process) {
+  return kill(static_cast<pid_t>(process), 0) == 0 || errno != ESRCH;
+}
+
+std::string describe(SpillOwner const& owner) {
+  return fmt::format("process {} on {}{}", owner.process, owner.host,
+                     owner.job.empty() ? "" : fmt::format(" in job {}", owner.job));
+}
+
+/// A directory itself, not a link to one.
+bool is_my_directory(struct stat const& status) {
+  return S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+}
+
+/// Empty if it is gone now; else why it stays.
+std::string remove_spill(std::string const& path) {
+  unlink((path + "/" + spill_file_name).c_str());
+  if (rmdir(path.c_str()) == 0 || errno == ENOENT) {
+    return "";
+  }
+  return std::generic_category().message(errno);
+}
+
+void look_at(std::string const& path, SpillOwner const& owner, std::string const& host,
+             SpillReport& report) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0) {
+    return;  // gone by now
+  }
+  bool const here = owner.host == plain(host);
+  if (here && lives(owner.process)) {
+    return;
+  }
+  auto const leave = [&](std::string const& why) {
+    report.left.push_back(fmt::format("{} of {} {}", path, describe(owner), why));
+  };
+  if (!S_ISDIR(status.st_mode)) {
+    leave("is no directory; it is left alone");
+  } else if (status.st_uid != geteuid()) {
+    leave("belongs to another user; it is left alone");
+  } else if (!here) {
+    leave("is left alone, as another host can say whether that lives; remove it if it does not");
+  } else if (std::string const why = remove_spill(path); !why.empty()) {
+    leave(fmt::format("was left behind and cannot be removed: {}", why));
+  } else {
+    report.removed.push_back(fmt::format("{}, left by {}, which is gone", path, describe(owner)));
+  }
+}
+
+}  // namespace
+
+std::string spill_name(SpillOwner const& owner) {
+  return fmt::format("offstage-{}-{}-{}-{}-{}", owner.job.empty() ? no_job : plain(owner.job),
+                     plain(owner.run), plain(owner.host), owner.process, owner.rank);
+}
+
+std::optional<SpillOwner> spill_owner(std::string_view name) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    std::size_t const end = std::min(name.find('-', begin), name.size());
+    if (end == begin) {
+      return std::nullopt;
+    }
+    parts.push_back(name.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (parts.size() != 6 || parts[0] != "offstage") {
+    return std::nullopt;
+  }
+  auto const process = number(parts[4]);
+  auto const rank = number(parts[5]);
+  // Process 0 is this process's group, to kill().
+  if (!process || *process < 1 || !rank || !std::ranges::all_of(parts[2], is_plain) ||
+      !std::ranges::all_of(parts[3], is_plain)) {
+    return std::nullopt;
+  }
+  return SpillOwner{parts[1] == no_job ? "" : std::string{parts[1]}, std::string{parts[2]},
+                    std::string{parts[3]}, *process, *rank};
+}
+
+SpillReport tidy_spills(std::string const& directory, std::string const& host) {
+  SpillReport report;
+  std::error_code error;
+  for (fs::directory_iterator it{directory, error}, end; !error && it != end; it.increment(error)) {
+    if (auto const owner = spill_owner(it->path().filename().string())) {
+      look_at(it->path().string(), *owner, host, report);
+    }
+  }
+  return report;
+}
+
+void remove_namesake(std::string const& directory, std::string const& name) {
+  std::string const path = directory + "/" + name;
+  auto const owner = spill_owner(name);
+  struct stat status {};
+  if (owner && owner->process == getpid() && lstat(path.c_str(), &status) == 0 &&
+      is_my_directory(status)) {
+    (void)remove_spill(path);
+  }
+}
+
+bool lies_in_memory(std::string const& directory) {
+  struct statfs status {};
+  return statfs(directory.c_str(), &status) == 0 &&
+         (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC);
+}
+
+}  // namespace offstage::tiers

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace offstage::tiers {
+
+/// Whose a spill directory is.
+struct SpillOwner {
+  std::string job;  ///< the batch system's id; empty: none
+  std::string run;  ///< what the user knows the run by
+  std::string host;
+  std::int64_t process{};
+  int rank{};
+};
+
+/// `offstage-JOB-RUN-HOST-PROCESS-RANK`, JOB `nojob` where there is none: so that an epilog finds what
+/// belongs to a job (`offstage-4711-*`). RUN and HOST have letters, digits, '.' and '_' alone; all else
+/// becomes '_'.
+[[nodiscard]] std::string spill_name(SpillOwner const& owner);
+/// The owner of a name of that form; empty for all other names.
+[[nodiscard]] std::optional<SpillOwner> spill_owner(std::string_view name);
+
+/// Spill directories that were found, one line each for the log.
+struct SpillReport {
+  std::vector<std::string> removed;
+  std::vector<std::string> left;
+};
+
+/// Looks for what killed runs left in `directory` (a run that lives leaves nothing, for its files have no
+/// names). Removes a spill directory if it is this user's and its process, on `host` (this one), is
+/// gone; only the files that Offstage makes, and then the empty directory. One of another host, of another
+/// user, or with something else in it stays and is reported. Ignores names of another form and the
+/// directories of living processes. A directory that cannot be read reports nothing: its user learns
+/// why when files are made. Several processes may do this at a time.
+[[nodiscard]] SpillReport tidy_spills(std::string const& directory, std::string const& host);
+
+/// Removes what a killed process of this process's very id left under the name of its spill directory,
+/// before this process makes it: in containers ids come back. Touches no other name, and nothing of
+/// another user.
+void remove_namesake(std::string const& directory, std::string const& name);
+
+/// True on tmpfs and ramfs, whose files take host memory.
+[[nodiscard]] bool lies_in_memory(std::string const& directory);
+
+}  // namespace offstage::tiers

@@ -1,0 +1,137 @@
+#include "train/pace.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace offstage::train {
+namespace {
+
+constexpr Seconds least_interval{60.0};
+constexpr double most_share = 0.1;
+/// While nobody knows what a save costs: early enough to find out.
+constexpr Seconds first_interval{300.0};
+constexpr std::size_t remembered_saves = 5;
+
+}  // namespace
+
+char const* reason_of(Stop stop) {
+  switch (stop) {
+    case Stop::signal:
+      return "a signal came";
+    case Stop::file:
+      return "STOP was found in run.dir";
+    case Stop::max_time:
+      return "train.max-time is near";
+    case Stop::job_end:
+      return "the end of the job is near";
+    case Stop::none:
+      break;
+  }
+  return "";
+}
+
+Seconds daly_interval(Seconds cost, Seconds mtbf) {
+  if (cost >= 2.0 * mtbf) {
+    return mtbf;
+  }
+  double const ratio = cost / (2.0 * mtbf);
+  return std::sqrt(2.0 * cost.count() * mtbf.count()) *
+             Seconds{1.0 + std::sqrt(ratio) / 3.0 + ratio / 9.0} -
+         cost;
+}
+
+Seconds auto_interval(Seconds cost, Seconds mtbf) {
+  return std::max({daly_interval(cost, mtbf), least_interval, cost / most_share});
+}
+
+void Pace::step_took(Seconds seconds) {
+  longest_step_ = std::max(longest_step_, seconds);
+}
+
+void Pace::validation_took(Seconds seconds) {
+  longest_validation_ = std::max(longest_validation_, seconds);
+}
+
+void Pace::save_took(Seconds seconds, Seconds now) {
+  longest_save_ = std::max(longest_save_, seconds);
+  last_save_ = now;
+  if (saves_.size() == remembered_saves) {
+    saves_.erase(saves_.begin());
+  }
+  saves_.push_back(seconds);
+}
+
+void Pace::expect_save(Seconds seconds) {
+  longest_save_ = std::max(longest_save_, seconds);
+  expected_save_ = seconds;
+}
+
+Seconds Pace::automatic() const {
+  if (saves_.empty()) {
+    return expected_save_ ? auto_interval(*expected_save_, config_.checkpoint.mtbf)
+                          : first_interval;
+  }
+  std::vector<Seconds> sorted = saves_;
+  std::ranges::sort(sorted);
+  return auto_interval(sorted[sorted.size() / 2], config_.checkpoint.mtbf);
+}
+
+Decision Pace::after(std::int64_t step, Seconds now, Stop asked) const {
+  Decision decision{.validate = validation_follows(step), .save = save_is_due(step, now)};
+  if (step < config_.train.steps) {
+    decision.stop = asked != Stop::none ? asked : time_is_up(step, now, decision);
+  }
+  if (decision.stop != Stop::none) {
+    decision.validate = false;
+    decision.save = true;
+  }
+  return decision;
+}
+
+std::string Pace::figures() const {
+  std::string text = fmt::format("a step takes {}, a save {}", format_duration(longest_step_),
+                                 format_duration(longest_save_));
+  if (longest_validation_ > Seconds{}) {
+    text += fmt::format(", a validation {}", format_duration(longest_validation_));
+  }
+  return text;
+}
+
+bool Pace::validation_follows(std::int64_t step) const {
+  std::int64_t const every = config_.train.valid_every;
+  return !config_.data.valid.empty() &&
+         (step == config_.train.steps || (every > 0 && step % every == 0));
+}
+
+bool Pace::save_is_due(std::int64_t step, Seconds now) const {
+  CheckpointConfig const& checkpoint = config_.checkpoint;
+  if (step == config_.train.steps ||
+      (checkpoint.keep_every > 0 && step % checkpoint.keep_every == 0)) {
+    return true;
+  }
+  if (checkpoint.every_steps > 0) {
+    return step % checkpoint.every_steps == 0;
+  }
+  Seconds const interval = checkpoint.every_auto ? automatic() : checkpoint.every_time;
+  return interval > Seconds{} && now - last_save_ >= interval;
+}
+
+Stop Pace::time_is_up(std::int64_t step, Seconds now, Decision const& due) const {
+  // The step after this one is followed by a save, and by a validation if it is the last.
+  bool const validates_at_the_end = !config_.data.valid.empty() && step + 1 == config_.train.steps;
+  int const validations = (due.validate ? 1 : 0) + (validates_at_the_end ? 1 : 0);
+  int const saves = due.save ? 2 : 1;
+  Seconds const done =
+      now + longest_step_ + validations * longest_validation_ + saves * longest_save_;
+  TrainConfig const& train = config_.train;
+  bool const job_ends = job_end_ && done + train.time_margin > *job_end_;
+  bool const time_ends = train.max_time > Seconds{} && done > train.max_time;
+  if (job_ends && time_ends) {
+    return *job_end_ - train.time_margin < train.max_time ? Stop::job_end : Stop::max_time;
+  }
+  return job_ends ? Stop::job_end : time_ends ? Stop::max_time : Stop::none;
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "train/run_config.hpp"
+
+namespace offstage::train {
+
+/// Why a run ends before its last step.
+enum class Stop : std::int64_t { none, signal, file, max_time, job_end };
+
+/// "a signal came"; empty for none.
+char const* reason_of(Stop stop);
+
+/// The time between two saves that loses least to saves and to work done again, if a save costs `cost`
+/// and interruptions come `mtbf` apart on average.
+/// Source: J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps,
+///         Future Generation Computer Systems 22 (2006), equation 37; its first term is J. W. Young's.
+[[nodiscard]] Seconds daly_interval(Seconds cost, Seconds mtbf);
+
+/// checkpoint.every=auto: daly_interval, but a minute at least, and ten times the cost, so that saves
+/// never take more than a tenth of the time, however small the mtbf is.
+[[nodiscard]] Seconds auto_interval(Seconds cost, Seconds mtbf);
+
+/// What follows a step.
+struct Decision {
+  Stop stop = Stop::none;
+  bool validate = false;
+  bool save = false;
+};
+
+/// When a run validates, saves and stops, from how long things took. It keeps the longest step, save and
+/// validation, for the time that is left must do; and the median of the last saves, for
+/// checkpoint.every=auto. Times are of one clock that begins with the run. Pure; it reads no clock.
+class Pace {
+ public:
+  /// `job_end`: when the batch system ends the job; empty: never or unknown.
+  Pace(RunConfig const& config, std::optional<Seconds> job_end)
+      : config_{config}, job_end_{job_end} {}
+
+  void step_took(Seconds seconds);
+  void validation_took(Seconds seconds);
+  void save_took(Seconds seconds, Seconds now);  ///< it has just ended
+  /// Until a save was measured.
+  void expect_save(Seconds seconds);
+
+  /// What to do after `step`. `asked` is signal or file if someone wants the run to stop. Time is up if
+  /// what is due now, another step and its save might not end before train.max-time, or train.time-margin
+  /// before the job does. A run that stops saves and leaves out the validation.
+  [[nodiscard]] Decision after(std::int64_t step, Seconds now, Stop asked) const;
+
+  /// "a step takes 1.2 s, a save 3.4 s": what the decision to stop rests on.
+  [[nodiscard]] std::string figures() const;
+  /// The time between saves under checkpoint.every=auto.
+  [[nodiscard]] Seconds automatic() const;
+
+ private:
+  [[nodiscard]] bool validation_follows(std::int64_t step) const;
+  [[nodiscard]] bool save_is_due(std::int64_t step, Seconds now) const;
+  [[nodiscard]] Stop time_is_up(std::int64_t step, Seconds now, Decision const& due) const;
+
+  RunConfig const& config_;
+  std::optional<Seconds> job_end_;
+  Seconds longest_step_{}, longest_validation_{}, longest_save_{};
+  Seconds last_save_{};         ///< when it ended
+  std::vector<Seconds> saves_;  ///< the last ones
+  std::optional<Seconds> expected_save_;
+};
+
+}  // namespace offstage::train

@@ -1,0 +1,165 @@
+#include "train/pace.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace offstage::train {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr Seconds day{86400.0};
+
+TEST(DalysInterval, IsYoungsForSmallCosts) {
+  // sqrt(2 * 10 * 86400) = 1314.5; the higher terms add 3.3 and 0.001, and the cost goes off.
+  EXPECT_NEAR(daly_interval(Seconds{10}, day).count(), 1314.5 + 3.34 - 10.0, 0.1);
+  EXPECT_EQ(daly_interval(Seconds{0}, day).count(), 0.0);
+}
+
+TEST(DalysInterval, LosesLessThanItsNeighbours) {
+  // Daly's model of the run time, for exponentially distributed failures.
+  for (double const cost : {1.0, 60.0, 900.0, 5000.0}) {
+    double const mtbf = 7200.0;
+    auto const slowdown = [&](double interval) {
+      return mtbf * std::expm1((interval + cost) / mtbf) / interval;
+    };
+    double const best = daly_interval(Seconds{cost}, Seconds{mtbf}).count();
+    EXPECT_LT(slowdown(best), slowdown(best * 1.3)) << cost;
+    EXPECT_LT(slowdown(best), slowdown(best / 1.3)) << cost;
+  }
+}
+
+TEST(DalysInterval, IsTheMtbfWhereASaveTakesTwiceThat) {
+  EXPECT_EQ(daly_interval(Seconds{200}, Seconds{100}).count(), 100.0);
+  EXPECT_EQ(daly_interval(Seconds{1e9}, Seconds{100}).count(), 100.0);
+}
+
+TEST(AutoInterval, KeepsSavesBelowATenthOfTheTime) {
+  EXPECT_EQ(auto_interval(Seconds{600}, Seconds{60}).count(), 6000.0);
+  EXPECT_EQ(auto_interval(Seconds{1e-3}, day).count(), 60.0);
+  EXPECT_EQ(auto_interval(Seconds{10}, day), daly_interval(Seconds{10}, day));
+}
+
+/// A run of 100 steps that never saves by itself.
+class APace : public ::testing::Test {
+ protected:
+  APace() {
+    config.train.steps = 100;
+    config.checkpoint.mtbf = day;
+  }
+  [[nodiscard]] Pace measured(std::optional<Seconds> job_end = {}) const {
+    Pace pace{config, job_end};
+    pace.step_took(Seconds{10});
+    pace.step_took(Seconds{4});
+    pace.save_took(Seconds{20}, Seconds{});
+    pace.save_took(Seconds{5}, Seconds{});
+    pace.validation_took(Seconds{7});
+    return pace;
+  }
+  static Stop stop(Pace const& pace, std::int64_t step, double now) {
+    return pace.after(step, Seconds{now}, Stop::none).stop;
+  }
+  RunConfig config;
+};
+
+TEST_F(APace, StopsWhileAStepASaveAndTheMarginStillFitBeforeTheEndOfTheJob) {
+  config.train.time_margin = Seconds{60};
+  auto const pace = measured(Seconds{1000});
+  EXPECT_EQ(stop(pace, 5, 910), Stop::none) << "1000 - 60 - 20 - 10";
+  EXPECT_EQ(stop(pace, 5, 911), Stop::job_end);
+  EXPECT_EQ(stop(measured(), 5, 1e9), Stop::none) << "an end that nobody knows";
+}
+
+TEST_F(APace, StopsBeforeMaxTimeWithoutAMargin) {
+  config.train.time_margin = Seconds{60};
+  config.train.max_time = Seconds{1000};
+  EXPECT_EQ(stop(measured(), 5, 970), Stop::none);
+  EXPECT_EQ(stop(measured(), 5, 971), Stop::max_time);
+}
+
+TEST_F(APace, NamesTheEarlierOfTwoLimits) {
+  config.train.time_margin = Seconds{60};
+  config.train.max_time = Seconds{1000};
+  EXPECT_EQ(stop(measured(Seconds{1050}), 5, 2000), Stop::job_end);
+  EXPECT_EQ(stop(measured(Seconds{1070}), 5, 2000), Stop::max_time);
+  EXPECT_EQ(stop(measured(Seconds{-5}), 5, 0), Stop::job_end) << "over before it began";
+}
+
+TEST_F(APace, CountsTheSaveAndTheValidationThatComeFirst) {
+  config.train.max_time = Seconds{1000};
+  config.data.valid = {{.path = "v"}};
+  config.train.valid_every = 5;
+  config.checkpoint.every_steps = 5;
+  EXPECT_EQ(stop(measured(), 5, 943), Stop::none) << "validation 7, save 20, step 10, save 20";
+  EXPECT_EQ(stop(measured(), 5, 944), Stop::max_time);
+  EXPECT_EQ(stop(measured(), 4, 970), Stop::none)
+      << "the validation after step 5 would be left out";
+  EXPECT_EQ(stop(measured(), 99, 963), Stop::none) << "but not the one after the last step";
+  EXPECT_EQ(stop(measured(), 99, 964), Stop::max_time);
+}
+
+TEST_F(APace, ExpectsASaveToTakeAsLongAsLoadingDid) {
+  config.train.max_time = Seconds{100};
+  Pace pace{config, {}};
+  pace.expect_save(Seconds{30});
+  EXPECT_EQ(stop(pace, 1, 70), Stop::none);
+  EXPECT_EQ(stop(pace, 1, 71), Stop::max_time);
+}
+
+TEST_F(APace, WhoIsAskedToStopSavesAndLeavesOutTheValidation) {
+  config.data.valid = {{.path = "v"}};
+  config.train.valid_every = 1;
+  auto const asked = measured().after(3, Seconds{1}, Stop::signal);
+  EXPECT_EQ(asked.stop, Stop::signal);
+  EXPECT_FALSE(asked.validate);
+  EXPECT_TRUE(asked.save);
+  auto const last = measured().after(100, Seconds{1}, Stop::signal);
+  EXPECT_EQ(last.stop, Stop::none) << "nothing is left to stop";
+  EXPECT_TRUE(last.validate);
+  EXPECT_TRUE(last.save);
+}
+
+TEST_F(APace, SavesByStepsByTimeOrAtTheEndAlone) {
+  auto const saves = [&](std::int64_t step, double now) {
+    return measured().after(step, Seconds{now}, Stop::none).save;
+  };
+  EXPECT_FALSE(saves(50, 1e9));
+  EXPECT_TRUE(saves(100, 1));
+  config.checkpoint.every_steps = 7;
+  EXPECT_TRUE(saves(14, 1));
+  EXPECT_FALSE(saves(15, 1e9));
+  config.checkpoint.every_steps = 0;
+  config.checkpoint.every_time = Seconds{30};
+  EXPECT_FALSE(saves(14, 29));
+  EXPECT_TRUE(saves(14, 30));
+  config.checkpoint.every_time = {};
+  config.checkpoint.keep_every = 10;
+  EXPECT_TRUE(saves(20, 1)) << "what is to be kept must be saved";
+  EXPECT_FALSE(saves(21, 1));
+}
+
+TEST_F(APace, SavesAutomaticallyByTheMedianOfWhatSavesCost) {
+  config.checkpoint.every_auto = true;
+  Pace pace{config, {}};
+  EXPECT_EQ(pace.automatic(), Seconds{300}) << "to find out what a save costs";
+  pace.expect_save(Seconds{40});
+  EXPECT_EQ(pace.automatic(), auto_interval(Seconds{40}, day));
+  for (double const cost : {1000.0, 1000.0, 10.0, 1000.0, 10.0, 11.0, 11.0}) {
+    pace.save_took(Seconds{cost}, Seconds{100});
+  }
+  Seconds const interval = auto_interval(Seconds{11}, day);
+  EXPECT_EQ(pace.automatic(), interval);
+  EXPECT_FALSE(pace.after(1, Seconds{99} + interval, Stop::none).save);
+  EXPECT_TRUE(pace.after(1, Seconds{101} + interval, Stop::none).save);
+}
+
+TEST_F(APace, TellsItsFigures) {
+  EXPECT_EQ(measured().figures(), "a step takes 10.0 s, a save 20.0 s, a validation 7.0 s");
+  EXPECT_THAT((Pace{config, {}}.figures()), Not(HasSubstr("validation")));
+}
+
+}  // namespace
+}  // namespace offstage::train
