@@ -52,6 +52,7 @@ resume_is_over() {
 
 # A line of `attempts`: time, job, attempt, nodes, exit code, newest checkpoint.
 note_attempt() {
+  cannot_go_on || mkdir -p "$run_dir"
   if [[ -d $run_dir ]]; then
     printf '%(%FT%T)T job %s attempt %d on %s exit %d newest %s\n' -1 "$SLURM_JOB_ID" \
       "$((${SLURM_RESTART_COUNT:-0} + 1))" "$SLURM_JOB_NODELIST" "$1" "$(newest)" >> "$attempts_file"
@@ -66,7 +67,10 @@ newest() {
 
 # Attempts that ended badly one after another while the newest checkpoint stayed the same.
 crashes() {
-  [[ -r $attempts_file ]] || { echo 1; return; }
+  if [[ ! -w $attempts_file ]]; then
+    echo "$((${SLURM_RESTART_COUNT:-0} + 1))"
+    return
+  fi
   awk '{ code = 0; for (i = 1; i < NF; ++i) { if ($i == "exit") code = $(i + 1) }
          if (code == 0 || code == 75) n = 0; else if ($NF == newest) ++n; else n = 1
          newest = $NF }
