@@ -17,6 +17,6 @@ if (($# < 2)); then
   echo "usage: jobs/interactive.sh [SRUN OPTION...] -- CONFIG [--KEY=VALUE...]" >&2
   exit 64
 fi
-exec srun --mpi=pmix --gpu-bind=none --kill-on-bad-exit=0 --wait=60 --disable-status \
+exec srun --mpi=pmix --kill-on-bad-exit=0 --wait=60 --disable-status \
   "${options[@]}" "$OFFSTAGE_HOME/slurm/rank.sh" "${OFFSTAGE:-$OFFSTAGE_HOME/build/release/offstage}" \
   train --config "$2" "${@:3}"

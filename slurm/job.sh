@@ -34,10 +34,11 @@ on_term() {
 launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
   case $OFFSTAGE_LAUNCHER in
     srun)
-      # Every rank sees all cores and GPUs of its share of the node; Offstage divides them.
+      # No --gpu-bind: then every rank sees all GPUs that the job has on its node, and none of another's
+      # (`none` would show it those too, unless the site fences them off).
       # A step ends some time after its first rank: time for the others to end with their own exit code.
       # shellcheck disable=SC2086
-      exec srun --mpi=pmix --gpu-bind=none --kill-on-bad-exit=0 --wait="${SLURM_WAIT:-60}" \
+      exec srun --mpi=pmix --kill-on-bad-exit=0 --wait="${SLURM_WAIT:-60}" \
         ${OFFSTAGE_LAUNCHER_OPTIONS:-} "$OFFSTAGE_HOME/slurm/rank.sh" "$@"
       ;;
     mpirun)
