@@ -30,8 +30,11 @@ class Stops(SlurmTest):
     def test_sigterm_to_the_script_alone_with_mpirun(self):
         self.check_requeue_after("mpirun", "scancel", "--batch", "--signal=TERM")
 
-    def test_a_signal_to_the_steps(self):
+    def test_a_signal_to_the_steps_with_srun(self):
         self.check_requeue_after("srun", "scancel", "--signal=USR1")
+
+    def test_a_signal_to_the_steps_with_mpirun(self):
+        self.check_requeue_after("mpirun", "scancel", "--signal=USR1")
 
     def check_scancel(self, launcher):
         """All ranks save, the job stays out of the queue, and the same command goes on."""
