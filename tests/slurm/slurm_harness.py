@@ -62,7 +62,7 @@ class Together(unittest.TestSuite):
 
 class SlurmTest(OffstageTest):
     NODES = 3
-    AT_ONCE = 4  # tests
+    AT_ONCE = 6  # tests
     lock = threading.Lock()
 
     @classmethod
