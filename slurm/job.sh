@@ -13,6 +13,7 @@ source "$OFFSTAGE_HOME/slurm/run_directory.sh"
 say() { printf '%(%F %T)T offstage-job: %s\n' -1 "$*"; }
 
 job_state() { squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T 2> /dev/null; }
+job_reason() { squeue --noheader --jobs="$SLURM_JOB_ID" --format=%r 2> /dev/null; }
 
 # The ranks save after their step and end with 75. Both launchers pass on SIGUSR1; of a SIGTERM mpirun
 # makes the death of its ranks after one second, and srun at once.
@@ -22,10 +23,14 @@ stop_ranks() {
 }
 
 # Slurm ends a job by a SIGTERM to all its processes, ranks too, and a second, other signal would end
-# those without a save. If the job goes on, this shell alone has got it.
+# those without a save. If the job goes on, this shell alone has got it. After the time limit there is
+# only KillWait left, perhaps too little for the save: the requeue comes first.
 on_term() {
   if [[ $(job_state) == RUNNING ]]; then
     stop_ranks "SIGTERM to the job script"
+  elif [[ $(job_reason) == TimeLimit ]]; then
+    note_attempt 143
+    too_many_crashes || go_on "the time limit is over"
   else
     say "Slurm ends the job and has told the ranks"
   fi
@@ -102,6 +107,13 @@ cannot_go_on() { # true for what the same command would meet again
   ((code == 64 || code == 65))
 }
 
+too_many_crashes() { # true and said if another attempt would be one too many
+  local number
+  number=$(crashes)
+  ((number >= OFFSTAGE_CRASHES)) || return 1
+  say "the $number. bad end in a row without a new checkpoint: no requeue; see $attempts_file"
+}
+
 # Ends the script: with 0 after the last step, else with the run's code, and then the job is in the
 # queue again wherever that helps.
 offstage_finish() {
@@ -109,24 +121,25 @@ offstage_finish() {
     say "done"
   elif cannot_go_on; then
     say "ended with $code; the same command would end so again"
-  elif ((code != 75 && $(crashes) >= OFFSTAGE_CRASHES)); then
-    say "ended with $code, the $(crashes). time without a new checkpoint; see $attempts_file"
+  elif ((code != 75)) && too_many_crashes; then
+    :
   elif [[ $(job_state) != RUNNING ]]; then
     say "ended with $code; the job is $(job_state), so it is left to Slurm"
+  elif ((code == 75)); then
+    go_on "saved, more to do"
   else
-    go_on
+    go_on "ended with $code"
   fi
   exit "$code"
 }
 
-go_on() {
-  local answer why="ended with $code"
-  ((code == 75)) && why="saved, more to do"
+go_on() { # go_on WHY: into the queue again
+  local answer
   # The requeue ends this script: what there is to say comes first.
-  say "$why; asking for a requeue"
+  say "$1; asking for a requeue"
   if answer=$(scontrol requeue "$SLURM_JOB_ID" 2>&1); then return; fi
   say "no requeue: $answer"
-  if [[ $OFFSTAGE_RESUBMIT == 1 ]]; then
+  if [[ $OFFSTAGE_RESUBMIT == 1 && -z ${SLURM_ARRAY_JOB_ID:-} ]]; then
     if answer=$(resubmit 2>&1); then
       say "$answer goes on"
     else

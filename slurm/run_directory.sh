@@ -52,7 +52,7 @@ resume_is_over() {
 
 # A line of `attempts`: time, job, attempt, nodes, exit code, newest checkpoint.
 note_attempt() {
-  cannot_go_on || mkdir -p "$run_dir"
+  (($1 == 64 || $1 == 65)) || mkdir -p "$run_dir"
   if [[ -d $run_dir ]]; then
     printf '%(%FT%T)T job %s attempt %d on %s exit %d newest %s\n' -1 "$SLURM_JOB_ID" \
       "$((${SLURM_RESTART_COUNT:-0} + 1))" "$SLURM_JOB_NODELIST" "$1" "$(newest)" >> "$attempts_file"

@@ -29,7 +29,7 @@ class Leftovers(SlurmTest):
         crashing.chmod(0o755)
         job = self.submit("train.sbatch", OFFSTAGE=str(crashing), OFFSTAGE_CRASHES="2")
         self.assertEqual(("FAILED", 1), self.wait_for_job_end(job), self.output(job))
-        self.assertIn("the 2. time without a new checkpoint", self.output(job))
+        self.assertIn("the 2. bad end in a row without a new checkpoint", self.output(job))
         self.assertEqual(2, len((self.folder / "run/attempts").read_text().splitlines()))
 
     def test_the_epilog_removes_what_this_job_left_and_nothing_else(self):

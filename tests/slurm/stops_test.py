@@ -3,7 +3,23 @@
 from slurm_harness import SlurmTest, main
 
 
+# Stands in for offstage: at its first start it waits for SIGTERM, too long a save follows.
+SLOW = """#!/bin/sh
+[ "${SLURM_RESTART_COUNT:-0}" = 0 ] || exit 0
+trap 'sleep 60' TERM
+sleep 600 & wait
+"""
+
+
 class Stops(SlurmTest):
+    def test_a_job_that_the_time_limit_ends_without_warning_is_requeued(self):
+        slow = self.write("slow.sh", SLOW)
+        slow.chmod(0o755)
+        job = self.submit("train.sbatch", sbatch=["--time=1", "--signal=B:CONT@1"], OFFSTAGE=str(slow))
+        self.assertEqual(("COMPLETED", 0), self.wait_for_job_end(job), self.output(job))
+        self.assertIn("the time limit is over; asking for a requeue", self.output(job))
+        self.assertIn("attempt 2", self.output(job))
+
     def check_requeue_after(self, launcher, *command):
         """A command to a running job, which saves, asks for a requeue and goes on."""
         job = self.submit("train.sbatch", OFFSTAGE_LAUNCHER=launcher)
