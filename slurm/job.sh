@@ -12,8 +12,8 @@ source "$OFFSTAGE_HOME/slurm/run_directory.sh"
 
 say() { printf '%(%F %T)T offstage-job: %s\n' -1 "$*"; }
 
-job_state() { squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T 2> /dev/null; }
-job_reason() { squeue --noheader --jobs="$SLURM_JOB_ID" --format=%r 2> /dev/null; }
+job_state() { squeue --noheader --jobs="$job" --format=%T 2> /dev/null; }
+job_reason() { squeue --noheader --jobs="$job" --format=%r 2> /dev/null; }
 
 # The ranks save after their step and end with 75. Both launchers pass on SIGUSR1; of a SIGTERM mpirun
 # makes the death of its ranks after one second, and srun at once.
@@ -77,7 +77,7 @@ offstage_run() {
   fi
   # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
   export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
-  say "job $SLURM_JOB_ID, attempt $((${SLURM_RESTART_COUNT:-0} + 1)), by $OFFSTAGE_LAUNCHER on $SLURM_JOB_NODELIST"
+  say "job $job, attempt $((${SLURM_RESTART_COUNT:-0} + 1)), by $OFFSTAGE_LAUNCHER on $SLURM_JOB_NODELIST"
   launcher=
   trap 'stop_ranks "SIGUSR1, the end of the time limit is near"' USR1
   trap on_term TERM
@@ -117,14 +117,15 @@ too_many_crashes() { # true and said if another attempt would be one too many
 # Ends the script: with 0 after the last step, else with the run's code, and then the job is in the
 # queue again wherever that helps.
 offstage_finish() {
+  local state
   if ((code == 0)); then
     say "done"
   elif cannot_go_on; then
     say "ended with $code; the same command would end so again"
   elif ((code != 75)) && too_many_crashes; then
     :
-  elif [[ $(job_state) != RUNNING ]]; then
-    say "ended with $code; the job is $(job_state), so it is left to Slurm"
+  elif state=$(job_state); [[ -n $state && $state != RUNNING ]]; then
+    say "ended with $code; the job is $state, so it is left to Slurm"
   elif ((code == 75)); then
     go_on "saved, more to do"
   else
@@ -137,7 +138,7 @@ go_on() { # go_on WHY: into the queue again
   local answer
   # The requeue ends this script: what there is to say comes first.
   say "$1; asking for a requeue"
-  if answer=$(scontrol requeue "$SLURM_JOB_ID" 2>&1); then return; fi
+  if answer=$(scontrol requeue "$job" 2>&1); then return; fi
   say "no requeue: $answer"
   if [[ $OFFSTAGE_RESUBMIT == 1 && -z ${SLURM_ARRAY_JOB_ID:-} ]]; then
     if answer=$(resubmit 2>&1); then
@@ -154,7 +155,7 @@ go_on() { # go_on WHY: into the queue again
 resubmit() {
   export OFFSTAGE_FIRST_JOB=$first_job
   sbatch --dependency="afterany:$SLURM_JOB_ID" --job-name="$SLURM_JOB_NAME" \
-    --nodes="$SLURM_JOB_NUM_NODES" --time="$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%l)" \
+    --nodes="$SLURM_JOB_NUM_NODES" --time="$(squeue --noheader --jobs="$job" --format=%l)" \
     --partition="$SLURM_JOB_PARTITION" ${SLURM_JOB_ACCOUNT:+--account="$SLURM_JOB_ACCOUNT"} \
     ${SLURM_NTASKS_PER_NODE:+--ntasks-per-node="$SLURM_NTASKS_PER_NODE"} \
     ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \

@@ -23,6 +23,9 @@ key_of() {
 # read_run CONFIG [OPTION...]: sets what the other functions use. The first job is the one that a chain
 # or a line of resubmitted jobs began with.
 read_run() {
+  # A task of an array by its double name: the number of one of them stands for all.
+  job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+  job=${job:-$SLURM_JOB_ID}
   if [[ ! -r $1 ]]; then
     echo "offstage-job: cannot read the configuration $1" >&2
     exit 64
@@ -54,7 +57,7 @@ resume_is_over() {
 note_attempt() {
   (($1 == 64 || $1 == 65)) || mkdir -p "$run_dir"
   if [[ -d $run_dir ]]; then
-    printf '%(%FT%T)T job %s attempt %d on %s exit %d newest %s\n' -1 "$SLURM_JOB_ID" \
+    printf '%(%FT%T)T job %s attempt %d on %s exit %d newest %s\n' -1 "$job" \
       "$((${SLURM_RESTART_COUNT:-0} + 1))" "$SLURM_JOB_NODELIST" "$1" "$(newest)" >> "$attempts_file"
   fi
 }
@@ -62,7 +65,7 @@ note_attempt() {
 newest() {
   local name
   name=$(checkpoint_list | tail -n 1)
-  echo "${name%% *}"
+  echo "${name:-none}" | cut -d ' ' -f 1
 }
 
 # Attempts that ended badly one after another while the newest checkpoint stayed the same.
