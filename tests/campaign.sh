@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing.
-#   tests/campaign.sh [STAGE...]      stages: format tidy asan-ubsan tsan fuzz (all unless told)
+# The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, killed ranks.
+#   tests/campaign.sh [STAGE...]      stages: format tidy asan-ubsan tsan fuzz kills (all unless told)
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
+#   KILLS=200 tests/campaign.sh kills             so many (50 unless told), of a job's ranks under Slurm
 # Ends with one line per stage; the exit code is 1 if one failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -44,14 +45,18 @@ run_fuzz() {
   tests/fuzz/run.sh "${FUZZ_SECONDS:-60}"
 }
 
+run_kills() {
+  jobs/build.sh release offstage && OFFSTAGE=$PWD/build/release/offstage tests/kills.py "${KILLS:-50}"
+}
+
 jobs/install-packages.sh build campaign || exit
 stages=("$@")
-((${#stages[@]})) || stages=(format tidy asan-ubsan tsan fuzz)
+((${#stages[@]})) || stages=(format tidy asan-ubsan tsan fuzz kills)
 report=()
 failed=0
 for stage in "${stages[@]}"; do
   if ! declare -F "run_$stage" > /dev/null; then
-    echo "campaign: no stage '$stage'; stages are format, tidy, asan-ubsan, tsan and fuzz" >&2
+    echo "campaign: no stage '$stage'; stages are format, tidy, asan-ubsan, tsan, fuzz and kills" >&2
     exit 64
   fi
   echo "== $stage"

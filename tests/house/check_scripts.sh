@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Parses every shell script of the tree (bash -n), asks that it is executable and stops on errors, and
-# compiles every Python script in memory. shellcheck too where it is installed.
+# Parses every shell script of the tree (bash -n), asks that it is executable (job scripts are submitted
+# instead) and stops on errors, and compiles every Python script in memory. shellcheck too where it is installed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 problems=0
@@ -9,10 +9,10 @@ complain() {
   problems=$((problems + 1))
 }
 
-mapfile -t scripts < <(find jobs slurm perf tests .ci -name '*.sh' -type f | sort; echo .ci/run)
+mapfile -t scripts < <(find jobs slurm perf tests .ci '(' -name '*.sh' -o -name '*.sbatch' ')' -type f | sort; echo .ci/run)
 for script in "${scripts[@]}"; do
   bash -n "$script" || complain "$script: does not parse"
-  [[ -x $script ]] || complain "$script: is not executable"
+  [[ -x $script || $script == *.sbatch ]] || complain "$script: is not executable"
   grep -q '^set -.*u.*o pipefail' "$script" || complain "$script: has no 'set -euo pipefail'"
 done
 if command -v shellcheck > /dev/null; then

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Trains while you watch, in an allocation of its own or, within salloc, in that one:
+#   jobs/interactive.sh [SRUN OPTION...] -- my.cfg [--train.steps=20 ...]
+#   jobs/interactive.sh --nodes=1 --ntasks-per-node=4 --cpus-per-task=4 --gpus-per-node=4 --time=30 -- my.cfg
+# Ctrl-C saves and ends with 75; the same command goes on. A second Ctrl-C within a second kills.
+set -euo pipefail
+OFFSTAGE_HOME=${OFFSTAGE_HOME:-$(cd "$(dirname "$0")/.." && pwd)}
+# shellcheck disable=SC1091
+if [[ -r $OFFSTAGE_HOME/slurm/site ]]; then source "$OFFSTAGE_HOME/slurm/site"; fi
+
+options=()
+while (($#)) && [[ $1 != -- ]]; do
+  options+=("$1")
+  shift
+done
+if (($# < 2)); then
+  echo "usage: jobs/interactive.sh [SRUN OPTION...] -- CONFIG [--KEY=VALUE...]" >&2
+  exit 64
+fi
+exec srun --mpi=pmix --kill-on-bad-exit=0 --wait=60 --disable-status \
+  "${options[@]}" "$OFFSTAGE_HOME/slurm/rank.sh" "${OFFSTAGE:-$OFFSTAGE_HOME/build/release/offstage}" \
+  train --config "$2" "${@:3}"

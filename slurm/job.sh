@@ -1,0 +1,178 @@
+#!/usr/bin/env bash
+# What the job scripts share: they source it, call `offstage_run` and then `offstage_finish` or
+# `offstage_finish_link`. OFFSTAGE_HOME is the tree; slurm/site.example says what else can be set.
+set -uo pipefail
+export OFFSTAGE_HOME
+# shellcheck disable=SC1091
+if [[ -r $OFFSTAGE_HOME/slurm/site ]]; then source "$OFFSTAGE_HOME/slurm/site"; fi
+# shellcheck source=slurm/run_directory.sh
+source "$OFFSTAGE_HOME/slurm/run_directory.sh"
+: "${OFFSTAGE:=$OFFSTAGE_HOME/build/release/offstage}" "${OFFSTAGE_LAUNCHER:=srun}"
+: "${OFFSTAGE_RESUBMIT:=0}" "${OFFSTAGE_CRASHES:=3}"
+
+say() { printf '%(%F %T)T offstage-job: %s\n' -1 "$*"; }
+
+job_state() { squeue --noheader --jobs="$job" --format=%T 2> /dev/null; }
+job_reason() { squeue --noheader --jobs="$job" --format=%r 2> /dev/null; }
+
+# The ranks save after their step and end with 75. Both launchers pass on SIGUSR1; of a SIGTERM mpirun
+# makes the death of its ranks after one second, and srun at once.
+stop_ranks() {
+  say "$1; the ranks save and end"
+  if [[ -n $launcher ]]; then kill -USR1 "$launcher" 2> /dev/null; fi
+}
+
+# Slurm ends a job by a SIGTERM to all its processes, ranks too, and a second, other signal would end
+# those without a save. If the job goes on, this shell alone has got it. After the time limit there is
+# only KillWait left, perhaps too little for the save: the requeue comes first.
+on_term() {
+  if [[ $(job_state) == RUNNING ]]; then
+    stop_ranks "SIGTERM to the job script"
+  elif [[ $(job_reason) == TimeLimit ]]; then
+    note_attempt 143
+    too_many_crashes || go_on "the time limit is over"
+  else
+    say "Slurm ends the job and has told the ranks"
+  fi
+}
+
+launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
+  case $OFFSTAGE_LAUNCHER in
+    srun)
+      # No --gpu-bind: then every rank sees all GPUs that the job has on its node, and none of another's
+      # (`none` would show it those too, unless the site fences them off).
+      # A step ends some time after its first rank: time for the others to end with their own exit code.
+      # shellcheck disable=SC2086
+      exec srun --mpi=pmix --kill-on-bad-exit=0 --wait="${SLURM_WAIT:-60}" \
+        ${OFFSTAGE_LAUNCHER_OPTIONS:-} "$OFFSTAGE_HOME/slurm/rank.sh" "$@"
+      ;;
+    mpirun)
+      # With SIGTERM blocked mpirun and its daemons outlive Slurm's, and the ranks have time to save.
+      export OMPI_MCA_orte_launch_agent='env --block-signal=TERM orted'
+      # shellcheck disable=SC2086
+      exec env --block-signal=TERM mpirun --quiet --bind-to none ${OFFSTAGE_LAUNCHER_OPTIONS:-} \
+        "$OFFSTAGE_HOME/slurm/rank.sh" "$@"
+      ;;
+  esac
+  say "OFFSTAGE_LAUNCHER=$OFFSTAGE_LAUNCHER is neither srun nor mpirun"
+  exit 64
+}
+
+require_arguments() {
+  if (($# == 0)); then
+    say "usage: sbatch SCRIPT CONFIG [--KEY=VALUE...]"
+    exit 64
+  fi
+}
+
+# offstage_run CONFIG [OPTION...]: one attempt. Its exit code is in `code` afterwards.
+offstage_run() {
+  require_arguments "$@"
+  arguments=("$@")
+  read_run "$@"
+  local options=("${@:2}")
+  if resume_is_over; then
+    mapfile -t options < <(printf '%s\n' "${@:2}" | grep -v '^--checkpoint\.resume=')
+    options+=(--checkpoint.resume=auto)
+  fi
+  # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
+  export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
+  say "job $job, attempt $((${SLURM_RESTART_COUNT:-0} + 1)), by $OFFSTAGE_LAUNCHER on $SLURM_JOB_NODELIST"
+  launcher=
+  trap 'stop_ranks "SIGUSR1, the end of the time limit is near"' USR1
+  trap on_term TERM
+  (launch "$OFFSTAGE" train --config "$1" "${options[@]}") &
+  launcher=$!
+  # A signal interrupts `wait`, which then returns before the launcher has ended.
+  while wait "$launcher"; kill -0 "$launcher" 2> /dev/null; do :; done
+  wait "$launcher"
+  code=$?
+  note_attempt "$code"
+}
+
+# offstage_require_checkpoint CONFIG [OPTION...]: lists them, and ends the job with 65 if there is none.
+offstage_require_checkpoint() {
+  local from
+  require_arguments "$@"
+  read_run "$@"
+  from=$checkpoints
+  [[ $resume == auto ]] || from=$resume
+  if ! "$OFFSTAGE" checkpoint ls "$from"; then
+    say "no checkpoint to go on from; jobs/train.sbatch starts a run"
+    exit 65
+  fi
+}
+
+cannot_go_on() { # true for what the same command would meet again
+  ((code == 64 || code == 65))
+}
+
+too_many_crashes() { # true and said if another attempt would be one too many
+  local number
+  number=$(crashes)
+  ((number >= OFFSTAGE_CRASHES)) || return 1
+  say "the $number. bad end in a row without a new checkpoint: no requeue; see $attempts_file"
+}
+
+# Ends the script: with 0 after the last step, else with the run's code, and then the job is in the
+# queue again wherever that helps.
+offstage_finish() {
+  local state
+  if ((code == 0)); then
+    say "done"
+  elif cannot_go_on; then
+    say "ended with $code; the same command would end so again"
+  elif ((code != 75)) && too_many_crashes; then
+    :
+  elif state=$(job_state); [[ -n $state && $state != RUNNING ]]; then
+    say "ended with $code; the job is $state, so it is left to Slurm"
+  elif ((code == 75)); then
+    go_on "saved, more to do"
+  else
+    go_on "ended with $code"
+  fi
+  exit "$code"
+}
+
+go_on() { # go_on WHY: into the queue again
+  local answer
+  # The requeue ends this script: what there is to say comes first.
+  say "$1; asking for a requeue"
+  if answer=$(scontrol requeue "$job" 2>&1); then return; fi
+  say "no requeue: $answer"
+  if [[ $OFFSTAGE_RESUBMIT == 1 && -z ${SLURM_ARRAY_JOB_ID:-} ]]; then
+    if answer=$(resubmit 2>&1); then
+      say "$answer goes on"
+    else
+      say "no new job: $answer"
+    fi
+  else
+    say "submit the same command again, or set OFFSTAGE_RESUBMIT=1"
+  fi
+}
+
+# A new job with this one's script, arguments and size.
+resubmit() {
+  export OFFSTAGE_FIRST_JOB=$first_job
+  sbatch --dependency="afterany:$SLURM_JOB_ID" --job-name="$SLURM_JOB_NAME" \
+    --nodes="$SLURM_JOB_NUM_NODES" --time="$(squeue --noheader --jobs="$job" --format=%l)" \
+    --partition="$SLURM_JOB_PARTITION" ${SLURM_JOB_ACCOUNT:+--account="$SLURM_JOB_ACCOUNT"} \
+    ${SLURM_NTASKS_PER_NODE:+--ntasks-per-node="$SLURM_NTASKS_PER_NODE"} \
+    ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \
+    "$OFFSTAGE_HOME/jobs/restart.sbatch" "${arguments[@]}"
+}
+
+# The same for a link of a chain: the next goes on by itself, and where none could do more the rest is
+# cancelled.
+offstage_finish_link() {
+  local last=$((SLURM_ARRAY_TASK_ID == SLURM_ARRAY_TASK_MAX))
+  if ((code == 0)) || cannot_go_on; then
+    say "ended with $code; the rest of the chain is cancelled"
+    scancel --state=PENDING "$SLURM_ARRAY_JOB_ID"
+  elif ((last)); then
+    say "ended with $code, and the chain is at its end; submit it again"
+  else
+    say "ended with $code; the next link goes on"
+  fi
+  exit "$code"
+}

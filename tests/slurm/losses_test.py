@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""Nodes that a job loses: to another one that preempts it, or because they go down."""
+from slurm_harness import SlurmTest, main
+
+
+class Losses(SlurmTest):
+    AT_ONCE = 1  # each takes nodes from whoever has them
+
+    def check_preemption(self, partition, launcher):
+        job = self.submit("train.sbatch", sbatch=[f"--partition={partition}"], OFFSTAGE_LAUNCHER=launcher)
+        self.wait_for_job_step(job, 5)
+        other = self.slurm("sbatch", "--parsable", "--partition=high", "--nodes=3", "--exclusive",
+                           f"--output={self.folder}/other.out", "--wrap", "echo it ran")
+        self.wait_until(lambda: (self.folder / "other.out").exists(), what="the other job")
+        self.assertEqual(("COMPLETED", 0), self.wait_for_job_end(other))
+        self.assert_completed(job, attempts=2)
+        self.assertIn("continuing after step", self.output(job))
+
+    def test_preemption_by_another_partition(self):
+        self.check_preemption("low", "srun")
+
+    def test_preemption_with_time_of_grace_and_mpirun(self):
+        self.check_preemption("grace", "mpirun")
+
+    def test_a_node_that_goes_down_is_replaced(self):
+        job = self.submit("train.sbatch")
+        self.wait_for_job_step(job, 12)
+        lost = self.slurm("scontrol", "show", "hostnames", self.show(job)["NodeList"]).split()[-1]
+        self.slurm("scontrol", "update", f"nodename={lost}", "state=down", "reason=test")
+        self.addCleanup(self.slurm, "scontrol", "update", f"nodename={lost}", "state=resume")
+        self.assert_completed(job, attempts=2)
+        self.assertNotIn(lost, self.slurm("scontrol", "show", "hostnames", self.show(job)["NodeList"]).split())
+
+
+if __name__ == "__main__":
+    main()
