@@ -3,6 +3,7 @@
 $OFFSTAGE is the program. Every process that a test starts has the test's directory on its command line,
 so leftovers are found by it, and nothing else is ever touched.
 """
+import contextlib
 import json
 import os
 import random
@@ -53,7 +54,8 @@ class OffstageTest(unittest.TestCase):
 
     def clean(self):
         for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ended just now
+                os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def write(self, name, contents):

@@ -17,7 +17,7 @@ class Leftovers(SlurmTest):
                 name = f"run-{launcher}"
                 job = self.submit("train.sbatch", f"--run.dir={self.folder}/{name}", OFFSTAGE_LAUNCHER=launcher,
                                   SLURM_WAIT="1")
-                self.wait_until(lambda: any(r["step"] >= 12 for r in self.records(name)), what="step 12")
+                self.wait_until(lambda: any(r["step"] >= 12 for r in self.steps(name)), what="step 12")
                 os.kill(self.ranks_of(name)[0], signal.SIGKILL)
                 self.assertEqual(("COMPLETED", 0), self.wait_for_job_end(job), self.output(job))
                 self.assertIn("asking for a requeue", self.output(job))

@@ -40,7 +40,7 @@ class Runs(SlurmTest):
         command = [ROOT / "jobs/interactive.sh", "--nodes=2", "--ntasks-per-node=1", "--", self.config]
         with open(self.folder / "first.out", "wb") as out:
             process = subprocess.Popen(command, env=self.environment, cwd=self.folder, stdout=out, stderr=out)
-        self.wait_until(lambda: any(r["step"] >= 5 for r in self.records("run")), process, "step 5")
+        self.wait_until(lambda: any(r["step"] >= 5 for r in self.steps("run")), process, "step 5")
         process.send_signal(signal.SIGINT)
         self.assertEqual(75, process.wait(60), (self.folder / "first.out").read_text())
         self.assertIn("continuing after step", self.slurm(*command))
@@ -48,7 +48,7 @@ class Runs(SlurmTest):
 
     def test_a_chain_of_links(self):
         job = self.submit("array.sbatch", sbatch=["--array=1-5%1"])
-        self.wait_until(lambda: any(r["step"] >= 5 for r in self.records("run")), what="step 5")
+        self.wait_until(lambda: any(r["step"] >= 5 for r in self.steps("run")), what="step 5")
         # For a task of an array scancel delivers the signal and then complains that the task has ended.
         self.slurm("scancel", "--batch", "--signal=USR1", f"{job}_1", expect=None)
         self.wait_for_text(job, "ended with 75; the next link goes on")
@@ -80,7 +80,7 @@ class Runs(SlurmTest):
         self.submit_and_stop()
         job = self.submit("restart.sbatch", "--checkpoint.resume=" + str(self.checkpoints("run")[-1]),
                           sbatch=["--no-requeue"])
-        self.wait_until(lambda: "continuing after" in self.output(job), what="the restart")
+        self.wait_for_text(job, "continuing after")
         self.wait_for_job_step(job, self.step_of(self.checkpoints("run")[-1]) + 3)
         self.slurm("scancel", "--batch", "--signal=USR1", job)
         self.assertEqual(("FAILED", 75), self.wait_for_job_end(job), self.output(job))

@@ -118,11 +118,14 @@ class SlurmTest(OffstageTest):
 
     def wait_for_job_step(self, job, step):
         """Until the run has done that step and its job goes on."""
-        self.wait_until(lambda: any(r["step"] >= step for r in self.records("run")), what=f"step {step}")
+        self.wait_until(lambda: any(r["step"] >= step for r in self.steps("run")), what=f"step {step}")
         self.assertEqual("RUNNING", self.show(job)["JobState"], self.output(job))
 
     def wait_for_text(self, job, text):
-        self.wait_until(lambda: text in self.output(job), what=f"'{text}' in\n{self.output(job)}\n")
+        try:
+            self.wait_until(lambda: text in self.output(job), what=f"'{text}'")
+        except AssertionError as late:
+            self.fail(f"{late}\n{self.slurm('scontrol', 'show', 'job', job)}\n{self.output(job)}")
 
     # Looking
 
