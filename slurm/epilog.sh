@@ -19,7 +19,7 @@ fi
 IFS=: read -ra places <<< "${OFFSTAGE_EPILOG_SCRATCH:-/tmp:/mnt/bb/${SLURM_JOB_USER:-}:/local/scratch}"
 for place in "${places[@]}"; do
   [[ -d $place ]] || continue
-  "${as_user[@]}" find "$place" -mindepth 1 -maxdepth 1 -xdev -type d -uid "$SLURM_JOB_UID" \
+  "${as_user[@]}" find -H "$place" -mindepth 1 -maxdepth 1 -xdev -type d -uid "$SLURM_JOB_UID" \
     -name "offstage-$SLURM_JOB_ID-*" -print -exec rm -rf --one-file-system -- {} + |
     sed "s/^/offstage epilog: job $SLURM_JOB_ID left /"
 done

@@ -12,6 +12,10 @@ source "$OFFSTAGE_HOME/slurm/run_directory.sh"
 
 say() { printf '%(%F %T)T offstage-job: %s\n' -1 "$*"; }
 
+unset "${!SQUEUE_@}"  # a user's filters for squeue would hide this job
+told=0                # the ranks were told to stop
+ending=0              # Slurm ends the job
+
 job_state() { squeue --noheader --jobs="$job" --format=%T 2> /dev/null; }
 job_reason() { squeue --noheader --jobs="$job" --format=%r 2> /dev/null; }
 
@@ -19,7 +23,8 @@ job_reason() { squeue --noheader --jobs="$job" --format=%r 2> /dev/null; }
 # makes the death of its ranks after one second, and srun at once.
 stop_ranks() {
   say "$1; the ranks save and end"
-  if [[ -n $launcher ]]; then kill -USR1 "$launcher" 2> /dev/null; fi
+  # Once: a second signal would end them without a save.
+  if ((told++ == 0)) && [[ -n $launcher ]]; then kill -USR1 "$launcher" 2> /dev/null; fi
 }
 
 # Slurm ends a job by a SIGTERM to all its processes, ranks too, and a second, other signal would end
@@ -28,7 +33,10 @@ stop_ranks() {
 on_term() {
   if [[ $(job_state) == RUNNING ]]; then
     stop_ranks "SIGTERM to the job script"
-  elif [[ $(job_reason) == TimeLimit ]]; then
+    return
+  fi
+  ending=1
+  if [[ $(job_reason) == TimeLimit ]]; then
     note_attempt 143
     too_many_crashes || go_on "the time limit is over"
   else
@@ -63,6 +71,13 @@ require_arguments() {
     say "usage: sbatch SCRIPT CONFIG [--KEY=VALUE...]"
     exit 64
   fi
+  local option
+  for option in "${@:2}"; do  # what the scripts read themselves must stand in one word and one file
+    if [[ $option != --*=* || $option == --config=* ]]; then
+      say "'$option' after the configuration: write --KEY=VALUE"
+      exit 64
+    fi
+  done
 }
 
 # offstage_run CONFIG [OPTION...]: one attempt. Its exit code is in `code` afterwards.
@@ -72,8 +87,7 @@ offstage_run() {
   read_run "$@"
   local options=("${@:2}")
   if resume_is_over; then
-    mapfile -t options < <(printf '%s\n' "${@:2}" | grep -v '^--checkpoint\.resume=')
-    options+=(--checkpoint.resume=auto)
+    options+=(--checkpoint.resume=auto)  # the last one counts
   fi
   # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
   export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
@@ -96,7 +110,7 @@ offstage_require_checkpoint() {
   require_arguments "$@"
   read_run "$@"
   from=$checkpoints
-  [[ $resume == auto ]] || from=$resume
+  [[ $resume == auto ]] || resume_is_over || from=$resume
   if ! "$OFFSTAGE" checkpoint ls "$from"; then
     say "no checkpoint to go on from; jobs/train.sbatch starts a run"
     exit 65
@@ -124,8 +138,8 @@ offstage_finish() {
     say "ended with $code; the same command would end so again"
   elif ((code != 75)) && too_many_crashes; then
     :
-  elif state=$(job_state); [[ -n $state && $state != RUNNING ]]; then
-    say "ended with $code; the job is $state, so it is left to Slurm"
+  elif state=$(job_state); ((ending)) || [[ -n $state && $state != RUNNING ]]; then
+    say "ended with $code; the job is ${state:-ending}, so it is left to Slurm"
   elif ((code == 75)); then
     go_on "saved, more to do"
   else
@@ -151,15 +165,19 @@ go_on() { # go_on WHY: into the queue again
   fi
 }
 
-# A new job with this one's script, arguments and size.
+# A new job with this one's arguments and size; jobs/train.sbatch if there is nothing to go on from yet.
 resubmit() {
-  export OFFSTAGE_FIRST_JOB=$first_job
-  sbatch --dependency="afterany:$SLURM_JOB_ID" --job-name="$SLURM_JOB_NAME" \
+  local script=restart.sbatch
+  if [[ $(newest) == none ]]; then script=train.sbatch; fi
+  export OFFSTAGE_FIRST_JOB=$first_job OFFSTAGE_RESUBMIT
+  env --unset=SLURM_RESTART_COUNT sbatch --dependency="afterany:$SLURM_JOB_ID" --job-name="$SLURM_JOB_NAME" \
     --nodes="$SLURM_JOB_NUM_NODES" --time="$(squeue --noheader --jobs="$job" --format=%l)" \
     --partition="$SLURM_JOB_PARTITION" ${SLURM_JOB_ACCOUNT:+--account="$SLURM_JOB_ACCOUNT"} \
     ${SLURM_NTASKS_PER_NODE:+--ntasks-per-node="$SLURM_NTASKS_PER_NODE"} \
     ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \
-    "$OFFSTAGE_HOME/jobs/restart.sbatch" "${arguments[@]}"
+    ${SLURM_GPUS_PER_NODE:+--gpus-per-node="$SLURM_GPUS_PER_NODE"} \
+    ${SLURM_MEM_PER_NODE:+--mem="$SLURM_MEM_PER_NODE"} ${SLURM_JOB_QOS:+--qos="$SLURM_JOB_QOS"} \
+    "$OFFSTAGE_HOME/jobs/$script" "${arguments[@]}"
 }
 
 # The same for a link of a chain: the next goes on by itself, and where none could do more the rest is

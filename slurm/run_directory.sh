@@ -38,7 +38,8 @@ read_run() {
 }
 
 checkpoint_list() { # names and times of the complete checkpoints, oldest first
-  find "$checkpoints" -maxdepth 1 -name 'step-*' -printf '%f %T@\n' 2> /dev/null | sort
+  find "$checkpoints" -mindepth 2 -maxdepth 2 -path '*/step-*/master.h5' -printf '%h %T@\n' 2> /dev/null |
+    sed 's|.*/||' | grep '^step-' | sort
 }
 
 # `checkpoint.resume=none` or a path is meant for the beginning: a requeued job would begin there again.
@@ -58,7 +59,8 @@ note_attempt() {
   (($1 == 64 || $1 == 65)) || mkdir -p "$run_dir"
   if [[ -d $run_dir ]]; then
     printf '%(%FT%T)T job %s attempt %d on %s exit %d newest %s\n' -1 "$job" \
-      "$((${SLURM_RESTART_COUNT:-0} + 1))" "$SLURM_JOB_NODELIST" "$1" "$(newest)" >> "$attempts_file"
+      "$((${SLURM_RESTART_COUNT:-0} + 1))" "$SLURM_JOB_NODELIST" "$1" "$(newest)" >> "$attempts_file" ||
+      unnoted=1  # a full file system
   fi
 }
 
@@ -70,7 +72,7 @@ newest() {
 
 # Attempts that ended badly one after another while the newest checkpoint stayed the same.
 crashes() {
-  if [[ ! -w $attempts_file ]]; then
+  if [[ -n ${unnoted:-} || ! -w $attempts_file ]]; then
     echo "$((${SLURM_RESTART_COUNT:-0} + 1))"
     return
   fi

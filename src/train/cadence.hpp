@@ -28,8 +28,8 @@ class Cadence {
   void step_took(Seconds seconds) { pace_.step_took(seconds); }
   void validation_took(Seconds seconds) { pace_.validation_took(seconds); }
   void save_took(Seconds seconds) { pace_.save_took(seconds, now()); }  ///< it has just ended
-  /// Until a save was measured.
-  void expect_save(Seconds seconds) { pace_.expect_save(seconds); }
+  /// As Pace.
+  void expect_save(Seconds seconds, bool loaded) { pace_.expect_save(seconds, loaded); }
 
   /// What to do after `step`, the same on all ranks. Says (log) why, if time is up. Collective.
   [[nodiscard]] Decision after(std::int64_t step) const;

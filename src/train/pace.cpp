@@ -55,7 +55,7 @@ void Pace::validation_took(Seconds seconds) {
 }
 
 void Pace::save_took(Seconds seconds, Seconds now) {
-  longest_save_ = std::max(longest_save_, seconds);
+  longest_save_ = saves_.empty() ? seconds : std::max(longest_save_, seconds);
   last_save_ = now;
   if (saves_.size() == remembered_saves) {
     saves_.erase(saves_.begin());
@@ -63,9 +63,11 @@ void Pace::save_took(Seconds seconds, Seconds now) {
   saves_.push_back(seconds);
 }
 
-void Pace::expect_save(Seconds seconds) {
-  longest_save_ = std::max(longest_save_, seconds);
-  expected_save_ = seconds;
+void Pace::expect_save(Seconds seconds, bool loaded) {
+  longest_save_ = seconds;
+  if (loaded) {
+    expected_save_ = seconds;
+  }
 }
 
 Seconds Pace::automatic() const {

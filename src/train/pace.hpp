@@ -45,8 +45,9 @@ class Pace {
   void step_took(Seconds seconds);
   void validation_took(Seconds seconds);
   void save_took(Seconds seconds, Seconds now);  ///< it has just ended
-  /// Until a save was measured.
-  void expect_save(Seconds seconds);
+  /// Until a save was measured: the time that filling the state took. `loaded` from a checkpoint it also
+  /// stands for a save's cost under checkpoint.every=auto; first weights may come from slower work.
+  void expect_save(Seconds seconds, bool loaded);
 
   /// What to do after `step`. `asked` is signal or file if someone wants the run to stop. Time is up if
   /// what is due now, another step and its save might not end before train.max-time, or train.time-margin

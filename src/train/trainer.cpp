@@ -200,7 +200,7 @@ void Training<T>::start_or_continue() {
   meta_.program = fmt::format("offstage {} ({})", version(), build_description());
   meta_.threads = place_.threads;
   meta_.ranks = comm_.size();
-  cadence_.expect_save(watch.elapsed());
+  cadence_.expect_save(watch.elapsed(), found.has_value());
 }
 
 template <class T>

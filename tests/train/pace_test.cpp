@@ -101,12 +101,14 @@ TEST_F(APace, CountsTheSaveAndTheValidationThatComeFirst) {
   EXPECT_EQ(stop(measured(), 99, 964), Stop::max_time);
 }
 
-TEST_F(APace, ExpectsASaveToTakeAsLongAsLoadingDid) {
+TEST_F(APace, ExpectsASaveToTakeAsLongAsFillingTheStateUntilOneIsMeasured) {
   config.train.max_time = Seconds{100};
   Pace pace{config, {}};
-  pace.expect_save(Seconds{30});
+  pace.expect_save(Seconds{30}, false);
   EXPECT_EQ(stop(pace, 1, 70), Stop::none);
   EXPECT_EQ(stop(pace, 1, 71), Stop::max_time);
+  pace.save_took(Seconds{10}, Seconds{71});
+  EXPECT_EQ(stop(pace, 2, 71), Stop::none) << "a measured save counts more";
 }
 
 TEST_F(APace, WhoIsAskedToStopSavesAndLeavesOutTheValidation) {
@@ -145,7 +147,9 @@ TEST_F(APace, SavesAutomaticallyByTheMedianOfWhatSavesCost) {
   config.checkpoint.every_auto = true;
   Pace pace{config, {}};
   EXPECT_EQ(pace.automatic(), Seconds{300}) << "to find out what a save costs";
-  pace.expect_save(Seconds{40});
+  pace.expect_save(Seconds{1000}, false);
+  EXPECT_EQ(pace.automatic(), Seconds{300}) << "first weights do not tell";
+  pace.expect_save(Seconds{40}, true);
   EXPECT_EQ(pace.automatic(), auto_interval(Seconds{40}, day));
   for (double const cost : {1000.0, 1000.0, 10.0, 1000.0, 10.0, 11.0, 11.0}) {
     pace.save_took(Seconds{cost}, Seconds{100});
