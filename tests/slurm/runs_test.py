@@ -101,6 +101,12 @@ class Runs(SlurmTest):
         self.assertEqual("0", self.show(job)["Restarts"])
         self.assertFalse((self.folder / "run").exists())
 
+    def test_options_that_the_scripts_would_not_see_are_refused(self):
+        for option in ["--checkpoint.resume", "none"], ["--config=more.cfg"]:
+            job = self.submit("train.sbatch", *option)
+            self.assertEqual(("FAILED", 64), self.wait_for_job_end(job), self.output(job))
+            self.assertIn("write --KEY=VALUE", self.output(job))
+
     def test_scratch_in_memory_is_refused(self):
         job = self.submit("train.sbatch", OFFSTAGE_SCRATCH="/dev/shm", OFFSTAGE_CRASHES="1")
         self.assertEqual(("FAILED", 74), self.wait_for_job_end(job), self.output(job))
