@@ -24,7 +24,7 @@ job_reason() { squeue --noheader --jobs="$job" --format=%r 2> /dev/null; }
 stop_ranks() {
   say "$1; the ranks save and end"
   # Once: a second signal would end them without a save.
-  if ((told++ == 0)) && [[ -n $launcher ]]; then kill -USR1 "$launcher" 2> /dev/null; fi
+  if [[ -n $launcher ]] && ((told++ == 0)); then kill -USR1 "$launcher" 2> /dev/null; fi
 }
 
 # Slurm ends a job by a SIGTERM to all its processes, ranks too, and a second, other signal would end
