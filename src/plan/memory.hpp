@@ -11,26 +11,39 @@ namespace offstage::plan {
 struct MemoryDemand {
   std::int64_t shard_elements{};  ///< of the rank with most, padding included
   std::int64_t ranks_per_node = 1;
-  std::int64_t gradient_bytes_per_element = 4;
+  std::int64_t gradient_bytes_per_element = 4;  ///< of the accumulated gradient
+  bool flush_fp32 = false;           ///< gradients go to storage in FP32 beside (update.gradients)
   Bytes exchange_bytes{};            ///< per rank: buffers that gradients travel through
   Bytes reserve_bytes{};             ///< per rank: what libraries take beside; see plan_memory
   std::int64_t subgroup_elements{};  ///< wished for
   bool subgroup_is_default = true;   ///< then it may shrink to fit
-  bool on_storage = false;
-  Bytes host_memory{};  ///< the limit, per node
+  std::int64_t paths = 0;            ///< storage paths; 0: the state lives in host memory
+  Bytes most_cache = -1;             ///< tiers.cache, per node; below 0: no limit
+  Bytes host_memory{};               ///< the limit, per node
 };
 
+/// Per rank, in units of subgroups (of `subgroup_elements`, the last one may be smaller).
 struct MemoryPlan {
   std::int64_t subgroup_elements{};
-  int buffers{};       ///< 3 or more with storage, 0 in host memory
-  Bytes gradients{};   ///< per rank, exchange buffers included
-  Bytes state{};       ///< per rank, in host memory: buffers or the whole state
+  std::int64_t subgroups{};         ///< of the rank with most
+  int buffers{};                    ///< state extents in flight; 0 without paths
+  std::int64_t cached{};            ///< state extents that stay in host memory
+  int gradient_buffers{};           ///< gradient extents in flight; 0 if all stay
+  std::int64_t gradients_cached{};  ///< gradient extents that stay in host memory
+  Bytes gradients{};   ///< per rank: gradients in host memory, their buffers and the exchange's
+  Bytes state{};       ///< per rank: buffers and cache, or the whole state
   Bytes node_total{};  ///< all ranks of the node
 };
 
-/// Three buffers on storage (one fetched, one updated, one flushed), four where they fit; a subgroup of
-/// default size is halved until three buffers fit and the reserve stays free. The reserve is a wish: it
-/// is given up where a subgroup of the size asked for, or of one chunk, fits only without it.
+/// Divides the limit. In this order, each as far as the former leave memory:
+///   1. exchange buffers and three state buffers (one fetched, one updated, one flushed), for which a
+///      subgroup of default size is halved until they fit and the reserve stays free;
+///   2. gradients: all of them, or three gradient buffers and as many as fit, the others spill
+///      (with flush_fp32 all must fit, and three FP32 buffers beside);
+///   3. further state buffers: 2 + 2 per path in all, so that every path always has work;
+///   4. the cache.
+/// The reserve is a wish: it is given up where a subgroup of the size asked for, or of one chunk, fits
+/// only without it. Without paths everything must fit.
 /// Errors: UsageError naming tiers.host-memory, what is needed for what, and what would help.
 [[nodiscard]] MemoryPlan plan_memory(MemoryDemand const& demand);
 

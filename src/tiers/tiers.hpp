@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "base/units.hpp"
-#include "platform/aio/engine.hpp"
+#include "plan/split.hpp"
+#include "platform/trace/trace.hpp"
+#include "tiers/storage_path.hpp"
 
 namespace offstage::tiers {
 
@@ -60,12 +62,23 @@ class Lease {
   bool touched_{};
 };
 
-/// What went through the tiers since the start.
+/// What went through the tiers since the start, this process.
 struct Traffic {
-  Bytes read_bytes{};
-  Bytes write_bytes{};
-  Seconds read_seconds{};  ///< inside transfers, without waiting for the path
-  Seconds write_seconds{};
+  std::vector<PathTraffic> paths;  ///< in the order of the configuration
+  std::int64_t hits{};             ///< fetches that found their extent in host memory
+  std::int64_t misses{};           ///< fetches that read
+  Bytes fetched_bytes{};           ///< of extents, hits included
+  Seconds fetch_seconds{};         ///< inside fetch, summed over threads, waiting included
+  Seconds flush_seconds{};         ///< inside commit, likewise
+
+  [[nodiscard]] Bytes read_bytes() const;
+  [[nodiscard]] Bytes write_bytes() const;
+};
+
+/// Where the current versions are (MLP Figure 10), in bytes of extents.
+struct Residence {
+  Bytes host{};
+  std::vector<Bytes> paths;
 };
 
 /// Holds the extents of one rank.
@@ -79,9 +92,16 @@ class Tiers {
   /// checksum verified.
   /// Errors: IoError naming path, offset and key if the only copy cannot be read or is damaged.
   [[nodiscard]] virtual Lease fetch(Key key) = 0;
-  /// A lease of a key whose present bytes do not matter: zeroed, nothing is read.
+  /// A lease of a key whose present bytes do not matter: nothing is read, the bytes are whatever they
+  /// are.
   [[nodiscard]] virtual Lease create(Key key) = 0;
+  /// A new pass over the keys begins (an update, a round of gradients): see Evict::farthest.
+  /// No lease is held.
+  virtual void begin_pass() {}
+  /// Whether a fetch of the key would find it in host memory now.
+  [[nodiscard]] virtual bool in_memory(Key /*key*/) const { return true; }
   [[nodiscard]] virtual Traffic traffic() const = 0;
+  [[nodiscard]] virtual Residence residence() const { return {}; }
   /// Host memory that the tiers take, all of it allocated at construction.
   [[nodiscard]] virtual Bytes host_bytes() const = 0;
 
@@ -91,32 +111,60 @@ class Tiers {
   virtual void discard(Key key, std::int64_t ticket, bool touched) noexcept = 0;
 };
 
-/// Extents that live in host memory. A lease is the extent itself: no copy. So a lease that was
-/// changed and not committed has torn its extent; the next fetch of that key throws
-/// PreconditionError. (Only a failing run does that.)
-[[nodiscard]] std::unique_ptr<Tiers> make_host_tiers(std::vector<Bytes> const& extent_bytes);
-
-struct StorageSettings {
-  std::string path;   ///< an existing, writable directory
-  std::string spill;  ///< name of the spill directory inside it; see spill_name
-  int buffers = 3;    ///< extents in host memory at a time: fetched, updated, flushed; at least 1
-  aio::EngineSettings engine;
-  std::shared_ptr<aio::Kernel> kernel;  ///< null: libaio; a test brings a failing one
+/// tiers.evict: which extent leaves host memory when a commit finds the cache full.
+enum class Evict {
+  /// The one that this pass needs no more (committed in it) and that was committed first: what the
+  /// pass still needs stays, whatever the order. The committed extent itself if there is no other.
+  farthest,
+  oldest  ///< least recently committed, as the papers' systems do: ascending passes then thrash
 };
 
-/// Extents that live in one file of slots in a directory, copy-on-write.
+/// tiers.verify: which fetches from storage compare the checksum.
+enum class Verify { always, sample, off };
+/// `sample` verifies one read in so many.
+constexpr std::int64_t verify_sample = 16;
+
+struct VirtualSettings {
+  std::shared_ptr<PathSet> paths;  ///< null or empty: everything in host memory
+  std::string spill;               ///< name of the spill directory in each path; see spill_name
+  int buffers = 3;  ///< leases of extents that are not cached, at a time: fetched, updated, flushed
+  /// Extents that stay in host memory beside those; as many as there are: no storage is used.
+  std::int64_t cached = 0;
+  Evict evict = Evict::farthest;
+  Verify verify = Verify::always;
+  plan::SplitPolicy split;
+  trace::Trace* trace{};
+};
+
+/// The virtual tier: extents in host memory and in files of slots on any number of storage paths,
+/// copy-on-write. Source: MLP sections 3.2 and 3.3.
 ///
-/// File:    created 0600 in a 0700 directory, allocated once, unlinked (directory too) before this
-///          returns: nothing is left behind, however the process ends. Slots are aligned to 4096
-///          bytes and as large as the largest extent; there are keys + buffers of them.
-/// Write:   commit writes a free slot, then the table entry (slot, version, XXH3 checksum) changes,
-///          then the old slot is free.
-/// Order:   one transfer direction at a time uses the path, for at most 64 MiB; waiting threads are
-///          served in order of arrival.
-/// Read:    tried three times; a failure or a wrong checksum after that has lost the only copy.
-/// Errors:  IoError: the directory is missing (says that it must exist), not writable or without
-///          the space, naming what is needed and what is free.
-[[nodiscard]] std::unique_ptr<Tiers> make_storage_tiers(std::vector<Bytes> const& extent_bytes,
-                                                        StorageSettings const& settings);
+/// Cache:   a commit makes the lease's buffer the current version, in host memory; the extent's slot
+///          is free then. If more than `cached` extents are there, the same call writes one to storage
+///          (Evict says which) and returns when that is done. So an extent that stays is neither
+///          written nor read, and every miss costs one read and one write.
+/// Split:   an extent is written to the path that plan::next_path names, by the paths' present rates
+///          and what each holds: when the split moves, extents migrate as they are flushed.
+/// Lease:   of a cached extent it is the extent itself. One that was changed and not committed has torn
+///          its only version: the next fetch throws PreconditionError. (Only a failing run does that.)
+///          A lease of an extent that came from storage leaves its version there until it commits.
+/// Files:   one per path, created 0600 in a 0700 directory, unlinked (directory too) before this
+///          returns, allocated once for this rank's share and `buffers` slots more; a path that takes
+///          over extents of another grows by a few slots at a time. Slots are aligned to 4096 bytes and
+///          as large as the largest extent. Write: a free slot, then the table entry (path, slot,
+///          version, XXH3-64), then the old slot is free.
+/// Faults:  a write that fails leaves its path out, with one warning, and goes to another; if none is
+///          left, commit throws IoError and the extent stays in memory. A read is tried three times; a
+///          failure or a wrong checksum after that has lost the only copy: IoError.
+/// Locks:   no lock and no path is held while waiting for a buffer or another lease; a path is held
+///          for one transfer of at most path_hold_bytes.
+/// Errors:  construction: IoError: a directory is missing (says that it must exist), not writable or
+///          without the space, naming what is needed and what is free; PreconditionError: no path and
+///          `cached` below the number of extents.
+[[nodiscard]] std::unique_ptr<Tiers> make_virtual_tiers(std::vector<Bytes> const& extent_bytes,
+                                                        VirtualSettings const& settings);
+
+/// The same with every extent in host memory.
+[[nodiscard]] std::unique_ptr<Tiers> make_host_tiers(std::vector<Bytes> const& extent_bytes);
 
 }  // namespace offstage::tiers

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -9,43 +10,76 @@
 #include "platform/mpi/communicator.hpp"
 #include "state/exchange.hpp"
 #include "state/shard.hpp"
+#include "tiers/tiers.hpp"
+#include "update/views.hpp"
 
 namespace offstage::update {
 
+/// The accumulated gradient of one subgroup, until it ends.
+struct GradientLease {
+  tiers::Lease lease;
+  GradientView view;  ///< an element for each of the subgroup's
+};
+
+/// Where the accumulated gradients are.
+struct GradientSettings {
+  bool accumulate_fp32 = true;  ///< else the sum rounds to T
+  /// Holds the accumulated gradient, key = Subgroup::index, 4 or sizeof(T) bytes an element: in host
+  /// memory what fits there, the rest as spilled extents. Its bytes live until the step has committed.
+  std::unique_ptr<tiers::Tiers> accumulated;
+  /// update.gradients=flush-fp32, the ZeRO-Infinity baseline: the last round converts every subgroup's
+  /// gradient to FP32 and writes it here, and the update reads it from here. Null: conversion is
+  /// delayed until the update (MLP section 3.2).
+  std::unique_ptr<tiers::Tiers> flushed;
+};
+
 /// This rank's shard of the step's gradient. Each slice of a layer's gradient goes to its owner,
 /// who adds the slices of one round in order of the global micro-batch: acc = round(acc + grad_g).
-/// The bits do not depend on the number of ranks.
+/// The bits depend neither on the number of ranks nor on where the gradients lie.
 ///
-/// T: type of the model's gradients. Rounds to T or to FP32 (`accumulate_fp32`).
-/// Memory: host: the accumulator (2 or 4 bytes per element of the shard), one layer to send and
-///         this rank's part of a layer from every rank to receive.
+/// T: type of the model's gradients. Rounds to T or to FP32.
+/// Memory: host: that of the tiers, one layer to send and this rank's part of a layer from every rank
+///         to receive.
+/// Threads: one, the one that calls MPI; what leaves host memory is written by a thread of its own
+///         ("gradients") while backward goes on.
 template <class T>
 class GradientAccumulator final : public state::GradientSink<T> {
  public:
   GradientAccumulator(state::ShardMap const& map, mpi::Communicator const& comm,
-                      device::Stream& stream, bool accumulate_fp32);
+                      device::Stream& stream, std::vector<state::Subgroup> const& subgroups,
+                      GradientSettings settings);
+  ~GradientAccumulator() override;
 
   /// A new step begins with the next add.
   void begin_step() noexcept;
-  /// Before each round of backward: ranks 0 .. active - 1 have a micro-batch in it.
-  void begin_round(int active) noexcept;
+  /// Before each round of backward: ranks 0 .. active - 1 have a micro-batch in it. `last`: no round of
+  /// this step follows, so norms are taken as the sums become final.
+  void begin_round(int active, bool last);
   void add(int layer, std::span<T const> gradient) override;
+  /// After each round: every subgroup is committed, and written where it has to be.
+  /// Errors: IoError of the tiers, also of what was written in the background.
+  void end_round();
 
   /// sqrt of the sum of squares of all ranks' accumulated gradients, before scaling: chunk sums in
   /// (layer, chunk) order, padding included as zeros. Not finite if any gradient is not.
-  /// Collective.
+  /// Collective. After the last round.
   [[nodiscard]] double norm() const;
 
-  [[nodiscard]] bool is_fp32() const noexcept { return accumulate_fp32_; }
-  /// The accumulated shard; the member that matches is_fp32() (or T = float) has the elements.
-  [[nodiscard]] std::span<float const> fp32() const noexcept;
-  [[nodiscard]] std::span<T const> native() const noexcept;
-  /// Host memory of the buffers beside the accumulator, for a device of this kind: what one object
-  /// will take, so that memory can be planned before it is made.
+  /// Of the step's gradients, after the last round. Threads: any, one lease per subgroup at a time.
+  [[nodiscard]] GradientLease fetch(state::Subgroup const& subgroup);
+  /// Before the update's fetches.
+  void begin_update();
+
+  /// Storage traffic of gradients so far, both tiers.
+  [[nodiscard]] std::vector<tiers::Traffic> traffic() const;
+  [[nodiscard]] bool is_fp32() const noexcept { return settings_.accumulate_fp32; }
+  /// Host memory of the exchange's buffers, for a device of this kind: what one object will take
+  /// beside its tiers, so that memory can be planned before it is made.
   [[nodiscard]] static Bytes exchange_bytes(state::ShardMap const& map, int rank,
                                             device::Kind kind);
 
  private:
+  class Flusher;
   /// Adds the slices of this round, one per active rank and each of my part's length, in rank
   /// order.
   void add_slices(int layer, std::span<T const> slices);
@@ -53,10 +87,13 @@ class GradientAccumulator final : public state::GradientSink<T> {
   state::ShardMap const& map_;
   mpi::Communicator const& comm_;
   device::Stream& stream_;
-  bool accumulate_fp32_;
+  std::vector<state::Subgroup> const& subgroups_;
+  GradientSettings settings_;
   int active_ = 0;
-  std::vector<bool> started_;  ///< per layer: a gradient of this step lies in the accumulator
-  memory::HugeBuffer accumulator_;
+  bool last_ = false;
+  std::vector<bool> started_;        ///< per layer: a gradient of this step lies in the accumulator
+  std::vector<double> chunk_norms_;  ///< of the shard, taken in the last round
+  std::unique_ptr<Flusher> flusher_;  ///< owns the thread
   memory::HugeBuffer send_;
   memory::HugeBuffer receive_;
 };

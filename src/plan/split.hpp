@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+
+namespace offstage::plan {
+
+/// What a storage path moves, bytes per second.
+struct PathRate {
+  double read{};
+  double write{};
+  bool full_duplex = false;
+};
+
+/// tiers.split.
+enum class SplitRule {
+  automatic,  ///< all paths finish together: 1 / (1 / read + 1 / write), full duplex: min(read, write)
+  paper,      ///< MLP equation 1: min(read, write)
+  fixed       ///< `weights`, one per path
+};
+struct SplitPolicy {
+  SplitRule rule = SplitRule::automatic;
+  std::vector<double> weights;
+};
+
+/// Reads `auto`, `paper` or weights `2:1`. Errors: UsageError, without the key's name.
+[[nodiscard]] SplitPolicy parse_split(std::string const& text);
+
+/// The share of the extents that each path should hold; they sum to 1. Errors: PreconditionError if
+/// the rates are not positive (fixed needs none) or the number of weights is not that of the paths.
+[[nodiscard]] std::vector<double> split_weights(SplitPolicy const& policy,
+                                                std::span<PathRate const> rates);
+
+/// The path that the next extent goes to when they hold `counts` extents now: the one that is fullest
+/// last, (count + 1) / weight least, the first of equals. Where `open` is false nothing goes; a weight
+/// of 0 is taken only if all open ones have 0. Called again and again this interleaves the paths as
+/// evenly as the weights allow, and moves the counts towards the weights when these change.
+/// Returns the number of paths if none is open.
+[[nodiscard]] std::size_t next_path(std::span<double const> weights,
+                                    std::span<std::int64_t const> counts,
+                                    std::vector<bool> const& open);
+
+/// The least time in which the paths together can read and write so much, over all splits: the bound
+/// that an update phase is held against.
+[[nodiscard]] Seconds bandwidth_bound(Bytes read_bytes, Bytes write_bytes,
+                                      std::span<PathRate const> rates);
+
+}  // namespace offstage::plan

@@ -1,0 +1,1 @@
+#include "platform/mpi/shared_window.hpp"

@@ -1,0 +1,1 @@
+#include "platform/trace/trace.hpp"

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/units.hpp"
+
+namespace offstage::trace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Writes what happened when as a Chrome trace (JSON, for Perfetto and chrome://tracing): one process
+/// per rank, one row per resource or pipeline slot. The file is complete JSON after the destructor and
+/// readable (the format allows a missing end) if the process was killed. When `most_bytes` are reached
+/// no more is written, but for one event that says so.
+///
+/// Threads: any, at any time. Cost: about a microsecond per span.
+/// Errors:  the constructor throws IoError naming run.trace and the path; a later write that fails
+///          ends the trace with one warning, never the run.
+class Trace {
+ public:
+  /// `rank` and `host` name the process in the picture.
+  Trace(std::string const& path, int rank, std::string const& host, Bytes most_bytes = 64 * MiB);
+  ~Trace();
+  Trace(Trace const&) = delete;
+  Trace& operator=(Trace const&) = delete;
+
+  /// Something on row `row` that took from `begin` to `end`; `key` and `bytes` below 0 are not shown.
+  void span(std::string_view row, std::string_view name, Clock::time_point begin,
+            Clock::time_point end, std::int64_t key = -1, Bytes bytes = -1);
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+/// A span from construction to destruction, in the trace (null: none) and, in builds with CUDA, as an
+/// NVTX range of this thread, which Nsight shows. `row` and `name` must outlive it.
+class Scope {
+ public:
+  Scope(Trace* trace, std::string_view row, char const* name, std::int64_t key = -1,
+        Bytes bytes = -1) noexcept;
+  ~Scope();
+  Scope(Scope const&) = delete;
+  Scope& operator=(Scope const&) = delete;
+
+ private:
+  Trace* trace_;
+  std::string_view row_;
+  char const* name_;
+  std::int64_t key_;
+  Bytes bytes_;
+  Clock::time_point begin_;
+};
+
+}  // namespace offstage::trace

@@ -1,0 +1,1 @@
+#include "tiers/node_lock.hpp"

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace offstage::tiers {
+
+/// What the processes of a node share of one lock: it lies in shared memory (mpi::SharedWindow); all
+/// zeros: free.
+struct NodeLockState {
+  std::atomic<std::uint32_t> next_ticket;  ///< counts arrivals, wraps
+  std::atomic<std::uint32_t> released;     ///< counts departures, wraps; waiters sleep on it
+};
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+/// Lets `capacity` threads of all processes of a node in at a time, in order of arrival.
+///
+/// Source:  MLP section 3.2, "Optimized Virtual Tier Concurrency Control". Sleeping is a shared futex
+///          (std::atomic::wait does not wake another process); no MPI call is made. An uncontended
+///          lock and unlock is two atomic additions.
+/// Threads: any of any process; not recursive. A process that dies inside leaves its place taken: the
+///          others wait until their watchdog ends the job (run.watchdog), which says where.
+class NodeLock {
+ public:
+  NodeLock(NodeLockState& state, int capacity) noexcept;
+
+  void lock() noexcept;
+  void unlock() noexcept;
+
+ private:
+  NodeLockState* state_;
+  std::uint32_t capacity_;
+};
+
+}  // namespace offstage::tiers

@@ -1,0 +1,1 @@
+#include "tiers/path_settings.hpp"

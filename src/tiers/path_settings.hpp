@@ -1,0 +1,46 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/units.hpp"
+#include "platform/aio/engine.hpp"
+
+namespace offstage::tiers {
+
+/// Whether reads and writes share a path's bandwidth (half) or have each their own (full).
+enum class Duplex { half, full };
+
+/// A storage path that is slower than the directory behind it. Rates in bytes per second; 0: not
+/// limited.
+struct Emulation {
+  double read_rate{};
+  double write_rate{};
+  Seconds latency{};  ///< of each transfer
+  Duplex duplex = Duplex::half;
+};
+
+/// One tiers.path as the user gave it.
+struct PathSettings {
+  std::string directory;
+  double read_rate{};  ///< bytes per second; 0: measured
+  double write_rate{};
+  Duplex duplex = Duplex::half;  ///< that of the emulation if there is one
+  int processes =
+      1;  ///< that use it at a time under tiers.exclusive: more where one cannot saturate it
+  bool persistent{};  ///< it outlives the job: its extents may become part of a checkpoint
+  aio::EngineSettings engine;
+  std::optional<Emulation> emulation;
+};
+
+/// Reads `DIR[,read=RATE,write=RATE,duplex=half|full,queue-depth=N,request-size=SIZE,processes=N,
+/// persistent,emulate-read=RATE,emulate-write=RATE,emulate-latency=TIME,emulate-duplex=half|full]`.
+/// A rate is a size with or without `/s`: `6.9GB/s`. With an emulation the emulated rates are the
+/// path's, unless read= or write= say otherwise.
+/// Errors: UsageError, without the key's name: what was read, the attribute and what would be right:
+///         an attribute that is unknown (names the nearest) or comes twice, an empty directory, a rate
+///         or size out of range (request-size: a multiple of 4096 up to 64 MiB; queue-depth 1 to 1024;
+///         processes 1 to 1024; latency up to 10 s).
+[[nodiscard]] PathSettings parse_path(std::string const& text);
+
+}  // namespace offstage::tiers

@@ -1,0 +1,1 @@
+#include "tiers/storage_path.hpp"

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "plan/split.hpp"
+#include "platform/aio/engine.hpp"
+#include "platform/trace/trace.hpp"
+#include "tiers/node_lock.hpp"
+#include "tiers/path_settings.hpp"
+#include "tiers/throttle.hpp"
+
+namespace offstage::tiers {
+
+/// The most that one hold of a path transfers.
+constexpr Bytes path_hold_bytes = 64 * MiB;
+
+/// What went through one path in one direction, this process.
+struct DirectionTraffic {
+  Bytes bytes{};
+  std::int64_t transfers{};  ///< holds of the path, of at most path_hold_bytes each
+  Seconds seconds{};         ///< inside transfers
+  Seconds waited{};          ///< before them, for threads of this process and for other processes
+  Seconds longest_wait{};
+  Seconds longest_transfer{};
+};
+struct PathTraffic {
+  DirectionTraffic read;
+  DirectionTraffic write;
+};
+
+/// What the processes of a node share of one path; all zeros at first.
+struct alignas(64) PathShared {
+  NodeLockState read_lock;  ///< half duplex: of both directions
+  NodeLockState write_lock;
+  ThrottleState throttle;
+};
+
+/// One storage path as this process uses it: the only door to its bandwidth.
+///
+/// Order:   half duplex: one transfer at a time, in order of arrival; full duplex: one each way
+///          (`processes` times as many). With a shared lock the same holds among all processes of the
+///          node: exclusive access (MLP section 3.2). Whoever is inside transfers at most
+///          path_hold_bytes and waits for nothing else.
+/// Threads: any.
+/// Errors:  IoError of the engine; nothing is retried here beyond what the engine retries.
+class StoragePath {
+ public:
+  struct Sharing {
+    PathShared* lock{};      ///< null: processes do not wait for each other
+    PathShared* throttle{};  ///< of an emulated path; null: throttled for this process alone
+  };
+  StoragePath(PathSettings settings, Sharing sharing, std::shared_ptr<aio::Kernel> kernel,
+              trace::Trace* trace);
+  ~StoragePath();
+  StoragePath(StoragePath const&) = delete;
+  StoragePath& operator=(StoragePath const&) = delete;
+
+  /// Memory, offset and length as aio::Engine wants them.
+  void read(aio::File const& file, std::span<std::byte> memory, Bytes offset);
+  void write(aio::File const& file, std::span<std::byte const> memory, Bytes offset);
+
+  [[nodiscard]] PathSettings const& settings() const noexcept;
+  [[nodiscard]] PathTraffic traffic() const;
+  /// As given or measured at first, then smoothed with what the transfers reach, without waiting.
+  [[nodiscard]] plan::PathRate rate() const;
+  /// Takes the traffic since the last call into the rates: to be called once per step.
+  void follow_rates();
+  void set_rates(double read_rate, double write_rate);
+
+  /// False once a write has failed for good: nothing more is written here, what lies here is read.
+  [[nodiscard]] bool writable() const noexcept { return writable_; }
+  /// Says once, in a warning, that the path is left out and why.
+  void leave_out(std::string const& cause);
+
+ private:
+  class Lanes;
+  void transfer(aio::Direction direction, aio::File const& file, std::byte* memory, Bytes size,
+                Bytes offset);
+
+  PathSettings settings_;
+  std::unique_ptr<Lanes> reads_;
+  std::unique_ptr<Lanes> writes_;  ///< null: half duplex, reads_ serves both
+  std::unique_ptr<ThrottleState> own_throttle_;
+  std::unique_ptr<Throttle> throttle_;
+  trace::Trace* trace_;
+  std::string read_row_, write_row_;  ///< of the trace
+  std::atomic<bool> writable_ = true;
+};
+
+struct PathSetSettings {
+  std::vector<PathSettings> paths;
+  bool exclusive = true;  ///< tiers.exclusive; without shared memory: within this process
+  std::span<std::byte>
+      shared{};  ///< shared_bytes(paths) zero bytes that the node's processes share
+  std::shared_ptr<aio::Kernel> kernel{};  ///< null: libaio; a test brings a failing one
+  trace::Trace* trace{};
+};
+
+/// The paths of a run, in the order of the configuration. Those on the same device share a lock.
+/// Errors: IoError naming tiers.path if a directory cannot be looked at.
+using PathSet = std::vector<std::unique_ptr<StoragePath>>;
+[[nodiscard]] std::shared_ptr<PathSet> make_paths(PathSetSettings const& settings);
+[[nodiscard]] Bytes shared_bytes(std::vector<PathSettings> const& paths);
+
+/// Writes and reads a file in the path's directory for `time` each way and at most `most` bytes,
+/// through the path itself, and removes it: what the path gives one process. Reads what was just
+/// written: with O_DIRECT from the device, else this is too high.
+/// Errors: IoError naming tiers.path and the directory.
+[[nodiscard]] plan::PathRate measure_rates(StoragePath& path, Seconds time, Bytes most);
+
+}  // namespace offstage::tiers
