@@ -1,0 +1,171 @@
+// The update phase of a node's ranks over storage paths, without a model: gradients are added, flushed
+// where the policy says so, and every subgroup is updated. One configuration per call; ablation.py
+// calls it for one principle after the other.
+//
+//   mpirun -n R perf_ablation [parameters=N] [subgroup=N] [cached-share=X] [steps=N] [rounds=N]
+//                             [pass-seconds=X] [numerics.dtype=..] [tiers.KEY=..] [update.KEY=..] [run.trace=FILE]
+//
+// parameters: of each rank; cached-share: of the state, that stays in host memory; rounds: micro-batches
+// per step, each followed by pass-seconds of sleep in the place of forward and backward. Ends with one line of JSON.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/stopwatch.hpp"
+#include "cli/key_table.hpp"
+#include "device/device.hpp"
+#include "platform/memory/process_memory.hpp"
+#include "platform/mpi/session.hpp"
+#include "train/offload.hpp"
+#include "update/pipeline.hpp"
+
+namespace offstage {
+namespace {
+
+struct Shape {
+  std::int64_t parameters = 16'777'216;
+  std::int64_t subgroup = 262'144;
+  double cached_share = 0.2;
+  int steps = 4;
+  int rounds = 1;
+  Seconds pass{};
+  std::string trace;
+};
+
+void set(Shape& shape, train::RunConfig& config, std::string const& argument) {
+  auto const equals = argument.find('=');
+  require(equals != std::string::npos, "arguments are KEY=VALUE");
+  std::string const key = argument.substr(0, equals);
+  std::string const value = argument.substr(equals + 1);
+  if (key == "parameters") {
+    shape.parameters = parse_count(value);
+  } else if (key == "subgroup") {
+    shape.subgroup = parse_count(value);
+  } else if (key == "cached-share") {
+    shape.cached_share = std::stod(value);
+  } else if (key == "steps") {
+    shape.steps = std::stoi(value);
+  } else if (key == "rounds") {
+    shape.rounds = std::stoi(value);
+  } else if (key == "pass-seconds") {
+    shape.pass = Seconds{std::stod(value)};
+  } else if (key == "run.trace") {
+    shape.trace = value;
+  } else if (auto const* const known = cli::find_key(key)) {
+    known->set(config, value);
+  } else {
+    throw UsageError{"unknown key " + key};
+  }
+}
+
+/// Layers of half a subgroup each, without structure.
+std::vector<state::LayerLayout> make_layers(Shape const& shape) {
+  std::vector<state::LayerLayout> layers;
+  std::int64_t const elements = shape.subgroup / 2;
+  for (std::int64_t i = 0; i < shape.parameters / elements; ++i) {
+    state::LayerLayout layer;
+    layer.name = fmt::format("layer {}", i);
+    layer.decayed_elements = layer.elements = elements;
+    layer.tensors.push_back({.name = "weight", .rows = elements, .decayed = true, .index = i});
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+/// This rank's part of a run, in the place of train::StepRunner.
+class Phase {
+ public:
+  Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
+        trace::Trace* trace);
+
+  /// Seconds of gradients and update, passes left out; the slowest rank's.
+  double step();
+  /// Moved by this rank so far: reads and writes of all tiers.
+  [[nodiscard]] std::pair<Bytes, Bytes> moved() const;
+  [[nodiscard]] std::vector<tiers::Traffic> traffic() const;
+  [[nodiscard]] train::Offload& offload() { return offload_; }
+
+ private:
+  Shape const& shape_;
+  mpi::Communicator const& comm_;
+  mpi::Communicator alone_ = mpi::Communicator::self();
+  std::unique_ptr<device::Device> device_ = device::make_host_device(0);
+  std::unique_ptr<device::Stream> stream_ = device_->make_stream("compute");
+  state::ShardMap map_;
+  std::vector<state::Subgroup> subgroups_;
+  memory::HugeBuffer copy_;
+  memory::HugeBuffer gradient_;
+  train::Offload offload_;
+  std::unique_ptr<update::GradientAccumulator<bfloat16>> gradients_;
+  std::unique_ptr<update::UpdatePipeline> pipeline_;
+  kernels::AdamwStep adamw_{1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 0};
+};
+
+Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
+             trace::Trace* trace)
+    : shape_{shape},
+      comm_{comm},
+      map_{make_layers(shape), 1},
+      subgroups_{state::subgroups_of(map_, 0, shape.subgroup)},
+      copy_{2 * shape.parameters},
+      gradient_{2 * map_.largest_layer()},
+      offload_{config, comm, trace} {
+  std::ranges::fill(gradient_.as<bfloat16>(), to_bf16(0.01F));
+  plan::MemoryPlan plan;
+  plan.buffers = static_cast<int>(2 + 2 * config.paths.size());
+  plan.cached = static_cast<std::int64_t>(shape.cached_share * static_cast<double>(subgroups_.size()));
+  bool const accumulate_fp32 = config.numerics.accumulate_fp32 && shape.rounds > 1;
+  offload_.allocate(subgroups_, plan,
+                    static_cast<Bytes>(accumulate_fp32 ? sizeof(float) : sizeof(bfloat16)));
+  gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
+      map_, alone_, *stream_, subgroups_, offload_.take_gradients(accumulate_fp32));
+  pipeline_ = std::make_unique<update::UpdatePipeline>(subgroups_, offload_.state(), plan.buffers,
+                                                       trace);
+  for (auto const& subgroup : subgroups_) {
+    auto lease = offload_.state().create(subgroup.index);
+    std::ranges::fill(lease.mutable_bytes(), std::byte{0});
+    lease.commit();
+  }
+}
+
+double Phase::step() {
+  comm_.barrier();
+  Stopwatch watch;
+  gradients_->begin_step();
+  for (int round = 0; round < shape_.rounds; ++round) {
+    gradients_->begin_round(1, round + 1 == shape_.rounds);
+    for (int layer = static_cast<int>(map_.layers().size()) - 1; layer >= 0; --layer) {
+      auto const size = static_cast<std::size_t>(
+          map_.layers()[static_cast<std::size_t>(layer)].padded_elements());
+      gradients_->add(layer, gradient_.as<bfloat16>().first(size));
+    }
+    std::this_thread::sleep_for(shape_.pass);
+    gradients_->end_round();
+  }
+  static_cast<void>(gradients_->norm());
+  ++adamw_.step;
+  auto const order = offload_.begin_update();
+  gradients_->begin_update();
+  pipeline_->run(
+      adamw_, order, [&](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
+      copy_.as<bfloat16>());
+  offload_.follow_rates();
+  double const mine = watch.elapsed().count();
+  return comm_.maximum(mine);
+}
+
+std::vector<tiers::Traffic> Phase::traffic() const {
+  return {const_cast<train::Offload&>(offload_).state().traffic()};
+}
+
+}  // namespace
+}  // namespace offstage

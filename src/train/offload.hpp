@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plan/memory.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "platform/mpi/shared_window.hpp"
+#include "platform/trace/trace.hpp"
+#include "state/shard.hpp"
+#include "tiers/tiers.hpp"
+#include "train/run_config.hpp"
+#include "train/storage_report.hpp"
+#include "update/gradient_accumulator.hpp"
+
+namespace offstage::train {
+
+/// Where state and gradients of a run wait: the storage paths of a node with the locks that its ranks
+/// share, and this rank's virtual tiers on them.
+///
+/// Collective: construction, allocate and destruction. Errors there are mpi::AgreedError.
+class Offload {
+ public:
+  /// Opens the paths; measures those whose rates the split needs and nobody gave, one after the other
+  /// on one rank of each node.
+  Offload(RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace);
+
+  /// Takes memory and space, as planned. `subgroups` are this rank's.
+  void allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
+                Bytes gradient_element_bytes);
+
+  [[nodiscard]] tiers::Tiers& state() noexcept { return *state_; }
+  /// The tiers of the gradients, once.
+  [[nodiscard]] update::GradientSettings take_gradients(bool accumulate_fp32);
+  /// The order of the next update, which begins now.
+  [[nodiscard]] std::vector<std::int64_t> begin_update();
+  /// After each step: the rates that the split goes by follow what was reached.
+  void follow_rates();
+
+  [[nodiscard]] std::vector<plan::PathRate> rates() const;
+
+ private:
+  [[nodiscard]] std::string spill() const;
+  void measure(mpi::Communicator const& node);
+
+  RunConfig const& config_;
+  mpi::Communicator const& comm_;
+  trace::Trace* trace_;
+  std::unique_ptr<mpi::SharedWindow> window_;  ///< null without paths
+  std::shared_ptr<tiers::PathSet> paths_;
+  std::unique_ptr<tiers::Tiers> state_;
+  update::GradientSettings gradients_;
+  std::int64_t subgroups_{};
+  std::int64_t passes_ = 1;  ///< the first versions were made in ascending order: pass 0
+};
+
+}  // namespace offstage::train
