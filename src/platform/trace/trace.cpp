@@ -48,6 +48,11 @@ std::string microseconds(Nanoseconds time) {
 
 /// As a JSON string, whatever the bytes are.
 std::string json_string(std::string_view text) {
+  // Almost all names are plain, and the library takes microseconds.
+  if (std::ranges::all_of(text,
+                          [](char c) { return c >= ' ' && c < 127 && c != '"' && c != '\\'; })) {
+    return fmt::format("\"{}\"", text);
+  }
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
