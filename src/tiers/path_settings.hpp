@@ -31,6 +31,9 @@ struct PathSettings {
   bool persistent{};  ///< it outlives the job: its extents may become part of a checkpoint
   aio::EngineSettings engine;
   std::optional<Emulation> emulation;
+
+  /// Transfers that one process has in flight on it at a time, both directions.
+  [[nodiscard]] int lanes() const { return duplex == Duplex::full ? 2 * processes : processes; }
 };
 
 /// Reads `DIR[,read=RATE,write=RATE,duplex=half|full,queue-depth=N,request-size=SIZE,processes=N,

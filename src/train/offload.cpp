@@ -17,6 +17,7 @@ constexpr Seconds measuring_time{0.3};
 constexpr Bytes measured_most = 512 * MiB;
 // FP32 gradients on their way out: one converted, one written, one read.
 constexpr int flushed_buffers = 3;
+constexpr Bytes state_bytes_per_element = 3 * sizeof(float);  // p, m, v
 
 bool is_known(tiers::PathSettings const& path) {
   return path.read_rate > 0.0 && path.write_rate > 0.0;
@@ -33,7 +34,7 @@ Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::
   window_ = std::make_unique<mpi::SharedWindow>(node, tiers::shared_bytes(config.paths));
   mpi::agree(comm, [&] {
     paths_ = tiers::make_paths({.paths = config.paths,
-                                .exclusive = config.exclusive,
+                                .exclusive = config.storage.exclusive,
                                 .shared = window_->bytes(),
                                 .trace = trace});
   });
@@ -41,7 +42,7 @@ Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::
 }
 
 void Offload::measure(mpi::Communicator const& node) {
-  if (paths_->size() < 2 || config_.split.rule == plan::SplitRule::fixed) {
+  if (paths_->size() < 2 || config_.storage.split.rule == plan::SplitRule::fixed) {
     return;
   }
   std::vector<plan::PathRate> measured(paths_->size());
@@ -81,22 +82,22 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
   };
   tiers::VirtualSettings const shared{.paths = paths_,
                                       .spill = spill(),
-                                      .verify = config_.verify,
-                                      .split = config_.split,
+                                      .verify = config_.storage.verify,
+                                      .split = config_.storage.split,
                                       .trace = trace_};
   mpi::agree(comm_, [&] {
     auto settings = shared;
-    settings.evict = config_.evict;
+    settings.evict = config_.storage.evict;
     settings.buffers = std::max(1, plan.buffers);
     settings.cached = paths_ ? plan.cached : subgroups_;
-    state_ = tiers::make_virtual_tiers(extents(state::Subgroup::state_bytes_per_element), settings);
+    state_ = tiers::make_virtual_tiers(extents(state_bytes_per_element), settings);
 
     settings = shared;
     settings.buffers = std::max(1, plan.gradient_buffers);
     settings.cached = plan.gradient_buffers > 0 ? plan.gradients_cached : subgroups_;
     gradients_.accumulated =
         tiers::make_virtual_tiers(extents(gradient_element_bytes), settings);
-    if (config_.flush_fp32) {
+    if (config_.storage.flush_fp32) {
       settings.buffers = flushed_buffers;
       settings.cached = 0;
       gradients_.flushed =
@@ -117,8 +118,8 @@ std::vector<std::int64_t> Offload::begin_update() {
   }
   state_->begin_pass();
   // An order that the cache does not know of must not be changed under it.
-  bool const spread = config_.evict == tiers::Evict::farthest;
-  return plan::update_order(config_.update_order, passes_++, in_memory, spread);
+  bool const spread = config_.storage.evict == tiers::Evict::farthest;
+  return plan::update_order(config_.storage.order, passes_++, in_memory, spread);
 }
 
 void Offload::follow_rates() {

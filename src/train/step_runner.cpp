@@ -1,17 +1,16 @@
 #include "train/step_runner.hpp"
 
-#include <unistd.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "base/stopwatch.hpp"
 #include "gradient.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/initialize.hpp"
-#include "tiers/spill_directory.hpp"
+#include "train/storage_report.hpp"
 
 namespace offstage::train {
 namespace {
@@ -45,6 +44,16 @@ bool StepRunner<T>::accumulates_fp32() const {
 }
 
 template <class T>
+Bytes StepRunner<T>::gradient_bytes_per_element() const {
+  return static_cast<Bytes>(accumulates_fp32() ? sizeof(float) : sizeof(T));
+}
+
+template <class T>
+int StepRunner<T>::workers() const {
+  return memory_.buffers > 0 ? memory_.buffers : host_workers;
+}
+
+template <class T>
 StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm,
                           OnPlan const& on_plan)
     : config_{config},
@@ -69,16 +78,20 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   host_memory_limit_ = config.host_memory > 0
                            ? config.host_memory
                            : static_cast<Bytes>(auto_share * static_cast<double>(free_now));
-  mpi::agree(comm, [&] { memory_ = plan_memory(); });
+  mpi::agree(comm, [&] {
+    memory_ = plan_memory();
+    trace_ = make_trace();
+  });
   on_plan(needs_of(node));
   subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements);
+  offload_ = std::make_unique<Offload>(config, comm, trace_.get());
+  offload_->allocate(subgroups_, memory_, gradient_bytes_per_element());
   mpi::agree(comm, [&] {
-    tiers_ = make_tiers();
-    gradients_ =
-        std::make_unique<update::GradientAccumulator<T>>(map_, comm_, *stream_, accumulates_fp32());
+    gradients_ = std::make_unique<update::GradientAccumulator<T>>(
+        map_, comm_, *stream_, subgroups_, offload_->take_gradients(accumulates_fp32()));
   });
-  pipeline_ = std::make_unique<update::UpdatePipeline>(
-      subgroups_, *tiers_, memory_.buffers > 0 ? memory_.buffers : host_workers);
+  pipeline_ = std::make_unique<update::UpdatePipeline>(subgroups_, offload_->state(), workers(),
+                                                       trace_.get());
 }
 
 template <class T>
@@ -92,8 +105,7 @@ plan::MemoryPlan StepRunner<T>::plan_memory() {
   }
   return plan::plan_memory({.shard_elements = most,
                             .ranks_per_node = ranks_on_node_,
-                            .gradient_bytes_per_element = static_cast<std::int64_t>(
-                                accumulates_fp32() ? sizeof(float) : sizeof(T)),
+                            .gradient_bytes_per_element = gradient_bytes_per_element(),
                             .exchange_bytes = exchange,
                             .reserve_bytes = library_bytes,
                             .subgroup_elements = config_.subgroup_size,
@@ -109,35 +121,22 @@ launch::Needs StepRunner<T>::needs_of(mpi::Communicator const& node) const {
   launch::Needs needs;
   needs.host_memory = node.sum(memory::private_bytes()) + memory_.node_total;
   needs.allocation = memory_.node_total;
-  // One engine for each buffer of the tiers, and the checkpoint's.
-  needs.aio_requests =
-      static_cast<std::int64_t>(memory_.buffers + 1) * aio::EngineSettings{}.queue_depth;
+  needs.aio_requests = aio::EngineSettings{}.queue_depth;  // the checkpoint's
   for (tiers::PathSettings const& path : config_.paths) {
+    needs.aio_requests += static_cast<std::int64_t>(path.lanes()) * path.engine.queue_depth;
     needs.storage_paths.push_back(path.directory);
   }
   return needs;
 }
 
 template <class T>
-std::unique_ptr<tiers::Tiers> StepRunner<T>::make_tiers() const {
-  std::vector<Bytes> extents;
-  extents.reserve(subgroups_.size());
-  for (state::Subgroup const& subgroup : subgroups_) {
-    extents.push_back(subgroup.state_bytes());
+std::unique_ptr<trace::Trace> StepRunner<T>::make_trace() const {
+  if (!config_.trace) {
+    return nullptr;
   }
-  if (config_.paths.empty()) {
-    return tiers::make_host_tiers(extents);
-  }
-  tiers::StorageSettings settings;
-  settings.path = config_.paths.front().directory;
-  settings.spill =
-      tiers::spill_name({.job = config_.job ? config_.job->id : "",
-                         .run = std::filesystem::path{config_.run_dir}.filename().string(),
-                         .host = cpu::host_name(),
-                         .process = getpid(),
-                         .rank = comm_.rank()});
-  settings.buffers = memory_.buffers;
-  return tiers::make_storage_tiers(extents, settings);
+  return std::make_unique<trace::Trace>(
+      fmt::format("{}/trace-{}.json", config_.run_dir, comm_.rank()), comm_.rank(),
+      cpu::host_name());
 }
 
 template <class T>
@@ -160,7 +159,8 @@ void StepRunner<T>::initialize(state::ParameterReader* first_weights) {
   mpi::agree(comm_, [&] {
     auto const on_subgroup = fill_working_copy();
     for (state::Subgroup const& subgroup : subgroups_) {
-      auto lease = tiers_->create(subgroup.index);
+      auto lease = tiers().create(subgroup.index);
+      std::ranges::fill(lease.mutable_bytes(), std::byte{0});
       auto const parameter = std::span{reinterpret_cast<float*>(lease.mutable_bytes().data()),
                                        static_cast<std::size_t>(subgroup.size)};
       for (state::Piece const& piece : subgroup.pieces) {
@@ -185,6 +185,7 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                                double learning_rate, std::int64_t optimizer_step,
                                double loss_scale) {
   StepResult result;
+  tiers::Traffic const before = offload_->state().traffic();  // of the paths, whoever uses them
   auto const losses = run_micro_batches(data, first_sample, loss_scale, result);
   Stopwatch watch;
   double const mend = targets_per_counted(micro_batches_, result.counted_targets);
@@ -196,6 +197,9 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
     update_state(learning_rate, optimizer_step, mend / divisor, result);
   }
   result.update = watch.elapsed();
+  tiers::Traffic const after = offload_->state().traffic();
+  result.read_bytes = after.read_bytes() - before.read_bytes();
+  result.write_bytes = after.write_bytes() - before.write_bytes();
   return result;
 }
 
@@ -219,7 +223,7 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
   for (std::int64_t first = 0; first < micro_batches_; first += comm_.size()) {
     auto const active =
         static_cast<int>(std::min<std::int64_t>(comm_.size(), micro_batches_ - first));
-    gradients_->begin_round(active);
+    gradients_->begin_round(active, first + comm_.size() >= micro_batches_);
     if (comm_.rank() < active) {
       std::int64_t const sample = first_sample + (first + comm_.rank()) * batch;
       for (std::int64_t i = 0; i < batch; ++i) {
@@ -227,14 +231,19 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
       }
       auto const tokens = data.batch(chosen);
       result.counted_targets += data::counted_targets(tokens);
-      losses.push_back(model_->forward(tokens, *copy_, loss_scale));
+      {
+        trace::Scope const scope{trace_.get(), "model", "forward"};
+        losses.push_back(model_->forward(tokens, *copy_, loss_scale));
+      }
       result.forward += watch.lap();
+      trace::Scope const scope{trace_.get(), "model", "backward"};
       model_->backward(*copy_, *gradients_);
     } else {
       model_->idle_forward(*copy_);
       result.forward += watch.lap();
       model_->idle_backward(*copy_, *gradients_);
     }
+    gradients_->end_round();
     result.backward += watch.lap();
   }
   result.counted_targets = comm_.sum(result.counted_targets);
@@ -255,15 +264,19 @@ void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_st
                                  .weight_decay = optimizer.weight_decay,
                                  .gradient_scale = clip * gradient_scale,
                                  .step = optimizer_step};
-  update::GradientView gradient;
-  if (gradients_->is_fp32()) {
-    gradient = gradients_->fp32();
-  } else if constexpr (!std::is_same_v<T, float>) {
-    gradient = gradients_->native();
-  }
-  auto const stats = pipeline_->run(adamw, gradient, copy_->shard());
-  result.read_bytes = stats.read_bytes;
-  result.write_bytes = stats.write_bytes;
+  tiers::Traffic const before = offload_->state().traffic();
+  auto const order = offload_->begin_update();
+  gradients_->begin_update();
+  auto const stats = pipeline_->run(
+      adamw, order, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
+      copy_->shard());
+  offload_->follow_rates();
+  result.storage = difference(before, offload_->state().traffic(),
+                              {.paths = config_.paths,
+                               .residence = offload_->state().residence(),
+                               .workers = workers(),
+                               .nodes = nodes_,
+                               .seconds = stats.total});
 }
 
 template <class T>

@@ -16,7 +16,9 @@
 #include "state/initialize.hpp"
 #include "state/shard.hpp"
 #include "state/working_copy.hpp"
-#include "tiers/tiers.hpp"
+#include "platform/trace/trace.hpp"
+#include "train/metrics.hpp"
+#include "train/offload.hpp"
 #include "train/run_config.hpp"
 #include "update/gradient_accumulator.hpp"
 #include "update/pipeline.hpp"
@@ -30,7 +32,8 @@ struct StepResult {
   bool skipped{};                  ///< loss or norm was not finite: nothing was changed
   std::int64_t counted_targets{};  ///< of all ranks: targets that are not ignored
   Seconds forward{}, backward{}, update{};
-  Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic
+  Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic, that of gradients included
+  StorageStep storage;                ///< this rank's, of the update
 };
 
 /// One rank's model, state and gradients, and the straight line of one step through them. T is the
@@ -65,7 +68,8 @@ class StepRunner {
   [[nodiscard]] std::vector<state::Subgroup> const& subgroups() const noexcept {
     return subgroups_;
   }
-  [[nodiscard]] tiers::Tiers& tiers() noexcept { return *tiers_; }
+  [[nodiscard]] tiers::Tiers& tiers() noexcept { return offload_->state(); }
+  [[nodiscard]] std::vector<plan::PathRate> path_rates() const { return offload_->rates(); }
   [[nodiscard]] device::Device const& device() const noexcept { return *device_; }
   [[nodiscard]] plan::MemoryPlan const& memory_plan() const noexcept { return memory_; }
   [[nodiscard]] Bytes host_memory_limit() const noexcept { return host_memory_limit_; }
@@ -78,7 +82,7 @@ class StepRunner {
  private:
   [[nodiscard]] plan::MemoryPlan plan_memory();
   [[nodiscard]] launch::Needs needs_of(mpi::Communicator const& node) const;
-  [[nodiscard]] std::unique_ptr<tiers::Tiers> make_tiers() const;
+  [[nodiscard]] std::unique_ptr<trace::Trace> make_trace() const;
   /// Forward and backward of this rank's micro-batches; their losses in order.
   std::vector<double> run_micro_batches(data::Dataset const& data, std::int64_t first_sample,
                                         double loss_scale, StepResult& result);
@@ -91,6 +95,8 @@ class StepRunner {
   /// ...
   [[nodiscard]] double mean_in_order(std::span<double const> mine, std::int64_t count) const;
   [[nodiscard]] bool accumulates_fp32() const;
+  [[nodiscard]] Bytes gradient_bytes_per_element() const;
+  [[nodiscard]] int workers() const;
 
   RunConfig const& config_;
   mpi::Communicator const& comm_;
@@ -104,7 +110,8 @@ class StepRunner {
   Bytes host_memory_limit_{};
   plan::MemoryPlan memory_;
   std::vector<state::Subgroup> subgroups_;
-  std::unique_ptr<tiers::Tiers> tiers_;
+  std::unique_ptr<trace::Trace> trace_;  ///< null unless run.trace
+  std::unique_ptr<Offload> offload_;
   std::unique_ptr<state::WorkingCopy<T>> copy_;
   std::unique_ptr<update::GradientAccumulator<T>> gradients_;
   std::unique_ptr<model::Transformer<T>> model_;

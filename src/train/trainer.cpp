@@ -24,6 +24,7 @@
 #include "train/schedule.hpp"
 #include "train/step_runner.hpp"
 #include "train/storage.hpp"
+#include "train/storage_report.hpp"
 
 namespace offstage::train {
 namespace {
@@ -332,7 +333,8 @@ void Training<T>::one_step() {
                         .loss_scale = scale,
                         .seconds = seconds,
                         .read_bytes = comm_.sum(result.read_bytes),
-                        .write_bytes = comm_.sum(result.write_bytes)};
+                        .write_bytes = comm_.sum(result.write_bytes),
+                        .storage = sum_over_ranks(result.storage, comm_)};
   mpi::agree(comm_, [&] {
     journal_.step_done(entry, cadence_.now());
     if (meta_.bad_steps >= config_.train.max_bad_steps) {
