@@ -161,7 +161,7 @@ constexpr std::array keys{
         "end the job if a rank makes no progress for so long and say what it waits for; 0: never",
         [](RunConfig& c, Text t) { c.watchdog = parse_duration(t); }},
     Key{"run.trace", "off|on", "off",
-        "write what every rank transferred and computed when into run.dir, for Perfetto",
+        "write run.dir/trace-RANK.json, which Perfetto shows: what each rank moved and computed when",
         [](RunConfig& c, Text t) {
           c.trace = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
