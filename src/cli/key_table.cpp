@@ -161,7 +161,8 @@ constexpr std::array keys{
         "end the job if a rank makes no progress for so long and say what it waits for; 0: never",
         [](RunConfig& c, Text t) { c.watchdog = parse_duration(t); }},
     Key{"run.trace", "off|on", "off",
-        "write run.dir/trace.json with every transfer and computation, for Perfetto",
+        "write run.dir/trace-RANK.json, which Perfetto shows: what each rank moved and computed "
+        "when",
         [](RunConfig& c, Text t) {
           c.trace = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
@@ -334,10 +335,7 @@ constexpr std::array keys{
         }},
 
     Key{"tiers.path", "PATH[,ATTRIBUTE...]", "",
-        "directory for the optimizer state, once for each storage path; empty: host memory. "
-        "Attributes: read=RATE, write=RATE, duplex=half|full, queue-depth=N, request-size=SIZE, "
-        "processes=N, persistent, emulate-read=RATE, emulate-write=RATE, emulate-latency=TIME, "
-        "emulate-duplex=half|full",
+        "directory for the optimizer state, once for each storage path; empty: host memory",
         add_path, nullptr, true},
     Key{"tiers.exclusive", "true|false", "true",
         "one process of a node at a time uses a storage path",

@@ -404,7 +404,12 @@ std::string train_help() {
     text +=
         fmt::format("  {:<38}  {}\n", fmt::format("--{} {}", key.name, key.hint), describe(key));
   }
-  return text;
+  return text +
+         "\n"
+         "Attributes of tiers.path: read=RATE, write=RATE (such as 6.9GB/s; else measured),\n"
+         "duplex=half|full, queue-depth=N, request-size=SIZE, processes=N, persistent; to slow it "
+         "down:\n"
+         "emulate-read=RATE, emulate-write=RATE, emulate-latency=TIME, emulate-duplex=half|full.\n";
 }
 
 }  // namespace offstage::cli

@@ -43,6 +43,49 @@ void print_job(slurm::Job const& job) {
                     : "no end is known");
 }
 
+/// "read 6.90 GB/s, write 5.30 GB/s (given, half duplex)"
+std::string describe_rates(tiers::PathSettings const& path, plan::PathRate const& rate) {
+  bool const given = path.read_rate > 0.0 && path.write_rate > 0.0;
+  return fmt::format("read {:.2f} GB/s, write {:.2f} GB/s ({}, {} duplex)", rate.read / 1e9,
+                     rate.write / 1e9, path.emulation ? "emulated" : (given ? "given" : "measured"),
+                     rate.full_duplex ? "full" : "half");
+}
+
+std::string describe_gradients(plan::MemoryPlan const& memory, bool flush_fp32) {
+  if (flush_fp32) {
+    return fmt::format("gradients in host memory, flushed in FP32 through {} buffers",
+                       memory.gradient_buffers);
+  }
+  if (memory.gradients_cached == memory.subgroups) {
+    return "gradients in host memory";
+  }
+  return fmt::format("gradients of {} in host memory, the others spilled through {} buffers",
+                     memory.gradients_cached, memory.gradient_buffers);
+}
+
+void print_storage(RunConfig const& config, HeaderFacts const& facts) {
+  log::info("optimizer state: {} in {} subgroup{} per rank, {}",
+            format_bytes(12 * facts.parameters), facts.subgroups, facts.subgroups == 1 ? "" : "s",
+            config.paths.empty() ? "in host memory"
+                                 : fmt::format("on {} storage path{}", config.paths.size(),
+                                               config.paths.size() == 1 ? "" : "s"));
+  for (std::size_t path = 0; path < std::min(config.paths.size(), facts.paths.size()); ++path) {
+    auto const& [rate, slots, slot_bytes] = facts.paths[path];
+    log::info("  path {}  {}, {} slot{} of {} per rank", config.paths[path].directory,
+              describe_rates(config.paths[path], rate), slots, slots == 1 ? "" : "s",
+              format_bytes(slot_bytes));
+  }
+  plan::MemoryPlan const& memory = facts.memory;
+  if (!config.paths.empty()) {
+    log::info("per rank, of {} subgroup{} of {} parameters: {} buffers, {} cached; {}",
+              memory.subgroups, memory.subgroups == 1 ? "" : "s", memory.subgroup_elements,
+              memory.buffers, memory.cached, describe_gradients(memory, config.storage.flush_fp32));
+  }
+  log::info("host memory per node: {} planned (state {}, gradients {} per rank), limit {}",
+            format_bytes(memory.node_total), format_bytes(memory.state),
+            format_bytes(memory.gradients), format_bytes(facts.host_memory_limit));
+}
+
 }  // namespace
 
 std::vector<std::string> node_names(std::string const& mine, mpi::Communicator const& comm) {
@@ -75,16 +118,7 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
   }
   log::info("model: {} parameters, working copy {}", facts.parameters,
             name_of(config.numerics.dtype));
-  log::info(
-      "optimizer state: {} in {} subgroup{} per rank, {}", format_bytes(12 * facts.parameters),
-      facts.subgroups, facts.subgroups == 1 ? "" : "s",
-      config.tiers_path.empty()
-          ? "in host memory"
-          : fmt::format("on storage in {}, through {} buffers of {} parameters", config.tiers_path,
-                        facts.memory.buffers, facts.memory.subgroup_elements));
-  log::info("host memory per node: {} planned (state {}, gradients {} per rank), limit {}",
-            format_bytes(facts.memory.node_total), format_bytes(facts.memory.state),
-            format_bytes(facts.memory.gradients), format_bytes(facts.host_memory_limit));
+  print_storage(config, facts);
   log::info("configuration:");
   for (Setting const& setting : config.settings) {
     log::info("  {:<28} {:<32} {}", setting.key, setting.value.empty() ? "-" : setting.value,

@@ -7,10 +7,18 @@
 #include "base/units.hpp"
 #include "launch/launcher.hpp"
 #include "plan/memory.hpp"
+#include "plan/split.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "train/run_config.hpp"
 
 namespace offstage::train {
+
+/// What the header says of one storage path beside its tiers.path.
+struct PathFacts {
+  plan::PathRate rate;   ///< as given or measured
+  std::int64_t slots{};  ///< allocated for extents of the state, this rank
+  Bytes slot_bytes{};
+};
 
 /// Facts that the header shows beside the configuration.
 struct HeaderFacts {
@@ -20,7 +28,8 @@ struct HeaderFacts {
   std::string device;
   plan::MemoryPlan memory;
   Bytes host_memory_limit{};
-  std::int64_t subgroups{};  ///< of rank 0
+  std::int64_t subgroups{};        ///< of rank 0
+  std::vector<PathFacts> paths{};  ///< in the order of tiers.path
 };
 
 /// The nodes of the ranks in the order of ranks, each once; `mine` is this rank's. Collective.
@@ -28,8 +37,8 @@ struct HeaderFacts {
                                                   mpi::Communicator const& comm);
 
 /// Prints, on rank 0, what a reader of the log needs to repeat the run: version, build, MPI,
-/// instruction set, the Slurm job with its end, each rank's host, GPU, NUMA domain, cores and threads, storage, memory plan, every
-/// key with its origin. Collective.
+/// instruction set, the Slurm job with its end, each rank's host, GPU, NUMA domain, cores and threads, a line for each storage path, memory plan,
+/// every key with its origin. Collective.
 void print_header(RunConfig const& config, HeaderFacts const& facts, mpi::Communicator const& comm);
 
 /// Where the wall time of a run went.

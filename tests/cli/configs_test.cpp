@@ -1,6 +1,12 @@
+#include <fmt/format.h>
+
+#include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "options_fixture.hpp"
+#include "state/model_shape.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -32,6 +38,75 @@ TEST(Configs, EveryRunLacksOnlyPaths) {
         static_cast<void>(parse_train_options({"--config", file, "--run.dir=r", "--data.train=t"})))
         << file;
   }
+}
+
+std::string text_of(std::string const& file) {
+  std::ifstream in{file};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+
+train::RunConfig parse_with(std::string const& file, std::vector<std::string> const& more = {}) {
+  std::vector<std::string> arguments{"--config",          file,
+                                     "--run.dir=r",       "--data.train=t",
+                                     "--train.steps=2",   "--model.layers=1",
+                                     "--model.heads=4",   "--model.hidden=64",
+                                     "--model.vocab=256", "--model.family=llama"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return parse_train_options(arguments);
+}
+
+/// mlp-40b.cfg and the like: Table 2 of either paper.
+TEST(Configs, ModelsOfThePapersHaveAsManyParametersAsTheirNamesAndCommentsSay) {
+  int models = 0;
+  for (std::string const& file : files_of("models")) {
+    std::string const name = std::filesystem::path{file}.stem().string();
+    if (!name.starts_with("mlp-") && !name.starts_with("dos-")) {
+      continue;
+    }
+    ++models;
+    double const named = std::stod(name.substr(4));
+    auto const config =
+        parse_train_options({"--config", file, "--run.dir=r", "--data.train=t", "--train.steps=2"});
+    double const billions =
+        static_cast<double>(state::count_parameters(state::layers_of(config.model))) / 1e9;
+    EXPECT_NEAR(billions, named, 0.04 * named) << name;
+    EXPECT_NE(text_of(file).find(fmt::format("{:.1f} B parameters", billions)), std::string::npos)
+        << name << " has " << billions << " B";
+  }
+  EXPECT_EQ(models, 12);
+}
+
+TEST(Configs, PlatformsAreTheTestbedsOfTable1) {
+  auto const rates = [](std::string const& name) {
+    std::vector<double> all;
+    for (auto const& path :
+         parse_with(std::string{OFFSTAGE_CONFIGS} + "/platforms/" + name + ".cfg").paths) {
+      all.push_back(std::round(path.read_rate / 1e8));
+      all.push_back(std::round(path.write_rate / 1e8));
+      EXPECT_EQ(path.duplex, tiers::Duplex::half);
+    }
+    return all;
+  };
+  EXPECT_EQ(files_of("platforms").size(), 2U);
+  EXPECT_EQ(rates("testbed-1"), (std::vector<double>{69, 53, 36, 36}));
+  EXPECT_EQ(rates("testbed-2"), (std::vector<double>{135, 48, 69, 137}));
+}
+
+TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
+  EXPECT_EQ(files_of("policies").size(), 2U);
+  std::string const policies = std::string{OFFSTAGE_CONFIGS} + "/policies/";
+  auto const zero3 = parse_with(policies + "zero3.cfg", {"--tiers.path=/a"});
+  EXPECT_FALSE(zero3.storage.exclusive);
+  EXPECT_TRUE(zero3.storage.flush_fp32);
+  EXPECT_EQ(zero3.storage.order, plan::UpdateOrder::ascending);
+  EXPECT_EQ(zero3.storage.evict, tiers::Evict::oldest);
+  auto const mlp = parse_with(policies + "mlp.cfg", {"--tiers.path=/a", "--tiers.path=/b"});
+  EXPECT_TRUE(mlp.storage.exclusive);
+  EXPECT_FALSE(mlp.storage.flush_fp32);
+  EXPECT_EQ(mlp.storage.order, plan::UpdateOrder::alternate);
+  EXPECT_EQ(mlp.storage.evict, tiers::Evict::oldest);
+  EXPECT_EQ(mlp.storage.split.rule, plan::SplitRule::paper);
+  EXPECT_FALSE(mlp.numerics.accumulate_fp32);
 }
 
 }  // namespace

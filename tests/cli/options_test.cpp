@@ -11,11 +11,21 @@ namespace offstage::cli {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 using Options = OptionsFixture;
+
+std::vector<std::string> directories(train::RunConfig const& config) {
+  std::vector<std::string> all;
+  for (tiers::PathSettings const& path : config.paths) {
+    all.push_back(path.directory);
+  }
+  return all;
+}
 
 TEST_F(Options, DefaultsFillWhatIsNotGiven) {
   auto const config = parse();
@@ -29,7 +39,15 @@ TEST_F(Options, DefaultsFillWhatIsNotGiven) {
   EXPECT_EQ(config.subgroup_size, 100'000'000);
   EXPECT_TRUE(config.subgroup_is_default);
   EXPECT_EQ(config.host_memory, 0);
-  EXPECT_EQ(config.tiers_path, "");
+  EXPECT_TRUE(config.paths.empty());
+  EXPECT_TRUE(config.storage.exclusive);
+  EXPECT_EQ(config.storage.split.rule, plan::SplitRule::automatic);
+  EXPECT_EQ(config.storage.verify, tiers::Verify::always);
+  EXPECT_EQ(config.storage.most_cache, -1);
+  EXPECT_EQ(config.storage.evict, tiers::Evict::farthest);
+  EXPECT_EQ(config.storage.order, plan::UpdateOrder::alternate);
+  EXPECT_FALSE(config.storage.flush_fp32);
+  EXPECT_FALSE(config.trace);
   EXPECT_EQ(config.checkpoint.keep, 2);
   EXPECT_EQ(config.checkpoint.every_steps, 0);
   EXPECT_EQ(config.checkpoint.every_time.count(), 0.0);
@@ -89,8 +107,92 @@ TEST_F(Options, ValuesMayStandBehindABlank) {
 
 TEST_F(Options, AnEmptyValueClearsAPathThatMayBeEmpty) {
   auto const config = file("a.cfg", "[tiers]\npath = /scratch\n");
-  EXPECT_EQ(parse({"--config", config}).tiers_path, "/scratch");
-  EXPECT_EQ(parse({"--config", config, "--tiers.path="}).tiers_path, "");
+  EXPECT_THAT(directories(parse({"--config", config})), ElementsAre("/scratch"));
+  EXPECT_THAT(directories(parse({"--config", config, "--tiers.path="})), IsEmpty());
+  EXPECT_EQ(setting(parse({"--config", config, "--tiers.path="}), "tiers.path").value, "");
+}
+
+TEST_F(Options, TiersPathMayBeRepeated) {
+  auto const config = parse({"--tiers.path=/a,read=6.9GB/s,write=5GB/s", "--tiers.path", "/b",
+                             "--tiers.path=/c,duplex=full,processes=2"});
+  EXPECT_THAT(directories(config), ElementsAre("/a", "/b", "/c"));
+  EXPECT_EQ(config.paths[0].read_rate, 6.9e9);
+  EXPECT_EQ(config.paths[2].duplex, tiers::Duplex::full);
+  EXPECT_EQ(config.paths[2].processes, 2);
+  auto const path = file(
+      "a.cfg", "[tiers]\npath = /a # fast\nverify = off\n[train]\nseed = 1\n[tiers]\npath=/b\n");
+  EXPECT_THAT(directories(parse({"--config", path})), ElementsAre("/a", "/b"));
+}
+
+TEST_F(Options, AListOfPathsReplacesThoseOfOtherSources) {
+  auto const a = file("a.cfg", "[tiers]\npath = /a1\npath = /a2\n");
+  auto const b = file("b.cfg", "[tiers]\npath = /b1\npath = /b2\n");
+  auto const c = file("c.cfg", "[tiers]\npath =\n");
+  EXPECT_THAT(directories(parse({"--config", a, "--config", b})), ElementsAre("/b1", "/b2"));
+  EXPECT_THAT(directories(parse({"--config", b, "--config", a})), ElementsAre("/a1", "/a2"));
+  EXPECT_THAT(directories(parse({"--config", a, "--tiers.path=/c"})), ElementsAre("/c"));
+  EXPECT_THAT(directories(parse({"--config", a, "--config", c})), IsEmpty());
+  EXPECT_THAT(directories(parse({"--config", c, "--config", a})), ElementsAre("/a1", "/a2"));
+}
+
+TEST_F(Options, EveryPathIsASettingOfItsOwnInOrder) {
+  auto const path = file("a.cfg", "[tiers]\npath = /z,persistent\npath = /a\n");
+  std::vector<std::string> lines;
+  for (train::Setting const& each : parse({"--config", path}).settings) {
+    if (each.key == "tiers.path") {
+      lines.push_back(each.value + " " + each.origin);
+    }
+  }
+  EXPECT_THAT(lines, ElementsAre("/z,persistent " + path + ":2", "/a " + path + ":3"));
+}
+
+TEST_F(Options, AWrongPathNamesTheAttributeAndWhereItStands) {
+  EXPECT_THAT(error({"--tiers.path=/a", "--tiers.path=/b,raed=1GB/s"}),
+              AllOf(StartsWith("tiers.path=/b,raed=1GB/s: "), HasSubstr("read")));
+  auto const path = file("a.cfg", "[tiers]\npath = /a\npath = /b,read=fast\n");
+  EXPECT_THAT(error({"--config", path}), AllOf(StartsWith("tiers.path=/b,read=fast: "),
+                                               HasSubstr("6.9GB/s"), HasSubstr(path + ":3")));
+}
+
+TEST_F(Options, OneDirectoryTwiceIsAnError) {
+  EXPECT_THAT(error({"--tiers.path=/a/b", "--tiers.path=/a/./b/,read=1GB/s,write=1GB/s"}),
+              StartsWith("tiers.path=/a/./b/ is given twice; keep one"));
+  auto const path = file("a.cfg", "[tiers]\npath = /a\npath = /a\n");
+  EXPECT_THAT(error({"--config", path}),
+              AllOf(StartsWith("tiers.path=/a is given twice"),
+                    HasSubstr("tiers.path in " + path + ":2, tiers.path in " + path + ":3")));
+}
+
+TEST_F(Options, PoliciesOfTheVirtualTierAreRead) {
+  auto const config =
+      parse({"--tiers.path=/a", "--tiers.path=/b", "--tiers.exclusive=false", "--tiers.split=2:1",
+             "--tiers.verify=sample", "--tiers.cache=2GiB", "--tiers.evict=oldest",
+             "--update.order=ascending", "--update.gradients=flush-fp32", "--run.trace=on"});
+  EXPECT_FALSE(config.storage.exclusive);
+  EXPECT_THAT(config.storage.split.weights, ElementsAre(2.0, 1.0));
+  EXPECT_EQ(config.storage.verify, tiers::Verify::sample);
+  EXPECT_EQ(config.storage.most_cache, 2 * GiB);
+  EXPECT_EQ(config.storage.evict, tiers::Evict::oldest);
+  EXPECT_EQ(config.storage.order, plan::UpdateOrder::ascending);
+  EXPECT_TRUE(config.storage.flush_fp32);
+  EXPECT_TRUE(config.trace);
+  EXPECT_EQ(parse({"--tiers.split=paper"}).storage.split.rule, plan::SplitRule::paper);
+  EXPECT_EQ(parse({"--tiers.verify=off"}).storage.verify, tiers::Verify::off);
+  EXPECT_EQ(parse({"--tiers.cache=0"}).storage.most_cache, 0);
+  for (char const* key : {"tiers.exclusive", "tiers.split", "tiers.verify", "tiers.cache",
+                          "tiers.evict", "update.order", "update.gradients", "run.trace"}) {
+    EXPECT_THAT(error({std::string{"--"} + key + "=often"}),
+                StartsWith(key + std::string{"=often: "}));
+    EXPECT_THAT(error({std::string{"--"} + key + "="}), HasSubstr("empty"));
+  }
+}
+
+TEST_F(Options, PoliciesMustFitThePaths) {
+  EXPECT_EQ(error({"--tiers.path=/a", "--tiers.split=2:1"}),
+            "tiers.split=2:1 has 2 weights, but there is 1 tiers.path; give one for each, or auto");
+  EXPECT_THAT(error({"--tiers.split=1"}), HasSubstr("there are 0 tiers.path"));
+  EXPECT_THAT(error({"--update.gradients=flush-fp32"}),
+              AllOf(HasSubstr("no tiers.path"), HasSubstr("update.gradients=delayed")));
 }
 
 TEST_F(Options, TheCommandLineWinsOverLaterFilesAndTheseOverEarlierOnes) {
@@ -151,7 +253,7 @@ TEST_F(Options, CommentsEndAValue) {
   auto const path = file("a.cfg", "[train]\nseed = 5 # five\r\n[tiers]\npath = /nvme # fast\n");
   auto const config = parse({"--config", path});
   EXPECT_EQ(config.train.seed, 5U);
-  EXPECT_EQ(config.tiers_path, "/nvme");
+  EXPECT_THAT(directories(config), ElementsAre("/nvme"));
 }
 
 TEST_F(Options, AHashInAPathIsRefused) {
@@ -161,6 +263,8 @@ TEST_F(Options, AHashInAPathIsRefused) {
   EXPECT_THAT(error({"--config", file("b.cfg", "[run]\ndir = my #1 run\n")}),
               StartsWith("run.dir: a path cannot contain '#'"));
   EXPECT_THAT(error({"--tiers.path=/a#b"}), HasSubstr("/a#b"));
+  EXPECT_THAT(error({"--tiers.path=/a", "--tiers.path=/b,read=1GB/s#"}),
+              StartsWith("tiers.path: a path cannot contain '#'"));
   EXPECT_THAT(error({"--checkpoint.resume=/a#b"}), StartsWith("checkpoint.resume"));
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <initializer_list>
 
@@ -143,6 +144,35 @@ TEST(RunConfig, NotANumberIsOutOfEveryRange) {
               HasSubstr("optimizer.clip="));
   EXPECT_THAT(error_after([](RunConfig& c) { c.optimizer.lr = std::nan(""); }),
               HasSubstr("optimizer.lr="));
+}
+
+TEST(RunConfig, StoragePathsAreDifferentDirectories) {
+  auto const with = [](std::string const& a, std::string const& b) {
+    return error_after([&](RunConfig& c) {
+      c.paths = {{.directory = a, .engine = {}, .emulation = {}},
+                 {.directory = b, .engine = {}, .emulation = {}}};
+    });
+  };
+  EXPECT_THAT(with("/a", "/b"), "no error");
+  EXPECT_THAT(with("/a", "/a/"), HasSubstr("tiers.path=/a/ is given twice"));
+  EXPECT_THAT(with("a/../b", "b"), HasSubstr("tiers.path=b is given twice"));
+  EXPECT_THAT(with("a", std::filesystem::current_path().string() + "/a"), HasSubstr("given twice"));
+}
+
+TEST(RunConfig, FixedWeightsAreAsManyAsStoragePaths) {
+  EXPECT_EQ(
+      error_after([](RunConfig& c) { c.storage.split = plan::parse_split("2:1.5:1"); }),
+      "tiers.split=2:1.5:1 has 3 weights, but there are 0 tiers.path; give one for each, or auto");
+  EXPECT_EQ(error_after([](RunConfig& c) {
+              c.paths = {{.directory = "/a", .engine = {}, .emulation = {}}};
+              c.storage.split = plan::parse_split("2");
+            }),
+            "no error");
+}
+
+TEST(RunConfig, FlushedGradientsNeedAStoragePath) {
+  EXPECT_THAT(error_after([](RunConfig& c) { c.storage.flush_fp32 = true; }),
+              AllOf(HasSubstr("update.gradients=flush-fp32"), HasSubstr("tiers.path")));
 }
 
 }  // namespace
