@@ -92,7 +92,7 @@ TEST(NodeLock, WakesWhoSleepsEveryTime) {
         for (int i = 0; i < 5000; ++i) {
           std::scoped_lock const held{lock};
           inside->count = inside->count + 1;
-          if (i % 2 == p) {
+          if (i % 4 == p) {
             usleep(1);
           }
         }
