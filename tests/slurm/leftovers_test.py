@@ -12,7 +12,7 @@ from slurm_harness import ROOT, SlurmTest, main
 
 class Leftovers(SlurmTest):
     def check_killed_rank(self, launcher):
-        job = self.submit("train.sbatch", OFFSTAGE_LAUNCHER=launcher, SLURM_WAIT="1")
+        job = self.submit("train.sbatch", f"--run.dir={self.folder}/run", OFFSTAGE_LAUNCHER=launcher, SLURM_WAIT="1")
         self.wait_until(lambda: any(r["step"] >= 12 for r in self.steps("run")), what="step 12")
         os.kill(self.ranks_of("run")[0], signal.SIGKILL)
         self.assert_completed(job)
