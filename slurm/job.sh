@@ -24,12 +24,12 @@ job_reason() { squeue --noheader --jobs="$job" --format=%r 2> /dev/null; }
 # makes the death of its ranks after one second, and srun at once.
 stop_ranks() {
   say "$1; the ranks save and end"
-  # Once: a second signal would end them without a save.
+  # Once: the same signal again would end them without a save.
   if [[ -n $launcher ]] && ((told++ == 0)); then kill -USR1 "$launcher" 2> /dev/null; fi
 }
 
-# Slurm ends a job by a SIGTERM to all its processes, ranks too, and a second, other signal would end
-# those without a save. If the job goes on, this shell alone has got it. After the time limit there is
+# Slurm ends a job by a SIGTERM to all its processes, so the ranks know. If the job goes on, this shell
+# alone has got it. After the time limit there is
 # only KillWait left, perhaps too little for the save: the requeue comes first.
 on_term() {
   if [[ $(job_state) == RUNNING ]]; then
