@@ -9,6 +9,7 @@ if [[ -r $OFFSTAGE_HOME/slurm/site ]]; then source "$OFFSTAGE_HOME/slurm/site"; 
 source "$OFFSTAGE_HOME/slurm/run_directory.sh"
 : "${OFFSTAGE:=$OFFSTAGE_HOME/build/release/offstage}" "${OFFSTAGE_LAUNCHER:=srun}"
 : "${OFFSTAGE_RESUBMIT:=0}" "${OFFSTAGE_CRASHES:=3}"
+: "${OFFSTAGE_REQUEUE_PAUSE:=15}" "${OFFSTAGE_REQUEUE_PATIENCE:=240}"  # seconds
 
 say() { printf '%(%F %T)T offstage-job: %s\n' -1 "$*"; }
 
@@ -23,12 +24,12 @@ job_reason() { squeue --noheader --jobs="$job" --format=%r 2> /dev/null; }
 # makes the death of its ranks after one second, and srun at once.
 stop_ranks() {
   say "$1; the ranks save and end"
-  # Once: a second signal would end them without a save.
+  # Once: the same signal again would end them without a save.
   if [[ -n $launcher ]] && ((told++ == 0)); then kill -USR1 "$launcher" 2> /dev/null; fi
 }
 
-# Slurm ends a job by a SIGTERM to all its processes, ranks too, and a second, other signal would end
-# those without a save. If the job goes on, this shell alone has got it. After the time limit there is
+# Slurm ends a job by a SIGTERM to all its processes, so the ranks know. If the job goes on, this shell
+# alone has got it. After the time limit there is
 # only KillWait left, perhaps too little for the save: the requeue comes first.
 on_term() {
   if [[ $(job_state) == RUNNING ]]; then
@@ -37,7 +38,7 @@ on_term() {
   fi
   ending=1
   if [[ $(job_reason) == TimeLimit ]]; then
-    note_attempt 143
+    [[ -z $launcher ]] || note_attempt 143
     too_many_crashes || go_on "the time limit is over"
   else
     say "Slurm ends the job and has told the ranks"
@@ -90,8 +91,8 @@ offstage_run() {
     options+=(--checkpoint.resume=auto)  # the last one counts
   fi
   # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
-  export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
-  say "job $job, attempt $((${SLURM_RESTART_COUNT:-0} + 1)), by $OFFSTAGE_LAUNCHER on $SLURM_JOB_NODELIST"
+  export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-${SRUN_CPUS_PER_TASK:-1}}
+  say "job $job, attempt $attempt, by $OFFSTAGE_LAUNCHER on $SLURM_JOB_NODELIST"
   launcher=
   trap 'stop_ranks "SIGUSR1, the end of the time limit is near"' USR1
   trap on_term TERM
@@ -101,20 +102,41 @@ offstage_run() {
   while wait "$launcher"; kill -0 "$launcher" 2> /dev/null; do :; done
   wait "$launcher"
   code=$?
+  launcher=
+  trap : USR1  # nobody is left to tell
   note_attempt "$code"
 }
 
-# offstage_require_checkpoint CONFIG [OPTION...]: lists them, and ends the job with 65 if there is none.
+# offstage_require_checkpoint CONFIG [OPTION...]: lists them, and ends the job if none is complete, with 65,
+# or if that cannot be told, with the program's code.
 offstage_require_checkpoint() {
-  local from
+  local from listing
   require_arguments "$@"
+  arguments=("$@")
   read_run "$@"
   from=$checkpoints
   [[ $resume == auto ]] || resume_is_over || from=$resume
-  if ! "$OFFSTAGE" checkpoint ls "$from"; then
+  if [[ $from == none ]]; then
+    say "checkpoint.resume=none is no checkpoint to go on from; jobs/train.sbatch starts a run"
+    exit 65
+  fi
+  listing=$("$OFFSTAGE" checkpoint ls "$from")
+  code=$?
+  if [[ -n $listing ]]; then printf '%s\n' "$listing"; fi
+  if ((code == 0)) && grep -Eq '^[0-9]+ +complete ' <<< "$listing"; then return; fi
+  if ((code == 0 || code == 65)) || is_no_directory "$from"; then
     say "no checkpoint to go on from; jobs/train.sbatch starts a run"
     exit 65
   fi
+  note_attempt "$code"
+  offstage_finish
+}
+
+is_no_directory() { # false too for a directory on a file system that fails
+  case $(LC_ALL=C stat --dereference --format=%F -- "$1" 2>&1) in
+    *"No such file or directory" | *"Not a directory" | *file) return 0 ;;
+  esac
+  return 1
 }
 
 cannot_go_on() { # true for what the same command would meet again
@@ -149,27 +171,45 @@ offstage_finish() {
 }
 
 go_on() { # go_on WHY: into the queue again
-  local answer
+  local answer deadline=$((SECONDS + OFFSTAGE_REQUEUE_PATIENCE))
   # The requeue ends this script: what there is to say comes first.
   say "$1; asking for a requeue"
-  if answer=$(scontrol requeue "$job" 2>&1); then return; fi
-  say "no requeue: $answer"
-  if [[ $OFFSTAGE_RESUBMIT == 1 && -z ${SLURM_ARRAY_JOB_ID:-} ]]; then
-    if answer=$(resubmit 2>&1); then
-      say "$answer goes on"
-    else
-      say "no new job: $answer"
+  until answer=$(scontrol requeue "$job" 2>&1); do
+    if refused_for_good "$answer" || ((SECONDS >= deadline)); then
+      say "no requeue: $answer"
+      go_on_in_a_new_job
+      return
     fi
-  else
+    say "no requeue yet: $answer; asking again in $OFFSTAGE_REQUEUE_PAUSE s"
+    sleep "$OFFSTAGE_REQUEUE_PAUSE"
+  done
+}
+
+refused_for_good() { # refused_for_good ANSWER: all else, as from a controller that restarts, may pass
+  case $1 in
+    *disabled* | *denied* | *"not supported"* | *"Only batch jobs"* | *"Invalid job id"*) return 0 ;;
+    *"command not found"*) return 0 ;;
+  esac
+  return 1
+}
+
+go_on_in_a_new_job() {
+  local answer
+  if [[ $OFFSTAGE_RESUBMIT != 1 || -n ${SLURM_ARRAY_JOB_ID:-} ]]; then
     say "submit the same command again, or set OFFSTAGE_RESUBMIT=1"
+  elif answer=$(resubmit 2>&1); then
+    say "$answer goes on"
+  else
+    say "no new job: $answer"
   fi
 }
 
 # A new job with this one's arguments and size; jobs/train.sbatch if there is nothing to go on from yet.
 resubmit() {
   local script=restart.sbatch
-  if [[ $(newest) == none ]]; then script=train.sbatch; fi
+  if [[ $(newest) == none ]] || { [[ $resume == none ]] && ! resume_is_over; }; then script=train.sbatch; fi
   export OFFSTAGE_FIRST_JOB=$first_job OFFSTAGE_RESUBMIT
+  export OFFSTAGE_ATTEMPTS=$((${OFFSTAGE_ATTEMPTS:-0} + attempt))
   env --unset=SLURM_RESTART_COUNT sbatch --dependency="afterany:$SLURM_JOB_ID" --job-name="$SLURM_JOB_NAME" \
     --nodes="$SLURM_JOB_NUM_NODES" --time="$(squeue --noheader --jobs="$job" --format=%l)" \
     --partition="$SLURM_JOB_PARTITION" ${SLURM_JOB_ACCOUNT:+--account="$SLURM_JOB_ACCOUNT"} \

@@ -34,12 +34,13 @@ read_run() {
   checkpoints=$(key_of checkpoint.dir "$run_dir/checkpoints" "$@")
   resume=$(key_of checkpoint.resume auto "$@")
   first_job=${OFFSTAGE_FIRST_JOB:-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}
+  attempt=$((${SLURM_RESTART_COUNT:-0} + 1))
   attempts_file=$run_dir/attempts
 }
 
 checkpoint_list() { # names and times of the complete checkpoints, oldest first
-  find "$checkpoints" -mindepth 2 -maxdepth 2 -path '*/step-*/master.h5' -printf '%h %T@\n' 2> /dev/null |
-    sed 's|.*/||' | grep '^step-' | sort
+  { find "$checkpoints" -mindepth 2 -maxdepth 2 -name master.h5 -printf '%h %T@\n' 2> /dev/null || true; } |
+    sed -n 's|^.*/\(step-[^/]*\)$|\1|p' | sort
 }
 
 # `checkpoint.resume=none` or a path is meant for the beginning: a requeued job would begin there again.
@@ -48,19 +49,19 @@ resume_is_over() {
   local note=$run_dir/began-$first_job
   if [[ $resume == auto ]]; then return 1; fi
   if [[ ! -e $note ]]; then
-    mkdir -p "$run_dir" && checkpoint_list > "$note"
+    # Whole or not at all, on a full file system too.
+    mkdir -p "$run_dir" && checkpoint_list > "$note.new" && mv "$note.new" "$note"
     return 1
   fi
   [[ $(checkpoint_list) != "$(< "$note")" ]]
 }
 
-# A line of `attempts`: time, job, attempt, nodes, exit code, newest checkpoint.
+# A line of `attempts`: time, first job of this submission, job, attempt, nodes, exit code, newest checkpoint.
 note_attempt() {
   (($1 == 64 || $1 == 65)) || mkdir -p "$run_dir"
   if [[ -d $run_dir ]]; then
-    printf '%(%FT%T)T job %s attempt %d on %s exit %d newest %s\n' -1 "$job" \
-      "$((${SLURM_RESTART_COUNT:-0} + 1))" "$SLURM_JOB_NODELIST" "$1" "$(newest)" >> "$attempts_file" ||
-      unnoted=1  # a full file system
+    printf '%(%FT%T)T submission %s job %s attempt %d on %s exit %d newest %s\n' -1 "$first_job" "$job" \
+      "$attempt" "$SLURM_JOB_NODELIST" "$1" "$(newest)" >> "$attempts_file" || unnoted=1  # a full file system
   fi
 }
 
@@ -70,14 +71,17 @@ newest() {
   echo "${name:-none}" | cut -d ' ' -f 1
 }
 
-# Attempts that ended badly one after another while the newest checkpoint stayed the same.
+# Attempts of this submission that ended badly one after another while the newest checkpoint stayed the
+# same; all its attempts where they cannot be noted.
 crashes() {
   if [[ -n ${unnoted:-} || ! -w $attempts_file ]]; then
-    echo "$((${SLURM_RESTART_COUNT:-0} + 1))"
+    echo "$((${OFFSTAGE_ATTEMPTS:-0} + attempt))"
     return
   fi
-  awk '{ code = 0; for (i = 1; i < NF; ++i) { if ($i == "exit") code = $(i + 1) }
-         if (code == 0 || code == 75) n = 0; else if ($NF == newest) ++n; else n = 1
-         newest = $NF }
-       END { print n + 0 }' "$attempts_file"
+  awk -v first="$first_job" '
+    $2 != "submission" || $3 != first { next }
+    { code = 0; for (i = 1; i < NF; ++i) { if ($i == "exit") code = $(i + 1) }
+      if (code == 0 || code == 75) n = 0; else if ($NF == newest) ++n; else n = 1
+      newest = $NF }
+    END { print n + 0 }' "$attempts_file"
 }

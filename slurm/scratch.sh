@@ -32,5 +32,5 @@ for candidate in "${candidates[@]}"; do
   refused+="; $candidate: $problem"
 done
 echo "scratch: no directory on $node for the optimizer state$refused; set OFFSTAGE_SCRATCH to one on a" \
-  "local disk, or to 'none' to keep the state where the configuration says" >&2
+  "local disk, or to 'none' to keep the state in host memory" >&2
 exit 74

@@ -47,7 +47,7 @@ class Kills(SlurmTest):
             if kill == KILLS:
                 steps = (done or [0])[0] + 20
                 self.set_key("train.steps", steps)
-            self.wait_until(lambda: int(self.show(job)["Restarts"]) >= kill, what=f"requeue {kill}\n{self.output(job)}")
+            self.wait_for_slurm(lambda: int(self.show(job)["Restarts"]) >= kill, what=f"requeue {kill}\n{self.output(job)}")
         self.assertEqual(("COMPLETED", 0), self.wait_for_job_end(job), self.output(job))
         self.assertEqual(KILLS, int(self.show(job)["Restarts"]))
         self.assertEqual(list(range(1, steps + 1)), [r["step"] for r in self.steps("run")])

@@ -69,7 +69,7 @@ bool all_digits(std::string_view text) {
 
 /// True for names that this program gives to the files of a checkpoint.
 bool is_ours(std::string_view name) {
-  if (name == master_name || name == unfinished_master_name) {
+  if (name == master_name || name == unfinished_master_name || name == passed_over_name) {
     return true;
   }
   constexpr std::string_view prefix = "rank-";
@@ -80,12 +80,6 @@ bool is_ours(std::string_view name) {
   std::size_t const dot = std::min(name.find('.'), name.size());
   std::string_view const ending = name.substr(dot);
   return all_digits(name.substr(0, dot)) && (ending == ".h5" || ending == ".json");
-}
-
-void remove_file(fs::path const& path) {
-  if (unlink(path.c_str()) != 0 && errno != ENOENT) {
-    throw IoError{"cannot remove", path.string(), errno};
-  }
 }
 
 std::vector<fs::path> entries_of(std::string const& directory) {
@@ -203,6 +197,12 @@ bool make_directory(std::string const& path) {
   }
   aio::sync_directory(parent.string());
   return true;
+}
+
+void remove_file(std::string const& path) {
+  if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+    throw IoError{"cannot remove", path, errno};
+  }
 }
 
 void remove_checkpoint(std::string const& step_directory) {

@@ -12,6 +12,7 @@ namespace offstage::checkpoint {
 
 constexpr char const* master_name = "master.h5";
 constexpr char const* unfinished_master_name = "master.h5.tmp";
+constexpr char const* passed_over_name = "passed-over";
 
 /// "step-000000100", "rank-0003.h5", "rank-0003.json".
 [[nodiscard]] std::string step_name(std::int64_t step);
@@ -44,6 +45,8 @@ void sync_file(std::string const& path);
 
 /// Creates a directory with its parents, durably; false if it was there. Errors: IoError.
 bool make_directory(std::string const& path);
+/// Removes a file if it is there. Errors: IoError.
+void remove_file(std::string const& path);
 /// Removes a checkpoint's files, master first so that what is left over is no checkpoint, and the
 /// directory if nothing else is in it. Errors: IoError.
 void remove_checkpoint(std::string const& step_directory);

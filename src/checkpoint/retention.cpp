@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <ranges>
+#include <sstream>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -14,8 +15,21 @@
 #include "platform/aio/file.hpp"
 
 namespace offstage::checkpoint {
+namespace {
 
-void set_aside(std::string const& directory, std::string const& name) {
+/// The step names in a list; anything else was not written by this program.
+std::vector<std::string> names_in(std::string const& list) {
+  std::istringstream text{read_text(list)};
+  std::vector<std::string> names;
+  for (std::string line; std::getline(text, line);) {
+    if (step_of(line)) {
+      names.push_back(line);
+    }
+  }
+  return names;
+}
+
+void rename_aside(std::string const& directory, std::string const& name) {
   std::string const path = directory + "/" + name;
   if (!size_of(path)) {
     return;
@@ -31,6 +45,76 @@ void set_aside(std::string const& directory, std::string const& name) {
   aio::sync_directory(directory);
   log::warning("checkpoint {} was passed over and is now {}; remove it if you do not want it", path,
                target);
+}
+
+}  // namespace
+
+bool set_aside(std::string const& directory, std::string const& name) {
+  try {
+    rename_aside(directory, name);
+    return true;
+  } catch (IoError const& error) {
+    log::warning("an old checkpoint stays: {}", error.what());
+    return false;
+  }
+}
+
+void list_passed_over(std::string const& directory, std::int64_t step,
+                      std::vector<std::string> const& names) {
+  // The step's own name may stand in an earlier list.
+  remove_lists(directory);
+  std::string const own = step_name(step);
+  std::string text;
+  for (std::string const& name : names) {
+    text += name == own ? "" : name + "\n";
+  }
+  write_text(fmt::format("{}/{}/{}", directory, own, passed_over_name), text);
+}
+
+std::vector<std::string> set_listed_aside(std::string const& directory, std::string const& spared) {
+  std::vector<std::string> stay;
+  for (StepDirectory const& found : step_directories(directory)) {
+    std::string const list = found.path + "/" + passed_over_name;
+    if (!size_of(found.path + "/" + master_name) || !size_of(list)) {
+      continue;
+    }
+    for (std::string const& name : names_in(list)) {
+      std::string const path = canonical(directory + "/" + name);
+      if (path != spared && path != canonical(found.path) && !set_aside(directory, name)) {
+        stay.push_back(name);
+      }
+    }
+  }
+  if (stay.empty()) {
+    remove_lists(directory);
+  }
+  return stay;
+}
+
+void remove_lists(std::string const& directory) {
+  for (StepDirectory const& found : step_directories(directory)) {
+    std::string const list = found.path + "/" + passed_over_name;
+    if (size_of(list)) {
+      remove_file(list);
+      aio::sync_directory(found.path);  // it must not come back when its names are others' again
+    }
+  }
+}
+
+std::int64_t most_to_come(std::string const& directory, Retention const& retention,
+                          std::int64_t step, std::int64_t last,
+                          std::vector<std::string> const& spared) {
+  auto const there =
+      std::ranges::count_if(step_directories(directory), [&](StepDirectory const& found) {
+        return !retention.keeps_for_good(found.step) && size_of(found.path + "/" + master_name) &&
+               std::ranges::find(spared, canonical(found.path)) == spared.end();
+      });
+  last = std::max(last, step);
+  std::int64_t const every = retention.keep_every;
+  std::int64_t const for_good = every > 0 ? last / every - step / every : 0;
+  std::int64_t const keep = retention.keep;
+  return for_good + std::min<std::int64_t>(keep + 1 - std::min<std::int64_t>(there, keep),
+                                           last - step - for_good);
 }
 
 void prune(std::string const& directory, Retention const& retention, std::int64_t saved,

@@ -167,7 +167,10 @@ Outcome try_load(std::string const& path, Loader const& loader, mpi::Communicato
 }
 
 /// Names of the step directories that have a master, newest first, as rank 0 sees them.
-std::vector<std::string> candidates(std::string const& directory, mpi::Communicator const& comm) {
+/// `without` those of rank 0.
+std::vector<std::string> candidates(std::string const& directory,
+                                    std::vector<std::string> const& without,
+                                    mpi::Communicator const& comm) {
   std::string names;
   mpi::agree(comm, [&] {
     if (comm.rank() != 0) {
@@ -175,8 +178,12 @@ std::vector<std::string> candidates(std::string const& directory, mpi::Communica
     }
     auto const directories = step_directories(directory);
     for (auto it = directories.rbegin(); it != directories.rend(); ++it) {
+      std::string const name = fs::path{it->path}.filename().string();
+      if (std::ranges::find(without, name) != without.end()) {
+        continue;
+      }
       if (size_of(it->path + "/" + master_name)) {
-        names += fs::path{it->path}.filename().string() + "\n";
+        names += name + "\n";
       } else {
         log::warning("checkpoint {} passed over: its save did not finish", it->path);
       }
@@ -221,6 +228,9 @@ void Store::write(std::string const& path, Meta const& meta,
     std::vector<std::string> const manifests = gather(comm_, manifest);
     mpi::agree(comm_, [&] {
       if (comm_.rank() == 0) {
+        if (!passed_over_.empty()) {
+          list_passed_over(directory_, meta.step, passed_over_);
+        }
         commit_master(path, meta, manifests);
       }
     });
@@ -242,18 +252,31 @@ void Store::abandon(std::string const& path) const noexcept {
 }
 
 void Store::tidy(std::int64_t saved) {
+  bool const has_list = !passed_over_.empty();
   std::erase(passed_over_, step_name(saved));
   if (comm_.rank() != 0) {
     return;
   }
-  std::erase_if(passed_over_, [&](std::string const& name) {
-    return attempt([&] { set_aside(directory_, name); });
-  });
-  std::vector<std::string> spared{named_};
+  bool aside = true;
   for (std::string const& name : passed_over_) {
-    spared.push_back(canonical(directory_ + "/" + name));
+    aside = set_aside(directory_, name) && aside;
   }
-  attempt([&] { prune(directory_, retention_, saved, spared); });
+  if (aside && has_list && attempt([&] { remove_lists(directory_); })) {
+    passed_over_.clear();
+  }
+  attempt([&] { prune(directory_, retention_, saved, spared()); });
+}
+
+std::vector<std::string> Store::spared() const {
+  std::vector<std::string> paths{named_};
+  for (std::string const& name : passed_over_) {
+    paths.push_back(canonical(directory_ + "/" + name));
+  }
+  return paths;
+}
+
+std::int64_t Store::most_to_come(std::int64_t step, std::int64_t last) const {
+  return checkpoint::most_to_come(directory_, retention_, step, last, spared());
 }
 
 SaveStats Store::save(Meta const& meta, state::ShardMap const& map,
@@ -282,8 +305,8 @@ std::optional<Meta> Store::restore_newest(state::ModelShape const& model,
                                           std::vector<state::Subgroup> const& subgroups,
                                           tiers::Tiers& tiers, OnSubgroup const& on_subgroup) {
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
-  passed_over_.clear();
-  std::vector<std::string> const names = candidates(directory_, comm_);
+  finish_earlier_save();
+  std::vector<std::string> const names = candidates(directory_, passed_over_, comm_);
   Outcome outcome;
   for (std::string const& name : names) {
     std::string const path = directory_ + "/" + name;
@@ -310,21 +333,33 @@ std::optional<Meta> Store::restore_newest(state::ModelShape const& model,
                          0};
 }
 
+void Store::finish_earlier_save() {
+  passed_over_.clear();
+  mpi::agree(comm_, [&] {
+    if (comm_.rank() == 0) {
+      passed_over_ = set_listed_aside(directory_, named_);
+    }
+  });
+}
+
 void Store::pass_over_after(std::int64_t step) {
+  finish_earlier_save();
   mpi::agree(comm_, [&] {
     if (comm_.rank() != 0) {
       return;
     }
+    std::string last;
     for (StepDirectory const& found : step_directories(directory_)) {
       if (found.step > step && canonical(found.path) != named_) {
-        passed_over_.push_back(step_name(found.step));
+        last = step_name(found.step);
+        passed_over_.push_back(last);
       }
     }
-    if (!passed_over_.empty()) {
+    if (!last.empty()) {
       log::warning(
           "{} has steps after {} of an earlier run, up to {}; the first save sets them aside as "
           "passed-over-step-N",
-          directory_, step, passed_over_.back());
+          directory_, step, last);
     }
   });
 }
@@ -353,7 +388,6 @@ Meta Store::restore(std::string const& path, state::ModelShape const& model,
   }
   current_ = canonical(path);
   named_ = current_;
-  passed_over_.clear();
   if (comm_.rank() == 0) {
     log::info("checkpoint {} loaded", path);
   }

@@ -62,13 +62,15 @@ using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float co
 ///
 /// Commit: data, fsync, manifest, fsync, master under another name, fsync, rename, fsync of the
 /// directories. A checkpoint is complete if master.h5 is there and every file and manifest it names
-/// is. Older checkpoints beyond what `retention` keeps, and incomplete older ones, are removed only after that;
-/// what cannot be read (a newer format, an I/O error) is left alone, and so is, beside those, the
-/// checkpoint that restore() took.
+/// is. Older checkpoints beyond what `retention` keeps, and incomplete older ones, are removed only
+/// after that; what cannot be read (a newer format, an I/O error) is left alone, and so is, beside
+/// those, the checkpoint that restore() took.
 ///
-/// What restore_newest or pass_over_after passed over never counts as kept. The first save that succeeds renames it to
-/// passed-over-step-N (with .2, .3, ... if that is taken) and says so: the run goes on past it, so
-/// a later start must not take it, should it load again. A save of its very step replaces it.
+/// What restore_newest or pass_over_after passed over never counts as kept. The first save that
+/// succeeds renames it to passed-over-step-N (with .2, .3, ... if that is taken) and says so: the
+/// run goes on past it, so a later start must not take it, should it load again. A save of its very
+/// step replaces it. Commit and renames are one: until they are done the new checkpoint holds a
+/// list, `passed-over`, of the names, by which the next start does what a killed one left.
 ///
 /// Collective: every member. Errors on any rank are thrown on all ranks (mpi::AgreedError).
 class Store {
@@ -107,12 +109,18 @@ class Store {
   /// said (log) to be, as what restore_newest passed over.
   void pass_over_after(std::int64_t step);
 
+  /// How many checkpoints more than now the run from `step` to `last` may have to hold at a time.
+  /// Not collective; of rank 0. Errors: IoError.
+  [[nodiscard]] std::int64_t most_to_come(std::int64_t step, std::int64_t last) const;
+
  private:
   bool begin(std::string const& path, Bytes space);
   void write(std::string const& path, Meta const& meta,
              std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
   void abandon(std::string const& path) const noexcept;
   void tidy(std::int64_t saved);
+  void finish_earlier_save();
+  [[nodiscard]] std::vector<std::string> spared() const;
 
   std::string directory_;
   Retention retention_;
@@ -120,7 +128,7 @@ class Store {
   std::string key_;
   std::string current_;                   ///< the step directory that was restored or saved last
   std::string named_;                     ///< the one that restore() took
-  std::vector<std::string> passed_over_;  ///< names, not yet set aside
+  std::vector<std::string> passed_over_;  ///< rank 0's: names, not yet set aside
 };
 
 /// One entry of a listing.

@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 
 #include "base/log.hpp"
 #include "cli/commands.hpp"
@@ -19,9 +20,18 @@ namespace {
 /// How long a run waits for squeue before it starts.
 constexpr Seconds squeue_patience{20.0};
 
+/// An end that is past says nothing of the time left: the environment is an older job's, the limit
+/// was raised meanwhile, or the site lets jobs run on.
+bool is_past(slurm::TimePoint end) {
+  return end <= slurm::TimePoint::clock::now();
+}
+
 /// That nobody knows when the job ends is no reason not to run.
 void ask_for_end(slurm::Job& job) {
-  auto const answer = slurm::ask_end_time(job.id, squeue_patience);
+  auto answer = slurm::ask_end_time(job.id, squeue_patience);
+  if (answer.end && is_past(*answer.end)) {
+    answer = {std::nullopt, "the end that squeue names is past"};
+  }
   job.end = answer.end;
   if (!answer.problem.empty()) {
     log::warning("when Slurm job {} ends is unknown: {}; set train.max-time below its limit",
@@ -34,7 +44,7 @@ void look_for_job(train::RunConfig& config, mpi::Communicator const& comm) {
   auto const environment = [](char const* name) -> char const* { return std::getenv(name); };
   config.job = slurm::job_of(environment);
   config.node = slurm::node_name(environment, cpu::host_name());
-  if (comm.rank() == 0 && config.job && !config.job->end) {
+  if (comm.rank() == 0 && config.job && (!config.job->end || is_past(*config.job->end))) {
     ask_for_end(*config.job);
   }
   comm.barrier();

@@ -11,75 +11,42 @@
 #include "base/watch.hpp"
 
 namespace offstage::huggingface {
-namespace {
-
-int open_descriptor(std::string const& path, int flags) {
-  int descriptor = -1;
-  do {
-    descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
-  } while (descriptor < 0 && errno == EINTR);
-  return descriptor;
-}
-
-struct stat status_of(int descriptor, std::string const& path) {
-  struct stat status {};
-  if (fstat(descriptor, &status) != 0) {
-    throw IoError{"cannot ask for the size of", path, errno};
-  }
-  return status;
-}
-
-}  // namespace
 
 File File::open_read(std::string const& path) {
-  // A pipe in its place must not block the open.
-  int const descriptor = open_descriptor(path, O_RDONLY | O_NONBLOCK);
-  if (descriptor < 0) {
-    if (errno == ENOENT || errno == ENOTDIR) {
-      throw DataError{path + ": there is no such file"};
-    }
-    throw IoError{"cannot open", path, errno};
+  if (access(path.c_str(), F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
+    throw DataError{path + ": there is no such file"};
   }
-  File file{descriptor, path};
-  if (!S_ISREG(status_of(descriptor, path).st_mode)) {
+  // A pipe in its place must not block the open.
+  File file{path, O_RDONLY | O_NONBLOCK};
+  struct stat status {};
+  if (fstat(file.descriptor(), &status) != 0 || !S_ISREG(status.st_mode)) {
     throw DataError{path + ": is no regular file"};
   }
   return file;
 }
 
 File File::open_write(std::string const& path) {
-  int const descriptor = open_descriptor(path, O_WRONLY);
-  if (descriptor < 0) {
-    throw IoError{"cannot open", path, errno};
-  }
-  return {descriptor, path};
+  return {path, O_WRONLY};
 }
 
 File File::create(std::string const& path) {
-  int const descriptor = open_descriptor(path, O_WRONLY | O_CREAT | O_TRUNC);
-  if (descriptor < 0) {
-    throw IoError{"cannot create", path, errno};
-  }
-  return {descriptor, path};
-}
-
-Bytes File::size() const {
-  return status_of(descriptor_, path_).st_size;
+  return {path, O_WRONLY | O_CREAT | O_TRUNC};
 }
 
 void File::read_at(Bytes offset, std::span<std::byte> out) const {
   Waiting const waiting{"a read of a model's file, offset", offset};
   while (!out.empty()) {
-    ssize_t const moved = pread(descriptor_, out.data(), out.size(), offset);
+    ssize_t const moved = pread(descriptor(), out.data(), out.size(), offset);
     if (moved < 0 && errno == EINTR) {
       continue;
     }
     if (moved < 0) {
-      throw IoError{fmt::format("cannot read {} bytes at {} of", out.size(), offset), path_, errno};
+      throw IoError{fmt::format("cannot read {} bytes at {} of", out.size(), offset), path(),
+                    errno};
     }
     if (moved == 0) {
-      throw DataError{fmt::format("{}: ends at {}, {} bytes too early; it was cut meanwhile", path_,
-                                  offset, out.size())};
+      throw DataError{fmt::format("{}: ends at {}, {} bytes too early; it was cut meanwhile",
+                                  path(), offset, out.size())};
     }
     offset += moved;
     out = out.subspan(static_cast<std::size_t>(moved));
@@ -88,12 +55,12 @@ void File::read_at(Bytes offset, std::span<std::byte> out) const {
 
 void File::write_at(Bytes offset, std::span<std::byte const> bytes) const {
   while (!bytes.empty()) {
-    ssize_t const moved = pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+    ssize_t const moved = pwrite(descriptor(), bytes.data(), bytes.size(), offset);
     if (moved < 0 && errno == EINTR) {
       continue;
     }
     if (moved <= 0) {
-      throw IoError{fmt::format("cannot write {} bytes at {} of", bytes.size(), offset), path_,
+      throw IoError{fmt::format("cannot write {} bytes at {} of", bytes.size(), offset), path(),
                     moved < 0 ? errno : EIO};
     }
     offset += moved;
@@ -102,30 +69,15 @@ void File::write_at(Bytes offset, std::span<std::byte const> bytes) const {
 }
 
 void File::allocate(Bytes size) const {
-  int status = 0;
-  do {
-    status = fallocate(descriptor_, 0, 0, size);
-  } while (status != 0 && errno == EINTR);
-  // Some network file systems cannot reserve: then the length alone has to do.
-  if (status != 0 && errno == EOPNOTSUPP) {
-    status = ftruncate(descriptor_, size);
-  }
-  if (status != 0) {
-    throw IoError{"cannot allocate " + format_bytes(size) + " in", path_, errno};
+  if (int const error = reserve(size); error != 0) {
+    throw IoError{"cannot allocate " + format_bytes(size) + " in", path(), error};
   }
 }
 
 void File::sync() const {
-  if (fsync(descriptor_) != 0) {
-    throw IoError{"cannot sync", path_, errno};
+  if (fsync(descriptor()) != 0) {
+    throw IoError{"cannot sync", path(), errno};
   }
-}
-
-void File::reset() noexcept {
-  if (descriptor_ >= 0) {
-    ::close(descriptor_);
-  }
-  descriptor_ = -1;
 }
 
 std::string read_text(std::string const& path, Bytes limit) {

@@ -3,15 +3,15 @@
 #include <cstddef>
 #include <span>
 #include <string>
-#include <utility>
 
 #include "base/units.hpp"
+#include "platform/aio/descriptor.hpp"
 
 namespace offstage::huggingface {
 
-/// Owns a descriptor for transfers through the page cache, at any offset and length; move-only.
+/// A file for transfers through the page cache, at any offset and length.
 /// Threads: any for read_at and write_at. Errors: IoError naming the path.
-class File {
+class File : public aio::Descriptor {
  public:
   File() noexcept = default;
   /// Errors: DataError if it is not there or no regular file.
@@ -19,22 +19,6 @@ class File {
   [[nodiscard]] static File open_write(std::string const& path);
   /// Makes it anew, empty, readable as the umask says.
   [[nodiscard]] static File create(std::string const& path);
-  ~File() { reset(); }
-
-  File(File const&) = delete;
-  File& operator=(File const&) = delete;
-  File(File&& other) noexcept
-      : descriptor_{std::exchange(other.descriptor_, -1)}, path_{std::move(other.path_)} {}
-  File& operator=(File&& other) noexcept {
-    File taken{std::move(other)};
-    std::swap(descriptor_, taken.descriptor_);
-    std::swap(path_, taken.path_);
-    return *this;
-  }
-
-  [[nodiscard]] std::string const& path() const noexcept { return path_; }
-  [[nodiscard]] bool is_open() const noexcept { return descriptor_ >= 0; }
-  [[nodiscard]] Bytes size() const;
 
   /// Fills `out`. Errors: DataError if the file ends before.
   void read_at(Bytes offset, std::span<std::byte> out) const;
@@ -43,13 +27,9 @@ class File {
   void allocate(Bytes size) const;
   /// fsync. A failure is final.
   void sync() const;
-  void reset() noexcept;
 
  private:
-  File(int descriptor, std::string path) : descriptor_{descriptor}, path_{std::move(path)} {}
-
-  int descriptor_{-1};
-  std::string path_;
+  File(std::string const& path, int flags) : Descriptor{path, flags, 0666} {}
 };
 
 /// A whole text file. Errors: DataError if it is not there or larger than `limit`.

@@ -54,8 +54,8 @@ class ModelDirectory final : public state::ParameterReader {
 /// Writes a model: the caller creates it on one rank, and then any number of ranks fill it.
 ///
 /// Files:  one model.safetensors, or model-00001-of-0000N.safetensors with tensors of at most
-///         `shard_bytes` in each (a larger tensor has one of its own) with the index; config.json. The layout depends on
-///         shape, dtype and shard_bytes alone.
+///         `shard_bytes` in each (a larger tensor has one of its own) with the index; config.json.
+///         The layout depends on shape, dtype and shard_bytes alone.
 /// Commit: files are written under another name (".part") and get their names in commit(), after
 ///         fsync, config.json last.
 /// Errors: IoError naming the path.

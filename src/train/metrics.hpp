@@ -32,12 +32,17 @@ struct StartRecord {
   std::optional<slurm::Job> job{};
 };
 
-/// Appends JSON lines to `run.dir/metrics.jsonl`. A number that is not finite becomes null. Step
-/// records have the keys step, loss, grad_norm, learning_rate, tokens, step_seconds,
-/// forward_seconds, backward_seconds, update_seconds, read_bytes, write_bytes, loss_scale unless it
-/// is 1, and skipped (true) only if the update was skipped; they alone have a loss. Validation records have step and
-/// valid_loss. Start records have start (steps done before), time (UTC), ranks and nodes, and in a Slurm
-/// job job, job_name, restart_count, and array_job and array_task where it is one of an array; they have no step. A line is in the file when its call returns, and on stable storage after sync().
+/// Appends JSON lines to `run.dir/metrics.jsonl`. A number that is not finite becomes null.
+///
+/// Step records:       step, loss, grad_norm, learning_rate, tokens, step_seconds, forward_seconds,
+///                     backward_seconds, update_seconds, read_bytes, write_bytes, loss_scale unless
+///                     it is 1, and skipped (true) only if the update was; they alone have a loss.
+/// Validation records: step and valid_loss.
+/// Start records:      start (steps done before), time (UTC), ranks and nodes; in a Slurm job job,
+///                     job_name, restart_count, and array_job and array_task where it is one of an
+///                     array; no step.
+///
+/// A line is in the file when its call returns, and on stable storage after sync().
 /// Errors: IoError naming run.dir and the path.
 class MetricsFile {
  public:

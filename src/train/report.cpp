@@ -126,6 +126,19 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
   }
 }
 
+void warn_of_space(CheckpointConfig const& config, std::int64_t more, Bytes each, Bytes free) {
+  if (free / each >= more) {
+    return;
+  }
+  std::string const kept =
+      config.keep_every > 0 ? fmt::format(", checkpoint.keep-every={}", config.keep_every) : "";
+  log::warning(
+      "checkpoint.dir={}: up to {} more checkpoints of {} each will be there at a time "
+      "(checkpoint.keep={}{}, and the one being written), but {} is free; a later save may end the "
+      "run with 74",
+      config.dir, more, format_bytes(each), config.keep, kept, format_bytes(free));
+}
+
 void print_end_table(PhaseTimes const& times) {
   double const total = std::max(times.total.count(), 1e-9);
   auto const row = [total](char const* phase, Seconds seconds, Bytes bytes) {

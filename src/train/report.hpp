@@ -37,9 +37,13 @@ struct HeaderFacts {
                                                   mpi::Communicator const& comm);
 
 /// Prints, on rank 0, what a reader of the log needs to repeat the run: version, build, MPI,
-/// instruction set, the Slurm job with its end, each rank's host, GPU, NUMA domain, cores and threads, a line for each storage path, memory plan,
-/// every key with its origin. Collective.
+/// instruction set, the Slurm job with its end, each rank's host, GPU, NUMA domain, cores and
+/// threads, a line for each storage path, memory plan, every key with its origin. Collective.
 void print_header(RunConfig const& config, HeaderFacts const& facts, mpi::Communicator const& comm);
+
+/// Warns if `free` bytes do not take the `more` checkpoints of `each` bytes that may come to be there
+/// at a time.
+void warn_of_space(CheckpointConfig const& config, std::int64_t more, Bytes each, Bytes free);
 
 /// Where the wall time of a run went.
 struct PhaseTimes {

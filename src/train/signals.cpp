@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <ctime>
 
@@ -15,11 +18,11 @@ namespace {
 // static storage. Lock-free atomics are all that both a handler and a thread may touch.
 std::atomic<bool> alive{false};
 std::atomic<bool> ignored{false};
-// Milliseconds of the monotonic clock when the first signal came, above its number in the lowest
-// byte; 0: none came. One word, so that handlers on two threads cannot see one half without the
-// other.
-std::atomic<std::uint64_t> first{0};
-static_assert(std::atomic<bool>::is_always_lock_free &&
+std::atomic<int> first{0};  // the number of the signal that came first; 0: none came
+constexpr std::array numbers{SIGUSR1, SIGTERM, SIGINT};
+// When each of them came first, in milliseconds of the monotonic clock; 0: it did not come.
+std::array<std::atomic<std::uint64_t>, numbers.size()> came{};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);
 
 constexpr std::uint64_t same_signal_ms = 2000;
@@ -31,24 +34,20 @@ std::uint64_t now_ms() noexcept {
          static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
 }
 
-int number_of(std::uint64_t stamp) noexcept {
-  return static_cast<int>(stamp & 0xFF);
-}
-
 /// Async-signal-safe: lock-free atomics, clock_gettime and _exit alone.
 extern "C" void on_stop_signal(int number) {
   if (ignored.load()) {
     return;
   }
   std::uint64_t const now = now_ms();
+  auto const which = static_cast<std::size_t>(std::ranges::find(numbers, number) - numbers.begin());
   std::uint64_t before = 0;
-  if (first.compare_exchange_strong(before, (now << 8) | static_cast<std::uint64_t>(number))) {
-    return;
+  if (came[which].compare_exchange_strong(before, now)) {
+    int none = 0;
+    first.compare_exchange_strong(none, number);
+  } else if (now > before + same_signal_ms) {
+    ::_exit(static_cast<int>(ExitCode::other));
   }
-  if (number_of(before) == number && now <= (before >> 8) + same_signal_ms) {
-    return;
-  }
-  ::_exit(static_cast<int>(ExitCode::other));
 }
 
 }  // namespace
@@ -56,6 +55,9 @@ extern "C" void on_stop_signal(int number) {
 StopSignals::StopSignals() {
   require(!alive.exchange(true), "StopSignals: one object per process");
   first.store(0);
+  for (auto& time : came) {
+    time.store(0);
+  }
   ignored.store(false);
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
@@ -84,7 +86,7 @@ StopSignals::~StopSignals() {
 }
 
 int StopSignals::received() const noexcept {
-  return number_of(first.load());
+  return first.load();
 }
 
 void StopSignals::ignore() noexcept {

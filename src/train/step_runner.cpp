@@ -74,7 +74,9 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
         *device_, *stream_);
   });
   // All ranks of the node have their device memory now; what is left is the state's.
-  Bytes const free_now = comm.minimum(memory::available_bytes());
+  Bytes free_here{};
+  mpi::agree(comm, [&] { free_here = memory::available_bytes(); });
+  Bytes const free_now = comm.minimum(free_here);
   host_memory_limit_ = config.host_memory > 0
                            ? config.host_memory
                            : static_cast<Bytes>(auto_share * static_cast<double>(free_now));

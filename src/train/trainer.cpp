@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <optional>
 
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
-#include "checkpoint/directory.hpp"
 #include "checkpoint/writer.hpp"
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
@@ -84,6 +82,7 @@ class Training {
   void one_step();
   void validate();
   void require_space_for_a_checkpoint();
+  void look_at_space_to_come();
   void save();
   void conclude(Stop stop);
   [[nodiscard]] bool leads() const { return comm_.rank() == 0; }
@@ -152,16 +151,17 @@ void Training<T>::require_space_for_a_checkpoint() {
                       "or set another checkpoint.dir",
                       config_.checkpoint.dir, format_bytes(needed), format_bytes(free))};
     }
-    // The next one is complete before the oldest goes.
-    auto const there = std::ssize(checkpoint::step_directories(config_.checkpoint.dir));
-    Bytes const more =
-        needed * (config_.checkpoint.keep + 1 - std::min<Bytes>(there, config_.checkpoint.keep));
-    if (config_.checkpoint.saves_on_the_way() && free < more) {
-      log::warning(
-          "checkpoint.dir={}: checkpoint.keep={} checkpoints and the one being written take {} "
-          "more, "
-          "but {} is free; a later save may end the run with 74",
-          config_.checkpoint.dir, config_.checkpoint.keep, format_bytes(more), format_bytes(free));
+  });
+}
+
+/// Collective. Later saves need more than the first.
+template <class T>
+void Training<T>::look_at_space_to_come() {
+  Bytes const each = comm_.sum(checkpoint::space_for(runner_->subgroups()));
+  mpi::agree(comm_, [&] {
+    if (leads() && config_.checkpoint.saves_on_the_way()) {
+      warn_of_space(config_.checkpoint, store_->most_to_come(meta_.step, config_.train.steps), each,
+                    aio::free_bytes(config_.checkpoint.dir));
     }
   });
 }
@@ -282,6 +282,7 @@ void Training<T>::prepare() {
       checkpoint::Retention{config_.checkpoint.keep, config_.checkpoint.keep_every}, comm_);
   require_space_for_a_checkpoint();
   start_or_continue();
+  look_at_space_to_come();
   StartRecord const start{.step = meta_.step,
                           .time = slurm::TimePoint::clock::now(),
                           .ranks = comm_.size(),

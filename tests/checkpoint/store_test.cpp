@@ -392,6 +392,108 @@ TEST_F(CheckpointStore, ReplacesWhatItPassedOverBySavingThatStep) {
   EXPECT_EQ(restore_newest(4), std::pair(std::int64_t{6}, true));
 }
 
+/// While it lives nothing can be renamed to this name, as if the process had died before.
+class Obstacle {
+ public:
+  explicit Obstacle(std::string path) : path_{std::move(path)} {
+    fs::create_symlink(fs::path{path_}.filename(), path_);
+  }
+  ~Obstacle() { fs::remove(path_); }
+  Obstacle(Obstacle const&) = delete;
+  Obstacle& operator=(Obstacle const&) = delete;
+
+ private:
+  std::string path_;
+};
+
+TEST_F(CheckpointStore, NeverGoesBackToAnEarlierRunAfterDyingBeforeItWasSetAside) {
+  save(8, 8);
+  save(9, 9);
+  std::unique_ptr<Obstacle> obstacle;
+  on_one_rank(
+      [&] { obstacle = std::make_unique<Obstacle>(directory + "/passed-over-step-000000009"); });
+  Shard shard = make_shard();
+  shard.fill(2);
+  Store afresh{directory, {}, world};
+  afresh.pass_over_after(0);
+  afresh.save(meta(2), shard.map, shard.subgroups, *shard.tiers);
+  EXPECT_THAT(steps(), ElementsAre(2, 9));
+  EXPECT_EQ(restore_newest(2), std::pair(std::int64_t{2}, true)) << "it could not be set aside";
+  on_one_rank([&] { obstacle.reset(); });
+  EXPECT_EQ(restore_newest(2), std::pair(std::int64_t{2}, true));
+  EXPECT_THAT(steps(), ElementsAre(2)) << "the start did what the save had left";
+  on_one_rank([&] {
+    EXPECT_TRUE(verify(list(directory + "/passed-over-step-000000009").at(0)).empty());
+    EXPECT_FALSE(fs::exists(path(2) + "/passed-over"));
+  });
+}
+
+TEST_F(CheckpointStore, LeavesTheEarlierRunsCheckpointsInForceUntilItsOwnIsComplete) {
+  save(9, 9);
+  on_one_rank([&] {
+    (void)write_ranks(path(2), small_model(), 2, two_chunks, 1);
+    overwrite(path(2) + "/passed-over", "step-000000009\n");
+  });
+  EXPECT_EQ(restore_newest(9), std::pair(std::int64_t{9}, true));
+}
+
+TEST_F(CheckpointStore, TakesAStepThatItSavedInThePlaceOfOneThatCouldNotBeSetAside) {
+  save(3, 9);
+  std::unique_ptr<Obstacle> obstacle;
+  on_one_rank(
+      [&] { obstacle = std::make_unique<Obstacle>(directory + "/passed-over-step-000000003"); });
+  Shard shard = make_shard();
+  shard.fill(2);
+  Store afresh{directory, {}, world};
+  afresh.pass_over_after(0);
+  for (std::int64_t const step : {1, 2, 3}) {
+    afresh.save(meta(step), shard.map, shard.subgroups, *shard.tiers);
+    on_one_rank([&] { EXPECT_EQ(fs::exists(path(step) + "/passed-over"), step < 3); });
+  }
+  on_one_rank([&] { obstacle.reset(); });
+  EXPECT_EQ(restore_newest(2), std::pair(std::int64_t{3}, true));
+}
+
+TEST_F(CheckpointStore, ReadsNothingIntoAListThatIsNotItsOwn) {
+  save(1, 1);
+  save(2, 2);
+  on_one_rank([&] {
+    overwrite(path(2) + "/passed-over", std::string{"step-000000002\n../checkpoints\n\nstep-\n"} +
+                                            '\0' + "step-000000001\n./step-000000001\n*");
+  });
+  EXPECT_EQ(restore_newest(2), std::pair(std::int64_t{2}, true));
+  EXPECT_THAT(steps(), ElementsAre(1, 2));
+}
+
+TEST_F(CheckpointStore, SparesTheNamedCheckpointThatAListNames) {
+  save(1, 1);
+  save(2, 2);
+  on_one_rank([&] { overwrite(path(1) + "/passed-over", "step-000000002\n"); });
+  Shard shard = make_shard();
+  (void)store.restore(path(2), small_model(), shard.map, shard.subgroups, *shard.tiers,
+                      ignore_parameters);
+  store.pass_over_after(2);
+  EXPECT_EQ(restore_newest(2), std::pair(std::int64_t{2}, true));
+}
+
+TEST_F(CheckpointStore, KnowsHowManyMoreThereMayBe) {
+  auto const more = [&](Retention const& retention, std::int64_t step, std::int64_t last) {
+    return Store(directory, retention, world).most_to_come(step, last);
+  };
+  EXPECT_EQ(more({.keep = 2}, 0, 100), 3);
+  EXPECT_EQ(more({.keep = 2}, 98, 100), 2) << "no more than steps";
+  EXPECT_EQ(more({.keep = 2}, 101, 100), 0);
+  EXPECT_EQ(more({.keep = 2, .keep_every = 10}, 0, 100), 13);
+  EXPECT_EQ(more({.keep = 2, .keep_every = 1}, 0, 100), 100);
+  save(4, 1);
+  save(5, 1);
+  EXPECT_EQ(more({.keep = 2}, 5, 100), 1) << "each new one takes the place of an old one";
+  EXPECT_EQ(more({.keep = 2, .keep_every = 4}, 5, 8), 3) << "step 4 stays beside the newest two";
+  EXPECT_EQ(more({.keep = 3}, 5, 100), 2);
+  store.pass_over_after(4);
+  EXPECT_EQ(world.rank() == 0 ? store.most_to_come(4, 100) : 2, 2) << "step 5 stays, set aside";
+}
+
 TEST_F(CheckpointStore, SparesTheCheckpointThatItWasToldToTake) {
   save(1, 1);
   Shard shard = make_shard();

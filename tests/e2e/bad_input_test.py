@@ -194,6 +194,17 @@ class NoSpace(Refusals):
             self.assertIn(words, result.errors[0])
         self.assertEqual([], self.processes())
 
+    def test_no_space_for_those_kept_for_good_is_said_at_the_start(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        command = self.command("run", f"checkpoint.dir={disk}/checkpoints", "checkpoint.every=1", "train.steps=3")
+        script = ["sh", "-c", '"$@" && "$@" --train.steps=8 --checkpoint.keep-every=1; echo "code $?"', "sh", *command]
+        result = self.call(*on_small_disk(disk, 2, script))
+        self.assertIn("code 74", result.out, result)
+        about, = [line for line in result.warnings if "a later save may end the run with 74" in line]
+        self.assertIn("up to 5 more checkpoints", about)
+        self.assertIn("checkpoint.keep-every=1", about)
+
     def test_no_space_in_the_middle_of_a_save_keeps_the_one_before(self):
         # A file system with room for bytes but not for files: the second save begins and does not end.
         disk = self.folder / "disk"

@@ -39,7 +39,7 @@ class Job(OffstageTest):
 
     def test_squeue_is_asked_once_for_the_end(self):
         end = int(time.time()) + 6
-        self.squeue(f"echo {datetime.fromtimestamp(end, timezone.utc):%Y-%m-%dT%H:%M:%S}")
+        self.squeue(f"echo 4711 {datetime.fromtimestamp(end, timezone.utc):%Y-%m-%dT%H:%M:%S}")
         os.environ.update(SLURM_JOB_ID="4711")
         result = self.train("run", *ENDLESS, "train.time-margin=2s", "train.max-time=1h", ranks=2, expect=75)
         self.check_stopped_in_time(result, end)
@@ -57,8 +57,16 @@ class Job(OffstageTest):
         self.assertEqual(1, len([w for w in result.warnings if "Invalid job id" in w and "train.max-time" in w]), result)
         self.assertIn("Slurm job 4711; no end is known", result.out)
 
+    def test_an_end_that_is_past_is_unknown(self):
+        self.squeue("echo 4711 2001-01-02T03:04:05")
+        os.environ.update(SLURM_JOB_ID="4711", SLURM_JOB_END_TIME=str(int(time.time()) - 1))
+        result = self.train("run", "train.steps=3", ranks=2)
+        self.assertEqual(1, len([w for w in result.warnings if "is past" in w and "train.max-time" in w]), result)
+        self.assertIn("Slurm job 4711; no end is known", result.out)
+        self.assertEqual("called\n", (self.folder / "calls").read_text(), "it may know of a longer limit")
+
     def test_a_slow_squeue_is_waited_for(self):
-        self.squeue("sleep 3; echo UNLIMITED")
+        self.squeue("sleep 3; echo 4711 UNLIMITED")
         os.environ.update(SLURM_JOB_ID="4711")
         result = self.train("run", "train.steps=2", "run.watchdog=1s", ranks=2)
         self.assertEqual([], [w for w in result.warnings if "Slurm" in w], result)

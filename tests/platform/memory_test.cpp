@@ -166,6 +166,24 @@ TEST(AvailableMemory, ReadsTheFirstVersionsTotals) {
   EXPECT_EQ(available_bytes(fake.root()), 0);
 }
 
+TEST(MemoryLimit, IsNotZeroButAnErrorWhereTheKernelDoesNotTell) {
+  FakeRoot const fake{"0::/\n"};
+  fake.write("/proc/meminfo", "MemFree:        1 kB\nMemTotal: none\n");
+  for (bool const total : {true, false}) {
+    try {
+      total ? static_cast<void>(memory_limit(fake.root()))
+            : static_cast<void>(available_bytes(fake.root()));
+      FAIL() << "must throw";
+    } catch (IoError const& error) {
+      EXPECT_NE(std::string{error.what()}.find(total ? "/proc/meminfo does not tell MemTotal"
+                                                     : "/proc/meminfo does not tell MemAvailable"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+  EXPECT_THROW((void)memory_limit("/nowhere"), IoError);
+}
+
 TEST(MemoryLimit, HoldsOnThisMachine) {
   EXPECT_GT(memory_limit().bytes, 0);
   EXPECT_GE(memory_limit().bytes, resident_bytes());

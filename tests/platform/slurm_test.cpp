@@ -113,16 +113,33 @@ class Squeue : public ::testing::Test {
 
 TEST_F(Squeue, IsAskedForTheEndOfTheJobInUtc) {
   auto const answer =
-      ask("[ \"$*\" = '-h -j 4711 -o %e' ] && [ \"$TZ\" = UTC0 ] && [ -z \"$SQUEUE_FORMAT\" ] &&"
-          "[ \"$SLURM_TIME_FORMAT\" = standard ] && echo 2025-11-21T17:20:00");
+      ask("[ \"$*\" = '-h -j 4711 -o %A %e' ] && [ \"$TZ\" = UTC0 ] && [ -z \"$SQUEUE_FORMAT\" ] &&"
+          "[ \"$SLURM_TIME_FORMAT\" = standard ] && echo 4711 2025-11-21T17:20:00");
   EXPECT_EQ(answer.problem, "");
   EXPECT_EQ(answer.end, TimePoint{seconds{1'763'745'600}});
 }
 
 TEST_F(Squeue, ThatKnowsOfNoLimitIsNoProblem) {
-  auto const answer = ask("echo UNLIMITED");
+  auto const answer = ask("echo 4711 UNLIMITED");
   EXPECT_FALSE(answer.end);
   EXPECT_EQ(answer.problem, "");
+}
+
+TEST_F(Squeue, AnswersForTheTasksOfAnArrayOfWhichTheJobIsOne) {
+  auto const answer =
+      ask("echo 4709 2025-11-21T09:00:00; echo 4711 2025-11-21T17:20:00; echo 47112 UNLIMITED; "
+          "seq -f '%g 2025-11-21T18:00:00' 5000 6000");
+  EXPECT_EQ(answer.end, TimePoint{seconds{1'763'745'600}});
+  EXPECT_THAT(ask("seq -f '%g 2025-11-21T18:00:00' 4712 5711; echo 4711 UNLIMITED").problem, "");
+  EXPECT_THAT(ask("echo 4709 2025-11-21T17:20:00").problem, HasSubstr("said '4709 2025"));
+}
+
+TEST_F(Squeue, IsUnderstoodBesideWhatItComplainsOf) {
+  auto const answer =
+      ask("echo 'squeue: warning: an old option in slurm.conf' >&2; echo 4711 2025-11-21T17:20:00; "
+          "echo 'squeue: warning: it goes' >&2");
+  EXPECT_EQ(answer.problem, "");
+  EXPECT_EQ(answer.end, TimePoint{seconds{1'763'745'600}});
 }
 
 TEST_F(Squeue, ThatFailsIsQuoted) {

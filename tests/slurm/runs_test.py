@@ -53,7 +53,7 @@ class Runs(SlurmTest):
         self.slurm("scancel", "--batch", "--signal=USR1", f"{job}_1", expect=None)
         self.wait_for_text(job, "ended with 75; the next link goes on")
         self.wait_for_text(job, "the rest of the chain is cancelled")
-        self.wait_until(lambda: not self.slurm("squeue", "-h", "-j", job, expect=None), what="the chain's end")
+        self.wait_for_slurm(lambda: not self.slurm("squeue", "-h", "-j", job, expect=None), what="the chain's end")
         output = self.output(job)
         self.assert_run_is_whole(output)
         self.assertEqual(2, output.count("offstage-job: job "), output)
@@ -100,12 +100,6 @@ class Runs(SlurmTest):
         self.assertEqual(("FAILED", 64), self.wait_for_job_end(job), self.output(job))
         self.assertEqual("0", self.show(job)["Restarts"])
         self.assertFalse((self.folder / "run").exists())
-
-    def test_options_that_the_scripts_would_not_see_are_refused(self):
-        for option in ["--checkpoint.resume", "none"], ["--config=more.cfg"]:
-            job = self.submit("train.sbatch", *option)
-            self.assertEqual(("FAILED", 64), self.wait_for_job_end(job), self.output(job))
-            self.assertIn("write --KEY=VALUE", self.output(job))
 
     def test_scratch_in_memory_is_refused(self):
         job = self.submit("train.sbatch", OFFSTAGE_SCRATCH="/dev/shm", OFFSTAGE_CRASHES="1")

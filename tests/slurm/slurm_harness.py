@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -109,23 +110,35 @@ class SlurmTest(OffstageTest):
         text = self.slurm("scontrol", "--oneliner", "show", "job", job).split("\n")[0]
         return dict(word.split("=", 1) for word in text.split() if "=" in word)
 
+    def wait_for_slurm(self, condition, what):
+        """The same as wait_until for conditions that ask Slurm, whose commands take processor time."""
+        self.wait_until(lambda: condition() or time.sleep(0.2), what=what)
+
     def wait_for_job_end(self, job):
         """Its end in good order or bad, past all requeues: Slurm's state and the script's exit code."""
-        self.wait_until(lambda: self.show(job)["JobState"] in END, what=f"the end of job {job}, which says\n"
-                        f"{self.output(job)}\n")
+        try:
+            self.wait_for_slurm(lambda: self.show(job)["JobState"] in END, what="the end of the job")
+        except AssertionError as late:
+            self.fail_with_job(late, job)
         shown = self.show(job)
         return shown["JobState"], int(shown["ExitCode"].split(":")[0])
 
     def wait_for_job_step(self, job, step):
         """Until the run has done that step and its job goes on."""
-        self.wait_until(lambda: any(r["step"] >= step for r in self.steps("run")), what=f"step {step}")
+        try:
+            self.wait_until(lambda: any(r["step"] >= step for r in self.steps("run")), what=f"step {step}")
+        except AssertionError as late:
+            self.fail_with_job(late, job)
         self.assertEqual("RUNNING", self.show(job)["JobState"], self.output(job))
 
     def wait_for_text(self, job, text):
         try:
             self.wait_until(lambda: text in self.output(job), what=f"'{text}'")
         except AssertionError as late:
-            self.fail(f"{late}\n{self.slurm('scontrol', 'show', 'job', job)}\n{self.output(job)}")
+            self.fail_with_job(late, job)
+
+    def fail_with_job(self, why, job):
+        self.fail(f"{why}\n{self.slurm('scontrol', 'show', 'job', job)}\n{self.output(job)}")
 
     # Looking
 

@@ -7,6 +7,7 @@ from slurm_harness import SlurmTest, main
 SLOW = """#!/bin/sh
 [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || exit 0
 trap 'sleep 60' TERM
+echo waiting
 sleep 600 & wait
 """
 
@@ -16,6 +17,9 @@ class Stops(SlurmTest):
         slow = self.write("slow.sh", SLOW)
         slow.chmod(0o755)
         job = self.submit("train.sbatch", sbatch=["--time=1", "--signal=B:CONT@1"], OFFSTAGE=str(slow))
+        self.wait_for_text(job, "waiting")
+        # Slurm looks for such jobs every 30 s.
+        self.slurm("scontrol", "update", f"jobid={job}", "endtime=now")
         self.assertEqual(("COMPLETED", 0), self.wait_for_job_end(job), self.output(job))
         self.assertIn("the time limit is over; asking for a requeue", self.output(job))
         self.assertIn("attempt 2", self.output(job))

@@ -47,21 +47,47 @@ TEST(StopSignals, TheSameSignalAtOnceCountsOnce) {
   EXPECT_EQ(signals.received(), SIGTERM);
 }
 
-TEST(StopSignals, AnotherSignalEndsTheProcessAtOnce) {
+/// Longer than the time in which the same signal counts once.
+void wait_for_the_next_to_count() {
+  std::this_thread::sleep_for(std::chrono::milliseconds{2100});
+}
+
+TEST(StopSignals, AnotherSignalAsksForTheSameAtAnyTime) {
   EXPECT_EQ(outcome_of([] {
               StopSignals const signals;
               std::raise(SIGUSR1);
               std::raise(SIGTERM);
+              wait_for_the_next_to_count();
+              std::raise(SIGINT);
+              ::_exit(signals.received() == SIGUSR1 ? 42 : 1);
             }),
-            1);
+            42);
+  EXPECT_EQ(outcome_of([] {
+              StopSignals const signals;
+              std::raise(SIGTERM);
+              wait_for_the_next_to_count();
+              std::raise(SIGUSR1);
+            }),
+            42);
 }
 
 TEST(StopSignals, TheSameSignalLaterEndsTheProcess) {
   EXPECT_EQ(outcome_of([] {
               StopSignals const signals;
               std::raise(SIGUSR1);
-              std::this_thread::sleep_for(std::chrono::milliseconds{2100});
+              wait_for_the_next_to_count();
               std::raise(SIGUSR1);
+            }),
+            1);
+}
+
+TEST(StopSignals, TheSameSignalLaterEndsTheProcessAlsoIfAnotherCameFirst) {
+  EXPECT_EQ(outcome_of([] {
+              StopSignals const signals;
+              std::raise(SIGTERM);
+              std::raise(SIGINT);
+              wait_for_the_next_to_count();
+              std::raise(SIGINT);
             }),
             1);
 }

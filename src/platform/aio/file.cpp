@@ -13,14 +13,6 @@
 namespace offstage::aio {
 namespace {
 
-struct stat status_of(int descriptor, std::string const& path) {
-  struct stat status {};
-  if (fstat(descriptor, &status) != 0) {
-    throw IoError{"cannot ask for the size of", path, errno};
-  }
-  return status;
-}
-
 Bytes free_of(struct statvfs const& system) {
   return static_cast<Bytes>(system.f_bavail) * static_cast<Bytes>(system.f_frsize);
 }
@@ -32,75 +24,52 @@ Bytes free_of(struct statvfs const& system) {
 
 }  // namespace
 
-File File::open(std::string const& path, int flags) {
-  int descriptor = -1;
-  do {
-    descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0600);
-  } while (descriptor < 0 && errno == EINTR);
-  if (descriptor < 0) {
-    throw IoError{(flags & O_CREAT) != 0 ? "cannot create" : "cannot open", path, errno};
-  }
+File::File(std::string const& path, int flags) : Descriptor{path, flags, 0600} {
   // Set afterwards: where O_DIRECT is refused, open with O_CREAT would fail and leave the file.
-  int const current = fcntl(descriptor, F_GETFL);
-  bool const direct = current >= 0 && fcntl(descriptor, F_SETFL, current | O_DIRECT) == 0;
-  return {descriptor, direct, path};
+  int const current = fcntl(descriptor(), F_GETFL);
+  direct_ = current >= 0 && fcntl(descriptor(), F_SETFL, current | O_DIRECT) == 0;
 }
 
 File File::create(std::string const& path) {
-  return open(path, O_RDWR | O_CREAT | O_EXCL);
+  return {path, O_RDWR | O_CREAT | O_EXCL};
 }
 File File::open_read(std::string const& path) {
-  return open(path, O_RDONLY);
+  return {path, O_RDONLY};
 }
 File File::open_read_write(std::string const& path) {
-  return open(path, O_RDWR);
-}
-
-Bytes File::size() const {
-  return status_of(descriptor_, path_).st_size;
+  return {path, O_RDWR};
 }
 
 void File::allocate(Bytes size) const {
   require(size > 0, "File::allocate: size must be above 0");
   // Ask first: ext4 hands out all that is free before it says that the space does not suffice.
   struct statvfs system {};
-  if (fstatvfs(descriptor_, &system) != 0) {
-    throw IoError{"cannot ask for the free space of", path_, errno};
+  if (fstatvfs(descriptor(), &system) != 0) {
+    throw IoError{"cannot ask for the free space of", path(), errno};
   }
-  Bytes const held = status_of(descriptor_, path_).st_blocks * 512;
+  struct stat status {};
+  if (fstat(descriptor(), &status) != 0) {
+    throw IoError{"cannot ask for the size of", path(), errno};
+  }
+  Bytes const held = status.st_blocks * 512;
   if (size - held > free_of(system)) {
-    throw_no_space(path_, size - held, free_of(system));
+    throw_no_space(path(), size - held, free_of(system));
   }
   Waiting const waiting{"fallocate"};
-  int status = 0;
-  do {
-    status = fallocate(descriptor_, 0, 0, size);
-  } while (status != 0 && errno == EINTR);
-  // Some network file systems cannot reserve: then the length alone has to do.
-  if (status != 0 && errno == EOPNOTSUPP) {
-    status = ftruncate(descriptor_, size);
+  int const error = reserve(size);
+  if (error == ENOSPC) {
+    throw_no_space(path(), size - held, free_of(system));
   }
-  if (status == 0) {
-    return;
+  if (error != 0) {
+    throw IoError{"cannot allocate " + format_bytes(size) + " in", path(), error};
   }
-  if (errno == ENOSPC) {
-    throw_no_space(path_, size - held, free_of(system));
-  }
-  throw IoError{"cannot allocate " + format_bytes(size) + " in", path_, errno};
 }
 
 void File::sync() const {
   Waiting const waiting{"fdatasync"};
-  if (fdatasync(descriptor_) != 0) {
-    throw IoError{"cannot sync", path_, errno};
+  if (fdatasync(descriptor()) != 0) {
+    throw IoError{"cannot sync", path(), errno};
   }
-}
-
-void File::reset() noexcept {
-  if (descriptor_ >= 0) {
-    ::close(descriptor_);
-  }
-  descriptor_ = -1;
 }
 
 void sync_directory(std::string const& path) {

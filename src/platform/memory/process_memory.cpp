@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
+
 namespace offstage::memory {
 namespace {
 
 /// The value of a line "Name:   123 kB" of a /proc file; 0 if it is not there.
-Bytes field_of(char const* path, std::string const& name) {
+Bytes field_of(std::string const& path, std::string const& name) {
   std::ifstream file{path};
   std::string word;
   while (file >> word) {
@@ -23,6 +25,17 @@ Bytes field_of(char const* path, std::string const& name) {
     file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
   return 0;
+}
+
+/// Errors: IoError. What is unknown must not look like a node without memory.
+Bytes node_memory(std::string const& root, std::string const& name) {
+  std::string const path = root + "/proc/meminfo";
+  Bytes const bytes = field_of(path, name);
+  if (bytes <= 0) {
+    throw IoError{path + " does not tell " + name +
+                  ", so how much memory this node has is unknown; mount /proc"};
+  }
+  return bytes;
 }
 
 std::optional<Bytes> number_in(std::string const& path) {
@@ -117,11 +130,11 @@ Bytes private_bytes() {
   return field_of("/proc/self/status", "RssAnon");
 }
 Bytes available_bytes(std::string const& root) {
-  return std::min(field_of((root + "/proc/meminfo").c_str(), "MemAvailable"), left_in_cgroup(root));
+  return std::min(node_memory(root, "MemAvailable"), left_in_cgroup(root));
 }
 
 MemoryLimit memory_limit(std::string const& root) {
-  MemoryLimit limit{field_of((root + "/proc/meminfo").c_str(), "MemTotal")};
+  MemoryLimit limit{node_memory(root, "MemTotal")};
   for (Cgroup const& group : memory_cgroups(root)) {
     auto const bytes = limit_of(group);
     if (bytes && *bytes < limit.bytes) {

@@ -14,11 +14,11 @@ namespace offstage::memory {
 [[nodiscard]] Bytes private_bytes();
 
 /// What a node can still give: MemAvailable, or what the cgroup (v1 or v2) leaves if that is less.
-/// `root` stands in for / in tests, here and below.
+/// `root` stands in for / in tests, here and below. Errors: IoError if /proc/meminfo does not tell.
 [[nodiscard]] Bytes available_bytes(std::string const& root = "");
 
-/// What a node can give at most: its memory, or the tightest limit of the cgroups (v1 or v2) that this
-/// process is in.
+/// What a node can give at most: its memory, or the tightest limit of the cgroups (v1 or v2) that
+/// this process is in. Errors: IoError if /proc/meminfo does not tell.
 struct MemoryLimit {
   Bytes bytes{};
   bool by_cgroup = false;

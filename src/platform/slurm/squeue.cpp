@@ -21,8 +21,8 @@
 namespace offstage::slurm {
 namespace {
 
-/// More than any answer; a program that writes on is cut off.
-constexpr std::size_t longest_answer = 4096;
+/// More than any answer: an array has a line for each task. A program that writes on is cut off.
+constexpr std::size_t longest_answer = std::size_t{1} << 20;
 
 std::string text_of(int error_number) {
   return std::generic_category().message(error_number);
@@ -81,7 +81,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 
 /// The child's process id; 0 with errno set if it was not made.
 pid_t spawn(std::string const& program, std::string const& job_id, int output) {
-  std::vector<std::string> words{program, "-h", "-j", job_id, "-o", "%e"};
+  std::vector<std::string> words{program, "-h", "-j", job_id, "-o", "%A %e"};
   auto variables = utc_environment();
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -109,7 +109,7 @@ bool read_all(int descriptor, Seconds patience, std::string& text) {
     if (ready < 0) {
       continue;  // a signal; the time goes on
     }
-    std::array<char, 512> piece{};
+    std::array<char, 4096> piece{};
     auto const size = read(descriptor, piece.data(), piece.size());
     if (size == 0) {
       return true;
@@ -129,6 +129,20 @@ std::string one_line(std::string text) {
   std::ranges::replace_if(
       text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
   return text.substr(0, 200);
+}
+
+/// What stands behind the job's own id. The id may be an array's too, whose other tasks have lines,
+/// and warnings come the same way.
+std::string_view answer_for(std::string_view job_id, std::string_view text) {
+  std::string_view found;
+  while (!text.empty()) {
+    std::string_view const line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (line.starts_with(job_id) && line.substr(job_id.size()).starts_with(' ')) {
+      found = line.substr(job_id.size() + 1);
+    }
+  }
+  return found;
 }
 
 bool means_no_limit(std::string_view text) {
@@ -154,10 +168,11 @@ Answer ask_end_time(std::string const& job_id, Seconds patience, std::string con
     return {std::nullopt,
             fmt::format("{} gave no answer within {}", program, format_duration(patience))};
   }
-  if (auto const end = parse_time(text)) {
+  std::string_view const answer = answer_for(job_id, text);
+  if (auto const end = parse_time(answer)) {
     return {end, ""};
   }
-  if (means_no_limit(text)) {
+  if (means_no_limit(answer)) {
     return {};
   }
   return {std::nullopt, fmt::format("{} said '{}'", program, one_line(text))};

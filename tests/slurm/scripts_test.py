@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""The job scripts where Slurm and the program are stand-ins: what they decide, attempt by attempt. No Slurm
+is needed; the other tests here run the same scripts on a real one."""
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+# The stand-ins note how they are called. `program` ends with the first of `codes`, after what it is told to
+# do; scontrol gives the first of `answers`: an exit code and a text.
+STAND_INS = {
+    "srun": 'while [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
+    "squeue": 'case "$*" in *%T*) echo RUNNING ;; *%l*) echo 4:00:00 ;; *) echo None ;; esac\n',
+    "sbatch": 'env | grep "^OFFSTAGE_[FAR]" | sort >> submitted\necho "$*" >> submitted\n'
+              'echo "Submitted batch job 99"\n',
+    "scontrol": 'echo "$*" >> requeues\nread -r code text < answers\nsed -i 1d answers\n'
+                'echo "$text" >&2\nexit "${code:-0}"\n',
+    # The test's folder may be in memory.
+    "stat": 'if [[ $1 == --file-system ]]; then echo ext2/ext3; else exec /usr/bin/stat "$@"; fi\n',
+    "program": 'echo "$*" >> calls\n[[ $1 == checkpoint ]] && [[ -e listing ]] && cat listing\n'
+               '[[ $1 == train ]] && [[ -e during ]] && source ./during\n'
+               'read -r code < codes; sed -i 1d codes; exit "${code:-0}"\n',
+}
+LISTING = "STEP  STATE  SIZE\n5  complete  1.0 MiB\n"
+
+
+class Scripts(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="offstage-scripts-")).resolve()
+        self.addCleanup(shutil.rmtree, self.folder)
+        for name, text in STAND_INS.items():
+            self.write(f"bin/{name}", "#!/usr/bin/env bash\n" + text).chmod(0o755)
+        for name in ("codes", "answers", "calls", "requeues", "submitted"):
+            self.write(name, "")
+        (self.folder / "scratch").mkdir()
+        self.configure()
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def configure(self, text=""):
+        self.config = self.write("run.cfg", f"run.dir = {self.folder}/run\n{text}")
+
+    def read(self, name):
+        path = self.folder / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def checkpoint(self, step, complete=True):
+        folder = self.folder / f"run/checkpoints/step-{step:09}"
+        folder.mkdir(parents=True)
+        (folder / "rank-0.h5").touch()
+        if complete:
+            (folder / "master.h5").touch()
+        return folder
+
+    def run_script(self, script, *options, expect=0, **environment):
+        foreign = ("SLURM", "SRUN", "SBATCH", "OFFSTAGE", "TMPDIR")
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+        clean |= {
+            "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "OFFSTAGE": "program", "OFFSTAGE_HOME": str(ROOT),
+            "OFFSTAGE_SCRATCH": str(self.folder / "scratch"), "OFFSTAGE_REQUEUE_PAUSE": "0",
+            "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NAME": "offstage",
+            "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_PARTITION": "low", "SLURM_CPUS_PER_TASK": "2"}
+        done = subprocess.run(["bash", ROOT / "jobs" / script, self.config, *map(str, options)], env=clean | environment,
+                              cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=60, check=False)
+        self.assertEqual(expect, done.returncode, done.stdout)
+        return done.stdout
+
+    def attempt(self, number, code, *options, script="train.sbatch", during="", **environment):
+        """One attempt of job 7, whose program ends with `code`. Returns the program's last call."""
+        self.write("codes", f"0\n{code}\n" if script == "restart.sbatch" else f"{code}\n")
+        self.write("during", during)
+        self.output = self.run_script(script, *options, expect=code, SLURM_RESTART_COUNT=str(number - 1),
+                                      **environment)
+        return self.read("calls")[-1]
+
+    # Bad ends
+
+    def test_after_three_bad_ends_without_a_new_checkpoint_there_is_no_requeue(self):
+        for number in 1, 2, 3:
+            self.attempt(number, 1)
+        self.assertIn("the 3. bad end in a row", self.output)
+        self.assertEqual(["requeue 7"] * 2, self.read("requeues"))
+        self.assertRegex(self.read("run/attempts")[2],
+                         "^[-0-9T:]+ submission 7 job 7 attempt 3 on node1 exit 1 newest none$")
+
+    def test_bad_ends_of_another_submission_do_not_count(self):
+        for number in 1, 2, 3:
+            self.attempt(number, 1, SLURM_JOB_ID="3")
+        self.attempt(1, 1)
+        self.assertEqual("requeue 7", self.read("requeues")[-1])
+
+    def test_bad_ends_count_on_in_the_job_that_was_submitted_instead(self):
+        self.attempt(1, 1, OFFSTAGE_CRASHES="2")
+        self.attempt(1, 1, OFFSTAGE_CRASHES="2", OFFSTAGE_FIRST_JOB="7", SLURM_JOB_ID="8")
+        self.assertIn("the 2. bad end in a row", self.output)
+
+    def test_a_new_checkpoint_ends_the_row_and_an_unfinished_one_does_not(self):
+        self.attempt(1, 1, OFFSTAGE_CRASHES="2")
+        self.checkpoint(10)
+        self.attempt(2, 1, OFFSTAGE_CRASHES="2")
+        self.assertNotIn("bad end", self.output)
+        self.checkpoint(20, complete=False)
+        self.attempt(3, 1, OFFSTAGE_CRASHES="2")
+        self.assertIn("the 2. bad end in a row", self.output)
+        self.assertIn("newest step-000000010", self.read("run/attempts")[2])
+
+    def test_a_full_file_system_does_not_end_the_job(self):
+        (self.folder / "run").mkdir()
+        (self.folder / "run/attempts").symlink_to("/dev/full")
+        self.attempt(1, 75)
+        self.attempt(2, 74)
+        self.assertEqual(["requeue 7"] * 2, self.read("requeues"))
+        self.assertIn("No space left", self.output)
+        self.assertIn("asking for a requeue", self.output)
+        self.attempt(3, 74)
+        self.assertIn("the 3. bad end", self.output)
+        self.attempt(1, 74, OFFSTAGE_ATTEMPTS="2", SLURM_JOB_ID="8")
+        self.assertIn("the 3. bad end", self.output)
+
+    # Requeue
+
+    def test_a_controller_that_does_not_answer_is_asked_again(self):
+        self.write("answers", "1 Unable to contact slurm controller (connect failure)\n"
+                   "1 Socket timed out on send/recv operation\n0\n")
+        self.attempt(1, 75)
+        self.assertEqual(["requeue 7"] * 3, self.read("requeues"))
+        self.assertEqual(2, self.output.count("no requeue yet: "), self.output)
+        self.assertEqual([], self.read("submitted"))
+
+    def test_a_controller_that_does_not_answer_is_not_asked_for_ever(self):
+        self.write("answers", "1 Unable to contact slurm controller (connect failure)\n" * 9)
+        self.attempt(1, 75, OFFSTAGE_REQUEUE_PATIENCE="0")
+        self.assertEqual(["requeue 7"], self.read("requeues"))
+        self.assertIn("submit the same command again", self.output)
+
+    def test_a_requeue_that_is_refused_for_good_is_not_asked_for_again(self):
+        self.write("answers", "1 Requested operation is presently disabled for job 7\n")
+        self.attempt(1, 75)
+        self.assertEqual(["requeue 7"], self.read("requeues"))
+        self.assertIn("submit the same command again", self.output)
+
+    def test_instead_of_a_requeue_a_new_job_goes_on(self):
+        self.checkpoint(10)
+        self.write("answers", "1 Requested operation is presently disabled for job 7\n")
+        self.attempt(2, 75, "--train.steps=9", OFFSTAGE_RESUBMIT="1")
+        *environment, arguments = self.read("submitted")
+        self.assertEqual(["OFFSTAGE_ATTEMPTS=2", "OFFSTAGE_FIRST_JOB=7"], environment[:2])
+        self.assertIn("OFFSTAGE_RESUBMIT=1", environment)
+        self.assertIn("--dependency=afterany:7 ", arguments)
+        self.assertIn(f"jobs/restart.sbatch {self.config} --train.steps=9", arguments)
+        self.assertIn("Submitted batch job 99 goes on", self.output)
+
+    def test_a_new_job_before_the_first_save_of_a_fresh_start_starts_afresh_too(self):
+        self.checkpoint(10)
+        self.write("answers", "1 Requested operation is presently disabled for job 7\n")
+        self.attempt(1, 1, "--checkpoint.resume=none", OFFSTAGE_RESUBMIT="1")
+        self.assertIn("jobs/train.sbatch", self.read("submitted")[-1])
+
+    # Where an attempt begins
+
+    def test_resume_none_in_the_configuration_holds_until_the_first_save(self):
+        self.checkpoint(10)
+        for section in "checkpoint.resume = none  # afresh\n", "[checkpoint]\nresume=none\n":
+            with self.subTest(section):
+                shutil.rmtree(self.folder / "run/checkpoints")
+                self.checkpoint(10)
+                (self.folder / "run/began-7").unlink(missing_ok=True)
+                self.configure(section)
+                self.assertNotIn("checkpoint.resume", self.attempt(1, 1, OFFSTAGE_CRASHES="9"))
+                self.assertNotIn("checkpoint.resume", self.attempt(2, 1, OFFSTAGE_CRASHES="9"))
+                self.checkpoint(20, complete=False)
+                self.assertNotIn("checkpoint.resume", self.attempt(3, 1, OFFSTAGE_CRASHES="9"))
+                self.checkpoint(5)
+                self.assertIn("--checkpoint.resume=auto", self.attempt(4, 0))
+
+    def test_a_fresh_start_that_saves_for_the_first_time(self):
+        self.configure("checkpoint.resume = none\n")
+        self.assertNotIn("checkpoint.resume", self.attempt(1, 1))
+        self.assertEqual("", (self.folder / "run/began-7").read_text())
+        self.checkpoint(5)
+        self.assertIn("--checkpoint.resume=auto", self.attempt(2, 0))
+        self.assertNotIn("checkpoint.resume", self.attempt(1, 0, SLURM_JOB_ID="8"))
+
+    def test_a_named_checkpoint_holds_for_the_first_attempt_of_a_restart(self):
+        named = self.checkpoint(10)
+        self.checkpoint(20)
+        self.write("listing", LISTING)
+        option = f"--checkpoint.resume={named}"
+        self.assertTrue(self.attempt(1, 75, option, script="restart.sbatch").endswith(
+            f"{option} --tiers.path={self.folder}/scratch"))
+        self.assertIn(f"checkpoint ls {named}", self.read("calls"))
+        self.checkpoint(15)
+        self.write("calls", "")
+        self.assertIn(f"{option} --checkpoint.resume=auto", self.attempt(2, 0, option, script="restart.sbatch"))
+        self.assertIn(f"checkpoint ls {self.folder}/run/checkpoints", self.read("calls"))
+
+    def test_options_that_the_scripts_would_not_see_are_refused(self):
+        for option in ["--checkpoint.resume", "none"], ["--config=more.cfg"]:
+            self.assertIn("write --KEY=VALUE", self.run_script("train.sbatch", *option, expect=64))
+        self.assertEqual([], self.read("calls"))
+
+    # What a restart wants
+
+    def refused(self, code, *options, listing="", expect=65):
+        """A restart whose `checkpoint ls` ends with `code`; the program must not train."""
+        self.write("codes", f"{code}\n")
+        self.write("listing", listing)
+        output = self.run_script("restart.sbatch", *options, expect=expect)
+        self.assertEqual([], [call for call in self.read("calls") if call.startswith("train")])
+        return output
+
+    def test_a_restart_without_a_complete_checkpoint_is_refused(self):
+        self.assertIn("no checkpoint to go on from", self.refused(74))  # there is no such directory
+        self.checkpoint(10, complete=False)
+        self.refused(65)
+        self.refused(0, listing="STEP  STATE  SIZE\n-  unfinished  1 KiB\n")
+        self.assertIn("checkpoint.resume=none", self.refused(0, "--checkpoint.resume=none", listing=LISTING))
+        self.refused(74, f"--checkpoint.resume={self.config}")
+        self.assertEqual([], self.read("requeues"))
+
+    def test_a_file_system_that_fails_before_a_restart_keeps_its_code_and_the_job_is_requeued(self):
+        self.checkpoint(10)
+        self.refused(74, expect=74)
+        self.assertEqual(["requeue 7"], self.read("requeues"))
+        self.assertIn("exit 74", self.read("run/attempts")[0])
+
+    # Ranks
+
+    def test_the_configuration_s_path_wins_over_the_scratch_directory(self):
+        self.assertTrue(self.attempt(1, 0).endswith(f" --tiers.path={self.folder}/scratch"))
+        self.configure("[tiers]\npath = /local/mine\n")
+        self.assertNotIn("tiers.path", self.attempt(1, 0))
+        self.configure("tiers.path =\n")
+        self.assertTrue(self.attempt(1, 0).endswith(f" --tiers.path={self.folder}/scratch"))
+        self.assertTrue(self.attempt(1, 0, "--tiers.path=/else").endswith(" --tiers.path=/else"))
+        self.configure()
+        self.assertNotIn("tiers.path", self.attempt(1, 0, OFFSTAGE_SCRATCH="none"))
+
+    def test_srun_hears_of_the_cpus_per_task(self):
+        self.attempt(1, 0, during="echo $SRUN_CPUS_PER_TASK > cpus\n")
+        self.assertEqual(["2"], self.read("cpus"))
+
+    def test_every_job_script_has_the_options_that_it_needs(self):
+        for script in "train.sbatch", "restart.sbatch", "array.sbatch":
+            text = (ROOT / "jobs" / script).read_text()
+            for option in "signal=B:USR1@", "requeue", "open-mode=append", "cpus-per-task=":
+                self.assertIn(f"\n#SBATCH --{option}", text, script)
+
+
+if __name__ == "__main__":
+    unittest.main()
