@@ -12,9 +12,9 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/nearest.hpp"
 #include "cli/key_table.hpp"
 #include "cli/known_model.hpp"
-#include "cli/nearest.hpp"
 
 namespace offstage::cli {
 namespace {
