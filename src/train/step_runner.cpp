@@ -162,9 +162,11 @@ void StepRunner<T>::initialize(state::ParameterReader* first_weights) {
     auto const on_subgroup = fill_working_copy();
     for (state::Subgroup const& subgroup : subgroups_) {
       auto lease = tiers().create(subgroup.index);
-      std::ranges::fill(lease.mutable_bytes(), std::byte{0});
-      auto const parameter = std::span{reinterpret_cast<float*>(lease.mutable_bytes().data()),
-                                       static_cast<std::size_t>(subgroup.size)};
+      auto const count = static_cast<std::size_t>(subgroup.size);
+      auto const state =
+          std::span{reinterpret_cast<float*>(lease.mutable_bytes().data()), 3 * count};
+      auto const parameter = state.first(count);
+      std::ranges::fill(state.subspan(count), 0.0F);  // m and v
       for (state::Piece const& piece : subgroup.pieces) {
         auto const out =
             parameter.subspan(static_cast<std::size_t>(piece.offset),

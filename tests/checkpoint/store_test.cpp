@@ -173,12 +173,14 @@ TEST_F(CheckpointStore, HostMemoryAndStorageRestoreFromEachOther) {
     for (state::Subgroup const& subgroup : shard.subgroups) {
       sizes.push_back(subgroup.state_bytes());
     }
-    tiers::StorageSettings settings;
-    settings.path = fs::path{directory}.parent_path().string();
+    tiers::PathSettings path;
+    path.directory = fs::path{directory}.parent_path().string();
+    path.read_rate = path.write_rate = 1e9;
+    tiers::VirtualSettings settings;
+    settings.paths = tiers::make_paths({.paths = {path}});
     settings.spill = "offstage-test-" + std::to_string(world.rank());
-    if (!sizes.empty()) {
-      shard.tiers = tiers::make_storage_tiers(sizes, settings);
-    }
+    settings.cached = 1;
+    shard.tiers = tiers::make_virtual_tiers(sizes, settings);
   };
   save(1, 3);
   Shard shard = make_shard();

@@ -15,52 +15,44 @@
 
 #include "base/error.hpp"
 #include "base/thread.hpp"
-#include "platform/scratch_directory.hpp"
+#include "tiers/virtual_support.hpp"
 
 namespace offstage::tiers {
 namespace {
 
 constexpr Bytes extent = 100 * KiB + 12;  // not a multiple of the alignment
 
-void set(Lease& lease, int value) {
-  std::ranges::fill(lease.mutable_bytes(), static_cast<std::byte>(value));
-}
-void put(Tiers& tiers, Key key, int value) {
-  Lease lease = tiers.create(key);
-  set(lease, value);
-  lease.commit();
-}
-bool all(std::span<std::byte const> bytes, int value) {
-  return std::ranges::all_of(bytes,
-                             [&](std::byte b) { return b == static_cast<std::byte>(value); });
-}
-
-enum class Place { host, storage };
-
-/// What every kind of tiers promises: three keys, two buffers.
-class AnyTiers : public ::testing::TestWithParam<Place> {
- protected:
-  std::unique_ptr<Tiers> make(std::vector<Bytes> const& sizes, int buffers) {
-    if (GetParam() == Place::host) {
-      return make_host_tiers(sizes);
-    }
-    StorageSettings settings;
-    settings.path = scratch.path();
-    settings.spill = "offstage-test";
-    settings.buffers = buffers;
-    return make_storage_tiers(sizes, settings);
-  }
-
-  ScratchDirectory scratch;
-  std::unique_ptr<Tiers> tiers = make({extent, extent, 20 * KiB}, 2);
+/// Where the extents are.
+struct Storage {
+  int paths;
+  std::int64_t cached;
 };
 
-TEST_P(AnyTiers, CreateGivesZeroesAndCommitKeepsWhatWasWritten) {
+/// What every kind of tiers promises: three keys, two buffers.
+class AnyTiers : public ::testing::TestWithParam<Storage>, public VirtualFixture {
+ protected:
+  AnyTiers() {
+    add_paths(GetParam().paths);
+    tiers = make({extent, extent, 20 * KiB}, 2);
+  }
+
+  std::unique_ptr<Tiers> make(std::vector<Bytes> const& sizes, int buffers) {
+    if (GetParam().paths == 0) {
+      return make_host_tiers(sizes);
+    }
+    settings.buffers = buffers;
+    settings.cached = GetParam().cached;
+    return VirtualFixture::make(sizes);
+  }
+
+  std::unique_ptr<Tiers> tiers;
+};
+
+TEST_P(AnyTiers, CommitKeepsWhatWasWritten) {
   {
     Lease lease = tiers->create(1);
     EXPECT_EQ(lease.key(), 1);
     EXPECT_EQ(std::ssize(lease.bytes()), extent);
-    EXPECT_TRUE(all(lease.bytes(), 0));
     set(lease, 7);
     lease.commit();
   }
@@ -86,12 +78,18 @@ TEST_P(AnyTiers, CommitMakesANewVersion) {
   EXPECT_TRUE(all(tiers->fetch(0).bytes(), 19));
 }
 
-TEST_P(AnyTiers, CreateAgainGivesZeroes) {
+TEST_P(AnyTiers, CreateAgainMakesANewVersion) {
   put(*tiers, 0, 5);
-  Lease lease = tiers->create(0);
-  EXPECT_TRUE(all(lease.bytes(), 0));
-  lease.commit();
-  EXPECT_TRUE(all(tiers->fetch(0).bytes(), 0));
+  put(*tiers, 1, 5);
+  put(*tiers, 0, 6);
+  EXPECT_TRUE(all(tiers->fetch(0).bytes(), 6));
+  EXPECT_TRUE(all(tiers->fetch(1).bytes(), 5));
+}
+
+TEST_P(AnyTiers, CreateWithoutATouchKeepsTheVersionBefore) {
+  put(*tiers, 0, 5);
+  { Lease const dropped = tiers->create(0); }
+  EXPECT_TRUE(all(tiers->fetch(0).bytes(), 5));
 }
 
 TEST_P(AnyTiers, ReadingALeaseAndDroppingItChangesNothing) {
@@ -190,9 +188,20 @@ TEST_P(AnyTiers, NoKeysAreAllowed) {
   EXPECT_THROW((void)make({}, 1)->fetch(0), PreconditionError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiers, AnyTiers, ::testing::Values(Place::host, Place::storage),
-                         [](auto const& place) {
-                           return place.param == Place::host ? "Host" : "Storage";
+TEST_P(AnyTiers, APassBeginsWithoutLeases) {
+  {
+    Lease const held = tiers->create(0);
+    EXPECT_THROW(tiers->begin_pass(), PreconditionError);
+  }
+  tiers->begin_pass();
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiers, AnyTiers,
+                         ::testing::Values(Storage{0, 0}, Storage{1, 0}, Storage{1, 1},
+                                           Storage{2, 1}, Storage{3, 0}, Storage{1, 100}),
+                         [](auto const& storage) {
+                           return std::to_string(storage.param.paths) + "Paths" +
+                                  std::to_string(storage.param.cached) + "Cached";
                          });
 
 TEST(HostTiers, ALeaseIsTheExtentItself) {
@@ -200,8 +209,14 @@ TEST(HostTiers, ALeaseIsTheExtentItself) {
   put(*tiers, 0, 1);
   std::byte const* const first = tiers->fetch(0).bytes().data();
   EXPECT_EQ(tiers->fetch(0).bytes().data(), first);
-  EXPECT_EQ(tiers->host_bytes(), extent);
-  EXPECT_EQ(tiers->traffic().read_bytes, 0);
+  EXPECT_EQ(tiers->traffic().read_bytes(), 0);
+  EXPECT_EQ(tiers->traffic().hits, 2);
+  EXPECT_TRUE(tiers->in_memory(0));
+}
+
+TEST(HostTiers, TakeEachExtentsSizeInWholePages) {
+  auto const tiers = make_host_tiers({extent, 5000, 8192});
+  EXPECT_EQ(tiers->host_bytes(), round_up(extent, 4096) + 8192 + 8192);
 }
 
 TEST(HostTiers, AChangeWithoutCommitTearsTheExtent) {

@@ -126,12 +126,14 @@ TEST(Watchdog, DoesNotCountWhatWasBeforeIt) {
 TEST(Watchdog, NamesTheReadThatStorageDoesNotAnswer) {
   TemporaryDirectory const directory;
   auto const kernel = std::make_shared<StuckKernel>();
-  tiers::StorageSettings settings;
-  settings.path = directory.path();
+  tiers::PathSettings path;
+  path.directory = directory.path();
+  path.read_rate = path.write_rate = 1e9;
+  tiers::VirtualSettings settings;
+  settings.paths = tiers::make_paths({.paths = {path}, .kernel = kernel});
   settings.spill = "offstage-watch";
   settings.buffers = 1;
-  settings.kernel = kernel;
-  auto const tiers = tiers::make_storage_tiers({8192, 8192}, settings);
+  auto const tiers = tiers::make_virtual_tiers({8192, 8192}, settings);
   tiers->create(1).commit();
   std::string const text = barking([&](std::future<void> const& aborted) {
     kernel->stick();

@@ -1,0 +1,129 @@
+// Random operations of several threads against a plain map of what every extent holds.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <tuple>
+
+#include "base/thread.hpp"
+#include "tiers/virtual_support.hpp"
+
+namespace offstage::tiers {
+namespace {
+
+constexpr Key keys = 9;
+
+Bytes size_of(Key key) {
+  return key % 3 == 0 ? 8 * KiB : 3000 * (key % 3) + 8;
+}
+
+std::uint64_t word(Key key, int version, std::size_t i) {
+  return (static_cast<std::uint64_t>(key) << 48U) + (static_cast<std::uint64_t>(version) << 20U) +
+         i;
+}
+std::span<std::uint64_t> words(std::span<std::byte> bytes) {
+  return {reinterpret_cast<std::uint64_t*>(bytes.data()), bytes.size() / sizeof(std::uint64_t)};
+}
+void write(Lease& lease, int version) {
+  auto const out = words(lease.mutable_bytes());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = word(lease.key(), version, i);
+  }
+}
+bool holds(Lease const& lease, int version) {
+  std::span<std::uint64_t const> const in{
+      reinterpret_cast<std::uint64_t const*>(lease.bytes().data()),
+      lease.bytes().size() / sizeof(std::uint64_t)};
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    if (in[i] != word(lease.key(), version, i)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+using Parameters = std::tuple<int, std::int64_t, Evict, Verify>;
+
+class VirtualModel : public ::testing::TestWithParam<Parameters>, public VirtualFixture {
+ protected:
+  VirtualModel() {
+    auto const [number, cached, evict, verify] = GetParam();
+    add_paths(number);
+    settings.cached = number == 0 ? keys : cached;
+    settings.evict = evict;
+    settings.verify = verify;
+  }
+  std::unique_ptr<Tiers> make_first_versions() {
+    std::vector<Bytes> sizes;
+    for (Key key = 0; key < keys; ++key) {
+      sizes.push_back(size_of(key));
+      versions[key] = 0;
+    }
+    auto tiers = make(sizes);
+    for (Key key = 0; key < keys; ++key) {
+      Lease lease = tiers->create(key);
+      write(lease, 0);
+      lease.commit();
+    }
+    return tiers;
+  }
+  /// One operation; the lease is what makes a key's version this thread's alone.
+  void step(Tiers& tiers, std::mt19937& random) {
+    auto const key = static_cast<Key>(random() % keys);
+    unsigned const choice = random() % 8;
+    Lease lease = choice == 0 ? tiers.create(key) : tiers.fetch(key);
+    int& version = versions.at(key);
+    if (choice > 0) {
+      good = good && holds(lease, version);
+    }
+    if (choice < 5) {
+      write(lease, ++version);
+      lease.commit();
+    }
+  }
+
+  std::map<Key, int> versions;
+  std::atomic<bool> good = true;
+};
+
+TEST_P(VirtualModel, GivesBackWhatWasCommittedLast) {
+  for (int const buffers : {1, 3}) {
+    settings.buffers = buffers;
+    auto const tiers = make_first_versions();
+    for (unsigned round = 0; round < 2; ++round) {
+      {
+        std::vector<NamedThread> threads;
+        for (unsigned t = 0; t < 4; ++t) {
+          threads.emplace_back("worker", [&, t] {
+            std::mt19937 random{round * 8 + t};
+            for (int i = 0; i < 20; ++i) {
+              step(*tiers, random);
+            }
+          });
+        }
+      }
+      tiers->begin_pass();
+    }
+    for (Key key = 0; key < keys; ++key) {
+      good = good && holds(tiers->fetch(key), versions.at(key));
+    }
+    EXPECT_TRUE(good);
+    Residence const residence = tiers->residence();
+    Bytes sum = residence.host;
+    for (Bytes const bytes : residence.paths) {
+      sum += bytes;
+    }
+    EXPECT_EQ(sum, 3 * 8 * KiB + 3 * 3008 + 3 * 6008);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    VirtualTiers, VirtualModel,
+    ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Values(0, 1, keys / 2, keys),
+                       ::testing::Values(Evict::farthest, Evict::oldest),
+                       ::testing::Values(Verify::always, Verify::sample, Verify::off)));
+
+}  // namespace
+}  // namespace offstage::tiers
