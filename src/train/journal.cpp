@@ -25,6 +25,7 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
   times_.update_bytes += result.read_bytes + result.write_bytes;
   times_.tokens += config_.train.global_batch * config_.train.sequence;
   ++times_.steps;
+  storage_.add(entry.storage);
   if (!speaks_) {
     return;
   }
@@ -40,7 +41,8 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
                    .backward_seconds = result.backward,
                    .update_seconds = result.update,
                    .read_bytes = entry.read_bytes,
-                   .write_bytes = entry.write_bytes});
+                   .write_bytes = entry.write_bytes,
+                   .storage = entry.storage});
   log_step(entry, now);
 }
 
@@ -103,7 +105,7 @@ void Journal::conclude(RunEnd const& end) {
   times_.total = end.total;
   times_.host_memory_peak = end.host_memory_peak;
   times_.host_memory_limit = end.host_memory_limit;
-  print_end_table(times_);
+  print_end_table(times_, storage_);
   if (end.host_memory_peak > end.host_memory_limit) {
     log::warning(
         "tiers.host-memory={} is too small for the libraries beside the plan: the peak was {}",

@@ -20,6 +20,7 @@ struct StepEntry {
   double loss_scale{};           ///< with which it was computed
   Seconds seconds{};
   Bytes read_bytes{}, write_bytes{};  ///< storage traffic, all ranks
+  StorageStep storage{};              ///< the same by path, all ranks
 };
 
 /// What one rank knows of a run that is over.
@@ -55,6 +56,7 @@ class Journal {
   bool speaks_;
   std::optional<MetricsFile> metrics_;
   PhaseTimes times_;
+  StorageTotals storage_;
   Seconds started_{};
   Seconds logged_{};              ///< when the last log line was written
   std::int64_t logged_tokens_{};  ///< of this start, at the last log line

@@ -8,12 +8,14 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
 #include "platform/aio/file.hpp"
+#include "train/storage_report.hpp"
 
 namespace offstage::train {
 namespace {
@@ -98,6 +100,44 @@ bool copy_kept(std::string const& path, OutputFile& target, std::int64_t last_st
   return cut;
 }
 
+/// In GB/s, or NaN, which becomes null.
+double shown_rate(tiers::DirectionTraffic const& traffic) {
+  double const rate = transfer_rate(traffic) / 1e9;
+  return rate > 0.0 ? rate : std::numeric_limits<double>::quiet_NaN();
+}
+
+nlohmann::ordered_json json_of(PathStep const& path, StorageStep const& step) {
+  tiers::PathTraffic const& traffic = path.traffic;
+  nlohmann::ordered_json object{{"path", path.directory}};
+  if (path.emulated) {
+    object["emulated"] = true;
+  }
+  object["read_bytes"] = traffic.read.bytes;
+  object["write_bytes"] = traffic.write.bytes;
+  object["read_gb_per_s"] = shown_rate(traffic.read);
+  object["write_gb_per_s"] = shown_rate(traffic.write);
+  object["busy"] = busy_share(path, step);
+  object["lock_wait_seconds"] = lock_wait(path).count();
+  object["longest_wait_seconds"] = longest_wait(path).count();
+  object["resident_bytes"] = path.resident_bytes;
+  return object;
+}
+
+void add_storage(nlohmann::ordered_json& line, StorageStep const& step) {
+  if (step.paths.empty()) {
+    return;
+  }
+  line["effective_gb_per_s"] = step.effective_rate > 0.0 ? step.effective_rate / 1e9
+                                                         : std::numeric_limits<double>::quiet_NaN();
+  line["hits"] = step.hits;
+  line["misses"] = step.misses;
+  line["host_bytes"] = step.host_bytes;
+  auto& paths = line["paths"] = nlohmann::ordered_json::array();
+  for (PathStep const& path : step.paths) {
+    paths.push_back(json_of(path, step));
+  }
+}
+
 /// Makes the file's name durable.
 void sync_directory_of(std::string const& path) {
   auto const directory = std::filesystem::path{path}.parent_path();
@@ -144,7 +184,9 @@ void MetricsFile::write(StepRecord const& record) {
   if (record.skipped) {
     line["skipped"] = true;
   }
-  append(line.dump());
+  add_storage(line, record.storage);
+  // A directory's name is its user's: bytes that are no UTF-8 must not end the run.
+  append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 void MetricsFile::write_start(StartRecord const& record) {

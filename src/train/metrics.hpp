@@ -7,8 +7,31 @@
 
 #include "base/units.hpp"
 #include "platform/slurm/job.hpp"
+#include "tiers/storage_path.hpp"
 
 namespace offstage::train {
+
+/// What one step did on one storage path, all ranks together.
+struct PathStep {
+  std::string directory;
+  bool emulated{};
+  int lanes = 1;  ///< transfers that the path takes at a time, both directions
+  /// Sums over ranks; the longest wait and transfer are the longest of any rank since the start.
+  tiers::PathTraffic traffic{};
+  Bytes resident_bytes{};  ///< of state, at the step's end
+};
+
+/// What one step did with storage, all ranks together; see storage_report.hpp.
+struct StorageStep {
+  std::vector<PathStep>
+      paths{};  ///< in the order of the configuration; none: all is in host memory
+  int nodes = 1;
+  Seconds seconds{};        ///< wall time in which this was counted: the update's
+  std::int64_t hits{};      ///< fetches that found their subgroup in host memory
+  std::int64_t misses{};    ///< fetches that read it
+  Bytes host_bytes{};       ///< of state in host memory, at the step's end
+  double effective_rate{};  ///< effective I/O throughput, bytes per second; 0: there is none
+};
 
 /// One line of metrics.jsonl.
 struct StepRecord {
@@ -21,6 +44,7 @@ struct StepRecord {
   double loss_scale = 1.0;  ///< with which the gradients were computed
   Seconds step_seconds{}, forward_seconds{}, backward_seconds{}, update_seconds{};
   Bytes read_bytes{}, write_bytes{};  ///< storage traffic of this step, all ranks
+  StorageStep storage{};
 };
 
 /// The line that a start of the run writes before its first step.
@@ -34,13 +58,17 @@ struct StartRecord {
 
 /// Appends JSON lines to `run.dir/metrics.jsonl`. A number that is not finite becomes null.
 ///
-/// Step records:       step, loss, grad_norm, learning_rate, tokens, step_seconds, forward_seconds,
-///                     backward_seconds, update_seconds, read_bytes, write_bytes, loss_scale unless
-///                     it is 1, and skipped (true) only if the update was; they alone have a loss.
-/// Validation records: step and valid_loss.
-/// Start records:      start (steps done before), time (UTC), ranks and nodes; in a Slurm job job,
-///                     job_name, restart_count, and array_job and array_task where it is one of an
-///                     array; no step.
+/// Steps:       the keys step, loss, grad_norm, learning_rate, tokens, step_seconds, forward_seconds,
+///              backward_seconds, update_seconds, read_bytes, write_bytes, loss_scale unless it is 1,
+///              and skipped (true) only if the update was skipped; they alone have a loss. With storage
+///              paths also effective_gb_per_s (null: there is none), hits, misses, host_bytes and paths,
+///              an array of objects with path, emulated (true) only if it is, read_bytes, write_bytes,
+///              read_gb_per_s and write_gb_per_s (bytes per second inside transfers, null without
+///              any), busy (see busy_share), lock_wait_seconds (reads and writes, sum over ranks),
+///              longest_wait_seconds (of any rank since the start), resident_bytes. GB are 10^9 bytes.
+/// Validations: step and valid_loss.
+/// Starts:      start (steps done before), time (UTC), ranks and nodes, and in a Slurm job job, job_name,
+///              restart_count, and array_job and array_task where it is one of an array; no step.
 ///
 /// A line is in the file when its call returns, and on stable storage after sync().
 /// Errors: IoError naming run.dir and the path.

@@ -139,7 +139,7 @@ void warn_of_space(CheckpointConfig const& config, std::int64_t more, Bytes each
       config.dir, more, format_bytes(each), config.keep, kept, format_bytes(free));
 }
 
-void print_end_table(PhaseTimes const& times) {
+void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {
   double const total = std::max(times.total.count(), 1e-9);
   auto const row = [total](char const* phase, Seconds seconds, Bytes bytes) {
     double const rate =
@@ -158,6 +158,9 @@ void print_end_table(PhaseTimes const& times) {
   row("other", times.total - named, 0);
   log::info("  {:<12} {:>10.2f} s   {} steps, {:.0f} tokens/s (rank 0's clock and traffic)", "all",
             total, times.steps, static_cast<double>(times.tokens) / total);
+  for (std::string const& line : storage.lines()) {
+    log::info("{}", line);
+  }
   log::info("host memory of state and gradients per node: peak {}, limit {}",
             format_bytes(times.host_memory_peak), format_bytes(times.host_memory_limit));
 }

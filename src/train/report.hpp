@@ -10,6 +10,7 @@
 #include "plan/split.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "train/run_config.hpp"
+#include "train/storage_report.hpp"
 
 namespace offstage::train {
 
@@ -56,7 +57,8 @@ struct PhaseTimes {
   Bytes host_memory_limit{};
 };
 
-/// The end table on rank 0: phase, seconds, share, GB/s; and host memory against its limit.
-void print_end_table(PhaseTimes const& times);
+/// The end table on rank 0: phase, seconds, share, GB/s; the storage paths; and host memory against its
+/// limit.
+void print_end_table(PhaseTimes const& times, StorageTotals const& storage);
 
 }  // namespace offstage::train

@@ -56,6 +56,56 @@ TEST_F(Metrics, AStepIsOneLineWithTheKeysInOrder) {
   EXPECT_EQ(parsed["tokens"].get<std::int64_t>(), 1LL << 40);
 }
 
+TEST_F(Metrics, AStepWithStoragePathsSaysWhatEachDid) {
+  MetricsFile file{path_, 0};
+  auto stored = record(1);
+  stored.storage = {.paths = {{.directory = "/nvme",
+                               .traffic = {.read = {.bytes = 6'000'000'000,
+                                                    .seconds = Seconds{2.0},
+                                                    .waited = Seconds{0.25},
+                                                    .longest_wait = Seconds{0.125}},
+                                           .write = {.bytes = 1'000'000'000,
+                                                     .seconds = Seconds{1.0},
+                                                     .waited = Seconds{0.5},
+                                                     .longest_wait = Seconds{0.0625}}},
+                               .resident_bytes = 12},
+                              {.directory = "/caf\xe9", .emulated = true}},
+                    .nodes = 2,
+                    .seconds = Seconds{3.0},
+                    .hits = 5,
+                    .misses = 7,
+                    .host_bytes = 99,
+                    .effective_rate = 4e9};
+  file.write(stored);
+  auto const parsed = nlohmann::json::parse(lines().at(0));
+  EXPECT_EQ(parsed["effective_gb_per_s"], 4.0);
+  EXPECT_EQ(parsed["hits"], 5);
+  EXPECT_EQ(parsed["misses"], 7);
+  EXPECT_EQ(parsed["host_bytes"], 99);
+  auto const& paths = parsed["paths"];
+  ASSERT_EQ(paths.size(), 2U);
+  EXPECT_EQ(paths[0], (nlohmann::json{{"path", "/nvme"},
+                                      {"read_bytes", 6'000'000'000},
+                                      {"write_bytes", 1'000'000'000},
+                                      {"read_gb_per_s", 3.0},
+                                      {"write_gb_per_s", 1.0},
+                                      {"busy", 0.5},
+                                      {"lock_wait_seconds", 0.75},
+                                      {"longest_wait_seconds", 0.125},
+                                      {"resident_bytes", 12}}));
+  EXPECT_EQ(paths[1]["emulated"], true);
+  EXPECT_TRUE(paths[1]["read_gb_per_s"].is_null());
+  EXPECT_EQ(paths[1]["busy"], 0.0);
+}
+
+TEST_F(Metrics, AnEffectiveThroughputThatThereIsNotIsNull) {
+  MetricsFile file{path_, 0};
+  auto skipped = record(1);
+  skipped.storage.paths.resize(1);
+  file.write(skipped);
+  EXPECT_TRUE(nlohmann::json::parse(lines().at(0))["effective_gb_per_s"].is_null());
+}
+
 TEST_F(Metrics, DoublesComeBackBitForBit) {
   MetricsFile file{path_, 0};
   file.write(record(1));

@@ -1,0 +1,75 @@
+#include "train/journal.hpp"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "temporary_directory.hpp"
+
+namespace offstage::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class JournalOf : public ::testing::Test {
+ protected:
+  JournalOf() {
+    config_.run_dir = directory_.path().string();
+    config_.train.steps = 1;
+    config_.train.log_every = 1;
+  }
+
+  /// One step and the end; what was printed.
+  std::string tell(bool speaks, StorageStep const& storage) {
+    StepResult const result{.loss = 2.0};
+    checkpoint::Meta meta;
+    meta.step = 1;
+    ::testing::internal::CaptureStdout();
+    Journal journal{config_, speaks};
+    journal.begin({.step = 0, .time = {}, .ranks = 1, .nodes = {"n1"}}, Seconds{0.0});
+    journal.step_done({.result = result,
+                       .meta = meta,
+                       .loss_scale = 1.0,
+                       .seconds = Seconds{1.0},
+                       .storage = storage},
+                      Seconds{1.0});
+    journal.conclude({.step = 1, .stop = Stop::none, .total = Seconds{1.0}});
+    return ::testing::internal::GetCapturedStdout();
+  }
+  [[nodiscard]] nlohmann::json last_record() const {
+    std::ifstream file{directory_.path() / "metrics.jsonl"};
+    std::string last;
+    for (std::string line; std::getline(file, line);) {
+      last = line;
+    }
+    return nlohmann::json::parse(last);
+  }
+
+  TemporaryDirectory directory_;
+  RunConfig config_;
+};
+
+TEST_F(JournalOf, ARunWithPathsWritesThemToMetricsAndEndTable) {
+  auto const text = tell(true, {.paths = {{.directory = "/nvme"}}, .effective_rate = 5e9});
+  EXPECT_EQ(last_record()["paths"][0]["path"], "/nvme");
+  EXPECT_EQ(last_record()["effective_gb_per_s"], 5.0);
+  EXPECT_THAT(text, AllOf(HasSubstr("/nvme"), HasSubstr("effective I/O throughput per update")));
+}
+
+TEST_F(JournalOf, ARunInHostMemorySaysNothingOfStorage) {
+  auto const text = tell(true, {});
+  EXPECT_FALSE(last_record().contains("paths"));
+  EXPECT_THAT(text, AllOf(HasSubstr("phase"), Not(HasSubstr("throughput"))));
+}
+
+TEST_F(JournalOf, ARankThatDoesNotSpeakWritesNothing) {
+  EXPECT_EQ(tell(false, {.paths = {{.directory = "/nvme"}}}), "");
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() / "metrics.jsonl"));
+}
+
+}  // namespace
+}  // namespace offstage::train
