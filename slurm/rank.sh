@@ -3,7 +3,7 @@
 # Adds --tiers.path with the scratch directory of the rank's own node, whose name another node need not
 # share; not if the arguments have one or OFFSTAGE_SCRATCH is `none`.
 set -euo pipefail
-if [[ ${OFFSTAGE_SCRATCH:-} != none && " $*" != *" --tiers.path="* ]]; then
+if [[ ${OFFSTAGE_SCRATCH:-} != none && " $*" != *" --tiers.path"[=\ ]* ]]; then
   scratch=$("$(dirname "$0")/scratch.sh")
   set -- "$@" "--tiers.path=$scratch"
 fi

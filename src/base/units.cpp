@@ -107,8 +107,9 @@ Seconds parse_duration(std::string_view text) {
     }
     throw UsageError{fmt::format("'{}' is not {}", text, advice)};
   }
-  static constexpr std::array<Unit, 8> units{{{"", 1.0},
+  static constexpr std::array<Unit, 9> units{{{"", 1.0},
                                               {"s", 1.0},
+                                              {"us", 1e-6},
                                               {"ms", 1e-3},
                                               {"min", 60.0},
                                               {"m", 60.0},

@@ -24,7 +24,8 @@ constexpr Bytes GiB = 1024 * MiB;
 /// Errors: as parse_bytes.
 [[nodiscard]] std::int64_t parse_count(std::string_view text);
 
-/// Reads a duration: `90s`, `30min`, `2h`, `1d`, `HH:MM:SS`; a bare number means seconds.
+/// Reads a duration: `80us`, `250ms`, `90s`, `30min`, `2h`, `1d`, `HH:MM:SS`; a bare number means
+/// seconds.
 /// Errors: as parse_bytes.
 [[nodiscard]] Seconds parse_duration(std::string_view text);
 

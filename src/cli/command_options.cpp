@@ -6,7 +6,7 @@
 #include <charconv>
 #include <type_traits>
 
-#include "cli/nearest.hpp"
+#include "base/nearest.hpp"
 
 namespace offstage::cli {
 namespace {

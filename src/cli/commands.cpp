@@ -9,8 +9,8 @@
 #include <new>
 
 #include "base/log.hpp"
+#include "base/nearest.hpp"
 #include "base/version.hpp"
-#include "cli/nearest.hpp"
 
 namespace offstage::cli {
 namespace {

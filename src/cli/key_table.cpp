@@ -12,6 +12,10 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "plan/order.hpp"
+#include "plan/split.hpp"
+#include "tiers/path_settings.hpp"
+#include "tiers/tiers.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -104,6 +108,14 @@ Bytes host_memory(std::string const& text) {
   return bytes;
 }
 
+void add_path(RunConfig& config, std::string const& text) {
+  if (text.empty()) {
+    config.paths.clear();
+  } else {
+    config.paths.push_back(tiers::parse_path(text));
+  }
+}
+
 std::string default_ffn_hidden(RunConfig const& config) {
   if (config.model.family == state::Family::gpt2) {
     return std::to_string(4 * config.model.hidden);
@@ -148,6 +160,11 @@ constexpr std::array keys{
     Key{"run.watchdog", "TIME", "10min",
         "end the job if a rank makes no progress for so long and say what it waits for; 0: never",
         [](RunConfig& c, Text t) { c.watchdog = parse_duration(t); }},
+    Key{"run.trace", "off|on", "off",
+        "write run.dir/trace.json with every transfer and computation, for Perfetto",
+        [](RunConfig& c, Text t) {
+          c.trace = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
 
     Key{"model.family", "llama|gpt2", required,
         "kind of model; train.init-from or a checkpoint knows the model.* keys too",
@@ -316,8 +333,36 @@ constexpr std::array keys{
           c.share_gpu = choice<bool>(t, {{"false", false}, {"true", true}});
         }},
 
-    Key{"tiers.path", "PATH", "", "directory for the optimizer state; empty: host memory",
-        [](RunConfig& c, Text t) { c.tiers_path = t; }},
+    Key{"tiers.path", "PATH[,ATTRIBUTE...]", "",
+        "directory for the optimizer state, once for each storage path; empty: host memory. "
+        "Attributes: read=RATE, write=RATE, duplex=half|full, queue-depth=N, request-size=SIZE, "
+        "processes=N, persistent, emulate-read=RATE, emulate-write=RATE, emulate-latency=TIME, "
+        "emulate-duplex=half|full",
+        add_path, nullptr, true},
+    Key{"tiers.exclusive", "true|false", "true",
+        "one process of a node at a time uses a storage path",
+        [](RunConfig& c, Text t) { c.storage.exclusive = truth(t); }},
+    Key{"tiers.split", "auto|paper|A:B:...", "auto",
+        "share of each storage path: auto (all end together), paper (by min(read, write)), or "
+        "weights",
+        [](RunConfig& c, Text t) { c.storage.split = plan::parse_split(t); }},
+    Key{"tiers.verify", "always|sample|off", "always",
+        "which reads from storage compare the checksum; sample: one in 16",
+        [](RunConfig& c, Text t) {
+          using tiers::Verify;
+          c.storage.verify = choice<Verify>(
+              t, {{"always", Verify::always}, {"sample", Verify::sample}, {"off", Verify::off}});
+        }},
+    Key{"tiers.cache", "auto|SIZE", "auto",
+        "most of the state per node that stays in host memory; auto: what tiers.host-memory leaves",
+        [](RunConfig& c, Text t) { c.storage.most_cache = t == "auto" ? -1 : parse_bytes(t); }},
+    Key{"tiers.evict", "farthest|oldest", "farthest",
+        "what leaves host memory first: what this step needs no more, or what was used longest ago",
+        [](RunConfig& c, Text t) {
+          using tiers::Evict;
+          c.storage.evict =
+              choice<Evict>(t, {{"farthest", Evict::farthest}, {"oldest", Evict::oldest}});
+        }},
     Key{"tiers.allow-tmpfs", "false|true", "false",
         "whether tiers.path may lie in host memory, which tiers.host-memory then does not count",
         [](RunConfig& c, Text t) { c.allow_tmpfs = truth(t); }},
@@ -327,6 +372,19 @@ constexpr std::array keys{
 
     Key{"update.subgroup-size", "N", "100M", "parameters updated as one piece",
         [](RunConfig& c, Text t) { c.subgroup_size = parse_count(t); }},
+    Key{"update.order", "alternate|ascending", "alternate",
+        "of subgroups: every second step backwards, so that what is still in memory comes first, "
+        "or not",
+        [](RunConfig& c, Text t) {
+          using plan::UpdateOrder;
+          c.storage.order = choice<UpdateOrder>(
+              t, {{"alternate", UpdateOrder::alternate}, {"ascending", UpdateOrder::ascending}});
+        }},
+    Key{"update.gradients", "delayed|flush-fp32", "delayed",
+        "converted to FP32 in the update, or before it and through storage, as ZeRO-Infinity does",
+        [](RunConfig& c, Text t) {
+          c.storage.flush_fp32 = choice<bool>(t, {{"delayed", false}, {"flush-fp32", true}});
+        }},
 
     Key{"checkpoint.dir", "PATH", "run.dir/checkpoints", "directory for checkpoints; created",
         [](RunConfig& c, Text t) { c.checkpoint.dir = t; },

@@ -20,6 +20,9 @@ struct Key {
   void (*set)(train::RunConfig&, std::string const&);
   /// Default that depends on keys which do not derive themselves; null: the fallback.
   std::string (*derive)(train::RunConfig const&) = nullptr;
+  /// May be given several times in one source; `set` is called for each in order and adds, and an
+  /// empty text clears.
+  bool repeatable = false;
 
   [[nodiscard]] bool required() const { return !fallback; }
   [[nodiscard]] bool is_path() const { return hint.find("PATH") != std::string_view::npos; }

@@ -12,9 +12,9 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/nearest.hpp"
 #include "cli/key_table.hpp"
 #include "cli/known_model.hpp"
-#include "cli/nearest.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -33,8 +33,9 @@ struct Given {
   }
 };
 
-/// By key. The first one stored stays, so the highest precedence comes first.
-using Values = std::map<std::string, Given>;
+/// By key, one value unless it is repeatable. What one source gives stays together: the first list
+/// stored stays, so the highest precedence comes first.
+using Values = std::map<std::string, std::vector<Given>>;
 
 struct CommandLine {
   std::vector<std::string> files;
@@ -121,11 +122,16 @@ CommandLine parse_command_line(std::vector<std::string> const& arguments) {
       result.files.push_back(value);
       continue;
     }
-    if (find_key(option.string_key)->is_path() && value.find('#') != std::string::npos) {
+    Key const& key = *find_key(option.string_key);
+    if (key.is_path() && value.find('#') != std::string::npos) {
       throw hash_in_path(option.string_key, fmt::format(" (command line: {})", value));
     }
     std::string origin = fmt::format("--{}={}", option.string_key, value);
-    result.values.insert_or_assign(option.string_key, Given{value, std::move(origin), false});
+    std::vector<Given>& given = result.values[option.string_key];
+    if (!key.repeatable) {
+      given.clear();  // the last one counts: wrappers append what they were given
+    }
+    given.push_back({value, std::move(origin), false});
   }
   return result;
 }
@@ -209,11 +215,12 @@ class ConfigFile {
       if (key->is_path() && hash_may_belong_to_value(line)) {
         throw hash_in_path(name, fmt::format(" ({})", where()));
       }
-      auto const [before, fresh] = values_.emplace(name, Given{option.value.at(0), where(), true});
-      if (!fresh) {
+      std::vector<Given>& given = values_[name];
+      if (!given.empty() && !key->repeatable) {
         throw UsageError{fmt::format("{}={} ({}) stands in {} already; keep one", name,
-                                     option.value.at(0), where(), before->second.origin)};
+                                     option.value.at(0), where(), given.front().origin)};
       }
+      given.push_back({option.value.at(0), where(), true});
     }
   }
 
@@ -261,6 +268,12 @@ void set(Key const& key, Given const& given, train::RunConfig& config) {
   config.settings.push_back({std::string{key.name}, given.value, given.origin});
 }
 
+void set(Key const& key, std::vector<Given> const& all, train::RunConfig& config) {
+  for (Given const& given : all) {
+    set(key, given, config);
+  }
+}
+
 /// Adds the model.* keys that a checkpoint or train.init-from knows. Those given must agree, but for
 /// one on which no parameter depends.
 void add_known_model(train::RunConfig const& config, Values& values) {
@@ -277,15 +290,16 @@ void add_known_model(train::RunConfig const& config, Values& values) {
   train::RunConfig as_given;
   as_given.model = known->shape;
   for (auto const& [key, value] : state::keys_of(known->shape)) {
-    auto const [given, fresh] = values.emplace(key, Given{value, known->origin, false});
+    auto const [found, fresh] =
+        values.emplace(key, std::vector<Given>{{value, known->origin, false}});
     if (fresh) {
       continue;
     }
-    set(*find_key(key), given->second, as_given);
+    Given const& given = found->second.front();
+    set(*find_key(key), given, as_given);
     if (!same_parameters(as_given.model, known->shape)) {
-      throw UsageError{fmt::format("{}={}{} is not the {} of {}; leave it out", key,
-                                   given->second.value, given->second.where(), value,
-                                   known->origin)};
+      throw UsageError{fmt::format("{}={}{} is not the {} of {}; leave it out", key, given.value,
+                                   given.where(), value, known->origin)};
     }
   }
 }
@@ -298,9 +312,9 @@ train::RunConfig configure_places(Values const& values) {
     if (auto const found = values.find(name); found != values.end()) {
       set(key, found->second, config);
     } else if (key.derive != nullptr) {
-      set(key, {key.derive(config), "default"}, config);
+      set(key, Given{key.derive(config), "default"}, config);
     } else if (key.fallback) {
-      set(key, {std::string{*key.fallback}, "default"}, config);
+      set(key, Given{std::string{*key.fallback}, "default"}, config);
     }
   }
   return config;
@@ -315,17 +329,17 @@ train::RunConfig configure(Values values) {
     if (auto const found = given(key); found != values.end()) {
       set(key, found->second, config);
     } else if (key.fallback && key.derive == nullptr) {
-      set(key, {std::string{*key.fallback}, "default"}, config);
+      set(key, Given{std::string{*key.fallback}, "default"}, config);
     }
   }
   require_all(values);
   for (Key const& key : key_table()) {
     if (key.derive != nullptr && given(key) == values.end()) {
-      set(key, {key.derive(config), "default"}, config);
+      set(key, Given{key.derive(config), "default"}, config);
     }
   }
   config.subgroup_is_default = !values.contains("update.subgroup-size");
-  std::ranges::sort(config.settings, {}, &train::Setting::key);
+  std::ranges::stable_sort(config.settings, {}, &train::Setting::key);
   return config;
 }
 
@@ -336,9 +350,11 @@ void validate(train::RunConfig const& config, Values const& values) {
   } catch (UsageError const& error) {
     std::string const message = error.what();
     std::vector<std::string> places;
-    for (auto const& [key, given] : values) {
-      if (given.from_file && message.find(key + '=') != std::string::npos) {
-        places.push_back(fmt::format("{} in {}", key, given.origin));
+    for (auto const& [key, all] : values) {
+      for (Given const& given : all) {
+        if (given.from_file && message.find(key + '=') != std::string::npos) {
+          places.push_back(fmt::format("{} in {}", key, given.origin));
+        }
       }
     }
     if (places.empty()) {
@@ -376,7 +392,9 @@ std::string train_help() {
       "Usage: offstage train [--config FILE]... [--section.key=value]...\n"
       "\n"
       "Trains a model. The command line wins over config files, a later file over an earlier one.\n"
-      "Config files have lines [section], key = value and # comment.\n";
+      "Config files have lines [section], key = value and # comment. tiers.path may be repeated; "
+      "the list of\n"
+      "one source replaces those of the others.\n";
   std::string_view section;
   for (Key const& key : key_table()) {
     if (section_of(key) != section) {

@@ -10,7 +10,9 @@ namespace offstage::cli {
 /// The command line of `offstage train`: options `--config FILE` (repeatable) and
 /// `--section.key=value` (or `--section.key value`). Precedence: command line, later config files,
 /// earlier config files, defaults. Config files are Boost.ProgramOptions INI files: `[section]`,
-/// `key = value`, `#` comments.
+/// `key = value`, `#` comments. A repeatable key (tiers.path) may come several times in one of them; the
+/// whole list replaces that of lower precedence, an empty value alone clears it. Of another key the last
+/// on the command line counts; twice in one file is an error.
 /// Errors: UsageError, one line: unknown key (names file and line, and the nearest known key), a value
 ///         that does not parse (key, value, what would be right), a required key that is missing, a
 ///         `#` inside a path, a config file that is not there, values that do not go together

@@ -178,6 +178,10 @@ RankFigures figures_in(std::string const& text) {
 
 /// What this process alone sees of the node.
 NodeFigures look_around(RankPlace const& place, Needs const& needs) {
+  std::vector<int> storage_numas;
+  for (std::string const& path : needs.storage_paths) {
+    storage_numas.push_back(topology::numa_of_path(place.topology, path));
+  }
   return {.host = place.host,
           .ranks = {},
           .cpus = static_cast<int>(all_cpus(place.topology).size()),
@@ -185,9 +189,7 @@ NodeFigures look_around(RankPlace const& place, Needs const& needs) {
           .memory_left = memory::available_bytes(),
           .aio_most = number_in("/proc/sys/fs/aio-max-nr"),
           .aio_used = number_in("/proc/sys/fs/aio-nr"),
-          .storage_numa = needs.storage_path.empty()
-                              ? -1
-                              : topology::numa_of_path(place.topology, needs.storage_path),
+          .storage_numas = std::move(storage_numas),
           .drives = place.topology.drives};
 }
 

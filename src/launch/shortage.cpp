@@ -120,11 +120,10 @@ void look_at_asynchronous_io(NodeFigures const& node, Needs const& needs, Found&
   }
 }
 
-void look_at_storage(NodeFigures const& node, Needs const& needs, Found& found) {
-  bool const near = std::ranges::any_of(node.ranks, [&](RankFigures const& rank) {
-    return rank.numa < 0 || rank.numa == node.storage_numa;
-  });
-  if (needs.storage_path.empty() || node.storage_numa < 0 || near) {
+void look_at_storage(NodeFigures const& node, std::string const& path, int numa, Found& found) {
+  bool const near = std::ranges::any_of(
+      node.ranks, [&](RankFigures const& rank) { return rank.numa < 0 || rank.numa == numa; });
+  if (numa < 0 || near) {
     return;
   }
   std::set<int> domains;
@@ -140,7 +139,7 @@ void look_at_storage(NodeFigures const& node, Needs const& needs, Found& found) 
   found.push_back(
       {fmt::format("tiers.path={} lies on a drive of NUMA domain {} of {}, but all ranks run on "
                    "domain {}: expect slower storage; {}",
-                   needs.storage_path, node.storage_numa, node.host, fmt::join(domains, ", "),
+                   path, numa, node.host, fmt::join(domains, ", "),
                    nearer.empty() ? "start ranks on that domain"
                                   : fmt::format("nearer drives: {}", fmt::join(nearer, ", "))),
        {}});
@@ -155,7 +154,9 @@ std::vector<Shortage> find_shortages(NodeFigures const& node, Needs const& needs
   look_at_memory(node, needs, found);
   look_at_locked_memory(node, needs, found);
   look_at_asynchronous_io(node, needs, found);
-  look_at_storage(node, needs, found);
+  for (std::size_t path = 0; path < node.storage_numas.size(); ++path) {
+    look_at_storage(node, needs.storage_paths.at(path), node.storage_numas[path], found);
+  }
   return found;
 }
 

@@ -14,11 +14,11 @@ namespace offstage::launch {
 
 /// What a run wants of each node.
 struct Needs {
-  Bytes host_memory{};          ///< planned per node, everything included
-  Bytes allocation{};           ///< of it, what is still to be taken
-  Bytes pinned_memory{};        ///< per rank, locked for copies to a GPU; 0 without one
-  std::int64_t aio_requests{};  ///< in flight per rank; 0 without asynchronous I/O
-  std::string storage_path;     ///< tiers.path or empty
+  Bytes host_memory{};                     ///< planned per node, everything included
+  Bytes allocation{};                      ///< of it, what is still to be taken
+  Bytes pinned_memory{};                   ///< per rank, locked for copies to a GPU; 0 without one
+  std::int64_t aio_requests{};             ///< in flight per rank; 0 without asynchronous I/O
+  std::vector<std::string> storage_paths;  ///< the directories of tiers.path
 };
 
 /// What one rank was granted.
@@ -40,9 +40,9 @@ struct NodeFigures {
   int cpus{};  ///< of the whole node
   memory::MemoryLimit memory;
   Bytes memory_left{};
-  std::int64_t aio_most{-1};  ///< fs.aio-max-nr; -1: unknown
-  std::int64_t aio_used{-1};  ///< fs.aio-nr
-  int storage_numa{-1};       ///< of Needs::storage_path
+  std::int64_t aio_most{-1};       ///< fs.aio-max-nr; -1: unknown
+  std::int64_t aio_used{-1};       ///< fs.aio-nr
+  std::vector<int> storage_numas;  ///< of Needs::storage_paths; -1: unknown
   std::vector<topology::Device> drives;
 };
 
@@ -55,8 +55,8 @@ struct Shortage {
 /// Fatal:    a plan above the memory limit (64); fs.aio-max-nr minus aio-nr below the requests of the
 ///           node's ranks (74).
 /// Warnings: more threads than CPUs; ranks bound to one CPU of many; memlock below what pinned
-///           buffers take; less memory left than is to be taken; storage whose NUMA domain holds no
-///           rank.
+///           buffers take; less memory left than is to be taken; a storage path whose NUMA domain
+///           holds no rank.
 /// Pure. Empty if all is well.
 [[nodiscard]] std::vector<Shortage> find_shortages(NodeFigures const& node, Needs const& needs);
 

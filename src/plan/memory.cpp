@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
@@ -11,55 +12,179 @@ namespace offstage::plan {
 namespace {
 
 constexpr Bytes state_bytes_per_element = 12;
-constexpr int least_buffers = 3;
-constexpr int most_buffers = 4;
+constexpr Bytes fp32_bytes = 4;
+/// One fetched, one updated, one flushed.
+constexpr std::int64_t least_buffers = 3;
+/// More paths than any node has; a product with it holds.
+constexpr std::int64_t most_paths = 1024;
+
+/// Sums and products that end at the largest number: it fits into no limit, so that absurd demands
+/// end in the same error as large ones.
+constexpr Bytes largest = std::numeric_limits<Bytes>::max();
+Bytes times(Bytes a, Bytes b) {
+  Bytes product{};
+  return __builtin_mul_overflow(a, b, &product) ? largest : product;
+}
+Bytes plus(Bytes a, Bytes b) {
+  Bytes sum{};
+  return __builtin_add_overflow(a, b, &sum) ? largest : sum;
+}
+
+/// For values that round_up and ceil_div would carry beyond the type's end.
+std::int64_t pieces_of(std::int64_t whole, std::int64_t piece) {
+  return whole / piece + (whole % piece != 0 ? 1 : 0);
+}
+
+void check(MemoryDemand const& demand) {
+  require(demand.ranks_per_node > 0, "a node has ranks");
+  require(demand.shard_elements >= 0 && demand.paths >= 0 && demand.exchange_bytes >= 0 &&
+              demand.reserve_bytes >= 0 && demand.host_memory >= 0 &&
+              demand.gradient_bytes_per_element > 0,
+          "memory demands are not negative");
+  require(!demand.flush_fp32 || demand.paths > 0, "gradients are flushed to a storage path");
+}
+
+/// The division of one rank's memory, stage by stage.
+class Division {
+ public:
+  explicit Division(MemoryDemand const& demand)
+      : demand_{demand},
+        all_gradients_{times(demand.gradient_bytes_per_element, demand.shard_elements)} {
+    std::int64_t const whole =
+        times(std::max<std::int64_t>(1, pieces_of(demand.shard_elements, chunk_elements)),
+              chunk_elements);
+    set_subgroup(std::clamp(demand.subgroup_elements / chunk_elements * chunk_elements,
+                            chunk_elements, whole / chunk_elements * chunk_elements));
+  }
+
+  MemoryPlan in_host_memory() {
+    plan_.cached = plan_.gradients_cached = plan_.subgroups;
+    plan_.gradients = plus(all_gradients_, demand_.exchange_bytes);
+    plan_.state = whole_state();
+    if (plus(plan_.gradients, plan_.state) > per_rank()) {
+      throw UsageError{fmt::format(
+          "tiers.host-memory={} is too small: the optimizer state needs {} and the gradients {} on "
+          "each node; raise it, or set tiers.path to a directory on local storage",
+          format_bytes(demand_.host_memory), on_node(plan_.state), on_node(plan_.gradients))};
+    }
+    return finished();
+  }
+
+  MemoryPlan over_storage() {
+    Bytes const wished = per_rank() - demand_.reserve_bytes;
+    while (demand_.subgroup_is_default && plan_.subgroup_elements > chunk_elements &&
+           least() > wished) {
+      set_subgroup(
+          std::max(chunk_elements, plan_.subgroup_elements / 2 / chunk_elements * chunk_elements));
+    }
+    left_ = least() > wished ? per_rank() : wished;
+    if (least() > left_) {
+      throw too_small();
+    }
+    left_ -= demand_.exchange_bytes;
+    left_ -= few() * extent();
+    place_gradients();
+    place_state();
+    return finished();
+  }
+
+ private:
+  void set_subgroup(std::int64_t elements) {
+    plan_.subgroup_elements = elements;
+    plan_.subgroups = pieces_of(demand_.shard_elements, elements);
+  }
+
+  [[nodiscard]] Bytes per_rank() const { return demand_.host_memory / demand_.ranks_per_node; }
+  [[nodiscard]] Bytes extent() const {
+    return times(state_bytes_per_element, plan_.subgroup_elements);
+  }
+  [[nodiscard]] Bytes gradient_extent() const {
+    return times(demand_.gradient_bytes_per_element, plan_.subgroup_elements);
+  }
+  [[nodiscard]] Bytes whole_state() const {
+    return times(state_bytes_per_element, demand_.shard_elements);
+  }
+  /// Buffers without which nothing overlaps; fewer where there are fewer subgroups.
+  [[nodiscard]] std::int64_t few() const { return std::min(least_buffers, plan_.subgroups); }
+
+  [[nodiscard]] Bytes least_gradients() const {
+    if (demand_.flush_fp32) {
+      return plus(all_gradients_, times(few() * fp32_bytes, plan_.subgroup_elements));
+    }
+    return std::min(all_gradients_, times(few(), gradient_extent()));
+  }
+  /// What a rank cannot do without.
+  [[nodiscard]] Bytes least() const {
+    return plus(plus(demand_.exchange_bytes, times(few(), extent())), least_gradients());
+  }
+
+  void place_gradients() {
+    Bytes taken = all_gradients_;
+    plan_.gradients_cached = plan_.subgroups;
+    if (demand_.flush_fp32) {
+      plan_.gradient_buffers = static_cast<int>(few());
+      taken = least_gradients();
+    } else if (all_gradients_ > left_) {
+      plan_.gradient_buffers = static_cast<int>(few());
+      plan_.gradients_cached = left_ / gradient_extent() - few();
+      taken = (plan_.gradient_buffers + plan_.gradients_cached) * gradient_extent();
+    }
+    left_ -= taken;
+    plan_.gradients = demand_.exchange_bytes + taken;
+  }
+
+  void place_state() {
+    std::int64_t const extents = few() + left_ / extent();
+    std::int64_t const in_flight = 2 + 2 * std::min(demand_.paths, most_paths);
+    std::int64_t const buffers = std::min({std::max(few(), in_flight), extents, plan_.subgroups});
+    Bytes const cache =
+        demand_.most_cache < 0 ? largest : demand_.most_cache / demand_.ranks_per_node;
+    std::int64_t const most_cached =
+        cache >= whole_state() ? plan_.subgroups : std::min(plan_.subgroups, cache / extent());
+    // An extent takes one place, in the cache or in a buffer: where there is one for each, all stay.
+    bool const all_stay = extents >= plan_.subgroups && most_cached == plan_.subgroups;
+    plan_.buffers = static_cast<int>(buffers);
+    plan_.cached = all_stay ? plan_.subgroups : std::min(extents - buffers, most_cached);
+    plan_.state = std::min(whole_state(), times(plan_.buffers + plan_.cached, extent()));
+  }
+
+  [[nodiscard]] MemoryPlan finished() {
+    plan_.node_total = (plan_.gradients + plan_.state) * demand_.ranks_per_node;
+    return plan_;
+  }
+
+  [[nodiscard]] std::string on_node(Bytes bytes) const {
+    return format_bytes(times(bytes, demand_.ranks_per_node));
+  }
+
+  [[nodiscard]] UsageError too_small() const {
+    std::string remedies = "raise it";
+    if (!demand_.subgroup_is_default) {
+      remedies += ", or lower update.subgroup-size";
+    }
+    if (demand_.flush_fp32) {
+      remedies += ", or set update.gradients=delayed, which lets gradients spill";
+    }
+    return UsageError{fmt::format(
+        "tiers.host-memory={} is too small: on each node {} buffers of update.subgroup-size={} "
+        "parameters need {}, gradients {} at least and their exchange {}; {}",
+        format_bytes(demand_.host_memory), few(), plan_.subgroup_elements,
+        on_node(times(few(), extent())), on_node(least_gradients()),
+        on_node(demand_.exchange_bytes), remedies)};
+  }
+
+  MemoryDemand const& demand_;
+  Bytes all_gradients_;
+  MemoryPlan plan_;
+  Bytes left_{};
+};
 
 }  // namespace
 
 MemoryPlan plan_memory(MemoryDemand const& demand) {
-  MemoryPlan plan;
-  plan.subgroup_elements =
-      std::clamp(demand.subgroup_elements / chunk_elements * chunk_elements, chunk_elements,
-                 std::max(chunk_elements, demand.shard_elements));
-  plan.gradients =
-      demand.gradient_bytes_per_element * demand.shard_elements + demand.exchange_bytes;
-  Bytes const per_rank = demand.host_memory / demand.ranks_per_node;
-  Bytes const left = per_rank - plan.gradients;
-
-  if (!demand.on_storage) {
-    plan.state = state_bytes_per_element * demand.shard_elements;
-    plan.node_total = (plan.gradients + plan.state) * demand.ranks_per_node;
-    if (plan.state > left) {
-      throw UsageError{fmt::format(
-          "tiers.host-memory={} is too small: the optimizer state needs {} and the gradients {} on "
-          "each node; raise it, or set tiers.path to a directory on local storage",
-          format_bytes(demand.host_memory), format_bytes(plan.state * demand.ranks_per_node),
-          format_bytes(plan.gradients * demand.ranks_per_node))};
-    }
-    return plan;
-  }
-
-  auto const buffer_bytes = [&] { return state_bytes_per_element * plan.subgroup_elements; };
-  Bytes const wished = left - demand.reserve_bytes;
-  while (demand.subgroup_is_default && plan.subgroup_elements > chunk_elements &&
-         least_buffers * buffer_bytes() > wished) {
-    plan.subgroup_elements =
-        std::max(chunk_elements, plan.subgroup_elements / 2 / chunk_elements * chunk_elements);
-  }
-  if (least_buffers * buffer_bytes() > left) {
-    throw UsageError{fmt::format(
-        "tiers.host-memory={} is too small: gradients need {} and {} buffers of "
-        "update.subgroup-size={} parameters need {} on each node; raise it{}",
-        format_bytes(demand.host_memory), format_bytes(plan.gradients * demand.ranks_per_node),
-        least_buffers, plan.subgroup_elements,
-        format_bytes(least_buffers * buffer_bytes() * demand.ranks_per_node),
-        demand.subgroup_is_default ? "" : ", or lower update.subgroup-size")};
-  }
-  plan.buffers =
-      static_cast<int>(std::clamp<Bytes>(wished / buffer_bytes(), least_buffers, most_buffers));
-  plan.state = plan.buffers * buffer_bytes();
-  plan.node_total = (plan.gradients + plan.state) * demand.ranks_per_node;
-  return plan;
+  check(demand);
+  Division division{demand};
+  return demand.paths == 0 ? division.in_host_memory() : division.over_storage();
 }
 
 }  // namespace offstage::plan

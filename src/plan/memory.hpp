@@ -22,7 +22,9 @@ struct MemoryDemand {
   Bytes host_memory{};               ///< the limit, per node
 };
 
-/// Per rank, in units of subgroups (of `subgroup_elements`, the last one may be smaller).
+/// Per rank, in units of subgroups (of `subgroup_elements`, the last one may be smaller). An extent
+/// takes one place, a buffer or one of the cache: min(subgroups, buffers + cached) places are all that
+/// a tier needs, and with cached == subgroups nothing goes to storage.
 struct MemoryPlan {
   std::int64_t subgroup_elements{};
   std::int64_t subgroups{};         ///< of the rank with most
@@ -36,15 +38,17 @@ struct MemoryPlan {
 };
 
 /// Divides the limit. In this order, each as far as the former leave memory:
-///   1. exchange buffers and three state buffers (one fetched, one updated, one flushed), for which a
-///      subgroup of default size is halved until they fit and the reserve stays free;
+///   1. exchange buffers, three state buffers (one fetched, one updated, one flushed) and the least of
+///      the gradients that 2. allows, for which a subgroup of default size is halved until they fit and
+///      the reserve stays free;
 ///   2. gradients: all of them, or three gradient buffers and as many as fit, the others spill
 ///      (with flush_fp32 all must fit, and three FP32 buffers beside);
 ///   3. further state buffers: 2 + 2 per path in all, so that every path always has work;
-///   4. the cache.
-/// The reserve is a wish: it is given up where a subgroup of the size asked for, or of one chunk, fits
-/// only without it. Without paths everything must fit.
-/// Errors: UsageError naming tiers.host-memory, what is needed for what, and what would help.
+///   4. the cache. All extents stay where there is a place for each and most_cache allows it.
+/// Nowhere more buffers than subgroups. The reserve is a wish: it is given up where a subgroup of the
+/// size asked for, or of one chunk, fits only without it. Without paths everything must fit.
+/// Errors: UsageError naming tiers.host-memory, what is needed for what, and what would help;
+///         PreconditionError: something negative, flush_fp32 without paths.
 [[nodiscard]] MemoryPlan plan_memory(MemoryDemand const& demand);
 
 }  // namespace offstage::plan

@@ -16,7 +16,7 @@ enum class Duplex { half, full };
 struct Emulation {
   double read_rate{};
   double write_rate{};
-  Seconds latency{};  ///< of each transfer
+  Seconds latency{};  ///< of each transfer: the path moves nothing meanwhile
   Duplex duplex = Duplex::half;
 };
 

@@ -1,1 +1,316 @@
 #include "tiers/storage_path.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/stopwatch.hpp"
+#include "base/watch.hpp"
+
+namespace offstage::tiers {
+namespace {
+
+// Less than this in a step says too little about a path.
+constexpr Bytes least_followed_bytes = 8 * MiB;
+// How much of a new rate is what was found since the last one.
+constexpr double smoothing = 0.5;
+
+std::vector<std::string> rows_of(std::string const& action, std::string const& directory,
+                                 int count) {
+  std::vector<std::string> rows;
+  for (int i = 0; i < count; ++i) {
+    rows.push_back(i == 0 ? fmt::format("{} {}", action, directory)
+                          : fmt::format("{} {} {}", action, directory, i + 1));
+  }
+  return rows;
+}
+
+}  // namespace
+
+/// Lets so many threads of this process in at a time, in order of arrival, and then as many of the
+/// node. Each has an engine, made at its first use.
+class StoragePath::Lanes {
+ public:
+  struct Lane {
+    std::unique_ptr<aio::Engine> engine{};
+    std::string read_row, write_row;  ///< of the trace
+  };
+
+  Lanes(PathSettings const& settings, NodeLockState* state, std::shared_ptr<aio::Kernel> kernel)
+      : engine_{settings.engine}, kernel_{std::move(kernel)} {
+    auto const reads = rows_of("read", settings.directory, settings.processes);
+    auto const writes = rows_of("write", settings.directory, settings.processes);
+    for (std::size_t i = reads.size(); i-- > 0;) {
+      free_.push_back(i);
+    }
+    for (std::size_t i = 0; i < reads.size(); ++i) {
+      lanes_.push_back({nullptr, reads[i], writes[i]});
+    }
+    if (state != nullptr) {
+      node_.emplace(*state, settings.processes);
+    }
+  }
+
+  /// A place inside, from construction to destruction.
+  class Hold {
+   public:
+    explicit Hold(Lanes& lanes) : place_{lanes}, lane_{lanes.lane_of(place_.index)} {
+      if (lanes.node_) {
+        node_ = std::unique_lock{*lanes.node_};
+      }
+    }
+    [[nodiscard]] Lane& lane() const noexcept { return lane_; }
+
+   private:
+    struct Place {
+      explicit Place(Lanes& owner) : lanes{owner}, index{owner.take()} {}
+      ~Place() { lanes.give_back(index); }
+      Place(Place const&) = delete;
+      Place& operator=(Place const&) = delete;
+      Lanes& lanes;
+      std::size_t index;
+    };
+    Place place_;
+    Lane& lane_;
+    std::unique_lock<NodeLock> node_;  ///< ends before the place does
+  };
+
+ private:
+  std::size_t take() {
+    Waiting const waiting{"the storage path"};
+    std::unique_lock lock{mutex_};
+    std::int64_t const ticket = next_ticket_++;
+    changed_.wait(lock, [&] { return ticket == serving_ && !free_.empty(); });
+    ++serving_;
+    std::size_t const index = free_.back();
+    free_.pop_back();
+    lock.unlock();
+    changed_.notify_all();  // another lane may be free for the next
+    return index;
+  }
+
+  void give_back(std::size_t index) noexcept {
+    {
+      std::scoped_lock const lock{mutex_};
+      free_.push_back(index);  // within the capacity it was built with
+    }
+    changed_.notify_all();
+  }
+
+  /// Of whoever holds it.
+  Lane& lane_of(std::size_t index) {
+    Lane& lane = lanes_[index];
+    if (!lane.engine) {
+      lane.engine = std::make_unique<aio::Engine>(engine_, kernel_);
+    }
+    return lane;
+  }
+
+  aio::EngineSettings engine_;
+  std::shared_ptr<aio::Kernel> kernel_;
+  std::vector<Lane> lanes_;
+  std::optional<NodeLock> node_;
+
+  std::mutex mutex_;  ///< guards all below
+  std::condition_variable changed_;
+  std::vector<std::size_t> free_;
+  std::int64_t next_ticket_ = 0;
+  std::int64_t serving_ = 0;
+};
+
+StoragePath::StoragePath(PathSettings settings, Sharing sharing,
+                         std::shared_ptr<aio::Kernel> kernel, trace::Trace* trace)
+    : settings_{std::move(settings)}, trace_{trace} {
+  require(settings_.processes >= 1, "StoragePath: at least one process must use it");
+  if (kernel == nullptr) {
+    kernel = aio::libaio_kernel();
+  }
+  bool const shared = sharing.lock != nullptr;
+  reads_ = std::make_unique<Lanes>(settings_, shared ? &sharing.lock->read_lock : nullptr, kernel);
+  if (settings_.duplex == Duplex::full) {
+    writes_ =
+        std::make_unique<Lanes>(settings_, shared ? &sharing.lock->write_lock : nullptr, kernel);
+  }
+  if (settings_.emulation) {
+    if (sharing.throttle == nullptr) {
+      own_throttle_ = std::make_unique<ThrottleState>();
+    }
+    throttle_ = std::make_unique<Throttle>(*settings_.emulation, sharing.throttle == nullptr
+                                                                     ? *own_throttle_
+                                                                     : sharing.throttle->throttle);
+  }
+  read_.rate = settings_.read_rate;
+  write_.rate = settings_.write_rate;
+}
+
+StoragePath::~StoragePath() = default;
+
+void StoragePath::read(aio::File const& file, std::span<std::byte> memory, Bytes offset) {
+  transfer(aio::Direction::read, file, memory, offset);
+}
+
+void StoragePath::write(aio::File const& file, std::span<std::byte const> memory, Bytes offset) {
+  // Only read from: the two directions share their code.
+  transfer(aio::Direction::write, file, {const_cast<std::byte*>(memory.data()), memory.size()},
+           offset);
+}
+
+void StoragePath::transfer(aio::Direction direction, aio::File const& file,
+                           std::span<std::byte> memory, Bytes offset) {
+  constexpr auto most = static_cast<std::size_t>(path_hold_bytes);
+  for (std::size_t begin = 0; begin < memory.size(); begin += most) {
+    transfer_piece(direction, file, memory.subspan(begin, std::min(most, memory.size() - begin)),
+                   offset + static_cast<Bytes>(begin));
+  }
+}
+
+void StoragePath::transfer_piece(aio::Direction direction, aio::File const& file,
+                                 std::span<std::byte> memory, Bytes offset) {
+  bool const reads = direction == aio::Direction::read;
+  auto const bytes = std::ssize(memory);
+  Stopwatch watch;
+  Lanes::Hold const hold{reads || !writes_ ? *reads_ : *writes_};
+  Lanes::Lane& lane = hold.lane();
+  Seconds const waited = watch.lap();
+
+  trace::Scope const scope{trace_, reads ? lane.read_row : lane.write_row, reads ? "read" : "write",
+                           -1, bytes};
+  auto const end = throttle_ ? throttle_->book(direction, bytes) : Throttle::Clock::time_point{};
+  if (reads) {
+    lane.engine->read(file, memory, offset);
+  } else {
+    lane.engine->write(file, memory, offset);
+  }
+  if (throttle_) {
+    // The path is held: it would be busy.
+    Waiting const waiting{"an emulated storage path"};
+    std::this_thread::sleep_until(end);
+  }
+  record(direction, bytes, waited, watch.elapsed());
+}
+
+void StoragePath::record(aio::Direction direction, Bytes bytes, Seconds waited, Seconds taken) {
+  std::scoped_lock const lock{mutex_};
+  auto& traffic = direction == aio::Direction::read ? traffic_.read : traffic_.write;
+  traffic.bytes += bytes;
+  ++traffic.transfers;
+  traffic.seconds += taken;
+  traffic.waited += waited;
+  traffic.longest_wait = std::max(traffic.longest_wait, waited);
+  traffic.longest_transfer = std::max(traffic.longest_transfer, taken);
+}
+
+PathTraffic StoragePath::traffic() const {
+  std::scoped_lock const lock{mutex_};
+  return traffic_;
+}
+
+plan::PathRate StoragePath::rate() const {
+  std::scoped_lock const lock{mutex_};
+  return {read_.rate, write_.rate, settings_.duplex == Duplex::full};
+}
+
+void StoragePath::follow_rates() {
+  std::scoped_lock const lock{mutex_};
+  auto const follow = [this](Followed& known, DirectionTraffic const& traffic) {
+    Bytes const bytes = traffic.bytes - known.bytes;
+    double const seconds = (traffic.seconds - known.seconds).count();
+    known.bytes = traffic.bytes;
+    known.seconds = traffic.seconds;
+    if (bytes < least_followed_bytes || seconds <= 0.0) {
+      return;
+    }
+    double const found = settings_.processes * (static_cast<double>(bytes) / seconds);
+    known.rate = known.rate > 0.0 ? (1.0 - smoothing) * known.rate + smoothing * found : found;
+  };
+  follow(read_, traffic_.read);
+  follow(write_, traffic_.write);
+}
+
+void StoragePath::set_rates(double read_rate, double write_rate) {
+  std::scoped_lock const lock{mutex_};
+  read_ = {read_rate, traffic_.read.bytes, traffic_.read.seconds};
+  write_ = {write_rate, traffic_.write.bytes, traffic_.write.seconds};
+}
+
+void StoragePath::leave_out(std::string const& cause) {
+  if (writable_.exchange(false)) {
+    log::warning("tiers.path = {} is left out, nothing more is written there: {}",
+                 settings_.directory, cause);
+  }
+}
+
+namespace {
+
+dev_t device_of(std::string const& directory) {
+  struct stat status {};
+  if (stat(directory.c_str(), &status) != 0) {
+    throw IoError{
+        fmt::format("tiers.path = {}: {}; name a directory that exists and that you may enter",
+                    directory, std::generic_category().message(errno))};
+  }
+  return status.st_dev;
+}
+
+/// Of each path, the first that shares its device.
+std::vector<std::size_t> first_on_device(std::vector<PathSettings> const& paths) {
+  std::vector<std::size_t> first(paths.size());
+  std::vector<dev_t> devices;
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    devices.push_back(device_of(paths[i].directory));
+    first[i] = i;
+    for (std::size_t j = 0; j < i && first[i] == i && !paths[i].emulation; ++j) {
+      if (!paths[j].emulation && devices[j] == devices[i]) {
+        first[i] = j;
+      }
+    }
+  }
+  return first;
+}
+
+/// Paths, and what they share if the node's processes share nothing. The paths end first.
+struct OwnedPaths {
+  std::unique_ptr<PathShared[]> shared;
+  PathSet paths;
+};
+
+}  // namespace
+
+Bytes shared_bytes(std::vector<PathSettings> const& paths) {
+  return std::ssize(paths) * static_cast<Bytes>(sizeof(PathShared));
+}
+
+std::shared_ptr<PathSet> make_paths(PathSetSettings const& settings) {
+  auto const first = first_on_device(settings.paths);
+  auto const owned = std::make_shared<OwnedPaths>();
+  PathShared* shared{};
+  if (settings.shared.empty()) {
+    owned->shared = std::make_unique<PathShared[]>(settings.paths.size());
+    shared = owned->shared.get();
+  } else {
+    require(std::ssize(settings.shared) >= shared_bytes(settings.paths) &&
+                reinterpret_cast<std::uintptr_t>(settings.shared.data()) % alignof(PathShared) == 0,
+            "make_paths: shared memory is too small or not aligned");
+    // Zero bytes are its initial state: whoever constructed it again would undo another's locking.
+    shared = reinterpret_cast<PathShared*>(settings.shared.data());
+  }
+  for (std::size_t i = 0; i < settings.paths.size(); ++i) {
+    owned->paths.push_back(std::make_unique<StoragePath>(
+        settings.paths[i],
+        StoragePath::Sharing{settings.exclusive ? &shared[first[i]] : nullptr, &shared[i]},
+        settings.kernel, settings.trace));
+  }
+  return {owned, &owned->paths};
+}
+
+}  // namespace offstage::tiers

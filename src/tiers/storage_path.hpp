@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,7 +26,7 @@ constexpr Bytes path_hold_bytes = 64 * MiB;
 struct DirectionTraffic {
   Bytes bytes{};
   std::int64_t transfers{};  ///< holds of the path, of at most path_hold_bytes each
-  Seconds seconds{};         ///< inside transfers
+  Seconds seconds{};         ///< inside transfers, those that failed not counted
   Seconds waited{};          ///< before them, for threads of this process and for other processes
   Seconds longest_wait{};
   Seconds longest_transfer{};
@@ -52,10 +53,13 @@ struct alignas(64) PathShared {
 /// Errors:  IoError of the engine; nothing is retried here beyond what the engine retries.
 class StoragePath {
  public:
+  /// Zero at first; outlives the path.
   struct Sharing {
     PathShared* lock{};      ///< null: processes do not wait for each other
     PathShared* throttle{};  ///< of an emulated path; null: throttled for this process alone
   };
+  /// A null kernel is libaio. Rows of the trace: `read DIR` and `write DIR`, each with a number behind
+  /// it from the second transfer at a time on.
   StoragePath(PathSettings settings, Sharing sharing, std::shared_ptr<aio::Kernel> kernel,
               trace::Trace* trace);
   ~StoragePath();
@@ -66,12 +70,15 @@ class StoragePath {
   void read(aio::File const& file, std::span<std::byte> memory, Bytes offset);
   void write(aio::File const& file, std::span<std::byte const> memory, Bytes offset);
 
-  [[nodiscard]] PathSettings const& settings() const noexcept;
+  [[nodiscard]] PathSettings const& settings() const noexcept { return settings_; }
   [[nodiscard]] PathTraffic traffic() const;
-  /// As given or measured at first, then smoothed with what the transfers reach, without waiting.
+  /// Of the whole path: what one transfer reaches, without waiting, times `processes`. As given or set
+  /// at first (given rates are starting values too), then as follow_rates finds them; 0: not known.
   [[nodiscard]] plan::PathRate rate() const;
-  /// Takes the traffic since the last call into the rates: to be called once per step.
+  /// Takes the traffic since the last call into the rates, by half, for each direction in which 8 MiB
+  /// moved: to be called once per step.
   void follow_rates();
+  /// Sets both; the traffic so far is forgotten.
   void set_rates(double read_rate, double write_rate);
 
   /// False once a write has failed for good: nothing more is written here, what lies here is read.
@@ -81,8 +88,17 @@ class StoragePath {
 
  private:
   class Lanes;
-  void transfer(aio::Direction direction, aio::File const& file, std::byte* memory, Bytes size,
+  /// One direction's rate, and the traffic that it knows of.
+  struct Followed {
+    double rate{};
+    Bytes bytes{};
+    Seconds seconds{};
+  };
+  void transfer(aio::Direction direction, aio::File const& file, std::span<std::byte> memory,
                 Bytes offset);
+  void transfer_piece(aio::Direction direction, aio::File const& file, std::span<std::byte> memory,
+                      Bytes offset);
+  void record(aio::Direction direction, Bytes bytes, Seconds waited, Seconds taken);
 
   PathSettings settings_;
   std::unique_ptr<Lanes> reads_;
@@ -90,7 +106,9 @@ class StoragePath {
   std::unique_ptr<ThrottleState> own_throttle_;
   std::unique_ptr<Throttle> throttle_;
   trace::Trace* trace_;
-  std::string read_row_, write_row_;  ///< of the trace
+  mutable std::mutex mutex_;  ///< guards traffic_ and the rates
+  PathTraffic traffic_;
+  Followed read_, write_;
   std::atomic<bool> writable_ = true;
 };
 
@@ -103,15 +121,19 @@ struct PathSetSettings {
   trace::Trace* trace{};
 };
 
-/// The paths of a run, in the order of the configuration. Those on the same device share a lock.
-/// Errors: IoError naming tiers.path if a directory cannot be looked at.
+/// The paths of a run, in the order of the configuration. Those on the same device share a lock, that of
+/// the first of them; an emulated path stands for a device of its own, wherever it lies.
+/// Errors: IoError naming tiers.path if a directory cannot be looked at; PreconditionError if `shared`
+///         is too small or not aligned as PathShared is.
 using PathSet = std::vector<std::unique_ptr<StoragePath>>;
 [[nodiscard]] std::shared_ptr<PathSet> make_paths(PathSetSettings const& settings);
 [[nodiscard]] Bytes shared_bytes(std::vector<PathSettings> const& paths);
 
-/// Writes and reads a file in the path's directory for `time` each way and at most `most` bytes,
-/// through the path itself, and removes it: what the path gives one process. Reads what was just
-/// written: with O_DIRECT from the device, else this is too high.
+/// Writes and reads a file in the path's directory for `time` each way and at most `most` bytes (one
+/// transfer at least), through the path itself, with `processes` threads: see StoragePath::rate, which
+/// this does not change. The file has a name for a moment only. Reads what was just written: with
+/// O_DIRECT from the device, else this is too high.
+/// Memory: one transfer of at most path_hold_bytes per thread.
 /// Errors: IoError naming tiers.path and the directory.
 [[nodiscard]] plan::PathRate measure_rates(StoragePath& path, Seconds time, Bytes most);
 

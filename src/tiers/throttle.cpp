@@ -1,1 +1,42 @@
 #include "tiers/throttle.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace offstage::tiers {
+namespace {
+
+using Nanoseconds = std::int64_t;
+
+// What one transfer may take, so that no sum of such overflows: three years.
+constexpr double longest = 1e17;
+
+Nanoseconds duration_of(Bytes bytes, double rate, Seconds latency) {
+  double const moving = rate > 0.0 ? static_cast<double>(bytes) / rate : 0.0;
+  return std::llround(std::min(longest, 1e9 * (latency.count() + moving)));
+}
+
+}  // namespace
+
+Throttle::Throttle(Emulation const& emulation, ThrottleState& state) noexcept
+    : emulation_{emulation}, state_{&state} {}
+
+Throttle::Clock::time_point Throttle::book(aio::Direction direction, Bytes bytes,
+                                           Clock::time_point now) noexcept {
+  using std::chrono::nanoseconds;
+  bool const reads = direction == aio::Direction::read;
+  auto& busy_until = reads || emulation_.duplex == Duplex::half ? state_->read_busy_until
+                                                                : state_->write_busy_until;
+  Nanoseconds const taken =
+      duration_of(bytes, reads ? emulation_.read_rate : emulation_.write_rate, emulation_.latency);
+  Nanoseconds const earliest =
+      std::chrono::duration_cast<nanoseconds>(now.time_since_epoch() - credit).count();
+  Nanoseconds busy = busy_until.load(std::memory_order_relaxed);
+  Nanoseconds end{};
+  do {
+    end = std::max(busy, earliest) + taken;
+  } while (!busy_until.compare_exchange_weak(busy, end, std::memory_order_relaxed));
+  return Clock::time_point{std::chrono::duration_cast<Clock::duration>(nanoseconds{end})};
+}
+
+}  // namespace offstage::tiers

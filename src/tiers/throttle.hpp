@@ -30,8 +30,9 @@ class Throttle {
 
   Throttle(Emulation const& emulation, ThrottleState& state) noexcept;
 
-  /// To be called before the transfer; when it may end.
-  [[nodiscard]] Clock::time_point book(aio::Direction direction, Bytes bytes) noexcept;
+  /// To be called before the transfer, with the present time; when it may end.
+  [[nodiscard]] Clock::time_point book(aio::Direction direction, Bytes bytes,
+                                       Clock::time_point now = Clock::now()) noexcept;
 
  private:
   Emulation emulation_;

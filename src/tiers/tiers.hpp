@@ -64,12 +64,13 @@ class Lease {
 
 /// What went through the tiers since the start, this process.
 struct Traffic {
-  std::vector<PathTraffic> paths;  ///< in the order of the configuration
-  std::int64_t hits{};             ///< fetches that found their extent in host memory
-  std::int64_t misses{};           ///< fetches that read
-  Bytes fetched_bytes{};           ///< of extents, hits included
-  Seconds fetch_seconds{};         ///< inside fetch, summed over threads, waiting included
-  Seconds flush_seconds{};         ///< inside commit, likewise
+  /// In the order of the configuration. That of all tiers that share these paths.
+  std::vector<PathTraffic> paths;
+  std::int64_t hits{};      ///< fetches that found their extent in host memory
+  std::int64_t misses{};    ///< fetches that read
+  Bytes fetched_bytes{};    ///< of extents, hits included
+  Seconds fetch_seconds{};  ///< inside fetch, summed over threads, waiting included
+  Seconds flush_seconds{};  ///< inside commit, likewise
 
   [[nodiscard]] Bytes read_bytes() const;
   [[nodiscard]] Bytes write_bytes() const;
@@ -134,6 +135,8 @@ struct VirtualSettings {
   Verify verify = Verify::always;
   plan::SplitPolicy split;
   trace::Trace* trace{};
+  std::string name =
+      "state";  ///< in the trace: rows "state buffer N" with reads and writes of extents
 };
 
 /// The virtual tier: extents in host memory and in files of slots on any number of storage paths,
@@ -150,9 +153,9 @@ struct VirtualSettings {
 ///          A lease of an extent that came from storage leaves its version there until it commits.
 /// Files:   one per path, created 0600 in a 0700 directory, unlinked (directory too) before this
 ///          returns, allocated once for this rank's share and `buffers` slots more; a path that takes
-///          over extents of another grows by a few slots at a time. Slots are aligned to 4096 bytes and
-///          as large as the largest extent. Write: a free slot, then the table entry (path, slot,
-///          version, XXH3-64), then the old slot is free.
+///          over extents of another grows by a few slots at a time, if it has the room. Slots are
+///          aligned to 4096 bytes and as large as the largest extent. No file if all stays in memory.
+///          Write: a free slot, then the table entry (path, slot, version, XXH3-64).
 /// Faults:  a write that fails leaves its path out, with one warning, and goes to another; if none is
 ///          left, commit throws IoError and the extent stays in memory. A read is tried three times; a
 ///          failure or a wrong checksum after that has lost the only copy: IoError.

@@ -1,10 +1,12 @@
 #include "train/run_config.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -96,8 +98,8 @@ void validate_loss_scale(LossScaleRules const& rules) {
 }
 
 /// The path without a trailing slash or "." in it; symbolic links stay.
-std::filesystem::path plain(std::string const& path) {
-  auto const normal = std::filesystem::path{path}.lexically_normal();
+std::filesystem::path plain(std::filesystem::path const& path) {
+  auto const normal = path.lexically_normal();
   return normal.has_filename() ? normal : normal.parent_path();
 }
 
@@ -123,6 +125,31 @@ void validate_places(RunConfig const& config) {
   }
 }
 
+void validate_storage(std::vector<tiers::PathSettings> const& paths, StoragePolicy const& policy) {
+  std::set<std::filesystem::path> seen;
+  for (tiers::PathSettings const& path : paths) {
+    if (!seen.insert(plain(std::filesystem::absolute(path.directory))).second) {
+      throw UsageError{
+          fmt::format("tiers.path={} is given twice; keep one (processes=2 lets two processes use "
+                      "it at a time)",
+                      path.directory)};
+    }
+  }
+  std::vector<double> const& weights = policy.split.weights;
+  if (policy.split.rule == plan::SplitRule::fixed && weights.size() != paths.size()) {
+    throw UsageError{fmt::format(
+        "tiers.split={} has {} weight{}, but there {} {} tiers.path; give one for each, or auto",
+        fmt::join(weights, ":"), weights.size(), weights.size() == 1 ? "" : "s",
+        paths.size() == 1 ? "is" : "are", paths.size())};
+  }
+  if (policy.flush_fp32 && paths.empty()) {
+    throw UsageError{
+        "update.gradients=flush-fp32 writes gradients to storage, but there is no tiers.path; give "
+        "one, or use update.gradients=delayed"};
+  }
+  require_at_least<Bytes>("tiers.cache", policy.most_cache, -1);
+}
+
 }  // namespace
 
 void validate(RunConfig const& config) {
@@ -132,6 +159,7 @@ void validate(RunConfig const& config) {
   validate_optimizer(config.optimizer, config.train.steps);
   validate_loss_scale(config.numerics.loss_scale);
   validate_places(config);
+  validate_storage(config.paths, config.storage);
 }
 
 }  // namespace offstage::train

@@ -9,15 +9,20 @@
 #include "base/units.hpp"
 #include "data/dataset.hpp"
 #include "model/transformer.hpp"
+#include "plan/order.hpp"
+#include "plan/split.hpp"
 #include "platform/slurm/job.hpp"
 #include "state/model_shape.hpp"
+#include "tiers/path_settings.hpp"
+#include "tiers/tiers.hpp"
 #include "train/loss_scale.hpp"
 
 namespace offstage::train {
 
 enum class Schedule { constant, linear, cosine, wsd };
 
-/// A key with the value in force and where it came from: "default", "--train.steps=50", "a.cfg:12".
+/// A key with the value in force and where it came from: "default", "--train.steps=50", "a.cfg:12". A
+/// key that may be repeated (tiers.path) has one for each time.
 struct Setting {
   std::string key;
   std::string value;
@@ -83,6 +88,17 @@ struct CheckpointConfig {
   }
 };
 
+/// How the storage paths are used: the principles of MLP-Offload, each with a key of its own.
+struct StoragePolicy {
+  bool exclusive = true;                                   ///< tiers.exclusive
+  plan::SplitPolicy split;                                 ///< tiers.split
+  tiers::Verify verify = tiers::Verify::always;            ///< tiers.verify
+  Bytes most_cache = -1;                                   ///< tiers.cache, per node; -1: auto
+  tiers::Evict evict = tiers::Evict::farthest;             ///< tiers.evict
+  plan::UpdateOrder order = plan::UpdateOrder::alternate;  ///< update.order
+  bool flush_fp32 = false;                                 ///< update.gradients=flush-fp32
+};
+
 /// Everything a training run is told; made by cli from files and options, read-only afterwards.
 struct RunConfig {
   std::string run_dir;
@@ -94,7 +110,9 @@ struct RunConfig {
   TrainConfig train;
   OptimizerConfig optimizer;
   NumericsConfig numerics;
-  std::string tiers_path;        ///< empty: the state lives in host memory
+  bool trace{};                            ///< run.trace
+  std::vector<tiers::PathSettings> paths;  ///< tiers.path; empty: the state lives in host memory
+  StoragePolicy storage;
   bool allow_tmpfs{};            ///< tiers.allow-tmpfs
   Bytes host_memory{};           ///< tiers.host-memory, per node; 0: auto
   std::int64_t subgroup_size{};  ///< update.subgroup-size, parameters
@@ -103,13 +121,13 @@ struct RunConfig {
   CheckpointConfig checkpoint;
   std::optional<slurm::Job> job;  ///< none outside of Slurm; its end is known to rank 0 alone
   std::string node;               ///< this rank's, as Slurm names it; empty: its host name
-  std::vector<Setting> settings;  ///< all keys, sorted, for the header and the checkpoint
+  std::vector<Setting> settings;  ///< all keys, sorted by key, for the header and the checkpoint
 };
 
 /// Checks what one key alone cannot show.
 /// Errors: UsageError naming the keys, their values and what would be right: divisibility
 ///         of batches and heads, ranges, sequence within max-sequence, keep at least 2, warm-up
-///         within steps.
+///         within steps, one weight of tiers.split per tiers.path, no directory of them twice.
 void validate(RunConfig const& config);
 
 }  // namespace offstage::train

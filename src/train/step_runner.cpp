@@ -98,7 +98,9 @@ plan::MemoryPlan StepRunner<T>::plan_memory() {
                             .reserve_bytes = library_bytes,
                             .subgroup_elements = config_.subgroup_size,
                             .subgroup_is_default = config_.subgroup_is_default,
-                            .on_storage = !config_.tiers_path.empty(),
+                            .flush_fp32 = config_.storage.flush_fp32,
+                            .paths = std::ssize(config_.paths),
+                            .most_cache = config_.storage.most_cache,
                             .host_memory = host_memory_limit_});
 }
 
@@ -110,7 +112,9 @@ launch::Needs StepRunner<T>::needs_of(mpi::Communicator const& node) const {
   // One engine for each buffer of the tiers, and the checkpoint's.
   needs.aio_requests =
       static_cast<std::int64_t>(memory_.buffers + 1) * aio::EngineSettings{}.queue_depth;
-  needs.storage_path = config_.tiers_path;
+  for (tiers::PathSettings const& path : config_.paths) {
+    needs.storage_paths.push_back(path.directory);
+  }
   return needs;
 }
 
@@ -121,11 +125,11 @@ std::unique_ptr<tiers::Tiers> StepRunner<T>::make_tiers() const {
   for (state::Subgroup const& subgroup : subgroups_) {
     extents.push_back(subgroup.state_bytes());
   }
-  if (config_.tiers_path.empty()) {
+  if (config_.paths.empty()) {
     return tiers::make_host_tiers(extents);
   }
   tiers::StorageSettings settings;
-  settings.path = config_.tiers_path;
+  settings.path = config_.paths.front().directory;
   settings.spill =
       tiers::spill_name({.job = config_.job ? config_.job->id : "",
                          .run = std::filesystem::path{config_.run_dir}.filename().string(),

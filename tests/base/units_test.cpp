@@ -55,6 +55,7 @@ TEST(ParseDuration, ReadsUnitsAndClockTimes) {
   EXPECT_EQ(parse_duration("2h").count(), 7200.0);
   EXPECT_EQ(parse_duration("1d").count(), 86400.0);
   EXPECT_DOUBLE_EQ(parse_duration("250ms").count(), 0.25);
+  EXPECT_DOUBLE_EQ(parse_duration("80us").count(), 80e-6);
   EXPECT_EQ(parse_duration("1:30").count(), 90.0);
   EXPECT_EQ(parse_duration("01:02:03").count(), 3723.0);
 }

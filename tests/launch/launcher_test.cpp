@@ -129,7 +129,7 @@ TEST(Shortages, AreNoneForARunThatNeedsNothing) {
     auto const comm = mpi::Communicator::world();
     auto const place = take_place(comm, {});
     Needs needs;
-    needs.storage_path = "/";
+    needs.storage_paths = {"/"};
     auto const found = shortages(comm.split_by_node(), place, needs);
     if (static_cast<int>(place.inherited.size()) >= comm.size()) {
       EXPECT_TRUE(found.empty()) << found.front().text;

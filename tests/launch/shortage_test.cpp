@@ -26,7 +26,7 @@ NodeFigures good_node() {
   node.memory_left = 12 * GiB;
   node.aio_most = 65536;
   node.aio_used = 1024;
-  node.storage_numa = 1;
+  node.storage_numas = {1};
   node.drives = {{"0000:18:00.0", "nvme0n1", 0}, {"0000:58:00.0", "nvme1n1", 1}};
   return node;
 }
@@ -36,7 +36,7 @@ Needs modest_needs() {
           .allocation = 8 * GiB,
           .pinned_memory = 32 * MiB,
           .aio_requests = 20,
-          .storage_path = "/nvme1"};
+          .storage_paths = {"/nvme1"}};
 }
 
 TEST(Shortages, AreNoneWhereTheNodeGrantsAll) {
@@ -149,8 +149,19 @@ TEST(Shortages, WarnOfStorageThatNoRankIsNear) {
               AllOf(HasSubstr("tiers.path=/nvme1 lies on a drive of NUMA domain 1 of node1"),
                     HasSubstr("all ranks run on domain 0"), HasSubstr("nearer drives: nvme0n1")));
   EXPECT_FALSE(found[0].ends_with);
-  node.storage_numa = -1;
+  node.storage_numas = {-1};
   EXPECT_THAT(find_shortages(node, modest_needs()), IsEmpty());
+}
+
+TEST(Shortages, LookAtEveryStoragePath) {
+  auto node = good_node();
+  node.ranks[1].numa = 0;
+  node.storage_numas = {0, 1, -1};
+  auto needs = modest_needs();
+  needs.storage_paths = {"/nvme0", "/nvme1", "/pfs"};
+  auto const found = find_shortages(node, needs);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_THAT(found[0].text, HasSubstr("tiers.path=/nvme1 "));
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+
 #include "base/chunk.hpp"
 #include "base/error.hpp"
 
@@ -24,7 +27,8 @@ MemoryDemand demand() {
           .reserve_bytes = 0,
           .subgroup_elements = mebi,
           .subgroup_is_default = false,
-          .on_storage = true,
+          .paths = 1,
+          .most_cache = 0,
           .host_memory = GiB};
 }
 
@@ -39,7 +43,7 @@ std::string usage_error(MemoryDemand const& wanted) {
 
 TEST(PlanMemory, StateInHostMemoryNeedsTwelveBytesPerParameter) {
   auto wanted = demand();
-  wanted.on_storage = false;
+  wanted.paths = 0;
   wanted.host_memory = 256 * MiB;
   auto const plan = plan_memory(wanted);
   EXPECT_EQ(plan.buffers, 0);
@@ -50,13 +54,13 @@ TEST(PlanMemory, StateInHostMemoryNeedsTwelveBytesPerParameter) {
 
 TEST(PlanMemory, StateThatDoesNotFitSendsTheUserToStorage) {
   auto wanted = demand();
-  wanted.on_storage = false;
+  wanted.paths = 0;
   wanted.host_memory = 256 * MiB - 1;
   EXPECT_THAT(usage_error(wanted), AllOf(HasSubstr("tiers.host-memory="), HasSubstr("192 MiB"),
                                          HasSubstr("64.0 MiB"), HasSubstr("tiers.path")));
 }
 
-TEST(PlanMemory, StorageTakesFourBuffersWhereTheyFitAndThreeAtLeast) {
+TEST(PlanMemory, StorageTakesTwoBuffersAndTwoPerPathWhereTheyFitAndThreeAtLeast) {
   auto wanted = demand();
   wanted.host_memory = (64 + 4 * 12) * MiB;
   EXPECT_EQ(plan_memory(wanted).buffers, 4);
@@ -66,25 +70,119 @@ TEST(PlanMemory, StorageTakesFourBuffersWhereTheyFitAndThreeAtLeast) {
   wanted.host_memory = (64 + 3 * 12) * MiB;
   EXPECT_EQ(plan_memory(wanted).buffers, 3);
   EXPECT_EQ(plan_memory(wanted).node_total, wanted.host_memory);
+  wanted.paths = 3;
+  wanted.host_memory = GiB;
+  EXPECT_EQ(plan_memory(wanted).buffers, 8);
+}
+
+TEST(PlanMemory, NoMoreBuffersThanSubgroups) {
+  auto wanted = demand();
+  wanted.subgroup_elements = 8 * mebi;
+  auto const plan = plan_memory(wanted);
+  EXPECT_EQ(plan.subgroups, 2);
+  EXPECT_EQ(plan.buffers, 2);
+  EXPECT_EQ(plan.state, 192 * MiB);
+}
+
+TEST(PlanMemory, GradientsThatDoNotFitSpillButForThreeBuffersAndWhatFits) {
+  auto wanted = demand();
+  wanted.most_cache = -1;
+  wanted.host_memory = (64 + 3 * 12) * MiB;
+  EXPECT_EQ(plan_memory(wanted).gradient_buffers, 0);
+  EXPECT_EQ(plan_memory(wanted).gradients_cached, 16);
+  wanted.host_memory -= 1;  // one of 16 extents leaves, and three places become buffers
+  auto plan = plan_memory(wanted);
+  EXPECT_EQ(plan.gradient_buffers, 3);
+  EXPECT_EQ(plan.gradients_cached, 12);
+  EXPECT_EQ(plan.gradients, 60 * MiB);
+  EXPECT_EQ(plan.buffers, 3);
+  EXPECT_EQ(plan.cached, 0);
+  wanted.host_memory = (3 * 4 + 3 * 12) * MiB;
+  plan = plan_memory(wanted);
+  EXPECT_EQ(plan.gradient_buffers, 3);
+  EXPECT_EQ(plan.gradients_cached, 0);
+  EXPECT_EQ(plan.node_total, wanted.host_memory);
+}
+
+TEST(PlanMemory, GradientsFlushedInFp32NeedRoomForAllOfThemAndThreeBuffers) {
+  auto wanted = demand();
+  wanted.gradient_bytes_per_element = 2;
+  wanted.flush_fp32 = true;
+  wanted.host_memory = (32 + 3 * 4 + 3 * 12) * MiB;
+  auto const plan = plan_memory(wanted);
+  EXPECT_EQ(plan.gradient_buffers, 3);
+  EXPECT_EQ(plan.gradients_cached, 16);
+  EXPECT_EQ(plan.gradients, 44 * MiB);
+  EXPECT_EQ(plan.node_total, wanted.host_memory);
+  wanted.host_memory -= 1;
+  EXPECT_THAT(usage_error(wanted),
+              AllOf(HasSubstr("tiers.host-memory="), HasSubstr("gradients 44.0 MiB"),
+                    HasSubstr("update.gradients=delayed")));
+  wanted.flush_fp32 = false;
+  EXPECT_NO_THROW((void)plan_memory(wanted));
+  wanted.flush_fp32 = true;
+  wanted.paths = 0;
+  EXPECT_THROW((void)plan_memory(wanted), PreconditionError);
+}
+
+TEST(PlanMemory, TheCacheTakesWhatBuffersAndGradientsLeave) {
+  auto wanted = demand();
+  wanted.most_cache = -1;
+  wanted.host_memory = (64 + (4 + 5) * 12) * MiB;
+  auto plan = plan_memory(wanted);
+  EXPECT_EQ(plan.buffers, 4);
+  EXPECT_EQ(plan.cached, 5);
+  EXPECT_EQ(plan.node_total, wanted.host_memory);
+  wanted.host_memory -= 1;
+  EXPECT_EQ(plan_memory(wanted).cached, 4);
+}
+
+TEST(PlanMemory, AllExtentsStayWhereThereIsAPlaceForEach) {
+  auto wanted = demand();
+  wanted.most_cache = -1;
+  wanted.host_memory = (64 + 16 * 12) * MiB;
+  auto plan = plan_memory(wanted);
+  EXPECT_EQ(plan.subgroups, 16);
+  EXPECT_EQ(plan.cached, 16);
+  EXPECT_EQ(plan.state, 192 * MiB);
+  wanted.host_memory -= 1;
+  plan = plan_memory(wanted);
+  EXPECT_EQ(plan.buffers + plan.cached, 15);
+}
+
+TEST(PlanMemory, TheCacheIsLimitedPerNode) {
+  auto wanted = demand();
+  wanted.ranks_per_node = 2;
+  wanted.host_memory = 4 * GiB;
+  wanted.most_cache = 2 * 3 * 12 * MiB;
+  EXPECT_EQ(plan_memory(wanted).cached, 3);
+  wanted.most_cache -= 1;
+  EXPECT_EQ(plan_memory(wanted).cached, 2);
+  wanted.most_cache = 0;
+  EXPECT_EQ(plan_memory(wanted).cached, 0);
+  wanted.shard_elements = 15 * mebi + mebi / 2;  // the last extent is half as large
+  wanted.most_cache = 2 * 12 * wanted.shard_elements;
+  EXPECT_EQ(plan_memory(wanted).cached, 16);
 }
 
 TEST(PlanMemory, ASubgroupThatTheUserChoseIsNotChanged) {
   auto wanted = demand();
-  wanted.host_memory = (64 + 3 * 12) * MiB - 1;
+  wanted.host_memory = (3 * 4 + 3 * 12) * MiB - 1;
   EXPECT_THAT(usage_error(wanted),
-              AllOf(HasSubstr("tiers.host-memory="), HasSubstr("update.subgroup-size=1048576"),
+              AllOf(HasSubstr("tiers.host-memory="), HasSubstr("3 buffers"), HasSubstr("36.0 MiB"),
+                    HasSubstr("12.0 MiB"), HasSubstr("update.subgroup-size=1048576"),
                     HasSubstr("lower update.subgroup-size")));
 }
 
-TEST(PlanMemory, ADefaultSubgroupIsHalvedUntilThreeBuffersFit) {
+TEST(PlanMemory, ADefaultSubgroupIsHalvedUntilThreeBuffersOfStateAndGradientsFit) {
   auto wanted = demand();
   wanted.subgroup_is_default = true;
   wanted.subgroup_elements = 100'000'000;
-  wanted.host_memory = (64 + 3 * 12) * MiB;
+  wanted.host_memory = (3 * 4 + 3 * 12) * MiB;
   auto const plan = plan_memory(wanted);
   EXPECT_EQ(plan.subgroup_elements, mebi);  // 16 Mi, the shard, halved four times
   EXPECT_EQ(plan.buffers, 3);
-  wanted.host_memory = 64 * MiB + 3 * 12 * chunk_elements - 1;
+  wanted.host_memory = 3 * (4 + 12) * chunk_elements - 1;
   EXPECT_THAT(usage_error(wanted), Not(HasSubstr("lower update.subgroup-size")));
 }
 
@@ -93,19 +191,22 @@ TEST(PlanMemory, TheReserveStaysFreeWhereASmallerSubgroupAllowsIt) {
   wanted.reserve_bytes = 10 * MiB;
   wanted.subgroup_is_default = true;
   wanted.subgroup_elements = 2 * mebi;
-  wanted.host_memory = (64 + 3 * 12 + 10) * MiB;
-  EXPECT_EQ(plan_memory(wanted).subgroup_elements, mebi);
-  EXPECT_EQ(plan_memory(wanted).buffers, 3);
-  wanted.host_memory += 12 * MiB;
-  EXPECT_EQ(plan_memory(wanted).buffers, 4);
+  wanted.host_memory = (3 * 4 + 3 * 12 + 10) * MiB;
+  auto const plan = plan_memory(wanted);
+  EXPECT_EQ(plan.subgroup_elements, mebi);
+  EXPECT_EQ(plan.node_total, wanted.host_memory - wanted.reserve_bytes);
+  wanted.host_memory += (3 * 4 + 3 * 12) * MiB;
+  EXPECT_EQ(plan_memory(wanted).subgroup_elements, 2 * mebi);
 }
 
 TEST(PlanMemory, TheReserveYieldsToASubgroupThatTheUserChose) {
   auto wanted = demand();
   wanted.reserve_bytes = 10 * MiB;
-  wanted.host_memory = (64 + 3 * 12) * MiB;
+  wanted.host_memory = (3 * 4 + 3 * 12) * MiB;
   EXPECT_EQ(plan_memory(wanted).subgroup_elements, mebi);
   EXPECT_EQ(plan_memory(wanted).buffers, 3);
+  wanted.reserve_bytes = GiB;
+  EXPECT_EQ(plan_memory(wanted).node_total, wanted.host_memory);
 }
 
 TEST(PlanMemory, SubgroupsHoldWholeChunksAtLeastOneAndNoMoreThanTheShard) {
@@ -134,6 +235,59 @@ TEST(PlanMemory, ExchangeBuffersCountWithTheGradients) {
   wanted.exchange_bytes = 10 * MiB;
   wanted.gradient_bytes_per_element = 2;
   EXPECT_EQ(plan_memory(wanted).gradients, 42 * MiB);
+}
+
+TEST(PlanMemory, NeverPlansMoreThanTheLimitNorLess) {
+  std::mt19937_64 random{5};
+  // Numbers of every magnitude, up to the type's end.
+  auto const any = [&](int most_bits) {
+    auto const bits = random() % static_cast<std::uint64_t>(most_bits + 1);
+    return static_cast<std::int64_t>(random() >> 1 >> (63 - bits));
+  };
+  auto const coin = [&] { return random() % 2 == 0; };
+  int planned = 0;
+  for (int round = 0; round < 100'000; ++round) {
+    MemoryDemand wanted{.shard_elements = any(coin() ? 30 : 63),
+                        .ranks_per_node = 1 + any(coin() ? 3 : 20),
+                        .gradient_bytes_per_element = coin() ? 2 : 4,
+                        .flush_fp32 = false,
+                        .exchange_bytes = any(coin() ? 28 : 63),
+                        .reserve_bytes = any(coin() ? 28 : 63),
+                        .subgroup_elements = any(coin() ? 28 : 63),
+                        .subgroup_is_default = coin(),
+                        .paths = coin() ? any(2) : any(63),
+                        .most_cache = coin() ? -1 : any(40),
+                        .host_memory = any(coin() ? 40 : 63)};
+    wanted.flush_fp32 = wanted.paths > 0 && coin();
+    MemoryPlan plan;
+    try {
+      plan = plan_memory(wanted);
+    } catch (UsageError const&) {
+      continue;
+    }
+    ++planned;
+    ASSERT_LE(plan.node_total, wanted.host_memory);
+    ASSERT_EQ(plan.node_total, (plan.gradients + plan.state) * wanted.ranks_per_node);
+    ASSERT_GE(plan.gradients, wanted.exchange_bytes);
+    ASSERT_GE(std::min({plan.state, plan.cached, plan.gradients_cached}), 0);
+    ASSERT_LE(std::max({plan.cached, plan.gradients_cached}), plan.subgroups);
+    ASSERT_EQ(plan.subgroup_elements % chunk_elements, 0);
+    ASSERT_GE(plan.subgroup_elements, chunk_elements);
+    ASSERT_GE(static_cast<__int128>(plan.subgroups) * plan.subgroup_elements,
+              wanted.shard_elements);
+    if (wanted.paths > 0) {
+      ASSERT_GE(plan.buffers, std::min<std::int64_t>(3, plan.subgroups));
+      ASSERT_LE(plan.buffers, std::min<std::int64_t>(2050, plan.subgroups));
+    } else {
+      ASSERT_EQ(plan.cached, plan.subgroups);
+    }
+    if (plan.gradients_cached < plan.subgroups || wanted.flush_fp32) {
+      ASSERT_EQ(plan.gradient_buffers, std::min<std::int64_t>(3, plan.subgroups));
+    } else {
+      ASSERT_EQ(plan.gradient_buffers, 0);
+    }
+  }
+  EXPECT_GT(planned, 10'000);
 }
 
 }  // namespace

@@ -13,13 +13,19 @@ namespace offstage::trace {
 using Clock = std::chrono::steady_clock;
 
 /// Writes what happened when as a Chrome trace (JSON, for Perfetto and chrome://tracing): one process
-/// per rank, one row per resource or pipeline slot. The file is complete JSON after the destructor and
-/// readable (the format allows a missing end) if the process was killed. When `most_bytes` are reached
-/// no more is written, but for one event that says so.
+/// per rank, one row per resource or pipeline slot, in the order of first use. Spans of a row that
+/// overlap without nesting are drawn beside each other, as "row", "row (2)", ... Times are the steady
+/// clock's, which the ranks of a node share, so that their files fit together; the metadata event
+/// wall_clock says what the calendar showed when it read 0.
 ///
-/// Threads: any, at any time. Cost: about a microsecond per span.
-/// Errors:  the constructor throws IoError naming run.trace and the path; a later write that fails
-///          ends the trace with one warning, never the run.
+/// File:    replaced if it is there. Complete JSON after the destructor; without its end, which the format
+///          allows, if the process was killed: it then lacks the last second or 64 KiB. It never
+///          exceeds `most_bytes`: then no more is written, but for one event that says so.
+/// Threads: any, at any time. Cost: about a microsecond per span; one in some hundreds also writes 64 KiB
+///          to the file, and others wait for it: no span inside a lock that other processes want.
+/// Errors:  the constructor throws IoError naming run.trace and the path, and PreconditionError for
+///          less than 4 KiB; a later write that fails ends the trace after its last whole event, with
+///          one warning, never the run.
 class Trace {
  public:
   /// `rank` and `host` name the process in the picture.
@@ -30,7 +36,7 @@ class Trace {
 
   /// Something on row `row` that took from `begin` to `end`; `key` and `bytes` below 0 are not shown.
   void span(std::string_view row, std::string_view name, Clock::time_point begin,
-            Clock::time_point end, std::int64_t key = -1, Bytes bytes = -1);
+            Clock::time_point end, std::int64_t key = -1, Bytes bytes = -1) noexcept;
 
  private:
   class Implementation;

@@ -1,4 +1,4 @@
-#include "cli/nearest.hpp"
+#include "base/nearest.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 
-namespace offstage::cli {
+namespace offstage {
 namespace {
 
 /// Levenshtein's distance, one row at a time.
@@ -33,4 +33,4 @@ std::string nearest(std::string_view word, std::span<std::string const> known) {
       known, {}, [word](std::string const& candidate) { return distance(word, candidate); });
 }
 
-}  // namespace offstage::cli
+}  // namespace offstage

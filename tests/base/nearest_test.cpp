@@ -1,4 +1,4 @@
-#include "cli/nearest.hpp"
+#include "base/nearest.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 
-namespace offstage::cli {
+namespace offstage {
 namespace {
 
 std::array<std::string, 3> const words{"train", "probe", "plan"};
@@ -27,4 +27,4 @@ TEST(Nearest, NeedsAWord) {
 }
 
 }  // namespace
-}  // namespace offstage::cli
+}  // namespace offstage

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/units.hpp"
+#include "platform/memory/huge_buffer.hpp"
+#include "tiers/tiers.hpp"
+
+namespace offstage::tiers {
+
+/// Host memory for extents. If there is a buffer for every extent each has its own, of its size;
+/// otherwise all are as large as the largest. Sizes are rounded up to aio::direct_alignment.
+///
+/// Threads: none of its own; the owner's lock. The bytes belong to whoever took the buffer.
+class BufferPool {
+ public:
+  /// At most as many as there are extents.
+  BufferPool(std::vector<Bytes> const& extent_bytes, std::int64_t buffers);
+
+  [[nodiscard]] std::int64_t size() const noexcept { return std::ssize(buffers_); }
+  [[nodiscard]] std::int64_t free() const noexcept { return std::ssize(free_); }
+  /// A buffer that the key's extent fits into. At least one is free, and the key has none.
+  [[nodiscard]] std::int64_t take(Key key);
+  void give_back(std::int64_t buffer) noexcept;
+  [[nodiscard]] std::span<std::byte> bytes(std::int64_t buffer) const;
+  [[nodiscard]] Bytes host_bytes() const;
+
+ private:
+  bool one_each_;
+  std::vector<memory::HugeBuffer> buffers_;
+  std::vector<std::int64_t> free_;
+};
+
+}  // namespace offstage::tiers

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tiers/tiers.hpp"
+
+namespace offstage::tiers {
+
+/// Which extents' current versions are in host memory, in order of commit, and which of them leaves
+/// when there are too many. Knows nothing of bytes. Threads: none of its own; the owner's lock.
+class ExtentCache {
+ public:
+  /// At most `extents` keys are in it at a time; beyond `limit` one has to leave.
+  ExtentCache(std::int64_t extents, std::int64_t limit, Evict evict);
+
+  void begin_pass() noexcept { ++pass_; }
+  /// A new version of the key: it is the last in order now, and this pass needs it no more.
+  void insert(Key key);
+  void remove(Key key) noexcept;
+  [[nodiscard]] std::int64_t size() const noexcept { return std::ssize(order_); }
+
+  /// The key that has to leave, if there are too many; none while all that might are `taken` (of keys).
+  template <class Taken>
+  [[nodiscard]] std::optional<Key> victim(Taken const& taken) const {
+    if (size() <= limit_) {
+      return std::nullopt;
+    }
+    for (Commit const& commit : order_) {
+      bool const allowed = evict_ == Evict::oldest || commit.pass == pass_;
+      if (allowed && !taken(commit.key)) {
+        return commit.key;
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct Commit {
+    Key key{};
+    std::int64_t pass{};
+  };
+  std::vector<Commit> order_;  ///< the first one was committed first
+  std::int64_t limit_;
+  Evict evict_;
+  std::int64_t pass_ = 0;
+};
+
+}  // namespace offstage::tiers

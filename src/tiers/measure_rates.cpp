@@ -1,0 +1,112 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <random>
+
+#include "base/error.hpp"
+#include "base/stopwatch.hpp"
+#include "base/thread.hpp"
+#include "platform/memory/huge_buffer.hpp"
+#include "tiers/storage_path.hpp"
+
+namespace offstage::tiers {
+namespace {
+
+aio::File make_nameless_file(std::string const& directory) {
+  std::random_device random;
+  aio::File file = aio::File::create(
+      fmt::format("{}/offstage-measure-{:08x}{:08x}", directory, random(), random()));
+  unlink(file.path().c_str());
+  return file;
+}
+
+/// One thread's part of the file.
+struct Part {
+  memory::HugeBuffer memory;
+  Bytes begin{};
+  Bytes size{};     ///< a multiple of the memory's
+  Bytes written{};  ///< likewise
+};
+
+/// Moves pieces of a part until `most` bytes or the time are used up; how many bytes.
+template <class Move>
+Bytes repeat(Part const& part, Bytes most, Seconds time, Move const& move) {
+  Stopwatch const watch;
+  Bytes moved = 0;
+  do {
+    move(part.memory.bytes(), part.begin + moved);
+    moved += part.memory.size();
+  } while (moved < most && watch.elapsed() < time);
+  return moved;
+}
+
+/// Runs `work` on all parts at the same time. Throws the first part's error.
+template <class Work>
+void at_once(std::vector<Part>& parts, Work const& work) {
+  std::vector<std::exception_ptr> errors(parts.size());
+  {
+    std::vector<NamedThread> threads;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      threads.emplace_back("measure", [&, i] {
+        try {
+          work(parts[i]);
+        } catch (...) {
+          errors[i] = std::current_exception();
+        }
+      });
+    }
+  }
+  for (std::exception_ptr const& error : errors) {
+    if (error) {
+      std::rethrow_exception(error);
+    }
+  }
+}
+
+/// Of the whole path, see StoragePath::rate.
+double rate_between(DirectionTraffic const& before, DirectionTraffic const& after, int processes) {
+  return processes * static_cast<double>(after.bytes - before.bytes) /
+         std::max(1e-9, (after.seconds - before.seconds).count());
+}
+
+}  // namespace
+
+plan::PathRate measure_rates(StoragePath& path, Seconds time, Bytes most) {
+  PathSettings const& settings = path.settings();
+  // As many requests as the path has in flight in the run, twice, so that they overlap.
+  Bytes const full = std::min<Bytes>(
+      path_hold_bytes, 2 * settings.engine.request_bytes * settings.engine.queue_depth);
+  Bytes const share = most / settings.processes;
+  Bytes const piece = std::clamp(share / aio::direct_alignment * aio::direct_alignment,
+                                 aio::direct_alignment, full);
+  Bytes const part_bytes = std::max<Bytes>(1, share / piece) * piece;
+  try {
+    aio::File const file = make_nameless_file(settings.directory);
+    file.allocate(part_bytes * settings.processes);
+    std::vector<Part> parts;
+    for (int i = 0; i < settings.processes; ++i) {
+      parts.push_back({memory::HugeBuffer{piece}, i * part_bytes, part_bytes});
+    }
+    PathTraffic const before = path.traffic();
+    at_once(parts, [&](Part& part) {
+      part.written = repeat(part, part.size, time, [&](std::span<std::byte> memory, Bytes offset) {
+        path.write(file, memory, offset);
+      });
+    });
+    at_once(parts, [&](Part const& part) {
+      repeat(part, part.written, time,
+             [&](std::span<std::byte> memory, Bytes offset) { path.read(file, memory, offset); });
+    });
+    PathTraffic const after = path.traffic();
+    return {rate_between(before.read, after.read, settings.processes),
+            rate_between(before.write, after.write, settings.processes),
+            settings.duplex == Duplex::full};
+  } catch (IoError const& error) {
+    throw IoError{fmt::format("tiers.path = {}: its rates cannot be measured: {}",
+                              settings.directory, error.what())};
+  }
+}
+
+}  // namespace offstage::tiers

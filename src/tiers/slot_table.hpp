@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/split.hpp"
+#include "platform/aio/file.hpp"
+#include "tiers/storage_path.hpp"
+
+namespace offstage::tiers {
+
+/// A slot of one path's file.
+struct Place {
+  std::size_t path{};
+  std::int64_t slot{};
+};
+
+struct SlotDemand {
+  std::string spill;       ///< name of the spill directory in each path
+  Bytes slot_bytes{};      ///< a multiple of aio::direct_alignment
+  std::int64_t extents{};  ///< that lie in slots at a time, on all paths together
+  std::int64_t spare{};    ///< slots of each path beside its share of those
+  plan::SplitPolicy split;
+};
+
+/// The files of slots, one on each path, and which slots are free.
+///
+/// Files:   see make_spill_file. A path's file holds its share of the extents and the spare slots; when
+///          more go there it grows by growth_slots at a time. A path without the space for that takes
+///          no more, is warned of once, and is asked again when the next extent would go there.
+/// Threads: any. The lock is held while a file grows, never during a transfer.
+/// Errors:  construction: IoError of make_spill_file.
+class SlotTable {
+ public:
+  static constexpr std::int64_t growth_slots = 4;
+
+  SlotTable(std::shared_ptr<PathSet> paths, SlotDemand const& demand);
+
+  /// A free slot of the path that plan::next_path names, by the paths' present rates and what each
+  /// holds; empty if no path is writable and has room.
+  [[nodiscard]] std::optional<Place> take();
+  void give_back(Place place) noexcept;
+
+  [[nodiscard]] StoragePath& path(Place place) const { return *(*paths_)[place.path]; }
+  [[nodiscard]] aio::File const& file(Place place) const { return files_[place.path].file; }
+  [[nodiscard]] Bytes offset(Place place) const { return place.slot * slot_bytes_; }
+
+ private:
+  struct SlotFile {
+    aio::File file;
+    std::int64_t slots = 0;
+    std::vector<std::int64_t> free;
+    bool warned = false;
+  };
+  static void add_slots(SlotFile& file, std::int64_t count);
+  [[nodiscard]] std::vector<double> weights() const;
+  bool has_room(std::size_t path);
+
+  std::shared_ptr<PathSet> paths_;
+  plan::SplitPolicy split_;
+  Bytes slot_bytes_;
+  std::mutex mutex_;  ///< guards what files_ says of slots
+  std::vector<SlotFile> files_;
+};
+
+}  // namespace offstage::tiers

@@ -1,0 +1,256 @@
+#include "plan/split.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <random>
+
+#include "base/error.hpp"
+
+namespace offstage::plan {
+namespace {
+
+using testing::DoubleNear;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr double giga = 1e9;
+/// MLP Table 1, Testbed-1: NVMe and VAST.
+std::vector<PathRate> const testbed_1{{6.9 * giga, 5.3 * giga, false},
+                                      {3.6 * giga, 3.6 * giga, false}};
+
+std::string usage_error(std::string const& text) {
+  try {
+    (void)parse_split(text);
+  } catch (UsageError const& error) {
+    return error.what();
+  }
+  return "no UsageError";
+}
+
+TEST(ParseSplit, ReadsRulesAndWeights) {
+  EXPECT_EQ(parse_split("auto").rule, SplitRule::automatic);
+  EXPECT_EQ(parse_split("paper").rule, SplitRule::paper);
+  auto const fixed = parse_split("2:1.5:0");
+  EXPECT_EQ(fixed.rule, SplitRule::fixed);
+  EXPECT_THAT(fixed.weights, ElementsAre(2.0, 1.5, 0.0));
+  EXPECT_THAT(parse_split("1").weights, ElementsAre(1.0));
+}
+
+TEST(ParseSplit, RefusesWhatIsNone) {
+  for (char const* text : {"", ":", "2:", ":1", "2:1:", "2,1", "Auto", "2:x", " 2:1", "0x2:1"}) {
+    EXPECT_THAT(usage_error(text), HasSubstr("2:1")) << text;
+  }
+  for (char const* text : {"-1:2", "nan", "inf:1", "1e400:1", "1e7:1", "1e-9:1", "1e-400:1"}) {
+    EXPECT_THAT(usage_error(text), HasSubstr("must be 0 or from 1e-06 to 1000000")) << text;
+  }
+  EXPECT_THAT(usage_error("0:0"), HasSubstr("above 0"));
+}
+
+TEST(SplitWeights, OfThePaperAreTheSmallerRates) {
+  auto const weights = split_weights(parse_split("paper"), testbed_1);
+  EXPECT_THAT(weights, ElementsAre(DoubleNear(5.3 / 8.9, 1e-12), DoubleNear(3.6 / 8.9, 1e-12)));
+}
+
+TEST(SplitWeights, OfHalfDuplexPathsCountReadAndWrite) {
+  auto const weights = split_weights(parse_split("auto"), testbed_1);
+  EXPECT_NEAR(weights[0] / weights[1], 2.9975 / 1.8, 1e-4);
+  EXPECT_NEAR(weights[0] + weights[1], 1.0, 1e-12);
+}
+
+TEST(SplitWeights, OfFullDuplexPathsAreTheSmallerRates) {
+  std::vector<PathRate> const rates{{6.0, 2.0, true}, {4.0, 4.0, false}};
+  EXPECT_THAT(split_weights(parse_split("auto"), rates),
+              ElementsAre(DoubleNear(0.5, 1e-12), DoubleNear(0.5, 1e-12)));
+}
+
+TEST(SplitWeights, AsGivenNeedNoRates) {
+  std::vector<PathRate> const unknown(2);
+  EXPECT_THAT(split_weights(parse_split("3:1"), unknown), ElementsAre(0.75, 0.25));
+  EXPECT_THAT(split_weights(parse_split("0:1"), unknown), ElementsAre(0.0, 1.0));
+  EXPECT_THROW((void)split_weights(parse_split("1:1:1"), unknown), PreconditionError);
+}
+
+TEST(SplitWeights, NeedPositiveRates) {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  for (PathRate const bad : {PathRate{0.0, 1.0}, PathRate{1.0, 0.0}, PathRate{nan, 1.0}}) {
+    std::vector<PathRate> const rates{{1.0, 1.0}, bad};
+    EXPECT_THROW((void)split_weights(parse_split("auto"), rates), PreconditionError);
+    EXPECT_THROW((void)split_weights(parse_split("paper"), rates), PreconditionError);
+  }
+  EXPECT_THAT(split_weights(parse_split("auto"), {}), IsEmpty());
+}
+
+/// Where n extents go, one after the other.
+std::vector<std::int64_t> fill(std::vector<double> const& weights, std::int64_t n) {
+  std::vector<std::int64_t> counts(weights.size());
+  for (std::int64_t extent = 0; extent < n; ++extent) {
+    ++counts[next_path(weights, counts, std::vector<bool>(weights.size(), true))];
+  }
+  return counts;
+}
+
+TEST(NextPath, InterleavesTwoToOne) {
+  std::vector<double> const weights{2.0 / 3.0, 1.0 / 3.0};
+  std::vector<std::int64_t> counts(2);
+  std::vector<std::size_t> order;
+  for (int extent = 0; extent < 6; ++extent) {
+    order.push_back(next_path(weights, counts, {true, true}));
+    ++counts[order.back()];
+  }
+  EXPECT_THAT(order, ElementsAre(0, 0, 1, 0, 0, 1));
+  EXPECT_THAT(counts, ElementsAre(4, 2));
+}
+
+/// The time of the path that ends last, over all ways to place n extents.
+double least_makespan(std::vector<double> const& weights, std::int64_t n, std::size_t path = 0) {
+  if (path + 1 == weights.size()) {
+    return static_cast<double>(n) / weights[path];
+  }
+  double best = std::numeric_limits<double>::infinity();
+  for (std::int64_t here = 0; here <= n; ++here) {
+    best = std::min(best, std::max(static_cast<double>(here) / weights[path],
+                                   least_makespan(weights, n - here, path + 1)));
+  }
+  return best;
+}
+
+TEST(NextPath, EndsAsEarlyAsAnyPlacementCan) {
+  std::mt19937_64 random{1};
+  std::uniform_real_distribution<double> rate{0.1, 10.0};
+  for (int round = 0; round < 50; ++round) {
+    std::vector<PathRate> rates(1 + random() % 4);
+    for (PathRate& each : rates) {
+      each = {rate(random), rate(random), false};
+    }
+    auto const weights = split_weights({}, rates);
+    for (std::int64_t n = 1; n <= 12; ++n) {
+      auto const counts = fill(weights, n);
+      double makespan = 0.0;
+      for (std::size_t path = 0; path < weights.size(); ++path) {
+        makespan = std::max(makespan, static_cast<double>(counts[path]) / weights[path]);
+      }
+      ASSERT_NEAR(makespan, least_makespan(weights, n), 1e-9 * makespan);
+    }
+  }
+}
+
+TEST(NextPath, TakesNoClosedPath) {
+  std::vector<double> const weights{0.9, 0.1};
+  std::vector<std::int64_t> const counts{0, 100};
+  EXPECT_EQ(next_path(weights, counts, {false, true}), 1U);
+  EXPECT_EQ(next_path(weights, counts, {false, false}), 2U);
+  EXPECT_EQ(next_path({}, {}, {}), 0U);
+}
+
+TEST(NextPath, TakesAPathWithoutWeightOnlyIfNoOtherIsOpen) {
+  std::vector<double> const weights{0.0, 1.0, 0.0};
+  EXPECT_EQ(next_path(weights, std::vector<std::int64_t>{0, 1000, 0}, {true, true, true}), 1U);
+  EXPECT_EQ(next_path(weights, std::vector<std::int64_t>{0, 0, 0}, {true, false, true}), 0U);
+  EXPECT_EQ(next_path(weights, std::vector<std::int64_t>{1, 0, 0}, {true, false, true}), 2U);
+}
+
+/// One step: every extent leaves its path and is flushed to the one that next_path names.
+void flush_all(std::vector<std::size_t>& homes, std::vector<double> const& weights,
+               std::vector<bool> const& open) {
+  std::vector<std::int64_t> counts(weights.size());
+  for (std::size_t const home : homes) {
+    ++counts[home];
+  }
+  for (std::size_t& home : homes) {
+    --counts[home];
+    home = next_path(weights, counts, open);
+    ++counts[home];
+  }
+}
+
+TEST(NextPath, MovesExtentsWithinAStepWhenWeightsChange) {
+  std::vector<std::size_t> homes(90);
+  std::vector<double> weights{2.0 / 3.0, 1.0 / 3.0};
+  flush_all(homes, weights, {true, true});
+  EXPECT_EQ(std::ranges::count(homes, 1U), 30);
+  auto const before = homes;
+  flush_all(homes, weights, {true, true});
+  EXPECT_EQ(homes, before) << "nothing moves where the weights stay";
+  weights = {0.5, 0.5};
+  flush_all(homes, weights, {true, true});
+  EXPECT_EQ(std::ranges::count(homes, 1U), 45);
+  flush_all(homes, weights, {false, true});
+  EXPECT_EQ(std::ranges::count(homes, 1U), 90) << "a path that is left out ends empty";
+}
+
+TEST(BandwidthBound, OfOnePathIsReadAndWriteTogetherOrTheLongerOfBoth) {
+  std::vector<PathRate> rates{{4.0, 2.0, false}};
+  EXPECT_DOUBLE_EQ(bandwidth_bound(8, 8, rates).count(), 6.0);
+  rates[0].full_duplex = true;
+  EXPECT_DOUBLE_EQ(bandwidth_bound(8, 8, rates).count(), 4.0);
+  EXPECT_DOUBLE_EQ(bandwidth_bound(80, 8, rates).count(), 20.0);
+}
+
+TEST(BandwidthBound, OfNothingIsNoTime) {
+  EXPECT_EQ(bandwidth_bound(0, 0, {}).count(), 0.0);
+  EXPECT_THROW((void)bandwidth_bound(1, 0, {}), PreconditionError);
+  EXPECT_THROW((void)bandwidth_bound(1, 0, std::vector<PathRate>(1)), PreconditionError);
+}
+
+TEST(BandwidthBound, LetsAPathDoWhatItIsBestAt) {
+  // One reads ten times faster, the other writes ten times faster.
+  std::vector<PathRate> const rates{{10.0, 1.0, false}, {1.0, 10.0, false}};
+  EXPECT_DOUBLE_EQ(bandwidth_bound(100, 100, rates).count(), 10.0);
+  EXPECT_NEAR(bandwidth_bound(100, 0, rates).count(), 100.0 / 11.0, 1e-12);
+}
+
+TEST(BandwidthBound, IsNeverLongerThanASplitOfWholeExtents) {
+  double const speed = 1.0 / (1.0 / 6.9 + 1.0 / 5.3) + 1.8;
+  EXPECT_LE(bandwidth_bound(1'000'000, 1'000'000, testbed_1).count() * giga,
+            1'000'000 / speed * (1.0 + 1e-12));
+}
+
+/// Every share of the reads and of the writes in steps of 1 / parts, on three paths.
+double bound_by_grid(double reads, double writes, std::vector<PathRate> const& rates, int parts) {
+  std::vector<std::array<double, 3>> shares;
+  for (int a = 0; a <= parts; ++a) {
+    for (int b = 0; a + b <= parts; ++b) {
+      shares.push_back({1.0 * a / parts, 1.0 * b / parts, 1.0 * (parts - a - b) / parts});
+    }
+  }
+  double best = std::numeric_limits<double>::infinity();
+  for (auto const& read : shares) {
+    for (auto const& write : shares) {
+      double longest = 0.0;
+      for (std::size_t path = 0; path < 3; ++path) {
+        double const reading = reads * read[path] / rates[path].read;
+        double const writing = writes * write[path] / rates[path].write;
+        longest = std::max(
+            longest, rates[path].full_duplex ? std::max(reading, writing) : reading + writing);
+      }
+      best = std::min(best, longest);
+    }
+  }
+  return best;
+}
+
+TEST(BandwidthBound, IsTheBestOfAllSplits) {
+  std::mt19937_64 random{7};
+  std::uniform_real_distribution<double> rate{1.0, 10.0};
+  for (int round = 0; round < 40; ++round) {
+    std::vector<PathRate> rates(3);
+    for (PathRate& each : rates) {
+      each = {rate(random), rate(random), random() % 3 == 0};
+    }
+    auto const reads = static_cast<Bytes>(random() % 1000 + 1);
+    auto const writes = static_cast<Bytes>(random() % 1000 + 1);
+    double const bound = bandwidth_bound(reads, writes, rates).count();
+    double const grid =
+        bound_by_grid(static_cast<double>(reads), static_cast<double>(writes), rates, 30);
+    ASSERT_LE(bound, grid * (1.0 + 1e-9));
+    ASSERT_GE(bound, grid * 0.9);  // the grid is that coarse
+  }
+}
+
+}  // namespace
+}  // namespace offstage::plan
