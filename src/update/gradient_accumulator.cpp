@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/watch.hpp"
@@ -43,33 +44,50 @@ Bytes GradientAccumulator<T>::exchange_bytes(state::ShardMap const& map, int ran
 template <class T>
 GradientAccumulator<T>::GradientAccumulator(state::ShardMap const& map,
                                             mpi::Communicator const& comm, device::Stream& stream,
-                                            bool accumulate_fp32)
+                                            std::vector<state::Subgroup> const& subgroups,
+                                            GradientSettings settings)
     : map_{map},
       comm_{comm},
       stream_{stream},
-      accumulate_fp32_{accumulate_fp32},
-      started_(map.layers().size()),
-      accumulator_{map.shard_elements(comm.rank()) *
-                   static_cast<Bytes>(accumulate_fp32 ? sizeof(float) : sizeof(T))},
+      subgroups_{subgroups},
+      settings_{std::move(settings)},
+      chunk_norms_(static_cast<std::size_t>(map.shard_elements(comm.rank()) / chunk_elements)),
+      flusher_{std::make_unique<GradientFlusher>(settings_.flushed.get())},
       send_{send_bytes<T>(map, stream.kind())},
-      receive_{receive_bytes<T>(map, comm.rank())} {}
-
-template <class T>
-void GradientAccumulator<T>::begin_step() noexcept {
-  std::fill(started_.begin(), started_.end(), false);
+      receive_{receive_bytes<T>(map, comm.rank())} {
+  require(settings_.accumulated != nullptr, "GradientAccumulator: sums need a tier");
 }
 
 template <class T>
-void GradientAccumulator<T>::begin_round(int active) noexcept {
+void GradientAccumulator<T>::begin_round(int active, bool last) {
+  require(active >= 1 && active <= comm_.size(),
+          "GradientAccumulator: a round has an active rank, and no more than there are");
+  require(layers_left_ == 0 && !open_, "GradientAccumulator: end_round comes first");
   active_ = active;
+  last_ = last;
+  layers_left_ = static_cast<int>(map_.layers().size());
+  subgroups_left_ = subgroups_.size();
+  settings_.accumulated->begin_pass();
+  if (last && settings_.flushed) {
+    settings_.flushed->begin_pass();
+  }
+}
+
+template <class T>
+void GradientAccumulator<T>::end_round() {
+  require(layers_left_ == 0, "GradientAccumulator: every layer comes in every round");
+  flusher_->drain();
+  fresh_ = false;
 }
 
 template <class T>
 void GradientAccumulator<T>::add(int layer, std::span<T const> gradient) {
   Waiting const waiting{"the gradient of layer", layer};
-  require(active_ >= 1 && active_ <= comm_.size(), "GradientAccumulator: begin_round comes first");
+  require(layer == layers_left_ - 1,
+          "GradientAccumulator: after begin_round every layer comes once, the last first");
   require(gradient.empty() == (comm_.rank() >= active_),
           "GradientAccumulator: an active rank brings a gradient, an idle one none");
+  flusher_->rethrow();
   if (!gradient.empty() && send_.size() > 0) {
     auto const staged = send_.template as<T>().first(gradient.size());
     stream_.copy(staged.data(), gradient.data(), static_cast<Bytes>(gradient.size_bytes()),
@@ -77,11 +95,17 @@ void GradientAccumulator<T>::add(int layer, std::span<T const> gradient) {
     gradient = staged;
   }
   stream_.synchronize();
-  if (comm_.size() == 1) {
-    add_slices(layer, gradient);
-    return;
+  std::span<T const> const slices = comm_.size() == 1 ? gradient : exchange(layer, gradient);
+  if (settings_.accumulate_fp32) {
+    add_slices<float>(layer, slices);
+  } else {
+    add_slices<T>(layer, slices);
   }
+  --layers_left_;
+}
 
+template <class T>
+std::span<T const> GradientAccumulator<T>::exchange(int layer, std::span<T const> gradient) {
   auto const ranks = static_cast<std::size_t>(comm_.size());
   std::vector<mpi::Slice> send_parts(ranks);
   if (!gradient.empty()) {
@@ -94,39 +118,69 @@ void GradientAccumulator<T>::add(int layer, std::span<T const> gradient) {
     receive_parts[source] = {static_cast<Bytes>(source) * part_bytes, part_bytes};
   }
   comm_.all_to_all(std::as_bytes(gradient), send_parts, receive_.bytes(), receive_parts);
-  add_slices(layer, receive_.template as<T>().first(static_cast<std::size_t>(active_ * part_bytes) /
-                                                    sizeof(T)));
+  return receive_.template as<T>().first(static_cast<std::size_t>(active_ * part_bytes) /
+                                         sizeof(T));
 }
 
 template <class T>
+template <class A>
 void GradientAccumulator<T>::add_slices(int layer, std::span<T const> slices) {
-  std::size_t const part = slices.size() / static_cast<std::size_t>(active_);
-  auto const offset = static_cast<std::size_t>(map_.shard_offset(layer, comm_.rank()));
-  bool first = !started_[static_cast<std::size_t>(layer)];
-  started_[static_cast<std::size_t>(layer)] = true;
-  for (std::size_t source = 0; source < static_cast<std::size_t>(active_); ++source) {
-    auto const slice = slices.subspan(source * part, part);
-    if (accumulate_fp32_) {
-      kernels::host::accumulate<float, T>(
-          {accumulator_.template as<float>().subspan(offset, part), slice, first});
-    } else {
-      kernels::host::accumulate<T, T>(
-          {accumulator_.template as<T>().subspan(offset, part), slice, first});
+  std::int64_t const part = std::ssize(slices) / active_;
+  std::int64_t const offset = map_.shard_offset(layer, comm_.rank());
+  // A subgroup may hold several layers, and a layer lie in several subgroups: from the end down, as
+  // the layers come.
+  for (std::int64_t end = offset + part; end > offset;) {
+    state::Subgroup const& subgroup = subgroups_[subgroups_left_ - 1];
+    std::int64_t const begin = std::max(offset, subgroup.begin);
+    auto const count = static_cast<std::size_t>(end - begin);
+    std::span<A> const sums =
+        open_sums<A>().subspan(static_cast<std::size_t>(begin - subgroup.begin), count);
+    for (std::int64_t source = 0; source < active_; ++source) {
+      auto const from = static_cast<std::size_t>(source * part + begin - offset);
+      kernels::host::accumulate<A, T>({sums, slices.subspan(from, count), fresh_ && source == 0});
     }
-    first = false;
+    if (last_) {
+      kernels::host::chunk_norms<A>(
+          {sums, std::span{chunk_norms_}.subspan(static_cast<std::size_t>(begin / chunk_elements),
+                                                 count / chunk_elements)});
+    }
+    if (begin == subgroup.begin) {
+      close_sums();
+    }
+    end = begin;
   }
+}
+
+template <class T>
+template <class A>
+std::span<A> GradientAccumulator<T>::open_sums() {
+  state::Subgroup const& subgroup = subgroups_[subgroups_left_ - 1];
+  if (!open_) {
+    tiers::Tiers& tiers = *settings_.accumulated;
+    open_.emplace(fresh_ ? tiers.create(subgroup.index) : tiers.fetch(subgroup.index));
+  }
+  auto const bytes = open_->mutable_bytes();
+  auto const size = static_cast<std::size_t>(subgroup.size);
+  require(bytes.size() == size * sizeof(A), "GradientAccumulator: an extent of another size");
+  return {reinterpret_cast<A*>(bytes.data()), size};
+}
+
+template <class T>
+void GradientAccumulator<T>::close_sums() {
+  --subgroups_left_;
+  if (last_ && settings_.flushed) {
+    GradientView const view = view_of(open_->bytes(), settings_.accumulate_fp32);
+    flusher_->flush(std::move(*open_), view);
+  } else {
+    flusher_->commit(std::move(*open_));
+  }
+  open_.reset();
 }
 
 template <class T>
 double GradientAccumulator<T>::norm() const {
-  auto const shard_chunks =
-      static_cast<std::size_t>(map_.shard_elements(comm_.rank()) / chunk_elements);
-  std::vector<double> mine(shard_chunks);
-  if (accumulate_fp32_) {
-    kernels::host::chunk_norms<float>({fp32(), mine});
-  } else {
-    kernels::host::chunk_norms<T>({native(), mine});
-  }
+  require(last_ && layers_left_ == 0,
+          "GradientAccumulator: the norm is known after the last round");
   // Layer by layer to rank 0, so that it sums in (layer, chunk) order within bounded memory.
   double sum = 0.0;
   std::vector<double> all;
@@ -140,7 +194,7 @@ double GradientAccumulator<T>::norm() const {
       part.size = part.size / chunk_elements * static_cast<Bytes>(sizeof(double));
     }
     all.resize(static_cast<std::size_t>(map_.layers()[static_cast<std::size_t>(layer)].chunks()));
-    comm_.gather(std::as_bytes(std::span{mine}.subspan(first, count)),
+    comm_.gather(std::as_bytes(std::span{chunk_norms_}.subspan(first, count)),
                  std::as_writable_bytes(std::span{all}), parts, 0);
     if (comm_.rank() == 0) {
       for (double const chunk_sum : all) {
@@ -152,13 +206,33 @@ double GradientAccumulator<T>::norm() const {
 }
 
 template <class T>
-std::span<float const> GradientAccumulator<T>::fp32() const noexcept {
-  return accumulator_.template as<float const>();
+void GradientAccumulator<T>::begin_update() {
+  (settings_.flushed ? settings_.flushed : settings_.accumulated)->begin_pass();
 }
 
 template <class T>
-std::span<T const> GradientAccumulator<T>::native() const noexcept {
-  return accumulator_.template as<T const>();
+GradientLease GradientAccumulator<T>::fetch(state::Subgroup const& subgroup) {
+  bool const flushed = settings_.flushed != nullptr;
+  tiers::Lease lease = (flushed ? settings_.flushed : settings_.accumulated)->fetch(subgroup.index);
+  GradientView const view = view_of(lease.bytes(), flushed || settings_.accumulate_fp32);
+  return {std::move(lease), view};
+}
+
+template <class T>
+GradientView GradientAccumulator<T>::view_of(std::span<std::byte const> bytes, bool as_fp32) {
+  if (as_fp32) {
+    return std::span{reinterpret_cast<float const*>(bytes.data()), bytes.size() / sizeof(float)};
+  }
+  return std::span{reinterpret_cast<T const*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+template <class T>
+std::vector<tiers::Traffic> GradientAccumulator<T>::traffic() const {
+  std::vector<tiers::Traffic> traffic{settings_.accumulated->traffic()};
+  if (settings_.flushed) {
+    traffic.push_back(settings_.flushed->traffic());
+  }
+  return traffic;
 }
 
 template class GradientAccumulator<float>;

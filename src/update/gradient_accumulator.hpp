@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "state/exchange.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
+#include "update/gradient_flusher.hpp"
 #include "update/views.hpp"
 
 namespace offstage::update {
@@ -48,21 +50,24 @@ class GradientAccumulator final : public state::GradientSink<T> {
   GradientAccumulator(state::ShardMap const& map, mpi::Communicator const& comm,
                       device::Stream& stream, std::vector<state::Subgroup> const& subgroups,
                       GradientSettings settings);
-  ~GradientAccumulator() override;
 
-  /// A new step begins with the next add.
-  void begin_step() noexcept;
+  /// A new step begins with the next round.
+  void begin_step() noexcept { fresh_ = true; }
   /// Before each round of backward: ranks 0 .. active - 1 have a micro-batch in it. `last`: no round of
   /// this step follows, so norms are taken as the sums become final.
   void begin_round(int active, bool last);
+  /// In a round every layer comes once, the last first: a subgroup is fetched once and written as soon
+  /// as its lowest layer has come.
+  /// Errors: IoError of the tiers, also of what was written in the background; from then on every call
+  ///         throws it.
   void add(int layer, std::span<T const> gradient) override;
   /// After each round: every subgroup is committed, and written where it has to be.
-  /// Errors: IoError of the tiers, also of what was written in the background.
+  /// Errors: as add.
   void end_round();
 
   /// sqrt of the sum of squares of all ranks' accumulated gradients, before scaling: chunk sums in
   /// (layer, chunk) order, padding included as zeros. Not finite if any gradient is not.
-  /// Collective. After the last round.
+  /// Collective. After the last round's adds, whatever is still to be written.
   [[nodiscard]] double norm() const;
 
   /// Of the step's gradients, after the last round. Threads: any, one lease per subgroup at a time.
@@ -79,10 +84,18 @@ class GradientAccumulator final : public state::GradientSink<T> {
                                             device::Kind kind);
 
  private:
-  class Flusher;
+  /// Sends each rank its slice of the layer. What the active ranks sent me, in rank order.
+  [[nodiscard]] std::span<T const> exchange(int layer, std::span<T const> gradient);
   /// Adds the slices of this round, one per active rank and each of my part's length, in rank
-  /// order.
+  /// order. A: the sums' type.
+  template <class A>
   void add_slices(int layer, std::span<T const> slices);
+  /// The sums of the subgroup that is at hand, which the layers of a round come to in descending order.
+  template <class A>
+  [[nodiscard]] std::span<A> open_sums();
+  /// Of the subgroup at hand all layers have come: the next is at hand.
+  void close_sums();
+  [[nodiscard]] static GradientView view_of(std::span<std::byte const> bytes, bool as_fp32);
 
   state::ShardMap const& map_;
   mpi::Communicator const& comm_;
@@ -90,10 +103,14 @@ class GradientAccumulator final : public state::GradientSink<T> {
   std::vector<state::Subgroup> const& subgroups_;
   GradientSettings settings_;
   int active_ = 0;
+  bool fresh_ =
+      true;  ///< this round is the step's first: what lies in the tiers is an older step's
   bool last_ = false;
-  std::vector<bool> started_;        ///< per layer: a gradient of this step lies in the accumulator
-  std::vector<double> chunk_norms_;  ///< of the shard, taken in the last round
-  std::unique_ptr<Flusher> flusher_;  ///< owns the thread
+  int layers_left_ = 0;               ///< that this round has not added yet
+  std::size_t subgroups_left_ = 0;    ///< likewise; the last of them is at hand
+  std::vector<double> chunk_norms_;   ///< of the shard, taken in the last round
+  std::optional<tiers::Lease> open_;  ///< of the subgroup at hand, once a layer has come to it
+  std::unique_ptr<GradientFlusher> flusher_;
   memory::HugeBuffer send_;
   memory::HugeBuffer receive_;
 };

@@ -29,9 +29,12 @@ using GradientSource = std::function<GradientLease(state::Subgroup const&)>;
 /// OpenMP team the model uses too. A 16-bit gradient is converted inside the kernel.
 ///
 /// Source:  MLP section 3.4, Algorithm 1 (fetch, update, flush).
-/// Order:   subgroups are fetched in `order`; run returns when every commit has returned. The bits do
-///          not depend on workers or order.
-/// Trace:   rows "slot N" (the trips) and "update" (the kernel).
+/// Order:   subgroups are fetched in `order`, each its gradient first; run returns when every commit has
+///          returned. The bits do not depend on workers or order.
+/// Waiting: a worker holds one lease of the state and one of a gradient at most. One buffer of each is
+///          enough; more workers than buffers of the state read gradients ahead.
+/// Trace:   rows "slot N" (each trip's fetch, update, which includes the wait for the kernel, and flush)
+///          and "update" (the kernel).
 /// Errors:  the first error of any worker, after all of them have ended.
 class UpdatePipeline {
  public:
@@ -40,7 +43,9 @@ class UpdatePipeline {
 
   /// `order`: every index of the subgroups once. `step.weight_decay` applies inside the decayed ranges
   /// alone.
-  /// Errors: PreconditionError if gradient and copy are of two different 16-bit types.
+  /// A pass of the tiers begins with it.
+  /// Errors: PreconditionError if gradient and copy are of two different 16-bit types, or one of them
+  ///         has not the elements; the subgroup's state stays as it is.
   UpdateStats run(kernels::AdamwStep const& step, std::span<std::int64_t const> order,
                   GradientSource const& gradient, WorkingCopyView copy);
 

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -16,8 +18,7 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "base/thread.hpp"
-#include "platform/faulty_kernel.hpp"
-#include "platform/scratch_directory.hpp"
+#include "memory_tiers.hpp"
 #include "update/compute_lane.hpp"
 
 namespace offstage::update {
@@ -48,12 +49,18 @@ struct Shard {
       subgroups.push_back(subgroup);
     }
   }
-  [[nodiscard]] std::vector<Bytes> extents() const {
+  /// 12 bytes an element hold its state; 4 or 2 its gradient.
+  [[nodiscard]] std::vector<Bytes> extents(Bytes element_bytes = 12) const {
     std::vector<Bytes> sizes;
     for (auto const& subgroup : subgroups) {
-      sizes.push_back(subgroup.state_bytes());
+      sizes.push_back(subgroup.size * element_bytes);
     }
     return sizes;
+  }
+  [[nodiscard]] std::vector<std::int64_t> ascending() const {
+    std::vector<std::int64_t> order(subgroups.size());
+    std::iota(order.begin(), order.end(), 0);
+    return order;
   }
 
   std::int64_t size = 0;
@@ -65,11 +72,40 @@ void initialize(Shard const& shard, tiers::Tiers& tiers) {
   auto const parameters = random_values<float>(shard.size, 1);
   for (auto const& subgroup : shard.subgroups) {
     tiers::Lease lease = tiers.create(subgroup.index);
+    std::ranges::fill(lease.mutable_bytes(), std::byte{0});
     std::memcpy(lease.mutable_bytes().data(), parameters.data() + subgroup.begin,
                 static_cast<std::size_t>(subgroup.size) * sizeof(float));
     lease.commit();
   }
 }
+
+/// A gradient of the shard, from a tier of its own as the update gets it.
+template <class G>
+class Gradients {
+ public:
+  Gradients(Shard const& shard, tiers::Tiers& tiers) : shard_{shard}, tiers_{tiers} {}
+
+  void set(std::vector<G> const& values) {
+    for (auto const& subgroup : shard_.subgroups) {
+      tiers::Lease lease = tiers_.create(subgroup.index);
+      std::memcpy(lease.mutable_bytes().data(), values.data() + subgroup.begin,
+                  lease.bytes().size());
+      lease.commit();
+    }
+  }
+  [[nodiscard]] GradientSource source() {
+    return [this](state::Subgroup const& subgroup) {
+      tiers::Lease lease = tiers_.fetch(subgroup.index);
+      GradientView const view = std::span{reinterpret_cast<G const*>(lease.bytes().data()),
+                                          static_cast<std::size_t>(subgroup.size)};
+      return GradientLease{std::move(lease), view};
+    };
+  }
+
+ private:
+  Shard const& shard_;
+  tiers::Tiers& tiers_;
+};
 
 std::vector<float> state_of(Shard const& shard, tiers::Tiers& tiers) {
   std::vector<float> all;
@@ -92,16 +128,30 @@ struct Result {
   }
 };
 
+/// Where a run has what, and in which order it updates it.
+struct Scenario {
+  MemoryTiers::Settings state{};
+  MemoryTiers::Settings gradients{};
+  int workers = 3;
+  std::function<std::vector<std::int64_t>(std::vector<std::int64_t>)> order =
+      [](std::vector<std::int64_t> ascending) { return ascending; };
+};
+
 template <class G, class W>
-Result<W> train(Shard const& shard, tiers::Tiers& tiers, int workers, int steps) {
+Result<W> train(Shard const& shard, Scenario const& run, int steps) {
+  MemoryTiers tiers{shard.extents(), run.state};
+  MemoryTiers gradient_tiers{shard.extents(sizeof(G)), run.gradients};
+  Gradients<G> gradients{shard, gradient_tiers};
   initialize(shard, tiers);
   std::vector<W> copy(static_cast<std::size_t>(shard.size));
-  UpdatePipeline pipeline{shard.subgroups, tiers, workers};
+  UpdatePipeline pipeline{shard.subgroups, tiers, run.workers};
   for (int t = 1; t <= steps; ++t) {
-    auto const gradient = random_values<G>(shard.size, static_cast<std::uint64_t>(10 + t));
+    gradients.set(random_values<G>(shard.size, static_cast<std::uint64_t>(10 + t)));
     kernels::AdamwStep step = first_step;
     step.step = t;
-    pipeline.run(step, std::span<G const>{gradient}, std::span<W>{copy});
+    pipeline.run(step, run.order(shard.ascending()), gradients.source(), std::span<W>{copy});
+    EXPECT_EQ(tiers.held(), 0);
+    EXPECT_EQ(gradient_tiers.held(), 0);
   }
   return {state_of(shard, tiers), copy};
 }
@@ -109,13 +159,13 @@ Result<W> train(Shard const& shard, tiers::Tiers& tiers, int workers, int steps)
 /// The same with the reference kernel, one subgroup after the other.
 template <class G, class W>
 Result<W> train_by_reference(Shard const& shard, int steps) {
-  auto const tiers = tiers::make_host_tiers(shard.extents());
-  initialize(shard, *tiers);
+  MemoryTiers tiers{shard.extents()};
+  initialize(shard, tiers);
   std::vector<W> copy(static_cast<std::size_t>(shard.size));
   for (int t = 1; t <= steps; ++t) {
     auto const gradient = random_values<G>(shard.size, static_cast<std::uint64_t>(10 + t));
     for (auto const& subgroup : shard.subgroups) {
-      tiers::Lease lease = tiers->fetch(subgroup.index);
+      tiers::Lease lease = tiers.fetch(subgroup.index);
       auto* const p = reinterpret_cast<float*>(lease.mutable_bytes().data());
       for (auto const& range : subgroup.decay_ranges) {
         kernels::AdamwStep step = first_step;
@@ -134,12 +184,7 @@ Result<W> train_by_reference(Shard const& shard, int steps) {
       lease.commit();
     }
   }
-  return {state_of(shard, *tiers), copy};
-}
-
-tiers::StorageSettings storage(std::string const& path, int buffers,
-                               std::shared_ptr<aio::Kernel> kernel = nullptr) {
-  return {path, "offstage-test", buffers, {64 * KiB, 2}, std::move(kernel)};
+  return {state_of(shard, tiers), copy};
 }
 
 template <class Types>
@@ -155,16 +200,26 @@ using AllTypes =
                      Types<float16, float16>>;
 TYPED_TEST_SUITE(UpdatePipelineTypes, AllTypes);
 
-TYPED_TEST(UpdatePipelineTypes, GivesTheBitsOfTheReferenceWhereverTheStateLives) {
+TYPED_TEST(UpdatePipelineTypes, GivesTheBitsOfTheReferenceWhereverStateAndGradientLie) {
   using G = typename TypeParam::Gradient;
   using W = typename TypeParam::Copy;
-  ScratchDirectory const scratch;
   Shard const shard{7};
   auto const expected = train_by_reference<G, W>(shard, 3);
-  auto const host = tiers::make_host_tiers(shard.extents());
-  EXPECT_EQ((train<G, W>(shard, *host, 3, 3)), expected);
-  auto const stored = tiers::make_storage_tiers(shard.extents(), storage(scratch.path(), 3));
-  EXPECT_EQ((train<G, W>(shard, *stored, 3, 3)), expected);
+  for (std::int64_t const in_memory : {0, 3, 7}) {
+    Scenario run;
+    run.state.in_memory = in_memory;
+    run.gradients.in_memory = 7 - in_memory;
+    EXPECT_EQ((train<G, W>(shard, run, 3)), expected) << in_memory << " in memory";
+  }
+}
+
+/// A host gradient that is the same everywhere.
+GradientSource constant_gradient(std::vector<float> const& values, MemoryTiers& tiers) {
+  return [&](state::Subgroup const& subgroup) {
+    return GradientLease{tiers.create(subgroup.index),
+                         std::span{values}.subspan(static_cast<std::size_t>(subgroup.begin),
+                                                   static_cast<std::size_t>(subgroup.size))};
+  };
 }
 
 TEST(UpdatePipeline, OneElementByHand) {
@@ -174,137 +229,203 @@ TEST(UpdatePipeline, OneElementByHand) {
   subgroup.size = chunk_elements;
   subgroup.decay_ranges = {{0, 1, true}, {1, chunk_elements, false}};
   std::vector<state::Subgroup> const subgroups{subgroup};
-  auto const tiers = tiers::make_host_tiers({subgroup.state_bytes()});
+  MemoryTiers tiers{{subgroup.state_bytes()}};
+  MemoryTiers gradient_tiers{{1}};
   {
-    tiers::Lease lease = tiers->create(0);
+    tiers::Lease lease = tiers.create(0);
+    std::ranges::fill(lease.mutable_bytes(), std::byte{0});
     auto* const p = reinterpret_cast<float*>(lease.mutable_bytes().data());
     p[0] = p[1] = 3.0F;
     lease.commit();
   }
   std::vector<float> const gradient(chunk_elements, 4.0F);
   std::vector<float> copy(chunk_elements);
-  UpdatePipeline{subgroups, *tiers, 1}.run(first_step, std::span{gradient}, std::span{copy});
+  UpdatePipeline{subgroups, tiers, 1}.run(first_step, std::vector<std::int64_t>{0},
+                                          constant_gradient(gradient, gradient_tiers),
+                                          std::span{copy});
   EXPECT_NEAR(copy[0], 3.0 - 0.01 - 0.01 * 0.1 * 3.0, 1e-6);
   EXPECT_NEAR(copy[1], 3.0 - 0.01, 1e-6);
   EXPECT_NEAR(copy[2], -0.01, 1e-6);
-  auto const state = tiers->fetch(0);
+  auto const state = tiers.fetch(0);
   auto const* const values = reinterpret_cast<float const*>(state.bytes().data());
   EXPECT_EQ(values[0], copy[0]);
   EXPECT_NEAR(values[chunk_elements], 0.1 * 2.0, 1e-6);
   EXPECT_NEAR(values[2 * chunk_elements], 0.05 * 4.0, 1e-6);
 }
 
-TEST(UpdatePipeline, GivesTheSameBitsForAnyNumberOfWorkersAndBuffers) {
-  ScratchDirectory const scratch;
+TEST(UpdatePipeline, GivesTheSameBitsForAnyWorkersBuffersAndDelaysAndNeverHangs) {
   Shard const shard{10};
-  auto const host = tiers::make_host_tiers(shard.extents());
-  auto const expected = train<bfloat16, bfloat16>(shard, *host, 1, 3);
-  for (int const workers : {1, 3, 12}) {
-    for (int const buffers : {1, 3}) {
-      // Reordered, short and refused requests change the schedule, never the numbers.
-      auto const kernel = std::make_shared<aio::FaultyKernel>();
-      int calls = 0;
-      kernel->reverse = true;
-      kernel->on_submit = [&](aio::Transfer& transfer) {
-        if (++calls % 5 == 0) {
-          transfer.length = std::min<Bytes>(transfer.length, 8 * KiB);
-        }
-        return calls % 101 == 0 ? -EAGAIN : 0;
-      };
-      auto const stored =
-          tiers::make_storage_tiers(shard.extents(), storage(scratch.path(), buffers, kernel));
-      EXPECT_EQ((train<bfloat16, bfloat16>(shard, *stored, workers, 3)), expected)
-          << workers << " workers, " << buffers << " buffers";
+  auto const expected = train_by_reference<bfloat16, bfloat16>(shard, 2);
+  auto const slow = [](MemoryTiers::Event event) {
+    std::this_thread::sleep_for(std::chrono::microseconds{(event.key * 37) % 200});
+  };
+  for (int const workers : {1, 2, 3, 5, 8}) {
+    for (int const state_buffers : {1, 2, 3}) {
+      for (int const gradient_buffers : {1, 3}) {
+        Scenario run{{state_buffers, 0, slow}, {gradient_buffers, 2, slow}, workers};
+        EXPECT_EQ((train<bfloat16, bfloat16>(shard, run, 2)), expected)
+            << workers << " workers, " << state_buffers << " and " << gradient_buffers
+            << " buffers";
+      }
     }
   }
 }
 
-TEST(UpdatePipeline, CountsTheBytesAndSecondsOfARun) {
-  ScratchDirectory const scratch;
-  Shard const shard{4};
-  auto const tiers = tiers::make_storage_tiers(shard.extents(), storage(scratch.path(), 2));
-  initialize(shard, *tiers);
-  auto const gradient = random_values<float>(shard.size, 1);
-  std::vector<float> copy(gradient.size());
-  UpdatePipeline pipeline{shard.subgroups, *tiers, 2};
-  UpdateStats const stats = pipeline.run(first_step, std::span{gradient}, std::span{copy});
-  EXPECT_EQ(stats.read_bytes, 12 * shard.size);
-  EXPECT_EQ(stats.write_bytes, 12 * shard.size);
+TEST(UpdatePipeline, GivesTheSameBitsInAnyOrder) {
+  Shard const shard{10};
+  auto const expected = train_by_reference<float, bfloat16>(shard, 3);
+  std::mt19937 random{1};
+  Scenario run;
+  run.order = [&](std::vector<std::int64_t> order) {
+    std::shuffle(order.begin(), order.end(), random);
+    return order;
+  };
+  for (int trial = 0; trial < 5; ++trial) {
+    EXPECT_EQ((train<float, bfloat16>(shard, run, 3)), expected);
+  }
+}
+
+/// A shard whose state and gradient are in host memory.
+struct Ready {
+  explicit Ready(int count, MemoryTiers::Settings settings = {},
+                 MemoryTiers::Settings gradient_settings = {})
+      : shard{count},
+        tiers{shard.extents(), std::move(settings)},
+        gradient_tiers{shard.extents(4), std::move(gradient_settings)},
+        gradients{shard, gradient_tiers},
+        copy(static_cast<std::size_t>(shard.size)) {
+    initialize(shard, tiers);
+    gradients.set(random_values<float>(shard.size, 1));
+    tiers.forget_events();
+  }
+  UpdateStats update(int workers, std::vector<std::int64_t> const& order) {
+    return UpdatePipeline{shard.subgroups, tiers, workers}.run(first_step, order,
+                                                               gradients.source(), std::span{copy});
+  }
+  UpdateStats update(int workers) { return update(workers, shard.ascending()); }
+
+  Shard shard;
+  MemoryTiers tiers;
+  MemoryTiers gradient_tiers;
+  Gradients<float> gradients;
+  std::vector<float> copy;
+};
+
+TEST(UpdatePipeline, FetchesAndCommitsInTheGivenOrderAsOnePass) {
+  Ready ready{6};
+  std::vector<std::int64_t> const order{4, 0, 5, 1, 3, 2};
+  ready.update(1, order);
+  EXPECT_EQ(ready.tiers.keys_of(MemoryTiers::Call::fetch), order);
+  EXPECT_EQ(ready.tiers.keys_of(MemoryTiers::Call::commit), order);
+  EXPECT_EQ(ready.tiers.passes(), 1);
+}
+
+TEST(UpdatePipeline, RefusesAnOrderThatIsNotEveryIndexOnce) {
+  Ready ready{3};
+  for (std::vector<std::int64_t> const& order : std::vector<std::vector<std::int64_t>>{
+           {}, {0, 1}, {0, 1, 1}, {0, 1, 3}, {0, 1, -1}, {0, 1, 2, 0}}) {
+    EXPECT_THROW(ready.update(1, order), PreconditionError);
+  }
+  EXPECT_THAT(ready.tiers.events(), testing::IsEmpty());
+}
+
+TEST(UpdatePipeline, MeasuresTheTimeInTheKernel) {
+  Ready ready{4};
+  UpdateStats const stats = ready.update(2);
   EXPECT_GT(stats.compute.count(), 0.0);
   EXPECT_GE(stats.total, stats.compute);
 }
 
-TEST(UpdatePipeline, WithoutSubgroupsDoesNothing) {
-  std::vector<state::Subgroup> const none;
-  auto const tiers = tiers::make_host_tiers({});
-  UpdateStats const stats =
-      UpdatePipeline{none, *tiers, 3}.run(first_step, std::span<float const>{}, std::span<float>{});
-  EXPECT_EQ(stats.read_bytes, 0);
+TEST(UpdatePipeline, OverlapsTheTripsOfItsWorkers) {
+  // Three fetches wait for each other: none comes back before all have begun.
+  auto const begun = std::make_shared<std::atomic<int>>(0);
+  MemoryTiers::Settings settings;
+  settings.hook = [=](MemoryTiers::Event event) {
+    if (event.call == MemoryTiers::Call::fetch) {
+      for (++*begun; *begun < 3;) {
+        std::this_thread::yield();
+      }
+    }
+  };
+  Ready ready{3, settings};
+  ready.update(3);
+  EXPECT_EQ(*begun, 3);
 }
 
-TEST(UpdatePipeline, RefusesSpansShorterThanTheShard) {
-  Shard const shard{2};
-  auto const tiers = tiers::make_host_tiers(shard.extents());
-  initialize(shard, *tiers);
-  std::vector<float> const gradient(static_cast<std::size_t>(shard.size));
-  std::vector<float> copy(gradient.size());
-  UpdatePipeline pipeline{shard.subgroups, *tiers, 1};
-  std::span<float> const shorter = std::span{copy}.first(copy.size() - 1);
-  EXPECT_THROW(pipeline.run(first_step, std::span{gradient}, shorter), PreconditionError);
-  EXPECT_THROW(pipeline.run(first_step, std::span<float const>{shorter}, std::span{copy}),
+TEST(UpdatePipeline, WithoutSubgroupsDoesNothing) {
+  Ready ready{0};
+  EXPECT_EQ(ready.update(3).compute.count(), 0.0);
+}
+
+TEST(UpdatePipeline, RefusesSpansShorterThanTheShardAndNoWorkers) {
+  Ready ready{2};
+  auto const before = state_of(ready.shard, ready.tiers);
+  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, 1};
+  auto const shorter = std::span{ready.copy}.first(ready.copy.size() - 1);
+  EXPECT_THROW(pipeline.run(first_step, ready.shard.ascending(), ready.gradients.source(), shorter),
                PreconditionError);
-  EXPECT_THROW((UpdatePipeline{shard.subgroups, *tiers, 0}), PreconditionError);
+  auto const short_gradient = [&](state::Subgroup const& subgroup) {
+    return GradientLease{ready.gradient_tiers.fetch(subgroup.index),
+                         std::span<float const>{ready.copy}.first(7)};
+  };
+  EXPECT_THROW(
+      pipeline.run(first_step, ready.shard.ascending(), short_gradient, std::span{ready.copy}),
+      PreconditionError);
+  EXPECT_EQ(state_of(ready.shard, ready.tiers), before);
+  EXPECT_THROW((UpdatePipeline{ready.shard.subgroups, ready.tiers, 0}), PreconditionError);
 }
 
 TEST(UpdatePipeline, RefusesTwoDifferent16BitTypesAndLeavesTheStateAlone) {
-  Shard const shard{2};
-  auto const tiers = tiers::make_host_tiers(shard.extents());
-  initialize(shard, *tiers);
-  auto const before = state_of(shard, *tiers);
-  auto const gradient = random_values<float16>(shard.size, 1);
-  std::vector<bfloat16> copy(gradient.size());
-  UpdatePipeline pipeline{shard.subgroups, *tiers, 2};
-  EXPECT_THROW(pipeline.run(first_step, std::span{gradient}, std::span{copy}), PreconditionError);
-  EXPECT_EQ(state_of(shard, *tiers), before);
+  Ready ready{2};
+  auto const before = state_of(ready.shard, ready.tiers);
+  MemoryTiers half_tiers{ready.shard.extents(2)};
+  Gradients<float16> half{ready.shard, half_tiers};
+  half.set(random_values<float16>(ready.shard.size, 1));
+  std::vector<bfloat16> copy(ready.copy.size());
+  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, 2};
+  EXPECT_THROW(pipeline.run(first_step, ready.shard.ascending(), half.source(), std::span{copy}),
+               PreconditionError);
+  EXPECT_EQ(state_of(ready.shard, ready.tiers), before);
 }
 
 TEST(UpdatePipeline, ThrowsTheFirstErrorWhenAllWorkersHaveEnded) {
-  ScratchDirectory const scratch;
-  Shard const shard{9};
-  auto const gradient = random_values<float>(shard.size, 1);
-  std::vector<float> copy(gradient.size());
-  for (auto const direction : {aio::Direction::read, aio::Direction::write}) {
-    for (int const workers : {1, 3}) {
-      auto const kernel = std::make_shared<aio::FaultyKernel>();
-      auto const tiers =
-          tiers::make_storage_tiers(shard.extents(), storage(scratch.path(), workers, kernel));
-      initialize(shard, *tiers);
-      UpdatePipeline pipeline{shard.subgroups, *tiers, workers};
-      int healthy = 8;
-      kernel->on_complete = [&](aio::Transfer const& transfer, aio::Completion& completion) {
-        if (transfer.direction == direction && --healthy < 0) {
-          completion.result = -EIO;
+  for (auto const call : {MemoryTiers::Call::fetch, MemoryTiers::Call::commit}) {
+    for (bool const of_gradient : {false, true}) {
+      for (int const workers : {1, 3}) {
+        auto const healthy = std::make_shared<std::atomic<int>>(1 << 30);
+        MemoryTiers::Settings settings;
+        settings.buffers = 2;
+        settings.hook = [=](MemoryTiers::Event event) {
+          if (event.call == call && --*healthy < 0) {
+            throw IoError{"the disk is gone"};
+          }
+        };
+        Ready ready{9, of_gradient ? MemoryTiers::Settings{} : settings,
+                    of_gradient ? settings : MemoryTiers::Settings{}};
+        *healthy = 4;
+        if (of_gradient && call == MemoryTiers::Call::commit) {
+          ready.update(workers);  // a gradient is read alone
+        } else {
+          EXPECT_THROW(ready.update(workers), IoError);
         }
-      };
-      EXPECT_THROW(pipeline.run(first_step, std::span{gradient}, std::span{copy}), IoError);
-      EXPECT_EQ(kernel->in_flight(), 0U);
-      // Every lease has ended: the next run gets all keys and buffers.
-      kernel->on_complete = nullptr;
-      pipeline.run(first_step, std::span{gradient}, std::span{copy});
+        // Every lease has ended: the next run gets all keys and buffers.
+        EXPECT_EQ(ready.tiers.held(), 0);
+        EXPECT_EQ(ready.gradient_tiers.held(), 0);
+        *healthy = 1 << 30;
+        ready.update(workers);
+      }
     }
   }
 }
 
 TEST(UpdatePipeline, AnErrorOfTheKernelReachesTheCaller) {
-  Shard const shard{3};
-  auto const tiers = tiers::make_host_tiers(shard.extents());
-  initialize(shard, *tiers);
-  std::vector<float> const gradient(static_cast<std::size_t>(shard.size));
-  std::vector<float> copy(gradient.size());
+  Ready ready{3};
   kernels::AdamwStep bad = first_step;
   bad.step = 0;
-  UpdatePipeline pipeline{shard.subgroups, *tiers, 2};
-  EXPECT_THROW(pipeline.run(bad, std::span{gradient}, std::span{copy}), PreconditionError);
+  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, 2};
+  EXPECT_THROW(
+      pipeline.run(bad, ready.shard.ascending(), ready.gradients.source(), std::span{ready.copy}),
+      PreconditionError);
 }
 
 TEST(ComputeLane, RunsEverythingOnTheServingThread) {

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <queue>
+
+#include "base/thread.hpp"
+#include "tiers/tiers.hpp"
+#include "update/views.hpp"
+
+namespace offstage::update {
+
+/// Ends the leases of accumulated gradients in a thread of its own ("gradients"), in order of arrival:
+/// what has to leave host memory is written while backward goes on.
+///
+/// Waiting: the thread needs nothing that its callers hold. A lease that arrives has its buffer already,
+///          and the buffers of `flushed` are the thread's alone while gradients accumulate. So whoever
+///          waits for a buffer, and holds no lease himself, gets one, be there but one; and the leases
+///          that wait here are no more than the tier has buffers and cached extents.
+/// Threads: one calls the members.
+/// Errors:  the first is kept and thrown by rethrow and drain from then on; the leases that come after
+///          it end without commit.
+class GradientFlusher {
+ public:
+  /// `flushed`: where flush writes to; null: it is not called.
+  explicit GradientFlusher(tiers::Tiers* flushed);
+  /// Leases that still wait end without commit.
+  ~GradientFlusher();
+  GradientFlusher(GradientFlusher const&) = delete;
+  GradientFlusher& operator=(GradientFlusher const&) = delete;
+
+  /// Has the lease committed.
+  void commit(tiers::Lease lease);
+  /// Has the gradient written to `flushed` as FP32. Its own lease ends without commit: nobody reads it
+  /// again. `view`: of the lease's bytes.
+  void flush(tiers::Lease lease, GradientView view);
+  /// Blocks until no lease is left here.
+  /// Errors: what the thread met: IoError of the tiers.
+  void drain();
+  /// Throws what drain would throw now.
+  void rethrow() const;
+
+ private:
+  struct Item {
+    tiers::Lease lease;
+    GradientView view;
+    bool flush;
+  };
+  void put(Item item);
+  void serve();
+  void end(Item item);
+
+  tiers::Tiers* flushed_;
+  mutable std::mutex mutex_;  ///< guards all below
+  std::condition_variable arrived_;
+  std::condition_variable ended_;
+  std::queue<Item> items_;
+  bool busy_ = false;  ///< the thread has an item in hand
+  bool stop_ = false;
+  std::exception_ptr error_;
+  NamedThread thread_;
+};
+
+}  // namespace offstage::update
