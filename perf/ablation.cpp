@@ -8,6 +8,8 @@
 // parameters: of each rank; cached-share: of the state, that stays in host memory; rounds: micro-batches
 // per step, each followed by pass-seconds of sleep in the place of forward and backward. Ends with one line of JSON.
 
+#include <sys/resource.h>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,7 +25,6 @@
 #include "base/stopwatch.hpp"
 #include "cli/key_table.hpp"
 #include "device/device.hpp"
-#include "platform/memory/process_memory.hpp"
 #include "platform/mpi/session.hpp"
 #include "train/offload.hpp"
 #include "update/pipeline.hpp"
@@ -89,10 +90,8 @@ class Phase {
 
   /// Seconds of gradients and update, passes left out; the slowest rank's.
   double step();
-  /// Moved by this rank so far: reads and writes of all tiers.
-  [[nodiscard]] std::pair<Bytes, Bytes> moved() const;
-  [[nodiscard]] std::vector<tiers::Traffic> traffic() const;
-  [[nodiscard]] train::Offload& offload() { return offload_; }
+  [[nodiscard]] tiers::Tiers& state() { return offload_.state(); }
+  [[nodiscard]] std::vector<plan::PathRate> rates() const { return offload_.rates(); }
 
  private:
   Shape const& shape_;
@@ -122,14 +121,15 @@ Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicat
   std::ranges::fill(gradient_.as<bfloat16>(), to_bf16(0.01F));
   plan::MemoryPlan plan;
   plan.buffers = static_cast<int>(2 + 2 * config.paths.size());
-  plan.cached = static_cast<std::int64_t>(shape.cached_share * static_cast<double>(subgroups_.size()));
+  plan.cached =
+      static_cast<std::int64_t>(shape.cached_share * static_cast<double>(subgroups_.size()));
   bool const accumulate_fp32 = config.numerics.accumulate_fp32 && shape.rounds > 1;
   offload_.allocate(subgroups_, plan,
                     static_cast<Bytes>(accumulate_fp32 ? sizeof(float) : sizeof(bfloat16)));
   gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
       map_, alone_, *stream_, subgroups_, offload_.take_gradients(accumulate_fp32));
-  pipeline_ = std::make_unique<update::UpdatePipeline>(subgroups_, offload_.state(), plan.buffers,
-                                                       trace);
+  pipeline_ =
+      std::make_unique<update::UpdatePipeline>(subgroups_, offload_.state(), plan.buffers, trace);
   for (auto const& subgroup : subgroups_) {
     auto lease = offload_.state().create(subgroup.index);
     std::ranges::fill(lease.mutable_bytes(), std::byte{0});
@@ -163,9 +163,121 @@ double Phase::step() {
   return comm_.maximum(mine);
 }
 
-std::vector<tiers::Traffic> Phase::traffic() const {
-  return {const_cast<train::Offload&>(offload_).state().traffic()};
+/// User and system time of this process so far.
+double processor_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  auto const seconds = [](timeval time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// What one rank's paths did, as numbers that ranks can add.
+struct Figures {
+  Bytes read{}, write{};
+  Seconds transfer{}, waited{}, longest_wait{}, longest_transfer{};
+  std::int64_t transfers{};
+};
+
+Figures figures_of(tiers::Traffic const& traffic) {
+  Figures figures;
+  for (tiers::PathTraffic const& path : traffic.paths) {
+    figures.read += path.read.bytes;
+    figures.write += path.write.bytes;
+    for (tiers::DirectionTraffic const& way : {path.read, path.write}) {
+      figures.transfers += way.transfers;
+      figures.transfer += way.seconds;
+      figures.waited += way.waited;
+      figures.longest_wait = std::max(figures.longest_wait, way.longest_wait);
+      figures.longest_transfer = std::max(figures.longest_transfer, way.longest_transfer);
+    }
+  }
+  return figures;
+}
+
+/// Of both together since `before`.
+Figures sum_since(Figures const& before, Figures const& after, mpi::Communicator const& comm) {
+  Figures mine = after;
+  mine.read -= before.read;
+  mine.write -= before.write;
+  mine.transfer -= before.transfer;
+  mine.waited -= before.waited;
+  mine.transfers -= before.transfers;
+  Figures sum;
+  for (Figures const& rank : comm.all_gather_value(mine)) {
+    sum.read += rank.read;
+    sum.write += rank.write;
+    sum.transfer += rank.transfer;
+    sum.waited += rank.waited;
+    sum.transfers += rank.transfers;
+    sum.longest_wait = std::max(sum.longest_wait, rank.longest_wait);
+    sum.longest_transfer = std::max(sum.longest_transfer, rank.longest_transfer);
+  }
+  return sum;
+}
+
+int run(std::vector<std::string> const& arguments) {
+  mpi::Session const session;
+  auto const comm = mpi::Communicator::world();
+  Shape shape;
+  train::RunConfig config;
+  config.run_dir = "ablation";
+  for (std::string const& argument : arguments) {
+    set(shape, config, argument);
+  }
+  std::unique_ptr<trace::Trace> trace;
+  if (!shape.trace.empty()) {
+    trace = std::make_unique<trace::Trace>(fmt::format("{}-{}.json", shape.trace, comm.rank()),
+                                           comm.rank(), "ablation");
+  }
+  Phase phase{shape, config, comm, trace.get()};
+  auto const rates = phase.rates();
+  static_cast<void>(phase.step());  // slots that were never written
+  Figures const before = figures_of(phase.state().traffic());
+  double const processor_before = processor_seconds();
+  std::vector<double> seconds;
+  for (int step = 0; step < shape.steps; ++step) {
+    seconds.push_back(phase.step());
+  }
+  double processor = 0.0;
+  for (double const rank : comm.all_gather_value(processor_seconds() - processor_before)) {
+    processor += rank;
+  }
+  Figures const sum = sum_since(before, figures_of(phase.state().traffic()), comm);
+  auto const residence = phase.state().residence();
+  std::vector<double> share{static_cast<double>(residence.host)};
+  share.insert(share.end(), residence.paths.begin(), residence.paths.end());
+  for (double& part : share) {
+    part /= static_cast<double>(12 * shape.parameters);
+  }
+  Bytes const read = sum.read / shape.steps;
+  Bytes const write = sum.write / shape.steps;
+  if (comm.rank() == 0) {
+    fmt::print(
+        "{{\"step_seconds\": [{:.4f}], \"read_bytes\": {}, \"write_bytes\": {}, "
+        "\"bound_seconds\": {:.4f}, \"residence\": [{:.4f}], \"transfers\": {}, "
+        "\"mean_transfer_seconds\": {:.6f}, \"longest_transfer_seconds\": {:.6f}, "
+        "\"mean_wait_seconds\": {:.6f}, \"longest_wait_seconds\": {:.6f}, "
+        "\"processor_seconds\": {:.3f}}}\n",
+        fmt::join(seconds, ", "), read, write,
+        rates.empty() ? 0.0 : plan::bandwidth_bound(read, write, rates).count(),
+        fmt::join(share, ", "), sum.transfers,
+        sum.transfer.count() / static_cast<double>(sum.transfers), sum.longest_transfer.count(),
+        sum.waited.count() / static_cast<double>(sum.transfers), sum.longest_wait.count(),
+        processor / shape.steps);
+  }
+  return 0;
 }
 
 }  // namespace
 }  // namespace offstage
+
+int main(int argc, char** argv) {
+  try {
+    return offstage::run({argv + 1, argv + argc});
+  } catch (std::exception const& error) {
+    fmt::print(stderr, "perf_ablation: {}\n", error.what());
+    offstage::mpi::abort_job(1);
+  }
+}
