@@ -12,18 +12,15 @@
 #include <memory>
 #include <numeric>
 #include <random>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
-#include "base/thread.hpp"
 #include "memory_tiers.hpp"
 #include "platform/faulty_kernel.hpp"
 #include "platform/scratch_directory.hpp"
-#include "update/compute_lane.hpp"
 
 namespace offstage::update {
 namespace {
@@ -474,45 +471,6 @@ TEST(UpdatePipeline, AnErrorOfTheKernelReachesTheCaller) {
   EXPECT_THROW(
       pipeline.run(bad, ready.shard.ascending(), ready.gradients.source(), std::span{ready.copy}),
       PreconditionError);
-}
-
-TEST(ComputeLane, RunsEverythingOnTheServingThread) {
-  constexpr int workers = 4;
-  ComputeLane lane{workers};
-  auto const server = std::this_thread::get_id();
-  int count = 0;  // of the serving thread alone
-  bool elsewhere = false;
-  std::vector<NamedThread> threads;
-  for (int w = 0; w < workers; ++w) {
-    threads.emplace_back("worker", [&] {
-      for (int i = 0; i < 100; ++i) {
-        lane.run([&] {
-          ++count;
-          elsewhere = elsewhere || std::this_thread::get_id() != server;
-        });
-      }
-      lane.leave();
-    });
-  }
-  lane.serve();
-  EXPECT_EQ(count, 400);
-  EXPECT_FALSE(elsewhere);
-}
-
-TEST(ComputeLane, HandsErrorsBackToTheWorker) {
-  ComputeLane lane{1};
-  std::string caught;
-  NamedThread worker{"worker", [&] {
-                       try {
-                         lane.run([] { throw std::runtime_error{"broken"}; });
-                       } catch (std::runtime_error const& error) {
-                         caught = error.what();
-                       }
-                       lane.leave();
-                     }};
-  lane.serve();
-  worker.join();
-  EXPECT_EQ(caught, "broken");
 }
 
 }  // namespace
