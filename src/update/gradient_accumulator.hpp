@@ -61,7 +61,7 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// Errors: IoError of the tiers, also of what was written in the background; from then on every call
   ///         throws it.
   void add(int layer, std::span<T const> gradient) override;
-  /// After each round: every subgroup is committed, and written where it has to be.
+  /// After each round: every subgroup's sums are where they belong.
   /// Errors: as add.
   void end_round();
 
@@ -75,7 +75,8 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// Before the update's fetches.
   void begin_update();
 
-  /// Storage traffic of gradients so far, both tiers.
+  /// So far, of `accumulated` and then of `flushed` if there is one. Figures of paths that tiers share
+  /// are in each.
   [[nodiscard]] std::vector<tiers::Traffic> traffic() const;
   [[nodiscard]] bool is_fp32() const noexcept { return settings_.accumulate_fp32; }
   /// Host memory of the exchange's buffers, for a device of this kind: what one object will take
@@ -103,8 +104,7 @@ class GradientAccumulator final : public state::GradientSink<T> {
   std::vector<state::Subgroup> const& subgroups_;
   GradientSettings settings_;
   int active_ = 0;
-  bool fresh_ =
-      true;  ///< this round is the step's first: what lies in the tiers is an older step's
+  bool fresh_ = true;  ///< the step's first round: the tiers hold an older step's sums
   bool last_ = false;
   int layers_left_ = 0;               ///< that this round has not added yet
   std::size_t subgroups_left_ = 0;    ///< likewise; the last of them is at hand
