@@ -25,36 +25,18 @@ constexpr Bytes least_followed_bytes = 8 * MiB;
 // How much of a new rate is what was found since the last one.
 constexpr double smoothing = 0.5;
 
-std::vector<std::string> rows_of(std::string const& action, std::string const& directory,
-                                 int count) {
-  std::vector<std::string> rows;
-  for (int i = 0; i < count; ++i) {
-    rows.push_back(i == 0 ? fmt::format("{} {}", action, directory)
-                          : fmt::format("{} {} {}", action, directory, i + 1));
-  }
-  return rows;
-}
-
 }  // namespace
 
 /// Lets so many threads of this process in at a time, in order of arrival, and then as many of the
 /// node. Each has an engine, made at its first use.
 class StoragePath::Lanes {
  public:
-  struct Lane {
-    std::unique_ptr<aio::Engine> engine{};
-    std::string read_row, write_row;  ///< of the trace
-  };
-
   Lanes(PathSettings const& settings, NodeLockState* state, std::shared_ptr<aio::Kernel> kernel)
-      : engine_{settings.engine}, kernel_{std::move(kernel)} {
-    auto const reads = rows_of("read", settings.directory, settings.processes);
-    auto const writes = rows_of("write", settings.directory, settings.processes);
-    for (std::size_t i = reads.size(); i-- > 0;) {
+      : settings_{settings.engine},
+        kernel_{std::move(kernel)},
+        engines_(static_cast<std::size_t>(settings.processes)) {
+    for (std::size_t i = engines_.size(); i-- > 0;) {
       free_.push_back(i);
-    }
-    for (std::size_t i = 0; i < reads.size(); ++i) {
-      lanes_.push_back({nullptr, reads[i], writes[i]});
     }
     if (state != nullptr) {
       node_.emplace(*state, settings.processes);
@@ -64,12 +46,12 @@ class StoragePath::Lanes {
   /// A place inside, from construction to destruction.
   class Hold {
    public:
-    explicit Hold(Lanes& lanes) : place_{lanes}, lane_{lanes.lane_of(place_.index)} {
+    explicit Hold(Lanes& lanes) : place_{lanes}, engine_{lanes.engine_of(place_.index)} {
       if (lanes.node_) {
         node_ = std::unique_lock{*lanes.node_};
       }
     }
-    [[nodiscard]] Lane& lane() const noexcept { return lane_; }
+    [[nodiscard]] aio::Engine& engine() const noexcept { return engine_; }
 
    private:
     struct Place {
@@ -81,7 +63,7 @@ class StoragePath::Lanes {
       std::size_t index;
     };
     Place place_;
-    Lane& lane_;
+    aio::Engine& engine_;
     std::unique_lock<NodeLock> node_;  ///< ends before the place does
   };
 
@@ -107,18 +89,18 @@ class StoragePath::Lanes {
     changed_.notify_all();
   }
 
-  /// Of whoever holds it.
-  Lane& lane_of(std::size_t index) {
-    Lane& lane = lanes_[index];
-    if (!lane.engine) {
-      lane.engine = std::make_unique<aio::Engine>(engine_, kernel_);
+  /// Of whoever holds the place.
+  aio::Engine& engine_of(std::size_t index) {
+    auto& engine = engines_[index];
+    if (!engine) {
+      engine = std::make_unique<aio::Engine>(settings_, kernel_);
     }
-    return lane;
+    return *engine;
   }
 
-  aio::EngineSettings engine_;
+  aio::EngineSettings settings_;
   std::shared_ptr<aio::Kernel> kernel_;
-  std::vector<Lane> lanes_;
+  std::vector<std::unique_ptr<aio::Engine>> engines_;
   std::optional<NodeLock> node_;
 
   std::mutex mutex_;  ///< guards all below
@@ -130,7 +112,10 @@ class StoragePath::Lanes {
 
 StoragePath::StoragePath(PathSettings settings, Sharing sharing,
                          std::shared_ptr<aio::Kernel> kernel, trace::Trace* trace)
-    : settings_{std::move(settings)}, trace_{trace} {
+    : settings_{std::move(settings)},
+      trace_{trace},
+      read_row_{"read " + settings_.directory},
+      write_row_{"write " + settings_.directory} {
   require(settings_.processes >= 1, "StoragePath: at least one process must use it");
   if (kernel == nullptr) {
     kernel = aio::libaio_kernel();
@@ -180,16 +165,15 @@ void StoragePath::transfer_piece(aio::Direction direction, aio::File const& file
   auto const bytes = std::ssize(memory);
   Stopwatch watch;
   Lanes::Hold const hold{reads || !writes_ ? *reads_ : *writes_};
-  Lanes::Lane& lane = hold.lane();
   Seconds const waited = watch.lap();
 
-  trace::Scope const scope{trace_, reads ? lane.read_row : lane.write_row, reads ? "read" : "write",
-                           -1, bytes};
+  trace::Scope const scope{trace_, reads ? read_row_ : write_row_, reads ? "read" : "write", -1,
+                           bytes};
   auto const end = throttle_ ? throttle_->book(direction, bytes) : Throttle::Clock::time_point{};
   if (reads) {
-    lane.engine->read(file, memory, offset);
+    hold.engine().read(file, memory, offset);
   } else {
-    lane.engine->write(file, memory, offset);
+    hold.engine().write(file, memory, offset);
   }
   if (throttle_) {
     // The path is held: it would be busy.

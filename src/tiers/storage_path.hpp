@@ -58,8 +58,7 @@ class StoragePath {
     PathShared* lock{};      ///< null: processes do not wait for each other
     PathShared* throttle{};  ///< of an emulated path; null: throttled for this process alone
   };
-  /// A null kernel is libaio. Rows of the trace: `read DIR` and `write DIR`, each with a number behind
-  /// it from the second transfer at a time on.
+  /// A null kernel is libaio. Rows of the trace: `read DIR` and `write DIR`.
   StoragePath(PathSettings settings, Sharing sharing, std::shared_ptr<aio::Kernel> kernel,
               trace::Trace* trace);
   ~StoragePath();
@@ -106,7 +105,8 @@ class StoragePath {
   std::unique_ptr<ThrottleState> own_throttle_;
   std::unique_ptr<Throttle> throttle_;
   trace::Trace* trace_;
-  mutable std::mutex mutex_;  ///< guards traffic_ and the rates
+  std::string read_row_, write_row_;  ///< of the trace
+  mutable std::mutex mutex_;          ///< guards traffic_ and the rates
   PathTraffic traffic_;
   Followed read_, write_;
   std::atomic<bool> writable_ = true;

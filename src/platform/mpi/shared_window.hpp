@@ -14,7 +14,9 @@ namespace offstage::mpi {
 /// zero at first, aligned to a cache line. Used without further MPI calls, by atomics that need no
 /// lock, for as long as the window lives.
 ///
-/// Collective: construction and destruction, over `node` (see Communicator::split_by_node).
+/// Collective: construction and destruction, over `node` (see Communicator::split_by_node), which
+///             waits for the others. While an exception unwinds, which may be on one rank alone, the
+///             destructor leaves the window to the end of the process.
 /// Errors:     MpiError, for example where /dev/shm is full.
 class SharedWindow {
  public:
@@ -26,6 +28,7 @@ class SharedWindow {
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
 
  private:
+  int exceptions_;  ///< that were under way at construction
   MPI_Win window_ = MPI_WIN_NULL;
   std::span<std::byte> bytes_;
 };
