@@ -153,7 +153,7 @@ double Phase::step() {
   }
   static_cast<void>(gradients_->norm());
   ++adamw_.step;
-  auto const order = offload_.begin_update();
+  auto const order = offload_.next_order();
   gradients_->begin_update();
   pipeline_->run(
       adamw_, order, [&](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },

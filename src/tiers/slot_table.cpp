@@ -53,7 +53,19 @@ void SlotTable::give_back(Place place) noexcept {
   files_[place.path].free.push_back(place.slot);  // within the capacity of add_slots
 }
 
+std::vector<std::int64_t> SlotTable::slots() const {
+  std::scoped_lock const lock{mutex_};
+  std::vector<std::int64_t> slots;
+  for (SlotFile const& file : files_) {
+    slots.push_back(file.slots);
+  }
+  return slots;
+}
+
 std::vector<double> SlotTable::weights() const {
+  if (paths_->size() == 1) {
+    return {1.0};  // whatever its rates, which nobody needs to know
+  }
   std::vector<plan::PathRate> rates;
   for (auto const& path : *paths_) {
     rates.push_back(path->rate());

@@ -46,6 +46,9 @@ class SlotTable {
   [[nodiscard]] std::optional<Place> take();
   void give_back(Place place) noexcept;
 
+  /// Slots of each path so far, used and free.
+  [[nodiscard]] std::vector<std::int64_t> slots() const;
+  [[nodiscard]] Bytes slot_bytes() const noexcept { return slot_bytes_; }
   [[nodiscard]] StoragePath& path(Place place) const { return *(*paths_)[place.path]; }
   [[nodiscard]] aio::File const& file(Place place) const { return files_[place.path].file; }
   [[nodiscard]] Bytes offset(Place place) const { return place.slot * slot_bytes_; }
@@ -64,7 +67,7 @@ class SlotTable {
   std::shared_ptr<PathSet> paths_;
   plan::SplitPolicy split_;
   Bytes slot_bytes_;
-  std::mutex mutex_;  ///< guards what files_ says of slots
+  mutable std::mutex mutex_;  ///< guards what files_ says of slots
   std::vector<SlotFile> files_;
 };
 

@@ -82,6 +82,12 @@ struct Residence {
   std::vector<Bytes> paths;
 };
 
+/// What a file of slots takes on one path, this rank.
+struct PathSpace {
+  std::int64_t slots{};
+  Bytes slot_bytes{};
+};
+
 /// Holds the extents of one rank.
 ///
 /// Threads: any number may hold leases of different keys. A key has one lease at a time; a second
@@ -103,6 +109,8 @@ class Tiers {
   [[nodiscard]] virtual bool in_memory(Key /*key*/) const { return true; }
   [[nodiscard]] virtual Traffic traffic() const = 0;
   [[nodiscard]] virtual Residence residence() const { return {}; }
+  /// In the order of the configuration, as allocated so far.
+  [[nodiscard]] virtual std::vector<PathSpace> space() const { return {}; }
   /// Host memory that the tiers take, all of it allocated at construction.
   [[nodiscard]] virtual Bytes host_bytes() const = 0;
 

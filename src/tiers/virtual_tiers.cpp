@@ -45,6 +45,7 @@ class VirtualTiers final : public Tiers {
   [[nodiscard]] bool in_memory(Key key) const override;
   [[nodiscard]] Traffic traffic() const override;
   [[nodiscard]] Residence residence() const override;
+  [[nodiscard]] std::vector<PathSpace> space() const override;
   [[nodiscard]] Bytes host_bytes() const override { return pool_.host_bytes(); }
 
  protected:
@@ -409,6 +410,17 @@ Residence VirtualTiers::residence() const {
     }
   }
   return residence;
+}
+
+std::vector<PathSpace> VirtualTiers::space() const {
+  std::vector<PathSpace> space(paths_ ? paths_->size() : 0);
+  if (slots_) {
+    auto const slots = slots_->slots();
+    for (std::size_t i = 0; i < space.size(); ++i) {
+      space[i] = {slots[i], slots_->slot_bytes()};
+    }
+  }
+  return space;
 }
 
 }  // namespace

@@ -95,8 +95,7 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
     settings = shared;
     settings.buffers = std::max(1, plan.gradient_buffers);
     settings.cached = plan.gradient_buffers > 0 ? plan.gradients_cached : subgroups_;
-    gradients_.accumulated =
-        tiers::make_virtual_tiers(extents(gradient_element_bytes), settings);
+    gradients_.accumulated = tiers::make_virtual_tiers(extents(gradient_element_bytes), settings);
     if (config_.storage.flush_fp32) {
       settings.buffers = flushed_buffers;
       settings.cached = 0;
@@ -111,12 +110,11 @@ update::GradientSettings Offload::take_gradients(bool accumulate_fp32) {
   return std::move(gradients_);
 }
 
-std::vector<std::int64_t> Offload::begin_update() {
+std::vector<std::int64_t> Offload::next_order() {
   std::vector<bool> in_memory(static_cast<std::size_t>(subgroups_));
   for (std::int64_t key = 0; key < subgroups_; ++key) {
     in_memory[static_cast<std::size_t>(key)] = state_->in_memory(key);
   }
-  state_->begin_pass();
   // An order that the cache does not know of must not be changed under it.
   bool const spread = config_.storage.evict == tiers::Evict::farthest;
   return plan::update_order(config_.storage.order, passes_++, in_memory, spread);
@@ -138,6 +136,19 @@ std::vector<plan::PathRate> Offload::rates() const {
     }
   }
   return rates;
+}
+
+std::vector<PathFacts> Offload::facts() const {
+  std::vector<PathFacts> facts;
+  for (plan::PathRate const& rate : rates()) {
+    facts.push_back({.rate = rate});
+  }
+  auto const space = state_->space();
+  for (std::size_t i = 0; i < space.size(); ++i) {
+    facts[i].slots = space[i].slots;
+    facts[i].slot_bytes = space[i].slot_bytes;
+  }
+  return facts;
 }
 
 }  // namespace offstage::train

@@ -11,8 +11,8 @@
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
+#include "train/report.hpp"
 #include "train/run_config.hpp"
-#include "train/storage_report.hpp"
 #include "update/gradient_accumulator.hpp"
 
 namespace offstage::train {
@@ -34,12 +34,14 @@ class Offload {
   [[nodiscard]] tiers::Tiers& state() noexcept { return *state_; }
   /// The tiers of the gradients, once.
   [[nodiscard]] update::GradientSettings take_gradients(bool accumulate_fp32);
-  /// The order of the next update, which begins now.
-  [[nodiscard]] std::vector<std::int64_t> begin_update();
+  /// The order of the next update, by what is in host memory now.
+  [[nodiscard]] std::vector<std::int64_t> next_order();
   /// After each step: the rates that the split goes by follow what was reached.
   void follow_rates();
 
   [[nodiscard]] std::vector<plan::PathRate> rates() const;
+  /// For the header.
+  [[nodiscard]] std::vector<PathFacts> facts() const;
 
  private:
   [[nodiscard]] std::string spill() const;

@@ -46,6 +46,9 @@ void print_job(slurm::Job const& job) {
 /// "read 6.90 GB/s, write 5.30 GB/s (given, half duplex)"
 std::string describe_rates(tiers::PathSettings const& path, plan::PathRate const& rate) {
   bool const given = path.read_rate > 0.0 && path.write_rate > 0.0;
+  if (rate.read <= 0.0 || rate.write <= 0.0) {
+    return rate.full_duplex ? "full duplex" : "half duplex";  // no split needs to know more
+  }
   return fmt::format("read {:.2f} GB/s, write {:.2f} GB/s ({}, {} duplex)", rate.read / 1e9,
                      rate.write / 1e9, path.emulation ? "emulated" : (given ? "given" : "measured"),
                      rate.full_duplex ? "full" : "half");

@@ -108,11 +108,11 @@ plan::MemoryPlan StepRunner<T>::plan_memory() {
   return plan::plan_memory({.shard_elements = most,
                             .ranks_per_node = ranks_on_node_,
                             .gradient_bytes_per_element = gradient_bytes_per_element(),
+                            .flush_fp32 = config_.storage.flush_fp32,
                             .exchange_bytes = exchange,
                             .reserve_bytes = library_bytes,
                             .subgroup_elements = config_.subgroup_size,
                             .subgroup_is_default = config_.subgroup_is_default,
-                            .flush_fp32 = config_.storage.flush_fp32,
                             .paths = std::ssize(config_.paths),
                             .most_cache = config_.storage.most_cache,
                             .host_memory = host_memory_limit_});
@@ -269,7 +269,7 @@ void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_st
                                  .gradient_scale = clip * gradient_scale,
                                  .step = optimizer_step};
   tiers::Traffic const before = offload_->state().traffic();
-  auto const order = offload_->begin_update();
+  auto const order = offload_->next_order();
   gradients_->begin_update();
   auto const stats = pipeline_->run(
       adamw, order, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },

@@ -13,10 +13,10 @@
 #include "model/transformer.hpp"
 #include "plan/memory.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "platform/trace/trace.hpp"
 #include "state/initialize.hpp"
 #include "state/shard.hpp"
 #include "state/working_copy.hpp"
-#include "platform/trace/trace.hpp"
 #include "train/metrics.hpp"
 #include "train/offload.hpp"
 #include "train/run_config.hpp"
@@ -69,7 +69,7 @@ class StepRunner {
     return subgroups_;
   }
   [[nodiscard]] tiers::Tiers& tiers() noexcept { return offload_->state(); }
-  [[nodiscard]] std::vector<plan::PathRate> path_rates() const { return offload_->rates(); }
+  [[nodiscard]] std::vector<PathFacts> path_facts() const { return offload_->facts(); }
   [[nodiscard]] device::Device const& device() const noexcept { return *device_; }
   [[nodiscard]] plan::MemoryPlan const& memory_plan() const noexcept { return memory_; }
   [[nodiscard]] Bytes host_memory_limit() const noexcept { return host_memory_limit_; }

@@ -275,7 +275,8 @@ void Training<T>::prepare() {
                 .device = runner_->device().name(),
                 .memory = runner_->memory_plan(),
                 .host_memory_limit = runner_->host_memory_limit(),
-                .subgroups = static_cast<std::int64_t>(runner_->subgroups().size())},
+                .subgroups = static_cast<std::int64_t>(runner_->subgroups().size()),
+                .paths = runner_->path_facts()},
                comm_);
   store_ = std::make_unique<checkpoint::Store>(
       config_.checkpoint.dir,
