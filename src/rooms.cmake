@@ -141,7 +141,7 @@ function(offstage_test)
       add_test(NAME ${arg_NAME}.${ranks}ranks
         COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi.sh ${ranks} $<TARGET_FILE:${arg_NAME}>)
       set_tests_properties(${arg_NAME}.${ranks}ranks PROPERTIES
-        LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS 2)
+        LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${ranks})
     endforeach()
   else()
     target_link_libraries(${arg_NAME} PRIVATE GTest::gtest_main)
