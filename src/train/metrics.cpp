@@ -67,7 +67,7 @@ class OutputFile {
 };
 
 bool is_kept(std::string const& line, std::int64_t last_step) {
-  auto const record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  auto const record = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!record.is_object()) {
     return false;
   }

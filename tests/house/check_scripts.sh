@@ -18,9 +18,15 @@ done
 if command -v shellcheck > /dev/null; then
   shellcheck -S warning "${scripts[@]}" || complain "shellcheck found the above"
 fi
-while read -r script; do
-  python3 -c 'import sys; compile(open(sys.argv[1]).read(), sys.argv[1], "exec")' "$script" ||
-    complain "$script: does not compile"
-done < <(find jobs slurm perf tests -name '*.py' -type f | sort)
+find jobs slurm perf tests -name '*.py' -type f -print0 | sort -z | xargs -0 python3 -c '
+import sys
+status = 0
+for script in sys.argv[1:]:
+    try:
+        compile(open(script, encoding="utf-8").read(), script, "exec")
+    except (SyntaxError, ValueError) as error:
+        status = 1
+        print(f"{script}: does not compile: {error}")
+sys.exit(status)' || complain "Python does not compile the above"
 echo "${#scripts[@]} shell scripts, $problems problems"
 ((problems == 0))

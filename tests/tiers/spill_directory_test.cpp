@@ -38,7 +38,9 @@ TEST(SpillName, OfNoJobSaysSo) {
 }
 
 TEST(SpillName, StaysAPartOfAPathAndShort) {
-  std::string const name = spill_name({"1/..", std::string(500, 'x') + "/", "../h", 1, 0});
+  std::string run(500, 'x');
+  run += '/';
+  std::string const name = spill_name({"1/..", run, "../h", 1, 0});
   EXPECT_EQ(name.find('/'), std::string::npos);
   EXPECT_LT(name.size(), 255U);
 }
