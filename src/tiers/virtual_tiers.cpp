@@ -17,7 +17,8 @@
 namespace offstage::tiers {
 namespace {
 
-/// Locks: mutex_, the slot table's and the paths'; whoever has one of them asks for no other.
+/// Locks: mutex_, the slot table's and the paths'. Nobody asks for one with another in his hands, but for
+/// the slot table, which asks the paths for their rates.
 ///
 /// No deadlock. A thread waits here for one of three things: an extent that another thread has taken, by
 /// a lease or to write it; a buffer; a path. Every worker holds at most one lease of this object, and
@@ -97,8 +98,8 @@ class VirtualTiers final : public Tiers {
   std::vector<std::string> rows_;     ///< of the trace, one per buffer
   std::optional<ExtentStore> store_;  ///< if not every extent stays in memory
 
-  mutable std::mutex
-      mutex_;  ///< guards all below, but an extent's bytes and what its taker changes
+  /// Guards all below, but an extent's bytes, version and line in storage: they are its taker's.
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Extent> extents_;
   BufferPool pool_;
@@ -212,7 +213,6 @@ Lease VirtualTiers::fetch(Key key) {
 }
 
 Lease VirtualTiers::create(Key key) {
-  Waiting const waiting{"the creation of extent", key};
   begin(key, Purpose::create);
   return lease_of(key);
 }
