@@ -11,17 +11,14 @@
 #include "base/watch.hpp"
 #include "tiers/buffer_pool.hpp"
 #include "tiers/extent_cache.hpp"
-#include "tiers/extent_io.hpp"
-#include "tiers/slot_table.hpp"
+#include "tiers/extent_store.hpp"
 #include "tiers/tiers.hpp"
 
 namespace offstage::tiers {
 namespace {
 
-// A read that fails or delivers wrong bytes may have failed on the way only.
-constexpr int read_attempts = 3;
-
-/// Locks: mutex_, the slot table's and the paths'; whoever has one of them asks for no other.
+/// Locks: mutex_, the slot table's and the paths'. Nobody asks for one with another in his hands, but for
+/// the slot table, which asks the paths for their rates.
 ///
 /// No deadlock. A thread waits here for one of three things: an extent that another thread has taken, by
 /// a lease or to write it; a buffer; a path. Every worker holds at most one lease of this object, and
@@ -63,10 +60,8 @@ class VirtualTiers final : public Tiers {
     Content content = Content::none;
     bool taken = false;  ///< leased, or being written
     std::int64_t buffer = no_buffer;
-    Place place{};             ///< of content `storage`
     std::int64_t version = 0;  ///< counts commits
-    std::int64_t writes = 0;
-    std::uint64_t checksum{};
+    StoredExtent stored{};     ///< where it lies, of content `storage`
   };
   enum class Purpose { fetch, create };
   struct Waiter {
@@ -85,6 +80,7 @@ class VirtualTiers final : public Tiers {
     auto const size = static_cast<std::size_t>(at(key).size);
     return {*this, key, padded(at(key)).first(size), at(key).buffer};
   }
+  [[nodiscard]] Version version_of(Key key) const { return {key, at(key).version, at(key).size}; }
   [[nodiscard]] std::string const& row(Extent const& extent) const {
     return rows_[static_cast<std::size_t>(extent.buffer)];
   }
@@ -97,18 +93,14 @@ class VirtualTiers final : public Tiers {
   std::optional<Key> take_victim();
   std::optional<Key> next_victim();
   void evict(Key key);
-  Place write(Key key, Extent& extent);
-  void read_verified(Key key, Extent const& extent);
-  [[nodiscard]] bool checksummed(Key key, Extent const& extent) const;
 
   std::shared_ptr<PathSet> paths_;
-  Verify verify_;
   trace::Trace* trace_;
-  std::vector<std::string> rows_;   ///< of the trace, one per buffer
-  std::optional<SlotTable> slots_;  ///< if not every extent stays in memory
+  std::vector<std::string> rows_;     ///< of the trace, one per buffer
+  std::optional<ExtentStore> store_;  ///< if not every extent stays in memory
 
-  mutable std::mutex
-      mutex_;  ///< guards all below, but an extent's bytes and what its taker changes
+  /// Guards all below, but an extent's bytes, version and line in storage: they are its taker's.
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Extent> extents_;
   BufferPool pool_;
@@ -130,7 +122,6 @@ std::int64_t buffers_of(std::vector<Bytes> const& extent_bytes, VirtualSettings 
 
 VirtualTiers::VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings)
     : paths_{settings.paths},
-      verify_{settings.verify},
       trace_{settings.trace},
       pool_{extent_bytes, buffers_of(extent_bytes, settings)},
       cache_{std::ssize(extent_bytes), settings.cached, settings.evict} {
@@ -147,11 +138,13 @@ VirtualTiers::VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettin
   }
   require(paths_ != nullptr && !paths_->empty(),
           "VirtualTiers: without a path every extent has to stay in host memory");
-  slots_.emplace(paths_, SlotDemand{.spill = settings.spill,
-                                    .slot_bytes = slot_bytes,
-                                    .extents = std::ssize(extents_) - settings.cached,
-                                    .spare = settings.buffers,
-                                    .split = settings.split});
+  store_.emplace(paths_,
+                 SlotDemand{.spill = settings.spill,
+                            .slot_bytes = slot_bytes,
+                            .extents = std::ssize(extents_) - settings.cached,
+                            .spare = settings.buffers,
+                            .split = settings.split},
+                 settings.verify);
 }
 
 /// Takes the extent, and a buffer if it has none. True if the current version is in it.
@@ -209,7 +202,9 @@ Lease VirtualTiers::fetch(Key key) {
   bool const hit = begin(key, Purpose::fetch);
   Lease lease = lease_of(key);  // ends if what follows throws
   if (!hit) {
-    read_verified(key, at(key));
+    Extent const& extent = at(key);
+    trace::Scope const scope{trace_, row(extent), "read", key, extent.size};
+    store_->read(version_of(key), padded(extent), extent.stored);
   }
   std::scoped_lock const lock{mutex_};
   ++(hit ? traffic_.hits : traffic_.misses);
@@ -219,7 +214,6 @@ Lease VirtualTiers::fetch(Key key) {
 }
 
 Lease VirtualTiers::create(Key key) {
-  Waiting const waiting{"the creation of extent", key};
   begin(key, Purpose::create);
   return lease_of(key);
 }
@@ -255,13 +249,13 @@ void VirtualTiers::commit(Key key, std::int64_t /*ticket*/) {
 /// The lease's buffer is the current version, and the lease has ended. Returns who has to leave, taken:
 /// in the same breath, for a cache above its limit is how is_stuck knows that writes have failed.
 std::optional<Key> VirtualTiers::make_current(Key key) {
-  std::optional<Place> old;
+  std::optional<StoredExtent> old;
   std::optional<Key> victim;
   {
     std::scoped_lock const lock{mutex_};
     Extent& extent = at(key);
     if (extent.content == Content::storage) {
-      old = extent.place;
+      old = extent.stored;
     }
     extent.content = Content::memory;
     ++extent.version;
@@ -272,7 +266,7 @@ std::optional<Key> VirtualTiers::make_current(Key key) {
   }
   changed_.notify_all();
   if (old) {
-    slots_->give_back(*old);
+    store_->free(*old);
   }
   return victim;
 }
@@ -298,10 +292,12 @@ void VirtualTiers::evict(Key key) {
   Waiting const waiting{"the flush of extent", key};
   Extent& extent = at(key);
   try {
-    Place const place = write(key, extent);
+    {
+      trace::Scope const scope{trace_, row(extent), "write", key, extent.size};
+      store_->write(version_of(key), padded(extent), extent.stored);
+    }
     std::scoped_lock const lock{mutex_};
     extent.content = Content::storage;
-    extent.place = place;
     extent.taken = false;
     pool_.give_back(std::exchange(extent.buffer, no_buffer));
   } catch (std::exception const& error) {
@@ -314,62 +310,6 @@ void VirtualTiers::evict(Key key) {
     throw;
   }
   changed_.notify_all();
-}
-
-/// Tries one path after the other; leaves those out that fail.
-Place VirtualTiers::write(Key key, Extent& extent) {
-  ++extent.writes;
-  std::string cause;
-  while (auto const place = slots_->take()) {
-    trace::Scope const scope{trace_, row(extent), "write", key, extent.size};
-    StoragePath& path = slots_->path(*place);
-    aio::File const& file = slots_->file(*place);
-    try {
-      extent.checksum = write_extent(path, file, padded(extent), extent.size,
-                                     slots_->offset(*place), checksummed(key, extent));
-      return *place;
-    } catch (IoError const& error) {
-      cause =
-          fmt::format(" at offset {} of {}: {}", slots_->offset(*place), file.path(), error.what());
-      slots_->give_back(*place);
-      path.leave_out(error.what());
-    }
-  }
-  throw IoError{fmt::format(
-      "extent {} was not written{}; no tiers.path is left that takes it; version {} is intact", key,
-      cause, extent.version)};
-}
-
-void VirtualTiers::read_verified(Key key, Extent const& extent) {
-  trace::Scope const scope{trace_, row(extent), "read", key, extent.size};
-  Bytes const offset = slots_->offset(extent.place);
-  aio::File const& file = slots_->file(extent.place);
-  bool const verifies = checksummed(key, extent);
-  std::string cause;
-  for (int attempt = 0; attempt < read_attempts; ++attempt) {
-    try {
-      std::uint64_t const found = read_extent(slots_->path(extent.place), file, padded(extent),
-                                              extent.size, offset, verifies);
-      if (!verifies || found == extent.checksum) {
-        return;
-      }
-      cause =
-          fmt::format("its checksum is {:016x} where {:016x} was written", found, extent.checksum);
-    } catch (IoError const& error) {
-      cause = error.what();
-    }
-  }
-  throw IoError{
-      fmt::format("extent {}, version {}, at offset {} of {} is lost: {}; resume the run from its "
-                  "last checkpoint",
-                  key, extent.version, offset, file.path(), cause)};
-}
-
-/// The write decides as the read will, so that a sample costs neither of them more than its share.
-/// Every extent has its turn: its next in verify_sample writes.
-bool VirtualTiers::checksummed(Key key, Extent const& extent) const {
-  return verify_ == Verify::always ||
-         (verify_ == Verify::sample && (key + extent.writes) % verify_sample == 0);
 }
 
 void VirtualTiers::begin_pass() {
@@ -406,7 +346,7 @@ Residence VirtualTiers::residence() const {
     if (extent.content == Content::memory || extent.content == Content::leaving) {
       residence.host += extent.size;
     } else if (extent.content == Content::storage) {
-      residence.paths[extent.place.path] += extent.size;
+      residence.paths[extent.stored.place.path] += extent.size;
     }
   }
   return residence;

@@ -1,0 +1,117 @@
+#include "tiers/extent_store.hpp"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace offstage::tiers {
+namespace {
+
+// A read that fails or delivers wrong bytes may have failed on the way only.
+constexpr int read_attempts = 3;
+
+/// XXH3-64 of bytes that come in pieces.
+class Checksum {
+ public:
+  Checksum() { XXH3_64bits_reset(state_.get()); }
+  void add(std::span<std::byte const> bytes) {
+    XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
+  }
+  [[nodiscard]] std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_t* state) const noexcept { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_{XXH3_createState()};
+};
+
+/// Calls `work` with each piece (padding included), the same without padding, and where it begins.
+template <class Byte, class Work>
+void for_each_piece(std::span<Byte> memory, Bytes size, Work const& work) {
+  for (Bytes begin = 0; begin < size; begin += path_hold_bytes) {
+    auto const rest = memory.subspan(static_cast<std::size_t>(begin));
+    auto const piece = rest.first(std::min(rest.size(), static_cast<std::size_t>(path_hold_bytes)));
+    work(piece, piece.first(std::min(piece.size(), static_cast<std::size_t>(size - begin))), begin);
+  }
+}
+
+}  // namespace
+
+ExtentStore::ExtentStore(std::shared_ptr<PathSet> paths, SlotDemand const& demand, Verify verify)
+    : slots_{std::move(paths), demand}, verify_{verify} {}
+
+void ExtentStore::write(Version const& version, std::span<std::byte const> memory,
+                        StoredExtent& line) {
+  ++line.writes;
+  std::string cause;
+  while (auto const place = slots_.take()) {
+    StoragePath& path = slots_.path(*place);
+    aio::File const& file = slots_.file(*place);
+    Bytes const offset = slots_.offset(*place);
+    try {
+      Checksum checksum;
+      for_each_piece(memory, version.size, [&](auto piece, auto content, Bytes begin) {
+        if (verifies(version.key, line)) {
+          checksum.add(content);
+        }
+        path.write(file, piece, offset + begin);
+      });
+      line.place = *place;
+      line.checksum = checksum.value();
+      return;
+    } catch (IoError const& error) {
+      slots_.give_back(*place);
+      path.leave_out(error.what());
+      cause = fmt::format(" at offset {} of {}: {}", offset, file.path(), error.what());
+    }
+  }
+  throw IoError{fmt::format(
+      "extent {} was not written{}; no tiers.path is left that takes it; version {} is intact",
+      version.key, cause, version.number)};
+}
+
+void ExtentStore::read(Version const& version, std::span<std::byte> memory,
+                       StoredExtent const& line) {
+  StoragePath& path = slots_.path(line.place);
+  aio::File const& file = slots_.file(line.place);
+  Bytes const offset = slots_.offset(line.place);
+  bool const verified = verifies(version.key, line);
+  std::string cause;
+  for (int attempt = 0; attempt < read_attempts; ++attempt) {
+    try {
+      Checksum checksum;
+      for_each_piece(memory, version.size, [&](auto piece, auto content, Bytes begin) {
+        path.read(file, piece, offset + begin);
+        if (verified) {
+          checksum.add(content);
+        }
+      });
+      if (!verified || checksum.value() == line.checksum) {
+        return;
+      }
+      cause = fmt::format("its checksum is {:016x} where {:016x} was written", checksum.value(),
+                          line.checksum);
+    } catch (IoError const& error) {
+      cause = error.what();
+    }
+  }
+  throw IoError{
+      fmt::format("extent {}, version {}, at offset {} of {} is lost: {}; resume the run from its "
+                  "last checkpoint",
+                  version.key, version.number, offset, file.path(), cause)};
+}
+
+/// The write decides as the read will, so that a sample costs neither of them more than its share.
+/// Every extent has its turn once in verify_sample writes.
+bool ExtentStore::verifies(Key key, StoredExtent const& line) const {
+  return verify_ == Verify::always ||
+         (verify_ == Verify::sample && (key + line.writes) % verify_sample == 0);
+}
+
+}  // namespace offstage::tiers

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "tiers/slot_table.hpp"
+#include "tiers/tiers.hpp"
+
+namespace offstage::tiers {
+
+/// One version of an extent.
+struct Version {
+  Key key{};
+  std::int64_t number{};  ///< counts commits
+  Bytes size{};
+};
+
+/// An extent's line of the table.
+struct StoredExtent {
+  Place place{};
+  std::int64_t writes = 0;   ///< of the extent, so far
+  std::uint64_t checksum{};  ///< XXH3-64 of the size bytes, if this write was to be verified
+};
+
+/// Extents on storage paths: finds them a slot, writes, reads and verifies them.
+///
+/// Memory:  `memory` is aligned to aio::direct_alignment and has the version's size rounded up to it; all
+///          of that moves, in pieces of path_hold_bytes.
+/// Threads: any, for different keys; a line belongs to whoever has taken the extent.
+class ExtentStore {
+ public:
+  ExtentStore(std::shared_ptr<PathSet> paths, SlotDemand const& demand, Verify verify);
+
+  /// Writes the version to a free slot and then puts the line right. A path that fails is left out, and
+  /// the next one tried. Errors: IoError if none is left; the line's slot says nothing then.
+  void write(Version const& version, std::span<std::byte const> memory, StoredExtent& line);
+  /// Errors: IoError if the only copy cannot be read or is damaged, after three attempts.
+  void read(Version const& version, std::span<std::byte> memory, StoredExtent const& line);
+  /// Nobody will read what lies there.
+  void free(StoredExtent const& line) noexcept { slots_.give_back(line.place); }
+
+ private:
+  [[nodiscard]] bool verifies(Key key, StoredExtent const& line) const;
+
+  SlotTable slots_;
+  Verify verify_;
+};
+
+}  // namespace offstage::tiers
