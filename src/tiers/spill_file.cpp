@@ -37,7 +37,7 @@ void check_directory(std::string const& directory, Bytes needed) {
   }
   Bytes const free = aio::free_bytes(directory);
   if (needed > free) {
-    refuse(directory, "the optimizer state needs " + format_bytes(needed) + " there, but " +
+    refuse(directory, "what this rank offloads needs " + format_bytes(needed) + " there, but " +
                           format_bytes(free) + " is free; make space or name another directory");
   }
 }

@@ -49,7 +49,8 @@ class Lease {
     touched_ = true;
     return bytes_;
   }
-  /// Blocks until the new version is written and the table names it. Ends the lease.
+  /// The bytes are the new version when this returns, and what had to leave host memory for it is
+  /// written. Ends the lease, whatever is thrown.
   void commit();
 
  private:
@@ -165,8 +166,9 @@ struct VirtualSettings {
 ///          aligned to 4096 bytes and as large as the largest extent. No file if all stays in memory.
 ///          Write: a free slot, then the table entry (path, slot, version, XXH3-64).
 /// Faults:  a write that fails leaves its path out, with one warning, and goes to another; if none is
-///          left, commit throws IoError and the extent stays in memory. A read is tried three times; a
-///          failure or a wrong checksum after that has lost the only copy: IoError.
+///          left, commit throws IoError and the extent stays in memory; a fetch that no buffer is left
+///          for then throws it too. A read is tried three times; a failure or a wrong checksum after that
+///          has lost the only copy: IoError.
 /// Locks:   no lock and no path is held while waiting for a buffer or another lease; a path is held
 ///          for one transfer of at most path_hold_bytes.
 /// Errors:  construction: IoError: a directory is missing (says that it must exist), not writable or
