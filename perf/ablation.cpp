@@ -76,7 +76,7 @@ std::vector<state::LayerLayout> make_layers(Shape const& shape) {
     state::LayerLayout layer;
     layer.name = fmt::format("layer {}", i);
     layer.decayed_elements = layer.elements = elements;
-    layer.tensors.push_back({.name = "weight", .rows = elements, .decayed = true, .index = i});
+    layer.tensors.push_back({.name = "weight", .rows = elements, .decayed = true, .initial = {}, .index = i});
     layers.push_back(std::move(layer));
   }
   return layers;

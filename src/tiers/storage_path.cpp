@@ -164,23 +164,30 @@ void StoragePath::transfer_piece(aio::Direction direction, aio::File const& file
   bool const reads = direction == aio::Direction::read;
   auto const bytes = std::ssize(memory);
   Stopwatch watch;
-  Lanes::Hold const hold{reads || !writes_ ? *reads_ : *writes_};
-  Seconds const waited = watch.lap();
-
-  trace::Scope const scope{trace_, reads ? read_row_ : write_row_, reads ? "read" : "write", -1,
-                           bytes};
-  auto const end = throttle_ ? throttle_->book(direction, bytes) : Throttle::Clock::time_point{};
-  if (reads) {
-    hold.engine().read(file, memory, offset);
-  } else {
-    hold.engine().write(file, memory, offset);
+  Seconds waited{};
+  trace::Clock::time_point begin;
+  {
+    Lanes::Hold const hold{reads || !writes_ ? *reads_ : *writes_};
+    waited = watch.lap();
+    begin = trace::Clock::now();
+    auto const end = throttle_ ? throttle_->book(direction, bytes) : Throttle::Clock::time_point{};
+    if (reads) {
+      hold.engine().read(file, memory, offset);
+    } else {
+      hold.engine().write(file, memory, offset);
+    }
+    if (throttle_) {
+      // The path is held: it would be busy.
+      Waiting const waiting{"an emulated storage path"};
+      std::this_thread::sleep_until(end);
+    }
   }
-  if (throttle_) {
-    // The path is held: it would be busy.
-    Waiting const waiting{"an emulated storage path"};
-    std::this_thread::sleep_until(end);
+  Seconds const taken = watch.elapsed();
+  if (trace_ != nullptr) {  // which may write its file: not while the path is held
+    trace_->span(reads ? read_row_ : write_row_, reads ? "read" : "write", begin,
+                 trace::Clock::now(), -1, bytes);
   }
-  record(direction, bytes, waited, watch.elapsed());
+  record(direction, bytes, waited, taken);
 }
 
 void StoragePath::record(aio::Direction direction, Bytes bytes, Seconds waited, Seconds taken) {

@@ -93,6 +93,7 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
     state_ = tiers::make_virtual_tiers(extents(state_bytes_per_element), settings);
 
     settings = shared;
+    settings.name = "gradient";
     settings.buffers = std::max(1, plan.gradient_buffers);
     settings.cached = plan.gradient_buffers > 0 ? plan.gradients_cached : subgroups_;
     gradients_.accumulated = tiers::make_virtual_tiers(extents(gradient_element_bytes), settings);
