@@ -41,6 +41,8 @@ class ExtentStore {
   /// Nobody will read what lies there.
   void free(StoredExtent const& line) noexcept { slots_.give_back(line.place); }
 
+  [[nodiscard]] SlotTable const& slots() const noexcept { return slots_; }
+
  private:
   [[nodiscard]] bool verifies(Key key, StoredExtent const& line) const;
 

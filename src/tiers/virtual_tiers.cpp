@@ -354,10 +354,10 @@ Residence VirtualTiers::residence() const {
 
 std::vector<PathSpace> VirtualTiers::space() const {
   std::vector<PathSpace> space(paths_ ? paths_->size() : 0);
-  if (slots_) {
-    auto const slots = slots_->slots();
+  if (store_) {
+    auto const slots = store_->slots().slots();
     for (std::size_t i = 0; i < space.size(); ++i) {
-      space[i] = {slots[i], slots_->slot_bytes()};
+      space[i] = {slots[i], store_->slots().slot_bytes()};
     }
   }
   return space;
