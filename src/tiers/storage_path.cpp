@@ -126,13 +126,12 @@ StoragePath::StoragePath(PathSettings settings, Sharing sharing,
     writes_ =
         std::make_unique<Lanes>(settings_, shared ? &sharing.lock->write_lock : nullptr, kernel);
   }
+  if (sharing.rest == nullptr) {
+    own_ = std::make_unique<PathShared>();
+  }
+  shared_ = own_ ? own_.get() : sharing.rest;
   if (settings_.emulation) {
-    if (sharing.throttle == nullptr) {
-      own_throttle_ = std::make_unique<ThrottleState>();
-    }
-    throttle_ = std::make_unique<Throttle>(*settings_.emulation, sharing.throttle == nullptr
-                                                                     ? *own_throttle_
-                                                                     : sharing.throttle->throttle);
+    throttle_ = std::make_unique<Throttle>(*settings_.emulation, shared_->throttle);
   }
   read_.rate = settings_.read_rate;
   write_.rate = settings_.write_rate;
@@ -235,10 +234,24 @@ void StoragePath::set_rates(double read_rate, double write_rate) {
 }
 
 void StoragePath::leave_out(std::string const& cause) {
-  if (writable_.exchange(false)) {
+  {
+    std::scoped_lock const lock{mutex_};
+    if (cause_.empty()) {
+      cause_ = cause;
+    }
+  }
+  if (shared_->left_out.exchange(1) == 0) {
     log::warning("tiers.path = {} is left out, nothing more is written there: {}",
                  settings_.directory, cause);
   }
+}
+
+std::string StoragePath::why_left_out() const {
+  std::scoped_lock const lock{mutex_};
+  if (writable()) {
+    return {};
+  }
+  return cause_.empty() ? "another process of the node could not write there" : cause_;
 }
 
 namespace {
