@@ -398,6 +398,27 @@ TEST_F(MakePathsTest, WithoutExclusivePathsOnOneDeviceMoveAtTheSameTime) {
   EXPECT_EQ(all->paths[0].read_lock.next_ticket, 0U);
 }
 
+TEST_F(MakePathsTest, APathThatOneProcessLeavesOutIsLeftOutForAllAndSaidOnce) {
+  for (bool const exclusive : {true, false}) {
+    Shared<PathShared[2]> pair;
+    auto const bytes_of_both = std::as_writable_bytes(std::span{*pair});
+    auto const mine = make_paths({two(), exclusive, bytes_of_both, kernel});
+    auto const others = make_paths({two(), exclusive, bytes_of_both, kernel});
+    testing::internal::CaptureStderr();
+    others->at(1)->leave_out("no space");
+    EXPECT_FALSE(mine->at(1)->writable());
+    EXPECT_TRUE(mine->at(0)->writable());
+    EXPECT_EQ(others->at(1)->why_left_out(), "no space");
+    EXPECT_THAT(mine->at(1)->why_left_out(), HasSubstr("another process"));
+    EXPECT_EQ(mine->at(0)->why_left_out(), "");
+    mine->at(1)->leave_out("no space here either");
+    EXPECT_EQ(mine->at(1)->why_left_out(), "no space here either");
+    std::string const said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("is left out"), said.rfind("is left out")) << said;
+    EXPECT_THAT(said, HasSubstr("no space"));
+  }
+}
+
 TEST_F(MakePathsTest, AnEmulatedPathIsADeviceOfItsOwn) {
   auto three = two();
   three.push_back(settings());

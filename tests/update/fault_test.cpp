@@ -274,7 +274,7 @@ TEST(Faults, AtRandomLeaveTheSameBitsOrAnErrorThatTheyExplain) {
   };
   unsigned const seconds = number("OFFSTAGE_FAULT_SECONDS", 0);
   unsigned const first = number("OFFSTAGE_FAULT_SEED", 1);
-  constexpr unsigned rounds = 120;
+  constexpr unsigned rounds = 60;
   int done = 0;
   int ended = 0;
   std::int64_t mishaps = 0;

@@ -85,6 +85,9 @@ class Trial {
       done_ = true;
     } catch (IoError const& error) {
       error_ = error.what();
+    } catch (std::exception const& error) {
+      error_ = error.what();
+      ADD_FAILURE() << what_ << ": not an IoError";
     }
     traffic_->stop();
     plan_.heal();
@@ -204,6 +207,8 @@ class Trial {
                             std::string{error.what()}.find("its checksum") != std::string::npos;
         EXPECT_TRUE(rotten || (!done_ && left_out() > 0) || plan_.errors(aio::Site::grow) > 0)
             << error.what();
+      } catch (Error const& error) {
+        ADD_FAILURE() << error.what();
       }
     }
   }
