@@ -1,21 +1,11 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "base/error.hpp"
-#include "base/thread.hpp"
 #include "gradient.hpp"
 #include "plan/order.hpp"
 #include "shard_support.hpp"
@@ -27,35 +17,6 @@ namespace offstage::update {
 
 constexpr int traffic_steps = 3;
 constexpr int traffic_rounds = 2;
-
-/// Ends the program, saying what it did, if that takes too long: nothing may hang.
-class Deadline {
- public:
-  Deadline(std::chrono::seconds most, std::string what)
-      : thread_{"deadline", [this, most, what = std::move(what)] {
-                  std::unique_lock lock{mutex_};
-                  if (!changed_.wait_for(lock, most, [this] { return done_; })) {
-                    std::printf("hangs: %s\n", what.c_str());
-                    std::fflush(stdout);
-                    std::abort();
-                  }
-                }} {}
-  ~Deadline() {
-    {
-      std::scoped_lock const lock{mutex_};
-      done_ = true;
-    }
-    changed_.notify_one();
-  }
-  Deadline(Deadline const&) = delete;
-  Deadline& operator=(Deadline const&) = delete;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;
-  NamedThread thread_;
-};
 
 /// A shard and the gradients of every round of every step.
 struct Lesson {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -12,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
+#include "deadline.hpp"
 #include "fault_traffic.hpp"
 #include "platform/fault_plan.hpp"
 #include "platform/kept_contexts.hpp"
