@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Storage that fails under whole runs: they go on with the same bits, or end with 74 and say what is lost, and
 the same command goes on from the checkpoint. $FAULTY_STORAGE is preloaded, see faulty_storage.cpp."""
+import contextlib
 import errno
 import os
+import subprocess
 from pathlib import Path
 from unittest import mock
 
@@ -66,6 +68,13 @@ class Faults(OffstageTest):
         self.assertEqual([], [path for path in self.paths if any(path.iterdir())])
         self.check_goes_on("run", *self.both, step=2, ranks=2)
 
+    def test_a_path_without_quota_for_the_files_is_refused_before_the_first_step(self):
+        with self.faulty("grow", self.paths[1], errno.EDQUOT):
+            result = self.train("run", *COMMON, *self.both, ranks=2, expect=74)
+        self.assertRegex("\n".join(result.errors), rf"tiers.path = {self.paths[1]}: cannot allocate .*quota exceeded")
+        self.assertEqual([], [path for path in self.paths if any(path.iterdir())])
+        self.assertEqual([], self.steps("run"))
+
     def test_an_extent_that_cannot_be_read_ends_the_run_and_the_next_goes_on(self):
         self.straight()
         with self.faulty("read", self.paths[0], errno.EIO, after=12):
@@ -83,28 +92,36 @@ class Faults(OffstageTest):
         self.assertEqual([], result.warnings, result)
         self.assert_same_state("straight", "run")
 
-    def flip_bits(self, process):
-        """One in each 16 KiB of the files of slots of a rank, until the run ends."""
-        pid = self.ranks_of("run")[0]
+    def flip_bits(self, pid, offset):
+        """One in each 16 KiB of the rank's files of slots; how many."""
         found = 0
         for link in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                if not str(link.readlink()).startswith(str(self.paths[0])):
-                    continue
-                with open(link, "r+b", buffering=0) as file:
-                    for offset in range(77, link.stat().st_size, 16384):
-                        byte = os.pread(file.fileno(), 1, offset)
-                        os.pwrite(file.fileno(), bytes([byte[0] ^ 4]), offset)
-                        found += 1
-            except OSError:  # the rank has ended
+            if not os.readlink(link).startswith(str(self.paths[0])):
                 continue
-        self.assertTrue(found > 0 or process.poll() is not None)
+            with open(link, "r+b", buffering=0) as file:
+                for position in range(offset, os.fstat(file.fileno()).st_size, 16384):
+                    byte = os.pread(file.fileno(), 1, position)[0]
+                    os.pwrite(file.fileno(), bytes([byte ^ 4]), position)
+                    found += 1
+        return found
+
+    def flip_bits_until_the_end(self, process):
+        pid = self.ranks_of("run")[0]
+        self.assertGreater(self.flip_bits(pid, 77), 0)
+        for offset in range(78, 378):
+            try:
+                process.wait(0.2)
+                return
+            except subprocess.TimeoutExpired:  # what was flipped has been written again, it seems
+                with contextlib.suppress(OSError):  # the rank is about to end
+                    self.flip_bits(pid, offset)
+        self.fail("no flipped bit was found")
 
     def test_a_flipped_bit_in_the_file_of_a_running_rank_is_found(self):
         endless = ["train.steps=1000000", f"--tiers.path={self.paths[0]}"]
         process = self.start("run", *COMMON, *endless, ranks=2)
         self.wait_for_step("run", 4, process)
-        self.flip_bits(process)
+        self.flip_bits_until_the_end(process)
         result = self.finish("run", process)
         self.assertEqual(74, result.code, result)
         self.assertRegex("\n".join(result.errors), r"state extent \d+, version \d+, at offset \d+ of "
