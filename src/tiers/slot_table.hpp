@@ -26,6 +26,7 @@ struct SlotDemand {
   std::int64_t extents{};  ///< that lie in slots at a time, on all paths together
   std::int64_t spare{};    ///< slots of each path beside its share of those
   plan::SplitPolicy split;
+  plan::PathSharer sharer{};
 };
 
 /// The files of slots, one on each path, and which slots are free.
@@ -66,6 +67,7 @@ class SlotTable {
 
   std::shared_ptr<PathSet> paths_;
   plan::SplitPolicy split_;
+  plan::PathSharer sharer_;
   Bytes slot_bytes_;
   mutable std::mutex mutex_;  ///< guards what files_ says of slots
   std::vector<SlotFile> files_;

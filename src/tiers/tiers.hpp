@@ -143,6 +143,7 @@ struct VirtualSettings {
   Evict evict = Evict::farthest;
   Verify verify = Verify::always;
   plan::SplitPolicy split;
+  plan::PathSharer sharer;  ///< this rank among those of its node
   trace::Trace* trace{};
   /// Of what the extents hold, in messages and in the trace: rows "state buffer N" with reads and
   /// writes of extents.

@@ -143,7 +143,8 @@ VirtualTiers::VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettin
                             .slot_bytes = slot_bytes,
                             .extents = std::ssize(extents_) - settings.cached,
                             .spare = settings.buffers,
-                            .split = settings.split},
+                            .split = settings.split,
+                            .sharer = settings.sharer},
                  settings.verify, settings.name);
 }
 

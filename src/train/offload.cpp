@@ -31,6 +31,7 @@ Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::
     return;
   }
   auto const node = comm.split_by_node();
+  sharer_ = {node.rank(), node.size()};
   window_ = std::make_unique<mpi::SharedWindow>(node, tiers::shared_bytes(config.paths));
   mpi::agree(comm, [&] {
     paths_ = tiers::make_paths({.paths = config.paths,
@@ -84,6 +85,7 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
                                       .spill = spill(),
                                       .verify = config_.storage.verify,
                                       .split = config_.storage.split,
+                                      .sharer = sharer_,
                                       .trace = trace_};
   mpi::agree(comm_, [&] {
     auto settings = shared;

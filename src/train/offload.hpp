@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/memory.hpp"
+#include "plan/split.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/mpi/shared_window.hpp"
 #include "platform/trace/trace.hpp"
@@ -54,6 +55,7 @@ class Offload {
   std::shared_ptr<tiers::PathSet> paths_;
   std::unique_ptr<tiers::Tiers> state_;
   update::GradientSettings gradients_;
+  plan::PathSharer sharer_;  ///< this rank among those of its node
   std::int64_t subgroups_{};
   std::int64_t passes_ = 1;  ///< the first versions were made in ascending order: pass 0
 };
