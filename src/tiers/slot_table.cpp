@@ -85,7 +85,7 @@ bool SlotTable::has_room(std::size_t path) {
     file.file.allocate((file.slots + growth_slots) * slot_bytes_);
   } catch (IoError const& error) {
     if (!std::exchange(file.warned, true)) {
-      log::warning("tiers.path = {}: no room for more of the state, other paths take it: {}",
+      log::warning("tiers.path = {}: no room for more extents, other paths take them: {}",
                    (*paths_)[path]->settings().directory, error.what());
     }
     return false;

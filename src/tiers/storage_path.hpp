@@ -75,8 +75,8 @@ class StoragePath {
   /// Of the whole path: what one transfer reaches, without waiting, times `processes`. As given or set
   /// at first (given rates are starting values too), then as follow_rates finds them; 0: not known.
   [[nodiscard]] plan::PathRate rate() const;
-  /// Takes the traffic since the last call into the rates, by half, for each direction in which 8 MiB
-  /// moved: to be called once per step.
+  /// Takes the traffic into the rates, by half, for each direction in which 8 MiB have moved since that
+  /// was last done: to be called once per step.
   void follow_rates();
   /// Sets both; the traffic so far is forgotten.
   void set_rates(double read_rate, double write_rate);

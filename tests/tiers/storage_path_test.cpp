@@ -330,7 +330,7 @@ TEST_F(StoragePathTest, RatesFollowTheTransfersByHalf) {
   EXPECT_DOUBLE_EQ(path.rate().write, found(path.traffic().write));  // nothing was known before
 }
 
-TEST_F(StoragePathTest, LittleTrafficDoesNotMoveTheRates) {
+TEST_F(StoragePathTest, LittleTrafficMovesTheRatesWhenItHasAddedUp) {
   StoragePath path{settings(), {}, kernel, nullptr};
   path.set_rates(3e9, 2e9);
   path.follow_rates();
@@ -338,6 +338,10 @@ TEST_F(StoragePathTest, LittleTrafficDoesNotMoveTheRates) {
   path.read(file, memory.bytes(), 0);
   path.follow_rates();
   EXPECT_EQ(path.rate().read, 3e9);
+  EXPECT_EQ(path.rate().write, 2e9);
+  path.read(file, memory.bytes().first(block), 0);
+  path.follow_rates();
+  EXPECT_NE(path.rate().read, 3e9);
   EXPECT_EQ(path.rate().write, 2e9);
 }
 
