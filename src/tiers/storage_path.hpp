@@ -138,8 +138,10 @@ using PathSet = std::vector<std::unique_ptr<StoragePath>>;
 /// transfer at least), through the path itself, with `processes` threads: see StoragePath::rate, which
 /// this does not change. The file has a name for a moment only. Reads what was just written: with
 /// O_DIRECT from the device, else this is too high.
-/// Memory: one transfer of at most path_hold_bytes per thread.
+/// Memory: one transfer of at most path_hold_bytes per thread, all of them at most `memory` (one block per
+/// thread at least).
 /// Errors: IoError naming tiers.path and the directory.
-[[nodiscard]] plan::PathRate measure_rates(StoragePath& path, Seconds time, Bytes most);
+[[nodiscard]] plan::PathRate measure_rates(StoragePath& path, Seconds time, Bytes most,
+                                           Bytes memory);
 
 }  // namespace offstage::tiers

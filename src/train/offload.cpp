@@ -25,7 +25,8 @@ bool is_known(tiers::PathSettings const& path) {
 
 }  // namespace
 
-Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace)
+Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace,
+                 Bytes measuring_memory)
     : config_{config}, comm_{comm}, trace_{trace} {
   if (config.paths.empty()) {
     return;
@@ -39,10 +40,10 @@ Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::
                                 .shared = window_->bytes(),
                                 .trace = trace});
   });
-  measure(node);
+  measure(node, measuring_memory);
 }
 
-void Offload::measure(mpi::Communicator const& node) {
+void Offload::measure(mpi::Communicator const& node, Bytes memory) {
   if (paths_->size() < 2 || config_.storage.split.rule == plan::SplitRule::fixed) {
     return;
   }
@@ -50,7 +51,7 @@ void Offload::measure(mpi::Communicator const& node) {
   mpi::agree(comm_, [&] {
     for (std::size_t i = 0; node.rank() == 0 && i < paths_->size(); ++i) {
       if (!is_known((*paths_)[i]->settings())) {
-        measured[i] = tiers::measure_rates(*(*paths_)[i], measuring_time, measured_most);
+        measured[i] = tiers::measure_rates(*(*paths_)[i], measuring_time, measured_most, memory);
       }
     }
   });

@@ -11,6 +11,7 @@
 #include "platform/mpi/shared_window.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
+#include "tiers/storage_path.hpp"
 #include "tiers/tiers.hpp"
 #include "train/report.hpp"
 #include "train/run_config.hpp"
@@ -25,8 +26,9 @@ namespace offstage::train {
 class Offload {
  public:
   /// Opens the paths; measures those whose rates the split needs and nobody gave, one after the other
-  /// on one rank of each node.
-  Offload(RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace);
+  /// on one rank of each node, with at most `measuring_memory` for what is moved.
+  Offload(RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace,
+          Bytes measuring_memory = tiers::path_hold_bytes);
 
   /// Takes memory and space, as planned. `subgroups` are this rank's.
   void allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
@@ -46,7 +48,7 @@ class Offload {
 
  private:
   [[nodiscard]] std::string spill() const;
-  void measure(mpi::Communicator const& node);
+  void measure(mpi::Communicator const& node, Bytes memory);
 
   RunConfig const& config_;
   mpi::Communicator const& comm_;

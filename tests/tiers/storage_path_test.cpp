@@ -469,7 +469,7 @@ TEST_F(StoragePathTest, MeasuresItsRatesAndLeavesNothingBehind) {
   slow.emulation = Emulation{400e6, 200e6, Seconds{0.0}, Duplex::half};
   slow.processes = 2;
   StoragePath path{slow, {}, nullptr, nullptr};
-  plan::PathRate const rate = measure_rates(path, 10s, 16 * MiB);
+  plan::PathRate const rate = measure_rates(path, 10s, 16 * MiB, path_hold_bytes);
   // Two transfers of 8 MiB each way, each as long as it alone or longer, less the credit.
   auto const most = [](double emulated) {
     double const part = 8 * MiB;
@@ -488,17 +488,26 @@ TEST_F(StoragePathTest, MeasuresItsRatesAndLeavesNothingBehind) {
 
 TEST_F(StoragePathTest, MeasuringEndsWithTheTime) {
   StoragePath path{settings(), {}, kernel, nullptr};
-  (void)measure_rates(path, Seconds{0.0}, 2 * path_hold_bytes);
+  (void)measure_rates(path, Seconds{0.0}, 2 * path_hold_bytes, path_hold_bytes);
   EXPECT_EQ(path.traffic().write.transfers, 1);
   EXPECT_EQ(path.traffic().read.transfers, 1);
   EXPECT_EQ(path.traffic().read.bytes, path_hold_bytes);
+}
+
+TEST_F(StoragePathTest, MeasuringKeepsToItsMemory) {
+  PathSettings wide = settings();
+  wide.processes = 2;
+  StoragePath path{wide, {}, kernel, nullptr};
+  (void)measure_rates(path, 10s, 4 * MiB, 1 * MiB);
+  EXPECT_EQ(path.traffic().write.bytes, 4 * MiB);
+  EXPECT_EQ(path.traffic().write.transfers, 8);
 }
 
 TEST_F(StoragePathTest, MeasuringFailsWithTheKeyAndTheDirectory) {
   StoragePath path{settings(), {}, kernel, nullptr};
   auto const error = [&] {
     try {
-      (void)measure_rates(path, 1s, 4 * MiB);
+      (void)measure_rates(path, 1s, 4 * MiB, path_hold_bytes);
       return std::string{"no error"};
     } catch (IoError const& caught) {
       return std::string{caught.what()};
