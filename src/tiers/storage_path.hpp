@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -142,6 +143,6 @@ using PathSet = std::vector<std::unique_ptr<StoragePath>>;
 /// thread at least).
 /// Errors: IoError naming tiers.path and the directory.
 [[nodiscard]] plan::PathRate measure_rates(StoragePath& path, Seconds time, Bytes most,
-                                           Bytes memory);
+                                           Bytes memory = std::numeric_limits<Bytes>::max());
 
 }  // namespace offstage::tiers
