@@ -260,6 +260,10 @@ int run(std::vector<std::string> const& arguments) {
   }
   Bytes const read = sum.read / shape.steps;
   Bytes const write = sum.write / shape.steps;
+  // A single real path is not measured: nothing depends on its rates.
+  bool const known = !rates.empty() && std::ranges::all_of(rates, [](plan::PathRate const& rate) {
+    return rate.read > 0.0 && rate.write > 0.0;
+  });
   if (comm.rank() == 0) {
     fmt::print(
         "{{\"step_seconds\": [{:.4f}], \"read_bytes\": {}, \"write_bytes\": {}, "
@@ -268,11 +272,10 @@ int run(std::vector<std::string> const& arguments) {
         "\"mean_wait_seconds\": {:.6f}, \"longest_wait_seconds\": {:.6f}, "
         "\"rank_wait_seconds\": [{:.6f}], \"processor_seconds\": {:.3f}}}\n",
         fmt::join(seconds, ", "), read, write,
-        rates.empty() ? 0.0 : plan::bandwidth_bound(read, write, rates).count(),
-        fmt::join(share, ", "), sum.transfers,
-        sum.transfer.count() / static_cast<double>(sum.transfers), sum.longest_transfer.count(),
-        sum.waited.count() / static_cast<double>(sum.transfers), sum.longest_wait.count(),
-        fmt::join(sum.rank_waits, ", "), processor / shape.steps);
+        known ? plan::bandwidth_bound(read, write, rates).count() : 0.0, fmt::join(share, ", "),
+        sum.transfers, sum.transfer.count() / static_cast<double>(sum.transfers),
+        sum.longest_transfer.count(), sum.waited.count() / static_cast<double>(sum.transfers),
+        sum.longest_wait.count(), fmt::join(sum.rank_waits, ", "), processor / shape.steps);
   }
   return 0;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ranks of a node on one real path, each alone at a time or all at once: contention.py PROGRAM DIR [ROUNDS]
 
-PROGRAM is perf_ablation. Four ranks update states of 1.6 GB each that lie in DIR but for one subgroup in 20; alternating
+PROGRAM is perf_ablation. Four ranks update states of 0.4 GB each that lie in DIR but for one subgroup in 20; alternating
 rounds. Prints throughput, time per transfer and waits, and ends with RESULT lines."""
 import os
 import shutil
@@ -12,7 +12,7 @@ from measure import measure
 
 RANKS = 4
 KINDS = {"exclusive": "true", "shared": "false"}
-SHAPE = ["parameters=134217728", "subgroup=4194304", "cached-share=0.05", "steps=3"]
+SHAPE = ["parameters=33554432", "subgroup=1048576", "cached-share=0.05", "steps=3"]
 
 
 def main():
