@@ -263,11 +263,11 @@ void write_format_version(std::string const& path, std::int64_t version) {
 }
 
 TEST_F(DamagedCheckpoint, RefusesANewerFormatByName) {
-  write_format_version(step + "/master.h5", 3);
+  write_format_version(step + "/master.h5", 4);
   EXPECT_THAT(message_of<Refused>([&] { (void)read_master(step); }),
-              AllOf(HasSubstr(step), HasSubstr("format 3, this program reads up to 2"),
+              AllOf(HasSubstr(step), HasSubstr("format 4, this program reads up to 3"),
                     HasSubstr("newer offstage")));
-  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 3"));
+  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 4"));
 }
 
 /// Written by the last program that knew format 1 alone: two steps of a model of one block.
@@ -366,7 +366,7 @@ TEST(CheckpointCompare, CountsWhatDiffersPerTensorAndArray) {
     lease.commit();
   }
   commit_master(b, sample_meta(small_model(), 2),
-                {write_rank_file(b, 0, 1, shard.subgroups, *shard.tiers)});
+                {write_rank_file(b, 0, 1, shard.subgroups, *shard.tiers).manifest});
   EXPECT_THAT(compare(list(a)[0], list(b)[0]),
               ElementsAre("parameter model.embed_tokens.weight: 2 of 14400 elements differ, the "
                           "first at 5, largest difference 0.5",
