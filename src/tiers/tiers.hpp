@@ -163,7 +163,7 @@ struct VirtualSettings {
   Evict evict = Evict::farthest;
   Verify verify = Verify::always;
   plan::SplitPolicy split;
-  std::shared_ptr<KeptFileShape const> kept;  ///< on persistent paths; null: none is persistent
+  std::shared_ptr<KeptFileShape const> kept{};  ///< on persistent paths; null: none is persistent
   trace::Trace* trace{};
   std::string name =
       "state";  ///< in the trace: rows "state buffer N" with reads and writes of extents

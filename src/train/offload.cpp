@@ -64,7 +64,7 @@ void Offload::measure(mpi::Communicator const& node) {
 
 std::shared_ptr<tiers::KeptFileShape const> Offload::shape_of_slots(
     std::vector<state::Subgroup> const& subgroups) const {
-  if (std::ranges::none_of(config_.paths, &tiers::PathSettings::persistent) || subgroups.empty()) {
+  if (subgroups.empty() || std::ranges::none_of(config_.paths, &tiers::PathSettings::persistent)) {
     return nullptr;
   }
   auto const& largest =

@@ -270,9 +270,14 @@ TEST_F(DamagedCheckpoint, RefusesANewerFormatByName) {
   EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 4"));
 }
 
-/// Written by the last program that knew format 1 alone: two steps of a model of one block.
-TEST(CheckpointFormat1, IsReadWithDefaultsForWhatItDidNotKnow) {
-  auto const all = list(OFFSTAGE_FORMAT_1);
+class OlderFormat : public ::testing::TestWithParam<char const*> {};
+INSTANTIATE_TEST_SUITE_P(Checkpoint, OlderFormat,
+                         ::testing::Values(OFFSTAGE_FORMATS "/format-1",
+                                           OFFSTAGE_FORMATS "/format-2"));
+
+/// Each written by the last program that knew no newer one: two steps of a model of one block.
+TEST_P(OlderFormat, IsReadWithDefaultsForWhatItDidNotKnow) {
+  auto const all = list(GetParam());
   ASSERT_THAT(all, SizeIs(1));
   EXPECT_TRUE(all[0].complete) << all[0].problem;
   EXPECT_THAT(verify(all[0]), IsEmpty());
