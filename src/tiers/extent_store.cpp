@@ -125,10 +125,9 @@ void ExtentStore::read(Version const& version, std::span<std::byte> memory,
 }
 
 std::optional<SharedExtent> ExtentStore::share(StoredExtent const& line, std::string const& name) {
-  if (!slots_.is_kept(line.place)) {
+  if (!slots_.is_kept(line.place) || !slots_.share(line.place, name)) {
     return std::nullopt;
   }
-  slots_.share(line.place, name);
   return SharedExtent{slots_.offset(line.place), slots_.file(line.place).size(), line.blocks};
 }
 

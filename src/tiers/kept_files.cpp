@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "tiers/spill_file.hpp"
 
 namespace offstage::tiers {
@@ -86,13 +87,17 @@ void KeptFiles::probe_links(std::string const& name) const {
   unlink(other.c_str());
 }
 
-void KeptFiles::share(std::int64_t slot, std::string const& name) const {
+bool KeptFiles::share(std::int64_t slot, std::string const& name) const {
   Slot const& shared = at(slot);
   require(shared.given_away, "KeptFiles: what is shared was given away before");
   shared.file.sync();
   if (link(shared.file.path().c_str(), name.c_str()) != 0) {
-    throw IoError{"cannot link " + shared.file.path() + " to", name, errno};
+    log::warning("tiers.path = {},persistent: cannot link {} to {}: {}; it is copied",
+                 where_.directory, shared.file.path(), name,
+                 std::generic_category().message(errno));
+    return false;
   }
+  return true;
 }
 
 void KeptFiles::leave(std::int64_t slot) noexcept {

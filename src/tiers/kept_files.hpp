@@ -54,8 +54,9 @@ class KeptFiles {
   /// From now on the slot is not this object's to write.
   void give_away(std::int64_t slot) { at(slot).given_away = true; }
   /// Makes the bytes of a slot that was given away durable and `name` another name of its file; the
-  /// name itself is durable when its directory is synced. Errors: IoError.
-  void share(std::int64_t slot, std::string const& name) const;
+  /// name itself is durable when its directory is synced. False if it cannot have the name.
+  /// Errors: IoError of fdatasync.
+  [[nodiscard]] bool share(std::int64_t slot, std::string const& name) const;
   /// Nobody here reads the slot any more. It has no file then if that was given away.
   void leave(std::int64_t slot) noexcept;
 

@@ -73,14 +73,14 @@ void SlotTable::give_back(Place place) noexcept {
   file.free.push_back(place.slot);  // within the capacity of add_slots
 }
 
-void SlotTable::share(Place place, std::string const& name) {
+bool SlotTable::share(Place place, std::string const& name) {
   require(is_kept(place), "SlotTable: the slot has no file of its own");
   KeptFiles& kept = *files_[place.path].kept;
   {
     std::scoped_lock const lock{mutex_};
     kept.give_away(place.slot);
   }
-  kept.share(place.slot, name);
+  return kept.share(place.slot, name);
 }
 
 aio::File const& SlotTable::file(Place place) const {

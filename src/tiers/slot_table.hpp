@@ -50,8 +50,9 @@ class SlotTable {
   /// Whether the slot has a file of its own, which may be shared.
   [[nodiscard]] bool is_kept(Place place) const { return files_[place.path].kept != nullptr; }
   /// Makes the bytes of a slot in use, a kept one, durable and `name` another name of its file, which
-  /// is not written again from then on. Errors: IoError.
-  void share(Place place, std::string const& name);
+  /// is not written again from then on. False, with a warning, if it cannot have that name.
+  /// Errors: IoError of fdatasync.
+  [[nodiscard]] bool share(Place place, std::string const& name);
 
   /// Slots of each path so far, used and free.
   [[nodiscard]] std::vector<std::int64_t> slots() const;

@@ -121,9 +121,9 @@ class Tiers {
   /// Whether a fetch of the key would find it in host memory now.
   [[nodiscard]] virtual bool in_memory(Key /*key*/) const { return true; }
   /// Makes `name` a name of the file in which a key's current version lies alone, its bytes durable;
-  /// they are not read. Whoever has the name may keep it: the tiers never write that file again. Empty,
-  /// and nothing done, if it lies in host memory or on a path that is not persistent. Waits for a
-  /// lease of the key. Errors: IoError: a failed fdatasync or link.
+  /// they are not read. Whoever has the name may keep it: the tiers never write that file again. Empty
+  /// if it lies in host memory or on a path that is not persistent, or cannot have that name (which a
+  /// warning says). Waits for a lease of the key. Errors: IoError: a failed fdatasync.
   [[nodiscard]] virtual std::optional<SharedExtent> share(Key /*key*/,
                                                           std::string const& /*name*/) {
     return std::nullopt;
