@@ -20,8 +20,8 @@ constexpr char const* slots_name = "slots";
 [[nodiscard]] tiers::KeptFileShape shape_of_slots(std::string const& checkpoints, int rank,
                                                   Bytes slot_bytes);
 
-/// Removes the names of slots that a killed run left, and frees what no checkpoint has. Whoever calls
-/// this holds the lock of `checkpoints`. Errors: IoError.
+/// Removes the names of slots that a killed run left, and their directory if it is empty; frees what no
+/// checkpoint has. Whoever calls this holds the lock of `checkpoints` and has no slots. Errors: IoError.
 void remove_old_slots(std::string const& checkpoints);
 
 }  // namespace offstage::checkpoint

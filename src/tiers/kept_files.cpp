@@ -44,7 +44,6 @@ KeptFiles::~KeptFiles() {
       unlink(slot->file.path().c_str());
     }
   }
-  rmdir(shape_->directory.c_str());
 }
 
 void KeptFiles::add(std::int64_t count) {
@@ -87,14 +86,16 @@ void KeptFiles::probe_links(std::string const& name) const {
   unlink(other.c_str());
 }
 
-bool KeptFiles::share(std::int64_t slot, std::string const& name) const {
-  Slot const& shared = at(slot);
-  require(shared.given_away, "KeptFiles: what is shared was given away before");
-  shared.file.sync();
-  if (link(shared.file.path().c_str(), name.c_str()) != 0) {
+aio::File const& KeptFiles::give_away(std::int64_t slot) {
+  at(slot).given_away = true;
+  return at(slot).file;
+}
+
+bool KeptFiles::share(aio::File const& file, std::string const& name) const {
+  file.sync();
+  if (link(file.path().c_str(), name.c_str()) != 0) {
     log::warning("tiers.path = {},persistent: cannot link {} to {}: {}; it is copied",
-                 where_.directory, shared.file.path(), name,
-                 std::generic_category().message(errno));
+                 where_.directory, file.path(), name, std::generic_category().message(errno));
     return false;
   }
   return true;

@@ -28,8 +28,8 @@ struct KeptFileShape {
 /// given away: to whoever wants its file under a name of his own. It is not written again then, ever.
 ///
 /// Files:   0600; made in a spill directory of the path (see make_spill_file), whole, and renamed.
-///          Names that are still there at the end are removed, and the directory if it is empty.
-/// Threads: none of its own, the owner's lock; file() and share() of a slot in use need none.
+///          Names that are still there at the end are removed.
+/// Threads: none of its own, the owner's lock; share() needs none.
 class KeptFiles {
  public:
   struct Where {
@@ -51,12 +51,12 @@ class KeptFiles {
   [[nodiscard]] aio::File const& file(std::int64_t slot) const { return at(slot).file; }
   [[nodiscard]] Bytes offset() const { return std::ssize(shape_->head); }
 
-  /// From now on the slot is not this object's to write.
-  void give_away(std::int64_t slot) { at(slot).given_away = true; }
-  /// Makes the bytes of a slot that was given away durable and `name` another name of its file; the
-  /// name itself is durable when its directory is synced. False if it cannot have the name.
+  /// From now on the slot is not this object's to write. Returns its file, to be shared.
+  [[nodiscard]] aio::File const& give_away(std::int64_t slot);
+  /// Makes the bytes of a file that was given away durable and `name` another name of it; the name
+  /// itself is durable when its directory is synced. False, with a warning, if it cannot have the name.
   /// Errors: IoError of fdatasync.
-  [[nodiscard]] bool share(std::int64_t slot, std::string const& name) const;
+  [[nodiscard]] bool share(aio::File const& file, std::string const& name) const;
   /// Nobody here reads the slot any more. It has no file then if that was given away.
   void leave(std::int64_t slot) noexcept;
 

@@ -76,11 +76,12 @@ void SlotTable::give_back(Place place) noexcept {
 bool SlotTable::share(Place place, std::string const& name) {
   require(is_kept(place), "SlotTable: the slot has no file of its own");
   KeptFiles& kept = *files_[place.path].kept;
+  aio::File const* given{};
   {
     std::scoped_lock const lock{mutex_};
-    kept.give_away(place.slot);
+    given = &kept.give_away(place.slot);
   }
-  return kept.share(place.slot, name);
+  return kept.share(*given, name);
 }
 
 aio::File const& SlotTable::file(Place place) const {
