@@ -76,7 +76,8 @@ std::vector<state::LayerLayout> make_layers(Shape const& shape) {
     state::LayerLayout layer;
     layer.name = fmt::format("layer {}", i);
     layer.decayed_elements = layer.elements = elements;
-    layer.tensors.push_back({.name = "weight", .rows = elements, .decayed = true, .initial = {}, .index = i});
+    layer.tensors.push_back(
+        {.name = "weight", .rows = elements, .decayed = true, .initial = {}, .index = i});
     layers.push_back(std::move(layer));
   }
   return layers;
@@ -196,15 +197,20 @@ Figures figures_of(tiers::Traffic const& traffic) {
   return figures;
 }
 
-/// Of both together since `before`.
-Figures sum_since(Figures const& before, Figures const& after, mpi::Communicator const& comm) {
+/// Of all ranks together.
+struct NodeFigures : Figures {
+  std::vector<double> rank_waits;  ///< seconds, the mean of each rank's transfers
+};
+
+/// Between the two; the longest ones are those since the start.
+NodeFigures sum_since(Figures const& before, Figures const& after, mpi::Communicator const& comm) {
   Figures mine = after;
   mine.read -= before.read;
   mine.write -= before.write;
   mine.transfer -= before.transfer;
   mine.waited -= before.waited;
   mine.transfers -= before.transfers;
-  Figures sum;
+  NodeFigures sum;
   for (Figures const& rank : comm.all_gather_value(mine)) {
     sum.read += rank.read;
     sum.write += rank.write;
@@ -213,6 +219,7 @@ Figures sum_since(Figures const& before, Figures const& after, mpi::Communicator
     sum.transfers += rank.transfers;
     sum.longest_wait = std::max(sum.longest_wait, rank.longest_wait);
     sum.longest_transfer = std::max(sum.longest_transfer, rank.longest_transfer);
+    sum.rank_waits.push_back(rank.waited.count() / static_cast<double>(rank.transfers));
   }
   return sum;
 }
@@ -244,7 +251,7 @@ int run(std::vector<std::string> const& arguments) {
   for (double const rank : comm.all_gather_value(processor_seconds() - processor_before)) {
     processor += rank;
   }
-  Figures const sum = sum_since(before, figures_of(phase.state().traffic()), comm);
+  NodeFigures const sum = sum_since(before, figures_of(phase.state().traffic()), comm);
   auto const residence = phase.state().residence();
   std::vector<double> share{static_cast<double>(residence.host)};
   share.insert(share.end(), residence.paths.begin(), residence.paths.end());
@@ -259,13 +266,13 @@ int run(std::vector<std::string> const& arguments) {
         "\"bound_seconds\": {:.4f}, \"residence\": [{:.4f}], \"transfers\": {}, "
         "\"mean_transfer_seconds\": {:.6f}, \"longest_transfer_seconds\": {:.6f}, "
         "\"mean_wait_seconds\": {:.6f}, \"longest_wait_seconds\": {:.6f}, "
-        "\"processor_seconds\": {:.3f}}}\n",
+        "\"rank_wait_seconds\": [{:.6f}], \"processor_seconds\": {:.3f}}}\n",
         fmt::join(seconds, ", "), read, write,
         rates.empty() ? 0.0 : plan::bandwidth_bound(read, write, rates).count(),
         fmt::join(share, ", "), sum.transfers,
         sum.transfer.count() / static_cast<double>(sum.transfers), sum.longest_transfer.count(),
         sum.waited.count() / static_cast<double>(sum.transfers), sum.longest_wait.count(),
-        processor / shape.steps);
+        fmt::join(sum.rank_waits, ", "), processor / shape.steps);
   }
   return 0;
 }

@@ -5,15 +5,16 @@ ablation.py PROGRAM DIR [PICTURE]
 PROGRAM is perf_ablation; DIR has two empty directories' room (a tmpfs will do: the paths are emulated).
 Four ranks, a host cache of 20 % of the state, half-duplex paths; rates are Table 1's, divided by SCALE.
 Prints a table, writes the picture if one is named and matplotlib is there, and ends with RESULT lines."""
-import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 
-SCALE = 20
+from measure import measure
+
+SCALE = 40
 RANKS = 4
+SHAPE = ["parameters=6553600", "subgroup=163840", "cached-share=0.2", "steps=3"]
 NVME = (6.9e9 / SCALE, 5.3e9 / SCALE)  # Testbed-1, Table 1: read, write
 PFS = (3.6e9 / SCALE, 3.6e9 / SCALE)
 
@@ -38,17 +39,6 @@ def settings_up_to(index):
     for _, changes in PRINCIPLES[:index + 1]:
         keys.update(change.split("=") for change in changes)
     return [f"{key}={value}" for key, value in keys.items()]
-
-
-def measure(program, arguments):
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                       OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive",
-                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none")
-    done = subprocess.run(["mpirun", "-n", str(RANKS), program, *arguments], env=environment,
-                          capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{program} {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def row(name, paths, figures):
@@ -99,23 +89,22 @@ def main():
               f"{'write GB':>8}   host, paths")
         for kind, texts in paths.items():
             for index, (name, _) in enumerate(PRINCIPLES):
-                results[name, kind] = row(name, kind, measure(program, settings_up_to(index) + texts))
-        accumulated = {}
-        for rounds in (1, 4, 16):
+                results[name, kind] = row(name, kind, measure(program, RANKS, SHAPE + settings_up_to(index) + texts))
+        base, best = results["zero3", "nvme"], results["offstage", "nvme + pfs"]
+        accumulated = {1: base["seconds"] / best["seconds"]}
+        for rounds in (4, 16):
             pair = []
             for index, kind in ((0, "nvme"), (len(PRINCIPLES) - 1, "nvme + pfs")):
-                arguments = settings_up_to(index) + paths[kind] + [
+                arguments = SHAPE + settings_up_to(index) + paths[kind] + [
                     f"rounds={rounds}", "numerics.accumulate=16bit"]
-                pair.append(row(f"{PRINCIPLES[index][0]} x{rounds}", kind, measure(program, arguments)))
+                pair.append(row(f"{PRINCIPLES[index][0]} x{rounds}", kind, measure(program, RANKS, arguments)))
             accumulated[rounds] = pair[0]["seconds"] / pair[1]["seconds"]
     finally:
         shutil.rmtree(scratch)
     if len(sys.argv) == 4:
         draw(sys.argv[3], results)
-    base = results["zero3", "nvme"]["seconds"]
-    best_nvme, best = results["offstage", "nvme"], results["offstage", "nvme + pfs"]
-    print(f"RESULT mlp_speedup_nvme {base / best_nvme['seconds']:.2f}")
-    print(f"RESULT mlp_speedup_multipath {base / best['seconds']:.2f}")
+    print(f"RESULT mlp_speedup_nvme {base['seconds'] / results['offstage', 'nvme']['seconds']:.2f}")
+    print(f"RESULT mlp_speedup_multipath {base['seconds'] / best['seconds']:.2f}")
     print(f"RESULT mlp_vs_bandwidth_bound {best['bound_seconds'] / best['seconds']:.2f}")
     for rounds, gain in accumulated.items():
         print(f"RESULT mlp_speedup_accumulation_{rounds} {gain:.2f}")

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# The update phase of a state on storage against fio on the same directory: perf/update.sh [DIR]
-# (default: the working directory; 10 GB are needed there). BUILD_DIR=<dir> uses another build.
+# The update phase of a state on storage against fio on the same directory, alone and on two paths together:
+# perf/update.sh [DIR] (default: the working directory; 14 GB are needed there). The two paths are two ext4 images on loop
+# devices there (root), else two directories of DIR. tiers.verify's cost is measured in /dev/shm (6 GB of memory).
+# BUILD_DIR=<dir> uses another build.
 set -euo pipefail
 directory=$(realpath "${1:-.}")
 cd "$(dirname "$0")/.."
@@ -12,12 +14,15 @@ fi
 # OpenMP threads that spin after AdamW keep the I/O threads from the CPU.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 program=$BUILD_DIR/perf/perf_update
-rounds=5
+rounds=${ROUNDS:-5}
 
 scratch=$(mktemp -d "$directory/offstage-perf-XXXXXX")
+fast=
 pages_before=
+mounted=()
 clean_up() {
-  rm -rf "$scratch"
+  for place in ${mounted[@]+"${mounted[@]}"}; do umount "$place"; done
+  rm -rf "$scratch" ${fast:+"$fast"}
   if [[ -n $pages_before ]]; then echo "$pages_before" >/proc/sys/vm/nr_hugepages; fi
 }
 trap clean_up EXIT
@@ -29,7 +34,7 @@ read -r state_bytes request_bytes depth < <("$program" shape)
 opponent=engine
 if command -v fio >/dev/null && [[ -w /proc/sys/vm/nr_hugepages ]]; then
   pages_before=$(cat /proc/sys/vm/nr_hugepages)
-  wanted=$((pages_before + request_bytes * depth / 2097152 + 8))
+  wanted=$((pages_before + 2 * (request_bytes * depth / 2097152 + 4)))
   echo "$wanted" >/proc/sys/vm/nr_hugepages
   if (($(cat /proc/sys/vm/nr_hugepages) == wanted)); then opponent=fio; fi
 fi
@@ -37,34 +42,71 @@ if [[ $opponent == engine ]]; then
   echo "no fio, or no right to reserve huge pages for it: compared with Offstage's own I/O engine, without compute"
 fi
 
-# fio FILE ARGUMENTS...: bytes per second of reads and writes together.
+# run_fio SIZE IO_SIZE RW DIRECTORY...: bytes per second of reads and writes of all directories together.
 run_fio() {
-  fio --name=update --filename="$scratch/fio" --size="$state_bytes" --bs="$request_bytes" \
-    --iodepth="$depth" --ioengine=libaio --direct=1 --overwrite=1 --iomem=mmaphuge --minimal "$@" |
+  local size=$1 io_size=$2 rw=$3 jobs=()
+  shift 3
+  for place in "$@"; do jobs+=(--name="job${#jobs[@]}" --filename="$place/fio"); done
+  fio --size="$size" --io_size="$io_size" --rw="$rw" --rwmixread=50 --bs="$request_bytes" --iodepth="$depth" \
+    --ioengine=libaio --direct=1 --overwrite=1 --iomem=mmaphuge --group_reporting --minimal "${jobs[@]}" |
     awk -F';' '{ ms = $9 > $50 ? $9 : $50; printf "%.0f\n", ($6 + $47) * 1024 * 1000 / ms }'
 }
 run_opponent() {
   if [[ $opponent == fio ]]; then
-    run_fio --rw=rw --rwmixread=50 --io_size=$((2 * 2 * state_bytes))
+    run_fio $((state_bytes / $#)) $((2 * 2 * state_bytes / $#)) rw "$@"
   else
-    "$program" engine "$scratch" | tail -n 1
+    "$program" engine "$@" | tail -n 1
   fi
 }
 median() { printf '%s\n' "$@" | sort -g | sed -n "$((($# + 1) / 2))p"; }
 
-# In place, in a file that is allocated and written: no appends.
-if [[ $opponent == fio ]]; then run_fio --rw=write >/dev/null; fi
+# compare NAME DIRECTORY...: alternating rounds of both, and their ratio.
+compare() {
+  local name=$1 ours=() theirs=() costs=() rate cost
+  shift
+  # In place, in files that are allocated and written: no appends.
+  if [[ $opponent == fio ]]; then run_fio $((state_bytes / $#)) $((state_bytes / $#)) write "$@" >/dev/null; fi
+  for ((round = 1; round <= rounds; ++round)); do
+    theirs+=("$(run_opponent "$@")")
+    "$program" update "$@" >"$scratch/log" || { cat "$scratch/log"; exit 1; }
+    read -r rate cost < <(tail -n 1 "$scratch/log")
+    ours+=("$rate")
+    costs+=("$cost")
+    head -n -1 "$scratch/log"
+    echo "round $round: update ${ours[-1]}, $opponent ${theirs[-1]} bytes/s"
+  done
+  for place in "$@"; do rm -f "$place/fio"; done
+  awk -v ours="$(median "${ours[@]}")" -v theirs="$(median "${theirs[@]}")" -v cost="$(median "${costs[@]}")" \
+    -v name="$name" -v opponent="$opponent" 'BEGIN {
+    printf "median: update %.2f GB/s, %s %.2f GB/s\n", ours / 1e9, opponent, theirs / 1e9
+    printf "RESULT %s_vs_fio %.2f\n", name, ours / theirs
+    printf "RESULT %s_cpu_seconds_per_gb %.3f\n", name, cost
+  }'
+}
 
-ours=()
-theirs=()
-for ((round = 1; round <= rounds; ++round)); do
-  theirs+=("$(run_opponent)")
-  "$program" update "$scratch" >"$scratch/log" || { cat "$scratch/log"; exit 1; }
-  ours+=("$(tail -n 1 "$scratch/log")")
-  head -n -1 "$scratch/log"
-  echo "round $round: update ${ours[-1]}, $opponent ${theirs[-1]} bytes/s"
-done
-awk -v ours="$(median "${ours[@]}")" -v theirs="$(median "${theirs[@]}")" -v name="$opponent" 'BEGIN {
-  printf "median: update %.2f GB/s, %s %.2f GB/s\n", ours / 1e9, name, theirs / 1e9
-  printf "RESULT update_vs_fio %.2f\n", ours / theirs
-}'
+# An ext4 image of $1 at $2. Fails where that is not allowed.
+mount_image() {
+  fallocate -l "$1" "$2.image" && mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$2.image" &&
+    mkdir -p "$2" && mount -o loop "$2.image" "$2" && mounted+=("$2")
+}
+
+compare update "$scratch"
+
+one=$scratch/one two=$scratch/two
+if ! { (($(id -u) == 0)) && mount_image $((state_bytes * 3 / 2 + 1073741824)) "$one" &&
+  mount_image $((state_bytes * 3 / 2 + 1073741824)) "$two"; } 2>"$scratch/why"; then
+  echo "two plain directories in place of two ext4 images: $(tail -n 1 "$scratch/why" | sed 's/^$/not root/')"
+  mkdir -p "$one" "$two"
+fi
+compare update_two_paths "$one" "$two"
+
+if [[ -w /dev/shm ]] && (($(df --output=avail -B1 /dev/shm | tail -n 1) > state_bytes * 5 / 4)); then
+  fast=$(mktemp -d /dev/shm/offstage-perf-XXXXXX)
+  "$program" verify "$fast" >"$scratch/log"
+  read -r always sample off < <(tail -n 1 "$scratch/log")
+  echo "update with tiers.verify=always $always s, sample $sample s, off $off s, on tmpfs"
+  awk -v always="$always" -v sample="$sample" -v off="$off" 'BEGIN {
+    printf "RESULT verify_always_cost %.2f\nRESULT verify_sample_cost %.2f\n", always / off, sample / off }'
+else
+  echo "tiers.verify is not measured: /dev/shm lacks the room"
+fi

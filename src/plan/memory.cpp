@@ -15,6 +15,11 @@ constexpr Bytes state_bytes_per_element = 12;
 constexpr Bytes fp32_bytes = 4;
 /// One fetched, one updated, one flushed.
 constexpr std::int64_t least_buffers = 3;
+/// Of a node on several paths, if subgroups are not smaller for it than that: with fewer the paths do not
+/// end together and stand idle at both ends of an update. And of each rank.
+constexpr std::int64_t node_subgroups = 32;
+constexpr std::int64_t rank_subgroups = 8;
+constexpr std::int64_t least_split_elements = 2 << 20;
 /// More paths than any node has; a product with it holds.
 constexpr std::int64_t most_paths = 1024;
 
@@ -71,6 +76,9 @@ class Division {
   }
 
   MemoryPlan over_storage() {
+    if (demand_.subgroup_is_default && demand_.paths > 1) {
+      divide_among_paths();
+    }
     Bytes const wished = per_rank() - demand_.reserve_bytes;
     while (demand_.subgroup_is_default && plan_.subgroup_elements > chunk_elements &&
            least() > wished) {
@@ -89,6 +97,15 @@ class Division {
   }
 
  private:
+  void divide_among_paths() {
+    std::int64_t const wanted =
+        std::max(rank_subgroups, pieces_of(node_subgroups, demand_.ranks_per_node));
+    std::int64_t const chunks =
+        pieces_of(pieces_of(demand_.shard_elements, wanted), chunk_elements);
+    set_subgroup(
+        std::min(plan_.subgroup_elements, std::max(least_split_elements, chunks * chunk_elements)));
+  }
+
   void set_subgroup(std::int64_t elements) {
     plan_.subgroup_elements = elements;
     plan_.subgroups = pieces_of(demand_.shard_elements, elements);

@@ -45,6 +45,9 @@ struct MemoryPlan {
 ///      (with flush_fp32 all must fit, and three FP32 buffers beside);
 ///   3. further state buffers: 2 + 2 per path in all, so that every path always has work;
 ///   4. the cache. All extents stay where there is a place for each and most_cache allows it.
+/// On several paths a subgroup of default size is first of all made so small that the ranks of the node
+/// have 32 together and 8 each, but not below 2 Mi parameters: so the split comes near to its weights
+/// and every path has work from the first moment to the last (perf/README.md has the figures).
 /// Nowhere more buffers than subgroups. The reserve is a wish: it is given up where a subgroup of the
 /// size asked for, or of one chunk, fits only without it. Without paths everything must fit.
 /// Errors: UsageError naming tiers.host-memory, what is needed for what, and what would help;

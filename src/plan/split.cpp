@@ -48,6 +48,71 @@ double path_speed(SplitRule rule, PathRate const& rate) {
   return 1.0 / (1.0 / rate.read + 1.0 / rate.write);
 }
 
+/// Those of the open paths; equal ones if all of these are 0. Others have 0.
+std::vector<double> effective_weights(std::span<double const> weights,
+                                      std::vector<bool> const& open) {
+  bool any_weight = false;
+  for (std::size_t path = 0; path < weights.size(); ++path) {
+    any_weight = any_weight || (open[path] && weights[path] > 0.0);
+  }
+  std::vector<double> effective(weights.size());
+  for (std::size_t path = 0; path < weights.size(); ++path) {
+    if (open[path]) {
+      effective[path] = any_weight ? std::max(0.0, weights[path]) : 1.0;
+    }
+  }
+  return effective;
+}
+
+/// The path that is fullest last with one extent more, of those with a weight; their number if none has.
+std::size_t emptiest(std::span<double const> weights, std::span<std::int64_t const> counts) {
+  std::size_t best = weights.size();
+  double best_fill{};
+  for (std::size_t path = 0; path < weights.size(); ++path) {
+    if (!(weights[path] > 0.0)) {
+      continue;
+    }
+    double const fill = static_cast<double>(counts[path] + 1) / weights[path];
+    if (best == weights.size() || fill < best_fill) {
+      best = path;
+      best_fill = fill;
+    }
+  }
+  return best;
+}
+
+/// How many extents of this rank each path should hold with one more than `counts`: its part of what
+/// all ranks together would place, by rounding sums over the paths at a point that is the rank's own,
+/// so that the parts of the ranks add up to the whole and those of the paths to the rank's extents.
+std::vector<std::int64_t> quotas_of(std::span<double const> weights,
+                                    std::span<std::int64_t const> counts, PathSharer sharer) {
+  std::int64_t mine = 1;
+  double weight_sum = 0.0;
+  for (std::size_t path = 0; path < weights.size(); ++path) {
+    mine += weights[path] > 0.0 ? counts[path] : 0;
+    weight_sum += weights[path];
+  }
+  std::int64_t left = mine * sharer.ranks;
+  // One by one they would come to this at least.
+  std::vector<std::int64_t> whole(weights.size());
+  for (std::size_t path = 0; path < weights.size() && weight_sum > 0.0; ++path) {
+    whole[path] =
+        std::min(left, static_cast<std::int64_t>(static_cast<double>(mine * sharer.ranks) *
+                                                 (weights[path] / weight_sum)));
+    left -= whole[path];
+  }
+  for (; left > 0 && weight_sum > 0.0; --left) {
+    ++whole[emptiest(weights, whole)];
+  }
+  std::vector<std::int64_t> quotas(weights.size());
+  std::int64_t sum = sharer.rank;
+  for (std::size_t path = 0; path < weights.size(); ++path) {
+    quotas[path] = (sum + whole[path]) / sharer.ranks - sum / sharer.ranks;
+    sum += whole[path];
+  }
+  return quotas;
+}
+
 }  // namespace
 
 SplitPolicy parse_split(std::string const& text) {
@@ -89,59 +154,36 @@ std::vector<double> split_weights(SplitPolicy const& policy, std::span<PathRate 
 }
 
 std::size_t next_path(std::span<double const> weights, std::span<std::int64_t const> counts,
-                      std::vector<bool> const& open) {
+                      std::vector<bool> const& open, PathSharer sharer) {
   require(weights.size() == counts.size() && weights.size() == open.size(),
           "weights, counts and open describe the same paths");
-  bool any_weight = false;
-  for (std::size_t path = 0; path < weights.size(); ++path) {
-    any_weight = any_weight || (open[path] && weights[path] > 0.0);
+  require(sharer.rank >= 0 && sharer.rank < sharer.ranks, "a sharer is one of the ranks");
+  auto const effective = effective_weights(weights, open);
+  if (sharer.ranks == 1) {
+    return emptiest(effective, counts);
   }
-  std::size_t best = weights.size();
-  double best_fill{};
-  for (std::size_t path = 0; path < weights.size(); ++path) {
-    double const weight = any_weight ? weights[path] : 1.0;
-    if (!open[path] || !(weight > 0.0)) {
-      continue;
-    }
-    double const fill = static_cast<double>(counts[path] + 1) / weight;
-    if (best == weights.size() || fill < best_fill) {
-      best = path;
-      best_fill = fill;
-    }
+  auto const quotas = quotas_of(effective, counts, sharer);
+  std::vector<double> below = effective;
+  for (std::size_t path = 0; path < below.size(); ++path) {
+    below[path] = counts[path] < quotas[path] ? below[path] : 0.0;
   }
-  return best;
+  return emptiest(below, counts);
 }
 
-// By duality of linear programmes. Give a byte read and a byte written prices: no path earns more per
-// second than h(prices), so the whole takes at least (its worth) / h. The largest such bound is reached;
-// it lies where reads alone or writes alone have a price, or where a half-duplex path earns the same
-// with both.
 Seconds bandwidth_bound(Bytes read_bytes, Bytes write_bytes, std::span<PathRate const> rates) {
   if (read_bytes <= 0 && write_bytes <= 0) {
     return Seconds{};
   }
   require(!rates.empty(), "what is moved has a storage path");
   require_positive(rates);
-  double bound = 0.0;
-  auto const hold_against = [&](double read_price, double write_price) {
-    double earned = 0.0;
-    for (PathRate const& rate : rates) {
-      double const reading = read_price * rate.read;
-      double const writing = write_price * rate.write;
-      earned += rate.full_duplex ? reading + writing : std::max(reading, writing);
-    }
-    double const worth = read_price * static_cast<double>(read_bytes) +
-                         write_price * static_cast<double>(write_bytes);
-    bound = std::max(bound, worth / earned);
-  };
-  hold_against(1.0, 0.0);
-  hold_against(0.0, 1.0);
+  // Of the whole that a path could do per second if it did all of it; these add up.
+  double speed = 0.0;
   for (PathRate const& rate : rates) {
-    if (!rate.full_duplex) {
-      hold_against(1.0 / rate.read, 1.0 / rate.write);
-    }
+    double const reading = static_cast<double>(read_bytes) / rate.read;
+    double const writing = static_cast<double>(write_bytes) / rate.write;
+    speed += 1.0 / (rate.full_duplex ? std::max(reading, writing) : reading + writing);
   }
-  return Seconds{bound};
+  return Seconds{1.0 / speed};
 }
 
 }  // namespace offstage::plan

@@ -36,17 +36,26 @@ struct SplitPolicy {
 [[nodiscard]] std::vector<double> split_weights(SplitPolicy const& policy,
                                                 std::span<PathRate const> rates);
 
-/// The path that the next extent goes to when they hold `counts` extents now: the one that is fullest
-/// last, (count + 1) / weight least, the first of equals. Where `open` is false nothing goes; a weight
-/// of 0 is taken only if all open ones have 0. Called again and again this interleaves the paths as
-/// evenly as the weights allow, and moves the counts towards the weights when these change.
+/// One of `ranks` that each place as many extents on the same paths, without talking to each other.
+struct PathSharer {
+  std::int64_t rank = 0;
+  std::int64_t ranks = 1;
+};
+
+/// The path that the next extent goes to when they hold `counts` extents of this rank now: the one
+/// that is fullest last, (count + 1) / weight least, the first of equals. So the extents of several
+/// ranks together are placed as those of one would be: no rank holds more of them on a path than its
+/// turn among the others gives it, lest all round in the same direction. Where `open` is false nothing
+/// goes; a weight of 0 is taken only if all open ones have 0. Called again and again this interleaves
+/// the paths as evenly as the weights allow, and moves the counts towards the weights when these change.
 /// Returns the number of paths if none is open.
 [[nodiscard]] std::size_t next_path(std::span<double const> weights,
                                     std::span<std::int64_t const> counts,
-                                    std::vector<bool> const& open);
+                                    std::vector<bool> const& open, PathSharer sharer = {});
 
-/// The least time in which the paths together can read and write so much, over all splits: the bound
-/// that an update phase is held against.
+/// The least time in which the paths together can read and write so much, over all splits of the
+/// extents: the bound that an update phase is held against. An extent is read where it was written, so
+/// a path has the same share of both; a path that only reads would be empty soon.
 [[nodiscard]] Seconds bandwidth_bound(Bytes read_bytes, Bytes write_bytes,
                                       std::span<PathRate const> rates);
 

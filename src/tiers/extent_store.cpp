@@ -58,13 +58,13 @@ void for_each_piece(std::span<Byte> memory, Bytes size, Work const& work) {
 
 }  // namespace
 
-ExtentStore::ExtentStore(std::shared_ptr<PathSet> paths, SlotDemand const& demand, Verify verify)
-    : slots_{std::move(paths), demand}, verify_{verify} {}
+ExtentStore::ExtentStore(std::shared_ptr<PathSet> paths, SlotDemand const& demand, Verify verify,
+                         std::string name)
+    : paths_{paths}, slots_{std::move(paths), demand}, verify_{verify}, name_{std::move(name)} {}
 
 void ExtentStore::write(Version const& version, std::span<std::byte const> memory,
                         StoredExtent& line) {
   ++line.writes;
-  std::string cause;
   while (auto const place = slots_.take()) {
     StoragePath& path = slots_.path(*place);
     aio::File const& file = slots_.file(*place);
@@ -83,14 +83,22 @@ void ExtentStore::write(Version const& version, std::span<std::byte const> memor
       line.blocks = checksum.take_blocks();
       return;
     } catch (IoError const& error) {
-      slots_.give_back(*place);
       path.leave_out(error.what());
-      cause = fmt::format(" at offset {} of {}: {}", offset, file.path(), error.what());
+      slots_.give_back(*place);
     }
   }
-  throw IoError{fmt::format(
-      "extent {} was not written{}; no tiers.path is left that takes it; version {} is intact",
-      version.key, cause, version.number)};
+  throw IoError{fmt::format("{} extent {} was not written, no tiers.path is left that takes it{}",
+                            name_, version.key, why_none_takes_it())};
+}
+
+std::string ExtentStore::why_none_takes_it() const {
+  std::string text;
+  for (auto const& path : *paths_) {
+    std::string const cause = path->why_left_out();
+    text += fmt::format("; {}: {}", path->settings().directory,
+                        cause.empty() ? "no room for more of it" : cause);
+  }
+  return text;
 }
 
 void ExtentStore::read(Version const& version, std::span<std::byte> memory,
@@ -119,9 +127,9 @@ void ExtentStore::read(Version const& version, std::span<std::byte> memory,
     }
   }
   throw IoError{
-      fmt::format("extent {}, version {}, at offset {} of {} is lost: {}; resume the run from its "
-                  "last checkpoint",
-                  version.key, version.number, offset, file.path(), cause)};
+      fmt::format("{} extent {}, version {}, at offset {} of {} is lost: {}; resume the run from "
+                  "its last checkpoint",
+                  name_, version.key, version.number, offset, file.path(), cause)};
 }
 
 std::optional<SharedExtent> ExtentStore::share(StoredExtent const& line, std::string const& name) {

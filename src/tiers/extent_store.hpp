@@ -36,7 +36,9 @@ struct StoredExtent {
 /// Threads: any, for different keys; a line belongs to whoever has taken the extent.
 class ExtentStore {
  public:
-  ExtentStore(std::shared_ptr<PathSet> paths, SlotDemand const& demand, Verify verify);
+  /// `name`: what the extents hold, for messages.
+  ExtentStore(std::shared_ptr<PathSet> paths, SlotDemand const& demand, Verify verify,
+              std::string name);
 
   /// Writes the version to a free slot and then puts the line right. A path that fails is left out, and
   /// the next one tried. Errors: IoError if none is left; the line's slot says nothing then.
@@ -53,9 +55,12 @@ class ExtentStore {
 
  private:
   [[nodiscard]] bool verifies(Key key, StoredExtent const& line) const;
+  [[nodiscard]] std::string why_none_takes_it() const;
 
+  std::shared_ptr<PathSet> paths_;
   SlotTable slots_;
   Verify verify_;
+  std::string name_;
 };
 
 }  // namespace offstage::tiers

@@ -73,13 +73,14 @@ double rate_between(DirectionTraffic const& before, DirectionTraffic const& afte
 
 }  // namespace
 
-plan::PathRate measure_rates(StoragePath& path, Seconds time, Bytes most) {
+plan::PathRate measure_rates(StoragePath& path, Seconds time, Bytes most, Bytes memory) {
   PathSettings const& settings = path.settings();
   // As many requests as the path has in flight in the run, twice, so that they overlap.
   Bytes const full = std::min<Bytes>(
       path_hold_bytes, 2 * settings.engine.request_bytes * settings.engine.queue_depth);
   Bytes const share = most / settings.processes;
-  Bytes const piece = std::clamp(share / aio::direct_alignment * aio::direct_alignment,
+  Bytes const wished = std::min(share, memory / settings.processes);
+  Bytes const piece = std::clamp(wished / aio::direct_alignment * aio::direct_alignment,
                                  aio::direct_alignment, full);
   Bytes const part_bytes = std::max<Bytes>(1, share / piece) * piece;
   try {
@@ -91,13 +92,13 @@ plan::PathRate measure_rates(StoragePath& path, Seconds time, Bytes most) {
     }
     PathTraffic const before = path.traffic();
     at_once(parts, [&](Part& part) {
-      part.written = repeat(part, part.size, time, [&](std::span<std::byte> memory, Bytes offset) {
-        path.write(file, memory, offset);
+      part.written = repeat(part, part.size, time, [&](std::span<std::byte> bytes, Bytes offset) {
+        path.write(file, bytes, offset);
       });
     });
     at_once(parts, [&](Part const& part) {
       repeat(part, part.written, time,
-             [&](std::span<std::byte> memory, Bytes offset) { path.read(file, memory, offset); });
+             [&](std::span<std::byte> bytes, Bytes offset) { path.read(file, bytes, offset); });
     });
     PathTraffic const after = path.traffic();
     return {rate_between(before.read, after.read, settings.processes),

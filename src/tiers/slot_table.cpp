@@ -11,7 +11,10 @@
 namespace offstage::tiers {
 
 SlotTable::SlotTable(std::shared_ptr<PathSet> paths, SlotDemand const& demand)
-    : paths_{std::move(paths)}, split_{demand.split}, slot_bytes_{demand.slot_bytes} {
+    : paths_{std::move(paths)},
+      split_{demand.split},
+      sharer_{demand.sharer},
+      slot_bytes_{demand.slot_bytes} {
   std::vector<double> const shares = weights();
   files_.reserve(paths_->size());
   for (std::size_t i = 0; i < paths_->size(); ++i) {
@@ -53,7 +56,7 @@ std::optional<Place> SlotTable::take() {
   }
   std::vector<double> const shares = weights();
   for (;;) {
-    std::size_t const path = plan::next_path(shares, counts, open);
+    std::size_t const path = plan::next_path(shares, counts, open, sharer_);
     if (path == files_.size()) {
       return std::nullopt;
     }
@@ -125,7 +128,7 @@ std::optional<std::int64_t> SlotTable::take_slot(std::size_t path) {
     }
   } catch (IoError const& error) {
     if (!std::exchange(file.warned, true)) {
-      log::warning("tiers.path = {}: no room for more of the state, other paths take it: {}",
+      log::warning("tiers.path = {}: no room for more extents, other paths take them: {}",
                    (*paths_)[path]->settings().directory, error.what());
     }
     return std::nullopt;

@@ -27,7 +27,8 @@ struct SlotDemand {
   std::int64_t extents{};  ///< that lie in slots at a time, on all paths together
   std::int64_t spare{};    ///< slots of each path beside its share of those
   plan::SplitPolicy split;
-  std::shared_ptr<KeptFileShape const> kept;  ///< of persistent paths; null: as the others
+  plan::PathSharer sharer{};
+  std::shared_ptr<KeptFileShape const> kept{};  ///< of persistent paths; null: as the others
 };
 
 /// The files of slots, one on each path, or one for each slot of it (KeptFiles), and which slots are free.
@@ -81,6 +82,7 @@ class SlotTable {
 
   std::shared_ptr<PathSet> paths_;
   plan::SplitPolicy split_;
+  plan::PathSharer sharer_;
   Bytes slot_bytes_;
   mutable std::mutex mutex_;  ///< guards what files_ says of slots
   std::vector<SlotFile> files_;

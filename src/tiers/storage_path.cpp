@@ -126,13 +126,12 @@ StoragePath::StoragePath(PathSettings settings, Sharing sharing,
     writes_ =
         std::make_unique<Lanes>(settings_, shared ? &sharing.lock->write_lock : nullptr, kernel);
   }
+  if (sharing.rest == nullptr) {
+    own_ = std::make_unique<PathShared>();
+  }
+  shared_ = own_ ? own_.get() : sharing.rest;
   if (settings_.emulation) {
-    if (sharing.throttle == nullptr) {
-      own_throttle_ = std::make_unique<ThrottleState>();
-    }
-    throttle_ = std::make_unique<Throttle>(*settings_.emulation, sharing.throttle == nullptr
-                                                                     ? *own_throttle_
-                                                                     : sharing.throttle->throttle);
+    throttle_ = std::make_unique<Throttle>(*settings_.emulation, shared_->throttle);
   }
   read_.rate = settings_.read_rate;
   write_.rate = settings_.write_rate;
@@ -165,7 +164,9 @@ void StoragePath::transfer_piece(aio::Direction direction, aio::File const& file
   auto const bytes = std::ssize(memory);
   Stopwatch watch;
   Seconds waited{};
+  Seconds taken{};
   trace::Clock::time_point begin;
+  trace::Clock::time_point done;
   {
     Lanes::Hold const hold{reads || !writes_ ? *reads_ : *writes_};
     waited = watch.lap();
@@ -181,11 +182,11 @@ void StoragePath::transfer_piece(aio::Direction direction, aio::File const& file
       Waiting const waiting{"an emulated storage path"};
       std::this_thread::sleep_until(end);
     }
+    taken = watch.elapsed();  // before the next holder is woken, who may take this thread's core
+    done = trace::Clock::now();
   }
-  Seconds const taken = watch.elapsed();
   if (trace_ != nullptr) {  // which may write its file: not while the path is held
-    trace_->span(reads ? read_row_ : write_row_, reads ? "read" : "write", begin,
-                 trace::Clock::now(), -1, bytes);
+    trace_->span(reads ? read_row_ : write_row_, reads ? "read" : "write", begin, done, -1, bytes);
   }
   record(direction, bytes, waited, taken);
 }
@@ -216,11 +217,11 @@ void StoragePath::follow_rates() {
   auto const follow = [this](Followed& known, DirectionTraffic const& traffic) {
     Bytes const bytes = traffic.bytes - known.bytes;
     double const seconds = (traffic.seconds - known.seconds).count();
-    known.bytes = traffic.bytes;
-    known.seconds = traffic.seconds;
     if (bytes < least_followed_bytes || seconds <= 0.0) {
       return;
     }
+    known.bytes = traffic.bytes;
+    known.seconds = traffic.seconds;
     double const found = settings_.processes * (static_cast<double>(bytes) / seconds);
     known.rate = known.rate > 0.0 ? (1.0 - smoothing) * known.rate + smoothing * found : found;
   };
@@ -235,10 +236,24 @@ void StoragePath::set_rates(double read_rate, double write_rate) {
 }
 
 void StoragePath::leave_out(std::string const& cause) {
-  if (writable_.exchange(false)) {
+  {
+    std::scoped_lock const lock{mutex_};
+    if (cause_.empty()) {
+      cause_ = cause;
+    }
+  }
+  if (shared_->left_out.exchange(1) == 0) {
     log::warning("tiers.path = {} is left out, nothing more is written there: {}",
                  settings_.directory, cause);
   }
+}
+
+std::string StoragePath::why_left_out() const {
+  std::scoped_lock const lock{mutex_};
+  if (writable()) {
+    return {};
+  }
+  return cause_.empty() ? "another process of the node could not write there" : cause_;
 }
 
 namespace {

@@ -41,6 +41,7 @@ struct alignas(64) PathShared {
   NodeLockState read_lock;  ///< half duplex: of both directions
   NodeLockState write_lock;
   ThrottleState throttle;
+  std::atomic<std::uint32_t> left_out;  ///< not 0: nothing more is written there
 };
 
 /// One storage path as this process uses it: the only door to its bandwidth.
@@ -55,8 +56,8 @@ class StoragePath {
  public:
   /// Zero at first; outlives the path.
   struct Sharing {
-    PathShared* lock{};      ///< null: processes do not wait for each other
-    PathShared* throttle{};  ///< of an emulated path; null: throttled for this process alone
+    PathShared* lock{};  ///< null: processes do not wait for each other
+    PathShared* rest{};  ///< null: throttled and left out for this process alone
   };
   /// A null kernel is libaio. Rows of the trace: `read DIR` and `write DIR`.
   StoragePath(PathSettings settings, Sharing sharing, std::shared_ptr<aio::Kernel> kernel,
@@ -74,16 +75,19 @@ class StoragePath {
   /// Of the whole path: what one transfer reaches, without waiting, times `processes`. As given or set
   /// at first (given rates are starting values too), then as follow_rates finds them; 0: not known.
   [[nodiscard]] plan::PathRate rate() const;
-  /// Takes the traffic since the last call into the rates, by half, for each direction in which 8 MiB
-  /// moved: to be called once per step.
+  /// Takes the traffic into the rates, by half, for each direction in which 8 MiB have moved since that
+  /// was last done: to be called once per step.
   void follow_rates();
   /// Sets both; the traffic so far is forgotten.
   void set_rates(double read_rate, double write_rate);
 
-  /// False once a write has failed for good: nothing more is written here, what lies here is read.
-  [[nodiscard]] bool writable() const noexcept { return writable_; }
-  /// Says once, in a warning, that the path is left out and why.
+  /// False once a write of any process of the node has failed for good: nothing more is written here,
+  /// what lies here is read.
+  [[nodiscard]] bool writable() const noexcept { return shared_->left_out == 0; }
+  /// From now on. The first of the node's processes says so, once, in a warning.
   void leave_out(std::string const& cause);
+  /// Why this process left the path out, or that another did; empty while it is writable.
+  [[nodiscard]] std::string why_left_out() const;
 
  private:
   class Lanes;
@@ -101,15 +105,16 @@ class StoragePath {
 
   PathSettings settings_;
   std::unique_ptr<Lanes> reads_;
-  std::unique_ptr<Lanes> writes_;  ///< null: half duplex, reads_ serves both
-  std::unique_ptr<ThrottleState> own_throttle_;
+  std::unique_ptr<Lanes> writes_;    ///< null: half duplex, reads_ serves both
+  std::unique_ptr<PathShared> own_;  ///< if nothing is shared
+  PathShared* shared_;
   std::unique_ptr<Throttle> throttle_;
   trace::Trace* trace_;
   std::string read_row_, write_row_;  ///< of the trace
-  mutable std::mutex mutex_;          ///< guards traffic_ and the rates
+  mutable std::mutex mutex_;          ///< guards all below
   PathTraffic traffic_;
   Followed read_, write_;
-  std::atomic<bool> writable_ = true;
+  std::string cause_;  ///< of leaving it out, if this process did
 };
 
 struct PathSetSettings {
@@ -133,8 +138,10 @@ using PathSet = std::vector<std::unique_ptr<StoragePath>>;
 /// transfer at least), through the path itself, with `processes` threads: see StoragePath::rate, which
 /// this does not change. The file has a name for a moment only. Reads what was just written: with
 /// O_DIRECT from the device, else this is too high.
-/// Memory: one transfer of at most path_hold_bytes per thread.
+/// Memory: one transfer of at most path_hold_bytes per thread, all of them at most `memory` (one block per
+/// thread at least).
 /// Errors: IoError naming tiers.path and the directory.
-[[nodiscard]] plan::PathRate measure_rates(StoragePath& path, Seconds time, Bytes most);
+[[nodiscard]] plan::PathRate measure_rates(StoragePath& path, Seconds time, Bytes most,
+                                           Bytes memory);
 
 }  // namespace offstage::tiers

@@ -163,10 +163,12 @@ struct VirtualSettings {
   Evict evict = Evict::farthest;
   Verify verify = Verify::always;
   plan::SplitPolicy split;
+  plan::PathSharer sharer;                      ///< this rank among those of its node
   std::shared_ptr<KeptFileShape const> kept{};  ///< on persistent paths; null: none is persistent
   trace::Trace* trace{};
-  std::string name =
-      "state";  ///< in the trace: rows "state buffer N" with reads and writes of extents
+  /// Of what the extents hold, in messages and in the trace: rows "state buffer N" with reads and
+  /// writes of extents.
+  std::string name = "state";
 };
 
 /// The virtual tier: extents in host memory and in files of slots on any number of storage paths,
@@ -187,8 +189,8 @@ struct VirtualSettings {
 ///          aligned to 4096 bytes and as large as the largest extent. No file if all stays in memory.
 ///          On a persistent path with `kept` every slot has a file of its own: see KeptFiles and share.
 ///          Write: a free slot, then the table entry (path, slot, version, XXH3-64).
-/// Faults:  a write that fails leaves its path out, with one warning, and goes to another; if none is
-///          left, commit throws IoError and the extent stays in memory; a fetch that no buffer is left
+/// Faults:  a write that fails leaves its path out, for all processes of the node and with one warning,
+///          and goes to another; if none is left, commit throws IoError and the extent stays in memory; a fetch that no buffer is left
 ///          for then throws it too. A read is tried three times; a failure or a wrong checksum after that
 ///          has lost the only copy: IoError.
 /// Locks:   no lock and no path is held while waiting for a buffer or another lease; a path is held

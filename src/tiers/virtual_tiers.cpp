@@ -145,8 +145,9 @@ VirtualTiers::VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettin
                             .extents = std::ssize(extents_) - settings.cached,
                             .spare = settings.buffers,
                             .split = settings.split,
+                            .sharer = settings.sharer,
                             .kept = settings.kept},
-                 settings.verify);
+                 settings.verify, settings.name);
 }
 
 /// Takes the extent, and a buffer if it has none. True if the current version is in it.

@@ -22,7 +22,9 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
   times_.forward += result.forward;
   times_.backward += result.backward;
   times_.update += result.update;
-  times_.update_bytes += result.read_bytes + result.write_bytes;
+  for (PathStep const& path : result.storage.paths) {
+    times_.update_bytes += path.traffic.read.bytes + path.traffic.write.bytes;
+  }
   times_.tokens += config_.train.global_batch * config_.train.sequence;
   ++times_.steps;
   storage_.add(entry.storage);

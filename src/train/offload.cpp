@@ -26,12 +26,14 @@ bool is_known(tiers::PathSettings const& path) {
 
 }  // namespace
 
-Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace)
+Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace,
+                 Bytes measuring_memory)
     : config_{config}, comm_{comm}, trace_{trace} {
   if (config.paths.empty()) {
     return;
   }
   auto const node = comm.split_by_node();
+  sharer_ = {node.rank(), node.size()};
   window_ = std::make_unique<mpi::SharedWindow>(node, tiers::shared_bytes(config.paths));
   mpi::agree(comm, [&] {
     paths_ = tiers::make_paths({.paths = config.paths,
@@ -39,10 +41,10 @@ Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::
                                 .shared = window_->bytes(),
                                 .trace = trace});
   });
-  measure(node);
+  measure(node, measuring_memory);
 }
 
-void Offload::measure(mpi::Communicator const& node) {
+void Offload::measure(mpi::Communicator const& node, Bytes memory) {
   if (paths_->size() < 2 || config_.storage.split.rule == plan::SplitRule::fixed) {
     return;
   }
@@ -50,7 +52,7 @@ void Offload::measure(mpi::Communicator const& node) {
   mpi::agree(comm_, [&] {
     for (std::size_t i = 0; node.rank() == 0 && i < paths_->size(); ++i) {
       if (!is_known((*paths_)[i]->settings())) {
-        measured[i] = tiers::measure_rates(*(*paths_)[i], measuring_time, measured_most);
+        measured[i] = tiers::measure_rates(*(*paths_)[i], measuring_time, measured_most, memory);
       }
     }
   });
@@ -96,6 +98,7 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
                                       .spill = spill(),
                                       .verify = config_.storage.verify,
                                       .split = config_.storage.split,
+                                      .sharer = sharer_,
                                       .trace = trace_};
   mpi::agree(comm_, [&] {
     auto settings = shared;

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "plan/memory.hpp"
+#include "plan/split.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/mpi/shared_window.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
+#include "tiers/storage_path.hpp"
 #include "tiers/tiers.hpp"
 #include "train/report.hpp"
 #include "train/run_config.hpp"
@@ -24,8 +26,9 @@ namespace offstage::train {
 class Offload {
  public:
   /// Opens the paths; measures those whose rates the split needs and nobody gave, one after the other
-  /// on one rank of each node.
-  Offload(RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace);
+  /// on one rank of each node, with at most `measuring_memory` for what is moved.
+  Offload(RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace,
+          Bytes measuring_memory = tiers::path_hold_bytes);
 
   /// Takes memory and space, as planned. `subgroups` are this rank's.
   void allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
@@ -48,7 +51,7 @@ class Offload {
   /// Null if no path is persistent.
   [[nodiscard]] std::shared_ptr<tiers::KeptFileShape const> shape_of_slots(
       std::vector<state::Subgroup> const& subgroups) const;
-  void measure(mpi::Communicator const& node);
+  void measure(mpi::Communicator const& node, Bytes memory);
 
   RunConfig const& config_;
   mpi::Communicator const& comm_;
@@ -57,6 +60,7 @@ class Offload {
   std::shared_ptr<tiers::PathSet> paths_;
   std::unique_ptr<tiers::Tiers> state_;
   update::GradientSettings gradients_;
+  plan::PathSharer sharer_;  ///< this rank among those of its node
   std::int64_t subgroups_{};
   std::int64_t passes_ = 1;  ///< the first versions were made in ascending order: pass 0
 };

@@ -86,7 +86,9 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   });
   on_plan(needs_of(node));
   subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements);
-  offload_ = std::make_unique<Offload>(config, comm, trace_.get());
+  // What the state and the gradients will take is free until then.
+  offload_ =
+      std::make_unique<Offload>(config, comm, trace_.get(), memory_.state + memory_.gradients);
   offload_->allocate(subgroups_, memory_, gradient_bytes_per_element());
   mpi::agree(comm, [&] {
     gradients_ = std::make_unique<update::GradientAccumulator<T>>(

@@ -33,7 +33,7 @@ struct StepResult {
   std::int64_t counted_targets{};  ///< of all ranks: targets that are not ignored
   Seconds forward{}, backward{}, update{};
   Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic, that of gradients included
-  StorageStep storage;                ///< this rank's, of the update
+  StorageStep storage{};              ///< this rank's, of the update
 };
 
 /// One rank's model, state and gradients, and the straight line of one step through them. T is the

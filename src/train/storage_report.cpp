@@ -169,6 +169,9 @@ Seconds longest_wait(PathStep const& path) {
 }
 
 void StorageTotals::add(StorageStep const& step) {
+  if (step.paths.empty()) {
+    return;  // a step without an update, or a run without paths
+  }
   if (sum_.paths.empty()) {
     sum_ = step;
   } else {

@@ -90,6 +90,25 @@ class BadInput(Refusals):
         self.refuse(IO, ["tiers.path", nowhere], f"tiers.path={nowhere}", ranks=2)
         self.refuse(IO, ["tiers.path", self.text], f"tiers.path={self.text}")
 
+    def test_one_of_two_storage_directories_is_missing_or_the_same(self):
+        there, nowhere = self.folder / "there", self.folder / "nowhere"
+        there.mkdir()
+        (self.folder / "link").symlink_to(there)
+        self.refuse(IO, ["tiers.path", nowhere, "No such file"], f"--tiers.path={there}", f"--tiers.path={nowhere}",
+                    ranks=2)
+        self.refuse(USAGE, ["tiers.path", there, self.folder / "link", "same directory"], f"--tiers.path={there}",
+                    f"--tiers.path={self.folder}/link", ranks=2)
+
+    def test_attributes_of_a_storage_path_and_choices_that_do_not_fit_it(self):
+        path = f"tiers.path={self.folder}"
+        self.refuse(USAGE, ["tiers.path", "unknown attribute 'raed'", "read"], f"{path},raed=5GB/s", ranks=2)
+        self.refuse(USAGE, ["tiers.path", "duplex=both", "half", "full"], f"{path},duplex=both")
+        self.refuse(USAGE, ["tiers.path", "read=fast", "6.9GB/s"], f"{path},read=fast")
+        self.refuse(USAGE, ["tiers.path", "queue-depth", "twice"], f"{path},queue-depth=4,queue-depth=8")
+        self.refuse(USAGE, ["tiers.split=2:1", "tiers.path"], path, "tiers.split=2:1")
+        self.refuse(USAGE, ["tiers.split", "even", "auto", "paper"], path, "tiers.split=even")
+        self.refuse(USAGE, ["update.gradients=flush-fp32", "tiers.path"], "update.gradients=flush-fp32")
+
     @unittest.skipUnless(os.path.isdir("/dev/shm"), "no tmpfs at /dev/shm")
     def test_a_storage_directory_in_host_memory(self):
         self.refuse(USAGE, ["tiers.path=/dev/shm", "tiers.allow-tmpfs"], "tiers.path=/dev/shm",

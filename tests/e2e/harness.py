@@ -27,6 +27,7 @@ TINY = {
     "train.seed": 7, "run.threads": 1, "train.log-every": 1,
     "optimizer.lr": 0.01, "optimizer.warmup-steps": 1, "update.subgroup-size": 4096,
     "tiers.allow-tmpfs": "true",  # the temporary directory may be one
+    "tiers.cache": 0,  # all of so small a state would stay in host memory, and tiers.path unused
 }
 
 

@@ -56,7 +56,8 @@ class Records(OffstageTest):
         # 3.1 million parameters: 35 MiB of state, and gradients in 16 bit as one micro-batch needs no more.
         result = self.train("run", "model.layers=4", "model.hidden=256", "model.ffn-hidden=704",
                             "train.micro-batch=1", "train.global-batch=1", "train.steps=3",
-                            "update.subgroup-size=", f"tiers.path={storage}", "tiers.host-memory=26MiB")
+                            "update.subgroup-size=", f"tiers.path={storage}", "tiers.host-memory=26MiB",
+                            "tiers.cache=auto")
         self.assertIn("optimizer state: 35", result.out)
         peak, unit = re.search(r"per node: peak ([0-9.]+) (\w+), limit 26.0 MiB", result.out).groups()
         self.assertEqual("MiB", unit)

@@ -186,6 +186,31 @@ TEST(PlanMemory, ADefaultSubgroupIsHalvedUntilThreeBuffersOfStateAndGradientsFit
   EXPECT_THAT(usage_error(wanted), Not(HasSubstr("lower update.subgroup-size")));
 }
 
+TEST(PlanMemory, ADefaultSubgroupLeavesEveryRankEnoughOfThemToSplitOverPaths) {
+  auto wanted = demand();
+  wanted.shard_elements = 512 * mebi;
+  wanted.host_memory = 64 * GiB;
+  wanted.subgroup_elements = 96 * mebi;
+  wanted.subgroup_is_default = true;
+  EXPECT_EQ(plan_memory(wanted).subgroups, 6) << "one path has nothing to split";
+  wanted.paths = 2;
+  EXPECT_EQ(plan_memory(wanted).subgroups, 32);
+  EXPECT_EQ(plan_memory(wanted).subgroup_elements, 16 * mebi);
+  wanted.ranks_per_node = 2;
+  EXPECT_EQ(plan_memory(wanted).subgroups, 16);
+  wanted.ranks_per_node = 8;
+  EXPECT_EQ(plan_memory(wanted).subgroups, 8);
+  wanted.shard_elements = 4096 * mebi;  // enough of them already
+  wanted.host_memory = 640 * GiB;
+  EXPECT_EQ(plan_memory(wanted).subgroup_elements, 96 * mebi);
+  wanted.shard_elements = 5 * mebi;
+  EXPECT_EQ(plan_memory(wanted).subgroup_elements, 2 * mebi)
+      << "smaller ones cost more than they give";
+  wanted.shard_elements = 512 * mebi;
+  wanted.subgroup_is_default = false;
+  EXPECT_EQ(plan_memory(wanted).subgroup_elements, 96 * mebi) << "what the user chose stands";
+}
+
 TEST(PlanMemory, TheReserveStaysFreeWhereASmallerSubgroupAllowsIt) {
   auto wanted = demand();
   wanted.reserve_bytes = 10 * MiB;

@@ -197,6 +197,20 @@ TEST_F(AioEngine, StartsAgainOnTheAlignmentAfterAnOddShortTransfer) {
   EXPECT_TRUE(equal(target.bytes(), content.bytes()));
 }
 
+TEST_F(AioEngine, TriesAgainWhereLessThanAnAlignedBlockMoved) {
+  int left = 20;
+  kernel->on_complete = [&](Transfer const&, Completion& completion) {
+    if (--left >= 0) {
+      completion.result = 1 + left * 200;
+    }
+  };
+  engine.read(file, target.bytes(), 0);
+  EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+  kernel->on_complete = [](Transfer const&, Completion& completion) { completion.result = 512; };
+  EXPECT_THAT(message_of([&] { engine.read(file, target.bytes().first(4096), 0); }),
+              HasSubstr("only 512 bytes moved"));
+}
+
 TEST_F(AioEngine, TakesCompletionsInAnyOrder) {
   kernel->reverse = true;
   engine.read(file, target.bytes(), 0);

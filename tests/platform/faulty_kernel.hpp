@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "platform/aio/kernel.hpp"
@@ -15,6 +16,10 @@ namespace offstage::aio {
 /// Passes every call on to libaio and lets a test change it on the way. The hooks run under a lock.
 class FaultyKernel final : public Kernel {
  public:
+  explicit FaultyKernel(std::shared_ptr<Kernel> real = libaio_kernel()) : real_{std::move(real)} {}
+
+  /// What it returns, if not 0, is returned in place of the call.
+  std::function<int()> on_setup;
   /// May shorten the transfer; what it returns, if not 0, is returned in place of the call.
   std::function<int(Transfer&)> on_submit;
   /// May change the result, or the bytes that were read.
@@ -23,8 +28,19 @@ class FaultyKernel final : public Kernel {
   std::function<int()> on_wait;
   /// Waits for everything in flight and reports it last first.
   bool reverse = false;
+  /// Waits for everything in flight and then reports one completion at a time: of so many that have not
+  /// been reported, the one that it names.
+  std::function<std::size_t(std::size_t)> on_order;
 
-  int setup(int depth, Context& context) override { return real_->setup(depth, context); }
+  int setup(int depth, Context& context) override {
+    {
+      std::scoped_lock const lock{mutex_};
+      if (int const status = on_setup ? on_setup() : 0; status != 0) {
+        return status;
+      }
+    }
+    return real_->setup(depth, context);
+  }
 
   int submit(Context context, Transfer const& transfer) override {
     std::scoped_lock const lock{mutex_};
@@ -50,7 +66,7 @@ class FaultyKernel final : public Kernel {
           return status;
         }
       }
-      if (reverse) {
+      if (reverse || on_order) {
         waiting = in_flight_[context].size();
       }
     }
@@ -73,6 +89,14 @@ class FaultyKernel final : public Kernel {
     if (reverse) {
       std::reverse(completions.begin(), completions.begin() + static_cast<long>(done));
     }
+    if (on_order) {
+      auto& held = held_[context];
+      held.insert(held.end(), completions.begin(), completions.begin() + static_cast<long>(done));
+      auto const next = held.begin() + static_cast<long>(on_order(held.size()));
+      completions[0] = *next;
+      held.erase(next);
+      return 1;
+    }
     return static_cast<int>(done);
   }
 
@@ -80,6 +104,7 @@ class FaultyKernel final : public Kernel {
     real_->destroy(context);
     std::scoped_lock const lock{mutex_};
     in_flight_.erase(context);
+    held_.erase(context);
   }
 
   [[nodiscard]] std::size_t in_flight() {
@@ -92,9 +117,10 @@ class FaultyKernel final : public Kernel {
   }
 
  private:
-  std::shared_ptr<Kernel> real_ = libaio_kernel();
+  std::shared_ptr<Kernel> real_;
   std::mutex mutex_;
   std::map<Context, std::map<int, Transfer>> in_flight_;
+  std::map<Context, std::vector<Completion>> held_;  ///< done and not reported
 };
 
 }  // namespace offstage::aio

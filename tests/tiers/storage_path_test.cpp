@@ -330,7 +330,7 @@ TEST_F(StoragePathTest, RatesFollowTheTransfersByHalf) {
   EXPECT_DOUBLE_EQ(path.rate().write, found(path.traffic().write));  // nothing was known before
 }
 
-TEST_F(StoragePathTest, LittleTrafficDoesNotMoveTheRates) {
+TEST_F(StoragePathTest, LittleTrafficMovesTheRatesWhenItHasAddedUp) {
   StoragePath path{settings(), {}, kernel, nullptr};
   path.set_rates(3e9, 2e9);
   path.follow_rates();
@@ -338,6 +338,10 @@ TEST_F(StoragePathTest, LittleTrafficDoesNotMoveTheRates) {
   path.read(file, memory.bytes(), 0);
   path.follow_rates();
   EXPECT_EQ(path.rate().read, 3e9);
+  EXPECT_EQ(path.rate().write, 2e9);
+  path.read(file, memory.bytes().first(block), 0);
+  path.follow_rates();
+  EXPECT_NE(path.rate().read, 3e9);
   EXPECT_EQ(path.rate().write, 2e9);
 }
 
@@ -398,6 +402,27 @@ TEST_F(MakePathsTest, WithoutExclusivePathsOnOneDeviceMoveAtTheSameTime) {
   EXPECT_EQ(all->paths[0].read_lock.next_ticket, 0U);
 }
 
+TEST_F(MakePathsTest, APathThatOneProcessLeavesOutIsLeftOutForAllAndSaidOnce) {
+  for (bool const exclusive : {true, false}) {
+    Shared<PathShared[2]> pair;
+    auto const bytes_of_both = std::as_writable_bytes(std::span{*pair});
+    auto const mine = make_paths({two(), exclusive, bytes_of_both, kernel});
+    auto const others = make_paths({two(), exclusive, bytes_of_both, kernel});
+    testing::internal::CaptureStderr();
+    others->at(1)->leave_out("no space");
+    EXPECT_FALSE(mine->at(1)->writable());
+    EXPECT_TRUE(mine->at(0)->writable());
+    EXPECT_EQ(others->at(1)->why_left_out(), "no space");
+    EXPECT_THAT(mine->at(1)->why_left_out(), HasSubstr("another process"));
+    EXPECT_EQ(mine->at(0)->why_left_out(), "");
+    mine->at(1)->leave_out("no space here either");
+    EXPECT_EQ(mine->at(1)->why_left_out(), "no space here either");
+    std::string const said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("is left out"), said.rfind("is left out")) << said;
+    EXPECT_THAT(said, HasSubstr("no space"));
+  }
+}
+
 TEST_F(MakePathsTest, AnEmulatedPathIsADeviceOfItsOwn) {
   auto three = two();
   three.push_back(settings());
@@ -444,7 +469,7 @@ TEST_F(StoragePathTest, MeasuresItsRatesAndLeavesNothingBehind) {
   slow.emulation = Emulation{400e6, 200e6, Seconds{0.0}, Duplex::half};
   slow.processes = 2;
   StoragePath path{slow, {}, nullptr, nullptr};
-  plan::PathRate const rate = measure_rates(path, 10s, 16 * MiB);
+  plan::PathRate const rate = measure_rates(path, 10s, 16 * MiB, path_hold_bytes);
   // Two transfers of 8 MiB each way, each as long as it alone or longer, less the credit.
   auto const most = [](double emulated) {
     double const part = 8 * MiB;
@@ -463,17 +488,26 @@ TEST_F(StoragePathTest, MeasuresItsRatesAndLeavesNothingBehind) {
 
 TEST_F(StoragePathTest, MeasuringEndsWithTheTime) {
   StoragePath path{settings(), {}, kernel, nullptr};
-  (void)measure_rates(path, Seconds{0.0}, 2 * path_hold_bytes);
+  (void)measure_rates(path, Seconds{0.0}, 2 * path_hold_bytes, path_hold_bytes);
   EXPECT_EQ(path.traffic().write.transfers, 1);
   EXPECT_EQ(path.traffic().read.transfers, 1);
   EXPECT_EQ(path.traffic().read.bytes, path_hold_bytes);
+}
+
+TEST_F(StoragePathTest, MeasuringKeepsToItsMemory) {
+  PathSettings wide = settings();
+  wide.processes = 2;
+  StoragePath path{wide, {}, kernel, nullptr};
+  (void)measure_rates(path, 10s, 4 * MiB, 1 * MiB);
+  EXPECT_EQ(path.traffic().write.bytes, 4 * MiB);
+  EXPECT_EQ(path.traffic().write.transfers, 8);
 }
 
 TEST_F(StoragePathTest, MeasuringFailsWithTheKeyAndTheDirectory) {
   StoragePath path{settings(), {}, kernel, nullptr};
   auto const error = [&] {
     try {
-      (void)measure_rates(path, 1s, 4 * MiB);
+      (void)measure_rates(path, 1s, 4 * MiB, path_hold_bytes);
       return std::string{"no error"};
     } catch (IoError const& caught) {
       return std::string{caught.what()};

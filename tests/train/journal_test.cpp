@@ -12,6 +12,7 @@ namespace offstage::train {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -25,7 +26,9 @@ class JournalOf : public ::testing::Test {
 
   /// One step and the end; what was printed.
   std::string tell(bool speaks, StorageStep const& storage) {
-    StepResult const result{.loss = 2.0};
+    StepResult result{.loss = 2.0, .update = Seconds{1.0}};
+    result.storage = storage;
+    result.read_bytes = 7'000'000'000;  // of the whole step
     checkpoint::Meta meta;
     meta.step = 1;
     ::testing::internal::CaptureStdout();
@@ -58,6 +61,13 @@ TEST_F(JournalOf, ARunWithPathsWritesThemToMetricsAndEndTable) {
   EXPECT_EQ(last_record()["paths"][0]["path"], "/nvme");
   EXPECT_EQ(last_record()["effective_gb_per_s"], 5.0);
   EXPECT_THAT(text, AllOf(HasSubstr("/nvme"), HasSubstr("effective I/O throughput per update")));
+}
+
+TEST_F(JournalOf, TheRateOfUpdatesLeavesOutWhatMovedBeforeThem) {
+  PathStep path{.directory = "/nvme"};
+  path.traffic.read.bytes = 2'000'000'000;
+  path.traffic.write.bytes = 1'000'000'000;
+  EXPECT_THAT(tell(true, {.paths = {path}}), ContainsRegex("update +1.00 s +100.0 % +3.00\n"));
 }
 
 TEST_F(JournalOf, ARunInHostMemorySaysNothingOfStorage) {

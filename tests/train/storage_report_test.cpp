@@ -136,6 +136,14 @@ TEST(StorageTotals, HaveARowPerPathAndMarkWhatIsEmulated) {
   EXPECT_THAT(lines[6], HasSubstr("6 read, 4 found in host memory"));
 }
 
+TEST(StorageTotals, PassOverASkippedStepWhichHasNoUpdate) {
+  StorageTotals totals;
+  totals.add(one_step());
+  auto const lines = totals.lines();
+  totals.add({});
+  EXPECT_EQ(totals.lines(), lines);
+}
+
 TEST(StorageTotals, ShowTheRangeOfTheUpdatesThatFetched) {
   auto step = one_step();
   StorageTotals totals;

@@ -166,7 +166,9 @@ void Engine::Implementation::finish(Slot& slot, Bytes result) {
   if (file_->direct() && moved < rest.length) {
     moved -= moved % direct_alignment;
   }
-  if (result >= 0 && moved == 0) {
+  // Less than an aligned block: nothing was won, but that may pass.
+  bool const stuck = moved == 0 && (result == 0 || ++slot.tries > most_tries);
+  if (result >= 0 && stuck) {
     fail(rest, "only " + std::to_string(result) + " bytes moved" +
                    (rest.direction == Direction::read ? " (end of file?)" : ""));
   }

@@ -119,8 +119,23 @@ std::string without_padding(std::string text) {
   return text;
 }
 
+/// The cache of metadata counts bytes in the file: a mapped array takes some 50 times as much in memory,
+/// and by default 32 MiB of them stay, outside of every plan. A checkpoint's are hardly looked at again.
+void keep_metadata_small(hid_t list) {
+  H5AC_cache_config_t config{};
+  config.version = H5AC__CURR_CACHE_CONFIG_VERSION;
+  H5Pget_mdc_config(list, &config);
+  config.set_initial_size = true;
+  config.initial_size = config.min_size = config.max_size = static_cast<std::size_t>(64 * KiB);
+  config.incr_mode = H5C_incr__off;
+  config.flash_incr_mode = H5C_flash_incr__off;
+  config.decr_mode = H5C_decr__off;
+  H5Pset_mdc_config(list, &config);
+}
+
 Handle access_list(File::Alignment alignment) {
   Handle list{H5Pcreate(H5P_FILE_ACCESS), H5Pclose};
+  keep_metadata_small(list.get());
   H5Pset_libver_bounds(list.get(), H5F_LIBVER_V18, H5F_LIBVER_V110);
   H5Pset_file_locking(list.get(), false, true);
   H5Pset_alignment(list.get(), static_cast<hsize_t>(alignment.threshold),

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Four ranks on one real path, tiers.exclusive on against off (MLP Figures 4 and 5): perf/contention.sh [DIR] (default: the
+# working directory; 8 GB are needed there). BUILD_DIR=<dir> uses another build.
+set -euo pipefail
+directory=$(realpath "${1:-.}")
+cd "$(dirname "$0")/.."
+if [[ -z ${BUILD_DIR:-} ]]; then
+  BUILD_DIR=build/release
+  cmake --preset release >/dev/null
+  cmake --build --preset release --target perf_ablation >/dev/null
+fi
+exec python3 perf/contention.py "$BUILD_DIR/perf/perf_ablation" "$directory"

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Storage that fails under whole runs: they go on with the same bits, or end with 74 and say what is lost, and
+the same command goes on from the checkpoint. $FAULTY_STORAGE is preloaded, see faulty_storage.cpp."""
+import contextlib
+import errno
+import os
+import subprocess
+from pathlib import Path
+from unittest import mock
+
+from harness import OffstageTest, main
+
+COMMON = ["optimizer.schedule=constant", "checkpoint.every=2", "tiers.cache=0"]
+
+
+class Faults(OffstageTest):
+    def setUp(self):
+        super().setUp()
+        self.storage = self.folder / "storage"
+        self.paths = [self.storage / name for name in ("a", "b")]
+        for path in self.paths:
+            path.mkdir(parents=True)
+        self.both = [*(f"--tiers.path={path}" for path in self.paths), "tiers.split=1:1"]
+        self.log = self.folder / "calls"
+
+    def faulty(self, call, path, error, after=0, **more):
+        """An environment in which calls on files below a path fail, in every process."""
+        self.log.unlink(missing_ok=True)
+        variables = {"LD_PRELOAD": os.environ["FAULTY_STORAGE"], "FAULT_CALL": call, "FAULT_PATH": str(path),
+                     "FAULT_AFTER": str(after), "FAULT_ERROR": str(error), "FAULT_LOG": str(self.log)}
+        variables.update({f"FAULT_{key.upper()}": str(value) for key, value in more.items()})
+        return mock.patch.dict(os.environ, variables)
+
+    def calls(self):
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def straight(self, steps=6):
+        self.train("straight", *COMMON[:2], f"train.steps={steps}")
+
+    def check_goes_on(self, name, *options, step, ranks):
+        """The same command, now that storage works, continues and ends with the bits of a run without faults."""
+        result = self.train(name, *COMMON, *options, ranks=ranks)
+        self.assertIn(f"continuing after step {step}", result.out)
+        self.assert_same_state("straight", name)
+
+    def test_a_path_that_fails_midway_is_left_out_once_and_the_bits_are_the_same(self):
+        self.straight()
+        for error, options in ((errno.EIO, []),
+                               (errno.ENOSPC, ["tiers.exclusive=false", "update.gradients=flush-fp32"])):
+            with self.subTest(error=error, options=options), self.faulty("write", self.paths[1], error, after=15):
+                name = errno.errorcode[error]
+                result = self.train(name, *COMMON, *self.both, *options, ranks=2)
+                said = [line for line in result.warnings if "is left out" in line]
+                self.assertEqual(1, len(said), result)  # by one of the two ranks
+                self.assertIn(f"tiers.path = {self.paths[1]} is left out", said[0])
+                self.assertIn(os.strerror(error), said[0])
+                self.assertIn(" at offset ", said[0])
+                self.assertTrue(any("failed" in call for call in self.calls()))
+                self.assert_same_state("straight", name)
+
+    def test_without_a_path_left_the_run_ends_and_the_next_goes_on(self):
+        self.straight()
+        # Two ranks of five subgroups or so: the first versions take 5 writes of each, a step as many.
+        with self.faulty("write", self.storage, errno.EIO, after=22):
+            result = self.train("run", *COMMON, *self.both, ranks=2, expect=74)
+        self.assertRegex("\n".join(result.errors), r"state extent \d+ was not written, no tiers.path is left that takes "
+                                                   r"it; .* at offset \d+ of .*Input/output error")
+        self.assertEqual([], [path for path in self.paths if any(path.iterdir())])
+        self.check_goes_on("run", *self.both, step=2, ranks=2)
+
+    def test_a_path_without_quota_for_the_files_is_refused_before_the_first_step(self):
+        with self.faulty("grow", self.paths[1], errno.EDQUOT):
+            result = self.train("run", *COMMON, *self.both, ranks=2, expect=74)
+        self.assertRegex("\n".join(result.errors), rf"tiers.path = {self.paths[1]}: cannot allocate .*quota exceeded")
+        self.assertEqual([], [path for path in self.paths if any(path.iterdir())])
+        self.assertEqual([], self.steps("run"))
+
+    def test_an_extent_that_cannot_be_read_ends_the_run_and_the_next_goes_on(self):
+        self.straight()
+        with self.faulty("read", self.paths[0], errno.EIO, after=12):
+            result = self.train("run", *COMMON, *self.both, ranks=2, expect=74)
+        self.assertRegex("\n".join(result.errors), r"state extent \d+, version \d+, at offset \d+ of "
+                                                   rf"{self.paths[0]}/\S+ is lost: cannot read .*Input/output error; "
+                                                   r"resume the run from its last checkpoint")
+        step = self.step_of(self.checkpoints("run")[-1])
+        self.check_goes_on("run", *self.both, step=step, ranks=2)
+
+    def test_a_read_that_fails_twice_changes_nothing(self):
+        self.straight()
+        with self.faulty("read", self.paths[0], errno.EIO, after=20, times=2):
+            result = self.train("run", *COMMON, *self.both)
+        self.assertEqual([], result.warnings, result)
+        self.assert_same_state("straight", "run")
+
+    def flip_bits(self, pid, offset):
+        """One in each 16 KiB of the rank's files of slots; how many."""
+        found = 0
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            if not os.readlink(link).startswith(str(self.paths[0])):
+                continue
+            with open(link, "r+b", buffering=0) as file:
+                for position in range(offset, os.fstat(file.fileno()).st_size, 16384):
+                    byte = os.pread(file.fileno(), 1, position)[0]
+                    os.pwrite(file.fileno(), bytes([byte ^ 4]), position)
+                    found += 1
+        return found
+
+    def flip_bits_until_the_end(self, process):
+        pid = self.ranks_of("run")[0]
+        self.assertGreater(self.flip_bits(pid, 77), 0)
+        for offset in range(78, 378):
+            try:
+                process.wait(0.2)
+                return
+            except subprocess.TimeoutExpired:  # what was flipped has been written again, it seems
+                with contextlib.suppress(OSError):  # the rank is about to end
+                    self.flip_bits(pid, offset)
+        self.fail("no flipped bit was found")
+
+    def test_a_flipped_bit_in_the_file_of_a_running_rank_is_found(self):
+        endless = ["train.steps=1000000", f"--tiers.path={self.paths[0]}"]
+        process = self.start("run", *COMMON, *endless, ranks=2)
+        self.wait_for_step("run", 4, process)
+        self.flip_bits_until_the_end(process)
+        result = self.finish("run", process)
+        self.assertEqual(74, result.code, result)
+        self.assertRegex("\n".join(result.errors), r"state extent \d+, version \d+, at offset \d+ of "
+                                                   rf"{self.paths[0]}/\S+ is lost: its checksum is \w{{16}} where "
+                                                   r"\w{16} was written; resume the run from its last checkpoint")
+        step = self.step_of(self.checkpoints("run")[-1])
+        self.assertEqual([], list(self.paths[0].iterdir()))
+        self.straight(step + 2)
+        self.check_goes_on("run", f"train.steps={step + 2}", f"--tiers.path={self.paths[0]}", step=step, ranks=2)
+
+    def test_a_failed_sync_of_a_save_is_never_tried_again(self):
+        self.straight(4)
+        with self.faulty("sync", self.folder / "whole", errno.EIO, after=1000000):
+            self.train("whole", *COMMON, *self.both, "train.steps=4")
+        syncs = len(self.calls())
+        self.assertGreater(syncs, 8)
+        for position in syncs // 2 + 1, syncs * 3 // 4, syncs - 1:  # of the second save
+            name = f"sync-{position}"
+            with self.subTest(position=position):
+                with self.faulty("sync", self.folder / name, errno.EIO, after=position, times=1):
+                    result = self.train(name, *COMMON, *self.both, "train.steps=4", expect=74)
+                self.assertRegex("\n".join(result.errors), r"cannot sync .*Input/output error")
+                calls = self.calls()
+                at, = (i for i, call in enumerate(calls) if call.endswith(" failed"))
+                path = calls[at].removesuffix(" failed")
+                self.assertNotIn(path, calls[at + 1:])
+                self.train(name, *COMMON, *self.both, "train.steps=4")
+                self.assert_same_state("straight", name)
+
+
+if __name__ == "__main__":
+    main()
