@@ -67,19 +67,32 @@ bool all_digits(std::string_view text) {
          std::ranges::all_of(text, [](char digit) { return digit >= '0' && digit <= '9'; });
 }
 
+/// The part of a name that follows `prefix` and ends before `ending`, if it has both.
+std::optional<std::string_view> between(std::string_view prefix, std::string_view name,
+                                        std::string_view ending) {
+  if (!name.starts_with(prefix) || !name.ends_with(ending) ||
+      name.size() < prefix.size() + ending.size()) {
+    return std::nullopt;
+  }
+  return name.substr(prefix.size(), name.size() - prefix.size() - ending.size());
+}
+
 /// True for names that this program gives to the files of a checkpoint.
 bool is_ours(std::string_view name) {
   if (name == master_name || name == unfinished_master_name || name == passed_over_name) {
     return true;
   }
-  constexpr std::string_view prefix = "rank-";
-  if (!name.starts_with(prefix)) {
-    return false;
+  if (auto const numbers = between("extent-", name, ".h5")) {
+    std::size_t const dash = numbers->find('-');
+    return dash != std::string_view::npos && all_digits(numbers->substr(0, dash)) &&
+           all_digits(numbers->substr(dash + 1));
   }
-  name.remove_prefix(prefix.size());
-  std::size_t const dot = std::min(name.find('.'), name.size());
-  std::string_view const ending = name.substr(dot);
-  return all_digits(name.substr(0, dot)) && (ending == ".h5" || ending == ".json");
+  for (char const* const ending : {".h5", ".json"}) {
+    if (auto const rank = between("rank-", name, ending); rank && all_digits(*rank)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::vector<fs::path> entries_of(std::string const& directory) {
@@ -104,6 +117,10 @@ std::string rank_file_name(int rank) {
 }
 std::string manifest_name(int rank) {
   return fmt::format("rank-{:04}.json", rank);
+}
+
+std::string extent_file_name(int rank, std::size_t subgroup) {
+  return fmt::format("extent-{:04}-{:06}.h5", rank, subgroup);
 }
 
 std::optional<std::int64_t> step_of(std::string_view name) {
@@ -137,6 +154,14 @@ std::vector<StepDirectory> step_directories(std::string const& directory) {
     return std::tie(a.step, a.path) < std::tie(b.step, b.path);
   });
   return found;
+}
+
+std::vector<std::string> names_of(std::string const& directory) {
+  std::vector<std::string> names;
+  for (fs::path const& path : entries_of(directory)) {
+    names.push_back(path.filename().string());
+  }
+  return names;
 }
 
 std::string canonical(std::string const& path) {
@@ -207,7 +232,10 @@ void remove_file(std::string const& path) {
 
 void remove_checkpoint(std::string const& step_directory) {
   fs::path const directory{step_directory};
-  remove_file(directory / master_name);
+  if (size_of(directory / master_name)) {
+    remove_file(directory / master_name);
+    aio::sync_directory(step_directory);  // the files that it names go after it, on the disk too
+  }
   for (fs::path const& path : entries_of(step_directory)) {
     if (is_ours(path.filename().string())) {
       remove_file(path);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,10 +15,11 @@ constexpr char const* master_name = "master.h5";
 constexpr char const* unfinished_master_name = "master.h5.tmp";
 constexpr char const* passed_over_name = "passed-over";
 
-/// "step-000000100", "rank-0003.h5", "rank-0003.json".
+/// "step-000000100", "rank-0003.h5", "rank-0003.json", "extent-0003-000012.h5".
 [[nodiscard]] std::string step_name(std::int64_t step);
 [[nodiscard]] std::string rank_file_name(int rank);
 [[nodiscard]] std::string manifest_name(int rank);
+[[nodiscard]] std::string extent_file_name(int rank, std::size_t subgroup);
 /// The step of a name that is "step-" and digits alone.
 [[nodiscard]] std::optional<std::int64_t> step_of(std::string_view name);
 /// True for a file name that stays inside its directory.
@@ -31,6 +33,9 @@ struct StepDirectory {
 /// The step directories inside a directory, oldest first; none if the directory is not there.
 /// Errors: IoError if it cannot be read.
 [[nodiscard]] std::vector<StepDirectory> step_directories(std::string const& directory);
+
+/// The names in a directory. Errors: IoError if it cannot be read.
+[[nodiscard]] std::vector<std::string> names_of(std::string const& directory);
 
 /// One name per file or directory, to tell whether two paths mean the same.
 [[nodiscard]] std::string canonical(std::string const& path);
@@ -47,8 +52,8 @@ void sync_file(std::string const& path);
 bool make_directory(std::string const& path);
 /// Removes a file if it is there. Errors: IoError.
 void remove_file(std::string const& path);
-/// Removes a checkpoint's files, master first so that what is left over is no checkpoint, and the
-/// directory if nothing else is in it. Errors: IoError.
+/// Removes a checkpoint's files, master first and durably, so that what is left over is no checkpoint,
+/// and the directory if nothing else is in it. Errors: IoError.
 void remove_checkpoint(std::string const& step_directory);
 
 }  // namespace offstage::checkpoint

@@ -34,6 +34,9 @@ Inspection look_at(std::string const& directory) {
     for (RankEntry const& entry : result.master.ranks) {
       result.bytes += require_files(directory, entry);
     }
+    for (ExtentEntry const& entry : result.master.extents) {
+      result.bytes += require_file(directory + "/" + entry.file, entry.bytes);
+    }
   } catch (DataError const& error) {
     result.state = State::incomplete;
     result.problem = error.what();

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/extent_file.hpp"
 #include "checkpoint/store.hpp"
 #include "platform/aio/file.hpp"
 
@@ -46,6 +47,16 @@ class Object {
       fail(key, "must be a text");
     }
     return field.get<std::string>();
+  }
+
+  [[nodiscard]] bool has(char const* key) const { return value_.contains(key); }
+
+  [[nodiscard]] std::string file_name(char const* key) const {
+    std::string name = text(key);
+    if (!is_plain_name(name)) {
+      fail(key, "must be a file name, no path");
+    }
+    return name;
   }
 
   /// Calls take(object) for each element of an array of objects.
@@ -94,13 +105,30 @@ std::vector<state::Piece> parse_pieces(Object const& object, std::int64_t elemen
   return pieces;
 }
 
+/// Of a subgroup that has a file of its own.
+ExtentFile parse_extent_file(Object const& object) {
+  ExtentFile file;
+  file.name = object.file_name("file");
+  file.bytes = object.whole("file_bytes", 1, most);
+  file.dataset_elements = object.whole("dataset_elements", 3 * chunk_elements, file.bytes / 4);
+  return file;
+}
+
 StoredSubgroup parse_subgroup(Object const& object, std::size_t index, Bytes file_bytes) {
-  if (object.text("dataset") != dataset_name(index)) {
-    object.fail("dataset", "must be " + dataset_name(index));
-  }
   StoredSubgroup subgroup;
+  if (object.has("file")) {
+    subgroup.own_file = parse_extent_file(object);
+    file_bytes = subgroup.own_file->bytes;
+  }
+  std::string const dataset = subgroup.dataset(index);
+  if (object.text("dataset") != dataset) {
+    object.fail("dataset", "must be " + dataset);
+  }
   subgroup.offset = object.whole("offset_bytes", 0, file_bytes);
   subgroup.elements = object.whole("elements", chunk_elements, (file_bytes - subgroup.offset) / 12);
+  if (subgroup.own_file && subgroup.own_file->dataset_elements / 3 < subgroup.elements) {
+    object.fail("dataset_elements", "must be three times the elements, or more");
+  }
   if (subgroup.offset % aio::direct_alignment != 0) {
     object.fail("offset_bytes", fmt::format("must be a multiple of {}", aio::direct_alignment));
   }
@@ -122,6 +150,10 @@ std::size_t StoredSubgroup::chunks() const {
   return static_cast<std::size_t>(3 * elements / chunk_elements);
 }
 
+std::string StoredSubgroup::dataset(std::size_t k) const {
+  return own_file ? extent_dataset : dataset_name(k);
+}
+
 std::string dataset_name(std::size_t subgroup) {
   return fmt::format("/subgroup/{}", subgroup);
 }
@@ -138,11 +170,17 @@ std::string to_json(Manifest const& manifest) {
                         {"first_chunk", piece.chunks.first},
                         {"chunks", piece.chunks.count}});
     }
-    subgroups.push_back({{"dataset", dataset_name(subgroups.size())},
-                         {"offset_bytes", subgroup.offset},
-                         {"elements", subgroup.elements},
-                         {"checksum", to_hex(subgroup.checksum)},
-                         {"pieces", std::move(pieces)}});
+    Json json{{"dataset", subgroup.dataset(subgroups.size())}};
+    if (subgroup.own_file) {
+      json["file"] = subgroup.own_file->name;
+      json["file_bytes"] = subgroup.own_file->bytes;
+      json["dataset_elements"] = subgroup.own_file->dataset_elements;
+    }
+    json["offset_bytes"] = subgroup.offset;
+    json["elements"] = subgroup.elements;
+    json["checksum"] = to_hex(subgroup.checksum);
+    json["pieces"] = std::move(pieces);
+    subgroups.push_back(std::move(json));
   }
   Json const json{{"format_version", format_version},  {"rank", manifest.rank},
                   {"ranks", manifest.ranks},           {"file", manifest.file},
@@ -160,10 +198,7 @@ Manifest parse_manifest(std::string const& text, std::string const& path) {
   Manifest manifest;
   manifest.ranks = static_cast<int>(object.whole("ranks", 1, most_int));
   manifest.rank = static_cast<int>(object.whole("rank", 0, manifest.ranks - 1));
-  manifest.file = object.text("file");
-  if (!is_plain_name(manifest.file)) {
-    object.fail("file", "must be a file name, no path");
-  }
+  manifest.file = object.file_name("file");
   manifest.file_bytes = object.whole("file_bytes", 1, most);
   object.each("subgroups", [&](Object const& subgroup) {
     manifest.subgroups.push_back(

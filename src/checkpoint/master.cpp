@@ -14,6 +14,8 @@ namespace {
 
 /// Format 1 knew one family without variants, and no loss scale.
 constexpr std::int64_t format_of_variants = 2;
+/// Format 2 knew no extent files.
+constexpr std::int64_t format_of_extents = 3;
 
 /// Calls visit(key, value) for all that defines a model but its family, with its configuration key.
 template <class Model, class Visit>
@@ -89,6 +91,9 @@ std::uint64_t checksum_of_contents(Master const& master, std::int64_t format) {
     text += fmt::format("{} {} {} {}\n", entry.file, entry.file_bytes, entry.manifest,
                         to_hex(entry.manifest_checksum));
   }
+  for (ExtentEntry const& entry : master.extents) {
+    text += fmt::format("{} {}\n", entry.file, entry.bytes);
+  }
   return checksum_of(std::string_view{text});
 }
 
@@ -117,13 +122,13 @@ void get(h5::File const& file, char const* key, T& value) {
   value = file.number<T>(key);
 }
 
-/// A piece of a layer in a rank file.
+/// A piece of a layer in a rank or extent file.
 struct Extent {
   int rank{};
   std::size_t subgroup{};
-  std::int64_t elements{};  ///< of the subgroup
-  std::int64_t column{};    ///< of the first element in the subgroup
-  std::int64_t begin{};     ///< elements of the layer
+  StoredSubgroup const& stored;
+  std::int64_t column{};  ///< of the first element in the subgroup
+  std::int64_t begin{};   ///< elements of the layer
   std::int64_t end{};
 };
 
@@ -136,7 +141,7 @@ std::vector<std::vector<Extent>> extents_by_layer(std::span<Manifest const> mani
       for (state::Piece const& piece : subgroup.pieces) {
         std::int64_t const begin = piece.chunks.first * chunk_elements;
         extents.at(static_cast<std::size_t>(piece.layer))
-            .push_back({manifest.rank, k, subgroup.elements, piece.offset, begin,
+            .push_back({manifest.rank, k, subgroup, piece.offset, begin,
                         begin + piece.chunks.count * chunk_elements});
       }
     }
@@ -163,6 +168,24 @@ std::vector<h5::Block> boxes_of(state::TensorLayout const& tensor, std::int64_t 
   return boxes;
 }
 
+/// `count` elements from `column` on of p, m or v.
+h5::Mapping source_of(Extent const& extent, std::int64_t array, std::int64_t column,
+                      std::int64_t count) {
+  std::int64_t const row = extent.stored.elements;
+  h5::Mapping mapping;
+  mapping.dataset = extent.stored.dataset(extent.subgroup);
+  if (auto const& own = extent.stored.own_file) {
+    mapping.file = own->name;
+    mapping.shape = {own->dataset_elements};
+    mapping.source = {{array * row + column}, {count}};
+  } else {
+    mapping.file = rank_file_name(extent.rank);
+    mapping.shape = {3, row};
+    mapping.source = {{array, column}, {1, count}};
+  }
+  return mapping;
+}
+
 std::vector<h5::Mapping> mappings_of(state::TensorLayout const& tensor, std::int64_t array,
                                      std::span<Extent const> extents) {
   std::vector<h5::Mapping> mappings;
@@ -175,11 +198,8 @@ std::vector<h5::Mapping> mappings_of(state::TensorLayout const& tensor, std::int
     std::int64_t column = extent.column + begin - extent.begin;
     for (h5::Block& box : boxes_of(tensor, begin - tensor.offset, end - tensor.offset)) {
       std::int64_t const count = h5::elements_of(box.count);
-      mappings.push_back({std::move(box),
-                          rank_file_name(extent.rank),
-                          dataset_name(extent.subgroup),
-                          {3, extent.elements},
-                          {{array, column}, {1, count}}});
+      mappings.push_back(source_of(extent, array, column, count));
+      mappings.back().target = std::move(box);
       column += count;
     }
   }
@@ -235,6 +255,35 @@ std::vector<RankEntry> read_ranks(h5::File const& file, std::int64_t count) {
   return ranks;
 }
 
+void write_extents(h5::File& file, std::vector<ExtentEntry> const& extents) {
+  file.set("extents", std::ssize(extents));
+  if (extents.empty()) {
+    return;
+  }
+  std::vector<std::string> files;
+  std::vector<std::int64_t> bytes;
+  for (ExtentEntry const& entry : extents) {
+    files.push_back(entry.file);
+    bytes.push_back(entry.bytes);
+  }
+  file.write("/extent/file", files);
+  file.write<std::int64_t>("/extent/file_bytes", {std::ssize(extents)}, bytes);
+}
+
+std::vector<ExtentEntry> read_extents(h5::File const& file) {
+  std::vector<ExtentEntry> extents;
+  auto const count = file.number<std::int64_t>("extents");
+  if (count == 0) {
+    return extents;
+  }
+  auto const files = file.read_texts("/extent/file", count);
+  auto const bytes = file.read<std::int64_t>("/extent/file_bytes", {count});
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    extents.push_back({files[i], bytes[i]});
+  }
+  return extents;
+}
+
 std::int64_t readable_format(h5::File const& file, std::string const& step_directory) {
   auto const format = file.number<std::int64_t>("format_version");
   if (format > format_version) {
@@ -259,6 +308,7 @@ void write_master(std::string const& path, Master const& master,
   visit_meta(master.meta, format_version,
              [&](char const* key, auto const& value) { set(file, key, value); });
   write_ranks(file, master.ranks);
+  write_extents(file, master.extents);
   file.set("checksum", checksum_of_contents(master, format_version));
   map_tensors(file, master.meta.model, manifests);
   file.close();
@@ -277,28 +327,35 @@ Master read_master(std::string const& step_directory) {
     throw Refused{fmt::format("checkpoint {}: {}", step_directory, refused.what())};
   }
   master.ranks = read_ranks(file, master.meta.ranks);
+  if (format >= format_of_extents) {
+    master.extents = read_extents(file);
+  }
   if (file.number<std::uint64_t>("checksum") != checksum_of_contents(master, format)) {
     throw DataError{path + ": its contents do not match their checksum; the file is damaged"};
   }
   return master;
 }
 
-Bytes require_files(std::string const& step_directory, RankEntry const& rank) {
-  std::string const file = fmt::format("{}/{}", step_directory, rank.file);
-  std::string const manifest = fmt::format("{}/{}", step_directory, rank.manifest);
-  auto const file_bytes = size_of(file);
-  auto const manifest_bytes = size_of(manifest);
-  if (!file_bytes) {
-    throw DataError{file + " is missing"};
+Bytes require_file(std::string const& path, Bytes bytes) {
+  auto const found = size_of(path);
+  if (!found) {
+    throw DataError{path + " is missing"};
   }
+  if (*found != bytes) {
+    throw DataError{
+        fmt::format("{} has {} bytes, expected {}; the file is damaged", path, *found, bytes)};
+  }
+  return bytes;
+}
+
+Bytes require_files(std::string const& step_directory, RankEntry const& rank) {
+  std::string const manifest = fmt::format("{}/{}", step_directory, rank.manifest);
+  auto const manifest_bytes = size_of(manifest);
   if (!manifest_bytes) {
     throw DataError{manifest + " is missing"};
   }
-  if (*file_bytes != rank.file_bytes) {
-    throw DataError{fmt::format("{} has {} bytes, expected {}; the file is damaged", file,
-                                *file_bytes, rank.file_bytes)};
-  }
-  return *file_bytes + *manifest_bytes;
+  return require_file(fmt::format("{}/{}", step_directory, rank.file), rank.file_bytes) +
+         *manifest_bytes;
 }
 
 void require_same_model(std::string const& step_directory, state::ModelShape const& stored,

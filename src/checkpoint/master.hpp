@@ -19,9 +19,16 @@ struct RankEntry {
   std::uint64_t manifest_checksum{};
 };
 
+/// A file that holds one extent.
+struct ExtentEntry {
+  std::string file;
+  Bytes bytes{};
+};
+
 struct Master {
   Meta meta;
   std::vector<RankEntry> ranks;
+  std::vector<ExtentEntry> extents;  ///< that are here by reference
 };
 
 /// A sound checkpoint that this run may not take: going back to an older one would not help.
@@ -39,6 +46,8 @@ void write_master(std::string const& path, Master const& master,
 ///         Refused if its format is newer than this program's.
 [[nodiscard]] Master read_master(std::string const& step_directory);
 
+/// The size of a file, as it should be. Errors: DataError if it is missing or its size is wrong.
+Bytes require_file(std::string const& path, Bytes bytes);
 /// The bytes of a rank's two files. Errors: DataError if one is missing or its size is wrong.
 Bytes require_files(std::string const& step_directory, RankEntry const& rank);
 

@@ -10,11 +10,12 @@
 #include "base/watch.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/extent_file.hpp"
 
 namespace offstage::checkpoint {
 namespace {
 
-// Two descriptors each.
+// Three descriptors each.
 constexpr std::size_t most_open_files = 64;
 
 constexpr std::array<char const*, 3> array_names{"parameter", "momentum", "variance"};
@@ -69,6 +70,11 @@ Manifest Reader::manifest(int rank) const {
     if (parsed.rank != rank || parsed.file != entry.file || parsed.file_bytes != entry.file_bytes) {
       throw DataError{path + ": names another rank or file than the master does"};
     }
+    for (StoredSubgroup const& stored : parsed.subgroups) {
+      if (stored.own_file) {
+        require_file(directory_ + "/" + stored.own_file->name, stored.own_file->bytes);
+      }
+    }
     return parsed;
   });
 }
@@ -86,10 +92,33 @@ Reader::Source& Reader::source(int rank) {
   std::vector<std::vector<std::uint64_t>> no_checksums(parsed.subgroups.size());
   auto places = places_in(parsed);
   return as_data_error([&]() -> Source& {
-    Source opened{std::move(parsed), std::move(places), h5::File::open_read(path),
-                  aio::File::open_read(path), std::move(no_checksums)};
+    Source opened{std::move(parsed),
+                  std::move(places),
+                  h5::File::open_read(path),
+                  aio::File::open_read(path),
+                  {},
+                  std::move(no_checksums)};
     return sources_.emplace(rank, std::move(opened)).first->second;
   });
+}
+
+aio::File const& Reader::file_of(Source& source, StoredSubgroup const& stored) const {
+  if (!stored.own_file) {
+    return source.file;
+  }
+  ExtentFile const& own = *stored.own_file;
+  std::string const path = directory_ + "/" + own.name;
+  if (source.extent.path() != path) {
+    // What goes around HDF5 must be what others read through it.
+    if (h5::File::open_read(path).shape(extent_dataset) != h5::Shape{own.dataset_elements}) {
+      throw DataError{
+          fmt::format("{}: {} has not the shape that the manifest says; the file is "
+                      "damaged",
+                      path, extent_dataset)};
+    }
+    source.extent = aio::File::open_read(path);
+  }
+  return source.extent;
 }
 
 std::vector<std::uint64_t> const& Reader::checksums(Source& source, std::size_t subgroup) {
@@ -156,20 +185,21 @@ void Reader::read_run(Run const& run, std::span<std::byte> state, std::int64_t a
   Source& from = source(run.rank);
   StoredSubgroup const& stored = from.manifest.subgroups[run.subgroup];
   std::span<std::uint64_t const> const expected = checksums(from, run.subgroup);
+  aio::File const& file = file_of(from, stored);
   auto const total = static_cast<std::int64_t>(state.size()) / (4 * arrays);
   auto const chunks = static_cast<std::size_t>(run.elements / chunk_elements);
   for (std::int64_t array = 0; array < arrays; ++array) {
     auto const part = state.subspan(static_cast<std::size_t>(4 * (array * total + run.target)),
                                     static_cast<std::size_t>(4 * run.elements));
-    engine_.read(from.file, part, stored.offset + 4 * (array * stored.elements + run.source));
+    engine_.read(file, part, stored.offset + 4 * (array * stored.elements + run.source));
     std::int64_t const first = (array * stored.elements + run.source) / chunk_elements;
     auto const wrong =
         first_mismatch(part, expected.subspan(static_cast<std::size_t>(first), chunks));
     if (wrong) {
       throw DataError{fmt::format(
           "{}: chunk {} of the {} in {} does not match its checksum; the file is damaged",
-          from.file.path(), run.source / chunk_elements + *wrong,
-          array_names[static_cast<std::size_t>(array)], dataset_name(run.subgroup))};
+          file.path(), run.source / chunk_elements + *wrong,
+          array_names[static_cast<std::size_t>(array)], stored.dataset(run.subgroup))};
     }
   }
 }

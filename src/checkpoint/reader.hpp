@@ -28,7 +28,7 @@ class Reader {
 
   [[nodiscard]] Meta const& meta() const noexcept { return master_.meta; }
   [[nodiscard]] state::ShardMap const& map() const noexcept { return map_; }
-  /// A rank's manifest, its checksum verified and its file there in the right size.
+  /// A rank's manifest, its checksum verified and its files there in the right size.
   [[nodiscard]] Manifest manifest(int rank) const;
 
   /// Fills `state`, FP32 (3, N), p, m and v of N elements, with the chunks of `pieces`, which cover
@@ -46,6 +46,7 @@ class Reader {
     Places places;
     h5::File arrays;
     aio::File file;
+    aio::File extent;                                   ///< the extent file that was used last
     std::vector<std::vector<std::uint64_t>> checksums;  ///< of subgroups that were used
   };
   /// Elements that are contiguous in the checkpoint and in what is read.
@@ -59,6 +60,7 @@ class Reader {
 
   static Places places_in(Manifest const& manifest);
   Source& source(int rank);
+  aio::File const& file_of(Source& source, StoredSubgroup const& stored) const;
   std::vector<std::uint64_t> const& checksums(Source& source, std::size_t subgroup);
   Run locate(int layer, state::ChunkRange chunks, std::int64_t target);
   std::vector<Run> runs_of(std::span<state::Piece const> pieces);

@@ -218,14 +218,16 @@ bool Store::begin(std::string const& path, Bytes space) {
   return comm_.broadcast_value(fresh, 0);
 }
 
-void Store::write(std::string const& path, Meta const& meta,
-                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
+void Store::write(SaveStats& stats, Meta const& meta, std::vector<state::Subgroup> const& subgroups,
+                  tiers::Tiers& tiers) {
+  std::string const& path = stats.path;
   try {
-    std::string manifest;
-    mpi::agree(comm_, [&] {
-      manifest = write_rank_file(path, comm_.rank(), comm_.size(), subgroups, tiers);
-    });
-    std::vector<std::string> const manifests = gather(comm_, manifest);
+    RankFiles mine;
+    mpi::agree(comm_,
+               [&] { mine = write_rank_file(path, comm_.rank(), comm_.size(), subgroups, tiers); });
+    stats.bytes = mine.copied;
+    stats.referred = mine.referred;
+    std::vector<std::string> const manifests = gather(comm_, mine.manifest);
     mpi::agree(comm_, [&] {
       if (comm_.rank() == 0) {
         if (!passed_over_.empty()) {
@@ -286,16 +288,14 @@ SaveStats Store::save(Meta const& meta, state::ShardMap const& map,
   SaveStats stats{.path = directory_ + "/" + step_name(meta.step)};
   try {
     if (begin(stats.path, space_for(subgroups))) {
-      write(stats.path, meta, subgroups, tiers);
-      for (state::Subgroup const& subgroup : subgroups) {
-        stats.bytes += subgroup.state_bytes();
-      }
+      write(stats, meta, subgroups, tiers);
     }
   } catch (mpi::AgreedError const& error) {
     throw failed_save(key_, directory_, meta.step, error);
   }
   current_ = canonical(stats.path);
   tidy(meta.step);
+  stats.referred = comm_.sum(stats.referred);
   stats.seconds = watch.elapsed();
   return stats;
 }

@@ -17,7 +17,7 @@ namespace offstage::checkpoint {
 
 /// The format that this program writes; it reads this and older ones and refuses newer ones by
 /// name.
-constexpr int format_version = 2;
+constexpr int format_version = 3;
 
 /// Everything that a restart needs beside p, m and v.
 struct Meta {
@@ -40,7 +40,8 @@ struct Meta {
 struct SaveStats {
   std::string path;
   Seconds seconds{};
-  Bytes bytes{};  ///< written by this rank
+  Bytes bytes{};     ///< written by this rank
+  Bytes referred{};  ///< here by reference, of all ranks
 };
 
 /// Takes the restored FP32 parameters of a subgroup, to rebuild the working copy.
@@ -51,10 +52,13 @@ using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float co
 ///   rank-0000.h5     /subgroup/K: FP32 (3, N), p, m, v, written around the HDF5 library (its file
 ///                    offset comes from H5Dget_offset, aligned to 4096 bytes); /checksum/K: u64
 ///                    (3, N / 4096), XXH3-64 of each chunk
+///   extent-0000-000003.h5
+///                    instead of /subgroup/3 in rank-0000.h5, where the tiers shared it: README.md
 ///   rank-0000.json   manifest: for each subgroup its file offset, its pieces (layer, first chunk,
 ///                    chunks) and the XXH3-64 of its /checksum/K; the size of the rank file
 ///   master.h5        attributes (Meta, model.* keys, format_version, a checksum of all of them);
 ///                    /rank/file, file_bytes, manifest, manifest_checksum: the files of each rank;
+///                    /extent/file, file_bytes: those of extents;
 ///                    virtual datasets /parameter/NAME, /momentum/NAME, /variance/NAME that show
 ///                    every tensor whole (fill value NaN)
 ///
@@ -115,8 +119,8 @@ class Store {
 
  private:
   bool begin(std::string const& path, Bytes space);
-  void write(std::string const& path, Meta const& meta,
-             std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
+  void write(SaveStats& stats, Meta const& meta, std::vector<state::Subgroup> const& subgroups,
+             tiers::Tiers& tiers);
   void abandon(std::string const& path) const noexcept;
   void tidy(std::int64_t saved);
   void finish_earlier_save();

@@ -8,6 +8,7 @@
 #include "base/watch.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/extent_file.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/master.hpp"
 #include "platform/aio/engine.hpp"
@@ -26,48 +27,81 @@ h5::Shape checksum_shape(StoredSubgroup const& subgroup) {
   return {3, subgroup.elements / chunk_elements};
 }
 
-/// A valid HDF5 file with all arrays in place and nothing in them.
-Manifest lay_out(std::string const& path, int rank, int ranks,
-                 std::vector<state::Subgroup> const& subgroups) {
-  Manifest manifest;
-  manifest.rank = rank;
-  manifest.ranks = ranks;
-  manifest.file = rank_file_name(rank);
-  h5::File file = h5::File::create(path, alignment);
-  for (state::Subgroup const& subgroup : subgroups) {
-    std::size_t const k = manifest.subgroups.size();
-    require(subgroup.index == static_cast<std::int64_t>(k), "checkpoint: subgroups in order");
-    Bytes const offset = file.reserve(dataset_name(k), h5::Type::f32, {3, subgroup.size});
-    StoredSubgroup stored{offset, subgroup.size, 0, subgroup.pieces};
-    require(stored.offset % aio::direct_alignment == 0, "checkpoint: HDF5 aligns the state");
-    file.reserve(checksum_name(k), h5::Type::u64, checksum_shape(stored));
-    manifest.subgroups.push_back(std::move(stored));
+using ChunkChecksums = std::vector<std::vector<std::uint64_t>>;
+static_assert(tiers::checksum_block_bytes == chunk_bytes);
+
+/// Takes the files of what the tiers share, each with its checksums; those of the others are empty.
+ChunkChecksums share_extents(std::string const& step_directory, Manifest& manifest,
+                             tiers::Tiers& tiers) {
+  ChunkChecksums checksums(manifest.subgroups.size());
+  for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
+    StoredSubgroup& stored = manifest.subgroups[k];
+    std::string const name = extent_file_name(manifest.rank, k);
+    std::string const path = step_directory + "/" + name;
+    auto shared = tiers.share(static_cast<tiers::Key>(k), path);
+    if (!shared) {
+      continue;
+    }
+    require(
+        shared->checksums.size() == stored.chunks() && shared->offset % aio::direct_alignment == 0,
+        "checkpoint: an extent holds p, m and v of its subgroup, aligned");
+    stored.offset = shared->offset;
+    stored.own_file = {name, shared->file_bytes,
+                       h5::File::open_read(path).shape(extent_dataset).at(0)};
+    checksums[k] = std::move(shared->checksums);
   }
-  file.close();
-  return manifest;
+  return checksums;
 }
 
-using ChunkChecksums = std::vector<std::vector<std::uint64_t>>;
+/// A valid HDF5 file with all arrays in place and nothing in them.
+void lay_out(std::string const& path, Manifest& manifest) {
+  h5::File file = h5::File::create(path, alignment);
+  for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
+    StoredSubgroup& stored = manifest.subgroups[k];
+    if (!stored.own_file) {
+      stored.offset = file.reserve(stored.dataset(k), h5::Type::f32, {3, stored.elements});
+      require(stored.offset % aio::direct_alignment == 0, "checkpoint: HDF5 aligns the state");
+    }
+    file.reserve(checksum_name(k), h5::Type::u64, checksum_shape(stored));
+  }
+  file.close();
+}
 
-/// Writes all state around the HDF5 library; fills in the manifest's checksums.
-ChunkChecksums write_state(aio::File const& file, Manifest& manifest, tiers::Tiers& tiers) {
-  ChunkChecksums checksums;
+/// Extent files are to be read by whoever may read the rank file.
+void give_permissions(std::string const& step_directory, Manifest const& manifest) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  auto const permissions = fs::status(step_directory + "/" + manifest.file, error).permissions();
+  for (StoredSubgroup const& stored : manifest.subgroups) {
+    if (stored.own_file && !error) {
+      fs::permissions(step_directory + "/" + stored.own_file->name, permissions, error);
+    }
+  }
+  if (error) {
+    throw IoError{"cannot set the permissions of files in", step_directory, error.value()};
+  }
+}
+
+/// Writes what has no file of its own around the HDF5 library, and its checksums to `checksums`.
+void write_state(aio::File const& file, Manifest const& manifest, tiers::Tiers& tiers,
+                 ChunkChecksums& checksums) {
   if (manifest.subgroups.empty()) {
-    return checksums;
+    return;
   }
   aio::Engine engine;
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     Waiting const busy{"the save of subgroup", static_cast<std::int64_t>(k)};
-    StoredSubgroup& stored = manifest.subgroups[k];
+    StoredSubgroup const& stored = manifest.subgroups[k];
+    if (stored.own_file) {
+      continue;
+    }
     tiers::Lease const lease = tiers.fetch(static_cast<tiers::Key>(k));
     require(static_cast<Bytes>(lease.bytes().size()) == 12 * stored.elements,
             "checkpoint: an extent holds p, m and v of its subgroup");
     engine.write(file, lease.bytes(), stored.offset);
-    std::vector<std::uint64_t>& chunks = checksums.emplace_back(stored.chunks());
-    checksum_chunks(lease.bytes(), chunks);
-    stored.checksum = checksum_of(std::as_bytes(std::span{chunks}));
+    checksums[k].resize(stored.chunks());
+    checksum_chunks(lease.bytes(), checksums[k]);
   }
-  return checksums;
 }
 
 void write_checksums(std::string const& path, ChunkChecksums const& checksums) {
@@ -92,21 +126,35 @@ Bytes space_for(std::vector<state::Subgroup> const& subgroups) {
   return space;
 }
 
-std::string write_rank_file(std::string const& step_directory, int rank, int ranks,
-                            std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
+RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks,
+                          std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
   Waiting const busy{"the rank file of a checkpoint"};
-  std::string const path = step_directory + "/" + rank_file_name(rank);
-  Manifest manifest = lay_out(path, rank, ranks, subgroups);
+  Manifest manifest{.rank = rank, .ranks = ranks, .file = rank_file_name(rank)};
+  for (state::Subgroup const& subgroup : subgroups) {
+    require(subgroup.index == std::ssize(manifest.subgroups), "checkpoint: subgroups in order");
+    manifest.subgroups.push_back({.elements = subgroup.size, .pieces = subgroup.pieces});
+  }
+  ChunkChecksums checksums = share_extents(step_directory, manifest, tiers);
+  std::string const path = step_directory + "/" + manifest.file;
+  lay_out(path, manifest);
+  give_permissions(step_directory, manifest);
   aio::File const file = aio::File::open_read_write(path);
   manifest.file_bytes = file.size();
   file.allocate(manifest.file_bytes);
-  write_checksums(path, write_state(file, manifest, tiers));
+  write_state(file, manifest, tiers, checksums);
+  write_checksums(path, checksums);
   require(file.size() == manifest.file_bytes, "checkpoint: a rank file keeps its size");
   file.sync();
-  std::string text = to_json(manifest);
-  write_text(step_directory + "/" + manifest_name(rank), text);
+  RankFiles written;
+  for (std::size_t k = 0; k < checksums.size(); ++k) {
+    StoredSubgroup& stored = manifest.subgroups[k];
+    stored.checksum = checksum_of(std::as_bytes(std::span{checksums[k]}));
+    (stored.own_file ? written.referred : written.copied) += subgroups[k].state_bytes();
+  }
+  written.manifest = to_json(manifest);
+  write_text(step_directory + "/" + manifest_name(rank), written.manifest);
   aio::sync_directory(step_directory);
-  return text;
+  return written;
 }
 
 void commit_master(std::string const& step_directory, Meta const& meta,
@@ -120,6 +168,11 @@ void commit_master(std::string const& step_directory, Meta const& meta,
     std::string const name = manifest_name(static_cast<int>(parsed.size()));
     Manifest const& manifest = parsed.emplace_back(parse_manifest(text, name));
     master.ranks.push_back({manifest.file, manifest.file_bytes, name, checksum_of(text)});
+    for (StoredSubgroup const& stored : manifest.subgroups) {
+      if (stored.own_file) {
+        master.extents.push_back({stored.own_file->name, stored.own_file->bytes});
+      }
+    }
   }
   std::string const unfinished = step_directory + "/" + unfinished_master_name;
   std::string const finished = step_directory + "/" + master_name;

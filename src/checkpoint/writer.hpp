@@ -13,12 +13,20 @@ namespace offstage::checkpoint {
 /// Space that write_rank_file may take.
 [[nodiscard]] Bytes space_for(std::vector<state::Subgroup> const& subgroups);
 
+/// What a rank saved.
+struct RankFiles {
+  std::string manifest;  ///< its text
+  Bytes copied{};
+  Bytes referred{};  ///< in extent files that were the tiers'
+};
+
 /// Writes this rank's file and manifest into a step directory and makes both and their names
-/// durable. The state goes straight from the leases into the file. Returns the manifest's text.
+/// durable. What the tiers share becomes an extent file, durable too; the rest of the state goes
+/// straight from the leases into the rank file.
 /// Errors: IoError; whatever the tiers throw.
-[[nodiscard]] std::string write_rank_file(std::string const& step_directory, int rank, int ranks,
-                                          std::vector<state::Subgroup> const& subgroups,
-                                          tiers::Tiers& tiers);
+[[nodiscard]] RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks,
+                                        std::vector<state::Subgroup> const& subgroups,
+                                        tiers::Tiers& tiers);
 
 /// Makes a checkpoint of a step directory in which every rank has written its files: writes the
 /// master under another name, syncs, renames, syncs the directories. `manifests` are the ranks'

@@ -15,21 +15,36 @@ namespace {
 // A read that fails or delivers wrong bytes may have failed on the way only.
 constexpr int read_attempts = 3;
 
-/// XXH3-64 of bytes that come in pieces.
+/// XXH3-64 of bytes that come in pieces, or of the checksums of their blocks.
 class Checksum {
  public:
-  Checksum() { XXH3_64bits_reset(state_.get()); }
+  explicit Checksum(bool by_block) : by_block_{by_block} { XXH3_64bits_reset(state_.get()); }
+  /// By block: all but the last piece are whole blocks.
   void add(std::span<std::byte const> bytes) {
-    XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
+    if (!by_block_) {
+      XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
+      return;
+    }
+    constexpr auto most = static_cast<std::size_t>(checksum_block_bytes);
+    for (; !bytes.empty(); bytes = bytes.subspan(std::min(most, bytes.size()))) {
+      blocks_.push_back(XXH3_64bits(bytes.data(), std::min(most, bytes.size())));
+    }
   }
-  [[nodiscard]] std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
+  [[nodiscard]] std::uint64_t value() const {
+    return by_block_ ? XXH3_64bits(blocks_.data(), blocks_.size() * sizeof(std::uint64_t))
+                     : XXH3_64bits_digest(state_.get());
+  }
+  [[nodiscard]] std::vector<std::uint64_t> take_blocks() { return std::move(blocks_); }
 
  private:
   struct Free {
     void operator()(XXH3_state_t* state) const noexcept { XXH3_freeState(state); }
   };
+  bool by_block_;
   std::unique_ptr<XXH3_state_t, Free> state_{XXH3_createState()};
+  std::vector<std::uint64_t> blocks_;
 };
+static_assert(path_hold_bytes % checksum_block_bytes == 0);
 
 /// Calls `work` with each piece (padding included), the same without padding, and where it begins.
 template <class Byte, class Work>
@@ -55,15 +70,17 @@ void ExtentStore::write(Version const& version, std::span<std::byte const> memor
     aio::File const& file = slots_.file(*place);
     Bytes const offset = slots_.offset(*place);
     try {
-      Checksum checksum;
+      bool const kept = slots_.is_kept(*place);
+      Checksum checksum{kept};
       for_each_piece(memory, version.size, [&](auto piece, auto content, Bytes begin) {
-        if (verifies(version.key, line)) {
+        if (kept || verifies(version.key, line)) {
           checksum.add(content);
         }
         path.write(file, piece, offset + begin);
       });
       line.place = *place;
       line.checksum = checksum.value();
+      line.blocks = checksum.take_blocks();
       return;
     } catch (IoError const& error) {
       path.leave_out(error.what());
@@ -93,7 +110,7 @@ void ExtentStore::read(Version const& version, std::span<std::byte> memory,
   std::string cause;
   for (int attempt = 0; attempt < read_attempts; ++attempt) {
     try {
-      Checksum checksum;
+      Checksum checksum{!line.blocks.empty()};
       for_each_piece(memory, version.size, [&](auto piece, auto content, Bytes begin) {
         path.read(file, piece, offset + begin);
         if (verified) {
@@ -113,6 +130,13 @@ void ExtentStore::read(Version const& version, std::span<std::byte> memory,
       fmt::format("{} extent {}, version {}, at offset {} of {} is lost: {}; resume the run from "
                   "its last checkpoint",
                   name_, version.key, version.number, offset, file.path(), cause)};
+}
+
+std::optional<SharedExtent> ExtentStore::share(StoredExtent const& line, std::string const& name) {
+  if (!slots_.is_kept(line.place) || !slots_.share(line.place, name)) {
+    return std::nullopt;
+  }
+  return SharedExtent{slots_.offset(line.place), slots_.file(line.place).size(), line.blocks};
 }
 
 /// The write decides as the read will, so that a sample costs neither of them more than its share.

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tiers/slot_table.hpp"
 #include "tiers/tiers.hpp"
@@ -21,8 +23,10 @@ struct Version {
 /// An extent's line of the table.
 struct StoredExtent {
   Place place{};
-  std::int64_t writes = 0;   ///< of the extent, so far
-  std::uint64_t checksum{};  ///< XXH3-64 of the size bytes, if this write was to be verified
+  std::int64_t writes = 0;  ///< of the extent, so far
+  /// XXH3-64 of the size bytes, if this write was to be verified; of `blocks`, if there are any.
+  std::uint64_t checksum{};
+  std::vector<std::uint64_t> blocks;  ///< in a slot with a file of its own: see SharedExtent
 };
 
 /// Extents on storage paths: finds them a slot, writes, reads and verifies them.
@@ -42,7 +46,10 @@ class ExtentStore {
   /// Errors: IoError if the only copy cannot be read or is damaged, after three attempts.
   void read(Version const& version, std::span<std::byte> memory, StoredExtent const& line);
   /// Nobody will read what lies there.
-  void free(StoredExtent const& line) noexcept { slots_.give_back(line.place); }
+  void free(Place place) noexcept { slots_.give_back(place); }
+  /// See Tiers::share; empty if the slot's file is not one that can be shared.
+  [[nodiscard]] std::optional<SharedExtent> share(StoredExtent const& line,
+                                                  std::string const& name);
 
   [[nodiscard]] SlotTable const& slots() const noexcept { return slots_; }
 

@@ -1,5 +1,6 @@
 #include "tiers/slot_table.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -21,11 +22,28 @@ SlotTable::SlotTable(std::shared_ptr<PathSet> paths, SlotDemand const& demand)
     auto const share = static_cast<std::int64_t>(
         std::ceil(std::fmin(1.0, shares[i]) * static_cast<double>(demand.extents)));
     std::int64_t const slots = share + demand.spare;
-    std::string const& directory = (*paths_)[i]->settings().directory;
-    SlotFile& file = files_.emplace_back();
-    file.file = make_spill_file(directory, demand.spill, slots * slot_bytes_);
-    add_slots(file, slots);
+    files_.push_back(file_of_slots(i, slots, demand));
   }
+}
+
+SlotTable::SlotFile SlotTable::file_of_slots(std::size_t path, std::int64_t slots,
+                                             SlotDemand const& demand) const {
+  PathSettings const& settings = (*paths_)[path]->settings();
+  SlotFile file;
+  if (!settings.persistent || demand.kept == nullptr) {
+    file.file = make_spill_file(settings.directory, demand.spill, slots * slot_bytes_);
+    add_slots(file, slots);
+    return file;
+  }
+  require(demand.kept->slot_bytes == slot_bytes_, "SlotTable: kept files hold slots of their size");
+  require_space(settings.directory, slots * demand.kept->file_bytes());
+  file.kept = std::make_unique<KeptFiles>(KeptFiles::Where{path, settings.directory, demand.spill},
+                                          demand.kept);
+  add_slots(file, slots);
+  for (std::int64_t slot = 0; slot < slots; ++slot) {
+    file.kept->make(slot);
+  }
+  return file;
 }
 
 std::optional<Place> SlotTable::take() {
@@ -42,10 +60,8 @@ std::optional<Place> SlotTable::take() {
     if (path == files_.size()) {
       return std::nullopt;
     }
-    if (has_room(path)) {
-      std::int64_t const slot = files_[path].free.back();
-      files_[path].free.pop_back();
-      return Place{path, slot};
+    if (auto const slot = take_slot(path)) {
+      return Place{path, *slot};
     }
     open[path] = false;
   }
@@ -53,7 +69,31 @@ std::optional<Place> SlotTable::take() {
 
 void SlotTable::give_back(Place place) noexcept {
   std::scoped_lock const lock{mutex_};
-  files_[place.path].free.push_back(place.slot);  // within the capacity of add_slots
+  SlotFile& file = files_[place.path];
+  if (file.kept) {
+    file.kept->leave(place.slot);
+  }
+  file.free.push_back(place.slot);  // within the capacity of add_slots
+}
+
+bool SlotTable::share(Place place, std::string const& name) {
+  require(is_kept(place), "SlotTable: the slot has no file of its own");
+  KeptFiles& kept = *files_[place.path].kept;
+  aio::File const* given{};
+  {
+    std::scoped_lock const lock{mutex_};
+    given = &kept.give_away(place.slot);
+  }
+  return kept.share(*given, name);
+}
+
+aio::File const& SlotTable::file(Place place) const {
+  SlotFile const& file = files_[place.path];
+  if (!file.kept) {
+    return file.file;
+  }
+  std::scoped_lock const lock{mutex_};  // others may be added
+  return file.kept->file(place.slot);
 }
 
 std::vector<std::int64_t> SlotTable::slots() const {
@@ -76,22 +116,40 @@ std::vector<double> SlotTable::weights() const {
   return plan::split_weights(split_, rates);
 }
 
-bool SlotTable::has_room(std::size_t path) {
+/// A free slot, made if need be; empty and said so once if there is no space for that.
+std::optional<std::int64_t> SlotTable::take_slot(std::size_t path) {
   SlotFile& file = files_[path];
-  if (!file.free.empty()) {
-    return true;
-  }
   try {
-    file.file.allocate((file.slots + growth_slots) * slot_bytes_);
+    if (file.kept) {
+      prepare_kept(file);
+    } else if (file.free.empty()) {
+      file.file.allocate((file.slots + growth_slots) * slot_bytes_);
+      add_slots(file, growth_slots);
+    }
   } catch (IoError const& error) {
     if (!std::exchange(file.warned, true)) {
       log::warning("tiers.path = {}: no room for more extents, other paths take them: {}",
                    (*paths_)[path]->settings().directory, error.what());
     }
-    return false;
+    return std::nullopt;
   }
-  add_slots(file, growth_slots);
-  return true;
+  std::int64_t const slot = file.free.back();
+  file.free.pop_back();
+  return slot;
+}
+
+/// The last free slot has a file then. One that has one already is better: it costs no space.
+void SlotTable::prepare_kept(SlotFile& file) {
+  if (file.free.empty()) {
+    add_slots(file, 1);
+  }
+  auto const ready =
+      std::ranges::find_if(file.free, [&](auto slot) { return file.kept->has_file(slot); });
+  if (ready == file.free.end()) {
+    file.kept->make(file.free.back());
+  } else {
+    std::swap(*ready, file.free.back());
+  }
 }
 
 void SlotTable::add_slots(SlotFile& file, std::int64_t count) {
@@ -101,6 +159,9 @@ void SlotTable::add_slots(SlotFile& file, std::int64_t count) {
     file.free.push_back(file.slots + i);
   }
   file.slots += count;
+  if (file.kept) {
+    file.kept->add(count);
+  }
 }
 
 }  // namespace offstage::tiers

@@ -10,6 +10,7 @@
 
 #include "plan/split.hpp"
 #include "platform/aio/file.hpp"
+#include "tiers/kept_files.hpp"
 #include "tiers/storage_path.hpp"
 
 namespace offstage::tiers {
@@ -27,12 +28,13 @@ struct SlotDemand {
   std::int64_t spare{};    ///< slots of each path beside its share of those
   plan::SplitPolicy split;
   plan::PathSharer sharer{};
+  std::shared_ptr<KeptFileShape const> kept{};  ///< of persistent paths; null: as the others
 };
 
-/// The files of slots, one on each path, and which slots are free.
+/// The files of slots, one on each path, or one for each slot of it (KeptFiles), and which slots are free.
 ///
 /// Files:   see make_spill_file. A path's file holds its share of the extents and the spare slots; when
-///          more go there it grows by growth_slots at a time. A path without the space for that takes
+///          more go there it grows by growth_slots at a time, by one where slots have files of their own. A path without the space for that takes
 ///          no more, is warned of once, and is asked again when the next extent would go there.
 /// Threads: any. The lock is held while a file grows, never during a transfer.
 /// Errors:  construction: IoError of make_spill_file.
@@ -46,24 +48,37 @@ class SlotTable {
   /// holds; empty if no path is writable and has room.
   [[nodiscard]] std::optional<Place> take();
   void give_back(Place place) noexcept;
+  /// Whether the slot has a file of its own, which may be shared.
+  [[nodiscard]] bool is_kept(Place place) const { return files_[place.path].kept != nullptr; }
+  /// Makes the bytes of a slot in use, a kept one, durable and `name` another name of its file, which
+  /// is not written again from then on. False, with a warning, if it cannot have that name.
+  /// Errors: IoError of fdatasync.
+  [[nodiscard]] bool share(Place place, std::string const& name);
 
   /// Slots of each path so far, used and free.
   [[nodiscard]] std::vector<std::int64_t> slots() const;
   [[nodiscard]] Bytes slot_bytes() const noexcept { return slot_bytes_; }
   [[nodiscard]] StoragePath& path(Place place) const { return *(*paths_)[place.path]; }
-  [[nodiscard]] aio::File const& file(Place place) const { return files_[place.path].file; }
-  [[nodiscard]] Bytes offset(Place place) const { return place.slot * slot_bytes_; }
+  /// Of a slot in use.
+  [[nodiscard]] aio::File const& file(Place place) const;
+  [[nodiscard]] Bytes offset(Place place) const {
+    return is_kept(place) ? files_[place.path].kept->offset() : place.slot * slot_bytes_;
+  }
 
  private:
   struct SlotFile {
-    aio::File file;
+    aio::File file;                   ///< of all slots
+    std::unique_ptr<KeptFiles> kept;  ///< or these: null if not
     std::int64_t slots = 0;
     std::vector<std::int64_t> free;
     bool warned = false;
   };
   static void add_slots(SlotFile& file, std::int64_t count);
   [[nodiscard]] std::vector<double> weights() const;
-  bool has_room(std::size_t path);
+  [[nodiscard]] SlotFile file_of_slots(std::size_t path, std::int64_t slots,
+                                       SlotDemand const& demand) const;
+  [[nodiscard]] std::optional<std::int64_t> take_slot(std::size_t path);
+  static void prepare_kept(SlotFile& file);
 
   std::shared_ptr<PathSet> paths_;
   plan::SplitPolicy split_;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <system_error>
 
 #include "base/error.hpp"
@@ -19,27 +20,6 @@ namespace {
 
 std::string text_of(int error_number) {
   return std::generic_category().message(error_number);
-}
-
-void check_directory(std::string const& directory, Bytes needed) {
-  struct stat status {};
-  if (stat(directory.c_str(), &status) != 0) {
-    if (errno == ENOENT) {
-      refuse(directory, "the directory does not exist; create it or name another");
-    }
-    refuse(directory, text_of(errno));
-  }
-  if (!S_ISDIR(status.st_mode)) {
-    refuse(directory, "is not a directory; name one");
-  }
-  if (faccessat(AT_FDCWD, directory.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
-    refuse(directory, "the directory is not writable (" + text_of(errno) + "); name another");
-  }
-  Bytes const free = aio::free_bytes(directory);
-  if (needed > free) {
-    refuse(directory, "what this rank offloads needs " + format_bytes(needed) + " there, but " +
-                          format_bytes(free) + " is free; make space or name another directory");
-  }
 }
 
 /// rmdir tells an empty directory from all else, and takes none that belongs to others.
@@ -61,22 +41,75 @@ void make_directory(std::string const& directory, std::string const& path) {
 
 }  // namespace
 
-aio::File make_spill_file(std::string const& directory, std::string const& name, Bytes size) {
-  check_directory(directory, size);
-  std::string const nest = directory + "/" + name;
-  remove_namesake(directory, name);
-  make_directory(directory, nest);
-  std::string const path = nest + "/" + spill_file_name;
-  try {
-    aio::File file = aio::File::create(path);
-    unlink(path.c_str());
-    rmdir(nest.c_str());
-    file.allocate(size);
-    return file;
-  } catch (IoError const& error) {
-    rmdir(nest.c_str());
-    refuse(directory, error.what());
+void require_space(std::string const& directory, Bytes size) {
+  struct stat status {};
+  if (stat(directory.c_str(), &status) != 0) {
+    if (errno == ENOENT) {
+      refuse(directory, "the directory does not exist; create it or name another");
+    }
+    refuse(directory, text_of(errno));
   }
+  if (!S_ISDIR(status.st_mode)) {
+    refuse(directory, "is not a directory; name one");
+  }
+  if (faccessat(AT_FDCWD, directory.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
+    refuse(directory, "the directory is not writable (" + text_of(errno) + "); name another");
+  }
+  Bytes const free = aio::free_bytes(directory);
+  if (size > free) {
+    refuse(directory, "what this rank offloads needs " + format_bytes(size) + " there, but " +
+                          format_bytes(free) + " is free; make space or name another directory");
+  }
+}
+
+namespace {
+
+/// Calls make(path) with the path of a file that may be made in a new spill directory, which is gone
+/// when it returns.
+template <class Make>
+auto in_spill_directory(SpillPlace const& place, Bytes size, Make const& make) {
+  require_space(place.directory, size);
+  std::string const nest = place.directory + "/" + place.name;
+  remove_namesake(place.directory, place.name);
+  make_directory(place.directory, nest);
+  try {
+    return make(nest + "/" + spill_file_name, nest);
+  } catch (IoError const& error) {
+    unlink((nest + "/" + spill_file_name).c_str());
+    rmdir(nest.c_str());
+    refuse(place.directory, error.what());
+  }
+}
+
+}  // namespace
+
+aio::File make_spill_file(std::string const& directory, std::string const& name, Bytes size) {
+  return in_spill_directory({directory, name}, size,
+                            [&](std::string const& path, std::string const& nest) {
+                              aio::File file = aio::File::create(path);
+                              unlink(path.c_str());
+                              rmdir(nest.c_str());
+                              file.allocate(size);
+                              return file;
+                            });
+}
+
+void make_named_file(SpillPlace const& place, Bytes size,
+                     std::function<void(std::string const& path)> const& fill,
+                     std::string const& target) {
+  in_spill_directory(place, size, [&](std::string const& path, std::string const& nest) {
+    aio::File::create(path).allocate(size);
+    fill(path);
+    if (std::rename(path.c_str(), target.c_str()) != 0) {
+      throw IoError{errno == EXDEV
+                        ? target +
+                              " lies on another file system, so that no file of this path can "
+                              "become a checkpoint's; put checkpoint.dir on the same one, or "
+                              "leave persistent out"
+                        : "cannot rename " + path + " to " + target + ": " + text_of(errno)};
+    }
+    rmdir(nest.c_str());
+  });
 }
 
 }  // namespace offstage::tiers

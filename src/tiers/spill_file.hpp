@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "platform/aio/file.hpp"
@@ -16,5 +17,20 @@ constexpr char const* spill_file_name = "extents";
 ///         is not writable or has no space; `directory`/`name` exists and is not empty.
 [[nodiscard]] aio::File make_spill_file(std::string const& directory, std::string const& name,
                                         Bytes size);
+
+/// Where a file is made.
+struct SpillPlace {
+  std::string directory;
+  std::string name;  ///< of the spill directory in it
+};
+/// The same, but the file gets the name `target`, which it replaces, when it is allocated and
+/// `fill(path)` has returned; a process that is killed before leaves what tidy_spills removes.
+/// Errors: IoError also if `target` lies on another file system.
+void make_named_file(SpillPlace const& place, Bytes size,
+                     std::function<void(std::string const& path)> const& fill,
+                     std::string const& target);
+
+/// Errors: IoError as make_spill_file would throw for what can be told before.
+void require_space(std::string const& directory, Bytes size);
 
 }  // namespace offstage::tiers

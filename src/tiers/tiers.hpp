@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "base/units.hpp"
 #include "plan/split.hpp"
 #include "platform/trace/trace.hpp"
+#include "tiers/kept_files.hpp"
 #include "tiers/storage_path.hpp"
 
 namespace offstage::tiers {
@@ -89,6 +91,16 @@ struct PathSpace {
   Bytes slot_bytes{};
 };
 
+/// XXH3-64 of so many bytes at a time is what a shared extent comes with.
+constexpr Bytes checksum_block_bytes = 16 * KiB;
+
+/// An extent in a file that the tiers gave away.
+struct SharedExtent {
+  Bytes offset{};
+  Bytes file_bytes{};
+  std::vector<std::uint64_t> checksums;  ///< as of what was written, of each block of the extent
+};
+
 /// Holds the extents of one rank.
 ///
 /// Threads: any number may hold leases of different keys. A key has one lease at a time; a second
@@ -108,6 +120,14 @@ class Tiers {
   virtual void begin_pass() {}
   /// Whether a fetch of the key would find it in host memory now.
   [[nodiscard]] virtual bool in_memory(Key /*key*/) const { return true; }
+  /// Makes `name` a name of the file in which a key's current version lies alone, its bytes durable;
+  /// they are not read. Whoever has the name may keep it: the tiers never write that file again. Empty
+  /// if it lies in host memory or on a path that is not persistent, or cannot have that name (which a
+  /// warning says). Waits for a lease of the key. Errors: IoError: a failed fdatasync.
+  [[nodiscard]] virtual std::optional<SharedExtent> share(Key /*key*/,
+                                                          std::string const& /*name*/) {
+    return std::nullopt;
+  }
   [[nodiscard]] virtual Traffic traffic() const = 0;
   [[nodiscard]] virtual Residence residence() const { return {}; }
   /// In the order of the configuration, as allocated so far.
@@ -143,7 +163,8 @@ struct VirtualSettings {
   Evict evict = Evict::farthest;
   Verify verify = Verify::always;
   plan::SplitPolicy split;
-  plan::PathSharer sharer;  ///< this rank among those of its node
+  plan::PathSharer sharer;                      ///< this rank among those of its node
+  std::shared_ptr<KeptFileShape const> kept{};  ///< on persistent paths; null: none is persistent
   trace::Trace* trace{};
   /// Of what the extents hold, in messages and in the trace: rows "state buffer N" with reads and
   /// writes of extents.
@@ -166,6 +187,7 @@ struct VirtualSettings {
 ///          returns, allocated once for this rank's share and `buffers` slots more; a path that takes
 ///          over extents of another grows by a few slots at a time, if it has the room. Slots are
 ///          aligned to 4096 bytes and as large as the largest extent. No file if all stays in memory.
+///          On a persistent path with `kept` every slot has a file of its own: see KeptFiles and share.
 ///          Write: a free slot, then the table entry (path, slot, version, XXH3-64).
 /// Faults:  a write that fails leaves its path out, for all processes of the node and with one warning,
 ///          and goes to another; if none is left, commit throws IoError and the extent stays in memory; a fetch that no buffer is left

@@ -40,6 +40,7 @@ class VirtualTiers final : public Tiers {
   Lease create(Key key) override;
   void begin_pass() override;
   [[nodiscard]] bool in_memory(Key key) const override;
+  [[nodiscard]] std::optional<SharedExtent> share(Key key, std::string const& name) override;
   [[nodiscard]] Traffic traffic() const override;
   [[nodiscard]] Residence residence() const override;
   [[nodiscard]] std::vector<PathSpace> space() const override;
@@ -144,7 +145,8 @@ VirtualTiers::VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettin
                             .extents = std::ssize(extents_) - settings.cached,
                             .spare = settings.buffers,
                             .split = settings.split,
-                            .sharer = settings.sharer},
+                            .sharer = settings.sharer,
+                            .kept = settings.kept},
                  settings.verify, settings.name);
 }
 
@@ -250,13 +252,13 @@ void VirtualTiers::commit(Key key, std::int64_t /*ticket*/) {
 /// The lease's buffer is the current version, and the lease has ended. Returns who has to leave, taken:
 /// in the same breath, for a cache above its limit is how is_stuck knows that writes have failed.
 std::optional<Key> VirtualTiers::make_current(Key key) {
-  std::optional<StoredExtent> old;
+  std::optional<Place> old;
   std::optional<Key> victim;
   {
     std::scoped_lock const lock{mutex_};
     Extent& extent = at(key);
     if (extent.content == Content::storage) {
-      old = extent.stored;
+      old = extent.stored.place;
     }
     extent.content = Content::memory;
     ++extent.version;
@@ -323,6 +325,35 @@ bool VirtualTiers::in_memory(Key key) const {
   require(key >= 0 && key < std::ssize(extents_), "VirtualTiers: no such key");
   std::scoped_lock const lock{mutex_};
   return at(key).content == Content::memory;
+}
+
+std::optional<SharedExtent> VirtualTiers::share(Key key, std::string const& name) {
+  require(key >= 0 && key < std::ssize(extents_), "VirtualTiers: no such key");
+  Waiting const waiting{"the file of extent", key};
+  Extent& extent = at(key);
+  {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return !extent.taken; });
+    if (extent.content != Content::storage) {
+      return std::nullopt;
+    }
+    extent.taken = true;
+  }
+  auto const give_back = [&] {
+    {
+      std::scoped_lock const lock{mutex_};
+      extent.taken = false;
+    }
+    changed_.notify_all();
+  };
+  try {
+    auto shared = store_->share(extent.stored, name);
+    give_back();
+    return shared;
+  } catch (...) {
+    give_back();
+    throw;
+  }
 }
 
 Traffic VirtualTiers::traffic() const {

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/extent_file.hpp"
 #include "platform/aio/file.hpp"
 
 namespace offstage::train {
@@ -72,6 +73,7 @@ Directories::Directories(RunConfig const& config) {
     std::string const& checkpoints = config.checkpoint.dir;
     make(checkpoints, "checkpoint.dir");
     refuse_checkpoint(checkpoints);
+    slots_ = checkpoints + "/" + checkpoint::slots_name;
     std::error_code error;
     bool const same = fs::equivalent(checkpoints, config.run_dir, error);
     check(error, "checkpoint.dir", checkpoints, checkpoints);
@@ -85,6 +87,9 @@ Directories::Directories(RunConfig const& config) {
 }
 
 Directories::~Directories() {
+  if (!slots_.empty()) {
+    rmdir(slots_.c_str());  // while another rank has slots there it stays
+  }
   if (!kept_) {
     undo();
   }

@@ -11,7 +11,7 @@ namespace offstage::train {
 
 /// The run and checkpoint directories of one run, durably created where missing, and their locks.
 /// Rank 0 alone makes one. Unless keep() was called, the destructor removes again what it created: a run
-/// that does not get to its first step leaves nothing.
+/// that does not get to its first step leaves nothing. The directory of the tiers' slots goes in any case.
 /// Errors: IoError naming the key and the path; UsageError if checkpoint.dir is a checkpoint itself;
 ///         LockedError.
 class Directories {
@@ -28,6 +28,7 @@ class Directories {
   void create_missing(std::string const& path, char const* key);
   void undo() noexcept;
 
+  std::string slots_;
   std::vector<std::string> created_;  ///< in order of creation; a parent before its child
   std::unique_ptr<RunLock> run_lock_;
   std::unique_ptr<RunLock> checkpoint_lock_;

@@ -85,7 +85,10 @@ void Journal::saved(std::int64_t step, checkpoint::SaveStats const& stats) {
   times_.checkpoint += stats.seconds;
   times_.checkpoint_bytes += stats.bytes;
   if (speaks_) {
-    log::info("step {:>6}  saved {} in {}", step, stats.path, format_duration(stats.seconds));
+    log::info("step {:>6}  saved {} in {}{}", step, stats.path, format_duration(stats.seconds),
+              stats.referred > 0
+                  ? fmt::format(", {} of it by reference", format_bytes(stats.referred))
+                  : "");
   }
 }
 

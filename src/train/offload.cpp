@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "checkpoint/extent_file.hpp"
 #include "plan/order.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "tiers/spill_directory.hpp"
@@ -63,6 +64,17 @@ void Offload::measure(mpi::Communicator const& node, Bytes memory) {
   }
 }
 
+std::shared_ptr<tiers::KeptFileShape const> Offload::shape_of_slots(
+    std::vector<state::Subgroup> const& subgroups) const {
+  if (subgroups.empty() || std::ranges::none_of(config_.paths, &tiers::PathSettings::persistent)) {
+    return nullptr;
+  }
+  auto const& largest =
+      *std::ranges::max_element(subgroups, {}, [](auto const& each) { return each.size; });
+  return std::make_shared<tiers::KeptFileShape>(checkpoint::shape_of_slots(
+      config_.checkpoint.dir, comm_.rank(), largest.size * state_bytes_per_element));
+}
+
 std::string Offload::spill() const {
   return tiers::spill_name({.job = config_.job ? config_.job->id : "",
                             .run = std::filesystem::path{config_.run_dir}.filename().string(),
@@ -93,6 +105,9 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
     settings.evict = config_.storage.evict;
     settings.buffers = std::max(1, plan.buffers);
     settings.cached = paths_ ? plan.cached : subgroups_;
+    if (settings.cached < subgroups_) {
+      settings.kept = shape_of_slots(subgroups);
+    }
     state_ = tiers::make_virtual_tiers(extents(state_bytes_per_element), settings);
 
     settings = shared;

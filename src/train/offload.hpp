@@ -48,6 +48,9 @@ class Offload {
 
  private:
   [[nodiscard]] std::string spill() const;
+  /// Null if no path is persistent.
+  [[nodiscard]] std::shared_ptr<tiers::KeptFileShape const> shape_of_slots(
+      std::vector<state::Subgroup> const& subgroups) const;
   void measure(mpi::Communicator const& node, Bytes memory);
 
   RunConfig const& config_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/simd.hpp"
 #include "base/version.hpp"
@@ -74,9 +75,13 @@ void print_storage(RunConfig const& config, HeaderFacts const& facts) {
                                                config.paths.size() == 1 ? "" : "s"));
   for (std::size_t path = 0; path < std::min(config.paths.size(), facts.paths.size()); ++path) {
     auto const& [rate, slots, slot_bytes] = facts.paths[path];
-    log::info("  path {}  {}, {} slot{} of {} per rank", config.paths[path].directory,
+    std::string const more =
+        config.paths[path].persistent
+            ? fmt::format("; persistent: up to {} more for each checkpoint held", slots)
+            : "";
+    log::info("  path {}  {}, {} slot{} of {} per rank{}", config.paths[path].directory,
               describe_rates(config.paths[path], rate), slots, slots == 1 ? "" : "s",
-              format_bytes(slot_bytes));
+              format_bytes(slot_bytes), more);
   }
   plan::MemoryPlan const& memory = facts.memory;
   if (!config.paths.empty()) {
@@ -129,17 +134,24 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
   }
 }
 
-void warn_of_space(CheckpointConfig const& config, std::int64_t more, Bytes each, Bytes free) {
+void look_at_space(RunConfig const& config, std::int64_t more, Bytes each, Bytes free) {
   if (free / each >= more) {
     return;
   }
-  std::string const kept =
-      config.keep_every > 0 ? fmt::format(", checkpoint.keep-every={}", config.keep_every) : "";
-  log::warning(
+  CheckpointConfig const& checkpoint = config.checkpoint;
+  std::string const kept = checkpoint.keep_every > 0
+                               ? fmt::format(", checkpoint.keep-every={}", checkpoint.keep_every)
+                               : "";
+  std::string const shortage = fmt::format(
       "checkpoint.dir={}: up to {} more checkpoints of {} each will be there at a time "
-      "(checkpoint.keep={}{}, and the one being written), but {} is free; a later save may end the "
-      "run with 74",
-      config.dir, more, format_bytes(each), config.keep, kept, format_bytes(free));
+      "(checkpoint.keep={}{}, and the one being written), but {} is free",
+      checkpoint.dir, more, format_bytes(each), checkpoint.keep, kept, format_bytes(free));
+  if (std::ranges::any_of(config.paths, &tiers::PathSettings::persistent)) {
+    throw IoError{shortage +
+                  ", and the slots of a persistent tiers.path are taken from it between two saves; "
+                  "make room, keep fewer, or leave persistent out"};
+  }
+  log::warning("{}; a later save may end the run with 74", shortage);
 }
 
 void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {

@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
+#include "checkpoint/extent_file.hpp"
 #include "checkpoint/writer.hpp"
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
@@ -95,8 +96,8 @@ class Training {
   Journal journal_;
   std::unique_ptr<data::Dataset> train_data_;
   std::unique_ptr<data::Dataset> valid_data_;
+  std::unique_ptr<Directories> directories_;  ///< ends after the runner, whose slots lie in them
   std::unique_ptr<StepRunner<T>> runner_;
-  std::unique_ptr<Directories> directories_;
   std::unique_ptr<checkpoint::Store> store_;
   LossScale loss_scale_;
   checkpoint::Meta meta_;
@@ -160,7 +161,7 @@ void Training<T>::look_at_space_to_come() {
   Bytes const each = comm_.sum(checkpoint::space_for(runner_->subgroups()));
   mpi::agree(comm_, [&] {
     if (leads() && config_.checkpoint.saves_on_the_way()) {
-      warn_of_space(config_.checkpoint, store_->most_to_come(meta_.step, config_.train.steps), each,
+      look_at_space(config_, store_->most_to_come(meta_.step, config_.train.steps), each,
                     aio::free_bytes(config_.checkpoint.dir));
     }
   });
@@ -264,6 +265,7 @@ void Training<T>::prepare() {
   mpi::agree(comm_, [&] {
     if (leads()) {
       directories_ = std::make_unique<Directories>(config_);
+      checkpoint::remove_old_slots(config_.checkpoint.dir);
     }
   });
   runner_ = std::make_unique<StepRunner<T>>(

@@ -263,16 +263,21 @@ void write_format_version(std::string const& path, std::int64_t version) {
 }
 
 TEST_F(DamagedCheckpoint, RefusesANewerFormatByName) {
-  write_format_version(step + "/master.h5", 3);
+  write_format_version(step + "/master.h5", 4);
   EXPECT_THAT(message_of<Refused>([&] { (void)read_master(step); }),
-              AllOf(HasSubstr(step), HasSubstr("format 3, this program reads up to 2"),
+              AllOf(HasSubstr(step), HasSubstr("format 4, this program reads up to 3"),
                     HasSubstr("newer offstage")));
-  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 3"));
+  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 4"));
 }
 
-/// Written by the last program that knew format 1 alone: two steps of a model of one block.
-TEST(CheckpointFormat1, IsReadWithDefaultsForWhatItDidNotKnow) {
-  auto const all = list(OFFSTAGE_FORMAT_1);
+class OlderFormat : public ::testing::TestWithParam<char const*> {};
+INSTANTIATE_TEST_SUITE_P(Checkpoint, OlderFormat,
+                         ::testing::Values(OFFSTAGE_FORMATS "/format-1",
+                                           OFFSTAGE_FORMATS "/format-2"));
+
+/// Each written by the last program that knew no newer one: two steps of a model of one block.
+TEST_P(OlderFormat, IsReadWithDefaultsForWhatItDidNotKnow) {
+  auto const all = list(GetParam());
   ASSERT_THAT(all, SizeIs(1));
   EXPECT_TRUE(all[0].complete) << all[0].problem;
   EXPECT_THAT(verify(all[0]), IsEmpty());
@@ -366,7 +371,7 @@ TEST(CheckpointCompare, CountsWhatDiffersPerTensorAndArray) {
     lease.commit();
   }
   commit_master(b, sample_meta(small_model(), 2),
-                {write_rank_file(b, 0, 1, shard.subgroups, *shard.tiers)});
+                {write_rank_file(b, 0, 1, shard.subgroups, *shard.tiers).manifest});
   EXPECT_THAT(compare(list(a)[0], list(b)[0]),
               ElementsAre("parameter model.embed_tokens.weight: 2 of 14400 elements differ, the "
                           "first at 5, largest difference 0.5",

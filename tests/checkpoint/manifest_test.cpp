@@ -59,6 +59,41 @@ TEST(Manifest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(manifest.subgroups[1].pieces[0].chunks.first, 5);
 }
 
+TEST(Manifest, ReadsBackWhatLiesInAnExtentFile) {
+  Manifest written = sample();
+  written.subgroups[1].offset = 8192;
+  written.subgroups[1].own_file = {"extent-0001-000001.h5", 8192 + 98304 + 7, 24576};
+  Manifest const manifest = parse_manifest(to_json(written), "path");
+  EXPECT_FALSE(manifest.subgroups[0].own_file);
+  ASSERT_TRUE(manifest.subgroups[1].own_file);
+  EXPECT_EQ(manifest.subgroups[1].own_file->name, "extent-0001-000001.h5");
+  EXPECT_EQ(manifest.subgroups[1].own_file->bytes, 8192 + 98304 + 7);
+  EXPECT_EQ(manifest.subgroups[1].own_file->dataset_elements, 24576);
+  EXPECT_EQ(manifest.subgroups[1].dataset(1), "/extent");
+  EXPECT_EQ(manifest.subgroups[0].dataset(0), "/subgroup/0");
+}
+
+TEST(Manifest, NamesWhatIsWrongWithAnExtentFile) {
+  Manifest written = sample();
+  written.subgroups[1].own_file = {"extent-0001-000001.h5", 300'001, 24576};
+  std::string const text = to_json(written);
+  auto const problem = [&](std::string const& part, std::string const& replacement) {
+    std::string changed = text;
+    auto const at = changed.find(part);
+    EXPECT_NE(at, std::string::npos) << part;
+    return problem_with(changed.replace(at, part.size(), replacement));
+  };
+  EXPECT_THAT(problem("extent-0001", "../extent"), HasSubstr("subgroups[1].file must be a file"));
+  EXPECT_THAT(problem("300001", "110000"), HasSubstr("subgroups[1].elements"));
+  EXPECT_THAT(problem("300001", "-1"), HasSubstr("subgroups[1].file_bytes"));
+  EXPECT_THAT(problem("24576", "24575000000"), HasSubstr("subgroups[1].dataset_elements"));
+  written.subgroups[1].elements = 8192;
+  written.subgroups[1].pieces = {{2, {5, 2}, 0}};
+  written.subgroups[1].own_file->dataset_elements = 24575;
+  EXPECT_THAT(problem_with(to_json(written)), HasSubstr("subgroups[1].dataset_elements"));
+  EXPECT_THAT(problem("\"/extent\"", "\"/subgroup/1\""), HasSubstr("subgroups[1].dataset"));
+}
+
 TEST(Manifest, MayHoldNothing) {
   Manifest manifest = sample();
   manifest.subgroups.clear();
@@ -84,7 +119,7 @@ TEST(Manifest, NamesTheFileAndTheFieldThatIsWrong) {
            Case{"\"file_bytes\": 200000", "\"file_bytes\": 100000",
                 "subgroups[0].elements"
                 " must"},
-           Case{"\"format_version\": 2", "\"format_version\": 3", "field format_version"},
+           Case{"\"format_version\": 3", "\"format_version\": 4", "field format_version"},
            Case{"\"dataset\": \"/subgroup/1\"", "\"dataset\": \"/x\"", "subgroups[1].dataset"},
            Case{"\"offset_bytes\": 4096", "\"offset_bytes\": 4100", "subgroups[0].offset_bytes"},
            Case{"\"offset_bytes\": 4096", "\"offset_bytes\": \"4096\"", "offset_bytes"},

@@ -127,7 +127,8 @@ inline std::vector<std::string> write_ranks(std::string const& directory,
   for (int rank = 0; rank < ranks; ++rank) {
     Shard shard{model, ranks, rank, subgroup_elements};
     shard.fill(seed);
-    manifests.push_back(write_rank_file(directory, rank, ranks, shard.subgroups, *shard.tiers));
+    manifests.push_back(
+        write_rank_file(directory, rank, ranks, shard.subgroups, *shard.tiers).manifest);
   }
   return manifests;
 }
