@@ -225,7 +225,6 @@ NodeFigures sum_since(Figures const& before, Figures const& after, mpi::Communic
 }
 
 int run(std::vector<std::string> const& arguments) {
-  mpi::Session const session;
   auto const comm = mpi::Communicator::world();
   Shape shape;
   train::RunConfig config;
@@ -284,6 +283,7 @@ int run(std::vector<std::string> const& arguments) {
 }  // namespace offstage
 
 int main(int argc, char** argv) {
+  offstage::mpi::Session const session;  // outlives what abort_job reports
   try {
     return offstage::run({argv + 1, argv + argc});
   } catch (std::exception const& error) {

@@ -197,7 +197,7 @@ int run_update(std::span<std::string const> directories) {
 }
 
 int run_verify(std::string const& directory) {
-  constexpr int rounds = 3;
+  constexpr int rounds = 2;
   std::vector<double> seconds[3];
   for (int round = 0; round < rounds; ++round) {
     for (auto const verify : {tiers::Verify::always, tiers::Verify::sample, tiers::Verify::off}) {
