@@ -8,8 +8,6 @@
 // parameters: of each rank; cached-share: of the state, that stays in host memory; rounds: micro-batches
 // per step, each followed by pass-seconds of sleep in the place of forward and backward. Ends with one line of JSON.
 
-#include <sys/resource.h>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -26,6 +24,7 @@
 #include "cli/key_table.hpp"
 #include "device/device.hpp"
 #include "platform/mpi/session.hpp"
+#include "processor_time.hpp"
 #include "train/offload.hpp"
 #include "update/pipeline.hpp"
 
@@ -162,16 +161,6 @@ double Phase::step() {
   offload_.follow_rates();
   double const mine = watch.elapsed().count();
   return comm_.maximum(mine);
-}
-
-/// User and system time of this process so far.
-double processor_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  auto const seconds = [](timeval time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 /// What one rank's paths did, as numbers that ranks can add.

@@ -11,8 +11,6 @@
 // seconds.
 
 #include <fmt/format.h>
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -30,6 +28,7 @@
 #include "platform/aio/engine.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/memory/process_memory.hpp"
+#include "processor_time.hpp"
 #include "tiers/tiers.hpp"
 #include "update/pipeline.hpp"
 
@@ -85,16 +84,6 @@ std::shared_ptr<tiers::PathSet> make_paths(std::span<std::string const> director
     path->set_rates(rate.read, rate.write);
   }
   return paths;
-}
-
-/// User and system time of this process so far.
-double processor_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  auto const seconds = [](timeval time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 /// A state on storage, without a cache, and a gradient in host memory.

@@ -34,7 +34,8 @@ struct SlotDemand {
 /// The files of slots, one on each path, or one for each slot of it (KeptFiles), and which slots are free.
 ///
 /// Files:   see make_spill_file. A path's file holds its share of the extents and the spare slots; when
-///          more go there it grows by growth_slots at a time, by one where slots have files of their own. A path without the space for that takes
+///          more go there it grows by growth_slots at a time, by one where slots have files of their
+///          own. A path without the space for that takes
 ///          no more, is warned of once, and is asked again when the next extent would go there.
 /// Threads: any. The lock is held while a file grows, never during a transfer.
 /// Errors:  construction: IoError of make_spill_file.

@@ -190,7 +190,8 @@ struct VirtualSettings {
 ///          On a persistent path with `kept` every slot has a file of its own: see KeptFiles and share.
 ///          Write: a free slot, then the table entry (path, slot, version, XXH3-64).
 /// Faults:  a write that fails leaves its path out, for all processes of the node and with one warning,
-///          and goes to another; if none is left, commit throws IoError and the extent stays in memory; a fetch that no buffer is left
+///          and goes to another; if none is left, commit throws IoError and the extent stays in
+///          memory; a fetch that no buffer is left
 ///          for then throws it too. A read is tried three times; a failure or a wrong checksum after that
 ///          has lost the only copy: IoError.
 /// Locks:   no lock and no path is held while waiting for a buffer or another lease; a path is held
