@@ -98,7 +98,7 @@ class Phase {
   mpi::Communicator const& comm_;
   mpi::Communicator alone_ = mpi::Communicator::self();
   std::unique_ptr<device::Device> device_ = device::make_host_device(0);
-  std::unique_ptr<device::Stream> stream_ = device_->make_stream("compute");
+  std::unique_ptr<device::Stream> stream_ = device_->make_calling_stream("compute");
   state::ShardMap map_;
   std::vector<state::Subgroup> subgroups_;
   memory::HugeBuffer copy_;

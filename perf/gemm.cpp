@@ -172,7 +172,7 @@ class BlockBench {
   explicit BlockBench(state::ModelShape const& shape, model::RunShape const& run)
       : layout_{state::layers_of(shape).at(1)},
         device_{device::make_host_device(0)},
-        inner_{device_->make_stream("gemm")},
+        inner_{device_->make_calling_stream("gemm")},
         stream_{*inner_},
         dims_{model::dims_of(shape, run)},
         work_{

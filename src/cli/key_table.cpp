@@ -328,10 +328,10 @@ constexpr std::array keys{
         }},
 
     Key{"device.memory", "SIZE", "0", "limit of the device's memory; 0: none",
-        [](RunConfig& c, Text t) { c.device_memory = parse_bytes(t); }},
+        [](RunConfig& c, Text t) { c.device.memory = parse_bytes(t); }},
     Key{"device.share-gpu", "false|true", "false", "whether several ranks may compute on one GPU",
         [](RunConfig& c, Text t) {
-          c.share_gpu = choice<bool>(t, {{"false", false}, {"true", true}});
+          c.device.share_gpu = choice<bool>(t, {{"false", false}, {"true", true}});
         }},
 
     Key{"tiers.path", "PATH[,ATTRIBUTE...]", "",

@@ -7,14 +7,18 @@
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/exchange.hpp"
+#include "state/readiness.hpp"
 #include "state/shard.hpp"
 
 namespace offstage::state {
 
-/// This rank's shard of the parameters in the type that forward and backward use, and the gathering
-/// of whole layers from all ranks' shards into device memory.
+/// This rank's shard of the parameters in the type that forward and backward use, in device memory, and the
+/// gathering of whole layers from all ranks' shards.
 ///
-/// Memory:     host: sizeof(T) per element of the shard; device: two layers.
+/// Memory:     device: sizeof(T) per element of the shard, and two layers unless there is one rank, whose
+///             layers are used where they are. Host: one layer, pinned, to gather through, unless the device
+///             is host_visible or there is one rank.
+/// Waiting:    acquire waits until the layer's part of this shard is ready (readiness.hpp).
 /// Collective: acquire.
 template <class T>
 class WorkingCopy final : public ParameterSource<T> {
@@ -25,8 +29,12 @@ class WorkingCopy final : public ParameterSource<T> {
   [[nodiscard]] std::span<T const> acquire(int layer) override;
   void release(int layer) override;
 
-  /// The whole shard, shard_elements long: the update writes new parameters here.
+  /// The whole shard, shard_elements long, in device memory: the update writes new parameters here.
   [[nodiscard]] std::span<T> shard() noexcept { return shard_.template as<T>(); }
+  /// Copies host memory to elements [begin, begin + size). Returns when done.
+  void write(std::int64_t begin, std::span<T const> values);
+  /// Whose wait acquire calls; null: everything is always ready. Must outlive the calls.
+  void set_readiness(Readiness* readiness) noexcept { readiness_ = readiness; }
 
  private:
   struct Slot {
@@ -37,8 +45,9 @@ class WorkingCopy final : public ParameterSource<T> {
   ShardMap const& map_;
   mpi::Communicator const& comm_;
   device::Stream& stream_;
-  memory::HugeBuffer shard_;
-  memory::HugeBuffer staging_;  ///< one gathered layer on the host; empty if the device is the host
+  device::Buffer shard_;
+  memory::HugeBuffer staging_;  ///< one gathered layer on the host
+  Readiness* readiness_{};
   std::array<Slot, 2> slots_;
 };
 

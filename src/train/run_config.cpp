@@ -110,7 +110,7 @@ void validate_places(RunConfig const& config) {
   }
   require_at_least<std::int64_t>("update.subgroup-size", config.subgroup_size, 1);
   require_at_least<Bytes>("tiers.host-memory", config.host_memory, 0);
-  require_at_least<Bytes>("device.memory", config.device_memory, 0, "; 0 is no limit");
+  require_at_least<Bytes>("device.memory", config.device.memory, 0, "; 0 is no limit");
   require_at_least("checkpoint.keep", config.checkpoint.keep, 2,
                    "; the one before is the way back if the newest is damaged");
   require_at_least<std::int64_t>("checkpoint.every", config.checkpoint.every_steps, 0);

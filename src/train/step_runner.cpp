@@ -59,8 +59,8 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     : config_{config},
       comm_{comm},
       micro_batches_{config.train.global_batch / config.train.micro_batch},
-      device_{device::make_host_device(config.device_memory)},
-      stream_{device_->make_stream("compute")},
+      device_{device::make_host_device(config.device.memory, config.device.emulation)},
+      stream_{device_->make_calling_stream("compute")},
       map_{state::layers_of(config.model), comm.size()},
       resident_before_{memory::resident_bytes()} {
   auto const node = comm.split_by_node();

@@ -383,7 +383,7 @@ ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
   constexpr auto kind = device::Kind::host;
   auto const place = launch::take_place(
       comm,
-      {.threads = config.threads, .share_gpu = config.share_gpu || kind == device::Kind::host});
+      {.threads = config.threads, .share_gpu = config.device.share_gpu || kind == device::Kind::host});
   switch (config.numerics.dtype) {
     case DType::bf16:
       return Training<bfloat16>{config, comm, signals, place}.run();

@@ -16,7 +16,7 @@ RANK = {
     "platform": 1, "plan": 1,
     "device": 2,
     "kernels": 3, "state": 3, "data": 3, "tiers": 3,
-    "model": 4, "update": 4, "huggingface": 4, "launch": 4,
+    "model": 4, "update": 4, "probe": 4, "huggingface": 4, "launch": 4,
     "checkpoint": 5,
     "convert": 6,
     "generate": 7, "train": 7,

@@ -201,7 +201,7 @@ TEST(Transformer, SaysWhatTheDeviceHasNoRoomFor) {
   Bytes const needed = TestModel<float>{shape}.device->used();
   auto const build = [&](Bytes capacity) {
     auto const device = device::make_host_device(capacity);
-    auto const stream = device->make_stream("test");
+    auto const stream = device->make_calling_stream("test");
     Transformer<float> const model{shape, run, *device, *stream};
   };
   EXPECT_NO_THROW(build(needed));

@@ -39,7 +39,7 @@ class GatherTest : public testing::Test {
   mpi::Communicator comm = mpi::Communicator::world();
   ShardMap map{layers_with({5 * 4096, 10, 7 * 4096 - 3}), comm.size()};
   std::unique_ptr<device::Device> device = device::make_host_device(0);
-  std::unique_ptr<device::Stream> stream = device->make_stream("compute");
+  std::unique_ptr<device::Stream> stream = device->make_calling_stream("compute");
   WorkingCopy<T> copy{map, comm, *device, *stream};
 };
 using AllElements = testing::Types<float, bfloat16, float16>;
@@ -72,7 +72,7 @@ TEST(WorkingCopy, RefusesWhatTheDeviceCannotHold) {
   mpi::Communicator const comm = mpi::Communicator::world();
   ShardMap const map{layers_with({1 << 20}), comm.size()};
   auto const device = device::make_host_device(MiB);
-  auto const stream = device->make_stream("compute");
+  auto const stream = device->make_calling_stream("compute");
 
   EXPECT_THROW((WorkingCopy<float>{map, comm, *device, *stream}), UsageError);
 }

@@ -225,7 +225,7 @@ class Fixture {
   std::vector<state::Subgroup> subgroups_ =
       state::subgroups_of(map_, comm_.rank(), place_.subgroup_chunks* chunk_elements);
   std::unique_ptr<device::Device> device_ = device::make_host_device(0);
-  std::unique_ptr<device::Stream> stream_ = device_->make_stream("compute");
+  std::unique_ptr<device::Stream> stream_ = device_->make_calling_stream("compute");
   MemoryTiers* accumulated_{};
   MemoryTiers* flushed_{};
   std::optional<GradientAccumulator<T>> accumulator_;
