@@ -33,6 +33,13 @@ struct StorageStep {
   double effective_rate{};  ///< effective I/O throughput, bytes per second; 0: there is none
 };
 
+/// How one step's update was shared between cores and device, rank 0's.
+struct ShareStep {
+  bool used{};         ///< a device took part, or received the cores' parameters
+  double share{};      ///< of what is not resident, that the device updated
+  Seconds expected{};  ///< of the update, from the rates so far; 0: a rate is not known yet
+};
+
 /// One line of metrics.jsonl.
 struct StepRecord {
   std::int64_t step{};
@@ -45,6 +52,7 @@ struct StepRecord {
   Seconds step_seconds{}, forward_seconds{}, backward_seconds{}, update_seconds{};
   Bytes read_bytes{}, write_bytes{};  ///< storage traffic of this step, all ranks
   StorageStep storage{};
+  ShareStep share{};
 };
 
 /// The line that a start of the run writes before its first step.
@@ -66,6 +74,8 @@ struct StartRecord {
 ///              read_gb_per_s and write_gb_per_s (bytes per second inside transfers, null without
 ///              any), busy (see busy_share), lock_wait_seconds (reads and writes, sum over ranks),
 ///              longest_wait_seconds (of any rank since the start), resident_bytes. GB are 10^9 bytes.
+///              With a device that shares updates also device_share and expected_update_seconds (null: a
+///              rate is not known yet).
 /// Validations: step and valid_loss.
 /// Starts:      start (steps done before), time (UTC), ranks and nodes, and in a Slurm job job, job_name,
 ///              restart_count, and array_job and array_task where it is one of an array; no step.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/error.hpp"
 #include "checkpoint/extent_file.hpp"
 #include "plan/order.hpp"
 #include "platform/cpu/affinity.hpp"
@@ -65,7 +66,7 @@ void Offload::measure(mpi::Communicator const& node, Bytes memory) {
 }
 
 std::shared_ptr<tiers::KeptFileShape const> Offload::shape_of_slots(
-    std::vector<state::Subgroup> const& subgroups) const {
+    std::span<state::Subgroup const> subgroups) const {
   if (subgroups.empty() || std::ranges::none_of(config_.paths, &tiers::PathSettings::persistent)) {
     return nullptr;
   }
@@ -84,12 +85,15 @@ std::string Offload::spill() const {
 }
 
 void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
-                       Bytes gradient_element_bytes) {
-  subgroups_ = std::ssize(subgroups);
-  auto const extents = [&](Bytes bytes_per_element) {
+                       Bytes gradient_element_bytes, device::Device& device) {
+  auto const first_resident = std::ranges::find(subgroups, true, &state::Subgroup::resident);
+  std::span const waiting{subgroups.begin(), first_resident};
+  std::span const residents{first_resident, subgroups.end()};
+  subgroups_ = std::ssize(waiting);
+  auto const extents = [](std::span<state::Subgroup const> of, Bytes bytes_per_element) {
     std::vector<Bytes> sizes;
-    sizes.reserve(subgroups.size());
-    for (state::Subgroup const& subgroup : subgroups) {
+    sizes.reserve(of.size());
+    for (state::Subgroup const& subgroup : of) {
       sizes.push_back(subgroup.size * bytes_per_element);
     }
     return sizes;
@@ -106,20 +110,27 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
     settings.buffers = std::max(1, plan.buffers);
     settings.cached = paths_ ? plan.cached : subgroups_;
     if (settings.cached < subgroups_) {
-      settings.kept = shape_of_slots(subgroups);
+      settings.kept = shape_of_slots(waiting);
     }
-    state_ = tiers::make_virtual_tiers(extents(state_bytes_per_element), settings);
+    state_ = tiers::make_virtual_tiers(extents(waiting, state_bytes_per_element), settings);
+    if (!residents.empty()) {
+      auto both = std::make_unique<tiers::DeviceTiers>(
+          device, subgroups_, extents(residents, state_bytes_per_element), std::move(state_));
+      residents_ = both.get();
+      state_ = std::move(both);
+    }
 
     settings = shared;
     settings.name = "gradient";
     settings.buffers = std::max(1, plan.gradient_buffers);
-    settings.cached = plan.gradient_buffers > 0 ? plan.gradients_cached : subgroups_;
-    gradients_.accumulated = tiers::make_virtual_tiers(extents(gradient_element_bytes), settings);
+    settings.cached = plan.gradient_buffers > 0 ? plan.gradients_cached : std::ssize(subgroups);
+    gradients_.accumulated =
+        tiers::make_virtual_tiers(extents(subgroups, gradient_element_bytes), settings);
     if (config_.storage.flush_fp32) {
       settings.buffers = flushed_buffers;
       settings.cached = 0;
-      gradients_.flushed =
-          tiers::make_virtual_tiers(extents(static_cast<Bytes>(sizeof(float))), settings);
+      gradients_.flushed = tiers::make_virtual_tiers(
+          extents(subgroups, static_cast<Bytes>(sizeof(float))), settings);
     }
   });
 }
@@ -127,6 +138,11 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
 update::GradientSettings Offload::take_gradients(bool accumulate_fp32) {
   gradients_.accumulate_fp32 = accumulate_fp32;
   return std::move(gradients_);
+}
+
+std::span<std::byte> Offload::resident(std::int64_t subgroup) const {
+  require(residents_ != nullptr, "Offload: nothing is resident on the device");
+  return residents_->resident(subgroup);
 }
 
 std::vector<std::int64_t> Offload::next_order() {

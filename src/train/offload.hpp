@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "platform/mpi/shared_window.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
+#include "tiers/device_tiers.hpp"
 #include "tiers/storage_path.hpp"
 #include "tiers/tiers.hpp"
 #include "train/report.hpp"
@@ -32,12 +34,14 @@ class Offload {
 
   /// Takes memory and space, as planned. `subgroups` are this rank's.
   void allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
-                Bytes gradient_element_bytes);
+                Bytes gradient_element_bytes, device::Device& device);
 
   [[nodiscard]] tiers::Tiers& state() noexcept { return *state_; }
   /// The tiers of the gradients, once.
   [[nodiscard]] update::GradientSettings take_gradients(bool accumulate_fp32);
-  /// The order of the next update, by what is in host memory now.
+  /// The state of a resident subgroup, in device memory.
+  [[nodiscard]] std::span<std::byte> resident(std::int64_t subgroup) const;
+  /// The order of the next update, by what is in host memory now; resident subgroups are not in it.
   [[nodiscard]] std::vector<std::int64_t> next_order();
   /// After each step: the rates that the split goes by follow what was reached.
   void follow_rates();
@@ -50,7 +54,7 @@ class Offload {
   [[nodiscard]] std::string spill() const;
   /// Null if no path is persistent.
   [[nodiscard]] std::shared_ptr<tiers::KeptFileShape const> shape_of_slots(
-      std::vector<state::Subgroup> const& subgroups) const;
+      std::span<state::Subgroup const> subgroups) const;
   void measure(mpi::Communicator const& node, Bytes memory);
 
   RunConfig const& config_;
@@ -59,10 +63,11 @@ class Offload {
   std::unique_ptr<mpi::SharedWindow> window_;  ///< null without paths
   std::shared_ptr<tiers::PathSet> paths_;
   std::unique_ptr<tiers::Tiers> state_;
+  tiers::DeviceTiers* residents_{};  ///< state_ if some are resident; else null
   update::GradientSettings gradients_;
-  plan::PathSharer sharer_;  ///< this rank among those of its node
-  std::int64_t subgroups_{};
-  std::int64_t passes_ = 1;  ///< the first versions were made in ascending order: pass 0
+  plan::PathSharer sharer_;   ///< this rank among those of its node
+  std::int64_t subgroups_{};  ///< that are not resident
+  std::int64_t passes_ = 1;   ///< the first versions were made in ascending order: pass 0
 };
 
 }  // namespace offstage::train

@@ -60,7 +60,7 @@ std::string describe_gradients(plan::MemoryPlan const& memory, bool flush_fp32) 
     return fmt::format("gradients in host memory, flushed in FP32 through {} buffers",
                        memory.gradient_buffers);
   }
-  if (memory.gradients_cached == memory.subgroups) {
+  if (memory.gradient_buffers == 0) {
     return "gradients in host memory";
   }
   return fmt::format("gradients of {} in host memory, the others spilled through {} buffers",

@@ -22,6 +22,9 @@ constexpr int host_workers = 2;
 /// Measured: 8 MiB for 3 M parameters, 14 for 88 M.
 constexpr Bytes library_bytes = 16 * MiB;
 
+/// Parameters on their way from a checkpoint to the working copy.
+constexpr std::size_t converted_at_once = std::size_t{1} << 20U;
+
 /// The share of what is free that tiers.host-memory=auto takes.
 constexpr double auto_share = 0.9;
 
@@ -85,29 +88,55 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     trace_ = make_trace();
   });
   on_plan(needs_of(node));
-  subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements);
+  subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements,
+                                   resident_elements(comm.rank()));
   // What the state and the gradients will take is free until then.
   offload_ =
       std::make_unique<Offload>(config, comm, trace_.get(), memory_.state + memory_.gradients);
-  offload_->allocate(subgroups_, memory_, gradient_bytes_per_element());
+  offload_->allocate(subgroups_, memory_, gradient_bytes_per_element(), *device_);
   mpi::agree(comm, [&] {
     gradients_ = std::make_unique<update::GradientAccumulator<T>>(
-        map_, comm_, *stream_, subgroups_, offload_->take_gradients(accumulates_fp32()));
+        map_, comm_, *device_, *stream_, subgroups_, offload_->take_gradients(accumulates_fp32()));
+    update_ =
+        std::make_unique<SharedUpdate>(config_, update_shape(comm_.rank()), *device_,
+                                       model_->idle_memory(), subgroups_, *offload_, trace_.get());
   });
-  pipeline_ = std::make_unique<update::UpdatePipeline>(subgroups_, offload_->state(), workers(),
-                                                       trace_.get());
+  copy_->set_readiness(&update_->readiness());
+}
+
+template <class T>
+std::int64_t StepRunner<T>::resident_elements(int rank) const {
+  return std::llround(config_.share.device_resident *
+                      static_cast<double>(map_.shard_elements(rank)));
+}
+
+template <class T>
+UpdateShape StepRunner<T>::update_shape(int rank) const {
+  return {.elements = map_.shard_elements(rank),
+          .subgroup_elements =
+              memory_.subgroup_elements > 0 ? memory_.subgroup_elements : config_.subgroup_size,
+          .gradient_bytes = gradient_bytes_per_element(),
+          .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+          .workers = workers()};
 }
 
 template <class T>
 plan::MemoryPlan StepRunner<T>::plan_memory() {
   std::int64_t most = 0;
+  std::int64_t waiting = 0;  // elements whose state is not resident
   Bytes exchange = 0;
   for (int rank = 0; rank < comm_.size(); ++rank) {
     most = std::max(most, map_.shard_elements(rank));
-    exchange = std::max(
-        exchange, update::GradientAccumulator<T>::exchange_bytes(map_, rank, device_->kind()));
+    waiting = std::max(waiting, map_.shard_elements(rank) - resident_elements(rank));
+    exchange =
+        std::max(exchange, update::GradientAccumulator<T>::exchange_bytes(map_, rank, *device_));
+  }
+  if (needs_lane(config_, *device_)) {
+    exchange += update::DeviceLane::host_bytes(lane_settings(config_, update_shape(comm_.rank())),
+                                               device_->host_visible());
   }
   return plan::plan_memory({.shard_elements = most,
+                            .resident_elements = most - waiting,
                             .ranks_per_node = ranks_on_node_,
                             .gradient_bytes_per_element = gradient_bytes_per_element(),
                             .flush_fp32 = config_.storage.flush_fp32,
@@ -145,16 +174,19 @@ std::unique_ptr<trace::Trace> StepRunner<T>::make_trace() const {
 
 template <class T>
 Bytes StepRunner<T>::host_memory_peak() const {
-  Bytes const copy_bytes = map_.shard_elements(comm_.rank()) * static_cast<Bytes>(sizeof(T));
   return comm_.split_by_node().sum(memory::peak_resident_bytes() - resident_before_ -
-                                   device_->peak() - copy_bytes);
+                                   device_->peak());
 }
 
 template <class T>
 checkpoint::OnSubgroup StepRunner<T>::fill_working_copy() {
   return [this](state::Subgroup const& subgroup, std::span<float const> parameter) {
-    convert(parameter, copy_->shard().subspan(static_cast<std::size_t>(subgroup.begin),
-                                              static_cast<std::size_t>(subgroup.size)));
+    std::vector<T> converted;
+    for (std::size_t done = 0; done < parameter.size(); done += converted.size()) {
+      converted.resize(std::min(converted_at_once, parameter.size() - done));
+      convert(parameter.subspan(done, converted.size()), converted);
+      copy_->write(subgroup.begin + static_cast<std::int64_t>(done), converted);
+    }
   };
 }
 
@@ -241,11 +273,13 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
         trace::Scope const scope{trace_.get(), "model", "forward"};
         losses.push_back(model_->forward(tokens, *copy_, loss_scale));
       }
+      update_->finish();  // the gradients that it reads are about to be written
       result.forward += watch.lap();
       trace::Scope const scope{trace_.get(), "model", "backward"};
       model_->backward(*copy_, *gradients_);
     } else {
       model_->idle_forward(*copy_);
+      update_->finish();
       result.forward += watch.lap();
       model_->idle_backward(*copy_, *gradients_);
     }
@@ -271,10 +305,9 @@ void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_st
                                  .gradient_scale = clip * gradient_scale,
                                  .step = optimizer_step};
   tiers::Traffic const before = offload_->state().traffic();
-  auto const order = offload_->next_order();
   gradients_->begin_update();
-  auto const stats = pipeline_->run(
-      adamw, order, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
+  result.share = update_->run(
+      adamw, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
       copy_->shard());
   offload_->follow_rates();
   result.storage = difference(before, offload_->state().traffic(),
@@ -282,7 +315,7 @@ void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_st
                                .residence = offload_->state().residence(),
                                .workers = workers(),
                                .nodes = nodes_,
-                               .seconds = stats.total});
+                               .seconds = update_->seconds()});
 }
 
 template <class T>

@@ -20,8 +20,8 @@
 #include "train/metrics.hpp"
 #include "train/offload.hpp"
 #include "train/run_config.hpp"
+#include "train/shared_update.hpp"
 #include "update/gradient_accumulator.hpp"
-#include "update/pipeline.hpp"
 
 namespace offstage::train {
 
@@ -34,6 +34,7 @@ struct StepResult {
   Seconds forward{}, backward{}, update{};
   Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic, that of gradients included
   StorageStep storage{};              ///< this rank's, of the update
+  ShareStep share{};                  ///< this rank's
 };
 
 /// One rank's model, state and gradients, and the straight line of one step through them. T is the
@@ -61,6 +62,9 @@ class StepRunner {
   /// the range of T.
   StepResult step(data::Dataset const& data, std::int64_t first_sample, double learning_rate,
                   std::int64_t optimizer_step, double loss_scale);
+  /// Waits for what the last update left to go on under the next forward: before the state is read or
+  /// saved. Errors: those of the update.
+  void finish_update() { update_->finish(); }
   /// Mean loss over `micro_batches` micro-batches from the start of the file, in order.
   double validate(data::Dataset const& data, std::int64_t micro_batches);
 
@@ -97,6 +101,8 @@ class StepRunner {
   [[nodiscard]] bool accumulates_fp32() const;
   [[nodiscard]] Bytes gradient_bytes_per_element() const;
   [[nodiscard]] int workers() const;
+  [[nodiscard]] UpdateShape update_shape(int rank) const;
+  [[nodiscard]] std::int64_t resident_elements(int rank) const;
 
   RunConfig const& config_;
   mpi::Communicator const& comm_;
@@ -115,7 +121,7 @@ class StepRunner {
   std::unique_ptr<state::WorkingCopy<T>> copy_;
   std::unique_ptr<update::GradientAccumulator<T>> gradients_;
   std::unique_ptr<model::Transformer<T>> model_;
-  std::unique_ptr<update::UpdatePipeline> pipeline_;
+  std::unique_ptr<SharedUpdate> update_;
 };
 
 }  // namespace offstage::train

@@ -368,6 +368,7 @@ void Training<T>::save() {
   if (saved_step_ == meta_.step) {
     return;
   }
+  runner_->finish_update();
   mpi::agree(comm_, [&] { journal_.sync(); });
   auto const stats = store_->save(meta_, runner_->map(), runner_->subgroups(), runner_->tiers());
   saved_step_ = meta_.step;
@@ -382,8 +383,8 @@ ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
   // The host device leaves the GPUs alone: more ranks than GPUs are no mistake there.
   constexpr auto kind = device::Kind::host;
   auto const place = launch::take_place(
-      comm,
-      {.threads = config.threads, .share_gpu = config.device.share_gpu || kind == device::Kind::host});
+      comm, {.threads = config.threads,
+             .share_gpu = config.device.share_gpu || kind == device::Kind::host});
   switch (config.numerics.dtype) {
     case DType::bf16:
       return Training<bfloat16>{config, comm, signals, place}.run();
