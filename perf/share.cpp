@@ -200,6 +200,17 @@ int measure_rates(train::RunConfig const& config) {
   return 0;
 }
 
+/// The least time over all shares with these rates, without the pipeline's fill and drain; 0: unknown.
+double bound_of(Shape const& shape, train::RunConfig const& config) {
+  if (config.platform.cpu_update <= 0.0) {
+    return 0.0;
+  }
+  plan::UpdateDemand const demand{.elements = shape.parameters,
+                                  .resident = config.share.device_resident};
+  return plan::update_times(demand, config.platform, plan::best_share(demand, config.platform))
+      .total.count();
+}
+
 int measure_updates(Shape const& shape, train::RunConfig const& config) {
   auto const comm = mpi::Communicator::self();
   std::unique_ptr<trace::Trace> trace;
@@ -221,9 +232,9 @@ int measure_updates(Shape const& shape, train::RunConfig const& config) {
   }
   fmt::print(
       "{{\"update_seconds\": [{:.4f}], \"iteration_seconds\": [{:.4f}], \"share\": [{:.4f}], "
-      "\"expected_seconds\": [{:.4f}]}}\n",
+      "\"expected_seconds\": [{:.4f}], \"bound_seconds\": [{:.4f}]}}\n",
       fmt::join(updates, ", "), fmt::join(iterations, ", "), fmt::join(shares, ", "),
-      fmt::join(expected, ", "));
+      fmt::join(expected, ", "), bound_of(shape, config));
   return 0;
 }
 
