@@ -128,8 +128,8 @@ plan::MemoryPlan StepRunner<T>::plan_memory() {
   for (int rank = 0; rank < comm_.size(); ++rank) {
     most = std::max(most, map_.shard_elements(rank));
     waiting = std::max(waiting, map_.shard_elements(rank) - resident_elements(rank));
-    exchange =
-        std::max(exchange, update::GradientAccumulator<T>::exchange_bytes(map_, rank, *device_));
+    exchange = std::max(exchange, update::GradientAccumulator<T>::exchange_bytes(
+                                      map_, rank, device_->host_visible()));
   }
   if (needs_lane(config_, *device_)) {
     exchange += update::DeviceLane::host_bytes(lane_settings(config_, update_shape(comm_.rank())),
