@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -58,6 +59,9 @@ class Event {
   virtual ~Event() = default;
   /// Blocks the calling thread until the work before the point is done.
   virtual void wait() const = 0;
+  /// When the work before the point was done; waits for it. Of points in streams of one device the
+  /// differences are right to some microseconds.
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point when() const = 0;
 };
 
 /// Host memory that a device can copy from and to on its own; ends with this. The memory must outlive it.

@@ -1,5 +1,6 @@
 #include "device/host_stream.hpp"
 
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -47,6 +48,7 @@ class Completion {
     {
       std::lock_guard const lock{mutex_};
       done_ = true;
+      when_ = std::chrono::steady_clock::now();
       error_ = std::move(error);
     }
     changed_.notify_all();
@@ -61,11 +63,16 @@ class Completion {
       std::rethrow_exception(error_);
     }
   }
+  std::chrono::steady_clock::time_point when() {
+    wait();
+    return when_;
+  }
 
  private:
-  std::mutex mutex_;  ///< guards all below
+  std::mutex mutex_;  ///< guards all below; once done_ they stay as they are
   std::condition_variable changed_;
   bool done_ = false;
+  std::chrono::steady_clock::time_point when_;
   std::exception_ptr error_;
 };
 
@@ -73,6 +80,9 @@ class HostEvent final : public Event {
  public:
   explicit HostEvent(std::shared_ptr<Completion> completion) : completion_{std::move(completion)} {}
   void wait() const override { completion_->wait(); }
+  [[nodiscard]] std::chrono::steady_clock::time_point when() const override {
+    return completion_->when();
+  }
   /// Lives on when the event does not.
   [[nodiscard]] std::shared_ptr<Completion> const& completion() const noexcept {
     return completion_;
