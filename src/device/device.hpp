@@ -72,9 +72,10 @@ class Pinned {
 
 enum class Copy { host_to_device, device_to_host, device_to_device };
 
-/// A queue of work that runs in order. Errors of queued work surface at synchronize() and at wait() of an
-/// event recorded after it; what is queued behind failed work does not run.
+/// A queue of work that runs in order; its end waits for all of it. Must not outlive its device.
 /// Threads: one at a time.
+/// Errors:  those of queued work surface at synchronize() and at wait() of an event recorded after it. A
+///          stream that failed runs nothing more, nor does one that waits for such an event.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -84,15 +85,17 @@ class Stream {
   /// Queues a kernel of the host backend; `updates`: elements of the state that it updates, to which the
   /// emulated update rate applies. Kernels of the cuda backend are launched on native().
   virtual void enqueue(std::function<void()> kernel, std::int64_t updates = 0) = 0;
-  /// The CUstream_st*; nullptr on the host backend.
+  /// The CUstream_st*, whose GPU becomes the calling thread's current one; nullptr on the host backend.
   [[nodiscard]] virtual void* native() const noexcept = 0;
   [[nodiscard]] virtual std::shared_ptr<Event> record() = 0;
-  /// Work queued later starts after `event`.
+  /// Work queued later starts after `event`, of this or another stream of the same backend. Never waits
+  /// itself, but for a calling stream (below).
   virtual void wait(Event const& event) = 0;
   virtual void synchronize() = 0;
 };
 
-/// Memory with a limit, and streams.
+/// Memory with a limit, and streams. Memory that is given back must be out of use by every stream.
+/// Threads: any.
 class Device {
  public:
   virtual ~Device() = default;
@@ -101,10 +104,11 @@ class Device {
   /// `purpose` is named in the error. Aligned to 64 bytes at least; contents undefined.
   /// Errors: UsageError that says what needs how much, what is free, and which keys help.
   [[nodiscard]] virtual Buffer allocate(Bytes size, std::string const& purpose) = 0;
-  /// A stream whose work runs beside the caller's: a thread of its own on the emulated device.
+  /// A stream whose work runs beside the caller's: a thread of its own on the emulated device, whose
+  /// kernels run on that thread alone.
   [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(std::string const& name) = 0;
   /// The stream of the model: on the emulated device its work runs at once, on the calling thread, whose
-  /// OpenMP team the kernels use.
+  /// OpenMP team the kernels use, and errors surface where work is given.
   [[nodiscard]] virtual std::unique_ptr<Stream> make_calling_stream(std::string const& name) = 0;
   /// Lets the device copy from and to this memory by itself (page-locked and registered on cuda, nothing
   /// on the emulated device). Errors: Error (1) saying how much was asked for and what limits it

@@ -24,7 +24,7 @@ class Readiness {
   void begin();
   /// The subgroup's new parameters are in place.
   void done(std::int64_t subgroup);
-  /// The update has failed: everyone who waits or will wait gets this error. Everything until begin().
+  /// The update has failed: everyone who waits or will wait gets the first such error, until begin().
   void fail(std::exception_ptr error) noexcept;
   /// Blocks until elements [begin, end) of the shard are ready. Errors: rethrows what fail was given.
   void wait(std::int64_t begin, std::int64_t end);

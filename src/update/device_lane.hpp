@@ -8,9 +8,12 @@
 
 #include "adamw.hpp"
 #include "device/device.hpp"
-#include "platform/memory/huge_buffer.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
+#include "update/chunk_slots.hpp"
+#include "update/lane_figures.hpp"
+#include "update/parameter_sender.hpp"
+#include "update/subgroup_step.hpp"
 #include "update/views.hpp"
 
 namespace offstage::update {
@@ -23,15 +26,9 @@ struct DeviceLaneSettings {
   Bytes gradient_bytes = 4;   ///< of an element, as the updates will give them
   Bytes parameter_bytes = 4;  ///< of an element of the working copy
   /// Device memory that lies idle between backward and the next forward (activations): slots are taken
-  /// from it before any is allocated; they are empty when run of the pipeline returns.
+  /// from it before any is allocated; they are empty when run or start of the pipeline returns. Nothing
+  /// that uses it is under way when an update begins.
   std::span<std::byte> lent;
-};
-
-/// Busy times so far, and what they were busy with: from these rates are measured.
-struct DeviceLaneStats {
-  Seconds host_to_device{}, device_to_host{}, kernel{};
-  Bytes to_device_bytes{}, to_host_bytes{};
-  std::int64_t updated{};  ///< elements
 };
 
 /// The device's side of an update: AdamW on a device over state that waits in host memory, and the way of
@@ -43,13 +40,13 @@ struct DeviceLaneStats {
 /// so the device memory needed does not depend on the subgroup size.
 ///
 /// Source:  DOS sections 4.1 and 4.3, Algorithm 1.
-/// Memory:  device: slots * chunk * (12 + gradient + parameter bytes), less what is lent. Host: pinned,
+/// Memory:  device: slots * chunk * (12 + gradient_bytes), less what is lent. Host: pinned,
 ///          parameter_slots * chunk * parameter_bytes; none if the device is host_visible.
 /// Threads: any; calls feed the device one after the other and wait side by side.
 /// Waiting: a caller needs nothing but what the streams give back by themselves.
 /// Trace:   rows "host to device", "device update", "device to host", "parameters to device".
 /// Errors:  construction: UsageError of the device (names update.device-share, update.device-chunk).
-///          Members: what the streams throw.
+///          Members: what the streams throw, when none has work left that touches the caller's memory.
 class DeviceLane {
  public:
   DeviceLane(device::Device& device, DeviceLaneSettings const& settings,
@@ -76,14 +73,44 @@ class DeviceLane {
   /// it is there. One thread calls staging and send.
   [[nodiscard]] std::shared_ptr<device::Event> send();
 
+  /// Whether the CPU's new parameters go by staging and send; else straight to the working copy, whose
+  /// device is host_visible.
+  [[nodiscard]] bool stages() const noexcept { return sender_ != nullptr; }
+
+  /// Lent memory is used again, as from construction on.
+  void use_lent() { slots_.use_lent(); }
+  /// Lent memory is empty when this returns, and not used until use_lent; updates that are under way go
+  /// on through the other slots.
+  void leave_lent() { slots_.leave_lent(); }
+  /// Whether there are slots beside those in lent memory; else no update may go on after leave_lent.
+  [[nodiscard]] bool any_own_slots() const noexcept { return slots_.any_own(); }
+
+  /// Returns when no stream has work left. Errors are lost.
+  void settle() noexcept;
+  /// Of updates that have returned and of what was sent, for which it waits.
   [[nodiscard]] DeviceLaneStats stats() const;
   [[nodiscard]] DeviceLaneSettings const& settings() const noexcept { return settings_; }
   [[nodiscard]] static Bytes device_bytes(DeviceLaneSettings const& settings);
   [[nodiscard]] static Bytes host_bytes(DeviceLaneSettings const& settings, bool host_visible);
 
  private:
+  struct Job;
+  /// A chunk's way, queued.
+  struct Fed {
+    Stretch brought, updated, returned;
+    Bytes brought_bytes{}, returned_bytes{};
+    std::int64_t elements{};
+  };
+  void run(Job const& job);
+  [[nodiscard]] Fed feed(Job const& job, Range range);
+  void count(state::Subgroup const& subgroup, std::vector<Fed> const& chunks);
+
   DeviceLaneSettings settings_;
-  // ... what it takes
+  LaneFigures figures_;
+  ChunkSlots slots_;
+  std::unique_ptr<ParameterSender> sender_;  ///< null: nothing is staged
+  std::mutex feed_mutex_;  ///< guards the streams, and makes its holder the one who takes slots
+  std::unique_ptr<device::Stream> bring_, update_, return_;
 };
 
 }  // namespace offstage::update

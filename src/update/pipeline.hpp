@@ -15,19 +15,14 @@
 #include "tiers/tiers.hpp"
 #include "update/device_lane.hpp"
 #include "update/gradient_accumulator.hpp"
+#include "update/trip_queue.hpp"
 #include "update/views.hpp"
 
 namespace offstage::update {
 
-/// One subgroup's turn in an update.
-struct Trip {
-  std::int64_t subgroup{};
-  bool on_device = false;  ///< resident subgroups are updated there in any case
-};
-
 struct UpdateStats {
   Seconds total{};    ///< wall time of run(), or of start() to finish()'s last trip
-  Seconds compute{};  ///< of that, inside the CPU's AdamW kernel
+  Seconds compute{};  ///< of that, inside the CPU's AdamW kernel, as long as it is emulated to take
   std::int64_t cpu_elements{}, device_elements{};
   DeviceLaneStats device;  ///< of this update
 };
@@ -36,7 +31,7 @@ struct UpdateStats {
 using GradientSource = std::function<GradientLease(state::Subgroup const&)>;
 
 struct PipelineSettings {
-  int workers = 2;       ///< trips that go on at a time
+  int workers = 2;       ///< trips that go on at a time; with four, CPU and device have two each
   DeviceLane* device{};  ///< null: every update runs on the CPU
   /// Given `device`: the tiers' resident extents; null: none are resident.
   std::function<std::span<std::byte>(std::int64_t subgroup)> resident;
@@ -46,23 +41,27 @@ struct PipelineSettings {
   trace::Trace* trace{};
 };
 
+class Trips;
+
 /// Updates every subgroup of a shard once: lease, AdamW, commit. `workers` threads (one per pipeline
 /// slot) each run that trip as one blocking function, so that fetch, update and flush of different
 /// subgroups overlap, on all storage paths, on the CPU and on the device. AdamW on the CPU runs on the
 /// calling thread, whose OpenMP team the model uses too; a 16-bit gradient is converted inside the kernel.
 ///
 /// Source:  MLP section 3.4, Algorithm 1 (fetch, update, flush); DOS section 4.3, Algorithm 1.
-/// Order:   subgroups are fetched in `order`, each its gradient first. The bits depend neither on workers
-///          nor on order, places or chunks.
-/// Waiting: a worker holds one lease of the state and one of a gradient at most. One buffer of each is
-///          enough; more workers than buffers of the state read gradients ahead.
+/// Order:   subgroups are fetched in `order`, each its gradient first, but so that CPU and device both have
+///          work (trip_queue.hpp); Transfers::blocking: what is resident, then the device's, then the
+///          CPU's. The bits depend neither on workers nor on order, places or chunks.
+/// Waiting: a worker holds one lease of the state and one of a gradient at most, of a resident subgroup none
+///          of the state. One buffer of each is enough; more workers than buffers of the state read
+///          gradients ahead.
 /// Trace:   rows "slot N" (each trip's fetch, update, which includes the wait for the kernel, and flush)
 ///          and "update" (the kernel); the device's are in device_lane.hpp.
 /// Errors:  the first error of any worker, after all of them have ended.
 class UpdatePipeline {
  public:
   UpdatePipeline(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
-                 PipelineSettings const& settings);
+                 PipelineSettings settings);
   /// Waits for what start left; its error is lost.
   ~UpdatePipeline();
 
@@ -75,7 +74,7 @@ class UpdatePipeline {
                   GradientSource const& gradient, WorkingCopyView copy);
   /// The same, but returns as soon as the CPU has no more to compute: transfers and device updates go on
   /// under the next forward, which the readiness holds up where it must. What is lent to the device lane
-  /// is free.
+  /// is free; if the lane has nothing else, the device is done too. Errors of trips are for finish.
   void start(kernels::AdamwStep const& step, std::span<Trip const> order, GradientSource gradient,
              WorkingCopyView copy);
   /// Waits until what start began has ended; before gradients or state are touched again. Without a
@@ -86,6 +85,7 @@ class UpdatePipeline {
   std::vector<state::Subgroup> const& subgroups_;
   tiers::Tiers& tiers_;
   PipelineSettings settings_;
+  std::unique_ptr<Trips> under_way_;  ///< what start began
 };
 
 }  // namespace offstage::update
