@@ -347,6 +347,7 @@ train::RunConfig configure(Values values) {
 void validate(train::RunConfig const& config, Values const& values) {
   try {
     train::validate(config);
+    train::require_trainable(config);
   } catch (UsageError const& error) {
     std::string const message = error.what();
     std::vector<std::string> places;

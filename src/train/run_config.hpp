@@ -140,6 +140,7 @@ struct RunConfig {
   SharePolicy share;
   /// platform.*, as `offstage probe` wrote them: per rank, all ranks at once; 0 where not given.
   plan::UpdateRates platform;
+  std::string platform_measured;  ///< platform.measured: when and where, in words
   CheckpointConfig checkpoint;
   std::optional<slurm::Job> job;  ///< none outside of Slurm; its end is known to rank 0 alone
   std::string node;               ///< this rank's, as Slurm names it; empty: its host name
@@ -149,7 +150,11 @@ struct RunConfig {
 /// Checks what one key alone cannot show.
 /// Errors: UsageError naming the keys, their values and what would be right: divisibility
 ///         of batches and heads, ranges, sequence within max-sequence, keep at least 2, warm-up
-///         within steps, one weight of tiers.split per tiers.path, no directory of them twice.
+///         within steps, one weight of tiers.split per tiers.path, no directory of them twice, an
+///         emulation of the host device alone.
 void validate(RunConfig const& config);
+
+/// Refuses what can be planned and measured but not trained yet. Errors: UsageError: device.kind=cuda.
+void require_trainable(RunConfig const& config);
 
 }  // namespace offstage::train
