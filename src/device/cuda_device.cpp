@@ -9,6 +9,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -33,12 +35,14 @@ void make_current(int index) {
   check(cudaSetDevice(index));
 }
 
+class CudaStart;
+
 class CudaEvent final : public Event {
  public:
-  /// On the current device.
-  CudaEvent() {
+  /// On the current device. `start`: what when() counts from; null: it is not asked.
+  explicit CudaEvent(std::shared_ptr<CudaStart const> start) : start_{std::move(start)} {
     // Blocking: who waits must not spin on a core that updates state.
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync));
+    check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync));
   }
   ~CudaEvent() override { cudaEventDestroy(event_); }
   CudaEvent(CudaEvent const&) = delete;
@@ -48,15 +52,44 @@ class CudaEvent final : public Event {
     Waiting const waiting{"a device stream"};
     check(cudaEventSynchronize(event_));
   }
+  [[nodiscard]] std::chrono::steady_clock::time_point when() const override;
   [[nodiscard]] cudaEvent_t native() const noexcept { return event_; }
 
  private:
   cudaEvent_t event_{};
+  std::shared_ptr<CudaStart const> start_;
 };
+
+/// A point in the device's time that the host's clock knows too.
+class CudaStart {
+ public:
+  /// On the current device, idle.
+  CudaStart() : event_{nullptr} {
+    check(cudaEventRecord(event_.native(), nullptr));
+    event_.wait();
+    time_ = std::chrono::steady_clock::now();
+  }
+  [[nodiscard]] std::chrono::steady_clock::time_point time_of(CudaEvent const& event) const {
+    float milliseconds{};
+    check(cudaEventElapsedTime(&milliseconds, event_.native(), event.native()));
+    return time_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                       std::chrono::duration<double, std::milli>(milliseconds));
+  }
+
+ private:
+  CudaEvent event_;
+  std::chrono::steady_clock::time_point time_;
+};
+
+std::chrono::steady_clock::time_point CudaEvent::when() const {
+  wait();
+  return start_->time_of(*this);
+}
 
 class CudaStream final : public Stream {
  public:
-  explicit CudaStream(int index) : index_{index} {
+  CudaStream(int index, std::shared_ptr<CudaStart const> start)
+      : index_{index}, start_{std::move(start)} {
     make_current(index_);
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
@@ -80,7 +113,7 @@ class CudaStream final : public Stream {
   }
   [[nodiscard]] std::shared_ptr<Event> record() override {
     make_current(index_);
-    auto event = std::make_shared<CudaEvent>();
+    auto event = std::make_shared<CudaEvent>(start_);
     check(cudaEventRecord(event->native(), stream_));
     return event;
   }
@@ -94,6 +127,7 @@ class CudaStream final : public Stream {
 
  private:
   int index_;
+  std::shared_ptr<CudaStart const> start_;
   cudaStream_t stream_{};
 };
 
@@ -163,7 +197,7 @@ class CudaDevice final : public Device {
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] Buffer allocate(Bytes size, std::string const& purpose) override;
   [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& /*name*/) override {
-    return std::make_unique<CudaStream>(index_);
+    return std::make_unique<CudaStream>(index_, start_);
   }
   [[nodiscard]] std::unique_ptr<Stream> make_calling_stream(std::string const& name) override {
     return make_stream(name);
@@ -191,6 +225,7 @@ class CudaDevice final : public Device {
  private:
   int index_;
   std::string name_;
+  std::shared_ptr<CudaStart const> start_;
   Bytes capacity_{};
   mutable std::mutex mutex_;  ///< guards all below
   Bytes used_{};
@@ -214,6 +249,7 @@ CudaDevice::CudaDevice(int index, Bytes capacity) : index_{index} {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index_));
   name_ = properties.name;
+  start_ = std::make_shared<CudaStart>();
   Bytes const available = std::max<Bytes>(0, free_bytes() - library_bytes);
   capacity_ = capacity > 0 ? std::min(capacity, available) : available;
 }

@@ -60,7 +60,7 @@ class Event {
   /// Blocks the calling thread until the work before the point is done.
   virtual void wait() const = 0;
   /// When the work before the point was done; waits for it. Of points in streams of one device the
-  /// differences are right to some microseconds.
+  /// differences are right to some microseconds (on a GPU, after hours, to some milliseconds).
   [[nodiscard]] virtual std::chrono::steady_clock::time_point when() const = 0;
 };
 
