@@ -9,6 +9,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -33,12 +35,73 @@ void make_current(int index) {
   check(cudaSetDevice(index));
 }
 
+/// A point that both clocks know, the device's and the host's.
+class Origin {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// Blocks until it has come. On the current device; `stream`: an idle one of it.
+  explicit Origin(cudaStream_t stream) {
+    check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync));
+    check(cudaEventRecord(event_, stream));
+    check(cudaEventSynchronize(event_));
+    time_ = Clock::now();
+  }
+  ~Origin() { cudaEventDestroy(event_); }
+  Origin(Origin const&) = delete;
+  Origin& operator=(Origin const&) = delete;
+
+  [[nodiscard]] Clock::time_point time() const noexcept { return time_; }
+  /// When a later event, which has come, came.
+  [[nodiscard]] Clock::time_point when(cudaEvent_t event) const {
+    float milliseconds{};
+    check(cudaEventElapsedTime(&milliseconds, event_, event));
+    return time_ + std::chrono::duration_cast<Clock::duration>(
+                       std::chrono::duration<float, std::milli>{milliseconds});
+  }
+
+ private:
+  cudaEvent_t event_{};
+  Clock::time_point time_;
+};
+
+/// Of a device. Threads: any.
+class CudaClock {
+ public:
+  explicit CudaClock(int index) : index_{index} {}
+  ~CudaClock() {
+    if (stream_ != nullptr) {
+      static_cast<void>(cudaStreamDestroy(stream_));
+    }
+  }
+  CudaClock(CudaClock const&) = delete;
+  CudaClock& operator=(CudaClock const&) = delete;
+
+  /// A point not long ago: CUDA gives times between events as floats, in milliseconds.
+  [[nodiscard]] std::shared_ptr<Origin const> origin() {
+    std::lock_guard const lock{mutex_};
+    if (origin_ == nullptr || Origin::Clock::now() - origin_->time() > std::chrono::seconds{10}) {
+      make_current(index_);
+      if (stream_ == nullptr) {
+        check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+      }
+      origin_ = std::make_shared<Origin>(stream_);
+    }
+    return origin_;
+  }
+
+ private:
+  int index_;
+  std::mutex mutex_;  ///< guards all below
+  cudaStream_t stream_{};
+  std::shared_ptr<Origin const> origin_;
+};
+
 class CudaEvent final : public Event {
  public:
   /// On the current device.
-  CudaEvent() {
+  explicit CudaEvent(std::shared_ptr<Origin const> origin) : origin_{std::move(origin)} {
     // Blocking: who waits must not spin on a core that updates state.
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync));
+    check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync));
   }
   ~CudaEvent() override { cudaEventDestroy(event_); }
   CudaEvent(CudaEvent const&) = delete;
@@ -48,15 +111,20 @@ class CudaEvent final : public Event {
     Waiting const waiting{"a device stream"};
     check(cudaEventSynchronize(event_));
   }
+  [[nodiscard]] std::chrono::steady_clock::time_point when() const override {
+    wait();
+    return origin_->when(event_);
+  }
   [[nodiscard]] cudaEvent_t native() const noexcept { return event_; }
 
  private:
+  std::shared_ptr<Origin const> origin_;
   cudaEvent_t event_{};
 };
 
 class CudaStream final : public Stream {
  public:
-  explicit CudaStream(int index) : index_{index} {
+  CudaStream(int index, CudaClock& clock) : index_{index}, clock_{clock} {
     make_current(index_);
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
@@ -80,7 +148,7 @@ class CudaStream final : public Stream {
   }
   [[nodiscard]] std::shared_ptr<Event> record() override {
     make_current(index_);
-    auto event = std::make_shared<CudaEvent>();
+    auto event = std::make_shared<CudaEvent>(clock_.origin());
     check(cudaEventRecord(event->native(), stream_));
     return event;
   }
@@ -94,6 +162,7 @@ class CudaStream final : public Stream {
 
  private:
   int index_;
+  CudaClock& clock_;
   cudaStream_t stream_{};
 };
 
@@ -163,7 +232,7 @@ class CudaDevice final : public Device {
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] Buffer allocate(Bytes size, std::string const& purpose) override;
   [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& /*name*/) override {
-    return std::make_unique<CudaStream>(index_);
+    return std::make_unique<CudaStream>(index_, clock_);
   }
   [[nodiscard]] std::unique_ptr<Stream> make_calling_stream(std::string const& name) override {
     return make_stream(name);
@@ -190,6 +259,7 @@ class CudaDevice final : public Device {
 
  private:
   int index_;
+  CudaClock clock_;
   std::string name_;
   Bytes capacity_{};
   mutable std::mutex mutex_;  ///< guards all below
@@ -205,7 +275,7 @@ Bytes free_bytes() {
   return static_cast<Bytes>(available);
 }
 
-CudaDevice::CudaDevice(int index, Bytes capacity) : index_{index} {
+CudaDevice::CudaDevice(int index, Bytes capacity) : index_{index}, clock_{index} {
   int const count = cuda::device_count();
   if (index < 0 || index >= count) {
     throw cuda::CudaError{fmt::format("there is no GPU {}: {} are visible", index, count)};
