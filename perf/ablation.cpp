@@ -127,7 +127,7 @@ Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicat
   offload_.allocate(subgroups_, plan,
                     static_cast<Bytes>(accumulate_fp32 ? sizeof(float) : sizeof(bfloat16)));
   gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
-      map_, alone_, *stream_, subgroups_, offload_.take_gradients(accumulate_fp32));
+      map_, alone_, *device_, *stream_, subgroups_, offload_.take_gradients(accumulate_fp32));
   pipeline_ =
       std::make_unique<update::UpdatePipeline>(subgroups_, offload_.state(), plan.buffers, trace);
   for (auto const& subgroup : subgroups_) {

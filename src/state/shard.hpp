@@ -66,9 +66,9 @@ struct Subgroup {
 };
 
 /// Cuts a rank's shard into subgroups of `subgroup_elements`, rounded down to whole chunks and at
-/// least one. The last `resident` elements of the shard, rounded to whole chunks, are cut likewise but apart,
-/// so that the share of what is resident does not depend on the subgroup size. Empty if the rank owns
-/// nothing.
+/// least one. The last `resident` elements of the shard (all of it if that is more), rounded to the
+/// nearest chunk, are cut likewise but apart, so that the share of what is resident does not depend on
+/// the subgroup size. Empty if the rank owns nothing.
 [[nodiscard]] std::vector<Subgroup> subgroups_of(ShardMap const& map, int rank,
                                                  std::int64_t subgroup_elements,
                                                  std::int64_t resident = 0);

@@ -81,6 +81,7 @@ struct Traffic {
 
 /// Where the current versions are (MLP Figure 10), in bytes of extents.
 struct Residence {
+  Bytes device{};  ///< in device memory (DeviceTiers)
   Bytes host{};
   std::vector<Bytes> paths;
 };

@@ -92,7 +92,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   offload_->allocate(subgroups_, memory_, gradient_bytes_per_element());
   mpi::agree(comm, [&] {
     gradients_ = std::make_unique<update::GradientAccumulator<T>>(
-        map_, comm_, *stream_, subgroups_, offload_->take_gradients(accumulates_fp32()));
+        map_, comm_, *device_, *stream_, subgroups_, offload_->take_gradients(accumulates_fp32()));
   });
   pipeline_ = std::make_unique<update::UpdatePipeline>(subgroups_, offload_->state(), workers(),
                                                        trace_.get());
@@ -104,8 +104,8 @@ plan::MemoryPlan StepRunner<T>::plan_memory() {
   Bytes exchange = 0;
   for (int rank = 0; rank < comm_.size(); ++rank) {
     most = std::max(most, map_.shard_elements(rank));
-    exchange = std::max(
-        exchange, update::GradientAccumulator<T>::exchange_bytes(map_, rank, device_->kind()));
+    exchange = std::max(exchange, update::GradientAccumulator<T>::exchange_bytes(
+                                      map_, rank, device_->host_visible()));
   }
   return plan::plan_memory({.shard_elements = most,
                             .ranks_per_node = ranks_on_node_,
