@@ -128,8 +128,9 @@ Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicat
                     static_cast<Bytes>(accumulate_fp32 ? sizeof(float) : sizeof(bfloat16)));
   gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
       map_, alone_, *device_, *stream_, subgroups_, offload_.take_gradients(accumulate_fp32));
-  pipeline_ =
-      std::make_unique<update::UpdatePipeline>(subgroups_, offload_.state(), plan.buffers, trace);
+  pipeline_ = std::make_unique<update::UpdatePipeline>(
+      subgroups_, offload_.state(),
+      update::PipelineSettings{.workers = plan.buffers, .trace = trace});
   for (auto const& subgroup : subgroups_) {
     auto lease = offload_.state().create(subgroup.index);
     std::ranges::fill(lease.mutable_bytes(), std::byte{0});
@@ -153,7 +154,10 @@ double Phase::step() {
   }
   static_cast<void>(gradients_->norm());
   ++adamw_.step;
-  auto const order = offload_.next_order();
+  std::vector<update::Trip> order;
+  for (std::int64_t const index : offload_.next_order()) {
+    order.push_back({index, false});
+  }
   gradients_->begin_update();
   pipeline_->run(
       adamw_, order, [&](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },

@@ -35,12 +35,71 @@ void make_current(int index) {
   check(cudaSetDevice(index));
 }
 
-class CudaStart;
+/// A point that both clocks know, the device's and the host's.
+class Origin {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// Blocks until it has come. On the current device; `stream`: an idle one of it.
+  explicit Origin(cudaStream_t stream) {
+    check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync));
+    check(cudaEventRecord(event_, stream));
+    check(cudaEventSynchronize(event_));
+    time_ = Clock::now();
+  }
+  ~Origin() { cudaEventDestroy(event_); }
+  Origin(Origin const&) = delete;
+  Origin& operator=(Origin const&) = delete;
+
+  [[nodiscard]] Clock::time_point time() const noexcept { return time_; }
+  /// When a later event, which has come, came.
+  [[nodiscard]] Clock::time_point when(cudaEvent_t event) const {
+    float milliseconds{};
+    check(cudaEventElapsedTime(&milliseconds, event_, event));
+    return time_ + std::chrono::duration_cast<Clock::duration>(
+                       std::chrono::duration<float, std::milli>{milliseconds});
+  }
+
+ private:
+  cudaEvent_t event_{};
+  Clock::time_point time_;
+};
+
+/// Of a device. Threads: any.
+class CudaClock {
+ public:
+  explicit CudaClock(int index) : index_{index} {}
+  ~CudaClock() {
+    if (stream_ != nullptr) {
+      static_cast<void>(cudaStreamDestroy(stream_));
+    }
+  }
+  CudaClock(CudaClock const&) = delete;
+  CudaClock& operator=(CudaClock const&) = delete;
+
+  /// A point not long ago: CUDA gives times between events as floats, in milliseconds.
+  [[nodiscard]] std::shared_ptr<Origin const> origin() {
+    std::lock_guard const lock{mutex_};
+    if (origin_ == nullptr || Origin::Clock::now() - origin_->time() > std::chrono::seconds{10}) {
+      make_current(index_);
+      if (stream_ == nullptr) {
+        check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+      }
+      origin_ = std::make_shared<Origin>(stream_);
+    }
+    return origin_;
+  }
+
+ private:
+  int index_;
+  std::mutex mutex_;  ///< guards all below
+  cudaStream_t stream_{};
+  std::shared_ptr<Origin const> origin_;
+};
 
 class CudaEvent final : public Event {
  public:
-  /// On the current device. `start`: what when() counts from; null: it is not asked.
-  explicit CudaEvent(std::shared_ptr<CudaStart const> start) : start_{std::move(start)} {
+  /// On the current device.
+  explicit CudaEvent(std::shared_ptr<Origin const> origin) : origin_{std::move(origin)} {
     // Blocking: who waits must not spin on a core that updates state.
     check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync));
   }
@@ -52,44 +111,20 @@ class CudaEvent final : public Event {
     Waiting const waiting{"a device stream"};
     check(cudaEventSynchronize(event_));
   }
-  [[nodiscard]] std::chrono::steady_clock::time_point when() const override;
+  [[nodiscard]] std::chrono::steady_clock::time_point when() const override {
+    wait();
+    return origin_->when(event_);
+  }
   [[nodiscard]] cudaEvent_t native() const noexcept { return event_; }
 
  private:
+  std::shared_ptr<Origin const> origin_;
   cudaEvent_t event_{};
-  std::shared_ptr<CudaStart const> start_;
 };
-
-/// A point in the device's time that the host's clock knows too.
-class CudaStart {
- public:
-  /// On the current device, idle.
-  CudaStart() : event_{nullptr} {
-    check(cudaEventRecord(event_.native(), nullptr));
-    event_.wait();
-    time_ = std::chrono::steady_clock::now();
-  }
-  [[nodiscard]] std::chrono::steady_clock::time_point time_of(CudaEvent const& event) const {
-    float milliseconds{};
-    check(cudaEventElapsedTime(&milliseconds, event_.native(), event.native()));
-    return time_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                       std::chrono::duration<double, std::milli>(milliseconds));
-  }
-
- private:
-  CudaEvent event_;
-  std::chrono::steady_clock::time_point time_;
-};
-
-std::chrono::steady_clock::time_point CudaEvent::when() const {
-  wait();
-  return start_->time_of(*this);
-}
 
 class CudaStream final : public Stream {
  public:
-  CudaStream(int index, std::shared_ptr<CudaStart const> start)
-      : index_{index}, start_{std::move(start)} {
+  CudaStream(int index, CudaClock& clock) : index_{index}, clock_{clock} {
     make_current(index_);
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
@@ -113,7 +148,7 @@ class CudaStream final : public Stream {
   }
   [[nodiscard]] std::shared_ptr<Event> record() override {
     make_current(index_);
-    auto event = std::make_shared<CudaEvent>(start_);
+    auto event = std::make_shared<CudaEvent>(clock_.origin());
     check(cudaEventRecord(event->native(), stream_));
     return event;
   }
@@ -127,7 +162,7 @@ class CudaStream final : public Stream {
 
  private:
   int index_;
-  std::shared_ptr<CudaStart const> start_;
+  CudaClock& clock_;
   cudaStream_t stream_{};
 };
 
@@ -197,7 +232,7 @@ class CudaDevice final : public Device {
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] Buffer allocate(Bytes size, std::string const& purpose) override;
   [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& /*name*/) override {
-    return std::make_unique<CudaStream>(index_, start_);
+    return std::make_unique<CudaStream>(index_, clock_);
   }
   [[nodiscard]] std::unique_ptr<Stream> make_calling_stream(std::string const& name) override {
     return make_stream(name);
@@ -224,8 +259,8 @@ class CudaDevice final : public Device {
 
  private:
   int index_;
+  CudaClock clock_;
   std::string name_;
-  std::shared_ptr<CudaStart const> start_;
   Bytes capacity_{};
   mutable std::mutex mutex_;  ///< guards all below
   Bytes used_{};
@@ -240,7 +275,7 @@ Bytes free_bytes() {
   return static_cast<Bytes>(available);
 }
 
-CudaDevice::CudaDevice(int index, Bytes capacity) : index_{index} {
+CudaDevice::CudaDevice(int index, Bytes capacity) : index_{index}, clock_{index} {
   int const count = cuda::device_count();
   if (index < 0 || index >= count) {
     throw cuda::CudaError{fmt::format("there is no GPU {}: {} are visible", index, count)};
@@ -249,7 +284,6 @@ CudaDevice::CudaDevice(int index, Bytes capacity) : index_{index} {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index_));
   name_ = properties.name;
-  start_ = std::make_shared<CudaStart>();
   Bytes const available = std::max<Bytes>(0, free_bytes() - library_bytes);
   capacity_ = capacity > 0 ? std::min(capacity, available) : available;
 }

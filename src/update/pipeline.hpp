@@ -34,7 +34,7 @@ struct PipelineSettings {
   int workers = 2;       ///< trips that go on at a time; with four, CPU and device have two each
   DeviceLane* device{};  ///< null: every update runs on the CPU
   /// Given `device`: the tiers' resident extents; null: none are resident.
-  std::function<std::span<std::byte>(std::int64_t subgroup)> resident;
+  std::function<std::span<std::byte>(std::int64_t subgroup)> resident{};
   plan::Transfers transfers = plan::Transfers::overlap;
   double host_update_rate = 0.0;  ///< emulated (device.hpp)
   state::Readiness* readiness{};  ///< told what is ready; null: nobody

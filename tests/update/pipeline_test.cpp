@@ -80,12 +80,13 @@ Result<W> train(Shard const& shard, tiers::Tiers& tiers, tiers::Tiers& gradient_
   Gradients<G> gradients{shard, gradient_tiers};
   initialize(shard, tiers);
   std::vector<W> copy(static_cast<std::size_t>(shard.size));
-  UpdatePipeline pipeline{shard.subgroups, tiers, run.workers};
+  UpdatePipeline pipeline{shard.subgroups, tiers, {.workers = run.workers}};
   for (int t = 1; t <= steps; ++t) {
     gradients.set(random_values<G>(shard.size, static_cast<std::uint64_t>(10 + t)));
     kernels::AdamwStep step = first_step;
     step.step = t;
-    pipeline.run(step, run.order(shard.ascending()), gradients.source(), std::span<W>{copy});
+    pipeline.run(step, on_cpu(run.order(shard.ascending())), gradients.source(),
+                 std::span<W>{copy});
   }
   return {state_of(shard, tiers), copy};
 }
@@ -184,9 +185,8 @@ TEST(UpdatePipeline, OneElementByHand) {
   }
   std::vector<float> const gradient(chunk_elements, 4.0F);
   std::vector<float> copy(chunk_elements);
-  UpdatePipeline{subgroups, tiers, 1}.run(first_step, std::vector<std::int64_t>{0},
-                                          constant_gradient(gradient, gradient_tiers),
-                                          std::span{copy});
+  UpdatePipeline{subgroups, tiers, {.workers = 1}}.run(
+      first_step, on_cpu({0}), constant_gradient(gradient, gradient_tiers), std::span{copy});
   EXPECT_NEAR(copy[0], 3.0 - 0.01 - 0.01 * 0.1 * 3.0, 1e-6);
   EXPECT_NEAR(copy[1], 3.0 - 0.01, 1e-6);
   EXPECT_NEAR(copy[2], -0.01, 1e-6);
@@ -280,8 +280,8 @@ struct Ready {
     tiers.forget_events();
   }
   UpdateStats update(int workers, std::vector<std::int64_t> const& order) {
-    return UpdatePipeline{shard.subgroups, tiers, workers}.run(first_step, order,
-                                                               gradients.source(), std::span{copy});
+    return UpdatePipeline{shard.subgroups, tiers, {.workers = workers}}.run(
+        first_step, on_cpu(order), gradients.source(), std::span{copy});
   }
   UpdateStats update(int workers) { return update(workers, shard.ascending()); }
 
@@ -341,19 +341,21 @@ TEST(UpdatePipeline, WithoutSubgroupsDoesNothing) {
 TEST(UpdatePipeline, RefusesSpansShorterThanTheShardAndNoWorkers) {
   Ready ready{2};
   auto const before = state_of(ready.shard, ready.tiers);
-  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, 1};
+  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, {.workers = 1}};
   auto const shorter = std::span{ready.copy}.first(ready.copy.size() - 1);
-  EXPECT_THROW(pipeline.run(first_step, ready.shard.ascending(), ready.gradients.source(), shorter),
-               PreconditionError);
+  EXPECT_THROW(
+      pipeline.run(first_step, on_cpu(ready.shard.ascending()), ready.gradients.source(), shorter),
+      PreconditionError);
   auto const short_gradient = [&](state::Subgroup const& subgroup) {
     return GradientLease{ready.gradient_tiers.fetch(subgroup.index),
                          std::span<float const>{ready.copy}.first(7)};
   };
-  EXPECT_THROW(
-      pipeline.run(first_step, ready.shard.ascending(), short_gradient, std::span{ready.copy}),
-      PreconditionError);
+  EXPECT_THROW(pipeline.run(first_step, on_cpu(ready.shard.ascending()), short_gradient,
+                            std::span{ready.copy}),
+               PreconditionError);
   EXPECT_EQ(state_of(ready.shard, ready.tiers), before);
-  EXPECT_THROW((UpdatePipeline{ready.shard.subgroups, ready.tiers, 0}), PreconditionError);
+  EXPECT_THROW((UpdatePipeline{ready.shard.subgroups, ready.tiers, {.workers = 0}}),
+               PreconditionError);
 }
 
 TEST(UpdatePipeline, RefusesTwoDifferent16BitTypesAndLeavesTheStateAlone) {
@@ -363,9 +365,10 @@ TEST(UpdatePipeline, RefusesTwoDifferent16BitTypesAndLeavesTheStateAlone) {
   Gradients<float16> half{ready.shard, half_tiers};
   half.set(random_values<float16>(ready.shard.size, 1));
   std::vector<bfloat16> copy(ready.copy.size());
-  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, 2};
-  EXPECT_THROW(pipeline.run(first_step, ready.shard.ascending(), half.source(), std::span{copy}),
-               PreconditionError);
+  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, {.workers = 2}};
+  EXPECT_THROW(
+      pipeline.run(first_step, on_cpu(ready.shard.ascending()), half.source(), std::span{copy}),
+      PreconditionError);
   EXPECT_EQ(state_of(ready.shard, ready.tiers), before);
 }
 
@@ -403,10 +406,10 @@ TEST(UpdatePipeline, AnErrorOfTheKernelReachesTheCaller) {
   Ready ready{3};
   kernels::AdamwStep bad = first_step;
   bad.step = 0;
-  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, 2};
-  EXPECT_THROW(
-      pipeline.run(bad, ready.shard.ascending(), ready.gradients.source(), std::span{ready.copy}),
-      PreconditionError);
+  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, {.workers = 2}};
+  EXPECT_THROW(pipeline.run(bad, on_cpu(ready.shard.ascending()), ready.gradients.source(),
+                            std::span{ready.copy}),
+               PreconditionError);
 }
 
 }  // namespace
