@@ -37,26 +37,18 @@ void GradientTransfer::begin(int layer, std::span<std::byte const> gradient) {
   auto* const held = held_.as<std::byte>().data();
   model_stream_.copy(held, gradient.data(), bytes_, device::Copy::device_to_device);
   model_stream_.synchronize();
-  bool const timed = trace_ != nullptr && stream_->kind() == device::Kind::host;
-  if (timed) {
-    stream_->enqueue([this] { begun_ = trace::Clock::now(); });
-  } else {
-    begun_ = trace::Clock::now();
-  }
+  begun_ = stream_->record();
   stream_->copy(sent_.bytes().data(), held, bytes_, device::Copy::device_to_host);
-  if (timed) {
-    stream_->enqueue(
-        [this] { trace_->span(row, "copy", begun_, trace::Clock::now(), layer_, bytes_); });
-  }
   arrived_ = stream_->record();
 }
 
 std::span<std::byte const> GradientTransfer::finish() {
   require(arrived_ != nullptr, "GradientTransfer: begin comes first");
   Waiting const waiting{"the gradient from the device, of layer", layer_};
-  std::exchange(arrived_, nullptr)->wait();
-  if (trace_ != nullptr && stream_->kind() != device::Kind::host) {
-    trace_->span(row, "copy", begun_, trace::Clock::now(), layer_, bytes_);
+  auto const arrived = std::exchange(arrived_, nullptr);
+  arrived->wait();
+  if (trace_ != nullptr) {
+    trace_->span(row, "copy", begun_->when(), arrived->when(), layer_, bytes_);
   }
   return sent_.bytes().first(static_cast<std::size_t>(bytes_));
 }

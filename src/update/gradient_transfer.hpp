@@ -17,7 +17,7 @@ namespace offstage::update {
 ///          kernel that accumulates, so that an FP32 transfer, of more bytes, is never the faster way.
 /// Memory:  device: one gradient. Host: one, pinned.
 /// Threads: one.
-/// Trace:   row "gradients to host"; on cuda a span ends no earlier than somebody looked for its end.
+/// Trace:   row "gradients to host".
 /// Errors:  construction: UsageError of the device. Members: what the streams throw.
 class GradientTransfer {
  public:
@@ -41,11 +41,11 @@ class GradientTransfer {
   device::Buffer held_;      ///< the copy on the device
   memory::HugeBuffer sent_;  ///< and on the host
   std::unique_ptr<device::Pinned> pinned_;
-  trace::Clock::time_point begun_;  ///< of the last transfer; the stream's on the emulated device
-  int layer_ = -1;
-  Bytes bytes_{};
   std::unique_ptr<device::Stream> stream_;
-  std::shared_ptr<device::Event> arrived_;  ///< of what is on its way; else null
+  int layer_ = -1;  ///< the last one that began
+  Bytes bytes_{};
+  std::shared_ptr<device::Event> begun_;
+  std::shared_ptr<device::Event> arrived_;  ///< null if nothing is on its way
 };
 
 }  // namespace offstage::update
