@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <vector>
 
 #include "adamw.hpp"
 #include "base/chunk.hpp"
@@ -22,6 +23,9 @@ constexpr std::int64_t update_chunk = std::int64_t{4} << 20U;
 /// Larger products gain nothing.
 constexpr std::int64_t most_product = 2048;
 constexpr std::int64_t product_multiple = 64;
+
+/// Less cannot be told from nothing.
+constexpr Seconds shortest{1e-7};
 
 /// work(T{}) for the type.
 template <class Work>
@@ -100,11 +104,11 @@ struct Layout {
     }
     round_to(parameter, numbers(0));
   }
-  /// update(state) on one chunk after the other.
+  /// update(state) on one chunk after the other, of the first so many elements.
   template <class Update>
-  void in_chunks(Update&& update) const {
-    for (std::int64_t begin = 0; begin < elements; begin += update_chunk) {
-      update(part(begin, std::min(update_chunk, elements - begin)));
+  void in_chunks(std::int64_t count, Update&& update) const {
+    for (std::int64_t begin = 0; begin < count; begin += update_chunk) {
+      update(part(begin, std::min(update_chunk, count - begin)));
     }
   }
 };
@@ -137,12 +141,16 @@ double measure_cpu_update(DType dtype, device::Emulation const& emulation, Effor
     layout.fill();
     auto step = first_step();
     Pacer pacer{emulation.host_update};
-    return rate_of(effort, static_cast<double>(elements), [&] {
-      layout.in_chunks([&](kernels::AdamwState<T, T> const& state) {
-        pacer.run(static_cast<double>(state.parameter.size()),
-                  [&] { kernels::host::adamw(state, step); });
-      });
+    auto const update = [&](kernels::AdamwState<T, T> const& state) {
+      pacer.run(static_cast<double>(state.parameter.size()),
+                [&] { kernels::host::adamw(state, step); });
+    };
+    return median_of(effort.rounds, [&] {
+      layout.in_chunks(std::min(update_chunk, elements), update);  // see Pacer: a start is cheap
+      Stopwatch const watch;
+      layout.in_chunks(elements, update);
       ++step.step;
+      return static_cast<double>(elements) / watch.elapsed().count();
     });
   });
 }
@@ -163,11 +171,17 @@ double measure_device_update(device::Device& device, DType dtype, Effort const& 
     }
     Layout<T> const layout{memory.template as<std::byte>().data(), elements};
     auto step = first_step();
-    return rate_of(effort, static_cast<double>(elements), [&] {
-      layout.in_chunks(
-          [&](kernels::AdamwState<T, T> const& state) { kernels::adamw(*stream, state, step); });
-      stream->synchronize();
+    auto const update = [&](kernels::AdamwState<T, T> const& state) {
+      kernels::adamw(*stream, state, step);
+    };
+    return median_of(effort.rounds, [&] {
+      layout.in_chunks(std::min(update_chunk, elements), update);
+      auto const begin = stream->record();
+      layout.in_chunks(elements, update);
+      auto const end = stream->record();
+      Seconds const taken = end->when() - begin->when();
       ++step.step;
+      return static_cast<double>(elements) / std::max(shortest, taken).count();
     });
   });
 }

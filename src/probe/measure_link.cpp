@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
-#include <vector>
+#include <memory>
 
 #include "base/error.hpp"
-#include "base/stopwatch.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "probe/measure.hpp"
 #include "probe/median.hpp"
@@ -17,6 +15,8 @@ namespace {
 
 /// What the update moves at a time: a third of a chunk's state.
 constexpr Bytes piece_bytes = 16 * MiB;
+/// Less cannot be told from nothing.
+constexpr Seconds shortest{1e-7};
 /// A direction that is faster than that against the other one runs dry in the end.
 constexpr double most_beside = 16.0;
 
@@ -34,21 +34,24 @@ struct Way {
   Bytes size;
   device::Copy direction;
 
-  void queue() const {
-    for (Bytes begin = 0; begin < size; begin += piece_bytes) {
-      stream.copy(target + begin, source + begin, std::min(piece_bytes, size - begin), direction);
+  void queue(Bytes bytes) const {
+    for (Bytes begin = 0; begin < bytes; begin += piece_bytes) {
+      stream.copy(target + begin, source + begin, std::min(piece_bytes, bytes - begin), direction);
     }
   }
+  /// Timed from the end of a first piece to that of the last: what starts a stream does not count.
   [[nodiscard]] double run() const {
-    Stopwatch const watch;
-    queue();
-    stream.synchronize();
-    return static_cast<double>(size) / watch.elapsed().count();
+    queue(std::min(piece_bytes, size));
+    auto const begin = stream.record();
+    queue(size);
+    auto const end = stream.record();
+    Seconds const taken = end->when() - begin->when();
+    return static_cast<double>(size) / std::max(shortest, taken).count();
   }
   /// While `other` has work for longer.
   [[nodiscard]] double run_beside(Way const& other, int repeats) const {
     for (int i = 0; i < repeats; ++i) {
-      other.queue();
+      other.queue(other.size);
     }
     double const rate = run();
     other.stream.synchronize();
@@ -87,7 +90,7 @@ class Link {
     verify("from pinned memory");
     forget();
     auto const beside = [&](double own, double other) {
-      return static_cast<int>(std::ceil(std::min(most_beside, other / own))) + 1;
+      return static_cast<int>(std::ceil(std::min(most_beside, 2.0 * other / own))) + 1;
     };
     rates.to_device_both = median_of(rounds, [&] {
       return to(target_).run_beside(from(source_), beside(rates.to_device, rates.to_host));

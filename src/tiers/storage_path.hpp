@@ -138,7 +138,7 @@ using PathSet = std::vector<std::unique_ptr<StoragePath>>;
 /// Writes and reads a file in the path's directory for `time` each way and at most `most` bytes (one
 /// transfer at least), through the path itself, with `processes` threads: see StoragePath::rate, which
 /// this does not change. The file has a name for a moment only. Reads what was just written: with
-/// O_DIRECT from the device, else this is too high.
+/// O_DIRECT from the device, else this is too high. Blocks must come back as they were written.
 /// Memory: one transfer of at most path_hold_bytes per thread, all of them at most `memory` (one block per
 /// thread at least).
 /// Errors: IoError naming tiers.path and the directory.

@@ -156,12 +156,7 @@ void require_share(std::string_view key, double value) {
   }
 }
 
-void validate_device(DeviceConfig const& device, SharePolicy const& share) {
-  if (device.kind == DeviceKind::cuda && device.emulation.any()) {
-    throw UsageError{
-        "device.emulate slows down the emulated device, but device.kind=cuda asks for a GPU; leave "
-        "device.emulate out, or set device.kind=host"};
-  }
+void validate_share(SharePolicy const& share) {
   require_share("update.device-share", share.device_share.value_or(0.0));
   require_share("update.device-resident", share.device_resident);
   require_at_least<std::int64_t>("update.device-chunk", share.device_chunk, 1);
@@ -177,7 +172,16 @@ void validate(RunConfig const& config) {
   validate_loss_scale(config.numerics.loss_scale);
   validate_places(config);
   validate_storage(config.paths, config.storage);
-  validate_device(config.device, config.share);
+  validate(config.device);
+  validate_share(config.share);
+}
+
+void validate(DeviceConfig const& device) {
+  if (device.kind == DeviceKind::cuda && device.emulation.any()) {
+    throw UsageError{
+        "device.emulate slows down the emulated device, but device.kind=cuda asks for a GPU; leave "
+        "device.emulate out, or set device.kind=host"};
+  }
 }
 
 void require_trainable(RunConfig const& config) {

@@ -154,6 +154,9 @@ struct RunConfig {
 ///         emulation of the host device alone.
 void validate(RunConfig const& config);
 
+/// That part of it which is the device's alone: an emulation of the host device alone.
+void validate(DeviceConfig const& device);
+
 /// Refuses what can be planned and measured but not trained yet. Errors: UsageError: device.kind=cuda.
 void require_trainable(RunConfig const& config);
 

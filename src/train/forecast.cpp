@@ -1,0 +1,390 @@
+#include "train/forecast.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "base/error.hpp"
+#include "model/dims.hpp"
+#include "model/workspace.hpp"
+#include "state/shard.hpp"
+#include "state/working_copy.hpp"
+#include "update/device_lane.hpp"
+#include "update/gradient_accumulator.hpp"
+
+namespace offstage::train {
+namespace {
+
+constexpr Bytes state_bytes = 12;  // p, m, v in FP32
+/// What a rank's libraries take, as a run plans it.
+constexpr Bytes library_bytes = 16 * MiB;
+/// TwinFlow's ratio in section 5 of DOS.
+constexpr double twinflow_resident = 0.2;
+
+/// A device that hands out no memory and adds up what it was asked for.
+class Tally final : public device::Device {
+ public:
+  [[nodiscard]] device::Kind kind() const noexcept override { return device::Kind::host; }
+  [[nodiscard]] std::string name() const override { return "none"; }
+  [[nodiscard]] device::Buffer allocate(Bytes size, std::string const& /*purpose*/) override {
+    total_ += size;
+    return {};
+  }
+  [[nodiscard]] std::unique_ptr<device::Stream> make_stream(std::string const& /*name*/) override {
+    throw PreconditionError{"a tally has no streams"};
+  }
+  [[nodiscard]] std::unique_ptr<device::Stream> make_calling_stream(
+      std::string const& name) override {
+    return make_stream(name);
+  }
+  [[nodiscard]] std::unique_ptr<device::Pinned> pin(std::span<std::byte> /*memory*/) override {
+    throw PreconditionError{"a tally has no memory to pin"};
+  }
+  [[nodiscard]] bool host_visible() const noexcept override { return true; }
+  [[nodiscard]] Bytes capacity() const noexcept override { return 0; }
+  [[nodiscard]] Bytes used() const noexcept override { return total_; }
+  [[nodiscard]] Bytes peak() const noexcept override { return total_; }
+
+ protected:
+  void free(std::byte* /*data*/, Bytes /*size*/) noexcept override {}
+
+ private:
+  Bytes total_{};
+};
+
+bool host_visible(DeviceConfig const& device) {
+  return device.kind == DeviceKind::host && device.emulation.host_to_device <= 0.0 &&
+         device.emulation.device_to_host <= 0.0;
+}
+
+/// Nothing is gained by moving work from the cores to themselves.
+bool device_is_cores(DeviceConfig const& device) {
+  return device.kind == DeviceKind::host && !device.emulation.any();
+}
+
+/// One configuration on some ranks; T is its numerics.dtype.
+template <class T>
+class Foreseer {
+ public:
+  Foreseer(RunConfig const& config, ForecastScope const& scope, state::ShardMap const& map)
+      : config_{config}, scope_{scope}, map_{map} {
+    for (int rank = 0; rank < map.ranks(); ++rank) {
+      shard_ = std::max(shard_, map.shard_elements(rank));
+    }
+  }
+
+  [[nodiscard]] std::int64_t shard() const { return shard_; }
+  [[nodiscard]] plan::MemoryPlan memory(Bytes limit) const;
+  [[nodiscard]] DeviceDemand device() const;
+  [[nodiscard]] Bytes staging() const;
+  [[nodiscard]] std::vector<PathForecast> paths(plan::MemoryPlan const& memory) const;
+  /// Adds to `missing` what must be known.
+  [[nodiscard]] PolicyForecast policy(std::string name, Bytes limit,
+                                      std::set<std::string>& missing) const;
+
+ private:
+  [[nodiscard]] bool accumulates_fp32() const {
+    return sizeof(T) == sizeof(float) || (config_.numerics.accumulate_fp32 &&
+                                          config_.train.global_batch > config_.train.micro_batch);
+  }
+  [[nodiscard]] Bytes accumulated_bytes() const {
+    return static_cast<Bytes>(accumulates_fp32() ? sizeof(float) : sizeof(T));
+  }
+  /// As the update takes it.
+  [[nodiscard]] Bytes gradient_bytes() const {
+    return config_.storage.flush_fp32 ? static_cast<Bytes>(sizeof(float)) : accumulated_bytes();
+  }
+  /// Whether state may travel to the device in an update.
+  [[nodiscard]] bool is_shared() const {
+    auto const& share = config_.share.device_share;
+    return share ? *share > 0.0 : !device_is_cores(config_.device);
+  }
+  [[nodiscard]] bool uses_device() const {
+    return is_shared() || config_.share.device_resident > 0.0;
+  }
+  [[nodiscard]] update::DeviceLaneSettings lane() const {
+    return {.chunk = config_.share.device_chunk,
+            .gradient_bytes = gradient_bytes(),
+            .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+            .lent = {}};
+  }
+  [[nodiscard]] std::vector<plan::PathRate> rates() const;
+  [[nodiscard]] Bytes fetched_per_rank(plan::MemoryPlan const& memory) const;
+  [[nodiscard]] Seconds storage(plan::MemoryPlan const& memory) const;
+  [[nodiscard]] std::set<std::string> unknown() const;
+
+  RunConfig const& config_;
+  ForecastScope const& scope_;
+  state::ShardMap const& map_;
+  std::int64_t shard_{};
+};
+
+template <class T>
+plan::MemoryPlan Foreseer<T>::memory(Bytes limit) const {
+  Bytes exchange = 0;
+  for (int rank = 0; rank < map_.ranks(); ++rank) {
+    exchange = std::max(exchange, update::GradientAccumulator<T>::exchange_bytes(
+                                      map_, rank, host_visible(config_.device)));
+  }
+  return plan::plan_memory({.shard_elements = shard_,
+                            .ranks_per_node = scope_.ranks_per_node,
+                            .gradient_bytes_per_element = accumulated_bytes(),
+                            .flush_fp32 = config_.storage.flush_fp32,
+                            .exchange_bytes = exchange,
+                            .reserve_bytes = library_bytes,
+                            .subgroup_elements = config_.subgroup_size,
+                            .subgroup_is_default = config_.subgroup_is_default,
+                            .paths = std::ssize(config_.paths),
+                            .most_cache = config_.storage.most_cache,
+                            .host_memory = limit});
+}
+
+template <class T>
+DeviceDemand Foreseer<T>::device() const {
+  auto const element = static_cast<Bytes>(sizeof(T));
+  DeviceDemand demand;
+  demand.working_copy =
+      shard_ * element + (map_.ranks() > 1 ? 2 * map_.largest_layer() * element : 0);
+  Tally tally;
+  auto const& layers = map_.layers();
+  model::Workspace<T> const workspace{
+      model::dims_of(config_.model,
+                     {config_.train.micro_batch, config_.train.sequence, config_.train.recompute}),
+      {.blocks = static_cast<int>(config_.model.layers),
+       .recompute = config_.train.recompute,
+       .layer_elements = map_.largest_layer(),
+       .tied_elements = config_.model.tied_head ? layers.front().padded_elements() : 0},
+      tally};
+  demand.model = tally.used();
+  if (uses_device()) {
+    demand.slots = update::DeviceLane::device_bytes(lane());
+  }
+  demand.resident =
+      static_cast<Bytes>(config_.share.device_resident * static_cast<double>(shard_ * state_bytes));
+  return demand;
+}
+
+template <class T>
+Bytes Foreseer<T>::staging() const {
+  bool const visible = host_visible(config_.device);
+  return update::DeviceLane::host_bytes(lane(), visible) +
+         state::WorkingCopy<T>::host_bytes(map_, visible);
+}
+
+template <class T>
+std::vector<plan::PathRate> Foreseer<T>::rates() const {
+  std::vector<plan::PathRate> rates;
+  for (tiers::PathSettings const& path : config_.paths) {
+    rates.push_back({path.read_rate, path.write_rate, path.duplex == tiers::Duplex::full});
+  }
+  return rates;
+}
+
+/// State that an update reads from storage, and writes back.
+template <class T>
+Bytes Foreseer<T>::fetched_per_rank(plan::MemoryPlan const& memory) const {
+  if (config_.paths.empty() || memory.cached >= memory.subgroups) {
+    return 0;
+  }
+  bool const thrashes = config_.storage.evict == tiers::Evict::oldest &&
+                        config_.storage.order == plan::UpdateOrder::ascending;
+  std::int64_t const kept = thrashes ? 0 : memory.cached * memory.subgroup_elements;
+  auto const waiting = static_cast<double>(std::max<std::int64_t>(0, shard_ - kept));
+  // What is resident is on no path.
+  return state_bytes * static_cast<Bytes>((1.0 - config_.share.device_resident) * waiting);
+}
+
+template <class T>
+Seconds Foreseer<T>::storage(plan::MemoryPlan const& memory) const {
+  Bytes const state = fetched_per_rank(memory);
+  Bytes gradients = 0;
+  if (config_.storage.flush_fp32) {
+    gradients = shard_ * static_cast<Bytes>(sizeof(float));
+  } else if (memory.gradient_buffers > 0) {
+    gradients = (memory.subgroups - memory.gradients_cached) * memory.subgroup_elements *
+                accumulated_bytes();
+  }
+  return plan::bandwidth_bound((state + gradients) * scope_.ranks_per_node,
+                               state * scope_.ranks_per_node, rates());
+}
+
+template <class T>
+std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) const {
+  auto const all = rates();
+  bool const known = std::ranges::all_of(
+      all, [](plan::PathRate const& rate) { return rate.read > 0.0 && rate.write > 0.0; });
+  bool const weighed = known || config_.storage.split.rule == plan::SplitRule::fixed;
+  auto const weights = weighed ? plan::split_weights(config_.storage.split, all)
+                               : std::vector<double>(all.size(), 0.0);
+  std::int64_t const waiting =
+      std::max<std::int64_t>(0, shard_ - memory.cached * memory.subgroup_elements);
+  std::vector<PathForecast> paths;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    auto const bytes =
+        weights[i] * static_cast<double>(waiting * state_bytes * scope_.ranks_per_node);
+    paths.push_back({config_.paths[i].directory, all[i], weights[i], static_cast<Bytes>(bytes)});
+  }
+  return paths;
+}
+
+template <class T>
+std::set<std::string> Foreseer<T>::unknown() const {
+  std::set<std::string> unknown;
+  auto const need = [&](char const* key, double rate) {
+    if (rate <= 0.0) {
+      unknown.insert(key);
+    }
+  };
+  auto const& platform = config_.platform;
+  bool const dynamic = is_shared();
+  if (config_.share.device_resident < 1.0) {
+    need("platform.cpu-update", platform.cpu_update);
+  }
+  if (uses_device()) {
+    need("platform.device-update", platform.device_update);
+  }
+  if (uses_device() || !host_visible(config_.device)) {
+    need("platform.host-to-device", platform.host_to_device);
+  }
+  if (dynamic) {
+    need("platform.device-to-host", platform.device_to_host);
+  }
+  for (tiers::PathSettings const& path : config_.paths) {
+    if (path.read_rate <= 0.0 || path.write_rate <= 0.0) {
+      unknown.insert(fmt::format("read= and write= of tiers.path={}", path.directory));
+    }
+  }
+  return unknown;
+}
+
+template <class T>
+PolicyForecast Foreseer<T>::policy(std::string name, Bytes limit,
+                                   std::set<std::string>& missing) const {
+  PolicyForecast result{.name = std::move(name),
+                        .transfers = config_.share.transfers,
+                        .share = config_.share.device_share.value_or(0.0),
+                        .resident = config_.share.device_resident};
+  auto const not_known = unknown();
+  if (!not_known.empty()) {
+    missing.insert(not_known.begin(), not_known.end());
+    result.problem = "rates are missing";
+    return result;
+  }
+  try {
+    plan::UpdateDemand const demand{.elements = shard_,
+                                    .resident = result.resident,
+                                    .gradient_bytes = gradient_bytes(),
+                                    .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+                                    .chunk = config_.share.device_chunk,
+                                    .direct_copy = host_visible(config_.device),
+                                    .transfers = result.transfers,
+                                    .storage = storage(memory(limit))};
+    if (!config_.share.device_share && is_shared()) {
+      result.share = plan::best_share(demand, config_.platform);
+    }
+    result.times = plan::update_times(demand, config_.platform, result.share);
+  } catch (UsageError const& error) {
+    result.problem = error.what();
+  }
+  return result;
+}
+
+// The policies, as configs/policies has them.
+
+RunConfig zero3(RunConfig config) {
+  config.share.transfers = plan::Transfers::blocking;
+  config.share.device_share = 0.0;
+  config.share.device_resident = 0.0;
+  config.paths.resize(std::min<std::size_t>(1, config.paths.size()));
+  config.storage.split = {};
+  config.storage.evict = tiers::Evict::oldest;
+  config.storage.order = plan::UpdateOrder::ascending;
+  config.storage.flush_fp32 = !config.paths.empty();
+  return config;
+}
+
+RunConfig twinflow(RunConfig config) {
+  config.share.transfers = plan::Transfers::blocking;
+  config.share.device_share = 0.0;
+  config.share.device_resident = twinflow_resident;
+  return config;
+}
+
+RunConfig dos(RunConfig config) {
+  config.share.transfers = plan::Transfers::overlap;
+  config.share.device_share.reset();
+  config.share.device_resident = 0.0;
+  return config;
+}
+
+RunConfig mlp(RunConfig config) {
+  config.share.transfers = plan::Transfers::overlap;
+  config.share.device_share = 0.0;
+  config.share.device_resident = 0.0;
+  config.storage = {.split = {.rule = plan::SplitRule::paper, .weights = {}},
+                    .verify = config.storage.verify,
+                    .most_cache = config.storage.most_cache,
+                    .evict = tiers::Evict::oldest};
+  config.numerics.accumulate_fp32 = false;
+  return config;
+}
+
+std::optional<double> stride_of(plan::UpdateRates const& rates) {
+  double const link = std::min(rates.host_to_device, rates.device_to_host) / sizeof(float);
+  if (rates.cpu_update <= 0.0 || rates.device_update <= 0.0 || link <= 0.0) {
+    return std::nullopt;
+  }
+  // The measured update of the CPU has the conversion in it.
+  return plan::paper_stride(rates.cpu_update, 0.0, rates.device_update, link);
+}
+
+template <class T>
+Forecast foresee(RunConfig const& config, ForecastScope const& scope) {
+  state::ShardMap const map{state::layers_of(config.model), scope.ranks};
+  Foreseer<T> const here{config, scope, map};
+  Forecast result{.parameters = state::count_parameters(map.layers()),
+                  .shard_elements = here.shard(),
+                  .layers = config.model.layers,
+                  .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
+                  .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};
+  result.memory = here.memory(result.host_limit);
+  result.staging = here.staging();
+  result.device = here.device();
+  result.paths = here.paths(result.memory);
+  std::set<std::string> missing;
+  result.configured = here.policy("this configuration", result.host_limit, missing);
+  auto const add = [&](char const* name, RunConfig const& policy) {
+    result.policies.push_back(
+        Foreseer<T>{policy, scope, map}.policy(name, result.host_limit, missing));
+  };
+  add("zero3", zero3(config));
+  add("twinflow 20 %", twinflow(config));
+  add("dos", dos(config));
+  if (!config.paths.empty()) {
+    add("mlp", mlp(config));
+  }
+  result.stride = stride_of(config.platform);
+  result.missing.assign(missing.begin(), missing.end());
+  return result;
+}
+
+}  // namespace
+
+Forecast forecast(RunConfig const& config, ForecastScope const& scope) {
+  require(scope.ranks > 0 && scope.ranks_per_node > 0 && scope.ranks_per_node <= scope.ranks,
+          "forecast: nodes have ranks");
+  switch (config.numerics.dtype) {
+    case DType::bf16:
+      return foresee<bfloat16>(config, scope);
+    case DType::fp16:
+      return foresee<float16>(config, scope);
+    case DType::fp32:
+      break;
+  }
+  return foresee<float>(config, scope);
+}
+
+}  // namespace offstage::train
