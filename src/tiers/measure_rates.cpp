@@ -87,6 +87,7 @@ plan::PathRate measure_rates(StoragePath& path, Seconds time, Bytes most, Bytes 
     aio::File const file = make_nameless_file(settings.directory);
     file.allocate(part_bytes * settings.processes);
     std::vector<Part> parts;
+    parts.reserve(static_cast<std::size_t>(settings.processes));
     for (int i = 0; i < settings.processes; ++i) {
       parts.push_back({memory::HugeBuffer{piece}, i * part_bytes, part_bytes});
     }

@@ -99,6 +99,7 @@ aio::File const& SlotTable::file(Place place) const {
 std::vector<std::int64_t> SlotTable::slots() const {
   std::scoped_lock const lock{mutex_};
   std::vector<std::int64_t> slots;
+  slots.reserve(files_.size());
   for (SlotFile const& file : files_) {
     slots.push_back(file.slots);
   }
