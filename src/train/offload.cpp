@@ -52,7 +52,9 @@ void Offload::measure(mpi::Communicator const& node, Bytes memory) {
   mpi::agree(comm_, [&] {
     for (std::size_t i = 0; node.rank() == 0 && i < paths_->size(); ++i) {
       if (!is_known((*paths_)[i]->settings())) {
-        measured[i] = tiers::measure_rates(*(*paths_)[i], measuring_time, measured_most, memory);
+        measured[i] =
+            tiers::measure_rates(*(*paths_)[i], spill(),
+                                 {.time = measuring_time, .most = measured_most, .memory = memory});
       }
     }
   });
