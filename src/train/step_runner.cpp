@@ -140,7 +140,14 @@ std::unique_ptr<trace::Trace> StepRunner<T>::make_trace() const {
   }
   return std::make_unique<trace::Trace>(
       fmt::format("{}/trace-{}.json", config_.run_dir, comm_.rank()), comm_.rank(),
-      cpu::host_name());
+      cpu::host_name(), trace::Trace::default_bytes, trace::Trace::Begin::later);
+}
+
+template <class T>
+void StepRunner<T>::open_trace() {
+  if (trace_) {
+    trace_->open();
+  }
 }
 
 template <class T>

@@ -55,6 +55,9 @@ class StepRunner {
   /// null.
   void initialize(state::ParameterReader* first_weights);
   [[nodiscard]] checkpoint::OnSubgroup fill_working_copy();
+  /// The trace has a file from now on, if there is to be one: nothing can refuse the run any more. Not
+  /// collective. Errors: IoError of trace::Trace::open.
+  void open_trace();
 
   /// One step over the global batch whose first sequence is sample `first_sample`. `optimizer_step`
   /// is AdamW's t, counted from 1. `loss_scale`, a power of two, changes no bits unless numbers leave

@@ -134,7 +134,7 @@ class BadInput(Refusals):
 
     def test_a_checkpoint_of_another_model(self):
         self.train("run", "train.steps=2")
-        self.refuse(DATA, ["model.hidden", "64", "32"], "model.hidden=64", "train.steps=4", ranks=2)
+        self.refuse(DATA, ["model.hidden", "64", "32"], "model.hidden=64", "train.steps=4", "run.trace=on", ranks=2)
         self.refuse(DATA, ["model.tied-head"], "model.tied-head=true", "train.steps=4")
         step = self.checkpoints("run")[0]
         self.refuse(DATA, ["model.layers"], "model.layers=3", f"checkpoint.resume={step}", name="other")
