@@ -198,6 +198,7 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                                double learning_rate, std::int64_t optimizer_step,
                                double loss_scale) {
   StepResult result;
+  Stopwatch const whole;
   tiers::Traffic const before = offload_->state().traffic();  // of the paths, whoever uses them
   auto const losses = run_micro_batches(data, first_sample, loss_scale, result);
   Stopwatch watch;
@@ -213,6 +214,12 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   tiers::Traffic const after = offload_->state().traffic();
   result.read_bytes = after.read_bytes() - before.read_bytes();
   result.write_bytes = after.write_bytes() - before.write_bytes();
+  result.storage = difference(before, after,
+                              {.paths = config_.paths,
+                               .residence = offload_->state().residence(),
+                               .workers = workers(),
+                               .nodes = nodes_,
+                               .seconds = whole.elapsed()});
   return result;
 }
 
@@ -265,7 +272,7 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
 
 template <class T>
 void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_step,
-                                 double gradient_scale, StepResult& result) {
+                                 double gradient_scale, StepResult const& result) {
   OptimizerConfig const& optimizer = config_.optimizer;
   // As PyTorch's clip_grad_norm_: the small constant keeps a zero norm harmless.
   double const clip =
@@ -277,19 +284,12 @@ void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_st
                                  .weight_decay = optimizer.weight_decay,
                                  .gradient_scale = clip * gradient_scale,
                                  .step = optimizer_step};
-  tiers::Traffic const before = offload_->state().traffic();
   auto const order = offload_->next_order();
   gradients_->begin_update();
-  auto const stats = pipeline_->run(
+  pipeline_->run(
       adamw, order, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
       copy_->shard());
   offload_->follow_rates();
-  result.storage = difference(before, offload_->state().traffic(),
-                              {.paths = config_.paths,
-                               .residence = offload_->state().residence(),
-                               .workers = workers(),
-                               .nodes = nodes_,
-                               .seconds = stats.total});
 }
 
 template <class T>

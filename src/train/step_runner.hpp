@@ -33,7 +33,7 @@ struct StepResult {
   std::int64_t counted_targets{};  ///< of all ranks: targets that are not ignored
   Seconds forward{}, backward{}, update{};
   Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic, that of gradients included
-  StorageStep storage{};              ///< this rank's, of the update
+  StorageStep storage{};              ///< this rank's
 };
 
 /// One rank's model, state and gradients, and the straight line of one step through them. T is the
@@ -91,7 +91,7 @@ class StepRunner {
                                         double loss_scale, StepResult& result);
   /// `gradient_scale` makes the mean gradient of what was accumulated.
   void update_state(double learning_rate, std::int64_t optimizer_step, double gradient_scale,
-                    StepResult& result);
+                    StepResult const& result);
   /// Losses and gradients are sums over counted targets divided by all targets; this mends that.
   [[nodiscard]] double targets_per_counted(std::int64_t micro_batches, std::int64_t counted) const;
   /// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R,
