@@ -79,7 +79,8 @@ std::shared_ptr<tiers::PathSet> make_paths(std::span<std::string const> director
   }
   auto paths = tiers::make_paths(settings);
   for (auto const& path : *paths) {  // one after the other, as a run does
-    auto const rate = tiers::measure_rates(*path, Seconds{0.3}, 512 * MiB);
+    auto const rate =
+        tiers::measure_rates(*path, "offstage-perf", {.time = Seconds{0.3}, .most = 512 * MiB});
     path->set_rates(rate.read, rate.write);
   }
   return paths;

@@ -26,7 +26,7 @@ struct StorageStep {
   std::vector<PathStep>
       paths{};  ///< in the order of the configuration; none: all is in host memory
   int nodes = 1;
-  Seconds seconds{};        ///< wall time in which this was counted: the update's
+  Seconds seconds{};        ///< wall time in which this was counted: the step's
   std::int64_t hits{};      ///< fetches that found their subgroup in host memory
   std::int64_t misses{};    ///< fetches that read it
   Bytes host_bytes{};       ///< of state in host memory, at the step's end

@@ -9,6 +9,7 @@
 #include "checkpoint/extent_file.hpp"
 #include "plan/order.hpp"
 #include "platform/cpu/affinity.hpp"
+#include "tiers/planned_space.hpp"
 #include "tiers/spill_directory.hpp"
 
 namespace offstage::train {
@@ -20,6 +21,15 @@ constexpr Bytes measured_most = 512 * MiB;
 // FP32 gradients on their way out: one converted, one written, one read.
 constexpr int flushed_buffers = 3;
 constexpr Bytes state_bytes_per_element = 3 * sizeof(float);  // p, m, v
+
+std::vector<Bytes> extents(std::span<state::Subgroup const> subgroups, Bytes bytes_per_element) {
+  std::vector<Bytes> sizes;
+  sizes.reserve(subgroups.size());
+  for (state::Subgroup const& subgroup : subgroups) {
+    sizes.push_back(subgroup.size * bytes_per_element);
+  }
+  return sizes;
+}
 
 bool is_known(tiers::PathSettings const& path) {
   return path.read_rate > 0.0 && path.write_rate > 0.0;
@@ -53,7 +63,9 @@ void Offload::measure(mpi::Communicator const& node, Bytes memory) {
   mpi::agree(comm_, [&] {
     for (std::size_t i = 0; node.rank() == 0 && i < paths_->size(); ++i) {
       if (!is_known((*paths_)[i]->settings())) {
-        measured[i] = tiers::measure_rates(*(*paths_)[i], measuring_time, measured_most, memory);
+        measured[i] =
+            tiers::measure_rates(*(*paths_)[i], spill(),
+                                 {.time = measuring_time, .most = measured_most, .memory = memory});
       }
     }
   });
@@ -84,53 +96,92 @@ std::string Offload::spill() const {
                             .rank = comm_.rank()});
 }
 
-void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
-                       Bytes gradient_element_bytes, device::Device& device) {
-  auto const first_resident = std::ranges::find(subgroups, true, &state::Subgroup::resident);
-  std::span const waiting{subgroups.begin(), first_resident};
-  std::span const residents{first_resident, subgroups.end()};
-  subgroups_ = std::ssize(waiting);
-  auto const extents = [](std::span<state::Subgroup const> of, Bytes bytes_per_element) {
-    std::vector<Bytes> sizes;
-    sizes.reserve(of.size());
-    for (state::Subgroup const& subgroup : of) {
-      sizes.push_back(subgroup.size * bytes_per_element);
-    }
-    return sizes;
-  };
+/// Of the state that is not resident, of the gradients as they are accumulated, and of those that are
+/// flushed in FP32.
+std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const& subgroups,
+                                              plan::MemoryPlan const& plan,
+                                              Bytes gradient_element_bytes) const {
+  std::span const waiting = std::span{subgroups}.first(static_cast<std::size_t>(subgroups_));
   tiers::VirtualSettings const shared{.paths = paths_,
                                       .spill = spill(),
                                       .verify = config_.storage.verify,
                                       .split = config_.storage.split,
                                       .sharer = sharer_,
                                       .trace = trace_};
+  Demand state{extents(waiting, state_bytes_per_element), shared};
+  state.settings.evict = config_.storage.evict;
+  state.settings.buffers = std::max(1, plan.buffers);
+  state.settings.cached = paths_ ? plan.cached : subgroups_;
+  if (state.settings.cached < subgroups_) {
+    state.settings.kept = shape_of_slots(waiting);
+  }
+
+  Demand accumulated{extents(subgroups, gradient_element_bytes), shared};
+  accumulated.settings.name = "gradient";
+  accumulated.settings.buffers = std::max(1, plan.gradient_buffers);
+  accumulated.settings.cached =
+      plan.gradient_buffers > 0 ? plan.gradients_cached : std::ssize(subgroups);
+  if (!config_.storage.flush_fp32) {
+    return {std::move(state), std::move(accumulated)};
+  }
+  Demand flushed{extents(subgroups, static_cast<Bytes>(sizeof(float))), shared};
+  flushed.settings.name = "flushed gradient";
+  flushed.settings.buffers = flushed_buffers;
+  return {std::move(state), std::move(accumulated), std::move(flushed)};
+}
+
+/// Rank by rank and file by file the space would run out in the middle, or seem to suffice.
+void Offload::find_room(std::vector<Demand> const& demands) {
+  auto const node = comm_.split_by_node();
+  facts_.assign(config_.paths.size(), {});
   mpi::agree(comm_, [&] {
-    auto settings = shared;
-    settings.evict = config_.storage.evict;
-    settings.buffers = std::max(1, plan.buffers);
-    settings.cached = paths_ ? plan.cached : subgroups_;
-    if (settings.cached < subgroups_) {
-      settings.kept = shape_of_slots(waiting);
+    for (Demand const& demand : demands) {
+      auto const space = tiers::planned_space(demand.extents, demand.settings);
+      for (std::size_t i = 0; i < space.size(); ++i) {
+        facts_[i].needed += space[i].bytes;
+        if (space[i].slots > 0) {
+          facts_[i].slots.push_back({demand.settings.name, space[i].slots, space[i].slot_bytes});
+        }
+      }
     }
-    state_ = tiers::make_virtual_tiers(extents(waiting, state_bytes_per_element), settings);
-    if (!residents.empty()) {
+  });
+  std::vector<Bytes> needed;
+  needed.reserve(facts_.size());
+  for (PathFacts& path : facts_) {
+    path.needed = node.sum(path.needed);
+    needed.push_back(path.needed);
+  }
+  // Before the first rank allocates: agree waits for all.
+  mpi::agree(comm_, [&] {
+    auto const free = tiers::require_room(config_.paths, needed);
+    for (std::size_t i = 0; i < free.size(); ++i) {
+      facts_[i].free = free[i];
+    }
+  });
+}
+
+void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
+                       Bytes gradient_element_bytes, device::Device& device) {
+  auto const first_resident = std::ranges::find(subgroups, true, &state::Subgroup::resident);
+  subgroups_ = first_resident - subgroups.begin();
+  std::vector<Demand> wanted;
+  mpi::agree(comm_, [&] { wanted = demands(subgroups, plan, gradient_element_bytes); });
+  find_room(wanted);
+  mpi::agree(comm_, [&] {
+    auto const make = [&](std::size_t i) {
+      return tiers::make_virtual_tiers(wanted[i].extents, wanted[i].settings);
+    };
+    state_ = make(0);
+    if (first_resident != subgroups.end()) {
       auto both = std::make_unique<tiers::DeviceTiers>(
-          device, subgroups_, extents(residents, state_bytes_per_element), std::move(state_));
+          device, subgroups_, extents({first_resident, subgroups.end()}, state_bytes_per_element),
+          std::move(state_));
       residents_ = both.get();
       state_ = std::move(both);
     }
-
-    settings = shared;
-    settings.name = "gradient";
-    settings.buffers = std::max(1, plan.gradient_buffers);
-    settings.cached = plan.gradient_buffers > 0 ? plan.gradients_cached : std::ssize(subgroups);
-    gradients_.accumulated =
-        tiers::make_virtual_tiers(extents(subgroups, gradient_element_bytes), settings);
-    if (config_.storage.flush_fp32) {
-      settings.buffers = flushed_buffers;
-      settings.cached = 0;
-      gradients_.flushed = tiers::make_virtual_tiers(
-          extents(subgroups, static_cast<Bytes>(sizeof(float))), settings);
+    gradients_.accumulated = make(1);
+    if (wanted.size() > 2) {
+      gradients_.flushed = make(2);
     }
   });
 }
@@ -174,14 +225,10 @@ std::vector<plan::PathRate> Offload::rates() const {
 }
 
 std::vector<PathFacts> Offload::facts() const {
-  std::vector<PathFacts> facts;
-  for (plan::PathRate const& rate : rates()) {
-    facts.push_back({.rate = rate});
-  }
-  auto const space = state_->space();
-  for (std::size_t i = 0; i < space.size(); ++i) {
-    facts[i].slots = space[i].slots;
-    facts[i].slot_bytes = space[i].slot_bytes;
+  std::vector<PathFacts> facts = facts_;
+  auto const found = rates();
+  for (std::size_t i = 0; i < facts.size(); ++i) {
+    facts[i].rate = found[i];
   }
   return facts;
 }

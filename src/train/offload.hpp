@@ -32,7 +32,8 @@ class Offload {
   Offload(RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace,
           Bytes measuring_memory = tiers::path_hold_bytes);
 
-  /// Takes memory and space, as planned. `subgroups` are this rank's.
+  /// Takes memory and space, as planned. `subgroups` are this rank's. Before that, the slots of all ranks
+  /// of a node and of state and gradients together have to fit: tiers::require_room.
   void allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
                 Bytes gradient_element_bytes, device::Device& device);
 
@@ -51,6 +52,15 @@ class Offload {
   [[nodiscard]] std::vector<PathFacts> facts() const;
 
  private:
+  /// Of one of the tiers.
+  struct Demand {
+    std::vector<Bytes> extents;
+    tiers::VirtualSettings settings;
+  };
+  [[nodiscard]] std::vector<Demand> demands(std::vector<state::Subgroup> const& subgroups,
+                                            plan::MemoryPlan const& plan,
+                                            Bytes gradient_element_bytes) const;
+  void find_room(std::vector<Demand> const& demands);
   [[nodiscard]] std::string spill() const;
   /// Null if no path is persistent.
   [[nodiscard]] std::shared_ptr<tiers::KeptFileShape const> shape_of_slots(
@@ -65,9 +75,10 @@ class Offload {
   std::unique_ptr<tiers::Tiers> state_;
   tiers::DeviceTiers* residents_{};  ///< state_ if some are resident; else null
   update::GradientSettings gradients_;
-  plan::PathSharer sharer_;   ///< this rank among those of its node
-  std::int64_t subgroups_{};  ///< that are not resident
-  std::int64_t passes_ = 1;   ///< the first versions were made in ascending order: pass 0
+  std::vector<PathFacts> facts_;  ///< without the rates
+  plan::PathSharer sharer_;       ///< this rank among those of its node
+  std::int64_t subgroups_{};      ///< that are not resident
+  std::int64_t passes_ = 1;       ///< the first versions were made in ascending order: pass 0
 };
 
 }  // namespace offstage::train

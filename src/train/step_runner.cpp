@@ -131,6 +131,11 @@ plan::MemoryPlan StepRunner<T>::plan_memory() {
     exchange = std::max(exchange, update::GradientAccumulator<T>::exchange_bytes(
                                       map_, rank, device_->host_visible()));
   }
+  exchange += state::WorkingCopy<T>::host_bytes(map_, device_->host_visible());
+  if (most > waiting) {
+    Bytes const resident = 12 * std::min(most - waiting, config_.subgroup_size);
+    exchange += tiers::DeviceTiers::lease_bytes({resident});
+  }
   if (needs_lane(config_, *device_)) {
     exchange += update::DeviceLane::host_bytes(lane_settings(config_, update_shape(comm_.rank())),
                                                device_->host_visible());
@@ -169,7 +174,14 @@ std::unique_ptr<trace::Trace> StepRunner<T>::make_trace() const {
   }
   return std::make_unique<trace::Trace>(
       fmt::format("{}/trace-{}.json", config_.run_dir, comm_.rank()), comm_.rank(),
-      cpu::host_name());
+      cpu::host_name(), trace::Trace::default_bytes, trace::Trace::Begin::later);
+}
+
+template <class T>
+void StepRunner<T>::open_trace() {
+  if (trace_) {
+    trace_->open();
+  }
 }
 
 template <class T>
@@ -223,6 +235,7 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                                double learning_rate, std::int64_t optimizer_step,
                                double loss_scale) {
   StepResult result;
+  Stopwatch const whole;
   tiers::Traffic const before = offload_->state().traffic();  // of the paths, whoever uses them
   auto const losses = run_micro_batches(data, first_sample, loss_scale, result);
   Stopwatch watch;
@@ -238,6 +251,12 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   tiers::Traffic const after = offload_->state().traffic();
   result.read_bytes = after.read_bytes() - before.read_bytes();
   result.write_bytes = after.write_bytes() - before.write_bytes();
+  result.storage = difference(before, after,
+                              {.paths = config_.paths,
+                               .residence = offload_->state().residence(),
+                               .workers = workers(),
+                               .nodes = nodes_,
+                               .seconds = whole.elapsed()});
   return result;
 }
 
@@ -292,7 +311,7 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
 
 template <class T>
 void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_step,
-                                 double gradient_scale, StepResult& result) {
+                                 double gradient_scale, StepResult const& result) {
   OptimizerConfig const& optimizer = config_.optimizer;
   // As PyTorch's clip_grad_norm_: the small constant keeps a zero norm harmless.
   double const clip =
@@ -304,18 +323,11 @@ void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_st
                                  .weight_decay = optimizer.weight_decay,
                                  .gradient_scale = clip * gradient_scale,
                                  .step = optimizer_step};
-  tiers::Traffic const before = offload_->state().traffic();
   gradients_->begin_update();
   result.share = update_->run(
       adamw, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
       copy_->shard());
   offload_->follow_rates();
-  result.storage = difference(before, offload_->state().traffic(),
-                              {.paths = config_.paths,
-                               .residence = offload_->state().residence(),
-                               .workers = workers(),
-                               .nodes = nodes_,
-                               .seconds = update_->seconds()});
 }
 
 template <class T>

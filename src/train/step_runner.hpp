@@ -33,7 +33,7 @@ struct StepResult {
   std::int64_t counted_targets{};  ///< of all ranks: targets that are not ignored
   Seconds forward{}, backward{}, update{};
   Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic, that of gradients included
-  StorageStep storage{};              ///< this rank's, of the update
+  StorageStep storage{};              ///< this rank's
   ShareStep share{};                  ///< this rank's
 };
 
@@ -56,6 +56,9 @@ class StepRunner {
   /// null.
   void initialize(state::ParameterReader* first_weights);
   [[nodiscard]] checkpoint::OnSubgroup fill_working_copy();
+  /// The trace has a file from now on, if there is to be one: nothing can refuse the run any more. Not
+  /// collective. Errors: IoError of trace::Trace::open.
+  void open_trace();
 
   /// One step over the global batch whose first sequence is sample `first_sample`. `optimizer_step`
   /// is AdamW's t, counted from 1. `loss_scale`, a power of two, changes no bits unless numbers leave
@@ -92,7 +95,7 @@ class StepRunner {
                                         double loss_scale, StepResult& result);
   /// `gradient_scale` makes the mean gradient of what was accumulated.
   void update_state(double learning_rate, std::int64_t optimizer_step, double gradient_scale,
-                    StepResult& result);
+                    StepResult const& result);
   /// Losses and gradients are sums over counted targets divided by all targets; this mends that.
   [[nodiscard]] double targets_per_counted(std::int64_t micro_batches, std::int64_t counted) const;
   /// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R,

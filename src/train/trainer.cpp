@@ -291,6 +291,7 @@ void Training<T>::prepare() {
                           .ranks = comm_.size(),
                           .nodes = node_names(config_.node, comm_),
                           .job = config_.job};
+  mpi::agree(comm_, [&] { runner_->open_trace(); });
   mpi::agree(comm_, [&] {
     journal_.begin(start, cadence_.now());
     if (leads()) {

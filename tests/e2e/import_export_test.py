@@ -140,9 +140,10 @@ class ImportExport(OffstageTest):
                     written = json.loads((out / "config.json").read_text())
                     self.assertEqual(config["model_type"], written["model_type"])
                     self.assertEqual(config["architectures"], written["architectures"])
-                    again = self.folder / f"{label}_again"
-                    self.offstage("import", "--from", out, "--to", again)
-                    self.assert_same_state(checkpoint, again)
+                    if dtype == "BF16":  # the tensors are the same in all, and the model is described alike
+                        again = self.folder / f"{label}_again"
+                        self.offstage("import", "--from", out, "--to", again)
+                        self.assert_same_state(checkpoint, again)
 
     def test_ranks_and_shards_change_no_bit(self):
         for name, config in MODELS.items():
@@ -182,26 +183,26 @@ class ImportExport(OffstageTest):
         good = self.folder / "good"
         self.offstage("import", "--from", source, "--to", good)
 
-        def refused_with(file, contents):
+        def refused_with(file, contents, ranks=1):
             kept = (source / file).read_bytes()
             (source / file).write_bytes(contents)
-            error = self.refused(65, "import", "--from", source, "--to", self.folder / "new", ranks=2)
+            error = self.refused(65, "import", "--from", source, "--to", self.folder / "new", ranks=ranks)
             (source / file).write_bytes(kept)
             self.assertFalse(list((self.folder / "new").glob("step-*")), error)
             return error
 
         file = (source / "model.safetensors").read_bytes()
-        self.assertIn("cut short", refused_with("model.safetensors", file[:-4]))
+        self.assertIn("cut short", refused_with("model.safetensors", file[:-4], ranks=2))
         self.assertIn("100000000", refused_with("model.safetensors", b"\xff" * 8 + file))
         changed = json.dumps({**LLAMA, "rope_scaling": {"type": "linear", "factor": 2.0}}).encode()
         self.assertIn("rope_scaling.type", refused_with("config.json", changed))
         changed = json.dumps({**LLAMA, "intermediate_size": 60}).encode()
-        self.assertIn("shape [64, 32], but config.json asks for [60, 32]", refused_with("config.json", changed))
+        self.assertIn("shape [64, 32], but config.json asks for [60, 32]", refused_with("config.json", changed, ranks=2))
         self.assertIn("step-000000000", self.refused(64, "import", "--from", source, "--to", good))
         self.assertIn("no Hugging Face model", self.refused(65, "import", "--from", good, "--to", self.folder / "x"))
         self.assertIn("no such directory", self.refused(65, "export", "--from", "nowhere", "--to", self.folder / "x"))
         self.assertIn("holds no model", self.refused(65, "export", "--from", self.folder, "--to", self.folder / "x"))
-        self.assertIn("holds a model", self.refused(64, "export", "--from", good, "--to", source, ranks=2))
+        self.assertIn("holds a model", self.refused(64, "export", "--from", good, "--to", source))
         error = self.refused(74, "import", "--from", source, "--to", "/proc/nowhere/x", ranks=2)
         self.assertIn("--to=/proc/nowhere/x: cannot save step 0", error)
         rank_file = next(good.glob("step-*/rank-0000.h5"))

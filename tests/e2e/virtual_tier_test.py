@@ -174,12 +174,15 @@ class VirtualTier(OffstageTest):
         for path in "path0", "path1":
             self.assertRegex(result.out, rf"{self.folder}/{path} +\d[\d.]* \w+ +\d[\d.]* \w+ +\d")
 
-    def test_gradients_that_spill_in_backward_count_for_the_step_and_not_for_its_update(self):
+    def test_gradients_that_spill_in_backward_count_for_the_path_but_not_for_the_updates_throughput(self):
         self.train("run", *MODEL, *self.paths(1, "emulated"), f"tiers.host-memory={SPILL[1, 'fp32']}")
         for record in self.steps("run"):
             path, = record["paths"]
             self.assertTrue(path["emulated"])
-            self.assertGreater(record["write_bytes"], path["write_bytes"])
+            for key in "read_bytes", "write_bytes":
+                self.assertEqual(record[key], path[key])
+            self.assertGreater(path["write_bytes"], path["resident_bytes"], "gradients beside the state")
+            self.assertLessEqual(path["busy"], 1.1)
 
     def spans(self, name, rank):
         """(row, event) of each span in a rank's trace; overlapping spans of a row count for the same one."""
