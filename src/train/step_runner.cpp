@@ -311,7 +311,7 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
 
 template <class T>
 void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_step,
-                                 double gradient_scale, StepResult const& result) {
+                                 double gradient_scale, StepResult& result) {
   OptimizerConfig const& optimizer = config_.optimizer;
   // As PyTorch's clip_grad_norm_: the small constant keeps a zero norm harmless.
   double const clip =

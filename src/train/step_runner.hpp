@@ -95,7 +95,7 @@ class StepRunner {
                                         double loss_scale, StepResult& result);
   /// `gradient_scale` makes the mean gradient of what was accumulated.
   void update_state(double learning_rate, std::int64_t optimizer_step, double gradient_scale,
-                    StepResult const& result);
+                    StepResult& result);
   /// Losses and gradients are sums over counted targets divided by all targets; this mends that.
   [[nodiscard]] double targets_per_counted(std::int64_t micro_batches, std::int64_t counted) const;
   /// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R,
