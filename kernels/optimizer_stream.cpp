@@ -60,23 +60,22 @@ void convert(device::Stream& stream, std::span<float const> in, std::span<float1
   accumulate<float16, float>(stream, {.accumulator = out, .gradient = in, .first = true});
 }
 
-using device::Stream;
-template void adamw(Stream&, AdamwState<float, float> const&, AdamwStep const&);
-template void adamw(Stream&, AdamwState<float, bfloat16> const&, AdamwStep const&);
-template void adamw(Stream&, AdamwState<bfloat16, float> const&, AdamwStep const&);
-template void adamw(Stream&, AdamwState<bfloat16, bfloat16> const&, AdamwStep const&);
-template void adamw(Stream&, AdamwState<float, float16> const&, AdamwStep const&);
-template void adamw(Stream&, AdamwState<float16, float> const&, AdamwStep const&);
-template void adamw(Stream&, AdamwState<float16, float16> const&, AdamwStep const&);
-template void accumulate(Stream&, Accumulate<float, float> const&);
-template void accumulate(Stream&, Accumulate<float, bfloat16> const&);
-template void accumulate(Stream&, Accumulate<float, float16> const&);
-template void accumulate(Stream&, Accumulate<bfloat16, float> const&);
-template void accumulate(Stream&, Accumulate<float16, float> const&);
-template void accumulate(Stream&, Accumulate<bfloat16, bfloat16> const&);
-template void accumulate(Stream&, Accumulate<float16, float16> const&);
-template void chunk_norms(Stream&, ChunkNorms<float> const&);
-template void chunk_norms(Stream&, ChunkNorms<bfloat16> const&);
-template void chunk_norms(Stream&, ChunkNorms<float16> const&);
+template void adamw(device::Stream&, AdamwState<float, float> const&, AdamwStep const&);
+template void adamw(device::Stream&, AdamwState<float, bfloat16> const&, AdamwStep const&);
+template void adamw(device::Stream&, AdamwState<bfloat16, float> const&, AdamwStep const&);
+template void adamw(device::Stream&, AdamwState<bfloat16, bfloat16> const&, AdamwStep const&);
+template void adamw(device::Stream&, AdamwState<float, float16> const&, AdamwStep const&);
+template void adamw(device::Stream&, AdamwState<float16, float> const&, AdamwStep const&);
+template void adamw(device::Stream&, AdamwState<float16, float16> const&, AdamwStep const&);
+template void accumulate(device::Stream&, Accumulate<float, float> const&);
+template void accumulate(device::Stream&, Accumulate<float, bfloat16> const&);
+template void accumulate(device::Stream&, Accumulate<float, float16> const&);
+template void accumulate(device::Stream&, Accumulate<bfloat16, float> const&);
+template void accumulate(device::Stream&, Accumulate<float16, float> const&);
+template void accumulate(device::Stream&, Accumulate<bfloat16, bfloat16> const&);
+template void accumulate(device::Stream&, Accumulate<float16, float16> const&);
+template void chunk_norms(device::Stream&, ChunkNorms<float> const&);
+template void chunk_norms(device::Stream&, ChunkNorms<bfloat16> const&);
+template void chunk_norms(device::Stream&, ChunkNorms<float16> const&);
 
 }  // namespace offstage::kernels

@@ -72,7 +72,7 @@ class Pinned {
 
 enum class Copy { host_to_device, device_to_host, device_to_device };
 
-/// A queue of work that runs in order; its end waits for all of it. Must not outlive its device.
+/// A queue of work that runs in order; its destructor waits for all of it. Must not outlive its device.
 /// Threads: one at a time.
 /// Errors:  those of queued work surface at synchronize() and at wait() of an event recorded after it. A
 ///          stream that failed runs nothing more, nor does one that waits for such an event.
@@ -130,8 +130,7 @@ struct Emulation {
   double host_to_device{};  ///< bytes per second
   double device_to_host{};  ///< bytes per second
   double device_update{};   ///< elements of the state per second, by AdamW on the device
-  double
-      host_update{};  ///< likewise on this rank's cores; applied by whoever updates there (Pacer)
+  double host_update{};     ///< likewise on this rank's cores; whoever updates there applies it
 
   [[nodiscard]] bool any() const noexcept {
     return host_to_device > 0 || device_to_host > 0 || device_update > 0 || host_update > 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -102,7 +103,7 @@ class ShuffledDevice final : public Device {
   std::unique_ptr<Device> inner_;
   std::uint64_t seed_;
   std::chrono::microseconds longest_;
-  std::uint64_t streams_{};
+  std::atomic<std::uint64_t> streams_{};
 };
 
 }  // namespace offstage::device
