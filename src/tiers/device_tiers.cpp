@@ -120,6 +120,14 @@ void DeviceTiers::discard(Key /*key*/, std::int64_t /*ticket*/, bool /*touched*/
   changed_.notify_all();
 }
 
+void DeviceTiers::begin_pass() {
+  {
+    std::scoped_lock const lock{mutex_};
+    require(!leased_, "DeviceTiers: a pass begins while a resident extent is leased");
+  }
+  rest_->begin_pass();
+}
+
 bool DeviceTiers::in_memory(Key key) const {
   return is_resident(key) || rest_->in_memory(key);
 }

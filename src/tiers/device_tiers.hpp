@@ -38,7 +38,7 @@ class DeviceTiers final : public Tiers {
 
   [[nodiscard]] Lease fetch(Key key) override;
   [[nodiscard]] Lease create(Key key) override;
-  void begin_pass() override { rest_->begin_pass(); }
+  void begin_pass() override;
   /// True of a resident extent: its fetch reads no storage.
   [[nodiscard]] bool in_memory(Key key) const override;
   [[nodiscard]] std::optional<SharedExtent> share(Key key, std::string const& name) override;
