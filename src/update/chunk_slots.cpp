@@ -13,21 +13,16 @@ namespace {
 /// Of a slot: what kernels and copies like best.
 constexpr Bytes alignment = 256;
 
-Bytes round_up(Bytes bytes) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
 /// To the first aligned byte.
 Bytes skip_of(std::span<std::byte> memory) {
-  auto const address = reinterpret_cast<std::uintptr_t>(memory.data());
-  return round_up(static_cast<Bytes>(address % alignment)) -
-         static_cast<Bytes>(address % alignment);
+  auto const address = static_cast<Bytes>(reinterpret_cast<std::uintptr_t>(memory.data()));
+  return round_up(address, alignment) - address;
 }
 
 }  // namespace
 
 Bytes ChunkSlots::stride(Bytes slot_bytes) {
-  return round_up(slot_bytes);
+  return round_up(slot_bytes, alignment);
 }
 
 int ChunkSlots::lent_slots(int count, Bytes slot_bytes, std::span<std::byte> lent) {

@@ -52,8 +52,15 @@ void UpdatePipeline::start(kernels::AdamwStep const& step, std::span<Trip const>
   if (settings_.readiness != nullptr) {
     settings_.readiness->begin();
   }
-  under_way_ = std::make_unique<Trips>(subgroups_, tiers_, settings_, step, order,
-                                       std::move(gradient), copy);
+  try {
+    under_way_ = std::make_unique<Trips>(subgroups_, tiers_, settings_, step, order,
+                                         std::move(gradient), copy);
+  } catch (...) {
+    if (settings_.readiness != nullptr) {
+      settings_.readiness->fail(std::current_exception());
+    }
+    throw;
+  }
   under_way_->serve();
 }
 

@@ -25,7 +25,7 @@ namespace offstage::update {
 /// Threads: one owns it and computes in serve; `workers` make the trips.
 class Trips {
  public:
-  /// `settings.device` is what the trips say; all of it must outlive this.
+  /// What is given by reference must outlive this, and what the settings name.
   Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
         PipelineSettings const& settings, kernels::AdamwStep const& step,
         std::span<Trip const> order, GradientSource gradient, WorkingCopyView copy);

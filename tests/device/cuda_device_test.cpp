@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -98,6 +99,27 @@ TEST_F(OnGpu, AnyThreadMayCall) {
               }}
       .join();
   EXPECT_EQ(back, source);
+}
+
+TEST_F(OnGpu, EventsSayWhenTheyCame) {
+  memory::HugeBuffer host{32 * MiB};
+  auto const pin = device->pin(host.bytes());
+  Buffer const there = device->allocate(host.size(), "there");
+  auto const stream = device->make_stream("copy");
+  auto const other = device->make_stream("other");
+  auto const start = std::chrono::steady_clock::now();
+  auto const before = other->record();
+  stream->wait(*before);
+  stream->copy(there.as<std::byte>().data(), host.bytes().data(), host.size(),
+               Copy::host_to_device);
+  auto const after = stream->record();
+  std::chrono::duration<double> const took = after->when() - before->when();
+  auto const end = std::chrono::steady_clock::now();
+  EXPECT_GT(took.count(), static_cast<double>(host.size()) / 1e12);
+  EXPECT_LT(took, end - start);
+  // The two clocks agree to less than anyone would see in a picture.
+  EXPECT_GT(before->when(), start - std::chrono::milliseconds{1});
+  EXPECT_LT(after->when(), end + std::chrono::milliseconds{1});
 }
 
 TEST_F(OnGpu, RefusesHostKernelsAndEventsOfOtherDevices) {

@@ -9,6 +9,7 @@
 #include <latch>
 #include <memory>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "base/error.hpp"
@@ -338,10 +339,26 @@ TEST(HostStream, AnErrorReachesWhateverWaitsForTheWork) {
   EXPECT_THAT(ran, IsEmpty());
 }
 
+TEST(HostStream, EventsSayWhenTheyCame) {
+  auto const device = make_host_device(0);
+  auto const now = [] { return std::chrono::steady_clock::now(); };
+  for (bool const queued : {false, true}) {
+    auto const stream = queued ? device->make_stream("copy") : device->make_calling_stream("model");
+    auto const start = now();
+    auto const before = stream->record();
+    stream->enqueue([] { std::this_thread::sleep_for(milliseconds{3}); });
+    auto const after = stream->record();
+    EXPECT_GE(before->when(), start);
+    EXPECT_GE(after->when() - before->when(), milliseconds{3});
+    EXPECT_LE(after->when(), now());
+  }
+}
+
 TEST(HostStream, RefusesTheEventOfAnotherBackend) {
   class Foreign final : public Event {
    public:
     void wait() const override {}
+    [[nodiscard]] std::chrono::steady_clock::time_point when() const override { return {}; }
   };
   auto const device = make_host_device(0);
   EXPECT_THROW(device->make_stream("copy")->wait(Foreign{}), PreconditionError);
