@@ -366,7 +366,9 @@ Forecast foresee(RunConfig const& config, ForecastScope const& scope) {
   if (!config.paths.empty()) {
     add("mlp", mlp(config));
   }
-  result.stride = stride_of(config.platform);
+  if (!device_is_cores(config.device)) {
+    result.stride = stride_of(config.platform);
+  }
   result.missing.assign(missing.begin(), missing.end());
   return result;
 }
