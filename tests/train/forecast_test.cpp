@@ -149,6 +149,13 @@ TEST(Forecast, StorageBoundsAnUpdateAndIsSplit) {
   EXPECT_EQ(policy(result, "mlp").share, 0.0);
 }
 
+TEST(Forecast, AbsurdBatchesAreRefused) {
+  auto config = tiny();
+  config.train.micro_batch = config.train.global_batch = 1'000'000'000'000;
+  config.train.sequence = config.model.max_sequence = 1'000'000'000'000;
+  EXPECT_THROW((void)forecast(config, one_rank), UsageError);
+}
+
 TEST(Forecast, WhatDoesNotFitIsTheErrorOfARun) {
   auto scope = one_rank;
   scope.host_memory = 64 * KiB;
