@@ -78,7 +78,9 @@ void print_host(train::Forecast const& forecast, PlanOptions const& options) {
 void print_device(train::Forecast const& forecast, PlanOptions const& options) {
   auto const& device = forecast.device;
   Bytes const limit = options.config.device.memory;
-  log::write_info("device memory, per rank");
+  bool const emulated = options.config.device.kind == train::DeviceKind::host;
+  log::info("device memory, per rank{}",
+            emulated ? " (of the emulated device: in host memory)" : "");
   line("  working copy", format_bytes(device.working_copy));
   line("  model", fmt::format("{} for {} x {} tokens", format_bytes(device.model),
                               options.config.train.micro_batch, options.config.train.sequence));

@@ -64,7 +64,8 @@ struct Effort {
   Seconds storage_time{1.0};
   Bytes storage_most = 2 * GiB;
 };
-constexpr Effort quick_effort{{.bytes = 8 * MiB, .rounds = 2}, Seconds{0.05}, 16 * MiB};
+constexpr Effort quick_effort{
+    {.bytes = 8 * MiB, .rounds = 2, .least = Seconds{0.02}}, Seconds{0.05}, 16 * MiB};
 
 struct Order {
   train::RunConfig config;  ///< the keys above alone
@@ -148,7 +149,7 @@ class OutputFile {
  private:
   void require_good() const {
     if (!file_) {
-      throw IoError{"cannot write --output=", path_, errno};
+      throw IoError{"cannot write the file of --output", path_, errno};
     }
   }
   std::string path_, draft_;

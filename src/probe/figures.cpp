@@ -168,7 +168,7 @@ std::vector<std::string> table(Measured const& measured) {
   bool const several = !measured.together.empty();
   std::vector<std::string> lines{
       fmt::format("{:<37}  {}", several ? "per rank, median" : "",
-                  several ? fmt::format("{:<28}  all together", "alone on its node") : "measured")};
+                  several ? fmt::format("{:<33}  all together", "alone on its node") : "measured")};
   for (std::size_t i = 0; i < figure_count; ++i) {
     auto const figure = static_cast<Figure>(i);
     auto const alone = column(measured.alone, i);
@@ -176,7 +176,7 @@ std::vector<std::string> table(Measured const& measured) {
       continue;
     }
     auto const text = summary(figure, alone);
-    lines.push_back(several ? fmt::format("{:<37}  {:<28}  {}", name_of(figure), text,
+    lines.push_back(several ? fmt::format("{:<37}  {:<33}  {}", name_of(figure), text,
                                           summary(figure, column(measured.together, i)))
                             : fmt::format("{:<37}  {}", name_of(figure), text));
   }

@@ -24,9 +24,6 @@ constexpr std::int64_t update_chunk = std::int64_t{4} << 20U;
 constexpr std::int64_t most_product = 2048;
 constexpr std::int64_t product_multiple = 64;
 
-/// Less cannot be told from nothing.
-constexpr Seconds shortest{1e-7};
-
 /// work(T{}) for the type.
 template <class Work>
 double with_type(DType dtype, Work&& work) {
@@ -51,13 +48,15 @@ void round_to(std::span<float const> in, std::span<float> out) {
   std::ranges::copy(in, out.begin());
 }
 
-/// Rate of `work`, which is worth so many units, median of the rounds.
+/// Rate of `work`, which is worth so many units.
 template <class Work>
 double rate_of(Effort const& effort, double units, Work&& work) {
-  return median_of(effort.rounds, [&] {
+  return median_rate(effort, units, [&](int passes) {
     Stopwatch const watch;
-    work();
-    return units / watch.elapsed().count();
+    for (int i = 0; i < passes; ++i) {
+      work();
+    }
+    return watch.elapsed();
   });
 }
 
@@ -145,12 +144,13 @@ double measure_cpu_update(DType dtype, device::Emulation const& emulation, Effor
       pacer.run(static_cast<double>(state.parameter.size()),
                 [&] { kernels::host::adamw(state, step); });
     };
-    return median_of(effort.rounds, [&] {
+    return median_rate(effort, static_cast<double>(elements), [&](int passes) {
       layout.in_chunks(std::min(update_chunk, elements), update);  // see Pacer: a start is cheap
       Stopwatch const watch;
-      layout.in_chunks(elements, update);
-      ++step.step;
-      return static_cast<double>(elements) / watch.elapsed().count();
+      for (int i = 0; i < passes; ++i, ++step.step) {
+        layout.in_chunks(elements, update);
+      }
+      return watch.elapsed();
     });
   });
 }
@@ -174,14 +174,14 @@ double measure_device_update(device::Device& device, DType dtype, Effort const& 
     auto const update = [&](kernels::AdamwState<T, T> const& state) {
       kernels::adamw(*stream, state, step);
     };
-    return median_of(effort.rounds, [&] {
+    return median_rate(effort, static_cast<double>(elements), [&](int passes) {
       layout.in_chunks(std::min(update_chunk, elements), update);
       auto const begin = stream->record();
-      layout.in_chunks(elements, update);
+      for (int i = 0; i < passes; ++i, ++step.step) {
+        layout.in_chunks(elements, update);
+      }
       auto const end = stream->record();
-      Seconds const taken = end->when() - begin->when();
-      ++step.step;
-      return static_cast<double>(elements) / std::max(shortest, taken).count();
+      return Seconds{end->when() - begin->when()};
     });
   });
 }

@@ -9,10 +9,11 @@
 
 namespace offstage::probe {
 
-/// How much is moved or computed for one figure, and how often; the median counts.
+/// How much is moved or computed for one figure, and how often; the median of the rounds counts.
 struct Effort {
   Bytes bytes = 256 * MiB;
   int rounds = 5;
+  Seconds least{0.1};  ///< a round does the same again and again until it takes so long
 };
 
 /// Bytes per second of a link, each direction alone and both at once. Moved data is verified.

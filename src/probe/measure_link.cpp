@@ -15,8 +15,6 @@ namespace {
 
 /// What the update moves at a time: a third of a chunk's state.
 constexpr Bytes piece_bytes = 16 * MiB;
-/// Less cannot be told from nothing.
-constexpr Seconds shortest{1e-7};
 /// A direction that is faster than that against the other one runs dry in the end.
 constexpr double most_beside = 16.0;
 
@@ -40,22 +38,23 @@ struct Way {
     }
   }
   /// Timed from the end of a first piece to that of the last: what starts a stream does not count.
-  [[nodiscard]] double run() const {
+  [[nodiscard]] Seconds run(int passes) const {
     queue(std::min(piece_bytes, size));
     auto const begin = stream.record();
-    queue(size);
+    for (int i = 0; i < passes; ++i) {
+      queue(size);
+    }
     auto const end = stream.record();
-    Seconds const taken = end->when() - begin->when();
-    return static_cast<double>(size) / std::max(shortest, taken).count();
+    return end->when() - begin->when();
   }
   /// While `other` has work for longer.
-  [[nodiscard]] double run_beside(Way const& other, int repeats) const {
-    for (int i = 0; i < repeats; ++i) {
+  [[nodiscard]] Seconds run_beside(Way const& other, int passes, int other_passes) const {
+    for (int i = 0; i < other_passes; ++i) {
       other.queue(other.size);
     }
-    double const rate = run();
+    Seconds const taken = run(passes);
     other.stream.synchronize();
-    return rate;
+    return taken;
   }
 };
 
@@ -76,30 +75,33 @@ class Link {
     }
   }
 
-  [[nodiscard]] LinkRates measure(int rounds) {
+  [[nodiscard]] LinkRates measure(Effort const& effort) {
+    auto const rate = [&](Way const& way) {
+      return median_rate(effort, static_cast<double>(size_),
+                         [&](int passes) { return way.run(passes); });
+    };
     LinkRates rates;
     // Before the memory is pinned. The way back brings what the way there has brought.
-    rates.to_device_pageable = median_of(rounds, [&] { return to(source_).run(); });
-    rates.to_host_pageable = median_of(rounds, [&] { return from(source_).run(); });
+    rates.to_device_pageable = rate(to(source_));
+    rates.to_host_pageable = rate(from(source_));
     verify("from pageable memory");
     auto const pinned_sent = device_.pin(sent_.bytes());
     auto const pinned_received = device_.pin(received_.bytes());
     forget();
-    rates.to_device = median_of(rounds, [&] { return to(source_).run(); });
-    rates.to_host = median_of(rounds, [&] { return from(source_).run(); });
+    rates.to_device = rate(to(source_));
+    rates.to_host = rate(from(source_));
     verify("from pinned memory");
     forget();
-    auto const beside = [&](double own, double other) {
-      return static_cast<int>(std::ceil(std::min(most_beside, 2.0 * other / own))) + 1;
+    auto const beside = [&](Way const& way, Way const& other, double other_share) {
+      double const more = std::ceil(std::clamp(2.0 * other_share, 1.0, most_beside)) + 1.0;
+      return median_rate(effort, static_cast<double>(size_), [&](int passes) {
+        return way.run_beside(other, passes, static_cast<int>(more) * passes);
+      });
     };
-    rates.to_device_both = median_of(rounds, [&] {
-      return to(target_).run_beside(from(source_), beside(rates.to_device, rates.to_host));
-    });
-    rates.to_host_both = median_of(rounds, [&] {
-      return from(source_).run_beside(to(target_), beside(rates.to_host, rates.to_device));
-    });
+    rates.to_device_both = beside(to(target_), from(source_), rates.to_host / rates.to_device);
+    rates.to_host_both = beside(from(source_), to(target_), rates.to_device / rates.to_host);
     verify("both ways at once");
-    static_cast<void>(from(target_).run());
+    static_cast<void>(from(target_).run(1));
     verify("both ways at once");
     return rates;
   }
@@ -140,7 +142,7 @@ class Link {
 LinkRates measure_link(device::Device& device, Effort const& effort) {
   Bytes const most = (device.capacity() - device.used()) / 4;
   Bytes const size = std::min(effort.bytes, most) / KiB * KiB;
-  return Link{device, std::max(KiB, size)}.measure(effort.rounds);
+  return Link{device, std::max(KiB, size)}.measure(effort);
 }
 
 }  // namespace offstage::probe

@@ -55,6 +55,20 @@ class Tally final : public device::Device {
   Bytes total_{};
 };
 
+/// So that no count of activations overflows; generous, as it is beyond every device.
+void require_countable(RunConfig const& config) {
+  constexpr double most_bytes = 1e18;
+  auto const& model = config.model;
+  auto const widest = static_cast<double>(std::max({model.vocab, model.ffn_hidden, model.hidden}));
+  auto const rows =
+      static_cast<double>(config.train.micro_batch) * static_cast<double>(config.train.sequence);
+  if (rows * widest * static_cast<double>(model.layers + 1) * 64.0 > most_bytes) {
+    throw UsageError{fmt::format(
+        "train.micro-batch={} of train.sequence={} has activations beyond any device; lower them",
+        config.train.micro_batch, config.train.sequence)};
+  }
+}
+
 bool host_visible(DeviceConfig const& device) {
   return device.kind == DeviceKind::host && device.emulation.host_to_device <= 0.0 &&
          device.emulation.device_to_host <= 0.0;
@@ -366,7 +380,9 @@ Forecast foresee(RunConfig const& config, ForecastScope const& scope) {
   if (!config.paths.empty()) {
     add("mlp", mlp(config));
   }
-  result.stride = stride_of(config.platform);
+  if (!device_is_cores(config.device)) {
+    result.stride = stride_of(config.platform);
+  }
   result.missing.assign(missing.begin(), missing.end());
   return result;
 }
@@ -376,6 +392,7 @@ Forecast foresee(RunConfig const& config, ForecastScope const& scope) {
 Forecast forecast(RunConfig const& config, ForecastScope const& scope) {
   require(scope.ranks > 0 && scope.ranks_per_node > 0 && scope.ranks_per_node <= scope.ranks,
           "forecast: nodes have ranks");
+  require_countable(config);
   switch (config.numerics.dtype) {
     case DType::bf16:
       return foresee<bfloat16>(config, scope);

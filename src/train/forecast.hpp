@@ -58,8 +58,9 @@ struct Forecast {
   std::vector<PathForecast> paths{};
   PolicyForecast configured{};             ///< what this configuration does
   std::vector<PolicyForecast> policies{};  ///< those of the papers
-  std::optional<double> stride{};          ///< equation 1 of DOS, if its rates are known
-  std::vector<std::string> missing{};      ///< keys without which times are not known
+  std::optional<double>
+      stride{};  ///< equation 1 of DOS; none: see missing, or the device is the cores
+  std::vector<std::string> missing{};  ///< keys without which times are not known
 };
 
 /// What a run of this configuration would take and how long its update phases would be, by platform.* and

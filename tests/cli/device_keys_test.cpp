@@ -67,8 +67,8 @@ TEST_F(DeviceKeys, MistakesNameTheKeyAndWhatIsRight) {
               AllOf(HasSubstr("device.kind=cuda"), HasSubstr("yet")));
   EXPECT_THAT(error({"--device.kind=cuda", "--device.emulate=update=1G"}),
               HasSubstr("leave device.emulate out"));
-  EXPECT_THAT(error({"--device.emulate=d2d=1GB/s"}),
-              AllOf(HasSubstr("device.emulate=d2d=1GB/s"), HasSubstr("the nearest is d2h")));
+  EXPECT_THAT(error({"--device.emulate=h2x=1GB/s"}),
+              AllOf(HasSubstr("device.emulate=h2x=1GB/s"), HasSubstr("the nearest is h2d")));
   EXPECT_THAT(error({"--update.device-share=1.01"}), HasSubstr("update.device-share=1.01 must be"));
   EXPECT_THAT(error({"--update.device-share=half"}), HasSubstr("update.device-share=half: 'half'"));
   EXPECT_THAT(error({"--update.device-resident=-1"}), HasSubstr("update.device-resident=-1 must"));

@@ -43,11 +43,21 @@ TEST(Median, IsTheMiddleOrTheMeanOfTheTwoInTheMiddle) {
   EXPECT_EQ(median({9.0, 1.0, 3.0, 4.0}), 3.5);
 }
 
-TEST(Median, LeavesOutTheCallThatWarmsUp) {
-  int calls = 0;
-  EXPECT_EQ(median_of(3, [&] { return ++calls == 1 ? 100.0 : 2.0; }), 2.0);
-  EXPECT_EQ(calls, 4);
-  EXPECT_EQ(median_of(0, [&] { return 5.0; }), 5.0) << "one round at least";
+TEST(MedianRate, RepeatsUntilARoundIsLongEnough) {
+  std::vector<int> asked;
+  auto const timed = [&](int passes) {
+    asked.push_back(passes);
+    return Seconds{0.25 * passes};
+  };
+  EXPECT_EQ(median_rate({.rounds = 3, .least = Seconds{1.0}}, 10.0, timed), 40.0);
+  EXPECT_THAT(asked, ElementsAre(1, 4, 4, 4));
+  asked.clear();
+  EXPECT_EQ(median_rate({.rounds = 0, .least = Seconds{}}, 10.0, timed), 40.0);
+  EXPECT_THAT(asked, ElementsAre(1, 1)) << "one round at least";
+}
+
+TEST(MedianRate, OfWorkThatTakesNoTimeIsFinite) {
+  EXPECT_GT(median_rate({}, 1.0, [](int) { return Seconds{}; }), 0.0);
 }
 
 TEST(Figure, HasThreeSignificantFigures) {

@@ -15,7 +15,7 @@ using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::Lt;
 
-constexpr Effort quick{.bytes = 4 * MiB, .rounds = 2};
+constexpr Effort quick{.bytes = 4 * MiB, .rounds = 2, .least = Seconds{0.01}};
 
 /// Sleeps may end late, and what follows then makes up for it.
 auto about(double rate) {
@@ -108,7 +108,7 @@ TEST(MeasureLink, NamesTheFirstByteThatCameBackWrong) {
        {std::pair{0, "pageable"}, std::pair{6, "pinned"}, std::pair{12, "both ways"}}) {
     SpoilingDevice device{good};
     try {
-      (void)measure_link(device, quick);
+      (void)measure_link(device, {.bytes = 4 * MiB, .rounds = 2, .least = Seconds{}});
       FAIL() << how;
     } catch (IoError const& error) {
       EXPECT_EQ(error.code(), ExitCode::io);
@@ -121,11 +121,12 @@ TEST(MeasureLink, NamesTheFirstByteThatCameBackWrong) {
 TEST(MeasureUpdate, FindsTheEmulatedRatesOfCpuAndDevice) {
   auto const device = device::make_host_device(0, {.device_update = 2e6});
   for (DType const dtype : {DType::bf16, DType::fp16, DType::fp32}) {
-    double const on_device = measure_device_update(*device, dtype, {.bytes = MiB, .rounds = 1});
+    double const on_device =
+        measure_device_update(*device, dtype, {.bytes = MiB, .rounds = 1, .least = Seconds{}});
     EXPECT_THAT(on_device, about(2e6));
   }
-  double const on_cpu =
-      measure_cpu_update(DType::bf16, {.host_update = 1e6}, {.bytes = MiB, .rounds = 2});
+  double const on_cpu = measure_cpu_update(DType::bf16, {.host_update = 1e6},
+                                           {.bytes = MiB, .rounds = 2, .least = Seconds{}});
   EXPECT_THAT(on_cpu, about(1e6));
 }
 
