@@ -44,8 +44,7 @@ bool needs_lane(RunConfig const& config, device::Device const& device) {
          config.share.device_share.value_or(0.0) > 0.0;
 }
 
-update::DeviceLaneSettings lane_settings(RunConfig const& config, UpdateShape const& shape,
-                                         std::int64_t subgroup_elements) {
+update::DeviceLaneSettings lane_settings(RunConfig const& config, UpdateShape const& shape) {
   update::DeviceLaneSettings settings;
   settings.chunk = std::min(config.share.device_chunk, shape.subgroup_elements);
   settings.gradient_bytes = shape.gradient_bytes;
