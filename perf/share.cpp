@@ -131,7 +131,7 @@ Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicat
                          .subgroup_elements = shape.subgroup,
                          .gradient_bytes = 2,
                          .parameter_bytes = 2,
-                         .workers = 2},
+                         .workers = 4},
       *device_, std::span<std::byte>{}, subgroups_, offload_, trace);
   copy_.set_readiness(&update_->readiness());
   for (auto const& subgroup : subgroups_) {

@@ -1,5 +1,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 #include <boost/program_options.hpp>
@@ -293,8 +294,15 @@ std::vector<probe::ProbedPath> Probing::measure_paths() {
     comm_.barrier();
     mpi::agree(comm_, [&] {
       if (mine) {
-        rate = tiers::measure_rates(*(*paths)[i], order_.effort.storage_time,
-                                    order_.effort.storage_most);
+        auto const spill =
+            tiers::spill_name({.job = "",
+                               .run = "probe",
+                               .host = hosts_[static_cast<std::size_t>(comm_.rank())],
+                               .process = getpid(),
+                               .rank = comm_.rank()});
+        rate = tiers::measure_rates(
+            *(*paths)[i], spill,
+            {.time = order_.effort.storage_time, .most = order_.effort.storage_most});
       }
     });
     struct OfRank {

@@ -125,7 +125,7 @@ std::int64_t buffers_of(std::vector<Bytes> const& extent_bytes, VirtualSettings 
 VirtualTiers::VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings)
     : paths_{settings.paths},
       trace_{settings.trace},
-      pool_{extent_bytes, buffers_of(extent_bytes, settings)},
+      pool_{extent_bytes, buffers_of(extent_bytes, settings), settings.device},
       cache_{std::ssize(extent_bytes), settings.cached, settings.evict} {
   for (Bytes const size : extent_bytes) {
     extents_.push_back({.size = size});

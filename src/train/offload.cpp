@@ -169,6 +169,7 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
   find_room(wanted);
   mpi::agree(comm_, [&] {
     auto const make = [&](std::size_t i) {
+      wanted[i].settings.device = &device;
       return tiers::make_virtual_tiers(wanted[i].extents, wanted[i].settings);
     };
     state_ = make(0);

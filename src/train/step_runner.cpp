@@ -15,8 +15,10 @@
 namespace offstage::train {
 namespace {
 
-/// In host memory nothing is fetched or flushed; two workers keep the update itself busy.
+/// In host memory nothing is fetched or flushed: two workers keep the update itself busy, and four two
+/// sides of it.
 constexpr int host_workers = 2;
+constexpr int shared_workers = 4;
 
 /// What a rank's libraries take once they run: oneDNN's code and scratch, HDF5, MPI's buffers.
 /// Measured: 8 MiB for 3 M parameters, 14 for 88 M.
@@ -53,7 +55,10 @@ Bytes StepRunner<T>::gradient_bytes_per_element() const {
 
 template <class T>
 int StepRunner<T>::workers() const {
-  return memory_.buffers > 0 ? memory_.buffers : host_workers;
+  if (memory_.buffers > 0) {
+    return memory_.buffers;
+  }
+  return needs_lane(config_, *device_) ? shared_workers : host_workers;
 }
 
 template <class T>
