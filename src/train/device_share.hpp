@@ -37,7 +37,7 @@ class DeviceShare {
   [[nodiscard]] bool knows_rates() const noexcept;
   void choose();
 
-  SharePolicy const& policy_;
+  SharePolicy policy_;
   plan::UpdateDemand demand_;
   plan::UpdateRates rates_;
   double share_{};
