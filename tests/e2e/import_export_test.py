@@ -150,15 +150,16 @@ class ImportExport(OffstageTest):
             with self.subTest(name):
                 source, tensors = self.make_model(f"{name}_in", config, shards=3)
                 exports = []
-                for ranks in 1, 2, 3:
+                for ranks in (1, 2, 3) if name == "llama" else (1, 3):
                     checkpoint, out = self.folder / f"{name}_{ranks}", self.folder / f"{name}_{ranks}_out"
                     self.offstage("import", "--from", source, "--to", checkpoint, ranks=ranks)
                     self.offstage("export", "--from", self.folder / f"{name}_1", "--to", out, "--shard-size", "40kB",
                                   ranks=ranks)
-                    self.assert_same_state(self.folder / f"{name}_1", checkpoint)
+                    if ranks > 1:
+                        self.assert_same_state(self.folder / f"{name}_1", checkpoint)
                     exports.append(bytes_in(out))
-                self.assertEqual(exports[0], exports[1])
-                self.assertEqual(exports[0], exports[2])
+                for other in exports[1:]:
+                    self.assertEqual(exports[0], other)
                 self.assertGreater(len(exports[0]), 3)
                 self.assertEqual(tensors, read_model(out))
                 self.assertFalse(list(self.folder.rglob("*.part")))
