@@ -125,7 +125,8 @@ Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicat
       static_cast<std::int64_t>(shape.cached_share * static_cast<double>(subgroups_.size()));
   bool const accumulate_fp32 = config.numerics.accumulate_fp32 && shape.rounds > 1;
   offload_.allocate(subgroups_, plan,
-                    static_cast<Bytes>(accumulate_fp32 ? sizeof(float) : sizeof(bfloat16)));
+                    static_cast<Bytes>(accumulate_fp32 ? sizeof(float) : sizeof(bfloat16)),
+                    *device_);
   gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
       map_, alone_, *device_, *stream_, subgroups_, offload_.take_gradients(accumulate_fp32));
   pipeline_ = std::make_unique<update::UpdatePipeline>(
