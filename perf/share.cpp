@@ -163,9 +163,9 @@ void Phase::pass_backward() {
 StepTime Phase::step() {
   Stopwatch watch;
   gradients_->begin_step();
-  gradients_->begin_round(1, true);
   pass_forward();
   update_->finish();
+  gradients_->begin_round(1, true);
   pass_backward();
   gradients_->end_round();
   static_cast<void>(gradients_->norm());

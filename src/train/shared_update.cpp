@@ -64,16 +64,16 @@ SharedUpdate::SharedUpdate(RunConfig const& config, UpdateShape const& shape,
     lane_ = make_lane(lane_settings(config, shape), device, idle, trace);
     spills_ = config.share.transfers == plan::Transfers::overlap;
   }
-  pipeline_ = std::make_unique<update::UpdatePipeline>(
-      subgroups, offload.state(),
-      update::PipelineSettings{
-          .workers = shape.workers,
-          .device = lane_.get(),
-          .resident = [&offload](std::int64_t index) { return offload.resident(index); },
-          .transfers = config.share.transfers,
-          .host_update_rate = config.device.emulation.host_update,
-          .readiness = &readiness_,
-          .trace = trace});
+  update::PipelineSettings settings{.workers = shape.workers,
+                                    .device = lane_.get(),
+                                    .transfers = config.share.transfers,
+                                    .host_update_rate = config.device.emulation.host_update,
+                                    .readiness = &readiness_,
+                                    .trace = trace};
+  if (lane_) {
+    settings.resident = [&offload](std::int64_t index) { return offload.resident(index); };
+  }
+  pipeline_ = std::make_unique<update::UpdatePipeline>(subgroups, offload.state(), settings);
 }
 
 std::vector<update::Trip> SharedUpdate::next_trips() {

@@ -285,7 +285,7 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
   for (std::int64_t first = 0; first < micro_batches_; first += comm_.size()) {
     auto const active =
         static_cast<int>(std::min<std::int64_t>(comm_.size(), micro_batches_ - first));
-    gradients_->begin_round(active, first + comm_.size() >= micro_batches_);
+    bool const last = first + comm_.size() >= micro_batches_;
     if (comm_.rank() < active) {
       std::int64_t const sample = first_sample + (first + comm_.rank()) * batch;
       for (std::int64_t i = 0; i < batch; ++i) {
@@ -297,14 +297,14 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
         trace::Scope const scope{trace_.get(), "model", "forward"};
         losses.push_back(model_->forward(tokens, *copy_, loss_scale));
       }
-      update_->finish();  // the gradients that it reads are about to be written
       result.forward += watch.lap();
+      begin_gradients(active, last);
       trace::Scope const scope{trace_.get(), "model", "backward"};
       model_->backward(*copy_, *gradients_);
     } else {
       model_->idle_forward(*copy_);
-      update_->finish();
       result.forward += watch.lap();
+      begin_gradients(active, last);
       model_->idle_backward(*copy_, *gradients_);
     }
     gradients_->end_round();
@@ -312,6 +312,12 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
   }
   result.counted_targets = comm_.sum(result.counted_targets);
   return losses;
+}
+
+template <class T>
+void StepRunner<T>::begin_gradients(int active, bool last) {
+  update_->finish();  // it may still read those of the step before
+  gradients_->begin_round(active, last);
 }
 
 template <class T>

@@ -93,6 +93,8 @@ class StepRunner {
   /// Forward and backward of this rank's micro-batches; their losses in order.
   std::vector<double> run_micro_batches(data::Dataset const& data, std::int64_t first_sample,
                                         double loss_scale, StepResult& result);
+  /// Before the backward of a round.
+  void begin_gradients(int active, bool last);
   /// `gradient_scale` makes the mean gradient of what was accumulated.
   void update_state(double learning_rate, std::int64_t optimizer_step, double gradient_scale,
                     StepResult& result);
