@@ -10,6 +10,7 @@
 #include "cli/options.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "train/forecast.hpp"
+#include "train/memory_demand.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -27,9 +28,6 @@ constexpr char const* usage_text =
     "probe --output FILE writes. --device.kind=cuda plans for a machine with GPUs.\n"
     "\n"
     "  offstage plan --config configs/models/dos-20b.cfg --config node.cfg --ranks 4";
-
-/// The share of what is free that tiers.host-memory=auto takes.
-constexpr double auto_share = 0.9;
 
 void line(std::string const& name, std::string const& text) {
   log::info("{:<24}{}", name, text);
@@ -63,12 +61,11 @@ void print_host(train::Forecast const& forecast, PlanOptions const& options) {
                            : fmt::format(", {} buffers and {} of {} subgroups of {} parameters",
                                          memory.buffers, memory.cached, memory.subgroups,
                                          count(static_cast<double>(memory.subgroup_elements)))));
-  line("  gradients",
-       format_bytes(memory.gradients) + (memory.gradient_buffers > 0 ? ", the others spill" : ""));
-  line("  staging", format_bytes(forecast.staging));
+  line("  gradients", format_bytes(memory.gradients) +
+                          ", with what they and new parameters travel through" +
+                          (memory.gradient_buffers > 0 ? ", the others spill" : ""));
   line("host memory, per node",
-       fmt::format("{} of {}{}, staging beside it", format_bytes(memory.node_total),
-                   format_bytes(forecast.host_limit),
+       fmt::format("{} of {}{}", format_bytes(memory.node_total), format_bytes(forecast.host_limit),
                    options.config.host_memory > 0
                        ? ""
                        : " (90 % of what this machine has free; for another one give "
@@ -169,10 +166,10 @@ ExitCode plan_command(Arguments const& arguments) {
   }
   auto const options = parse_plan_options(arguments);
   auto const free = static_cast<double>(memory::available_bytes());
-  auto const forecast =
-      train::forecast(options.config, {.ranks = options.ranks,
-                                       .ranks_per_node = options.ranks_per_node,
-                                       .host_memory = static_cast<Bytes>(auto_share * free)});
+  auto const forecast = train::forecast(
+      options.config, {.ranks = options.ranks,
+                       .ranks_per_node = options.ranks_per_node,
+                       .host_memory = static_cast<Bytes>(train::auto_host_share * free)});
   print_ranks(forecast, options);
   print_host(forecast, options);
   print_device(forecast, options);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <set>
 #include <utility>
@@ -11,16 +12,13 @@
 #include "model/dims.hpp"
 #include "model/workspace.hpp"
 #include "state/shard.hpp"
-#include "state/working_copy.hpp"
+#include "train/memory_demand.hpp"
 #include "update/device_lane.hpp"
-#include "update/gradient_accumulator.hpp"
 
 namespace offstage::train {
 namespace {
 
 constexpr Bytes state_bytes = 12;  // p, m, v in FP32
-/// What a rank's libraries take, as a run plans it.
-constexpr Bytes library_bytes = 16 * MiB;
 /// TwinFlow's ratio in section 5 of DOS.
 constexpr double twinflow_resident = 0.2;
 
@@ -93,24 +91,12 @@ class Foreseer {
   [[nodiscard]] std::int64_t shard() const { return shard_; }
   [[nodiscard]] plan::MemoryPlan memory(Bytes limit) const;
   [[nodiscard]] DeviceDemand device() const;
-  [[nodiscard]] Bytes staging() const;
   [[nodiscard]] std::vector<PathForecast> paths(plan::MemoryPlan const& memory) const;
   /// Adds to `missing` what must be known.
   [[nodiscard]] PolicyForecast policy(std::string name, Bytes limit,
                                       std::set<std::string>& missing) const;
 
  private:
-  [[nodiscard]] bool accumulates_fp32() const {
-    return sizeof(T) == sizeof(float) || (config_.numerics.accumulate_fp32 &&
-                                          config_.train.global_batch > config_.train.micro_batch);
-  }
-  [[nodiscard]] Bytes accumulated_bytes() const {
-    return static_cast<Bytes>(accumulates_fp32() ? sizeof(float) : sizeof(T));
-  }
-  /// As the update takes it.
-  [[nodiscard]] Bytes gradient_bytes() const {
-    return config_.storage.flush_fp32 ? static_cast<Bytes>(sizeof(float)) : accumulated_bytes();
-  }
   /// Whether state may travel to the device in an update.
   [[nodiscard]] bool is_shared() const {
     auto const& share = config_.share.device_share;
@@ -120,10 +106,11 @@ class Foreseer {
     return is_shared() || config_.share.device_resident > 0.0;
   }
   [[nodiscard]] update::DeviceLaneSettings lane() const {
-    return {.chunk = config_.share.device_chunk,
-            .gradient_bytes = gradient_bytes(),
-            .parameter_bytes = static_cast<Bytes>(sizeof(T)),
-            .lent = {}};
+    return lane_settings(config_, update_shape<T>(config_, shard_, config_.subgroup_size));
+  }
+  /// Elements whose state is not resident on the device.
+  [[nodiscard]] std::int64_t waiting() const {
+    return shard_ - std::llround(config_.share.device_resident * static_cast<double>(shard_));
   }
   [[nodiscard]] std::vector<plan::PathRate> rates() const;
   [[nodiscard]] Bytes fetched_per_rank(plan::MemoryPlan const& memory) const;
@@ -138,22 +125,10 @@ class Foreseer {
 
 template <class T>
 plan::MemoryPlan Foreseer<T>::memory(Bytes limit) const {
-  Bytes exchange = 0;
-  for (int rank = 0; rank < map_.ranks(); ++rank) {
-    exchange = std::max(exchange, update::GradientAccumulator<T>::exchange_bytes(
-                                      map_, rank, host_visible(config_.device)));
-  }
-  return plan::plan_memory({.shard_elements = shard_,
-                            .ranks_per_node = scope_.ranks_per_node,
-                            .gradient_bytes_per_element = accumulated_bytes(),
-                            .flush_fp32 = config_.storage.flush_fp32,
-                            .exchange_bytes = exchange,
-                            .reserve_bytes = library_bytes,
-                            .subgroup_elements = config_.subgroup_size,
-                            .subgroup_is_default = config_.subgroup_is_default,
-                            .paths = std::ssize(config_.paths),
-                            .most_cache = config_.storage.most_cache,
-                            .host_memory = limit});
+  return plan::plan_memory(memory_demand<T>(config_, map_,
+                                            {.ranks_per_node = scope_.ranks_per_node,
+                                             .host_visible = host_visible(config_.device),
+                                             .host_memory = limit}));
 }
 
 template <class T>
@@ -182,13 +157,6 @@ DeviceDemand Foreseer<T>::device() const {
 }
 
 template <class T>
-Bytes Foreseer<T>::staging() const {
-  bool const visible = host_visible(config_.device);
-  return update::DeviceLane::host_bytes(lane(), visible) +
-         state::WorkingCopy<T>::host_bytes(map_, visible);
-}
-
-template <class T>
 std::vector<plan::PathRate> Foreseer<T>::rates() const {
   std::vector<plan::PathRate> rates;
   for (tiers::PathSettings const& path : config_.paths) {
@@ -206,9 +174,7 @@ Bytes Foreseer<T>::fetched_per_rank(plan::MemoryPlan const& memory) const {
   bool const thrashes = config_.storage.evict == tiers::Evict::oldest &&
                         config_.storage.order == plan::UpdateOrder::ascending;
   std::int64_t const kept = thrashes ? 0 : memory.cached * memory.subgroup_elements;
-  auto const waiting = static_cast<double>(std::max<std::int64_t>(0, shard_ - kept));
-  // What is resident is on no path.
-  return state_bytes * static_cast<Bytes>((1.0 - config_.share.device_resident) * waiting);
+  return state_bytes * std::max<std::int64_t>(0, waiting() - kept);
 }
 
 template <class T>
@@ -218,8 +184,9 @@ Seconds Foreseer<T>::storage(plan::MemoryPlan const& memory) const {
   if (config_.storage.flush_fp32) {
     gradients = shard_ * static_cast<Bytes>(sizeof(float));
   } else if (memory.gradient_buffers > 0) {
-    gradients = (memory.subgroups - memory.gradients_cached) * memory.subgroup_elements *
-                accumulated_bytes();
+    gradients =
+        std::max<std::int64_t>(0, shard_ - memory.gradients_cached * memory.subgroup_elements) *
+        accumulated_bytes<T>(config_);
   }
   return plan::bandwidth_bound((state + gradients) * scope_.ranks_per_node,
                                state * scope_.ranks_per_node, rates());
@@ -233,12 +200,12 @@ std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) con
   bool const weighed = known || config_.storage.split.rule == plan::SplitRule::fixed;
   auto const weights = weighed ? plan::split_weights(config_.storage.split, all)
                                : std::vector<double>(all.size(), 0.0);
-  std::int64_t const waiting =
-      std::max<std::int64_t>(0, shard_ - memory.cached * memory.subgroup_elements);
+  std::int64_t const stored =
+      std::max<std::int64_t>(0, waiting() - memory.cached * memory.subgroup_elements);
   std::vector<PathForecast> paths;
   for (std::size_t i = 0; i < all.size(); ++i) {
     auto const bytes =
-        weights[i] * static_cast<double>(waiting * state_bytes * scope_.ranks_per_node);
+        weights[i] * static_cast<double>(stored * state_bytes * scope_.ranks_per_node);
     paths.push_back({config_.paths[i].directory, all[i], weights[i], static_cast<Bytes>(bytes)});
   }
   return paths;
@@ -290,7 +257,7 @@ PolicyForecast Foreseer<T>::policy(std::string name, Bytes limit,
   try {
     plan::UpdateDemand const demand{.elements = shard_,
                                     .resident = result.resident,
-                                    .gradient_bytes = gradient_bytes(),
+                                    .gradient_bytes = gradient_bytes<T>(config_),
                                     .parameter_bytes = static_cast<Bytes>(sizeof(T)),
                                     .chunk = config_.share.device_chunk,
                                     .direct_copy = host_visible(config_.device),
@@ -365,7 +332,6 @@ Forecast foresee(RunConfig const& config, ForecastScope const& scope) {
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
                   .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};
   result.memory = here.memory(result.host_limit);
-  result.staging = here.staging();
   result.device = here.device();
   result.paths = here.paths(result.memory);
   std::set<std::string> missing;

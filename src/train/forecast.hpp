@@ -53,7 +53,6 @@ struct Forecast {
   int nodes{};
   plan::MemoryPlan memory{};  ///< of this configuration
   Bytes host_limit{};         ///< per node
-  Bytes staging{};  ///< per rank, beside that plan: pinned memory that transfers go through
   DeviceDemand device{};
   std::vector<PathForecast> paths{};
   PolicyForecast configured{};             ///< what this configuration does

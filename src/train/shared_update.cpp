@@ -39,8 +39,8 @@ plan::UpdateDemand demand_of(RunConfig const& config, UpdateShape const& shape,
 
 }  // namespace
 
-bool needs_lane(RunConfig const& config, device::Device const& device) {
-  return !device.host_visible() || config.share.device_resident > 0.0 ||
+bool needs_lane(RunConfig const& config, bool host_visible) {
+  return !host_visible || config.share.device_resident > 0.0 ||
          config.share.device_share.value_or(0.0) > 0.0;
 }
 
@@ -60,7 +60,7 @@ SharedUpdate::SharedUpdate(RunConfig const& config, UpdateShape const& shape,
       offload_{offload},
       readiness_{subgroups},
       share_{policy_for(config, device), demand_of(config, shape, device), config.platform} {
-  if (needs_lane(config, device)) {
+  if (needs_lane(config, device.host_visible())) {
     lane_ = make_lane(lane_settings(config, shape), device, idle, trace);
     spills_ = config.share.transfers == plan::Transfers::overlap;
   }

@@ -32,7 +32,7 @@ struct UpdateShape {
 [[nodiscard]] update::DeviceLaneSettings lane_settings(RunConfig const& config,
                                                        UpdateShape const& shape);
 /// Whether updates need a device lane: the device takes part, or new parameters have to travel to it.
-[[nodiscard]] bool needs_lane(RunConfig const& config, device::Device const& device);
+[[nodiscard]] bool needs_lane(RunConfig const& config, bool host_visible);
 
 /// A rank's updates, shared between its cores and its device: who takes what, the device's lane, the
 /// pipeline, and what goes on of one update under the next forward.

@@ -10,6 +10,7 @@
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/initialize.hpp"
+#include "train/memory_demand.hpp"
 #include "train/storage_report.hpp"
 
 namespace offstage::train {
@@ -20,15 +21,8 @@ namespace {
 constexpr int host_workers = 2;
 constexpr int shared_workers = 4;
 
-/// What a rank's libraries take once they run: oneDNN's code and scratch, HDF5, MPI's buffers.
-/// Measured: 8 MiB for 3 M parameters, 14 for 88 M.
-constexpr Bytes library_bytes = 16 * MiB;
-
 /// Parameters on their way from a checkpoint to the working copy.
 constexpr std::size_t converted_at_once = std::size_t{1} << 20U;
-
-/// The share of what is free that tiers.host-memory=auto takes.
-constexpr double auto_share = 0.9;
 
 void convert(std::span<float const> in, std::span<float> out) {
   std::ranges::copy(in, out.begin());
@@ -43,22 +37,11 @@ void convert(std::span<float const> in, std::span<float16> out) {
 }  // namespace
 
 template <class T>
-bool StepRunner<T>::accumulates_fp32() const {
-  // One micro-batch is no sum: 16 bit loses nothing.
-  return dtype_of<T>() == DType::fp32 || (config_.numerics.accumulate_fp32 && micro_batches_ > 1);
-}
-
-template <class T>
-Bytes StepRunner<T>::gradient_bytes_per_element() const {
-  return static_cast<Bytes>(accumulates_fp32() ? sizeof(float) : sizeof(T));
-}
-
-template <class T>
 int StepRunner<T>::workers() const {
   if (memory_.buffers > 0) {
     return memory_.buffers;
   }
-  return needs_lane(config_, *device_) ? shared_workers : host_workers;
+  return needs_lane(config_, device_->host_visible()) ? shared_workers : host_workers;
 }
 
 template <class T>
@@ -87,76 +70,32 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   Bytes const free_now = comm.minimum(free_here);
   host_memory_limit_ = config.host_memory > 0
                            ? config.host_memory
-                           : static_cast<Bytes>(auto_share * static_cast<double>(free_now));
+                           : static_cast<Bytes>(auto_host_share * static_cast<double>(free_now));
   mpi::agree(comm, [&] {
-    memory_ = plan_memory();
+    memory_ = plan::plan_memory(memory_demand<T>(config, map_,
+                                                 {.ranks_per_node = ranks_on_node_,
+                                                  .host_visible = device_->host_visible(),
+                                                  .host_memory = host_memory_limit_}));
     trace_ = make_trace();
   });
   on_plan(needs_of(node));
   subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements,
-                                   resident_elements(comm.rank()));
+                                   resident_elements(config, map_, comm.rank()));
   // What the state and the gradients will take is free until then.
   offload_ =
       std::make_unique<Offload>(config, comm, trace_.get(), memory_.state + memory_.gradients);
-  offload_->allocate(subgroups_, memory_, gradient_bytes_per_element(), *device_);
+  offload_->allocate(subgroups_, memory_, accumulated_bytes<T>(config), *device_);
   mpi::agree(comm, [&] {
     gradients_ = std::make_unique<update::GradientAccumulator<T>>(
-        map_, comm_, *device_, *stream_, subgroups_, offload_->take_gradients(accumulates_fp32()));
-    update_ =
-        std::make_unique<SharedUpdate>(config_, update_shape(comm_.rank()), *device_,
-                                       model_->idle_memory(), subgroups_, *offload_, trace_.get());
+        map_, comm_, *device_, *stream_, subgroups_,
+        offload_->take_gradients(accumulates_fp32<T>(config_)));
+    auto shape =
+        update_shape<T>(config_, map_.shard_elements(comm_.rank()), memory_.subgroup_elements);
+    shape.workers = workers();
+    update_ = std::make_unique<SharedUpdate>(config_, shape, *device_, model_->idle_memory(),
+                                             subgroups_, *offload_, trace_.get());
   });
   copy_->set_readiness(&update_->readiness());
-}
-
-template <class T>
-std::int64_t StepRunner<T>::resident_elements(int rank) const {
-  return std::llround(config_.share.device_resident *
-                      static_cast<double>(map_.shard_elements(rank)));
-}
-
-template <class T>
-UpdateShape StepRunner<T>::update_shape(int rank) const {
-  return {.elements = map_.shard_elements(rank),
-          .subgroup_elements =
-              memory_.subgroup_elements > 0 ? memory_.subgroup_elements : config_.subgroup_size,
-          .gradient_bytes = gradient_bytes_per_element(),
-          .parameter_bytes = static_cast<Bytes>(sizeof(T)),
-          .workers = workers()};
-}
-
-template <class T>
-plan::MemoryPlan StepRunner<T>::plan_memory() {
-  std::int64_t most = 0;
-  std::int64_t waiting = 0;  // elements whose state is not resident
-  Bytes exchange = 0;
-  for (int rank = 0; rank < comm_.size(); ++rank) {
-    most = std::max(most, map_.shard_elements(rank));
-    waiting = std::max(waiting, map_.shard_elements(rank) - resident_elements(rank));
-    exchange = std::max(exchange, update::GradientAccumulator<T>::exchange_bytes(
-                                      map_, rank, device_->host_visible()));
-  }
-  exchange += state::WorkingCopy<T>::host_bytes(map_, device_->host_visible());
-  if (most > waiting) {
-    Bytes const resident = 12 * std::min(most - waiting, config_.subgroup_size);
-    exchange += tiers::DeviceTiers::lease_bytes({resident});
-  }
-  if (needs_lane(config_, *device_)) {
-    exchange += update::DeviceLane::host_bytes(lane_settings(config_, update_shape(comm_.rank())),
-                                               device_->host_visible());
-  }
-  return plan::plan_memory({.shard_elements = most,
-                            .resident_elements = most - waiting,
-                            .ranks_per_node = ranks_on_node_,
-                            .gradient_bytes_per_element = gradient_bytes_per_element(),
-                            .flush_fp32 = config_.storage.flush_fp32,
-                            .exchange_bytes = exchange,
-                            .reserve_bytes = library_bytes,
-                            .subgroup_elements = config_.subgroup_size,
-                            .subgroup_is_default = config_.subgroup_is_default,
-                            .paths = std::ssize(config_.paths),
-                            .most_cache = config_.storage.most_cache,
-                            .host_memory = host_memory_limit_});
 }
 
 template <class T>

@@ -87,7 +87,6 @@ class StepRunner {
   [[nodiscard]] Bytes host_memory_peak() const;
 
  private:
-  [[nodiscard]] plan::MemoryPlan plan_memory();
   [[nodiscard]] launch::Needs needs_of(mpi::Communicator const& node) const;
   [[nodiscard]] std::unique_ptr<trace::Trace> make_trace() const;
   /// Forward and backward of this rank's micro-batches; their losses in order.
@@ -103,11 +102,7 @@ class StepRunner {
   /// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R,
   /// ...
   [[nodiscard]] double mean_in_order(std::span<double const> mine, std::int64_t count) const;
-  [[nodiscard]] bool accumulates_fp32() const;
-  [[nodiscard]] Bytes gradient_bytes_per_element() const;
   [[nodiscard]] int workers() const;
-  [[nodiscard]] UpdateShape update_shape(int rank) const;
-  [[nodiscard]] std::int64_t resident_elements(int rank) const;
 
   RunConfig const& config_;
   mpi::Communicator const& comm_;
