@@ -503,7 +503,7 @@ TEST_F(StoragePathTest, MeasuringEndsWithTheTime) {
 TEST_F(StoragePathTest, MeasuringKeepsToItsMemory) {
   PathSettings wide = settings();
   wide.processes = 2;
-  StoragePath path{wide, {}, kernel, nullptr};
+  StoragePath path{wide, {}, aio::libaio_kernel(), nullptr};
   (void)measure_rates(path, spill, {10s, 4 * MiB, 1 * MiB});
   EXPECT_EQ(path.traffic().write.bytes, 4 * MiB);
   EXPECT_EQ(path.traffic().write.transfers, 8);
