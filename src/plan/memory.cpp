@@ -58,8 +58,9 @@ class Division {
       : demand_{demand},
         waiting_{demand.shard_elements - demand.resident_elements},
         all_gradients_{times(demand.gradient_bytes_per_element, demand.shard_elements)} {
+    std::int64_t const largest_part = std::max(waiting_, demand.resident_elements);
     std::int64_t const whole =
-        times(std::max<std::int64_t>(1, pieces_of(waiting_, chunk_elements)), chunk_elements);
+        times(std::max<std::int64_t>(1, pieces_of(largest_part, chunk_elements)), chunk_elements);
     set_subgroup(std::clamp(demand.subgroup_elements / chunk_elements * chunk_elements,
                             chunk_elements, whole / chunk_elements * chunk_elements));
   }
