@@ -1,45 +1,10 @@
 #include "adamw.hpp"
 
-#include <cuda_fp16.h>
-
-#include <algorithm>
-#include <cstdint>
-
+#include "elements.cuh"
 #include "platform/cuda/check.hpp"
 
 namespace offstage::kernels::cuda {
 namespace {
-
-constexpr int block_size = 256;     // threads; the kernel is bound by memory bandwidth
-constexpr int max_blocks = 65'535;  // the grid-stride loop covers the rest
-
-__device__ float device_load(float value) {
-  return value;
-}
-__device__ float device_load(bfloat16 value) {
-  return __uint_as_float(std::uint32_t{value.bits} << 16);
-}
-__device__ float device_load(float16 value) {
-  return __half2float(__ushort_as_half(value.bits));
-}
-
-__device__ float device_canonical(float value) {
-  return value == value ? value : __uint_as_float(0x7FC00000U);
-}
-
-// Round `value`, which is canonical if it is NaN; as to_bf16 and to_fp16 in base/dtype.hpp.
-__device__ void device_store(float& to, float value) {
-  to = value;
-}
-__device__ void device_store(bfloat16& to, float value) {
-  std::uint32_t const bits = __float_as_uint(value);
-  std::uint32_t const rounding = value == value ? 0x7FFFU + ((bits >> 16) & 1U) : 0U;
-  to.bits = static_cast<std::uint16_t>((bits + rounding) >> 16);
-}
-__device__ void device_store(float16& to, float value) {
-  // CUDA's own NaN is 0x7FFF.
-  to.bits = value == value ? __half_as_ushort(__float2half_rn(value)) : fp16_canonical_nan;
-}
 
 // The _rn intrinsics forbid the compiler's own contraction: same bits as the host.
 template <class G, class W>
@@ -71,12 +36,10 @@ void adamw(AdamwState<G, W> const& s, AdamwStep const& step, CUstream_st* stream
   std::size_t const count = s.parameter.size();
   if (count == 0) {
     return;
-  }  // an empty grid is a launch error
-  auto const blocks =
-      static_cast<int>(std::min<std::size_t>((count + block_size - 1) / block_size, max_blocks));
-  adamw_kernel<<<blocks, block_size, 0, stream>>>(s.parameter.data(), s.momentum.data(),
-                                                  s.variance.data(), s.gradient.data(),
-                                                  s.working_copy.data(), count, c);
+  }
+  adamw_kernel<<<blocks_for(count, block_size), block_size, 0, stream>>>(
+      s.parameter.data(), s.momentum.data(), s.variance.data(), s.gradient.data(),
+      s.working_copy.data(), count, c);
   offstage::cuda::check(cudaGetLastError());
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/dtype.hpp"
 #include "base/simd.hpp"
+#include "device/device.hpp"
 
 struct CUstream_st;  // lets host code name a stream without a CUDA header
 
@@ -61,6 +62,12 @@ namespace cuda {
 template <class G, class W>
 void adamw(AdamwState<G, W> const& state, AdamwStep const& step, CUstream_st* stream);
 }
+
+/// Queues the step on `stream`, whose device holds the views: host::adamw on the host backend, where it
+/// counts as N updates, cuda::adamw on cuda. Returns before it is done.
+/// Errors: PreconditionError as above, at once; UsageError if the stream's backend was not compiled in.
+template <class G, class W>
+void adamw(device::Stream& stream, AdamwState<G, W> const& state, AdamwStep const& step);
 
 /// What the per-element arithmetic needs, rounded to FP32 once, on the host.
 struct AdamwCoefficients {

@@ -6,7 +6,7 @@ namespace offstage::kernels::host {
 
 template <class A, class G>
 void accumulate(Accumulate<A, G> const& call, Simd simd) {
-  require(call.accumulator.size() == call.gradient.size(), "accumulate: views differ in length");
+  require_equal_lengths(call);
   with_simd(simd, [&](auto chosen) {
     for_each_piece(call.gradient.size(), [&](std::size_t begin, std::size_t count) {
       A* const accumulator = call.accumulator.data() + begin;

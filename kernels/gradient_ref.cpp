@@ -10,6 +10,11 @@
 
 namespace offstage::kernels {
 
+template <class A, class G>
+void require_equal_lengths(Accumulate<A, G> const& call) {
+  require(call.accumulator.size() == call.gradient.size(), "accumulate: views differ in length");
+}
+
 template <class G>
 void require_one_sum_per_chunk(ChunkNorms<G> const& call) {
   constexpr auto chunk = static_cast<std::size_t>(chunk_elements);
@@ -38,7 +43,7 @@ double sum_of_squares(std::span<G const> chunk) {
 
 template <class A, class G>
 void accumulate(Accumulate<A, G> const& call) {
-  require(call.accumulator.size() == call.gradient.size(), "accumulate: views differ in length");
+  require_equal_lengths(call);
   for (std::size_t i = 0; i < call.gradient.size(); ++i) {
     float const g = load(call.gradient[i]);
     call.accumulator[i] = store_canonical<A>(call.first ? g : load(call.accumulator[i]) + g);
@@ -67,6 +72,13 @@ void convert(std::span<float const> in, std::span<float16> out) {
 
 }  // namespace ref
 
+template void require_equal_lengths(Accumulate<float, float> const&);
+template void require_equal_lengths(Accumulate<float, bfloat16> const&);
+template void require_equal_lengths(Accumulate<float, float16> const&);
+template void require_equal_lengths(Accumulate<bfloat16, float> const&);
+template void require_equal_lengths(Accumulate<float16, float> const&);
+template void require_equal_lengths(Accumulate<bfloat16, bfloat16> const&);
+template void require_equal_lengths(Accumulate<float16, float16> const&);
 template void require_one_sum_per_chunk(ChunkNorms<float> const&);
 template void require_one_sum_per_chunk(ChunkNorms<bfloat16> const&);
 template void require_one_sum_per_chunk(ChunkNorms<float16> const&);

@@ -98,7 +98,7 @@ class Phase {
   mpi::Communicator const& comm_;
   mpi::Communicator alone_ = mpi::Communicator::self();
   std::unique_ptr<device::Device> device_ = device::make_host_device(0);
-  std::unique_ptr<device::Stream> stream_ = device_->make_stream("compute");
+  std::unique_ptr<device::Stream> stream_ = device_->make_calling_stream("compute");
   state::ShardMap map_;
   std::vector<state::Subgroup> subgroups_;
   memory::HugeBuffer copy_;
@@ -125,11 +125,13 @@ Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicat
       static_cast<std::int64_t>(shape.cached_share * static_cast<double>(subgroups_.size()));
   bool const accumulate_fp32 = config.numerics.accumulate_fp32 && shape.rounds > 1;
   offload_.allocate(subgroups_, plan,
-                    static_cast<Bytes>(accumulate_fp32 ? sizeof(float) : sizeof(bfloat16)));
+                    static_cast<Bytes>(accumulate_fp32 ? sizeof(float) : sizeof(bfloat16)),
+                    *device_);
   gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
-      map_, alone_, *stream_, subgroups_, offload_.take_gradients(accumulate_fp32));
-  pipeline_ =
-      std::make_unique<update::UpdatePipeline>(subgroups_, offload_.state(), plan.buffers, trace);
+      map_, alone_, *device_, *stream_, subgroups_, offload_.take_gradients(accumulate_fp32));
+  pipeline_ = std::make_unique<update::UpdatePipeline>(
+      subgroups_, offload_.state(),
+      update::PipelineSettings{.workers = plan.buffers, .trace = trace});
   for (auto const& subgroup : subgroups_) {
     auto lease = offload_.state().create(subgroup.index);
     std::ranges::fill(lease.mutable_bytes(), std::byte{0});
@@ -153,7 +155,10 @@ double Phase::step() {
   }
   static_cast<void>(gradients_->norm());
   ++adamw_.step;
-  auto const order = offload_.next_order();
+  std::vector<update::Trip> order;
+  for (std::int64_t const index : offload_.next_order()) {
+    order.push_back({index, false});
+  }
   gradients_->begin_update();
   pipeline_->run(
       adamw_, order, [&](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },

@@ -48,8 +48,8 @@ class TimingStream final : public device::Stream {
   void copy(void* target, void const* source, Bytes size, device::Copy direction) override {
     time([&] { inner_.copy(target, source, size, direction); });
   }
-  void enqueue(std::function<void()> kernel) override {
-    time([&] { inner_.enqueue(std::move(kernel)); });
+  void enqueue(std::function<void()> kernel, std::int64_t updates) override {
+    time([&] { inner_.enqueue(std::move(kernel), updates); });
   }
   [[nodiscard]] void* native() const noexcept override { return inner_.native(); }
   [[nodiscard]] std::shared_ptr<device::Event> record() override { return inner_.record(); }
@@ -172,7 +172,7 @@ class BlockBench {
   explicit BlockBench(state::ModelShape const& shape, model::RunShape const& run)
       : layout_{state::layers_of(shape).at(1)},
         device_{device::make_host_device(0)},
-        inner_{device_->make_stream("gemm")},
+        inner_{device_->make_calling_stream("gemm")},
         stream_{*inner_},
         dims_{model::dims_of(shape, run)},
         work_{

@@ -17,7 +17,6 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <string>
 #include <thread>
@@ -80,7 +79,8 @@ std::shared_ptr<tiers::PathSet> make_paths(std::span<std::string const> director
   }
   auto paths = tiers::make_paths(settings);
   for (auto const& path : *paths) {  // one after the other, as a run does
-    auto const rate = tiers::measure_rates(*path, Seconds{0.3}, 512 * MiB);
+    auto const rate =
+        tiers::measure_rates(*path, "offstage-perf", {.time = Seconds{0.3}, .most = 512 * MiB});
     path->set_rates(rate.read, rate.write);
   }
   return paths;
@@ -93,15 +93,16 @@ class Phase {
       : paths_{std::move(paths)},
         buffers_{buffers_for(paths_->size())},
         tiers_{make_tiers(verify)},
-        pipeline_{subgroups_, *tiers_, buffers_} {
+        pipeline_{subgroups_, *tiers_, {.workers = buffers_}} {
     std::ranges::fill(gradient_.as<bfloat16>(), to_bf16(0.01F));
     for (state::Subgroup const& subgroup : subgroups_) {
       auto lease = tiers_->create(subgroup.index);
       std::ranges::fill(lease.mutable_bytes(), std::byte{0});
       lease.commit();
     }
-    order_.resize(subgroups_.size());
-    std::iota(order_.begin(), order_.end(), std::int64_t{0});
+    for (state::Subgroup const& subgroup : subgroups_) {
+      order_.push_back({subgroup.index, false});
+    }
   }
 
   struct Step {
@@ -161,7 +162,7 @@ class Phase {
   memory::HugeBuffer gradient_{2 * parameters};
   std::unique_ptr<tiers::Tiers> tiers_;
   update::UpdatePipeline pipeline_;
-  std::vector<std::int64_t> order_;
+  std::vector<update::Trip> order_;
   kernels::AdamwStep adamw_{1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 0};
 };
 

@@ -56,7 +56,8 @@ endfunction()
 # One static library per room. DEPENDS is PUBLIC because headers name lower rooms' types; LINK is
 # PRIVATE so that third-party headers do not spread. SIMD sources are compiled three times, with
 # OFFSTAGE_SIMD set to baseline, avx2 and avx512 (see base/simd.hpp). CUDA sources are compiled
-# when nvcc is there. Every header is checked to stand alone (target all_verify_interface_header_sets).
+# when nvcc is there. Every header is checked to stand alone: by the source of the same name, which includes
+# it first (tests/house), the others by the target all_verify_interface_header_sets.
 function(offstage_room)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;HEADERS;SIMD;CUDA;DEPENDS;LINK;LINK_PUBLIC")
   if(arg_UNPARSED_ARGUMENTS)
@@ -65,11 +66,21 @@ function(offstage_room)
   set(target offstage_${arg_NAME})
   add_library(${target} STATIC ${arg_SOURCES})
   add_library(offstage::${arg_NAME} ALIAS ${target})
-  target_sources(${target} PUBLIC FILE_SET HEADERS
-    BASE_DIRS ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels
-    FILES ${arg_HEADERS})
+  set(with_source "")
+  set(alone "")
+  foreach(header ${arg_HEADERS})
+    string(REGEX REPLACE "\\.hpp$" ".cpp" source ${header})
+    if(source IN_LIST arg_SOURCES)
+      list(APPEND with_source ${header})
+    else()
+      list(APPEND alone ${header})
+    endif()
+  endforeach()
+  target_sources(${target} PUBLIC
+    FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels FILES ${with_source}
+    FILE_SET alone TYPE HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels FILES ${alone})
   target_compile_features(${target} PUBLIC cxx_std_20)
-  set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+  set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON INTERFACE_HEADER_SETS_TO_VERIFY alone)
   list(TRANSFORM arg_DEPENDS PREPEND "offstage::")
   target_link_libraries(${target} PUBLIC ${arg_DEPENDS} ${arg_LINK_PUBLIC}
                                   PRIVATE offstage::warnings ${arg_LINK})

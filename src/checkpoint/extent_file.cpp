@@ -64,7 +64,7 @@ void remove_old_slots(std::string const& checkpoints) {
   std::int64_t removed = 0;
   for (std::string const& name : names_of(directory)) {
     if (name.starts_with(slot_prefix)) {
-      remove_file(directory + "/" + name);
+      remove_file(fmt::format("{}/{}", directory, name));
       ++removed;
     }
   }

@@ -79,7 +79,7 @@ std::vector<std::string> set_listed_aside(std::string const& directory, std::str
       continue;
     }
     for (std::string const& name : names_in(list)) {
-      std::string const path = canonical(directory + "/" + name);
+      std::string const path = canonical(fmt::format("{}/{}", directory, name));
       if (path != spared && path != canonical(found.path) && !set_aside(directory, name)) {
         stay.push_back(name);
       }

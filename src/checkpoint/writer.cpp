@@ -1,5 +1,7 @@
 #include "checkpoint/writer.hpp"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -37,7 +39,7 @@ ChunkChecksums share_extents(std::string const& step_directory, Manifest& manife
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     StoredSubgroup& stored = manifest.subgroups[k];
     std::string const name = extent_file_name(manifest.rank, k);
-    std::string const path = step_directory + "/" + name;
+    std::string const path = fmt::format("{}/{}", step_directory, name);
     auto shared = tiers.share(static_cast<tiers::Key>(k), path);
     if (!shared) {
       continue;

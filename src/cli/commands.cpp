@@ -21,6 +21,9 @@ constexpr char const* usage_text =
     "  train --config FILE [--section.key=value]...   train a model; mpirun or srun starts the "
     "ranks\n"
     "  train --help                                   all keys with their defaults\n"
+    "  plan --config FILE [--ranks N] ...             predict memory and update times; no GPU "
+    "needed\n"
+    "  probe [--output FILE] [--dir PATH]...          measure this machine for plan and train\n"
     "  checkpoint ls PATH                             list the checkpoints of a directory\n"
     "  checkpoint verify PATH                         read them whole and compare all checksums\n"
     "  checkpoint diff A B                            compare two of them bit for bit\n"
@@ -49,14 +52,16 @@ struct Command {
 };
 
 ExitCode dispatch(Arguments const& arguments) {
-  static std::array<Command, 8> const commands{{{"train", train_command},
-                                                {"checkpoint", checkpoint_command},
-                                                {"import", import_command},
-                                                {"export", export_command},
-                                                {"data", data_command},
-                                                {"generate", generate_command},
-                                                {"help", help},
-                                                {"version", print_version}}};
+  static std::array<Command, 10> const commands{{{"train", train_command},
+                                                 {"plan", plan_command},
+                                                 {"probe", probe_command},
+                                                 {"checkpoint", checkpoint_command},
+                                                 {"import", import_command},
+                                                 {"export", export_command},
+                                                 {"data", data_command},
+                                                 {"generate", generate_command},
+                                                 {"help", help},
+                                                 {"version", print_version}}};
   std::string word = arguments.empty() ? "help" : arguments.front();
   Arguments const rest{arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end()};
   if (word == "--help" || word == "-h") {

@@ -19,6 +19,12 @@ using Arguments = std::vector<std::string>;
 /// ends MPI, and ends the whole job if this rank alone fails. `--help` does without MPI.
 [[nodiscard]] ExitCode train_command(Arguments const& arguments);
 
+/// `offstage probe ...`: measures this machine, one rank or those that mpirun or srun started; starts and
+/// ends MPI. `--help` does without.
+[[nodiscard]] ExitCode probe_command(Arguments const& arguments);
+/// `offstage plan ...`: predicts memory and update times of a run. One process, no MPI, no GPU.
+[[nodiscard]] ExitCode plan_command(Arguments const& arguments);
+
 /// `offstage checkpoint ls|verify|diff ...`. No MPI.
 /// verify: ExitCode::data if anything is damaged. diff: ExitCode::other if the bits differ.
 [[nodiscard]] ExitCode checkpoint_command(Arguments const& arguments);

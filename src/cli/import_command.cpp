@@ -7,11 +7,10 @@
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "base/units.hpp"
+#include "cli/all_ranks.hpp"
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
 #include "convert/convert.hpp"
-#include "platform/mpi/communicator.hpp"
-#include "platform/mpi/session.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -65,30 +64,6 @@ Bytes shard_bytes_of(std::string const& text) {
 void report_done(char const* what, convert::Converted const& done, Seconds elapsed) {
   log::info("{} {}: {} parameters, {} in {}", what, done.path, done.parameters,
             format_bytes(done.bytes), format_duration(elapsed));
-}
-
-/// Runs `work` on all ranks; what they agree on is printed once, by rank 0.
-template <class Work>
-ExitCode on_all_ranks(Work&& work) {
-  mpi::Session const session;
-  auto const comm = mpi::Communicator::world();
-  try {
-    work(comm);
-    return ExitCode::done;
-  } catch (mpi::AgreedError const& error) {
-    if (comm.rank() == 0) {
-      int const rank = error.failed_rank();
-      log::error("{}{}", rank == 0 ? std::string{} : fmt::format("rank {}: ", rank), error.what());
-    }
-    return error.code();
-  } catch (...) {
-    if (comm.size() == 1) {
-      return report(std::current_exception());
-    }
-    // This rank alone knows; the others would wait for it for ever.
-    auto const code = report(std::current_exception(), fmt::format("rank {}: ", comm.rank()));
-    mpi::abort_job(static_cast<int>(code));
-  }
 }
 
 }  // namespace

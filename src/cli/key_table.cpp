@@ -1,18 +1,18 @@
 #include "cli/key_table.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
-#include <utility>
 #include <vector>
 
+#include "base/chunk.hpp"
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "cli/key_values.hpp"
+#include "device/device.hpp"
 #include "plan/order.hpp"
+#include "plan/share.hpp"
 #include "plan/split.hpp"
 #include "tiers/path_settings.hpp"
 #include "tiers/tiers.hpp"
@@ -21,56 +21,6 @@ namespace offstage::cli {
 namespace {
 
 using train::RunConfig;
-
-template <class T>
-T whole(std::string const& text) {
-  // Far beyond any use, and far enough below the types' ends that sums and small products hold.
-  constexpr std::int64_t largest = sizeof(T) > 4 ? 1'000'000'000'000 : 1'000'000;
-  std::int64_t value{};
-  auto const* const end = text.data() + text.size();
-  auto const [rest, code] = std::from_chars(text.data(), end, value);
-  if (code == std::errc::invalid_argument || rest != end) {
-    throw UsageError{fmt::format("'{}' is not a whole number", text)};
-  }
-  if (code != std::errc{} || value > largest || value < -largest) {
-    throw UsageError{fmt::format("'{}' is too large; the limit is {}", text, largest)};
-  }
-  return static_cast<T>(value);
-}
-
-std::uint64_t seed(std::string const& text) {
-  std::uint64_t value{};
-  auto const* const end = text.data() + text.size();
-  auto const [rest, code] = std::from_chars(text.data(), end, value);
-  if (code != std::errc{} || rest != end) {
-    throw UsageError{fmt::format("'{}' is not a whole number from 0 to 2^64 - 1", text)};
-  }
-  return value;
-}
-
-double real(std::string const& text) {
-  double value{};
-  auto const* const end = text.data() + text.size();
-  auto const [rest, code] = std::from_chars(text.data(), end, value);
-  if (code != std::errc{} || rest != end || !std::isfinite(value)) {
-    throw UsageError{fmt::format("'{}' is not a number; write for example 0.1 or 3e-4", text)};
-  }
-  return value;
-}
-
-template <class T>
-T choice(std::string const& text, std::vector<std::pair<std::string_view, T>> const& words) {
-  std::vector<std::string_view> names;
-  for (auto const& [name, value] : words) {
-    if (text == name) {
-      return value;
-    }
-    names.push_back(name);
-  }
-  throw UsageError{names.size() == 1
-                       ? fmt::format("'{}' is not known; use {}", text, names.front())
-                       : fmt::format("'{}' is none of {}", text, fmt::join(names, ", "))};
-}
 
 /// `50` means steps, `30min` time; 0: neither; `auto`: as the cost of a save asks for.
 void set_every(RunConfig& config, std::string const& text) {
@@ -123,10 +73,6 @@ std::string default_ffn_hidden(RunConfig const& config) {
   return std::to_string(round_up(ceil_div(config.model.hidden * 8, 3), 64));
 }
 
-bool truth(std::string const& text) {
-  return choice<bool>(text, {{"true", true}, {"false", false}});
-}
-
 /// Validation walks through the files, so shares would have no meaning there.
 std::vector<data::Source> validation_files(std::string const& text) {
   auto files = text.empty() ? std::vector<data::Source>{} : data::parse_sources(text);
@@ -139,6 +85,24 @@ std::vector<data::Source> validation_files(std::string const& text) {
     }
   }
   return files;
+}
+
+void set_device_share(RunConfig& config, std::string const& text) {
+  config.share.device_share.reset();
+  if (text != "auto") {
+    config.share.device_share = real(text);
+  }
+}
+
+/// Whole chunks, as a subgroup's size; so few that no product of their bytes overflows.
+void set_device_chunk(RunConfig& config, std::string const& text) {
+  constexpr std::int64_t most = 1'000'000'000;
+  std::int64_t const count = parse_count(text);
+  if (count < 1 || count > most) {
+    throw UsageError{fmt::format("'{}' must be from 1 to 1G parameters", text)};
+  }
+  config.share.device_chunk =
+      std::max<std::int64_t>(chunk_elements, count / chunk_elements * chunk_elements);
 }
 
 void set_loss_scale(RunConfig& config, std::string const& text) {
@@ -327,12 +291,23 @@ constexpr std::array keys{
           c.numerics.accumulate_fp32 = choice<bool>(t, {{"fp32", true}, {"16bit", false}});
         }},
 
+    Key{"device.kind", "auto|cuda|host", "auto",
+        "a GPU, or host memory and cores in its place; auto: a GPU where the model can run on one",
+        [](RunConfig& c, Text t) {
+          using train::DeviceKind;
+          c.device.kind = choice<DeviceKind>(t, {{"auto", DeviceKind::automatic},
+                                                 {"cuda", DeviceKind::cuda},
+                                                 {"host", DeviceKind::host}});
+        }},
     Key{"device.memory", "SIZE", "0", "limit of the device's memory; 0: none",
-        [](RunConfig& c, Text t) { c.device_memory = parse_bytes(t); }},
+        [](RunConfig& c, Text t) { c.device.memory = parse_bytes(t); }},
     Key{"device.share-gpu", "false|true", "false", "whether several ranks may compute on one GPU",
         [](RunConfig& c, Text t) {
-          c.share_gpu = choice<bool>(t, {{"false", false}, {"true", true}});
+          c.device.share_gpu = choice<bool>(t, {{"false", false}, {"true", true}});
         }},
+    Key{"device.emulate", "NAME=RATE,...", "",
+        "host: be as slow as h2d=25GB/s,d2h=25GB/s,update=10G,host-update=1G, any of them",
+        [](RunConfig& c, Text t) { c.device.emulation = device::parse_emulation(t); }},
 
     Key{"tiers.path", "PATH[,ATTRIBUTE...]", "",
         "directory for the optimizer state, once for each storage path; empty: host memory",
@@ -383,6 +358,45 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) {
           c.storage.flush_fp32 = choice<bool>(t, {{"delayed", false}, {"flush-fp32", true}});
         }},
+
+    Key{"update.device-share", "auto|X", "auto",
+        "of what is not resident, updated on the device: 0 to 1, or auto: what takes least time",
+        set_device_share},
+    Key{"update.device-resident", "X", "0", "share of the state that lives on the device: 0 to 1",
+        [](RunConfig& c, Text t) { c.share.device_resident = real(t); }},
+    Key{"update.device-chunk", "N", "4M",
+        "parameters that go to the device and back at a time; rounded down to whole 4096",
+        set_device_chunk},
+    Key{"update.transfers", "overlap|blocking", "overlap",
+        "copies beside everything else, or one after the other with the CPU's work, as ZeRO-3 has "
+        "them",
+        [](RunConfig& c, Text t) {
+          using plan::Transfers;
+          c.share.transfers = choice<Transfers>(
+              t, {{"overlap", Transfers::overlap}, {"blocking", Transfers::blocking}});
+        }},
+
+    Key{"platform.cpu-update", "N", "0",
+        "parameters per second that a rank's cores update; 0 here and below: not known",
+        [](RunConfig& c, Text t) { c.platform.cpu_update = count_rate(t); }},
+    Key{"platform.device-update", "N", "0", "parameters per second that a rank's device updates",
+        [](RunConfig& c, Text t) { c.platform.device_update = count_rate(t); }},
+    Key{"platform.host-to-device", "RATE", "0",
+        "of a rank's link, as in 25GB/s, from pinned memory",
+        [](RunConfig& c, Text t) { c.platform.host_to_device = bytes_rate(t); }},
+    Key{"platform.device-to-host", "RATE", "0", "likewise, the other way",
+        [](RunConfig& c, Text t) { c.platform.device_to_host = bytes_rate(t); }},
+    Key{"platform.host-to-device-both", "RATE", "0", "while the other direction runs too",
+        [](RunConfig& c, Text t) { c.platform.host_to_device_both = bytes_rate(t); }},
+    Key{"platform.device-to-host-both", "RATE", "0", "likewise, the other way",
+        [](RunConfig& c, Text t) { c.platform.device_to_host_both = bytes_rate(t); }},
+    Key{"platform.host-memory", "RATE", "0", "read and written by a rank's cores together",
+        [](RunConfig& c, Text t) { c.platform.host_memory = bytes_rate(t); }},
+    Key{"platform.conversion", "N", "0",
+        "parameters per second from FP32 to 16 bit on a rank's cores",
+        [](RunConfig& c, Text t) { c.platform.conversion = count_rate(t); }},
+    Key{"platform.measured", "TEXT", "", "when and where, as offstage probe writes it",
+        [](RunConfig& c, Text t) { c.platform_measured = t; }},
 
     Key{"checkpoint.dir", "PATH", "run.dir/checkpoints", "directory for checkpoints; created",
         [](RunConfig& c, Text t) { c.checkpoint.dir = t; },

@@ -19,6 +19,17 @@ namespace offstage::cli {
 ///         (train::validate, state::validate).
 [[nodiscard]] train::RunConfig parse_train_options(std::vector<std::string> const& arguments);
 
+/// What `offstage plan` is asked.
+struct PlanOptions {
+  train::RunConfig config;
+  int ranks = 1;
+  int ranks_per_node = 1;
+};
+/// The command line of `offstage plan`: as that of train, and --ranks N (1) and --ranks-per-node M (all).
+/// data.train, run.dir and train.steps may be missing, and device.kind may be cuda.
+/// Errors: as parse_train_options.
+[[nodiscard]] PlanOptions parse_plan_options(std::vector<std::string> const& arguments);
+
 /// All keys with defaults and one-line descriptions, for `offstage train --help`.
 [[nodiscard]] std::string train_help();
 

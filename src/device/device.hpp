@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -57,28 +59,43 @@ class Event {
   virtual ~Event() = default;
   /// Blocks the calling thread until the work before the point is done.
   virtual void wait() const = 0;
+  /// When the work before the point was done; waits for it. Of points in streams of one device the
+  /// differences are right to some microseconds (on a GPU, after hours, to some milliseconds).
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point when() const = 0;
+};
+
+/// Host memory that a device can copy from and to on its own; ends with this. The memory must outlive it.
+class Pinned {
+ public:
+  virtual ~Pinned() = default;
 };
 
 enum class Copy { host_to_device, device_to_host, device_to_device };
 
-/// A queue of work that runs in order. Errors of queued work surface at synchronize() or wait().
+/// A queue of work that runs in order; its destructor waits for all of it. Must not outlive its device.
 /// Threads: one at a time.
+/// Errors:  those of queued work surface at synchronize() and at wait() of an event recorded after it. A
+///          stream that failed runs nothing more, nor does one that waits for such an event.
 class Stream {
  public:
   virtual ~Stream() = default;
   [[nodiscard]] virtual Kind kind() const noexcept = 0;
+  /// Queues a copy. Host memory that is not pinned makes it slower, and synchronous on cuda.
   virtual void copy(void* target, void const* source, Bytes size, Copy direction) = 0;
-  /// Queues a kernel of the host backend. Kernels of the cuda backend are launched on native().
-  virtual void enqueue(std::function<void()> kernel) = 0;
-  /// The CUstream_st*; nullptr on the host backend.
+  /// Queues a kernel of the host backend; `updates`: elements of the state that it updates, to which the
+  /// emulated update rate applies. Kernels of the cuda backend are launched on native().
+  virtual void enqueue(std::function<void()> kernel, std::int64_t updates = 0) = 0;
+  /// The CUstream_st*, whose GPU becomes the calling thread's current one; nullptr on the host backend.
   [[nodiscard]] virtual void* native() const noexcept = 0;
   [[nodiscard]] virtual std::shared_ptr<Event> record() = 0;
-  /// Work queued later starts after `event`.
+  /// Work queued later starts after `event`, of this or another stream of the same backend. Never waits
+  /// itself, but for a calling stream (below).
   virtual void wait(Event const& event) = 0;
   virtual void synchronize() = 0;
 };
 
-/// Memory with a limit, and streams.
+/// Memory with a limit, and streams. Memory that is given back must be out of use by every stream.
+/// Threads: any.
 class Device {
  public:
   virtual ~Device() = default;
@@ -87,7 +104,18 @@ class Device {
   /// `purpose` is named in the error. Aligned to 64 bytes at least; contents undefined.
   /// Errors: UsageError that says what needs how much, what is free, and which keys help.
   [[nodiscard]] virtual Buffer allocate(Bytes size, std::string const& purpose) = 0;
+  /// A stream whose work runs beside the caller's: a thread of its own on the emulated device, whose
+  /// kernels run on that thread alone.
   [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(std::string const& name) = 0;
+  /// The stream of the model: on the emulated device its work runs at once, on the calling thread, whose
+  /// OpenMP team the kernels use, and errors surface where work is given.
+  [[nodiscard]] virtual std::unique_ptr<Stream> make_calling_stream(std::string const& name) = 0;
+  /// Lets the device copy from and to this memory by itself (page-locked and registered on cuda, nothing
+  /// on the emulated device). Errors: Error (1) saying how much was asked for and what limits it
+  /// (ulimit -l).
+  [[nodiscard]] virtual std::unique_ptr<Pinned> pin(std::span<std::byte> memory) = 0;
+  /// Whether host code may touch device memory as its own: the emulated device without an emulated link.
+  [[nodiscard]] virtual bool host_visible() const noexcept = 0;
   [[nodiscard]] virtual Bytes capacity() const noexcept = 0;
   [[nodiscard]] virtual Bytes used() const noexcept = 0;
   [[nodiscard]] virtual Bytes peak() const noexcept = 0;
@@ -97,9 +125,34 @@ class Device {
   virtual void free(std::byte* data, Bytes size) noexcept = 0;
 };
 
-/// The emulated device. Its streams run work at once on the calling thread, in the order in which
-/// it is queued: the same results as any legal order of the interface above. `capacity` in bytes; 0
-/// means no limit.
-[[nodiscard]] std::unique_ptr<Device> make_host_device(Bytes capacity);
+/// What the emulated device pretends to be. 0: as fast as it can.
+struct Emulation {
+  double host_to_device{};  ///< bytes per second
+  double device_to_host{};  ///< bytes per second
+  double device_update{};   ///< elements of the state per second, by AdamW on the device
+  double host_update{};     ///< likewise on this rank's cores; whoever updates there applies it
+
+  [[nodiscard]] bool any() const noexcept {
+    return host_to_device > 0 || device_to_host > 0 || device_update > 0 || host_update > 0;
+  }
+};
+
+/// Reads device.emulate: "h2d=3GB/s,d2h=3GB/s,update=900M,host-update=50M", any of them, each once; empty:
+/// none. Errors: UsageError, without the key's name.
+[[nodiscard]] Emulation parse_emulation(std::string const& text);
+
+/// The emulated device: an arena of host memory with a limit of `capacity` bytes (0: none).
+///
+/// Order: streams are threads. One copy per direction goes at a time, in order of arrival, and takes at
+///        least its size divided by the emulated rate; so do kernels that update, one at a time. A copy
+///        within the device uses no engine.
+/// Same results as any legal order of the interface above.
+[[nodiscard]] std::unique_ptr<Device> make_host_device(Bytes capacity,
+                                                       Emulation const& emulation = {});
+
+/// The GPU of this number among those visible, as CUDA counts them. `capacity`: pretend to have no more
+/// (0: all that is free at construction, less what the libraries take).
+/// Errors: cuda::CudaError; UsageError where CUDA was not compiled in.
+[[nodiscard]] std::unique_ptr<Device> make_cuda_device(int index, Bytes capacity);
 
 }  // namespace offstage::device

@@ -109,7 +109,7 @@ class Loaded final : public LanguageModel {
   state::ModelShape shape_;
   HeldParameters<T> parameters_;
   std::unique_ptr<device::Device> device_ = device::make_host_device(0);
-  std::unique_ptr<device::Stream> stream_ = device_->make_stream("compute");
+  std::unique_ptr<device::Stream> stream_ = device_->make_calling_stream("compute");
   std::optional<model::Transformer<T>> model_;
   data::TokenBatch batch_;
   std::vector<float> logits_;

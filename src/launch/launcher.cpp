@@ -179,6 +179,7 @@ RankFigures figures_in(std::string const& text) {
 /// What this process alone sees of the node.
 NodeFigures look_around(RankPlace const& place, Needs const& needs) {
   std::vector<int> storage_numas;
+  storage_numas.reserve(needs.storage_paths.size());
   for (std::string const& path : needs.storage_paths) {
     storage_numas.push_back(topology::numa_of_path(place.topology, path));
   }

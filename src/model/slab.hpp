@@ -36,7 +36,7 @@ class Slab {
   Bytes used_{};
 };
 
-/// Zeroes device memory with copies of a small block of zeros.
+/// Zeroes device memory with copies, of which 64 KiB at most come from the host.
 void zero(device::Stream& stream, std::span<std::byte> memory);
 
 template <class T>

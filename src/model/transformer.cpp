@@ -57,6 +57,7 @@ class Transformer<T>::Implementation {
   void backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
   void logits(data::TokenBatch const& batch, state::ParameterSource<T>& source,
               std::int64_t first_row, std::span<Real<T>> out);
+  [[nodiscard]] std::span<std::byte> idle_memory() const { return work_.idle_memory(); }
   void idle_forward(state::ParameterSource<T>& source);
   void idle_backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
 
@@ -360,6 +361,11 @@ template <class T>
 void Transformer<T>::logits(data::TokenBatch const& batch, state::ParameterSource<T>& source,
                             std::int64_t first_row, std::span<Real<T>> out) {
   implementation_->logits(batch, source, first_row, out);
+}
+
+template <class T>
+std::span<std::byte> Transformer<T>::idle_memory() const {
+  return implementation_->idle_memory();
 }
 
 template <class T>

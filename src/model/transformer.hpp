@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -60,6 +61,12 @@ class Transformer {
   /// Errors: PreconditionError if `out` is not of whole rows of the micro-batch.
   void logits(data::TokenBatch const& batch, state::ParameterSource<T>& source,
               std::int64_t first_row, std::span<Real<T>> out);
+
+  /// Device memory that holds nothing from the return of backward or evaluate (or logits, or their
+  /// idle_ likes, or the construction) until the next of them begins: the largest buffer of gradients
+  /// and activations (DOS section 3, Figure 3). Till then anyone may write to it; whatever is left there
+  /// changes no bits. Always the same memory, aligned to 64 bytes.
+  [[nodiscard]] std::span<std::byte> idle_memory() const;
 
   void idle_forward(state::ParameterSource<T>& source);
   void idle_backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);

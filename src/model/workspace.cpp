@@ -28,10 +28,11 @@ std::optional<kernels::Llama3Scaling> scaling_of(state::ModelShape const& shape)
 // One buffer for what `lay_out(Slab&)` takes; `purpose` is named if the device has no room for it.
 template <class T>
 template <class LayOut>
-auto Workspace<T>::allocate(std::string const& purpose, LayOut&& lay_out) {
+auto Workspace<T>::allocate(device::Buffer& memory, std::string const& purpose, LayOut&& lay_out) {
   Slab measure;
   (void)lay_out(measure);
-  Slab slab{memory_.emplace_back(device_.allocate(measure.used(), purpose))};
+  memory = device_.allocate(measure.used(), purpose);
+  Slab slab{memory};
   return lay_out(slab);
 }
 
@@ -41,7 +42,7 @@ Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device:
   std::int64_t const rows = dims.rows();
   tokens = allocate("the tokens of a micro-batch",
                     [&](Slab& slab) { return slab.take<std::int32_t>(rows); });
-  rope = allocate("the tables of RoPE", [&](Slab& slab) {
+  rope = allocate(rope_memory_, "the tables of RoPE", [&](Slab& slab) {
     std::int64_t const angles = dims.family == state::Family::gpt2 ? 0 : dims.T * dims.D / 2;
     auto const cosine = slab.take<Real<T>>(angles);
     auto const sine = slab.take<Real<T>>(angles);
@@ -71,6 +72,12 @@ void Workspace<T>::allocate_blocks(WorkspaceDemand const& demand) {
                          : allocate(fmt::format("activations of block {}", block), lay_out));
     blocks.back().x = allocate(fmt::format("the input of block {}", block), lay_out_x);
   }
+}
+
+template <class T>
+std::span<std::byte> Workspace<T>::idle_memory() const {
+  auto const largest = std::ranges::max_element(memory_, {}, &device::Buffer::size);
+  return largest->template as<std::byte>();
 }
 
 template <class T>

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/device.hpp"
@@ -30,6 +33,10 @@ class Workspace {
   /// Copies the tables of RoPE to the device, if the family has any. Order: returns when done.
   void fill_rope_tables(state::ModelShape const& shape, device::Stream& stream);
 
+  /// The largest buffer of those that nobody reads before it is written once backward has returned: all
+  /// but the tables of RoPE.
+  [[nodiscard]] std::span<std::byte> idle_memory() const;
+
   std::span<std::int32_t> tokens;  ///< (B, T)
   RopeTables<T> rope;
   BlockScratch<T> scratch;
@@ -41,12 +48,17 @@ class Workspace {
 
  private:
   template <class LayOut>
-  auto allocate(std::string const& purpose, LayOut&& lay_out);
+  auto allocate(device::Buffer& memory, std::string const& purpose, LayOut&& lay_out);
+  template <class LayOut>
+  auto allocate(std::string const& purpose, LayOut&& lay_out) {
+    return allocate(memory_.emplace_back(), purpose, std::forward<LayOut>(lay_out));
+  }
   void allocate_blocks(WorkspaceDemand const& demand);
 
   Dims dims_;
   device::Device& device_;
-  std::vector<device::Buffer> memory_;
+  device::Buffer rope_memory_;
+  std::vector<device::Buffer> memory_;  ///< of everything else
 };
 
 }  // namespace offstage::model

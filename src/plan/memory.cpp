@@ -42,6 +42,8 @@ std::int64_t pieces_of(std::int64_t whole, std::int64_t piece) {
 
 void check(MemoryDemand const& demand) {
   require(demand.ranks_per_node > 0, "a node has ranks");
+  require(demand.resident_elements >= 0 && demand.resident_elements <= demand.shard_elements,
+          "what is resident is part of the shard");
   require(demand.shard_elements >= 0 && demand.paths >= 0 && demand.exchange_bytes >= 0 &&
               demand.reserve_bytes >= 0 && demand.host_memory >= 0 &&
               demand.gradient_bytes_per_element > 0,
@@ -54,16 +56,18 @@ class Division {
  public:
   explicit Division(MemoryDemand const& demand)
       : demand_{demand},
+        waiting_{demand.shard_elements - demand.resident_elements},
         all_gradients_{times(demand.gradient_bytes_per_element, demand.shard_elements)} {
+    std::int64_t const largest_part = std::max(waiting_, demand.resident_elements);
     std::int64_t const whole =
-        times(std::max<std::int64_t>(1, pieces_of(demand.shard_elements, chunk_elements)),
-              chunk_elements);
+        times(std::max<std::int64_t>(1, pieces_of(largest_part, chunk_elements)), chunk_elements);
     set_subgroup(std::clamp(demand.subgroup_elements / chunk_elements * chunk_elements,
                             chunk_elements, whole / chunk_elements * chunk_elements));
   }
 
   MemoryPlan in_host_memory() {
-    plan_.cached = plan_.gradients_cached = plan_.subgroups;
+    plan_.cached = plan_.subgroups;
+    plan_.gradients_cached = gradient_extents();
     plan_.gradients = plus(all_gradients_, demand_.exchange_bytes);
     plan_.state = whole_state();
     if (plus(plan_.gradients, plan_.state) > per_rank()) {
@@ -100,15 +104,14 @@ class Division {
   void divide_among_paths() {
     std::int64_t const wanted =
         std::max(rank_subgroups, pieces_of(node_subgroups, demand_.ranks_per_node));
-    std::int64_t const chunks =
-        pieces_of(pieces_of(demand_.shard_elements, wanted), chunk_elements);
+    std::int64_t const chunks = pieces_of(pieces_of(waiting_, wanted), chunk_elements);
     set_subgroup(
         std::min(plan_.subgroup_elements, std::max(least_split_elements, chunks * chunk_elements)));
   }
 
   void set_subgroup(std::int64_t elements) {
     plan_.subgroup_elements = elements;
-    plan_.subgroups = pieces_of(demand_.shard_elements, elements);
+    plan_.subgroups = pieces_of(waiting_, elements);
   }
 
   [[nodiscard]] Bytes per_rank() const { return demand_.host_memory / demand_.ranks_per_node; }
@@ -118,17 +121,21 @@ class Division {
   [[nodiscard]] Bytes gradient_extent() const {
     return times(demand_.gradient_bytes_per_element, plan_.subgroup_elements);
   }
-  [[nodiscard]] Bytes whole_state() const {
-    return times(state_bytes_per_element, demand_.shard_elements);
+  [[nodiscard]] Bytes whole_state() const { return times(state_bytes_per_element, waiting_); }
+  [[nodiscard]] std::int64_t gradient_extents() const {
+    return plan_.subgroups + pieces_of(demand_.resident_elements, plan_.subgroup_elements);
   }
   /// Buffers without which nothing overlaps; fewer where there are fewer subgroups.
   [[nodiscard]] std::int64_t few() const { return std::min(least_buffers, plan_.subgroups); }
+  [[nodiscard]] std::int64_t few_gradients() const {
+    return std::min(least_buffers, gradient_extents());
+  }
 
   [[nodiscard]] Bytes least_gradients() const {
     if (demand_.flush_fp32) {
-      return plus(all_gradients_, times(few() * fp32_bytes, plan_.subgroup_elements));
+      return plus(all_gradients_, times(few_gradients() * fp32_bytes, plan_.subgroup_elements));
     }
-    return std::min(all_gradients_, times(few(), gradient_extent()));
+    return std::min(all_gradients_, times(few_gradients(), gradient_extent()));
   }
   /// What a rank cannot do without.
   [[nodiscard]] Bytes least() const {
@@ -137,13 +144,13 @@ class Division {
 
   void place_gradients() {
     Bytes taken = all_gradients_;
-    plan_.gradients_cached = plan_.subgroups;
+    plan_.gradients_cached = gradient_extents();
     if (demand_.flush_fp32) {
-      plan_.gradient_buffers = static_cast<int>(few());
+      plan_.gradient_buffers = static_cast<int>(few_gradients());
       taken = least_gradients();
     } else if (all_gradients_ > left_) {
-      plan_.gradient_buffers = static_cast<int>(few());
-      plan_.gradients_cached = left_ / gradient_extent() - few();
+      plan_.gradient_buffers = static_cast<int>(few_gradients());
+      plan_.gradients_cached = left_ / gradient_extent() - few_gradients();
       taken = (plan_.gradient_buffers + plan_.gradients_cached) * gradient_extent();
     }
     left_ -= taken;
@@ -191,6 +198,7 @@ class Division {
   }
 
   MemoryDemand const& demand_;
+  std::int64_t waiting_;  ///< elements whose state is not resident on the device
   Bytes all_gradients_;
   MemoryPlan plan_;
   Bytes left_{};

@@ -9,7 +9,8 @@ namespace offstage::plan {
 
 /// What decides where the optimizer state's memory goes, per node.
 struct MemoryDemand {
-  std::int64_t shard_elements{};  ///< of the rank with most, padding included
+  std::int64_t shard_elements{};     ///< of the rank with most, padding included
+  std::int64_t resident_elements{};  ///< of those, whose state lives in device memory
   std::int64_t ranks_per_node = 1;
   std::int64_t gradient_bytes_per_element = 4;  ///< of the accumulated gradient
   bool flush_fp32 = false;           ///< gradients go to storage in FP32 beside (update.gradients)
@@ -27,11 +28,12 @@ struct MemoryDemand {
 /// a tier needs, and with cached == subgroups nothing goes to storage.
 struct MemoryPlan {
   std::int64_t subgroup_elements{};
-  std::int64_t subgroups{};         ///< of the rank with most
-  int buffers{};                    ///< state extents in flight; 0 without paths
-  std::int64_t cached{};            ///< state extents that stay in host memory
-  int gradient_buffers{};           ///< gradient extents in flight; 0 if all stay
-  std::int64_t gradients_cached{};  ///< gradient extents that stay in host memory
+  std::int64_t subgroups{};  ///< of the rank with most, resident ones not included
+  int buffers{};             ///< state extents in flight; 0 without paths
+  std::int64_t cached{};     ///< state extents that stay in host memory
+  int gradient_buffers{};    ///< gradient extents in flight; 0 if all stay
+  /// Gradient extents that stay in host memory, those of resident subgroups included.
+  std::int64_t gradients_cached{};
   Bytes gradients{};   ///< per rank: gradients in host memory, their buffers and the exchange's
   Bytes state{};       ///< per rank: buffers and cache, or the whole state
   Bytes node_total{};  ///< all ranks of the node

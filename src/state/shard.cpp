@@ -73,28 +73,38 @@ void append_piece(Subgroup& subgroup, LayerLayout const& layer, int index, Chunk
   subgroup.size = end;
 }
 
+std::int64_t nearest_chunks(std::int64_t elements) {
+  return elements / chunk_elements + (elements % chunk_elements >= chunk_elements / 2 ? 1 : 0);
+}
+
 }  // namespace
 
-std::vector<Subgroup> subgroups_of(ShardMap const& map, int rank, std::int64_t subgroup_elements) {
+std::vector<Subgroup> subgroups_of(ShardMap const& map, int rank, std::int64_t subgroup_elements,
+                                   std::int64_t resident) {
+  require(resident >= 0, "subgroups_of: a negative number of elements cannot be resident");
   std::int64_t const limit = std::max<std::int64_t>(1, subgroup_elements / chunk_elements);
+  std::int64_t const all = map.shard_elements(rank) / chunk_elements;
+  std::int64_t const first_resident =
+      all - nearest_chunks(std::min(resident, all * chunk_elements));
   std::vector<Subgroup> subgroups;
-  std::int64_t room = 0;   // chunks that still fit into the last subgroup
-  std::int64_t begin = 0;  // in elements of the shard
+  std::int64_t room = 0;   // chunks that the last subgroup still takes
+  std::int64_t begin = 0;  // in chunks of the shard
   for (int layer = 0; layer < static_cast<int>(map.layers().size()); ++layer) {
     ChunkRange left = map.chunks(layer, rank);
     while (left.count > 0) {
       if (room == 0) {
         Subgroup& next = subgroups.emplace_back();
-        next.index = static_cast<std::int64_t>(subgroups.size()) - 1;
-        next.begin = begin;
-        room = limit;
+        next.index = std::ssize(subgroups) - 1;
+        next.begin = begin * chunk_elements;
+        next.resident = begin >= first_resident;
+        room = next.resident ? limit : std::min(limit, first_resident - begin);
       }
       std::int64_t const taken = std::min(room, left.count);
       append_piece(subgroups.back(), map.layers()[static_cast<std::size_t>(layer)], layer,
                    {left.first, taken});
       left = {left.first + taken, left.count - taken};
       room -= taken;
-      begin += taken * chunk_elements;
+      begin += taken;
     }
   }
   return subgroups;

@@ -54,9 +54,10 @@ struct DecayRange {
 
 /// A contiguous range of a shard, whole chunks, updated as one piece.
 struct Subgroup {
-  std::int64_t index{};  ///< counts from 0 within the rank
-  std::int64_t begin{};  ///< in elements of the shard
-  std::int64_t size{};   ///< elements N, a multiple of chunk_elements
+  std::int64_t index{};   ///< counts from 0 within the rank
+  std::int64_t begin{};   ///< in elements of the shard
+  std::int64_t size{};    ///< elements N, a multiple of chunk_elements
+  bool resident = false;  ///< its state lives in device memory (update.device-resident)
   std::vector<Piece> pieces;
   std::vector<DecayRange> decay_ranges;  ///< cover [0, size) in order
 
@@ -65,8 +66,11 @@ struct Subgroup {
 };
 
 /// Cuts a rank's shard into subgroups of `subgroup_elements`, rounded down to whole chunks and at
-/// least one. Empty if the rank owns nothing.
+/// least one. The last `resident` elements of the shard (all of it if that is more), rounded to the
+/// nearest chunk, are cut likewise but apart, so that the share of what is resident does not depend on
+/// the subgroup size. Empty if the rank owns nothing.
 [[nodiscard]] std::vector<Subgroup> subgroups_of(ShardMap const& map, int rank,
-                                                 std::int64_t subgroup_elements);
+                                                 std::int64_t subgroup_elements,
+                                                 std::int64_t resident = 0);
 
 }  // namespace offstage::state

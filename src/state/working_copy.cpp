@@ -1,13 +1,25 @@
 #include "state/working_copy.hpp"
 
 #include <algorithm>
-#include <string>
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/watch.hpp"
 
 namespace offstage::state {
+namespace {
+
+template <class T>
+Bytes bytes_of(std::int64_t elements) {
+  return elements * static_cast<Bytes>(sizeof(T));
+}
+
+}  // namespace
+
+template <class T>
+Bytes WorkingCopy<T>::host_bytes(ShardMap const& map, bool host_visible) {
+  return host_visible || map.ranks() == 1 ? 0 : bytes_of<T>(map.largest_layer());
+}
 
 template <class T>
 WorkingCopy<T>::WorkingCopy(ShardMap const& map, mpi::Communicator const& comm,
@@ -15,13 +27,16 @@ WorkingCopy<T>::WorkingCopy(ShardMap const& map, mpi::Communicator const& comm,
     : map_{map},
       comm_{comm},
       stream_{stream},
-      shard_{map.shard_elements(comm.rank()) * static_cast<Bytes>(sizeof(T))} {
-  Bytes const layer_bytes = map.largest_layer() * static_cast<Bytes>(sizeof(T));
-  if (stream.kind() != device::Kind::host) {
-    staging_ = memory::HugeBuffer{layer_bytes};
+      shard_{device.allocate(bytes_of<T>(map.shard_elements(comm.rank())),
+                             "the working copy of the parameters")},
+      staging_{host_bytes(map, device.host_visible())} {
+  if (staging_.size() > 0) {
+    pinned_ = device.pin(staging_.bytes());
   }
-  for (Slot& slot : slots_) {
-    slot.buffer = device.allocate(layer_bytes, "a gathered layer");
+  if (map.ranks() > 1) {
+    for (Slot& slot : slots_) {
+      slot.buffer = device.allocate(bytes_of<T>(map.largest_layer()), "a gathered layer");
+    }
   }
 }
 
@@ -31,26 +46,47 @@ std::span<T const> WorkingCopy<T>::acquire(int layer) {
   auto const free_slot =
       std::ranges::find_if(slots_, [](Slot const& slot) { return slot.layer < 0; });
   require(free_slot != slots_.end(), "WorkingCopy: two layers are held already");
+  std::int64_t const begin = map_.shard_offset(layer, comm_.rank());
+  std::int64_t const size = map_.chunks(layer, comm_.rank()).count * chunk_elements;
+  if (readiness_ != nullptr) {
+    readiness_->wait(begin, begin + size);
+  }
+  std::span<T const> const mine =
+      shard().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size));
+  std::span<T const> const whole = comm_.size() == 1 ? mine : gather(layer, mine, *free_slot);
   free_slot->layer = layer;
+  return whole;
+}
 
+template <class T>
+std::span<T const> WorkingCopy<T>::gather(int layer, std::span<T const> mine, Slot const& slot) {
   auto const elements =
       static_cast<std::size_t>(map_.layers()[static_cast<std::size_t>(layer)].padded_elements());
-  auto const target = free_slot->buffer.template as<T>().first(elements);
-  // The emulated device's memory is the host's: gather straight into it.
-  auto const gathered = staging_.size() > 0 ? staging_.as<T>().first(elements) : target;
   auto const parts = map_.slices(layer, sizeof(T));
-  mpi::Slice const& own = parts[static_cast<std::size_t>(comm_.rank())];
-  auto const mine =
-      shard().subspan(static_cast<std::size_t>(map_.shard_offset(layer, comm_.rank())),
-                      static_cast<std::size_t>(own.size) / sizeof(T));
-  std::ranges::copy(mine, gathered.begin() + own.offset / static_cast<Bytes>(sizeof(T)));
+  auto const own =
+      static_cast<std::size_t>(parts[static_cast<std::size_t>(comm_.rank())].offset) / sizeof(T);
+  auto const whole = slot.buffer.template as<T>().first(elements);
+  // Where host code sees device memory it gathers straight into it.
+  auto const gathered = staging_.size() > 0 ? staging_.as<T>().first(elements) : whole;
+  bool const staged = gathered.data() != whole.data();
+  auto const copy = [&](std::span<T> target, std::span<T const> source, device::Copy direction) {
+    if (!source.empty()) {
+      stream_.copy(target.data(), source.data(), static_cast<Bytes>(source.size_bytes()),
+                   direction);
+    }
+  };
+  copy(gathered.subspan(own, mine.size()), mine,
+       staged ? device::Copy::device_to_host : device::Copy::device_to_device);
+  stream_.synchronize();
   comm_.all_gather(std::as_writable_bytes(gathered), parts);
-  if (gathered.data() != target.data()) {
-    stream_.copy(target.data(), gathered.data(), static_cast<Bytes>(target.size_bytes()),
-                 device::Copy::host_to_device);
+  if (staged) {
+    copy(whole.first(own), gathered.first(own), device::Copy::host_to_device);
+    copy(whole.subspan(own, mine.size()), mine, device::Copy::device_to_device);
+    std::size_t const rest = own + mine.size();
+    copy(whole.subspan(rest), gathered.subspan(rest), device::Copy::host_to_device);
     stream_.synchronize();
   }
-  return target;
+  return whole;
 }
 
 template <class T>
@@ -59,6 +95,18 @@ void WorkingCopy<T>::release(int layer) {
       std::ranges::find_if(slots_, [layer](Slot const& s) { return s.layer == layer; });
   require(slot != slots_.end(), "WorkingCopy: release of a layer that is not held");
   slot->layer = -1;
+}
+
+template <class T>
+void WorkingCopy<T>::write(std::int64_t begin, std::span<T const> values) {
+  auto const all = static_cast<std::int64_t>(shard().size());
+  require(begin >= 0 && begin <= all && std::ssize(values) <= all - begin,
+          "WorkingCopy: a write beyond the shard");
+  if (!values.empty()) {
+    stream_.copy(shard().data() + begin, values.data(), static_cast<Bytes>(values.size_bytes()),
+                 device::Copy::host_to_device);
+    stream_.synchronize();
+  }
 }
 
 template class WorkingCopy<float>;

@@ -1,21 +1,28 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <memory>
 #include <span>
 
 #include "device/device.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/exchange.hpp"
+#include "state/readiness.hpp"
 #include "state/shard.hpp"
 
 namespace offstage::state {
 
-/// This rank's shard of the parameters in the type that forward and backward use, and the gathering
-/// of whole layers from all ranks' shards into device memory.
+/// This rank's shard of the parameters in the type that forward and backward use, in device memory, and
+/// the gathering of whole layers from all ranks' shards.
 ///
-/// Memory:     host: sizeof(T) per element of the shard; device: two layers.
+/// Memory:     device: sizeof(T) per element of the shard, and two layers unless there is one rank, whose
+///             layers are used where they are. Host: host_bytes, pinned, to gather through.
+/// Waiting:    acquire waits until the layer's part of this shard is ready (readiness.hpp); an update may
+///             write other parts meanwhile.
 /// Collective: acquire.
+/// Errors:     construction: UsageError of the device. acquire: what an update failed with.
 template <class T>
 class WorkingCopy final : public ParameterSource<T> {
  public:
@@ -25,20 +32,31 @@ class WorkingCopy final : public ParameterSource<T> {
   [[nodiscard]] std::span<T const> acquire(int layer) override;
   void release(int layer) override;
 
-  /// The whole shard, shard_elements long: the update writes new parameters here.
+  /// The whole shard, shard_elements long, in device memory: the update writes new parameters here.
   [[nodiscard]] std::span<T> shard() noexcept { return shard_.template as<T>(); }
+  /// Copies host memory to elements [begin, begin + size) of the shard. Returns when done.
+  void write(std::int64_t begin, std::span<T const> values);
+  /// Whose wait acquire calls; null: everything is always ready. Must outlive the calls.
+  void set_readiness(Readiness* readiness) noexcept { readiness_ = readiness; }
+  /// Host memory that one object takes: a layer, or nothing if the device is host_visible or there is one
+  /// rank.
+  [[nodiscard]] static Bytes host_bytes(ShardMap const& map, bool host_visible);
 
  private:
   struct Slot {
     int layer = -1;
     device::Buffer buffer;
   };
+  /// All ranks' parts of the layer, in the slot's buffer.
+  std::span<T const> gather(int layer, std::span<T const> mine, Slot const& slot);
 
   ShardMap const& map_;
   mpi::Communicator const& comm_;
   device::Stream& stream_;
-  memory::HugeBuffer shard_;
-  memory::HugeBuffer staging_;  ///< one gathered layer on the host; empty if the device is the host
+  device::Buffer shard_;
+  memory::HugeBuffer staging_;  ///< one gathered layer on the host
+  std::unique_ptr<device::Pinned> pinned_;
+  Readiness* readiness_{};
   std::array<Slot, 2> slots_;
 };
 

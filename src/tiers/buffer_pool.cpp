@@ -8,7 +8,8 @@
 
 namespace offstage::tiers {
 
-BufferPool::BufferPool(std::vector<Bytes> const& extent_bytes, std::int64_t buffers)
+BufferPool::BufferPool(std::vector<Bytes> const& extent_bytes, std::int64_t buffers,
+                       device::Device* device)
     : one_each_{buffers >= std::ssize(extent_bytes)} {
   require(std::ranges::all_of(extent_bytes, [](Bytes size) { return size > 0; }),
           "BufferPool: an extent must have bytes");
@@ -17,8 +18,12 @@ BufferPool::BufferPool(std::vector<Bytes> const& extent_bytes, std::int64_t buff
     sizes.assign(static_cast<std::size_t>(buffers), std::ranges::max(extent_bytes));
   }
   buffers_.reserve(sizes.size());
+  pinned_.reserve(device != nullptr ? sizes.size() : 0);
   for (Bytes const size : sizes) {
-    buffers_.emplace_back(round_up(size, aio::direct_alignment));
+    auto const& buffer = buffers_.emplace_back(round_up(size, aio::direct_alignment));
+    if (device != nullptr) {
+      pinned_.push_back(device->pin(buffer.bytes()));
+    }
   }
   free_.resize(buffers_.size());
   std::iota(free_.rbegin(), free_.rend(), std::int64_t{0});

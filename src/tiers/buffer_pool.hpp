@@ -2,10 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/units.hpp"
+#include "device/device.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "tiers/tiers.hpp"
 
@@ -17,8 +19,9 @@ namespace offstage::tiers {
 /// Threads: none of its own; the owner's lock. The bytes belong to whoever took the buffer.
 class BufferPool {
  public:
-  /// At most as many as there are extents.
-  BufferPool(std::vector<Bytes> const& extent_bytes, std::int64_t buffers);
+  /// At most as many as there are extents. `device`: pinned for it; null: for none.
+  BufferPool(std::vector<Bytes> const& extent_bytes, std::int64_t buffers,
+             device::Device* device = nullptr);
 
   [[nodiscard]] std::int64_t size() const noexcept { return std::ssize(buffers_); }
   [[nodiscard]] std::int64_t free() const noexcept { return std::ssize(free_); }
@@ -31,6 +34,7 @@ class BufferPool {
  private:
   bool one_each_;
   std::vector<memory::HugeBuffer> buffers_;
+  std::vector<std::unique_ptr<device::Pinned>> pinned_;
   std::vector<std::int64_t> free_;
 };
 

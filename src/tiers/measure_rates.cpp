@@ -1,25 +1,39 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
-#include <random>
 
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
 #include "base/thread.hpp"
 #include "platform/memory/huge_buffer.hpp"
+#include "tiers/spill_file.hpp"
 #include "tiers/storage_path.hpp"
 
 namespace offstage::tiers {
 namespace {
 
-aio::File make_nameless_file(std::string const& directory) {
-  std::random_device random;
-  aio::File file = aio::File::create(
-      fmt::format("{}/offstage-measure-{:08x}{:08x}", directory, random(), random()));
-  unlink(file.path().c_str());
-  return file;
+/// One part in so many of what is free: the rest is for whoever else writes there.
+constexpr Bytes free_share = 2;
+
+/// So that blocks at the wrong place, or never written, are told from the right ones: the first word of
+/// each block says where it belongs. Cheap beside the transfer, and not timed.
+void stamp(std::span<std::byte> bytes, Bytes offset) {
+  for (Bytes at = 0; at < std::ssize(bytes); at += aio::direct_alignment) {
+    Bytes const place = ~(offset + at);
+    std::memcpy(bytes.data() + at, &place, sizeof(place));
+  }
+}
+
+void check_stamps(std::span<std::byte const> bytes, Bytes offset) {
+  for (Bytes at = 0; at < std::ssize(bytes); at += aio::direct_alignment) {
+    Bytes place{};
+    std::memcpy(&place, bytes.data() + at, sizeof(place));
+    if (place != ~(offset + at)) {
+      throw IoError{fmt::format("what was read at byte {} is not what was written", offset + at)};
+    }
+  }
 }
 
 /// One thread's part of the file.
@@ -73,32 +87,38 @@ double rate_between(DirectionTraffic const& before, DirectionTraffic const& afte
 
 }  // namespace
 
-plan::PathRate measure_rates(StoragePath& path, Seconds time, Bytes most, Bytes memory) {
+plan::PathRate measure_rates(StoragePath& path, std::string const& spill, Measure const& measure) {
   PathSettings const& settings = path.settings();
   // As many requests as the path has in flight in the run, twice, so that they overlap.
   Bytes const full = std::min<Bytes>(
       path_hold_bytes, 2 * settings.engine.request_bytes * settings.engine.queue_depth);
+  require_space(settings.directory, 0);
+  Bytes const most = std::min(measure.most, aio::free_bytes(settings.directory) / free_share);
   Bytes const share = most / settings.processes;
-  Bytes const wished = std::min(share, memory / settings.processes);
+  Bytes const wished = std::min(share, measure.memory / settings.processes);
   Bytes const piece = std::clamp(wished / aio::direct_alignment * aio::direct_alignment,
                                  aio::direct_alignment, full);
   Bytes const part_bytes = std::max<Bytes>(1, share / piece) * piece;
+  aio::File const file =
+      make_spill_file(settings.directory, spill, part_bytes * settings.processes);
   try {
-    aio::File const file = make_nameless_file(settings.directory);
-    file.allocate(part_bytes * settings.processes);
     std::vector<Part> parts;
+    parts.reserve(static_cast<std::size_t>(settings.processes));
     for (int i = 0; i < settings.processes; ++i) {
       parts.push_back({memory::HugeBuffer{piece}, i * part_bytes, part_bytes});
     }
     PathTraffic const before = path.traffic();
     at_once(parts, [&](Part& part) {
-      part.written = repeat(part, part.size, time, [&](std::span<std::byte> bytes, Bytes offset) {
+      part.written = repeat(part, part.size, measure.time, [&](std::span<std::byte> bytes, Bytes offset) {
+        stamp(bytes, offset);
         path.write(file, bytes, offset);
       });
     });
     at_once(parts, [&](Part const& part) {
-      repeat(part, part.written, time,
-             [&](std::span<std::byte> bytes, Bytes offset) { path.read(file, bytes, offset); });
+      repeat(part, part.written, measure.time, [&](std::span<std::byte> bytes, Bytes offset) {
+        path.read(file, bytes, offset);
+        check_stamps(bytes, offset);
+      });
     });
     PathTraffic const after = path.traffic();
     return {rate_between(before.read, after.read, settings.processes),

@@ -10,19 +10,43 @@
 
 namespace offstage::tiers {
 
+namespace {
+
+std::vector<double> weights_of(PathSet const& paths, plan::SplitPolicy const& split) {
+  if (paths.size() == 1) {
+    return {1.0};  // whatever its rates, which nobody needs to know
+  }
+  std::vector<plan::PathRate> rates;
+  rates.reserve(paths.size());
+  for (auto const& path : paths) {
+    rates.push_back(path->rate());
+  }
+  return plan::split_weights(split, rates);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> slots_at_first(PathSet const& paths, SlotDemand const& demand) {
+  std::vector<std::int64_t> slots;
+  slots.reserve(paths.size());
+  for (double const share : weights_of(paths, demand.split)) {
+    // No more than all of them, whatever the rounding of the share.
+    slots.push_back(static_cast<std::int64_t>(
+                        std::ceil(std::fmin(1.0, share) * static_cast<double>(demand.extents))) +
+                    demand.spare);
+  }
+  return slots;
+}
+
 SlotTable::SlotTable(std::shared_ptr<PathSet> paths, SlotDemand const& demand)
     : paths_{std::move(paths)},
       split_{demand.split},
       sharer_{demand.sharer},
       slot_bytes_{demand.slot_bytes} {
-  std::vector<double> const shares = weights();
+  auto const slots = slots_at_first(*paths_, demand);
   files_.reserve(paths_->size());
   for (std::size_t i = 0; i < paths_->size(); ++i) {
-    // No more than all of them, whatever the rounding of the share.
-    auto const share = static_cast<std::int64_t>(
-        std::ceil(std::fmin(1.0, shares[i]) * static_cast<double>(demand.extents)));
-    std::int64_t const slots = share + demand.spare;
-    files_.push_back(file_of_slots(i, slots, demand));
+    files_.push_back(file_of_slots(i, slots[i], demand));
   }
 }
 
@@ -54,7 +78,7 @@ std::optional<Place> SlotTable::take() {
     open.push_back((*paths_)[i]->writable());
     counts.push_back(files_[i].slots - std::ssize(files_[i].free));
   }
-  std::vector<double> const shares = weights();
+  std::vector<double> const shares = weights_of(*paths_, split_);
   for (;;) {
     std::size_t const path = plan::next_path(shares, counts, open, sharer_);
     if (path == files_.size()) {
@@ -99,21 +123,11 @@ aio::File const& SlotTable::file(Place place) const {
 std::vector<std::int64_t> SlotTable::slots() const {
   std::scoped_lock const lock{mutex_};
   std::vector<std::int64_t> slots;
+  slots.reserve(files_.size());
   for (SlotFile const& file : files_) {
     slots.push_back(file.slots);
   }
   return slots;
-}
-
-std::vector<double> SlotTable::weights() const {
-  if (paths_->size() == 1) {
-    return {1.0};  // whatever its rates, which nobody needs to know
-  }
-  std::vector<plan::PathRate> rates;
-  for (auto const& path : *paths_) {
-    rates.push_back(path->rate());
-  }
-  return plan::split_weights(split_, rates);
 }
 
 /// A free slot, made if need be; empty and said so once if there is no space for that.

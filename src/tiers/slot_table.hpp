@@ -31,6 +31,11 @@ struct SlotDemand {
   std::shared_ptr<KeptFileShape const> kept{};  ///< of persistent paths; null: as the others
 };
 
+/// Slots of each path that a table begins with: by the paths' present rates, its share of the extents, and
+/// the spare ones.
+[[nodiscard]] std::vector<std::int64_t> slots_at_first(PathSet const& paths,
+                                                       SlotDemand const& demand);
+
 /// The files of slots, one on each path, or one for each slot of it (KeptFiles), and which slots are free.
 ///
 /// Files:   see make_spill_file. A path's file holds its share of the extents and the spare slots; when
@@ -75,7 +80,6 @@ class SlotTable {
     bool warned = false;
   };
   static void add_slots(SlotFile& file, std::int64_t count);
-  [[nodiscard]] std::vector<double> weights() const;
   [[nodiscard]] SlotFile file_of_slots(std::size_t path, std::int64_t slots,
                                        SlotDemand const& demand) const;
   [[nodiscard]] std::optional<std::int64_t> take_slot(std::size_t path);

@@ -28,15 +28,18 @@ constexpr double smoothing = 0.5;
 }  // namespace
 
 /// Lets so many threads of this process in at a time, in order of arrival, and then as many of the
-/// node. Each has an engine, made at its first use.
+/// node. Each has an engine.
 class StoragePath::Lanes {
  public:
-  Lanes(PathSettings const& settings, NodeLockState* state, std::shared_ptr<aio::Kernel> kernel)
-      : settings_{settings.engine},
-        kernel_{std::move(kernel)},
-        engines_(static_cast<std::size_t>(settings.processes)) {
-    for (std::size_t i = engines_.size(); i-- > 0;) {
-      free_.push_back(i);
+  Lanes(PathSettings const& settings, NodeLockState* state,
+        std::shared_ptr<aio::Kernel> const& kernel) {
+    auto const count = static_cast<std::size_t>(settings.processes);
+    engines_.reserve(count);
+    free_.reserve(count);
+    // Now: made at its first use, one that the system refuses would look like a path that fails.
+    for (std::size_t i = 0; i < count; ++i) {
+      engines_.push_back(make_engine(settings, kernel));
+      free_.push_back(count - 1 - i);
     }
     if (state != nullptr) {
       node_.emplace(*state, settings.processes);
@@ -46,7 +49,7 @@ class StoragePath::Lanes {
   /// A place inside, from construction to destruction.
   class Hold {
    public:
-    explicit Hold(Lanes& lanes) : place_{lanes}, engine_{lanes.engine_of(place_.index)} {
+    explicit Hold(Lanes& lanes) : place_{lanes}, engine_{*lanes.engines_[place_.index]} {
       if (lanes.node_) {
         node_ = std::unique_lock{*lanes.node_};
       }
@@ -89,18 +92,16 @@ class StoragePath::Lanes {
     changed_.notify_all();
   }
 
-  /// Of whoever holds the place.
-  aio::Engine& engine_of(std::size_t index) {
-    auto& engine = engines_[index];
-    if (!engine) {
-      engine = std::make_unique<aio::Engine>(settings_, kernel_);
+  static std::unique_ptr<aio::Engine> make_engine(PathSettings const& settings,
+                                                  std::shared_ptr<aio::Kernel> const& kernel) {
+    try {
+      return std::make_unique<aio::Engine>(settings.engine, kernel);
+    } catch (IoError const& error) {
+      throw IoError{fmt::format("tiers.path = {}: {}", settings.directory, error.what())};
     }
-    return *engine;
   }
 
-  aio::EngineSettings settings_;
-  std::shared_ptr<aio::Kernel> kernel_;
-  std::vector<std::unique_ptr<aio::Engine>> engines_;
+  std::vector<std::unique_ptr<aio::Engine>> engines_;  ///< each of whoever holds its place
   std::optional<NodeLock> node_;
 
   std::mutex mutex_;  ///< guards all below

@@ -60,7 +60,8 @@ class StoragePath {
     PathShared* lock{};  ///< null: processes do not wait for each other
     PathShared* rest{};  ///< null: throttled and left out for this process alone
   };
-  /// A null kernel is libaio. Rows of the trace: `read DIR` and `write DIR`.
+  /// A null kernel is libaio. Rows of the trace: `read DIR` and `write DIR`. Errors: IoError if the system
+  /// has no asynchronous requests left (fs.aio-max-nr): all that the path will need are taken here.
   StoragePath(PathSettings settings, Sharing sharing, std::shared_ptr<aio::Kernel> kernel,
               trace::Trace* trace);
   ~StoragePath();
@@ -135,14 +136,21 @@ using PathSet = std::vector<std::unique_ptr<StoragePath>>;
 [[nodiscard]] std::shared_ptr<PathSet> make_paths(PathSetSettings const& settings);
 [[nodiscard]] Bytes shared_bytes(std::vector<PathSettings> const& paths);
 
-/// Writes and reads a file in the path's directory for `time` each way and at most `most` bytes (one
-/// transfer at least), through the path itself, with `processes` threads: see StoragePath::rate, which
-/// this does not change. The file has a name for a moment only. Reads what was just written: with
-/// O_DIRECT from the device, else this is too high.
-/// Memory: one transfer of at most path_hold_bytes per thread, all of them at most `memory` (one block per
-/// thread at least).
+/// How measure_rates goes about it.
+struct Measure {
+  Seconds time{};  ///< each way
+  Bytes most{};    ///< that the file has, which is never more than half of what is free there
+  Bytes memory = std::numeric_limits<Bytes>::max();  ///< of all transfers at a time
+};
+
+/// Writes and reads a file in the path's directory until its end or that of the time (one transfer at
+/// least), through the path itself, with `processes` threads: see StoragePath::rate, which this does not
+/// change. Reads what was just written: with O_DIRECT from the device, else this is too high. Blocks must
+/// come back as they were written.
+/// Files:  as make_spill_file, under the name `spill`, which tidy_spills knows.
+/// Memory: one transfer of at most path_hold_bytes per thread, one block at least.
 /// Errors: IoError naming tiers.path and the directory.
-[[nodiscard]] plan::PathRate measure_rates(StoragePath& path, Seconds time, Bytes most,
-                                           Bytes memory = std::numeric_limits<Bytes>::max());
+[[nodiscard]] plan::PathRate measure_rates(StoragePath& path, std::string const& spill,
+                                           Measure const& measure);
 
 }  // namespace offstage::tiers

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "device/device.hpp"
 #include "plan/split.hpp"
 #include "platform/trace/trace.hpp"
 #include "tiers/kept_files.hpp"
@@ -81,6 +82,7 @@ struct Traffic {
 
 /// Where the current versions are (MLP Figure 10), in bytes of extents.
 struct Residence {
+  Bytes device{};  ///< in device memory (DeviceTiers)
   Bytes host{};
   std::vector<Bytes> paths;
 };
@@ -166,6 +168,7 @@ struct VirtualSettings {
   plan::PathSharer sharer;                      ///< this rank among those of its node
   std::shared_ptr<KeptFileShape const> kept{};  ///< on persistent paths; null: none is persistent
   trace::Trace* trace{};
+  device::Device* device{};  ///< that copies from and to the extents by itself; null: none
   /// Of what the extents hold, in messages and in the trace: rows "state buffer N" with reads and
   /// writes of extents.
   std::string name = "state";

@@ -12,6 +12,7 @@
 #include "tiers/buffer_pool.hpp"
 #include "tiers/extent_cache.hpp"
 #include "tiers/extent_store.hpp"
+#include "tiers/planned_space.hpp"
 #include "tiers/tiers.hpp"
 
 namespace offstage::tiers {
@@ -124,30 +125,17 @@ std::int64_t buffers_of(std::vector<Bytes> const& extent_bytes, VirtualSettings 
 VirtualTiers::VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings)
     : paths_{settings.paths},
       trace_{settings.trace},
-      pool_{extent_bytes, buffers_of(extent_bytes, settings)},
+      pool_{extent_bytes, buffers_of(extent_bytes, settings), settings.device},
       cache_{std::ssize(extent_bytes), settings.cached, settings.evict} {
-  Bytes slot_bytes = 0;
   for (Bytes const size : extent_bytes) {
     extents_.push_back({.size = size});
-    slot_bytes = std::max(slot_bytes, round_up(size, aio::direct_alignment));
   }
   for (std::int64_t i = 0; i < pool_.size(); ++i) {
     rows_.push_back(fmt::format("{} buffer {}", settings.name, i));
   }
-  if (settings.cached >= std::ssize(extents_)) {
-    return;
+  if (auto const demand = demand_of(extent_bytes, settings)) {
+    store_.emplace(paths_, *demand, settings.verify, settings.name);
   }
-  require(paths_ != nullptr && !paths_->empty(),
-          "VirtualTiers: without a path every extent has to stay in host memory");
-  store_.emplace(paths_,
-                 SlotDemand{.spill = settings.spill,
-                            .slot_bytes = slot_bytes,
-                            .extents = std::ssize(extents_) - settings.cached,
-                            .spare = settings.buffers,
-                            .split = settings.split,
-                            .sharer = settings.sharer,
-                            .kept = settings.kept},
-                 settings.verify, settings.name);
 }
 
 /// Takes the extent, and a buffer if it has none. True if the current version is in it.

@@ -44,7 +44,8 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
                    .update_seconds = result.update,
                    .read_bytes = entry.read_bytes,
                    .write_bytes = entry.write_bytes,
-                   .storage = entry.storage});
+                   .storage = entry.storage,
+                   .share = result.share});
   log_step(entry, now);
 }
 

@@ -185,6 +185,12 @@ void MetricsFile::write(StepRecord const& record) {
     line["skipped"] = true;
   }
   add_storage(line, record.storage);
+  if (record.share.used) {
+    line["device_share"] = record.share.share;
+    line["expected_update_seconds"] = record.share.expected > Seconds{}
+                                          ? record.share.expected.count()
+                                          : std::numeric_limits<double>::quiet_NaN();
+  }
   // A directory's name is its user's: bytes that are no UTF-8 must not end the run.
   append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }

@@ -26,11 +26,18 @@ struct StorageStep {
   std::vector<PathStep>
       paths{};  ///< in the order of the configuration; none: all is in host memory
   int nodes = 1;
-  Seconds seconds{};        ///< wall time in which this was counted: the update's
+  Seconds seconds{};        ///< wall time in which this was counted: the step's
   std::int64_t hits{};      ///< fetches that found their subgroup in host memory
   std::int64_t misses{};    ///< fetches that read it
   Bytes host_bytes{};       ///< of state in host memory, at the step's end
   double effective_rate{};  ///< effective I/O throughput, bytes per second; 0: there is none
+};
+
+/// How one step's update was shared between cores and device, rank 0's.
+struct ShareStep {
+  bool used{};         ///< a device took part, or received the cores' parameters
+  double share{};      ///< of what is not resident, that the device updated
+  Seconds expected{};  ///< of the update, from the rates so far; 0: a rate is not known yet
 };
 
 /// One line of metrics.jsonl.
@@ -45,6 +52,7 @@ struct StepRecord {
   Seconds step_seconds{}, forward_seconds{}, backward_seconds{}, update_seconds{};
   Bytes read_bytes{}, write_bytes{};  ///< storage traffic of this step, all ranks
   StorageStep storage{};
+  ShareStep share{};
 };
 
 /// The line that a start of the run writes before its first step.
@@ -66,6 +74,8 @@ struct StartRecord {
 ///              read_gb_per_s and write_gb_per_s (bytes per second inside transfers, null without
 ///              any), busy (see busy_share), lock_wait_seconds (reads and writes, sum over ranks),
 ///              longest_wait_seconds (of any rank since the start), resident_bytes. GB are 10^9 bytes.
+///              With a device that shares updates also device_share and expected_update_seconds (null: a
+///              rate is not known yet).
 /// Validations: step and valid_loss.
 /// Starts:      start (steps done before), time (UTC), ranks and nodes, and in a Slurm job job, job_name,
 ///              restart_count, and array_job and array_task where it is one of an array; no step.

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/error.hpp"
 #include "checkpoint/extent_file.hpp"
 #include "plan/order.hpp"
 #include "platform/cpu/affinity.hpp"
+#include "tiers/planned_space.hpp"
 #include "tiers/spill_directory.hpp"
 
 namespace offstage::train {
@@ -19,6 +21,15 @@ constexpr Bytes measured_most = 512 * MiB;
 // FP32 gradients on their way out: one converted, one written, one read.
 constexpr int flushed_buffers = 3;
 constexpr Bytes state_bytes_per_element = 3 * sizeof(float);  // p, m, v
+
+std::vector<Bytes> extents(std::span<state::Subgroup const> subgroups, Bytes bytes_per_element) {
+  std::vector<Bytes> sizes;
+  sizes.reserve(subgroups.size());
+  for (state::Subgroup const& subgroup : subgroups) {
+    sizes.push_back(subgroup.size * bytes_per_element);
+  }
+  return sizes;
+}
 
 bool is_known(tiers::PathSettings const& path) {
   return path.read_rate > 0.0 && path.write_rate > 0.0;
@@ -52,7 +63,9 @@ void Offload::measure(mpi::Communicator const& node, Bytes memory) {
   mpi::agree(comm_, [&] {
     for (std::size_t i = 0; node.rank() == 0 && i < paths_->size(); ++i) {
       if (!is_known((*paths_)[i]->settings())) {
-        measured[i] = tiers::measure_rates(*(*paths_)[i], measuring_time, measured_most, memory);
+        measured[i] =
+            tiers::measure_rates(*(*paths_)[i], spill(),
+                                 {.time = measuring_time, .most = measured_most, .memory = memory});
       }
     }
   });
@@ -65,7 +78,7 @@ void Offload::measure(mpi::Communicator const& node, Bytes memory) {
 }
 
 std::shared_ptr<tiers::KeptFileShape const> Offload::shape_of_slots(
-    std::vector<state::Subgroup> const& subgroups) const {
+    std::span<state::Subgroup const> subgroups) const {
   if (subgroups.empty() || std::ranges::none_of(config_.paths, &tiers::PathSettings::persistent)) {
     return nullptr;
   }
@@ -83,43 +96,93 @@ std::string Offload::spill() const {
                             .rank = comm_.rank()});
 }
 
-void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
-                       Bytes gradient_element_bytes) {
-  subgroups_ = std::ssize(subgroups);
-  auto const extents = [&](Bytes bytes_per_element) {
-    std::vector<Bytes> sizes;
-    sizes.reserve(subgroups.size());
-    for (state::Subgroup const& subgroup : subgroups) {
-      sizes.push_back(subgroup.size * bytes_per_element);
-    }
-    return sizes;
-  };
+/// Of the state that is not resident, of the gradients as they are accumulated, and of those that are
+/// flushed in FP32.
+std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const& subgroups,
+                                              plan::MemoryPlan const& plan,
+                                              Bytes gradient_element_bytes) const {
+  std::span const waiting = std::span{subgroups}.first(static_cast<std::size_t>(subgroups_));
   tiers::VirtualSettings const shared{.paths = paths_,
                                       .spill = spill(),
                                       .verify = config_.storage.verify,
                                       .split = config_.storage.split,
                                       .sharer = sharer_,
                                       .trace = trace_};
-  mpi::agree(comm_, [&] {
-    auto settings = shared;
-    settings.evict = config_.storage.evict;
-    settings.buffers = std::max(1, plan.buffers);
-    settings.cached = paths_ ? plan.cached : subgroups_;
-    if (settings.cached < subgroups_) {
-      settings.kept = shape_of_slots(subgroups);
-    }
-    state_ = tiers::make_virtual_tiers(extents(state_bytes_per_element), settings);
+  Demand state{extents(waiting, state_bytes_per_element), shared};
+  state.settings.evict = config_.storage.evict;
+  state.settings.buffers = std::max(1, plan.buffers);
+  state.settings.cached = paths_ ? plan.cached : subgroups_;
+  if (state.settings.cached < subgroups_) {
+    state.settings.kept = shape_of_slots(waiting);
+  }
 
-    settings = shared;
-    settings.name = "gradient";
-    settings.buffers = std::max(1, plan.gradient_buffers);
-    settings.cached = plan.gradient_buffers > 0 ? plan.gradients_cached : subgroups_;
-    gradients_.accumulated = tiers::make_virtual_tiers(extents(gradient_element_bytes), settings);
-    if (config_.storage.flush_fp32) {
-      settings.buffers = flushed_buffers;
-      settings.cached = 0;
-      gradients_.flushed =
-          tiers::make_virtual_tiers(extents(static_cast<Bytes>(sizeof(float))), settings);
+  Demand accumulated{extents(subgroups, gradient_element_bytes), shared};
+  accumulated.settings.name = "gradient";
+  accumulated.settings.buffers = std::max(1, plan.gradient_buffers);
+  accumulated.settings.cached =
+      plan.gradient_buffers > 0 ? plan.gradients_cached : std::ssize(subgroups);
+  if (!config_.storage.flush_fp32) {
+    return {std::move(state), std::move(accumulated)};
+  }
+  Demand flushed{extents(subgroups, static_cast<Bytes>(sizeof(float))), shared};
+  flushed.settings.name = "flushed gradient";
+  flushed.settings.buffers = flushed_buffers;
+  return {std::move(state), std::move(accumulated), std::move(flushed)};
+}
+
+/// Rank by rank and file by file the space would run out in the middle, or seem to suffice.
+void Offload::find_room(std::vector<Demand> const& demands) {
+  auto const node = comm_.split_by_node();
+  facts_.assign(config_.paths.size(), {});
+  mpi::agree(comm_, [&] {
+    for (Demand const& demand : demands) {
+      auto const space = tiers::planned_space(demand.extents, demand.settings);
+      for (std::size_t i = 0; i < space.size(); ++i) {
+        facts_[i].needed += space[i].bytes;
+        if (space[i].slots > 0) {
+          facts_[i].slots.push_back({demand.settings.name, space[i].slots, space[i].slot_bytes});
+        }
+      }
+    }
+  });
+  std::vector<Bytes> needed;
+  needed.reserve(facts_.size());
+  for (PathFacts& path : facts_) {
+    path.needed = node.sum(path.needed);
+    needed.push_back(path.needed);
+  }
+  // Before the first rank allocates: agree waits for all.
+  mpi::agree(comm_, [&] {
+    auto const free = tiers::require_room(config_.paths, needed);
+    for (std::size_t i = 0; i < free.size(); ++i) {
+      facts_[i].free = free[i];
+    }
+  });
+}
+
+void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
+                       Bytes gradient_element_bytes, device::Device& device) {
+  auto const first_resident = std::ranges::find(subgroups, true, &state::Subgroup::resident);
+  subgroups_ = first_resident - subgroups.begin();
+  std::vector<Demand> wanted;
+  mpi::agree(comm_, [&] { wanted = demands(subgroups, plan, gradient_element_bytes); });
+  find_room(wanted);
+  mpi::agree(comm_, [&] {
+    auto const make = [&](std::size_t i) {
+      wanted[i].settings.device = &device;
+      return tiers::make_virtual_tiers(wanted[i].extents, wanted[i].settings);
+    };
+    state_ = make(0);
+    if (first_resident != subgroups.end()) {
+      auto both = std::make_unique<tiers::DeviceTiers>(
+          device, subgroups_, extents({first_resident, subgroups.end()}, state_bytes_per_element),
+          std::move(state_));
+      residents_ = both.get();
+      state_ = std::move(both);
+    }
+    gradients_.accumulated = make(1);
+    if (wanted.size() > 2) {
+      gradients_.flushed = make(2);
     }
   });
 }
@@ -127,6 +190,11 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
 update::GradientSettings Offload::take_gradients(bool accumulate_fp32) {
   gradients_.accumulate_fp32 = accumulate_fp32;
   return std::move(gradients_);
+}
+
+std::span<std::byte> Offload::resident(std::int64_t subgroup) const {
+  require(residents_ != nullptr, "Offload: nothing is resident on the device");
+  return residents_->resident(subgroup);
 }
 
 std::vector<std::int64_t> Offload::next_order() {
@@ -158,14 +226,10 @@ std::vector<plan::PathRate> Offload::rates() const {
 }
 
 std::vector<PathFacts> Offload::facts() const {
-  std::vector<PathFacts> facts;
-  for (plan::PathRate const& rate : rates()) {
-    facts.push_back({.rate = rate});
-  }
-  auto const space = state_->space();
-  for (std::size_t i = 0; i < space.size(); ++i) {
-    facts[i].slots = space[i].slots;
-    facts[i].slot_bytes = space[i].slot_bytes;
+  std::vector<PathFacts> facts = facts_;
+  auto const found = rates();
+  for (std::size_t i = 0; i < facts.size(); ++i) {
+    facts[i].rate = found[i];
   }
   return facts;
 }

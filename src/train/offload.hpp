@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "platform/mpi/shared_window.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
+#include "tiers/device_tiers.hpp"
 #include "tiers/storage_path.hpp"
 #include "tiers/tiers.hpp"
 #include "train/report.hpp"
@@ -30,14 +33,17 @@ class Offload {
   Offload(RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace,
           Bytes measuring_memory = tiers::path_hold_bytes);
 
-  /// Takes memory and space, as planned. `subgroups` are this rank's.
+  /// Takes memory and space, as planned. `subgroups` are this rank's. Before that, the slots of all ranks
+  /// of a node and of state and gradients together have to fit: tiers::require_room.
   void allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
-                Bytes gradient_element_bytes);
+                Bytes gradient_element_bytes, device::Device& device);
 
   [[nodiscard]] tiers::Tiers& state() noexcept { return *state_; }
   /// The tiers of the gradients, once.
   [[nodiscard]] update::GradientSettings take_gradients(bool accumulate_fp32);
-  /// The order of the next update, by what is in host memory now.
+  /// The state of a resident subgroup, in device memory.
+  [[nodiscard]] std::span<std::byte> resident(std::int64_t subgroup) const;
+  /// The order of the next update, by what is in host memory now; resident subgroups are not in it.
   [[nodiscard]] std::vector<std::int64_t> next_order();
   /// After each step: the rates that the split goes by follow what was reached.
   void follow_rates();
@@ -47,10 +53,19 @@ class Offload {
   [[nodiscard]] std::vector<PathFacts> facts() const;
 
  private:
+  /// Of one of the tiers.
+  struct Demand {
+    std::vector<Bytes> extents;
+    tiers::VirtualSettings settings;
+  };
+  [[nodiscard]] std::vector<Demand> demands(std::vector<state::Subgroup> const& subgroups,
+                                            plan::MemoryPlan const& plan,
+                                            Bytes gradient_element_bytes) const;
+  void find_room(std::vector<Demand> const& demands);
   [[nodiscard]] std::string spill() const;
   /// Null if no path is persistent.
   [[nodiscard]] std::shared_ptr<tiers::KeptFileShape const> shape_of_slots(
-      std::vector<state::Subgroup> const& subgroups) const;
+      std::span<state::Subgroup const> subgroups) const;
   void measure(mpi::Communicator const& node, Bytes memory);
 
   RunConfig const& config_;
@@ -59,10 +74,12 @@ class Offload {
   std::unique_ptr<mpi::SharedWindow> window_;  ///< null without paths
   std::shared_ptr<tiers::PathSet> paths_;
   std::unique_ptr<tiers::Tiers> state_;
+  tiers::DeviceTiers* residents_{};  ///< state_ if some are resident; else null
   update::GradientSettings gradients_;
-  plan::PathSharer sharer_;  ///< this rank among those of its node
-  std::int64_t subgroups_{};
-  std::int64_t passes_ = 1;  ///< the first versions were made in ascending order: pass 0
+  std::vector<PathFacts> facts_;  ///< without the rates
+  plan::PathSharer sharer_;       ///< this rank among those of its node
+  std::int64_t subgroups_{};      ///< that are not resident
+  std::int64_t passes_ = 1;       ///< the first versions were made in ascending order: pass 0
 };
 
 }  // namespace offstage::train

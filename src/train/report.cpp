@@ -55,12 +55,31 @@ std::string describe_rates(tiers::PathSettings const& path, plan::PathRate const
                      rate.full_duplex ? "full" : "half");
 }
 
+/// "per rank 9 state slots of 2.86 MiB, 3 gradient slots of 488 KiB; on this node 54 MiB of 20 GiB free"
+std::string describe_slots(tiers::PathSettings const& path, PathFacts const& facts) {
+  std::string text;
+  for (auto const& [what, slots, slot_bytes] : facts.slots) {
+    text += fmt::format("{}{} {} slot{} of {}", text.empty() ? "per rank " : ", ", slots, what,
+                        slots == 1 ? "" : "s", format_bytes(slot_bytes));
+  }
+  if (text.empty()) {
+    return "no slots";
+  }
+  text += fmt::format("; on this node {} of {} free", format_bytes(facts.needed),
+                      format_bytes(facts.free));
+  if (path.persistent && facts.slots.front().what == "state") {
+    text += fmt::format("; persistent: up to {} more per rank for each checkpoint held",
+                        facts.slots.front().slots);
+  }
+  return text;
+}
+
 std::string describe_gradients(plan::MemoryPlan const& memory, bool flush_fp32) {
   if (flush_fp32) {
     return fmt::format("gradients in host memory, flushed in FP32 through {} buffers",
                        memory.gradient_buffers);
   }
-  if (memory.gradients_cached == memory.subgroups) {
+  if (memory.gradient_buffers == 0) {
     return "gradients in host memory";
   }
   return fmt::format("gradients of {} in host memory, the others spilled through {} buffers",
@@ -74,14 +93,9 @@ void print_storage(RunConfig const& config, HeaderFacts const& facts) {
                                  : fmt::format("on {} storage path{}", config.paths.size(),
                                                config.paths.size() == 1 ? "" : "s"));
   for (std::size_t path = 0; path < std::min(config.paths.size(), facts.paths.size()); ++path) {
-    auto const& [rate, slots, slot_bytes] = facts.paths[path];
-    std::string const more =
-        config.paths[path].persistent
-            ? fmt::format("; persistent: up to {} more for each checkpoint held", slots)
-            : "";
-    log::info("  path {}  {}, {} slot{} of {} per rank{}", config.paths[path].directory,
-              describe_rates(config.paths[path], rate), slots, slots == 1 ? "" : "s",
-              format_bytes(slot_bytes), more);
+    log::info("  path {}  {}, {}", config.paths[path].directory,
+              describe_rates(config.paths[path], facts.paths[path].rate),
+              describe_slots(config.paths[path], facts.paths[path]));
   }
   plan::MemoryPlan const& memory = facts.memory;
   if (!config.paths.empty()) {

@@ -14,11 +14,19 @@
 
 namespace offstage::train {
 
+/// Slots on one storage path, this rank.
+struct SlotFacts {
+  std::string what;  ///< they are for: "state", "gradient"
+  std::int64_t slots{};
+  Bytes slot_bytes{};
+};
+
 /// What the header says of one storage path beside its tiers.path.
 struct PathFacts {
-  plan::PathRate rate;   ///< as given or measured
-  std::int64_t slots{};  ///< allocated for extents of the state, this rank
-  Bytes slot_bytes{};
+  plan::PathRate rate{};           ///< as given or measured
+  std::vector<SlotFacts> slots{};  ///< none: all stays in host memory
+  Bytes needed{};                  ///< all slots there of the ranks of this node
+  Bytes free{};                    ///< before they were allocated
 };
 
 /// Facts that the header shows beside the configuration.

@@ -110,7 +110,7 @@ void validate_places(RunConfig const& config) {
   }
   require_at_least<std::int64_t>("update.subgroup-size", config.subgroup_size, 1);
   require_at_least<Bytes>("tiers.host-memory", config.host_memory, 0);
-  require_at_least<Bytes>("device.memory", config.device_memory, 0, "; 0 is no limit");
+  require_at_least<Bytes>("device.memory", config.device.memory, 0, "; 0 is no limit");
   require_at_least("checkpoint.keep", config.checkpoint.keep, 2,
                    "; the one before is the way back if the newest is damaged");
   require_at_least<std::int64_t>("checkpoint.every", config.checkpoint.every_steps, 0);
@@ -150,6 +150,18 @@ void validate_storage(std::vector<tiers::PathSettings> const& paths, StoragePoli
   require_at_least<Bytes>("tiers.cache", policy.most_cache, -1);
 }
 
+void require_share(std::string_view key, double value) {
+  if (!(value >= 0.0 && value <= 1.0)) {
+    throw UsageError{fmt::format("{}={} must be from 0 to 1", key, value)};
+  }
+}
+
+void validate_share(SharePolicy const& share) {
+  require_share("update.device-share", share.device_share.value_or(0.0));
+  require_share("update.device-resident", share.device_resident);
+  require_at_least<std::int64_t>("update.device-chunk", share.device_chunk, 1);
+}
+
 }  // namespace
 
 void validate(RunConfig const& config) {
@@ -160,6 +172,26 @@ void validate(RunConfig const& config) {
   validate_loss_scale(config.numerics.loss_scale);
   validate_places(config);
   validate_storage(config.paths, config.storage);
+  validate(config.device);
+  validate_share(config.share);
+}
+
+void validate(DeviceConfig const& device) {
+  if (device.kind == DeviceKind::cuda && device.emulation.any()) {
+    throw UsageError{
+        "device.emulate slows down the emulated device, but device.kind=cuda asks for a GPU; leave "
+        "device.emulate out, or set device.kind=host"};
+  }
+}
+
+void require_trainable(RunConfig const& config) {
+  if (config.device.kind == DeviceKind::cuda) {
+    throw UsageError{
+        "device.kind=cuda cannot train yet, as the model's forward and backward have no CUDA "
+        "kernels; "
+        "set device.kind=auto or host (offstage probe measures a GPU, offstage plan plans for "
+        "one)"};
+  }
 }
 
 }  // namespace offstage::train

@@ -8,8 +8,10 @@
 #include "base/dtype.hpp"
 #include "base/units.hpp"
 #include "data/dataset.hpp"
+#include "device/device.hpp"
 #include "model/transformer.hpp"
 #include "plan/order.hpp"
+#include "plan/share.hpp"
 #include "plan/split.hpp"
 #include "platform/slurm/job.hpp"
 #include "state/model_shape.hpp"
@@ -99,12 +101,29 @@ struct StoragePolicy {
   bool flush_fp32 = false;                                 ///< update.gradients=flush-fp32
 };
 
+enum class DeviceKind { automatic, host, cuda };  ///< device.kind
+
+struct DeviceConfig {
+  DeviceKind kind =
+      DeviceKind::automatic;    ///< cuda where a GPU is and the model can run there, else host
+  Bytes memory{};               ///< device.memory; 0: no limit
+  device::Emulation emulation;  ///< device.emulate, of kind host alone
+  bool share_gpu{};             ///< device.share-gpu: several ranks may compute on one GPU
+};
+
+/// How CPU and device share the update: the principles of Deep Optimizer States.
+struct SharePolicy {
+  std::optional<double> device_share;  ///< update.device-share; none: auto
+  double device_resident{};            ///< update.device-resident, share of the shard in [0, 1]
+  std::int64_t device_chunk{};         ///< update.device-chunk, parameters
+  plan::Transfers transfers = plan::Transfers::overlap;  ///< update.transfers=overlap|blocking
+};
+
 /// Everything a training run is told; made by cli from files and options, read-only afterwards.
 struct RunConfig {
   std::string run_dir;
   int threads{};       ///< per rank; 0: this rank's share of the allowed cores
   Seconds watchdog{};  ///< run.watchdog; 0: none
-  bool share_gpu{};    ///< device.share-gpu: several ranks may compute on one GPU
   state::ModelShape model;
   DataConfig data;
   TrainConfig train;
@@ -117,7 +136,11 @@ struct RunConfig {
   Bytes host_memory{};           ///< tiers.host-memory, per node; 0: auto
   std::int64_t subgroup_size{};  ///< update.subgroup-size, parameters
   bool subgroup_is_default{};
-  Bytes device_memory{};  ///< 0: no limit
+  DeviceConfig device;
+  SharePolicy share;
+  /// platform.*, as `offstage probe` wrote them: per rank, all ranks at once; 0 where not given.
+  plan::UpdateRates platform;
+  std::string platform_measured;  ///< platform.measured: when and where, in words
   CheckpointConfig checkpoint;
   std::optional<slurm::Job> job;  ///< none outside of Slurm; its end is known to rank 0 alone
   std::string node;               ///< this rank's, as Slurm names it; empty: its host name
@@ -127,7 +150,14 @@ struct RunConfig {
 /// Checks what one key alone cannot show.
 /// Errors: UsageError naming the keys, their values and what would be right: divisibility
 ///         of batches and heads, ranges, sequence within max-sequence, keep at least 2, warm-up
-///         within steps, one weight of tiers.split per tiers.path, no directory of them twice.
+///         within steps, one weight of tiers.split per tiers.path, no directory of them twice, an
+///         emulation of the host device alone.
 void validate(RunConfig const& config);
+
+/// That part of it which is the device's alone: an emulation of the host device alone.
+void validate(DeviceConfig const& device);
+
+/// Refuses what can be planned and measured but not trained yet. Errors: UsageError: device.kind=cuda.
+void require_trainable(RunConfig const& config);
 
 }  // namespace offstage::train

@@ -10,20 +10,19 @@
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/initialize.hpp"
+#include "train/memory_demand.hpp"
 #include "train/storage_report.hpp"
 
 namespace offstage::train {
 namespace {
 
-/// In host memory nothing is fetched or flushed; two workers keep the update itself busy.
+/// In host memory nothing is fetched or flushed: two workers keep the update itself busy, and four two
+/// sides of it.
 constexpr int host_workers = 2;
+constexpr int shared_workers = 4;
 
-/// What a rank's libraries take once they run: oneDNN's code and scratch, HDF5, MPI's buffers.
-/// Measured: 8 MiB for 3 M parameters, 14 for 88 M.
-constexpr Bytes library_bytes = 16 * MiB;
-
-/// The share of what is free that tiers.host-memory=auto takes.
-constexpr double auto_share = 0.9;
+/// Parameters on their way from a checkpoint to the working copy.
+constexpr std::size_t converted_at_once = std::size_t{1} << 20U;
 
 void convert(std::span<float const> in, std::span<float> out) {
   std::ranges::copy(in, out.begin());
@@ -38,19 +37,11 @@ void convert(std::span<float const> in, std::span<float16> out) {
 }  // namespace
 
 template <class T>
-bool StepRunner<T>::accumulates_fp32() const {
-  // One micro-batch is no sum: 16 bit loses nothing.
-  return dtype_of<T>() == DType::fp32 || (config_.numerics.accumulate_fp32 && micro_batches_ > 1);
-}
-
-template <class T>
-Bytes StepRunner<T>::gradient_bytes_per_element() const {
-  return static_cast<Bytes>(accumulates_fp32() ? sizeof(float) : sizeof(T));
-}
-
-template <class T>
 int StepRunner<T>::workers() const {
-  return memory_.buffers > 0 ? memory_.buffers : host_workers;
+  if (memory_.buffers > 0) {
+    return memory_.buffers;
+  }
+  return needs_lane(config_, device_->host_visible()) ? shared_workers : host_workers;
 }
 
 template <class T>
@@ -59,8 +50,8 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     : config_{config},
       comm_{comm},
       micro_batches_{config.train.global_batch / config.train.micro_batch},
-      device_{device::make_host_device(config.device_memory)},
-      stream_{device_->make_stream("compute")},
+      device_{device::make_host_device(config.device.memory, config.device.emulation)},
+      stream_{device_->make_calling_stream("compute")},
       map_{state::layers_of(config.model), comm.size()},
       resident_before_{memory::resident_bytes()} {
   auto const node = comm.split_by_node();
@@ -79,45 +70,32 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   Bytes const free_now = comm.minimum(free_here);
   host_memory_limit_ = config.host_memory > 0
                            ? config.host_memory
-                           : static_cast<Bytes>(auto_share * static_cast<double>(free_now));
+                           : static_cast<Bytes>(auto_host_share * static_cast<double>(free_now));
   mpi::agree(comm, [&] {
-    memory_ = plan_memory();
+    memory_ = plan::plan_memory(memory_demand<T>(config, map_,
+                                                 {.ranks_per_node = ranks_on_node_,
+                                                  .host_visible = device_->host_visible(),
+                                                  .host_memory = host_memory_limit_}));
     trace_ = make_trace();
   });
   on_plan(needs_of(node));
-  subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements);
+  subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements,
+                                   resident_elements(config, map_, comm.rank()));
   // What the state and the gradients will take is free until then.
   offload_ =
       std::make_unique<Offload>(config, comm, trace_.get(), memory_.state + memory_.gradients);
-  offload_->allocate(subgroups_, memory_, gradient_bytes_per_element());
+  offload_->allocate(subgroups_, memory_, accumulated_bytes<T>(config), *device_);
   mpi::agree(comm, [&] {
     gradients_ = std::make_unique<update::GradientAccumulator<T>>(
-        map_, comm_, *stream_, subgroups_, offload_->take_gradients(accumulates_fp32()));
+        map_, comm_, *device_, *stream_, subgroups_,
+        offload_->take_gradients(accumulates_fp32<T>(config_)));
+    auto shape =
+        update_shape<T>(config_, map_.shard_elements(comm_.rank()), memory_.subgroup_elements);
+    shape.workers = workers();
+    update_ = std::make_unique<SharedUpdate>(config_, shape, *device_, model_->idle_memory(),
+                                             subgroups_, *offload_, trace_.get());
   });
-  pipeline_ = std::make_unique<update::UpdatePipeline>(subgroups_, offload_->state(), workers(),
-                                                       trace_.get());
-}
-
-template <class T>
-plan::MemoryPlan StepRunner<T>::plan_memory() {
-  std::int64_t most = 0;
-  Bytes exchange = 0;
-  for (int rank = 0; rank < comm_.size(); ++rank) {
-    most = std::max(most, map_.shard_elements(rank));
-    exchange = std::max(
-        exchange, update::GradientAccumulator<T>::exchange_bytes(map_, rank, device_->kind()));
-  }
-  return plan::plan_memory({.shard_elements = most,
-                            .ranks_per_node = ranks_on_node_,
-                            .gradient_bytes_per_element = gradient_bytes_per_element(),
-                            .flush_fp32 = config_.storage.flush_fp32,
-                            .exchange_bytes = exchange,
-                            .reserve_bytes = library_bytes,
-                            .subgroup_elements = config_.subgroup_size,
-                            .subgroup_is_default = config_.subgroup_is_default,
-                            .paths = std::ssize(config_.paths),
-                            .most_cache = config_.storage.most_cache,
-                            .host_memory = host_memory_limit_});
+  copy_->set_readiness(&update_->readiness());
 }
 
 template <class T>
@@ -140,21 +118,31 @@ std::unique_ptr<trace::Trace> StepRunner<T>::make_trace() const {
   }
   return std::make_unique<trace::Trace>(
       fmt::format("{}/trace-{}.json", config_.run_dir, comm_.rank()), comm_.rank(),
-      cpu::host_name());
+      cpu::host_name(), trace::Trace::default_bytes, trace::Trace::Begin::later);
+}
+
+template <class T>
+void StepRunner<T>::open_trace() {
+  if (trace_) {
+    trace_->open();
+  }
 }
 
 template <class T>
 Bytes StepRunner<T>::host_memory_peak() const {
-  Bytes const copy_bytes = map_.shard_elements(comm_.rank()) * static_cast<Bytes>(sizeof(T));
   return comm_.split_by_node().sum(memory::peak_resident_bytes() - resident_before_ -
-                                   device_->peak() - copy_bytes);
+                                   device_->peak());
 }
 
 template <class T>
 checkpoint::OnSubgroup StepRunner<T>::fill_working_copy() {
   return [this](state::Subgroup const& subgroup, std::span<float const> parameter) {
-    convert(parameter, copy_->shard().subspan(static_cast<std::size_t>(subgroup.begin),
-                                              static_cast<std::size_t>(subgroup.size)));
+    std::vector<T> converted;
+    for (std::size_t done = 0; done < parameter.size(); done += converted.size()) {
+      converted.resize(std::min(converted_at_once, parameter.size() - done));
+      convert(parameter.subspan(done, converted.size()), converted);
+      copy_->write(subgroup.begin + static_cast<std::int64_t>(done), converted);
+    }
   };
 }
 
@@ -191,6 +179,7 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                                double learning_rate, std::int64_t optimizer_step,
                                double loss_scale) {
   StepResult result;
+  Stopwatch const whole;
   tiers::Traffic const before = offload_->state().traffic();  // of the paths, whoever uses them
   auto const losses = run_micro_batches(data, first_sample, loss_scale, result);
   Stopwatch watch;
@@ -206,6 +195,12 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   tiers::Traffic const after = offload_->state().traffic();
   result.read_bytes = after.read_bytes() - before.read_bytes();
   result.write_bytes = after.write_bytes() - before.write_bytes();
+  result.storage = difference(before, after,
+                              {.paths = config_.paths,
+                               .residence = offload_->state().residence(),
+                               .workers = workers(),
+                               .nodes = nodes_,
+                               .seconds = whole.elapsed()});
   return result;
 }
 
@@ -229,7 +224,7 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
   for (std::int64_t first = 0; first < micro_batches_; first += comm_.size()) {
     auto const active =
         static_cast<int>(std::min<std::int64_t>(comm_.size(), micro_batches_ - first));
-    gradients_->begin_round(active, first + comm_.size() >= micro_batches_);
+    bool const last = first + comm_.size() >= micro_batches_;
     if (comm_.rank() < active) {
       std::int64_t const sample = first_sample + (first + comm_.rank()) * batch;
       for (std::int64_t i = 0; i < batch; ++i) {
@@ -242,11 +237,13 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
         losses.push_back(model_->forward(tokens, *copy_, loss_scale));
       }
       result.forward += watch.lap();
+      begin_gradients(active, last);
       trace::Scope const scope{trace_.get(), "model", "backward"};
       model_->backward(*copy_, *gradients_);
     } else {
       model_->idle_forward(*copy_);
       result.forward += watch.lap();
+      begin_gradients(active, last);
       model_->idle_backward(*copy_, *gradients_);
     }
     gradients_->end_round();
@@ -254,6 +251,12 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
   }
   result.counted_targets = comm_.sum(result.counted_targets);
   return losses;
+}
+
+template <class T>
+void StepRunner<T>::begin_gradients(int active, bool last) {
+  update_->finish();  // it may still read those of the step before
+  gradients_->begin_round(active, last);
 }
 
 template <class T>
@@ -270,19 +273,11 @@ void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_st
                                  .weight_decay = optimizer.weight_decay,
                                  .gradient_scale = clip * gradient_scale,
                                  .step = optimizer_step};
-  tiers::Traffic const before = offload_->state().traffic();
-  auto const order = offload_->next_order();
   gradients_->begin_update();
-  auto const stats = pipeline_->run(
-      adamw, order, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
+  result.share = update_->run(
+      adamw, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
       copy_->shard());
   offload_->follow_rates();
-  result.storage = difference(before, offload_->state().traffic(),
-                              {.paths = config_.paths,
-                               .residence = offload_->state().residence(),
-                               .workers = workers(),
-                               .nodes = nodes_,
-                               .seconds = stats.total});
 }
 
 template <class T>

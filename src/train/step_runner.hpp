@@ -20,8 +20,8 @@
 #include "train/metrics.hpp"
 #include "train/offload.hpp"
 #include "train/run_config.hpp"
+#include "train/shared_update.hpp"
 #include "update/gradient_accumulator.hpp"
-#include "update/pipeline.hpp"
 
 namespace offstage::train {
 
@@ -33,7 +33,8 @@ struct StepResult {
   std::int64_t counted_targets{};  ///< of all ranks: targets that are not ignored
   Seconds forward{}, backward{}, update{};
   Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic, that of gradients included
-  StorageStep storage{};              ///< this rank's, of the update
+  StorageStep storage{};              ///< this rank's
+  ShareStep share{};                  ///< this rank's
 };
 
 /// One rank's model, state and gradients, and the straight line of one step through them. T is the
@@ -55,12 +56,18 @@ class StepRunner {
   /// null.
   void initialize(state::ParameterReader* first_weights);
   [[nodiscard]] checkpoint::OnSubgroup fill_working_copy();
+  /// The trace has a file from now on, if there is to be one: nothing can refuse the run any more. Not
+  /// collective. Errors: IoError of trace::Trace::open.
+  void open_trace();
 
   /// One step over the global batch whose first sequence is sample `first_sample`. `optimizer_step`
   /// is AdamW's t, counted from 1. `loss_scale`, a power of two, changes no bits unless numbers leave
   /// the range of T.
   StepResult step(data::Dataset const& data, std::int64_t first_sample, double learning_rate,
                   std::int64_t optimizer_step, double loss_scale);
+  /// Waits for what the last update left to go on under the next forward: before the state is read or
+  /// saved. Errors: those of the update.
+  void finish_update() { update_->finish(); }
   /// Mean loss over `micro_batches` micro-batches from the start of the file, in order.
   double validate(data::Dataset const& data, std::int64_t micro_batches);
 
@@ -80,12 +87,13 @@ class StepRunner {
   [[nodiscard]] Bytes host_memory_peak() const;
 
  private:
-  [[nodiscard]] plan::MemoryPlan plan_memory();
   [[nodiscard]] launch::Needs needs_of(mpi::Communicator const& node) const;
   [[nodiscard]] std::unique_ptr<trace::Trace> make_trace() const;
   /// Forward and backward of this rank's micro-batches; their losses in order.
   std::vector<double> run_micro_batches(data::Dataset const& data, std::int64_t first_sample,
                                         double loss_scale, StepResult& result);
+  /// Before the backward of a round.
+  void begin_gradients(int active, bool last);
   /// `gradient_scale` makes the mean gradient of what was accumulated.
   void update_state(double learning_rate, std::int64_t optimizer_step, double gradient_scale,
                     StepResult& result);
@@ -94,8 +102,6 @@ class StepRunner {
   /// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R,
   /// ...
   [[nodiscard]] double mean_in_order(std::span<double const> mine, std::int64_t count) const;
-  [[nodiscard]] bool accumulates_fp32() const;
-  [[nodiscard]] Bytes gradient_bytes_per_element() const;
   [[nodiscard]] int workers() const;
 
   RunConfig const& config_;
@@ -115,7 +121,7 @@ class StepRunner {
   std::unique_ptr<state::WorkingCopy<T>> copy_;
   std::unique_ptr<update::GradientAccumulator<T>> gradients_;
   std::unique_ptr<model::Transformer<T>> model_;
-  std::unique_ptr<update::UpdatePipeline> pipeline_;
+  std::unique_ptr<SharedUpdate> update_;
 };
 
 }  // namespace offstage::train

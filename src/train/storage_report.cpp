@@ -170,7 +170,7 @@ Seconds longest_wait(PathStep const& path) {
 
 void StorageTotals::add(StorageStep const& step) {
   if (step.paths.empty()) {
-    return;  // a step without an update, or a run without paths
+    return;  // a run without paths
   }
   if (sum_.paths.empty()) {
     sum_ = step;
@@ -214,7 +214,7 @@ std::vector<std::string> StorageTotals::lines() const {
     width = std::max(width, path.directory.size());
   }
   std::vector<std::string> lines{
-      "storage of the updates, all ranks; GB/s inside transfers:",
+      "storage of the steps, all ranks; GB/s inside transfers:",
       fmt::format("  {:<{}} {:>10} {:>10} {:>7} {:>7} {:>9} {:>11} {:>9}  {}", "path", width,
                   "read", "written", "GB/s in", "out", "busy", "lock wait", "longest",
                   "state at the end")};

@@ -291,6 +291,7 @@ void Training<T>::prepare() {
                           .ranks = comm_.size(),
                           .nodes = node_names(config_.node, comm_),
                           .job = config_.job};
+  mpi::agree(comm_, [&] { runner_->open_trace(); });
   mpi::agree(comm_, [&] {
     journal_.begin(start, cadence_.now());
     if (leads()) {
@@ -368,6 +369,7 @@ void Training<T>::save() {
   if (saved_step_ == meta_.step) {
     return;
   }
+  runner_->finish_update();
   mpi::agree(comm_, [&] { journal_.sync(); });
   auto const stats = store_->save(meta_, runner_->map(), runner_->subgroups(), runner_->tiers());
   saved_step_ = meta_.step;
@@ -382,8 +384,8 @@ ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
   // The host device leaves the GPUs alone: more ranks than GPUs are no mistake there.
   constexpr auto kind = device::Kind::host;
   auto const place = launch::take_place(
-      comm,
-      {.threads = config.threads, .share_gpu = config.share_gpu || kind == device::Kind::host});
+      comm, {.threads = config.threads,
+             .share_gpu = config.device.share_gpu || kind == device::Kind::host});
   switch (config.numerics.dtype) {
     case DType::bf16:
       return Training<bfloat16>{config, comm, signals, place}.run();

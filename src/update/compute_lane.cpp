@@ -21,7 +21,7 @@ void ComputeLane::run(std::function<void()> work) {
 void ComputeLane::leave() noexcept {
   {
     std::scoped_lock const lock{mutex_};
-    --workers_;
+    --callers_;
   }
   arrived_.notify_one();
 }
@@ -31,7 +31,7 @@ void ComputeLane::serve() {
   for (;;) {
     {
       Waiting const waiting{"updates to compute"};
-      arrived_.wait(lock, [&] { return !items_.empty() || workers_ == 0; });
+      arrived_.wait(lock, [&] { return !items_.empty() || callers_ == 0; });
     }
     if (items_.empty()) {
       return;

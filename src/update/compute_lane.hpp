@@ -1,6 +1,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -10,16 +11,17 @@ namespace offstage::update {
 
 /// Lets worker threads have work done by the one thread that owns the OpenMP team, in order of
 /// arrival.
-/// Threads: `workers` threads call run and then leave; one thread calls serve.
+/// Threads: any; one thread calls serve.
 class ComputeLane {
  public:
-  explicit ComputeLane(int workers) : workers_{workers} {}
+  /// `callers`: pieces of work, or threads with any number of them, that end with leave.
+  explicit ComputeLane(std::int64_t callers) : callers_{callers} {}
 
   /// Has the serving thread run `work` and blocks until it has. Rethrows what `work` throws.
   void run(std::function<void()> work);
-  /// This worker calls run no more. Every worker must say so, however it ends.
+  /// One caller calls run no more. Every caller must say so, however it ends.
   void leave() noexcept;
-  /// Runs work as it arrives; returns when every worker has left.
+  /// Runs work as it arrives; returns when every caller has left.
   void serve();
 
  private:
@@ -33,7 +35,7 @@ class ComputeLane {
   std::condition_variable arrived_;
   std::condition_variable finished_;
   std::queue<Item*> items_;
-  int workers_;
+  std::int64_t callers_;
 };
 
 }  // namespace offstage::update

@@ -20,9 +20,8 @@ std::int64_t largest_part(state::ShardMap const& map, int rank) {
 }
 
 template <class T>
-Bytes send_bytes(state::ShardMap const& map, device::Kind kind) {
-  // The emulated device's memory is the host's: slices are sent from where they are.
-  return kind == device::Kind::host ? 0 : map.largest_layer() * static_cast<Bytes>(sizeof(T));
+Bytes layer_bytes(state::ShardMap const& map) {
+  return map.largest_layer() * static_cast<Bytes>(sizeof(T));
 }
 
 template <class T>
@@ -37,13 +36,14 @@ Bytes receive_bytes(state::ShardMap const& map, int rank) {
 
 template <class T>
 Bytes GradientAccumulator<T>::exchange_bytes(state::ShardMap const& map, int rank,
-                                             device::Kind kind) {
-  return send_bytes<T>(map, kind) + receive_bytes<T>(map, rank);
+                                             bool host_visible) {
+  return (host_visible ? 0 : layer_bytes<T>(map)) + receive_bytes<T>(map, rank);
 }
 
 template <class T>
 GradientAccumulator<T>::GradientAccumulator(state::ShardMap const& map,
-                                            mpi::Communicator const& comm, device::Stream& stream,
+                                            mpi::Communicator const& comm, device::Device& device,
+                                            device::Stream& stream,
                                             std::vector<state::Subgroup> const& subgroups,
                                             GradientSettings settings)
     : map_{map},
@@ -53,9 +53,12 @@ GradientAccumulator<T>::GradientAccumulator(state::ShardMap const& map,
       settings_{std::move(settings)},
       chunk_norms_(static_cast<std::size_t>(map.shard_elements(comm.rank()) / chunk_elements)),
       flusher_{std::make_unique<GradientFlusher>(settings_.flushed.get())},
-      send_{send_bytes<T>(map, stream.kind())},
       receive_{receive_bytes<T>(map, comm.rank())} {
   require(settings_.accumulated != nullptr, "GradientAccumulator: sums need a tier");
+  if (!device.host_visible()) {
+    transfer_ =
+        std::make_unique<GradientTransfer>(device, stream, layer_bytes<T>(map), settings_.trace);
+  }
 }
 
 template <class T>
@@ -88,20 +91,43 @@ void GradientAccumulator<T>::add(int layer, std::span<T const> gradient) {
   require(gradient.empty() == (comm_.rank() >= active_),
           "GradientAccumulator: an active rank brings a gradient, an idle one none");
   flusher_->rethrow();
-  if (!gradient.empty() && send_.size() > 0) {
-    auto const staged = send_.template as<T>().first(gradient.size());
-    stream_.copy(staged.data(), gradient.data(), static_cast<Bytes>(gradient.size_bytes()),
-                 device::Copy::device_to_host);
-    gradient = staged;
+  if (transfer_) {
+    add_coming();
+    if (!gradient.empty()) {
+      transfer_->begin(layer, std::as_bytes(gradient));
+    }
+    coming_ = layer;
+  } else {
+    stream_.synchronize();
+    sum(layer, gradient);
   }
-  stream_.synchronize();
+  if (--layers_left_ == 0) {
+    add_coming();
+  }
+}
+
+template <class T>
+void GradientAccumulator<T>::add_coming() {
+  if (!coming_) {
+    return;
+  }
+  int const layer = *std::exchange(coming_, std::nullopt);
+  std::span<T const> gradient;
+  if (comm_.rank() < active_) {
+    auto const bytes = transfer_->finish();
+    gradient = {reinterpret_cast<T const*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+  sum(layer, gradient);
+}
+
+template <class T>
+void GradientAccumulator<T>::sum(int layer, std::span<T const> gradient) {
   std::span<T const> const slices = comm_.size() == 1 ? gradient : exchange(layer, gradient);
   if (settings_.accumulate_fp32) {
     add_slices<float>(layer, slices);
   } else {
     add_slices<T>(layer, slices);
   }
-  --layers_left_;
 }
 
 template <class T>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,10 +10,12 @@
 #include "device/device.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "platform/trace/trace.hpp"
 #include "state/exchange.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 #include "update/gradient_flusher.hpp"
+#include "update/gradient_transfer.hpp"
 #include "update/views.hpp"
 
 namespace offstage::update {
@@ -33,23 +36,29 @@ struct GradientSettings {
   /// gradient to FP32 and writes it here, and the update reads it from here. Null: conversion is
   /// delayed until the update (MLP section 3.2).
   std::unique_ptr<tiers::Tiers> flushed;
+  trace::Trace* trace{};  ///< of what leaves the device; null: none
 };
 
 /// This rank's shard of the step's gradient. Each slice of a layer's gradient goes to its owner,
 /// who adds the slices of one round in order of the global micro-batch: acc = round(acc + grad_g).
 /// The bits depend neither on the number of ranks nor on where the gradients lie.
 ///
+/// A device that is not host_visible: a layer leaves it while the backward of the next one runs
+/// (gradient_transfer.hpp), and is sent and added in that one's add; the last in its own.
+///
 /// T: type of the model's gradients. Rounds to T or to FP32.
-/// Memory: host: that of the tiers, one layer to send and this rank's part of a layer from every rank
-///         to receive.
+/// Memory: host: that of the tiers and exchange_bytes. Device: a layer, unless it is host_visible.
 /// Threads: one, the one that calls MPI; what leaves host memory is written by a thread of its own
 ///         ("gradients") while backward goes on.
+/// Collective: add and norm. The devices of all ranks are host_visible or none is: it decides when
+///         ranks exchange.
 template <class T>
 class GradientAccumulator final : public state::GradientSink<T> {
  public:
+  /// `stream`: that of the model.
   GradientAccumulator(state::ShardMap const& map, mpi::Communicator const& comm,
-                      device::Stream& stream, std::vector<state::Subgroup> const& subgroups,
-                      GradientSettings settings);
+                      device::Device& device, device::Stream& stream,
+                      std::vector<state::Subgroup> const& subgroups, GradientSettings settings);
 
   /// A new step begins with the next round.
   void begin_step() noexcept { fresh_ = true; }
@@ -79,12 +88,17 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// are in each.
   [[nodiscard]] std::vector<tiers::Traffic> traffic() const;
   [[nodiscard]] bool is_fp32() const noexcept { return settings_.accumulate_fp32; }
-  /// Host memory of the exchange's buffers, for a device of this kind: what one object will take
-  /// beside its tiers, so that memory can be planned before it is made.
+  /// Host memory of the exchange's buffers: a layer to send unless the device is host_visible, and this
+  /// rank's part of a layer from every rank if there are several. What one object will take beside its
+  /// tiers, so that memory can be planned before it is made.
   [[nodiscard]] static Bytes exchange_bytes(state::ShardMap const& map, int rank,
-                                            device::Kind kind);
+                                            bool host_visible);
 
  private:
+  /// Adds the layer that is on its way to the host, if any.
+  void add_coming();
+  /// Exchanges a layer that host code may read, and adds.
+  void sum(int layer, std::span<T const> gradient);
   /// Sends each rank its slice of the layer. What the active ranks sent me, in rank order.
   [[nodiscard]] std::span<T const> exchange(int layer, std::span<T const> gradient);
   /// Adds the slices of this round, one per active rank and each of my part's length, in rank
@@ -111,8 +125,9 @@ class GradientAccumulator final : public state::GradientSink<T> {
   std::vector<double> chunk_norms_;   ///< of the shard, taken in the last round
   std::optional<tiers::Lease> open_;  ///< of the subgroup at hand, once a layer has come to it
   std::unique_ptr<GradientFlusher> flusher_;
-  memory::HugeBuffer send_;
   memory::HugeBuffer receive_;
+  std::optional<int> coming_;  ///< the layer that add was given last, if it is still to be added
+  std::unique_ptr<GradientTransfer> transfer_;  ///< null if the device is host_visible
 };
 
 }  // namespace offstage::update

@@ -1,59 +1,92 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "adamw.hpp"
 #include "base/units.hpp"
+#include "plan/share.hpp"
 #include "platform/trace/trace.hpp"
+#include "state/readiness.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
+#include "update/device_lane.hpp"
 #include "update/gradient_accumulator.hpp"
+#include "update/trip_queue.hpp"
 #include "update/views.hpp"
 
 namespace offstage::update {
 
 struct UpdateStats {
-  Seconds total{};    ///< wall time of run()
-  Seconds compute{};  ///< of that, inside the AdamW kernel
+  Seconds total{};    ///< wall time of run(), or of start() to finish()'s last trip
+  Seconds compute{};  ///< of that, inside the CPU's AdamW kernel, as long as it is emulated to take
+  std::int64_t cpu_elements{}, device_elements{};
+  DeviceLaneStats device;  ///< of this update
 };
 
 /// Gives a subgroup's gradient to the thread that updates it.
 using GradientSource = std::function<GradientLease(state::Subgroup const&)>;
 
-/// Updates every subgroup of a shard once: lease, AdamW, commit. `workers` threads (one per
-/// pipeline slot) each run that trip as one blocking function, so that fetch, update and flush of
-/// different subgroups overlap, on all storage paths; AdamW itself runs on the calling thread, whose
-/// OpenMP team the model uses too. A 16-bit gradient is converted inside the kernel.
+struct PipelineSettings {
+  int workers = 2;       ///< trips that go on at a time; with four, CPU and device have two each
+  DeviceLane* device{};  ///< null: every update runs on the CPU
+  /// Given `device`: the tiers' resident extents; null: none are resident.
+  std::function<std::span<std::byte>(std::int64_t subgroup)> resident{};
+  plan::Transfers transfers = plan::Transfers::overlap;
+  double host_update_rate = 0.0;  ///< emulated (device.hpp)
+  state::Readiness* readiness{};  ///< told what is ready; null: nobody
+  trace::Trace* trace{};
+};
+
+class Trips;
+
+/// Updates every subgroup of a shard once: lease, AdamW, commit. `workers` threads (one per pipeline
+/// slot) each run that trip as one blocking function, so that fetch, update and flush of different
+/// subgroups overlap, on all storage paths, on the CPU and on the device. AdamW on the CPU runs on the
+/// calling thread, whose OpenMP team the model uses too; a 16-bit gradient is converted inside the kernel.
 ///
-/// Source:  MLP section 3.4, Algorithm 1 (fetch, update, flush).
-/// Order:   subgroups are fetched in `order`, each its gradient first; run returns when every commit has
-///          returned. The bits do not depend on workers or order.
-/// Waiting: a worker holds one lease of the state and one of a gradient at most. One buffer of each is
-///          enough; more workers than buffers of the state read gradients ahead.
+/// Source:  MLP section 3.4, Algorithm 1 (fetch, update, flush); DOS section 4.3, Algorithm 1.
+/// Order:   subgroups are fetched in `order`, each its gradient first, but so that CPU and device both have
+///          work (trip_queue.hpp); Transfers::blocking: what is resident, then the device's, then the
+///          CPU's. The bits depend neither on workers nor on order, places or chunks.
+/// Waiting: a worker holds one lease of the state and one of a gradient at most, of a resident subgroup none
+///          of the state. One buffer of each is enough; more workers than buffers of the state read
+///          gradients ahead.
 /// Trace:   rows "slot N" (each trip's fetch, update, which includes the wait for the kernel, and flush)
-///          and "update" (the kernel).
+///          and "update" (the kernel); the device's are in device_lane.hpp.
 /// Errors:  the first error of any worker, after all of them have ended.
 class UpdatePipeline {
  public:
-  UpdatePipeline(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int workers,
-                 trace::Trace* trace = nullptr);
+  UpdatePipeline(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
+                 PipelineSettings settings);
+  /// Waits for what start left; its error is lost.
+  ~UpdatePipeline();
 
   /// `order`: every index of the subgroups once. `step.weight_decay` applies inside the decayed ranges
-  /// alone.
-  /// A pass of the tiers begins with it.
+  /// alone. A pass of the tiers begins with it. `copy`: the shard's working copy, in device memory.
+  /// Returns when every commit has returned.
   /// Errors: PreconditionError if gradient and copy are of two different 16-bit types, or one of them
   ///         has not the elements; the subgroup's state stays as it is.
-  UpdateStats run(kernels::AdamwStep const& step, std::span<std::int64_t const> order,
+  UpdateStats run(kernels::AdamwStep const& step, std::span<Trip const> order,
                   GradientSource const& gradient, WorkingCopyView copy);
+  /// The same, but returns as soon as the CPU has no more to compute: transfers and device updates go on
+  /// under the next forward, which the readiness holds up where it must. What is lent to the device lane
+  /// is free; if the lane has nothing else, the device is done too. Errors of trips are for finish.
+  void start(kernels::AdamwStep const& step, std::span<Trip const> order, GradientSource gradient,
+             WorkingCopyView copy);
+  /// Waits until what start began has ended; before gradients or state are touched again. Without a
+  /// start before it: nothing, and empty figures. Errors: as run.
+  UpdateStats finish();
 
  private:
   std::vector<state::Subgroup> const& subgroups_;
   tiers::Tiers& tiers_;
-  int workers_;
-  trace::Trace* trace_;
+  PipelineSettings settings_;
+  std::unique_ptr<Trips> under_way_;  ///< what start began
 };
 
 }  // namespace offstage::update

@@ -93,13 +93,23 @@ TEST(Configs, PlatformsAreTheTestbedsOfTable1) {
 }
 
 TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
-  EXPECT_EQ(files_of("policies").size(), 2U);
+  EXPECT_EQ(files_of("policies").size(), 4U);
   std::string const policies = std::string{OFFSTAGE_CONFIGS} + "/policies/";
   auto const zero3 = parse_with(policies + "zero3.cfg", {"--tiers.path=/a"});
   EXPECT_FALSE(zero3.storage.exclusive);
   EXPECT_TRUE(zero3.storage.flush_fp32);
   EXPECT_EQ(zero3.storage.order, plan::UpdateOrder::ascending);
   EXPECT_EQ(zero3.storage.evict, tiers::Evict::oldest);
+  EXPECT_EQ(zero3.share.transfers, plan::Transfers::blocking);
+  EXPECT_EQ(zero3.share.device_share, 0.0);
+  EXPECT_EQ(zero3.share.device_resident, 0.0);
+  auto const twinflow = parse_with(policies + "twinflow.cfg");
+  EXPECT_EQ(twinflow.share.transfers, plan::Transfers::blocking);
+  EXPECT_EQ(twinflow.share.device_share, 0.0);
+  EXPECT_EQ(twinflow.share.device_resident, 0.2);
+  auto const dos = parse_with(policies + "dos.cfg");
+  EXPECT_EQ(dos.share.transfers, plan::Transfers::overlap);
+  EXPECT_EQ(dos.share.device_share, std::nullopt);
   auto const mlp = parse_with(policies + "mlp.cfg", {"--tiers.path=/a", "--tiers.path=/b"});
   EXPECT_TRUE(mlp.storage.exclusive);
   EXPECT_FALSE(mlp.storage.flush_fp32);

@@ -1,18 +1,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/thread.hpp"
 #include "device/device.hpp"
+#include "platform/cuda/check.hpp"
 
 namespace offstage::device {
 namespace {
 
 using testing::AllOf;
-using testing::ElementsAre;
+using testing::AnyOf;
 using testing::HasSubstr;
 
 TEST(HostDevice, CountsWhatIsUsedAndRemembersThePeak) {
@@ -72,48 +74,73 @@ TEST(HostDevice, BuffersAreAlignedAndMoveWithoutCopies) {
   EXPECT_EQ(device->used(), 400);
 }
 
-TEST(HostStream, RunsItsWorkInOrder) {
-  auto const device = make_host_device(0);
-  auto const stream = device->make_stream("compute");
-  EXPECT_EQ(stream->kind(), Kind::host);
-  EXPECT_EQ(stream->native(), nullptr);
-  std::vector<int> order;
-  stream->enqueue([&] { order.push_back(1); });
-  stream->enqueue([&] { order.push_back(2); });
-  auto const event = stream->record();
-  auto const other = device->make_stream("copy");
-  other->wait(*event);
-  other->enqueue([&] { order.push_back(3); });
-  other->synchronize();
-  event->wait();
-  EXPECT_THAT(order, ElementsAre(1, 2, 3));
+TEST(HostDevice, NamesTheKeysThatHelpWhenMemoryIsShort) {
+  auto const device = make_host_device(MiB);
+  try {
+    (void)device->allocate(2 * MiB, "the state on the device");
+    FAIL() << "must throw";
+  } catch (UsageError const& error) {
+    for (char const* key :
+         {"train.micro-batch", "train.sequence", "train.recompute=block", "device.memory",
+          "update.device-share", "update.device-resident", "update.device-chunk"}) {
+      EXPECT_THAT(error.what(), HasSubstr(key));
+    }
+  }
 }
 
-TEST(HostStream, CopiesToAndFromTheDevice) {
-  auto const device = make_host_device(0);
-  auto const stream = device->make_stream("copy");
-  std::vector<float> source(1000);
-  std::iota(source.begin(), source.end(), 0.0F);
-  Bytes const size = 4000;
-  Buffer const a = device->allocate(size, "a");
-  Buffer const b = device->allocate(size, "b");
-  std::vector<float> target(1000);
-  stream->copy(a.as<float>().data(), source.data(), size, Copy::host_to_device);
-  stream->copy(b.as<float>().data(), a.as<float>().data(), size, Copy::device_to_device);
-  stream->copy(target.data(), b.as<float>().data(), size, Copy::device_to_host);
-  stream->copy(nullptr, nullptr, 0, Copy::host_to_device);
-  stream->synchronize();
-  EXPECT_EQ(target, source);
+TEST(HostDevice, ThreadsThatAllocateAtOnceStayWithinTheLimit) {
+  constexpr int limit = 5;
+  auto const device = make_host_device(limit * KiB);
+  std::atomic<int> most{0};
+  std::atomic<int> present{0};
+  {
+    std::vector<NamedThread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back("allocator", [&] {
+        for (int i = 0; i < 200; ++i) {
+          try {
+            Buffer const two = device->allocate(2 * KiB, "test");
+            int const now = ++present;
+            for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+            }
+            --present;
+          } catch (UsageError const&) {
+          }
+        }
+      });
+    }
+  }
+  EXPECT_LE(most, limit / 2);
+  EXPECT_LE(device->peak(), device->capacity());
+  EXPECT_EQ(device->used(), 0);
 }
 
-TEST(HostStream, AnErrorOfQueuedWorkSurfaces) {
+TEST(HostDevice, IsVisibleToTheHostUnlessALinkIsEmulated) {
+  EXPECT_TRUE(make_host_device(0)->host_visible());
+  EXPECT_TRUE(make_host_device(0, {.device_update = 1e6, .host_update = 1e6})->host_visible());
+  EXPECT_FALSE(make_host_device(0, {.host_to_device = 1e9})->host_visible());
+  EXPECT_FALSE(make_host_device(0, {.device_to_host = 1e9})->host_visible());
+}
+
+TEST(HostDevice, PinsAnyMemory) {
+  std::vector<std::byte> memory(100);
   auto const device = make_host_device(0);
-  auto const stream = device->make_stream("compute");
-  auto const run = [&] {
-    stream->enqueue([] { throw IoError{"failed"}; });
-    stream->synchronize();
-  };
-  EXPECT_THROW(run(), IoError);
+  EXPECT_NE(device->pin(memory), nullptr);
+  EXPECT_NE(device->pin({}), nullptr);
+}
+
+TEST(CudaDevice, SaysWhyThereIsNone) {
+  if (cuda::device_count() > 0) {
+    EXPECT_THROW((void)make_cuda_device(cuda::device_count(), 0), cuda::CudaError);
+    return;
+  }
+  try {
+    (void)make_cuda_device(0, 0);
+    FAIL() << "must throw";
+  } catch (Error const& error) {
+    EXPECT_THAT(error.what(), AnyOf(HasSubstr("CUDA was not compiled in"),
+                                    HasSubstr("there is no GPU 0: 0 are visible")));
+  }
 }
 
 }  // namespace

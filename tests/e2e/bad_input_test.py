@@ -2,6 +2,7 @@
 """Bad input: one line from Offstage that names key, value or file and what would be right, the exit code
 of the design, no process left and nothing written."""
 import os
+import re
 import subprocess
 import unittest
 
@@ -134,7 +135,7 @@ class BadInput(Refusals):
 
     def test_a_checkpoint_of_another_model(self):
         self.train("run", "train.steps=2")
-        self.refuse(DATA, ["model.hidden", "64", "32"], "model.hidden=64", "train.steps=4", ranks=2)
+        self.refuse(DATA, ["model.hidden", "64", "32"], "model.hidden=64", "train.steps=4", "run.trace=on", ranks=2)
         self.refuse(DATA, ["model.tied-head"], "model.tied-head=true", "train.steps=4")
         step = self.checkpoints("run")[0]
         self.refuse(DATA, ["model.layers"], "model.layers=3", f"checkpoint.resume={step}", name="other")
@@ -185,10 +186,25 @@ class NoSpace(Refusals):
         disk = self.folder / "disk"
         disk.mkdir()
         for ranks in 1, 2:
-            command = self.command("run", f"tiers.path={disk}", "model.hidden=256", ranks=ranks)
+            command = self.command("run", f"tiers.path={disk}", "model.hidden=256", "run.trace=on",
+                                   "update.gradients=flush-fp32", ranks=ranks)
             result = self.call(*on_small_disk(disk, 1, command))
-            self.check(result, IO, ["tiers.path", disk, "free"])
+            self.check(result, IO, ["tiers.path", disk, "1.00 MiB is free"])
             self.assertFalse((self.folder / "run").exists())
+        needed = re.search(r"needs ([\d.]+ MiB)", result.errors[0]).group(1)
+        enough = self.call(*on_small_disk(disk, 64, [*command, "--train.steps=2"]))
+        self.assertEqual(0, enough.code, enough)
+        self.assertRegex(enough.out, r" \d+ state slots? of [^,]+, \d+ flushed gradient slots? of [^;]+; "
+                                     rf"on this node {needed} of 64.0 MiB free")
+
+    def test_little_space_suffices_for_measuring(self):
+        one, two = self.folder / "one", self.folder / "two"
+        one.mkdir()
+        two.mkdir()
+        command = self.command("run", f"tiers.path={one}", f"--tiers.path={two}", ranks=2)
+        result = self.call(*on_small_disk(one, 4, on_small_disk(two, 4, command)))
+        self.assertEqual(0, result.code, result)
+        self.assertEqual(2, result.out.count("(measured"), result)
 
     def test_no_space_for_any_checkpoint_is_said_before_the_first_step(self):
         disk = self.folder / "disk"

@@ -140,24 +140,26 @@ class ImportExport(OffstageTest):
                     written = json.loads((out / "config.json").read_text())
                     self.assertEqual(config["model_type"], written["model_type"])
                     self.assertEqual(config["architectures"], written["architectures"])
-                    again = self.folder / f"{label}_again"
-                    self.offstage("import", "--from", out, "--to", again)
-                    self.assert_same_state(checkpoint, again)
+                    if dtype == "BF16":  # the tensors are the same in all, and the model is described alike
+                        again = self.folder / f"{label}_again"
+                        self.offstage("import", "--from", out, "--to", again)
+                        self.assert_same_state(checkpoint, again)
 
     def test_ranks_and_shards_change_no_bit(self):
         for name, config in MODELS.items():
             with self.subTest(name):
                 source, tensors = self.make_model(f"{name}_in", config, shards=3)
                 exports = []
-                for ranks in 1, 2, 3:
+                for ranks in (1, 2, 3) if name == "llama" else (1, 3):
                     checkpoint, out = self.folder / f"{name}_{ranks}", self.folder / f"{name}_{ranks}_out"
                     self.offstage("import", "--from", source, "--to", checkpoint, ranks=ranks)
                     self.offstage("export", "--from", self.folder / f"{name}_1", "--to", out, "--shard-size", "40kB",
                                   ranks=ranks)
-                    self.assert_same_state(self.folder / f"{name}_1", checkpoint)
+                    if ranks > 1:
+                        self.assert_same_state(self.folder / f"{name}_1", checkpoint)
                     exports.append(bytes_in(out))
-                self.assertEqual(exports[0], exports[1])
-                self.assertEqual(exports[0], exports[2])
+                for other in exports[1:]:
+                    self.assertEqual(exports[0], other)
                 self.assertGreater(len(exports[0]), 3)
                 self.assertEqual(tensors, read_model(out))
                 self.assertFalse(list(self.folder.rglob("*.part")))
@@ -182,26 +184,26 @@ class ImportExport(OffstageTest):
         good = self.folder / "good"
         self.offstage("import", "--from", source, "--to", good)
 
-        def refused_with(file, contents):
+        def refused_with(file, contents, ranks=1):
             kept = (source / file).read_bytes()
             (source / file).write_bytes(contents)
-            error = self.refused(65, "import", "--from", source, "--to", self.folder / "new", ranks=2)
+            error = self.refused(65, "import", "--from", source, "--to", self.folder / "new", ranks=ranks)
             (source / file).write_bytes(kept)
             self.assertFalse(list((self.folder / "new").glob("step-*")), error)
             return error
 
         file = (source / "model.safetensors").read_bytes()
-        self.assertIn("cut short", refused_with("model.safetensors", file[:-4]))
+        self.assertIn("cut short", refused_with("model.safetensors", file[:-4], ranks=2))
         self.assertIn("100000000", refused_with("model.safetensors", b"\xff" * 8 + file))
         changed = json.dumps({**LLAMA, "rope_scaling": {"type": "linear", "factor": 2.0}}).encode()
         self.assertIn("rope_scaling.type", refused_with("config.json", changed))
         changed = json.dumps({**LLAMA, "intermediate_size": 60}).encode()
-        self.assertIn("shape [64, 32], but config.json asks for [60, 32]", refused_with("config.json", changed))
+        self.assertIn("shape [64, 32], but config.json asks for [60, 32]", refused_with("config.json", changed, ranks=2))
         self.assertIn("step-000000000", self.refused(64, "import", "--from", source, "--to", good))
         self.assertIn("no Hugging Face model", self.refused(65, "import", "--from", good, "--to", self.folder / "x"))
         self.assertIn("no such directory", self.refused(65, "export", "--from", "nowhere", "--to", self.folder / "x"))
         self.assertIn("holds no model", self.refused(65, "export", "--from", self.folder, "--to", self.folder / "x"))
-        self.assertIn("holds a model", self.refused(64, "export", "--from", good, "--to", source, ranks=2))
+        self.assertIn("holds a model", self.refused(64, "export", "--from", good, "--to", source))
         error = self.refused(74, "import", "--from", source, "--to", "/proc/nowhere/x", ranks=2)
         self.assertIn("--to=/proc/nowhere/x: cannot save step 0", error)
         rank_file = next(good.glob("step-*/rank-0000.h5"))

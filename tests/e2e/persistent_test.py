@@ -47,7 +47,7 @@ class Persistent(OffstageTest):
 
     def test_the_bits_are_those_of_a_run_in_host_memory_and_nothing_is_copied(self):
         result = self.train("run", *self.options, ranks=2)
-        self.assertRegex(result.out, r"persistent: up to \d+ more for each checkpoint held")
+        self.assertRegex(result.out, r"persistent: up to \d+ more per rank for each checkpoint held")
         self.assertRegex(result.out, r"step +6  saved .* of it by reference")
         self.train("straight", *COMMON)
         self.assert_same_state("straight", "run")

@@ -3,11 +3,11 @@
 whose state never left host memory; and what a run with paths says and writes about them."""
 import itertools
 import json
-import random
 import re
 from pathlib import Path
 
 from harness import OffstageTest, main
+from pairs import covering_array, pairs
 
 POLICIES = Path(__file__).resolve().parents[2] / "configs/policies"
 
@@ -30,33 +30,6 @@ FACTORS = {
     "verify": ["always", "sample", "off"],
     "gradients": ["delayed", "spilled", "flush-fp32"],
 }
-
-
-def pairs(row):
-    return set(itertools.combinations(sorted(row.items()), 2))
-
-
-def covering_array(factors):
-    """Rows in which every pair of values of two factors comes up, found greedily; the same ones every time."""
-    numbers = random.Random(5)
-    left = set()
-    for (one, ones), (two, twos) in itertools.combinations(factors.items(), 2):
-        for a, b in itertools.product(ones, twos):
-            left |= pairs({one: a, two: b})
-    rows = []
-    while left:
-        first = dict(min(left, key=str))  # at least this pair
-        rest = [name for name in factors if name not in first]
-        candidates = []
-        for _ in range(40):
-            row = dict(first)
-            for name in numbers.sample(rest, len(rest)):
-                row[name] = max(factors[name], key=lambda value, n=name, r=row: (
-                    len(pairs({**r, n: value}) & left), numbers.random()))
-            candidates.append(row)
-        rows.append(max(candidates, key=lambda row: len(pairs(row) & left)))
-        left -= pairs(rows[-1])
-    return rows
 
 
 class VirtualTier(OffstageTest):
@@ -174,12 +147,15 @@ class VirtualTier(OffstageTest):
         for path in "path0", "path1":
             self.assertRegex(result.out, rf"{self.folder}/{path} +\d[\d.]* \w+ +\d[\d.]* \w+ +\d")
 
-    def test_gradients_that_spill_in_backward_count_for_the_step_and_not_for_its_update(self):
+    def test_gradients_that_spill_in_backward_count_for_the_path_but_not_for_the_updates_throughput(self):
         self.train("run", *MODEL, *self.paths(1, "emulated"), f"tiers.host-memory={SPILL[1, 'fp32']}")
         for record in self.steps("run"):
             path, = record["paths"]
             self.assertTrue(path["emulated"])
-            self.assertGreater(record["write_bytes"], path["write_bytes"])
+            for key in "read_bytes", "write_bytes":
+                self.assertEqual(record[key], path[key])
+            self.assertGreater(path["write_bytes"], path["resident_bytes"], "gradients beside the state")
+            self.assertLessEqual(path["busy"], 1.1)
 
     def spans(self, name, rank):
         """(row, event) of each span in a rank's trace; overlapping spans of a row count for the same one."""

@@ -3,8 +3,10 @@
 
 A room includes only itself and rooms of a lower rank; a room of src/platform includes only itself and
 base. A third-party library is included only by the rooms that own it. Every header is listed in its
-room's CMakeLists.txt, because only listed headers are checked to stand alone. Each offence is one line,
-file:line: what is wrong; the exit code is 1 if there is one.
+room's CMakeLists.txt, because only listed headers are checked to stand alone: by being compiled, or by a
+source of the same name, which has to include it before all else. What the precompiled header brings, a
+header includes by name, for there a compiler would miss nothing. Each offence is one line, file:line: what
+is wrong; the exit code is 1 if there is one.
 """
 import re
 import sys
@@ -16,7 +18,7 @@ RANK = {
     "platform": 1, "plan": 1,
     "device": 2,
     "kernels": 3, "state": 3, "data": 3, "tiers": 3,
-    "model": 4, "update": 4, "huggingface": 4, "launch": 4,
+    "model": 4, "update": 4, "probe": 4, "huggingface": 4, "launch": 4,
     "checkpoint": 5,
     "convert": 6,
     "generate": 7, "train": 7,
@@ -40,6 +42,25 @@ OWNERS = {
     "gtest/": set(),
     "gmock/": set(),
 }
+
+# What comes with the precompiled header (src/rooms.cmake), and the names that tell that it is used.
+PRECOMPILED = {header: re.compile(names) for header, names in {
+    "algorithm": r"std::(ranges::(?!range|sized)|min\b|max\b|clamp\b|copy|fill|sort)",
+    "array": r"std::array\b",
+    "chrono": r"std::chrono\b",
+    "cstddef": r"std::(byte|size_t|ptrdiff_t)\b",
+    "cstdint": r"std::u?int(8|16|32|64)_t\b",
+    "filesystem": r"std::filesystem\b",
+    "fmt/format.h": r"\bfmt::",
+    "functional": r"std::(function|less|hash)\b",
+    "map": r"std::map\b",
+    "memory": r"std::(unique_ptr|shared_ptr|make_unique|make_shared)\b",
+    "optional": r"std::(optional|nullopt)\b",
+    "span": r"std::(span|as_bytes|as_writable_bytes)\b",
+    "string": r"std::(string|to_string)\b",
+    "string_view": r"std::string_view\b",
+    "vector": r"std::vector\b",
+}.items()}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SOURCES = {".hpp", ".cpp", ".cu", ".cuh", ".h"}
@@ -96,6 +117,28 @@ def listed(file):
     return cmake.is_file() and re.search(rf"(^|\s){re.escape(file.name)}(\s|\)|$)", cmake.read_text())
 
 
+def includes_itself_first(root, file):
+    """True if a source's first include is the header of the same name beside it, or there is none."""
+    header = file.with_suffix(".hpp")
+    if file.suffix != ".cpp" or not header.is_file():
+        return True
+    matches = filter(None, map(INCLUDE.match, file.read_text().splitlines()))
+    first = next(matches, None)
+    return first is not None and resolve(root, file, first[2]) == header.relative_to(root)
+
+
+def check_names(file, relative):
+    """Names of the standard library that a header uses without the include they come with."""
+    code = [re.sub(r"//.*", "", line) for line in file.read_text().splitlines()]
+    included = {match[2] for match in map(INCLUDE.match, code) if match}
+    for header, names in PRECOMPILED.items():
+        for number, line in enumerate(code, start=1):
+            found = names.search(line)
+            if found and header not in included:
+                yield f"{relative}:{number}: uses {found[0]} without #include <{header}>"
+                break
+
+
 def check(root):
     problems = []
     files = [f for top in ("src", "kernels") for f in sorted((root / top).rglob("*"))
@@ -108,6 +151,10 @@ def check(root):
             continue
         if file.suffix == ".hpp" and not listed(file):
             problems.append(f"{relative}:1: is not listed under HEADERS in the CMakeLists.txt beside it")
+        if file.suffix == ".hpp":
+            problems += check_names(file, relative)
+        if not includes_itself_first(root, file):
+            problems.append(f"{relative}:1: does not include {file.stem}.hpp before all else")
         for number, line in enumerate(file.read_text().splitlines(), start=1):
             match = INCLUDE.match(line)
             problem = match and check_line(root, file, name, *match.groups())

@@ -51,6 +51,20 @@ class CheckRooms(unittest.TestCase):
         self.assertEqual(["src/train/trainer.cpp:1: train includes <mpi.h>, "
                           "which belongs to platform/mpi"], found)
 
+    def test_a_source_begins_with_its_own_header(self):
+        header = {"src/base/error.hpp": ""}
+        self.assertEqual([], self.offences({**header, "src/base/error.cpp": '// Why.\n#include "base/error.hpp"\n'}))
+        self.assertEqual([], self.offences({**header, "src/base/error.cpp": '#include "error.hpp"\n'}))
+        for text in "", '#include <string>\n#include "base/error.hpp"\n':
+            self.assertEqual(["src/base/error.cpp:1: does not include error.hpp before all else"],
+                             self.offences({**header, "src/base/error.cpp": text}))
+
+    def test_a_header_includes_what_the_precompiled_one_would_hide(self):
+        self.assertEqual([], self.offences({
+            "src/base/error.hpp": "#include <string>\nstd::string f();  // no std::vector\n"}))
+        self.assertEqual(["src/base/error.hpp:2: uses std::string without #include <string>"], self.offences({
+            "src/base/error.hpp": "#include <string_view>\nstd::string f(std::string_view);\nstd::string g();\n"}))
+
     def test_a_header_that_cmake_does_not_know_is_an_offence(self):
         with tempfile.TemporaryDirectory() as folder:
             header = Path(folder).resolve() / "src/base/error.hpp"

@@ -267,7 +267,7 @@ TEST(Attention, BitsDoNotDependOnTheNumberOfThreads) {
 template <class T>
 void expect_same_on_a_stream(AttentionShape const& shape, Problem<T> const& wanted) {
   auto const device = device::make_host_device(0);
-  auto const stream = device->make_stream("test");
+  auto const stream = device->make_calling_stream("test");
   Problem<T> problem{shape};
   attention_forward(*stream, problem.forward());
   attention_backward(*stream, problem.backward());

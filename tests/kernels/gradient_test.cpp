@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "kernels/gradient_support.hpp"
 #include "kernels/optimizer_support.hpp"
 
 namespace offstage::kernels {
@@ -15,23 +16,12 @@ namespace {
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-template <class AccumulatorType, class GradientType>
-struct AccumulateTypes {
-  using A = AccumulatorType;
-  using G = GradientType;
-};
 template <class Types>
 class AccumulateOf : public testing::Test {};
-using AllAccumulateTypes =
-    testing::Types<AccumulateTypes<float, float>, AccumulateTypes<float, bfloat16>,
-                   AccumulateTypes<bfloat16, float>, AccumulateTypes<bfloat16, bfloat16>,
-                   AccumulateTypes<float, float16>, AccumulateTypes<float16, float>,
-                   AccumulateTypes<float16, float16>>;
 TYPED_TEST_SUITE(AccumulateOf, AllAccumulateTypes);
 
 template <class Element>
 class ChunkNormsOf : public testing::Test {};
-using AllElements = testing::Types<float, bfloat16, float16>;
 TYPED_TEST_SUITE(ChunkNormsOf, AllElements);
 
 template <class A, class G>

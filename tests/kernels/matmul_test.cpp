@@ -133,7 +133,7 @@ TEST(Matmul, TilesOfAWidenedProductJoin) {
 
 TEST(Matmul, AStreamOfTheHostBackendTakesEveryType) {
   auto const device = device::make_host_device(0);
-  auto const stream = device->make_stream("test");
+  auto const stream = device->make_calling_stream("test");
   auto const multiply = [&](auto const& p) {
     matmul(*stream, p);
     stream->synchronize();

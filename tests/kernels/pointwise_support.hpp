@@ -132,7 +132,7 @@ auto with_threads([[maybe_unused]] int threads, Function const& function) {
 template <class Work>
 void on_stream(Work const& work) {
   auto const device = device::make_host_device(0);
-  auto const stream = device->make_stream("test");
+  auto const stream = device->make_calling_stream("test");
   work(*stream);
   stream->synchronize();
 }

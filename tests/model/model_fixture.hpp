@@ -151,7 +151,7 @@ struct TestModel {
       : shape{model_shape},
         layers{state::layers_of(model_shape)},
         device{device::make_host_device(0)},
-        stream{device->make_stream("test")},
+        stream{device->make_calling_stream("test")},
         parameters{layers},
         model{model_shape, run, *device, *stream} {
     for (std::size_t layer = 0; layer < layers.size(); ++layer) {

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
 #include "model/model_fixture.hpp"
 #include "model/naive_models.hpp"
 
@@ -182,6 +187,65 @@ TEST(Transformer, AllocatesNothingDuringAStep) {
   EXPECT_EQ(setup.device->used(), before);
 }
 
+/// Loss and gradients of two steps and an evaluation; before each of them `before` is called.
+template <class T, class Before>
+std::pair<std::vector<double>, std::map<int, std::vector<T>>> results_of(TestModel<T>& setup,
+                                                                         RunShape const& run,
+                                                                         Before&& before) {
+  auto const batch = random_batch(run.batch, run.sequence, setup.shape.vocab, 3);
+  std::vector<double> losses;
+  for (int i = 0; i < 2; ++i) {
+    before(setup.model.idle_memory());
+    losses.push_back(setup.step(batch));
+  }
+  before(setup.model.idle_memory());
+  losses.push_back(setup.model.evaluate(batch, setup.parameters));
+  return {losses, setup.gradients.values};
+}
+
+template <class T>
+void expect_same_bits_after_scribbling(state::ModelShape const& shape, RunShape const& run) {
+  TestModel<T> untouched{shape, run};
+  TestModel<T> scribbled{shape, run};
+  auto const expected = results_of(untouched, run, [](auto) {});
+  auto const got = results_of(scribbled, run, [](std::span<std::byte> memory) {
+    std::ranges::fill(memory, std::byte{0xFF});  // NaN in every type
+  });
+  EXPECT_EQ(got.first, expected.first);
+  EXPECT_EQ(got.second, expected.second);
+}
+
+TEST(Transformer, GivesTheSameBitsWhateverWasLeftInItsIdleMemory) {
+  for (auto const recompute : {Recompute::none, Recompute::block}) {
+    for (auto const& [name, shape] : test::all_tiny_shapes()) {
+      SCOPED_TRACE(name);
+      RunShape const run{.batch = 2, .sequence = 5, .recompute = recompute};
+      expect_same_bits_after_scribbling<float>(shape, run);
+      expect_same_bits_after_scribbling<bfloat16>(shape, run);
+    }
+  }
+}
+
+TEST(Transformer, LendsItsLargestBufferWhicheverThatIs) {
+  auto shape = tiny_shape(false);
+  shape.max_sequence = 64;
+  auto const lent = [&](RunShape const& run) {
+    TestModel<float> setup{shape, run};
+    auto const memory = setup.model.idle_memory();
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.data()) % 64, 0U);
+    EXPECT_LE(std::ssize(memory), setup.device->used());
+    expect_same_bits_after_scribbling<float>(shape, run);
+    return std::ssize(memory);
+  };
+  EXPECT_EQ(lent({.batch = 1, .sequence = 1}), 4096 * 4);  // the gradient of a layer
+  for (auto const recompute : {Recompute::none, Recompute::block}) {
+    EXPECT_GT(lent({.batch = 2, .sequence = 64, .recompute = recompute}),
+              2 * 64 * 4 * 8 * shape.hidden);  // activations of a block
+  }
+  shape.vocab = 500;
+  EXPECT_GT(lent({.batch = 2, .sequence = 64}), 2 * 64 * 4 * 500);  // logits
+}
+
 TEST(Transformer, RecomputationKeepsOnlyTheInputsOfBlocks) {
   auto shape = tiny_shape(false);
   auto const bytes = [&](std::int64_t layers, Recompute recompute) {
@@ -201,7 +265,7 @@ TEST(Transformer, SaysWhatTheDeviceHasNoRoomFor) {
   Bytes const needed = TestModel<float>{shape}.device->used();
   auto const build = [&](Bytes capacity) {
     auto const device = device::make_host_device(capacity);
-    auto const stream = device->make_stream("test");
+    auto const stream = device->make_calling_stream("test");
     Transformer<float> const model{shape, run, *device, *stream};
   };
   EXPECT_NO_THROW(build(needed));

@@ -52,6 +52,41 @@ TEST(PlanMemory, StateInHostMemoryNeedsTwelveBytesPerParameter) {
   EXPECT_EQ(plan.node_total, 256 * MiB);
 }
 
+TEST(PlanMemory, StateThatIsResidentOnTheDeviceTakesNoHostMemory) {
+  auto wanted = demand();
+  wanted.paths = 0;
+  wanted.host_memory = 256 * MiB;
+  wanted.resident_elements = 4 * mebi;
+  auto const plan = plan_memory(wanted);
+  EXPECT_EQ(plan.gradients, 64 * MiB) << "gradients come by way of the host all the same";
+  EXPECT_EQ(plan.state, 144 * MiB);
+  EXPECT_EQ(plan.subgroups, 12);
+  EXPECT_EQ(plan.gradients_cached, 16);
+}
+
+TEST(PlanMemory, AllOfItMayBeResident) {
+  for (std::int64_t const paths : {0, 1}) {
+    auto wanted = demand();
+    wanted.paths = paths;
+    wanted.resident_elements = wanted.shard_elements;
+    auto const plan = plan_memory(wanted);
+    EXPECT_EQ(plan.state, 0);
+    EXPECT_EQ(plan.subgroups, 0);
+    EXPECT_EQ(plan.buffers, 0);
+    EXPECT_EQ(plan.gradient_buffers, 0);
+    EXPECT_EQ(plan.gradients_cached, 16);
+  }
+}
+
+TEST(PlanMemory, GradientsOfResidentSubgroupsSpillToo) {
+  auto wanted = demand();
+  wanted.resident_elements = 8 * mebi;
+  wanted.host_memory = 60 * MiB;  // three buffers of the state, and six places for gradients
+  auto const plan = plan_memory(wanted);
+  EXPECT_EQ(plan.gradient_buffers, 3);
+  EXPECT_EQ(plan.gradients_cached, 3);
+}
+
 TEST(PlanMemory, StateThatDoesNotFitSendsTheUserToStorage) {
   auto wanted = demand();
   wanted.paths = 0;

@@ -55,6 +55,8 @@ class FaultPlan {
     };
   }
 
+  /// Faults, and counts of calls, from now on: what is made before is whole.
+  void begin() { healed_ = false; }
   /// No faults from now on.
   void heal() { healed_ = true; }
   /// An errno, or 0.
@@ -132,7 +134,7 @@ class FaultPlan {
   }
 
   Decide decide_;
-  std::atomic<bool> healed_ = false;
+  std::atomic<bool> healed_ = true;
   mutable std::mutex mutex_;  ///< guards all below
   std::mt19937 random_;
   std::array<std::int64_t, all_sites.size()> calls_{};
@@ -150,7 +152,7 @@ inline FaultPlan::Decide at_call(Site site, std::int64_t n, Mishap mishap, std::
 /// What a random plan may do.
 struct Hazards {
   unsigned one_in = 64;       ///< calls
-  bool write_errors = false;  ///< EIO, ENOSPC, EDQUOT; no room to grow; no context
+  bool write_errors = false;  ///< EIO, ENOSPC, EDQUOT; no room to grow; no new context
   bool read_errors = false;   ///< EIO, flipped bits on the way
   bool lost_completions = false;
   bool rot = false;  ///< flipped bits in files

@@ -254,6 +254,31 @@ TEST_F(TraceFile, OnAFullDeviceIsAnIoErrorAtOnce) {
   EXPECT_THROW(Trace("/dev/full", 0, "n"), IoError);
 }
 
+TEST_F(TraceFile, ThatIsOpenedLaterHoldsWhatWasBefore) {
+  {
+    Trace trace{path_, 0, "n", MiB, Trace::Begin::later};
+    trace.span("row", "before", start_, start_);
+    EXPECT_FALSE(std::filesystem::exists(path_));
+    trace.open();
+    trace.span("row", "after", start_, start_);
+    EXPECT_THROW(trace.open(), PreconditionError);
+  }
+  auto const spans = events_of(read(), "X");
+  ASSERT_EQ(spans.size(), 2U);
+  EXPECT_EQ(spans[0].at("name"), "before");
+  EXPECT_EQ(spans[1].at("name"), "after");
+}
+
+TEST_F(TraceFile, ThatIsNeverOpenedLeavesNothing) {
+  {
+    Trace trace{path_, 0, "n", 64 * MiB, Trace::Begin::later};
+    for (int i = 0; i < 20'000; ++i) {  // more than may wait
+      trace.span("row", "x", start_, start_, i);
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
 TEST_F(TraceFile, WithoutRoomForItsHeadIsRefused) {
   EXPECT_THROW(Trace(path_, 0, "n", 100), PreconditionError);
 }

@@ -13,6 +13,8 @@ sleep 600 & wait
 
 
 class Stops(SlurmTest):
+    AT_ONCE = 10  # all: each waits for Slurm most of the time
+
     def test_a_job_that_the_time_limit_ends_without_warning_is_requeued(self):
         slow = self.write("slow.sh", SLOW)
         slow.chmod(0o755)

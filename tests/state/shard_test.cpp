@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
+
+#include "base/error.hpp"
 
 namespace offstage::state {
 namespace {
@@ -100,6 +103,61 @@ TEST(Subgroups, DecayRangesFollowTheLayersByHand) {
   EXPECT_EQ(ranges[1].end, 3 * 4096);
   EXPECT_FALSE(ranges[1].decayed);
   EXPECT_EQ(subgroups[0].state_bytes(), 12 * 3 * 4096);
+}
+
+/// What a cut into subgroups must be, whatever is resident.
+void expect_cut(ShardMap const& map, std::int64_t size, std::int64_t resident,
+                std::int64_t expected_resident) {
+  SCOPED_TRACE(testing::Message() << "subgroups of " << size << ", resident " << resident);
+  std::int64_t const shard = map.shard_elements(0);
+  std::int64_t next = 0;
+  std::int64_t found = 0;
+  for (Subgroup const& subgroup : subgroups_of(map, 0, size, resident)) {
+    EXPECT_EQ(subgroup.begin, next);
+    EXPECT_GT(subgroup.size, 0);
+    EXPECT_LE(subgroup.size, std::max<std::int64_t>(chunk_elements, size));
+    EXPECT_EQ(subgroup.resident, subgroup.begin >= shard - expected_resident);
+    EXPECT_EQ(subgroup.decay_ranges.back().end, subgroup.size);
+    found += subgroup.resident ? subgroup.size : 0;
+    next += subgroup.size;
+  }
+  EXPECT_EQ(next, shard);
+  EXPECT_EQ(found, expected_resident);
+}
+
+TEST(Subgroups, ShareOfWhatIsResidentDoesNotDependOnTheirSize) {
+  ShardMap const map{layers_with({{5 * 4096, 4096}, {10, 10}, {12 * 4096 - 7, 0}}), 1};
+  std::int64_t const shard = 18 * 4096;
+  for (std::int64_t size : {1, 4096, 9000, 3 * 4096, 7 * 4096, 1 << 30}) {
+    expect_cut(map, size, 0, 0);
+    expect_cut(map, size, 4096, 4096);
+    expect_cut(map, size, shard / 2, shard / 2);
+    expect_cut(map, size, 13 * 4096, 13 * 4096);  // cuts a layer, and a subgroup of most sizes
+    expect_cut(map, size, shard - 4096, shard - 4096);
+    expect_cut(map, size, shard, shard);
+  }
+}
+
+TEST(Subgroups, ResidentElementsAreRoundedToTheNearestChunkOfTheShard) {
+  ShardMap const map{layers_with({{3 * 4096, 0}}), 1};
+  expect_cut(map, 2 * 4096, 2047, 0);
+  expect_cut(map, 2 * 4096, 2048, 4096);
+  expect_cut(map, 2 * 4096, 4096 + 1, 4096);
+  expect_cut(map, 2 * 4096, 3 * 4096 - 1, 3 * 4096);
+  expect_cut(map, 2 * 4096, std::numeric_limits<std::int64_t>::max(), 3 * 4096);
+  EXPECT_THROW((void)subgroups_of(map, 0, 4096, -1), PreconditionError);
+}
+
+TEST(Subgroups, OfResidentsBeginWhereTheOthersEndByHand) {
+  ShardMap const map{layers_with({{5 * 4096, 4096}, {10, 10}}), 1};
+  auto const subgroups = subgroups_of(map, 0, 4 * 4096, 3 * 4096);
+  ASSERT_EQ(subgroups.size(), 2U);
+  EXPECT_EQ(subgroups[0].size, 3 * 4096);
+  EXPECT_FALSE(subgroups[0].resident);
+  EXPECT_EQ(subgroups[1].size, 3 * 4096);
+  EXPECT_TRUE(subgroups[1].resident);
+  EXPECT_EQ(subgroups[1].index, 1);
+  EXPECT_EQ(subgroups[1].pieces.size(), 2U);
 }
 
 }  // namespace

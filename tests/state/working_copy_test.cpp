@@ -1,6 +1,10 @@
 #include "state/working_copy.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <map>
+#include <thread>
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
@@ -8,12 +12,16 @@
 namespace offstage::state {
 namespace {
 
+constexpr device::Emulation no_link{};
+constexpr device::Emulation link{.host_to_device = 4e9, .device_to_host = 2e9};
+constexpr int layers = 3;
+
 std::vector<LayerLayout> layers_with(std::vector<std::int64_t> sizes) {
-  std::vector<LayerLayout> layers;
+  std::vector<LayerLayout> made;
   for (std::int64_t elements : sizes) {
-    layers.emplace_back().elements = elements;
+    made.emplace_back().elements = elements;
   }
-  return layers;
+  return made;
 }
 
 /// What element i of a layer holds in these tests: unlike all of its neighbours.
@@ -22,57 +30,204 @@ T value_of(int layer, std::int64_t i) {
   return store<T>(static_cast<float>(layer * 100 + i % 97));
 }
 
+/// A stream that adds up what it copies.
+class CountingStream final : public device::Stream {
+ public:
+  explicit CountingStream(std::unique_ptr<device::Stream> inner) : inner_{std::move(inner)} {}
+  [[nodiscard]] device::Kind kind() const noexcept override { return inner_->kind(); }
+  void copy(void* target, void const* source, Bytes size, device::Copy direction) override {
+    copied[direction] += size;
+    inner_->copy(target, source, size, direction);
+  }
+  void enqueue(std::function<void()> kernel, std::int64_t updates) override {
+    inner_->enqueue(std::move(kernel), updates);
+  }
+  [[nodiscard]] void* native() const noexcept override { return inner_->native(); }
+  [[nodiscard]] std::shared_ptr<device::Event> record() override { return inner_->record(); }
+  void wait(device::Event const& event) override { inner_->wait(event); }
+  void synchronize() override { inner_->synchronize(); }
+
+  std::map<device::Copy, Bytes> copied;
+
+ private:
+  std::unique_ptr<device::Stream> inner_;
+};
+
+/// Three layers of sizes that no number of ranks divides.
 template <class T>
-class GatherTest : public testing::Test {
- protected:
-  GatherTest() {
-    for (int layer = 0; layer < 3; ++layer) {
+struct Fixture {
+  explicit Fixture(device::Emulation const& emulation)
+      : device{device::make_host_device(0, emulation)} {
+    for (int layer = 0; layer < layers; ++layer) {
       ChunkRange const mine = map.chunks(layer, comm.rank());
-      auto const offset = static_cast<std::size_t>(map.shard_offset(layer, comm.rank()));
+      std::vector<T> values;
       for (std::int64_t i = 0; i < mine.count * chunk_elements; ++i) {
-        copy.shard()[offset + static_cast<std::size_t>(i)] =
-            value_of<T>(layer, mine.first * chunk_elements + i);
+        values.push_back(value_of<T>(layer, mine.first * chunk_elements + i));
       }
+      copy.write(map.shard_offset(layer, comm.rank()), values);
     }
+    stream.copied.clear();
+  }
+  void expect_layer(int layer) {
+    auto const whole = copy.acquire(layer);
+    ASSERT_EQ(std::ssize(whole), padded(layer));
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      ASSERT_EQ(whole[i], value_of<T>(layer, static_cast<std::int64_t>(i)));
+    }
+    copy.release(layer);
+  }
+  [[nodiscard]] std::int64_t padded(int layer) const {
+    return map.layers()[static_cast<std::size_t>(layer)].padded_elements();
   }
 
   mpi::Communicator comm = mpi::Communicator::world();
   ShardMap map{layers_with({5 * 4096, 10, 7 * 4096 - 3}), comm.size()};
-  std::unique_ptr<device::Device> device = device::make_host_device(0);
-  std::unique_ptr<device::Stream> stream = device->make_stream("compute");
-  WorkingCopy<T> copy{map, comm, *device, *stream};
+  std::unique_ptr<device::Device> device;
+  CountingStream stream{device->make_calling_stream("compute")};
+  WorkingCopy<T> copy{map, comm, *device, stream};
 };
+
+template <class T>
+class GatherTest : public testing::Test {};
 using AllElements = testing::Types<float, bfloat16, float16>;
 TYPED_TEST_SUITE(GatherTest, AllElements);
 
-TYPED_TEST(GatherTest, EveryRankSeesTheWholeLayer) {
-  for (int layer : {0, 1, 2, 1, 0}) {
-    auto const whole = this->copy.acquire(layer);
-    ASSERT_EQ(static_cast<std::int64_t>(whole.size()),
-              this->map.layers()[static_cast<std::size_t>(layer)].padded_elements());
-    for (std::size_t i = 0; i < whole.size(); ++i) {
-      ASSERT_EQ(whole[i], value_of<TypeParam>(layer, static_cast<std::int64_t>(i)));
+TYPED_TEST(GatherTest, EveryRankSeesTheWholeLayerOverAnyLink) {
+  for (auto const& emulation : {no_link, link, device::Emulation{.device_to_host = 1e9}}) {
+    Fixture<TypeParam> fixture{emulation};
+    for (int layer : {0, 1, 2, 1, 0}) {
+      fixture.expect_layer(layer);
     }
-    this->copy.release(layer);
   }
 }
 
 TYPED_TEST(GatherTest, TwoLayersCanBeHeldAThirdCannot) {
-  auto const a = this->copy.acquire(0);
-  auto const b = this->copy.acquire(2);
-  EXPECT_EQ(a[1], value_of<TypeParam>(0, 1));
-  EXPECT_EQ(b[1], value_of<TypeParam>(2, 1));
-  EXPECT_THROW((void)this->copy.acquire(1), PreconditionError);
-  this->copy.release(0);
-  this->copy.release(2);
-  EXPECT_THROW(this->copy.release(2), PreconditionError);
+  for (auto const& emulation : {no_link, link}) {
+    Fixture<TypeParam> fixture{emulation};
+    auto const a = fixture.copy.acquire(0);
+    auto const b = fixture.copy.acquire(2);
+    EXPECT_EQ(a[1], value_of<TypeParam>(0, 1));
+    EXPECT_EQ(b[1], value_of<TypeParam>(2, 1));
+    EXPECT_THROW((void)fixture.copy.acquire(1), PreconditionError);
+    fixture.copy.release(0);
+    fixture.copy.release(2);
+    EXPECT_THROW(fixture.copy.release(2), PreconditionError);
+  }
+}
+
+TEST(WorkingCopy, OfOneRankIsUsedWhereItIs) {
+  Fixture<bfloat16> fixture{link};
+  auto const whole = fixture.copy.acquire(2);
+  Bytes const shard = std::ssize(fixture.copy.shard()) * static_cast<Bytes>(sizeof(bfloat16));
+  if (fixture.comm.size() == 1) {
+    EXPECT_EQ(whole.data(), fixture.copy.shard().data() + fixture.map.shard_offset(2, 0));
+    EXPECT_EQ(fixture.device->used(), shard);
+    EXPECT_THAT(fixture.stream.copied, testing::IsEmpty());
+  } else {
+    EXPECT_EQ(fixture.device->used(), shard + 2 * fixture.padded(2) * 2);
+  }
+  fixture.copy.release(2);
+}
+
+TEST(WorkingCopy, TakesNothingOverTheLinkButThisRanksPartToTheHostAndTheOthersFromIt) {
+  Fixture<bfloat16> fixture{link};
+  Bytes const own = fixture.map.chunks(2, fixture.comm.rank()).count * chunk_elements * 2;
+  fixture.expect_layer(2);
+  EXPECT_EQ(fixture.stream.copied[device::Copy::device_to_host],
+            fixture.comm.size() > 1 ? own : 0);
+  EXPECT_EQ(fixture.stream.copied[device::Copy::host_to_device], fixture.padded(2) * 2 - own);
+
+  Fixture<bfloat16> visible{no_link};
+  visible.expect_layer(2);
+  EXPECT_EQ(visible.stream.copied[device::Copy::device_to_host], 0);
+  EXPECT_EQ(visible.stream.copied[device::Copy::host_to_device], 0);
+}
+
+TEST(WorkingCopy, NeedsHostMemoryOnlyToGatherOverALink) {
+  auto const bytes = [](int ranks, bool host_visible) {
+    ShardMap const map{layers_with({10, 7 * 4096 - 3}), ranks};
+    return WorkingCopy<float16>::host_bytes(map, host_visible);
+  };
+  EXPECT_EQ(bytes(1, true), 0);
+  EXPECT_EQ(bytes(1, false), 0);
+  EXPECT_EQ(bytes(2, true), 0);
+  EXPECT_EQ(bytes(2, false), 7 * 4096 * 2);
+}
+
+TEST(WorkingCopy, RefusesAWriteBeyondTheShard) {
+  Fixture<float> fixture{no_link};
+  auto const end = std::ssize(fixture.copy.shard());
+  std::vector<float> const two(2);
+  EXPECT_NO_THROW(fixture.copy.write(end, {}));
+  EXPECT_THROW(fixture.copy.write(end + 1, {}), PreconditionError);
+  EXPECT_THROW(fixture.copy.write(end - 1, two), PreconditionError);
+  EXPECT_THROW(fixture.copy.write(-1, two), PreconditionError);
+}
+
+/// A working copy whose update goes on, in subgroups of a chunk.
+struct Updated : Fixture<bfloat16> {
+  explicit Updated(device::Emulation const& emulation) : Fixture{emulation} {
+    copy.set_readiness(&readiness);
+    readiness.begin();
+  }
+  /// This rank's part of the layer is in place.
+  void finish(int layer) {
+    for (Subgroup const& subgroup : subgroups) {
+      if (subgroup.pieces.front().layer == layer) {
+        readiness.done(subgroup.index);
+      }
+    }
+  }
+  std::vector<Subgroup> subgroups = subgroups_of(map, comm.rank(), chunk_elements);
+  Readiness readiness{subgroups};
+};
+
+TEST(WorkingCopy, WaitsForTheLayersOwnPartAndForNothingElse) {
+  for (auto const& emulation : {no_link, link}) {
+    Updated fixture{emulation};
+    fixture.finish(1);
+    fixture.expect_layer(1);  // of the others nothing is in place
+    fixture.finish(2);
+    fixture.expect_layer(2);
+  }
+}
+
+TEST(WorkingCopy, GivesTheParametersThatAnUpdateWritesWhileItWaits) {
+  for (auto const& emulation : {no_link, link}) {
+    Updated fixture{emulation};
+    ChunkRange const mine = fixture.map.chunks(2, fixture.comm.rank());
+    std::vector<bfloat16> const fresh(static_cast<std::size_t>(mine.count * chunk_elements),
+                                      to_bf16(7.0F));
+    std::jthread const update{[&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds{20});
+      auto const stream = fixture.device->make_stream("update");
+      auto* const target =
+          fixture.copy.shard().data() + fixture.map.shard_offset(2, fixture.comm.rank());
+      stream->copy(target, fresh.data(), std::ssize(fresh) * 2, device::Copy::host_to_device);
+      stream->synchronize();
+      fixture.finish(2);
+    }};
+    auto const whole = fixture.copy.acquire(2);
+    EXPECT_THAT(std::vector(whole.begin(), whole.end()), testing::Each(to_bf16(7.0F)));
+    fixture.copy.release(2);
+    EXPECT_GT(fixture.readiness.waited(), Seconds{});
+  }
+}
+
+TEST(WorkingCopy, PassesOnTheErrorOfAnUpdateAndHoldsNothingThen) {
+  Updated fixture{link};
+  fixture.readiness.fail(std::make_exception_ptr(IoError{"the disk is gone"}));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THROW((void)fixture.copy.acquire(0), IoError);
+  }
+  EXPECT_THROW(fixture.copy.release(0), PreconditionError);
 }
 
 TEST(WorkingCopy, RefusesWhatTheDeviceCannotHold) {
   mpi::Communicator const comm = mpi::Communicator::world();
   ShardMap const map{layers_with({1 << 20}), comm.size()};
   auto const device = device::make_host_device(MiB);
-  auto const stream = device->make_stream("compute");
+  auto const stream = device->make_calling_stream("compute");
 
   EXPECT_THROW((WorkingCopy<float>{map, comm, *device, *stream}), UsageError);
 }

@@ -15,6 +15,8 @@
 
 #include "base/error.hpp"
 #include "base/thread.hpp"
+#include "device/device.hpp"
+#include "tiers/device_tiers.hpp"
 #include "tiers/virtual_support.hpp"
 
 namespace offstage::tiers {
@@ -26,6 +28,7 @@ constexpr Bytes extent = 100 * KiB + 12;  // not a multiple of the alignment
 struct Storage {
   int paths;
   std::int64_t cached;
+  std::size_t resident = 0;  ///< so many of the last ones are in device memory
 };
 
 /// What every kind of tiers promises: three keys, two buffers.
@@ -36,7 +39,18 @@ class AnyTiers : public ::testing::TestWithParam<Storage>, public VirtualFixture
     tiers = make({extent, extent, 20 * KiB}, 2);
   }
 
-  std::unique_ptr<Tiers> make(std::vector<Bytes> const& sizes, int buffers) {
+  std::unique_ptr<Tiers> make(std::vector<Bytes> sizes, int buffers) {
+    std::size_t const resident = std::min(GetParam().resident, sizes.size());
+    std::vector<Bytes> const in_device{sizes.end() - static_cast<std::ptrdiff_t>(resident),
+                                       sizes.end()};
+    sizes.resize(sizes.size() - resident);
+    auto rest = make_rest(sizes, buffers);
+    if (GetParam().resident == 0) {
+      return rest;
+    }
+    return std::make_unique<DeviceTiers>(*device, std::ssize(sizes), in_device, std::move(rest));
+  }
+  std::unique_ptr<Tiers> make_rest(std::vector<Bytes> const& sizes, int buffers) {
     if (GetParam().paths == 0) {
       return make_host_tiers(sizes);
     }
@@ -45,6 +59,8 @@ class AnyTiers : public ::testing::TestWithParam<Storage>, public VirtualFixture
     return VirtualFixture::make(sizes);
   }
 
+  std::unique_ptr<device::Device> device =
+      device::make_host_device(0, {.host_to_device = 10e9, .device_to_host = 10e9});
   std::unique_ptr<Tiers> tiers;
 };
 
@@ -198,10 +214,12 @@ TEST_P(AnyTiers, APassBeginsWithoutLeases) {
 
 INSTANTIATE_TEST_SUITE_P(Tiers, AnyTiers,
                          ::testing::Values(Storage{0, 0}, Storage{1, 0}, Storage{1, 1},
-                                           Storage{2, 1}, Storage{3, 0}, Storage{1, 100}),
+                                           Storage{2, 1}, Storage{3, 0}, Storage{1, 100},
+                                           Storage{0, 0, 1}, Storage{0, 0, 100}, Storage{1, 1, 2}),
                          [](auto const& storage) {
                            return std::to_string(storage.param.paths) + "Paths" +
-                                  std::to_string(storage.param.cached) + "Cached";
+                                  std::to_string(storage.param.cached) + "Cached" +
+                                  std::to_string(storage.param.resident) + "Resident";
                          });
 
 TEST(HostTiers, ALeaseIsTheExtentItself) {

@@ -40,6 +40,7 @@ RunConfig good() {
                       .warmup_steps = 2,
                       .decay_fraction = 0.2};
   config.subgroup_size = 1000;
+  config.share.device_chunk = 4096;
   config.checkpoint.dir = "run/checkpoints";
   config.checkpoint.keep = 2;
   config.checkpoint.mtbf = Seconds{3600};
@@ -134,6 +135,11 @@ TEST(RunConfig, RangesNameTheKeyAndTheValue) {
            {"run.threads=-1", [](RunConfig& c) { c.threads = -1; }},
            {"run.watchdog=0.5", [](RunConfig& c) { c.watchdog = Seconds{0.5}; }},
            {"update.subgroup-size=0", [](RunConfig& c) { c.subgroup_size = 0; }},
+           {"update.device-share=1.5", [](RunConfig& c) { c.share.device_share = 1.5; }},
+           {"update.device-share=-0.5", [](RunConfig& c) { c.share.device_share = -0.5; }},
+           {"update.device-share=nan", [](RunConfig& c) { c.share.device_share = std::nan(""); }},
+           {"update.device-resident=2", [](RunConfig& c) { c.share.device_resident = 2; }},
+           {"update.device-chunk=0", [](RunConfig& c) { c.share.device_chunk = 0; }},
        }) {
     EXPECT_THAT(error_after(each.change), ::testing::StartsWith(each.key));
   }
@@ -173,6 +179,31 @@ TEST(RunConfig, FixedWeightsAreAsManyAsStoragePaths) {
 TEST(RunConfig, FlushedGradientsNeedAStoragePath) {
   EXPECT_THAT(error_after([](RunConfig& c) { c.storage.flush_fp32 = true; }),
               AllOf(HasSubstr("update.gradients=flush-fp32"), HasSubstr("tiers.path")));
+}
+
+TEST(RunConfig, OnlyTheHostDeviceIsEmulated) {
+  auto const with = [](DeviceKind kind) {
+    return error_after([&](RunConfig& c) {
+      c.device.kind = kind;
+      c.device.emulation.host_to_device = 1e9;
+    });
+  };
+  EXPECT_EQ(with(DeviceKind::host), "no error");
+  EXPECT_EQ(with(DeviceKind::automatic), "no error");
+  EXPECT_THAT(with(DeviceKind::cuda), AllOf(HasSubstr("device.emulate"), HasSubstr("cuda")));
+}
+
+TEST(RunConfig, ACudaDeviceIsPlannedForAndNotTrainedOn) {
+  RunConfig config = good();
+  EXPECT_NO_THROW(require_trainable(config));
+  config.device.kind = DeviceKind::cuda;
+  EXPECT_NO_THROW(validate(config));
+  try {
+    require_trainable(config);
+    FAIL();
+  } catch (UsageError const& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("device.kind=cuda"), HasSubstr("host")));
+  }
 }
 
 }  // namespace

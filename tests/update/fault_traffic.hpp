@@ -117,8 +117,8 @@ class Traffic {
     }
     kernels::AdamwStep step = first_step;
     step.step = step_;
-    UpdatePipeline{lesson_.shard.subgroups, *state_, workers_}.run(
-        step, plan::update_order(plan::UpdateOrder::alternate, step_, in_memory, true),
+    UpdatePipeline{lesson_.shard.subgroups, *state_, {.workers = workers_}}.run(
+        step, on_cpu(plan::update_order(plan::UpdateOrder::alternate, step_, in_memory, true)),
         [this](state::Subgroup const& subgroup) { return gradient_of(subgroup); },
         std::span{copy_});
   }

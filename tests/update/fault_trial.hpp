@@ -64,6 +64,7 @@ class Trial {
       : place_{place}, plan_{*kernel_, seed, std::move(decide)}, what_{std::move(what)} {
     traffic_.emplace(lesson(), settings());
     growing = &plan_;
+    plan_.begin();
   }
   ~Trial() { growing = nullptr; }
   Trial(Trial const&) = delete;

@@ -8,15 +8,18 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <memory>
 #include <optional>
 #include <random>
+#include <string>
 #include <thread>
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/stopwatch.hpp"
 #include "memory_tiers.hpp"
 #include "platform/scratch_directory.hpp"
 
@@ -118,7 +121,12 @@ struct Place {
   std::function<void(MemoryTiers::Event)> accumulated_hook{};
   std::function<void(MemoryTiers::Event)> flushed_hook{};
   std::shared_ptr<tiers::PathSet> paths{};  ///< the virtual tier in place of the test's
+  device::Emulation emulation{};
+  trace::Trace* trace{};
 };
+
+/// Of a device that the host does not see.
+constexpr device::Emulation link{.host_to_device = 4e9, .device_to_host = 4e9};
 
 /// An accumulator on tiers that the test can look into.
 template <class T>
@@ -133,7 +141,8 @@ class Fixture {
     if (place.flush) {
       settings.flushed = make_tiers(sizeof(float), 0, place.flushed_hook, flushed_);
     }
-    accumulator_.emplace(map_, comm_, *stream_, subgroups_, std::move(settings));
+    settings.trace = place.trace;
+    accumulator_.emplace(map_, comm_, *device_, *stream_, subgroups_, std::move(settings));
   }
 
   void step() {
@@ -149,7 +158,9 @@ class Fixture {
   void round(int active, bool last, Gradient const& gradient) {
     accumulator_->begin_round(active, last);
     for (int layer = layers - 1; layer >= 0; --layer) {
-      accumulator_->add(layer, comm_.rank() < active ? gradient(layer) : std::vector<T>{});
+      std::vector<T> brought = comm_.rank() < active ? gradient(layer) : std::vector<T>{};
+      accumulator_->add(layer, brought);
+      std::ranges::fill(brought, store<T>(1e9F));  // the memory is the model's again
     }
     accumulator_->end_round();
   }
@@ -187,6 +198,8 @@ class Fixture {
   [[nodiscard]] MemoryTiers& flushed() { return *flushed_; }
   [[nodiscard]] std::vector<state::Subgroup> const& subgroups() const { return subgroups_; }
   [[nodiscard]] int rank() const { return comm_.rank(); }
+  [[nodiscard]] device::Device const& device() const { return *device_; }
+  [[nodiscard]] state::ShardMap const& map() const { return map_; }
   /// The indices of the subgroups as the layers of a round come to them.
   [[nodiscard]] std::vector<tiers::Key> descending() const {
     std::vector<tiers::Key> keys;
@@ -224,8 +237,8 @@ class Fixture {
   state::ShardMap map_{layout(), comm_.size()};
   std::vector<state::Subgroup> subgroups_ =
       state::subgroups_of(map_, comm_.rank(), place_.subgroup_chunks* chunk_elements);
-  std::unique_ptr<device::Device> device_ = device::make_host_device(0);
-  std::unique_ptr<device::Stream> stream_ = device_->make_stream("compute");
+  std::unique_ptr<device::Device> device_ = device::make_host_device(0, place_.emulation);
+  std::unique_ptr<device::Stream> stream_ = device_->make_calling_stream("compute");
   MemoryTiers* accumulated_{};
   MemoryTiers* flushed_{};
   std::optional<GradientAccumulator<T>> accumulator_;
@@ -292,6 +305,65 @@ TEST(GradientAccumulator, GivesTheSameBitsInTheVirtualTier) {
       expect_sums_and_norm<bfloat16, bfloat16>(place);
     }
   }
+}
+
+TEST(GradientAccumulator, GivesTheSameBitsOverALinkToTheDevice) {
+  for (auto const& emulation : {link, device::Emulation{.device_to_host = 100e6}}) {
+    for (bool const flush : {false, true}) {
+      Place const place{
+          .flush = flush, .subgroup_chunks = 3, .in_memory = 2, .emulation = emulation};
+      expect_sums_and_norm<float, float>(place);
+      expect_sums_and_norm<bfloat16, float>(place);
+      expect_sums_and_norm<bfloat16, bfloat16>(place);
+      expect_sums_and_norm<float16, float>(place);
+    }
+  }
+}
+
+TEST(GradientAccumulator, NeedsMemoryToSendOnlyWhatTheHostDoesNotSee) {
+  auto const bytes = [](int ranks, bool host_visible) {
+    return GradientAccumulator<bfloat16>::exchange_bytes({layout(), ranks}, 0, host_visible);
+  };
+  Bytes const layer = 7 * 4096 * 2;
+  EXPECT_EQ(bytes(1, true), 0);
+  EXPECT_EQ(bytes(1, false), layer);
+  EXPECT_EQ(bytes(2, true), 2 * 4 * 4096 * 2);
+  EXPECT_EQ(bytes(2, false), 2 * 4 * 4096 * 2 + layer);
+  EXPECT_EQ(Fixture<bfloat16>{{}}.device().used(), 0);
+  EXPECT_EQ(Fixture<bfloat16>{{.emulation = link}}.device().used(), layer);
+}
+
+// Alone: other ranks' transfers would be waited for, too.
+TEST(GradientAccumulator, ReturnsWhileTheGradientIsOnItsWayToTheHost) {
+  constexpr std::int64_t elements = 7 * 4096;  // of layer 2, the largest
+  constexpr double rate = 0.5e6;               // 230 ms for that layer
+  Fixture<float> gradients{{.emulation = {.device_to_host = rate}}, mpi::Communicator::self()};
+  gradients->begin_step();
+  gradients->begin_round(1, true);
+  gradients->add(4, gradient_of<float>(0, 4));
+  gradients->add(3, gradient_of<float>(0, 3));
+  Stopwatch const watch;
+  gradients->add(2, gradient_of<float>(0, 2));  // waits for layer 3: 33 ms
+  EXPECT_LT(watch.elapsed(), Seconds{elements * 4 / rate});
+  gradients->add(1, gradient_of<float>(0, 1));
+  EXPECT_GE(watch.elapsed(), Seconds{elements * 4 / rate});
+  gradients->add(0, gradient_of<float>(0, 0));
+  EXPECT_GT(gradients->norm(), 0.0);  // after the last add, as on any device
+  gradients->end_round();
+}
+
+TEST(GradientAccumulator, ShowsInTheTraceWhatLeavesTheDevice) {
+  ScratchDirectory const scratch;
+  std::string const path =
+      fmt::format("{}/trace-{}.json", scratch.path(), mpi::Communicator::world().rank());
+  {
+    trace::Trace trace{path, 0, "here"};
+    Fixture<float> gradients{{.emulation = link, .trace = &trace}};
+    gradients.step();
+  }
+  std::ifstream file{path};
+  std::string const text{std::istreambuf_iterator<char>{file}, {}};
+  EXPECT_THAT(text, testing::HasSubstr("gradients to host"));
 }
 
 // What loss scaling looks for: an overflow of any rank reaches every rank's norm, also where the
@@ -415,11 +487,11 @@ auto failing(Call call, int n) {
 }
 
 // Alone: where one rank of several throws, the program aborts the others (see cli).
-TEST(GradientAccumulator, AnErrorOfABackgroundWriteReachesTheCallerAndStays) {
+void expect_error_to_stay(device::Emulation const& emulation) {
   for (bool const flush : {false, true}) {
     for (int const n : {1, 4, 17}) {  // the last call of a kind, too
       for (auto const call : {Call::create, Call::commit}) {
-        Place place{.flush = flush, .subgroup_chunks = 1, .buffers = 1};
+        Place place{.flush = flush, .subgroup_chunks = 1, .buffers = 1, .emulation = emulation};
         (flush ? place.flushed_hook : place.accumulated_hook) = failing(call, n);
         Fixture<float> gradients{place, mpi::Communicator::self()};
         ASSERT_EQ(gradients.subgroups().size(), 17U);
@@ -433,8 +505,13 @@ TEST(GradientAccumulator, AnErrorOfABackgroundWriteReachesTheCallerAndStays) {
   }
 }
 
-TEST(GradientAccumulator, EndsItsLeasesWhenARoundIsGivenUp) {
-  Place place{.subgroup_chunks = 3, .buffers = 3};
+TEST(GradientAccumulator, AnErrorOfABackgroundWriteReachesTheCallerAndStays) {
+  expect_error_to_stay({});
+  expect_error_to_stay(link);
+}
+
+TEST(GradientAccumulator, EndsItsLeasesAndTransfersWhenARoundIsGivenUp) {
+  Place place{.subgroup_chunks = 3, .buffers = 3, .emulation = {.device_to_host = 10e6}};
   place.accumulated_hook = [](MemoryTiers::Event event) {
     if (event.call == Call::commit) {
       std::this_thread::sleep_for(std::chrono::milliseconds{5});
@@ -445,7 +522,7 @@ TEST(GradientAccumulator, EndsItsLeasesWhenARoundIsGivenUp) {
   for (int layer = layers - 1; layer >= 2; --layer) {
     gradients->add(layer, gradient_of<float>(0, layer));
   }
-  // Destruction waits for the write that runs, and for no other.
+  // Destruction waits for the write and the transfer that run, and for no other.
 }
 
 TEST(GradientAccumulator, RefusesAGradientFromAnIdleRankAndNoneFromAnActiveOne) {

@@ -21,49 +21,10 @@
 #include "memory_tiers.hpp"
 #include "platform/faulty_kernel.hpp"
 #include "platform/scratch_directory.hpp"
-#include "shard_support.hpp"
+#include "update_support.hpp"
 
 namespace offstage::update {
 namespace {
-
-/// A gradient of the shard, from a tier of its own as the update gets it.
-template <class G>
-class Gradients {
- public:
-  Gradients(Shard const& shard, tiers::Tiers& tiers) : shard_{shard}, tiers_{tiers} {}
-
-  void set(std::vector<G> const& values) {
-    for (auto const& subgroup : shard_.subgroups) {
-      tiers::Lease lease = tiers_.create(subgroup.index);
-      std::memcpy(lease.mutable_bytes().data(), values.data() + subgroup.begin,
-                  lease.bytes().size());
-      lease.commit();
-    }
-  }
-  [[nodiscard]] GradientSource source() {
-    return [this](state::Subgroup const& subgroup) {
-      tiers::Lease lease = tiers_.fetch(subgroup.index);
-      GradientView const view = std::span{reinterpret_cast<G const*>(lease.bytes().data()),
-                                          static_cast<std::size_t>(subgroup.size)};
-      return GradientLease{std::move(lease), view};
-    };
-  }
-
- private:
-  Shard const& shard_;
-  tiers::Tiers& tiers_;
-};
-
-/// State and working copy after a few steps. Bits, so that equal means equal.
-template <class W>
-struct Result {
-  std::vector<float> state;
-  std::vector<W> copy;
-  bool operator==(Result const& other) const {
-    return state.size() == other.state.size() && copy == other.copy &&
-           std::memcmp(state.data(), other.state.data(), state.size() * sizeof(float)) == 0;
-  }
-};
 
 /// Where a run has what, and in which order it updates it.
 struct Scenario {
@@ -80,12 +41,13 @@ Result<W> train(Shard const& shard, tiers::Tiers& tiers, tiers::Tiers& gradient_
   Gradients<G> gradients{shard, gradient_tiers};
   initialize(shard, tiers);
   std::vector<W> copy(static_cast<std::size_t>(shard.size));
-  UpdatePipeline pipeline{shard.subgroups, tiers, run.workers};
+  UpdatePipeline pipeline{shard.subgroups, tiers, {.workers = run.workers}};
   for (int t = 1; t <= steps; ++t) {
     gradients.set(random_values<G>(shard.size, static_cast<std::uint64_t>(10 + t)));
     kernels::AdamwStep step = first_step;
     step.step = t;
-    pipeline.run(step, run.order(shard.ascending()), gradients.source(), std::span<W>{copy});
+    pipeline.run(step, on_cpu(run.order(shard.ascending())), gradients.source(),
+                 std::span<W>{copy});
   }
   return {state_of(shard, tiers), copy};
 }
@@ -100,48 +62,8 @@ Result<W> train(Shard const& shard, Scenario const& run, int steps) {
   return result;
 }
 
-/// The same with the reference kernel, one subgroup after the other.
-template <class G, class W>
-Result<W> train_by_reference(Shard const& shard, int steps) {
-  MemoryTiers tiers{shard.extents()};
-  initialize(shard, tiers);
-  std::vector<W> copy(static_cast<std::size_t>(shard.size));
-  for (int t = 1; t <= steps; ++t) {
-    auto const gradient = random_values<G>(shard.size, static_cast<std::uint64_t>(10 + t));
-    for (auto const& subgroup : shard.subgroups) {
-      tiers::Lease lease = tiers.fetch(subgroup.index);
-      auto* const p = reinterpret_cast<float*>(lease.mutable_bytes().data());
-      for (auto const& range : subgroup.decay_ranges) {
-        kernels::AdamwStep step = first_step;
-        step.step = t;
-        step.weight_decay = range.decayed ? first_step.weight_decay : 0.0;
-        auto const n = static_cast<std::size_t>(range.end - range.begin);
-        auto const shard_begin = static_cast<std::size_t>(subgroup.begin + range.begin);
-        float* const begin = p + range.begin;
-        kernels::ref::adamw<G, W>({{begin, n},
-                                   {begin + subgroup.size, n},
-                                   {begin + 2 * subgroup.size, n},
-                                   {gradient.data() + shard_begin, n},
-                                   {copy.data() + shard_begin, n}},
-                                  step);
-      }
-      lease.commit();
-    }
-  }
-  return {state_of(shard, tiers), copy};
-}
-
 template <class Types>
 class UpdatePipelineTypes : public ::testing::Test {};
-template <class G, class W>
-struct Types {
-  using Gradient = G;
-  using Copy = W;
-};
-using AllTypes =
-    ::testing::Types<Types<float, float>, Types<float, bfloat16>, Types<bfloat16, float>,
-                     Types<bfloat16, bfloat16>, Types<float, float16>, Types<float16, float>,
-                     Types<float16, float16>>;
 TYPED_TEST_SUITE(UpdatePipelineTypes, AllTypes);
 
 TYPED_TEST(UpdatePipelineTypes, GivesTheBitsOfTheReferenceWhereverStateAndGradientLie) {
@@ -184,9 +106,8 @@ TEST(UpdatePipeline, OneElementByHand) {
   }
   std::vector<float> const gradient(chunk_elements, 4.0F);
   std::vector<float> copy(chunk_elements);
-  UpdatePipeline{subgroups, tiers, 1}.run(first_step, std::vector<std::int64_t>{0},
-                                          constant_gradient(gradient, gradient_tiers),
-                                          std::span{copy});
+  UpdatePipeline{subgroups, tiers, {.workers = 1}}.run(
+      first_step, on_cpu({0}), constant_gradient(gradient, gradient_tiers), std::span{copy});
   EXPECT_NEAR(copy[0], 3.0 - 0.01 - 0.01 * 0.1 * 3.0, 1e-6);
   EXPECT_NEAR(copy[1], 3.0 - 0.01, 1e-6);
   EXPECT_NEAR(copy[2], -0.01, 1e-6);
@@ -280,8 +201,8 @@ struct Ready {
     tiers.forget_events();
   }
   UpdateStats update(int workers, std::vector<std::int64_t> const& order) {
-    return UpdatePipeline{shard.subgroups, tiers, workers}.run(first_step, order,
-                                                               gradients.source(), std::span{copy});
+    return UpdatePipeline{shard.subgroups, tiers, {.workers = workers}}.run(
+        first_step, on_cpu(order), gradients.source(), std::span{copy});
   }
   UpdateStats update(int workers) { return update(workers, shard.ascending()); }
 
@@ -341,19 +262,21 @@ TEST(UpdatePipeline, WithoutSubgroupsDoesNothing) {
 TEST(UpdatePipeline, RefusesSpansShorterThanTheShardAndNoWorkers) {
   Ready ready{2};
   auto const before = state_of(ready.shard, ready.tiers);
-  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, 1};
+  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, {.workers = 1}};
   auto const shorter = std::span{ready.copy}.first(ready.copy.size() - 1);
-  EXPECT_THROW(pipeline.run(first_step, ready.shard.ascending(), ready.gradients.source(), shorter),
-               PreconditionError);
+  EXPECT_THROW(
+      pipeline.run(first_step, on_cpu(ready.shard.ascending()), ready.gradients.source(), shorter),
+      PreconditionError);
   auto const short_gradient = [&](state::Subgroup const& subgroup) {
     return GradientLease{ready.gradient_tiers.fetch(subgroup.index),
                          std::span<float const>{ready.copy}.first(7)};
   };
-  EXPECT_THROW(
-      pipeline.run(first_step, ready.shard.ascending(), short_gradient, std::span{ready.copy}),
-      PreconditionError);
+  EXPECT_THROW(pipeline.run(first_step, on_cpu(ready.shard.ascending()), short_gradient,
+                            std::span{ready.copy}),
+               PreconditionError);
   EXPECT_EQ(state_of(ready.shard, ready.tiers), before);
-  EXPECT_THROW((UpdatePipeline{ready.shard.subgroups, ready.tiers, 0}), PreconditionError);
+  EXPECT_THROW((UpdatePipeline{ready.shard.subgroups, ready.tiers, {.workers = 0}}),
+               PreconditionError);
 }
 
 TEST(UpdatePipeline, RefusesTwoDifferent16BitTypesAndLeavesTheStateAlone) {
@@ -363,9 +286,10 @@ TEST(UpdatePipeline, RefusesTwoDifferent16BitTypesAndLeavesTheStateAlone) {
   Gradients<float16> half{ready.shard, half_tiers};
   half.set(random_values<float16>(ready.shard.size, 1));
   std::vector<bfloat16> copy(ready.copy.size());
-  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, 2};
-  EXPECT_THROW(pipeline.run(first_step, ready.shard.ascending(), half.source(), std::span{copy}),
-               PreconditionError);
+  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, {.workers = 2}};
+  EXPECT_THROW(
+      pipeline.run(first_step, on_cpu(ready.shard.ascending()), half.source(), std::span{copy}),
+      PreconditionError);
   EXPECT_EQ(state_of(ready.shard, ready.tiers), before);
 }
 
@@ -403,10 +327,10 @@ TEST(UpdatePipeline, AnErrorOfTheKernelReachesTheCaller) {
   Ready ready{3};
   kernels::AdamwStep bad = first_step;
   bad.step = 0;
-  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, 2};
-  EXPECT_THROW(
-      pipeline.run(bad, ready.shard.ascending(), ready.gradients.source(), std::span{ready.copy}),
-      PreconditionError);
+  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, {.workers = 2}};
+  EXPECT_THROW(pipeline.run(bad, on_cpu(ready.shard.ascending()), ready.gradients.source(),
+                            std::span{ready.copy}),
+               PreconditionError);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "base/units.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
+#include "update/trip_queue.hpp"
 
 namespace offstage::update {
 
@@ -57,6 +58,15 @@ struct Shard {
   std::int64_t size = 0;
   std::vector<state::Subgroup> subgroups;
 };
+
+/// Every trip on the CPU.
+inline std::vector<Trip> on_cpu(std::vector<std::int64_t> const& order) {
+  std::vector<Trip> trips;
+  for (std::int64_t const index : order) {
+    trips.push_back({index, false});
+  }
+  return trips;
+}
 
 /// p random, m and v zero.
 inline void initialize(Shard const& shard, tiers::Tiers& tiers) {

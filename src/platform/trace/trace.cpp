@@ -32,6 +32,8 @@ constexpr Seconds flush_time{1.0};
 // Kept free for the event that says that the trace is full, and for the end.
 constexpr Bytes reserved_bytes = KiB;
 constexpr Bytes least_bytes = 4 * KiB;
+// Of a trace without a file; later spans are missing from it.
+constexpr Bytes most_waiting_bytes = MiB;
 // Of one row, drawn beside each other; more overlap than that is drawn wrong.
 constexpr std::size_t most_lanes = 64;
 
@@ -103,15 +105,21 @@ std::int64_t wall_clock_origin() {
 /// Everything is guarded by `mutex_`.
 class Trace::Implementation {
  public:
-  Implementation(std::string path, int rank, std::string const& host, Bytes most_bytes);
+  Implementation(std::string path, int rank, std::string const& host, Bytes most_bytes)
+      : path_{std::move(path)}, rank_{rank}, most_bytes_{most_bytes} {
+    describe(host);
+  }
   ~Implementation();
   Implementation(Implementation const&) = delete;
   Implementation& operator=(Implementation const&) = delete;
 
+  void open();
   void span(std::string_view row, std::string_view name, Interval interval, std::int64_t key,
             Bytes bytes);
 
  private:
+  void describe(std::string const& host);
+  [[nodiscard]] bool is_open() const { return descriptor_ >= 0; }
   [[nodiscard]] Lane& lane_of(std::string_view row, Interval interval);
   void add_metadata(char const* name, int thread, std::string const& arguments);
   void add(std::string const& event);
@@ -126,7 +134,7 @@ class Trace::Implementation {
   std::string path_;
   int rank_;
   Bytes most_bytes_;
-  int descriptor_;
+  int descriptor_ = -1;
   std::string pending_;
   Bytes written_{};
   Clock::time_point flushed_ = Clock::now();
@@ -136,31 +144,35 @@ class Trace::Implementation {
   std::map<std::string, Row, std::less<>> rows_;
 };
 
-Trace::Implementation::Implementation(std::string path, int rank, std::string const& host,
-                                      Bytes most_bytes)
-    : path_{std::move(path)},
-      rank_{rank},
-      most_bytes_{most_bytes},
-      descriptor_{::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)} {
-  if (descriptor_ < 0) {
-    throw IoError{"run.trace: cannot open", path_, errno};
-  }
+void Trace::Implementation::describe(std::string const& host) {
   auto const now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
   auto const started = fmt::format("started {:%Y-%m-%dT%H:%M:%S}Z",
                                    fmt::gmtime(std::chrono::system_clock::to_time_t(now)));
   add_metadata("process_name", 0,
-               fmt::format("\"name\":{}", json_string(fmt::format("rank {} on {}", rank, host))));
-  add_metadata("process_sort_index", 0, fmt::format("\"sort_index\":{}", rank));
+               fmt::format("\"name\":{}", json_string(fmt::format("rank {} on {}", rank_, host))));
+  add_metadata("process_sort_index", 0, fmt::format("\"sort_index\":{}", rank_));
   add_metadata("process_labels", 0, fmt::format("\"labels\":{}", json_string(started)));
   add_metadata("wall_clock", 0,
                fmt::format("\"unix_microseconds_at_ts_0\":{}", wall_clock_origin()));
+}
+
+void Trace::Implementation::open() {
+  std::scoped_lock const lock{mutex_};
+  require(!is_open(), "a trace is opened once");
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (!is_open()) {
+    throw IoError{"run.trace: cannot open", path_, errno};
+  }
   if (int const error = write_pending(); error != 0) {
-    ::close(descriptor_);
+    ::close(std::exchange(descriptor_, -1));
     throw IoError{"run.trace: cannot write", path_, error};
   }
 }
 
 Trace::Implementation::~Implementation() {
+  if (!is_open()) {
+    return;
+  }
   try {
     if (!failed_) {
       pending_ += "\n]\n";
@@ -181,7 +193,7 @@ Trace::Implementation::~Implementation() {
 void Trace::Implementation::span(std::string_view row, std::string_view name, Interval interval,
                                  std::int64_t key, Bytes bytes) {
   std::scoped_lock const lock{mutex_};
-  if (full_ || failed_) {
+  if (full_ || failed_ || (!is_open() && std::ssize(pending_) >= most_waiting_bytes)) {
     return;
   }
   auto const thread = lane_of(row, interval).thread();
@@ -260,6 +272,9 @@ void Trace::Implementation::say_full() {
 }
 
 void Trace::Implementation::flush() {
+  if (!is_open()) {
+    return;
+  }
   flushed_ = Clock::now();
   if (int const error = write_pending(); error != 0) {
     fail(error);
@@ -290,9 +305,17 @@ int Trace::Implementation::write_pending() {
   return 0;
 }
 
-Trace::Trace(std::string const& path, int rank, std::string const& host, Bytes most_bytes) {
+Trace::Trace(std::string const& path, int rank, std::string const& host, Bytes most_bytes,
+             Begin begin) {
   require(most_bytes >= least_bytes, "a trace has room for 4 KiB at least");
   implementation_ = std::make_unique<Implementation>(path, rank, host, most_bytes);
+  if (begin == Begin::now) {
+    open();
+  }
+}
+
+void Trace::open() {
+  implementation_->open();
 }
 
 Trace::~Trace() = default;

@@ -23,17 +23,24 @@ using Clock = std::chrono::steady_clock;
 ///          exceeds `most_bytes`: then no more is written, but for one event that says so.
 /// Threads: any, at any time. Cost: about a microsecond per span; one in some hundreds also writes 64 KiB
 ///          to the file, and others wait for it: no span inside a lock that other processes want.
-/// Errors:  the constructor throws IoError naming run.trace and the path, and PreconditionError for
-///          less than 4 KiB; a later write that fails ends the trace after its last whole event, with
-///          one warning, never the run.
+/// Errors:  open(), which the constructor calls unless told, throws IoError naming run.trace and the path;
+///          the constructor throws PreconditionError for less than 4 KiB; a later write that fails ends
+///          the trace after its last whole event, with one warning, never the run.
 class Trace {
  public:
+  /// When the file is made. `later`: by open(); spans before wait for it in memory, up to 1 MiB, and
+  /// without it nothing is left behind.
+  enum class Begin { now, later };
+  static constexpr Bytes default_bytes = 64 * MiB;
   /// `rank` and `host` name the process in the picture.
-  Trace(std::string const& path, int rank, std::string const& host, Bytes most_bytes = 64 * MiB);
+  Trace(std::string const& path, int rank, std::string const& host,
+        Bytes most_bytes = default_bytes, Begin begin = Begin::now);
   ~Trace();
   Trace(Trace const&) = delete;
   Trace& operator=(Trace const&) = delete;
 
+  /// Makes the file, once.
+  void open();
   /// Something on row `row` that took from `begin` to `end`; `key` and `bytes` below 0 are not shown.
   void span(std::string_view row, std::string_view name, Clock::time_point begin,
             Clock::time_point end, std::int64_t key = -1, Bytes bytes = -1) noexcept;

@@ -1,0 +1,265 @@
+// Updates shared by cores and a device, without a model: one rank, the state in host memory, the device emulated
+// (device.emulate). One configuration per call; share.py calls it for one policy and share after the other.
+//
+//   perf_share probe [numerics.dtype=..] [device.emulate=..]
+//   perf_share update [parameters=N] [subgroup=N] [steps=N] [pass-seconds=X] [numerics.dtype=..] [device.KEY=..]
+//                     [update.KEY=..] [platform.KEY=..] [run.trace=FILE]
+//
+// pass-seconds: of sleep in the place of forward, and twice that of backward. Ends with one line of JSON: rates under
+// the names of their platform.* keys, or the steps' seconds, shares and expectations. The first step is left out: it
+// touches memory for the first time.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/stopwatch.hpp"
+#include "cli/key_table.hpp"
+#include "device/device.hpp"
+#include "platform/mpi/session.hpp"
+#include "probe/measure.hpp"
+#include "state/working_copy.hpp"
+#include "train/offload.hpp"
+#include "train/shared_update.hpp"
+#include "update/gradient_accumulator.hpp"
+
+namespace offstage {
+namespace {
+
+struct Shape {
+  std::int64_t parameters = 8'388'608;
+  std::int64_t subgroup = 262'144;
+  int steps = 3;
+  Seconds pass{};
+  std::string trace;
+};
+
+void set(Shape& shape, train::RunConfig& config, std::string const& argument) {
+  auto const equals = argument.find('=');
+  require(equals != std::string::npos, "arguments are KEY=VALUE");
+  std::string const key = argument.substr(0, equals);
+  std::string const value = argument.substr(equals + 1);
+  if (key == "parameters") {
+    shape.parameters = parse_count(value);
+  } else if (key == "subgroup") {
+    shape.subgroup = parse_count(value);
+  } else if (key == "steps") {
+    shape.steps = std::stoi(value);
+  } else if (key == "pass-seconds") {
+    shape.pass = Seconds{std::stod(value)};
+  } else if (key == "run.trace") {
+    shape.trace = value;
+  } else if (auto const* const known = cli::find_key(key)) {
+    known->set(config, value);
+  } else {
+    throw UsageError{"unknown key " + key};
+  }
+}
+
+/// Layers without structure.
+std::vector<state::LayerLayout> make_layers(std::int64_t parameters) {
+  constexpr std::int64_t count = 16;
+  std::vector<state::LayerLayout> layers(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    auto& layer = layers[static_cast<std::size_t>(i)];
+    layer.name = fmt::format("layer {}", i);
+    layer.decayed_elements = layer.elements = parameters / count;
+    layer.tensors.push_back(
+        {.name = "weight", .rows = layer.elements, .decayed = true, .initial = {}, .index = i});
+  }
+  return layers;
+}
+
+/// What one step took: the update as the cores see it, and all until the next step may begin.
+struct StepTime {
+  double update{}, iteration{};
+  double share{}, expected{};
+};
+
+/// A run's part that updates, in the place of train::StepRunner.
+class Phase {
+ public:
+  Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
+        trace::Trace* trace);
+  StepTime step();
+
+ private:
+  void pass_forward();
+  void pass_backward();
+
+  Shape const& shape_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<device::Stream> stream_;
+  state::ShardMap map_;
+  std::vector<state::Subgroup> subgroups_;
+  state::WorkingCopy<bfloat16> copy_;
+  device::Buffer gradient_;
+  train::Offload offload_;
+  std::unique_ptr<update::GradientAccumulator<bfloat16>> gradients_;
+  std::unique_ptr<train::SharedUpdate> update_;
+  kernels::AdamwStep adamw_{1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 0};
+};
+
+Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
+             trace::Trace* trace)
+    : shape_{shape},
+      device_{device::make_host_device(config.device.memory, config.device.emulation)},
+      stream_{device_->make_calling_stream("compute")},
+      map_{make_layers(shape.parameters), 1},
+      subgroups_{state::subgroups_of(
+          map_, 0, shape.subgroup,
+          std::llround(config.share.device_resident * static_cast<double>(shape.parameters)))},
+      copy_{map_, comm, *device_, *stream_},
+      gradient_{device_->allocate(2 * map_.largest_layer(), "a layer's gradient")},
+      offload_{config, comm, trace} {
+  std::ranges::fill(gradient_.as<bfloat16>(), to_bf16(0.01F));
+  offload_.allocate(subgroups_, plan::MemoryPlan{}, sizeof(bfloat16), *device_);
+  gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
+      map_, comm, *device_, *stream_, subgroups_, offload_.take_gradients(false));
+  update_ = std::make_unique<train::SharedUpdate>(
+      config,
+      train::UpdateShape{.elements = shape.parameters,
+                         .subgroup_elements = shape.subgroup,
+                         .gradient_bytes = 2,
+                         .parameter_bytes = 2,
+                         .workers = 4},
+      *device_, std::span<std::byte>{}, subgroups_, offload_, trace);
+  copy_.set_readiness(&update_->readiness());
+  for (auto const& subgroup : subgroups_) {
+    auto lease = offload_.state().create(subgroup.index);
+    std::ranges::fill(lease.mutable_bytes(), std::byte{0});
+    lease.commit();
+  }
+}
+
+/// A layer is computed once its parameters are there.
+void Phase::pass_forward() {
+  auto const layers = static_cast<int>(map_.layers().size());
+  for (int layer = 0; layer < layers; ++layer) {
+    state::HeldLayer<bfloat16> const held{copy_, layer};
+    std::this_thread::sleep_for(shape_.pass / layers);
+  }
+}
+
+void Phase::pass_backward() {
+  auto const layers = static_cast<int>(map_.layers().size());
+  for (int layer = layers - 1; layer >= 0; --layer) {
+    std::this_thread::sleep_for(2 * shape_.pass / layers);
+    auto const size =
+        static_cast<std::size_t>(map_.layers()[static_cast<std::size_t>(layer)].padded_elements());
+    gradients_->add(layer, gradient_.as<bfloat16>().first(size));
+  }
+}
+
+StepTime Phase::step() {
+  Stopwatch watch;
+  gradients_->begin_step();
+  pass_forward();
+  update_->finish();
+  gradients_->begin_round(1, true);
+  pass_backward();
+  gradients_->end_round();
+  static_cast<void>(gradients_->norm());
+  ++adamw_.step;
+  gradients_->begin_update();
+  auto const shared = update_->run(
+      adamw_, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
+      copy_.shard());
+  if (shape_.pass == Seconds{}) {
+    // Without a forward that hides the rest, the update lasts until all of it is done.
+    Stopwatch const rest;
+    update_->finish();
+    return {(update_->seconds() + rest.elapsed()).count(), watch.elapsed().count(), shared.share,
+            shared.expected.count()};
+  }
+  return {update_->seconds().count(), watch.elapsed().count(), shared.share,
+          shared.expected.count()};
+}
+
+int measure_rates(train::RunConfig const& config) {
+  probe::Effort const effort{.bytes = 16 * MiB, .rounds = 3};
+  auto const device = device::make_host_device(config.device.memory, config.device.emulation);
+  auto const link = probe::measure_link(*device, effort);
+  auto const dtype = config.numerics.dtype;
+  fmt::print(
+      "{{\"cpu-update\": {:.0f}, \"device-update\": {:.0f}, \"host-to-device\": {:.0f}, "
+      "\"device-to-host\": {:.0f}, \"host-to-device-both\": {:.0f}, \"device-to-host-both\": "
+      "{:.0f}}}\n",
+      probe::measure_cpu_update(dtype, config.device.emulation, effort),
+      probe::measure_device_update(*device, dtype, effort), link.to_device, link.to_host,
+      link.to_device_both, link.to_host_both);
+  return 0;
+}
+
+/// The least time over all shares with these rates, without the pipeline's fill and drain; 0: unknown.
+double bound_of(Shape const& shape, train::RunConfig const& config) {
+  if (config.platform.cpu_update <= 0.0) {
+    return 0.0;
+  }
+  plan::UpdateDemand const demand{.elements = shape.parameters,
+                                  .resident = config.share.device_resident};
+  return plan::update_times(demand, config.platform, plan::best_share(demand, config.platform))
+      .total.count();
+}
+
+int measure_updates(Shape const& shape, train::RunConfig const& config) {
+  auto const comm = mpi::Communicator::self();
+  std::unique_ptr<trace::Trace> trace;
+  if (!shape.trace.empty()) {
+    trace = std::make_unique<trace::Trace>(shape.trace, 0, "share");
+  }
+  Phase phase{shape, config, comm, trace.get()};
+  static_cast<void>(phase.step());
+  std::vector<double> updates;
+  std::vector<double> iterations;
+  std::vector<double> shares;
+  std::vector<double> expected;
+  for (int step = 0; step < shape.steps; ++step) {
+    auto const time = phase.step();
+    updates.push_back(time.update);
+    iterations.push_back(time.iteration);
+    shares.push_back(time.share);
+    expected.push_back(time.expected);
+  }
+  fmt::print(
+      "{{\"update_seconds\": [{:.4f}], \"iteration_seconds\": [{:.4f}], \"share\": [{:.4f}], "
+      "\"expected_seconds\": [{:.4f}], \"bound_seconds\": [{:.4f}]}}\n",
+      fmt::join(updates, ", "), fmt::join(iterations, ", "), fmt::join(shares, ", "),
+      fmt::join(expected, ", "), bound_of(shape, config));
+  return 0;
+}
+
+int run(std::vector<std::string> const& arguments) {
+  require(!arguments.empty(), "usage: perf_share probe|update [KEY=VALUE]...");
+  Shape shape;
+  train::RunConfig config;
+  config.run_dir = "share";
+  config.numerics.dtype = DType::bf16;
+  config.share.device_chunk = std::int64_t{64} * 1024;
+  for (std::string const& argument : std::span{arguments}.subspan(1)) {
+    set(shape, config, argument);
+  }
+  return arguments.front() == "probe" ? measure_rates(config) : measure_updates(shape, config);
+}
+
+}  // namespace
+}  // namespace offstage
+
+int main(int argc, char** argv) {
+  offstage::mpi::Session const session;
+  try {
+    return offstage::run({argv + 1, argv + argc});
+  } catch (std::exception const& error) {
+    fmt::print(stderr, "perf_share: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <string>
+
+#include "base/log.hpp"
+#include "cli/commands.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "platform/mpi/session.hpp"
+
+namespace offstage::cli {
+
+/// Starts MPI, runs `work(comm)` on all ranks, ends MPI. What they agree on is printed once, by rank 0;
+/// an error of one rank alone ends the whole job.
+template <class Work>
+ExitCode on_all_ranks(Work&& work) {
+  mpi::Session const session;
+  auto const comm = mpi::Communicator::world();
+  try {
+    work(comm);
+    return ExitCode::done;
+  } catch (mpi::AgreedError const& error) {
+    if (comm.rank() == 0) {
+      int const rank = error.failed_rank();
+      log::error("{}{}", rank == 0 ? std::string{} : fmt::format("rank {}: ", rank), error.what());
+    }
+    return error.code();
+  } catch (...) {
+    if (comm.size() == 1) {
+      return report(std::current_exception());
+    }
+    // This rank alone knows; the others would wait for it for ever.
+    auto const code = report(std::current_exception(), fmt::format("rank {}: ", comm.rank()));
+    mpi::abort_job(static_cast<int>(code));
+  }
+}
+
+}  // namespace offstage::cli

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/key_table.hpp"
+
+namespace offstage::cli {
+
+/// A key's value as it was written, and where.
+struct Given {
+  std::string value;
+  std::string origin;  ///< "--train.steps=50", "a.cfg:12"
+  bool from_file{};
+
+  [[nodiscard]] std::string where() const {
+    return from_file ? fmt::format(" ({})", origin) : std::string{};
+  }
+};
+
+/// By key, one value unless it is repeatable. What one source gives stays together: the first list
+/// stored stays, so the highest precedence comes first.
+using Values = std::map<std::string, std::vector<Given>>;
+
+struct CommandLine {
+  std::vector<std::string> files;  ///< of --config
+  Values values;
+  std::map<std::string, std::string> extra;  ///< options that are no keys; the last one counts
+};
+
+/// "train" of "train.steps".
+[[nodiscard]] inline std::string_view section_of(Key const& key) {
+  return key.name.substr(0, key.name.find('.'));
+}
+
+/// Keys, --config and options named in `extra`, each with a value. Errors: UsageError: an unknown key
+/// (names the nearest), an argument that is no option, a `#` in a path.
+[[nodiscard]] CommandLine parse_command_line(std::vector<std::string> const& arguments,
+                                             std::vector<std::string> const& extra = {});
+
+/// Errors: UsageError naming the file and the line: it is not there, not a config file, an unknown section
+/// or key (names the nearest), a key twice, a `#` in a path.
+[[nodiscard]] Values read_config_file(std::string const& path);
+
+}  // namespace offstage::cli

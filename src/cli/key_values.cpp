@@ -1,0 +1,79 @@
+#include "cli/key_values.hpp"
+
+#include <charconv>
+#include <cmath>
+
+#include "base/units.hpp"
+
+namespace offstage::cli {
+namespace {
+
+/// Beyond these it is a slip.
+constexpr double least_rate = 1e3;
+constexpr double most_rate = 1e15;
+
+double rate_in_range(std::string const& text, double rate) {
+  if (rate != 0.0 && (rate < least_rate || rate > most_rate)) {
+    throw UsageError{
+        fmt::format("'{}' is no rate; it lies between 1k/s and 10^15/s, or is 0: not known", text)};
+  }
+  return rate;
+}
+
+std::string without_per_second(std::string const& text) {
+  return text.ends_with("/s") ? text.substr(0, text.size() - 2) : text;
+}
+
+}  // namespace
+
+template <class T>
+T whole(std::string const& text) {
+  constexpr std::int64_t largest = sizeof(T) > 4 ? 1'000'000'000'000 : 1'000'000;
+  std::int64_t value{};
+  auto const* const end = text.data() + text.size();
+  auto const [rest, code] = std::from_chars(text.data(), end, value);
+  if (code == std::errc::invalid_argument || rest != end) {
+    throw UsageError{fmt::format("'{}' is not a whole number", text)};
+  }
+  if (code != std::errc{} || value > largest || value < -largest) {
+    throw UsageError{fmt::format("'{}' is too large; the limit is {}", text, largest)};
+  }
+  return static_cast<T>(value);
+}
+
+template std::int32_t whole(std::string const&);
+template std::int64_t whole(std::string const&);
+
+std::uint64_t seed(std::string const& text) {
+  std::uint64_t value{};
+  auto const* const end = text.data() + text.size();
+  auto const [rest, code] = std::from_chars(text.data(), end, value);
+  if (code != std::errc{} || rest != end) {
+    throw UsageError{fmt::format("'{}' is not a whole number from 0 to 2^64 - 1", text)};
+  }
+  return value;
+}
+
+double real(std::string const& text) {
+  double value{};
+  auto const* const end = text.data() + text.size();
+  auto const [rest, code] = std::from_chars(text.data(), end, value);
+  if (code != std::errc{} || rest != end || !std::isfinite(value)) {
+    throw UsageError{fmt::format("'{}' is not a number; write for example 0.1 or 3e-4", text)};
+  }
+  return value;
+}
+
+bool truth(std::string const& text) {
+  return choice<bool>(text, {{"true", true}, {"false", false}});
+}
+
+double bytes_rate(std::string const& text) {
+  return rate_in_range(text, static_cast<double>(parse_bytes(without_per_second(text))));
+}
+
+double count_rate(std::string const& text) {
+  return rate_in_range(text, static_cast<double>(parse_count(without_per_second(text))));
+}
+
+}  // namespace offstage::cli

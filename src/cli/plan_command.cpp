@@ -1,0 +1,189 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <string>
+
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "cli/commands.hpp"
+#include "cli/options.hpp"
+#include "platform/memory/process_memory.hpp"
+#include "train/forecast.hpp"
+#include "train/memory_demand.hpp"
+
+namespace offstage::cli {
+namespace {
+
+constexpr char const* usage_text =
+    "Usage: offstage plan [--config FILE]... [--ranks N] [--ranks-per-node M] "
+    "[--section.key=value]...\n"
+    "\n"
+    "Predicts what a run would take and how long its update phases would be, on N ranks (1), M of\n"
+    "them on each node (all): memory per rank and tier, the share of the update that goes to the\n"
+    "device, the split over storage paths, and the time per update of several policies. Takes the\n"
+    "keys of train; data.train, run.dir and train.steps may be missing. No GPU, no MPI, nothing "
+    "is\n"
+    "measured: rates come from platform.* and from read= and write= of tiers.path, which offstage\n"
+    "probe --output FILE writes. --device.kind=cuda plans for a machine with GPUs.\n"
+    "\n"
+    "  offstage plan --config configs/models/dos-20b.cfg --config node.cfg --ranks 4";
+
+void line(std::string const& name, std::string const& text) {
+  log::info("{:<24}{}", name, text);
+}
+
+/// "6.74 B", three significant figures.
+std::string count(double value) {
+  for (auto const& [factor, unit] : {std::pair{1e9, "B"}, std::pair{1e6, "M"}, {1e3, "k"}}) {
+    if (value >= factor) {
+      double const scaled = value / factor;
+      return fmt::format("{:.{}f} {}", scaled, scaled < 9.995 ? 2 : (scaled < 99.95 ? 1 : 0), unit);
+    }
+  }
+  return fmt::format("{:.0f}", value);
+}
+
+void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
+  line("model", fmt::format("{} parameters in {} blocks",
+                            count(static_cast<double>(forecast.parameters)), forecast.layers));
+  line("ranks", fmt::format("{} on {} node{}, {} parameters each", options.ranks, forecast.nodes,
+                            forecast.nodes == 1 ? "" : "s",
+                            count(static_cast<double>(forecast.shard_elements))));
+}
+
+void print_host(train::Forecast const& forecast, PlanOptions const& options) {
+  auto const& memory = forecast.memory;
+  log::write_info("host memory, per rank");
+  line("  state", format_bytes(memory.state) +
+                      (options.config.paths.empty()
+                           ? std::string{}
+                           : fmt::format(", {} buffers and {} of {} subgroups of {} parameters",
+                                         memory.buffers, memory.cached, memory.subgroups,
+                                         count(static_cast<double>(memory.subgroup_elements)))));
+  line("  gradients", format_bytes(memory.gradients) +
+                          ", with what they and new parameters travel through" +
+                          (memory.gradient_buffers > 0 ? ", the others spill" : ""));
+  line("host memory, per node",
+       fmt::format("{} of {}{}", format_bytes(memory.node_total), format_bytes(forecast.host_limit),
+                   options.config.host_memory > 0
+                       ? ""
+                       : " (90 % of what this machine has free; for another one give "
+                         "tiers.host-memory)"));
+}
+
+void print_device(train::Forecast const& forecast, PlanOptions const& options) {
+  auto const& device = forecast.device;
+  Bytes const limit = options.config.device.memory;
+  bool const emulated = options.config.device.kind == train::DeviceKind::host;
+  log::info("device memory, per rank{}",
+            emulated ? " (of the emulated device: in host memory)" : "");
+  line("  working copy", format_bytes(device.working_copy));
+  line("  model", fmt::format("{} for {} x {} tokens", format_bytes(device.model),
+                              options.config.train.micro_batch, options.config.train.sequence));
+  line("  slots of the update", format_bytes(device.slots));
+  line("  resident state", format_bytes(device.resident));
+  line("  together",
+       format_bytes(device.total()) +
+           (limit > 0 ? fmt::format(" of device.memory={}", format_bytes(limit)) : ""));
+}
+
+std::string rate_text(double rate) {
+  return rate > 0.0 ? fmt::format("{:.2f} GB/s", rate / 1e9) : std::string{"?"};
+}
+
+void print_paths(train::Forecast const& forecast) {
+  if (forecast.paths.empty()) {
+    line("storage", "none; the state lives in host memory");
+    return;
+  }
+  log::write_info("storage, per node");
+  for (train::PathForecast const& path : forecast.paths) {
+    line("  " + path.directory,
+         fmt::format("{:.1f} % of what waits there, {} of state; read {}, write {}",
+                     100.0 * path.weight, format_bytes(path.bytes), rate_text(path.rate.read),
+                     rate_text(path.rate.write)));
+  }
+}
+
+void print_policy(train::PolicyForecast const& policy) {
+  if (!policy.problem.empty()) {
+    log::info("  {:<20}{}", policy.name, policy.problem);
+    return;
+  }
+  auto const& times = policy.times;
+  log::info("  {:<20}{:>7.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}",
+            policy.name, policy.share, policy.resident, times.cpu.count(), times.device.count(),
+            times.host_to_device.count(), times.device_to_host.count(), times.host_memory.count(),
+            times.storage.count(), times.total.count());
+}
+
+void print_policies(train::Forecast const& forecast, PlanOptions const& options) {
+  auto const& measured = options.config.platform_measured;
+  log::info("an update, seconds each resource is busy and in all{}",
+            measured.empty() ? "" : fmt::format("; rates measured {}", measured));
+  log::info("  {:<20}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}", "", "share", "resident", "cpu",
+            "device", "to dev.", "to host", "memory", "storage", "total");
+  print_policy(forecast.configured);
+  for (train::PolicyForecast const& policy : forecast.policies) {
+    print_policy(policy);
+  }
+}
+
+void print_share(train::Forecast const& forecast, PlanOptions const& options) {
+  bool const given = options.config.share.device_share.has_value();
+  if (forecast.configured.problem.empty()) {
+    line("device share", fmt::format("{:.3f} ({})", forecast.configured.share,
+                                     given ? "update.device-share" : "the least time"));
+  }
+  if (forecast.stride) {
+    double const k = *forecast.stride;
+    line("equation 1 of DOS",
+         std::isfinite(k)
+             ? fmt::format("k = {:.2f} CPU updates per device update, a share of {:.3f}", k,
+                           1.0 / (1.0 + k))
+             : "k is infinite: the CPU keeps up with the link");
+  }
+}
+
+void require_device_memory(train::Forecast const& forecast, PlanOptions const& options) {
+  Bytes const limit = options.config.device.memory;
+  if (limit > 0 && forecast.device.total() > limit) {
+    throw UsageError{fmt::format(
+        "device.memory={} is too small: {} are needed; lower train.micro-batch, train.sequence, "
+        "update.device-resident or update.device-chunk, set train.recompute=block, or use more "
+        "ranks",
+        format_bytes(limit), format_bytes(forecast.device.total()))};
+  }
+}
+
+}  // namespace
+
+ExitCode plan_command(Arguments const& arguments) {
+  if (asks_for_help(arguments)) {
+    log::write_info(usage_text);
+    return ExitCode::done;
+  }
+  auto const options = parse_plan_options(arguments);
+  auto const free = static_cast<double>(memory::available_bytes());
+  auto const forecast = train::forecast(
+      options.config, {.ranks = options.ranks,
+                       .ranks_per_node = options.ranks_per_node,
+                       .host_memory = static_cast<Bytes>(train::auto_host_share * free)});
+  print_ranks(forecast, options);
+  print_host(forecast, options);
+  print_device(forecast, options);
+  print_paths(forecast);
+  print_policies(forecast, options);
+  print_share(forecast, options);
+  if (!forecast.missing.empty()) {
+    log::warning(
+        "not known: {}; offstage probe --output FILE measures and writes {}, then add "
+        "--config FILE",
+        fmt::join(forecast.missing, ", "), forecast.missing.size() == 1 ? "it" : "them");
+  }
+  require_device_memory(forecast, options);
+  return ExitCode::done;
+}
+
+}  // namespace offstage::cli

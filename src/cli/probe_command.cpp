@@ -1,0 +1,391 @@
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/program_options.hpp>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/version.hpp"
+#include "cli/all_ranks.hpp"
+#include "cli/command_options.hpp"
+#include "cli/commands.hpp"
+#include "cli/key_table.hpp"
+#include "device/device.hpp"
+#include "launch/launcher.hpp"
+#include "platform/cpu/affinity.hpp"
+#include "platform/cuda/check.hpp"
+#include "probe/figures.hpp"
+#include "probe/measure.hpp"
+#include "tiers/spill_directory.hpp"
+#include "tiers/storage_path.hpp"
+#include "train/run_config.hpp"
+
+namespace offstage::cli {
+namespace {
+
+namespace po = boost::program_options;
+using probe::Figure;
+
+constexpr char const* usage_text =
+    "Usage: offstage probe [--output FILE] [--dir PATH[,ATTRIBUTE...]]... [--quick]\n"
+    "                      [--device.kind=auto|cuda|host] [--device.emulate=...] [--key=value]...\n"
+    "\n"
+    "Measures what a plan needs to know of this machine: the link to the device, both directions "
+    "and\n"
+    "both at once; AdamW on cores and device; conversions, memory and products of the cores; and "
+    "each\n"
+    "storage path. Under mpirun or srun each rank measures alone on its node, then all together:\n"
+    "start as many as a run will have. What was moved is compared. Ranks and nodes that are "
+    "slower\n"
+    "than 0.8 of the median are named.\n"
+    "  --output FILE  a config with the figures of all ranks together, for --config of train and\n"
+    "                 plan; without it the config is printed\n"
+    "  --dir PATH     a storage path as tiers.path has it; once for each\n"
+    "  --quick        a rough look in a moment\n"
+    "Keys, as train has them: device.kind, device.emulate, device.memory, device.share-gpu,\n"
+    "run.threads, numerics.dtype.\n"
+    "\n"
+    "  offstage probe --output node.cfg --dir /local/scratch/me --dir /pfs/me\n"
+    "  mpirun -n 4 offstage probe --output node.cfg";
+
+constexpr std::array keys_taken{"device.kind",      "device.emulate", "device.memory",
+                                "device.share-gpu", "run.threads",    "numerics.dtype"};
+
+struct Effort {
+  probe::Effort memory;
+  Seconds storage_time{1.0};
+  Bytes storage_most = 2 * GiB;
+};
+constexpr Effort quick_effort{
+    {.bytes = 8 * MiB, .rounds = 2, .least = Seconds{0.02}}, Seconds{0.05}, 16 * MiB};
+
+struct Order {
+  train::RunConfig config;  ///< the keys above alone
+  std::string output;       ///< empty: printed
+  std::string emulation;    ///< device.emulate as it was given
+  std::vector<std::string> dirs;
+  Effort effort;
+};
+
+void set_key(char const* name, GivenOptions const& given, train::RunConfig& config) {
+  Key const& key = *find_key(name);
+  std::string const value =
+      given.contains(name) ? given[name].as<std::string>() : std::string{*key.fallback};
+  try {
+    key.set(config, value);
+  } catch (UsageError const& error) {
+    throw UsageError{fmt::format("--{}={}: {}", name, value, error.what())};
+  }
+}
+
+Order read_order(Arguments const& arguments) {
+  po::options_description options;
+  options.add_options()("output", po::value<std::string>()->default_value(""));
+  options.add_options()("dir", po::value<std::vector<std::string>>()->composing());
+  options.add_options()("quick", po::bool_switch());
+  for (char const* key : keys_taken) {
+    options.add_options()(key, po::value<std::string>());
+  }
+  auto const given = parse_command_options(arguments, options, "probe");
+  Order order;
+  for (char const* key : keys_taken) {
+    set_key(key, given, order.config);
+  }
+  train::validate(order.config.device);
+  order.output = given["output"].as<std::string>();
+  if (given.contains("device.emulate")) {
+    order.emulation = given["device.emulate"].as<std::string>();
+  }
+  if (given.contains("dir")) {
+    order.dirs = given["dir"].as<std::vector<std::string>>();
+  }
+  for (std::string const& dir : order.dirs) {
+    if (dir.find('#') != std::string::npos) {
+      throw UsageError{
+          fmt::format("--dir={}: '#' begins a comment in a config; use another path", dir)};
+    }
+    try {
+      order.config.paths.push_back(tiers::parse_path(dir));
+    } catch (UsageError const& error) {
+      throw UsageError{fmt::format("--dir={}: {}", dir, error.what())};
+    }
+  }
+  if (given["quick"].as<bool>()) {
+    order.effort = quick_effort;
+  }
+  return order;
+}
+
+/// A file that is there whole or not at all.
+class OutputFile {
+ public:
+  /// Errors: IoError, before anything is measured.
+  explicit OutputFile(std::string path) : path_{std::move(path)}, draft_{path_ + ".tmp"} {
+    file_.open(draft_);
+    require_good();
+  }
+  ~OutputFile() {
+    std::error_code ignored;
+    std::filesystem::remove(draft_, ignored);
+  }
+  OutputFile(OutputFile const&) = delete;
+  OutputFile& operator=(OutputFile const&) = delete;
+
+  void commit(std::string const& text) {
+    file_ << text;
+    file_.close();
+    require_good();
+    std::filesystem::rename(draft_, path_);
+  }
+
+ private:
+  void require_good() const {
+    if (!file_) {
+      throw IoError{"cannot write the file of --output", path_, errno};
+    }
+  }
+  std::string path_, draft_;
+  std::ofstream file_;
+};
+
+/// On all ranks alike.
+bool uses_cuda(train::DeviceConfig const& device, mpi::Communicator const& comm) {
+  using train::DeviceKind;
+  if (device.kind == DeviceKind::automatic) {
+    return comm.minimum(cuda::device_count()) > 0 && !device.emulation.any();
+  }
+  mpi::agree(comm, [&] {
+    if (device.kind == DeviceKind::cuda && cuda::device_count() == 0) {
+      throw UsageError{"--device.kind=cuda: no GPU is to be seen here; use host or auto"};
+    }
+  });
+  return device.kind == DeviceKind::cuda;
+}
+
+std::string host_of_rank(int rank, mpi::Communicator const& comm) {
+  return comm.broadcast(comm.rank() == rank ? cpu::host_name() : std::string{}, rank);
+}
+
+/// What is measured, in steps that all ranks take together.
+class Probing {
+ public:
+  Probing(Order const& order, mpi::Communicator const& comm)
+      : order_{order},
+        comm_{comm},
+        node_{comm.split_by_node()},
+        cuda_{uses_cuda(order.config.device, comm)},
+        place_{launch::take_place(comm, {.threads = order.config.threads,
+                                         .share_gpu = order.config.device.share_gpu || !cuda_})} {
+    mpi::agree(comm, [&] { device_ = make_device(); });
+    for (int rank = 0; rank < comm.size(); ++rank) {
+      hosts_.push_back(host_of_rank(rank, comm));
+    }
+    nodes_ = static_cast<int>(comm.sum(node_.rank() == 0 ? 1 : 0));
+  }
+
+  [[nodiscard]] probe::Measured measure();
+  [[nodiscard]] std::vector<probe::ProbedPath> measure_paths();
+  [[nodiscard]] probe::Occasion occasion() const;
+
+ private:
+  [[nodiscard]] std::unique_ptr<device::Device> make_device() const;
+  void measure_step(int step, probe::Figures& figures);
+  static constexpr int steps = 5;
+
+  Order const& order_;
+  mpi::Communicator const& comm_;
+  mpi::Communicator node_;
+  bool cuda_;
+  launch::RankPlace place_;
+  std::unique_ptr<device::Device> device_;
+  std::vector<std::string> hosts_;
+  int nodes_{};
+};
+
+std::unique_ptr<device::Device> Probing::make_device() const {
+  auto const& config = order_.config.device;
+  if (!cuda_) {
+    return device::make_host_device(config.memory, config.emulation);
+  }
+  if (!place_.placement.gpu) {
+    throw UsageError{"--device.kind=cuda: this rank has no GPU; start fewer ranks"};
+  }
+  return device::make_cuda_device(place_.placement.gpu->ordinal, config.memory);
+}
+
+void Probing::measure_step(int step, probe::Figures& figures) {
+  auto const at = [&](Figure figure) -> double& {
+    return figures.at(static_cast<std::size_t>(figure));
+  };
+  auto const& effort = order_.effort.memory;
+  DType const dtype = order_.config.numerics.dtype;
+  switch (step) {
+    case 0: {
+      auto const link = probe::measure_link(*device_, effort);
+      at(Figure::to_device) = link.to_device;
+      at(Figure::to_host) = link.to_host;
+      at(Figure::to_device_both) = link.to_device_both;
+      at(Figure::to_host_both) = link.to_host_both;
+      at(Figure::to_device_pageable) = link.to_device_pageable;
+      at(Figure::to_host_pageable) = link.to_host_pageable;
+      return;
+    }
+    case 1:
+      at(Figure::cpu_update) =
+          probe::measure_cpu_update(dtype, order_.config.device.emulation, effort);
+      return;
+    case 2:
+      at(Figure::device_update) = probe::measure_device_update(*device_, dtype, effort);
+      return;
+    case 3:
+      if (dtype != DType::fp32) {
+        at(Figure::conversion) = probe::measure_conversion(dtype, effort);
+      }
+      at(Figure::host_memory) = probe::measure_host_memory(effort);
+      return;
+    default:
+      at(Figure::product) = probe::measure_product(dtype, effort);
+  }
+}
+
+// Nodes do not disturb each other: one rank of each at a time.
+probe::Measured Probing::measure() {
+  probe::Figures alone{};
+  auto const most = static_cast<int>(comm_.maximum(static_cast<std::int64_t>(node_.size())));
+  for (int turn = 0; turn < most; ++turn) {
+    mpi::agree(comm_, [&] {
+      for (int step = 0; turn == node_.rank() && step < steps; ++step) {
+        measure_step(step, alone);
+      }
+    });
+  }
+  probe::Measured measured{comm_.all_gather_value(alone), {}, hosts_};
+  if (comm_.size() > 1) {
+    probe::Figures together{};
+    for (int step = 0; step < steps; ++step) {
+      comm_.barrier();
+      mpi::agree(comm_, [&] { measure_step(step, together); });
+    }
+    measured.together = comm_.all_gather_value(together);
+  }
+  return measured;
+}
+
+std::vector<probe::ProbedPath> Probing::measure_paths() {
+  std::vector<probe::ProbedPath> probed;
+  std::shared_ptr<tiers::PathSet> paths;
+  mpi::agree(comm_, [&] { paths = tiers::make_paths({.paths = order_.config.paths}); });
+  for (std::size_t i = 0; i < paths->size(); ++i) {
+    if (comm_.rank() == 0 && tiers::lies_in_memory(order_.config.paths[i].directory)) {
+      log::warning("--dir={} lies in host memory (tmpfs): these are the memory's rates",
+                   order_.config.paths[i].directory);
+    }
+    plan::PathRate rate;
+    bool const mine = node_.rank() == 0;
+    comm_.barrier();
+    mpi::agree(comm_, [&] {
+      if (mine) {
+        auto const spill =
+            tiers::spill_name({.job = "",
+                               .run = "probe",
+                               .host = hosts_[static_cast<std::size_t>(comm_.rank())],
+                               .process = getpid(),
+                               .rank = comm_.rank()});
+        rate = tiers::measure_rates(
+            *(*paths)[i], spill,
+            {.time = order_.effort.storage_time, .most = order_.effort.storage_most});
+      }
+    });
+    struct OfRank {
+      plan::PathRate rate;
+      bool measured;
+    };
+    auto const all = comm_.all_gather_value(OfRank{rate, mine});
+    auto& path = probed.emplace_back(probe::ProbedPath{order_.dirs[i], {}, {}});
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank].measured) {
+        path.rates.push_back(all[rank].rate);
+        path.hosts.push_back(hosts_[rank]);
+      }
+    }
+  }
+  return probed;
+}
+
+probe::Occasion Probing::occasion() const {
+  auto const now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  return {.version = version(),
+          .date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(now)),
+          .device = device_->name(),
+          .emulation = order_.emulation,
+          .on_host = !cuda_,
+          .nodes = nodes_,
+          .threads = place_.threads};
+}
+
+void print(Probing const& probing, probe::Measured const& measured,
+           std::vector<probe::ProbedPath> const& paths) {
+  auto const occasion = probing.occasion();
+  log::info("{} rank{} on {} node{}, device {}, {} thread{} each", measured.hosts.size(),
+            measured.hosts.size() == 1 ? "" : "s", occasion.nodes, occasion.nodes == 1 ? "" : "s",
+            occasion.device, occasion.threads, occasion.threads == 1 ? "" : "s");
+  for (auto const& lines : {probe::table(measured), probe::table(paths)}) {
+    for (std::string const& line : lines) {
+      log::write_info(line);
+    }
+  }
+  for (auto const& lines : {probe::outliers(measured), probe::outliers(paths)}) {
+    for (std::string const& line : lines) {
+      log::write_warning(line);
+    }
+  }
+}
+
+void probe_together(Arguments const& arguments, mpi::Communicator const& comm) {
+  Order order;
+  std::unique_ptr<OutputFile> output;
+  mpi::agree(comm, [&] {
+    order = read_order(arguments);
+    if (comm.rank() == 0 && !order.output.empty()) {
+      output = std::make_unique<OutputFile>(order.output);
+    }
+  });
+  Probing probing{order, comm};
+  // Storage first: what is wrong there is found before the rest has taken its time.
+  auto const paths = probing.measure_paths();
+  auto const measured = probing.measure();
+  mpi::agree(comm, [&] {
+    if (comm.rank() != 0) {
+      return;
+    }
+    print(probing, measured, paths);
+    auto const text = probe::platform_config(measured, paths, probing.occasion());
+    if (output) {
+      output->commit(text);
+      log::info("wrote {}", order.output);
+    } else {
+      log::info("\n{}", text);
+    }
+  });
+}
+
+}  // namespace
+
+ExitCode probe_command(Arguments const& arguments) {
+  if (asks_for_help(arguments)) {
+    log::write_info(usage_text);
+    return ExitCode::done;
+  }
+  return on_all_ranks([&](mpi::Communicator const& comm) { probe_together(arguments, comm); });
+}
+
+}  // namespace offstage::cli

@@ -1,0 +1,338 @@
+#include <string>
+
+#include "base/error.hpp"
+#include "device/device.hpp"
+
+#ifdef OFFSTAGE_HAVE_CUDA
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "base/watch.hpp"
+#include "device/shortage.hpp"
+#include "platform/cuda/check.hpp"
+#endif
+
+namespace offstage::device {
+
+#ifdef OFFSTAGE_HAVE_CUDA
+
+namespace {
+
+using cuda::check;
+
+/// What libraries may still want of the device: their code, workspaces, the stacks of kernels.
+constexpr Bytes library_bytes = 512 * MiB;
+
+/// CUDA counts the devices for each thread; what a thread creates or launches is the current one's.
+void make_current(int index) {
+  check(cudaSetDevice(index));
+}
+
+/// A point that both clocks know, the device's and the host's.
+class Origin {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// Blocks until it has come. On the current device; `stream`: an idle one of it.
+  explicit Origin(cudaStream_t stream) {
+    check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync));
+    check(cudaEventRecord(event_, stream));
+    check(cudaEventSynchronize(event_));
+    time_ = Clock::now();
+  }
+  ~Origin() { cudaEventDestroy(event_); }
+  Origin(Origin const&) = delete;
+  Origin& operator=(Origin const&) = delete;
+
+  [[nodiscard]] Clock::time_point time() const noexcept { return time_; }
+  /// When a later event, which has come, came.
+  [[nodiscard]] Clock::time_point when(cudaEvent_t event) const {
+    float milliseconds{};
+    check(cudaEventElapsedTime(&milliseconds, event_, event));
+    return time_ + std::chrono::duration_cast<Clock::duration>(
+                       std::chrono::duration<float, std::milli>{milliseconds});
+  }
+
+ private:
+  cudaEvent_t event_{};
+  Clock::time_point time_;
+};
+
+/// Of a device. Threads: any.
+class CudaClock {
+ public:
+  explicit CudaClock(int index) : index_{index} {}
+  ~CudaClock() {
+    if (stream_ != nullptr) {
+      static_cast<void>(cudaStreamDestroy(stream_));
+    }
+  }
+  CudaClock(CudaClock const&) = delete;
+  CudaClock& operator=(CudaClock const&) = delete;
+
+  /// A point not long ago: CUDA gives times between events as floats, in milliseconds.
+  [[nodiscard]] std::shared_ptr<Origin const> origin() {
+    std::lock_guard const lock{mutex_};
+    if (origin_ == nullptr || Origin::Clock::now() - origin_->time() > std::chrono::seconds{10}) {
+      make_current(index_);
+      if (stream_ == nullptr) {
+        check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+      }
+      origin_ = std::make_shared<Origin>(stream_);
+    }
+    return origin_;
+  }
+
+ private:
+  int index_;
+  std::mutex mutex_;  ///< guards all below
+  cudaStream_t stream_{};
+  std::shared_ptr<Origin const> origin_;
+};
+
+class CudaEvent final : public Event {
+ public:
+  /// On the current device.
+  explicit CudaEvent(std::shared_ptr<Origin const> origin) : origin_{std::move(origin)} {
+    // Blocking: who waits must not spin on a core that updates state.
+    check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync));
+  }
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+  CudaEvent(CudaEvent const&) = delete;
+  CudaEvent& operator=(CudaEvent const&) = delete;
+
+  void wait() const override {
+    Waiting const waiting{"a device stream"};
+    check(cudaEventSynchronize(event_));
+  }
+  [[nodiscard]] std::chrono::steady_clock::time_point when() const override {
+    wait();
+    return origin_->when(event_);
+  }
+  [[nodiscard]] cudaEvent_t native() const noexcept { return event_; }
+
+ private:
+  std::shared_ptr<Origin const> origin_;
+  cudaEvent_t event_{};
+};
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream(int index, CudaClock& clock) : index_{index}, clock_{clock} {
+    make_current(index_);
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  }
+  ~CudaStream() override {
+    // An error that nobody waited for has nobody to tell.
+    static_cast<void>(cudaStreamSynchronize(stream_));
+    static_cast<void>(cudaStreamDestroy(stream_));
+  }
+  CudaStream(CudaStream const&) = delete;
+  CudaStream& operator=(CudaStream const&) = delete;
+
+  [[nodiscard]] Kind kind() const noexcept override { return Kind::cuda; }
+  void copy(void* target, void const* source, Bytes size, Copy direction) override;
+  void enqueue(std::function<void()> /*kernel*/, std::int64_t /*updates*/) override {
+    throw PreconditionError{"Stream::enqueue: the kernels of a GPU are launched on native()"};
+  }
+  [[nodiscard]] void* native() const noexcept override {
+    // The launch that follows fails if this does, and says so.
+    static_cast<void>(cudaSetDevice(index_));
+    return stream_;
+  }
+  [[nodiscard]] std::shared_ptr<Event> record() override {
+    make_current(index_);
+    auto event = std::make_shared<CudaEvent>(clock_.origin());
+    check(cudaEventRecord(event->native(), stream_));
+    return event;
+  }
+  void wait(Event const& event) override {
+    auto const* const point = dynamic_cast<CudaEvent const*>(&event);
+    require(point != nullptr, "Stream::wait: the event is another device's");
+    make_current(index_);
+    check(cudaStreamWaitEvent(stream_, point->native(), 0));
+  }
+  void synchronize() override { record()->wait(); }
+
+ private:
+  int index_;
+  CudaClock& clock_;
+  cudaStream_t stream_{};
+};
+
+void CudaStream::copy(void* target, void const* source, Bytes size, Copy direction) {
+  if (size <= 0) {
+    return;
+  }
+  auto const kind = [direction] {
+    switch (direction) {
+      case Copy::host_to_device:
+        return cudaMemcpyHostToDevice;
+      case Copy::device_to_host:
+        return cudaMemcpyDeviceToHost;
+      case Copy::device_to_device:
+        break;
+    }
+    return cudaMemcpyDeviceToDevice;
+  }();
+  make_current(index_);
+  check(cudaMemcpyAsync(target, source, static_cast<std::size_t>(size), kind, stream_));
+}
+
+/// What `ulimit -l` says.
+std::string locked_memory_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) {
+    return "unknown";
+  }
+  return limit.rlim_cur == RLIM_INFINITY ? "unlimited"
+                                         : format_bytes(static_cast<Bytes>(limit.rlim_cur));
+}
+
+class CudaPinned final : public Pinned {
+ public:
+  CudaPinned(int index, std::span<std::byte> memory) : index_{index}, data_{memory.data()} {
+    make_current(index_);
+    Waiting const busy{"the registration of host memory with the GPU"};
+    // Portable: pinned for every device of the process.
+    auto const code = cudaHostRegister(data_, memory.size(), cudaHostRegisterPortable);
+    if (code != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());  // or the next launch would report it
+      throw Error{
+          ExitCode::other,
+          fmt::format("cannot pin {} of host memory for the GPU: {}; the limit of locked memory "
+                      "(ulimit -l) is {}: raise it, or give the job more memory",
+                      format_bytes(static_cast<Bytes>(memory.size())), cudaGetErrorString(code),
+                      locked_memory_limit())};
+    }
+  }
+  ~CudaPinned() override {
+    static_cast<void>(cudaSetDevice(index_));
+    static_cast<void>(cudaHostUnregister(data_));
+  }
+  CudaPinned(CudaPinned const&) = delete;
+  CudaPinned& operator=(CudaPinned const&) = delete;
+
+ private:
+  int index_;
+  std::byte* data_;
+};
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(int index, Bytes capacity);
+
+  [[nodiscard]] Kind kind() const noexcept override { return Kind::cuda; }
+  [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] Buffer allocate(Bytes size, std::string const& purpose) override;
+  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& /*name*/) override {
+    return std::make_unique<CudaStream>(index_, clock_);
+  }
+  [[nodiscard]] std::unique_ptr<Stream> make_calling_stream(std::string const& name) override {
+    return make_stream(name);
+  }
+  [[nodiscard]] std::unique_ptr<Pinned> pin(std::span<std::byte> memory) override {
+    if (memory.empty()) {
+      return std::make_unique<Pinned>();
+    }
+    return std::make_unique<CudaPinned>(index_, memory);
+  }
+  [[nodiscard]] bool host_visible() const noexcept override { return false; }
+  [[nodiscard]] Bytes capacity() const noexcept override { return capacity_; }
+  [[nodiscard]] Bytes used() const noexcept override {
+    std::lock_guard const lock{mutex_};
+    return used_;
+  }
+  [[nodiscard]] Bytes peak() const noexcept override {
+    std::lock_guard const lock{mutex_};
+    return peak_;
+  }
+
+ protected:
+  void free(std::byte* data, Bytes size) noexcept override;
+
+ private:
+  int index_;
+  CudaClock clock_;
+  std::string name_;
+  Bytes capacity_{};
+  mutable std::mutex mutex_;  ///< guards all below
+  Bytes used_{};
+  Bytes peak_{};
+};
+
+/// What the device has free now.
+Bytes free_bytes() {
+  std::size_t available{};
+  std::size_t total{};
+  check(cudaMemGetInfo(&available, &total));
+  return static_cast<Bytes>(available);
+}
+
+CudaDevice::CudaDevice(int index, Bytes capacity) : index_{index}, clock_{index} {
+  int const count = cuda::device_count();
+  if (index < 0 || index >= count) {
+    throw cuda::CudaError{fmt::format("there is no GPU {}: {} are visible", index, count)};
+  }
+  make_current(index_);
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index_));
+  name_ = properties.name;
+  Bytes const available = std::max<Bytes>(0, free_bytes() - library_bytes);
+  capacity_ = capacity > 0 ? std::min(capacity, available) : available;
+}
+
+Buffer CudaDevice::allocate(Bytes size, std::string const& purpose) {
+  require(size >= 0, "Device::allocate: negative size");
+  if (size == 0) {
+    return {};
+  }
+  make_current(index_);
+  std::lock_guard const lock{mutex_};
+  Shortage shortage{
+      .purpose = purpose, .wanted = size, .available = capacity_ - used_, .capacity = capacity_};
+  if (size > shortage.available) {
+    throw_shortage(shortage);
+  }
+  void* data{};
+  auto const code = cudaMalloc(&data, static_cast<std::size_t>(size));
+  if (code == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());  // or the next launch would report it
+    // Another process has taken some of it, or no piece is large enough.
+    shortage.available = std::min(shortage.available, free_bytes());
+    throw_shortage(shortage);
+  }
+  check(code);
+  used_ += size;
+  peak_ = std::max(peak_, used_);
+  return {*this, static_cast<std::byte*>(data), size};
+}
+
+void CudaDevice::free(std::byte* data, Bytes size) noexcept {
+  static_cast<void>(cudaSetDevice(index_));
+  static_cast<void>(cudaFree(data));
+  std::lock_guard const lock{mutex_};
+  used_ -= size;
+}
+
+}  // namespace
+
+std::unique_ptr<Device> make_cuda_device(int index, Bytes capacity) {
+  return std::make_unique<CudaDevice>(index, capacity);
+}
+
+#else
+
+std::unique_ptr<Device> make_cuda_device(int /*index*/, Bytes /*capacity*/) {
+  throw UsageError{"CUDA was not compiled in; write device.kind=host, or build with nvcc"};
+}
+
+#endif
+
+}  // namespace offstage::device

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/pacer.hpp"
+#include "device/device.hpp"
+
+namespace offstage::device {
+
+/// What streams of the emulated device share: a copy engine or the unit that updates. Does one thing at a
+/// time, in order of arrival.
+/// Threads: any.
+class Engine {
+ public:
+  /// Units per second; 0: as fast as it can.
+  explicit Engine(double rate) noexcept : pacer_{rate} {}
+  /// Runs `work`, which is worth so many units, on the calling thread when its turn comes; returns when
+  /// it is due. Errors: what `work` throws.
+  void run(double units, std::function<void()> const& work);
+
+ private:
+  std::mutex mutex_;  ///< guards the tickets
+  std::condition_variable changed_;
+  std::int64_t next_ticket_{};
+  std::int64_t served_{};  ///< whose turn it is
+  Pacer pacer_;            ///< of the thread whose turn it is
+};
+
+struct HostEngines {
+  explicit HostEngines(Emulation const& emulation)
+      : to_device{emulation.host_to_device},
+        to_host{emulation.device_to_host},
+        update{emulation.device_update} {}
+
+  Engine to_device, to_host;  ///< bytes
+  Engine update;              ///< elements of the state
+};
+
+/// Streams of the emulated device; `engines` must outlive them. One has a thread, the other runs its work
+/// on the caller's: see Device::make_stream and make_calling_stream.
+[[nodiscard]] std::unique_ptr<Stream> make_queued_stream(HostEngines& engines,
+                                                         std::string const& name);
+[[nodiscard]] std::unique_ptr<Stream> make_inline_stream(HostEngines& engines);
+
+}  // namespace offstage::device

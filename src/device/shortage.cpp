@@ -1,0 +1,19 @@
+#include "device/shortage.hpp"
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+
+namespace offstage::device {
+
+void throw_shortage(Shortage const& shortage) {
+  throw UsageError{fmt::format(
+      "out of device memory: {} needs {}, but only {} of {} are free; lower train.micro-batch or "
+      "train.sequence, set train.recompute=block, lower update.device-resident, "
+      "update.device-share "
+      "or update.device-chunk, or raise device.memory",
+      shortage.purpose, format_bytes(shortage.wanted), format_bytes(shortage.available),
+      format_bytes(shortage.capacity))};
+}
+
+}  // namespace offstage::device

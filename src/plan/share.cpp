@@ -1,0 +1,206 @@
+#include "plan/share.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+
+#include "base/error.hpp"
+
+namespace offstage::plan {
+namespace {
+
+constexpr double state_bytes = 12.0;          // p, m, v in FP32
+constexpr double touched_state_bytes = 24.0;  // read and written back
+/// best_share looks at so many shares, then between the neighbours of the best.
+constexpr int grid = 256;
+constexpr int narrowings = 60;
+
+Seconds time_of(double amount, double rate, char const* missing) {
+  if (amount == 0.0) {
+    return {};
+  }
+  require(rate > 0.0, missing);
+  return Seconds{amount / rate};
+}
+
+/// A rate that was measured with more going on is not above that with less; 0: as that.
+double shared_rate(double both, double alone) {
+  return both > 0.0 && alone > 0.0 ? std::min(both, alone) : alone;
+}
+
+/// One update's work: elements by who updates them, and bytes by direction of the link.
+struct Work {
+  double cpu, device, resident;
+  double to_device, to_host;
+  double chunk;           ///< of the elements that go to the device and back; 0: none do
+  double resident_chunk;  ///< likewise of those that live there
+  double copied_chunk;    ///< of new parameters of the CPU
+
+  Work(UpdateDemand const& demand, double share);
+};
+
+Work::Work(UpdateDemand const& demand, double share) {
+  require(share >= 0.0 && share <= 1.0, "update_times: the share lies in [0, 1]");
+  require(demand.resident >= 0.0 && demand.resident <= 1.0,
+          "update_times: the resident share lies in [0, 1]");
+  require(demand.elements >= 0 && demand.chunk >= 0 && demand.gradient_bytes >= 0 &&
+              demand.parameter_bytes >= 0,
+          "update_times: sizes are not negative");
+  auto const elements = static_cast<double>(demand.elements);
+  auto const piece = static_cast<double>(demand.chunk);
+  auto const gradient = static_cast<double>(demand.gradient_bytes);
+  double const copied = demand.direct_copy ? 0.0 : static_cast<double>(demand.parameter_bytes);
+  resident = elements * demand.resident;
+  device = (elements - resident) * share;
+  cpu = elements - resident - device;
+  to_device = device * (state_bytes + gradient) + resident * gradient + cpu * copied;
+  to_host = device * state_bytes;
+  chunk = std::min(piece, device);
+  resident_chunk = std::min(piece, resident);
+  copied_chunk = copied > 0.0 ? std::min(piece, cpu) : 0.0;
+}
+
+/// What one chunk takes where.
+struct Trip {
+  Seconds in{}, kernel{}, out{};
+};
+
+class Makespan {
+ public:
+  Makespan(UpdateDemand const& demand, UpdateRates const& rates, double share)
+      : demand_{demand}, rates_{rates}, work_{demand, share} {
+    times_.cpu = time_of(work_.cpu, rates.cpu_update, "update_times: cpu_update is not known");
+    times_.device = kernel(work_.device + work_.resident);
+    set_link();
+    set_host_memory();
+    times_.storage = demand.storage;
+  }
+
+  [[nodiscard]] UpdateTimes finished() {
+    times_.total = std::max({with_ends(), times_.host_memory, times_.storage});
+    if (demand_.transfers == Transfers::blocking) {
+      times_.total = std::max(times_.total, in_turns());
+    }
+    return times_;
+  }
+
+ private:
+  [[nodiscard]] Seconds kernel(double elements) const {
+    return time_of(elements, rates_.device_update, "update_times: device_update is not known");
+  }
+  [[nodiscard]] Seconds to_device(double bytes) const {
+    return time_of(bytes, rates_.host_to_device, "update_times: host_to_device is not known");
+  }
+  [[nodiscard]] Seconds to_host(double bytes) const {
+    return time_of(bytes, rates_.device_to_host, "update_times: device_to_host is not known");
+  }
+
+  /// The direction with less to do runs wholly beside the other, which is faster once alone.
+  void set_link() {
+    if (work_.to_host == 0.0) {
+      times_.host_to_device = to_device(work_.to_device);
+      return;
+    }
+    static_cast<void>(to_device(1.0));  // both are needed
+    static_cast<void>(to_host(1.0));
+    double const in = shared_rate(rates_.host_to_device_both, rates_.host_to_device);
+    double const out = shared_rate(rates_.device_to_host_both, rates_.device_to_host);
+    Seconds const together{std::min(work_.to_device / in, work_.to_host / out)};
+    times_.host_to_device =
+        together + to_device(std::max(0.0, work_.to_device - in * together.count()));
+    times_.device_to_host =
+        together + to_host(std::max(0.0, work_.to_host - out * together.count()));
+  }
+
+  /// The CPU reads and writes the state back, reads the gradient and writes the parameter past its caches;
+  /// whatever crosses the link is read or written once more.
+  void set_host_memory() {
+    if (rates_.host_memory <= 0.0) {
+      return;
+    }
+    double const touched = touched_state_bytes + static_cast<double>(demand_.gradient_bytes) +
+                           static_cast<double>(demand_.parameter_bytes);
+    times_.host_memory =
+        Seconds{(work_.cpu * touched + work_.to_device + work_.to_host) / rates_.host_memory};
+  }
+
+  [[nodiscard]] Trip trip() const {
+    auto const gradient = static_cast<double>(demand_.gradient_bytes);
+    if (work_.chunk > 0.0) {
+      return {to_device(work_.chunk * (state_bytes + gradient)), kernel(work_.chunk),
+              to_host(work_.chunk * state_bytes)};
+    }
+    return {to_device(work_.resident_chunk * gradient), kernel(work_.resident_chunk), {}};
+  }
+
+  /// Each resource's busy time with what must come before its first chunk and after its last.
+  [[nodiscard]] Seconds with_ends() const {
+    Trip const one = trip();
+    auto const copied = static_cast<double>(demand_.parameter_bytes) * work_.copied_chunk;
+    return std::max(
+        {times_.cpu + to_device(copied), times_.host_to_device + one.kernel + one.out,
+         times_.device + one.in + one.out,
+         times_.device_to_host + (work_.chunk > 0.0 ? one.in + one.kernel : Seconds{})});
+  }
+
+  /// First what is resident, gradient by gradient; then the CPU and its copies, one after the other.
+  [[nodiscard]] Seconds in_turns() const {
+    auto const gradient = static_cast<double>(demand_.gradient_bytes);
+    Seconds const gradients = to_device(work_.resident * gradient);
+    Seconds const updates = kernel(work_.resident);
+    Seconds const residents = std::max(gradients + kernel(work_.resident_chunk),
+                                       updates + to_device(work_.resident_chunk * gradient));
+    double const copied = demand_.direct_copy ? 0.0 : static_cast<double>(demand_.parameter_bytes);
+    return residents + times_.cpu + to_device(work_.cpu * copied);
+  }
+
+  UpdateDemand const& demand_;
+  UpdateRates const& rates_;
+  Work work_;
+  UpdateTimes times_;
+};
+
+}  // namespace
+
+UpdateTimes update_times(UpdateDemand const& demand, UpdateRates const& rates, double share) {
+  return Makespan{demand, rates, share}.finished();
+}
+
+double best_share(UpdateDemand const& demand, UpdateRates const& rates) {
+  auto const total = [&](double share) { return update_times(demand, rates, share).total; };
+  // Ascending, and only what is better counts: of equals the least share wins.
+  int best = 0;
+  Seconds least = total(0.0);
+  for (int i = 1; i <= grid; ++i) {
+    Seconds const here = total(static_cast<double>(i) / grid);
+    if (here < least) {
+      best = i;
+      least = here;
+    }
+  }
+  double low = static_cast<double>(std::max(0, best - 1)) / grid;
+  double high = static_cast<double>(std::min(grid, best + 1)) / grid;
+  for (int i = 0; i < narrowings; ++i) {
+    double const third = (high - low) / 3.0;
+    if (total(low + third) <= total(high - third)) {
+      high -= third;
+    } else {
+      low += third;
+    }
+  }
+  return total(low) < least ? low : static_cast<double>(best) / grid;
+}
+
+double paper_stride(double cpu_update, double conversion, double device_update, double link) {
+  require(cpu_update > 0.0 && device_update > 0.0 && link > 0.0,
+          "paper_stride: the rates are positive");
+  double const converting = conversion > 0.0 ? 1.0 / conversion : 0.0;
+  double const per_cpu_update = 1.0 / cpu_update + converting - 1.0 / (2.0 * link);
+  if (per_cpu_update <= 0.0) {
+    return std::numeric_limits<double>::infinity();
+  }
+  return (3.0 / link + 1.0 / device_update) / per_cpu_update;
+}
+
+}  // namespace offstage::plan

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/units.hpp"
+
+namespace offstage::plan {
+
+/// What one rank's resources do while all ranks of the node do the same. 0: not known.
+struct UpdateRates {
+  double cpu_update{};  ///< elements per second: AdamW on the rank's cores, 16-bit result included
+  double device_update{};   ///< elements per second: AdamW on the device
+  double host_to_device{};  ///< bytes per second from pinned memory, the other direction idle
+  double device_to_host{};
+  double
+      host_to_device_both{};  ///< bytes per second while the other direction runs too; 0: as alone
+  double device_to_host_both{};
+  double host_memory{};  ///< bytes per second that cores and copies draw together; 0: no limit
+  double
+      conversion{};  ///< elements per second, FP32 to 16 bit on the cores; for paper_stride alone
+};
+
+/// How CPU and device take turns.
+enum class Transfers {
+  overlap,  ///< everything at once (DOS section 4.1)
+  /// The CPU waits for each copy of its new parameters to the device, and starts when the resident
+  /// subgroups are done: ZeRO-3 and TwinFlow as DOS describes them (Figure 5, top).
+  blocking
+};
+
+struct UpdateDemand {
+  std::int64_t elements{};    ///< of the shard, resident ones included
+  double resident{};          ///< share of them whose state lives on the device
+  Bytes gradient_bytes = 2;   ///< per element, from host memory to the device
+  Bytes parameter_bytes = 2;  ///< per element of the working copy
+  std::int64_t
+      chunk{};  ///< elements that go to the device at a time: the pipeline's fill and drain
+  bool direct_copy =
+      false;  ///< the CPU writes new parameters to where they are used (host_visible)
+  Transfers transfers = Transfers::overlap;
+  Seconds
+      storage{};  ///< what storage takes for the update, whatever the share (split.hpp, bandwidth_bound)
+};
+
+/// Busy times of the resources and what follows from them.
+struct UpdateTimes {
+  Seconds cpu{}, device{}, host_to_device{}, device_to_host{}, host_memory{}, storage{};
+  Seconds total{};  ///< makespan
+};
+
+/// The update's time if a share of the elements that are not resident, in [0, 1], is updated on the device.
+///
+/// Link:        a device update takes p, m, v and the gradient there and p, m, v back; of a resident element
+///              the gradient alone crosses, of one that the CPU updates the new parameter. The direction with
+///              less to move runs wholly beside the other; what is left of that goes at the rate of one.
+/// Host memory: an element that the CPU updates is 24 B of state, gradient and parameter; whatever crosses
+///              the link is read or written once more (a staged parameter too: it is written past the
+///              caches). What an emulated device does inside its own memory is not counted.
+/// overlap:     the longest of: each resource's busy time with what one chunk takes before it (filling) and
+///              after it (draining), host memory, storage.
+/// blocking:    residents first, then the CPU and its copies in turns; no less than overlap.
+/// Errors:      PreconditionError: a share or `resident` outside of [0, 1]; a rate that is needed is not
+///              known.
+[[nodiscard]] UpdateTimes update_times(UpdateDemand const& demand, UpdateRates const& rates,
+                                       double share);
+
+/// The share of least total, the smallest if several have it (0 if no share helps). Not rounded to a stride: what DOS's equation 1 cannot say
+/// (above one half) and what it leaves out (host memory, overlap of transfer and device update) counts.
+[[nodiscard]] double best_share(UpdateDemand const& demand, UpdateRates const& rates);
+
+/// DOS equation 1: CPU updates per device update, k; to be printed beside best_share. Parameters per second,
+/// of `link` in FP32 (bytes / 4); `conversion`: FP32 to 16 bit on the cores (0: part of the update). Algorithm
+/// 1 of the paper and its text take k = 2 for every second subgroup, which equation 1 would call 1.
+/// Infinite if the CPU keeps up with the link. Errors: PreconditionError: a rate is not positive.
+[[nodiscard]] double paper_stride(double cpu_update, double conversion, double device_update,
+                                  double link);
+
+}  // namespace offstage::plan

@@ -1,0 +1,241 @@
+#include "probe/measure.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "adamw.hpp"
+#include "base/chunk.hpp"
+#include "base/error.hpp"
+#include "base/pacer.hpp"
+#include "base/stopwatch.hpp"
+#include "gradient.hpp"
+#include "matmul.hpp"
+#include "platform/memory/huge_buffer.hpp"
+#include "probe/median.hpp"
+
+namespace offstage::probe {
+namespace {
+
+/// What the update takes at a time (update.device-chunk).
+constexpr std::int64_t update_chunk = std::int64_t{4} << 20U;
+/// Larger products gain nothing.
+constexpr std::int64_t most_product = 2048;
+constexpr std::int64_t product_multiple = 64;
+
+/// work(T{}) for the type.
+template <class Work>
+double with_type(DType dtype, Work&& work) {
+  switch (dtype) {
+    case DType::bf16:
+      return work(bfloat16{});
+    case DType::fp16:
+      return work(float16{});
+    case DType::fp32:
+      break;
+  }
+  return work(float{});
+}
+
+void round_to(std::span<float const> in, std::span<bfloat16> out) {
+  kernels::host::convert(in, out);
+}
+void round_to(std::span<float const> in, std::span<float16> out) {
+  kernels::host::convert(in, out);
+}
+void round_to(std::span<float const> in, std::span<float> out) {
+  std::ranges::copy(in, out.begin());
+}
+
+/// Rate of `work`, which is worth so many units.
+template <class Work>
+double rate_of(Effort const& effort, double units, Work&& work) {
+  return median_rate(effort, units, [&](int passes) {
+    Stopwatch const watch;
+    for (int i = 0; i < passes; ++i) {
+      work();
+    }
+    return watch.elapsed();
+  });
+}
+
+/// Elements of type T whose state, gradient and working copy take `bytes`; whole chunks, at least one.
+template <class T>
+std::int64_t elements_in(Bytes bytes) {
+  constexpr auto each = static_cast<Bytes>(3 * sizeof(float) + 2 * sizeof(T));
+  return std::max<std::int64_t>(1, bytes / each / chunk_elements) * chunk_elements;
+}
+
+/// p, m, v, gradient and working copy, one after another in some memory.
+template <class T>
+struct Layout {
+  std::byte* memory;
+  std::int64_t elements;
+
+  [[nodiscard]] static Bytes bytes(std::int64_t elements) {
+    return elements * static_cast<Bytes>(3 * sizeof(float) + 2 * sizeof(T));
+  }
+  [[nodiscard]] std::span<float> floats(std::int64_t index) const {
+    auto const count = static_cast<std::size_t>(elements);
+    return {reinterpret_cast<float*>(memory) + index * elements, count};
+  }
+  [[nodiscard]] std::span<T> numbers(std::int64_t index) const {
+    auto const count = static_cast<std::size_t>(elements);
+    return {
+        reinterpret_cast<T*>(reinterpret_cast<float*>(memory) + 3 * elements) + index * elements,
+        count};
+  }
+  [[nodiscard]] kernels::AdamwState<T, T> part(std::int64_t begin, std::int64_t size) const {
+    auto const from = static_cast<std::size_t>(begin);
+    auto const count = static_cast<std::size_t>(size);
+    return {.parameter = floats(0).subspan(from, count),
+            .momentum = floats(1).subspan(from, count),
+            .variance = floats(2).subspan(from, count),
+            .gradient = numbers(0).subspan(from, count),
+            .working_copy = numbers(1).subspan(from, count)};
+  }
+  /// Numbers of a usual size; m and v are zero before.
+  void fill() const {
+    auto const parameter = floats(0);
+    for (std::size_t i = 0; i < parameter.size(); ++i) {
+      parameter[i] = static_cast<float>(i % 1021) / 1021.0F - 0.5F;
+    }
+    round_to(parameter, numbers(0));
+  }
+  /// update(state) on one chunk after the other, of the first so many elements.
+  template <class Update>
+  void in_chunks(std::int64_t count, Update&& update) const {
+    for (std::int64_t begin = 0; begin < count; begin += update_chunk) {
+      update(part(begin, std::min(update_chunk, count - begin)));
+    }
+  }
+};
+
+kernels::AdamwStep first_step() {
+  return {.learning_rate = 1e-4,
+          .beta1 = 0.9,
+          .beta2 = 0.95,
+          .epsilon = 1e-8,
+          .weight_decay = 0.1,
+          .gradient_scale = 0.25,
+          .step = 1};
+}
+
+[[gnu::target_clones("avx512f", "avx2", "default")]] void scale(float* x, std::int64_t count,
+                                                                float factor) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) {
+    x[i] *= factor;
+  }
+}
+
+}  // namespace
+
+double measure_cpu_update(DType dtype, device::Emulation const& emulation, Effort const& effort) {
+  return with_type(dtype, [&]<class T>(T) {
+    std::int64_t const elements = elements_in<T>(effort.bytes);
+    memory::HugeBuffer const memory{Layout<T>::bytes(elements)};
+    Layout<T> const layout{memory.bytes().data(), elements};
+    layout.fill();
+    auto step = first_step();
+    Pacer pacer{emulation.host_update};
+    auto const update = [&](kernels::AdamwState<T, T> const& state) {
+      pacer.run(static_cast<double>(state.parameter.size()),
+                [&] { kernels::host::adamw(state, step); });
+    };
+    return median_rate(effort, static_cast<double>(elements), [&](int passes) {
+      layout.in_chunks(std::min(update_chunk, elements), update);  // see Pacer: a start is cheap
+      Stopwatch const watch;
+      for (int i = 0; i < passes; ++i, ++step.step) {
+        layout.in_chunks(elements, update);
+      }
+      return watch.elapsed();
+    });
+  });
+}
+
+double measure_device_update(device::Device& device, DType dtype, Effort const& effort) {
+  return with_type(dtype, [&]<class T>(T) {
+    Bytes const free = (device.capacity() - device.used()) / 2;
+    std::int64_t const elements = elements_in<T>(std::min(effort.bytes, free));
+    Bytes const bytes = Layout<T>::bytes(elements);
+    auto const memory = device.allocate(bytes, "the measuring of updates on the device");
+    auto const stream = device.make_stream("probe-update");
+    {
+      memory::HugeBuffer const host{bytes};
+      Layout<T>{host.bytes().data(), elements}.fill();
+      stream->copy(memory.template as<std::byte>().data(), host.bytes().data(), bytes,
+                   device::Copy::host_to_device);
+      stream->synchronize();
+    }
+    Layout<T> const layout{memory.template as<std::byte>().data(), elements};
+    auto step = first_step();
+    auto const update = [&](kernels::AdamwState<T, T> const& state) {
+      kernels::adamw(*stream, state, step);
+    };
+    return median_rate(effort, static_cast<double>(elements), [&](int passes) {
+      layout.in_chunks(std::min(update_chunk, elements), update);
+      auto const begin = stream->record();
+      for (int i = 0; i < passes; ++i, ++step.step) {
+        layout.in_chunks(elements, update);
+      }
+      auto const end = stream->record();
+      return Seconds{end->when() - begin->when()};
+    });
+  });
+}
+
+double measure_conversion(DType dtype, Effort const& effort) {
+  require(dtype != DType::fp32, "measure_conversion: to a 16-bit type");
+  return with_type(dtype, [&]<class T>(T) {
+    auto const count = static_cast<std::size_t>(
+        std::max<Bytes>(chunk_elements, effort.bytes / static_cast<Bytes>(sizeof(float))));
+    memory::HugeBuffer const in{static_cast<Bytes>(count * sizeof(float))};
+    memory::HugeBuffer const out{static_cast<Bytes>(count * sizeof(T))};
+    std::ranges::fill(in.as<float>(), 0.7F);
+    return rate_of(effort, static_cast<double>(count),
+                   [&] { round_to(in.as<float>(), out.as<T>()); });
+  });
+}
+
+double measure_host_memory(Effort const& effort) {
+  memory::HugeBuffer const memory{std::max<Bytes>(KiB, effort.bytes)};
+  auto const all = memory.as<float>();
+  std::ranges::fill(all, 0.7F);
+  // A factor that keeps the numbers, without the compiler knowing that it is 1.
+  float const volatile hidden_one = 1.0F;
+  float const one = hidden_one;
+  auto const count = std::ssize(all);
+  return rate_of(effort, 2.0 * static_cast<double>(all.size_bytes()), [&] {
+    constexpr std::int64_t piece = 64 * 1024;
+#pragma omp parallel for schedule(static)
+    for (std::int64_t begin = 0; begin < count; begin += piece) {
+      scale(all.data() + begin, std::min(piece, count - begin), one);
+    }
+  });
+}
+
+double measure_product(DType dtype, Effort const& effort) {
+  return with_type(dtype, [&]<class T>(T) {
+    auto const side =
+        static_cast<std::int64_t>(std::sqrt(static_cast<double>(effort.bytes) / (3.0 * sizeof(T))));
+    std::int64_t const n =
+        std::clamp(side / product_multiple * product_multiple, product_multiple, most_product);
+    auto const square = static_cast<std::size_t>(n * n);
+    memory::HugeBuffer const memory{static_cast<Bytes>(3 * square * sizeof(T))};
+    auto const all = memory.as<T>();
+    std::vector<float> const values(2 * square, 0.5F);
+    round_to(values, all.first(2 * square));
+    kernels::Matmul<T> const product{.a = all.data(),
+                                     .b = all.data() + square,
+                                     .c = all.data() + 2 * square,
+                                     .m = n,
+                                     .n = n,
+                                     .k = n};
+    double const flops = 2.0 * std::pow(static_cast<double>(n), 3);
+    return rate_of(effort, flops, [&] { kernels::host::matmul(product); });
+  });
+}
+
+}  // namespace offstage::probe

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.hpp"
+#include "device/device.hpp"
+#include "plan/share.hpp"
+
+namespace offstage::probe {
+
+/// How much is moved or computed for one figure, and how often; the median of the rounds counts.
+struct Effort {
+  Bytes bytes = 256 * MiB;
+  int rounds = 5;
+  Seconds least{0.1};  ///< a round does the same again and again until it takes so long
+};
+
+/// Bytes per second of a link, each direction alone and both at once. Moved data is verified.
+struct LinkRates {
+  double to_device{}, to_host{};  ///< from pinned memory
+  double to_device_both{}, to_host_both{};
+  double to_device_pageable{}, to_host_pageable{};
+};
+/// Errors: IoError (74) if what came back is not what was sent.
+[[nodiscard]] LinkRates measure_link(device::Device& device, Effort const& effort);
+
+/// Elements per second of AdamW as the update runs it: chunk by chunk, G and W of `dtype`. On the CPU with
+/// the calling thread's OpenMP team and an emulated rate if there is one; on the device with the state there.
+[[nodiscard]] double measure_cpu_update(DType dtype, device::Emulation const& emulation,
+                                        Effort const& effort);
+[[nodiscard]] double measure_device_update(device::Device& device, DType dtype,
+                                           Effort const& effort);
+
+/// Elements per second, FP32 to 16 bit, on the cores.
+[[nodiscard]] double measure_conversion(DType dtype, Effort const& effort);
+/// Bytes per second, read and written, of a scaling in place by all threads.
+[[nodiscard]] double measure_host_memory(Effort const& effort);
+/// FLOP/s of a square product on the cores in `dtype`.
+[[nodiscard]] double measure_product(DType dtype, Effort const& effort);
+
+}  // namespace offstage::probe

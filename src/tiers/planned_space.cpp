@@ -1,0 +1,87 @@
+#include "tiers/planned_space.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "tiers/spill_file.hpp"
+
+namespace offstage::tiers {
+namespace {
+
+bool on_one_file_system(std::string const& one, std::string const& other) {
+  struct stat first {};
+  struct stat second {};
+  return one == other || (stat(one.c_str(), &first) == 0 && stat(other.c_str(), &second) == 0 &&
+                          first.st_dev == second.st_dev);
+}
+
+}  // namespace
+
+std::optional<SlotDemand> demand_of(std::vector<Bytes> const& extent_bytes,
+                                    VirtualSettings const& settings) {
+  if (settings.cached >= std::ssize(extent_bytes)) {
+    return std::nullopt;
+  }
+  require(settings.paths != nullptr && !settings.paths->empty(),
+          "VirtualTiers: without a path every extent has to stay in host memory");
+  return SlotDemand{.spill = settings.spill,
+                    .slot_bytes = round_up(std::ranges::max(extent_bytes), aio::direct_alignment),
+                    .extents = std::ssize(extent_bytes) - settings.cached,
+                    .spare = settings.buffers,
+                    .split = settings.split,
+                    .sharer = settings.sharer,
+                    .kept = settings.kept};
+}
+
+std::vector<PlannedSpace> planned_space(std::vector<Bytes> const& extent_bytes,
+                                        VirtualSettings const& settings) {
+  std::vector<PlannedSpace> space(settings.paths ? settings.paths->size() : 0);
+  auto const demand = demand_of(extent_bytes, settings);
+  if (!demand) {
+    return space;
+  }
+  auto const slots = slots_at_first(*settings.paths, *demand);
+  for (std::size_t i = 0; i < space.size(); ++i) {
+    bool const kept = demand->kept != nullptr && (*settings.paths)[i]->settings().persistent;
+    space[i] = {slots[i], demand->slot_bytes,
+                slots[i] * (kept ? demand->kept->file_bytes() : demand->slot_bytes)};
+  }
+  return space;
+}
+
+std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
+                                std::vector<Bytes> const& needed) {
+  require(paths.size() == needed.size(), "require_room: one figure per path");
+  std::vector<Bytes> all_free;
+  all_free.reserve(paths.size());
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    std::string const& directory = paths[i].directory;
+    require_space(directory, 0);
+    std::string who = "tiers.path = " + directory;
+    Bytes sum = 0;
+    for (std::size_t j = 0; j < paths.size(); ++j) {
+      if (!on_one_file_system(directory, paths[j].directory)) {
+        continue;
+      }
+      sum += needed[j];
+      if (j != i) {
+        who += fmt::format(", with {} on the same file system", paths[j].directory);
+      }
+    }
+    Bytes const free = aio::free_bytes(directory);
+    if (sum > free) {
+      throw IoError{
+          fmt::format("{}: what the ranks of this node offload needs {} there, but {} is free; "
+                      "make space, name "
+                      "another directory, or raise tiers.host-memory",
+                      who, format_bytes(sum), format_bytes(free))};
+    }
+    all_free.push_back(free);
+  }
+  return all_free;
+}
+
+}  // namespace offstage::tiers

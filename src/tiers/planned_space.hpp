@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/units.hpp"
+#include "tiers/slot_table.hpp"
+#include "tiers/tiers.hpp"
+
+namespace offstage::tiers {
+
+/// What make_virtual_tiers asks of its slots; empty if every extent stays in host memory.
+/// Errors: PreconditionError: there is no path, and not every extent stays in host memory.
+[[nodiscard]] std::optional<SlotDemand> demand_of(std::vector<Bytes> const& extent_bytes,
+                                                  VirtualSettings const& settings);
+
+/// Slots on one path that make_virtual_tiers would begin with, this rank.
+struct PlannedSpace {
+  std::int64_t slots{};
+  Bytes slot_bytes{};
+  Bytes bytes{};  ///< of their files
+};
+/// In the order of the configuration; no slots where every extent stays in host memory. Errors: of
+/// demand_of.
+[[nodiscard]] std::vector<PlannedSpace> planned_space(std::vector<Bytes> const& extent_bytes,
+                                                      VirtualSettings const& settings);
+
+/// Whether `needed` bytes on each path, of all ranks of the node and of all their tiers, fit into what is
+/// free there; paths on one file system share its space. Returns what is free on each.
+/// Errors: IoError naming tiers.path, the directories, what is needed and what is free.
+std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
+                                std::vector<Bytes> const& needed);
+
+}  // namespace offstage::tiers

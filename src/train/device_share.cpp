@@ -1,0 +1,70 @@
+#include "train/device_share.hpp"
+
+namespace offstage::train {
+namespace {
+
+constexpr double first_share = 0.5;
+/// The weight of the newest figure: an update that something disturbed does not overturn the choice.
+constexpr double newest = 0.5;
+
+void follow(double& rate, double amount, Seconds seconds) {
+  if (amount > 0.0 && seconds > Seconds{}) {
+    double const now = amount / seconds.count();
+    rate = rate > 0.0 ? (1.0 - newest) * rate + newest * now : now;
+  }
+}
+
+}  // namespace
+
+DeviceShare::DeviceShare(SharePolicy const& policy, plan::UpdateDemand const& demand,
+                         plan::UpdateRates const& rates)
+    : policy_{policy}, demand_{demand}, rates_{rates} {
+  choose();
+}
+
+bool DeviceShare::knows_rates() const noexcept {
+  return rates_.cpu_update > 0.0 && rates_.device_update > 0.0 && rates_.host_to_device > 0.0 &&
+         rates_.device_to_host > 0.0;
+}
+
+void DeviceShare::choose() {
+  if (policy_.device_share) {
+    share_ = *policy_.device_share;
+  } else {
+    share_ = knows_rates() ? plan::best_share(demand_, rates_) : first_share;
+  }
+}
+
+std::vector<update::Trip> DeviceShare::trips(std::span<std::int64_t const> order,
+                                             std::vector<state::Subgroup> const& subgroups) const {
+  std::vector<update::Trip> trips;
+  trips.reserve(order.size());
+  double owed = 0.0;  // elements that the device has not been given yet
+  for (std::int64_t const index : order) {
+    auto const size = static_cast<double>(subgroups[static_cast<std::size_t>(index)].size);
+    owed += share_ * size;
+    bool const on_device = share_ > 0.0 && owed >= size / 2;
+    owed -= on_device ? size : 0.0;
+    trips.push_back({.subgroup = index, .on_device = on_device});
+  }
+  return trips;
+}
+
+// The directions are measured while both are in use, which is how an update uses them.
+void DeviceShare::learn(update::UpdateStats const& stats) {
+  follow(rates_.cpu_update, static_cast<double>(stats.cpu_elements), stats.compute);
+  follow(rates_.device_update, static_cast<double>(stats.device.updated), stats.device.kernel);
+  follow(rates_.host_to_device, static_cast<double>(stats.device.to_device_bytes),
+         stats.device.host_to_device);
+  follow(rates_.device_to_host, static_cast<double>(stats.device.to_host_bytes),
+         stats.device.device_to_host);
+  rates_.host_to_device_both = rates_.host_to_device;
+  rates_.device_to_host_both = rates_.device_to_host;
+  choose();
+}
+
+plan::UpdateTimes DeviceShare::expected() const {
+  return knows_rates() ? plan::update_times(demand_, rates_, share_) : plan::UpdateTimes{};
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,373 @@
+#include "train/forecast.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "base/error.hpp"
+#include "model/dims.hpp"
+#include "model/workspace.hpp"
+#include "state/shard.hpp"
+#include "train/memory_demand.hpp"
+#include "update/device_lane.hpp"
+
+namespace offstage::train {
+namespace {
+
+constexpr Bytes state_bytes = 12;  // p, m, v in FP32
+/// TwinFlow's ratio in section 5 of DOS.
+constexpr double twinflow_resident = 0.2;
+
+/// A device that hands out no memory and adds up what it was asked for.
+class Tally final : public device::Device {
+ public:
+  [[nodiscard]] device::Kind kind() const noexcept override { return device::Kind::host; }
+  [[nodiscard]] std::string name() const override { return "none"; }
+  [[nodiscard]] device::Buffer allocate(Bytes size, std::string const& /*purpose*/) override {
+    total_ += size;
+    return {};
+  }
+  [[nodiscard]] std::unique_ptr<device::Stream> make_stream(std::string const& /*name*/) override {
+    throw PreconditionError{"a tally has no streams"};
+  }
+  [[nodiscard]] std::unique_ptr<device::Stream> make_calling_stream(
+      std::string const& name) override {
+    return make_stream(name);
+  }
+  [[nodiscard]] std::unique_ptr<device::Pinned> pin(std::span<std::byte> /*memory*/) override {
+    throw PreconditionError{"a tally has no memory to pin"};
+  }
+  [[nodiscard]] bool host_visible() const noexcept override { return true; }
+  [[nodiscard]] Bytes capacity() const noexcept override { return 0; }
+  [[nodiscard]] Bytes used() const noexcept override { return total_; }
+  [[nodiscard]] Bytes peak() const noexcept override { return total_; }
+
+ protected:
+  void free(std::byte* /*data*/, Bytes /*size*/) noexcept override {}
+
+ private:
+  Bytes total_{};
+};
+
+/// So that no count of activations overflows; generous, as it is beyond every device.
+void require_countable(RunConfig const& config) {
+  constexpr double most_bytes = 1e18;
+  auto const& model = config.model;
+  auto const widest = static_cast<double>(std::max({model.vocab, model.ffn_hidden, model.hidden}));
+  auto const rows =
+      static_cast<double>(config.train.micro_batch) * static_cast<double>(config.train.sequence);
+  if (rows * widest * static_cast<double>(model.layers + 1) * 64.0 > most_bytes) {
+    throw UsageError{fmt::format(
+        "train.micro-batch={} of train.sequence={} has activations beyond any device; lower them",
+        config.train.micro_batch, config.train.sequence)};
+  }
+}
+
+bool host_visible(DeviceConfig const& device) {
+  return device.kind == DeviceKind::host && device.emulation.host_to_device <= 0.0 &&
+         device.emulation.device_to_host <= 0.0;
+}
+
+/// Nothing is gained by moving work from the cores to themselves.
+bool device_is_cores(DeviceConfig const& device) {
+  return device.kind == DeviceKind::host && !device.emulation.any();
+}
+
+/// One configuration on some ranks; T is its numerics.dtype.
+template <class T>
+class Foreseer {
+ public:
+  Foreseer(RunConfig const& config, ForecastScope const& scope, state::ShardMap const& map)
+      : config_{config}, scope_{scope}, map_{map} {
+    for (int rank = 0; rank < map.ranks(); ++rank) {
+      shard_ = std::max(shard_, map.shard_elements(rank));
+    }
+  }
+
+  [[nodiscard]] std::int64_t shard() const { return shard_; }
+  [[nodiscard]] plan::MemoryPlan memory(Bytes limit) const;
+  [[nodiscard]] DeviceDemand device() const;
+  [[nodiscard]] std::vector<PathForecast> paths(plan::MemoryPlan const& memory) const;
+  /// Adds to `missing` what must be known.
+  [[nodiscard]] PolicyForecast policy(std::string name, Bytes limit,
+                                      std::set<std::string>& missing) const;
+
+ private:
+  /// Whether state may travel to the device in an update.
+  [[nodiscard]] bool is_shared() const {
+    auto const& share = config_.share.device_share;
+    return share ? *share > 0.0 : !device_is_cores(config_.device);
+  }
+  [[nodiscard]] bool uses_device() const {
+    return is_shared() || config_.share.device_resident > 0.0;
+  }
+  [[nodiscard]] update::DeviceLaneSettings lane() const {
+    return lane_settings(config_, update_shape<T>(config_, shard_, config_.subgroup_size));
+  }
+  /// Elements whose state is not resident on the device.
+  [[nodiscard]] std::int64_t waiting() const {
+    return shard_ - std::llround(config_.share.device_resident * static_cast<double>(shard_));
+  }
+  [[nodiscard]] std::vector<plan::PathRate> rates() const;
+  [[nodiscard]] Bytes fetched_per_rank(plan::MemoryPlan const& memory) const;
+  [[nodiscard]] Seconds storage(plan::MemoryPlan const& memory) const;
+  [[nodiscard]] std::set<std::string> unknown() const;
+
+  RunConfig const& config_;
+  ForecastScope const& scope_;
+  state::ShardMap const& map_;
+  std::int64_t shard_{};
+};
+
+template <class T>
+plan::MemoryPlan Foreseer<T>::memory(Bytes limit) const {
+  return plan::plan_memory(memory_demand<T>(config_, map_,
+                                            {.ranks_per_node = scope_.ranks_per_node,
+                                             .host_visible = host_visible(config_.device),
+                                             .host_memory = limit}));
+}
+
+template <class T>
+DeviceDemand Foreseer<T>::device() const {
+  auto const element = static_cast<Bytes>(sizeof(T));
+  DeviceDemand demand;
+  demand.working_copy =
+      shard_ * element + (map_.ranks() > 1 ? 2 * map_.largest_layer() * element : 0);
+  Tally tally;
+  auto const& layers = map_.layers();
+  model::Workspace<T> const workspace{
+      model::dims_of(config_.model,
+                     {config_.train.micro_batch, config_.train.sequence, config_.train.recompute}),
+      {.blocks = static_cast<int>(config_.model.layers),
+       .recompute = config_.train.recompute,
+       .layer_elements = map_.largest_layer(),
+       .tied_elements = config_.model.tied_head ? layers.front().padded_elements() : 0},
+      tally};
+  demand.model = tally.used();
+  if (uses_device()) {
+    demand.slots = update::DeviceLane::device_bytes(lane());
+  }
+  demand.resident =
+      static_cast<Bytes>(config_.share.device_resident * static_cast<double>(shard_ * state_bytes));
+  return demand;
+}
+
+template <class T>
+std::vector<plan::PathRate> Foreseer<T>::rates() const {
+  std::vector<plan::PathRate> rates;
+  for (tiers::PathSettings const& path : config_.paths) {
+    rates.push_back({path.read_rate, path.write_rate, path.duplex == tiers::Duplex::full});
+  }
+  return rates;
+}
+
+/// State that an update reads from storage, and writes back.
+template <class T>
+Bytes Foreseer<T>::fetched_per_rank(plan::MemoryPlan const& memory) const {
+  if (config_.paths.empty() || memory.cached >= memory.subgroups) {
+    return 0;
+  }
+  bool const thrashes = config_.storage.evict == tiers::Evict::oldest &&
+                        config_.storage.order == plan::UpdateOrder::ascending;
+  std::int64_t const kept = thrashes ? 0 : memory.cached * memory.subgroup_elements;
+  return state_bytes * std::max<std::int64_t>(0, waiting() - kept);
+}
+
+template <class T>
+Seconds Foreseer<T>::storage(plan::MemoryPlan const& memory) const {
+  Bytes const state = fetched_per_rank(memory);
+  Bytes gradients = 0;
+  if (config_.storage.flush_fp32) {
+    gradients = shard_ * static_cast<Bytes>(sizeof(float));
+  } else if (memory.gradient_buffers > 0) {
+    gradients =
+        std::max<std::int64_t>(0, shard_ - memory.gradients_cached * memory.subgroup_elements) *
+        accumulated_bytes<T>(config_);
+  }
+  return plan::bandwidth_bound((state + gradients) * scope_.ranks_per_node,
+                               state * scope_.ranks_per_node, rates());
+}
+
+template <class T>
+std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) const {
+  auto const all = rates();
+  bool const known = std::ranges::all_of(
+      all, [](plan::PathRate const& rate) { return rate.read > 0.0 && rate.write > 0.0; });
+  bool const weighed = known || config_.storage.split.rule == plan::SplitRule::fixed;
+  auto const weights = weighed ? plan::split_weights(config_.storage.split, all)
+                               : std::vector<double>(all.size(), 0.0);
+  std::int64_t const stored =
+      std::max<std::int64_t>(0, waiting() - memory.cached * memory.subgroup_elements);
+  std::vector<PathForecast> paths;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    auto const bytes =
+        weights[i] * static_cast<double>(stored * state_bytes * scope_.ranks_per_node);
+    paths.push_back({config_.paths[i].directory, all[i], weights[i], static_cast<Bytes>(bytes)});
+  }
+  return paths;
+}
+
+template <class T>
+std::set<std::string> Foreseer<T>::unknown() const {
+  std::set<std::string> unknown;
+  auto const need = [&](char const* key, double rate) {
+    if (rate <= 0.0) {
+      unknown.insert(key);
+    }
+  };
+  auto const& platform = config_.platform;
+  bool const dynamic = is_shared();
+  if (config_.share.device_resident < 1.0) {
+    need("platform.cpu-update", platform.cpu_update);
+  }
+  if (uses_device()) {
+    need("platform.device-update", platform.device_update);
+  }
+  if (uses_device() || !host_visible(config_.device)) {
+    need("platform.host-to-device", platform.host_to_device);
+  }
+  if (dynamic) {
+    need("platform.device-to-host", platform.device_to_host);
+  }
+  for (tiers::PathSettings const& path : config_.paths) {
+    if (path.read_rate <= 0.0 || path.write_rate <= 0.0) {
+      unknown.insert(fmt::format("read= and write= of tiers.path={}", path.directory));
+    }
+  }
+  return unknown;
+}
+
+template <class T>
+PolicyForecast Foreseer<T>::policy(std::string name, Bytes limit,
+                                   std::set<std::string>& missing) const {
+  PolicyForecast result{.name = std::move(name),
+                        .transfers = config_.share.transfers,
+                        .share = config_.share.device_share.value_or(0.0),
+                        .resident = config_.share.device_resident};
+  auto const not_known = unknown();
+  if (!not_known.empty()) {
+    missing.insert(not_known.begin(), not_known.end());
+    result.problem = "rates are missing";
+    return result;
+  }
+  try {
+    plan::UpdateDemand const demand{.elements = shard_,
+                                    .resident = result.resident,
+                                    .gradient_bytes = gradient_bytes<T>(config_),
+                                    .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+                                    .chunk = config_.share.device_chunk,
+                                    .direct_copy = host_visible(config_.device),
+                                    .transfers = result.transfers,
+                                    .storage = storage(memory(limit))};
+    if (!config_.share.device_share && is_shared()) {
+      result.share = plan::best_share(demand, config_.platform);
+    }
+    result.times = plan::update_times(demand, config_.platform, result.share);
+  } catch (UsageError const& error) {
+    result.problem = error.what();
+  }
+  return result;
+}
+
+// The policies, as configs/policies has them.
+
+RunConfig zero3(RunConfig config) {
+  config.share.transfers = plan::Transfers::blocking;
+  config.share.device_share = 0.0;
+  config.share.device_resident = 0.0;
+  config.paths.resize(std::min<std::size_t>(1, config.paths.size()));
+  config.storage.split = {};
+  config.storage.evict = tiers::Evict::oldest;
+  config.storage.order = plan::UpdateOrder::ascending;
+  config.storage.flush_fp32 = !config.paths.empty();
+  return config;
+}
+
+RunConfig twinflow(RunConfig config) {
+  config.share.transfers = plan::Transfers::blocking;
+  config.share.device_share = 0.0;
+  config.share.device_resident = twinflow_resident;
+  return config;
+}
+
+RunConfig dos(RunConfig config) {
+  config.share.transfers = plan::Transfers::overlap;
+  config.share.device_share.reset();
+  config.share.device_resident = 0.0;
+  return config;
+}
+
+RunConfig mlp(RunConfig config) {
+  config.share.transfers = plan::Transfers::overlap;
+  config.share.device_share = 0.0;
+  config.share.device_resident = 0.0;
+  config.storage = {.split = {.rule = plan::SplitRule::paper, .weights = {}},
+                    .verify = config.storage.verify,
+                    .most_cache = config.storage.most_cache,
+                    .evict = tiers::Evict::oldest};
+  config.numerics.accumulate_fp32 = false;
+  return config;
+}
+
+std::optional<double> stride_of(plan::UpdateRates const& rates) {
+  double const link = std::min(rates.host_to_device, rates.device_to_host) / sizeof(float);
+  if (rates.cpu_update <= 0.0 || rates.device_update <= 0.0 || link <= 0.0) {
+    return std::nullopt;
+  }
+  // The measured update of the CPU has the conversion in it.
+  return plan::paper_stride(rates.cpu_update, 0.0, rates.device_update, link);
+}
+
+template <class T>
+Forecast foresee(RunConfig const& config, ForecastScope const& scope) {
+  state::ShardMap const map{state::layers_of(config.model), scope.ranks};
+  Foreseer<T> const here{config, scope, map};
+  Forecast result{.parameters = state::count_parameters(map.layers()),
+                  .shard_elements = here.shard(),
+                  .layers = config.model.layers,
+                  .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
+                  .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};
+  result.memory = here.memory(result.host_limit);
+  result.device = here.device();
+  result.paths = here.paths(result.memory);
+  std::set<std::string> missing;
+  result.configured = here.policy("this configuration", result.host_limit, missing);
+  auto const add = [&](char const* name, RunConfig const& policy) {
+    result.policies.push_back(
+        Foreseer<T>{policy, scope, map}.policy(name, result.host_limit, missing));
+  };
+  add("zero3", zero3(config));
+  add("twinflow 20 %", twinflow(config));
+  add("dos", dos(config));
+  if (!config.paths.empty()) {
+    add("mlp", mlp(config));
+  }
+  if (!device_is_cores(config.device)) {
+    result.stride = stride_of(config.platform);
+  }
+  result.missing.assign(missing.begin(), missing.end());
+  return result;
+}
+
+}  // namespace
+
+Forecast forecast(RunConfig const& config, ForecastScope const& scope) {
+  require(scope.ranks > 0 && scope.ranks_per_node > 0 && scope.ranks_per_node <= scope.ranks,
+          "forecast: nodes have ranks");
+  require_countable(config);
+  switch (config.numerics.dtype) {
+    case DType::bf16:
+      return foresee<bfloat16>(config, scope);
+    case DType::fp16:
+      return foresee<float16>(config, scope);
+    case DType::fp32:
+      break;
+  }
+  return foresee<float>(config, scope);
+}
+
+}  // namespace offstage::train

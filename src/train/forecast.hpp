@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/memory.hpp"
+#include "plan/share.hpp"
+#include "plan/split.hpp"
+#include "train/run_config.hpp"
+
+namespace offstage::train {
+
+/// Where a run is to be planned for.
+struct ForecastScope {
+  int ranks = 1;
+  int ranks_per_node = 1;
+  Bytes host_memory{};  ///< of a node, where tiers.host-memory=auto
+};
+
+/// Of one rank, as a run will allocate it.
+struct DeviceDemand {
+  Bytes working_copy{};  ///< the shard's 16-bit parameters, and two whole layers if there are ranks
+  Bytes model{};         ///< activations, gradients and scratch memory
+  Bytes slots{};  ///< of the update; activations may lend theirs, which is not taken off here
+  Bytes resident{};
+  [[nodiscard]] Bytes total() const { return working_copy + model + slots + resident; }
+};
+
+/// What a storage path holds of the state of a node's ranks.
+struct PathForecast {
+  std::string directory;
+  plan::PathRate rate;  ///< as given; 0: not known
+  double weight{};      ///< share of what is on storage
+  Bytes bytes{};
+};
+
+/// A way to update, and how long it takes.
+struct PolicyForecast {
+  std::string name;
+  plan::Transfers transfers{};
+  double share{};     ///< of what is not resident, on the device
+  double resident{};  ///< of the shard
+  plan::UpdateTimes times{};
+  std::string problem{};  ///< why there are no times: what is not known or does not fit; else empty
+};
+
+struct Forecast {
+  std::int64_t parameters{};
+  std::int64_t shard_elements{};  ///< of the rank with most, padding included
+  std::int64_t layers{};
+  int nodes{};
+  plan::MemoryPlan memory{};  ///< of this configuration
+  Bytes host_limit{};         ///< per node
+  DeviceDemand device{};
+  std::vector<PathForecast> paths{};
+  PolicyForecast configured{};             ///< what this configuration does
+  std::vector<PolicyForecast> policies{};  ///< those of the papers
+  std::optional<double>
+      stride{};  ///< equation 1 of DOS; none: see missing, or the device is the cores
+  std::vector<std::string> missing{};  ///< keys without which times are not known
+};
+
+/// What a run of this configuration would take and how long its update phases would be, by platform.* and
+/// the rates of tiers.path alone: nothing is measured and nothing is allocated. The link and host
+/// memory of an emulated device that is host_visible count as such: new parameters are written in place.
+///
+/// Storage: an update reads and writes the extents that are not cached (all, where the oldest leave
+///          first and the order ascends) and reads gradients that spilled. Paths are those of a node.
+/// Policies: configs/policies; zero3 uses the first path alone.
+/// Errors: UsageError as plan_memory.
+[[nodiscard]] Forecast forecast(RunConfig const& config, ForecastScope const& scope);
+
+}  // namespace offstage::train

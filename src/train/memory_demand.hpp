@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+
+#include "plan/memory.hpp"
+#include "state/shard.hpp"
+#include "train/run_config.hpp"
+#include "train/shared_update.hpp"
+
+namespace offstage::train {
+
+/// The share of what is free that tiers.host-memory=auto takes.
+constexpr double auto_host_share = 0.9;
+
+/// Where the ranks of a run are.
+struct NodeShape {
+  int ranks_per_node = 1;
+  bool host_visible = true;  ///< of the devices (device.hpp)
+  Bytes host_memory{};       ///< the limit, per node
+};
+
+/// What a run's host memory must hold, from its configuration alone: for the run itself and for `offstage
+/// plan`. T is numerics.dtype.
+template <class T>
+[[nodiscard]] plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const& map,
+                                               NodeShape const& node);
+
+/// Whether the sums of gradients are in FP32; else in T.
+template <class T>
+[[nodiscard]] bool accumulates_fp32(RunConfig const& config);
+/// Of an element of the accumulated gradient, and of one as the update takes it.
+template <class T>
+[[nodiscard]] Bytes accumulated_bytes(RunConfig const& config);
+template <class T>
+[[nodiscard]] Bytes gradient_bytes(RunConfig const& config);
+
+/// Of a rank's shard, whose state lives on the device.
+[[nodiscard]] std::int64_t resident_elements(RunConfig const& config, state::ShardMap const& map,
+                                             int rank);
+
+/// `subgroup_elements`: of the largest; `workers`: left at 1.
+template <class T>
+[[nodiscard]] UpdateShape update_shape(RunConfig const& config, std::int64_t shard_elements,
+                                       std::int64_t subgroup_elements);
+
+}  // namespace offstage::train

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/device.hpp"
+#include "platform/trace/trace.hpp"
+#include "state/readiness.hpp"
+#include "state/shard.hpp"
+#include "train/device_share.hpp"
+#include "train/metrics.hpp"
+#include "train/offload.hpp"
+#include "train/run_config.hpp"
+#include "update/device_lane.hpp"
+#include "update/pipeline.hpp"
+
+namespace offstage::train {
+
+/// What a run's updates look like beside its configuration.
+struct UpdateShape {
+  std::int64_t elements{};           ///< of this rank's shard
+  std::int64_t subgroup_elements{};  ///< of the largest
+  Bytes gradient_bytes{};            ///< of an element
+  Bytes parameter_bytes{};
+  int workers = 1;
+};
+
+/// The chunks and slots of the device lane.
+[[nodiscard]] update::DeviceLaneSettings lane_settings(RunConfig const& config,
+                                                       UpdateShape const& shape);
+/// Whether updates need a device lane: the device takes part, or new parameters have to travel to it.
+[[nodiscard]] bool needs_lane(RunConfig const& config, bool host_visible);
+
+/// A rank's updates, shared between its cores and its device: who takes what, the device's lane, the
+/// pipeline, and what goes on of one update under the next forward.
+class SharedUpdate {
+ public:
+  /// `idle`: device memory that no one uses while an update computes; slots are taken from it if the device
+  /// has no room for its own. Errors: UsageError of the device.
+  SharedUpdate(RunConfig const& config, UpdateShape const& shape, device::Device& device,
+               std::span<std::byte> idle, std::vector<state::Subgroup> const& subgroups,
+               Offload& offload, trace::Trace* trace);
+
+  /// Says which parts of the working copy are this step's.
+  [[nodiscard]] state::Readiness& readiness() noexcept { return readiness_; }
+
+  /// Updates what needs the cores; the rest may go on until finish().
+  ShareStep run(kernels::AdamwStep const& step, update::GradientSource gradient,
+                update::WorkingCopyView copy);
+  /// Before gradients or state are touched again. Errors: those of the update.
+  void finish();
+
+  /// Seconds inside the last run.
+  [[nodiscard]] Seconds seconds() const noexcept { return seconds_; }
+
+ private:
+  [[nodiscard]] std::vector<update::Trip> next_trips();
+
+  std::vector<state::Subgroup> const& subgroups_;
+  Offload& offload_;
+  state::Readiness readiness_;
+  std::unique_ptr<update::DeviceLane> lane_;  ///< null: the cores update and write where it is read
+  DeviceShare share_;
+  std::unique_ptr<update::UpdatePipeline> pipeline_;
+  bool spills_ = false;  ///< run returns before all is done
+  Seconds seconds_{};
+};
+
+}  // namespace offstage::train

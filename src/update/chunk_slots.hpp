@@ -1,0 +1,78 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/units.hpp"
+#include "device/device.hpp"
+
+namespace offstage::update {
+
+/// Pieces of device memory through which chunks go one after the other, in a ring: streams work in order,
+/// so the slot that was used first is empty first. The first of them lie in lent memory, if there is any.
+///
+/// Threads: one at a time takes slots; another may give back what is lent meanwhile.
+class ChunkSlots {
+ public:
+  /// Errors: UsageError of the device, which names `purpose`.
+  ChunkSlots(device::Device& device, int count, Bytes slot_bytes, std::span<std::byte> lent,
+             std::string const& purpose);
+
+  /// An empty slot that is being filled. Ends without fill_until: as if it had not been taken.
+  class Hold {
+   public:
+    Hold(Hold const&) = delete;
+    Hold& operator=(Hold const&) = delete;
+    Hold(Hold&& other) noexcept
+        : owner_{std::exchange(other.owner_, nullptr)}, index_{other.index_} {}
+    ~Hold();
+    [[nodiscard]] std::byte* memory() const noexcept;
+    /// Its chunk has left it when this event has come. Ends the hold.
+    void fill_until(std::shared_ptr<device::Event> left) noexcept;
+
+   private:
+    friend class ChunkSlots;
+    Hold(ChunkSlots& owner, std::size_t index) noexcept : owner_{&owner}, index_{index} {}
+    ChunkSlots* owner_;  ///< null: ended
+    std::size_t index_;
+  };
+  /// Blocks until the next slot is empty. Errors: those of the streams, through the event;
+  /// PreconditionError if every slot is lent and given back.
+  [[nodiscard]] Hold take();
+
+  /// Slots in lent memory are used again.
+  void use_lent();
+  /// They are empty when this returns, and not used from then on.
+  void leave_lent();
+  /// Whether there are slots beside those in lent memory.
+  [[nodiscard]] bool any_own() const noexcept { return own_.size() > 0; }
+
+  /// Bytes that a slot of this size takes.
+  [[nodiscard]] static Bytes stride(Bytes slot_bytes);
+  /// How many of `count` slots find room in lent memory.
+  [[nodiscard]] static int lent_slots(int count, Bytes slot_bytes, std::span<std::byte> lent);
+
+ private:
+  struct Slot {
+    std::byte* memory{};
+    bool lent = false;
+    bool held = false;
+    std::shared_ptr<device::Event> left;  ///< null: it is empty
+  };
+  void end_hold(std::size_t index, std::shared_ptr<device::Event> left) noexcept;
+
+  device::Buffer own_;
+  std::mutex mutex_;  ///< guards all below
+  std::condition_variable released_;
+  std::vector<Slot> slots_;
+  std::size_t next_ = 0;
+  bool use_lent_ = true;
+};
+
+}  // namespace offstage::update

@@ -1,0 +1,208 @@
+#include "update/device_lane.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/chunk.hpp"
+#include "base/error.hpp"
+#include "base/watch.hpp"
+
+namespace offstage::update {
+namespace {
+
+constexpr Bytes state_bytes = 12;  ///< of an element: p, m and v in FP32
+
+DeviceLaneSettings checked(DeviceLaneSettings const& settings) {
+  require(settings.chunk > 0 && settings.chunk % chunk_elements == 0,
+          "DeviceLane: a chunk is a multiple of chunk_elements");
+  require(settings.slots >= 1 && settings.parameter_slots >= 1,
+          "DeviceLane: at least one slot of each kind is needed");
+  return settings;
+}
+
+Bytes slot_bytes(DeviceLaneSettings const& settings) {
+  return settings.chunk * (state_bytes + settings.gradient_bytes);
+}
+
+std::byte const* address_of(GradientView const& view) {
+  return std::visit([](auto span) { return reinterpret_cast<std::byte const*>(span.data()); },
+                    view);
+}
+
+/// The same values, elsewhere.
+GradientView moved_to(std::byte const* address, GradientView const& view) {
+  return std::visit(
+      [&]<class G>(std::span<G const> span) {
+        return GradientView{std::span{reinterpret_cast<G const*>(address), span.size()}};
+      },
+      view);
+}
+
+}  // namespace
+
+/// A subgroup to update; state, gradient and copy are of its elements.
+struct DeviceLane::Job {
+  state::Subgroup const& subgroup;
+  StateViews state;
+  GradientView const& gradient;
+  WorkingCopyView copy;
+  kernels::AdamwStep const& step;
+  bool resident;
+};
+
+DeviceLane::DeviceLane(device::Device& device, DeviceLaneSettings const& settings,
+                       trace::Trace* trace)
+    : settings_{checked(settings)},
+      figures_{trace},
+      slots_{device, settings.slots, slot_bytes(settings), settings.lent,
+             "the device's share of the update (update.device-share, update.device-chunk)"},
+      bring_{device.make_stream("host to device")},
+      update_{device.make_stream("device update")},
+      return_{device.make_stream("device to host")} {
+  if (!device.host_visible()) {
+    sender_ = std::make_unique<ParameterSender>(
+        device, settings.parameter_slots, settings.chunk * settings.parameter_bytes, figures_);
+  }
+}
+
+DeviceLane::~DeviceLane() {
+  settle();
+}
+
+void DeviceLane::update(state::Subgroup const& subgroup, std::span<std::byte> state,
+                        GradientView const& gradient, WorkingCopyView copy,
+                        kernels::AdamwStep const& step) {
+  run({subgroup, state_views(state, subgroup.size), gradient,
+       part_of(copy, {subgroup.begin, subgroup.size}), step, false});
+}
+
+void DeviceLane::update_resident(state::Subgroup const& subgroup, std::span<std::byte> state,
+                                 GradientView const& gradient, WorkingCopyView copy,
+                                 kernels::AdamwStep const& step) {
+  run({subgroup, state_views(state, subgroup.size), gradient,
+       part_of(copy, {subgroup.begin, subgroup.size}), step, true});
+}
+
+void DeviceLane::run(Job const& job) {
+  require_fit(job.subgroup, job.gradient, job.copy);
+  require(element_bytes(job.gradient) <= settings_.gradient_bytes,
+          "DeviceLane: the gradient's elements are larger than the settings say");
+  std::vector<Fed> chunks;
+  try {
+    {
+      Waiting const waiting{"the device to be fed with subgroup", job.subgroup.index};
+      std::scoped_lock const lock{feed_mutex_};
+      for (std::int64_t begin = 0; begin < job.subgroup.size; begin += settings_.chunk) {
+        chunks.push_back(feed(job, {begin, std::min(settings_.chunk, job.subgroup.size - begin)}));
+      }
+    }
+    count(job.subgroup, chunks);
+  } catch (...) {
+    settle();  // the caller's leases are about to end
+    throw;
+  }
+}
+
+DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
+  auto slot = slots_.take();
+  auto const count = static_cast<std::size_t>(range.count);
+  Bytes const column = range.count * static_cast<Bytes>(sizeof(float));
+  auto* const elements = reinterpret_cast<float*>(slot.memory());
+  StateViews const here = part_of(job.state, range);
+  StateViews const there = job.resident ? here
+                                        : StateViews{{elements, count},
+                                                     {elements + settings_.chunk, count},
+                                                     {elements + 2 * settings_.chunk, count}};
+  std::array<std::span<float>, 3> const host{here.parameter, here.momentum, here.variance};
+  std::array<std::span<float>, 3> const device{there.parameter, there.momentum, there.variance};
+  GradientView const gradient = part_of(job.gradient, range);
+  std::byte* const gradient_there = slot.memory() + settings_.chunk * state_bytes;
+  Bytes const gradient_size = range.count * element_bytes(gradient);
+
+  Fed fed;
+  fed.elements = range.count;
+  fed.brought_bytes = gradient_size + (job.resident ? 0 : 3 * column);
+  fed.brought.begin = bring_->record();
+  bring_->copy(gradient_there, address_of(gradient), gradient_size, device::Copy::host_to_device);
+  if (!job.resident) {
+    for (std::size_t i = 0; i < host.size(); ++i) {
+      bring_->copy(device[i].data(), host[i].data(), column, device::Copy::host_to_device);
+    }
+  }
+  fed.brought.end = bring_->record();
+
+  update_->wait(*fed.brought.end);
+  fed.updated.begin = update_->record();
+  step_on_stream(*update_, job.subgroup, range, there, moved_to(gradient_there, gradient),
+                 part_of(job.copy, range), job.step);
+  fed.updated.end = update_->record();
+  if (job.resident) {
+    slot.fill_until(fed.updated.end);
+    return fed;
+  }
+
+  fed.returned_bytes = 3 * column;
+  return_->wait(*fed.updated.end);
+  fed.returned.begin = return_->record();
+  for (std::size_t i = 0; i < host.size(); ++i) {
+    return_->copy(host[i].data(), device[i].data(), column, device::Copy::device_to_host);
+  }
+  fed.returned.end = return_->record();
+  slot.fill_until(fed.returned.end);
+  return fed;
+}
+
+// Waits for the chunks that it counts: every stream's work, so that the error of any surfaces.
+void DeviceLane::count(state::Subgroup const& subgroup, std::vector<Fed> const& chunks) {
+  for (Fed const& fed : chunks) {
+    figures_.add(LaneFigures::Row::host_to_device, fed.brought, fed.brought_bytes, subgroup.index);
+    figures_.add(LaneFigures::Row::kernel, fed.updated, fed.elements, subgroup.index);
+    if (fed.returned.end) {
+      figures_.add(LaneFigures::Row::device_to_host, fed.returned, fed.returned_bytes,
+                   subgroup.index);
+    }
+  }
+}
+
+WorkingCopyView DeviceLane::staging(WorkingCopyView copy, std::int64_t begin, std::int64_t count) {
+  require(stages(), "DeviceLane::staging: the working copy is host memory");
+  return sender_->staging(copy, begin, count);
+}
+
+std::shared_ptr<device::Event> DeviceLane::send() {
+  require(stages(), "DeviceLane::send: the working copy is host memory");
+  return sender_->send();
+}
+
+void DeviceLane::settle() noexcept {
+  {
+    std::scoped_lock const lock{feed_mutex_};
+    for (auto* const stream : {bring_.get(), update_.get(), return_.get()}) {
+      try {
+        stream->synchronize();
+      } catch (...) {  // whoever waits for an event of it gets the error
+      }
+    }
+  }
+  if (sender_) {
+    sender_->settle();
+  }
+}
+
+DeviceLaneStats DeviceLane::stats() const {
+  if (sender_) {
+    sender_->count();
+  }
+  return figures_.stats();
+}
+
+Bytes DeviceLane::device_bytes(DeviceLaneSettings const& settings) {
+  int const lent = ChunkSlots::lent_slots(settings.slots, slot_bytes(settings), settings.lent);
+  return (settings.slots - lent) * ChunkSlots::stride(slot_bytes(settings));
+}
+
+Bytes DeviceLane::host_bytes(DeviceLaneSettings const& settings, bool host_visible) {
+  return host_visible ? 0 : settings.parameter_slots * settings.chunk * settings.parameter_bytes;
+}
+
+}  // namespace offstage::update

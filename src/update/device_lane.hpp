@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "adamw.hpp"
+#include "device/device.hpp"
+#include "platform/trace/trace.hpp"
+#include "state/shard.hpp"
+#include "update/chunk_slots.hpp"
+#include "update/lane_figures.hpp"
+#include "update/parameter_sender.hpp"
+#include "update/subgroup_step.hpp"
+#include "update/views.hpp"
+
+namespace offstage::update {
+
+struct DeviceLaneSettings {
+  /// Elements that go to the device at a time, whole chunks; also what the CPU's new parameters go by.
+  std::int64_t chunk = std::int64_t{4} << 20U;
+  int slots = 4;  ///< chunks on the device at a time: brought, updated, taken back, one to spare
+  int parameter_slots = 3;    ///< chunks of the CPU's new parameters on their way
+  Bytes gradient_bytes = 4;   ///< of an element, as the updates will give them
+  Bytes parameter_bytes = 4;  ///< of an element of the working copy
+  /// Device memory that lies idle between backward and the next forward (activations): slots are taken
+  /// from it before any is allocated; they are empty when run or start of the pipeline returns. Nothing
+  /// that uses it is under way when an update begins.
+  std::span<std::byte> lent;
+};
+
+/// The device's side of an update: AdamW on a device over state that waits in host memory, and the way of
+/// the CPU's new parameters to the device.
+///
+/// A subgroup's p, m, v and gradient go to the device chunk by chunk on one stream, are updated on a second
+/// and come back on a third, so that both directions of the link and the kernel are busy at once; new
+/// parameters of CPU-updated subgroups have a fourth stream. What a chunk needs is a slot of device memory,
+/// so the device memory needed does not depend on the subgroup size.
+///
+/// Source:  DOS sections 4.1 and 4.3, Algorithm 1.
+/// Memory:  device: slots * chunk * (12 + gradient_bytes), less what is lent. Host: pinned,
+///          parameter_slots * chunk * parameter_bytes; none if the device is host_visible.
+/// Threads: any; calls feed the device one after the other and wait side by side.
+/// Waiting: a caller needs nothing but what the streams give back by themselves.
+/// Trace:   rows "host to device", "device update", "device to host", "parameters to device".
+/// Errors:  construction: UsageError of the device (names update.device-share, update.device-chunk).
+///          Members: what the streams throw, when none has work left that touches the caller's memory.
+class DeviceLane {
+ public:
+  DeviceLane(device::Device& device, DeviceLaneSettings const& settings,
+             trace::Trace* trace = nullptr);
+  ~DeviceLane();
+  DeviceLane(DeviceLane const&) = delete;
+  DeviceLane& operator=(DeviceLane const&) = delete;
+
+  /// Updates a subgroup whose state (p, m, v in host memory, pinned for full speed) is changed in place;
+  /// new parameters go to the subgroup's part of `copy`, the whole shard's working copy in device memory.
+  /// Returns when everything is where it belongs.
+  void update(state::Subgroup const& subgroup, std::span<std::byte> state,
+              GradientView const& gradient, WorkingCopyView copy, kernels::AdamwStep const& step);
+  /// The same for state in device memory: the gradient alone crosses the link.
+  void update_resident(state::Subgroup const& subgroup, std::span<std::byte> state,
+                       GradientView const& gradient, WorkingCopyView copy,
+                       kernels::AdamwStep const& step);
+
+  /// A place in host memory for new parameters, elements [begin, begin + count) of the shard, count at
+  /// most a chunk; blocks until one is free.
+  [[nodiscard]] WorkingCopyView staging(WorkingCopyView copy, std::int64_t begin,
+                                        std::int64_t count);
+  /// Sends what the last staging() was filled with to its place in `copy`; the returned event is when
+  /// it is there. One thread calls staging and send.
+  [[nodiscard]] std::shared_ptr<device::Event> send();
+
+  /// Whether the CPU's new parameters go by staging and send; else straight to the working copy, whose
+  /// device is host_visible.
+  [[nodiscard]] bool stages() const noexcept { return sender_ != nullptr; }
+
+  /// Lent memory is used again, as from construction on.
+  void use_lent() { slots_.use_lent(); }
+  /// Lent memory is empty when this returns, and not used until use_lent; updates that are under way go
+  /// on through the other slots.
+  void leave_lent() { slots_.leave_lent(); }
+  /// Whether there are slots beside those in lent memory; else no update may go on after leave_lent.
+  [[nodiscard]] bool any_own_slots() const noexcept { return slots_.any_own(); }
+
+  /// Returns when no stream has work left. Errors are lost.
+  void settle() noexcept;
+  /// Of updates that have returned and of what was sent, for which it waits.
+  [[nodiscard]] DeviceLaneStats stats() const;
+  [[nodiscard]] DeviceLaneSettings const& settings() const noexcept { return settings_; }
+  [[nodiscard]] static Bytes device_bytes(DeviceLaneSettings const& settings);
+  [[nodiscard]] static Bytes host_bytes(DeviceLaneSettings const& settings, bool host_visible);
+
+ private:
+  struct Job;
+  /// A chunk's way, queued.
+  struct Fed {
+    Stretch brought, updated, returned;
+    Bytes brought_bytes{}, returned_bytes{};
+    std::int64_t elements{};
+  };
+  void run(Job const& job);
+  [[nodiscard]] Fed feed(Job const& job, Range range);
+  void count(state::Subgroup const& subgroup, std::vector<Fed> const& chunks);
+
+  DeviceLaneSettings settings_;
+  LaneFigures figures_;
+  ChunkSlots slots_;
+  std::unique_ptr<ParameterSender> sender_;  ///< null: nothing is staged
+  std::mutex feed_mutex_;  ///< guards the streams, and makes its holder the one who takes slots
+  std::unique_ptr<device::Stream> bring_, update_, return_;
+};
+
+}  // namespace offstage::update

@@ -1,0 +1,56 @@
+#include "update/gradient_transfer.hpp"
+
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/watch.hpp"
+
+namespace offstage::update {
+namespace {
+
+constexpr char const* row = "gradients to host";
+
+}  // namespace
+
+GradientTransfer::GradientTransfer(device::Device& device, device::Stream& stream, Bytes most_bytes,
+                                   trace::Trace* trace)
+    : model_stream_{stream},
+      trace_{trace},
+      held_{device.allocate(most_bytes, "a layer's gradient on its way to the host")},
+      sent_{most_bytes},
+      pinned_{device.pin(sent_.bytes())},
+      stream_{device.make_stream(row)} {}
+
+GradientTransfer::~GradientTransfer() {
+  if (arrived_) {
+    try {
+      arrived_->wait();
+    } catch (...) {  // nobody will read it
+    }
+  }
+}
+
+void GradientTransfer::begin(int layer, std::span<std::byte const> gradient) {
+  require(!arrived_, "GradientTransfer: finish comes first");
+  layer_ = layer;
+  bytes_ = static_cast<Bytes>(gradient.size());
+  auto* const held = held_.as<std::byte>().data();
+  model_stream_.copy(held, gradient.data(), bytes_, device::Copy::device_to_device);
+  model_stream_.synchronize();
+  begun_ = stream_->record();
+  stream_->copy(sent_.bytes().data(), held, bytes_, device::Copy::device_to_host);
+  arrived_ = stream_->record();
+}
+
+std::span<std::byte const> GradientTransfer::finish() {
+  require(arrived_ != nullptr, "GradientTransfer: begin comes first");
+  Waiting const waiting{"the gradient from the device, of layer", layer_};
+  auto const arrived = std::exchange(arrived_, nullptr);
+  arrived->wait();
+  if (trace_ != nullptr) {
+    trace_->span(row, "copy", begun_->when(), arrived->when(), layer_, bytes_);
+  }
+  return sent_.bytes().first(static_cast<std::size_t>(bytes_));
+}
+
+}  // namespace offstage::update

@@ -1,0 +1,229 @@
+#include "update/trips.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/watch.hpp"
+#include "platform/trace/trace.hpp"
+#include "update/subgroup_step.hpp"
+
+namespace offstage::update {
+namespace {
+
+/// Runs `act` at the end of a scope.
+template <class Act>
+class AtEnd {
+ public:
+  explicit AtEnd(Act act) : act_{std::move(act)} {}
+  ~AtEnd() { act_(); }
+  AtEnd(AtEnd const&) = delete;
+  AtEnd& operator=(AtEnd const&) = delete;
+
+ private:
+  Act act_;
+};
+
+/// With the place of every trip as it will be: all on the CPU without a device, residents on it.
+std::vector<Trip> placed(std::span<Trip const> order, PipelineSettings const& settings,
+                         std::vector<state::Subgroup> const& subgroups) {
+  std::vector<Trip> trips{order.begin(), order.end()};
+  for (Trip& trip : trips) {
+    bool const resident =
+        settings.resident && subgroups[static_cast<std::size_t>(trip.subgroup)].resident;
+    trip.on_device = settings.device != nullptr && (trip.on_device || resident);
+  }
+  if (settings.transfers == plan::Transfers::blocking) {
+    std::ranges::stable_partition(trips, [&](Trip const& trip) {
+      return subgroups[static_cast<std::size_t>(trip.subgroup)].resident;
+    });
+  }
+  return trips;
+}
+
+}  // namespace
+
+Trips::Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
+             PipelineSettings const& settings, kernels::AdamwStep const& step,
+             std::span<Trip const> order, GradientSource gradient, WorkingCopyView copy)
+    : subgroups_{subgroups},
+      tiers_{tiers},
+      settings_{settings},
+      step_{step},
+      gradient_{std::move(gradient)},
+      copy_{copy},
+      queue_{placed(order, settings, subgroups), settings.workers,
+             settings.transfers == plan::Transfers::blocking},
+      lane_{queue_.cpu_trips()},
+      pacer_{settings.host_update_rate} {
+  if (settings_.device != nullptr) {
+    before_ = settings_.device->stats();
+  }
+  threads_.reserve(static_cast<std::size_t>(settings_.workers));
+  for (int slot = 0; slot < settings_.workers; ++slot) {
+    try {
+      threads_.emplace_back("update-" + std::to_string(slot), [this, slot] { work(slot); });
+    } catch (...) {  // no more threads are to be had: the others end, then the error goes on
+      fail(std::current_exception());
+    }
+  }
+}
+
+// What was sent for a trip that failed may still be on its way to the working copy.
+Trips::~Trips() {
+  threads_.clear();
+  if (settings_.device != nullptr && queue_.failed()) {
+    settings_.device->settle();
+  }
+}
+
+void Trips::work(int slot) noexcept {
+  try {
+    std::string const row = "slot " + std::to_string(slot);
+    while (auto const trip = queue_.take()) {
+      AtEnd const ended{[&] { queue_.end(*trip); }};
+      state::Subgroup const& subgroup = subgroups_[static_cast<std::size_t>(trip->subgroup)];
+      trip->on_device ? make_on_device(subgroup, row) : make_on_cpu(subgroup, row);
+    }
+  } catch (...) {
+    fail(std::current_exception());
+  }
+  std::scoped_lock const lock{mutex_};
+  total_ = std::max(total_, watch_.elapsed());
+}
+
+void Trips::fail(std::exception_ptr error) noexcept {
+  if (settings_.readiness != nullptr) {
+    settings_.readiness->fail(error);
+  }
+  for (auto left = queue_.fail(std::move(error)); left > 0; --left) {
+    lane_.leave();
+  }
+}
+
+void Trips::serve() {
+  lane_.serve();
+  if (settings_.device != nullptr) {
+    if (!settings_.device->any_own_slots()) {
+      queue_.wait_for_device();
+    }
+    settings_.device->leave_lent();
+  }
+}
+
+UpdateStats Trips::finish() {
+  threads_.clear();
+  queue_.rethrow();
+  UpdateStats stats{.total = total_,
+                    .compute = compute_,
+                    .cpu_elements = cpu_elements_,
+                    .device_elements = device_elements_,
+                    .device = {}};
+  if (settings_.device != nullptr) {
+    stats.device = settings_.device->stats() - before_;
+  }
+  return stats;
+}
+
+// Every trip takes the gradient first and the state second, one lease of each, from two pools: whoever
+// has the state lacks nothing but the compute lane or the streams, which need no lease, so that trips end
+// and leases come free whatever the pools' sizes. In this order the gradient is read while the trip waits
+// for a buffer of the state, of which there are few.
+Trips::Leases Trips::fetch(state::Subgroup const& subgroup, bool resident, std::string const& row) {
+  trace::Scope const scope{settings_.trace, row, "fetch", subgroup.index};
+  GradientLease gradient = gradient_(subgroup);
+  require_fit(subgroup, gradient.view, copy_);
+  Leases leases{std::move(gradient), {}};
+  if (!resident) {
+    leases.state.emplace(tiers_.fetch(subgroup.index));
+  }
+  return leases;
+}
+
+void Trips::make_on_cpu(state::Subgroup const& subgroup, std::string const& row) {
+  std::optional<tiers::Lease> state;
+  std::shared_ptr<device::Event> sent;
+  {
+    AtEnd const no_more{[this] { lane_.leave(); }};
+    Leases leases = fetch(subgroup, false, row);
+    state.emplace(*std::move(leases.state));
+    trace::Scope const scope{settings_.trace, row, "update", subgroup.index};
+    lane_.run([&] { sent = compute(subgroup, state->mutable_bytes(), leases.gradient->view); });
+  }
+  if (sent) {
+    trace::Scope const scope{settings_.trace, row, "send", subgroup.index};
+    Waiting const waiting{"new parameters to be sent", subgroup.index};
+    sent->wait();
+  }
+  end(subgroup, std::move(state), row);
+}
+
+void Trips::make_on_device(state::Subgroup const& subgroup, std::string const& row) {
+  bool const resident = subgroup.resident && settings_.resident;
+  std::optional<tiers::Lease> state;
+  {
+    Leases leases = fetch(subgroup, resident, row);
+    trace::Scope const scope{settings_.trace, row, "update", subgroup.index};
+    GradientView const& gradient = leases.gradient->view;
+    if (resident) {
+      settings_.device->update_resident(subgroup, settings_.resident(subgroup.index), gradient,
+                                        copy_, step_);
+    } else {
+      state.emplace(*std::move(leases.state));
+      settings_.device->update(subgroup, state->mutable_bytes(), gradient, copy_, step_);
+    }
+  }
+  {
+    std::scoped_lock const lock{mutex_};
+    device_elements_ += subgroup.size;
+  }
+  end(subgroup, std::move(state), row);
+}
+
+void Trips::end(state::Subgroup const& subgroup, std::optional<tiers::Lease> state,
+                std::string const& row) {
+  if (settings_.readiness != nullptr) {
+    settings_.readiness->done(subgroup.index);
+  }
+  if (state) {
+    trace::Scope const scope{settings_.trace, row, "flush", subgroup.index};
+    state->commit();
+  }
+}
+
+std::shared_ptr<device::Event> Trips::compute(state::Subgroup const& subgroup,
+                                              std::span<std::byte> state,
+                                              GradientView const& gradient) {
+  trace::Scope const scope{settings_.trace, "update", "update", subgroup.index};
+  StateViews const views = state_views(state, subgroup.size);
+  bool const staged = settings_.device != nullptr && settings_.device->stages();
+  if (!staged) {
+    Range const all{0, subgroup.size};
+    compute_chunk(subgroup, all, views, gradient, part_of(copy_, {subgroup.begin, subgroup.size}));
+    return {};
+  }
+  DeviceLane& device = *settings_.device;
+  std::shared_ptr<device::Event> sent;
+  std::int64_t const chunk = device.settings().chunk;
+  for (std::int64_t begin = 0; begin < subgroup.size; begin += chunk) {
+    Range const range{begin, std::min(chunk, subgroup.size - begin)};
+    auto const staging = device.staging(copy_, subgroup.begin + begin, range.count);
+    compute_chunk(subgroup, range, part_of(views, range), part_of(gradient, range), staging);
+    sent = device.send();
+    if (settings_.transfers == plan::Transfers::blocking) {
+      sent->wait();
+    }
+  }
+  return sent;
+}
+
+void Trips::compute_chunk(state::Subgroup const& subgroup, Range range, StateViews const& state,
+                          GradientView const& gradient, WorkingCopyView const& copy) {
+  Stopwatch const kernel;
+  pacer_.run(static_cast<double>(range.count),
+             [&] { step_on_host(subgroup, range, state, gradient, copy, step_); });
+  compute_ += kernel.elapsed();
+  cpu_elements_ += range.count;
+}
+
+}  // namespace offstage::update

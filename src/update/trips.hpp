@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "adamw.hpp"
+#include "base/pacer.hpp"
+#include "base/stopwatch.hpp"
+#include "base/thread.hpp"
+#include "state/shard.hpp"
+#include "tiers/tiers.hpp"
+#include "update/compute_lane.hpp"
+#include "update/pipeline.hpp"
+#include "update/trip_queue.hpp"
+
+namespace offstage::update {
+
+/// The trips of one update, and the threads that make them, from construction on.
+///
+/// Threads: one owns it and computes in serve; `workers` make the trips.
+class Trips {
+ public:
+  /// What is given by reference must outlive this, and what the settings name.
+  Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
+        PipelineSettings const& settings, kernels::AdamwStep const& step,
+        std::span<Trip const> order, GradientSource gradient, WorkingCopyView copy);
+  /// Waits for all trips.
+  ~Trips();
+  Trips(Trips const&) = delete;
+  Trips& operator=(Trips const&) = delete;
+
+  /// Computes until the CPU has no more to compute, and what is lent to the device lane is free.
+  void serve();
+  /// When all trips have ended. Errors: the first of any worker.
+  UpdateStats finish();
+
+ private:
+  /// One worker: trips until none is left or one has failed.
+  void work(int slot) noexcept;
+  void fail(std::exception_ptr error) noexcept;
+  void make_on_cpu(state::Subgroup const& subgroup, std::string const& row);
+  void make_on_device(state::Subgroup const& subgroup, std::string const& row);
+  /// The leases of a trip: the gradient, and the state unless it lies on the device.
+  struct Leases {
+    std::optional<GradientLease> gradient;
+    std::optional<tiers::Lease> state;
+  };
+  [[nodiscard]] Leases fetch(state::Subgroup const& subgroup, bool resident,
+                             std::string const& row);
+  /// On the serving thread. The event is when the new parameters are in place; null: they are.
+  [[nodiscard]] std::shared_ptr<device::Event> compute(state::Subgroup const& subgroup,
+                                                       std::span<std::byte> state,
+                                                       GradientView const& gradient);
+  void compute_chunk(state::Subgroup const& subgroup, Range range, StateViews const& state,
+                     GradientView const& gradient, WorkingCopyView const& copy);
+  /// The subgroup's new parameters are in place; then its state may take its time.
+  void end(state::Subgroup const& subgroup, std::optional<tiers::Lease> state,
+           std::string const& row);
+
+  std::vector<state::Subgroup> const& subgroups_;
+  tiers::Tiers& tiers_;
+  PipelineSettings settings_;
+  kernels::AdamwStep step_;
+  GradientSource gradient_;
+  WorkingCopyView copy_;
+  TripQueue queue_;
+  ComputeLane lane_;
+  Pacer pacer_;                    ///< of the serving thread alone
+  Seconds compute_{};              ///< likewise
+  std::int64_t cpu_elements_ = 0;  ///< likewise
+  DeviceLaneStats before_;
+  Stopwatch watch_;
+  std::mutex mutex_;  ///< guards what follows, as long as workers live
+  Seconds total_{};   ///< until the last worker ended
+  std::int64_t device_elements_ = 0;
+  std::vector<NamedThread> threads_;  ///< last: they use all of the above
+};
+
+}  // namespace offstage::update

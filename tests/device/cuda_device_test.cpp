@@ -1,0 +1,146 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/thread.hpp"
+#include "device/device.hpp"
+#include "platform/cuda/check.hpp"
+#include "platform/memory/huge_buffer.hpp"
+
+namespace offstage::device {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class OnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) {
+      GTEST_SKIP() << "no GPU: not run";
+    }
+    device = make_cuda_device(cuda::device_count() - 1, 64 * MiB);
+  }
+  std::unique_ptr<Device> device;
+};
+
+TEST_F(OnGpu, CountsMemoryAndSaysWhatNeedsHowMuchWhenItIsShort) {
+  EXPECT_EQ(device->kind(), Kind::cuda);
+  EXPECT_FALSE(device->host_visible());
+  EXPECT_FALSE(device->name().empty());
+  EXPECT_EQ(device->capacity(), 64 * MiB);
+  {
+    Buffer const most = device->allocate(60 * MiB, "weights");
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(most.as<float>().data()) % 64, 0U);
+    EXPECT_EQ(device->used(), 60 * MiB);
+    try {
+      (void)device->allocate(8 * MiB, "activations");
+      FAIL() << "must throw";
+    } catch (UsageError const& error) {
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr("activations needs 8.00 MiB"), HasSubstr("4.00 MiB of 64.0 MiB"),
+                        HasSubstr("device.memory")));
+    }
+  }
+  EXPECT_EQ(device->used(), 0);
+  EXPECT_EQ(device->peak(), 60 * MiB);
+  EXPECT_EQ(device->allocate(0, "nothing").size(), 0);
+}
+
+TEST_F(OnGpu, MovesPinnedAndOrdinaryMemoryThereAndBack) {
+  constexpr std::size_t count = 1 << 20;
+  memory::HugeBuffer pinned{count * sizeof(int)};
+  auto const pin = device->pin(pinned.bytes());
+  auto const values = pinned.as<int>();
+  std::iota(values.begin(), values.end(), 0);
+  auto const size = static_cast<Bytes>(values.size_bytes());
+  Buffer const a = device->allocate(size, "a");
+  Buffer const b = device->allocate(size, "b");
+  std::vector<int> back(count);
+  auto const up = device->make_stream("up");
+  auto const within = device->make_calling_stream("compute");
+  auto const down = device->make_stream("down");
+  up->copy(a.as<int>().data(), values.data(), size, Copy::host_to_device);
+  within->wait(*up->record());
+  within->copy(b.as<int>().data(), a.as<int>().data(), size, Copy::device_to_device);
+  auto const moved = within->record();
+  down->wait(*moved);
+  down->copy(back.data(), b.as<int>().data(), size, Copy::device_to_host);
+  down->copy(nullptr, nullptr, 0, Copy::device_to_host);
+  down->synchronize();
+  moved->wait();
+  EXPECT_TRUE(std::ranges::equal(values, back));
+}
+
+TEST_F(OnGpu, AnyThreadMayCall) {
+  std::vector<int> const source(1000, 7);
+  std::vector<int> back(1000);
+  Buffer buffer;
+  std::unique_ptr<Stream> stream;
+  NamedThread{"first",
+              [&] {
+                buffer = device->allocate(4000, "buffer");
+                stream = device->make_stream("copy");
+                stream->copy(buffer.as<int>().data(), source.data(), 4000, Copy::host_to_device);
+              }}
+      .join();
+  NamedThread{"second",
+              [&] {
+                stream->copy(back.data(), buffer.as<int>().data(), 4000, Copy::device_to_host);
+                stream->synchronize();
+                buffer.reset();
+              }}
+      .join();
+  EXPECT_EQ(back, source);
+}
+
+TEST_F(OnGpu, EventsSayWhenTheyCame) {
+  memory::HugeBuffer host{32 * MiB};
+  auto const pin = device->pin(host.bytes());
+  Buffer const there = device->allocate(host.size(), "there");
+  auto const stream = device->make_stream("copy");
+  auto const other = device->make_stream("other");
+  auto const start = std::chrono::steady_clock::now();
+  auto const before = other->record();
+  stream->wait(*before);
+  stream->copy(there.as<std::byte>().data(), host.bytes().data(), host.size(),
+               Copy::host_to_device);
+  auto const after = stream->record();
+  std::chrono::duration<double> const took = after->when() - before->when();
+  auto const end = std::chrono::steady_clock::now();
+  EXPECT_GT(took.count(), static_cast<double>(host.size()) / 1e12);
+  EXPECT_LT(took, end - start);
+  // The two clocks agree to less than anyone would see in a picture.
+  EXPECT_GT(before->when(), start - std::chrono::milliseconds{1});
+  EXPECT_LT(after->when(), end + std::chrono::milliseconds{1});
+}
+
+TEST_F(OnGpu, RefusesHostKernelsAndEventsOfOtherDevices) {
+  auto const stream = device->make_stream("compute");
+  EXPECT_NE(stream->native(), nullptr);
+  EXPECT_THROW(stream->enqueue([] {}), PreconditionError);
+  auto const host = make_host_device(0);
+  auto const event = host->make_stream("host")->record();
+  EXPECT_THROW(stream->wait(*event), PreconditionError);
+}
+
+TEST_F(OnGpu, SaysHowMuchCouldNotBePinned) {
+  std::vector<std::byte> memory(4096);
+  auto const pin = device->pin(memory);
+  try {
+    (void)device->pin(memory);  // twice
+    FAIL() << "must throw";
+  } catch (Error const& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("cannot pin 4.00 KiB"), HasSubstr("ulimit -l")));
+  }
+}
+
+}  // namespace
+}  // namespace offstage::device

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""`offstage probe` measures this machine and writes a config; `offstage plan` predicts by it what a run takes."""
+import configparser
+import re
+import unittest
+
+from harness import OffstageTest, main
+
+USAGE, IO = 64, 74
+MODEL = ["--model.family=llama", "--model.layers=2", "--model.hidden=32", "--model.heads=4", "--model.vocab=256"]
+RATE = re.compile(r"^[0-9.]+(k|M|G|T)(B/s)?$")
+
+
+class PlatformTest(OffstageTest):
+    def probe(self, *arguments, ranks=1, expect=0):
+        return self.offstage("probe", "--quick", "--run.threads=1", *arguments, ranks=ranks, expect=expect)
+
+    def config(self, name):
+        parser = configparser.ConfigParser(strict=False)
+        parser.read(self.folder / name)
+        return parser
+
+    def refuse(self, result, *words):
+        self.assertEqual(1, len(result.errors), result)
+        for word in words:
+            self.assertIn(str(word), result.errors[0])
+
+
+class Probe(PlatformTest):
+    def test_what_is_written_is_what_plan_and_train_read(self):
+        (self.folder / "disk").mkdir()
+        result = self.probe("--output", "node.cfg", "--dir", "disk,queue-depth=2", "--device.kind=host",
+                            "--device.emulate=h2d=2GB/s,d2h=2GB/s")
+        self.assertIn("wrote node.cfg", result.out)
+        for row in ("host to device, pinned", "device to host, both ways at once", "AdamW on the device",
+                    "host memory", "matrix product", "disk"):
+            self.assertIn(row, result.out)
+        platform = self.config("node.cfg")["platform"]
+        self.assertRegex(platform["measured"], r"^\d{4}-\d\d-\d\d on \S+$")
+        keys = {"cpu-update", "device-update", "host-to-device", "device-to-host", "host-to-device-both",
+                "device-to-host-both", "host-memory", "conversion"}
+        self.assertEqual(keys, set(platform) - {"measured"})
+        for key in keys:
+            self.assertRegex(platform[key], RATE)
+        text = (self.folder / "node.cfg").read_text()
+        self.assertTrue(text.startswith("# Measured by offstage probe "), text)
+        self.assertRegex(text, rf"path = {self.folder}/disk,queue-depth=2,read=[0-9.]+.B/s,write=[0-9.]+.B/s\n")
+        self.assertEqual([self.folder / "disk", self.folder / "node.cfg"],
+                         sorted(set(self.folder.iterdir()) - {self.text, self.valid}), "nothing else is left")
+        self.assertEqual([], list((self.folder / "disk").iterdir()))
+        plan = self.offstage("plan", "--config", "node.cfg", *MODEL, "--ranks", "4", "--ranks-per-node=2")
+        self.assertEqual([], plan.warnings, plan)
+        self.assertIn("4 on 2 nodes", plan.out)
+        self.assertIn(f"rates measured {platform['measured']}", plan.out)
+        for row in ("zero3", "twinflow 20 %", "dos", "mlp", "device share", "equation 1 of DOS"):
+            self.assertIn(row, plan.out)
+        self.train("run", "--config=node.cfg", "train.steps=1", "optimizer.warmup-steps=0")
+
+    def test_without_a_file_the_config_is_printed(self):
+        result = self.probe("--device.kind=host")
+        self.assertIn("\n[platform]\nmeasured = ", result.out)
+        self.assertIn("\n[device]\nkind = host\n", result.out)
+
+    def test_ranks_measure_alone_and_together(self):
+        result = self.probe("--output", "node.cfg", "--device.kind=host", ranks=2)
+        self.assertIn("2 ranks on 1 node", result.out)
+        self.assertIn("all together", result.out)
+        self.assertIn(": 2 ranks on 1 node", (self.folder / "node.cfg").read_text())
+
+    def test_mistakes_end_before_anything_is_measured(self):
+        self.refuse(self.probe("--dri", "x", expect=USAGE), "unknown option --dri", "the nearest is --dir")
+        self.refuse(self.probe("--dir", "gone", expect=IO), "gone", "No such file")
+        self.refuse(self.probe("--dir", "a,red=1GB/s", expect=USAGE), "the nearest is read")
+        self.refuse(self.probe("--output", "gone/node.cfg", expect=IO), "gone/node.cfg")
+        self.refuse(self.probe("--device.kind=gpu", expect=USAGE), "--device.kind=gpu", "auto, cuda, host")
+        self.refuse(self.probe("--device.kind=cuda", "--device.emulate=update=1G", expect=USAGE), "device.emulate")
+        self.refuse(self.probe("--dir", "gone", ranks=2, expect=IO), "gone")
+        self.assertEqual({self.text, self.valid}, set(self.folder.iterdir()))
+
+
+class Plan(PlatformTest):
+    def plan(self, *arguments, expect=0):
+        return self.offstage("plan", *MODEL, *arguments, expect=expect)
+
+    def test_rates_that_are_not_known_are_named(self):
+        result = self.plan("--platform.cpu-update=1G", "--tiers.path=/nvme")
+        self.assertEqual(1, len(result.warnings), result)
+        for word in ("platform.device-update", "platform.host-to-device", "tiers.path=/nvme", "offstage probe"):
+            self.assertIn(word, result.warnings[0])
+        self.assertNotIn("platform.cpu-update", result.warnings[0])
+        self.assertIn("rates are missing", result.out)
+
+    def test_a_gpu_can_be_planned_for_but_not_trained_on_yet(self):
+        self.assertIn("device memory", self.plan("--device.kind=cuda").out)
+        self.refuse(self.train("run", "device.kind=cuda", expect=USAGE), "device.kind=cuda")
+
+    def test_what_does_not_fit_is_an_error(self):
+        self.refuse(self.plan("--tiers.host-memory=64KiB", expect=USAGE), "tiers.host-memory=64.0 KiB is too small")
+        self.refuse(self.plan("--device.memory=1MiB", expect=USAGE), "device.memory=1.00 MiB is too small")
+
+    def test_options_are_checked(self):
+        self.refuse(self.plan("--rank=4", expect=USAGE), "unknown key rank", "ranks")
+        self.refuse(self.plan("--ranks=0", expect=USAGE), "--ranks")
+        self.refuse(self.plan("--ranks=x", expect=USAGE), "--ranks", "'x'")
+        self.refuse(self.offstage("plan", expect=USAGE), "model.family")
+        self.assertIn("Usage: offstage plan", self.offstage("plan", "--help").out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Updates shared by cores and device: whoever updates what, in what chunks and when, p, m and v have the bits of a run
+that the cores updated alone; and what a run with a device says about it."""
+from harness import OffstageTest, main
+from pairs import covering_array
+
+MODEL = ["model.layers=4", "train.steps=4"]
+
+FACTORS = {
+    "dtype": ["bf16", "fp32"],
+    "ranks": [1, 2, 4],
+    "share": ["0", "0.25", "0.33", "0.5", "0.75", "1", "auto"],
+    "resident": ["0", "0.3", "1"],
+    "chunk": ["4096", "20k", "4M"],
+    "link": ["none", "slow", "fast"],
+    "transfers": ["overlap", "blocking"],
+    "paths": [0, 1, 2],
+    "accumulate": ["fp32", "16bit"],
+    "recompute": ["none", "block"],
+}
+LINKS = {"none": [], "slow": ["--device.emulate=h2d=300MB/s,d2h=200MB/s,update=100M,host-update=50M"],
+         "fast": ["--device.emulate=h2d=20GB/s,d2h=20GB/s"]}
+
+
+class SharedUpdate(OffstageTest):
+    def options_of(self, row):
+        options = [*MODEL, f"numerics.dtype={row['dtype']}", f"numerics.accumulate={row['accumulate']}",
+                   f"train.recompute={row['recompute']}", f"update.device-share={row['share']}",
+                   f"update.device-resident={row['resident']}", f"update.device-chunk={row['chunk']}",
+                   f"update.transfers={row['transfers']}", *LINKS[row["link"]]]
+        for number in range(row["paths"]):
+            directory = self.folder / f"path{number}"
+            directory.mkdir(exist_ok=True)
+            options.append(f"--tiers.path={directory},read=1GB/s,write=1GB/s")
+        return options
+
+    def test_all_pairs_of_choices(self):
+        alone = {}
+        for dtype in FACTORS["dtype"]:
+            for accumulate in FACTORS["accumulate"]:
+                name = alone[dtype, accumulate] = f"alone-{dtype}-{accumulate}"
+                self.train(name, *MODEL, f"numerics.dtype={dtype}", f"numerics.accumulate={accumulate}")
+        rows = covering_array(FACTORS)
+        self.assertLess(len(rows), 40)
+        for number, row in enumerate(rows):
+            with self.subTest(**row):
+                name, base = f"row{number}", alone[row["dtype"], row["accumulate"]]
+                self.train(name, *self.options_of(row), ranks=row["ranks"])
+                self.assert_same_state(base, name)
+                self.assertEqual([(r["loss"], r["grad_norm"]) for r in self.steps(base)],
+                                 [(r["loss"], r["grad_norm"]) for r in self.steps(name)])
+                self.check_share(row, self.steps(name))
+
+    def check_share(self, row, steps):
+        """The row did what it is there for."""
+        used = row["link"] != "none" or row["resident"] != "0" or row["share"] not in ("0", "auto")
+        for step in steps:
+            self.assertEqual(used, "device_share" in step)
+        if used and row["share"] != "auto":
+            self.assertEqual(float(row["share"]), steps[-1]["device_share"])
+
+    def test_a_run_goes_on_where_another_placement_stopped(self):
+        shared = ["update.device-share=0.5", "update.device-resident=0.25", "update.device-chunk=4096",
+                  *LINKS["slow"]]
+        model = [*MODEL, "optimizer.schedule=constant"]
+        self.train("straight", *model)
+        self.train("stopped", *model, "train.steps=2", *shared, ranks=2)
+        self.train("stopped", *model)
+        self.assert_same_state("straight", "stopped")
+        self.train("other", *model, "train.steps=2")
+        self.train("other", *model, *shared, "update.device-resident=0.5", ranks=2)
+        self.assert_same_state("straight", "other")
+
+    def test_the_share_follows_what_the_updates_measure(self):
+        self.train("auto", *MODEL, "train.steps=6", "model.layers=8", "update.subgroup-size=4096", "update.device-chunk=4096",
+                   "--device.emulate=h2d=20MB/s,d2h=20MB/s,update=50M,host-update=1M")
+        steps = self.steps("auto")
+        self.assertEqual(0.5, steps[0]["device_share"], "everything is measured first")
+        self.assertIsNone(steps[0]["expected_update_seconds"])
+        # 1 M/s on the cores; 14 B there at 20 MB/s make 1.4 M/s on the device: it gets more than half.
+        self.assertGreater(steps[-1]["device_share"], 0.4)
+        self.assertLess(steps[-1]["device_share"], 0.7)
+        self.assertGreater(steps[-1]["expected_update_seconds"], 0)
+
+    def test_device_memory_that_does_not_suffice_is_found_before_the_first_step(self):
+        result = self.train("small", *MODEL, "device.memory=1000KiB", "update.device-resident=1", *LINKS["fast"],
+                            expect=64)
+        self.assertRegex(result.err, r"out of device memory: the optimizer state .*\(update.device-resident\) needs .* are free; "
+                                     r"lower .*update.device-resident.* or raise device.memory")
+        self.assertNotIn("step ", result.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+#include "state/readiness.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+
+#include "base/error.hpp"
+
+namespace offstage::state {
+namespace {
+
+/// Subgroups of 10, 20 and 30 elements.
+std::vector<Subgroup> three() {
+  std::vector<Subgroup> subgroups(3);
+  std::int64_t begin = 0;
+  for (std::int64_t i = 0; i < 3; ++i) {
+    auto& subgroup = subgroups[static_cast<std::size_t>(i)];
+    subgroup.index = i;
+    subgroup.begin = begin;
+    subgroup.size = 10 * (i + 1);
+    begin += subgroup.size;
+  }
+  return subgroups;
+}
+
+bool waits(std::future<void> const& wait) {
+  return wait.wait_for(std::chrono::milliseconds{5}) == std::future_status::timeout;
+}
+
+TEST(Readiness, IsThereAtFirst) {
+  auto const subgroups = three();
+  Readiness readiness{subgroups};
+  readiness.wait(0, 60);
+  EXPECT_EQ(readiness.waited().count(), 0.0);
+}
+
+TEST(Readiness, WaitsForEverySubgroupOfTheRangeAndForNoOther) {
+  auto const subgroups = three();
+  Readiness readiness{subgroups};
+  readiness.begin();
+  readiness.wait(10, 10);
+  readiness.wait(60, 60);
+  readiness.done(1);
+  readiness.wait(10, 30);
+  readiness.wait(29, 30);
+  auto const first = std::async(std::launch::async, [&] { readiness.wait(9, 11); });
+  auto const last = std::async(std::launch::async, [&] { readiness.wait(29, 31); });
+  EXPECT_TRUE(waits(first));
+  readiness.done(2);
+  last.wait();
+  EXPECT_TRUE(waits(first));
+  readiness.done(0);
+  first.wait();
+  EXPECT_GE(readiness.waited().count(), 0.005);
+  readiness.begin();
+  auto const again = std::async(std::launch::async, [&] { readiness.wait(0, 1); });
+  EXPECT_TRUE(waits(again));
+  readiness.done(0);
+}
+
+TEST(Readiness, HandsTheFirstErrorToEveryoneUntilTheNextUpdate) {
+  auto const subgroups = three();
+  Readiness readiness{subgroups};
+  readiness.begin();
+  readiness.done(0);
+  auto wait = std::async(std::launch::async, [&] { readiness.wait(0, 60); });
+  EXPECT_TRUE(waits(wait));
+  readiness.fail(std::make_exception_ptr(IoError{"gone"}));
+  readiness.fail(std::make_exception_ptr(UsageError{"later"}));
+  EXPECT_THROW(wait.get(), IoError);
+  EXPECT_THROW(readiness.wait(0, 1), IoError);
+  readiness.begin();
+  readiness.done(0);
+  readiness.wait(0, 10);
+}
+
+TEST(Readiness, KnowsItsSubgroups) {
+  auto const subgroups = three();
+  Readiness readiness{subgroups};
+  EXPECT_THROW(readiness.done(3), PreconditionError);
+  EXPECT_THROW(readiness.done(-1), PreconditionError);
+}
+
+}  // namespace
+}  // namespace offstage::state

@@ -1,0 +1,170 @@
+#include "train/forecast.hpp"
+
+#include <gmock/gmock.h>
+
+#include "base/error.hpp"
+
+namespace offstage::train {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+/// 34,976 parameters on a machine whose rates are round: the CPU updates 100 a second.
+RunConfig tiny() {
+  RunConfig config;
+  config.model = {.layers = 2,
+                  .hidden = 32,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .ffn_hidden = 64,
+                  .vocab = 256,
+                  .max_sequence = 24};
+  config.train.sequence = 24;
+  config.train.micro_batch = 2;
+  config.train.global_batch = 2;
+  config.numerics.dtype = DType::bf16;
+  config.numerics.accumulate_fp32 = true;
+  config.subgroup_size = 4096;
+  config.share.device_chunk = 4096;
+  config.device.kind = DeviceKind::cuda;
+  config.platform = {
+      .cpu_update = 100, .device_update = 1e6, .host_to_device = 1400, .device_to_host = 1e6};
+  return config;
+}
+
+constexpr ForecastScope one_rank{.ranks = 1, .ranks_per_node = 1, .host_memory = GiB};
+
+PolicyForecast const& policy(Forecast const& forecast, std::string const& name) {
+  return *std::ranges::find(forecast.policies, name, &PolicyForecast::name);
+}
+
+TEST(Forecast, CountsTheModelAndItsShards) {
+  auto const one = forecast(tiny(), one_rank);
+  EXPECT_EQ(one.parameters, 34'976);
+  EXPECT_EQ(one.nodes, 1);
+  EXPECT_EQ(one.memory.state, 12 * one.shard_elements);
+  // One micro-batch keeps 16 bit; what leaves the device goes through a layer on the host.
+  EXPECT_GT(one.memory.gradients, 2 * one.shard_elements);
+  auto on_host = tiny();
+  on_host.device.kind = DeviceKind::host;
+  EXPECT_EQ(forecast(on_host, one_rank).memory.gradients, 2 * one.shard_elements);
+  auto const four = forecast(tiny(), {.ranks = 4, .ranks_per_node = 2, .host_memory = GiB});
+  EXPECT_EQ(four.nodes, 2);
+  EXPECT_LE(four.shard_elements, one.shard_elements / 2);
+}
+
+TEST(Forecast, TakesNothingAndAddsUpTheDevicesMemory) {
+  auto config = tiny();
+  config.share.device_resident = 0.5;
+  auto const result = forecast(config, one_rank);
+  EXPECT_EQ(result.device.working_copy, 2 * result.shard_elements);
+  EXPECT_EQ(result.device.resident, 6 * result.shard_elements);
+  EXPECT_GT(result.device.slots, 0);
+  EXPECT_GT(result.device.model, 0);
+  EXPECT_EQ(result.device.total(), result.device.working_copy + result.device.resident +
+                                       result.device.slots + result.device.model);
+  config.train.recompute = model::Recompute::block;
+  EXPECT_LT(forecast(config, one_rank).device.model, result.device.model);
+  config.share.device_resident = 0.0;
+  config.share.device_share = 0.0;
+  EXPECT_EQ(forecast(config, one_rank).device.slots, 0);
+}
+
+TEST(Forecast, OfALargeModelNeedsNoMemory) {
+  auto config = tiny();
+  config.model.layers = 96;
+  config.model.hidden = config.model.ffn_hidden = 16'384;
+  config.subgroup_size = 100'000'000;
+  auto const result =
+      forecast(config, {.ranks = 64, .ranks_per_node = 4, .host_memory = 4096 * GiB});
+  EXPECT_GT(result.parameters, 100'000'000'000);
+  EXPECT_GT(result.memory.state, 12 * GiB);
+}
+
+TEST(Forecast, ChoosesTheShareOfLeastTimeAndComparesThePolicies) {
+  auto const result = forecast(tiny(), one_rank);
+  EXPECT_THAT(result.missing, IsEmpty());
+  // (1 - s) / 100 = (12 s + 2) / 1400, but for the ends that a chunk has.
+  EXPECT_NEAR(result.configured.share, 12.0 / 26.0, 0.02);
+  EXPECT_THAT(result.policies, SizeIs(3));
+  auto const& zero3 = policy(result, "zero3");
+  EXPECT_EQ(zero3.transfers, plan::Transfers::blocking);
+  EXPECT_EQ(zero3.share, 0.0);
+  double const elements = static_cast<double>(result.shard_elements);
+  EXPECT_NEAR(zero3.times.total.count(), elements / 100 + 2 * elements / 1400, 1e-6);
+  EXPECT_EQ(policy(result, "twinflow 20 %").resident, 0.2);
+  EXPECT_LT(policy(result, "dos").times.total, policy(result, "twinflow 20 %").times.total);
+  EXPECT_LT(policy(result, "twinflow 20 %").times.total, zero3.times.total);
+  ASSERT_TRUE(result.stride.has_value());
+  EXPECT_NEAR(*result.stride, (3 / 350.0 + 1e-6) / (1 / 100.0 - 1 / 700.0), 1e-9);
+}
+
+TEST(Forecast, KeepsToTheShareThatIsGiven) {
+  auto config = tiny();
+  config.share.device_share = 0.25;
+  EXPECT_EQ(forecast(config, one_rank).configured.share, 0.25);
+}
+
+TEST(Forecast, MovesNothingFromTheCoresToThemselves) {
+  auto config = tiny();
+  config.device.kind = DeviceKind::host;
+  config.platform = {.cpu_update = 100};
+  auto const result = forecast(config, one_rank);
+  EXPECT_EQ(result.configured.share, 0.0);
+  EXPECT_EQ(result.configured.times.host_to_device.count(), 0.0) << "written in place";
+  config.device.emulation.host_to_device = 1e9;
+  EXPECT_THAT(forecast(config, one_rank).configured.problem, HasSubstr("missing"));
+}
+
+TEST(Forecast, NamesTheRatesThatAreNotKnown) {
+  auto config = tiny();
+  config.platform = {.cpu_update = 100, .host_to_device = 1400};
+  config.paths = {{.directory = "/nvme", .engine = {}, .emulation = {}}};
+  auto const result = forecast(config, one_rank);
+  EXPECT_THAT(result.missing, ElementsAre("platform.device-to-host", "platform.device-update",
+                                          "read= and write= of tiers.path=/nvme"));
+  EXPECT_EQ(result.stride, std::nullopt);
+}
+
+TEST(Forecast, StorageBoundsAnUpdateAndIsSplit) {
+  auto config = tiny();
+  config.paths = {
+      {.directory = "/a", .read_rate = 400, .write_rate = 400, .engine = {}, .emulation = {}},
+      {.directory = "/b", .read_rate = 100, .write_rate = 100, .engine = {}, .emulation = {}}};
+  config.storage.most_cache = 0;
+  auto const result = forecast(config, one_rank);
+  ASSERT_THAT(result.paths, SizeIs(2));
+  EXPECT_NEAR(result.paths[0].weight, 0.8, 1e-9);
+  double const elements = static_cast<double>(result.shard_elements);
+  EXPECT_NEAR(static_cast<double>(result.paths[0].bytes), 0.8 * 12 * elements, 1.0);
+  // 24 B an element over 500 B/s in turns; more than the CPU takes.
+  EXPECT_NEAR(result.configured.times.storage.count(), 24 * elements / 500, 1e-3);
+  EXPECT_EQ(result.configured.times.total, result.configured.times.storage);
+  // zero3 has one path, and reads gradients in FP32.
+  EXPECT_NEAR(policy(result, "zero3").times.storage.count(), 28 * elements / 400, 1e-3);
+  EXPECT_EQ(policy(result, "mlp").share, 0.0);
+}
+
+TEST(Forecast, AbsurdBatchesAreRefused) {
+  auto config = tiny();
+  config.train.micro_batch = config.train.global_batch = 1'000'000'000'000;
+  config.train.sequence = config.model.max_sequence = 1'000'000'000'000;
+  EXPECT_THROW((void)forecast(config, one_rank), UsageError);
+}
+
+TEST(Forecast, WhatDoesNotFitIsTheErrorOfARun) {
+  auto scope = one_rank;
+  scope.host_memory = 64 * KiB;
+  try {
+    (void)forecast(tiny(), scope);
+    FAIL();
+  } catch (UsageError const& error) {
+    EXPECT_THAT(error.what(), HasSubstr("tiers.host-memory=64.0 KiB is too small"));
+  }
+}
+
+}  // namespace
+}  // namespace offstage::train

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "memory_tiers.hpp"
+#include "shard_support.hpp"
+#include "update/pipeline.hpp"
+
+namespace offstage::update {
+
+/// A gradient of the shard, from a tier of its own as the update gets it.
+template <class G>
+class Gradients {
+ public:
+  Gradients(Shard const& shard, tiers::Tiers& tiers) : shard_{shard}, tiers_{tiers} {}
+
+  void set(std::vector<G> const& values) {
+    for (auto const& subgroup : shard_.subgroups) {
+      tiers::Lease lease = tiers_.create(subgroup.index);
+      std::memcpy(lease.mutable_bytes().data(), values.data() + subgroup.begin,
+                  lease.bytes().size());
+      lease.commit();
+    }
+  }
+  [[nodiscard]] GradientSource source() {
+    return [this](state::Subgroup const& subgroup) {
+      tiers::Lease lease = tiers_.fetch(subgroup.index);
+      GradientView const view = std::span{reinterpret_cast<G const*>(lease.bytes().data()),
+                                          static_cast<std::size_t>(subgroup.size)};
+      return GradientLease{std::move(lease), view};
+    };
+  }
+
+ private:
+  Shard const& shard_;
+  tiers::Tiers& tiers_;
+};
+
+/// State and working copy after a few steps. Bits, so that equal means equal.
+template <class W>
+struct Result {
+  std::vector<float> state;
+  std::vector<W> copy;
+  bool operator==(Result const& other) const {
+    return state.size() == other.state.size() && copy == other.copy &&
+           std::memcmp(state.data(), other.state.data(), state.size() * sizeof(float)) == 0;
+  }
+};
+
+/// What the reference kernel makes of so many steps, one subgroup after the other.
+template <class G, class W>
+Result<W> train_by_reference(Shard const& shard, int steps) {
+  MemoryTiers tiers{shard.extents()};
+  initialize(shard, tiers);
+  std::vector<W> copy(static_cast<std::size_t>(shard.size));
+  for (int t = 1; t <= steps; ++t) {
+    auto const gradient = random_values<G>(shard.size, static_cast<std::uint64_t>(10 + t));
+    for (auto const& subgroup : shard.subgroups) {
+      tiers::Lease lease = tiers.fetch(subgroup.index);
+      auto* const p = reinterpret_cast<float*>(lease.mutable_bytes().data());
+      for (auto const& range : subgroup.decay_ranges) {
+        kernels::AdamwStep step = first_step;
+        step.step = t;
+        step.weight_decay = range.decayed ? first_step.weight_decay : 0.0;
+        auto const n = static_cast<std::size_t>(range.end - range.begin);
+        auto const shard_begin = static_cast<std::size_t>(subgroup.begin + range.begin);
+        float* const begin = p + range.begin;
+        kernels::ref::adamw<G, W>({{begin, n},
+                                   {begin + subgroup.size, n},
+                                   {begin + 2 * subgroup.size, n},
+                                   {gradient.data() + shard_begin, n},
+                                   {copy.data() + shard_begin, n}},
+                                  step);
+      }
+      lease.commit();
+    }
+  }
+  return {state_of(shard, tiers), copy};
+}
+
+template <class G, class W>
+struct Types {
+  using Gradient = G;
+  using Copy = W;
+};
+using AllTypes =
+    ::testing::Types<Types<float, float>, Types<float, bfloat16>, Types<bfloat16, float>,
+                     Types<bfloat16, bfloat16>, Types<float, float16>, Types<float16, float>,
+                     Types<float16, float16>>;
+
+}  // namespace offstage::update
