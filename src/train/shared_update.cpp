@@ -47,6 +47,9 @@ bool needs_lane(RunConfig const& config, bool host_visible) {
 update::DeviceLaneSettings lane_settings(RunConfig const& config, UpdateShape const& shape) {
   update::DeviceLaneSettings settings;
   settings.chunk = std::min(config.share.device_chunk, shape.subgroup_elements);
+  bool const takes_part =
+      config.share.device_share.value_or(1.0) > 0.0 || config.share.device_resident > 0.0;
+  settings.slots = takes_part ? settings.slots : 0;  // the cores' parameters have their own
   settings.gradient_bytes = shape.gradient_bytes;
   settings.parameter_bytes = shape.parameter_bytes;
   return settings;

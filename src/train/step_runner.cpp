@@ -64,10 +64,12 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
         model::RunShape{config_.train.micro_batch, config_.train.sequence, config_.train.recompute},
         *device_, *stream_);
   });
-  // All ranks of the node have their device memory now; what is left is the state's.
+  // Working copy, activations and the memory to gather through are taken; an emulated device will take
+  // more of the host's.
   Bytes free_here{};
   mpi::agree(comm, [&] { free_here = memory::available_bytes(); });
-  Bytes const free_now = comm.minimum(free_here);
+  Bytes const free_now = std::max<Bytes>(
+      0, comm.minimum(free_here) + ranks_on_node_ * (gathering_bytes() - device_bytes_to_come()));
   host_memory_limit_ = config.host_memory > 0
                            ? config.host_memory
                            : static_cast<Bytes>(auto_host_share * static_cast<double>(free_now));
@@ -101,14 +103,36 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
 template <class T>
 launch::Needs StepRunner<T>::needs_of(mpi::Communicator const& node) const {
   launch::Needs needs;
-  needs.host_memory = node.sum(memory::private_bytes()) + memory_.node_total;
-  needs.allocation = memory_.node_total;
+  needs.allocation =
+      memory_.node_total + ranks_on_node_ * (device_bytes_to_come() - gathering_bytes());
+  needs.host_memory = node.sum(memory::private_bytes()) + needs.allocation;
   needs.aio_requests = aio::EngineSettings{}.queue_depth;  // the checkpoint's
   for (tiers::PathSettings const& path : config_.paths) {
     needs.aio_requests += static_cast<std::int64_t>(path.lanes()) * path.engine.queue_depth;
     needs.storage_paths.push_back(path.directory);
   }
   return needs;
+}
+
+template <class T>
+Bytes StepRunner<T>::gathering_bytes() const {
+  return state::WorkingCopy<T>::host_bytes(map_, device_->host_visible());
+}
+
+template <class T>
+Bytes StepRunner<T>::device_bytes_to_come() const {
+  if (device_->kind() != device::Kind::host) {
+    return 0;
+  }
+  Bytes bytes = 12 * resident_elements(config_, map_, 0);
+  if (!device_->host_visible()) {
+    bytes += map_.largest_layer() * static_cast<Bytes>(sizeof(T));  // a gradient on its way
+  }
+  if (needs_lane(config_, device_->host_visible())) {
+    auto const shape = update_shape<T>(config_, map_.shard_elements(0), config_.subgroup_size);
+    bytes += update::DeviceLane::device_bytes(lane_settings(config_, shape));
+  }
+  return bytes;
 }
 
 template <class T>
@@ -130,8 +154,8 @@ void StepRunner<T>::open_trace() {
 
 template <class T>
 Bytes StepRunner<T>::host_memory_peak() const {
-  return comm_.split_by_node().sum(memory::peak_resident_bytes() - resident_before_ -
-                                   device_->peak());
+  Bytes const arena = device_->kind() == device::Kind::host ? device_->peak() : 0;
+  return comm_.split_by_node().sum(memory::peak_resident_bytes() - resident_before_ - arena);
 }
 
 template <class T>

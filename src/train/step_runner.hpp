@@ -88,6 +88,10 @@ class StepRunner {
 
  private:
   [[nodiscard]] launch::Needs needs_of(mpi::Communicator const& node) const;
+  /// Of a rank, in the memory plan and taken before the state's.
+  [[nodiscard]] Bytes gathering_bytes() const;
+  /// Host memory of a rank that an emulated device takes after the plan is made.
+  [[nodiscard]] Bytes device_bytes_to_come() const;
   [[nodiscard]] std::unique_ptr<trace::Trace> make_trace() const;
   /// Forward and backward of this rank's micro-batches; their losses in order.
   std::vector<double> run_micro_batches(data::Dataset const& data, std::int64_t first_sample,

@@ -369,11 +369,13 @@ void Training<T>::save() {
   if (saved_step_ == meta_.step) {
     return;
   }
+  Stopwatch const rest;
   runner_->finish_update();
+  Seconds const update_rest = rest.elapsed();
   mpi::agree(comm_, [&] { journal_.sync(); });
   auto const stats = store_->save(meta_, runner_->map(), runner_->subgroups(), runner_->tiers());
   saved_step_ = meta_.step;
-  cadence_.save_took(stats.seconds);
+  cadence_.save_took(update_rest + stats.seconds);
   journal_.saved(meta_.step, stats);
 }
 

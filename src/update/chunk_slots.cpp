@@ -46,6 +46,7 @@ ChunkSlots::ChunkSlots(device::Device& device, int count, Bytes slot_bytes,
 }
 
 ChunkSlots::Hold ChunkSlots::take() {
+  require(!slots_.empty(), "ChunkSlots: there is no slot");
   std::unique_lock lock{mutex_};
   std::size_t index = next_;
   for (std::size_t tried = 0; slots_[index].lent && !use_lent_; ++tried) {

@@ -22,7 +22,8 @@ namespace offstage::update {
 struct DeviceLaneSettings {
   /// Elements that go to the device at a time, whole chunks; also what the CPU's new parameters go by.
   std::int64_t chunk = std::int64_t{4} << 20U;
-  int slots = 4;  ///< chunks on the device at a time: brought, updated, taken back, one to spare
+  /// Chunks on the device at a time: brought, updated, taken back, one to spare. 0: it updates nothing.
+  int slots = 4;
   int parameter_slots = 3;    ///< chunks of the CPU's new parameters on their way
   Bytes gradient_bytes = 4;   ///< of an element, as the updates will give them
   Bytes parameter_bytes = 4;  ///< of an element of the working copy

@@ -29,8 +29,9 @@ DeviceLaneStats operator-(DeviceLaneStats const& after, DeviceLaneStats const& b
 Seconds BusyTime::total() {
   std::ranges::sort(spans_, {}, &Span::begin);
   for (Span const& span : spans_) {
-    if (span.end > until_) {
-      total_ += span.end - std::max(span.begin, until_);
+    auto const begin = std::max(span.begin, until_);
+    if (span.end > begin) {
+      total_ += span.end - begin;
       until_ = span.end;
     }
   }
