@@ -87,7 +87,6 @@ TEST(DeviceLane, RefusesSettingsThatCannotWork) {
   for (auto const change : std::vector<void (*)(DeviceLaneSettings&)>{
            [](DeviceLaneSettings& settings) { settings.chunk = 0; },
            [](DeviceLaneSettings& settings) { settings.chunk = 100; },
-           [](DeviceLaneSettings& settings) { settings.slots = 0; },
            [](DeviceLaneSettings& settings) { settings.parameter_slots = 0; }}) {
     auto settings = small();
     change(settings);
