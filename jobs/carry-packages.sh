@@ -116,12 +116,15 @@ libraries=$paths
 # The newer of both compilers' libraries, as the machine's own programs need theirs.
 theirs=\$(PATH=\$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null | awk '/libstdc\+\+\.so\.6 .*x86-64/ { print \$NF; exit }')
 ours=\$(cd "\$here/compiler" && ls -d libstdc++.so.6.*)
-if [[ \$(printf '%s\n' "\$(basename "\$(realpath "\${theirs:-/none}")")" "\$ours" | sort -V | tail -n 1) == "\$ours" ]]; then
+if [[ -n \$theirs ]]; then theirs=\$(basename "\$(realpath "\$theirs")"); fi
+if [[ \$(printf '%s\n' "\$theirs" "\$ours" | sort -V | tail -n 1) == "\$ours" ]]; then
   libraries=\$libraries:\$here/compiler
 fi
 export LD_LIBRARY_PATH=\$libraries\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}
 export PATH=\$here$prefix/bin:\$PATH
 export OPAL_PREFIX=\$here$prefix OPAL_SYSCONFDIR=\$here$(path_of sysconfdir) PMIX_PREFIX=\$here$prefix
+# Without ssh there is one node, unless Slurm starts the others; mpirun would stop at its absence.
+if ! command -v ssh > /dev/null && ! command -v rsh > /dev/null; then export OMPI_MCA_plm=^rsh; fi
 unset here glibc libraries theirs ours
 END
 

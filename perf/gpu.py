@@ -139,15 +139,15 @@ def measure_policies(program, setting, rates, parameters, on_gpu):
 
 
 def report(figures):
-    """The RESULT lines, of what was measured."""
-    results = {}
+    """The RESULT lines, of what was measured; those of the emulated device have a name of their own."""
+    results, device = {}, "emulated" if figures["emulated"] else "gpu"
     if "kernel" in figures:
-        results["gpu_adamw_vs_copy"] = figures["kernel"]["update_vs_copy"]
+        results[f"{device}_adamw_vs_copy"] = figures["kernel"]["update_vs_copy"]
     policies = figures.get("policies", {})
     if "zero3" in policies and "dos" in policies:
         dos = policies["dos"]
-        results["gpu_dos_speedup_update"] = policies["zero3"]["update_seconds"] / dos["update_seconds"]
-        results["gpu_dos_vs_makespan"] = dos["bound_seconds"] / dos["update_seconds"]
+        results[f"{device}_dos_speedup_update"] = policies["zero3"]["update_seconds"] / dos["update_seconds"]
+        results[f"{device}_dos_vs_makespan"] = dos["bound_seconds"] / dos["update_seconds"]
     return {name: round(value, 3) for name, value in results.items()}
 
 
@@ -155,7 +155,7 @@ def measure_all(figures, program, setting, on_gpu):
     figures["link"] = measure(program, "link", setting)
     figures["device"] = figures["link"].pop("device")
     figures["device_bytes"] = figures["link"].pop("device_bytes")
-    print(f"device {figures['device']}, {figures['device_bytes'] / 1e9:.1f} GB free")
+    print(f"device {figures['device']}" + (f", {figures['device_bytes'] / 1e9:.1f} GB free" if on_gpu else ""))
     print_link(figures["link"])
     elements = 256 * GRANULE if on_gpu else GRANULE
     # An emulated update rate would be what the copy is held against.
