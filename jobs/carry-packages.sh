@@ -92,7 +92,11 @@ for library in "${libraries[@]}"; do
 done
 carry "${plugins[@]}" "${tools[@]}"
 pmix=$(printf '%s\n' "${libraries[@]}" | grep '/libpmix\.so' || true)
-if [[ -n $pmix ]]; then carry "$(dirname "$(realpath "$pmix")")"/pmix/*.so; fi
+pmix_prefix=$prefix
+if [[ -n $pmix ]]; then
+  pmix_prefix=$(dirname "$(dirname "$(realpath "$pmix")")")
+  carry "$pmix_prefix"/lib/pmix/*.so "$pmix_prefix"/share/pmix/*.txt
+fi
 carry "$(path_of sysconfdir)"/*.conf "$(path_of pkgdatadir)"/*.txt
 for program in "${programs[@]}"; do
   place=$target/build/${program#"$build"/}
@@ -122,7 +126,8 @@ if [[ \$(printf '%s\n' "\$theirs" "\$ours" | sort -V | tail -n 1) == "\$ours" ]]
 fi
 export LD_LIBRARY_PATH=\$libraries\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}
 export PATH=\$here$prefix/bin:\$PATH
-export OPAL_PREFIX=\$here$prefix OPAL_SYSCONFDIR=\$here$(path_of sysconfdir) PMIX_PREFIX=\$here$prefix
+export OPAL_PREFIX=\$here$prefix OPAL_SYSCONFDIR=\$here$(path_of sysconfdir) PMIX_PREFIX=\$here$pmix_prefix
+export PMIX_LIBDIR=\$PMIX_PREFIX/lib PMIX_PKGLIBDIR=\$PMIX_PREFIX/lib/pmix PMIX_PKGDATADIR=\$PMIX_PREFIX/share/pmix
 # Without ssh there is one node, unless Slurm starts the others; mpirun would stop at its absence.
 if ! command -v ssh > /dev/null && ! command -v rsh > /dev/null; then export OMPI_MCA_plm=^rsh; fi
 unset here glibc libraries theirs ours
