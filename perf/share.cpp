@@ -1,13 +1,17 @@
 // Updates shared by cores and a device, without a model: one rank, the state in host memory, the device emulated
-// (device.emulate). One configuration per call; share.py calls it for one policy and share after the other.
+// (device.emulate) or, with device.kind=cuda, the first GPU. One configuration per call; share.py and gpu.py call it for
+// one policy and share after the other.
 //
-//   perf_share probe [numerics.dtype=..] [device.emulate=..]
+//   perf_share probe [numerics.dtype=..] [device.KEY=..]
+//   perf_share link [device.KEY=..]
+//   perf_share kernel [parameters=N] [steps=N] [device.KEY=..]
 //   perf_share update [parameters=N] [subgroup=N] [steps=N] [pass-seconds=X] [numerics.dtype=..] [device.KEY=..]
 //                     [update.KEY=..] [platform.KEY=..] [run.trace=FILE]
 //
-// pass-seconds: of sleep in the place of forward, and twice that of backward. Ends with one line of JSON: rates under
-// the names of their platform.* keys, or the steps' seconds, shares and expectations. The first step is left out: it
-// touches memory for the first time.
+// probe: rates under the names of their platform.* keys. link: bytes per second, and the device's name. kernel: AdamW on
+// the device (bf16 gradients in, bf16 parameters out) in turns with a copy within its memory, over the same memory; steps:
+// rounds. update: the steps' seconds, shares and expectations, without the first step, which touches memory for the first
+// time; pass-seconds: of sleep in the place of forward, and twice that of backward. Each ends with one line of JSON.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,12 +25,15 @@
 #include <thread>
 #include <vector>
 
+#include "adamw.hpp"
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
 #include "cli/key_table.hpp"
 #include "device/device.hpp"
+#include "platform/memory/huge_buffer.hpp"
 #include "platform/mpi/session.hpp"
 #include "probe/measure.hpp"
+#include "probe/median.hpp"
 #include "state/working_copy.hpp"
 #include "train/offload.hpp"
 #include "train/shared_update.hpp"
@@ -65,6 +72,15 @@ void set(Shape& shape, train::RunConfig& config, std::string const& argument) {
   }
 }
 
+bool on_gpu(train::RunConfig const& config) {
+  return config.device.kind == train::DeviceKind::cuda;
+}
+
+std::unique_ptr<device::Device> make_device(train::RunConfig const& config) {
+  return on_gpu(config) ? device::make_cuda_device(0, config.device.memory)
+                        : device::make_host_device(config.device.memory, config.device.emulation);
+}
+
 /// Layers without structure.
 std::vector<state::LayerLayout> make_layers(std::int64_t parameters) {
   constexpr std::int64_t count = 16;
@@ -93,6 +109,7 @@ class Phase {
   StepTime step();
 
  private:
+  void fill_gradient();
   void pass_forward();
   void pass_backward();
 
@@ -112,7 +129,7 @@ class Phase {
 Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
              trace::Trace* trace)
     : shape_{shape},
-      device_{device::make_host_device(config.device.memory, config.device.emulation)},
+      device_{make_device(config)},
       stream_{device_->make_calling_stream("compute")},
       map_{make_layers(shape.parameters), 1},
       subgroups_{state::subgroups_of(
@@ -121,7 +138,7 @@ Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicat
       copy_{map_, comm, *device_, *stream_},
       gradient_{device_->allocate(2 * map_.largest_layer(), "a layer's gradient")},
       offload_{config, comm, trace} {
-  std::ranges::fill(gradient_.as<bfloat16>(), to_bf16(0.01F));
+  fill_gradient();
   offload_.allocate(subgroups_, plan::MemoryPlan{}, sizeof(bfloat16), *device_);
   gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
       map_, comm, *device_, *stream_, subgroups_, offload_.take_gradients(false));
@@ -139,6 +156,14 @@ Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicat
     std::ranges::fill(lease.mutable_bytes(), std::byte{0});
     lease.commit();
   }
+}
+
+/// The host touches no device memory but by copies.
+void Phase::fill_gradient() {
+  std::vector<bfloat16> const values(gradient_.as<bfloat16>().size(), to_bf16(0.01F));
+  stream_->copy(gradient_.as<bfloat16>().data(), values.data(), gradient_.size(),
+                device::Copy::host_to_device);
+  stream_->synchronize();
 }
 
 /// A layer is computed once its parameters are there.
@@ -185,18 +210,105 @@ StepTime Phase::step() {
           shared.expected.count()};
 }
 
+/// A GPU and its host take more to be measured in earnest: more than their caches hold.
+probe::Effort effort_for(train::RunConfig const& config) {
+  return on_gpu(config) ? probe::Effort{.bytes = GiB, .rounds = 5}
+                        : probe::Effort{.bytes = 16 * MiB, .rounds = 3};
+}
+
 int measure_rates(train::RunConfig const& config) {
-  probe::Effort const effort{.bytes = 16 * MiB, .rounds = 3};
-  auto const device = device::make_host_device(config.device.memory, config.device.emulation);
+  auto const effort = effort_for(config);
+  auto const device = make_device(config);
   auto const link = probe::measure_link(*device, effort);
   auto const dtype = config.numerics.dtype;
   fmt::print(
       "{{\"cpu-update\": {:.0f}, \"device-update\": {:.0f}, \"host-to-device\": {:.0f}, "
       "\"device-to-host\": {:.0f}, \"host-to-device-both\": {:.0f}, \"device-to-host-both\": "
-      "{:.0f}}}\n",
+      "{:.0f}",
       probe::measure_cpu_update(dtype, config.device.emulation, effort),
       probe::measure_device_update(*device, dtype, effort), link.to_device, link.to_host,
       link.to_device_both, link.to_host_both);
+  if (on_gpu(config)) {
+    // An emulated device is slower than the memory that it lies in.
+    fmt::print(", \"host-memory\": {:.0f}", probe::measure_host_memory(effort));
+  }
+  fmt::print("}}\n");
+  return 0;
+}
+
+int measure_link(train::RunConfig const& config) {
+  auto const device = make_device(config);
+  auto const link = probe::measure_link(*device, effort_for(config));
+  fmt::print(
+      "{{\"device\": \"{}\", \"device_bytes\": {}, \"to_device\": {:.0f}, \"to_host\": {:.0f}, "
+      "\"to_device_both\": {:.0f}, \"to_host_both\": {:.0f}, \"to_device_pageable\": {:.0f}, "
+      "\"to_host_pageable\": {:.0f}}}\n",
+      device->name(), device->capacity(), link.to_device, link.to_host, link.to_device_both,
+      link.to_host_both, link.to_device_pageable, link.to_host_pageable);
+  return 0;
+}
+
+/// Seconds of what `work` queues on the stream, by the stream's own events.
+template <class Work>
+Seconds time_on(device::Stream& stream, Work&& work) {
+  auto const begin = stream.record();
+  work();
+  auto const end = stream.record();
+  return end->when() - begin->when();
+}
+
+/// AdamW on the device against a copy from one half of the same memory to the other.
+int measure_kernel(Shape const& shape, train::RunConfig const& config) {
+  auto const device = make_device(config);
+  auto const stream = device->make_calling_stream("kernel");
+  auto const count = static_cast<std::size_t>(shape.parameters);
+  auto const memory = device->allocate(shape.parameters * 16, "the kernel's operands");
+  auto const bytes = memory.as<std::byte>();
+  {
+    memory::HugeBuffer const zero{memory.size()};
+    std::ranges::fill(zero.bytes(), std::byte{});
+    stream->copy(bytes.data(), zero.bytes().data(), memory.size(), device::Copy::host_to_device);
+    stream->synchronize();
+  }
+  auto const floats = memory.as<float>();
+  auto const numbers = memory.as<bfloat16>().subspan(6 * count);
+  kernels::AdamwState<bfloat16, bfloat16> const state{
+      .parameter = floats.first(count),
+      .momentum = floats.subspan(count, count),
+      .variance = floats.subspan(2 * count, count),
+      .gradient = numbers.first(count),
+      .working_copy = numbers.subspan(count, count)};
+  kernels::AdamwStep step{1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 0};
+  constexpr double update_traffic = 28.0;
+  double const update_bytes = update_traffic * static_cast<double>(count);
+  auto const half = static_cast<Bytes>(bytes.size() / 2);
+  probe::Effort const once{.bytes = 0, .rounds = 1};
+  std::vector<double> updates;
+  std::vector<double> copies;
+  std::vector<double> ratios;
+  for (int round = 0; round < shape.steps; ++round) {
+    updates.push_back(probe::median_rate(once, update_bytes, [&](int passes) {
+      return time_on(*stream, [&] {
+        for (int i = 0; i < passes; ++i) {
+          ++step.step;
+          kernels::adamw(*stream, state, step);
+        }
+      });
+    }));
+    copies.push_back(probe::median_rate(once, 2.0 * static_cast<double>(half), [&](int passes) {
+      return time_on(*stream, [&] {
+        for (int i = 0; i < passes; ++i) {
+          stream->copy(bytes.data() + half, bytes.data(), half, device::Copy::device_to_device);
+        }
+      });
+    }));
+    ratios.push_back(updates.back() / copies.back());
+  }
+  double const update = probe::median(updates);
+  fmt::print(
+      "{{\"parameters_per_second\": {:.0f}, \"update_bytes_per_second\": {:.0f}, "
+      "\"copy_bytes_per_second\": {:.0f}, \"update_vs_copy\": {:.4f}}}\n",
+      update / update_traffic, update, probe::median(copies), probe::median(ratios));
   return 0;
 }
 
@@ -239,7 +351,7 @@ int measure_updates(Shape const& shape, train::RunConfig const& config) {
 }
 
 int run(std::vector<std::string> const& arguments) {
-  require(!arguments.empty(), "usage: perf_share probe|update [KEY=VALUE]...");
+  require(!arguments.empty(), "usage: perf_share probe|link|kernel|update [KEY=VALUE]...");
   Shape shape;
   train::RunConfig config;
   config.run_dir = "share";
@@ -248,7 +360,20 @@ int run(std::vector<std::string> const& arguments) {
   for (std::string const& argument : std::span{arguments}.subspan(1)) {
     set(shape, config, argument);
   }
-  return arguments.front() == "probe" ? measure_rates(config) : measure_updates(shape, config);
+  require(shape.parameters > 0 && shape.subgroup > 0 && shape.steps > 0,
+          "parameters, subgroup and steps are above 0");
+  std::string const& mode = arguments.front();
+  if (mode == "probe") {
+    return measure_rates(config);
+  }
+  if (mode == "link") {
+    return measure_link(config);
+  }
+  if (mode == "kernel") {
+    return measure_kernel(shape, config);
+  }
+  require(mode == "update", "usage: perf_share probe|link|kernel|update [KEY=VALUE]...");
+  return measure_updates(shape, config);
 }
 
 }  // namespace
