@@ -109,10 +109,11 @@ plan::PathRate measure_rates(StoragePath& path, std::string const& spill, Measur
     }
     PathTraffic const before = path.traffic();
     at_once(parts, [&](Part& part) {
-      part.written = repeat(part, part.size, measure.time, [&](std::span<std::byte> bytes, Bytes offset) {
-        stamp(bytes, offset);
-        path.write(file, bytes, offset);
-      });
+      part.written =
+          repeat(part, part.size, measure.time, [&](std::span<std::byte> bytes, Bytes offset) {
+            stamp(bytes, offset);
+            path.write(file, bytes, offset);
+          });
     });
     at_once(parts, [&](Part const& part) {
       repeat(part, part.written, measure.time, [&](std::span<std::byte> bytes, Bytes offset) {

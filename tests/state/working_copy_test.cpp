@@ -133,8 +133,7 @@ TEST(WorkingCopy, TakesNothingOverTheLinkButThisRanksPartToTheHostAndTheOthersFr
   Fixture<bfloat16> fixture{link};
   Bytes const own = fixture.map.chunks(2, fixture.comm.rank()).count * chunk_elements * 2;
   fixture.expect_layer(2);
-  EXPECT_EQ(fixture.stream.copied[device::Copy::device_to_host],
-            fixture.comm.size() > 1 ? own : 0);
+  EXPECT_EQ(fixture.stream.copied[device::Copy::device_to_host], fixture.comm.size() > 1 ? own : 0);
   EXPECT_EQ(fixture.stream.copied[device::Copy::host_to_device], fixture.padded(2) * 2 - own);
 
   Fixture<bfloat16> visible{no_link};
