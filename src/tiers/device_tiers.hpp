@@ -35,6 +35,8 @@ class DeviceTiers final : public Tiers {
   DeviceTiers(device::Device& device, Key first_key, std::vector<Bytes> const& resident_bytes,
               std::unique_ptr<Tiers> rest);
   ~DeviceTiers() override;
+  DeviceTiers(DeviceTiers const&) = delete;
+  DeviceTiers& operator=(DeviceTiers const&) = delete;
 
   [[nodiscard]] bool is_resident(Key key) const noexcept { return key >= first_key_; }
   /// The extent in device memory.

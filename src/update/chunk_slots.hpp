@@ -29,6 +29,7 @@ class ChunkSlots {
    public:
     Hold(Hold const&) = delete;
     Hold& operator=(Hold const&) = delete;
+    Hold& operator=(Hold&&) = delete;
     Hold(Hold&& other) noexcept
         : owner_{std::exchange(other.owner_, nullptr)}, index_{other.index_} {}
     ~Hold();

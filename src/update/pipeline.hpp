@@ -65,6 +65,8 @@ class UpdatePipeline {
                  PipelineSettings settings);
   /// Waits for what start left; its error is lost.
   ~UpdatePipeline();
+  UpdatePipeline(UpdatePipeline const&) = delete;
+  UpdatePipeline& operator=(UpdatePipeline const&) = delete;
 
   /// `order`: every index of the subgroups once. `step.weight_decay` applies inside the decayed ranges
   /// alone. A pass of the tiers begins with it. `copy`: the shard's working copy, in device memory.
