@@ -63,6 +63,7 @@ std::string three(double value) {
 
 std::vector<double> column(std::vector<Figures> const& all, std::size_t figure) {
   std::vector<double> values;
+  values.reserve(all.size());
   for (Figures const& each : all) {
     values.push_back(each.at(figure));
   }
@@ -104,6 +105,7 @@ using Direction = double plan::PathRate::*;
 
 std::vector<double> by_node(ProbedPath const& path, Direction direction) {
   std::vector<double> values;
+  values.reserve(path.rates.size());
   for (plan::PathRate const& rate : path.rates) {
     values.push_back(rate.*direction);
   }
