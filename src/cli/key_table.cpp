@@ -95,6 +95,13 @@ void set_device_share(RunConfig& config, std::string const& text) {
 }
 
 /// Whole chunks, as a subgroup's size; so few that no product of their bytes overflows.
+void set_device_gradients(RunConfig& config, std::string const& text) {
+  config.share.device_gradients.reset();
+  if (text != "auto") {
+    config.share.device_gradients = parse_bytes(text);
+  }
+}
+
 void set_device_chunk(RunConfig& config, std::string const& text) {
   constexpr std::int64_t most = 1'000'000'000;
   std::int64_t const count = parse_count(text);
@@ -367,6 +374,10 @@ constexpr std::array keys{
     Key{"update.device-chunk", "N", "4M",
         "parameters that go to the device and back at a time; rounded down to whole 4096",
         set_device_chunk},
+    Key{"update.device-gradients", "auto|SIZE", "auto",
+        "device memory per rank for gradients that wait there for the device's update; auto: what "
+        "is left",
+        set_device_gradients},
     Key{"update.transfers", "overlap|blocking", "overlap",
         "copies beside everything else, or one after the other with the CPU's work, as ZeRO-3 has "
         "them",

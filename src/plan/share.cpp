@@ -32,6 +32,7 @@ double shared_rate(double both, double alone) {
 /// One update's work: elements by who updates them, and bytes by direction of the link.
 struct Work {
   double cpu, device, resident;
+  double gradients, resident_gradients;  ///< elements whose gradient crosses: of all, of residents
   double to_device, to_host;
   double chunk;           ///< of the elements that go to the device and back; 0: none do
   double resident_chunk;  ///< likewise of those that live there
@@ -45,7 +46,7 @@ Work::Work(UpdateDemand const& demand, double share) {
   require(demand.resident >= 0.0 && demand.resident <= 1.0,
           "update_times: the resident share lies in [0, 1]");
   require(demand.elements >= 0 && demand.chunk >= 0 && demand.gradient_bytes >= 0 &&
-              demand.parameter_bytes >= 0,
+              demand.parameter_bytes >= 0 && demand.held >= 0,
           "update_times: sizes are not negative");
   auto const elements = static_cast<double>(demand.elements);
   auto const piece = static_cast<double>(demand.chunk);
@@ -54,7 +55,10 @@ Work::Work(UpdateDemand const& demand, double share) {
   resident = elements * demand.resident;
   device = (elements - resident) * share;
   cpu = elements - resident - device;
-  to_device = device * (state_bytes + gradient) + resident * gradient + cpu * copied;
+  auto const held = static_cast<double>(demand.held);
+  resident_gradients = std::max(0.0, resident - held);
+  gradients = std::max(0.0, resident + device - held);
+  to_device = device * state_bytes + gradients * gradient + cpu * copied;
   to_host = device * state_bytes;
   chunk = std::min(piece, device);
   resident_chunk = std::min(piece, resident);
@@ -126,7 +130,9 @@ class Makespan {
   }
 
   [[nodiscard]] Trip trip() const {
-    auto const gradient = static_cast<double>(demand_.gradient_bytes);
+    // Held gradients are the first of each kind: the last chunk's crosses if any does.
+    bool const crosses = work_.gradients > 0.0;
+    double const gradient = crosses ? static_cast<double>(demand_.gradient_bytes) : 0.0;
     if (work_.chunk > 0.0) {
       return {to_device(work_.chunk * (state_bytes + gradient)), kernel(work_.chunk),
               to_host(work_.chunk * state_bytes)};
@@ -147,10 +153,11 @@ class Makespan {
   /// First what is resident, gradient by gradient; then the CPU and its copies, one after the other.
   [[nodiscard]] Seconds in_turns() const {
     auto const gradient = static_cast<double>(demand_.gradient_bytes);
-    Seconds const gradients = to_device(work_.resident * gradient);
+    Seconds const gradients = to_device(work_.resident_gradients * gradient);
     Seconds const updates = kernel(work_.resident);
-    Seconds const residents = std::max(gradients + kernel(work_.resident_chunk),
-                                       updates + to_device(work_.resident_chunk * gradient));
+    double const first = std::min(work_.resident_chunk, work_.resident_gradients);
+    Seconds const residents =
+        std::max(gradients + kernel(work_.resident_chunk), updates + to_device(first * gradient));
     double const copied = demand_.direct_copy ? 0.0 : static_cast<double>(demand_.parameter_bytes);
     return residents + times_.cpu + to_device(work_.cpu * copied);
   }

@@ -29,9 +29,11 @@ enum class Transfers {
 };
 
 struct UpdateDemand {
-  std::int64_t elements{};    ///< of the shard, resident ones included
-  double resident{};          ///< share of them whose state lives on the device
-  Bytes gradient_bytes = 2;   ///< per element, from host memory to the device
+  std::int64_t elements{};   ///< of the shard, resident ones included
+  double resident{};         ///< share of them whose state lives on the device
+  Bytes gradient_bytes = 2;  ///< per element, from host memory to the device
+  /// Elements whose gradient is there before the update if the device updates them, residents first.
+  std::int64_t held{};
   Bytes parameter_bytes = 2;  ///< per element of the working copy
   std::int64_t
       chunk{};  ///< elements that go to the device at a time: the pipeline's fill and drain
@@ -50,8 +52,8 @@ struct UpdateTimes {
 
 /// The update's time if a share of the elements that are not resident, in [0, 1], is updated on the device.
 ///
-/// Link:        a device update takes p, m, v and the gradient there and p, m, v back; of a resident element
-///              the gradient alone crosses, of one that the CPU updates the new parameter. The direction with
+/// Link:        a device update takes p, m, v and the gradient there (unless it is held) and p, m, v back; of a
+///              resident element the gradient alone crosses, of one that the CPU updates the new parameter. The direction with
 ///              less to move runs wholly beside the other; what is left of that goes at the rate of one.
 /// Host memory: an element that the CPU updates is 24 B of state, gradient and parameter; whatever crosses
 ///              the link is read or written once more (a staged parameter too: it is written past the

@@ -50,6 +50,11 @@ std::vector<update::Trip> DeviceShare::trips(std::span<std::int64_t const> order
   return trips;
 }
 
+void DeviceShare::set_held(std::int64_t elements) {
+  demand_.held = elements;
+  choose();
+}
+
 // The directions are measured while both are in use, which is how an update uses them.
 void DeviceShare::learn(update::UpdateStats const& stats) {
   follow(rates_.cpu_update, static_cast<double>(stats.cpu_elements), stats.compute);

@@ -26,6 +26,8 @@ class DeviceShare {
   /// and as near to the share as whole subgroups allow.
   [[nodiscard]] std::vector<update::Trip> trips(
       std::span<std::int64_t const> order, std::vector<state::Subgroup> const& subgroups) const;
+  /// As many elements' gradients may wait on the device.
+  void set_held(std::int64_t elements);
   /// What an update measured.
   void learn(update::UpdateStats const& stats);
 

@@ -190,6 +190,7 @@ void MetricsFile::write(StepRecord const& record) {
     line["expected_update_seconds"] = record.share.expected > Seconds{}
                                           ? record.share.expected.count()
                                           : std::numeric_limits<double>::quiet_NaN();
+    line["device_gradient_bytes"] = record.share.gradients_held;
   }
   // A directory's name is its user's: bytes that are no UTF-8 must not end the run.
   append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));

@@ -35,9 +35,10 @@ struct StorageStep {
 
 /// How one step's update was shared between cores and device, rank 0's.
 struct ShareStep {
-  bool used{};         ///< a device took part, or received the cores' parameters
-  double share{};      ///< of what is not resident, that the device updated
-  Seconds expected{};  ///< of the update, from the rates so far; 0: a rate is not known yet
+  bool used{};             ///< a device took part, or received the cores' parameters
+  double share{};          ///< of what is not resident, that the device updated
+  Seconds expected{};      ///< of the update, from the rates so far; 0: a rate is not known yet
+  Bytes gradients_held{};  ///< gradients that waited for it on the device
 };
 
 /// One line of metrics.jsonl.
@@ -74,8 +75,8 @@ struct StartRecord {
 ///              read_gb_per_s and write_gb_per_s (bytes per second inside transfers, null without
 ///              any), busy (see busy_share), lock_wait_seconds (reads and writes, sum over ranks),
 ///              longest_wait_seconds (of any rank since the start), resident_bytes. GB are 10^9 bytes.
-///              With a device that shares updates also device_share and expected_update_seconds (null: a
-///              rate is not known yet).
+///              With a device that shares updates also device_share, expected_update_seconds (null: a
+///              rate is not known yet) and device_gradient_bytes (that waited on the device).
 /// Validations: step and valid_loss.
 /// Starts:      start (steps done before), time (UTC), ranks and nodes, and in a Slurm job job, job_name,
 ///              restart_count, and array_job and array_task where it is one of an array; no step.

@@ -113,9 +113,10 @@ struct DeviceConfig {
 
 /// How CPU and device share the update: the principles of Deep Optimizer States.
 struct SharePolicy {
-  std::optional<double> device_share;  ///< update.device-share; none: auto
-  double device_resident{};            ///< update.device-resident, share of the shard in [0, 1]
-  std::int64_t device_chunk{};         ///< update.device-chunk, parameters
+  std::optional<double> device_share;     ///< update.device-share; none: auto
+  double device_resident{};               ///< update.device-resident, share of the shard in [0, 1]
+  std::int64_t device_chunk{};            ///< update.device-chunk, parameters
+  std::optional<Bytes> device_gradients;  ///< update.device-gradients, per rank; none: auto
   plan::Transfers transfers = plan::Transfers::overlap;  ///< update.transfers=overlap|blocking
 };
 

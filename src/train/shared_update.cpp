@@ -1,7 +1,10 @@
 #include "train/shared_update.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
+#include "base/error.hpp"
 #include "base/stopwatch.hpp"
 
 namespace offstage::train {
@@ -55,6 +58,24 @@ update::DeviceLaneSettings lane_settings(RunConfig const& config, UpdateShape co
   return settings;
 }
 
+Bytes most_gradients(RunConfig const& config, UpdateShape const& shape) {
+  auto const elements = static_cast<double>(shape.elements);
+  double const resident = elements * config.share.device_resident;
+  double const updated = resident + (elements - resident) * config.share.device_share.value_or(1.0);
+  // A share is made of whole subgroups.
+  auto const most = static_cast<std::int64_t>(std::ceil(updated)) + shape.subgroup_elements;
+  return std::min(most, shape.elements) * shape.gradient_bytes;
+}
+
+Bytes gradient_room(RunConfig const& config, bool host_visible, Bytes most, Bytes free) {
+  bool const takes_part =
+      config.share.device_share.value_or(1.0) > 0.0 || config.share.device_resident > 0.0;
+  if (host_visible || config.storage.flush_fp32 || !takes_part) {
+    return 0;
+  }
+  return std::min(most, config.share.device_gradients.value_or(free));
+}
+
 SharedUpdate::SharedUpdate(RunConfig const& config, UpdateShape const& shape,
                            device::Device& device, std::span<std::byte> idle,
                            std::vector<state::Subgroup> const& subgroups, Offload& offload,
@@ -91,12 +112,37 @@ std::vector<update::Trip> SharedUpdate::next_trips() {
   return trips;
 }
 
+void SharedUpdate::set_held(update::HeldGradients& held) {
+  held_ = &held;
+  share_.set_held(held.most_elements());
+}
+
+void SharedUpdate::plan() {
+  trips_ = next_trips();
+  if (held_ == nullptr) {
+    return;
+  }
+  std::vector<std::int64_t> wanted;  // residents first: they will be there in every step
+  for (bool const resident : {true, false}) {
+    for (update::Trip const& trip : trips_) {
+      bool const is_resident = subgroups_[static_cast<std::size_t>(trip.subgroup)].resident;
+      if (trip.on_device && is_resident == resident) {
+        wanted.push_back(trip.subgroup);
+      }
+    }
+  }
+  held_->hold(wanted);
+}
+
 ShareStep SharedUpdate::run(kernels::AdamwStep const& step, update::GradientSource gradient,
                             update::WorkingCopyView copy) {
   finish();
-  ShareStep done{
-      .used = lane_ != nullptr, .share = share_.share(), .expected = share_.expected().total};
-  auto const trips = next_trips();
+  require(trips_.size() == subgroups_.size(), "SharedUpdate: an update was planned first");
+  ShareStep done{.used = lane_ != nullptr,
+                 .share = share_.share(),
+                 .expected = share_.expected().total,
+                 .gradients_held = held_ != nullptr ? held_->bytes() : 0};
+  auto const trips = std::exchange(trips_, {});
   Stopwatch const watch;
   if (spills_) {
     pipeline_->start(step, trips, std::move(gradient), copy);

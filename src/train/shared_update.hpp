@@ -15,6 +15,7 @@
 #include "train/offload.hpp"
 #include "train/run_config.hpp"
 #include "update/device_lane.hpp"
+#include "update/held_gradients.hpp"
 #include "update/pipeline.hpp"
 
 namespace offstage::train {
@@ -34,6 +35,13 @@ struct UpdateShape {
 /// Whether updates need a device lane: the device takes part, or new parameters have to travel to it.
 [[nodiscard]] bool needs_lane(RunConfig const& config, bool host_visible);
 
+/// Device memory for gradients that wait there (update.device-gradients): as much as is asked for, or of what
+/// is `free` as much as the device's part of updates can need. `most`: of all subgroups that it may update.
+[[nodiscard]] Bytes gradient_room(RunConfig const& config, bool host_visible, Bytes most,
+                                  Bytes free);
+/// Of those: with update.device-share=auto any, else the share and what is resident.
+[[nodiscard]] Bytes most_gradients(RunConfig const& config, UpdateShape const& shape);
+
 /// A rank's updates, shared between its cores and its device: who takes what, the device's lane, the
 /// pipeline, and what goes on of one update under the next forward.
 class SharedUpdate {
@@ -43,6 +51,11 @@ class SharedUpdate {
   SharedUpdate(RunConfig const& config, UpdateShape const& shape, device::Device& device,
                std::span<std::byte> idle, std::vector<state::Subgroup> const& subgroups,
                Offload& offload, trace::Trace* trace);
+
+  /// Gradients that the device will need stay there from the next plan() on. Outlives the calls.
+  void set_held(update::HeldGradients& held);
+  /// Who updates what next, so that gradients can be put where that is: before they come. Once for each run.
+  void plan();
 
   /// Says which parts of the working copy are this step's.
   [[nodiscard]] state::Readiness& readiness() noexcept { return readiness_; }
@@ -64,6 +77,8 @@ class SharedUpdate {
   state::Readiness readiness_;
   std::unique_ptr<update::DeviceLane> lane_;  ///< null: the cores update and write where it is read
   DeviceShare share_;
+  update::HeldGradients* held_{};    ///< null: all gradients go to the host
+  std::vector<update::Trip> trips_;  ///< of the next update
   std::unique_ptr<update::UpdatePipeline> pipeline_;
   bool spills_ = false;  ///< run returns before all is done
   Seconds seconds_{};

@@ -96,6 +96,13 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     shape.workers = workers();
     update_ = std::make_unique<SharedUpdate>(config_, shape, *device_, model_->idle_memory(),
                                              subgroups_, *offload_, trace_.get());
+    // Last: of what is left.
+    if (Bytes const room = room_for_gradients(shape, 0); room > 0) {
+      held_ =
+          std::make_unique<update::HeldGradients>(*device_, room, shape.gradient_bytes, subgroups_);
+      gradients_->set_held(held_.get());
+      update_->set_held(*held_);
+    }
   });
   copy_->set_readiness(&update_->readiness());
 }
@@ -131,8 +138,16 @@ Bytes StepRunner<T>::device_bytes_to_come() const {
   if (needs_lane(config_, device_->host_visible())) {
     auto const shape = update_shape<T>(config_, map_.shard_elements(0), config_.subgroup_size);
     bytes += update::DeviceLane::device_bytes(lane_settings(config_, shape));
+    bytes += room_for_gradients(shape, bytes);
   }
   return bytes;
+}
+
+template <class T>
+Bytes StepRunner<T>::room_for_gradients(UpdateShape const& shape, Bytes taken) const {
+  Bytes const free = device_->capacity() - device_->used() - taken;
+  return gradient_room(config_, device_->host_visible(), most_gradients(config_, shape),
+                       std::max<Bytes>(0, free));
 }
 
 template <class T>
@@ -261,13 +276,13 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
         losses.push_back(model_->forward(tokens, *copy_, loss_scale));
       }
       result.forward += watch.lap();
-      begin_gradients(active, last);
+      begin_gradients(active, first == 0, last);
       trace::Scope const scope{trace_.get(), "model", "backward"};
       model_->backward(*copy_, *gradients_);
     } else {
       model_->idle_forward(*copy_);
       result.forward += watch.lap();
-      begin_gradients(active, last);
+      begin_gradients(active, first == 0, last);
       model_->idle_backward(*copy_, *gradients_);
     }
     gradients_->end_round();
@@ -278,8 +293,11 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
 }
 
 template <class T>
-void StepRunner<T>::begin_gradients(int active, bool last) {
-  update_->finish();  // it may still read those of the step before
+void StepRunner<T>::begin_gradients(int active, bool first, bool last) {
+  if (first) {
+    update_->finish();  // it may still read those of the step before
+    update_->plan();
+  }
   gradients_->begin_round(active, last);
 }
 

@@ -22,6 +22,7 @@
 #include "train/run_config.hpp"
 #include "train/shared_update.hpp"
 #include "update/gradient_accumulator.hpp"
+#include "update/held_gradients.hpp"
 
 namespace offstage::train {
 
@@ -96,8 +97,8 @@ class StepRunner {
   /// Forward and backward of this rank's micro-batches; their losses in order.
   std::vector<double> run_micro_batches(data::Dataset const& data, std::int64_t first_sample,
                                         double loss_scale, StepResult& result);
-  /// Before the backward of a round.
-  void begin_gradients(int active, bool last);
+  /// Before the backward of a round, of a step's `first` or a later one.
+  void begin_gradients(int active, bool first, bool last);
   /// `gradient_scale` makes the mean gradient of what was accumulated.
   void update_state(double learning_rate, std::int64_t optimizer_step, double gradient_scale,
                     StepResult& result);
@@ -107,6 +108,8 @@ class StepRunner {
   /// ...
   [[nodiscard]] double mean_in_order(std::span<double const> mine, std::int64_t count) const;
   [[nodiscard]] int workers() const;
+  /// Device memory for gradients, of what is free now when `taken` more is in use.
+  [[nodiscard]] Bytes room_for_gradients(UpdateShape const& shape, Bytes taken) const;
 
   RunConfig const& config_;
   mpi::Communicator const& comm_;
@@ -126,6 +129,7 @@ class StepRunner {
   std::unique_ptr<update::GradientAccumulator<T>> gradients_;
   std::unique_ptr<model::Transformer<T>> model_;
   std::unique_ptr<SharedUpdate> update_;
+  std::unique_ptr<update::HeldGradients> held_;  ///< null: no gradient stays on the device
 };
 
 }  // namespace offstage::train

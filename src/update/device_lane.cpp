@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
@@ -48,6 +49,7 @@ struct DeviceLane::Job {
   WorkingCopyView copy;
   kernels::AdamwStep const& step;
   bool resident;
+  GradientPlace place;
 };
 
 DeviceLane::DeviceLane(device::Device& device, DeviceLaneSettings const& settings,
@@ -71,16 +73,16 @@ DeviceLane::~DeviceLane() {
 
 void DeviceLane::update(state::Subgroup const& subgroup, std::span<std::byte> state,
                         GradientView const& gradient, WorkingCopyView copy,
-                        kernels::AdamwStep const& step) {
+                        kernels::AdamwStep const& step, GradientPlace place) {
   run({subgroup, state_views(state, subgroup.size), gradient,
-       part_of(copy, {subgroup.begin, subgroup.size}), step, false});
+       part_of(copy, {subgroup.begin, subgroup.size}), step, false, place});
 }
 
 void DeviceLane::update_resident(state::Subgroup const& subgroup, std::span<std::byte> state,
                                  GradientView const& gradient, WorkingCopyView copy,
-                                 kernels::AdamwStep const& step) {
+                                 kernels::AdamwStep const& step, GradientPlace place) {
   run({subgroup, state_views(state, subgroup.size), gradient,
-       part_of(copy, {subgroup.begin, subgroup.size}), step, true});
+       part_of(copy, {subgroup.begin, subgroup.size}), step, true, place});
 }
 
 void DeviceLane::run(Job const& job) {
@@ -104,10 +106,14 @@ void DeviceLane::run(Job const& job) {
 }
 
 DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
-  auto slot = slots_.take();
+  bool const brings_gradient = job.place == GradientPlace::host;
+  std::optional<ChunkSlots::Hold> slot;  // of what crosses the link
+  if (brings_gradient || !job.resident) {
+    slot.emplace(slots_.take());
+  }
   auto const count = static_cast<std::size_t>(range.count);
   Bytes const column = range.count * static_cast<Bytes>(sizeof(float));
-  auto* const elements = reinterpret_cast<float*>(slot.memory());
+  auto* const elements = slot ? reinterpret_cast<float*>(slot->memory()) : nullptr;
   StateViews const here = part_of(job.state, range);
   StateViews const there = job.resident ? here
                                         : StateViews{{elements, count},
@@ -115,29 +121,35 @@ DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
                                                      {elements + 2 * settings_.chunk, count}};
   std::array<std::span<float>, 3> const host{here.parameter, here.momentum, here.variance};
   std::array<std::span<float>, 3> const device{there.parameter, there.momentum, there.variance};
-  GradientView const gradient = part_of(job.gradient, range);
-  std::byte* const gradient_there = slot.memory() + settings_.chunk * state_bytes;
-  Bytes const gradient_size = range.count * element_bytes(gradient);
+  GradientView gradient = part_of(job.gradient, range);
 
   Fed fed;
   fed.elements = range.count;
-  fed.brought_bytes = gradient_size + (job.resident ? 0 : 3 * column);
   fed.brought.begin = bring_->record();
-  bring_->copy(gradient_there, address_of(gradient), gradient_size, device::Copy::host_to_device);
+  if (brings_gradient) {
+    std::byte* const gradient_there = slot->memory() + settings_.chunk * state_bytes;
+    Bytes const size = range.count * element_bytes(gradient);
+    bring_->copy(gradient_there, address_of(gradient), size, device::Copy::host_to_device);
+    fed.brought_bytes += size;
+    gradient = moved_to(gradient_there, gradient);
+  }
   if (!job.resident) {
     for (std::size_t i = 0; i < host.size(); ++i) {
       bring_->copy(device[i].data(), host[i].data(), column, device::Copy::host_to_device);
+      fed.brought_bytes += column;
     }
   }
   fed.brought.end = bring_->record();
 
   update_->wait(*fed.brought.end);
   fed.updated.begin = update_->record();
-  step_on_stream(*update_, job.subgroup, range, there, moved_to(gradient_there, gradient),
-                 part_of(job.copy, range), job.step);
+  step_on_stream(*update_, job.subgroup, range, there, gradient, part_of(job.copy, range),
+                 job.step);
   fed.updated.end = update_->record();
   if (job.resident) {
-    slot.fill_until(fed.updated.end);
+    if (slot) {
+      slot->fill_until(fed.updated.end);
+    }
     return fed;
   }
 
@@ -148,7 +160,7 @@ DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
     return_->copy(host[i].data(), device[i].data(), column, device::Copy::device_to_host);
   }
   fed.returned.end = return_->record();
-  slot.fill_until(fed.returned.end);
+  slot->fill_until(fed.returned.end);
   return fed;
 }
 

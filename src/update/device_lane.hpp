@@ -61,11 +61,12 @@ class DeviceLane {
   /// new parameters go to the subgroup's part of `copy`, the whole shard's working copy in device memory.
   /// Returns when everything is where it belongs.
   void update(state::Subgroup const& subgroup, std::span<std::byte> state,
-              GradientView const& gradient, WorkingCopyView copy, kernels::AdamwStep const& step);
-  /// The same for state in device memory: the gradient alone crosses the link.
+              GradientView const& gradient, WorkingCopyView copy, kernels::AdamwStep const& step,
+              GradientPlace place = GradientPlace::host);
+  /// The same for state in device memory: the gradient alone crosses the link, if it is not there too.
   void update_resident(state::Subgroup const& subgroup, std::span<std::byte> state,
                        GradientView const& gradient, WorkingCopyView copy,
-                       kernels::AdamwStep const& step);
+                       kernels::AdamwStep const& step, GradientPlace place = GradientPlace::host);
 
   /// A place in host memory for new parameters, elements [begin, begin + count) of the shard, count at
   /// most a chunk; blocks until one is free.

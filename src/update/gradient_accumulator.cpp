@@ -62,6 +62,13 @@ GradientAccumulator<T>::GradientAccumulator(state::ShardMap const& map,
 }
 
 template <class T>
+void GradientAccumulator<T>::set_held(HeldGradients* held) {
+  require(held == nullptr || (transfer_ && !settings_.flushed),
+          "GradientAccumulator: a device that the host does not see can hold what is not flushed");
+  held_ = held;
+}
+
+template <class T>
 void GradientAccumulator<T>::begin_round(int active, bool last) {
   require(active >= 1 && active <= comm_.size(),
           "GradientAccumulator: a round has an active rank, and no more than there are");
@@ -80,6 +87,9 @@ template <class T>
 void GradientAccumulator<T>::end_round() {
   require(layers_left_ == 0, "GradientAccumulator: every layer comes in every round");
   flusher_->drain();
+  if (last_ && sums_on_device()) {
+    held_->collect_norms(stream_, chunk_norms_);
+  }
   fresh_ = false;
 }
 
@@ -94,7 +104,7 @@ void GradientAccumulator<T>::add(int layer, std::span<T const> gradient) {
   if (transfer_) {
     add_coming();
     if (!gradient.empty()) {
-      transfer_->begin(layer, std::as_bytes(gradient));
+      transfer_->begin(layer, std::as_bytes(gradient), add_held(layer, gradient));
     }
     coming_ = layer;
   } else {
@@ -104,6 +114,21 @@ void GradientAccumulator<T>::add(int layer, std::span<T const> gradient) {
   if (--layers_left_ == 0) {
     add_coming();
   }
+}
+
+template <class T>
+std::vector<Range> GradientAccumulator<T>::add_held(int layer, std::span<T const> gradient) {
+  if (!sums_on_device()) {
+    return {{0, static_cast<Bytes>(gradient.size_bytes())}};
+  }
+  std::int64_t const begin = map_.shard_offset(layer, comm_.rank());
+  auto parts = settings_.accumulate_fp32
+                   ? held_->add<float, T>(stream_, begin, gradient, fresh_, last_)
+                   : held_->add<T, T>(stream_, begin, gradient, fresh_, last_);
+  for (Range& part : parts) {
+    part = {part.begin * static_cast<Bytes>(sizeof(T)), part.count * static_cast<Bytes>(sizeof(T))};
+  }
+  return parts;
 }
 
 template <class T>
@@ -159,6 +184,11 @@ void GradientAccumulator<T>::add_slices(int layer, std::span<T const> slices) {
     state::Subgroup const& subgroup = subgroups_[subgroups_left_ - 1];
     std::int64_t const begin = std::max(offset, subgroup.begin);
     auto const count = static_cast<std::size_t>(end - begin);
+    if (sums_on_device() && is_held(subgroup.index)) {
+      subgroups_left_ -= begin == subgroup.begin ? 1 : 0;
+      end = begin;
+      continue;
+    }
     std::span<A> const sums =
         open_sums<A>().subspan(static_cast<std::size_t>(begin - subgroup.begin), count);
     for (std::int64_t source = 0; source < active_; ++source) {
@@ -193,8 +223,10 @@ std::span<A> GradientAccumulator<T>::open_sums() {
 
 template <class T>
 void GradientAccumulator<T>::close_sums() {
-  --subgroups_left_;
-  if (last_ && settings_.flushed) {
+  std::int64_t const subgroup = subgroups_[--subgroups_left_].index;
+  if (last_ && is_held(subgroup)) {
+    flusher_->bring(std::move(*open_), *held_);
+  } else if (last_ && settings_.flushed) {
     GradientView const view = view_of(open_->bytes(), settings_.accumulate_fp32);
     flusher_->flush(std::move(*open_), view);
   } else {
@@ -239,6 +271,11 @@ void GradientAccumulator<T>::begin_update() {
 template <class T>
 GradientLease GradientAccumulator<T>::fetch(state::Subgroup const& subgroup) {
   bool const flushed = settings_.flushed != nullptr;
+  if (is_held(subgroup.index)) {
+    return {{},
+            view_of(held_->gradient(subgroup.index), settings_.accumulate_fp32),
+            GradientPlace::device};
+  }
   tiers::Lease lease = (flushed ? settings_.flushed : settings_.accumulated)->fetch(subgroup.index);
   GradientView const view = view_of(lease.bytes(), flushed || settings_.accumulate_fp32);
   return {std::move(lease), view};

@@ -16,6 +16,8 @@
 #include "tiers/tiers.hpp"
 #include "update/gradient_flusher.hpp"
 #include "update/gradient_transfer.hpp"
+#include "update/held_gradients.hpp"
+#include "update/subgroup_step.hpp"
 #include "update/views.hpp"
 
 namespace offstage::update {
@@ -24,6 +26,8 @@ namespace offstage::update {
 struct GradientLease {
   tiers::Lease lease;
   GradientView view;  ///< an element for each of the subgroup's
+  /// device: held there (held_gradients.hpp), without a lease.
+  GradientPlace place = GradientPlace::host;
 };
 
 /// Where the accumulated gradients are.
@@ -46,6 +50,10 @@ struct GradientSettings {
 /// A device that is not host_visible: a layer leaves it while the backward of the next one runs
 /// (gradient_transfer.hpp), and is sent and added in that one's add; the last in its own.
 ///
+/// Subgroups that are held on the device (held_gradients.hpp): with one rank their sums are made there, and
+/// that part of a layer never leaves it; with several they are made here, because slices come to host
+/// memory, and go to the device as they become final.
+///
 /// T: type of the model's gradients. Rounds to T or to FP32.
 /// Memory: host: that of the tiers and exchange_bytes. Device: a layer, unless it is host_visible.
 /// Threads: one, the one that calls MPI; what leaves host memory is written by a thread of its own
@@ -60,6 +68,10 @@ class GradientAccumulator final : public state::GradientSink<T> {
                       device::Device& device, device::Stream& stream,
                       std::vector<state::Subgroup> const& subgroups, GradientSettings settings);
 
+  /// What holds gradients on the device; null, as at first: nothing. Outlives the calls. Its hold() is called
+  /// between steps alone.
+  /// Errors: PreconditionError: the device is host_visible, or gradients are flushed.
+  void set_held(HeldGradients* held);
   /// A new step begins with the next round.
   void begin_step() noexcept { fresh_ = true; }
   /// Before each round of backward: ranks 0 .. active - 1 have a micro-batch in it. `last`: no round of
@@ -95,6 +107,8 @@ class GradientAccumulator final : public state::GradientSink<T> {
                                             bool host_visible);
 
  private:
+  /// Adds what stays on the device. The parts of the layer, in bytes, that have to leave it.
+  [[nodiscard]] std::vector<Range> add_held(int layer, std::span<T const> gradient);
   /// Adds the layer that is on its way to the host, if any.
   void add_coming();
   /// Exchanges a layer that host code may read, and adds.
@@ -111,6 +125,11 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// Of the subgroup at hand all layers have come: the next is at hand.
   void close_sums();
   [[nodiscard]] static GradientView view_of(std::span<std::byte const> bytes, bool as_fp32);
+  [[nodiscard]] bool is_held(std::int64_t subgroup) const {
+    return held_ != nullptr && held_->holds(subgroup);
+  }
+  /// Whether the sums of what is held are made on the device.
+  [[nodiscard]] bool sums_on_device() const { return held_ != nullptr && comm_.size() == 1; }
 
   state::ShardMap const& map_;
   mpi::Communicator const& comm_;
@@ -128,6 +147,7 @@ class GradientAccumulator final : public state::GradientSink<T> {
   memory::HugeBuffer receive_;
   std::optional<int> coming_;  ///< the layer that add was given last, if it is still to be added
   std::unique_ptr<GradientTransfer> transfer_;  ///< null if the device is host_visible
+  HeldGradients* held_{};
 };
 
 }  // namespace offstage::update

@@ -42,12 +42,16 @@ GradientFlusher::~GradientFlusher() {
 }
 
 void GradientFlusher::commit(tiers::Lease lease) {
-  put({std::move(lease), {}, false});
+  put({.lease = std::move(lease), .view = {}});
 }
 
 void GradientFlusher::flush(tiers::Lease lease, GradientView view) {
   require(flushed_ != nullptr, "GradientFlusher: there is nowhere to flush to");
-  put({std::move(lease), view, true});
+  put({.lease = std::move(lease), .view = view, .flush = true});
+}
+
+void GradientFlusher::bring(tiers::Lease lease, HeldGradients& held) {
+  put({.lease = std::move(lease), .view = {}, .held = &held});
 }
 
 void GradientFlusher::put(Item item) {
@@ -109,6 +113,10 @@ void GradientFlusher::serve() {
 }
 
 void GradientFlusher::end(Item item) {
+  if (item.held != nullptr) {
+    item.held->bring(item.lease.key(), item.lease.bytes());
+    return;
+  }
   if (!item.flush) {
     item.lease.commit();
     return;

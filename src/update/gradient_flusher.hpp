@@ -7,12 +7,13 @@
 
 #include "base/thread.hpp"
 #include "tiers/tiers.hpp"
+#include "update/held_gradients.hpp"
 #include "update/views.hpp"
 
 namespace offstage::update {
 
 /// Ends the leases of accumulated gradients in a thread of its own ("gradients"), in order of arrival:
-/// what has to leave host memory is written while backward goes on.
+/// what has to leave host memory is written, and what the device will need is brought, while backward goes on.
 ///
 /// Waiting: the thread needs nothing that its callers hold. A lease that arrives has its buffer already,
 ///          and the buffers of `flushed` are the thread's alone while gradients accumulate. So whoever
@@ -35,6 +36,8 @@ class GradientFlusher {
   /// Has the gradient written to `flushed` as FP32. Its own lease ends without commit: nobody reads it
   /// again. `view`: of the lease's bytes.
   void flush(tiers::Lease lease, GradientView view);
+  /// Has the gradient brought to its place in device memory. Its own lease ends without commit.
+  void bring(tiers::Lease lease, HeldGradients& held);
   /// Blocks until no lease is left here.
   /// Errors: what the thread met: IoError of the tiers.
   void drain();
@@ -44,8 +47,9 @@ class GradientFlusher {
  private:
   struct Item {
     tiers::Lease lease;
-    GradientView view;
-    bool flush;
+    GradientView view;      ///< to be flushed
+    HeldGradients* held{};  ///< to be brought there
+    bool flush = false;
   };
   void put(Item item);
   void serve();

@@ -30,15 +30,24 @@ GradientTransfer::~GradientTransfer() {
   }
 }
 
-void GradientTransfer::begin(int layer, std::span<std::byte const> gradient) {
+void GradientTransfer::begin(int layer, std::span<std::byte const> gradient,
+                             std::span<Range const> parts) {
   require(!arrived_, "GradientTransfer: finish comes first");
   layer_ = layer;
   bytes_ = static_cast<Bytes>(gradient.size());
   auto* const held = held_.as<std::byte>().data();
-  model_stream_.copy(held, gradient.data(), bytes_, device::Copy::device_to_device);
+  for (Range const& part : parts) {
+    model_stream_.copy(held + part.begin, gradient.data() + part.begin, part.count,
+                       device::Copy::device_to_device);
+  }
   model_stream_.synchronize();
   begun_ = stream_->record();
-  stream_->copy(sent_.bytes().data(), held, bytes_, device::Copy::device_to_host);
+  moved_ = 0;
+  for (Range const& part : parts) {
+    stream_->copy(sent_.bytes().data() + part.begin, held + part.begin, part.count,
+                  device::Copy::device_to_host);
+    moved_ += part.count;
+  }
   arrived_ = stream_->record();
 }
 
@@ -48,7 +57,7 @@ std::span<std::byte const> GradientTransfer::finish() {
   auto const arrived = std::exchange(arrived_, nullptr);
   arrived->wait();
   if (trace_ != nullptr) {
-    trace_->span(row, "copy", begun_->when(), arrived->when(), layer_, bytes_);
+    trace_->span(row, "copy", begun_->when(), arrived->when(), layer_, moved_);
   }
   return sent_.bytes().first(static_cast<std::size_t>(bytes_));
 }

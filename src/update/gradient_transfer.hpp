@@ -7,6 +7,7 @@
 #include "device/device.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/trace/trace.hpp"
+#include "update/subgroup_step.hpp"
 
 namespace offstage::update {
 
@@ -29,10 +30,10 @@ class GradientTransfer {
   GradientTransfer(GradientTransfer const&) = delete;
   GradientTransfer& operator=(GradientTransfer const&) = delete;
 
-  /// Takes a layer's gradient as the model's stream leaves it; `gradient` is free again on return.
-  /// finish() has followed the last begin().
-  void begin(int layer, std::span<std::byte const> gradient);
-  /// The gradient in host memory, there until the next begin().
+  /// Takes these parts (in bytes) of a layer's gradient as the model's stream leaves it; `gradient` is free
+  /// again on return. finish() has followed the last begin().
+  void begin(int layer, std::span<std::byte const> gradient, std::span<Range const> parts);
+  /// The gradient in host memory, there until the next begin(); what was no part of it is undefined.
   [[nodiscard]] std::span<std::byte const> finish();
 
  private:
@@ -43,7 +44,8 @@ class GradientTransfer {
   std::unique_ptr<device::Pinned> pinned_;
   std::unique_ptr<device::Stream> stream_;
   int layer_ = -1;  ///< the last one that began
-  Bytes bytes_{};
+  Bytes bytes_{};   ///< of its gradient
+  Bytes moved_{};   ///< of those, what moves
   std::shared_ptr<device::Event> begun_;
   std::shared_ptr<device::Event> arrived_;  ///< null if nothing is on its way
 };

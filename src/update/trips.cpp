@@ -146,6 +146,8 @@ void Trips::make_on_cpu(state::Subgroup const& subgroup, std::string const& row)
   {
     AtEnd const no_more{[this] { lane_.leave(); }};
     Leases leases = fetch(subgroup, false, row);
+    require(leases.gradient->place == GradientPlace::host,
+            "Trips: the CPU cannot read a gradient that is held on the device");
     state.emplace(*std::move(leases.state));
     trace::Scope const scope{settings_.trace, row, "update", subgroup.index};
     lane_.run([&] { sent = compute(subgroup, state->mutable_bytes(), leases.gradient->view); });
@@ -167,10 +169,11 @@ void Trips::make_on_device(state::Subgroup const& subgroup, std::string const& r
     GradientView const& gradient = leases.gradient->view;
     if (resident) {
       settings_.device->update_resident(subgroup, settings_.resident(subgroup.index), gradient,
-                                        copy_, step_);
+                                        copy_, step_, leases.gradient->place);
     } else {
       state.emplace(*std::move(leases.state));
-      settings_.device->update(subgroup, state->mutable_bytes(), gradient, copy_, step_);
+      settings_.device->update(subgroup, state->mutable_bytes(), gradient, copy_, step_,
+                               leases.gradient->place);
     }
   }
   {

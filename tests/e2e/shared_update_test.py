@@ -16,6 +16,7 @@ FACTORS = {
     "transfers": ["overlap", "blocking"],
     "paths": [0, 1, 2],
     "accumulate": ["fp32", "16bit"],
+    "gradients": ["auto", "0", "40KB"],
     "recompute": ["none", "block"],
 }
 LINKS = {"none": [], "slow": ["--device.emulate=h2d=300MB/s,d2h=200MB/s,update=100M,host-update=50M"],
@@ -27,7 +28,7 @@ class SharedUpdate(OffstageTest):
         options = [*MODEL, f"numerics.dtype={row['dtype']}", f"numerics.accumulate={row['accumulate']}",
                    f"train.recompute={row['recompute']}", f"update.device-share={row['share']}",
                    f"update.device-resident={row['resident']}", f"update.device-chunk={row['chunk']}",
-                   f"update.transfers={row['transfers']}", *LINKS[row["link"]]]
+                   f"update.transfers={row['transfers']}", f"update.device-gradients={row['gradients']}", *LINKS[row["link"]]]
         for number in range(row["paths"]):
             directory = self.folder / f"path{number}"
             directory.mkdir(exist_ok=True)
@@ -56,6 +57,13 @@ class SharedUpdate(OffstageTest):
         used = row["link"] != "none" or row["resident"] != "0" or row["share"] not in ("0", "auto")
         for step in steps:
             self.assertEqual(used, "device_share" in step)
+        held = [step.get("device_gradient_bytes", 0) for step in steps]
+        if row["link"] == "none" or row["gradients"] == "0" or (row["share"] == "0" and row["resident"] == "0"):
+            self.assertEqual({0}, set(held))
+        elif row["gradients"] == "auto" and row["share"] != "auto":
+            self.assertGreater(min(held), 0)
+        else:
+            self.assertLessEqual(max(held), 40_000 if row["gradients"] == "40KB" else max(held))
         if used and row["share"] != "auto":
             self.assertEqual(float(row["share"]), steps[-1]["device_share"])
 

@@ -52,6 +52,23 @@ TEST(UpdateTimes, OfResidentsMoveTheirGradientAlone) {
                {0.3, 0.7, (30 * 14 + 40 * 2 + 30 * 2) / 1400.0, 0.3, 0.7});
 }
 
+TEST(UpdateTimes, OfGradientsThatWaitOnTheDeviceDoNotMoveThemThere) {
+  auto demand = hundred();
+  demand.held = 10;
+  expect_times(update_times(demand, even(), 0.25),
+               {0.75, 0.25, (25 * 12 + 15 * 2 + 75 * 2) / 1400.0, 0.25, 0.75});
+  demand.held = 1000;  // more room than the device has to update
+  expect_times(update_times(demand, even(), 0.25),
+               {0.75, 0.25, (25 * 12 + 75 * 2) / 1400.0, 0.25, 0.75});
+  demand.resident = 0.4;
+  demand.held = 50;  // residents first
+  expect_times(update_times(demand, even(), 0.5),
+               {0.3, 0.7, (30 * 12 + 20 * 2 + 30 * 2) / 1400.0, 0.3, 0.7});
+  demand.transfers = Transfers::blocking;
+  expect_times(update_times(demand, even(), 0.0),
+               {0.6, 0.4, 60 * 2 / 1400.0, 0.0, 1.0 + 60 * 2 / 1400.0});
+}
+
 TEST(UpdateTimes, OfADirectCopySendNothingForTheCpu) {
   auto demand = hundred();
   demand.direct_copy = true;

@@ -198,6 +198,35 @@ TEST(DeviceLane, UpdatesStateInHostMemoryAndOnTheDeviceAsTheCpuDoes) {
   EXPECT_EQ(sample.state, expected);
 }
 
+TEST(DeviceLane, TakesAGradientWhereItLiesOnTheDevice) {
+  device::ShuffledDevice device{2};
+  DeviceLane lane{device, small()};
+  Sample sample;
+  std::vector<bfloat16> expected_copy;
+  auto const expected = sample.stepped(expected_copy);
+  auto const stream = device.make_stream("test");
+  auto const copy = device.allocate(5 * chunk_elements * 2, "the working copy");
+  auto const held = device.allocate(5 * chunk_elements * 2, "the gradient");
+  auto const resident = device.allocate(std::ssize(sample.bytes()), "resident state");
+  stream->copy(held.as<bfloat16>().data(), sample.gradient.data(), held.size(),
+               device::Copy::host_to_device);
+  stream->copy(resident.as<float>().data(), sample.state.data(), resident.size(),
+               device::Copy::host_to_device);
+  stream->synchronize();
+  std::span<bfloat16 const> const gradient = held.as<bfloat16>();
+  lane.update_resident(sample.subgroup, resident.as<std::byte>(), gradient, copy.as<bfloat16>(),
+                       first_step, GradientPlace::device);
+  EXPECT_EQ(lane.stats().to_device_bytes, 0);
+  lane.update(sample.subgroup, sample.bytes(), gradient, copy.as<bfloat16>(), first_step,
+              GradientPlace::device);
+  EXPECT_EQ(lane.stats().to_device_bytes, std::ssize(sample.bytes()));
+  EXPECT_EQ(sample.state, expected);
+  stream->copy(sample.state.data(), resident.as<float>().data(), resident.size(),
+               device::Copy::device_to_host);
+  stream->synchronize();
+  EXPECT_EQ(sample.state, expected);
+}
+
 TEST(DeviceLane, RefusesGradientsThatDoNotFit) {
   auto const device = device::make_host_device(0);
   DeviceLane lane{*device, small()};

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -123,6 +124,8 @@ struct Place {
   std::shared_ptr<tiers::PathSet> paths{};  ///< the virtual tier in place of the test's
   device::Emulation emulation{};
   trace::Trace* trace{};
+  /// Of gradients on the device: for every second subgroup, the last first.
+  Bytes held_room = 0;
 };
 
 /// Of a device that the host does not see.
@@ -143,9 +146,17 @@ class Fixture {
     }
     settings.trace = place.trace;
     accumulator_.emplace(map_, comm_, *device_, *stream_, subgroups_, std::move(settings));
+    if (place.held_room > 0) {
+      held_ = std::make_unique<HeldGradients>(*device_, place.held_room,
+                                              place.fp32 ? sizeof(float) : sizeof(T), subgroups_);
+      accumulator_->set_held(held_.get());
+    }
   }
 
   void step() {
+    if (held_) {
+      held_->hold(every_second());
+    }
     accumulator_->begin_step();
     for (int g = 0; g < micro_batches; g += comm_.size()) {
       int const active = std::min(comm_.size(), micro_batches - g);
@@ -201,6 +212,14 @@ class Fixture {
   [[nodiscard]] device::Device const& device() const { return *device_; }
   [[nodiscard]] state::ShardMap const& map() const { return map_; }
   /// The indices of the subgroups as the layers of a round come to them.
+  [[nodiscard]] std::vector<std::int64_t> every_second() const {
+    std::vector<std::int64_t> chosen;
+    for (std::int64_t index = std::ssize(subgroups_) - 1; index >= 0; index -= 2) {
+      chosen.push_back(index);
+    }
+    return chosen;
+  }
+  [[nodiscard]] HeldGradients& held() { return *held_; }
   [[nodiscard]] std::vector<tiers::Key> descending() const {
     std::vector<tiers::Key> keys;
     for (std::int64_t key = std::ssize(subgroups_) - 1; key >= 0; --key) {
@@ -241,6 +260,7 @@ class Fixture {
   std::unique_ptr<device::Stream> stream_ = device_->make_calling_stream("compute");
   MemoryTiers* accumulated_{};
   MemoryTiers* flushed_{};
+  std::unique_ptr<HeldGradients> held_;
   std::optional<GradientAccumulator<T>> accumulator_;
 };
 
@@ -318,6 +338,56 @@ TEST(GradientAccumulator, GivesTheSameBitsOverALinkToTheDevice) {
       expect_sums_and_norm<float16, float>(place);
     }
   }
+}
+
+TEST(GradientAccumulator, GivesTheSameBitsWhereGradientsWaitOnTheDevice) {
+  for (std::int64_t const chunks : {1, 3, 100}) {
+    for (Bytes const room : {64 * KiB, 10 * MiB}) {
+      Place const place{
+          .subgroup_chunks = chunks, .in_memory = 2, .emulation = link, .held_room = room};
+      expect_sums_and_norm<float, float>(place);
+      expect_sums_and_norm<bfloat16, float>(place);
+      expect_sums_and_norm<bfloat16, bfloat16>(place);
+      expect_sums_and_norm<float16, float16>(place);
+    }
+  }
+}
+
+TEST(GradientAccumulator, HoldsOnTheDeviceWhatFitsAndGivesItWithoutALease) {
+  Fixture<bfloat16> gradients{{.subgroup_chunks = 1,
+                               .emulation = link,
+                               .held_room = 2 * chunk_elements * Bytes{sizeof(float)}}};
+  gradients.step();
+  auto const wished = gradients.every_second();
+  Bytes held = 0;
+  for (state::Subgroup const& subgroup : gradients.subgroups()) {
+    bool const first =
+        testing::Value(std::span{wished}.first(std::min<std::size_t>(2, wished.size())),
+                       testing::Contains(subgroup.index));
+    auto const lease = gradients->fetch(subgroup);
+    EXPECT_EQ(lease.place, first ? GradientPlace::device : GradientPlace::host) << subgroup.index;
+    held += first ? subgroup.size * Bytes{sizeof(float)} : 0;
+  }
+  EXPECT_EQ(gradients.held().bytes(), held);
+}
+
+// Alone: several ranks add in host memory what comes to them there.
+TEST(GradientAccumulator, AHeldGradientOfOneRankNeverComesToTheHost) {
+  Fixture<bfloat16> gradients{{.subgroup_chunks = 1, .emulation = link, .held_room = 10 * MiB},
+                              mpi::Communicator::self()};
+  gradients.step();
+  auto const held = gradients.every_second();
+  for (Call const call : {Call::create, Call::fetch, Call::commit}) {
+    for (tiers::Key const key : gradients.accumulated().keys_of(call)) {
+      EXPECT_FALSE(testing::Value(held, testing::Contains(key))) << key;
+    }
+  }
+}
+
+TEST(GradientAccumulator, HoldsNothingThatIsFlushedOrThatTheHostSees) {
+  EXPECT_THROW((Fixture<float>{{.flush = true, .emulation = link, .held_room = KiB}}),
+               PreconditionError);
+  EXPECT_THROW((Fixture<float>{{.held_room = KiB}}), PreconditionError);
 }
 
 TEST(GradientAccumulator, NeedsMemoryToSendOnlyWhatTheHostDoesNotSee) {

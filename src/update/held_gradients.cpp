@@ -1,0 +1,123 @@
+#include "update/held_gradients.hpp"
+
+#include <algorithm>
+
+#include "base/chunk.hpp"
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "gradient.hpp"
+
+namespace offstage::update {
+namespace {
+
+constexpr Bytes nowhere = -1;
+
+Bytes norm_bytes(std::vector<state::Subgroup> const& subgroups) {
+  std::int64_t const elements =
+      subgroups.empty() ? 0 : subgroups.back().begin + subgroups.back().size;
+  return elements / chunk_elements * static_cast<Bytes>(sizeof(double));
+}
+
+}  // namespace
+
+HeldGradients::HeldGradients(device::Device& device, Bytes room, Bytes element_bytes,
+                             std::vector<state::Subgroup> const& subgroups)
+    : subgroups_{subgroups},
+      element_bytes_{element_bytes},
+      memory_{device.allocate(room,
+                              "gradients that wait there for the update "
+                              "(update.device-gradients)")},
+      norms_{device.allocate(norm_bytes(subgroups), "norms of gradients")},
+      bring_{device.make_stream("gradients to device")},
+      offsets_(subgroups.size(), nowhere) {}
+
+void HeldGradients::hold(std::span<std::int64_t const> subgroups) {
+  std::ranges::fill(offsets_, nowhere);
+  taken_ = 0;
+  for (std::int64_t const index : subgroups) {
+    state::Subgroup const& subgroup = subgroups_.at(static_cast<std::size_t>(index));
+    Bytes const bytes =
+        subgroup.size * element_bytes_;  // of whole chunks: aligned as kernels like it
+    if (bytes <= memory_.size() - taken_) {
+      offsets_[static_cast<std::size_t>(index)] = taken_;
+      taken_ += bytes;
+    }
+  }
+}
+
+bool HeldGradients::holds(std::int64_t subgroup) const {
+  return offsets_.at(static_cast<std::size_t>(subgroup)) != nowhere;
+}
+
+std::span<std::byte> HeldGradients::gradient(std::int64_t subgroup) const {
+  require(holds(subgroup), "HeldGradients: the subgroup's gradient is not held");
+  auto const index = static_cast<std::size_t>(subgroup);
+  return memory_.as<std::byte>().subspan(
+      static_cast<std::size_t>(offsets_[index]),
+      static_cast<std::size_t>(subgroups_[index].size * element_bytes_));
+}
+
+template <class A, class T>
+std::vector<Range> HeldGradients::add(device::Stream& stream, std::int64_t begin,
+                                      std::span<T const> gradient, bool first, bool last) {
+  require(element_bytes_ == static_cast<Bytes>(sizeof(A)),
+          "HeldGradients: sums of another type than the room was made for");
+  std::vector<Range> others;
+  std::int64_t const end = begin + std::ssize(gradient);
+  auto const first_inside = std::ranges::upper_bound(
+      subgroups_, begin, {}, [](state::Subgroup const& each) { return each.begin + each.size; });
+  for (auto each = first_inside; each != subgroups_.end() && each->begin < end; ++each) {
+    std::int64_t const from = std::max(begin, each->begin);
+    std::int64_t const count = std::min(end, each->begin + each->size) - from;
+    if (!holds(each->index)) {
+      others.push_back({from - begin, count});
+      continue;
+    }
+    auto const bytes = this->gradient(each->index);
+    std::span<A> const sums{reinterpret_cast<A*>(bytes.data()) + (from - each->begin),
+                            static_cast<std::size_t>(count)};
+    auto const part = gradient.subspan(static_cast<std::size_t>(from - begin), sums.size());
+    kernels::accumulate<A, T>(stream, {sums, part, first});
+    if (last) {
+      kernels::chunk_norms<A>(stream, {sums, norms_of(from, count)});
+    }
+  }
+  return others;
+}
+
+void HeldGradients::bring(std::int64_t subgroup, std::span<std::byte const> sum) {
+  auto const place = gradient(subgroup);
+  require(place.size() == sum.size(), "HeldGradients: a sum of another size");
+  bring_->copy(place.data(), sum.data(), std::ssize(sum), device::Copy::host_to_device);
+  bring_->synchronize();
+}
+
+void HeldGradients::collect_norms(device::Stream& stream, std::span<double> chunk_norms) const {
+  for (state::Subgroup const& each : subgroups_) {
+    if (holds(each.index)) {
+      auto const from = norms_of(each.begin, each.size);
+      auto const to =
+          chunk_norms.subspan(static_cast<std::size_t>(each.begin / chunk_elements), from.size());
+      stream.copy(to.data(), from.data(), static_cast<Bytes>(from.size_bytes()),
+                  device::Copy::device_to_host);
+    }
+  }
+  stream.synchronize();
+}
+
+std::span<double> HeldGradients::norms_of(std::int64_t begin, std::int64_t count) const {
+  return norms_.as<double>().subspan(static_cast<std::size_t>(begin / chunk_elements),
+                                     static_cast<std::size_t>(count / chunk_elements));
+}
+
+#define OFFSTAGE_INSTANTIATE(A, T)                                                    \
+  template std::vector<Range> HeldGradients::add<A, T>(device::Stream&, std::int64_t, \
+                                                       std::span<T const>, bool, bool);
+OFFSTAGE_INSTANTIATE(float, float)
+OFFSTAGE_INSTANTIATE(float, bfloat16)
+OFFSTAGE_INSTANTIATE(float, float16)
+OFFSTAGE_INSTANTIATE(bfloat16, bfloat16)
+OFFSTAGE_INSTANTIATE(float16, float16)
+#undef OFFSTAGE_INSTANTIATE
+
+}  // namespace offstage::update

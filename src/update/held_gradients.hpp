@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/units.hpp"
+#include "device/device.hpp"
+#include "state/shard.hpp"
+#include "update/subgroup_step.hpp"
+
+namespace offstage::update {
+
+/// Device memory in which the gradients of subgroups that the device will update wait for it, so that they
+/// cross the link once or never; those that find no room go to the host and back.
+///
+/// Source:  DOS section 4.1.
+/// Memory:  device: `room`, and 8 bytes per chunk of the shard. Activations are in use while gradients come, so theirs is no help here.
+/// Threads: one, but bring may be called by another; once a step's gradients are complete, any may read.
+/// Errors:  construction: UsageError of the device. Members: also what the streams throw.
+class HeldGradients {
+ public:
+  /// `element_bytes`: of the accumulated gradient.
+  HeldGradients(device::Device& device, Bytes room, Bytes element_bytes,
+                std::vector<state::Subgroup> const& subgroups);
+
+  /// A step begins: these subgroups' gradients are held, in this order, as far as there is room. What was
+  /// held before is gone.
+  void hold(std::span<std::int64_t const> subgroups);
+  [[nodiscard]] bool holds(std::int64_t subgroup) const;
+  /// Adds a gradient, of elements [begin, begin + size) of the shard and in device memory, to what is held
+  /// (`first`: writes it there), and takes the norms of its chunks if the sums are final then (`last`).
+  /// Queued on the model's stream. Returns the parts of the gradient that are not held, ascending.
+  template <class A, class T>
+  [[nodiscard]] std::vector<Range> add(device::Stream& stream, std::int64_t begin,
+                                       std::span<T const> gradient, bool first, bool last);
+  /// Puts a complete sum from host memory in its place. Returns when it is there.
+  void bring(std::int64_t subgroup, std::span<std::byte const> sum);
+  /// Sums of squares of what `last` adds were given, into those of all chunks of the shard. Waits for the
+  /// stream.
+  void collect_norms(device::Stream& stream, std::span<double> chunk_norms) const;
+  /// In device memory; of a subgroup that is held.
+  [[nodiscard]] std::span<std::byte> gradient(std::int64_t subgroup) const;
+  /// Of what is held, and of what could be.
+  [[nodiscard]] Bytes bytes() const noexcept { return taken_; }
+  [[nodiscard]] std::int64_t most_elements() const noexcept {
+    return memory_.size() / element_bytes_;
+  }
+
+ private:
+  /// Of elements [begin, begin + count) of the shard, whole chunks.
+  [[nodiscard]] std::span<double> norms_of(std::int64_t begin, std::int64_t count) const;
+
+  std::vector<state::Subgroup> const& subgroups_;
+  Bytes element_bytes_;
+  device::Buffer memory_;
+  device::Buffer norms_;  ///< of the shard's chunks
+  std::unique_ptr<device::Stream> bring_;
+  std::vector<Bytes> offsets_;  ///< by subgroup; below 0: not held
+  Bytes taken_ = 0;
+};
+
+}  // namespace offstage::update
