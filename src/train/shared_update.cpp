@@ -92,16 +92,16 @@ std::vector<update::Trip> SharedUpdate::next_trips() {
 }
 
 ShareStep SharedUpdate::run(kernels::AdamwStep const& step, update::GradientSource gradient,
-                            update::WorkingCopyView copy) {
+                            update::ParameterTargets const& targets) {
   finish();
   ShareStep done{
       .used = lane_ != nullptr, .share = share_.share(), .expected = share_.expected().total};
   auto const trips = next_trips();
   Stopwatch const watch;
   if (spills_) {
-    pipeline_->start(step, trips, std::move(gradient), copy);
+    pipeline_->start(step, trips, std::move(gradient), targets);
   } else {
-    auto const stats = pipeline_->run(step, trips, gradient, copy);
+    auto const stats = pipeline_->run(step, trips, gradient, targets);
     if (lane_) {
       share_.learn(stats);
     }
