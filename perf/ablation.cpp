@@ -162,7 +162,7 @@ double Phase::step() {
   gradients_->begin_update();
   pipeline_->run(
       adamw_, order, [&](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
-      copy_.as<bfloat16>());
+      update::targets_in(copy_.as<bfloat16>(), subgroups_));
   offload_.follow_rates();
   double const mine = watch.elapsed().count();
   return comm_.maximum(mine);

@@ -198,7 +198,7 @@ StepTime Phase::step() {
   gradients_->begin_update();
   auto const shared = update_->run(
       adamw_, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
-      copy_.shard());
+      update::targets_in(copy_.shard(), subgroups_));
   if (shape_.pass == Seconds{}) {
     // Without a forward that hides the rest, the update lasts until all of it is done.
     Stopwatch const rest;

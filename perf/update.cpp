@@ -122,7 +122,7 @@ class Phase {
                                            static_cast<std::size_t>(subgroup.begin),
                                            static_cast<std::size_t>(subgroup.size))};
         },
-        copy_.as<bfloat16>());
+        update::targets_in(copy_.as<bfloat16>(), subgroups_));
     tiers::Traffic const after = tiers_->traffic();
     for (auto const& path : *paths_) {
       path->follow_rates();

@@ -45,6 +45,8 @@ class Lease {
   Lease& operator=(Lease&&) = delete;
 
   [[nodiscard]] Key key() const noexcept { return key_; }
+  /// False of a lease that has ended, or was made of nothing.
+  [[nodiscard]] bool is_held() const noexcept { return owner_ != nullptr; }
   /// The bytes, to read.
   [[nodiscard]] std::span<std::byte const> bytes() const noexcept { return bytes_; }
   /// The bytes, to change.

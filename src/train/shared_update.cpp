@@ -135,7 +135,7 @@ void SharedUpdate::plan() {
 }
 
 ShareStep SharedUpdate::run(kernels::AdamwStep const& step, update::GradientSource gradient,
-                            update::WorkingCopyView copy) {
+                            update::ParameterTargets const& targets) {
   finish();
   require(trips_.size() == subgroups_.size(), "SharedUpdate: an update was planned first");
   ShareStep done{.used = lane_ != nullptr,
@@ -145,9 +145,9 @@ ShareStep SharedUpdate::run(kernels::AdamwStep const& step, update::GradientSour
   auto const trips = std::exchange(trips_, {});
   Stopwatch const watch;
   if (spills_) {
-    pipeline_->start(step, trips, std::move(gradient), copy);
+    pipeline_->start(step, trips, std::move(gradient), targets);
   } else {
-    auto const stats = pipeline_->run(step, trips, gradient, copy);
+    auto const stats = pipeline_->run(step, trips, gradient, targets);
     if (lane_) {
       share_.learn(stats);
     }

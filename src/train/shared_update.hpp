@@ -62,7 +62,7 @@ class SharedUpdate {
 
   /// Updates what needs the cores; the rest may go on until finish().
   ShareStep run(kernels::AdamwStep const& step, update::GradientSource gradient,
-                update::WorkingCopyView copy);
+                update::ParameterTargets const& targets);
   /// Before gradients or state are touched again. Errors: those of the update.
   void finish();
 

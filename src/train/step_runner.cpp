@@ -318,7 +318,7 @@ void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_st
   gradients_->begin_update();
   result.share = update_->run(
       adamw, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
-      copy_->shard());
+      update::targets_in(copy_->shard(), subgroups_));
   offload_->follow_rates();
 }
 

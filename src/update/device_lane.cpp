@@ -22,7 +22,8 @@ DeviceLaneSettings checked(DeviceLaneSettings const& settings) {
 }
 
 Bytes slot_bytes(DeviceLaneSettings const& settings) {
-  return settings.chunk * (state_bytes + settings.gradient_bytes);
+  return settings.chunk * (state_bytes + settings.gradient_bytes +
+                           (settings.parameters_on_host ? settings.parameter_bytes : 0));
 }
 
 std::byte const* address_of(GradientView const& view) {
@@ -41,12 +42,24 @@ GradientView moved_to(std::byte const* address, GradientView const& view) {
 
 }  // namespace
 
-/// A subgroup to update; state, gradient and copy are of its elements.
+WorkingCopyView moved_to(std::byte* address, WorkingCopyView const& view) {
+  return std::visit(
+      [&]<class W>(std::span<W> span) {
+        return WorkingCopyView{std::span{reinterpret_cast<W*>(address), span.size()}};
+      },
+      view);
+}
+
+std::byte* address_of(WorkingCopyView const& view) {
+  return std::visit([](auto span) { return reinterpret_cast<std::byte*>(span.data()); }, view);
+}
+
+/// A subgroup to update; state, gradient and target are of its elements.
 struct DeviceLane::Job {
   state::Subgroup const& subgroup;
   StateViews state;
   GradientView const& gradient;
-  WorkingCopyView copy;
+  ParameterTarget const& target;
   kernels::AdamwStep const& step;
   bool resident;
   GradientPlace place;
@@ -72,21 +85,23 @@ DeviceLane::~DeviceLane() {
 }
 
 void DeviceLane::update(state::Subgroup const& subgroup, std::span<std::byte> state,
-                        GradientView const& gradient, WorkingCopyView copy,
+                        GradientView const& gradient, ParameterTarget const& target,
                         kernels::AdamwStep const& step, GradientPlace place) {
-  run({subgroup, state_views(state, subgroup.size), gradient,
-       part_of(copy, {subgroup.begin, subgroup.size}), step, false, place});
+  run({subgroup, state_views(state, subgroup.size), gradient, target, step, false, place});
 }
 
 void DeviceLane::update_resident(state::Subgroup const& subgroup, std::span<std::byte> state,
-                                 GradientView const& gradient, WorkingCopyView copy,
+                                 GradientView const& gradient, ParameterTarget const& target,
                                  kernels::AdamwStep const& step, GradientPlace place) {
-  run({subgroup, state_views(state, subgroup.size), gradient,
-       part_of(copy, {subgroup.begin, subgroup.size}), step, true, place});
+  run({subgroup, state_views(state, subgroup.size), gradient, target, step, true, place});
 }
 
 void DeviceLane::run(Job const& job) {
-  require_fit(job.subgroup, job.gradient, job.copy);
+  require_fit(job.subgroup, job.gradient, job.target.view);
+  require(job.target.on_device || settings_.parameters_on_host,
+          "DeviceLane: slots have no room for parameters that go to host memory");
+  require(element_bytes(job.target.view) <= settings_.parameter_bytes,
+          "DeviceLane: the working copy's elements are larger than the settings say");
   require(element_bytes(job.gradient) <= settings_.gradient_bytes,
           "DeviceLane: the gradient's elements are larger than the settings say");
   std::vector<Fed> chunks;
@@ -108,12 +123,20 @@ void DeviceLane::run(Job const& job) {
 DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
   bool const brings_gradient = job.place == GradientPlace::host;
   std::optional<ChunkSlots::Hold> slot;  // of what crosses the link
-  if (brings_gradient || !job.resident) {
+  if (brings_gradient || !job.resident || !job.target.on_device) {
     slot.emplace(slots_.take());
   }
   auto const count = static_cast<std::size_t>(range.count);
   Bytes const column = range.count * static_cast<Bytes>(sizeof(float));
-  auto* const elements = slot ? reinterpret_cast<float*>(slot->memory()) : nullptr;
+  // Its columns: p, m, v, the gradient, and new parameters that the device cannot write to their target.
+  std::byte* const memory = slot ? slot->memory() : nullptr;
+  auto* const elements = reinterpret_cast<float*>(memory);
+  auto const column_at = [&](Bytes offset) {
+    return memory != nullptr ? memory + offset : nullptr;
+  };
+  std::byte* const gradient_there = column_at(settings_.chunk * state_bytes);
+  std::byte* const parameters =
+      column_at(settings_.chunk * (state_bytes + settings_.gradient_bytes));
   StateViews const here = part_of(job.state, range);
   StateViews const there = job.resident ? here
                                         : StateViews{{elements, count},
@@ -127,7 +150,6 @@ DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
   fed.elements = range.count;
   fed.brought.begin = bring_->record();
   if (brings_gradient) {
-    std::byte* const gradient_there = slot->memory() + settings_.chunk * state_bytes;
     Bytes const size = range.count * element_bytes(gradient);
     bring_->copy(gradient_there, address_of(gradient), size, device::Copy::host_to_device);
     fed.brought_bytes += size;
@@ -141,27 +163,41 @@ DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
   }
   fed.brought.end = bring_->record();
 
+  WorkingCopyView const target = part_of(job.target.view, range);
   update_->wait(*fed.brought.end);
   fed.updated.begin = update_->record();
-  step_on_stream(*update_, job.subgroup, range, there, gradient, part_of(job.copy, range),
-                 job.step);
+  step_on_stream(*update_, job.subgroup, range, there, gradient,
+                 job.target.on_device ? target : moved_to(parameters, target), job.step);
   fed.updated.end = update_->record();
-  if (job.resident) {
-    if (slot) {
-      slot->fill_until(fed.updated.end);
-    }
-    return fed;
+  if (!job.resident || !job.target.on_device) {
+    take_back(job, range, there, parameters, fed);
   }
+  if (slot) {
+    slot->fill_until(fed.returned.end ? fed.returned.end : fed.updated.end);
+  }
+  return fed;
+}
 
-  fed.returned_bytes = 3 * column;
+void DeviceLane::take_back(Job const& job, Range range, StateViews const& there,
+                           std::byte const* parameters, Fed& fed) {
   return_->wait(*fed.updated.end);
   fed.returned.begin = return_->record();
-  for (std::size_t i = 0; i < host.size(); ++i) {
-    return_->copy(host[i].data(), device[i].data(), column, device::Copy::device_to_host);
+  auto const copy = [&](void* target, void const* source, Bytes size) {
+    return_->copy(target, source, size, device::Copy::device_to_host);
+    fed.returned_bytes += size;
+  };
+  if (!job.target.on_device) {
+    WorkingCopyView const target = part_of(job.target.view, range);
+    copy(address_of(target), parameters, range.count * element_bytes(target));
+  }
+  if (!job.resident) {
+    StateViews const here = part_of(job.state, range);
+    Bytes const column = range.count * static_cast<Bytes>(sizeof(float));
+    copy(here.parameter.data(), there.parameter.data(), column);
+    copy(here.momentum.data(), there.momentum.data(), column);
+    copy(here.variance.data(), there.variance.data(), column);
   }
   fed.returned.end = return_->record();
-  slot->fill_until(fed.returned.end);
-  return fed;
 }
 
 // Waits for the chunks that it counts: every stream's work, so that the error of any surfaces.
@@ -176,9 +212,10 @@ void DeviceLane::count(state::Subgroup const& subgroup, std::vector<Fed> const& 
   }
 }
 
-WorkingCopyView DeviceLane::staging(WorkingCopyView copy, std::int64_t begin, std::int64_t count) {
+WorkingCopyView DeviceLane::staging(WorkingCopyView target, std::int64_t begin,
+                                    std::int64_t count) {
   require(stages(), "DeviceLane::staging: the working copy is host memory");
-  return sender_->staging(copy, begin, count);
+  return sender_->staging(target, begin, count);
 }
 
 std::shared_ptr<device::Event> DeviceLane::send() {

@@ -14,6 +14,7 @@
 #include "update/chunk_slots.hpp"
 #include "update/lane_figures.hpp"
 #include "update/parameter_sender.hpp"
+#include "update/parameter_target.hpp"
 #include "update/subgroup_step.hpp"
 #include "update/views.hpp"
 
@@ -27,6 +28,8 @@ struct DeviceLaneSettings {
   int parameter_slots = 3;    ///< chunks of the CPU's new parameters on their way
   Bytes gradient_bytes = 4;   ///< of an element, as the updates will give them
   Bytes parameter_bytes = 4;  ///< of an element of the working copy
+  /// New parameters may go to host memory: a slot has room for a chunk of them.
+  bool parameters_on_host = false;
   /// Device memory that lies idle between backward and the next forward (activations): slots are taken
   /// from it before any is allocated; they are empty when run or start of the pipeline returns. Nothing
   /// that uses it is under way when an update begins.
@@ -42,8 +45,9 @@ struct DeviceLaneSettings {
 /// so the device memory needed does not depend on the subgroup size.
 ///
 /// Source:  DOS sections 4.1 and 4.3, Algorithm 1.
-/// Memory:  device: slots * chunk * (12 + gradient_bytes), less what is lent. Host: pinned,
-///          parameter_slots * chunk * parameter_bytes; none if the device is host_visible.
+/// Memory:  device: slots * chunk * (12 + gradient_bytes, and parameter_bytes with parameters_on_host), less
+///          what is lent. Host: pinned, parameter_slots * chunk * parameter_bytes; none if the device is
+///          host_visible.
 /// Threads: any; calls feed the device one after the other and wait side by side.
 /// Waiting: a caller needs nothing but what the streams give back by themselves.
 /// Trace:   rows "host to device", "device update", "device to host", "parameters to device".
@@ -58,26 +62,27 @@ class DeviceLane {
   DeviceLane& operator=(DeviceLane const&) = delete;
 
   /// Updates a subgroup whose state (p, m, v in host memory, pinned for full speed) is changed in place;
-  /// new parameters go to the subgroup's part of `copy`, the whole shard's working copy in device memory.
-  /// Returns when everything is where it belongs.
+  /// new parameters go to `target`, whose lease is left alone. Returns when everything is where it belongs.
+  /// Errors: PreconditionError: a target in host memory without settings.parameters_on_host.
   void update(state::Subgroup const& subgroup, std::span<std::byte> state,
-              GradientView const& gradient, WorkingCopyView copy, kernels::AdamwStep const& step,
-              GradientPlace place = GradientPlace::host);
-  /// The same for state in device memory: the gradient alone crosses the link, if it is not there too.
+              GradientView const& gradient, ParameterTarget const& target,
+              kernels::AdamwStep const& step, GradientPlace place = GradientPlace::host);
+  /// The same for state in device memory: the gradient alone crosses the link, if it is not there too, and the new parameters if
+  /// their target lies beyond it.
   void update_resident(state::Subgroup const& subgroup, std::span<std::byte> state,
-                       GradientView const& gradient, WorkingCopyView copy,
+                       GradientView const& gradient, ParameterTarget const& target,
                        kernels::AdamwStep const& step, GradientPlace place = GradientPlace::host);
 
-  /// A place in host memory for new parameters, elements [begin, begin + count) of the shard, count at
-  /// most a chunk; blocks until one is free.
-  [[nodiscard]] WorkingCopyView staging(WorkingCopyView copy, std::int64_t begin,
+  /// A place in host memory for new parameters, elements [begin, begin + count) of `target`, which is
+  /// device memory; count at most a chunk. Blocks until one is free.
+  [[nodiscard]] WorkingCopyView staging(WorkingCopyView target, std::int64_t begin,
                                         std::int64_t count);
-  /// Sends what the last staging() was filled with to its place in `copy`; the returned event is when
-  /// it is there. One thread calls staging and send.
+  /// Sends what the last staging() was filled with to its place in the target; the returned event is
+  /// when it is there. One thread calls staging and send.
   [[nodiscard]] std::shared_ptr<device::Event> send();
 
-  /// Whether the CPU's new parameters go by staging and send; else straight to the working copy, whose
-  /// device is host_visible.
+  /// Whether the CPU's new parameters for targets in device memory go by staging and send; else straight
+  /// to them, as the device is host_visible.
   [[nodiscard]] bool stages() const noexcept { return sender_ != nullptr; }
 
   /// Lent memory is used again, as from construction on.
@@ -106,6 +111,10 @@ class DeviceLane {
   };
   void run(Job const& job);
   [[nodiscard]] Fed feed(Job const& job, Range range);
+  /// The way back of the state and of parameters that the device cannot write to their target, once
+  /// `updated`. `there`: on the device.
+  void take_back(Job const& job, Range range, StateViews const& there, std::byte const* parameters,
+                 Fed& fed);
   void count(state::Subgroup const& subgroup, std::vector<Fed> const& chunks);
 
   DeviceLaneSettings settings_;

@@ -25,7 +25,7 @@ ParameterSender::~ParameterSender() {
   settle();
 }
 
-WorkingCopyView ParameterSender::staging(WorkingCopyView const& copy, std::int64_t begin,
+WorkingCopyView ParameterSender::staging(WorkingCopyView const& target, std::int64_t begin,
                                          std::int64_t count) {
   std::scoped_lock const lock{mutex_};
   Slot& slot = slots_[next_];
@@ -39,7 +39,7 @@ WorkingCopyView ParameterSender::staging(WorkingCopyView const& copy, std::int64
         target_ = reinterpret_cast<std::byte*>(all.data() + begin);
         return std::span{reinterpret_cast<W*>(slot.memory.data()), static_cast<std::size_t>(count)};
       },
-      copy);
+      target);
 }
 
 std::shared_ptr<device::Event> ParameterSender::send() {

@@ -28,7 +28,7 @@ class ParameterSender {
   ParameterSender& operator=(ParameterSender const&) = delete;
 
   /// As of DeviceLane.
-  [[nodiscard]] WorkingCopyView staging(WorkingCopyView const& copy, std::int64_t begin,
+  [[nodiscard]] WorkingCopyView staging(WorkingCopyView const& target, std::int64_t begin,
                                         std::int64_t count);
   [[nodiscard]] std::shared_ptr<device::Event> send();
   /// Counts what has been sent; returns when it is there.

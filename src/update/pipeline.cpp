@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "update/subgroup_step.hpp"
 #include "update/trips.hpp"
 
 namespace offstage::update {
@@ -33,18 +32,15 @@ UpdatePipeline::UpdatePipeline(std::vector<state::Subgroup> const& subgroups, ti
 UpdatePipeline::~UpdatePipeline() = default;
 
 UpdateStats UpdatePipeline::run(kernels::AdamwStep const& step, std::span<Trip const> order,
-                                GradientSource const& gradient, WorkingCopyView copy) {
-  start(step, order, gradient, copy);
+                                GradientSource const& gradient, ParameterTargets const& targets) {
+  start(step, order, gradient, targets);
   return finish();
 }
 
 void UpdatePipeline::start(kernels::AdamwStep const& step, std::span<Trip const> order,
-                           GradientSource gradient, WorkingCopyView copy) {
+                           GradientSource gradient, ParameterTargets targets) {
   require(under_way_ == nullptr, "UpdatePipeline: an update is under way; finish it first");
   require_every_index_once(order, subgroups_.size());
-  require(
-      subgroups_.empty() || subgroups_.back().begin + subgroups_.back().size <= elements_of(copy),
-      "UpdatePipeline: the working copy is shorter than the shard");
   tiers_.begin_pass();
   if (settings_.device != nullptr) {
     settings_.device->use_lent();
@@ -54,7 +50,7 @@ void UpdatePipeline::start(kernels::AdamwStep const& step, std::span<Trip const>
   }
   try {
     under_way_ = std::make_unique<Trips>(subgroups_, tiers_, settings_, step, order,
-                                         std::move(gradient), copy);
+                                         std::move(gradient), std::move(targets));
   } catch (...) {
     if (settings_.readiness != nullptr) {
       settings_.readiness->fail(std::current_exception());

@@ -16,8 +16,8 @@
 #include "tiers/tiers.hpp"
 #include "update/device_lane.hpp"
 #include "update/gradient_accumulator.hpp"
+#include "update/parameter_target.hpp"
 #include "update/trip_queue.hpp"
-#include "update/views.hpp"
 
 namespace offstage::update {
 
@@ -53,9 +53,9 @@ class Trips;
 /// Order:   subgroups are fetched in `order`, each its gradient first, but so that CPU and device both have
 ///          work (trip_queue.hpp); Transfers::blocking: what is resident, then the device's, then the
 ///          CPU's. The bits depend neither on workers nor on order, places or chunks.
-/// Waiting: a worker holds one lease of the state and one of a gradient at most, of a resident subgroup none
-///          of the state. One buffer of each is enough; more workers than buffers of the state read
-///          gradients ahead.
+/// Waiting: a worker holds one lease of a gradient, one of the state (of a resident subgroup none) and one of
+///          parameters (if their target has one) at most, and takes them in this order. One buffer of each is
+///          enough; more workers than buffers of the state read gradients ahead.
 /// Trace:   rows "slot N" (each trip's fetch, update, which includes the wait for the kernel, and flush)
 ///          and "update" (the kernel); the device's are in device_lane.hpp.
 /// Errors:  the first error of any worker, after all of them have ended.
@@ -69,17 +69,16 @@ class UpdatePipeline {
   UpdatePipeline& operator=(UpdatePipeline const&) = delete;
 
   /// `order`: every index of the subgroups once. `step.weight_decay` applies inside the decayed ranges
-  /// alone. A pass of the tiers begins with it. `copy`: the shard's working copy, in device memory.
-  /// Returns when every commit has returned.
-  /// Errors: PreconditionError if gradient and copy are of two different 16-bit types, or one of them
+  /// alone. A pass of the tiers begins with it. Returns when every commit has returned.
+  /// Errors: PreconditionError if gradient and target are of two different 16-bit types, or one of them
   ///         has not the elements; the subgroup's state stays as it is.
   UpdateStats run(kernels::AdamwStep const& step, std::span<Trip const> order,
-                  GradientSource const& gradient, WorkingCopyView copy);
+                  GradientSource const& gradient, ParameterTargets const& targets);
   /// The same, but returns as soon as the CPU has no more to compute: transfers and device updates go on
   /// under the next forward, which the readiness holds up where it must. What is lent to the device lane
   /// is free; if the lane has nothing else, the device is done too. Errors of trips are for finish.
   void start(kernels::AdamwStep const& step, std::span<Trip const> order, GradientSource gradient,
-             WorkingCopyView copy);
+             ParameterTargets targets);
   /// Waits until what start began has ended; before gradients or state are touched again. Without a
   /// start before it: nothing, and empty figures. Errors: as run.
   UpdateStats finish();

@@ -45,13 +45,13 @@ std::vector<Trip> placed(std::span<Trip const> order, PipelineSettings const& se
 
 Trips::Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
              PipelineSettings const& settings, kernels::AdamwStep const& step,
-             std::span<Trip const> order, GradientSource gradient, WorkingCopyView copy)
+             std::span<Trip const> order, GradientSource gradient, ParameterTargets targets)
     : subgroups_{subgroups},
       tiers_{tiers},
       settings_{settings},
       step_{step},
       gradient_{std::move(gradient)},
-      copy_{copy},
+      targets_{std::move(targets)},
       queue_{placed(order, settings, subgroups), settings.workers,
              settings.transfers == plan::Transfers::blocking},
       lane_{queue_.cpu_trips()},
@@ -125,84 +125,86 @@ UpdateStats Trips::finish() {
   return stats;
 }
 
-// Every trip takes the gradient first and the state second, one lease of each, from two pools: whoever
-// has the state lacks nothing but the compute lane or the streams, which need no lease, so that trips end
-// and leases come free whatever the pools' sizes. In this order the gradient is read while the trip waits
-// for a buffer of the state, of which there are few.
+// Every trip takes the gradient first, the state second and the target of its parameters third, one lease of
+// each, from three pools: whoever has all lacks nothing but the compute lane or the streams, which need no
+// lease, so that trips end and leases come free whatever the pools' sizes. In this order the gradient is read
+// while the trip waits for a buffer of the state, of which there are few.
 Trips::Leases Trips::fetch(state::Subgroup const& subgroup, bool resident, std::string const& row) {
   trace::Scope const scope{settings_.trace, row, "fetch", subgroup.index};
-  GradientLease gradient = gradient_(subgroup);
-  require_fit(subgroup, gradient.view, copy_);
-  Leases leases{std::move(gradient), {}};
+  Leases leases;
+  leases.gradient.emplace(gradient_(subgroup));
   if (!resident) {
     leases.state.emplace(tiers_.fetch(subgroup.index));
   }
+  leases.target.emplace(targets_(subgroup));
+  require_fit(subgroup, leases.gradient->view, leases.target->view);
   return leases;
 }
 
 void Trips::make_on_cpu(state::Subgroup const& subgroup, std::string const& row) {
-  std::optional<tiers::Lease> state;
+  std::optional<Leases> leases;
   std::shared_ptr<device::Event> sent;
   {
     AtEnd const no_more{[this] { lane_.leave(); }};
-    Leases leases = fetch(subgroup, false, row);
-    require(leases.gradient->place == GradientPlace::host,
+    leases.emplace(fetch(subgroup, false, row));
+    require(leases->gradient->place == GradientPlace::host,
             "Trips: the CPU cannot read a gradient that is held on the device");
-    state.emplace(*std::move(leases.state));
     trace::Scope const scope{settings_.trace, row, "update", subgroup.index};
-    lane_.run([&] { sent = compute(subgroup, state->mutable_bytes(), leases.gradient->view); });
+    lane_.run([&] { sent = compute(subgroup, *leases); });
+    leases->gradient.reset();
   }
   if (sent) {
     trace::Scope const scope{settings_.trace, row, "send", subgroup.index};
     Waiting const waiting{"new parameters to be sent", subgroup.index};
     sent->wait();
   }
-  end(subgroup, std::move(state), row);
+  end(subgroup, *std::move(leases), row);
 }
 
 void Trips::make_on_device(state::Subgroup const& subgroup, std::string const& row) {
   bool const resident = subgroup.resident && settings_.resident;
-  std::optional<tiers::Lease> state;
+  Leases leases = fetch(subgroup, resident, row);
   {
-    Leases leases = fetch(subgroup, resident, row);
     trace::Scope const scope{settings_.trace, row, "update", subgroup.index};
     GradientView const& gradient = leases.gradient->view;
     if (resident) {
       settings_.device->update_resident(subgroup, settings_.resident(subgroup.index), gradient,
-                                        copy_, step_, leases.gradient->place);
+                                        *leases.target, step_, leases.gradient->place);
     } else {
-      state.emplace(*std::move(leases.state));
-      settings_.device->update(subgroup, state->mutable_bytes(), gradient, copy_, step_,
-                               leases.gradient->place);
+      settings_.device->update(subgroup, leases.state->mutable_bytes(), gradient, *leases.target,
+                               step_, leases.gradient->place);
     }
+    leases.gradient.reset();
   }
   {
     std::scoped_lock const lock{mutex_};
     device_elements_ += subgroup.size;
   }
-  end(subgroup, std::move(state), row);
+  end(subgroup, std::move(leases), row);
 }
 
-void Trips::end(state::Subgroup const& subgroup, std::optional<tiers::Lease> state,
-                std::string const& row) {
+void Trips::end(state::Subgroup const& subgroup, Leases leases, std::string const& row) {
+  if (leases.target->lease.is_held()) {
+    trace::Scope const scope{settings_.trace, row, "flush parameters", subgroup.index};
+    leases.target->lease.commit();
+  }
   if (settings_.readiness != nullptr) {
     settings_.readiness->done(subgroup.index);
   }
-  if (state) {
+  if (leases.state) {
     trace::Scope const scope{settings_.trace, row, "flush", subgroup.index};
-    state->commit();
+    leases.state->commit();
   }
 }
 
-std::shared_ptr<device::Event> Trips::compute(state::Subgroup const& subgroup,
-                                              std::span<std::byte> state,
-                                              GradientView const& gradient) {
+std::shared_ptr<device::Event> Trips::compute(state::Subgroup const& subgroup, Leases& leases) {
   trace::Scope const scope{settings_.trace, "update", "update", subgroup.index};
-  StateViews const views = state_views(state, subgroup.size);
-  bool const staged = settings_.device != nullptr && settings_.device->stages();
+  StateViews const views = state_views(leases.state->mutable_bytes(), subgroup.size);
+  GradientView const& gradient = leases.gradient->view;
+  ParameterTarget const& target = *leases.target;
+  bool const staged = target.on_device && settings_.device != nullptr && settings_.device->stages();
   if (!staged) {
-    Range const all{0, subgroup.size};
-    compute_chunk(subgroup, all, views, gradient, part_of(copy_, {subgroup.begin, subgroup.size}));
+    compute_chunk(subgroup, {0, subgroup.size}, views, gradient, target.view);
     return {};
   }
   DeviceLane& device = *settings_.device;
@@ -210,7 +212,7 @@ std::shared_ptr<device::Event> Trips::compute(state::Subgroup const& subgroup,
   std::int64_t const chunk = device.settings().chunk;
   for (std::int64_t begin = 0; begin < subgroup.size; begin += chunk) {
     Range const range{begin, std::min(chunk, subgroup.size - begin)};
-    auto const staging = device.staging(copy_, subgroup.begin + begin, range.count);
+    auto const staging = device.staging(target.view, begin, range.count);
     compute_chunk(subgroup, range, part_of(views, range), part_of(gradient, range), staging);
     sent = device.send();
     if (settings_.transfers == plan::Transfers::blocking) {

@@ -17,6 +17,7 @@
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 #include "update/compute_lane.hpp"
+#include "update/parameter_target.hpp"
 #include "update/pipeline.hpp"
 #include "update/trip_queue.hpp"
 
@@ -30,7 +31,7 @@ class Trips {
   /// What is given by reference must outlive this, and what the settings name.
   Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
         PipelineSettings const& settings, kernels::AdamwStep const& step,
-        std::span<Trip const> order, GradientSource gradient, WorkingCopyView copy);
+        std::span<Trip const> order, GradientSource gradient, ParameterTargets targets);
   /// Waits for all trips.
   ~Trips();
   Trips(Trips const&) = delete;
@@ -47,29 +48,28 @@ class Trips {
   void fail(std::exception_ptr error) noexcept;
   void make_on_cpu(state::Subgroup const& subgroup, std::string const& row);
   void make_on_device(state::Subgroup const& subgroup, std::string const& row);
-  /// The leases of a trip: the gradient, and the state unless it lies on the device.
+  /// What a trip reads and writes; without the state if that lies on the device.
   struct Leases {
     std::optional<GradientLease> gradient;
     std::optional<tiers::Lease> state;
+    std::optional<ParameterTarget> target;
   };
   [[nodiscard]] Leases fetch(state::Subgroup const& subgroup, bool resident,
                              std::string const& row);
   /// On the serving thread. The event is when the new parameters are in place; null: they are.
   [[nodiscard]] std::shared_ptr<device::Event> compute(state::Subgroup const& subgroup,
-                                                       std::span<std::byte> state,
-                                                       GradientView const& gradient);
+                                                       Leases& leases);
   void compute_chunk(state::Subgroup const& subgroup, Range range, StateViews const& state,
                      GradientView const& gradient, WorkingCopyView const& copy);
   /// The subgroup's new parameters are in place; then its state may take its time.
-  void end(state::Subgroup const& subgroup, std::optional<tiers::Lease> state,
-           std::string const& row);
+  void end(state::Subgroup const& subgroup, Leases leases, std::string const& row);
 
   std::vector<state::Subgroup> const& subgroups_;
   tiers::Tiers& tiers_;
   PipelineSettings settings_;
   kernels::AdamwStep step_;
   GradientSource gradient_;
-  WorkingCopyView copy_;
+  ParameterTargets targets_;
   TripQueue queue_;
   ComputeLane lane_;
   Pacer pacer_;                    ///< of the serving thread alone

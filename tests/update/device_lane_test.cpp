@@ -187,15 +187,57 @@ TEST(DeviceLane, UpdatesStateInHostMemoryAndOnTheDeviceAsTheCpuDoes) {
     EXPECT_EQ(values, expected_copy);
   };
   lane.update_resident(sample.subgroup, resident.as<std::byte>(), sample.view(),
-                       copy.as<bfloat16>(), first_step);
+                       {copy.as<bfloat16>()}, first_step);
   expect_copy();
-  lane.update(sample.subgroup, sample.bytes(), sample.view(), copy.as<bfloat16>(), first_step);
+  lane.update(sample.subgroup, sample.bytes(), sample.view(), {copy.as<bfloat16>()}, first_step);
   expect_copy();
   EXPECT_EQ(sample.state, expected);
   stream->copy(sample.state.data(), resident.as<float>().data(), resident.size(),
                device::Copy::device_to_host);
   stream->synchronize();
   EXPECT_EQ(sample.state, expected);
+}
+
+TEST(DeviceLane, BringsNewParametersToHostMemoryIfTheirTargetLiesThere) {
+  auto settings = small();
+  settings.chunk = 2 * chunk_elements;
+  settings.parameters_on_host = true;
+  EXPECT_EQ(DeviceLane::device_bytes(settings), 2 * 16 * 2 * chunk_elements);
+  device::ShuffledDevice device{3};
+  DeviceLane lane{device, settings};
+  Sample sample;
+  std::vector<bfloat16> expected_copy;
+  auto const expected = sample.stepped(expected_copy);
+  auto const stream = device.make_stream("test");
+  auto const resident = device.allocate(std::ssize(sample.bytes()), "resident state");
+  stream->copy(resident.as<float>().data(), sample.state.data(), resident.size(),
+               device::Copy::host_to_device);
+  stream->synchronize();
+  std::vector<bfloat16> copy(expected_copy.size());
+  lane.update_resident(sample.subgroup, resident.as<std::byte>(), sample.view(),
+                       {std::span{copy}, false}, first_step);
+  EXPECT_EQ(copy, expected_copy);
+  Bytes const copy_bytes = std::ssize(copy) * 2;
+  EXPECT_EQ(lane.stats().to_host_bytes, copy_bytes);
+  std::ranges::fill(copy, bfloat16{});
+  lane.update(sample.subgroup, sample.bytes(), sample.view(), {std::span{copy}, false}, first_step);
+  EXPECT_EQ(copy, expected_copy);
+  EXPECT_EQ(sample.state, expected);
+  EXPECT_EQ(lane.stats().to_host_bytes, 2 * copy_bytes + std::ssize(sample.bytes()));
+}
+
+TEST(DeviceLane, RefusesATargetInHostMemoryWithoutRoomForIt) {
+  device::ShuffledDevice device{3};
+  DeviceLane lane{device, small()};
+  Sample sample;
+  std::vector<bfloat16> copy(sample.gradient.size());
+  EXPECT_THROW(lane.update(sample.subgroup, sample.bytes(), sample.view(), {std::span{copy}, false},
+                           first_step),
+               PreconditionError);
+  std::vector<float> wide(sample.gradient.size());
+  EXPECT_THROW(
+      lane.update(sample.subgroup, sample.bytes(), sample.view(), {std::span{wide}}, first_step),
+      PreconditionError);
 }
 
 TEST(DeviceLane, TakesAGradientWhereItLiesOnTheDevice) {
@@ -214,10 +256,10 @@ TEST(DeviceLane, TakesAGradientWhereItLiesOnTheDevice) {
                device::Copy::host_to_device);
   stream->synchronize();
   std::span<bfloat16 const> const gradient = held.as<bfloat16>();
-  lane.update_resident(sample.subgroup, resident.as<std::byte>(), gradient, copy.as<bfloat16>(),
+  lane.update_resident(sample.subgroup, resident.as<std::byte>(), gradient, {copy.as<bfloat16>()},
                        first_step, GradientPlace::device);
   EXPECT_EQ(lane.stats().to_device_bytes, 0);
-  lane.update(sample.subgroup, sample.bytes(), gradient, copy.as<bfloat16>(), first_step,
+  lane.update(sample.subgroup, sample.bytes(), gradient, {copy.as<bfloat16>()}, first_step,
               GradientPlace::device);
   EXPECT_EQ(lane.stats().to_device_bytes, std::ssize(sample.bytes()));
   EXPECT_EQ(sample.state, expected);
@@ -235,7 +277,7 @@ TEST(DeviceLane, RefusesGradientsThatDoNotFit) {
   auto const view = copy.as<bfloat16>();
   std::vector<float> const wide(sample.gradient.size());
   auto const update = [&](GradientView const& gradient) {
-    lane.update(sample.subgroup, sample.bytes(), gradient, view, first_step);
+    lane.update(sample.subgroup, sample.bytes(), gradient, {view}, first_step);
   };
   EXPECT_THROW(update(std::span{wide}), PreconditionError);  // of 4 bytes, not 2
   EXPECT_THROW(update(std::span<bfloat16 const>{sample.gradient}.first(7)), PreconditionError);
@@ -252,7 +294,7 @@ TEST(DeviceLane, RefusesToGoOnWhenAllThatItHadWasLentAndIsGivenBack) {
   Sample sample;
   auto const copy = device->allocate(5 * chunk_elements * 2, "the working copy");
   auto const update = [&] {
-    lane.update(sample.subgroup, sample.bytes(), sample.view(), copy.as<bfloat16>(), first_step);
+    lane.update(sample.subgroup, sample.bytes(), sample.view(), {copy.as<bfloat16>()}, first_step);
   };
   update();
   lane.leave_lent();

@@ -120,7 +120,7 @@ class Traffic {
     UpdatePipeline{lesson_.shard.subgroups, *state_, {.workers = workers_}}.run(
         step, on_cpu(plan::update_order(plan::UpdateOrder::alternate, step_, in_memory, true)),
         [this](state::Subgroup const& subgroup) { return gradient_of(subgroup); },
-        std::span{copy_});
+        targets_in(std::span{copy_}, lesson_.shard.subgroups));
   }
 
  private:

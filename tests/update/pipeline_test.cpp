@@ -47,7 +47,7 @@ Result<W> train(Shard const& shard, tiers::Tiers& tiers, tiers::Tiers& gradient_
     kernels::AdamwStep step = first_step;
     step.step = t;
     pipeline.run(step, on_cpu(run.order(shard.ascending())), gradients.source(),
-                 std::span<W>{copy});
+                 targets_in(std::span<W>{copy}, shard.subgroups));
   }
   return {state_of(shard, tiers), copy};
 }
@@ -106,8 +106,9 @@ TEST(UpdatePipeline, OneElementByHand) {
   }
   std::vector<float> const gradient(chunk_elements, 4.0F);
   std::vector<float> copy(chunk_elements);
-  UpdatePipeline{subgroups, tiers, {.workers = 1}}.run(
-      first_step, on_cpu({0}), constant_gradient(gradient, gradient_tiers), std::span{copy});
+  UpdatePipeline{subgroups, tiers, {.workers = 1}}.run(first_step, on_cpu({0}),
+                                                       constant_gradient(gradient, gradient_tiers),
+                                                       targets_in(std::span{copy}, subgroups));
   EXPECT_NEAR(copy[0], 3.0 - 0.01 - 0.01 * 0.1 * 3.0, 1e-6);
   EXPECT_NEAR(copy[1], 3.0 - 0.01, 1e-6);
   EXPECT_NEAR(copy[2], -0.01, 1e-6);
@@ -202,7 +203,8 @@ struct Ready {
   }
   UpdateStats update(int workers, std::vector<std::int64_t> const& order) {
     return UpdatePipeline{shard.subgroups, tiers, {.workers = workers}}.run(
-        first_step, on_cpu(order), gradients.source(), std::span{copy});
+        first_step, on_cpu(order), gradients.source(),
+        targets_in(std::span{copy}, shard.subgroups));
   }
   UpdateStats update(int workers) { return update(workers, shard.ascending()); }
 
@@ -264,15 +266,15 @@ TEST(UpdatePipeline, RefusesSpansShorterThanTheShardAndNoWorkers) {
   auto const before = state_of(ready.shard, ready.tiers);
   UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, {.workers = 1}};
   auto const shorter = std::span{ready.copy}.first(ready.copy.size() - 1);
-  EXPECT_THROW(
-      pipeline.run(first_step, on_cpu(ready.shard.ascending()), ready.gradients.source(), shorter),
-      PreconditionError);
+  EXPECT_THROW(pipeline.run(first_step, on_cpu(ready.shard.ascending()), ready.gradients.source(),
+                            targets_in(shorter, ready.shard.subgroups)),
+               PreconditionError);
   auto const short_gradient = [&](state::Subgroup const& subgroup) {
     return GradientLease{ready.gradient_tiers.fetch(subgroup.index),
                          std::span<float const>{ready.copy}.first(7)};
   };
   EXPECT_THROW(pipeline.run(first_step, on_cpu(ready.shard.ascending()), short_gradient,
-                            std::span{ready.copy}),
+                            targets_in(std::span{ready.copy}, ready.shard.subgroups)),
                PreconditionError);
   EXPECT_EQ(state_of(ready.shard, ready.tiers), before);
   EXPECT_THROW((UpdatePipeline{ready.shard.subgroups, ready.tiers, {.workers = 0}}),
@@ -287,9 +289,9 @@ TEST(UpdatePipeline, RefusesTwoDifferent16BitTypesAndLeavesTheStateAlone) {
   half.set(random_values<float16>(ready.shard.size, 1));
   std::vector<bfloat16> copy(ready.copy.size());
   UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, {.workers = 2}};
-  EXPECT_THROW(
-      pipeline.run(first_step, on_cpu(ready.shard.ascending()), half.source(), std::span{copy}),
-      PreconditionError);
+  EXPECT_THROW(pipeline.run(first_step, on_cpu(ready.shard.ascending()), half.source(),
+                            targets_in(std::span{copy}, ready.shard.subgroups)),
+               PreconditionError);
   EXPECT_EQ(state_of(ready.shard, ready.tiers), before);
 }
 
@@ -329,7 +331,7 @@ TEST(UpdatePipeline, AnErrorOfTheKernelReachesTheCaller) {
   bad.step = 0;
   UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, {.workers = 2}};
   EXPECT_THROW(pipeline.run(bad, on_cpu(ready.shard.ascending()), ready.gradients.source(),
-                            std::span{ready.copy}),
+                            targets_in(std::span{ready.copy}, ready.shard.subgroups)),
                PreconditionError);
 }
 

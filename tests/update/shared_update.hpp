@@ -122,11 +122,13 @@ class SharedUpdate {
   }
   UpdateStats run(int t) {
     prepare(t);
-    return pipeline_->run(step_of(t), order(), gradients_.source(), copy());
+    return pipeline_->run(step_of(t), order(), gradients_.source(),
+                          targets_in(copy(), shard_.subgroups));
   }
   void start(int t) {
     prepare(t);
-    pipeline_->start(step_of(t), order(), gradients_.source(), copy());
+    pipeline_->start(step_of(t), order(), gradients_.source(),
+                     targets_in(copy(), shard_.subgroups));
   }
   UpdateStats finish() { return pipeline_->finish(); }
 

@@ -149,7 +149,7 @@ TEST(SharedUpdate, StartReturnsWhenTheCpuIsDoneAndReadinessSaysWhatIsInPlace) {
     update.start(1);
     EXPECT_THAT(update.state().keys_of(Call::commit), testing::Not(testing::Contains(3)));
     EXPECT_THROW(update.pipeline().start(first_step, update.order(), update.gradient_source(),
-                                         update.copy()),
+                                         targets_in(update.copy(), update.shard().subgroups)),
                  PreconditionError);
     expect_part(0);
     expect_part(1);
@@ -272,7 +272,7 @@ TEST(SharedUpdate, WithoutADeviceTheCpuUpdatesAll) {
   std::vector<float> copy(static_cast<std::size_t>(shard.size));
   UpdatePipeline pipeline{shard.subgroups, tiers, {}};
   auto const stats = pipeline.run(first_step, std::vector<Trip>{{0, true}, {1, false}, {2, true}},
-                                  gradients.source(), std::span{copy});
+                                  gradients.source(), targets_in(std::span{copy}, shard.subgroups));
   EXPECT_EQ(stats.cpu_elements, shard.size);
   EXPECT_EQ((Result<float>{state_of(shard, tiers), copy}),
             (train_by_reference<float, float>(shard, 1)));

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "state/shard.hpp"
+#include "tiers/tiers.hpp"
+#include "update/views.hpp"
+
+namespace offstage::update {
+
+/// Where a subgroup's new parameters go.
+struct ParameterTarget {
+  WorkingCopyView view;  ///< of the subgroup's elements
+  /// In memory that kernels of the device may write; else in host memory.
+  bool on_device = true;
+  /// Of the view, to be committed when it is written; one that nobody owns: nothing is to commit.
+  tiers::Lease lease{};
+};
+
+/// Gives a subgroup's target to the thread that updates it, which has its gradient and its state then, and
+/// lacks nothing else. Threads: any.
+using ParameterTargets = std::function<ParameterTarget(state::Subgroup const&)>;
+
+/// Targets inside the working copy of a whole shard, in device memory.
+/// Errors: PreconditionError: the copy is shorter than the shard.
+[[nodiscard]] ParameterTargets targets_in(WorkingCopyView const& shard,
+                                          std::span<state::Subgroup const> subgroups);
+
+}  // namespace offstage::update
