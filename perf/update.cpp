@@ -29,6 +29,7 @@
 #include "platform/memory/process_memory.hpp"
 #include "processor_time.hpp"
 #include "tiers/tiers.hpp"
+#include "tiers/virtual_tiers.hpp"
 #include "update/pipeline.hpp"
 
 namespace offstage {

@@ -15,7 +15,7 @@
 #include "plan/share.hpp"
 #include "plan/split.hpp"
 #include "tiers/path_settings.hpp"
-#include "tiers/tiers.hpp"
+#include "tiers/virtual_tiers.hpp"
 
 namespace offstage::cli {
 namespace {

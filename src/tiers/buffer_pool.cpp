@@ -9,13 +9,13 @@
 namespace offstage::tiers {
 
 BufferPool::BufferPool(std::vector<Bytes> const& extent_bytes, std::int64_t buffers,
-                       device::Device* device)
-    : one_each_{buffers >= std::ssize(extent_bytes)} {
+                       std::int64_t spare, device::Device* device)
+    : one_each_{buffers >= std::ssize(extent_bytes) && spare == 0} {
   require(std::ranges::all_of(extent_bytes, [](Bytes size) { return size > 0; }),
           "BufferPool: an extent must have bytes");
   std::vector<Bytes> sizes{extent_bytes};
   if (!one_each_) {
-    sizes.assign(static_cast<std::size_t>(buffers), std::ranges::max(extent_bytes));
+    sizes.assign(static_cast<std::size_t>(buffers + spare), std::ranges::max(extent_bytes));
   }
   buffers_.reserve(sizes.size());
   pinned_.reserve(device != nullptr ? sizes.size() : 0);

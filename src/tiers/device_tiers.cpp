@@ -87,6 +87,10 @@ Lease DeviceTiers::fetch(Key key) {
   return lease;
 }
 
+std::optional<Lease> DeviceTiers::fetch_on_trial(Key key) {
+  return is_resident(key) ? std::nullopt : rest_->fetch_on_trial(key);
+}
+
 Lease DeviceTiers::create(Key key) {
   return is_resident(key) ? take(key, false) : rest_->create(key);
 }

@@ -44,6 +44,10 @@ class DeviceTiers final : public Tiers {
 
   [[nodiscard]] Lease fetch(Key key) override;
   [[nodiscard]] Lease create(Key key) override;
+  /// None of a resident extent: it has no spare.
+  [[nodiscard]] std::optional<Lease> fetch_on_trial(Key key) override;
+  void accept_trials() override { rest_->accept_trials(); }
+  std::vector<Key> revert_trials() override { return rest_->revert_trials(); }
   void begin_pass() override;
   /// True of a resident extent: its fetch reads no storage.
   [[nodiscard]] bool in_memory(Key key) const override;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
+
 namespace offstage::tiers {
 
 ExtentCache::ExtentCache(std::int64_t extents, std::int64_t limit, Evict evict)
@@ -11,7 +13,7 @@ ExtentCache::ExtentCache(std::int64_t extents, std::int64_t limit, Evict evict)
 
 void ExtentCache::insert(Key key) {
   remove(key);
-  order_.push_back({key, pass_});
+  order_.push_back({key, pass_, ++commits_});
 }
 
 void ExtentCache::remove(Key key) noexcept {
@@ -19,6 +21,17 @@ void ExtentCache::remove(Key key) noexcept {
   if (found != order_.end()) {
     order_.erase(found);
   }
+}
+
+ExtentCache::Commit ExtentCache::commit_of(Key key) const {
+  auto const found = std::ranges::find(order_, key, &Commit::key);
+  require(found != order_.end(), "ExtentCache: the key is not in it");
+  return *found;
+}
+
+void ExtentCache::restore(Commit const& commit) {
+  remove(commit.key);
+  order_.insert(std::ranges::lower_bound(order_, commit.number, {}, &Commit::number), commit);
 }
 
 }  // namespace offstage::tiers

@@ -4,7 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "tiers/tiers.hpp"
+#include "tiers/lease.hpp"
+#include "tiers/virtual_tiers.hpp"
 
 namespace offstage::tiers {
 
@@ -12,6 +13,13 @@ namespace offstage::tiers {
 /// when there are too many. Knows nothing of bytes. Threads: none of its own; the owner's lock.
 class ExtentCache {
  public:
+  /// When a key came in.
+  struct Commit {
+    Key key{};
+    std::int64_t pass{};
+    std::int64_t number{};  ///< counts commits
+  };
+
   /// At most `extents` keys are in it at a time; beyond `limit` one has to leave.
   ExtentCache(std::int64_t extents, std::int64_t limit, Evict evict);
 
@@ -19,6 +27,10 @@ class ExtentCache {
   /// A new version of the key: it is the last in order now, and this pass needs it no more.
   void insert(Key key);
   void remove(Key key) noexcept;
+  /// Of a key that is in it.
+  [[nodiscard]] Commit commit_of(Key key) const;
+  /// The key is where it was before any later commit of it, in order and pass.
+  void restore(Commit const& commit);
   [[nodiscard]] std::int64_t size() const noexcept { return std::ssize(order_); }
 
   /// The key that has to leave, if there are too many; none while all that might are `taken` (of keys).
@@ -37,14 +49,11 @@ class ExtentCache {
   }
 
  private:
-  struct Commit {
-    Key key{};
-    std::int64_t pass{};
-  };
   std::vector<Commit> order_;  ///< the first one was committed first
   std::int64_t limit_;
   Evict evict_;
   std::int64_t pass_ = 0;
+  std::int64_t commits_ = 0;
 };
 
 }  // namespace offstage::tiers

@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "tiers/lease.hpp"
 #include "tiers/slot_table.hpp"
 #include "tiers/tiers.hpp"
+#include "tiers/virtual_tiers.hpp"
 
 namespace offstage::tiers {
 

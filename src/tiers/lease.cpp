@@ -1,3 +1,7 @@
+#include "tiers/lease.hpp"
+
+#include <utility>
+
 #include "base/error.hpp"
 #include "tiers/tiers.hpp"
 

@@ -25,11 +25,13 @@ std::optional<SlotDemand> demand_of(std::vector<Bytes> const& extent_bytes,
   if (settings.cached >= std::ssize(extent_bytes)) {
     return std::nullopt;
   }
+  require(settings.spare_slots >= 0, "VirtualTiers: there cannot be fewer spare slots than none");
   require(settings.paths != nullptr && !settings.paths->empty(),
           "VirtualTiers: without a path every extent has to stay in host memory");
+  std::int64_t const extents = std::ssize(extent_bytes);
   return SlotDemand{.spill = settings.spill,
                     .slot_bytes = round_up(std::ranges::max(extent_bytes), aio::direct_alignment),
-                    .extents = std::ssize(extent_bytes) - settings.cached,
+                    .extents = extents - settings.cached + std::min(settings.spare_slots, extents),
                     .spare = settings.buffers,
                     .split = settings.split,
                     .sharer = settings.sharer,
@@ -53,7 +55,7 @@ std::vector<PlannedSpace> planned_space(std::vector<Bytes> const& extent_bytes,
 }
 
 std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
-                                std::vector<Bytes> const& needed) {
+                                std::vector<Bytes> const& needed, bool with_spares) {
   require(paths.size() == needed.size(), "require_room: one figure per path");
   std::vector<Bytes> all_free;
   all_free.reserve(paths.size());
@@ -75,9 +77,10 @@ std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
     if (sum > free) {
       throw IoError{
           fmt::format("{}: what the ranks of this node offload needs {} there, but {} is free; "
-                      "make space, name "
-                      "another directory, or raise tiers.host-memory",
-                      who, format_bytes(sum), format_bytes(free))};
+                      "make space, name another directory, {}",
+                      who, format_bytes(sum), format_bytes(free),
+                      with_spares ? "raise tiers.host-memory, or set update.overlap = off"
+                                  : "or raise tiers.host-memory")};
     }
     all_free.push_back(free);
   }

@@ -6,7 +6,7 @@
 
 #include "base/units.hpp"
 #include "tiers/slot_table.hpp"
-#include "tiers/tiers.hpp"
+#include "tiers/virtual_tiers.hpp"
 
 namespace offstage::tiers {
 
@@ -28,8 +28,9 @@ struct PlannedSpace {
 
 /// Whether `needed` bytes on each path, of all ranks of the node and of all their tiers, fit into what is
 /// free there; paths on one file system share its space. Returns what is free on each.
-/// Errors: IoError naming tiers.path, the directories, what is needed and what is free.
+/// `with_spares`: some of them are for second versions (spare_slots), which could be done without.
+/// Errors: IoError naming tiers.path, the directories, what is needed, what is free and what helps.
 std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
-                                std::vector<Bytes> const& needed);
+                                std::vector<Bytes> const& needed, bool with_spares = false);
 
 }  // namespace offstage::tiers

@@ -24,7 +24,7 @@ struct Place {
 struct SlotDemand {
   std::string spill;       ///< name of the spill directory in each path
   Bytes slot_bytes{};      ///< a multiple of aio::direct_alignment
-  std::int64_t extents{};  ///< that lie in slots at a time, on all paths together
+  std::int64_t extents{};  ///< versions that lie in slots at a time, on all paths together
   std::int64_t spare{};    ///< slots of each path beside its share of those
   plan::SplitPolicy split;
   plan::PathSharer sharer{};

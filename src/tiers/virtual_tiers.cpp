@@ -1,136 +1,72 @@
+#include "tiers/virtual_tiers.hpp"
+
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <condition_variable>
-#include <list>
+#include <cstring>
 #include <mutex>
 #include <optional>
+#include <utility>
 
-#include "base/error.hpp"
 #include "base/stopwatch.hpp"
 #include "base/watch.hpp"
-#include "tiers/buffer_pool.hpp"
-#include "tiers/extent_cache.hpp"
 #include "tiers/extent_store.hpp"
+#include "tiers/extent_table.hpp"
 #include "tiers/planned_space.hpp"
-#include "tiers/tiers.hpp"
 
 namespace offstage::tiers {
 namespace {
 
-/// Locks: mutex_, the slot table's and the paths'. Nobody asks for one with another in his hands, but for
-/// the slot table, which asks the paths for their rates.
-///
-/// No deadlock. A thread waits here for one of three things: an extent that another thread has taken, by
-/// a lease or to write it; a buffer; a path. Every worker holds at most one lease of this object, and
-/// none while it waits for an extent or a buffer. (Several objects: all workers take them in one order.)
-///   paths    Whoever is inside one waits for nothing, so each comes free.
-///   extents  What is being written waits for paths alone, what is leased ends without waiting here: so
-///            each comes free.
-///   buffers  The cache has `cached` of them, the others, `buffers` at least, are free or belong to a
-///            lease or to an extent being written, which end. A hit needs none: it passes misses that
-///            wait for one. Only failed writes can leave the cache all buffers; waiting for one is an
-///            error then.
-/// Nobody starves: an extent goes to whoever asked for it first, a buffer to the first of those whose
-/// extent is there for the taking.
+/// Moves the bytes; the table says whose and where. Locks: the table's, the traffic's, the slots' and the
+/// paths'. Nobody asks for one with another in his hands, but for the slot table, which asks the paths for
+/// their rates.
 class VirtualTiers final : public Tiers {
  public:
   VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings);
 
   Lease fetch(Key key) override;
   Lease create(Key key) override;
-  void begin_pass() override;
-  [[nodiscard]] bool in_memory(Key key) const override;
+  std::optional<Lease> fetch_on_trial(Key key) override;
+  void accept_trials() override;
+  std::vector<Key> revert_trials() override;
+  void begin_pass() override { table_.begin_pass(); }
+  [[nodiscard]] bool in_memory(Key key) const override { return table_.in_memory(key); }
   [[nodiscard]] std::optional<SharedExtent> share(Key key, std::string const& name) override;
   [[nodiscard]] Traffic traffic() const override;
-  [[nodiscard]] Residence residence() const override;
+  [[nodiscard]] Residence residence() const override {
+    return table_.residence(paths_ ? paths_->size() : 0);
+  }
   [[nodiscard]] std::vector<PathSpace> space() const override;
-  [[nodiscard]] Bytes host_bytes() const override { return pool_.host_bytes(); }
+  [[nodiscard]] Bytes host_bytes() const override { return table_.pool().host_bytes(); }
 
  protected:
   void commit(Key key, std::int64_t ticket) override;
   void discard(Key key, std::int64_t ticket, bool touched) noexcept override;
 
  private:
-  static constexpr std::int64_t no_buffer = -1;
-
-  /// Where the current version is. `leaving`: in memory, being written. `torn`: it was in memory and was
-  /// changed without commit.
-  enum class Content { none, memory, leaving, storage, torn };
-  struct Extent {
-    Bytes size{};
-    Content content = Content::none;
-    bool taken = false;  ///< leased, or being written
-    std::int64_t buffer = no_buffer;
-    std::int64_t version = 0;  ///< counts commits
-    StoredExtent stored{};     ///< where it lies, of content `storage`
-  };
-  enum class Purpose { fetch, create };
-  struct Waiter {
-    Key key{};
-    Purpose purpose{};
-  };
-  using Waiters = std::list<Waiter>;
-
-  [[nodiscard]] Extent& at(Key key) { return extents_[static_cast<std::size_t>(key)]; }
-  [[nodiscard]] Extent const& at(Key key) const { return extents_[static_cast<std::size_t>(key)]; }
-  [[nodiscard]] std::span<std::byte> padded(Extent const& extent) const {
-    Bytes const size = round_up(extent.size, aio::direct_alignment);
-    return pool_.bytes(extent.buffer).first(static_cast<std::size_t>(size));
+  [[nodiscard]] Lease lease_of(Key key, std::int64_t buffer) {
+    auto const size = static_cast<std::size_t>(table_.version(key).size);
+    return {*this, key, table_.padded(key, buffer).first(size), buffer};
   }
-  [[nodiscard]] Lease lease_of(Key key) {
-    auto const size = static_cast<std::size_t>(at(key).size);
-    return {*this, key, padded(at(key)).first(size), at(key).buffer};
+  [[nodiscard]] trace::Scope scope(char const* what, Key key, std::int64_t buffer) const {
+    return {trace_, rows_[static_cast<std::size_t>(buffer)], what, key, table_.version(key).size};
   }
-  [[nodiscard]] Version version_of(Key key) const { return {key, at(key).version, at(key).size}; }
-  [[nodiscard]] std::string const& row(Extent const& extent) const {
-    return rows_[static_cast<std::size_t>(extent.buffer)];
-  }
-
-  bool begin(Key key, Purpose purpose);
-  [[nodiscard]] bool lacks_buffer(Waiter const& waiter) const;
-  [[nodiscard]] bool may_begin(Waiters::const_iterator me) const;
-  [[nodiscard]] bool is_stuck(Waiter const& waiter) const;
-  std::optional<Key> make_current(Key key);
-  std::optional<Key> take_victim();
-  std::optional<Key> next_victim();
+  std::optional<Lease> fetch_for(Key key, Purpose purpose);
+  void fill(Key key, ExtentTable::Lent const& lent);
   void evict(Key key);
+  void free_slots(ExtentTable::Ended const& ended);
 
   std::shared_ptr<PathSet> paths_;
   trace::Trace* trace_;
+  ExtentTable table_;
   std::vector<std::string> rows_;     ///< of the trace, one per buffer
   std::optional<ExtentStore> store_;  ///< if not every extent stays in memory
-
-  /// Guards all below, but an extent's bytes, version and line in storage: they are its taker's.
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Extent> extents_;
-  BufferPool pool_;
-  ExtentCache cache_;
-  Waiters waiters_;  ///< in order of arrival
-  std::int64_t leases_ = 0;
-  std::string failure_;  ///< of the last extent that no path took
-  Traffic traffic_;      ///< without the paths'
+  mutable std::mutex mutex_;          ///< guards traffic_
+  Traffic traffic_;                   ///< without the paths'
 };
 
-std::int64_t buffers_of(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings) {
-  require(settings.buffers >= 1, "VirtualTiers: at least one buffer is needed");
-  require(settings.cached >= 0, "VirtualTiers: the cache cannot be smaller than none");
-  std::int64_t const extents = std::ssize(extent_bytes);
-  return extents - std::min(extents, settings.cached) <= settings.buffers
-             ? extents
-             : settings.cached + settings.buffers;
-}
-
 VirtualTiers::VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings)
-    : paths_{settings.paths},
-      trace_{settings.trace},
-      pool_{extent_bytes, buffers_of(extent_bytes, settings), settings.device},
-      cache_{std::ssize(extent_bytes), settings.cached, settings.evict} {
-  for (Bytes const size : extent_bytes) {
-    extents_.push_back({.size = size});
-  }
-  for (std::int64_t i = 0; i < pool_.size(); ++i) {
+    : paths_{settings.paths}, trace_{settings.trace}, table_{extent_bytes, settings} {
+  for (std::int64_t i = 0; i < table_.pool().size(); ++i) {
     rows_.push_back(fmt::format("{} buffer {}", settings.name, i));
   }
   if (auto const demand = demand_of(extent_bytes, settings)) {
@@ -138,208 +74,107 @@ VirtualTiers::VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettin
   }
 }
 
-/// Takes the extent, and a buffer if it has none. True if the current version is in it.
-bool VirtualTiers::begin(Key key, Purpose purpose) {
-  require(key >= 0 && key < std::ssize(extents_), "VirtualTiers: no such key");
-  Waiting const waiting{"a buffer and the lease of extent", key};
-  std::unique_lock lock{mutex_};
-  auto const me = waiters_.insert(waiters_.end(), {key, purpose});
-  changed_.wait(lock, [&] { return may_begin(me) || is_stuck(*me); });
-  bool const stuck = !may_begin(me);
-  waiters_.erase(me);
-  changed_.notify_all();  // whoever was behind this one
-  if (stuck) {
-    throw IoError{failure_};
-  }
-  Extent& extent = at(key);
-  if (purpose == Purpose::fetch) {
-    require(extent.content != Content::none,
-            "VirtualTiers: fetch of an extent that was never created");
-    require(extent.content != Content::torn, "VirtualTiers: the extent was changed without commit");
-  }
-  extent.taken = true;
-  ++leases_;
-  if (extent.buffer == no_buffer) {
-    extent.buffer = pool_.take(key);
-  }
-  return extent.content == Content::memory;
-}
-
-/// True if nothing but a buffer may be missing. A fetch of what is nowhere fails and needs none.
-bool VirtualTiers::lacks_buffer(Waiter const& waiter) const {
-  Extent const& extent = at(waiter.key);
-  return !extent.taken && extent.buffer == no_buffer &&
-         (waiter.purpose == Purpose::create || extent.content == Content::storage);
-}
-
-bool VirtualTiers::may_begin(Waiters::const_iterator me) const {
-  std::int64_t free = pool_.free();
-  for (auto earlier = waiters_.begin(); earlier != me; ++earlier) {
-    if (earlier->key == me->key) {
-      return false;
-    }
-    free -= lacks_buffer(*earlier) ? 1 : 0;
-  }
-  return !at(me->key).taken && (free > 0 || !lacks_buffer(*me));
-}
-
-bool VirtualTiers::is_stuck(Waiter const& waiter) const {
-  return lacks_buffer(waiter) && cache_.size() == pool_.size();
-}
-
 Lease VirtualTiers::fetch(Key key) {
+  return *fetch_for(key, Purpose::fetch);
+}
+
+std::optional<Lease> VirtualTiers::fetch_on_trial(Key key) {
+  return fetch_for(key, Purpose::trial);
+}
+
+std::optional<Lease> VirtualTiers::fetch_for(Key key, Purpose purpose) {
   Waiting const waiting{"the fetch of extent", key};
   Stopwatch const watch;
-  bool const hit = begin(key, Purpose::fetch);
-  Lease lease = lease_of(key);  // ends if what follows throws
-  if (!hit) {
-    Extent const& extent = at(key);
-    trace::Scope const scope{trace_, row(extent), "read", key, extent.size};
-    store_->read(version_of(key), padded(extent), extent.stored);
+  auto const lent = table_.lend(key, purpose);
+  if (!lent) {
+    return std::nullopt;
   }
+  std::optional<Lease> lease{lease_of(key, lent->buffer)};  // ends if what follows throws
+  fill(key, *lent);
   std::scoped_lock const lock{mutex_};
-  ++(hit ? traffic_.hits : traffic_.misses);
-  traffic_.fetched_bytes += at(key).size;
+  ++(lent->hit ? traffic_.hits : traffic_.misses);
+  traffic_.fetched_bytes += table_.version(key).size;
   traffic_.fetch_seconds += watch.elapsed();
   return lease;
 }
 
+void VirtualTiers::fill(Key key, ExtentTable::Lent const& lent) {
+  auto const bytes = table_.padded(key, lent.buffer);
+  if (!lent.hit) {
+    trace::Scope const reading = scope("read", key, lent.buffer);
+    store_->read(table_.version(key), bytes, table_.stored(key));
+  } else if (lent.original) {
+    trace::Scope const copying = scope("copy", key, lent.buffer);
+    std::memcpy(bytes.data(), table_.padded(key, *lent.original).data(), bytes.size());
+  }
+}
+
 Lease VirtualTiers::create(Key key) {
-  begin(key, Purpose::create);
-  return lease_of(key);
+  return lease_of(key, table_.lend(key, Purpose::create)->buffer);
 }
 
 void VirtualTiers::discard(Key key, std::int64_t /*ticket*/, bool touched) noexcept {
-  {
-    std::scoped_lock const lock{mutex_};
-    Extent& extent = at(key);
-    if (touched && extent.content == Content::memory) {
-      extent.content = Content::torn;
-      cache_.remove(key);
-    }
-    if (extent.content != Content::memory) {
-      pool_.give_back(std::exchange(extent.buffer, no_buffer));
-    }
-    extent.taken = false;
-    --leases_;
-  }
-  changed_.notify_all();
+  table_.discard(key, touched);
 }
 
 void VirtualTiers::commit(Key key, std::int64_t /*ticket*/) {
   Waiting const waiting{"the commit of extent", key};
   Stopwatch const watch;
-  // One at most, unless writes have failed before.
-  for (auto victim = make_current(key); victim; victim = next_victim()) {
-    evict(*victim);
+  auto [freed, leaving] = table_.commit(key);
+  if (freed) {
+    store_->free(*freed);
+  }
+  // One at most, unless writes have failed before or trials were reverted.
+  for (; leaving; leaving = table_.next_leaving()) {
+    evict(*leaving);
   }
   std::scoped_lock const lock{mutex_};
   traffic_.flush_seconds += watch.elapsed();
 }
 
-/// The lease's buffer is the current version, and the lease has ended. Returns who has to leave, taken:
-/// in the same breath, for a cache above its limit is how is_stuck knows that writes have failed.
-std::optional<Key> VirtualTiers::make_current(Key key) {
-  std::optional<Place> old;
-  std::optional<Key> victim;
-  {
-    std::scoped_lock const lock{mutex_};
-    Extent& extent = at(key);
-    if (extent.content == Content::storage) {
-      old = extent.stored.place;
-    }
-    extent.content = Content::memory;
-    ++extent.version;
-    extent.taken = false;
-    --leases_;
-    cache_.insert(key);
-    victim = take_victim();
-  }
-  changed_.notify_all();
-  if (old) {
-    store_->free(*old);
-  }
-  return victim;
-}
-
-/// Under mutex_.
-std::optional<Key> VirtualTiers::take_victim() {
-  auto const victim = cache_.victim([&](Key key) { return at(key).taken; });
-  if (victim) {
-    cache_.remove(*victim);
-    at(*victim).content = Content::leaving;
-    at(*victim).taken = true;
-  }
-  return victim;
-}
-
-std::optional<Key> VirtualTiers::next_victim() {
-  std::scoped_lock const lock{mutex_};
-  return take_victim();
-}
-
-/// Writes an extent that take_victim took, and frees its buffer. If that fails it is in the cache again.
+/// Writes an extent that was taken for that.
 void VirtualTiers::evict(Key key) {
   Waiting const waiting{"the flush of extent", key};
-  Extent& extent = at(key);
+  std::int64_t const buffer = table_.buffer(key);
   try {
-    {
-      trace::Scope const scope{trace_, row(extent), "write", key, extent.size};
-      store_->write(version_of(key), padded(extent), extent.stored);
-    }
-    std::scoped_lock const lock{mutex_};
-    extent.content = Content::storage;
-    extent.taken = false;
-    pool_.give_back(std::exchange(extent.buffer, no_buffer));
+    trace::Scope const writing = scope("write", key, buffer);
+    store_->write(table_.version(key), table_.padded(key, buffer), table_.stored(key));
   } catch (std::exception const& error) {
-    std::scoped_lock const lock{mutex_};
-    failure_ = error.what();
-    extent.content = Content::memory;
-    extent.taken = false;
-    cache_.insert(key);
-    changed_.notify_all();
+    table_.not_written(key, error.what());
     throw;
   }
-  changed_.notify_all();
+  table_.written(key);
 }
 
-void VirtualTiers::begin_pass() {
-  std::scoped_lock const lock{mutex_};
-  require(leases_ == 0, "VirtualTiers: a pass begins while a lease is held");
-  cache_.begin_pass();
+void VirtualTiers::accept_trials() {
+  free_slots(table_.accept());
 }
 
-bool VirtualTiers::in_memory(Key key) const {
-  require(key >= 0 && key < std::ssize(extents_), "VirtualTiers: no such key");
-  std::scoped_lock const lock{mutex_};
-  return at(key).content == Content::memory;
+std::vector<Key> VirtualTiers::revert_trials() {
+  auto ended = table_.revert();
+  free_slots(ended);
+  return std::move(ended.keys);
+}
+
+/// In this order: whoever gets such a spare finds the slot free.
+void VirtualTiers::free_slots(ExtentTable::Ended const& ended) {
+  for (Place const place : ended.freed) {
+    store_->free(place);
+  }
+  table_.free_spares(ended);
 }
 
 std::optional<SharedExtent> VirtualTiers::share(Key key, std::string const& name) {
-  require(key >= 0 && key < std::ssize(extents_), "VirtualTiers: no such key");
   Waiting const waiting{"the file of extent", key};
-  Extent& extent = at(key);
-  {
-    std::unique_lock lock{mutex_};
-    changed_.wait(lock, [&] { return !extent.taken; });
-    if (extent.content != Content::storage) {
-      return std::nullopt;
-    }
-    extent.taken = true;
+  if (!table_.take_stored(key)) {
+    return std::nullopt;
   }
-  auto const give_back = [&] {
-    {
-      std::scoped_lock const lock{mutex_};
-      extent.taken = false;
-    }
-    changed_.notify_all();
-  };
   try {
-    auto shared = store_->share(extent.stored, name);
-    give_back();
+    auto shared = store_->share(table_.stored(key), name);
+    table_.give_back(key);
     return shared;
   } catch (...) {
-    give_back();
+    table_.give_back(key);
     throw;
   }
 }
@@ -358,20 +193,6 @@ Traffic VirtualTiers::traffic() const {
   return traffic;
 }
 
-Residence VirtualTiers::residence() const {
-  Residence residence;
-  residence.paths.resize(paths_ ? paths_->size() : 0);
-  std::scoped_lock const lock{mutex_};
-  for (Extent const& extent : extents_) {
-    if (extent.content == Content::memory || extent.content == Content::leaving) {
-      residence.host += extent.size;
-    } else if (extent.content == Content::storage) {
-      residence.paths[extent.stored.place.path] += extent.size;
-    }
-  }
-  return residence;
-}
-
 std::vector<PathSpace> VirtualTiers::space() const {
   std::vector<PathSpace> space(paths_ ? paths_->size() : 0);
   if (store_) {
@@ -384,22 +205,6 @@ std::vector<PathSpace> VirtualTiers::space() const {
 }
 
 }  // namespace
-
-Bytes Traffic::read_bytes() const {
-  Bytes sum = 0;
-  for (PathTraffic const& path : paths) {
-    sum += path.read.bytes;
-  }
-  return sum;
-}
-
-Bytes Traffic::write_bytes() const {
-  Bytes sum = 0;
-  for (PathTraffic const& path : paths) {
-    sum += path.write.bytes;
-  }
-  return sum;
-}
 
 std::unique_ptr<Tiers> make_virtual_tiers(std::vector<Bytes> const& extent_bytes,
                                           VirtualSettings const& settings) {

@@ -153,7 +153,9 @@ void Offload::find_room(std::vector<Demand> const& demands) {
   }
   // Before the first rank allocates: agree waits for all.
   mpi::agree(comm_, [&] {
-    auto const free = tiers::require_room(config_.paths, needed);
+    bool const with_spares = std::ranges::any_of(
+        demands, [](Demand const& demand) { return demand.settings.spare_slots > 0; });
+    auto const free = tiers::require_room(config_.paths, needed, with_spares);
     for (std::size_t i = 0; i < free.size(); ++i) {
       facts_[i].free = free[i];
     }

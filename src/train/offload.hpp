@@ -16,6 +16,7 @@
 #include "tiers/device_tiers.hpp"
 #include "tiers/storage_path.hpp"
 #include "tiers/tiers.hpp"
+#include "tiers/virtual_tiers.hpp"
 #include "train/report.hpp"
 #include "train/run_config.hpp"
 #include "update/gradient_accumulator.hpp"

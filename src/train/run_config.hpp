@@ -16,7 +16,7 @@
 #include "platform/slurm/job.hpp"
 #include "state/model_shape.hpp"
 #include "tiers/path_settings.hpp"
-#include "tiers/tiers.hpp"
+#include "tiers/virtual_tiers.hpp"
 #include "train/loss_scale.hpp"
 
 namespace offstage::train {

@@ -17,6 +17,7 @@
 #include "checkpoint/writer.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
+#include "tiers/virtual_tiers.hpp"
 
 namespace offstage::checkpoint {
 

@@ -14,6 +14,7 @@
 #include "platform/faulty_kernel.hpp"
 #include "platform/scratch_directory.hpp"
 #include "tiers/tiers.hpp"
+#include "tiers/virtual_tiers.hpp"
 
 namespace offstage::tiers {
 

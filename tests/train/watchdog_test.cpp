@@ -15,6 +15,7 @@
 #include "platform/aio/kernel.hpp"
 #include "temporary_directory.hpp"
 #include "tiers/tiers.hpp"
+#include "tiers/virtual_tiers.hpp"
 
 namespace offstage::train {
 namespace {

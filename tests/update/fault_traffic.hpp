@@ -10,6 +10,7 @@
 #include "plan/order.hpp"
 #include "shard_support.hpp"
 #include "tiers/tiers.hpp"
+#include "tiers/virtual_tiers.hpp"
 #include "update/gradient_flusher.hpp"
 #include "update/pipeline.hpp"
 

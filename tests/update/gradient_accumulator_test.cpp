@@ -23,6 +23,7 @@
 #include "base/stopwatch.hpp"
 #include "memory_tiers.hpp"
 #include "platform/scratch_directory.hpp"
+#include "tiers/virtual_tiers.hpp"
 
 namespace offstage::update {
 namespace {

@@ -21,6 +21,7 @@
 #include "memory_tiers.hpp"
 #include "platform/faulty_kernel.hpp"
 #include "platform/scratch_directory.hpp"
+#include "tiers/virtual_tiers.hpp"
 #include "update_support.hpp"
 
 namespace offstage::update {

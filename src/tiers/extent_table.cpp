@@ -1,0 +1,386 @@
+#include "tiers/extent_table.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/watch.hpp"
+
+namespace offstage::tiers {
+namespace {
+
+std::int64_t buffers_of(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings) {
+  require(settings.buffers >= 1, "VirtualTiers: at least one buffer is needed");
+  require(settings.cached >= 0, "VirtualTiers: the cache cannot be smaller than none");
+  std::int64_t const extents = std::ssize(extent_bytes);
+  return extents - std::min(extents, settings.cached) <= settings.buffers
+             ? extents
+             : settings.cached + settings.buffers;
+}
+
+std::int64_t spare_buffers_of(std::vector<Bytes> const& extent_bytes,
+                              VirtualSettings const& settings) {
+  require(settings.spare_buffers >= 0,
+          "VirtualTiers: there cannot be fewer spare buffers than none");
+  return std::min<std::int64_t>(settings.spare_buffers, std::ssize(extent_bytes));
+}
+
+}  // namespace
+
+ExtentTable::ExtentTable(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings)
+    : pool_{extent_bytes, buffers_of(extent_bytes, settings),
+            spare_buffers_of(extent_bytes, settings), settings.device},
+      cache_{std::ssize(extent_bytes), settings.cached, settings.evict},
+      spare_slots_{settings.spare_slots},
+      spare_buffers_{settings.spare_buffers} {
+  for (Bytes const size : extent_bytes) {
+    extents_.push_back({.size = size});
+  }
+}
+
+std::span<std::byte> ExtentTable::padded(Key key, std::int64_t buffer) const {
+  return pool_.bytes(buffer).first(
+      static_cast<std::size_t>(round_up(at(key).size, aio::direct_alignment)));
+}
+
+void ExtentTable::require_key(Key key) const {
+  require(key >= 0 && key < std::ssize(extents_), "VirtualTiers: no such key");
+}
+
+std::optional<ExtentTable::Lent> ExtentTable::lend(Key key, Purpose purpose) {
+  require_key(key);
+  Waiting const waiting{"a buffer and the lease of extent", key};
+  std::unique_lock lock{mutex_};
+  auto const me = waiters_.insert(waiters_.end(), {key, purpose});
+  changed_.wait(lock, [&] { return is_first(me); });
+  bool const refused = me->purpose == Purpose::trial && !begin_trial(at(key));
+  if (!refused) {
+    changed_.wait(lock, [&] { return may_begin(me) || is_stuck(*me); });
+  }
+  bool const stuck = !refused && !may_begin(me);
+  Purpose const granted = me->purpose;  // accept has changed it, perhaps
+  waiters_.erase(me);
+  changed_.notify_all();  // whoever was behind this one
+  if (refused) {
+    return std::nullopt;
+  }
+  if (stuck) {
+    if (granted == Purpose::trial) {
+      end_trial(at(key));
+    }
+    throw IoError{failure_};
+  }
+  return take(key, granted);
+}
+
+ExtentTable::Lent ExtentTable::take(Key key, Purpose purpose) {
+  Extent& extent = at(key);
+  if (purpose != Purpose::create) {
+    require(extent.current.content != Content::none,
+            "VirtualTiers: fetch of an extent that was never created");
+    require(extent.current.content != Content::torn,
+            "VirtualTiers: the extent was changed without commit");
+  }
+  extent.taken = true;
+  ++leases_;
+  bool const hit = extent.current.content == Content::memory;
+  if (hit && purpose != Purpose::trial) {
+    extent.lent = extent.current.buffer;
+    return {.buffer = extent.lent, .hit = true};
+  }
+  extent.lent = pool_.take(key);
+  Lent lent{.buffer = extent.lent, .hit = hit};
+  if (hit) {
+    lent.original = extent.current.buffer;
+  }
+  return lent;
+}
+
+/// True if the extent is there for this one to take.
+bool ExtentTable::is_first(Waiters::const_iterator me) const {
+  return !at(me->key).taken && std::none_of(waiters_.begin(), me, [&](Waiter const& earlier) {
+    return earlier.key == me->key;
+  });
+}
+
+/// True if nothing but a buffer may be missing. A fetch of what is nowhere fails and needs none.
+bool ExtentTable::lacks_buffer(Waiter const& waiter) const {
+  Extent const& extent = at(waiter.key);
+  Content const content = extent.current.content;
+  if (extent.taken) {
+    return false;
+  }
+  switch (waiter.purpose) {
+    case Purpose::fetch:
+      return content == Content::storage;
+    case Purpose::create:
+      return content != Content::memory;
+    case Purpose::trial:
+      return content == Content::storage || content == Content::memory;
+  }
+  return false;
+}
+
+bool ExtentTable::may_begin(Waiters::const_iterator me) const {
+  auto const earlier =
+      std::count_if(waiters_.begin(), me, [&](Waiter const& each) { return lacks_buffer(each); });
+  return is_first(me) && (pool_.free() > earlier || !lacks_buffer(*me));
+}
+
+bool ExtentTable::is_stuck(Waiter const& waiter) const {
+  return lacks_buffer(waiter) && cache_.size() + kept_buffers_ == pool_.size();
+}
+
+/// What a second version costs: the version before stays where it is.
+std::int64_t& ExtentTable::spares_for(Holding const& version) {
+  return version.content == Content::memory ? spare_buffers_ : spare_slots_;
+}
+
+/// False if there is no spare. From here on the extent stays where it is, so that the spare is of the kind
+/// that it will take. What is nowhere needs none: to fetch it is an error.
+bool ExtentTable::begin_trial(Extent& extent) {
+  Content const content = extent.current.content;
+  if (extent.before || extent.trying) {
+    return false;
+  }
+  if (content == Content::none || content == Content::torn) {
+    return true;
+  }
+  std::int64_t& spares = spares_for(extent.current);
+  if (spares == 0) {
+    return false;
+  }
+  --spares;
+  extent.trying = true;
+  return true;
+}
+
+void ExtentTable::end_trial(Extent& extent) noexcept {
+  if (std::exchange(extent.trying, false)) {
+    ++spares_for(extent.current);
+  }
+}
+
+void ExtentTable::discard(Key key, bool touched) noexcept {
+  {
+    std::scoped_lock const lock{mutex_};
+    Extent& extent = at(key);
+    end_trial(extent);
+    bool const in_place = extent.lent == extent.current.buffer;
+    if (in_place && touched) {
+      extent.current.content = Content::torn;
+      extent.current.buffer = no_buffer;
+      cache_.remove(key);
+    }
+    if (!in_place || touched) {
+      pool_.give_back(extent.lent);
+    }
+    extent.lent = no_buffer;
+    extent.taken = false;
+    --leases_;
+  }
+  changed_.notify_all();
+}
+
+/// Who has to leave is taken in the same breath: a cache above its limit is how is_stuck knows that writes
+/// have failed.
+ExtentTable::Committed ExtentTable::commit(Key key) {
+  Committed committed;
+  {
+    std::scoped_lock const lock{mutex_};
+    Extent& extent = at(key);
+    Holding old = std::exchange(extent.current, {});
+    extent.current.content = Content::memory;
+    extent.current.buffer = std::exchange(extent.lent, no_buffer);
+    extent.current.number = old.number + 1;
+    extent.current.stored.writes = old.stored.writes;
+    bool const was_cached = old.content == Content::memory;
+    if (std::exchange(extent.trying, false)) {
+      kept_buffers_ += was_cached ? 1 : 0;
+      extent.before.emplace();
+      extent.before->cached = was_cached ? std::optional{cache_.commit_of(key)} : std::nullopt;
+      extent.before->version = std::move(old);
+    } else if (old.content == Content::storage) {
+      committed.freed = old.stored.place;
+    } else if (was_cached && old.buffer != extent.current.buffer) {
+      pool_.give_back(old.buffer);  // the lease was on trial when the trials were accepted
+    }
+    extent.taken = false;
+    --leases_;
+    cache_.insert(key);
+    committed.leaving = take_leaving();
+  }
+  changed_.notify_all();
+  return committed;
+}
+
+/// Not one that somebody is about to copy: it would be elsewhere then.
+std::optional<Key> ExtentTable::take_leaving() {
+  auto const leaving = cache_.victim([&](Key key) { return at(key).taken || at(key).trying; });
+  if (leaving) {
+    cache_.remove(*leaving);
+    at(*leaving).current.content = Content::leaving;
+    at(*leaving).taken = true;
+  }
+  return leaving;
+}
+
+std::optional<Key> ExtentTable::next_leaving() {
+  std::scoped_lock const lock{mutex_};
+  return take_leaving();
+}
+
+void ExtentTable::written(Key key) {
+  {
+    std::scoped_lock const lock{mutex_};
+    Extent& extent = at(key);
+    extent.current.content = Content::storage;
+    extent.taken = false;
+    pool_.give_back(std::exchange(extent.current.buffer, no_buffer));
+  }
+  changed_.notify_all();
+}
+
+void ExtentTable::not_written(Key key, std::string const& why) {
+  {
+    std::scoped_lock const lock{mutex_};
+    failure_ = why;
+    at(key).current.content = Content::memory;
+    at(key).taken = false;
+    cache_.insert(key);
+  }
+  changed_.notify_all();
+}
+
+/// Nobody will read this version.
+void ExtentTable::release(Holding& version, std::vector<Place>& freed) {
+  if (version.content == Content::storage) {
+    freed.push_back(version.stored.place);
+  } else if (version.content == Content::memory) {
+    pool_.give_back(version.buffer);
+  }
+}
+
+ExtentTable::Ended ExtentTable::accept() {
+  Ended ended;
+  {
+    std::scoped_lock const lock{mutex_};
+    for (Waiter& waiter : waiters_) {
+      waiter.purpose = waiter.purpose == Purpose::trial ? Purpose::fetch : waiter.purpose;
+    }
+    for (std::size_t i = 0; i < extents_.size(); ++i) {
+      Extent& extent = extents_[i];
+      end_trial(extent);
+      if (!extent.before) {
+        continue;
+      }
+      ended.keys.push_back(static_cast<Key>(i));
+      bool const in_memory = extent.before->cached.has_value();
+      kept_buffers_ -= in_memory ? 1 : 0;
+      spare_buffers_ += in_memory ? 1 : 0;
+      ended.spare_slots += in_memory ? 0 : 1;
+      release(extent.before->version, ended.freed);
+      extent.before.reset();
+    }
+  }
+  changed_.notify_all();
+  return ended;
+}
+
+ExtentTable::Ended ExtentTable::revert() {
+  Waiting const waiting{"extents on trial to be written"};
+  Ended ended;
+  {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] {
+      return std::ranges::none_of(extents_, [](Extent const& extent) {
+        return extent.before && extent.current.content == Content::leaving;
+      });
+    });
+    require_no_trial_leases();
+    for (std::size_t i = 0; i < extents_.size(); ++i) {
+      Extent& extent = extents_[i];
+      if (!extent.before) {
+        continue;
+      }
+      auto const key = static_cast<Key>(i);
+      ended.keys.push_back(key);
+      release(extent.current, ended.freed);
+      extent.current = std::move(extent.before->version);
+      if (extent.before->cached) {
+        cache_.restore(*extent.before->cached);
+        --kept_buffers_;
+        ++spare_buffers_;
+      } else {
+        cache_.remove(key);
+        ++ended.spare_slots;
+      }
+      extent.before.reset();
+    }
+  }
+  changed_.notify_all();
+  return ended;
+}
+
+void ExtentTable::require_no_trial_leases() const {
+  require(std::ranges::none_of(
+              waiters_, [](Waiter const& waiter) { return waiter.purpose == Purpose::trial; }),
+          "VirtualTiers: trials are reverted while one is asked for");
+  require(std::ranges::none_of(extents_,
+                               [](Extent const& extent) {
+                                 return extent.trying || (extent.before && extent.taken);
+                               }),
+          "VirtualTiers: trials are reverted while an extent on trial is leased");
+}
+
+void ExtentTable::free_spares(Ended const& ended) {
+  std::scoped_lock const lock{mutex_};
+  spare_slots_ += ended.spare_slots;
+}
+
+bool ExtentTable::take_stored(Key key) {
+  require_key(key);
+  std::unique_lock lock{mutex_};
+  Extent& extent = at(key);
+  changed_.wait(lock, [&] { return !extent.taken; });
+  require(!extent.before, "VirtualTiers: an extent is shared while it is on trial");
+  extent.taken = extent.current.content == Content::storage;
+  return extent.taken;
+}
+
+void ExtentTable::give_back(Key key) {
+  {
+    std::scoped_lock const lock{mutex_};
+    at(key).taken = false;
+  }
+  changed_.notify_all();
+}
+
+void ExtentTable::begin_pass() {
+  std::scoped_lock const lock{mutex_};
+  require(leases_ == 0, "VirtualTiers: a pass begins while a lease is held");
+  cache_.begin_pass();
+}
+
+bool ExtentTable::in_memory(Key key) const {
+  require_key(key);
+  std::scoped_lock const lock{mutex_};
+  return at(key).current.content == Content::memory;
+}
+
+Residence ExtentTable::residence(std::size_t paths) const {
+  Residence residence;
+  residence.paths.resize(paths);
+  std::scoped_lock const lock{mutex_};
+  for (Extent const& extent : extents_) {
+    Holding const& current = extent.current;
+    if (current.content == Content::memory || current.content == Content::leaving) {
+      residence.host += extent.size;
+    } else if (current.content == Content::storage) {
+      residence.paths[current.stored.place.path] += extent.size;
+    }
+  }
+  return residence;
+}
+
+}  // namespace offstage::tiers

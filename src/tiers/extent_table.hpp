@@ -1,0 +1,176 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "tiers/buffer_pool.hpp"
+#include "tiers/extent_cache.hpp"
+#include "tiers/extent_store.hpp"
+#include "tiers/lease.hpp"
+#include "tiers/slot_table.hpp"
+#include "tiers/tiers.hpp"
+#include "tiers/virtual_tiers.hpp"
+
+namespace offstage::tiers {
+
+/// What a lease is asked for.
+enum class Purpose {
+  fetch,
+  create,
+  trial,  ///< to fetch what its commit puts on trial
+};
+
+/// Who has which extent and which buffer, where every version is, and who is next. Moves no bytes: that is
+/// for whoever has taken the extent, by a lease or to write it.
+///
+/// Threads: any. No function but lend, take_stored and revert waits, and none with another lock in hand.
+///
+/// No deadlock. A thread waits here for one of three things: an extent that another thread has taken; a
+/// buffer; a path, which is the taker's wait. Every worker holds at most one lease of this object, and none
+/// while it waits for an extent or a buffer. (Several objects: all workers take them in one order.)
+///   paths    Whoever is inside one waits for nothing, so each comes free.
+///   extents  What is being written waits for paths alone, what is leased ends without waiting here: so
+///            each comes free. So does what revert waits for.
+///   buffers  Of the cache's extents and the versions before, those in memory, there are no more than
+///            `cached` and spare_buffers together: a commit that makes one too many finds more than `cached`
+///            in the cache and takes one to be written, in the same breath; accept and revert add none. The
+///            other buffers are free or belong to a lease or to an extent being written, which end. Where a
+///            miss is possible there is one at least. Where none is, for all fits into the cache, a lease on
+///            trial finds one: it has a spare, which no version before has, or has to wait for leases
+///            that had one when trials were accepted. A hit needs none: it passes those that wait for one.
+///            Only failed writes can leave cache and versions before all buffers; waiting for one is an error
+///            then.
+///   spares   Nobody waits for one.
+/// Nobody starves: an extent goes to whoever asked for it first, a buffer to the first of those whose
+/// extent is there for the taking.
+///
+/// No more slots than extents - `cached` + spare_slots are in use, whatever the paths: an extent in the cache
+/// has none but that of a version before, and one that leaves it takes one when the commit that drove it
+/// out has freed its own.
+class ExtentTable {
+ public:
+  ExtentTable(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings);
+
+  struct Lent {
+    std::int64_t buffer{};                   ///< the lease's
+    bool hit{};                              ///< the current version is in host memory,
+    std::optional<std::int64_t> original{};  ///< in this buffer if the lease is to be a copy
+  };
+  /// Takes the extent, and a buffer if the lease needs one. None: of Purpose::trial, there is no spare.
+  /// Errors: PreconditionError: no such key; a fetch of what is nowhere. IoError: no buffer will come
+  ///         free, because of what not_written was told.
+  [[nodiscard]] std::optional<Lent> lend(Key key, Purpose purpose);
+  /// Ends a lease.
+  void discard(Key key, bool touched) noexcept;
+  struct Committed {
+    std::optional<Place> freed;  ///< where no version is now
+    std::optional<Key> leaving;  ///< has to be written, and is taken for that
+  };
+  /// Ends a lease: its buffer has the current version.
+  [[nodiscard]] Committed commit(Key key);
+  /// Another one that has to be written, if the cache is too large even now; taken for that.
+  [[nodiscard]] std::optional<Key> next_leaving();
+  /// What was taken to be written was, to stored(key); or was not, and is in the cache again.
+  void written(Key key);
+  void not_written(Key key, std::string const& why);
+
+  /// The end of all trials, but for the slots: when those freed are, free_spares gives back their spares.
+  struct Ended {
+    std::vector<Key> keys;  ///< that were on trial
+    std::vector<Place> freed;
+    std::int64_t spare_slots = 0;
+  };
+  [[nodiscard]] Ended accept();
+  [[nodiscard]] Ended revert();
+  void free_spares(Ended const& ended);
+
+  /// Takes an extent until give_back, if it is in storage. Errors: PreconditionError: it is on trial.
+  [[nodiscard]] bool take_stored(Key key);
+  void give_back(Key key);
+
+  void begin_pass();
+  [[nodiscard]] bool in_memory(Key key) const;
+  [[nodiscard]] Residence residence(std::size_t paths) const;
+
+  /// Of a taken extent, for its taker.
+  [[nodiscard]] Version version(Key key) const {
+    return {key, at(key).current.number, at(key).size};
+  }
+  [[nodiscard]] StoredExtent& stored(Key key) { return at(key).current.stored; }
+  [[nodiscard]] std::int64_t buffer(Key key) const { return at(key).current.buffer; }
+  /// A buffer's bytes for the extent, up to a whole block.
+  [[nodiscard]] std::span<std::byte> padded(Key key, std::int64_t buffer) const;
+  [[nodiscard]] BufferPool const& pool() const noexcept { return pool_; }
+
+ private:
+  static constexpr std::int64_t no_buffer = -1;
+
+  /// Where a version is. `leaving`: in memory, being written. `torn`: it was in memory and was changed
+  /// without commit.
+  enum class Content { none, memory, leaving, storage, torn };
+  struct Holding {
+    Content content = Content::none;
+    std::int64_t buffer = no_buffer;
+    std::int64_t number = 0;  ///< counts commits
+    StoredExtent stored{};    ///< where it lies, of content `storage`
+  };
+  /// A version before one on trial: in memory or in storage.
+  struct Before {
+    Holding version;
+    std::optional<ExtentCache::Commit> cached;  ///< in memory: when it came in
+  };
+  struct Extent {
+    Bytes size{};
+    bool taken = false;   ///< leased, or being written
+    bool trying = false;  ///< for a lease on trial, held or still without a buffer; has a spare
+    std::int64_t lent =
+        no_buffer;  ///< the lease's buffer: the current version's, if that is not a copy
+    Holding current{};
+    std::optional<Before> before{};  ///< of a version on trial; has a spare
+  };
+  struct Waiter {
+    Key key{};
+    Purpose purpose{};
+  };
+  using Waiters = std::list<Waiter>;
+
+  [[nodiscard]] Extent& at(Key key) { return extents_[static_cast<std::size_t>(key)]; }
+  [[nodiscard]] Extent const& at(Key key) const { return extents_[static_cast<std::size_t>(key)]; }
+  void require_key(Key key) const;
+
+  // All under mutex_.
+  [[nodiscard]] bool is_first(Waiters::const_iterator me) const;
+  [[nodiscard]] bool lacks_buffer(Waiter const& waiter) const;
+  [[nodiscard]] bool may_begin(Waiters::const_iterator me) const;
+  [[nodiscard]] bool is_stuck(Waiter const& waiter) const;
+  [[nodiscard]] std::int64_t& spares_for(Holding const& version);
+  bool begin_trial(Extent& extent);
+  void end_trial(Extent& extent) noexcept;
+  Lent take(Key key, Purpose purpose);
+  std::optional<Key> take_leaving();
+  void release(Holding& version, std::vector<Place>& freed);
+  void require_no_trial_leases() const;
+
+  /// Guards all below, but an extent's bytes, number and line in storage: they are its taker's.
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Extent> extents_;
+  BufferPool pool_;
+  ExtentCache cache_;
+  Waiters waiters_;  ///< in order of arrival
+  std::int64_t leases_ = 0;
+  std::int64_t spare_slots_;
+  std::int64_t spare_buffers_;
+  std::int64_t kept_buffers_ = 0;  ///< of versions before
+  std::string failure_;            ///< of the last extent that no path took
+};
+
+}  // namespace offstage::tiers
