@@ -19,6 +19,12 @@ void Readiness::begin() {
   error_ = nullptr;
 }
 
+void Readiness::expect(std::int64_t subgroup) {
+  std::scoped_lock const lock{mutex_};
+  require(subgroup >= 0 && subgroup < std::ssize(ready_), "Readiness: no such subgroup");
+  ready_[static_cast<std::size_t>(subgroup)] = false;
+}
+
 void Readiness::done(std::int64_t subgroup) {
   {
     std::scoped_lock const lock{mutex_};

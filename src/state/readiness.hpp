@@ -22,6 +22,8 @@ class Readiness {
 
   /// An update begins: nothing is ready.
   void begin();
+  /// Another kind of update begins, subgroup by subgroup: this one's parameters are not ready from now on.
+  void expect(std::int64_t subgroup);
   /// The subgroup's new parameters are in place.
   void done(std::int64_t subgroup);
   /// The update has failed: everyone who waits or will wait gets the first such error, until begin().

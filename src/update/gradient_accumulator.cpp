@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "base/error.hpp"
@@ -52,7 +53,7 @@ GradientAccumulator<T>::GradientAccumulator(state::ShardMap const& map,
       subgroups_{subgroups},
       settings_{std::move(settings)},
       chunk_norms_(static_cast<std::size_t>(map.shard_elements(comm.rank()) / chunk_elements)),
-      flusher_{std::make_unique<GradientFlusher>(settings_.flushed.get())},
+      flusher_{std::make_unique<GradientFlusher>(settings_.flushed.get(), settings_.on_final)},
       receive_{receive_bytes<T>(map, comm.rank())} {
   require(settings_.accumulated != nullptr, "GradientAccumulator: sums need a tier");
   if (!device.host_visible()) {
@@ -185,7 +186,9 @@ void GradientAccumulator<T>::add_slices(int layer, std::span<T const> slices) {
     std::int64_t const begin = std::max(offset, subgroup.begin);
     auto const count = static_cast<std::size_t>(end - begin);
     if (sums_on_device() && is_held(subgroup.index)) {
-      subgroups_left_ -= begin == subgroup.begin ? 1 : 0;
+      if (begin == subgroup.begin) {
+        close_held();
+      }
       end = begin;
       continue;
     }
@@ -223,16 +226,31 @@ std::span<A> GradientAccumulator<T>::open_sums() {
 
 template <class T>
 void GradientAccumulator<T>::close_sums() {
-  std::int64_t const subgroup = subgroups_[--subgroups_left_].index;
-  if (last_ && is_held(subgroup)) {
-    flusher_->bring(std::move(*open_), *held_);
-  } else if (last_ && settings_.flushed) {
+  state::Subgroup const& subgroup = subgroups_[--subgroups_left_];
+  auto const norms =
+      std::span{chunk_norms_}.subspan(static_cast<std::size_t>(subgroup.begin / chunk_elements),
+                                      static_cast<std::size_t>(subgroup.size / chunk_elements));
+  double const squares = std::accumulate(norms.begin(), norms.end(), 0.0);
+  if (!last_) {
+    flusher_->commit(std::move(*open_), std::nullopt);
+  } else if (is_held(subgroup.index)) {
+    flusher_->bring(std::move(*open_), *held_, squares);
+  } else if (settings_.flushed) {
     GradientView const view = view_of(open_->bytes(), settings_.accumulate_fp32);
-    flusher_->flush(std::move(*open_), view);
+    flusher_->flush(std::move(*open_), view, squares);
   } else {
-    flusher_->commit(std::move(*open_));
+    flusher_->commit(std::move(*open_), squares);
   }
   open_.reset();
+}
+
+// The layer's way to the host began, or would have, when the device had added it.
+template <class T>
+void GradientAccumulator<T>::close_held() {
+  state::Subgroup const& subgroup = subgroups_[--subgroups_left_];
+  if (last_ && settings_.on_final) {
+    settings_.on_final(subgroup.index, 0.0);
+  }
 }
 
 template <class T>

@@ -40,6 +40,9 @@ struct GradientSettings {
   /// gradient to FP32 and writes it here, and the update reads it from here. Null: conversion is
   /// delayed until the update (MLP section 3.2).
   std::unique_ptr<tiers::Tiers> flushed;
+  /// Told in the last round of each subgroup whose gradient fetch can give from then on, with the sum of its
+  /// squares where it is known (0: it is summed on the device). By any thread; null: nobody wants to know.
+  GradientFlusher::OnFinal on_final{};
   trace::Trace* trace{};  ///< of what leaves the device; null: none
 };
 
@@ -124,6 +127,8 @@ class GradientAccumulator final : public state::GradientSink<T> {
   [[nodiscard]] std::span<A> open_sums();
   /// Of the subgroup at hand all layers have come: the next is at hand.
   void close_sums();
+  /// The same of one whose sums are made on the device.
+  void close_held();
   [[nodiscard]] static GradientView view_of(std::span<std::byte const> bytes, bool as_fp32);
   [[nodiscard]] bool is_held(std::int64_t subgroup) const {
     return held_ != nullptr && held_->holds(subgroup);

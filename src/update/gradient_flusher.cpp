@@ -29,8 +29,10 @@ void convert(GradientView const& view, std::span<float> to) {
 
 }  // namespace
 
-GradientFlusher::GradientFlusher(tiers::Tiers* flushed)
-    : flushed_{flushed}, thread_{"gradients", [this] { serve(); }} {}
+GradientFlusher::GradientFlusher(tiers::Tiers* flushed, OnFinal on_final)
+    : flushed_{flushed}, on_final_{std::move(on_final)}, thread_{"gradients", [this] {
+                                                                   serve();
+                                                                 }} {}
 
 GradientFlusher::~GradientFlusher() {
   {
@@ -41,17 +43,17 @@ GradientFlusher::~GradientFlusher() {
   thread_.join();
 }
 
-void GradientFlusher::commit(tiers::Lease lease) {
-  put({.lease = std::move(lease), .view = {}});
+void GradientFlusher::commit(tiers::Lease lease, std::optional<double> squares) {
+  put({.lease = std::move(lease), .view = {}, .squares = squares});
 }
 
-void GradientFlusher::flush(tiers::Lease lease, GradientView view) {
+void GradientFlusher::flush(tiers::Lease lease, GradientView view, double squares) {
   require(flushed_ != nullptr, "GradientFlusher: there is nowhere to flush to");
-  put({.lease = std::move(lease), .view = view, .flush = true});
+  put({.lease = std::move(lease), .view = view, .flush = true, .squares = squares});
 }
 
-void GradientFlusher::bring(tiers::Lease lease, HeldGradients& held) {
-  put({.lease = std::move(lease), .view = {}, .held = &held});
+void GradientFlusher::bring(tiers::Lease lease, HeldGradients& held, double squares) {
+  put({.lease = std::move(lease), .view = {}, .held = &held, .squares = squares});
 }
 
 void GradientFlusher::put(Item item) {
@@ -96,9 +98,16 @@ void GradientFlusher::serve() {
     std::exception_ptr error;
     try {
       Waiting const waiting{"the write of gradient", item.lease.key()};
-      Item ending = std::move(item);  // its lease ends before anyone hears of it
-      if (!lost) {
-        end(std::move(ending));
+      tiers::Key const key = item.lease.key();
+      auto const squares = item.squares;
+      {
+        Item ending = std::move(item);  // its lease ends before anyone hears of it
+        if (!lost) {
+          end(std::move(ending));
+        }
+      }
+      if (!lost && squares && on_final_) {
+        on_final_(key, *squares);
       }
     } catch (...) {
       error = std::current_exception();

@@ -2,7 +2,9 @@
 
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <queue>
 
 #include "base/thread.hpp"
@@ -24,20 +26,23 @@ namespace offstage::update {
 ///          it end without commit.
 class GradientFlusher {
  public:
-  /// `flushed`: where flush writes to; null: it is not called.
-  explicit GradientFlusher(tiers::Tiers* flushed);
+  /// Told of a gradient that can be fetched from now on, with the sum of its squares, by this thread.
+  using OnFinal = std::function<void(tiers::Key, double squares)>;
+
+  /// `flushed`: where flush writes to; null: it is not called. `on_final`: null: nobody wants to know.
+  GradientFlusher(tiers::Tiers* flushed, OnFinal on_final);
   /// Leases that still wait end without commit.
   ~GradientFlusher();
   GradientFlusher(GradientFlusher const&) = delete;
   GradientFlusher& operator=(GradientFlusher const&) = delete;
 
-  /// Has the lease committed.
-  void commit(tiers::Lease lease);
+  /// Has the lease committed. In the last round its gradient is final: `squares` is the sum of its squares.
+  void commit(tiers::Lease lease, std::optional<double> squares);
   /// Has the gradient written to `flushed` as FP32. Its own lease ends without commit: nobody reads it
   /// again. `view`: of the lease's bytes.
-  void flush(tiers::Lease lease, GradientView view);
+  void flush(tiers::Lease lease, GradientView view, double squares);
   /// Has the gradient brought to its place in device memory. Its own lease ends without commit.
-  void bring(tiers::Lease lease, HeldGradients& held);
+  void bring(tiers::Lease lease, HeldGradients& held, double squares);
   /// Blocks until no lease is left here.
   /// Errors: what the thread met: IoError of the tiers.
   void drain();
@@ -50,12 +55,14 @@ class GradientFlusher {
     GradientView view;      ///< to be flushed
     HeldGradients* held{};  ///< to be brought there
     bool flush = false;
+    std::optional<double> squares{};  ///< none: it is not final
   };
   void put(Item item);
   void serve();
   void end(Item item);
 
   tiers::Tiers* flushed_;
+  OnFinal on_final_;
   mutable std::mutex mutex_;  ///< guards all below
   std::condition_variable arrived_;
   std::condition_variable ended_;

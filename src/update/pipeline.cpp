@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "update/step_gate.hpp"
 #include "update/trips.hpp"
 
 namespace offstage::update {
@@ -37,11 +38,15 @@ UpdateStats UpdatePipeline::run(kernels::AdamwStep const& step, std::span<Trip c
   return finish();
 }
 
-void UpdatePipeline::start(kernels::AdamwStep const& step, std::span<Trip const> order,
-                           GradientSource gradient, ParameterTargets targets) {
+void UpdatePipeline::begin(std::span<Trip const> order) {
   require(under_way_ == nullptr, "UpdatePipeline: an update is under way; finish it first");
   require_every_index_once(order, subgroups_.size());
   tiers_.begin_pass();
+}
+
+void UpdatePipeline::start(kernels::AdamwStep const& step, std::span<Trip const> order,
+                           GradientSource gradient, ParameterTargets targets) {
+  begin(order);
   if (settings_.device != nullptr) {
     settings_.device->use_lent();
   }
@@ -49,7 +54,8 @@ void UpdatePipeline::start(kernels::AdamwStep const& step, std::span<Trip const>
     settings_.readiness->begin();
   }
   try {
-    under_way_ = std::make_unique<Trips>(subgroups_, tiers_, settings_, step, order,
+    under_way_ = std::make_unique<Trips>(subgroups_, tiers_, settings_, Begin::after_backward,
+                                         std::make_unique<StepGate>(step), order,
                                          std::move(gradient), std::move(targets));
   } catch (...) {
     if (settings_.readiness != nullptr) {
@@ -60,7 +66,48 @@ void UpdatePipeline::start(kernels::AdamwStep const& step, std::span<Trip const>
   under_way_->serve();
 }
 
+void UpdatePipeline::start_ahead(kernels::AdamwStep const& presumed, double most_squares,
+                                 std::span<Trip const> order, GradientSource gradient,
+                                 ParameterTargets targets) {
+  begin(order);
+  if (settings_.device != nullptr) {
+    require(settings_.device->settings().slots == 0 || settings_.device->any_own_slots(),
+            "UpdatePipeline: under backward activations' memory cannot be lent");
+    settings_.device->leave_lent();
+  }
+  under_way_ = std::make_unique<Trips>(
+      subgroups_, tiers_, settings_, Begin::under_backward,
+      std::make_unique<StepGate>(std::ssize(subgroups_), presumed, most_squares), order,
+      std::move(gradient), std::move(targets));
+  ahead_ = true;
+}
+
+void UpdatePipeline::complete(std::int64_t subgroup, double squares) {
+  require(ahead_, "UpdatePipeline: no update goes on under backward");
+  if (settings_.readiness != nullptr) {
+    settings_.readiness->expect(subgroup);
+  }
+  under_way_->gate().complete(subgroup, squares);
+}
+
+void UpdatePipeline::confirm() {
+  require(ahead_, "UpdatePipeline: no update goes on under backward");
+  ahead_ = false;
+  under_way_->gate().confirm();
+  tiers_.accept_trials();
+}
+
+UpdatePipeline::TakenBack UpdatePipeline::take_back() {
+  require(ahead_, "UpdatePipeline: no update goes on under backward");
+  ahead_ = false;
+  under_way_->gate().cancel();
+  TakenBack taken{.stats = finish(), .reverted = {}};
+  taken.reverted = tiers_.revert_trials();
+  return taken;
+}
+
 UpdateStats UpdatePipeline::finish() {
+  require(!ahead_, "UpdatePipeline: confirm or take_back comes first");
   if (under_way_ == nullptr) {
     return {};
   }

@@ -25,6 +25,7 @@ struct UpdateStats {
   Seconds total{};    ///< wall time of run(), or of start() to finish()'s last trip
   Seconds compute{};  ///< of that, inside the CPU's AdamW kernel, as long as it is emulated to take
   std::int64_t cpu_elements{}, device_elements{};
+  std::int64_t tried{};    ///< subgroups that were updated before the norm was known
   DeviceLaneStats device;  ///< of this update
 };
 
@@ -79,6 +80,29 @@ class UpdatePipeline {
   /// is free; if the lane has nothing else, the device is done too. Errors of trips are for finish.
   void start(kernels::AdamwStep const& step, std::span<Trip const> order, GradientSource gradient,
              ParameterTargets targets);
+  /// An update that begins under backward (Fuyou section 4.3), before the gradients are there and the norm is
+  /// known: subgroups whose tiers have a spare version (Tiers::fetch_on_trial) are updated by `presumed` as
+  /// their gradients are completed, the others once that is confirmed. State is fetched ahead in `order`,
+  /// which should be that in which gradients come. Returns at once; a thread of its own computes.
+  /// `most_squares`: see StepGate. Not while what start began goes on. Lent device memory is not used.
+  /// Errors: PreconditionError: the lane has slots in lent memory alone.
+  void start_ahead(kernels::AdamwStep const& presumed, double most_squares,
+                   std::span<Trip const> order, GradientSource gradient, ParameterTargets targets);
+  /// In such an update: the gradient source can give this subgroup's, and nobody needs its parameters as they
+  /// were before. `squares`: of its elements, if known, else 0. Threads: any.
+  void complete(std::int64_t subgroup, double squares);
+  /// Its step is the presumed one: what was updated stays, the rest goes on, under the next forward; finish()
+  /// waits for it. Every subgroup is complete.
+  void confirm();
+  /// Its step is another, or none: everything is as before it began when this returns, but the parameters of
+  /// the subgroups it names (whose versions were reverted) are not ready. Errors: those of trips.
+  struct TakenBack {
+    UpdateStats stats;
+    std::vector<tiers::Key> reverted;
+  };
+  [[nodiscard]] TakenBack take_back();
+  [[nodiscard]] bool is_ahead() const noexcept { return ahead_; }
+
   /// Waits until what start began has ended; before gradients or state are touched again. Without a
   /// start before it: nothing, and empty figures. Errors: as run.
   UpdateStats finish();
@@ -87,7 +111,9 @@ class UpdatePipeline {
   std::vector<state::Subgroup> const& subgroups_;
   tiers::Tiers& tiers_;
   PipelineSettings settings_;
+  void begin(std::span<Trip const> order);
   std::unique_ptr<Trips> under_way_;  ///< what start began
+  bool ahead_ = false;                ///< it waits for confirm or take_back
 };
 
 }  // namespace offstage::update

@@ -8,6 +8,10 @@
 #include "platform/trace/trace.hpp"
 #include "update/subgroup_step.hpp"
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 namespace offstage::update {
 namespace {
 
@@ -23,6 +27,21 @@ class AtEnd {
  private:
   Act act_;
 };
+
+/// Of the OpenMP team that this thread's parallel regions get.
+int team_of_this_thread() {
+#ifdef _OPENMP
+  return omp_get_max_threads();
+#else
+  return 1;
+#endif
+}
+
+void set_team([[maybe_unused]] int threads) {
+#ifdef _OPENMP
+  omp_set_num_threads(threads);
+#endif
+}
 
 /// With the place of every trip as it will be: all on the CPU without a device, residents on it.
 std::vector<Trip> placed(std::span<Trip const> order, PipelineSettings const& settings,
@@ -44,12 +63,14 @@ std::vector<Trip> placed(std::span<Trip const> order, PipelineSettings const& se
 }  // namespace
 
 Trips::Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
-             PipelineSettings const& settings, kernels::AdamwStep const& step,
+             PipelineSettings const& settings, Begin begin, std::unique_ptr<StepGate> gate,
              std::span<Trip const> order, GradientSource gradient, ParameterTargets targets)
     : subgroups_{subgroups},
       tiers_{tiers},
       settings_{settings},
-      step_{step},
+      begin_{begin},
+      gate_{std::move(gate)},
+      team_{team_of_this_thread()},
       gradient_{std::move(gradient)},
       targets_{std::move(targets)},
       queue_{placed(order, settings, subgroups), settings.workers,
@@ -67,11 +88,21 @@ Trips::Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
       fail(std::current_exception());
     }
   }
+  if (begin_ == Begin::under_backward) {
+    try {
+      server_.emplace("update", [this] { serve_alone(); });
+    } catch (...) {
+      fail(std::current_exception());
+      gate_->cancel();
+    }
+  }
 }
 
 // What was sent for a trip that failed may still be on its way to the working copy.
 Trips::~Trips() {
+  gate_->cancel();
   threads_.clear();
+  server_.reset();
   if (settings_.device != nullptr && queue_.failed()) {
     settings_.device->settle();
   }
@@ -101,6 +132,11 @@ void Trips::fail(std::exception_ptr error) noexcept {
   }
 }
 
+void Trips::serve_alone() {
+  set_team(team_);
+  lane_.serve();
+}
+
 void Trips::serve() {
   lane_.serve();
   if (settings_.device != nullptr) {
@@ -113,11 +149,13 @@ void Trips::serve() {
 
 UpdateStats Trips::finish() {
   threads_.clear();
+  server_.reset();
   queue_.rethrow();
   UpdateStats stats{.total = total_,
                     .compute = compute_,
                     .cpu_elements = cpu_elements_,
                     .device_elements = device_elements_,
+                    .tried = tried_,
                     .device = {}};
   if (settings_.device != nullptr) {
     stats.device = settings_.device->stats() - before_;
@@ -129,9 +167,18 @@ UpdateStats Trips::finish() {
 // each, from three pools: whoever has all lacks nothing but the compute lane or the streams, which need no
 // lease, so that trips end and leases come free whatever the pools' sizes. In this order the gradient is read
 // while the trip waits for a buffer of the state, of which there are few.
-Trips::Leases Trips::fetch(state::Subgroup const& subgroup, bool resident, std::string const& row) {
+std::optional<Trips::Leases> Trips::fetch(state::Subgroup const& subgroup, bool resident,
+                                          std::string const& row) {
   trace::Scope const scope{settings_.trace, row, "fetch", subgroup.index};
+  if (begin_ == Begin::under_backward) {
+    return fetch_ahead(subgroup, resident);
+  }
+  auto const step = gate_->pass(subgroup.index, Stake::final);
+  if (!step) {
+    return std::nullopt;
+  }
   Leases leases;
+  leases.step = *step;
   leases.gradient.emplace(gradient_(subgroup));
   if (!resident) {
     leases.state.emplace(tiers_.fetch(subgroup.index));
@@ -141,12 +188,42 @@ Trips::Leases Trips::fetch(state::Subgroup const& subgroup, bool resident, std::
   return leases;
 }
 
+// Whoever waits at the gate has a lease of the state and nothing else, which neither backward nor the norm
+// needs; from there on it is as above.
+std::optional<Trips::Leases> Trips::fetch_ahead(state::Subgroup const& subgroup, bool resident) {
+  if (gate_->cancelled()) {
+    return std::nullopt;
+  }
+  Leases leases;
+  bool on_trial = false;
+  if (!resident) {
+    auto state = tiers_.fetch_on_trial(subgroup.index);
+    on_trial = state.has_value();
+    leases.state.emplace(on_trial ? *std::move(state) : tiers_.fetch(subgroup.index));
+  }
+  auto const step = gate_->pass(subgroup.index, on_trial ? Stake::trial : Stake::final);
+  if (!step) {
+    return std::nullopt;
+  }
+  leases.step = *step;
+  leases.gradient.emplace(gradient_(subgroup));
+  leases.target.emplace(targets_(subgroup));
+  require_fit(subgroup, leases.gradient->view, leases.target->view);
+  std::scoped_lock const lock{mutex_};
+  tried_ += on_trial ? 1 : 0;
+  return leases;
+}
+
 void Trips::make_on_cpu(state::Subgroup const& subgroup, std::string const& row) {
   std::optional<Leases> leases;
   std::shared_ptr<device::Event> sent;
   {
     AtEnd const no_more{[this] { lane_.leave(); }};
-    leases.emplace(fetch(subgroup, false, row));
+    if (auto fetched = fetch(subgroup, false, row)) {
+      leases.emplace(*std::move(fetched));
+    } else {
+      return;
+    }
     require(leases->gradient->place == GradientPlace::host,
             "Trips: the CPU cannot read a gradient that is held on the device");
     trace::Scope const scope{settings_.trace, row, "update", subgroup.index};
@@ -163,24 +240,28 @@ void Trips::make_on_cpu(state::Subgroup const& subgroup, std::string const& row)
 
 void Trips::make_on_device(state::Subgroup const& subgroup, std::string const& row) {
   bool const resident = subgroup.resident && settings_.resident;
-  Leases leases = fetch(subgroup, resident, row);
+  auto leases = fetch(subgroup, resident, row);
+  if (!leases) {
+    return;
+  }
   {
     trace::Scope const scope{settings_.trace, row, "update", subgroup.index};
-    GradientView const& gradient = leases.gradient->view;
+    GradientView const& gradient = leases->gradient->view;
+    GradientPlace const place = leases->gradient->place;
     if (resident) {
       settings_.device->update_resident(subgroup, settings_.resident(subgroup.index), gradient,
-                                        *leases.target, step_, leases.gradient->place);
+                                        *leases->target, leases->step, place);
     } else {
-      settings_.device->update(subgroup, leases.state->mutable_bytes(), gradient, *leases.target,
-                               step_, leases.gradient->place);
+      settings_.device->update(subgroup, leases->state->mutable_bytes(), gradient, *leases->target,
+                               leases->step, place);
     }
-    leases.gradient.reset();
+    leases->gradient.reset();
   }
   {
     std::scoped_lock const lock{mutex_};
     device_elements_ += subgroup.size;
   }
-  end(subgroup, std::move(leases), row);
+  end(subgroup, *std::move(leases), row);
 }
 
 void Trips::end(state::Subgroup const& subgroup, Leases leases, std::string const& row) {
@@ -204,7 +285,7 @@ std::shared_ptr<device::Event> Trips::compute(state::Subgroup const& subgroup, L
   ParameterTarget const& target = *leases.target;
   bool const staged = target.on_device && settings_.device != nullptr && settings_.device->stages();
   if (!staged) {
-    compute_chunk(subgroup, {0, subgroup.size}, views, gradient, target.view);
+    compute_chunk(subgroup, {0, subgroup.size}, views, gradient, target.view, leases.step);
     return {};
   }
   DeviceLane& device = *settings_.device;
@@ -213,7 +294,8 @@ std::shared_ptr<device::Event> Trips::compute(state::Subgroup const& subgroup, L
   for (std::int64_t begin = 0; begin < subgroup.size; begin += chunk) {
     Range const range{begin, std::min(chunk, subgroup.size - begin)};
     auto const staging = device.staging(target.view, begin, range.count);
-    compute_chunk(subgroup, range, part_of(views, range), part_of(gradient, range), staging);
+    compute_chunk(subgroup, range, part_of(views, range), part_of(gradient, range), staging,
+                  leases.step);
     sent = device.send();
     if (settings_.transfers == plan::Transfers::blocking) {
       sent->wait();
@@ -223,10 +305,11 @@ std::shared_ptr<device::Event> Trips::compute(state::Subgroup const& subgroup, L
 }
 
 void Trips::compute_chunk(state::Subgroup const& subgroup, Range range, StateViews const& state,
-                          GradientView const& gradient, WorkingCopyView const& copy) {
+                          GradientView const& gradient, WorkingCopyView const& copy,
+                          kernels::AdamwStep const& step) {
   Stopwatch const kernel;
   pacer_.run(static_cast<double>(range.count),
-             [&] { step_on_host(subgroup, range, state, gradient, copy, step_); });
+             [&] { step_on_host(subgroup, range, state, gradient, copy, step); });
   compute_ += kernel.elapsed();
   cpu_elements_ += range.count;
 }

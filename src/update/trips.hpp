@@ -19,27 +19,36 @@
 #include "update/compute_lane.hpp"
 #include "update/parameter_target.hpp"
 #include "update/pipeline.hpp"
+#include "update/step_gate.hpp"
 #include "update/trip_queue.hpp"
 
 namespace offstage::update {
 
+/// When an update begins.
+enum class Begin {
+  after_backward,  ///< all gradients are there; the owner computes in serve
+  under_backward   ///< they come while it goes on; a thread of its own computes
+};
+
 /// The trips of one update, and the threads that make them, from construction on.
 ///
-/// Threads: one owns it and computes in serve; `workers` make the trips.
+/// Threads: one owns it; `workers` make the trips.
 class Trips {
  public:
-  /// What is given by reference must outlive this, and what the settings name.
+  /// What is given by reference must outlive this, and what the settings name. The gate says when and by
+  /// what step a subgroup is updated.
   Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
-        PipelineSettings const& settings, kernels::AdamwStep const& step,
+        PipelineSettings const& settings, Begin begin, std::unique_ptr<StepGate> gate,
         std::span<Trip const> order, GradientSource gradient, ParameterTargets targets);
-  /// Waits for all trips.
+  /// Cancels what waits at the gate, and waits for all trips.
   ~Trips();
   Trips(Trips const&) = delete;
   Trips& operator=(Trips const&) = delete;
 
-  /// Computes until the CPU has no more to compute, and what is lent to the device lane is free.
+  /// After backward: computes until the CPU has no more to compute, and what is lent to the device lane is free.
   void serve();
-  /// When all trips have ended. Errors: the first of any worker.
+  [[nodiscard]] StepGate& gate() noexcept { return *gate_; }
+  /// When all trips have ended, or were cancelled. Errors: the first of any worker.
   UpdateStats finish();
 
  private:
@@ -53,26 +62,35 @@ class Trips {
     std::optional<GradientLease> gradient;
     std::optional<tiers::Lease> state;
     std::optional<ParameterTarget> target;
+    kernels::AdamwStep step;
   };
-  [[nodiscard]] Leases fetch(state::Subgroup const& subgroup, bool resident,
-                             std::string const& row);
+  /// None: the gate was cancelled.
+  [[nodiscard]] std::optional<Leases> fetch(state::Subgroup const& subgroup, bool resident,
+                                            std::string const& row);
+  /// Under backward the state comes first, while the gradient is still being made.
+  [[nodiscard]] std::optional<Leases> fetch_ahead(state::Subgroup const& subgroup, bool resident);
+  /// The compute lane's thread, under backward.
+  void serve_alone();
   /// On the serving thread. The event is when the new parameters are in place; null: they are.
   [[nodiscard]] std::shared_ptr<device::Event> compute(state::Subgroup const& subgroup,
                                                        Leases& leases);
   void compute_chunk(state::Subgroup const& subgroup, Range range, StateViews const& state,
-                     GradientView const& gradient, WorkingCopyView const& copy);
+                     GradientView const& gradient, WorkingCopyView const& copy,
+                     kernels::AdamwStep const& step);
   /// The subgroup's new parameters are in place; then its state may take its time.
   void end(state::Subgroup const& subgroup, Leases leases, std::string const& row);
 
   std::vector<state::Subgroup> const& subgroups_;
   tiers::Tiers& tiers_;
   PipelineSettings settings_;
-  kernels::AdamwStep step_;
+  Begin begin_;
+  std::unique_ptr<StepGate> gate_;
+  int team_;  ///< threads that an update on the CPU uses
   GradientSource gradient_;
   ParameterTargets targets_;
   TripQueue queue_;
   ComputeLane lane_;
-  Pacer pacer_;                    ///< of the serving thread alone
+  Pacer pacer_;                    ///< of the thread that computes alone
   Seconds compute_{};              ///< likewise
   std::int64_t cpu_elements_ = 0;  ///< likewise
   DeviceLaneStats before_;
@@ -80,7 +98,9 @@ class Trips {
   std::mutex mutex_;  ///< guards what follows, as long as workers live
   Seconds total_{};   ///< until the last worker ended
   std::int64_t device_elements_ = 0;
-  std::vector<NamedThread> threads_;  ///< last: they use all of the above
+  std::int64_t tried_ = 0;
+  std::optional<NamedThread> server_;  ///< last, both: they use all of the above
+  std::vector<NamedThread> threads_;
 };
 
 }  // namespace offstage::update

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "adamw.hpp"
+
+namespace offstage::update {
+
+/// What is at stake if a subgroup is updated before the norm is known.
+enum class Stake {
+  trial,  ///< its version before can be had again: the presumed step will do
+  final   ///< it cannot: the step that is decided, once the norm is known
+};
+
+/// Holds up the trips of an update that begins before its gradients are there and the norm is known.
+///
+/// Threads: any.
+/// Waiting: pass waits for backward and for the norm, so that whoever calls it must hold nothing that those
+///          need.
+class StepGate {
+ public:
+  /// `presumed`: the step if nothing is clipped. `most_squares`: the sum of squares of the accumulated
+  /// gradient at which clipping begins; infinite: it never does.
+  StepGate(std::int64_t subgroups, kernels::AdamwStep const& presumed, double most_squares);
+  /// Where all is known already: everybody passes by this step.
+  explicit StepGate(kernels::AdamwStep const& step);
+
+  /// The subgroup's gradient can be fetched. `squares`: of its elements, or 0 where they are not known yet:
+  /// when the sum of all passes most_squares, the presumption has failed and nobody passes by it any more.
+  void complete(std::int64_t subgroup, double squares);
+  /// Blocks until the subgroup may be updated, and says how. None: not in this update, which has been
+  /// cancelled.
+  [[nodiscard]] std::optional<kernels::AdamwStep> pass(std::int64_t subgroup, Stake stake);
+  /// The presumed step is right: everybody passes by it.
+  void confirm();
+  /// Nobody passes any more.
+  void cancel() noexcept;
+  [[nodiscard]] bool cancelled() const;
+
+ private:
+  mutable std::mutex mutex_;  ///< guards all below
+  std::condition_variable changed_;
+  std::vector<bool> complete_;  ///< of subgroups; beyond the end: true
+  kernels::AdamwStep presumed_;
+  double most_squares_;
+  double squares_ = 0.0;
+  bool confirmed_ = false;
+  bool cancelled_ = false;
+};
+
+}  // namespace offstage::update
