@@ -9,27 +9,22 @@
 namespace offstage::tiers {
 namespace {
 
+/// Enough for all extents if so few are not cached that they are leased at the same time.
 std::int64_t buffers_of(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings) {
-  require(settings.buffers >= 1, "VirtualTiers: at least one buffer is needed");
-  require(settings.cached >= 0, "VirtualTiers: the cache cannot be smaller than none");
   std::int64_t const extents = std::ssize(extent_bytes);
   return extents - std::min(extents, settings.cached) <= settings.buffers
              ? extents
              : settings.cached + settings.buffers;
 }
 
-std::int64_t spare_buffers_of(std::vector<Bytes> const& extent_bytes,
-                              VirtualSettings const& settings) {
-  require(settings.spare_buffers >= 0,
-          "VirtualTiers: there cannot be fewer spare buffers than none");
-  return std::min<std::int64_t>(settings.spare_buffers, std::ssize(extent_bytes));
-}
-
 }  // namespace
 
-ExtentTable::ExtentTable(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings)
-    : pool_{extent_bytes, buffers_of(extent_bytes, settings),
-            spare_buffers_of(extent_bytes, settings), settings.device},
+ExtentTable::ExtentTable(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings,
+                         ExtentStore* store)
+    : store_{store},
+      pool_{extent_bytes, buffers_of(extent_bytes, settings),
+            std::min<std::int64_t>(settings.spare_buffers, std::ssize(extent_bytes)),
+            settings.device},
       cache_{std::ssize(extent_bytes), settings.cached, settings.evict},
       spare_slots_{settings.spare_slots},
       spare_buffers_{settings.spare_buffers} {
@@ -253,43 +248,40 @@ void ExtentTable::not_written(Key key, std::string const& why) {
 }
 
 /// Nobody will read this version.
-void ExtentTable::release(Holding& version, std::vector<Place>& freed) {
+void ExtentTable::release(Holding const& version) noexcept {
   if (version.content == Content::storage) {
-    freed.push_back(version.stored.place);
+    store_->free(version.stored.place);
   } else if (version.content == Content::memory) {
     pool_.give_back(version.buffer);
   }
 }
 
-ExtentTable::Ended ExtentTable::accept() {
-  Ended ended;
+void ExtentTable::give_spare_back(Before const& before) noexcept {
+  kept_buffers_ -= before.cached ? 1 : 0;
+  ++(before.cached ? spare_buffers_ : spare_slots_);
+}
+
+void ExtentTable::accept() {
   {
     std::scoped_lock const lock{mutex_};
     for (Waiter& waiter : waiters_) {
       waiter.purpose = waiter.purpose == Purpose::trial ? Purpose::fetch : waiter.purpose;
     }
-    for (std::size_t i = 0; i < extents_.size(); ++i) {
-      Extent& extent = extents_[i];
+    for (Extent& extent : extents_) {
       end_trial(extent);
-      if (!extent.before) {
-        continue;
+      if (extent.before) {
+        give_spare_back(*extent.before);
+        release(extent.before->version);
+        extent.before.reset();
       }
-      ended.keys.push_back(static_cast<Key>(i));
-      bool const in_memory = extent.before->cached.has_value();
-      kept_buffers_ -= in_memory ? 1 : 0;
-      spare_buffers_ += in_memory ? 1 : 0;
-      ended.spare_slots += in_memory ? 0 : 1;
-      release(extent.before->version, ended.freed);
-      extent.before.reset();
     }
   }
   changed_.notify_all();
-  return ended;
 }
 
-ExtentTable::Ended ExtentTable::revert() {
+std::vector<Key> ExtentTable::revert() {
   Waiting const waiting{"extents on trial to be written"};
-  Ended ended;
+  std::vector<Key> keys;
   {
     std::unique_lock lock{mutex_};
     changed_.wait(lock, [&] {
@@ -298,28 +290,25 @@ ExtentTable::Ended ExtentTable::revert() {
       });
     });
     require_no_trial_leases();
-    for (std::size_t i = 0; i < extents_.size(); ++i) {
-      Extent& extent = extents_[i];
+    for (Key key = 0; key < std::ssize(extents_); ++key) {
+      Extent& extent = at(key);
       if (!extent.before) {
         continue;
       }
-      auto const key = static_cast<Key>(i);
-      ended.keys.push_back(key);
-      release(extent.current, ended.freed);
-      extent.current = std::move(extent.before->version);
+      keys.push_back(key);
+      release(extent.current);
       if (extent.before->cached) {
         cache_.restore(*extent.before->cached);
-        --kept_buffers_;
-        ++spare_buffers_;
       } else {
         cache_.remove(key);
-        ++ended.spare_slots;
       }
+      give_spare_back(*extent.before);
+      extent.current = std::move(extent.before->version);
       extent.before.reset();
     }
   }
   changed_.notify_all();
-  return ended;
+  return keys;
 }
 
 void ExtentTable::require_no_trial_leases() const {
@@ -331,11 +320,6 @@ void ExtentTable::require_no_trial_leases() const {
                                  return extent.trying || (extent.before && extent.taken);
                                }),
           "VirtualTiers: trials are reverted while an extent on trial is leased");
-}
-
-void ExtentTable::free_spares(Ended const& ended) {
-  std::scoped_lock const lock{mutex_};
-  spare_slots_ += ended.spare_slots;
 }
 
 bool ExtentTable::take_stored(Key key) {

@@ -31,7 +31,8 @@ enum class Purpose {
 /// Who has which extent and which buffer, where every version is, and who is next. Moves no bytes: that is
 /// for whoever has taken the extent, by a lease or to write it.
 ///
-/// Threads: any. No function but lend, take_stored and revert waits, and none with another lock in hand.
+/// Threads: any. No function but lend, take_stored and revert waits. Its lock is held when accept and revert
+/// free slots, for else an extent might ask for one that is not free yet.
 ///
 /// No deadlock. A thread waits here for one of three things: an extent that another thread has taken; a
 /// buffer; a path, which is the taker's wait. Every worker holds at most one lease of this object, and none
@@ -52,12 +53,14 @@ enum class Purpose {
 /// Nobody starves: an extent goes to whoever asked for it first, a buffer to the first of those whose
 /// extent is there for the taking.
 ///
-/// No more slots than extents - `cached` + spare_slots are in use, whatever the paths: an extent in the cache
-/// has none but that of a version before, and one that leaves it takes one when the commit that drove it
-/// out has freed its own.
+/// No more slots than extents - `cached` + spare_slots are in use, on all paths together: an extent in the
+/// cache has none but that of a version before, and one that leaves it takes one when the commit that drove
+/// it out has freed its own.
 class ExtentTable {
  public:
-  ExtentTable(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings);
+  /// `store`: where the extents go that leave the cache; null if none does.
+  ExtentTable(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings,
+              ExtentStore* store);
 
   struct Lent {
     std::int64_t buffer{};                   ///< the lease's
@@ -71,7 +74,8 @@ class ExtentTable {
   /// Ends a lease.
   void discard(Key key, bool touched) noexcept;
   struct Committed {
-    std::optional<Place> freed;  ///< where no version is now
+    std::optional<Place>
+        freed;  ///< where no version is now: for the caller to free, without this lock
     std::optional<Key> leaving;  ///< has to be written, and is taken for that
   };
   /// Ends a lease: its buffer has the current version.
@@ -82,15 +86,9 @@ class ExtentTable {
   void written(Key key);
   void not_written(Key key, std::string const& why);
 
-  /// The end of all trials, but for the slots: when those freed are, free_spares gives back their spares.
-  struct Ended {
-    std::vector<Key> keys;  ///< that were on trial
-    std::vector<Place> freed;
-    std::int64_t spare_slots = 0;
-  };
-  [[nodiscard]] Ended accept();
-  [[nodiscard]] Ended revert();
-  void free_spares(Ended const& ended);
+  void accept();
+  /// Returns the keys that were on trial.
+  std::vector<Key> revert();
 
   /// Takes an extent until give_back, if it is in storage. Errors: PreconditionError: it is on trial.
   [[nodiscard]] bool take_stored(Key key);
@@ -156,9 +154,11 @@ class ExtentTable {
   void end_trial(Extent& extent) noexcept;
   Lent take(Key key, Purpose purpose);
   std::optional<Key> take_leaving();
-  void release(Holding& version, std::vector<Place>& freed);
+  void release(Holding const& version) noexcept;
+  void give_spare_back(Before const& before) noexcept;
   void require_no_trial_leases() const;
 
+  ExtentStore* store_;
   /// Guards all below, but an extent's bytes, number and line in storage: they are its taker's.
   mutable std::mutex mutex_;
   std::condition_variable changed_;

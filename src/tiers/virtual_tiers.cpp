@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <optional>
-#include <utility>
 
+#include "base/error.hpp"
 #include "base/stopwatch.hpp"
 #include "base/watch.hpp"
 #include "tiers/extent_store.hpp"
@@ -17,8 +18,8 @@ namespace offstage::tiers {
 namespace {
 
 /// Moves the bytes; the table says whose and where. Locks: the table's, the traffic's, the slots' and the
-/// paths'. Nobody asks for one with another in his hands, but for the slot table, which asks the paths for
-/// their rates.
+/// paths'. Nobody asks for one with another in his hands, but for the table, which frees slots at the end of
+/// trials, and the slots, which ask the paths for their rates.
 class VirtualTiers final : public Tiers {
  public:
   VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings);
@@ -26,8 +27,8 @@ class VirtualTiers final : public Tiers {
   Lease fetch(Key key) override;
   Lease create(Key key) override;
   std::optional<Lease> fetch_on_trial(Key key) override;
-  void accept_trials() override;
-  std::vector<Key> revert_trials() override;
+  void accept_trials() override { table_.accept(); }
+  std::vector<Key> revert_trials() override { return table_.revert(); }
   void begin_pass() override { table_.begin_pass(); }
   [[nodiscard]] bool in_memory(Key key) const override { return table_.in_memory(key); }
   [[nodiscard]] std::optional<SharedExtent> share(Key key, std::string const& name) override;
@@ -53,24 +54,35 @@ class VirtualTiers final : public Tiers {
   std::optional<Lease> fetch_for(Key key, Purpose purpose);
   void fill(Key key, ExtentTable::Lent const& lent);
   void evict(Key key);
-  void free_slots(ExtentTable::Ended const& ended);
 
   std::shared_ptr<PathSet> paths_;
   trace::Trace* trace_;
+  std::unique_ptr<ExtentStore> store_;  ///< null if every extent stays in memory
   ExtentTable table_;
-  std::vector<std::string> rows_;     ///< of the trace, one per buffer
-  std::optional<ExtentStore> store_;  ///< if not every extent stays in memory
-  mutable std::mutex mutex_;          ///< guards traffic_
-  Traffic traffic_;                   ///< without the paths'
+  std::vector<std::string> rows_;  ///< of the trace, one per buffer
+  mutable std::mutex mutex_;       ///< guards traffic_
+  Traffic traffic_;                ///< without the paths'
 };
 
+std::unique_ptr<ExtentStore> make_store(std::vector<Bytes> const& extent_bytes,
+                                        VirtualSettings const& settings) {
+  require(settings.buffers >= 1, "VirtualTiers: at least one buffer is needed");
+  require(settings.cached >= 0, "VirtualTiers: the cache cannot be smaller than none");
+  require(settings.spare_slots >= 0 && settings.spare_buffers >= 0,
+          "VirtualTiers: there cannot be fewer spares than none");
+  auto const demand = demand_of(extent_bytes, settings);
+  return demand ? std::make_unique<ExtentStore>(settings.paths, *demand, settings.verify,
+                                                settings.name)
+                : nullptr;
+}
+
 VirtualTiers::VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings)
-    : paths_{settings.paths}, trace_{settings.trace}, table_{extent_bytes, settings} {
+    : paths_{settings.paths},
+      trace_{settings.trace},
+      store_{make_store(extent_bytes, settings)},
+      table_{extent_bytes, settings, store_.get()} {
   for (std::int64_t i = 0; i < table_.pool().size(); ++i) {
     rows_.push_back(fmt::format("{} buffer {}", settings.name, i));
-  }
-  if (auto const demand = demand_of(extent_bytes, settings)) {
-    store_.emplace(paths_, *demand, settings.verify, settings.name);
   }
 }
 
@@ -144,24 +156,6 @@ void VirtualTiers::evict(Key key) {
     throw;
   }
   table_.written(key);
-}
-
-void VirtualTiers::accept_trials() {
-  free_slots(table_.accept());
-}
-
-std::vector<Key> VirtualTiers::revert_trials() {
-  auto ended = table_.revert();
-  free_slots(ended);
-  return std::move(ended.keys);
-}
-
-/// In this order: whoever gets such a spare finds the slot free.
-void VirtualTiers::free_slots(ExtentTable::Ended const& ended) {
-  for (Place const place : ended.freed) {
-    store_->free(place);
-  }
-  table_.free_spares(ended);
 }
 
 std::optional<SharedExtent> VirtualTiers::share(Key key, std::string const& name) {

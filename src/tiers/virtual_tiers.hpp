@@ -65,23 +65,24 @@ struct VirtualSettings {
 /// Trials:  a lease on trial of a cached extent is a copy, in a buffer of its own, for which it waits as a
 ///          miss does; one that ends without commit has torn nothing. The version before stays where it
 ///          lies, in a buffer or in a slot; the one on trial is cached, and may have to leave, as any other.
-///          After a revert the cache is what it would be without the trials, but for what others put there:
-///          it may have more than `cached` extents then, which the next commits write.
+///          After a revert what was cached when it was put on trial is so again, in its old place; what had
+///          to leave for trials is not. So the cache may have fewer than `cached` extents then, or more,
+///          which the next commits write.
 /// Memory:  buffers for `cached` extents, for `buffers` leases and for spare_buffers versions, each as large
 ///          as the largest extent. If that is enough for all and there are no spare ones, one for each
 ///          extent, of its size.
 /// Files:   one per path, created 0600 in a 0700 directory, unlinked (directory too) before this
-///          returns, allocated once for this rank's share, which includes spare_slots,
-///          and `buffers` slots more; a path that takes
-///          over extents of another grows by a few slots at a time, if it has the room. Slots are
-///          aligned to 4096 bytes and as large as the largest extent. No file if all stays in memory.
+///          returns, allocated once for this rank's share, of spare_slots too, and `buffers` slots more; a
+///          path that takes over extents of another grows by a few slots at a time, if it has the room.
+///          Slots are aligned to 4096 bytes and as large as the largest extent. No file if all stays in
+///          memory.
 ///          On a persistent path with `kept` every slot has a file of its own: see KeptFiles and share.
 ///          Write: a free slot, then the table entry (path, slot, version, XXH3-64).
 /// Faults:  a write that fails leaves its path out, for all processes of the node and with one warning,
 ///          and goes to another; if none is left, commit throws IoError and the extent stays in
-///          memory, beside the version before if it was on trial; a fetch that no buffer is left
-///          for then throws it too. A read is tried three times; a failure or a wrong checksum after that
-///          has lost the only copy: IoError.
+///          memory, beside the version before if it is on trial; a fetch that no buffer is left for then
+///          throws it too. A read is tried three times; a failure or a wrong checksum after that has lost
+///          the only copy: IoError.
 /// Locks:   no lock and no path is held while waiting for a buffer or another lease; a path is held
 ///          for one transfer of at most path_hold_bytes.
 /// Errors:  construction: IoError: a directory is missing (says that it must exist), not writable or

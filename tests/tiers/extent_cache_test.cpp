@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.hpp"
+
 namespace offstage::tiers {
 namespace {
 
@@ -41,6 +43,33 @@ TEST(ExtentCache, OfFarthestGivesNothingThatThePassStillNeeds) {
   cache.insert(0);
   cache.insert(3);
   EXPECT_EQ(cache.victim(none_taken), 0) << "of those that the pass is done with, the first";
+}
+
+TEST(ExtentCache, RestoresAKeyToWhereItWas) {
+  ExtentCache cache{4, 2, Evict::farthest};
+  cache.insert(0);
+  cache.insert(1);
+  cache.insert(2);
+  auto const one = cache.commit_of(1);
+  EXPECT_THROW((void)cache.commit_of(3), PreconditionError);
+  cache.begin_pass();
+  cache.insert(1);
+  EXPECT_EQ(cache.victim(none_taken), 1);
+  cache.restore(one);
+  EXPECT_FALSE(cache.victim(none_taken)) << "the pass needs it again";
+  cache.remove(1);
+  cache.restore(one);
+  EXPECT_EQ(cache.size(), 3);
+  EXPECT_EQ(cache.commit_of(1).number, one.number);
+  ExtentCache by_age{4, 2, Evict::oldest};
+  by_age.insert(1);
+  auto const first = by_age.commit_of(1);
+  by_age.insert(0);
+  by_age.insert(1);
+  by_age.insert(2);
+  EXPECT_EQ(by_age.victim(none_taken), 0);
+  by_age.restore(first);
+  EXPECT_EQ(by_age.victim(none_taken), 1);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class PlannedSpaceTest : public ::testing::Test {
  protected:
@@ -49,6 +50,17 @@ TEST_F(PlannedSpaceTest, IsWhatTheTiersTake) {
   }
 }
 
+TEST_F(PlannedSpaceTest, SpreadsSpareSlotsAsItDoesExtents) {
+  auto with = settings();
+  with.spare_slots = 4;
+  auto const planned = planned_space(extents_, with);
+  EXPECT_EQ(planned[0].slots, 7 + 2) << "two thirds of ten";
+  EXPECT_EQ(planned[1].slots, 4 + 2);
+  auto const taken = make_virtual_tiers(extents_, with)->space();
+  EXPECT_EQ(planned[0].slots, taken[0].slots);
+  EXPECT_EQ(planned[1].slots, taken[1].slots);
+}
+
 TEST_F(PlannedSpaceTest, IsNoneIfEveryExtentStaysInMemory) {
   auto with = settings();
   with.cached = 6;
@@ -79,7 +91,12 @@ TEST_F(PlannedSpaceTest, HasToFitTogetherWhereAFileSystemIsShared) {
   auto const message = message_of([&] { (void)require_room(two, {free, free}); });
   EXPECT_THAT(message, AllOf(HasSubstr("tiers.path = " + two[0].directory),
                              HasSubstr("with " + two[1].directory + " on the same file system"),
-                             HasSubstr("needs " + format_bytes(2 * free)), HasSubstr("is free")));
+                             HasSubstr("needs " + format_bytes(2 * free)), HasSubstr("is free"),
+                             HasSubstr("or raise tiers.host-memory"), Not(HasSubstr("overlap"))));
+  EXPECT_THAT(message_of([&] {
+                (void)require_room(two, {free, free}, true);
+              }),
+              HasSubstr("raise tiers.host-memory, or set update.overlap = off"));
 }
 
 }  // namespace

@@ -3,12 +3,12 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdint>
 #include <map>
 #include <random>
 #include <tuple>
 
 #include "base/thread.hpp"
+#include "tiers/versioned_bytes.hpp"
 #include "tiers/virtual_support.hpp"
 
 namespace offstage::tiers {
@@ -18,31 +18,6 @@ constexpr Key keys = 9;
 
 Bytes size_of(Key key) {
   return key % 3 == 0 ? 8 * KiB : 3000 * (key % 3) + 8;
-}
-
-std::uint64_t word(Key key, int version, std::size_t i) {
-  return (static_cast<std::uint64_t>(key) << 48U) + (static_cast<std::uint64_t>(version) << 20U) +
-         i;
-}
-std::span<std::uint64_t> words(std::span<std::byte> bytes) {
-  return {reinterpret_cast<std::uint64_t*>(bytes.data()), bytes.size() / sizeof(std::uint64_t)};
-}
-void write(Lease& lease, int version) {
-  auto const out = words(lease.mutable_bytes());
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = word(lease.key(), version, i);
-  }
-}
-bool holds(Lease const& lease, int version) {
-  std::span<std::uint64_t const> const in{
-      reinterpret_cast<std::uint64_t const*>(lease.bytes().data()),
-      lease.bytes().size() / sizeof(std::uint64_t)};
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    if (in[i] != word(lease.key(), version, i)) {
-      return false;
-    }
-  }
-  return true;
 }
 
 using Parameters = std::tuple<int, std::int64_t, Evict, Verify>;

@@ -1,0 +1,625 @@
+// Second versions of extents: accepted, reverted, and what they cost.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/thread.hpp"
+#include "tiers/device_tiers.hpp"
+#include "tiers/planned_space.hpp"
+#include "tiers/virtual_support.hpp"
+
+namespace offstage::tiers {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+/// A version on trial; false if there is no spare for one.
+bool try_out(Tiers& tiers, Key key, int value) {
+  auto lease = tiers.fetch_on_trial(key);
+  if (!lease) {
+    return false;
+  }
+  set(*lease, value);
+  lease->commit();
+  return true;
+}
+void replace(Tiers& tiers, Key key, int value) {
+  Lease lease = tiers.fetch(key);
+  set(lease, value);
+  lease.commit();
+}
+bool holds(Tiers& tiers, Key key, int value) {
+  return all(tiers.fetch(key).bytes(), value);
+}
+void let_others_run() {
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+}
+
+struct Storage {
+  int paths;
+  std::int64_t cached;
+  bool beside_residents = false;  ///< of a device
+};
+
+/// What trials promise wherever the extents are: four keys, each with itself in every byte, a spare of each
+/// kind for all of them, and the smallest pool.
+class AnyTrials : public ::testing::TestWithParam<Storage>, public VirtualFixture {
+ protected:
+  static constexpr Key n = 4;
+  AnyTrials() {
+    add_paths(GetParam().paths);
+    settings.cached = GetParam().cached;
+    settings.spare_slots = settings.spare_buffers = n;
+    tiers = make_filled(n);
+    if (GetParam().beside_residents) {
+      tiers = std::make_unique<DeviceTiers>(*device, n, std::vector<Bytes>{4096}, std::move(tiers));
+      put(*tiers, n, 7);
+    }
+  }
+  void expect_values(std::vector<int> const& values) {
+    for (Key key = 0; key < n; ++key) {
+      EXPECT_TRUE(holds(*tiers, key, values[static_cast<std::size_t>(key)])) << "key " << key;
+    }
+  }
+  /// All spares are there again.
+  void expect_spares() {
+    for (Key key = 0; key < n; ++key) {
+      EXPECT_TRUE(try_out(*tiers, key, 99));
+    }
+    EXPECT_THAT(tiers->revert_trials(), ElementsAre(0, 1, 2, 3));
+  }
+
+  std::unique_ptr<device::Device> device = device::make_host_device(0);
+  std::unique_ptr<Tiers> tiers;
+};
+
+TEST_P(AnyTrials, ARevertBringsBackTheVersionsBefore) {
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_TRUE(try_out(*tiers, 3, 13));
+    EXPECT_TRUE(try_out(*tiers, 1, 11));
+    EXPECT_THAT(tiers->revert_trials(), ElementsAre(1, 3));
+    expect_values({0, 1, 2, 3});
+    EXPECT_THAT(tiers->revert_trials(), IsEmpty());
+  }
+  expect_spares();
+  expect_values({0, 1, 2, 3});
+}
+
+TEST_P(AnyTrials, WhatIsAcceptedStays) {
+  for (int value = 11; value < 14; ++value) {
+    EXPECT_TRUE(try_out(*tiers, 3, value));
+    EXPECT_TRUE(try_out(*tiers, 0, value));
+    tiers->accept_trials();
+    EXPECT_THAT(tiers->revert_trials(), IsEmpty());
+    expect_values({value, 1, 2, value});
+  }
+  expect_spares();
+  expect_values({13, 1, 2, 13});
+}
+
+TEST_P(AnyTrials, AFetchGivesTheVersionOnTrial) {
+  for (Key key = 0; key < n; ++key) {
+    auto lease = tiers->fetch_on_trial(key);
+    ASSERT_TRUE(lease);
+    EXPECT_EQ(lease->key(), key);
+    EXPECT_TRUE(all(lease->bytes(), static_cast<int>(key)));
+    set(*lease, 20);
+    lease->commit();
+  }
+  expect_values({20, 20, 20, 20});
+}
+
+TEST_P(AnyTrials, WhatReplacesAVersionOnTrialIsRevertedWithIt) {
+  for (Key key = 0; key < n; ++key) {
+    EXPECT_TRUE(try_out(*tiers, key, 10));
+  }
+  replace(*tiers, 0, 20);
+  replace(*tiers, 3, 20);
+  put(*tiers, 1, 30);
+  { Lease const unchanged = tiers->fetch(2); }
+  expect_values({20, 30, 10, 20});
+  EXPECT_THAT(tiers->revert_trials(), SizeIs(4));
+  expect_values({0, 1, 2, 3});
+}
+
+TEST_P(AnyTrials, ADiscardLeavesTheVersionBefore) {
+  for (Key key = 0; key < n; ++key) {
+    auto lease = tiers->fetch_on_trial(key);
+    ASSERT_TRUE(lease);
+    set(*lease, 99);
+  }
+  expect_values({0, 1, 2, 3});
+  EXPECT_THAT(tiers->revert_trials(), IsEmpty());
+  expect_spares();
+}
+
+TEST_P(AnyTrials, ARevertMendsAVersionThatWasTorn) {
+  for (Key const key : {0, 3}) {
+    EXPECT_TRUE(try_out(*tiers, key, 10));
+    Lease lease = tiers->fetch(key);
+    set(lease, 99);
+  }
+  EXPECT_THAT(tiers->revert_trials(), ElementsAre(0, 3));
+  expect_values({0, 1, 2, 3});
+  expect_spares();
+}
+
+TEST_P(AnyTrials, AKeyIsOnTrialOnceAtATime) {
+  EXPECT_TRUE(try_out(*tiers, 2, 10));
+  EXPECT_FALSE(tiers->fetch_on_trial(2));
+  replace(*tiers, 2, 11);
+  EXPECT_FALSE(tiers->fetch_on_trial(2));
+  tiers->accept_trials();
+  EXPECT_TRUE(try_out(*tiers, 2, 12));
+  tiers->revert_trials();
+  EXPECT_TRUE(holds(*tiers, 2, 11));
+}
+
+TEST_P(AnyTrials, ALeaseHeldWhileTrialsAreAcceptedIsAsAnyOther) {
+  for (Key const key : {0, 3}) {
+    auto committed = tiers->fetch_on_trial(key);
+    ASSERT_TRUE(committed);
+    tiers->accept_trials();
+    set(*committed, 20);
+    committed->commit();
+  }
+  EXPECT_THAT(tiers->revert_trials(), IsEmpty());
+  expect_values({20, 1, 2, 20});
+  for (Key const key : {0, 3}) {
+    auto dropped = tiers->fetch_on_trial(key);
+    ASSERT_TRUE(dropped);
+    set(*dropped, 99);
+    tiers->accept_trials();
+  }
+  expect_values({20, 1, 2, 20});
+  expect_spares();
+}
+
+TEST_P(AnyTrials, AFetchOfNothingIsABug) {
+  auto const empty = make({4096, 4096});
+  EXPECT_THROW((void)empty->fetch_on_trial(0), PreconditionError);
+  EXPECT_THROW((void)empty->fetch_on_trial(-1), PreconditionError);
+  EXPECT_THROW((void)empty->fetch_on_trial(2), PreconditionError);
+  put(*empty, 0, 1);
+  EXPECT_TRUE(try_out(*empty, 0, 2)) << "the failures took something";
+}
+
+TEST_P(AnyTrials, ARevertTakesNoLeaseAway) {
+  EXPECT_TRUE(try_out(*tiers, 0, 10));
+  {
+    Lease const of_a_trial = tiers->fetch(0);
+    EXPECT_THROW(tiers->revert_trials(), PreconditionError);
+  }
+  {
+    auto const on_trial = tiers->fetch_on_trial(1);
+    EXPECT_THROW(tiers->revert_trials(), PreconditionError);
+  }
+  Lease other = tiers->fetch(2);
+  EXPECT_THAT(tiers->revert_trials(), ElementsAre(0));
+  set(other, 12);
+  other.commit();
+  expect_values({0, 1, 12, 3});
+}
+
+TEST_P(AnyTrials, ANewPassChangesNothing) {
+  EXPECT_TRUE(try_out(*tiers, 1, 10));
+  tiers->begin_pass();
+  replace(*tiers, 2, 12);
+  tiers->revert_trials();
+  tiers->begin_pass();
+  expect_values({0, 1, 12, 3});
+}
+
+INSTANTIATE_TEST_SUITE_P(Trials, AnyTrials,
+                         ::testing::Values(Storage{0, 100}, Storage{1, 0}, Storage{2, 1},
+                                           Storage{1, 2}, Storage{1, 3}, Storage{1, 2, true}),
+                         [](auto const& storage) {
+                           return std::to_string(storage.param.paths) + "Paths" +
+                                  std::to_string(storage.param.cached) + "Cached" +
+                                  (storage.param.beside_residents ? "BesideResidents" : "");
+                         });
+
+TEST(Trials, OfResidentExtentsThereAreNone) {
+  auto const device = device::make_host_device(0);
+  DeviceTiers tiers{*device, 0, {4096}, make_host_tiers({})};
+  put(tiers, 0, 1);
+  EXPECT_FALSE(tiers.fetch_on_trial(0));
+  EXPECT_THAT(tiers.revert_trials(), IsEmpty());
+}
+
+class VirtualTrials : public ::testing::Test, public VirtualFixture {
+ protected:
+  /// `n` extents, the last `cached` of them in memory.
+  void fill(Key n, std::int64_t cached, std::int64_t spare_slots, std::int64_t spare_buffers) {
+    if (paths.empty()) {
+      add_path();
+    }
+    settings.cached = cached;
+    settings.spare_slots = spare_slots;
+    settings.spare_buffers = spare_buffers;
+    tiers = make_filled(n);
+  }
+  void fail_writes(std::size_t from_path = 0) {
+    kernel->on_complete = [this, from_path](aio::Transfer const& transfer,
+                                            aio::Completion& completion) {
+      if (transfer.direction == aio::Direction::write && path_of(transfer) >= from_path) {
+        completion.result = -EIO;
+      }
+    };
+  }
+  /// What `work` reads and writes, in extents, and what it finds in memory.
+  template <class Work>
+  std::vector<std::int64_t> moved(Work const& work) {
+    Traffic const before = tiers->traffic();
+    work();
+    Traffic const after = tiers->traffic();
+    return {after.hits - before.hits, (after.read_bytes() - before.read_bytes()) / (8 * KiB),
+            (after.write_bytes() - before.write_bytes()) / (8 * KiB)};
+  }
+  /// A pass in which every key that finds a spare is on trial.
+  void trial_pass(std::vector<Key> const& order, int before) {
+    tiers->begin_pass();
+    for (Key const key : order) {
+      auto on_trial = tiers->fetch_on_trial(key);
+      Lease lease = on_trial ? Lease{*std::move(on_trial)} : tiers->fetch(key);
+      int const value = static_cast<int>(key) + before;
+      EXPECT_TRUE(all(lease.bytes(), value));
+      set(lease, value + 1);
+      lease.commit();
+    }
+  }
+
+  std::unique_ptr<Tiers> tiers;
+};
+
+TEST_F(VirtualTrials, AreNoneUnlessAskedFor) {
+  fill(4, 2, 0, 0);
+  EXPECT_EQ(tiers->host_bytes(), 3 * 8 * KiB);
+  EXPECT_EQ(tiers->space().at(0).slots, 2 + 1);
+  for (Key key = 0; key < 4; ++key) {
+    EXPECT_FALSE(tiers->fetch_on_trial(key));
+  }
+  tiers->accept_trials();
+  EXPECT_THAT(tiers->revert_trials(), IsEmpty());
+}
+
+TEST_F(VirtualTrials, TakeASpareSlotInStorageAndASpareBufferInMemory) {
+  fill(6, 3, 2, 1);  // 3, 4 and 5 are in memory
+  EXPECT_TRUE(try_out(*tiers, 5, 10));
+  EXPECT_FALSE(tiers->fetch_on_trial(4));
+  EXPECT_TRUE(try_out(*tiers, 0, 10));
+  EXPECT_TRUE(try_out(*tiers, 1, 10));
+  EXPECT_FALSE(tiers->fetch_on_trial(2));
+  EXPECT_THAT(tiers->revert_trials(), ElementsAre(0, 1, 5));
+  EXPECT_TRUE(tiers->in_memory(5));
+  EXPECT_TRUE(try_out(*tiers, 5, 10));
+}
+
+TEST_F(VirtualTrials, TakeMemoryAndSlotsForThatManyMore) {
+  fill(6, 3, 2, 1);
+  EXPECT_EQ(tiers->host_bytes(), (3 + 1 + 1) * 8 * KiB);
+  EXPECT_EQ(tiers->space().at(0).slots, 3 + 1 + 2);
+  settings.spare_buffers = settings.spare_slots = 100;
+  tiers = make({5000, 4096, 100});
+  EXPECT_EQ(tiers->host_bytes(), (3 + 3) * 8 * KiB) << "no more than two versions of each";
+  settings.cached = 0;
+  tiers = make({5000, 4096, 100});
+  EXPECT_EQ(tiers->space().at(0).slots, 3 + 1 + 3);
+}
+
+TEST_F(VirtualTrials, RefuseFewerSparesThanNone) {
+  add_path();
+  settings.spare_slots = -1;
+  EXPECT_THROW((void)make({4096, 4096}), PreconditionError);
+  settings.spare_slots = 0;
+  settings.spare_buffers = -1;
+  EXPECT_THROW((void)make({4096, 4096}), PreconditionError);
+}
+
+TEST_F(VirtualTrials, AreRefusedAtOnceEvenIfNoBufferIsFree) {
+  fill(4, 1, 1, 0);
+  EXPECT_TRUE(try_out(*tiers, 0, 10));
+  Lease const has_the_buffer = tiers->fetch(1);
+  EXPECT_FALSE(tiers->fetch_on_trial(2));
+  EXPECT_FALSE(tiers->fetch_on_trial(0));
+}
+
+TEST_F(VirtualTrials, OfCachedExtentsAreCopiesAndWaitForABufferAsMissesDo) {
+  fill(4, 1, 1, 1);  // 3 is in memory
+  std::optional<Lease> first{tiers->fetch(0)};
+  std::optional<Lease> second{
+      tiers->fetch(1)};  // a spare buffer that no version needs is one for leases
+  std::atomic<bool> done = false;
+  NamedThread trial{"trial", [&] {
+                      EXPECT_TRUE(try_out(*tiers, 3, 10));
+                      done = true;
+                    }};
+  let_others_run();
+  EXPECT_FALSE(done);
+  first.reset();
+  trial.join();
+  second.reset();
+  tiers->revert_trials();
+  EXPECT_TRUE(holds(*tiers, 3, 3));
+}
+
+TEST_F(VirtualTrials, OfCachedExtentsMoveNoBytesToOrFromStorage) {
+  fill(4, 2, 0, 2);
+  EXPECT_THAT(moved([&] {
+                EXPECT_TRUE(try_out(*tiers, 3, 10));
+                EXPECT_TRUE(try_out(*tiers, 2, 10));
+                tiers->revert_trials();
+                EXPECT_TRUE(try_out(*tiers, 3, 10));
+                tiers->accept_trials();
+              }),
+              ElementsAre(3, 0, 0));
+}
+
+TEST_F(VirtualTrials, MayLeaveMemoryWhileTheVersionsBeforeStay) {
+  fill(4, 1, 0, 1);  // 3 is in memory
+  EXPECT_TRUE(try_out(*tiers, 3, 10));
+  replace(*tiers, 0, 5);
+  EXPECT_FALSE(tiers->in_memory(3));
+  EXPECT_TRUE(holds(*tiers, 3, 10));
+  EXPECT_EQ(tiers->residence().host, 8 * KiB) << "current versions alone are counted";
+  tiers->revert_trials();
+  EXPECT_TRUE(tiers->in_memory(3));
+  EXPECT_TRUE(holds(*tiers, 3, 3));
+}
+
+TEST_F(VirtualTrials, MoveAsLittleAsPlainPasses) {
+  constexpr Key n = 12;
+  for (Evict const evict : {Evict::farthest, Evict::oldest}) {
+    for (std::int64_t const cached : {0, 1, 5, 11, 12}) {
+      settings.evict = evict;
+      fill(n, cached, n, n);
+      for (int round = 0; round < 4; ++round) {
+        auto const order = round % 2 == 0 ? descending(n) : ascending(n);
+        EXPECT_THAT(moved([&] { trial_pass(order, round); }),
+                    ElementsAre(cached, n - cached, n - cached));
+        tiers->accept_trials();
+      }
+    }
+  }
+}
+
+TEST_F(VirtualTrials, OfEveryKeyLeaveTheCacheAsItWasIfTheyAreReverted) {
+  constexpr Key n = 12;
+  for (Evict const evict : {Evict::farthest, Evict::oldest}) {
+    for (std::int64_t const cached : {0, 1, 5, 11, 12}) {
+      settings.evict = evict;
+      fill(n, cached, n, n);
+      for (int round = 0; round < 4; ++round) {
+        auto const order = round % 2 == 0 ? descending(n) : ascending(n);
+        trial_pass(order, round);
+        EXPECT_THAT(tiers->revert_trials(), SizeIs(n));
+        EXPECT_EQ(tiers->residence().host, cached * 8 * KiB);
+        EXPECT_THAT(moved([&] { EXPECT_TRUE(pass(*tiers, order, round)); }),
+                    ElementsAre(cached, n - cached, n - cached));
+      }
+    }
+  }
+}
+
+TEST_F(VirtualTrials, DoNotBringBackIntoTheCacheWhatHadToLeaveForThem) {
+  fill(4, 2, 2, 0);  // 2 and 3 are in memory
+  EXPECT_TRUE(try_out(*tiers, 0, 10));
+  EXPECT_FALSE(tiers->in_memory(2));
+  EXPECT_THAT(tiers->revert_trials(), ElementsAre(0));
+  EXPECT_FALSE(tiers->in_memory(0));
+  EXPECT_EQ(tiers->residence().host, 8 * KiB);
+  EXPECT_TRUE(holds(*tiers, 0, 0));
+  EXPECT_TRUE(holds(*tiers, 2, 2));
+}
+
+TEST_F(VirtualTrials, MayLeaveTheCacheAboveItsLimitUntilTheNextCommit) {
+  fill(4, 1, 0, 1);
+  EXPECT_TRUE(try_out(*tiers, 3, 10));
+  replace(*tiers, 0, 5);  // drives 3 out
+  tiers->revert_trials();
+  EXPECT_EQ(tiers->residence().host, 2 * 8 * KiB);
+  for (Key const key : {0, 3}) {
+    EXPECT_TRUE(tiers->in_memory(key));
+  }
+  replace(*tiers, 1, 6);
+  EXPECT_EQ(tiers->residence().host, 8 * KiB);
+  for (auto const& [key, value] :
+       std::vector<std::pair<Key, int>>{{0, 5}, {1, 6}, {2, 2}, {3, 3}}) {
+    EXPECT_TRUE(holds(*tiers, key, value));
+  }
+}
+
+TEST_F(VirtualTrials, NeedNoMoreSlotsThanWereAskedFor) {
+  constexpr Key n = 12;
+  for (std::int64_t const cached : {0, 1, 5}) {
+    fill(n, cached, 4, 2);
+    auto const asked_for = tiers->space().at(0).slots;
+    int value = 0;
+    for (int round = 0; round < 12; ++round) {
+      trial_pass(round % 2 == 0 ? descending(n) : ascending(n), value);
+      if (round % 3 == 0) {
+        for (Key const key : tiers->revert_trials()) {
+          replace(*tiers, key, static_cast<int>(key) + value + 1);
+        }
+      } else {
+        tiers->accept_trials();
+      }
+      ++value;
+    }
+    EXPECT_EQ(tiers->space().at(0).slots, asked_for);
+  }
+}
+
+TEST_F(VirtualTrials, AcceptedFreeTheBuffersThatOthersWaitFor) {
+  fill(4, 1, 0, 1);
+  EXPECT_TRUE(try_out(*tiers, 3, 10));
+  std::optional<Lease> has_the_buffer{tiers->fetch(0)};
+  std::atomic<bool> done = false;
+  NamedThread miss{"miss", [&] {
+                     EXPECT_TRUE(holds(*tiers, 1, 1));
+                     done = true;
+                   }};
+  let_others_run();
+  EXPECT_FALSE(done);
+  tiers->accept_trials();
+  miss.join();
+}
+
+TEST_F(VirtualTrials, AskedForWhenTrialsAreAcceptedAreAsAnyOther) {
+  for (Key const key : {1, 3}) {  // in storage, and in memory
+    fill(4, 1, 1, 1);
+    std::optional<Lease> first{tiers->fetch(0)};
+    std::optional<Lease> second{tiers->fetch(2)};
+    NamedThread trial{"trial", [&] { EXPECT_TRUE(try_out(*tiers, key, 10)); }};
+    let_others_run();
+    EXPECT_THROW(tiers->revert_trials(), PreconditionError) << "a lease on trial is asked for";
+    tiers->accept_trials();
+    first.reset();
+    trial.join();
+    EXPECT_THAT(tiers->revert_trials(), IsEmpty());
+    EXPECT_TRUE(holds(*tiers, key, 10));
+  }
+}
+
+TEST_F(VirtualTrials, WaitingForABufferKeepTheirExtentWhereItIs) {
+  fill(4, 1, 1, 1);  // 3 is in memory
+  std::optional<Lease> first{tiers->fetch(0)};
+  std::optional<Lease> second{tiers->fetch(1)};
+  NamedThread trial{"trial", [&] { EXPECT_TRUE(try_out(*tiers, 3, 10)); }};
+  let_others_run();
+  set(*first, 20);
+  first->commit();  // would drive 3 out
+  trial.join();
+  second.reset();
+  EXPECT_THAT(tiers->revert_trials(), ElementsAre(3));
+  EXPECT_TRUE(holds(*tiers, 3, 3));
+  EXPECT_TRUE(holds(*tiers, 0, 20));
+}
+
+TEST_F(VirtualTrials, VerifyTheVersionBeforeThatARevertBringsBack) {
+  fill(3, 0, 3, 0);
+  EXPECT_TRUE(try_out(*tiers, 1, 10));
+  tiers->revert_trials();
+  kernel->on_complete = [](aio::Transfer const& transfer, aio::Completion&) {
+    transfer.memory[77] ^= std::byte{1};
+  };
+  EXPECT_THAT(message_of([&] { (void)tiers->fetch(1); }), ::testing::HasSubstr("checksum"));
+}
+
+TEST_F(VirtualTrials, AreNotShared) {
+  add_path();
+  paths[0].persistent = true;
+  std::filesystem::create_directory(scratch / "names");
+  settings.kept = std::make_shared<KeptFileShape>(
+      KeptFileShape{scratch / "names", "1-r0-", std::vector<std::byte>(4096), 8 * KiB, {}});
+  settings.spare_slots = 2;
+  tiers = make_filled(3);
+  EXPECT_TRUE(tiers->share(0, scratch / "before"));
+  EXPECT_TRUE(try_out(*tiers, 0, 10));
+  EXPECT_THROW((void)tiers->share(0, scratch / "on-trial"), PreconditionError);
+  EXPECT_TRUE(tiers->share(1, scratch / "other"));
+  tiers->revert_trials();
+  EXPECT_TRUE(holds(*tiers, 0, 0));
+  EXPECT_TRUE(tiers->share(0, scratch / "again"));
+  EXPECT_TRUE(try_out(*tiers, 0, 10));
+  tiers->accept_trials();
+  EXPECT_TRUE(tiers->share(0, scratch / "accepted"));
+  EXPECT_TRUE(holds(*tiers, 0, 10));
+}
+
+TEST_F(VirtualTrials, GoToAnotherPathIfAWriteFails) {
+  add_paths(2);
+  fill(6, 0, 6, 0);
+  ::testing::internal::CaptureStderr();
+  fail_writes(1);
+  trial_pass(descending(6), 0);
+  EXPECT_THAT(tiers->revert_trials(), SizeIs(6));
+  EXPECT_TRUE(pass(*tiers, ascending(6), 0));
+  trial_pass(descending(6), 1);
+  tiers->accept_trials();
+  EXPECT_TRUE(pass(*tiers, ascending(6), 2));
+  EXPECT_EQ(count(::testing::internal::GetCapturedStderr(), "is left out"), 1U);
+}
+
+TEST_F(VirtualTrials, CanBeRevertedWhenNoPathIsLeft) {
+  for (std::int64_t const cached : {0, 1}) {
+    kernel->on_complete = nullptr;
+    fill(3, cached, 3, 3);
+    auto lease = tiers->fetch_on_trial(2);
+    ASSERT_TRUE(lease);
+    set(*lease, 10);
+    ::testing::internal::CaptureStderr();
+    fail_writes();
+    if (cached > 0) {
+      lease->commit();  // stays in the cache
+      lease = std::nullopt;
+      lease.emplace(tiers->fetch(0));
+    }
+    EXPECT_THAT(message_of([&] { lease->commit(); }),
+                ::testing::HasSubstr("no tiers.path is left"));
+    EXPECT_EQ(count(::testing::internal::GetCapturedStderr(), "is left out"), 1U);
+    EXPECT_TRUE(holds(*tiers, 2, 10));
+    EXPECT_THAT(tiers->revert_trials(), ElementsAre(2));
+    for (Key key = 0; key < 3; ++key) {
+      EXPECT_TRUE(holds(*tiers, key, static_cast<int>(key)));
+    }
+  }
+}
+
+TEST_F(VirtualTrials, ThatCannotBeReadGiveTheirSpareBack) {
+  fill(2, 0, 1, 0);
+  kernel->on_complete = [](aio::Transfer const&, aio::Completion& completion) {
+    completion.result = -EIO;
+  };
+  EXPECT_THROW((void)tiers->fetch_on_trial(0), IoError);
+  kernel->on_complete = nullptr;
+  EXPECT_TRUE(try_out(*tiers, 1, 10));
+}
+
+TEST_F(VirtualTrials, EndWhenEveryPathFails) {
+  constexpr Key n = 12;
+  settings.buffers = 2;
+  fill(n, 2, 4, 2);
+  std::atomic<int> errors = 0;
+  ::testing::internal::CaptureStderr();
+  fail_writes();
+  {
+    std::vector<NamedThread> threads;
+    for (Key t = 0; t < 6; ++t) {
+      threads.emplace_back("worker", [&, t] {
+        try {
+          for (Key key = 0; key < n; ++key) {
+            auto on_trial = tiers->fetch_on_trial((key + 2 * t) % n);
+            Lease lease = on_trial ? Lease{*std::move(on_trial)} : tiers->fetch((key + 2 * t) % n);
+            (void)lease.mutable_bytes();
+            lease.commit();
+          }
+        } catch (IoError const&) {
+          ++errors;
+        }
+      });
+    }
+  }
+  (void)::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(errors, 6);
+  tiers->revert_trials();
+  for (Key key = 0; key < n; ++key) {
+    if (tiers->in_memory(key)) {
+      EXPECT_TRUE(holds(*tiers, key, static_cast<int>(key)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace offstage::tiers
