@@ -83,7 +83,7 @@ class DeviceLane {
   void use_lent() { slots_.use_lent(); }
   /// Lent memory is empty when this returns, and not used until use_lent; updates that are under way go
   /// on through the other slots.
-  void leave_lent() { slots_.leave_lent(); }
+  void leave_lent();
   /// Whether there are slots beside those in lent memory; else no update may go on after leave_lent.
   [[nodiscard]] bool any_own_slots() const noexcept { return slots_.any_own(); }
 
@@ -104,7 +104,10 @@ class DeviceLane {
     std::int64_t elements{};
   };
   void run(Job const& job);
+  /// The caller has feed_mutex_.
+  void settle_streams() noexcept;
   [[nodiscard]] Fed feed(Job const& job, Range range);
+  [[nodiscard]] Fed feed_through(ChunkSlots::Hold& slot, Job const& job, Range range);
   void count(state::Subgroup const& subgroup, std::vector<Fed> const& chunks);
 
   DeviceLaneSettings settings_;
