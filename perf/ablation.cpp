@@ -21,8 +21,8 @@
 
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
-#include "cli/key_table.hpp"
 #include "device/device.hpp"
+#include "phase_shape.hpp"
 #include "platform/mpi/session.hpp"
 #include "processor_time.hpp"
 #include "train/offload.hpp"
@@ -31,55 +31,20 @@
 namespace offstage {
 namespace {
 
-struct Shape {
-  std::int64_t parameters = 16'777'216;
-  std::int64_t subgroup = 262'144;
+struct Shape : PhaseShape {
   double cached_share = 0.2;
-  int steps = 4;
   int rounds = 1;
-  Seconds pass{};
-  std::string trace;
 };
 
 void set(Shape& shape, train::RunConfig& config, std::string const& argument) {
-  auto const equals = argument.find('=');
-  require(equals != std::string::npos, "arguments are KEY=VALUE");
-  std::string const key = argument.substr(0, equals);
-  std::string const value = argument.substr(equals + 1);
-  if (key == "parameters") {
-    shape.parameters = parse_count(value);
-  } else if (key == "subgroup") {
-    shape.subgroup = parse_count(value);
-  } else if (key == "cached-share") {
+  auto const [key, value] = split_argument(argument);
+  if (key == "cached-share") {
     shape.cached_share = std::stod(value);
-  } else if (key == "steps") {
-    shape.steps = std::stoi(value);
   } else if (key == "rounds") {
     shape.rounds = std::stoi(value);
-  } else if (key == "pass-seconds") {
-    shape.pass = Seconds{std::stod(value)};
-  } else if (key == "run.trace") {
-    shape.trace = value;
-  } else if (auto const* const known = cli::find_key(key)) {
-    known->set(config, value);
   } else {
-    throw UsageError{"unknown key " + key};
+    set(shape, config, key, value);
   }
-}
-
-/// Layers of half a subgroup each, without structure.
-std::vector<state::LayerLayout> make_layers(Shape const& shape) {
-  std::vector<state::LayerLayout> layers;
-  std::int64_t const elements = shape.subgroup / 2;
-  for (std::int64_t i = 0; i < shape.parameters / elements; ++i) {
-    state::LayerLayout layer;
-    layer.name = fmt::format("layer {}", i);
-    layer.decayed_elements = layer.elements = elements;
-    layer.tensors.push_back(
-        {.name = "weight", .rows = elements, .decayed = true, .initial = {}, .index = i});
-    layers.push_back(std::move(layer));
-  }
-  return layers;
 }
 
 /// This rank's part of a run, in the place of train::StepRunner.
@@ -113,7 +78,8 @@ Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicat
              trace::Trace* trace)
     : shape_{shape},
       comm_{comm},
-      map_{make_layers(shape), 1},
+      // Half a subgroup each.
+      map_{make_layers(2 * shape.parameters / shape.subgroup, shape.subgroup / 2), 1},
       subgroups_{state::subgroups_of(map_, 0, shape.subgroup)},
       copy_{2 * shape.parameters},
       gradient_{2 * map_.largest_layer()},
@@ -221,6 +187,8 @@ NodeFigures sum_since(Figures const& before, Figures const& after, mpi::Communic
 int run(std::vector<std::string> const& arguments) {
   auto const comm = mpi::Communicator::world();
   Shape shape;
+  shape.parameters = 16'777'216;
+  shape.steps = 4;
   train::RunConfig config;
   config.run_dir = "ablation";
   for (std::string const& argument : arguments) {

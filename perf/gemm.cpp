@@ -5,8 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -14,6 +17,7 @@
 #include "base/random.hpp"
 #include "base/stopwatch.hpp"
 #include "device/device.hpp"
+#include "device/wrapped_device.hpp"
 #include "model/block.hpp"
 #include "model/workspace.hpp"
 
@@ -39,22 +43,16 @@ void fill(std::span<bfloat16> values, std::uint64_t stream, float middle, float 
   }
 }
 
-/// Runs what it is given on another stream and keeps how long each piece took.
-class TimingStream final : public device::Stream {
+/// Keeps how long each piece of work took.
+class TimingStream final : public device::WrappedStream {
  public:
-  explicit TimingStream(device::Stream& inner) : inner_{inner} {}
-
-  [[nodiscard]] device::Kind kind() const noexcept override { return inner_.kind(); }
+  using WrappedStream::WrappedStream;
   void copy(void* target, void const* source, Bytes size, device::Copy direction) override {
-    time([&] { inner_.copy(target, source, size, direction); });
+    time([&] { inner().copy(target, source, size, direction); });
   }
   void enqueue(std::function<void()> kernel, std::int64_t updates) override {
-    time([&] { inner_.enqueue(std::move(kernel), updates); });
+    time([&] { inner().enqueue(std::move(kernel), updates); });
   }
-  [[nodiscard]] void* native() const noexcept override { return inner_.native(); }
-  [[nodiscard]] std::shared_ptr<device::Event> record() override { return inner_.record(); }
-  void wait(device::Event const& event) override { inner_.wait(event); }
-  void synchronize() override { inner_.synchronize(); }
 
   /// Seconds of each piece since the last call.
   std::vector<double> take() { return std::exchange(seconds_, {}); }
@@ -64,11 +62,10 @@ class TimingStream final : public device::Stream {
   void time(Work&& work) {
     Stopwatch const watch;
     work();
-    inner_.synchronize();
+    inner().synchronize();
     seconds_.push_back(watch.elapsed().count());
   }
 
-  device::Stream& inner_;
   std::vector<double> seconds_;
 };
 
@@ -172,8 +169,7 @@ class BlockBench {
   explicit BlockBench(state::ModelShape const& shape, model::RunShape const& run)
       : layout_{state::layers_of(shape).at(1)},
         device_{device::make_host_device(0)},
-        inner_{device_->make_calling_stream("gemm")},
-        stream_{*inner_},
+        stream_{device_->make_calling_stream("gemm")},
         dims_{model::dims_of(shape, run)},
         work_{
             dims_,
@@ -228,7 +224,6 @@ class BlockBench {
 
   state::LayerLayout layout_;
   std::unique_ptr<device::Device> device_;
-  std::unique_ptr<device::Stream> inner_;
   TimingStream stream_;
   Dims dims_;
   model::Workspace<bfloat16> work_;

@@ -28,8 +28,8 @@
 #include "adamw.hpp"
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
-#include "cli/key_table.hpp"
 #include "device/device.hpp"
+#include "phase_shape.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/mpi/session.hpp"
 #include "probe/measure.hpp"
@@ -42,35 +42,7 @@
 namespace offstage {
 namespace {
 
-struct Shape {
-  std::int64_t parameters = 8'388'608;
-  std::int64_t subgroup = 262'144;
-  int steps = 3;
-  Seconds pass{};
-  std::string trace;
-};
-
-void set(Shape& shape, train::RunConfig& config, std::string const& argument) {
-  auto const equals = argument.find('=');
-  require(equals != std::string::npos, "arguments are KEY=VALUE");
-  std::string const key = argument.substr(0, equals);
-  std::string const value = argument.substr(equals + 1);
-  if (key == "parameters") {
-    shape.parameters = parse_count(value);
-  } else if (key == "subgroup") {
-    shape.subgroup = parse_count(value);
-  } else if (key == "steps") {
-    shape.steps = std::stoi(value);
-  } else if (key == "pass-seconds") {
-    shape.pass = Seconds{std::stod(value)};
-  } else if (key == "run.trace") {
-    shape.trace = value;
-  } else if (auto const* const known = cli::find_key(key)) {
-    known->set(config, value);
-  } else {
-    throw UsageError{"unknown key " + key};
-  }
-}
+constexpr int layers = 16;
 
 bool on_gpu(train::RunConfig const& config) {
   return config.device.kind == train::DeviceKind::cuda;
@@ -79,20 +51,6 @@ bool on_gpu(train::RunConfig const& config) {
 std::unique_ptr<device::Device> make_device(train::RunConfig const& config) {
   return on_gpu(config) ? device::make_cuda_device(0, config.device.memory)
                         : device::make_host_device(config.device.memory, config.device.emulation);
-}
-
-/// Layers without structure.
-std::vector<state::LayerLayout> make_layers(std::int64_t parameters) {
-  constexpr std::int64_t count = 16;
-  std::vector<state::LayerLayout> layers(count);
-  for (std::int64_t i = 0; i < count; ++i) {
-    auto& layer = layers[static_cast<std::size_t>(i)];
-    layer.name = fmt::format("layer {}", i);
-    layer.decayed_elements = layer.elements = parameters / count;
-    layer.tensors.push_back(
-        {.name = "weight", .rows = layer.elements, .decayed = true, .initial = {}, .index = i});
-  }
-  return layers;
 }
 
 /// What one step took: the update as the cores see it, and all until the next step may begin.
@@ -104,7 +62,7 @@ struct StepTime {
 /// A run's part that updates, in the place of train::StepRunner.
 class Phase {
  public:
-  Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
+  Phase(PhaseShape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
         trace::Trace* trace);
   StepTime step();
 
@@ -113,7 +71,7 @@ class Phase {
   void pass_forward();
   void pass_backward();
 
-  Shape const& shape_;
+  PhaseShape const& shape_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Stream> stream_;
   state::ShardMap map_;
@@ -126,12 +84,12 @@ class Phase {
   kernels::AdamwStep adamw_{1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 0};
 };
 
-Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
+Phase::Phase(PhaseShape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
              trace::Trace* trace)
     : shape_{shape},
       device_{make_device(config)},
       stream_{device_->make_calling_stream("compute")},
-      map_{make_layers(shape.parameters), 1},
+      map_{make_layers(layers, shape.parameters / layers), 1},
       subgroups_{state::subgroups_of(
           map_, 0, shape.subgroup,
           std::llround(config.share.device_resident * static_cast<double>(shape.parameters)))},
@@ -168,7 +126,6 @@ void Phase::fill_gradient() {
 
 /// A layer is computed once its parameters are there.
 void Phase::pass_forward() {
-  auto const layers = static_cast<int>(map_.layers().size());
   for (int layer = 0; layer < layers; ++layer) {
     state::HeldLayer<bfloat16> const held{copy_, layer};
     std::this_thread::sleep_for(shape_.pass / layers);
@@ -176,7 +133,6 @@ void Phase::pass_forward() {
 }
 
 void Phase::pass_backward() {
-  auto const layers = static_cast<int>(map_.layers().size());
   for (int layer = layers - 1; layer >= 0; --layer) {
     std::this_thread::sleep_for(2 * shape_.pass / layers);
     auto const size =
@@ -258,7 +214,7 @@ Seconds time_on(device::Stream& stream, Work&& work) {
 }
 
 /// AdamW on the device against a copy from one half of the same memory to the other.
-int measure_kernel(Shape const& shape, train::RunConfig const& config) {
+int measure_kernel(PhaseShape const& shape, train::RunConfig const& config) {
   auto const device = make_device(config);
   auto const stream = device->make_calling_stream("kernel");
   auto const count = static_cast<std::size_t>(shape.parameters);
@@ -313,7 +269,7 @@ int measure_kernel(Shape const& shape, train::RunConfig const& config) {
 }
 
 /// The least time over all shares with these rates, without the pipeline's fill and drain; 0: unknown.
-double bound_of(Shape const& shape, train::RunConfig const& config) {
+double bound_of(PhaseShape const& shape, train::RunConfig const& config) {
   if (config.platform.cpu_update <= 0.0) {
     return 0.0;
   }
@@ -323,7 +279,7 @@ double bound_of(Shape const& shape, train::RunConfig const& config) {
       .total.count();
 }
 
-int measure_updates(Shape const& shape, train::RunConfig const& config) {
+int measure_updates(PhaseShape const& shape, train::RunConfig const& config) {
   auto const comm = mpi::Communicator::self();
   std::unique_ptr<trace::Trace> trace;
   if (!shape.trace.empty()) {
@@ -352,13 +308,14 @@ int measure_updates(Shape const& shape, train::RunConfig const& config) {
 
 int run(std::vector<std::string> const& arguments) {
   require(!arguments.empty(), "usage: perf_share probe|link|kernel|update [KEY=VALUE]...");
-  Shape shape;
+  PhaseShape shape;
   train::RunConfig config;
   config.run_dir = "share";
   config.numerics.dtype = DType::bf16;
   config.share.device_chunk = std::int64_t{64} * 1024;
   for (std::string const& argument : std::span{arguments}.subspan(1)) {
-    set(shape, config, argument);
+    auto const [key, value] = split_argument(argument);
+    set(shape, config, key, value);
   }
   require(shape.parameters > 0 && shape.subgroup > 0 && shape.steps > 0,
           "parameters, subgroup and steps are above 0");

@@ -1,124 +1,21 @@
 #include "cli/key_table.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
-#include <vector>
 
-#include "base/chunk.hpp"
-#include "base/error.hpp"
 #include "base/units.hpp"
+#include "cli/key_setters.hpp"
 #include "cli/key_values.hpp"
 #include "device/device.hpp"
 #include "plan/order.hpp"
 #include "plan/share.hpp"
 #include "plan/split.hpp"
-#include "tiers/path_settings.hpp"
 #include "tiers/virtual_tiers.hpp"
 
 namespace offstage::cli {
 namespace {
 
 using train::RunConfig;
-
-/// `50` means steps, `30min` time; 0: neither; `auto`: as the cost of a save asks for.
-void set_every(RunConfig& config, std::string const& text) {
-  auto const is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  config.checkpoint.every_steps = 0;
-  config.checkpoint.every_time = {};
-  config.checkpoint.every_auto = text == "auto";
-  if (config.checkpoint.every_auto) {
-    return;
-  }
-  if (!text.empty() && std::ranges::all_of(text, is_digit)) {
-    config.checkpoint.every_steps = whole<std::int64_t>(text);
-    return;
-  }
-  // A number without a unit must not pass as seconds: 1.5 may have meant thousands of steps.
-  bool const has_unit = text.find_first_of(":smhd") != std::string::npos;
-  Seconds const time = has_unit ? parse_duration(text) : Seconds{};
-  if (time <= Seconds{}) {
-    throw UsageError{fmt::format(
-        "'{}' is neither steps nor a duration; write for example 50, 30min, auto, or 0 for the end "
-        "alone",
-        text)};
-  }
-  config.checkpoint.every_time = time;
-}
-
-Bytes host_memory(std::string const& text) {
-  if (text == "auto") {
-    return 0;
-  }
-  Bytes const bytes = parse_bytes(text);
-  if (bytes == 0) {
-    throw UsageError{"'0' is no limit to work with; write auto or a size"};
-  }
-  return bytes;
-}
-
-void add_path(RunConfig& config, std::string const& text) {
-  if (text.empty()) {
-    config.paths.clear();
-  } else {
-    config.paths.push_back(tiers::parse_path(text));
-  }
-}
-
-std::string default_ffn_hidden(RunConfig const& config) {
-  if (config.model.family == state::Family::gpt2) {
-    return std::to_string(4 * config.model.hidden);
-  }
-  return std::to_string(round_up(ceil_div(config.model.hidden * 8, 3), 64));
-}
-
-/// Validation walks through the files, so shares would have no meaning there.
-std::vector<data::Source> validation_files(std::string const& text) {
-  auto files = text.empty() ? std::vector<data::Source>{} : data::parse_sources(text);
-  for (data::Source const& file : files) {
-    if (file.weight != 1.0) {
-      throw UsageError{
-          fmt::format("the weight {} of {} has no effect, as validation reads one file after the "
-                      "other; leave weights out",
-                      file.weight, file.path)};
-    }
-  }
-  return files;
-}
-
-void set_device_share(RunConfig& config, std::string const& text) {
-  config.share.device_share.reset();
-  if (text != "auto") {
-    config.share.device_share = real(text);
-  }
-}
-
-/// Whole chunks, as a subgroup's size; so few that no product of their bytes overflows.
-void set_device_gradients(RunConfig& config, std::string const& text) {
-  config.share.device_gradients.reset();
-  if (text != "auto") {
-    config.share.device_gradients = parse_bytes(text);
-  }
-}
-
-void set_device_chunk(RunConfig& config, std::string const& text) {
-  constexpr std::int64_t most = 1'000'000'000;
-  std::int64_t const count = parse_count(text);
-  if (count < 1 || count > most) {
-    throw UsageError{fmt::format("'{}' must be from 1 to 1G parameters", text)};
-  }
-  config.share.device_chunk =
-      std::max<std::int64_t>(chunk_elements, count / chunk_elements * chunk_elements);
-}
-
-void set_loss_scale(RunConfig& config, std::string const& text) {
-  auto& rules = config.numerics.loss_scale;
-  rules.dynamic = text == "dynamic";
-  if (!rules.dynamic) {
-    rules.start = real(text);
-  }
-}
 
 using Text = std::string const&;
 constexpr auto required = std::nullopt;
@@ -195,7 +92,7 @@ constexpr std::array keys{
     Key{"data.train", "PATH[:WEIGHT],...", required, "what to train on; files with their shares",
         [](RunConfig& c, Text t) { c.data.train = data::parse_sources(t); }},
     Key{"data.valid", "PATH,...", "", "what to validate on, file after file; none if empty",
-        [](RunConfig& c, Text t) { c.data.valid = validation_files(t); }},
+        set_validation_files},
     Key{"data.format", "NAME", "auto",
         "text (every byte is a token), megatron, llmc, nanogpt, or auto: by name and first bytes",
         [](RunConfig& c, Text t) {
@@ -347,8 +244,7 @@ constexpr std::array keys{
         "whether tiers.path may lie in host memory, which tiers.host-memory then does not count",
         [](RunConfig& c, Text t) { c.allow_tmpfs = truth(t); }},
     Key{"tiers.host-memory", "auto|SIZE", "auto",
-        "limit per node of state, buffers and gradients in host memory",
-        [](RunConfig& c, Text t) { c.host_memory = host_memory(t); }},
+        "limit per node of state, buffers and gradients in host memory", set_host_memory},
 
     Key{"update.subgroup-size", "N", "100M", "parameters updated as one piece",
         [](RunConfig& c, Text t) { c.subgroup_size = parse_count(t); }},
@@ -416,7 +312,7 @@ constexpr std::array keys{
         "50 (steps), 30min, 0 (at the end alone), or auto: what loses least time, given what a "
         "save "
         "costs and checkpoint.mtbf",
-        set_every},
+        set_checkpoint_every},
     Key{"checkpoint.mtbf", "TIME", "24h",
         "auto: mean time until a node failure or preemption ends the whole job without a warning",
         [](RunConfig& c, Text t) { c.checkpoint.mtbf = parse_duration(t); }},

@@ -81,6 +81,7 @@ void print_device(train::Forecast const& forecast, PlanOptions const& options) {
   line("  working copy", format_bytes(device.working_copy));
   line("  model", fmt::format("{} for {} x {} tokens", format_bytes(device.model),
                               options.config.train.micro_batch, options.config.train.sequence));
+  line("  gradient on its way", format_bytes(device.gradient));
   line("  slots of the update", format_bytes(device.slots));
   line("  resident state", format_bytes(device.resident));
   line("  together",

@@ -4,16 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <set>
 #include <utility>
 
 #include "base/error.hpp"
-#include "model/dims.hpp"
-#include "model/workspace.hpp"
 #include "state/shard.hpp"
 #include "train/memory_demand.hpp"
-#include "update/device_lane.hpp"
 
 namespace offstage::train {
 namespace {
@@ -21,37 +17,6 @@ namespace {
 constexpr Bytes state_bytes = 12;  // p, m, v in FP32
 /// TwinFlow's ratio in section 5 of DOS.
 constexpr double twinflow_resident = 0.2;
-
-/// A device that hands out no memory and adds up what it was asked for.
-class Tally final : public device::Device {
- public:
-  [[nodiscard]] device::Kind kind() const noexcept override { return device::Kind::host; }
-  [[nodiscard]] std::string name() const override { return "none"; }
-  [[nodiscard]] device::Buffer allocate(Bytes size, std::string const& /*purpose*/) override {
-    total_ += size;
-    return {};
-  }
-  [[nodiscard]] std::unique_ptr<device::Stream> make_stream(std::string const& /*name*/) override {
-    throw PreconditionError{"a tally has no streams"};
-  }
-  [[nodiscard]] std::unique_ptr<device::Stream> make_calling_stream(
-      std::string const& name) override {
-    return make_stream(name);
-  }
-  [[nodiscard]] std::unique_ptr<device::Pinned> pin(std::span<std::byte> /*memory*/) override {
-    throw PreconditionError{"a tally has no memory to pin"};
-  }
-  [[nodiscard]] bool host_visible() const noexcept override { return true; }
-  [[nodiscard]] Bytes capacity() const noexcept override { return 0; }
-  [[nodiscard]] Bytes used() const noexcept override { return total_; }
-  [[nodiscard]] Bytes peak() const noexcept override { return total_; }
-
- protected:
-  void free(std::byte* /*data*/, Bytes /*size*/) noexcept override {}
-
- private:
-  Bytes total_{};
-};
 
 /// So that no count of activations overflows; generous, as it is beyond every device.
 void require_countable(RunConfig const& config) {
@@ -84,13 +49,19 @@ class Foreseer {
   Foreseer(RunConfig const& config, ForecastScope const& scope, state::ShardMap const& map)
       : config_{config}, scope_{scope}, map_{map} {
     for (int rank = 0; rank < map.ranks(); ++rank) {
-      shard_ = std::max(shard_, map.shard_elements(rank));
+      if (map.shard_elements(rank) > shard_) {
+        fullest_ = rank;
+        shard_ = map.shard_elements(rank);
+      }
     }
   }
 
   [[nodiscard]] std::int64_t shard() const { return shard_; }
   [[nodiscard]] plan::MemoryPlan memory(Bytes limit) const;
-  [[nodiscard]] DeviceDemand device() const;
+  [[nodiscard]] DeviceDemand device(plan::MemoryPlan const& memory) const {
+    return device_demand<T>(config_, map_, fullest_, host_visible(config_.device),
+                            memory.subgroup_elements);
+  }
   [[nodiscard]] std::vector<PathForecast> paths(plan::MemoryPlan const& memory) const;
   /// Adds to `missing` what must be known.
   [[nodiscard]] PolicyForecast policy(std::string name, Bytes limit,
@@ -105,9 +76,6 @@ class Foreseer {
   [[nodiscard]] bool uses_device() const {
     return is_shared() || config_.share.device_resident > 0.0;
   }
-  [[nodiscard]] update::DeviceLaneSettings lane() const {
-    return lane_settings(config_, update_shape<T>(config_, shard_, config_.subgroup_size));
-  }
   /// Elements whose state is not resident on the device.
   [[nodiscard]] std::int64_t waiting() const {
     return shard_ - std::llround(config_.share.device_resident * static_cast<double>(shard_));
@@ -120,7 +88,8 @@ class Foreseer {
   RunConfig const& config_;
   ForecastScope const& scope_;
   state::ShardMap const& map_;
-  std::int64_t shard_{};
+  int fullest_{};         ///< the rank with the largest shard
+  std::int64_t shard_{};  ///< its elements
 };
 
 template <class T>
@@ -129,31 +98,6 @@ plan::MemoryPlan Foreseer<T>::memory(Bytes limit) const {
                                             {.ranks_per_node = scope_.ranks_per_node,
                                              .host_visible = host_visible(config_.device),
                                              .host_memory = limit}));
-}
-
-template <class T>
-DeviceDemand Foreseer<T>::device() const {
-  auto const element = static_cast<Bytes>(sizeof(T));
-  DeviceDemand demand;
-  demand.working_copy =
-      shard_ * element + (map_.ranks() > 1 ? 2 * map_.largest_layer() * element : 0);
-  Tally tally;
-  auto const& layers = map_.layers();
-  model::Workspace<T> const workspace{
-      model::dims_of(config_.model,
-                     {config_.train.micro_batch, config_.train.sequence, config_.train.recompute}),
-      {.blocks = static_cast<int>(config_.model.layers),
-       .recompute = config_.train.recompute,
-       .layer_elements = map_.largest_layer(),
-       .tied_elements = config_.model.tied_head ? layers.front().padded_elements() : 0},
-      tally};
-  demand.model = tally.used();
-  if (uses_device()) {
-    demand.slots = update::DeviceLane::device_bytes(lane());
-  }
-  demand.resident =
-      static_cast<Bytes>(config_.share.device_resident * static_cast<double>(shard_ * state_bytes));
-  return demand;
 }
 
 template <class T>
@@ -332,7 +276,7 @@ Forecast foresee(RunConfig const& config, ForecastScope const& scope) {
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
                   .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};
   result.memory = here.memory(result.host_limit);
-  result.device = here.device();
+  result.device = here.device(result.memory);
   result.paths = here.paths(result.memory);
   std::set<std::string> missing;
   result.configured = here.policy("this configuration", result.host_limit, missing);

@@ -8,6 +8,7 @@
 #include "plan/memory.hpp"
 #include "plan/share.hpp"
 #include "plan/split.hpp"
+#include "train/device_demand.hpp"
 #include "train/run_config.hpp"
 
 namespace offstage::train {
@@ -17,15 +18,6 @@ struct ForecastScope {
   int ranks = 1;
   int ranks_per_node = 1;
   Bytes host_memory{};  ///< of a node, where tiers.host-memory=auto
-};
-
-/// Of one rank, as a run will allocate it.
-struct DeviceDemand {
-  Bytes working_copy{};  ///< the shard's 16-bit parameters, and two whole layers if there are ranks
-  Bytes model{};         ///< activations, gradients and scratch memory
-  Bytes slots{};  ///< of the update; activations may lend theirs, which is not taken off here
-  Bytes resident{};
-  [[nodiscard]] Bytes total() const { return working_copy + model + slots + resident; }
 };
 
 /// What a storage path holds of the state of a node's ranks.
@@ -53,7 +45,7 @@ struct Forecast {
   int nodes{};
   plan::MemoryPlan memory{};  ///< of this configuration
   Bytes host_limit{};         ///< per node
-  DeviceDemand device{};
+  DeviceDemand device{};      ///< of that rank
   std::vector<PathForecast> paths{};
   PolicyForecast configured{};             ///< what this configuration does
   std::vector<PolicyForecast> policies{};  ///< those of the papers

@@ -22,11 +22,14 @@ SharePolicy policy_for(RunConfig const& config, device::Device const& device) {
 std::unique_ptr<update::DeviceLane> make_lane(update::DeviceLaneSettings settings,
                                               device::Device& device, std::span<std::byte> idle,
                                               trace::Trace* trace) {
-  // Slots of its own let an update go on under the next forward; activations' memory does not.
-  if (update::DeviceLane::device_bytes(settings) > device.capacity() - device.used()) {
+  // Slots of its own let an update go on under the next forward; activations' memory does not. Only the
+  // device knows whether there is room for them: other ranks may take of the same GPU.
+  try {
+    return std::make_unique<update::DeviceLane>(device, settings, trace);
+  } catch (UsageError const&) {
     settings.lent = idle;
+    return std::make_unique<update::DeviceLane>(device, settings, trace);
   }
-  return std::make_unique<update::DeviceLane>(device, settings, trace);
 }
 
 plan::UpdateDemand demand_of(RunConfig const& config, UpdateShape const& shape,

@@ -72,9 +72,10 @@ void ChunkSlots::use_lent() {
   use_lent_ = true;
 }
 
-void ChunkSlots::leave_lent() {
+bool ChunkSlots::leave_lent() {
   std::unique_lock lock{mutex_};
   use_lent_ = false;
+  bool empty = true;
   for (Slot& slot : slots_) {
     if (!slot.lent) {
       continue;
@@ -85,18 +86,18 @@ void ChunkSlots::leave_lent() {
       lock.unlock();
       try {
         left->wait();
-      } catch (
-          ...) {  // whoever filled the slot gets the error, and sees to it that no work is left
+      } catch (...) {  // whoever filled the slot gets the error
+        empty = false;
       }
       lock.lock();
     }
   }
+  return empty;
 }
 
-void ChunkSlots::end_hold(std::size_t index, std::shared_ptr<device::Event> left) noexcept {
+void ChunkSlots::end_hold(std::size_t index) noexcept {
   {
     std::scoped_lock const lock{mutex_};
-    slots_[index].left = std::move(left);
     slots_[index].held = false;
   }
   released_.notify_all();
@@ -104,7 +105,7 @@ void ChunkSlots::end_hold(std::size_t index, std::shared_ptr<device::Event> left
 
 ChunkSlots::Hold::~Hold() {
   if (owner_ != nullptr) {
-    owner_->end_hold(index_, {});
+    owner_->end_hold(index_);
   }
 }
 
@@ -113,7 +114,11 @@ std::byte* ChunkSlots::Hold::memory() const noexcept {
 }
 
 void ChunkSlots::Hold::fill_until(std::shared_ptr<device::Event> left) noexcept {
-  std::exchange(owner_, nullptr)->end_hold(index_, std::move(left));
+  {
+    std::scoped_lock const lock{owner_->mutex_};
+    owner_->slots_[index_].left = std::move(left);
+  }
+  std::exchange(owner_, nullptr)->end_hold(index_);
 }
 
 }  // namespace offstage::update

@@ -24,7 +24,8 @@ class ChunkSlots {
   ChunkSlots(device::Device& device, int count, Bytes slot_bytes, std::span<std::byte> lent,
              std::string const& purpose);
 
-  /// An empty slot that is being filled. Ends without fill_until: as if it had not been taken.
+  /// An empty slot that is being filled. Ends without fill_until: as if it had not been taken; whoever
+  /// began to fill it sees to it that no stream is at work in it.
   class Hold {
    public:
     Hold(Hold const&) = delete;
@@ -49,8 +50,9 @@ class ChunkSlots {
 
   /// Slots in lent memory are used again.
   void use_lent();
-  /// They are empty when this returns, and not used from then on.
-  void leave_lent();
+  /// They are empty when this returns, and not used from then on. False: a stream has failed, and the
+  /// others may still be at work in them.
+  [[nodiscard]] bool leave_lent();
   /// Whether there are slots beside those in lent memory.
   [[nodiscard]] bool any_own() const noexcept { return own_.size() > 0; }
 
@@ -66,7 +68,7 @@ class ChunkSlots {
     bool held = false;
     std::shared_ptr<device::Event> left;  ///< null: it is empty
   };
-  void end_hold(std::size_t index, std::shared_ptr<device::Event> left) noexcept;
+  void end_hold(std::size_t index) noexcept;
 
   device::Buffer own_;
   std::mutex mutex_;  ///< guards all below

@@ -121,11 +121,21 @@ void DeviceLane::run(Job const& job) {
 }
 
 DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
-  bool const brings_gradient = job.place == GradientPlace::host;
   std::optional<ChunkSlots::Hold> slot;  // of what crosses the link
-  if (brings_gradient || !job.resident || !job.target.on_device) {
+  if (job.place == GradientPlace::host || !job.resident || !job.target.on_device) {
     slot.emplace(slots_.take());
   }
+  try {
+    return feed_through(slot, job, range);
+  } catch (...) {
+    settle_streams();  // a part of the chunk may be on its way to the slot, which is about to be free
+    throw;
+  }
+}
+
+DeviceLane::Fed DeviceLane::feed_through(std::optional<ChunkSlots::Hold>& slot, Job const& job,
+                                         Range range) {
+  bool const brings_gradient = job.place == GradientPlace::host;
   auto const count = static_cast<std::size_t>(range.count);
   Bytes const column = range.count * static_cast<Bytes>(sizeof(float));
   // Its columns: p, m, v, the gradient, and new parameters that the device cannot write to their target.
@@ -226,15 +236,25 @@ std::shared_ptr<device::Event> DeviceLane::send() {
 void DeviceLane::settle() noexcept {
   {
     std::scoped_lock const lock{feed_mutex_};
-    for (auto* const stream : {bring_.get(), update_.get(), return_.get()}) {
-      try {
-        stream->synchronize();
-      } catch (...) {  // whoever waits for an event of it gets the error
-      }
-    }
+    settle_streams();
   }
   if (sender_) {
     sender_->settle();
+  }
+}
+
+void DeviceLane::settle_streams() noexcept {
+  for (auto* const stream : {bring_.get(), update_.get(), return_.get()}) {
+    try {
+      stream->synchronize();
+    } catch (...) {  // whoever waits for an event of it gets the error
+    }
+  }
+}
+
+void DeviceLane::leave_lent() {
+  if (!slots_.leave_lent()) {
+    settle();
   }
 }
 

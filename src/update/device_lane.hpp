@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -89,7 +90,7 @@ class DeviceLane {
   void use_lent() { slots_.use_lent(); }
   /// Lent memory is empty when this returns, and not used until use_lent; updates that are under way go
   /// on through the other slots.
-  void leave_lent() { slots_.leave_lent(); }
+  void leave_lent();
   /// Whether there are slots beside those in lent memory; else no update may go on after leave_lent.
   [[nodiscard]] bool any_own_slots() const noexcept { return slots_.any_own(); }
 
@@ -110,7 +111,11 @@ class DeviceLane {
     std::int64_t elements{};
   };
   void run(Job const& job);
+  /// The caller has feed_mutex_.
+  void settle_streams() noexcept;
   [[nodiscard]] Fed feed(Job const& job, Range range);
+  [[nodiscard]] Fed feed_through(std::optional<ChunkSlots::Hold>& slot, Job const& job,
+                                 Range range);
   /// The way back of the state and of parameters that the device cannot write to their target, once
   /// `updated`. `there`: on the device.
   void take_back(Job const& job, Range range, StateViews const& there, std::byte const* parameters,

@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 
-#include <cstring>
-#include <map>
+#include <memory>
+#include <string>
+#include <utility>
 
 #include "base/error.hpp"
+#include "device/wrapped_device.hpp"
 
 namespace offstage::probe {
 namespace {
@@ -43,62 +45,34 @@ TEST(MeasureLink, MakesDoWithLittleDeviceMemory) {
 }
 
 /// A device whose copies to the host spoil one byte from the `good` + 1st on.
-class SpoilingDevice final : public device::Device {
+class SpoilingDevice final : public device::WrappedDevice {
  public:
-  explicit SpoilingDevice(int good) : good_{good} {}
-  [[nodiscard]] device::Kind kind() const noexcept override { return device::Kind::host; }
+  explicit SpoilingDevice(int good) : WrappedDevice{device::make_host_device(0)}, good_{good} {}
   [[nodiscard]] std::string name() const override { return "spoiler"; }
-  [[nodiscard]] device::Buffer allocate(Bytes size, std::string const& /*purpose*/) override {
-    auto memory = std::make_unique<std::byte[]>(static_cast<std::size_t>(size));
-    auto* const data = memory.get();
-    blocks_.emplace(data, std::move(memory));
-    return {*this, data, size};
-  }
-  [[nodiscard]] std::unique_ptr<device::Stream> make_stream(std::string const& name) override {
-    return std::make_unique<Spoiling>(inner_->make_calling_stream(name), good_);
-  }
-  [[nodiscard]] std::unique_ptr<device::Stream> make_calling_stream(
-      std::string const& name) override {
-    return make_stream(name);
-  }
-  [[nodiscard]] std::unique_ptr<device::Pinned> pin(std::span<std::byte> memory) override {
-    return inner_->pin(memory);
-  }
-  [[nodiscard]] bool host_visible() const noexcept override { return false; }
-  [[nodiscard]] Bytes capacity() const noexcept override { return GiB; }
-  [[nodiscard]] Bytes used() const noexcept override { return 0; }
-  [[nodiscard]] Bytes peak() const noexcept override { return 0; }
 
  protected:
-  void free(std::byte* data, Bytes /*size*/) noexcept override { blocks_.erase(data); }
+  [[nodiscard]] std::unique_ptr<device::Stream> wrap(
+      std::unique_ptr<device::Stream> stream) override {
+    return std::make_unique<SpoilingStream>(std::move(stream), good_);
+  }
 
  private:
-  class Spoiling final : public device::Stream {
+  class SpoilingStream final : public device::WrappedStream {
    public:
-    Spoiling(std::unique_ptr<device::Stream> inner, int& good)
-        : inner_{std::move(inner)}, good_{good} {}
-    [[nodiscard]] device::Kind kind() const noexcept override { return inner_->kind(); }
+    SpoilingStream(std::unique_ptr<Stream> inner, int& good)
+        : WrappedStream{std::move(inner)}, good_{good} {}
     void copy(void* target, void const* source, Bytes size, device::Copy direction) override {
-      inner_->copy(target, source, size, direction);
+      inner().copy(target, source, size, direction);
       if (direction == device::Copy::device_to_host && good_-- <= 0) {
-        static_cast<unsigned char*>(target)[size / 2] ^= 1U;
+        auto* const byte = static_cast<unsigned char*>(target) + size / 2;
+        inner().enqueue([byte] { *byte ^= 1U; });
       }
     }
-    void enqueue(std::function<void()> kernel, std::int64_t updates) override {
-      inner_->enqueue(std::move(kernel), updates);
-    }
-    [[nodiscard]] void* native() const noexcept override { return nullptr; }
-    [[nodiscard]] std::shared_ptr<device::Event> record() override { return inner_->record(); }
-    void wait(device::Event const& event) override { inner_->wait(event); }
-    void synchronize() override { inner_->synchronize(); }
 
    private:
-    std::unique_ptr<device::Stream> inner_;
     int& good_;
   };
 
-  std::unique_ptr<device::Device> inner_ = device::make_host_device(0);
-  std::map<std::byte*, std::unique_ptr<std::byte[]>> blocks_;
   int good_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "device/wrapped_device.hpp"
 
 namespace offstage::state {
 namespace {
@@ -31,26 +32,15 @@ T value_of(int layer, std::int64_t i) {
 }
 
 /// A stream that adds up what it copies.
-class CountingStream final : public device::Stream {
+class CountingStream final : public device::WrappedStream {
  public:
-  explicit CountingStream(std::unique_ptr<device::Stream> inner) : inner_{std::move(inner)} {}
-  [[nodiscard]] device::Kind kind() const noexcept override { return inner_->kind(); }
+  using WrappedStream::WrappedStream;
   void copy(void* target, void const* source, Bytes size, device::Copy direction) override {
     copied[direction] += size;
-    inner_->copy(target, source, size, direction);
+    inner().copy(target, source, size, direction);
   }
-  void enqueue(std::function<void()> kernel, std::int64_t updates) override {
-    inner_->enqueue(std::move(kernel), updates);
-  }
-  [[nodiscard]] void* native() const noexcept override { return inner_->native(); }
-  [[nodiscard]] std::shared_ptr<device::Event> record() override { return inner_->record(); }
-  void wait(device::Event const& event) override { inner_->wait(event); }
-  void synchronize() override { inner_->synchronize(); }
 
   std::map<device::Copy, Bytes> copied;
-
- private:
-  std::unique_ptr<device::Stream> inner_;
 };
 
 /// Three layers of sizes that no number of ranks divides.

@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/thread.hpp"
+#include "device/wrapped_device.hpp"
 #include "tiers/virtual_support.hpp"
 
 namespace offstage::tiers {
@@ -166,57 +167,32 @@ TEST(DeviceTiers, MayHoldEverythingOrNothing) {
 }
 
 /// A device whose streams fail from a given copy on.
-class FailingDevice final : public device::Device {
+class FailingDevice final : public device::WrappedDevice {
  public:
-  explicit FailingDevice(int copies) : left_{copies} {}
-  [[nodiscard]] device::Kind kind() const noexcept override { return inner_->kind(); }
-  [[nodiscard]] std::string name() const override { return inner_->name(); }
-  [[nodiscard]] device::Buffer allocate(Bytes size, std::string const& purpose) override {
-    return inner_->allocate(size, purpose);
-  }
-  [[nodiscard]] std::unique_ptr<device::Stream> make_stream(std::string const& name) override {
-    return std::make_unique<Stream>(inner_->make_stream(name), left_);
-  }
-  [[nodiscard]] std::unique_ptr<device::Stream> make_calling_stream(
-      std::string const& name) override {
-    return inner_->make_calling_stream(name);
-  }
-  [[nodiscard]] std::unique_ptr<device::Pinned> pin(std::span<std::byte> memory) override {
-    return inner_->pin(memory);
-  }
-  [[nodiscard]] bool host_visible() const noexcept override { return false; }
-  [[nodiscard]] Bytes capacity() const noexcept override { return inner_->capacity(); }
-  [[nodiscard]] Bytes used() const noexcept override { return inner_->used(); }
-  [[nodiscard]] Bytes peak() const noexcept override { return inner_->peak(); }
+  explicit FailingDevice(int copies) : WrappedDevice{device::make_host_device(0)}, left_{copies} {}
 
  protected:
-  void free(std::byte* /*data*/, Bytes /*size*/) noexcept override {}
+  [[nodiscard]] std::unique_ptr<device::Stream> wrap(
+      std::unique_ptr<device::Stream> stream) override {
+    return std::make_unique<FailingStream>(std::move(stream), left_);
+  }
 
  private:
-  class Stream final : public device::Stream {
+  class FailingStream final : public device::WrappedStream {
    public:
-    Stream(std::unique_ptr<device::Stream> inner, int& left)
-        : inner_{std::move(inner)}, left_{left} {}
-    [[nodiscard]] device::Kind kind() const noexcept override { return inner_->kind(); }
+    FailingStream(std::unique_ptr<Stream> inner, int& left)
+        : WrappedStream{std::move(inner)}, left_{left} {}
     void copy(void* target, void const* source, Bytes size, device::Copy direction) override {
       if (left_-- <= 0) {
         throw std::runtime_error{"the device is gone"};
       }
-      inner_->copy(target, source, size, direction);
+      inner().copy(target, source, size, direction);
     }
-    void enqueue(std::function<void()> kernel, std::int64_t updates) override {
-      inner_->enqueue(std::move(kernel), updates);
-    }
-    [[nodiscard]] void* native() const noexcept override { return nullptr; }
-    [[nodiscard]] std::shared_ptr<device::Event> record() override { return inner_->record(); }
-    void wait(device::Event const& event) override { inner_->wait(event); }
-    void synchronize() override { inner_->synchronize(); }
 
    private:
-    std::unique_ptr<device::Stream> inner_;
     int& left_;
   };
-  std::unique_ptr<device::Device> inner_ = device::make_host_device(0);
+
   int left_;
 };
 

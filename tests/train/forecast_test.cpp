@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/chunk.hpp"
 #include "base/error.hpp"
 
 namespace offstage::train {
@@ -61,11 +62,14 @@ TEST(Forecast, TakesNothingAndAddsUpTheDevicesMemory) {
   config.share.device_resident = 0.5;
   auto const result = forecast(config, one_rank);
   EXPECT_EQ(result.device.working_copy, 2 * result.shard_elements);
-  EXPECT_EQ(result.device.resident, 6 * result.shard_elements);
+  EXPECT_EQ(result.shard_elements, 11 * chunk_elements);
+  EXPECT_EQ(result.device.resident, 12 * 6 * chunk_elements) << "rounded to whole chunks";
+  EXPECT_GT(result.device.gradient, 0);
   EXPECT_GT(result.device.slots, 0);
   EXPECT_GT(result.device.model, 0);
   EXPECT_EQ(result.device.total(), result.device.working_copy + result.device.resident +
-                                       result.device.slots + result.device.model);
+                                       result.device.slots + result.device.model +
+                                       result.device.gradient);
   config.train.recompute = model::Recompute::block;
   EXPECT_LT(forecast(config, one_rank).device.model, result.device.model);
   config.share.device_resident = 0.0;

@@ -3,12 +3,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <future>
+#include <memory>
+#include <span>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
 #include "device/shuffled_device.hpp"
+#include "device/wrapped_device.hpp"
 #include "shard_support.hpp"
 
 namespace offstage::update {
@@ -301,6 +309,111 @@ TEST(DeviceLane, RefusesToGoOnWhenAllThatItHadWasLentAndIsGivenBack) {
   EXPECT_THROW(update(), PreconditionError);
   lane.use_lent();
   update();
+}
+
+/// A device over a link whose copies to the device wait for a sign from the n-th one on, and whose
+/// copies to the host fail.
+class HeldDevice final : public device::WrappedDevice {
+ public:
+  explicit HeldDevice(int free) : WrappedDevice{device::make_host_device(0)}, free_{free} {}
+  void go_on() { sign_.set_value(); }
+  void wait_for_copies(int count) const {
+    while (copies_ < count) {
+      std::this_thread::yield();
+    }
+  }
+  void wait_for_failure() const { failed_.wait(false); }
+
+ protected:
+  [[nodiscard]] std::unique_ptr<device::Stream> wrap(
+      std::unique_ptr<device::Stream> stream) override {
+    return std::make_unique<HeldStream>(std::move(stream), *this);
+  }
+
+ private:
+  class HeldStream final : public device::WrappedStream {
+   public:
+    HeldStream(std::unique_ptr<Stream> inner, HeldDevice& device)
+        : WrappedStream{std::move(inner)}, device_{device} {}
+    void copy(void* target, void const* source, Bytes size, device::Copy direction) override {
+      if (direction == device::Copy::device_to_host) {
+        inner().enqueue([&device = device_] {
+          device.failed_ = true;
+          device.failed_.notify_all();
+          throw IoError{"the link is gone"};
+        });
+        return;
+      }
+      if (device_.copies_ >= device_.free_) {
+        inner().enqueue([sign = device_.signed_] { sign.wait(); });
+      }
+      inner().copy(target, source, size, direction);
+      ++device_.copies_;
+    }
+
+   private:
+    HeldDevice& device_;
+  };
+
+  int free_;
+  std::atomic<int> copies_ = 0;  ///< to the device, that streams have been given
+  std::atomic<bool> failed_ = false;
+  std::promise<void> sign_;
+  std::shared_future<void> signed_ = sign_.get_future().share();
+};
+
+/// An update through lent slots that fails while copies to them wait on `device`.
+struct FailingUpdate {
+  explicit FailingUpdate(HeldDevice& on) : device{on} {}
+  void run(kernels::AdamwStep const& step) {
+    lane.update(sample.subgroup, sample.bytes(), sample.view(), copy.as<bfloat16>(), step);
+  }
+  /// When `failed` returns, the update has failed.
+  template <class Error, class Failed>
+  void expect_left_alone(kernels::AdamwStep const& step, Failed const& failed) {
+    auto update = std::async(std::launch::async, [&] { run(step); });
+    failed();
+    auto left = std::async(std::launch::async, [&] {
+      lane.leave_lent();
+      std::ranges::fill(lent.as<std::byte>(), std::byte{7});
+    });
+    EXPECT_EQ(left.wait_for(std::chrono::milliseconds{50}), std::future_status::timeout);
+    device.go_on();
+    left.get();
+    EXPECT_THROW(update.get(), Error);
+    EXPECT_TRUE(
+        std::ranges::all_of(lent.as<std::byte>(), [](auto b) { return b == std::byte{7}; }));
+  }
+
+  HeldDevice& device;
+  Sample sample;
+  device::Buffer lent = device.allocate(2 * 14 * chunk_elements, "activations");
+  device::Buffer copy = device.allocate(5 * chunk_elements * 2, "the working copy");
+  DeviceLane lane{device,
+                  {.chunk = chunk_elements,
+                   .slots = 2,
+                   .parameter_slots = 2,
+                   .gradient_bytes = 2,
+                   .parameter_bytes = 2,
+                   .lent = lent.as<std::byte>()}};
+};
+
+TEST(DeviceLane, LeavesLentMemoryAloneOnceItIsGivenBackThoughAStreamFailed) {
+  constexpr int copies_of_a_chunk = 4;  // p, m, v and the gradient
+  HeldDevice device{copies_of_a_chunk};
+  FailingUpdate update{device};
+  update.expect_left_alone<IoError>(first_step, [&] {
+    device.wait_for_copies(2 * copies_of_a_chunk);
+    device.wait_for_failure();
+  });
+}
+
+TEST(DeviceLane, LeavesLentMemoryAloneOnceItIsGivenBackThoughAChunkWasFedHalfway) {
+  HeldDevice device{0};
+  FailingUpdate update{device};
+  kernels::AdamwStep bad = first_step;
+  bad.step = 0;
+  update.expect_left_alone<PreconditionError>(bad, [&] { device.wait_for_copies(4); });
 }
 
 }  // namespace

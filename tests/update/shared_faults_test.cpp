@@ -8,72 +8,50 @@
 
 #include "base/error.hpp"
 #include "deadline.hpp"
+#include "device/wrapped_device.hpp"
 #include "shared_update.hpp"
 
 namespace offstage::update {
 namespace {
 
 /// A device over a link, of which one piece of work fails: the n-th copy or kernel of any stream.
-class FailingDevice final : public device::Device {
+class FailingDevice final : public device::WrappedDevice {
  public:
+  FailingDevice() : WrappedDevice{device::make_host_device(0)} {}
   /// From now on; below 0: never.
   void fail_after(std::int64_t pieces) { left_ = pieces < 0 ? never : pieces; }
   [[nodiscard]] std::int64_t done() const { return never - left_; }
 
-  [[nodiscard]] device::Kind kind() const noexcept override { return inner_->kind(); }
-  [[nodiscard]] std::string name() const override { return inner_->name(); }
-  [[nodiscard]] device::Buffer allocate(Bytes size, std::string const& purpose) override {
-    return inner_->allocate(size, purpose);
-  }
-  [[nodiscard]] std::unique_ptr<device::Stream> make_stream(std::string const& name) override {
-    return std::make_unique<FailingStream>(inner_->make_stream(name), left_);
-  }
-  [[nodiscard]] std::unique_ptr<device::Stream> make_calling_stream(
-      std::string const& name) override {
-    return inner_->make_calling_stream(name);
-  }
-  [[nodiscard]] std::unique_ptr<device::Pinned> pin(std::span<std::byte> memory) override {
-    return inner_->pin(memory);
-  }
-  [[nodiscard]] bool host_visible() const noexcept override { return false; }
-  [[nodiscard]] Bytes capacity() const noexcept override { return inner_->capacity(); }
-  [[nodiscard]] Bytes used() const noexcept override { return inner_->used(); }
-  [[nodiscard]] Bytes peak() const noexcept override { return inner_->peak(); }
-
  protected:
-  void free(std::byte* /*data*/, Bytes /*size*/) noexcept override {}  // no buffer is its own
+  [[nodiscard]] std::unique_ptr<device::Stream> wrap(
+      std::unique_ptr<device::Stream> stream) override {
+    return std::make_unique<FailingStream>(std::move(stream), left_);
+  }
 
  private:
   static constexpr std::int64_t never = std::int64_t{1} << 40U;
-  class FailingStream final : public device::Stream {
+  class FailingStream final : public device::WrappedStream {
    public:
     FailingStream(std::unique_ptr<Stream> inner, std::atomic<std::int64_t>& left)
-        : inner_{std::move(inner)}, left_{left} {}
-    [[nodiscard]] device::Kind kind() const noexcept override { return inner_->kind(); }
+        : WrappedStream{std::move(inner)}, left_{left} {}
     void copy(void* target, void const* source, Bytes size, device::Copy direction) override {
       may_fail();
-      inner_->copy(target, source, size, direction);
+      inner().copy(target, source, size, direction);
     }
     void enqueue(std::function<void()> kernel, std::int64_t updates) override {
       may_fail();
-      inner_->enqueue(std::move(kernel), updates);
+      inner().enqueue(std::move(kernel), updates);
     }
-    [[nodiscard]] void* native() const noexcept override { return nullptr; }
-    [[nodiscard]] std::shared_ptr<device::Event> record() override { return inner_->record(); }
-    void wait(device::Event const& event) override { inner_->wait(event); }
-    void synchronize() override { inner_->synchronize(); }
 
    private:
     void may_fail() {
       if (--left_ == -1) {
-        inner_->enqueue([] { throw IoError{"the link is gone"}; });
+        inner().enqueue([] { throw IoError{"the link is gone"}; });
       }
     }
-    std::unique_ptr<Stream> inner_;
     std::atomic<std::int64_t>& left_;
   };
 
-  std::unique_ptr<device::Device> inner_ = device::make_host_device(0);
   std::atomic<std::int64_t> left_ = never;
 };
 

@@ -1,0 +1,109 @@
+#include "cli/key_setters.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/chunk.hpp"
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "cli/key_values.hpp"
+#include "tiers/path_settings.hpp"
+
+namespace offstage::cli {
+
+using train::RunConfig;
+
+void set_checkpoint_every(RunConfig& config, std::string const& text) {
+  auto const is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  config.checkpoint.every_steps = 0;
+  config.checkpoint.every_time = {};
+  config.checkpoint.every_auto = text == "auto";
+  if (config.checkpoint.every_auto) {
+    return;
+  }
+  if (!text.empty() && std::ranges::all_of(text, is_digit)) {
+    config.checkpoint.every_steps = whole<std::int64_t>(text);
+    return;
+  }
+  // A number without a unit must not pass as seconds: 1.5 may have meant thousands of steps.
+  bool const has_unit = text.find_first_of(":smhd") != std::string::npos;
+  Seconds const time = has_unit ? parse_duration(text) : Seconds{};
+  if (time <= Seconds{}) {
+    throw UsageError{fmt::format(
+        "'{}' is neither steps nor a duration; write for example 50, 30min, auto, or 0 for the end "
+        "alone",
+        text)};
+  }
+  config.checkpoint.every_time = time;
+}
+
+void set_host_memory(RunConfig& config, std::string const& text) {
+  config.host_memory = text == "auto" ? 0 : parse_bytes(text);
+  if (config.host_memory == 0 && text != "auto") {
+    throw UsageError{"'0' is no limit to work with; write auto or a size"};
+  }
+}
+
+void add_path(RunConfig& config, std::string const& text) {
+  if (text.empty()) {
+    config.paths.clear();
+  } else {
+    config.paths.push_back(tiers::parse_path(text));
+  }
+}
+
+std::string default_ffn_hidden(RunConfig const& config) {
+  if (config.model.family == state::Family::gpt2) {
+    return std::to_string(4 * config.model.hidden);
+  }
+  return std::to_string(round_up(ceil_div(config.model.hidden * 8, 3), 64));
+}
+
+void set_validation_files(RunConfig& config, std::string const& text) {
+  config.data.valid = text.empty() ? std::vector<data::Source>{} : data::parse_sources(text);
+  for (data::Source const& file : config.data.valid) {
+    if (file.weight != 1.0) {
+      throw UsageError{
+          fmt::format("the weight {} of {} has no effect, as validation reads one file after the "
+                      "other; leave weights out",
+                      file.weight, file.path)};
+    }
+  }
+}
+
+void set_device_share(RunConfig& config, std::string const& text) {
+  config.share.device_share.reset();
+  if (text != "auto") {
+    config.share.device_share = real(text);
+  }
+}
+
+void set_device_chunk(RunConfig& config, std::string const& text) {
+  constexpr std::int64_t most = 1'000'000'000;  // so that no product of its bytes overflows
+  std::int64_t const count = parse_count(text);
+  if (count < 1 || count > most) {
+    throw UsageError{fmt::format("'{}' must be from 1 to 1G parameters", text)};
+  }
+  config.share.device_chunk =
+      std::max<std::int64_t>(chunk_elements, count / chunk_elements * chunk_elements);
+}
+
+void set_device_gradients(RunConfig& config, std::string const& text) {
+  config.share.device_gradients.reset();
+  if (text != "auto") {
+    config.share.device_gradients = parse_bytes(text);
+  }
+}
+
+void set_loss_scale(RunConfig& config, std::string const& text) {
+  auto& rules = config.numerics.loss_scale;
+  rules.dynamic = text == "dynamic";
+  if (!rules.dynamic) {
+    rules.start = real(text);
+  }
+}
+
+}  // namespace offstage::cli

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+
+#include "train/run_config.hpp"
+
+namespace offstage::cli {
+
+// What keys of the table do with a value where it takes more than a line. Errors: UsageError without the
+// key's name.
+
+/// `50` means steps, `30min` time; 0: neither; `auto`: as the cost of a save asks for.
+void set_checkpoint_every(train::RunConfig& config, std::string const& text);
+/// A size, or `auto`.
+void set_host_memory(train::RunConfig& config, std::string const& text);
+/// Adds a path; clears them all if the text is empty.
+void add_path(train::RunConfig& config, std::string const& text);
+/// Validation walks through the files, so shares would have no meaning there.
+void set_validation_files(train::RunConfig& config, std::string const& text);
+/// A number, or `auto`.
+void set_device_share(train::RunConfig& config, std::string const& text);
+/// Whole chunks, as a subgroup's size.
+void set_device_gradients(train::RunConfig& config, std::string const& text);
+void set_device_chunk(train::RunConfig& config, std::string const& text);
+/// A number, or `dynamic`.
+void set_loss_scale(train::RunConfig& config, std::string const& text);
+
+/// Of model.ffn-hidden, for the model's family.
+[[nodiscard]] std::string default_ffn_hidden(train::RunConfig const& config);
+
+}  // namespace offstage::cli

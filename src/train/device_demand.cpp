@@ -1,0 +1,111 @@
+#include "train/device_demand.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "device/device.hpp"
+#include "model/dims.hpp"
+#include "model/workspace.hpp"
+#include "train/memory_demand.hpp"
+#include "train/shared_update.hpp"
+#include "update/device_lane.hpp"
+
+namespace offstage::train {
+namespace {
+
+constexpr Bytes state_bytes = 12;  // p, m, v in FP32
+
+/// A device whose memory is nowhere: it adds up what it was asked for, and gives addresses to count with.
+class Tally final : public device::Device {
+ public:
+  [[nodiscard]] device::Kind kind() const noexcept override { return device::Kind::host; }
+  [[nodiscard]] std::string name() const override { return "none"; }
+  [[nodiscard]] device::Buffer allocate(Bytes size, std::string const& /*purpose*/) override {
+    std::byte* const data = next_;
+    next_ += round_up(size, page_bytes);
+    total_ += size;
+    return {*this, data, size};
+  }
+  [[nodiscard]] std::unique_ptr<device::Stream> make_stream(std::string const& /*name*/) override {
+    throw PreconditionError{"a tally has no streams"};
+  }
+  [[nodiscard]] std::unique_ptr<device::Stream> make_calling_stream(
+      std::string const& name) override {
+    return make_stream(name);
+  }
+  [[nodiscard]] std::unique_ptr<device::Pinned> pin(std::span<std::byte> /*memory*/) override {
+    throw PreconditionError{"a tally has no memory to pin"};
+  }
+  [[nodiscard]] bool host_visible() const noexcept override { return true; }
+  [[nodiscard]] Bytes capacity() const noexcept override { return 0; }
+  [[nodiscard]] Bytes used() const noexcept override { return total_; }
+  [[nodiscard]] Bytes peak() const noexcept override { return total_; }
+
+ protected:
+  void free(std::byte* /*data*/, Bytes /*size*/) noexcept override {}
+
+ private:
+  static constexpr Bytes page_bytes = 4 * KiB;
+  std::byte* next_ = reinterpret_cast<std::byte*>(page_bytes);
+  Bytes total_{};
+};
+
+template <class T>
+model::Workspace<T> lay_out(RunConfig const& config, state::ShardMap const& map, Tally& tally) {
+  return {model::dims_of(config.model,
+                         {config.train.micro_batch, config.train.sequence, config.train.recompute}),
+          {.blocks = static_cast<int>(config.model.layers),
+           .recompute = config.train.recompute,
+           .layer_elements = map.largest_layer(),
+           .tied_elements = config.model.tied_head ? map.layers().front().padded_elements() : 0},
+          tally};
+}
+
+Bytes resident_bytes(RunConfig const& config, state::ShardMap const& map, int rank,
+                     std::int64_t subgroup_elements) {
+  Bytes bytes = 0;
+  for (auto const& subgroup :
+       state::subgroups_of(map, rank, subgroup_elements, resident_elements(config, map, rank))) {
+    bytes += subgroup.resident ? state_bytes * subgroup.size : 0;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+template <class T>
+DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, int rank,
+                           bool host_visible, std::int64_t subgroup_elements) {
+  std::int64_t const shard = map.shard_elements(rank);
+  auto const element = static_cast<Bytes>(sizeof(T));
+  Tally tally;
+  auto const workspace = lay_out<T>(config, map, tally);
+  DeviceDemand demand;
+  demand.working_copy = shard * element + (map.ranks() > 1 ? 2 * map.largest_layer() * element : 0);
+  demand.model = tally.used();
+  demand.gradient = host_visible ? 0 : map.largest_layer() * element;
+  demand.resident = resident_bytes(config, map, rank, subgroup_elements);
+  if (needs_lane(config, host_visible)) {
+    auto lane = lane_settings(config, update_shape<T>(config, shard, subgroup_elements));
+    Bytes const limit = config.device.memory;
+    if (limit > 0 && update::DeviceLane::device_bytes(lane) > limit - demand.total()) {
+      lane.lent = workspace.idle_memory();
+    }
+    demand.slots = update::DeviceLane::device_bytes(lane);
+  }
+  return demand;
+}
+
+template DeviceDemand device_demand<float>(RunConfig const&, state::ShardMap const&, int, bool,
+                                           std::int64_t);
+template DeviceDemand device_demand<bfloat16>(RunConfig const&, state::ShardMap const&, int, bool,
+                                              std::int64_t);
+template DeviceDemand device_demand<float16>(RunConfig const&, state::ShardMap const&, int, bool,
+                                             std::int64_t);
+
+}  // namespace offstage::train

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/units.hpp"
+#include "state/shard.hpp"
+#include "train/run_config.hpp"
+
+namespace offstage::train {
+
+/// What a rank of a run allocates of its device.
+struct DeviceDemand {
+  Bytes working_copy{};  ///< the shard's parameters, and two whole layers if there are ranks
+  Bytes model{};         ///< activations, gradients and scratch memory
+  Bytes gradient{};      ///< of a layer on its way to the host
+  Bytes slots{};         ///< of the update, beside those that the activations lend it
+  Bytes resident{};
+  [[nodiscard]] Bytes total() const { return working_copy + model + gradient + slots + resident; }
+};
+
+/// From the configuration alone. Slots are lent where device.memory, if it is given, has no room for all.
+/// T is numerics.dtype; `host_visible`: of the device (device.hpp); `subgroup_elements`: as planned.
+template <class T>
+[[nodiscard]] DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map,
+                                         int rank, bool host_visible,
+                                         std::int64_t subgroup_elements);
+
+}  // namespace offstage::train

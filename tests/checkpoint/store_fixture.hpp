@@ -1,0 +1,135 @@
+// Stores under MPI, on 1, 2 and 3 ranks; `self` plays a run on one rank beside the one on all
+// ranks.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/chunk.hpp"
+#include "base/error.hpp"
+#include "checkpoint/extent_file.hpp"
+#include "checkpoint/sample.hpp"
+#include "checkpoint/store.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "platform/scratch_directory.hpp"
+
+namespace offstage::checkpoint {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t two_chunks = 2 * chunk_elements;
+
+/// Tiers that fail when the state is fetched.
+class FailingTiers final : public tiers::Tiers {
+ public:
+  tiers::Lease fetch(tiers::Key) override { throw IoError{"the disk is gone"}; }
+  tiers::Lease create(tiers::Key) override { throw IoError{"the disk is gone"}; }
+  [[nodiscard]] tiers::Traffic traffic() const override { return {}; }
+  [[nodiscard]] Bytes host_bytes() const override { return 0; }
+
+ protected:
+  void commit(tiers::Key, std::int64_t) override {}
+  void discard(tiers::Key, std::int64_t, bool) noexcept override {}
+};
+
+/// A directory that all ranks know, and a run on all ranks.
+class CheckpointStore : public ::testing::Test {
+ protected:
+  void TearDown() override { world.barrier(); }
+
+  /// Saves state `seed` as this step, as a run of its own.
+  SaveStats save(std::int64_t step, std::uint64_t seed) {
+    Shard shard = make_shard();
+    shard.fill(seed);
+    return store.save(meta(step), shard.map, shard.subgroups, *shard.tiers);
+  }
+
+  /// Restores the newest; the step and whether all bits on all ranks are those of state `seed`.
+  std::pair<std::int64_t, bool> restore_newest(std::uint64_t seed) {
+    Shard shard = make_shard();
+    Store fresh{directory, {}, world};
+    auto const found = fresh.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
+                                            ignore_parameters);
+    if (!found) {
+      return {-1, false};
+    }
+    return {found->step, world.minimum(shard.holds(seed) ? 1 : 0) == 1};
+  }
+
+  /// The message that every rank gets when nothing can be restored.
+  std::string refusal(state::ModelShape const& model) {
+    Shard shard = make_shard(model);
+    Store fresh{directory, {}, world};
+    return message_of<mpi::AgreedError>([&] {
+      (void)fresh.restore_newest(model, shard.map, shard.subgroups, *shard.tiers,
+                                 ignore_parameters);
+    });
+  }
+
+  [[nodiscard]] Shard make_shard(state::ModelShape const& model = small_model()) const {
+    return {model, world.size(), world.rank(), two_chunks};
+  }
+  [[nodiscard]] Meta meta(std::int64_t step) const {
+    Meta made = sample_meta(small_model(), step);
+    made.ranks = world.size();
+    return made;
+  }
+  [[nodiscard]] std::string path(std::int64_t step) const {
+    return directory + "/" + step_name(step);
+  }
+  /// Puts a shard on a persistent path beside the checkpoints, but for one extent.
+  void put_on_persistent_path(Shard& shard) const {
+    std::vector<Bytes> sizes;
+    Bytes largest = 3 * chunk_elements * 4;
+    for (state::Subgroup const& subgroup : shard.subgroups) {
+      sizes.push_back(subgroup.state_bytes());
+      largest = std::max(largest, subgroup.state_bytes());
+    }
+    tiers::PathSettings path;
+    path.directory = fs::path{directory}.parent_path().string();
+    path.persistent = true;
+    tiers::VirtualSettings settings;
+    settings.paths = tiers::make_paths({.paths = {path}});
+    settings.spill = "offstage-test-" + std::to_string(world.rank());
+    settings.cached = 1;
+    settings.buffers = 1;
+    settings.kept =
+        std::make_shared<tiers::KeptFileShape>(shape_of_slots(directory, world.rank(), largest));
+    shard.tiers = tiers::make_virtual_tiers(sizes, settings);
+  }
+  /// Runs on rank 0, between barriers.
+  template <class Action>
+  void on_one_rank(Action&& action) {
+    world.barrier();
+    if (world.rank() == 0) {
+      action();
+    }
+    world.barrier();
+  }
+  [[nodiscard]] std::vector<std::int64_t> steps() const {
+    world.barrier();
+    std::vector<std::int64_t> found;
+    for (StepDirectory const& step : step_directories(directory)) {
+      found.push_back(step.step);
+    }
+    world.barrier();
+    return found;
+  }
+  static void ignore_parameters(state::Subgroup const&, std::span<float const>) {}
+
+  mpi::Communicator world = mpi::Communicator::world();
+  std::unique_ptr<ScratchDirectory> scratch =
+      world.rank() == 0 ? std::make_unique<ScratchDirectory>() : nullptr;
+  std::string directory = world.broadcast(scratch ? *scratch / "checkpoints" : std::string{}, 0);
+  Store store{directory, {}, world};
+};
+
+}  // namespace offstage::checkpoint

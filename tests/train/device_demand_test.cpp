@@ -1,0 +1,109 @@
+#include "train/device_demand.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/dtype.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "train/step_runner.hpp"
+
+namespace offstage::train {
+namespace {
+
+constexpr device::Emulation link{.host_to_device = 1e10, .device_to_host = 1e10};
+
+/// Activations beside which the slots of the update are small, behind a link.
+RunConfig small() {
+  RunConfig config;
+  config.model = {.layers = 2,
+                  .hidden = 32,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .ffn_hidden = 64,
+                  .vocab = 256,
+                  .max_sequence = 64};
+  config.train.sequence = 64;
+  config.train.micro_batch = 16;
+  config.train.global_batch = 32;
+  config.numerics.dtype = DType::bf16;
+  config.numerics.accumulate_fp32 = true;
+  config.subgroup_size = 8192;
+  config.share.device_chunk = 4096;
+  config.share.device_share = 0.5;
+  config.device.emulation = link;
+  return config;
+}
+
+/// What a run is said to take of this rank's device, and what it has taken.
+struct Both {
+  DeviceDemand planned;
+  Bytes taken{};
+};
+
+Both both(RunConfig const& config) {
+  auto const comm = mpi::Communicator::world();
+  StepRunner<bfloat16> const runner{config, comm, [](launch::Needs const&) {}};
+  auto const& device = runner.device();
+  return {device_demand<bfloat16>(config, runner.map(), comm.rank(), device.host_visible(),
+                                  runner.memory_plan().subgroup_elements),
+          device.peak()};
+}
+
+void expect_right(RunConfig const& config, std::string const& what) {
+  auto const [planned, taken] = both(config);
+  EXPECT_EQ(planned.total(), taken) << what;
+}
+
+TEST(DeviceDemand, IsWhatARunTakes) {
+  for (auto const& emulation : {device::Emulation{}, link}) {
+    for (double const share : {0.0, 0.5}) {
+      for (double const resident : {0.0, 0.3, 1.0}) {
+        auto config = small();
+        config.device.emulation = emulation;
+        config.share.device_share = share;
+        config.share.device_resident = resident;
+        expect_right(config, fmt::format("share {}, resident {}, link {}", share, resident,
+                                         emulation.any()));
+      }
+    }
+  }
+}
+
+TEST(DeviceDemand, CountsNoSlotsWhereDeviceMemoryIsTheHostsUnlessTheyAreAskedFor) {
+  auto config = small();
+  config.device.emulation = {};
+  config.share.device_share.reset();
+  EXPECT_EQ(both(config).planned.slots, 0);
+  EXPECT_EQ(both(config).planned.gradient, 0);
+  expect_right(config, "as the share of cores is chosen");
+  config.device.emulation.device_update = 1e9;
+  expect_right(config, "as the share of slow kernels is chosen");
+}
+
+TEST(DeviceDemand, CountsSmallSubgroupsAndRecomputation) {
+  auto config = small();
+  config.subgroup_size = 1;
+  expect_right(config, "subgroups of a chunk");
+  config.train.recompute = model::Recompute::block;
+  config.model.tied_head = true;
+  expect_right(config, "recomputation and a tied head");
+}
+
+TEST(DeviceDemand, SlotsThatTheDeviceHasNoRoomForAreLent) {
+  auto config = small();
+  config.share.device_resident = 0.25;
+  auto const roomy = both(config).planned;
+  ASSERT_GT(roomy.slots, 0);
+  config.device.memory = roomy.total();
+  EXPECT_EQ(both(config).planned.slots, roomy.slots);
+  config.device.memory = roomy.total() - 1;
+  auto const [planned, taken] = both(config);
+  EXPECT_LT(planned.slots, roomy.slots);
+  EXPECT_EQ(planned.total(), taken);
+  EXPECT_LE(taken, config.device.memory);
+}
+
+}  // namespace
+}  // namespace offstage::train
