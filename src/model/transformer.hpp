@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/dtype.hpp"
 #include "data/batch.hpp"
@@ -22,6 +23,13 @@ struct RunShape {
   Recompute recompute = Recompute::none;
 };
 
+/// The layers that a micro-batch acquires, in order: for sources that bring them ahead of use.
+struct LayerOrder {
+  std::vector<int> forward;   ///< of evaluate and logits, too
+  std::vector<int> backward;  ///< none of them is acquired again before the next forward
+};
+[[nodiscard]] LayerOrder layer_order(state::ModelShape const& shape);
+
 /// A decoder of the families of state::Family; forward and backward written out.
 ///
 /// T:          type of parameters, activations and gradients: float, bfloat16, float16; double is the
@@ -30,8 +38,8 @@ struct RunShape {
 ///             unsupervised multitask learners", 2019. Weights are laid out as in Hugging Face files.
 /// Memory:     every buffer is allocated from `device` at construction, none during a step.
 /// Collective: all members but the constructor, through source and sink; a rank without a
-///             micro-batch calls the idle_ members in place of the others. Order of acquire in forward,
-///             evaluate and logits: embedding, blocks ascending, head (then the embedding beside it
+///             micro-batch calls the idle_ members in place of the others. Order of acquire (layer_order) in
+///             forward, evaluate and logits: embedding, blocks ascending, head (then the embedding beside it
 ///             if tied). In backward: head (likewise), blocks descending; the embedding's backward needs no
 ///             parameters. A layer's gradient goes to the sink right after its backward, when the
 ///             layer is released: head, blocks descending, embedding.

@@ -46,9 +46,12 @@ void check(MemoryDemand const& demand) {
           "what is resident is part of the shard");
   require(demand.shard_elements >= 0 && demand.paths >= 0 && demand.exchange_bytes >= 0 &&
               demand.reserve_bytes >= 0 && demand.host_memory >= 0 &&
-              demand.gradient_bytes_per_element > 0,
+              demand.gradient_bytes_per_element > 0 && demand.parameter_bytes_per_element >= 0 &&
+              demand.parameter_buffers >= 0,
           "memory demands are not negative");
   require(!demand.flush_fp32 || demand.paths > 0, "gradients are flushed to a storage path");
+  require(!demand.parameters_on_storage || demand.paths > 0,
+          "parameters are kept on a storage path");
 }
 
 /// The division of one rank's memory, stage by stage.
@@ -70,11 +73,13 @@ class Division {
     plan_.gradients_cached = gradient_extents();
     plan_.gradients = plus(all_gradients_, demand_.exchange_bytes);
     plan_.state = whole_state();
-    if (plus(plan_.gradients, plan_.state) > per_rank()) {
+    plan_.parameters = least_parameters();
+    if (plus(plus(plan_.gradients, plan_.state), plan_.parameters) > per_rank()) {
       throw UsageError{fmt::format(
-          "tiers.host-memory={} is too small: the optimizer state needs {} and the gradients {} on "
-          "each node; raise it, or set tiers.path to a directory on local storage",
-          format_bytes(demand_.host_memory), on_node(plan_.state), on_node(plan_.gradients))};
+          "tiers.host-memory={} is too small: the optimizer state needs {}{} and the gradients {} "
+          "on each node; raise it, or set tiers.path to a directory on local storage",
+          format_bytes(demand_.host_memory), on_node(plan_.state), parameters_in_words(),
+          on_node(plan_.gradients))};
     }
     return finished();
   }
@@ -94,8 +99,9 @@ class Division {
       throw too_small();
     }
     left_ -= demand_.exchange_bytes;
-    left_ -= few() * extent();
+    left_ -= few() * extent() + least_parameters();
     place_gradients();
+    place_parameters();
     place_state();
     return finished();
   }
@@ -137,9 +143,21 @@ class Division {
     }
     return std::min(all_gradients_, times(few_gradients(), gradient_extent()));
   }
+  [[nodiscard]] Bytes parameter_extent() const {
+    return times(demand_.parameter_bytes_per_element, plan_.subgroup_elements);
+  }
+  /// An extent of parameters takes one place, as those of the state: resident subgroups have some, too.
+  [[nodiscard]] std::int64_t few_parameters() const { return few_gradients(); }
+  [[nodiscard]] Bytes least_parameters() const {
+    Bytes const all = times(demand_.parameter_bytes_per_element, demand_.shard_elements);
+    return demand_.parameters_on_storage
+               ? std::min(all, times(few_parameters(), parameter_extent()))
+               : all;
+  }
   /// What a rank cannot do without.
   [[nodiscard]] Bytes least() const {
-    return plus(plus(demand_.exchange_bytes, times(few(), extent())), least_gradients());
+    return plus(plus(plus(demand_.exchange_bytes, times(few(), extent())), least_gradients()),
+                least_parameters());
   }
 
   void place_gradients() {
@@ -155,6 +173,21 @@ class Division {
     }
     left_ -= taken;
     plan_.gradients = demand_.exchange_bytes + taken;
+  }
+
+  void place_parameters() {
+    plan_.parameters = least_parameters();
+    if (!demand_.parameters_on_storage || demand_.parameter_bytes_per_element == 0) {
+      return;
+    }
+    std::int64_t const wished =
+        std::min<std::int64_t>(demand_.parameter_buffers, gradient_extents()) - few_parameters();
+    std::int64_t const more =
+        std::clamp<std::int64_t>(left_ / parameter_extent(), 0, std::max<std::int64_t>(0, wished));
+    plan_.parameter_buffers = static_cast<int>(few_parameters() + more);
+    plan_.parameters = std::min(times(demand_.parameter_bytes_per_element, demand_.shard_elements),
+                                times(plan_.parameter_buffers, parameter_extent()));
+    left_ -= plan_.parameters - least_parameters();
   }
 
   void place_state() {
@@ -173,12 +206,20 @@ class Division {
   }
 
   [[nodiscard]] MemoryPlan finished() {
-    plan_.node_total = (plan_.gradients + plan_.state) * demand_.ranks_per_node;
+    plan_.node_total = (plan_.gradients + plan_.state + plan_.parameters) * demand_.ranks_per_node;
     return plan_;
   }
 
   [[nodiscard]] std::string on_node(Bytes bytes) const {
     return format_bytes(times(bytes, demand_.ranks_per_node));
+  }
+
+  [[nodiscard]] std::string parameters_in_words() const {
+    return demand_.parameter_bytes_per_element == 0
+               ? ""
+               : fmt::format(", the parameters {} (parameters.home={})",
+                             on_node(least_parameters()),
+                             demand_.parameters_on_storage ? "storage" : "host");
   }
 
   [[nodiscard]] UsageError too_small() const {
@@ -189,11 +230,14 @@ class Division {
     if (demand_.flush_fp32) {
       remedies += ", or set update.gradients=delayed, which lets gradients spill";
     }
+    if (demand_.parameter_bytes_per_element > 0 && !demand_.parameters_on_storage) {
+      remedies += ", or set parameters.home=storage";
+    }
     return UsageError{fmt::format(
         "tiers.host-memory={} is too small: on each node {} buffers of update.subgroup-size={} "
-        "parameters need {}, gradients {} at least and their exchange {}; {}",
+        "parameters need {}{}, gradients {} at least and their exchange {}; {}",
         format_bytes(demand_.host_memory), few(), plan_.subgroup_elements,
-        on_node(times(few(), extent())), on_node(least_gradients()),
+        on_node(times(few(), extent())), parameters_in_words(), on_node(least_gradients()),
         on_node(demand_.exchange_bytes), remedies)};
   }
 

@@ -13,14 +13,18 @@ struct MemoryDemand {
   std::int64_t resident_elements{};  ///< of those, whose state lives in device memory
   std::int64_t ranks_per_node = 1;
   std::int64_t gradient_bytes_per_element = 4;  ///< of the accumulated gradient
-  bool flush_fp32 = false;           ///< gradients go to storage in FP32 beside (update.gradients)
-  Bytes exchange_bytes{};            ///< per rank: buffers that gradients travel through
-  Bytes reserve_bytes{};             ///< per rank: what libraries take beside; see plan_memory
-  std::int64_t subgroup_elements{};  ///< wished for
-  bool subgroup_is_default = true;   ///< then it may shrink to fit
-  std::int64_t paths = 0;            ///< storage paths; 0: the state lives in host memory
-  Bytes most_cache = -1;             ///< tiers.cache, per node; below 0: no limit
-  Bytes host_memory{};               ///< the limit, per node
+  bool flush_fp32 = false;  ///< gradients go to storage in FP32 beside (update.gradients)
+  Bytes exchange_bytes{};   ///< per rank: buffers that gradients and gathered layers travel through
+  /// Of the working copy, where the device does not have it; 0: it has.
+  Bytes parameter_bytes_per_element = 0;
+  bool parameters_on_storage = false;  ///< else all of it stays in host memory
+  int parameter_buffers = 0;           ///< extents of it in flight, wished for; on storage
+  Bytes reserve_bytes{};               ///< per rank: what libraries take beside; see plan_memory
+  std::int64_t subgroup_elements{};    ///< wished for
+  bool subgroup_is_default = true;     ///< then it may shrink to fit
+  std::int64_t paths = 0;              ///< storage paths; 0: the state lives in host memory
+  Bytes most_cache = -1;               ///< tiers.cache, per node; below 0: no limit
+  Bytes host_memory{};                 ///< the limit, per node
 };
 
 /// Per rank, in units of subgroups (of `subgroup_elements`, the last one may be smaller). An extent
@@ -34,18 +38,22 @@ struct MemoryPlan {
   int gradient_buffers{};    ///< gradient extents in flight; 0 if all stay
   /// Gradient extents that stay in host memory, those of resident subgroups included.
   std::int64_t gradients_cached{};
+  int parameter_buffers{};  ///< extents of the working copy in flight; 0 unless it is on storage
   Bytes gradients{};   ///< per rank: gradients in host memory, their buffers and the exchange's
+  Bytes parameters{};  ///< per rank: the working copy in host memory, or its buffers
   Bytes state{};       ///< per rank: buffers and cache, or the whole state
   Bytes node_total{};  ///< all ranks of the node
 };
 
 /// Divides the limit. In this order, each as far as the former leave memory:
-///   1. exchange buffers, three state buffers (one fetched, one updated, one flushed) and the least of
-///      the gradients that 2. allows, for which a subgroup of default size is halved until they fit and
-///      the reserve stays free;
+///   1. exchange buffers, three state buffers (one fetched, one updated, one flushed), the working copy or
+///      three buffers of it (one read, one sent to the device, one updated) and the least of the gradients
+///      that 2. allows, for which a subgroup of default size is halved until they fit and the reserve stays
+///      free;
 ///   2. gradients: all of them, or three gradient buffers and as many as fit, the others spill
 ///      (with flush_fp32 all must fit, and three FP32 buffers beside);
-///   3. further state buffers: 2 + 2 per path in all, so that every path always has work;
+///   3. further buffers of the working copy, as many as are wished for, and of the state: 2 + 2 per path in
+///      all, so that every path always has work;
 ///   4. the cache. All extents stay where there is a place for each and most_cache allows it.
 /// On several paths a subgroup of default size is first of all made so small that the ranks of the node
 /// have 32 together and 8 each, but not below 2 Mi parameters: so the split comes near to its weights
@@ -53,7 +61,7 @@ struct MemoryPlan {
 /// Nowhere more buffers than subgroups. The reserve is a wish: it is given up where a subgroup of the
 /// size asked for, or of one chunk, fits only without it. Without paths everything must fit.
 /// Errors: UsageError naming tiers.host-memory, what is needed for what, and what would help;
-///         PreconditionError: something negative, flush_fp32 without paths.
+///         PreconditionError: something negative, flush_fp32 or parameters_on_storage without paths.
 [[nodiscard]] MemoryPlan plan_memory(MemoryDemand const& demand);
 
 }  // namespace offstage::plan

@@ -143,9 +143,11 @@ TEST(Transformer, AcquiresAndAddsInTheDocumentedOrder) {
     auto& acquired = setup.parameters.acquired;
     setup.model.forward(batch, setup.parameters);
     EXPECT_EQ(acquired, tied ? Layers({0, 1, 2, 3, 0}) : Layers({0, 1, 2, 3}));
+    EXPECT_EQ(acquired, layer_order(setup.shape).forward);
     acquired.clear();
     setup.model.backward(setup.parameters, setup.gradients);
     EXPECT_EQ(acquired, tied ? Layers({3, 0, 2, 1}) : Layers({3, 2, 1}));
+    EXPECT_EQ(acquired, layer_order(setup.shape).backward);
     EXPECT_EQ(setup.gradients.added, Layers({3, 2, 1, 0}));
     EXPECT_EQ(setup.parameters.most_held, tied ? 2U : 1U);
     EXPECT_EQ(setup.parameters.held(), 0U);

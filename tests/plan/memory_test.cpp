@@ -297,6 +297,59 @@ TEST(PlanMemory, ExchangeBuffersCountWithTheGradients) {
   EXPECT_EQ(plan_memory(wanted).gradients, 42 * MiB);
 }
 
+TEST(PlanMemory, ParametersInHostMemoryComeBeforeEverythingThatCanGo) {
+  auto wanted = demand();
+  wanted.parameter_bytes_per_element = 2;
+  auto const plan = plan_memory(wanted);
+  EXPECT_EQ(plan.parameters, 32 * MiB);
+  EXPECT_EQ(plan.parameter_buffers, 0);
+  EXPECT_EQ(plan.node_total, plan.state + plan.gradients + 32 * MiB);
+  wanted.host_memory =
+      32 * MiB + 36 * MiB + 12 * MiB;  // three extents of state, three of gradients
+  EXPECT_EQ(plan_memory(wanted).parameters, 32 * MiB);
+  wanted.host_memory -= 1;
+  EXPECT_THAT(usage_error(wanted),
+              AllOf(HasSubstr("the parameters 32.0 MiB (parameters.home=host)"),
+                    HasSubstr("or set parameters.home=storage")));
+}
+
+TEST(PlanMemory, ParametersOnStorageTakeAFewBuffers) {
+  auto wanted = demand();
+  wanted.parameter_bytes_per_element = 2;
+  wanted.parameters_on_storage = true;
+  wanted.parameter_buffers = 5;
+  auto const plan = plan_memory(wanted);
+  EXPECT_EQ(plan.parameter_buffers, 5);
+  EXPECT_EQ(plan.parameters, 10 * MiB);
+  wanted.host_memory = 6 * MiB + 36 * MiB + 12 * MiB;
+  EXPECT_EQ(plan_memory(wanted).parameter_buffers, 3);
+  EXPECT_EQ(plan_memory(wanted).parameters, 6 * MiB);
+  wanted.host_memory -= 1;
+  EXPECT_THAT(usage_error(wanted), HasSubstr("the parameters 6.00 MiB (parameters.home=storage)"));
+  wanted.host_memory = GiB;
+  wanted.paths = 0;
+  EXPECT_THROW((void)plan_memory(wanted), PreconditionError);
+}
+
+TEST(PlanMemory, ParametersOfResidentSubgroupsCountWithTheOthers) {
+  auto wanted = demand();
+  wanted.resident_elements = 15 * mebi;
+  wanted.parameter_bytes_per_element = 2;
+  wanted.parameters_on_storage = true;
+  wanted.parameter_buffers = 5;
+  EXPECT_EQ(plan_memory(wanted).parameter_buffers, 5);
+}
+
+TEST(PlanMemory, WithoutPathsParametersInHostMemoryHaveToFitBesideTheState) {
+  auto wanted = demand();
+  wanted.paths = 0;
+  wanted.parameter_bytes_per_element = 4;
+  wanted.host_memory = 320 * MiB;
+  EXPECT_EQ(plan_memory(wanted).node_total, 320 * MiB);
+  wanted.host_memory -= 1;
+  EXPECT_THAT(usage_error(wanted), HasSubstr("the parameters 64.0 MiB (parameters.home=host)"));
+}
+
 TEST(PlanMemory, NeverPlansMoreThanTheLimitNorLess) {
   std::mt19937_64 random{5};
   // Numbers of every magnitude, up to the type's end.
@@ -319,6 +372,9 @@ TEST(PlanMemory, NeverPlansMoreThanTheLimitNorLess) {
                         .most_cache = coin() ? -1 : any(40),
                         .host_memory = any(coin() ? 40 : 63)};
     wanted.flush_fp32 = wanted.paths > 0 && coin();
+    wanted.parameter_bytes_per_element = coin() ? 0 : 2 * any(1) + 2;
+    wanted.parameters_on_storage = wanted.paths > 0 && coin();
+    wanted.parameter_buffers = static_cast<int>(any(coin() ? 3 : 31));
     MemoryPlan plan;
     try {
       plan = plan_memory(wanted);
@@ -327,8 +383,17 @@ TEST(PlanMemory, NeverPlansMoreThanTheLimitNorLess) {
     }
     ++planned;
     ASSERT_LE(plan.node_total, wanted.host_memory);
-    ASSERT_EQ(plan.node_total, (plan.gradients + plan.state) * wanted.ranks_per_node);
+    ASSERT_EQ(plan.node_total,
+              (plan.gradients + plan.state + plan.parameters) * wanted.ranks_per_node);
     ASSERT_GE(plan.gradients, wanted.exchange_bytes);
+    if (wanted.parameter_bytes_per_element > 0 && wanted.parameters_on_storage) {
+      ASSERT_GE(plan.parameter_buffers, std::min<std::int64_t>(3, plan.subgroups));
+      ASSERT_LE(plan.parameter_buffers,
+                std::min(plan.subgroups, std::max<std::int64_t>(3, wanted.parameter_buffers)));
+    } else {
+      ASSERT_EQ(plan.parameter_buffers, 0);
+      ASSERT_EQ(plan.parameters, wanted.parameter_bytes_per_element * wanted.shard_elements);
+    }
     ASSERT_GE(std::min({plan.state, plan.cached, plan.gradients_cached}), 0);
     ASSERT_LE(std::max({plan.cached, plan.gradients_cached}), plan.subgroups);
     ASSERT_EQ(plan.subgroup_elements % chunk_elements, 0);

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/units.hpp"
+
+namespace offstage::parameters {
+
+/// parameters.home: where the 16-bit working copy of a rank's shard lives.
+enum class Home {
+  device,   ///< in device memory; layers are used where they are, or gathered from the ranks
+  host,     ///< in host memory, streamed to the device layer by layer
+  storage,  ///< on the storage paths, likewise, through a few extents in host memory
+};
+
+/// What decides how far layers are brought ahead of use. It changes times, never bits.
+struct DepthDemand {
+  Bytes free{};          ///< device memory that nothing else wants
+  Bytes layer{};         ///< of the largest layer, whole
+  double link{};         ///< bytes per second to the device; 0: not known
+  double storage{};      ///< bytes per second that all paths together read; 0: not known
+  std::int64_t paths{};  ///< storage paths
+};
+
+/// Layers on the device at a time: as many as its memory has room for, but from 2 (a tied head needs two at
+/// once) to 4 (one in use, the others ahead of it; more hide nothing).
+/// Source: Fuyou section 4.4: device memory that is left is for what is prefetched.
+[[nodiscard]] int device_slots(DepthDemand const& demand);
+
+/// Extents of parameters in host memory at a time, ahead of the device: one being sent, and as many being
+/// read as keep all paths at work, or more where the link is faster than they are, from 2 to 8 in all.
+/// Source: Fuyou section 4.4: the host's queue follows from the ratio of the two bandwidths.
+[[nodiscard]] int host_extents(DepthDemand const& demand);
+
+}  // namespace offstage::parameters

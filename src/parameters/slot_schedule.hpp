@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace offstage::parameters {
+
+/// Which of a few slots holds a layer for each of its uses, decided as soon as the use is known: so it
+/// depends on the order of uses alone, never on what is done when, and is the same on all ranks.
+///
+/// A layer that still lies in a slot is used there again (as the last ones of a forward are, when backward
+/// begins); else it takes the slot whose last use comes first.
+class SlotSchedule {
+ public:
+  struct Use {
+    int layer{};
+    int slot{};
+    bool fill{};           ///< the layer has to be brought
+    std::int64_t after{};  ///< the use that must have ended before that; -1: none
+  };
+
+  /// At least 2: with fewer, no layer could be held beside another.
+  explicit SlotSchedule(int slots);
+
+  /// The next use; they count from 0 and go on counting after forget.
+  [[nodiscard]] Use add(int layer);
+  /// What lies in the slots is no longer what a use wants.
+  void forget();
+
+ private:
+  struct Slot {
+    int layer = -1;
+    std::int64_t last_use = -1;
+  };
+  std::vector<Slot> slots_;
+  std::int64_t uses_ = 0;
+};
+
+}  // namespace offstage::parameters

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/thread.hpp"
+#include "device/device.hpp"
+#include "parameters/shard_home.hpp"
+#include "parameters/slot_schedule.hpp"
+#include "parameters/working_parameters.hpp"
+#include "platform/memory/huge_buffer.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "platform/trace/trace.hpp"
+#include "state/shard.hpp"
+
+namespace offstage::parameters {
+
+struct StreamSettings {
+  int slots = 3;  ///< layers on the device at a time, 2 at least; as many on every rank
+  trace::Trace* trace{};
+};
+
+/// A working copy that is brought to the device layer by layer, ahead of use, through a few slots.
+///
+/// One rank: a thread brings the layers in the order of their uses, each as soon as its slot is free.
+/// Several:  acquire gathers, for one thread calls MPI: the layer itself if that was not done before, then the
+///           next one, whose way over the link hides under what the model does with this one (a host_visible
+///           device has no link, and nothing is gathered ahead). Every rank gathers the same layers in the
+///           same order, as the slots depend on the order of uses alone.
+/// Source:   Fuyou section 4.4, the FIFO of parameters on the device.
+/// Memory:   device: slots times the largest layer. Host: host_bytes, pinned, to gather through; the home's.
+/// Waiting:  a slot is free when the use before has ended, and no use waits for a later one: any number of
+///           slots from 2 on is enough. The thread holds nothing that an update needs but leases of parts that
+///           are expected (StoredHome).
+/// Trace:    row "parameters ahead".
+/// Errors:   construction: UsageError of the device (names parameters.home).
+template <class T>
+class StreamedParameters final : public WorkingParameters<T> {
+ public:
+  StreamedParameters(state::ShardMap const& map, mpi::Communicator const& comm,
+                     device::Device& device, std::unique_ptr<ShardHome<T>> home,
+                     StreamSettings const& settings);
+  ~StreamedParameters() override { stop(); }
+  StreamedParameters(StreamedParameters const&) = delete;
+  StreamedParameters& operator=(StreamedParameters const&) = delete;
+
+  void begin() override;
+  void expect(std::span<int const> layers) override;
+  [[nodiscard]] std::span<T const> acquire(int layer) override;
+  void release(int layer) override;
+  [[nodiscard]] update::ParameterTarget target(state::Subgroup const& subgroup) override {
+    return home_->target(subgroup);
+  }
+  void set_readiness(state::Readiness* readiness) override;
+  void stop() noexcept override;
+
+  /// A layer; nothing if the device is host_visible or there is one rank.
+  [[nodiscard]] static Bytes host_bytes(state::ShardMap const& map, bool host_visible);
+  [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, int slots);
+
+ private:
+  struct Use : SlotSchedule::Use {
+    bool ended = false;
+  };
+
+  /// Under mutex_, these four. Uses count as those of the schedule.
+  [[nodiscard]] std::int64_t expected() const { return first_ + std::ssize(uses_); }
+  [[nodiscard]] Use& use(std::int64_t index) {
+    return uses_[static_cast<std::size_t>(index - first_)];
+  }
+  [[nodiscard]] bool has_ended(std::int64_t index) { return index < first_ || use(index).ended; }
+  /// Whether the first use that is not filled can be.
+  [[nodiscard]] bool may_fill() {
+    return filled_ < expected() && (!use(filled_).fill || has_ended(use(filled_).after));
+  }
+
+  /// The thread of a rank alone.
+  void run_ahead() noexcept;
+  /// Several ranks: `now`, the use of this index, is on the device when this returns.
+  void gather_ahead(std::unique_lock<std::mutex>& lock, SlotSchedule::Use const& now,
+                    std::int64_t index);
+  /// The first use that is not filled; without the lock meanwhile, and after an error.
+  void fill_next(std::unique_lock<std::mutex>& lock);
+  void bring(SlotSchedule::Use const& use);
+  void gather(int layer, std::span<T> whole);
+  void copy(std::span<T> target, std::span<T const> source);
+  [[nodiscard]] std::span<T> slot(SlotSchedule::Use const& use) const;
+
+  state::ShardMap const& map_;
+  mpi::Communicator const& comm_;
+  trace::Trace* trace_;
+  bool direct_;  ///< host code writes to the slots
+  std::unique_ptr<ShardHome<T>> home_;
+  std::vector<device::Buffer> slots_;
+  memory::HugeBuffer staging_;  ///< one gathered layer on the host
+  std::unique_ptr<device::Pinned> pinned_;
+  std::unique_ptr<device::Stream> stream_;
+  std::vector<std::shared_ptr<device::Event>> arrived_;  ///< of each slot; several ranks
+  SlotSchedule schedule_;                                ///< the caller's
+  state::Readiness* readiness_{};                        ///< likewise
+
+  std::mutex mutex_;  ///< guards all below
+  std::condition_variable changed_;
+  std::deque<Use> uses_;       ///< that have not ended, and those after them
+  std::int64_t first_ = 0;     ///< of uses_
+  std::int64_t filled_ = 0;    ///< uses whose layers are in their slots, or on the way there
+  std::int64_t acquired_ = 0;  ///< uses that have begun
+  std::vector<std::int64_t> held_;
+  std::exception_ptr error_;
+  bool stopping_ = false;
+  std::optional<NamedThread> thread_;  ///< last: it uses all of the above
+};
+
+}  // namespace offstage::parameters

@@ -1,0 +1,74 @@
+#include "parameters/working_parameters.hpp"
+
+#include <algorithm>
+#include <variant>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "gradient.hpp"
+
+namespace offstage::parameters {
+namespace {
+
+/// Parameters on their way to the device.
+constexpr std::size_t converted_at_once = std::size_t{1} << 20U;
+
+void round_to(std::span<float const> in, std::span<float> out) {
+  std::ranges::copy(in, out.begin());
+}
+void round_to(std::span<float const> in, std::span<bfloat16> out) {
+  kernels::host::convert(in, out);
+}
+void round_to(std::span<float const> in, std::span<float16> out) {
+  kernels::host::convert(in, out);
+}
+
+void require_fit(state::Subgroup const& subgroup, std::span<float const> parameters) {
+  require(std::ssize(parameters) == subgroup.size,
+          "WorkingParameters: one value for each of the subgroup's elements");
+}
+
+}  // namespace
+
+template <class T>
+void WorkingParameters<T>::fill(state::Subgroup const& subgroup,
+                                std::span<float const> parameters) {
+  require_fit(subgroup, parameters);
+  auto place = target(subgroup);
+  round_to(parameters, std::get<std::span<T>>(place.view));
+  if (place.lease.is_held()) {
+    place.lease.commit();
+  }
+}
+
+template <class T>
+update::ParameterTarget DeviceParameters<T>::target(state::Subgroup const& subgroup) {
+  auto const shard = copy_.shard();
+  require(subgroup.begin + subgroup.size <= std::ssize(shard),
+          "DeviceParameters: the subgroup is not of this shard");
+  return {shard.subspan(static_cast<std::size_t>(subgroup.begin),
+                        static_cast<std::size_t>(subgroup.size))};
+}
+
+template <class T>
+void DeviceParameters<T>::fill(state::Subgroup const& subgroup, std::span<float const> parameters) {
+  require_fit(subgroup, parameters);
+  std::vector<T> converted;
+  for (std::size_t done = 0; done < parameters.size(); done += converted.size()) {
+    converted.resize(std::min(converted_at_once, parameters.size() - done));
+    round_to(parameters.subspan(done, converted.size()), converted);
+    copy_.write(subgroup.begin + static_cast<std::int64_t>(done), converted);
+  }
+}
+
+#define OFFSTAGE_INSTANTIATE(T)        \
+  template class WorkingParameters<T>; \
+  template class DeviceParameters<T>;  \
+  template class HostParameters<T>;
+OFFSTAGE_INSTANTIATE(float)
+OFFSTAGE_INSTANTIATE(bfloat16)
+OFFSTAGE_INSTANTIATE(float16)
+#undef OFFSTAGE_INSTANTIATE
+
+}  // namespace offstage::parameters

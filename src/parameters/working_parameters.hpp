@@ -1,0 +1,77 @@
+#pragma once
+
+#include <span>
+
+#include "device/device.hpp"
+#include "parameters/host_home.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "state/exchange.hpp"
+#include "state/readiness.hpp"
+#include "state/shard.hpp"
+#include "state/working_copy.hpp"
+#include "update/parameter_target.hpp"
+
+namespace offstage::parameters {
+
+/// A rank's working copy, wherever it lives: gives layers to the model, takes new parameters from updates.
+///
+/// Order:      what is not on the device has to know the uses of layers beforehand: begin, then expect, then
+///             the layers are acquired in just that order. No update begins to change a layer that is
+///             expected; one that began before is waited for.
+/// Collective: acquire.
+/// Errors:     acquire: what an update, a path or a stream failed with; PreconditionError: another layer than
+///             the next one expected (a slower way would hide the mistake), or a third one held.
+template <class T>
+class WorkingParameters : public state::ParameterSource<T> {
+ public:
+  /// All that was expected has been acquired and released. Parameters may have changed since.
+  virtual void begin() {}
+  /// These layers will be acquired, in this order, after those that were expected before.
+  virtual void expect(std::span<int const> /*layers*/) {}
+  /// Where an update puts the subgroup's new parameters. Threads: any.
+  [[nodiscard]] virtual update::ParameterTarget target(state::Subgroup const& subgroup) = 0;
+  /// Fills the subgroup's part with these, rounded to T; returns when done. No layer of it is expected.
+  virtual void fill(state::Subgroup const& subgroup, std::span<float const> parameters);
+  /// Whose wait comes before a layer is used; null: everything is always ready. No layer is expected.
+  virtual void set_readiness(state::Readiness* readiness) = 0;
+  /// Ends what runs ahead of use, before the readiness ends, which it fails. Targets remain; no layer is
+  /// acquired any more.
+  virtual void stop() noexcept {}
+};
+
+/// In device memory (Home::device).
+template <class T>
+class DeviceParameters final : public WorkingParameters<T> {
+ public:
+  DeviceParameters(state::ShardMap const& map, mpi::Communicator const& comm,
+                   device::Device& device, device::Stream& stream)
+      : copy_{map, comm, device, stream} {}
+
+  [[nodiscard]] std::span<T const> acquire(int layer) override { return copy_.acquire(layer); }
+  void release(int layer) override { copy_.release(layer); }
+  [[nodiscard]] update::ParameterTarget target(state::Subgroup const& subgroup) override;
+  void fill(state::Subgroup const& subgroup, std::span<float const> parameters) override;
+  void set_readiness(state::Readiness* readiness) override { copy_.set_readiness(readiness); }
+
+ private:
+  state::WorkingCopy<T> copy_;
+};
+
+/// In host memory that the device uses as its own, of a rank alone: layers are used where they are.
+template <class T>
+class HostParameters final : public WorkingParameters<T> {
+ public:
+  HostParameters(state::ShardMap const& map, device::Device& device) : home_{map, 0, device} {}
+
+  [[nodiscard]] std::span<T const> acquire(int layer) override { return home_.part(layer); }
+  void release(int /*layer*/) override {}
+  [[nodiscard]] update::ParameterTarget target(state::Subgroup const& subgroup) override {
+    return home_.target(subgroup);
+  }
+  void set_readiness(state::Readiness* readiness) override { home_.set_readiness(readiness); }
+
+ private:
+  HostHome<T> home_;
+};
+
+}  // namespace offstage::parameters

@@ -1,0 +1,94 @@
+#include "parameters/slot_schedule.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace offstage::parameters {
+namespace {
+
+std::vector<SlotSchedule::Use> uses_of(SlotSchedule& schedule, std::vector<int> const& layers) {
+  std::vector<SlotSchedule::Use> uses;
+  for (int const layer : layers) {
+    uses.push_back(schedule.add(layer));
+  }
+  return uses;
+}
+
+std::vector<int> filled(std::vector<SlotSchedule::Use> const& uses) {
+  std::vector<int> layers;
+  for (auto const& use : uses) {
+    if (use.fill) {
+      layers.push_back(use.layer);
+    }
+  }
+  return layers;
+}
+
+TEST(SlotSchedule, FillsRoundAndRoundEachSlotAfterItsLastUse) {
+  SlotSchedule schedule{3};
+  auto const uses = uses_of(schedule, {0, 1, 2, 3, 4});
+  EXPECT_EQ(filled(uses), (std::vector{0, 1, 2, 3, 4}));
+  EXPECT_EQ(uses[2].after, -1);
+  EXPECT_EQ(uses[3].after, 0);
+  EXPECT_EQ(uses[3].slot, uses[0].slot);
+  EXPECT_EQ(uses[4].after, 1);
+}
+
+TEST(SlotSchedule, BackwardBeginsWithTheLayersThatForwardLeft) {
+  SlotSchedule schedule{3};
+  auto const uses = uses_of(schedule, {0, 1, 2, 3, 4, 4, 3, 2, 1});
+  EXPECT_EQ(filled(uses), (std::vector{0, 1, 2, 3, 4, 1}));
+  EXPECT_EQ(uses.back().after, 5) << "the head's slot is free first";
+}
+
+TEST(SlotSchedule, TwoSlotsAreEnoughForATiedHead) {
+  SlotSchedule schedule{2};
+  auto const uses = uses_of(schedule, {0, 1, 2, 0, 2, 0, 1});
+  EXPECT_EQ(filled(uses), (std::vector{0, 1, 2, 0, 1}));
+  EXPECT_NE(uses[2].slot, uses[3].slot);
+  EXPECT_NE(uses[4].slot, uses[5].slot);
+}
+
+TEST(SlotSchedule, AfterForgettingEveryLayerIsBroughtAgain) {
+  SlotSchedule schedule{4};
+  EXPECT_EQ(filled(uses_of(schedule, {0, 1})), (std::vector{0, 1}));
+  EXPECT_EQ(filled(uses_of(schedule, {1, 0})), (std::vector<int>{}));
+  schedule.forget();
+  EXPECT_EQ(filled(uses_of(schedule, {1, 0})), (std::vector{1, 0}));
+}
+
+TEST(SlotSchedule, NeedsTwoSlots) {
+  EXPECT_THROW(SlotSchedule{1}, PreconditionError);
+}
+
+TEST(SlotSchedule, NoUseWaitsForTheOneBeforeAndEveryOneFindsItsLayer) {
+  std::mt19937 random{3};
+  for (int round = 0; round < 200; ++round) {
+    int const slots = 2 + static_cast<int>(random() % 4);
+    SlotSchedule schedule{slots};
+    std::vector<int> holds(static_cast<std::size_t>(slots), -1);
+    int last_layer = -1;
+    for (std::int64_t i = 0; i < 100; ++i) {
+      int const layer = static_cast<int>(random() % 7);
+      if (layer == last_layer) {
+        --i;
+        continue;
+      }
+      auto const use = schedule.add(layer);
+      auto& slot = holds[static_cast<std::size_t>(use.slot)];
+      EXPECT_EQ(use.fill, slot != layer);
+      slot = layer;
+      if (use.fill) {
+        EXPECT_TRUE(use.after == -1 || use.after < i - 1) << "the layer before may still be held";
+      }
+      last_layer = layer;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace offstage::parameters
