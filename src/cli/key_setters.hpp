@@ -20,8 +20,9 @@ void set_validation_files(train::RunConfig& config, std::string const& text);
 /// A number, or `auto`.
 void set_device_share(train::RunConfig& config, std::string const& text);
 /// Whole chunks, as a subgroup's size.
-void set_device_gradients(train::RunConfig& config, std::string const& text);
 void set_device_chunk(train::RunConfig& config, std::string const& text);
+/// A size, or `auto`.
+void set_device_gradients(train::RunConfig& config, std::string const& text);
 /// A number, or `dynamic`.
 void set_loss_scale(train::RunConfig& config, std::string const& text);
 

@@ -262,6 +262,15 @@ constexpr std::array keys{
           c.storage.flush_fp32 = choice<bool>(t, {{"delayed", false}, {"flush-fp32", true}});
         }},
 
+    Key{"update.overlap", "auto|on|off", "auto",
+        "the update begins under backward, before the norm is known, and is redone if that clips; "
+        "auto: where state is on storage, as long as it gains",
+        [](RunConfig& c, Text t) {
+          using train::Overlap;
+          c.overlap = choice<Overlap>(
+              t, {{"auto", Overlap::automatic}, {"on", Overlap::on}, {"off", Overlap::off}});
+        }},
+
     Key{"update.device-share", "auto|X", "auto",
         "of what is not resident, updated on the device: 0 to 1, or auto: what takes least time",
         set_device_share},

@@ -23,8 +23,9 @@ struct MemoryDemand {
   std::int64_t subgroup_elements{};    ///< wished for
   bool subgroup_is_default = true;     ///< then it may shrink to fit
   std::int64_t paths = 0;              ///< storage paths; 0: the state lives in host memory
-  Bytes most_cache = -1;               ///< tiers.cache, per node; below 0: no limit
-  Bytes host_memory{};                 ///< the limit, per node
+  bool spares = false;    ///< second versions of what stays in host memory, as far as it goes
+  Bytes most_cache = -1;  ///< tiers.cache, per node; below 0: no limit
+  Bytes host_memory{};    ///< the limit, per node
 };
 
 /// Per rank, in units of subgroups (of `subgroup_elements`, the last one may be smaller). An extent
@@ -39,9 +40,10 @@ struct MemoryPlan {
   /// Gradient extents that stay in host memory, those of resident subgroups included.
   std::int64_t gradients_cached{};
   int parameter_buffers{};  ///< extents of the working copy in flight; 0 unless it is on storage
+  std::int64_t spares{};    ///< state extents with a second version in host memory at a time
   Bytes gradients{};   ///< per rank: gradients in host memory, their buffers and the exchange's
   Bytes parameters{};  ///< per rank: the working copy in host memory, or its buffers
-  Bytes state{};       ///< per rank: buffers and cache, or the whole state
+  Bytes state{};       ///< per rank: buffers, cache and spares, or the whole state and spares
   Bytes node_total{};  ///< all ranks of the node
 };
 
@@ -54,12 +56,13 @@ struct MemoryPlan {
 ///      (with flush_fp32 all must fit, and three FP32 buffers beside);
 ///   3. further buffers of the working copy, as many as are wished for, and of the state: 2 + 2 per path in
 ///      all, so that every path always has work;
-///   4. the cache. All extents stay where there is a place for each and most_cache allows it.
+///   4. the cache. All extents stay where there is a place for each and most_cache allows it;
+///   5. where all stay, second versions, if they are asked for.
 /// On several paths a subgroup of default size is first of all made so small that the ranks of the node
 /// have 32 together and 8 each, but not below 2 Mi parameters: so the split comes near to its weights
 /// and every path has work from the first moment to the last (perf/README.md has the figures).
 /// Nowhere more buffers than subgroups. The reserve is a wish: it is given up where a subgroup of the
-/// size asked for, or of one chunk, fits only without it. Without paths everything must fit.
+/// size asked for, or of one chunk, fits only without it. Without paths everything but those must fit.
 /// Errors: UsageError naming tiers.host-memory, what is needed for what, and what would help;
 ///         PreconditionError: something negative, flush_fp32 or parameters_on_storage without paths.
 [[nodiscard]] MemoryPlan plan_memory(MemoryDemand const& demand);

@@ -34,6 +34,14 @@ void Readiness::done(std::int64_t subgroup) {
   changed_.notify_all();
 }
 
+void Readiness::finish() {
+  {
+    std::scoped_lock const lock{mutex_};
+    ready_.assign(subgroups_.size(), true);
+  }
+  changed_.notify_all();
+}
+
 void Readiness::fail(std::exception_ptr error) noexcept {
   {
     std::scoped_lock const lock{mutex_};

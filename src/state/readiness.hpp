@@ -26,6 +26,8 @@ class Readiness {
   void expect(std::int64_t subgroup);
   /// The subgroup's new parameters are in place.
   void done(std::int64_t subgroup);
+  /// There is no update after all: everything is ready.
+  void finish();
   /// The update has failed: everyone who waits or will wait gets the first such error, until begin().
   void fail(std::exception_ptr error) noexcept;
   /// Blocks until elements [begin, end) of the shard are ready. Errors: rethrows what fail was given.

@@ -81,6 +81,8 @@ plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const&
           .subgroup_elements = config.subgroup_size,
           .subgroup_is_default = config.subgroup_is_default,
           .paths = std::ssize(config.paths),
+          .spares = config.overlap == Overlap::on ||
+                    (config.overlap == Overlap::automatic && !config.paths.empty()),
           .most_cache = config.storage.most_cache,
           .host_memory = node.host_memory};
 }

@@ -192,6 +192,9 @@ void MetricsFile::write(StepRecord const& record) {
                                           : std::numeric_limits<double>::quiet_NaN();
     line["device_gradient_bytes"] = record.share.gradients_held;
   }
+  if (record.share.overlapped) {
+    line["overlap"] = record.share.redone ? "redone" : "kept";
+  }
   // A directory's name is its user's: bytes that are no UTF-8 must not end the run.
   append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }

@@ -39,6 +39,8 @@ struct ShareStep {
   double share{};          ///< of what is not resident, that the device updated
   Seconds expected{};      ///< of the update, from the rates so far; 0: a rate is not known yet
   Bytes gradients_held{};  ///< gradients that waited for it on the device
+  bool overlapped{};       ///< the update began under backward
+  bool redone{};           ///< and was taken back, as the norm was another than presumed
 };
 
 /// One line of metrics.jsonl.

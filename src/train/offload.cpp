@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "checkpoint/extent_file.hpp"
@@ -112,6 +113,10 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
   state.settings.evict = config_.storage.evict;
   state.settings.buffers = std::max(1, plan.buffers);
   state.settings.cached = paths_ ? plan.cached : subgroups_;
+  if (config_.overlap != Overlap::off) {
+    state.settings.spare_slots = subgroups_ - std::min(subgroups_, state.settings.cached);
+    state.settings.spare_buffers = plan.spares;
+  }
   if (state.settings.cached < subgroups_) {
     state.settings.kept = shape_of_slots(waiting);
   }
@@ -168,7 +173,16 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
   subgroups_ = first_resident - subgroups.begin();
   std::vector<Demand> wanted;
   mpi::agree(comm_, [&] { wanted = demands(subgroups, plan, gradient_element_bytes); });
-  find_room(wanted);
+  try {
+    find_room(wanted);
+  } catch (mpi::AgreedError const&) {
+    if (config_.overlap != Overlap::automatic || wanted[0].settings.spare_slots == 0) {
+      throw;
+    }
+    wanted[0].settings.spare_slots = 0;  // second versions are a wish
+    find_room(wanted);
+  }
+  spares_ = wanted[0].settings.spare_slots + wanted[0].settings.spare_buffers;
   mpi::agree(comm_, [&] {
     auto const make = [&](std::size_t i) {
       wanted[i].settings.device = &device;
@@ -207,6 +221,12 @@ std::vector<std::int64_t> Offload::next_order() {
   // An order that the cache does not know of must not be changed under it.
   bool const spread = config_.storage.evict == tiers::Evict::farthest;
   return plan::update_order(config_.storage.order, passes_++, in_memory, spread);
+}
+
+std::vector<std::int64_t> Offload::descending_order() const {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(subgroups_));
+  std::iota(order.rbegin(), order.rend(), 0);
+  return order;
 }
 
 void Offload::follow_rates() {

@@ -46,6 +46,10 @@ class Offload {
   [[nodiscard]] std::span<std::byte> resident(std::int64_t subgroup) const;
   /// The order of the next update, by what is in host memory now; resident subgroups are not in it.
   [[nodiscard]] std::vector<std::int64_t> next_order();
+  /// That in which gradients come, of the same.
+  [[nodiscard]] std::vector<std::int64_t> descending_order() const;
+  /// Extents of the state that may have two versions (Tiers::fetch_on_trial).
+  [[nodiscard]] std::int64_t spares() const noexcept { return spares_; }
   /// After each step: the rates that the split goes by follow what was reached.
   void follow_rates();
 
@@ -80,7 +84,8 @@ class Offload {
   std::vector<PathFacts> facts_;  ///< without the rates
   plan::PathSharer sharer_;       ///< this rank among those of its node
   std::int64_t subgroups_{};      ///< that are not resident
-  std::int64_t passes_ = 1;       ///< the first versions were made in ascending order: pass 0
+  std::int64_t spares_{};
+  std::int64_t passes_ = 1;  ///< the first versions were made in ascending order: pass 0
 };
 
 }  // namespace offstage::train

@@ -18,6 +18,7 @@
 #include "tiers/path_settings.hpp"
 #include "tiers/virtual_tiers.hpp"
 #include "train/loss_scale.hpp"
+#include "train/overlap_choice.hpp"
 
 namespace offstage::train {
 
@@ -139,6 +140,7 @@ struct RunConfig {
   bool subgroup_is_default{};
   DeviceConfig device;
   SharePolicy share;
+  Overlap overlap = Overlap::automatic;  ///< update.overlap
   /// platform.*, as `offstage probe` wrote them: per rank, all ranks at once; 0 where not given.
   plan::UpdateRates platform;
   std::string platform_measured;  ///< platform.measured: when and where, in words

@@ -86,7 +86,8 @@ SharedUpdate::SharedUpdate(RunConfig const& config, UpdateShape const& shape,
     : subgroups_{subgroups},
       offload_{offload},
       readiness_{subgroups},
-      share_{policy_for(config, device), demand_of(config, shape, device), config.platform} {
+      share_{policy_for(config, device), demand_of(config, shape, device), config.platform},
+      transfers_{config.share.transfers} {
   if (needs_lane(config, device.host_visible())) {
     lane_ = make_lane(lane_settings(config, shape), device, idle, trace);
     spills_ = config.share.transfers == plan::Transfers::overlap;
@@ -103,8 +104,13 @@ SharedUpdate::SharedUpdate(RunConfig const& config, UpdateShape const& shape,
   pipeline_ = std::make_unique<update::UpdatePipeline>(subgroups, offload.state(), settings);
 }
 
-std::vector<update::Trip> SharedUpdate::next_trips() {
-  auto const order = offload_.next_order();  // of what is not resident
+bool SharedUpdate::can_begin_ahead() const noexcept {
+  return !lane_ || lane_->settings().slots == 0 || lane_->any_own_slots();
+}
+
+std::vector<update::Trip> SharedUpdate::next_trips(bool ahead) {
+  // Of what is not resident; as gradients come, if they are waited for one by one.
+  auto const order = ahead ? offload_.descending_order() : offload_.next_order();
   auto trips = share_.trips(order, subgroups_);
   // Last, so that the link has nothing to bring for them while it takes the others back (DOS section 4.1).
   for (state::Subgroup const& subgroup : subgroups_) {
@@ -120,8 +126,8 @@ void SharedUpdate::set_held(update::HeldGradients& held) {
   share_.set_held(held.most_elements());
 }
 
-void SharedUpdate::plan() {
-  trips_ = next_trips();
+void SharedUpdate::plan(bool ahead) {
+  trips_ = next_trips(ahead);
   if (held_ == nullptr) {
     return;
   }
@@ -137,14 +143,47 @@ void SharedUpdate::plan() {
   held_->hold(wanted);
 }
 
+ShareStep SharedUpdate::planned() const {
+  require(trips_.size() == subgroups_.size(), "SharedUpdate: an update was planned first");
+  return {.used = lane_ != nullptr,
+          .share = share_.share(),
+          .expected = share_.expected().total,
+          .gradients_held = held_ != nullptr ? held_->bytes() : 0};
+}
+
+void SharedUpdate::begin_ahead(kernels::AdamwStep const& presumed, double most_squares,
+                               update::GradientSource gradient, update::ParameterTargets targets) {
+  pipeline_->start_ahead(presumed, most_squares, trips_, std::move(gradient), std::move(targets));
+}
+
+void SharedUpdate::complete(std::int64_t subgroup, double squares) {
+  if (pipeline_->is_ahead()) {
+    pipeline_->complete(subgroup, squares);
+  }
+}
+
+ShareStep SharedUpdate::confirm() {
+  ShareStep const done = planned();
+  pipeline_->confirm();
+  trips_.clear();
+  if (transfers_ == plan::Transfers::blocking) {
+    finish();
+  }
+  return done;
+}
+
+std::vector<tiers::Key> SharedUpdate::take_back() {
+  return pipeline_->take_back().reverted;
+}
+
+void SharedUpdate::abandon() noexcept {
+  pipeline_->abandon();
+}
+
 ShareStep SharedUpdate::run(kernels::AdamwStep const& step, update::GradientSource gradient,
                             update::ParameterTargets const& targets) {
   finish();
-  require(trips_.size() == subgroups_.size(), "SharedUpdate: an update was planned first");
-  ShareStep done{.used = lane_ != nullptr,
-                 .share = share_.share(),
-                 .expected = share_.expected().total,
-                 .gradients_held = held_ != nullptr ? held_->bytes() : 0};
+  ShareStep const done = planned();
   auto const trips = std::exchange(trips_, {});
   Stopwatch const watch;
   if (spills_) {

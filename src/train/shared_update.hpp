@@ -52,10 +52,13 @@ class SharedUpdate {
                std::span<std::byte> idle, std::vector<state::Subgroup> const& subgroups,
                Offload& offload, trace::Trace* trace);
 
+  /// Whether an update can begin under backward: with slots of the lane that are not activations' memory.
+  [[nodiscard]] bool can_begin_ahead() const noexcept;
   /// Gradients that the device will need stay there from the next plan() on. Outlives the calls.
   void set_held(update::HeldGradients& held);
-  /// Who updates what next, so that gradients can be put where that is: before they come. Once for each run.
-  void plan();
+  /// Who updates what next, so that gradients can be put where that is: before they come. Once for each
+  /// update. `ahead`: it will begin under backward.
+  void plan(bool ahead);
 
   /// Says which parts of the working copy are this step's.
   [[nodiscard]] state::Readiness& readiness() noexcept { return readiness_; }
@@ -63,6 +66,20 @@ class SharedUpdate {
   /// Updates what needs the cores; the rest may go on until finish().
   ShareStep run(kernels::AdamwStep const& step, update::GradientSource gradient,
                 update::ParameterTargets const& targets);
+  /// The update that was planned ahead begins, before the last round of backward; see
+  /// UpdatePipeline::start_ahead for this and the following.
+  void begin_ahead(kernels::AdamwStep const& presumed, double most_squares,
+                   update::GradientSource gradient, update::ParameterTargets targets);
+  [[nodiscard]] bool is_ahead() const noexcept { return pipeline_->is_ahead(); }
+  /// A gradient is final. Nothing unless is_ahead. Threads: any.
+  void complete(std::int64_t subgroup, double squares);
+  /// The presumed step is right; the rest may go on until finish().
+  ShareStep confirm();
+  /// It is not: all is as before, but these subgroups' parameters, which the update may have changed. A plan
+  /// for run() is there.
+  [[nodiscard]] std::vector<tiers::Key> take_back();
+  /// The run has failed: waits for trips; nothing goes on any more.
+  void abandon() noexcept;
   /// Before gradients or state are touched again. Errors: those of the update.
   void finish();
 
@@ -70,7 +87,8 @@ class SharedUpdate {
   [[nodiscard]] Seconds seconds() const noexcept { return seconds_; }
 
  private:
-  [[nodiscard]] std::vector<update::Trip> next_trips();
+  [[nodiscard]] std::vector<update::Trip> next_trips(bool ahead);
+  [[nodiscard]] ShareStep planned() const;
 
   std::vector<state::Subgroup> const& subgroups_;
   Offload& offload_;
@@ -80,6 +98,7 @@ class SharedUpdate {
   update::HeldGradients* held_{};    ///< null: all gradients go to the host
   std::vector<update::Trip> trips_;  ///< of the next update
   std::unique_ptr<update::UpdatePipeline> pipeline_;
+  plan::Transfers transfers_;
   bool spills_ = false;  ///< run returns before all is done
   Seconds seconds_{};
 };

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
+#include "base/error.hpp"
 #include "base/stopwatch.hpp"
 #include "gradient.hpp"
 #include "platform/cpu/affinity.hpp"
@@ -20,6 +23,9 @@ namespace {
 /// sides of it.
 constexpr int host_workers = 2;
 constexpr int shared_workers = 4;
+
+/// What clipping adds to the norm.
+constexpr double clip_epsilon = 1e-6;
 
 /// Parameters on their way from a checkpoint to the working copy.
 constexpr std::size_t converted_at_once = std::size_t{1} << 20U;
@@ -88,14 +94,17 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
       std::make_unique<Offload>(config, comm, trace_.get(), memory_.state + memory_.gradients);
   offload_->allocate(subgroups_, memory_, accumulated_bytes<T>(config), *device_);
   mpi::agree(comm, [&] {
-    gradients_ = std::make_unique<update::GradientAccumulator<T>>(
-        map_, comm_, *device_, *stream_, subgroups_,
-        offload_->take_gradients(accumulates_fp32<T>(config_)));
     auto shape =
         update_shape<T>(config_, map_.shard_elements(comm_.rank()), memory_.subgroup_elements);
     shape.workers = workers();
     update_ = std::make_unique<SharedUpdate>(config_, shape, *device_, model_->idle_memory(),
                                              subgroups_, *offload_, trace_.get());
+    update::GradientSettings gradients = offload_->take_gradients(accumulates_fp32<T>(config_));
+    gradients.on_final = [this](tiers::Key key, double squares) {
+      update_->complete(key, squares);
+    };
+    gradients_ = std::make_unique<update::GradientAccumulator<T>>(map_, comm_, *device_, *stream_,
+                                                                  subgroups_, std::move(gradients));
     // Last: of what is left.
     if (Bytes const room = room_for_gradients(shape, 0); room > 0) {
       held_ =
@@ -105,6 +114,30 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     }
   });
   copy_->set_readiness(&update_->readiness());
+  overlap_.emplace(make_overlap());
+}
+
+// Trips and the thread that ends gradients' leases know of each other.
+template <class T>
+StepRunner<T>::~StepRunner() {
+  if (update_) {
+    update_->abandon();
+  }
+}
+
+template <class T>
+OverlapChoice StepRunner<T>::make_overlap() const {
+  mpi::agree(comm_, [&] {
+    if (config_.overlap == Overlap::on && !update_->can_begin_ahead()) {
+      throw UsageError{
+          "update.overlap=on: the device's update (update.device-share, update.device-chunk) has "
+          "found room in the memory of activations alone, which backward needs; raise "
+          "device.memory, lower update.device-chunk, or set update.overlap=auto"};
+    }
+  });
+  bool const gains = subgroups_.empty() || offload_->spares() > 0;
+  bool const possible = update_->can_begin_ahead() && (config_.overlap == Overlap::on || gains);
+  return {config_.overlap, comm_.minimum(possible ? 1 : 0) > 0};
 }
 
 template <class T>
@@ -217,19 +250,17 @@ template <class T>
 StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sample,
                                double learning_rate, std::int64_t optimizer_step,
                                double loss_scale) {
+  Now const now{learning_rate, optimizer_step, loss_scale, first_sample};
   StepResult result;
   Stopwatch const whole;
   tiers::Traffic const before = offload_->state().traffic();  // of the paths, whoever uses them
-  auto const losses = run_micro_batches(data, first_sample, loss_scale, result);
+  run_micro_batches(data, now, result);
   Stopwatch watch;
-  double const mend = targets_per_counted(micro_batches_, result.counted_targets);
   double const divisor = loss_scale * static_cast<double>(micro_batches_);
-  result.loss = mean_in_order(losses, micro_batches_) * mend;
-  result.grad_norm = gradients_->norm() * mend / divisor;
+  result.grad_norm =
+      gradients_->norm() * targets_per_counted(micro_batches_, result.counted_targets) / divisor;
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
-  if (!result.skipped) {
-    update_state(learning_rate, optimizer_step, mend / divisor, result);
-  }
+  update_state(now, result);
   result.update = watch.elapsed();
   tiers::Traffic const after = offload_->state().traffic();
   result.read_bytes = after.read_bytes() - before.read_bytes();
@@ -240,6 +271,9 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                                .workers = workers(),
                                .nodes = nodes_,
                                .seconds = whole.elapsed()});
+  overlap_->learn({.overlapped = result.share.overlapped,
+                   .redone = result.skipped || clip_factor(result) < 1.0,
+                   .seconds = whole.elapsed()});
   return result;
 }
 
@@ -250,9 +284,8 @@ double StepRunner<T>::targets_per_counted(std::int64_t micro_batches, std::int64
 }
 
 template <class T>
-std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
-                                                     std::int64_t first_sample, double loss_scale,
-                                                     StepResult& result) {
+void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
+                                      StepResult& result) {
   std::int64_t const batch = config_.train.micro_batch;
   std::vector<double> losses;
   std::vector<std::int64_t> chosen(static_cast<std::size_t>(batch));
@@ -264,62 +297,135 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
     auto const active =
         static_cast<int>(std::min<std::int64_t>(comm_.size(), micro_batches_ - first));
     bool const last = first + comm_.size() >= micro_batches_;
-    if (comm_.rank() < active) {
-      std::int64_t const sample = first_sample + (first + comm_.rank()) * batch;
+    bool const is_active = comm_.rank() < active;
+    if (is_active) {
+      std::int64_t const sample = now.first_sample + (first + comm_.rank()) * batch;
       for (std::int64_t i = 0; i < batch; ++i) {
         chosen[static_cast<std::size_t>(i)] = data.shuffled(sample + i, config_.train.seed);
       }
       auto const tokens = data.batch(chosen);
       result.counted_targets += data::counted_targets(tokens);
-      {
-        trace::Scope const scope{trace_.get(), "model", "forward"};
-        losses.push_back(model_->forward(tokens, *copy_, loss_scale));
-      }
-      result.forward += watch.lap();
-      begin_gradients(active, first == 0, last);
+      trace::Scope const scope{trace_.get(), "model", "forward"};
+      losses.push_back(model_->forward(tokens, *copy_, now.loss_scale));
+    } else {
+      model_->idle_forward(*copy_);
+    }
+    result.forward += watch.lap();
+    begin_gradients(active, first == 0, last);
+    if (last) {
+      agree_on_loss(losses, result);
+      begin_ahead(now, result);
+    }
+    if (is_active) {
       trace::Scope const scope{trace_.get(), "model", "backward"};
       model_->backward(*copy_, *gradients_);
     } else {
-      model_->idle_forward(*copy_);
-      result.forward += watch.lap();
-      begin_gradients(active, first == 0, last);
       model_->idle_backward(*copy_, *gradients_);
     }
     gradients_->end_round();
     result.backward += watch.lap();
   }
+}
+
+template <class T>
+void StepRunner<T>::agree_on_loss(std::span<double const> losses, StepResult& result) {
   result.counted_targets = comm_.sum(result.counted_targets);
-  return losses;
+  result.loss = mean_in_order(losses, micro_batches_) *
+                targets_per_counted(micro_batches_, result.counted_targets);
 }
 
 template <class T>
 void StepRunner<T>::begin_gradients(int active, bool first, bool last) {
   if (first) {
     update_->finish();  // it may still read those of the step before
-    update_->plan();
+    ahead_ = comm_.broadcast_value(overlap_->next(), 0);
+    update_->plan(ahead_);
   }
   gradients_->begin_round(active, last);
 }
 
 template <class T>
-void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_step,
-                                 double gradient_scale, StepResult& result) {
-  OptimizerConfig const& optimizer = config_.optimizer;
+double StepRunner<T>::clip_factor(StepResult const& result) const {
   // As PyTorch's clip_grad_norm_: the small constant keeps a zero norm harmless.
-  double const clip =
-      optimizer.clip > 0.0 ? std::min(1.0, optimizer.clip / (result.grad_norm + 1e-6)) : 1.0;
-  kernels::AdamwStep const adamw{.learning_rate = learning_rate,
-                                 .beta1 = optimizer.beta1,
-                                 .beta2 = optimizer.beta2,
-                                 .epsilon = optimizer.eps,
-                                 .weight_decay = optimizer.weight_decay,
-                                 .gradient_scale = clip * gradient_scale,
-                                 .step = optimizer_step};
-  gradients_->begin_update();
-  result.share = update_->run(
-      adamw, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
-      update::targets_in(copy_->shard(), subgroups_));
-  offload_->follow_rates();
+  double const limit = config_.optimizer.clip;
+  return limit > 0.0 ? std::min(1.0, limit / (result.grad_norm + clip_epsilon)) : 1.0;
+}
+
+template <class T>
+double StepRunner<T>::gradient_scale(Now const& now, StepResult const& result) const {
+  return targets_per_counted(micro_batches_, result.counted_targets) /
+         (now.loss_scale * static_cast<double>(micro_batches_));
+}
+
+template <class T>
+kernels::AdamwStep StepRunner<T>::adamw_step(Now const& now, StepResult const& result,
+                                             double clip) const {
+  OptimizerConfig const& optimizer = config_.optimizer;
+  return {.learning_rate = now.learning_rate,
+          .beta1 = optimizer.beta1,
+          .beta2 = optimizer.beta2,
+          .epsilon = optimizer.eps,
+          .weight_decay = optimizer.weight_decay,
+          .gradient_scale = clip * gradient_scale(now, result),
+          .step = now.optimizer_step};
+}
+
+template <class T>
+update::GradientSource StepRunner<T>::gradient_source() {
+  return [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); };
+}
+
+template <class T>
+void StepRunner<T>::begin_ahead(Now const& now, StepResult const& result) {
+  if (!ahead_ || !std::isfinite(result.loss)) {
+    return;
+  }
+  // Finite, so that an infinite sum of squares is above it.
+  double most_squares = std::numeric_limits<double>::max();
+  if (double const limit = config_.optimizer.clip; limit > 0.0) {
+    double const norm = (limit - clip_epsilon) / gradient_scale(now, result);
+    most_squares = std::min(most_squares, norm * norm);
+  }
+  update_->begin_ahead(adamw_step(now, result, 1.0), most_squares, gradient_source(),
+                       update::targets_in(copy_->shard(), subgroups_));
+}
+
+template <class T>
+void StepRunner<T>::update_state(Now const& now, StepResult& result) {
+  double const clip = clip_factor(result);
+  bool const began = update_->is_ahead();
+  if (began && !result.skipped && clip == 1.0) {
+    result.share = update_->confirm();
+    result.share.overlapped = true;
+    offload_->follow_rates();
+    return;
+  }
+  std::vector<tiers::Key> reverted;
+  if (began) {
+    reverted = update_->take_back();
+  }
+  if (result.skipped) {
+    rebuild_parameters(reverted);
+    update_->readiness().finish();
+  } else {
+    gradients_->begin_update();
+    result.share = update_->run(adamw_step(now, result, clip), gradient_source(),
+                                update::targets_in(copy_->shard(), subgroups_));
+    offload_->follow_rates();
+  }
+  result.share.overlapped = began;
+  result.share.redone = began;
+}
+
+template <class T>
+void StepRunner<T>::rebuild_parameters(std::span<tiers::Key const> subgroups) {
+  auto const write = fill_working_copy();
+  for (tiers::Key const key : subgroups) {
+    state::Subgroup const& subgroup = subgroups_[static_cast<std::size_t>(key)];
+    auto const lease = tiers().fetch(key);
+    auto const* const parameter = reinterpret_cast<float const*>(lease.bytes().data());
+    write(subgroup, {parameter, static_cast<std::size_t>(subgroup.size)});
+  }
 }
 
 template <class T>

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "state/working_copy.hpp"
 #include "train/metrics.hpp"
 #include "train/offload.hpp"
+#include "train/overlap_choice.hpp"
 #include "train/run_config.hpp"
 #include "train/shared_update.hpp"
 #include "update/gradient_accumulator.hpp"
@@ -52,6 +54,9 @@ class StepRunner {
   using OnPlan = std::function<void(launch::Needs const&)>;
 
   StepRunner(RunConfig const& config, mpi::Communicator const& comm, OnPlan const& on_plan);
+  ~StepRunner();
+  StepRunner(StepRunner const&) = delete;
+  StepRunner& operator=(StepRunner const&) = delete;
 
   /// Fills the state with zero moments and the weights of `first_weights`, or the seed's if that is
   /// null.
@@ -94,20 +99,39 @@ class StepRunner {
   /// Host memory of a rank that an emulated device takes after the plan is made.
   [[nodiscard]] Bytes device_bytes_to_come() const;
   [[nodiscard]] std::unique_ptr<trace::Trace> make_trace() const;
-  /// Forward and backward of this rank's micro-batches; their losses in order.
-  std::vector<double> run_micro_batches(data::Dataset const& data, std::int64_t first_sample,
-                                        double loss_scale, StepResult& result);
+  /// Of a step, beside its result.
+  struct Now {
+    double learning_rate{};
+    std::int64_t optimizer_step{};
+    double loss_scale{};
+    std::int64_t first_sample{};
+  };
+  /// Forward and backward of this rank's micro-batches.
+  void run_micro_batches(data::Dataset const& data, Now const& now, StepResult& result);
+  /// The step's loss, once every forward is done; `losses` are this rank's.
+  void agree_on_loss(std::span<double const> losses, StepResult& result);
   /// Before the backward of a round, of a step's `first` or a later one.
   void begin_gradients(int active, bool first, bool last);
-  /// `gradient_scale` makes the mean gradient of what was accumulated.
-  void update_state(double learning_rate, std::int64_t optimizer_step, double gradient_scale,
-                    StepResult& result);
+  /// Before the last backward: the update by the step that it will be if nothing is clipped.
+  void begin_ahead(Now const& now, StepResult const& result);
+  /// Once the norm is known: all subgroups are updated, or none; what began is confirmed, done again or undone.
+  void update_state(Now const& now, StepResult& result);
+  /// These subgroups' parameters, from the state as it is.
+  void rebuild_parameters(std::span<tiers::Key const> subgroups);
+  [[nodiscard]] double clip_factor(StepResult const& result) const;
+  [[nodiscard]] kernels::AdamwStep adamw_step(Now const& now, StepResult const& result,
+                                              double clip) const;
+  /// The mean gradient is what was accumulated times this.
+  [[nodiscard]] double gradient_scale(Now const& now, StepResult const& result) const;
+  [[nodiscard]] update::GradientSource gradient_source();
   /// Losses and gradients are sums over counted targets divided by all targets; this mends that.
   [[nodiscard]] double targets_per_counted(std::int64_t micro_batches, std::int64_t counted) const;
   /// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R,
   /// ...
   [[nodiscard]] double mean_in_order(std::span<double const> mine, std::int64_t count) const;
   [[nodiscard]] int workers() const;
+  /// Collective. Errors: mpi::AgreedError: update.overlap=on, but that is not possible.
+  [[nodiscard]] OverlapChoice make_overlap() const;
   /// Device memory for gradients, of what is free now when `taken` more is in use.
   [[nodiscard]] Bytes room_for_gradients(UpdateShape const& shape, Bytes taken) const;
 
@@ -126,10 +150,12 @@ class StepRunner {
   std::unique_ptr<trace::Trace> trace_;  ///< null unless run.trace
   std::unique_ptr<Offload> offload_;
   std::unique_ptr<state::WorkingCopy<T>> copy_;
-  std::unique_ptr<update::GradientAccumulator<T>> gradients_;
   std::unique_ptr<model::Transformer<T>> model_;
   std::unique_ptr<SharedUpdate> update_;
   std::unique_ptr<update::HeldGradients> held_;  ///< null: no gradient stays on the device
+  std::unique_ptr<update::GradientAccumulator<T>> gradients_;
+  std::optional<OverlapChoice> overlap_;
+  bool ahead_ = false;  ///< of this step: its update begins under backward
 };
 
 }  // namespace offstage::train

@@ -93,6 +93,7 @@ void UpdatePipeline::complete(std::int64_t subgroup, double squares) {
 void UpdatePipeline::confirm() {
   require(ahead_, "UpdatePipeline: no update goes on under backward");
   ahead_ = false;
+  was_ahead_ = true;
   under_way_->gate().confirm();
   tiers_.accept_trials();
 }
@@ -106,13 +107,23 @@ UpdatePipeline::TakenBack UpdatePipeline::take_back() {
   return taken;
 }
 
+void UpdatePipeline::abandon() noexcept {
+  if (under_way_) {
+    under_way_->abandon();
+  }
+}
+
 UpdateStats UpdatePipeline::finish() {
   require(!ahead_, "UpdatePipeline: confirm or take_back comes first");
   if (under_way_ == nullptr) {
     return {};
   }
   auto const ending = std::move(under_way_);
-  return ending->finish();
+  auto const stats = ending->finish();
+  if (std::exchange(was_ahead_, false)) {
+    tiers_.accept_trials();  // also of those that began while it was confirmed
+  }
+  return stats;
 }
 
 }  // namespace offstage::update

@@ -101,6 +101,9 @@ class UpdatePipeline {
     std::vector<tiers::Key> reverted;
   };
   [[nodiscard]] TakenBack take_back();
+  /// The run has failed: cancels what waits, and waits for trips. Nothing but the destructor follows, and
+  /// calls of complete that are late.
+  void abandon() noexcept;
   [[nodiscard]] bool is_ahead() const noexcept { return ahead_; }
 
   /// Waits until what start began has ended; before gradients or state are touched again. Without a
@@ -114,6 +117,7 @@ class UpdatePipeline {
   void begin(std::span<Trip const> order);
   std::unique_ptr<Trips> under_way_;  ///< what start began
   bool ahead_ = false;                ///< it waits for confirm or take_back
+  bool was_ahead_ = false;            ///< it was confirmed
 };
 
 }  // namespace offstage::update

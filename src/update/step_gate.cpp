@@ -55,6 +55,11 @@ void StepGate::cancel() noexcept {
   changed_.notify_all();
 }
 
+bool StepGate::confirmed() const {
+  std::scoped_lock const lock{mutex_};
+  return confirmed_;
+}
+
 bool StepGate::cancelled() const {
   std::scoped_lock const lock{mutex_};
   return cancelled_;

@@ -40,6 +40,7 @@ class StepGate {
   void confirm();
   /// Nobody passes any more.
   void cancel() noexcept;
+  [[nodiscard]] bool confirmed() const;
   [[nodiscard]] bool cancelled() const;
 
  private:

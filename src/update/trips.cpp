@@ -100,9 +100,7 @@ Trips::Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
 
 // What was sent for a trip that failed may still be on its way to the working copy.
 Trips::~Trips() {
-  gate_->cancel();
-  threads_.clear();
-  server_.reset();
+  abandon();
   if (settings_.device != nullptr && queue_.failed()) {
     settings_.device->settle();
   }
@@ -130,6 +128,12 @@ void Trips::fail(std::exception_ptr error) noexcept {
   for (auto left = queue_.fail(std::move(error)); left > 0; --left) {
     lane_.leave();
   }
+}
+
+void Trips::abandon() noexcept {
+  gate_->cancel();
+  threads_.clear();
+  server_.reset();
 }
 
 void Trips::serve_alone() {
@@ -197,7 +201,7 @@ std::optional<Trips::Leases> Trips::fetch_ahead(state::Subgroup const& subgroup,
   Leases leases;
   bool on_trial = false;
   if (!resident) {
-    auto state = tiers_.fetch_on_trial(subgroup.index);
+    auto state = gate_->confirmed() ? std::nullopt : tiers_.fetch_on_trial(subgroup.index);
     on_trial = state.has_value();
     leases.state.emplace(on_trial ? *std::move(state) : tiers_.fetch(subgroup.index));
   }

@@ -47,6 +47,8 @@ class Trips {
 
   /// After backward: computes until the CPU has no more to compute, and what is lent to the device lane is free.
   void serve();
+  /// Cancels what waits at the gate, and waits for all trips.
+  void abandon() noexcept;
   [[nodiscard]] StepGate& gate() noexcept { return *gate_; }
   /// When all trips have ended, or were cancelled. Errors: the first of any worker.
   UpdateStats finish();

@@ -1,0 +1,48 @@
+#include "train/overlap_choice.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// Plain steps at first: the first of all pays for cold caches and does not count.
+constexpr int plain_steps = 2;
+/// The weight of the newest figure.
+constexpr double newest = 0.25;
+constexpr double newest_redo = 0.1;
+/// It goes on again if it would gain this much.
+constexpr double clear_gain = 0.05;
+
+}  // namespace
+
+OverlapChoice::OverlapChoice(Overlap policy, bool possible) noexcept
+    : policy_{policy}, possible_{possible}, on_{possible && policy == Overlap::on} {}
+
+void OverlapChoice::Mean::follow(double now) noexcept {
+  value = value > 0.0 ? (1.0 - newest) * value + newest * now : now;
+}
+
+void OverlapChoice::learn(Step const& step) noexcept {
+  if (policy_ != Overlap::automatic || !possible_) {
+    return;
+  }
+  ++steps_;
+  redone_share_ += newest_redo * ((step.redone ? 1.0 : 0.0) - redone_share_);
+  if (steps_ == 1) {
+    return;
+  }
+  Mean& mean = !step.overlapped ? plain_ : step.redone ? redone_ : clean_;
+  mean.follow(step.seconds.count());
+  if (steps_ < plain_steps) {
+    return;
+  }
+  if (clean_.value == 0.0 && redone_.value == 0.0) {
+    on_ = true;  // to see what it brings
+    return;
+  }
+  // What has not been seen yet: a clean step as a plain one at worst, a redone one as both updates.
+  double const clean = clean_.value > 0.0 ? clean_.value : plain_.value;
+  double const redone = redone_.value > 0.0 ? redone_.value : 2.0 * plain_.value;
+  double const overlapped = (1.0 - redone_share_) * clean + redone_share_ * redone;
+  on_ = overlapped < plain_.value * (on_ ? 1.0 : 1.0 - clear_gain);
+}
+
+}  // namespace offstage::train

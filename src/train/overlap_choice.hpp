@@ -1,0 +1,45 @@
+#pragma once
+
+#include "base/units.hpp"
+
+namespace offstage::train {
+
+enum class Overlap { automatic, on, off };  ///< update.overlap
+
+/// Whether the next step's update begins under its backward. Pure: what was measured in, a choice out; it
+/// changes when something is computed, never what.
+///
+/// automatic: the mean time of a step that began its update under backward, those that had to be redone
+///            included as often as clipping and overflows have struck lately, against that of a step which
+///            did not. The first steps do not overlap and show what that takes; then it is on, until it
+///            costs more than it gains, and on again when it would gain clearly.
+class OverlapChoice {
+ public:
+  /// `possible`: a run could have second versions; else it is never on.
+  OverlapChoice(Overlap policy, bool possible) noexcept;
+
+  [[nodiscard]] bool next() const noexcept { return on_; }
+
+  struct Step {
+    bool overlapped{};
+    bool
+        redone{};  ///< its norm was above the limit, or it was skipped: it would have been, if not overlapped
+    Seconds seconds{};
+  };
+  void learn(Step const& step) noexcept;
+
+ private:
+  /// A mean that follows; 0: nothing was measured yet.
+  struct Mean {
+    double value{};
+    void follow(double now) noexcept;
+  };
+  Overlap policy_;
+  bool possible_;
+  bool on_;
+  int steps_ = 0;
+  double redone_share_ = 0.0;
+  Mean plain_, clean_, redone_;
+};
+
+}  // namespace offstage::train
