@@ -207,9 +207,13 @@ class Division {
 
   [[nodiscard]] MemoryPlan finished() {
     if (demand_.spares && plan_.cached == plan_.subgroups && plan_.subgroups > 0) {
-      Bytes const left = per_rank() - demand_.reserve_bytes - plan_.gradients - plan_.state;
-      plan_.spares = std::clamp<std::int64_t>(left / extent(), 0, plan_.subgroups);
-      plan_.state += plan_.spares * extent();
+      // With second versions every place is as large as the largest extent.
+      Bytes const left = per_rank() - demand_.reserve_bytes - plan_.gradients;
+      plan_.spares =
+          std::clamp<std::int64_t>(left / extent() - plan_.subgroups, 0, plan_.subgroups);
+      if (plan_.spares > 0) {
+        plan_.state = (plan_.subgroups + plan_.spares) * extent();
+      }
     }
     plan_.node_total = (plan_.gradients + plan_.state + plan_.parameters) * demand_.ranks_per_node;
     return plan_;

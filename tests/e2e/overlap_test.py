@@ -26,7 +26,7 @@ FACTORS = {
 }
 SLOW = "--device.emulate=h2d=300MB/s,d2h=200MB/s,update=100M,host-update=50M"
 # What a run in each type needs beside MODEL; the scale of fp16 overflows in the first steps.
-DTYPES = {"bf16": [], "fp32": [], "fp16": ["numerics.loss-scale-start=16777216", "numerics.loss-scale-window=2"]}
+DTYPES = {"bf16": [], "fp32": [], "fp16": ["numerics.loss-scale-start=262144", "numerics.loss-scale-window=2"]}
 TIGHT = {1: "450KiB", 2: "900KiB", 4: "1800KiB"}
 
 
