@@ -412,6 +412,23 @@ TEST_F(VirtualTrials, OfEveryKeyLeaveTheCacheAsItWasIfTheyAreReverted) {
   }
 }
 
+TEST_F(VirtualTrials, AreMadeAgainInTheSamePassAtTheSameCost) {
+  constexpr Key n = 12;
+  for (std::int64_t const cached : {0, 1, 5, 11, 12}) {
+    fill(n, cached, n, n);
+    tiers->begin_pass();
+    for (int round = 0; round < 3; ++round) {
+      EXPECT_THAT(moved([&] {
+                    for (Key key = 0; key < n; ++key) {
+                      EXPECT_TRUE(try_out(*tiers, key, 10));
+                    }
+                  }),
+                  ElementsAre(cached, n - cached, n - cached));
+      tiers->revert_trials();
+    }
+  }
+}
+
 TEST_F(VirtualTrials, DoNotBringBackIntoTheCacheWhatHadToLeaveForThem) {
   fill(4, 2, 2, 0);  // 2 and 3 are in memory
   EXPECT_TRUE(try_out(*tiers, 0, 10));
@@ -492,6 +509,28 @@ TEST_F(VirtualTrials, AskedForWhenTrialsAreAcceptedAreAsAnyOther) {
   }
 }
 
+TEST_F(VirtualTrials, AskedForBehindALeaseOfTheKeyAreRefusedOrGivenWhenItEnds) {
+  fill(4, 1, 1, 1);
+  for (Key const key : {1, 3}) {
+    for (bool const accepted : {false, true}) {
+      std::optional<Lease> first{tiers->fetch(key)};
+      NamedThread trial{"trial", [&] { EXPECT_TRUE(try_out(*tiers, key, 10)); }};
+      let_others_run();
+      if (accepted) {
+        tiers->accept_trials();
+      }
+      first.reset();
+      trial.join();
+      EXPECT_THAT(tiers->revert_trials(), SizeIs(accepted ? 0 : 1));
+      EXPECT_TRUE(holds(*tiers, key, accepted ? 10 : static_cast<int>(key)));
+    }
+  }
+  auto first = tiers->fetch_on_trial(2);
+  NamedThread second{"second", [&] { EXPECT_FALSE(tiers->fetch_on_trial(2)); }};
+  let_others_run();
+  first->commit();
+}
+
 TEST_F(VirtualTrials, WaitingForABufferKeepTheirExtentWhereItIs) {
   fill(4, 1, 1, 1);  // 3 is in memory
   std::optional<Lease> first{tiers->fetch(0)};
@@ -503,8 +542,39 @@ TEST_F(VirtualTrials, WaitingForABufferKeepTheirExtentWhereItIs) {
   trial.join();
   second.reset();
   EXPECT_THAT(tiers->revert_trials(), ElementsAre(3));
+  EXPECT_TRUE(tiers->in_memory(3));
   EXPECT_TRUE(holds(*tiers, 3, 3));
   EXPECT_TRUE(holds(*tiers, 0, 20));
+}
+
+TEST_F(VirtualTrials, AreRevertedWhenWhatIsBeingWrittenIs) {
+  fill(4, 1, 0, 1);
+  EXPECT_TRUE(try_out(*tiers, 3, 10));
+  std::atomic<bool> writing = false;
+  std::atomic<bool> go_on = false;
+  kernel->on_submit = [&](aio::Transfer& transfer) {
+    if (transfer.direction == aio::Direction::write) {
+      writing = true;
+      writing.notify_all();
+      go_on.wait(false);
+    }
+    return 0;
+  };
+  NamedThread drives_it_out{"commit", [&] { replace(*tiers, 0, 5); }};
+  writing.wait(false);
+  std::atomic<bool> reverted = false;
+  NamedThread verdict{"verdict", [&] {
+                        EXPECT_THAT(tiers->revert_trials(), ElementsAre(3));
+                        reverted = true;
+                      }};
+  let_others_run();
+  EXPECT_FALSE(reverted);
+  go_on = true;
+  go_on.notify_all();
+  drives_it_out.join();
+  verdict.join();
+  EXPECT_TRUE(holds(*tiers, 3, 3));
+  EXPECT_TRUE(holds(*tiers, 0, 5));
 }
 
 TEST_F(VirtualTrials, VerifyTheVersionBeforeThatARevertBringsBack) {
@@ -591,6 +661,8 @@ TEST_F(VirtualTrials, EndWhenEveryPathFails) {
   constexpr Key n = 12;
   settings.buffers = 2;
   fill(n, 2, 4, 2);
+  EXPECT_TRUE(try_out(*tiers, 10, 10));  // as it is
+  EXPECT_TRUE(try_out(*tiers, 11, 11));
   std::atomic<int> errors = 0;
   ::testing::internal::CaptureStderr();
   fail_writes();
@@ -613,7 +685,7 @@ TEST_F(VirtualTrials, EndWhenEveryPathFails) {
   }
   (void)::testing::internal::GetCapturedStderr();
   EXPECT_EQ(errors, 6);
-  tiers->revert_trials();
+  EXPECT_THAT(tiers->revert_trials(), ::testing::IsSupersetOf<Key>({10, 11}));
   for (Key key = 0; key < n; ++key) {
     if (tiers->in_memory(key)) {
       EXPECT_TRUE(holds(*tiers, key, static_cast<int>(key)));
