@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, killed ranks.
-#   tests/campaign.sh [STAGE...]      stages: format tidy asan-ubsan tsan fuzz faults kills (all unless told)
+#   tests/campaign.sh [STAGE...]      stages: format tidy asan-ubsan tsan fuzz faults schedules kills (all unless told)
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
+#   SCHEDULE_SECONDS=86400 SCHEDULE_SEED=7 tests/campaign.sh schedules    likewise, of threads over the smallest pools
 #   KILLS=200 tests/campaign.sh kills             so many (50 unless told), of a job's ranks under Slurm
 # Ends with one line per stage; the exit code is 1 if one failed.
 set -uo pipefail
@@ -47,19 +48,29 @@ run_fuzz() {
   tests/fuzz/run.sh "${FUZZ_SECONDS:-60}"
 }
 
-# Storage that fails at random under updates, one process on each processor. A failure says its seed, with which
-# fault_test repeats that round first.
-run_faults() {
-  local seed=${FAULT_SEED:-$RANDOM} processes=() process failed=0
-  jobs/build.sh release fault_test || return
+# at_random FOLDER TEST FILTER SECONDS SEED, on each processor, from seeds far apart. A failure says its seed, with
+# which the test repeats that round first.
+at_random() {
+  local folder=$1 test=$2 filter=$3 processes=() process failed=0
+  jobs/build.sh release "$test" || return
   for ((process = 0; process < jobs; ++process)); do
-    (cd build/release/tests/update &&
-      OFFSTAGE_FAULT_SECONDS=${FAULT_SECONDS:-600} OFFSTAGE_FAULT_SEED=$((seed + process * 1000000)) \
-        ./fault_test --gtest_filter='Faults.AtRandom*') &
+    (cd "build/release/tests/$folder" &&
+      export OFFSTAGE_FAULT_SECONDS=$4 OFFSTAGE_FAULT_SEED=$(($5 + process * 1000000)) &&
+      "./$test" --gtest_filter="$filter") &
     processes+=($!)
   done
   for process in "${processes[@]}"; do wait "$process" || failed=1; done
   return "$failed"
+}
+
+# Storage that fails at random under updates.
+run_faults() {
+  at_random update fault_test 'Faults.AtRandom*' "${FAULT_SECONDS:-600}" "${FAULT_SEED:-$RANDOM}"
+}
+
+# Random schedules of threads over the smallest pools.
+run_schedules() {
+  at_random tiers tiers_test 'TrialSchedules.*' "${SCHEDULE_SECONDS:-600}" "${SCHEDULE_SEED:-$RANDOM}"
 }
 
 run_kills() {
@@ -68,12 +79,12 @@ run_kills() {
 
 jobs/install-packages.sh build campaign || exit
 stages=("$@")
-((${#stages[@]})) || stages=(format tidy asan-ubsan tsan fuzz faults kills)
+((${#stages[@]})) || stages=(format tidy asan-ubsan tsan fuzz faults schedules kills)
 report=()
 failed=0
 for stage in "${stages[@]}"; do
   if ! declare -F "run_$stage" > /dev/null; then
-    echo "campaign: no stage '$stage'; stages are format, tidy, asan-ubsan, tsan, fuzz, faults and kills" >&2
+    echo "campaign: no stage '$stage'; stages are format, tidy, asan-ubsan, tsan, fuzz, faults, schedules and kills" >&2
     exit 64
   fi
   echo "== $stage"

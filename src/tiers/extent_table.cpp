@@ -192,9 +192,8 @@ ExtentTable::Committed ExtentTable::commit(Key key) {
     bool const was_cached = old.content == Content::memory;
     if (std::exchange(extent.trying, false)) {
       kept_buffers_ += was_cached ? 1 : 0;
-      extent.before.emplace();
-      extent.before->cached = was_cached ? std::optional{cache_.commit_of(key)} : std::nullopt;
-      extent.before->version = std::move(old);
+      auto const cached = was_cached ? std::optional{cache_.commit_of(key)} : std::nullopt;
+      extent.before = Before{std::move(old), cached};
     } else if (old.content == Content::storage) {
       committed.freed = old.stored.place;
     } else if (was_cached && old.buffer != extent.current.buffer) {

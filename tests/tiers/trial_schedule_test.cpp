@@ -1,7 +1,7 @@
 // Random schedules of several threads over the smallest pools: leases, on trial and not, committed and
 // discarded, trials accepted and reverted. A model says what every fetch must show.
-//   OFFSTAGE_SCHEDULE_SECONDS=600 tiers_test --gtest_filter='*AtRandom*'    so long, in place of a few
-//   OFFSTAGE_SCHEDULE_SEED=N                                                the first one's seed (1)
+//   OFFSTAGE_FAULT_SECONDS=600 tiers_test --gtest_filter='*AtRandom*'    so long, in place of a few
+//   OFFSTAGE_FAULT_SEED=N                                                the first one's seed (1)
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +15,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/stopwatch.hpp"
@@ -177,6 +178,7 @@ class Schedule : private VirtualFixture {
     Line& known = line(key);
     expect(holds(*lease, known.version), "a fetch on trial shows other bytes");
     expect(!known.tried || known.accepted < accepting, "a key is on trial twice");
+    linger(random);
     if (random() % 8 == 0) {
       accept();
     }
@@ -202,10 +204,17 @@ class Schedule : private VirtualFixture {
     if (!create) {
       expect(holds(lease, known.version), "a fetch shows other bytes");
     }
+    linger(random);
     if (random() % 4 != 0) {
       known.version = ++known.latest;
       write(lease, known.version);
       lease.commit();
+    }
+  }
+  /// So that others wait for what this one holds.
+  static void linger(std::mt19937& random) {
+    if (random() % 4 == 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds{random() % 300});
     }
   }
   void accept() {
@@ -215,7 +224,7 @@ class Schedule : private VirtualFixture {
     ++accepted_;
   }
 
-  /// Between rounds: nobody holds a lease of a key that is tried.
+  /// Between rounds: nobody holds a lease on trial.
   void judge() {
     int const verdict = draw(0, 3);
     if (verdict < 2) {
@@ -228,18 +237,7 @@ class Schedule : private VirtualFixture {
     }
   }
   void revert() {
-    std::vector<Key> reverted;
-    {
-      std::atomic<bool> done = false;
-      NamedThread const bystander{"bystander", [&, seed = draw_seed()] {
-                                    std::mt19937 random{seed};
-                                    for (Key key = tried_keys_; key < keys_ && !done; ++key) {
-                                      replace(key, random);
-                                    }
-                                  }};
-      reverted = tiers_->revert_trials();
-      done = true;
-    }
+    std::vector<Key> const reverted = revert_beside_others();
     for (Key key = 0; key < keys_; ++key) {
       Line& known = line(key);
       bool const is = std::ranges::count(reverted, key) > 0;
@@ -251,6 +249,26 @@ class Schedule : private VirtualFixture {
       known.tried = false;
       reverted_ += is ? 1 : 0;
     }
+  }
+
+  /// While another thread goes on with keys that are not tried, if there are any, which drives out others.
+  std::vector<Key> revert_beside_others() {
+    std::atomic<int> steps = 0;
+    std::atomic<bool> done = tried_keys_ == keys_;
+    NamedThread const other{"other", [&, seed = draw_seed()] {
+                              std::mt19937 random{seed};
+                              while (!done) {
+                                auto const beyond = static_cast<unsigned>(keys_ - tried_keys_);
+                                replace(tried_keys_ + static_cast<Key>(random() % beyond), random);
+                                ++steps;
+                              }
+                            }};
+    for (int const wanted = draw(0, 3); !done && steps < wanted;) {
+      std::this_thread::yield();
+    }
+    auto reverted = tiers_->revert_trials();
+    done = true;
+    return reverted;
   }
 
   void expect_versions() {
@@ -304,8 +322,8 @@ unsigned number(char const* name, unsigned otherwise) {
 }
 
 TEST(TrialSchedules, AtRandomShowWhatWasCommittedAndNotReverted) {
-  unsigned const seconds = number("OFFSTAGE_SCHEDULE_SECONDS", 0);
-  unsigned const first = number("OFFSTAGE_SCHEDULE_SEED", 1);
+  unsigned const seconds = number("OFFSTAGE_FAULT_SECONDS", 0);
+  unsigned const first = number("OFFSTAGE_FAULT_SEED", 1);
   constexpr unsigned schedules = 60;
   int reverted = 0;
   unsigned done = 0;
