@@ -5,6 +5,8 @@ set -euo pipefail
 ranks=$1
 shift
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# What Open MPI takes on one machine in any case, after a fifth of a second of looking for other networks.
+export OMPI_MCA_pml="${OMPI_MCA_pml:-ob1}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 # Idle threads sleep: on shared cores a spinning one takes the core that another rank needs.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"

@@ -103,6 +103,7 @@ plan::MemoryPlan Foreseer<T>::memory(Bytes limit) const {
 template <class T>
 std::vector<plan::PathRate> Foreseer<T>::rates() const {
   std::vector<plan::PathRate> rates;
+  rates.reserve(config_.paths.size());
   for (tiers::PathSettings const& path : config_.paths) {
     rates.push_back({path.read_rate, path.write_rate, path.duplex == tiers::Duplex::full});
   }

@@ -18,6 +18,7 @@ from pathlib import Path
 OFFSTAGE = os.environ["OFFSTAGE"]
 MPI = str(Path(__file__).resolve().parent.parent / "mpi.sh")
 PATIENCE = 120  # seconds until a run counts as stuck
+os.environ.setdefault("OMPI_MCA_pml", "ob1")  # as tests/mpi.sh, for runs without mpirun
 
 # 34,976 parameters in layers of two or three chunks: with four ranks some own nothing of a layer.
 TINY = {

@@ -154,6 +154,7 @@ class SlurmTest(OffstageTest):
         return cls.straight / "checkpoints"
 
     def assert_completed(self, job, attempts=None):
+        self.straight_run()  # by the first test that gets here, while Slurm lets its job wait
         self.assertEqual(("COMPLETED", 0), self.wait_for_job_end(job), self.output(job))
         if attempts:
             self.assertEqual(attempts, int(self.show(job)["Restarts"]) + 1, self.output(job))
