@@ -83,6 +83,7 @@ void print_device(train::Forecast const& forecast, PlanOptions const& options) {
                               options.config.train.micro_batch, options.config.train.sequence));
   line("  gradient on its way", format_bytes(device.gradient));
   line("  slots of the update", format_bytes(device.slots));
+  line("  gradients that wait there", format_bytes(device.held));
   line("  resident state", format_bytes(device.resident));
   line("  together",
        format_bytes(device.total()) +

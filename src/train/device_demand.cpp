@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,11 +15,13 @@
 #include "train/memory_demand.hpp"
 #include "train/shared_update.hpp"
 #include "update/device_lane.hpp"
+#include "update/held_gradients.hpp"
 
 namespace offstage::train {
 namespace {
 
 constexpr Bytes state_bytes = 12;  // p, m, v in FP32
+constexpr Bytes most_bytes = std::numeric_limits<Bytes>::max();
 
 /// A device whose memory is nowhere: it adds up what it was asked for, and gives addresses to count with.
 class Tally final : public device::Device {
@@ -97,6 +100,16 @@ DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, 
       lane.lent = workspace.idle_memory();
     }
     demand.slots = update::DeviceLane::device_bytes(lane);
+    auto const shape = update_shape<T>(config, shard, subgroup_elements);
+    // Of a GPU whose memory nobody told, it is not known what is left.
+    bool const unknown = limit == 0 && config.device.kind == DeviceKind::cuda;
+    Bytes const norms = update::HeldGradients::norm_bytes(shard);
+    Bytes const room =
+        gradient_room(config, host_visible, most_gradients(config, shape),
+                      unknown     ? 0
+                      : limit > 0 ? std::max<Bytes>(0, limit - demand.total() - norms)
+                                  : most_bytes);
+    demand.held = room > 0 ? room + norms : 0;
   }
   return demand;
 }

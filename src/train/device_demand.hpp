@@ -15,10 +15,14 @@ struct DeviceDemand {
   Bytes gradient{};      ///< of a layer on its way to the host
   Bytes slots{};         ///< of the update, beside those that the activations lend it
   Bytes resident{};
-  [[nodiscard]] Bytes total() const { return working_copy + model + gradient + slots + resident; }
+  Bytes held{};  ///< gradients that wait for the update (update.device-gradients), and their norms
+  [[nodiscard]] Bytes total() const {
+    return working_copy + model + gradient + slots + resident + held;
+  }
 };
 
-/// From the configuration alone. Slots are lent where device.memory, if it is given, has no room for all.
+/// From the configuration alone. Slots are lent where device.memory, if it is given, has no room for all, and
+/// gradients take what is left of it, or all that they can use where it is not given.
 /// T is numerics.dtype; `host_visible`: of the device (device.hpp); `subgroup_elements`: as planned.
 template <class T>
 [[nodiscard]] DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map,

@@ -203,6 +203,7 @@ PolicyForecast Foreseer<T>::policy(std::string name, Bytes limit,
     plan::UpdateDemand const demand{.elements = shard_,
                                     .resident = result.resident,
                                     .gradient_bytes = gradient_bytes<T>(config_),
+                                    .held = device(memory(limit)).held / gradient_bytes<T>(config_),
                                     .parameter_bytes = static_cast<Bytes>(sizeof(T)),
                                     .chunk = config_.share.device_chunk,
                                     .direct_copy = host_visible(config_.device),
@@ -229,6 +230,8 @@ RunConfig zero3(RunConfig config) {
   config.storage.evict = tiers::Evict::oldest;
   config.storage.order = plan::UpdateOrder::ascending;
   config.storage.flush_fp32 = !config.paths.empty();
+  config.share.device_gradients = 0;
+  config.overlap = Overlap::off;
   return config;
 }
 
@@ -236,6 +239,8 @@ RunConfig twinflow(RunConfig config) {
   config.share.transfers = plan::Transfers::blocking;
   config.share.device_share = 0.0;
   config.share.device_resident = twinflow_resident;
+  config.share.device_gradients = 0;
+  config.overlap = Overlap::off;
   return config;
 }
 
@@ -243,6 +248,7 @@ RunConfig dos(RunConfig config) {
   config.share.transfers = plan::Transfers::overlap;
   config.share.device_share.reset();
   config.share.device_resident = 0.0;
+  config.overlap = Overlap::off;
   return config;
 }
 
@@ -255,6 +261,7 @@ RunConfig mlp(RunConfig config) {
                     .most_cache = config.storage.most_cache,
                     .evict = tiers::Evict::oldest};
   config.numerics.accumulate_fp32 = false;
+  config.overlap = Overlap::off;
   return config;
 }
 

@@ -94,17 +94,17 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
       std::make_unique<Offload>(config, comm, trace_.get(), memory_.state + memory_.gradients);
   offload_->allocate(subgroups_, memory_, accumulated_bytes<T>(config), *device_);
   mpi::agree(comm, [&] {
-    auto shape =
-        update_shape<T>(config_, map_.shard_elements(comm_.rank()), memory_.subgroup_elements);
-    shape.workers = workers();
-    update_ = std::make_unique<SharedUpdate>(config_, shape, *device_, model_->idle_memory(),
-                                             subgroups_, *offload_, trace_.get());
     update::GradientSettings gradients = offload_->take_gradients(accumulates_fp32<T>(config_));
     gradients.on_final = [this](tiers::Key key, double squares) {
       update_->complete(key, squares);
     };
     gradients_ = std::make_unique<update::GradientAccumulator<T>>(map_, comm_, *device_, *stream_,
                                                                   subgroups_, std::move(gradients));
+    auto shape =
+        update_shape<T>(config_, map_.shard_elements(comm_.rank()), memory_.subgroup_elements);
+    shape.workers = workers();
+    update_ = std::make_unique<SharedUpdate>(config_, shape, *device_, model_->idle_memory(),
+                                             subgroups_, *offload_, trace_.get());
     // Last: of what is left.
     if (Bytes const room = room_for_gradients(shape, 0); room > 0) {
       held_ =
@@ -178,7 +178,8 @@ Bytes StepRunner<T>::device_bytes_to_come() const {
 
 template <class T>
 Bytes StepRunner<T>::room_for_gradients(UpdateShape const& shape, Bytes taken) const {
-  Bytes const free = device_->capacity() - device_->used() - taken;
+  Bytes const free = device_->capacity() - device_->used() - taken -
+                     update::HeldGradients::norm_bytes(shape.elements);
   return gradient_room(config_, device_->host_visible(), most_gradients(config_, shape),
                        std::max<Bytes>(0, free));
 }

@@ -12,10 +12,8 @@ namespace {
 
 constexpr Bytes nowhere = -1;
 
-Bytes norm_bytes(std::vector<state::Subgroup> const& subgroups) {
-  std::int64_t const elements =
-      subgroups.empty() ? 0 : subgroups.back().begin + subgroups.back().size;
-  return elements / chunk_elements * static_cast<Bytes>(sizeof(double));
+std::int64_t elements_of(std::vector<state::Subgroup> const& subgroups) {
+  return subgroups.empty() ? 0 : subgroups.back().begin + subgroups.back().size;
 }
 
 }  // namespace
@@ -27,9 +25,13 @@ HeldGradients::HeldGradients(device::Device& device, Bytes room, Bytes element_b
       memory_{device.allocate(room,
                               "gradients that wait there for the update "
                               "(update.device-gradients)")},
-      norms_{device.allocate(norm_bytes(subgroups), "norms of gradients")},
+      norms_{device.allocate(norm_bytes(elements_of(subgroups)), "norms of gradients")},
       bring_{device.make_stream("gradients to device")},
       offsets_(subgroups.size(), nowhere) {}
+
+Bytes HeldGradients::norm_bytes(std::int64_t shard_elements) {
+  return shard_elements / chunk_elements * static_cast<Bytes>(sizeof(double));
+}
 
 void HeldGradients::hold(std::span<std::int64_t const> subgroups) {
   std::ranges::fill(offsets_, nowhere);

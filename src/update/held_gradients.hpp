@@ -45,6 +45,8 @@ class HeldGradients {
   [[nodiscard]] std::span<std::byte> gradient(std::int64_t subgroup) const;
   /// Of what is held, and of what could be.
   [[nodiscard]] Bytes bytes() const noexcept { return taken_; }
+  /// Device memory beside the room, for a shard of so many elements.
+  [[nodiscard]] static Bytes norm_bytes(std::int64_t shard_elements);
   [[nodiscard]] std::int64_t most_elements() const noexcept {
     return memory_.size() / element_bytes_;
   }

@@ -187,7 +187,7 @@ class NoSpace(Refusals):
         disk.mkdir()
         for ranks in 1, 2:
             command = self.command("run", f"tiers.path={disk}", "model.hidden=256", "run.trace=on",
-                                   "update.gradients=flush-fp32", ranks=ranks)
+                                   "update.gradients=flush-fp32", "update.overlap=off", ranks=ranks)
             result = self.call(*on_small_disk(disk, 1, command))
             self.check(result, IO, ["tiers.path", disk, "1.00 MiB is free"])
             self.assertFalse((self.folder / "run").exists())
@@ -196,6 +196,22 @@ class NoSpace(Refusals):
         self.assertEqual(0, enough.code, enough)
         self.assertRegex(enough.out, r" \d+ state slots? of [^,]+, \d+ flushed gradient slots? of [^;]+; "
                                      rf"on this node {needed} of 64.0 MiB free")
+
+    def test_no_space_for_second_versions(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+
+        def run(name, megabytes, overlap):
+            return self.call(*on_small_disk(disk, megabytes, self.command(
+                name, f"tiers.path={disk}", "model.hidden=256", "train.steps=4", f"update.overlap={overlap}", ranks=2)))
+        wide = run("wide", 64, "on")
+        self.assertEqual(0, wide.code, wide)
+        room = int(float(re.search(r"on this node ([\d.]+) MiB", wide.out).group(1))) - 1
+        self.check(run("refused", room, "on"), IO, ["tiers.path", disk, "is free", "update.overlap = off"])
+        self.assertEqual([], list(disk.iterdir()))
+        result = run("without", room, "auto")
+        self.assertEqual(0, result.code, result)
+        self.assertEqual([], [step for step in self.steps("without") if "overlap" in step])
 
     def test_little_space_suffices_for_measuring(self):
         one, two = self.folder / "one", self.folder / "two"

@@ -165,7 +165,7 @@ class VirtualTier(OffstageTest):
         return [(rows[event["tid"]], event) for event in events if event["ph"] == "X"]
 
     def test_a_trace_has_a_row_for_each_path_slot_and_the_update(self):
-        self.train("run", *MODEL, *self.paths(2), "run.trace=on", ranks=2)
+        self.train("run", *MODEL, *self.paths(2), "run.trace=on", "update.overlap=off", ranks=2)
         written = {str(self.folder / "path0"): 0, str(self.folder / "path1"): 0}
         for rank in 0, 1:
             spans = self.spans("run", rank)

@@ -94,6 +94,7 @@ TEST(DeviceDemand, CountsSmallSubgroupsAndRecomputation) {
 TEST(DeviceDemand, SlotsThatTheDeviceHasNoRoomForAreLent) {
   auto config = small();
   config.share.device_resident = 0.25;
+  config.share.device_gradients = 0;
   auto const roomy = both(config).planned;
   ASSERT_GT(roomy.slots, 0);
   config.device.memory = roomy.total();
@@ -103,6 +104,22 @@ TEST(DeviceDemand, SlotsThatTheDeviceHasNoRoomForAreLent) {
   EXPECT_LT(planned.slots, roomy.slots);
   EXPECT_EQ(planned.total(), taken);
   EXPECT_LE(taken, config.device.memory);
+}
+
+TEST(DeviceDemand, GradientsTakeWhatIsLeftOfDeviceMemory) {
+  auto config = small();
+  auto const all = both(config).planned;
+  ASSERT_GT(all.held, 0);
+  for (Bytes const less : {Bytes{1}, all.held / 2, all.held - 1, all.held}) {
+    config.device.memory = all.total() - less;
+    auto const [planned, taken] = both(config);
+    EXPECT_EQ(planned.total(), taken) << less;
+    EXPECT_LE(taken, config.device.memory) << less;
+    EXPECT_EQ(planned.slots, all.slots) << less;
+  }
+  config.share.device_gradients = 4096;
+  config.device.memory = 0;
+  expect_right(config, "as much as was asked for");
 }
 
 }  // namespace

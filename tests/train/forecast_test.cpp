@@ -69,7 +69,7 @@ TEST(Forecast, TakesNothingAndAddsUpTheDevicesMemory) {
   EXPECT_GT(result.device.model, 0);
   EXPECT_EQ(result.device.total(), result.device.working_copy + result.device.resident +
                                        result.device.slots + result.device.model +
-                                       result.device.gradient);
+                                       result.device.gradient + result.device.held);
   config.train.recompute = model::Recompute::block;
   EXPECT_LT(forecast(config, one_rank).device.model, result.device.model);
   config.share.device_resident = 0.0;

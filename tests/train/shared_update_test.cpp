@@ -79,6 +79,7 @@ class LentSlots : public ::testing::Test {
   /// Whether updates write to `memory`.
   [[nodiscard]] bool used(SharedUpdate& update, std::span<std::byte> memory) {
     std::ranges::fill(memory, std::byte{});
+    update.plan(false);
     update.run(
         {1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 1},
         [this](state::Subgroup const& subgroup) {
@@ -87,7 +88,7 @@ class LentSlots : public ::testing::Test {
                                       static_cast<std::size_t>(subgroup.size)};
           return update::GradientLease{std::move(lease), view};
         },
-        copy.as<bfloat16>());
+        update::targets_in(copy.as<bfloat16>(), subgroups));
     update.finish();
     return std::ranges::any_of(memory, [](std::byte byte) { return byte != std::byte{}; });
   }
