@@ -60,7 +60,7 @@ class Traffic {
       flushed_ = tiers::make_virtual_tiers(shard.extents(sizeof(float)), settings.gradients);
     }
     copy_.resize(static_cast<std::size_t>(shard.size));
-    flusher_.emplace(flushed_.get());
+    flusher_.emplace(flushed_.get(), nullptr);
   }
 
   void begin() { initialize(lesson_.shard, *state_); }
@@ -103,9 +103,9 @@ class Traffic {
       kernels::host::accumulate<bfloat16, bfloat16>(
           {sums, lesson_.gradient(step_, round, *subgroup), round == 0});
       if (flush) {
-        flusher_->flush(std::move(lease), GradientView{std::span<bfloat16 const>{sums}});
+        flusher_->flush(std::move(lease), GradientView{std::span<bfloat16 const>{sums}}, 0.0);
       } else {
-        flusher_->commit(std::move(lease));
+        flusher_->commit(std::move(lease), std::nullopt);
       }
     }
     flusher_->drain();
