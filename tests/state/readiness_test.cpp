@@ -75,11 +75,56 @@ TEST(Readiness, HandsTheFirstErrorToEveryoneUntilTheNextUpdate) {
   readiness.wait(0, 10);
 }
 
+TEST(Readiness, ExpectsSubgroupBySubgroupIfThatIsHowTheUpdateBegins) {
+  auto const subgroups = three();
+  Readiness readiness{subgroups};
+  readiness.expect(2);
+  readiness.wait(0, 30);
+  auto last = std::async(std::launch::async, [&] { readiness.wait(30, 31); });
+  EXPECT_TRUE(waits(last));
+  readiness.done(2);
+  last.get();
+  readiness.expect(1);
+  readiness.expect(2);
+  auto both = std::async(std::launch::async, [&] { readiness.wait(0, 60); });
+  readiness.done(2);
+  EXPECT_TRUE(waits(both));
+  readiness.done(1);
+  both.get();
+}
+
+TEST(Readiness, IsThereAgainIfThereIsNoUpdateAfterAll) {
+  auto const subgroups = three();
+  Readiness readiness{subgroups};
+  readiness.expect(0);
+  readiness.expect(2);
+  auto wait = std::async(std::launch::async, [&] { readiness.wait(0, 60); });
+  EXPECT_TRUE(waits(wait));
+  readiness.finish();
+  wait.get();
+  readiness.begin();
+  readiness.finish();
+  readiness.wait(0, 60);
+}
+
+TEST(Readiness, KeepsItsErrorThoughOthersAreExpectedOrDone) {
+  auto const subgroups = three();
+  Readiness readiness{subgroups};
+  readiness.expect(2);
+  readiness.fail(std::make_exception_ptr(IoError{"gone"}));
+  readiness.expect(1);
+  readiness.done(1);
+  readiness.done(2);
+  EXPECT_THROW(readiness.wait(0, 60), IoError);
+}
+
 TEST(Readiness, KnowsItsSubgroups) {
   auto const subgroups = three();
   Readiness readiness{subgroups};
   EXPECT_THROW(readiness.done(3), PreconditionError);
   EXPECT_THROW(readiness.done(-1), PreconditionError);
+  EXPECT_THROW(readiness.expect(3), PreconditionError);
+  EXPECT_THROW(readiness.expect(-1), PreconditionError);
 }
 
 }  // namespace

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "memory_tiers.hpp"
+#include "plan/share.hpp"
+#include "shard_support.hpp"
+#include "tiers/virtual_tiers.hpp"
+#include "update/pipeline.hpp"
+#include "update_support.hpp"
+
+namespace offstage::update {
+
+using Values = std::vector<bfloat16>;
+
+/// As large as a sum of squares can be that is a number.
+inline constexpr double no_clipping = std::numeric_limits<double>::max();
+
+inline kernels::AdamwStep step_of(int t, double scale = first_step.gradient_scale) {
+  kernels::AdamwStep step = first_step;
+  step.step = t;
+  step.gradient_scale = scale;
+  return step;
+}
+inline std::span<bfloat16 const> part_of(Values const& values, state::Subgroup const& subgroup) {
+  return std::span{values}.subspan(static_cast<std::size_t>(subgroup.begin),
+                                   static_cast<std::size_t>(subgroup.size));
+}
+inline double squares_of(std::span<bfloat16 const> values) {
+  double sum = 0.0;
+  for (bfloat16 const value : values) {
+    double const x = static_cast<double>(load(value));
+    sum += x * x;
+  }
+  return sum;
+}
+inline Values rounded(std::span<float const> values) {
+  Values result(values.size());
+  std::ranges::transform(values, result.begin(),
+                         [](float value) { return store<bfloat16>(value); });
+  return result;
+}
+/// That of `initialize`.
+inline Values first_copy(Shard const& shard) {
+  return rounded(random_values<float>(shard.size, 1));
+}
+
+/// What plain updates make of a shard.
+class Plain {
+ public:
+  explicit Plain(Shard const& shard)
+      : shard_{shard},
+        tiers_{shard.extents(), {.in_memory = std::ssize(shard.subgroups)}},
+        gradient_tiers_{shard.extents(2), {.in_memory = std::ssize(shard.subgroups)}},
+        copy_{first_copy(shard)} {
+    initialize(shard, tiers_);
+  }
+  void step(kernels::AdamwStep const& step, Values const& gradient) {
+    Gradients<bfloat16> gradients{shard_, gradient_tiers_};
+    gradients.set(gradient);
+    UpdatePipeline{shard_.subgroups, tiers_, {.workers = 1}}.run(
+        step, on_cpu(shard_.ascending()), gradients.source(),
+        targets_in(std::span{copy_}, shard_.subgroups));
+  }
+  [[nodiscard]] Values const& copy() const { return copy_; }
+  [[nodiscard]] std::vector<float> state() { return state_of(shard_, tiers_); }
+
+ private:
+  Shard const& shard_;
+  MemoryTiers tiers_;
+  MemoryTiers gradient_tiers_;
+  Values copy_;
+};
+
+/// Where a run whose updates begin under backward has what. Without paths `cached` is all.
+struct Scene {
+  int subgroups = 7;
+  int residents = 0;  ///< the last ones
+  int paths = 1;
+  int workers = 2;
+  int buffers = 2;
+  std::int64_t cached = 0;
+  std::int64_t spare_slots = 0;
+  std::int64_t spare_buffers = 0;
+  int gradient_buffers = 1;
+  std::int64_t gradients_cached = 0;
+  bool flush = false;  ///< the last round writes gradients elsewhere
+  int rounds = 1;      ///< of gradients
+  tiers::Evict evict = tiers::Evict::farthest;
+  bool on_device = false;  ///< a device takes part, one that shuffles
+  unsigned seed = 1;       ///< of that
+  double share = 0.5;
+  int slots = 1;
+  int parameter_slots = 1;
+  Bytes held_room = 0;  ///< for gradients on the device
+  plan::Transfers transfers = plan::Transfers::overlap;
+};
+
+}  // namespace offstage::update

@@ -1,0 +1,408 @@
+// Updates that begin under backward: kept, done again or undone, with the bits of plain ones.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ahead_update.hpp"
+#include "base/error.hpp"
+#include "device/shuffled_device.hpp"
+#include "shared_update.hpp"
+#include "stall_watch.hpp"
+
+namespace offstage::update {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAreArray;
+
+/// Of the shard that all scenes have.
+Values const& gradient_at(int t) {
+  static std::map<int, Values> made;
+  auto const [at, is_new] = made.try_emplace(t);
+  if (is_new) {
+    at->second =
+        random_values<bfloat16>(Shard{Scene{}.subgroups}.size, static_cast<std::uint64_t>(10 + t));
+  }
+  return at->second;
+}
+
+/// So many subgroups from the end, as backward comes to them.
+std::vector<tiers::Key> last(int number, int of) {
+  std::vector<tiers::Key> keys;
+  for (int i = 0; i < number; ++i) {
+    keys.push_back(of - 1 - i);
+  }
+  return keys;
+}
+
+/// The scenes of most tests: spares for none, some and all, in slots and in memory, on the CPU alone and
+/// beside a device.
+std::vector<Scene> scenes() {
+  std::vector<Scene> all;
+  for (int const spares : {0, 3, 7}) {
+    for (int const workers : {1, 4}) {
+      Scene scene;
+      scene.workers = workers;
+      scene.spare_slots = spares;
+      scene.buffers = 1 + workers % 3;
+      all.push_back(scene);
+      scene.cached = 3;
+      scene.spare_buffers = spares;
+      scene.rounds = 2;
+      all.push_back(scene);
+      scene.on_device = true;
+      scene.residents = 1;
+      scene.held_room = 12 * chunk_elements;
+      all.push_back(scene);
+      scene.held_room = 0;
+      scene.flush = true;
+      all.push_back(scene);
+    }
+  }
+  Scene in_memory;
+  in_memory.paths = 0;
+  in_memory.cached = in_memory.spare_buffers = in_memory.gradients_cached = 7;
+  all.push_back(in_memory);
+  return all;
+}
+
+std::string text(Scene const& scene) {
+  return fmt::format(
+      "{} workers, {} buffers, {} cached, {} spare slots, {} spare buffers, device {}, {} "
+      "resident, "
+      "{} bytes for gradients, flush {}",
+      scene.workers, scene.buffers, scene.cached, scene.spare_slots, scene.spare_buffers,
+      scene.on_device, scene.residents, scene.held_room, scene.flush);
+}
+
+/// An update over a scene, and what plain updates made of the same.
+struct Pair {
+  explicit Pair(Scene const& scene) : ahead{scene}, plain{ahead.shard()} {}
+  void expect_same(std::string const& when) {
+    EXPECT_TRUE(plain.state() == state_of(ahead.shard(), ahead.state())) << when << ": state";
+    for (auto const& subgroup : ahead.shard().subgroups) {
+      EXPECT_TRUE(ahead.shows(subgroup.index, plain.copy()))
+          << when << ": parameters of subgroup " << subgroup.index;
+    }
+  }
+  AheadUpdate ahead;
+  Plain plain;
+};
+
+TEST(Overlap, KeepsWhatItBeganWithTheBitsOfAPlainUpdate) {
+  StallWatch watch;
+  for (Scene const& scene : scenes()) {
+    SCOPED_TRACE(text(scene));
+    watch.say(text(scene));
+    Pair pair{scene};
+    for (int t = 1; t <= 2; ++t) {
+      Values const& gradient = gradient_at(t);
+      pair.ahead.start_ahead(step_of(t));
+      pair.ahead.backward(gradient);
+      pair.ahead.pipeline().confirm();
+      auto const stats = pair.ahead.pipeline().finish();
+      EXPECT_EQ(stats.cpu_elements + stats.device_elements, pair.ahead.shard().size);
+      pair.plain.step(step_of(t), gradient);
+    }
+    pair.expect_same("kept");
+  }
+}
+
+TEST(Overlap, TakenBackLeavesWhatWasAndIsDoneAgainByAnotherFactor) {
+  StallWatch watch;
+  for (Scene const& scene : scenes()) {
+    SCOPED_TRACE(text(scene));
+    watch.say(text(scene));
+    Pair pair{scene};
+    for (int t = 1; t <= 2; ++t) {
+      Values const& gradient = gradient_at(t);
+      pair.ahead.start_ahead(step_of(t));
+      pair.ahead.backward(gradient);
+      std::ignore = pair.ahead.pipeline().take_back();
+      EXPECT_TRUE(pair.plain.state() == state_of(pair.ahead.shard(), pair.ahead.state()));
+      pair.ahead.run(step_of(t, 0.1));
+      pair.ahead.pipeline().finish();
+      pair.plain.step(step_of(t, 0.1), gradient);
+    }
+    pair.expect_same("done again");
+  }
+}
+
+TEST(Overlap, SkippedLeavesStateAndParametersAsTheyWere) {
+  StallWatch watch;
+  for (Scene const& scene : scenes()) {
+    SCOPED_TRACE(text(scene));
+    watch.say(text(scene));
+    Pair pair{scene};
+    for (int t = 1; t <= 2; ++t) {
+      pair.ahead.start_ahead(step_of(1));
+      pair.ahead.backward(gradient_at(t));
+      pair.ahead.rebuild(pair.ahead.pipeline().take_back().reverted);
+      pair.ahead.readiness().finish();
+    }
+    pair.expect_same("skipped");
+  }
+}
+
+/// Every extent has a spare, and waits in storage.
+Scene all_on_trial() {
+  Scene scene;
+  scene.spare_slots = scene.subgroups;
+  return scene;
+}
+
+TEST(Overlap, UpdatesAllThatHasASpareBeforeTheVerdict) {
+  StallWatch const watch;
+  for (bool const keep : {true, false}) {
+    AheadUpdate ahead{all_on_trial()};
+    Plain plain{ahead.shard()};
+    Values const& gradient = gradient_at(1);
+    ahead.start_ahead(step_of(1));
+    ahead.backward(gradient);
+    plain.step(step_of(1), gradient);
+    for (auto const& subgroup : ahead.shard().subgroups) {
+      ahead.wait_for(subgroup.index);
+      EXPECT_TRUE(ahead.shows(subgroup.index, plain.copy())) << subgroup.index;
+    }
+    UpdateStats stats;
+    if (keep) {
+      ahead.pipeline().confirm();
+      stats = ahead.pipeline().finish();
+    } else {
+      auto const taken = ahead.pipeline().take_back();
+      EXPECT_THAT(taken.reverted, UnorderedElementsAreArray(last(7, 7)));
+      stats = taken.stats;
+    }
+    EXPECT_EQ(stats.tried, 7);
+  }
+}
+
+TEST(Overlap, ChangesNothingBeforeTheVerdictWhereThereIsNoSpare) {
+  StallWatch const watch;
+  for (bool const on_device : {false, true}) {
+    Scene scene;
+    scene.on_device = on_device;
+    scene.residents = on_device ? 2 : 0;
+    scene.workers = 4;
+    AheadUpdate ahead{scene};
+    Values const before = first_copy(ahead.shard());
+    ahead.start_ahead(step_of(1));
+    ahead.backward(gradient_at(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    auto const taken = ahead.pipeline().take_back();
+    EXPECT_THAT(taken.reverted, IsEmpty());
+    EXPECT_EQ(taken.stats.tried, 0);
+    EXPECT_EQ(taken.stats.cpu_elements + taken.stats.device_elements, 0);
+    for (auto const& subgroup : ahead.shard().subgroups) {
+      EXPECT_TRUE(ahead.shows(subgroup.index, before)) << subgroup.index;
+    }
+  }
+}
+
+/// Brings three gradients and waits for their updates; then one that fails the presumption, and the others.
+void expect_three_reverted(Values const& gradient, double most_squares) {
+  AheadUpdate ahead{all_on_trial()};
+  Plain const plain{ahead.shard()};
+  ahead.start_ahead(step_of(1), most_squares);
+  for (std::int64_t index = 6; index >= 4; --index) {
+    ahead.bring(index, gradient);
+  }
+  ahead.drain();
+  for (std::int64_t index = 6; index >= 4; --index) {
+    ahead.wait_for(index);
+  }
+  for (std::int64_t index = 3; index >= 0; --index) {
+    ahead.bring(index, gradient);
+  }
+  ahead.drain();
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  auto const taken = ahead.pipeline().take_back();
+  EXPECT_THAT(taken.reverted, UnorderedElementsAreArray(last(3, 7)));
+  EXPECT_EQ(taken.stats.tried, 3);
+  for (std::int64_t index = 0; index < 7; ++index) {
+    EXPECT_EQ(ahead.shows(index, plain.copy()), index < 4) << index;
+  }
+  ahead.rebuild(taken.reverted);
+  for (std::int64_t index = 0; index < 7; ++index) {
+    EXPECT_TRUE(ahead.shows(index, plain.copy())) << index;
+  }
+}
+
+TEST(Overlap, TriesNoMoreOnceTheSquaresAreTooManyAndNamesWhatItChanged) {
+  StallWatch const watch;
+  Shard const shard{7};
+  Values const& gradient = gradient_at(1);
+  double squares = 0.0;
+  for (std::size_t index = 6; index >= 4; --index) {
+    squares += squares_of(part_of(gradient, shard.subgroups[index]));
+  }
+  expect_three_reverted(gradient, 1.001 * squares);
+}
+
+TEST(Overlap, TriesNoMoreOnceASumIsNoNumberOrInfinite) {
+  StallWatch const watch;
+  Shard const shard{7};
+  for (float const bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    Values gradient = gradient_at(1);
+    gradient[static_cast<std::size_t>(shard.subgroups[3].begin)] = store<bfloat16>(bad);
+    expect_three_reverted(gradient, no_clipping);
+  }
+}
+
+TEST(Overlap, HoldsUpWhoReadsWhatIsNotUpdatedYetAndNobodyElse) {
+  StallWatch const watch;
+  Scene scene;
+  scene.spare_slots = 1;  // of the last subgroup, by one worker
+  scene.workers = 1;
+  AheadUpdate ahead{scene};
+  Plain plain{ahead.shard()};
+  Values const& gradient = gradient_at(1);
+  ahead.start_ahead(step_of(1));
+  for (std::int64_t index = 6; index >= 0; --index) {
+    ahead.wait_for(index);  // backward reads it, as it was
+    EXPECT_TRUE(ahead.shows(index, plain.copy())) << index;
+    ahead.bring(index, gradient);
+  }
+  ahead.drain();
+  plain.step(step_of(1), gradient);
+  std::atomic<bool> decided = false;
+  std::thread reader{[&] {
+    ahead.wait_for(0);
+    EXPECT_TRUE(decided);
+  }};
+  ahead.wait_for(6);
+  EXPECT_TRUE(ahead.shows(6, plain.copy()));
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  decided = true;
+  ahead.pipeline().confirm();
+  for (std::int64_t index = 0; index < 7; ++index) {
+    ahead.wait_for(index);
+    EXPECT_TRUE(ahead.shows(index, plain.copy())) << index;
+  }
+  reader.join();
+  ahead.pipeline().finish();
+}
+
+TEST(Overlap, EndsWithoutHangingWhenBackwardFailsHalfway) {
+  StallWatch watch;
+  for (Scene const& scene : scenes()) {
+    SCOPED_TRACE(text(scene));
+    for (std::int64_t const reached : {7, 4, 0}) {
+      watch.say(fmt::format("{}, failing at {}", text(scene), reached));
+      AheadUpdate ahead{scene};
+      Plain plain{ahead.shard()};
+      Values const& gradient = gradient_at(1);
+      ahead.start_ahead(step_of(1));
+      for (std::int64_t index = 6; index >= reached; --index) {
+        ahead.bring(index, gradient);
+      }
+      ahead.pipeline().abandon();
+      ahead.drain();  // calls of complete that are late
+      std::ignore = ahead.state().revert_trials();
+      EXPECT_TRUE(plain.state() == state_of(ahead.shard(), ahead.state()));
+    }
+  }
+}
+
+TEST(Overlap, EndsWithItsOwnerAtAnyMoment) {
+  StallWatch const watch;
+  for (int moment = 0; moment < 4; ++moment) {
+    AheadUpdate ahead{all_on_trial()};
+    ahead.start_ahead(step_of(1));
+    if (moment > 0) {
+      ahead.backward(gradient_at(1));
+    }
+    if (moment > 1) {
+      ahead.pipeline().confirm();
+    }
+    if (moment > 2) {
+      ahead.wait_for(0);
+    }
+  }
+}
+
+enum class Failing { reads, writes };
+
+void fail_from_now(AheadUpdate& ahead, Failing what) {
+  ahead.faults().on_complete = [what](aio::Transfer const& transfer, aio::Completion& completion) {
+    bool const read = transfer.direction == aio::Direction::read;
+    if (read == (what == Failing::reads)) {
+      completion.result = -EIO;
+    }
+  };
+}
+
+TEST(Overlap, AFaultUnderATrialIsAnErrorOfTheVerdictAndOfReaders) {
+  StallWatch watch;
+  for (Failing const what : {Failing::reads, Failing::writes}) {
+    for (bool const keep : {true, false}) {
+      for (int const workers : {1, 3}) {
+        watch.say(
+            fmt::format("fault {}, kept {}, {} workers", static_cast<int>(what), keep, workers));
+        Scene scene = all_on_trial();
+        scene.workers = workers;
+        scene.buffers = 1;
+        scene.gradients_cached = scene.subgroups;  // so that the state alone is on storage
+        AheadUpdate ahead{scene};
+        ::testing::internal::CaptureStderr();
+        fail_from_now(ahead, what);
+        ahead.start_ahead(step_of(1));
+        ahead.backward(gradient_at(1));
+        EXPECT_THROW(ahead.readiness().wait(0, ahead.shard().size), IoError);
+        if (keep) {
+          ahead.pipeline().confirm();
+          EXPECT_THROW(ahead.pipeline().finish(), IoError);
+        } else {
+          EXPECT_THROW(std::ignore = ahead.pipeline().take_back(), IoError);
+        }
+        EXPECT_THROW(ahead.readiness().wait(0, 1), IoError);
+        (void)::testing::internal::GetCapturedStderr();
+      }
+    }
+  }
+}
+
+TEST(Overlap, RefusesWhatItsStateDoesNotAllow) {
+  AheadUpdate ahead{all_on_trial()};
+  auto& pipeline = ahead.pipeline();
+  EXPECT_THROW(pipeline.complete(0, 0.0), PreconditionError);
+  EXPECT_THROW(pipeline.confirm(), PreconditionError);
+  EXPECT_THROW(std::ignore = pipeline.take_back(), PreconditionError);
+  ahead.start_ahead(step_of(1));
+  EXPECT_TRUE(pipeline.is_ahead());
+  EXPECT_THROW(ahead.run(step_of(1)), PreconditionError);
+  EXPECT_THROW(ahead.start_ahead(step_of(1)), PreconditionError);
+  EXPECT_THROW(pipeline.finish(), PreconditionError);
+  std::ignore = pipeline.take_back();
+  EXPECT_FALSE(pipeline.is_ahead());
+}
+
+TEST(Overlap, RefusesActivationsMemoryAsTheOnlyPlaceForChunks) {
+  Shard const shard{3};
+  Numbers<bfloat16> const numbers{shard, 1};
+  device::ShuffledDevice device{1};
+  SharedUpdate<bfloat16, bfloat16> update{device, shard, numbers, {.slots = 1, .lent_slots = 1}};
+  EXPECT_THROW(update.pipeline().start_ahead(first_step, no_clipping, update.order(),
+                                             update.gradient_source(),
+                                             targets_in(update.copy(), update.shard().subgroups)),
+               PreconditionError);
+  EXPECT_FALSE(update.pipeline().is_ahead());
+  update.run(1);
+}
+
+}  // namespace
+}  // namespace offstage::update
