@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <set>
 #include <utility>
@@ -19,6 +20,8 @@ namespace offstage::train {
 namespace {
 
 constexpr Bytes state_bytes = 12;  // p, m, v in FP32
+/// Of a device without a limit.
+constexpr Bytes largest_memory = std::numeric_limits<Bytes>::max();
 /// TwinFlow's ratio in section 5 of DOS.
 constexpr double twinflow_resident = 0.2;
 
@@ -135,8 +138,6 @@ template <class T>
 DeviceDemand Foreseer<T>::device() const {
   auto const element = static_cast<Bytes>(sizeof(T));
   DeviceDemand demand;
-  demand.working_copy =
-      shard_ * element + (map_.ranks() > 1 ? 2 * map_.largest_layer() * element : 0);
   Tally tally;
   auto const& layers = map_.layers();
   model::Workspace<T> const workspace{
@@ -153,6 +154,15 @@ DeviceDemand Foreseer<T>::device() const {
   }
   demand.resident =
       static_cast<Bytes>(config_.share.device_resident * static_cast<double>(shard_ * state_bytes));
+  if (config_.parameter_home == parameters::Home::device) {
+    demand.working_copy =
+        shard_ * element + (map_.ranks() > 1 ? 2 * map_.largest_layer() * element : 0);
+  } else {
+    Bytes const limit = config_.device.memory > 0 ? config_.device.memory : largest_memory;
+    int const slots =
+        parameter_slots<T>(config_, map_, host_visible(config_.device), limit - demand.total());
+    demand.working_copy = slots * map_.largest_layer() * element;
+  }
   return demand;
 }
 
@@ -227,7 +237,9 @@ std::set<std::string> Foreseer<T>::unknown() const {
   if (uses_device()) {
     need("platform.device-update", platform.device_update);
   }
-  if (uses_device() || !host_visible(config_.device)) {
+  bool const parameters_travel =
+      !host_visible(config_.device) && config_.parameter_home == parameters::Home::device;
+  if (uses_device() || parameters_travel) {
     need("platform.host-to-device", platform.host_to_device);
   }
   if (dynamic) {
@@ -255,14 +267,16 @@ PolicyForecast Foreseer<T>::policy(std::string name, Bytes limit,
     return result;
   }
   try {
-    plan::UpdateDemand const demand{.elements = shard_,
-                                    .resident = result.resident,
-                                    .gradient_bytes = gradient_bytes<T>(config_),
-                                    .parameter_bytes = static_cast<Bytes>(sizeof(T)),
-                                    .chunk = config_.share.device_chunk,
-                                    .direct_copy = host_visible(config_.device),
-                                    .transfers = result.transfers,
-                                    .storage = storage(memory(limit))};
+    plan::UpdateDemand const demand{
+        .elements = shard_,
+        .resident = result.resident,
+        .gradient_bytes = gradient_bytes<T>(config_),
+        .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+        .chunk = config_.share.device_chunk,
+        .direct_copy =
+            host_visible(config_.device) || config_.parameter_home != parameters::Home::device,
+        .transfers = result.transfers,
+        .storage = storage(memory(limit))};
     if (!config_.share.device_share && is_shared()) {
       result.share = plan::best_share(demand, config_.platform);
     }

@@ -21,8 +21,10 @@ struct ForecastScope {
 
 /// Of one rank, as a run will allocate it.
 struct DeviceDemand {
-  Bytes working_copy{};  ///< the shard's 16-bit parameters, and two whole layers if there are ranks
-  Bytes model{};         ///< activations, gradients and scratch memory
+  /// The shard's 16-bit parameters, and two whole layers if there are ranks; or the layers that are there at
+  /// a time, where parameters live elsewhere.
+  Bytes working_copy{};
+  Bytes model{};  ///< activations, gradients and scratch memory
   Bytes slots{};  ///< of the update; activations may lend theirs, which is not taken off here
   Bytes resident{};
   [[nodiscard]] Bytes total() const { return working_copy + model + slots + resident; }

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/stopwatch.hpp"
-#include "gradient.hpp"
+#include "parameters/host_home.hpp"
+#include "parameters/stored_home.hpp"
+#include "parameters/streamed_parameters.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/initialize.hpp"
@@ -20,19 +23,6 @@ namespace {
 /// sides of it.
 constexpr int host_workers = 2;
 constexpr int shared_workers = 4;
-
-/// Parameters on their way from a checkpoint to the working copy.
-constexpr std::size_t converted_at_once = std::size_t{1} << 20U;
-
-void convert(std::span<float const> in, std::span<float> out) {
-  std::ranges::copy(in, out.begin());
-}
-void convert(std::span<float const> in, std::span<bfloat16> out) {
-  kernels::host::convert(in, out);
-}
-void convert(std::span<float const> in, std::span<float16> out) {
-  kernels::host::convert(in, out);
-}
 
 }  // namespace
 
@@ -53,19 +43,26 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
       device_{device::make_host_device(config.device.memory, config.device.emulation)},
       stream_{device_->make_calling_stream("compute")},
       map_{state::layers_of(config.model), comm.size()},
+      forward_layers_{model::layer_order(config.model).forward},
+      micro_batch_layers_{forward_layers_},
       resident_before_{memory::resident_bytes()} {
+  std::ranges::copy(model::layer_order(config.model).backward,
+                    std::back_inserter(micro_batch_layers_));
   auto const node = comm.split_by_node();
   ranks_on_node_ = node.size();
   nodes_ = static_cast<int>(comm.sum(node.rank() == 0 ? 1 : 0));
   mpi::agree(comm, [&] {
-    copy_ = std::make_unique<state::WorkingCopy<T>>(map_, comm_, *device_, *stream_);
+    if (config_.parameter_home == parameters::Home::device) {
+      copy_ = std::make_unique<parameters::DeviceParameters<T>>(map_, comm_, *device_, *stream_);
+    }
     model_ = std::make_unique<model::Transformer<T>>(
         config_.model,
         model::RunShape{config_.train.micro_batch, config_.train.sequence, config_.train.recompute},
         *device_, *stream_);
   });
-  // Working copy, activations and the memory to gather through are taken; an emulated device will take
-  // more of the host's.
+  parameter_slots_ = count_parameter_slots();
+  // Activations, a working copy on the device and the memory to gather it through are taken; an emulated
+  // device will take more of the host's.
   Bytes free_here{};
   mpi::agree(comm, [&] { free_here = memory::available_bytes(); });
   Bytes const free_now = std::max<Bytes>(
@@ -86,8 +83,13 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   // What the state and the gradients will take is free until then.
   offload_ =
       std::make_unique<Offload>(config, comm, trace_.get(), memory_.state + memory_.gradients);
-  offload_->allocate(subgroups_, memory_, accumulated_bytes<T>(config), *device_);
+  bool const stored = config.parameter_home == parameters::Home::storage;
+  offload_->allocate(subgroups_, memory_, accumulated_bytes<T>(config), *device_,
+                     stored ? static_cast<Bytes>(sizeof(T)) : 0);
   mpi::agree(comm, [&] {
+    if (!copy_) {
+      copy_ = make_copy();
+    }
     gradients_ = std::make_unique<update::GradientAccumulator<T>>(
         map_, comm_, *device_, *stream_, subgroups_,
         offload_->take_gradients(accumulates_fp32<T>(config_)));
@@ -98,6 +100,41 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
                                              subgroups_, *offload_, trace_.get());
   });
   copy_->set_readiness(&update_->readiness());
+}
+
+template <class T>
+StepRunner<T>::~StepRunner() {
+  if (copy_) {
+    copy_->stop();
+  }
+}
+
+template <class T>
+int StepRunner<T>::count_parameter_slots() const {
+  Bytes const free = device_->capacity() - device_->used() - device_bytes_beside();
+  return static_cast<int>(
+      comm_.minimum(train::parameter_slots<T>(config_, map_, device_->host_visible(), free)));
+}
+
+template <class T>
+std::unique_ptr<parameters::WorkingParameters<T>> StepRunner<T>::make_copy() {
+  using namespace parameters;
+  if (parameter_slots_ == 0) {
+    return std::make_unique<HostParameters<T>>(map_, *device_);
+  }
+  std::unique_ptr<ShardHome<T>> home;
+  if (config_.parameter_home == Home::storage) {
+    // One buffer is left to updates; where every extent has its own, none is short.
+    int const ahead = std::clamp(memory_.parameter_buffers - 1, 1,
+                                 host_extents(depth_demand<T>(config_, map_, 0)));
+    home = std::make_unique<StoredHome<T>>(map_, comm_.rank(), subgroups_, offload_->parameters(),
+                                           ahead, device_->host_visible());
+  } else {
+    home = std::make_unique<HostHome<T>>(map_, comm_.rank(), *device_);
+  }
+  return std::make_unique<StreamedParameters<T>>(
+      map_, comm_, *device_, std::move(home),
+      StreamSettings{.slots = parameter_slots_, .trace = trace_.get()});
 }
 
 template <class T>
@@ -116,14 +153,21 @@ launch::Needs StepRunner<T>::needs_of(mpi::Communicator const& node) const {
 
 template <class T>
 Bytes StepRunner<T>::gathering_bytes() const {
-  return state::WorkingCopy<T>::host_bytes(map_, device_->host_visible());
+  return config_.parameter_home == parameters::Home::device
+             ? state::WorkingCopy<T>::host_bytes(map_, device_->host_visible())
+             : 0;
 }
 
 template <class T>
 Bytes StepRunner<T>::device_bytes_to_come() const {
-  if (device_->kind() != device::Kind::host) {
-    return 0;
-  }
+  return device_->kind() == device::Kind::host
+             ? device_bytes_beside() +
+                   parameters::StreamedParameters<T>::device_bytes(map_, parameter_slots_)
+             : 0;
+}
+
+template <class T>
+Bytes StepRunner<T>::device_bytes_beside() const {
   Bytes bytes = 12 * resident_elements(config_, map_, 0);
   if (!device_->host_visible()) {
     bytes += map_.largest_layer() * static_cast<Bytes>(sizeof(T));  // a gradient on its way
@@ -161,12 +205,7 @@ Bytes StepRunner<T>::host_memory_peak() const {
 template <class T>
 checkpoint::OnSubgroup StepRunner<T>::fill_working_copy() {
   return [this](state::Subgroup const& subgroup, std::span<float const> parameter) {
-    std::vector<T> converted;
-    for (std::size_t done = 0; done < parameter.size(); done += converted.size()) {
-      converted.resize(std::min(converted_at_once, parameter.size() - done));
-      convert(parameter.subspan(done, converted.size()), converted);
-      copy_->write(subgroup.begin + static_cast<std::int64_t>(done), converted);
-    }
+    copy_->fill(subgroup, parameter);
   };
 }
 
@@ -243,12 +282,17 @@ std::vector<double> StepRunner<T>::run_micro_batches(data::Dataset const& data,
   std::vector<std::int64_t> chosen(static_cast<std::size_t>(batch));
   gradients_->begin_step();
   Stopwatch watch;
+  copy_->begin();
+  copy_->expect(micro_batch_layers_);
   // Round by round: micro-batch g is run by rank g mod R. In the last round some ranks may be idle;
   // they still take part in gathers and exchanges.
   for (std::int64_t first = 0; first < micro_batches_; first += comm_.size()) {
     auto const active =
         static_cast<int>(std::min<std::int64_t>(comm_.size(), micro_batches_ - first));
     bool const last = first + comm_.size() >= micro_batches_;
+    if (!last) {
+      copy_->expect(micro_batch_layers_);  // its first layers come under this round's backward
+    }
     if (comm_.rank() < active) {
       std::int64_t const sample = first_sample + (first + comm_.rank()) * batch;
       for (std::int64_t i = 0; i < batch; ++i) {
@@ -300,7 +344,7 @@ void StepRunner<T>::update_state(double learning_rate, std::int64_t optimizer_st
   gradients_->begin_update();
   result.share = update_->run(
       adamw, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
-      update::targets_in(copy_->shard(), subgroups_));
+      [this](state::Subgroup const& subgroup) { return copy_->target(subgroup); });
   offload_->follow_rates();
 }
 
@@ -310,7 +354,12 @@ double StepRunner<T>::validate(data::Dataset const& data, std::int64_t micro_bat
   std::vector<double> losses;
   std::int64_t counted = 0;
   std::vector<std::int64_t> chosen(static_cast<std::size_t>(batch));
+  copy_->begin();
+  copy_->expect(forward_layers_);
   for (std::int64_t first = 0; first < micro_batches; first += comm_.size()) {
+    if (first + comm_.size() < micro_batches) {
+      copy_->expect(forward_layers_);
+    }
     std::int64_t const mine = first + comm_.rank();
     if (mine < micro_batches) {
       for (std::int64_t i = 0; i < batch; ++i) {
