@@ -115,6 +115,12 @@ class Foreseer {
   [[nodiscard]] std::int64_t waiting() const {
     return shard_ - std::llround(config_.share.device_resident * static_cast<double>(shard_));
   }
+  /// The shard's working copy, where it lives on storage: an update writes all of it.
+  [[nodiscard]] Bytes stored_parameters() const {
+    return config_.parameter_home == parameters::Home::storage
+               ? shard_ * static_cast<Bytes>(sizeof(T))
+               : 0;
+  }
   [[nodiscard]] std::vector<plan::PathRate> rates() const;
   [[nodiscard]] Bytes fetched_per_rank(plan::MemoryPlan const& memory) const;
   [[nodiscard]] Seconds storage(plan::MemoryPlan const& memory) const;
@@ -199,7 +205,7 @@ Seconds Foreseer<T>::storage(plan::MemoryPlan const& memory) const {
         accumulated_bytes<T>(config_);
   }
   return plan::bandwidth_bound((state + gradients) * scope_.ranks_per_node,
-                               state * scope_.ranks_per_node, rates());
+                               (state + stored_parameters()) * scope_.ranks_per_node, rates());
 }
 
 template <class T>
@@ -213,9 +219,9 @@ std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) con
   std::int64_t const stored =
       std::max<std::int64_t>(0, waiting() - memory.cached * memory.subgroup_elements);
   std::vector<PathForecast> paths;
+  Bytes const on_storage = stored * state_bytes + stored_parameters();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    auto const bytes =
-        weights[i] * static_cast<double>(stored * state_bytes * scope_.ranks_per_node);
+    auto const bytes = weights[i] * static_cast<double>(on_storage * scope_.ranks_per_node);
     paths.push_back({config_.paths[i].directory, all[i], weights[i], static_cast<Bytes>(bytes)});
   }
   return paths;

@@ -7,12 +7,11 @@
 #include <iterator>
 
 #include "base/stopwatch.hpp"
-#include "parameters/host_home.hpp"
-#include "parameters/stored_home.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/initialize.hpp"
+#include "train/make_parameters.hpp"
 #include "train/memory_demand.hpp"
 #include "train/storage_report.hpp"
 
@@ -88,7 +87,14 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
                      stored ? static_cast<Bytes>(sizeof(T)) : 0);
   mpi::agree(comm, [&] {
     if (!copy_) {
-      copy_ = make_copy();
+      copy_ = make_parameters<T>(config, {.map = map_,
+                                          .comm = comm,
+                                          .device = *device_,
+                                          .subgroups = subgroups_,
+                                          .offload = *offload_,
+                                          .slots = parameter_slots_,
+                                          .buffers = memory_.parameter_buffers,
+                                          .trace = trace_.get()});
     }
     gradients_ = std::make_unique<update::GradientAccumulator<T>>(
         map_, comm_, *device_, *stream_, subgroups_,
@@ -114,27 +120,6 @@ int StepRunner<T>::count_parameter_slots() const {
   Bytes const free = device_->capacity() - device_->used() - device_bytes_beside();
   return static_cast<int>(
       comm_.minimum(train::parameter_slots<T>(config_, map_, device_->host_visible(), free)));
-}
-
-template <class T>
-std::unique_ptr<parameters::WorkingParameters<T>> StepRunner<T>::make_copy() {
-  using namespace parameters;
-  if (parameter_slots_ == 0) {
-    return std::make_unique<HostParameters<T>>(map_, *device_);
-  }
-  std::unique_ptr<ShardHome<T>> home;
-  if (config_.parameter_home == Home::storage) {
-    // One buffer is left to updates; where every extent has its own, none is short.
-    int const ahead = std::clamp(memory_.parameter_buffers - 1, 1,
-                                 host_extents(depth_demand<T>(config_, map_, 0)));
-    home = std::make_unique<StoredHome<T>>(map_, comm_.rank(), subgroups_, offload_->parameters(),
-                                           ahead, device_->host_visible());
-  } else {
-    home = std::make_unique<HostHome<T>>(map_, comm_.rank(), *device_);
-  }
-  return std::make_unique<StreamedParameters<T>>(
-      map_, comm_, *device_, std::move(home),
-      StreamSettings{.slots = parameter_slots_, .trace = trace_.get()});
 }
 
 template <class T>

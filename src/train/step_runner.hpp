@@ -104,8 +104,6 @@ class StepRunner {
   [[nodiscard]] Bytes device_bytes_to_come() const;
   /// How many layers that are brought to the device it has room for; as many as on the rank with least.
   [[nodiscard]] int count_parameter_slots() const;
-  /// Of a working copy that does not live on the device.
-  [[nodiscard]] std::unique_ptr<parameters::WorkingParameters<T>> make_copy();
   [[nodiscard]] std::unique_ptr<trace::Trace> make_trace() const;
   /// Forward and backward of this rank's micro-batches; their losses in order.
   std::vector<double> run_micro_batches(data::Dataset const& data, std::int64_t first_sample,
