@@ -79,9 +79,9 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   on_plan(needs_of(node));
   subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements,
                                    resident_elements(config, map_, comm.rank()));
-  // What the state and the gradients will take is free until then.
-  offload_ =
-      std::make_unique<Offload>(config, comm, trace_.get(), memory_.state + memory_.gradients);
+  // What state, gradients and parameters will take is free until then.
+  offload_ = std::make_unique<Offload>(config, comm, trace_.get(),
+                                       memory_.state + memory_.gradients + memory_.parameters);
   bool const stored = config.parameter_home == parameters::Home::storage;
   offload_->allocate(subgroups_, memory_, accumulated_bytes<T>(config), *device_,
                      stored ? static_cast<Bytes>(sizeof(T)) : 0);
