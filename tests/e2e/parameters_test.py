@@ -15,7 +15,7 @@ FACTORS = {
     "ranks": [1, 2, 4],
     "tied": ["true", "false"],
     "paths": [1, 2, 0],  # on storage: at least 1
-    "share": ["0", "0.5", "1", "auto"],
+    "share": ["0", "1", "auto"],
     "resident": ["0", "0.3"],
     "link": ["none", "slow", "fast"],
     "subgroup": ["4096", "12k", "100M"],
