@@ -7,6 +7,7 @@
 #include "cli/key_setters.hpp"
 #include "cli/key_values.hpp"
 #include "device/device.hpp"
+#include "parameters/home.hpp"
 #include "plan/order.hpp"
 #include "plan/share.hpp"
 #include "plan/split.hpp"
@@ -212,6 +213,15 @@ constexpr std::array keys{
     Key{"device.emulate", "NAME=RATE,...", "",
         "host: be as slow as h2d=25GB/s,d2h=25GB/s,update=10G,host-update=1G, any of them",
         [](RunConfig& c, Text t) { c.device.emulation = device::parse_emulation(t); }},
+
+    Key{"parameters.home", "device|host|storage", "device",
+        "where the 16-bit working copy lives; not on the device: it comes there layer by layer, "
+        "ahead of use",
+        [](RunConfig& c, Text t) {
+          using parameters::Home;
+          c.parameter_home = choice<Home>(
+              t, {{"device", Home::device}, {"host", Home::host}, {"storage", Home::storage}});
+        }},
 
     Key{"tiers.path", "PATH[,ATTRIBUTE...]", "",
         "directory for the optimizer state, once for each storage path; empty: host memory",

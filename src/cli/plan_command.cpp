@@ -64,6 +64,12 @@ void print_host(train::Forecast const& forecast, PlanOptions const& options) {
   line("  gradients", format_bytes(memory.gradients) +
                           ", with what they and new parameters travel through" +
                           (memory.gradient_buffers > 0 ? ", the others spill" : ""));
+  if (memory.parameters > 0) {
+    line("  parameters", format_bytes(memory.parameters) +
+                             (memory.parameter_buffers > 0 ? fmt::format(": {} buffers, on storage",
+                                                                         memory.parameter_buffers)
+                                                           : ""));
+  }
   line("host memory, per node",
        fmt::format("{} of {}{}", format_bytes(memory.node_total), format_bytes(forecast.host_limit),
                    options.config.host_memory > 0

@@ -11,7 +11,7 @@ void throw_shortage(Shortage const& shortage) {
       "out of device memory: {} needs {}, but only {} of {} are free; lower train.micro-batch or "
       "train.sequence, set train.recompute=block, lower update.device-resident, "
       "update.device-share "
-      "or update.device-chunk, or raise device.memory",
+      "or update.device-chunk, set parameters.home=host, or raise device.memory",
       shortage.purpose, format_bytes(shortage.wanted), format_bytes(shortage.available),
       format_bytes(shortage.capacity))};
 }

@@ -45,21 +45,6 @@ class HeldHead {
 
 }  // namespace
 
-LayerOrder layer_order(state::ModelShape const& shape) {
-  int const head = static_cast<int>(shape.layers) + 1;
-  LayerOrder order;
-  for (int layer = embedding_layer; layer <= head; ++layer) {
-    order.forward.push_back(layer);
-    order.backward.push_back(head - layer);
-  }
-  order.backward.pop_back();  // the embedding's
-  if (shape.tied_head) {
-    order.forward.push_back(embedding_layer);
-    order.backward.insert(order.backward.begin() + 1, embedding_layer);
-  }
-  return order;
-}
-
 template <class T>
 class Transformer<T>::Implementation {
  public:

@@ -208,7 +208,7 @@ class Division {
   [[nodiscard]] MemoryPlan finished() {
     if (demand_.spares && plan_.cached == plan_.subgroups && plan_.subgroups > 0) {
       // With second versions every place is as large as the largest extent.
-      Bytes const left = per_rank() - demand_.reserve_bytes - plan_.gradients;
+      Bytes const left = per_rank() - demand_.reserve_bytes - plan_.gradients - plan_.parameters;
       plan_.spares =
           std::clamp<std::int64_t>(left / extent() - plan_.subgroups, 0, plan_.subgroups);
       if (plan_.spares > 0) {

@@ -89,13 +89,22 @@ DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, 
   Tally tally;
   auto const workspace = lay_out<T>(config, map, tally);
   DeviceDemand demand;
-  demand.working_copy = shard * element + (map.ranks() > 1 ? 2 * map.largest_layer() * element : 0);
   demand.model = tally.used();
   demand.gradient = host_visible ? 0 : map.largest_layer() * element;
   demand.resident = resident_bytes(config, map, rank, subgroup_elements);
-  if (needs_lane(config, host_visible)) {
-    auto lane = lane_settings(config, update_shape<T>(config, shard, subgroup_elements));
-    Bytes const limit = config.device.memory;
+  Bytes const limit = config.device.memory;
+  bool const updates = needs_lane(config, host_visible);
+  auto lane = lane_settings(config, update_shape<T>(config, shard, subgroup_elements));
+  if (config.parameter_home == parameters::Home::device) {
+    demand.working_copy =
+        shard * element + (map.ranks() > 1 ? 2 * map.largest_layer() * element : 0);
+  } else {
+    Bytes const beside = demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0);
+    int const slots =
+        parameter_slots<T>(config, map, host_visible, (limit > 0 ? limit : most_bytes) - beside);
+    demand.working_copy = slots * map.largest_layer() * element;
+  }
+  if (updates) {
     if (limit > 0 && update::DeviceLane::device_bytes(lane) > limit - demand.total()) {
       lane.lent = workspace.idle_memory();
     }

@@ -10,10 +10,12 @@ namespace offstage::train {
 
 /// What a rank of a run allocates of its device.
 struct DeviceDemand {
-  Bytes working_copy{};  ///< the shard's parameters, and two whole layers if there are ranks
-  Bytes model{};         ///< activations, gradients and scratch memory
-  Bytes gradient{};      ///< of a layer on its way to the host
-  Bytes slots{};         ///< of the update, beside those that the activations lend it
+  /// The shard's parameters, and two whole layers if there are ranks; or the layers that are there at a time,
+  /// where parameters live elsewhere.
+  Bytes working_copy{};
+  Bytes model{};     ///< activations, gradients and scratch memory
+  Bytes gradient{};  ///< of a layer on its way to the host
+  Bytes slots{};     ///< of the update, beside those that the activations lend it
   Bytes resident{};
   Bytes held{};  ///< gradients that wait for the update (update.device-gradients), and their norms
   [[nodiscard]] Bytes total() const {

@@ -15,6 +15,8 @@ namespace offstage::train {
 namespace {
 
 constexpr Bytes state_bytes = 12;  // p, m, v in FP32
+/// Of a device without a limit.
+constexpr Bytes largest_memory = std::numeric_limits<Bytes>::max();
 /// TwinFlow's ratio in section 5 of DOS.
 constexpr double twinflow_resident = 0.2;
 
@@ -80,6 +82,12 @@ class Foreseer {
   [[nodiscard]] std::int64_t waiting() const {
     return shard_ - std::llround(config_.share.device_resident * static_cast<double>(shard_));
   }
+  /// The shard's working copy, where it lives on storage: an update writes all of it.
+  [[nodiscard]] Bytes stored_parameters() const {
+    return config_.parameter_home == parameters::Home::storage
+               ? shard_ * static_cast<Bytes>(sizeof(T))
+               : 0;
+  }
   [[nodiscard]] std::vector<plan::PathRate> rates() const;
   [[nodiscard]] Bytes fetched_per_rank(plan::MemoryPlan const& memory) const;
   [[nodiscard]] Seconds storage(plan::MemoryPlan const& memory) const;
@@ -134,7 +142,7 @@ Seconds Foreseer<T>::storage(plan::MemoryPlan const& memory) const {
         accumulated_bytes<T>(config_);
   }
   return plan::bandwidth_bound((state + gradients) * scope_.ranks_per_node,
-                               state * scope_.ranks_per_node, rates());
+                               (state + stored_parameters()) * scope_.ranks_per_node, rates());
 }
 
 template <class T>
@@ -148,9 +156,9 @@ std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) con
   std::int64_t const stored =
       std::max<std::int64_t>(0, waiting() - memory.cached * memory.subgroup_elements);
   std::vector<PathForecast> paths;
+  Bytes const on_storage = stored * state_bytes + stored_parameters();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    auto const bytes =
-        weights[i] * static_cast<double>(stored * state_bytes * scope_.ranks_per_node);
+    auto const bytes = weights[i] * static_cast<double>(on_storage * scope_.ranks_per_node);
     paths.push_back({config_.paths[i].directory, all[i], weights[i], static_cast<Bytes>(bytes)});
   }
   return paths;
@@ -172,7 +180,9 @@ std::set<std::string> Foreseer<T>::unknown() const {
   if (uses_device()) {
     need("platform.device-update", platform.device_update);
   }
-  if (uses_device() || !host_visible(config_.device)) {
+  bool const parameters_travel =
+      !host_visible(config_.device) && config_.parameter_home == parameters::Home::device;
+  if (uses_device() || parameters_travel) {
     need("platform.host-to-device", platform.host_to_device);
   }
   if (dynamic) {
@@ -200,15 +210,17 @@ PolicyForecast Foreseer<T>::policy(std::string name, Bytes limit,
     return result;
   }
   try {
-    plan::UpdateDemand const demand{.elements = shard_,
-                                    .resident = result.resident,
-                                    .gradient_bytes = gradient_bytes<T>(config_),
-                                    .held = device(memory(limit)).held / gradient_bytes<T>(config_),
-                                    .parameter_bytes = static_cast<Bytes>(sizeof(T)),
-                                    .chunk = config_.share.device_chunk,
-                                    .direct_copy = host_visible(config_.device),
-                                    .transfers = result.transfers,
-                                    .storage = storage(memory(limit))};
+    plan::UpdateDemand const demand{
+        .elements = shard_,
+        .resident = result.resident,
+        .gradient_bytes = gradient_bytes<T>(config_),
+        .held = device(memory(limit)).held / gradient_bytes<T>(config_),
+        .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+        .chunk = config_.share.device_chunk,
+        .direct_copy =
+            host_visible(config_.device) || config_.parameter_home != parameters::Home::device,
+        .transfers = result.transfers,
+        .storage = storage(memory(limit))};
     if (!config_.share.device_share && is_shared()) {
       result.share = plan::best_share(demand, config_.platform);
     }

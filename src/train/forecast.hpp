@@ -20,7 +20,7 @@ struct ForecastScope {
   Bytes host_memory{};  ///< of a node, where tiers.host-memory=auto
 };
 
-/// What a storage path holds of the state of a node's ranks.
+/// What a storage path holds of the state of a node's ranks, and of their parameters if they live there.
 struct PathForecast {
   std::string directory;
   plan::PathRate rate;  ///< as given; 0: not known
@@ -59,7 +59,8 @@ struct Forecast {
 /// memory of an emulated device that is host_visible count as such: new parameters are written in place.
 ///
 /// Storage: an update reads and writes the extents that are not cached (all, where the oldest leave
-///          first and the order ascends) and reads gradients that spilled. Paths are those of a node.
+///          first and the order ascends), reads gradients that spilled and writes parameters that live there.
+///          Paths are those of a node.
 /// Policies: configs/policies; zero3 uses the first path alone.
 /// Errors: UsageError as plan_memory.
 [[nodiscard]] Forecast forecast(RunConfig const& config, ForecastScope const& scope);

@@ -111,6 +111,8 @@ void Journal::conclude(RunEnd const& end) {
   times_.total = end.total;
   times_.host_memory_peak = end.host_memory_peak;
   times_.host_memory_limit = end.host_memory_limit;
+  times_.device_memory_peak = end.device_memory_peak;
+  times_.device_memory_limit = config_.device.memory;
   print_end_table(times_, storage_);
   if (end.host_memory_peak > end.host_memory_limit) {
     log::warning(

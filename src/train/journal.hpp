@@ -29,6 +29,7 @@ struct RunEnd {
   Stop stop{};
   Seconds total{};
   Bytes host_memory_peak{}, host_memory_limit{};  ///< of rank 0's node
+  Bytes device_memory_peak{};                     ///< of the rank with most
 };
 
 /// What a run tells: metrics.jsonl, a log line where one is due, the end table. Every rank keeps one;

@@ -15,6 +15,8 @@ namespace {
 /// Measured: 8 MiB for 3 M parameters, 14 for 88 M.
 constexpr Bytes library_bytes = 16 * MiB;
 constexpr Bytes state_bytes = 12;  // p, m, v in FP32
+/// Extents of parameters that updates fill while others are brought to the device: one updated, one flushed.
+constexpr int updated_extents = 2;
 
 }  // namespace
 
@@ -50,6 +52,35 @@ UpdateShape update_shape(RunConfig const& config, std::int64_t shard_elements,
 }
 
 template <class T>
+parameters::DepthDemand depth_demand(RunConfig const& config, state::ShardMap const& map,
+                                     Bytes free) {
+  parameters::DepthDemand demand{.free = free,
+                                 .layer = map.largest_layer() * static_cast<Bytes>(sizeof(T)),
+                                 .link = config.device.emulation.host_to_device,
+                                 .paths = std::ssize(config.paths)};
+  if (demand.link <= 0.0) {
+    demand.link = config.platform.host_to_device;
+  }
+  bool known = true;
+  for (tiers::PathSettings const& path : config.paths) {
+    known = known && path.read_rate > 0.0;
+    demand.storage += path.read_rate;
+  }
+  demand.storage = known ? demand.storage : 0.0;
+  return demand;
+}
+
+template <class T>
+int parameter_slots(RunConfig const& config, state::ShardMap const& map, bool host_visible,
+                    Bytes free) {
+  using parameters::Home;
+  bool const in_place = config.parameter_home == Home::host && host_visible && map.ranks() == 1;
+  return config.parameter_home == Home::device || in_place
+             ? 0
+             : parameters::device_slots(depth_demand<T>(config, map, free));
+}
+
+template <class T>
 plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const& map,
                                  NodeShape const& node) {
   std::int64_t most = 0;
@@ -71,12 +102,18 @@ plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const&
         lane_settings(config, update_shape<T>(config, most, config.subgroup_size)),
         node.host_visible);
   }
+  using parameters::Home;
+  bool const on_device = config.parameter_home == Home::device;
   return {.shard_elements = most,
           .resident_elements = most - waiting,
           .ranks_per_node = node.ranks_per_node,
           .gradient_bytes_per_element = accumulated_bytes<T>(config),
           .flush_fp32 = config.storage.flush_fp32,
           .exchange_bytes = exchange,
+          .parameter_bytes_per_element = on_device ? 0 : static_cast<Bytes>(sizeof(T)),
+          .parameters_on_storage = config.parameter_home == Home::storage,
+          .parameter_buffers =
+              parameters::host_extents(depth_demand<T>(config, map, 0)) + updated_extents,
           .reserve_bytes = library_bytes,
           .subgroup_elements = config.subgroup_size,
           .subgroup_is_default = config.subgroup_is_default,
@@ -87,12 +124,15 @@ plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const&
           .host_memory = node.host_memory};
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                          \
-  template bool accumulates_fp32<T>(RunConfig const&);                                   \
-  template Bytes accumulated_bytes<T>(RunConfig const&);                                 \
-  template Bytes gradient_bytes<T>(RunConfig const&);                                    \
-  template UpdateShape update_shape<T>(RunConfig const&, std::int64_t, std::int64_t);    \
-  template plan::MemoryDemand memory_demand<T>(RunConfig const&, state::ShardMap const&, \
+#define OFFSTAGE_INSTANTIATE(T)                                                              \
+  template bool accumulates_fp32<T>(RunConfig const&);                                       \
+  template Bytes accumulated_bytes<T>(RunConfig const&);                                     \
+  template Bytes gradient_bytes<T>(RunConfig const&);                                        \
+  template UpdateShape update_shape<T>(RunConfig const&, std::int64_t, std::int64_t);        \
+  template parameters::DepthDemand depth_demand<T>(RunConfig const&, state::ShardMap const&, \
+                                                   Bytes);                                   \
+  template int parameter_slots<T>(RunConfig const&, state::ShardMap const&, bool, Bytes);    \
+  template plan::MemoryDemand memory_demand<T>(RunConfig const&, state::ShardMap const&,     \
                                                NodeShape const&);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)

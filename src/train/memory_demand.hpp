@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "parameters/home.hpp"
 #include "plan/memory.hpp"
 #include "state/shard.hpp"
 #include "train/run_config.hpp"
@@ -33,6 +34,16 @@ template <class T>
 [[nodiscard]] Bytes accumulated_bytes(RunConfig const& config);
 template <class T>
 [[nodiscard]] Bytes gradient_bytes(RunConfig const& config);
+
+/// How far parameters that do not live on the device are brought ahead of use. `free`: device memory.
+template <class T>
+[[nodiscard]] parameters::DepthDemand depth_demand(RunConfig const& config,
+                                                   state::ShardMap const& map, Bytes free);
+/// Layers on the device at a time; 0 where none has to be brought: parameters live there, or one rank's in
+/// host memory that the device uses as its own.
+template <class T>
+[[nodiscard]] int parameter_slots(RunConfig const& config, state::ShardMap const& map,
+                                  bool host_visible, Bytes free);
 
 /// Of a rank's shard, whose state lives on the device.
 [[nodiscard]] std::int64_t resident_elements(RunConfig const& config, state::ShardMap const& map,

@@ -97,11 +97,12 @@ std::string Offload::spill() const {
                             .rank = comm_.rank()});
 }
 
-/// Of the state that is not resident, of the gradients as they are accumulated, and of those that are
-/// flushed in FP32.
+/// Of the state that is not resident, of the gradients as they are accumulated, of those that are flushed in
+/// FP32 if any are, and of the working copy if it lives on storage.
 std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const& subgroups,
                                               plan::MemoryPlan const& plan,
-                                              Bytes gradient_element_bytes) const {
+                                              Bytes gradient_element_bytes,
+                                              Bytes parameter_element_bytes) const {
   std::span const waiting = std::span{subgroups}.first(static_cast<std::size_t>(subgroups_));
   tiers::VirtualSettings const shared{.paths = paths_,
                                       .spill = spill(),
@@ -126,13 +127,20 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
   accumulated.settings.buffers = std::max(1, plan.gradient_buffers);
   accumulated.settings.cached =
       plan.gradient_buffers > 0 ? plan.gradients_cached : std::ssize(subgroups);
-  if (!config_.storage.flush_fp32) {
-    return {std::move(state), std::move(accumulated)};
+  std::vector<Demand> demands{std::move(state), std::move(accumulated)};
+  if (config_.storage.flush_fp32) {
+    auto& flushed =
+        demands.emplace_back(Demand{extents(subgroups, static_cast<Bytes>(sizeof(float))), shared});
+    flushed.settings.name = "flushed gradient";
+    flushed.settings.buffers = flushed_buffers;
   }
-  Demand flushed{extents(subgroups, static_cast<Bytes>(sizeof(float))), shared};
-  flushed.settings.name = "flushed gradient";
-  flushed.settings.buffers = flushed_buffers;
-  return {std::move(state), std::move(accumulated), std::move(flushed)};
+  if (parameter_element_bytes > 0) {
+    auto& parameters =
+        demands.emplace_back(Demand{extents(subgroups, parameter_element_bytes), shared});
+    parameters.settings.name = "parameter";
+    parameters.settings.buffers = std::max(1, plan.parameter_buffers);
+  }
+  return demands;
 }
 
 /// Rank by rank and file by file the space would run out in the middle, or seem to suffice.
@@ -168,11 +176,14 @@ void Offload::find_room(std::vector<Demand> const& demands) {
 }
 
 void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
-                       Bytes gradient_element_bytes, device::Device& device) {
+                       Bytes gradient_element_bytes, device::Device& device,
+                       Bytes parameter_element_bytes) {
   auto const first_resident = std::ranges::find(subgroups, true, &state::Subgroup::resident);
   subgroups_ = first_resident - subgroups.begin();
   std::vector<Demand> wanted;
-  mpi::agree(comm_, [&] { wanted = demands(subgroups, plan, gradient_element_bytes); });
+  mpi::agree(comm_, [&] {
+    wanted = demands(subgroups, plan, gradient_element_bytes, parameter_element_bytes);
+  });
   try {
     find_room(wanted);
   } catch (mpi::AgreedError const&) {
@@ -197,8 +208,11 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
       state_ = std::move(both);
     }
     gradients_.accumulated = make(1);
-    if (wanted.size() > 2) {
+    if (config_.storage.flush_fp32) {
       gradients_.flushed = make(2);
+    }
+    if (parameter_element_bytes > 0) {
+      parameters_ = make(wanted.size() - 1);
     }
   });
 }
@@ -206,6 +220,11 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
 update::GradientSettings Offload::take_gradients(bool accumulate_fp32) {
   gradients_.accumulate_fp32 = accumulate_fp32;
   return std::move(gradients_);
+}
+
+tiers::Tiers& Offload::parameters() {
+  require(parameters_ != nullptr, "Offload: the working copy does not live on storage");
+  return *parameters_;
 }
 
 std::span<std::byte> Offload::resident(std::int64_t subgroup) const {

@@ -36,12 +36,16 @@ class Offload {
 
   /// Takes memory and space, as planned. `subgroups` are this rank's. Before that, the slots of all ranks
   /// of a node and of state and gradients together have to fit: tiers::require_room.
+  /// `parameter_element_bytes`: of the working copy that lives on storage; 0: none does.
   void allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
-                Bytes gradient_element_bytes, device::Device& device);
+                Bytes gradient_element_bytes, device::Device& device,
+                Bytes parameter_element_bytes = 0);
 
   [[nodiscard]] tiers::Tiers& state() noexcept { return *state_; }
   /// The tiers of the gradients, once.
   [[nodiscard]] update::GradientSettings take_gradients(bool accumulate_fp32);
+  /// The working copy's extents. Errors: PreconditionError: it does not live on storage.
+  [[nodiscard]] tiers::Tiers& parameters();
   /// The state of a resident subgroup, in device memory.
   [[nodiscard]] std::span<std::byte> resident(std::int64_t subgroup) const;
   /// The order of the next update, by what is in host memory now; resident subgroups are not in it.
@@ -65,7 +69,8 @@ class Offload {
   };
   [[nodiscard]] std::vector<Demand> demands(std::vector<state::Subgroup> const& subgroups,
                                             plan::MemoryPlan const& plan,
-                                            Bytes gradient_element_bytes) const;
+                                            Bytes gradient_element_bytes,
+                                            Bytes parameter_element_bytes) const;
   void find_room(std::vector<Demand> const& demands);
   [[nodiscard]] std::string spill() const;
   /// Null if no path is persistent.
@@ -81,9 +86,10 @@ class Offload {
   std::unique_ptr<tiers::Tiers> state_;
   tiers::DeviceTiers* residents_{};  ///< state_ if some are resident; else null
   update::GradientSettings gradients_;
-  std::vector<PathFacts> facts_;  ///< without the rates
-  plan::PathSharer sharer_;       ///< this rank among those of its node
-  std::int64_t subgroups_{};      ///< that are not resident
+  std::unique_ptr<tiers::Tiers> parameters_;  ///< null unless they live on storage
+  std::vector<PathFacts> facts_;              ///< without the rates
+  plan::PathSharer sharer_;                   ///< this rank among those of its node
+  std::int64_t subgroups_{};                  ///< that are not resident
   std::int64_t spares_{};
   std::int64_t passes_ = 1;  ///< the first versions were made in ascending order: pass 0
 };

@@ -86,6 +86,19 @@ std::string describe_gradients(plan::MemoryPlan const& memory, bool flush_fp32) 
                      memory.gradients_cached, memory.gradient_buffers);
 }
 
+void print_parameters(RunConfig const& config, HeaderFacts const& facts) {
+  using parameters::Home;
+  if (config.parameter_home == Home::device) {
+    return;
+  }
+  bool const stored = config.parameter_home == Home::storage;
+  log::info("parameters: {}{}, {}", stored ? "on the storage paths" : "in host memory",
+            stored ? fmt::format(" through {} buffers", facts.memory.parameter_buffers) : "",
+            facts.parameter_slots > 0
+                ? fmt::format("{} layers on the device at a time", facts.parameter_slots)
+                : "used where they lie");
+}
+
 void print_storage(RunConfig const& config, HeaderFacts const& facts) {
   log::info("optimizer state: {} in {} subgroup{} per rank, {}",
             format_bytes(12 * facts.parameters), facts.subgroups, facts.subgroups == 1 ? "" : "s",
@@ -103,9 +116,11 @@ void print_storage(RunConfig const& config, HeaderFacts const& facts) {
               memory.subgroups, memory.subgroups == 1 ? "" : "s", memory.subgroup_elements,
               memory.buffers, memory.cached, describe_gradients(memory, config.storage.flush_fp32));
   }
-  log::info("host memory per node: {} planned (state {}, gradients {} per rank), limit {}",
+  log::info("host memory per node: {} planned (state {}, gradients {}{} per rank), limit {}",
             format_bytes(memory.node_total), format_bytes(memory.state),
-            format_bytes(memory.gradients), format_bytes(facts.host_memory_limit));
+            format_bytes(memory.gradients),
+            memory.parameters > 0 ? ", parameters " + format_bytes(memory.parameters) : "",
+            format_bytes(facts.host_memory_limit));
 }
 
 }  // namespace
@@ -140,6 +155,7 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
   }
   log::info("model: {} parameters, working copy {}", facts.parameters,
             name_of(config.numerics.dtype));
+  print_parameters(config, facts);
   print_storage(config, facts);
   log::info("configuration:");
   for (Setting const& setting : config.settings) {
@@ -192,6 +208,8 @@ void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {
   }
   log::info("host memory of state and gradients per node: peak {}, limit {}",
             format_bytes(times.host_memory_peak), format_bytes(times.host_memory_limit));
+  log::info("device memory per rank: peak {}, limit {}", format_bytes(times.device_memory_peak),
+            times.device_memory_limit > 0 ? format_bytes(times.device_memory_limit) : "none");
 }
 
 }  // namespace offstage::train

@@ -36,6 +36,7 @@ struct HeaderFacts {
   std::int64_t parameters{};
   std::string device;
   plan::MemoryPlan memory;
+  int parameter_slots{};  ///< layers that are brought to the device at a time; 0: none has to be
   Bytes host_memory_limit{};
   std::int64_t subgroups{};        ///< of rank 0
   std::vector<PathFacts> paths{};  ///< in the order of tiers.path
@@ -63,10 +64,12 @@ struct PhaseTimes {
   std::int64_t tokens{};     ///< of this start
   Bytes host_memory_peak{};  ///< of rank 0's node, beside tiers.host-memory
   Bytes host_memory_limit{};
+  Bytes device_memory_peak{};   ///< of the rank with most, beside device.memory
+  Bytes device_memory_limit{};  ///< 0: none
 };
 
-/// The end table on rank 0: phase, seconds, share, GB/s; the storage paths; and host memory against its
-/// limit.
+/// The end table on rank 0: phase, seconds, share, GB/s; the storage paths; host and device memory against
+/// their limits.
 void print_end_table(PhaseTimes const& times, StorageTotals const& storage);
 
 }  // namespace offstage::train

@@ -150,6 +150,14 @@ void validate_storage(std::vector<tiers::PathSettings> const& paths, StoragePoli
   require_at_least<Bytes>("tiers.cache", policy.most_cache, -1);
 }
 
+void validate_parameters(RunConfig const& config) {
+  if (config.parameter_home == parameters::Home::storage && config.paths.empty()) {
+    throw UsageError{
+        "parameters.home=storage keeps the working copy on storage, but there is no tiers.path; "
+        "give one, or use parameters.home=host"};
+  }
+}
+
 void require_share(std::string_view key, double value) {
   if (!(value >= 0.0 && value <= 1.0)) {
     throw UsageError{fmt::format("{}={} must be from 0 to 1", key, value)};
@@ -172,6 +180,7 @@ void validate(RunConfig const& config) {
   validate_loss_scale(config.numerics.loss_scale);
   validate_places(config);
   validate_storage(config.paths, config.storage);
+  validate_parameters(config);
   validate(config.device);
   validate_share(config.share);
 }

@@ -10,6 +10,7 @@
 #include "data/dataset.hpp"
 #include "device/device.hpp"
 #include "model/transformer.hpp"
+#include "parameters/home.hpp"
 #include "plan/order.hpp"
 #include "plan/share.hpp"
 #include "plan/split.hpp"
@@ -140,7 +141,8 @@ struct RunConfig {
   bool subgroup_is_default{};
   DeviceConfig device;
   SharePolicy share;
-  Overlap overlap = Overlap::automatic;  ///< update.overlap
+  Overlap overlap = Overlap::automatic;                        ///< update.overlap
+  parameters::Home parameter_home = parameters::Home::device;  ///< parameters.home
   /// platform.*, as `offstage probe` wrote them: per rank, all ranks at once; 0 where not given.
   plan::UpdateRates platform;
   std::string platform_measured;  ///< platform.measured: when and where, in words
@@ -153,8 +155,8 @@ struct RunConfig {
 /// Checks what one key alone cannot show.
 /// Errors: UsageError naming the keys, their values and what would be right: divisibility
 ///         of batches and heads, ranges, sequence within max-sequence, keep at least 2, warm-up
-///         within steps, one weight of tiers.split per tiers.path, no directory of them twice, an
-///         emulation of the host device alone.
+///         within steps, one weight of tiers.split per tiers.path, no directory of them twice,
+///         parameters on storage that there is, an emulation of the host device alone.
 void validate(RunConfig const& config);
 
 /// That part of it which is the device's alone: an emulation of the host device alone.

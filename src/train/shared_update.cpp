@@ -39,15 +39,16 @@ plan::UpdateDemand demand_of(RunConfig const& config, UpdateShape const& shape,
           .gradient_bytes = shape.gradient_bytes,
           .parameter_bytes = shape.parameter_bytes,
           .chunk = lane_settings(config, shape).chunk,
-          .direct_copy = device.host_visible(),
+          .direct_copy = device.host_visible() || config.parameter_home != parameters::Home::device,
           .transfers = config.share.transfers};
 }
 
 }  // namespace
 
 bool needs_lane(RunConfig const& config, bool host_visible) {
-  return !host_visible || config.share.device_resident > 0.0 ||
-         config.share.device_share.value_or(0.0) > 0.0;
+  bool const parameters_travel = !host_visible && config.parameter_home == parameters::Home::device;
+  return parameters_travel || config.share.device_resident > 0.0 ||
+         config.share.device_share.value_or(host_visible ? 0.0 : 1.0) > 0.0;
 }
 
 update::DeviceLaneSettings lane_settings(RunConfig const& config, UpdateShape const& shape) {
@@ -58,6 +59,7 @@ update::DeviceLaneSettings lane_settings(RunConfig const& config, UpdateShape co
   settings.slots = takes_part ? settings.slots : 0;  // the cores' parameters have their own
   settings.gradient_bytes = shape.gradient_bytes;
   settings.parameter_bytes = shape.parameter_bytes;
+  settings.parameters_on_host = config.parameter_home != parameters::Home::device;
   return settings;
 }
 

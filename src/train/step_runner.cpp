@@ -4,15 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
-#include "gradient.hpp"
+#include "parameters/streamed_parameters.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/initialize.hpp"
+#include "train/make_parameters.hpp"
 #include "train/memory_demand.hpp"
 #include "train/storage_report.hpp"
 
@@ -26,19 +28,6 @@ constexpr int shared_workers = 4;
 
 /// What clipping adds to the norm.
 constexpr double clip_epsilon = 1e-6;
-
-/// Parameters on their way from a checkpoint to the working copy.
-constexpr std::size_t converted_at_once = std::size_t{1} << 20U;
-
-void convert(std::span<float const> in, std::span<float> out) {
-  std::ranges::copy(in, out.begin());
-}
-void convert(std::span<float const> in, std::span<bfloat16> out) {
-  kernels::host::convert(in, out);
-}
-void convert(std::span<float const> in, std::span<float16> out) {
-  kernels::host::convert(in, out);
-}
 
 }  // namespace
 
@@ -59,19 +48,26 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
       device_{device::make_host_device(config.device.memory, config.device.emulation)},
       stream_{device_->make_calling_stream("compute")},
       map_{state::layers_of(config.model), comm.size()},
+      forward_layers_{model::layer_order(config.model).forward},
+      micro_batch_layers_{forward_layers_},
       resident_before_{memory::resident_bytes()} {
+  std::ranges::copy(model::layer_order(config.model).backward,
+                    std::back_inserter(micro_batch_layers_));
   auto const node = comm.split_by_node();
   ranks_on_node_ = node.size();
   nodes_ = static_cast<int>(comm.sum(node.rank() == 0 ? 1 : 0));
   mpi::agree(comm, [&] {
-    copy_ = std::make_unique<state::WorkingCopy<T>>(map_, comm_, *device_, *stream_);
+    if (config_.parameter_home == parameters::Home::device) {
+      copy_ = std::make_unique<parameters::DeviceParameters<T>>(map_, comm_, *device_, *stream_);
+    }
     model_ = std::make_unique<model::Transformer<T>>(
         config_.model,
         model::RunShape{config_.train.micro_batch, config_.train.sequence, config_.train.recompute},
         *device_, *stream_);
   });
-  // Working copy, activations and the memory to gather through are taken; an emulated device will take
-  // more of the host's.
+  parameter_slots_ = count_parameter_slots();
+  // Activations, a working copy on the device and the memory to gather it through are taken; an emulated
+  // device will take more of the host's.
   Bytes free_here{};
   mpi::agree(comm, [&] { free_here = memory::available_bytes(); });
   Bytes const free_now = std::max<Bytes>(
@@ -89,11 +85,23 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   on_plan(needs_of(node));
   subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements,
                                    resident_elements(config, map_, comm.rank()));
-  // What the state and the gradients will take is free until then.
-  offload_ =
-      std::make_unique<Offload>(config, comm, trace_.get(), memory_.state + memory_.gradients);
-  offload_->allocate(subgroups_, memory_, accumulated_bytes<T>(config), *device_);
+  // What state, gradients and parameters will take is free until then.
+  offload_ = std::make_unique<Offload>(config, comm, trace_.get(),
+                                       memory_.state + memory_.gradients + memory_.parameters);
+  bool const stored = config.parameter_home == parameters::Home::storage;
+  offload_->allocate(subgroups_, memory_, accumulated_bytes<T>(config), *device_,
+                     stored ? static_cast<Bytes>(sizeof(T)) : 0);
   mpi::agree(comm, [&] {
+    if (!copy_) {
+      copy_ = make_parameters<T>(config, {.map = map_,
+                                          .comm = comm,
+                                          .device = *device_,
+                                          .subgroups = subgroups_,
+                                          .offload = *offload_,
+                                          .slots = parameter_slots_,
+                                          .buffers = memory_.parameter_buffers,
+                                          .trace = trace_.get()});
+    }
     update::GradientSettings gradients = offload_->take_gradients(accumulates_fp32<T>(config_));
     gradients.on_final = [this](tiers::Key key, double squares) {
       update_->complete(key, squares);
@@ -117,11 +125,15 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   overlap_.emplace(make_overlap());
 }
 
-// Trips and the thread that ends gradients' leases know of each other.
+// Threads know of each other's owners: trips of gradients and parameters, what ends gradients' leases of the
+// update, what brings parameters of its readiness.
 template <class T>
 StepRunner<T>::~StepRunner() {
   if (update_) {
     update_->abandon();
+  }
+  if (copy_) {
+    copy_->stop();
   }
 }
 
@@ -141,6 +153,13 @@ OverlapChoice StepRunner<T>::make_overlap() const {
 }
 
 template <class T>
+int StepRunner<T>::count_parameter_slots() const {
+  Bytes const free = device_->capacity() - device_->used() - device_bytes_beside();
+  return static_cast<int>(
+      comm_.minimum(train::parameter_slots<T>(config_, map_, device_->host_visible(), free)));
+}
+
+template <class T>
 launch::Needs StepRunner<T>::needs_of(mpi::Communicator const& node) const {
   launch::Needs needs;
   needs.allocation =
@@ -156,7 +175,9 @@ launch::Needs StepRunner<T>::needs_of(mpi::Communicator const& node) const {
 
 template <class T>
 Bytes StepRunner<T>::gathering_bytes() const {
-  return state::WorkingCopy<T>::host_bytes(map_, device_->host_visible());
+  return config_.parameter_home == parameters::Home::device
+             ? state::WorkingCopy<T>::host_bytes(map_, device_->host_visible())
+             : 0;
 }
 
 template <class T>
@@ -164,6 +185,14 @@ Bytes StepRunner<T>::device_bytes_to_come() const {
   if (device_->kind() != device::Kind::host) {
     return 0;
   }
+  auto const shape = update_shape<T>(config_, map_.shard_elements(0), config_.subgroup_size);
+  Bytes const bytes = device_bytes_beside() +
+                      parameters::StreamedParameters<T>::device_bytes(map_, parameter_slots_);
+  return bytes + room_for_gradients(shape, bytes);
+}
+
+template <class T>
+Bytes StepRunner<T>::device_bytes_beside() const {
   Bytes bytes = 12 * resident_elements(config_, map_, 0);
   if (!device_->host_visible()) {
     bytes += map_.largest_layer() * static_cast<Bytes>(sizeof(T));  // a gradient on its way
@@ -171,7 +200,6 @@ Bytes StepRunner<T>::device_bytes_to_come() const {
   if (needs_lane(config_, device_->host_visible())) {
     auto const shape = update_shape<T>(config_, map_.shard_elements(0), config_.subgroup_size);
     bytes += update::DeviceLane::device_bytes(lane_settings(config_, shape));
-    bytes += room_for_gradients(shape, bytes);
   }
   return bytes;
 }
@@ -210,12 +238,7 @@ Bytes StepRunner<T>::host_memory_peak() const {
 template <class T>
 checkpoint::OnSubgroup StepRunner<T>::fill_working_copy() {
   return [this](state::Subgroup const& subgroup, std::span<float const> parameter) {
-    std::vector<T> converted;
-    for (std::size_t done = 0; done < parameter.size(); done += converted.size()) {
-      converted.resize(std::min(converted_at_once, parameter.size() - done));
-      convert(parameter.subspan(done, converted.size()), converted);
-      copy_->write(subgroup.begin + static_cast<std::int64_t>(done), converted);
-    }
+    copy_->fill(subgroup, parameter);
   };
 }
 
@@ -292,12 +315,17 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
   std::vector<std::int64_t> chosen(static_cast<std::size_t>(batch));
   gradients_->begin_step();
   Stopwatch watch;
+  copy_->begin();
+  copy_->expect(micro_batch_layers_);
   // Round by round: micro-batch g is run by rank g mod R. In the last round some ranks may be idle;
   // they still take part in gathers and exchanges.
   for (std::int64_t first = 0; first < micro_batches_; first += comm_.size()) {
     auto const active =
         static_cast<int>(std::min<std::int64_t>(comm_.size(), micro_batches_ - first));
     bool const last = first + comm_.size() >= micro_batches_;
+    if (!last) {
+      copy_->expect(micro_batch_layers_);  // its first layers come under this round's backward
+    }
     bool const is_active = comm_.rank() < active;
     if (is_active) {
       std::int64_t const sample = now.first_sample + (first + comm_.rank()) * batch;
@@ -377,6 +405,11 @@ update::GradientSource StepRunner<T>::gradient_source() {
 }
 
 template <class T>
+update::ParameterTargets StepRunner<T>::parameter_targets() {
+  return [this](state::Subgroup const& subgroup) { return copy_->target(subgroup); };
+}
+
+template <class T>
 void StepRunner<T>::begin_ahead(Now const& now, StepResult const& result) {
   if (!ahead_ || !std::isfinite(result.loss)) {
     return;
@@ -388,7 +421,7 @@ void StepRunner<T>::begin_ahead(Now const& now, StepResult const& result) {
     most_squares = std::min(most_squares, norm * norm);
   }
   update_->begin_ahead(adamw_step(now, result, 1.0), most_squares, gradient_source(),
-                       update::targets_in(copy_->shard(), subgroups_));
+                       parameter_targets());
 }
 
 template <class T>
@@ -410,8 +443,8 @@ void StepRunner<T>::update_state(Now const& now, StepResult& result) {
     update_->readiness().finish();
   } else {
     gradients_->begin_update();
-    result.share = update_->run(adamw_step(now, result, clip), gradient_source(),
-                                update::targets_in(copy_->shard(), subgroups_));
+    result.share =
+        update_->run(adamw_step(now, result, clip), gradient_source(), parameter_targets());
     offload_->follow_rates();
   }
   result.share.overlapped = began;
@@ -435,7 +468,12 @@ double StepRunner<T>::validate(data::Dataset const& data, std::int64_t micro_bat
   std::vector<double> losses;
   std::int64_t counted = 0;
   std::vector<std::int64_t> chosen(static_cast<std::size_t>(batch));
+  copy_->begin();
+  copy_->expect(forward_layers_);
   for (std::int64_t first = 0; first < micro_batches; first += comm_.size()) {
+    if (first + comm_.size() < micro_batches) {
+      copy_->expect(forward_layers_);
+    }
     std::int64_t const mine = first + comm_.rank();
     if (mine < micro_batches) {
       for (std::int64_t i = 0; i < batch; ++i) {

@@ -12,12 +12,12 @@
 #include "device/device.hpp"
 #include "launch/shortage.hpp"
 #include "model/transformer.hpp"
+#include "parameters/working_parameters.hpp"
 #include "plan/memory.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/initialize.hpp"
 #include "state/shard.hpp"
-#include "state/working_copy.hpp"
 #include "train/metrics.hpp"
 #include "train/offload.hpp"
 #include "train/overlap_choice.hpp"
@@ -54,6 +54,7 @@ class StepRunner {
   using OnPlan = std::function<void(launch::Needs const&)>;
 
   StepRunner(RunConfig const& config, mpi::Communicator const& comm, OnPlan const& on_plan);
+  /// Ends all threads, before what they wait for.
   ~StepRunner();
   StepRunner(StepRunner const&) = delete;
   StepRunner& operator=(StepRunner const&) = delete;
@@ -88,16 +89,24 @@ class StepRunner {
   [[nodiscard]] Bytes host_memory_limit() const noexcept { return host_memory_limit_; }
   [[nodiscard]] int nodes() const noexcept { return nodes_; }
   /// What tiers.host-memory bounds, as measured: the node's sum of peak resident memory, less what
-  /// was resident before construction, the emulated device's arena and the working copy.
+  /// was resident before construction and the emulated device's arena.
   /// Collective.
   [[nodiscard]] Bytes host_memory_peak() const;
+  /// What device.memory bounds: the most that any rank had taken at a time. Collective.
+  [[nodiscard]] Bytes device_memory_peak() const { return comm_.maximum(device_->peak()); }
+  /// Layers that are brought to the device at a time; 0: none has to be.
+  [[nodiscard]] int parameter_slots() const noexcept { return parameter_slots_; }
 
  private:
   [[nodiscard]] launch::Needs needs_of(mpi::Communicator const& node) const;
   /// Of a rank, in the memory plan and taken before the state's.
   [[nodiscard]] Bytes gathering_bytes() const;
-  /// Host memory of a rank that an emulated device takes after the plan is made.
+  /// Device memory of a rank that is taken after the plan is made: by all but parameters on their way, and
+  /// with them, as far as it is an emulated device's and therefore host memory.
+  [[nodiscard]] Bytes device_bytes_beside() const;
   [[nodiscard]] Bytes device_bytes_to_come() const;
+  /// How many layers that are brought to the device it has room for; as many as on the rank with least.
+  [[nodiscard]] int count_parameter_slots() const;
   [[nodiscard]] std::unique_ptr<trace::Trace> make_trace() const;
   /// Of a step, beside its result.
   struct Now {
@@ -124,6 +133,7 @@ class StepRunner {
   /// The mean gradient is what was accumulated times this.
   [[nodiscard]] double gradient_scale(Now const& now, StepResult const& result) const;
   [[nodiscard]] update::GradientSource gradient_source();
+  [[nodiscard]] update::ParameterTargets parameter_targets();
   /// Losses and gradients are sums over counted targets divided by all targets; this mends that.
   [[nodiscard]] double targets_per_counted(std::int64_t micro_batches, std::int64_t counted) const;
   /// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R,
@@ -141,6 +151,8 @@ class StepRunner {
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Stream> stream_;
   state::ShardMap map_;
+  std::vector<int> forward_layers_;      ///< in the order of their uses
+  std::vector<int> micro_batch_layers_;  ///< likewise, forward and backward
   Bytes resident_before_;
   int nodes_{};
   int ranks_on_node_{};
@@ -149,7 +161,8 @@ class StepRunner {
   std::vector<state::Subgroup> subgroups_;
   std::unique_ptr<trace::Trace> trace_;  ///< null unless run.trace
   std::unique_ptr<Offload> offload_;
-  std::unique_ptr<state::WorkingCopy<T>> copy_;
+  int parameter_slots_{};  ///< 0: no layer has to be brought to the device
+  std::unique_ptr<parameters::WorkingParameters<T>> copy_;
   std::unique_ptr<model::Transformer<T>> model_;
   std::unique_ptr<SharedUpdate> update_;
   std::unique_ptr<update::HeldGradients> held_;  ///< null: no gradient stays on the device

@@ -276,6 +276,7 @@ void Training<T>::prepare() {
                 .parameters = state::count_parameters(runner_->map().layers()),
                 .device = runner_->device().name(),
                 .memory = runner_->memory_plan(),
+                .parameter_slots = runner_->parameter_slots(),
                 .host_memory_limit = runner_->host_memory_limit(),
                 .subgroups = static_cast<std::int64_t>(runner_->subgroups().size()),
                 .paths = runner_->path_facts()},
@@ -309,7 +310,8 @@ void Training<T>::conclude(Stop stop) {
                      .stop = stop,
                      .total = cadence_.now(),
                      .host_memory_peak = runner_->host_memory_peak(),
-                     .host_memory_limit = runner_->host_memory_limit()});
+                     .host_memory_limit = runner_->host_memory_limit(),
+                     .device_memory_peak = runner_->device_memory_peak()});
 }
 
 template <class T>

@@ -74,7 +74,7 @@ DeviceLane::DeviceLane(device::Device& device, DeviceLaneSettings const& setting
       bring_{device.make_stream("host to device")},
       update_{device.make_stream("device update")},
       return_{device.make_stream("device to host")} {
-  if (!device.host_visible()) {
+  if (!device.host_visible() && !settings.parameters_on_host) {
     sender_ = std::make_unique<ParameterSender>(
         device, settings.parameter_slots, settings.chunk * settings.parameter_bytes, figures_);
   }
@@ -271,7 +271,8 @@ Bytes DeviceLane::device_bytes(DeviceLaneSettings const& settings) {
 }
 
 Bytes DeviceLane::host_bytes(DeviceLaneSettings const& settings, bool host_visible) {
-  return host_visible ? 0 : settings.parameter_slots * settings.chunk * settings.parameter_bytes;
+  bool const stages = !host_visible && !settings.parameters_on_host;
+  return stages ? settings.parameter_slots * settings.chunk * settings.parameter_bytes : 0;
 }
 
 }  // namespace offstage::update

@@ -29,7 +29,7 @@ struct DeviceLaneSettings {
   int parameter_slots = 3;    ///< chunks of the CPU's new parameters on their way
   Bytes gradient_bytes = 4;   ///< of an element, as the updates will give them
   Bytes parameter_bytes = 4;  ///< of an element of the working copy
-  /// New parameters may go to host memory: a slot has room for a chunk of them.
+  /// New parameters go to host memory: a slot has room for a chunk of them, and the CPU's are not staged.
   bool parameters_on_host = false;
   /// Device memory that lies idle between backward and the next forward (activations): slots are taken
   /// from it before any is allocated; they are empty when run or start of the pipeline returns. Nothing
@@ -47,8 +47,8 @@ struct DeviceLaneSettings {
 ///
 /// Source:  DOS sections 4.1 and 4.3, Algorithm 1.
 /// Memory:  device: slots * chunk * (12 + gradient_bytes, and parameter_bytes with parameters_on_host), less
-///          what is lent. Host: pinned, parameter_slots * chunk * parameter_bytes; none if the device is
-///          host_visible.
+///          what is lent. Host: pinned, parameter_slots * chunk * parameter_bytes; none with
+///          parameters_on_host, or if the device is host_visible.
 /// Threads: any; calls feed the device one after the other and wait side by side.
 /// Waiting: a caller needs nothing but what the streams give back by themselves.
 /// Trace:   rows "host to device", "device update", "device to host", "parameters to device".
@@ -83,7 +83,7 @@ class DeviceLane {
   [[nodiscard]] std::shared_ptr<device::Event> send();
 
   /// Whether the CPU's new parameters for targets in device memory go by staging and send; else straight
-  /// to them, as the device is host_visible.
+  /// to them, as the device is host_visible; with parameters_on_host there are no such targets.
   [[nodiscard]] bool stages() const noexcept { return sender_ != nullptr; }
 
   /// Lent memory is used again, as from construction on.

@@ -4,6 +4,7 @@ the same command goes on from the checkpoint. $FAULTY_STORAGE is preloaded, see 
 import contextlib
 import errno
 import os
+import re
 import subprocess
 from pathlib import Path
 from unittest import mock
@@ -84,6 +85,19 @@ class Faults(OffstageTest):
                                                    r"resume the run from its last checkpoint")
         step = self.step_of(self.checkpoints("run")[-1])
         self.check_goes_on("run", *self.both, step=step, ranks=2)
+
+    def test_parameters_that_cannot_be_read_end_the_run_and_the_next_goes_on(self):
+        self.straight()
+        lost = set()
+        for ranks, after in (1, 34), (2, 17), (2, 23):
+            name, options = f"run-{ranks}-{after}", [*self.both, "parameters.home=storage"]
+            with self.subTest(name), self.faulty("read", self.paths[0], errno.EIO, after=after):
+                result = self.train(name, *COMMON, *options, ranks=ranks, expect=74)
+                found = re.search(r"(state|parameter) extent \d+, version \d+, at offset \d+ of \S+ is lost", result.err)
+                self.assertTrue(found, result)
+                lost.add(found.group(1))
+            self.check_goes_on(name, *options, step=self.step_of(self.checkpoints(name)[-1]), ranks=ranks)
+        self.assertIn("parameter", lost)
 
     def test_a_read_that_fails_twice_changes_nothing(self):
         self.straight()

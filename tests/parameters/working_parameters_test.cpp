@@ -14,7 +14,7 @@ namespace {
 
 /// One rank's, for homes that do not gather.
 struct Alone {
-  mpi::Communicator comm = mpi::Communicator::self();
+  mpi::Communicator comm;
   state::ShardMap map{layers_with({3 * 4096, 5000}), 1};
   std::vector<state::Subgroup> subgroups = state::subgroups_of(map, 0, 2 * 4096);
 

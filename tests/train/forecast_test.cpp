@@ -77,6 +77,37 @@ TEST(Forecast, TakesNothingAndAddsUpTheDevicesMemory) {
   EXPECT_EQ(forecast(config, one_rank).device.slots, 0);
 }
 
+TEST(Forecast, OfParametersThatLiveElsewhereTheDeviceHoldsAFewLayers) {
+  auto config = tiny();
+  auto const on_device = forecast(config, one_rank);
+  EXPECT_EQ(on_device.memory.parameters, 0);
+  config.parameter_home = parameters::Home::host;
+  auto const on_host = forecast(config, one_rank);
+  Bytes const shard = 2 * on_host.shard_elements;
+  EXPECT_EQ(on_host.memory.parameters, shard);
+  EXPECT_EQ(on_host.memory.node_total - on_device.memory.node_total,
+            shard + on_host.memory.gradients - on_device.memory.gradients);
+  EXPECT_LT(on_host.memory.gradients, on_device.memory.gradients)
+      << "the cores' parameters are not staged";
+  Bytes const layer = 2 * 3 * 4096;
+  EXPECT_EQ(on_host.device.working_copy, 4 * layer) << "the device has no limit";
+  config.device.memory = on_host.device.total() - 2 * layer + 1;
+  EXPECT_EQ(forecast(config, one_rank).device.working_copy, 2 * layer);
+  config.device.kind = DeviceKind::host;
+  EXPECT_EQ(forecast(config, one_rank).device.working_copy, 0) << "they are used where they lie";
+
+  config.parameter_home = parameters::Home::storage;
+  tiers::PathSettings path;
+  path.directory = "/scratch";
+  path.read_rate = path.write_rate = 1e9;
+  config.paths = {path};
+  config.storage.most_cache = 0;
+  auto const stored = forecast(config, one_rank);
+  EXPECT_EQ(stored.memory.parameter_buffers, 4) << "one sent, one read, two updated";
+  EXPECT_EQ(stored.memory.parameters, 4 * 2 * 4096);
+  EXPECT_EQ(stored.paths[0].bytes, 14 * stored.shard_elements);
+}
+
 TEST(Forecast, OfALargeModelNeedsNoMemory) {
   auto config = tiny();
   config.model.layers = 96;

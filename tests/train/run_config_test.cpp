@@ -177,6 +177,9 @@ TEST(RunConfig, FixedWeightsAreAsManyAsStoragePaths) {
 }
 
 TEST(RunConfig, FlushedGradientsNeedAStoragePath) {
+  EXPECT_THAT(error_after([](RunConfig& c) { c.parameter_home = parameters::Home::storage; }),
+              AllOf(HasSubstr("parameters.home=storage"), HasSubstr("there is no tiers.path"),
+                    HasSubstr("parameters.home=host")));
   EXPECT_THAT(error_after([](RunConfig& c) { c.storage.flush_fp32 = true; }),
               AllOf(HasSubstr("update.gradients=flush-fp32"), HasSubstr("tiers.path")));
 }

@@ -211,8 +211,10 @@ TEST(DeviceLane, BringsNewParametersToHostMemoryIfTheirTargetLiesThere) {
   settings.chunk = 2 * chunk_elements;
   settings.parameters_on_host = true;
   EXPECT_EQ(DeviceLane::device_bytes(settings), 2 * 16 * 2 * chunk_elements);
+  EXPECT_EQ(DeviceLane::host_bytes(settings, false), 0);
   device::ShuffledDevice device{3};
   DeviceLane lane{device, settings};
+  EXPECT_FALSE(lane.stages());
   Sample sample;
   std::vector<bfloat16> expected_copy;
   auto const expected = sample.stepped(expected_copy);

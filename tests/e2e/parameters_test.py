@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Where the working copy lives: on the device, in host memory or on storage, p, m and v have the same bits, and the
+device holds no more than device.memory."""
+import re
+
+from harness import OffstageTest, main
+from pairs import covering_array
+
+# Three micro-batches, so that two and four ranks have an idle one.
+MODEL = ["model.layers=3", "train.steps=3", "train.global-batch=6"]
+
+FACTORS = {
+    "home": ["device", "host", "storage"],
+    "dtype": ["bf16", "fp16", "fp32"],
+    "ranks": [1, 2, 4],
+    "tied": ["true", "false"],
+    "paths": [1, 2, 0],  # on storage: at least 1
+    "share": ["0", "1", "auto"],
+    "resident": ["0", "0.3"],
+    "link": ["none", "slow", "fast"],
+    "subgroup": ["4096", "12k", "100M"],
+}
+LINKS = {"none": [], "slow": ["--device.emulate=h2d=100MB/s,d2h=80MB/s,update=100M,host-update=50M"],
+         "fast": ["--device.emulate=h2d=20GB/s,d2h=20GB/s"]}
+
+
+class Parameters(OffstageTest):
+    def paths(self, count):
+        options = []
+        for number in range(count):
+            directory = self.folder / f"path{number}"
+            directory.mkdir(exist_ok=True)
+            options.append(f"--tiers.path={directory},read=1GB/s,write=1GB/s")
+        return options
+
+    def options_of(self, row):
+        return [*MODEL, f"parameters.home={row['home']}", f"numerics.dtype={row['dtype']}",
+                f"model.tied-head={row['tied']}", f"update.device-share={row['share']}",
+                f"update.device-resident={row['resident']}", "update.device-chunk=4096",
+                f"update.subgroup-size={row['subgroup']}", *LINKS[row["link"]],
+                *self.paths(max(row["paths"], row["home"] == "storage"))]
+
+    def test_all_pairs_of_choices(self):
+        for dtype in FACTORS["dtype"]:
+            for tied in FACTORS["tied"]:
+                self.train(f"{dtype}-{tied}", *MODEL, f"numerics.dtype={dtype}", f"model.tied-head={tied}")
+        rows = covering_array(FACTORS)
+        self.assertLess(len(rows), 20)
+        for number, row in enumerate(rows):
+            with self.subTest(**row):
+                name, base = f"row{number}", f"{row['dtype']}-{row['tied']}"
+                result = self.train(name, *self.options_of(row), ranks=row["ranks"])
+                self.assert_same_state(base, name)
+                self.assertEqual([(r["loss"], r["grad_norm"]) for r in self.steps(base)],
+                                 [(r["loss"], r["grad_norm"]) for r in self.steps(name)])
+                self.assertEqual({"device": False, "host": True, "storage": True}[row["home"]],
+                                 "\nparameters: " in result.out)
+
+    def test_a_run_goes_on_with_parameters_elsewhere(self):
+        model = [*MODEL, "numerics.dtype=bf16", "optimizer.schedule=constant", "optimizer.warmup-steps=0", f"--data.valid={self.valid}",
+                 "train.valid-every=2"]
+        self.train("straight", *model)
+        homes = [(2, ["parameters.home=storage", *self.paths(1)]), (1, ["parameters.home=host", *LINKS["slow"]]),
+                 (4, ["parameters.home=storage", *self.paths(2), *LINKS["fast"]])]
+        for number, (ranks, options) in enumerate(homes):
+            self.train("moved", *model, *options, f"train.steps={number + 1}", ranks=ranks)
+        self.assert_same_state("straight", "moved")
+        self.assertEqual([r["valid_loss"] for r in self.records("straight") if "valid_loss" in r][-1],
+                         [r["valid_loss"] for r in self.records("moved") if "valid_loss" in r][-1])
+
+    def test_steps_that_overflow_are_skipped_alike(self):
+        options = [*MODEL, "numerics.dtype=fp16", "numerics.loss-scale-start=1073741824", "train.steps=8"]
+        self.train("device", *options)
+        self.assertGreater(sum(r["skipped"] for r in self.steps("device")), 0)
+        for home in "host", "storage":
+            self.train(home, *options, f"parameters.home={home}", *self.paths(1), *LINKS["fast"], ranks=2)
+            self.assert_same_state("device", home)
+
+    def test_parameters_four_times_as_large_as_the_device_are_trained_within_its_limit(self):
+        limit = 9
+        model = ["model.layers=24", "model.hidden=256", "model.kv-heads=", "model.ffn-hidden=704", "train.micro-batch=1",
+                 "train.global-batch=1", "train.steps=2", "train.recompute=block", "numerics.dtype=bf16",
+                 "update.subgroup-size=1M", "update.device-share=0", f"device.memory={limit}MiB"]
+        result = self.train("device", *model, *LINKS["fast"], expect=64)
+        self.assertIn("parameters.home", "\n".join(result.errors))
+        result = self.train("storage", *model, *LINKS["fast"], *self.paths(2), "parameters.home=storage")
+        parameters = 2 * int(re.search(r"model: (\d+) parameters", result.out).group(1))
+        self.assertGreater(parameters, 4 * limit * 2**20)
+        peak, unit = re.search(rf"device memory per rank: peak ([0-9.]+) (\w+), limit {limit}.00 MiB", result.out).groups()
+        print(f"parameters {parameters / 2**20:.1f} MiB, limit {limit} MiB, peak {peak} {unit}", flush=True)
+        self.assertEqual("MiB", unit)
+        self.assertLessEqual(float(peak), limit, result)
+
+    def test_storage_without_a_path_is_refused(self):
+        result = self.train("run", "parameters.home=storage", expect=64)
+        self.assertIn("parameters.home=storage keeps the working copy on storage, but there is no tiers.path", result.err)
+
+
+if __name__ == "__main__":
+    main()
