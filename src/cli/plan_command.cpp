@@ -52,23 +52,18 @@ void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
                             count(static_cast<double>(forecast.shard_elements))));
 }
 
-void print_host(train::Forecast const& forecast, PlanOptions const& options) {
+void print_memory(train::Forecast const& forecast, PlanOptions const& options) {
   auto const& memory = forecast.memory;
-  log::write_info("host memory, per rank");
-  line("  state", format_bytes(memory.state) +
-                      (options.config.paths.empty()
-                           ? std::string{}
-                           : fmt::format(", {} buffers and {} of {} subgroups of {} parameters",
-                                         memory.buffers, memory.cached, memory.subgroups,
-                                         count(static_cast<double>(memory.subgroup_elements)))));
-  line("  gradients", format_bytes(memory.gradients) +
-                          ", with what they and new parameters travel through" +
-                          (memory.gradient_buffers > 0 ? ", the others spill" : ""));
-  if (memory.parameters > 0) {
-    line("  parameters", format_bytes(memory.parameters) +
-                             (memory.parameter_buffers > 0 ? fmt::format(": {} buffers, on storage",
-                                                                         memory.parameter_buffers)
-                                                           : ""));
+  for (std::string const& row :
+       train::memory_table(forecast.rows, {.device = options.config.device.memory,
+                                          .host = forecast.host_limit / options.ranks_per_node})) {
+    log::write_info(row);
+  }
+  if (!options.config.paths.empty()) {
+    line("subgroups",
+         fmt::format("{} of {} parameters per rank: {} buffers, {} cached{}", memory.subgroups,
+                     count(static_cast<double>(memory.subgroup_elements)), memory.buffers,
+                     memory.cached, memory.gradient_buffers > 0 ? "; gradients spill" : ""));
   }
   line("host memory, per node",
        fmt::format("{} of {}{}", format_bytes(memory.node_total), format_bytes(forecast.host_limit),
@@ -76,24 +71,6 @@ void print_host(train::Forecast const& forecast, PlanOptions const& options) {
                        ? ""
                        : " (90 % of what this machine has free; for another one give "
                          "tiers.host-memory)"));
-}
-
-void print_device(train::Forecast const& forecast, PlanOptions const& options) {
-  auto const& device = forecast.device;
-  Bytes const limit = options.config.device.memory;
-  bool const emulated = options.config.device.kind == train::DeviceKind::host;
-  log::info("device memory, per rank{}",
-            emulated ? " (of the emulated device: in host memory)" : "");
-  line("  working copy", format_bytes(device.working_copy));
-  line("  model", fmt::format("{} for {} x {} tokens", format_bytes(device.model),
-                              options.config.train.micro_batch, options.config.train.sequence));
-  line("  gradient on its way", format_bytes(device.gradient));
-  line("  slots of the update", format_bytes(device.slots));
-  line("  gradients that wait there", format_bytes(device.held));
-  line("  resident state", format_bytes(device.resident));
-  line("  together",
-       format_bytes(device.total()) +
-           (limit > 0 ? fmt::format(" of device.memory={}", format_bytes(limit)) : ""));
 }
 
 std::string rate_text(double rate) {
@@ -179,8 +156,7 @@ ExitCode plan_command(Arguments const& arguments) {
                        .ranks_per_node = options.ranks_per_node,
                        .host_memory = static_cast<Bytes>(train::auto_host_share * free)});
   print_ranks(forecast, options);
-  print_host(forecast, options);
-  print_device(forecast, options);
+  print_memory(forecast, options);
   print_paths(forecast);
   print_policies(forecast, options);
   print_share(forecast, options);

@@ -9,6 +9,7 @@
 #include "plan/share.hpp"
 #include "plan/split.hpp"
 #include "train/device_demand.hpp"
+#include "train/memory_table.hpp"
 #include "train/run_config.hpp"
 
 namespace offstage::train {
@@ -43,9 +44,10 @@ struct Forecast {
   std::int64_t shard_elements{};  ///< of the rank with most, padding included
   std::int64_t layers{};
   int nodes{};
-  plan::MemoryPlan memory{};  ///< of this configuration
-  Bytes host_limit{};         ///< per node
-  DeviceDemand device{};      ///< of that rank
+  plan::MemoryPlan memory{};      ///< of this configuration
+  Bytes host_limit{};             ///< per node
+  DeviceDemand device{};          ///< of that rank
+  std::vector<MemoryRow> rows{};  ///< of that rank
   std::vector<PathForecast> paths{};
   PolicyForecast configured{};             ///< what this configuration does
   std::vector<PolicyForecast> policies{};  ///< those of the papers

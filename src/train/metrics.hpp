@@ -79,6 +79,7 @@ struct StartRecord {
 ///              longest_wait_seconds (of any rank since the start), resident_bytes. GB are 10^9 bytes.
 ///              With a device that shares updates also device_share, expected_update_seconds (null: a
 ///              rate is not known yet) and device_gradient_bytes (that waited on the device).
+///              Where the update began under backward overlap: "kept", or "redone" (also if it was undone).
 /// Validations: step and valid_loss.
 /// Starts:      start (steps done before), time (UTC), ranks and nodes, and in a Slurm job job, job_name,
 ///              restart_count, and array_job and array_task where it is one of an array; no step.

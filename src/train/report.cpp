@@ -116,6 +116,9 @@ void print_storage(RunConfig const& config, HeaderFacts const& facts) {
               memory.subgroups, memory.subgroups == 1 ? "" : "s", memory.subgroup_elements,
               memory.buffers, memory.cached, describe_gradients(memory, config.storage.flush_fp32));
   }
+  for (std::string const& row : facts.memory_table) {
+    log::info("{}", row);
+  }
   log::info("host memory per node: {} planned (state {}, gradients {}{} per rank), limit {}",
             format_bytes(memory.node_total), format_bytes(memory.state),
             format_bytes(memory.gradients),

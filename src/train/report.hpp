@@ -38,8 +38,9 @@ struct HeaderFacts {
   plan::MemoryPlan memory;
   int parameter_slots{};  ///< layers that are brought to the device at a time; 0: none has to be
   Bytes host_memory_limit{};
-  std::int64_t subgroups{};        ///< of rank 0
-  std::vector<PathFacts> paths{};  ///< in the order of tiers.path
+  std::int64_t subgroups{};                 ///< of rank 0
+  std::vector<PathFacts> paths{};           ///< in the order of tiers.path
+  std::vector<std::string> memory_table{};  ///< of rank 0 (memory_table.hpp)
 };
 
 /// The nodes of the ranks in the order of ranks, each once; `mine` is this rank's. Collective.

@@ -14,8 +14,12 @@
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/initialize.hpp"
+#include "train/device_demand.hpp"
+#include "train/first_state.hpp"
 #include "train/make_parameters.hpp"
 #include "train/memory_demand.hpp"
+#include "train/memory_table.hpp"
+#include "train/step_numbers.hpp"
 #include "train/storage_report.hpp"
 
 namespace offstage::train {
@@ -25,9 +29,6 @@ namespace {
 /// sides of it.
 constexpr int host_workers = 2;
 constexpr int shared_workers = 4;
-
-/// What clipping adds to the norm.
-constexpr double clip_epsilon = 1e-6;
 
 }  // namespace
 
@@ -236,6 +237,20 @@ Bytes StepRunner<T>::host_memory_peak() const {
 }
 
 template <class T>
+std::vector<std::string> StepRunner<T>::memory_table() const {
+  auto const rows = memory_rows(
+      config_, {.plan = memory_,
+                .device = device_demand<T>(config_, map_, comm_.rank(), device_->host_visible(),
+                                           memory_.subgroup_elements),
+                .shard_elements = map_.shard_elements(comm_.rank()),
+                .gradient_bytes = accumulated_bytes<T>(config_),
+                .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+                .spare_slots = offload_->spares() - memory_.spares});
+  return train::memory_table(
+      rows, {.device = config_.device.memory, .host = host_memory_limit_ / ranks_on_node_});
+}
+
+template <class T>
 checkpoint::OnSubgroup StepRunner<T>::fill_working_copy() {
   return [this](state::Subgroup const& subgroup, std::span<float const> parameter) {
     copy_->fill(subgroup, parameter);
@@ -245,28 +260,8 @@ checkpoint::OnSubgroup StepRunner<T>::fill_working_copy() {
 template <class T>
 void StepRunner<T>::initialize(state::ParameterReader* first_weights) {
   mpi::agree(comm_, [&] {
-    auto const on_subgroup = fill_working_copy();
-    for (state::Subgroup const& subgroup : subgroups_) {
-      auto lease = tiers().create(subgroup.index);
-      auto const count = static_cast<std::size_t>(subgroup.size);
-      auto const state =
-          std::span{reinterpret_cast<float*>(lease.mutable_bytes().data()), 3 * count};
-      auto const parameter = state.first(count);
-      std::ranges::fill(state.subspan(count), 0.0F);  // m and v
-      for (state::Piece const& piece : subgroup.pieces) {
-        auto const out =
-            parameter.subspan(static_cast<std::size_t>(piece.offset),
-                              static_cast<std::size_t>(piece.chunks.count * chunk_elements));
-        if (first_weights != nullptr) {
-          first_weights->read(piece.layer, piece.chunks, out);
-        } else {
-          state::initialize(map_.layers()[static_cast<std::size_t>(piece.layer)],
-                            config_.train.seed, piece.chunks, out);
-        }
-      }
-      on_subgroup(subgroup, parameter);
-      lease.commit();
-    }
+    make_first_state(map_, subgroups_, config_.train.seed, first_weights, tiers(),
+                     fill_working_copy());
   });
 }
 
@@ -281,8 +276,9 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   run_micro_batches(data, now, result);
   Stopwatch watch;
   double const divisor = loss_scale * static_cast<double>(micro_batches_);
-  result.grad_norm =
-      gradients_->norm() * targets_per_counted(micro_batches_, result.counted_targets) / divisor;
+  result.grad_norm = gradients_->norm() *
+                     targets_per_counted(config_.train, micro_batches_, result.counted_targets) /
+                     divisor;
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
   update_state(now, result);
   result.update = watch.elapsed();
@@ -295,16 +291,11 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                                .workers = workers(),
                                .nodes = nodes_,
                                .seconds = whole.elapsed()});
-  overlap_->learn({.overlapped = result.share.overlapped,
-                   .redone = result.skipped || clip_factor(result) < 1.0,
-                   .seconds = whole.elapsed()});
+  overlap_->learn(
+      {.overlapped = result.share.overlapped,
+       .redone = result.skipped || clip_factor(config_.optimizer, result.grad_norm) < 1.0,
+       .seconds = whole.elapsed()});
   return result;
-}
-
-template <class T>
-double StepRunner<T>::targets_per_counted(std::int64_t micro_batches, std::int64_t counted) const {
-  std::int64_t const targets = micro_batches * config_.train.micro_batch * config_.train.sequence;
-  return static_cast<double>(targets) / static_cast<double>(counted);
 }
 
 template <class T>
@@ -359,8 +350,8 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
 template <class T>
 void StepRunner<T>::agree_on_loss(std::span<double const> losses, StepResult& result) {
   result.counted_targets = comm_.sum(result.counted_targets);
-  result.loss = mean_in_order(losses, micro_batches_) *
-                targets_per_counted(micro_batches_, result.counted_targets);
+  result.loss = mean_in_order(comm_, losses, micro_batches_) *
+                targets_per_counted(config_.train, micro_batches_, result.counted_targets);
 }
 
 template <class T>
@@ -374,29 +365,16 @@ void StepRunner<T>::begin_gradients(int active, bool first, bool last) {
 }
 
 template <class T>
-double StepRunner<T>::clip_factor(StepResult const& result) const {
-  // As PyTorch's clip_grad_norm_: the small constant keeps a zero norm harmless.
-  double const limit = config_.optimizer.clip;
-  return limit > 0.0 ? std::min(1.0, limit / (result.grad_norm + clip_epsilon)) : 1.0;
-}
-
-template <class T>
 double StepRunner<T>::gradient_scale(Now const& now, StepResult const& result) const {
-  return targets_per_counted(micro_batches_, result.counted_targets) /
+  return targets_per_counted(config_.train, micro_batches_, result.counted_targets) /
          (now.loss_scale * static_cast<double>(micro_batches_));
 }
 
 template <class T>
-kernels::AdamwStep StepRunner<T>::adamw_step(Now const& now, StepResult const& result,
-                                             double clip) const {
-  OptimizerConfig const& optimizer = config_.optimizer;
-  return {.learning_rate = now.learning_rate,
-          .beta1 = optimizer.beta1,
-          .beta2 = optimizer.beta2,
-          .epsilon = optimizer.eps,
-          .weight_decay = optimizer.weight_decay,
-          .gradient_scale = clip * gradient_scale(now, result),
-          .step = now.optimizer_step};
+kernels::AdamwStep StepRunner<T>::adamw(Now const& now, StepResult const& result,
+                                        double clip) const {
+  return adamw_step(config_.optimizer, now.learning_rate, now.optimizer_step,
+                    clip * gradient_scale(now, result));
 }
 
 template <class T>
@@ -414,19 +392,14 @@ void StepRunner<T>::begin_ahead(Now const& now, StepResult const& result) {
   if (!ahead_ || !std::isfinite(result.loss)) {
     return;
   }
-  // Finite, so that an infinite sum of squares is above it.
-  double most_squares = std::numeric_limits<double>::max();
-  if (double const limit = config_.optimizer.clip; limit > 0.0) {
-    double const norm = (limit - clip_epsilon) / gradient_scale(now, result);
-    most_squares = std::min(most_squares, norm * norm);
-  }
-  update_->begin_ahead(adamw_step(now, result, 1.0), most_squares, gradient_source(),
-                       parameter_targets());
+  update_->begin_ahead(adamw(now, result, 1.0),
+                       most_squares(config_.optimizer, gradient_scale(now, result)),
+                       gradient_source(), parameter_targets());
 }
 
 template <class T>
 void StepRunner<T>::update_state(Now const& now, StepResult& result) {
-  double const clip = clip_factor(result);
+  double const clip = clip_factor(config_.optimizer, result.grad_norm);
   bool const began = update_->is_ahead();
   if (began && !result.skipped && clip == 1.0) {
     result.share = update_->confirm();
@@ -443,8 +416,7 @@ void StepRunner<T>::update_state(Now const& now, StepResult& result) {
     update_->readiness().finish();
   } else {
     gradients_->begin_update();
-    result.share =
-        update_->run(adamw_step(now, result, clip), gradient_source(), parameter_targets());
+    result.share = update_->run(adamw(now, result, clip), gradient_source(), parameter_targets());
     offload_->follow_rates();
   }
   result.share.overlapped = began;
@@ -487,28 +459,8 @@ double StepRunner<T>::validate(data::Dataset const& data, std::int64_t micro_bat
       model_->idle_forward(*copy_);
     }
   }
-  return mean_in_order(losses, micro_batches) *
-         targets_per_counted(micro_batches, comm_.sum(counted));
-}
-
-template <class T>
-double StepRunner<T>::mean_in_order(std::span<double const> mine, std::int64_t count) const {
-  auto const ranks = static_cast<std::size_t>(comm_.size());
-  auto const rounds = static_cast<std::size_t>(ceil_div(count, comm_.size()));
-  std::vector<double> all(ranks * rounds);
-  std::vector<mpi::Slice> parts(ranks);
-  auto const part_bytes = static_cast<Bytes>(rounds * sizeof(double));
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    parts[rank] = {static_cast<Bytes>(rank) * part_bytes, part_bytes};
-  }
-  std::ranges::copy(mine, all.begin() + static_cast<std::ptrdiff_t>(
-                                            static_cast<std::size_t>(comm_.rank()) * rounds));
-  comm_.all_gather(std::as_writable_bytes(std::span{all}), parts);
-  double sum = 0.0;
-  for (std::size_t g = 0; g < static_cast<std::size_t>(count); ++g) {
-    sum += all[g % ranks * rounds + g / ranks];
-  }
-  return sum / static_cast<double>(count);
+  return mean_in_order(comm_, losses, micro_batches) *
+         targets_per_counted(config_.train, micro_batches, comm_.sum(counted));
 }
 
 template class StepRunner<float>;

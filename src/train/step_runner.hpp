@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "checkpoint/store.hpp"
@@ -86,6 +87,8 @@ class StepRunner {
   [[nodiscard]] std::vector<PathFacts> path_facts() const { return offload_->facts(); }
   [[nodiscard]] device::Device const& device() const noexcept { return *device_; }
   [[nodiscard]] plan::MemoryPlan const& memory_plan() const noexcept { return memory_; }
+  /// What of this rank lives where, beside the limits.
+  [[nodiscard]] std::vector<std::string> memory_table() const;
   [[nodiscard]] Bytes host_memory_limit() const noexcept { return host_memory_limit_; }
   [[nodiscard]] int nodes() const noexcept { return nodes_; }
   /// What tiers.host-memory bounds, as measured: the node's sum of peak resident memory, less what
@@ -127,18 +130,12 @@ class StepRunner {
   void update_state(Now const& now, StepResult& result);
   /// These subgroups' parameters, from the state as it is.
   void rebuild_parameters(std::span<tiers::Key const> subgroups);
-  [[nodiscard]] double clip_factor(StepResult const& result) const;
-  [[nodiscard]] kernels::AdamwStep adamw_step(Now const& now, StepResult const& result,
-                                              double clip) const;
+  [[nodiscard]] kernels::AdamwStep adamw(Now const& now, StepResult const& result,
+                                         double clip) const;
   /// The mean gradient is what was accumulated times this.
   [[nodiscard]] double gradient_scale(Now const& now, StepResult const& result) const;
   [[nodiscard]] update::GradientSource gradient_source();
   [[nodiscard]] update::ParameterTargets parameter_targets();
-  /// Losses and gradients are sums over counted targets divided by all targets; this mends that.
-  [[nodiscard]] double targets_per_counted(std::int64_t micro_batches, std::int64_t counted) const;
-  /// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R,
-  /// ...
-  [[nodiscard]] double mean_in_order(std::span<double const> mine, std::int64_t count) const;
   [[nodiscard]] int workers() const;
   /// Collective. Errors: mpi::AgreedError: update.overlap=on, but that is not possible.
   [[nodiscard]] OverlapChoice make_overlap() const;

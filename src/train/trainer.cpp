@@ -279,7 +279,8 @@ void Training<T>::prepare() {
                 .parameter_slots = runner_->parameter_slots(),
                 .host_memory_limit = runner_->host_memory_limit(),
                 .subgroups = static_cast<std::int64_t>(runner_->subgroups().size()),
-                .paths = runner_->path_facts()},
+                .paths = runner_->path_facts(),
+                .memory_table = runner_->memory_table()},
                comm_);
   store_ = std::make_unique<checkpoint::Store>(
       config_.checkpoint.dir,

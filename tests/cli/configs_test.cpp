@@ -93,7 +93,7 @@ TEST(Configs, PlatformsAreTheTestbedsOfTable1) {
 }
 
 TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
-  EXPECT_EQ(files_of("policies").size(), 4U);
+  EXPECT_EQ(files_of("policies").size(), 5U);
   std::string const policies = std::string{OFFSTAGE_CONFIGS} + "/policies/";
   auto const zero3 = parse_with(policies + "zero3.cfg", {"--tiers.path=/a"});
   EXPECT_FALSE(zero3.storage.exclusive);
@@ -117,6 +117,15 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_EQ(mlp.storage.evict, tiers::Evict::oldest);
   EXPECT_EQ(mlp.storage.split.rule, plan::SplitRule::paper);
   EXPECT_FALSE(mlp.numerics.accumulate_fp32);
+  auto const fuyou = parse_with(policies + "fuyou.cfg", {"--tiers.path=/a"});
+  EXPECT_EQ(fuyou.overlap, train::Overlap::on);
+  EXPECT_EQ(fuyou.parameter_home, parameters::Home::storage);
+  for (auto const* other : {&zero3, &twinflow, &dos, &mlp}) {
+    EXPECT_EQ(other->overlap, train::Overlap::off);
+  }
+  EXPECT_EQ(zero3.share.device_gradients, 0);
+  EXPECT_EQ(twinflow.share.device_gradients, 0);
+  EXPECT_EQ(dos.share.device_gradients, std::nullopt);
 }
 
 }  // namespace

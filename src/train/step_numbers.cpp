@@ -1,0 +1,67 @@
+#include "train/step_numbers.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace offstage::train {
+namespace {
+
+/// Keeps a zero norm harmless.
+constexpr double clip_epsilon = 1e-6;
+
+}  // namespace
+
+double targets_per_counted(TrainConfig const& train, std::int64_t micro_batches,
+                           std::int64_t counted) {
+  std::int64_t const targets = micro_batches * train.micro_batch * train.sequence;
+  return static_cast<double>(targets) / static_cast<double>(counted);
+}
+
+double mean_in_order(mpi::Communicator const& comm, std::span<double const> mine,
+                     std::int64_t count) {
+  auto const ranks = static_cast<std::size_t>(comm.size());
+  auto const rounds = static_cast<std::size_t>(ceil_div(count, comm.size()));
+  std::vector<double> all(ranks * rounds);
+  std::vector<mpi::Slice> parts(ranks);
+  auto const part_bytes = static_cast<Bytes>(rounds * sizeof(double));
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    parts[rank] = {static_cast<Bytes>(rank) * part_bytes, part_bytes};
+  }
+  auto const first = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(comm.rank()) * rounds);
+  std::ranges::copy(mine, all.begin() + first);
+  comm.all_gather(std::as_writable_bytes(std::span{all}), parts);
+  double sum = 0.0;
+  for (std::size_t g = 0; g < static_cast<std::size_t>(count); ++g) {
+    sum += all[g % ranks * rounds + g / ranks];
+  }
+  return sum / static_cast<double>(count);
+}
+
+double clip_factor(OptimizerConfig const& optimizer, double grad_norm) {
+  double const limit = optimizer.clip;
+  return limit > 0.0 ? std::min(1.0, limit / (grad_norm + clip_epsilon)) : 1.0;
+}
+
+double most_squares(OptimizerConfig const& optimizer, double gradient_scale) {
+  double const most = std::numeric_limits<double>::max();
+  if (optimizer.clip <= 0.0) {
+    return most;
+  }
+  double const norm = std::max(0.0, optimizer.clip - clip_epsilon) / gradient_scale;
+  return std::min(most, norm * norm);
+}
+
+kernels::AdamwStep adamw_step(OptimizerConfig const& optimizer, double learning_rate,
+                              std::int64_t optimizer_step, double gradient_scale) {
+  return {.learning_rate = learning_rate,
+          .beta1 = optimizer.beta1,
+          .beta2 = optimizer.beta2,
+          .epsilon = optimizer.eps,
+          .weight_decay = optimizer.weight_decay,
+          .gradient_scale = gradient_scale,
+          .step = optimizer_step};
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "adamw.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "train/run_config.hpp"
+
+namespace offstage::train {
+
+/// Losses and gradients are sums over counted targets divided by all targets of so many micro-batches; times
+/// this they are means.
+[[nodiscard]] double targets_per_counted(TrainConfig const& train, std::int64_t micro_batches,
+                                         std::int64_t counted);
+
+/// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R, ...
+/// Collective.
+[[nodiscard]] double mean_in_order(mpi::Communicator const& comm, std::span<double const> mine,
+                                   std::int64_t count);
+
+/// What a mean gradient of this norm is multiplied with, as PyTorch's clip_grad_norm_ has it; 1: not clipped.
+[[nodiscard]] double clip_factor(OptimizerConfig const& optimizer, double grad_norm);
+/// The sum of squares of accumulated gradients at which that begins, of which `gradient_scale` makes the mean
+/// gradient. Finite in any case, so that an infinite sum is above it. Right to some roundings.
+[[nodiscard]] double most_squares(OptimizerConfig const& optimizer, double gradient_scale);
+
+[[nodiscard]] kernels::AdamwStep adamw_step(OptimizerConfig const& optimizer, double learning_rate,
+                                            std::int64_t optimizer_step, double gradient_scale);
+
+}  // namespace offstage::train

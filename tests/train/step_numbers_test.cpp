@@ -1,0 +1,54 @@
+#include "train/step_numbers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace offstage::train {
+namespace {
+
+OptimizerConfig clipped_at(double limit) {
+  OptimizerConfig optimizer;
+  optimizer.clip = limit;
+  return optimizer;
+}
+
+TEST(StepNumbers, ClipAsPyTorchDoes) {
+  EXPECT_EQ(clip_factor(clipped_at(1.0), 4.0), 1.0 / (4.0 + 1e-6));
+  EXPECT_EQ(clip_factor(clipped_at(1.0), 0.5), 1.0);
+  EXPECT_EQ(clip_factor(clipped_at(1.0), 0.0), 1.0);
+  EXPECT_EQ(clip_factor(clipped_at(0.0), 1e30), 1.0) << "no limit";
+}
+
+// Sums of squares below it never clip by more than roundings, and those above it do.
+TEST(StepNumbers, TheSumOfSquaresAtWhichClippingBegins) {
+  for (double const limit : {1e-3, 1.0, 37.0}) {
+    for (double const scale : {1.0, 1.0 / 1024, 0.3}) {
+      double const squares = most_squares(clipped_at(limit), scale);
+      double const norm = std::sqrt(squares) * scale;
+      EXPECT_EQ(clip_factor(clipped_at(limit), norm * (1 - 1e-9)), 1.0);
+      EXPECT_LT(clip_factor(clipped_at(limit), norm * (1 + 1e-9)), 1.0);
+    }
+  }
+}
+
+TEST(StepNumbers, AnInfiniteOrUndefinedSumIsNeverBelowTheLimit) {
+  double const infinite = std::numeric_limits<double>::infinity();
+  for (double const limit : {0.0, 1.0}) {
+    EXPECT_FALSE(infinite <= most_squares(clipped_at(limit), 1.0));
+    EXPECT_FALSE(std::nan("") <= most_squares(clipped_at(limit), 1.0));
+    EXPECT_TRUE(0.0 <= most_squares(clipped_at(limit), 1.0));
+  }
+}
+
+TEST(StepNumbers, MeansAreOverCountedTargets) {
+  TrainConfig train;
+  train.micro_batch = 2;
+  train.sequence = 8;
+  EXPECT_EQ(targets_per_counted(train, 3, 48), 1.0);
+  EXPECT_EQ(targets_per_counted(train, 3, 24), 2.0);
+}
+
+}  // namespace
+}  // namespace offstage::train
