@@ -117,9 +117,13 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   overlap_.emplace(make_overlap());
 }
 
-// Trips and the thread that ends gradients' leases know of each other.
+// Trips and the thread that ends gradients' leases know of each other; and if backward has failed, trips may
+// wait for a gradient's buffer that backward has.
 template <class T>
 StepRunner<T>::~StepRunner() {
+  if (gradients_) {
+    gradients_->abandon();
+  }
   if (update_) {
     update_->abandon();
   }

@@ -596,6 +596,22 @@ TEST(GradientAccumulator, EndsItsLeasesAndTransfersWhenARoundIsGivenUp) {
   // Destruction waits for the write and the transfer that run, and for no other.
 }
 
+TEST(GradientAccumulator, LetsGoOfTheBufferThatAFetchWaitsForWhenARoundIsGivenUp) {
+  Fixture<float> gradients{{.subgroup_chunks = 3, .buffers = 1}, mpi::Communicator::self()};
+  gradients->begin_step();
+  gradients->begin_round(1, true);
+  for (int layer = layers - 1; layer >= 3;
+       --layer) {  // the last subgroup, and part of the one before
+    gradients->add(layer, gradient_of<float>(0, layer));
+  }
+  auto waiting = std::async(std::launch::async, [&] {
+    static_cast<void>(gradients->fetch(gradients.subgroups().back()));
+  });
+  EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds{10}), std::future_status::timeout);
+  gradients->abandon();
+  waiting.get();
+}
+
 TEST(GradientAccumulator, RefusesAGradientFromAnIdleRankAndNoneFromAnActiveOne) {
   Fixture<float> gradients{{}};
   gradients->begin_round(1, true);
