@@ -7,12 +7,14 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <future>
 #include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "ahead_update.hpp"
@@ -24,7 +26,6 @@
 namespace offstage::update {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAreArray;
 
@@ -333,6 +334,59 @@ TEST(Overlap, EndsWithItsOwnerAtAnyMoment) {
       ahead.wait_for(0);
     }
   }
+}
+
+/// Tiers in host memory, where whoever wants a lease on trial gets it late.
+class LateTrials final : public tiers::Tiers {
+ public:
+  explicit LateTrials(std::vector<Bytes> const& extents) {
+    tiers::VirtualSettings settings;
+    settings.cached = settings.spare_buffers = std::ssize(extents);
+    inner_ = tiers::make_virtual_tiers(extents, settings);
+  }
+  tiers::Lease fetch(tiers::Key key) override { return inner_->fetch(key); }
+  tiers::Lease create(tiers::Key key) override { return inner_->create(key); }
+  std::optional<tiers::Lease> fetch_on_trial(tiers::Key key) override {
+    asked.set_value();
+    let_go.get_future().wait();
+    return inner_->fetch_on_trial(key);
+  }
+  void accept_trials() override { inner_->accept_trials(); }
+  std::vector<tiers::Key> revert_trials() override { return inner_->revert_trials(); }
+  [[nodiscard]] tiers::Traffic traffic() const override { return inner_->traffic(); }
+  [[nodiscard]] Bytes host_bytes() const override { return inner_->host_bytes(); }
+
+  std::promise<void> asked;
+  std::promise<void> let_go;
+
+ protected:  // leases are the inner ones'
+  void commit(tiers::Key, std::int64_t) override { throw PreconditionError{"not its lease"}; }
+  void discard(tiers::Key, std::int64_t, bool) noexcept override {}
+
+ private:
+  std::unique_ptr<tiers::Tiers> inner_;
+};
+
+TEST(Overlap, LeavesNothingOnTrialThatItKeepsHoweverLateItBegan) {
+  StallWatch const watch;
+  Shard const shard{1};
+  LateTrials tiers{shard.extents()};
+  initialize(shard, tiers);
+  MemoryTiers gradient_tiers{shard.extents(2)};
+  Gradients<bfloat16> gradients{shard, gradient_tiers};
+  gradients.set(random_values<bfloat16>(shard.size, 1));
+  Values copy(static_cast<std::size_t>(shard.size));
+  UpdatePipeline pipeline{shard.subgroups, tiers, {.workers = 1}};
+  pipeline.start_ahead(step_of(1), no_clipping, on_cpu({0}), gradients.source(),
+                       targets_in(std::span{copy}, shard.subgroups));
+  tiers.asked.get_future().wait();
+  pipeline.complete(0, 0.0);
+  pipeline.confirm();
+  tiers.let_go.set_value();
+  auto const stats = pipeline.finish();
+  EXPECT_EQ(stats.cpu_elements, shard.size);
+  EXPECT_EQ(stats.tried, 0);  // the norm was known
+  EXPECT_THAT(tiers.revert_trials(), IsEmpty());
 }
 
 enum class Failing { reads, writes };
