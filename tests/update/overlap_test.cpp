@@ -1,15 +1,12 @@
 // Updates that begin under backward: kept, done again or undone, with the bits of plain ones.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <future>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,17 +26,6 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAreArray;
 
-/// Of the shard that all scenes have.
-Values const& gradient_at(int t) {
-  static std::map<int, Values> made;
-  auto const [at, is_new] = made.try_emplace(t);
-  if (is_new) {
-    at->second =
-        random_values<bfloat16>(Shard{Scene{}.subgroups}.size, static_cast<std::uint64_t>(10 + t));
-  }
-  return at->second;
-}
-
 /// So many subgroups from the end, as backward comes to them.
 std::vector<tiers::Key> last(int number, int of) {
   std::vector<tiers::Key> keys;
@@ -47,46 +33,6 @@ std::vector<tiers::Key> last(int number, int of) {
     keys.push_back(of - 1 - i);
   }
   return keys;
-}
-
-/// The scenes of most tests: spares for none, some and all, in slots and in memory, on the CPU alone and
-/// beside a device.
-std::vector<Scene> scenes() {
-  std::vector<Scene> all;
-  for (int const spares : {0, 3, 7}) {
-    for (int const workers : {1, 4}) {
-      Scene scene;
-      scene.workers = workers;
-      scene.spare_slots = spares;
-      scene.buffers = 1 + workers % 3;
-      all.push_back(scene);
-      scene.cached = 3;
-      scene.spare_buffers = spares;
-      scene.rounds = 2;
-      all.push_back(scene);
-      scene.on_device = true;
-      scene.residents = 1;
-      scene.held_room = 12 * chunk_elements;
-      all.push_back(scene);
-      scene.held_room = 0;
-      scene.flush = true;
-      all.push_back(scene);
-    }
-  }
-  Scene in_memory;
-  in_memory.paths = 0;
-  in_memory.cached = in_memory.spare_buffers = in_memory.gradients_cached = 7;
-  all.push_back(in_memory);
-  return all;
-}
-
-std::string text(Scene const& scene) {
-  return fmt::format(
-      "{} workers, {} buffers, {} cached, {} spare slots, {} spare buffers, device {}, {} "
-      "resident, "
-      "{} bytes for gradients, flush {}",
-      scene.workers, scene.buffers, scene.cached, scene.spare_slots, scene.spare_buffers,
-      scene.on_device, scene.residents, scene.held_room, scene.flush);
 }
 
 /// An update over a scene, and what plain updates made of the same.
@@ -156,13 +102,6 @@ TEST(Overlap, SkippedLeavesStateAndParametersAsTheyWere) {
     }
     pair.expect_same("skipped");
   }
-}
-
-/// Every extent has a spare, and waits in storage.
-Scene all_on_trial() {
-  Scene scene;
-  scene.spare_slots = scene.subgroups;
-  return scene;
 }
 
 TEST(Overlap, UpdatesAllThatHasASpareBeforeTheVerdict) {
@@ -298,44 +237,6 @@ TEST(Overlap, HoldsUpWhoReadsWhatIsNotUpdatedYetAndNobodyElse) {
   ahead.pipeline().finish();
 }
 
-TEST(Overlap, EndsWithoutHangingWhenBackwardFailsHalfway) {
-  StallWatch watch;
-  for (Scene const& scene : scenes()) {
-    SCOPED_TRACE(text(scene));
-    for (std::int64_t const reached : {7, 4, 0}) {
-      watch.say(fmt::format("{}, failing at {}", text(scene), reached));
-      AheadUpdate ahead{scene};
-      Plain plain{ahead.shard()};
-      Values const& gradient = gradient_at(1);
-      ahead.start_ahead(step_of(1));
-      for (std::int64_t index = 6; index >= reached; --index) {
-        ahead.bring(index, gradient);
-      }
-      ahead.pipeline().abandon();
-      ahead.drain();  // calls of complete that are late
-      std::ignore = ahead.state().revert_trials();
-      EXPECT_TRUE(plain.state() == state_of(ahead.shard(), ahead.state()));
-    }
-  }
-}
-
-TEST(Overlap, EndsWithItsOwnerAtAnyMoment) {
-  StallWatch const watch;
-  for (int moment = 0; moment < 4; ++moment) {
-    AheadUpdate ahead{all_on_trial()};
-    ahead.start_ahead(step_of(1));
-    if (moment > 0) {
-      ahead.backward(gradient_at(1));
-    }
-    if (moment > 1) {
-      ahead.pipeline().confirm();
-    }
-    if (moment > 2) {
-      ahead.wait_for(0);
-    }
-  }
-}
-
 /// Tiers in host memory, where whoever wants a lease on trial gets it late.
 class LateTrials final : public tiers::Tiers {
  public:
@@ -387,47 +288,6 @@ TEST(Overlap, LeavesNothingOnTrialThatItKeepsHoweverLateItBegan) {
   EXPECT_EQ(stats.cpu_elements, shard.size);
   EXPECT_EQ(stats.tried, 0);  // the norm was known
   EXPECT_THAT(tiers.revert_trials(), IsEmpty());
-}
-
-enum class Failing { reads, writes };
-
-void fail_from_now(AheadUpdate& ahead, Failing what) {
-  ahead.faults().on_complete = [what](aio::Transfer const& transfer, aio::Completion& completion) {
-    bool const read = transfer.direction == aio::Direction::read;
-    if (read == (what == Failing::reads)) {
-      completion.result = -EIO;
-    }
-  };
-}
-
-TEST(Overlap, AFaultUnderATrialIsAnErrorOfTheVerdictAndOfReaders) {
-  StallWatch watch;
-  for (Failing const what : {Failing::reads, Failing::writes}) {
-    for (bool const keep : {true, false}) {
-      for (int const workers : {1, 3}) {
-        watch.say(
-            fmt::format("fault {}, kept {}, {} workers", static_cast<int>(what), keep, workers));
-        Scene scene = all_on_trial();
-        scene.workers = workers;
-        scene.buffers = 1;
-        scene.gradients_cached = scene.subgroups;  // so that the state alone is on storage
-        AheadUpdate ahead{scene};
-        ::testing::internal::CaptureStderr();
-        fail_from_now(ahead, what);
-        ahead.start_ahead(step_of(1));
-        ahead.backward(gradient_at(1));
-        EXPECT_THROW(ahead.readiness().wait(0, ahead.shard().size), IoError);
-        if (keep) {
-          ahead.pipeline().confirm();
-          EXPECT_THROW(ahead.pipeline().finish(), IoError);
-        } else {
-          EXPECT_THROW(std::ignore = ahead.pipeline().take_back(), IoError);
-        }
-        EXPECT_THROW(ahead.readiness().wait(0, 1), IoError);
-        (void)::testing::internal::GetCapturedStderr();
-      }
-    }
-  }
 }
 
 TEST(Overlap, RefusesWhatItsStateDoesNotAllow) {
