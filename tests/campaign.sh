@@ -38,7 +38,7 @@ run_asan-ubsan() {
 # Without OpenMP and MPI, whose own synchronisation TSan does not see.
 run_tsan() {
   local tests=(base_test aio_test device_test tiers_test update_pipeline_test
-    shared_update_test fault_test parameters_test)
+    shared_update_test overlap_test fault_test parameters_test)
   jobs/build.sh tsan "${tests[@]}" &&
     TSAN_OPTIONS=halt_on_error=1 ctest --test-dir build/tsan --output-on-failure --parallel "$jobs" \
       --no-tests=error -R "^($(IFS='|'; echo "${tests[*]}"))$"
@@ -68,9 +68,13 @@ run_faults() {
   at_random update fault_test 'Faults.AtRandom*' "${FAULT_SECONDS:-600}" "${FAULT_SEED:-$RANDOM}"
 }
 
-# Random schedules of threads over the smallest pools.
+# Random schedules of threads over the smallest pools: of leases, then of whole updates under backward, half the time
+# each.
 run_schedules() {
-  at_random tiers tiers_test 'TrialSchedules.*' "${SCHEDULE_SECONDS:-600}" "${SCHEDULE_SEED:-$RANDOM}"
+  local seconds=$(((${SCHEDULE_SECONDS:-600} + 1) / 2)) seed=${SCHEDULE_SEED:-$RANDOM} failed=0
+  at_random tiers tiers_test 'TrialSchedules.*' "$seconds" "$seed" || failed=1
+  at_random update overlap_test 'OverlapSchedules.*' "$seconds" "$seed" || failed=1
+  return "$failed"
 }
 
 run_kills() {

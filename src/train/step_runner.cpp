@@ -127,9 +127,13 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
 }
 
 // Threads know of each other's owners: trips of gradients and parameters, what ends gradients' leases of the
-// update, what brings parameters of its readiness.
+// update, what brings parameters of its readiness; and if backward has failed, trips may wait for a gradient's
+// buffer that backward has.
 template <class T>
 StepRunner<T>::~StepRunner() {
+  if (gradients_) {
+    gradients_->abandon();
+  }
   if (update_) {
     update_->abandon();
   }

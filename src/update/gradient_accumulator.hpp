@@ -88,6 +88,9 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// After each round: every subgroup's sums are where they belong.
   /// Errors: as add.
   void end_round();
+  /// The run has failed, in the middle of a round perhaps: lets go of the sums at hand, whose buffer a fetch
+  /// may wait for. Nothing but the destructor follows, and fetches that are late.
+  void abandon() noexcept { open_.reset(); }
 
   /// sqrt of the sum of squares of all ranks' accumulated gradients, before scaling: chunk sums in
   /// (layer, chunk) order, padding included as zeros. Not finite if any gradient is not.

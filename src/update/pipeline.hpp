@@ -64,7 +64,7 @@ class UpdatePipeline {
  public:
   UpdatePipeline(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
                  PipelineSettings settings);
-  /// Waits for what start left; its error is lost.
+  /// Leaves out the trips that have not begun, and waits for the others; their error is lost.
   ~UpdatePipeline();
   UpdatePipeline(UpdatePipeline const&) = delete;
   UpdatePipeline& operator=(UpdatePipeline const&) = delete;

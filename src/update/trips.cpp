@@ -214,7 +214,7 @@ std::optional<Trips::Leases> Trips::fetch_ahead(state::Subgroup const& subgroup,
   leases.target.emplace(targets_(subgroup));
   require_fit(subgroup, leases.gradient->view, leases.target->view);
   std::scoped_lock const lock{mutex_};
-  tried_ += on_trial ? 1 : 0;
+  tried_ += on_trial && !gate_->confirmed() ? 1 : 0;
   return leases;
 }
 

@@ -80,9 +80,9 @@ TEST(MemoryTable, AddsUpAndSaysTheLimits) {
                                   {.device = 8 * KiB, .host = 0});
   ASSERT_EQ(table.size(), 5U);
   EXPECT_THAT(table[0], HasSubstr("memory, per rank"));
-  EXPECT_EQ(table[1], "  one                             1.00 KiB     2.00 KiB            -");
-  EXPECT_EQ(table[3], "  together                        4.00 KiB     2.00 KiB     5.00 KiB");
-  EXPECT_EQ(table[4], "  limit                           8.00 KiB         none      by path");
+  EXPECT_EQ(table[1], "  one                            1.00 KiB     2.00 KiB            -");
+  EXPECT_EQ(table[3], "  together                       4.00 KiB     2.00 KiB     5.00 KiB");
+  EXPECT_EQ(table[4], "  limit                          8.00 KiB         none      by path");
 }
 
 }  // namespace

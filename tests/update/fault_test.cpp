@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <random>
 #include <set>
 
@@ -113,6 +114,22 @@ TEST(Faults, OfAWriteAreTakenOverByAnotherPath) {
         EXPECT_EQ(trial.left_out(), 1U);
         trial.check();
       }
+    }
+  }
+}
+
+TEST(Faults, OfAWriteUnderATrialAreTakenOverByAnotherPathToo) {
+  for (std::int64_t const cached : {0, 2}) {
+    Place const place{
+        .cached = cached, .workers = 3, .ahead = true, .spare_slots = 5, .spare_buffers = 1};
+    Calls calls{place};
+    for (auto const& [site, mishap] : write_failures()) {
+      std::int64_t const n = *std::next(calls.of(site).begin());  // there may be fewer in all
+      Trial trial{place, aio::at_call(site, n, mishap), describe(site, n, mishap)};
+      trial.run();
+      EXPECT_TRUE(trial.done()) << trial.error();
+      EXPECT_EQ(trial.left_out(), 1U);
+      trial.check();
     }
   }
 }
@@ -243,6 +260,9 @@ struct RandomTrial {
     place.processes = draw(1, 2);
     place.engine = {8 * KiB << draw(0, 4), draw(1, 6)};
     place.uneven = draw(0, 1) == 0;
+    place.ahead = draw(0, 1) == 0;
+    place.spare_slots = draw(0, 1) == 0 ? subgroups : draw(0, 2);
+    place.spare_buffers = draw(0, 1) == 0 ? subgroups : draw(0, 2);
     static constexpr std::array rates{8U, 32U, 128U, 1000U};
     hazards.one_in = rates.at(random() % rates.size());
     hazards.write_errors = draw(0, 2) == 0;
@@ -251,11 +271,12 @@ struct RandomTrial {
     hazards.rot = draw(0, 9) == 0;
     what = fmt::format(
         "seed {}: {} paths, {} buffers, {} cached, gradients {} and {}, flush {}, {} workers, "
-        "requests of {}, 1 in {}, writes {}, reads {}, completions {}, rot {}",
+        "ahead {} with {} and {} spares, requests of {}, 1 in {}, writes {}, reads {}, completions "
+        "{}, rot {}",
         seed, place.paths, place.buffers, place.cached, place.gradient_buffers,
-        place.gradients_cached, place.flush_fp32, place.workers, place.engine.request_bytes,
-        hazards.one_in, hazards.write_errors, hazards.read_errors, hazards.lost_completions,
-        hazards.rot);
+        place.gradients_cached, place.flush_fp32, place.workers, place.ahead, place.spare_slots,
+        place.spare_buffers, place.engine.request_bytes, hazards.one_in, hazards.write_errors,
+        hazards.read_errors, hazards.lost_completions, hazards.rot);
   }
   [[nodiscard]] bool harmless() const {
     return !hazards.write_errors && !hazards.read_errors && !hazards.lost_completions &&

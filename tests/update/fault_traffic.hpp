@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,6 +46,7 @@ struct TrafficSettings {
   tiers::VirtualSettings gradients;
   bool flush_fp32 = false;
   int workers = 3;
+  bool ahead = false;  ///< updates begin under the last round; every second one is done again
 };
 
 /// What one rank of a run does with its tiers: first versions; then, step by step, sums of gradients
@@ -51,7 +54,7 @@ struct TrafficSettings {
 class Traffic {
  public:
   Traffic(Lesson const& lesson, TrafficSettings settings)
-      : lesson_{lesson}, workers_{settings.workers} {
+      : lesson_{lesson}, ahead_{settings.ahead} {
     Shard const& shard = lesson.shard;
     state_ = tiers::make_virtual_tiers(shard.extents(), settings.state);
     settings.gradients.name = "gradient";
@@ -60,19 +63,38 @@ class Traffic {
       flushed_ = tiers::make_virtual_tiers(shard.extents(sizeof(float)), settings.gradients);
     }
     copy_.resize(static_cast<std::size_t>(shard.size));
-    flusher_.emplace(flushed_.get(), nullptr);
+    pipeline_.emplace(shard.subgroups, *state_, PipelineSettings{.workers = settings.workers});
+    flusher_.emplace(flushed_.get(), [this](tiers::Key key, double squares) {
+      if (pipeline_->is_ahead()) {
+        pipeline_->complete(key, squares);
+      }
+    });
   }
 
   void begin() { initialize(lesson_.shard, *state_); }
   void step() {
     ++step_;
     for (int round = 0; round < traffic_rounds; ++round) {
+      if (ahead_ && round == traffic_rounds - 1) {
+        start_ahead();
+      }
       add_round(round);
     }
-    update();
+    if (!ahead_) {
+      update();
+    } else if (step_ % 2 == 1) {
+      pipeline_->confirm();
+      pipeline_->finish();
+    } else {
+      static_cast<void>(pipeline_->take_back());
+      update();
+    }
   }
-  /// The thread of the gradients ends; the tiers stay.
-  void stop() { flusher_.reset(); }
+  /// Threads end; the tiers stay.
+  void stop() {
+    pipeline_->abandon();
+    flusher_.reset();
+  }
 
   [[nodiscard]] tiers::Tiers& state() { return *state_; }
   [[nodiscard]] tiers::Tiers& sums() { return *sums_; }
@@ -102,10 +124,11 @@ class Traffic {
                                      static_cast<std::size_t>(subgroup->size)};
       kernels::host::accumulate<bfloat16, bfloat16>(
           {sums, lesson_.gradient(step_, round, *subgroup), round == 0});
+      bool const last = round == traffic_rounds - 1;
       if (flush) {
         flusher_->flush(std::move(lease), GradientView{std::span<bfloat16 const>{sums}}, 0.0);
       } else {
-        flusher_->commit(std::move(lease), std::nullopt);
+        flusher_->commit(std::move(lease), last ? std::optional{0.0} : std::nullopt);
       }
     }
     flusher_->drain();
@@ -116,15 +139,26 @@ class Traffic {
     for (auto const& subgroup : lesson_.shard.subgroups) {
       in_memory.push_back(state_->in_memory(subgroup.index));
     }
-    kernels::AdamwStep step = first_step;
-    step.step = step_;
-    UpdatePipeline{lesson_.shard.subgroups, *state_, {.workers = workers_}}.run(
-        step, on_cpu(plan::update_order(plan::UpdateOrder::alternate, step_, in_memory, true)),
-        [this](state::Subgroup const& subgroup) { return gradient_of(subgroup); },
-        targets_in(std::span{copy_}, lesson_.shard.subgroups));
+    pipeline_->run(now(),
+                   on_cpu(plan::update_order(plan::UpdateOrder::alternate, step_, in_memory, true)),
+                   source(), targets_in(std::span{copy_}, lesson_.shard.subgroups));
   }
 
  private:
+  void start_ahead() {
+    auto order = lesson_.shard.ascending();
+    std::ranges::reverse(order);
+    pipeline_->start_ahead(now(), std::numeric_limits<double>::max(), on_cpu(order), source(),
+                           targets_in(std::span{copy_}, lesson_.shard.subgroups));
+  }
+  [[nodiscard]] kernels::AdamwStep now() const {
+    kernels::AdamwStep step = first_step;
+    step.step = step_;
+    return step;
+  }
+  [[nodiscard]] GradientSource source() {
+    return [this](state::Subgroup const& subgroup) { return gradient_of(subgroup); };
+  }
   GradientLease gradient_of(state::Subgroup const& subgroup) {
     auto const size = static_cast<std::size_t>(subgroup.size);
     tiers::Lease lease = (flushed_ ? flushed_ : sums_)->fetch(subgroup.index);
@@ -137,13 +171,14 @@ class Traffic {
   }
 
   Lesson const& lesson_;
-  int workers_;
+  bool ahead_;
   int step_ = 0;
   std::unique_ptr<tiers::Tiers> state_;
   std::unique_ptr<tiers::Tiers> sums_;
   std::unique_ptr<tiers::Tiers> flushed_;  ///< null: the update converts
   std::vector<bfloat16> copy_;
-  std::optional<GradientFlusher> flusher_;  ///< ends before the tiers
+  std::optional<UpdatePipeline> pipeline_;  ///< ends before the tiers
+  std::optional<GradientFlusher> flusher_;  ///< likewise, and before what it tells
 };
 
 /// What a run in host memory has after each step.

@@ -55,6 +55,9 @@ struct Place {
   int processes = 1;
   aio::EngineSettings engine{48 * KiB, 2};
   bool uneven = false;  ///< the first path has most of the split
+  bool ahead = false;   ///< updates begin under backward
+  std::int64_t spare_slots = 0;
+  std::int64_t spare_buffers = 0;
 };
 
 /// A run under a plan, and what became of it.
@@ -151,6 +154,9 @@ class Trial {
     settings.gradients.cached = place_.gradients_cached;
     settings.flush_fp32 = place_.flush_fp32;
     settings.workers = place_.workers;
+    settings.ahead = place_.ahead;
+    settings.state.spare_slots = place_.spare_slots;
+    settings.state.spare_buffers = place_.spare_buffers;
     return settings;
   }
 

@@ -13,6 +13,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <string>
@@ -125,6 +126,7 @@ struct Place {
   std::shared_ptr<tiers::PathSet> paths{};  ///< the virtual tier in place of the test's
   device::Emulation emulation{};
   trace::Trace* trace{};
+  GradientFlusher::OnFinal on_final{};
   /// Of gradients on the device: for every second subgroup, the last first.
   Bytes held_room = 0;
 };
@@ -146,6 +148,7 @@ class Fixture {
       settings.flushed = make_tiers(sizeof(float), 0, place.flushed_hook, flushed_);
     }
     settings.trace = place.trace;
+    settings.on_final = place.on_final;
     accumulator_.emplace(map_, comm_, *device_, *stream_, subgroups_, std::move(settings));
     if (place.held_room > 0) {
       held_ = std::make_unique<HeldGradients>(*device_, place.held_room,
@@ -527,6 +530,78 @@ TEST(GradientAccumulator, WritesInTheBackgroundAndKnowsTheNormBeforeThat) {
   EXPECT_EQ(gradients.accumulated().held(), 0);
 }
 
+/// What an accumulator says of a step's gradients.
+struct Finals {
+  [[nodiscard]] GradientFlusher::OnFinal hear() {
+    return [this](tiers::Key key, double sum) {
+      std::scoped_lock const lock{mutex};
+      keys.push_back(key);
+      squares += sum;
+    };
+  }
+  std::mutex mutex;
+  std::vector<tiers::Key> keys;
+  double squares = 0.0;
+};
+
+TEST(GradientAccumulator, SaysInTheLastRoundWhichGradientsAreFinalAndHowLargeTheyAre) {
+  for (bool const flush : {false, true}) {
+    for (device::Emulation const& emulation : {device::Emulation{}, link}) {
+      Finals finals;
+      Fixture<float> gradients{{.flush = flush,
+                                .subgroup_chunks = 3,
+                                .in_memory = 1,
+                                .emulation = emulation,
+                                .on_final = finals.hear()},
+                               mpi::Communicator::self()};
+      auto const gradient = [](int layer) { return gradient_of<float>(0, layer); };
+      gradients->begin_step();
+      gradients.round(1, false, gradient);
+      EXPECT_THAT(finals.keys, testing::IsEmpty());
+      gradients.round(1, true, gradient);
+      EXPECT_EQ(finals.keys, gradients.descending());
+      EXPECT_NEAR(std::sqrt(finals.squares), gradients->norm(), 1e-9);
+    }
+  }
+}
+
+TEST(GradientAccumulator, SaysWhatIsFinalOnTheDeviceTooWithoutItsSize) {
+  Finals finals;
+  Fixture<float> gradients{
+      {.subgroup_chunks = 1, .emulation = link, .on_final = finals.hear(), .held_room = 10 * MiB},
+      mpi::Communicator::self()};
+  gradients.step();
+  EXPECT_THAT(finals.keys, testing::UnorderedElementsAreArray(gradients.descending()));
+  EXPECT_GT(finals.squares, 0.0);
+  EXPECT_LT(finals.squares, gradients->norm() * gradients->norm());
+}
+
+TEST(GradientAccumulator, CanBeFetchedFromTheMomentThatTheyAreFinal) {
+  // By another thread, from the only buffer, while backward goes on.
+  for (bool const flush : {false, true}) {
+    std::promise<Fixture<float>*> made;
+    auto const there = made.get_future().share();
+    std::vector<std::future<float>> fetched;
+    Place place{.flush = flush, .subgroup_chunks = 1, .buffers = 1};
+    place.on_final = [&](tiers::Key key, double /*squares*/) {
+      fetched.push_back(std::async(std::launch::async, [key, there] {
+        auto& gradients = *there.get();
+        auto const lease = gradients->fetch(gradients.subgroups()[static_cast<std::size_t>(key)]);
+        return std::get<std::span<float const>>(lease.view)[0];
+      }));
+    };
+    Fixture<float> gradients{place, mpi::Communicator::self()};
+    made.set_value(&gradients);
+    gradients.step();
+    auto const expected = gradients.shard<float>();
+    for (std::size_t i = 0; i < fetched.size(); ++i) {
+      auto const& subgroup = gradients.subgroups()[gradients.subgroups().size() - 1 - i];
+      EXPECT_EQ(fetched[i].get(), expected[static_cast<std::size_t>(subgroup.begin)]);
+    }
+    EXPECT_EQ(fetched.size(), gradients.subgroups().size());
+  }
+}
+
 TEST(GradientAccumulator, NeverWaitsForItselfHoweverFewBuffersThereAre) {
   auto const slow = [](MemoryTiers::Event event) {
     std::this_thread::sleep_for(std::chrono::microseconds{(event.key * 37) % 300});
@@ -594,6 +669,22 @@ TEST(GradientAccumulator, EndsItsLeasesAndTransfersWhenARoundIsGivenUp) {
     gradients->add(layer, gradient_of<float>(0, layer));
   }
   // Destruction waits for the write and the transfer that run, and for no other.
+}
+
+TEST(GradientAccumulator, LetsGoOfTheBufferThatAFetchWaitsForWhenARoundIsGivenUp) {
+  Fixture<float> gradients{{.subgroup_chunks = 3, .buffers = 1}, mpi::Communicator::self()};
+  gradients->begin_step();
+  gradients->begin_round(1, true);
+  for (int layer = layers - 1; layer >= 3;
+       --layer) {  // the last subgroup, and part of the one before
+    gradients->add(layer, gradient_of<float>(0, layer));
+  }
+  auto waiting = std::async(std::launch::async, [&] {
+    static_cast<void>(gradients->fetch(gradients.subgroups().back()));
+  });
+  EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds{10}), std::future_status::timeout);
+  gradients->abandon();
+  waiting.get();
 }
 
 TEST(GradientAccumulator, RefusesAGradientFromAnIdleRankAndNoneFromAnActiveOne) {

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "memory_tiers.hpp"
@@ -99,5 +103,63 @@ struct Scene {
   Bytes held_room = 0;  ///< for gradients on the device
   plan::Transfers transfers = plan::Transfers::overlap;
 };
+
+/// Of the shard that all scenes have.
+inline Values const& gradient_at(int t) {
+  static std::map<int, Values> made;
+  auto const [at, is_new] = made.try_emplace(t);
+  if (is_new) {
+    at->second =
+        random_values<bfloat16>(Shard{Scene{}.subgroups}.size, static_cast<std::uint64_t>(10 + t));
+  }
+  return at->second;
+}
+
+/// The scenes of most tests: spares for none, some and all, in slots and in memory, on the CPU alone and
+/// beside a device.
+inline std::vector<Scene> scenes() {
+  std::vector<Scene> all;
+  for (int const spares : {0, 3, 7}) {
+    for (int const workers : {1, 4}) {
+      Scene scene;
+      scene.workers = workers;
+      scene.spare_slots = spares;
+      scene.buffers = 1 + workers % 3;
+      all.push_back(scene);
+      scene.cached = 3;
+      scene.spare_buffers = spares;
+      scene.rounds = 2;
+      all.push_back(scene);
+      scene.on_device = true;
+      scene.residents = 1;
+      scene.held_room = 12 * chunk_elements;
+      all.push_back(scene);
+      scene.held_room = 0;
+      scene.flush = true;
+      all.push_back(scene);
+    }
+  }
+  Scene in_memory;
+  in_memory.paths = 0;
+  in_memory.cached = in_memory.spare_buffers = in_memory.gradients_cached = 7;
+  all.push_back(in_memory);
+  return all;
+}
+
+inline std::string text(Scene const& scene) {
+  return fmt::format(
+      "{} workers, {} buffers, {} cached, {} spare slots, {} spare buffers, device {}, {} "
+      "resident, "
+      "{} bytes for gradients, flush {}",
+      scene.workers, scene.buffers, scene.cached, scene.spare_slots, scene.spare_buffers,
+      scene.on_device, scene.residents, scene.held_room, scene.flush);
+}
+
+/// Every extent has a spare, and waits in storage.
+inline Scene all_on_trial() {
+  Scene scene;
+  scene.spare_slots = scene.subgroups;
+  return scene;
+}
 
 }  // namespace offstage::update

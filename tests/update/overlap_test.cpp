@@ -1,18 +1,17 @@
 // Updates that begin under backward: kept, done again or undone, with the bits of plain ones.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
+#include <future>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "ahead_update.hpp"
@@ -24,20 +23,8 @@
 namespace offstage::update {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAreArray;
-
-/// Of the shard that all scenes have.
-Values const& gradient_at(int t) {
-  static std::map<int, Values> made;
-  auto const [at, is_new] = made.try_emplace(t);
-  if (is_new) {
-    at->second =
-        random_values<bfloat16>(Shard{Scene{}.subgroups}.size, static_cast<std::uint64_t>(10 + t));
-  }
-  return at->second;
-}
 
 /// So many subgroups from the end, as backward comes to them.
 std::vector<tiers::Key> last(int number, int of) {
@@ -46,46 +33,6 @@ std::vector<tiers::Key> last(int number, int of) {
     keys.push_back(of - 1 - i);
   }
   return keys;
-}
-
-/// The scenes of most tests: spares for none, some and all, in slots and in memory, on the CPU alone and
-/// beside a device.
-std::vector<Scene> scenes() {
-  std::vector<Scene> all;
-  for (int const spares : {0, 3, 7}) {
-    for (int const workers : {1, 4}) {
-      Scene scene;
-      scene.workers = workers;
-      scene.spare_slots = spares;
-      scene.buffers = 1 + workers % 3;
-      all.push_back(scene);
-      scene.cached = 3;
-      scene.spare_buffers = spares;
-      scene.rounds = 2;
-      all.push_back(scene);
-      scene.on_device = true;
-      scene.residents = 1;
-      scene.held_room = 12 * chunk_elements;
-      all.push_back(scene);
-      scene.held_room = 0;
-      scene.flush = true;
-      all.push_back(scene);
-    }
-  }
-  Scene in_memory;
-  in_memory.paths = 0;
-  in_memory.cached = in_memory.spare_buffers = in_memory.gradients_cached = 7;
-  all.push_back(in_memory);
-  return all;
-}
-
-std::string text(Scene const& scene) {
-  return fmt::format(
-      "{} workers, {} buffers, {} cached, {} spare slots, {} spare buffers, device {}, {} "
-      "resident, "
-      "{} bytes for gradients, flush {}",
-      scene.workers, scene.buffers, scene.cached, scene.spare_slots, scene.spare_buffers,
-      scene.on_device, scene.residents, scene.held_room, scene.flush);
 }
 
 /// An update over a scene, and what plain updates made of the same.
@@ -155,13 +102,6 @@ TEST(Overlap, SkippedLeavesStateAndParametersAsTheyWere) {
     }
     pair.expect_same("skipped");
   }
-}
-
-/// Every extent has a spare, and waits in storage.
-Scene all_on_trial() {
-  Scene scene;
-  scene.spare_slots = scene.subgroups;
-  return scene;
 }
 
 TEST(Overlap, UpdatesAllThatHasASpareBeforeTheVerdict) {
@@ -297,83 +237,57 @@ TEST(Overlap, HoldsUpWhoReadsWhatIsNotUpdatedYetAndNobodyElse) {
   ahead.pipeline().finish();
 }
 
-TEST(Overlap, EndsWithoutHangingWhenBackwardFailsHalfway) {
-  StallWatch watch;
-  for (Scene const& scene : scenes()) {
-    SCOPED_TRACE(text(scene));
-    for (std::int64_t const reached : {7, 4, 0}) {
-      watch.say(fmt::format("{}, failing at {}", text(scene), reached));
-      AheadUpdate ahead{scene};
-      Plain plain{ahead.shard()};
-      Values const& gradient = gradient_at(1);
-      ahead.start_ahead(step_of(1));
-      for (std::int64_t index = 6; index >= reached; --index) {
-        ahead.bring(index, gradient);
-      }
-      ahead.pipeline().abandon();
-      ahead.drain();  // calls of complete that are late
-      std::ignore = ahead.state().revert_trials();
-      EXPECT_TRUE(plain.state() == state_of(ahead.shard(), ahead.state()));
-    }
+/// Tiers in host memory, where whoever wants a lease on trial gets it late.
+class LateTrials final : public tiers::Tiers {
+ public:
+  explicit LateTrials(std::vector<Bytes> const& extents) {
+    tiers::VirtualSettings settings;
+    settings.cached = settings.spare_buffers = std::ssize(extents);
+    inner_ = tiers::make_virtual_tiers(extents, settings);
   }
-}
+  tiers::Lease fetch(tiers::Key key) override { return inner_->fetch(key); }
+  tiers::Lease create(tiers::Key key) override { return inner_->create(key); }
+  std::optional<tiers::Lease> fetch_on_trial(tiers::Key key) override {
+    asked.set_value();
+    let_go.get_future().wait();
+    return inner_->fetch_on_trial(key);
+  }
+  void accept_trials() override { inner_->accept_trials(); }
+  std::vector<tiers::Key> revert_trials() override { return inner_->revert_trials(); }
+  [[nodiscard]] tiers::Traffic traffic() const override { return inner_->traffic(); }
+  [[nodiscard]] Bytes host_bytes() const override { return inner_->host_bytes(); }
 
-TEST(Overlap, EndsWithItsOwnerAtAnyMoment) {
+  std::promise<void> asked;
+  std::promise<void> let_go;
+
+ protected:  // leases are the inner ones'
+  void commit(tiers::Key, std::int64_t) override { throw PreconditionError{"not its lease"}; }
+  void discard(tiers::Key, std::int64_t, bool) noexcept override {}
+
+ private:
+  std::unique_ptr<tiers::Tiers> inner_;
+};
+
+TEST(Overlap, LeavesNothingOnTrialThatItKeepsHoweverLateItBegan) {
   StallWatch const watch;
-  for (int moment = 0; moment < 4; ++moment) {
-    AheadUpdate ahead{all_on_trial()};
-    ahead.start_ahead(step_of(1));
-    if (moment > 0) {
-      ahead.backward(gradient_at(1));
-    }
-    if (moment > 1) {
-      ahead.pipeline().confirm();
-    }
-    if (moment > 2) {
-      ahead.wait_for(0);
-    }
-  }
-}
-
-enum class Failing { reads, writes };
-
-void fail_from_now(AheadUpdate& ahead, Failing what) {
-  ahead.faults().on_complete = [what](aio::Transfer const& transfer, aio::Completion& completion) {
-    bool const read = transfer.direction == aio::Direction::read;
-    if (read == (what == Failing::reads)) {
-      completion.result = -EIO;
-    }
-  };
-}
-
-TEST(Overlap, AFaultUnderATrialIsAnErrorOfTheVerdictAndOfReaders) {
-  StallWatch watch;
-  for (Failing const what : {Failing::reads, Failing::writes}) {
-    for (bool const keep : {true, false}) {
-      for (int const workers : {1, 3}) {
-        watch.say(
-            fmt::format("fault {}, kept {}, {} workers", static_cast<int>(what), keep, workers));
-        Scene scene = all_on_trial();
-        scene.workers = workers;
-        scene.buffers = 1;
-        scene.gradients_cached = scene.subgroups;  // so that the state alone is on storage
-        AheadUpdate ahead{scene};
-        ::testing::internal::CaptureStderr();
-        fail_from_now(ahead, what);
-        ahead.start_ahead(step_of(1));
-        ahead.backward(gradient_at(1));
-        EXPECT_THROW(ahead.readiness().wait(0, ahead.shard().size), IoError);
-        if (keep) {
-          ahead.pipeline().confirm();
-          EXPECT_THROW(ahead.pipeline().finish(), IoError);
-        } else {
-          EXPECT_THROW(std::ignore = ahead.pipeline().take_back(), IoError);
-        }
-        EXPECT_THROW(ahead.readiness().wait(0, 1), IoError);
-        (void)::testing::internal::GetCapturedStderr();
-      }
-    }
-  }
+  Shard const shard{1};
+  LateTrials tiers{shard.extents()};
+  initialize(shard, tiers);
+  MemoryTiers gradient_tiers{shard.extents(2)};
+  Gradients<bfloat16> gradients{shard, gradient_tiers};
+  gradients.set(random_values<bfloat16>(shard.size, 1));
+  Values copy(static_cast<std::size_t>(shard.size));
+  UpdatePipeline pipeline{shard.subgroups, tiers, {.workers = 1}};
+  pipeline.start_ahead(step_of(1), no_clipping, on_cpu({0}), gradients.source(),
+                       targets_in(std::span{copy}, shard.subgroups));
+  tiers.asked.get_future().wait();
+  pipeline.complete(0, 0.0);
+  pipeline.confirm();
+  tiers.let_go.set_value();
+  auto const stats = pipeline.finish();
+  EXPECT_EQ(stats.cpu_elements, shard.size);
+  EXPECT_EQ(stats.tried, 0);  // the norm was known
+  EXPECT_THAT(tiers.revert_trials(), IsEmpty());
 }
 
 TEST(Overlap, RefusesWhatItsStateDoesNotAllow) {
