@@ -366,7 +366,7 @@ class HeldDevice final : public device::WrappedDevice {
 struct FailingUpdate {
   explicit FailingUpdate(HeldDevice& on) : device{on} {}
   void run(kernels::AdamwStep const& step) {
-    lane.update(sample.subgroup, sample.bytes(), sample.view(), copy.as<bfloat16>(), step);
+    lane.update(sample.subgroup, sample.bytes(), sample.view(), {copy.as<bfloat16>()}, step);
   }
   /// When `failed` returns, the update has failed.
   template <class Error, class Failed>
