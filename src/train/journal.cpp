@@ -25,6 +25,11 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
   for (PathStep const& path : result.storage.paths) {
     times_.update_bytes += path.traffic.read.bytes + path.traffic.write.bytes;
   }
+  if (result.share.overlapped) {
+    ++times_.overlapped;
+    times_.redone += result.share.redone ? 1 : 0;
+    times_.redoing += result.share.redone ? result.update : Seconds{};
+  }
   times_.tokens += config_.train.global_batch * config_.train.sequence;
   ++times_.steps;
   storage_.add(entry.storage);

@@ -8,6 +8,8 @@ constexpr int plain_steps = 2;
 /// The weight of the newest figure.
 constexpr double newest = 0.25;
 constexpr double newest_redo = 0.1;
+/// Plain steps after which it is tried again whatever was measured.
+constexpr int try_again = 64;
 /// It goes on again if it would gain this much.
 constexpr double clear_gain = 0.05;
 
@@ -35,7 +37,7 @@ void OverlapChoice::learn(Step const& step) noexcept {
     return;
   }
   if (clean_.value == 0.0 && redone_.value == 0.0) {
-    on_ = true;  // to see what it brings
+    on_ = !step.redone;  // to see what it brings, once steps are not clipped one after the other
     return;
   }
   // What has not been seen yet: a clean step as a plain one at worst, a redone one as both updates.
@@ -43,6 +45,12 @@ void OverlapChoice::learn(Step const& step) noexcept {
   double const redone = redone_.value > 0.0 ? redone_.value : 2.0 * plain_.value;
   double const overlapped = (1.0 - redone_share_) * clean + redone_share_ * redone;
   on_ = overlapped < plain_.value * (on_ ? 1.0 : 1.0 - clear_gain);
+  // What one bad step said shall not hold for ever.
+  plain_since_ = step.overlapped ? 0 : plain_since_ + 1;
+  if (plain_since_ >= try_again && !step.redone) {
+    on_ = true;
+    clean_ = redone_ = {};
+  }
 }
 
 }  // namespace offstage::train

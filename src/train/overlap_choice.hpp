@@ -11,8 +11,9 @@ enum class Overlap { automatic, on, off };  ///< update.overlap
 ///
 /// automatic: the mean time of a step that began its update under backward, those that had to be redone
 ///            included as often as clipping and overflows have struck lately, against that of a step which
-///            did not. The first steps do not overlap and show what that takes; then it is on, until it
-///            costs more than it gains, and on again when it would gain clearly.
+///            did not. The first steps do not overlap and show what that takes; after the first of the others that
+///            would not have been redone it is on, until it costs more than it gains, and on again when it
+///            would gain clearly; now and then it tries in any case.
 class OverlapChoice {
  public:
   /// `possible`: a run could have second versions; else it is never on.
@@ -38,6 +39,7 @@ class OverlapChoice {
   bool possible_;
   bool on_;
   int steps_ = 0;
+  int plain_since_ = 0;
   double redone_share_ = 0.0;
   Mean plain_, clean_, redone_;
 };

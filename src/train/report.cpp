@@ -200,12 +200,19 @@ void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {
   log::info("  {:<12} {:>12} {:>9} {:>10}", "phase", "seconds", "share", "GB/s");
   row("forward", times.forward, 0);
   row("backward", times.backward, 0);
-  row("update", times.update, times.update_bytes);
+  // What went on under backward has no time of its own.
+  row("update", times.update, times.overlapped > 0 ? 0 : times.update_bytes);
   row("checkpoint", times.checkpoint, times.checkpoint_bytes);
   row("validation", times.validation, 0);
   row("other", times.total - named, 0);
   log::info("  {:<12} {:>10.2f} s   {} steps, {:.0f} tokens/s (rank 0's clock and traffic)", "all",
             total, times.steps, static_cast<double>(times.tokens) / total);
+  if (times.overlapped > 0) {
+    log::info(
+        "updates under backward: {} of {} steps, {} of them done again or undone, which took "
+        "{:.2f} s",
+        times.overlapped, times.steps, times.redone, times.redoing.count());
+  }
   for (std::string const& line : storage.lines()) {
     log::info("{}", line);
   }

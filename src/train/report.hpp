@@ -59,8 +59,11 @@ void look_at_space(RunConfig const& config, std::int64_t more, Bytes each, Bytes
 /// Where the wall time of a run went.
 struct PhaseTimes {
   Seconds forward{}, backward{}, update{}, checkpoint{}, validation{}, total{};
-  Bytes update_bytes{};      ///< storage traffic of the updates, this rank
-  Bytes checkpoint_bytes{};  ///< written by this rank
+  Bytes update_bytes{};       ///< storage traffic of the updates, this rank
+  std::int64_t overlapped{};  ///< steps whose update began under backward
+  std::int64_t redone{};      ///< of those, steps that were done again or undone
+  Seconds redoing{};          ///< of these, what came after backward
+  Bytes checkpoint_bytes{};   ///< written by this rank
   std::int64_t steps{};
   std::int64_t tokens{};     ///< of this start
   Bytes host_memory_peak{};  ///< of rank 0's node, beside tiers.host-memory

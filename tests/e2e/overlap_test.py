@@ -71,8 +71,12 @@ class Overlap(OffstageTest):
             with self.subTest(**row):
                 waits, clip = self.reference(row)
                 name = f"row{number}"
-                self.train(name, *self.options_of(row, clip), ranks=row["ranks"])
+                result = self.train(name, *self.options_of(row, clip), ranks=row["ranks"])
                 self.assert_same_state(waits, name)
+                began = [step["overlap"] for step in self.steps(name) if "overlap" in step]
+                if began:
+                    self.assertIn(f"updates under backward: {len(began)} of 6 steps, {began.count('redone')} of them done again",
+                                  result.out)
                 self.assertEqual([(r["loss"], r["grad_norm"]) for r in self.steps(waits)],
                                  [(r["loss"], r["grad_norm"]) for r in self.steps(name)])
                 seen.update(self.check_steps(row, clip, self.steps(name)))

@@ -51,15 +51,31 @@ TEST(OverlapChoice, BeginsWithTwoPlainStepsAndStaysOnWhileItGains) {
 
 TEST(OverlapChoice, GoesOffWhenItCostsMoreThanItGains) {
   OverlapChoice choice{Overlap::automatic, true};
-  // To see what it brings; then no more.
-  EXPECT_EQ(overlapped(choice, {.clean = 1.2}, 100), 1);
+  // To see what it brings; then now and then.
+  EXPECT_EQ(overlapped(choice, {.clean = 1.2}, 60), 1);
+  EXPECT_EQ(overlapped(choice, {.clean = 1.2}, 600), 10);
+}
+
+TEST(OverlapChoice, DoesNotBeginWhileStepsClip) {
+  OverlapChoice choice{Overlap::automatic, true};
+  EXPECT_EQ(overlapped(choice, {}, 30, 1), 0);
+  EXPECT_GT(overlapped(choice, {}, 30), 10);
+}
+
+TEST(OverlapChoice, OneBadStepIsNotTheLastWord) {
+  OverlapChoice choice{Overlap::automatic, true};
+  overlapped(choice, {}, 2);
+  EXPECT_TRUE(step(choice, {.clean = 5.0}));
+  EXPECT_FALSE(choice.next());
+  EXPECT_GT(overlapped(choice, {}, 200), 100);
+  EXPECT_TRUE(choice.next());
 }
 
 TEST(OverlapChoice, DoesNotLetTheFirstStepSayWhatAPlainOneTakes) {
   OverlapChoice choice{Overlap::automatic, true};
   step(choice, {.plain = 30.0});
   step(choice, {});
-  EXPECT_EQ(overlapped(choice, {.clean = 1.2}, 100), 1);
+  EXPECT_EQ(overlapped(choice, {.clean = 1.2}, 60), 1);
 }
 
 TEST(OverlapChoice, GoesOffWhileStepsAreDoneAgainAndOnAgainWhenTheyAreNot) {
