@@ -91,7 +91,7 @@ class Plan(PlatformTest):
         self.assertIn("rates are missing", result.out)
 
     def test_a_gpu_can_be_planned_for_but_not_trained_on_yet(self):
-        self.assertIn("device memory", self.plan("--device.kind=cuda").out)
+        self.assertRegex(self.plan("--device.kind=cuda").out, r"16-bit parameters +[\d.]+ KiB")
         self.refuse(self.train("run", "device.kind=cuda", expect=USAGE), "device.kind=cuda")
 
     def test_what_does_not_fit_is_an_error(self):

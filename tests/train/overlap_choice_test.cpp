@@ -110,9 +110,9 @@ TEST(OverlapChoice, ComesBackOnlyForAClearGain) {
   EXPECT_EQ(overlapped(stays, little, 102), 100);
   OverlapChoice returns{Overlap::automatic, true};
   overlapped(returns, little, 10);
-  overlapped(returns, little, 60, 1);
+  overlapped(returns, little, 20, 1);
   EXPECT_FALSE(returns.next());
-  EXPECT_EQ(overlapped(returns, little, 200), 0);
+  EXPECT_EQ(overlapped(returns, little, 40), 0);
 }
 
 }  // namespace
