@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -39,13 +40,18 @@ class ExtentCache {
     if (size() <= limit_) {
       return std::nullopt;
     }
+    std::optional<Key> chosen;
     for (Commit const& commit : order_) {
       bool const allowed = evict_ == Evict::oldest || commit.pass == pass_;
-      if (allowed && !taken(commit.key)) {
+      if (!allowed || taken(commit.key)) {
+        continue;
+      }
+      if (evict_ != Evict::highest) {
         return commit.key;
       }
+      chosen = std::max(chosen.value_or(commit.key), commit.key);
     }
-    return std::nullopt;
+    return chosen;
   }
 
  private:

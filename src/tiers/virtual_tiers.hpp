@@ -20,6 +20,9 @@ enum class Evict {
   /// The one that this pass needs no more (committed in it) and that was committed first: what the
   /// pass still needs stays, whatever the order. The committed extent itself if there is no other.
   farthest,
+  /// The highest key that this pass needs no more: the lowest keys stay, whatever the order. For updates under
+  /// backward, which come to the lowest last, and the forward after it first; no value of tiers.evict.
+  highest,
   oldest  ///< least recently committed, as the papers' systems do: ascending passes then thrash
 };
 

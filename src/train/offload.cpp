@@ -117,6 +117,9 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
   if (config_.overlap != Overlap::off) {
     state.settings.spare_slots = subgroups_ - std::min(subgroups_, state.settings.cached);
     state.settings.spare_buffers = plan.spares;
+    if (config_.storage.evict == tiers::Evict::farthest) {
+      state.settings.evict = tiers::Evict::highest;
+    }
   }
   if (state.settings.cached < subgroups_) {
     state.settings.kept = shape_of_slots(waiting);

@@ -94,7 +94,7 @@ void UpdatePipeline::confirm() {
   require(ahead_, "UpdatePipeline: no update goes on under backward");
   ahead_ = false;
   was_ahead_ = true;
-  under_way_->gate().confirm();
+  under_way_->confirm();
   tiers_.accept_trials();
 }
 

@@ -91,8 +91,8 @@ class UpdatePipeline {
   /// In such an update: the gradient source can give this subgroup's, and nobody needs its parameters as they
   /// were before. `squares`: of its elements, if known, else 0. Threads: any.
   void complete(std::int64_t subgroup, double squares);
-  /// Its step is the presumed one: what was updated stays, the rest goes on, under the next forward; finish()
-  /// waits for it. Every subgroup is complete.
+  /// Its step is the presumed one: what was updated stays, the rest goes on, under the next forward and in the
+  /// order in which that reads parameters; finish() waits for it. Every subgroup is complete.
   void confirm();
   /// Its step is another, or none: everything is as before it began when this returns, but the parameters of
   /// the subgroups it names (whose versions were reverted) are not ready. Errors: those of trips.

@@ -1,5 +1,6 @@
 #include "update/trip_queue.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/watch.hpp"
@@ -44,6 +45,16 @@ Trip TripQueue::pop(Side& side) {
   side.turns.pop_front();
   ++side.under_way;
   return trip;
+}
+
+void TripQueue::lowest_first() {
+  std::scoped_lock const lock{mutex_};
+  for (Side* const side : {&cpu_, &device_}) {
+    for (Turn& turn : side->turns) {
+      turn.place = static_cast<std::size_t>(turn.trip.subgroup);
+    }
+    std::ranges::sort(side->turns, {}, &Turn::place);
+  }
 }
 
 void TripQueue::end(Trip const& trip) noexcept {

@@ -29,6 +29,8 @@ class TripQueue {
 
   /// A trip to make; none when none is left, or one has failed. Blocks for device_first alone.
   [[nodiscard]] std::optional<Trip> take();
+  /// What is left is dealt in ascending order of subgroups from now on.
+  void lowest_first();
   /// A trip that was taken has ended, well or not.
   void end(Trip const& trip) noexcept;
   /// No more trips are dealt. The first error stays. Returns how many CPU trips are left that nobody took.

@@ -136,6 +136,13 @@ void Trips::abandon() noexcept {
   server_.reset();
 }
 
+// Backward's order was that of gradients, which are all there now. In it the subgroup that forward needs
+// first would be the last, and forward would wait for all that storage is behind with.
+void Trips::confirm() {
+  queue_.lowest_first();
+  gate_->confirm();
+}
+
 void Trips::serve_alone() {
   set_team(team_);
   lane_.serve();

@@ -49,6 +49,8 @@ class Trips {
   void serve();
   /// Cancels what waits at the gate, and waits for all trips.
   void abandon() noexcept;
+  /// Under backward: the presumed step is right, and the next forward will want the lowest subgroups first.
+  void confirm();
   [[nodiscard]] StepGate& gate() noexcept { return *gate_; }
   /// When all trips have ended, or were cancelled. Errors: the first of any worker.
   UpdateStats finish();

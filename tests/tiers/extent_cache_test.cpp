@@ -45,6 +45,22 @@ TEST(ExtentCache, OfFarthestGivesNothingThatThePassStillNeeds) {
   EXPECT_EQ(cache.victim(none_taken), 0) << "of those that the pass is done with, the first";
 }
 
+TEST(ExtentCache, OfHighestKeepsTheLowestKeysWhateverTheOrder) {
+  ExtentCache cache{4, 2, Evict::highest};
+  cache.insert(1);
+  cache.insert(0);
+  cache.begin_pass();
+  cache.insert(3);
+  EXPECT_EQ(cache.victim(none_taken), 3) << "the pass still needs the others";
+  cache.remove(3);
+  cache.insert(0);
+  cache.insert(1);
+  cache.insert(2);
+  EXPECT_EQ(cache.victim(none_taken), 2) << "not the first of those that the pass is done with";
+  EXPECT_EQ(cache.victim([](Key key) { return key == 2; }), 1);
+  EXPECT_FALSE(cache.victim([](Key) { return true; }));
+}
+
 TEST(ExtentCache, RestoresAKeyToWhereItWas) {
   ExtentCache cache{4, 2, Evict::farthest};
   cache.insert(0);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -46,7 +47,8 @@ class Schedule : private VirtualFixture {
     settings.cached = paths.empty() || draw(0, 7) == 0 ? keys_ : draw(0, static_cast<int>(keys_));
     settings.spare_slots = draw(0, 1) == 0 ? draw(0, 2) : keys_;
     settings.spare_buffers = draw(0, 1) == 0 ? draw(0, 2) : keys_;
-    settings.evict = draw(0, 1) == 0 ? Evict::farthest : Evict::oldest;
+    static constexpr std::array evictions{Evict::farthest, Evict::oldest, Evict::highest};
+    settings.evict = evictions.at(static_cast<std::size_t>(draw(0, 2)));
     settings.verify = draw(0, 1) == 0 ? Verify::always : Verify::sample;
     workers_ = draw(1, 4);
     bool const faults = draw(0, 2) == 0;

@@ -29,6 +29,21 @@ TEST(TripQueue, KeepsTheOrderForOneWorker) {
   EXPECT_THAT(taken, testing::ElementsAre(0, 1, 2, 3, 4));
 }
 
+TEST(TripQueue, DealsTheLowestFirstOnceItIsTold) {
+  std::vector<Trip> const order{{4, true}, {3, false}, {2, false}, {1, true}, {0, false}};
+  TripQueue queue{order, 1, false};
+  std::vector<std::int64_t> taken;
+  while (auto const trip = queue.take()) {
+    taken.push_back(trip->subgroup);
+    queue.end(*trip);
+    if (taken.size() == 1) {
+      queue.lowest_first();
+    }
+  }
+  // The first two, one for each side, were dealt by need.
+  EXPECT_THAT(taken, testing::ElementsAre(4, 0, 1, 2, 3));
+}
+
 TEST(TripQueue, GivesWorkToTheSideThatHasNone) {
   TripQueue queue{trips({false, false, false, true, true, true}), 2, false};
   auto const cpu = queue.take();

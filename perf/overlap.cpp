@@ -1,0 +1,345 @@
+// A step whose update begins under backward (update.overlap=on) or after it (off), without a model: one rank, the state
+// on storage paths, the device a stand-in that sleeps. One configuration per call; overlap.py calls it for one machine
+// after the other.
+//
+//   perf_overlap [parameters=N] [layers=N] [subgroup=N] [steps=N] [pass-seconds=X] [buffers=N] [cached-share=X]
+//                [update.overlap=on|off] [numerics.dtype=..] [device.KEY=..] [tiers.KEY=..] [run.trace=FILE]
+//
+// pass-seconds: of sleep in the place of forward, in equal parts for the layers, and twice that of backward; a layer's
+// forward waits for its parameters, and its gradient goes the model's way after its backward. buffers: extents in flight,
+// and workers. cached-share: of the state, that stays in host memory. Ends with one line of JSON: the steps' seconds
+// without the first step, and per step what each resource would need alone.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/pacer.hpp"
+#include "base/stopwatch.hpp"
+#include "device/device.hpp"
+#include "phase_shape.hpp"
+#include "plan/split.hpp"
+#include "platform/mpi/session.hpp"
+#include "processor_time.hpp"
+#include "state/readiness.hpp"
+#include "state/working_copy.hpp"
+#include "train/offload.hpp"
+#include "train/shared_update.hpp"
+#include "update/gradient_accumulator.hpp"
+#include "update/pipeline.hpp"
+
+namespace offstage {
+namespace {
+
+struct Shape : PhaseShape {
+  std::int64_t layers = 40;
+  int buffers = 0;  ///< 0: as many as a run plans on these paths
+  double cached_share = 0.0;
+};
+
+void set(Shape& shape, train::RunConfig& config, std::string const& argument) {
+  auto const [key, value] = split_argument(argument);
+  if (key == "layers") {
+    shape.layers = parse_count(value);
+  } else if (key == "buffers") {
+    shape.buffers = std::stoi(value);
+  } else if (key == "cached-share") {
+    shape.cached_share = std::stod(value);
+  } else {
+    set(shape, config, key, value);
+  }
+}
+
+/// Steps of a run, in the place of train::StepRunner.
+class Steps {
+ public:
+  Steps(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
+        trace::Trace* trace);
+  ~Steps() { pipeline_->abandon(); }  // trips and the gradients' thread know of each other
+  Steps(Steps const&) = delete;
+  Steps& operator=(Steps const&) = delete;
+
+  Seconds step();
+  /// What the last step left under way.
+  void finish();
+  [[nodiscard]] tiers::Traffic traffic() { return offload_.state().traffic(); }
+  [[nodiscard]] std::vector<plan::PathRate> rates() const { return offload_.rates(); }
+  /// Inside AdamW on the cores, of updates that have ended.
+  [[nodiscard]] Seconds computed() const noexcept { return computed_; }
+  /// Subgroups that were updated before the norm was known, likewise.
+  [[nodiscard]] std::int64_t tried() const noexcept { return tried_; }
+  /// The stand-in's.
+  [[nodiscard]] Seconds device_busy() const noexcept { return device_busy_; }
+
+ private:
+  void make_parts();
+  void create_state();
+  /// The stand-in for what the device computes of a layer.
+  void compute(char const* what, int layer, Seconds time);
+  void pass_forward();
+  void pass_backward();
+  void begin_ahead();
+  void end_update();
+  [[nodiscard]] update::GradientSource source();
+
+  Shape const& shape_;
+  train::RunConfig const& config_;
+  mpi::Communicator const& comm_;
+  bool ahead_;
+  trace::Trace* trace_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<device::Stream> stream_;
+  state::ShardMap map_;
+  std::vector<state::Subgroup> subgroups_;
+  state::Readiness readiness_;
+  state::WorkingCopy<bfloat16> copy_;
+  device::Buffer gradient_;
+  train::Offload offload_;
+  std::unique_ptr<update::DeviceLane> lane_;
+  std::unique_ptr<update::UpdatePipeline> pipeline_;
+  std::unique_ptr<update::GradientAccumulator<bfloat16>> gradients_;
+  Pacer pacer_{1.0};  ///< a unit is a second of the device
+  Seconds device_busy_{};
+  Seconds computed_{};
+  std::int64_t tried_ = 0;
+  kernels::AdamwStep adamw_{1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 0};
+};
+
+Steps::Steps(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
+             trace::Trace* trace)
+    : shape_{shape},
+      config_{config},
+      comm_{comm},
+      ahead_{config.overlap == train::Overlap::on},
+      trace_{trace},
+      device_{device::make_host_device(0, config.device.emulation)},
+      stream_{device_->make_calling_stream("compute")},
+      map_{make_layers(shape.layers, shape.parameters / shape.layers), 1},
+      subgroups_{state::subgroups_of(map_, 0, shape.subgroup)},
+      readiness_{subgroups_},
+      copy_{map_, comm, *device_, *stream_},
+      gradient_{device_->allocate(2 * map_.largest_layer(), "a layer's gradient")},
+      offload_{config, comm, trace} {
+  // The host touches no device memory but by copies.
+  std::vector<bfloat16> const values(gradient_.as<bfloat16>().size(), to_bf16(0.01F));
+  stream_->copy(gradient_.as<bfloat16>().data(), values.data(), gradient_.size(),
+                device::Copy::host_to_device);
+  stream_->synchronize();
+  make_parts();
+  create_state();
+}
+
+void Steps::make_parts() {
+  plan::MemoryPlan plan;
+  plan.buffers = shape_.buffers;
+  plan.cached =
+      static_cast<std::int64_t>(shape_.cached_share * static_cast<double>(subgroups_.size()));
+  offload_.allocate(subgroups_, plan, sizeof(bfloat16), *device_);
+  train::UpdateShape const update{.elements = shape_.parameters,
+                                  .subgroup_elements = shape_.subgroup,
+                                  .gradient_bytes = sizeof(bfloat16),
+                                  .parameter_bytes = sizeof(bfloat16),
+                                  .workers = shape_.buffers};
+  if (train::needs_lane(config_, device_->host_visible())) {
+    lane_ = std::make_unique<update::DeviceLane>(*device_, train::lane_settings(config_, update),
+                                                 trace_);
+  }
+  pipeline_ = std::make_unique<update::UpdatePipeline>(
+      subgroups_, offload_.state(),
+      update::PipelineSettings{.workers = shape_.buffers,
+                               .device = lane_.get(),
+                               .host_update_rate = config_.device.emulation.host_update,
+                               .readiness = &readiness_,
+                               .trace = trace_});
+  copy_.set_readiness(&readiness_);
+  update::GradientSettings gradients = offload_.take_gradients(false);
+  gradients.trace = trace_;
+  gradients.on_final = [this](tiers::Key key, double squares) {
+    if (pipeline_->is_ahead()) {
+      pipeline_->complete(key, squares);
+    }
+  };
+  gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
+      map_, comm_, *device_, *stream_, subgroups_, std::move(gradients));
+}
+
+void Steps::create_state() {
+  for (auto const& subgroup : subgroups_) {
+    auto lease = offload_.state().create(subgroup.index);
+    std::ranges::fill(lease.mutable_bytes(), std::byte{0});
+    lease.commit();
+  }
+}
+
+void Steps::compute(char const* what, int layer, Seconds time) {
+  trace::Scope const scope{trace_, "device (stand-in)", what, layer};
+  pacer_.run(time.count(), [] {});
+  device_busy_ += time;
+}
+
+void Steps::pass_forward() {
+  Seconds const time = shape_.pass / static_cast<double>(shape_.layers);
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    state::HeldLayer<bfloat16> const held{copy_, layer};
+    compute("forward", layer, time);
+  }
+}
+
+void Steps::pass_backward() {
+  Seconds const time = 2 * shape_.pass / static_cast<double>(shape_.layers);
+  for (int layer = static_cast<int>(shape_.layers) - 1; layer >= 0; --layer) {
+    {
+      state::HeldLayer<bfloat16> const held{copy_, layer};
+      compute("backward", layer, time);
+    }
+    auto const size =
+        static_cast<std::size_t>(map_.layers()[static_cast<std::size_t>(layer)].padded_elements());
+    gradients_->add(layer, gradient_.as<bfloat16>().first(size));
+  }
+}
+
+update::GradientSource Steps::source() {
+  return [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); };
+}
+
+std::vector<update::Trip> trips_of(std::vector<std::int64_t> const& order) {
+  std::vector<update::Trip> trips;
+  trips.reserve(order.size());
+  for (std::int64_t const index : order) {
+    trips.push_back({index, false});
+  }
+  return trips;
+}
+
+void Steps::begin_ahead() {
+  pipeline_->start_ahead(adamw_, std::numeric_limits<double>::max(),
+                         trips_of(offload_.descending_order()), source(),
+                         update::targets_in(copy_.shard(), subgroups_));
+}
+
+void Steps::end_update() {
+  if (pipeline_->is_ahead()) {
+    pipeline_->confirm();
+  } else {
+    gradients_->begin_update();
+    pipeline_->start(adamw_, trips_of(offload_.next_order()), source(),
+                     update::targets_in(copy_.shard(), subgroups_));
+  }
+  offload_.follow_rates();
+}
+
+void Steps::finish() {
+  auto const stats = pipeline_->finish();
+  computed_ += stats.compute;
+  tried_ += stats.tried;
+}
+
+Seconds Steps::step() {
+  Stopwatch const watch;
+  pass_forward();
+  finish();
+  ++adamw_.step;
+  gradients_->begin_step();
+  gradients_->begin_round(1, true);
+  if (ahead_) {
+    begin_ahead();
+  }
+  pass_backward();
+  gradients_->end_round();
+  static_cast<void>(gradients_->norm());
+  end_update();
+  return watch.elapsed();
+}
+
+/// What a run has used so far.
+struct Used {
+  Bytes read{}, write{};
+  Seconds device{}, computed{};
+  double processor{};
+};
+
+Used used_by(Steps& steps) {
+  auto const traffic = steps.traffic();
+  return {traffic.read_bytes(), traffic.write_bytes(), steps.device_busy(), steps.computed(),
+          processor_seconds()};
+}
+
+void print(Shape const& shape, train::RunConfig const& config, Steps& steps, Used const& before,
+           std::vector<plan::PathRate> const& rates, std::vector<double> const& seconds) {
+  Used const after = used_by(steps);
+  auto const count = static_cast<double>(seconds.size());
+  Bytes const read = (after.read - before.read) / std::ssize(seconds);
+  Bytes const write = (after.write - before.write) / std::ssize(seconds);
+  auto const link = [&](double rate) {
+    return rate > 0.0 ? static_cast<double>(sizeof(bfloat16)) *
+                            static_cast<double>(shape.parameters) / rate
+                      : 0.0;
+  };
+  fmt::print(
+      "{{\"step_seconds\": [{:.4f}], \"device_seconds\": {:.4f}, \"storage_seconds\": {:.4f}, "
+      "\"cpu_seconds\": {:.4f}, \"to_device_seconds\": {:.4f}, \"to_host_seconds\": {:.4f}, "
+      "\"read_bytes\": {}, \"write_bytes\": {}, \"tried\": {}, \"processor_seconds\": {:.3f}}}\n",
+      fmt::join(seconds, ", "), (after.device - before.device).count() / count,
+      plan::bandwidth_bound(read, write, rates).count(),
+      (after.computed - before.computed).count() / count,
+      link(config.device.emulation.host_to_device), link(config.device.emulation.device_to_host),
+      read, write, steps.tried(), (after.processor - before.processor) / count);
+}
+
+int run(std::vector<std::string> const& arguments) {
+  Shape shape;
+  train::RunConfig config;
+  config.run_dir = "overlap";
+  config.numerics.dtype = DType::bf16;
+  config.share.device_share = 0.0;  // the cores update, as in the paper
+  config.share.device_chunk = std::int64_t{64} * 1024;
+  for (std::string const& argument : arguments) {
+    set(shape, config, argument);
+  }
+  require(shape.parameters > 0 && shape.subgroup > 0 && shape.layers > 0 && shape.steps > 0 &&
+              shape.buffers >= 0,
+          "parameters, subgroup, layers and steps are above 0, buffers not below");
+  if (shape.buffers == 0) {
+    shape.buffers = static_cast<int>(2 + 2 * config.paths.size());
+  }
+  require(!config.paths.empty(), "tiers.path=DIR,emulate-read=RATE,emulate-write=RATE is needed");
+  require(config.overlap != train::Overlap::automatic, "update.overlap is on or off");
+  auto const comm = mpi::Communicator::self();
+  std::unique_ptr<trace::Trace> trace;
+  if (!shape.trace.empty()) {
+    trace = std::make_unique<trace::Trace>(shape.trace, 0, "overlap");
+  }
+  Steps steps{shape, config, comm, trace.get()};
+  // As given: what is followed later would be too much for a path that has idle times, which earn it credit.
+  auto const rates = steps.rates();
+  static_cast<void>(steps.step());  // touches memory and slots for the first time
+  Used const before = used_by(steps);
+  std::vector<double> seconds;
+  for (int step = 0; step < shape.steps; ++step) {
+    seconds.push_back(steps.step().count());
+  }
+  print(shape, config, steps, before, rates, seconds);
+  steps.finish();
+  return 0;
+}
+
+}  // namespace
+}  // namespace offstage
+
+int main(int argc, char** argv) {
+  offstage::mpi::Session const session;
+  try {
+    return offstage::run({argv + 1, argv + argc});
+  } catch (std::exception const& error) {
+    fmt::print(stderr, "perf_overlap: {}\n", error.what());
+    return 1;
+  }
+}
