@@ -136,8 +136,8 @@ void require_device_memory(train::Forecast const& forecast, PlanOptions const& o
   if (limit > 0 && forecast.device.total() > limit) {
     throw UsageError{fmt::format(
         "device.memory={} is too small: {} are needed; lower train.micro-batch, train.sequence, "
-        "update.device-resident or update.device-chunk, set train.recompute=block, or use more "
-        "ranks",
+        "update.device-resident, update.device-chunk or update.device-gradients, set "
+        "train.recompute=block or parameters.home=host, or use more ranks",
         format_bytes(limit), format_bytes(forecast.device.total()))};
   }
 }

@@ -10,8 +10,8 @@ void throw_shortage(Shortage const& shortage) {
   throw UsageError{fmt::format(
       "out of device memory: {} needs {}, but only {} of {} are free; lower train.micro-batch or "
       "train.sequence, set train.recompute=block, lower update.device-resident, "
-      "update.device-share "
-      "or update.device-chunk, set parameters.home=host, or raise device.memory",
+      "update.device-share, update.device-chunk or update.device-gradients, keep parameters "
+      "elsewhere (parameters.home=host), or raise device.memory",
       shortage.purpose, format_bytes(shortage.wanted), format_bytes(shortage.available),
       format_bytes(shortage.capacity))};
 }

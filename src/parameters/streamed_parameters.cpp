@@ -154,7 +154,7 @@ void StreamedParameters<T>::run_ahead() noexcept {
 
 template <class T>
 void StreamedParameters<T>::fill_next(std::unique_lock<std::mutex>& lock) {
-  SlotSchedule::Use const next = use(filled_);
+  Use const next = use(filled_);
   if (next.fill) {
     lock.unlock();
     bring(next);

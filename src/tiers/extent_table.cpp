@@ -22,14 +22,15 @@ std::int64_t buffers_of(std::vector<Bytes> const& extent_bytes, VirtualSettings 
 ExtentTable::ExtentTable(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings,
                          ExtentStore* store)
     : store_{store},
+      extents_(extent_bytes.size()),
       pool_{extent_bytes, buffers_of(extent_bytes, settings),
             std::min<std::int64_t>(settings.spare_buffers, std::ssize(extent_bytes)),
             settings.device},
       cache_{std::ssize(extent_bytes), settings.cached, settings.evict},
       spare_slots_{settings.spare_slots},
       spare_buffers_{settings.spare_buffers} {
-  for (Bytes const size : extent_bytes) {
-    extents_.push_back({.size = size});
+  for (std::size_t key = 0; key < extents_.size(); ++key) {
+    extents_[key].size = extent_bytes[key];
   }
 }
 

@@ -190,7 +190,8 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
   try {
     find_room(wanted);
   } catch (mpi::AgreedError const&) {
-    if (config_.overlap != Overlap::automatic || wanted[0].settings.spare_slots == 0) {
+    bool const wished = comm_.maximum(wanted[0].settings.spare_slots) > 0;  // by any rank
+    if (config_.overlap != Overlap::automatic || !wished) {
       throw;
     }
     wanted[0].settings.spare_slots = 0;  // second versions are a wish

@@ -16,7 +16,7 @@ enum class Overlap { automatic, on, off };  ///< update.overlap
 ///            would gain clearly; now and then it tries in any case.
 class OverlapChoice {
  public:
-  /// `possible`: a run could have second versions; else it is never on.
+  /// `possible`: updates can begin under backward, and for `automatic`, gain by it; else it is never on.
   OverlapChoice(Overlap policy, bool possible) noexcept;
 
   [[nodiscard]] bool next() const noexcept { return on_; }

@@ -72,7 +72,8 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   Bytes free_here{};
   mpi::agree(comm, [&] { free_here = memory::available_bytes(); });
   Bytes const free_now = std::max<Bytes>(
-      0, comm.minimum(free_here) + ranks_on_node_ * (gathering_bytes() - device_bytes_to_come()));
+      0, comm.minimum(free_here) +
+             ranks_on_node_ * (gathering_bytes() - comm.maximum(device_bytes_to_come())));
   host_memory_limit_ = config.host_memory > 0
                            ? config.host_memory
                            : static_cast<Bytes>(auto_host_share * static_cast<double>(free_now));
@@ -122,8 +123,9 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
       update_->set_held(*held_);
     }
   });
-  copy_->set_readiness(&update_->readiness());
   overlap_.emplace(make_overlap());
+  // Last: from now on the copy's end has to come before the update's, which the destructor sees to.
+  copy_->set_readiness(&update_->readiness());
 }
 
 // Threads know of each other's owners: trips of gradients and parameters, what ends gradients' leases of the
@@ -152,9 +154,10 @@ OverlapChoice StepRunner<T>::make_overlap() const {
           "device.memory, lower update.device-chunk, or set update.overlap=auto"};
     }
   });
-  bool const gains = subgroups_.empty() || offload_->spares() > 0;
-  bool const possible = update_->can_begin_ahead() && (config_.overlap == Overlap::on || gains);
-  return {config_.overlap, comm_.minimum(possible ? 1 : 0) > 0};
+  // A rank whose subgroups all stay in host memory may have no spares where others gain by theirs.
+  bool const gains = comm_.maximum(offload_->spares()) > 0 || config_.overlap == Overlap::on;
+  bool const possible = comm_.minimum(update_->can_begin_ahead() ? 1 : 0) > 0;
+  return {config_.overlap, gains && possible};
 }
 
 template <class T>
@@ -203,7 +206,8 @@ Bytes StepRunner<T>::device_bytes_beside() const {
     bytes += map_.largest_layer() * static_cast<Bytes>(sizeof(T));  // a gradient on its way
   }
   if (needs_lane(config_, device_->host_visible())) {
-    auto const shape = update_shape<T>(config_, map_.shard_elements(0), config_.subgroup_size);
+    std::int64_t const shard = map_.shard_elements(0);
+    auto const shape = update_shape<T>(config_, shard, std::min(shard, config_.subgroup_size));
     bytes += update::DeviceLane::device_bytes(lane_settings(config_, shape));
   }
   return bytes;

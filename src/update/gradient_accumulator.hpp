@@ -97,7 +97,7 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// Collective. After the last round's adds, whatever is still to be written.
   [[nodiscard]] double norm() const;
 
-  /// Of the step's gradients, after the last round. Threads: any, one lease per subgroup at a time.
+  /// Of the step's gradients, after the last round, or once on_final has named it. Threads: any, one lease per subgroup at a time.
   [[nodiscard]] GradientLease fetch(state::Subgroup const& subgroup);
   /// Before the update's fetches.
   void begin_update();

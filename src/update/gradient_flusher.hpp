@@ -18,9 +18,10 @@ namespace offstage::update {
 /// what has to leave host memory is written, and what the device will need is brought, while backward goes on.
 ///
 /// Waiting: the thread needs nothing that its callers hold. A lease that arrives has its buffer already,
-///          and the buffers of `flushed` are the thread's alone while gradients accumulate. So whoever
-///          waits for a buffer, and holds no lease himself, gets one, be there but one; and the leases
-///          that wait here are no more than the tier has buffers and cached extents.
+///          and the buffers of `flushed` are its own while gradients accumulate, or those of trips of an
+///          update under backward, which need nothing of this thread. So whoever waits for a buffer, and
+///          holds no lease himself, gets one, be there but one; and the leases that wait here are no more
+///          than the tier has buffers and cached extents.
 /// Threads: one calls the members.
 /// Errors:  the first is kept and thrown by rethrow and drain from then on; the leases that come after
 ///          it end without commit.

@@ -87,7 +87,7 @@ void UpdatePipeline::complete(std::int64_t subgroup, double squares) {
   if (settings_.readiness != nullptr) {
     settings_.readiness->expect(subgroup);
   }
-  under_way_->gate().complete(subgroup, squares);
+  under_way_->complete(subgroup, squares);
 }
 
 void UpdatePipeline::confirm() {

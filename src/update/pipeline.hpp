@@ -48,14 +48,14 @@ class Trips;
 /// Updates every subgroup of a shard once: lease, AdamW, commit. `workers` threads (one per pipeline
 /// slot) each run that trip as one blocking function, so that fetch, update and flush of different
 /// subgroups overlap, on all storage paths, on the CPU and on the device. AdamW on the CPU runs on the
-/// calling thread, whose OpenMP team the model uses too; a 16-bit gradient is converted inside the kernel.
+/// calling thread, whose OpenMP team the model uses too (under backward on one of its own); a 16-bit gradient is converted inside the kernel.
 ///
 /// Source:  MLP section 3.4, Algorithm 1 (fetch, update, flush); DOS section 4.3, Algorithm 1.
 /// Order:   subgroups are fetched in `order`, each its gradient first, but so that CPU and device both have
 ///          work (trip_queue.hpp); Transfers::blocking: what is resident, then the device's, then the
-///          CPU's. The bits depend neither on workers nor on order, places or chunks.
+///          CPU's. Under backward see start_ahead and confirm. The bits depend neither on workers nor on order, places or chunks.
 /// Waiting: a worker holds one lease of a gradient, one of the state (of a resident subgroup none) and one of
-///          parameters (if their target has one) at most, and takes them in this order. One buffer of each is
+///          parameters (if their target has one) at most, and takes them in this order (under backward the state first). One buffer of each is
 ///          enough; more workers than buffers of the state read gradients ahead.
 /// Trace:   rows "slot N" (each trip's fetch, update, which includes the wait for the kernel, and flush)
 ///          and "update" (the kernel); the device's are in device_lane.hpp.
@@ -83,7 +83,8 @@ class UpdatePipeline {
   /// An update that begins under backward (Fuyou section 4.3), before the gradients are there and the norm is
   /// known: subgroups whose tiers have a spare version (Tiers::fetch_on_trial) are updated by `presumed` as
   /// their gradients are completed, the others once that is confirmed. State is fetched ahead in `order`,
-  /// which should be that in which gradients come. Returns at once; a thread of its own computes.
+  /// which should be that in which gradients come; of those that are complete the last one comes first.
+  /// Returns at once; a thread of its own computes.
   /// `most_squares`: see StepGate. Not while what start began goes on. Lent device memory is not used.
   /// Errors: PreconditionError: the lane has slots in lent memory alone.
   void start_ahead(kernels::AdamwStep const& presumed, double most_squares,

@@ -11,7 +11,8 @@ namespace offstage::update {
 TripQueue::TripQueue(std::span<Trip const> order, int workers, bool device_first)
     : least_{workers >= 4 ? 2 : 1}, device_first_{device_first} {
   for (std::size_t place = 0; place < order.size(); ++place) {
-    (order[place].on_device ? device_ : cpu_).turns.push_back({order[place], place});
+    (order[place].on_device ? device_ : cpu_)
+        .turns.push_back({order[place], static_cast<std::int64_t>(place)});
   }
   cpu_trips_ = std::ssize(cpu_.turns);
 }
@@ -47,11 +48,24 @@ Trip TripQueue::pop(Side& side) {
   return trip;
 }
 
+void TripQueue::bring_forward(std::int64_t subgroup) {
+  std::scoped_lock const lock{mutex_};
+  for (Side* const side : {&cpu_, &device_}) {
+    auto const turn = std::ranges::find(side->turns, subgroup,
+                                        [](Turn const& each) { return each.trip.subgroup; });
+    if (turn != side->turns.end()) {
+      Trip const trip = turn->trip;
+      side->turns.erase(turn);
+      side->turns.push_front({trip, --first_place_});
+    }
+  }
+}
+
 void TripQueue::lowest_first() {
   std::scoped_lock const lock{mutex_};
   for (Side* const side : {&cpu_, &device_}) {
     for (Turn& turn : side->turns) {
-      turn.place = static_cast<std::size_t>(turn.trip.subgroup);
+      turn.place = turn.trip.subgroup;
     }
     std::ranges::sort(side->turns, {}, &Turn::place);
   }

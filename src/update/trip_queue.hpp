@@ -29,6 +29,9 @@ class TripQueue {
 
   /// A trip to make; none when none is left, or one has failed. Blocks for device_first alone.
   [[nodiscard]] std::optional<Trip> take();
+  /// This one is dealt before all that are left: the next forward will want what became possible last first,
+  /// so that a storage that is behind had better be behind with the others. Nothing if it was dealt.
+  void bring_forward(std::int64_t subgroup);
   /// What is left is dealt in ascending order of subgroups from now on.
   void lowest_first();
   /// A trip that was taken has ended, well or not.
@@ -46,7 +49,7 @@ class TripQueue {
  private:
   struct Turn {
     Trip trip;
-    std::size_t place;  ///< in the order
+    std::int64_t place;  ///< in the order; lower comes first
   };
   struct Side {
     std::deque<Turn> turns;
@@ -60,7 +63,8 @@ class TripQueue {
   int least_;  ///< trips under way that each side should have, if it has trips
   bool device_first_;
   std::int64_t cpu_trips_ = 0;
-  mutable std::mutex mutex_;  ///< guards all below
+  std::int64_t first_place_ = 0;  ///< of all so far
+  mutable std::mutex mutex_;      ///< guards all below
   std::condition_variable changed_;
   Side cpu_, device_;
   std::exception_ptr error_;

@@ -136,6 +136,14 @@ void Trips::abandon() noexcept {
   server_.reset();
 }
 
+// What is resident can only wait for the norm.
+void Trips::complete(std::int64_t subgroup, double squares) {
+  if (!(subgroups_[static_cast<std::size_t>(subgroup)].resident && settings_.resident)) {
+    queue_.bring_forward(subgroup);
+  }
+  gate_->complete(subgroup, squares);
+}
+
 // Backward's order was that of gradients, which are all there now. In it the subgroup that forward needs
 // first would be the last, and forward would wait for all that storage is behind with.
 void Trips::confirm() {

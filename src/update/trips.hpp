@@ -49,6 +49,8 @@ class Trips {
   void serve();
   /// Cancels what waits at the gate, and waits for all trips.
   void abandon() noexcept;
+  /// Under backward: see UpdatePipeline::complete.
+  void complete(std::int64_t subgroup, double squares);
   /// Under backward: the presumed step is right, and the next forward will want the lowest subgroups first.
   void confirm();
   [[nodiscard]] StepGate& gate() noexcept { return *gate_; }
