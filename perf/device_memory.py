@@ -93,7 +93,7 @@ def train(program, folder, name, recompute):
 
 
 def plot(row, limit):
-    """A step from left to right; each column shows the moment with most in use of its time."""
+    """A step from left to right; a column is the moment of its time at which most is in use."""
     begin, end = row.phases["forward"][0], row.phases["update"][1]
     columns = []
     for i in range(WIDTH):
@@ -128,14 +128,16 @@ def draw(picture, rows):
         values = [row.at(time) for time in times]
         axis.stackplot([(time - begin) / 1e3 for time in times], *([v[each] for v in values] for each in SERIES),
                        labels=SERIES, step="post")
+        axis.set_ylim(0, 1.12 * limit)
+        axis.set_xlim(0, (end - begin) / 1e3)
         axis.axhline(limit, color="black", linestyle="--", linewidth=1)
         for phase, (since, _) in row.phases.items():
             axis.axvline((since - begin) / 1e3, color="grey", linewidth=0.5)
             axis.annotate(phase, ((since - begin) / 1e3, limit), xytext=(3, 3), textcoords="offset points")
-        axis.set_title(name, pad=16)
+        axis.set_title(name)
         axis.set_ylabel("device memory, MiB")
     axes[-1].set_xlabel("milliseconds of a step (dashed: what the device has)")
-    axes[0].legend(loc="center right")
+    axes[0].legend(loc="center", fontsize="small")
     figure.tight_layout()
     figure.savefig(picture, dpi=120)
     print(f"wrote {picture}")

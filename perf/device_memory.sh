@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Deep Optimizer States' Figure 3 on the emulated device: perf/device_memory.sh [PICTURE]. BUILD_DIR=<dir> uses another
-# build. Half a minute, 300 MB of memory.
+# build. A minute, 300 MB of memory.
 set -euo pipefail
 picture=${1:+$(realpath "$1")}
 cd "$(dirname "$0")/.."

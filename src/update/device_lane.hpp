@@ -52,7 +52,8 @@ struct DeviceLaneSettings {
 ///          parameters_on_host, or if the device is host_visible.
 /// Threads: any; calls feed the device one after the other and wait side by side.
 /// Waiting: a caller needs nothing but what the streams give back by themselves.
-/// Trace:   rows "host to device", "device update", "device to host", "parameters to device"; `memory` is told of slots in use.
+/// Trace:   rows "host to device", "device update", "device to host", "parameters to device";
+///          `memory` is told of slots in use.
 /// Errors:  construction: UsageError of the device (names update.device-share, update.device-chunk).
 ///          Members: what the streams throw, when none has work left that touches the caller's memory.
 class DeviceLane {

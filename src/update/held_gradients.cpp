@@ -131,7 +131,7 @@ void HeldGradients::tell() noexcept {
     bool const was_written = use.written != DeviceMemory::Clock::time_point{};
     if (told_ != nullptr && was_written) {
       told_->used(DeviceMemory::User::held_gradients, subgroups_[i].size * element_bytes_,
-                    use.written, use.read > use.written ? use.read : now);
+                  use.written, use.read > use.written ? use.read : now);
     }
   }
 }

@@ -59,8 +59,8 @@ class HeldGradients {
   void collect_norms(device::Stream& stream, std::span<double> chunk_norms) const;
   /// In device memory; of a subgroup that is held.
   [[nodiscard]] std::span<std::byte> gradient(std::int64_t subgroup) const;
-  /// Of a subgroup that is held: whoever reads its gradient has this meanwhile. Threads: one for a subgroup.
-  /// This object outlives it.
+  /// Of a subgroup that is held: whoever reads its gradient has this meanwhile, and this object outlives it.
+  /// Threads: any, one for a subgroup.
   [[nodiscard]] Reading read(std::int64_t subgroup);
   /// Of what is held, and of what could be.
   [[nodiscard]] Bytes bytes() const noexcept { return taken_; }

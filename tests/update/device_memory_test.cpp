@@ -116,7 +116,8 @@ TEST_F(TracedMemory, OfTheLaneIsThatOfItsSlotsAndEndsWithThem) {
     auto const target = copy.as<float>().subspan(static_cast<std::size_t>(subgroup.begin),
                                                  static_cast<std::size_t>(subgroup.size));
     lane.update(subgroup, std::as_writable_bytes(std::span{state}),
-                std::span<float const>{gradient}, ParameterTarget{.view = target, .on_device = true}, first_step);
+                std::span<float const>{gradient},
+                ParameterTarget{.view = target, .on_device = true}, first_step);
   }
   auto const own = row("update slots");
   auto const lent = row("lent slots");
