@@ -21,14 +21,14 @@ SharePolicy policy_for(RunConfig const& config, device::Device const& device) {
 
 std::unique_ptr<update::DeviceLane> make_lane(update::DeviceLaneSettings settings,
                                               device::Device& device, std::span<std::byte> idle,
-                                              trace::Trace* trace) {
+                                              trace::Trace* trace, update::DeviceMemory* memory) {
   // Slots of its own let an update go on under the next forward; activations' memory does not. Only the
   // device knows whether there is room for them: other ranks may take of the same GPU.
   try {
-    return std::make_unique<update::DeviceLane>(device, settings, trace);
+    return std::make_unique<update::DeviceLane>(device, settings, trace, memory);
   } catch (UsageError const&) {
     settings.lent = idle;
-    return std::make_unique<update::DeviceLane>(device, settings, trace);
+    return std::make_unique<update::DeviceLane>(device, settings, trace, memory);
   }
 }
 
@@ -84,14 +84,14 @@ Bytes gradient_room(RunConfig const& config, bool host_visible, Bytes most, Byte
 SharedUpdate::SharedUpdate(RunConfig const& config, UpdateShape const& shape,
                            device::Device& device, std::span<std::byte> idle,
                            std::vector<state::Subgroup> const& subgroups, Offload& offload,
-                           trace::Trace* trace)
+                           trace::Trace* trace, update::DeviceMemory* memory)
     : subgroups_{subgroups},
       offload_{offload},
       readiness_{subgroups},
       share_{policy_for(config, device), demand_of(config, shape, device), config.platform},
       transfers_{config.share.transfers} {
   if (needs_lane(config, device.host_visible())) {
-    lane_ = make_lane(lane_settings(config, shape), device, idle, trace);
+    lane_ = make_lane(lane_settings(config, shape), device, idle, trace, memory);
     spills_ = config.share.transfers == plan::Transfers::overlap;
   }
   update::PipelineSettings settings{.workers = shape.workers,

@@ -15,6 +15,7 @@
 #include "train/offload.hpp"
 #include "train/run_config.hpp"
 #include "update/device_lane.hpp"
+#include "update/device_memory.hpp"
 #include "update/held_gradients.hpp"
 #include "update/pipeline.hpp"
 
@@ -50,7 +51,7 @@ class SharedUpdate {
   /// has no room for its own. Errors: UsageError of the device.
   SharedUpdate(RunConfig const& config, UpdateShape const& shape, device::Device& device,
                std::span<std::byte> idle, std::vector<state::Subgroup> const& subgroups,
-               Offload& offload, trace::Trace* trace);
+               Offload& offload, trace::Trace* trace, update::DeviceMemory* memory = nullptr);
 
   /// Whether an update can begin under backward: with slots of the lane that are not activations' memory.
   [[nodiscard]] bool can_begin_ahead() const noexcept;

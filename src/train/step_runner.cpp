@@ -83,6 +83,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
                                                   .host_visible = device_->host_visible(),
                                                   .host_memory = host_memory_limit_}));
     trace_ = make_trace();
+    device_memory_ = make_device_memory();
   });
   on_plan(needs_of(node));
   subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements,
@@ -105,6 +106,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
                                           .trace = trace_.get()});
     }
     update::GradientSettings gradients = offload_->take_gradients(accumulates_fp32<T>(config_));
+    gradients.memory = device_memory_.get();
     gradients.on_final = [this](tiers::Key key, double squares) {
       update_->complete(key, squares);
     };
@@ -113,12 +115,13 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     auto shape =
         update_shape<T>(config_, map_.shard_elements(comm_.rank()), memory_.subgroup_elements);
     shape.workers = workers();
-    update_ = std::make_unique<SharedUpdate>(config_, shape, *device_, model_->idle_memory(),
-                                             subgroups_, *offload_, trace_.get());
+    update_ =
+        std::make_unique<SharedUpdate>(config_, shape, *device_, model_->idle_memory(), subgroups_,
+                                       *offload_, trace_.get(), device_memory_.get());
     // Last: of what is left.
     if (Bytes const room = room_for_gradients(shape, 0); room > 0) {
-      held_ =
-          std::make_unique<update::HeldGradients>(*device_, room, shape.gradient_bytes, subgroups_);
+      held_ = std::make_unique<update::HeldGradients>(*device_, room, shape.gradient_bytes,
+                                                      subgroups_, device_memory_.get());
       gradients_->set_held(held_.get());
       update_->set_held(*held_);
     }
@@ -231,6 +234,29 @@ std::unique_ptr<trace::Trace> StepRunner<T>::make_trace() const {
       cpu::host_name(), trace::Trace::default_bytes, trace::Trace::Begin::later);
 }
 
+// The tables of RoPE, kilobytes that stay, count as activations.
+template <class T>
+std::unique_ptr<update::DeviceMemory> StepRunner<T>::make_device_memory() {
+  if (!trace_) {
+    return nullptr;
+  }
+  auto const demand = device_demand<T>(config_, map_, comm_.rank(), device_->host_visible(),
+                                       memory_.subgroup_elements);
+  activation_bytes_ = demand.model;
+  auto memory = std::make_unique<update::DeviceMemory>(*trace_);
+  memory->keep(update::DeviceMemory::User::parameters, demand.working_copy);
+  memory->keep(update::DeviceMemory::User::resident_state, demand.resident);
+  return memory;
+}
+
+template <class T>
+void StepRunner<T>::tell_of_activations(trace::Clock::time_point from) {
+  if (device_memory_) {
+    device_memory_->used(update::DeviceMemory::User::activations, activation_bytes_, from,
+                         trace::Clock::now());
+  }
+}
+
 template <class T>
 void StepRunner<T>::open_trace() {
   if (trace_) {
@@ -326,6 +352,7 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
       copy_->expect(micro_batch_layers_);  // its first layers come under this round's backward
     }
     bool const is_active = comm_.rank() < active;
+    auto const began = trace::Clock::now();
     if (is_active) {
       std::int64_t const sample = now.first_sample + (first + comm_.rank()) * batch;
       for (std::int64_t i = 0; i < batch; ++i) {
@@ -340,6 +367,9 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
     }
     result.forward += watch.lap();
     begin_gradients(active, first == 0, last);
+    if (first == 0 && device_memory_) {
+      device_memory_->write(began);  // the update before has ended
+    }
     if (last) {
       agree_on_loss(losses, result);
       begin_ahead(now, result);
@@ -347,6 +377,7 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
     if (is_active) {
       trace::Scope const scope{trace_.get(), "model", "backward"};
       model_->backward(*copy_, *gradients_);
+      tell_of_activations(began);
     } else {
       model_->idle_backward(*copy_, *gradients_);
     }
@@ -462,7 +493,9 @@ double StepRunner<T>::validate(data::Dataset const& data, std::int64_t micro_bat
       }
       auto const tokens = data.batch(chosen);
       counted += data::counted_targets(tokens);
+      auto const began = trace::Clock::now();
       losses.push_back(model_->evaluate(tokens, *copy_));
+      tell_of_activations(began);
     } else {
       model_->idle_forward(*copy_);
     }

@@ -24,6 +24,7 @@
 #include "train/overlap_choice.hpp"
 #include "train/run_config.hpp"
 #include "train/shared_update.hpp"
+#include "update/device_memory.hpp"
 #include "update/gradient_accumulator.hpp"
 #include "update/held_gradients.hpp"
 
@@ -111,6 +112,10 @@ class StepRunner {
   /// How many layers that are brought to the device it has room for; as many as on the rank with least.
   [[nodiscard]] int count_parameter_slots() const;
   [[nodiscard]] std::unique_ptr<trace::Trace> make_trace() const;
+  /// Knows what is on the device for good. Null without a trace.
+  [[nodiscard]] std::unique_ptr<update::DeviceMemory> make_device_memory();
+  /// Activations were in use from then on, until now.
+  void tell_of_activations(trace::Clock::time_point from);
   /// Of a step, beside its result.
   struct Now {
     double learning_rate{};
@@ -156,7 +161,9 @@ class StepRunner {
   Bytes host_memory_limit_{};
   plan::MemoryPlan memory_;
   std::vector<state::Subgroup> subgroups_;
-  std::unique_ptr<trace::Trace> trace_;  ///< null unless run.trace
+  std::unique_ptr<trace::Trace> trace_;                  ///< null unless run.trace
+  std::unique_ptr<update::DeviceMemory> device_memory_;  ///< likewise
+  Bytes activation_bytes_{};                             ///< all that lies idle between passes
   std::unique_ptr<Offload> offload_;
   int parameter_slots_{};  ///< 0: no layer has to be brought to the device
   std::unique_ptr<parameters::WorkingParameters<T>> copy_;

@@ -113,6 +113,10 @@ std::byte* ChunkSlots::Hold::memory() const noexcept {
   return owner_->slots_[index_].memory;
 }
 
+bool ChunkSlots::Hold::is_lent() const noexcept {
+  return owner_->slots_[index_].lent;
+}
+
 void ChunkSlots::Hold::fill_until(std::shared_ptr<device::Event> left) noexcept {
   {
     std::scoped_lock const lock{owner_->mutex_};

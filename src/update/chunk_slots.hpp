@@ -35,6 +35,7 @@ class ChunkSlots {
         : owner_{std::exchange(other.owner_, nullptr)}, index_{other.index_} {}
     ~Hold();
     [[nodiscard]] std::byte* memory() const noexcept;
+    [[nodiscard]] bool is_lent() const noexcept;
     /// Its chunk has left it when this event has come. Ends the hold.
     void fill_until(std::shared_ptr<device::Event> left) noexcept;
 

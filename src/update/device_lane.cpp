@@ -66,9 +66,10 @@ struct DeviceLane::Job {
 };
 
 DeviceLane::DeviceLane(device::Device& device, DeviceLaneSettings const& settings,
-                       trace::Trace* trace)
+                       trace::Trace* trace, DeviceMemory* memory)
     : settings_{checked(settings)},
       figures_{trace},
+      memory_{memory},
       slots_{device, settings.slots, slot_bytes(settings), settings.lent,
              "the device's share of the update (update.device-share, update.device-chunk)"},
       bring_{device.make_stream("host to device")},
@@ -125,8 +126,16 @@ DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
   if (job.place == GradientPlace::host || !job.resident || !job.target.on_device) {
     slot.emplace(slots_.take());
   }
+  auto const taken = DeviceMemory::Clock::now();
+  std::optional<DeviceMemory::User> user;
+  if (slot) {
+    user = slot->is_lent() ? DeviceMemory::User::lent : DeviceMemory::User::slots;
+  }
   try {
-    return feed_through(slot, job, range);
+    Fed fed = feed_through(slot, job, range);
+    fed.taken = taken;
+    fed.slot = user;
+    return fed;
   } catch (...) {
     settle_streams();  // a part of the chunk may be on its way to the slot, which is about to be free
     throw;
@@ -218,6 +227,10 @@ void DeviceLane::count(state::Subgroup const& subgroup, std::vector<Fed> const& 
     if (fed.returned.end) {
       figures_.add(LaneFigures::Row::device_to_host, fed.returned, fed.returned_bytes,
                    subgroup.index);
+    }
+    if (memory_ != nullptr && fed.slot) {
+      memory_->used(*fed.slot, ChunkSlots::stride(slot_bytes(settings_)), fed.taken,
+                    (fed.returned.end ? fed.returned.end : fed.updated.end)->when());
     }
   }
 }

@@ -13,6 +13,7 @@
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
 #include "update/chunk_slots.hpp"
+#include "update/device_memory.hpp"
 #include "update/lane_figures.hpp"
 #include "update/parameter_sender.hpp"
 #include "update/parameter_target.hpp"
@@ -51,13 +52,14 @@ struct DeviceLaneSettings {
 ///          parameters_on_host, or if the device is host_visible.
 /// Threads: any; calls feed the device one after the other and wait side by side.
 /// Waiting: a caller needs nothing but what the streams give back by themselves.
-/// Trace:   rows "host to device", "device update", "device to host", "parameters to device".
+/// Trace:   rows "host to device", "device update", "device to host", "parameters to device";
+///          `memory` is told of slots in use.
 /// Errors:  construction: UsageError of the device (names update.device-share, update.device-chunk).
 ///          Members: what the streams throw, when none has work left that touches the caller's memory.
 class DeviceLane {
  public:
   DeviceLane(device::Device& device, DeviceLaneSettings const& settings,
-             trace::Trace* trace = nullptr);
+             trace::Trace* trace = nullptr, DeviceMemory* memory = nullptr);
   ~DeviceLane();
   DeviceLane(DeviceLane const&) = delete;
   DeviceLane& operator=(DeviceLane const&) = delete;
@@ -109,6 +111,8 @@ class DeviceLane {
     Stretch brought, updated, returned;
     Bytes brought_bytes{}, returned_bytes{};
     std::int64_t elements{};
+    DeviceMemory::Clock::time_point taken;   ///< its slot
+    std::optional<DeviceMemory::User> slot;  ///< none: it needs no slot
   };
   void run(Job const& job);
   /// The caller has feed_mutex_.
@@ -124,6 +128,7 @@ class DeviceLane {
 
   DeviceLaneSettings settings_;
   LaneFigures figures_;
+  DeviceMemory* memory_;
   ChunkSlots slots_;
   std::unique_ptr<ParameterSender> sender_;  ///< null: nothing is staged
   std::mutex feed_mutex_;  ///< guards the streams, and makes its holder the one who takes slots

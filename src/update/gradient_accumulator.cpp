@@ -57,8 +57,8 @@ GradientAccumulator<T>::GradientAccumulator(state::ShardMap const& map,
       receive_{receive_bytes<T>(map, comm.rank())} {
   require(settings_.accumulated != nullptr, "GradientAccumulator: sums need a tier");
   if (!device.host_visible()) {
-    transfer_ =
-        std::make_unique<GradientTransfer>(device, stream, layer_bytes<T>(map), settings_.trace);
+    transfer_ = std::make_unique<GradientTransfer>(device, stream, layer_bytes<T>(map),
+                                                   settings_.trace, settings_.memory);
   }
 }
 
@@ -292,7 +292,8 @@ GradientLease GradientAccumulator<T>::fetch(state::Subgroup const& subgroup) {
   if (is_held(subgroup.index)) {
     return {{},
             view_of(held_->gradient(subgroup.index), settings_.accumulate_fp32),
-            GradientPlace::device};
+            GradientPlace::device,
+            held_->read(subgroup.index)};
   }
   tiers::Lease lease = (flushed ? settings_.flushed : settings_.accumulated)->fetch(subgroup.index);
   GradientView const view = view_of(lease.bytes(), flushed || settings_.accumulate_fp32);

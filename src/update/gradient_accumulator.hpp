@@ -14,6 +14,7 @@
 #include "state/exchange.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
+#include "update/device_memory.hpp"
 #include "update/gradient_flusher.hpp"
 #include "update/gradient_transfer.hpp"
 #include "update/held_gradients.hpp"
@@ -28,6 +29,7 @@ struct GradientLease {
   GradientView view;  ///< an element for each of the subgroup's
   /// device: held there (held_gradients.hpp), without a lease.
   GradientPlace place = GradientPlace::host;
+  HeldGradients::Reading reading{};
 };
 
 /// Where the accumulated gradients are.
@@ -43,7 +45,8 @@ struct GradientSettings {
   /// Told in the last round of each subgroup whose gradient fetch can give from then on, with the sum of its
   /// squares where it is known (0: it is summed on the device). By any thread; null: nobody wants to know.
   GradientFlusher::OnFinal on_final{};
-  trace::Trace* trace{};  ///< of what leaves the device; null: none
+  trace::Trace* trace{};   ///< of what leaves the device; null: none
+  DeviceMemory* memory{};  ///< told of the copy that leaves; null: nobody
 };
 
 /// This rank's shard of the step's gradient. Each slice of a layer's gradient goes to its owner,

@@ -13,9 +13,10 @@ constexpr char const* row = "gradients to host";
 }  // namespace
 
 GradientTransfer::GradientTransfer(device::Device& device, device::Stream& stream, Bytes most_bytes,
-                                   trace::Trace* trace)
+                                   trace::Trace* trace, DeviceMemory* memory)
     : model_stream_{stream},
       trace_{trace},
+      memory_{memory},
       held_{device.allocate(most_bytes, "a layer's gradient on its way to the host")},
       sent_{most_bytes},
       pinned_{device.pin(sent_.bytes())},
@@ -35,6 +36,7 @@ void GradientTransfer::begin(int layer, std::span<std::byte const> gradient,
   require(!arrived_, "GradientTransfer: finish comes first");
   layer_ = layer;
   bytes_ = static_cast<Bytes>(gradient.size());
+  taken_ = DeviceMemory::Clock::now();
   auto* const held = held_.as<std::byte>().data();
   for (Range const& part : parts) {
     model_stream_.copy(held + part.begin, gradient.data() + part.begin, part.count,
@@ -58,6 +60,9 @@ std::span<std::byte const> GradientTransfer::finish() {
   arrived->wait();
   if (trace_ != nullptr) {
     trace_->span(row, "copy", begun_->when(), arrived->when(), layer_, moved_);
+  }
+  if (memory_ != nullptr) {
+    memory_->used(DeviceMemory::User::layer_gradient, moved_, taken_, arrived->when());
   }
   return sent_.bytes().first(static_cast<std::size_t>(bytes_));
 }

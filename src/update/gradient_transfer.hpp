@@ -7,6 +7,7 @@
 #include "device/device.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/trace/trace.hpp"
+#include "update/device_memory.hpp"
 #include "update/subgroup_step.hpp"
 
 namespace offstage::update {
@@ -18,13 +19,13 @@ namespace offstage::update {
 ///          kernel that accumulates, so that an FP32 transfer, of more bytes, is never the faster way.
 /// Memory:  device: one gradient. Host: one, pinned.
 /// Threads: one.
-/// Trace:   row "gradients to host".
+/// Trace:   row "gradients to host"; `memory` is told of the copy.
 /// Errors:  construction: UsageError of the device. Members: what the streams throw.
 class GradientTransfer {
  public:
   /// `stream`: that of the model. `most_bytes`: of the largest gradient.
   GradientTransfer(device::Device& device, device::Stream& stream, Bytes most_bytes,
-                   trace::Trace* trace);
+                   trace::Trace* trace, DeviceMemory* memory = nullptr);
   /// Waits for what is on its way.
   ~GradientTransfer();
   GradientTransfer(GradientTransfer const&) = delete;
@@ -39,13 +40,15 @@ class GradientTransfer {
  private:
   device::Stream& model_stream_;
   trace::Trace* trace_;
+  DeviceMemory* memory_;
   device::Buffer held_;      ///< the copy on the device
   memory::HugeBuffer sent_;  ///< and on the host
   std::unique_ptr<device::Pinned> pinned_;
   std::unique_ptr<device::Stream> stream_;
-  int layer_ = -1;  ///< the last one that began
-  Bytes bytes_{};   ///< of its gradient
-  Bytes moved_{};   ///< of those, what moves
+  int layer_ = -1;                         ///< the last one that began
+  Bytes bytes_{};                          ///< of its gradient
+  Bytes moved_{};                          ///< of those, what moves
+  DeviceMemory::Clock::time_point taken_;  ///< when the copy was begun
   std::shared_ptr<device::Event> begun_;
   std::shared_ptr<device::Event> arrived_;  ///< null if nothing is on its way
 };

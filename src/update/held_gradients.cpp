@@ -1,6 +1,7 @@
 #include "update/held_gradients.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/chunk.hpp"
 #include "base/dtype.hpp"
@@ -19,7 +20,7 @@ std::int64_t elements_of(std::vector<state::Subgroup> const& subgroups) {
 }  // namespace
 
 HeldGradients::HeldGradients(device::Device& device, Bytes room, Bytes element_bytes,
-                             std::vector<state::Subgroup> const& subgroups)
+                             std::vector<state::Subgroup> const& subgroups, DeviceMemory* memory)
     : subgroups_{subgroups},
       element_bytes_{element_bytes},
       memory_{device.allocate(room,
@@ -27,13 +28,16 @@ HeldGradients::HeldGradients(device::Device& device, Bytes room, Bytes element_b
                               "(update.device-gradients)")},
       norms_{device.allocate(norm_bytes(elements_of(subgroups)), "norms of gradients")},
       bring_{device.make_stream("gradients to device")},
-      offsets_(subgroups.size(), nowhere) {}
+      offsets_(subgroups.size(), nowhere),
+      told_{memory},
+      uses_(subgroups.size()) {}
 
 Bytes HeldGradients::norm_bytes(std::int64_t shard_elements) {
   return shard_elements / chunk_elements * static_cast<Bytes>(sizeof(double));
 }
 
 void HeldGradients::hold(std::span<std::int64_t const> subgroups) {
+  tell();
   std::ranges::fill(offsets_, nowhere);
   taken_ = 0;
   for (std::int64_t const index : subgroups) {
@@ -75,6 +79,7 @@ std::vector<Range> HeldGradients::add(device::Stream& stream, std::int64_t begin
       others.push_back({from - begin, count});
       continue;
     }
+    note_written(each->index);
     auto const bytes = this->gradient(each->index);
     std::span<A> const sums{reinterpret_cast<A*>(bytes.data()) + (from - each->begin),
                             static_cast<std::size_t>(count)};
@@ -88,6 +93,7 @@ std::vector<Range> HeldGradients::add(device::Stream& stream, std::int64_t begin
 }
 
 void HeldGradients::bring(std::int64_t subgroup, std::span<std::byte const> sum) {
+  note_written(subgroup);
   auto const place = gradient(subgroup);
   require(place.size() == sum.size(), "HeldGradients: a sum of another size");
   bring_->copy(place.data(), sum.data(), std::ssize(sum), device::Copy::host_to_device);
@@ -105,6 +111,29 @@ void HeldGradients::collect_norms(device::Stream& stream, std::span<double> chun
     }
   }
   stream.synchronize();
+}
+
+HeldGradients::Reading HeldGradients::read(std::int64_t subgroup) {
+  return Reading{&uses_.at(static_cast<std::size_t>(subgroup))};
+}
+
+void HeldGradients::note_written(std::int64_t subgroup) {
+  Use& use = uses_.at(static_cast<std::size_t>(subgroup));
+  if (use.written == DeviceMemory::Clock::time_point{}) {
+    use.written = DeviceMemory::Clock::now();
+  }
+}
+
+void HeldGradients::tell() noexcept {
+  auto const now = DeviceMemory::Clock::now();
+  for (std::size_t i = 0; i < uses_.size(); ++i) {
+    Use const use = std::exchange(uses_[i], {});
+    bool const was_written = use.written != DeviceMemory::Clock::time_point{};
+    if (told_ != nullptr && was_written) {
+      told_->used(DeviceMemory::User::held_gradients, subgroups_[i].size * element_bytes_,
+                  use.written, use.read > use.written ? use.read : now);
+    }
+  }
 }
 
 std::span<double> HeldGradients::norms_of(std::int64_t begin, std::int64_t count) const {

@@ -9,6 +9,7 @@
 #include "base/units.hpp"
 #include "device/device.hpp"
 #include "state/shard.hpp"
+#include "update/device_memory.hpp"
 #include "update/subgroup_step.hpp"
 
 namespace offstage::update {
@@ -22,9 +23,24 @@ namespace offstage::update {
 /// Errors:  construction: UsageError of the device. Members: also what the streams throw.
 class HeldGradients {
  public:
-  /// `element_bytes`: of the accumulated gradient.
+  /// Of one gradient in a step; a time of 0: never.
+  struct Use {
+    DeviceMemory::Clock::time_point written;  ///< the first part of it
+    DeviceMemory::Clock::time_point read;     ///< for the last time, to the end
+  };
+  struct EndOfReading {
+    void operator()(Use* use) const noexcept { use->read = DeviceMemory::Clock::now(); }
+  };
+  /// Ends when the gradient is not read any more.
+  using Reading = std::unique_ptr<Use, EndOfReading>;
+
+  /// `element_bytes`: of the accumulated gradient. `memory` is told of a step's gradients when the next step
+  /// begins; null: nobody is.
   HeldGradients(device::Device& device, Bytes room, Bytes element_bytes,
-                std::vector<state::Subgroup> const& subgroups);
+                std::vector<state::Subgroup> const& subgroups, DeviceMemory* memory = nullptr);
+  ~HeldGradients() { tell(); }
+  HeldGradients(HeldGradients const&) = delete;
+  HeldGradients& operator=(HeldGradients const&) = delete;
 
   /// A step begins: these subgroups' gradients are held, in this order, as far as there is room. What was
   /// held before is gone.
@@ -43,6 +59,9 @@ class HeldGradients {
   void collect_norms(device::Stream& stream, std::span<double> chunk_norms) const;
   /// In device memory; of a subgroup that is held.
   [[nodiscard]] std::span<std::byte> gradient(std::int64_t subgroup) const;
+  /// Of a subgroup that is held: whoever reads its gradient has this meanwhile, and this object outlives it.
+  /// Threads: any, one for a subgroup.
+  [[nodiscard]] Reading read(std::int64_t subgroup);
   /// Of what is held, and of what could be.
   [[nodiscard]] Bytes bytes() const noexcept { return taken_; }
   /// Device memory beside the room, for a shard of so many elements.
@@ -52,6 +71,8 @@ class HeldGradients {
   }
 
  private:
+  void note_written(std::int64_t subgroup);
+  void tell() noexcept;
   /// Of elements [begin, begin + count) of the shard, whole chunks.
   [[nodiscard]] std::span<double> norms_of(std::int64_t begin, std::int64_t count) const;
 
@@ -62,6 +83,8 @@ class HeldGradients {
   std::unique_ptr<device::Stream> bring_;
   std::vector<Bytes> offsets_;  ///< by subgroup; below 0: not held
   Bytes taken_ = 0;
+  DeviceMemory* told_;
+  std::vector<Use> uses_;  ///< by subgroup
 };
 
 }  // namespace offstage::update

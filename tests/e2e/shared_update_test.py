@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Updates shared by cores and device: whoever updates what, in what chunks and when, p, m and v have the bits of a run
 that the cores updated alone; and what a run with a device says about it."""
+import json
+import re
+
 from harness import OffstageTest, main
 from pairs import covering_array
 
@@ -96,6 +99,43 @@ class SharedUpdate(OffstageTest):
         self.assertRegex(result.err, r"out of device memory: the optimizer state .*\(update.device-resident\) needs .* are free; "
                                      r"lower .*update.device-resident.* or raise device.memory")
         self.assertNotIn("step ", result.out)
+
+    def device_memory_of(self, name):
+        """The values of the trace's row "device memory", by series, in the order of their times."""
+        events = json.loads((self.folder / name / "trace-0.json").read_text())
+        counters = [event for event in events if event["ph"] == "C"]
+        self.assertEqual({"device memory"}, {event["name"] for event in counters})
+        return [event["args"] for event in sorted(counters, key=lambda event: event["ts"])]
+
+    def device_bytes(self, row, out):
+        """The column of the device in the table of memory."""
+        number, unit = re.search(rf"^ *{row} +([0-9.]+) (KiB|MiB)", out, re.MULTILINE).groups()
+        return float(number) * {"KiB": 1 << 10, "MiB": 1 << 20}[unit]
+
+    def test_the_trace_shows_what_of_device_memory_is_in_use(self):
+        options = [*MODEL, "run.trace=on", "update.device-share=0.5", "update.device-resident=0.25", "update.device-chunk=4096",
+                   *LINKS["slow"]]
+        # Slots are the update's own where there is room; else activations lend what they can.
+        for name, limit, overlap in ("roomy", 4096, "off"), ("tight", 840, "off"), ("ahead", 4096, "on"):
+            with self.subTest(name):
+                out = self.train(name, *options, f"device.memory={limit}KiB", f"update.overlap={overlap}").out
+                rows = self.device_memory_of(name)
+                most = {series: max(row[series] for row in rows) for series in rows[0]}
+                for series, what in (("parameters", "16-bit parameters"), ("activations", "activations and scratch"),
+                                     ("resident state", "optimizer state")):
+                    self.assertAlmostEqual(1, most[series] / self.device_bytes(what, out), 2, series)
+                self.assertEqual(name == "tight", most["lent slots"] > 0)
+                self.assertTrue(all(row["activations"] == 0 for row in rows if row["lent slots"] > 0))
+                self.assertEqual(most["parameters"] + most["resident state"], sum(rows[-1].values()), "nothing else stays")
+                together = max(sum(row.values()) for row in rows)
+                self.assertLessEqual(together, limit << 10)
+                slots = self.device_bytes("slots of the update", out)
+                self.assertIn(most["update slots"], range(64 << 10, int(slots) + 1, 64 << 10))
+                if overlap == "off":
+                    # At the end of backward, of all that is allocated: the slots are idle, and of the gradients' room
+                    # and that of their way less than a subgroup and a layer each; the table has three digits.
+                    peak = self.device_bytes("device memory per rank: peak", out)
+                    self.assertLess(peak - slots - together, 40 << 10, most)
 
 
 if __name__ == "__main__":

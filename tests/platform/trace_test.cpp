@@ -94,6 +94,35 @@ TEST_F(TraceFile, IsJsonThatNamesTheProcessItsRowsAndTheSpans) {
   EXPECT_FALSE(spans[1].contains("args"));
 }
 
+TEST_F(TraceFile, CountsSeriesByTheirNames) {
+  {
+    Trace trace{path_, 3, "node7"};
+    trace.counter("memory", start_, std::vector<Sample>{{"a", 4096}, {"b \"c\"", 0}});
+    trace.counter("memory", start_ + microseconds{2}, std::vector<Sample>{{"a", -1}});
+    trace.counter("nothing", start_, {});
+  }
+  auto const counters = events_of(read(), "C");
+  ASSERT_EQ(counters.size(), 3U);
+  EXPECT_EQ(counters[0].at("name"), "memory");
+  EXPECT_EQ(counters[0].at("pid"), 3);
+  EXPECT_EQ(counters[0].at("args"), (json{{"a", 4096}, {"b \"c\"", 0}}));
+  EXPECT_NEAR(counters[1].at("ts").get<double>() - counters[0].at("ts").get<double>(), 2.0, 1e-3);
+  EXPECT_EQ(counters[1].at("args"), (json{{"a", -1}}));
+  EXPECT_EQ(counters[2].at("args"), json::object());
+}
+
+TEST_F(TraceFile, StopsAtItsSizeInTheMiddleOfACounterToo) {
+  {
+    Trace trace{path_, 0, "n", 4 * KiB};
+    for (int i = 0; i < 1000; ++i) {
+      trace.counter("memory", start_ + microseconds{i}, std::vector<Sample>{{"a", i}});
+    }
+  }
+  EXPECT_LE(std::filesystem::file_size(path_), std::uintmax_t{4096});
+  EXPECT_EQ(events_of(read(), "i").size(), 1U);
+  EXPECT_GT(events_of(read(), "C").size(), 10U);
+}
+
 TEST_F(TraceFile, CountsMicrosecondsOfTheClockThatTheNodesRanksShare) {
   { Trace{path_, 0, "n"}.span("row", "name", start_, Clock::now()); }
   auto const trace = read();

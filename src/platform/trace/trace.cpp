@@ -116,9 +116,12 @@ class Trace::Implementation {
   void open();
   void span(std::string_view row, std::string_view name, Interval interval, std::int64_t key,
             Bytes bytes);
+  void counter(std::string_view row, Nanoseconds time, std::span<Sample const> values);
 
  private:
   void describe(std::string const& host);
+  [[nodiscard]] bool takes_more() const;
+  void flush_if_due();
   [[nodiscard]] bool is_open() const { return descriptor_ >= 0; }
   [[nodiscard]] Lane& lane_of(std::string_view row, Interval interval);
   void add_metadata(char const* name, int thread, std::string const& arguments);
@@ -193,7 +196,7 @@ Trace::Implementation::~Implementation() {
 void Trace::Implementation::span(std::string_view row, std::string_view name, Interval interval,
                                  std::int64_t key, Bytes bytes) {
   std::scoped_lock const lock{mutex_};
-  if (full_ || failed_ || (!is_open() && std::ssize(pending_) >= most_waiting_bytes)) {
+  if (!takes_more()) {
     return;
   }
   auto const thread = lane_of(row, interval).thread();
@@ -209,6 +212,32 @@ void Trace::Implementation::span(std::string_view row, std::string_view name, In
   }
   event += '}';
   add(event);
+  flush_if_due();
+}
+
+void Trace::Implementation::counter(std::string_view row, Nanoseconds time,
+                                    std::span<Sample const> values) {
+  std::scoped_lock const lock{mutex_};
+  if (!takes_more()) {
+    return;
+  }
+  auto event = fmt::format(R"({{"name":{},"ph":"C","ts":{},"pid":{},"tid":0,"args":{{)",
+                           json_string(row), microseconds(time), rank_);
+  char const* between = "";
+  for (Sample const& each : values) {
+    fmt::format_to(std::back_inserter(event), "{}{}:{}", std::exchange(between, ","),
+                   json_string(each.series), each.value);
+  }
+  event += "}}";
+  add(event);
+  flush_if_due();
+}
+
+bool Trace::Implementation::takes_more() const {
+  return !full_ && !failed_ && (is_open() || std::ssize(pending_) < most_waiting_bytes);
+}
+
+void Trace::Implementation::flush_if_due() {
   if (full_ || std::ssize(pending_) >= flush_bytes || Clock::now() - flushed_ >= flush_time) {
     flush();
   }
@@ -327,6 +356,16 @@ void Trace::span(std::string_view row, std::string_view name, Clock::time_point 
                           bytes);
   } catch (std::exception const&) {
     // Out of memory: this span is missing from the picture.
+    return;
+  }
+}
+
+void Trace::counter(std::string_view row, Clock::time_point time,
+                    std::span<Sample const> values) noexcept {
+  try {
+    implementation_->counter(row, nanoseconds(time), values);
+  } catch (std::exception const&) {
+    // Out of memory: likewise.
     return;
   }
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,12 @@
 namespace offstage::trace {
 
 using Clock = std::chrono::steady_clock;
+
+/// One value of a counter row.
+struct Sample {
+  std::string_view series;
+  std::int64_t value{};
+};
 
 /// Writes what happened when as a Chrome trace (JSON, for Perfetto and chrome://tracing): one process
 /// per rank, one row per resource or pipeline slot, in the order of first use. Spans of a row that
@@ -44,6 +51,10 @@ class Trace {
   /// Something on row `row` that took from `begin` to `end`; `key` and `bytes` below 0 are not shown.
   void span(std::string_view row, std::string_view name, Clock::time_point begin,
             Clock::time_point end, std::int64_t key = -1, Bytes bytes = -1) noexcept;
+  /// The values of counter row `row` from `time` on, until the row's next. Each call names all of the row's
+  /// series: viewers stack them, and take one that is missing for 0. Calls may come in any order of `time`.
+  void counter(std::string_view row, Clock::time_point time,
+               std::span<Sample const> values) noexcept;
 
  private:
   class Implementation;
