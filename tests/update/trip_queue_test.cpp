@@ -44,6 +44,18 @@ TEST(TripQueue, DealsTheLowestFirstOnceItIsTold) {
   EXPECT_THAT(taken, testing::ElementsAre(4, 0, 1, 2, 3));
 }
 
+TEST(TripQueue, DealsWhatIsBroughtForwardFirstAndTheLastOfThatBeforeAll) {
+  TripQueue queue{trips({false, false, false, false, false}), 1, false};
+  EXPECT_EQ(queue.take()->subgroup, 0);
+  queue.bring_forward(0);  // it was dealt
+  queue.bring_forward(2);
+  queue.bring_forward(3);
+  for (std::int64_t const expected : {3, 2, 1, 4}) {
+    EXPECT_EQ(queue.take()->subgroup, expected);
+  }
+  EXPECT_FALSE(queue.take());
+}
+
 TEST(TripQueue, GivesWorkToTheSideThatHasNone) {
   TripQueue queue{trips({false, false, false, true, true, true}), 2, false};
   auto const cpu = queue.take();
