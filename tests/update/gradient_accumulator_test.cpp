@@ -593,12 +593,16 @@ TEST(GradientAccumulator, CanBeFetchedFromTheMomentThatTheyAreFinal) {
     Fixture<float> gradients{place, mpi::Communicator::self()};
     made.set_value(&gradients);
     gradients.step();
-    auto const expected = gradients.shard<float>();
-    for (std::size_t i = 0; i < fetched.size(); ++i) {
-      auto const& subgroup = gradients.subgroups()[gradients.subgroups().size() - 1 - i];
-      EXPECT_EQ(fetched[i].get(), expected[static_cast<std::size_t>(subgroup.begin)]);
+    std::vector<float> firsts;  // before a pass begins, which no lease may outlast
+    for (auto& first : fetched) {
+      firsts.push_back(first.get());
     }
-    EXPECT_EQ(fetched.size(), gradients.subgroups().size());
+    ASSERT_EQ(firsts.size(), gradients.subgroups().size());
+    auto const expected = gradients.shard<float>();
+    for (std::size_t i = 0; i < firsts.size(); ++i) {
+      auto const& subgroup = gradients.subgroups()[firsts.size() - 1 - i];
+      EXPECT_EQ(firsts[i], expected[static_cast<std::size_t>(subgroup.begin)]);
+    }
   }
 }
 
