@@ -14,6 +14,7 @@
 
 #include "cuda_on_cpu/executor.hpp"
 #include "cuda_on_cpu/runtime.hpp"
+#include "cuda_on_cpu/tensor_core.hpp"
 
 #undef __global__
 #undef __device__
