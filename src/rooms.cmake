@@ -115,6 +115,8 @@ function(offstage_room)
 
   if(OFFSTAGE_HAVE_CUDA AND arg_CUDA)
     target_sources(${target} PRIVATE ${arg_CUDA})
+    list(TRANSFORM arg_CUDA PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE cuda_sources)
+    set_property(TARGET ${target} PROPERTY OFFSTAGE_CUDA_SOURCES ${cuda_sources})
     target_link_libraries(${target} PUBLIC CUDA::cudart_static)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
   endif()
@@ -160,4 +162,25 @@ function(offstage_test)
     set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
       ENVIRONMENT OMP_WAIT_POLICY=passive)
   endif()
+endfunction()
+
+# offstage_gpu_test(NAME <name> SOURCES <...> ROOMS <...> [TIMEOUT <s>])
+#
+# Two programs of one source: <name>, of label gpu, and <name>_on_cpu, which runs the same CUDA code here
+# (tests/cuda_on_cpu). None where CUDA is not compiled.
+function(offstage_gpu_test)
+  if(NOT OFFSTAGE_HAVE_CUDA)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT" "SOURCES;ROOMS;LINK")
+  set(objects ${arg_NAME}_objects)
+  list(TRANSFORM arg_ROOMS PREPEND "offstage::" OUTPUT_VARIABLE rooms)
+  add_library(${objects} OBJECT ${arg_SOURCES})
+  target_include_directories(${objects} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${objects} PRIVATE ${rooms} offstage::warnings GTest::gtest GTest::gmock ${arg_LINK})
+  target_compile_options(${objects} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+  offstage_test(NAME ${arg_NAME} SOURCES $<TARGET_OBJECTS:${objects}> ROOMS ${arg_ROOMS} LINK ${arg_LINK}
+    TIMEOUT ${arg_TIMEOUT} LABELS gpu)
+  offstage_test(NAME ${arg_NAME}_on_cpu SOURCES $<TARGET_OBJECTS:${objects}> $<TARGET_OBJECTS:cuda_on_cpu>
+    ROOMS ${arg_ROOMS} kernels LINK ${arg_LINK} TIMEOUT ${arg_TIMEOUT})
 endfunction()
