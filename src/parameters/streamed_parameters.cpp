@@ -38,7 +38,8 @@ StreamedParameters<T>::StreamedParameters(state::ShardMap const& map, mpi::Commu
       home_{std::move(home)},
       staging_{host_bytes(map, direct_)},
       arrived_(static_cast<std::size_t>(settings.slots)),
-      schedule_{settings.slots} {
+      schedule_{settings.slots},
+      freed_(static_cast<std::size_t>(settings.slots)) {
   for (int i = 0; i < settings.slots; ++i) {
     slots_.push_back(
         device.allocate(device_bytes(map, 1), "a layer of streamed parameters (parameters.home)"));
@@ -114,13 +115,15 @@ std::span<T const> StreamedParameters<T>::acquire(int layer) {
 }
 
 template <class T>
-void StreamedParameters<T>::release(int layer) {
+void StreamedParameters<T>::release(int layer, std::shared_ptr<device::Event> done) {
   {
     std::scoped_lock const lock{mutex_};
     auto const found =
         std::ranges::find_if(held_, [&](std::int64_t index) { return use(index).layer == layer; });
     require(found != held_.end(), "StreamedParameters: release of a layer that is not held");
-    use(*found).ended = true;
+    Use& ended = use(*found);
+    ended.ended = true;
+    freed_[static_cast<std::size_t>(ended.slot)] = std::move(done);
     held_.erase(found);
     while (!uses_.empty() && uses_.front().ended) {
       uses_.pop_front();
@@ -156,8 +159,9 @@ template <class T>
 void StreamedParameters<T>::fill_next(std::unique_lock<std::mutex>& lock) {
   Use const next = use(filled_);
   if (next.fill) {
+    auto const freed = std::exchange(freed_[static_cast<std::size_t>(next.slot)], nullptr);
     lock.unlock();
-    bring(next);
+    bring(next, freed);
     lock.lock();
   }
   ++filled_;
@@ -183,10 +187,16 @@ void StreamedParameters<T>::gather_ahead(std::unique_lock<std::mutex>& lock,
 }
 
 template <class T>
-void StreamedParameters<T>::bring(SlotSchedule::Use const& use) {
+void StreamedParameters<T>::bring(SlotSchedule::Use const& use,
+                                  std::shared_ptr<device::Event> const& freed) {
   auto const& layer = map_.layers()[static_cast<std::size_t>(use.layer)];
   auto const whole = slot(use).first(static_cast<std::size_t>(layer.padded_elements()));
   trace::Scope const scope{trace_, row, "bring", use.layer};
+  if (freed && direct_) {
+    freed->wait();
+  } else if (freed) {
+    stream_->wait(*freed);
+  }
   if (comm_.size() > 1) {
     gather(use.layer, whole);
     arrived_[static_cast<std::size_t>(use.slot)] = direct_ ? nullptr : stream_->record();

@@ -1,6 +1,7 @@
 #include "state/working_copy.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
@@ -53,6 +54,9 @@ std::span<T const> WorkingCopy<T>::acquire(int layer) {
   }
   std::span<T const> const mine =
       shard().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size));
+  if (auto const freed = std::exchange(free_slot->freed, nullptr)) {
+    stream_.wait(*freed);
+  }
   std::span<T const> const whole = comm_.size() == 1 ? mine : gather(layer, mine, *free_slot);
   free_slot->layer = layer;
   return whole;
@@ -90,11 +94,12 @@ std::span<T const> WorkingCopy<T>::gather(int layer, std::span<T const> mine, Sl
 }
 
 template <class T>
-void WorkingCopy<T>::release(int layer) {
+void WorkingCopy<T>::release(int layer, std::shared_ptr<device::Event> done) {
   auto const slot =
       std::ranges::find_if(slots_, [layer](Slot const& s) { return s.layer == layer; });
   require(slot != slots_.end(), "WorkingCopy: release of a layer that is not held");
   slot->layer = -1;
+  slot->freed = std::move(done);
 }
 
 template <class T>

@@ -30,7 +30,7 @@ class WorkingCopy final : public ParameterSource<T> {
               device::Stream& stream);
 
   [[nodiscard]] std::span<T const> acquire(int layer) override;
-  void release(int layer) override;
+  void release(int layer, std::shared_ptr<device::Event> done) override;
 
   /// The whole shard, shard_elements long, in device memory: the update writes new parameters here.
   [[nodiscard]] std::span<T> shard() noexcept { return shard_.template as<T>(); }
@@ -46,6 +46,7 @@ class WorkingCopy final : public ParameterSource<T> {
   struct Slot {
     int layer = -1;
     device::Buffer buffer;
+    std::shared_ptr<device::Event> freed{};  ///< until when it is in use, if it is not held
   };
   /// All ranks' parts of the layer, in the slot's buffer.
   std::span<T const> gather(int layer, std::span<T const> mine, Slot const& slot);
