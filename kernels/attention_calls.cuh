@@ -54,7 +54,8 @@ struct BackwardCall {
   T const* d_out;
   float const* log_sum_exp;
   T* d_qkv;
-  float* delta;  ///< (units, group, T) of scratch: sum of d_out * out, which dQ's kernel leaves to dK's
+  float*
+      delta;  ///< (units, group, T) of scratch: sum of d_out * out, which dQ's kernel leaves to dK's
 };
 
 /// Head and tile of a block: those of all heads that are said to go first have the lowest indices.

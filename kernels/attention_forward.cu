@@ -9,13 +9,14 @@ namespace offstage::kernels::cuda {
 namespace {
 
 constexpr int threads = 128;
-constexpr int halves = 2;  // of 16 rows each in a warp, which share what it reads of keys and values
+constexpr int halves =
+    2;  // of 16 rows each in a warp, which share what it reads of keys and values
 constexpr int warp_rows = 16 * halves;
 static_assert(own_rows == threads / 32 * warp_rows);
 
 /// Stage i of two has a tile of keys and one of values; before them stand the queries.
 template <int D>
-constexpr int stage_elements = 2 * other_rows * D;
+constexpr int stage_elements = 2 * other_rows* D;
 template <int D>
 constexpr std::size_t shared_bytes = 2 * (own_rows * D + 2 * stage_elements<D>);
 
@@ -38,7 +39,7 @@ __device__ void score(float (&scores)[halves][other_rows / 8][4],
   for (int h = 0; h < halves; ++h) {
     clear(scores[h]);
   }
-#pragma unroll(queries_in_registers<D> ? D / 16 : 4)
+#pragma unroll(queries_in_registers <D> ? D / 16 : 4)
   for (int step = 0; step < D / 16; ++step) {
     std::uint32_t a[halves][4];
 #pragma unroll
@@ -112,15 +113,7 @@ __device__ void weigh(float (&sums)[halves][D / 8][4],
     for (int h = 0; h < halves; ++h) {
       as_a<T>(a[h], weights[h][2 * n], weights[h][2 * n + 1]);
     }
-#pragma unroll
-    for (int step = 0; step < D / 16; ++step) {
-      std::uint32_t b[4];
-      load_b_by_rows<D>(b, values, 16 * n, step, at.lane);
-#pragma unroll
-      for (int h = 0; h < halves; ++h) {
-        multiply_add_16<T>(sums[h][2 * step], sums[h][2 * step + 1], a[h], b);
-      }
-    }
+    add_product<T, D>(sums, a, values, 16 * n, at.lane);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "attention_calls.cuh"
+#include "elements.cuh"
 #include "launch.cuh"
 #include "tensor_core.cuh"
 
@@ -124,6 +125,22 @@ __device__ inline void multiply_add_16(float (&d0)[4], float (&d1)[4], std::uint
   multiply_add<T>(d1, a, b1);
 }
 
+/// sums (16 halves, D) += a b: 16 columns of a for as many rows of `tile`, from `row` on.
+template <class T, int D, int halves>
+__device__ inline void add_product(float (&sums)[halves][D / 8][4],
+                                   std::uint32_t const (&a)[halves][4], T const* tile, int row,
+                                   int lane) {
+#pragma unroll
+  for (int step = 0; step < D / 16; ++step) {
+    std::uint32_t b[4];
+    load_b_by_rows<D>(b, tile, row, step, lane);
+#pragma unroll
+    for (int h = 0; h < halves; ++h) {
+      multiply_add_16<T>(sums[h][2 * step], sums[h][2 * step + 1], a[h], b);
+    }
+  }
+}
+
 /// a (16, 16) of what products left: d0 its first eight columns, d1 the others.
 template <class T>
 __device__ inline void as_a(std::uint32_t (&a)[4], float const (&d0)[4], float const (&d1)[4]) {
@@ -131,6 +148,15 @@ __device__ inline void as_a(std::uint32_t (&a)[4], float const (&d0)[4], float c
   a[1] = pack<T>(d0[2], d0[3]);
   a[2] = pack<T>(d1[0], d1[1]);
   a[3] = pack<T>(d1[2], d1[3]);
+}
+
+template <class T>
+__device__ inline float lower_half(std::uint32_t packed) {
+  return device_load(T{static_cast<std::uint16_t>(packed & 0xFFFFU)});
+}
+template <class T>
+__device__ inline float upper_half(std::uint32_t packed) {
+  return device_load(T{static_cast<std::uint16_t>(packed >> 16)});
 }
 
 /// Of a warp: (16, D) of results times their rows' factors, `upper` for rows group + 8, to a tile.
