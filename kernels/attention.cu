@@ -105,7 +105,8 @@ void attention_backward(AttentionBackward<T> const& in, std::span<std::byte> scr
     call.units = static_cast<int>(std::min(units_at_once, units - first));
     if constexpr (!std::is_same_v<T, float>) {
       if (by_tiles<T>(in.shape, call.qkv, call.out, call.d_out, call.d_qkv)) {
-        backward_by_tiles(call, stream);
+        d_queries_by_tiles(call, stream);
+        d_keys_by_tiles(call, stream);
         continue;
       }
     }
