@@ -74,6 +74,31 @@ __device__ void store_pack(T* to, float const (&from)[V]) {
   write_pack(to, round_pack<T>(from));
 }
 
+/// sum += the packs at from(begin) to from(end - 1), in order; `at_once` of them, then of what is left half as many and
+/// so on, are read before the first is added.
+template <int at_once, int V, class From>
+__device__ void add_packs(float (&sum)[V], int begin, int end, From const& from) {
+  for (; begin + at_once <= end; begin += at_once) {
+    decltype(read_pack<V>(from(0))) read[at_once];
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) {
+      read[k] = read_pack<V>(from(begin + k));
+    }
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) {
+      float value[V];
+      widen(value, read[k]);
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        sum[v] += value[v];
+      }
+    }
+  }
+  if constexpr (at_once > 1) {
+    add_packs<at_once / 2>(sum, begin, end, from);
+  }
+}
+
 /// 1 / (1 + exp(-x)); 0 and 1 far out.
 __device__ inline float sigmoid(float x) {
   return __fdividef(1.0F, 1.0F + __expf(-x));
