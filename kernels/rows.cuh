@@ -350,7 +350,8 @@ __global__ __launch_bounds__(1024) void combine_kernel(float const* __restrict__
   __shared__ float sums[max_warps][warp_threads];
   unsigned const lane = threadIdx.x % warp_threads, warp = threadIdx.x / warp_threads;
   std::int64_t const column = std::int64_t{blockIdx.x} * warp_threads + lane;
-  std::int64_t const share = (blocks + max_warps - 1) / max_warps;
+  unsigned const warps = blockDim.x / warp_threads;
+  std::int64_t const share = (blocks + warps - 1) / warps;
   std::int64_t const end = min((std::int64_t{warp} + 1) * share, blocks);
   float sum = 0;
   if (column < width) {
@@ -364,7 +365,7 @@ __global__ __launch_bounds__(1024) void combine_kernel(float const* __restrict__
   __syncthreads();
   if (warp == 0 && column < width) {
     float total = 0;
-    for (unsigned other = 0; other < max_warps; ++other) {
+    for (unsigned other = 0; other < warps; ++other) {
       total += sums[other][lane];
     }
     device_store((blockIdx.y == 0 ? first : second)[column], total);
@@ -376,7 +377,8 @@ template <class T>
 void combine(float const* partial, RowBlocks const& blocks, std::int64_t width, T* first, T* second,
              CUstream_st* stream) {
   auto const strips = static_cast<unsigned>((width + warp_threads - 1) / warp_threads);
-  launch(combine_kernel<T>, {dim3{strips, second == nullptr ? 1U : 2U}, max_warps * warp_threads},
+  auto const warps = static_cast<unsigned>(std::min<std::int64_t>(blocks.blocks, max_warps));
+  launch(combine_kernel<T>, {dim3{strips, second == nullptr ? 1U : 2U}, warps * warp_threads},
          stream, partial, blocks.blocks, width, first, second);
 }
 
