@@ -46,7 +46,9 @@ struct Both {
 
 Both both(RunConfig const& config) {
   auto const comm = mpi::Communicator::world();
-  StepRunner<bfloat16> const runner{config, comm, [](launch::Needs const&) {}};
+  StepRunner<bfloat16> const runner{
+      config, comm, device::make_host_device(config.device.memory, config.device.emulation),
+      [](launch::Needs const&) {}};
   auto const& device = runner.device();
   return {device_demand<bfloat16>(config, runner.map(), comm.rank(), device.host_visible(),
                                   runner.memory_plan().subgroup_elements),
