@@ -1,6 +1,8 @@
 #pragma once
 
+#include <memory>
 #include <span>
+#include <utility>
 
 #include "device/device.hpp"
 #include "parameters/host_home.hpp"
