@@ -1,4 +1,3 @@
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -78,13 +77,13 @@ struct QueryStages {
     end_copies();
     auto const thread = static_cast<int>(threadIdx.x);
     int const row = thread % other_rows;
-    bool const there = thread < statistics && row < queries.there;
-    if (thread < other_rows) {  // queries that do not exist get no weight
-      return there ? log2_of_e * call.log_sum_exp[call.at.row(task.b, head) + position + row]
-                   : INFINITY;
+    if (thread >= statistics || row >= queries.there) {
+      return 0;  // of queries that do not exist the tiles hold zeros, which add nothing
     }
     std::int64_t const local = task.local + member;
-    return there ? call.delta[local * call.at.sequence + position + row] : 0.0F;
+    return thread < other_rows
+               ? log2_of_e * call.log_sum_exp[call.at.row(task.b, head) + position + row]
+               : call.delta[local * call.at.sequence + position + row];
   }
   __device__ void put(int i, float statistic) const {
     if (threadIdx.x < statistics) {

@@ -86,7 +86,7 @@ void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0) 
                           scratch_values.end(), [](std::byte b) { return b == std::byte{0x5A}; }));
 }
 
-/// The reference on the same numbers, in double; backward from the outputs that the GPU found, as it has them.
+/// The reference on the same numbers, in double.
 template <class T>
 struct Wanted {
   explicit Wanted(Problem<T> const& p)
