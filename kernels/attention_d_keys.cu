@@ -1,4 +1,3 @@
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -9,11 +8,11 @@
 namespace offstage::kernels::cuda {
 namespace {
 
-/// x <- P, y <- dS, transposed, of 16 queries; `ahead`: of the first of them before the warp's first key. `known`:
-/// their shifts, and other_rows later their deltas.
+/// x <- P, y <- dS, transposed, of 16 queries, from scores and dP. `known`: the queries' shifts, and other_rows later
+/// their deltas.
 template <int D>
 __device__ void differentiate(Square<D>& x, Square<D>& y, float const* known, float scale,
-                              int ahead, Lane const& at) {
+                              Lane const& at) {
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
     float const* const of_pair = known + 8 * n + at.pair;
@@ -21,14 +20,28 @@ __device__ void differentiate(Square<D>& x, Square<D>& y, float const* known, fl
     float const delta[2] = {of_pair[other_rows], of_pair[other_rows + 1]};
 #pragma unroll
     for (int h = 0; h < halves<D>; ++h) {
-      int const last = ahead - 16 * h + at.pair - at.group;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        float const weight = fast_exp2(__fmaf_rn(x[h][n][i], scale, -shift[i % 2]));
-        float const change = weight * (y[h][n][i] - delta[i % 2]);
+        x[h][n][i] = fast_exp2(__fmaf_rn(x[h][n][i], scale, -shift[i % 2]));
+        y[h][n][i] = x[h][n][i] * (y[h][n][i] - delta[i % 2]);
+      }
+    }
+  }
+}
+
+/// Clears what belongs to queries before a row's key; `ahead`: of the first query before the warp's first key.
+template <int D>
+__device__ void hide(Square<D>& x, Square<D>& y, int ahead, Lane const& at) {
+#pragma unroll
+  for (int h = 0; h < halves<D>; ++h) {
+    int const last = ahead - 16 * h + at.pair - at.group;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
         bool const hidden = 8 * (i / 2) - 8 * n - i % 2 > last;
-        x[h][n][i] = hidden ? 0 : weight;
-        y[h][n][i] = hidden ? 0 : change;
+        x[h][n][i] = hidden ? 0 : x[h][n][i];
+        y[h][n][i] = hidden ? 0 : y[h][n][i];
       }
     }
   }
@@ -64,13 +77,13 @@ struct QueryStages {
     end_copies();
     auto const thread = static_cast<int>(threadIdx.x);
     int const row = thread % other_rows;
-    bool const there = thread < statistics && row < queries.there;
-    if (thread < other_rows) {  // queries that do not exist get no weight
-      return there ? log2_of_e * call.log_sum_exp[call.at.row(task.b, head) + position + row]
-                   : INFINITY;
+    if (thread >= statistics || row >= queries.there) {
+      return 0;  // of queries that do not exist the tiles hold zeros, which add nothing
     }
     std::int64_t const local = task.local + member;
-    return there ? call.delta[local * call.at.sequence + position + row] : 0.0F;
+    return thread < other_rows
+               ? log2_of_e * call.log_sum_exp[call.at.row(task.b, head) + position + row]
+               : call.delta[local * call.at.sequence + position + row];
   }
   __device__ void put(int i, float statistic) const {
     if (threadIdx.x < statistics) {
@@ -137,7 +150,10 @@ __global__ __launch_bounds__(threads<D>,
       Square<D> x;
       Square<D> y;
       two_products<T, D>(x, keys, queries, y, values, d_outs, query, at.lane);
-      differentiate<D>(x, y, stages.known_of(stage) + query, scale, ahead + query, at);
+      differentiate<D>(x, y, stages.known_of(stage) + query, scale, at);
+      if (ahead + query < warp_rows<D> - 1) {
+        hide<D>(x, y, ahead + query, at);
+      }
       add_square<T, D>(d_values, x, d_outs, query, at.lane);
       add_square<T, D>(d_keys, y, queries, query, at.lane);
     }

@@ -1,4 +1,3 @@
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -60,10 +59,26 @@ __device__ void know_rows(QueryRows<D>& rows, BackwardCall<T> const& call, Block
   }
 }
 
-/// x <- dS of 16 keys, from scores and dP; `ahead`: of the warp's first row before the first of them.
+/// x <- dS of 16 keys, from scores and dP.
 template <int D>
 __device__ void differentiate(Square<D>& x, Square<D> const& y, QueryRows<D> const& rows,
-                              float scale, int ahead, Lane const& at) {
+                              float scale) {
+#pragma unroll
+  for (int h = 0; h < halves<D>; ++h) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float const weight = fast_exp2(__fmaf_rn(x[h][n][i], scale, -rows.shift[h][i / 2]));
+        x[h][n][i] = weight * (y[h][n][i] - rows.delta[h][i / 2]);
+      }
+    }
+  }
+}
+
+/// Clears what belongs to keys after a row's query; `ahead`: of the warp's first query before the first key.
+template <int D>
+__device__ void hide(Square<D>& x, int ahead, Lane const& at) {
 #pragma unroll
   for (int h = 0; h < halves<D>; ++h) {
     int const last = ahead + 16 * h + at.group - at.pair;
@@ -71,10 +86,7 @@ __device__ void differentiate(Square<D>& x, Square<D> const& y, QueryRows<D> con
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        int const r = i / 2;
-        float const weight = fast_exp2(__fmaf_rn(x[h][n][i], scale, -rows.shift[h][r]));
-        float const change = weight * (y[h][n][i] - rows.delta[h][r]);
-        x[h][n][i] = 8 * n + i % 2 - 8 * r > last ? 0 : change;
+        x[h][n][i] = 8 * n + i % 2 - 8 * (i / 2) > last ? 0 : x[h][n][i];
       }
     }
   }
@@ -130,7 +142,10 @@ __global__ __launch_bounds__(threads<D>,
       Square<D> x;
       Square<D> y;
       two_products<T, D>(x, queries, keys, y, d_outs, keys + other_rows * D, key, at.lane);
-      differentiate<D>(x, y, rows, scale, ahead - key, at);
+      differentiate<D>(x, y, rows, scale);
+      if (ahead - key < 15) {
+        hide<D>(x, ahead - key, at);
+      }
       add_square<T, D>(sums, x, keys, key, at.lane);
     }
   }

@@ -6,7 +6,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <limits>
+#include <span>
 #include <vector>
 
 #include "attention.hpp"
@@ -57,24 +58,26 @@ struct Problem {
 /// alignment of every view.
 template <class T>
 void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0) {
-  auto const shifted = [&](std::vector<T> values) {
-    values.insert(values.begin(), skew, T{});
+  auto const surrounded = [&](std::vector<T> values) {  // who reads beside them gets NaN
+    auto const nan = store<T>(std::numeric_limits<float>::quiet_NaN());
+    values.insert(values.begin(), margin + skew, nan);
+    values.insert(values.end(), margin, nan);
     return DeviceArray<T>{values};
   };
-  DeviceArray<T> const qkv{shifted(p.qkv)};
-  DeviceArray<T> const d_out{shifted(p.d_out)};
+  DeviceArray<T> const qkv{surrounded(p.qkv)};
+  DeviceArray<T> const d_out{surrounded(p.d_out)};
   DeviceArray<T> const out{p.out};
   DeviceArray<T> const d_qkv{p.d_qkv};
   DeviceArray<float> const log_sum_exp{p.log_sum_exp};
   auto const scratch_bytes = Problem<T>::count(units * attention_scratch(p.shape));
   std::vector<std::byte> scratch_values(scratch_bytes + margin, std::byte{0x5A});
   DeviceArray<std::byte> const scratch{scratch_values};
-  // Where out begins in memory is a matter of the margin alone.
+  auto const qkv_view = qkv.view(margin + skew, p.qkv.size());
   auto const out_view = out.view(margin - skew, p.inner(p.out));
   auto const log_view = log_sum_exp.view(margin, p.inner(p.log_sum_exp));
-  cuda::attention_forward<T>({p.shape, qkv.view(skew, p.qkv.size()), out_view, log_view}, nullptr);
+  cuda::attention_forward<T>({p.shape, qkv_view, out_view, log_view}, nullptr);
   cuda::attention_backward<T>(
-      {p.shape, qkv.view(skew, p.qkv.size()), out_view, d_out.view(skew, p.d_out.size()), log_view,
+      {p.shape, qkv_view, out_view, d_out.view(margin + skew, p.d_out.size()), log_view,
        d_qkv.view(margin - skew, p.inner(p.d_qkv))},
       scratch.view(0, scratch_bytes), nullptr);
   offstage::cuda::check(cudaDeviceSynchronize());
@@ -86,7 +89,7 @@ void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0) 
                           scratch_values.end(), [](std::byte b) { return b == std::byte{0x5A}; }));
 }
 
-/// The reference on the same numbers, in double; backward from the outputs that the GPU found, as it has them.
+/// The reference on the same numbers, in double.
 template <class T>
 struct Wanted {
   explicit Wanted(Problem<T> const& p)

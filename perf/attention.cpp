@@ -1,0 +1,166 @@
+// Causal attention on a GPU, forward and backward: one line of JSON for each shape, type and direction, with the
+// median time and floating-point operations per second (the products of the lower triangle: 2 forward, 5 backward).
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "attention.hpp"
+#include "base/dtype.hpp"
+#include "base/random.hpp"
+#include "base/units.hpp"
+#include "device/device.hpp"
+#include "platform/cuda/check.hpp"
+
+namespace offstage {
+namespace {
+
+using kernels::AttentionShape;
+
+constexpr int warm_up = 3;
+constexpr int repetitions = 21;
+
+/// CUDA's own stopwatch, started and stopped in the order of a stream.
+class EventTimer {
+ public:
+  explicit EventTimer(CUstream_st* stream) : stream_{stream} {
+    cuda::check(cudaEventCreate(&begin_));
+    cuda::check(cudaEventCreate(&end_));
+  }
+  ~EventTimer() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  EventTimer(EventTimer const&) = delete;
+  EventTimer& operator=(EventTimer const&) = delete;
+
+  double seconds(std::function<void()> const& work) {
+    cuda::check(cudaEventRecord(begin_, stream_));
+    work();
+    cuda::check(cudaEventRecord(end_, stream_));
+    cuda::check(cudaEventSynchronize(end_));
+    float milliseconds{};
+    cuda::check(cudaEventElapsedTime(&milliseconds, begin_, end_));
+    return 1e-3 * double{milliseconds};
+  }
+
+ private:
+  CUstream_st* stream_;
+  cudaEvent_t begin_{}, end_{};
+};
+
+double median_seconds(EventTimer& timer, std::function<void()> const& work) {
+  std::vector<double> seconds;
+  for (int i = -warm_up; i < repetitions; ++i) {
+    double const here = timer.seconds(work);
+    if (i >= 0) {
+      seconds.push_back(here);
+    }
+  }
+  std::ranges::sort(seconds);
+  return seconds[seconds.size() / 2];
+}
+
+/// Tensors of one layer on the GPU: random numbers, since arithmetic on zeros draws less power and runs faster.
+template <class T>
+class Tensors {
+ public:
+  Tensors(device::Device& gpu, device::Stream& stream, AttentionShape const& shape)
+      : qkv_{random(gpu, stream, rows(shape) * (shape.heads + 2 * shape.kv_heads) * shape.head_dim,
+                    1)},
+        d_out_{random(gpu, stream, rows(shape) * shape.heads * shape.head_dim, 2)},
+        out_{gpu.allocate(d_out_.size(), "attention's output")},
+        d_qkv_{gpu.allocate(qkv_.size(), "the gradient of q, k and v")},
+        log_sum_exp_{gpu.allocate(rows(shape) * shape.heads * static_cast<Bytes>(sizeof(float)),
+                                  "attention's statistics")},
+        shape_{shape} {}
+
+  kernels::AttentionForward<T> forward() const {
+    return {shape_, qkv_.as<T const>(), out_.as<T>(), log_sum_exp_.as<float>()};
+  }
+  kernels::AttentionBackward<T> backward() const {
+    return {shape_,
+            qkv_.as<T const>(),
+            out_.as<T const>(),
+            d_out_.as<T const>(),
+            log_sum_exp_.as<float const>(),
+            d_qkv_.as<T>()};
+  }
+
+ private:
+  static std::int64_t rows(AttentionShape const& shape) { return shape.batch * shape.sequence; }
+
+  static device::Buffer random(device::Device& gpu, device::Stream& stream, std::int64_t elements,
+                               std::uint64_t key) {
+    std::vector<T> values(static_cast<std::size_t>(elements));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      auto const word = philox(1, key, i / 4)[i % 4];
+      values[i] = store<T>(static_cast<float>(word >> 8) * 0x1p-22F - 2);
+    }
+    auto const bytes = elements * static_cast<Bytes>(sizeof(T));
+    auto buffer = gpu.allocate(bytes, "attention's input");
+    stream.copy(buffer.as<T>().data(), values.data(), bytes, device::Copy::host_to_device);
+    stream.synchronize();
+    return buffer;
+  }
+
+  device::Buffer qkv_, d_out_, out_, d_qkv_, log_sum_exp_;
+  AttentionShape shape_;
+};
+
+void print(std::string const& name, DType type, AttentionShape const& s, double products,
+           double seconds) {
+  double const length = static_cast<double>(s.sequence);
+  double const flops =
+      products * static_cast<double>(s.batch * s.heads * s.head_dim) * length * length;
+  fmt::print(
+      "{{\"kernel\": \"{}\", \"type\": \"{}\", \"batch\": {}, \"sequence\": {}, \"heads\": {}, "
+      "\"kv_heads\": {}, \"head_dim\": {}, \"seconds\": {:.4e}, \"tflops\": {:.1f}}}\n",
+      name, name_of(type), s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim, seconds,
+      1e-12 * flops / seconds);
+}
+
+template <class T>
+void measure(device::Device& gpu, AttentionShape const& shape) {
+  auto const stream = gpu.make_calling_stream("attention");
+  Tensors<T> const tensors{gpu, *stream, shape};
+  EventTimer timer{static_cast<CUstream_st*>(stream->native())};
+  double const forward =
+      median_seconds(timer, [&] { kernels::attention_forward(*stream, tensors.forward()); });
+  double const backward =
+      median_seconds(timer, [&] { kernels::attention_backward(*stream, tensors.backward()); });
+  print("attention_forward", dtype_of<T>(), shape, 2, forward);
+  print("attention_backward", dtype_of<T>(), shape, 5, backward);
+}
+
+void run() {
+  auto const gpu = device::make_cuda_device(0, 0);
+  fmt::print("{{\"device\": \"{}\"}}\n", gpu->name());
+  for (AttentionShape const& shape :
+       {AttentionShape{4, 2048, 16, 16, 64}, AttentionShape{4, 2048, 32, 8, 64},
+        AttentionShape{2, 4096, 16, 16, 128}}) {
+    measure<bfloat16>(*gpu, shape);
+    measure<float16>(*gpu, shape);
+  }
+}
+
+}  // namespace
+}  // namespace offstage
+
+int main() {
+  try {
+    offstage::run();
+  } catch (std::exception const& error) {
+    fmt::print(stderr, "perf_attention: {}\n", error.what());
+    return 1;
+  }
+}
