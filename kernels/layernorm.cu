@@ -136,10 +136,9 @@ void layernorm_forward(LayernormForward<T> const& a, CUstream_st* stream) {
   bool const aligned = are_wide(a.width, a.x.data(), a.delta.data(), a.sum.data(), a.y.data()) &&
                        are_wide(0, a.weight.data(), a.bias.data());
   with_row_shape<T>(aligned, a.width, [&](auto shape) {
-    launch(layernorm_forward_kernel<T, decltype(shape)>,
-           {static_cast<unsigned>(a.rows), shape.threads}, stream, a.x.data(), a.delta.data(),
-           a.sum.data(), a.weight.data(), a.bias.data(), a.y.data(), a.mean.data(),
-           a.inverse_deviation.data(), a.width, a.epsilon);
+    launch(layernorm_forward_kernel<T, decltype(shape)>, {row_grid(a.rows), shape.threads}, stream,
+           a.x.data(), a.delta.data(), a.sum.data(), a.weight.data(), a.bias.data(), a.y.data(),
+           a.mean.data(), a.inverse_deviation.data(), a.width, a.epsilon);
   });
 }
 

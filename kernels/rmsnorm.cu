@@ -116,9 +116,9 @@ void rmsnorm_forward(RmsnormForward<T> const& a, CUstream_st* stream) {
   bool const aligned = are_wide(a.width, a.x.data(), a.delta.data(), a.sum.data(), a.y.data()) &&
                        are_wide(0, a.weight.data());
   with_row_shape<T>(aligned, a.width, [&](auto shape) {
-    launch(rmsnorm_forward_kernel<T, decltype(shape)>,
-           {static_cast<unsigned>(a.rows), shape.threads}, stream, a.x.data(), a.delta.data(),
-           a.sum.data(), a.weight.data(), a.y.data(), a.inverse_rms.data(), a.width, a.epsilon);
+    launch(rmsnorm_forward_kernel<T, decltype(shape)>, {row_grid(a.rows), shape.threads}, stream,
+           a.x.data(), a.delta.data(), a.sum.data(), a.weight.data(), a.y.data(),
+           a.inverse_rms.data(), a.width, a.epsilon);
   });
 }
 

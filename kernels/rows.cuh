@@ -220,6 +220,12 @@ __device__ RowPart<T, Shape> residual_row(T const* x, T const* delta, T* sum, st
   return part;
 }
 
+/// The grid's width for kernels with a block per row. Errors: PreconditionError beyond what a grid can be.
+inline unsigned row_grid(std::int64_t rows) {
+  require(rows <= INT_MAX, "there are more than 2^31 - 1 rows of activations");
+  return static_cast<unsigned>(rows);
+}
+
 constexpr unsigned max_row_threads = 512;
 
 inline unsigned whole_warps(std::int64_t threads) {
@@ -268,7 +274,7 @@ inline Grid flat_grid(std::int64_t packs) {
 /// The grid of a kernel each of whose threads works on one pack: row blockIdx.x, pack pack_of_row().
 inline Grid pack_grid(std::int64_t rows, std::int64_t packs) {
   std::int64_t const strips = (packs + block_size - 1) / block_size;
-  return {dim3{static_cast<unsigned>(rows), static_cast<unsigned>(strips)},
+  return {dim3{row_grid(rows), static_cast<unsigned>(strips)},
           whole_warps((packs + strips - 1) / strips)};
 }
 __device__ inline std::int64_t pack_of_row() {
