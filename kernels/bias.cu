@@ -1,7 +1,7 @@
 #include "bias.hpp"
 
+#include "column_sums.cuh"
 #include "pointwise_checks.hpp"
-#include "rows.cuh"
 
 namespace offstage::kernels::cuda {
 namespace {

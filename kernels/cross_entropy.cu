@@ -170,9 +170,8 @@ void cross_entropy(CrossEntropy<T> const& a, CUstream_st* stream) {
   }
   auto const launch_with = [&](auto pack) {
     launch(cross_entropy_kernel<T, pack.value>,
-           {static_cast<unsigned>(a.rows), static_cast<unsigned>(threads_per_row)}, stream,
-           a.logits.data(), a.targets.data(), a.loss.data(), a.d_logits.data(), a.vocab,
-           a.gradient_scale);
+           {row_grid(a.rows), static_cast<unsigned>(threads_per_row)}, stream, a.logits.data(),
+           a.targets.data(), a.loss.data(), a.d_logits.data(), a.vocab, a.gradient_scale);
   };
   // Packs of as many logits as 16 bytes hold; those of d_logits are then aligned to their own size.
   with_packs<float>(are_wide(0, a.logits.data(), a.d_logits.data()), launch_with);

@@ -1,7 +1,7 @@
 #include "embedding.hpp"
 
+#include "packs.cuh"
 #include "pointwise_checks.hpp"
-#include "rows.cuh"
 
 namespace offstage::kernels::cuda {
 namespace {
@@ -218,9 +218,8 @@ void embedding_backward(EmbeddingBackward<T> const& a, std::span<std::byte> scra
   with_packs<T>(aligned, [&](auto pack) {
     std::int64_t const strip = strip_packs * pack.value;
     auto const strips = static_cast<unsigned>((a.width + strip - 1) / strip);
-    launch(add_tokens_kernel<T, pack.value>,
-           {dim3{static_cast<unsigned>(a.rows), strips}, adding_threads}, stream, sorted, order,
-           a.d_out.data(), a.d_table.data(), a.rows, a.width);
+    launch(add_tokens_kernel<T, pack.value>, {dim3{row_grid(a.rows), strips}, adding_threads},
+           stream, sorted, order, a.d_out.data(), a.d_table.data(), a.rows, a.width);
     if (!a.d_positions.empty()) {
       launch(add_positions_kernel<T, pack.value>,
              {dim3{static_cast<unsigned>(a.sequence), strips}, adding_threads}, stream,

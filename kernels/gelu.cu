@@ -1,7 +1,7 @@
 #include "gelu.hpp"
 
+#include "packs.cuh"
 #include "pointwise_checks.hpp"
-#include "rows.cuh"
 
 namespace offstage::kernels::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #include "layernorm.hpp"
 
+#include "column_sums.cuh"
 #include "pointwise_checks.hpp"
-#include "rows.cuh"
 
 namespace offstage::kernels::cuda {
 namespace {
@@ -70,9 +70,9 @@ struct Rows {
   int width;
 };
 
-/// One row of a block: dx, and what it adds to the sums of d_weight and, `width` further on, of d_bias.
+/// One row of a block: dx, and what it adds to the sums of d_weight and d_bias.
 template <class T, class Shape>
-__device__ void layernorm_backward_row(Rows<T> const& a, std::int64_t r, float* sums,
+__device__ void layernorm_backward_row(Rows<T> const& a, std::int64_t r, ColumnSums<Shape, 2>& sums,
                                        float (&exchange)[2][max_warps]) {
   constexpr int V = Shape::pack;
   int const packs = a.width / V;
@@ -105,8 +105,8 @@ __device__ void layernorm_backward_row(Rows<T> const& a, std::int64_t r, float* 
     for (int v = 0; v < V; ++v) {
       float const normed = (value[v] - mean) * inverse;
       sum[v] += inverse * (w[v] * d[v] - shift - normed * stretch);
-      sums[v * packs + at] += d[v] * normed;
-      sums[a.width + v * packs + at] += d[v];
+      sums.sum(0, at, slot, v) += d[v] * normed;
+      sums.sum(1, at, slot, v) += d[v];
     }
     store_pack(a.dx + row + std::int64_t{at} * V, sum);
   });
@@ -116,11 +116,11 @@ template <class T, class Shape>
 __global__ __launch_bounds__(max_row_threads) void layernorm_backward_kernel(Rows<T> const a,
                                                                              float* partial) {
   __shared__ float exchange[2][2][max_warps];  // in turn: one barrier per row is enough
-  ColumnSums<Shape> const sums{partial + std::int64_t{blockIdx.x} * 2 * a.width, a.width, 2};
+  ColumnSums<Shape, 2> sums{partial + std::int64_t{blockIdx.x} * 2 * a.width, a.width};
   std::int64_t const first = std::int64_t{blockIdx.x} * a.rows_per_block;
   std::int64_t const end = min(first + a.rows_per_block, a.rows);
   for (std::int64_t r = first; r < end; ++r) {
-    layernorm_backward_row<T, Shape>(a, r, sums.working(), exchange[r % 2]);
+    layernorm_backward_row<T, Shape>(a, r, sums, exchange[r % 2]);
   }
   sums.hand_over();
 }
@@ -136,10 +136,9 @@ void layernorm_forward(LayernormForward<T> const& a, CUstream_st* stream) {
   bool const aligned = are_wide(a.width, a.x.data(), a.delta.data(), a.sum.data(), a.y.data()) &&
                        are_wide(0, a.weight.data(), a.bias.data());
   with_row_shape<T>(aligned, a.width, [&](auto shape) {
-    launch(layernorm_forward_kernel<T, decltype(shape)>,
-           {static_cast<unsigned>(a.rows), shape.threads}, stream, a.x.data(), a.delta.data(),
-           a.sum.data(), a.weight.data(), a.bias.data(), a.y.data(), a.mean.data(),
-           a.inverse_deviation.data(), a.width, a.epsilon);
+    launch(layernorm_forward_kernel<T, decltype(shape)>, {row_grid(a.rows), shape.threads}, stream,
+           a.x.data(), a.delta.data(), a.sum.data(), a.weight.data(), a.bias.data(), a.y.data(),
+           a.mean.data(), a.inverse_deviation.data(), a.width, a.epsilon);
   });
 }
 
@@ -168,7 +167,7 @@ void layernorm_backward(LayernormBackward<T> const& a, std::span<std::byte> scra
                        .width = static_cast<int>(a.width)};
     launch(layernorm_backward_kernel<T, Shape>,
            {static_cast<unsigned>(blocks.blocks), shape.threads,
-            ColumnSums<Shape>::shared_bytes(2 * a.width)},
+            ColumnSums<Shape, 2>::shared_bytes(a.width)},
            stream, rows, partial);
   });
   combine<T>(partial, blocks, a.width, a.d_weight.data(), a.d_bias.data(), stream);

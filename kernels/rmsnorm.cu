@@ -1,7 +1,7 @@
 #include "rmsnorm.hpp"
 
+#include "column_sums.cuh"
 #include "pointwise_checks.hpp"
-#include "rows.cuh"
 
 namespace offstage::kernels::cuda {
 namespace {
@@ -57,7 +57,7 @@ struct Rows {
 
 /// One row of a block: dx, and what it adds to the sums of d_weight.
 template <class T, class Shape>
-__device__ void rmsnorm_backward_row(Rows<T> const& a, std::int64_t r, float* sums,
+__device__ void rmsnorm_backward_row(Rows<T> const& a, std::int64_t r, ColumnSums<Shape, 1>& sums,
                                      float (&exchange)[1][max_warps]) {
   constexpr int V = Shape::pack;
   int const packs = a.width / V;
@@ -86,7 +86,7 @@ __device__ void rmsnorm_backward_row(Rows<T> const& a, std::int64_t r, float* su
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       sum[v] += inverse * w[v] * d[v] - pull * value[v];
-      sums[v * packs + at] += d[v] * value[v] * inverse;
+      sums.sum(0, at, slot, v) += d[v] * value[v] * inverse;
     }
     store_pack(a.dx + row + std::int64_t{at} * V, sum);
   });
@@ -96,11 +96,11 @@ template <class T, class Shape>
 __global__ __launch_bounds__(max_row_threads) void rmsnorm_backward_kernel(Rows<T> const a,
                                                                            float* partial) {
   __shared__ float exchange[2][1][max_warps];  // in turn: one barrier per row is enough
-  ColumnSums<Shape> const sums{partial + std::int64_t{blockIdx.x} * a.width, a.width, 1};
+  ColumnSums<Shape, 1> sums{partial + std::int64_t{blockIdx.x} * a.width, a.width};
   std::int64_t const first = std::int64_t{blockIdx.x} * a.rows_per_block;
   std::int64_t const end = min(first + a.rows_per_block, a.rows);
   for (std::int64_t r = first; r < end; ++r) {
-    rmsnorm_backward_row<T, Shape>(a, r, sums.working(), exchange[r % 2]);
+    rmsnorm_backward_row<T, Shape>(a, r, sums, exchange[r % 2]);
   }
   sums.hand_over();
 }
@@ -116,9 +116,9 @@ void rmsnorm_forward(RmsnormForward<T> const& a, CUstream_st* stream) {
   bool const aligned = are_wide(a.width, a.x.data(), a.delta.data(), a.sum.data(), a.y.data()) &&
                        are_wide(0, a.weight.data());
   with_row_shape<T>(aligned, a.width, [&](auto shape) {
-    launch(rmsnorm_forward_kernel<T, decltype(shape)>,
-           {static_cast<unsigned>(a.rows), shape.threads}, stream, a.x.data(), a.delta.data(),
-           a.sum.data(), a.weight.data(), a.y.data(), a.inverse_rms.data(), a.width, a.epsilon);
+    launch(rmsnorm_forward_kernel<T, decltype(shape)>, {row_grid(a.rows), shape.threads}, stream,
+           a.x.data(), a.delta.data(), a.sum.data(), a.weight.data(), a.y.data(),
+           a.inverse_rms.data(), a.width, a.epsilon);
   });
 }
 
@@ -146,7 +146,7 @@ void rmsnorm_backward(RmsnormBackward<T> const& a, std::span<std::byte> scratch,
                        .width = static_cast<int>(a.width)};
     launch(rmsnorm_backward_kernel<T, Shape>,
            {static_cast<unsigned>(blocks.blocks), shape.threads,
-            ColumnSums<Shape>::shared_bytes(a.width)},
+            ColumnSums<Shape, 1>::shared_bytes(a.width)},
            stream, rows, partial);
   });
   combine<T>(partial, blocks, a.width, a.d_weight.data(), nullptr, stream);

@@ -1,7 +1,7 @@
 #include "rope.hpp"
 
+#include "packs.cuh"
 #include "pointwise_checks.hpp"
-#include "rows.cuh"
 
 namespace offstage::kernels::cuda {
 namespace {
@@ -66,8 +66,8 @@ void rope(Rope<T> const& a, CUstream_st* stream) {
   with_packs<T>(aligned, [&](auto pack) {
     unsigned const threads =
         whole_warps(std::min<std::int64_t>(heads * half / pack.value, most_threads));
-    launch(rope_kernel<T, pack.value>, {static_cast<unsigned>(a.rows), threads}, stream,
-           a.qkv.data(), a.cosine.data(), a.sine.data(), a.sequence, heads,
+    launch(rope_kernel<T, pack.value>, {row_grid(a.rows), threads}, stream, a.qkv.data(),
+           a.cosine.data(), a.sine.data(), a.sequence, heads,
            (a.heads + 2 * a.kv_heads) * a.head_dim, half, a.inverse ? -1.0F : 1.0F);
   });
 }

@@ -1,7 +1,7 @@
 #include "swiglu.hpp"
 
+#include "packs.cuh"
 #include "pointwise_checks.hpp"
-#include "rows.cuh"
 
 namespace offstage::kernels::cuda {
 namespace {
