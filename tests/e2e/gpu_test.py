@@ -88,7 +88,7 @@ class Gpu(OffstageTest):
             self.assert_same_state(f"{dtype}-straight", f"{dtype}-halves")
 
     def test_too_little_memory_is_found_before_the_first_step(self):
-        result = self.train("small", *MODELS["llama"], GPU, "device.memory=1MiB", expect=64)
+        result = self.train("small", *MODELS["llama"], GPU, "device.memory=512KiB", expect=64)
         self.assertEqual(1, len(result.errors), result)
         self.assertIn("device.memory", result.errors[0])
         self.assertFalse((self.folder / "small").exists())

@@ -47,7 +47,7 @@ namespace {
 /// Of addresses, that algorithms may ask for; cudaMalloc's have it.
 constexpr std::uint32_t most_alignment = 256;
 
-/// In C^T = op(B)^T op(A)^T, which is what cuBLASLt computes: it takes matrices by columns.
+/// Not a TF32 one.
 constexpr cublasComputeType_t compute_type = CUBLAS_COMPUTE_32F;
 
 void check_call(cublasStatus_t status, char const* call) {
@@ -89,7 +89,8 @@ cudaDataType_t type_of(Element element) {
   return CUDA_R_16F;
 }
 
-/// Of a matrix that is stored (rows, columns): by columns it is the transposed one.
+/// Of a matrix that is stored (rows, columns). cuBLASLt takes matrices by columns, so that it sees the transposed
+/// ones: what it computes is C^T = op(B)^T op(A)^T, B first.
 Layout layout_of(Element element, std::int64_t rows, std::int64_t columns) {
   cublasLtMatrixLayout_t layout{};
   check_call(
@@ -136,7 +137,7 @@ std::uint32_t alignment_of(void const* address) {
                          std::min<std::uintptr_t>(bits & (~bits + 1), most_alignment));
 }
 
-/// Of A, B, C and the bias: all that an algorithm may ask for, as all are one call's.
+/// What an algorithm may rely on; cuBLASLt has no word for the bias, which counts as part of C.
 struct Alignments {
   std::uint32_t a, b, c;
 
