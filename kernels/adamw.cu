@@ -1,7 +1,7 @@
 #include "adamw.hpp"
 
 #include "elements.cuh"
-#include "platform/cuda/check.hpp"
+#include "launch.cuh"
 
 namespace offstage::kernels::cuda {
 namespace {
@@ -37,10 +37,9 @@ void adamw(AdamwState<G, W> const& s, AdamwStep const& step, CUstream_st* stream
   if (count == 0) {
     return;
   }
-  adamw_kernel<<<blocks_for(count, block_size), block_size, 0, stream>>>(
-      s.parameter.data(), s.momentum.data(), s.variance.data(), s.gradient.data(),
-      s.working_copy.data(), count, c);
-  offstage::cuda::check(cudaGetLastError());
+  launch(adamw_kernel<G, W>, {blocks_for(count, block_size), block_size}, stream,
+         s.parameter.data(), s.momentum.data(), s.variance.data(), s.gradient.data(),
+         s.working_copy.data(), count, c);
 }
 
 template void adamw(AdamwState<float, float> const&, AdamwStep const&, CUstream_st*);

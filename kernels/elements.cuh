@@ -16,8 +16,8 @@ constexpr int block_size = 256;             // threads; the kernels are bound by
 constexpr std::size_t max_blocks = 65'535;  // grid-stride loops cover the rest
 
 /// Blocks for this much work, so much of it by each block; at least one: an empty grid is a launch error.
-inline int blocks_for(std::size_t work, std::size_t per_block) {
-  return static_cast<int>(
+inline unsigned blocks_for(std::size_t work, std::size_t per_block) {
+  return static_cast<unsigned>(
       std::clamp<std::size_t>((work + per_block - 1) / per_block, 1, max_blocks));
 }
 

@@ -1,7 +1,7 @@
 #include "gradient.hpp"
 
 #include "elements.cuh"
-#include "platform/cuda/check.hpp"
+#include "launch.cuh"
 
 namespace offstage::kernels::cuda {
 namespace {
@@ -62,15 +62,9 @@ void accumulate(Accumulate<A, G> const& call, CUstream_st* stream) {
   if (count == 0) {
     return;
   }
-  int const blocks = blocks_for(count, block_size);
-  if (call.first) {
-    accumulate_kernel<true>
-        <<<blocks, block_size, 0, stream>>>(call.accumulator.data(), call.gradient.data(), count);
-  } else {
-    accumulate_kernel<false>
-        <<<blocks, block_size, 0, stream>>>(call.accumulator.data(), call.gradient.data(), count);
-  }
-  offstage::cuda::check(cudaGetLastError());
+  launch(call.first ? accumulate_kernel<true, A, G> : accumulate_kernel<false, A, G>,
+         {blocks_for(count, block_size), block_size}, stream, call.accumulator.data(),
+         call.gradient.data(), count);
 }
 
 template <class G>
@@ -80,9 +74,8 @@ void chunk_norms(ChunkNorms<G> const& call, CUstream_st* stream) {
   if (chunks == 0) {
     return;
   }
-  chunk_norms_kernel<<<blocks_for(chunks, chunks_per_block), block_size, 0, stream>>>(
-      call.x.data(), call.sums.data(), call.x.size(), chunks);
-  offstage::cuda::check(cudaGetLastError());
+  launch(chunk_norms_kernel<G>, {blocks_for(chunks, chunks_per_block), block_size}, stream,
+         call.x.data(), call.sums.data(), call.x.size(), chunks);
 }
 
 void convert(std::span<float const> in, std::span<bfloat16> out, CUstream_st* stream) {

@@ -1,54 +1,31 @@
-#include <utility>
-
 #include "adamw.hpp"
-#include "base/error.hpp"
+#include "dispatch.hpp"
 #include "gradient.hpp"
 
 namespace offstage::kernels {
-namespace {
-
-#ifdef OFFSTAGE_HAVE_CUDA
-constexpr bool have_cuda = true;
-#else
-constexpr bool have_cuda = false;
-#endif
-
-/// Queues `host()`, or launches by `cuda(native stream)`, which is instantiated only where it is linked.
-template <class Host, class Cuda>
-void launch(device::Stream& stream, std::int64_t updates, Host host, Cuda const& cuda) {
-  if (stream.kind() == device::Kind::host) {
-    stream.enqueue(std::move(host), updates);
-  } else if constexpr (have_cuda) {
-    cuda(static_cast<CUstream_st*>(stream.native()));
-  } else {
-    throw UsageError{"CUDA was not compiled in; write device.kind=host, or build with nvcc"};
-  }
-}
-
-}  // namespace
 
 template <class G, class W>
 void adamw(device::Stream& stream, AdamwState<G, W> const& state, AdamwStep const& step) {
   require_equal_lengths(state);
   static_cast<void>(adamw_coefficients(step));  // checks the step
-  launch(
-      stream, std::ssize(state.parameter), [state, step] { host::adamw(state, step); },
-      [&](auto* native) { cuda::adamw(state, step, native); });
+  launch_on<G>(
+      stream, [state, step] { host::adamw(state, step); },
+      [&](auto* native) { cuda::adamw(state, step, native); }, std::ssize(state.parameter));
 }
 
 template <class A, class G>
 void accumulate(device::Stream& stream, Accumulate<A, G> const& call) {
   require_equal_lengths(call);
-  launch(
-      stream, 0, [call] { host::accumulate(call); },
+  launch_on<A>(
+      stream, [call] { host::accumulate(call); },
       [&](auto* native) { cuda::accumulate(call, native); });
 }
 
 template <class G>
 void chunk_norms(device::Stream& stream, ChunkNorms<G> const& call) {
   require_one_sum_per_chunk(call);
-  launch(
-      stream, 0, [call] { host::chunk_norms(call); },
+  launch_on<G>(
+      stream, [call] { host::chunk_norms(call); },
       [&](auto* native) { cuda::chunk_norms(call, native); });
 }
 

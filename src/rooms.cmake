@@ -134,6 +134,8 @@ function(offstage_room)
 
   if(OFFSTAGE_HAVE_CUDA AND arg_CUDA)
     target_sources(${target} PRIVATE ${arg_CUDA})
+    list(TRANSFORM arg_CUDA PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE cuda_sources)
+    set_property(TARGET ${target} PROPERTY OFFSTAGE_CUDA_SOURCES ${cuda_sources})
     target_link_libraries(${target} PUBLIC CUDA::cudart_static)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
   endif()

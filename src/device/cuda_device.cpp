@@ -12,6 +12,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "base/watch.hpp"
@@ -29,6 +30,9 @@ using cuda::check;
 
 /// What libraries may still want of the device: their code, workspaces, the stacks of kernels.
 constexpr Bytes library_bytes = 512 * MiB;
+
+/// Of that, what a calling stream gives to kernels.
+constexpr Bytes scratch_bytes = 64 * MiB;
 
 /// CUDA counts the devices for each thread; what a thread creates or launches is the current one's.
 void make_current(int index) {
@@ -122,13 +126,37 @@ class CudaEvent final : public Event {
   cudaEvent_t event_{};
 };
 
+/// Device memory that no limit counts.
+class Scratch {
+ public:
+  Scratch(int index, Bytes size) : size_{size} {
+    if (size > 0) {
+      make_current(index);
+      check(cudaMalloc(&data_, static_cast<std::size_t>(size)));
+    }
+  }
+  ~Scratch() { static_cast<void>(cudaFree(data_)); }
+  Scratch(Scratch const&) = delete;
+  Scratch& operator=(Scratch const&) = delete;
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept {
+    return {static_cast<std::byte*>(data_), static_cast<std::size_t>(size_)};
+  }
+
+ private:
+  void* data_{};
+  Bytes size_;
+};
+
 class CudaStream final : public Stream {
  public:
-  CudaStream(int index, CudaClock& clock) : index_{index}, clock_{clock} {
+  CudaStream(int index, CudaClock& clock, Bytes scratch)
+      : index_{index}, clock_{clock}, scratch_{index, scratch} {
     make_current(index_);
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
   ~CudaStream() override {
+    static_cast<void>(cudaSetDevice(index_));
     // An error that nobody waited for has nobody to tell.
     static_cast<void>(cudaStreamSynchronize(stream_));
     static_cast<void>(cudaStreamDestroy(stream_));
@@ -138,6 +166,12 @@ class CudaStream final : public Stream {
 
   [[nodiscard]] Kind kind() const noexcept override { return Kind::cuda; }
   void copy(void* target, void const* source, Bytes size, Copy direction) override;
+  void zero(void* target, Bytes size) override {
+    if (size > 0) {
+      make_current(index_);
+      check(cudaMemsetAsync(target, 0, static_cast<std::size_t>(size), stream_));
+    }
+  }
   void enqueue(std::function<void()> /*kernel*/, std::int64_t /*updates*/) override {
     throw PreconditionError{"Stream::enqueue: the kernels of a GPU are launched on native()"};
   }
@@ -146,6 +180,7 @@ class CudaStream final : public Stream {
     static_cast<void>(cudaSetDevice(index_));
     return stream_;
   }
+  [[nodiscard]] std::span<std::byte> scratch() const noexcept override { return scratch_.bytes(); }
   [[nodiscard]] std::shared_ptr<Event> record() override {
     make_current(index_);
     auto event = std::make_shared<CudaEvent>(clock_.origin());
@@ -163,6 +198,7 @@ class CudaStream final : public Stream {
  private:
   int index_;
   CudaClock& clock_;
+  Scratch scratch_;
   cudaStream_t stream_{};
 };
 
@@ -232,10 +268,10 @@ class CudaDevice final : public Device {
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] Buffer allocate(Bytes size, std::string const& purpose) override;
   [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& /*name*/) override {
-    return std::make_unique<CudaStream>(index_, clock_);
+    return std::make_unique<CudaStream>(index_, clock_, 0);
   }
-  [[nodiscard]] std::unique_ptr<Stream> make_calling_stream(std::string const& name) override {
-    return make_stream(name);
+  [[nodiscard]] std::unique_ptr<Stream> make_calling_stream(std::string const& /*name*/) override {
+    return std::make_unique<CudaStream>(index_, clock_, scratch_bytes);
   }
   [[nodiscard]] std::unique_ptr<Pinned> pin(std::span<std::byte> memory) override {
     if (memory.empty()) {

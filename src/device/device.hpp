@@ -82,11 +82,16 @@ class Stream {
   [[nodiscard]] virtual Kind kind() const noexcept = 0;
   /// Queues a copy. Host memory that is not pinned makes it slower, and synchronous on cuda.
   virtual void copy(void* target, void const* source, Bytes size, Copy direction) = 0;
+  /// Queues zeros for device memory; the link is left to others.
+  virtual void zero(void* target, Bytes size) = 0;
   /// Queues a kernel of the host backend; `updates`: elements of the state that it updates, to which the
   /// emulated update rate applies. Kernels of the cuda backend are launched on native().
   virtual void enqueue(std::function<void()> kernel, std::int64_t updates = 0) = 0;
   /// The CUstream_st*, whose GPU becomes the calling thread's current one; nullptr on the host backend.
   [[nodiscard]] virtual void* native() const noexcept = 0;
+  /// Device memory that every kernel of this stream may use between its own launches, and none keeps:
+  /// 64 MiB in the calling streams of cuda, from what is left to libraries; empty in all others.
+  [[nodiscard]] virtual std::span<std::byte> scratch() const noexcept = 0;
   [[nodiscard]] virtual std::shared_ptr<Event> record() = 0;
   /// Work queued later starts after `event`, of this or another stream of the same backend. Never waits
   /// itself, but for a calling stream (below).

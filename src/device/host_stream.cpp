@@ -111,6 +111,12 @@ void copy_now(HostEngines& engines, void* target, void const* source, Bytes size
   }
 }
 
+void zero_now(void* target, Bytes size) {
+  if (size > 0) {
+    std::memset(target, 0, static_cast<std::size_t>(size));
+  }
+}
+
 void run_now(HostEngines& engines, std::function<void()> const& kernel, std::int64_t updates) {
   Waiting const busy{"a kernel"};
   if (updates > 0) {
@@ -131,10 +137,12 @@ class InlineStream final : public Stream {
       copy_now(engines_, target, source, size, direction);
     }
   }
+  void zero(void* target, Bytes size) override { zero_now(target, size); }
   void enqueue(std::function<void()> kernel, std::int64_t updates) override {
     run_now(engines_, kernel, updates);
   }
   [[nodiscard]] void* native() const noexcept override { return nullptr; }
+  [[nodiscard]] std::span<std::byte> scratch() const noexcept override { return {}; }
   [[nodiscard]] std::shared_ptr<Event> record() override {
     auto done = std::make_shared<Completion>();
     done->set({});
@@ -171,12 +179,16 @@ class QueuedStream final : public Stream {
            .reached = {}});
     }
   }
+  void zero(void* target, Bytes size) override {
+    push({.work = [=] { zero_now(target, size); }, .reached = {}});
+  }
   void enqueue(std::function<void()> kernel, std::int64_t updates) override {
     push({.work = [kernel = std::move(kernel), updates,
                    &engines = engines_] { run_now(engines, kernel, updates); },
           .reached = {}});
   }
   [[nodiscard]] void* native() const noexcept override { return nullptr; }
+  [[nodiscard]] std::span<std::byte> scratch() const noexcept override { return {}; }
   [[nodiscard]] std::shared_ptr<Event> record() override {
     auto reached = std::make_shared<Completion>();
     push({.work = {}, .reached = reached});

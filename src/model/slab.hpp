@@ -36,12 +36,9 @@ class Slab {
   Bytes used_{};
 };
 
-/// Zeroes device memory with copies, of which 64 KiB at most come from the host.
-void zero(device::Stream& stream, std::span<std::byte> memory);
-
 template <class T>
 void zero(device::Stream& stream, std::span<T> memory) {
-  zero(stream, std::as_writable_bytes(memory));
+  stream.zero(memory.data(), static_cast<Bytes>(memory.size_bytes()));
 }
 
 }  // namespace offstage::model

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -77,6 +78,31 @@ TEST_F(OnGpu, MovesPinnedAndOrdinaryMemoryThereAndBack) {
   down->synchronize();
   moved->wait();
   EXPECT_TRUE(std::ranges::equal(values, back));
+}
+
+TEST_F(OnGpu, ZeroesWhatItIsToldAndNoMore) {
+  std::vector<std::uint8_t> host(4, 7);
+  Buffer const buffer = device->allocate(4, "four bytes");
+  auto* const there = buffer.as<std::uint8_t>().data();
+  auto const stream = device->make_stream("compute");
+  stream->copy(there, host.data(), 4, Copy::host_to_device);
+  stream->zero(there + 1, 2);
+  stream->zero(nullptr, 0);
+  stream->copy(host.data(), there, 4, Copy::device_to_host);
+  stream->synchronize();
+  EXPECT_THAT(host, testing::ElementsAre(7, 0, 0, 7));
+}
+
+TEST_F(OnGpu, CallingStreamsHaveScratchThatNoLimitCounts) {
+  Buffer const all = device->allocate(device->capacity(), "all");
+  auto const one = device->make_calling_stream("one");
+  auto const other = device->make_calling_stream("other");
+  EXPECT_EQ(one->scratch().size(), static_cast<std::size_t>(64 * MiB));
+  EXPECT_NE(one->scratch().data(), other->scratch().data());
+  one->zero(one->scratch().data(), 64 * MiB);
+  one->synchronize();
+  EXPECT_TRUE(device->make_stream("copy")->scratch().empty());
+  EXPECT_EQ(device->used(), device->capacity());
 }
 
 TEST_F(OnGpu, AnyThreadMayCall) {

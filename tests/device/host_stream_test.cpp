@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <future>
 #include <latch>
 #include <memory>
@@ -105,6 +107,20 @@ TEST(HostStream, RunsItsWorkInOrder) {
   other->synchronize();
   event->wait();
   EXPECT_THAT(order, ElementsAre(1, 2, 3));
+}
+
+TEST(HostStream, ZeroesWhatItIsToldAndNoMore) {
+  auto const device = make_host_device(0, {.host_to_device = 1.0});  // the link plays no part
+  for (auto const& stream : {device->make_stream("copy"), device->make_calling_stream("compute")}) {
+    Buffer const buffer = device->allocate(4, "four bytes");
+    auto const bytes = buffer.as<std::uint8_t>();
+    std::ranges::fill(bytes, std::uint8_t{7});
+    stream->zero(bytes.data() + 1, 2);
+    stream->zero(nullptr, 0);
+    stream->synchronize();
+    EXPECT_THAT(bytes, ElementsAre(7, 0, 0, 7));
+    EXPECT_THAT(stream->scratch(), IsEmpty());
+  }
 }
 
 TEST(HostStream, CopiesToAndFromTheDevice) {

@@ -28,6 +28,10 @@ class ShuffledStream final : public WrappedStream {
     delay();
     inner().copy(target, source, size, direction);
   }
+  void zero(void* target, Bytes size) override {
+    delay();
+    inner().zero(target, size);
+  }
   void enqueue(std::function<void()> kernel, std::int64_t updates) override {
     delay();
     inner().enqueue(std::move(kernel), updates);

@@ -21,10 +21,12 @@ class WrappedStream : public Stream {
   void copy(void* target, void const* source, Bytes size, Copy direction) override {
     inner_->copy(target, source, size, direction);
   }
+  void zero(void* target, Bytes size) override { inner_->zero(target, size); }
   void enqueue(std::function<void()> kernel, std::int64_t updates) override {
     inner_->enqueue(std::move(kernel), updates);
   }
   [[nodiscard]] void* native() const noexcept override { return inner_->native(); }
+  [[nodiscard]] std::span<std::byte> scratch() const noexcept override { return inner_->scratch(); }
   [[nodiscard]] std::shared_ptr<Event> record() override { return inner_->record(); }
   void wait(Event const& event) override { inner_->wait(event); }
   void synchronize() override { inner_->synchronize(); }

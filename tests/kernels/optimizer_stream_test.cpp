@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -22,8 +23,10 @@ class CountingStream final : public device::Stream {
   explicit CountingStream(device::Kind kind) : kind_{kind} {}
   [[nodiscard]] device::Kind kind() const noexcept override { return kind_; }
   void copy(void*, void const*, Bytes, device::Copy) override {}
+  void zero(void*, Bytes) override {}
   void enqueue(std::function<void()>, std::int64_t updates) override { counted.push_back(updates); }
   [[nodiscard]] void* native() const noexcept override { return nullptr; }
+  [[nodiscard]] std::span<std::byte> scratch() const noexcept override { return {}; }
   [[nodiscard]] std::shared_ptr<device::Event> record() override { return {}; }
   void wait(device::Event const&) override {}
   void synchronize() override {}

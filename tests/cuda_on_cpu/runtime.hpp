@@ -1,0 +1,17 @@
+#pragma once
+
+#include <vector_types.h>
+
+#include <cstddef>
+#include <functional>
+
+struct CUstream_st;
+
+namespace offstage::cuda_on_cpu {
+
+/// Queues work; null: the default stream.
+void enqueue(CUstream_st* stream, std::function<void()> work);
+/// Ends the program, with a message, where a GPU would refuse the launch.
+void check_launch(dim3 blocks, dim3 threads, std::size_t shared_bytes);
+
+}  // namespace offstage::cuda_on_cpu
