@@ -84,6 +84,21 @@ TYPED_TEST(StreamedParametersOf, GiveEveryLayerAsTheLastUpdateLeftItWhateverEnds
   }
 }
 
+TYPED_TEST(StreamedParametersOf, ComeFromTheRanksByAnyLink) {
+  std::uint64_t seed = 100;
+  for (auto const kind : {state::LinkKind::direct, state::LinkKind::queued}) {
+    for (Home const home : {Home::host, Home::storage}) {
+      for (bool const tied : {false, true}) {
+        Deadline const deadline{60s, "parameters from device to device"};
+        device::ShuffledDevice device{++seed, 0, 200us};
+        Parameters<TypeParam> parameters{
+            device, {.home = home, .slots = 2, .link = kind, .hook = delays(seed)}};
+        train(parameters, tied);
+      }
+    }
+  }
+}
+
 TYPED_TEST(StreamedParametersOf, NeedNoLink) {
   for (Home const home : {Home::host, Home::storage}) {
     for (bool const tied : {false, true}) {
@@ -243,7 +258,20 @@ TEST(StreamedParameters, TakeTheMemoryThatTheySay) {
   Parameters<bfloat16> const parameters{device, {.home = Home::host, .slots = 2}};
   EXPECT_EQ(device.used() - before, StreamedParameters<bfloat16>::device_bytes(parameters.map, 2));
   EXPECT_EQ(StreamedParameters<bfloat16>::device_bytes(parameters.map, 2), 2 * 9 * 4096 * 2);
-  EXPECT_EQ(StreamedParameters<bfloat16>::host_bytes(parameters.map, true), 0);
+}
+
+TEST(StreamedParameters, NeedHostMemoryToGatherThroughOnlyWhereTheHostDoesNotSeeTheDevice) {
+  using state::Route;
+  auto const bytes = [](int ranks, Route route) {
+    state::ShardMap const map{layers_with({9 * 4096, 2 * 4096}), ranks};
+    return StreamedParameters<bfloat16>::host_bytes(map, route);
+  };
+  for (auto const route : {Route::in_place, Route::staged}) {
+    EXPECT_EQ(bytes(1, route), 0);
+  }
+  EXPECT_EQ(bytes(2, Route::in_place), 0);
+  EXPECT_EQ(bytes(2, Route::staged), 9 * 4096 * 2);
+  EXPECT_EQ(bytes(2, Route::direct), 5 * 4096 * 2);
 }
 
 TEST(StreamedParameters, NameTheirKeyWhenDeviceMemoryIsShort) {
