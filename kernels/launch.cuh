@@ -45,6 +45,4 @@ __device__ inline std::byte* shared_memory() {
 }  // namespace
 }  // namespace offstage::kernels::cuda
 
-#else
-#include "cuda_on_cpu/launch.hpp"
 #endif

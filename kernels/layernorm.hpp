@@ -9,12 +9,13 @@
 namespace offstage::kernels {
 
 /// y = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias, per row; the variance divides by
-/// width. If `delta` is not empty, x <- x + delta (rounded to T) comes first: the residual sum of a
-/// transformer block.
+/// width. If `delta` is not empty, sum = x + delta (rounded to T) comes first and takes the place of
+/// x: the residual sum of a transformer block.
 template <class T>
 struct LayernormForward {
-  std::span<T> x;                        ///< (rows, width), updated in place if delta is given
-  std::span<T const> delta;              ///< (rows, width) or empty
+  std::span<T const> x;      ///< (rows, width)
+  std::span<T const> delta;  ///< (rows, width) or empty
+  std::span<T> sum;          ///< (rows, width), may be the same memory as x; empty if delta is
   std::span<T const> weight, bias;       ///< (width)
   std::span<T> y;                        ///< (rows, width)
   std::span<Real<T>> mean;               ///< (rows), kept for backward

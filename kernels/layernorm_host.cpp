@@ -18,8 +18,9 @@ void layernorm_forward(LayernormForward<T> const& a) {
   for (std::int64_t r = 0; r < a.rows; ++r) {
     std::int64_t const row = r * a.width;
     auto const [mean, inverse_deviation] = loops.layernorm_forward(
-        a.x.data() + row, a.delta.empty() ? nullptr : a.delta.data() + row, a.weight.data(),
-        a.bias.data(), a.y.data() + row, a.width, static_cast<float>(a.epsilon));
+        a.x.data() + row, a.delta.empty() ? nullptr : a.delta.data() + row,
+        a.delta.empty() ? nullptr : a.sum.data() + row, a.weight.data(), a.bias.data(),
+        a.y.data() + row, a.width, static_cast<float>(a.epsilon));
     a.mean[r] = mean;
     a.inverse_deviation[r] = inverse_deviation;
   }

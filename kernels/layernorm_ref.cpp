@@ -11,11 +11,12 @@ void layernorm_forward(LayernormForward<T> const& a) {
   check(a);
   auto const width = static_cast<Real<T>>(a.width);
   for (std::int64_t r = 0; r < a.rows; ++r) {
-    std::span<T> const x = a.x.subspan(r * a.width, a.width);
+    std::span<T const> const x = (a.delta.empty() ? a.x : a.sum).subspan(r * a.width, a.width);
     Real<T> sum = 0;
     for (std::int64_t i = 0; i < a.width; ++i) {
       if (!a.delta.empty()) {
-        x[i] = store<T>(load(x[i]) + load(a.delta[r * a.width + i]));
+        std::int64_t const at = r * a.width + i;
+        a.sum[at] = store<T>(load(a.x[at]) + load(a.delta[at]));
       }
       sum += load(x[i]);
     }

@@ -34,7 +34,7 @@ enum class Sum { begin, go_on };
 template <class T, class Out>
 bool multiply(Matmul<T, Out> const& product, std::int64_t c_stride, Sum sum) {
   static_assert(!std::is_same_v<T, float16>, "oneDNN has no fp16 products on the CPU");
-  auto const& [a, b, c, m, n, k, transpose_a, transpose_b] = product;
+  auto const& [a, b, c, m, n, k, transpose_a, transpose_b, bias] = product;
   dnnl::engine const engine{dnnl::engine::kind::cpu, 0};
   dnnl::memory::desc const a_desc{{m, k}, type_of<T>, strides(m, k, transpose_a)};
   dnnl::memory::desc const b_desc{{k, n}, type_of<T>, strides(k, n, transpose_b)};
@@ -173,20 +173,8 @@ bool multiply_somehow(Matmul<T, Out> const& product) {
   }
 }
 
-}  // namespace
-
-namespace host {
-
 template <class T, class Out>
-void matmul(Matmul<T, Out> const& product) {
-  auto const& [a, b, c, m, n, k, transpose_a, transpose_b] = product;
-  require(m >= 0 && n >= 0 && k >= 0, "matmul: negative size");
-  if (k == 0) {
-    std::fill_n(c, m * n, Out{});
-  }
-  if (m == 0 || n == 0 || k == 0) {
-    return;
-  }
+void multiply_or_throw(Matmul<T, Out> const& product) {
   char const* reason = "not implemented on this CPU";
   try {
     if (multiply_somehow(product)) {
@@ -195,8 +183,28 @@ void matmul(Matmul<T, Out> const& product) {
   } catch (dnnl::error const& error) {
     reason = error.message;
   }
-  throw Error{ExitCode::internal,
-              fmt::format("oneDNN refuses a matrix product of {} x {} x {}: {}", m, n, k, reason)};
+  throw Error{ExitCode::internal, fmt::format("oneDNN refuses a matrix product of {} x {} x {}: {}",
+                                              product.m, product.n, product.k, reason)};
+}
+
+}  // namespace
+
+namespace host {
+
+template <class T, class Out>
+void matmul(Matmul<T, Out> const& product) {
+  require_sizes(product);
+  if (product.m == 0 || product.n == 0) {
+    return;
+  }
+  if (product.k == 0) {
+    std::fill_n(product.c, product.m * product.n, Out{});
+  } else {
+    multiply_or_throw(product);
+  }
+  if (product.bias != nullptr) {
+    bias_forward(bias_of(product));
+  }
 }
 
 template void matmul(Matmul<float> const&);
@@ -206,23 +214,5 @@ template void matmul(Matmul<bfloat16, float> const&);
 template void matmul(Matmul<float16, float> const&);
 
 }  // namespace host
-
-template <class T, class Out>
-void matmul(device::Stream& stream, Matmul<T, Out> const& product) {
-  stream.enqueue([product] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::matmul(product);
-    } else {
-      host::matmul(product);
-    }
-  });
-}
-
-template void matmul(device::Stream&, Matmul<float> const&);
-template void matmul(device::Stream&, Matmul<double> const&);
-template void matmul(device::Stream&, Matmul<bfloat16> const&);
-template void matmul(device::Stream&, Matmul<float16> const&);
-template void matmul(device::Stream&, Matmul<bfloat16, float> const&);
-template void matmul(device::Stream&, Matmul<float16, float> const&);
 
 }  // namespace offstage::kernels

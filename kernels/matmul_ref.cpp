@@ -1,13 +1,12 @@
 #include "base/dtype.hpp"
-#include "base/error.hpp"
 #include "matmul.hpp"
 
 namespace offstage::kernels::ref {
 
 template <class T, class Out>
 void matmul(Matmul<T, Out> const& product) {
-  auto const& [a, b, c, m, n, k, transpose_a, transpose_b] = product;
-  require(m >= 0 && n >= 0 && k >= 0, "matmul: negative size");
+  require_sizes(product);
+  auto const& [a, b, c, m, n, k, transpose_a, transpose_b, bias] = product;
   bool const a_columns = transpose_a == Transpose::yes;
   bool const b_columns = transpose_b == Transpose::yes;
   for (std::int64_t i = 0; i < m; ++i) {
@@ -17,7 +16,11 @@ void matmul(Matmul<T, Out> const& product) {
         sum +=
             load(a[a_columns ? p * m + i : i * k + p]) * load(b[b_columns ? j * k + p : p * n + j]);
       }
-      c[i * n + j] = store<Out>(sum);
+      Out& to = c[i * n + j];
+      to = store<Out>(sum);
+      if (bias != nullptr) {
+        to = store<Out>(load(to) + load(bias[j]));
+      }
     }
   }
 }

@@ -22,12 +22,18 @@ inline bool has_length(auto const& view, std::int64_t length) {
   return std::cmp_equal(view.size(), length);
 }
 
+/// Whether delta and sum are both there or both empty.
+bool are_residual(auto const& norm, std::int64_t count) {
+  return has_length(norm.delta, norm.delta.empty() ? 0 : count) &&
+         has_length(norm.sum, norm.delta.empty() ? 0 : count);
+}
+
 template <class T>
 void check(RmsnormForward<T> const& a) {
   require(a.rows >= 0 && a.width > 0, "rmsnorm_forward: no such shape");
   std::int64_t const count = a.rows * a.width;
   require(has_length(a.x, count) && has_length(a.y, count) && has_length(a.weight, a.width) &&
-              has_length(a.inverse_rms, a.rows) && (a.delta.empty() || has_length(a.delta, count)),
+              has_length(a.inverse_rms, a.rows) && are_residual(a, count),
           "rmsnorm_forward: a view has the wrong length");
 }
 
@@ -47,8 +53,7 @@ void check(LayernormForward<T> const& a) {
   std::int64_t const count = a.rows * a.width;
   require(has_length(a.x, count) && has_length(a.y, count) && has_length(a.weight, a.width) &&
               has_length(a.bias, a.width) && has_length(a.mean, a.rows) &&
-              has_length(a.inverse_deviation, a.rows) &&
-              (a.delta.empty() || has_length(a.delta, count)),
+              has_length(a.inverse_deviation, a.rows) && are_residual(a, count),
           "layernorm_forward: a view has the wrong length");
 }
 

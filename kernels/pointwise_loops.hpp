@@ -22,16 +22,17 @@ struct PointwiseLoops {
   /// sums += x
   void (*accumulate)(T const* x, float* sums, std::int64_t count);
 
-  /// x <- x + delta unless delta is null; y = x * inverse rms * weight; returns the inverse rms.
-  float (*rmsnorm_forward)(T* x, T const* delta, T const* weight, T* y, std::int64_t width,
-                           float epsilon);
+  /// Unless delta is null, sum = x + delta, which may be x and takes its place; y = x * inverse rms * weight;
+  /// returns the inverse rms.
+  float (*rmsnorm_forward)(T const* x, T const* delta, T* sum, T const* weight, T* y,
+                           std::int64_t width, float epsilon);
   /// dx += gradient; d_weight += this row's part.
   void (*rmsnorm_backward)(T const* x, T const* weight, T const* dy, float inverse_rms, T* dx,
                            float* d_weight, std::int64_t width);
 
   /// Likewise: y = (x - mean) * inverse deviation * weight + bias.
-  RowStatistics (*layernorm_forward)(T* x, T const* delta, T const* weight, T const* bias, T* y,
-                                     std::int64_t width, float epsilon);
+  RowStatistics (*layernorm_forward)(T const* x, T const* delta, T* sum, T const* weight,
+                                     T const* bias, T* y, std::int64_t width, float epsilon);
   void (*layernorm_backward)(T const* x, T const* weight, T const* dy, RowStatistics row, T* dx,
                              float* d_weight, float* d_bias, std::int64_t width);
 

@@ -24,10 +24,11 @@ void accumulate(T const* x, float* sums, std::int64_t count) {
 }
 
 template <class T>
-float rmsnorm_forward(T* x, T const* delta, T const* weight, T* y, std::int64_t width,
-                      float epsilon) {
+float rmsnorm_forward(T const* x, T const* delta, T* residual, T const* weight, T* y,
+                      std::int64_t width, float epsilon) {
   if (delta != nullptr) {
-    add(x, delta, x, width);
+    add(x, delta, residual, width);
+    x = residual;
   }
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -61,10 +62,11 @@ void rmsnorm_backward(T const* x, T const* weight, T const* dy, float inverse_rm
 }
 
 template <class T>
-RowStatistics layernorm_forward(T* x, T const* delta, T const* weight, T const* bias, T* y,
-                                std::int64_t width, float epsilon) {
+RowStatistics layernorm_forward(T const* x, T const* delta, T* residual, T const* weight,
+                                T const* bias, T* y, std::int64_t width, float epsilon) {
   if (delta != nullptr) {
-    add(x, delta, x, width);
+    add(x, delta, residual, width);
+    x = residual;
   }
   float sum = 0;
 #pragma omp simd reduction(+ : sum)

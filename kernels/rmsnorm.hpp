@@ -8,14 +8,15 @@
 
 namespace offstage::kernels {
 
-/// y = x / sqrt(mean(x^2) + epsilon) * weight, per row. If `delta` is not empty, x <- x + delta
-/// (rounded to T) comes first: the residual sum of a transformer block.
+/// y = x / sqrt(mean(x^2) + epsilon) * weight, per row. If `delta` is not empty, sum = x + delta
+/// (rounded to T) comes first and takes the place of x: the residual sum of a transformer block.
 template <class T>
 struct RmsnormForward {
-  std::span<T> x;                  ///< (rows, width), updated in place if delta is given
-  std::span<T const> delta;        ///< (rows, width) or empty
-  std::span<T const> weight;       ///< (width)
-  std::span<T> y;                  ///< (rows, width)
+  std::span<T const> x;       ///< (rows, width)
+  std::span<T const> delta;   ///< (rows, width) or empty
+  std::span<T> sum;           ///< (rows, width), may be the same memory as x; empty if delta is
+  std::span<T const> weight;  ///< (width)
+  std::span<T> y;             ///< (rows, width)
   std::span<Real<T>> inverse_rms;  ///< (rows), kept for backward
   std::int64_t rows, width;
   double epsilon;

@@ -16,9 +16,10 @@ void rmsnorm_forward(RmsnormForward<T> const& a) {
 #pragma omp parallel for schedule(static)
   for (std::int64_t r = 0; r < a.rows; ++r) {
     std::int64_t const row = r * a.width;
-    a.inverse_rms[r] = loops.rmsnorm_forward(
-        a.x.data() + row, a.delta.empty() ? nullptr : a.delta.data() + row, a.weight.data(),
-        a.y.data() + row, a.width, static_cast<float>(a.epsilon));
+    a.inverse_rms[r] =
+        loops.rmsnorm_forward(a.x.data() + row, a.delta.empty() ? nullptr : a.delta.data() + row,
+                              a.delta.empty() ? nullptr : a.sum.data() + row, a.weight.data(),
+                              a.y.data() + row, a.width, static_cast<float>(a.epsilon));
   }
 }
 

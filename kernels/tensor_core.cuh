@@ -105,6 +105,4 @@ __device__ inline float fast_exp2(float x) {
 }  // namespace
 }  // namespace offstage::kernels::cuda
 
-#else
-#include "cuda_on_cpu/tensor_core.hpp"
 #endif

@@ -142,12 +142,10 @@ std::vector<std::string> steps_of_block() {
           "rope",
           "attention",
           "o",
-          "residual copy",
           "rmsnorm (2)",
           "gate, up",
           "swiglu",
           "down",
-          "residual copy (to the next)",
           "down dW",
           "down dX",
           "swiglu backward",
@@ -194,7 +192,7 @@ class BlockBench {
   /// Seconds of forward and backward; seconds of each step, in order, to `steps`.
   double run(std::vector<double>& steps) {
     auto const& a = work_.blocks.front();
-    copy(a.x, x_.as<bfloat16>());
+    copy(a.mid, x_.as<bfloat16>());
     copy(work_.dx, dx_.as<bfloat16>());
     copy(work_.scratch.branch, x_.as<bfloat16>());
     stream_.take();
@@ -202,9 +200,8 @@ class BlockBench {
     auto const w = model::LayerView{dims_, layout_, parameters}.block();
     auto const dw = model::LayerView{dims_, layout_, work_.gradient}.block();
     Stopwatch const watch;
-    block_.forward(w, work_.scratch.branch, a);
+    block_.forward(w, {a.mid, work_.scratch.branch}, a);
     block_.forward_down(w, a);
-    copy(work_.head.x, a.mid);
     block_.backward(w, a, work_.dx, dw);
     stream_.synchronize();
     double const seconds = watch.elapsed().count();

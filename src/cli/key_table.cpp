@@ -197,7 +197,7 @@ constexpr std::array keys{
         }},
 
     Key{"device.kind", "auto|cuda|host", "auto",
-        "a GPU, or host memory and cores in its place; auto: a GPU where the model can run on one",
+        "a GPU, or host memory and cores in its place; auto: GPUs where each rank has one",
         [](RunConfig& c, Text t) {
           using train::DeviceKind;
           c.device.kind = choice<DeviceKind>(t, {{"auto", DeviceKind::automatic},

@@ -177,7 +177,6 @@ train::RunConfig parse_train_options(std::vector<std::string> const& arguments) 
   auto const values = all_values(parse_command_line(arguments));
   train::RunConfig config = configure(values);
   validate(config, values);
-  train::require_trainable(config);
   return config;
 }
 

@@ -26,7 +26,7 @@ struct PlanOptions {
   int ranks_per_node = 1;
 };
 /// The command line of `offstage plan`: as that of train, and --ranks N (1) and --ranks-per-node M (all).
-/// data.train, run.dir and train.steps may be missing, and device.kind may be cuda.
+/// data.train, run.dir and train.steps may be missing.
 /// Errors: as parse_train_options.
 [[nodiscard]] PlanOptions parse_plan_options(std::vector<std::string> const& arguments);
 

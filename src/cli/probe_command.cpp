@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,12 +23,12 @@
 #include "device/device.hpp"
 #include "launch/launcher.hpp"
 #include "platform/cpu/affinity.hpp"
-#include "platform/cuda/check.hpp"
 #include "probe/figures.hpp"
 #include "probe/measure.hpp"
 #include "tiers/spill_directory.hpp"
 #include "tiers/storage_path.hpp"
 #include "train/run_config.hpp"
+#include "train/run_device.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -157,20 +158,6 @@ class OutputFile {
   std::ofstream file_;
 };
 
-/// On all ranks alike.
-bool uses_cuda(train::DeviceConfig const& device, mpi::Communicator const& comm) {
-  using train::DeviceKind;
-  if (device.kind == DeviceKind::automatic) {
-    return comm.minimum(cuda::device_count()) > 0 && !device.emulation.any();
-  }
-  mpi::agree(comm, [&] {
-    if (device.kind == DeviceKind::cuda && cuda::device_count() == 0) {
-      throw UsageError{"--device.kind=cuda: no GPU is to be seen here; use host or auto"};
-    }
-  });
-  return device.kind == DeviceKind::cuda;
-}
-
 std::string host_of_rank(int rank, mpi::Communicator const& comm) {
   return comm.broadcast(comm.rank() == rank ? cpu::host_name() : std::string{}, rank);
 }
@@ -182,7 +169,7 @@ class Probing {
       : order_{order},
         comm_{comm},
         node_{comm.split_by_node()},
-        cuda_{uses_cuda(order.config.device, comm)},
+        cuda_{train::uses_gpus(order.config.device, comm)},
         place_{launch::take_place(comm, {.threads = order.config.threads,
                                          .share_gpu = order.config.device.share_gpu || !cuda_})} {
     mpi::agree(comm, [&] { device_ = make_device(); });
@@ -212,14 +199,10 @@ class Probing {
 };
 
 std::unique_ptr<device::Device> Probing::make_device() const {
-  auto const& config = order_.config.device;
-  if (!cuda_) {
-    return device::make_host_device(config.memory, config.emulation);
-  }
-  if (!place_.placement.gpu) {
+  if (cuda_ && !place_.placement.gpu) {
     throw UsageError{"--device.kind=cuda: this rank has no GPU; start fewer ranks"};
   }
-  return device::make_cuda_device(place_.placement.gpu->ordinal, config.memory);
+  return train::make_run_device(order_.config.device, cuda_ ? place_.placement.gpu : std::nullopt);
 }
 
 void Probing::measure_step(int step, probe::Figures& figures) {

@@ -12,11 +12,13 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "base/watch.hpp"
 #include "device/shortage.hpp"
+#include "platform/cuda/blas_lt.hpp"
 #include "platform/cuda/check.hpp"
 #endif
 
@@ -181,6 +183,13 @@ class CudaStream final : public Stream {
     return stream_;
   }
   [[nodiscard]] std::span<std::byte> scratch() const noexcept override { return scratch_.bytes(); }
+  [[nodiscard]] cuda::BlasLt& blas() override {
+    make_current(index_);
+    if (!blas_) {
+      blas_.emplace(scratch().first(scratch().size() / 2));
+    }
+    return *blas_;
+  }
   [[nodiscard]] std::shared_ptr<Event> record() override {
     make_current(index_);
     auto event = std::make_shared<CudaEvent>(clock_.origin());
@@ -199,6 +208,7 @@ class CudaStream final : public Stream {
   int index_;
   CudaClock& clock_;
   Scratch scratch_;
+  std::optional<cuda::BlasLt> blas_;
   cudaStream_t stream_{};
 };
 

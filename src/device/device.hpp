@@ -11,6 +11,10 @@
 
 #include "base/units.hpp"
 
+namespace offstage::cuda {
+class BlasLt;
+}
+
 namespace offstage::device {
 
 enum class Kind {
@@ -92,6 +96,9 @@ class Stream {
   /// Device memory that every kernel of this stream may use between its own launches, and none keeps:
   /// 64 MiB in the calling streams of cuda, from what is left to libraries; empty in all others.
   [[nodiscard]] virtual std::span<std::byte> scratch() const noexcept = 0;
+  /// What multiplies matrices on this stream, with half of the scratch memory as its workspace; made by the first call.
+  /// Errors: PreconditionError on the host backend.
+  [[nodiscard]] virtual cuda::BlasLt& blas() = 0;
   [[nodiscard]] virtual std::shared_ptr<Event> record() = 0;
   /// Work queued later starts after `event`, of this or another stream of the same backend. Never waits
   /// itself, but for a calling stream (below).

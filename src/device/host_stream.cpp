@@ -117,6 +117,10 @@ void zero_now(void* target, Bytes size) {
   }
 }
 
+[[noreturn]] void throw_no_blas() {
+  throw PreconditionError{"Stream::blas: the host backend multiplies without"};
+}
+
 void run_now(HostEngines& engines, std::function<void()> const& kernel, std::int64_t updates) {
   Waiting const busy{"a kernel"};
   if (updates > 0) {
@@ -143,6 +147,7 @@ class InlineStream final : public Stream {
   }
   [[nodiscard]] void* native() const noexcept override { return nullptr; }
   [[nodiscard]] std::span<std::byte> scratch() const noexcept override { return {}; }
+  [[nodiscard]] cuda::BlasLt& blas() override { throw_no_blas(); }
   [[nodiscard]] std::shared_ptr<Event> record() override {
     auto done = std::make_shared<Completion>();
     done->set({});
@@ -189,6 +194,7 @@ class QueuedStream final : public Stream {
   }
   [[nodiscard]] void* native() const noexcept override { return nullptr; }
   [[nodiscard]] std::span<std::byte> scratch() const noexcept override { return {}; }
+  [[nodiscard]] cuda::BlasLt& blas() override { throw_no_blas(); }
   [[nodiscard]] std::shared_ptr<Event> record() override {
     auto reached = std::make_shared<Completion>();
     push({.work = {}, .reached = reached});

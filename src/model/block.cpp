@@ -52,9 +52,9 @@ Block<T>::Block(Dims const& dims, device::Stream& stream, RopeTables<T> const& r
       scratch_{scratch} {}
 
 template <class T>
-void Block<T>::forward(BlockTensors<T const> const& w, std::span<T const> delta,
+void Block<T>::forward(BlockTensors<T const> const& w, Residual<T> const& residual,
                        BlockActivations<T> const& a) const {
-  norm_.forward<T>(stream_, a.x, delta, w.attn_norm, a.attn_in, a.attn_norm);
+  norm_.forward<T>(stream_, residual, a.x, w.attn_norm, a.attn_in, a.attn_norm);
   qkv_.forward<T>(stream_, a.attn_in, w.qkv, a.qkv);
   rotate(a.qkv, false);
   kernels::attention_forward<T>(stream_, {.shape = attention_shape(dims_),
@@ -63,10 +63,7 @@ void Block<T>::forward(BlockTensors<T const> const& w, std::span<T const> delta,
                                           .log_sum_exp = a.log_sum_exp});
   o_.forward<T>(stream_, a.attn_out, w.o, scratch_.branch);
 
-  // The norm adds the branch in place, and backward needs x as it was.
-  stream_.copy(a.mid.data(), a.x.data(), static_cast<Bytes>(a.x.size_bytes()),
-               device::Copy::device_to_device);
-  norm_.forward<T>(stream_, a.mid, scratch_.branch, w.mlp_norm, a.mlp_in, a.mlp_norm);
+  norm_.forward<T>(stream_, {a.x, scratch_.branch}, a.mid, w.mlp_norm, a.mlp_in, a.mlp_norm);
   up_.forward<T>(stream_, a.mlp_in, w.up, a.up);
   activation_.forward<T>(stream_, a.up, a.hidden);
 }

@@ -59,9 +59,10 @@ class Block {
   Block(Dims const& dims, device::Stream& stream, RopeTables<T> const& rope,
         BlockScratch<T> const& scratch);
 
-  /// a.x += delta (the MLP of the block before; empty before the first block and in recomputation),
-  /// then everything up to the MLP's last product. `delta` may be scratch.branch.
-  void forward(BlockTensors<T const> const& w, std::span<T const> delta,
+  /// a.x = the residual's sum (mid and MLP of the block before; empty before the first block and in
+  /// recomputation: a.x is there), then everything up to the MLP's last product. `before` may be a.mid,
+  /// `delta` scratch.branch.
+  void forward(BlockTensors<T const> const& w, Residual<T> const& residual,
                BlockActivations<T> const& a) const;
   /// The last product: leaves in scratch.branch what the MLP adds to a.mid.
   void forward_down(BlockTensors<T const> const& w, BlockActivations<T> const& a) const;

@@ -46,9 +46,9 @@ std::span<Real<T>> Head<T>::multiply(HeadTensors<T const> const& w, std::int64_t
 }
 
 template <class T>
-void Head<T>::forward(HeadTensors<T const> const& w, std::span<T const> delta,
+void Head<T>::forward(HeadTensors<T const> const& w, Residual<T> const& residual,
                       double loss_scale) const {
-  norm_.forward<T>(stream_, a_.x, delta, w.norm, a_.normed, a_.norm);
+  norm_.forward<T>(stream_, residual, a_.x, w.norm, a_.normed, a_.norm);
   for (std::int64_t first = 0; first < dims_.rows(); first += rows_at_a_time) {
     std::int64_t const rows = std::min(rows_at_a_time, dims_.rows() - first);
     auto const logits = multiply(w, first, rows);
@@ -66,9 +66,9 @@ void Head<T>::forward(HeadTensors<T const> const& w, std::span<T const> delta,
 }
 
 template <class T>
-void Head<T>::logits(HeadTensors<T const> const& w, std::span<T const> delta, std::int64_t first,
+void Head<T>::logits(HeadTensors<T const> const& w, Residual<T> const& residual, std::int64_t first,
                      std::span<Real<T>> out) const {
-  norm_.forward<T>(stream_, a_.x, delta, w.norm, a_.normed, a_.norm);
+  norm_.forward<T>(stream_, residual, a_.x, w.norm, a_.normed, a_.norm);
   auto const wanted = static_cast<std::int64_t>(out.size()) / dims_.V;
   for (std::int64_t done = 0; done < wanted; done += rows_at_a_time) {
     std::int64_t const rows = std::min(rows_at_a_time, wanted - done);

@@ -37,11 +37,11 @@ class Head {
         stream_{stream},
         a_{activations} {}
 
-  /// x += delta, then the loss of each row; also d_logits of the mean loss times `loss_scale` unless
+  /// x = the residual's sum, then the loss of each row; also d_logits of the mean loss times `loss_scale` unless
   /// that is 0. The logits exist for a few rows at a time only.
-  void forward(HeadTensors<T const> const& w, std::span<T const> delta, double loss_scale) const;
-  /// x += delta and the logits, to host memory, of out.size() / V rows from `first` on.
-  void logits(HeadTensors<T const> const& w, std::span<T const> delta, std::int64_t first,
+  void forward(HeadTensors<T const> const& w, Residual<T> const& residual, double loss_scale) const;
+  /// Likewise x, and the logits, to host memory, of out.size() / V rows from `first` on.
+  void logits(HeadTensors<T const> const& w, Residual<T> const& residual, std::int64_t first,
               std::span<Real<T>> out) const;
   /// dx (B, T, C) is overwritten with the gradient of x; dw and `scratch` (B, T, C) are overwritten.
   void backward(HeadTensors<T const> const& w, std::span<T> dx, HeadTensors<T> const& dw,

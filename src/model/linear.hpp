@@ -17,7 +17,7 @@ enum class WeightLayout { out_in, in_out };
 }
 
 /// A linear layer, with a bias where its tensors have one. Each function enqueues one product on
-/// `stream`, and a pass over the rows for the bias.
+/// `stream`; backward also a pass over the rows for the bias.
 struct Linear {
   std::int64_t rows, in, out;
   WeightLayout layout;
@@ -26,23 +26,21 @@ struct Linear {
   template <class T>
   void forward(device::Stream& stream, std::span<T const> x, LinearTensors<T const> const& w,
                std::span<T> y) const {
-    multiply<T, T>(stream, x, w.weight, y);
-    if (!w.bias.empty()) {
-      kernels::bias_forward<T>(stream, {.y = y, .bias = w.bias, .rows = rows, .width = out});
-    }
+    multiply<T, T>(stream, x, w.weight, y, w.bias);
   }
 
-  /// forward without a bias, and with results of another type.
+  /// forward with results of another type; `bias` may be empty.
   template <class T, class Out>
   void multiply(device::Stream& stream, std::span<T const> x, std::span<T const> weight,
-                std::span<Out> y) const {
+                std::span<Out> y, std::span<Out const> bias = {}) const {
     kernels::matmul<T, Out>(stream, {.a = x.data(),
                                      .b = weight.data(),
                                      .c = y.data(),
                                      .m = rows,
                                      .n = out,
                                      .k = in,
-                                     .transpose_b = transposed_if(WeightLayout::out_in)});
+                                     .transpose_b = transposed_if(WeightLayout::out_in),
+                                     .bias = bias.empty() ? nullptr : bias.data()});
   }
 
   /// dx (rows, in) = dy (rows, out) w^T

@@ -27,20 +27,31 @@ template <class T>
   return {.mean = mean, .inverse = slab.take<Real<T>>(dims.rows())};
 }
 
+/// What a norm adds first: what came before and what the last product adds to it.
+template <class T>
+struct Residual {
+  std::span<T const> before;  ///< (B, T, C)
+  std::span<T const> delta;   ///< (B, T, C); both empty if the sum is there already
+};
+
 /// LayerNorm in gpt2, RMSNorm in llama; each function enqueues one kernel on `stream`.
 struct Norm {
   state::Family family;
   std::int64_t rows, width;
   double epsilon;
 
-  /// x += delta unless that is empty, then y = the norm of x.
+  /// x = before + delta unless these are empty, then y = the norm of x, which may be `before`.
   template <class T>
-  void forward(device::Stream& stream, std::span<T> x, std::span<T const> delta,
+  void forward(device::Stream& stream, Residual<T> const& residual, std::span<T> x,
                NormTensors<T const> const& w, std::span<T> y,
                NormStatistics<T> const& statistics) const {
+    auto const& [before, delta] = residual;
+    std::span<T const> const from = delta.empty() ? x : before;
+    auto const sum = delta.empty() ? std::span<T>{} : x;
     if (family == state::Family::gpt2) {
-      kernels::layernorm_forward<T>(stream, {.x = x,
+      kernels::layernorm_forward<T>(stream, {.x = from,
                                              .delta = delta,
+                                             .sum = sum,
                                              .weight = w.weight,
                                              .bias = w.bias,
                                              .y = y,
@@ -50,8 +61,9 @@ struct Norm {
                                              .width = width,
                                              .epsilon = epsilon});
     } else {
-      kernels::rmsnorm_forward<T>(stream, {.x = x,
+      kernels::rmsnorm_forward<T>(stream, {.x = from,
                                            .delta = delta,
+                                           .sum = sum,
                                            .weight = w.weight,
                                            .y = y,
                                            .inverse_rms = statistics.inverse,

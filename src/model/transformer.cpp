@@ -63,13 +63,14 @@ class Transformer<T>::Implementation {
 
  private:
   void upload(std::vector<std::int32_t> const& ids, std::span<std::int32_t> target);
-  /// From the tokens to what the head takes: head.x, and scratch.branch still to be added to it.
-  void forward_blocks(data::TokenBatch const& batch, state::ParameterSource<T>& source, bool keep);
+  /// From the tokens to what the head takes.
+  Residual<T> forward_blocks(data::TokenBatch const& batch, state::ParameterSource<T>& source,
+                             bool keep);
   void forward_embedding(state::ParameterSource<T>& source, std::span<T> x);
-  /// Adds `delta` to the block's input first and hands the residual on to `next`.
-  void forward_block(int layer, state::ParameterSource<T>& source, std::span<T const> delta,
-                     BlockActivations<T> const& a, std::span<T> next);
-  void forward_head(state::ParameterSource<T>& source, bool keep, double loss_scale);
+  void forward_block(int layer, state::ParameterSource<T>& source, Residual<T> const& residual,
+                     BlockActivations<T> const& a);
+  void forward_head(state::ParameterSource<T>& source, Residual<T> const& residual, bool keep,
+                    double loss_scale);
   double mean_loss();
 
   void backward_head(state::ParameterSource<T>& source);
@@ -153,9 +154,9 @@ double Transformer<T>::Implementation::forward(data::TokenBatch const& batch,
                                                double loss_scale) {
   require(batch.targets.size() == batch.tokens.size(),
           "Transformer: a micro-batch needs as many targets as tokens");
-  forward_blocks(batch, source, keep);
+  auto const residual = forward_blocks(batch, source, keep);
   upload(batch.targets, work_.head.targets);
-  forward_head(source, keep, loss_scale);
+  forward_head(source, residual, keep, loss_scale);
   forwarded_ = keep;
   return mean_loss();
 }
@@ -168,15 +169,16 @@ void Transformer<T>::Implementation::logits(data::TokenBatch const& batch,
   require(static_cast<std::int64_t>(out.size()) == rows * dims_.V && first_row >= 0 &&
               first_row <= dims_.rows() - rows,
           "Transformer: logits asked for are not those of whole rows of the micro-batch");
-  forward_blocks(batch, source, false);
+  auto const residual = forward_blocks(batch, source, false);
   HeldHead<T> const held{source, head_layer(), tied_};
-  head_.logits(head_view(held), work_.scratch.branch, first_row, out);
+  head_.logits(head_view(held), residual, first_row, out);
   stream_.synchronize();
 }
 
 template <class T>
-void Transformer<T>::Implementation::forward_blocks(data::TokenBatch const& batch,
-                                                    state::ParameterSource<T>& source, bool keep) {
+Residual<T> Transformer<T>::Implementation::forward_blocks(data::TokenBatch const& batch,
+                                                           state::ParameterSource<T>& source,
+                                                           bool keep) {
   require(batch.batch == dims_.B && batch.sequence == dims_.T,
           "Transformer: the micro-batch is not of the run's shape");
   forwarded_ = false;
@@ -184,12 +186,12 @@ void Transformer<T>::Implementation::forward_blocks(data::TokenBatch const& batc
   // Without keeping anything, every block uses the first one's memory.
   auto const block = [&](int i) -> BlockActivations<T> const& { return activations(keep ? i : 0); };
   forward_embedding(source, block(0).x);
-  std::span<T const> delta;
+  Residual<T> residual;
   for (int i = 0; i < block_count(); ++i) {
-    bool const last = i + 1 == block_count();
-    forward_block(i + 1, source, delta, block(i), last ? work_.head.x : block(i + 1).x);
-    delta = work_.scratch.branch;
+    forward_block(i + 1, source, residual, block(i));
+    residual = {block(i).mid, work_.scratch.branch};
   }
+  return residual;
 }
 
 template <class T>
@@ -220,23 +222,21 @@ void Transformer<T>::Implementation::forward_embedding(state::ParameterSource<T>
 
 template <class T>
 void Transformer<T>::Implementation::forward_block(int layer, state::ParameterSource<T>& source,
-                                                   std::span<T const> delta,
-                                                   BlockActivations<T> const& a,
-                                                   std::span<T> next) {
+                                                   Residual<T> const& residual,
+                                                   BlockActivations<T> const& a) {
   state::HeldLayer<T> const held{source, layer};
   auto const w = view(layer, held).block();
-  block_.forward(w, delta, a);
+  block_.forward(w, residual, a);
   block_.forward_down(w, a);
-  stream_.copy(next.data(), a.mid.data(), static_cast<Bytes>(next.size_bytes()),
-               device::Copy::device_to_device);
   stream_.synchronize();
 }
 
 template <class T>
-void Transformer<T>::Implementation::forward_head(state::ParameterSource<T>& source, bool keep,
+void Transformer<T>::Implementation::forward_head(state::ParameterSource<T>& source,
+                                                  Residual<T> const& residual, bool keep,
                                                   double loss_scale) {
   HeldHead<T> const held{source, head_layer(), tied_};
-  head_.forward(head_view(held), work_.scratch.branch, keep ? loss_scale : 0.0);
+  head_.forward(head_view(held), residual, keep ? loss_scale : 0.0);
   stream_.synchronize();
 }
 

@@ -193,14 +193,4 @@ void validate(DeviceConfig const& device) {
   }
 }
 
-void require_trainable(RunConfig const& config) {
-  if (config.device.kind == DeviceKind::cuda) {
-    throw UsageError{
-        "device.kind=cuda cannot train yet, as the model's forward and backward have no CUDA "
-        "kernels; "
-        "set device.kind=auto or host (offstage probe measures a GPU, offstage plan plans for "
-        "one)"};
-  }
-}
-
 }  // namespace offstage::train

@@ -107,7 +107,7 @@ enum class DeviceKind { automatic, host, cuda };  ///< device.kind
 
 struct DeviceConfig {
   DeviceKind kind =
-      DeviceKind::automatic;    ///< cuda where a GPU is and the model can run there, else host
+      DeviceKind::automatic;    ///< cuda where each rank has a GPU, else host
   Bytes memory{};               ///< device.memory; 0: no limit
   device::Emulation emulation;  ///< device.emulate, of kind host alone
   bool share_gpu{};             ///< device.share-gpu: several ranks may compute on one GPU
@@ -162,7 +162,5 @@ void validate(RunConfig const& config);
 /// That part of it which is the device's alone: an emulation of the host device alone.
 void validate(DeviceConfig const& device);
 
-/// Refuses what can be planned and measured but not trained yet. Errors: UsageError: device.kind=cuda.
-void require_trainable(RunConfig const& config);
 
 }  // namespace offstage::train

@@ -42,11 +42,11 @@ int StepRunner<T>::workers() const {
 
 template <class T>
 StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm,
-                          OnPlan const& on_plan)
+                          std::unique_ptr<device::Device> device, OnPlan const& on_plan)
     : config_{config},
       comm_{comm},
       micro_batches_{config.train.global_batch / config.train.micro_batch},
-      device_{device::make_host_device(config.device.memory, config.device.emulation)},
+      device_{std::move(device)},
       stream_{device_->make_calling_stream("compute")},
       map_{state::layers_of(config.model), comm.size()},
       forward_layers_{model::layer_order(config.model).forward},

@@ -55,7 +55,8 @@ class StepRunner {
   /// memory. Collective.
   using OnPlan = std::function<void(launch::Needs const&)>;
 
-  StepRunner(RunConfig const& config, mpi::Communicator const& comm, OnPlan const& on_plan);
+  StepRunner(RunConfig const& config, mpi::Communicator const& comm,
+             std::unique_ptr<device::Device> device, OnPlan const& on_plan);
   /// Ends all threads, before what they wait for.
   ~StepRunner();
   StepRunner(StepRunner const&) = delete;

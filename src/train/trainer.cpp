@@ -20,6 +20,7 @@
 #include "train/journal.hpp"
 #include "train/loss_scale.hpp"
 #include "train/report.hpp"
+#include "train/run_device.hpp"
 #include "train/schedule.hpp"
 #include "train/step_runner.hpp"
 #include "train/storage.hpp"
@@ -61,6 +62,7 @@ LossScaleRules loss_scale_rules(RunConfig const& config) {
 template <class T>
 class Training {
  public:
+  /// On the rank's GPU if its place has one.
   Training(RunConfig const& config, mpi::Communicator const& comm, StopSignals& signals,
            launch::RankPlace const& place)
       : config_{config},
@@ -268,8 +270,11 @@ void Training<T>::prepare() {
       checkpoint::remove_old_slots(config_.checkpoint.dir);
     }
   });
+  std::unique_ptr<device::Device> device;
+  mpi::agree(comm_, [&] { device = make_run_device(config_.device, place_.placement.gpu); });
   runner_ = std::make_unique<StepRunner<T>>(
-      config_, comm_, [this](launch::Needs const& needs) { look_for_shortages(needs); });
+      config_, comm_, std::move(device),
+      [this](launch::Needs const& needs) { look_for_shortages(needs); });
   print_header(config_,
                {.place = place_,
                 .nodes = runner_->nodes(),
@@ -386,11 +391,13 @@ void Training<T>::save() {
 
 ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
                       StopSignals& signals) {
+  bool const on_gpus = uses_gpus(config.device, comm);
   // The host device leaves the GPUs alone: more ranks than GPUs are no mistake there.
-  constexpr auto kind = device::Kind::host;
-  auto const place = launch::take_place(
-      comm, {.threads = config.threads,
-             .share_gpu = config.device.share_gpu || kind == device::Kind::host});
+  auto place = launch::take_place(
+      comm, {.threads = config.threads, .share_gpu = config.device.share_gpu || !on_gpus});
+  if (!on_gpus) {
+    place.placement.gpu.reset();
+  }
   switch (config.numerics.dtype) {
     case DType::bf16:
       return Training<bfloat16>{config, comm, signals, place}.run();

@@ -63,8 +63,6 @@ TEST_F(DeviceKeys, APlatformIsReadAsProbeWritesIt) {
 TEST_F(DeviceKeys, MistakesNameTheKeyAndWhatIsRight) {
   EXPECT_THAT(error({"--device.kind=gpu"}),
               AllOf(HasSubstr("device.kind=gpu"), HasSubstr("auto, cuda, host")));
-  EXPECT_THAT(error({"--device.kind=cuda"}),
-              AllOf(HasSubstr("device.kind=cuda"), HasSubstr("yet")));
   EXPECT_THAT(error({"--device.kind=cuda", "--device.emulate=update=1G"}),
               HasSubstr("leave device.emulate out"));
   EXPECT_THAT(error({"--device.emulate=h2x=1GB/s"}),

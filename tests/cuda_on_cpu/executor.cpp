@@ -115,6 +115,7 @@ class Executor {
   std::vector<Fiber> fibers_;
   std::vector<Warp> warps_;
   std::vector<std::byte> shared_;
+  std::vector<std::size_t> order_;  ///< in which the threads go on
   std::function<void()> const* kernel_{};
   Fiber* current_{};
   void* home_{};
@@ -153,7 +154,9 @@ void Executor::begin(Fiber& fiber, std::size_t index) {
   }
   fiber.stack_pointer = top;
   fiber.state = State::ready;
-  fiber.copies.assign(1, {});
+  if (fiber.copies.size() != 1 || !fiber.copies.front().empty()) {
+    fiber.copies.assign(1, {});
+  }
 }
 
 void Executor::resume(Fiber& fiber) {
@@ -222,12 +225,12 @@ void Executor::run_block(uint3 block, dim3 grid, dim3 threads, std::size_t share
                        .grid_size = grid,
                        .lane = index % warp_lanes};
   }
-  std::vector<std::size_t> order(count);
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  order_.resize(count);
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
   while (true) {
-    std::shuffle(order.begin(), order.end(), random_);
+    std::shuffle(order_.begin(), order_.end(), random_);
     bool went_on = false;
-    for (std::size_t const i : order) {
+    for (std::size_t const i : order_) {
       if (fibers_[i].state == State::ready) {
         resume(fibers_[i]);
         went_on = true;
@@ -264,8 +267,7 @@ Brought const& Executor::exchange(void const* mine, std::size_t bytes) {
   ++warp.round;
   auto const first = index / warp_lanes * warp_lanes;
   for (std::size_t i = first; i < first + warp.lanes; ++i) {
-    fibers_[i].state =
-        fibers_[i].state == State::in_exchange ? State::ready : fibers_[i].state;
+    fibers_[i].state = fibers_[i].state == State::in_exchange ? State::ready : fibers_[i].state;
   }
   return brought;
 }

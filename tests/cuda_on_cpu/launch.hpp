@@ -14,6 +14,7 @@
 
 #include "cuda_on_cpu/executor.hpp"
 #include "cuda_on_cpu/runtime.hpp"
+#include "cuda_on_cpu/tensor_core.hpp"
 
 #undef __global__
 #undef __device__
@@ -38,28 +39,72 @@
 using std::max;
 using std::min;
 
-inline float __uint_as_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
-inline std::uint32_t __float_as_uint(float value) { return std::bit_cast<std::uint32_t>(value); }
-inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
-inline int __float_as_int(float value) { return std::bit_cast<int>(value); }
-inline double __longlong_as_double(long long bits) { return std::bit_cast<double>(bits); }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fdiv_rn(float a, float b) { return a / b; }
-inline float __fsqrt_rn(float a) { return std::sqrt(a); }
-inline float __frcp_rn(float a) { return 1.0F / a; }
-inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
-inline double __dadd_rn(double a, double b) { return a + b; }
-inline double __dmul_rn(double a, double b) { return a * b; }
-inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
-inline float __fdividef(float a, float b) { return a / b; }
-inline float __expf(float x) { return std::exp(x); }
-inline float __logf(float x) { return std::log(x); }
-inline float rsqrtf(float x) { return 1.0F / std::sqrt(x); }
-inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
-inline int __popc(std::uint32_t bits) { return std::popcount(bits); }
-inline int __ffs(int bits) { return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned>(bits)) + 1; }
-inline int __clz(int bits) { return std::countl_zero(static_cast<unsigned>(bits)); }
+inline float __uint_as_float(std::uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+inline std::uint32_t __float_as_uint(float value) {
+  return std::bit_cast<std::uint32_t>(value);
+}
+inline float __int_as_float(int bits) {
+  return std::bit_cast<float>(bits);
+}
+inline int __float_as_int(float value) {
+  return std::bit_cast<int>(value);
+}
+inline double __longlong_as_double(long long bits) {
+  return std::bit_cast<double>(bits);
+}
+inline float __fadd_rn(float a, float b) {
+  return a + b;
+}
+inline float __fmul_rn(float a, float b) {
+  return a * b;
+}
+inline float __fdiv_rn(float a, float b) {
+  return a / b;
+}
+inline float __fsqrt_rn(float a) {
+  return std::sqrt(a);
+}
+inline float __frcp_rn(float a) {
+  return 1.0F / a;
+}
+inline float __fmaf_rn(float a, float b, float c) {
+  return std::fma(a, b, c);
+}
+inline double __dadd_rn(double a, double b) {
+  return a + b;
+}
+inline double __dmul_rn(double a, double b) {
+  return a * b;
+}
+inline double __fma_rn(double a, double b, double c) {
+  return std::fma(a, b, c);
+}
+inline float __fdividef(float a, float b) {
+  return a / b;
+}
+inline float __expf(float x) {
+  return std::exp(x);
+}
+inline float __logf(float x) {
+  return std::log(x);
+}
+inline float rsqrtf(float x) {
+  return 1.0F / std::sqrt(x);
+}
+inline double rsqrt(double x) {
+  return 1.0 / std::sqrt(x);
+}
+inline int __popc(std::uint32_t bits) {
+  return std::popcount(bits);
+}
+inline int __ffs(int bits) {
+  return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned>(bits)) + 1;
+}
+inline int __clz(int bits) {
+  return std::countl_zero(static_cast<unsigned>(bits));
+}
 template <class T>
 T __ldg(T const* address) {
   return *address;
@@ -73,8 +118,12 @@ void __stcs(T* address, T value) {
   *address = value;
 }
 
-inline void __syncthreads() { offstage::cuda_on_cpu::sync_block(); }
-inline void __syncwarp(std::uint32_t /*mask*/ = 0xFFFFFFFFU) { offstage::cuda_on_cpu::sync_warp(); }
+inline void __syncthreads() {
+  offstage::cuda_on_cpu::sync_block();
+}
+inline void __syncwarp(std::uint32_t /*mask*/ = 0xFFFFFFFFU) {
+  offstage::cuda_on_cpu::sync_warp();
+}
 
 // Masks are full: a lane that takes no part would hold up the others, as on a GPU.
 template <class T>
@@ -140,7 +189,9 @@ void launch(void (*kernel)(Parameters...), Grid const& grid, CUstream_st* stream
   });
 }
 
-inline std::byte* shared_memory() { return cuda_on_cpu::shared_memory(); }
+inline std::byte* shared_memory() {
+  return cuda_on_cpu::shared_memory();
+}
 
 }  // namespace
 }  // namespace offstage::kernels::cuda

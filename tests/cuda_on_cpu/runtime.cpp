@@ -163,7 +163,8 @@ void check_launch(dim3 blocks, dim3 threads, std::size_t shared_bytes) {
   std::size_t const count = std::size_t{threads.x} * threads.y * threads.z;
   if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535 ||
       count == 0 || count > 1024 || threads.z > 64 || shared_bytes > most_shared_bytes) {
-    std::fprintf(stderr, "cuda_on_cpu: no GPU takes %u x %u x %u blocks of %zu threads, %zu bytes\n",
+    std::fprintf(stderr,
+                 "cuda_on_cpu: no GPU takes %u x %u x %u blocks of %zu threads, %zu bytes\n",
                  blocks.x, blocks.y, blocks.z, count, shared_bytes);
     std::abort();
   }

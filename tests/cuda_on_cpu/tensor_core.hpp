@@ -70,7 +70,9 @@ inline void load_matrices_transposed(std::uint32_t (&r)[4], void const* row) {
 inline void copy_async(void* to, void const* from, bool there) {
   cuda_on_cpu::copy_later(to, there ? from : nullptr);
 }
-inline void end_copies() { cuda_on_cpu::end_copies(); }
+inline void end_copies() {
+  cuda_on_cpu::end_copies();
+}
 template <int pending>
 void await_copies() {
   cuda_on_cpu::await_copies(pending);
@@ -81,7 +83,9 @@ std::uint32_t pack(float low, float high) {
   return std::uint32_t{store<T>(low).bits} | std::uint32_t{store<T>(high).bits} << 16;
 }
 
-inline float fast_exp2(float x) { return std::exp2(x); }
+inline float fast_exp2(float x) {
+  return std::exp2(x);
+}
 
 }  // namespace
 }  // namespace offstage::kernels::cuda

@@ -120,6 +120,7 @@ TEST(HostStream, ZeroesWhatItIsToldAndNoMore) {
     stream->synchronize();
     EXPECT_THAT(bytes, ElementsAre(7, 0, 0, 7));
     EXPECT_THAT(stream->scratch(), IsEmpty());
+    EXPECT_THROW((void)stream->blas(), PreconditionError);
   }
 }
 

@@ -27,6 +27,7 @@ class WrappedStream : public Stream {
   }
   [[nodiscard]] void* native() const noexcept override { return inner_->native(); }
   [[nodiscard]] std::span<std::byte> scratch() const noexcept override { return inner_->scratch(); }
+  [[nodiscard]] cuda::BlasLt& blas() override { return inner_->blas(); }
   [[nodiscard]] std::shared_ptr<Event> record() override { return inner_->record(); }
   void wait(Event const& event) override { inner_->wait(event); }
   void synchronize() override { inner_->synchronize(); }

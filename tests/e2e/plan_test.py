@@ -90,7 +90,7 @@ class Plan(PlatformTest):
         self.assertNotIn("platform.cpu-update", result.warnings[0])
         self.assertIn("rates are missing", result.out)
 
-    def test_a_gpu_can_be_planned_for_but_not_trained_on_yet(self):
+    def test_a_gpu_can_be_planned_for_where_there_is_none(self):
         self.assertRegex(self.plan("--device.kind=cuda").out, r"16-bit parameters +[\d.]+ KiB")
         self.refuse(self.train("run", "device.kind=cuda", expect=USAGE), "device.kind=cuda")
 

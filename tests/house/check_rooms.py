@@ -33,6 +33,7 @@ OWNERS = {
     "libaio.h": {"platform/aio"},
     "hdf5": {"platform/h5"},
     "H5": {"platform/h5"},
+    "cublas": {"platform/cuda"},
     "cuda": {"platform/cuda", "platform/topology", "device", "kernels"},
     "nvtx3/": {"platform/trace"},
     "oneapi/": {"kernels"},

@@ -21,7 +21,17 @@ struct Forward {
         inverse_deviation(s.rows),
         shape{s} {}
   LayernormForward<T> view() {
-    return {x, delta, weight, bias, y, mean, inverse_deviation, shape.rows, shape.width, 1e-2};
+    return {x,
+            delta,
+            delta.empty() ? std::span<T>{} : x,
+            weight,
+            bias,
+            y,
+            mean,
+            inverse_deviation,
+            shape.rows,
+            shape.width,
+            1e-2};
   }
 };
 
@@ -50,7 +60,7 @@ TEST(Layernorm, SubtractsTheMeanAndDividesByTheDeviation) {
   std::vector<double> x{1.0, 5.0, 3.0, 3.0}, y(4), mean(1), inverse(1);
   std::vector<double> const weight{1.0, 10.0, 1.0, 1.0}, bias{0.0, 0.0, 0.5, 0.0};
 
-  ref::layernorm_forward<double>({x, {}, weight, bias, y, mean, inverse, 1, 4, 0.0});
+  ref::layernorm_forward<double>({x, {}, {}, weight, bias, y, mean, inverse, 1, 4, 0.0});
 
   EXPECT_EQ(mean[0], 3.0);
   EXPECT_DOUBLE_EQ(inverse[0], 1 / std::sqrt(2.0));  // squares 4, 4, 0, 0, divided by four
@@ -65,16 +75,36 @@ TEST(Layernorm, AddsTheResidualFirst) {
   std::vector<float> x{1.0F, 1.0F}, y(2), mean(1), inverse(1);
   std::vector<float> const delta{2.0F, -2.0F}, weight{1.0F, 1.0F}, bias{0.0F, 1.0F};
 
-  host::layernorm_forward<float>({x, delta, weight, bias, y, mean, inverse, 1, 2, 0.0});
+  host::layernorm_forward<float>({x, delta, x, weight, bias, y, mean, inverse, 1, 2, 0.0});
 
   EXPECT_EQ(x, (std::vector<float>{3.0F, -1.0F}));
   EXPECT_EQ(y, (std::vector<float>{1.0F, 0.0F}));
 }
 
+TEST(Layernorm, LeavesXAsItIsWhenTheSumGoesElsewhere) {
+  for (Shape const shape : odd_shapes) {
+    Forward<float16> in_place{shape}, elsewhere{shape}, plain{shape};
+    std::vector<float16> sum(elsewhere.x.size());
+    host::layernorm_forward(in_place.view());
+    auto const apart = [&](Forward<float16>& f) {
+      auto view = f.view();
+      view.sum = sum;
+      return view;
+    };
+    host::layernorm_forward(apart(elsewhere));
+    EXPECT_EQ(elsewhere.x, Forward<float16>{shape}.x);
+    EXPECT_EQ(sum, in_place.x);
+    EXPECT_EQ(elsewhere.y, in_place.y);
+    ref::layernorm_forward(apart(plain));
+    EXPECT_EQ(plain.x, elsewhere.x);
+    EXPECT_EQ(sum, in_place.x);
+  }
+}
+
 TEST(Layernorm, EpsilonKeepsAConstantRowFinite) {
   std::vector<float> x(3, 5.0F), y(3, 1.0F), mean(1), inverse(1);
   std::vector<float> const weight(3, 1.0F), bias(3, 2.0F);
-  host::layernorm_forward<float>({x, {}, weight, bias, y, mean, inverse, 1, 3, 1e-4});
+  host::layernorm_forward<float>({x, {}, {}, weight, bias, y, mean, inverse, 1, 3, 1e-4});
   EXPECT_NEAR(inverse[0], 100.0F, 1e-4F);
   EXPECT_EQ(y, bias);
 }
@@ -82,7 +112,7 @@ TEST(Layernorm, EpsilonKeepsAConstantRowFinite) {
 TEST(Layernorm, ALargeMeanDoesNotDrownTheDeviation) {
   std::vector<float> x{4095.0F, 4097.0F}, y(2), mean(1), inverse(1);
   std::vector<float> const weight(2, 1.0F), bias(2);
-  host::layernorm_forward<float>({x, {}, weight, bias, y, mean, inverse, 1, 2, 0.0});
+  host::layernorm_forward<float>({x, {}, {}, weight, bias, y, mean, inverse, 1, 2, 0.0});
   EXPECT_EQ(y, (std::vector<float>{-1.0F, 1.0F}));
 }
 

@@ -221,6 +221,35 @@ TEST(Matmul, AnEmptySumIsZeroAndAnEmptyResultIsLeftAlone) {
   expect_zeros_for_empty_sums(host::matmul<float16, float16>);
 }
 
+/// The bias comes after the product's own rounding, in its own pass.
+template <class T, class Out>
+void expect_bias_as_of_its_own(void (*multiply)(Matmul<T, Out> const&)) {
+  for (std::int64_t const k : {0, 1, 70}) {
+    constexpr std::int64_t m = 5, n = 33;
+    auto const a = random_matrix<T>(m * k, 1);
+    auto const b = random_matrix<T>(k * n, 2);
+    auto const bias = random_matrix<Out>(n, 3);
+    std::vector<Out> together(m * n), apart(m * n);
+    Matmul<T, Out> product{a.data(), b.data(), apart.data(), m, n, k};
+    multiply(product);
+    ref::bias_forward<Out>({.y = apart, .bias = bias, .rows = m, .width = n});
+    product.c = together.data();
+    product.bias = bias.data();
+    multiply(product);
+    EXPECT_EQ(together, apart) << "k = " << k;
+  }
+}
+
+TEST(Matmul, ABiasHasTheBitsOfAPassOfItsOwn) {
+  expect_bias_as_of_its_own(ref::matmul<double, double>);
+  expect_bias_as_of_its_own(ref::matmul<bfloat16, bfloat16>);
+  expect_bias_as_of_its_own(ref::matmul<float16, float>);
+  expect_bias_as_of_its_own(host::matmul<float, float>);
+  expect_bias_as_of_its_own(host::matmul<bfloat16, bfloat16>);
+  expect_bias_as_of_its_own(host::matmul<float16, float16>);
+  expect_bias_as_of_its_own(host::matmul<bfloat16, float>);
+}
+
 TEST(Matmul, NegativeSizesAreRefused) {
   float c[1];
   for (auto const& [m, n, k] : {std::array{-1, 1, 1}, std::array{1, -1, 1}, std::array{1, 1, -1}}) {

@@ -51,15 +51,16 @@ std::vector<double> all_results(PointwiseLoops<T> const& loops, std::int64_t wid
     results.insert(results.end(), wide.begin(), wide.end());
   };
   auto x = a, y = a;
-  results.push_back(loops.rmsnorm_forward(x.data(), b.data(), c.data(), y.data(), width, 1e-5F));
+  results.push_back(
+      loops.rmsnorm_forward(x.data(), b.data(), x.data(), c.data(), y.data(), width, 1e-5F));
   keep(y);
   auto d_weight = floats;
   loops.rmsnorm_backward(a.data(), b.data(), c.data(), 0.7F, x.data(), d_weight.data(), width);
   keep(x);
   keep(d_weight);
   auto d_bias = floats;
-  auto const row =
-      loops.layernorm_forward(x.data(), b.data(), c.data(), a.data(), y.data(), width, 0.1F);
+  auto const row = loops.layernorm_forward(x.data(), b.data(), x.data(), c.data(), a.data(),
+                                           y.data(), width, 0.1F);
   results.push_back(row.mean);
   results.push_back(row.inverse_deviation);
   keep(y);

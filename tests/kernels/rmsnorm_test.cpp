@@ -19,7 +19,9 @@ struct Forward {
         inverse_rms(s.rows),
         shape{s} {}
   RmsnormForward<T> view() {
-    return {x, delta, weight, y, inverse_rms, shape.rows, shape.width, 1e-5};
+    return {x,          delta,       delta.empty() ? std::span<T>{} : x,
+            weight,     y,           inverse_rms,
+            shape.rows, shape.width, 1e-5};
   }
 };
 
@@ -46,7 +48,7 @@ TEST(Rmsnorm, DividesByTheRootMeanSquare) {
   std::vector<double> x{3.0, 4.0}, y(2), inverse(1);
   std::vector<double> const weight{1.0, 10.0};
 
-  ref::rmsnorm_forward<double>({x, {}, weight, y, inverse, 1, 2, 0.0});
+  ref::rmsnorm_forward<double>({x, {}, {}, weight, y, inverse, 1, 2, 0.0});
 
   double const rms = std::sqrt(12.5);
   EXPECT_DOUBLE_EQ(inverse[0], 1 / rms);
@@ -59,16 +61,36 @@ TEST(Rmsnorm, AddsTheResidualFirst) {
   std::vector<float> x{1.0F, 1.0F}, y(2), inverse(1);
   std::vector<float> const delta{1.0F, -3.0F}, weight{1.0F, 1.0F};
 
-  host::rmsnorm_forward<float>({x, delta, weight, y, inverse, 1, 2, 0.0});
+  host::rmsnorm_forward<float>({x, delta, x, weight, y, inverse, 1, 2, 0.0});
 
   EXPECT_EQ(x, (std::vector<float>{2.0F, -2.0F}));
   EXPECT_EQ(y, (std::vector<float>{1.0F, -1.0F}));
 }
 
+TEST(Rmsnorm, LeavesXAsItIsWhenTheSumGoesElsewhere) {
+  for (Shape const shape : odd_shapes) {
+    Forward<bfloat16> in_place{shape}, elsewhere{shape}, plain{shape};
+    std::vector<bfloat16> sum(elsewhere.x.size());
+    host::rmsnorm_forward(in_place.view());
+    auto const apart = [&](Forward<bfloat16>& f) {
+      auto view = f.view();
+      view.sum = sum;
+      return view;
+    };
+    host::rmsnorm_forward(apart(elsewhere));
+    EXPECT_EQ(elsewhere.x, Forward<bfloat16>{shape}.x);
+    EXPECT_EQ(sum, in_place.x);
+    EXPECT_EQ(elsewhere.y, in_place.y);
+    ref::rmsnorm_forward(apart(plain));
+    EXPECT_EQ(plain.x, elsewhere.x);
+    EXPECT_EQ(sum, in_place.x);
+  }
+}
+
 TEST(Rmsnorm, EpsilonKeepsARowOfZerosFinite) {
   std::vector<float> x(3), y(3, 1.0F), inverse(1);
   std::vector<float> const weight(3, 1.0F);
-  host::rmsnorm_forward<float>({x, {}, weight, y, inverse, 1, 3, 1e-4});
+  host::rmsnorm_forward<float>({x, {}, {}, weight, y, inverse, 1, 3, 1e-4});
   EXPECT_NEAR(inverse[0], 100.0F, 1e-4F);
   EXPECT_EQ(y, std::vector<float>(3));
 }
@@ -167,6 +189,15 @@ TEST(Rmsnorm, RunsOnAStream) {
   expect_close(convert<double>(fast_back.dx), exact_back.dx, 1e-5);
   expect_close(convert<double>(coarse.y), exact.y, 1e-3);
   expect_close(convert<double>(coarse_back.dx), exact_back.dx, 1e-3);
+}
+
+TEST(Rmsnorm, RejectsASumWithoutADeltaAndTheOtherWayRound) {
+  Forward<float> f{{2, 3}};
+  auto without_delta = f.view(), without_sum = f.view();
+  without_delta.delta = {};
+  without_sum.sum = {};
+  EXPECT_THROW(host::rmsnorm_forward(without_delta), PreconditionError);
+  EXPECT_THROW(host::rmsnorm_forward(without_sum), PreconditionError);
 }
 
 TEST(Rmsnorm, RejectsViewsOfTheWrongLength) {

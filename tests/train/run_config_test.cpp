@@ -196,18 +196,5 @@ TEST(RunConfig, OnlyTheHostDeviceIsEmulated) {
   EXPECT_THAT(with(DeviceKind::cuda), AllOf(HasSubstr("device.emulate"), HasSubstr("cuda")));
 }
 
-TEST(RunConfig, ACudaDeviceIsPlannedForAndNotTrainedOn) {
-  RunConfig config = good();
-  EXPECT_NO_THROW(require_trainable(config));
-  config.device.kind = DeviceKind::cuda;
-  EXPECT_NO_THROW(validate(config));
-  try {
-    require_trainable(config);
-    FAIL();
-  } catch (UsageError const& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("device.kind=cuda"), HasSubstr("host")));
-  }
-}
-
 }  // namespace
 }  // namespace offstage::train

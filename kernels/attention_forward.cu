@@ -1,0 +1,256 @@
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "attention_calls.cuh"
+#include "attention_tiles.cuh"
+
+namespace offstage::kernels::cuda {
+namespace {
+
+constexpr int threads = 128;
+constexpr int halves = 2;  // of 16 rows each in a warp, which share what it reads of keys and values
+constexpr int warp_rows = 16 * halves;
+static_assert(own_rows == threads / 32 * warp_rows);
+
+/// Stage i of two has a tile of keys and one of values; before them stand the queries.
+template <int D>
+constexpr int stage_elements = 2 * other_rows * D;
+template <int D>
+constexpr std::size_t shared_bytes = 2 * (own_rows * D + 2 * stage_elements<D>);
+
+// Above that their registers are needed for the sums.
+template <int D>
+constexpr bool queries_in_registers = D <= 64;
+template <class T, int D>
+using Queries = Operand<T, D, queries_in_registers<D>>;
+
+/// Running softmax of rows group and group + 8, whose columns four lanes share.
+struct Softmax {
+  float shift[2];  ///< largest score so far, in powers of two; the same in all four
+  float total[2];  ///< of each lane's own columns
+};
+
+template <class T, int D>
+__device__ void score(float (&scores)[halves][other_rows / 8][4],
+                      Queries<T, D> const (&queries)[halves], T const* keys, Lane const& at) {
+#pragma unroll
+  for (int h = 0; h < halves; ++h) {
+    clear(scores[h]);
+  }
+#pragma unroll(queries_in_registers<D> ? D / 16 : 4)
+  for (int step = 0; step < D / 16; ++step) {
+    std::uint32_t a[halves][4];
+#pragma unroll
+    for (int h = 0; h < halves; ++h) {
+      queries[h].get(a[h], step);
+    }
+#pragma unroll
+    for (int n = 0; n < other_rows / 16; ++n) {
+      std::uint32_t b[4];
+      load_b_by_columns<D>(b, keys, 16 * n, step, at.lane);
+#pragma unroll
+      for (int h = 0; h < halves; ++h) {
+        multiply_add_16<T>(scores[h][2 * n], scores[h][2 * n + 1], a[h], b);
+      }
+    }
+  }
+}
+
+/// Hides keys after each row's own position; `ahead`: of the first row before the tile's first key.
+__device__ inline void mask(float (&scores)[other_rows / 8][4], int ahead, Lane const& at) {
+  int const last = ahead + at.group - at.pair;
+#pragma unroll
+  for (int n = 0; n < other_rows / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (8 * n + i % 2 - i / 2 * 8 > last) {
+        scores[n][i] = -INFINITY;
+      }
+    }
+  }
+}
+
+/// Makes weights of scores; the sums so far are scaled to the new largest score.
+template <int D>
+__device__ void soften(Softmax& state, float (&scores)[other_rows / 8][4], float (&sums)[D / 8][4],
+                       float scale) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float largest = -INFINITY;
+#pragma unroll
+    for (int n = 0; n < other_rows / 8; ++n) {
+      largest = fmaxf(largest, fmaxf(scores[n][2 * r], scores[n][2 * r + 1]));
+    }
+    float const shift = fmaxf(state.shift[r], largest_of_quad(largest) * scale);
+    float const factor = fast_exp2(state.shift[r] - shift);
+    state.shift[r] = shift;
+    float total = state.total[r] * factor;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      sums[n][2 * r] *= factor;
+      sums[n][2 * r + 1] *= factor;
+    }
+#pragma unroll
+    for (int n = 0; n < other_rows / 8; ++n) {
+      scores[n][2 * r] = fast_exp2(__fmaf_rn(scores[n][2 * r], scale, -shift));
+      scores[n][2 * r + 1] = fast_exp2(__fmaf_rn(scores[n][2 * r + 1], scale, -shift));
+      total += scores[n][2 * r] + scores[n][2 * r + 1];
+    }
+    state.total[r] = total;
+  }
+}
+
+template <class T, int D>
+__device__ void weigh(float (&sums)[halves][D / 8][4],
+                      float const (&weights)[halves][other_rows / 8][4], T const* values,
+                      Lane const& at) {
+#pragma unroll
+  for (int n = 0; n < other_rows / 16; ++n) {
+    std::uint32_t a[halves][4];
+#pragma unroll
+    for (int h = 0; h < halves; ++h) {
+      as_a<T>(a[h], weights[h][2 * n], weights[h][2 * n + 1]);
+    }
+#pragma unroll
+    for (int step = 0; step < D / 16; ++step) {
+      std::uint32_t b[4];
+      load_b_by_rows<D>(b, values, 16 * n, step, at.lane);
+#pragma unroll
+      for (int h = 0; h < halves; ++h) {
+        multiply_add_16<T>(sums[h][2 * step], sums[h][2 * step + 1], a[h], b);
+      }
+    }
+  }
+}
+
+/// Of a warp: divides by the totals and writes its rows, by way of its part of the tile of queries.
+template <class T, int D>
+__device__ void finish(ForwardCall<T> const& call, BlockTask const& task, T* tile,
+                       Softmax (&state)[halves], float const (&sums)[halves][D / 8][4],
+                       Lane const& at) {
+  int const first = task.tile * own_rows;
+  int const row = at.warp * warp_rows;
+  __syncwarp();
+#pragma unroll
+  for (int h = 0; h < halves; ++h) {
+    float factor[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float const total = sum_of_quad(state[h].total[r]);
+      factor[r] = 1 / total;
+      int const position = first + row + 16 * h + 8 * r + at.group;
+      if (at.pair == 0 && position < call.at.sequence) {
+        call.log_sum_exp[call.at.row(task.b, task.head) + position] =
+            state[h].shift[r] * ln_of_2 + logf(total);
+      }
+    }
+    put_rows<T, D>(tile, row + 16 * h, sums[h], factor[0], factor[1], at);
+  }
+  __syncwarp();
+  Rows<T> const to{call.out + call.at.out(task.b, task.head) + first * call.at.out_stride,
+                   call.at.out_stride, call.at.sequence - first, call.at.width / 8};
+  store_rows<D, warp_rows>(to, tile, row, at.lane);
+}
+
+/// A block has 128 queries of one head and takes their keys and values 64 at a time, the next ones under way while
+/// it works on these. A warp has 32 queries.
+template <class T, int D>
+__global__ __launch_bounds__(threads, 2) void forward_kernel(ForwardCall<T> const call, int tiles) {
+  auto const task = query_task(call.at, 0, call.units, tiles);
+  auto const at = this_lane();
+  auto const stride = call.at.qkv_stride;
+  int const sequence = call.at.sequence;
+  int const chunks = call.at.width / 8;
+  int const first = task.tile * own_rows;
+  int const key_tiles = (min(first + own_rows, sequence) + other_rows - 1) / other_rows;
+  T const* const keys = call.qkv + call.at.key(task.b, task.kv_head);
+  auto* const query_tile = reinterpret_cast<T*>(shared_memory());
+  auto* const stages = query_tile + own_rows * D;
+  auto const begin_stage = [&](int tile) {
+    T* const stage = stages + tile % 2 * stage_elements<D>;
+    T const* const from = keys + tile * (other_rows * stride);
+    int const there = sequence - tile * other_rows;
+    begin_tile<D, other_rows, threads, T>(stage, {from, stride, there, chunks});
+    begin_tile<D, other_rows, threads, T>(stage + other_rows * D,
+                                          {from + call.at.to_values(), stride, there, chunks});
+  };
+
+  T const* const queries_begin = call.qkv + call.at.query(task.b, task.head);
+  begin_tile<D, own_rows, threads, T>(
+      query_tile, {queries_begin + first * stride, stride, sequence - first, chunks});
+  begin_stage(0);
+  end_copies();
+
+  float const scale = call.at.scale * log2_of_e;
+  int const row = at.warp * warp_rows;
+  Queries<T, D> queries[halves];
+  Softmax state[halves];
+  float sums[halves][D / 8][4];
+#pragma unroll
+  for (int h = 0; h < halves; ++h) {
+    queries[h].tile = query_tile;
+    queries[h].row = row + 16 * h;
+    queries[h].lane = at.lane;
+    state[h] = {{-INFINITY, -INFINITY}, {0, 0}};
+    clear(sums[h]);
+  }
+  await_copies<0>();
+  __syncthreads();
+#pragma unroll
+  for (int h = 0; h < halves; ++h) {
+    queries[h].take();
+  }
+#pragma unroll 1
+  for (int tile = 0; tile < key_tiles; ++tile) {
+    await_copies<0>();
+    __syncthreads();
+    if (tile + 1 < key_tiles) {
+      begin_stage(tile + 1);
+      end_copies();
+    }
+    int const ahead = first + row - tile * other_rows;
+    if (ahead + warp_rows > 0) {  // else all keys of the tile are later than the warp's queries
+      T const* const stage = stages + tile % 2 * stage_elements<D>;
+      float scores[halves][other_rows / 8][4];
+      score<T, D>(scores, queries, stage, at);
+#pragma unroll
+      for (int h = 0; h < halves; ++h) {
+        if (ahead + 16 * h < other_rows - 1) {
+          mask(scores[h], ahead + 16 * h, at);
+        }
+        soften<D>(state[h], scores[h], sums[h], scale);
+      }
+      weigh<T, D>(sums, scores, stage + other_rows * D, at);
+    }
+  }
+  finish<T, D>(call, task, query_tile, state, sums, at);
+}
+
+template <class T, int D>
+void launch_forward(ForwardCall<T> const& call, CUstream_st* stream) {
+  int const tiles = (call.at.sequence + own_rows - 1) / own_rows;
+  std::int64_t const heads = std::int64_t{call.units} * call.at.group;
+  launch(forward_kernel<T, D>, Grid{attention_blocks(heads, tiles), threads, shared_bytes<D>},
+         stream, call, tiles);
+}
+
+}  // namespace
+
+template <class T>
+void forward_by_tiles(ForwardCall<T> const& call, CUstream_st* stream) {
+  if (call.at.width <= 32) {
+    launch_forward<T, 32>(call, stream);
+  } else if (call.at.width <= 64) {
+    launch_forward<T, 64>(call, stream);
+  } else if (call.at.width <= 96) {
+    launch_forward<T, 96>(call, stream);
+  } else {
+    launch_forward<T, 128>(call, stream);
+  }
+}
+
+template void forward_by_tiles(ForwardCall<bfloat16> const&, CUstream_st*);
+template void forward_by_tiles(ForwardCall<float16> const&, CUstream_st*);
+
+}  // namespace offstage::kernels::cuda

@@ -1,0 +1,289 @@
+#include "platform/cuda/blas_lt.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+
+#include "base/error.hpp"
+#include "platform/cuda/check.hpp"
+
+#ifdef OFFSTAGE_HAVE_CUDA
+#include <cublasLt.h>
+#endif
+
+namespace offstage::cuda {
+namespace {
+
+char const* name_of(Element element) {
+  switch (element) {
+    case Element::f32:
+      return "f32";
+    case Element::bf16:
+      return "bf16";
+    case Element::f16:
+      break;
+  }
+  return "f16";
+}
+
+}  // namespace
+
+std::string describe(Product const& product) {
+  return fmt::format("{} ({}, {}){} x ({}, {}){}{} to {}", name_of(product.in), product.m,
+                     product.k, product.transpose_a ? "^T" : "", product.k, product.n,
+                     product.transpose_b ? "^T" : "", product.bias != nullptr ? " with a bias" : "",
+                     name_of(product.out));
+}
+
+#ifdef OFFSTAGE_HAVE_CUDA
+
+namespace {
+
+/// Of addresses, that algorithms may ask for; cudaMalloc's have it.
+constexpr std::uint32_t most_alignment = 256;
+
+/// In C^T = op(B)^T op(A)^T, which is what cuBLASLt computes: it takes matrices by columns.
+constexpr cublasComputeType_t compute_type = CUBLAS_COMPUTE_32F;
+
+void check_call(cublasStatus_t status, char const* call) {
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    throw CudaError{fmt::format("{}: {}", call, cublasLtGetStatusName(status))};
+  }
+}
+
+void check_call(cublasStatus_t status, char const* call, Product const& product) {
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    throw CudaError{
+        fmt::format("{} of {}: {}", call, describe(product), cublasLtGetStatusName(status))};
+  }
+}
+
+template <auto Destroy>
+struct Destroyer {
+  template <class Handle>
+  void operator()(Handle* handle) const noexcept {
+    static_cast<void>(Destroy(handle));
+  }
+};
+template <class Handle, auto Destroy>
+using Owner = std::unique_ptr<std::remove_pointer_t<Handle>, Destroyer<Destroy>>;
+
+using Handle = Owner<cublasLtHandle_t, cublasLtDestroy>;
+using Layout = Owner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Owner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+cudaDataType_t type_of(Element element) {
+  switch (element) {
+    case Element::f32:
+      return CUDA_R_32F;
+    case Element::bf16:
+      return CUDA_R_16BF;
+    case Element::f16:
+      break;
+  }
+  return CUDA_R_16F;
+}
+
+/// Of a matrix that is stored (rows, columns): by columns it is the transposed one.
+Layout layout_of(Element element, std::int64_t rows, std::int64_t columns) {
+  cublasLtMatrixLayout_t layout{};
+  check_call(
+      cublasLtMatrixLayoutCreate(&layout, type_of(element), static_cast<std::uint64_t>(columns),
+                                 static_cast<std::uint64_t>(rows), columns),
+      "cublasLtMatrixLayoutCreate");
+  return Layout{layout};
+}
+
+/// What cuBLASLt is told of a product beside its layouts.
+class Description {
+ public:
+  explicit Description(Product const& product) {
+    cublasLtMatmulDesc_t description{};
+    check_call(cublasLtMatmulDescCreate(&description, compute_type, CUDA_R_32F),
+               "cublasLtMatmulDescCreate");
+    owner_.reset(description);
+    auto const operation = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
+    set(CUBLASLT_MATMUL_DESC_TRANSA, operation(product.transpose_b));
+    set(CUBLASLT_MATMUL_DESC_TRANSB, operation(product.transpose_a));
+    if (product.bias != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(product.out));
+      set_bias(product.bias);
+    }
+  }
+  void set_bias(void const* bias) { set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias); }
+  [[nodiscard]] cublasLtMatmulDesc_t get() const noexcept { return owner_.get(); }
+
+ private:
+  template <class Value>
+  void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
+    check_call(cublasLtMatmulDescSetAttribute(owner_.get(), attribute, &value, sizeof value),
+               "cublasLtMatmulDescSetAttribute");
+  }
+  Owner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> owner_;
+};
+
+/// Bytes to which an address is aligned.
+std::uint32_t alignment_of(void const* address) {
+  auto const bits = std::bit_cast<std::uintptr_t>(address);
+  return bits == 0 ? most_alignment
+                   : static_cast<std::uint32_t>(
+                         std::min<std::uintptr_t>(bits & (~bits + 1), most_alignment));
+}
+
+/// Of A, B, C and the bias: all that an algorithm may ask for, as all are one call's.
+struct Alignments {
+  std::uint32_t a, b, c;
+
+  explicit Alignments(Product const& product)
+      : a{alignment_of(product.a)},
+        b{alignment_of(product.b)},
+        c{std::min(alignment_of(product.c), alignment_of(product.bias))} {}
+};
+
+/// All that the choice of an algorithm may depend on.
+using Key = std::tuple<Element, Element, bool, bool, bool, std::int64_t, std::int64_t, std::int64_t,
+                       std::uint32_t, std::uint32_t, std::uint32_t>;
+Key key_of(Product const& product) {
+  Alignments const alignments{product};
+  return {product.in,   product.out,  product.transpose_a, product.transpose_b,
+          product.bias, product.m,    product.n,           product.k,
+          alignments.a, alignments.b, alignments.c};
+}
+
+struct Plan {
+  explicit Plan(Product const& product)
+      : description{product},
+        a{product.transpose_a ? layout_of(product.in, product.k, product.m)
+                              : layout_of(product.in, product.m, product.k)},
+        b{product.transpose_b ? layout_of(product.in, product.n, product.k)
+                              : layout_of(product.in, product.k, product.n)},
+        c{layout_of(product.out, product.m, product.n)} {}
+
+  Description description;
+  Layout a, b, c;
+  std::optional<cublasLtMatmulAlgo_t> algorithm;  ///< none: cuBLASLt has none
+};
+
+/// What algorithms may be.
+Preference preference_for(Product const& product, std::size_t workspace) {
+  cublasLtMatmulPreference_t created{};
+  check_call(cublasLtMatmulPreferenceCreate(&created), "cublasLtMatmulPreferenceCreate");
+  Preference preference{created};
+  auto const set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    check_call(
+        cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
+        "cublasLtMatmulPreferenceSetAttribute");
+  };
+  Alignments const alignments{product};
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace));
+  // Partial sums stay in FP32, in the workspace; one kernel adds them in their order.
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE |
+                                 CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments.b);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments.a);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments.c);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments.c);
+  return preference;
+}
+
+}  // namespace
+
+class BlasLt::Implementation {
+ public:
+  explicit Implementation(std::span<std::byte> workspace) : workspace_{workspace} {
+    cublasLtHandle_t handle{};
+    check_call(cublasLtCreate(&handle), "cublasLtCreate");
+    handle_.reset(handle);
+  }
+
+  Plan& plan_for(Product const& product) {
+    require(product.m > 0 && product.n > 0 && product.k > 0, "BlasLt: an empty product");
+    Key const key = key_of(product);
+    auto found = plans_.find(key);
+    if (found == plans_.end()) {
+      Plan plan{product};
+      plan.algorithm = choose(product, plan);
+      found = plans_.emplace(key, std::move(plan)).first;
+    }
+    return found->second;
+  }
+
+  void multiply(Product const& product, CUstream_st* stream) {
+    Plan& plan = plan_for(product);
+    if (!plan.algorithm) {
+      check_call(CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmulAlgoGetHeuristic", product);
+    }
+    if (product.bias != nullptr) {
+      plan.description.set_bias(product.bias);
+    }
+    float const one = 1.0F;
+    float const zero = 0.0F;
+    check_call(cublasLtMatmul(handle_.get(), plan.description.get(), &one, product.b, plan.b.get(),
+                              product.a, plan.a.get(), &zero, product.c, plan.c.get(), product.c,
+                              plan.c.get(), &*plan.algorithm, workspace_.data(), workspace_.size(),
+                              stream),
+               "cublasLtMatmul", product);
+  }
+
+ private:
+  [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> choose(Product const& product,
+                                                           Plan const& plan) const {
+    Preference const preference = preference_for(product, workspace_.size());
+    cublasLtMatmulHeuristicResult_t result{};
+    int count = 0;
+    auto const status = cublasLtMatmulAlgoGetHeuristic(
+        handle_.get(), plan.description.get(), plan.b.get(), plan.a.get(), plan.c.get(),
+        plan.c.get(), preference.get(), 1, &result, &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
+        (status == CUBLAS_STATUS_SUCCESS &&
+         (count == 0 || result.state != CUBLAS_STATUS_SUCCESS))) {
+      return std::nullopt;
+    }
+    check_call(status, "cublasLtMatmulAlgoGetHeuristic", product);
+    return result.algo;
+  }
+
+  std::span<std::byte> workspace_;
+  Handle handle_;
+  std::map<Key, Plan> plans_;
+};
+
+BlasLt::BlasLt(std::span<std::byte> workspace)
+    : implementation_{std::make_unique<Implementation>(workspace)} {}
+
+bool BlasLt::knows(Product const& product) {
+  return implementation_->plan_for(product).algorithm.has_value();
+}
+
+void BlasLt::multiply(Product const& product, CUstream_st* stream) {
+  implementation_->multiply(product, stream);
+}
+
+#else
+
+class BlasLt::Implementation {};
+
+BlasLt::BlasLt(std::span<std::byte> /*workspace*/) {
+  throw CudaError{"not compiled in"};
+}
+
+bool BlasLt::knows(Product const& /*product*/) {
+  return false;
+}
+
+void BlasLt::multiply(Product const& product, CUstream_st* /*stream*/) {
+  throw CudaError{describe(product) + ": not compiled in"};
+}
+
+#endif
+
+BlasLt::~BlasLt() = default;
+
+}  // namespace offstage::cuda
