@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "base/dtype.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "state/link_support.hpp"
 #include "train/step_runner.hpp"
 
 namespace offstage::train {
@@ -42,13 +44,16 @@ struct Both {
   Bytes taken{};
 };
 
-Both both(RunConfig const& config) {
+Both both(RunConfig const& config, state::LinkKind kind = state::LinkKind::usual) {
   auto const comm = mpi::Communicator::world();
-  StepRunner<bfloat16> const runner{config, comm, [](launch::Needs const&) {}};
-  auto const& device = runner.device();
-  return {device_demand<bfloat16>(config, runner.map(), comm.rank(), device.host_visible(),
+  auto made = device::make_host_device(config.device.memory, config.device.emulation);
+  auto between = state::make_link(kind, comm, made->host_visible());
+  auto const route = between->route();
+  StepRunner<bfloat16> const runner{config, comm, std::move(made), std::move(between),
+                                    [](launch::Needs const&) {}};
+  return {device_demand<bfloat16>(config, runner.map(), comm.rank(), route,
                                   runner.memory_plan().subgroup_elements),
-          device.peak()};
+          runner.device().peak()};
 }
 
 void expect_right(RunConfig const& config, std::string const& what) {
@@ -68,6 +73,15 @@ TEST(DeviceDemand, IsWhatARunTakes) {
                                          emulation.any()));
       }
     }
+  }
+}
+
+TEST(DeviceDemand, CountsSlicesThatRanksPassFromDeviceToDevice) {
+  for (auto const home : {parameters::Home::device, parameters::Home::host}) {
+    auto config = small();
+    config.parameter_home = home;
+    auto const [planned, taken] = both(config, state::LinkKind::direct);
+    EXPECT_EQ(planned.total(), taken);
   }
 }
 

@@ -257,6 +257,10 @@ class LoadedLibrary final : public Library {
 
 }  // namespace
 
+bool is_built_in() noexcept {
+  return true;
+}
+
 std::unique_ptr<Library> load_library(std::string const& file) {
   if (!file.empty()) {
     return std::make_unique<LoadedLibrary>(file);
@@ -277,6 +281,10 @@ std::unique_ptr<Library> load_library(std::string const& file) {
 }
 
 #else
+
+bool is_built_in() noexcept {
+  return false;
+}
 
 std::unique_ptr<Library> load_library(std::string const& /*file*/) {
   throw NcclError{"offstage was built without it: there was no nccl.h"};

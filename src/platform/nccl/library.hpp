@@ -58,6 +58,9 @@ class Library {
                                                               int ranks) const = 0;
 };
 
+/// Whether offstage was built with NCCL's header; else no library can be loaded.
+[[nodiscard]] bool is_built_in() noexcept;
+
 /// From this file, or where that is empty from where the system finds libnccl.so.2, or else from where it was
 /// when offstage was built.
 /// Errors: NcclError: it is not there, or was not when offstage was built, or is older than what offstage was
