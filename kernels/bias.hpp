@@ -1,10 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "base/dtype.hpp"
 #include "device/device.hpp"
+
+struct CUstream_st;  // lets host code name a stream without a CUDA header
 
 namespace offstage::kernels {
 
@@ -38,6 +41,14 @@ void bias_forward(BiasForward<T> const&);
 template <class T>
 void bias_backward(BiasBackward<T> const&);
 }  // namespace host
+namespace cuda {
+template <class T>
+void bias_forward(BiasForward<T> const&, CUstream_st* stream);
+/// Bytes that the call needs of scratch memory.
+[[nodiscard]] std::size_t bias_backward_scratch(std::int64_t rows, std::int64_t width);
+template <class T>
+void bias_backward(BiasBackward<T> const&, std::span<std::byte> scratch, CUstream_st* stream);
+}  // namespace cuda
 template <class T>
 void bias_forward(device::Stream&, BiasForward<T> const&);
 template <class T>

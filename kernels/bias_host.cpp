@@ -1,6 +1,7 @@
 #include <type_traits>
 
 #include "bias.hpp"
+#include "dispatch.hpp"
 #include "pointwise_checks.hpp"
 #include "pointwise_loops.hpp"
 #include "row_sums.hpp"
@@ -43,24 +44,30 @@ template void bias_backward(BiasBackward<float16> const&);
 
 template <class T>
 void bias_forward(device::Stream& stream, BiasForward<T> const& a) {
-  stream.enqueue([a] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::bias_forward(a);
-    } else {
-      host::bias_forward(a);
-    }
-  });
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::bias_forward(a);
+        } else {
+          host::bias_forward(a);
+        }
+      },
+      [&](auto* native) { cuda::bias_forward(a, native); });
 }
 
 template <class T>
 void bias_backward(device::Stream& stream, BiasBackward<T> const& a) {
-  stream.enqueue([a] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::bias_backward(a);
-    } else {
-      host::bias_backward(a);
-    }
-  });
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::bias_backward(a);
+        } else {
+          host::bias_backward(a);
+        }
+      },
+      [&](auto* native) { cuda::bias_backward(a, stream.scratch(), native); });
 }
 
 template void bias_forward(device::Stream&, BiasForward<double> const&);

@@ -6,6 +6,8 @@
 #include "base/dtype.hpp"
 #include "device/device.hpp"
 
+struct CUstream_st;  // lets host code name a stream without a CUDA header
+
 namespace offstage::kernels {
 
 /// The target of a row that takes no part: loss and gradient are zero, whatever its logits. Equal to
@@ -25,7 +27,8 @@ struct CrossEntropy {
   double gradient_scale;
 };
 
-/// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a target out of range.
+/// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a target out of range, by ref and
+/// host: cuda cannot look at its arguments' contents.
 namespace ref {
 template <class T>
 void cross_entropy(CrossEntropy<T> const&);
@@ -34,6 +37,10 @@ namespace host {
 template <class T>
 void cross_entropy(CrossEntropy<T> const&);
 }
+namespace cuda {
+template <class T>
+void cross_entropy(CrossEntropy<T> const&, CUstream_st* stream);
+}  // namespace cuda
 template <class T>
 void cross_entropy(device::Stream&, CrossEntropy<T> const&);
 

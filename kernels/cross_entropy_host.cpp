@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "cross_entropy.hpp"
+#include "dispatch.hpp"
 #include "pointwise_checks.hpp"
 #include "pointwise_loops.hpp"
 
@@ -47,13 +48,16 @@ template void cross_entropy(CrossEntropy<float16> const&);
 
 template <class T>
 void cross_entropy(device::Stream& stream, CrossEntropy<T> const& a) {
-  stream.enqueue([a] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::cross_entropy(a);
-    } else {
-      host::cross_entropy(a);
-    }
-  });
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::cross_entropy(a);
+        } else {
+          host::cross_entropy(a);
+        }
+      },
+      [&](auto* native) { cuda::cross_entropy(a, native); });
 }
 
 template void cross_entropy(device::Stream&, CrossEntropy<double> const&);

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "base/dtype.hpp"
 #include "device/device.hpp"
+
+struct CUstream_st;  // lets host code name a stream without a CUDA header
 
 namespace offstage::kernels {
 
@@ -33,7 +36,9 @@ struct EmbeddingBackward {
   std::int64_t sequence = 0;   ///< of no account without positions
 };
 
-/// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a token out of range.
+/// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a token out of range, by ref and
+/// host: cuda cannot look at its arguments' contents. It adds the rows of a token in another order than theirs, the
+/// same every time.
 namespace ref {
 template <class T>
 void embedding_forward(EmbeddingForward<T> const&);
@@ -46,6 +51,15 @@ void embedding_forward(EmbeddingForward<T> const&);
 template <class T>
 void embedding_backward(EmbeddingBackward<T> const&);
 }  // namespace host
+namespace cuda {
+template <class T>
+void embedding_forward(EmbeddingForward<T> const&, CUstream_st* stream);
+/// Bytes that the call needs of scratch memory.
+[[nodiscard]] std::size_t embedding_backward_scratch(std::int64_t rows);
+template <class T>
+void embedding_backward(EmbeddingBackward<T> const&, std::span<std::byte> scratch,
+                        CUstream_st* stream);
+}  // namespace cuda
 template <class T>
 void embedding_forward(device::Stream&, EmbeddingForward<T> const&);
 template <class T>

@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "dispatch.hpp"
 #include "embedding.hpp"
 #include "pointwise_checks.hpp"
 #include "pointwise_loops.hpp"
@@ -85,24 +86,30 @@ template void embedding_backward(EmbeddingBackward<float16> const&);
 
 template <class T>
 void embedding_forward(device::Stream& stream, EmbeddingForward<T> const& a) {
-  stream.enqueue([a] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::embedding_forward(a);
-    } else {
-      host::embedding_forward(a);
-    }
-  });
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::embedding_forward(a);
+        } else {
+          host::embedding_forward(a);
+        }
+      },
+      [&](auto* native) { cuda::embedding_forward(a, native); });
 }
 
 template <class T>
 void embedding_backward(device::Stream& stream, EmbeddingBackward<T> const& a) {
-  stream.enqueue([a] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::embedding_backward(a);
-    } else {
-      host::embedding_backward(a);
-    }
-  });
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::embedding_backward(a);
+        } else {
+          host::embedding_backward(a);
+        }
+      },
+      [&](auto* native) { cuda::embedding_backward(a, stream.scratch(), native); });
 }
 
 template void embedding_forward(device::Stream&, EmbeddingForward<double> const&);

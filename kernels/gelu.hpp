@@ -6,6 +6,8 @@
 #include "base/dtype.hpp"
 #include "device/device.hpp"
 
+struct CUstream_st;  // lets host code name a stream without a CUDA header
+
 namespace offstage::kernels {
 
 /// y = x / 2 (1 + tanh u), u = sqrt(2 / pi) (x + 0.044715 x^3): GPT-2's approximation of GELU
@@ -39,6 +41,12 @@ void gelu_forward(GeluForward<T> const&);
 template <class T>
 void gelu_backward(GeluBackward<T> const&);
 }  // namespace host
+namespace cuda {
+template <class T>
+void gelu_forward(GeluForward<T> const&, CUstream_st* stream);
+template <class T>
+void gelu_backward(GeluBackward<T> const&, CUstream_st* stream);
+}  // namespace cuda
 template <class T>
 void gelu_forward(device::Stream&, GeluForward<T> const&);
 template <class T>

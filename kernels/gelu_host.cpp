@@ -1,5 +1,6 @@
 #include <type_traits>
 
+#include "dispatch.hpp"
 #include "gelu.hpp"
 #include "pointwise_checks.hpp"
 #include "pointwise_loops.hpp"
@@ -41,24 +42,30 @@ template void gelu_backward(GeluBackward<float16> const&);
 
 template <class T>
 void gelu_forward(device::Stream& stream, GeluForward<T> const& a) {
-  stream.enqueue([a] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::gelu_forward(a);
-    } else {
-      host::gelu_forward(a);
-    }
-  });
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::gelu_forward(a);
+        } else {
+          host::gelu_forward(a);
+        }
+      },
+      [&](auto* native) { cuda::gelu_forward(a, native); });
 }
 
 template <class T>
 void gelu_backward(device::Stream& stream, GeluBackward<T> const& a) {
-  stream.enqueue([a] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::gelu_backward(a);
-    } else {
-      host::gelu_backward(a);
-    }
-  });
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::gelu_backward(a);
+        } else {
+          host::gelu_backward(a);
+        }
+      },
+      [&](auto* native) { cuda::gelu_backward(a, native); });
 }
 
 template void gelu_forward(device::Stream&, GeluForward<double> const&);

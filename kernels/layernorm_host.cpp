@@ -1,6 +1,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "dispatch.hpp"
 #include "layernorm.hpp"
 #include "pointwise_checks.hpp"
 #include "pointwise_loops.hpp"
@@ -53,24 +54,30 @@ template void layernorm_backward(LayernormBackward<float16> const&);
 
 template <class T>
 void layernorm_forward(device::Stream& stream, LayernormForward<T> const& a) {
-  stream.enqueue([a] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::layernorm_forward(a);
-    } else {
-      host::layernorm_forward(a);
-    }
-  });
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::layernorm_forward(a);
+        } else {
+          host::layernorm_forward(a);
+        }
+      },
+      [&](auto* native) { cuda::layernorm_forward(a, native); });
 }
 
 template <class T>
 void layernorm_backward(device::Stream& stream, LayernormBackward<T> const& a) {
-  stream.enqueue([a] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::layernorm_backward(a);
-    } else {
-      host::layernorm_backward(a);
-    }
-  });
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::layernorm_backward(a);
+        } else {
+          host::layernorm_backward(a);
+        }
+      },
+      [&](auto* native) { cuda::layernorm_backward(a, stream.scratch(), native); });
 }
 
 template void layernorm_forward(device::Stream&, LayernormForward<double> const&);

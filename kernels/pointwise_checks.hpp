@@ -15,7 +15,8 @@
 #include "rope.hpp"
 #include "swiglu.hpp"
 
-/// The preconditions that ref and host share. Errors: PreconditionError.
+/// The preconditions that all backends share; check_views() is for cuda, which cannot look at what views hold.
+/// Errors: PreconditionError.
 namespace offstage::kernels {
 
 inline bool has_length(auto const& view, std::int64_t length) {
@@ -136,18 +137,23 @@ inline bool all_below(std::span<std::int32_t const> tokens, std::int64_t vocab) 
 }
 
 template <class T>
-void check(EmbeddingForward<T> const& a) {
+void check_views(EmbeddingForward<T> const& a) {
   require(a.rows >= 0 && a.vocab > 0 && a.width > 0, "embedding_forward: no such shape");
   require(has_length(a.tokens, a.rows) && has_length(a.table, a.vocab * a.width) &&
               has_length(a.out, a.rows * a.width),
           "embedding_forward: a view has the wrong length");
   require(a.positions.empty() || (a.sequence > 0 && has_length(a.positions, a.sequence * a.width)),
           "embedding_forward: positions are not those of the sequence");
+}
+
+template <class T>
+void check(EmbeddingForward<T> const& a) {
+  check_views(a);
   require(all_below(a.tokens, a.vocab), "embedding_forward: a token is outside the vocabulary");
 }
 
 template <class T>
-void check(EmbeddingBackward<T> const& a) {
+void check_views(EmbeddingBackward<T> const& a) {
   require(a.rows >= 0 && a.vocab > 0 && a.width > 0, "embedding_backward: no such shape");
   require(has_length(a.tokens, a.rows) && has_length(a.d_table, a.vocab * a.width) &&
               has_length(a.d_out, a.rows * a.width),
@@ -155,16 +161,26 @@ void check(EmbeddingBackward<T> const& a) {
   require(
       a.d_positions.empty() || (a.sequence > 0 && has_length(a.d_positions, a.sequence * a.width)),
       "embedding_backward: positions are not those of the sequence");
+}
+
+template <class T>
+void check(EmbeddingBackward<T> const& a) {
+  check_views(a);
   require(all_below(a.tokens, a.vocab), "embedding_backward: a token is outside the vocabulary");
 }
 
 template <class T>
-void check(CrossEntropy<T> const& a) {
+void check_views(CrossEntropy<T> const& a) {
   require(a.rows >= 0 && a.vocab > 0, "cross_entropy: no such shape");
   std::int64_t const count = a.rows * a.vocab;
   require(has_length(a.logits, count) && has_length(a.targets, a.rows) &&
               has_length(a.loss, a.rows) && (a.d_logits.empty() || has_length(a.d_logits, count)),
           "cross_entropy: a view has the wrong length");
+}
+
+template <class T>
+void check(CrossEntropy<T> const& a) {
+  check_views(a);
   require(std::ranges::all_of(a.targets,
                               [&](std::int32_t target) {
                                 return target == ignored_target ||

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "base/dtype.hpp"
 #include "device/device.hpp"
+
+struct CUstream_st;  // lets host code name a stream without a CUDA header
 
 namespace offstage::kernels {
 
@@ -37,11 +40,15 @@ struct RmsnormBackward {
 };
 
 /// Source:  Zhang & Sennrich, arXiv:1910.07467.
-/// Memory:  ref and host take host addresses, the dispatching overloads device addresses; the latter
-///          enqueue on `stream`, the former return when done.
-/// Exact:   arithmetic in FP32 (double for double), each result rounded to T once.
+/// Memory:  ref and host take host addresses, cuda and the dispatching overloads device addresses; the
+///          latter enqueue on `stream`, the former return when done. What cuda sums over rows goes
+///          through scratch memory, which it owns until its work is done.
+/// Exact:   arithmetic in FP32 (double for double), each result rounded to T once. cuda gives the same
+///          bits every time, but not those of host: sums have another order, exp() is the GPU's, and a
+///          16-bit NaN has the GPU's bits.
 /// Types:   float, bfloat16, float16; double in ref and in the overload, which then calls ref.
-/// Errors:  PreconditionError if a view has the wrong length.
+/// Errors:  PreconditionError if a view has the wrong length, scratch memory is too small, or for double
+///          on cuda; CudaError if a launch fails.
 namespace ref {
 template <class T>
 void rmsnorm_forward(RmsnormForward<T> const&);
@@ -54,6 +61,14 @@ void rmsnorm_forward(RmsnormForward<T> const&);
 template <class T>
 void rmsnorm_backward(RmsnormBackward<T> const&);
 }  // namespace host
+namespace cuda {
+template <class T>
+void rmsnorm_forward(RmsnormForward<T> const&, CUstream_st* stream);
+/// Bytes that the call needs of scratch memory.
+[[nodiscard]] std::size_t rmsnorm_backward_scratch(std::int64_t rows, std::int64_t width);
+template <class T>
+void rmsnorm_backward(RmsnormBackward<T> const&, std::span<std::byte> scratch, CUstream_st* stream);
+}  // namespace cuda
 template <class T>
 void rmsnorm_forward(device::Stream&, RmsnormForward<T> const&);
 template <class T>

@@ -1,5 +1,6 @@
 #include <type_traits>
 
+#include "dispatch.hpp"
 #include "pointwise_checks.hpp"
 #include "pointwise_loops.hpp"
 #include "rmsnorm.hpp"
@@ -48,24 +49,30 @@ template void rmsnorm_backward(RmsnormBackward<float16> const&);
 
 template <class T>
 void rmsnorm_forward(device::Stream& stream, RmsnormForward<T> const& a) {
-  stream.enqueue([a] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::rmsnorm_forward(a);
-    } else {
-      host::rmsnorm_forward(a);
-    }
-  });
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::rmsnorm_forward(a);
+        } else {
+          host::rmsnorm_forward(a);
+        }
+      },
+      [&](auto* native) { cuda::rmsnorm_forward(a, native); });
 }
 
 template <class T>
 void rmsnorm_backward(device::Stream& stream, RmsnormBackward<T> const& a) {
-  stream.enqueue([a] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::rmsnorm_backward(a);
-    } else {
-      host::rmsnorm_backward(a);
-    }
-  });
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::rmsnorm_backward(a);
+        } else {
+          host::rmsnorm_backward(a);
+        }
+      },
+      [&](auto* native) { cuda::rmsnorm_backward(a, stream.scratch(), native); });
 }
 
 template void rmsnorm_forward(device::Stream&, RmsnormForward<double> const&);

@@ -7,6 +7,8 @@
 #include "base/dtype.hpp"
 #include "device/device.hpp"
 
+struct CUstream_st;  // lets host code name a stream without a CUDA header
+
 namespace offstage::kernels {
 
 /// Rotates, in place, the query and key heads of every row of a packed (rows, (heads + 2 kv_heads) *
@@ -49,6 +51,10 @@ namespace host {
 template <class T>
 void rope(Rope<T> const&);
 }
+namespace cuda {
+template <class T>
+void rope(Rope<T> const&, CUstream_st* stream);
+}  // namespace cuda
 template <class T>
 void rope(device::Stream&, Rope<T> const&);
 

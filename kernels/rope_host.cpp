@@ -1,5 +1,6 @@
 #include <type_traits>
 
+#include "dispatch.hpp"
 #include "pointwise_checks.hpp"
 #include "pointwise_loops.hpp"
 #include "rope.hpp"
@@ -31,13 +32,16 @@ template void rope(Rope<float16> const&);
 
 template <class T>
 void rope(device::Stream& stream, Rope<T> const& a) {
-  stream.enqueue([a] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::rope(a);
-    } else {
-      host::rope(a);
-    }
-  });
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::rope(a);
+        } else {
+          host::rope(a);
+        }
+      },
+      [&](auto* native) { cuda::rope(a, native); });
 }
 
 template void rope(device::Stream&, Rope<double> const&);

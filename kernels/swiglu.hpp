@@ -6,6 +6,8 @@
 #include "base/dtype.hpp"
 #include "device/device.hpp"
 
+struct CUstream_st;  // lets host code name a stream without a CUDA header
+
 namespace offstage::kernels {
 
 /// y = silu(gate) * up, silu(g) = g / (1 + exp(-g)).
@@ -38,6 +40,12 @@ void swiglu_forward(SwigluForward<T> const&);
 template <class T>
 void swiglu_backward(SwigluBackward<T> const&);
 }  // namespace host
+namespace cuda {
+template <class T>
+void swiglu_forward(SwigluForward<T> const&, CUstream_st* stream);
+template <class T>
+void swiglu_backward(SwigluBackward<T> const&, CUstream_st* stream);
+}  // namespace cuda
 template <class T>
 void swiglu_forward(device::Stream&, SwigluForward<T> const&);
 template <class T>

@@ -1,5 +1,6 @@
 #include <type_traits>
 
+#include "dispatch.hpp"
 #include "pointwise_checks.hpp"
 #include "pointwise_loops.hpp"
 #include "swiglu.hpp"
@@ -43,24 +44,30 @@ template void swiglu_backward(SwigluBackward<float16> const&);
 
 template <class T>
 void swiglu_forward(device::Stream& stream, SwigluForward<T> const& a) {
-  stream.enqueue([a] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::swiglu_forward(a);
-    } else {
-      host::swiglu_forward(a);
-    }
-  });
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::swiglu_forward(a);
+        } else {
+          host::swiglu_forward(a);
+        }
+      },
+      [&](auto* native) { cuda::swiglu_forward(a, native); });
 }
 
 template <class T>
 void swiglu_backward(device::Stream& stream, SwigluBackward<T> const& a) {
-  stream.enqueue([a] {
-    if constexpr (std::is_same_v<T, double>) {
-      ref::swiglu_backward(a);
-    } else {
-      host::swiglu_backward(a);
-    }
-  });
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::swiglu_backward(a);
+        } else {
+          host::swiglu_backward(a);
+        }
+      },
+      [&](auto* native) { cuda::swiglu_backward(a, native); });
 }
 
 template void swiglu_forward(device::Stream&, SwigluForward<double> const&);

@@ -188,7 +188,7 @@ void Steps::compute(char const* what, int layer, Seconds time) {
 void Steps::pass_forward() {
   Seconds const time = shape_.pass / static_cast<double>(shape_.layers);
   for (int layer = 0; layer < shape_.layers; ++layer) {
-    state::HeldLayer<bfloat16> const held{copy_, layer};
+    state::HeldLayer<bfloat16> const held{copy_, layer, *stream_};
     compute("forward", layer, time);
   }
 }
@@ -197,7 +197,7 @@ void Steps::pass_backward() {
   Seconds const time = 2 * shape_.pass / static_cast<double>(shape_.layers);
   for (int layer = static_cast<int>(shape_.layers) - 1; layer >= 0; --layer) {
     {
-      state::HeldLayer<bfloat16> const held{copy_, layer};
+      state::HeldLayer<bfloat16> const held{copy_, layer, *stream_};
       compute("backward", layer, time);
     }
     auto const size =

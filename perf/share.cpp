@@ -127,7 +127,7 @@ void Phase::fill_gradient() {
 /// A layer is computed once its parameters are there.
 void Phase::pass_forward() {
   for (int layer = 0; layer < layers; ++layer) {
-    state::HeldLayer<bfloat16> const held{copy_, layer};
+    state::HeldLayer<bfloat16> const held{copy_, layer, *stream_};
     std::this_thread::sleep_for(shape_.pass / layers);
   }
 }

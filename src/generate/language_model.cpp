@@ -52,7 +52,7 @@ class HeldParameters final : public state::ParameterSource<T> {
   [[nodiscard]] std::span<T const> acquire(int layer) override {
     return layers_[static_cast<std::size_t>(layer)].template as<T const>();
   }
-  void release(int /*layer*/) override {}
+  void release(int /*layer*/, std::shared_ptr<device::Event> /*done*/) override {}
 
  private:
   void fill(state::ParameterReader& reader, int layer, std::int64_t chunks, std::span<T> out) {

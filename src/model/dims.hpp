@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "device/device.hpp"
 #include "model/transformer.hpp"
 
 namespace offstage::model {
@@ -15,7 +16,8 @@ struct Dims {
   std::int64_t V;        ///< vocab
   double epsilon;        ///< of every norm
   state::Family family;
-  bool qkv_bias;  ///< of a llama
+  bool qkv_bias;            ///< of a llama
+  std::int64_t logit_rows;  ///< the head's logits exist for so many rows at a time
 
   [[nodiscard]] std::int64_t rows() const { return B * T; }
   [[nodiscard]] std::int64_t qkv() const { return (H + 2 * K) * D; }
@@ -23,8 +25,10 @@ struct Dims {
   [[nodiscard]] std::int64_t up() const { return family == state::Family::gpt2 ? F : 2 * F; }
 };
 
+/// `kind`: of the device that computes, which decides on logit_rows.
 /// Errors: UsageError as validate(shape); PreconditionError for a run shape below 1 or a sequence
 /// beyond max_sequence.
-[[nodiscard]] Dims dims_of(state::ModelShape const& shape, RunShape const& run);
+[[nodiscard]] Dims dims_of(state::ModelShape const& shape, RunShape const& run,
+                           device::Kind kind = device::Kind::host);
 
 }  // namespace offstage::model

@@ -6,6 +6,10 @@
 namespace offstage::model {
 namespace {
 
+// Enough rows for a product at full speed, few enough that FP32 logits stay small.
+constexpr std::int64_t host_logit_rows = 256;
+constexpr std::int64_t cuda_logit_rows = 2048;
+
 constexpr double forward_and_backward = 3;  // two products in backward for one in forward
 
 /// A product multiplies and adds once per (row, in, out).
@@ -15,7 +19,7 @@ double linear_flops(std::int64_t rows, std::int64_t weights) {
 
 }  // namespace
 
-Dims dims_of(state::ModelShape const& shape, RunShape const& run) {
+Dims dims_of(state::ModelShape const& shape, RunShape const& run, device::Kind kind) {
   state::validate(shape);
   require(run.batch >= 1 && run.sequence >= 1, "Transformer: batch and sequence must be 1 or more");
   require(run.sequence <= shape.max_sequence, "Transformer: sequence is longer than max_sequence");
@@ -29,7 +33,8 @@ Dims dims_of(state::ModelShape const& shape, RunShape const& run) {
           .V = shape.vocab,
           .epsilon = shape.norm_epsilon,
           .family = shape.family,
-          .qkv_bias = shape.qkv_bias};
+          .qkv_bias = shape.qkv_bias,
+          .logit_rows = kind == device::Kind::cuda ? cuda_logit_rows : host_logit_rows};
 }
 
 BlockFlops block_flops(Dims const& dims) {

@@ -8,9 +8,6 @@
 namespace offstage::model {
 namespace {
 
-/// Enough rows for a product at full speed, few enough that FP32 logits stay small.
-constexpr std::int64_t rows_at_a_time = 256;
-
 template <class U>
 std::span<U> rows_of(std::span<U> all, std::int64_t first, std::int64_t rows, std::int64_t width) {
   return all.subspan(static_cast<std::size_t>(first * width),
@@ -31,7 +28,7 @@ HeadActivations<T> lay_out_head(Dims const& dims, Slab& slab) {
           .normed = slab.take<T>(rows * dims.C),
           .d_logits = slab.take<T>(rows * dims.V),
           .norm = lay_out_statistics<T>(dims, slab),
-          .logits = slab.take<Real<T>>(std::min(rows, rows_at_a_time) * dims.V),
+          .logits = slab.take<Real<T>>(std::min(rows, dims.logit_rows) * dims.V),
           .loss = slab.take<double>(rows),
           .targets = slab.take<std::int32_t>(rows)};
 }
@@ -49,8 +46,8 @@ template <class T>
 void Head<T>::forward(HeadTensors<T const> const& w, Residual<T> const& residual,
                       double loss_scale) const {
   norm_.forward<T>(stream_, residual, a_.x, w.norm, a_.normed, a_.norm);
-  for (std::int64_t first = 0; first < dims_.rows(); first += rows_at_a_time) {
-    std::int64_t const rows = std::min(rows_at_a_time, dims_.rows() - first);
+  for (std::int64_t first = 0; first < dims_.rows(); first += dims_.logit_rows) {
+    std::int64_t const rows = std::min(dims_.logit_rows, dims_.rows() - first);
     auto const logits = multiply(w, first, rows);
     auto const d_logits =
         loss_scale != 0.0 ? rows_of(a_.d_logits, first, rows, dims_.V) : std::span<T>{};
@@ -70,8 +67,8 @@ void Head<T>::logits(HeadTensors<T const> const& w, Residual<T> const& residual,
                      std::span<Real<T>> out) const {
   norm_.forward<T>(stream_, residual, a_.x, w.norm, a_.normed, a_.norm);
   auto const wanted = static_cast<std::int64_t>(out.size()) / dims_.V;
-  for (std::int64_t done = 0; done < wanted; done += rows_at_a_time) {
-    std::int64_t const rows = std::min(rows_at_a_time, wanted - done);
+  for (std::int64_t done = 0; done < wanted; done += dims_.logit_rows) {
+    std::int64_t const rows = std::min(dims_.logit_rows, wanted - done);
     auto const logits = multiply(w, first + done, rows);
     stream_.copy(rows_of(out, done, rows, dims_.V).data(), logits.data(),
                  static_cast<Bytes>(logits.size_bytes()), device::Copy::device_to_host);

@@ -18,7 +18,7 @@ struct HeadActivations {
   std::span<T> normed;              ///< (B, T, C)
   std::span<T> d_logits;            ///< (B, T, V), all that is kept of the logits
   NormStatistics<T> norm;           ///< of x
-  std::span<Real<T>> logits;        ///< (rows at a time, V)
+  std::span<Real<T>> logits;        ///< (Dims::logit_rows, V)
   std::span<double> loss;           ///< (B, T) in nats
   std::span<std::int32_t> targets;  ///< (B, T)
 };

@@ -27,9 +27,10 @@ static_assert(kernels::ignored_target == data::ignored_target,
 template <class T>
 class HeldHead {
  public:
-  HeldHead(state::ParameterSource<T>& source, int head, bool tied) : head_{source, head} {
+  HeldHead(state::ParameterSource<T>& source, int head, bool tied, device::Stream& stream)
+      : head_{source, head, stream} {
     if (tied) {
-      embedding_.emplace(source, embedding_layer);
+      embedding_.emplace(source, embedding_layer, stream);
     }
   }
   [[nodiscard]] state::HeldLayer<T> const& layer() const { return head_; }
@@ -62,7 +63,9 @@ class Transformer<T>::Implementation {
   void idle_backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
 
  private:
-  void upload(std::vector<std::int32_t> const& ids, std::span<std::int32_t> target);
+  /// Ids from `least` to the end of the vocabulary.
+  void upload(std::vector<std::int32_t> const& ids, std::int32_t least,
+              std::span<std::int32_t> target);
   /// From the tokens to what the head takes.
   Residual<T> forward_blocks(data::TokenBatch const& batch, state::ParameterSource<T>& source,
                              bool keep);
@@ -125,7 +128,7 @@ class Transformer<T>::Implementation {
 template <class T>
 Transformer<T>::Implementation::Implementation(state::ModelShape const& shape, RunShape const& run,
                                                device::Device& device, device::Stream& stream)
-    : dims_{dims_of(shape, run)},
+    : dims_{dims_of(shape, run, device.kind())},
       tied_{shape.tied_head},
       recompute_{run.recompute},
       layers_{state::layers_of(shape)},
@@ -155,7 +158,7 @@ double Transformer<T>::Implementation::forward(data::TokenBatch const& batch,
   require(batch.targets.size() == batch.tokens.size(),
           "Transformer: a micro-batch needs as many targets as tokens");
   auto const residual = forward_blocks(batch, source, keep);
-  upload(batch.targets, work_.head.targets);
+  upload(batch.targets, data::ignored_target, work_.head.targets);
   forward_head(source, residual, keep, loss_scale);
   forwarded_ = keep;
   return mean_loss();
@@ -170,8 +173,10 @@ void Transformer<T>::Implementation::logits(data::TokenBatch const& batch,
               first_row <= dims_.rows() - rows,
           "Transformer: logits asked for are not those of whole rows of the micro-batch");
   auto const residual = forward_blocks(batch, source, false);
-  HeldHead<T> const held{source, head_layer(), tied_};
-  head_.logits(head_view(held), residual, first_row, out);
+  {
+    HeldHead<T> const held{source, head_layer(), tied_, stream_};
+    head_.logits(head_view(held), residual, first_row, out);
+  }
   stream_.synchronize();
 }
 
@@ -182,7 +187,7 @@ Residual<T> Transformer<T>::Implementation::forward_blocks(data::TokenBatch cons
   require(batch.batch == dims_.B && batch.sequence == dims_.T,
           "Transformer: the micro-batch is not of the run's shape");
   forwarded_ = false;
-  upload(batch.tokens, work_.tokens);
+  upload(batch.tokens, 0, work_.tokens);
   // Without keeping anything, every block uses the first one's memory.
   auto const block = [&](int i) -> BlockActivations<T> const& { return activations(keep ? i : 0); };
   forward_embedding(source, block(0).x);
@@ -196,18 +201,19 @@ Residual<T> Transformer<T>::Implementation::forward_blocks(data::TokenBatch cons
 
 template <class T>
 void Transformer<T>::Implementation::upload(std::vector<std::int32_t> const& ids,
-                                            std::span<std::int32_t> target) {
+                                            std::int32_t least, std::span<std::int32_t> target) {
   require(ids.size() == target.size(), "Transformer: a micro-batch needs batch x sequence ids");
+  // Kernels of a GPU cannot say what is wrong.
+  require(std::ranges::all_of(ids, [&](std::int32_t id) { return id >= least && id < dims_.V; }),
+          "Transformer: an id of the micro-batch is outside the vocabulary");
   stream_.copy(target.data(), ids.data(), static_cast<Bytes>(target.size_bytes()),
                device::Copy::host_to_device);
 }
 
-// A layer's parameters may go when its work is done, not when it is queued: hence a synchronize()
-// at the end of every scope that holds a layer.
 template <class T>
 void Transformer<T>::Implementation::forward_embedding(state::ParameterSource<T>& source,
                                                        std::span<T> x) {
-  state::HeldLayer<T> const held{source, embedding_layer};
+  state::HeldLayer<T> const held{source, embedding_layer, stream_};
   auto const w = view(embedding_layer, held).embedding();
   kernels::embedding_forward<T>(stream_, {.tokens = work_.tokens,
                                           .table = w.table,
@@ -217,27 +223,24 @@ void Transformer<T>::Implementation::forward_embedding(state::ParameterSource<T>
                                           .width = dims_.C,
                                           .positions = first_positions(w.positions),
                                           .sequence = dims_.T});
-  stream_.synchronize();
 }
 
 template <class T>
 void Transformer<T>::Implementation::forward_block(int layer, state::ParameterSource<T>& source,
                                                    Residual<T> const& residual,
                                                    BlockActivations<T> const& a) {
-  state::HeldLayer<T> const held{source, layer};
+  state::HeldLayer<T> const held{source, layer, stream_};
   auto const w = view(layer, held).block();
   block_.forward(w, residual, a);
   block_.forward_down(w, a);
-  stream_.synchronize();
 }
 
 template <class T>
 void Transformer<T>::Implementation::forward_head(state::ParameterSource<T>& source,
                                                   Residual<T> const& residual, bool keep,
                                                   double loss_scale) {
-  HeldHead<T> const held{source, head_layer(), tied_};
+  HeldHead<T> const held{source, head_layer(), tied_, stream_};
   head_.forward(head_view(held), residual, keep ? loss_scale : 0.0);
-  stream_.synchronize();
 }
 
 template <class T>
@@ -262,27 +265,26 @@ void Transformer<T>::Implementation::backward(state::ParameterSource<T>& source,
   }
   backward_embedding();
   send(embedding_layer, tied_ ? work_.tied_gradient : work_.gradient, sink);
+  stream_.synchronize();  // others may use the idle memory from here on
 }
 
 template <class T>
 void Transformer<T>::Implementation::backward_head(state::ParameterSource<T>& source) {
-  HeldHead<T> const held{source, head_layer(), tied_};
+  HeldHead<T> const held{source, head_layer(), tied_, stream_};
   auto const table = tied_ ? embedding_gradient().table : std::span<T>{};
   head_.backward(head_view(held), work_.dx, view(head_layer(), work_.gradient).head(table),
                  work_.scratch.branch);
-  stream_.synchronize();
 }
 
 template <class T>
 void Transformer<T>::Implementation::backward_block(int layer, state::ParameterSource<T>& source) {
-  state::HeldLayer<T> const held{source, layer};
+  state::HeldLayer<T> const held{source, layer, stream_};
   auto const w = view(layer, held).block();
   auto const& a = activations(layer - 1);
   if (recompute_ == Recompute::block) {
     block_.forward(w, {}, a);
   }
   block_.backward(w, a, work_.dx, view(layer, work_.gradient).block());
-  stream_.synchronize();
 }
 
 template <class T>
@@ -308,7 +310,6 @@ void Transformer<T>::Implementation::send(int layer, std::span<T> gradient,
   auto const elements = static_cast<std::size_t>(layout(layer).elements);
   auto const padded = gradient.first(static_cast<std::size_t>(layout(layer).padded_elements()));
   zero(stream_, padded.subspan(elements));
-  stream_.synchronize();
   sink.add(layer, padded);
 }
 
@@ -316,18 +317,18 @@ template <class T>
 void Transformer<T>::Implementation::idle_forward(state::ParameterSource<T>& source) {
   forwarded_ = false;
   for (int layer = embedding_layer; layer < head_layer(); ++layer) {
-    state::HeldLayer<T> const held{source, layer};
+    state::HeldLayer<T> const held{source, layer, stream_};
   }
-  HeldHead<T> const held{source, head_layer(), tied_};
+  HeldHead<T> const held{source, head_layer(), tied_, stream_};
 }
 
 template <class T>
 void Transformer<T>::Implementation::idle_backward(state::ParameterSource<T>& source,
                                                    state::GradientSink<T>& sink) {
-  { HeldHead<T> const held{source, head_layer(), tied_}; }
+  { HeldHead<T> const held{source, head_layer(), tied_, stream_}; }
   sink.add(head_layer(), {});
   for (int layer = block_count(); layer >= 1; --layer) {
-    { state::HeldLayer<T> const held{source, layer}; }
+    { state::HeldLayer<T> const held{source, layer, stream_}; }
     sink.add(layer, {});
   }
   sink.add(embedding_layer, {});

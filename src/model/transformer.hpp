@@ -43,6 +43,8 @@ struct LayerOrder {
 ///             if tied). In backward: head (likewise), blocks descending; the embedding's backward needs no
 ///             parameters. A layer's gradient goes to the sink right after its backward, when the
 ///             layer is released: head, blocks descending, embedding.
+/// Waiting:    the calling thread waits for the stream at the end of each member, not between layers: it hands
+///             layers and gradients on while the work that uses or makes them may still be to come.
 /// Recompute:  changes memory and time, never the bits.
 template <class T>
 class Transformer {
@@ -58,7 +60,7 @@ class Transformer {
   /// that of this loss times `loss_scale`.
   double forward(data::TokenBatch const& batch, state::ParameterSource<T>& source,
                  double loss_scale = 1.0);
-  /// Must follow forward of the same micro-batch.
+  /// Must follow forward of the same micro-batch. Returns when the stream is done with it.
   void backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
   /// Loss as forward, without keeping anything.
   double evaluate(data::TokenBatch const& batch, state::ParameterSource<T>& source);

@@ -44,7 +44,8 @@ StreamedParameters<T>::StreamedParameters(state::ShardMap const& map, state::Ran
       home_{std::move(home)},
       staging_{host_bytes(map, link.route())},
       arrived_(static_cast<std::size_t>(settings.slots)),
-      schedule_{settings.slots} {
+      schedule_{settings.slots},
+      freed_(static_cast<std::size_t>(settings.slots)) {
   require(link.size() == 1 || (link.route() == state::Route::in_place) == visible_,
           "StreamedParameters: layers are used in place where host code sees the device");
   for (int i = 0; i < settings.slots; ++i) {
@@ -122,13 +123,15 @@ std::span<T const> StreamedParameters<T>::acquire(int layer) {
 }
 
 template <class T>
-void StreamedParameters<T>::release(int layer) {
+void StreamedParameters<T>::release(int layer, std::shared_ptr<device::Event> done) {
   {
     std::scoped_lock const lock{mutex_};
     auto const found =
         std::ranges::find_if(held_, [&](std::int64_t index) { return use(index).layer == layer; });
     require(found != held_.end(), "StreamedParameters: release of a layer that is not held");
-    use(*found).ended = true;
+    Use& ended = use(*found);
+    ended.ended = true;
+    freed_[static_cast<std::size_t>(ended.slot)] = std::move(done);
     held_.erase(found);
     while (!uses_.empty() && uses_.front().ended) {
       uses_.pop_front();
@@ -164,8 +167,9 @@ template <class T>
 void StreamedParameters<T>::fill_next(std::unique_lock<std::mutex>& lock) {
   Use const next = use(filled_);
   if (next.fill) {
+    auto const freed = std::exchange(freed_[static_cast<std::size_t>(next.slot)], nullptr);
     lock.unlock();
-    bring(next);
+    bring(next, freed);
     lock.lock();
   }
   ++filled_;
@@ -191,15 +195,17 @@ void StreamedParameters<T>::gather_ahead(std::unique_lock<std::mutex>& lock,
 }
 
 template <class T>
-void StreamedParameters<T>::bring(SlotSchedule::Use const& use) {
+void StreamedParameters<T>::bring(SlotSchedule::Use const& use,
+                                  std::shared_ptr<device::Event> const& freed) {
   auto const& layer = map_.layers()[static_cast<std::size_t>(use.layer)];
   auto const whole = slot(use).first(static_cast<std::size_t>(layer.padded_elements()));
   trace::Scope const scope{trace_, row, "bring", use.layer};
   if (link_.size() > 1) {
-    gather(use.layer, whole);
+    gather(use.layer, whole, freed);
     arrived_[static_cast<std::size_t>(use.slot)] = visible_ ? nullptr : stream_->record();
     return;
   }
+  wait_for(freed);
   home_->bring(use.layer, [&](std::int64_t offset, std::span<T const> part) {
     copy(whole.subspan(static_cast<std::size_t>(offset)), part);
     if (!visible_) {
@@ -209,12 +215,25 @@ void StreamedParameters<T>::bring(SlotSchedule::Use const& use) {
 }
 
 template <class T>
-void StreamedParameters<T>::gather(int layer, std::span<T> whole) {
+void StreamedParameters<T>::wait_for(std::shared_ptr<device::Event> const& freed) {
+  if (freed && visible_) {
+    freed->wait();
+  } else if (freed) {
+    stream_->wait(*freed);
+  }
+}
+
+template <class T>
+void StreamedParameters<T>::gather(int layer, std::span<T> whole,
+                                   std::shared_ptr<device::Event> const& freed) {
   auto const parts = map_.slices(layer, sizeof(T));
   Slice const& mine = parts[static_cast<std::size_t>(link_.rank())];
   auto const offset = static_cast<std::size_t>(mine.offset) / sizeof(T);
   auto const size = static_cast<std::size_t>(mine.size) / sizeof(T);
   bool const staged = link_.route() == state::Route::staged;
+  if (!staged) {
+    wait_for(freed);
+  }
   if (sent_) {
     Waiting const waiting{"the layer before to leave host memory"};
     sent_->wait();
@@ -233,6 +252,7 @@ void StreamedParameters<T>::gather(int layer, std::span<T> whole) {
   }
   link_.all_gather(stream_ ? *stream_ : model_, std::as_writable_bytes(gathered), parts);
   if (staged) {
+    wait_for(freed);  // only now, as the ranks need not
     copy(whole, gathered);
     sent_ = stream_->record();
   }

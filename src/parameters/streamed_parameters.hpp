@@ -38,7 +38,8 @@ struct StreamSettings {
 ///           order of uses alone.
 /// Source:   Fuyou section 4.4, the FIFO of parameters on the device.
 /// Memory:   device: slots times the largest layer. Host: host_bytes, pinned, to gather through; the home's.
-/// Waiting:  a slot is free when the use before has ended, and no use waits for a later one: any number of
+/// Waiting:  a slot is free when the use before has ended (where the device has streams of its own, they wait
+///           for what the model's still has to do with it), and no use waits for a later one: any number of
 ///           slots from 2 on is enough. The thread holds nothing that an update needs but leases of parts that
 ///           are expected (StoredHome).
 /// Trace:    row "parameters ahead".
@@ -57,7 +58,7 @@ class StreamedParameters final : public WorkingParameters<T> {
   void begin() override;
   void expect(std::span<int const> layers) override;
   [[nodiscard]] std::span<T const> acquire(int layer) override;
-  void release(int layer) override;
+  void release(int layer, std::shared_ptr<device::Event> done) override;
   [[nodiscard]] update::ParameterTarget target(state::Subgroup const& subgroup) override {
     return home_->target(subgroup);
   }
@@ -91,8 +92,11 @@ class StreamedParameters final : public WorkingParameters<T> {
                     std::int64_t index);
   /// The first use that is not filled; without the lock meanwhile, and after an error.
   void fill_next(std::unique_lock<std::mutex>& lock);
-  void bring(SlotSchedule::Use const& use);
-  void gather(int layer, std::span<T> whole);
+  /// `freed`: until when the slot is in use; null: it is not.
+  void bring(SlotSchedule::Use const& use, std::shared_ptr<device::Event> const& freed);
+  void gather(int layer, std::span<T> whole, std::shared_ptr<device::Event> const& freed);
+  /// What is written to a slot from now on comes after that; null: nothing uses it.
+  void wait_for(std::shared_ptr<device::Event> const& freed);
   void copy(std::span<T> target, std::span<T const> source);
   [[nodiscard]] std::span<T> slot(SlotSchedule::Use const& use) const;
 
@@ -118,6 +122,8 @@ class StreamedParameters final : public WorkingParameters<T> {
   std::int64_t filled_ = 0;    ///< uses whose layers are in their slots, or on the way there
   std::int64_t acquired_ = 0;  ///< uses that have begun
   std::vector<std::int64_t> held_;
+  std::vector<std::shared_ptr<device::Event>>
+      freed_;  ///< of each slot: behind its last use that ended
   std::exception_ptr error_;
   bool stopping_ = false;
   std::optional<NamedThread> thread_;  ///< last: it uses all of the above

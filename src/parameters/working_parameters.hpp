@@ -48,7 +48,9 @@ class DeviceParameters final : public WorkingParameters<T> {
       : copy_{map, link, device, stream} {}
 
   [[nodiscard]] std::span<T const> acquire(int layer) override { return copy_.acquire(layer); }
-  void release(int layer) override { copy_.release(layer); }
+  void release(int layer, std::shared_ptr<device::Event> done) override {
+    copy_.release(layer, std::move(done));
+  }
   [[nodiscard]] update::ParameterTarget target(state::Subgroup const& subgroup) override;
   void fill(state::Subgroup const& subgroup, std::span<float const> parameters) override;
   void set_readiness(state::Readiness* readiness) override { copy_.set_readiness(readiness); }
@@ -64,7 +66,7 @@ class HostParameters final : public WorkingParameters<T> {
   HostParameters(state::ShardMap const& map, device::Device& device) : home_{map, 0, device} {}
 
   [[nodiscard]] std::span<T const> acquire(int layer) override { return home_.part(layer); }
-  void release(int /*layer*/) override {}
+  void release(int /*layer*/, std::shared_ptr<device::Event> /*done*/) override {}
   [[nodiscard]] update::ParameterTarget target(state::Subgroup const& subgroup) override {
     return home_.target(subgroup);
   }

@@ -2,7 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
+
+#include "device/device.hpp"
 
 namespace offstage::state {
 
@@ -12,20 +16,30 @@ template <class T>
 class ParameterSource {
  public:
   virtual ~ParameterSource() = default;
-  /// The padded layer in device memory, valid until release(layer). At most two layers are held at
-  /// a time (the tied head needs the embedding beside the last layer).
+  /// The padded layer in device memory, for what the model's stream is given until release(layer). At most
+  /// two layers are held at a time (the tied head needs the embedding beside the last layer).
   /// Collective: all ranks acquire the same layers in the same order.
   [[nodiscard]] virtual std::span<T const> acquire(int layer) = 0;
-  virtual void release(int layer) = 0;
+  /// `done`: a point in the model's stream behind what used the layer; its memory stays as it is until that
+  /// has come. Null: nothing uses it any more. Does not wait.
+  virtual void release(int layer, std::shared_ptr<device::Event> done) = 0;
 };
 
-/// Holds a layer's parameters for a scope.
+/// Holds a layer's parameters for what `stream`, the model's, is given in a scope.
 template <class T>
 class HeldLayer {
  public:
-  HeldLayer(ParameterSource<T>& source, int layer)
-      : source_{source}, layer_{layer}, parameters_{source.acquire(layer)} {}
-  ~HeldLayer() { source_.release(layer_); }
+  HeldLayer(ParameterSource<T>& source, int layer, device::Stream& stream)
+      : source_{source}, layer_{layer}, stream_{stream}, parameters_{source.acquire(layer)} {}
+  ~HeldLayer() {
+    std::shared_ptr<device::Event> done;
+    try {
+      done = stream_.record();
+    } catch (
+        ...) {  // the stream has failed and runs nothing any more; who waits for it hears of it
+    }
+    source_.release(layer_, std::move(done));
+  }
   HeldLayer(HeldLayer const&) = delete;
   HeldLayer& operator=(HeldLayer const&) = delete;
 
@@ -38,6 +52,7 @@ class HeldLayer {
  private:
   ParameterSource<T>& source_;
   int layer_;
+  device::Stream& stream_;
   std::span<T const> parameters_;
 };
 
@@ -46,8 +61,9 @@ template <class T>
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  /// `gradient` is the padded layer in device memory, padding zero; empty on a rank that has no
-  /// micro-batch in this round. The memory is free again on return.
+  /// `gradient` is the padded layer as the model's stream leaves it in device memory, padding zero; empty on
+  /// a rank that has no micro-batch in this round. On return the memory is free again for what that stream is
+  /// given from then on.
   /// Collective: all ranks add the same layers in the same order.
   virtual void add(int layer, std::span<T const> gradient) = 0;
 };

@@ -1,6 +1,7 @@
 #include "state/working_copy.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
@@ -62,7 +63,7 @@ std::span<T const> WorkingCopy<T>::acquire(int layer) {
 }
 
 template <class T>
-std::span<T const> WorkingCopy<T>::gather(int layer, std::span<T const> mine, Slot const& slot) {
+std::span<T const> WorkingCopy<T>::gather(int layer, std::span<T const> mine, Slot& slot) {
   auto const elements =
       static_cast<std::size_t>(map_.layers()[static_cast<std::size_t>(layer)].padded_elements());
   auto const parts = map_.slices(layer, sizeof(T));
@@ -77,10 +78,19 @@ std::span<T const> WorkingCopy<T>::gather(int layer, std::span<T const> mine, Sl
       stream.copy(target.data(), source.data(), static_cast<Bytes>(source.size_bytes()), direction);
     }
   };
+  auto const wait_for_slot = [&] {
+    if (auto const freed = std::exchange(slot.freed, nullptr)) {
+      stream.wait(*freed);
+    }
+  };
+  if (!staged) {
+    wait_for_slot();
+  }
   copy(gathered.subspan(own, mine.size()), mine,
        staged ? device::Copy::device_to_host : device::Copy::device_to_device);
   link_.all_gather(stream, std::as_writable_bytes(gathered), parts);
   if (staged) {
+    wait_for_slot();  // only now, as the ranks need not
     copy(whole.first(own), gathered.first(own), device::Copy::host_to_device);
     copy(whole.subspan(own, mine.size()), mine, device::Copy::device_to_device);
     std::size_t const rest = own + mine.size();
@@ -93,11 +103,12 @@ std::span<T const> WorkingCopy<T>::gather(int layer, std::span<T const> mine, Sl
 }
 
 template <class T>
-void WorkingCopy<T>::release(int layer) {
+void WorkingCopy<T>::release(int layer, std::shared_ptr<device::Event> done) {
   auto const slot =
       std::ranges::find_if(slots_, [layer](Slot const& s) { return s.layer == layer; });
   require(slot != slots_.end(), "WorkingCopy: release of a layer that is not held");
   slot->layer = -1;
+  slot->freed = std::move(done);
 }
 
 template <class T>

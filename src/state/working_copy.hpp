@@ -32,7 +32,7 @@ class WorkingCopy final : public ParameterSource<T> {
   WorkingCopy(ShardMap const& map, RankLink& link, device::Device& device, device::Stream& stream);
 
   [[nodiscard]] std::span<T const> acquire(int layer) override;
-  void release(int layer) override;
+  void release(int layer, std::shared_ptr<device::Event> done) override;
 
   /// The whole shard, shard_elements long, in device memory: the update writes new parameters here.
   [[nodiscard]] std::span<T> shard() noexcept { return shard_.template as<T>(); }
@@ -47,9 +47,10 @@ class WorkingCopy final : public ParameterSource<T> {
   struct Slot {
     int layer = -1;
     device::Buffer buffer;
+    std::shared_ptr<device::Event> freed{};  ///< until when it is in use, if it is not held
   };
   /// All ranks' parts of the layer, in the slot's buffer, for what the model's stream is given from now on.
-  std::span<T const> gather(int layer, std::span<T const> mine, Slot const& slot);
+  std::span<T const> gather(int layer, std::span<T const> mine, Slot& slot);
 
   ShardMap const& map_;
   RankLink& link_;

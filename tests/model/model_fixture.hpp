@@ -106,7 +106,10 @@ class MemoryParameters final : public state::ParameterSource<T> {
     most_held = std::max(most_held, held_.size());
     return slot;
   }
-  void release(int layer) override {
+  void release(int layer, std::shared_ptr<device::Event> done) override {
+    if (done) {
+      done->wait();
+    }
     std::ranges::fill(held_.at(layer), nan());
     graveyard_.push_back(std::move(held_.at(layer)));
     held_.erase(layer);

@@ -126,10 +126,10 @@ class Parameters {
         int const beside = layers[++i];
         expect_values(beside, parameters_->acquire(beside), updates);
         expect_values(layers[i - 1], whole, updates);
-        parameters_->release(beside);
-        parameters_->release(layers[i - 1]);
+        parameters_->release(beside, nullptr);
+        parameters_->release(layers[i - 1], nullptr);
       } else {
-        parameters_->release(layers[i]);
+        parameters_->release(layers[i], nullptr);
       }
     }
   }

@@ -192,7 +192,7 @@ TEST(StreamedParameters, OfARankAloneBringTheNextLayersWhileOneIsUsed) {
   }
   std::this_thread::sleep_for(5ms);
   EXPECT_LE(brought(), three_layers + 2) << "there is no slot for a fourth";
-  parameters->release(0);
+  parameters->release(0, nullptr);
 }
 
 TEST(StreamedParameters, RefuseAnotherOrderThanTheOneThatIsExpected) {
@@ -206,9 +206,9 @@ TEST(StreamedParameters, RefuseAnotherOrderThanTheOneThatIsExpected) {
   static_cast<void>(parameters->acquire(0));
   static_cast<void>(parameters->acquire(1));
   EXPECT_THROW((void)parameters->acquire(2), PreconditionError) << "two are held";
-  EXPECT_THROW(parameters->release(2), PreconditionError);
-  parameters->release(0);
-  parameters->release(1);
+  EXPECT_THROW(parameters->release(2, nullptr), PreconditionError);
+  parameters->release(0, nullptr);
+  parameters->release(1, nullptr);
   parameters.use({2, 3, 4, 5}, 0);
   parameters->begin();
 }

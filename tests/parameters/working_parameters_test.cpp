@@ -51,7 +51,7 @@ TEST(DeviceParameters, AreFilledAndUpdatedInDeviceMemory) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     ASSERT_EQ(load(values[i]), value_of(0, static_cast<std::int64_t>(i), 0));
   }
-  parameters.release(0);
+  parameters.release(0, nullptr);
   state::Subgroup beyond = alone.subgroups.back();
   beyond.begin += 4096;
   EXPECT_THROW((void)parameters.target(beyond), PreconditionError);
@@ -76,7 +76,7 @@ TEST(HostParameters, AreUsedWhereTheyLieWhenTheyAreReady) {
   view[0] = store<float16>(77.0F);
   readiness.done(1);
   EXPECT_EQ(load(layer.get()[2 * 4096]), 77.0F);
-  parameters.release(0);
+  parameters.release(0, nullptr);
 }
 
 TEST(HostHome, SaysThatTheDeviceCannotWriteToItOverALink) {

@@ -98,7 +98,7 @@ struct Fixture {
     for (std::size_t i = 0; i < whole.size(); ++i) {
       ASSERT_EQ(whole[i], value_of<T>(layer, static_cast<std::int64_t>(i)));
     }
-    copy.release(layer);
+    copy.release(layer, nullptr);
   }
   [[nodiscard]] std::int64_t padded(int layer) const {
     return map.layers()[static_cast<std::size_t>(layer)].padded_elements();
@@ -136,9 +136,9 @@ TYPED_TEST(GatherTest, TwoLayersCanBeHeldAThirdCannot) {
     EXPECT_EQ(a[1], value_of<TypeParam>(0, 1));
     EXPECT_EQ(b[1], value_of<TypeParam>(2, 1));
     EXPECT_THROW((void)fixture.copy.acquire(1), PreconditionError);
-    fixture.copy.release(0);
-    fixture.copy.release(2);
-    EXPECT_THROW(fixture.copy.release(2), PreconditionError);
+    fixture.copy.release(0, nullptr);
+    fixture.copy.release(2, nullptr);
+    EXPECT_THROW(fixture.copy.release(2, nullptr), PreconditionError);
   }
 }
 
@@ -155,7 +155,7 @@ TEST(WorkingCopy, OfOneRankIsUsedWhereItIs) {
   } else {
     EXPECT_EQ(fixture.device->used(), shard + 2 * fixture.padded(2) * 2);
   }
-  fixture.copy.release(2);
+  fixture.copy.release(2, nullptr);
 }
 
 TEST(WorkingCopy, TakesNothingOverTheLinkButThisRanksPartToTheHostAndTheOthersFromIt) {
@@ -250,7 +250,7 @@ TEST(WorkingCopy, GivesTheParametersThatAnUpdateWritesWhileItWaits) {
     }};
     auto const whole = fixture.copy.acquire(2);
     EXPECT_THAT(std::vector(whole.begin(), whole.end()), testing::Each(to_bf16(7.0F)));
-    fixture.copy.release(2);
+    fixture.copy.release(2, nullptr);
     EXPECT_GT(fixture.readiness.waited(), Seconds{});
   }
 }
@@ -261,7 +261,7 @@ TEST(WorkingCopy, PassesOnTheErrorOfAnUpdateAndHoldsNothingThen) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_THROW((void)fixture.copy.acquire(0), IoError);
   }
-  EXPECT_THROW(fixture.copy.release(0), PreconditionError);
+  EXPECT_THROW(fixture.copy.release(0, nullptr), PreconditionError);
 }
 
 TEST(WorkingCopy, RefusesWhatTheDeviceCannotHold) {
