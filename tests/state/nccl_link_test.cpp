@@ -160,7 +160,7 @@ TEST_F(NcclLink, GathersTheWorkingCopyOfAGpu) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       ASSERT_EQ(values[i], value(layer, static_cast<std::int64_t>(i)));
     }
-    copy.release(layer);
+    copy.release(layer, model->record());
   }
 }
 
