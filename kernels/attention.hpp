@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "base/dtype.hpp"
+#include "base/units.hpp"
 #include "device/device.hpp"
+
+struct CUstream_st;  // lets host code name a stream without a CUDA header
 
 namespace offstage::kernels {
 
@@ -50,6 +54,29 @@ void attention_forward(AttentionForward<T> const&);
 template <class T>
 void attention_backward(AttentionBackward<T> const&);
 }  // namespace host
+
+/// Scratch memory of cuda::attention_backward. It takes as many key-value heads at once as the scratch memory has
+/// room for: this for each, and one at least.
+[[nodiscard]] constexpr Bytes attention_scratch(AttentionShape const& shape) {
+  return shape.heads / shape.kv_heads * shape.sequence * static_cast<Bytes>(sizeof(float));
+}
+
+/// Types:   float, bfloat16, float16.
+/// Exact:   FP32 sums in a fixed order, so that a run repeats its bits; they are not the host's, and weights and
+///          their gradients are rounded to T between two products of the 16-bit types.
+/// Speed:   tensor cores for 16-bit types if head_dim is a multiple of 8 up to 128 and memory is aligned to 16
+///          bytes; else a kernel that is meant for checks.
+/// Order:   queued on `stream`, whose scratch memory backward uses alone until it is done.
+/// Errors:  PreconditionError as above, and if head_dim is over 256, the scratch memory too small, or a size more
+///          than a launch can have; CudaError.
+namespace cuda {
+template <class T>
+void attention_forward(AttentionForward<T> const&, CUstream_st* stream);
+template <class T>
+void attention_backward(AttentionBackward<T> const&, std::span<std::byte> scratch,
+                        CUstream_st* stream);
+}  // namespace cuda
+
 template <class T>
 void attention_forward(device::Stream&, AttentionForward<T> const&);
 template <class T>

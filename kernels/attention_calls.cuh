@@ -54,7 +54,8 @@ struct BackwardCall {
   T const* d_out;
   float const* log_sum_exp;
   T* d_qkv;
-  float* delta;  ///< (units, group, T) of scratch: sum of d_out * out, which dQ's kernel leaves to dK's
+  float*
+      delta;  ///< (units, group, T) of scratch: sum of d_out * out, which dQ's kernel leaves to dK's
 };
 
 /// Head and tile of a block: those of all heads that are said to go first have the lowest indices.
@@ -91,7 +92,9 @@ constexpr std::int64_t largest_tile_width = 128;
 template <class T>
 void forward_by_tiles(ForwardCall<T> const&, CUstream_st*);
 template <class T>
-void backward_by_tiles(BackwardCall<T> const&, CUstream_st*);
+void d_queries_by_tiles(BackwardCall<T> const&, CUstream_st*);  ///< leaves delta behind
+template <class T>
+void d_keys_by_tiles(BackwardCall<T> const&, CUstream_st*);  ///< and of values; reads delta
 
 /// In FP32 without tensor cores; head_dim up to largest_simple_width.
 constexpr std::int64_t largest_simple_width = 256;

@@ -9,21 +9,23 @@ namespace offstage::kernels::cuda {
 namespace {
 
 constexpr int threads = 128;
-constexpr int halves = 2;  // of 16 rows each in a warp, which share what it reads of keys and values
+constexpr int halves =
+    2;  // of 16 rows each in a warp, which share what it reads of keys and values
 constexpr int warp_rows = 16 * halves;
 static_assert(own_rows == threads / 32 * warp_rows);
 
-/// Stage i of two has a tile of keys and one of values; before them stand the queries.
+template <class T, int D>
+using Stages = KeyStages<T, D, threads>;
+/// The tile of queries, then the stages.
 template <int D>
-constexpr int stage_elements = 2 * other_rows * D;
-template <int D>
-constexpr std::size_t shared_bytes = 2 * (own_rows * D + 2 * stage_elements<D>);
+constexpr std::size_t shared_bytes = 2 * (own_rows * D + 2 * Stages<bfloat16, D>::elements);
 
-// Above that their registers are needed for the sums.
+// Of wider heads the sums need their registers.
 template <int D>
 constexpr bool queries_in_registers = D <= 64;
 template <class T, int D>
-using Queries = Operand<T, D, queries_in_registers<D>>;
+using Queries = Operand<T, D, queries_in_registers<D>>[halves];
+using Scores = float[other_rows / 8][4];  // of 16 rows
 
 /// Running softmax of rows group and group + 8, whose columns four lanes share.
 struct Softmax {
@@ -32,13 +34,14 @@ struct Softmax {
 };
 
 template <class T, int D>
-__device__ void score(float (&scores)[halves][other_rows / 8][4],
-                      Queries<T, D> const (&queries)[halves], T const* keys, Lane const& at) {
+__device__ void score(Scores (&scores)[halves], Queries<T, D> const& queries, T const* keys,
+                      int lane) {
 #pragma unroll
   for (int h = 0; h < halves; ++h) {
     clear(scores[h]);
   }
-#pragma unroll(queries_in_registers<D> ? D / 16 : 4)
+  constexpr int unrolled = queries_in_registers<D> ? D / 16 : 4;
+#pragma unroll unrolled
   for (int step = 0; step < D / 16; ++step) {
     std::uint32_t a[halves][4];
 #pragma unroll
@@ -48,7 +51,7 @@ __device__ void score(float (&scores)[halves][other_rows / 8][4],
 #pragma unroll
     for (int n = 0; n < other_rows / 16; ++n) {
       std::uint32_t b[4];
-      load_b_by_columns<D>(b, keys, 16 * n, step, at.lane);
+      load_b_by_columns<D>(b, keys, 16 * n, step, lane);
 #pragma unroll
       for (int h = 0; h < halves; ++h) {
         multiply_add_16<T>(scores[h][2 * n], scores[h][2 * n + 1], a[h], b);
@@ -58,7 +61,7 @@ __device__ void score(float (&scores)[halves][other_rows / 8][4],
 }
 
 /// Hides keys after each row's own position; `ahead`: of the first row before the tile's first key.
-__device__ inline void mask(float (&scores)[other_rows / 8][4], int ahead, Lane const& at) {
+__device__ inline void mask(Scores& scores, int ahead, Lane const& at) {
   int const last = ahead + at.group - at.pair;
 #pragma unroll
   for (int n = 0; n < other_rows / 8; ++n) {
@@ -73,8 +76,7 @@ __device__ inline void mask(float (&scores)[other_rows / 8][4], int ahead, Lane 
 
 /// Makes weights of scores; the sums so far are scaled to the new largest score.
 template <int D>
-__device__ void soften(Softmax& state, float (&scores)[other_rows / 8][4], float (&sums)[D / 8][4],
-                       float scale) {
+__device__ void soften(Softmax& state, Scores& scores, float (&sums)[D / 8][4], float scale) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float largest = -INFINITY;
@@ -102,9 +104,8 @@ __device__ void soften(Softmax& state, float (&scores)[other_rows / 8][4], float
 }
 
 template <class T, int D>
-__device__ void weigh(float (&sums)[halves][D / 8][4],
-                      float const (&weights)[halves][other_rows / 8][4], T const* values,
-                      Lane const& at) {
+__device__ void weigh(float (&sums)[halves][D / 8][4], Scores const (&weights)[halves],
+                      T const* values, int lane) {
 #pragma unroll
   for (int n = 0; n < other_rows / 16; ++n) {
     std::uint32_t a[halves][4];
@@ -112,15 +113,7 @@ __device__ void weigh(float (&sums)[halves][D / 8][4],
     for (int h = 0; h < halves; ++h) {
       as_a<T>(a[h], weights[h][2 * n], weights[h][2 * n + 1]);
     }
-#pragma unroll
-    for (int step = 0; step < D / 16; ++step) {
-      std::uint32_t b[4];
-      load_b_by_rows<D>(b, values, 16 * n, step, at.lane);
-#pragma unroll
-      for (int h = 0; h < halves; ++h) {
-        multiply_add_16<T>(sums[h][2 * step], sums[h][2 * step + 1], a[h], b);
-      }
-    }
+    add_product<T, D>(sums, a, values, 16 * n, lane);
   }
 }
 
@@ -148,72 +141,52 @@ __device__ void finish(ForwardCall<T> const& call, BlockTask const& task, T* til
     put_rows<T, D>(tile, row + 16 * h, sums[h], factor[0], factor[1], at);
   }
   __syncwarp();
-  Rows<T> const to{call.out + call.at.out(task.b, task.head) + first * call.at.out_stride,
-                   call.at.out_stride, call.at.sequence - first, call.at.width / 8};
-  store_rows<D, warp_rows>(to, tile, row, at.lane);
+  store_rows<D, warp_rows>(
+      rows_of(call.out, call.at.out(task.b, task.head), call.at.out_stride, first, call.at), tile,
+      row, at.lane);
 }
 
-/// A block has 128 queries of one head and takes their keys and values 64 at a time, the next ones under way while
-/// it works on these. A warp has 32 queries.
+/// A block has 128 queries of one head and takes their keys and values 64 at a time. A warp has 32 queries.
 template <class T, int D>
 __global__ __launch_bounds__(threads, 2) void forward_kernel(ForwardCall<T> const call, int tiles) {
   auto const task = query_task(call.at, 0, call.units, tiles);
   auto const at = this_lane();
-  auto const stride = call.at.qkv_stride;
-  int const sequence = call.at.sequence;
-  int const chunks = call.at.width / 8;
   int const first = task.tile * own_rows;
-  int const key_tiles = (min(first + own_rows, sequence) + other_rows - 1) / other_rows;
-  T const* const keys = call.qkv + call.at.key(task.b, task.kv_head);
-  auto* const query_tile = reinterpret_cast<T*>(shared_memory());
-  auto* const stages = query_tile + own_rows * D;
-  auto const begin_stage = [&](int tile) {
-    T* const stage = stages + tile % 2 * stage_elements<D>;
-    T const* const from = keys + tile * (other_rows * stride);
-    int const there = sequence - tile * other_rows;
-    begin_tile<D, other_rows, threads, T>(stage, {from, stride, there, chunks});
-    begin_tile<D, other_rows, threads, T>(stage + other_rows * D,
-                                          {from + call.at.to_values(), stride, there, chunks});
-  };
-
-  T const* const queries_begin = call.qkv + call.at.query(task.b, task.head);
-  begin_tile<D, own_rows, threads, T>(
-      query_tile, {queries_begin + first * stride, stride, sequence - first, chunks});
-  begin_stage(0);
-  end_copies();
-
-  float const scale = call.at.scale * log2_of_e;
   int const row = at.warp * warp_rows;
-  Queries<T, D> queries[halves];
+  auto* const query_tile = reinterpret_cast<T*>(shared_memory());
+  Stages<T, D> const stages{query_tile + own_rows * D, call.qkv + call.at.key(task.b, task.kv_head),
+                            call.at};
+  begin_tile<D, own_rows, threads, T>(
+      query_tile,
+      rows_of(call.qkv, call.at.query(task.b, task.head), call.at.qkv_stride, first, call.at));
+  stages.begin(0);
+
+  Queries<T, D> queries;
   Softmax state[halves];
   float sums[halves][D / 8][4];
+  stages.await();
 #pragma unroll
   for (int h = 0; h < halves; ++h) {
     queries[h].tile = query_tile;
     queries[h].row = row + 16 * h;
     queries[h].lane = at.lane;
+    queries[h].take();
     state[h] = {{-INFINITY, -INFINITY}, {0, 0}};
     clear(sums[h]);
   }
-  await_copies<0>();
-  __syncthreads();
-#pragma unroll
-  for (int h = 0; h < halves; ++h) {
-    queries[h].take();
-  }
+  float const scale = call.at.scale * log2_of_e;
+  int const key_tiles = stages.count(first);
 #pragma unroll 1
   for (int tile = 0; tile < key_tiles; ++tile) {
-    await_copies<0>();
-    __syncthreads();
+    stages.await();
     if (tile + 1 < key_tiles) {
-      begin_stage(tile + 1);
-      end_copies();
+      stages.begin(tile + 1);
     }
+    T const* const stage = stages.stage(tile);
     int const ahead = first + row - tile * other_rows;
     if (ahead + warp_rows > 0) {  // else all keys of the tile are later than the warp's queries
-      T const* const stage = stages + tile % 2 * stage_elements<D>;
-      float scores[halves][other_rows / 8][4];
-      score<T, D>(scores, queries, stage, at);
+      Scores scores[halves];
+      score<T, D>(scores, queries, stage, at.lane);
 #pragma unroll
       for (int h = 0; h < halves; ++h) {
         if (ahead + 16 * h < other_rows - 1) {
@@ -221,7 +194,7 @@ __global__ __launch_bounds__(threads, 2) void forward_kernel(ForwardCall<T> cons
         }
         soften<D>(state[h], scores[h], sums[h], scale);
       }
-      weigh<T, D>(sums, scores, stage + other_rows * D, at);
+      weigh<T, D>(sums, scores, stage + other_rows * D, at.lane);
     }
   }
   finish<T, D>(call, task, query_tile, state, sums, at);
@@ -239,15 +212,7 @@ void launch_forward(ForwardCall<T> const& call, CUstream_st* stream) {
 
 template <class T>
 void forward_by_tiles(ForwardCall<T> const& call, CUstream_st* stream) {
-  if (call.at.width <= 32) {
-    launch_forward<T, 32>(call, stream);
-  } else if (call.at.width <= 64) {
-    launch_forward<T, 64>(call, stream);
-  } else if (call.at.width <= 96) {
-    launch_forward<T, 96>(call, stream);
-  } else {
-    launch_forward<T, 128>(call, stream);
-  }
+  with_width(call.at.width, [&](auto width) { launch_forward<T, width>(call, stream); });
 }
 
 template void forward_by_tiles(ForwardCall<bfloat16> const&, CUstream_st*);

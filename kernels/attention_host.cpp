@@ -10,6 +10,7 @@
 #include "attention_simd.hpp"
 #include "base/dtype.hpp"
 #include "base/simd.hpp"
+#include "dispatch.hpp"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -169,24 +170,27 @@ template void attention_backward(AttentionBackward<float16> const&);
 
 template <class T>
 void attention_forward(device::Stream& stream, AttentionForward<T> const& in) {
-  stream.enqueue([in] {
+  auto const on_host = [in] {
     if constexpr (std::is_same_v<T, double>) {
       ref::attention_forward(in);
     } else {
       host::attention_forward(in);
     }
-  });
+  };
+  launch_on<T>(stream, on_host, [&](auto* native) { cuda::attention_forward(in, native); });
 }
 
 template <class T>
 void attention_backward(device::Stream& stream, AttentionBackward<T> const& in) {
-  stream.enqueue([in] {
+  auto const on_host = [in] {
     if constexpr (std::is_same_v<T, double>) {
       ref::attention_backward(in);
     } else {
       host::attention_backward(in);
     }
-  });
+  };
+  launch_on<T>(stream, on_host,
+               [&](auto* native) { cuda::attention_backward(in, stream.scratch(), native); });
 }
 
 template void attention_forward(device::Stream&, AttentionForward<float> const&);

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "attention_calls.cuh"
+#include "elements.cuh"
 #include "launch.cuh"
 #include "tensor_core.cuh"
 
@@ -34,6 +36,12 @@ struct Rows {
   int there;            ///< rows that exist; may be more than a tile's
   int chunks;           ///< of 8 elements in a row
 };
+/// `head`: elements of `tensor` before the head's position 0.
+template <class T>
+__device__ inline Rows<T> rows_of(T* tensor, std::int64_t head, std::int64_t stride, int position,
+                                  AttentionHeads const& at) {
+  return {tensor + head + position * stride, stride, at.sequence - position, at.width / 8};
+}
 
 /// Of all threads of the block: begins to copy `rows` rows to `tile`, with zeros for what does not exist.
 template <int D, int rows, int threads, class T>
@@ -58,6 +66,36 @@ __device__ void begin_tile(T* tile, Rows<T const> const& from) {
     source += step;
   }
 }
+
+/// Tiles of the keys and values of one head: two stages, each a tile of keys and then one of values, take turns, so
+/// that the next tiles come while these are worked on.
+template <class T, int D, int threads>
+struct KeyStages {
+  static constexpr int elements = 2 * other_rows * D;  // of a stage
+
+  T* memory;
+  T const* keys;  ///< of position 0
+  AttentionHeads const& at;
+
+  __device__ T* stage(int tile) const { return memory + tile % 2 * elements; }
+  __device__ void begin(int tile) const {
+    auto const from = rows_of(keys, 0, at.qkv_stride, tile * other_rows, at);
+    begin_tile<D, other_rows, threads, T>(stage(tile), from);
+    begin_tile<D, other_rows, threads, T>(
+        stage(tile) + other_rows * D,
+        {from.first + at.to_values(), from.stride, from.there, from.chunks});
+    end_copies();
+  }
+  /// Of all threads: a tile that was begun is there, and the one before it is done with.
+  __device__ static void await() {
+    await_copies<0>();
+    __syncthreads();
+  }
+  /// Tiles with keys that a block's queries see, of which the first is `query`.
+  __device__ int count(int query) const {
+    return (min(query + own_rows, at.sequence) + other_rows - 1) / other_rows;
+  }
+};
 
 /// A thread's warp, and its lane's place in the fragments of tensor_core.cuh.
 struct Lane {
@@ -124,6 +162,22 @@ __device__ inline void multiply_add_16(float (&d0)[4], float (&d1)[4], std::uint
   multiply_add<T>(d1, a, b1);
 }
 
+/// sums (16 halves, D) += a b: 16 columns of a for as many rows of `tile`, from `row` on.
+template <class T, int D, int halves>
+__device__ inline void add_product(float (&sums)[halves][D / 8][4],
+                                   std::uint32_t const (&a)[halves][4], T const* tile, int row,
+                                   int lane) {
+#pragma unroll
+  for (int step = 0; step < D / 16; ++step) {
+    std::uint32_t b[4];
+    load_b_by_rows<D>(b, tile, row, step, lane);
+#pragma unroll
+    for (int h = 0; h < halves; ++h) {
+      multiply_add_16<T>(sums[h][2 * step], sums[h][2 * step + 1], a[h], b);
+    }
+  }
+}
+
 /// a (16, 16) of what products left: d0 its first eight columns, d1 the others.
 template <class T>
 __device__ inline void as_a(std::uint32_t (&a)[4], float const (&d0)[4], float const (&d1)[4]) {
@@ -131,6 +185,15 @@ __device__ inline void as_a(std::uint32_t (&a)[4], float const (&d0)[4], float c
   a[1] = pack<T>(d0[2], d0[3]);
   a[2] = pack<T>(d1[0], d1[1]);
   a[3] = pack<T>(d1[2], d1[3]);
+}
+
+template <class T>
+__device__ inline float lower_half(std::uint32_t packed) {
+  return device_load(T{static_cast<std::uint16_t>(packed & 0xFFFFU)});
+}
+template <class T>
+__device__ inline float upper_half(std::uint32_t packed) {
+  return device_load(T{static_cast<std::uint16_t>(packed >> 16)});
 }
 
 /// Of a warp: (16, D) of results times their rows' factors, `upper` for rows group + 8, to a tile.
@@ -169,6 +232,20 @@ __device__ inline void clear(float (&d)[count][4]) {
     for (int i = 0; i < 4; ++i) {
       d[n][i] = 0;
     }
+  }
+}
+
+/// work(std::integral_constant<int, D>{}) of the least D that has room for a head.
+template <class Work>
+void with_width(int width, Work const& work) {
+  if (width <= 32) {
+    work(std::integral_constant<int, 32>{});
+  } else if (width <= 64) {
+    work(std::integral_constant<int, 64>{});
+  } else if (width <= 96) {
+    work(std::integral_constant<int, 96>{});
+  } else {
+    work(std::integral_constant<int, 128>{});
   }
 }
 

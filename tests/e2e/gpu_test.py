@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Training on a GPU: it follows the CPU's losses, and a schedule changes none of its bits. Runs on a real one (label gpu),
+and everywhere with a program whose CUDA code runs on the CPU (tests/cuda_on_cpu)."""
+import os
+import subprocess
+import unittest
+
+from harness import OffstageTest, main
+
+STEPS = int(os.environ.get("STEPS", 50))
+# Heads of 32 elements: products of attention on tensor cores.
+MODELS = {
+    "llama": ["model.hidden=64", "model.heads=2", "model.kv-heads=1", "model.ffn-hidden=96"],
+    "gpt2": ["model.family=gpt2", "model.hidden=64", "model.heads=2", "model.kv-heads=", "model.ffn-hidden=128",
+             "model.max-sequence=64"],
+}
+# How far apart losses of about 5 may be after STEPS steps; what was seen is a fifth of it at most.
+APART = {"fp32": 0.002, "bf16": 0.1, "fp16": 0.05}
+GPU, CPU = "device.kind=cuda", "device.kind=host"
+
+
+def there_is_a_gpu():
+    if os.path.basename(os.environ["OFFSTAGE"]) == "offstage_on_cpu":
+        return True
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False)
+    except FileNotFoundError:
+        return False
+    return "GPU 0" in listed.stdout
+
+
+@unittest.skipUnless(there_is_a_gpu(), "no GPU: not run")
+class Gpu(OffstageTest):
+    def test_losses_follow_the_cpu(self):
+        for family, model in MODELS.items():
+            for dtype, apart in APART.items():
+                with self.subTest(family=family, dtype=dtype):
+                    options = [*model, f"numerics.dtype={dtype}", f"train.steps={STEPS}", "train.global-batch=2",
+                               "optimizer.lr=0.003"]
+                    name = f"{family}-{dtype}"
+                    self.train(f"{name}-cpu", *options, CPU)
+                    self.train(f"{name}-gpu", *options, GPU)
+                    expected, got = self.steps(f"{name}-cpu"), self.steps(f"{name}-gpu")
+                    self.assertEqual(STEPS, len(got))
+                    for one, other in zip(expected, got):
+                        self.assertAlmostEqual(one["loss"], other["loss"], delta=apart, msg=one["step"])
+                    self.assertAlmostEqual(expected[0]["grad_norm"], got[0]["grad_norm"],
+                                           delta=apart * expected[0]["grad_norm"])
+                    self.assertLess(got[-1]["loss"], got[0]["loss"] - 0.5)
+
+    def test_a_schedule_changes_no_bits(self):
+        (self.folder / "path").mkdir()
+        path = f"--tiers.path={self.folder}/path,read=1GB/s,write=1GB/s"
+        schedules = {
+            "again": [],
+            "recomputed": ["train.recompute=block"],
+            "storage": [path],
+            "cores": ["update.device-share=0"],
+            "device": ["update.device-share=1", "update.device-chunk=4096"],
+            "both": ["update.device-share=0.5", "update.device-chunk=4096", path],
+            "resident": ["update.device-resident=0.4"],
+            "blocking": ["update.transfers=blocking"],
+            "ahead": ["update.overlap=on", path],
+            "parameters-host": ["parameters.home=host"],
+            "parameters-storage": ["parameters.home=storage", "update.overlap=on", path],
+        }
+        for family, model in MODELS.items():
+            options = [*model, "train.steps=4", GPU]
+            self.train(f"{family}-plain", *options, "update.overlap=off")
+            for name, more in schedules.items():
+                with self.subTest(family=family, schedule=name):
+                    self.train(f"{family}-{name}", *options, *more)
+                    self.assert_same_state(f"{family}-plain", f"{family}-{name}")
+
+    def test_ranks_that_share_it_give_the_bits_of_one(self):
+        options = [*MODELS["llama"], "train.steps=4", GPU, "device.share-gpu=true"]
+        self.train("one", *options)
+        for name, more in {"two": [], "two-host": ["parameters.home=host"]}.items():
+            self.train(name, *options, *more, ranks=2)
+            self.assert_same_state("one", name)
+
+    def test_a_restart_goes_on_with_the_same_bits(self):
+        for dtype in "bf16", "fp16":
+            options = [*MODELS["llama"], f"numerics.dtype={dtype}", "optimizer.schedule=constant", GPU]
+            self.train(f"{dtype}-straight", *options)
+            self.train(f"{dtype}-halves", *options, "train.steps=3")
+            self.train(f"{dtype}-halves", *options, "train.steps=6")
+            self.assert_same_state(f"{dtype}-straight", f"{dtype}-halves")
+
+    def test_too_little_memory_is_found_before_the_first_step(self):
+        result = self.train("small", *MODELS["llama"], GPU, "device.memory=1MiB", expect=64)
+        self.assertEqual(1, len(result.errors), result)
+        self.assertIn("device.memory", result.errors[0])
+        self.assertFalse((self.folder / "small").exists())
+
+    def test_two_ranks_on_one_gpu_have_to_ask_for_it(self):
+        result = self.train("two", *MODELS["llama"], GPU, ranks=2, expect=64)
+        self.assertIn("device.share-gpu", result.errors[0])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "attention.hpp"
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "device/device.hpp"
+#include "kernels/gpu_support.hpp"
+#include "platform/cuda/check.hpp"
+
+namespace offstage::kernels {
+namespace {
+
+constexpr std::size_t margin =
+    64;  // elements on both sides of every output, which must stay as they are
+
+template <class T>
+T canary() {
+  return store<T>(-7.25F);
+}
+
+/// One problem on the host; outputs stand between margins.
+template <class T>
+struct Problem {
+  explicit Problem(AttentionShape const& s, float size = 1)
+      : shape{s},
+        qkv(count(s.batch * s.sequence * (s.heads + 2 * s.kv_heads) * s.head_dim)),
+        d_out(count(s.batch * s.sequence * s.heads * s.head_dim)),
+        out(d_out.size() + 2 * margin, canary<T>()),
+        d_qkv(qkv.size() + 2 * margin, canary<T>()),
+        log_sum_exp(count(s.batch * s.heads * s.sequence) + 2 * margin, canary<float>()) {
+    for (std::size_t i = 0; i < qkv.size(); ++i) {
+      qkv[i] = store<T>(size * normal(1, 1, i));
+    }
+    for (std::size_t i = 0; i < d_out.size(); ++i) {
+      d_out[i] = store<T>(normal(1, 2, i));
+    }
+  }
+  static std::size_t count(std::int64_t n) { return static_cast<std::size_t>(n); }
+  static std::size_t inner(auto const& array) { return array.size() - 2 * margin; }
+
+  AttentionShape shape;
+  std::vector<T> qkv, d_out, out, d_qkv;
+  std::vector<float> log_sum_exp;
+};
+
+/// Both directions by the kernels themselves, with `units` key-value heads at a time; `skew` elements spoil the
+/// alignment of every view.
+template <class T>
+void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0) {
+  auto const shifted = [&](std::vector<T> values) {
+    values.insert(values.begin(), skew, T{});
+    return DeviceArray<T>{values};
+  };
+  DeviceArray<T> const qkv{shifted(p.qkv)};
+  DeviceArray<T> const d_out{shifted(p.d_out)};
+  DeviceArray<T> const out{p.out};
+  DeviceArray<T> const d_qkv{p.d_qkv};
+  DeviceArray<float> const log_sum_exp{p.log_sum_exp};
+  auto const scratch_bytes = Problem<T>::count(units * attention_scratch(p.shape));
+  std::vector<std::byte> scratch_values(scratch_bytes + margin, std::byte{0x5A});
+  DeviceArray<std::byte> const scratch{scratch_values};
+  // Where out begins in memory is a matter of the margin alone.
+  auto const out_view = out.view(margin - skew, p.inner(p.out));
+  auto const log_view = log_sum_exp.view(margin, p.inner(p.log_sum_exp));
+  cuda::attention_forward<T>({p.shape, qkv.view(skew, p.qkv.size()), out_view, log_view}, nullptr);
+  cuda::attention_backward<T>(
+      {p.shape, qkv.view(skew, p.qkv.size()), out_view, d_out.view(skew, p.d_out.size()), log_view,
+       d_qkv.view(margin - skew, p.inner(p.d_qkv))},
+      scratch.view(0, scratch_bytes), nullptr);
+  offstage::cuda::check(cudaDeviceSynchronize());
+  out.copy_to(p.out);
+  d_qkv.copy_to(p.d_qkv);
+  log_sum_exp.copy_to(p.log_sum_exp);
+  scratch.copy_to(scratch_values);
+  EXPECT_TRUE(std::all_of(scratch_values.begin() + static_cast<std::ptrdiff_t>(scratch_bytes),
+                          scratch_values.end(), [](std::byte b) { return b == std::byte{0x5A}; }));
+}
+
+/// The reference on the same numbers, in double; backward from the outputs that the GPU found, as it has them.
+template <class T>
+struct Wanted {
+  explicit Wanted(Problem<T> const& p)
+      : out(p.d_out.size()), d_qkv(p.qkv.size()), log_sum_exp(p.inner(p.log_sum_exp)) {
+    auto const widened = [](std::vector<T> const& values) {
+      std::vector<double> result(values.size());
+      std::transform(values.begin(), values.end(), result.begin(),
+                     [](T value) { return double{load(value)}; });
+      return result;
+    };
+    auto const qkv = widened(p.qkv);
+    auto const d_out = widened(p.d_out);
+    ref::attention_forward<double>({p.shape, qkv, out, log_sum_exp});
+    ref::attention_backward<double>({p.shape, qkv, out, d_out, log_sum_exp, d_qkv});
+  }
+  std::vector<double> out, d_qkv, log_sum_exp;
+};
+
+/// Largest difference relative to the largest number wanted; `begin`: of `values` where those of `wanted` begin.
+template <class T>
+double difference(std::vector<T> const& values, std::vector<double> const& wanted,
+                  std::size_t begin) {
+  double largest = 0;
+  double most = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    largest = std::max(largest, std::abs(wanted[i]));
+    double const apart = std::abs(double{load(values[begin + i])} - wanted[i]);
+    if (!(apart <= most)) {
+      most = apart;
+    }  // lets NaN through
+  }
+  return most / largest;
+}
+
+template <class T>
+void expect_margins(std::vector<T> const& values, std::size_t begin, std::size_t count) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i < begin || i >= begin + count) {
+      ASSERT_TRUE(values[i] == canary<T>()) << "element " << i << " of " << values.size();
+    }
+  }
+}
+
+template <class T>
+void expect_close(Problem<T> const& p, Wanted<T> const& wanted, double tolerance,
+                  std::size_t skew = 0) {
+  SCOPED_TRACE(fmt::format("B {}, T {}, {} heads on {}, of {}", p.shape.batch, p.shape.sequence,
+                           p.shape.heads, p.shape.kv_heads, p.shape.head_dim));
+  EXPECT_LT(difference(p.out, wanted.out, margin - skew), tolerance);
+  EXPECT_LT(difference(p.log_sum_exp, wanted.log_sum_exp, margin), 1e-5);
+  EXPECT_LT(difference(p.d_qkv, wanted.d_qkv, margin - skew), tolerance);
+  expect_margins(p.out, margin - skew, wanted.out.size());
+  expect_margins(p.log_sum_exp, margin, wanted.log_sum_exp.size());
+  expect_margins(p.d_qkv, margin - skew, wanted.d_qkv.size());
+}
+
+/// Results are rounded once, after products of rounded weights.
+template <class T>
+constexpr double tolerance = 1e-5;
+template <>
+constexpr double tolerance<bfloat16> = 0x1p-7;
+template <>
+constexpr double tolerance<float16> = 0x1p-10;
+
+/// Around tiles of 64 and 128, for every number of columns, groups of 1, 2 and 4.
+std::vector<AttentionShape> shapes() {
+  return {{1, 1, 1, 1, 64},   {2, 7, 4, 1, 32},   {1, 64, 2, 2, 64},   {1, 65, 2, 1, 128},
+          {2, 130, 2, 1, 64}, {1, 200, 2, 2, 96}, {1, 130, 1, 1, 128}, {1, 200, 4, 1, 32},
+          {1, 130, 2, 1, 80}, {1, 65, 2, 1, 256}, {1, 40, 3, 3, 8},    {2, 9, 2, 1, 10},
+          {1, 257, 1, 1, 64}};
+}
+
+template <class T>
+class AttentionOnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (offstage::cuda::device_count() == 0) {
+      GTEST_SKIP() << "no GPU: not run";
+    }
+  }
+};
+using Types = testing::Types<float, bfloat16, float16>;
+TYPED_TEST_SUITE(AttentionOnGpu, Types);
+
+TYPED_TEST(AttentionOnGpu, AgreesWithTheReferenceAndWritesNothingElse) {
+  using T = TypeParam;
+  for (auto const& shape : shapes()) {
+    Problem<T> problem{shape};
+    solve_on_gpu(problem);
+    expect_close(problem, Wanted<T>{problem}, tolerance<T>);
+  }
+}
+
+TYPED_TEST(AttentionOnGpu, TakesViewsThatAreNotAligned) {
+  using T = TypeParam;
+  Problem<T> problem{{1, 70, 2, 1, 32}};
+  solve_on_gpu(problem, 64, 1);
+  expect_close(problem, Wanted<T>{problem}, tolerance<T>, 1);
+}
+
+TYPED_TEST(AttentionOnGpu, LargeScoresNeitherOverflowNorVanish) {
+  using T = TypeParam;
+  for (std::int64_t const head_dim : {64, 20}) {
+    Problem<T> problem{{1, 100, 2, 1, head_dim}, 30};
+    solve_on_gpu(problem);
+    Wanted<T> const wanted{problem};
+    // Scores near 10^4 carry 10^-3 of rounding, which the exponential hands on.
+    EXPECT_LT(difference(problem.out, wanted.out, margin), 1e-2);
+    EXPECT_LT(difference(problem.log_sum_exp, wanted.log_sum_exp, margin), 1e-5);
+    EXPECT_LT(difference(problem.d_qkv, wanted.d_qkv, margin), 3e-2);
+  }
+}
+
+TYPED_TEST(AttentionOnGpu, GivesTheSameBitsTwiceAndWithLittleScratchMemory) {
+  using T = TypeParam;
+  Problem<T> once{{2, 150, 4, 2, 64}};
+  auto again = once;
+  auto in_parts = once;
+  solve_on_gpu(once);
+  solve_on_gpu(again);
+  solve_on_gpu(in_parts, 3);
+  EXPECT_TRUE(once.out == again.out && once.d_qkv == again.d_qkv);
+  EXPECT_EQ(once.log_sum_exp, again.log_sum_exp);
+  EXPECT_TRUE(once.d_qkv == in_parts.d_qkv);
+}
+
+TYPED_TEST(AttentionOnGpu, LaterPositionsDoNotReachEarlierOnes) {
+  using T = TypeParam;
+  Problem<T> before{{1, 150, 2, 1, 64}};
+  auto after = before;
+  constexpr std::size_t changed = 70;
+  std::fill(after.qkv.begin() + changed * 4 * 64, after.qkv.end(), store<T>(1e4F));
+  solve_on_gpu(before);
+  solve_on_gpu(after);
+  EXPECT_TRUE(std::equal(before.out.begin(), before.out.begin() + margin + changed * 2 * 64,
+                         after.out.begin()));
+}
+
+TYPED_TEST(AttentionOnGpu, RunsOnAStreamOfItsScratchMemory) {
+  using T = TypeParam;
+  auto const device = device::make_cuda_device(0, 0);
+  auto const stream = device->make_calling_stream("model");
+  Problem<T> problem{{1, 66, 2, 1, 64}};
+  auto wanted = problem;
+  solve_on_gpu(wanted);
+  DeviceArray<T> const qkv{problem.qkv};
+  DeviceArray<T> const d_out{problem.d_out};
+  DeviceArray<T> const out{problem.out};
+  DeviceArray<T> const d_qkv{problem.d_qkv};
+  DeviceArray<float> const log_sum_exp{problem.log_sum_exp};
+  auto const out_view = out.view(margin, problem.d_out.size());
+  auto const log_view = log_sum_exp.view(margin, problem.inner(problem.log_sum_exp));
+  attention_forward<T>(*stream,
+                       {problem.shape, qkv.view(0, problem.qkv.size()), out_view, log_view});
+  attention_backward<T>(*stream, {problem.shape, qkv.view(0, problem.qkv.size()), out_view,
+                                  d_out.view(0, problem.d_out.size()), log_view,
+                                  d_qkv.view(margin, problem.qkv.size())});
+  stream->synchronize();
+  out.copy_to(problem.out);
+  d_qkv.copy_to(problem.d_qkv);
+  EXPECT_TRUE(problem.out == wanted.out);
+  EXPECT_TRUE(problem.d_qkv == wanted.d_qkv);
+}
+
+TEST(AttentionOnGpuChecks, ItsArgumentsWithoutAGpu) {
+  Problem<bfloat16> p{{1, 4, 2, 1, 8}};
+  auto const forward = [&](AttentionShape const& shape) {
+    cuda::attention_forward<bfloat16>({shape, p.qkv, p.out, p.log_sum_exp}, nullptr);
+  };
+  EXPECT_THROW(forward(p.shape), PreconditionError);  // margins make the views too long
+  EXPECT_THROW(forward({1, 4, 3, 2, 8}), PreconditionError);
+  AttentionForward<bfloat16> const nothing{{0, 8, 2, 1, 8}, {}, {}, {}};
+  EXPECT_NO_THROW(cuda::attention_forward(nothing, nullptr));
+  AttentionForward<float> const wide{{0, 8, 2, 1, 264}, {}, {}, {}};
+  EXPECT_THROW(cuda::attention_forward(wide, nullptr), PreconditionError);
+  std::vector<std::byte> scratch(static_cast<std::size_t>(attention_scratch(p.shape)) - 1);
+  AttentionBackward<bfloat16> const backward{
+      p.shape,
+      p.qkv,
+      std::span{p.out}.subspan(margin, p.d_out.size()),
+      p.d_out,
+      std::span{p.log_sum_exp}.subspan(margin, p.inner(p.log_sum_exp)),
+      std::span{p.d_qkv}.subspan(margin, p.qkv.size())};
+  EXPECT_THROW(cuda::attention_backward(backward, scratch, nullptr), PreconditionError);
+}
+
+}  // namespace
+}  // namespace offstage::kernels
