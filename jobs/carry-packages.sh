@@ -67,10 +67,13 @@ directories=()
 mapfile -t libraries < <(libraries_of "${programs[@]}" "${plugins[@]}" "${tools[@]}")
 ((${#libraries[@]} > 0)) || exit 74  # libraries_of has said why
 carried=()
+cublas=
 for library in "${libraries[@]}"; do
   case $(basename "$library") in
     # glibc belongs to the machine, as the kernel and the loader do.
     libc.so.* | libm.so.* | libmvec.so.* | libdl.so.* | librt.so.* | libpthread.so.* | libresolv.so.* | libutil.so.*) ;;
+    # Half a gigabyte, and a machine with a GPU has one: the toolkit's or PyTorch's. env.sh looks for it.
+    libcublasLt.so.*) cublas=$(basename "$library") ;;
     # Those of the compiler are taken where the machine has older ones.
     libstdc++.so.* | libgcc_s.so.*)
       mkdir -p "$target/compiler"
@@ -124,13 +127,29 @@ if [[ -n \$theirs ]]; then theirs=\$(basename "\$(realpath "\$theirs")"); fi
 if [[ \$(printf '%s\n' "\$theirs" "\$ours" | sort -V | tail -n 1) == "\$ours" ]]; then
   libraries=\$libraries:\$here/compiler
 fi
+cublas=$cublas
+if [[ -n \$cublas ]]; then
+  place=
+  if ! PATH=\$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null | grep -qF "\$cublas"; then
+    while read -r place; do
+      if [[ -e \$place/\$cublas ]]; then break; fi
+      place=
+    done < <(echo "\${CUDA_HOME:-/usr/local/cuda}/lib64"
+      python3 -c 'import glob, sys
+print(*(place for path in sys.path for place in glob.glob(path + "/nvidia/*/lib")), sep="\n")' 2> /dev/null)
+    if [[ -z \$place ]]; then
+      echo "env.sh: this machine has no \$cublas, without which no program starts; the CUDA toolkit and PyTorch's packages bring it: set CUDA_HOME" >&2
+    fi
+  fi
+  libraries=\$libraries\${place:+:\$place}
+fi
 export LD_LIBRARY_PATH=\$libraries\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}
 export PATH=\$here$prefix/bin:\$PATH
 export OPAL_PREFIX=\$here$prefix OPAL_SYSCONFDIR=\$here$(path_of sysconfdir) PMIX_PREFIX=\$here$pmix_prefix
 export PMIX_LIBDIR=\$PMIX_PREFIX/lib PMIX_PKGLIBDIR=\$PMIX_PREFIX/lib/pmix PMIX_PKGDATADIR=\$PMIX_PREFIX/share/pmix
 # Without ssh there is one node, unless Slurm starts the others; mpirun would stop at its absence.
 if ! command -v ssh > /dev/null && ! command -v rsh > /dev/null; then export OMPI_MCA_plm=^rsh; fi
-unset here glibc libraries theirs ours
+unset here glibc libraries theirs ours cublas place
 END
 
 if command -v dpkg-query > /dev/null; then

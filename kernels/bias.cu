@@ -38,16 +38,8 @@ __global__ __launch_bounds__(block_size) void bias_backward_kernel(T const* __re
   }
   float sum[V] = {};
   std::int64_t const first = std::int64_t{blockIdx.x} * rows_per_block;
-  std::int64_t const end = min(first + rows_per_block, rows);
-#pragma unroll 8
-  for (std::int64_t r = first; r < end; ++r) {
-    float d[V];
-    load_pack(d, dy + r * width + column);
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      sum[v] += d[v];
-    }
-  }
+  auto const count = static_cast<int>(min(rows_per_block, rows - first));
+  add_packs<8>(sum, 0, count, [&](int i) { return dy + (first + i) * width + column; });
 #pragma unroll
   for (int v = 0; v < V; ++v) {
     partial[std::int64_t{blockIdx.x} * width + column + v] = sum[v];

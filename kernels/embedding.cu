@@ -76,7 +76,6 @@ __global__ __launch_bounds__(ranked_rows) void rank_kernel(std::int32_t const* _
 
 constexpr unsigned lanes = 4;         // a strip's rows go to them in turn
 constexpr unsigned strip_packs = 32;  // columns of a block: a warp's packs
-constexpr int rows_at_once = 8;       // read before the first is added
 constexpr unsigned adding_threads = lanes * strip_packs;
 
 /// Where the run of equal tokens ends that begins at `begin`: every thread probes a place, then the stretch between
@@ -108,32 +107,14 @@ __device__ inline int end_of_run(std::int32_t const* sorted, int begin, int rows
   return high;
 }
 
-/// What the threads of a lane have read of `count` rows; row_of(i) is the i-th.
+/// What a lane adds of `count` rows, row_of(i) the i-th.
 template <int V, class T, class RowOf>
-__device__ void sum_rows(float (&sum)[V], T const* source, std::int64_t width, int count,
+__device__ void sum_lane(float (&sum)[V], T const* source, std::int64_t width, int count,
                          RowOf const& row_of) {
   auto const lane = static_cast<int>(threadIdx.x / strip_packs);
-  for (int begin = lane; begin < count; begin += static_cast<int>(lanes) * rows_at_once) {
-    Pack<T, V> read[rows_at_once];
-#pragma unroll
-    for (int k = 0; k < rows_at_once; ++k) {
-      int const i = begin + k * static_cast<int>(lanes);
-      if (i < count) {
-        read[k] = read_pack<V>(source + row_of(i) * width);
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < rows_at_once; ++k) {
-      if (begin + k * static_cast<int>(lanes) < count) {
-        float value[V];
-        widen(value, read[k]);
-#pragma unroll
-        for (int v = 0; v < V; ++v) {
-          sum[v] += value[v];
-        }
-      }
-    }
-  }
+  constexpr auto stride = static_cast<int>(lanes);
+  add_packs<8>(sum, 0, (count - lane + stride - 1) / stride,
+               [&](int i) { return source + row_of(lane + i * stride) * width; });
 }
 
 /// target += what the lanes have, in their order; of every thread of the block.
@@ -175,7 +156,7 @@ __global__ __launch_bounds__(adding_threads) void add_tokens_kernel(
       (std::int64_t{blockIdx.y} * strip_packs + threadIdx.x % strip_packs) * V;
   float sum[V] = {};
   if (column < width) {
-    sum_rows(sum, d_out + column, width, end - begin,
+    sum_lane(sum, d_out + column, width, end - begin,
              [&](int i) { return std::int64_t{order[begin + i]}; });
   }
   add_lanes(sum, d_table + token * width + column, column < width);
@@ -192,7 +173,7 @@ __global__ __launch_bounds__(adding_threads) void add_positions_kernel(T const* 
       (std::int64_t{blockIdx.y} * strip_packs + threadIdx.x % strip_packs) * V;
   float sum[V] = {};
   if (column < width && position < rows) {
-    sum_rows(sum, d_out + column, width, (rows - 1 - position) / sequence + 1,
+    sum_lane(sum, d_out + column, width, (rows - 1 - position) / sequence + 1,
              [&](int i) { return position + std::int64_t{i} * sequence; });
   }
   add_lanes(sum, d_positions + position * width + column, column < width);

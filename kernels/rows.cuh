@@ -74,6 +74,31 @@ __device__ void store_pack(T* to, float const (&from)[V]) {
   write_pack(to, round_pack<T>(from));
 }
 
+/// sum += the packs at from(begin) to from(end - 1), in order; `at_once` of them, then of what is left half as many and
+/// so on, are read before the first is added.
+template <int at_once, int V, class From>
+__device__ void add_packs(float (&sum)[V], int begin, int end, From const& from) {
+  for (; begin + at_once <= end; begin += at_once) {
+    decltype(read_pack<V>(from(0))) read[at_once];
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) {
+      read[k] = read_pack<V>(from(begin + k));
+    }
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) {
+      float value[V];
+      widen(value, read[k]);
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        sum[v] += value[v];
+      }
+    }
+  }
+  if constexpr (at_once > 1) {
+    add_packs<at_once / 2>(sum, begin, end, from);
+  }
+}
+
 /// 1 / (1 + exp(-x)); 0 and 1 far out.
 __device__ inline float sigmoid(float x) {
   return __fdividef(1.0F, 1.0F + __expf(-x));
@@ -325,7 +350,8 @@ __global__ __launch_bounds__(1024) void combine_kernel(float const* __restrict__
   __shared__ float sums[max_warps][warp_threads];
   unsigned const lane = threadIdx.x % warp_threads, warp = threadIdx.x / warp_threads;
   std::int64_t const column = std::int64_t{blockIdx.x} * warp_threads + lane;
-  std::int64_t const share = (blocks + max_warps - 1) / max_warps;
+  unsigned const warps = blockDim.x / warp_threads;
+  std::int64_t const share = (blocks + warps - 1) / warps;
   std::int64_t const end = min((std::int64_t{warp} + 1) * share, blocks);
   float sum = 0;
   if (column < width) {
@@ -339,7 +365,7 @@ __global__ __launch_bounds__(1024) void combine_kernel(float const* __restrict__
   __syncthreads();
   if (warp == 0 && column < width) {
     float total = 0;
-    for (unsigned other = 0; other < max_warps; ++other) {
+    for (unsigned other = 0; other < warps; ++other) {
       total += sums[other][lane];
     }
     device_store((blockIdx.y == 0 ? first : second)[column], total);
@@ -351,7 +377,8 @@ template <class T>
 void combine(float const* partial, RowBlocks const& blocks, std::int64_t width, T* first, T* second,
              CUstream_st* stream) {
   auto const strips = static_cast<unsigned>((width + warp_threads - 1) / warp_threads);
-  launch(combine_kernel<T>, {dim3{strips, second == nullptr ? 1U : 2U}, max_warps * warp_threads},
+  auto const warps = static_cast<unsigned>(std::min<std::int64_t>(blocks.blocks, max_warps));
+  launch(combine_kernel<T>, {dim3{strips, second == nullptr ? 1U : 2U}, warps * warp_threads},
          stream, partial, blocks.blocks, width, first, second);
 }
 

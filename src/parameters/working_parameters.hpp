@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "device/device.hpp"
 #include "parameters/host_home.hpp"

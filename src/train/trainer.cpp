@@ -395,6 +395,8 @@ void Training<T>::save() {
 ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
                       StopSignals& signals) {
   bool const on_gpus = uses_gpus(config.device, comm);
+  RunConfig settled = config;
+  settled.device.kind = on_gpus ? DeviceKind::cuda : DeviceKind::host;
   // The host device leaves the GPUs alone: more ranks than GPUs are no mistake there.
   auto place = launch::take_place(
       comm, {.threads = config.threads, .share_gpu = config.device.share_gpu || !on_gpus});
@@ -403,13 +405,13 @@ ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
   }
   switch (config.numerics.dtype) {
     case DType::bf16:
-      return Training<bfloat16>{config, comm, signals, place}.run();
+      return Training<bfloat16>{settled, comm, signals, place}.run();
     case DType::fp16:
-      return Training<float16>{config, comm, signals, place}.run();
+      return Training<float16>{settled, comm, signals, place}.run();
     case DType::fp32:
       break;
   }
-  return Training<float>{config, comm, signals, place}.run();
+  return Training<float>{settled, comm, signals, place}.run();
 }
 
 }  // namespace offstage::train

@@ -27,7 +27,9 @@ class CountingStream final : public device::Stream {
   void enqueue(std::function<void()>, std::int64_t updates) override { counted.push_back(updates); }
   [[nodiscard]] void* native() const noexcept override { return nullptr; }
   [[nodiscard]] std::span<std::byte> scratch() const noexcept override { return {}; }
-  [[nodiscard]] cuda::BlasLt& blas() override { throw PreconditionError{"no products here"}; }
+  [[nodiscard]] offstage::cuda::BlasLt& blas() override {
+    throw PreconditionError{"no products here"};
+  }
   [[nodiscard]] std::shared_ptr<device::Event> record() override { return {}; }
   void wait(device::Event const&) override {}
   void synchronize() override {}

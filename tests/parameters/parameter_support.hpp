@@ -137,6 +137,8 @@ class Parameters {
   [[nodiscard]] StreamedParameters<T>& operator*() { return *parameters_; }
   [[nodiscard]] StreamedParameters<T>* operator->() { return parameters_.get(); }
   [[nodiscard]] update::MemoryTiers& tiers() { return tiers_; }
+  /// The stream for which layers are there.
+  [[nodiscard]] device::Stream& model() { return *stream_; }
   void end() { parameters_.reset(); }
 
   mpi::Communicator comm;

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
@@ -193,6 +195,30 @@ TEST(StreamedParameters, OfARankAloneBringTheNextLayersWhileOneIsUsed) {
   std::this_thread::sleep_for(5ms);
   EXPECT_LE(brought(), three_layers + 2) << "there is no slot for a fourth";
   parameters->release(0, nullptr);
+}
+
+TEST(StreamedParameters, LeaveASlotAsItIsUntilTheModelsStreamIsDoneWithIt) {
+  std::vector<std::unique_ptr<device::Device>> devices;
+  devices.push_back(device::make_host_device(0));
+  devices.push_back(std::make_unique<device::ShuffledDevice>(1));
+  for (auto const& device : devices) {
+    Parameters<float> parameters{*device, {.slots = 2}};
+    device::Stream& model = parameters.model();
+    parameters->begin();
+    parameters->expect(forward_layers);
+    auto const whole = parameters->acquire(0);
+    std::vector<float> seen(whole.size());
+    std::promise<void> sign;
+    model.enqueue([go_on = sign.get_future().share()] { go_on.wait(); });
+    model.copy(seen.data(), whole.data(), static_cast<Bytes>(whole.size_bytes()),
+               device::Copy::device_to_host);
+    parameters->release(0, model.record());
+    std::this_thread::sleep_for(20ms);  // a rank alone would have brought layer 2 meanwhile
+    sign.set_value();
+    parameters.use({1, 2, 3, 4, 5}, 0);
+    model.synchronize();
+    parameters.expect_values(0, seen, 0);
+  }
 }
 
 TEST(StreamedParameters, RefuseAnotherOrderThanTheOneThatIsExpected) {

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/dtype.hpp"
+#include "device/wrapped_device.hpp"
+#include "model/transformer.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/link_support.hpp"
 #include "train/step_runner.hpp"
@@ -103,6 +105,35 @@ TEST(DeviceDemand, CountsSmallSubgroupsAndRecomputation) {
   config.train.recompute = model::Recompute::block;
   config.model.tied_head = true;
   expect_right(config, "recomputation and a tied head");
+}
+
+/// Says that it is a GPU.
+class NamedCuda final : public device::WrappedDevice {
+ public:
+  NamedCuda() : WrappedDevice{device::make_host_device(0)} {}
+  [[nodiscard]] device::Kind kind() const noexcept override { return device::Kind::cuda; }
+};
+
+TEST(DeviceDemand, CountsTheLogitsOfMoreRowsOnAGpu) {
+  auto config = small();
+  state::ShardMap const map{state::layers_of(config.model), 1};
+  auto const of_the_model = [&] {
+    return device_demand<bfloat16>(config, map, 0, state::Route::staged, config.subgroup_size)
+        .model;
+  };
+  Bytes const on_host = of_the_model();
+  config.device.kind = DeviceKind::cuda;
+  std::int64_t const rows = config.train.micro_batch * config.train.sequence;
+  EXPECT_EQ(of_the_model() - on_host,
+            (rows - 256) * config.model.vocab * static_cast<Bytes>(sizeof(float)));
+  NamedCuda device;
+  auto const stream = device.make_calling_stream("model");
+  model::Transformer<bfloat16> const model{
+      config.model,
+      {config.train.micro_batch, config.train.sequence, config.train.recompute},
+      device,
+      *stream};
+  EXPECT_EQ(device.used(), of_the_model());
 }
 
 TEST(DeviceDemand, SlotsThatTheDeviceHasNoRoomForAreLent) {

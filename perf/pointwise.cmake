@@ -1,0 +1,1 @@
+offstage_benchmark(NAME pointwise ROOMS base device kernels LINK fmt::fmt)

@@ -1,0 +1,256 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <tuple>
+
+#include "cross_entropy.hpp"
+#include "embedding.hpp"
+#include "kernels/pointwise_gpu_support.hpp"
+
+namespace offstage::kernels {
+namespace {
+
+template <class Element>
+class TokensOnGpu : public OnGpu {};
+TYPED_TEST_SUITE(TokensOnGpu, GpuElements);
+
+struct LossAndGradient {
+  std::vector<double> loss;
+  std::vector<double> d_logits;
+};
+
+template <class T>
+LossAndGradient expected(std::vector<float> const& logits, std::vector<std::int32_t> const& targets,
+                         double gradient_scale) {
+  auto const rows = static_cast<std::int64_t>(targets.size());
+  auto const wide = convert<double>(logits);
+  LossAndGradient result{std::vector<double>(targets.size()), std::vector<double>(logits.size())};
+  ref::cross_entropy<double>({wide, targets, result.loss, result.d_logits, rows,
+                              static_cast<std::int64_t>(logits.size()) / rows, gradient_scale});
+  return result;
+}
+
+template <class T>
+std::tuple<std::vector<double>, std::vector<T>> on_gpu(device::Stream& stream,
+                                                       std::vector<float> const& logits,
+                                                       std::vector<std::int32_t> const& targets,
+                                                       double gradient_scale,
+                                                       std::size_t offset = 0) {
+  auto const rows = static_cast<std::int64_t>(targets.size());
+  auto const count = static_cast<std::int64_t>(logits.size());
+  Guarded<float> const there{logits, offset};
+  Guarded<std::int32_t> const there_targets{targets};
+  Guarded<double> const loss{poison<double>(rows)};
+  Guarded<T> const d_logits{poison<T>(count), offset};
+  cross_entropy<T>(stream, {there.view(), there_targets.view(), loss.view(), d_logits.view(), rows,
+                            count / rows, gradient_scale});
+  stream.synchronize();
+  auto const got = there.read();
+  EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span{got}), std::as_bytes(std::span{logits})))
+      << "the logits were written";
+  return {loss.read(), d_logits.read()};
+}
+
+TYPED_TEST(TokensOnGpu, CrossEntropyIsCloseToTheFp64Reference) {
+  using T = TypeParam;
+  for (auto const& [shape, offset] :
+       {Placed{{1, 1}, 0}, Placed{{5, 3}, 0}, Placed{{9, 37}, 0}, Placed{{7, 1000}, 0},
+        Placed{{6, 5003}, 0}, Placed{{4, 5003}, 1}, Placed{{3, 50257}, 0}}) {
+    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.width);
+    auto const logits = random_values<float>(shape.rows * shape.width, 1, 20.0);
+    auto targets = random_tokens(shape.rows, shape.width, 2);
+    targets.back() = ignored_target;
+    auto const [loss, d_logits] =
+        same_twice([&] { return on_gpu<T>(*this->stream, logits, targets, 128.0, offset); });
+    auto const exact = expected<T>(logits, targets, 128.0);
+    expect_rounded(d_logits, exact.d_logits);
+    for (std::size_t r = 0; r < loss.size(); ++r) {
+      ASSERT_NEAR(loss[r], exact.loss[r], 1e-5) << "row " << r;
+    }
+  }
+}
+
+TYPED_TEST(TokensOnGpu, ARowThatTakesNoPartHasNoLossAndNoGradientWhateverItsLogits) {
+  using T = TypeParam;
+  for (float const logit : {0.0F, INFINITY, -INFINITY, NAN}) {
+    Guarded<float> const logits{std::vector<float>(14, logit)};
+    Guarded<std::int32_t> const targets{std::vector<std::int32_t>(2, ignored_target)};
+    Guarded<double> const loss{poison<double>(2)};
+    Guarded<T> const d_logits{poison<T>(14)};
+    cross_entropy<T>(*this->stream,
+                     {logits.view(), targets.view(), loss.view(), d_logits.view(), 2, 7, 1.0});
+    this->stream->synchronize();
+    EXPECT_EQ(loss.read(), std::vector<double>(2));
+    EXPECT_EQ(d_logits.read(), std::vector<T>(14));
+  }
+}
+
+TYPED_TEST(TokensOnGpu, WithoutAGradientCrossEntropyGivesTheLossAlone) {
+  using T = TypeParam;
+  auto const logits = random_values<float>(20, 1);
+  std::vector<std::int32_t> const targets{3, 0};
+  Guarded<float> const there{logits};
+  Guarded<std::int32_t> const there_targets{targets};
+  Guarded<double> const loss{poison<double>(2)};
+  cross_entropy<T>(*this->stream,
+                   {there.view(), there_targets.view(), loss.view(), {}, 2, 10, 0.0});
+  this->stream->synchronize();
+  expect_close(loss.read(), expected<T>(logits, targets, 0.0).loss, 1e-6);
+}
+
+/// Whoever is masked out has no share, wherever it stands; a sum of nothing but infinities is no number.
+TYPED_TEST(TokensOnGpu, InfiniteLogitsGiveWhatTheReferenceGives) {
+  using T = TypeParam;
+  constexpr std::int64_t vocab = 9001;
+  for (float const special : {-INFINITY, INFINITY, NAN}) {
+    for (std::int64_t const share : {1, 2, 5000, 9001}) {
+      auto logits = random_values<float>(vocab, 3, 10.0);
+      for (std::int64_t i = 0; i < share; ++i) {
+        logits[static_cast<std::size_t>(i * vocab / share)] = special;
+      }
+      std::vector<std::int32_t> const targets{7};
+      auto const [loss, d_logits] = on_gpu<T>(*this->stream, logits, targets, 1.0);
+      auto const exact = expected<T>(logits, targets, 1.0);
+      if (std::isnan(exact.loss[0])) {
+        EXPECT_TRUE(std::isnan(loss[0])) << share << " times " << special;
+        EXPECT_TRUE(std::ranges::all_of(d_logits, [](T d) { return std::isnan(load(d)); }));
+      } else if (std::isinf(exact.loss[0])) {
+        EXPECT_EQ(loss[0], exact.loss[0]) << share << " times " << special;
+        expect_rounded(d_logits, exact.d_logits);
+      } else {
+        EXPECT_NEAR(loss[0], exact.loss[0], 1e-5) << share << " times " << special;
+        expect_rounded(d_logits, exact.d_logits);
+      }
+    }
+  }
+}
+
+TYPED_TEST(TokensOnGpu, ALossScaleThatIsTooLargeShows) {
+  using T = TypeParam;
+  std::vector<float> const logits{0.0F, 1.0F, -1.0F};
+  auto const [loss, d_logits] = on_gpu<T>(*this->stream, logits, {0}, 1e6);
+  bool const overflows = std::is_same_v<T, float16>;
+  EXPECT_EQ(std::isinf(load(d_logits[0])), overflows);
+  EXPECT_LT(load(d_logits[0]), 0.0F);
+  EXPECT_EQ(std::isinf(load(d_logits[1])), overflows);
+  EXPECT_NEAR(loss[0], expected<T>(logits, {0}, 1.0).loss[0], 1e-6);
+}
+
+TYPED_TEST(TokensOnGpu, AHitThatIsAlmostCertainKeepsItsGradient) {
+  using T = TypeParam;
+  std::vector<float> const logits{12.0F, 0.0F};
+  auto const [loss, d_logits] = on_gpu<T>(*this->stream, logits, {0}, 1.0);
+  expect_rounded(d_logits, expected<T>(logits, {0}, 1.0).d_logits);
+  EXPECT_NEAR(load(d_logits[0]), -6.1441e-6, 2e-7);
+}
+
+struct Table {
+  std::int64_t rows, vocab, width, sequence;
+  std::size_t offset = 0;
+};
+/// Widths that are no multiple of anything, positions that are used never, once and often.
+constexpr Table tables[] = {{1, 1, 1, 1},        {7, 5, 37, 3},   {150, 3, 33, 40},
+                            {40, 9, 64, 100, 1}, {5, 9, 768, 2},  {2500, 3000, 8, 500},
+                            {20, 6, 2056, 10},   {3, 2, 16384, 3}};
+
+TYPED_TEST(TokensOnGpu, EmbeddingForwardIsExact) {
+  using T = TypeParam;
+  for (auto const& [rows, vocab, width, sequence, offset] : tables) {
+    for (bool const has_positions : {false, true}) {
+      auto const tokens = random_tokens(rows, vocab, 1);
+      auto const table = random_values<T>(vocab * width, 2);
+      auto const positions = random_values<T>(has_positions ? sequence * width : 0, 3);
+      std::vector<T> out(static_cast<std::size_t>(rows * width));
+      ref::embedding_forward<T>({tokens, table, out, rows, vocab, width, positions, sequence});
+
+      Guarded<std::int32_t> const there_tokens{tokens};
+      Guarded<T> const there_table{table, offset}, there_positions{positions, offset};
+      Guarded<T> const there_out{poison<T>(rows * width), offset};
+      auto const positions_view = has_positions ? there_positions.view() : std::span<T>{};
+      embedding_forward<T>(*this->stream,
+                           {there_tokens.view(), there_table.view(), there_out.view(), rows, vocab,
+                            width, positions_view, sequence});
+      this->stream->synchronize();
+      EXPECT_EQ(there_out.read(), out);
+    }
+  }
+}
+
+template <class T>
+void expect_embedding_backward(device::Stream& stream, Table const& shape,
+                               std::vector<std::int32_t> const& tokens, bool has_positions) {
+  auto const& [rows, vocab, width, sequence, offset] = shape;
+  SCOPED_TRACE(testing::Message() << rows << " rows, " << vocab << " x " << width);
+  auto const d_out = random_values<T>(rows * width, 2);
+  auto const table = random_values<T>(vocab * width, 3);
+  auto const positions = random_values<T>(has_positions ? sequence * width : 0, 4);
+  auto exact_table = convert<double>(table), exact_positions = convert<double>(positions);
+  auto const wide_d_out = convert<double>(d_out);
+  ref::embedding_backward<double>(
+      {tokens, wide_d_out, exact_table, rows, vocab, width, exact_positions, sequence});
+
+  auto const [got_table, got_positions] = same_twice([&] {
+    Guarded<std::int32_t> const there_tokens{tokens};
+    Guarded<T> const there_d_out{d_out, offset}, there_table{table, offset};
+    Guarded<T> const there_positions{positions, offset};
+    auto const positions_view = has_positions ? there_positions.view() : std::span<T>{};
+    embedding_backward<T>(stream, {there_tokens.view(), there_d_out.view(), there_table.view(),
+                                   rows, vocab, width, positions_view, sequence});
+    stream.synchronize();
+    return std::tuple{there_table.read(), there_positions.read()};
+  });
+  expect_rounded(got_table, exact_table);
+  expect_rounded(got_positions, exact_positions);
+}
+
+TYPED_TEST(TokensOnGpu, EmbeddingBackwardIsCloseToTheFp64Reference) {
+  for (Table const& shape : tables) {
+    for (bool const has_positions : {false, true}) {
+      expect_embedding_backward<TypeParam>(
+          *this->stream, shape, random_tokens(shape.rows, shape.vocab, 1), has_positions);
+    }
+  }
+}
+
+/// The run of a token is longer than what one search and one read see.
+TYPED_TEST(TokensOnGpu, EmbeddingBackwardAddsManyRowsOfOneToken) {
+  Table const shape{3000, 50, 24, 1500};
+  auto tokens = random_tokens(shape.rows, shape.vocab, 1);
+  for (std::size_t r = 0; r < tokens.size(); ++r) {
+    tokens[r] = r % 10 == 9 ? tokens[r] : 17;
+  }
+  expect_embedding_backward<TypeParam>(*this->stream, shape, tokens, false);
+  std::ranges::fill(tokens, 49);
+  expect_embedding_backward<TypeParam>(*this->stream, shape, tokens, false);
+}
+
+TYPED_TEST(TokensOnGpu, NoRowsChangeNothing) {
+  using T = TypeParam;
+  auto const table = random_values<T>(6, 1);
+  Guarded<T> const there{table};
+  embedding_backward<T>(*this->stream, {{}, {}, there.view(), 0, 2, 3});
+  embedding_forward<T>(*this->stream, {{}, there.view(), {}, 0, 2, 3});
+  cross_entropy<T>(*this->stream, {{}, {}, {}, {}, 0, 3, 1.0});
+  this->stream->synchronize();
+  EXPECT_EQ(there.read(), table);
+}
+
+TEST(TokenKernelsOfCuda, CheckTheirArgumentsWithoutAGpu) {
+  std::vector<float> table(6), out(5), whole(9);
+  std::vector<double> loss(2);
+  std::vector<std::int32_t> const tokens(3);
+  std::vector<std::byte> scratch(cuda::embedding_backward_scratch(3));
+  EXPECT_THROW(cuda::embedding_forward<float>({tokens, table, out, 3, 2, 3}, nullptr),
+               PreconditionError);
+  EXPECT_THROW(cuda::embedding_backward<float>({tokens, out, table, 3, 2, 3}, scratch, nullptr),
+               PreconditionError);
+  scratch.pop_back();
+  EXPECT_THROW(cuda::embedding_backward<float>({tokens, whole, table, 3, 2, 3}, scratch, nullptr),
+               PreconditionError);
+  EXPECT_THROW(cuda::cross_entropy<float>({whole, tokens, loss, {}, 3, 3, 1.0}, nullptr),
+               PreconditionError);
+}
+
+}  // namespace
+}  // namespace offstage::kernels
