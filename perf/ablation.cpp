@@ -25,6 +25,7 @@
 #include "phase_shape.hpp"
 #include "platform/mpi/session.hpp"
 #include "processor_time.hpp"
+#include "state/rank_link.hpp"
 #include "train/offload.hpp"
 #include "update/pipeline.hpp"
 
@@ -64,6 +65,8 @@ class Phase {
   mpi::Communicator alone_ = mpi::Communicator::self();
   std::unique_ptr<device::Device> device_ = device::make_host_device(0);
   std::unique_ptr<device::Stream> stream_ = device_->make_calling_stream("compute");
+  std::unique_ptr<state::RankLink> link_ =
+      state::make_mpi_link(alone_, state::Route::in_place);  ///< the device is host_visible
   state::ShardMap map_;
   std::vector<state::Subgroup> subgroups_;
   memory::HugeBuffer copy_;
@@ -94,7 +97,7 @@ Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicat
                     static_cast<Bytes>(accumulate_fp32 ? sizeof(float) : sizeof(bfloat16)),
                     *device_);
   gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
-      map_, alone_, *device_, *stream_, subgroups_, offload_.take_gradients(accumulate_fp32));
+      map_, *link_, *device_, *stream_, subgroups_, offload_.take_gradients(accumulate_fp32));
   pipeline_ = std::make_unique<update::UpdatePipeline>(
       subgroups_, offload_.state(),
       update::PipelineSettings{.workers = plan.buffers, .trace = trace});

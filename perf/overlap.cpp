@@ -29,6 +29,7 @@
 #include "plan/split.hpp"
 #include "platform/mpi/session.hpp"
 #include "processor_time.hpp"
+#include "state/rank_link.hpp"
 #include "state/readiness.hpp"
 #include "state/working_copy.hpp"
 #include "train/offload.hpp"
@@ -97,6 +98,7 @@ class Steps {
   trace::Trace* trace_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<state::RankLink> link_;
   state::ShardMap map_;
   std::vector<state::Subgroup> subgroups_;
   state::Readiness readiness_;
@@ -122,10 +124,12 @@ Steps::Steps(Shape const& shape, train::RunConfig const& config, mpi::Communicat
       trace_{trace},
       device_{device::make_host_device(0, config.device.emulation)},
       stream_{device_->make_calling_stream("compute")},
+      link_{state::make_mpi_link(
+          comm, device_->host_visible() ? state::Route::in_place : state::Route::staged)},
       map_{make_layers(shape.layers, shape.parameters / shape.layers), 1},
       subgroups_{state::subgroups_of(map_, 0, shape.subgroup)},
       readiness_{subgroups_},
-      copy_{map_, comm, *device_, *stream_},
+      copy_{map_, *link_, *device_, *stream_},
       gradient_{device_->allocate(2 * map_.largest_layer(), "a layer's gradient")},
       offload_{config, comm, trace} {
   // The host touches no device memory but by copies.
@@ -168,7 +172,7 @@ void Steps::make_parts() {
     }
   };
   gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
-      map_, comm_, *device_, *stream_, subgroups_, std::move(gradients));
+      map_, *link_, *device_, *stream_, subgroups_, std::move(gradients));
 }
 
 void Steps::create_state() {

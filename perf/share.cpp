@@ -34,6 +34,7 @@
 #include "platform/mpi/session.hpp"
 #include "probe/measure.hpp"
 #include "probe/median.hpp"
+#include "state/rank_link.hpp"
 #include "state/working_copy.hpp"
 #include "train/offload.hpp"
 #include "train/shared_update.hpp"
@@ -74,6 +75,7 @@ class Phase {
   PhaseShape const& shape_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<state::RankLink> link_;
   state::ShardMap map_;
   std::vector<state::Subgroup> subgroups_;
   state::WorkingCopy<bfloat16> copy_;
@@ -89,17 +91,19 @@ Phase::Phase(PhaseShape const& shape, train::RunConfig const& config, mpi::Commu
     : shape_{shape},
       device_{make_device(config)},
       stream_{device_->make_calling_stream("compute")},
+      link_{state::make_mpi_link(
+          comm, device_->host_visible() ? state::Route::in_place : state::Route::staged)},
       map_{make_layers(layers, shape.parameters / layers), 1},
       subgroups_{state::subgroups_of(
           map_, 0, shape.subgroup,
           std::llround(config.share.device_resident * static_cast<double>(shape.parameters)))},
-      copy_{map_, comm, *device_, *stream_},
+      copy_{map_, *link_, *device_, *stream_},
       gradient_{device_->allocate(2 * map_.largest_layer(), "a layer's gradient")},
       offload_{config, comm, trace} {
   fill_gradient();
   offload_.allocate(subgroups_, plan::MemoryPlan{}, sizeof(bfloat16), *device_);
   gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
-      map_, comm, *device_, *stream_, subgroups_, offload_.take_gradients(false));
+      map_, *link_, *device_, *stream_, subgroups_, offload_.take_gradients(false));
   update_ = std::make_unique<train::SharedUpdate>(
       config,
       train::UpdateShape{.elements = shape.parameters,

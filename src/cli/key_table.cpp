@@ -214,6 +214,16 @@ constexpr std::array keys{
         "host: be as slow as h2d=25GB/s,d2h=25GB/s,update=10G,host-update=1G, any of them",
         [](RunConfig& c, Text t) { c.device.emulation = device::parse_emulation(t); }},
 
+    Key{"comm.backend", "auto|mpi|nccl", "auto",
+        "by what ranks pass layers to each other; auto: NCCL where each has a GPU of its own, else "
+        "MPI",
+        [](RunConfig& c, Text t) {
+          using train::CommBackend;
+          c.comm_backend = choice<CommBackend>(t, {{"auto", CommBackend::automatic},
+                                                   {"mpi", CommBackend::mpi},
+                                                   {"nccl", CommBackend::nccl}});
+        }},
+
     Key{"parameters.home", "device|host|storage", "device",
         "where the 16-bit working copy lives; not on the device: it comes there layer by layer, "
         "ahead of use",

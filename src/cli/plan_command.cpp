@@ -50,6 +50,9 @@ void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
   line("ranks", fmt::format("{} on {} node{}, {} parameters each", options.ranks, forecast.nodes,
                             forecast.nodes == 1 ? "" : "s",
                             count(static_cast<double>(forecast.shard_elements))));
+  if (!forecast.link.empty()) {
+    line("layers between ranks", forecast.link);
+  }
 }
 
 void print_memory(train::Forecast const& forecast, PlanOptions const& options) {

@@ -1,9 +1,9 @@
 #include "parameters/streamed_parameters.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "base/chunk.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/watch.hpp"
@@ -17,8 +17,13 @@ constexpr char const* row = "parameters ahead";
 }  // namespace
 
 template <class T>
-Bytes StreamedParameters<T>::host_bytes(state::ShardMap const& map, bool host_visible) {
-  return state::WorkingCopy<T>::host_bytes(map, host_visible);
+Bytes StreamedParameters<T>::host_bytes(state::ShardMap const& map, state::Route route) {
+  if (route == state::Route::in_place || map.ranks() == 1) {
+    return 0;
+  }
+  std::int64_t const chunks = map.largest_layer() / chunk_elements;
+  std::int64_t const most = route == state::Route::staged ? chunks : ceil_div(chunks, map.ranks());
+  return most * chunk_elements * static_cast<Bytes>(sizeof(T));
 }
 
 template <class T>
@@ -27,19 +32,22 @@ Bytes StreamedParameters<T>::device_bytes(state::ShardMap const& map, int slots)
 }
 
 template <class T>
-StreamedParameters<T>::StreamedParameters(state::ShardMap const& map, mpi::Communicator const& comm,
-                                          device::Device& device,
+StreamedParameters<T>::StreamedParameters(state::ShardMap const& map, state::RankLink& link,
+                                          device::Device& device, device::Stream& model,
                                           std::unique_ptr<ShardHome<T>> home,
                                           StreamSettings const& settings)
     : map_{map},
-      comm_{comm},
+      link_{link},
+      model_{model},
       trace_{settings.trace},
-      direct_{device.host_visible()},
+      visible_{device.host_visible()},
       home_{std::move(home)},
-      staging_{host_bytes(map, direct_)},
+      staging_{host_bytes(map, link.route())},
       arrived_(static_cast<std::size_t>(settings.slots)),
       schedule_{settings.slots},
       freed_(static_cast<std::size_t>(settings.slots)) {
+  require(link.size() == 1 || (link.route() == state::Route::in_place) == visible_,
+          "StreamedParameters: layers are used in place where host code sees the device");
   for (int i = 0; i < settings.slots; ++i) {
     slots_.push_back(
         device.allocate(device_bytes(map, 1), "a layer of streamed parameters (parameters.home)"));
@@ -47,10 +55,10 @@ StreamedParameters<T>::StreamedParameters(state::ShardMap const& map, mpi::Commu
   if (staging_.size() > 0) {
     pinned_ = device.pin(staging_.bytes());
   }
-  if (!direct_) {
+  if (!visible_) {
     stream_ = device.make_stream("parameters ahead");
   }
-  if (comm.size() == 1) {
+  if (link.size() == 1) {
     thread_.emplace("parameters", [this] { run_ahead(); });
   }
 }
@@ -175,11 +183,11 @@ void StreamedParameters<T>::gather_ahead(std::unique_lock<std::mutex>& lock,
   while (filled_ <= index) {
     fill_next(lock);
   }
-  if (direct_) {
+  if (visible_) {
     return;
   }
   if (auto const& arrived = arrived_[static_cast<std::size_t>(now.slot)]) {
-    arrived->wait();
+    model_.wait(*arrived);
   }
   while (filled_ <= index + 1 && may_fill()) {
     fill_next(lock);
@@ -192,46 +200,67 @@ void StreamedParameters<T>::bring(SlotSchedule::Use const& use,
   auto const& layer = map_.layers()[static_cast<std::size_t>(use.layer)];
   auto const whole = slot(use).first(static_cast<std::size_t>(layer.padded_elements()));
   trace::Scope const scope{trace_, row, "bring", use.layer};
-  if (freed && direct_) {
-    freed->wait();
-  } else if (freed) {
-    stream_->wait(*freed);
-  }
-  if (comm_.size() > 1) {
-    gather(use.layer, whole);
-    arrived_[static_cast<std::size_t>(use.slot)] = direct_ ? nullptr : stream_->record();
+  if (link_.size() > 1) {
+    gather(use.layer, whole, freed);
+    arrived_[static_cast<std::size_t>(use.slot)] = visible_ ? nullptr : stream_->record();
     return;
   }
+  wait_for(freed);
   home_->bring(use.layer, [&](std::int64_t offset, std::span<T const> part) {
     copy(whole.subspan(static_cast<std::size_t>(offset)), part);
-    if (!direct_) {
+    if (!visible_) {
       stream_->synchronize();  // the part may be gone when this returns
     }
   });
 }
 
 template <class T>
-void StreamedParameters<T>::gather(int layer, std::span<T> whole) {
-  auto const parts = map_.slices(layer, sizeof(T));
-  auto const own =
-      static_cast<std::size_t>(parts[static_cast<std::size_t>(comm_.rank())].offset) / sizeof(T);
-  if (!direct_) {
-    Waiting const waiting{"the layer before to leave host memory"};
-    stream_->synchronize();
+void StreamedParameters<T>::wait_for(std::shared_ptr<device::Event> const& freed) {
+  if (freed && visible_) {
+    freed->wait();
+  } else if (freed) {
+    stream_->wait(*freed);
   }
-  auto const gathered = direct_ ? whole : staging_.as<T>().first(whole.size());
-  home_->bring(layer, [&](std::int64_t offset, std::span<T const> part) {
-    std::ranges::copy(part, gathered.begin() + static_cast<std::ptrdiff_t>(own) + offset);
+}
+
+template <class T>
+void StreamedParameters<T>::gather(int layer, std::span<T> whole,
+                                   std::shared_ptr<device::Event> const& freed) {
+  auto const parts = map_.slices(layer, sizeof(T));
+  Slice const& mine = parts[static_cast<std::size_t>(link_.rank())];
+  auto const offset = static_cast<std::size_t>(mine.offset) / sizeof(T);
+  auto const size = static_cast<std::size_t>(mine.size) / sizeof(T);
+  bool const staged = link_.route() == state::Route::staged;
+  if (!staged) {
+    wait_for(freed);
+  }
+  if (sent_) {
+    Waiting const waiting{"the layer before to leave host memory"};
+    sent_->wait();
+  }
+  // Host code puts its part together where it may: a home gives it in pieces, which last as long as they are shown.
+  auto const gathered = staged ? staging_.as<T>().first(whole.size()) : whole;
+  auto const own = gathered.subspan(offset, size);
+  bool const from_staging = link_.route() == state::Route::direct;
+  auto const written = from_staging ? staging_.as<T>().first(size) : own;
+  home_->bring(layer, [&](std::int64_t at, std::span<T const> part) {
+    std::ranges::copy(part, written.begin() + static_cast<std::ptrdiff_t>(at));
   });
-  comm_.all_gather(std::as_writable_bytes(gathered), parts);
-  if (!direct_) {
+  if (from_staging) {
+    copy(own, written);
+    sent_ = stream_->record();
+  }
+  link_.all_gather(stream_ ? *stream_ : model_, std::as_writable_bytes(gathered), parts);
+  if (staged) {
+    wait_for(freed);  // only now, as the ranks need not
     copy(whole, gathered);
+    sent_ = stream_->record();
   }
 }
 
 template <class T>
 void StreamedParameters<T>::copy(std::span<T> target, std::span<T const> source) {
-  if (direct_) {
+  if (visible_) {
     std::ranges::copy(source, target.begin());
   } else {
     stream_->copy(target.data(), source.data(), static_cast<Bytes>(source.size_bytes()),

@@ -17,8 +17,8 @@
 #include "parameters/slot_schedule.hpp"
 #include "parameters/working_parameters.hpp"
 #include "platform/memory/huge_buffer.hpp"
-#include "platform/mpi/communicator.hpp"
 #include "platform/trace/trace.hpp"
+#include "state/rank_link.hpp"
 #include "state/shard.hpp"
 
 namespace offstage::parameters {
@@ -32,9 +32,10 @@ struct StreamSettings {
 ///
 /// One rank: a thread brings the layers in the order of their uses, each as soon as its slot is free.
 /// Several:  acquire gathers, for one thread calls MPI: the layer itself if that was not done before, then the
-///           next one, whose way over the link hides under what the model does with this one (a host_visible
-///           device has no link, and nothing is gathered ahead). Every rank gathers the same layers in the
-///           same order, as the slots depend on the order of uses alone.
+///           next one, whose way to the device hides under what the model does with this one (a host_visible
+///           device has it at once, and nothing is gathered ahead). The model's stream waits for a layer, not
+///           the thread. Every rank gathers the same layers in the same order, as the slots depend on the
+///           order of uses alone.
 /// Source:   Fuyou section 4.4, the FIFO of parameters on the device.
 /// Memory:   device: slots times the largest layer. Host: host_bytes, pinned, to gather through; the home's.
 /// Waiting:  a slot is free when the use before has ended (where the device has streams of its own, they wait
@@ -46,8 +47,9 @@ struct StreamSettings {
 template <class T>
 class StreamedParameters final : public WorkingParameters<T> {
  public:
-  StreamedParameters(state::ShardMap const& map, mpi::Communicator const& comm,
-                     device::Device& device, std::unique_ptr<ShardHome<T>> home,
+  /// `model`: its stream.
+  StreamedParameters(state::ShardMap const& map, state::RankLink& link, device::Device& device,
+                     device::Stream& model, std::unique_ptr<ShardHome<T>> home,
                      StreamSettings const& settings);
   ~StreamedParameters() override { stop(); }
   StreamedParameters(StreamedParameters const&) = delete;
@@ -63,8 +65,8 @@ class StreamedParameters final : public WorkingParameters<T> {
   void set_readiness(state::Readiness* readiness) override;
   void stop() noexcept override;
 
-  /// A layer; nothing if the device is host_visible or there is one rank.
-  [[nodiscard]] static Bytes host_bytes(state::ShardMap const& map, bool host_visible);
+  /// Of several ranks: a layer if layers are staged, a rank's part of one if they go from device to device.
+  [[nodiscard]] static Bytes host_bytes(state::ShardMap const& map, state::Route route);
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, int slots);
 
  private:
@@ -92,20 +94,24 @@ class StreamedParameters final : public WorkingParameters<T> {
   void fill_next(std::unique_lock<std::mutex>& lock);
   /// `freed`: until when the slot is in use; null: it is not.
   void bring(SlotSchedule::Use const& use, std::shared_ptr<device::Event> const& freed);
-  void gather(int layer, std::span<T> whole);
+  void gather(int layer, std::span<T> whole, std::shared_ptr<device::Event> const& freed);
+  /// What is written to a slot from now on comes after that; null: nothing uses it.
+  void wait_for(std::shared_ptr<device::Event> const& freed);
   void copy(std::span<T> target, std::span<T const> source);
   [[nodiscard]] std::span<T> slot(SlotSchedule::Use const& use) const;
 
   state::ShardMap const& map_;
-  mpi::Communicator const& comm_;
+  state::RankLink& link_;
+  device::Stream& model_;
   trace::Trace* trace_;
-  bool direct_;  ///< host code writes to the slots
+  bool visible_;  ///< host code writes to the slots
   std::unique_ptr<ShardHome<T>> home_;
   std::vector<device::Buffer> slots_;
-  memory::HugeBuffer staging_;  ///< one gathered layer on the host
+  memory::HugeBuffer staging_;  ///< one gathered layer on the host, or this rank's part of one
   std::unique_ptr<device::Pinned> pinned_;
   std::unique_ptr<device::Stream> stream_;
   std::vector<std::shared_ptr<device::Event>> arrived_;  ///< of each slot; several ranks
+  std::shared_ptr<device::Event> sent_;                  ///< what is in staging_ has left it
   SlotSchedule schedule_;                                ///< the caller's
   state::Readiness* readiness_{};                        ///< likewise
 

@@ -6,8 +6,8 @@
 
 #include "device/device.hpp"
 #include "parameters/host_home.hpp"
-#include "platform/mpi/communicator.hpp"
 #include "state/exchange.hpp"
+#include "state/rank_link.hpp"
 #include "state/readiness.hpp"
 #include "state/shard.hpp"
 #include "state/working_copy.hpp"
@@ -45,9 +45,9 @@ class WorkingParameters : public state::ParameterSource<T> {
 template <class T>
 class DeviceParameters final : public WorkingParameters<T> {
  public:
-  DeviceParameters(state::ShardMap const& map, mpi::Communicator const& comm,
-                   device::Device& device, device::Stream& stream)
-      : copy_{map, comm, device, stream} {}
+  DeviceParameters(state::ShardMap const& map, state::RankLink& link, device::Device& device,
+                   device::Stream& stream)
+      : copy_{map, link, device, stream} {}
 
   [[nodiscard]] std::span<T const> acquire(int layer) override { return copy_.acquire(layer); }
   void release(int layer, std::shared_ptr<device::Event> done) override {

@@ -18,25 +18,28 @@ Bytes bytes_of(std::int64_t elements) {
 }  // namespace
 
 template <class T>
-Bytes WorkingCopy<T>::host_bytes(ShardMap const& map, bool host_visible) {
-  return host_visible || map.ranks() == 1 ? 0 : bytes_of<T>(map.largest_layer());
+Bytes WorkingCopy<T>::host_bytes(ShardMap const& map, Route route) {
+  return route == Route::staged && map.ranks() > 1 ? bytes_of<T>(map.largest_layer()) : 0;
 }
 
 template <class T>
-WorkingCopy<T>::WorkingCopy(ShardMap const& map, mpi::Communicator const& comm,
-                            device::Device& device, device::Stream& stream)
+WorkingCopy<T>::WorkingCopy(ShardMap const& map, RankLink& link, device::Device& device,
+                            device::Stream& stream)
     : map_{map},
-      comm_{comm},
+      link_{link},
       stream_{stream},
-      shard_{device.allocate(bytes_of<T>(map.shard_elements(comm.rank())),
+      shard_{device.allocate(bytes_of<T>(map.shard_elements(link.rank())),
                              "the working copy of the parameters")},
-      staging_{host_bytes(map, device.host_visible())} {
+      staging_{host_bytes(map, link.route())} {
   if (staging_.size() > 0) {
     pinned_ = device.pin(staging_.bytes());
   }
   if (map.ranks() > 1) {
     for (Slot& slot : slots_) {
       slot.buffer = device.allocate(bytes_of<T>(map.largest_layer()), "a gathered layer");
+    }
+    if (link.route() != Route::in_place) {
+      gathering_ = device.make_stream("parameters from ranks");
     }
   }
 }
@@ -47,48 +50,54 @@ std::span<T const> WorkingCopy<T>::acquire(int layer) {
   auto const free_slot =
       std::ranges::find_if(slots_, [](Slot const& slot) { return slot.layer < 0; });
   require(free_slot != slots_.end(), "WorkingCopy: two layers are held already");
-  std::int64_t const begin = map_.shard_offset(layer, comm_.rank());
-  std::int64_t const size = map_.chunks(layer, comm_.rank()).count * chunk_elements;
+  std::int64_t const begin = map_.shard_offset(layer, link_.rank());
+  std::int64_t const size = map_.chunks(layer, link_.rank()).count * chunk_elements;
   if (readiness_ != nullptr) {
     readiness_->wait(begin, begin + size);
   }
   std::span<T const> const mine =
       shard().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size));
-  if (auto const freed = std::exchange(free_slot->freed, nullptr)) {
-    stream_.wait(*freed);
-  }
-  std::span<T const> const whole = comm_.size() == 1 ? mine : gather(layer, mine, *free_slot);
+  std::span<T const> const whole = link_.size() == 1 ? mine : gather(layer, mine, *free_slot);
   free_slot->layer = layer;
   return whole;
 }
 
 template <class T>
-std::span<T const> WorkingCopy<T>::gather(int layer, std::span<T const> mine, Slot const& slot) {
+std::span<T const> WorkingCopy<T>::gather(int layer, std::span<T const> mine, Slot& slot) {
   auto const elements =
       static_cast<std::size_t>(map_.layers()[static_cast<std::size_t>(layer)].padded_elements());
   auto const parts = map_.slices(layer, sizeof(T));
   auto const own =
-      static_cast<std::size_t>(parts[static_cast<std::size_t>(comm_.rank())].offset) / sizeof(T);
+      static_cast<std::size_t>(parts[static_cast<std::size_t>(link_.rank())].offset) / sizeof(T);
   auto const whole = slot.buffer.template as<T>().first(elements);
-  // Where host code sees device memory it gathers straight into it.
-  auto const gathered = staging_.size() > 0 ? staging_.as<T>().first(elements) : whole;
-  bool const staged = gathered.data() != whole.data();
+  bool const staged = staging_.size() > 0;
+  auto const gathered = staged ? staging_.as<T>().first(elements) : whole;
+  device::Stream& stream = gathering_ ? *gathering_ : stream_;
   auto const copy = [&](std::span<T> target, std::span<T const> source, device::Copy direction) {
     if (!source.empty()) {
-      stream_.copy(target.data(), source.data(), static_cast<Bytes>(source.size_bytes()),
-                   direction);
+      stream.copy(target.data(), source.data(), static_cast<Bytes>(source.size_bytes()), direction);
     }
   };
+  auto const wait_for_slot = [&] {
+    if (auto const freed = std::exchange(slot.freed, nullptr)) {
+      stream.wait(*freed);
+    }
+  };
+  if (!staged) {
+    wait_for_slot();
+  }
   copy(gathered.subspan(own, mine.size()), mine,
        staged ? device::Copy::device_to_host : device::Copy::device_to_device);
-  stream_.synchronize();
-  comm_.all_gather(std::as_writable_bytes(gathered), parts);
+  link_.all_gather(stream, std::as_writable_bytes(gathered), parts);
   if (staged) {
+    wait_for_slot();  // only now, as the ranks need not
     copy(whole.first(own), gathered.first(own), device::Copy::host_to_device);
     copy(whole.subspan(own, mine.size()), mine, device::Copy::device_to_device);
     std::size_t const rest = own + mine.size();
     copy(whole.subspan(rest), gathered.subspan(rest), device::Copy::host_to_device);
-    stream_.synchronize();
+  }
+  if (gathering_) {
+    stream_.wait(*gathering_->record());
   }
   return whole;
 }

@@ -7,8 +7,8 @@
 
 #include "device/device.hpp"
 #include "platform/memory/huge_buffer.hpp"
-#include "platform/mpi/communicator.hpp"
 #include "state/exchange.hpp"
+#include "state/rank_link.hpp"
 #include "state/readiness.hpp"
 #include "state/shard.hpp"
 
@@ -21,13 +21,15 @@ namespace offstage::state {
 ///             layers are used where they are. Host: host_bytes, pinned, to gather through.
 /// Waiting:    acquire waits until the layer's part of this shard is ready (readiness.hpp); an update may
 ///             write other parts meanwhile.
+/// Order:      a layer is gathered on a stream of its own, for which the model's waits, so that on a GPU, where
+///             the model's work is queued, a layer comes while the one before is in use.
 /// Collective: acquire.
 /// Errors:     construction: UsageError of the device. acquire: what an update failed with.
 template <class T>
 class WorkingCopy final : public ParameterSource<T> {
  public:
-  WorkingCopy(ShardMap const& map, mpi::Communicator const& comm, device::Device& device,
-              device::Stream& stream);
+  /// `stream`: that of the model.
+  WorkingCopy(ShardMap const& map, RankLink& link, device::Device& device, device::Stream& stream);
 
   [[nodiscard]] std::span<T const> acquire(int layer) override;
   void release(int layer, std::shared_ptr<device::Event> done) override;
@@ -38,9 +40,8 @@ class WorkingCopy final : public ParameterSource<T> {
   void write(std::int64_t begin, std::span<T const> values);
   /// Whose wait acquire calls; null: everything is always ready. Must outlive the calls.
   void set_readiness(Readiness* readiness) noexcept { readiness_ = readiness; }
-  /// Host memory that one object takes: a layer, or nothing if the device is host_visible or there is one
-  /// rank.
-  [[nodiscard]] static Bytes host_bytes(ShardMap const& map, bool host_visible);
+  /// Host memory that one object takes: a layer if layers are staged and there are ranks, else nothing.
+  [[nodiscard]] static Bytes host_bytes(ShardMap const& map, Route route);
 
  private:
   struct Slot {
@@ -48,17 +49,19 @@ class WorkingCopy final : public ParameterSource<T> {
     device::Buffer buffer;
     std::shared_ptr<device::Event> freed{};  ///< until when it is in use, if it is not held
   };
-  /// All ranks' parts of the layer, in the slot's buffer.
-  std::span<T const> gather(int layer, std::span<T const> mine, Slot const& slot);
+  /// All ranks' parts of the layer, in the slot's buffer, for what the model's stream is given from now on.
+  std::span<T const> gather(int layer, std::span<T const> mine, Slot& slot);
 
   ShardMap const& map_;
-  mpi::Communicator const& comm_;
+  RankLink& link_;
   device::Stream& stream_;
   device::Buffer shard_;
   memory::HugeBuffer staging_;  ///< one gathered layer on the host
   std::unique_ptr<device::Pinned> pinned_;
   Readiness* readiness_{};
   std::array<Slot, 2> slots_;
+  std::unique_ptr<device::Stream>
+      gathering_;  ///< null: nothing is gathered, or host code does it all
 };
 
 }  // namespace offstage::state

@@ -15,6 +15,7 @@
 #include "train/memory_demand.hpp"
 #include "train/shared_update.hpp"
 #include "update/device_lane.hpp"
+#include "update/gradient_accumulator.hpp"
 #include "update/held_gradients.hpp"
 
 namespace offstage::train {
@@ -85,14 +86,15 @@ Bytes resident_bytes(RunConfig const& config, state::ShardMap const& map, int ra
 
 template <class T>
 DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, int rank,
-                           bool host_visible, std::int64_t subgroup_elements) {
+                           state::Route route, std::int64_t subgroup_elements) {
+  bool const host_visible = route == state::Route::in_place;
   std::int64_t const shard = map.shard_elements(rank);
   auto const element = static_cast<Bytes>(sizeof(T));
   Tally tally;
   auto const workspace = lay_out<T>(config, map, tally);
   DeviceDemand demand;
   demand.model = tally.used();
-  demand.gradient = host_visible ? 0 : map.largest_layer() * element;
+  demand.gradient = update::GradientAccumulator<T>::device_bytes(map, rank, route);
   demand.resident = resident_bytes(config, map, rank, subgroup_elements);
   Bytes const limit = config.device.memory;
   bool const updates = needs_lane(config, host_visible);
@@ -125,11 +127,12 @@ DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, 
   return demand;
 }
 
-template DeviceDemand device_demand<float>(RunConfig const&, state::ShardMap const&, int, bool,
-                                           std::int64_t);
-template DeviceDemand device_demand<bfloat16>(RunConfig const&, state::ShardMap const&, int, bool,
-                                              std::int64_t);
-template DeviceDemand device_demand<float16>(RunConfig const&, state::ShardMap const&, int, bool,
-                                             std::int64_t);
+#define OFFSTAGE_INSTANTIATE(T)                                                         \
+  template DeviceDemand device_demand<T>(RunConfig const&, state::ShardMap const&, int, \
+                                         state::Route, std::int64_t);
+OFFSTAGE_INSTANTIATE(float)
+OFFSTAGE_INSTANTIATE(bfloat16)
+OFFSTAGE_INSTANTIATE(float16)
+#undef OFFSTAGE_INSTANTIATE
 
 }  // namespace offstage::train

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/units.hpp"
+#include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "train/run_config.hpp"
 
@@ -14,7 +15,7 @@ struct DeviceDemand {
   /// where parameters live elsewhere.
   Bytes working_copy{};
   Bytes model{};     ///< activations, gradients and scratch memory
-  Bytes gradient{};  ///< of a layer on its way to the host
+  Bytes gradient{};  ///< of a layer on its way to the host and to the ranks
   Bytes slots{};     ///< of the update, beside those that the activations lend it
   Bytes resident{};
   Bytes held{};  ///< gradients that wait for the update (update.device-gradients), and their norms
@@ -25,10 +26,11 @@ struct DeviceDemand {
 
 /// From the configuration alone. Slots are lent where device.memory, if it is given, has no room for all, and
 /// gradients take what is left of it, or all that they can use where it is not given.
-/// T is numerics.dtype; `host_visible`: of the device (device.hpp); `subgroup_elements`: as planned.
+/// T is numerics.dtype; `route`: of layers between ranks (in_place: the device is host_visible; one rank's is
+/// never direct); `subgroup_elements`: as planned.
 template <class T>
 [[nodiscard]] DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map,
-                                         int rank, bool host_visible,
+                                         int rank, state::Route route,
                                          std::int64_t subgroup_elements);
 
 }  // namespace offstage::train

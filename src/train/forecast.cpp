@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "state/shard.hpp"
 #include "train/memory_demand.hpp"
+#include "train/run_link.hpp"
 
 namespace offstage::train {
 namespace {
@@ -49,7 +50,7 @@ template <class T>
 class Foreseer {
  public:
   Foreseer(RunConfig const& config, ForecastScope const& scope, state::ShardMap const& map)
-      : config_{config}, scope_{scope}, map_{map} {
+      : config_{config}, scope_{scope}, map_{map}, route_{plan_link(config, scope.ranks).route} {
     for (int rank = 0; rank < map.ranks(); ++rank) {
       if (map.shard_elements(rank) > shard_) {
         fullest_ = rank;
@@ -61,8 +62,7 @@ class Foreseer {
   [[nodiscard]] std::int64_t shard() const { return shard_; }
   [[nodiscard]] plan::MemoryPlan memory(Bytes limit) const;
   [[nodiscard]] DeviceDemand device(plan::MemoryPlan const& memory) const {
-    return device_demand<T>(config_, map_, fullest_, host_visible(config_.device),
-                            memory.subgroup_elements);
+    return device_demand<T>(config_, map_, fullest_, route_, memory.subgroup_elements);
   }
   [[nodiscard]] std::vector<PathForecast> paths(plan::MemoryPlan const& memory) const;
   /// Adds to `missing` what must be known.
@@ -96,16 +96,16 @@ class Foreseer {
   RunConfig const& config_;
   ForecastScope const& scope_;
   state::ShardMap const& map_;
+  state::Route route_;
   int fullest_{};         ///< the rank with the largest shard
   std::int64_t shard_{};  ///< its elements
 };
 
 template <class T>
 plan::MemoryPlan Foreseer<T>::memory(Bytes limit) const {
-  return plan::plan_memory(memory_demand<T>(config_, map_,
-                                            {.ranks_per_node = scope_.ranks_per_node,
-                                             .host_visible = host_visible(config_.device),
-                                             .host_memory = limit}));
+  return plan::plan_memory(memory_demand<T>(
+      config_, map_,
+      {.ranks_per_node = scope_.ranks_per_node, .route = route_, .host_memory = limit}));
 }
 
 template <class T>
@@ -293,6 +293,7 @@ Forecast foresee(RunConfig const& config, ForecastScope const& scope) {
   Forecast result{.parameters = state::count_parameters(map.layers()),
                   .shard_elements = here.shard(),
                   .layers = config.model.layers,
+                  .link = plan_link(config, scope.ranks).text,
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
                   .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};
   result.memory = here.memory(result.host_limit);

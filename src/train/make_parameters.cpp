@@ -14,7 +14,7 @@ namespace {
 template <class T>
 std::unique_ptr<parameters::ShardHome<T>> make_home(RunConfig const& config,
                                                     ParameterParts const& parts) {
-  int const rank = parts.comm.rank();
+  int const rank = parts.link.rank();
   if (config.parameter_home != parameters::Home::storage) {
     return std::make_unique<parameters::HostHome<T>>(parts.map, rank, parts.device);
   }
@@ -35,7 +35,7 @@ std::unique_ptr<parameters::WorkingParameters<T>> make_parameters(RunConfig cons
     return std::make_unique<parameters::HostParameters<T>>(parts.map, parts.device);
   }
   return std::make_unique<parameters::StreamedParameters<T>>(
-      parts.map, parts.comm, parts.device, make_home<T>(config, parts),
+      parts.map, parts.link, parts.device, parts.stream, make_home<T>(config, parts),
       parameters::StreamSettings{.slots = parts.slots, .trace = parts.trace});
 }
 

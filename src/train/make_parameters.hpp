@@ -5,8 +5,8 @@
 
 #include "device/device.hpp"
 #include "parameters/working_parameters.hpp"
-#include "platform/mpi/communicator.hpp"
 #include "platform/trace/trace.hpp"
+#include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "train/offload.hpp"
 #include "train/run_config.hpp"
@@ -16,8 +16,9 @@ namespace offstage::train {
 /// What a rank's working copy is made of. All by reference outlive it.
 struct ParameterParts {
   state::ShardMap const& map;
-  mpi::Communicator const& comm;
+  state::RankLink& link;
   device::Device& device;
+  device::Stream& stream;  ///< the model's
   std::vector<state::Subgroup> const& subgroups;
   Offload& offload;
   int slots{};  ///< layers on the device at a time, on all ranks; 0: layers are used where they lie

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/dtype.hpp"
+#include "parameters/streamed_parameters.hpp"
 #include "state/working_copy.hpp"
 #include "tiers/device_tiers.hpp"
 #include "update/gradient_accumulator.hpp"
@@ -89,21 +90,21 @@ plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const&
   for (int rank = 0; rank < map.ranks(); ++rank) {
     most = std::max(most, map.shard_elements(rank));
     waiting = std::max(waiting, map.shard_elements(rank) - resident_elements(config, map, rank));
-    exchange = std::max(
-        exchange, update::GradientAccumulator<T>::exchange_bytes(map, rank, node.host_visible));
+    exchange =
+        std::max(exchange, update::GradientAccumulator<T>::exchange_bytes(map, rank, node.route));
   }
-  exchange += state::WorkingCopy<T>::host_bytes(map, node.host_visible);
+  bool const host_visible = node.route == state::Route::in_place;
+  bool const on_device = config.parameter_home == parameters::Home::device;
+  exchange += on_device ? state::WorkingCopy<T>::host_bytes(map, node.route)
+                        : parameters::StreamedParameters<T>::host_bytes(map, node.route);
   if (most > waiting) {
     exchange += tiers::DeviceTiers::lease_bytes(
         {state_bytes * std::min(most - waiting, config.subgroup_size)});
   }
-  if (needs_lane(config, node.host_visible)) {
+  if (needs_lane(config, host_visible)) {
     exchange += update::DeviceLane::host_bytes(
-        lane_settings(config, update_shape<T>(config, most, config.subgroup_size)),
-        node.host_visible);
+        lane_settings(config, update_shape<T>(config, most, config.subgroup_size)), host_visible);
   }
-  using parameters::Home;
-  bool const on_device = config.parameter_home == Home::device;
   return {.shard_elements = most,
           .resident_elements = most - waiting,
           .ranks_per_node = node.ranks_per_node,
@@ -111,7 +112,7 @@ plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const&
           .flush_fp32 = config.storage.flush_fp32,
           .exchange_bytes = exchange,
           .parameter_bytes_per_element = on_device ? 0 : static_cast<Bytes>(sizeof(T)),
-          .parameters_on_storage = config.parameter_home == Home::storage,
+          .parameters_on_storage = config.parameter_home == parameters::Home::storage,
           .parameter_buffers =
               parameters::host_extents(depth_demand<T>(config, map, 0)) + updated_extents,
           .reserve_bytes = library_bytes,

@@ -4,6 +4,7 @@
 
 #include "parameters/home.hpp"
 #include "plan/memory.hpp"
+#include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "train/run_config.hpp"
 #include "train/shared_update.hpp"
@@ -16,8 +17,8 @@ constexpr double auto_host_share = 0.9;
 /// Where the ranks of a run are.
 struct NodeShape {
   int ranks_per_node = 1;
-  bool host_visible = true;  ///< of the devices (device.hpp)
-  Bytes host_memory{};       ///< the limit, per node
+  state::Route route = state::Route::in_place;  ///< of layers between ranks (device_demand.hpp)
+  Bytes host_memory{};                          ///< the limit, per node
 };
 
 /// What a run's host memory must hold, from its configuration alone: for the run itself and for `offstage

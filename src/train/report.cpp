@@ -150,6 +150,9 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
             name_of(best_simd()));
   log::info("{} rank{} on {} node{}, device {}", comm.size(), comm.size() == 1 ? "" : "s",
             facts.nodes, facts.nodes == 1 ? "" : "s", facts.device);
+  if (!facts.link.empty()) {
+    log::info("layers between ranks: {}", facts.link);
+  }
   if (config.job) {
     print_job(*config.job);
   }

@@ -103,14 +103,15 @@ struct StoragePolicy {
   bool flush_fp32 = false;                                 ///< update.gradients=flush-fp32
 };
 
+enum class CommBackend { automatic, mpi, nccl };  ///< comm.backend
+
 enum class DeviceKind { automatic, host, cuda };  ///< device.kind
 
 struct DeviceConfig {
-  DeviceKind kind =
-      DeviceKind::automatic;    ///< cuda where each rank has a GPU, else host
-  Bytes memory{};               ///< device.memory; 0: no limit
-  device::Emulation emulation;  ///< device.emulate, of kind host alone
-  bool share_gpu{};             ///< device.share-gpu: several ranks may compute on one GPU
+  DeviceKind kind = DeviceKind::automatic;  ///< cuda where each rank has a GPU, else host
+  Bytes memory{};                           ///< device.memory; 0: no limit
+  device::Emulation emulation;              ///< device.emulate, of kind host alone
+  bool share_gpu{};  ///< device.share-gpu: several ranks may compute on one GPU
 };
 
 /// How CPU and device share the update: the principles of Deep Optimizer States.
@@ -140,6 +141,7 @@ struct RunConfig {
   std::int64_t subgroup_size{};  ///< update.subgroup-size, parameters
   bool subgroup_is_default{};
   DeviceConfig device;
+  CommBackend comm_backend = CommBackend::automatic;
   SharePolicy share;
   Overlap overlap = Overlap::automatic;                        ///< update.overlap
   parameters::Home parameter_home = parameters::Home::device;  ///< parameters.home
@@ -161,6 +163,5 @@ void validate(RunConfig const& config);
 
 /// That part of it which is the device's alone: an emulation of the host device alone.
 void validate(DeviceConfig const& device);
-
 
 }  // namespace offstage::train

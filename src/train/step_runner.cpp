@@ -42,12 +42,14 @@ int StepRunner<T>::workers() const {
 
 template <class T>
 StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm,
-                          std::unique_ptr<device::Device> device, OnPlan const& on_plan)
+                          std::unique_ptr<device::Device> device,
+                          std::unique_ptr<state::RankLink> link, OnPlan const& on_plan)
     : config_{config},
       comm_{comm},
       micro_batches_{config.train.global_batch / config.train.micro_batch},
       device_{std::move(device)},
       stream_{device_->make_calling_stream("compute")},
+      link_{std::move(link)},
       map_{state::layers_of(config.model), comm.size()},
       forward_layers_{model::layer_order(config.model).forward},
       micro_batch_layers_{forward_layers_},
@@ -59,7 +61,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   nodes_ = static_cast<int>(comm.sum(node.rank() == 0 ? 1 : 0));
   mpi::agree(comm, [&] {
     if (config_.parameter_home == parameters::Home::device) {
-      copy_ = std::make_unique<parameters::DeviceParameters<T>>(map_, comm_, *device_, *stream_);
+      copy_ = std::make_unique<parameters::DeviceParameters<T>>(map_, *link_, *device_, *stream_);
     }
     model_ = std::make_unique<model::Transformer<T>>(
         config_.model,
@@ -80,7 +82,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   mpi::agree(comm, [&] {
     memory_ = plan::plan_memory(memory_demand<T>(config, map_,
                                                  {.ranks_per_node = ranks_on_node_,
-                                                  .host_visible = device_->host_visible(),
+                                                  .route = link_->route(),
                                                   .host_memory = host_memory_limit_}));
     trace_ = make_trace();
     device_memory_ = make_device_memory();
@@ -97,8 +99,9 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   mpi::agree(comm, [&] {
     if (!copy_) {
       copy_ = make_parameters<T>(config, {.map = map_,
-                                          .comm = comm,
+                                          .link = *link_,
                                           .device = *device_,
+                                          .stream = *stream_,
                                           .subgroups = subgroups_,
                                           .offload = *offload_,
                                           .slots = parameter_slots_,
@@ -110,7 +113,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     gradients.on_final = [this](tiers::Key key, double squares) {
       update_->complete(key, squares);
     };
-    gradients_ = std::make_unique<update::GradientAccumulator<T>>(map_, comm_, *device_, *stream_,
+    gradients_ = std::make_unique<update::GradientAccumulator<T>>(map_, *link_, *device_, *stream_,
                                                                   subgroups_, std::move(gradients));
     auto shape =
         update_shape<T>(config_, map_.shard_elements(comm_.rank()), memory_.subgroup_elements);
@@ -136,6 +139,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
 // buffer that backward has.
 template <class T>
 StepRunner<T>::~StepRunner() {
+  link_->end();  // no stream waits for another rank any more
   if (gradients_) {
     gradients_->abandon();
   }
@@ -187,7 +191,7 @@ launch::Needs StepRunner<T>::needs_of(mpi::Communicator const& node) const {
 template <class T>
 Bytes StepRunner<T>::gathering_bytes() const {
   return config_.parameter_home == parameters::Home::device
-             ? state::WorkingCopy<T>::host_bytes(map_, device_->host_visible())
+             ? state::WorkingCopy<T>::host_bytes(map_, link_->route())
              : 0;
 }
 
@@ -205,9 +209,7 @@ Bytes StepRunner<T>::device_bytes_to_come() const {
 template <class T>
 Bytes StepRunner<T>::device_bytes_beside() const {
   Bytes bytes = 12 * resident_elements(config_, map_, 0);
-  if (!device_->host_visible()) {
-    bytes += map_.largest_layer() * static_cast<Bytes>(sizeof(T));  // a gradient on its way
-  }
+  bytes += update::GradientAccumulator<T>::device_bytes(map_, 0, link_->route());
   if (needs_lane(config_, device_->host_visible())) {
     std::int64_t const shard = map_.shard_elements(0);
     auto const shape = update_shape<T>(config_, shard, std::min(shard, config_.subgroup_size));
@@ -240,8 +242,8 @@ std::unique_ptr<update::DeviceMemory> StepRunner<T>::make_device_memory() {
   if (!trace_) {
     return nullptr;
   }
-  auto const demand = device_demand<T>(config_, map_, comm_.rank(), device_->host_visible(),
-                                       memory_.subgroup_elements);
+  auto const demand =
+      device_demand<T>(config_, map_, comm_.rank(), link_->route(), memory_.subgroup_elements);
   activation_bytes_ = demand.model;
   auto memory = std::make_unique<update::DeviceMemory>(*trace_);
   memory->keep(update::DeviceMemory::User::parameters, demand.working_copy);
@@ -272,14 +274,14 @@ Bytes StepRunner<T>::host_memory_peak() const {
 
 template <class T>
 std::vector<std::string> StepRunner<T>::memory_table() const {
-  auto const rows = memory_rows(
-      config_, {.plan = memory_,
-                .device = device_demand<T>(config_, map_, comm_.rank(), device_->host_visible(),
-                                           memory_.subgroup_elements),
-                .shard_elements = map_.shard_elements(comm_.rank()),
-                .gradient_bytes = accumulated_bytes<T>(config_),
-                .parameter_bytes = static_cast<Bytes>(sizeof(T)),
-                .spare_slots = offload_->spares() - memory_.spares});
+  auto const rows =
+      memory_rows(config_, {.plan = memory_,
+                            .device = device_demand<T>(config_, map_, comm_.rank(), link_->route(),
+                                                       memory_.subgroup_elements),
+                            .shard_elements = map_.shard_elements(comm_.rank()),
+                            .gradient_bytes = accumulated_bytes<T>(config_),
+                            .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+                            .spare_slots = offload_->spares() - memory_.spares});
   return train::memory_table(
       rows, {.device = config_.device.memory, .host = host_memory_limit_ / ranks_on_node_});
 }

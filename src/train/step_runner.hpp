@@ -18,6 +18,7 @@
 #include "platform/mpi/communicator.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/initialize.hpp"
+#include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "train/metrics.hpp"
 #include "train/offload.hpp"
@@ -56,7 +57,8 @@ class StepRunner {
   using OnPlan = std::function<void(launch::Needs const&)>;
 
   StepRunner(RunConfig const& config, mpi::Communicator const& comm,
-             std::unique_ptr<device::Device> device, OnPlan const& on_plan);
+             std::unique_ptr<device::Device> device, std::unique_ptr<state::RankLink> link,
+             OnPlan const& on_plan);
   /// Ends all threads, before what they wait for.
   ~StepRunner();
   StepRunner(StepRunner const&) = delete;
@@ -153,6 +155,7 @@ class StepRunner {
   std::int64_t micro_batches_;  ///< per step, all ranks
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<state::RankLink> link_;
   state::ShardMap map_;
   std::vector<int> forward_layers_;      ///< in the order of their uses
   std::vector<int> micro_batch_layers_;  ///< likewise, forward and backward

@@ -21,6 +21,7 @@
 #include "train/loss_scale.hpp"
 #include "train/report.hpp"
 #include "train/run_device.hpp"
+#include "train/run_link.hpp"
 #include "train/schedule.hpp"
 #include "train/step_runner.hpp"
 #include "train/storage.hpp"
@@ -272,14 +273,16 @@ void Training<T>::prepare() {
   });
   std::unique_ptr<device::Device> device;
   mpi::agree(comm_, [&] { device = make_run_device(config_.device, place_.placement.gpu); });
+  auto link = make_run_link(config_.comm_backend, comm_, *device, place_.placement.gpu);
   runner_ = std::make_unique<StepRunner<T>>(
-      config_, comm_, std::move(device),
+      config_, comm_, std::move(device), std::move(link.link),
       [this](launch::Needs const& needs) { look_for_shortages(needs); });
   print_header(config_,
                {.place = place_,
                 .nodes = runner_->nodes(),
                 .parameters = state::count_parameters(runner_->map().layers()),
                 .device = runner_->device().name(),
+                .link = link.text,
                 .memory = runner_->memory_plan(),
                 .parameter_slots = runner_->parameter_slots(),
                 .host_memory_limit = runner_->host_memory_limit(),

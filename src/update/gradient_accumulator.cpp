@@ -37,41 +37,63 @@ Bytes receive_bytes(state::ShardMap const& map, int rank) {
 
 template <class T>
 Bytes GradientAccumulator<T>::exchange_bytes(state::ShardMap const& map, int rank,
-                                             bool host_visible) {
-  return (host_visible ? 0 : layer_bytes<T>(map)) + receive_bytes<T>(map, rank);
+                                             state::Route route) {
+  Bytes const sent = route == state::Route::staged ? layer_bytes<T>(map) : 0;
+  return sent + receive_bytes<T>(map, rank);
 }
 
 template <class T>
-GradientAccumulator<T>::GradientAccumulator(state::ShardMap const& map,
-                                            mpi::Communicator const& comm, device::Device& device,
-                                            device::Stream& stream,
+Bytes GradientAccumulator<T>::device_bytes(state::ShardMap const& map, int rank,
+                                           state::Route route) {
+  switch (route) {
+    case state::Route::in_place:
+      return 0;
+    case state::Route::staged:
+      return layer_bytes<T>(map);
+    case state::Route::direct:
+      break;
+  }
+  return layer_bytes<T>(map) + receive_bytes<T>(map, rank);
+}
+
+template <class T>
+GradientAccumulator<T>::GradientAccumulator(state::ShardMap const& map, state::RankLink& link,
+                                            device::Device& device, device::Stream& stream,
                                             std::vector<state::Subgroup> const& subgroups,
                                             GradientSettings settings)
     : map_{map},
-      comm_{comm},
+      link_{link},
       stream_{stream},
       subgroups_{subgroups},
       settings_{std::move(settings)},
-      chunk_norms_(static_cast<std::size_t>(map.shard_elements(comm.rank()) / chunk_elements)),
+      chunk_norms_(static_cast<std::size_t>(map.shard_elements(link.rank()) / chunk_elements)),
       flusher_{std::make_unique<GradientFlusher>(settings_.flushed.get(), settings_.on_final)},
-      receive_{receive_bytes<T>(map, comm.rank())} {
+      receive_{link.route() == state::Route::direct ? 0 : receive_bytes<T>(map, link.rank())} {
   require(settings_.accumulated != nullptr, "GradientAccumulator: sums need a tier");
-  if (!device.host_visible()) {
+  require((link.route() == state::Route::in_place) == device.host_visible(),
+          "GradientAccumulator: gradients are used in place where host code sees the device");
+  require(link.size() > 1 || link.route() != state::Route::direct,
+          "GradientAccumulator: one rank passes nothing on");
+  if (link.route() == state::Route::staged) {
     transfer_ = std::make_unique<GradientTransfer>(device, stream, layer_bytes<T>(map),
                                                    settings_.trace, settings_.memory);
+  } else if (link.route() == state::Route::direct) {
+    slices_ = std::make_unique<SliceTransfer>(device, stream, link, layer_bytes<T>(map),
+                                              receive_bytes<T>(map, link.rank()), settings_.trace,
+                                              settings_.memory);
   }
 }
 
 template <class T>
 void GradientAccumulator<T>::set_held(HeldGradients* held) {
-  require(held == nullptr || (transfer_ && !settings_.flushed),
+  require(held == nullptr || ((transfer_ || slices_) && !settings_.flushed),
           "GradientAccumulator: a device that the host does not see can hold what is not flushed");
   held_ = held;
 }
 
 template <class T>
 void GradientAccumulator<T>::begin_round(int active, bool last) {
-  require(active >= 1 && active <= comm_.size(),
+  require(active >= 1 && active <= link_.size(),
           "GradientAccumulator: a round has an active rank, and no more than there are");
   require(layers_left_ == 0 && !open_, "GradientAccumulator: end_round comes first");
   active_ = active;
@@ -99,10 +121,14 @@ void GradientAccumulator<T>::add(int layer, std::span<T const> gradient) {
   Waiting const waiting{"the gradient of layer", layer};
   require(layer == layers_left_ - 1,
           "GradientAccumulator: after begin_round every layer comes once, the last first");
-  require(gradient.empty() == (comm_.rank() >= active_),
+  require(gradient.empty() == (link_.rank() >= active_),
           "GradientAccumulator: an active rank brings a gradient, an idle one none");
   flusher_->rethrow();
-  if (transfer_) {
+  if (slices_) {
+    add_coming();
+    begin_slices(layer, gradient);
+    coming_ = layer;
+  } else if (transfer_) {
     add_coming();
     if (!gradient.empty()) {
       transfer_->begin(layer, std::as_bytes(gradient), add_held(layer, gradient));
@@ -122,7 +148,7 @@ std::vector<Range> GradientAccumulator<T>::add_held(int layer, std::span<T const
   if (!sums_on_device()) {
     return {{0, static_cast<Bytes>(gradient.size_bytes())}};
   }
-  std::int64_t const begin = map_.shard_offset(layer, comm_.rank());
+  std::int64_t const begin = map_.shard_offset(layer, link_.rank());
   auto parts = settings_.accumulate_fp32
                    ? held_->add<float, T>(stream_, begin, gradient, fresh_, last_)
                    : held_->add<T, T>(stream_, begin, gradient, fresh_, last_);
@@ -138,17 +164,29 @@ void GradientAccumulator<T>::add_coming() {
     return;
   }
   int const layer = *std::exchange(coming_, std::nullopt);
-  std::span<T const> gradient;
-  if (comm_.rank() < active_) {
-    auto const bytes = transfer_->finish();
-    gradient = {reinterpret_cast<T const*>(bytes.data()), bytes.size() / sizeof(T)};
+  auto const elements = [](std::span<std::byte const> bytes) {
+    return std::span{reinterpret_cast<T const*>(bytes.data()), bytes.size() / sizeof(T)};
+  };
+  if (slices_) {
+    add_all(layer, elements(slices_->finish()));
+  } else {
+    sum(layer, link_.rank() < active_ ? elements(transfer_->finish()) : std::span<T const>{});
   }
-  sum(layer, gradient);
+}
+
+template <class T>
+void GradientAccumulator<T>::begin_slices(int layer, std::span<T const> gradient) {
+  slices_->begin(layer, std::as_bytes(gradient), send_parts(layer, !gradient.empty()),
+                 receive_parts(layer));
 }
 
 template <class T>
 void GradientAccumulator<T>::sum(int layer, std::span<T const> gradient) {
-  std::span<T const> const slices = comm_.size() == 1 ? gradient : exchange(layer, gradient);
+  add_all(layer, link_.size() == 1 ? gradient : exchange(layer, gradient));
+}
+
+template <class T>
+void GradientAccumulator<T>::add_all(int layer, std::span<T const> slices) {
   if (settings_.accumulate_fp32) {
     add_slices<float>(layer, slices);
   } else {
@@ -157,20 +195,29 @@ void GradientAccumulator<T>::sum(int layer, std::span<T const> gradient) {
 }
 
 template <class T>
-std::span<T const> GradientAccumulator<T>::exchange(int layer, std::span<T const> gradient) {
-  auto const ranks = static_cast<std::size_t>(comm_.size());
-  std::vector<mpi::Slice> send_parts(ranks);
-  if (!gradient.empty()) {
-    send_parts = map_.slices(layer, sizeof(T));
-  }
-  std::vector<mpi::Slice> receive_parts(ranks);
+std::vector<Slice> GradientAccumulator<T>::send_parts(int layer, bool any) const {
+  return any ? map_.slices(layer, sizeof(T))
+             : std::vector<Slice>(static_cast<std::size_t>(link_.size()));
+}
+
+template <class T>
+std::vector<Slice> GradientAccumulator<T>::receive_parts(int layer) const {
+  std::vector<Slice> parts(static_cast<std::size_t>(link_.size()));
   Bytes const part_bytes =
-      map_.chunks(layer, comm_.rank()).count * chunk_elements * static_cast<Bytes>(sizeof(T));
+      map_.chunks(layer, link_.rank()).count * chunk_elements * static_cast<Bytes>(sizeof(T));
   for (std::size_t source = 0; source < static_cast<std::size_t>(active_); ++source) {
-    receive_parts[source] = {static_cast<Bytes>(source) * part_bytes, part_bytes};
+    parts[source] = {static_cast<Bytes>(source) * part_bytes, part_bytes};
   }
-  comm_.all_to_all(std::as_bytes(gradient), send_parts, receive_.bytes(), receive_parts);
-  return receive_.template as<T>().first(static_cast<std::size_t>(active_ * part_bytes) /
+  return parts;
+}
+
+template <class T>
+std::span<T const> GradientAccumulator<T>::exchange(int layer, std::span<T const> gradient) {
+  auto const parts = receive_parts(layer);
+  link_.all_to_all(stream_, std::as_bytes(gradient), send_parts(layer, !gradient.empty()),
+                   receive_.bytes(), parts);
+  auto const& last = parts[static_cast<std::size_t>(active_ - 1)];
+  return receive_.template as<T>().first(static_cast<std::size_t>(last.offset + last.size) /
                                          sizeof(T));
 }
 
@@ -178,7 +225,7 @@ template <class T>
 template <class A>
 void GradientAccumulator<T>::add_slices(int layer, std::span<T const> slices) {
   std::int64_t const part = std::ssize(slices) / active_;
-  std::int64_t const offset = map_.shard_offset(layer, comm_.rank());
+  std::int64_t const offset = map_.shard_offset(layer, link_.rank());
   // A subgroup may hold several layers, and a layer lie in several subgroups: from the end down, as
   // the layers come.
   for (std::int64_t end = offset + part; end > offset;) {
@@ -262,23 +309,23 @@ double GradientAccumulator<T>::norm() const {
   std::vector<double> all;
   for (int layer = 0; layer < static_cast<int>(map_.layers().size()); ++layer) {
     auto const first =
-        static_cast<std::size_t>(map_.shard_offset(layer, comm_.rank()) / chunk_elements);
-    auto const count = static_cast<std::size_t>(map_.chunks(layer, comm_.rank()).count);
+        static_cast<std::size_t>(map_.shard_offset(layer, link_.rank()) / chunk_elements);
+    auto const count = static_cast<std::size_t>(map_.chunks(layer, link_.rank()).count);
     auto parts = map_.slices(layer, 1);
-    for (mpi::Slice& part : parts) {
+    for (Slice& part : parts) {
       part.offset = part.offset / chunk_elements * static_cast<Bytes>(sizeof(double));
       part.size = part.size / chunk_elements * static_cast<Bytes>(sizeof(double));
     }
     all.resize(static_cast<std::size_t>(map_.layers()[static_cast<std::size_t>(layer)].chunks()));
-    comm_.gather(std::as_bytes(std::span{chunk_norms_}.subspan(first, count)),
-                 std::as_writable_bytes(std::span{all}), parts, 0);
-    if (comm_.rank() == 0) {
+    link_.comm().gather(std::as_bytes(std::span{chunk_norms_}.subspan(first, count)),
+                        std::as_writable_bytes(std::span{all}), parts, 0);
+    if (link_.rank() == 0) {
       for (double const chunk_sum : all) {
         sum += chunk_sum;
       }
     }
   }
-  return std::sqrt(comm_.broadcast_value(sum, 0));
+  return std::sqrt(link_.comm().broadcast_value(sum, 0));
 }
 
 template <class T>

@@ -9,15 +9,16 @@
 
 #include "device/device.hpp"
 #include "platform/memory/huge_buffer.hpp"
-#include "platform/mpi/communicator.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/exchange.hpp"
+#include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 #include "update/device_memory.hpp"
 #include "update/gradient_flusher.hpp"
 #include "update/gradient_transfer.hpp"
 #include "update/held_gradients.hpp"
+#include "update/slice_transfer.hpp"
 #include "update/subgroup_step.hpp"
 #include "update/views.hpp"
 
@@ -54,25 +55,25 @@ struct GradientSettings {
 /// The bits depend neither on the number of ranks nor on where the gradients lie.
 ///
 /// A device that is not host_visible: a layer leaves it while the backward of the next one runs
-/// (gradient_transfer.hpp), and is sent and added in that one's add; the last in its own.
+/// (gradient_transfer.hpp), and is sent and added in that one's add; the last in its own. Or the ranks pass
+/// slices from device to device, and those leave it (slice_transfer.hpp).
 ///
 /// Subgroups that are held on the device (held_gradients.hpp): with one rank their sums are made there, and
 /// that part of a layer never leaves it; with several they are made here, because slices come to host
 /// memory, and go to the device as they become final.
 ///
 /// T: type of the model's gradients. Rounds to T or to FP32.
-/// Memory: host: that of the tiers and exchange_bytes. Device: a layer, unless it is host_visible.
+/// Memory: host: that of the tiers and exchange_bytes. Device: device_bytes.
 /// Threads: one, the one that calls MPI; what leaves host memory is written by a thread of its own
 ///         ("gradients") while backward goes on.
-/// Collective: add and norm. The devices of all ranks are host_visible or none is: it decides when
-///         ranks exchange.
+/// Collective: add and norm. The link's route, which is the same on all ranks, decides when they exchange.
 template <class T>
 class GradientAccumulator final : public state::GradientSink<T> {
  public:
   /// `stream`: that of the model.
-  GradientAccumulator(state::ShardMap const& map, mpi::Communicator const& comm,
-                      device::Device& device, device::Stream& stream,
-                      std::vector<state::Subgroup> const& subgroups, GradientSettings settings);
+  GradientAccumulator(state::ShardMap const& map, state::RankLink& link, device::Device& device,
+                      device::Stream& stream, std::vector<state::Subgroup> const& subgroups,
+                      GradientSettings settings);
 
   /// What holds gradients on the device; null, as at first: nothing. Outlives the calls. Its hold() is called
   /// between steps alone.
@@ -109,19 +110,28 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// are in each.
   [[nodiscard]] std::vector<tiers::Traffic> traffic() const;
   [[nodiscard]] bool is_fp32() const noexcept { return settings_.accumulate_fp32; }
-  /// Host memory of the exchange's buffers: a layer to send unless the device is host_visible, and this
-  /// rank's part of a layer from every rank if there are several. What one object will take beside its
-  /// tiers, so that memory can be planned before it is made.
+  /// Host memory of the exchange's buffers: a layer to send if it is staged, and this rank's part of a layer
+  /// from every rank if there are several. What one object will take beside its tiers, so that memory can be
+  /// planned before it is made. One rank's route: in_place if the device is host_visible, else staged.
   [[nodiscard]] static Bytes exchange_bytes(state::ShardMap const& map, int rank,
-                                            bool host_visible);
+                                            state::Route route);
+  /// Device memory: a layer on its way unless it stays in place, and what is received if that goes there.
+  [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, int rank, state::Route route);
 
  private:
   /// Adds what stays on the device. The parts of the layer, in bytes, that have to leave it.
   [[nodiscard]] std::vector<Range> add_held(int layer, std::span<T const> gradient);
   /// Adds the layer that is on its way to the host, if any.
   void add_coming();
+  /// Begins to pass a layer on, from device to device.
+  void begin_slices(int layer, std::span<T const> gradient);
   /// Exchanges a layer that host code may read, and adds.
   void sum(int layer, std::span<T const> gradient);
+  /// Adds what the active ranks have for me, in rank order.
+  void add_all(int layer, std::span<T const> slices);
+  /// Of the layer's bytes what goes to each rank, of a rank that has a gradient, and what comes from each.
+  [[nodiscard]] std::vector<Slice> send_parts(int layer, bool any) const;
+  [[nodiscard]] std::vector<Slice> receive_parts(int layer) const;
   /// Sends each rank its slice of the layer. What the active ranks sent me, in rank order.
   [[nodiscard]] std::span<T const> exchange(int layer, std::span<T const> gradient);
   /// Adds the slices of this round, one per active rank and each of my part's length, in rank
@@ -140,10 +150,10 @@ class GradientAccumulator final : public state::GradientSink<T> {
     return held_ != nullptr && held_->holds(subgroup);
   }
   /// Whether the sums of what is held are made on the device.
-  [[nodiscard]] bool sums_on_device() const { return held_ != nullptr && comm_.size() == 1; }
+  [[nodiscard]] bool sums_on_device() const { return held_ != nullptr && link_.size() == 1; }
 
   state::ShardMap const& map_;
-  mpi::Communicator const& comm_;
+  state::RankLink& link_;
   device::Stream& stream_;
   std::vector<state::Subgroup> const& subgroups_;
   GradientSettings settings_;
@@ -157,7 +167,9 @@ class GradientAccumulator final : public state::GradientSink<T> {
   std::unique_ptr<GradientFlusher> flusher_;
   memory::HugeBuffer receive_;
   std::optional<int> coming_;  ///< the layer that add was given last, if it is still to be added
-  std::unique_ptr<GradientTransfer> transfer_;  ///< null if the device is host_visible
+  std::unique_ptr<GradientTransfer>
+      transfer_;                           ///< of one rank or staged layers; null if host_visible
+  std::unique_ptr<SliceTransfer> slices_;  ///< of several, from device to device
   HeldGradients* held_{};
 };
 

@@ -42,7 +42,7 @@ void GradientTransfer::begin(int layer, std::span<std::byte const> gradient,
     model_stream_.copy(held + part.begin, gradient.data() + part.begin, part.count,
                        device::Copy::device_to_device);
   }
-  model_stream_.synchronize();
+  stream_->wait(*model_stream_.record());
   begun_ = stream_->record();
   moved_ = 0;
   for (Range const& part : parts) {

@@ -31,8 +31,8 @@ class GradientTransfer {
   GradientTransfer(GradientTransfer const&) = delete;
   GradientTransfer& operator=(GradientTransfer const&) = delete;
 
-  /// Takes these parts (in bytes) of a layer's gradient as the model's stream leaves it; `gradient` is free
-  /// again on return. finish() has followed the last begin().
+  /// Takes these parts (in bytes) of a layer's gradient as the model's stream leaves it, for whose further work
+  /// `gradient` is free again. finish() has followed the last begin().
   void begin(int layer, std::span<std::byte const> gradient, std::span<Range const> parts);
   /// The gradient in host memory, there until the next begin(); what was no part of it is undefined.
   [[nodiscard]] std::span<std::byte const> finish();

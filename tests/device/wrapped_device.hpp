@@ -66,6 +66,7 @@ class WrappedDevice : public Device {
   [[nodiscard]] Bytes peak() const noexcept override { return inner_->peak(); }
 
  protected:
+  [[nodiscard]] Device const& inner() const noexcept { return *inner_; }
   /// What the caller gets for a stream of the inner device.
   [[nodiscard]] virtual std::unique_ptr<Stream> wrap(std::unique_ptr<Stream> stream) {
     return stream;

@@ -28,6 +28,8 @@ RANK = {
 # Third-party headers by prefix, and the only rooms that may include them.
 OWNERS = {
     "mpi.h": {"platform/mpi"},
+    "mpi-ext.h": {"platform/mpi"},
+    "nccl": {"platform/nccl"},
     "libaio.h": {"platform/aio"},
     "hdf5": {"platform/h5"},
     "H5": {"platform/h5"},

@@ -13,6 +13,7 @@
 #include "parameters/stored_home.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "state/link_support.hpp"
 #include "state/shard.hpp"
 #include "update/memory_tiers.hpp"
 
@@ -50,6 +51,7 @@ class Parameters {
     int ahead = 2;
     std::int64_t subgroup_chunks = 3;
     bool alone = false;  ///< one rank, however many there are
+    state::LinkKind link{};
     /// Of the tiers: as MemoryTiers::Settings.
     int buffers = 3;
     std::function<void(update::MemoryTiers::Event)> hook{};
@@ -58,6 +60,8 @@ class Parameters {
   Parameters(device::Device& device, Settings const& settings)
       : comm{settings.alone ? mpi::Communicator{} : all_ranks()},
         device_{device},
+        link_{state::make_link(settings.link, comm, device.host_visible())},
+        stream_{device.make_stream("test")},
         tiers_{extents(settings), {.buffers = settings.buffers, .hook = settings.hook}} {
     bool const visible = device.host_visible();
     std::unique_ptr<ShardHome<T>> home;
@@ -67,8 +71,8 @@ class Parameters {
       home = std::make_unique<StoredHome<T>>(map, comm.rank(), subgroups, tiers_, settings.ahead,
                                              visible);
     }
-    parameters_ = std::make_unique<StreamedParameters<T>>(map, comm, device, std::move(home),
-                                                          StreamSettings{.slots = settings.slots});
+    parameters_ = std::make_unique<StreamedParameters<T>>(
+        map, *link_, device, *stream_, std::move(home), StreamSettings{.slots = settings.slots});
     for (auto const& subgroup : subgroups) {
       std::vector<float> values;
       for (std::int64_t i = 0; i < subgroup.size; ++i) {
@@ -77,7 +81,6 @@ class Parameters {
       parameters_->fill(subgroup, values);
     }
     tiers_.forget_events();
-    stream_ = device.make_stream("test");
   }
 
   /// As an update of the subgroup on the cores.
@@ -134,6 +137,8 @@ class Parameters {
   [[nodiscard]] StreamedParameters<T>& operator*() { return *parameters_; }
   [[nodiscard]] StreamedParameters<T>* operator->() { return parameters_.get(); }
   [[nodiscard]] update::MemoryTiers& tiers() { return tiers_; }
+  /// The stream for which layers are there.
+  [[nodiscard]] device::Stream& model() { return *stream_; }
   void end() { parameters_.reset(); }
 
   mpi::Communicator comm;
@@ -152,8 +157,9 @@ class Parameters {
   }
 
   device::Device& device_;
+  std::unique_ptr<state::RankLink> link_;
+  std::unique_ptr<device::Stream> stream_;  ///< as the model's
   update::MemoryTiers tiers_;
-  std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<StreamedParameters<T>> parameters_;
 };
 

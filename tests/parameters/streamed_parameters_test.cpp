@@ -86,6 +86,21 @@ TYPED_TEST(StreamedParametersOf, GiveEveryLayerAsTheLastUpdateLeftItWhateverEnds
   }
 }
 
+TYPED_TEST(StreamedParametersOf, ComeFromTheRanksByAnyLink) {
+  std::uint64_t seed = 100;
+  for (auto const kind : {state::LinkKind::direct, state::LinkKind::queued}) {
+    for (Home const home : {Home::host, Home::storage}) {
+      for (bool const tied : {false, true}) {
+        Deadline const deadline{60s, "parameters from device to device"};
+        device::ShuffledDevice device{++seed, 0, 200us};
+        Parameters<TypeParam> parameters{
+            device, {.home = home, .slots = 2, .link = kind, .hook = delays(seed)}};
+        train(parameters, tied);
+      }
+    }
+  }
+}
+
 TYPED_TEST(StreamedParametersOf, NeedNoLink) {
   for (Home const home : {Home::host, Home::storage}) {
     for (bool const tied : {false, true}) {
@@ -187,21 +202,21 @@ TEST(StreamedParameters, LeaveASlotAsItIsUntilTheModelsStreamIsDoneWithIt) {
   devices.push_back(device::make_host_device(0));
   devices.push_back(std::make_unique<device::ShuffledDevice>(1));
   for (auto const& device : devices) {
-    auto const model = device->make_stream("model");
     Parameters<float> parameters{*device, {.slots = 2}};
+    device::Stream& model = parameters.model();
     parameters->begin();
     parameters->expect(forward_layers);
     auto const whole = parameters->acquire(0);
     std::vector<float> seen(whole.size());
     std::promise<void> sign;
-    model->enqueue([go_on = sign.get_future().share()] { go_on.wait(); });
-    model->copy(seen.data(), whole.data(), static_cast<Bytes>(whole.size_bytes()),
-                device::Copy::device_to_host);
-    parameters->release(0, model->record());
+    model.enqueue([go_on = sign.get_future().share()] { go_on.wait(); });
+    model.copy(seen.data(), whole.data(), static_cast<Bytes>(whole.size_bytes()),
+               device::Copy::device_to_host);
+    parameters->release(0, model.record());
     std::this_thread::sleep_for(20ms);  // a rank alone would have brought layer 2 meanwhile
     sign.set_value();
     parameters.use({1, 2, 3, 4, 5}, 0);
-    model->synchronize();
+    model.synchronize();
     parameters.expect_values(0, seen, 0);
   }
 }
@@ -269,7 +284,20 @@ TEST(StreamedParameters, TakeTheMemoryThatTheySay) {
   Parameters<bfloat16> const parameters{device, {.home = Home::host, .slots = 2}};
   EXPECT_EQ(device.used() - before, StreamedParameters<bfloat16>::device_bytes(parameters.map, 2));
   EXPECT_EQ(StreamedParameters<bfloat16>::device_bytes(parameters.map, 2), 2 * 9 * 4096 * 2);
-  EXPECT_EQ(StreamedParameters<bfloat16>::host_bytes(parameters.map, true), 0);
+}
+
+TEST(StreamedParameters, NeedHostMemoryToGatherThroughOnlyWhereTheHostDoesNotSeeTheDevice) {
+  using state::Route;
+  auto const bytes = [](int ranks, Route route) {
+    state::ShardMap const map{layers_with({9 * 4096, 2 * 4096}), ranks};
+    return StreamedParameters<bfloat16>::host_bytes(map, route);
+  };
+  for (auto const route : {Route::in_place, Route::staged}) {
+    EXPECT_EQ(bytes(1, route), 0);
+  }
+  EXPECT_EQ(bytes(2, Route::in_place), 0);
+  EXPECT_EQ(bytes(2, Route::staged), 9 * 4096 * 2);
+  EXPECT_EQ(bytes(2, Route::direct), 5 * 4096 * 2);
 }
 
 TEST(StreamedParameters, NameTheirKeyWhenDeviceMemoryIsShort) {

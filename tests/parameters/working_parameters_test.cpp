@@ -34,7 +34,8 @@ TEST(DeviceParameters, AreFilledAndUpdatedInDeviceMemory) {
   Alone const alone;
   device::ShuffledDevice device{4};
   auto const stream = device.make_calling_stream("compute");
-  DeviceParameters<bfloat16> parameters{alone.map, alone.comm, device, *stream};
+  auto const link = state::make_mpi_link(alone.comm, state::Route::staged);
+  DeviceParameters<bfloat16> parameters{alone.map, *link, device, *stream};
   alone.fill(parameters);
   auto const target = parameters.target(alone.subgroups[1]);
   EXPECT_TRUE(target.on_device);

@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "device/wrapped_device.hpp"
+#include "state/link_support.hpp"
 
 namespace offstage::state {
 namespace {
@@ -31,23 +34,52 @@ T value_of(int layer, std::int64_t i) {
   return store<T>(static_cast<float>(layer * 100 + i % 97));
 }
 
-/// A stream that adds up what it copies.
-class CountingStream final : public device::WrappedStream {
+/// An emulated device that adds up what all its streams copy.
+class CountingDevice final : public device::WrappedDevice {
  public:
-  using WrappedStream::WrappedStream;
-  void copy(void* target, void const* source, Bytes size, device::Copy direction) override {
-    copied[direction] += size;
-    inner().copy(target, source, size, direction);
+  explicit CountingDevice(device::Emulation const& emulation)
+      : CountingDevice{device::make_host_device(0, emulation)} {}
+  [[nodiscard]] bool host_visible() const noexcept override { return visible_; }
+
+  std::map<device::Copy, std::atomic<Bytes>> copied;
+
+ protected:
+  [[nodiscard]] std::unique_ptr<device::Stream> wrap(
+      std::unique_ptr<device::Stream> stream) override {
+    return std::make_unique<CountingStream>(std::move(stream), copied);
   }
 
-  std::map<device::Copy, Bytes> copied;
+ private:
+  class CountingStream final : public device::WrappedStream {
+   public:
+    CountingStream(std::unique_ptr<device::Stream> stream,
+                   std::map<device::Copy, std::atomic<Bytes>>& counts)
+        : WrappedStream{std::move(stream)}, counts_{counts} {}
+    void copy(void* target, void const* source, Bytes size, device::Copy direction) override {
+      counts_.at(direction) += size;
+      inner().copy(target, source, size, direction);
+    }
+
+   private:
+    std::map<device::Copy, std::atomic<Bytes>>& counts_;
+  };
+
+  explicit CountingDevice(std::unique_ptr<device::Device> inner)
+      : WrappedDevice{std::move(inner)}, visible_{WrappedDevice::inner().host_visible()} {
+    for (auto const direction : {device::Copy::host_to_device, device::Copy::device_to_host,
+                                 device::Copy::device_to_device}) {
+      copied[direction] = 0;
+    }
+  }
+  bool visible_;
 };
 
 /// Three layers of sizes that no number of ranks divides.
 template <class T>
 struct Fixture {
-  explicit Fixture(device::Emulation const& emulation)
-      : device{device::make_host_device(0, emulation)} {
+  explicit Fixture(device::Emulation const& emulation, LinkKind kind = LinkKind::usual)
+      : device{std::make_unique<CountingDevice>(emulation)},
+        link{make_link(kind, comm, device->host_visible())} {
     for (int layer = 0; layer < layers; ++layer) {
       ChunkRange const mine = map.chunks(layer, comm.rank());
       std::vector<T> values;
@@ -56,7 +88,9 @@ struct Fixture {
       }
       copy.write(map.shard_offset(layer, comm.rank()), values);
     }
-    stream.copied.clear();
+    for (auto& [direction, bytes] : device->copied) {
+      bytes = 0;
+    }
   }
   void expect_layer(int layer) {
     auto const whole = copy.acquire(layer);
@@ -72,9 +106,10 @@ struct Fixture {
 
   mpi::Communicator comm = mpi::Communicator::world();
   ShardMap map{layers_with({5 * 4096, 10, 7 * 4096 - 3}), comm.size()};
-  std::unique_ptr<device::Device> device;
-  CountingStream stream{device->make_calling_stream("compute")};
-  WorkingCopy<T> copy{map, comm, *device, stream};
+  std::unique_ptr<CountingDevice> device;
+  std::unique_ptr<RankLink> link;
+  std::unique_ptr<device::Stream> stream = device->make_calling_stream("compute");
+  WorkingCopy<T> copy{map, *link, *device, *stream};
 };
 
 template <class T>
@@ -84,9 +119,11 @@ TYPED_TEST_SUITE(GatherTest, AllElements);
 
 TYPED_TEST(GatherTest, EveryRankSeesTheWholeLayerOverAnyLink) {
   for (auto const& emulation : {no_link, link, device::Emulation{.device_to_host = 1e9}}) {
-    Fixture<TypeParam> fixture{emulation};
-    for (int layer : {0, 1, 2, 1, 0}) {
-      fixture.expect_layer(layer);
+    for (LinkKind const kind : every_link) {
+      Fixture<TypeParam> fixture{emulation, kind};
+      for (int layer : {0, 1, 2, 1, 0}) {
+        fixture.expect_layer(layer);
+      }
     }
   }
 }
@@ -112,7 +149,9 @@ TEST(WorkingCopy, OfOneRankIsUsedWhereItIs) {
   if (fixture.comm.size() == 1) {
     EXPECT_EQ(whole.data(), fixture.copy.shard().data() + fixture.map.shard_offset(2, 0));
     EXPECT_EQ(fixture.device->used(), shard);
-    EXPECT_THAT(fixture.stream.copied, testing::IsEmpty());
+    for (auto const& [direction, bytes] : fixture.device->copied) {
+      EXPECT_EQ(bytes, 0);
+    }
   } else {
     EXPECT_EQ(fixture.device->used(), shard + 2 * fixture.padded(2) * 2);
   }
@@ -123,24 +162,37 @@ TEST(WorkingCopy, TakesNothingOverTheLinkButThisRanksPartToTheHostAndTheOthersFr
   Fixture<bfloat16> fixture{link};
   Bytes const own = fixture.map.chunks(2, fixture.comm.rank()).count * chunk_elements * 2;
   fixture.expect_layer(2);
-  EXPECT_EQ(fixture.stream.copied[device::Copy::device_to_host], fixture.comm.size() > 1 ? own : 0);
-  EXPECT_EQ(fixture.stream.copied[device::Copy::host_to_device], fixture.padded(2) * 2 - own);
+  EXPECT_EQ(fixture.device->copied[device::Copy::device_to_host],
+            fixture.comm.size() > 1 ? own : 0);
+  EXPECT_EQ(fixture.device->copied[device::Copy::host_to_device], fixture.padded(2) * 2 - own);
 
   Fixture<bfloat16> visible{no_link};
   visible.expect_layer(2);
-  EXPECT_EQ(visible.stream.copied[device::Copy::device_to_host], 0);
-  EXPECT_EQ(visible.stream.copied[device::Copy::host_to_device], 0);
+  EXPECT_EQ(visible.device->copied[device::Copy::device_to_host], 0);
+  EXPECT_EQ(visible.device->copied[device::Copy::host_to_device], 0);
+
+  for (LinkKind const kind : {LinkKind::direct, LinkKind::queued}) {
+    Fixture<bfloat16> direct{link, kind};
+    direct.expect_layer(2);
+    if (direct.comm.size() > 1) {
+      EXPECT_EQ(direct.device->copied[device::Copy::device_to_host], 0);
+      EXPECT_EQ(direct.device->copied[device::Copy::host_to_device], 0);
+      EXPECT_EQ(direct.device->copied[device::Copy::device_to_device], own);
+    }
+  }
 }
 
 TEST(WorkingCopy, NeedsHostMemoryOnlyToGatherOverALink) {
-  auto const bytes = [](int ranks, bool host_visible) {
+  auto const bytes = [](int ranks, Route route) {
     ShardMap const map{layers_with({10, 7 * 4096 - 3}), ranks};
-    return WorkingCopy<float16>::host_bytes(map, host_visible);
+    return WorkingCopy<float16>::host_bytes(map, route);
   };
-  EXPECT_EQ(bytes(1, true), 0);
-  EXPECT_EQ(bytes(1, false), 0);
-  EXPECT_EQ(bytes(2, true), 0);
-  EXPECT_EQ(bytes(2, false), 7 * 4096 * 2);
+  for (Route const route : {Route::in_place, Route::staged, Route::direct}) {
+    EXPECT_EQ(bytes(1, route), 0);
+  }
+  EXPECT_EQ(bytes(2, Route::in_place), 0);
+  EXPECT_EQ(bytes(2, Route::staged), 7 * 4096 * 2);
+  EXPECT_EQ(bytes(2, Route::direct), 0);
 }
 
 TEST(WorkingCopy, RefusesAWriteBeyondTheShard) {
@@ -218,7 +270,8 @@ TEST(WorkingCopy, RefusesWhatTheDeviceCannotHold) {
   auto const device = device::make_host_device(MiB);
   auto const stream = device->make_calling_stream("compute");
 
-  EXPECT_THROW((WorkingCopy<float>{map, comm, *device, *stream}), UsageError);
+  auto const link_of_ranks = make_mpi_link(comm, Route::in_place);
+  EXPECT_THROW((WorkingCopy<float>{map, *link_of_ranks, *device, *stream}), UsageError);
 }
 
 }  // namespace

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "base/dtype.hpp"
 #include "device/wrapped_device.hpp"
 #include "model/transformer.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "state/link_support.hpp"
 #include "train/step_runner.hpp"
 
 namespace offstage::train {
@@ -44,15 +46,16 @@ struct Both {
   Bytes taken{};
 };
 
-Both both(RunConfig const& config) {
+Both both(RunConfig const& config, state::LinkKind kind = state::LinkKind::usual) {
   auto const comm = mpi::Communicator::world();
-  StepRunner<bfloat16> const runner{
-      config, comm, device::make_host_device(config.device.memory, config.device.emulation),
-      [](launch::Needs const&) {}};
-  auto const& device = runner.device();
-  return {device_demand<bfloat16>(config, runner.map(), comm.rank(), device.host_visible(),
+  auto made = device::make_host_device(config.device.memory, config.device.emulation);
+  auto between = state::make_link(kind, comm, made->host_visible());
+  auto const route = between->route();
+  StepRunner<bfloat16> const runner{config, comm, std::move(made), std::move(between),
+                                    [](launch::Needs const&) {}};
+  return {device_demand<bfloat16>(config, runner.map(), comm.rank(), route,
                                   runner.memory_plan().subgroup_elements),
-          device.peak()};
+          runner.device().peak()};
 }
 
 void expect_right(RunConfig const& config, std::string const& what) {
@@ -72,6 +75,15 @@ TEST(DeviceDemand, IsWhatARunTakes) {
                                          emulation.any()));
       }
     }
+  }
+}
+
+TEST(DeviceDemand, CountsSlicesThatRanksPassFromDeviceToDevice) {
+  for (auto const home : {parameters::Home::device, parameters::Home::host}) {
+    auto config = small();
+    config.parameter_home = home;
+    auto const [planned, taken] = both(config, state::LinkKind::direct);
+    EXPECT_EQ(planned.total(), taken);
   }
 }
 
@@ -106,7 +118,8 @@ TEST(DeviceDemand, CountsTheLogitsOfMoreRowsOnAGpu) {
   auto config = small();
   state::ShardMap const map{state::layers_of(config.model), 1};
   auto const of_the_model = [&] {
-    return device_demand<bfloat16>(config, map, 0, false, config.subgroup_size).model;
+    return device_demand<bfloat16>(config, map, 0, state::Route::staged, config.subgroup_size)
+        .model;
   };
   Bytes const on_host = of_the_model();
   config.device.kind = DeviceKind::cuda;

@@ -24,6 +24,7 @@
 #include "base/stopwatch.hpp"
 #include "memory_tiers.hpp"
 #include "platform/scratch_directory.hpp"
+#include "state/link_support.hpp"
 #include "tiers/virtual_tiers.hpp"
 
 namespace offstage::update {
@@ -125,6 +126,7 @@ struct Place {
   std::function<void(MemoryTiers::Event)> flushed_hook{};
   std::shared_ptr<tiers::PathSet> paths{};  ///< the virtual tier in place of the test's
   device::Emulation emulation{};
+  state::LinkKind link{};
   trace::Trace* trace{};
   GradientFlusher::OnFinal on_final{};
   /// Of gradients on the device: for every second subgroup, the last first.
@@ -149,7 +151,7 @@ class Fixture {
     }
     settings.trace = place.trace;
     settings.on_final = place.on_final;
-    accumulator_.emplace(map_, comm_, *device_, *stream_, subgroups_, std::move(settings));
+    accumulator_.emplace(map_, *link_, *device_, *stream_, subgroups_, std::move(settings));
     if (place.held_room > 0) {
       held_ = std::make_unique<HeldGradients>(*device_, place.held_room,
                                               place.fp32 ? sizeof(float) : sizeof(T), subgroups_);
@@ -215,6 +217,7 @@ class Fixture {
   [[nodiscard]] int rank() const { return comm_.rank(); }
   [[nodiscard]] device::Device const& device() const { return *device_; }
   [[nodiscard]] state::ShardMap const& map() const { return map_; }
+  [[nodiscard]] state::RankLink const& link() const { return *link_; }
   /// The indices of the subgroups as the layers of a round come to them.
   [[nodiscard]] std::vector<std::int64_t> every_second() const {
     std::vector<std::int64_t> chosen;
@@ -262,6 +265,8 @@ class Fixture {
       state::subgroups_of(map_, comm_.rank(), place_.subgroup_chunks* chunk_elements);
   std::unique_ptr<device::Device> device_ = device::make_host_device(0, place_.emulation);
   std::unique_ptr<device::Stream> stream_ = device_->make_calling_stream("compute");
+  std::unique_ptr<state::RankLink> link_ =
+      state::make_link(place_.link, comm_, device_->host_visible());
   MemoryTiers* accumulated_{};
   MemoryTiers* flushed_{};
   std::unique_ptr<HeldGradients> held_;
@@ -357,6 +362,25 @@ TEST(GradientAccumulator, GivesTheSameBitsWhereGradientsWaitOnTheDevice) {
   }
 }
 
+TEST(GradientAccumulator, GivesTheSameBitsWhereRanksPassSlicesFromDeviceToDevice) {
+  for (auto const& emulation : {link, device::Emulation{.device_to_host = 100e6}}) {
+    for (auto const kind : {state::LinkKind::direct, state::LinkKind::queued}) {
+      for (bool const flush : {false, true}) {
+        Place const place{.flush = flush,
+                          .subgroup_chunks = 3,
+                          .in_memory = 2,
+                          .emulation = emulation,
+                          .link = kind,
+                          .held_room = flush ? 0 : 64 * KiB};
+        expect_sums_and_norm<float, float>(place);
+        expect_sums_and_norm<bfloat16, float>(place);
+        expect_sums_and_norm<bfloat16, bfloat16>(place);
+        expect_sums_and_norm<float16, float>(place);
+      }
+    }
+  }
+}
+
 TEST(GradientAccumulator, HoldsOnTheDeviceWhatFitsAndGivesItWithoutALease) {
   Fixture<bfloat16> gradients{{.subgroup_chunks = 1,
                                .emulation = link,
@@ -395,16 +419,33 @@ TEST(GradientAccumulator, HoldsNothingThatIsFlushedOrThatTheHostSees) {
 }
 
 TEST(GradientAccumulator, NeedsMemoryToSendOnlyWhatTheHostDoesNotSee) {
-  auto const bytes = [](int ranks, bool host_visible) {
-    return GradientAccumulator<bfloat16>::exchange_bytes({layout(), ranks}, 0, host_visible);
+  using state::Route;
+  auto const host = [](int ranks, Route route) {
+    return GradientAccumulator<bfloat16>::exchange_bytes({layout(), ranks}, 0, route);
+  };
+  auto const there = [](int ranks, Route route) {
+    return GradientAccumulator<bfloat16>::device_bytes({layout(), ranks}, 0, route);
   };
   Bytes const layer = 7 * 4096 * 2;
-  EXPECT_EQ(bytes(1, true), 0);
-  EXPECT_EQ(bytes(1, false), layer);
-  EXPECT_EQ(bytes(2, true), 2 * 4 * 4096 * 2);
-  EXPECT_EQ(bytes(2, false), 2 * 4 * 4096 * 2 + layer);
+  Bytes const received = 2 * 4 * 4096 * 2;
+  EXPECT_EQ(host(1, Route::in_place), 0);
+  EXPECT_EQ(host(1, Route::staged), layer);
+  EXPECT_EQ(host(2, Route::in_place), received);
+  EXPECT_EQ(host(2, Route::staged), received + layer);
+  EXPECT_EQ(host(2, Route::direct), received);
+  EXPECT_EQ(there(2, Route::in_place), 0);
+  EXPECT_EQ(there(1, Route::staged), layer);
+  EXPECT_EQ(there(2, Route::direct), received + layer);
+}
+
+TEST(GradientAccumulator, TakesTheDeviceMemoryThatItSays) {
   EXPECT_EQ(Fixture<bfloat16>{{}}.device().used(), 0);
-  EXPECT_EQ(Fixture<bfloat16>{{.emulation = link}}.device().used(), layer);
+  for (auto const kind : state::every_link) {
+    Fixture<bfloat16> gradients{{.emulation = link, .link = kind}};
+    EXPECT_EQ(gradients.device().used(),
+              GradientAccumulator<bfloat16>::device_bytes(gradients.map(), gradients.rank(),
+                                                          gradients.link().route()));
+  }
 }
 
 // Alone: other ranks' transfers would be waited for, too.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/slice.hpp"
 #include "base/units.hpp"
 
 namespace offstage::mpi {
@@ -20,11 +21,7 @@ class MpiError : public Error {
   MpiError(std::string const& call, int code);
 };
 
-/// A part of a contiguous buffer: bytes [offset, offset + size).
-struct Slice {
-  Bytes offset{};
-  Bytes size{};
-};
+using offstage::Slice;
 
 /// Owns a duplicate or a split of a communicator; move-only.
 ///

@@ -1,6 +1,9 @@
 #include "platform/mpi/session.hpp"
 
 #include <mpi.h>
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
 
 #include <array>
 #include <chrono>
@@ -55,6 +58,15 @@ char const* library_version() noexcept {
     return whole.substr(0, whole.find(','));
   }();
   return version.c_str();
+}
+
+// The macro is there wherever the function is, and says only how the library was built that this was compiled with.
+bool takes_device_memory() noexcept {
+#ifdef MPIX_CUDA_AWARE_SUPPORT
+  return MPIX_Query_cuda_support() == 1;
+#else
+  return false;
+#endif
 }
 
 }  // namespace offstage::mpi

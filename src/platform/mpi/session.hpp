@@ -24,4 +24,7 @@ class Session {
 /// "Open MPI v4.1.4", for the header.
 [[nodiscard]] char const* library_version() noexcept;
 
+/// Whether this MPI takes addresses of GPU memory, as the library in use says (CUDA-aware Open MPI).
+[[nodiscard]] bool takes_device_memory() noexcept;
+
 }  // namespace offstage::mpi

@@ -1,0 +1,295 @@
+#include "platform/nccl/library.hpp"
+
+#ifdef OFFSTAGE_HAVE_NCCL
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "base/units.hpp"
+#include "base/watch.hpp"
+#endif
+
+namespace offstage::nccl {
+
+#ifdef OFFSTAGE_HAVE_NCCL
+namespace {
+
+static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));
+
+/// What dlopen gave.
+class Handle {
+ public:
+  explicit Handle(std::string const& file) : handle_{dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)} {
+    if (handle_ == nullptr) {
+      char const* const reason = dlerror();
+      throw NcclError{fmt::format("{} cannot be loaded: {}", file,
+                                  reason != nullptr ? reason : "the system does not say why")};
+    }
+  }
+  ~Handle() {
+    if (handle_ != nullptr) {
+      dlclose(handle_);
+    }
+  }
+  Handle(Handle const&) = delete;
+  Handle& operator=(Handle const&) = delete;
+  Handle(Handle&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
+  Handle& operator=(Handle&&) = delete;
+
+  template <class Function>
+  void find(Function& function, char const* name) const {
+    function = reinterpret_cast<Function>(dlsym(handle_, name));
+    if (function == nullptr) {
+      throw NcclError{fmt::format("the library has no {}; it is too old", name)};
+    }
+  }
+
+ private:
+  void* handle_;
+};
+
+struct Functions {
+  explicit Functions(Handle const& library) {
+    library.find(get_version, "ncclGetVersion");
+    library.find(get_unique_id, "ncclGetUniqueId");
+    library.find(comm_init_rank, "ncclCommInitRank");
+    library.find(comm_finalize, "ncclCommFinalize");
+    library.find(comm_destroy, "ncclCommDestroy");
+    library.find(comm_abort, "ncclCommAbort");
+    library.find(get_async_error, "ncclCommGetAsyncError");
+    library.find(get_error_string, "ncclGetErrorString");
+    library.find(get_last_error, "ncclGetLastError");
+    library.find(group_start, "ncclGroupStart");
+    library.find(group_end, "ncclGroupEnd");
+    library.find(all_gather, "ncclAllGather");
+    library.find(broadcast, "ncclBroadcast");
+    library.find(send, "ncclSend");
+    library.find(recv, "ncclRecv");
+  }
+
+  decltype(&ncclGetVersion) get_version{};
+  decltype(&ncclGetUniqueId) get_unique_id{};
+  decltype(&ncclCommInitRank) comm_init_rank{};
+  decltype(&ncclCommFinalize) comm_finalize{};
+  decltype(&ncclCommDestroy) comm_destroy{};
+  decltype(&ncclCommAbort) comm_abort{};
+  decltype(&ncclCommGetAsyncError) get_async_error{};
+  decltype(&ncclGetErrorString) get_error_string{};
+  decltype(&ncclGetLastError) get_last_error{};
+  decltype(&ncclGroupStart) group_start{};
+  decltype(&ncclGroupEnd) group_end{};
+  decltype(&ncclAllGather) all_gather{};
+  decltype(&ncclBroadcast) broadcast{};
+  decltype(&ncclSend) send{};
+  decltype(&ncclRecv) recv{};
+};
+
+void check(Functions const& nccl, ncclResult_t code, char const* call, ncclComm_t comm = nullptr) {
+  if (code != ncclSuccess) {
+    char const* const detail = nccl.get_last_error(comm);
+    throw NcclError{fmt::format("{} failed: {}{}{}; NCCL_DEBUG=WARN in the environment says more",
+                                call, nccl.get_error_string(code),
+                                detail != nullptr && *detail != '\0' ? ": " : "",
+                                detail != nullptr ? detail : "")};
+  }
+}
+
+std::size_t count_of(Slice const& part) {
+  return static_cast<std::size_t>(part.size);
+}
+
+class LoadedCommunicator final : public Communicator {
+ public:
+  LoadedCommunicator(Functions const& nccl, UniqueId const& id, int rank, int ranks)
+      : nccl_{nccl}, rank_{rank} {
+    ncclUniqueId copy{};
+    std::memcpy(&copy, id.data(), id.size());
+    Waiting const waiting{"NCCL to connect the ranks"};
+    check(nccl_, nccl_.comm_init_rank(&comm_, ranks, copy, rank), "ncclCommInitRank");
+  }
+  ~LoadedCommunicator() override { end(true); }
+  LoadedCommunicator(LoadedCommunicator const&) = delete;
+  LoadedCommunicator& operator=(LoadedCommunicator const&) = delete;
+
+  void all_gather(void* stream, std::span<std::byte> buffer, std::span<Slice const> parts) override;
+  void all_to_all(void* stream, std::span<std::byte const> send, std::span<Slice const> send_parts,
+                  std::span<std::byte> receive, std::span<Slice const> receive_parts) override;
+  void end(bool failed) noexcept override;
+
+ private:
+  void require_health() const {
+    require(comm_ != nullptr, "nccl::Communicator: it has ended");
+    ncclResult_t state = ncclSuccess;
+    check(nccl_, nccl_.get_async_error(comm_, &state), "ncclCommGetAsyncError", comm_);
+    check(nccl_, state, "work in the background", comm_);
+  }
+  /// Has NCCL take all calls that `calls` makes as one. A group that was begun has to end, come what may.
+  template <class Calls>
+  void group(char const* what, Calls const& calls) {
+    require_health();
+    Waiting const waiting{what};
+    check(nccl_, nccl_.group_start(), "ncclGroupStart", comm_);
+    try {
+      calls();
+    } catch (...) {
+      static_cast<void>(nccl_.group_end());
+      throw;
+    }
+    check(nccl_, nccl_.group_end(), "ncclGroupEnd", comm_);
+  }
+
+  Functions const& nccl_;
+  int rank_;
+  ncclComm_t comm_{};
+};
+
+/// Whether NCCL's own all-gather can do it, for which all parts are of one size.
+bool are_alike(std::span<Slice const> parts) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].size != parts[0].size ||
+        parts[i].offset != parts[0].offset + static_cast<Bytes>(i) * parts[0].size) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void LoadedCommunicator::all_gather(void* stream, std::span<std::byte> buffer,
+                                    std::span<Slice const> parts) {
+  auto* const queue = static_cast<cudaStream_t>(stream);
+  group("NCCL to queue an all-gather", [&] {
+    if (are_alike(parts)) {
+      auto const& mine = parts[static_cast<std::size_t>(rank_)];
+      check(nccl_,
+            nccl_.all_gather(buffer.data() + mine.offset, buffer.data() + parts[0].offset,
+                             count_of(mine), ncclUint8, comm_, queue),
+            "ncclAllGather", comm_);
+      return;
+    }
+    for (std::size_t root = 0; root < parts.size(); ++root) {
+      auto* const part = buffer.data() + parts[root].offset;
+      if (parts[root].size > 0) {
+        check(nccl_,
+              nccl_.broadcast(part, part, count_of(parts[root]), ncclUint8, static_cast<int>(root),
+                              comm_, queue),
+              "ncclBroadcast", comm_);
+      }
+    }
+  });
+}
+
+void LoadedCommunicator::all_to_all(void* stream, std::span<std::byte const> send,
+                                    std::span<Slice const> send_parts, std::span<std::byte> receive,
+                                    std::span<Slice const> receive_parts) {
+  auto* const queue = static_cast<cudaStream_t>(stream);
+  group("NCCL to queue an all-to-all", [&] {
+    for (std::size_t peer = 0; peer < send_parts.size(); ++peer) {
+      if (static_cast<int>(peer) == rank_) {
+        continue;
+      }
+      Slice const& out = send_parts[peer];
+      Slice const& in = receive_parts[peer];
+      if (out.size > 0) {
+        check(nccl_,
+              nccl_.send(send.data() + out.offset, count_of(out), ncclUint8, static_cast<int>(peer),
+                         comm_, queue),
+              "ncclSend", comm_);
+      }
+      if (in.size > 0) {
+        check(nccl_,
+              nccl_.recv(receive.data() + in.offset, count_of(in), ncclUint8,
+                         static_cast<int>(peer), comm_, queue),
+              "ncclRecv", comm_);
+      }
+    }
+  });
+}
+
+// Errors are lost: nothing of what they would be about is used any more.
+void LoadedCommunicator::end(bool failed) noexcept {
+  auto* const comm = std::exchange(comm_, nullptr);
+  if (comm == nullptr) {
+    return;
+  }
+  Waiting const waiting{"NCCL to end"};
+  if (failed || nccl_.comm_finalize(comm) != ncclSuccess) {
+    static_cast<void>(nccl_.comm_abort(comm));
+  } else {
+    static_cast<void>(nccl_.comm_destroy(comm));
+  }
+}
+
+class LoadedLibrary final : public Library {
+ public:
+  explicit LoadedLibrary(std::string const& file) : handle_{file}, nccl_{handle_} {
+    check(nccl_, nccl_.get_version(&version_), "ncclGetVersion");
+    if (version_ / 10000 < NCCL_MAJOR) {
+      throw NcclError{fmt::format("{} is version {}, but offstage was built with {}.{}", file,
+                                  version(), NCCL_MAJOR, NCCL_MINOR)};
+    }
+  }
+
+  [[nodiscard]] std::string version() const override {
+    return fmt::format("{}.{}.{}", version_ / 10000, version_ / 100 % 100, version_ % 100);
+  }
+  [[nodiscard]] UniqueId make_id() const override {
+    ncclUniqueId made{};
+    check(nccl_, nccl_.get_unique_id(&made), "ncclGetUniqueId");
+    UniqueId id{};
+    std::memcpy(id.data(), &made, id.size());
+    return id;
+  }
+  [[nodiscard]] std::unique_ptr<Communicator> connect(UniqueId const& id, int rank,
+                                                      int ranks) const override {
+    return std::make_unique<LoadedCommunicator>(nccl_, id, rank, ranks);
+  }
+
+ private:
+  Handle handle_;
+  Functions nccl_;
+  int version_{};
+};
+
+}  // namespace
+
+bool is_built_in() noexcept {
+  return true;
+}
+
+std::unique_ptr<Library> load_library(std::string const& file) {
+  if (!file.empty()) {
+    return std::make_unique<LoadedLibrary>(file);
+  }
+  try {
+    return std::make_unique<LoadedLibrary>("libnccl.so.2");
+  } catch (NcclError const&) {
+    std::string const built_with = OFFSTAGE_NCCL_LIBRARY;
+    if (built_with.empty()) {
+      throw;
+    }
+    try {
+      return std::make_unique<LoadedLibrary>(built_with);
+    } catch (NcclError const&) {  // the other name says more to who looks for it
+    }
+    throw;
+  }
+}
+
+#else
+
+bool is_built_in() noexcept {
+  return false;
+}
+
+std::unique_ptr<Library> load_library(std::string const& /*file*/) {
+  throw NcclError{"offstage was built without it: there was no nccl.h"};
+}
+
+#endif
+
+}  // namespace offstage::nccl

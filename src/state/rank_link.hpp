@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "base/slice.hpp"
+#include "device/device.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "platform/nccl/library.hpp"
+
+namespace offstage::state {
+
+/// How layers in device memory get to other ranks.
+enum class Route {
+  in_place,  ///< host code sees device memory, and MPI takes it from there
+  staged,    ///< through host memory, by MPI
+  direct,    ///< from device memory to device memory, by CUDA-aware MPI or NCCL
+};
+
+/// Between the ranks of a run: layers of parameters go from their owners to all, slices of gradients from all to
+/// their owners.
+///
+/// Memory:     buffers lie in device memory, or on the route `staged` in host memory.
+/// Order:      what `stream` was given before comes first, and what it is given later comes after. Links that
+///             queue return at once; the others wait for the stream and return when all is done.
+/// Collective: both calls, in one order on all ranks, whatever their streams.
+/// Threads:    one, the one that calls MPI.
+/// Errors:     MpiError, nccl::NcclError.
+class RankLink {
+ public:
+  RankLink(mpi::Communicator const& comm, Route route) : comm_{comm}, route_{route} {}
+  virtual ~RankLink() = default;
+  RankLink(RankLink const&) = delete;
+  RankLink& operator=(RankLink const&) = delete;
+
+  [[nodiscard]] mpi::Communicator const& comm() const noexcept { return comm_; }
+  [[nodiscard]] int rank() const noexcept { return comm_.rank(); }
+  [[nodiscard]] int size() const noexcept { return comm_.size(); }
+  [[nodiscard]] Route route() const noexcept { return route_; }
+
+  [[nodiscard]] virtual bool queues() const noexcept = 0;
+  /// As mpi::Communicator::all_gather: this rank's own part is filled in already.
+  virtual void all_gather(device::Stream& stream, std::span<std::byte> buffer,
+                          std::span<Slice const> parts) = 0;
+  /// As mpi::Communicator::all_to_all.
+  virtual void all_to_all(device::Stream& stream, std::span<std::byte const> send,
+                          std::span<Slice const> send_parts, std::span<std::byte> receive,
+                          std::span<Slice const> receive_parts) = 0;
+  /// Before its streams end: nothing follows. Where an error is on its way through this thread, what is queued
+  /// does not wait for other ranks any more, as they may not come.
+  virtual void end() noexcept {}
+
+ private:
+  mpi::Communicator const& comm_;
+  Route route_;
+};
+
+/// By MPI, on any route; `comm` outlives it.
+[[nodiscard]] std::unique_ptr<RankLink> make_mpi_link(mpi::Communicator const& comm, Route route);
+
+/// By NCCL, on the route `direct`; `comm` outlives it. `stream`: of this rank's GPU, which no other rank uses.
+/// Collective. Errors: nccl::NcclError.
+[[nodiscard]] std::unique_ptr<RankLink> make_nccl_link(mpi::Communicator const& comm,
+                                                       std::unique_ptr<nccl::Library> library,
+                                                       device::Stream& stream);
+
+}  // namespace offstage::state

@@ -1,0 +1,148 @@
+#include "train/run_link.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+#include "base/error.hpp"
+#include "platform/cpu/affinity.hpp"
+#include "platform/mpi/session.hpp"
+#include "platform/nccl/library.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// Tells GPUs of all nodes apart.
+using GpuId = std::array<char, 128>;
+GpuId id_of(topology::VisibleGpu const& gpu) {
+  std::string const text =
+      gpu.uuid.empty() ? fmt::format("{} of {}", gpu.bus, cpu::host_name()) : gpu.uuid;
+  GpuId id{};
+  std::copy_n(text.begin(), std::min(text.size(), id.size()), id.begin());
+  return id;
+}
+
+/// Two ranks that compute on one GPU; empty: there are none.
+std::string find_sharers(mpi::Communicator const& comm, topology::VisibleGpu const& gpu) {
+  auto const all = comm.all_gather_value(id_of(gpu));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    auto const first = static_cast<std::size_t>(std::ranges::find(all, all[rank]) - all.begin());
+    if (first != rank) {
+      return fmt::format("ranks {} and {} share a GPU, which NCCL refuses", first, rank);
+    }
+  }
+  return {};
+}
+
+/// Of all ranks, as the lowest that lacks it says; null and a reason if any does.
+std::unique_ptr<nccl::Library> load_everywhere(mpi::Communicator const& comm, std::string& reason) {
+  std::unique_ptr<nccl::Library> library;
+  try {
+    library = nccl::load_library();
+  } catch (nccl::NcclError const& error) {
+    reason = error.what();
+  }
+  auto const lowest = static_cast<int>(comm.minimum(library ? INT_MAX : comm.rank()));
+  if (lowest == INT_MAX) {
+    return library;
+  }
+  reason = comm.broadcast(reason, lowest);
+  if (lowest > 0) {
+    reason += fmt::format(" (rank {})", lowest);
+  }
+  return nullptr;
+}
+
+LinkChoice through_mpi(CommBackend asked, LinkFacts const& facts) {
+  using state::Route;
+  std::string const why =
+      asked == CommBackend::mpi ? "comm.backend=mpi" : "no NCCL: " + facts.about_nccl;
+  if (!facts.gpus) {
+    return {.route = facts.host_visible ? Route::in_place : Route::staged,
+            .text = fmt::format("MPI{}, as the device is emulated",
+                                facts.host_visible ? "" : ", through host memory")};
+  }
+  if (facts.mpi_is_aware) {
+    return {.route = Route::direct,
+            .text = fmt::format("CUDA-aware MPI, from GPU to GPU ({})", why)};
+  }
+  return {.route = Route::staged,
+          .text = fmt::format("MPI, through pinned host memory, as this MPI is not CUDA-aware ({})",
+                              why)};
+}
+
+}  // namespace
+
+LinkChoice choose_link(CommBackend asked, LinkFacts const& facts) {
+  if (asked == CommBackend::nccl && !facts.gpus) {
+    throw UsageError{
+        "comm.backend=nccl passes layers from GPU to GPU, but the device is host memory "
+        "(device.kind=host, or auto without GPUs); set device.kind=cuda, or comm.backend=auto"};
+  }
+  if (facts.ranks == 1) {
+    return {.route = facts.host_visible ? state::Route::in_place : state::Route::staged};
+  }
+  if (asked == CommBackend::nccl && !facts.nccl) {
+    throw UsageError{fmt::format("comm.backend=nccl, but {}; mend that, or set comm.backend=auto",
+                                 facts.about_nccl)};
+  }
+  if (asked == CommBackend::mpi || !facts.gpus || !facts.nccl) {
+    return through_mpi(asked, facts);
+  }
+  std::string_view const why =
+      asked == CommBackend::nccl ? "comm.backend=nccl" : "each rank has a GPU of its own";
+  return {.nccl = true,
+          .route = state::Route::direct,
+          .text = fmt::format("{}, from GPU to GPU ({})", facts.about_nccl, why)};
+}
+
+LinkChoice plan_link(RunConfig const& config, int ranks) {
+  auto const& device = config.device;
+  bool const gpus = device.kind != DeviceKind::host && !device.emulation.any();
+  bool const link = device.emulation.host_to_device > 0.0 || device.emulation.device_to_host > 0.0;
+  bool const shared = device.share_gpu;
+  return choose_link(
+      config.comm_backend,
+      {.ranks = ranks,
+       .gpus = gpus,
+       .host_visible = !gpus && !link,
+       .mpi_is_aware = mpi::takes_device_memory(),
+       .nccl = nccl::is_built_in() && !shared,
+       .about_nccl = shared ? "ranks share GPUs (device.share-gpu), which NCCL refuses"
+                     : nccl::is_built_in() ? "NCCL"
+                                           : "offstage was built without NCCL"});
+}
+
+RunLink make_run_link(CommBackend asked, mpi::Communicator const& comm, device::Device& device,
+                      std::optional<topology::VisibleGpu> const& gpu) {
+  LinkFacts facts{.ranks = comm.size(),
+                  .gpus = device.kind() == device::Kind::cuda,
+                  .host_visible = device.host_visible(),
+                  .mpi_is_aware = comm.minimum(mpi::takes_device_memory() ? 1 : 0) > 0};
+  std::unique_ptr<nccl::Library> library;
+  if (facts.ranks > 1 && facts.gpus && asked != CommBackend::mpi) {
+    require(gpu.has_value(), "make_run_link: a rank on GPUs has one");
+    facts.about_nccl = find_sharers(comm, *gpu);
+    if (facts.about_nccl.empty()) {
+      library = load_everywhere(comm, facts.about_nccl);
+    }
+    if (library) {
+      facts.nccl = true;
+      facts.about_nccl = "NCCL " + library->version();
+    }
+  }
+  LinkChoice choice;
+  mpi::agree(comm, [&] { choice = choose_link(asked, facts); });
+  if (!choice.nccl) {
+    return {state::make_mpi_link(comm, choice.route), std::move(choice.text)};
+  }
+  auto const stream = device.make_stream("ranks");
+  return {state::make_nccl_link(comm, std::move(library), *stream), std::move(choice.text)};
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "device/device.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "platform/topology/topology.hpp"
+#include "state/rank_link.hpp"
+#include "train/run_config.hpp"
+
+namespace offstage::train {
+
+/// What decides how layers get from rank to rank, the same on all of them.
+struct LinkFacts {
+  int ranks = 1;
+  bool gpus = false;          ///< the ranks compute on GPUs
+  bool host_visible = true;   ///< else: of the emulated device
+  bool mpi_is_aware = false;  ///< MPI takes addresses of GPU memory
+  bool nccl = false;          ///< it can be used
+  std::string about_nccl{};   ///< its version, or why it cannot
+};
+
+struct LinkChoice {
+  bool nccl = false;
+  state::Route route = state::Route::in_place;
+  std::string text{};  ///< for people: by what, which way, and why; empty for one rank
+};
+
+/// Errors: UsageError: comm.backend=nccl cannot be; names the reason and the remedy.
+[[nodiscard]] LinkChoice choose_link(CommBackend asked, LinkFacts const& facts);
+
+/// The same for a run that is planned, on this program and on nodes whose ranks have GPUs of their own unless the
+/// device is emulated.
+[[nodiscard]] LinkChoice plan_link(RunConfig const& config, int ranks);
+
+/// How the ranks of a run pass layers on.
+struct RunLink {
+  std::unique_ptr<state::RankLink> link;
+  std::string text;  ///< as LinkChoice's
+};
+
+/// `gpu`: this rank's; `comm` outlives the link.
+/// Collective. Errors: as choose_link, as mpi::AgreedError; nccl::NcclError.
+[[nodiscard]] RunLink make_run_link(CommBackend asked, mpi::Communicator const& comm,
+                                    device::Device& device,
+                                    std::optional<topology::VisibleGpu> const& gpu);
+
+}  // namespace offstage::train

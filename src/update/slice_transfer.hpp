@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/slice.hpp"
+#include "device/device.hpp"
+#include "platform/memory/huge_buffer.hpp"
+#include "platform/trace/trace.hpp"
+#include "state/rank_link.hpp"
+#include "update/device_memory.hpp"
+
+namespace offstage::update {
+
+/// Brings to host memory what the ranks have for this one of a layer's gradient: from device to device, and down
+/// from there, under the model's further work, one layer at a time, on a stream of its own. Where the link
+/// blocks, ranks exchange in finish().
+///
+/// Memory:  device: a gradient, and what is received. Host: what is received, pinned.
+/// Threads: one.
+/// Trace:   row "gradients to host"; `memory` is told of device memory.
+/// Collective: begin or finish, as the link is: all ranks call both, in one order.
+/// Errors:  construction: UsageError of the device. Members: what the streams and the link throw.
+class SliceTransfer {
+ public:
+  /// `model`: its stream. `link`: on the route `direct`. `most_sent`, `most_received`: bytes of a layer.
+  SliceTransfer(device::Device& device, device::Stream& model, state::RankLink& link,
+                Bytes most_sent, Bytes most_received, trace::Trace* trace, DeviceMemory* memory);
+  /// Waits for what is on its way.
+  ~SliceTransfer();
+  SliceTransfer(SliceTransfer const&) = delete;
+  SliceTransfer& operator=(SliceTransfer const&) = delete;
+
+  /// Takes a layer's gradient, in device memory, as the model's stream leaves it, for whose further work it is
+  /// free again; a rank that has none sends nothing. Parts as RankLink::all_to_all's. finish() has followed the
+  /// last begin().
+  void begin(int layer, std::span<std::byte const> gradient, std::span<Slice const> send_parts,
+             std::span<Slice const> receive_parts);
+  /// What was received, from the first part to the end of the last, there until the next begin().
+  [[nodiscard]] std::span<std::byte const> finish();
+
+ private:
+  void pass_on();
+
+  device::Stream& model_;
+  state::RankLink& link_;
+  trace::Trace* trace_;
+  DeviceMemory* memory_;
+  device::Buffer held_;      ///< the gradient
+  device::Buffer received_;  ///< slices on the device
+  memory::HugeBuffer host_;  ///< and on the host
+  std::unique_ptr<device::Pinned> pinned_;
+  std::unique_ptr<device::Stream> stream_;
+  int layer_ = -1;  ///< the last one that began
+  std::vector<Slice> send_parts_;
+  std::vector<Slice> receive_parts_;
+  Bytes bytes_{};                          ///< of those
+  DeviceMemory::Clock::time_point taken_;  ///< when it began
+  std::shared_ptr<device::Event> begun_;
+  std::shared_ptr<device::Event> arrived_;  ///< null if nothing is on its way
+};
+
+}  // namespace offstage::update

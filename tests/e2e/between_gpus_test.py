@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Layers between ranks that have a GPU each: by any comm.backend the same bits. Runs where there are several GPUs (label
+gpu), and everywhere with a program whose CUDA code runs on the CPU and a library in NCCL's place (tests/cuda_on_cpu)."""
+import os
+import subprocess
+import unittest
+from pathlib import Path
+
+from harness import OffstageTest, main
+
+MODEL = ["model.hidden=64", "model.heads=2", "model.kv-heads=1", "model.ffn-hidden=96"]
+GPU = "device.kind=cuda"
+ON_CPU = os.path.basename(os.environ["OFFSTAGE"]) == "offstage_on_cpu"
+NCCL = os.environ.get("NCCL_ON_CPU", "")
+
+
+def gpus():
+    if ON_CPU:
+        return 4
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False)
+    except FileNotFoundError:
+        return 0
+    return listed.stdout.count("GPU ")
+
+
+@unittest.skipUnless(gpus() >= 2, "no two GPUs: not run")
+class BetweenGpus(OffstageTest):
+    def setUp(self):
+        super().setUp()
+        if ON_CPU:
+            before = dict(os.environ)
+            self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+            os.environ["CUDA_ON_CPU_DEVICES"] = str(gpus())
+            os.environ["LD_LIBRARY_PATH"] = f"{Path(NCCL).parent}:{before.get('LD_LIBRARY_PATH', '')}"
+
+    def test_every_backend_gives_the_bits_of_one_rank(self):
+        options = [*MODEL, "train.steps=4", GPU]
+        self.train("one", *options)
+        ways = {
+            "auto": ("NCCL 2.", []),
+            "nccl": ("NCCL 2.", ["comm.backend=nccl"]),
+            "mpi": ("MPI", ["comm.backend=mpi"]),
+            "nccl-host": ("NCCL 2.", ["comm.backend=nccl", "parameters.home=host"]),
+            "mpi-host": ("MPI", ["comm.backend=mpi", "parameters.home=host"]),
+        }
+        for name, (said, more) in ways.items():
+            ranks = 4 if name in ("nccl", "mpi-host") and gpus() >= 4 else 2
+            with self.subTest(ranks=ranks, way=name):
+                result = self.train(name, *options, *more, ranks=ranks)
+                self.assertIn(f"layers between ranks: {said}", result.out)
+                self.assert_same_state("one", name)
+
+    def test_state_on_storage_and_updates_under_backward_change_no_bits(self):
+        (self.folder / "path").mkdir()
+        options = [*MODEL, "train.steps=4", GPU]
+        self.train("one", *options)
+        self.train("two", *options, "comm.backend=nccl", "update.overlap=on", "parameters.home=storage",
+                   f"--tiers.path={self.folder}/path,read=1GB/s,write=1GB/s", ranks=2)
+        self.assert_same_state("one", "two")
+
+    def test_ranks_that_share_a_gpu_go_by_mpi(self):
+        options = [*MODEL, "train.steps=2", GPU, "device.share-gpu=true"]
+        ranks = gpus() + 1
+        result = self.train("shared", *options, ranks=ranks)
+        self.assertIn("layers between ranks: MPI", result.out)
+        self.assertIn("share a GPU", result.out)
+        result = self.train("refused", *options, "comm.backend=nccl", ranks=ranks, expect=64)
+        self.assertIn("comm.backend=nccl", result.errors[0])
+        self.assertIn("share a GPU", result.errors[0])
+
+    def test_one_rank_needs_no_backend(self):
+        result = self.train("one", *MODEL, "train.steps=2", GPU, "comm.backend=nccl")
+        self.assertNotIn("layers between ranks", result.out)
+
+    def test_the_emulated_device_has_no_nccl(self):
+        result = self.train("host", *MODEL, "device.kind=host", "comm.backend=nccl", ranks=2, expect=64)
+        self.assertIn("comm.backend=nccl", result.errors[0])
+
+    def test_a_run_that_fails_ends(self):
+        result = self.train("failed", *MODEL, GPU, "comm.backend=nccl", "train.max-bad-steps=1",
+                            "optimizer.lr=1e30", "optimizer.clip=0", ranks=2, expect=65)
+        self.assertIn("not finite", result.errors[0])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+#include "train/run_link.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "platform/nccl/library.hpp"
+
+namespace offstage::train {
+namespace {
+
+using state::Route;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// Four ranks with a GPU each, NCCL, and an MPI that knows nothing of GPUs.
+LinkFacts on_gpus() {
+  return {.ranks = 4,
+          .gpus = true,
+          .host_visible = false,
+          .mpi_is_aware = false,
+          .nccl = true,
+          .about_nccl = "NCCL 2.28.3"};
+}
+
+std::string error_of(CommBackend asked, LinkFacts const& facts) {
+  try {
+    static_cast<void>(choose_link(asked, facts));
+  } catch (UsageError const& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(RunLink, IsNcclsWhereEachRankHasAGpuOfItsOwn) {
+  for (auto const asked : {CommBackend::automatic, CommBackend::nccl}) {
+    auto const choice = choose_link(asked, on_gpus());
+    EXPECT_TRUE(choice.nccl);
+    EXPECT_EQ(choice.route, Route::direct);
+    EXPECT_THAT(choice.text, HasSubstr("NCCL 2.28.3"));
+  }
+}
+
+TEST(RunLink, IsMpisWhereNcclCannotBeOrMpiWasAskedFor) {
+  auto facts = on_gpus();
+  EXPECT_FALSE(choose_link(CommBackend::mpi, facts).nccl);
+  EXPECT_EQ(choose_link(CommBackend::mpi, facts).route, Route::staged);
+  facts.nccl = false;
+  facts.about_nccl = "ranks 0 and 1 share a GPU, which NCCL refuses";
+  auto choice = choose_link(CommBackend::automatic, facts);
+  EXPECT_EQ(choice.route, Route::staged);
+  EXPECT_THAT(choice.text, AllOf(HasSubstr("pinned"), HasSubstr("share a GPU")));
+  facts.mpi_is_aware = true;
+  choice = choose_link(CommBackend::automatic, facts);
+  EXPECT_EQ(choice.route, Route::direct);
+  EXPECT_THAT(choice.text, AllOf(HasSubstr("CUDA-aware MPI"), HasSubstr("share a GPU")));
+}
+
+TEST(RunLink, OfTheEmulatedDeviceGoesThroughHostMemoryIfThereIsALink) {
+  LinkFacts facts{.ranks = 2, .mpi_is_aware = true};
+  EXPECT_EQ(choose_link(CommBackend::automatic, facts).route, Route::in_place);
+  facts.host_visible = false;
+  EXPECT_EQ(choose_link(CommBackend::automatic, facts).route, Route::staged);
+  EXPECT_THAT(choose_link(CommBackend::mpi, facts).text, HasSubstr("emulated"));
+}
+
+TEST(RunLink, OfOneRankIsNone) {
+  auto facts = on_gpus();
+  facts.ranks = 1;
+  facts.nccl = false;  // nobody looked for it
+  for (auto const asked : {CommBackend::automatic, CommBackend::mpi, CommBackend::nccl}) {
+    auto const choice = choose_link(asked, facts);
+    EXPECT_FALSE(choice.nccl);
+    EXPECT_EQ(choice.route, Route::staged);
+    EXPECT_THAT(choice.text, IsEmpty());
+  }
+}
+
+TEST(RunLink, SaysWhyNcclCannotBeAndWhatHelps) {
+  auto facts = on_gpus();
+  EXPECT_THAT(error_of(CommBackend::nccl, facts), IsEmpty());
+  facts.nccl = false;
+  facts.about_nccl = "NCCL: libnccl.so.2 cannot be loaded";
+  EXPECT_THAT(error_of(CommBackend::nccl, facts),
+              AllOf(HasSubstr("comm.backend=nccl"), HasSubstr("libnccl.so.2"),
+                    HasSubstr("comm.backend=auto")));
+  for (int const ranks : {1, 4}) {
+    EXPECT_THAT(error_of(CommBackend::nccl, {.ranks = ranks}),
+                AllOf(HasSubstr("comm.backend=nccl"), HasSubstr("device.kind=host"),
+                      HasSubstr("device.kind=cuda")));
+  }
+}
+
+TEST(RunLink, IsPlannedForGpusOfTheirOwnUnlessTheDeviceIsEmulated) {
+  RunConfig config;
+  config.device.kind = DeviceKind::cuda;
+  EXPECT_EQ(plan_link(config, 2).nccl, nccl::is_built_in());
+  EXPECT_THAT(plan_link(config, 2).text, HasSubstr("NCCL"));
+  config.device.share_gpu = true;
+  EXPECT_FALSE(plan_link(config, 2).nccl);
+  EXPECT_THAT(plan_link(config, 2).text, HasSubstr("device.share-gpu"));
+  config.device.kind = DeviceKind::host;
+  EXPECT_EQ(plan_link(config, 2).route, Route::in_place);
+  config.device.emulation.device_to_host = 1e9;
+  EXPECT_EQ(plan_link(config, 2).route, Route::staged);
+  config.comm_backend = CommBackend::nccl;
+  EXPECT_THROW(static_cast<void>(plan_link(config, 2)), UsageError);
+}
+
+}  // namespace
+}  // namespace offstage::train
