@@ -14,11 +14,14 @@ import subprocess
 import sys
 import time
 
+import gpu_model
+
 # Bytes per parameter: p, m and v; beside them in host memory the accumulated gradient.
 STATE, HOST = 12, 14
 # Parameters are a multiple of what perf_share's 16 layers take in whole chunks.
 GRANULE = 16 * 65536
-TESTS = ["device/device_gpu_test", "kernels/kernels_optimizer_gpu_test", "update/shared_update_gpu_test"]
+TESTS = ["device/device_gpu_test", "kernels/kernels_optimizer_gpu_test", "kernels/kernels_pointwise_gpu_test",
+         "kernels/kernels_products_gpu_test", "kernels/kernels_attention_gpu_test", "update/shared_update_gpu_test"]
 POLICIES = {
     "zero3": ["update.transfers=blocking", "update.device-share=0"],
     "twinflow 20 %": ["update.transfers=blocking", "update.device-share=0", "update.device-resident=0.2"],
@@ -141,6 +144,8 @@ def measure_policies(program, setting, rates, parameters, on_gpu):
 def report(figures):
     """The RESULT lines, of what was measured; those of the emulated device have a name of their own."""
     results, device = {}, "emulated" if figures["emulated"] else "gpu"
+    for name, value in gpu_model.results(figures.get("passes", {}), figures.get("training", {})).items():
+        results[f"{device}_{name}"] = value
     if "kernel" in figures:
         results[f"{device}_adamw_vs_copy"] = figures["kernel"]["update_vs_copy"]
     policies = figures.get("policies", {})
@@ -170,6 +175,18 @@ def measure_all(figures, program, setting, on_gpu):
     figures["policies"] = measure_policies(program, setting, rates, parameters, on_gpu)
 
 
+def measure_ops(build, on_gpu):
+    """Attention and the pointwise kernels, each alone: the lines of their programs."""
+    found = {}
+    for name in ("attention", "pointwise") if on_gpu else ():
+        code, printed = run([str(build / "perf" / f"perf_{name}"), *(["cuda"] if name == "pointwise" else [])], PROGRAM_SECONDS)
+        print(printed, flush=True)
+        if code != 0:
+            raise Failure(f"perf_{name} ended with {code}")
+        found[name] = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    return found
+
+
 def main():
     if len(sys.argv) not in (3, 4) or sys.argv[1] not in ("cuda", "host"):
         sys.exit(__doc__)
@@ -191,6 +208,11 @@ def main():
     problems = [f"{name} {outcome}" for kind in ("tests", "memcheck") for name, outcome in figures.get(kind, {}).items()
                 if not outcome.startswith(wanted)]
     try:
+        # What matters most comes first: a lent machine's time may end.
+        figures["passes"] = gpu_model.measure_passes(build, on_gpu)
+        figures["training"] = gpu_model.measure_training(build, pathlib.Path("configs/policies"), on_gpu)
+        figures["kernels"] = gpu_model.measure_kernels(build, on_gpu)
+        figures["ops"] = measure_ops(build, on_gpu)
         measure_all(figures, str(build / "perf" / "perf_share"), "device.kind=cuda" if on_gpu else EMULATION, on_gpu)
     except Failure as failure:
         print(failure)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # What a GPU adds, in one call: perf/gpu.sh [JSON]. Runs the tests of label gpu, and again under compute-sanitizer's memcheck
-# where that is installed; measures the link, the AdamW kernel against a copy within the device, and the update of a state
-# in host memory under the policies zero3, twinflow (20 %) and dos. Takes less than 10 minutes, and writes all figures to
-# JSON (perf/results/gpu-NAME.json). Ends with 1 if something failed or there is no GPU.
+# where that is installed; measures forward and backward of a LLaMA of 1.1 G parameters beside PyTorch (scaled_dot_product_attention,
+# compiled and not), by kernel, its training under the policies zero3, twinflow and dos and on storage with a restart, the link,
+# the AdamW kernel against a copy within the device, and the update of a state in host memory under the policies. Is meant to take
+# less than 10 minutes, and writes all figures to JSON (perf/results/gpu-NAME.json). Ends with 1 if something failed or there is no GPU.
 #   STATE_GB=24      GB (10^9 bytes) of optimizer state in host memory; what the host lacks room for is cut
 #   DEVICE=host      the whole script on the emulated device instead, with a small state: no figure of a GPU; JSON if named
 #   BUILD_DIR=DIR    another build than build/release, which is built otherwise
@@ -40,8 +41,11 @@ if [[ -n ${CARRIED:-} ]]; then
 fi
 if [[ -z ${BUILD_DIR:-} ]]; then
   BUILD_DIR=build/release
-  targets=(perf_share)
-  if [[ $device == cuda ]]; then targets+=(device_gpu_test kernels_optimizer_gpu_test shared_update_gpu_test); fi
+  targets=(offstage perf_model perf_share)
+  if [[ $device == cuda ]]; then
+    targets+=(perf_attention perf_pointwise device_gpu_test kernels_optimizer_gpu_test kernels_pointwise_gpu_test
+      kernels_products_gpu_test kernels_attention_gpu_test shared_update_gpu_test)
+  fi
   jobs/build.sh release "${targets[@]}" > /dev/null
 fi
 if [[ ! -x $BUILD_DIR/perf/perf_share ]]; then

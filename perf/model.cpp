@@ -1,0 +1,229 @@
+// Forward and backward of a whole model on one device, without an update: perf_model KEY=VALUE..., one line of JSON with the
+// seconds of each step, the loss, and the rate of a large matrix product on the same device.
+//   device=cuda|host family=llama|gpt2 layers= hidden= heads= kv-heads= ffn-hidden= vocab= sequence= batch=
+//   dtype=bf16|fp16|fp32 recompute=none|block steps= warm-up= product=
+// perf/gpu_model.py runs it beside PyTorch. The parameters lie on the device for good; gradients go nowhere.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/random.hpp"
+#include "base/stopwatch.hpp"
+#include "base/units.hpp"
+#include "data/batch.hpp"
+#include "device/device.hpp"
+#include "matmul.hpp"
+#include "model/transformer.hpp"
+#include "state/exchange.hpp"
+#include "state/initialize.hpp"
+#include "state/shard.hpp"
+
+namespace offstage {
+namespace {
+
+using Arguments = std::map<std::string, std::string>;
+
+std::string text(Arguments const& given, std::string const& key, std::string const& usual) {
+  auto const found = given.find(key);
+  return found == given.end() ? usual : found->second;
+}
+
+std::int64_t number(Arguments const& given, std::string const& key, std::int64_t usual) {
+  std::string const value = text(given, key, std::to_string(usual));
+  std::int64_t result{};
+  auto const [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
+  if (error != std::errc{} || end != value.data() + value.size()) {
+    throw std::invalid_argument{fmt::format("{}={}: a whole number is wanted", key, value)};
+  }
+  return result;
+}
+
+template <class T>
+device::Buffer upload(device::Device& device, device::Stream& stream, std::vector<T> const& values,
+                      std::string const& purpose) {
+  auto const bytes = static_cast<Bytes>(values.size() * sizeof(T));
+  auto buffer = device.allocate(bytes, purpose);
+  stream.copy(buffer.as<T>().data(), values.data(), bytes, device::Copy::host_to_device);
+  stream.synchronize();
+  return buffer;
+}
+
+/// All layers on the device, as the seed makes them.
+template <class T>
+class Parameters final : public state::ParameterSource<T> {
+ public:
+  Parameters(state::ModelShape const& shape, device::Device& device, device::Stream& stream) {
+    for (state::LayerLayout const& layer : state::layers_of(shape)) {
+      std::vector<float> values(static_cast<std::size_t>(layer.padded_elements()));
+      state::initialize(layer, 1, {0, layer.chunks()}, values);
+      std::vector<T> rounded;
+      rounded.reserve(values.size());
+      std::ranges::transform(values, std::back_inserter(rounded),
+                             [](float value) { return store<T>(value); });
+      layers_.push_back(upload(device, stream, rounded, "the model's parameters"));
+      count_ += layer.elements;
+    }
+  }
+  std::span<T const> acquire(int layer) override {
+    return layers_[static_cast<std::size_t>(layer)].template as<T const>();
+  }
+  void release(int /*layer*/, std::shared_ptr<device::Event> /*done*/) override {}
+  [[nodiscard]] std::int64_t count() const { return count_; }
+
+ private:
+  std::vector<device::Buffer> layers_;
+  std::int64_t count_{};
+};
+
+template <class T>
+class Nowhere final : public state::GradientSink<T> {
+ public:
+  void add(int /*layer*/, std::span<T const> /*gradient*/) override {}
+};
+
+data::TokenBatch random_batch(std::int64_t batch, std::int64_t sequence, std::int64_t vocab) {
+  data::TokenBatch result;
+  result.batch = batch;
+  result.sequence = sequence;
+  auto const draw = [&](std::uint64_t key) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(batch * sequence));
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      ids[i] = static_cast<std::int32_t>(philox(1, key, i / 4)[i % 4] %
+                                         static_cast<std::uint32_t>(vocab));
+    }
+    return ids;
+  };
+  result.tokens = draw(1);
+  result.targets = draw(2);
+  return result;
+}
+
+/// Floating-point operations per second of products of square matrices with random numbers.
+template <class T>
+double product_rate(device::Device& device, device::Stream& stream, std::int64_t size) {
+  std::vector<T> values(static_cast<std::size_t>(size * size));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = store<T>(static_cast<float>(philox(1, 3, i / 4)[i % 4] >> 8) * 0x1p-23F - 1);
+  }
+  auto const a = upload(device, stream, values, "a matrix");
+  auto const c = device.allocate(a.size(), "a product");
+  constexpr int calls = 10;
+  std::vector<double> seconds;
+  for (int round = 0; round < 6; ++round) {
+    Stopwatch const watch;
+    for (int call = 0; call < calls; ++call) {
+      kernels::matmul<T, T>(stream, {.a = a.as<T const>().data(),
+                                     .b = a.as<T const>().data(),
+                                     .c = c.as<T>().data(),
+                                     .m = size,
+                                     .n = size,
+                                     .k = size,
+                                     .transpose_b = kernels::Transpose::yes});
+    }
+    stream.synchronize();
+    seconds.push_back(watch.elapsed().count() / calls);
+  }
+  std::sort(seconds.begin() + 1, seconds.end());  // the first finds the algorithm
+  auto const length = static_cast<double>(size);
+  return 2 * length * length * length / seconds[3];
+}
+
+template <class T>
+void measure(Arguments const& given, state::ModelShape const& shape, model::RunShape const& run) {
+  auto const device = text(given, "device", "cuda") == "cuda" ? device::make_cuda_device(0, 0)
+                                                              : device::make_host_device(0);
+  auto const stream = device->make_calling_stream("compute");
+  double const rate = product_rate<T>(*device, *stream, number(given, "product", 8192));
+  Parameters<T> parameters{shape, *device, *stream};
+  Nowhere<T> sink;
+  model::Transformer<T> model{shape, run, *device, *stream};
+  auto const batch = random_batch(run.batch, run.sequence, shape.vocab);
+  std::vector<double> forward;
+  std::vector<double> backward;
+  double loss{};
+  auto const warm_up = number(given, "warm-up", 3);
+  for (std::int64_t step = -warm_up; step < number(given, "steps", 10); ++step) {
+    stream->synchronize();
+    Stopwatch const watch;
+    loss = model.forward(batch, parameters, 1.0);
+    double const half = watch.elapsed().count();
+    model.backward(parameters, sink);
+    stream->synchronize();
+    if (step >= 0) {
+      forward.push_back(half);
+      backward.push_back(watch.elapsed().count() - half);
+    }
+  }
+  fmt::print(
+      "{{\"device\": \"{}\", \"parameters\": {}, \"tokens\": {}, \"product_flops\": {:.6e}, "
+      "\"product_rate\": {:.4e}, \"loss\": {:.6f}, \"device_peak\": {}, \"forward_seconds\": "
+      "[{:.6f}], "
+      "\"backward_seconds\": [{:.6f}]}}\n",
+      device->name(), parameters.count(), run.batch * run.sequence,
+      model::product_flops(shape, run), rate, loss, device->peak(), fmt::join(forward, ", "),
+      fmt::join(backward, ", "));
+}
+
+void run(std::span<char*> words) {
+  Arguments given;
+  for (std::string const word : words) {
+    auto const equals = word.find('=');
+    if (equals == std::string::npos) {
+      throw std::invalid_argument{word + ": KEY=VALUE is wanted"};
+    }
+    given[word.substr(0, equals)] = word.substr(equals + 1);
+  }
+  bool const gpt2 = text(given, "family", "llama") == "gpt2";
+  state::ModelShape shape;
+  shape.family = gpt2 ? state::Family::gpt2 : state::Family::llama;
+  shape.layers = number(given, "layers", 16);
+  shape.hidden = number(given, "hidden", 2048);
+  shape.heads = number(given, "heads", 32);
+  shape.kv_heads = gpt2 ? shape.heads : number(given, "kv-heads", 8);
+  shape.ffn_hidden = number(given, "ffn-hidden", gpt2 ? 4 * shape.hidden : 5632);
+  shape.vocab = number(given, "vocab", 32000);
+  shape.tied_head = gpt2;
+  model::RunShape const run{.batch = number(given, "batch", 4),
+                            .sequence = number(given, "sequence", 2048),
+                            .recompute = text(given, "recompute", "none") == "block"
+                                             ? model::Recompute::block
+                                             : model::Recompute::none};
+  shape.max_sequence = run.sequence;
+  state::validate(shape);
+  std::string const dtype = text(given, "dtype", "bf16");
+  if (dtype == "bf16") {
+    measure<bfloat16>(given, shape, run);
+  } else if (dtype == "fp16") {
+    measure<float16>(given, shape, run);
+  } else {
+    measure<float>(given, shape, run);
+  }
+}
+
+}  // namespace
+}  // namespace offstage
+
+int main(int count, char** words) {
+  try {
+    offstage::run({words + 1, words + count});
+  } catch (std::exception const& error) {
+    fmt::print(stderr, "perf_model: {}\n", error.what());
+    return 1;
+  }
+  return 0;
+}
