@@ -121,7 +121,7 @@ if [[ \$(printf '%s\n' "${glibc#GLIBC_}" "\${glibc#glibc }" | sort -V | head -n 
 fi
 libraries=$paths
 # The newer of both compilers' libraries, as the machine's own programs need theirs.
-theirs=\$(PATH=\$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null | awk '/libstdc\+\+\.so\.6 .*x86-64/ { print \$NF; exit }')
+theirs=\$(PATH=\$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null | awk '/libstdc\+\+\.so\.6 .*x86-64/ && !found++ { print \$NF }')
 ours=\$(cd "\$here/compiler" && ls -d libstdc++.so.6.*)
 if [[ -n \$theirs ]]; then theirs=\$(basename "\$(realpath "\$theirs")"); fi
 if [[ \$(printf '%s\n' "\$theirs" "\$ours" | sort -V | tail -n 1) == "\$ours" ]]; then
@@ -130,7 +130,7 @@ fi
 cublas=$cublas
 if [[ -n \$cublas ]]; then
   place=
-  if ! PATH=\$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null | grep -qF "\$cublas"; then
+  if ! PATH=\$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null | grep -F "\$cublas" > /dev/null; then
     while read -r place; do
       if [[ -e \$place/\$cublas ]]; then break; fi
       place=

@@ -20,8 +20,8 @@ struct Grid {
   std::size_t shared_bytes = 0;
 };
 
-/// What a block gets without asking for more.
-constexpr std::size_t usual_shared_bytes = 48 * 1024;
+/// What a block gets without asking for more: 48 KiB, less room for what kernels declare themselves.
+constexpr std::size_t usual_shared_bytes = 32 * 1024;
 
 /// Queues the kernel. Errors: CudaError, for a launch that cannot be.
 template <class... Parameters, class... Arguments>

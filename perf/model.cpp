@@ -120,8 +120,8 @@ double product_rate(device::Device& device, device::Stream& stream, std::int64_t
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = store<T>(static_cast<float>(philox(1, 3, i / 4)[i % 4] >> 8) * 0x1p-23F - 1);
   }
-  auto const a = upload(device, stream, values, "a matrix");
-  auto const c = device.allocate(a.size(), "a product");
+  device::Buffer const a = upload(device, stream, values, "a matrix");
+  device::Buffer const c = device.allocate(a.size(), "a product");
   constexpr int calls = 10;
   std::vector<double> seconds;
   for (int round = 0; round < 6; ++round) {

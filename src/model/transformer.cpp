@@ -157,8 +157,9 @@ double Transformer<T>::Implementation::forward(data::TokenBatch const& batch,
                                                double loss_scale) {
   require(batch.targets.size() == batch.tokens.size(),
           "Transformer: a micro-batch needs as many targets as tokens");
-  auto const residual = forward_blocks(batch, source, keep);
+  // First: a copy of pageable memory may wait for all that the stream has.
   upload(batch.targets, data::ignored_target, work_.head.targets);
+  auto const residual = forward_blocks(batch, source, keep);
   forward_head(source, residual, keep, loss_scale);
   forwarded_ = keep;
   return mean_loss();

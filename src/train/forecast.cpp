@@ -286,6 +286,14 @@ std::optional<double> stride_of(plan::UpdateRates const& rates) {
   return plan::paper_stride(rates.cpu_update, 0.0, rates.device_update, link);
 }
 
+/// As a run would: on GPUs, unless they are emulated.
+RunConfig settled(RunConfig config) {
+  if (config.device.kind == DeviceKind::automatic) {
+    config.device.kind = config.device.emulation.any() ? DeviceKind::host : DeviceKind::cuda;
+  }
+  return config;
+}
+
 template <class T>
 Forecast foresee(RunConfig const& config, ForecastScope const& scope) {
   state::ShardMap const map{state::layers_of(config.model), scope.ranks};
@@ -334,13 +342,13 @@ Forecast forecast(RunConfig const& config, ForecastScope const& scope) {
   require_countable(config);
   switch (config.numerics.dtype) {
     case DType::bf16:
-      return foresee<bfloat16>(config, scope);
+      return foresee<bfloat16>(settled(config), scope);
     case DType::fp16:
-      return foresee<float16>(config, scope);
+      return foresee<float16>(settled(config), scope);
     case DType::fp32:
       break;
   }
-  return foresee<float>(config, scope);
+  return foresee<float>(settled(config), scope);
 }
 
 }  // namespace offstage::train

@@ -1,6 +1,7 @@
 #include "train/run_device.hpp"
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "platform/cuda/check.hpp"
 
 namespace offstage::train {
@@ -17,6 +18,35 @@ bool uses_gpus(DeviceConfig const& config, mpi::Communicator const& comm) {
     }
   });
   return config.kind == DeviceKind::cuda;
+}
+
+launch::RankPlace take_run_place(RunConfig const& config, mpi::Communicator const& comm) {
+  auto const take = [&](bool share) {
+    return launch::take_place(comm, {.threads = config.threads, .share_gpu = share});
+  };
+  if (uses_gpus(config.device, comm)) {
+    try {
+      auto place = take(config.device.share_gpu);
+      mpi::agree(comm, [&] {
+        if (!place.placement.gpu) {
+          throw UsageError{
+              "device.kind: this rank sees a GPU, but not its place on the bus; set "
+              "device.kind=host"};
+        }
+      });
+      return place;
+    } catch (mpi::AgreedError const& error) {
+      if (config.device.kind != DeviceKind::automatic) {
+        throw;
+      }
+      if (comm.rank() == 0) {
+        log::warning("device.kind=auto computes on the cores: {}", error.what());
+      }
+    }
+  }
+  auto place = take(true);  // GPUs are left alone: more ranks than there are is no mistake
+  place.placement.gpu.reset();
+  return place;
 }
 
 std::unique_ptr<device::Device> make_run_device(DeviceConfig const& config,

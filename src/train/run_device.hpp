@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "device/device.hpp"
+#include "launch/launcher.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/topology/topology.hpp"
 #include "train/run_config.hpp"
@@ -14,6 +15,12 @@ namespace offstage::train {
 /// none is to be emulated.
 /// Collective. Errors: mpi::AgreedError: device.kind=cuda, but a rank sees no GPU, or they were not compiled in.
 [[nodiscard]] bool uses_gpus(DeviceConfig const& config, mpi::Communicator const& comm);
+
+/// Goes to this rank's place, which has a GPU if ranks compute on them and none otherwise. device.kind=auto: where
+/// GPUs do not suffice for the ranks, on the host; rank 0 says so.
+/// Collective. Errors: as uses_gpus and launch::take_place; mpi::AgreedError: a GPU that a rank sees cannot be used.
+[[nodiscard]] launch::RankPlace take_run_place(RunConfig const& config,
+                                               mpi::Communicator const& comm);
 
 /// A rank's device: that GPU if there is one, else the emulated device.
 /// Errors: as make_cuda_device.

@@ -394,15 +394,9 @@ void Training<T>::save() {
 
 ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
                       StopSignals& signals) {
-  bool const on_gpus = uses_gpus(config.device, comm);
+  auto const place = take_run_place(config, comm);
   RunConfig settled = config;
-  settled.device.kind = on_gpus ? DeviceKind::cuda : DeviceKind::host;
-  // The host device leaves the GPUs alone: more ranks than GPUs are no mistake there.
-  auto place = launch::take_place(
-      comm, {.threads = config.threads, .share_gpu = config.device.share_gpu || !on_gpus});
-  if (!on_gpus) {
-    place.placement.gpu.reset();
-  }
+  settled.device.kind = place.placement.gpu ? DeviceKind::cuda : DeviceKind::host;
   switch (config.numerics.dtype) {
     case DType::bf16:
       return Training<bfloat16>{settled, comm, signals, place}.run();

@@ -25,6 +25,7 @@ TINY = {
     "model.family": "llama", "model.layers": 2, "model.hidden": 32, "model.heads": 4,
     "model.kv-heads": 2, "model.ffn-hidden": 64, "model.vocab": 256,
     "train.steps": 6, "train.sequence": 24, "train.micro-batch": 2, "train.global-batch": 8,
+    "device.kind": "host",  # what a test says of a GPU it says itself
     "train.seed": 7, "run.threads": 1, "train.log-every": 1,
     "optimizer.lr": 0.01, "optimizer.warmup-steps": 1, "update.subgroup-size": 4096,
     "tiers.allow-tmpfs": "true",  # the temporary directory may be one

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """`offstage probe` measures this machine and writes a config; `offstage plan` predicts by it what a run takes."""
 import configparser
+import contextlib
+import os
 import re
 import unittest
 
@@ -78,6 +80,18 @@ class Probe(PlatformTest):
         self.assertEqual({self.text, self.valid}, set(self.folder.iterdir()))
 
 
+@contextlib.contextmanager
+def hidden_gpus():
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    try:
+        yield
+    finally:
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+        if before is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
+
+
 class Plan(PlatformTest):
     def plan(self, *arguments, expect=0):
         return self.offstage("plan", *MODEL, *arguments, expect=expect)
@@ -92,7 +106,8 @@ class Plan(PlatformTest):
 
     def test_a_gpu_can_be_planned_for_where_there_is_none(self):
         self.assertRegex(self.plan("--device.kind=cuda").out, r"16-bit parameters +[\d.]+ KiB")
-        self.refuse(self.train("run", "device.kind=cuda", expect=USAGE), "device.kind=cuda")
+        with hidden_gpus():
+            self.refuse(self.train("run", "device.kind=cuda", expect=USAGE), "device.kind=cuda")
 
     def test_what_does_not_fit_is_an_error(self):
         self.refuse(self.plan("--tiers.host-memory=64KiB", expect=USAGE), "tiers.host-memory=64.0 KiB is too small")

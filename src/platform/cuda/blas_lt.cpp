@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <map>
 #include <optional>
@@ -236,19 +237,29 @@ class BlasLt::Implementation {
  private:
   [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> choose(Product const& product,
                                                            Plan const& plan) const {
+    // A bias that is not aligned, or one of a vector, is refused by the call where the heuristic has not.
+    if (product.bias != nullptr &&
+        (alignment_of(product.bias) < 16 || product.m == 1 || product.n == 1 || product.k == 1)) {
+      return std::nullopt;
+    }
     Preference const preference = preference_for(product, workspace_.size());
-    cublasLtMatmulHeuristicResult_t result{};
+    std::array<cublasLtMatmulHeuristicResult_t, 8> results{};
     int count = 0;
     auto const status = cublasLtMatmulAlgoGetHeuristic(
         handle_.get(), plan.description.get(), plan.b.get(), plan.a.get(), plan.c.get(),
-        plan.c.get(), preference.get(), 1, &result, &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
-        (status == CUBLAS_STATUS_SUCCESS &&
-         (count == 0 || result.state != CUBLAS_STATUS_SUCCESS))) {
-      return std::nullopt;
+        plan.c.get(), preference.get(), static_cast<int>(results.size()), results.data(), &count);
+    bool const has_none = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                          (status == CUBLAS_STATUS_INVALID_VALUE && product.bias != nullptr);
+    if (!has_none) {
+      check_call(status, "cublasLtMatmulAlgoGetHeuristic", product);
     }
-    check_call(status, "cublasLtMatmulAlgoGetHeuristic", product);
-    return result.algo;
+    for (int i = 0; !has_none && i < count; ++i) {
+      auto const& result = results[static_cast<std::size_t>(i)];
+      if (result.state == CUBLAS_STATUS_SUCCESS) {
+        return result.algo;
+      }
+    }
+    return std::nullopt;
   }
 
   std::span<std::byte> workspace_;
