@@ -55,16 +55,17 @@ def measure(program, *arguments):
     return json.loads(printed.splitlines()[-1])
 
 
-def test(build, sanitizer):
+def test(build, sanitizer, programs, clock):
     """passed, FAILED, skipped or not built, of each program."""
     outcomes = {}
-    for name in TESTS:
+    for name in programs:
         program = build / "tests" / name
         if not program.exists():
             outcomes[program.name] = "not built"
         else:
             began = time.monotonic()
-            code, printed = run([*sanitizer, program], SANITIZER_SECONDS if sanitizer else TEST_SECONDS)
+            code, printed = run([*sanitizer, program],
+                                min(clock.left(), SANITIZER_SECONDS if sanitizer else TEST_SECONDS))
             skipped = re.search(r"\[  SKIPPED \] (\d+) tests?", printed)
             passed = re.search(r"\[  PASSED  \] (\d+) tests?", printed)
             count = int(passed.group(1)) if passed else 0
@@ -187,49 +188,84 @@ def measure_ops(build, on_gpu):
     return found
 
 
+def run_e2e(build, clock):
+    """tests/e2e/gpu_test.py: 50 steps beside the CPU's losses, the same bits by every schedule, a restart."""
+    environment = {**os.environ, "OFFSTAGE": str(build / "offstage"), "PYTHONDONTWRITEBYTECODE": "1",
+                   "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    printed = clock.call([sys.executable, "tests/e2e/gpu_test.py", "--verbose"], 150, env=environment)
+    summary = " ".join(printed.splitlines()[-3:])
+    print(f"  e2e/gpu_test.py: {summary}", flush=True)
+    return summary
+
+
 def main():
     if len(sys.argv) not in (3, 4) or sys.argv[1] not in ("cuda", "host"):
         sys.exit(__doc__)
     began = time.monotonic()
+    clock = gpu_model.Clock(float(os.environ.get("SECONDS_LEFT", 560)))
     on_gpu = sys.argv[1] == "cuda"
     build = pathlib.Path(sys.argv[2]).resolve()
     figures = {**machine(), "emulated": not on_gpu, **(gpu_facts() if on_gpu else {})}
+    problems = figures["problems"] = []
+    path = sys.argv[3] if len(sys.argv) == 4 else ("perf/results/gpu-unfinished.json" if on_gpu else None)
+
+    def section(name, measured):
+        """Keeps what it found, and a machine's time that ends takes away only what comes later."""
+        if clock.left() < 20:
+            problems.append(f"{name}: no time was left")
+            return
+        try:
+            found = measured()
+            if found is not None:
+                figures[name] = found
+        except Exception as problem:  # whatever it is, the other sections count
+            problems.append(f"{name}: {type(problem).__name__}: {problem}")
+            print(problems[-1], flush=True)
+        figures["results"] = report(figures)
+        figures["seconds"] = round(time.monotonic() - began, 1)
+        if path is not None:
+            pathlib.Path(path).write_text(json.dumps(figures, indent=2) + "\n")
+
+    def checked(kind, *options, programs=TESTS):
+        sanitizer = shutil.which("compute-sanitizer") if on_gpu else None
+        if sanitizer is None:
+            print(f"{kind} not run: " + ("compute-sanitizer is not installed" if on_gpu else "no GPU"))
+            return
+        print(f"tests under compute-sanitizer {kind}")
+        # One test pins memory twice on purpose.
+        section(kind, lambda: test(build, [sanitizer, "--tool", kind, "--report-api-errors", "no", "--error-exitcode", "9", *options],
+                                   programs, clock))
+
     print(f"{figures['cores']} cores of {figures['cpu']}" +
           (f", driver {figures['driver']}" if on_gpu else "; the emulated device: no figure of a GPU"))
     print("tests of label gpu")
-    figures["tests"] = test(build, [])
-    sanitizer = shutil.which("compute-sanitizer") if on_gpu else None
-    if sanitizer:
-        print("tests under compute-sanitizer memcheck")
-        figures["memcheck"] = test(build, [sanitizer, "--tool", "memcheck", "--error-exitcode", "9"])
-    else:
-        print("memcheck not run: " + ("compute-sanitizer is not installed" if on_gpu else "no GPU"))
+    section("tests", lambda: test(build, [], TESTS, clock))
+    # What matters most comes first: a lent machine's time may end.
+    section("passes", lambda: gpu_model.measure_passes(build, on_gpu, clock, problems))
+    section("training", lambda: gpu_model.measure_training(build, pathlib.Path("configs/policies").resolve(), on_gpu, clock, problems))
+    if on_gpu:
+        section("e2e", lambda: run_e2e(build, clock))
+    section("profile", lambda: gpu_model.measure_kernels(build, on_gpu, clock))
+    section("ops", lambda: measure_ops(build, on_gpu))
+    section("update", lambda: measure_all(figures, str(build / "perf" / "perf_share"), "device.kind=cuda" if on_gpu else EMULATION, on_gpu))
+    own = [name for name in TESTS if name.startswith("kernels/")]
+    checked("memcheck")
+    checked("racecheck", programs=own)
+    checked("initcheck", programs=own)
     wanted = "passed" if on_gpu else ("passed", "skipped", "not built")
-    problems = [f"{name} {outcome}" for kind in ("tests", "memcheck") for name, outcome in figures.get(kind, {}).items()
-                if not outcome.startswith(wanted)]
-    try:
-        # What matters most comes first: a lent machine's time may end.
-        figures["passes"] = gpu_model.measure_passes(build, on_gpu)
-        figures["training"] = gpu_model.measure_training(build, pathlib.Path("configs/policies"), on_gpu)
-        figures["kernels"] = gpu_model.measure_kernels(build, on_gpu)
-        figures["ops"] = measure_ops(build, on_gpu)
-        measure_all(figures, str(build / "perf" / "perf_share"), "device.kind=cuda" if on_gpu else EMULATION, on_gpu)
-    except Failure as failure:
-        print(failure)
-        problems.append("measuring ended early")
-    figures["results"] = report(figures)
-    figures["problems"] = problems
+    problems += [f"{name} {outcome}" for kind in ("tests", "memcheck", "racecheck", "initcheck")
+                 for name, outcome in figures.get(kind, {}).items() if not outcome.startswith(wanted)]
     figures["seconds"] = round(time.monotonic() - began, 1)
-    path = sys.argv[3] if len(sys.argv) == 4 else None
-    if path is None and on_gpu:
+    if path is not None and len(sys.argv) == 3:
         name = re.sub(r"[^a-z0-9]+", "-", figures.get("device", "unknown").lower()).strip("-")
+        pathlib.Path(path).unlink(missing_ok=True)
         path = f"perf/results/gpu-{name}.json"
     if path is not None:
         pathlib.Path(path).write_text(json.dumps(figures, indent=2) + "\n")
         print(f"wrote {path}")
     for problem in problems:
         print(f"perf/gpu.sh: {problem}", file=sys.stderr)
-    for name, value in figures["results"].items():
+    for name, value in figures.get("results", {}).items():
         print(f"RESULT {name} {value}")
     sys.exit(1 if problems else 0)
 

@@ -4,12 +4,12 @@ import io
 import json
 import pathlib
 import random
-import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 # A LLaMA of 1.1 G parameters (TinyLlama's shape); the same for every program.
 LLAMA = {"layers": 22, "hidden": 2048, "heads": 32, "kv-heads": 4, "ffn-hidden": 5632, "vocab": 32000}
@@ -55,6 +55,9 @@ class Model(nn.Module):
 torch.manual_seed(1)
 with torch.device(device):
     model = Model().to(torch.bfloat16)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=0.02)
     tokens, targets = torch.randint(V, (B, T)), torch.randint(V, (B, T))
     angles = torch.outer(torch.arange(T).float(), 10000.0 ** (-torch.arange(0, D, 2).float() / D))
     cos, sin = angles.cos().to(torch.bfloat16), angles.sin().to(torch.bfloat16)
@@ -80,18 +83,32 @@ def last_json(text):
     return json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
 
 
-def call(command, seconds, **options):
-    """What it printed, or None and why on stdout."""
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds,
-                              check=False, **options)
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        print(f"  {command[0]}: {problem}")
-        return None
-    if done.returncode != 0:
-        print(f"  {pathlib.Path(command[0]).name} ended with {done.returncode}:\n{done.stdout[-2500:]}", flush=True)
-        return None
-    return done.stdout
+class Failed(Exception):
+    pass
+
+
+class Clock:
+    """What is left of the call's time: no program gets more than that."""
+
+    def __init__(self, seconds):
+        self.end = time.monotonic() + seconds
+
+    def left(self):
+        return self.end - time.monotonic()
+
+    def call(self, command, seconds, **options):
+        """What it printed. Raises Failed."""
+        name = pathlib.Path(command[0]).name
+        if self.left() < 5:
+            raise Failed(f"{name}: no time is left for it")
+        try:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  timeout=min(seconds, self.left()), check=False, **options)
+        except (OSError, subprocess.TimeoutExpired) as problem:
+            raise Failed(f"{name}: {problem}") from problem
+        if done.returncode != 0:
+            raise Failed(f"{name} ended with {done.returncode}:\n{done.stdout[-2500:]}")
+        return done.stdout
 
 
 def seconds_of(figures):
@@ -103,25 +120,24 @@ def arguments_of(shape, device, batch, sequence, recompute, steps):
             *(f"{key}={value}" for key, value in shape.items())]
 
 
-def measure_passes(build, on_gpu):
+def measure_passes(build, on_gpu, clock, problems):
     """Forward and backward with and without recomputation: ours, PyTorch, PyTorch compiled."""
     device = "cuda" if on_gpu else "host"
     shape, batch, sequence = (LLAMA, BATCH, SEQUENCE) if on_gpu else (SMALL, 2, 32)
     found = {}
     print(f"forward and backward, bf16, batch {batch} x {sequence}: seconds, TFLOP/s, share of a product's rate, peak GiB")
     for recompute in "none", "block":
-        printed = call([str(build / "perf" / "perf_model"), *arguments_of(shape, device, batch, sequence, recompute, STEPS),
-                        *([] if on_gpu else ["product=256"])], 120)
-        if printed is None:
-            continue
+        printed = clock.call([str(build / "perf" / "perf_model"), *arguments_of(shape, device, batch, sequence, recompute, STEPS),
+                              *([] if on_gpu else ["product=256"])], 90)
         rows = {"offstage": last_json(printed)}
         if on_gpu:
             for name, compiled in ("torch", False), ("torch compiled", True):
                 given = {**shape, "batch": batch, "sequence": sequence, "device": "cuda", "recompute": recompute, "compile": compiled,
                          "steps": STEPS}
-                printed = call([sys.executable, "-c", TORCH, json.dumps(given)], 150)
-                if printed is not None:
-                    rows[name] = last_json(printed)
+                try:
+                    rows[name] = last_json(clock.call([sys.executable, "-c", TORCH, json.dumps(given)], 120))
+                except Failed as failed:
+                    problems.append(f"{name}, recompute={recompute}: {failed}")
         flops, rate = rows["offstage"]["product_flops"], rows["offstage"]["product_rate"]
         for name, row in rows.items():
             seconds = seconds_of(row)
@@ -131,22 +147,20 @@ def measure_passes(build, on_gpu):
     return found
 
 
-def measure_kernels(build, on_gpu):
+def measure_kernels(build, on_gpu, clock):
     """Seconds and share of each kernel in one forward and backward, by Nsight Compute; empty where there is none."""
     ncu = shutil.which("ncu") if on_gpu else None
     if ncu is None:
         print("no profile by kernel: " + ("ncu is not installed" if on_gpu else "no GPU"))
         return {}
     shape = {**LLAMA, "layers": 2}
-    printed = call([ncu, "--csv", "--clock-control", "none", "--metrics", "gpu__time_duration.sum",
-                    str(build / "perf" / "perf_model"), *arguments_of(shape, "cuda", BATCH, SEQUENCE, "none", 1), "warm-up=0",
-                    "product=256"], 120)
-    if printed is None:
-        return {}
+    printed = clock.call([ncu, "--csv", "--clock-control", "none", "--print-kernel-base", "function", "--metrics",
+                          "gpu__time_duration.sum", str(build / "perf" / "perf_model"),
+                          *arguments_of(shape, "cuda", BATCH, SEQUENCE, "none", 1), "warm-up=0", "product=0"], 100)
     lines = [line for line in printed.splitlines() if line.startswith('"')]
     kernels = {}
     for row in csv.DictReader(io.StringIO("\n".join(lines))):
-        name = re.sub(r"^void |<.*|\(.*", "", row["Kernel Name"]).split("::")[-1]
+        name = row["Kernel Name"]
         unit = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3, "s": 1, "second": 1}[row["Metric Unit"]]
         time, count = kernels.get(name, (0, 0))
         kernels[name] = (time + float(row["Metric Value"].replace(",", "")) * unit, count + 1)
@@ -157,19 +171,17 @@ def measure_kernels(build, on_gpu):
     return {name: {"seconds": time, "calls": count} for name, (time, count) in kernels.items()}
 
 
-def train(offstage, folder, name, shape, batch, sequence, on_gpu, *options):
-    """The records of a run's steps; None if it failed."""
+def train(clock, offstage, folder, name, shape, batch, sequence, on_gpu, *options):
+    """The records of a run's steps. Raises Failed."""
     keys = {**{f"model.{key}": value for key, value in shape.items()}, "model.family": "llama", "train.sequence": sequence,
             "train.micro-batch": batch, "train.global-batch": 2 * batch, "train.log-every": 1, "optimizer.warmup-steps": 1,
             "device.kind": "cuda" if on_gpu else "host", "data.train": folder / "train.txt", "run.dir": folder / name}
-    printed = call([offstage, "train", *(f"--{key}={value}" for key, value in keys.items()), *options], 170, cwd=folder)
-    if printed is None:
-        return None
+    clock.call([offstage, "train", *(f"--{key}={value}" for key, value in keys.items()), *options], 120, cwd=folder)
     records = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
     return [record for record in records if "loss" in record]
 
 
-def measure_training(build, configs, on_gpu):
+def measure_training(build, configs, on_gpu, clock, problems):
     """The 1 B model with its state in host memory under the policies, and on storage with a restart."""
     offstage = str(build / "offstage")
     shape, batch, sequence = (LLAMA, BATCH, SEQUENCE) if on_gpu else (SMALL, 2, 32)
@@ -179,27 +191,33 @@ def measure_training(build, configs, on_gpu):
         numbers = random.Random(1)
         (folder / "train.txt").write_bytes(bytes(numbers.choices(range(97, 123), k=4 * 2 * batch * sequence * 8)))
         (folder / "path").mkdir()
-        print("training with the state in host memory: seconds of a step, of its update, tokens/s")
+        print("training with the state in host memory: seconds of a step, forward, backward, update; tokens/s")
         for policy, config in POLICIES.items():
-            steps = train(offstage, folder, policy, shape, batch, sequence, on_gpu, "--train.steps=4", "--config", str(configs / config))
-            shutil.rmtree(folder / policy, ignore_errors=True)  # with its checkpoint of 12 bytes per parameter
-            if steps is None:
+            try:
+                # Gradients by the same way in all of them: without storage none can be flushed.
+                steps = train(clock, offstage, folder, policy, shape, batch, sequence, on_gpu, "--train.steps=4", "--config",
+                              str(configs / config), "--update.gradients=delayed")
+            except Failed as failed:
+                problems.append(f"training, {policy}: {failed}")
                 continue
-            row = {key: statistics.median(record[key] for record in steps[1:]) for key in ("step_seconds", "update_seconds")
-                   if key in steps[-1]}
+            finally:
+                shutil.rmtree(folder / policy, ignore_errors=True)  # with its checkpoint of 12 bytes per parameter
+            row = {key: statistics.median(record[key] for record in steps[1:])
+                   for key in ("step_seconds", "forward_seconds", "backward_seconds", "update_seconds")}
             row["losses"] = [record["loss"] for record in steps]
             found["policies"][policy] = row
-            print(f"  {policy:10} {row.get('step_seconds', 0):8.3f} {row.get('update_seconds', 0):8.3f} "
-                  f"{2 * batch * sequence / row['step_seconds'] if row.get('step_seconds') else 0:9.0f}  last loss {row['losses'][-1]:.4f}",
+            print(f"  {policy:10} {row['step_seconds']:8.3f} {row['forward_seconds']:8.3f} {row['backward_seconds']:8.3f} "
+                  f"{row['update_seconds']:8.3f} {2 * batch * sequence / row['step_seconds']:9.0f}  last loss {row['losses'][-1]:.4f}",
                   flush=True)
-        path = f"--tiers.path={folder}/path"
-        first = train(offstage, folder, "stored", shape, batch, sequence, on_gpu, path, "--train.steps=2", "--tiers.allow-tmpfs=true",
-                      "--optimizer.schedule=constant")
-        rest = first and train(offstage, folder, "stored", shape, batch, sequence, on_gpu, path, "--train.steps=3",
-                               "--tiers.allow-tmpfs=true", "--optimizer.schedule=constant")
-        if rest:
-            found["storage"] = {"losses": [record["loss"] for record in rest], "step_seconds": rest[-1].get("step_seconds")}
+        stored = [f"--tiers.path={folder}/path,read=1GB/s,write=1GB/s", "--tiers.allow-tmpfs=true", "--tiers.cache=0",
+                  "--optimizer.schedule=constant"]
+        try:
+            for steps in 2, 3:
+                rest = train(clock, offstage, folder, "stored", shape, batch, sequence, on_gpu, f"--train.steps={steps}", *stored)
+            found["storage"] = {"losses": [record["loss"] for record in rest], "step_seconds": rest[-1]["step_seconds"]}
             print(f"  on storage, stopped after 2 steps and continued: losses {found['storage']['losses']}", flush=True)
+        except Failed as failed:
+            problems.append(f"training, storage: {failed}")
     return found
 
 
@@ -208,7 +226,7 @@ def results(passes, training):
     found = {}
     rows = passes.get("none", {})
     torch = [seconds_of(row) for name, row in rows.items() if name != "offstage"]
-    if torch:
+    if len(torch) == 2:  # else the faster of them is not known
         found["forward_backward_vs_torch"] = min(torch) / seconds_of(rows["offstage"])
     if "offstage" in rows:
         found["forward_backward_vs_product"] = rows["offstage"]["product_flops"] / seconds_of(rows["offstage"]) / rows["offstage"]["product_rate"]

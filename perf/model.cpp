@@ -148,7 +148,8 @@ void measure(Arguments const& given, state::ModelShape const& shape, model::RunS
   auto const device = text(given, "device", "cuda") == "cuda" ? device::make_cuda_device(0, 0)
                                                               : device::make_host_device(0);
   auto const stream = device->make_calling_stream("compute");
-  double const rate = product_rate<T>(*device, *stream, number(given, "product", 8192));
+  std::int64_t const size = number(given, "product", 8192);  // 0: none, where kernels are counted
+  double const rate = size > 0 ? product_rate<T>(*device, *stream, size) : 0.0;
   Parameters<T> parameters{shape, *device, *stream};
   Nowhere<T> sink;
   model::Transformer<T> model{shape, run, *device, *stream};

@@ -156,6 +156,7 @@ StepTime Phase::step() {
   static_cast<void>(gradients_->norm());
   ++adamw_.step;
   gradients_->begin_update();
+  update_->plan(false);
   auto const shared = update_->run(
       adamw_, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
       update::targets_in(copy_.shard(), subgroups_));
