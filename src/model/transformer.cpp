@@ -320,7 +320,8 @@ void Transformer<T>::Implementation::idle_forward(state::ParameterSource<T>& sou
   for (int layer = embedding_layer; layer < head_layer(); ++layer) {
     state::HeldLayer<T> const held{source, layer, stream_};
   }
-  HeldHead<T> const held{source, head_layer(), tied_, stream_};
+  { HeldHead<T> const held{source, head_layer(), tied_, stream_}; }
+  stream_.synchronize();
 }
 
 template <class T>
@@ -333,6 +334,7 @@ void Transformer<T>::Implementation::idle_backward(state::ParameterSource<T>& so
     sink.add(layer, {});
   }
   sink.add(embedding_layer, {});
+  stream_.synchronize();
 }
 
 template <class T>

@@ -167,10 +167,11 @@ template <class T>
 void StreamedParameters<T>::fill_next(std::unique_lock<std::mutex>& lock) {
   Use const next = use(filled_);
   if (next.fill) {
-    auto const freed = std::exchange(freed_[static_cast<std::size_t>(next.slot)], nullptr);
+    auto const freed = freed_[static_cast<std::size_t>(next.slot)];
     lock.unlock();
     bring(next, freed);
     lock.lock();
+    freed_[static_cast<std::size_t>(next.slot)] = nullptr;
   }
   ++filled_;
 }
@@ -219,7 +220,7 @@ void StreamedParameters<T>::wait_for(std::shared_ptr<device::Event> const& freed
   if (freed && visible_) {
     freed->wait();
   } else if (freed) {
-    stream_->wait(*freed);
+    state::queue_behind(*stream_, *freed);
   }
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <utility>
@@ -9,6 +11,27 @@
 #include "device/device.hpp"
 
 namespace offstage::state {
+
+/// In place of a point in a stream that could not be recorded: waiting for it throws what the stream failed with.
+class FailedPoint final : public device::Event {
+ public:
+  void set(std::exception_ptr error) noexcept { error_ = std::move(error); }
+  void wait() const override { std::rethrow_exception(error_); }
+  [[nodiscard]] std::chrono::steady_clock::time_point when() const override {
+    std::rethrow_exception(error_);
+  }
+
+ private:
+  std::exception_ptr error_;
+};
+
+/// As stream.wait(point), which knows points of its own backend alone. Errors: at once those of a FailedPoint.
+inline void queue_behind(device::Stream& stream, device::Event const& point) {
+  if (dynamic_cast<FailedPoint const*>(&point) != nullptr) {
+    point.wait();
+  }
+  stream.wait(point);
+}
 
 /// Gives the model a layer's parameters just before use. T: float, bfloat16, float16,
 /// or double in tests.
@@ -21,7 +44,7 @@ class ParameterSource {
   /// Collective: all ranks acquire the same layers in the same order.
   [[nodiscard]] virtual std::span<T const> acquire(int layer) = 0;
   /// `done`: a point in the model's stream behind what used the layer; its memory stays as it is until that
-  /// has come. Null: nothing uses it any more. Does not wait.
+  /// has come, or a FailedPoint, for which queue_behind. Null: nothing uses it any more. Does not wait.
   virtual void release(int layer, std::shared_ptr<device::Event> done) = 0;
 };
 
@@ -35,8 +58,9 @@ class HeldLayer {
     std::shared_ptr<device::Event> done;
     try {
       done = stream_.record();
-    } catch (
-        ...) {  // the stream has failed and runs nothing any more; who waits for it hears of it
+    } catch (...) {  // who waits for the layer's memory hears of it
+      failed_->set(std::current_exception());
+      done = failed_;
     }
     source_.release(layer_, std::move(done));
   }
@@ -53,6 +77,8 @@ class HeldLayer {
   ParameterSource<T>& source_;
   int layer_;
   device::Stream& stream_;
+  /// Made before it is needed, for the destructor must not run out of memory.
+  std::shared_ptr<FailedPoint> failed_ = std::make_shared<FailedPoint>();
   std::span<T const> parameters_;
 };
 

@@ -24,7 +24,6 @@ class MpiLink final : public RankLink {
  public:
   using RankLink::RankLink;
 
-  [[nodiscard]] bool queues() const noexcept override { return false; }
   void all_gather(device::Stream& stream, std::span<std::byte> buffer,
                   std::span<Slice const> parts) override {
     stream.synchronize();
@@ -70,7 +69,6 @@ class NcclLink final : public RankLink {
   NcclLink(NcclLink const&) = delete;
   NcclLink& operator=(NcclLink const&) = delete;
 
-  [[nodiscard]] bool queues() const noexcept override { return true; }
   void all_gather(device::Stream& stream, std::span<std::byte> buffer,
                   std::span<Slice const> parts) override {
     follow(stream);

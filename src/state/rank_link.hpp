@@ -22,8 +22,8 @@ enum class Route {
 /// their owners.
 ///
 /// Memory:     buffers lie in device memory, or on the route `staged` in host memory.
-/// Order:      what `stream` was given before comes first, and what it is given later comes after. Links that
-///             queue return at once; the others wait for the stream and return when all is done.
+/// Order:      what `stream` was given before comes first, and what it is given later comes after. NCCL's
+///             link queues and returns at once; MPI's wait for the stream and return when all is done.
 /// Collective: both calls, in one order on all ranks, whatever their streams.
 /// Threads:    one, the one that calls MPI.
 /// Errors:     MpiError, nccl::NcclError.
@@ -39,7 +39,6 @@ class RankLink {
   [[nodiscard]] int size() const noexcept { return comm_.size(); }
   [[nodiscard]] Route route() const noexcept { return route_; }
 
-  [[nodiscard]] virtual bool queues() const noexcept = 0;
   /// As mpi::Communicator::all_gather: this rank's own part is filled in already.
   virtual void all_gather(device::Stream& stream, std::span<std::byte> buffer,
                           std::span<Slice const> parts) = 0;

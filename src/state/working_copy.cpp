@@ -47,9 +47,10 @@ WorkingCopy<T>::WorkingCopy(ShardMap const& map, RankLink& link, device::Device&
 template <class T>
 std::span<T const> WorkingCopy<T>::acquire(int layer) {
   Waiting const waiting{"layer", layer};
-  auto const free_slot =
-      std::ranges::find_if(slots_, [](Slot const& slot) { return slot.layer < 0; });
-  require(free_slot != slots_.end(), "WorkingCopy: two layers are held already");
+  auto const free_slot = std::ranges::min_element(slots_, {}, [](Slot const& slot) {
+    return std::pair{slot.layer >= 0, slot.released};
+  });
+  require(free_slot->layer < 0, "WorkingCopy: two layers are held already");
   std::int64_t const begin = map_.shard_offset(layer, link_.rank());
   std::int64_t const size = map_.chunks(layer, link_.rank()).count * chunk_elements;
   if (readiness_ != nullptr) {
@@ -79,8 +80,9 @@ std::span<T const> WorkingCopy<T>::gather(int layer, std::span<T const> mine, Sl
     }
   };
   auto const wait_for_slot = [&] {
-    if (auto const freed = std::exchange(slot.freed, nullptr)) {
-      stream.wait(*freed);
+    if (slot.freed) {
+      queue_behind(stream, *slot.freed);
+      slot.freed = nullptr;
     }
   };
   if (!staged) {
@@ -109,6 +111,7 @@ void WorkingCopy<T>::release(int layer, std::shared_ptr<device::Event> done) {
   require(slot != slots_.end(), "WorkingCopy: release of a layer that is not held");
   slot->layer = -1;
   slot->freed = std::move(done);
+  slot->released = ++releases_;
 }
 
 template <class T>

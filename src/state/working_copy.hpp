@@ -21,8 +21,10 @@ namespace offstage::state {
 ///             layers are used where they are. Host: host_bytes, pinned, to gather through.
 /// Waiting:    acquire waits until the layer's part of this shard is ready (readiness.hpp); an update may
 ///             write other parts meanwhile.
-/// Order:      a layer is gathered on a stream of its own, for which the model's waits, so that on a GPU, where
-///             the model's work is queued, a layer comes while the one before is in use.
+/// Order:      a layer is gathered on a stream of its own, for which the model's waits, into the memory that was
+///             released longest ago. So on a GPU, where the model's work is queued, a layer comes while the one
+///             before is in use, as soon as the one before that is not; where two are held, the next waits for
+///             the one that was released first.
 /// Collective: acquire.
 /// Errors:     construction: UsageError of the device. acquire: what an update failed with.
 template <class T>
@@ -48,6 +50,7 @@ class WorkingCopy final : public ParameterSource<T> {
     int layer = -1;
     device::Buffer buffer;
     std::shared_ptr<device::Event> freed{};  ///< until when it is in use, if it is not held
+    std::int64_t released{};                 ///< the number of its last release
   };
   /// All ranks' parts of the layer, in the slot's buffer, for what the model's stream is given from now on.
   std::span<T const> gather(int layer, std::span<T const> mine, Slot& slot);
@@ -60,6 +63,7 @@ class WorkingCopy final : public ParameterSource<T> {
   std::unique_ptr<device::Pinned> pinned_;
   Readiness* readiness_{};
   std::array<Slot, 2> slots_;
+  std::int64_t releases_{};
   std::unique_ptr<device::Stream>
       gathering_;  ///< null: nothing is gathered, or host code does it all
 };

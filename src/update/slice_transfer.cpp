@@ -28,15 +28,6 @@ SliceTransfer::SliceTransfer(device::Device& device, device::Stream& model, stat
   require(link.route() == state::Route::direct, "SliceTransfer: the link takes no device memory");
 }
 
-SliceTransfer::~SliceTransfer() {
-  if (arrived_) {
-    try {
-      arrived_->wait();
-    } catch (...) {  // nobody will read it
-    }
-  }
-}
-
 void SliceTransfer::begin(int layer, std::span<std::byte const> gradient,
                           std::span<Slice const> send_parts, std::span<Slice const> receive_parts) {
   require(begun_ == nullptr, "SliceTransfer: finish comes first");
@@ -55,26 +46,16 @@ void SliceTransfer::begin(int layer, std::span<std::byte const> gradient,
               device::Copy::device_to_device);
   stream_->wait(*model_.record());
   begun_ = stream_->record();
-  if (link_.queues()) {
-    pass_on();
-  }
-}
-
-void SliceTransfer::pass_on() {
-  auto const received = received_.as<std::byte>();
-  link_.all_to_all(*stream_, held_.as<std::byte>(), send_parts_, received, receive_parts_);
-  stream_->copy(host_.bytes().data(), received.data(), bytes_, device::Copy::device_to_host);
-  arrived_ = stream_->record();
 }
 
 std::span<std::byte const> SliceTransfer::finish() {
   require(begun_ != nullptr, "SliceTransfer: begin comes first");
   Waiting const waiting{"the ranks' slices of the gradient of layer", layer_};
-  if (!arrived_) {
-    pass_on();
-  }
+  auto const received = received_.as<std::byte>();
+  link_.all_to_all(*stream_, held_.as<std::byte>(), send_parts_, received, receive_parts_);
+  stream_->copy(host_.bytes().data(), received.data(), bytes_, device::Copy::device_to_host);
   auto const begun = std::exchange(begun_, nullptr);
-  auto const arrived = std::exchange(arrived_, nullptr);
+  auto const arrived = stream_->record();
   arrived->wait();
   if (trace_ != nullptr) {
     trace_->span(row, "copy", begun->when(), arrived->when(), layer_, bytes_);

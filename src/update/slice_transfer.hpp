@@ -15,21 +15,20 @@
 namespace offstage::update {
 
 /// Brings to host memory what the ranks have for this one of a layer's gradient: from device to device, and down
-/// from there, under the model's further work, one layer at a time, on a stream of its own. Where the link
-/// blocks, ranks exchange in finish().
+/// from there, under the model's further work, one layer at a time, on a stream of its own. Ranks exchange in
+/// finish(), whatever the link: it does all in the order it is told, and parameters that are gathered between begin()
+/// and finish() would come behind slices that wait for the gradient.
 ///
 /// Memory:  device: a gradient, and what is received. Host: what is received, pinned.
 /// Threads: one.
 /// Trace:   row "gradients to host"; `memory` is told of device memory.
-/// Collective: begin or finish, as the link is: all ranks call both, in one order.
+/// Collective: finish.
 /// Errors:  construction: UsageError of the device. Members: what the streams and the link throw.
 class SliceTransfer {
  public:
   /// `model`: its stream. `link`: on the route `direct`. `most_sent`, `most_received`: bytes of a layer.
   SliceTransfer(device::Device& device, device::Stream& model, state::RankLink& link,
                 Bytes most_sent, Bytes most_received, trace::Trace* trace, DeviceMemory* memory);
-  /// Waits for what is on its way.
-  ~SliceTransfer();
   SliceTransfer(SliceTransfer const&) = delete;
   SliceTransfer& operator=(SliceTransfer const&) = delete;
 
@@ -42,8 +41,6 @@ class SliceTransfer {
   [[nodiscard]] std::span<std::byte const> finish();
 
  private:
-  void pass_on();
-
   device::Stream& model_;
   state::RankLink& link_;
   trace::Trace* trace_;
@@ -58,8 +55,7 @@ class SliceTransfer {
   std::vector<Slice> receive_parts_;
   Bytes bytes_{};                          ///< of those
   DeviceMemory::Clock::time_point taken_;  ///< when it began
-  std::shared_ptr<device::Event> begun_;
-  std::shared_ptr<device::Event> arrived_;  ///< null if nothing is on its way
+  std::shared_ptr<device::Event> begun_;   ///< null: finish came
 };
 
 }  // namespace offstage::update

@@ -28,7 +28,6 @@ class QueuedLink final : public RankLink {
     comm.barrier();
   }
 
-  [[nodiscard]] bool queues() const noexcept override { return true; }
   void all_gather(device::Stream& stream, std::span<std::byte> buffer,
                   std::span<Slice const> parts) override {
     std::vector<RankPipes::Out> outs;

@@ -3,9 +3,11 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -68,9 +70,8 @@ class NcclLink : public testing::Test {
   std::unique_ptr<RankLink> link;
 };
 
-TEST_F(NcclLink, TakesDeviceMemoryAndQueues) {
+TEST_F(NcclLink, TakesDeviceMemory) {
   EXPECT_EQ(link->route(), Route::direct);
-  EXPECT_TRUE(link->queues());
 }
 
 TEST_F(NcclLink, GathersPartsOfOneSizeOfManyAndOfNone) {
@@ -117,16 +118,48 @@ TEST_F(NcclLink, SendsToEachRankItsOwn) {
 
 // Ranks whose streams run in another order would each wait for what the other has not begun.
 TEST_F(NcclLink, KeepsItsOrderOverSeveralStreams) {
+  constexpr Bytes part = 50'000;
+  constexpr int rounds = 20;
   auto const other = device->make_stream("gradients");
-  auto const parts = parts_of({50'000});
-  device::Buffer const one = device->allocate(50'000 * comm.size(), "what is gathered");
-  device::Buffer const two = device->allocate(50'000 * comm.size(), "what is gathered");
-  for (int i = 0; i < 20; ++i) {
-    link->all_gather(*stream, one.as<std::byte>(), parts);
-    link->all_gather(*other, two.as<std::byte>(), parts);
+  std::array const streams{stream.get(), other.get()};
+  auto const parts = parts_of({part});
+  auto const whole = static_cast<std::size_t>(part * comm.size());
+  auto const sent = [](int rank, std::size_t gather) {
+    return static_cast<std::byte>(1 + rank * 2 * rounds + static_cast<int>(gather));
+  };
+  std::vector<device::Buffer> buffers;  // of both streams in turn, round by round
+  for (std::size_t i = 0; i < std::size_t{2 * rounds}; ++i) {
+    buffers.push_back(device->allocate(part * comm.size(), "what is gathered"));
+    std::vector<std::byte> own(whole);
+    std::ranges::fill(std::span{own}.subspan(static_cast<std::size_t>(part * comm.rank()),
+                                             static_cast<std::size_t>(part)),
+                      sent(comm.rank(), i));
+    stream->copy(buffers[i].as<std::byte>().data(), own.data(), std::ssize(own),
+                 device::Copy::host_to_device);
+  }
+  stream->synchronize();
+  // On every other rank the stream that comes first is late.
+  device::Buffer const large = device->allocate(32 * MiB, "a copy that takes its time");
+  auto const half = large.as<std::byte>().subspan(std::size_t{16 * MiB});
+  streams[static_cast<std::size_t>(comm.rank() % 2)]->copy(
+      large.as<std::byte>().data(), half.data(), std::ssize(half), device::Copy::device_to_device);
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    link->all_gather(*streams[i % 2], buffers[i].as<std::byte>(), parts);
   }
   stream->synchronize();
   other->synchronize();
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    std::vector<std::byte> host(whole);
+    stream->copy(host.data(), buffers[i].as<std::byte>().data(), std::ssize(host),
+                 device::Copy::device_to_host);
+    stream->synchronize();
+    for (int rank = 0; rank < comm.size(); ++rank) {
+      EXPECT_THAT(std::span{host}.subspan(static_cast<std::size_t>(part * rank),
+                                          static_cast<std::size_t>(part)),
+                  testing::Each(sent(rank, i)))
+          << "gather " << i << ", rank " << rank;
+    }
+  }
 }
 
 TEST_F(NcclLink, GathersTheWorkingCopyOfAGpu) {

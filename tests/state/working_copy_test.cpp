@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <map>
+#include <semaphore>
 #include <thread>
 #include <utility>
 
@@ -80,16 +84,19 @@ struct Fixture {
   explicit Fixture(device::Emulation const& emulation, LinkKind kind = LinkKind::usual)
       : device{std::make_unique<CountingDevice>(emulation)},
         link{make_link(kind, comm, device->host_visible())} {
+    fill(copy);
+    for (auto& [direction, bytes] : device->copied) {
+      bytes = 0;
+    }
+  }
+  void fill(WorkingCopy<T>& target) {
     for (int layer = 0; layer < layers; ++layer) {
       ChunkRange const mine = map.chunks(layer, comm.rank());
       std::vector<T> values;
       for (std::int64_t i = 0; i < mine.count * chunk_elements; ++i) {
         values.push_back(value_of<T>(layer, mine.first * chunk_elements + i));
       }
-      copy.write(map.shard_offset(layer, comm.rank()), values);
-    }
-    for (auto& [direction, bytes] : device->copied) {
-      bytes = 0;
+      target.write(map.shard_offset(layer, comm.rank()), values);
     }
   }
   void expect_layer(int layer) {
@@ -178,6 +185,82 @@ TEST(WorkingCopy, TakesNothingOverTheLinkButThisRanksPartToTheHostAndTheOthersFr
       EXPECT_EQ(direct.device->copied[device::Copy::device_to_host], 0);
       EXPECT_EQ(direct.device->copied[device::Copy::host_to_device], 0);
       EXPECT_EQ(direct.device->copied[device::Copy::device_to_device], own);
+    }
+  }
+}
+
+// The model's work is queued, as a GPU's, and stands still while layers are handed out.
+TEST(WorkingCopy, LeavesALayerAsItIsUntilTheModelsStreamIsDoneWithItAndGathersTheNextMeanwhile) {
+  for (LinkKind const kind : every_link) {
+    Fixture<bfloat16> fixture{link, kind};
+    auto const model = fixture.device->make_stream("model");
+    auto const other = fixture.device->make_stream("other");
+    WorkingCopy<bfloat16> copy{fixture.map, *fixture.link, *fixture.device, *model};
+    fixture.fill(copy);
+    std::array<std::vector<bfloat16>, layers> seen;
+    auto const use = [&](int layer) {
+      auto const whole = copy.acquire(layer);
+      auto& to = seen[static_cast<std::size_t>(layer)];
+      to.resize(whole.size());
+      model->copy(to.data(), whole.data(), static_cast<Bytes>(whole.size_bytes()),
+                  device::Copy::device_to_host);
+      copy.release(layer, model->record());
+      return whole.data();
+    };
+    std::promise<void> gate;
+    model->enqueue([open = gate.get_future().share()] { open.wait(); });
+    std::binary_semaphore gathered{0};
+    bool in_time = false;
+    {
+      std::jthread const opener{[&] {
+        in_time = gathered.try_acquire_for(std::chrono::seconds{30});
+        std::this_thread::sleep_for(std::chrono::milliseconds{20});
+        gate.set_value();
+      }};
+      auto const* const first = use(0);
+      EXPECT_NE(use(1), first);
+      std::vector<std::byte> behind(static_cast<std::size_t>(fixture.comm.size()));
+      std::vector<Slice> parts;
+      for (int rank = 0; rank < fixture.comm.size(); ++rank) {
+        parts.push_back({rank, 1});
+      }
+      fixture.link->all_gather(*other, behind, parts);
+      other->synchronize();  // so layer 1 has come, for links keep their order
+      gathered.release();
+      use(2);
+    }
+    model->synchronize();
+    EXPECT_TRUE(in_time) << "a layer waited for the use of the one before";
+    for (int layer = 0; layer < layers; ++layer) {
+      auto const& values = seen[static_cast<std::size_t>(layer)];
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        ASSERT_EQ(values[i], value_of<bfloat16>(layer, static_cast<std::int64_t>(i)))
+            << "layer " << layer << ", element " << i;
+      }
+    }
+  }
+}
+
+/// A stream that has failed.
+class FailedStream final : public device::WrappedStream {
+ public:
+  using WrappedStream::WrappedStream;
+  [[nodiscard]] std::shared_ptr<device::Event> record() override {
+    throw IoError{"the device is gone"};
+  }
+};
+
+TEST(WorkingCopy, TakesNoMemoryOfALayerWhoseUseFailed) {
+  for (auto const& emulation : {no_link, link}) {
+    for (LinkKind const kind : every_link) {
+      Fixture<bfloat16> fixture{emulation, kind};
+      FailedStream model{fixture.device->make_stream("model")};
+      for (int const layer : {0, 1}) {
+        HeldLayer<bfloat16> const held{fixture.copy, layer, model};
+      }
+      for (int i = 0; i < 3 && fixture.comm.size() > 1; ++i) {
+        EXPECT_THROW((void)fixture.copy.acquire(2), IoError);
+      }
     }
   }
 }

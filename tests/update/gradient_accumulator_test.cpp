@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <semaphore>
 #include <string>
 #include <thread>
 
@@ -26,6 +27,7 @@
 #include "platform/scratch_directory.hpp"
 #include "state/link_support.hpp"
 #include "tiers/virtual_tiers.hpp"
+#include "update/slice_transfer.hpp"
 
 namespace offstage::update {
 namespace {
@@ -377,6 +379,50 @@ TEST(GradientAccumulator, GivesTheSameBitsWhereRanksPassSlicesFromDeviceToDevice
         expect_sums_and_norm<bfloat16, bfloat16>(place);
         expect_sums_and_norm<float16, float>(place);
       }
+    }
+  }
+}
+
+// Links keep their order: what is gathered for the next layer must not come behind slices of this one.
+TEST(SliceTransfer, LeavesTheLinkToOthersWhileTheGradientIsStillToCome) {
+  auto const comm = mpi::Communicator::world();
+  if (comm.size() == 1) {
+    return;  // passes nothing on
+  }
+  for (auto const kind : {state::LinkKind::direct, state::LinkKind::queued}) {
+    auto const device = device::make_host_device(0, link);
+    auto const ranks = state::make_link(kind, comm, false);
+    auto const model = device->make_stream("model");
+    auto const other = device->make_stream("parameters");
+    std::vector<Slice> parts;
+    for (int rank = 0; rank < comm.size(); ++rank) {
+      parts.push_back({rank, 1});
+    }
+    auto const all = static_cast<std::size_t>(comm.size());
+    SliceTransfer transfer{*device, *model, *ranks, comm.size(), comm.size(), nullptr, nullptr};
+    std::vector<std::byte> gradient(all);
+    std::binary_semaphore gathered{0};
+    bool in_time = false;
+    std::promise<void> gate;
+    model->enqueue([&, open = gate.get_future().share()] {
+      open.wait();
+      std::ranges::fill(gradient, static_cast<std::byte>(7 + comm.rank()));
+    });
+    {
+      std::jthread const opener{[&] {
+        in_time = gathered.try_acquire_for(std::chrono::seconds{30});
+        gate.set_value();
+      }};
+      transfer.begin(0, gradient, parts, parts);
+      std::vector<std::byte> parameters(all);
+      ranks->all_gather(*other, parameters, parts);
+      other->synchronize();
+      gathered.release();
+    }
+    EXPECT_TRUE(in_time) << "parameters came behind a gradient";
+    auto const received = transfer.finish();
+    for (std::size_t rank = 0; rank < all; ++rank) {
+      EXPECT_EQ(received[rank], static_cast<std::byte>(7 + rank));
     }
   }
 }
