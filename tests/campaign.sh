@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, killed ranks.
-#   tests/campaign.sh [STAGE...]      stages: format tidy asan-ubsan tsan fuzz faults schedules kills (all unless told)
+#   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz faults schedules kills (all unless told)
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
 #   SCHEDULE_SECONDS=86400 SCHEDULE_SEED=7 tests/campaign.sh schedules    likewise, of threads over the smallest pools
@@ -25,6 +25,11 @@ run_tidy() {
   cmake --preset tsan > /dev/null &&
     find src kernels -name '*.cpp' -type f | sort |
     xargs -P "$jobs" -n 1 clang-tidy-16 -p build/tsan --quiet --extra-arg=-w 2> /dev/null
+}
+
+# That they compile; tests build two of them.
+run_benchmarks() {
+  jobs/build.sh release benchmarks
 }
 
 # Open MPI and HDF5 keep memory until the process ends. hwloc's PCI plugin leaks a little in libpciaccess and is unloaded
@@ -83,12 +88,12 @@ run_kills() {
 
 jobs/install-packages.sh build campaign || exit
 stages=("$@")
-((${#stages[@]})) || stages=(format tidy asan-ubsan tsan fuzz faults schedules kills)
+((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz faults schedules kills)
 report=()
 failed=0
 for stage in "${stages[@]}"; do
   if ! declare -F "run_$stage" > /dev/null; then
-    echo "campaign: no stage '$stage'; stages are format, tidy, asan-ubsan, tsan, fuzz, faults, schedules and kills" >&2
+    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, faults, schedules and kills" >&2
     exit 64
   fi
   echo "== $stage"
