@@ -35,7 +35,7 @@ Part split(std::string_view text) {
         "a rate is empty; write one name=rate between two commas, for example "
         "h2d=3GB/s,d2h=3GB/s"};
   }
-  auto const equals = std::min(text.find('='), text.size());
+  auto const equals = static_cast<std::size_t>(std::ranges::find(text, '=') - text.begin());
   Part part{std::string{text.substr(0, equals)}, {}};
   if (std::ranges::find(names(), part.name) == names().end()) {
     throw UsageError{fmt::format(
