@@ -8,7 +8,8 @@ from pathlib import Path
 
 from harness import OffstageTest, main
 
-MODEL = ["model.hidden=64", "model.heads=2", "model.kv-heads=1", "model.ffn-hidden=96"]
+MODEL = ["model.hidden=64", "model.heads=2", "model.kv-heads=1", "model.ffn-hidden=96", "train.global-batch=4",
+         "train.sequence=16"]
 GPU = "device.kind=cuda"
 ON_CPU = os.path.basename(os.environ["OFFSTAGE"]) == "offstage_on_cpu"
 NCCL = os.environ.get("NCCL_ON_CPU", "")
@@ -35,7 +36,7 @@ class BetweenGpus(OffstageTest):
             os.environ["LD_LIBRARY_PATH"] = f"{Path(NCCL).parent}:{before.get('LD_LIBRARY_PATH', '')}"
 
     def test_every_backend_gives_the_bits_of_one_rank(self):
-        options = [*MODEL, "train.steps=4", GPU]
+        options = [*MODEL, "train.steps=3", GPU]
         self.train("one", *options)
         ways = {
             "auto": (r"NCCL 2\.", []),
@@ -53,7 +54,7 @@ class BetweenGpus(OffstageTest):
 
     def test_state_on_storage_and_updates_under_backward_change_no_bits(self):
         (self.folder / "path").mkdir()
-        options = [*MODEL, "train.steps=4", GPU]
+        options = [*MODEL, "train.steps=3", GPU]
         self.train("one", *options)
         self.train("two", *options, "comm.backend=nccl", "update.overlap=on", "parameters.home=storage",
                    f"--tiers.path={self.folder}/path,read=1GB/s,write=1GB/s", ranks=2)

@@ -21,7 +21,7 @@ class Stops(SlurmTest):
         job = self.submit("train.sbatch", sbatch=["--time=1", "--signal=B:CONT@1"], OFFSTAGE=str(slow))
         self.wait_for_text(job, "waiting")
         # Slurm looks for such jobs every 30 s.
-        self.slurm("scontrol", "update", f"jobid={job}", "endtime=now")
+        self.slurm("scontrol", "update", f"jobid={job}", "endtime=now+1")
         self.assertEqual(("COMPLETED", 0), self.wait_for_job_end(job), self.output(job))
         self.assertIn("the time limit is over; asking for a requeue", self.output(job))
         self.assertIn("attempt 2", self.output(job))
