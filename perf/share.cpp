@@ -150,13 +150,13 @@ StepTime Phase::step() {
   gradients_->begin_step();
   pass_forward();
   update_->finish();
+  update_->plan(false);
   gradients_->begin_round(1, true);
   pass_backward();
   gradients_->end_round();
   static_cast<void>(gradients_->norm());
   ++adamw_.step;
   gradients_->begin_update();
-  update_->plan(false);
   auto const shared = update_->run(
       adamw_, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
       update::targets_in(copy_.shard(), subgroups_));
