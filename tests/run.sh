@@ -11,8 +11,8 @@ export CUDAARCHS=${CUDAARCHS:-90-real}
 jobs/build.sh release
 built=$SECONDS
 status=0
-# Two per core: most tests wait, for mpirun, Slurm and storage.
-ctest --preset release --parallel "$((2 * $(nproc)))" "$@" || status=$?
+# Three per core: most tests wait, for mpirun, Slurm and storage.
+ctest --preset release --parallel "$((3 * $(nproc)))" "$@" || status=$?
 echo "tests/run.sh: built in $((built - start)) s, tested in $((SECONDS - built)) s"
 tests/skipped.py build/release/Testing/Temporary/LastTest.log || status=$((status == 0 ? 1 : status))
 exit "$status"

@@ -18,12 +18,19 @@ T half_of(std::uint32_t packed, unsigned which) {
 
 template <class T>
 void multiply_add(float (&d)[4], std::uint32_t const (&a)[4], std::uint32_t const (&b)[2]) {
+  // By register and half; as numbers, which every lane would make of every other's otherwise.
   struct Fragments {
-    std::uint32_t a[4];
-    std::uint32_t b[2];
+    float a[4][2];
+    float b[2][2];
   } mine{};
-  std::memcpy(mine.a, a, sizeof a);
-  std::memcpy(mine.b, b, sizeof b);
+  for (unsigned half = 0; half < 2; ++half) {
+    for (unsigned i = 0; i < 4; ++i) {
+      mine.a[i][half] = load(half_of<T>(a[i], half));
+    }
+    for (unsigned i = 0; i < 2; ++i) {
+      mine.b[i][half] = load(half_of<T>(b[i], half));
+    }
+  }
   auto const all = cuda_on_cpu::exchange(mine);
   auto const lane = cuda_on_cpu::here().lane;
   for (unsigned i = 0; i < 4; ++i) {
@@ -35,8 +42,7 @@ void multiply_add(float (&d)[4], std::uint32_t const (&a)[4], std::uint32_t cons
       unsigned const of_a = row % 8 * 4 + k % 8 / 2;
       unsigned const register_a = (k >= 8 ? 2 : 0) + (row >= 8 ? 1 : 0);
       unsigned const of_b = column * 4 + k % 8 / 2;
-      sum += load(half_of<T>(all[of_a].a[register_a], k % 2)) *
-             load(half_of<T>(all[of_b].b[k / 8], k % 2));
+      sum += all[of_a].a[register_a][k % 2] * all[of_b].b[k / 8][k % 2];
     }
     d[i] = sum;
   }
