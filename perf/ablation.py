@@ -10,7 +10,7 @@ import shutil
 import statistics
 import sys
 
-from measure import measure
+from measure import measure, save_picture
 
 SCALE = 40
 RANKS = 4
@@ -51,14 +51,7 @@ def row(name, paths, figures):
     return figures
 
 
-def draw(picture, results):
-    try:
-        import matplotlib
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        print("no picture: python3-matplotlib is not installed")
-        return
+def draw(plt, results):
     names = [name for name, _ in PRINCIPLES]
     figure, axes = plt.subplots(figsize=(8, 4))
     for offset, paths in ((-0.2, "nvme"), (0.2, "nvme + pfs")):
@@ -69,9 +62,7 @@ def draw(picture, results):
     axes.set_ylabel("gradient flush + update, seconds")
     axes.set_title(f"Emulated Testbed-1 / {SCALE}, {RANKS} ranks, host cache 20 % of the state")
     axes.legend()
-    figure.tight_layout()
-    figure.savefig(picture, dpi=120)
-    print(f"wrote {picture}")
+    return figure
 
 
 def main():
@@ -102,7 +93,7 @@ def main():
     finally:
         shutil.rmtree(scratch)
     if len(sys.argv) == 4:
-        draw(sys.argv[3], results)
+        save_picture(sys.argv[3], draw, results)
     print(f"RESULT mlp_speedup_nvme {base['seconds'] / results['offstage', 'nvme']['seconds']:.2f}")
     print(f"RESULT mlp_speedup_multipath {base['seconds'] / best['seconds']:.2f}")
     print(f"RESULT mlp_vs_bandwidth_bound {best['bound_seconds'] / best['seconds']:.2f}")

@@ -4,9 +4,6 @@
 set -euo pipefail
 directory=$(realpath "${1:-.}")
 cd "$(dirname "$0")/.."
-if [[ -z ${BUILD_DIR:-} ]]; then
-  BUILD_DIR=build/release
-  cmake --preset release >/dev/null
-  cmake --build --preset release --target perf_ablation >/dev/null
-fi
+source perf/prepare.sh
+build perf_ablation
 exec python3 perf/contention.py "$BUILD_DIR/perf/perf_ablation" "$directory"

@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from measure import save_picture
+
 STEPS, SHOWN = 4, 2  # the step of the tables, counted from 0
 VARIANTS = {"all activations kept": "none", "recomputation by block": "block"}
 MODEL = {
@@ -112,14 +114,7 @@ def plot(row, limit):
     print(f"   MiB +{marks}\n        " + ", ".join(f"{letter} {name}" for name, letter in SERIES.items()), flush=True)
 
 
-def draw(picture, rows):
-    try:
-        import matplotlib
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        print("no picture: python3-matplotlib is not installed")
-        return
+def draw(plt, rows):
     figure, axes = plt.subplots(len(rows), 1, figsize=(9, 7))
     for axis, (name, (row, limit)) in zip(axes, rows.items()):
         begin, end = row.phases["forward"][0], row.phases["update"][1]
@@ -138,9 +133,7 @@ def draw(picture, rows):
         axis.set_ylabel("device memory, MiB")
     axes[-1].set_xlabel("milliseconds of a step (dashed: what the device has)")
     axes[0].legend(loc="center", fontsize="small")
-    figure.tight_layout()
-    figure.savefig(picture, dpi=120)
-    print(f"wrote {picture}")
+    return figure
 
 
 def main():
@@ -154,7 +147,7 @@ def main():
         for variant, recompute in VARIANTS.items():
             rows[variant] = train(sys.argv[1], folder, variant, recompute)
     if len(sys.argv) == 3:
-        draw(sys.argv[2], rows)
+        save_picture(sys.argv[2], draw, rows)
     for recompute, (row, limit) in zip(VARIANTS.values(), rows.values()):
         updates = row.within(*row.phases["update"])
         print(f"RESULT device_memory_{recompute}_peak_vs_limit {max(map(total, row.values)) / limit:.2f}")

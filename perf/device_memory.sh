@@ -4,14 +4,8 @@
 set -euo pipefail
 picture=${1:+$(realpath "$1")}
 cd "$(dirname "$0")/.."
-if [[ -z ${BUILD_DIR:-} ]]; then
-  BUILD_DIR=build/release
-  cmake --preset release >/dev/null
-  cmake --build --preset release --target offstage >/dev/null
-fi
+source perf/prepare.sh
+build offstage
 # OpenMP threads that spin keep the emulated device's from the CPU.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
-python=python3
-# Debian's, which packages.txt names, where another one comes first in PATH.
-if [[ -n $picture && -x /usr/bin/python3 ]] && ! python3 -c "import matplotlib" 2>/dev/null; then python=/usr/bin/python3; fi
-exec "$python" perf/device_memory.py "$BUILD_DIR/offstage" ${picture:+"$picture"}
+exec "$(find_python "$picture")" perf/device_memory.py "$BUILD_DIR/offstage" ${picture:+"$picture"}

@@ -6,11 +6,8 @@ set -euo pipefail
 directory=$(realpath "${1:-.}")
 ranks=${2:-1}
 cd "$(dirname "$0")/.."
-if [[ -z ${BUILD_DIR:-} ]]; then
-  BUILD_DIR=build/release
-  cmake --preset release >/dev/null
-  cmake --build --preset release --target offstage >/dev/null
-fi
+source perf/prepare.sh
+build offstage
 # OpenMP threads that spin keep the I/O threads from the CPU.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 exec python3 perf/gpt2_125m.py "$BUILD_DIR/offstage" "$directory" "$ranks"

@@ -1,4 +1,4 @@
-"""Runs perf_ablation for the scripts beside it."""
+"""What the scripts beside it share: runs perf_ablation, saves pictures."""
 import json
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 
 def measure(program, ranks, arguments):
-    """What it found, as its last line says."""
+    """What perf_ablation found, as its last line says."""
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                        OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", OMPI_MCA_mpi_yield_when_idle="1",
                        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none")
@@ -15,3 +15,18 @@ def measure(program, ranks, arguments):
     if done.returncode != 0:
         sys.exit(f"{program} {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def save_picture(picture, draw, *data):
+    """Writes to `picture` the figure that draw(pyplot, *data) makes, if matplotlib is there."""
+    try:
+        import matplotlib
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError:
+        print("no picture: python3-matplotlib is not installed")
+        return
+    figure = draw(plt, *data)
+    figure.tight_layout()
+    figure.savefig(picture, dpi=120)
+    print(f"wrote {picture}")

@@ -12,6 +12,8 @@ import statistics
 import subprocess
 import sys
 
+from measure import save_picture
+
 # The model (Table 4) and its sequence length (section 5.1).
 LAYERS, HIDDEN, SEQUENCE = 40, 5120, 1024
 PARAMETERS = 12 * LAYERS * HIDDEN ** 2
@@ -95,14 +97,7 @@ def measure(program, directory, machine, batch):
     return row
 
 
-def draw(picture, rows):
-    try:
-        import matplotlib
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        print("no picture: python3-matplotlib is not installed")
-        return
+def draw(plt, rows):
     figure, axes = plt.subplots(1, 2, figsize=(11, 4))
     for number, ssds in enumerate(SSDS):
         for gpu, style in zip(GPUS, ("o-", "s--")):
@@ -122,9 +117,7 @@ def draw(picture, rows):
     axes[1].set_xlabel("backward / storage time")
     axes[1].set_ylabel("step / busiest resource (empty: without)")
     figure.suptitle("GPT-3 13B on Fuyou's machines, to scale; the GPU is a timed stand-in")
-    figure.tight_layout()
-    figure.savefig(picture, dpi=120)
-    print(f"wrote {picture}")
+    return figure
 
 
 def main():
@@ -146,7 +139,7 @@ def main():
     finally:
         shutil.rmtree(scratch)
     if len(sys.argv) == 4:
-        draw(sys.argv[3], rows)
+        save_picture(sys.argv[3], draw, rows)
     best = max(rows, key=lambda row: row["speedup"])
     print(f"best: {best['gpu']}, {best['ssds']} SSDs, batch {best['batch']}")
     print(f"RESULT overlap_speedup {best['speedup']:.2f}")

@@ -9,6 +9,8 @@ import statistics
 import subprocess
 import sys
 
+from measure import save_picture
+
 SCALE = 200
 PARAMETERS = 8 * 1024 * 1024
 SUBGROUPS = 32
@@ -75,14 +77,7 @@ def sweep(program, name, setting, rates, variants):
         print(f"  {label:24} {row['update_seconds']:8.3f} s   share {row['share']:.2f}", flush=True)
 
 
-def draw(picture, sweeps, policies):
-    try:
-        import matplotlib
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        print("no picture: python3-matplotlib is not installed")
-        return
+def draw(plt, sweeps, policies):
     figure, axes = plt.subplots(1, 2, figsize=(11, 4))
     for name, (rows, chosen) in sweeps.items():
         line, = axes[0].plot([r["share"] for r in rows], [r["update_seconds"] for r in rows], "o-", label=f"{name} measured")
@@ -100,9 +95,7 @@ def draw(picture, sweeps, policies):
     axes[1].set_ylabel("seconds")
     axes[1].set_title(f"Emulated H100 / {SCALE}")
     axes[1].legend()
-    figure.tight_layout()
-    figure.savefig(picture, dpi=120)
-    print(f"wrote {picture}")
+    return figure
 
 
 def main():
@@ -140,7 +133,7 @@ def main():
         print(f"  {cores:5} of them: zero3 {both[0]['update_seconds']:.3f} s, dos {both[1]['update_seconds']:.3f} s, "
               f"share {both[1]['share']:.2f}", flush=True)
     if len(sys.argv) == 3:
-        draw(sys.argv[2], sweeps, policies)
+        save_picture(sys.argv[2], draw, sweeps, policies)
     errors = [row["error"] for rows, _ in sweeps.values() for row in rows]
     regret = max(chosen["update_seconds"] / min(row["update_seconds"] for row in rows) - 1 for rows, chosen in sweeps.values())
     print(f"RESULT share_prediction_error {max(errors):.3f}")

@@ -4,12 +4,6 @@
 set -euo pipefail
 picture=${1:+$(realpath "$1")}
 cd "$(dirname "$0")/.."
-if [[ -z ${BUILD_DIR:-} ]]; then
-  BUILD_DIR=build/release
-  cmake --preset release >/dev/null
-  cmake --build --preset release --target perf_share >/dev/null
-fi
-python=python3
-# Debian's, which packages.txt names, where another one comes first in PATH.
-if [[ -n $picture && -x /usr/bin/python3 ]] && ! python3 -c "import matplotlib" 2>/dev/null; then python=/usr/bin/python3; fi
-exec "$python" perf/share.py "$BUILD_DIR/perf/perf_share" ${picture:+"$picture"}
+source perf/prepare.sh
+build perf_share
+exec "$(find_python "$picture")" perf/share.py "$BUILD_DIR/perf/perf_share" ${picture:+"$picture"}

@@ -6,11 +6,8 @@
 set -euo pipefail
 directory=$(realpath "${1:-.}")
 cd "$(dirname "$0")/.."
-if [[ -z ${BUILD_DIR:-} ]]; then
-  BUILD_DIR=build/release
-  cmake --preset release >/dev/null
-  cmake --build --preset release --target perf_update >/dev/null
-fi
+source perf/prepare.sh
+build perf_update
 # OpenMP threads that spin after AdamW keep the I/O threads from the CPU.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 program=$BUILD_DIR/perf/perf_update

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 
-#include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/simd.hpp"
 #include "base/version.hpp"
@@ -168,26 +167,6 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
     log::info("  {:<28} {:<32} {}", setting.key, setting.value.empty() ? "-" : setting.value,
               setting.origin);
   }
-}
-
-void look_at_space(RunConfig const& config, std::int64_t more, Bytes each, Bytes free) {
-  if (free / each >= more) {
-    return;
-  }
-  CheckpointConfig const& checkpoint = config.checkpoint;
-  std::string const kept = checkpoint.keep_every > 0
-                               ? fmt::format(", checkpoint.keep-every={}", checkpoint.keep_every)
-                               : "";
-  std::string const shortage = fmt::format(
-      "checkpoint.dir={}: up to {} more checkpoints of {} each will be there at a time "
-      "(checkpoint.keep={}{}, and the one being written), but {} is free",
-      checkpoint.dir, more, format_bytes(each), checkpoint.keep, kept, format_bytes(free));
-  if (std::ranges::any_of(config.paths, &tiers::PathSettings::persistent)) {
-    throw IoError{shortage +
-                  ", and the slots of a persistent tiers.path are taken from it between two saves; "
-                  "make room, keep fewer, or leave persistent out"};
-  }
-  log::warning("{}; a later save may end the run with 74", shortage);
 }
 
 void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {

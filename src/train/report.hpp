@@ -53,10 +53,6 @@ struct HeaderFacts {
 /// threads, a line for each storage path, memory plan, every key with its origin. Collective.
 void print_header(RunConfig const& config, HeaderFacts const& facts, mpi::Communicator const& comm);
 
-/// Warns if `free` bytes do not take the `more` checkpoints of `each` bytes that may come to be there
-/// at a time. Errors: IoError instead if a path is persistent: its slots would run short within a step.
-void look_at_space(RunConfig const& config, std::int64_t more, Bytes each, Bytes free);
-
 /// Where the wall time of a run went.
 struct PhaseTimes {
   Seconds forward{}, backward{}, update{}, checkpoint{}, validation{}, total{};

@@ -94,8 +94,10 @@ LinkChoice choose_link(CommBackend asked, LinkFacts const& facts) {
   if (asked == CommBackend::mpi || !facts.gpus || !facts.nccl) {
     return through_mpi(asked, facts);
   }
-  std::string_view const why =
-      asked == CommBackend::nccl ? "comm.backend=nccl" : "each rank has a GPU of its own";
+  std::string_view const why = asked == CommBackend::nccl ? "comm.backend=nccl"
+                               : facts.assumed
+                                   ? "if each rank has a GPU of its own and every node libnccl.so.2"
+                                   : "each rank has a GPU of its own";
   return {.nccl = true,
           .route = state::Route::direct,
           .text = fmt::format("{}, from GPU to GPU ({})", facts.about_nccl, why)};
@@ -115,7 +117,8 @@ LinkChoice plan_link(RunConfig const& config, int ranks) {
        .nccl = nccl::is_built_in() && !shared,
        .about_nccl = shared ? "ranks share GPUs (device.share-gpu), which NCCL refuses"
                      : nccl::is_built_in() ? "NCCL"
-                                           : "offstage was built without NCCL"});
+                                           : "offstage was built without NCCL",
+       .assumed = true});
 }
 
 RunLink make_run_link(CommBackend asked, mpi::Communicator const& comm, device::Device& device,

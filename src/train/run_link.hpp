@@ -20,6 +20,7 @@ struct LinkFacts {
   bool mpi_is_aware = false;  ///< MPI takes addresses of GPU memory
   bool nccl = false;          ///< it can be used
   std::string about_nccl{};   ///< its version, or why it cannot
+  bool assumed = false;  ///< nobody has looked at the nodes: their GPUs and libnccl are assumed
 };
 
 struct LinkChoice {

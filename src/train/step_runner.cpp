@@ -5,12 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <utility>
 
-#include "base/error.hpp"
 #include "base/stopwatch.hpp"
-#include "parameters/streamed_parameters.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/initialize.hpp"
@@ -18,7 +15,6 @@
 #include "train/first_state.hpp"
 #include "train/make_parameters.hpp"
 #include "train/memory_demand.hpp"
-#include "train/memory_table.hpp"
 #include "train/step_numbers.hpp"
 #include "train/storage_report.hpp"
 
@@ -57,7 +53,6 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   std::ranges::copy(model::layer_order(config.model).backward,
                     std::back_inserter(micro_batch_layers_));
   auto const node = comm.split_by_node();
-  ranks_on_node_ = node.size();
   nodes_ = static_cast<int>(comm.sum(node.rank() == 0 ? 1 : 0));
   mpi::agree(comm, [&] {
     if (config_.parameter_home == parameters::Home::device) {
@@ -68,26 +63,16 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
         model::RunShape{config_.train.micro_batch, config_.train.sequence, config_.train.recompute},
         *device_, *stream_);
   });
-  parameter_slots_ = count_parameter_slots();
-  // Activations, a working copy on the device and the memory to gather it through are taken; an emulated
-  // device will take more of the host's.
-  Bytes free_here{};
-  mpi::agree(comm, [&] { free_here = memory::available_bytes(); });
-  Bytes const free_now = std::max<Bytes>(
-      0, comm.minimum(free_here) +
-             ranks_on_node_ * (gathering_bytes() - comm.maximum(device_bytes_to_come())));
-  host_memory_limit_ = config.host_memory > 0
-                           ? config.host_memory
-                           : static_cast<Bytes>(auto_host_share * static_cast<double>(free_now));
+  run_memory_.emplace(config, comm, node, map_, link_->route(), *device_);
   mpi::agree(comm, [&] {
     memory_ = plan::plan_memory(memory_demand<T>(config, map_,
-                                                 {.ranks_per_node = ranks_on_node_,
+                                                 {.ranks_per_node = run_memory_->ranks_on_node(),
                                                   .route = link_->route(),
-                                                  .host_memory = host_memory_limit_}));
+                                                  .host_memory = run_memory_->host_limit()}));
     trace_ = make_trace();
     device_memory_ = make_device_memory();
   });
-  on_plan(needs_of(node));
+  on_plan(run_memory_->needs(node, memory_));
   subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements,
                                    resident_elements(config, map_, comm.rank()));
   // What state, gradients and parameters will take is free until then.
@@ -104,7 +89,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
                                           .stream = *stream_,
                                           .subgroups = subgroups_,
                                           .offload = *offload_,
-                                          .slots = parameter_slots_,
+                                          .slots = run_memory_->parameter_slots(),
                                           .buffers = memory_.parameter_buffers,
                                           .trace = trace_.get()});
     }
@@ -122,14 +107,19 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
         std::make_unique<SharedUpdate>(config_, shape, *device_, model_->idle_memory(), subgroups_,
                                        *offload_, trace_.get(), device_memory_.get());
     // Last: of what is left.
-    if (Bytes const room = room_for_gradients(shape, 0); room > 0) {
+    if (Bytes const room = run_memory_->room_for_gradients(shape); room > 0) {
       held_ = std::make_unique<update::HeldGradients>(*device_, room, shape.gradient_bytes,
                                                       subgroups_, device_memory_.get());
       gradients_->set_held(held_.get());
       update_->set_held(*held_);
     }
   });
-  overlap_.emplace(make_overlap());
+  step_update_.emplace(config_, comm_,
+                       typename StepUpdate<T>::Parts{.update = *update_,
+                                                     .gradients = *gradients_,
+                                                     .copy = *copy_,
+                                                     .offload = *offload_,
+                                                     .subgroups = subgroups_});
   // Last: from now on the copy's end has to come before the update's, which the destructor sees to.
   copy_->set_readiness(&update_->readiness());
 }
@@ -149,81 +139,6 @@ StepRunner<T>::~StepRunner() {
   if (copy_) {
     copy_->stop();
   }
-}
-
-template <class T>
-OverlapChoice StepRunner<T>::make_overlap() const {
-  mpi::agree(comm_, [&] {
-    if (config_.overlap == Overlap::on && !update_->can_begin_ahead()) {
-      throw UsageError{
-          "update.overlap=on: the device's update (update.device-share, update.device-chunk) has "
-          "found room in the memory of activations alone, which backward needs; raise "
-          "device.memory, lower update.device-chunk, or set update.overlap=auto"};
-    }
-  });
-  // A rank whose subgroups all stay in host memory may have no spares where others gain by theirs.
-  bool const gains = comm_.maximum(offload_->spares()) > 0 || config_.overlap == Overlap::on;
-  bool const possible = comm_.minimum(update_->can_begin_ahead() ? 1 : 0) > 0;
-  return {config_.overlap, gains && possible};
-}
-
-template <class T>
-int StepRunner<T>::count_parameter_slots() const {
-  Bytes const free = device_->capacity() - device_->used() - device_bytes_beside();
-  return static_cast<int>(
-      comm_.minimum(train::parameter_slots<T>(config_, map_, device_->host_visible(), free)));
-}
-
-template <class T>
-launch::Needs StepRunner<T>::needs_of(mpi::Communicator const& node) const {
-  launch::Needs needs;
-  needs.allocation =
-      memory_.node_total + ranks_on_node_ * (device_bytes_to_come() - gathering_bytes());
-  needs.host_memory = node.sum(memory::private_bytes()) + needs.allocation;
-  needs.aio_requests = aio::EngineSettings{}.queue_depth;  // the checkpoint's
-  for (tiers::PathSettings const& path : config_.paths) {
-    needs.aio_requests += static_cast<std::int64_t>(path.lanes()) * path.engine.queue_depth;
-    needs.storage_paths.push_back(path.directory);
-  }
-  return needs;
-}
-
-template <class T>
-Bytes StepRunner<T>::gathering_bytes() const {
-  return config_.parameter_home == parameters::Home::device
-             ? state::WorkingCopy<T>::host_bytes(map_, link_->route())
-             : 0;
-}
-
-template <class T>
-Bytes StepRunner<T>::device_bytes_to_come() const {
-  if (device_->kind() != device::Kind::host) {
-    return 0;
-  }
-  auto const shape = update_shape<T>(config_, map_.shard_elements(0), config_.subgroup_size);
-  Bytes const bytes = device_bytes_beside() +
-                      parameters::StreamedParameters<T>::device_bytes(map_, parameter_slots_);
-  return bytes + room_for_gradients(shape, bytes);
-}
-
-template <class T>
-Bytes StepRunner<T>::device_bytes_beside() const {
-  Bytes bytes = 12 * resident_elements(config_, map_, 0);
-  bytes += update::GradientAccumulator<T>::device_bytes(map_, 0, link_->route());
-  if (needs_lane(config_, device_->host_visible())) {
-    std::int64_t const shard = map_.shard_elements(0);
-    auto const shape = update_shape<T>(config_, shard, std::min(shard, config_.subgroup_size));
-    bytes += update::DeviceLane::device_bytes(lane_settings(config_, shape));
-  }
-  return bytes;
-}
-
-template <class T>
-Bytes StepRunner<T>::room_for_gradients(UpdateShape const& shape, Bytes taken) const {
-  Bytes const free = device_->capacity() - device_->used() - taken -
-                     update::HeldGradients::norm_bytes(shape.elements);
-  return gradient_room(config_, device_->host_visible(), most_gradients(config_, shape),
-                       std::max<Bytes>(0, free));
 }
 
 template <class T>
@@ -273,20 +188,6 @@ Bytes StepRunner<T>::host_memory_peak() const {
 }
 
 template <class T>
-std::vector<std::string> StepRunner<T>::memory_table() const {
-  auto const rows =
-      memory_rows(config_, {.plan = memory_,
-                            .device = device_demand<T>(config_, map_, comm_.rank(), link_->route(),
-                                                       memory_.subgroup_elements),
-                            .shard_elements = map_.shard_elements(comm_.rank()),
-                            .gradient_bytes = accumulated_bytes<T>(config_),
-                            .parameter_bytes = static_cast<Bytes>(sizeof(T)),
-                            .spare_slots = offload_->spares() - memory_.spares});
-  return train::memory_table(
-      rows, {.device = config_.device.memory, .host = host_memory_limit_ / ranks_on_node_});
-}
-
-template <class T>
 checkpoint::OnSubgroup StepRunner<T>::fill_working_copy() {
   return [this](state::Subgroup const& subgroup, std::span<float const> parameter) {
     copy_->fill(subgroup, parameter);
@@ -316,7 +217,8 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                      targets_per_counted(config_.train, micro_batches_, result.counted_targets) /
                      divisor;
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
-  update_state(now, result);
+  double const clip = clip_factor(config_.optimizer, result.grad_norm);
+  result.share = step_update_->complete(update_numbers(now, result), clip, result.skipped);
   result.update = watch.elapsed();
   tiers::Traffic const after = offload_->state().traffic();
   result.read_bytes = after.read_bytes() - before.read_bytes();
@@ -327,10 +229,9 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                                .workers = workers(),
                                .nodes = nodes_,
                                .seconds = whole.elapsed()});
-  overlap_->learn(
-      {.overlapped = result.share.overlapped,
-       .redone = result.skipped || clip_factor(config_.optimizer, result.grad_norm) < 1.0,
-       .seconds = whole.elapsed()});
+  step_update_->learn({.overlapped = result.share.overlapped,
+                       .redone = result.skipped || clip < 1.0,
+                       .seconds = whole.elapsed()});
   return result;
 }
 
@@ -368,13 +269,18 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
       model_->idle_forward(*copy_);
     }
     result.forward += watch.lap();
-    begin_gradients(active, first == 0, last);
+    if (first == 0) {
+      step_update_->plan();
+    }
+    gradients_->begin_round(active, last);
     if (first == 0 && device_memory_) {
       device_memory_->write(began);  // the update before has ended
     }
     if (last) {
       agree_on_loss(losses, result);
-      begin_ahead(now, result);
+      if (std::isfinite(result.loss)) {
+        step_update_->begin_ahead(update_numbers(now, result));
+      }
     }
     if (is_active) {
       trace::Scope const scope{trace_.get(), "model", "backward"};
@@ -396,83 +302,12 @@ void StepRunner<T>::agree_on_loss(std::span<double const> losses, StepResult& re
 }
 
 template <class T>
-void StepRunner<T>::begin_gradients(int active, bool first, bool last) {
-  if (first) {
-    update_->finish();  // it may still read those of the step before
-    ahead_ = comm_.broadcast_value(overlap_->next(), 0);
-    update_->plan(ahead_);
-  }
-  gradients_->begin_round(active, last);
-}
-
-template <class T>
-double StepRunner<T>::gradient_scale(Now const& now, StepResult const& result) const {
-  return targets_per_counted(config_.train, micro_batches_, result.counted_targets) /
-         (now.loss_scale * static_cast<double>(micro_batches_));
-}
-
-template <class T>
-kernels::AdamwStep StepRunner<T>::adamw(Now const& now, StepResult const& result,
-                                        double clip) const {
-  return adamw_step(config_.optimizer, now.learning_rate, now.optimizer_step,
-                    clip * gradient_scale(now, result));
-}
-
-template <class T>
-update::GradientSource StepRunner<T>::gradient_source() {
-  return [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); };
-}
-
-template <class T>
-update::ParameterTargets StepRunner<T>::parameter_targets() {
-  return [this](state::Subgroup const& subgroup) { return copy_->target(subgroup); };
-}
-
-template <class T>
-void StepRunner<T>::begin_ahead(Now const& now, StepResult const& result) {
-  if (!ahead_ || !std::isfinite(result.loss)) {
-    return;
-  }
-  update_->begin_ahead(adamw(now, result, 1.0),
-                       most_squares(config_.optimizer, gradient_scale(now, result)),
-                       gradient_source(), parameter_targets());
-}
-
-template <class T>
-void StepRunner<T>::update_state(Now const& now, StepResult& result) {
-  double const clip = clip_factor(config_.optimizer, result.grad_norm);
-  bool const began = update_->is_ahead();
-  if (began && !result.skipped && clip == 1.0) {
-    result.share = update_->confirm();
-    result.share.overlapped = true;
-    offload_->follow_rates();
-    return;
-  }
-  std::vector<tiers::Key> reverted;
-  if (began) {
-    reverted = update_->take_back();
-  }
-  if (result.skipped) {
-    rebuild_parameters(reverted);
-    update_->readiness().finish();
-  } else {
-    gradients_->begin_update();
-    result.share = update_->run(adamw(now, result, clip), gradient_source(), parameter_targets());
-    offload_->follow_rates();
-  }
-  result.share.overlapped = began;
-  result.share.redone = began;
-}
-
-template <class T>
-void StepRunner<T>::rebuild_parameters(std::span<tiers::Key const> subgroups) {
-  auto const write = fill_working_copy();
-  for (tiers::Key const key : subgroups) {
-    state::Subgroup const& subgroup = subgroups_[static_cast<std::size_t>(key)];
-    auto const lease = tiers().fetch(key);
-    auto const* const parameter = reinterpret_cast<float const*>(lease.bytes().data());
-    write(subgroup, {parameter, static_cast<std::size_t>(subgroup.size)});
-  }
+UpdateNumbers StepRunner<T>::update_numbers(Now const& now, StepResult const& result) const {
+  return {
+      .learning_rate = now.learning_rate,
+      .optimizer_step = now.optimizer_step,
+      .gradient_scale = targets_per_counted(config_.train, micro_batches_, result.counted_targets) /
+                        (now.loss_scale * static_cast<double>(micro_batches_))};
 }
 
 template <class T>

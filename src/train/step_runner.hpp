@@ -22,9 +22,10 @@
 #include "state/shard.hpp"
 #include "train/metrics.hpp"
 #include "train/offload.hpp"
-#include "train/overlap_choice.hpp"
 #include "train/run_config.hpp"
+#include "train/run_memory.hpp"
 #include "train/shared_update.hpp"
+#include "train/step_update.hpp"
 #include "update/device_memory.hpp"
 #include "update/gradient_accumulator.hpp"
 #include "update/held_gradients.hpp"
@@ -92,8 +93,10 @@ class StepRunner {
   [[nodiscard]] device::Device const& device() const noexcept { return *device_; }
   [[nodiscard]] plan::MemoryPlan const& memory_plan() const noexcept { return memory_; }
   /// What of this rank lives where, beside the limits.
-  [[nodiscard]] std::vector<std::string> memory_table() const;
-  [[nodiscard]] Bytes host_memory_limit() const noexcept { return host_memory_limit_; }
+  [[nodiscard]] std::vector<std::string> memory_table() const {
+    return run_memory_->table(memory_, offload_->spares() - memory_.spares);
+  }
+  [[nodiscard]] Bytes host_memory_limit() const noexcept { return run_memory_->host_limit(); }
   [[nodiscard]] int nodes() const noexcept { return nodes_; }
   /// What tiers.host-memory bounds, as measured: the node's sum of peak resident memory, less what
   /// was resident before construction and the emulated device's arena.
@@ -102,18 +105,9 @@ class StepRunner {
   /// What device.memory bounds: the most that any rank had taken at a time. Collective.
   [[nodiscard]] Bytes device_memory_peak() const { return comm_.maximum(device_->peak()); }
   /// Layers that are brought to the device at a time; 0: none has to be.
-  [[nodiscard]] int parameter_slots() const noexcept { return parameter_slots_; }
+  [[nodiscard]] int parameter_slots() const noexcept { return run_memory_->parameter_slots(); }
 
  private:
-  [[nodiscard]] launch::Needs needs_of(mpi::Communicator const& node) const;
-  /// Of a rank, in the memory plan and taken before the state's.
-  [[nodiscard]] Bytes gathering_bytes() const;
-  /// Device memory of a rank that is taken after the plan is made: by all but parameters on their way, and
-  /// with them, as far as it is an emulated device's and therefore host memory.
-  [[nodiscard]] Bytes device_bytes_beside() const;
-  [[nodiscard]] Bytes device_bytes_to_come() const;
-  /// How many layers that are brought to the device it has room for; as many as on the rank with least.
-  [[nodiscard]] int count_parameter_slots() const;
   [[nodiscard]] std::unique_ptr<trace::Trace> make_trace() const;
   /// Knows what is on the device for good. Null without a trace.
   [[nodiscard]] std::unique_ptr<update::DeviceMemory> make_device_memory();
@@ -130,25 +124,8 @@ class StepRunner {
   void run_micro_batches(data::Dataset const& data, Now const& now, StepResult& result);
   /// The step's loss, once every forward is done; `losses` are this rank's.
   void agree_on_loss(std::span<double const> losses, StepResult& result);
-  /// Before the backward of a round, of a step's `first` or a later one.
-  void begin_gradients(int active, bool first, bool last);
-  /// Before the last backward: the update by the step that it will be if nothing is clipped.
-  void begin_ahead(Now const& now, StepResult const& result);
-  /// Once the norm is known: all subgroups are updated, or none; what began is confirmed, done again or undone.
-  void update_state(Now const& now, StepResult& result);
-  /// These subgroups' parameters, from the state as it is.
-  void rebuild_parameters(std::span<tiers::Key const> subgroups);
-  [[nodiscard]] kernels::AdamwStep adamw(Now const& now, StepResult const& result,
-                                         double clip) const;
-  /// The mean gradient is what was accumulated times this.
-  [[nodiscard]] double gradient_scale(Now const& now, StepResult const& result) const;
-  [[nodiscard]] update::GradientSource gradient_source();
-  [[nodiscard]] update::ParameterTargets parameter_targets();
+  [[nodiscard]] UpdateNumbers update_numbers(Now const& now, StepResult const& result) const;
   [[nodiscard]] int workers() const;
-  /// Collective. Errors: mpi::AgreedError: update.overlap=on, but that is not possible.
-  [[nodiscard]] OverlapChoice make_overlap() const;
-  /// Device memory for gradients, of what is free now when `taken` more is in use.
-  [[nodiscard]] Bytes room_for_gradients(UpdateShape const& shape, Bytes taken) const;
 
   RunConfig const& config_;
   mpi::Communicator const& comm_;
@@ -161,22 +138,19 @@ class StepRunner {
   std::vector<int> micro_batch_layers_;  ///< likewise, forward and backward
   Bytes resident_before_;
   int nodes_{};
-  int ranks_on_node_{};
-  Bytes host_memory_limit_{};
+  std::optional<RunMemory<T>> run_memory_;
   plan::MemoryPlan memory_;
   std::vector<state::Subgroup> subgroups_;
   std::unique_ptr<trace::Trace> trace_;                  ///< null unless run.trace
   std::unique_ptr<update::DeviceMemory> device_memory_;  ///< likewise
   Bytes activation_bytes_{};                             ///< all that lies idle between passes
   std::unique_ptr<Offload> offload_;
-  int parameter_slots_{};  ///< 0: no layer has to be brought to the device
   std::unique_ptr<parameters::WorkingParameters<T>> copy_;
   std::unique_ptr<model::Transformer<T>> model_;
   std::unique_ptr<SharedUpdate> update_;
   std::unique_ptr<update::HeldGradients> held_;  ///< null: no gradient stays on the device
   std::unique_ptr<update::GradientAccumulator<T>> gradients_;
-  std::optional<OverlapChoice> overlap_;
-  bool ahead_ = false;  ///< of this step: its update begins under backward
+  std::optional<StepUpdate<T>> step_update_;
 };
 
 }  // namespace offstage::train

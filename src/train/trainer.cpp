@@ -13,9 +13,9 @@
 #include "checkpoint/writer.hpp"
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
-#include "platform/aio/file.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "train/cadence.hpp"
+#include "train/checkpoint_space.hpp"
 #include "train/directories.hpp"
 #include "train/journal.hpp"
 #include "train/loss_scale.hpp"
@@ -85,8 +85,6 @@ class Training {
   void continue_loss_scale();
   void one_step();
   void validate();
-  void require_space_for_a_checkpoint();
-  void look_at_space_to_come();
   void save();
   void conclude(Stop stop);
   [[nodiscard]] bool leads() const { return comm_.rank() == 0; }
@@ -136,36 +134,6 @@ void Training<T>::look_for_shortages(launch::Needs const& needs) {
     require_storage(config_);
     if (node.rank() == 0) {
       tidy_storage(config_);
-    }
-  });
-}
-
-/// Collective. A run that cannot save shall say so now, not after days.
-template <class T>
-void Training<T>::require_space_for_a_checkpoint() {
-  Bytes const needed = comm_.sum(checkpoint::space_for(runner_->subgroups()));
-  mpi::agree(comm_, [&] {
-    if (!leads()) {
-      return;
-    }
-    Bytes const free = aio::free_bytes(config_.checkpoint.dir);
-    if (free < needed) {
-      throw IoError{
-          fmt::format("checkpoint.dir={}: a checkpoint takes {}, but {} is free there; make room "
-                      "or set another checkpoint.dir",
-                      config_.checkpoint.dir, format_bytes(needed), format_bytes(free))};
-    }
-  });
-}
-
-/// Collective. Later saves need more than the first.
-template <class T>
-void Training<T>::look_at_space_to_come() {
-  Bytes const each = comm_.sum(checkpoint::space_for(runner_->subgroups()));
-  mpi::agree(comm_, [&] {
-    if (leads() && config_.checkpoint.saves_on_the_way()) {
-      look_at_space(config_, store_->most_to_come(meta_.step, config_.train.steps), each,
-                    aio::free_bytes(config_.checkpoint.dir));
     }
   });
 }
@@ -293,9 +261,10 @@ void Training<T>::prepare() {
   store_ = std::make_unique<checkpoint::Store>(
       config_.checkpoint.dir,
       checkpoint::Retention{config_.checkpoint.keep, config_.checkpoint.keep_every}, comm_);
-  require_space_for_a_checkpoint();
+  Bytes const checkpoint_part = checkpoint::space_for(runner_->subgroups());
+  require_space(config_, comm_, checkpoint_part);
   start_or_continue();
-  look_at_space_to_come();
+  look_at_space_to_come(config_, comm_, checkpoint_part, *store_, meta_.step);
   StartRecord const start{.step = meta_.step,
                           .time = slurm::TimePoint::clock::now(),
                           .ranks = comm_.size(),

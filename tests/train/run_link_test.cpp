@@ -42,6 +42,15 @@ TEST(RunLink, IsNcclsWhereEachRankHasAGpuOfItsOwn) {
   }
 }
 
+TEST(RunLink, SaysOfGpusThatNobodyHasLookedAtThatTheyAreAssumed) {
+  auto facts = on_gpus();
+  EXPECT_THAT(choose_link(CommBackend::automatic, facts).text,
+              HasSubstr("(each rank has a GPU of its own)"));
+  facts.assumed = true;
+  EXPECT_THAT(choose_link(CommBackend::automatic, facts).text,
+              HasSubstr("(if each rank has a GPU of its own"));
+}
+
 TEST(RunLink, IsMpisWhereNcclCannotBeOrMpiWasAskedFor) {
   auto facts = on_gpus();
   EXPECT_FALSE(choose_link(CommBackend::mpi, facts).nccl);
@@ -97,6 +106,8 @@ TEST(RunLink, IsPlannedForGpusOfTheirOwnUnlessTheDeviceIsEmulated) {
   config.device.kind = DeviceKind::cuda;
   EXPECT_EQ(plan_link(config, 2).nccl, nccl::is_built_in());
   EXPECT_THAT(plan_link(config, 2).text, HasSubstr("NCCL"));
+  EXPECT_THAT(plan_link(config, 2).text,
+              HasSubstr(nccl::is_built_in() ? "if each rank" : "without NCCL"));
   config.device.share_gpu = true;
   EXPECT_FALSE(plan_link(config, 2).nccl);
   EXPECT_THAT(plan_link(config, 2).text, HasSubstr("device.share-gpu"));

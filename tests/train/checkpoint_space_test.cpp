@@ -1,4 +1,4 @@
-#include "train/report.hpp"
+#include "train/checkpoint_space.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
