@@ -25,7 +25,8 @@ constexpr char const* usage_text =
     "keys of train; data.train, run.dir and train.steps may be missing. No GPU, no MPI, nothing "
     "is\n"
     "measured: rates come from platform.* and from read= and write= of tiers.path, which offstage\n"
-    "probe --output FILE writes. --device.kind=cuda plans for a machine with GPUs.\n"
+    "probe --output FILE writes. Each rank is planned to have a GPU of its own unless\n"
+    "device.kind=host or device.emulate says otherwise.\n"
     "\n"
     "  offstage plan --config configs/models/dos-20b.cfg --config node.cfg --ranks 4";
 

@@ -23,7 +23,7 @@ template <class T>
 class RunMemory {
  public:
   /// Activations and a working copy that lives on the device, with the memory to gather it through, are taken,
-  /// and nothing else yet. All by reference outlive it; `node`: of the ranks of this node.
+  /// and nothing else yet. All but `node`, that of this node's ranks, outlive it.
   /// Collective. Errors: mpi::AgreedError.
   RunMemory(RunConfig const& config, mpi::Communicator const& comm, mpi::Communicator const& node,
             state::ShardMap const& map, state::Route route, device::Device const& device);

@@ -1,9 +1,8 @@
-// Trials in the virtual tier: what they cost, who waits for what, and storage that fails.
+// Trials in the virtual tier: what they cost, and who waits for what.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -11,7 +10,7 @@
 #include <vector>
 
 #include "base/thread.hpp"
-#include "tiers/trial_support.hpp"
+#include "tiers/virtual_trials.hpp"
 
 namespace offstage::tiers {
 namespace {
@@ -19,51 +18,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-class VirtualTrials : public ::testing::Test, public VirtualFixture {
- protected:
-  /// `n` extents, the last `cached` of them in memory.
-  void fill(Key n, std::int64_t cached, std::int64_t spare_slots, std::int64_t spare_buffers) {
-    if (paths.empty()) {
-      add_path();
-    }
-    settings.cached = cached;
-    settings.spare_slots = spare_slots;
-    settings.spare_buffers = spare_buffers;
-    tiers = make_filled(n);
-  }
-  void fail_writes(std::size_t from_path = 0) {
-    kernel->on_complete = [this, from_path](aio::Transfer const& transfer,
-                                            aio::Completion& completion) {
-      if (transfer.direction == aio::Direction::write && path_of(transfer) >= from_path) {
-        completion.result = -EIO;
-      }
-    };
-  }
-  /// What `work` reads and writes, in extents, and what it finds in memory.
-  template <class Work>
-  std::vector<std::int64_t> moved(Work const& work) {
-    Traffic const before = tiers->traffic();
-    work();
-    Traffic const after = tiers->traffic();
-    return {after.hits - before.hits, (after.read_bytes() - before.read_bytes()) / (8 * KiB),
-            (after.write_bytes() - before.write_bytes()) / (8 * KiB)};
-  }
-  /// A pass in which every key that finds a spare is on trial.
-  void trial_pass(std::vector<Key> const& order, int before) {
-    tiers->begin_pass();
-    for (Key const key : order) {
-      auto on_trial = tiers->fetch_on_trial(key);
-      Lease lease = on_trial ? Lease{*std::move(on_trial)} : tiers->fetch(key);
-      int const value = static_cast<int>(key) + before;
-      EXPECT_TRUE(all(lease.bytes(), value));
-      set(lease, value + 1);
-      lease.commit();
-    }
-  }
-
-  std::unique_ptr<Tiers> tiers;
-};
 
 TEST_F(VirtualTrials, AreNoneUnlessAskedFor) {
   fill(4, 2, 0, 0);
@@ -359,16 +313,6 @@ TEST_F(VirtualTrials, AreRevertedWhenWhatIsBeingWrittenIs) {
   EXPECT_TRUE(holds(*tiers, 0, 5));
 }
 
-TEST_F(VirtualTrials, VerifyTheVersionBeforeThatARevertBringsBack) {
-  fill(3, 0, 3, 0);
-  EXPECT_TRUE(try_out(*tiers, 1, 10));
-  tiers->revert_trials();
-  kernel->on_complete = [](aio::Transfer const& transfer, aio::Completion&) {
-    transfer.memory[77] ^= std::byte{1};
-  };
-  EXPECT_THAT(message_of([&] { (void)tiers->fetch(1); }), ::testing::HasSubstr("checksum"));
-}
-
 TEST_F(VirtualTrials, AreNotShared) {
   add_path();
   paths[0].persistent = true;
@@ -388,91 +332,6 @@ TEST_F(VirtualTrials, AreNotShared) {
   tiers->accept_trials();
   EXPECT_TRUE(tiers->share(0, scratch / "accepted"));
   EXPECT_TRUE(holds(*tiers, 0, 10));
-}
-
-TEST_F(VirtualTrials, GoToAnotherPathIfAWriteFails) {
-  add_paths(2);
-  fill(6, 0, 6, 0);
-  ::testing::internal::CaptureStderr();
-  fail_writes(1);
-  trial_pass(descending(6), 0);
-  EXPECT_THAT(tiers->revert_trials(), SizeIs(6));
-  EXPECT_TRUE(pass(*tiers, ascending(6), 0));
-  trial_pass(descending(6), 1);
-  tiers->accept_trials();
-  EXPECT_TRUE(pass(*tiers, ascending(6), 2));
-  EXPECT_EQ(count(::testing::internal::GetCapturedStderr(), "is left out"), 1U);
-}
-
-TEST_F(VirtualTrials, CanBeRevertedWhenNoPathIsLeft) {
-  for (std::int64_t const cached : {0, 1}) {
-    kernel->on_complete = nullptr;
-    fill(3, cached, 3, 3);
-    auto lease = tiers->fetch_on_trial(2);
-    ASSERT_TRUE(lease);
-    set(*lease, 10);
-    ::testing::internal::CaptureStderr();
-    fail_writes();
-    if (cached > 0) {
-      lease->commit();  // stays in the cache
-      lease = std::nullopt;
-      lease.emplace(tiers->fetch(0));
-    }
-    EXPECT_THAT(message_of([&] { lease->commit(); }),
-                ::testing::HasSubstr("no tiers.path is left"));
-    EXPECT_EQ(count(::testing::internal::GetCapturedStderr(), "is left out"), 1U);
-    EXPECT_TRUE(holds(*tiers, 2, 10));
-    EXPECT_THAT(tiers->revert_trials(), ElementsAre(2));
-    for (Key key = 0; key < 3; ++key) {
-      EXPECT_TRUE(holds(*tiers, key, static_cast<int>(key)));
-    }
-  }
-}
-
-TEST_F(VirtualTrials, ThatCannotBeReadGiveTheirSpareBack) {
-  fill(2, 0, 1, 0);
-  kernel->on_complete = [](aio::Transfer const&, aio::Completion& completion) {
-    completion.result = -EIO;
-  };
-  EXPECT_THROW((void)tiers->fetch_on_trial(0), IoError);
-  kernel->on_complete = nullptr;
-  EXPECT_TRUE(try_out(*tiers, 1, 10));
-}
-
-TEST_F(VirtualTrials, EndWhenEveryPathFails) {
-  constexpr Key n = 12;
-  settings.buffers = 2;
-  fill(n, 2, 4, 2);
-  EXPECT_TRUE(try_out(*tiers, 10, 10));  // as it is
-  EXPECT_TRUE(try_out(*tiers, 11, 11));
-  std::atomic<int> errors = 0;
-  ::testing::internal::CaptureStderr();
-  fail_writes();
-  {
-    std::vector<NamedThread> threads;
-    for (Key t = 0; t < 6; ++t) {
-      threads.emplace_back("worker", [&, t] {
-        try {
-          for (Key key = 0; key < n; ++key) {
-            auto on_trial = tiers->fetch_on_trial((key + 2 * t) % n);
-            Lease lease = on_trial ? Lease{*std::move(on_trial)} : tiers->fetch((key + 2 * t) % n);
-            (void)lease.mutable_bytes();
-            lease.commit();
-          }
-        } catch (IoError const&) {
-          ++errors;
-        }
-      });
-    }
-  }
-  (void)::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(errors, 6);
-  EXPECT_THAT(tiers->revert_trials(), ::testing::IsSupersetOf<Key>({10, 11}));
-  for (Key key = 0; key < n; ++key) {
-    if (tiers->in_memory(key)) {
-      EXPECT_TRUE(holds(*tiers, key, static_cast<int>(key)));
-    }
-  }
 }
 
 }  // namespace

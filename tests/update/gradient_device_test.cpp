@@ -1,0 +1,172 @@
+// Gradients on their way from the device to the host, and those that stay there.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <future>
+#include <iterator>
+#include <semaphore>
+#include <string>
+#include <thread>
+
+#include "base/error.hpp"
+#include "base/stopwatch.hpp"
+#include "gradient_fixture.hpp"
+#include "platform/scratch_directory.hpp"
+#include "update/slice_transfer.hpp"
+
+namespace offstage::update {
+namespace {
+
+using Call = MemoryTiers::Call;
+
+// Links keep their order: what is gathered for the next layer must not come behind slices of this one.
+TEST(SliceTransfer, LeavesTheLinkToOthersWhileTheGradientIsStillToCome) {
+  auto const comm = mpi::Communicator::world();
+  if (comm.size() == 1) {
+    return;  // passes nothing on
+  }
+  for (auto const kind : {state::LinkKind::direct, state::LinkKind::queued}) {
+    auto const device = device::make_host_device(0, link);
+    auto const ranks = state::make_link(kind, comm, false);
+    auto const model = device->make_stream("model");
+    auto const other = device->make_stream("parameters");
+    std::vector<Slice> parts;
+    for (int rank = 0; rank < comm.size(); ++rank) {
+      parts.push_back({rank, 1});
+    }
+    auto const all = static_cast<std::size_t>(comm.size());
+    SliceTransfer transfer{*device, *model, *ranks, comm.size(), comm.size(), nullptr, nullptr};
+    std::vector<std::byte> gradient(all);
+    std::binary_semaphore gathered{0};
+    bool in_time = false;
+    std::promise<void> gate;
+    model->enqueue([&, open = gate.get_future().share()] {
+      open.wait();
+      std::ranges::fill(gradient, static_cast<std::byte>(7 + comm.rank()));
+    });
+    {
+      std::jthread const opener{[&] {
+        in_time = gathered.try_acquire_for(std::chrono::seconds{30});
+        gate.set_value();
+      }};
+      transfer.begin(0, gradient, parts, parts);
+      std::vector<std::byte> parameters(all);
+      ranks->all_gather(*other, parameters, parts);
+      other->synchronize();
+      gathered.release();
+    }
+    EXPECT_TRUE(in_time) << "parameters came behind a gradient";
+    auto const received = transfer.finish();
+    for (std::size_t rank = 0; rank < all; ++rank) {
+      EXPECT_EQ(received[rank], static_cast<std::byte>(7 + rank));
+    }
+  }
+}
+
+TEST(GradientAccumulator, HoldsOnTheDeviceWhatFitsAndGivesItWithoutALease) {
+  GradientFixture<bfloat16> gradients{{.subgroup_chunks = 1,
+                                       .emulation = link,
+                                       .held_room = 2 * chunk_elements * Bytes{sizeof(float)}}};
+  gradients.step();
+  auto const wished = gradients.every_second();
+  Bytes held = 0;
+  for (state::Subgroup const& subgroup : gradients.subgroups()) {
+    bool const first =
+        testing::Value(std::span{wished}.first(std::min<std::size_t>(2, wished.size())),
+                       testing::Contains(subgroup.index));
+    auto const lease = gradients->fetch(subgroup);
+    EXPECT_EQ(lease.place, first ? GradientPlace::device : GradientPlace::host) << subgroup.index;
+    held += first ? subgroup.size * Bytes{sizeof(float)} : 0;
+  }
+  EXPECT_EQ(gradients.held().bytes(), held);
+}
+
+// Alone: several ranks add in host memory what comes to them there.
+TEST(GradientAccumulator, AHeldGradientOfOneRankNeverComesToTheHost) {
+  GradientFixture<bfloat16> gradients{
+      {.subgroup_chunks = 1, .emulation = link, .held_room = 10 * MiB}, mpi::Communicator::self()};
+  gradients.step();
+  auto const held = gradients.every_second();
+  for (Call const call : {Call::create, Call::fetch, Call::commit}) {
+    for (tiers::Key const key : gradients.accumulated().keys_of(call)) {
+      EXPECT_FALSE(testing::Value(held, testing::Contains(key))) << key;
+    }
+  }
+}
+
+TEST(GradientAccumulator, HoldsNothingThatIsFlushedOrThatTheHostSees) {
+  EXPECT_THROW((GradientFixture<float>{{.flush = true, .emulation = link, .held_room = KiB}}),
+               PreconditionError);
+  EXPECT_THROW((GradientFixture<float>{{.held_room = KiB}}), PreconditionError);
+}
+
+TEST(GradientAccumulator, NeedsMemoryToSendOnlyWhatTheHostDoesNotSee) {
+  using state::Route;
+  auto const host = [](int ranks, Route route) {
+    return GradientAccumulator<bfloat16>::exchange_bytes({layout(), ranks}, 0, route);
+  };
+  auto const there = [](int ranks, Route route) {
+    return GradientAccumulator<bfloat16>::device_bytes({layout(), ranks}, 0, route);
+  };
+  Bytes const layer = 7 * 4096 * 2;
+  Bytes const received = 2 * 4 * 4096 * 2;
+  EXPECT_EQ(host(1, Route::in_place), 0);
+  EXPECT_EQ(host(1, Route::staged), layer);
+  EXPECT_EQ(host(2, Route::in_place), received);
+  EXPECT_EQ(host(2, Route::staged), received + layer);
+  EXPECT_EQ(host(2, Route::direct), received);
+  EXPECT_EQ(there(2, Route::in_place), 0);
+  EXPECT_EQ(there(1, Route::staged), layer);
+  EXPECT_EQ(there(2, Route::direct), received + layer);
+}
+
+TEST(GradientAccumulator, TakesTheDeviceMemoryThatItSays) {
+  EXPECT_EQ(GradientFixture<bfloat16>{{}}.device().used(), 0);
+  for (auto const kind : state::every_link) {
+    GradientFixture<bfloat16> gradients{{.emulation = link, .link = kind}};
+    EXPECT_EQ(gradients.device().used(),
+              GradientAccumulator<bfloat16>::device_bytes(gradients.map(), gradients.rank(),
+                                                          gradients.link().route()));
+  }
+}
+
+// Alone: other ranks' transfers would be waited for, too.
+TEST(GradientAccumulator, ReturnsWhileTheGradientIsOnItsWayToTheHost) {
+  constexpr std::int64_t elements = 7 * 4096;  // of layer 2, the largest
+  constexpr double rate = 0.5e6;               // 230 ms for that layer
+  GradientFixture<float> gradients{{.emulation = {.device_to_host = rate}},
+                                   mpi::Communicator::self()};
+  gradients->begin_step();
+  gradients->begin_round(1, true);
+  gradients->add(4, gradient_of<float>(0, 4));
+  gradients->add(3, gradient_of<float>(0, 3));
+  Stopwatch const watch;
+  gradients->add(2, gradient_of<float>(0, 2));  // waits for layer 3: 33 ms
+  EXPECT_LT(watch.elapsed(), Seconds{elements * 4 / rate});
+  gradients->add(1, gradient_of<float>(0, 1));
+  EXPECT_GE(watch.elapsed(), Seconds{elements * 4 / rate});
+  gradients->add(0, gradient_of<float>(0, 0));
+  EXPECT_GT(gradients->norm(), 0.0);  // after the last add, as on any device
+  gradients->end_round();
+}
+
+TEST(GradientAccumulator, ShowsInTheTraceWhatLeavesTheDevice) {
+  ScratchDirectory const scratch;
+  std::string const path =
+      fmt::format("{}/trace-{}.json", scratch.path(), mpi::Communicator::world().rank());
+  {
+    trace::Trace trace{path, 0, "here"};
+    GradientFixture<float> gradients{{.emulation = link, .trace = &trace}};
+    gradients.step();
+  }
+  std::ifstream file{path};
+  std::string const text{std::istreambuf_iterator<char>{file}, {}};
+  EXPECT_THAT(text, testing::HasSubstr("gradients to host"));
+}
+
+}  // namespace
+}  // namespace offstage::update

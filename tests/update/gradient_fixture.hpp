@@ -1,0 +1,182 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "memory_tiers.hpp"
+#include "micro_batch_gradients.hpp"
+#include "state/link_support.hpp"
+#include "tiers/virtual_tiers.hpp"
+#include "update/gradient_accumulator.hpp"
+
+namespace offstage::update {
+
+/// Where sums lie and how the shard is cut.
+struct Place {
+  bool fp32 = true;
+  bool flush = false;
+  std::int64_t subgroup_chunks = 2;
+  std::int64_t in_memory = 0;
+  int buffers = 3;
+  std::function<void(MemoryTiers::Event)> accumulated_hook{};
+  std::function<void(MemoryTiers::Event)> flushed_hook{};
+  std::shared_ptr<tiers::PathSet> paths{};  ///< the virtual tier in place of the test's
+  device::Emulation emulation{};
+  state::LinkKind link{};
+  trace::Trace* trace{};
+  GradientFlusher::OnFinal on_final{};
+  /// Of gradients on the device: for every second subgroup, the last first.
+  Bytes held_room = 0;
+};
+
+/// Of a device that the host does not see.
+inline constexpr device::Emulation link{.host_to_device = 4e9, .device_to_host = 4e9};
+
+/// An accumulator on tiers that the test can look into.
+template <class T>
+class GradientFixture {
+ public:
+  explicit GradientFixture(Place const& place, mpi::Communicator comm = mpi::Communicator::world())
+      : comm_{std::move(comm)}, place_{place} {
+    GradientSettings settings;
+    settings.accumulate_fp32 = place.fp32;
+    settings.accumulated = make_tiers(place.fp32 ? sizeof(float) : sizeof(T), place.in_memory,
+                                      place.accumulated_hook, accumulated_);
+    if (place.flush) {
+      settings.flushed = make_tiers(sizeof(float), 0, place.flushed_hook, flushed_);
+    }
+    settings.trace = place.trace;
+    settings.on_final = place.on_final;
+    accumulator_.emplace(map_, *link_, *device_, *stream_, subgroups_, std::move(settings));
+    if (place.held_room > 0) {
+      held_ = std::make_unique<HeldGradients>(*device_, place.held_room,
+                                              place.fp32 ? sizeof(float) : sizeof(T), subgroups_);
+      accumulator_->set_held(held_.get());
+    }
+  }
+
+  void step() {
+    if (held_) {
+      held_->hold(every_second());
+    }
+    accumulator_->begin_step();
+    for (int g = 0; g < micro_batches; g += comm_.size()) {
+      int const active = std::min(comm_.size(), micro_batches - g);
+      round(active, g + active == micro_batches,
+            [&](int layer) { return gradient_of<T>(g + comm_.rank(), layer); });
+    }
+  }
+  /// `gradient` of a layer is asked for on the active ranks.
+  template <class Gradient>
+  void round(int active, bool last, Gradient const& gradient) {
+    accumulator_->begin_round(active, last);
+    for (int layer = layers - 1; layer >= 0; --layer) {
+      std::vector<T> brought = comm_.rank() < active ? gradient(layer) : std::vector<T>{};
+      accumulator_->add(layer, brought);
+      std::ranges::fill(brought, store<T>(1e9F));  // the memory is the model's again
+    }
+    accumulator_->end_round();
+  }
+
+  /// This rank's shard as the update will see it. A: what it must be made of.
+  template <class A>
+  std::vector<A> shard() {
+    std::vector<A> all;
+    accumulator_->begin_update();
+    for (state::Subgroup const& subgroup : subgroups_) {
+      GradientLease const lease = accumulator_->fetch(subgroup);
+      auto const values = std::get<std::span<A const>>(lease.view);
+      EXPECT_EQ(std::ssize(values), subgroup.size);
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+  template <class A, class Stored = A>
+  [[nodiscard]] std::vector<A> expected_shard() const {
+    std::vector<A> all;
+    for (int layer = 0; layer < layers; ++layer) {
+      auto const& sum = expected_sum<T, Stored>(layer);
+      state::ChunkRange const mine = map_.chunks(layer, comm_.rank());
+      for (std::int64_t i = 0; i < mine.count * chunk_elements; ++i) {
+        all.push_back(
+            store<A>(load(sum[static_cast<std::size_t>(mine.first * chunk_elements + i)])));
+      }
+    }
+    return all;
+  }
+
+  GradientAccumulator<T>& operator*() { return *accumulator_; }
+  GradientAccumulator<T>* operator->() { return &*accumulator_; }
+  [[nodiscard]] MemoryTiers& accumulated() { return *accumulated_; }
+  [[nodiscard]] MemoryTiers& flushed() { return *flushed_; }
+  [[nodiscard]] std::vector<state::Subgroup> const& subgroups() const { return subgroups_; }
+  [[nodiscard]] int rank() const { return comm_.rank(); }
+  [[nodiscard]] device::Device const& device() const { return *device_; }
+  [[nodiscard]] state::ShardMap const& map() const { return map_; }
+  [[nodiscard]] state::RankLink const& link() const { return *link_; }
+  /// The indices of the subgroups as the layers of a round come to them.
+  [[nodiscard]] std::vector<std::int64_t> every_second() const {
+    std::vector<std::int64_t> chosen;
+    for (std::int64_t index = std::ssize(subgroups_) - 1; index >= 0; index -= 2) {
+      chosen.push_back(index);
+    }
+    return chosen;
+  }
+  [[nodiscard]] HeldGradients& held() { return *held_; }
+  [[nodiscard]] std::vector<tiers::Key> descending() const {
+    std::vector<tiers::Key> keys;
+    for (std::int64_t key = std::ssize(subgroups_) - 1; key >= 0; --key) {
+      keys.push_back(key);
+    }
+    return keys;
+  }
+
+ private:
+  /// `double_of`: what the test may look into, if there is such.
+  [[nodiscard]] std::unique_ptr<tiers::Tiers> make_tiers(
+      std::size_t element_bytes, std::int64_t in_memory,
+      std::function<void(MemoryTiers::Event)> const& hook, MemoryTiers*& double_of) const {
+    std::vector<Bytes> sizes;
+    for (state::Subgroup const& subgroup : subgroups_) {
+      sizes.push_back(subgroup.size * static_cast<Bytes>(element_bytes));
+    }
+    if (place_.paths) {
+      tiers::VirtualSettings settings;
+      settings.paths = place_.paths;
+      settings.spill = "offstage-test";
+      settings.buffers = place_.buffers;
+      settings.cached = in_memory;
+      return tiers::make_virtual_tiers(sizes, settings);
+    }
+    auto made = std::make_unique<MemoryTiers>(
+        sizes, MemoryTiers::Settings{place_.buffers, in_memory, hook});
+    double_of = made.get();
+    return made;
+  }
+
+  mpi::Communicator comm_;
+  Place place_;
+  state::ShardMap map_{layout(), comm_.size()};
+  std::vector<state::Subgroup> subgroups_ =
+      state::subgroups_of(map_, comm_.rank(), place_.subgroup_chunks* chunk_elements);
+  std::unique_ptr<device::Device> device_ = device::make_host_device(0, place_.emulation);
+  std::unique_ptr<device::Stream> stream_ = device_->make_calling_stream("compute");
+  std::unique_ptr<state::RankLink> link_ =
+      state::make_link(place_.link, comm_, device_->host_visible());
+  MemoryTiers* accumulated_{};
+  MemoryTiers* flushed_{};
+  std::unique_ptr<HeldGradients> held_;
+  std::optional<GradientAccumulator<T>> accumulator_;
+};
+
+}  // namespace offstage::update

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "state/shard.hpp"
+
+// Gradients of a step's micro-batches, and what must come out of them.
+namespace offstage::update {
+
+inline constexpr int layers = 5;
+inline constexpr int micro_batches =
+    5;  // not a multiple of 2 to 4 ranks: the last round has idle ranks
+
+inline std::vector<state::LayerLayout> layout() {
+  std::vector<state::LayerLayout> result;
+  for (std::int64_t elements : {5 * 4096, 10, 7 * 4096 - 3, 4096, 3 * 4096}) {
+    result.emplace_back().elements = elements;
+  }
+  return result;
+}
+
+template <class T>
+std::vector<T> random_layer(int g, int layer) {
+  auto const layers_now = layout();
+  state::LayerLayout const& shape = layers_now[static_cast<std::size_t>(layer)];
+  std::minstd_rand random(static_cast<unsigned>(g * 10 + layer + 1));
+  std::uniform_real_distribution<float> values_of{-1.0F, 1.0F};
+  std::vector<T> values(static_cast<std::size_t>(shape.padded_elements()));
+  for (std::size_t i = 0; i < static_cast<std::size_t>(shape.elements); ++i) {
+    values[i] = store<T>(values_of(random));
+  }
+  return values;
+}
+
+/// The gradient of micro-batch g, the same on whatever rank computes it; padding is zero.
+template <class T>
+std::vector<T> const& gradient_of(int g, int layer) {
+  static auto const all = [] {
+    std::vector<std::vector<T>> gradients;
+    for (int i = 0; i < micro_batches * layers; ++i) {
+      gradients.push_back(random_layer<T>(i / layers, i % layers));
+    }
+    return gradients;
+  }();
+  return all[static_cast<std::size_t>(g * layers + layer)];
+}
+
+/// The sum that must come out, element by element, in order of g.
+template <class T, class A>
+std::vector<A> const& expected_sum(int layer) {
+  static auto const all = [] {
+    std::vector<std::vector<A>> sums(layers);
+    for (int i = 0; i < micro_batches * layers; ++i) {
+      auto const& gradient = gradient_of<T>(i / layers, i % layers);
+      auto& sum = sums[static_cast<std::size_t>(i % layers)];
+      sum.resize(gradient.size());
+      for (std::size_t k = 0; k < gradient.size(); ++k) {
+        sum[k] = store<A>(i < layers ? load(gradient[k]) : load(sum[k]) + load(gradient[k]));
+      }
+    }
+    return sums;
+  }();
+  return all[static_cast<std::size_t>(layer)];
+}
+
+/// Of all layers, chunk sums in (layer, chunk) order: lane i mod 16, lanes in order.
+template <class T, class A>
+double norm_by_hand() {
+  double sum = 0.0;
+  for (int layer = 0; layer < layers; ++layer) {
+    auto const& all = expected_sum<T, A>(layer);
+    for (std::size_t chunk = 0; chunk < all.size(); chunk += chunk_elements) {
+      std::array<double, 16> lanes{};
+      for (std::size_t i = 0; i < chunk_elements; ++i) {
+        double const x = static_cast<double>(load(all[chunk + i]));
+        lanes[i % 16] += x * x;
+      }
+      double chunk_sum = 0.0;
+      for (double const lane : lanes) {
+        chunk_sum += lane;
+      }
+      sum += chunk_sum;
+    }
+  }
+  return std::sqrt(sum);
+}
+
+template <class T, class A>
+double expected_norm() {
+  static double const norm = norm_by_hand<T, A>();
+  return norm;
+}
+
+}  // namespace offstage::update
