@@ -92,7 +92,7 @@ def offence(room, name, included):
 
 
 def resolve(root, file, target):
-    for folder in (file.parent, root / "src", root / "kernels"):
+    for folder in (file.parent, root if target.startswith("kernels/") else root / "src"):
         if (folder / target).is_file():
             return (folder / target).resolve().relative_to(root)
     return None
@@ -107,17 +107,21 @@ def check_line(root, file, name, bracket, target):
         return None
     found = resolve(root, file, target)
     if found is None:
-        return f'"{target}" is not found from the including file, src or kernels'
+        return f'"{target}" is not found beside the including file or from src'
     included = room_of(found)
     if included is None:
         return f'"{target}" lies outside the rooms'
     return offence(*name, included)
 
 
-def listed(file):
-    """True if the header stands in the CMakeLists.txt beside it."""
-    cmake = file.parent / "CMakeLists.txt"
-    return cmake.is_file() and re.search(rf"(^|\s){re.escape(file.name)}(\s|\)|$)", cmake.read_text())
+def listed(root, file):
+    """True if the header stands in the next CMakeLists.txt, beside it or above."""
+    for folder in file.relative_to(root).parents:
+        cmake = root / folder / "CMakeLists.txt"
+        if cmake.is_file():
+            name = re.escape(str(file.relative_to(cmake.parent)))
+            return re.search(rf"(^|\s){name}(\s|\)|$)", cmake.read_text())
+    return False
 
 
 def includes_itself_first(root, file):
@@ -152,8 +156,8 @@ def check(root):
         if name is None:
             problems.append(f"{relative}:1: lies in no room; rooms are {', '.join(RANK)}")
             continue
-        if file.suffix == ".hpp" and not listed(file):
-            problems.append(f"{relative}:1: is not listed under HEADERS in the CMakeLists.txt beside it")
+        if file.suffix == ".hpp" and not listed(root, file):
+            problems.append(f"{relative}:1: is not listed under HEADERS in its room's CMakeLists.txt")
         if file.suffix == ".hpp":
             problems += check_names(file, relative)
         if not includes_itself_first(root, file):

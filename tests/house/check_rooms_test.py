@@ -26,7 +26,7 @@ class CheckRooms(unittest.TestCase):
             "src/tiers/tiers.hpp": '#include "base/error.hpp"\n',
             "src/tiers/lease.cpp": '#include "tiers/tiers.hpp"\n',
             "kernels/adamw.hpp": '#include "base/error.hpp"\n',
-            "src/update/pipeline.cpp": '#include "adamw.hpp"\n#include "tiers/tiers.hpp"\n',
+            "src/update/pipeline.cpp": '#include "kernels/adamw.hpp"\n#include "tiers/tiers.hpp"\n',
         }))
 
     def test_a_higher_rank_is_named_with_file_and_line(self):
@@ -36,8 +36,15 @@ class CheckRooms(unittest.TestCase):
                           "only lower ranks are allowed"], found)
 
     def test_a_room_of_the_same_rank_is_an_offence(self):
-        found = self.offences({"kernels/adamw.hpp": "", "src/tiers/lease.cpp": '#include "adamw.hpp"\n'})
-        self.assertEqual(1, len(found))
+        found = self.offences({"kernels/adamw.hpp": "", "src/tiers/lease.cpp": '#include "kernels/adamw.hpp"\n'})
+        self.assertEqual(["src/tiers/lease.cpp:1: tiers (rank 3) includes kernels (rank 3): "
+                          "only lower ranks are allowed"], found)
+
+    def test_an_include_names_the_room(self):
+        found = self.offences({"kernels/adamw.hpp": "", "src/update/lane.cpp": '#include "adamw.hpp"\n'
+                               '#include "src/base/error.hpp"\n', "src/base/error.hpp": ""})
+        self.assertEqual([f'src/update/lane.cpp:{line}: "{name}" is not found beside the including file or from src'
+                          for line, name in ((1, "adamw.hpp"), (2, "src/base/error.hpp"))], found)
 
     def test_rooms_of_platform_do_not_include_each_other(self):
         found = self.offences({"src/platform/mpi/comm.hpp": "",
@@ -64,6 +71,16 @@ class CheckRooms(unittest.TestCase):
             "src/base/error.hpp": "#include <string>\nstd::string f();  // no std::vector\n"}))
         self.assertEqual(["src/base/error.hpp:2: uses std::string without #include <string>"], self.offences({
             "src/base/error.hpp": "#include <string_view>\nstd::string f(std::string_view);\nstd::string g();\n"}))
+
+    def test_a_header_in_a_folder_of_a_room_is_listed_with_the_folder(self):
+        for entry in "norms/rmsnorm.hpp", "rmsnorm.hpp":
+            with tempfile.TemporaryDirectory() as folder:
+                kernels = Path(folder).resolve() / "kernels"
+                (kernels / "norms").mkdir(parents=True)
+                (kernels / "norms/rmsnorm.hpp").write_text("")
+                (kernels / "CMakeLists.txt").write_text(f"HEADERS {entry}\n")
+                problems = check_rooms.check(kernels.parent)[1]
+                self.assertEqual("/" not in entry, bool(problems), problems)
 
     def test_a_header_that_cmake_does_not_know_is_an_offence(self):
         with tempfile.TemporaryDirectory() as folder:

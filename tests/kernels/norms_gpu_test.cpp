@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <tuple>
 
-#include "bias.hpp"
+#include "kernels/linear/bias.hpp"
+#include "kernels/norms/layernorm.hpp"
+#include "kernels/norms/rmsnorm.hpp"
 #include "kernels/pointwise_gpu_support.hpp"
-#include "layernorm.hpp"
-#include "rmsnorm.hpp"
 
 namespace offstage::kernels {
 namespace {
