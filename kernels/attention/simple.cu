@@ -27,46 +27,74 @@ std::size_t shared_bytes(int tiles, int squares, int width) {
           static_cast<std::size_t>(squares) * square);
 }
 
-/// Of all threads: `there` of a tile's rows, widened, and zeros for the others.
-template <class T>
-__device__ void load_tile(float* tile, T const* from, std::int64_t stride, int there, int width) {
-  for (int i = static_cast<int>(threadIdx.x); i < side * width; i += threads) {
-    int const row = i / width;
-    int const column = i % width;
-    tile[row * pitch_of(width) + column] =
-        row < there ? device_load(from[row * stride + column]) : 0.0F;
-  }
-}
+/// A thread's place in its block, whose square has the positions from `first` on as rows.
+struct Place {
+  int width, sequence, first, row, column;
 
-__device__ inline float dot(float const* a, float const* b, int width) {
-  float sum = 0;
-  for (int c = 0; c < width; ++c) {
-    sum = __fmaf_rn(a[c], b[c], sum);
-  }
-  return sum;
-}
+  __device__ Place(AttentionHeads const& at, int tile)
+      : width{at.width},
+        sequence{at.sequence},
+        first{tile * side},
+        row{static_cast<int>(threadIdx.x) / side},
+        column{static_cast<int>(threadIdx.x) % side} {}
 
-/// sums += weights (side) times the rows of a tile, in the columns `column`, column + side and so on.
+  [[nodiscard]] __device__ int position() const { return first + row; }
+  [[nodiscard]] __device__ bool is_there() const { return position() < sequence; }
+
+  /// The block's tiles in shared memory, and the thread's row of the first square behind so many of them.
+  [[nodiscard]] __device__ float* tile(int index) const {
+    return reinterpret_cast<float*>(shared_memory()) + index * side * pitch_of(width);
+  }
+  [[nodiscard]] __device__ float* row_behind(int tiles) const {
+    return tile(tiles) + row * square_pitch;
+  }
+  [[nodiscard]] __device__ float const* own_row(float const* tile) const {
+    return tile + row * pitch_of(width);
+  }
+  /// Of the thread's row of `a` and the row of `b` that its column stands for.
+  [[nodiscard]] __device__ float dot(float const* a, float const* b) const {
+    float const* const own = own_row(a);
+    float const* const other = b + column * pitch_of(width);
+    float sum = 0;
+    for (int c = 0; c < width; ++c) {
+      sum = __fmaf_rn(own[c], other[c], sum);
+    }
+    return sum;
+  }
+
+  /// Of all threads: a tile of the rows of `from` from position `begin` on, widened; zeros where the sequence ends.
+  template <class T>
+  __device__ void load(float* tile, T const* from, std::int64_t stride, int begin) const {
+    for (int i = static_cast<int>(threadIdx.x); i < side * width; i += threads) {
+      int const r = i / width;
+      int const c = i % width;
+      tile[r * pitch_of(width) + c] =
+          r < sequence - begin ? device_load(from[(begin + r) * stride + c]) : 0.0F;
+    }
+  }
+};
+
+/// sums += weights (side) times the rows of a tile, in the columns place.column, place.column + side and so on.
 __device__ inline void add_rows(float (&sums)[most_columns], float const* weights,
-                                float const* tile, int column, int width) {
+                                float const* tile, Place const& place) {
 #pragma unroll
   for (int i = 0; i < most_columns; ++i) {
-    int const c = column + i * side;
-    if (c < width) {
+    int const c = place.column + i * side;
+    if (c < place.width) {
       for (int k = 0; k < side; ++k) {
-        sums[i] = __fmaf_rn(weights[k], tile[k * pitch_of(width) + c], sums[i]);
+        sums[i] = __fmaf_rn(weights[k], tile[k * pitch_of(place.width) + c], sums[i]);
       }
     }
   }
 }
 
 template <class T>
-__device__ void store_row(T* to, float const (&sums)[most_columns], float factor, int column,
-                          int width) {
+__device__ void store_row(T* to, float const (&sums)[most_columns], float factor,
+                          Place const& place) {
 #pragma unroll
   for (int i = 0; i < most_columns; ++i) {
-    int const c = column + i * side;
-    if (c < width) {
+    int const c = place.column + i * side;
+    if (c < place.width) {
       device_store(to[c], device_canonical(factor * sums[i]));
     }
   }
@@ -76,37 +104,29 @@ template <class T>
 __global__ __launch_bounds__(threads) void simple_forward_kernel(ForwardCall<T> const call,
                                                                  int tiles) {
   auto const task = query_task(call.at, 0, call.units, tiles);
+  Place const place{call.at, task.tile};
   auto const stride = call.at.qkv_stride;
-  int const sequence = call.at.sequence;
-  int const width = call.at.width;
-  int const row = static_cast<int>(threadIdx.x) / side;
-  int const column = static_cast<int>(threadIdx.x) % side;
-  int const first = task.tile * side;
-  int const own_offset = row * pitch_of(width);
   T const* const keys_begin = call.qkv + call.at.key(task.b, task.kv_head);
-  auto* const queries = reinterpret_cast<float*>(shared_memory());
-  float* const keys = queries + side * pitch_of(width);
-  float* const values = keys + side * pitch_of(width);
-  float* const scores = values + side * pitch_of(width);
-  load_tile(queries, call.qkv + call.at.query(task.b, task.head) + first * stride, stride,
-            sequence - first, width);
+  float* const queries = place.tile(0);
+  float* const keys = place.tile(1);
+  float* const values = place.tile(2);
+  float* const own_scores = place.row_behind(3);
+  place.load(queries, call.qkv + call.at.query(task.b, task.head), stride, place.first);
   float largest = -INFINITY;
   float total = 0;
   float sums[most_columns] = {};
-  for (int key = 0; key <= first; key += side) {
+  for (int key = 0; key <= place.first; key += side) {
     __syncthreads();
-    load_tile(keys, keys_begin + key * stride, stride, sequence - key, width);
-    load_tile(values, keys_begin + call.at.to_values() + key * stride, stride, sequence - key,
-              width);
+    place.load(keys, keys_begin, stride, key);
+    place.load(values, keys_begin + call.at.to_values(), stride, key);
     __syncthreads();
-    float const score =
-        call.at.scale * dot(queries + own_offset, keys + column * pitch_of(width), width);
-    scores[row * square_pitch + column] = key + column <= first + row ? score : -INFINITY;
+    float const score = call.at.scale * place.dot(queries, keys);
+    own_scores[place.column] = key + place.column <= place.position() ? score : -INFINITY;
     __syncthreads();
     float weights[side];
     float shift = largest;
     for (int k = 0; k < side; ++k) {
-      weights[k] = scores[row * square_pitch + k];
+      weights[k] = own_scores[k];
       shift = fmaxf(shift, weights[k]);
     }
     float const factor = expf(largest - shift);
@@ -120,14 +140,13 @@ __global__ __launch_bounds__(threads) void simple_forward_kernel(ForwardCall<T> 
     for (int i = 0; i < most_columns; ++i) {
       sums[i] *= factor;
     }
-    add_rows(sums, weights, values, column, width);
+    add_rows(sums, weights, values, place);
   }
-  int const position = first + row;
-  if (position < sequence) {
-    store_row(call.out + call.at.out(task.b, task.head) + position * call.at.out_stride, sums,
-              1 / total, column, width);
-    if (column == 0) {
-      call.log_sum_exp[call.at.row(task.b, task.head) + position] = largest + logf(total);
+  if (place.is_there()) {
+    store_row(call.out + call.at.out(task.b, task.head) + place.position() * call.at.out_stride,
+              sums, 1 / total, place);
+    if (place.column == 0) {
+      call.log_sum_exp[call.at.row(task.b, task.head) + place.position()] = largest + logf(total);
     }
   }
 }
@@ -137,61 +156,51 @@ template <class T>
 __global__ __launch_bounds__(threads) void simple_d_query_kernel(BackwardCall<T> const call,
                                                                  int tiles) {
   auto const task = query_task(call.at, call.first_unit, call.units, tiles);
+  Place const place{call.at, task.tile};
   auto const stride = call.at.qkv_stride;
   auto const out_stride = call.at.out_stride;
-  int const sequence = call.at.sequence;
-  int const width = call.at.width;
-  int const row = static_cast<int>(threadIdx.x) / side;
-  int const column = static_cast<int>(threadIdx.x) % side;
-  int const first = task.tile * side;
-  int const position = first + row;
-  bool const there = position < sequence;
-  int const own_offset = row * pitch_of(width);
   T const* const keys_begin = call.qkv + call.at.key(task.b, task.kv_head);
-  std::int64_t const query_offset = call.at.query(task.b, task.head) + first * stride;
-  std::int64_t const out_offset = call.at.out(task.b, task.head) + first * out_stride;
-  auto* const queries = reinterpret_cast<float*>(shared_memory());
-  float* const d_outs = queries + side * pitch_of(width);
-  float* const keys = d_outs + side * pitch_of(width);
-  float* const values = keys + side * pitch_of(width);
-  float* const changes = values + side * pitch_of(width);
-  float* const own_changes = changes + row * square_pitch;
-  load_tile(queries, call.qkv + query_offset, stride, sequence - first, width);
-  load_tile(d_outs, call.d_out + out_offset, out_stride, sequence - first, width);
-  load_tile(keys, call.out + out_offset, out_stride, sequence - first, width);
+  std::int64_t const query_offset = call.at.query(task.b, task.head);
+  std::int64_t const out_offset = call.at.out(task.b, task.head);
+  float* const queries = place.tile(0);
+  float* const d_outs = place.tile(1);
+  float* const keys = place.tile(2);
+  float* const values = place.tile(3);
+  float* const own_changes = place.row_behind(4);
+  place.load(queries, call.qkv + query_offset, stride, place.first);
+  place.load(d_outs, call.d_out + out_offset, out_stride, place.first);
+  place.load(keys, call.out + out_offset, out_stride, place.first);
   __syncthreads();
-  own_changes[column] = 0;
-  for (int c = column; c < width; c += side) {
-    own_changes[column] =
-        __fmaf_rn(d_outs[own_offset + c], keys[own_offset + c], own_changes[column]);
+  own_changes[place.column] = 0;
+  for (int c = place.column; c < place.width; c += side) {
+    own_changes[place.column] =
+        __fmaf_rn(place.own_row(d_outs)[c], place.own_row(keys)[c], own_changes[place.column]);
   }
   __syncthreads();
   float delta = 0;
   for (int k = 0; k < side; ++k) {
     delta += own_changes[k];
   }
-  if (there && column == 0) {
-    call.delta[std::int64_t{task.local} * sequence + position] = delta;
+  if (place.is_there() && place.column == 0) {
+    call.delta[std::int64_t{task.local} * place.sequence + place.position()] = delta;
   }
   float const log_sum_exp =
-      there ? call.log_sum_exp[call.at.row(task.b, task.head) + position] : 0.0F;
+      place.is_there() ? call.log_sum_exp[call.at.row(task.b, task.head) + place.position()] : 0.0F;
   float sums[most_columns] = {};
-  for (int key = 0; key <= first; key += side) {
+  for (int key = 0; key <= place.first; key += side) {
     __syncthreads();
-    load_tile(keys, keys_begin + key * stride, stride, sequence - key, width);
-    load_tile(values, keys_begin + call.at.to_values() + key * stride, stride, sequence - key,
-              width);
+    place.load(keys, keys_begin, stride, key);
+    place.load(values, keys_begin + call.at.to_values(), stride, key);
     __syncthreads();
-    int const other_offset = column * pitch_of(width);
-    float const score = call.at.scale * dot(queries + own_offset, keys + other_offset, width);
-    float const d_weight = dot(d_outs + own_offset, values + other_offset, width);
+    float const score = call.at.scale * place.dot(queries, keys);
+    float const d_weight = place.dot(d_outs, values);
     float const change = expf(score - log_sum_exp) * (d_weight - delta);
-    own_changes[column] = key + column <= position ? change : 0.0F;
+    own_changes[place.column] = key + place.column <= place.position() ? change : 0.0F;
     __syncthreads();
-    add_rows(sums, own_changes, keys, column, width);
+    add_rows(sums, own_changes, keys, place);
   }
-  if (there) {
-    store_row(call.d_qkv + query_offset + row * stride, sums, call.at.scale, column, width);
+  if (place.is_there()) {
+    store_row(call.d_qkv + query_offset + place.position() * stride, sums, call.at.scale, place);
   }
 }
 
@@ -199,56 +208,51 @@ __global__ __launch_bounds__(threads) void simple_d_query_kernel(BackwardCall<T>
 template <class T>
 __global__ __launch_bounds__(threads) void simple_d_key_kernel(BackwardCall<T> const call) {
   auto const task = key_task(call.at, call.first_unit, call.units);
+  Place const place{call.at, task.tile};
   auto const stride = call.at.qkv_stride;
-  auto const out_stride = call.at.out_stride;
-  int const sequence = call.at.sequence;
-  int const width = call.at.width;
-  int const row = static_cast<int>(threadIdx.x) / side;
-  int const column = static_cast<int>(threadIdx.x) % side;
-  int const first = task.tile * side;
-  int const own_offset = row * pitch_of(width);
-  int const other_offset = column * pitch_of(width);
-  std::int64_t const key_offset = call.at.key(task.b, task.kv_head) + first * stride;
+  std::int64_t const key_offset = call.at.key(task.b, task.kv_head);
   std::int64_t const value_offset = key_offset + call.at.to_values();
-  auto* const keys = reinterpret_cast<float*>(shared_memory());
-  float* const values = keys + side * pitch_of(width);
-  float* const queries = values + side * pitch_of(width);
-  float* const d_outs = queries + side * pitch_of(width);
-  float* const own_weights = d_outs + side * pitch_of(width) + row * square_pitch;
+  float* const keys = place.tile(0);
+  float* const values = place.tile(1);
+  float* const queries = place.tile(2);
+  float* const d_outs = place.tile(3);
+  float* const own_weights = place.row_behind(4);
   float* const own_changes = own_weights + square;
-  load_tile(keys, call.qkv + key_offset, stride, sequence - first, width);
-  load_tile(values, call.qkv + value_offset, stride, sequence - first, width);
+  place.load(keys, call.qkv + key_offset, stride, place.first);
+  place.load(values, call.qkv + value_offset, stride, place.first);
   float d_keys[most_columns] = {};
   float d_values[most_columns] = {};
   for (int member = 0; member < call.at.group; ++member) {
     int const head = task.head + member;
     T const* const queries_begin = call.qkv + call.at.query(task.b, head);
     T const* const d_out_begin = call.d_out + call.at.out(task.b, head);
-    for (int query = first; query < sequence; query += side) {
+    for (int query = place.first; query < place.sequence; query += side) {
       __syncthreads();
-      load_tile(queries, queries_begin + query * stride, stride, sequence - query, width);
-      load_tile(d_outs, d_out_begin + query * out_stride, out_stride, sequence - query, width);
+      place.load(queries, queries_begin, stride, query);
+      place.load(d_outs, d_out_begin, call.at.out_stride, query);
       __syncthreads();
-      int const position = query + column;
+      int const position = query + place.column;
       float weight = 0;
       float change = 0;
-      if (position < sequence && position >= first + row) {
-        float const score = call.at.scale * dot(keys + own_offset, queries + other_offset, width);
-        float const d_weight = dot(values + own_offset, d_outs + other_offset, width);
+      if (position < place.sequence && position >= place.position()) {
+        float const score = call.at.scale * place.dot(keys, queries);
+        float const d_weight = place.dot(values, d_outs);
         weight = expf(score - call.log_sum_exp[call.at.row(task.b, head) + position]);
-        change = weight *
-                 (d_weight - call.delta[std::int64_t{task.local + member} * sequence + position]);
+        change =
+            weight *
+            (d_weight - call.delta[std::int64_t{task.local + member} * place.sequence + position]);
       }
-      own_weights[column] = weight;
-      own_changes[column] = change;
+      own_weights[place.column] = weight;
+      own_changes[place.column] = change;
       __syncthreads();
-      add_rows(d_values, own_weights, d_outs, column, width);
-      add_rows(d_keys, own_changes, queries, column, width);
+      add_rows(d_values, own_weights, d_outs, place);
+      add_rows(d_keys, own_changes, queries, place);
     }
   }
-  if (first + row < sequence) {
-    store_row(call.d_qkv + key_offset + row * stride, d_keys, call.at.scale, column, width);
-    store_row(call.d_qkv + value_offset + row * stride, d_values, 1, column, width);
+  if (place.is_there()) {
+    std::int64_t const own_offset = place.position() * stride;
+    store_row(call.d_qkv + key_offset + own_offset, d_keys, call.at.scale, place);
+    store_row(call.d_qkv + value_offset + own_offset, d_values, 1, place);
   }
 }
 

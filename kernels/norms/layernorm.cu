@@ -1,6 +1,6 @@
 #include "kernels/norms/layernorm.hpp"
 
-#include "kernels/cuda/column_sums.cuh"
+#include "kernels/norms/norm_rows.cuh"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::cuda {
@@ -17,29 +17,11 @@ __global__ __launch_bounds__(max_row_threads) void layernorm_forward_kernel(
   int const packs = width / V;
   std::int64_t const row = std::int64_t{blockIdx.x} * width;
   auto part = residual_row<T, Shape>(x, delta, sum, row, packs);
-  float total[1] = {0};
-  for_packs<Shape>(packs, [&](int at, int slot) {
-    float value[V];
-    part.widen_to(value, at, slot);
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      total[0] += value[v];
-    }
-  });
-  sum_block(total, exchange[0]);
-  float const centre = total[0] / static_cast<float>(width);
-  float squares[1] = {0};
-  for_packs<Shape>(packs, [&](int at, int slot) {
-    float value[V];
-    part.widen_to(value, at, slot);
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      squares[0] += (value[v] - centre) * (value[v] - centre);
-    }
-  });
-  sum_block(squares, exchange[1]);
-  float const inverse =
-      __fdiv_rn(1.0F, __fsqrt_rn(squares[0] / static_cast<float>(width) + epsilon));
+  float const total = sum_row(part, packs, exchange[0], [](float value) { return value; });
+  float const centre = total / static_cast<float>(width);
+  float const squares = sum_row(part, packs, exchange[1],
+                                [&](float value) { return (value - centre) * (value - centre); });
+  float const inverse = inverse_root(squares, width, epsilon);
   if (threadIdx.x == 0) {
     mean[blockIdx.x] = centre;
     inverse_deviation[blockIdx.x] = inverse;
@@ -57,28 +39,16 @@ __global__ __launch_bounds__(max_row_threads) void layernorm_forward_kernel(
   });
 }
 
-/// The arguments of a backward kernel on a block of rows.
-template <class T>
-struct Rows {
-  T const* x;
-  T const* weight;
-  T const* dy;
-  float const* mean;
-  float const* inverse_deviation;
-  T* dx;
-  std::int64_t rows, rows_per_block;
-  int width;
-};
-
 /// One row of a block: dx, and what it adds to the sums of d_weight and d_bias.
 template <class T, class Shape>
-__device__ void layernorm_backward_row(Rows<T> const& a, std::int64_t r, ColumnSums<Shape, 2>& sums,
+__device__ void layernorm_backward_row(NormRows<T> const& a, std::int64_t r,
+                                       ColumnSums<Shape, 2>& sums,
                                        float (&exchange)[2][max_warps]) {
   constexpr int V = Shape::pack;
   int const packs = a.width / V;
   std::int64_t const row = r * a.width;
   RowPart<T, Shape> x{a.x + row, packs}, dy{a.dy + row, packs}, dx{a.dx + row, packs};
-  float const mean = a.mean[r], inverse = a.inverse_deviation[r];
+  float const mean = a.mean[r], inverse = a.inverse[r];
   float means[2] = {0, 0};  // of the gradient of the normed row, and along that row
   for_packs<Shape>(packs, [&](int at, int slot) {
     float value[V], d[V], w[V];
@@ -113,16 +83,11 @@ __device__ void layernorm_backward_row(Rows<T> const& a, std::int64_t r, ColumnS
 }
 
 template <class T, class Shape>
-__global__ __launch_bounds__(max_row_threads) void layernorm_backward_kernel(Rows<T> const a,
+__global__ __launch_bounds__(max_row_threads) void layernorm_backward_kernel(NormRows<T> const a,
                                                                              float* partial) {
-  __shared__ float exchange[2][2][max_warps];  // in turn: one barrier per row is enough
-  ColumnSums<Shape, 2> sums{partial + std::int64_t{blockIdx.x} * 2 * a.width, a.width};
-  std::int64_t const first = std::int64_t{blockIdx.x} * a.rows_per_block;
-  std::int64_t const end = min(first + a.rows_per_block, a.rows);
-  for (std::int64_t r = first; r < end; ++r) {
-    layernorm_backward_row<T, Shape>(a, r, sums, exchange[r % 2]);
-  }
-  sums.hand_over();
+  for_rows_of_block<Shape, 2>(a, partial, [&](std::int64_t r, auto& sums, auto& exchange) {
+    layernorm_backward_row(a, r, sums, exchange);
+  });
 }
 
 }  // namespace
@@ -150,27 +115,9 @@ template <class T>
 void layernorm_backward(LayernormBackward<T> const& a, std::span<std::byte> scratch,
                         CUstream_st* stream) {
   check(a);
-  RowBlocks const blocks = row_blocks(a.rows, 2 * a.width);
-  float* const partial = partial_sums(scratch, blocks, 2 * a.width);
-  bool const aligned =
-      are_wide(a.width, a.x.data(), a.dy.data(), a.dx.data()) && are_wide(0, a.weight.data());
-  with_row_shape<T>(aligned, a.width, [&](auto shape) {
-    using Shape = decltype(shape);
-    Rows<T> const rows{.x = a.x.data(),
-                       .weight = a.weight.data(),
-                       .dy = a.dy.data(),
-                       .mean = a.mean.data(),
-                       .inverse_deviation = a.inverse_deviation.data(),
-                       .dx = a.dx.data(),
-                       .rows = a.rows,
-                       .rows_per_block = blocks.rows_per_block,
-                       .width = static_cast<int>(a.width)};
-    launch(layernorm_backward_kernel<T, Shape>,
-           {static_cast<unsigned>(blocks.blocks), shape.threads,
-            ColumnSums<Shape, 2>::shared_bytes(a.width)},
-           stream, rows, partial);
-  });
-  combine<T>(partial, blocks, a.width, a.d_weight.data(), a.d_bias.data(), stream);
+  launch_backward<2, T>(a, a.mean.data(), a.inverse_deviation.data(), a.d_bias.data(), scratch,
+                        stream,
+                        [](auto shape) { return layernorm_backward_kernel<T, decltype(shape)>; });
 }
 
 template void layernorm_forward(LayernormForward<float> const&, CUstream_st*);

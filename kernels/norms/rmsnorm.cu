@@ -1,6 +1,6 @@
 #include "kernels/norms/rmsnorm.hpp"
 
-#include "kernels/cuda/column_sums.cuh"
+#include "kernels/norms/norm_rows.cuh"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::cuda {
@@ -16,18 +16,8 @@ __global__ __launch_bounds__(max_row_threads) void rmsnorm_forward_kernel(
   int const packs = width / V;
   std::int64_t const row = std::int64_t{blockIdx.x} * width;
   auto part = residual_row<T, Shape>(x, delta, sum, row, packs);
-  float squares[1] = {0};
-  for_packs<Shape>(packs, [&](int at, int slot) {
-    float value[V];
-    part.widen_to(value, at, slot);
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      squares[0] += value[v] * value[v];
-    }
-  });
-  sum_block(squares, exchange);
-  float const inverse =
-      __fdiv_rn(1.0F, __fsqrt_rn(squares[0] / static_cast<float>(width) + epsilon));
+  float const squares = sum_row(part, packs, exchange, [](float value) { return value * value; });
+  float const inverse = inverse_root(squares, width, epsilon);
   if (threadIdx.x == 0) {
     inverse_rms[blockIdx.x] = inverse;
   }
@@ -43,27 +33,15 @@ __global__ __launch_bounds__(max_row_threads) void rmsnorm_forward_kernel(
   });
 }
 
-/// The arguments of a backward kernel on a block of rows.
-template <class T>
-struct Rows {
-  T const* x;
-  T const* weight;
-  T const* dy;
-  float const* inverse_rms;
-  T* dx;
-  std::int64_t rows, rows_per_block;
-  int width;
-};
-
 /// One row of a block: dx, and what it adds to the sums of d_weight.
 template <class T, class Shape>
-__device__ void rmsnorm_backward_row(Rows<T> const& a, std::int64_t r, ColumnSums<Shape, 1>& sums,
-                                     float (&exchange)[1][max_warps]) {
+__device__ void rmsnorm_backward_row(NormRows<T> const& a, std::int64_t r,
+                                     ColumnSums<Shape, 1>& sums, float (&exchange)[1][max_warps]) {
   constexpr int V = Shape::pack;
   int const packs = a.width / V;
   std::int64_t const row = r * a.width;
   RowPart<T, Shape> x{a.x + row, packs}, dy{a.dy + row, packs}, dx{a.dx + row, packs};
-  float const inverse = a.inverse_rms[r];
+  float const inverse = a.inverse[r];
   float dot[1] = {0};
   for_packs<Shape>(packs, [&](int at, int slot) {
     float value[V], d[V], w[V];
@@ -93,16 +71,11 @@ __device__ void rmsnorm_backward_row(Rows<T> const& a, std::int64_t r, ColumnSum
 }
 
 template <class T, class Shape>
-__global__ __launch_bounds__(max_row_threads) void rmsnorm_backward_kernel(Rows<T> const a,
+__global__ __launch_bounds__(max_row_threads) void rmsnorm_backward_kernel(NormRows<T> const a,
                                                                            float* partial) {
-  __shared__ float exchange[2][1][max_warps];  // in turn: one barrier per row is enough
-  ColumnSums<Shape, 1> sums{partial + std::int64_t{blockIdx.x} * a.width, a.width};
-  std::int64_t const first = std::int64_t{blockIdx.x} * a.rows_per_block;
-  std::int64_t const end = min(first + a.rows_per_block, a.rows);
-  for (std::int64_t r = first; r < end; ++r) {
-    rmsnorm_backward_row<T, Shape>(a, r, sums, exchange[r % 2]);
-  }
-  sums.hand_over();
+  for_rows_of_block<Shape, 1>(a, partial, [&](std::int64_t r, auto& sums, auto& exchange) {
+    rmsnorm_backward_row(a, r, sums, exchange);
+  });
 }
 
 }  // namespace
@@ -130,26 +103,8 @@ template <class T>
 void rmsnorm_backward(RmsnormBackward<T> const& a, std::span<std::byte> scratch,
                       CUstream_st* stream) {
   check(a);
-  RowBlocks const blocks = row_blocks(a.rows, a.width);
-  float* const partial = partial_sums(scratch, blocks, a.width);
-  bool const aligned =
-      are_wide(a.width, a.x.data(), a.dy.data(), a.dx.data()) && are_wide(0, a.weight.data());
-  with_row_shape<T>(aligned, a.width, [&](auto shape) {
-    using Shape = decltype(shape);
-    Rows<T> const rows{.x = a.x.data(),
-                       .weight = a.weight.data(),
-                       .dy = a.dy.data(),
-                       .inverse_rms = a.inverse_rms.data(),
-                       .dx = a.dx.data(),
-                       .rows = a.rows,
-                       .rows_per_block = blocks.rows_per_block,
-                       .width = static_cast<int>(a.width)};
-    launch(rmsnorm_backward_kernel<T, Shape>,
-           {static_cast<unsigned>(blocks.blocks), shape.threads,
-            ColumnSums<Shape, 1>::shared_bytes(a.width)},
-           stream, rows, partial);
-  });
-  combine<T>(partial, blocks, a.width, a.d_weight.data(), nullptr, stream);
+  launch_backward<1, T>(a, nullptr, a.inverse_rms.data(), nullptr, scratch, stream,
+                        [](auto shape) { return rmsnorm_backward_kernel<T, decltype(shape)>; });
 }
 
 template void rmsnorm_forward(RmsnormForward<float> const&, CUstream_st*);
