@@ -83,8 +83,8 @@ endfunction()
 # One static library per room. DEPENDS is PUBLIC because headers name lower rooms' types; LINK is
 # PRIVATE so that third-party headers do not spread. SIMD sources are compiled three times, with
 # OFFSTAGE_SIMD set to baseline, avx2 and avx512 (see base/simd.hpp). CUDA sources are compiled
-# when nvcc is there. Every header is checked to stand alone: by the source of the same name, which includes
-# it first (tests/house), the others by the target all_verify_interface_header_sets.
+# when nvcc is there. Every header is checked to stand alone: NAME.hpp by NAME.cpp or one called NAME_*.cpp, which
+# includes it first (tests/house); those without such a source by the target all_verify_interface_header_sets.
 function(offstage_room)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;HEADERS;SIMD;CUDA;DEPENDS;LINK;LINK_PUBLIC")
   if(arg_UNPARSED_ARGUMENTS)
@@ -102,8 +102,10 @@ function(offstage_room)
   set(with_source "")
   set(alone "")
   foreach(header ${arg_HEADERS})
-    string(REGEX REPLACE "\\.hpp$" ".cpp" source ${header})
-    if(source IN_LIST arg_SOURCES)
+    string(REGEX REPLACE "\\.hpp$" "" stem ${header})
+    set(its_sources ${arg_SOURCES} ${arg_SIMD})
+    list(FILTER its_sources INCLUDE REGEX "^${stem}(_[^/]*)?\\.cpp$")
+    if(its_sources)
       list(APPEND with_source ${header})
     else()
       list(APPEND alone ${header})

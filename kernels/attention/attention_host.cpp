@@ -1,3 +1,5 @@
+#include "kernels/attention/attention.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -7,7 +9,6 @@
 
 #include "base/dtype.hpp"
 #include "base/simd.hpp"
-#include "kernels/attention/attention.hpp"
 #include "kernels/attention/attention_simd.hpp"
 #include "kernels/attention/layout.hpp"
 #include "kernels/dispatch.hpp"

@@ -1,10 +1,11 @@
+#include "kernels/attention/attention.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <vector>
 
 #include "base/dtype.hpp"
-#include "kernels/attention/attention.hpp"
 #include "kernels/attention/layout.hpp"
 
 namespace offstage::kernels::ref {

@@ -1,9 +1,10 @@
+#include "kernels/linear/bias.hpp"
+
 #include <type_traits>
 
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/host/row_sums.hpp"
-#include "kernels/linear/bias.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels {

@@ -1,4 +1,5 @@
 #include "kernels/linear/bias.hpp"
+
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::ref {

@@ -1,3 +1,5 @@
+#include "kernels/linear/matmul.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "kernels/linear/matmul.hpp"
 #include "kernels/optimizer/gradient.hpp"
 
 namespace offstage::kernels {

@@ -1,5 +1,6 @@
-#include "base/dtype.hpp"
 #include "kernels/linear/matmul.hpp"
+
+#include "base/dtype.hpp"
 
 namespace offstage::kernels::ref {
 

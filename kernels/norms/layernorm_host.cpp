@@ -1,10 +1,11 @@
+#include "kernels/norms/layernorm.hpp"
+
 #include <type_traits>
 #include <vector>
 
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/host/row_sums.hpp"
-#include "kernels/norms/layernorm.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels {

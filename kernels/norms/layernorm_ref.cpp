@@ -1,7 +1,8 @@
+#include "kernels/norms/layernorm.hpp"
+
 #include <cmath>
 #include <vector>
 
-#include "kernels/norms/layernorm.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::ref {

@@ -1,9 +1,10 @@
+#include "kernels/norms/rmsnorm.hpp"
+
 #include <type_traits>
 
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/host/row_sums.hpp"
-#include "kernels/norms/rmsnorm.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels {

@@ -1,7 +1,8 @@
+#include "kernels/norms/rmsnorm.hpp"
+
 #include <cmath>
 #include <vector>
 
-#include "kernels/norms/rmsnorm.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::ref {

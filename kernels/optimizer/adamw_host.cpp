@@ -1,5 +1,6 @@
-#include "kernels/host/simd_dispatch.hpp"
 #include "kernels/optimizer/adamw.hpp"
+
+#include "kernels/host/simd_dispatch.hpp"
 #include "kernels/optimizer/adamw_simd.hpp"
 
 namespace offstage::kernels::host {

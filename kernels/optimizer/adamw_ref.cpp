@@ -1,7 +1,8 @@
+#include "kernels/optimizer/adamw.hpp"
+
 #include <cmath>
 
 #include "base/error.hpp"
-#include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/canonical.hpp"
 
 namespace offstage::kernels {

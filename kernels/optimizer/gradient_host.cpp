@@ -1,5 +1,6 @@
-#include "kernels/host/simd_dispatch.hpp"
 #include "kernels/optimizer/gradient.hpp"
+
+#include "kernels/host/simd_dispatch.hpp"
 #include "kernels/optimizer/gradient_simd.hpp"
 
 namespace offstage::kernels::host {

@@ -1,7 +1,8 @@
+#include "kernels/pointwise/gelu.hpp"
+
 #include <cmath>
 #include <cstddef>
 
-#include "kernels/pointwise/gelu.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::ref {

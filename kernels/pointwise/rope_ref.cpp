@@ -1,8 +1,9 @@
+#include "kernels/pointwise/rope.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "kernels/pointwise/rope.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels {

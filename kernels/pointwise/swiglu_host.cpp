@@ -1,8 +1,9 @@
+#include "kernels/pointwise/swiglu.hpp"
+
 #include <type_traits>
 
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
-#include "kernels/pointwise/swiglu.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels {

@@ -1,6 +1,7 @@
+#include "kernels/pointwise/swiglu.hpp"
+
 #include <cmath>
 
-#include "kernels/pointwise/swiglu.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::ref {

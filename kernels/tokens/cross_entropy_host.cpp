@@ -1,3 +1,5 @@
+#include "kernels/tokens/cross_entropy.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -5,7 +7,6 @@
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/pointwise_checks.hpp"
-#include "kernels/tokens/cross_entropy.hpp"
 
 namespace offstage::kernels {
 

@@ -1,8 +1,9 @@
+#include "kernels/tokens/cross_entropy.hpp"
+
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/pointwise_checks.hpp"
-#include "kernels/tokens/cross_entropy.hpp"
 
 namespace offstage::kernels::ref {
 

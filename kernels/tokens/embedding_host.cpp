@@ -1,3 +1,5 @@
+#include "kernels/tokens/embedding.hpp"
+
 #include <algorithm>
 #include <numeric>
 #include <type_traits>
@@ -6,7 +8,6 @@
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/pointwise_checks.hpp"
-#include "kernels/tokens/embedding.hpp"
 
 namespace offstage::kernels {
 

@@ -1,8 +1,9 @@
+#include "kernels/tokens/embedding.hpp"
+
 #include <algorithm>
 #include <vector>
 
 #include "kernels/pointwise_checks.hpp"
-#include "kernels/tokens/embedding.hpp"
 
 namespace offstage::kernels::ref {
 namespace {

@@ -15,9 +15,8 @@ class CheckRooms(unittest.TestCase):
                 path = root / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
-                if path.suffix == ".hpp":
-                    with open(path.parent / "CMakeLists.txt", "a") as cmake:
-                        cmake.write(f"HEADERS {path.name}\n")
+                with open(path.parent / "CMakeLists.txt", "a") as cmake:
+                    cmake.write(f"{path.name}\n")
             return check_rooms.check(root)[1]
 
     def test_a_lower_rank_and_the_own_room_are_fine(self):
@@ -65,6 +64,28 @@ class CheckRooms(unittest.TestCase):
         for text in "", '#include <string>\n#include "base/error.hpp"\n':
             self.assertEqual(["src/base/error.cpp:1: does not include error.hpp before all else"],
                              self.offences({**header, "src/base/error.cpp": text}))
+
+    def test_a_header_without_such_a_source_is_begun_with_by_one_called_after_it(self):
+        header = {"kernels/norms/rmsnorm.hpp": "", "kernels/norms/rows.hpp": ""}
+        begins, other = '#include "kernels/norms/rmsnorm.hpp"\n', '#include "kernels/norms/rows.hpp"\n'
+        self.assertEqual([], self.offences({**header, "kernels/norms/rmsnorm_ref.cpp": other + begins,
+                                            "kernels/norms/rmsnorm_host.cpp": begins + other}))
+        self.assertEqual([], self.offences({**header, "kernels/norms/layernorm_ref.cpp": other + begins}))
+        self.assertEqual(
+            ["kernels/norms/rmsnorm.hpp:1: is not included before all else by rmsnorm_host.cpp or rmsnorm_ref.cpp"],
+            self.offences({**header, "kernels/norms/rmsnorm_ref.cpp": other + begins,
+                           "kernels/norms/rmsnorm_host.cpp": "#include <span>\n" + begins}))
+
+    def test_a_source_that_cmake_does_not_know_checks_no_header(self):
+        with tempfile.TemporaryDirectory() as folder:
+            room = Path(folder).resolve() / "src/base"
+            room.mkdir(parents=True)
+            (room / "CMakeLists.txt").write_text("SOURCES error_b.cpp HEADERS error.hpp\n")
+            (room / "error.hpp").write_text("")
+            (room / "error_a.cpp").write_text('#include "base/error.hpp"\n')
+            (room / "error_b.cpp").write_text("")
+            self.assertEqual(["src/base/error.hpp:1: is not included before all else by error_b.cpp"],
+                             check_rooms.check(room.parent.parent)[1])
 
     def test_a_header_includes_what_the_precompiled_one_would_hide(self):
         self.assertEqual([], self.offences({
