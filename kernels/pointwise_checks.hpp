@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "bias.hpp"
-#include "cross_entropy.hpp"
-#include "embedding.hpp"
-#include "gelu.hpp"
-#include "layernorm.hpp"
-#include "rmsnorm.hpp"
-#include "rope.hpp"
-#include "swiglu.hpp"
+#include "kernels/linear/bias.hpp"
+#include "kernels/norms/layernorm.hpp"
+#include "kernels/norms/rmsnorm.hpp"
+#include "kernels/pointwise/gelu.hpp"
+#include "kernels/pointwise/rope.hpp"
+#include "kernels/pointwise/swiglu.hpp"
+#include "kernels/tokens/cross_entropy.hpp"
+#include "kernels/tokens/embedding.hpp"
 
 /// The preconditions that all backends share; check_views() is for cuda, which cannot look at what views hold.
 /// Errors: PreconditionError.

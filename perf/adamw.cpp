@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "adamw.hpp"
 #include "base/simd.hpp"
 #include "base/stopwatch.hpp"
+#include "kernels/optimizer/adamw.hpp"
 #include "platform/memory/huge_buffer.hpp"
 
 #ifdef _OPENMP

@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "attention.hpp"
 #include "base/dtype.hpp"
 #include "base/random.hpp"
 #include "base/units.hpp"
 #include "device/device.hpp"
+#include "kernels/attention/attention.hpp"
 #include "platform/cuda/check.hpp"
 
 namespace offstage {

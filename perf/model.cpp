@@ -27,7 +27,7 @@
 #include "base/units.hpp"
 #include "data/batch.hpp"
 #include "device/device.hpp"
-#include "matmul.hpp"
+#include "kernels/linear/matmul.hpp"
 #include "model/transformer.hpp"
 #include "state/exchange.hpp"
 #include "state/initialize.hpp"

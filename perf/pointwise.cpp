@@ -18,15 +18,15 @@
 
 #include "base/dtype.hpp"
 #include "base/stopwatch.hpp"
-#include "bias.hpp"
-#include "cross_entropy.hpp"
 #include "device/device.hpp"
-#include "embedding.hpp"
-#include "gelu.hpp"
-#include "layernorm.hpp"
-#include "rmsnorm.hpp"
-#include "rope.hpp"
-#include "swiglu.hpp"
+#include "kernels/linear/bias.hpp"
+#include "kernels/norms/layernorm.hpp"
+#include "kernels/norms/rmsnorm.hpp"
+#include "kernels/pointwise/gelu.hpp"
+#include "kernels/pointwise/rope.hpp"
+#include "kernels/pointwise/swiglu.hpp"
+#include "kernels/tokens/cross_entropy.hpp"
+#include "kernels/tokens/embedding.hpp"
 
 namespace offstage {
 namespace {

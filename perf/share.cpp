@@ -25,10 +25,10 @@
 #include <thread>
 #include <vector>
 
-#include "adamw.hpp"
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
 #include "device/device.hpp"
+#include "kernels/optimizer/adamw.hpp"
 #include "phase_shape.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/mpi/session.hpp"

@@ -83,8 +83,8 @@ endfunction()
 # One static library per room. DEPENDS is PUBLIC because headers name lower rooms' types; LINK is
 # PRIVATE so that third-party headers do not spread. SIMD sources are compiled three times, with
 # OFFSTAGE_SIMD set to baseline, avx2 and avx512 (see base/simd.hpp). CUDA sources are compiled
-# when nvcc is there. Every header is checked to stand alone: by the source of the same name, which includes
-# it first (tests/house), the others by the target all_verify_interface_header_sets.
+# when nvcc is there. Every header is checked to stand alone: NAME.hpp by NAME.cpp or one called NAME_*.cpp, which
+# includes it first (tests/house); those without such a source by the target all_verify_interface_header_sets.
 function(offstage_room)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;HEADERS;SIMD;CUDA;DEPENDS;LINK;LINK_PUBLIC")
   if(arg_UNPARSED_ARGUMENTS)
@@ -93,19 +93,27 @@ function(offstage_room)
   set(target offstage_${arg_NAME})
   add_library(${target} STATIC ${arg_SOURCES})
   add_library(offstage::${arg_NAME} ALIAS ${target})
+  # What includes name begins with the room: "base/error.hpp", "kernels/dispatch.hpp".
+  set(includes ${PROJECT_SOURCE_DIR}/src)
+  cmake_path(IS_PREFIX includes ${CMAKE_CURRENT_SOURCE_DIR} in_src)
+  if(NOT in_src)
+    set(includes ${PROJECT_SOURCE_DIR})
+  endif()
   set(with_source "")
   set(alone "")
   foreach(header ${arg_HEADERS})
-    string(REGEX REPLACE "\\.hpp$" ".cpp" source ${header})
-    if(source IN_LIST arg_SOURCES)
+    string(REGEX REPLACE "\\.hpp$" "" stem ${header})
+    set(its_sources ${arg_SOURCES} ${arg_SIMD})
+    list(FILTER its_sources INCLUDE REGEX "^${stem}(_[^/]*)?\\.cpp$")
+    if(its_sources)
       list(APPEND with_source ${header})
     else()
       list(APPEND alone ${header})
     endif()
   endforeach()
   target_sources(${target} PUBLIC
-    FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels FILES ${with_source}
-    FILE_SET alone TYPE HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels FILES ${alone})
+    FILE_SET HEADERS BASE_DIRS ${includes} FILES ${with_source}
+    FILE_SET alone TYPE HEADERS BASE_DIRS ${includes} FILES ${alone})
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON INTERFACE_HEADER_SETS_TO_VERIFY alone)
   list(TRANSFORM arg_DEPENDS PREPEND "offstage::")
@@ -127,7 +135,7 @@ function(offstage_room)
       set(object ${target}_${level})
       add_library(${object} OBJECT ${arg_SIMD})
       target_compile_features(${object} PRIVATE cxx_std_20)
-      target_include_directories(${object} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels)
+      target_include_directories(${object} PRIVATE ${PROJECT_SOURCE_DIR}/src ${includes})
       target_compile_definitions(${object} PRIVATE OFFSTAGE_SIMD=${level} OFFSTAGE_SIMD_${level}=1)
       target_compile_options(${object} PRIVATE ${flags_${level}})
       target_link_libraries(${object} PRIVATE offstage::warnings)

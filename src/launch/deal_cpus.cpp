@@ -1,9 +1,9 @@
+#include "launch/deal.hpp"
+
 #include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
-
-#include "launch/deal.hpp"
 
 namespace offstage::launch {
 namespace {

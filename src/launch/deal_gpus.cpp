@@ -1,3 +1,5 @@
+#include "launch/deal.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -5,7 +7,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "launch/deal.hpp"
 
 namespace offstage::launch {
 namespace {

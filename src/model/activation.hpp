@@ -4,9 +4,9 @@
 #include <span>
 
 #include "device/device.hpp"
-#include "gelu.hpp"
+#include "kernels/pointwise/gelu.hpp"
+#include "kernels/pointwise/swiglu.hpp"
 #include "state/model_shape.hpp"
-#include "swiglu.hpp"
 
 namespace offstage::model {
 

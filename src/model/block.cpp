@@ -1,7 +1,7 @@
 #include "model/block.hpp"
 
-#include "attention.hpp"
-#include "rope.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/pointwise/rope.hpp"
 
 namespace offstage::model {
 namespace {

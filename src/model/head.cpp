@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cross_entropy.hpp"
+#include "kernels/tokens/cross_entropy.hpp"
 #include "model/linear.hpp"
 
 namespace offstage::model {

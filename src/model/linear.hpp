@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <span>
 
-#include "bias.hpp"
 #include "device/device.hpp"
-#include "matmul.hpp"
+#include "kernels/linear/bias.hpp"
+#include "kernels/linear/matmul.hpp"
 #include "model/tensors.hpp"
 
 namespace offstage::model {

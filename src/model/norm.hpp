@@ -5,11 +5,11 @@
 
 #include "base/dtype.hpp"
 #include "device/device.hpp"
-#include "layernorm.hpp"
+#include "kernels/norms/layernorm.hpp"
+#include "kernels/norms/rmsnorm.hpp"
 #include "model/dims.hpp"
 #include "model/slab.hpp"
 #include "model/tensors.hpp"
-#include "rmsnorm.hpp"
 
 namespace offstage::model {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "cross_entropy.hpp"
-#include "embedding.hpp"
+#include "kernels/tokens/cross_entropy.hpp"
+#include "kernels/tokens/embedding.hpp"
 #include "model/block.hpp"
 #include "model/dims.hpp"
 #include "model/head.hpp"

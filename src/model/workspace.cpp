@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/pointwise/rope.hpp"
 #include "model/slab.hpp"
-#include "rope.hpp"
 
 namespace offstage::model {
 namespace {

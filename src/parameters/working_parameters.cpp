@@ -6,7 +6,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "gradient.hpp"
+#include "kernels/optimizer/gradient.hpp"
 
 namespace offstage::parameters {
 namespace {

@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <vector>
 
-#include "adamw.hpp"
 #include "base/chunk.hpp"
 #include "base/error.hpp"
 #include "base/pacer.hpp"
 #include "base/stopwatch.hpp"
-#include "gradient.hpp"
-#include "matmul.hpp"
+#include "kernels/linear/matmul.hpp"
+#include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/gradient.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "probe/median.hpp"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "adamw.hpp"
+#include "kernels/optimizer/adamw.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "train/run_config.hpp"
 

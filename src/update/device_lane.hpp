@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "adamw.hpp"
 #include "device/device.hpp"
+#include "kernels/optimizer/adamw.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
 #include "update/chunk_slots.hpp"

@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/watch.hpp"
-#include "gradient.hpp"
+#include "kernels/optimizer/gradient.hpp"
 
 namespace offstage::update {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/chunk.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "gradient.hpp"
+#include "kernels/optimizer/gradient.hpp"
 
 namespace offstage::update {
 namespace {

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "adamw.hpp"
 #include "base/units.hpp"
+#include "kernels/optimizer/adamw.hpp"
 #include "plan/share.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/readiness.hpp"

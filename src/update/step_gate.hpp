@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "adamw.hpp"
+#include "kernels/optimizer/adamw.hpp"
 
 namespace offstage::update {
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <span>
 
-#include "adamw.hpp"
 #include "base/units.hpp"
 #include "device/device.hpp"
+#include "kernels/optimizer/adamw.hpp"
 #include "state/shard.hpp"
 #include "update/views.hpp"
 

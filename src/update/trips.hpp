@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "adamw.hpp"
 #include "base/pacer.hpp"
 #include "base/stopwatch.hpp"
 #include "base/thread.hpp"
+#include "kernels/optimizer/adamw.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 #include "update/compute_lane.hpp"

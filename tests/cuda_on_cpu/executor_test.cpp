@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "launch.cuh"
-#include "tensor_core.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/tensor_core.cuh"
 
 namespace offstage::kernels::cuda {
 namespace {

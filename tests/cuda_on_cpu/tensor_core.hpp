@@ -7,7 +7,7 @@
 #include "base/dtype.hpp"
 #include "cuda_on_cpu/executor.hpp"
 
-/// What kernels/tensor_core.cuh says, by the PTX ISA's layout of fragments.
+/// What kernels/cuda/tensor_core.cuh says, by the PTX ISA's layout of fragments.
 namespace offstage::kernels::cuda {
 namespace {
 

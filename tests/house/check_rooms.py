@@ -3,10 +3,10 @@
 
 A room includes only itself and rooms of a lower rank; a room of src/platform includes only itself and
 base. A third-party library is included only by the rooms that own it. Every header is listed in its
-room's CMakeLists.txt, because only listed headers are checked to stand alone: by being compiled, or by a
-source of the same name, which has to include it before all else. What the precompiled header brings, a
-header includes by name, for there a compiler would miss nothing. Each offence is one line, file:line: what
-is wrong; the exit code is 1 if there is one.
+room's CMakeLists.txt, because only listed headers are checked to stand alone: by being compiled, or, if there
+are sources called NAME.cpp or NAME_*.cpp, by one of these, which has to include it before all else. What the
+precompiled header brings, a header includes by name, for there a compiler would miss nothing. Each offence is
+one line, file:line: what is wrong; the exit code is 1 if there is one.
 """
 import re
 import sys
@@ -92,7 +92,7 @@ def offence(room, name, included):
 
 
 def resolve(root, file, target):
-    for folder in (file.parent, root / "src", root / "kernels"):
+    for folder in (file.parent, root if target.startswith("kernels/") else root / "src"):
         if (folder / target).is_file():
             return (folder / target).resolve().relative_to(root)
     return None
@@ -107,27 +107,42 @@ def check_line(root, file, name, bracket, target):
         return None
     found = resolve(root, file, target)
     if found is None:
-        return f'"{target}" is not found from the including file, src or kernels'
+        return f'"{target}" is not found beside the including file or from src'
     included = room_of(found)
     if included is None:
         return f'"{target}" lies outside the rooms'
     return offence(*name, included)
 
 
-def listed(file):
-    """True if the header stands in the CMakeLists.txt beside it."""
-    cmake = file.parent / "CMakeLists.txt"
-    return cmake.is_file() and re.search(rf"(^|\s){re.escape(file.name)}(\s|\)|$)", cmake.read_text())
+def listed(root, file):
+    """True if the file stands in the next CMakeLists.txt, beside it or above."""
+    for folder in file.relative_to(root).parents:
+        cmake = root / folder / "CMakeLists.txt"
+        if cmake.is_file():
+            name = re.escape(str(file.relative_to(cmake.parent)))
+            return re.search(rf"(^|\s){name}(\s|\)|$)", cmake.read_text())
+    return False
 
 
-def includes_itself_first(root, file):
-    """True if a source's first include is the header of the same name beside it, or there is none."""
-    header = file.with_suffix(".hpp")
-    if file.suffix != ".cpp" or not header.is_file():
-        return True
-    matches = filter(None, map(INCLUDE.match, file.read_text().splitlines()))
-    first = next(matches, None)
-    return first is not None and resolve(root, file, first[2]) == header.relative_to(root)
+def begins_with(root, source, header):
+    """True if the source's first include is the header."""
+    first = next(filter(None, map(INCLUDE.match, source.read_text().splitlines())), None)
+    return first is not None and resolve(root, source, first[2]) == header.relative_to(root)
+
+
+def check_header(root, header, relative):
+    """Whether what src/rooms.cmake does for a header checks that it stands alone."""
+    if not listed(root, header):
+        yield f"{relative}:1: is not listed under HEADERS in its room's CMakeLists.txt"
+    own = header.with_suffix(".cpp")
+    if own.is_file():
+        if not begins_with(root, own, header):
+            yield f"{own.relative_to(root)}:1: does not include {header.name} before all else"
+        return
+    sources = [file for file in sorted(header.parent.glob(f"{header.stem}_*.cpp")) if listed(root, file)]
+    if sources and not any(begins_with(root, source, header) for source in sources):
+        names = " or ".join(source.name for source in sources)
+        yield f"{relative}:1: is not included before all else by {names}"
 
 
 def check_names(file, relative):
@@ -152,12 +167,9 @@ def check(root):
         if name is None:
             problems.append(f"{relative}:1: lies in no room; rooms are {', '.join(RANK)}")
             continue
-        if file.suffix == ".hpp" and not listed(file):
-            problems.append(f"{relative}:1: is not listed under HEADERS in the CMakeLists.txt beside it")
         if file.suffix == ".hpp":
+            problems += check_header(root, file, relative)
             problems += check_names(file, relative)
-        if not includes_itself_first(root, file):
-            problems.append(f"{relative}:1: does not include {file.stem}.hpp before all else")
         for number, line in enumerate(file.read_text().splitlines(), start=1):
             match = INCLUDE.match(line)
             problem = match and check_line(root, file, name, *match.groups())

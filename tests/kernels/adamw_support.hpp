@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "adamw.hpp"
+#include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer_support.hpp"
 
 namespace offstage::kernels {

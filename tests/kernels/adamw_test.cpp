@@ -1,4 +1,4 @@
-#include "adamw.hpp"
+#include "kernels/optimizer/adamw.hpp"
 
 #include <gtest/gtest.h>
 

@@ -10,11 +10,11 @@
 #include <span>
 #include <vector>
 
-#include "attention.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "device/device.hpp"
+#include "kernels/attention/attention.hpp"
 #include "kernels/gpu_support.hpp"
 #include "platform/cuda/check.hpp"
 

@@ -1,4 +1,4 @@
-#include "attention.hpp"
+#include "kernels/attention/attention.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "attention_simd.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "base/simd.hpp"
 #include "device/device.hpp"
+#include "kernels/attention/attention_simd.hpp"
 
 #ifdef _OPENMP
 #include <omp.h>

@@ -1,4 +1,4 @@
-#include "bias.hpp"
+#include "kernels/linear/bias.hpp"
 
 #include "kernels/pointwise_support.hpp"
 

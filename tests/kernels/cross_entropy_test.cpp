@@ -1,4 +1,4 @@
-#include "cross_entropy.hpp"
+#include "kernels/tokens/cross_entropy.hpp"
 
 #include <limits>
 

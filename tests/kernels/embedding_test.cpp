@@ -1,4 +1,4 @@
-#include "embedding.hpp"
+#include "kernels/tokens/embedding.hpp"
 
 #include "kernels/pointwise_support.hpp"
 

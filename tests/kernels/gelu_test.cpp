@@ -1,4 +1,4 @@
-#include "gelu.hpp"
+#include "kernels/pointwise/gelu.hpp"
 
 #include "kernels/pointwise_support.hpp"
 

@@ -8,9 +8,9 @@
 
 #include "base/error.hpp"
 #include "device/device.hpp"
-#include "gradient.hpp"
 #include "kernels/gpu_support.hpp"
 #include "kernels/gradient_support.hpp"
+#include "kernels/optimizer/gradient.hpp"
 #include "kernels/optimizer_support.hpp"
 #include "platform/cuda/check.hpp"
 

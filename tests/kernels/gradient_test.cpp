@@ -1,4 +1,4 @@
-#include "gradient.hpp"
+#include "kernels/optimizer/gradient.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "layernorm.hpp"
+#include "kernels/norms/layernorm.hpp"
 
 #include "kernels/pointwise_support.hpp"
 

@@ -14,7 +14,7 @@
 #include "base/random.hpp"
 #include "device/device.hpp"
 #include "kernels/gpu_support.hpp"
-#include "matmul.hpp"
+#include "kernels/linear/matmul.hpp"
 #include "platform/cuda/blas_lt.hpp"
 #include "platform/cuda/check.hpp"
 

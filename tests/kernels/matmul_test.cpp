@@ -1,4 +1,4 @@
-#include "matmul.hpp"
+#include "kernels/linear/matmul.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <tuple>
 
-#include "bias.hpp"
+#include "kernels/linear/bias.hpp"
+#include "kernels/norms/layernorm.hpp"
+#include "kernels/norms/rmsnorm.hpp"
 #include "kernels/pointwise_gpu_support.hpp"
-#include "layernorm.hpp"
-#include "rmsnorm.hpp"
 
 namespace offstage::kernels {
 namespace {
@@ -13,8 +13,34 @@ template <class Element>
 class NormsOnGpu : public OnGpu {};
 TYPED_TEST_SUITE(NormsOnGpu, GpuElements);
 
-std::int64_t count_of(Shape const& shape) {
-  return shape.rows * shape.width;
+/// What a norm of one shape is tested with; activations begin `offset` elements beside a multiple of 16 bytes.
+template <class T>
+struct Inputs {
+  std::int64_t rows, width;
+  std::size_t offset;
+  std::vector<T> x = random_values<T>(rows * width, 1, 2.0);
+  std::vector<T> delta = random_values<T>(rows * width, 2);
+  std::vector<T> dy = random_values<T>(rows * width, 3), dx = random_values<T>(rows * width, 4);
+  std::vector<T> weight = random_values<T>(width, 5), bias = random_values<T>(width, 6);
+  std::vector<float> inverse = random_values<float>(rows, 7), mean = random_values<float>(rows, 8);
+
+  [[nodiscard]] Guarded<T> there(std::vector<T> const& values) const {
+    return Guarded<T>{values, offset};
+  }
+  [[nodiscard]] Guarded<T> new_rows() const { return there(poison<T>(rows * width)); }
+};
+
+template <class T, class Test>
+void for_each_shape(Test const& test) {
+  for (auto const& [shape, offset] : placed_shapes) {
+    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.width);
+    test(Inputs<T>{shape.rows, shape.width, offset});
+  }
+}
+
+template <class Element>
+std::vector<double> wide(std::vector<Element> const& values) {
+  return convert<double>(values);
 }
 
 /// x + delta, as every backend rounds it.
@@ -28,84 +54,81 @@ std::vector<T> sum_of(std::vector<T> const& x, std::vector<T> const& delta) {
 
 TYPED_TEST(NormsOnGpu, RmsnormForwardIsCloseToTheFp64Reference) {
   using T = TypeParam;
-  for (auto const& [shape, offset] : placed_shapes) {
-    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.width);
-    auto const [rows, width] = shape;
-    auto const x = random_values<T>(count_of(shape), 1, 2.0);
-    auto const delta = random_values<T>(count_of(shape), 2);
-    auto const weight = random_values<T>(width, 3);
+  for_each_shape<T>([&](Inputs<T> const& in) {
     for (bool const residual : {false, true}) {
-      auto const sum = residual ? sum_of(x, delta) : x;
-      auto const wide_x = convert<double>(sum), wide_weight = convert<double>(weight);
-      std::vector<double> y(x.size()), inverse(static_cast<std::size_t>(rows));
-      ref::rmsnorm_forward<double>({wide_x, {}, {}, wide_weight, y, inverse, rows, width, 1e-5});
+      auto const sum = residual ? sum_of(in.x, in.delta) : in.x;
+      std::vector<double> y(in.x.size()), inverse(in.inverse.size());
+      ref::rmsnorm_forward<double>(
+          {wide(sum), {}, {}, wide(in.weight), y, inverse, in.rows, in.width, 1e-5});
 
       auto const [got_x, got_sum, got_y, got_inverse] = same_twice([&] {
-        Guarded<T> const there_x{x, offset}, there_delta{delta, offset}, there_weight{weight};
-        Guarded<T> const there_sum{x, offset}, there_y{poison<T>(count_of(shape)), offset};
-        Guarded<float> const there_inverse{poison<float>(rows)};
-        rmsnorm_forward<T>(*this->stream, {.x = there_x.view(),
-                                           .delta = residual ? there_delta.view() : std::span<T>{},
-                                           .sum = residual ? there_sum.view() : std::span<T>{},
-                                           .weight = there_weight.view(),
-                                           .y = there_y.view(),
-                                           .inverse_rms = there_inverse.view(),
-                                           .rows = rows,
-                                           .width = width,
+        auto const x = in.there(in.x), delta = in.there(in.delta), sums = in.there(in.x);
+        auto const rows = in.new_rows();
+        Guarded<T> const weight{in.weight};
+        Guarded<float> const inverses{poison<float>(in.rows)};
+        rmsnorm_forward<T>(*this->stream, {.x = x.view(),
+                                           .delta = residual ? delta.view() : std::span<T>{},
+                                           .sum = residual ? sums.view() : std::span<T>{},
+                                           .weight = weight.view(),
+                                           .y = rows.view(),
+                                           .inverse_rms = inverses.view(),
+                                           .rows = in.rows,
+                                           .width = in.width,
                                            .epsilon = 1e-5});
         this->stream->synchronize();
-        return std::tuple{there_x.read(), there_sum.read(), there_y.read(), there_inverse.read()};
+        return std::tuple{x.read(), sums.read(), rows.read(), inverses.read()};
       });
-      EXPECT_EQ(got_x, x);
+      EXPECT_EQ(got_x, in.x);
       EXPECT_EQ(got_sum, sum);
       expect_rounded(got_y, y);
       expect_rounded(got_inverse, inverse);
     }
-  }
+  });
 }
 
 TYPED_TEST(NormsOnGpu, LayernormForwardIsCloseToTheFp64Reference) {
   using T = TypeParam;
-  for (auto const& [shape, offset] : placed_shapes) {
-    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.width);
-    auto const [rows, width] = shape;
-    auto const x = random_values<T>(count_of(shape), 1, 2.0);
-    auto const delta = random_values<T>(count_of(shape), 2);
-    auto const weight = random_values<T>(width, 3), bias = random_values<T>(width, 4);
+  for_each_shape<T>([&](Inputs<T> const& in) {
     for (bool const residual : {false, true}) {
-      auto const sum = residual ? sum_of(x, delta) : x;
-      auto const wide_x = convert<double>(sum), wide_weight = convert<double>(weight);
-      auto const wide_bias = convert<double>(bias);
-      std::vector<double> y(x.size()), mean(static_cast<std::size_t>(rows)), inverse(mean.size());
-      ref::layernorm_forward<double>(
-          {wide_x, {}, {}, wide_weight, wide_bias, y, mean, inverse, rows, width, 1e-2});
+      auto const sum = residual ? sum_of(in.x, in.delta) : in.x;
+      std::vector<double> y(in.x.size()), mean(in.mean.size()), inverse(in.inverse.size());
+      ref::layernorm_forward<double>({wide(sum),
+                                      {},
+                                      {},
+                                      wide(in.weight),
+                                      wide(in.bias),
+                                      y,
+                                      mean,
+                                      inverse,
+                                      in.rows,
+                                      in.width,
+                                      1e-2});
 
       auto const [got_sum, got_y, got_mean, got_inverse] = same_twice([&] {
         // In place: the sum takes the place of x.
-        Guarded<T> const there_x{x, offset}, there_delta{delta, offset}, there_weight{weight};
-        Guarded<T> const there_bias{bias}, there_y{poison<T>(count_of(shape)), offset};
-        Guarded<float> const there_mean{poison<float>(rows)}, there_inverse{poison<float>(rows)};
-        layernorm_forward<T>(*this->stream,
-                             {.x = there_x.view(),
-                              .delta = residual ? there_delta.view() : std::span<T>{},
-                              .sum = residual ? there_x.view() : std::span<T>{},
-                              .weight = there_weight.view(),
-                              .bias = there_bias.view(),
-                              .y = there_y.view(),
-                              .mean = there_mean.view(),
-                              .inverse_deviation = there_inverse.view(),
-                              .rows = rows,
-                              .width = width,
-                              .epsilon = 1e-2});
+        auto const x = in.there(in.x), delta = in.there(in.delta), rows = in.new_rows();
+        Guarded<T> const weight{in.weight}, bias{in.bias};
+        Guarded<float> const means{poison<float>(in.rows)}, inverses{poison<float>(in.rows)};
+        layernorm_forward<T>(*this->stream, {.x = x.view(),
+                                             .delta = residual ? delta.view() : std::span<T>{},
+                                             .sum = residual ? x.view() : std::span<T>{},
+                                             .weight = weight.view(),
+                                             .bias = bias.view(),
+                                             .y = rows.view(),
+                                             .mean = means.view(),
+                                             .inverse_deviation = inverses.view(),
+                                             .rows = in.rows,
+                                             .width = in.width,
+                                             .epsilon = 1e-2});
         this->stream->synchronize();
-        return std::tuple{there_x.read(), there_y.read(), there_mean.read(), there_inverse.read()};
+        return std::tuple{x.read(), rows.read(), means.read(), inverses.read()};
       });
       EXPECT_EQ(got_sum, sum);
       expect_rounded(got_y, y);
-      expect_close(convert<double>(got_mean), mean, 1e-4);
+      expect_close(wide(got_mean), mean, 1e-4);
       expect_rounded(got_inverse, inverse);
     }
-  }
+  });
 }
 
 TYPED_TEST(NormsOnGpu, ALargeMeanDoesNotDrownTheDeviation) {
@@ -130,90 +153,71 @@ TYPED_TEST(NormsOnGpu, ALargeMeanDoesNotDrownTheDeviation) {
 
 TYPED_TEST(NormsOnGpu, RmsnormBackwardIsCloseToTheFp64Reference) {
   using T = TypeParam;
-  for (auto const& [shape, offset] : placed_shapes) {
-    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.width);
-    auto const [rows, width] = shape;
-    auto const x = random_values<T>(count_of(shape), 1, 2.0), weight = random_values<T>(width, 2);
-    auto const dy = random_values<T>(count_of(shape), 3), dx = random_values<T>(count_of(shape), 4);
-    auto const inverse = random_values<float>(rows, 5);
-    auto const wide_x = convert<double>(x), wide_weight = convert<double>(weight);
-    auto const wide_dy = convert<double>(dy), wide_inverse = convert<double>(inverse);
-    auto exact_dx = convert<double>(dx);
-    std::vector<double> exact_d_weight(weight.size());
-    ref::rmsnorm_backward<double>(
-        {wide_x, wide_weight, wide_dy, wide_inverse, exact_dx, exact_d_weight, rows, width});
+  for_each_shape<T>([&](Inputs<T> const& in) {
+    auto exact_dx = wide(in.dx);
+    std::vector<double> exact_d_weight(in.weight.size());
+    ref::rmsnorm_backward<double>({wide(in.x), wide(in.weight), wide(in.dy), wide(in.inverse),
+                                   exact_dx, exact_d_weight, in.rows, in.width});
 
     auto const [got_dx, got_d_weight] = same_twice([&] {
-      Guarded<T> const there_x{x, offset}, there_weight{weight}, there_dy{dy, offset};
-      Guarded<T> const there_dx{dx, offset}, there_d_weight{poison<T>(width)};
-      Guarded<float> const there_inverse{inverse};
-      rmsnorm_backward<T>(*this->stream, {there_x.view(), there_weight.view(), there_dy.view(),
-                                          there_inverse.view(), there_dx.view(),
-                                          there_d_weight.view(), rows, width});
+      auto const x = in.there(in.x), dy = in.there(in.dy), dx = in.there(in.dx);
+      Guarded<T> const weight{in.weight}, d_weight{poison<T>(in.width)};
+      Guarded<float> const inverse{in.inverse};
+      rmsnorm_backward<T>(*this->stream, {x.view(), weight.view(), dy.view(), inverse.view(),
+                                          dx.view(), d_weight.view(), in.rows, in.width});
       this->stream->synchronize();
-      return std::tuple{there_dx.read(), there_d_weight.read()};
+      return std::tuple{dx.read(), d_weight.read()};
     });
     expect_rounded(got_dx, exact_dx);
     expect_rounded(got_d_weight, exact_d_weight);
-  }
+  });
 }
 
 TYPED_TEST(NormsOnGpu, LayernormBackwardIsCloseToTheFp64Reference) {
   using T = TypeParam;
-  for (auto const& [shape, offset] : placed_shapes) {
-    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.width);
-    auto const [rows, width] = shape;
-    auto const x = random_values<T>(count_of(shape), 1, 2.0), weight = random_values<T>(width, 2);
-    auto const dy = random_values<T>(count_of(shape), 3), dx = random_values<T>(count_of(shape), 4);
-    auto const inverse = random_values<float>(rows, 5), mean = random_values<float>(rows, 6);
-    auto const wide_x = convert<double>(x), wide_weight = convert<double>(weight);
-    auto const wide_dy = convert<double>(dy), wide_inverse = convert<double>(inverse);
-    auto const wide_mean = convert<double>(mean);
-    auto exact_dx = convert<double>(dx);
-    std::vector<double> exact_d_weight(weight.size()), exact_d_bias(weight.size());
-    ref::layernorm_backward<double>({wide_x, wide_weight, wide_dy, wide_mean, wide_inverse,
-                                     exact_dx, exact_d_weight, exact_d_bias, rows, width});
+  for_each_shape<T>([&](Inputs<T> const& in) {
+    auto exact_dx = wide(in.dx);
+    std::vector<double> exact_d_weight(in.weight.size()), exact_d_bias(in.weight.size());
+    ref::layernorm_backward<double>({wide(in.x), wide(in.weight), wide(in.dy), wide(in.mean),
+                                     wide(in.inverse), exact_dx, exact_d_weight, exact_d_bias,
+                                     in.rows, in.width});
 
     auto const [got_dx, got_d_weight, got_d_bias] = same_twice([&] {
-      Guarded<T> const there_x{x, offset}, there_weight{weight}, there_dy{dy, offset};
-      Guarded<T> const there_dx{dx, offset}, there_d_weight{poison<T>(width)};
-      Guarded<T> const there_d_bias{poison<T>(width)};
-      Guarded<float> const there_mean{mean}, there_inverse{inverse};
-      layernorm_backward<T>(
-          *this->stream, {there_x.view(), there_weight.view(), there_dy.view(), there_mean.view(),
-                          there_inverse.view(), there_dx.view(), there_d_weight.view(),
-                          there_d_bias.view(), rows, width});
+      auto const x = in.there(in.x), dy = in.there(in.dy), dx = in.there(in.dx);
+      Guarded<T> const weight{in.weight}, d_weight{poison<T>(in.width)},
+          d_bias{poison<T>(in.width)};
+      Guarded<float> const mean{in.mean}, inverse{in.inverse};
+      layernorm_backward<T>(*this->stream,
+                            {x.view(), weight.view(), dy.view(), mean.view(), inverse.view(),
+                             dx.view(), d_weight.view(), d_bias.view(), in.rows, in.width});
       this->stream->synchronize();
-      return std::tuple{there_dx.read(), there_d_weight.read(), there_d_bias.read()};
+      return std::tuple{dx.read(), d_weight.read(), d_bias.read()};
     });
     expect_rounded(got_dx, exact_dx);
     expect_rounded(got_d_weight, exact_d_weight);
     expect_rounded(got_d_bias, exact_d_bias);
-  }
+  });
 }
 
 TYPED_TEST(NormsOnGpu, BiasIsCloseToTheFp64Reference) {
   using T = TypeParam;
-  for (auto const& [shape, offset] : placed_shapes) {
-    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.width);
-    auto const [rows, width] = shape;
-    auto const y = random_values<T>(count_of(shape), 1), bias = random_values<T>(width, 2);
-    auto exact_y = convert<double>(y);
-    auto const wide_bias = convert<double>(bias), wide_dy = convert<double>(y);
-    std::vector<double> exact_d_bias(bias.size());
-    ref::bias_forward<double>({exact_y, wide_bias, rows, width});
-    ref::bias_backward<double>({wide_dy, exact_d_bias, rows, width});
+  for_each_shape<T>([&](Inputs<T> const& in) {
+    auto exact_y = wide(in.x);
+    std::vector<double> exact_d_bias(in.bias.size());
+    ref::bias_forward<double>({exact_y, wide(in.bias), in.rows, in.width});
+    ref::bias_backward<double>({wide(in.x), exact_d_bias, in.rows, in.width});
 
     auto const [got_y, got_d_bias] = same_twice([&] {
-      Guarded<T> const there_y{y, offset}, there_bias{bias}, there_d_bias{poison<T>(width)};
-      bias_backward<T>(*this->stream, {there_y.view(), there_d_bias.view(), rows, width});
-      bias_forward<T>(*this->stream, {there_y.view(), there_bias.view(), rows, width});
+      auto const y = in.there(in.x);
+      Guarded<T> const bias{in.bias}, d_bias{poison<T>(in.width)};
+      bias_backward<T>(*this->stream, {y.view(), d_bias.view(), in.rows, in.width});
+      bias_forward<T>(*this->stream, {y.view(), bias.view(), in.rows, in.width});
       this->stream->synchronize();
-      return std::tuple{there_y.read(), there_d_bias.read()};
+      return std::tuple{y.read(), d_bias.read()};
     });
     expect_rounded(got_y, exact_y);
     expect_rounded(got_d_bias, exact_d_bias);
-  }
+  });
 }
 
 TYPED_TEST(NormsOnGpu, SumsOverNoRowsAreZero) {

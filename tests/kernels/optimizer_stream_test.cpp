@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "adamw.hpp"
 #include "base/error.hpp"
 #include "device/device.hpp"
-#include "gradient.hpp"
 #include "kernels/adamw_support.hpp"
 #include "kernels/gradient_support.hpp"
+#include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/gradient.hpp"
 #include "kernels/optimizer_support.hpp"
 
 namespace offstage::kernels {

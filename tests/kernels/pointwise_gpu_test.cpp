@@ -1,10 +1,10 @@
 #include <cmath>
 #include <limits>
 
-#include "gelu.hpp"
+#include "kernels/pointwise/gelu.hpp"
+#include "kernels/pointwise/rope.hpp"
+#include "kernels/pointwise/swiglu.hpp"
 #include "kernels/pointwise_gpu_support.hpp"
-#include "rope.hpp"
-#include "swiglu.hpp"
 
 namespace offstage::kernels {
 namespace {

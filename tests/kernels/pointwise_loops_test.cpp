@@ -1,9 +1,9 @@
-#include "pointwise_loops.hpp"
+#include "kernels/host/pointwise_loops.hpp"
 
 #include <limits>
 
+#include "kernels/host/simd_exp.hpp"
 #include "kernels/pointwise_support.hpp"
-#include "simd_exp.hpp"
 
 namespace offstage::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "rmsnorm.hpp"
+#include "kernels/norms/rmsnorm.hpp"
 
 #include "kernels/pointwise_support.hpp"
 

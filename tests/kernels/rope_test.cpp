@@ -1,4 +1,4 @@
-#include "rope.hpp"
+#include "kernels/pointwise/rope.hpp"
 
 #include <numbers>
 

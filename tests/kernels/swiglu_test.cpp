@@ -1,4 +1,4 @@
-#include "swiglu.hpp"
+#include "kernels/pointwise/swiglu.hpp"
 
 #include "kernels/pointwise_support.hpp"
 

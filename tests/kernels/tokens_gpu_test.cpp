@@ -4,9 +4,9 @@
 #include <span>
 #include <tuple>
 
-#include "cross_entropy.hpp"
-#include "embedding.hpp"
 #include "kernels/pointwise_gpu_support.hpp"
+#include "kernels/tokens/cross_entropy.hpp"
+#include "kernels/tokens/embedding.hpp"
 
 namespace offstage::kernels {
 namespace {

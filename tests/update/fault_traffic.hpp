@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "gradient.hpp"
+#include "kernels/optimizer/gradient.hpp"
 #include "plan/order.hpp"
 #include "shard_support.hpp"
 #include "tiers/tiers.hpp"

@@ -6,10 +6,10 @@
 #include <numeric>
 #include <vector>
 
-#include "adamw.hpp"
 #include "base/dtype.hpp"
 #include "base/random.hpp"
 #include "base/units.hpp"
+#include "kernels/optimizer/adamw.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 #include "update/trip_queue.hpp"

@@ -1,0 +1,127 @@
+#include "kernels/attention/attention.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <type_traits>
+
+#include "base/error.hpp"
+#include "kernels/attention/calls.cuh"
+#include "kernels/attention/layout.hpp"
+
+namespace offstage::kernels::cuda {
+
+dim3 attention_blocks(std::int64_t heads, std::int64_t tiles) {
+  constexpr std::int64_t most = std::numeric_limits<int>::max();
+  require(tiles <= most / heads, "attention: more tiles of all heads than blocks of a launch");
+  return dim3{static_cast<unsigned>(heads * tiles)};
+}
+
+namespace {
+
+/// Kernels count positions, heads and a row's elements as int, also somewhat past the end.
+AttentionHeads heads_of(AttentionShape const& shape) {
+  constexpr std::int64_t most = std::numeric_limits<int>::max() / 2;
+  require(shape.sequence <= most, "attention: the sequence is too long for a GPU");
+  require(shape.heads + 2 * shape.kv_heads <= most / shape.head_dim,
+          "attention: too many heads for a GPU");
+  require(shape.batch <= most / shape.heads, "attention: too many sequences for a GPU");
+  AttentionLayout const layout{shape};
+  return {.qkv_stride = layout.qkv_stride(),
+          .out_stride = layout.out_stride(),
+          .sequence = static_cast<int>(shape.sequence),
+          .heads = static_cast<int>(shape.heads),
+          .kv_heads = static_cast<int>(shape.kv_heads),
+          .group = static_cast<int>(layout.group()),
+          .width = static_cast<int>(shape.head_dim),
+          .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim))};
+}
+
+/// Whether tensor cores can have it, which take 16 bytes at a time.
+template <class T, class... Pointers>
+bool by_tiles(AttentionShape const& shape, Pointers const*... pointers) {
+  if constexpr (std::is_same_v<T, float>) {
+    return false;
+  } else {
+    return shape.head_dim % 8 == 0 && shape.head_dim <= largest_tile_width &&
+           ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
+  }
+}
+
+void require_simple_width(AttentionShape const& shape) {
+  require(shape.head_dim <= largest_simple_width,
+          "attention: on a GPU head_dim can be 256 at most; use device.kind=host, or more heads");
+}
+
+}  // namespace
+
+template <class T>
+void attention_forward(AttentionForward<T> const& in, CUstream_st* stream) {
+  static_cast<void>(AttentionLayout::checked(in));
+  require_simple_width(in.shape);
+  if (in.qkv.empty()) {
+    return;
+  }
+  ForwardCall<T> const call{.at = heads_of(in.shape),
+                            .units = static_cast<int>(in.shape.batch * in.shape.kv_heads),
+                            .qkv = in.qkv.data(),
+                            .out = in.out.data(),
+                            .log_sum_exp = in.log_sum_exp.data()};
+  if constexpr (!std::is_same_v<T, float>) {
+    if (by_tiles<T>(in.shape, call.qkv, call.out)) {
+      return forward_by_tiles(call, stream);
+    }
+  }
+  simple_forward(call, stream);
+}
+
+template <class T>
+void attention_backward(AttentionBackward<T> const& in, std::span<std::byte> scratch,
+                        CUstream_st* stream) {
+  static_cast<void>(AttentionLayout::checked(in));
+  require_simple_width(in.shape);
+  if (in.qkv.empty()) {
+    return;
+  }
+  std::int64_t const units_at_once = std::ssize(scratch) / attention_scratch(in.shape);
+  require(units_at_once > 0, "attention: less scratch memory than attention_scratch() says");
+  require(reinterpret_cast<std::uintptr_t>(scratch.data()) % alignof(float) == 0,
+          "attention: scratch memory that is not aligned");
+  BackwardCall<T> call{.at = heads_of(in.shape),
+                       .first_unit = 0,
+                       .units = 0,
+                       .qkv = in.qkv.data(),
+                       .out = in.out.data(),
+                       .d_out = in.d_out.data(),
+                       .log_sum_exp = in.log_sum_exp.data(),
+                       .d_qkv = in.d_qkv.data(),
+                       .delta = reinterpret_cast<float*>(scratch.data())};
+  std::int64_t const units = in.shape.batch * in.shape.kv_heads;
+  for (std::int64_t first = 0; first < units; first += units_at_once) {
+    call.first_unit = static_cast<int>(first);
+    call.units = static_cast<int>(std::min(units_at_once, units - first));
+    if constexpr (!std::is_same_v<T, float>) {
+      if (by_tiles<T>(in.shape, call.qkv, call.out, call.d_out, call.d_qkv)) {
+        d_queries_by_tiles(call, stream);
+        d_keys_by_tiles(call, stream);
+        continue;
+      }
+    }
+    simple_backward(call, stream);
+  }
+}
+
+template void attention_forward(AttentionForward<float> const&, CUstream_st*);
+template void attention_forward(AttentionForward<bfloat16> const&, CUstream_st*);
+template void attention_forward(AttentionForward<float16> const&, CUstream_st*);
+template void attention_backward(AttentionBackward<float> const&, std::span<std::byte>,
+                                 CUstream_st*);
+template void attention_backward(AttentionBackward<bfloat16> const&, std::span<std::byte>,
+                                 CUstream_st*);
+template void attention_backward(AttentionBackward<float16> const&, std::span<std::byte>,
+                                 CUstream_st*);
+
+}  // namespace offstage::kernels::cuda

@@ -1,0 +1,206 @@
+#include "kernels/attention/attention.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <type_traits>
+
+#include "base/dtype.hpp"
+#include "base/simd.hpp"
+#include "kernels/attention/attention_simd.hpp"
+#include "kernels/attention/layout.hpp"
+#include "kernels/dispatch.hpp"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace offstage::kernels {
+
+namespace {
+
+/// Threads for a number of tasks, at least one.
+int team_size([[maybe_unused]] std::int64_t tasks) {
+#ifdef _OPENMP
+  return static_cast<int>(std::clamp<std::int64_t>(tasks, 1, omp_get_max_threads()));
+#else
+  return 1;
+#endif
+}
+
+std::int64_t thread_index() {
+#ifdef _OPENMP
+  return omp_get_thread_num();
+#else
+  return 0;
+#endif
+}
+
+std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+/// Scratch memory of all threads; uninitialised, so that each page is first touched by its user.
+class ScratchPool {
+ public:
+  /// Each thread has `whole` FP32 copies of a head of the sequence, and less than eight of a tile.
+  ScratchPool(AttentionShape const& shape, std::int64_t whole, std::int64_t threads)
+      : floats_{(whole * round_up(shape.sequence, attention_tile) + 8 * attention_tile) *
+                round_up(std::max(shape.head_dim, attention_tile), attention_padding)},
+        data_{allocate(floats_ * threads)} {}
+  float* of_this_thread() const { return data_.get() + floats_ * thread_index(); }
+
+ private:
+  static constexpr std::align_val_t alignment{64};
+  struct Free {
+    void operator()(float* data) const noexcept { ::operator delete(data, alignment); }
+  };
+  static float* allocate(std::int64_t count) {
+    auto const bytes = sizeof(float) * static_cast<std::size_t>(count);
+    return static_cast<float*>(::operator new(bytes, alignment));
+  }
+  std::int64_t floats_;  ///< of each thread
+  std::unique_ptr<float, Free> data_;
+};
+
+template <class T>
+void run(Simd simd, AttentionForwardTask<T> const& task) {
+  switch (simd) {
+    case Simd::avx512:
+      return avx512::attention_forward(task);
+    case Simd::avx2:
+      return avx2::attention_forward(task);
+    case Simd::baseline:
+      return baseline::attention_forward(task);
+  }
+}
+
+template <class T>
+void run(Simd simd, AttentionBackwardTask<T> const& task) {
+  switch (simd) {
+    case Simd::avx512:
+      return avx512::attention_backward(task);
+    case Simd::avx2:
+      return avx2::attention_backward(task);
+    case Simd::baseline:
+      return baseline::attention_backward(task);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void attention_forward(Simd simd, AttentionForward<T> const& in) {
+  auto const at = AttentionLayout::checked(in);
+  auto const [batch, sequence, heads, kv_heads, width] = in.shape;
+  if (sequence == 0) {
+    return;
+  }
+  auto const tasks = batch * kv_heads;
+  auto const threads = team_size(tasks);
+  ScratchPool const scratch{in.shape, 2, threads};
+  auto const scale = 1 / std::sqrt(static_cast<float>(width));
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+  for (std::int64_t index = 0; index < tasks; ++index) {
+    auto const b = index / kv_heads;
+    auto const head = index % kv_heads * at.group();
+    auto const* const qkv = in.qkv.data();
+    run(simd, AttentionForwardTask<T>{
+                  sequence, at.group(), width, at.qkv_stride(), at.out_stride(), scale,
+                  qkv + at.query(b, head, 0), qkv + at.key(b, head, 0), qkv + at.value(b, head, 0),
+                  in.out.data() + at.out(b, head, 0), in.log_sum_exp.data() + at.row(b, head, 0),
+                  scratch.of_this_thread()});
+  }
+}
+
+template <class T>
+void attention_backward(Simd simd, AttentionBackward<T> const& in) {
+  auto const at = AttentionLayout::checked(in);
+  auto const [batch, sequence, heads, kv_heads, width] = in.shape;
+  if (sequence == 0) {
+    return;
+  }
+  auto const tasks = batch * kv_heads;
+  auto const threads = team_size(tasks);
+  ScratchPool const scratch{in.shape, 5, threads};
+  auto const scale = 1 / std::sqrt(static_cast<float>(width));
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+  for (std::int64_t index = 0; index < tasks; ++index) {
+    auto const b = index / kv_heads;
+    auto const head = index % kv_heads * at.group();
+    auto const* const qkv = in.qkv.data();
+    auto* const d_qkv = in.d_qkv.data();
+    run(simd,
+        AttentionBackwardTask<T>{
+            sequence, at.group(), width, at.qkv_stride(), at.out_stride(), scale,
+            qkv + at.query(b, head, 0), qkv + at.key(b, head, 0), qkv + at.value(b, head, 0),
+            in.out.data() + at.out(b, head, 0), in.d_out.data() + at.out(b, head, 0),
+            in.log_sum_exp.data() + at.row(b, head, 0), d_qkv + at.query(b, head, 0),
+            d_qkv + at.key(b, head, 0), d_qkv + at.value(b, head, 0), scratch.of_this_thread()});
+  }
+}
+
+template void attention_forward(Simd, AttentionForward<float> const&);
+template void attention_forward(Simd, AttentionForward<bfloat16> const&);
+template void attention_forward(Simd, AttentionForward<float16> const&);
+template void attention_backward(Simd, AttentionBackward<float> const&);
+template void attention_backward(Simd, AttentionBackward<bfloat16> const&);
+template void attention_backward(Simd, AttentionBackward<float16> const&);
+
+namespace host {
+
+template <class T>
+void attention_forward(AttentionForward<T> const& in) {
+  kernels::attention_forward(best_simd(), in);
+}
+template <class T>
+void attention_backward(AttentionBackward<T> const& in) {
+  kernels::attention_backward(best_simd(), in);
+}
+
+template void attention_forward(AttentionForward<float> const&);
+template void attention_forward(AttentionForward<bfloat16> const&);
+template void attention_forward(AttentionForward<float16> const&);
+template void attention_backward(AttentionBackward<float> const&);
+template void attention_backward(AttentionBackward<bfloat16> const&);
+template void attention_backward(AttentionBackward<float16> const&);
+
+}  // namespace host
+
+template <class T>
+void attention_forward(device::Stream& stream, AttentionForward<T> const& in) {
+  auto const on_host = [in] {
+    if constexpr (std::is_same_v<T, double>) {
+      ref::attention_forward(in);
+    } else {
+      host::attention_forward(in);
+    }
+  };
+  launch_on<T>(stream, on_host, [&](auto* native) { cuda::attention_forward(in, native); });
+}
+
+template <class T>
+void attention_backward(device::Stream& stream, AttentionBackward<T> const& in) {
+  auto const on_host = [in] {
+    if constexpr (std::is_same_v<T, double>) {
+      ref::attention_backward(in);
+    } else {
+      host::attention_backward(in);
+    }
+  };
+  launch_on<T>(stream, on_host,
+               [&](auto* native) { cuda::attention_backward(in, stream.scratch(), native); });
+}
+
+template void attention_forward(device::Stream&, AttentionForward<float> const&);
+template void attention_forward(device::Stream&, AttentionForward<double> const&);
+template void attention_forward(device::Stream&, AttentionForward<bfloat16> const&);
+template void attention_forward(device::Stream&, AttentionForward<float16> const&);
+template void attention_backward(device::Stream&, AttentionBackward<float> const&);
+template void attention_backward(device::Stream&, AttentionBackward<double> const&);
+template void attention_backward(device::Stream&, AttentionBackward<bfloat16> const&);
+template void attention_backward(device::Stream&, AttentionBackward<float16> const&);
+
+}  // namespace offstage::kernels

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/simd.hpp"
+#include "kernels/attention/attention.hpp"
+
+namespace offstage::kernels {
+
+/// Edge of the square tiles of scores.
+constexpr std::int64_t attention_tile = 64;
+/// Rows of tiles are padded with zeros to a multiple of this many floats.
+constexpr std::int64_t attention_padding = 32;
+
+/// One sequence and one key-value head with its `group` query heads (internal to the room).
+/// Pointers are to position 0; the next query head is `width` elements further, its log_sum_exp
+/// `sequence`.
+template <class T>
+struct AttentionForwardTask {
+  std::int64_t sequence, group, width;
+  std::int64_t qkv_stride, out_stride;  ///< elements from one position to the next
+  float scale;
+  T const* query;
+  T const* key;
+  T const* value;
+  T* out;
+  float* log_sum_exp;
+  float* scratch;  ///< aligned to 64 bytes
+};
+
+template <class T>
+struct AttentionBackwardTask {
+  std::int64_t sequence, group, width;
+  std::int64_t qkv_stride, out_stride;
+  float scale;
+  T const* query;
+  T const* key;
+  T const* value;
+  T const* out;
+  T const* d_out;
+  float const* log_sum_exp;
+  T* d_query;
+  T* d_key;
+  T* d_value;
+  float* scratch;
+};
+
+/// What host::attention_* call with best_simd(); the tests try every one that the CPU runs.
+template <class T>
+void attention_forward(Simd simd, AttentionForward<T> const& in);
+template <class T>
+void attention_backward(Simd simd, AttentionBackward<T> const& in);
+
+namespace baseline {
+template <class T>
+void attention_forward(AttentionForwardTask<T> const& task);
+template <class T>
+void attention_backward(AttentionBackwardTask<T> const& task);
+}  // namespace baseline
+namespace avx2 {
+template <class T>
+void attention_forward(AttentionForwardTask<T> const& task);
+template <class T>
+void attention_backward(AttentionBackwardTask<T> const& task);
+}  // namespace avx2
+namespace avx512 {
+template <class T>
+void attention_forward(AttentionForwardTask<T> const& task);
+template <class T>
+void attention_backward(AttentionBackwardTask<T> const& task);
+}  // namespace avx512
+
+}  // namespace offstage::kernels

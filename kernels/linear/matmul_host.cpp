@@ -1,0 +1,219 @@
+#include "kernels/linear/matmul.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <type_traits>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "kernels/optimizer/gradient.hpp"
+
+namespace offstage::kernels {
+
+namespace {
+
+using Strides = dnnl::memory::dims;
+
+/// A row-major matrix, or with `transpose` what is stored by columns.
+Strides strides(std::int64_t rows, std::int64_t columns, Transpose transpose) {
+  return transpose == Transpose::no ? Strides{columns, 1} : Strides{1, rows};
+}
+
+template <class T>
+constexpr auto type_of =
+    std::is_same_v<T, bfloat16> ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+
+enum class Sum { begin, go_on };
+
+/// C = A B, or C += A B with Sum::go_on; rows of C are `c_stride` apart. False if oneDNN has no such
+/// product on this CPU. Nothing is kept between calls: oneDNN caches what it compiles for a shape,
+/// and a call without work takes 4 us.
+template <class T, class Out>
+bool multiply(Matmul<T, Out> const& product, std::int64_t c_stride, Sum sum) {
+  static_assert(!std::is_same_v<T, float16>, "oneDNN has no fp16 products on the CPU");
+  auto const& [a, b, c, m, n, k, transpose_a, transpose_b, bias] = product;
+  dnnl::engine const engine{dnnl::engine::kind::cpu, 0};
+  dnnl::memory::desc const a_desc{{m, k}, type_of<T>, strides(m, k, transpose_a)};
+  dnnl::memory::desc const b_desc{{k, n}, type_of<T>, strides(k, n, transpose_b)};
+  dnnl::memory::desc const c_desc{{m, n}, type_of<Out>, Strides{c_stride, 1}};
+  dnnl::primitive_attr attributes;
+  if (sum == Sum::go_on) {
+    dnnl::post_ops add;
+    add.append_sum(1.0F);
+    attributes.set_post_ops(add);
+  }
+  constexpr bool allow_empty = true;
+  dnnl::matmul::primitive_desc const found{
+      {a_desc, b_desc, c_desc}, attributes, engine, allow_empty};
+  if (!found) {
+    return false;
+  }
+  dnnl::stream stream{engine};
+  dnnl::matmul{found}.execute(stream, {{DNNL_ARG_SRC, {a_desc, engine, const_cast<T*>(a)}},
+                                       {DNNL_ARG_WEIGHTS, {b_desc, engine, const_cast<T*>(b)}},
+                                       {DNNL_ARG_DST, {c_desc, engine, c}}});
+  stream.wait();
+  return true;
+}
+
+/// Without these instructions oneDNN's bf16 products take four times as long as FP32's.
+bool cpu_multiplies_bf16() {
+  auto const has = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  auto const wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  return (has & wanted) == wanted;
+}
+
+using Floats = std::unique_ptr<float[]>;
+
+/// Rows of a matrix in memory.
+struct Rows {
+  std::int64_t count, length;
+};
+
+/// Part of A or B as floats, dense, in the order in which it is stored.
+template <class T>
+void widen(T const* from, std::int64_t stride, Rows rows, float* to) {
+  auto const length = static_cast<std::size_t>(rows.length);
+#pragma omp parallel for schedule(static)
+  for (std::int64_t row = 0; row < rows.count; ++row) {
+    host::accumulate<float, T>(
+        {{to + row * rows.length, length}, {from + row * stride, length}, true});
+  }
+}
+
+template <class Out>
+void narrow(float const* from, Rows rows, Out* to, std::int64_t stride) {
+  auto const length = static_cast<std::size_t>(rows.length);
+#pragma omp parallel for schedule(static)
+  for (std::int64_t row = 0; row < rows.count; ++row) {
+    host::convert({from + row * rows.length, length}, {to + row * stride, length});
+  }
+}
+
+/// A product of 16-bit matrices through FP32 copies of tiles, at most 8 MiB of them whatever the
+/// shape: a copy of a whole embedding would be no less than its state.
+template <class T, class Out>
+class WidenedProduct {
+ public:
+  explicit WidenedProduct(Matmul<T, Out> const& product)
+      : product_{product},
+        a_{buffer(std::min(product.m, tile_m) * std::min(product.k, tile_k))},
+        b_{buffer(std::min(product.k, tile_k) * std::min(product.n, tile_n))},
+        c_{std::is_same_v<Out, float>
+               ? nullptr
+               : buffer(std::min(product.m, tile_m) * std::min(product.n, tile_n))} {}
+
+  bool run() {
+    for (std::int64_t i = 0; i < product_.m; i += tile_m) {
+      for (std::int64_t j = 0; j < product_.n; j += tile_n) {
+        if (!run_tile(i, std::min(tile_m, product_.m - i), j, std::min(tile_n, product_.n - j))) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::int64_t tile_m = 512, tile_n = 1024, tile_k = 1024;
+
+  static Floats buffer(std::int64_t count) {
+    return std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count));
+  }
+
+  bool run_tile(std::int64_t i, std::int64_t m, std::int64_t j, std::int64_t n) {
+    auto const& p = product_;
+    Matmul<float> tile{a_.get(), b_.get(), nullptr, m, n, 0, p.transpose_a, p.transpose_b};
+    std::int64_t c_stride = n;
+    if constexpr (std::is_same_v<Out, float>) {
+      tile.c = p.c + i * p.n + j;
+      c_stride = p.n;
+    } else {
+      tile.c = c_.get();
+    }
+    for (std::int64_t q = 0; q < p.k; q += tile_k) {
+      tile.k = std::min(tile_k, p.k - q);
+      if (p.transpose_a == Transpose::no) {
+        widen(p.a + i * p.k + q, p.k, {m, tile.k}, a_.get());
+      } else {
+        widen(p.a + q * p.m + i, p.m, {tile.k, m}, a_.get());
+      }
+      if (p.transpose_b == Transpose::no) {
+        widen(p.b + q * p.n + j, p.n, {tile.k, n}, b_.get());
+      } else {
+        widen(p.b + j * p.k + q, p.k, {n, tile.k}, b_.get());
+      }
+      if (!multiply(tile, c_stride, q == 0 ? Sum::begin : Sum::go_on)) {
+        return false;
+      }
+    }
+    if constexpr (!std::is_same_v<Out, float>) {
+      narrow(c_.get(), {m, n}, p.c + i * p.n + j, p.n);
+    }
+    return true;
+  }
+
+  Matmul<T, Out> product_;
+  Floats a_, b_, c_;
+};
+
+/// False if oneDNN cannot.
+template <class T, class Out>
+bool multiply_somehow(Matmul<T, Out> const& product) {
+  if constexpr (std::is_same_v<T, float16>) {
+    return WidenedProduct{product}.run();
+  } else if constexpr (std::is_same_v<T, bfloat16>) {
+    return (cpu_multiplies_bf16() && multiply(product, product.n, Sum::begin)) ||
+           WidenedProduct{product}.run();
+  } else {
+    return multiply(product, product.n, Sum::begin);
+  }
+}
+
+template <class T, class Out>
+void multiply_or_throw(Matmul<T, Out> const& product) {
+  char const* reason = "not implemented on this CPU";
+  try {
+    if (multiply_somehow(product)) {
+      return;
+    }
+  } catch (dnnl::error const& error) {
+    reason = error.message;
+  }
+  throw Error{ExitCode::internal, fmt::format("oneDNN refuses a matrix product of {} x {} x {}: {}",
+                                              product.m, product.n, product.k, reason)};
+}
+
+}  // namespace
+
+namespace host {
+
+template <class T, class Out>
+void matmul(Matmul<T, Out> const& product) {
+  require_sizes(product);
+  if (product.m == 0 || product.n == 0) {
+    return;
+  }
+  if (product.k == 0) {
+    std::fill_n(product.c, product.m * product.n, Out{});
+  } else {
+    multiply_or_throw(product);
+  }
+  if (product.bias != nullptr) {
+    bias_forward(bias_of(product));
+  }
+}
+
+template void matmul(Matmul<float> const&);
+template void matmul(Matmul<bfloat16> const&);
+template void matmul(Matmul<float16> const&);
+template void matmul(Matmul<bfloat16, float> const&);
+template void matmul(Matmul<float16, float> const&);
+
+}  // namespace host
+
+}  // namespace offstage::kernels

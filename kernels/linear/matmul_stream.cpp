@@ -1,0 +1,84 @@
+#include <type_traits>
+
+#include "base/dtype.hpp"
+#include "kernels/dispatch.hpp"
+#include "kernels/linear/matmul.hpp"
+#include "platform/cuda/blas_lt.hpp"
+
+namespace offstage::kernels {
+namespace {
+
+template <class T>
+constexpr auto element = std::is_same_v<T, float>      ? offstage::cuda::Element::f32
+                         : std::is_same_v<T, bfloat16> ? offstage::cuda::Element::bf16
+                                                       : offstage::cuda::Element::f16;
+
+template <class T, class Out>
+offstage::cuda::Product product_of(Matmul<T, Out> const& product) {
+  return {.in = element<T>,
+          .out = element<Out>,
+          .a = product.a,
+          .b = product.b,
+          .c = product.c,
+          .bias = product.bias,
+          .m = product.m,
+          .n = product.n,
+          .k = product.k,
+          .transpose_a = product.transpose_a == Transpose::yes,
+          .transpose_b = product.transpose_b == Transpose::yes};
+}
+
+}  // namespace
+
+namespace cuda {
+
+template <class T, class Out>
+void matmul(device::Stream& stream, Matmul<T, Out> const& product) {
+  require_sizes(product);
+  if (product.m == 0 || product.n == 0) {
+    return;
+  }
+  auto call = product_of(product);
+  bool const fused = product.k > 0 && stream.blas().knows(call);
+  if (product.k == 0) {
+    stream.zero(product.c, product.m * product.n * static_cast<Bytes>(sizeof(Out)));
+  } else {
+    call.bias = fused ? call.bias : nullptr;
+    stream.blas().multiply(call, static_cast<CUstream_st*>(stream.native()));
+  }
+  if (!fused && product.bias != nullptr) {
+    bias_forward(stream, bias_of(product));
+  }
+}
+
+template void matmul(device::Stream&, Matmul<float> const&);
+template void matmul(device::Stream&, Matmul<bfloat16> const&);
+template void matmul(device::Stream&, Matmul<float16> const&);
+template void matmul(device::Stream&, Matmul<bfloat16, float> const&);
+template void matmul(device::Stream&, Matmul<float16, float> const&);
+
+}  // namespace cuda
+
+template <class T, class Out>
+void matmul(device::Stream& stream, Matmul<T, Out> const& product) {
+  require_sizes(product);
+  launch_on<T>(
+      stream,
+      [product] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::matmul(product);
+        } else {
+          host::matmul(product);
+        }
+      },
+      [&](auto* /*native*/) { cuda::matmul(stream, product); });
+}
+
+template void matmul(device::Stream&, Matmul<float> const&);
+template void matmul(device::Stream&, Matmul<double> const&);
+template void matmul(device::Stream&, Matmul<bfloat16> const&);
+template void matmul(device::Stream&, Matmul<float16> const&);
+template void matmul(device::Stream&, Matmul<bfloat16, float> const&);
+template void matmul(device::Stream&, Matmul<float16, float> const&);
+
+}  // namespace offstage::kernels

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/cuda/column_sums.cuh"
+
+/// What the kernels of RMSNorm and LayerNorm share.
+namespace offstage::kernels::cuda {
+namespace {
+
+/// The sum of f(element) over a block's row, of which the calling thread has `part`.
+template <class T, class Shape, class F>
+__device__ float sum_row(RowPart<T, Shape>& part, int packs, float (&exchange)[1][max_warps],
+                         F const& f) {
+  float sum[1] = {0};
+  for_packs<Shape>(packs, [&](int at, int slot) {
+    float value[Shape::pack];
+    part.widen_to(value, at, slot);
+#pragma unroll
+    for (int v = 0; v < Shape::pack; ++v) {
+      sum[0] += f(value[v]);
+    }
+  });
+  sum_block(sum, exchange);
+  return sum[0];
+}
+
+/// One over the root of the mean of squares, of which a row's sum is given.
+__device__ inline float inverse_root(float squares, int width, float epsilon) {
+  return __fdiv_rn(1.0F, __fsqrt_rn(squares / static_cast<float>(width) + epsilon));
+}
+
+/// The arguments of a backward kernel, each of whose blocks has rows_per_block rows.
+template <class T>
+struct NormRows {
+  T const* x;
+  T const* weight;
+  T const* dy;
+  float const* mean;     ///< null for RMSNorm
+  float const* inverse;  ///< of the rows' RMS or deviation
+  T* dx;
+  std::int64_t rows, rows_per_block;
+  int width;
+};
+
+/// backward(r, sums, exchange) for each row r of the block, which adds the row's part to the ColumnSums `sums`.
+template <class Shape, int outputs, class T, class Backward>
+__device__ void for_rows_of_block(NormRows<T> const& a, float* partial, Backward const& backward) {
+  __shared__ float exchange[2][outputs][max_warps];  // in turn: one barrier per row is enough
+  ColumnSums<Shape, outputs> sums{partial + std::int64_t{blockIdx.x} * outputs * a.width, a.width};
+  std::int64_t const first = std::int64_t{blockIdx.x} * a.rows_per_block;
+  std::int64_t const end = min(first + a.rows_per_block, a.rows);
+  for (std::int64_t r = first; r < end; ++r) {
+    backward(r, sums, exchange[r % 2]);
+  }
+  sums.hand_over();
+}
+
+/// Queues kernel_of(shape) on the rows of `a`, which is RmsnormBackward or LayernormBackward, and adds up its sums:
+/// d_weight and, of two outputs, d_bias.
+template <int outputs, class T, class Arguments, class KernelOf>
+void launch_backward(Arguments const& a, float const* mean, float const* inverse, T* d_bias,
+                     std::span<std::byte> scratch, CUstream_st* stream, KernelOf const& kernel_of) {
+  std::int64_t const columns = outputs * a.width;
+  RowBlocks const blocks = row_blocks(a.rows, columns);
+  float* const partial = partial_sums(scratch, blocks, columns);
+  bool const aligned =
+      are_wide(a.width, a.x.data(), a.dy.data(), a.dx.data()) && are_wide(0, a.weight.data());
+  with_row_shape<T>(aligned, a.width, [&](auto shape) {
+    NormRows<T> const rows{.x = a.x.data(),
+                           .weight = a.weight.data(),
+                           .dy = a.dy.data(),
+                           .mean = mean,
+                           .inverse = inverse,
+                           .dx = a.dx.data(),
+                           .rows = a.rows,
+                           .rows_per_block = blocks.rows_per_block,
+                           .width = static_cast<int>(a.width)};
+    launch(kernel_of(shape),
+           {static_cast<unsigned>(blocks.blocks), shape.threads,
+            ColumnSums<decltype(shape), outputs>::shared_bytes(a.width)},
+           stream, rows, partial);
+  });
+  combine<T>(partial, blocks, a.width, a.d_weight.data(), d_bias, stream);
+}
+
+}  // namespace
+}  // namespace offstage::kernels::cuda

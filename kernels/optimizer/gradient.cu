@@ -1,0 +1,100 @@
+#include "kernels/optimizer/gradient.hpp"
+
+#include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace offstage::kernels::cuda {
+namespace {
+
+constexpr unsigned lanes = 16;  // of a chunk's norm; each has a thread
+constexpr std::size_t chunks_per_block = block_size / lanes;
+constexpr unsigned all_threads = 0xFFFFFFFFU;  // of a warp
+constexpr auto chunk = static_cast<std::size_t>(chunk_elements);
+
+template <bool first, class A, class G>
+__global__ __launch_bounds__(block_size) void accumulate_kernel(A* __restrict__ accumulator,
+                                                                G const* __restrict__ gradient,
+                                                                std::size_t count) {
+  std::size_t const stride = std::size_t{gridDim.x} * blockDim.x;
+  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    float sum = device_load(gradient[i]);
+    if constexpr (!first) {
+      sum = __fadd_rn(device_load(accumulator[i]), sum);
+    }
+    device_store(accumulator[i], device_canonical(sum));
+  }
+}
+
+/// Half a warp per chunk, so that a lane's sum stays in one thread.
+template <class G>
+__global__ __launch_bounds__(block_size) void chunk_norms_kernel(G const* __restrict__ x,
+                                                                 double* __restrict__ sums,
+                                                                 std::size_t count,
+                                                                 std::size_t chunks) {
+  unsigned const lane = threadIdx.x % lanes;
+  // Threads without a chunk go along: whole warps exchange sums below.
+  for (std::size_t base = std::size_t{blockIdx.x} * chunks_per_block; base < chunks;
+       base += std::size_t{gridDim.x} * chunks_per_block) {
+    std::size_t const at = base + threadIdx.x / lanes;
+    std::size_t const end = at < chunks ? min((at + 1) * chunk, count) : 0;
+    double own = 0.0;
+#pragma unroll 8
+    for (std::size_t i = at * chunk + lane; i < end; i += lanes) {
+      double const value = device_load(x[i]);
+      own = __fma_rn(value, value, own);  // as the host's two roundings: a float's square is exact
+    }
+    double sum = 0.0;
+    for (unsigned other = 0; other < lanes; ++other) {
+      sum = __dadd_rn(sum, __shfl_sync(all_threads, own, static_cast<int>(other), lanes));
+    }
+    if (lane == 0 && at < chunks) {
+      sums[at] = sum == sum ? sum : __longlong_as_double(0x7FF8000000000000LL);
+    }
+  }
+}
+
+}  // namespace
+
+template <class A, class G>
+void accumulate(Accumulate<A, G> const& call, CUstream_st* stream) {
+  require_equal_lengths(call);
+  std::size_t const count = call.gradient.size();
+  if (count == 0) {
+    return;
+  }
+  launch(call.first ? accumulate_kernel<true, A, G> : accumulate_kernel<false, A, G>,
+         {blocks_for(count, block_size), block_size}, stream, call.accumulator.data(),
+         call.gradient.data(), count);
+}
+
+template <class G>
+void chunk_norms(ChunkNorms<G> const& call, CUstream_st* stream) {
+  require_one_sum_per_chunk(call);
+  std::size_t const chunks = call.sums.size();
+  if (chunks == 0) {
+    return;
+  }
+  launch(chunk_norms_kernel<G>, {blocks_for(chunks, chunks_per_block), block_size}, stream,
+         call.x.data(), call.sums.data(), call.x.size(), chunks);
+}
+
+void convert(std::span<float const> in, std::span<bfloat16> out, CUstream_st* stream) {
+  accumulate<bfloat16, float>({.accumulator = out, .gradient = in, .first = true}, stream);
+}
+
+void convert(std::span<float const> in, std::span<float16> out, CUstream_st* stream) {
+  accumulate<float16, float>({.accumulator = out, .gradient = in, .first = true}, stream);
+}
+
+template void accumulate(Accumulate<float, float> const&, CUstream_st*);
+template void accumulate(Accumulate<float, bfloat16> const&, CUstream_st*);
+template void accumulate(Accumulate<float, float16> const&, CUstream_st*);
+template void accumulate(Accumulate<bfloat16, float> const&, CUstream_st*);
+template void accumulate(Accumulate<float16, float> const&, CUstream_st*);
+template void accumulate(Accumulate<bfloat16, bfloat16> const&, CUstream_st*);
+template void accumulate(Accumulate<float16, float16> const&, CUstream_st*);
+template void chunk_norms(ChunkNorms<float> const&, CUstream_st*);
+template void chunk_norms(ChunkNorms<bfloat16> const&, CUstream_st*);
+template void chunk_norms(ChunkNorms<float16> const&, CUstream_st*);
+
+}  // namespace offstage::kernels::cuda

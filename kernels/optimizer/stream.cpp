@@ -1,0 +1,58 @@
+#include "kernels/dispatch.hpp"
+#include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/gradient.hpp"
+
+namespace offstage::kernels {
+
+template <class G, class W>
+void adamw(device::Stream& stream, AdamwState<G, W> const& state, AdamwStep const& step) {
+  require_equal_lengths(state);
+  static_cast<void>(adamw_coefficients(step));  // checks the step
+  launch_on<G>(
+      stream, [state, step] { host::adamw(state, step); },
+      [&](auto* native) { cuda::adamw(state, step, native); }, std::ssize(state.parameter));
+}
+
+template <class A, class G>
+void accumulate(device::Stream& stream, Accumulate<A, G> const& call) {
+  require_equal_lengths(call);
+  launch_on<A>(
+      stream, [call] { host::accumulate(call); },
+      [&](auto* native) { cuda::accumulate(call, native); });
+}
+
+template <class G>
+void chunk_norms(device::Stream& stream, ChunkNorms<G> const& call) {
+  require_one_sum_per_chunk(call);
+  launch_on<G>(
+      stream, [call] { host::chunk_norms(call); },
+      [&](auto* native) { cuda::chunk_norms(call, native); });
+}
+
+void convert(device::Stream& stream, std::span<float const> in, std::span<bfloat16> out) {
+  accumulate<bfloat16, float>(stream, {.accumulator = out, .gradient = in, .first = true});
+}
+
+void convert(device::Stream& stream, std::span<float const> in, std::span<float16> out) {
+  accumulate<float16, float>(stream, {.accumulator = out, .gradient = in, .first = true});
+}
+
+template void adamw(device::Stream&, AdamwState<float, float> const&, AdamwStep const&);
+template void adamw(device::Stream&, AdamwState<float, bfloat16> const&, AdamwStep const&);
+template void adamw(device::Stream&, AdamwState<bfloat16, float> const&, AdamwStep const&);
+template void adamw(device::Stream&, AdamwState<bfloat16, bfloat16> const&, AdamwStep const&);
+template void adamw(device::Stream&, AdamwState<float, float16> const&, AdamwStep const&);
+template void adamw(device::Stream&, AdamwState<float16, float> const&, AdamwStep const&);
+template void adamw(device::Stream&, AdamwState<float16, float16> const&, AdamwStep const&);
+template void accumulate(device::Stream&, Accumulate<float, float> const&);
+template void accumulate(device::Stream&, Accumulate<float, bfloat16> const&);
+template void accumulate(device::Stream&, Accumulate<float, float16> const&);
+template void accumulate(device::Stream&, Accumulate<bfloat16, float> const&);
+template void accumulate(device::Stream&, Accumulate<float16, float> const&);
+template void accumulate(device::Stream&, Accumulate<bfloat16, bfloat16> const&);
+template void accumulate(device::Stream&, Accumulate<float16, float16> const&);
+template void chunk_norms(device::Stream&, ChunkNorms<float> const&);
+template void chunk_norms(device::Stream&, ChunkNorms<bfloat16> const&);
+template void chunk_norms(device::Stream&, ChunkNorms<float16> const&);
+
+}  // namespace offstage::kernels

@@ -1,0 +1,81 @@
+#include "kernels/pointwise/gelu.hpp"
+
+#include <type_traits>
+
+#include "kernels/dispatch.hpp"
+#include "kernels/host/pointwise_loops.hpp"
+#include "kernels/pointwise_checks.hpp"
+
+namespace offstage::kernels {
+
+namespace host {
+
+template <class T>
+void gelu_forward(GeluForward<T> const& a) {
+  check(a);
+  PointwiseLoops<T> const& loops = pointwise_loops<T>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    std::int64_t const row = r * a.width;
+    loops.gelu_forward(a.x.data() + row, a.y.data() + row, a.width);
+  }
+}
+
+template <class T>
+void gelu_backward(GeluBackward<T> const& a) {
+  check(a);
+  PointwiseLoops<T> const& loops = pointwise_loops<T>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    std::int64_t const row = r * a.width;
+    loops.gelu_backward(a.x.data() + row, a.dy.data() + row, a.dx.data() + row, a.width);
+  }
+}
+
+template void gelu_forward(GeluForward<float> const&);
+template void gelu_forward(GeluForward<bfloat16> const&);
+template void gelu_forward(GeluForward<float16> const&);
+template void gelu_backward(GeluBackward<float> const&);
+template void gelu_backward(GeluBackward<bfloat16> const&);
+template void gelu_backward(GeluBackward<float16> const&);
+
+}  // namespace host
+
+template <class T>
+void gelu_forward(device::Stream& stream, GeluForward<T> const& a) {
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::gelu_forward(a);
+        } else {
+          host::gelu_forward(a);
+        }
+      },
+      [&](auto* native) { cuda::gelu_forward(a, native); });
+}
+
+template <class T>
+void gelu_backward(device::Stream& stream, GeluBackward<T> const& a) {
+  launch_on<T>(
+      stream,
+      [a] {
+        if constexpr (std::is_same_v<T, double>) {
+          ref::gelu_backward(a);
+        } else {
+          host::gelu_backward(a);
+        }
+      },
+      [&](auto* native) { cuda::gelu_backward(a, native); });
+}
+
+template void gelu_forward(device::Stream&, GeluForward<double> const&);
+template void gelu_forward(device::Stream&, GeluForward<float> const&);
+template void gelu_forward(device::Stream&, GeluForward<bfloat16> const&);
+template void gelu_forward(device::Stream&, GeluForward<float16> const&);
+template void gelu_backward(device::Stream&, GeluBackward<double> const&);
+template void gelu_backward(device::Stream&, GeluBackward<float> const&);
+template void gelu_backward(device::Stream&, GeluBackward<bfloat16> const&);
+template void gelu_backward(device::Stream&, GeluBackward<float16> const&);
+
+}  // namespace offstage::kernels

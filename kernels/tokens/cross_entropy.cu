@@ -1,0 +1,184 @@
+#include "kernels/tokens/cross_entropy.hpp"
+
+#include "kernels/cuda/rows.cuh"
+#include "kernels/pointwise_checks.hpp"
+
+namespace offstage::kernels::cuda {
+namespace {
+
+constexpr int threads_per_row = 1024;
+constexpr int packs_at_once = 4;  // read before the first is used
+
+/// What a thread does on a row of logits whose vocabulary need not be a multiple of anything: packs of V between a few
+/// elements at either end, which come first.
+template <int V>
+struct LogitRow {
+  std::int64_t first;  ///< element of the array with which the row begins
+  std::int64_t vocab;
+  int head;  ///< elements before the first pack
+  int packs;
+  __device__ LogitRow(std::int64_t row, std::int64_t width) : first{row * width}, vocab{width} {
+    head = static_cast<int>(min((V - first % V) % V, vocab));
+    packs = static_cast<int>((vocab - head) / V);
+  }
+  /// f(element) for each of the calling thread's elements outside the packs.
+  template <class F>
+  __device__ void for_ends(F const& f) const {
+    std::int64_t const tail = first + head + std::int64_t{packs} * V;
+    auto const i = static_cast<int>(threadIdx.x);
+    if (i < head) {
+      f(first + i);
+    }
+    if (tail + i < first + vocab) {
+      f(tail + i);
+    }
+  }
+  [[nodiscard]] __device__ std::int64_t pack(int at) const {
+    return first + head + std::int64_t{at} * V;
+  }
+};
+
+/// The largest of some logits and the sum of exp(logit - largest).
+struct Softmax {
+  float largest = -INFINITY;
+  float sum = 0;
+  template <int count>
+  __device__ void add(float const (&logits)[count]) {
+    float larger = largest;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      larger = fmaxf(larger, logits[i]);
+    }
+    // Where all are -infinity there is nothing to subtract, and exp makes them 0.
+    float const shift = larger == -INFINITY ? 0.0F : larger;
+    sum *= __expf(largest - shift);
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      sum += __expf(logits[i] - shift);
+    }
+    largest = larger;
+  }
+};
+
+template <int V>
+__device__ Softmax softmax_of_thread(float const* logits, LogitRow<V> const& row) {
+  Softmax softmax;
+  row.for_ends([&](std::int64_t at) {
+    float const logit[1] = {logits[at]};
+    softmax.add(logit);
+  });
+  for (int begin = static_cast<int>(threadIdx.x); begin < row.packs;
+       begin += threads_per_row * packs_at_once) {
+    Pack<float, V> read[packs_at_once];
+#pragma unroll
+    for (int k = 0; k < packs_at_once; ++k) {
+      int const at = begin + k * threads_per_row;
+      read[k] = read_pack<V>(logits + row.pack(min(at, row.packs - 1)));
+    }
+    float values[packs_at_once * V];
+#pragma unroll
+    for (int k = 0; k < packs_at_once; ++k) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        bool const there = begin + k * threads_per_row < row.packs;
+        values[k * V + v] = there ? read[k].at[v] : -INFINITY;
+      }
+    }
+    softmax.add(values);
+  }
+  return softmax;
+}
+
+template <class T, int V>
+__device__ void fill_with_zeros(T* d_logits, LogitRow<V> const& row) {
+  row.for_ends([&](std::int64_t at) { d_logits[at] = T{}; });
+  for (int at = static_cast<int>(threadIdx.x); at < row.packs; at += threads_per_row) {
+    write_pack(d_logits + row.pack(at), Pack<T, V>{});
+  }
+}
+
+/// d_logits = factor * exp(logits - largest)
+template <class T, int V>
+__device__ void store_scaled_exp(float const* logits, LogitRow<V> const& row, float largest,
+                                 float factor, T* d_logits) {
+  row.for_ends(
+      [&](std::int64_t at) { device_store(d_logits[at], factor * __expf(logits[at] - largest)); });
+#pragma unroll 4
+  for (int at = static_cast<int>(threadIdx.x); at < row.packs; at += threads_per_row) {
+    float values[V];
+    load_pack(values, logits + row.pack(at));
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      values[v] = factor * __expf(values[v] - largest);
+    }
+    store_pack(d_logits + row.pack(at), values);
+  }
+}
+
+/// One block per row: its logits are read twice, the second time mostly from the cache.
+template <class T, int V>
+__global__ __launch_bounds__(threads_per_row) void cross_entropy_kernel(
+    float const* __restrict__ logits, std::int32_t const* __restrict__ targets,
+    double* __restrict__ loss, T* __restrict__ d_logits, std::int64_t vocab,
+    double gradient_scale) {
+  __shared__ float exchange_largest[1][max_warps];
+  __shared__ double exchange_sum[1][max_warps];
+  LogitRow<V> const row{blockIdx.x, vocab};
+  std::int32_t const target = targets[blockIdx.x];
+  if (target == ignored_target) {
+    if (threadIdx.x == 0) {
+      loss[blockIdx.x] = 0.0;
+    }
+    if (d_logits != nullptr) {
+      fill_with_zeros(d_logits, row);
+    }
+    return;
+  }
+  Softmax const own = softmax_of_thread(logits, row);
+  float largest[1] = {own.largest};
+  combine_block(largest, -INFINITY, exchange_largest, [](float a, float b) { return fmaxf(a, b); });
+  // A thread without any logit has -infinity and 0.
+  float const rescaled =
+      own.largest == -INFINITY ? own.sum : own.sum * __expf(own.largest - largest[0]);
+  double sum[1] = {static_cast<double>(rescaled)};
+  combine_block(sum, 0.0, exchange_sum, [](double a, double b) { return a + b; });
+  float const at_target = logits[row.first + target];
+  if (threadIdx.x == 0) {
+    loss[blockIdx.x] =
+        log(sum[0]) + static_cast<double>(largest[0]) - static_cast<double>(at_target);
+  }
+  if (d_logits == nullptr) {
+    return;
+  }
+  store_scaled_exp(logits, row, largest[0], static_cast<float>(gradient_scale / sum[0]), d_logits);
+  __syncthreads();  // the target's owner has written it, in FP32, where 1 - p would cancel
+  if (threadIdx.x == 0) {
+    double const probability = exp(static_cast<double>(at_target - largest[0])) / sum[0];
+    device_store(d_logits[row.first + target],
+                 static_cast<float>(gradient_scale * (probability - 1.0)));
+  }
+}
+
+}  // namespace
+
+template <class T>
+void cross_entropy(CrossEntropy<T> const& a, CUstream_st* stream) {
+  check_views(a);
+  require(a.vocab <= INT_MAX, "cross_entropy: the vocabulary has more than 2^31 - 1 tokens");
+  if (a.rows == 0) {
+    return;
+  }
+  auto const launch_with = [&](auto pack) {
+    launch(cross_entropy_kernel<T, pack.value>,
+           {row_grid(a.rows), static_cast<unsigned>(threads_per_row)}, stream, a.logits.data(),
+           a.targets.data(), a.loss.data(), a.d_logits.data(), a.vocab, a.gradient_scale);
+  };
+  // Packs of as many logits as 16 bytes hold; those of d_logits are then aligned to their own size.
+  with_packs<float>(are_wide(0, a.logits.data(), a.d_logits.data()), launch_with);
+}
+
+template void cross_entropy(CrossEntropy<float> const&, CUstream_st*);
+template void cross_entropy(CrossEntropy<bfloat16> const&, CUstream_st*);
+template void cross_entropy(CrossEntropy<float16> const&, CUstream_st*);
+
+}  // namespace offstage::kernels::cuda

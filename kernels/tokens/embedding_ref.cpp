@@ -1,0 +1,63 @@
+#include "kernels/tokens/embedding.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/pointwise_checks.hpp"
+
+namespace offstage::kernels::ref {
+namespace {
+
+/// target[row_of(r)] += source[r] for every row r in order, rounded once.
+template <class T, class RowOf>
+void add_rows(std::span<T const> source, std::int64_t width, std::span<T> target,
+              RowOf const& row_of) {
+  std::vector<Real<T>> sum(target.size());
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    sum[i] = load(target[i]);
+  }
+  auto const rows = static_cast<std::int64_t>(source.size()) / width;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t i = 0; i < width; ++i) {
+      sum[row_of(r) * width + i] += load(source[r * width + i]);
+    }
+  }
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    target[i] = store<T>(sum[i]);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void embedding_forward(EmbeddingForward<T> const& a) {
+  check(a);
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    std::span<T const> const row = a.table.subspan(a.tokens[r] * a.width, a.width);
+    std::copy(row.begin(), row.end(), a.out.begin() + r * a.width);
+    for (std::int64_t i = 0; i < a.width && !a.positions.empty(); ++i) {
+      T const position = a.positions[(r % a.sequence) * a.width + i];
+      a.out[r * a.width + i] = store<T>(load(row[i]) + load(position));
+    }
+  }
+}
+
+template <class T>
+void embedding_backward(EmbeddingBackward<T> const& a) {
+  check(a);
+  add_rows(a.d_out, a.width, a.d_table, [&](std::int64_t r) { return a.tokens[r]; });
+  if (!a.d_positions.empty()) {
+    add_rows(a.d_out, a.width, a.d_positions, [&](std::int64_t r) { return r % a.sequence; });
+  }
+}
+
+template void embedding_forward(EmbeddingForward<double> const&);
+template void embedding_forward(EmbeddingForward<float> const&);
+template void embedding_forward(EmbeddingForward<bfloat16> const&);
+template void embedding_forward(EmbeddingForward<float16> const&);
+template void embedding_backward(EmbeddingBackward<double> const&);
+template void embedding_backward(EmbeddingBackward<float> const&);
+template void embedding_backward(EmbeddingBackward<bfloat16> const&);
+template void embedding_backward(EmbeddingBackward<float16> const&);
+
+}  // namespace offstage::kernels::ref
