@@ -11,9 +11,10 @@
 #include "base/stopwatch.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
+#include "checkpoint/loading.hpp"
 #include "checkpoint/master.hpp"
-#include "checkpoint/reader.hpp"
 #include "checkpoint/retention.hpp"
+#include "checkpoint/staging.hpp"
 #include "checkpoint/writer.hpp"
 #include "platform/aio/file.hpp"
 
@@ -94,112 +95,15 @@ bool attempt(Work&& work) {
   }
 }
 
-/// Loads a rank's part; the Meta of the checkpoint. Errors: DataError if the checkpoint cannot be
-/// used, Refused if no older one should be tried either.
-struct Loader {
-  state::ModelShape const& model;
-  std::vector<state::Subgroup> const& subgroups;
-  tiers::Tiers& tiers;
-  OnSubgroup const& on_subgroup;
-
-  [[nodiscard]] Meta load(std::string const& path, mpi::Communicator const& comm) const {
-    Master master = read_master(path);
-    require_same_model(path, master.meta.model, model);
-    Reader reader{path, std::move(master)};
-    // Every file belongs to the checkpoint, also one of a rank that owned nothing.
-    for (int rank = comm.rank(); rank < reader.map().ranks(); rank += comm.size()) {
-      (void)reader.manifest(rank);
-    }
-    for (state::Subgroup const& subgroup : subgroups) {
-      load(reader, subgroup);
-    }
-    return reader.meta();
-  }
-
- private:
-  void load(Reader& reader, state::Subgroup const& subgroup) const {
-    tiers::Lease lease = tiers.create(subgroup.index);
-    std::span<std::byte> const state = lease.mutable_bytes();
-    require(static_cast<Bytes>(state.size()) == subgroup.state_bytes(),
-            "checkpoint: an extent holds p, m and v of its subgroup");
-    reader.read(subgroup.pieces, state);
-    on_subgroup(subgroup, {reinterpret_cast<float const*>(state.data()),
-                           static_cast<std::size_t>(subgroup.size)});
-    lease.commit();
-  }
-};
-
-/// What became of loading a checkpoint, the same on every rank.
-struct Outcome {
-  std::optional<Meta> meta;
-  std::string problem;  ///< if there is no meta
-};
-
-/// Collective. Errors of the run's own tiers, and a refusal, are thrown on all ranks.
-Outcome try_load(std::string const& path, Loader const& loader, mpi::Communicator const& comm) {
-  Outcome outcome;
-  bool refused = false;
-  mpi::agree(comm, [&] {
-    try {
-      outcome.meta = loader.load(path, comm);
-    } catch (Refused const& error) {
-      outcome.problem = error.what();
-      refused = true;
-    } catch (DataError const& error) {
-      outcome.problem = error.what();
-    }
-  });
-  mpi::agree(comm, [&] {
-    if (refused) {
-      throw DataError{outcome.problem};
-    }
-  });
-  try {
-    mpi::agree(comm, [&] {
-      if (!outcome.meta) {
-        throw DataError{outcome.problem};
-      }
-    });
-  } catch (mpi::AgreedError const& error) {
-    return {std::nullopt, error.what()};
-  }
-  return outcome;
-}
-
-/// Names of the step directories that have a master, newest first, as rank 0 sees them.
-/// `without` those of rank 0.
-std::vector<std::string> candidates(std::string const& directory,
-                                    std::vector<std::string> const& without,
-                                    mpi::Communicator const& comm) {
-  std::string names;
-  mpi::agree(comm, [&] {
-    if (comm.rank() != 0) {
-      return;
-    }
-    auto const directories = step_directories(directory);
-    for (auto it = directories.rbegin(); it != directories.rend(); ++it) {
-      std::string const name = fs::path{it->path}.filename().string();
-      if (std::ranges::find(without, name) != without.end()) {
-        continue;
-      }
-      if (size_of(it->path + "/" + master_name)) {
-        names += name + "\n";
-      } else {
-        log::warning("checkpoint {} passed over: its save did not finish", it->path);
-      }
-    }
-  });
-  names = comm.broadcast(std::move(names), 0);
-  std::vector<std::string> split;
-  for (std::size_t begin = 0; begin < names.size();) {
-    std::size_t const end = names.find('\n', begin);
-    split.push_back(names.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return split;
-}
-
 }  // namespace
+
+/// A save between its two parts.
+struct Store::Saving {
+  Meta meta;
+  SaveStats stats;
+  std::unique_ptr<Staging> files{};  ///< null: the checkpoint was there already
+  Stopwatch written{};               ///< since all ranks' files are
+};
 
 Store::Store(std::string directory, Retention retention, mpi::Communicator const& comm,
              std::string key)
@@ -207,7 +111,9 @@ Store::Store(std::string directory, Retention retention, mpi::Communicator const
   require(retention.keep >= 1, "checkpoint: keep is at least 1");
 }
 
-bool Store::begin(std::string const& path, Bytes space) {
+Store::~Store() = default;
+
+bool Store::make_step_directory(std::string const& path, Bytes space) {
   Bytes const total = comm_.sum(space);
   bool fresh = true;
   mpi::agree(comm_, [&] {
@@ -218,15 +124,16 @@ bool Store::begin(std::string const& path, Bytes space) {
   return comm_.broadcast_value(fresh, 0);
 }
 
-void Store::write(SaveStats& stats, Meta const& meta, std::vector<state::Subgroup> const& subgroups,
-                  tiers::Tiers& tiers) {
-  std::string const& path = stats.path;
+void Store::complete(Saving& saving) {
+  std::string const& path = saving.stats.path;
+  Meta const& meta = saving.meta;
   try {
     RankFiles mine;
-    mpi::agree(comm_,
-               [&] { mine = write_rank_file(path, comm_.rank(), comm_.size(), subgroups, tiers); });
-    stats.bytes = mine.copied;
-    stats.referred = mine.referred;
+    mpi::agree(comm_, [&] { mine = saving.files->finish(); });
+    saving.stats.seconds += Seconds{comm_.maximum(saving.files->seconds().count())};
+    saving.written.lap();
+    saving.stats.bytes = mine.copied;
+    saving.stats.referred = mine.referred;
     std::vector<std::string> const manifests = gather(comm_, mine.manifest);
     mpi::agree(comm_, [&] {
       if (comm_.rank() == 0) {
@@ -283,20 +190,48 @@ std::int64_t Store::most_to_come(std::int64_t step, std::int64_t last) const {
 
 SaveStats Store::save(Meta const& meta, state::ShardMap const& map,
                       std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
+  begin_save(meta, map, subgroups, tiers);
+  return finish_save();
+}
+
+void Store::begin_save(Meta const& meta, state::ShardMap const& map,
+                       std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
+  require(!is_saving(), "checkpoint: one save at a time");
   Stopwatch const watch;
-  SaveStats stats{.path = directory_ + "/" + step_name(meta.step)};
+  auto saving = std::make_unique<Saving>(
+      Saving{.meta = meta, .stats = {.path = directory_ + "/" + step_name(meta.step)}});
+  std::string const& path = saving->stats.path;
   try {
-    if (begin(stats.path, space_for(subgroups))) {
-      write(stats, meta, subgroups, tiers);
+    if (make_step_directory(path, space_for(subgroups))) {
+      saving->files = std::make_unique<Staging>(path, comm_.rank(), comm_.size(), subgroups, tiers);
     }
   } catch (mpi::AgreedError const& error) {
     throw failed_save(key_, directory_, meta.step, error);
   }
+  saving->stats.stood_still = saving->stats.seconds = watch.elapsed();
+  saving_ = std::move(saving);
+}
+
+SaveStats Store::finish_save() {
+  require(is_saving(), "checkpoint: a save has begun");
+  Stopwatch const watch;
+  auto const saving = std::exchange(saving_, nullptr);
+  SaveStats& stats = saving->stats;
+  saving->written.lap();
+  std::int64_t const step = saving->meta.step;
+  if (saving->files) {
+    try {
+      complete(*saving);
+    } catch (mpi::AgreedError const& error) {
+      throw failed_save(key_, directory_, step, error);
+    }
+  }
   current_ = canonical(stats.path);
-  tidy(meta.step);
+  tidy(step);
   stats.referred = comm_.sum(stats.referred);
-  stats.seconds = watch.elapsed();
+  stats.stood_still += watch.elapsed();
+  stats.seconds += saving->written.elapsed();
   return stats;
 }
 

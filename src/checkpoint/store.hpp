@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,7 +40,9 @@ struct Meta {
 /// What one save did.
 struct SaveStats {
   std::string path;
-  Seconds seconds{};
+  Seconds seconds{};  ///< of the work, this rank's
+  Seconds
+      stood_still{};  ///< inside begin_save and finish_save: of the work, what nothing else went on under
   Bytes bytes{};     ///< written by this rank
   Bytes referred{};  ///< here by reference, of all ranks
 };
@@ -82,6 +85,8 @@ class Store {
   /// `key` is what named the directory.
   Store(std::string directory, Retention retention, mpi::Communicator const& comm,
         std::string key = "checkpoint.dir");
+  /// A save that has begun and not finished is given up; its directory stays, as that of a killed run.
+  ~Store();
 
   /// Writes the state that `tiers` hold for `subgroups` (this rank's; key = Subgroup::index).
   /// Creates the directory if need be. A failed save leaves earlier checkpoints as they were and
@@ -90,6 +95,12 @@ class Store {
   /// another run left under the step's name is replaced, and said so.
   SaveStats save(Meta const& meta, state::ShardMap const& map,
                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
+  /// The same in two parts, with a thread that writes this rank's files between them (Staging says what must
+  /// not go on meanwhile). It is a checkpoint once finish_save has returned; none begins before.
+  void begin_save(Meta const& meta, state::ShardMap const& map,
+                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
+  [[nodiscard]] bool is_saving() const noexcept { return saving_ != nullptr; }
+  SaveStats finish_save();
 
   /// Loads the newest complete checkpoint whose checksums hold into `tiers`; any number of ranks
   /// and any subgroup size may have written it. Each rank reads its own part alone. Says (log)
@@ -118,9 +129,9 @@ class Store {
   [[nodiscard]] std::int64_t most_to_come(std::int64_t step, std::int64_t last) const;
 
  private:
-  bool begin(std::string const& path, Bytes space);
-  void write(SaveStats& stats, Meta const& meta, std::vector<state::Subgroup> const& subgroups,
-             tiers::Tiers& tiers);
+  struct Saving;
+  bool make_step_directory(std::string const& path, Bytes space);
+  void complete(Saving& saving);
   void abandon(std::string const& path) const noexcept;
   void tidy(std::int64_t saved);
   void finish_earlier_save();
@@ -133,6 +144,7 @@ class Store {
   std::string current_;                   ///< the step directory that was restored or saved last
   std::string named_;                     ///< the one that restore() took
   std::vector<std::string> passed_over_;  ///< rank 0's: names, not yet set aside
+  std::unique_ptr<Saving> saving_;        ///< between begin_save and finish_save
 };
 
 /// One entry of a listing.

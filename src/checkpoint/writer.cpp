@@ -86,7 +86,7 @@ void give_permissions(std::string const& step_directory, Manifest const& manifes
 
 /// Writes what has no file of its own around the HDF5 library, and its checksums to `checksums`.
 void write_state(aio::File const& file, Manifest const& manifest, tiers::Tiers& tiers,
-                 ChunkChecksums& checksums) {
+                 ChunkChecksums& checksums, std::atomic<bool> const* given_up) {
   if (manifest.subgroups.empty()) {
     return;
   }
@@ -94,6 +94,9 @@ void write_state(aio::File const& file, Manifest const& manifest, tiers::Tiers& 
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     Waiting const busy{"the save of subgroup", static_cast<std::int64_t>(k)};
     StoredSubgroup const& stored = manifest.subgroups[k];
+    if (given_up != nullptr && *given_up) {
+      throw Error{ExitCode::other, "the save was given up"};
+    }
     if (stored.own_file) {
       continue;
     }
@@ -129,7 +132,8 @@ Bytes space_for(std::vector<state::Subgroup> const& subgroups) {
 }
 
 RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks,
-                          std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
+                          std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
+                          std::atomic<bool> const* given_up) {
   Waiting const busy{"the rank file of a checkpoint"};
   Manifest manifest{.rank = rank, .ranks = ranks, .file = rank_file_name(rank)};
   for (state::Subgroup const& subgroup : subgroups) {
@@ -143,7 +147,7 @@ RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks
   aio::File const file = aio::File::open_read_write(path);
   manifest.file_bytes = file.size();
   file.allocate(manifest.file_bytes);
-  write_state(file, manifest, tiers, checksums);
+  write_state(file, manifest, tiers, checksums, given_up);
   write_checksums(path, checksums);
   require(file.size() == manifest.file_bytes, "checkpoint: a rank file keeps its size");
   file.sync();

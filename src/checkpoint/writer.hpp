@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -22,11 +23,13 @@ struct RankFiles {
 
 /// Writes this rank's file and manifest into a step directory and makes both and their names
 /// durable. What the tiers share becomes an extent file, durable too; the rest of the state goes
-/// straight from the leases into the rank file.
-/// Errors: IoError; whatever the tiers throw.
+/// straight from the leases into the rank file, one lease at a time. Once *given_up is true it throws
+/// before the next subgroup; null: it never is.
+/// Errors: IoError; whatever the tiers throw; Error if given up.
 [[nodiscard]] RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks,
                                         std::vector<state::Subgroup> const& subgroups,
-                                        tiers::Tiers& tiers);
+                                        tiers::Tiers& tiers,
+                                        std::atomic<bool> const* given_up = nullptr);
 
 /// Makes a checkpoint of a step directory in which every rank has written its files: writes the
 /// master under another name, syncs, renames, syncs the directories. `manifests` are the ranks'

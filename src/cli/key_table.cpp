@@ -350,6 +350,11 @@ constexpr std::array keys{
     Key{"checkpoint.keep-every", "N", "0",
         "steps between checkpoints that are saved in any case and never removed; 0: none",
         [](RunConfig& c, Text t) { c.checkpoint.keep_every = whole<std::int64_t>(t); }},
+    Key{"checkpoint.overlap", "on|off", "on",
+        "a checkpoint is written under forward and backward of the next step; off: the step waits",
+        [](RunConfig& c, Text t) {
+          c.checkpoint.overlap = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
     Key{"checkpoint.resume", "auto|none|PATH", "auto",
         "auto: the newest complete one, or a fresh start",
         [](RunConfig& c, Text t) { c.checkpoint.resume = t; }},

@@ -27,7 +27,7 @@ class Cadence {
 
   void step_took(Seconds seconds) { pace_.step_took(seconds); }
   void validation_took(Seconds seconds) { pace_.validation_took(seconds); }
-  void save_took(Seconds seconds) { pace_.save_took(seconds, now()); }  ///< it has just ended
+  void save_took(SaveTime const& time) { pace_.save_took(time, now()); }  ///< it has just ended
   /// As Pace.
   void expect_save(Seconds seconds, bool loaded) { pace_.expect_save(seconds, loaded); }
 

@@ -88,10 +88,14 @@ void Journal::validated(std::int64_t step, double loss, Seconds seconds) {
 }
 
 void Journal::saved(std::int64_t step, checkpoint::SaveStats const& stats) {
-  times_.checkpoint += stats.seconds;
+  times_.checkpoint += stats.stood_still;
+  times_.saving += stats.seconds;
   times_.checkpoint_bytes += stats.bytes;
   if (speaks_) {
-    log::info("step {:>6}  saved {} in {}{}", step, stats.path, format_duration(stats.seconds),
+    log::info("step {:>6}  saved {} in {}{}{}", step, stats.path, format_duration(stats.seconds),
+              config_.checkpoint.overlap
+                  ? fmt::format(", training stood still for {}", format_duration(stats.stood_still))
+                  : "",
               stats.referred > 0
                   ? fmt::format(", {} of it by reference", format_bytes(stats.referred))
                   : "");

@@ -14,6 +14,16 @@ constexpr double most_share = 0.1;
 constexpr Seconds first_interval{300.0};
 constexpr std::size_t remembered_saves = 5;
 
+/// The upper one of an even number.
+Seconds median(std::vector<SaveTime> const& saves, Seconds SaveTime::*part) {
+  std::vector<Seconds> sorted;
+  for (SaveTime const& save : saves) {
+    sorted.push_back(save.*part);
+  }
+  std::ranges::sort(sorted);
+  return sorted[sorted.size() / 2];
+}
+
 }  // namespace
 
 char const* reason_of(Stop stop) {
@@ -54,13 +64,13 @@ void Pace::validation_took(Seconds seconds) {
   longest_validation_ = std::max(longest_validation_, seconds);
 }
 
-void Pace::save_took(Seconds seconds, Seconds now) {
-  longest_save_ = saves_.empty() ? seconds : std::max(longest_save_, seconds);
+void Pace::save_took(SaveTime const& time, Seconds now) {
+  longest_save_ = saves_.empty() ? time.whole : std::max(longest_save_, time.whole);
   last_save_ = now;
   if (saves_.size() == remembered_saves) {
     saves_.erase(saves_.begin());
   }
-  saves_.push_back(seconds);
+  saves_.push_back(time);
 }
 
 void Pace::expect_save(Seconds seconds, bool loaded) {
@@ -75,9 +85,8 @@ Seconds Pace::automatic() const {
     return expected_save_ ? auto_interval(*expected_save_, config_.checkpoint.mtbf)
                           : first_interval;
   }
-  std::vector<Seconds> sorted = saves_;
-  std::ranges::sort(sorted);
-  return auto_interval(sorted[sorted.size() / 2], config_.checkpoint.mtbf);
+  return std::max(auto_interval(median(saves_, &SaveTime::stood_still), config_.checkpoint.mtbf),
+                  median(saves_, &SaveTime::whole) / most_share);
 }
 
 Decision Pace::after(std::int64_t step, Seconds now, Stop asked) const {

@@ -26,6 +26,12 @@ char const* reason_of(Stop stop);
 /// never take more than a tenth of the time, however small the mtbf is.
 [[nodiscard]] Seconds auto_interval(Seconds cost, Seconds mtbf);
 
+/// What a save took.
+struct SaveTime {
+  Seconds whole{};
+  Seconds stood_still{};  ///< of it, what no step went on under
+};
+
 /// What follows a step.
 struct Decision {
   Stop stop = Stop::none;
@@ -34,8 +40,8 @@ struct Decision {
 };
 
 /// When a run validates, saves and stops, from how long things took. It keeps the longest step, save and
-/// validation, for the time that is left must do; and the median of the last saves, for
-/// checkpoint.every=auto. Times are of one clock that begins with the run. Pure; it reads no clock.
+/// validation, for the time that is left must do; and the medians of the last saves, for
+/// checkpoint.every=auto: their cost is the time that the run stood still. Times are of one clock that begins with the run. Pure; it reads no clock.
 class Pace {
  public:
   /// `job_end`: when the batch system ends the job; empty: never or unknown.
@@ -44,7 +50,7 @@ class Pace {
 
   void step_took(Seconds seconds);
   void validation_took(Seconds seconds);
-  void save_took(Seconds seconds, Seconds now);  ///< it has just ended
+  void save_took(SaveTime const& time, Seconds now);  ///< it has just ended
   /// Until a save was measured: the time that filling the state took. `loaded` from a checkpoint it also
   /// stands for a save's cost under checkpoint.every=auto; first weights may come from slower work.
   void expect_save(Seconds seconds, bool loaded);
@@ -67,8 +73,8 @@ class Pace {
   RunConfig const& config_;
   std::optional<Seconds> job_end_;
   Seconds longest_step_{}, longest_validation_{}, longest_save_{};
-  Seconds last_save_{};         ///< when it ended
-  std::vector<Seconds> saves_;  ///< the last ones
+  Seconds last_save_{};          ///< when it ended
+  std::vector<SaveTime> saves_;  ///< the last ones
   std::optional<Seconds> expected_save_;
 };
 

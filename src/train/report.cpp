@@ -171,24 +171,29 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
 
 void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {
   double const total = std::max(times.total.count(), 1e-9);
-  auto const row = [total](char const* phase, Seconds seconds, Bytes bytes) {
+  auto const row = [total](char const* phase, Seconds seconds, Bytes bytes = 0,
+                           Seconds working = {}) {
     double const rate =
-        seconds.count() > 0.0 ? static_cast<double>(bytes) / seconds.count() / 1e9 : 0.0;
+        working.count() > 0.0 ? static_cast<double>(bytes) / working.count() / 1e9 : 0.0;
     log::info("  {:<12} {:>10.2f} s {:>7.1f} % {:>10}", phase, seconds.count(),
               100.0 * seconds.count() / total, bytes > 0 ? fmt::format("{:.2f}", rate) : "-");
   };
   Seconds const named =
       times.forward + times.backward + times.update + times.checkpoint + times.validation;
   log::info("  {:<12} {:>12} {:>9} {:>10}", "phase", "seconds", "share", "GB/s");
-  row("forward", times.forward, 0);
-  row("backward", times.backward, 0);
+  row("forward", times.forward);
+  row("backward", times.backward);
   // What went on under backward has no time of its own.
-  row("update", times.update, times.overlapped > 0 ? 0 : times.update_bytes);
-  row("checkpoint", times.checkpoint, times.checkpoint_bytes);
-  row("validation", times.validation, 0);
-  row("other", times.total - named, 0);
+  row("update", times.update, times.overlapped > 0 ? 0 : times.update_bytes, times.update);
+  row("checkpoint", times.checkpoint, times.checkpoint_bytes, times.saving);
+  row("validation", times.validation);
+  row("other", times.total - named);
   log::info("  {:<12} {:>10.2f} s   {} steps, {:.0f} tokens/s (rank 0's clock and traffic)", "all",
             total, times.steps, static_cast<double>(times.tokens) / total);
+  if (times.saving > times.checkpoint) {
+    log::info("checkpoints: written in {:.2f} s, {:.2f} s of it under steps", times.saving.count(),
+              (times.saving - times.checkpoint).count());
+  }
   if (times.overlapped > 0) {
     log::info(
         "updates under backward: {} of {} steps, {} of them done again or undone, which took "

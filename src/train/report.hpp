@@ -55,7 +55,9 @@ void print_header(RunConfig const& config, HeaderFacts const& facts, mpi::Commun
 
 /// Where the wall time of a run went.
 struct PhaseTimes {
-  Seconds forward{}, backward{}, update{}, checkpoint{}, validation{}, total{};
+  Seconds forward{}, backward{}, update{}, validation{}, total{};
+  Seconds checkpoint{};       ///< that training stood still for
+  Seconds saving{};           ///< of all saves, what went on under steps included
   Bytes update_bytes{};       ///< storage traffic of the updates, this rank
   std::int64_t overlapped{};  ///< steps whose update began under backward
   std::int64_t redone{};      ///< of those, steps that were done again or undone

@@ -211,6 +211,7 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   Stopwatch const whole;
   tiers::Traffic const before = offload_->state().traffic();  // of the paths, whoever uses them
   run_micro_batches(data, now, result);
+  call_before_update(result);
   Stopwatch watch;
   double const divisor = loss_scale * static_cast<double>(micro_batches_);
   result.grad_norm = gradients_->norm() *
@@ -231,7 +232,7 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                                .seconds = whole.elapsed()});
   step_update_->learn({.overlapped = result.share.overlapped,
                        .redone = result.skipped || clip < 1.0,
-                       .seconds = whole.elapsed()});
+                       .seconds = whole.elapsed() - result.stood_still});
   return result;
 }
 
@@ -278,7 +279,8 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
     }
     if (last) {
       agree_on_loss(losses, result);
-      if (std::isfinite(result.loss)) {
+      if (step_update_->is_ahead() && std::isfinite(result.loss)) {
+        call_before_update(result);
         step_update_->begin_ahead(update_numbers(now, result));
       }
     }
@@ -292,6 +294,16 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
     gradients_->end_round();
     result.backward += watch.lap();
   }
+  result.backward -= result.stood_still;
+}
+
+template <class T>
+void StepRunner<T>::call_before_update(StepResult& result) const {
+  Stopwatch const watch;
+  if (before_update_) {
+    before_update_();
+  }
+  result.stood_still += watch.elapsed();
 }
 
 template <class T>

@@ -39,6 +39,7 @@ struct StepResult {
   bool skipped{};                  ///< loss or norm was not finite: nothing was changed
   std::int64_t counted_targets{};  ///< of all ranks: targets that are not ignored
   Seconds forward{}, backward{}, update{};
+  Seconds stood_still{};              ///< in what set_before_update named; part of none of these
   Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic, that of gradients included
   StorageStep storage{};              ///< this rank's
   ShareStep share{};                  ///< this rank's
@@ -78,6 +79,8 @@ class StepRunner {
   /// the range of T.
   StepResult step(data::Dataset const& data, std::int64_t first_sample, double learning_rate,
                   std::int64_t optimizer_step, double loss_scale);
+  /// Called in every step on all ranks, at the same place, once or twice: before the update changes the state, or would.
+  void set_before_update(std::function<void()> call) { before_update_ = std::move(call); }
   /// Waits for what the last update left to go on under the next forward: before the state is read or
   /// saved. Errors: those of the update.
   void finish_update() { update_->finish(); }
@@ -111,6 +114,7 @@ class StepRunner {
   [[nodiscard]] std::unique_ptr<trace::Trace> make_trace() const;
   /// Knows what is on the device for good. Null without a trace.
   [[nodiscard]] std::unique_ptr<update::DeviceMemory> make_device_memory();
+  void call_before_update(StepResult& result) const;
   /// Activations were in use from then on, until now.
   void tell_of_activations(trace::Clock::time_point from);
   /// Of a step, beside its result.
@@ -151,6 +155,7 @@ class StepRunner {
   std::unique_ptr<update::HeldGradients> held_;  ///< null: no gradient stays on the device
   std::unique_ptr<update::GradientAccumulator<T>> gradients_;
   std::optional<StepUpdate<T>> step_update_;
+  std::function<void()> before_update_;
 };
 
 }  // namespace offstage::train

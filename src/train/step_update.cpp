@@ -38,11 +38,10 @@ void StepUpdate<T>::plan() {
 
 template <class T>
 void StepUpdate<T>::begin_ahead(UpdateNumbers const& numbers) {
-  if (ahead_) {
-    parts_.update.begin_ahead(adamw(numbers, 1.0),
-                              most_squares(config_.optimizer, numbers.gradient_scale),
-                              gradient_source(), parameter_targets());
-  }
+  require(is_ahead(), "StepUpdate: an update that was planned to begin under backward");
+  parts_.update.begin_ahead(adamw(numbers, 1.0),
+                            most_squares(config_.optimizer, numbers.gradient_scale),
+                            gradient_source(), parameter_targets());
 }
 
 template <class T>

@@ -45,8 +45,9 @@ class StepUpdate {
   /// Before a step's first gradients: the update before ends, and it is chosen whether this one begins under
   /// backward. Collective.
   void plan();
-  /// Before the last backward: if it was so planned the update begins, by the step that it will be if nothing
-  /// is clipped.
+  /// Whether it was so chosen.
+  [[nodiscard]] bool is_ahead() const noexcept { return ahead_; }
+  /// Before the last backward: the update, which is_ahead(), begins, by the step that it will be if nothing is clipped.
   void begin_ahead(UpdateNumbers const& numbers);
   /// Once the norm is known: all subgroups are updated, or none if the step is `skipped`; what began is
   /// confirmed, done again or undone. `clip`: what the mean gradient is multiplied with; 1: not clipped.

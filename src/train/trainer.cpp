@@ -85,8 +85,12 @@ class Training {
   void continue_loss_scale();
   void one_step();
   void validate();
-  void save();
-  void conclude(Stop stop);
+  void run_steps();
+  void begin_save();
+  /// If one has begun. Collective.
+  void finish_save();
+  void save_what_has_begun();
+  void conclude();
   [[nodiscard]] bool leads() const { return comm_.rank() == 0; }
 
   RunConfig const& config_;
@@ -102,7 +106,9 @@ class Training {
   std::unique_ptr<checkpoint::Store> store_;
   LossScale loss_scale_;
   checkpoint::Meta meta_;
-  std::int64_t saved_step_ = -1;
+  std::int64_t saved_step_ = -1;  ///< its save has begun at least
+  Seconds update_rest_{};         ///< that the save waited for
+  Stop stop_ = Stop::none;
 };
 
 template <class T>
@@ -210,21 +216,46 @@ void Training<T>::continue_loss_scale() {
 template <class T>
 ExitCode Training<T>::run() {
   prepare();
-  Stop stop = Stop::none;
-  while (meta_.step < config_.train.steps && stop == Stop::none) {
+  try {
+    run_steps();
+  } catch (mpi::AgreedError const&) {
+    save_what_has_begun();
+    throw;
+  } catch (...) {
+    if (comm_.size() == 1) {
+      save_what_has_begun();
+    }
+    throw;
+  }
+  signals_.ignore();
+  conclude();
+  return stop_ == Stop::none ? ExitCode::done : ExitCode::more;
+}
+
+/// After an error, where all ranks are: if it was not this save's, that can do without it.
+template <class T>
+void Training<T>::save_what_has_begun() {
+  try {
+    finish_save();
+  } catch (mpi::AgreedError const& error) {
+    log::warning("{}", error.what());
+  }
+}
+
+template <class T>
+void Training<T>::run_steps() {
+  while (meta_.step < config_.train.steps && stop_ == Stop::none) {
     one_step();
     Decision const next = cadence_.after(meta_.step);
-    stop = next.stop;
+    stop_ = next.stop;
     if (next.validate) {
       validate();
     }
     if (next.save) {
-      save();
+      begin_save();
     }
   }
-  signals_.ignore();
-  conclude(stop);
-  return stop == Stop::none ? ExitCode::done : ExitCode::more;
+  finish_save();
 }
 
 /// Everything before the first step. What a user can mend is found here, and then nothing is left
@@ -261,6 +292,7 @@ void Training<T>::prepare() {
   store_ = std::make_unique<checkpoint::Store>(
       config_.checkpoint.dir,
       checkpoint::Retention{config_.checkpoint.keep, config_.checkpoint.keep_every}, comm_);
+  runner_->set_before_update([this] { finish_save(); });
   Bytes const checkpoint_part = checkpoint::space_for(runner_->subgroups());
   require_space(config_, comm_, checkpoint_part);
   start_or_continue();
@@ -280,12 +312,12 @@ void Training<T>::prepare() {
 }
 
 template <class T>
-void Training<T>::conclude(Stop stop) {
-  if (leads() && stop == Stop::none) {
+void Training<T>::conclude() {
+  if (leads() && stop_ == Stop::none) {
     static_cast<void>(take_stop_file(config_));  // it came too late to be obeyed
   }
   journal_.conclude({.step = meta_.step,
-                     .stop = stop,
+                     .stop = stop_,
                      .total = cadence_.now(),
                      .host_memory_peak = runner_->host_memory_peak(),
                      .host_memory_limit = runner_->host_memory_limit(),
@@ -311,7 +343,7 @@ void Training<T>::one_step() {
   }
   meta_.loss_scale = loss_scale_.value();
   meta_.loss_scale_steps = loss_scale_.good_steps();
-  Seconds const seconds = watch.elapsed();
+  Seconds const seconds = watch.elapsed() - result.stood_still;
   cadence_.step_took(seconds);
   StepEntry const entry{.result = result,
                         .meta = meta_,
@@ -345,18 +377,30 @@ void Training<T>::validate() {
 }
 
 template <class T>
-void Training<T>::save() {
+void Training<T>::begin_save() {
   if (saved_step_ == meta_.step) {
     return;
   }
   Stopwatch const rest;
   runner_->finish_update();
-  Seconds const update_rest = rest.elapsed();
+  update_rest_ = rest.elapsed();
   mpi::agree(comm_, [&] { journal_.sync(); });
-  auto const stats = store_->save(meta_, runner_->map(), runner_->subgroups(), runner_->tiers());
+  store_->begin_save(meta_, runner_->map(), runner_->subgroups(), runner_->tiers());
   saved_step_ = meta_.step;
-  cadence_.save_took(update_rest + stats.seconds);
-  journal_.saved(meta_.step, stats);
+  if (!config_.checkpoint.overlap) {
+    finish_save();
+  }
+}
+
+template <class T>
+void Training<T>::finish_save() {
+  if (!store_->is_saving()) {
+    return;
+  }
+  auto const stats = store_->finish_save();
+  cadence_.save_took(
+      {.whole = update_rest_ + stats.seconds, .stood_still = update_rest_ + stats.stood_still});
+  journal_.saved(saved_step_, stats);
 }
 
 }  // namespace

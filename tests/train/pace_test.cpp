@@ -43,6 +43,10 @@ TEST(AutoInterval, KeepsSavesBelowATenthOfTheTime) {
   EXPECT_EQ(auto_interval(Seconds{10}, day), daly_interval(Seconds{10}, day));
 }
 
+SaveTime stood_still(double seconds) {
+  return {.whole = Seconds{seconds}, .stood_still = Seconds{seconds}};
+}
+
 /// A run of 100 steps that never saves by itself.
 class APace : public ::testing::Test {
  protected:
@@ -54,8 +58,8 @@ class APace : public ::testing::Test {
     Pace pace{config, job_end};
     pace.step_took(Seconds{10});
     pace.step_took(Seconds{4});
-    pace.save_took(Seconds{20}, Seconds{});
-    pace.save_took(Seconds{5}, Seconds{});
+    pace.save_took(stood_still(20), Seconds{});
+    pace.save_took(stood_still(5), Seconds{});
     pace.validation_took(Seconds{7});
     return pace;
   }
@@ -107,7 +111,7 @@ TEST_F(APace, ExpectsASaveToTakeAsLongAsFillingTheStateUntilOneIsMeasured) {
   pace.expect_save(Seconds{30}, false);
   EXPECT_EQ(stop(pace, 1, 70), Stop::none);
   EXPECT_EQ(stop(pace, 1, 71), Stop::max_time);
-  pace.save_took(Seconds{10}, Seconds{71});
+  pace.save_took(stood_still(10), Seconds{71});
   EXPECT_EQ(stop(pace, 2, 71), Stop::none) << "a measured save counts more";
 }
 
@@ -152,12 +156,23 @@ TEST_F(APace, SavesAutomaticallyByTheMedianOfWhatSavesCost) {
   pace.expect_save(Seconds{40}, true);
   EXPECT_EQ(pace.automatic(), auto_interval(Seconds{40}, day));
   for (double const cost : {1000.0, 1000.0, 10.0, 1000.0, 10.0, 11.0, 11.0}) {
-    pace.save_took(Seconds{cost}, Seconds{100});
+    pace.save_took(stood_still(cost), Seconds{100});
   }
   Seconds const interval = auto_interval(Seconds{11}, day);
   EXPECT_EQ(pace.automatic(), interval);
   EXPECT_FALSE(pace.after(1, Seconds{99} + interval, Stop::none).save);
   EXPECT_TRUE(pace.after(1, Seconds{101} + interval, Stop::none).save);
+}
+
+TEST_F(APace, ASaveUnderStepsCostsTheTimeThatTheyStoodStillButNoMoreThanATenthOfTheTimeIsWritten) {
+  config.checkpoint.every_auto = true;
+  Pace pace{config, {}};
+  pace.save_took({.whole = Seconds{40}, .stood_still = Seconds{10}}, Seconds{});
+  EXPECT_EQ(pace.automatic(), auto_interval(Seconds{10}, day));
+  EXPECT_THAT(pace.figures(), HasSubstr("a save 40.0 s")) << "nothing hides the last one";
+  Pace slow{config, {}};
+  slow.save_took({.whole = Seconds{4000}, .stood_still = Seconds{10}}, Seconds{});
+  EXPECT_EQ(slow.automatic(), Seconds{40000});
 }
 
 TEST_F(APace, TellsItsFigures) {

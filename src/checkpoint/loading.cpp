@@ -1,0 +1,112 @@
+#include "checkpoint/loading.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "checkpoint/directory.hpp"
+#include "checkpoint/master.hpp"
+#include "checkpoint/reader.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+void load(Reader& reader, state::Subgroup const& subgroup, Destination const& to) {
+  tiers::Lease lease = to.tiers.create(subgroup.index);
+  std::span<std::byte> const state = lease.mutable_bytes();
+  require(static_cast<Bytes>(state.size()) == subgroup.state_bytes(),
+          "checkpoint: an extent holds p, m and v of its subgroup");
+  reader.read(subgroup.pieces, state);
+  to.on_subgroup(subgroup, {reinterpret_cast<float const*>(state.data()),
+                            static_cast<std::size_t>(subgroup.size)});
+  lease.commit();
+}
+
+/// Loads a rank's part; the Meta of the checkpoint. Errors: DataError if the checkpoint cannot be
+/// used, Refused if no older one should be tried either.
+Meta load(std::string const& path, Destination const& to, mpi::Communicator const& comm) {
+  Master master = read_master(path);
+  require_same_model(path, master.meta.model, to.model);
+  Reader reader{path, std::move(master)};
+  // Every file belongs to the checkpoint, also one of a rank that owned nothing.
+  for (int rank = comm.rank(); rank < reader.map().ranks(); rank += comm.size()) {
+    (void)reader.manifest(rank);
+  }
+  for (state::Subgroup const& subgroup : to.subgroups) {
+    load(reader, subgroup, to);
+  }
+  return reader.meta();
+}
+
+}  // namespace
+
+Outcome try_load(std::string const& path, Destination const& to, mpi::Communicator const& comm) {
+  Outcome outcome;
+  bool refused = false;
+  mpi::agree(comm, [&] {
+    try {
+      outcome.meta = load(path, to, comm);
+    } catch (Refused const& error) {
+      outcome.problem = error.what();
+      refused = true;
+    } catch (DataError const& error) {
+      outcome.problem = error.what();
+    }
+  });
+  mpi::agree(comm, [&] {
+    if (refused) {
+      throw DataError{outcome.problem};
+    }
+  });
+  try {
+    mpi::agree(comm, [&] {
+      if (!outcome.meta) {
+        throw DataError{outcome.problem};
+      }
+    });
+  } catch (mpi::AgreedError const& error) {
+    return {std::nullopt, error.what()};
+  }
+  return outcome;
+}
+
+std::vector<std::string> candidates(std::string const& directory,
+                                    std::vector<std::string> const& without,
+                                    mpi::Communicator const& comm) {
+  std::string names;
+  mpi::agree(comm, [&] {
+    if (comm.rank() != 0) {
+      return;
+    }
+    auto const directories = step_directories(directory);
+    for (auto it = directories.rbegin(); it != directories.rend(); ++it) {
+      std::string const name = fs::path{it->path}.filename().string();
+      if (std::ranges::find(without, name) != without.end()) {
+        continue;
+      }
+      if (size_of(it->path + "/" + master_name)) {
+        names += name + "\n";
+      } else {
+        log::warning("checkpoint {} passed over: its save did not finish", it->path);
+      }
+    }
+  });
+  names = comm.broadcast(std::move(names), 0);
+  std::vector<std::string> split;
+  for (std::size_t begin = 0; begin < names.size();) {
+    std::size_t const end = names.find('\n', begin);
+    split.push_back(names.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return split;
+}
+
+}  // namespace offstage::checkpoint

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/store.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "state/shard.hpp"
+#include "tiers/tiers.hpp"
+
+namespace offstage::checkpoint {
+
+/// Where a checkpoint goes when it is loaded.
+struct Destination {
+  state::ModelShape const& model;
+  std::vector<state::Subgroup> const& subgroups;
+  tiers::Tiers& tiers;
+  OnSubgroup const& on_subgroup;
+};
+
+/// What became of loading a checkpoint, the same on every rank.
+struct Outcome {
+  std::optional<Meta> meta;
+  std::string problem;  ///< if there is no meta
+};
+
+/// Loads each rank's part of a step directory. Collective. Errors of the run's own tiers, and a
+/// refusal (reader.hpp), are thrown on all ranks.
+[[nodiscard]] Outcome try_load(std::string const& path, Destination const& to,
+                               mpi::Communicator const& comm);
+
+/// Names of the step directories that have a master, newest first, as rank 0 sees them.
+/// `without` those of rank 0. Collective.
+[[nodiscard]] std::vector<std::string> candidates(std::string const& directory,
+                                                  std::vector<std::string> const& without,
+                                                  mpi::Communicator const& comm);
+
+}  // namespace offstage::checkpoint

@@ -1,0 +1,36 @@
+#include "checkpoint/staging.hpp"
+
+#include <utility>
+
+#include "base/stopwatch.hpp"
+#include "base/watch.hpp"
+
+namespace offstage::checkpoint {
+
+Staging::Staging(std::string step_directory, int rank, int ranks,
+                 std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers)
+    : thread_{"save",
+              [this, directory = std::move(step_directory), rank, ranks, &subgroups, &tiers] {
+                Stopwatch const watch;
+                try {
+                  written_ = write_rank_file(directory, rank, ranks, subgroups, tiers, &given_up_);
+                } catch (...) {
+                  error_ = std::current_exception();
+                }
+                seconds_ = watch.elapsed();
+              }} {}
+
+Staging::~Staging() {
+  given_up_ = true;
+}
+
+RankFiles Staging::finish() {
+  Waiting const waiting{"the rank file of a checkpoint, on its thread"};
+  thread_.join();
+  if (error_) {
+    std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+  return std::move(written_);
+}
+
+}  // namespace offstage::checkpoint

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "base/thread.hpp"
+#include "base/units.hpp"
+#include "checkpoint/writer.hpp"
+#include "state/shard.hpp"
+#include "tiers/tiers.hpp"
+
+namespace offstage::checkpoint {
+
+/// Writes this rank's files of a checkpoint on a thread of its own, which holds one lease at a time. From construction
+/// to finish() nobody commits a lease of `tiers`, begins a pass over them or calls HDF5; fetching and reading goes on.
+class Staging {
+ public:
+  /// Arguments as write_rank_file's; `subgroups` and `tiers` outlive this.
+  Staging(std::string step_directory, int rank, int ranks,
+          std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
+  /// Gives up after the subgroup that is being written: what is in the directory stays.
+  ~Staging();
+  Staging(Staging const&) = delete;
+  Staging& operator=(Staging const&) = delete;
+
+  /// Waits for the end. Once. Errors: those of write_rank_file.
+  [[nodiscard]] RankFiles finish();
+  /// What the thread took; after finish().
+  [[nodiscard]] Seconds seconds() const noexcept { return seconds_; }
+
+ private:
+  std::atomic<bool> given_up_{false};
+  RankFiles written_;
+  Seconds seconds_{};
+  std::exception_ptr error_;
+  NamedThread thread_;  ///< last: it uses all above
+};
+
+}  // namespace offstage::checkpoint

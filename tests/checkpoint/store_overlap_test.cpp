@@ -1,0 +1,131 @@
+// Saves in two parts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "base/thread.hpp"
+#include "checkpoint/store_fixture.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// Those of another whose extents can be fetched once the gate is open.
+class GatedTiers final : public tiers::Tiers {
+ public:
+  explicit GatedTiers(tiers::Tiers& behind) : behind_{behind} {}
+  void open() {
+    {
+      std::scoped_lock const lock{mutex_};
+      open_ = true;
+    }
+    changed_.notify_all();
+  }
+  tiers::Lease fetch(tiers::Key key) override {
+    {
+      std::unique_lock lock{mutex_};
+      ++asked_;
+      changed_.wait(lock, [&] { return open_; });
+    }
+    return behind_.fetch(key);
+  }
+  [[nodiscard]] int asked() const {
+    std::scoped_lock const lock{mutex_};
+    return asked_;
+  }
+  tiers::Lease create(tiers::Key key) override { return behind_.create(key); }
+  [[nodiscard]] tiers::Traffic traffic() const override { return behind_.traffic(); }
+  [[nodiscard]] Bytes host_bytes() const override { return behind_.host_bytes(); }
+
+ protected:
+  void commit(tiers::Key, std::int64_t) override {}
+  void discard(tiers::Key, std::int64_t, bool) noexcept override {}
+
+ private:
+  tiers::Tiers& behind_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  int asked_ = 0;
+};
+
+using SavesInTwoParts = CheckpointStore;
+
+TEST_F(SavesInTwoParts, WriteUnderOtherWorkAndAreCheckpointsOnceFinished) {
+  save(1, 1);
+  Shard shard = make_shard();
+  shard.fill(2);
+  GatedTiers gated{*shard.tiers};
+  store.begin_save(meta(2), shard.map, shard.subgroups, gated);
+  EXPECT_TRUE(store.is_saving());
+  EXPECT_EQ(restore_newest(1), std::pair(std::int64_t{1}, true)) << "none is written yet";
+  gated.open();
+  auto const stats = store.finish_save();
+  EXPECT_FALSE(store.is_saving());
+  EXPECT_GE(stats.seconds.count(), 0.0);
+  Bytes of_state = 0;
+  for (state::Subgroup const& subgroup : shard.subgroups) {
+    of_state += subgroup.state_bytes();
+  }
+  EXPECT_EQ(stats.bytes, of_state);
+  EXPECT_EQ(restore_newest(2), std::pair(std::int64_t{2}, true));
+}
+
+TEST_F(SavesInTwoParts, ThrowWhatTheThreadMetWhenTheyAreFinished) {
+  save(1, 1);
+  Shard shard = make_shard();
+  shard.fill(2);
+  FailingTiers failing;
+  tiers::Tiers& used = world.rank() == 0 ? static_cast<tiers::Tiers&>(failing) : *shard.tiers;
+  store.begin_save(meta(2), shard.map, shard.subgroups, used);
+  EXPECT_THAT(message_of<mpi::AgreedError>([&] { (void)store.finish_save(); }),
+              HasSubstr("cannot save step 2: the disk is gone"));
+  EXPECT_FALSE(store.is_saving());
+  EXPECT_THAT(steps(), ElementsAre(1));
+  store.begin_save(meta(2), shard.map, shard.subgroups, *shard.tiers);
+  (void)store.finish_save();
+  EXPECT_EQ(restore_newest(2), std::pair(std::int64_t{2}, true));
+}
+
+TEST_F(SavesInTwoParts, AreGivenUpWithTheirStore) {
+  save(1, 1);
+  Shard shard = make_shard();
+  shard.fill(2);
+  GatedTiers gated{*shard.tiers};
+  std::promise<void> begun;
+  // Opens while the store is waiting for its thread.
+  NamedThread const opener{"opener", [&] {
+                             begun.get_future().wait();
+                             std::this_thread::sleep_for(std::chrono::milliseconds{500});
+                             gated.open();
+                           }};
+  {
+    Store other{directory, {}, world};
+    other.begin_save(meta(2), shard.map, shard.subgroups, gated);
+    begun.set_value();
+  }
+  EXPECT_LE(gated.asked(), 1);
+  EXPECT_EQ(restore_newest(1), std::pair(std::int64_t{1}, true));
+  save(2, 3);
+  EXPECT_EQ(restore_newest(3), std::pair(std::int64_t{2}, true));
+}
+
+TEST_F(SavesInTwoParts, AreOneAtATimeAndBeginBeforeTheyFinish) {
+  Shard shard = make_shard();
+  shard.fill(1);
+  EXPECT_THROW((void)store.finish_save(), PreconditionError);
+  store.begin_save(meta(1), shard.map, shard.subgroups, *shard.tiers);
+  EXPECT_THROW(store.begin_save(meta(2), shard.map, shard.subgroups, *shard.tiers),
+               PreconditionError);
+  (void)store.finish_save();
+}
+
+}  // namespace
+}  // namespace offstage::checkpoint
