@@ -35,6 +35,7 @@ class Tally final : public device::Device {
     total_ += size;
     return {*this, data, size};
   }
+  void set_aside(Bytes size, std::string const& /*purpose*/) override { total_ += size; }
   [[nodiscard]] std::unique_ptr<device::Stream> make_stream(std::string const& /*name*/) override {
     throw PreconditionError{"a tally has no streams"};
   }

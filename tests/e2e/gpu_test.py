@@ -102,6 +102,15 @@ class Gpu(OffstageTest):
         self.assertIn("device.memory", result.errors[0])
         self.assertFalse((self.folder / "small").exists())
 
+    @unittest.skipUnless(ON_CPU, "a real GPU has the memory it has: not run")
+    def test_ranks_that_share_it_have_equal_parts_of_its_memory(self):
+        self.addCleanup(os.environ.pop, "CUDA_ON_CPU_MEMORY")
+        os.environ["CUDA_ON_CPU_MEMORY"] = "2049MiB"  # of its part each leaves 1 GiB to its libraries
+        options = [*MODELS["llama"], *ONE_STEP, GPU, "device.share-gpu=true"]
+        self.train("one", *options)
+        result = self.train("two", *options, ranks=2, expect=64)
+        self.assertRegex(result.errors[0], r"out of device memory: .* of 512 KiB are free")
+
     def test_auto_takes_the_gpus_where_there_is_one_for_each_rank(self):
         alone = self.train("auto", *MODELS["llama"], *ONE_STEP, AUTO)
         self.assertRegex(alone.out, r"rank 0 .* GPU [0-9A-Fa-f]+:")
