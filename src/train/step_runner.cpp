@@ -242,8 +242,8 @@ std::unique_ptr<update::DeviceMemory> StepRunner<T>::make_device_memory() {
   if (!trace_) {
     return nullptr;
   }
-  auto const demand =
-      device_demand<T>(config_, map_, comm_.rank(), link_->route(), memory_.subgroup_elements);
+  auto const demand = device_demand<T>(config_, map_, comm_.rank(), link_->route(),
+                                       memory_.subgroup_elements, link_->device_bytes());
   activation_bytes_ = demand.model;
   auto memory = std::make_unique<update::DeviceMemory>(*trace_);
   memory->keep(update::DeviceMemory::User::parameters, demand.working_copy);
@@ -274,14 +274,14 @@ Bytes StepRunner<T>::host_memory_peak() const {
 
 template <class T>
 std::vector<std::string> StepRunner<T>::memory_table() const {
-  auto const rows =
-      memory_rows(config_, {.plan = memory_,
-                            .device = device_demand<T>(config_, map_, comm_.rank(), link_->route(),
-                                                       memory_.subgroup_elements),
-                            .shard_elements = map_.shard_elements(comm_.rank()),
-                            .gradient_bytes = accumulated_bytes<T>(config_),
-                            .parameter_bytes = static_cast<Bytes>(sizeof(T)),
-                            .spare_slots = offload_->spares() - memory_.spares});
+  auto const rows = memory_rows(
+      config_, {.plan = memory_,
+                .device = device_demand<T>(config_, map_, comm_.rank(), link_->route(),
+                                           memory_.subgroup_elements, link_->device_bytes()),
+                .shard_elements = map_.shard_elements(comm_.rank()),
+                .gradient_bytes = accumulated_bytes<T>(config_),
+                .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+                .spare_slots = offload_->spares() - memory_.spares});
   return train::memory_table(
       rows, {.device = config_.device.memory, .host = host_memory_limit_ / ranks_on_node_});
 }

@@ -164,6 +164,11 @@ void enqueue(CUstream_st* stream, std::function<void()> work) {
   queue_of(stream).add(std::move(work));
 }
 
+void take(Bytes size) {
+  std::scoped_lock const lock{runtime().mutex};
+  runtime().used += size;
+}
+
 void check_launch(dim3 blocks, dim3 threads, std::size_t shared_bytes) {
   std::size_t const count = std::size_t{threads.x} * threads.y * threads.z;
   if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535 ||

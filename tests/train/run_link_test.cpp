@@ -42,6 +42,21 @@ TEST(RunLink, IsNcclsWhereEachRankHasAGpuOfItsOwn) {
   }
 }
 
+TEST(RunLink, CountsWhatNcclTakesOfTheDeviceByTheRanksOfANode) {
+  auto facts = on_gpus();
+  auto const bytes_of = [&](int ranks, int ranks_per_node) {
+    facts.ranks = ranks;
+    facts.ranks_per_node = ranks_per_node;
+    return choose_link(CommBackend::automatic, facts).device_bytes;
+  };
+  EXPECT_EQ(bytes_of(1, 1), 0);
+  EXPECT_EQ(bytes_of(2, 2), 768 * MiB);
+  EXPECT_EQ(bytes_of(8, 8), 3 * GiB);
+  EXPECT_EQ(bytes_of(1024, 8), 768 * MiB);
+  facts.nccl = false;
+  EXPECT_EQ(bytes_of(8, 8), 0);
+}
+
 TEST(RunLink, IsMpisWhereNcclCannotBeOrMpiWasAskedFor) {
   auto facts = on_gpus();
   EXPECT_FALSE(choose_link(CommBackend::mpi, facts).nccl);
@@ -95,17 +110,19 @@ TEST(RunLink, SaysWhyNcclCannotBeAndWhatHelps) {
 TEST(RunLink, IsPlannedForGpusOfTheirOwnUnlessTheDeviceIsEmulated) {
   RunConfig config;
   config.device.kind = DeviceKind::cuda;
-  EXPECT_EQ(plan_link(config, 2).nccl, nccl::is_built_in());
-  EXPECT_THAT(plan_link(config, 2).text, HasSubstr("NCCL"));
+  EXPECT_EQ(plan_link(config, 2, 2).nccl, nccl::is_built_in());
+  EXPECT_THAT(plan_link(config, 2, 2).text, HasSubstr("NCCL"));
+  EXPECT_EQ(plan_link(config, 2, 2).device_bytes,
+            nccl::is_built_in() ? nccl::device_bytes(2, 2) : 0);
   config.device.share_gpu = true;
-  EXPECT_FALSE(plan_link(config, 2).nccl);
-  EXPECT_THAT(plan_link(config, 2).text, HasSubstr("device.share-gpu"));
+  EXPECT_FALSE(plan_link(config, 2, 2).nccl);
+  EXPECT_THAT(plan_link(config, 2, 2).text, HasSubstr("device.share-gpu"));
   config.device.kind = DeviceKind::host;
-  EXPECT_EQ(plan_link(config, 2).route, Route::in_place);
+  EXPECT_EQ(plan_link(config, 2, 2).route, Route::in_place);
   config.device.emulation.device_to_host = 1e9;
-  EXPECT_EQ(plan_link(config, 2).route, Route::staged);
+  EXPECT_EQ(plan_link(config, 2, 2).route, Route::staged);
   config.comm_backend = CommBackend::nccl;
-  EXPECT_THROW(static_cast<void>(plan_link(config, 2)), UsageError);
+  EXPECT_THROW(static_cast<void>(plan_link(config, 2, 2)), UsageError);
 }
 
 }  // namespace
