@@ -149,13 +149,14 @@ LinkChoice plan_link(RunConfig const& config, int ranks, int ranks_per_node) {
   bool const link = device.emulation.host_to_device > 0.0 || device.emulation.device_to_host > 0.0;
   bool const shared = device.share_gpu;
   bool const can_nccl = nccl::is_built_in() && !shared;
+  bool const by_mpi = config.comm_backend == CommBackend::mpi || !can_nccl;
   return choose_link(
       config.comm_backend,
       {.ranks = ranks,
        .ranks_per_node = ranks_per_node,
        .gpus = gpus,
        .host_visible = !gpus && !link,
-       .mpi_is_aware = mpi::takes_device_memory(),
+       .mpi_is_aware = ranks > 1 && gpus && by_mpi && mpi::is_built_for_device_memory(),
        .nccl = can_nccl,
        .about_nccl = shared ? "ranks share GPUs (device.share-gpu), which NCCL refuses"
                      : nccl::is_built_in() ? "NCCL"

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "platform/mpi/session.hpp"
 #include "platform/nccl/library.hpp"
 
 namespace offstage::train {
@@ -123,6 +124,15 @@ TEST(RunLink, IsPlannedForGpusOfTheirOwnUnlessTheDeviceIsEmulated) {
   EXPECT_EQ(plan_link(config, 2, 2).route, Route::staged);
   config.comm_backend = CommBackend::nccl;
   EXPECT_THROW(static_cast<void>(plan_link(config, 2, 2)), UsageError);
+}
+
+TEST(RunLink, IsPlannedByWhatMpiWasBuiltForWithoutStartingIt) {
+  RunConfig config;
+  config.device.kind = DeviceKind::cuda;
+  config.comm_backend = CommBackend::mpi;
+  bool const is_aware = mpi::is_built_for_device_memory();
+  EXPECT_EQ(plan_link(config, 2, 2).route, is_aware ? Route::direct : Route::staged);
+  EXPECT_EQ(plan_link(config, 2, 2).device_bytes, 0);
 }
 
 }  // namespace
