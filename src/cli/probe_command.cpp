@@ -172,7 +172,7 @@ class Probing {
         cuda_{train::uses_gpus(order.config.device, comm)},
         place_{launch::take_place(comm, {.threads = order.config.threads,
                                          .share_gpu = order.config.device.share_gpu || !cuda_})} {
-    mpi::agree(comm, [&] { device_ = make_device(); });
+    device_ = make_device();
     for (int rank = 0; rank < comm.size(); ++rank) {
       hosts_.push_back(host_of_rank(rank, comm));
     }
@@ -199,10 +199,13 @@ class Probing {
 };
 
 std::unique_ptr<device::Device> Probing::make_device() const {
-  if (cuda_ && !place_.placement.gpu) {
-    throw UsageError{"--device.kind=cuda: this rank has no GPU; start fewer ranks"};
-  }
-  return train::make_run_device(order_.config.device, cuda_ ? place_.placement.gpu : std::nullopt);
+  mpi::agree(comm_, [&] {
+    if (cuda_ && !place_.placement.gpu) {
+      throw UsageError{"--device.kind=cuda: this rank has no GPU; start fewer ranks"};
+    }
+  });
+  return train::make_run_device(order_.config.device,
+                                cuda_ ? place_.placement : launch::Placement{}, comm_);
 }
 
 void Probing::measure_step(int step, probe::Figures& figures) {

@@ -30,7 +30,7 @@ namespace {
 
 using cuda::check;
 
-/// What libraries may still want of the device: their code, workspaces, the stacks of kernels.
+/// What a rank's libraries may still want of the device: their code, workspaces, the stacks of kernels.
 constexpr Bytes library_bytes = 1 * GiB;
 
 /// Of that, what a calling stream gives to kernels.
@@ -291,11 +291,12 @@ class CudaPinned final : public Pinned {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, Bytes capacity);
+  CudaDevice(int index, Bytes capacity, int ranks);
 
   [[nodiscard]] Kind kind() const noexcept override { return Kind::cuda; }
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] Buffer allocate(Bytes size, std::string const& purpose) override;
+  void set_aside(Bytes size, std::string const& purpose) override;
   [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& /*name*/) override {
     return std::make_unique<CudaStream>(index_, clock_, 0);
   }
@@ -323,6 +324,13 @@ class CudaDevice final : public Device {
   void free(std::byte* data, Bytes size) noexcept override;
 
  private:
+  /// What is short if there is less than it seems. Both while mutex_ is held. Errors: as allocate.
+  [[nodiscard]] Shortage require_room(Bytes size, std::string const& purpose) const;
+  void count(Bytes size) noexcept {
+    used_ += size;
+    peak_ = std::max(peak_, used_);
+  }
+
   int index_;
   CudaClock clock_;
   std::string name_;
@@ -332,15 +340,8 @@ class CudaDevice final : public Device {
   Bytes peak_{};
 };
 
-/// What the device has free now.
-Bytes free_bytes() {
-  std::size_t available{};
-  std::size_t total{};
-  check(cudaMemGetInfo(&available, &total));
-  return static_cast<Bytes>(available);
-}
-
-CudaDevice::CudaDevice(int index, Bytes capacity) : index_{index}, clock_{index} {
+CudaDevice::CudaDevice(int index, Bytes capacity, int ranks) : index_{index}, clock_{index} {
+  require(ranks >= 1, "CudaDevice: a rank uses it");
   int const count = cuda::device_count();
   if (index < 0 || index >= count) {
     throw cuda::CudaError{fmt::format("there is no GPU {}: {} are visible", index, count)};
@@ -349,8 +350,17 @@ CudaDevice::CudaDevice(int index, Bytes capacity) : index_{index}, clock_{index}
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index_));
   name_ = properties.name;
-  Bytes const available = std::max<Bytes>(0, free_bytes() - library_bytes);
+  Bytes const available = std::max<Bytes>(0, cuda::free_bytes(index_) / ranks - library_bytes);
   capacity_ = capacity > 0 ? std::min(capacity, available) : available;
+}
+
+Shortage CudaDevice::require_room(Bytes size, std::string const& purpose) const {
+  Shortage const shortage{
+      .purpose = purpose, .wanted = size, .available = capacity_ - used_, .capacity = capacity_};
+  if (size > shortage.available) {
+    throw_shortage(shortage);
+  }
+  return shortage;
 }
 
 Buffer CudaDevice::allocate(Bytes size, std::string const& purpose) {
@@ -360,23 +370,25 @@ Buffer CudaDevice::allocate(Bytes size, std::string const& purpose) {
   }
   make_current(index_);
   std::lock_guard const lock{mutex_};
-  Shortage shortage{
-      .purpose = purpose, .wanted = size, .available = capacity_ - used_, .capacity = capacity_};
-  if (size > shortage.available) {
-    throw_shortage(shortage);
-  }
+  auto shortage = require_room(size, purpose);
   void* data{};
   auto const code = cudaMalloc(&data, static_cast<std::size_t>(size));
   if (code == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());  // or the next launch would report it
     // Another process has taken some of it, or no piece is large enough.
-    shortage.available = std::min(shortage.available, free_bytes());
+    shortage.available = std::min(shortage.available, cuda::free_bytes(index_));
     throw_shortage(shortage);
   }
   check(code);
-  used_ += size;
-  peak_ = std::max(peak_, used_);
+  count(size);
   return {*this, static_cast<std::byte*>(data), size};
+}
+
+void CudaDevice::set_aside(Bytes size, std::string const& purpose) {
+  require(size >= 0, "Device::set_aside: negative size");
+  std::lock_guard const lock{mutex_};
+  static_cast<void>(require_room(size, purpose));
+  count(size);
 }
 
 void CudaDevice::free(std::byte* data, Bytes size) noexcept {
@@ -388,13 +400,13 @@ void CudaDevice::free(std::byte* data, Bytes size) noexcept {
 
 }  // namespace
 
-std::unique_ptr<Device> make_cuda_device(int index, Bytes capacity) {
-  return std::make_unique<CudaDevice>(index, capacity);
+std::unique_ptr<Device> make_cuda_device(int index, Bytes capacity, int ranks) {
+  return std::make_unique<CudaDevice>(index, capacity, ranks);
 }
 
 #else
 
-std::unique_ptr<Device> make_cuda_device(int /*index*/, Bytes /*capacity*/) {
+std::unique_ptr<Device> make_cuda_device(int /*index*/, Bytes /*capacity*/, int /*ranks*/) {
   throw UsageError{"CUDA was not compiled in; write device.kind=host, or build with nvcc"};
 }
 

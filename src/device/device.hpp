@@ -116,6 +116,8 @@ class Device {
   /// `purpose` is named in the error. Aligned to 64 bytes at least; contents undefined.
   /// Errors: UsageError that says what needs how much, what is free, and which keys help.
   [[nodiscard]] virtual Buffer allocate(Bytes size, std::string const& purpose) = 0;
+  /// Counts memory that a library takes by itself, for good. Errors: as allocate.
+  virtual void set_aside(Bytes size, std::string const& purpose) = 0;
   /// A stream whose work runs beside the caller's: a thread of its own on the emulated device, whose
   /// kernels run on that thread alone.
   [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(std::string const& name) = 0;
@@ -163,8 +165,9 @@ struct Emulation {
                                                        Emulation const& emulation = {});
 
 /// The GPU of this number among those visible, as CUDA counts them. `capacity`: pretend to have no more
-/// (0: all that is free at construction, less what the libraries take).
+/// (0: all that is free at construction, in equal parts for the `ranks` that compute on it, less what a rank's
+/// libraries take). Ranks that share it are all to look before any of them allocates.
 /// Errors: cuda::CudaError; UsageError where CUDA was not compiled in.
-[[nodiscard]] std::unique_ptr<Device> make_cuda_device(int index, Bytes capacity);
+[[nodiscard]] std::unique_ptr<Device> make_cuda_device(int index, Bytes capacity, int ranks = 1);
 
 }  // namespace offstage::device

@@ -23,6 +23,10 @@ class HostDevice final : public Device {
   [[nodiscard]] std::string name() const override { return "host (emulated)"; }
 
   [[nodiscard]] Buffer allocate(Bytes size, std::string const& purpose) override;
+  void set_aside(Bytes size, std::string const& purpose) override {
+    require(size >= 0, "Device::set_aside: negative size");
+    book(size, purpose);
+  }
   [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& name) override {
     return make_queued_stream(engines_, name);
   }
@@ -47,6 +51,8 @@ class HostDevice final : public Device {
   void free(std::byte* data, Bytes size) noexcept override;
 
  private:
+  void book(Bytes size, std::string const& purpose);
+
   Bytes const capacity_;
   bool const host_visible_;
   HostEngines engines_;
@@ -56,27 +62,29 @@ class HostDevice final : public Device {
   std::map<std::byte*, memory::HugeBuffer> blocks_;
 };
 
+void HostDevice::book(Bytes size, std::string const& purpose) {
+  std::lock_guard const lock{mutex_};
+  if (size > capacity_ - used_) {
+    throw_shortage({.purpose = purpose,
+                    .wanted = size,
+                    .available = capacity_ - used_,
+                    .capacity = capacity_});
+  }
+  used_ += size;
+  peak_ = std::max(peak_, used_);
+}
+
 Buffer HostDevice::allocate(Bytes size, std::string const& purpose) {
   require(size >= 0, "Device::allocate: negative size");
   if (size == 0) {
     return {};
   }
-  {
-    std::lock_guard const lock{mutex_};
-    if (size > capacity_ - used_) {
-      throw_shortage({.purpose = purpose,
-                      .wanted = size,
-                      .available = capacity_ - used_,
-                      .capacity = capacity_});
-    }
-    used_ += size;  // booked, so that others need not wait while the pages are touched
-  }
+  book(size, purpose);  // others need not wait while the pages are touched
   try {
     memory::HugeBuffer block{size};
     auto* const data = block.bytes().data();
     std::lock_guard const lock{mutex_};
     blocks_.emplace(data, std::move(block));
-    peak_ = std::max(peak_, used_);
     return {*this, data, size};
   } catch (...) {
     std::lock_guard const lock{mutex_};

@@ -60,8 +60,11 @@ std::vector<Placement> place(topology::Topology const& node, std::vector<RankOnN
     auto const sharing = std::ranges::count_if(
         parts, [&](std::vector<int> const& other) { return overlap(other, parts[r]); });
     int const cores = count_cores(node, parts[r]) / static_cast<int>(sharing);
+    auto const gpu_ranks = std::ranges::count_if(
+        gpus, [&](auto const& other) { return gpus[r] && other && other->same_as(*gpus[r]); });
     placements.push_back({gpus[r], numa_of_part(node, parts[r], near[r]), parts[r],
-                          rules.threads > 0 ? rules.threads : std::max(1, cores)});
+                          rules.threads > 0 ? rules.threads : std::max(1, cores),
+                          static_cast<int>(gpu_ranks)});
   }
   return placements;
 }

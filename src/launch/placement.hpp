@@ -20,7 +20,8 @@ struct Placement {
   std::optional<topology::VisibleGpu> gpu;
   int numa{-1};           ///< of its memory; -1 if unknown or several alike
   std::vector<int> cpus;  ///< inside its inherited mask, ascending, never empty
-  int threads{};  ///< as asked for, or one per physical core, shared ones divided; at least 1
+  int threads{};    ///< as asked for, or one per physical core, shared ones divided; at least 1
+  int gpu_ranks{};  ///< of the node that use its GPU, itself included; 0 without one
 };
 
 struct PlacementRules {

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/slice.hpp"
+#include "base/units.hpp"
 #include "device/device.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/nccl/library.hpp"
@@ -39,6 +40,10 @@ class RankLink {
   [[nodiscard]] int size() const noexcept { return comm_.size(); }
   [[nodiscard]] Route route() const noexcept { return route_; }
 
+  /// Device memory that a library behind it takes for itself, as who made the link says.
+  [[nodiscard]] Bytes device_bytes() const noexcept { return device_bytes_; }
+  void set_device_bytes(Bytes bytes) noexcept { device_bytes_ = bytes; }
+
   /// As mpi::Communicator::all_gather: this rank's own part is filled in already.
   virtual void all_gather(device::Stream& stream, std::span<std::byte> buffer,
                           std::span<Slice const> parts) = 0;
@@ -53,6 +58,7 @@ class RankLink {
  private:
   mpi::Communicator const& comm_;
   Route route_;
+  Bytes device_bytes_{};
 };
 
 /// By MPI, on any route; `comm` outlives it.

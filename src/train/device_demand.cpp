@@ -35,6 +35,7 @@ class Tally final : public device::Device {
     total_ += size;
     return {*this, data, size};
   }
+  void set_aside(Bytes size, std::string const& /*purpose*/) override { total_ += size; }
   [[nodiscard]] std::unique_ptr<device::Stream> make_stream(std::string const& /*name*/) override {
     throw PreconditionError{"a tally has no streams"};
   }
@@ -86,13 +87,14 @@ Bytes resident_bytes(RunConfig const& config, state::ShardMap const& map, int ra
 
 template <class T>
 DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, int rank,
-                           state::Route route, std::int64_t subgroup_elements) {
+                           state::Route route, std::int64_t subgroup_elements, Bytes link) {
   bool const host_visible = route == state::Route::in_place;
   std::int64_t const shard = map.shard_elements(rank);
   auto const element = static_cast<Bytes>(sizeof(T));
   Tally tally;
   auto const workspace = lay_out<T>(config, map, tally);
   DeviceDemand demand;
+  demand.link = link;
   demand.model = tally.used();
   demand.gradient = update::GradientAccumulator<T>::device_bytes(map, rank, route);
   demand.resident = resident_bytes(config, map, rank, subgroup_elements);
@@ -129,7 +131,7 @@ DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, 
 
 #define OFFSTAGE_INSTANTIATE(T)                                                         \
   template DeviceDemand device_demand<T>(RunConfig const&, state::ShardMap const&, int, \
-                                         state::Route, std::int64_t);
+                                         state::Route, std::int64_t, Bytes);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)
 OFFSTAGE_INSTANTIATE(float16)

@@ -9,7 +9,7 @@
 
 namespace offstage::train {
 
-/// What a rank of a run allocates of its device.
+/// What a rank of a run takes of its device.
 struct DeviceDemand {
   /// The shard's parameters, and two whole layers if there are ranks; or the layers that are there at a time,
   /// where parameters live elsewhere.
@@ -19,18 +19,19 @@ struct DeviceDemand {
   Bytes slots{};     ///< of the update, beside those that the activations lend it
   Bytes resident{};
   Bytes held{};  ///< gradients that wait for the update (update.device-gradients), and their norms
+  Bytes link{};  ///< what NCCL takes for itself, where it passes layers between ranks
   [[nodiscard]] Bytes total() const {
-    return working_copy + model + gradient + slots + resident + held;
+    return working_copy + model + gradient + slots + resident + held + link;
   }
 };
 
 /// From the configuration alone. Slots are lent where device.memory, if it is given, has no room for all, and
 /// gradients take what is left of it, or all that they can use where it is not given.
 /// T is numerics.dtype; `route`: of layers between ranks (in_place: the device is host_visible; one rank's is
-/// never direct); `subgroup_elements`: as planned.
+/// never direct); `subgroup_elements`: as planned; `link`: RankLink::device_bytes.
 template <class T>
 [[nodiscard]] DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map,
                                          int rank, state::Route route,
-                                         std::int64_t subgroup_elements);
+                                         std::int64_t subgroup_elements, Bytes link = 0);
 
 }  // namespace offstage::train

@@ -50,7 +50,10 @@ template <class T>
 class Foreseer {
  public:
   Foreseer(RunConfig const& config, ForecastScope const& scope, state::ShardMap const& map)
-      : config_{config}, scope_{scope}, map_{map}, route_{plan_link(config, scope.ranks).route} {
+      : config_{config},
+        scope_{scope},
+        map_{map},
+        link_{plan_link(config, scope.ranks, scope.ranks_per_node)} {
     for (int rank = 0; rank < map.ranks(); ++rank) {
       if (map.shard_elements(rank) > shard_) {
         fullest_ = rank;
@@ -60,9 +63,11 @@ class Foreseer {
   }
 
   [[nodiscard]] std::int64_t shard() const { return shard_; }
+  [[nodiscard]] LinkChoice const& link() const { return link_; }
   [[nodiscard]] plan::MemoryPlan memory(Bytes limit) const;
   [[nodiscard]] DeviceDemand device(plan::MemoryPlan const& memory) const {
-    return device_demand<T>(config_, map_, fullest_, route_, memory.subgroup_elements);
+    return device_demand<T>(config_, map_, fullest_, link_.route, memory.subgroup_elements,
+                            link_.device_bytes);
   }
   [[nodiscard]] std::vector<PathForecast> paths(plan::MemoryPlan const& memory) const;
   /// Adds to `missing` what must be known.
@@ -96,7 +101,7 @@ class Foreseer {
   RunConfig const& config_;
   ForecastScope const& scope_;
   state::ShardMap const& map_;
-  state::Route route_;
+  LinkChoice link_;
   int fullest_{};         ///< the rank with the largest shard
   std::int64_t shard_{};  ///< its elements
 };
@@ -105,7 +110,7 @@ template <class T>
 plan::MemoryPlan Foreseer<T>::memory(Bytes limit) const {
   return plan::plan_memory(memory_demand<T>(
       config_, map_,
-      {.ranks_per_node = scope_.ranks_per_node, .route = route_, .host_memory = limit}));
+      {.ranks_per_node = scope_.ranks_per_node, .route = link_.route, .host_memory = limit}));
 }
 
 template <class T>
@@ -301,7 +306,7 @@ Forecast foresee(RunConfig const& config, ForecastScope const& scope) {
   Forecast result{.parameters = state::count_parameters(map.layers()),
                   .shard_elements = here.shard(),
                   .layers = config.model.layers,
-                  .link = plan_link(config, scope.ranks).text,
+                  .link = here.link().text,
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
                   .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};
   result.memory = here.memory(result.host_limit);

@@ -53,7 +53,8 @@ std::vector<MemoryRow> memory_rows(RunConfig const& config, MemoryFacts const& f
       {.what = "second versions of it",
        .host = plan.spares * extent,
        .storage = facts.spare_slots * extent},
-      {.what = "slots of the update", .device = device.slots}};
+      {.what = "slots of the update", .device = device.slots},
+      {.what = "NCCL's buffers", .device = device.link}};
   std::erase_if(rows,
                 [](MemoryRow const& row) { return row.device + row.host + row.storage == 0; });
   if (config.numerics.dtype == DType::fp32 && rows.front().what.starts_with("16-bit")) {

@@ -50,9 +50,21 @@ launch::RankPlace take_run_place(RunConfig const& config, mpi::Communicator cons
 }
 
 std::unique_ptr<device::Device> make_run_device(DeviceConfig const& config,
-                                                std::optional<topology::VisibleGpu> const& gpu) {
-  return gpu ? device::make_cuda_device(gpu->ordinal, config.memory)
-             : device::make_host_device(config.memory, config.emulation);
+                                                launch::Placement const& place,
+                                                mpi::Communicator const& comm) {
+  // Each process that opens a GPU takes some of it: all have before any looks what is free.
+  mpi::agree(comm, [&] {
+    if (place.gpu) {
+      static_cast<void>(cuda::free_bytes(place.gpu->ordinal));
+    }
+  });
+  std::unique_ptr<device::Device> device;
+  mpi::agree(comm, [&] {  // and all have looked before any goes on and allocates
+    device = place.gpu
+                 ? device::make_cuda_device(place.gpu->ordinal, config.memory, place.gpu_ranks)
+                 : device::make_host_device(config.memory, config.emulation);
+  });
+  return device;
 }
 
 }  // namespace offstage::train

@@ -1,12 +1,10 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "device/device.hpp"
 #include "launch/launcher.hpp"
 #include "platform/mpi/communicator.hpp"
-#include "platform/topology/topology.hpp"
 #include "train/run_config.hpp"
 
 namespace offstage::train {
@@ -22,9 +20,11 @@ namespace offstage::train {
 [[nodiscard]] launch::RankPlace take_run_place(RunConfig const& config,
                                                mpi::Communicator const& comm);
 
-/// A rank's device: that GPU if there is one, else the emulated device.
-/// Errors: as make_cuda_device.
-[[nodiscard]] std::unique_ptr<device::Device> make_run_device(
-    DeviceConfig const& config, std::optional<topology::VisibleGpu> const& gpu);
+/// A rank's device: its place's GPU, of whose free memory the ranks that share it have equal parts, or the emulated
+/// device if it has none.
+/// Collective. Errors: as make_cuda_device, as mpi::AgreedError.
+[[nodiscard]] std::unique_ptr<device::Device> make_run_device(DeviceConfig const& config,
+                                                              launch::Placement const& place,
+                                                              mpi::Communicator const& comm);
 
 }  // namespace offstage::train

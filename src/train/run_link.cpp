@@ -6,11 +6,17 @@
 #include <array>
 #include <climits>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/slice.hpp"
 #include "platform/cpu/affinity.hpp"
+#include "platform/cuda/check.hpp"
 #include "platform/mpi/session.hpp"
 #include "platform/nccl/library.hpp"
 
@@ -76,6 +82,41 @@ LinkChoice through_mpi(CommBackend asked, LinkFacts const& facts) {
                               why)};
 }
 
+/// NCCL connects ranks, and takes memory for it, in the first call of each kind. `buffer`: two bytes for each rank.
+void first_calls(state::RankLink& link, device::Stream& stream, std::span<std::byte> buffer) {
+  std::vector<Slice> parts;
+  for (int rank = 0; rank < link.size(); ++rank) {
+    parts.push_back({rank, 1});
+  }
+  auto const ranks = parts.size();
+  link.all_gather(stream, buffer.first(ranks), parts);
+  link.all_to_all(stream, buffer.first(ranks), parts, buffer.subspan(ranks), parts);
+  stream.synchronize();
+}
+
+std::unique_ptr<state::RankLink> connect_by_nccl(mpi::Communicator const& comm,
+                                                 std::unique_ptr<nccl::Library> library,
+                                                 device::Device& device,
+                                                 topology::VisibleGpu const& gpu, Bytes expected) {
+  auto const stream = device.make_stream("ranks");
+  auto const buffer = device.allocate(2 * comm.size(), "a first word between ranks");
+  Bytes const before = cuda::free_bytes(gpu.ordinal);
+  auto link = state::make_nccl_link(comm, std::move(library), *stream);
+  first_calls(*link, *stream, buffer.as<std::byte>());
+  Bytes const taken = comm.maximum(before - cuda::free_bytes(gpu.ordinal));
+  if (taken > expected && comm.rank() == 0) {
+    log::warning(
+        "NCCL has taken {} of a GPU's memory, where {} were reserved; the plan counts what it took "
+        "(NCCL_MAX_NCHANNELS, NCCL_MAX_P2P_NCHANNELS and NCCL_BUFFSIZE in the environment lower "
+        "it)",
+        format_bytes(taken), format_bytes(expected));
+  }
+  // No less than expected: with the first large message it may take more.
+  link->set_device_bytes(std::max(taken, expected));
+  mpi::agree(comm, [&] { device.set_aside(link->device_bytes(), "NCCL"); });
+  return link;
+}
+
 }  // namespace
 
 LinkChoice choose_link(CommBackend asked, LinkFacts const& facts) {
@@ -100,21 +141,25 @@ LinkChoice choose_link(CommBackend asked, LinkFacts const& facts) {
                                    : "each rank has a GPU of its own";
   return {.nccl = true,
           .route = state::Route::direct,
-          .text = fmt::format("{}, from GPU to GPU ({})", facts.about_nccl, why)};
+          .text = fmt::format("{}, from GPU to GPU ({})", facts.about_nccl, why),
+          .device_bytes = nccl::device_bytes(facts.ranks, facts.ranks_per_node)};
 }
 
-LinkChoice plan_link(RunConfig const& config, int ranks) {
+LinkChoice plan_link(RunConfig const& config, int ranks, int ranks_per_node) {
   auto const& device = config.device;
   bool const gpus = device.kind != DeviceKind::host && !device.emulation.any();
   bool const link = device.emulation.host_to_device > 0.0 || device.emulation.device_to_host > 0.0;
   bool const shared = device.share_gpu;
+  bool const can_nccl = nccl::is_built_in() && !shared;
+  bool const by_mpi = config.comm_backend == CommBackend::mpi || !can_nccl;
   return choose_link(
       config.comm_backend,
       {.ranks = ranks,
+       .ranks_per_node = ranks_per_node,
        .gpus = gpus,
        .host_visible = !gpus && !link,
-       .mpi_is_aware = mpi::takes_device_memory(),
-       .nccl = nccl::is_built_in() && !shared,
+       .mpi_is_aware = ranks > 1 && gpus && by_mpi && mpi::is_built_for_device_memory(),
+       .nccl = can_nccl,
        .about_nccl = shared ? "ranks share GPUs (device.share-gpu), which NCCL refuses"
                      : nccl::is_built_in() ? "NCCL"
                                            : "offstage was built without NCCL",
@@ -124,6 +169,8 @@ LinkChoice plan_link(RunConfig const& config, int ranks) {
 RunLink make_run_link(CommBackend asked, mpi::Communicator const& comm, device::Device& device,
                       std::optional<topology::VisibleGpu> const& gpu) {
   LinkFacts facts{.ranks = comm.size(),
+                  .ranks_per_node = static_cast<int>(
+                      comm.maximum(static_cast<std::int64_t>(comm.split_by_node().size()))),
                   .gpus = device.kind() == device::Kind::cuda,
                   .host_visible = device.host_visible(),
                   .mpi_is_aware = comm.minimum(mpi::takes_device_memory() ? 1 : 0) > 0};
@@ -144,8 +191,8 @@ RunLink make_run_link(CommBackend asked, mpi::Communicator const& comm, device::
   if (!choice.nccl) {
     return {state::make_mpi_link(comm, choice.route), std::move(choice.text)};
   }
-  auto const stream = device.make_stream("ranks");
-  return {state::make_nccl_link(comm, std::move(library), *stream), std::move(choice.text)};
+  return {connect_by_nccl(comm, std::move(library), device, *gpu, choice.device_bytes),
+          std::move(choice.text)};
 }
 
 }  // namespace offstage::train

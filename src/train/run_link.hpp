@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "base/units.hpp"
 #include "device/device.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/topology/topology.hpp"
@@ -15,6 +16,7 @@ namespace offstage::train {
 /// What decides how layers get from rank to rank, the same on all of them.
 struct LinkFacts {
   int ranks = 1;
+  int ranks_per_node = 1;     ///< the most
   bool gpus = false;          ///< the ranks compute on GPUs
   bool host_visible = true;   ///< else: of the emulated device
   bool mpi_is_aware = false;  ///< MPI takes addresses of GPU memory
@@ -26,7 +28,8 @@ struct LinkFacts {
 struct LinkChoice {
   bool nccl = false;
   state::Route route = state::Route::in_place;
-  std::string text{};  ///< for people: by what, which way, and why; empty for one rank
+  std::string text{};    ///< for people: by what, which way, and why; empty for one rank
+  Bytes device_bytes{};  ///< of a rank's device, that NCCL is expected to take for itself
 };
 
 /// Errors: UsageError: comm.backend=nccl cannot be; names the reason and the remedy.
@@ -34,7 +37,7 @@ struct LinkChoice {
 
 /// The same for a run that is planned, on this program and on nodes whose ranks have GPUs of their own unless the
 /// device is emulated.
-[[nodiscard]] LinkChoice plan_link(RunConfig const& config, int ranks);
+[[nodiscard]] LinkChoice plan_link(RunConfig const& config, int ranks, int ranks_per_node);
 
 /// How the ranks of a run pass layers on.
 struct RunLink {
@@ -42,8 +45,10 @@ struct RunLink {
   std::string text;  ///< as LinkChoice's
 };
 
-/// `gpu`: this rank's; `comm` outlives the link.
-/// Collective. Errors: as choose_link, as mpi::AgreedError; nccl::NcclError.
+/// `gpu`: this rank's; `comm` outlives the link. NCCL has connected all ranks on return; what it is expected to take of
+/// the device, or has taken if that is more, of which rank 0 warns, is set aside there and the link's device_bytes().
+/// Collective. Errors: as choose_link, as mpi::AgreedError; nccl::NcclError; UsageError of the device, as
+/// mpi::AgreedError: it has no room for that.
 [[nodiscard]] RunLink make_run_link(CommBackend asked, mpi::Communicator const& comm,
                                     device::Device& device,
                                     std::optional<topology::VisibleGpu> const& gpu);

@@ -18,11 +18,12 @@ namespace offstage::train {
 template <class T>
 RunMemory<T>::RunMemory(RunConfig const& config, mpi::Communicator const& comm,
                         mpi::Communicator const& node, state::ShardMap const& map,
-                        state::Route route, device::Device const& device)
+                        state::RankLink const& link, device::Device const& device)
     : config_{config},
       comm_{comm},
       map_{map},
-      route_{route},
+      route_{link.route()},
+      link_bytes_{link.device_bytes()},
       device_{device},
       ranks_on_node_{node.size()},
       parameter_slots_{count_parameter_slots()},
@@ -103,14 +104,14 @@ Bytes RunMemory<T>::room_for_gradients(UpdateShape const& shape, Bytes taken) co
 template <class T>
 std::vector<std::string> RunMemory<T>::table(plan::MemoryPlan const& plan,
                                              std::int64_t spare_slots) const {
-  auto const rows = memory_rows(
-      config_,
-      {.plan = plan,
-       .device = device_demand<T>(config_, map_, comm_.rank(), route_, plan.subgroup_elements),
-       .shard_elements = map_.shard_elements(comm_.rank()),
-       .gradient_bytes = accumulated_bytes<T>(config_),
-       .parameter_bytes = static_cast<Bytes>(sizeof(T)),
-       .spare_slots = spare_slots});
+  auto const rows =
+      memory_rows(config_, {.plan = plan,
+                            .device = device_demand<T>(config_, map_, comm_.rank(), route_,
+                                                       plan.subgroup_elements, link_bytes_),
+                            .shard_elements = map_.shard_elements(comm_.rank()),
+                            .gradient_bytes = accumulated_bytes<T>(config_),
+                            .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+                            .spare_slots = spare_slots});
   return train::memory_table(
       rows, {.device = config_.device.memory, .host = host_limit_ / ranks_on_node_});
 }

@@ -23,10 +23,10 @@ template <class T>
 class RunMemory {
  public:
   /// Activations and a working copy that lives on the device, with the memory to gather it through, are taken,
-  /// and nothing else yet. All but `node`, that of this node's ranks, outlive it.
+  /// and nothing else yet. `node`: of this node's ranks. All but that and `link` outlive it.
   /// Collective. Errors: mpi::AgreedError.
   RunMemory(RunConfig const& config, mpi::Communicator const& comm, mpi::Communicator const& node,
-            state::ShardMap const& map, state::Route route, device::Device const& device);
+            state::ShardMap const& map, state::RankLink const& link, device::Device const& device);
 
   [[nodiscard]] int ranks_on_node() const noexcept { return ranks_on_node_; }
   /// Of a node: tiers.host-memory, or the share of what is free.
@@ -62,6 +62,7 @@ class RunMemory {
   mpi::Communicator const& comm_;
   state::ShardMap const& map_;
   state::Route route_;
+  Bytes link_bytes_;  ///< of the device, as planned
   device::Device const& device_;
   int ranks_on_node_;
   int parameter_slots_;

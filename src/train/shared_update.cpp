@@ -23,7 +23,7 @@ std::unique_ptr<update::DeviceLane> make_lane(update::DeviceLaneSettings setting
                                               device::Device& device, std::span<std::byte> idle,
                                               trace::Trace* trace, update::DeviceMemory* memory) {
   // Slots of its own let an update go on under the next forward; activations' memory does not. Only the
-  // device knows whether there is room for them: other ranks may take of the same GPU.
+  // device knows whether there is room for them: other programs may take of the same GPU.
   try {
     return std::make_unique<update::DeviceLane>(device, settings, trace, memory);
   } catch (UsageError const&) {

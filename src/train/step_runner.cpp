@@ -63,7 +63,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
         model::RunShape{config_.train.micro_batch, config_.train.sequence, config_.train.recompute},
         *device_, *stream_);
   });
-  run_memory_.emplace(config, comm, node, map_, link_->route(), *device_);
+  run_memory_.emplace(config, comm, node, map_, *link_, *device_);
   mpi::agree(comm, [&] {
     memory_ = plan::plan_memory(memory_demand<T>(config, map_,
                                                  {.ranks_per_node = run_memory_->ranks_on_node(),
@@ -157,8 +157,8 @@ std::unique_ptr<update::DeviceMemory> StepRunner<T>::make_device_memory() {
   if (!trace_) {
     return nullptr;
   }
-  auto const demand =
-      device_demand<T>(config_, map_, comm_.rank(), link_->route(), memory_.subgroup_elements);
+  auto const demand = device_demand<T>(config_, map_, comm_.rank(), link_->route(),
+                                       memory_.subgroup_elements, link_->device_bytes());
   activation_bytes_ = demand.model;
   auto memory = std::make_unique<update::DeviceMemory>(*trace_);
   memory->keep(update::DeviceMemory::User::parameters, demand.working_copy);

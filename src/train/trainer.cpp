@@ -270,8 +270,7 @@ void Training<T>::prepare() {
       checkpoint::remove_old_slots(config_.checkpoint.dir);
     }
   });
-  std::unique_ptr<device::Device> device;
-  mpi::agree(comm_, [&] { device = make_run_device(config_.device, place_.placement.gpu); });
+  auto device = make_run_device(config_.device, place_.placement, comm_);
   auto link = make_run_link(config_.comm_backend, comm_, *device, place_.placement.gpu);
   runner_ = std::make_unique<StepRunner<T>>(
       config_, comm_, std::move(device), std::move(link.link),

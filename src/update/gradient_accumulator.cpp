@@ -131,7 +131,8 @@ void GradientAccumulator<T>::add(int layer, std::span<T const> gradient) {
   } else if (transfer_) {
     add_coming();
     if (!gradient.empty()) {
-      transfer_->begin(layer, std::as_bytes(gradient), add_held(layer, gradient));
+      // Of one rank the layer is its slice; of several nothing is added before it has left.
+      transfer_->begin(layer, std::as_bytes(gradient), add_held(stream_, layer, gradient, 1));
     }
     coming_ = layer;
   } else {
@@ -144,18 +145,29 @@ void GradientAccumulator<T>::add(int layer, std::span<T const> gradient) {
 }
 
 template <class T>
-std::vector<Range> GradientAccumulator<T>::add_held(int layer, std::span<T const> gradient) {
-  if (!sums_on_device()) {
-    return {{0, static_cast<Bytes>(gradient.size_bytes())}};
+std::vector<Range> GradientAccumulator<T>::add_held(device::Stream& stream, int layer,
+                                                    std::span<T const> slices, int ranks) {
+  if (!sums_on_device() || slices.empty()) {
+    return {{0, static_cast<Bytes>(slices.size_bytes())}};
   }
   std::int64_t const begin = map_.shard_offset(layer, link_.rank());
-  auto parts = settings_.accumulate_fp32
-                   ? held_->add<float, T>(stream_, begin, gradient, fresh_, last_)
-                   : held_->add<T, T>(stream_, begin, gradient, fresh_, last_);
-  for (Range& part : parts) {
-    part = {part.begin * static_cast<Bytes>(sizeof(T)), part.count * static_cast<Bytes>(sizeof(T))};
+  auto const length = slices.size() / static_cast<std::size_t>(ranks);
+  constexpr auto element = static_cast<Bytes>(sizeof(T));
+  std::vector<Range> leaving;
+  for (int source = 0; source < ranks; ++source) {
+    auto const offset = static_cast<std::size_t>(source) * length;
+    auto const slice = slices.subspan(offset, length);
+    bool const first = fresh_ && source == 0;
+    bool const last = last_ && source == ranks - 1;
+    auto const parts = settings_.accumulate_fp32
+                           ? held_->add<float, T>(stream, begin, slice, first, last)
+                           : held_->add<T, T>(stream, begin, slice, first, last);
+    for (Range const& part : parts) {
+      leaving.push_back(
+          {(static_cast<Bytes>(offset) + part.begin) * element, part.count * element});
+    }
   }
-  return parts;
+  return leaving;
 }
 
 template <class T>
@@ -168,7 +180,8 @@ void GradientAccumulator<T>::add_coming() {
     return std::span{reinterpret_cast<T const*>(bytes.data()), bytes.size() / sizeof(T)};
   };
   if (slices_) {
-    add_all(layer, elements(slices_->finish()));
+    auto const leaving = add_held(slices_->stream(), layer, elements(slices_->exchange()), active_);
+    add_all(layer, elements(slices_->finish(leaving)));
   } else {
     sum(layer, link_.rank() < active_ ? elements(transfer_->finish()) : std::span<T const>{});
   }

@@ -58,9 +58,9 @@ struct GradientSettings {
 /// (gradient_transfer.hpp), and is sent and added in that one's add; the last in its own. Or the ranks pass
 /// slices from device to device, and those leave it (slice_transfer.hpp).
 ///
-/// Subgroups that are held on the device (held_gradients.hpp): with one rank their sums are made there, and
-/// that part of a layer never leaves it; with several they are made here, because slices come to host
-/// memory, and go to the device as they become final.
+/// Subgroups that are held on the device (held_gradients.hpp): with one rank, or where ranks pass slices from device
+/// to device, their sums are made there, by the same additions in the same order, and that part of a layer never leaves
+/// it; where slices come to host memory they are made here and go to the device as they become final.
 ///
 /// T: type of the model's gradients. Rounds to T or to FP32.
 /// Memory: host: that of the tiers and exchange_bytes. Device: device_bytes.
@@ -119,8 +119,10 @@ class GradientAccumulator final : public state::GradientSink<T> {
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, int rank, state::Route route);
 
  private:
-  /// Adds what stays on the device. The parts of the layer, in bytes, that have to leave it.
-  [[nodiscard]] std::vector<Range> add_held(int layer, std::span<T const> gradient);
+  /// Adds what stays on the device, on this stream: of the layer's slices, `ranks` of one length in rank order. The
+  /// parts of them, in bytes, that have to leave it.
+  [[nodiscard]] std::vector<Range> add_held(device::Stream& stream, int layer,
+                                            std::span<T const> slices, int ranks);
   /// Adds the layer that is on its way to the host, if any.
   void add_coming();
   /// Begins to pass a layer on, from device to device.
@@ -150,7 +152,9 @@ class GradientAccumulator final : public state::GradientSink<T> {
     return held_ != nullptr && held_->holds(subgroup);
   }
   /// Whether the sums of what is held are made on the device.
-  [[nodiscard]] bool sums_on_device() const { return held_ != nullptr && link_.size() == 1; }
+  [[nodiscard]] bool sums_on_device() const {
+    return held_ != nullptr && (link_.size() == 1 || slices_ != nullptr);
+  }
 
   state::ShardMap const& map_;
   state::RankLink& link_;

@@ -48,7 +48,7 @@ class HeldGradients {
   [[nodiscard]] bool holds(std::int64_t subgroup) const;
   /// Adds a gradient, of elements [begin, begin + size) of the shard and in device memory, to what is held
   /// (`first`: writes it there), and takes the norms of its chunks if the sums are final then (`last`).
-  /// Queued on the model's stream. Returns the parts of the gradient that are not held, ascending.
+  /// Queued on `stream`. Returns the parts of the gradient that are not held, ascending.
   template <class A, class T>
   [[nodiscard]] std::vector<Range> add(device::Stream& stream, std::int64_t begin,
                                        std::span<T const> gradient, bool first, bool last);

@@ -48,17 +48,29 @@ void SliceTransfer::begin(int layer, std::span<std::byte const> gradient,
   begun_ = stream_->record();
 }
 
-std::span<std::byte const> SliceTransfer::finish() {
-  require(begun_ != nullptr, "SliceTransfer: begin comes first");
+std::span<std::byte const> SliceTransfer::exchange() {
+  require(begun_ != nullptr && !exchanged_, "SliceTransfer: begin comes first");
   Waiting const waiting{"the ranks' slices of the gradient of layer", layer_};
   auto const received = received_.as<std::byte>();
   link_.all_to_all(*stream_, held_.as<std::byte>(), send_parts_, received, receive_parts_);
-  stream_->copy(host_.bytes().data(), received.data(), bytes_, device::Copy::device_to_host);
+  exchanged_ = true;
+  return received.first(static_cast<std::size_t>(bytes_));
+}
+
+std::span<std::byte const> SliceTransfer::finish(std::span<Range const> parts) {
+  require(std::exchange(exchanged_, false), "SliceTransfer: exchange comes first");
+  Waiting const waiting{"the ranks' slices of the gradient of layer", layer_};
+  Bytes moved = 0;
+  for (Range const& part : parts) {
+    stream_->copy(host_.bytes().data() + part.begin, received_.as<std::byte>().data() + part.begin,
+                  part.count, device::Copy::device_to_host);
+    moved += part.count;
+  }
   auto const begun = std::exchange(begun_, nullptr);
   auto const arrived = stream_->record();
   arrived->wait();
   if (trace_ != nullptr) {
-    trace_->span(row, "copy", begun->when(), arrived->when(), layer_, bytes_);
+    trace_->span(row, "copy", begun->when(), arrived->when(), layer_, moved);
   }
   if (memory_ != nullptr) {
     memory_->used(DeviceMemory::User::layer_gradient, held_.size() + bytes_, taken_,

@@ -11,18 +11,19 @@
 #include "platform/trace/trace.hpp"
 #include "state/rank_link.hpp"
 #include "update/device_memory.hpp"
+#include "update/subgroup_step.hpp"
 
 namespace offstage::update {
 
-/// Brings to host memory what the ranks have for this one of a layer's gradient: from device to device, and down
-/// from there, under the model's further work, one layer at a time, on a stream of its own. Ranks exchange in
-/// finish(), whatever the link: it does all in the order it is told, and parameters that are gathered between begin()
-/// and finish() would come behind slices that wait for the gradient.
+/// Brings what the ranks have for this one of a layer's gradient: from device to device, and from there what is to go
+/// down to host memory, under the model's further work, one layer at a time, on a stream of its own. Ranks exchange in
+/// exchange(), whatever the link: it does all in the order it is told, and parameters that are gathered between begin()
+/// and exchange() would come behind slices that wait for the gradient.
 ///
 /// Memory:  device: a gradient, and what is received. Host: what is received, pinned.
 /// Threads: one.
 /// Trace:   row "gradients to host"; `memory` is told of device memory.
-/// Collective: finish.
+/// Collective: exchange.
 /// Errors:  construction: UsageError of the device. Members: what the streams and the link throw.
 class SliceTransfer {
  public:
@@ -37,8 +38,13 @@ class SliceTransfer {
   /// last begin().
   void begin(int layer, std::span<std::byte const> gradient, std::span<Slice const> send_parts,
              std::span<Slice const> receive_parts);
-  /// What was received, from the first part to the end of the last, there until the next begin().
-  [[nodiscard]] std::span<std::byte const> finish();
+  /// What is received, from the first part to the end of the last: in device memory, for what stream() is given before
+  /// finish().
+  [[nodiscard]] std::span<std::byte const> exchange();
+  [[nodiscard]] device::Stream& stream() noexcept { return *stream_; }
+  /// The same in host memory, there until the next begin(), when all of stream() is done; what is no part of it, in
+  /// bytes, is undefined.
+  [[nodiscard]] std::span<std::byte const> finish(std::span<Range const> parts);
 
  private:
   device::Stream& model_;
@@ -56,6 +62,7 @@ class SliceTransfer {
   Bytes bytes_{};                          ///< of those
   DeviceMemory::Clock::time_point taken_;  ///< when it began
   std::shared_ptr<device::Event> begun_;   ///< null: finish came
+  bool exchanged_ = false;
 };
 
 }  // namespace offstage::update

@@ -1,19 +1,23 @@
 /// Stands in for libnccl, as a library that is loaded: ranks of one machine, pipes in place of links, work queued on
-/// the streams of runtime.cpp. NCCL_ON_CPU_FAULT=1: something went wrong in the background.
+/// the streams of runtime.cpp. NCCL_ON_CPU_FAULT=1: something went wrong in the background. NCCL_ON_CPU_MEMORY: bytes of
+/// the device that the first call takes.
 #include <nccl.h>
 #include <stdlib.h>
 
 #include <array>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/units.hpp"
 #include "cuda_on_cpu/runtime.hpp"
 #include "state/rank_pipes.hpp"
 
@@ -31,6 +35,18 @@ struct Ranks {
   std::mutex mutex;  ///< guards all below
   std::condition_variable changed;
   int queued = 0;
+};
+
+/// What a connected communicator has of the device's memory.
+class Memory {
+ public:
+  explicit Memory(offstage::Bytes size) : size_{size} { offstage::cuda_on_cpu::take(size_); }
+  ~Memory() { offstage::cuda_on_cpu::take(-size_); }
+  Memory(Memory const&) = delete;
+  Memory& operator=(Memory const&) = delete;
+
+ private:
+  offstage::Bytes size_;
 };
 
 /// Calls that are made as one.
@@ -65,6 +81,7 @@ void queue_group() {
 
 struct ncclComm {
   std::shared_ptr<Ranks> ranks;
+  std::optional<Memory> memory{};
 };
 
 namespace {
@@ -74,6 +91,9 @@ template <class Call>
 ncclResult_t add(ncclComm_t comm, cudaStream_t stream, Call const& call) {
   if ((group.ranks && group.ranks != comm->ranks) || (group.ranks && group.stream != stream)) {
     return ncclInvalidUsage;
+  }
+  if (char const* const size = getenv("NCCL_ON_CPU_MEMORY"); size != nullptr && !comm->memory) {
+    comm->memory.emplace(std::atoll(size));
   }
   group.ranks = comm->ranks;
   group.stream = stream;

@@ -26,7 +26,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr Bytes total_bytes = 4 * GiB;
 constexpr std::size_t most_shared_bytes = 227 * 1024;  // of compute capability 9.0
 
 /// A thread that does what is queued, in order.
@@ -147,6 +146,12 @@ int device_count() {
   return text == nullptr ? 1 : std::atoi(text);
 }
 
+/// Of a device. A process knows what it has taken itself alone, as if it were alone.
+Bytes total_bytes() {
+  char const* const text = std::getenv("CUDA_ON_CPU_MEMORY");
+  return text == nullptr ? 4 * GiB : offstage::parse_bytes(text);
+}
+
 thread_local cudaError_t last_error = cudaSuccess;
 cudaError_t failed(cudaError_t code) {
   last_error = code;
@@ -157,6 +162,11 @@ cudaError_t failed(cudaError_t code) {
 
 void enqueue(CUstream_st* stream, std::function<void()> work) {
   queue_of(stream).add(std::move(work));
+}
+
+void take(Bytes size) {
+  std::scoped_lock const lock{runtime().mutex};
+  runtime().used += size;
 }
 
 void check_launch(dim3 blocks, dim3 threads, std::size_t shared_bytes) {
@@ -208,7 +218,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->uuid.bytes[0] = static_cast<char>(device);
   properties->major = 9;
   properties->multiProcessorCount = 2;
-  properties->totalGlobalMem = static_cast<std::size_t>(total_bytes);
+  properties->totalGlobalMem = static_cast<std::size_t>(total_bytes());
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int /*device*/) {
@@ -221,15 +231,15 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
 }
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
   std::scoped_lock const lock{runtime().mutex};
-  *free_bytes = static_cast<std::size_t>(total_bytes - runtime().used);
-  *total = static_cast<std::size_t>(total_bytes);
+  *free_bytes = static_cast<std::size_t>(total_bytes() - runtime().used);
+  *total = static_cast<std::size_t>(total_bytes());
   return cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void** memory, std::size_t size) {
   std::scoped_lock const lock{runtime().mutex};
   auto const bytes = static_cast<Bytes>(size);
-  if (bytes > total_bytes - runtime().used) {
+  if (bytes > total_bytes() - runtime().used) {
     return failed(cudaErrorMemoryAllocation);
   }
   // Of its own size, so that AddressSanitizer sees what goes beyond it.

@@ -55,6 +55,25 @@ TEST_F(OnGpu, CountsMemoryAndSaysWhatNeedsHowMuchWhenItIsShort) {
   EXPECT_EQ(device->allocate(0, "nothing").size(), 0);
 }
 
+TEST_F(OnGpu, CountsWhatLibrariesTakeByThemselves) {
+  device->set_aside(60 * MiB, "a library");
+  EXPECT_EQ(device->used(), 60 * MiB);
+  EXPECT_EQ(device->peak(), 60 * MiB);
+  EXPECT_THROW((void)device->allocate(8 * MiB, "activations"), UsageError);
+  EXPECT_THROW(device->set_aside(8 * MiB, "another"), UsageError);
+  EXPECT_EQ(device->allocate(4 * MiB, "activations").size(), 4 * MiB);
+}
+
+TEST_F(OnGpu, GivesEachOfTheRanksThatShareItAnEqualPartAndTheirLibrariesTheirs) {
+  int const index = cuda::device_count() - 1;
+  Bytes const alone = make_cuda_device(index, 0)->capacity();
+  Bytes const shared = make_cuda_device(index, 0, 2)->capacity();
+  // A real one may be used by others meanwhile.
+  EXPECT_NEAR(static_cast<double>(2 * (shared + GiB)), static_cast<double>(alone + GiB), 64e6);
+  EXPECT_EQ(make_cuda_device(index, 1 * MiB, 2)->capacity(), 1 * MiB);
+  EXPECT_EQ(make_cuda_device(index, 0, 1 << 20)->capacity(), 0);
+}
+
 TEST_F(OnGpu, MovesPinnedAndOrdinaryMemoryThereAndBack) {
   constexpr std::size_t count = 1 << 20;
   memory::HugeBuffer pinned{count * sizeof(int)};

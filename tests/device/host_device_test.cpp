@@ -32,6 +32,17 @@ TEST(HostDevice, CountsWhatIsUsedAndRemembersThePeak) {
   EXPECT_EQ(device->peak(), 10 * MiB);
 }
 
+TEST(HostDevice, CountsWhatLibrariesTakeByThemselves) {
+  auto const device = make_host_device(10 * MiB);
+  device->set_aside(8 * MiB, "a library");
+  EXPECT_EQ(device->used(), 8 * MiB);
+  EXPECT_EQ(device->peak(), 8 * MiB);
+  EXPECT_THROW((void)device->allocate(4 * MiB, "activations"), UsageError);
+  EXPECT_THROW(device->set_aside(4 * MiB, "another"), UsageError);
+  EXPECT_THROW(device->set_aside(-1, "less"), PreconditionError);
+  EXPECT_EQ(device->used(), 8 * MiB);
+}
+
 TEST(HostDevice, SaysWhatNeedsHowMuchWhenMemoryIsShort) {
   auto const device = make_host_device(10 * MiB);
   Buffer const weights = device->allocate(8 * MiB, "weights");

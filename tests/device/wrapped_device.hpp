@@ -51,6 +51,9 @@ class WrappedDevice : public Device {
   [[nodiscard]] Buffer allocate(Bytes size, std::string const& purpose) override {
     return inner_->allocate(size, purpose);
   }
+  void set_aside(Bytes size, std::string const& purpose) override {
+    inner_->set_aside(size, purpose);
+  }
   [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& name) override {
     return wrap(inner_->make_stream(name));
   }

@@ -2,6 +2,7 @@
 """Layers between ranks that have a GPU each: by any comm.backend the same bits. Runs where there are several GPUs (label
 gpu), and everywhere with a program whose CUDA code runs on the CPU and a library in NCCL's place (tests/cuda_on_cpu)."""
 import os
+import re
 import subprocess
 import unittest
 from pathlib import Path
@@ -69,6 +70,27 @@ class BetweenGpus(OffstageTest):
         result = self.train("refused", *options, "comm.backend=nccl", ranks=ranks, expect=64)
         self.assertIn("comm.backend=nccl", result.errors[0])
         self.assertIn("share a GPU", result.errors[0])
+
+    def test_what_nccl_takes_of_a_gpu_is_in_the_tables_of_plan_and_run(self):
+        row = r"NCCL's buffers +([\d.]+ [MG]iB)"
+        run = self.train("run", *MODEL, "train.steps=2", GPU, ranks=2)
+        model = [f"--{option}" for option in MODEL if option.startswith("model.")]
+        plan = self.offstage("plan", *model, "--model.family=llama", "--model.layers=2", "--model.vocab=256",
+                             "--device.kind=cuda", "--ranks=2")
+        self.assertRegex(run.out, row)
+        self.assertEqual("768 MiB", re.search(row, plan.out).group(1))
+        if not ON_CPU:
+            return  # takes what it takes
+        self.assertEqual([], run.warnings)
+        self.assertEqual("768 MiB", re.search(row, run.out).group(1))
+        os.environ["NCCL_ON_CPU_MEMORY"] = str(1 << 30)
+        more = self.train("more", *MODEL, "train.steps=2", GPU, ranks=2)
+        self.assertEqual(1, len(more.warnings), more)
+        self.assertIn("NCCL has taken 1.00 GiB of a GPU's memory, where 768 MiB were reserved", more.warnings[0])
+        self.assertEqual("1.00 GiB", re.search(row, more.out).group(1))
+        self.assert_same_state("run", "more")
+        less = self.train("less", *MODEL, "train.steps=2", GPU, "device.memory=700MiB", ranks=2, expect=64)
+        self.assertIn("NCCL needs 1.00 GiB", less.errors[0])
 
     def test_one_rank_needs_no_backend(self):
         result = self.train("one", *MODEL, "train.steps=2", GPU, "comm.backend=nccl")

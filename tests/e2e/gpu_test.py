@@ -17,22 +17,23 @@ MODELS = {
 }
 # Two micro-batches a step.
 SHORT = ["train.steps=3", "train.global-batch=4", "train.sequence=16"]
+ONE_STEP = [*SHORT, "train.steps=1", "optimizer.warmup-steps=0"]
 # How far apart losses of about 5 may be after STEPS steps; what was seen is a fifth of it at most.
 APART = {"fp32": 0.002, "bf16": 0.1, "fp16": 0.05}
-GPU, CPU = "device.kind=cuda", "device.kind=host"
+GPU, CPU, AUTO = "device.kind=cuda", "device.kind=host", "device.kind=auto"
 
 
-def there_is_a_gpu():
+def gpus():
     if ON_CPU:
-        return True
+        return int(os.environ.get("CUDA_ON_CPU_DEVICES", "1"))
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False)
     except FileNotFoundError:
-        return False
-    return "GPU 0" in listed.stdout
+        return 0
+    return listed.stdout.count("GPU ")
 
 
-@unittest.skipUnless(there_is_a_gpu(), "no GPU: not run")
+@unittest.skipUnless(gpus() > 0, "no GPU: not run")
 class Gpu(OffstageTest):
     def test_losses_follow_the_cpu(self):
         for family, model in MODELS.items():
@@ -101,9 +102,39 @@ class Gpu(OffstageTest):
         self.assertIn("device.memory", result.errors[0])
         self.assertFalse((self.folder / "small").exists())
 
-    def test_two_ranks_on_one_gpu_have_to_ask_for_it(self):
-        result = self.train("two", *MODELS["llama"], GPU, ranks=2, expect=64)
-        self.assertIn("device.share-gpu", result.errors[0])
+    @unittest.skipUnless(ON_CPU, "a real GPU has the memory it has: not run")
+    def test_ranks_that_share_it_have_equal_parts_of_its_memory(self):
+        self.addCleanup(os.environ.pop, "CUDA_ON_CPU_MEMORY")
+        os.environ["CUDA_ON_CPU_MEMORY"] = "2049MiB"  # of its part each leaves 1 GiB to its libraries
+        options = [*MODELS["llama"], *ONE_STEP, GPU, "device.share-gpu=true"]
+        self.train("one", *options)
+        result = self.train("two", *options, ranks=2, expect=64)
+        self.assertRegex(result.errors[0], r"out of device memory: .* of 512 KiB are free")
+
+    def test_auto_takes_the_gpus_where_there_is_one_for_each_rank(self):
+        alone = self.train("auto", *MODELS["llama"], *ONE_STEP, AUTO)
+        self.assertRegex(alone.out, r"rank 0 .* GPU [0-9A-Fa-f]+:")
+        self.assertEqual([], alone.warnings)
+
+    def test_more_ranks_than_gpus_compute_on_the_cores_with_auto_and_are_an_error_with_cuda(self):
+        options = [*MODELS["llama"], *ONE_STEP]
+        ranks, there = gpus() + 1, f"{gpus()} GPU{'' if gpus() == 1 else 's'}"
+        crowded = self.train("auto", *options, AUTO, ranks=ranks)
+        self.assertEqual(1, len(crowded.warnings), crowded)
+        self.assertIn("device.kind=auto computes on the cores", crowded.warnings[0])
+        self.assertIn(f"the {ranks} ranks of their node see {there}", crowded.warnings[0])
+        self.assertNotRegex(crowded.out, r"rank \d+ .* GPU [0-9A-Fa-f]+:")
+        self.assertIn("device host", crowded.out)
+
+        shared = self.train("shared", *options, AUTO, "device.share-gpu=true", ranks=ranks)
+        self.assertEqual([], shared.warnings)
+        self.assertRegex(shared.out, r"rank 1 .* GPU [0-9A-Fa-f]+:")
+
+        refused = self.train("cuda", *options, GPU, ranks=ranks, expect=64)
+        self.assertEqual(1, len(refused.errors), refused)
+        self.assertIn(f"the {ranks} ranks of their node see {there}", refused.errors[0])
+        self.assertIn("device.share-gpu", refused.errors[0])
+        self.assertFalse((self.folder / "cuda").exists())
 
 
 if __name__ == "__main__":

@@ -35,6 +35,13 @@ std::vector<int> gpus_of(std::vector<Placement> const& placements) {
   }
   return gpus;
 }
+std::vector<int> gpu_ranks_of(std::vector<Placement> const& placements) {
+  std::vector<int> ranks;
+  for (Placement const& one : placements) {
+    ranks.push_back(one.gpu_ranks);
+  }
+  return ranks;
+}
 std::vector<int> threads_of(std::vector<Placement> const& placements) {
   std::vector<int> threads;
   for (Placement const& one : placements) {
@@ -159,8 +166,10 @@ TEST(Placement, RefusesMoreRanksThanGpusUnlessTheyMayShare) {
   EXPECT_THROW(static_cast<void>(place(node, ranks, {})), UsageError);
   auto const placed = place(node, ranks, {.share_gpu = true});
   EXPECT_THAT(gpus_of(placed), ElementsAre(0, 0, 1, 2, 2, 3));
+  EXPECT_THAT(gpu_ranks_of(placed), ElementsAre(2, 2, 1, 2, 2, 1));
   auto const twice = place(node, alike(8, range(0, 7), all_gpus(node)), {.share_gpu = true});
   EXPECT_THAT(gpus_of(twice), ElementsAre(0, 0, 1, 1, 2, 2, 3, 3));
+  EXPECT_THAT(gpu_ranks_of(place(node, alike(1, range(0, 7), {}), {})), ElementsAre(0));
   EXPECT_THAT(numa_of(twice), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
 }
 

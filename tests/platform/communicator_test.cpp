@@ -195,6 +195,10 @@ TEST(Session, NamesTheLibrary) {
   EXPECT_STRNE(library_version(), "");
 }
 
+TEST(Session, TakesDeviceMemoryOnlyIfItWasBuiltTo) {
+  EXPECT_TRUE(is_built_for_device_memory() || !takes_device_memory());
+}
+
 TEST(MpiError, NamesTheCall) {
   EXPECT_THAT((MpiError{"MPI_Bcast", MPI_ERR_COUNT}.what()),
               testing::HasSubstr("MPI_Bcast failed: "));

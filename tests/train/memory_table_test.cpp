@@ -20,7 +20,8 @@ MemoryFacts facts() {
   facts.plan.gradients = 7 * 4096 * 2;
   facts.plan.parameters = 3 * 4096 * 2;
   facts.plan.state = 5 * 4096 * 12;
-  facts.device = {.working_copy = 1000, .model = 2000, .gradient = 300, .slots = 40, .held = 5};
+  facts.device = {
+      .working_copy = 1000, .model = 2000, .gradient = 300, .slots = 40, .held = 5, .link = 6};
   facts.shard_elements = 10 * 4096;
   facts.gradient_bytes = 2;
   facts.parameter_bytes = 2;
@@ -37,7 +38,7 @@ RunConfig on_storage() {
 
 TEST(MemoryRows, SayWhatLivesWhere) {
   auto const rows = memory_rows(on_storage(), facts());
-  ASSERT_EQ(rows.size(), 6U);
+  ASSERT_EQ(rows.size(), 7U);
   EXPECT_EQ(rows[0].what, "16-bit parameters");
   EXPECT_EQ(rows[0].device, 1000);
   EXPECT_EQ(rows[0].host, 3 * 4096 * 2);
@@ -51,6 +52,8 @@ TEST(MemoryRows, SayWhatLivesWhere) {
   EXPECT_EQ(rows[4].host, 0);
   EXPECT_EQ(rows[4].storage, 8 * 4096 * 12);
   EXPECT_EQ(rows[5].device, 40);
+  EXPECT_EQ(rows[6].what, "NCCL's buffers");
+  EXPECT_EQ(rows[6].device, 6);
 }
 
 TEST(MemoryRows, LeaveOutWhatTakesNothing) {
@@ -65,6 +68,7 @@ TEST(MemoryRows, LeaveOutWhatTakesNothing) {
   here.plan.state = 14 * 4096 * 12;
   here.spare_slots = 0;
   here.device.slots = 0;
+  here.device.link = 0;
   auto const rows = memory_rows(config, here);
   ASSERT_EQ(rows.size(), 5U);
   EXPECT_EQ(rows[0].what, "parameters");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "platform/mpi/session.hpp"
 #include "platform/nccl/library.hpp"
 
 namespace offstage::train {
@@ -49,6 +50,21 @@ TEST(RunLink, SaysOfGpusThatNobodyHasLookedAtThatTheyAreAssumed) {
   facts.assumed = true;
   EXPECT_THAT(choose_link(CommBackend::automatic, facts).text,
               HasSubstr("(if each rank has a GPU of its own"));
+}
+
+TEST(RunLink, CountsWhatNcclTakesOfTheDeviceByTheRanksOfANode) {
+  auto facts = on_gpus();
+  auto const bytes_of = [&](int ranks, int ranks_per_node) {
+    facts.ranks = ranks;
+    facts.ranks_per_node = ranks_per_node;
+    return choose_link(CommBackend::automatic, facts).device_bytes;
+  };
+  EXPECT_EQ(bytes_of(1, 1), 0);
+  EXPECT_EQ(bytes_of(2, 2), 768 * MiB);
+  EXPECT_EQ(bytes_of(8, 8), 3 * GiB);
+  EXPECT_EQ(bytes_of(1024, 8), 768 * MiB);
+  facts.nccl = false;
+  EXPECT_EQ(bytes_of(8, 8), 0);
 }
 
 TEST(RunLink, IsMpisWhereNcclCannotBeOrMpiWasAskedFor) {
@@ -104,19 +120,30 @@ TEST(RunLink, SaysWhyNcclCannotBeAndWhatHelps) {
 TEST(RunLink, IsPlannedForGpusOfTheirOwnUnlessTheDeviceIsEmulated) {
   RunConfig config;
   config.device.kind = DeviceKind::cuda;
-  EXPECT_EQ(plan_link(config, 2).nccl, nccl::is_built_in());
-  EXPECT_THAT(plan_link(config, 2).text, HasSubstr("NCCL"));
-  EXPECT_THAT(plan_link(config, 2).text,
+  EXPECT_EQ(plan_link(config, 2, 2).nccl, nccl::is_built_in());
+  EXPECT_THAT(plan_link(config, 2, 2).text, HasSubstr("NCCL"));
+  EXPECT_THAT(plan_link(config, 2, 2).text,
               HasSubstr(nccl::is_built_in() ? "if each rank" : "without NCCL"));
+  EXPECT_EQ(plan_link(config, 2, 2).device_bytes,
+            nccl::is_built_in() ? nccl::device_bytes(2, 2) : 0);
   config.device.share_gpu = true;
-  EXPECT_FALSE(plan_link(config, 2).nccl);
-  EXPECT_THAT(plan_link(config, 2).text, HasSubstr("device.share-gpu"));
+  EXPECT_FALSE(plan_link(config, 2, 2).nccl);
+  EXPECT_THAT(plan_link(config, 2, 2).text, HasSubstr("device.share-gpu"));
   config.device.kind = DeviceKind::host;
-  EXPECT_EQ(plan_link(config, 2).route, Route::in_place);
+  EXPECT_EQ(plan_link(config, 2, 2).route, Route::in_place);
   config.device.emulation.device_to_host = 1e9;
-  EXPECT_EQ(plan_link(config, 2).route, Route::staged);
+  EXPECT_EQ(plan_link(config, 2, 2).route, Route::staged);
   config.comm_backend = CommBackend::nccl;
-  EXPECT_THROW(static_cast<void>(plan_link(config, 2)), UsageError);
+  EXPECT_THROW(static_cast<void>(plan_link(config, 2, 2)), UsageError);
+}
+
+TEST(RunLink, IsPlannedByWhatMpiWasBuiltForWithoutStartingIt) {
+  RunConfig config;
+  config.device.kind = DeviceKind::cuda;
+  config.comm_backend = CommBackend::mpi;
+  bool const is_aware = mpi::is_built_for_device_memory();
+  EXPECT_EQ(plan_link(config, 2, 2).route, is_aware ? Route::direct : Route::staged);
+  EXPECT_EQ(plan_link(config, 2, 2).device_bytes, 0);
 }
 
 }  // namespace

@@ -123,6 +123,14 @@ TEST(GradientAccumulator, GivesTheSameBitsWhereRanksPassSlicesFromDeviceToDevice
       }
     }
   }
+  // Subgroups that lie in several layers, of ranks that own nothing of some.
+  for (std::int64_t const chunks : {1, 100}) {
+    expect_sums_and_norm<bfloat16, bfloat16>({.subgroup_chunks = chunks,
+                                              .in_memory = 2,
+                                              .emulation = link,
+                                              .link = state::LinkKind::queued,
+                                              .held_room = 10 * MiB});
+  }
 }
 
 // What loss scaling looks for: an overflow of any rank reaches every rank's norm, also where the

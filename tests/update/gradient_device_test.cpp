@@ -60,7 +60,8 @@ TEST(SliceTransfer, LeavesTheLinkToOthersWhileTheGradientIsStillToCome) {
       gathered.release();
     }
     EXPECT_TRUE(in_time) << "parameters came behind a gradient";
-    auto const received = transfer.finish();
+    auto const there = transfer.exchange();
+    auto const received = transfer.finish(std::vector<Range>{{0, std::ssize(there)}});
     for (std::size_t rank = 0; rank < all; ++rank) {
       EXPECT_EQ(received[rank], static_cast<std::byte>(7 + rank));
     }
@@ -85,15 +86,22 @@ TEST(GradientAccumulator, HoldsOnTheDeviceWhatFitsAndGivesItWithoutALease) {
   EXPECT_EQ(gradients.held().bytes(), held);
 }
 
-// Alone: several ranks add in host memory what comes to them there.
-TEST(GradientAccumulator, AHeldGradientOfOneRankNeverComesToTheHost) {
-  GradientFixture<bfloat16> gradients{
-      {.subgroup_chunks = 1, .emulation = link, .held_room = 10 * MiB}, mpi::Communicator::self()};
-  gradients.step();
-  auto const held = gradients.every_second();
-  for (Call const call : {Call::create, Call::fetch, Call::commit}) {
-    for (tiers::Key const key : gradients.accumulated().keys_of(call)) {
-      EXPECT_FALSE(testing::Value(held, testing::Contains(key))) << key;
+// By the usual link several ranks add in host memory what comes to them there.
+TEST(GradientAccumulator, AHeldGradientNeverComesToTheHostButWhereAllSlicesDo) {
+  for (auto const kind : state::every_link) {
+    GradientFixture<bfloat16> gradients{
+        {.subgroup_chunks = 1, .emulation = link, .link = kind, .held_room = 10 * MiB},
+        kind == state::LinkKind::usual ? mpi::Communicator::self() : mpi::Communicator::world()};
+    for (int step = 0; step < 2; ++step) {
+      gradients.step();
+      EXPECT_EQ(gradients->norm(), (expected_norm<bfloat16, float>()));
+      EXPECT_EQ(gradients.shard<float>(), gradients.expected_shard<float>());
+    }
+    auto const held = gradients.every_second();
+    for (Call const call : {Call::create, Call::commit}) {
+      for (tiers::Key const key : gradients.accumulated().keys_of(call)) {
+        EXPECT_FALSE(testing::Value(held, testing::Contains(key))) << key;
+      }
     }
   }
 }

@@ -2,6 +2,8 @@
 
 #ifdef OFFSTAGE_HAVE_CUDA
 #include <cuda_runtime_api.h>
+
+#include <cstddef>
 #endif
 
 namespace offstage::cuda {
@@ -22,6 +24,14 @@ int device_count() noexcept {
   // Without a driver this is an error, which means: no GPU.
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
+
+Bytes free_bytes(int index) {
+  std::size_t available{};
+  std::size_t total{};
+  check(cudaSetDevice(index));
+  check(cudaMemGetInfo(&available, &total));
+  return static_cast<Bytes>(available);
+}
 #else
 void check(int code, std::source_location where) {
   if (code != 0) {
@@ -31,6 +41,10 @@ void check(int code, std::source_location where) {
 
 int device_count() noexcept {
   return 0;
+}
+
+Bytes free_bytes(int /*index*/) {
+  throw CudaError{"not compiled in"};
 }
 #endif
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 
 namespace offstage::cuda {
 
@@ -19,5 +20,9 @@ void check(int code, std::source_location where = std::source_location::current(
 
 /// GPUs that this process can use; 0 without a driver or where CUDA was not compiled in.
 [[nodiscard]] int device_count() noexcept;
+
+/// What this GPU, which becomes the calling thread's current one, has free now. A process that has not used it yet
+/// opens it, which takes some of that. Errors: CudaError.
+[[nodiscard]] Bytes free_bytes(int index);
 
 }  // namespace offstage::cuda

@@ -24,7 +24,12 @@ class Session {
 /// "Open MPI v4.1.4", for the header.
 [[nodiscard]] char const* library_version() noexcept;
 
-/// Whether this MPI takes addresses of GPU memory, as the library in use says (CUDA-aware Open MPI).
+/// Whether this MPI takes addresses of GPU memory, as the library in use says (CUDA-aware Open MPI). While there is a
+/// Session: before, Open MPI 5 does not know what it will use.
 [[nodiscard]] bool takes_device_memory() noexcept;
+
+/// Whether it was built to, which ranks may find to be switched off. Without a Session too; the first call takes
+/// some tenths of a second.
+[[nodiscard]] bool is_built_for_device_memory() noexcept;
 
 }  // namespace offstage::mpi

@@ -10,11 +10,32 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/units.hpp"
 #include "base/watch.hpp"
 #endif
 
 namespace offstage::nccl {
+namespace {
+
+/// Of a connection between two GPUs of a node. The receiver has NCCL_BUFFSIZE (4 MiB), and for the protocols LL128 and
+/// LL 4.7 and 0.5 MiB; the sender has a few bytes; both go by 2 MiB.
+/// Source: NCCL's user guide, "Environment Variables", and github.com/NVIDIA/nccl, src/transport/p2p.cc and issue 1685,
+/// where allocations of 10485760 and 2097152 bytes were seen.
+constexpr Bytes connection_bytes = 12 * MiB;
+/// Connections to a neighbour: so many on the NVSwitch of 8 H100 (the same issue: 3.3 GB for an all-to-all), 2 on PCIe
+/// (src/graph/paths.cc).
+constexpr Bytes channels = 32;
+
+}  // namespace
+
+// A ring for what all ranks get, and connections for what is sent to one. On several nodes these have about two channels
+// each, and buffers that all remote ranks share.
+Bytes device_bytes(int ranks, int ranks_per_node) noexcept {
+  if (ranks <= 1) {
+    return 0;
+  }
+  Bytes const peers = ranks > ranks_per_node ? 1 : ranks - 1;
+  return (1 + peers) * channels * connection_bytes;
+}
 
 #ifdef OFFSTAGE_HAVE_NCCL
 namespace {

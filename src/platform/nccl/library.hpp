@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/slice.hpp"
+#include "base/units.hpp"
 
 namespace offstage::nccl {
 
@@ -66,5 +67,9 @@ class Library {
 /// Errors: NcclError: it is not there, or was not when offstage was built, or is older than what offstage was
 ///         built with by a major version.
 [[nodiscard]] std::unique_ptr<Library> load_library(std::string const& file = "");
+
+/// Device memory that a communicator of these ranks takes on each, for a plan: as much as between GPUs on an NVSwitch,
+/// where it is most. 0 for one rank.
+[[nodiscard]] Bytes device_bytes(int ranks, int ranks_per_node) noexcept;
 
 }  // namespace offstage::nccl
