@@ -26,8 +26,8 @@ struct Case {
   Transpose transpose_a, transpose_b;
   bool bias;
   std::size_t shift;  ///< elements between what cudaMalloc gives and each matrix
-  /// Elements behind each row of A. Behind one of B are 8 more; of C 16 more, or with a bias none.
-  std::int64_t pad = 0;
+  /// Elements behind each row; of C none with a bias.
+  std::int64_t pad_a = 0, pad_b = 0, pad_c = 0;
 };
 
 std::vector<Case> cases() {
@@ -42,9 +42,11 @@ std::vector<Case> cases() {
                                {3, 17, 33, a, b, bias, 3},
                                {64, 96, 128, a, b, bias, 0},
                                {64, 96, 128, a, b, bias, 8},
-                               {64, 96, 128, a, b, bias, 0, 8},
+                               {64, 96, 128, a, b, bias, 0, 8, 0, 0},
+                               {64, 96, 128, a, b, bias, 0, 0, 8, 0},
+                               {64, 96, 128, a, b, bias, 0, 0, 0, 8},
                                {129, 65, 71, a, b, bias, 0},
-                               {129, 65, 71, a, b, bias, 0, 3}});
+                               {129, 65, 71, a, b, bias, 0, 3, 11, 19}});
       }
     }
   }
@@ -61,11 +63,9 @@ struct Trial {
     product.k = what.k;
     product.transpose_a = what.transpose_a;
     product.transpose_b = what.transpose_b;
-    if (what.pad > 0) {
-      product.a_pitch = product.a_row() + what.pad;
-      product.b_pitch = product.b_row() + what.pad + 8;
-      product.c_pitch = what.bias ? 0 : what.n + what.pad + 16;
-    }
+    product.a_pitch = product.a_row() + what.pad_a;
+    product.b_pitch = product.b_row() + what.pad_b;
+    product.c_pitch = what.n + (what.bias ? 0 : what.pad_c);
     bool const a_columns = what.transpose_a == Transpose::yes;
     bool const b_columns = what.transpose_b == Transpose::yes;
     fill(a, a_columns ? what.k : what.m, product.a_row(), product.a_stride(), 1, draw);
@@ -242,7 +242,7 @@ TYPED_TEST(MatmulOnGpu, AnEmptySumIsTheBiasAndAnEmptyResultIsLeftAlone) {
   using T = typename TypeParam::T;
   Trial<T, Out> const empty{{2, 3, 0, Transpose::no, Transpose::no, false, 0}, any_number};
   EXPECT_EQ(empty.run(*this->stream), std::vector<Out>(6));
-  Trial<T, Out> const apart{{2, 3, 0, Transpose::no, Transpose::no, false, 0, 1}, any_number};
+  Trial<T, Out> const apart{{2, 3, 0, Transpose::no, Transpose::no, false, 0, 1, 2, 3}, any_number};
   EXPECT_EQ(apart.run(*this->stream), std::vector<Out>(6));
   Trial<T, Out> const bias{{1, 3, 0, Transpose::no, Transpose::no, true, 0}, any_number};
   EXPECT_EQ(bias.run(*this->stream), bias.bias);
