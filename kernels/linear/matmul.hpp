@@ -11,8 +11,9 @@ namespace offstage::kernels {
 
 enum class Transpose { no, yes };
 
-/// C (m, n) = op(A) (m, k) op(B) (k, n) + bias, all row-major and dense: A is stored (m, k), or (k, m) if
-/// transposed; B is stored (k, n), or (n, k) if transposed.
+/// C (m, n) = op(A) (m, k) op(B) (k, n) + bias, all row-major: A is stored (m, k), or (k, m) if transposed; B is stored
+/// (k, n), or (n, k) if transposed. A pitch is the number of elements from one stored row to the next, 0 where rows are
+/// dense; whatever lies between rows has no influence and stays as it is.
 template <class T, class Out = T>
 struct Matmul {
   T const* a;
@@ -21,12 +22,26 @@ struct Matmul {
   std::int64_t m, n, k;
   Transpose transpose_a = Transpose::no;
   Transpose transpose_b = Transpose::no;
-  Out const* bias = nullptr;  ///< (n), added to every row of C; null: none
+  Out const* bias = nullptr;  ///< (n), added to every row of C, which must be dense; null: none
+  std::int64_t a_pitch = 0, b_pitch = 0, c_pitch = 0;
+
+  /// The length of a row as it is stored.
+  [[nodiscard]] std::int64_t a_row() const { return transpose_a == Transpose::no ? k : m; }
+  [[nodiscard]] std::int64_t b_row() const { return transpose_b == Transpose::no ? n : k; }
+  /// From one row to the next.
+  [[nodiscard]] std::int64_t a_stride() const { return a_pitch == 0 ? a_row() : a_pitch; }
+  [[nodiscard]] std::int64_t b_stride() const { return b_pitch == 0 ? b_row() : b_pitch; }
+  [[nodiscard]] std::int64_t c_stride() const { return c_pitch == 0 ? n : c_pitch; }
 };
 
 template <class T, class Out>
 void require_sizes(Matmul<T, Out> const& product) {
   require(product.m >= 0 && product.n >= 0 && product.k >= 0, "matmul: negative size");
+  require(product.a_stride() >= product.a_row() && product.b_stride() >= product.b_row() &&
+              product.c_stride() >= product.n,
+          "matmul: a pitch is less than a row");
+  require(product.bias == nullptr || product.c_stride() == product.n,
+          "matmul: with a bias the rows of C must be dense");
 }
 
 /// The bias by itself, for a product that was computed without.
@@ -41,16 +56,16 @@ template <class T, class Out>
 /// Memory:  ref and host take host addresses; cuda and the dispatching overload device addresses.
 /// Order:   ref and host return when done; cuda and the overload enqueue on `stream`.
 /// Exact:   sums run in FP32 (double for double) and are rounded once; ref and host then add the bias and
-///          round again, as bias.hpp does. Host products are oneDNN's: equal bits for equal shape, thread
+///          round again, as bias.hpp does. Host products are oneDNN's: equal bits for equal shape, pitches, thread
 ///          count, instruction set and library. Where the CPU has no bf16 product, and for float16 always,
 ///          tiles of the operands are widened, multiplied in FP32 and rounded; they take at most 8 MiB.
-///          Products of cuda are cuBLASLt's, without TF32: equal bits for equal shape, alignment of
+///          Products of cuda are cuBLASLt's, without TF32: equal bits for equal shape, pitches, alignment of
 ///          addresses (up to 256 bytes), GPU model and library. The bias is added to the sum before it is
 ///          rounded, or as on the host where cuBLASLt cannot for this shape.
 /// Types:   <float>, <bfloat16>, <bfloat16, float>, <float16>, <float16, float>, <double> (the last
 ///          is always ref).
-/// Errors:  PreconditionError for negative sizes, and for double on cuda; Error if oneDNN refuses; CudaError if
-///          cuBLASLt does.
+/// Errors:  PreconditionError for negative sizes, a pitch of less than a row, a bias for a C that is not dense, and for
+///          double on cuda; Error if oneDNN refuses; CudaError if cuBLASLt does.
 namespace ref {
 template <class T, class Out>
 void matmul(Matmul<T, Out> const& product);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -18,9 +19,9 @@ namespace {
 
 using Strides = dnnl::memory::dims;
 
-/// A row-major matrix, or with `transpose` what is stored by columns.
-Strides strides(std::int64_t rows, std::int64_t columns, Transpose transpose) {
-  return transpose == Transpose::no ? Strides{columns, 1} : Strides{1, rows};
+/// Of op(a matrix) whose stored rows are `stride` apart.
+Strides strides(std::int64_t stride, Transpose transpose) {
+  return transpose == Transpose::no ? Strides{stride, 1} : Strides{1, stride};
 }
 
 template <class T>
@@ -29,17 +30,18 @@ constexpr auto type_of =
 
 enum class Sum { begin, go_on };
 
-/// C = A B, or C += A B with Sum::go_on; rows of C are `c_stride` apart. False if oneDNN has no such
-/// product on this CPU. Nothing is kept between calls: oneDNN caches what it compiles for a shape,
-/// and a call without work takes 4 us.
+/// C = A B, or C += A B with Sum::go_on. False if oneDNN has no such product on this CPU. Nothing is
+/// kept between calls: oneDNN caches what it compiles for a shape, and a call without work takes 4 us.
 template <class T, class Out>
-bool multiply(Matmul<T, Out> const& product, std::int64_t c_stride, Sum sum) {
+bool multiply(Matmul<T, Out> const& product, Sum sum) {
   static_assert(!std::is_same_v<T, float16>, "oneDNN has no fp16 products on the CPU");
-  auto const& [a, b, c, m, n, k, transpose_a, transpose_b, bias] = product;
+  auto const [m, n, k] = std::array{product.m, product.n, product.k};
   dnnl::engine const engine{dnnl::engine::kind::cpu, 0};
-  dnnl::memory::desc const a_desc{{m, k}, type_of<T>, strides(m, k, transpose_a)};
-  dnnl::memory::desc const b_desc{{k, n}, type_of<T>, strides(k, n, transpose_b)};
-  dnnl::memory::desc const c_desc{{m, n}, type_of<Out>, Strides{c_stride, 1}};
+  dnnl::memory::desc const a_desc{
+      {m, k}, type_of<T>, strides(product.a_stride(), product.transpose_a)};
+  dnnl::memory::desc const b_desc{
+      {k, n}, type_of<T>, strides(product.b_stride(), product.transpose_b)};
+  dnnl::memory::desc const c_desc{{m, n}, type_of<Out>, strides(product.c_stride(), Transpose::no)};
   dnnl::primitive_attr attributes;
   if (sum == Sum::go_on) {
     dnnl::post_ops add;
@@ -53,9 +55,10 @@ bool multiply(Matmul<T, Out> const& product, std::int64_t c_stride, Sum sum) {
     return false;
   }
   dnnl::stream stream{engine};
-  dnnl::matmul{found}.execute(stream, {{DNNL_ARG_SRC, {a_desc, engine, const_cast<T*>(a)}},
-                                       {DNNL_ARG_WEIGHTS, {b_desc, engine, const_cast<T*>(b)}},
-                                       {DNNL_ARG_DST, {c_desc, engine, c}}});
+  dnnl::matmul{found}.execute(stream,
+                              {{DNNL_ARG_SRC, {a_desc, engine, const_cast<T*>(product.a)}},
+                               {DNNL_ARG_WEIGHTS, {b_desc, engine, const_cast<T*>(product.b)}},
+                               {DNNL_ARG_DST, {c_desc, engine, product.c}}});
   stream.wait();
   return true;
 }
@@ -128,31 +131,31 @@ class WidenedProduct {
   bool run_tile(std::int64_t i, std::int64_t m, std::int64_t j, std::int64_t n) {
     auto const& p = product_;
     Matmul<float> tile{a_.get(), b_.get(), nullptr, m, n, 0, p.transpose_a, p.transpose_b};
-    std::int64_t c_stride = n;
+    Out* const c = p.c + i * p.c_stride() + j;
     if constexpr (std::is_same_v<Out, float>) {
-      tile.c = p.c + i * p.n + j;
-      c_stride = p.n;
+      tile.c = c;
+      tile.c_pitch = p.c_stride();
     } else {
       tile.c = c_.get();
     }
     for (std::int64_t q = 0; q < p.k; q += tile_k) {
       tile.k = std::min(tile_k, p.k - q);
       if (p.transpose_a == Transpose::no) {
-        widen(p.a + i * p.k + q, p.k, {m, tile.k}, a_.get());
+        widen(p.a + i * p.a_stride() + q, p.a_stride(), {m, tile.k}, a_.get());
       } else {
-        widen(p.a + q * p.m + i, p.m, {tile.k, m}, a_.get());
+        widen(p.a + q * p.a_stride() + i, p.a_stride(), {tile.k, m}, a_.get());
       }
       if (p.transpose_b == Transpose::no) {
-        widen(p.b + q * p.n + j, p.n, {tile.k, n}, b_.get());
+        widen(p.b + q * p.b_stride() + j, p.b_stride(), {tile.k, n}, b_.get());
       } else {
-        widen(p.b + j * p.k + q, p.k, {n, tile.k}, b_.get());
+        widen(p.b + j * p.b_stride() + q, p.b_stride(), {n, tile.k}, b_.get());
       }
-      if (!multiply(tile, c_stride, q == 0 ? Sum::begin : Sum::go_on)) {
+      if (!multiply(tile, q == 0 ? Sum::begin : Sum::go_on)) {
         return false;
       }
     }
     if constexpr (!std::is_same_v<Out, float>) {
-      narrow(c_.get(), {m, n}, p.c + i * p.n + j, p.n);
+      narrow(c_.get(), {m, n}, c, p.c_stride());
     }
     return true;
   }
@@ -167,10 +170,10 @@ bool multiply_somehow(Matmul<T, Out> const& product) {
   if constexpr (std::is_same_v<T, float16>) {
     return WidenedProduct{product}.run();
   } else if constexpr (std::is_same_v<T, bfloat16>) {
-    return (cpu_multiplies_bf16() && multiply(product, product.n, Sum::begin)) ||
+    return (cpu_multiplies_bf16() && multiply(product, Sum::begin)) ||
            WidenedProduct{product}.run();
   } else {
-    return multiply(product, product.n, Sum::begin);
+    return multiply(product, Sum::begin);
   }
 }
 
@@ -199,7 +202,9 @@ void matmul(Matmul<T, Out> const& product) {
     return;
   }
   if (product.k == 0) {
-    std::fill_n(product.c, product.m * product.n, Out{});
+    for (std::int64_t row = 0; row < product.m; ++row) {
+      std::fill_n(product.c + row * product.c_stride(), product.n, Out{});
+    }
   } else {
     multiply_or_throw(product);
   }

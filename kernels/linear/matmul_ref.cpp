@@ -7,20 +7,21 @@ namespace offstage::kernels::ref {
 template <class T, class Out>
 void matmul(Matmul<T, Out> const& product) {
   require_sizes(product);
-  auto const& [a, b, c, m, n, k, transpose_a, transpose_b, bias] = product;
-  bool const a_columns = transpose_a == Transpose::yes;
-  bool const b_columns = transpose_b == Transpose::yes;
-  for (std::int64_t i = 0; i < m; ++i) {
-    for (std::int64_t j = 0; j < n; ++j) {
+  bool const a_columns = product.transpose_a == Transpose::yes;
+  bool const b_columns = product.transpose_b == Transpose::yes;
+  std::int64_t const a_stride = product.a_stride();
+  std::int64_t const b_stride = product.b_stride();
+  for (std::int64_t i = 0; i < product.m; ++i) {
+    for (std::int64_t j = 0; j < product.n; ++j) {
       Real<T> sum{};
-      for (std::int64_t p = 0; p < k; ++p) {
-        sum +=
-            load(a[a_columns ? p * m + i : i * k + p]) * load(b[b_columns ? j * k + p : p * n + j]);
+      for (std::int64_t p = 0; p < product.k; ++p) {
+        sum += load(product.a[a_columns ? p * a_stride + i : i * a_stride + p]) *
+               load(product.b[b_columns ? j * b_stride + p : p * b_stride + j]);
       }
-      Out& to = c[i * n + j];
+      Out& to = product.c[i * product.c_stride() + j];
       to = store<Out>(sum);
-      if (bias != nullptr) {
-        to = store<Out>(load(to) + load(bias[j]));
+      if (product.bias != nullptr) {
+        to = store<Out>(load(to) + load(product.bias[j]));
       }
     }
   }

@@ -25,7 +25,10 @@ offstage::cuda::Product product_of(Matmul<T, Out> const& product) {
           .n = product.n,
           .k = product.k,
           .transpose_a = product.transpose_a == Transpose::yes,
-          .transpose_b = product.transpose_b == Transpose::yes};
+          .transpose_b = product.transpose_b == Transpose::yes,
+          .a_stride = product.a_stride(),
+          .b_stride = product.b_stride(),
+          .c_stride = product.c_stride()};
 }
 
 }  // namespace
@@ -41,7 +44,10 @@ void matmul(device::Stream& stream, Matmul<T, Out> const& product) {
   auto call = product_of(product);
   bool const fused = product.k > 0 && stream.blas().knows(call);
   if (product.k == 0) {
-    stream.zero(product.c, product.m * product.n * static_cast<Bytes>(sizeof(Out)));
+    for (std::int64_t row = 0; row < product.m; ++row) {
+      stream.zero(product.c + row * product.c_stride(),
+                  product.n * static_cast<Bytes>(sizeof(Out)));
+    }
   } else {
     call.bias = fused ? call.bias : nullptr;
     stream.blas().multiply(call, static_cast<CUstream_st*>(stream.native()));

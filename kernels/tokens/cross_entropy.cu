@@ -9,33 +9,23 @@ namespace {
 constexpr int threads_per_row = 1024;
 constexpr int packs_at_once = 4;  // read before the first is used
 
-/// What a thread does on a row of logits whose vocabulary need not be a multiple of anything: packs of V between a few
-/// elements at either end, which come first.
+/// What a thread does on a row of logits that begins with a pack of V; a few elements after the last pack come first.
 template <int V>
 struct LogitRow {
   std::int64_t first;  ///< element of the array with which the row begins
   std::int64_t vocab;
-  int head;  ///< elements before the first pack
   int packs;
-  __device__ LogitRow(std::int64_t row, std::int64_t width) : first{row * width}, vocab{width} {
-    head = static_cast<int>(min((V - first % V) % V, vocab));
-    packs = static_cast<int>((vocab - head) / V);
-  }
-  /// f(element) for each of the calling thread's elements outside the packs.
+  __device__ LogitRow(std::int64_t begin, std::int64_t width)
+      : first{begin}, vocab{width}, packs{static_cast<int>(width / V)} {}
+  /// f(element) for the calling thread's element after the packs, if it has one.
   template <class F>
-  __device__ void for_ends(F const& f) const {
-    std::int64_t const tail = first + head + std::int64_t{packs} * V;
-    auto const i = static_cast<int>(threadIdx.x);
-    if (i < head) {
-      f(first + i);
-    }
-    if (tail + i < first + vocab) {
-      f(tail + i);
+  __device__ void for_tail(F const& f) const {
+    std::int64_t const at = pack(packs) + threadIdx.x;
+    if (at < first + vocab) {
+      f(at);
     }
   }
-  [[nodiscard]] __device__ std::int64_t pack(int at) const {
-    return first + head + std::int64_t{at} * V;
-  }
+  [[nodiscard]] __device__ std::int64_t pack(int at) const { return first + std::int64_t{at} * V; }
 };
 
 /// The largest of some logits and the sum of exp(logit - largest).
@@ -63,7 +53,7 @@ struct Softmax {
 template <int V>
 __device__ Softmax softmax_of_thread(float const* logits, LogitRow<V> const& row) {
   Softmax softmax;
-  row.for_ends([&](std::int64_t at) {
+  row.for_tail([&](std::int64_t at) {
     float const logit[1] = {logits[at]};
     softmax.add(logit);
   });
@@ -91,7 +81,7 @@ __device__ Softmax softmax_of_thread(float const* logits, LogitRow<V> const& row
 
 template <class T, int V>
 __device__ void fill_with_zeros(T* d_logits, LogitRow<V> const& row) {
-  row.for_ends([&](std::int64_t at) { d_logits[at] = T{}; });
+  row.for_tail([&](std::int64_t at) { d_logits[at] = T{}; });
   for (int at = static_cast<int>(threadIdx.x); at < row.packs; at += threads_per_row) {
     write_pack(d_logits + row.pack(at), Pack<T, V>{});
   }
@@ -101,7 +91,7 @@ __device__ void fill_with_zeros(T* d_logits, LogitRow<V> const& row) {
 template <class T, int V>
 __device__ void store_scaled_exp(float const* logits, LogitRow<V> const& row, float largest,
                                  float factor, T* d_logits) {
-  row.for_ends(
+  row.for_tail(
       [&](std::int64_t at) { device_store(d_logits[at], factor * __expf(logits[at] - largest)); });
 #pragma unroll 4
   for (int at = static_cast<int>(threadIdx.x); at < row.packs; at += threads_per_row) {
@@ -119,11 +109,11 @@ __device__ void store_scaled_exp(float const* logits, LogitRow<V> const& row, fl
 template <class T, int V>
 __global__ __launch_bounds__(threads_per_row) void cross_entropy_kernel(
     float const* __restrict__ logits, std::int32_t const* __restrict__ targets,
-    double* __restrict__ loss, T* __restrict__ d_logits, std::int64_t vocab,
+    double* __restrict__ loss, T* __restrict__ d_logits, std::int64_t vocab, std::int64_t stride,
     double gradient_scale) {
   __shared__ float exchange_largest[1][max_warps];
   __shared__ double exchange_sum[1][max_warps];
-  LogitRow<V> const row{blockIdx.x, vocab};
+  LogitRow<V> const row{blockIdx.x * stride, vocab};
   std::int32_t const target = targets[blockIdx.x];
   if (target == ignored_target) {
     if (threadIdx.x == 0) {
@@ -171,10 +161,11 @@ void cross_entropy(CrossEntropy<T> const& a, CUstream_st* stream) {
   auto const launch_with = [&](auto pack) {
     launch(cross_entropy_kernel<T, pack.value>,
            {row_grid(a.rows), static_cast<unsigned>(threads_per_row)}, stream, a.logits.data(),
-           a.targets.data(), a.loss.data(), a.d_logits.data(), a.vocab, a.gradient_scale);
+           a.targets.data(), a.loss.data(), a.d_logits.data(), a.vocab, a.stride(),
+           a.gradient_scale);
   };
   // Packs of as many logits as 16 bytes hold; those of d_logits are then aligned to their own size.
-  with_packs<float>(are_wide(0, a.logits.data(), a.d_logits.data()), launch_with);
+  with_packs<float>(are_wide(a.stride(), a.logits.data(), a.d_logits.data()), launch_with);
 }
 
 template void cross_entropy(CrossEntropy<float> const&, CUstream_st*);

@@ -16,19 +16,24 @@ constexpr std::int32_t ignored_target = -1;
 
 /// loss[r] = log(sum_v exp(logits[r, v])) - logits[r, targets[r]]
 /// d_logits[r, v] = gradient_scale * (softmax(logits[r])[v] - (v == targets[r])), rounded to T
-/// Beyond the range of float16 that is infinity: a loss scale that is too large shows.
+/// Beyond the range of float16 that is infinity: a loss scale that is too large shows. Whatever lies between rows has no
+/// influence and stays as it is.
 template <class T>
 struct CrossEntropy {
-  std::span<Real<T> const> logits;        ///< (rows, vocab)
+  std::span<Real<T> const> logits;        ///< (rows, vocab), each row in `pitch` elements
   std::span<std::int32_t const> targets;  ///< (rows), each in [0, vocab) or ignored_target
   std::span<double> loss;                 ///< (rows), in nats
-  std::span<T> d_logits;                  ///< (rows, vocab), or empty: no gradient
+  std::span<T> d_logits;                  ///< as the logits, or empty: no gradient
   std::int64_t rows, vocab;
   double gradient_scale;
+  std::int64_t pitch = 0;  ///< elements from one row to the next, in both arrays; 0: vocab
+
+  [[nodiscard]] std::int64_t stride() const { return pitch == 0 ? vocab : pitch; }
 };
 
-/// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a target out of range, by ref and
-/// host: cuda cannot look at its arguments' contents.
+/// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a pitch of less than a row and, by ref and
+/// host, for a target out of range: cuda cannot look at its arguments' contents. cuda's bits depend on whether every row
+/// begins at a multiple of 16 bytes, where it is faster.
 namespace ref {
 template <class T>
 void cross_entropy(CrossEntropy<T> const&);

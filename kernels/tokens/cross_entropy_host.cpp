@@ -18,12 +18,12 @@ void cross_entropy(CrossEntropy<T> const& a) {
   PointwiseLoops<T> const& loops = pointwise_loops<T>();
 #pragma omp parallel for schedule(static)
   for (std::int64_t r = 0; r < a.rows; ++r) {
-    float const* const logits = a.logits.data() + r * a.vocab;
+    float const* const logits = a.logits.data() + r * a.stride();
     std::int32_t const target = a.targets[r];
     if (target == ignored_target) {
       a.loss[r] = 0.0;
       if (!a.d_logits.empty()) {
-        std::fill_n(a.d_logits.data() + r * a.vocab, a.vocab, T{});
+        std::fill_n(a.d_logits.data() + r * a.stride(), a.vocab, T{});
       }
       continue;
     }
@@ -33,7 +33,7 @@ void cross_entropy(CrossEntropy<T> const& a) {
     if (a.d_logits.empty()) {
       continue;
     }
-    T* const d_logits = a.d_logits.data() + r * a.vocab;
+    T* const d_logits = a.d_logits.data() + r * a.stride();
     loops.scaled_exp(logits, largest, static_cast<float>(a.gradient_scale / sum), d_logits,
                      a.vocab);
     double const probability = std::exp(static_cast<double>(logits[target] - largest)) / sum;

@@ -11,11 +11,11 @@ template <class T>
 void cross_entropy(CrossEntropy<T> const& a) {
   check(a);
   for (std::int64_t r = 0; r < a.rows; ++r) {
-    std::span<Real<T> const> const logits = a.logits.subspan(r * a.vocab, a.vocab);
+    std::span<Real<T> const> const logits = a.logits.subspan(r * a.stride(), a.vocab);
     if (a.targets[r] == ignored_target) {
       a.loss[r] = 0.0;
       if (!a.d_logits.empty()) {
-        std::ranges::fill(a.d_logits.subspan(r * a.vocab, a.vocab), T{});
+        std::ranges::fill(a.d_logits.subspan(r * a.stride(), a.vocab), T{});
       }
       continue;
     }
@@ -31,7 +31,7 @@ void cross_entropy(CrossEntropy<T> const& a) {
     for (std::int64_t v = 0; v < a.vocab; ++v) {
       double const probability = std::exp(logits[v] - largest) / sum;
       double const hit = v == a.targets[r] ? 1.0 : 0.0;
-      a.d_logits[r * a.vocab + v] = store<T>(a.gradient_scale * (probability - hit));
+      a.d_logits[r * a.stride() + v] = store<T>(a.gradient_scale * (probability - hit));
     }
   }
 }

@@ -2,10 +2,15 @@
 
 #include <cstdint>
 
+#include "base/units.hpp"
 #include "device/device.hpp"
 #include "model/transformer.hpp"
 
 namespace offstage::model {
+
+/// Rows of logits begin at multiples of so many elements, 128 bytes of 16-bit ones: cuBLAS has its fast kernels for rows
+/// that begin at multiples of 16 bytes, NVIDIA's guides advise 128 since the A100, and GPT-2's vocabulary is odd.
+constexpr std::int64_t logit_multiple = 64;
 
 /// The letters that shapes in this room are written with, and what else kernels need to know.
 struct Dims {
@@ -21,6 +26,8 @@ struct Dims {
 
   [[nodiscard]] std::int64_t rows() const { return B * T; }
   [[nodiscard]] std::int64_t qkv() const { return (H + 2 * K) * D; }
+  /// Elements from one row of the head's logits to the next, and of their gradient.
+  [[nodiscard]] std::int64_t logit_pitch() const { return round_up(V, logit_multiple); }
   /// Outputs of the MLP's first product: gate and up beside each other, or up alone.
   [[nodiscard]] std::int64_t up() const { return family == state::Family::gpt2 ? F : 2 * F; }
 };

@@ -16,7 +16,7 @@ std::span<U> rows_of(std::span<U> all, std::int64_t first, std::int64_t rows, st
 
 /// The product with the vocabulary: its matrix is (V, C) in every family.
 Linear vocabulary(Dims const& dims, std::int64_t rows) {
-  return {rows, dims.C, dims.V, WeightLayout::out_in};
+  return {rows, dims.C, dims.V, WeightLayout::out_in, dims.logit_pitch()};
 }
 
 }  // namespace
@@ -26,9 +26,9 @@ HeadActivations<T> lay_out_head(Dims const& dims, Slab& slab) {
   std::int64_t const rows = dims.rows();
   return {.x = slab.take<T>(rows * dims.C),
           .normed = slab.take<T>(rows * dims.C),
-          .d_logits = slab.take<T>(rows * dims.V),
+          .d_logits = slab.take<T>(rows * dims.logit_pitch()),
           .norm = lay_out_statistics<T>(dims, slab),
-          .logits = slab.take<Real<T>>(std::min(rows, dims.logit_rows) * dims.V),
+          .logits = slab.take<Real<T>>(std::min(rows, dims.logit_rows) * dims.logit_pitch()),
           .loss = slab.take<double>(rows),
           .targets = slab.take<std::int32_t>(rows)};
 }
@@ -37,7 +37,7 @@ template <class T>
 std::span<Real<T>> Head<T>::multiply(HeadTensors<T const> const& w, std::int64_t first,
                                      std::int64_t rows) const {
   std::span<T const> const normed = rows_of(a_.normed, first, rows, dims_.C);
-  auto const logits = rows_of(a_.logits, 0, rows, dims_.V);
+  auto const logits = rows_of(a_.logits, 0, rows, dims_.logit_pitch());
   vocabulary(dims_, rows).template multiply<T, Real<T>>(stream_, normed, w.matrix, logits);
   return logits;
 }
@@ -50,7 +50,7 @@ void Head<T>::forward(HeadTensors<T const> const& w, Residual<T> const& residual
     std::int64_t const rows = std::min(dims_.logit_rows, dims_.rows() - first);
     auto const logits = multiply(w, first, rows);
     auto const d_logits =
-        loss_scale != 0.0 ? rows_of(a_.d_logits, first, rows, dims_.V) : std::span<T>{};
+        loss_scale != 0.0 ? rows_of(a_.d_logits, first, rows, dims_.logit_pitch()) : std::span<T>{};
     kernels::cross_entropy<T>(stream_,
                               {.logits = logits,
                                .targets = rows_of(a_.targets, first, rows, 1),
@@ -58,7 +58,8 @@ void Head<T>::forward(HeadTensors<T const> const& w, Residual<T> const& residual
                                .d_logits = d_logits,
                                .rows = rows,
                                .vocab = dims_.V,
-                               .gradient_scale = loss_scale / static_cast<double>(dims_.rows())});
+                               .gradient_scale = loss_scale / static_cast<double>(dims_.rows()),
+                               .pitch = dims_.logit_pitch()});
   }
 }
 
@@ -70,8 +71,11 @@ void Head<T>::logits(HeadTensors<T const> const& w, Residual<T> const& residual,
   for (std::int64_t done = 0; done < wanted; done += dims_.logit_rows) {
     std::int64_t const rows = std::min(dims_.logit_rows, wanted - done);
     auto const logits = multiply(w, first + done, rows);
-    stream_.copy(rows_of(out, done, rows, dims_.V).data(), logits.data(),
-                 static_cast<Bytes>(logits.size_bytes()), device::Copy::device_to_host);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      auto const to = rows_of(out, done + row, 1, dims_.V);
+      stream_.copy(to.data(), rows_of(logits, row, 1, dims_.logit_pitch()).data(),
+                   static_cast<Bytes>(to.size_bytes()), device::Copy::device_to_host);
+    }
   }
 }
 

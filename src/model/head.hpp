@@ -12,6 +12,7 @@
 
 namespace offstage::model {
 
+/// Rows of d_logits and logits are Dims::logit_pitch() apart.
 template <class T>
 struct HeadActivations {
   std::span<T> x;                   ///< (B, T, C) the last block's output

@@ -17,10 +17,11 @@ enum class WeightLayout { out_in, in_out };
 }
 
 /// A linear layer, with a bias where its tensors have one. Each function enqueues one product on
-/// `stream`; backward also a pass over the rows for the bias.
+/// `stream`; backward also a pass over the rows for the bias. Where rows of y and dy are not dense there is no bias.
 struct Linear {
   std::int64_t rows, in, out;
   WeightLayout layout;
+  std::int64_t out_pitch = 0;  ///< elements from one row of y and dy to the next; 0: out
 
   /// y (rows, out) = x (rows, in) w + bias
   template <class T>
@@ -40,7 +41,8 @@ struct Linear {
                                      .n = out,
                                      .k = in,
                                      .transpose_b = transposed_if(WeightLayout::out_in),
-                                     .bias = bias.empty() ? nullptr : bias.data()});
+                                     .bias = bias.empty() ? nullptr : bias.data(),
+                                     .c_pitch = out_pitch});
   }
 
   /// dx (rows, in) = dy (rows, out) w^T
@@ -53,7 +55,8 @@ struct Linear {
                                    .m = rows,
                                    .n = in,
                                    .k = out,
-                                   .transpose_b = transposed_if(WeightLayout::in_out)});
+                                   .transpose_b = transposed_if(WeightLayout::in_out),
+                                   .a_pitch = out_pitch});
   }
 
   /// dw = x^T dy, stored as w is; the gradient of the bias is the sum over rows of dy.
@@ -67,7 +70,9 @@ struct Linear {
                                    .m = by_out ? out : in,
                                    .n = by_out ? in : out,
                                    .k = rows,
-                                   .transpose_a = kernels::Transpose::yes});
+                                   .transpose_a = kernels::Transpose::yes,
+                                   .a_pitch = by_out ? out_pitch : 0,
+                                   .b_pitch = by_out ? 0 : out_pitch});
     if (!dw.bias.empty()) {
       kernels::bias_backward<T>(stream, {.dy = dy, .d_bias = dw.bias, .rows = rows, .width = out});
     }

@@ -136,6 +136,37 @@ TEST(CrossEntropy, AScaleBeyondTheRangeOfFloat16MakesTheGradientInfinite) {
   }
 }
 
+template <class T>
+void expect_rows_apart_give_the_bits_of_dense_ones() {
+  for (auto const& run : {ref::cross_entropy<T>, host::cross_entropy<T>}) {
+    constexpr std::int64_t rows = 3, vocab = 37, pitch = 41;
+    Losses<T> dense{{rows, vocab}}, apart{{rows, vocab}};
+    dense.targets[1] = apart.targets[1] = ignored_target;
+    run(dense.view());
+    auto const guard = store<T>(77.0);
+    apart.logits.assign(rows * pitch, std::numeric_limits<Real<T>>::quiet_NaN());
+    apart.d_logits.assign(rows * pitch, guard);
+    std::vector<T> expected(rows * pitch, guard);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      std::copy_n(dense.logits.begin() + r * vocab, vocab, apart.logits.begin() + r * pitch);
+      std::copy_n(dense.d_logits.begin() + r * vocab, vocab, expected.begin() + r * pitch);
+    }
+    auto view = apart.view();
+    view.pitch = pitch;
+
+    run(view);
+
+    EXPECT_EQ(apart.loss, dense.loss);
+    EXPECT_EQ(apart.d_logits, expected);
+  }
+}
+
+TEST(CrossEntropy, RowsApartGiveTheBitsOfDenseOnesWhateverLiesBetweenThem) {
+  expect_rows_apart_give_the_bits_of_dense_ones<float>();
+  expect_rows_apart_give_the_bits_of_dense_ones<bfloat16>();
+  expect_rows_apart_give_the_bits_of_dense_ones<float16>();
+}
+
 TEST(CrossEntropy, DoesNotDependOnTheNumberOfThreads) {
   auto const run = [] {
     Losses<float> l{{9, 100}};
@@ -175,6 +206,16 @@ TEST(CrossEntropy, RejectsTargetsOutsideTheVocabularyAndWrongLengths) {
   reject([](auto& l) { l.logits.pop_back(); });
   reject([](auto& l) { l.loss.pop_back(); });
   reject([](auto& l) { l.d_logits.pop_back(); });
+}
+
+TEST(CrossEntropy, RejectsAPitchOfLessThanARowAndViewsThatLackThePitchOfTheLast) {
+  for (std::int64_t const pitch : {-3, 2, 4}) {
+    Losses<float> l{{2, 3}};
+    auto view = l.view();
+    view.pitch = pitch;
+    EXPECT_THROW(ref::cross_entropy(view), PreconditionError) << pitch;
+    EXPECT_THROW(host::cross_entropy(view), PreconditionError) << pitch;
+  }
 }
 
 }  // namespace

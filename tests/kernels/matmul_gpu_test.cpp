@@ -26,6 +26,8 @@ struct Case {
   Transpose transpose_a, transpose_b;
   bool bias;
   std::size_t shift;  ///< elements between what cudaMalloc gives and each matrix
+  /// Elements behind each row; of C none with a bias.
+  std::int64_t pad_a = 0, pad_b = 0, pad_c = 0;
 };
 
 std::vector<Case> cases() {
@@ -40,7 +42,11 @@ std::vector<Case> cases() {
                                {3, 17, 33, a, b, bias, 3},
                                {64, 96, 128, a, b, bias, 0},
                                {64, 96, 128, a, b, bias, 8},
-                               {129, 65, 71, a, b, bias, 0}});
+                               {64, 96, 128, a, b, bias, 0, 8, 0, 0},
+                               {64, 96, 128, a, b, bias, 0, 0, 8, 0},
+                               {64, 96, 128, a, b, bias, 0, 0, 0, 8},
+                               {129, 65, 71, a, b, bias, 0},
+                               {129, 65, 71, a, b, bias, 0, 3, 11, 19}});
       }
     }
   }
@@ -52,24 +58,50 @@ template <class T, class Out>
 struct Trial {
   template <class Draw>
   Trial(Case const& of, Draw const& draw) : what{of} {
-    fill(a, what.m * what.k, 1, draw);
-    fill(b, what.k * what.n, 2, draw);
-    fill(bias, what.bias ? what.n : 0, 3, draw);
+    product.m = what.m;
+    product.n = what.n;
+    product.k = what.k;
+    product.transpose_a = what.transpose_a;
+    product.transpose_b = what.transpose_b;
+    product.a_pitch = product.a_row() + what.pad_a;
+    product.b_pitch = product.b_row() + what.pad_b;
+    product.c_pitch = what.n + (what.bias ? 0 : what.pad_c);
+    bool const a_columns = what.transpose_a == Transpose::yes;
+    bool const b_columns = what.transpose_b == Transpose::yes;
+    fill(a, a_columns ? what.k : what.m, product.a_row(), product.a_stride(), 1, draw);
+    fill(b, b_columns ? what.n : what.k, product.b_row(), product.b_stride(), 2, draw);
+    fill(bias, what.bias ? 1 : 0, what.n, what.n, 3, draw);
   }
+  /// The rows of C, one after another.
   [[nodiscard]] std::vector<Out> run(device::Stream& stream) const {
     DeviceArray<T> const there_a{a}, there_b{b};
     DeviceArray<Out> const there_bias{bias};
-    std::vector<Out> c(what.shift + size_of(what.m * what.n),
-                       store<Out>(std::numeric_limits<float>::quiet_NaN()));
+    auto const guard = store<Out>(77.0F);
+    auto const is_guard = [&](std::size_t at) {
+      return at < what.shift || (at - what.shift) % size_of(product.c_stride()) >= size_of(what.n);
+    };
+    std::vector<Out> c(what.shift + size_of(what.m * product.c_stride()));
+    for (std::size_t i = 0; i < c.size(); ++i) {
+      c[i] = is_guard(i) ? guard : store<Out>(std::numeric_limits<float>::quiet_NaN());
+    }
     DeviceArray<Out> const there_c{c};
-    matmul<T, Out>(stream,
-                   {there_a.view(what.shift, 0).data(), there_b.view(what.shift, 0).data(),
-                    there_c.view(what.shift, 0).data(), what.m, what.n, what.k, what.transpose_a,
-                    what.transpose_b, what.bias ? there_bias.view(what.shift, 0).data() : nullptr});
+    auto there = product;
+    there.a = there_a.view(what.shift, 0).data();
+    there.b = there_b.view(what.shift, 0).data();
+    there.c = there_c.view(what.shift, 0).data();
+    there.bias = what.bias ? there_bias.view(what.shift, 0).data() : nullptr;
+    matmul<T, Out>(stream, there);
     stream.synchronize();
     there_c.copy_to(c);
-    c.erase(c.begin(), c.begin() + static_cast<std::ptrdiff_t>(what.shift));
-    return c;
+    std::vector<Out> rows;
+    for (std::size_t i = 0; i < c.size(); ++i) {
+      if (!is_guard(i)) {
+        rows.push_back(c[i]);
+      } else {
+        EXPECT_EQ(c[i], guard) << "written outside the rows";
+      }
+    }
+    return rows;
   }
   /// call(i, j, the sum without the bias, its magnitude), in double.
   template <class Call>
@@ -83,9 +115,10 @@ struct Trial {
         for (std::int64_t q = 0; q < what.k; ++q) {
           bool const a_columns = what.transpose_a == Transpose::yes;
           bool const b_columns = what.transpose_b == Transpose::yes;
+          auto const at_a = a_columns ? q * product.a_stride() + i : i * product.a_stride() + q;
+          auto const at_b = b_columns ? j * product.b_stride() + q : q * product.b_stride() + j;
           double const term =
-              static_cast<double>(load(from_a[a_columns ? q * what.m + i : i * what.k + q])) *
-              static_cast<double>(load(from_b[b_columns ? j * what.k + q : q * what.n + j]));
+              static_cast<double>(load(from_a[at_a])) * static_cast<double>(load(from_b[at_b]));
           sum += term;
           magnitude += std::abs(term);
         }
@@ -99,16 +132,22 @@ struct Trial {
   static std::size_t size_of(std::int64_t count) { return static_cast<std::size_t>(count); }
 
   Case what;
+  Matmul<T, Out> product{};  ///< without addresses
   std::vector<T> a, b;
   std::vector<Out> bias;
 
  private:
+  /// Rows `stride` apart, with NaN between them and before the first.
   template <class Element, class Draw>
-  void fill(std::vector<Element>& values, std::int64_t count, std::uint64_t number,
-            Draw const& draw) {
-    values.resize(what.shift + size_of(count));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = store<Element>(static_cast<float>(draw(number, i)));
+  void fill(std::vector<Element>& values, std::int64_t rows, std::int64_t length,
+            std::int64_t stride, std::uint64_t number, Draw const& draw) {
+    values.assign(what.shift + size_of(rows * stride),
+                  store<Element>(std::numeric_limits<float>::quiet_NaN()));
+    for (std::int64_t i = 0; i < rows * stride; ++i) {
+      if (i % stride < length) {
+        auto const at = what.shift + size_of(i);
+        values[at] = store<Element>(static_cast<float>(draw(number, at)));
+      }
     }
   }
 };
@@ -203,6 +242,8 @@ TYPED_TEST(MatmulOnGpu, AnEmptySumIsTheBiasAndAnEmptyResultIsLeftAlone) {
   using T = typename TypeParam::T;
   Trial<T, Out> const empty{{2, 3, 0, Transpose::no, Transpose::no, false, 0}, any_number};
   EXPECT_EQ(empty.run(*this->stream), std::vector<Out>(6));
+  Trial<T, Out> const apart{{2, 3, 0, Transpose::no, Transpose::no, false, 0, 1, 2, 3}, any_number};
+  EXPECT_EQ(apart.run(*this->stream), std::vector<Out>(6));
   Trial<T, Out> const bias{{1, 3, 0, Transpose::no, Transpose::no, true, 0}, any_number};
   EXPECT_EQ(bias.run(*this->stream), bias.bias);
   matmul<T, Out>(*this->stream, {nullptr, nullptr, nullptr, 0, 3, 2});
@@ -223,7 +264,10 @@ TEST_F(BlasLtOnGpu, NamesTheProductThatItDoesNotKnow) {
                                         .m = 8,
                                         .n = 16,
                                         .k = 32,
-                                        .transpose_b = true};
+                                        .transpose_b = true,
+                                        .a_stride = 32,
+                                        .b_stride = 32,
+                                        .c_stride = 16};
   EXPECT_FALSE(this->stream->blas().knows(product));
   try {
     this->stream->blas().multiply(product, static_cast<CUstream_st*>(this->stream->native()));
@@ -233,11 +277,14 @@ TEST_F(BlasLtOnGpu, NamesTheProductThatItDoesNotKnow) {
   }
 }
 
-TEST_F(BlasLtOnGpu, RefusesDoublesAndNegativeSizes) {
+TEST_F(BlasLtOnGpu, RefusesDoublesNegativeSizesAndPitchesOfLessThanARow) {
   EXPECT_THROW((matmul<double, double>)(*this->stream, {nullptr, nullptr, nullptr, 1, 1, 1}),
                PreconditionError);
   EXPECT_THROW((matmul<float, float>)(*this->stream, {nullptr, nullptr, nullptr, 1, -1, 1}),
                PreconditionError);
+  Matmul<float> too_close{nullptr, nullptr, nullptr, 2, 3, 4};
+  too_close.a_pitch = 3;
+  EXPECT_THROW(matmul(*this->stream, too_close), PreconditionError);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -25,9 +26,24 @@ std::vector<T> random_matrix(std::int64_t count, std::uint64_t stream) {
   return values;
 }
 
+/// Random rows, `stride` apart, with NaN between them.
+template <class T>
+std::vector<T> random_rows(std::int64_t rows, std::int64_t length, std::int64_t stride,
+                           std::uint64_t stream) {
+  auto values = random_matrix<T>(rows * stride, stream);
+  for (std::int64_t i = 0; i < rows * stride; ++i) {
+    if (i % stride >= length) {
+      values[static_cast<std::size_t>(i)] = store<T>(std::numeric_limits<float>::quiet_NaN());
+    }
+  }
+  return values;
+}
+
 struct Case {
   std::int64_t m, n, k;
   Transpose transpose_a, transpose_b;
+  /// Elements behind each row of A; behind one of B is 1 more, of C 2 more. 0: rows are dense.
+  std::int64_t pad = 0;
 };
 
 std::vector<Case> small_cases() {
@@ -40,7 +56,13 @@ std::vector<Case> small_cases() {
                                  {6, 5, 1, a, b},
                                  {3, 17, 33, a, b},
                                  {64, 96, 128, a, b},
-                                 {129, 65, 71, a, b}});
+                                 {129, 65, 71, a, b},
+                                 {1, 1, 1, a, b, 3},
+                                 {1, 7, 5, a, b, 1},
+                                 {7, 1, 5, a, b, 2},
+                                 {6, 5, 1, a, b, 1},
+                                 {64, 96, 128, a, b, 16},
+                                 {129, 65, 71, a, b, 7}});
     }
   }
   return cases;
@@ -52,7 +74,7 @@ std::vector<Case> cases_beyond_a_tile() {
   for (auto const a : {Transpose::no, Transpose::yes}) {
     for (auto const b : {Transpose::no, Transpose::yes}) {
       cases.insert(cases.end(),
-                   {{515, 1029, 1, a, b}, {515, 1, 1027, a, b}, {1, 1029, 1027, a, b}});
+                   {{515, 1029, 1, a, b}, {515, 1, 1027, a, b}, {1, 1029, 1027, a, b, 5}});
     }
   }
   return cases;
@@ -68,14 +90,14 @@ void expect_product(Matmul<T, Out> const& p, double tolerance) {
       double sum = 0;
       double magnitude = 0;
       for (std::int64_t q = 0; q < p.k; ++q) {
-        double const a =
-            load(p.transpose_a == Transpose::yes ? p.a[q * p.m + i] : p.a[i * p.k + q]);
-        double const b =
-            load(p.transpose_b == Transpose::yes ? p.b[j * p.k + q] : p.b[q * p.n + j]);
+        double const a = load(p.transpose_a == Transpose::yes ? p.a[q * p.a_stride() + i]
+                                                              : p.a[i * p.a_stride() + q]);
+        double const b = load(p.transpose_b == Transpose::yes ? p.b[j * p.b_stride() + q]
+                                                              : p.b[q * p.b_stride() + j]);
         sum += a * b;
         magnitude += std::abs(a * b);
       }
-      ASSERT_NEAR(load(p.c[i * p.n + j]), sum, tolerance * magnitude + smallest)
+      ASSERT_NEAR(load(p.c[i * p.c_stride() + j]), sum, tolerance * magnitude + smallest)
           << "at (" << i << ", " << j << ") of " << p.m << " x " << p.n << " x " << p.k;
     }
   }
@@ -87,13 +109,28 @@ void expect_products(std::vector<Case> const& cases, Multiply multiply) {
                            : std::is_same_v<Out, float16> ? 0x1p-10
                            : std::is_same_v<T, double>    ? 1e-14
                                                           : 2e-6;
-  for (auto const& [m, n, k, transpose_a, transpose_b] : cases) {
-    auto const a = random_matrix<T>(m * k, 1);
-    auto const b = random_matrix<T>(k * n, 2);
-    std::vector<Out> c(static_cast<std::size_t>(m * n));
-    Matmul<T, Out> const product{a.data(), b.data(), c.data(), m, n, k, transpose_a, transpose_b};
+  auto const guard = store<Out>(77.0F);
+  for (auto const& [m, n, k, transpose_a, transpose_b, pad] : cases) {
+    Matmul<T, Out> product{nullptr, nullptr, nullptr, m, n, k, transpose_a, transpose_b};
+    if (pad > 0) {
+      product.a_pitch = product.a_row() + pad;
+      product.b_pitch = product.b_row() + pad + 1;
+      product.c_pitch = n + pad + 2;
+    }
+    auto const a = random_rows<T>(m * k / product.a_row(), product.a_row(), product.a_stride(), 1);
+    auto const b = random_rows<T>(k * n / product.b_row(), product.b_row(), product.b_stride(), 2);
+    std::vector<Out> c(static_cast<std::size_t>(m * product.c_stride()), guard);
+    product.a = a.data();
+    product.b = b.data();
+    product.c = c.data();
     multiply(product);
     expect_product(product, tolerance);
+    for (std::int64_t i = 0; i < std::ssize(c); ++i) {
+      if (i % product.c_stride() >= n) {
+        ASSERT_EQ(c[static_cast<std::size_t>(i)], guard)
+            << "written behind row " << i / product.c_stride();
+      }
+    }
   }
 }
 
@@ -210,6 +247,9 @@ void expect_zeros_for_empty_sums(void (*multiply)(Matmul<T, Out> const&)) {
   multiply({nullptr, some, c.data(), 0, 3, 2});
   multiply({some, nullptr, c.data(), 3, 0, 2});
   EXPECT_EQ(c, std::vector<Out>(6, store<Out>(1.0F)));
+  auto const behind = c[2];
+  multiply({.a = nullptr, .b = nullptr, .c = c.data(), .m = 2, .n = 2, .k = 0, .c_pitch = 3});
+  EXPECT_EQ(c, (std::vector<Out>{{}, {}, behind, {}, {}, behind}));
 }
 
 TEST(Matmul, AnEmptySumIsZeroAndAnEmptyResultIsLeftAlone) {
@@ -257,6 +297,40 @@ TEST(Matmul, NegativeSizesAreRefused) {
     EXPECT_THROW(ref::matmul(product), PreconditionError);
     EXPECT_THROW(host::matmul(product), PreconditionError);
   }
+}
+
+TEST(Matmul, APitchOfLessThanARowAndABiasBetweenRowsApartAreRefused) {
+  float some[32] = {};
+  auto const device = device::make_host_device(0);
+  auto const stream = device->make_calling_stream("test");
+  auto const refuse = [&](Matmul<float> const& product) {
+    EXPECT_THROW(ref::matmul(product), PreconditionError);
+    EXPECT_THROW(host::matmul(product), PreconditionError);
+    EXPECT_THROW(matmul(*stream, product), PreconditionError);
+  };
+  Matmul<float> const good{some, some + 8, some + 16, 2, 3, 4};
+  auto spoilt = good;
+  spoilt.a_pitch = 3;
+  refuse(spoilt);
+  spoilt.transpose_a = Transpose::yes;  // rows of 2
+  EXPECT_NO_THROW(host::matmul(spoilt));
+  spoilt.a_pitch = -2;
+  refuse(spoilt);
+  spoilt = good;
+  spoilt.b_pitch = 2;
+  refuse(spoilt);
+  spoilt.b_pitch = 3;
+  spoilt.transpose_b = Transpose::yes;  // rows of 4
+  refuse(spoilt);
+  spoilt = good;
+  spoilt.c_pitch = 2;
+  refuse(spoilt);
+  spoilt.c_pitch = 4;
+  EXPECT_NO_THROW(host::matmul(spoilt));
+  spoilt.bias = some;
+  refuse(spoilt);
+  spoilt.c_pitch = 3;
+  EXPECT_NO_THROW(host::matmul(spoilt));
 }
 
 }  // namespace

@@ -31,45 +31,90 @@ LossAndGradient expected(std::vector<float> const& logits, std::vector<std::int3
   return result;
 }
 
+/// How the arrays of a loss lie.
+struct Lie {
+  std::size_t offset = 0;  ///< elements by which they begin beside a multiple of 16 bytes
+  std::int64_t pad = 0;    ///< elements between two rows
+};
+
+/// Dense rows with `pad` times `filler` behind each.
+template <class T>
+std::vector<T> spread(std::vector<T> const& dense, std::int64_t rows, std::int64_t pad, T filler) {
+  std::int64_t const width = std::ssize(dense) / rows;
+  std::vector<T> apart;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    apart.insert(apart.end(), dense.begin() + row * width, dense.begin() + (row + 1) * width);
+    apart.insert(apart.end(), static_cast<std::size_t>(pad), filler);
+  }
+  return apart;
+}
+
+/// The loss, and the gradient as dense rows.
 template <class T>
 std::tuple<std::vector<double>, std::vector<T>> on_gpu(device::Stream& stream,
                                                        std::vector<float> const& logits,
                                                        std::vector<std::int32_t> const& targets,
-                                                       double gradient_scale,
-                                                       std::size_t offset = 0) {
+                                                       double gradient_scale, Lie lie = {}) {
   auto const rows = static_cast<std::int64_t>(targets.size());
-  auto const count = static_cast<std::int64_t>(logits.size());
-  Guarded<float> const there{logits, offset};
+  std::int64_t const vocab = std::ssize(logits) / rows;
+  auto const given = spread(logits, rows, lie.pad, NAN);
+  Guarded<float> const there{given, lie.offset};
   Guarded<std::int32_t> const there_targets{targets};
   Guarded<double> const loss{poison<double>(rows)};
-  Guarded<T> const d_logits{poison<T>(count), offset};
-  cross_entropy<T>(stream, {there.view(), there_targets.view(), loss.view(), d_logits.view(), rows,
-                            count / rows, gradient_scale});
+  auto const guard = store<T>(55.0F);
+  Guarded<T> const there_d_logits{spread(poison<T>(rows * vocab), rows, lie.pad, guard),
+                                  lie.offset};
+  cross_entropy<T>(stream, {there.view(), there_targets.view(), loss.view(), there_d_logits.view(),
+                            rows, vocab, gradient_scale, lie.pad == 0 ? 0 : vocab + lie.pad});
   stream.synchronize();
   auto const got = there.read();
-  EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span{got}), std::as_bytes(std::span{logits})))
+  EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span{got}), std::as_bytes(std::span{given})))
       << "the logits were written";
-  return {loss.read(), d_logits.read()};
+  std::vector<T> d_logits;
+  auto const all = there_d_logits.read();
+  for (std::int64_t i = 0; i < std::ssize(all); ++i) {
+    T const value = all[static_cast<std::size_t>(i)];
+    if (i % (vocab + lie.pad) < vocab) {
+      d_logits.push_back(value);
+    } else {
+      EXPECT_EQ(value, guard) << "written behind a row";
+    }
+  }
+  return {loss.read(), d_logits};
 }
 
 TYPED_TEST(TokensOnGpu, CrossEntropyIsCloseToTheFp64Reference) {
   using T = TypeParam;
-  for (auto const& [shape, offset] :
-       {Placed{{1, 1}, 0}, Placed{{5, 3}, 0}, Placed{{9, 37}, 0}, Placed{{7, 1000}, 0},
-        Placed{{6, 5003}, 0}, Placed{{4, 5003}, 1}, Placed{{3, 50257}, 0},
-        Placed{{2, 262144}, 0}}) {
-    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.width);
+  struct Case {
+    Shape shape;
+    Lie lie{};
+  };
+  for (auto const& [shape, lie] :
+       {Case{{1, 1}}, Case{{5, 3}}, Case{{5, 3}, {.pad = 5}}, Case{{9, 37}},
+        Case{{9, 37}, {.pad = 2}}, Case{{7, 1000}}, Case{{6, 5003}}, Case{{6, 5003}, {.pad = 5}},
+        Case{{4, 5003}, {.offset = 1}}, Case{{4, 5003}, {.offset = 1, .pad = 5}},
+        Case{{3, 50257}, {.pad = 47}}, Case{{2, 262144}}}) {
+    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.width << " and " << lie.pad);
     auto const logits = random_values<float>(shape.rows * shape.width, 1, 20.0);
     auto targets = random_tokens(shape.rows, shape.width, 2);
     targets.back() = ignored_target;
     auto const [loss, d_logits] =
-        same_twice([&] { return on_gpu<T>(*this->stream, logits, targets, 128.0, offset); });
+        same_twice([&] { return on_gpu<T>(*this->stream, logits, targets, 128.0, lie); });
     auto const exact = expected<T>(logits, targets, 128.0);
     expect_rounded(d_logits, exact.d_logits);
     for (std::size_t r = 0; r < loss.size(); ++r) {
       ASSERT_NEAR(loss[r], exact.loss[r], 1e-5) << "row " << r;
     }
   }
+}
+
+TYPED_TEST(TokensOnGpu, HowFarRowsAreApartChangesNoBitsWhereAllAreAligned) {
+  auto const logits = random_values<float>(4 * 5003, 1, 20.0);
+  auto const targets = random_tokens(4, 5003, 2);
+  auto const run = [&](std::int64_t pad) {
+    return on_gpu<TypeParam>(*this->stream, logits, targets, 1.0, {.pad = pad});
+  };
+  EXPECT_EQ(run(5), run(53));
 }
 
 TYPED_TEST(TokensOnGpu, ARowThatTakesNoPartHasNoLossAndNoGradientWhateverItsLogits) {
@@ -250,6 +295,9 @@ TEST(TokenKernelsOfCuda, CheckTheirArgumentsWithoutAGpu) {
   EXPECT_THROW(cuda::embedding_backward<float>({tokens, whole, table, 3, 2, 3}, scratch, nullptr),
                PreconditionError);
   EXPECT_THROW(cuda::cross_entropy<float>({whole, tokens, loss, {}, 3, 3, 1.0}, nullptr),
+               PreconditionError);
+  loss.resize(3);
+  EXPECT_THROW(cuda::cross_entropy<float>({whole, tokens, loss, {}, 3, 3, 1.0, 2}, nullptr),
                PreconditionError);
 }
 

@@ -90,13 +90,13 @@ cudaDataType_t type_of(Element element) {
   return CUDA_R_16F;
 }
 
-/// Of a matrix that is stored (rows, columns). cuBLASLt takes matrices by columns, so that it sees the transposed
-/// ones: what it computes is C^T = op(B)^T op(A)^T, B first.
-Layout layout_of(Element element, std::int64_t rows, std::int64_t columns) {
+/// Of a matrix that is stored (rows, columns), with rows `stride` apart. cuBLASLt takes matrices by columns, so that it
+/// sees the transposed ones: what it computes is C^T = op(B)^T op(A)^T, B first.
+Layout layout_of(Element element, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
   cublasLtMatrixLayout_t layout{};
   check_call(
       cublasLtMatrixLayoutCreate(&layout, type_of(element), static_cast<std::uint64_t>(columns),
-                                 static_cast<std::uint64_t>(rows), columns),
+                                 static_cast<std::uint64_t>(rows), stride),
       "cublasLtMatrixLayoutCreate");
   return Layout{layout};
 }
@@ -150,22 +150,24 @@ struct Alignments {
 
 /// All that the choice of an algorithm may depend on.
 using Key = std::tuple<Element, Element, bool, bool, bool, std::int64_t, std::int64_t, std::int64_t,
-                       std::uint32_t, std::uint32_t, std::uint32_t>;
+                       std::int64_t, std::int64_t, std::int64_t, std::uint32_t, std::uint32_t,
+                       std::uint32_t>;
 Key key_of(Product const& product) {
   Alignments const alignments{product};
-  return {product.in,   product.out,  product.transpose_a, product.transpose_b,
-          product.bias, product.m,    product.n,           product.k,
-          alignments.a, alignments.b, alignments.c};
+  return {product.in,       product.out,      product.transpose_a, product.transpose_b,
+          product.bias,     product.m,        product.n,           product.k,
+          product.a_stride, product.b_stride, product.c_stride,    alignments.a,
+          alignments.b,     alignments.c};
 }
 
 struct Plan {
   explicit Plan(Product const& product)
       : description{product},
-        a{product.transpose_a ? layout_of(product.in, product.k, product.m)
-                              : layout_of(product.in, product.m, product.k)},
-        b{product.transpose_b ? layout_of(product.in, product.n, product.k)
-                              : layout_of(product.in, product.k, product.n)},
-        c{layout_of(product.out, product.m, product.n)} {}
+        a{product.transpose_a ? layout_of(product.in, product.k, product.m, product.a_stride)
+                              : layout_of(product.in, product.m, product.k, product.a_stride)},
+        b{product.transpose_b ? layout_of(product.in, product.n, product.k, product.b_stride)
+                              : layout_of(product.in, product.k, product.n, product.b_stride)},
+        c{layout_of(product.out, product.m, product.n, product.c_stride)} {}
 
   Description description;
   Layout a, b, c;
