@@ -17,16 +17,17 @@ namespace offstage::checkpoint {
 /// to finish() nobody commits a lease of `tiers`, begins a pass over them or calls HDF5; fetching and reading goes on.
 class Staging {
  public:
-  /// Arguments as write_rank_file's; `subgroups` and `tiers` outlive this.
-  Staging(std::string step_directory, int rank, int ranks,
+  /// Arguments as write_rank_file's; `subgroups` and `tiers` outlive this. `threads`: the thread's OpenMP team.
+  Staging(int threads, std::string step_directory, int rank, int ranks,
           std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
-  /// Gives up after the subgroup that is being written: what is in the directory stays.
+  /// Gives up after the subgroup that is being written or shared: what is in the directory stays.
   ~Staging();
   Staging(Staging const&) = delete;
   Staging& operator=(Staging const&) = delete;
 
   /// Waits for the end. Once. Errors: those of write_rank_file.
   [[nodiscard]] RankFiles finish();
+  [[nodiscard]] static int team_of_caller();
   /// What the thread took; after finish().
   [[nodiscard]] Seconds seconds() const noexcept { return seconds_; }
 

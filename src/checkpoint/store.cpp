@@ -124,6 +124,21 @@ bool Store::make_step_directory(std::string const& path, Bytes space) {
   return comm_.broadcast_value(fresh, 0);
 }
 
+void Store::begin_files(Saving& saving, std::vector<state::Subgroup> const& subgroups,
+                        tiers::Tiers& tiers, int threads) {
+  try {
+    mpi::agree(comm_, [&] {
+      saving.files = std::make_unique<Staging>(threads, saving.stats.path, comm_.rank(),
+                                               comm_.size(), subgroups, tiers);
+    });
+  } catch (mpi::AgreedError const&) {
+    saving.files.reset();
+    comm_.barrier();  // nobody writes any more
+    abandon(saving.stats.path);
+    throw;
+  }
+}
+
 void Store::complete(Saving& saving) {
   std::string const& path = saving.stats.path;
   Meta const& meta = saving.meta;
@@ -190,12 +205,18 @@ std::int64_t Store::most_to_come(std::int64_t step, std::int64_t last) const {
 
 SaveStats Store::save(Meta const& meta, state::ShardMap const& map,
                       std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
-  begin_save(meta, map, subgroups, tiers);
+  begin(meta, map, subgroups, tiers, Staging::team_of_caller());
   return finish_save();
 }
 
 void Store::begin_save(Meta const& meta, state::ShardMap const& map,
                        std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
+  begin(meta, map, subgroups, tiers, 1);
+  saving_->stats.in_two_parts = true;
+}
+
+void Store::begin(Meta const& meta, state::ShardMap const& map,
+                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads) {
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
   require(!is_saving(), "checkpoint: one save at a time");
   Stopwatch const watch;
@@ -204,7 +225,7 @@ void Store::begin_save(Meta const& meta, state::ShardMap const& map,
   std::string const& path = saving->stats.path;
   try {
     if (make_step_directory(path, space_for(subgroups))) {
-      saving->files = std::make_unique<Staging>(path, comm_.rank(), comm_.size(), subgroups, tiers);
+      begin_files(*saving, subgroups, tiers, threads);
     }
   } catch (mpi::AgreedError const& error) {
     throw failed_save(key_, directory_, meta.step, error);

@@ -40,11 +40,11 @@ struct Meta {
 /// What one save did.
 struct SaveStats {
   std::string path;
-  Seconds seconds{};  ///< of the work, this rank's
-  Seconds
-      stood_still{};  ///< inside begin_save and finish_save: of the work, what nothing else went on under
-  Bytes bytes{};     ///< written by this rank
-  Bytes referred{};  ///< here by reference, of all ranks
+  Seconds seconds{};      ///< of the work, of the rank that took longest
+  Seconds stood_still{};  ///< inside begin_save and finish_save, waiting for other ranks included
+  Bytes bytes{};          ///< written by this rank
+  Bytes referred{};       ///< here by reference, of all ranks
+  bool in_two_parts{};    ///< by begin_save and finish_save
 };
 
 /// Takes the restored FP32 parameters of a subgroup, to rebuild the working copy.
@@ -95,8 +95,8 @@ class Store {
   /// another run left under the step's name is replaced, and said so.
   SaveStats save(Meta const& meta, state::ShardMap const& map,
                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
-  /// The same in two parts, with a thread that writes this rank's files between them (Staging says what must
-  /// not go on meanwhile). It is a checkpoint once finish_save has returned; none begins before.
+  /// The same in two parts, with a thread that writes this rank's files between them, on one core (Staging says
+  /// what must not go on meanwhile). It is a checkpoint once finish_save has returned; none begins before.
   void begin_save(Meta const& meta, state::ShardMap const& map,
                   std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
   [[nodiscard]] bool is_saving() const noexcept { return saving_ != nullptr; }
@@ -131,6 +131,10 @@ class Store {
  private:
   struct Saving;
   bool make_step_directory(std::string const& path, Bytes space);
+  void begin(Meta const& meta, state::ShardMap const& map,
+             std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads);
+  void begin_files(Saving& saving, std::vector<state::Subgroup> const& subgroups,
+                   tiers::Tiers& tiers, int threads);
   void complete(Saving& saving);
   void abandon(std::string const& path) const noexcept;
   void tidy(std::int64_t saved);

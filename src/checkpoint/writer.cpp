@@ -32,11 +32,18 @@ h5::Shape checksum_shape(StoredSubgroup const& subgroup) {
 using ChunkChecksums = std::vector<std::vector<std::uint64_t>>;
 static_assert(tiers::checksum_block_bytes == chunk_bytes);
 
+void go_on_unless(std::atomic<bool> const* given_up) {
+  if (given_up != nullptr && *given_up) {
+    throw Error{ExitCode::other, "the save was given up"};
+  }
+}
+
 /// Takes the files of what the tiers share, each with its checksums; those of the others are empty.
 ChunkChecksums share_extents(std::string const& step_directory, Manifest& manifest,
-                             tiers::Tiers& tiers) {
+                             tiers::Tiers& tiers, std::atomic<bool> const* given_up) {
   ChunkChecksums checksums(manifest.subgroups.size());
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
+    go_on_unless(given_up);
     StoredSubgroup& stored = manifest.subgroups[k];
     std::string const name = extent_file_name(manifest.rank, k);
     std::string const path = fmt::format("{}/{}", step_directory, name);
@@ -94,9 +101,7 @@ void write_state(aio::File const& file, Manifest const& manifest, tiers::Tiers& 
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     Waiting const busy{"the save of subgroup", static_cast<std::int64_t>(k)};
     StoredSubgroup const& stored = manifest.subgroups[k];
-    if (given_up != nullptr && *given_up) {
-      throw Error{ExitCode::other, "the save was given up"};
-    }
+    go_on_unless(given_up);
     if (stored.own_file) {
       continue;
     }
@@ -140,7 +145,7 @@ RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks
     require(subgroup.index == std::ssize(manifest.subgroups), "checkpoint: subgroups in order");
     manifest.subgroups.push_back({.elements = subgroup.size, .pieces = subgroup.pieces});
   }
-  ChunkChecksums checksums = share_extents(step_directory, manifest, tiers);
+  ChunkChecksums checksums = share_extents(step_directory, manifest, tiers, given_up);
   std::string const path = step_directory + "/" + manifest.file;
   lay_out(path, manifest);
   give_permissions(step_directory, manifest);

@@ -1,5 +1,6 @@
 #include "train/journal.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/log.hpp"
@@ -89,11 +90,12 @@ void Journal::validated(std::int64_t step, double loss, Seconds seconds) {
 
 void Journal::saved(std::int64_t step, checkpoint::SaveStats const& stats) {
   times_.checkpoint += stats.stood_still;
-  times_.saving += stats.seconds;
+  times_.saving +=
+      stats.in_two_parts ? std::max(stats.seconds, stats.stood_still) : stats.stood_still;
   times_.checkpoint_bytes += stats.bytes;
   if (speaks_) {
     log::info("step {:>6}  saved {} in {}{}{}", step, stats.path, format_duration(stats.seconds),
-              config_.checkpoint.overlap
+              stats.in_two_parts
                   ? fmt::format(", training stood still for {}", format_duration(stats.stood_still))
                   : "",
               stats.referred > 0

@@ -29,7 +29,7 @@ char const* reason_of(Stop stop);
 /// What a save took.
 struct SaveTime {
   Seconds whole{};
-  Seconds stood_still{};  ///< of it, what no step went on under
+  Seconds stood_still{};  ///< what of it no step went on under
 };
 
 /// What follows a step.

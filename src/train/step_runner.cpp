@@ -209,7 +209,7 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   Now const now{learning_rate, optimizer_step, loss_scale, first_sample};
   StepResult result;
   Stopwatch const whole;
-  tiers::Traffic const before = offload_->state().traffic();  // of the paths, whoever uses them
+  traffic_before_ = offload_->state().traffic();  // of the paths, whoever uses them
   run_micro_batches(data, now, result);
   call_before_update(result);
   Stopwatch watch;
@@ -222,17 +222,19 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   result.share = step_update_->complete(update_numbers(now, result), clip, result.skipped);
   result.update = watch.elapsed();
   tiers::Traffic const after = offload_->state().traffic();
-  result.read_bytes = after.read_bytes() - before.read_bytes();
-  result.write_bytes = after.write_bytes() - before.write_bytes();
-  result.storage = difference(before, after,
+  result.read_bytes = after.read_bytes() - traffic_before_.read_bytes();
+  result.write_bytes = after.write_bytes() - traffic_before_.write_bytes();
+  result.storage = difference(traffic_before_, after,
                               {.paths = config_.paths,
                                .residence = offload_->state().residence(),
                                .workers = workers(),
                                .nodes = nodes_,
                                .seconds = whole.elapsed()});
-  step_update_->learn({.overlapped = result.share.overlapped,
-                       .redone = result.skipped || clip < 1.0,
-                       .seconds = whole.elapsed() - result.stood_still});
+  if (!result.disturbed) {
+    step_update_->learn({.overlapped = result.share.overlapped,
+                         .redone = result.skipped || clip < 1.0,
+                         .seconds = whole.elapsed() - result.stood_still});
+  }
   return result;
 }
 
@@ -298,10 +300,14 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
 }
 
 template <class T>
-void StepRunner<T>::call_before_update(StepResult& result) const {
+void StepRunner<T>::call_before_update(StepResult& result) {
   Stopwatch const watch;
-  if (before_update_) {
-    before_update_();
+  if (before_update_ && before_update_()) {
+    result.disturbed = true;
+    // What else has fetched the state so far is none of the update's.
+    std::vector<tiers::PathTraffic> paths = std::move(traffic_before_.paths);
+    traffic_before_ = offload_->state().traffic();
+    traffic_before_.paths = std::move(paths);
   }
   result.stood_still += watch.elapsed();
 }

@@ -40,6 +40,7 @@ struct StepResult {
   std::int64_t counted_targets{};  ///< of all ranks: targets that are not ignored
   Seconds forward{}, backward{}, update{};
   Seconds stood_still{};              ///< in what set_before_update named; part of none of these
+  bool disturbed{};                   ///< something went on beside it
   Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic, that of gradients included
   StorageStep storage{};              ///< this rank's
   ShareStep share{};                  ///< this rank's
@@ -79,8 +80,9 @@ class StepRunner {
   /// the range of T.
   StepResult step(data::Dataset const& data, std::int64_t first_sample, double learning_rate,
                   std::int64_t optimizer_step, double loss_scale);
-  /// Called in every step on all ranks, at the same place, once or twice: before the update changes the state, or would.
-  void set_before_update(std::function<void()> call) { before_update_ = std::move(call); }
+  /// Called in every step on all ranks, at the same place, once or twice: before the update changes the state, or
+  /// would. True if something went on beside the step until then.
+  void set_before_update(std::function<bool()> call) { before_update_ = std::move(call); }
   /// Waits for what the last update left to go on under the next forward: before the state is read or
   /// saved. Errors: those of the update.
   void finish_update() { update_->finish(); }
@@ -114,7 +116,7 @@ class StepRunner {
   [[nodiscard]] std::unique_ptr<trace::Trace> make_trace() const;
   /// Knows what is on the device for good. Null without a trace.
   [[nodiscard]] std::unique_ptr<update::DeviceMemory> make_device_memory();
-  void call_before_update(StepResult& result) const;
+  void call_before_update(StepResult& result);
   /// Activations were in use from then on, until now.
   void tell_of_activations(trace::Clock::time_point from);
   /// Of a step, beside its result.
@@ -155,7 +157,8 @@ class StepRunner {
   std::unique_ptr<update::HeldGradients> held_;  ///< null: no gradient stays on the device
   std::unique_ptr<update::GradientAccumulator<T>> gradients_;
   std::optional<StepUpdate<T>> step_update_;
-  std::function<void()> before_update_;
+  std::function<bool()> before_update_;
+  tiers::Traffic traffic_before_;  ///< this step
 };
 
 }  // namespace offstage::train

@@ -13,7 +13,6 @@
 #include "checkpoint/writer.hpp"
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
-#include "platform/memory/process_memory.hpp"
 #include "train/cadence.hpp"
 #include "train/checkpoint_space.hpp"
 #include "train/directories.hpp"
@@ -22,6 +21,7 @@
 #include "train/report.hpp"
 #include "train/run_device.hpp"
 #include "train/run_link.hpp"
+#include "train/saves.hpp"
 #include "train/schedule.hpp"
 #include "train/step_runner.hpp"
 #include "train/storage.hpp"
@@ -86,10 +86,8 @@ class Training {
   void one_step();
   void validate();
   void run_steps();
-  void begin_save();
-  /// If one has begun. Collective.
-  void finish_save();
-  void save_what_has_begun();
+  /// Under the next step if there is one.
+  void save();
   void conclude();
   [[nodiscard]] bool leads() const { return comm_.rank() == 0; }
 
@@ -103,11 +101,9 @@ class Training {
   std::unique_ptr<data::Dataset> valid_data_;
   std::unique_ptr<Directories> directories_;  ///< ends after the runner, whose slots lie in them
   std::unique_ptr<StepRunner<T>> runner_;
-  std::unique_ptr<checkpoint::Store> store_;
+  std::optional<Saves> saves_;  ///< ends before the runner, whose state it reads
   LossScale loss_scale_;
   checkpoint::Meta meta_;
-  std::int64_t saved_step_ = -1;  ///< its save has begun at least
-  Seconds update_rest_{};         ///< that the save waited for
   Stop stop_ = Stop::none;
 };
 
@@ -150,15 +146,15 @@ void Training<T>::start_or_continue() {
   std::optional<checkpoint::Meta> found;
   std::string const& resume = config_.checkpoint.resume;
   if (resume == "auto") {
-    found = store_->restore_newest(config_.model, runner_->map(), runner_->subgroups(),
-                                   runner_->tiers(), runner_->fill_working_copy());
+    found = saves_->store().restore_newest(config_.model, runner_->map(), runner_->subgroups(),
+                                           runner_->tiers(), runner_->fill_working_copy());
   } else if (resume != "none") {
-    found = store_->restore(resume, config_.model, runner_->map(), runner_->subgroups(),
-                            runner_->tiers(), runner_->fill_working_copy());
+    found = saves_->store().restore(resume, config_.model, runner_->map(), runner_->subgroups(),
+                                    runner_->tiers(), runner_->fill_working_copy());
   }
   if (found) {
     meta_ = std::move(*found);
-    saved_step_ = meta_.step;
+    saves_->has(meta_.step);
     continue_loss_scale();
     if (leads()) {
       log::info("continuing after step {}", meta_.step);
@@ -171,7 +167,7 @@ void Training<T>::start_or_continue() {
     start();
   }
   if (resume != "auto") {
-    store_->pass_over_after(meta_.step);
+    saves_->store().pass_over_after(meta_.step);
   }
   meta_.model = config_.model;
   meta_.seed = config_.train.seed;
@@ -219,27 +215,17 @@ ExitCode Training<T>::run() {
   try {
     run_steps();
   } catch (mpi::AgreedError const&) {
-    save_what_has_begun();
+    saves_->finish_after_error();
     throw;
   } catch (...) {
     if (comm_.size() == 1) {
-      save_what_has_begun();
+      saves_->finish_after_error();
     }
     throw;
   }
   signals_.ignore();
   conclude();
   return stop_ == Stop::none ? ExitCode::done : ExitCode::more;
-}
-
-/// After an error, where all ranks are: if it was not this save's, that can do without it.
-template <class T>
-void Training<T>::save_what_has_begun() {
-  try {
-    finish_save();
-  } catch (mpi::AgreedError const& error) {
-    log::warning("{}", error.what());
-  }
 }
 
 template <class T>
@@ -252,10 +238,9 @@ void Training<T>::run_steps() {
       validate();
     }
     if (next.save) {
-      begin_save();
+      save();
     }
   }
-  finish_save();
 }
 
 /// Everything before the first step. What a user can mend is found here, and then nothing is left
@@ -288,14 +273,16 @@ void Training<T>::prepare() {
                 .paths = runner_->path_facts(),
                 .memory_table = runner_->memory_table()},
                comm_);
-  store_ = std::make_unique<checkpoint::Store>(
-      config_.checkpoint.dir,
-      checkpoint::Retention{config_.checkpoint.keep, config_.checkpoint.keep_every}, comm_);
-  runner_->set_before_update([this] { finish_save(); });
+  saves_.emplace(
+      std::make_unique<checkpoint::Store>(
+          config_.checkpoint.dir,
+          checkpoint::Retention{config_.checkpoint.keep, config_.checkpoint.keep_every}, comm_),
+      comm_, cadence_, journal_);
+  runner_->set_before_update([this] { return saves_->finish(); });
   Bytes const checkpoint_part = checkpoint::space_for(runner_->subgroups());
   require_space(config_, comm_, checkpoint_part);
   start_or_continue();
-  look_at_space_to_come(config_, comm_, checkpoint_part, *store_, meta_.step);
+  look_at_space_to_come(config_, comm_, checkpoint_part, saves_->store(), meta_.step);
   StartRecord const start{.step = meta_.step,
                           .time = slurm::TimePoint::clock::now(),
                           .ranks = comm_.size(),
@@ -376,30 +363,21 @@ void Training<T>::validate() {
 }
 
 template <class T>
-void Training<T>::begin_save() {
-  if (saved_step_ == meta_.step) {
+void Training<T>::save() {
+  if (saves_->is_saved(meta_.step)) {
     return;
   }
   Stopwatch const rest;
   runner_->finish_update();
-  update_rest_ = rest.elapsed();
+  Seconds const waited = rest.elapsed();
   mpi::agree(comm_, [&] { journal_.sync(); });
-  store_->begin_save(meta_, runner_->map(), runner_->subgroups(), runner_->tiers());
-  saved_step_ = meta_.step;
-  if (!config_.checkpoint.overlap) {
-    finish_save();
+  Saves::State const state{runner_->map(), runner_->subgroups(), runner_->tiers()};
+  bool const a_step_follows = stop_ == Stop::none && meta_.step < config_.train.steps;
+  if (config_.checkpoint.overlap && a_step_follows) {
+    saves_->begin(meta_, state, waited);
+  } else {
+    saves_->save(meta_, state, waited);
   }
-}
-
-template <class T>
-void Training<T>::finish_save() {
-  if (!store_->is_saving()) {
-    return;
-  }
-  auto const stats = store_->finish_save();
-  cadence_.save_took(
-      {.whole = update_rest_ + stats.seconds, .stood_still = update_rest_ + stats.stood_still});
-  journal_.saved(saved_step_, stats);
 }
 
 }  // namespace

@@ -32,9 +32,14 @@ class GatedTiers final : public tiers::Tiers {
     {
       std::unique_lock lock{mutex_};
       ++asked_;
+      changed_.notify_all();
       changed_.wait(lock, [&] { return open_; });
     }
     return behind_.fetch(key);
+  }
+  void await_a_fetch() {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return asked_ > 0; });
   }
   [[nodiscard]] int asked() const {
     std::scoped_lock const lock{mutex_};
@@ -65,6 +70,9 @@ TEST_F(SavesInTwoParts, WriteUnderOtherWorkAndAreCheckpointsOnceFinished) {
   GatedTiers gated{*shard.tiers};
   store.begin_save(meta(2), shard.map, shard.subgroups, gated);
   EXPECT_TRUE(store.is_saving());
+  if (!shard.subgroups.empty()) {
+    gated.await_a_fetch();  // so that the thread has done with HDF5 for now
+  }
   EXPECT_EQ(restore_newest(1), std::pair(std::int64_t{1}, true)) << "none is written yet";
   gated.open();
   auto const stats = store.finish_save();
@@ -102,7 +110,7 @@ TEST_F(SavesInTwoParts, AreGivenUpWithTheirStore) {
   std::promise<void> begun;
   // Opens while the store is waiting for its thread.
   NamedThread const opener{"opener", [&] {
-                             begun.get_future().wait();
+                             begun.get_future().wait_for(std::chrono::seconds{60});
                              std::this_thread::sleep_for(std::chrono::milliseconds{500});
                              gated.open();
                            }};

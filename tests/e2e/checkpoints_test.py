@@ -63,6 +63,32 @@ class Checkpoints(OffstageTest):
         shutil.copytree(self.folder / source, self.folder / target)
         return self.checkpoints(target)
 
+    def test_saves_under_the_next_step_hold_what_saves_between_steps_do(self):
+        every = ["checkpoint.every=1", "checkpoint.keep=6"]
+        # Updates that begin under backward are all done again, or none is.
+        clips = {"plain": [], "clipped": ["optimizer.clip=0.05"], "unclipped": ["optimizer.clip=0"]}
+        for base, clip in clips.items():
+            result = self.train(base, *every, *clip, "checkpoint.overlap=off", ranks=2)
+            self.assertNotIn("stood still", result.out)
+            self.assertEqual(6, len(self.checkpoints(base)))
+        path = self.folder / "path"
+        path.mkdir()
+        slow = f"tiers.path={path},emulate-read=1MB/s"  # a save takes longer than a step
+        for name, base, options in (
+                ("memory", "plain", []),
+                ("storage", "plain", [slow, "parameters.home=storage"]),
+                ("persistent", "plain", [f"tiers.path={self.folder},persistent", "update.overlap=on"]),
+                ("kept", "unclipped", [slow, "update.overlap=on"]),
+                ("redone", "clipped", [slow, "update.overlap=on"]),
+                ("device", "plain", ["device.emulate=h2d=1GB/s,d2h=1GB/s", "update.device-resident=0.3"])):
+            with self.subTest(name):
+                result = self.train(name, *every, *clips[base], *options, ranks=2)
+                self.assertEqual(5, result.out.count("training stood still for"), result)
+                if name in ("kept", "redone"):
+                    self.assertEqual({name}, {record.get("overlap") for record in self.steps(name)})
+                for one, other in zip(self.checkpoints(base), self.checkpoints(name), strict=True):
+                    self.assert_same_state(one, other)
+
     def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(self):
         self.train("whole", *COMMON, "train.steps=4", ranks=2)
         self.train("straight", *COMMON, "train.steps=6")

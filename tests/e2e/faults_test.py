@@ -101,6 +101,19 @@ class Faults(OffstageTest):
             self.check_goes_on(name, *options, step=self.step_of(self.checkpoints(name)[-1]), ranks=ranks)
         self.assertIn("parameter", lost)
 
+    def test_a_save_that_has_begun_is_finished_before_an_error_of_something_else_ends_the_run(self):
+        self.straight()
+        # The state lives in host memory; all reads are of parameters, and fail in the third step's forward or backward.
+        options = [f"--tiers.path={self.paths[0]}", "parameters.home=storage", "tiers.cache=auto"]
+        with self.faulty("read", self.paths[0], errno.EIO, after=1000000):
+            self.train("whole", *COMMON, *options, "train.steps=2")
+        reads = len(self.calls())
+        with self.faulty("read", self.paths[0], errno.EIO, after=reads + 2):
+            result = self.train("run", *COMMON, *options, expect=74)
+        self.assertRegex("\n".join(result.errors), r"parameter extent \d+, .* is lost")
+        self.assertTrue(any("once the save of step 2 is written" in line for line in result.warnings), result)
+        self.check_goes_on("run", *options, step=2, ranks=1)
+
     def test_a_read_that_fails_twice_changes_nothing(self):
         self.straight()
         with self.faulty("read", self.paths[0], errno.EIO, after=20, times=2):
