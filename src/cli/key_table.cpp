@@ -204,7 +204,7 @@ constexpr std::array keys{
                                                  {"cuda", DeviceKind::cuda},
                                                  {"host", DeviceKind::host}});
         }},
-    Key{"device.memory", "SIZE", "0", "limit of the device's memory; 0: none",
+    Key{"device.memory", "SIZE", "0", "limit of the device's memory, NCCL's buffers in it; 0: none",
         [](RunConfig& c, Text t) { c.device.memory = parse_bytes(t); }},
     Key{"device.share-gpu", "false|true", "false", "whether several ranks may compute on one GPU",
         [](RunConfig& c, Text t) {
@@ -215,8 +215,8 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.device.emulation = device::parse_emulation(t); }},
 
     Key{"comm.backend", "auto|mpi|nccl", "auto",
-        "by what ranks pass layers to each other; auto: NCCL where each has a GPU of its own, else "
-        "MPI",
+        "by what ranks pass layers to each other; auto: NCCL where each has a GPU of its own "
+        "with room for it, else MPI",
         [](RunConfig& c, Text t) {
           using train::CommBackend;
           c.comm_backend = choice<CommBackend>(t, {{"auto", CommBackend::automatic},

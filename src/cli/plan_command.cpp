@@ -138,11 +138,16 @@ void print_share(train::Forecast const& forecast, PlanOptions const& options) {
 void require_device_memory(train::Forecast const& forecast, PlanOptions const& options) {
   Bytes const limit = options.config.device.memory;
   if (limit > 0 && forecast.device.total() > limit) {
+    Bytes const link = forecast.device.link;
     throw UsageError{fmt::format(
-        "device.memory={} is too small: {} are needed; lower train.micro-batch, train.sequence, "
+        "device.memory={} is too small: {} are needed; {}lower train.micro-batch, train.sequence, "
         "update.device-resident, update.device-chunk or update.device-gradients, set "
         "train.recompute=block or parameters.home=host, or use more ranks",
-        format_bytes(limit), format_bytes(forecast.device.total()))};
+        format_bytes(limit), format_bytes(forecast.device.total()),
+        link > 0 ? fmt::format("raise it, set comm.backend=mpi (NCCL's buffers are {} of "
+                               "that), ",
+                               format_bytes(link))
+                 : "")};
   }
 }
 

@@ -338,6 +338,7 @@ class CudaDevice final : public Device {
   mutable std::mutex mutex_;  ///< guards all below
   Bytes used_{};
   Bytes peak_{};
+  Bytes set_aside_{};  ///< of used_
 };
 
 CudaDevice::CudaDevice(int index, Bytes capacity, int ranks) : index_{index}, clock_{index} {
@@ -355,8 +356,11 @@ CudaDevice::CudaDevice(int index, Bytes capacity, int ranks) : index_{index}, cl
 }
 
 Shortage CudaDevice::require_room(Bytes size, std::string const& purpose) const {
-  Shortage const shortage{
-      .purpose = purpose, .wanted = size, .available = capacity_ - used_, .capacity = capacity_};
+  Shortage const shortage{.purpose = purpose,
+                          .wanted = size,
+                          .available = capacity_ - used_,
+                          .capacity = capacity_,
+                          .set_aside = set_aside_};
   if (size > shortage.available) {
     throw_shortage(shortage);
   }
@@ -389,6 +393,7 @@ void CudaDevice::set_aside(Bytes size, std::string const& purpose) {
   std::lock_guard const lock{mutex_};
   static_cast<void>(require_room(size, purpose));
   count(size);
+  set_aside_ += size;
 }
 
 void CudaDevice::free(std::byte* data, Bytes size) noexcept {

@@ -26,6 +26,9 @@ class HostDevice final : public Device {
   void set_aside(Bytes size, std::string const& purpose) override {
     require(size >= 0, "Device::set_aside: negative size");
     book(size, purpose);
+    std::lock_guard const lock{mutex_};
+    count(size);
+    set_aside_ += size;
   }
   [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& name) override {
     return make_queued_stream(engines_, name);
@@ -51,27 +54,35 @@ class HostDevice final : public Device {
   void free(std::byte* data, Bytes size) noexcept override;
 
  private:
+  /// Errors: as allocate.
   void book(Bytes size, std::string const& purpose);
+  /// While mutex_ is held: what is booked is there.
+  void count(Bytes size) noexcept {
+    used_ += size;
+    peak_ = std::max(peak_, used_);
+  }
 
   Bytes const capacity_;
   bool const host_visible_;
   HostEngines engines_;
   mutable std::mutex mutex_;  ///< guards all below
+  Bytes booked_{};            ///< what is used, and what is about to be
   Bytes used_{};
   Bytes peak_{};
+  Bytes set_aside_{};  ///< of used_
   std::map<std::byte*, memory::HugeBuffer> blocks_;
 };
 
 void HostDevice::book(Bytes size, std::string const& purpose) {
   std::lock_guard const lock{mutex_};
-  if (size > capacity_ - used_) {
+  if (size > capacity_ - booked_) {
     throw_shortage({.purpose = purpose,
                     .wanted = size,
-                    .available = capacity_ - used_,
-                    .capacity = capacity_});
+                    .available = capacity_ - booked_,
+                    .capacity = capacity_,
+                    .set_aside = set_aside_});
   }
-  used_ += size;
-  peak_ = std::max(peak_, used_);
+  booked_ += size;
 }
 
 Buffer HostDevice::allocate(Bytes size, std::string const& purpose) {
@@ -85,10 +96,11 @@ Buffer HostDevice::allocate(Bytes size, std::string const& purpose) {
     auto* const data = block.bytes().data();
     std::lock_guard const lock{mutex_};
     blocks_.emplace(data, std::move(block));
+    count(size);
     return {*this, data, size};
   } catch (...) {
     std::lock_guard const lock{mutex_};
-    used_ -= size;
+    booked_ -= size;
     throw;
   }
 }
@@ -99,6 +111,7 @@ void HostDevice::free(std::byte* data, Bytes size) noexcept {
   auto const at = blocks_.find(data);
   block = std::move(at->second);
   blocks_.erase(at);
+  booked_ -= size;
   used_ -= size;
 }
 

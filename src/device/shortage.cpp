@@ -11,9 +11,12 @@ void throw_shortage(Shortage const& shortage) {
       "out of device memory: {} needs {}, but only {} of {} are free; lower train.micro-batch or "
       "train.sequence, set train.recompute=block, lower update.device-resident, "
       "update.device-share, update.device-chunk or update.device-gradients, keep parameters "
-      "elsewhere (parameters.home=host), or raise device.memory",
+      "elsewhere (parameters.home=host), {}or raise device.memory",
       shortage.purpose, format_bytes(shortage.wanted), format_bytes(shortage.available),
-      format_bytes(shortage.capacity))};
+      format_bytes(shortage.capacity),
+      shortage.set_aside > 0 ? fmt::format("set comm.backend=mpi ({} are set aside for NCCL), ",
+                                           format_bytes(shortage.set_aside))
+                             : "")};
 }
 
 }  // namespace offstage::device

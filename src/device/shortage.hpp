@@ -12,6 +12,7 @@ struct Shortage {
   Bytes wanted{};
   Bytes available{};
   Bytes capacity{};
+  Bytes set_aside{};  ///< of that, for libraries
 };
 
 /// Errors: always UsageError, which names the keys that help.

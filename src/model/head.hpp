@@ -19,7 +19,7 @@ struct HeadActivations {
   std::span<T> normed;              ///< (B, T, C)
   std::span<T> d_logits;            ///< (B, T, V), all that is kept of the logits
   NormStatistics<T> norm;           ///< of x
-  std::span<Real<T>> logits;        ///< (Dims::logit_rows, V)
+  std::span<Real<T>> logits;        ///< (min(B T, Dims::logit_rows), V)
   std::span<double> loss;           ///< (B, T) in nats
   std::span<std::int32_t> targets;  ///< (B, T)
 };

@@ -31,7 +31,7 @@ class Slab {
   [[nodiscard]] Bytes used() const noexcept { return used_; }
 
  private:
-  static constexpr Bytes alignment = 64;
+  static constexpr Bytes alignment = 256;  ///< as of what cudaMalloc gives
   std::span<std::byte> memory_;
   Bytes used_{};
 };

@@ -94,27 +94,66 @@ void first_calls(state::RankLink& link, device::Stream& stream, std::span<std::b
   stream.synchronize();
 }
 
+/// Beside what the first calls took: buffers that NCCL may take only with a first large message.
+constexpr Bytes later_bytes = 512 * MiB;
+
+/// Errors: UsageError, which names what helps.
+void set_aside(device::Device& device, Bytes size) {
+  Bytes const free = device.capacity() - device.used();
+  if (size > free) {
+    throw UsageError{fmt::format(
+        "out of device memory: NCCL's buffers need {}, but only {} of {} are free; raise "
+        "device.memory, or set comm.backend=mpi, which needs none",
+        format_bytes(size), format_bytes(free), format_bytes(device.capacity()))};
+  }
+  device.set_aside(size, "NCCL");
+}
+
 std::unique_ptr<state::RankLink> connect_by_nccl(mpi::Communicator const& comm,
                                                  std::unique_ptr<nccl::Library> library,
                                                  device::Device& device,
                                                  topology::VisibleGpu const& gpu, Bytes expected) {
-  auto const stream = device.make_stream("ranks");
-  auto const buffer = device.allocate(2 * comm.size(), "a first word between ranks");
-  Bytes const before = cuda::free_bytes(gpu.ordinal);
+  std::unique_ptr<device::Stream> stream;
+  device::Buffer buffer;
+  Bytes taken = 0;
+  mpi::agree(comm, [&] {
+    stream = device.make_stream("ranks");
+    buffer = device.allocate(2 * comm.size(), "a first word between ranks");
+    taken = cuda::free_bytes(gpu.ordinal);
+  });
   auto link = state::make_nccl_link(comm, std::move(library), *stream);
   first_calls(*link, *stream, buffer.as<std::byte>());
-  Bytes const taken = comm.maximum(before - cuda::free_bytes(gpu.ordinal));
+  mpi::agree(comm, [&] { taken -= cuda::free_bytes(gpu.ordinal); });
+  taken = std::max<Bytes>(0, comm.maximum(taken));  // others may have given some back
   if (taken > expected && comm.rank() == 0) {
     log::warning(
-        "NCCL has taken {} of a GPU's memory, where {} were reserved; the plan counts what it took "
-        "(NCCL_MAX_NCHANNELS, NCCL_MAX_P2P_NCHANNELS and NCCL_BUFFSIZE in the environment lower "
-        "it)",
+        "NCCL has taken {} of a GPU's memory, where {} were expected; with "
+        "NCCL_MAX_P2P_NCHANNELS=8 in the environment it takes less, with comm.backend=mpi none",
         format_bytes(taken), format_bytes(expected));
   }
-  // No less than expected: with the first large message it may take more.
-  link->set_device_bytes(std::max(taken, expected));
-  mpi::agree(comm, [&] { device.set_aside(link->device_bytes(), "NCCL"); });
+  Bytes const reserved =
+      taken > expected ? taken + later_bytes : std::min(taken + later_bytes, expected);
+  link->set_device_bytes(reserved);
+  mpi::agree(comm, [&] { set_aside(device, reserved); });
   return link;
+}
+
+bool has_room(LinkFacts const& facts) {
+  return facts.device_memory == 0 ||
+         nccl::device_bytes(facts.ranks, facts.ranks_per_node) <= facts.device_memory;
+}
+
+LinkChoice through_mpi_for_want_of_room(LinkFacts facts) {
+  facts.about_nccl =
+      fmt::format("its buffers, some {}, are more than the {} of the device",
+                  format_bytes(nccl::device_bytes(facts.ranks, facts.ranks_per_node)),
+                  format_bytes(facts.device_memory));
+  auto choice = through_mpi(CommBackend::automatic, facts);
+  choice.warning = fmt::format(
+      "layers go between ranks by MPI, not by NCCL: {}; raise device.memory, or set "
+      "comm.backend=mpi",
+      facts.about_nccl);
+  return choice;
 }
 
 }  // namespace
@@ -135,6 +174,9 @@ LinkChoice choose_link(CommBackend asked, LinkFacts const& facts) {
   if (asked == CommBackend::mpi || !facts.gpus || !facts.nccl) {
     return through_mpi(asked, facts);
   }
+  if (asked == CommBackend::automatic && !has_room(facts)) {
+    return through_mpi_for_want_of_room(facts);
+  }
   std::string_view const why = asked == CommBackend::nccl ? "comm.backend=nccl"
                                : facts.assumed
                                    ? "if each rank has a GPU of its own and every node libnccl.so.2"
@@ -151,19 +193,19 @@ LinkChoice plan_link(RunConfig const& config, int ranks, int ranks_per_node) {
   bool const link = device.emulation.host_to_device > 0.0 || device.emulation.device_to_host > 0.0;
   bool const shared = device.share_gpu;
   bool const can_nccl = nccl::is_built_in() && !shared;
-  bool const by_mpi = config.comm_backend == CommBackend::mpi || !can_nccl;
-  return choose_link(
-      config.comm_backend,
-      {.ranks = ranks,
-       .ranks_per_node = ranks_per_node,
-       .gpus = gpus,
-       .host_visible = !gpus && !link,
-       .mpi_is_aware = ranks > 1 && gpus && by_mpi && mpi::is_built_for_device_memory(),
-       .nccl = can_nccl,
-       .about_nccl = shared ? "ranks share GPUs (device.share-gpu), which NCCL refuses"
-                     : nccl::is_built_in() ? "NCCL"
-                                           : "offstage was built without NCCL",
-       .assumed = true});
+  LinkFacts facts{.ranks = ranks,
+                  .ranks_per_node = ranks_per_node,
+                  .gpus = gpus,
+                  .host_visible = !gpus && !link,
+                  .nccl = can_nccl,
+                  .about_nccl = shared ? "ranks share GPUs (device.share-gpu), which NCCL refuses"
+                                : nccl::is_built_in() ? "NCCL"
+                                                      : "offstage was built without NCCL",
+                  .assumed = true,
+                  .device_memory = device.memory};
+  bool const by_mpi = config.comm_backend == CommBackend::mpi || !can_nccl || !has_room(facts);
+  facts.mpi_is_aware = ranks > 1 && gpus && by_mpi && mpi::is_built_for_device_memory();
+  return choose_link(config.comm_backend, facts);
 }
 
 RunLink make_run_link(CommBackend asked, mpi::Communicator const& comm, device::Device& device,
@@ -173,7 +215,8 @@ RunLink make_run_link(CommBackend asked, mpi::Communicator const& comm, device::
                       comm.maximum(static_cast<std::int64_t>(comm.split_by_node().size()))),
                   .gpus = device.kind() == device::Kind::cuda,
                   .host_visible = device.host_visible(),
-                  .mpi_is_aware = comm.minimum(mpi::takes_device_memory() ? 1 : 0) > 0};
+                  .mpi_is_aware = comm.minimum(mpi::takes_device_memory() ? 1 : 0) > 0,
+                  .device_memory = comm.minimum(device.capacity())};
   std::unique_ptr<nccl::Library> library;
   if (facts.ranks > 1 && facts.gpus && asked != CommBackend::mpi) {
     require(gpu.has_value(), "make_run_link: a rank on GPUs has one");
@@ -188,6 +231,9 @@ RunLink make_run_link(CommBackend asked, mpi::Communicator const& comm, device::
   }
   LinkChoice choice;
   mpi::agree(comm, [&] { choice = choose_link(asked, facts); });
+  if (!choice.warning.empty() && comm.rank() == 0) {
+    log::warning("{}", choice.warning);
+  }
   if (!choice.nccl) {
     return {state::make_mpi_link(comm, choice.route), std::move(choice.text)};
   }

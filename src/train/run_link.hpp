@@ -22,14 +22,16 @@ struct LinkFacts {
   bool mpi_is_aware = false;  ///< MPI takes addresses of GPU memory
   bool nccl = false;          ///< it can be used
   std::string about_nccl{};   ///< its version, or why it cannot
-  bool assumed = false;  ///< nobody has looked at the nodes: their GPUs and libnccl are assumed
+  bool assumed = false;   ///< nobody has looked at the nodes: their GPUs and libnccl are assumed
+  Bytes device_memory{};  ///< the least that a rank has; 0: not known
 };
 
 struct LinkChoice {
   bool nccl = false;
   state::Route route = state::Route::in_place;
-  std::string text{};    ///< for people: by what, which way, and why; empty for one rank
-  Bytes device_bytes{};  ///< of a rank's device, that NCCL is expected to take for itself
+  std::string text{};     ///< for people: by what, which way, and why; empty for one rank
+  Bytes device_bytes{};   ///< of a rank's device, that NCCL is expected to take for itself
+  std::string warning{};  ///< comm.backend=auto has left NCCL out for want of that; empty: not so
 };
 
 /// Errors: UsageError: comm.backend=nccl cannot be; names the reason and the remedy.
@@ -45,10 +47,10 @@ struct RunLink {
   std::string text;  ///< as LinkChoice's
 };
 
-/// `gpu`: this rank's; `comm` outlives the link. NCCL has connected all ranks on return; what it is expected to take of
-/// the device, or has taken if that is more, of which rank 0 warns, is set aside there and the link's device_bytes().
-/// Collective. Errors: as choose_link, as mpi::AgreedError; nccl::NcclError; UsageError of the device, as
-/// mpi::AgreedError: it has no room for that.
+/// `gpu`: this rank's; `comm` outlives the link. NCCL has connected all ranks on return; what it has taken of the device
+/// and a margin, but not more than is expected if it took no more (if it did, rank 0 warns), is set aside there and the
+/// link's device_bytes(). Collective. Errors: as choose_link, as mpi::AgreedError; nccl::NcclError; UsageError, as
+/// mpi::AgreedError: the device has no room for that; names what helps.
 [[nodiscard]] RunLink make_run_link(CommBackend asked, mpi::Communicator const& comm,
                                     device::Device& device,
                                     std::optional<topology::VisibleGpu> const& gpu);

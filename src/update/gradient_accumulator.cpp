@@ -163,8 +163,12 @@ std::vector<Range> GradientAccumulator<T>::add_held(device::Stream& stream, int 
                            ? held_->add<float, T>(stream, begin, slice, first, last)
                            : held_->add<T, T>(stream, begin, slice, first, last);
     for (Range const& part : parts) {
-      leaving.push_back(
-          {(static_cast<Bytes>(offset) + part.begin) * element, part.count * element});
+      Bytes const from = (static_cast<Bytes>(offset) + part.begin) * element;
+      if (!leaving.empty() && leaving.back().begin + leaving.back().count == from) {
+        leaving.back().count += part.count * element;
+      } else {
+        leaving.push_back({from, part.count * element});
+      }
     }
   }
   return leaving;

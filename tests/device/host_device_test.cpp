@@ -43,6 +43,27 @@ TEST(HostDevice, CountsWhatLibrariesTakeByThemselves) {
   EXPECT_EQ(device->used(), 8 * MiB);
 }
 
+TEST(HostDevice, SaysHowToDoWithoutWhatIsSetAside) {
+  auto const device = make_host_device(10 * MiB);
+  device->set_aside(8 * MiB, "NCCL");
+  try {
+    (void)device->allocate(4 * MiB, "activations");
+    FAIL() << "must throw";
+  } catch (UsageError const& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("comm.backend=mpi"), HasSubstr("8.00 MiB"),
+                                    HasSubstr("raise device.memory")));
+  }
+}
+
+TEST(HostDevice, HasNoPeakOfWhatTheHostDoesNotGive) {
+  auto const device = make_host_device(0);
+  EXPECT_ANY_THROW((void)device->allocate(Bytes{1} << 60, "the world"));
+  EXPECT_EQ(device->used(), 0);
+  EXPECT_EQ(device->peak(), 0);
+  EXPECT_EQ(device->allocate(MiB, "a part").size(), MiB);
+  EXPECT_EQ(device->peak(), MiB);
+}
+
 TEST(HostDevice, SaysWhatNeedsHowMuchWhenMemoryIsShort) {
   auto const device = make_host_device(10 * MiB);
   Buffer const weights = device->allocate(8 * MiB, "weights");

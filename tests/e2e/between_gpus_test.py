@@ -78,19 +78,34 @@ class BetweenGpus(OffstageTest):
         plan = self.offstage("plan", *model, "--model.family=llama", "--model.layers=2", "--model.vocab=256",
                              "--device.kind=cuda", "--ranks=2")
         self.assertRegex(run.out, row)
-        self.assertEqual("768 MiB", re.search(row, plan.out).group(1))
+        self.assertEqual("1.12 GiB", re.search(row, plan.out).group(1))
         if not ON_CPU:
             return  # takes what it takes
         self.assertEqual([], run.warnings)
-        self.assertEqual("768 MiB", re.search(row, run.out).group(1))
+        self.assertEqual("512 MiB", re.search(row, run.out).group(1), "of what it took, nothing, and what it may take yet")
         os.environ["NCCL_ON_CPU_MEMORY"] = str(1 << 30)
+        most = self.train("most", *MODEL, "train.steps=2", GPU, ranks=2)
+        self.assertEqual([], most.warnings)
+        self.assertEqual("1.12 GiB", re.search(row, most.out).group(1), "no more than was planned")
+        os.environ["NCCL_ON_CPU_MEMORY"] = str(2 << 30)
         more = self.train("more", *MODEL, "train.steps=2", GPU, ranks=2)
         self.assertEqual(1, len(more.warnings), more)
-        self.assertIn("NCCL has taken 1.00 GiB of a GPU's memory, where 768 MiB were reserved", more.warnings[0])
-        self.assertEqual("1.00 GiB", re.search(row, more.out).group(1))
+        self.assertIn("NCCL has taken 2.00 GiB of a GPU's memory, where 1.12 GiB were expected", more.warnings[0])
+        self.assertEqual("2.50 GiB", re.search(row, more.out).group(1))
         self.assert_same_state("run", "more")
-        less = self.train("less", *MODEL, "train.steps=2", GPU, "device.memory=700MiB", ranks=2, expect=64)
-        self.assertIn("NCCL needs 1.00 GiB", less.errors[0])
+
+    def test_a_device_without_room_for_nccl_goes_by_mpi_or_says_what_helps(self):
+        options = [*MODEL, "train.steps=2", GPU, "device.memory=700MiB"]
+        auto = self.train("auto", *options, ranks=2)
+        self.assertRegex(auto.out, "layers between ranks: (CUDA-aware )?MPI")
+        self.assertIn("are more than the 700 MiB of the device", auto.warnings[0])
+        self.assertNotIn("NCCL's buffers", auto.out)
+        if not ON_CPU:
+            return  # takes what it takes
+        os.environ["NCCL_ON_CPU_MEMORY"] = str(2 << 30)
+        asked = self.train("asked", *options, "comm.backend=nccl", ranks=2, expect=64)
+        self.assertIn("NCCL's buffers need 2.50 GiB", asked.errors[0])
+        self.assertRegex(asked.errors[0], "raise device.memory, or set comm.backend=mpi")
 
     def test_one_rank_needs_no_backend(self):
         result = self.train("one", *MODEL, "train.steps=2", GPU, "comm.backend=nccl")

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <numeric>
 #include <stdexcept>
@@ -197,6 +199,32 @@ TEST(Session, NamesTheLibrary) {
 
 TEST(Session, TakesDeviceMemoryOnlyIfItWasBuiltTo) {
   EXPECT_TRUE(is_built_for_device_memory() || !takes_device_memory());
+}
+
+/// What a command writes; empty if there is none of that name.
+std::string output_of(char const* command) {
+  std::string text;
+  if (FILE* const pipe = popen(command, "r"); pipe != nullptr) {
+    std::array<char, 256> part{};
+    while (std::fgets(part.data(), part.size(), pipe) != nullptr) {
+      text += part.data();
+    }
+    pclose(pipe);
+  }
+  return text;
+}
+
+TEST(Session, KnowsOfOpenMpiWhatOmpiInfoSays) {
+  if (!std::string{library_version()}.starts_with("Open MPI")) {
+    EXPECT_FALSE(built_for_device_memory().value_or(false)) << "only Open MPI is known to say";
+    return;
+  }
+  ASSERT_TRUE(built_for_device_memory().has_value());
+  std::string const told =
+      output_of("ompi_info --parsable --all 2>/dev/null | grep mpi_built_with_cuda_support:value:");
+  if (!told.empty()) {
+    EXPECT_EQ(*built_for_device_memory(), told.find(":true") != std::string::npos) << told;
+  }
 }
 
 TEST(MpiError, NamesTheCall) {

@@ -8,12 +8,15 @@
 #include <fstream>
 #include <future>
 #include <iterator>
+#include <memory>
 #include <semaphore>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
+#include "device/wrapped_device.hpp"
 #include "gradient_fixture.hpp"
 #include "platform/scratch_directory.hpp"
 #include "update/slice_transfer.hpp"
@@ -22,6 +25,34 @@ namespace offstage::update {
 namespace {
 
 using Call = MemoryTiers::Call;
+
+/// Counts copies to the host.
+class CountingStream final : public device::WrappedStream {
+ public:
+  CountingStream(std::unique_ptr<device::Stream> inner, int& copies)
+      : WrappedStream{std::move(inner)}, copies_{copies} {}
+  void copy(void* target, void const* source, Bytes size, device::Copy direction) override {
+    copies_ += direction == device::Copy::device_to_host ? 1 : 0;
+    inner().copy(target, source, size, direction);
+  }
+
+ private:
+  int& copies_;
+};
+
+class CountingDevice final : public device::WrappedDevice {
+ public:
+  CountingDevice(std::unique_ptr<device::Device> inner, int& copies)
+      : WrappedDevice{std::move(inner)}, copies_{copies} {}
+
+ protected:
+  std::unique_ptr<device::Stream> wrap(std::unique_ptr<device::Stream> stream) override {
+    return std::make_unique<CountingStream>(std::move(stream), copies_);
+  }
+
+ private:
+  int& copies_;
+};
 
 // Links keep their order: what is gathered for the next layer must not come behind slices of this one.
 TEST(SliceTransfer, LeavesTheLinkToOthersWhileTheGradientIsStillToCome) {
@@ -98,12 +129,30 @@ TEST(GradientAccumulator, AHeldGradientNeverComesToTheHostButWhereAllSlicesDo) {
       EXPECT_EQ(gradients.shard<float>(), gradients.expected_shard<float>());
     }
     auto const held = gradients.every_second();
-    for (Call const call : {Call::create, Call::commit}) {
+    for (Call const call : {Call::create, Call::fetch, Call::commit}) {
       for (tiers::Key const key : gradients.accumulated().keys_of(call)) {
         EXPECT_FALSE(testing::Value(held, testing::Contains(key))) << key;
       }
     }
   }
+}
+
+TEST(GradientAccumulator, ALayerOfWhichNothingIsHeldLeavesInOneCopy) {
+  auto const world = mpi::Communicator::world();
+  int const rounds = (micro_batches + world.size() - 1) / world.size();
+  int copies = 0;
+  GradientFixture<float> gradients{
+      {.subgroup_chunks = 1,
+       .emulation = link,
+       .link = world.size() > 1 ? state::LinkKind::direct : state::LinkKind::usual,
+       .held_room = 1,  // of no use to any
+       .wrap =
+           [&](std::unique_ptr<device::Device> inner) {
+             return std::make_unique<CountingDevice>(std::move(inner), copies);
+           }},
+      mpi::Communicator::world()};
+  gradients.step();
+  EXPECT_EQ(copies, layers * rounds);
 }
 
 TEST(GradientAccumulator, HoldsNothingThatIsFlushedOrThatTheHostSees) {

@@ -37,6 +37,8 @@ struct Place {
   GradientFlusher::OnFinal on_final{};
   /// Of gradients on the device: for every second subgroup, the last first.
   Bytes held_room = 0;
+  /// Where given, makes the accumulator's device of the emulated one.
+  std::function<std::unique_ptr<device::Device>(std::unique_ptr<device::Device>)> wrap{};
 };
 
 /// Of a device that the host does not see.
@@ -169,7 +171,9 @@ class GradientFixture {
   state::ShardMap map_{layout(), comm_.size()};
   std::vector<state::Subgroup> subgroups_ =
       state::subgroups_of(map_, comm_.rank(), place_.subgroup_chunks* chunk_elements);
-  std::unique_ptr<device::Device> device_ = device::make_host_device(0, place_.emulation);
+  std::unique_ptr<device::Device> device_ =
+      place_.wrap ? place_.wrap(device::make_host_device(0, place_.emulation))
+                  : device::make_host_device(0, place_.emulation);
   std::unique_ptr<device::Stream> stream_ = device_->make_calling_stream("compute");
   std::unique_ptr<state::RankLink> link_ =
       state::make_link(place_.link, comm_, device_->host_visible());

@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -19,20 +20,22 @@ namespace {
 
 constexpr std::chrono::seconds abort_grace{5};
 
-/// A control variable of MPI's tools interface that is a flag; false if there is none of that name.
-bool read_flag(char const* name) noexcept {
+/// A control variable of MPI's tools interface that is a flag; null: none of that name can be read.
+std::optional<bool> read_flag(char const* name) noexcept {
   int index{};
   int count{};
   MPI_T_cvar_handle handle{};
   if (MPI_T_cvar_get_index(name, &index) != MPI_SUCCESS ||
       MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) != MPI_SUCCESS) {
-    return false;
+    return std::nullopt;
   }
   std::array<unsigned char, 64> value{};  // a bool today
-  bool const is_set = count == 1 && MPI_T_cvar_read(handle, value.data()) == MPI_SUCCESS &&
-                      std::ranges::any_of(value, [](unsigned char byte) { return byte != 0; });
+  std::optional<bool> flag;
+  if (count == 1 && MPI_T_cvar_read(handle, value.data()) == MPI_SUCCESS) {
+    flag = std::ranges::any_of(value, [](unsigned char byte) { return byte != 0; });
+  }
   MPI_T_cvar_handle_free(&handle);
-  return is_set;
+  return flag;
 }
 
 }  // namespace
@@ -87,13 +90,13 @@ bool takes_device_memory() noexcept {
 }
 
 // MPI_T may be called before MPI_Init (MPI 4.1, section 15.3), MPIX_Query_cuda_support may not (its manual page).
-bool is_built_for_device_memory() noexcept {
-  static bool const is_built = [] {
+std::optional<bool> built_for_device_memory() noexcept {
+  static auto const is_built = []() -> std::optional<bool> {
     int provided{};
     if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS) {
-      return false;
+      return std::nullopt;
     }
-    bool const flag = read_flag("mpi_built_with_cuda_support");  // as ompi_info shows it
+    auto const flag = read_flag("mpi_built_with_cuda_support");  // as ompi_info shows it
     MPI_T_finalize();
     return flag;
   }();

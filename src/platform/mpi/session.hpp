@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 namespace offstage::mpi {
 
 /// Owns MPI: initialises at construction (one thread calls MPI), finalises at destruction. Errors
@@ -28,8 +30,12 @@ class Session {
 /// Session: before, Open MPI 5 does not know what it will use.
 [[nodiscard]] bool takes_device_memory() noexcept;
 
-/// Whether it was built to, which ranks may find to be switched off. Without a Session too; the first call takes
-/// some tenths of a second.
-[[nodiscard]] bool is_built_for_device_memory() noexcept;
+/// Whether it was built to, which ranks may find to be switched off; null: this MPI does not say (all but Open MPI).
+/// Without a Session too; the first call takes some tenths of a second.
+[[nodiscard]] std::optional<bool> built_for_device_memory() noexcept;
+
+[[nodiscard]] inline bool is_built_for_device_memory() noexcept {
+  return built_for_device_memory().value_or(false);
+}
 
 }  // namespace offstage::mpi

@@ -16,25 +16,33 @@
 namespace offstage::nccl {
 namespace {
 
-/// Of a connection between two GPUs of a node. The receiver has NCCL_BUFFSIZE (4 MiB), and for the protocols LL128 and
-/// LL 4.7 and 0.5 MiB; the sender has a few bytes; both go by 2 MiB.
-/// Source: NCCL's user guide, "Environment Variables", and github.com/NVIDIA/nccl, src/transport/p2p.cc and issue 1685,
-/// where allocations of 10485760 and 2097152 bytes were seen.
-constexpr Bytes connection_bytes = 12 * MiB;
-/// Connections to a neighbour: so many on the NVSwitch of 8 H100 (the same issue: 3.3 GB for an all-to-all), 2 on PCIe
-/// (src/graph/paths.cc).
+/// Of a connection between two GPUs of a node, both ways: NCCL_BUFFSIZE (4 MiB) and the buffers of the protocols LL128 and
+/// LL, 10 MiB at the receiver, and 2 MiB at either end.
+/// Source: github.com/NVIDIA/nccl, issue 1685: allocations of 10485760 and 2097152 bytes, 3.28 GB for the all-to-all of 8
+/// H100, which is 7 peers * 32 channels * 14 MiB.
+constexpr Bytes connection_bytes = 14 * MiB;
+/// Connections to a neighbour: so many on the NVSwitch of 8 H100 (the same issue), 2 on PCIe (src/graph/paths.cc there).
 constexpr Bytes channels = 32;
+/// The same on several nodes, where no peer gets more for what is sent to one than the network has use for: one for each
+/// 14 GB/s of 400 Gb/s (src/graph/paths.cc).
+constexpr Bytes network_channels = 4;
+/// What goes to all remote ranks shares one pool. Source: issue 2363, an allocation of 536870912 bytes.
+constexpr Bytes network_pool_bytes = 512 * MiB;
+/// An estimate: what the communicator itself and the code of NCCL's kernels take.
+constexpr Bytes fixed_bytes = 256 * MiB;
 
 }  // namespace
 
-// A ring for what all ranks get, and connections for what is sent to one. On several nodes these have about two channels
-// each, and buffers that all remote ranks share.
+// A ring for what all ranks get, and connections for what is sent to one.
 Bytes device_bytes(int ranks, int ranks_per_node) noexcept {
   if (ranks <= 1) {
     return 0;
   }
-  Bytes const peers = ranks > ranks_per_node ? 1 : ranks - 1;
-  return (1 + peers) * channels * connection_bytes;
+  bool const one_node = ranks <= ranks_per_node;
+  Bytes const peers = (one_node ? ranks : ranks_per_node) - 1;
+  Bytes const to_peers = peers * (one_node ? channels : network_channels);
+  return fixed_bytes + (channels + to_peers) * connection_bytes +
+         (one_node ? 0 : network_pool_bytes);
 }
 
 #ifdef OFFSTAGE_HAVE_NCCL

@@ -68,8 +68,8 @@ class Library {
 ///         built with by a major version.
 [[nodiscard]] std::unique_ptr<Library> load_library(std::string const& file = "");
 
-/// Device memory that a communicator of these ranks takes on each, for a plan: as much as between GPUs on an NVSwitch,
-/// where it is most. 0 for one rank.
+/// Device memory that a communicator of these ranks takes on each, estimated for a plan: as much as between GPUs on an
+/// NVSwitch, where it is most. 0 for one rank.
 [[nodiscard]] Bytes device_bytes(int ranks, int ranks_per_node) noexcept;
 
 }  // namespace offstage::nccl
