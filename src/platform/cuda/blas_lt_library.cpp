@@ -32,11 +32,11 @@ class Handle {
         return;
       }
       char const* const reason = dlerror();
-      reasons += reason != nullptr ? fmt::format("; {}", reason)
-                                   : fmt::format("; {}: the system does not say why", file);
+      reasons += reason != nullptr ? fmt::format("{}; ", reason)
+                                   : fmt::format("{}: the system does not say why; ", file);
     }
     throw CudaError{
-        fmt::format("cuBLASLt cannot be loaded{}; install cuBLAS {}, which CUDA toolkits and "
+        fmt::format("cuBLASLt cannot be loaded: {}install cuBLAS {}, which CUDA toolkits and "
                     "PyTorch bring, or name its directory in LD_LIBRARY_PATH",
                     reasons, CUBLAS_VER_MAJOR)};
   }
