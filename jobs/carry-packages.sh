@@ -67,13 +67,12 @@ directories=()
 mapfile -t libraries < <(libraries_of "${programs[@]}" "${plugins[@]}" "${tools[@]}")
 ((${#libraries[@]} > 0)) || exit 74  # libraries_of has said why
 carried=()
-cublas=
+# Half a gigabyte, and a machine with a GPU has one: the toolkit's or PyTorch's. env.sh looks for what programs will load.
+cublas=$(grep -aoh 'libcublasLt\.so\.[0-9]*' "${programs[@]}" | sort -u | tail -n 1 || true)
 for library in "${libraries[@]}"; do
   case $(basename "$library") in
     # glibc belongs to the machine, as the kernel and the loader do.
     libc.so.* | libm.so.* | libmvec.so.* | libdl.so.* | librt.so.* | libpthread.so.* | libresolv.so.* | libutil.so.*) ;;
-    # Half a gigabyte, and a machine with a GPU has one: the toolkit's or PyTorch's. env.sh looks for it.
-    libcublasLt.so.*) cublas=$(basename "$library") ;;
     # Those of the compiler are taken where the machine has older ones.
     libstdc++.so.* | libgcc_s.so.*)
       mkdir -p "$target/compiler"
@@ -138,7 +137,7 @@ if [[ -n \$cublas ]]; then
       python3 -c 'import glob, sys
 print(*(place for path in sys.path for place in glob.glob(path + "/nvidia/*/lib")), sep="\n")' 2> /dev/null)
     if [[ -z \$place ]]; then
-      echo "env.sh: this machine has no \$cublas, without which no program starts; the CUDA toolkit and PyTorch's packages bring it: set CUDA_HOME" >&2
+      echo "env.sh: this machine has no \$cublas, without which GPUs are of no use; the CUDA toolkit and PyTorch's packages bring it: set CUDA_HOME" >&2
     fi
   fi
   libraries=\$libraries\${place:+:\$place}

@@ -301,6 +301,8 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaStream>(index_, clock_, 0);
   }
   [[nodiscard]] std::unique_ptr<Stream> make_calling_stream(std::string const& /*name*/) override {
+    // Before the plan looks at the host's memory, and before long work that would be lost without it.
+    cuda::BlasLt::load();
     return std::make_unique<CudaStream>(index_, clock_, scratch_bytes);
   }
   [[nodiscard]] std::unique_ptr<Pinned> pin(std::span<std::byte> memory) override {

@@ -122,7 +122,8 @@ class Device {
   /// kernels run on that thread alone.
   [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(std::string const& name) = 0;
   /// The stream of the model: on the emulated device its work runs at once, on the calling thread, whose
-  /// OpenMP team the kernels use, and errors surface where work is given.
+  /// OpenMP team the kernels use, and errors surface where work is given. A GPU's has cuBLASLt loaded.
+  /// Errors: CudaError, also where that is missing.
   [[nodiscard]] virtual std::unique_ptr<Stream> make_calling_stream(std::string const& name) = 0;
   /// Lets the device copy from and to this memory by itself (page-locked and registered on cuda, nothing
   /// on the emulated device). Errors: Error (1) saying how much was asked for and what limits it

@@ -1,15 +1,17 @@
 #include <cublasLt.h>
 
 #include <algorithm>
-
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "base/dtype.hpp"
 #include "cuda_on_cpu/runtime.hpp"
+#include "platform/cuda/blas_lt_library.hpp"
 
-/// cuBLASLt's functions that the project calls: products by columns, summed in FP32 in order, rounded once.
+/// cuBLASLt's functions that the project calls: products by columns, summed in FP32 in order, rounded once. load_blas_lt()
+/// stands here too, so that no program opens the real library.
 namespace {
 
 using offstage::bfloat16;
@@ -250,3 +252,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
 }
 
 }  // extern "C"
+
+offstage::cuda::BlasLtFunctions offstage::cuda::load_blas_lt(std::string const& /*file*/) {
+  return {.get_status_name = cublasLtGetStatusName,
+          .create = cublasLtCreate,
+          .destroy = cublasLtDestroy,
+          .matrix_layout_create = cublasLtMatrixLayoutCreate,
+          .matrix_layout_destroy = cublasLtMatrixLayoutDestroy,
+          .matmul_desc_create = cublasLtMatmulDescCreate,
+          .matmul_desc_destroy = cublasLtMatmulDescDestroy,
+          .matmul_desc_set_attribute = cublasLtMatmulDescSetAttribute,
+          .matmul_preference_create = cublasLtMatmulPreferenceCreate,
+          .matmul_preference_destroy = cublasLtMatmulPreferenceDestroy,
+          .matmul_preference_set_attribute = cublasLtMatmulPreferenceSetAttribute,
+          .matmul_algo_get_heuristic = cublasLtMatmulAlgoGetHeuristic,
+          .matmul = cublasLtMatmul};
+}

@@ -11,11 +11,8 @@
 #include <type_traits>
 
 #include "base/error.hpp"
+#include "platform/cuda/blas_lt_library.hpp"
 #include "platform/cuda/check.hpp"
-
-#ifdef OFFSTAGE_HAVE_CUDA
-#include <cublasLt.h>
-#endif
 
 namespace offstage::cuda {
 namespace {
@@ -51,32 +48,27 @@ constexpr std::uint32_t most_alignment = 256;
 /// Not a TF32 one.
 constexpr cublasComputeType_t compute_type = CUBLAS_COMPUTE_32F;
 
-void check_call(cublasStatus_t status, char const* call) {
+void check_call(BlasLtFunctions const& lt, cublasStatus_t status, char const* call) {
   if (status != CUBLAS_STATUS_SUCCESS) {
-    throw CudaError{fmt::format("{}: {}", call, cublasLtGetStatusName(status))};
+    throw CudaError{fmt::format("{}: {}", call, lt.get_status_name(status))};
   }
 }
 
-void check_call(cublasStatus_t status, char const* call, Product const& product) {
+void check_call(BlasLtFunctions const& lt, cublasStatus_t status, char const* call,
+                Product const& product) {
   if (status != CUBLAS_STATUS_SUCCESS) {
     throw CudaError{
-        fmt::format("{} of {}: {}", call, describe(product), cublasLtGetStatusName(status))};
+        fmt::format("{} of {}: {}", call, describe(product), lt.get_status_name(status))};
   }
 }
 
-template <auto Destroy>
-struct Destroyer {
-  template <class Handle>
-  void operator()(Handle* handle) const noexcept {
-    static_cast<void>(Destroy(handle));
-  }
-};
-template <class Handle, auto Destroy>
-using Owner = std::unique_ptr<std::remove_pointer_t<Handle>, Destroyer<Destroy>>;
+/// Of a pointer, with the function that destroys it.
+template <class Handle>
+using Owner = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
 
-using Handle = Owner<cublasLtHandle_t, cublasLtDestroy>;
-using Layout = Owner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = Owner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+using Handle = Owner<cublasLtHandle_t>;
+using Layout = Owner<cublasLtMatrixLayout_t>;
+using Preference = Owner<cublasLtMatmulPreference_t>;
 
 cudaDataType_t type_of(Element element) {
   switch (element) {
@@ -92,21 +84,23 @@ cudaDataType_t type_of(Element element) {
 
 /// Of a matrix that is stored (rows, columns), with rows `stride` apart. cuBLASLt takes matrices by columns, so that it
 /// sees the transposed ones: what it computes is C^T = op(B)^T op(A)^T, B first.
-Layout layout_of(Element element, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
+Layout layout_of(BlasLtFunctions const& lt, Element element, std::int64_t rows,
+                 std::int64_t columns, std::int64_t stride) {
   cublasLtMatrixLayout_t layout{};
-  check_call(
-      cublasLtMatrixLayoutCreate(&layout, type_of(element), static_cast<std::uint64_t>(columns),
-                                 static_cast<std::uint64_t>(rows), stride),
-      "cublasLtMatrixLayoutCreate");
-  return Layout{layout};
+  check_call(lt,
+             lt.matrix_layout_create(&layout, type_of(element), static_cast<std::uint64_t>(columns),
+                                     static_cast<std::uint64_t>(rows), stride),
+             "cublasLtMatrixLayoutCreate");
+  return Layout{layout, lt.matrix_layout_destroy};
 }
 
 /// What cuBLASLt is told of a product beside its layouts.
 class Description {
  public:
-  explicit Description(Product const& product) {
+  Description(BlasLtFunctions const& lt, Product const& product)
+      : lt_{lt}, owner_{nullptr, lt.matmul_desc_destroy} {
     cublasLtMatmulDesc_t description{};
-    check_call(cublasLtMatmulDescCreate(&description, compute_type, CUDA_R_32F),
+    check_call(lt, lt.matmul_desc_create(&description, compute_type, CUDA_R_32F),
                "cublasLtMatmulDescCreate");
     owner_.reset(description);
     auto const operation = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
@@ -124,10 +118,11 @@ class Description {
  private:
   template <class Value>
   void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
-    check_call(cublasLtMatmulDescSetAttribute(owner_.get(), attribute, &value, sizeof value),
+    check_call(lt_, lt_.matmul_desc_set_attribute(owner_.get(), attribute, &value, sizeof value),
                "cublasLtMatmulDescSetAttribute");
   }
-  Owner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> owner_;
+  BlasLtFunctions const& lt_;
+  Owner<cublasLtMatmulDesc_t> owner_;
 };
 
 /// Bytes to which an address is aligned.
@@ -161,13 +156,13 @@ Key key_of(Product const& product) {
 }
 
 struct Plan {
-  explicit Plan(Product const& product)
-      : description{product},
-        a{product.transpose_a ? layout_of(product.in, product.k, product.m, product.a_stride)
-                              : layout_of(product.in, product.m, product.k, product.a_stride)},
-        b{product.transpose_b ? layout_of(product.in, product.n, product.k, product.b_stride)
-                              : layout_of(product.in, product.k, product.n, product.b_stride)},
-        c{layout_of(product.out, product.m, product.n, product.c_stride)} {}
+  Plan(BlasLtFunctions const& lt, Product const& product)
+      : description{lt, product},
+        a{product.transpose_a ? layout_of(lt, product.in, product.k, product.m, product.a_stride)
+                              : layout_of(lt, product.in, product.m, product.k, product.a_stride)},
+        b{product.transpose_b ? layout_of(lt, product.in, product.n, product.k, product.b_stride)
+                              : layout_of(lt, product.in, product.k, product.n, product.b_stride)},
+        c{layout_of(lt, product.out, product.m, product.n, product.c_stride)} {}
 
   Description description;
   Layout a, b, c;
@@ -175,13 +170,14 @@ struct Plan {
 };
 
 /// What algorithms may be.
-Preference preference_for(Product const& product, std::size_t workspace) {
+Preference preference_for(BlasLtFunctions const& lt, Product const& product,
+                          std::size_t workspace) {
   cublasLtMatmulPreference_t created{};
-  check_call(cublasLtMatmulPreferenceCreate(&created), "cublasLtMatmulPreferenceCreate");
-  Preference preference{created};
+  check_call(lt, lt.matmul_preference_create(&created), "cublasLtMatmulPreferenceCreate");
+  Preference preference{created, lt.matmul_preference_destroy};
   auto const set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     check_call(
-        cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
+        lt, lt.matmul_preference_set_attribute(preference.get(), attribute, &value, sizeof value),
         "cublasLtMatmulPreferenceSetAttribute");
   };
   Alignments const alignments{product};
@@ -203,7 +199,7 @@ class BlasLt::Implementation {
  public:
   explicit Implementation(std::span<std::byte> workspace) : workspace_{workspace} {
     cublasLtHandle_t handle{};
-    check_call(cublasLtCreate(&handle), "cublasLtCreate");
+    check_call(lt_, lt_.create(&handle), "cublasLtCreate");
     handle_.reset(handle);
   }
 
@@ -212,7 +208,7 @@ class BlasLt::Implementation {
     Key const key = key_of(product);
     auto found = plans_.find(key);
     if (found == plans_.end()) {
-      Plan plan{product};
+      Plan plan{lt_, product};
       plan.algorithm = choose(product, plan);
       found = plans_.emplace(key, std::move(plan)).first;
     }
@@ -222,18 +218,19 @@ class BlasLt::Implementation {
   void multiply(Product const& product, CUstream_st* stream) {
     Plan& plan = plan_for(product);
     if (!plan.algorithm) {
-      check_call(CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmulAlgoGetHeuristic", product);
+      check_call(lt_, CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmulAlgoGetHeuristic", product);
     }
     if (product.bias != nullptr) {
       plan.description.set_bias(product.bias);
     }
     float const one = 1.0F;
     float const zero = 0.0F;
-    check_call(cublasLtMatmul(handle_.get(), plan.description.get(), &one, product.b, plan.b.get(),
-                              product.a, plan.a.get(), &zero, product.c, plan.c.get(), product.c,
-                              plan.c.get(), &*plan.algorithm, workspace_.data(), workspace_.size(),
-                              stream),
-               "cublasLtMatmul", product);
+    check_call(
+        lt_,
+        lt_.matmul(handle_.get(), plan.description.get(), &one, product.b, plan.b.get(), product.a,
+                   plan.a.get(), &zero, product.c, plan.c.get(), product.c, plan.c.get(),
+                   &*plan.algorithm, workspace_.data(), workspace_.size(), stream),
+        "cublasLtMatmul", product);
   }
 
  private:
@@ -244,16 +241,16 @@ class BlasLt::Implementation {
         (alignment_of(product.bias) < 16 || product.m == 1 || product.n == 1 || product.k == 1)) {
       return std::nullopt;
     }
-    Preference const preference = preference_for(product, workspace_.size());
+    Preference const preference = preference_for(lt_, product, workspace_.size());
     std::array<cublasLtMatmulHeuristicResult_t, 8> results{};
     int count = 0;
-    auto const status = cublasLtMatmulAlgoGetHeuristic(
+    auto const status = lt_.matmul_algo_get_heuristic(
         handle_.get(), plan.description.get(), plan.b.get(), plan.a.get(), plan.c.get(),
         plan.c.get(), preference.get(), static_cast<int>(results.size()), results.data(), &count);
     bool const has_none = status == CUBLAS_STATUS_NOT_SUPPORTED ||
                           (status == CUBLAS_STATUS_INVALID_VALUE && product.bias != nullptr);
     if (!has_none) {
-      check_call(status, "cublasLtMatmulAlgoGetHeuristic", product);
+      check_call(lt_, status, "cublasLtMatmulAlgoGetHeuristic", product);
     }
     for (int i = 0; !has_none && i < count; ++i) {
       auto const& result = results[static_cast<std::size_t>(i)];
@@ -264,10 +261,15 @@ class BlasLt::Implementation {
     return std::nullopt;
   }
 
+  BlasLtFunctions const lt_ = load_blas_lt();
   std::span<std::byte> workspace_;
-  Handle handle_;
+  Handle handle_{nullptr, lt_.destroy};
   std::map<Key, Plan> plans_;
 };
+
+void BlasLt::load() {
+  static_cast<void>(load_blas_lt());
+}
 
 BlasLt::BlasLt(std::span<std::byte> workspace)
     : implementation_{std::make_unique<Implementation>(workspace)} {}
@@ -283,6 +285,10 @@ void BlasLt::multiply(Product const& product, CUstream_st* stream) {
 #else
 
 class BlasLt::Implementation {};
+
+void BlasLt::load() {
+  throw CudaError{"not compiled in"};
+}
 
 BlasLt::BlasLt(std::span<std::byte> /*workspace*/) {
   throw CudaError{"not compiled in"};
