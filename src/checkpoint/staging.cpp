@@ -1,40 +1,18 @@
 #include "checkpoint/staging.hpp"
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 #include <utility>
 
 #include "base/stopwatch.hpp"
+#include "base/team.hpp"
 #include "base/watch.hpp"
 
 namespace offstage::checkpoint {
-
-namespace {
-
-// Set by each thread for itself: a new one would take every core.
-void set_team([[maybe_unused]] int threads) {
-#ifdef _OPENMP
-  omp_set_num_threads(threads);
-#endif
-}
-
-}  // namespace
-
-int Staging::team_of_caller() {
-#ifdef _OPENMP
-  return omp_get_max_threads();
-#else
-  return 1;
-#endif
-}
 
 Staging::Staging(int threads, std::string step_directory, int rank, int ranks,
                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers)
     : thread_{"save", [this, threads, directory = std::move(step_directory), rank, ranks,
                        &subgroups, &tiers] {
-                set_team(threads);
+                set_team_size(threads);
                 Stopwatch const watch;
                 try {
                   written_ = write_rank_file(directory, rank, ranks, subgroups, tiers, &given_up_);

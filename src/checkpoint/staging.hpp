@@ -27,7 +27,6 @@ class Staging {
 
   /// Waits for the end. Once. Errors: those of write_rank_file.
   [[nodiscard]] RankFiles finish();
-  [[nodiscard]] static int team_of_caller();
   /// What the thread took; after finish().
   [[nodiscard]] Seconds seconds() const noexcept { return seconds_; }
 

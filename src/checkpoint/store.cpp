@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
+#include "base/team.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/loading.hpp"
@@ -205,7 +206,7 @@ std::int64_t Store::most_to_come(std::int64_t step, std::int64_t last) const {
 
 SaveStats Store::save(Meta const& meta, state::ShardMap const& map,
                       std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
-  begin(meta, map, subgroups, tiers, Staging::team_of_caller());
+  begin(meta, map, subgroups, tiers, team_size());
   return finish_save();
 }
 

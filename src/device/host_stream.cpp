@@ -8,12 +8,9 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/team.hpp"
 #include "base/thread.hpp"
 #include "base/watch.hpp"
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 namespace offstage::device {
 
@@ -247,10 +244,8 @@ class QueuedStream final : public Stream {
 };
 
 void QueuedStream::serve() {
-#ifdef _OPENMP
   // A team of its own would fight with the model's over the same cores.
-  omp_set_num_threads(1);
-#endif
+  set_team_size(1);
   std::exception_ptr error;
   while (auto const item = next()) {
     if (item->reached != nullptr) {

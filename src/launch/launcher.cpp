@@ -16,6 +16,7 @@
 #include <omp.h>
 #endif
 
+#include "base/team.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 
@@ -116,14 +117,6 @@ bool openmp_binds() {
 #endif
 }
 
-void set_threads(int threads) {
-#ifdef _OPENMP
-  omp_set_num_threads(threads);
-#else
-  static_cast<void>(threads);
-#endif
-}
-
 void go_to(RankPlace& place, PlacementRules const& rules) {
   place.threads = place.placement.threads;
   if (!place.topology.real) {
@@ -134,7 +127,7 @@ void go_to(RankPlace& place, PlacementRules const& rules) {
     place.bound = topology::bind_thread(place.placement.cpus);
     topology::prefer_memory_of(place.placement.numa);
   }
-  set_threads(place.threads);
+  set_team_size(place.threads);
   place.bound = place.bound && !openmp_binds();
 }
 

@@ -4,13 +4,10 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/team.hpp"
 #include "base/watch.hpp"
 #include "platform/trace/trace.hpp"
 #include "update/subgroup_step.hpp"
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 namespace offstage::update {
 namespace {
@@ -27,21 +24,6 @@ class AtEnd {
  private:
   Act act_;
 };
-
-/// Of the OpenMP team that this thread's parallel regions get.
-int team_of_this_thread() {
-#ifdef _OPENMP
-  return omp_get_max_threads();
-#else
-  return 1;
-#endif
-}
-
-void set_team([[maybe_unused]] int threads) {
-#ifdef _OPENMP
-  omp_set_num_threads(threads);
-#endif
-}
 
 /// With the place of every trip as it will be: all on the CPU without a device, residents on it.
 std::vector<Trip> placed(std::span<Trip const> order, PipelineSettings const& settings,
@@ -70,7 +52,7 @@ Trips::Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
       settings_{settings},
       begin_{begin},
       gate_{std::move(gate)},
-      team_{team_of_this_thread()},
+      team_{team_size()},
       gradient_{std::move(gradient)},
       targets_{std::move(targets)},
       queue_{placed(order, settings, subgroups), settings.workers,
@@ -152,7 +134,7 @@ void Trips::confirm() {
 }
 
 void Trips::serve_alone() {
-  set_team(team_);
+  set_team_size(team_);
   lane_.serve();
 }
 

@@ -1,7 +1,6 @@
 #include "platform/nccl/library.hpp"
 
 #ifdef OFFSTAGE_HAVE_NCCL
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <nccl.h>
 
@@ -10,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/shared_library.hpp"
 #include "base/watch.hpp"
 #endif
 
@@ -50,55 +50,32 @@ namespace {
 
 static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));
 
-/// What dlopen gave.
-class Handle {
- public:
-  explicit Handle(std::string const& file) : handle_{dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)} {
-    if (handle_ == nullptr) {
-      char const* const reason = dlerror();
-      throw NcclError{fmt::format("{} cannot be loaded: {}", file,
-                                  reason != nullptr ? reason : "the system does not say why")};
-    }
-  }
-  ~Handle() {
-    if (handle_ != nullptr) {
-      dlclose(handle_);
-    }
-  }
-  Handle(Handle const&) = delete;
-  Handle& operator=(Handle const&) = delete;
-  Handle(Handle&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
-  Handle& operator=(Handle&&) = delete;
-
-  template <class Function>
-  void find(Function& function, char const* name) const {
-    function = reinterpret_cast<Function>(dlsym(handle_, name));
-    if (function == nullptr) {
-      throw NcclError{fmt::format("the library has no {}; it is too old", name)};
-    }
-  }
-
- private:
-  void* handle_;
-};
-
 struct Functions {
-  explicit Functions(Handle const& library) {
-    library.find(get_version, "ncclGetVersion");
-    library.find(get_unique_id, "ncclGetUniqueId");
-    library.find(comm_init_rank, "ncclCommInitRank");
-    library.find(comm_finalize, "ncclCommFinalize");
-    library.find(comm_destroy, "ncclCommDestroy");
-    library.find(comm_abort, "ncclCommAbort");
-    library.find(get_async_error, "ncclCommGetAsyncError");
-    library.find(get_error_string, "ncclGetErrorString");
-    library.find(get_last_error, "ncclGetLastError");
-    library.find(group_start, "ncclGroupStart");
-    library.find(group_end, "ncclGroupEnd");
-    library.find(all_gather, "ncclAllGather");
-    library.find(broadcast, "ncclBroadcast");
-    library.find(send, "ncclSend");
-    library.find(recv, "ncclRecv");
+  explicit Functions(std::string const& file) {
+    SharedLibrary const library{{&file, 1}};
+    if (!library.is_open()) {
+      throw NcclError{fmt::format("{} cannot be loaded: {}", file, library.reasons())};
+    }
+    auto const find = [&](auto& function, char const* name) {
+      if (!library.find(function, name)) {
+        throw NcclError{fmt::format("the library has no {}; it is too old", name)};
+      }
+    };
+    find(get_version, "ncclGetVersion");
+    find(get_unique_id, "ncclGetUniqueId");
+    find(comm_init_rank, "ncclCommInitRank");
+    find(comm_finalize, "ncclCommFinalize");
+    find(comm_destroy, "ncclCommDestroy");
+    find(comm_abort, "ncclCommAbort");
+    find(get_async_error, "ncclCommGetAsyncError");
+    find(get_error_string, "ncclGetErrorString");
+    find(get_last_error, "ncclGetLastError");
+    find(group_start, "ncclGroupStart");
+    find(group_end, "ncclGroupEnd");
+    find(all_gather, "ncclAllGather");
+    find(broadcast, "ncclBroadcast");
+    find(send, "ncclSend");
+    find(recv, "ncclRecv");
   }
 
   decltype(&ncclGetVersion) get_version{};
@@ -255,7 +232,7 @@ void LoadedCommunicator::end(bool failed) noexcept {
 
 class LoadedLibrary final : public Library {
  public:
-  explicit LoadedLibrary(std::string const& file) : handle_{file}, nccl_{handle_} {
+  explicit LoadedLibrary(std::string const& file) : nccl_{file} {
     check(nccl_, nccl_.get_version(&version_), "ncclGetVersion");
     if (version_ / 10000 < NCCL_MAJOR) {
       throw NcclError{fmt::format("{} is version {}, but offstage was built with {}.{}", file,
@@ -279,7 +256,6 @@ class LoadedLibrary final : public Library {
   }
 
  private:
-  Handle handle_;
   Functions nccl_;
   int version_{};
 };
