@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Storage that fails under whole runs: they go on with the same bits, or end with 74 and say what is lost, and
-the same command goes on from the checkpoint. $FAULTY_STORAGE is preloaded, see faulty_storage.cpp."""
+the same command goes on from the checkpoint. $FAULTY_FILES is preloaded, see tests/sweep/faulty_files.cpp."""
 import contextlib
 import errno
 import os
@@ -24,10 +24,10 @@ class Faults(OffstageTest):
         self.both = [*(f"--tiers.path={path}" for path in self.paths), "tiers.split=1:1"]
         self.log = self.folder / "calls"
 
-    def faulty(self, call, path, error, after=0, **more):
-        """An environment in which calls on files below a path fail, in every process."""
+    def faulty(self, calls, path, error, after=0, **more):
+        """An environment in which calls of a kind on files below a path fail, in every process."""
         self.log.unlink(missing_ok=True)
-        variables = {"LD_PRELOAD": os.environ["FAULTY_STORAGE"], "FAULT_CALL": call, "FAULT_PATH": str(path),
+        variables = {"LD_PRELOAD": os.environ["FAULTY_FILES"], "FAULT_CALLS": calls, "FAULT_PATH": str(path),
                      "FAULT_AFTER": str(after), "FAULT_ERROR": str(error), "FAULT_LOG": str(self.log)}
         variables.update({f"FAULT_{key.upper()}": str(value) for key, value in more.items()})
         return mock.patch.dict(os.environ, variables)
@@ -48,7 +48,7 @@ class Faults(OffstageTest):
         self.straight()
         for error, options in ((errno.EIO, []),
                                (errno.ENOSPC, ["tiers.exclusive=false", "update.gradients=flush-fp32"])):
-            with self.subTest(error=error, options=options), self.faulty("write", self.paths[1], error, after=15):
+            with self.subTest(error=error, options=options), self.faulty("aio-write", self.paths[1], error, after=15):
                 name = errno.errorcode[error]
                 result = self.train(name, *COMMON, *self.both, *options, ranks=2)
                 said = [line for line in result.warnings if "is left out" in line]
@@ -62,7 +62,7 @@ class Faults(OffstageTest):
     def test_without_a_path_left_the_run_ends_and_the_next_goes_on(self):
         self.straight()
         # Two ranks of five subgroups or so: the first versions take 5 writes of each, a step as many.
-        with self.faulty("write", self.storage, errno.EIO, after=22):
+        with self.faulty("aio-write", self.storage, errno.EIO, after=22):
             result = self.train("run", *COMMON, *self.both, ranks=2, expect=74)
         self.assertRegex("\n".join(result.errors), r"state extent \d+ was not written, no tiers.path is left that takes "
                                                    r"it; .* at offset \d+ of .*Input/output error")
@@ -70,7 +70,7 @@ class Faults(OffstageTest):
         self.check_goes_on("run", *self.both, step=2, ranks=2)
 
     def test_a_path_without_quota_for_the_files_is_refused_before_the_first_step(self):
-        with self.faulty("grow", self.paths[1], errno.EDQUOT):
+        with self.faulty("allocate", self.paths[1], errno.EDQUOT):
             result = self.train("run", *COMMON, *self.both, ranks=2, expect=74)
         self.assertRegex("\n".join(result.errors), rf"tiers.path = {self.paths[1]}: cannot allocate .*quota exceeded")
         self.assertEqual([], [path for path in self.paths if any(path.iterdir())])
@@ -78,7 +78,7 @@ class Faults(OffstageTest):
 
     def test_an_extent_that_cannot_be_read_ends_the_run_and_the_next_goes_on(self):
         self.straight()
-        with self.faulty("read", self.paths[0], errno.EIO, after=12):
+        with self.faulty("aio-read", self.paths[0], errno.EIO, after=12):
             result = self.train("run", *COMMON, *self.both, ranks=2, expect=74)
         self.assertRegex("\n".join(result.errors), r"state extent \d+, version \d+, at offset \d+ of "
                                                    rf"{self.paths[0]}/\S+ is lost: cannot read .*Input/output error; "
@@ -93,7 +93,7 @@ class Faults(OffstageTest):
             name = f"run-{ranks}-{after}"
             # What cannot be read any more cannot be saved either: the save must be over by then.
             options = [*self.both, "parameters.home=storage", "checkpoint.overlap=off"]
-            with self.subTest(name), self.faulty("read", self.paths[0], errno.EIO, after=after):
+            with self.subTest(name), self.faulty("aio-read", self.paths[0], errno.EIO, after=after):
                 result = self.train(name, *COMMON, *options, ranks=ranks, expect=74)
                 found = re.search(r"(state|parameter) extent \d+, version \d+, at offset \d+ of \S+ is lost", result.err)
                 self.assertTrue(found, result)
@@ -105,10 +105,10 @@ class Faults(OffstageTest):
         self.straight()
         # The state lives in host memory; all reads are of parameters, and fail in the third step's forward or backward.
         options = [f"--tiers.path={self.paths[0]}", "parameters.home=storage", "tiers.cache=auto"]
-        with self.faulty("read", self.paths[0], errno.EIO, after=1000000):
+        with self.faulty("aio-read", self.paths[0], errno.EIO, after=1000000):
             self.train("whole", *COMMON, *options, "train.steps=2")
         reads = len(self.calls())
-        with self.faulty("read", self.paths[0], errno.EIO, after=reads + 2):
+        with self.faulty("aio-read", self.paths[0], errno.EIO, after=reads + 2):
             result = self.train("run", *COMMON, *options, expect=74)
         self.assertRegex("\n".join(result.errors), r"parameter extent \d+, .* is lost")
         self.assertTrue(any("once the save of step 2 is written" in line for line in result.warnings), result)
@@ -116,7 +116,7 @@ class Faults(OffstageTest):
 
     def test_a_read_that_fails_twice_changes_nothing(self):
         self.straight()
-        with self.faulty("read", self.paths[0], errno.EIO, after=20, times=2):
+        with self.faulty("aio-read", self.paths[0], errno.EIO, after=20, times=2):
             result = self.train("run", *COMMON, *self.both)
         self.assertEqual([], result.warnings, result)
         self.assert_same_state("straight", "run")

@@ -1,0 +1,159 @@
+"""What has to be true after a fault, and after the same command has gone on without one."""
+import re
+import time
+
+from scenarios import KEEP, NAMED, ROOT, step_directory, step_name
+
+OURS = ("lock", "began-1")
+PASSED_OVER = re.compile(r"checkpoint \S+ passed over: (?!its save did not finish)(.*)")
+
+
+class Bad(Exception):
+    """What is wrong."""
+
+
+def require(condition, message):
+    if not condition:
+        raise Bad(message)
+
+
+def names_in(directory):
+    return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+
+
+def listing(world):
+    """What a run has left, but for what is inside of a checkpoint."""
+    found = []
+    for folder in ("", "run", "run/checkpoints", "storage", "storage/a", "storage/b"):
+        found += [f"{folder}/{name}".lstrip("/") for name in names_in(world.work / folder)]
+    return found
+
+
+def steps_of(world):
+    """Steps that a run has in its metrics, in order."""
+    return [int(step) for step in re.findall(r'^{"step":(\d+),"loss"', (world.work / "run/metrics.jsonl").read_text(),
+                                             re.MULTILINE)]
+
+
+def states(world, *paths):
+    """What `verify` says of each checkpoint: {name: "good" or the problem}."""
+    found = {}
+    for path in paths or [world.checkpoints()]:
+        result = world.offstage("checkpoint", "verify", path)
+        for name, said in re.findall(r"^\S*/([^/\s]+): (good|damaged: .*|unfinished save)$", result.out, re.MULTILINE):
+            found.setdefault(name, said)
+        require(result.code in (0, 65, 74), f"verify ended with {result.code}: {result.err.strip()}")
+    return found
+
+
+class Check:
+    """One case, in its world. `straight` is a world that has every step of a run that nothing disturbed, `expected` the
+    listings of an undisturbed run of the scenario, by its last step."""
+    def __init__(self, scenario, world, template, straight, expected):
+        self.scenario, self.world, self.template = scenario, world, template
+        self.straight, self.expected = straight, expected
+
+    def nothing_runs(self):
+        deadline = time.monotonic() + 5
+        while found := self.world.processes():
+            require(time.monotonic() < deadline, f"processes {found} are left")
+            time.sleep(0.05)
+
+    def ended_well(self, result):
+        """Of the run that met the fault."""
+        require(result.code is not None, "it hangs")
+        require(result.code in (0, 74), f"it ended with {result.code}: {' '.join(result.errors[:1])}")
+        require(result.code == 0 or result.errors, "it ended with 74 and does not say why")
+        self.passed_nothing_over(result)
+        self.nothing_runs()
+
+    def passed_nothing_over(self, result):
+        found = PASSED_OVER.search(result.out + result.err)
+        require(not found, f"a good checkpoint was passed over: {found and found.group(1)}")
+
+    def before(self):
+        """Steps that had a good checkpoint before the fault."""
+        return [int(name[5:]) for name in names_in(self.template.checkpoints()) if name.startswith("step-")]
+
+    def needed(self, saved):
+        """Steps of the checkpoints that must be there and good, under their own names."""
+        before = self.before()
+        if self.scenario.rollback:
+            return {NAMED, *sorted(saved)[-KEEP:]} | (set() if saved else set(before))
+        every = int(self.scenario.options.get("checkpoint.keep-every", 0))
+        steps = sorted({*before, *saved})
+        ordinary = [step for step in steps if not every or step % every]
+        return {*ordinary[-KEEP:], *(step for step in steps if every and step % every == 0)}
+
+    def checkpoints_are_good(self, result):
+        saved = {step for step, _ in result.saved}
+        require(result.code != 0 or self.scenario.last() in saved, "it ended with 0 and has not saved the last step")
+        found = states(self.world)
+        for step in sorted(saved | set(self.before())):
+            said = found.get(step_name(step), "gone")
+            kind = "it said that it saved" if step in saved else "there before was"
+            # What is not needed may have begun to go.
+            require(said in ("good", "gone", "unfinished save"), f"step {step}, which {kind}, is {said}")
+        for step in sorted(self.needed(saved)):
+            require(found.get(step_name(step)) == "good", f"step {step} is {found.get(step_name(step), 'gone')}")
+        if self.scenario.rollback:
+            self.others_are_somewhere(saved, found)
+
+    def others_are_somewhere(self, saved, found):
+        """Later steps of the abandoned run may have been set aside; those whose place was taken may be gone."""
+        for step in set(self.before()) - saved:
+            aside = [name for name in names_in(self.world.checkpoints()) if step_name(step) in name]
+            there = {**found, **states(self.world, *(self.world.checkpoints() / name for name in aside if name not in found))}
+            require(step < NAMED or any(there.get(name) == "good" for name in aside), f"step {step} of before is gone")
+
+    def resume(self):
+        """What the job scripts would go on from after a failure; also notes where they begin."""
+        if not self.scenario.rollback:
+            return {}
+        script = f"""set -uo pipefail
+            . {ROOT}/slurm/run_directory.sh
+            read_run /dev/null {' '.join(f"'{word}'" for word in self.scenario.command(self.world.work)[2:])}
+            if resume_is_over; then echo auto; fi"""
+        result = self.world.call(["bash", "-c", script], SLURM_JOB_ID="1", OFFSTAGE_FIRST_JOB="1")
+        require(not result.err, f"slurm/run_directory.sh: {result.err}")
+        return {"checkpoint__resume": "auto"} if result.out == "auto\n" else {}
+
+    def goes_on(self, saved):
+        """The same command, or what the job scripts make of it, ends with the same bits and leaves nothing."""
+        last = self.scenario.last()
+        result = self.run(last, saved, **self.resume())
+        if not result.saved:
+            last += 1
+            self.run(last, saved, **self.resume())
+        self.nothing_left(last)
+
+    def run(self, last, saved, **options):
+        result = self.world.call(self.scenario.command(self.world.work, train__steps=last, **options))
+        require(result.code == 0, f"going on, it ended with {result.code}: {' '.join(result.errors[:1])}")
+        self.passed_nothing_over(result)
+        self.nothing_runs()
+        begun = re.search(r"^continuing after step (\d+)", result.out, re.MULTILINE)
+        newest = max([*saved, NAMED] if self.scenario.rollback else [0, *saved, *self.before()])
+        if not options.get("checkpoint__resume") and self.scenario.rollback:
+            newest = NAMED
+        require(newest == 0 or not begun or int(begun.group(1)) >= newest, f"it goes on after step {begun and begun.group(1)}, "
+                                                                           f"where {newest} was saved")
+        self.same_bits(last)
+        require(steps_of(self.world) == list(range(1, last + 1)), f"metrics have the steps {steps_of(self.world)}")
+        return result
+
+    def same_bits(self, last):
+        result = self.world.offstage("checkpoint", "diff", step_directory(self.straight.work, last),
+                                     step_directory(self.world.work, last))
+        require(result.code == 0, f"the bits of step {last} are others: {' '.join(result.out.splitlines()[:1] + result.errors)}")
+
+    def nothing_left(self, last):
+        found, expected = set(listing(self.world)), set(self.expected[last])
+        if self.scenario.rollback:  # what is set aside, and what not, depends on how it came there
+            optional = {name for name in expected | found if "passed-over-" in name} | {f"run/checkpoints/{step_name(NAMED)}"}
+            found, expected = found | optional, expected | optional
+        require(found - set(map("run/{}".format, OURS)) <= expected, f"left behind: {' '.join(sorted(found - expected))}")
+        require(expected <= found, f"missing: {' '.join(sorted(expected - found))}")
+        for pattern in "*.tmp", "*.new", "*.link":
+            require(not list(self.world.work.rglob(pattern)), f"left behind: {list(self.world.work.rglob(pattern))}")
+        require(not names_in(self.world.tmp), f"left behind in TMPDIR: {names_in(self.world.tmp)}")

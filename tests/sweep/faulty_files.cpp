@@ -1,0 +1,338 @@
+// Preloaded into a run (LD_PRELOAD): calls on files below one directory fail.
+//   FAULT_PATH=DIR       what is looked at: calls on DIR and what is below it, deleted files too
+//   FAULT_FILE=PATH      of those, the calls on this path alone (unset: all)
+//   FAULT_CALLS=KIND,... of those, the calls of these kinds alone (unset: all)
+//   FAULT_AFTER=N        not the first N of those of each process (0 unless told)
+//   FAULT_TIMES=N        so many then (all unless told)
+//   FAULT_THEN=KIND,...  once one has failed, all calls of these kinds below FAULT_PATH fail
+//   FAULT_ERROR=N        the errno (EIO unless told)
+//   FAULT_RANK=N         in this rank of a job alone (all unless told)
+//   FAULT_LOG=FILE       a line "KIND PATH" for each call that counts, with " failed" behind it if it does
+// Kinds: open, create (opens with O_CREAT), opendir, readdir, stat (with access and readlink), statfs, read, write,
+// sync, truncate, allocate, rename, link (with symlink), unlink, rmdir, mkdir, mmap, close, lock, chmod, and of libaio
+// aio-read and aio-write (io_submit), aio-read-end and aio-write-end (the completion). A call of two files has the first
+// one's path. In a path this process's number between dashes is written PID. close closes and then fails; a completion
+// that fails has moved its bytes; all other calls that fail do nothing.
+// This file has the calls on open files and those that open them; faulty_names.cpp those on names.
+#include <libaio.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "interpose.hpp"
+
+namespace {
+
+using faulty::fail_or;
+using faulty::fault_of;
+using faulty::Place;
+using faulty::real;
+
+char const* kind_of_open(int flags) {
+  if ((flags & O_CREAT) != 0) {
+    return "create";
+  }
+  return (flags & O_DIRECTORY) != 0 ? "opendir" : "open";
+}
+
+/// The last argument of an open that makes a file.
+unsigned mode_of(int flags, va_list rest) {
+  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, unsigned) : 0;
+}
+
+/// Of a request in flight what its completion is asked by: the context, and the word that the caller gave it.
+std::mutex requests_mutex;
+std::map<std::pair<io_context_t, void*>, std::pair<char const*, std::string>> requests;
+
+}  // namespace
+
+extern "C" {
+
+int open(char const* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  unsigned const mode = mode_of(flags, rest);
+  va_end(rest);
+  return fail_or(kind_of_open(flags), path,
+                 [&] { return real<int(char const*, int, ...)>("open")(path, flags, mode); });
+}
+
+int open64(char const* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  unsigned const mode = mode_of(flags, rest);
+  va_end(rest);
+  return fail_or(kind_of_open(flags), path,
+                 [&] { return real<int(char const*, int, ...)>("open64")(path, flags, mode); });
+}
+
+int openat(int directory, char const* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  unsigned const mode = mode_of(flags, rest);
+  va_end(rest);
+  return fail_or(kind_of_open(flags), {directory, path}, [&] {
+    return real<int(int, char const*, int, ...)>("openat")(directory, path, flags, mode);
+  });
+}
+
+int openat64(int directory, char const* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  unsigned const mode = mode_of(flags, rest);
+  va_end(rest);
+  return fail_or(kind_of_open(flags), {directory, path}, [&] {
+    return real<int(int, char const*, int, ...)>("openat64")(directory, path, flags, mode);
+  });
+}
+
+int __open_2(char const* path, int flags) {
+  return fail_or(kind_of_open(flags), path,
+                 [&] { return real<int(char const*, int)>("__open_2")(path, flags); });
+}
+
+int __open64_2(char const* path, int flags) {
+  return fail_or(kind_of_open(flags), path,
+                 [&] { return real<int(char const*, int)>("__open64_2")(path, flags); });
+}
+
+int __openat_2(int directory, char const* path, int flags) {
+  return fail_or(kind_of_open(flags), {directory, path}, [&] {
+    return real<int(int, char const*, int)>("__openat_2")(directory, path, flags);
+  });
+}
+
+int __openat64_2(int directory, char const* path, int flags) {
+  return fail_or(kind_of_open(flags), {directory, path}, [&] {
+    return real<int(int, char const*, int)>("__openat64_2")(directory, path, flags);
+  });
+}
+
+int creat(char const* path, mode_t mode) {
+  return fail_or("create", path,
+                 [&] { return real<int(char const*, mode_t)>("creat")(path, mode); });
+}
+
+int creat64(char const* path, mode_t mode) {
+  return fail_or("create", path,
+                 [&] { return real<int(char const*, mode_t)>("creat64")(path, mode); });
+}
+
+std::FILE* fopen(char const* path, char const* mode) {
+  return fail_or(*mode == 'r' ? "open" : "create", path,
+                 [&] { return real<std::FILE*(char const*, char const*)>("fopen")(path, mode); });
+}
+
+std::FILE* fopen64(char const* path, char const* mode) {
+  return fail_or(*mode == 'r' ? "open" : "create", path,
+                 [&] { return real<std::FILE*(char const*, char const*)>("fopen64")(path, mode); });
+}
+
+ssize_t read(int file, void* memory, std::size_t size) {
+  return fail_or("read", file, [&] {
+    return real<ssize_t(int, void*, std::size_t)>("read")(file, memory, size);
+  });
+}
+
+ssize_t __read_chk(int file, void* memory, std::size_t size, std::size_t room) {
+  return fail_or("read", file, [&] {
+    return real<ssize_t(int, void*, std::size_t, std::size_t)>("__read_chk")(file, memory, size,
+                                                                             room);
+  });
+}
+
+ssize_t pread(int file, void* memory, std::size_t size, off_t offset) {
+  return fail_or("read", file, [&] {
+    return real<ssize_t(int, void*, std::size_t, off_t)>("pread")(file, memory, size, offset);
+  });
+}
+
+ssize_t __pread_chk(int file, void* memory, std::size_t size, off_t offset, std::size_t room) {
+  return fail_or("read", file, [&] {
+    return real<ssize_t(int, void*, std::size_t, off_t, std::size_t)>("__pread_chk")(
+        file, memory, size, offset, room);
+  });
+}
+
+ssize_t pread64(int file, void* memory, std::size_t size, off_t offset) {
+  return fail_or("read", file, [&] {
+    return real<ssize_t(int, void*, std::size_t, off_t)>("pread64")(file, memory, size, offset);
+  });
+}
+
+ssize_t __pread64_chk(int file, void* memory, std::size_t size, off_t offset, std::size_t room) {
+  return fail_or("read", file, [&] {
+    return real<ssize_t(int, void*, std::size_t, off_t, std::size_t)>("__pread64_chk")(
+        file, memory, size, offset, room);
+  });
+}
+
+ssize_t readv(int file, iovec const* parts, int count) {
+  return fail_or("read", file, [&] {
+    return real<ssize_t(int, iovec const*, int)>("readv")(file, parts, count);
+  });
+}
+
+ssize_t write(int file, void const* memory, std::size_t size) {
+  return fail_or("write", file, [&] {
+    return real<ssize_t(int, void const*, std::size_t)>("write")(file, memory, size);
+  });
+}
+
+ssize_t pwrite(int file, void const* memory, std::size_t size, off_t offset) {
+  return fail_or("write", file, [&] {
+    return real<ssize_t(int, void const*, std::size_t, off_t)>("pwrite")(file, memory, size,
+                                                                         offset);
+  });
+}
+
+ssize_t pwrite64(int file, void const* memory, std::size_t size, off_t offset) {
+  return fail_or("write", file, [&] {
+    return real<ssize_t(int, void const*, std::size_t, off_t)>("pwrite64")(file, memory, size,
+                                                                           offset);
+  });
+}
+
+ssize_t writev(int file, iovec const* parts, int count) {
+  return fail_or("write", file, [&] {
+    return real<ssize_t(int, iovec const*, int)>("writev")(file, parts, count);
+  });
+}
+
+int fsync(int file) {
+  return fail_or("sync", file, [&] { return real<int(int)>("fsync")(file); });
+}
+
+int fdatasync(int file) {
+  return fail_or("sync", file, [&] { return real<int(int)>("fdatasync")(file); });
+}
+
+int truncate(char const* path, off_t size) noexcept {
+  return fail_or("truncate", path,
+                 [&] { return real<int(char const*, off_t)>("truncate")(path, size); });
+}
+
+int ftruncate(int file, off_t size) noexcept {
+  return fail_or("truncate", file, [&] { return real<int(int, off_t)>("ftruncate")(file, size); });
+}
+
+int fallocate(int file, int mode, off_t offset, off_t size) {
+  return fail_or("allocate", file, [&] {
+    return real<int(int, int, off_t, off_t)>("fallocate")(file, mode, offset, size);
+  });
+}
+
+int truncate64(char const* path, off_t size) noexcept {
+  return fail_or("truncate", path,
+                 [&] { return real<int(char const*, off_t)>("truncate64")(path, size); });
+}
+
+int ftruncate64(int file, off_t size) noexcept {
+  return fail_or("truncate", file,
+                 [&] { return real<int(int, off_t)>("ftruncate64")(file, size); });
+}
+
+int fallocate64(int file, int mode, off_t offset, off_t size) {
+  return fail_or("allocate", file, [&] {
+    return real<int(int, int, off_t, off_t)>("fallocate64")(file, mode, offset, size);
+  });
+}
+
+int flock(int file, int operation) noexcept {
+  return fail_or("lock", file, [&] { return real<int(int, int)>("flock")(file, operation); });
+}
+
+int fcntl(int file, int command, ...) {
+  va_list rest;
+  va_start(rest, command);
+  void* const argument = va_arg(rest, void*);
+  va_end(rest);
+  auto const call = [&] { return real<int(int, int, ...)>("fcntl")(file, command, argument); };
+  bool const locks = command == F_OFD_SETLK || command == F_OFD_SETLKW || command == F_SETLK ||
+                     command == F_SETLKW;
+  return locks ? fail_or("lock", file, call) : call();
+}
+
+int close(int file) {
+  int const error = fault_of("close", file);
+  int const result = real<int(int)>("close")(file);
+  if (error != 0) {
+    errno = error;
+    return -1;
+  }
+  return result;
+}
+
+int fclose(std::FILE* file) {
+  int const error = fault_of("close", file);
+  int const result = real<int(std::FILE*)>("fclose")(file);
+  if (error != 0) {
+    errno = error;
+    return EOF;
+  }
+  return result;
+}
+
+void* mmap(void* address, std::size_t size, int protection, int flags, int file,
+           off_t offset) noexcept {
+  if (int const error = file >= 0 ? fault_of("mmap", file) : 0; error != 0) {
+    errno = error;
+    return MAP_FAILED;
+  }
+  return real<void*(void*, std::size_t, int, int, int, off_t)>("mmap")(address, size, protection,
+                                                                       flags, file, offset);
+}
+
+void* mmap64(void* address, std::size_t size, int protection, int flags, int file,
+             off_t offset) noexcept {
+  if (int const error = file >= 0 ? fault_of("mmap", file) : 0; error != 0) {
+    errno = error;
+    return MAP_FAILED;
+  }
+  return real<void*(void*, std::size_t, int, int, int, off_t)>("mmap64")(address, size, protection,
+                                                                         flags, file, offset);
+}
+
+int io_submit(io_context_t context, long count, iocb** blocks) {
+  long good = 0;
+  int error = 0;
+  for (; good < count && error == 0; good += error == 0 ? 1 : 0) {
+    iocb const& block = *blocks[good];
+    bool const reads = block.aio_lio_opcode == IO_CMD_PREAD;
+    Place const place{static_cast<int>(block.aio_fildes)};
+    error = fault_of(reads ? "aio-read" : "aio-write", place);
+    if (error == 0 && faulty::is_active()) {
+      std::scoped_lock const lock{requests_mutex};
+      requests[{context, block.data}] = {reads ? "aio-read-end" : "aio-write-end",
+                                         faulty::path_of(place)};
+    }
+  }
+  return error != 0 && good == 0
+             ? -error
+             : real<int(io_context_t, long, iocb**)>("io_submit")(context, good, blocks);
+}
+
+int io_getevents(io_context_t context, long least, long most, io_event* events, timespec* timeout) {
+  int const count = real<int(io_context_t, long, long, io_event*, timespec*)>("io_getevents")(
+      context, least, most, events, timeout);
+  for (int i = 0; i < count; ++i) {
+    std::scoped_lock const lock{requests_mutex};
+    auto const request = requests.extract({context, events[i].data});
+    if (request.empty()) {
+      continue;
+    }
+    auto const& [kind, path] = request.mapped();
+    if (int const error = fault_of(kind, path); error != 0) {
+      events[i].res = static_cast<unsigned long>(-static_cast<long>(error));
+    }
+  }
+  return count;
+}
+
+}  // extern "C"

@@ -1,0 +1,172 @@
+"""The runs whose file operations the sweep lets fail: what was there before, the command, and what it ends with."""
+import os
+import re
+import shutil
+import random
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+os.environ.setdefault("OFFSTAGE", str(ROOT / "build/release/offstage"))
+sys.path.insert(0, str(ROOT / "tests/e2e"))
+# pylint: disable=wrong-import-position
+from harness import MPI, OFFSTAGE, TINY  # noqa: E402
+
+PATIENCE = 60  # seconds until a run counts as stuck
+KEEP = 2
+
+COMMON = {
+    **TINY, "update.subgroup-size": 12288,  # three of them
+    "optimizer.schedule": "constant", "checkpoint.every": 1, "checkpoint.keep": KEEP, "checkpoint.overlap": "off",
+    "train.steps": 3,
+}
+NAMED = 2  # the step that a rollback goes back to
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Steps that were done before the run that fails; its options; how many ranks it has, and which one fails.
+    rollback: beyond step NAMED another run went on, with other weights, and the command goes back."""
+    name: str
+    options: dict = field(default_factory=dict)
+    before: int = 0
+    ranks: int = 1
+    rank: int = 0
+    rollback: bool = False
+
+    def keys(self, work, extra):
+        keys = {**COMMON, "run.dir": work / "run", "data.train": work / "train.txt", **self.options, **extra}
+        return {key: str(value).replace("WORK", str(work)) for key, value in keys.items()}
+
+    def last(self):
+        return self.before + (2 if self.before else 3)
+
+    def command(self, work, **extra):
+        """The run's command line in a folder."""
+        keys = self.keys(work, {"train.steps": self.last(), **self.resume(work),
+                                **{key.replace("__", ".").replace("_", "-"): value for key, value in extra.items()}})
+        launcher = [MPI, str(self.ranks), "--quiet"] if self.ranks > 1 else []
+        arguments = [f"--{key}={path}" for key, value in keys.items() for path in value.split("|")]
+        return [*launcher, OFFSTAGE, "train", *arguments]
+
+    def resume(self, work):
+        return {"checkpoint.resume": step_directory(work, NAMED)} if self.rollback else {}
+
+
+def step_name(step):
+    return f"step-{step:09d}"
+
+
+def step_directory(work, step):
+    return work / "run/checkpoints" / step_name(step)
+
+
+STORAGE = {"tiers.path": "WORK/storage"}
+PERSISTENT = {"tiers.path": "WORK/storage,persistent"}
+# kept on storage beside the state: parameters and gradients, over two paths
+EVERYTHING = {"tiers.path": "WORK/storage/a|WORK/storage/b", "tiers.split": "1:1", "parameters.home": "storage",
+              "update.gradients": "flush-fp32", "run.trace": "on"}
+OVERLAP = {**STORAGE, "checkpoint.overlap": "on"}
+PERSISTENT_OVERLAP = {**PERSISTENT, "checkpoint.overlap": "on"}
+KEEP_EVERY = {"checkpoint.keep-every": 2}
+
+
+def both(name, options, **more):
+    return [Scenario(f"{name}-start", options, **more), Scenario(f"{name}-resume", options, before=2, **more)]
+
+
+SCENARIOS = {scenario.name: scenario for scenario in [
+    *both("memory", {}),
+    *both("storage", STORAGE),
+    *both("persistent", PERSISTENT),
+    *both("overlap", OVERLAP),
+    *both("persistent-overlap", PERSISTENT_OVERLAP),
+    *both("keep-every", KEEP_EVERY),
+    *both("everything", EVERYTHING),
+    Scenario("rollback", before=NAMED, rollback=True),
+    Scenario("rollback-persistent", PERSISTENT, before=NAMED, rollback=True),
+    *both("memory-rank0of2", {}, ranks=2, rank=0),
+    *both("memory-rank1of2", {}, ranks=2, rank=1),
+    *both("persistent-rank0of2", PERSISTENT_OVERLAP, ranks=2, rank=0),
+    *both("persistent-rank1of2", PERSISTENT_OVERLAP, ranks=2, rank=1),
+    Scenario("rollback-rank0of2", before=NAMED, rollback=True, ranks=2, rank=0),
+    Scenario("rollback-rank1of2", before=NAMED, rollback=True, ranks=2, rank=1),
+]}
+
+
+class Result:
+    """What a command said and how it ended; code None: it had to be killed."""
+    def __init__(self, code, out, err):
+        self.code = code if code is None or code >= 0 else 128 - code  # a signal, as a shell says it
+        self.out, self.err = out, err
+        self.errors = [line for line in err.splitlines() if line.startswith("offstage: error: ")]
+        self.saved = [(int(step), Path(path)) for step, path in
+                      re.findall(r"^step +(\d+)  saved (\S+) in ", out, re.MULTILINE)]
+
+    def __str__(self):
+        return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+class World:
+    """A folder in which runs work: `work` has their files, `tmp` what MPI puts beside, and nothing else has any."""
+    def __init__(self, folder):
+        self.folder = Path(folder).resolve()
+        self.work, self.tmp = self.folder / "work", self.folder / "tmp"
+
+    def make(self, template=None):
+        self.tmp.mkdir(parents=True)
+        if template is not None:
+            shutil.copytree(template.work, self.work, symlinks=True)
+            return
+        for path in "a", "b":
+            (self.work / "storage" / path).mkdir(parents=True)
+        (self.work / "train.txt").write_bytes(text())
+
+    def checkpoints(self):
+        return self.work / "run/checkpoints"
+
+    def environment(self, extra):
+        return {**os.environ, "TMPDIR": str(self.tmp), "OMPI_MCA_btl_vader_backing_directory": str(self.tmp),
+                "OMPI_MCA_ess_singleton_isolated": "1", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
+                **{key: str(value) for key, value in extra.items()}}
+
+    def call(self, command, **environment):
+        """Runs it in a session of its own, so that a run that hangs can be ended with all its processes."""
+        with subprocess.Popen([str(word) for word in command], cwd=self.folder, env=self.environment(environment),
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, errors="replace", start_new_session=True) as process:
+            try:
+                out, err = process.communicate(timeout=PATIENCE)
+                return Result(process.returncode, out, err)
+            except subprocess.TimeoutExpired:
+                for pid in self.processes():
+                    os.kill(pid, 9)
+                out, err = process.communicate()
+                return Result(None, out, err)
+
+    def offstage(self, *arguments):
+        return self.call([OFFSTAGE, *arguments])
+
+    def processes(self):
+        """Those that have this folder in their environment."""
+        mark = f"TMPDIR={self.tmp}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:  # it has ended, or is another user's
+                pass
+        return found
+
+    def remove(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def text():
+    """Words that a tiny model learns something of; the same each time."""
+    numbers = random.Random(1)
+    words = [bytes(numbers.choices(range(97, 123), k=numbers.randint(2, 7))) for _ in range(40)]
+    return b" ".join(numbers.choices(words, k=1500))
