@@ -140,16 +140,20 @@ def spread(cases, count, numbers):
     return chosen
 
 
+def named(arguments):
+    return arguments.case + (Path(arguments.cases).read_text().split("\n")[:-1] if arguments.cases else [])
+
+
 def select(sweep, arguments, numbers):
     cases = sweep.cases()
-    chosen = [parse(name) for name in arguments.case]
+    chosen = [parse(name) for name in named(arguments)]
     for pattern in arguments.match:
         found = matching(cases, pattern)
         require(found, f"no case matches {pattern}")
         chosen += found
     if arguments.sample:
         chosen += spread([case for case in cases if case not in chosen], arguments.sample, numbers)
-    if not (arguments.case or arguments.match or arguments.sample):
+    if not (chosen or arguments.match or arguments.sample):
         chosen = cases
     numbers.shuffle(chosen)
     return chosen
@@ -195,6 +199,7 @@ def read_arguments():
                                                  "keeps what it saved, and the same command goes on.")
     parser.add_argument("--case", action="append", default=[], metavar="NAME", help="this one alone, as a BAD line names it")
     parser.add_argument("--match", action="append", default=[], metavar="PATTERN", help="all cases whose name matches, as a shell's")
+    parser.add_argument("--cases", metavar="FILE", help="those whose names are the lines of a file")
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="so many, spread over all scenarios and kinds of calls")
     parser.add_argument("--scenarios", default="*", metavar="PATTERN", help="of these scenarios alone: " + " ".join(SCENARIOS))
     parser.add_argument("--list", action="store_true", help="print the names of the cases and run none")
@@ -210,8 +215,8 @@ def read_arguments():
 
 def wanted(arguments):
     import fnmatch
-    if arguments.case and not (arguments.match or arguments.sample):
-        return sorted({parse(name).scenario for name in arguments.case})
+    if named(arguments) and not (arguments.match or arguments.sample):
+        return sorted({parse(name).scenario for name in named(arguments)})
     return [name for name in SCENARIOS if fnmatch.fnmatchcase(name, arguments.scenarios)]
 
 
