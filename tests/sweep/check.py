@@ -29,10 +29,10 @@ def listing(world):
     return found
 
 
-def steps_of(world):
-    """Steps that a run has in its metrics, in order."""
-    return [int(step) for step in re.findall(r'^{"step":(\d+),"loss"', (world.work / "run/metrics.jsonl").read_text(),
-                                             re.MULTILINE)]
+def records(world):
+    """Step, loss and norm of each step that a run has in its metrics, in order."""
+    text = (world.work / "run/metrics.jsonl").read_text()
+    return re.findall(r'^{"step":(\d+),"loss":([^,]*),"grad_norm":([^,]*),', text, re.MULTILINE)
 
 
 def states(world, *paths):
@@ -65,7 +65,14 @@ class Check:
         require(result.code in (0, 74), f"it ended with {result.code}: {' '.join(result.errors[:1])}")
         require(result.code == 0 or result.errors, "it ended with 74 and does not say why")
         self.passed_nothing_over(result)
+        self.begins_at(result, NAMED if self.scenario.rollback else self.scenario.before)
         self.nothing_runs()
+
+    @staticmethod
+    def begins_at(result, step):
+        """Where the run begins, should it come so far: at this step, or a later one of its own."""
+        begun = re.search(r"^(?:continuing after|starting at) step (\d+)", result.out, re.MULTILINE)
+        require(not begun or int(begun.group(1)) >= step, f"it begins at step {begun and begun.group(1)}, not at {step}")
 
     def passed_nothing_over(self, result):
         found = PASSED_OVER.search(result.out + result.err)
@@ -132,14 +139,12 @@ class Check:
         require(result.code == 0, f"going on, it ended with {result.code}: {' '.join(result.errors[:1])}")
         self.passed_nothing_over(result)
         self.nothing_runs()
-        begun = re.search(r"^continuing after step (\d+)", result.out, re.MULTILINE)
-        newest = max([*saved, NAMED] if self.scenario.rollback else [0, *saved, *self.before()])
-        if not options.get("checkpoint__resume") and self.scenario.rollback:
-            newest = NAMED
-        require(newest == 0 or not begun or int(begun.group(1)) >= newest, f"it goes on after step {begun and begun.group(1)}, "
-                                                                           f"where {newest} was saved")
+        if self.scenario.rollback:
+            self.begins_at(result, max([NAMED, *saved]) if options.get("checkpoint__resume") else NAMED)
+        else:
+            self.begins_at(result, max([0, *saved, *self.before()]))
         self.same_bits(last)
-        require(steps_of(self.world) == list(range(1, last + 1)), f"metrics have the steps {steps_of(self.world)}")
+        require(records(self.world) == records(self.straight)[:last], f"metrics have {records(self.world)}")
         return result
 
     def same_bits(self, last):

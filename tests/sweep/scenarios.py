@@ -27,11 +27,12 @@ NAMED = 2  # the step that a rollback goes back to
 
 @dataclass(frozen=True)
 class Scenario:
-    """Steps that were done before the run that fails; its options; how many ranks it has, and which one fails.
-    rollback: beyond step NAMED another run went on, with other weights, and the command goes back."""
+    """Steps that were done before the run that fails, and how many it does; its options; how many ranks it has, and
+    which one fails. rollback: beyond step NAMED another run went on, with other weights, and the command goes back."""
     name: str
     options: dict = field(default_factory=dict)
     before: int = 0
+    steps: int = 2
     ranks: int = 1
     rank: int = 0
     rollback: bool = False
@@ -41,7 +42,7 @@ class Scenario:
         return {key: str(value).replace("WORK", str(work)) for key, value in keys.items()}
 
     def last(self):
-        return self.before + (2 if self.before else 3)
+        return self.before + self.steps
 
     def command(self, work, **extra):
         """The run's command line in a folder."""
@@ -65,34 +66,45 @@ def step_directory(work, step):
 
 STORAGE = {"tiers.path": "WORK/storage"}
 PERSISTENT = {"tiers.path": "WORK/storage,persistent"}
-# kept on storage beside the state: parameters and gradients, over two paths
-EVERYTHING = {"tiers.path": "WORK/storage/a|WORK/storage/b", "tiers.split": "1:1", "parameters.home": "storage",
-              "update.gradients": "flush-fp32", "run.trace": "on"}
 OVERLAP = {**STORAGE, "checkpoint.overlap": "on"}
 PERSISTENT_OVERLAP = {**PERSISTENT, "checkpoint.overlap": "on"}
-KEEP_EVERY = {"checkpoint.keep-every": 2}
+# Parameters and gradients on storage too, over two paths.
+EVERYTHING = {"tiers.path": "WORK/storage/a|WORK/storage/b", "tiers.split": "1:1", "parameters.home": "storage",
+              "update.gradients": "flush-fp32", "run.trace": "on"}
 
 
-def both(name, options, **more):
-    return [Scenario(f"{name}-start", options, **more), Scenario(f"{name}-resume", options, before=2, **more)]
+def start(name, options, **more):
+    return Scenario(f"{name}-start", options, **more)
 
 
+def resume(name, options, steps=1, **more):
+    return Scenario(f"{name}-resume", options, before=NAMED, steps=steps, **more)
+
+
+def rollback(name, options, **more):
+    return Scenario(name, options, before=NAMED, rollback=True, **more)
+
+
+def second(make, name, options, **more):
+    """One of two ranks fails, the first or the second."""
+    return [make(f"{name}-rank{rank}of2", options, ranks=2, rank=rank, **more) for rank in (0, 1)]
+
+
+# A resumed run meets in one step a restart, a save and the removal of an old checkpoint. A save under the next step, and
+# what one of every so many steps has of its own, takes more.
 SCENARIOS = {scenario.name: scenario for scenario in [
-    *both("memory", {}),
-    *both("storage", STORAGE),
-    *both("persistent", PERSISTENT),
-    *both("overlap", OVERLAP),
-    *both("persistent-overlap", PERSISTENT_OVERLAP),
-    *both("keep-every", KEEP_EVERY),
-    *both("everything", EVERYTHING),
-    Scenario("rollback", before=NAMED, rollback=True),
-    Scenario("rollback-persistent", PERSISTENT, before=NAMED, rollback=True),
-    *both("memory-rank0of2", {}, ranks=2, rank=0),
-    *both("memory-rank1of2", {}, ranks=2, rank=1),
-    *both("persistent-rank0of2", PERSISTENT_OVERLAP, ranks=2, rank=0),
-    *both("persistent-rank1of2", PERSISTENT_OVERLAP, ranks=2, rank=1),
-    Scenario("rollback-rank0of2", before=NAMED, rollback=True, ranks=2, rank=0),
-    Scenario("rollback-rank1of2", before=NAMED, rollback=True, ranks=2, rank=1),
+    start("memory", {}), resume("memory", {}),
+    start("storage", STORAGE), resume("storage", STORAGE),
+    start("persistent", PERSISTENT), resume("persistent", PERSISTENT),
+    start("overlap", OVERLAP), resume("overlap", OVERLAP, steps=2),
+    start("persistent-overlap", PERSISTENT_OVERLAP), resume("persistent-overlap", PERSISTENT_OVERLAP, steps=2),
+    start("everything", EVERYTHING), resume("everything", EVERYTHING),
+    resume("keep-every", {"checkpoint.keep-every": 2}, steps=3),
+    rollback("rollback", {}), rollback("rollback-persistent", PERSISTENT), rollback("rollback-overlap", OVERLAP),
+    *second(start, "persistent-overlap", PERSISTENT_OVERLAP),
+    *second(resume, "persistent-overlap", PERSISTENT_OVERLAP),
+    *second(resume, "memory", {}),
+    *second(rollback, "rollback", {}),
 ]}
 
 
@@ -129,6 +141,7 @@ class World:
 
     def environment(self, extra):
         return {**os.environ, "TMPDIR": str(self.tmp), "OMPI_MCA_btl_vader_backing_directory": str(self.tmp),
+                "OMPI_MCA_osc_sm_backing_directory": str(self.tmp),
                 "OMPI_MCA_ess_singleton_isolated": "1", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
                 **{key: str(value) for key, value in extra.items()}}
 

@@ -2,15 +2,18 @@
 """Lets every file operation of small runs fail and looks at what becomes of them: see --help."""
 import argparse
 import concurrent.futures
+import fnmatch
+import functools
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
 import traceback
 from pathlib import Path
 
-from cases import ABOUT, cases_of, matching, parse, tracing
+from cases import ABOUT, all_cases, cases_in_turn, matching, parse, places, tracing
 from check import Bad, Check, listing, require
 from scenarios import ROOT, SCENARIOS, World
 
@@ -26,7 +29,7 @@ class Ground:
         if scenario.before:
             self.earlier_runs()
         self.expected = {}
-        self.cases = self.undisturbed(World(folder / f"{scenario.name}-undisturbed"))
+        self.places = self.undisturbed(World(folder / f"{scenario.name}-undisturbed"))
 
     def earlier_runs(self):
         command = self.scenario.command
@@ -43,7 +46,7 @@ class Ground:
         return Check(self.scenario, world, self.template, self.straight, self.expected)
 
     def undisturbed(self, world):
-        """The scenario without a fault, by which its file operations are known; all its cases."""
+        """The scenario without a fault, by which its file operations are known."""
         world.make(self.template)
         check = self.check(world)
         check.resume()
@@ -56,9 +59,9 @@ class Ground:
         check.run(last + 1, saved, **check.resume())
         self.expected[last + 1] = listing(world)
         check.nothing_left(last + 1)
-        cases = cases_of(self.scenario.name, world)
+        found = list(places(world))
         world.remove()
-        return cases
+        return found
 
 
 class Sweep:
@@ -69,14 +72,14 @@ class Sweep:
 
     def prepare(self, names, pool):
         self.straight.make()
-        result = self.straight.call(SCENARIOS["memory-start"].command(self.straight.work, train__steps=5, checkpoint__keep=9))
+        result = self.straight.call(SCENARIOS["memory-start"].command(self.straight.work, train__steps=6, checkpoint__keep=9))
         require(result.code == 0, str(result))
         def make(name):
             self.grounds[name] = Ground(SCENARIOS[name], self.folder, self.straight)
         list(pool.map(make, names))
 
-    def cases(self):
-        return [case for name in sorted(self.grounds) for case in self.grounds[name].cases]
+    def cases(self, cases_of):
+        return [case for name in sorted(self.grounds) for case in cases_of(name, self.grounds[name].places)]
 
     def run(self, number, case):
         """(whether the fault was met, what is bad or None)"""
@@ -145,10 +148,11 @@ def named(arguments):
 
 
 def select(sweep, arguments, numbers):
-    cases = sweep.cases()
+    everything = sweep.cases(all_cases)
+    cases = everything if arguments.all else sweep.cases(functools.partial(cases_in_turn, seed=arguments.seed))
     chosen = [parse(name) for name in named(arguments)]
     for pattern in arguments.match:
-        found = matching(cases, pattern)
+        found = matching(everything, pattern)
         require(found, f"no case matches {pattern}")
         chosen += found
     if arguments.sample:
@@ -202,6 +206,7 @@ def read_arguments():
     parser.add_argument("--cases", metavar="FILE", help="those whose names are the lines of a file")
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="so many, spread over all scenarios and kinds of calls")
     parser.add_argument("--scenarios", default="*", metavar="PATTERN", help="of these scenarios alone: " + " ".join(SCENARIOS))
+    parser.add_argument("--all", action="store_true", help="every errno at every place")
     parser.add_argument("--list", action="store_true", help="print the names of the cases and run none")
     parser.add_argument("--keep", action="store_true", help="leave the folders, and say where they are")
     parser.add_argument("--jobs", type=int, default=int(os.environ.get("SWEEP_JOBS", 0)) or os.cpu_count(),
@@ -214,7 +219,6 @@ def read_arguments():
 
 
 def wanted(arguments):
-    import fnmatch
     if named(arguments) and not (arguments.match or arguments.sample):
         return sorted({parse(name).scenario for name in named(arguments)})
     return [name for name in SCENARIOS if fnmatch.fnmatchcase(name, arguments.scenarios)]
@@ -232,7 +236,7 @@ def main():
             if arguments.list:
                 print("\n".join(map(str, cases)))
                 return 0
-            print(f"{len(cases)} cases of {len(sweep.cases())} in {len(sweep.grounds)} scenarios, seed {arguments.seed}, "
+            print(f"{len(cases)} cases in {len(sweep.grounds)} scenarios, seed {arguments.seed}, "
                   f"prepared in {time.monotonic() - began:.0f} s", flush=True)
             met, bad, missed = sweep_all(sweep, cases, pool, arguments.seconds, arguments.keep)
         print(f"{missed} faults were not met in their run")
@@ -240,7 +244,6 @@ def main():
         return 1 if bad or not met else 0
     finally:
         if not arguments.keep:
-            import shutil
             shutil.rmtree(folder, ignore_errors=True)
 
 
