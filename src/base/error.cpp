@@ -5,8 +5,8 @@
 namespace offstage {
 
 IoError::IoError(std::string const& action, std::string const& path, int error_number)
-    : Error{ExitCode::io,
-            action + " " + path + ": " + std::generic_category().message(error_number)} {}
+    : IoError{action + " " + path + ": " + std::generic_category().message(error_number),
+              error_number} {}
 
 PreconditionError::PreconditionError(std::string const& message, std::source_location where)
     : Error{ExitCode::internal, "internal error: " + message + " at " + where.file_name() + ":" +
