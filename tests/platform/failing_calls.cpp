@@ -24,7 +24,7 @@ std::atomic<std::int64_t> failures{};
 
 bool fails(Call call, std::string_view path) {
   FailingCalls::Plan const* const plan = active.load();
-  if (plan == nullptr || (plan->kinds & static_cast<unsigned>(call)) == 0 ||
+  if (plan == nullptr || (plan->kinds | call) != plan->kinds ||
       path.find(plan->name) == std::string_view::npos || path.find("/dev/") == 0) {
     return false;
   }
@@ -110,12 +110,10 @@ ssize_t pwrite(int file, void const* bytes, size_t count, off_t offset) {
              : real<ssize_t(int, void const*, size_t, off_t)>("pwrite")(file, bytes, count, offset);
 }
 int stat(char const* path, struct stat* status) {
-  return fails(Call::size, path) ? -1
-                                 : real<int(char const*, struct stat*)>("stat")(path, status);
+  return fails(Call::size, path) ? -1 : real<int(char const*, struct stat*)>("stat")(path, status);
 }
 int lstat(char const* path, struct stat* status) {
-  return fails(Call::size, path) ? -1
-                                 : real<int(char const*, struct stat*)>("lstat")(path, status);
+  return fails(Call::size, path) ? -1 : real<int(char const*, struct stat*)>("lstat")(path, status);
 }
 int fstat(int file, struct stat* status) {
   return fails(Call::size, file) ? -1 : real<int(int, struct stat*)>("fstat")(file, status);

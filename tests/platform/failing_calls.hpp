@@ -17,8 +17,9 @@ enum class Call : unsigned {
   rename = 64,
 };
 
-constexpr unsigned operator|(Call a, Call b) {
-  return static_cast<unsigned>(a) | static_cast<unsigned>(b);
+/// Both kinds.
+constexpr Call operator|(Call a, Call b) {
+  return static_cast<Call>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
 
 /// While it lives calls number `first`, `first` + 1, ... of these kinds fail, counted over all threads from its
@@ -26,7 +27,7 @@ constexpr unsigned operator|(Call a, Call b) {
 class FailingCalls {
  public:
   struct Plan {
-    unsigned kinds{};
+    Call kinds{};
     int error_number{};
     std::int64_t first = 1;
     std::int64_t times = INT64_MAX;

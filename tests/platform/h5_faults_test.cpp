@@ -54,7 +54,7 @@ void expect_sample(std::string const& path) {
 
 TEST(H5Faults, AFileThatWasClosedHoldsAllThatWasWritten) {
   ScratchDirectory const scratch;
-  unsigned const kinds = Call::write | Call::truncate;
+  Call const kinds = Call::write | Call::truncate;
   std::int64_t failures = 0;
   for (std::int64_t nth = 1;; ++nth) {
     std::string const path = scratch / ("once-" + std::to_string(nth));
