@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "base/error.hpp"
+#include "base/printable.hpp"
 #include "platform/h5/handle.hpp"
 
 namespace offstage::h5 {
@@ -17,13 +18,14 @@ namespace {
 
 static_assert(std::is_same_v<hid_t, std::int64_t>);
 using Dimensions = std::vector<hsize_t>;
+constexpr std::size_t longest_reason = 512;
 
 /// HDF5 prints its error stack unless told not to; the setting is the thread's.
 void silence() noexcept {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
-/// HDF5's reason for its last failure, on one line; clears the error stack.
+/// HDF5's reason for its last failure, in which names out of the file may stand; clears the error stack.
 std::string innermost_reason() {
   std::string reason = "HDF5 gives no reason";
   auto const keep_first = [](unsigned depth, H5E_error2_t const* error, void* text) -> herr_t {
@@ -40,8 +42,7 @@ std::string innermost_reason() {
     reason.erase(0, at + mark.size());
     reason.erase(std::min(reason.find('\''), reason.size()));
   }
-  std::ranges::replace(reason, '\n', ' ');
-  return reason;
+  return printable(reason, longest_reason);
 }
 
 hid_t file_type(Type type) {
