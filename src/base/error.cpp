@@ -2,7 +2,12 @@
 
 #include <system_error>
 
+#include "base/printable.hpp"
+
 namespace offstage {
+
+Error::Error(ExitCode code, std::string const& message)
+    : std::runtime_error{printable(message, longest_message)}, code_{code} {}
 
 IoError::IoError(std::string const& action, std::string const& path, int error_number)
     : IoError{action + " " + path + ": " + std::generic_category().message(error_number),

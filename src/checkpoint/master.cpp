@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 
+#include "base/printable.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
 #include "platform/h5/file.hpp"
@@ -71,7 +72,7 @@ Enum named(std::initializer_list<Enum> known, std::string const& name, char cons
     }
   }
   throw Refused{fmt::format("it has {}={}, which this program does not know; use a newer offstage",
-                            key, name)};
+                            key, printable_name(name))};
 }
 
 std::string text_of(auto const& value) {

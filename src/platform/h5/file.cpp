@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "base/error.hpp"
+#include "base/printable.hpp"
 #include "platform/h5/handle.hpp"
 
 namespace offstage::h5 {
@@ -19,6 +20,7 @@ namespace {
 
 static_assert(std::is_same_v<hid_t, std::int64_t>);
 using Dimensions = std::vector<hsize_t>;
+constexpr std::size_t longest_reason = 512;
 
 /// Before any other call. HDF5 prints its error stack unless told not to; the setting is the thread's.
 void prepare_library() noexcept {
@@ -38,7 +40,7 @@ std::string_view after(std::string_view mark, std::string_view text) {
   return at == std::string_view::npos ? "" : text.substr(at + mark.size());
 }
 
-/// HDF5's reason for its last failure, on one line; clears the error stack.
+/// HDF5's reason for its last failure, in which names out of the file may stand; clears the error stack.
 Reason innermost_reason() {
   Reason reason;
   auto const keep_first = [](unsigned depth, H5E_error2_t const* error, void* found) -> herr_t {
@@ -57,7 +59,7 @@ Reason innermost_reason() {
   if (std::string_view const words = after("error message = '", reason.text); !words.empty()) {
     reason.text = std::string{words.substr(0, words.find('\''))};
   }
-  std::ranges::replace(reason.text, '\n', ' ');
+  reason.text = printable(reason.text, longest_reason);
   return reason;
 }
 
