@@ -13,8 +13,8 @@ fail() {
   exit "$1"
 }
 (($# == 1 || $# == 2)) || fail 64 "usage: jobs/carry-packages.sh DIR [BUILD]"
-build=$(realpath -m "${2:-$(dirname "$0")/../build/release}")
-target=$(realpath -m "$1")
+build=$(realpath -m -- "${2:-$(dirname "$0")/../build/release}")
+target=$(realpath -m -- "$1")
 [[ ! -e $target || (-d $target && -z $(ls -A "$target")) ]] || fail 64 "$target is not empty; name a new directory"
 for tool in ldd strip objdump ompi_info mpirun; do
   command -v "$tool" > /dev/null || fail 74 "$tool is missing; jobs/install-packages.sh installs it (openmpi-bin, g++)"
@@ -32,9 +32,9 @@ libraries_of() {
   local missing
   for file in "$@"; do
     ldd "$file" > "$scratch/ldd" || fail 74 "ldd cannot read $file"
-    missing=$(awk '/not found/ { print $1 }' "$scratch/ldd" | paste -sd ' ')
+    missing=$(awk '/not found/ { print $1 }' < "$scratch/ldd" | paste -sd ' ')
     [[ -z $missing ]] || fail 74 "$file needs $missing, which is not installed here"
-    awk '$2 == "=>" { print $3 }' "$scratch/ldd"
+    awk '$2 == "=>" { print $3 }' < "$scratch/ldd"
   done | sort -u
 }
 

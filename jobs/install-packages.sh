@@ -14,7 +14,7 @@ missing=()
 for section in "${@:-build}"; do
   packages=$(awk -v wanted="[$section]" '
     { sub(/#.*/, "") } /^\[/ { on = $1 == wanted; found += on; next } on && NF { print $1 }
-    END { exit !found }' "$list") ||
+    END { exit !found }' < "$list") ||
     { echo "install-packages: no section [$section] in $list" >&2; exit 64; }
   for package in $packages; do
     if ! dpkg-query -W -f '${db:Status-Status}\n' "$package" 2> /dev/null | grep -qx installed; then

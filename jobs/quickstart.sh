@@ -10,12 +10,12 @@
 # Ends with 0 if the validation loss is at least 0.5 nat below the entropy.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-place=$(realpath -m "${1:-runs/quickstart}")
+place=$(realpath -m -- "${1:-runs/quickstart}")
 run=$place/run
 storage=${OFFSTAGE_SCRATCH:+$OFFSTAGE_SCRATCH/offstage-quickstart}
-storage=${storage:-$place/storage}
+storage=$(realpath -m -- "${storage:-$place/storage}")
 config=configs/runs/quickstart.cfg
-steps=$(awk -F= '$1 ~ /^ *steps *$/ { print $2 + 0 }' "$config")
+steps=$(awk -F= '$1 ~ /^ *steps *$/ { print $2 + 0 }' < "$config")
 
 say() { printf '\n== %s\n' "$*"; }
 

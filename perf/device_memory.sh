@@ -2,7 +2,7 @@
 # Deep Optimizer States' Figure 3 on the emulated device: perf/device_memory.sh [PICTURE]. BUILD_DIR=<dir> uses another
 # build. A minute, 300 MB of memory.
 set -euo pipefail
-picture=${1:+$(realpath "$1")}
+picture=${1:+$(realpath -- "$1")}
 cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build offstage

@@ -9,9 +9,9 @@
 #   BUILD_DIR=DIR    another build than build/release, which is built otherwise
 #   CARRIED=DIR      what jobs/carry-packages.sh brought along, programs included
 set -euo pipefail
-output=${1:+$(realpath -m "$1")}
-if [[ -n ${CARRIED:-} ]]; then CARRIED=$(realpath "$CARRIED"); fi
-if [[ -n ${BUILD_DIR:-} ]]; then BUILD_DIR=$(realpath "$BUILD_DIR"); fi
+output=${1:+$(realpath -m -- "$1")}
+if [[ -n ${CARRIED:-} ]]; then CARRIED=$(realpath -- "$CARRIED"); fi
+if [[ -n ${BUILD_DIR:-} ]]; then BUILD_DIR=$(realpath -- "$BUILD_DIR"); fi
 cd "$(dirname "$0")/.."
 device=${DEVICE:-cuda}
 case $device in

@@ -2,7 +2,7 @@
 # Deep Optimizer States' figures on emulated machines, to scale: perf/share.sh [PICTURE]. BUILD_DIR=<dir> uses another
 # build. Some 5 minutes, 300 MB of memory.
 set -euo pipefail
-picture=${1:+$(realpath "$1")}
+picture=${1:+$(realpath -- "$1")}
 cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build perf_share

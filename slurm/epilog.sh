@@ -17,10 +17,20 @@ if ((EUID == 0 && SLURM_JOB_UID != 0)); then
   as_user=(setpriv --reuid="$SLURM_JOB_UID" --regid="${SLURM_JOB_GID:-$SLURM_JOB_UID}" --clear-groups)
 fi
 IFS=: read -ra places <<< "${OFFSTAGE_EPILOG_SCRATCH:-/tmp:/mnt/bb/${SLURM_JOB_USER:-}:/local/scratch}"
+# The names are the user's. printf's %q shows their line breaks and escape sequences, in the C locale also all
+# beyond ASCII; of however many there are a few lines tell.
+export LC_ALL=C
 for place in "${places[@]}"; do
-  [[ -d $place ]] || continue
+  [[ $place == /* && -d $place ]] || continue
+  # shellcheck disable=SC2016
   "${as_user[@]}" find -H "$place" -mindepth 1 -maxdepth 1 -xdev -type d -uid "$SLURM_JOB_UID" \
-    -name "offstage-$SLURM_JOB_ID-*" -print -exec rm -rf --one-file-system -- {} + |
-    sed "s/^/offstage epilog: job $SLURM_JOB_ID left /"
+    -name "offstage-$SLURM_JOB_ID-*" \
+    -exec bash -c 'printf "left %q\n" "$@"; exec rm -rf --one-file-system -- "$@"' _ {} + 2>&1 |
+    awk -v job="offstage epilog: job $SLURM_JOB_ID" -v most=4 '
+      length > 300 { $0 = substr($0, 1, 297) "..." }
+      /^left / { if (++left <= most) print job " " $0; next }
+      { if (++problems <= most) print job ": " $0 }
+      END { if (left > most) print job " left " left - most " more"
+        if (problems > most) print job ": and " problems - most " more problems" }'
 done
 exit 0

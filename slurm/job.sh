@@ -11,7 +11,10 @@ source "$OFFSTAGE_HOME/slurm/run_directory.sh"
 : "${OFFSTAGE_RESUBMIT:=0}" "${OFFSTAGE_CRASHES:=3}"
 : "${OFFSTAGE_REQUEUE_PAUSE:=15}" "${OFFSTAGE_REQUEUE_PATIENCE:=240}"  # seconds
 
-say() { printf '%(%F %T)T offstage-job: %s\n' -1 "$*"; }
+say() { # say TEXT: one line, whatever names are in it
+  local text=$*
+  printf '%(%F %T)T offstage-job: %s\n' -1 "${text//[[:cntrl:]]/?}"
+}
 
 unset "${!SQUEUE_@}"  # a user's filters for squeue would hide this job
 told=0                # the ranks were told to stop
@@ -87,9 +90,14 @@ offstage_run() {
   arguments=("$@")
   read_run "$@"
   local options=("${@:2}")
-  if resume_is_over; then
-    options+=(--checkpoint.resume=auto)  # the last one counts
-  fi
+  resume_is_over
+  case $? in
+    0) options+=(--checkpoint.resume=auto) ;;  # the last one counts
+    2)
+      cannot_decide
+      return
+      ;;
+  esac
   # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
   export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-${SRUN_CPUS_PER_TASK:-1}}
   say "job $job, attempt $attempt, by $OFFSTAGE_LAUNCHER on $SLURM_JOB_NODELIST"
@@ -107,19 +115,38 @@ offstage_run() {
   note_attempt "$code"
 }
 
+# Without the list of checkpoints or the note of the first ones an attempt might begin again, or go on from
+# what another run left: it ends with 74, like one whose program cannot read them.
+cannot_decide() {
+  say "cannot read the checkpoints in $checkpoints, or keep the list of the first ones in $run_dir"
+  code=74
+  note_attempt "$code"
+}
+
 # offstage_require_checkpoint CONFIG [OPTION...]: lists them, and ends the job if none is complete, with 65,
 # or if that cannot be told, with the program's code.
 offstage_require_checkpoint() {
-  local from listing
+  local from path listing
   require_arguments "$@"
   arguments=("$@")
   read_run "$@"
   from=$checkpoints
-  [[ $resume == auto ]] || resume_is_over || from=$resume
-  if [[ $from == none ]]; then
-    say "checkpoint.resume=none is no checkpoint to go on from; jobs/train.sbatch starts a run"
-    exit 65
-  fi
+  resume_is_over
+  case $?:$resume in
+    2:*)
+      cannot_decide
+      offstage_finish
+      ;;
+    1:none)
+      say "checkpoint.resume=none is no checkpoint to go on from; jobs/train.sbatch starts a run"
+      exit 65
+      ;;
+    1:auto | 0:*) ;;
+    1:*)
+      path_of "$resume"
+      from=$path
+      ;;
+  esac
   listing=$("$OFFSTAGE" checkpoint ls "$from")
   code=$?
   if [[ -n $listing ]]; then printf '%s\n' "$listing"; fi
@@ -130,13 +157,6 @@ offstage_require_checkpoint() {
   fi
   note_attempt "$code"
   offstage_finish
-}
-
-is_no_directory() { # false too for a directory on a file system that fails
-  case $(LC_ALL=C stat --dereference --format=%F -- "$1" 2>&1) in
-    *"No such file or directory" | *"Not a directory" | *file) return 0 ;;
-  esac
-  return 1
 }
 
 cannot_go_on() { # true for what the same command would meet again

@@ -6,7 +6,23 @@ set -euo pipefail
 here=$(dirname "$0")
 # shellcheck source=slurm/run_directory.sh
 source "$here/run_directory.sh"
-if [[ ${OFFSTAGE_SCRATCH:-} != none && " $*" != *" --tiers.path"[=\ ]* && -z $(key_of tiers.path "" "${@:4}") ]]; then
+
+# has_path OPTION...: true if an option or a configuration among them has a tiers.path.
+has_path() {
+  local word last=
+  for word in "$@"; do
+    if [[ $word == --tiers.path || $word == --tiers.path=* ]]; then return 0; fi
+    if [[ $word == --config=* ]]; then last=--config word=${word#*=}; fi
+    if [[ $last == --config && -r $word ]]; then  # of one that cannot be read the program speaks
+      read_key tiers.path "" "$word"
+      if [[ -n $key_value ]]; then return 0; fi
+    fi
+    last=$word
+  done
+  return 1
+}
+
+if [[ ${OFFSTAGE_SCRATCH:-} != none ]] && ! has_path "${@:3}"; then
   scratch=$("$here/scratch.sh")
   set -- "$@" "--tiers.path=$scratch"
 fi

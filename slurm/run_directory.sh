@@ -2,22 +2,30 @@
 # What slurm/job.sh asks of a run's directory. `read_run` comes first.
 set -uo pipefail
 
-# key_of KEY DEFAULT CONFIG [OPTION...]: as the program reads it, options before the file.
-key_of() {
-  local key=$1 value=$2 config=$3 found option
-  found=$(awk -v wanted="$key" '
-    { sub(/#.*/, ""); gsub(/^[ \t]+|[ \t\r]+$/, "") }
+# read_key KEY DEFAULT CONFIG [OPTION...]: sets `key_value` as the program reads the key, options before the
+# file. Ends the script with 74 if the file cannot be read.
+read_key() {
+  local key=$1 config=$3 found option
+  # From standard input: awk takes a file name with '=' in it for an assignment.
+  if ! found=$(LC_ALL=C awk -v wanted="$key" '
+    function trimmed(text) { gsub(/^[ \t\r]+|[ \t\r]+$/, "", text); return text }
+    { sub(/#.*/, ""); $0 = trimmed($0) }
     /^\[.*\]$/ { section = substr($0, 2, length - 2) "."; next }
-    (at = index($0, "=")) {
-      name = substr($0, 1, at - 1); sub(/[ \t]+$/, "", name)
-      text = substr($0, at + 1); sub(/^[ \t]+/, "", text)
-      if (section name == wanted) print text
-    }' "$config" | tail -n 1)
-  value=${found:-$value}
+    (at = index($0, "=")) && section trimmed(substr($0, 1, at - 1)) == wanted { value = trimmed(substr($0, at + 1)) }
+    END { print value }' < "$config"); then
+    echo "offstage-job: cannot read the configuration $config" >&2
+    exit 74
+  fi
+  key_value=${found:-$2}
   for option in "${@:4}"; do
-    if [[ $option == "--$key="* ]]; then value=${option#*=}; fi
+    if [[ $option == "--$key="* ]]; then key_value=${option#*=}; fi
   done
-  echo "$value"
+}
+
+# path_of PATH: sets `path` to the same one, but such that no program takes it for an option or an assignment.
+path_of() {
+  path=$1
+  [[ $path == /* ]] || path=./$path
 }
 
 # read_run CONFIG [OPTION...]: sets what the other functions use. The first job is the one that a chain
@@ -30,30 +38,50 @@ read_run() {
     echo "offstage-job: cannot read the configuration $1" >&2
     exit 64
   fi
-  run_dir=$(key_of run.dir . "$@")
-  checkpoints=$(key_of checkpoint.dir "$run_dir/checkpoints" "$@")
-  resume=$(key_of checkpoint.resume auto "$@")
+  local path
+  read_key run.dir . "$@"
+  path_of "$key_value"
+  run_dir=$path
+  read_key checkpoint.dir "$run_dir/checkpoints" "$@"
+  path_of "$key_value"
+  checkpoints=$path
+  read_key checkpoint.resume auto "$@"
+  resume=$key_value
   first_job=${OFFSTAGE_FIRST_JOB:-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}
   attempt=$((${SLURM_RESTART_COUNT:-0} + 1))
   attempts_file=$run_dir/attempts
 }
 
-checkpoint_list() { # names and times of the complete checkpoints, oldest first
-  { find "$checkpoints" -mindepth 2 -maxdepth 2 -name master.h5 -printf '%h %T@\n' 2> /dev/null || true; } |
-    sed -n 's|^.*/\(step-[^/]*\)$|\1|p' | sort
+is_no_directory() { # false too for a directory on a file system that fails
+  case $(LC_ALL=C stat --dereference --format=%F -- "$1" 2>&1) in
+    *"No such file or directory" | *"Not a directory" | *file) return 0 ;;
+  esac
+  return 1
+}
+
+# checkpoint_list: names and times of the complete checkpoints, oldest first; false if they cannot be read.
+# Any user may have put something else there: only step-N passes, whatever the other names look like.
+checkpoint_list() {
+  is_no_directory "$checkpoints" && return
+  find -H "$checkpoints" -ignore_readdir_race -mindepth 1 -maxdepth 2 -type d ! -name 'step-*' -prune -o \
+    -name master.h5 -printf '%P %T@\0' |
+    LC_ALL=C sed -zn 's|^\(step-[0-9]*\)/master\.h5 |\1 |p' | tr '\0' '\n' | LC_ALL=C sort
 }
 
 # `checkpoint.resume=none` or a path is meant for the beginning: a requeued job would begin there again.
-# True once the checkpoints are others than before the first attempt, which this function notes.
+# True once this run has saved: a checkpoint is there, by name and time, that was not before the first attempt.
+# This function notes those. One of them that is gone tells nothing: a save that failed may have removed it.
+# 2 if that cannot be told.
 resume_is_over() {
-  local note=$run_dir/began-$first_job
+  local note=$run_dir/began-$first_job list
   if [[ $resume == auto ]]; then return 1; fi
+  list=$(checkpoint_list) || return 2
   if [[ ! -e $note ]]; then
     # Whole or not at all, on a full file system too.
-    mkdir -p "$run_dir" && checkpoint_list > "$note.new" && mv "$note.new" "$note"
+    mkdir -p "$run_dir" && printf '%s' "${list:+$list$'\n'}" > "$note.new" && mv "$note.new" "$note" || return 2
     return 1
   fi
-  [[ $(checkpoint_list) != "$(< "$note")" ]]
+  [[ -n $list ]] && grep --quiet --fixed-strings --line-regexp --invert-match --file="$note" <<< "$list"
 }
 
 # A line of `attempts`: time, first job of this submission, job, attempt, nodes, exit code, newest checkpoint.
@@ -67,8 +95,9 @@ note_attempt() {
 
 newest() {
   local name
-  name=$(checkpoint_list | tail -n 1)
-  echo "${name:-none}" | cut -d ' ' -f 1
+  name=$(checkpoint_list 2> /dev/null | tail -n 1)
+  name=${name%% *}
+  echo "${name:-none}"
 }
 
 # Attempts of this submission that ended badly one after another while the newest checkpoint stayed the
@@ -83,5 +112,5 @@ crashes() {
     { code = 0; for (i = 1; i < NF; ++i) { if ($i == "exit") code = $(i + 1) }
       if (code == 0 || code == 75) n = 0; else if ($NF == newest) ++n; else n = 1
       newest = $NF }
-    END { print n + 0 }' "$attempts_file"
+    END { print n + 0 }' < "$attempts_file"
 }

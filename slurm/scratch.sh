@@ -26,7 +26,7 @@ refused=
 for candidate in "${candidates[@]}"; do
   problem=$(why_not "$candidate")
   if [[ -z $problem ]]; then
-    echo "$candidate"
+    printf '%s\n' "$candidate"
     exit
   fi
   refused+="; $candidate: $problem"

@@ -25,7 +25,7 @@ done
 base=
 for candidate in "${TMPDIR:-}" /tmp /var/tmp; do
   if [[ -n $candidate && -w $candidate && ${#candidate} -le 40 &&
-        $(stat --file-system --format=%T "$candidate") != tmpfs ]]; then
+        $(stat --file-system --format=%T -- "$candidate") != tmpfs ]]; then
     base=$candidate
     break
   fi
@@ -68,12 +68,12 @@ for ((i = 1; i <= nodes; ++i)); do
 done
 for template in "$here"/*.in; do
   text=$(< "$template")
-  text=${text//@DIR@/$directory}
-  text=${text//@HOME@/$(dirname "$(dirname "$here")")}
-  text=${text//@HOST@/$host}
+  text=${text//@DIR@/"$directory"}
+  text=${text//@HOME@/"$(dirname "$(dirname "$here")")"}
+  text=${text//@HOST@/"$host"}
   text=${text//@PORT@/${ports[0]}}
-  text=${text//@USER@/$(id -un)}
-  printf '%s\n' "${text//@NODES@/$lines}" > "$directory/$(basename "$template" .in)"
+  text=${text//@USER@/"$(id -un)"}
+  printf '%s\n' "${text//@NODES@/"$lines"}" > "$directory/$(basename "$template" .in)"
 done
 chmod 755 "$directory"/*.sh
 # slurmd asks for devices; a link to one will do. The digits at the end are the index.

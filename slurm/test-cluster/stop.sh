@@ -12,7 +12,7 @@ export SLURM_CONF=$directory/slurm.conf
 if [[ -n ${OFFSTAGE_CLUSTER:-} ]]; then exec env --unset=OFFSTAGE_CLUSTER "$0" "$directory"; fi
 
 processes() { # of the cluster and of its jobs
-  grep -lsz "^OFFSTAGE_CLUSTER=$directory\$" /proc/[0-9]*/environ | cut -d / -f 3
+  grep -lszFx "OFFSTAGE_CLUSTER=$directory" /proc/[0-9]*/environ | cut -d / -f 3
 }
 
 if [[ -n $(processes) ]]; then
@@ -30,4 +30,4 @@ for signal in TERM KILL KILL; do
     sleep 0.05
   done
 done
-rm -rf "$directory"
+rm -rf -- "$directory"

@@ -19,10 +19,11 @@ enum class ExitCode : int {
 };
 
 /// Base of every error Offstage throws. `what()` is one line for the user; it names the file, key
-/// or path and what would be right.
+/// or path and what would be right. It is printable and of at most `longest_message` characters, whatever
+/// names are in it (base/printable.hpp).
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode code, std::string const& message) : std::runtime_error{message}, code_{code} {}
+  Error(ExitCode code, std::string const& message);
   [[nodiscard]] ExitCode code() const noexcept { return code_; }
 
  private:
@@ -45,8 +46,17 @@ class DataError : public Error {
 class IoError : public Error {
  public:
   explicit IoError(std::string const& message) : Error{ExitCode::io, message} {}
+  /// `error_number` is already in the message.
+  IoError(std::string const& message, int error_number)
+      : Error{ExitCode::io, message}, error_number_{error_number} {}
   /// `action` as in "cannot open"; appends the path and the text of `error_number`.
   IoError(std::string const& action, std::string const& path, int error_number);
+
+  /// The errno of the operating system; 0 if the cause has none.
+  [[nodiscard]] int error_number() const noexcept { return error_number_; }
+
+ private:
+  int error_number_ = 0;
 };
 
 /// Another run holds a directory (1).

@@ -8,10 +8,16 @@ namespace offstage::log {
 
 /// Lines for the person who runs the job. Information goes to standard output, warnings and errors
 /// to standard error, each written whole and flushed, so that lines of several ranks do not mix.
+/// No text can break out of its line or command a terminal: all are written printable
+/// (base/printable.hpp), and of a longer warning or error `longest_message` characters. Whoever puts a
+/// name from outside into a line cuts it too: printable_name.
 /// Threads: any.
 void write_info(std::string_view line);
 void write_warning(std::string_view line);
 void write_error(std::string_view line);
+/// Information of several lines: a table, a usage text. Names from outside in it are the caller's to make
+/// printable, as a line break in one would begin a line.
+void write_lines(std::string_view text);
 
 template <class... Args>
 void info(fmt::format_string<Args...> format, Args&&... args) {

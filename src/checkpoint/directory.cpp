@@ -9,13 +9,13 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <limits>
 #include <system_error>
 #include <tuple>
 
 #include "base/error.hpp"
 #include "base/watch.hpp"
+#include "platform/aio/descriptor.hpp"
 #include "platform/aio/file.hpp"
 
 namespace offstage::checkpoint {
@@ -25,42 +25,30 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view step_prefix = "step-";
 
-/// A descriptor for a scope.
-class Descriptor {
- public:
-  Descriptor(std::string const& path, int flags)
-      : path_{path}, value_{::open(path.c_str(), flags | O_CLOEXEC, 0666)} {
-    if (value_ < 0) {
-      throw IoError{(flags & O_CREAT) != 0 ? "cannot create" : "cannot open", path, errno};
+void write_all(aio::Descriptor const& file, std::string_view text) {
+  while (!text.empty()) {
+    ssize_t const written = ::write(file.descriptor(), text.data(), text.size());
+    if (written < 0 && errno != EINTR) {
+      throw IoError{"cannot write", file.path(), errno};
     }
+    text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(0, written)));
   }
-  ~Descriptor() { ::close(value_); }
-  Descriptor(Descriptor const&) = delete;
-  Descriptor& operator=(Descriptor const&) = delete;
+}
 
-  void write(std::string_view text) const {
-    while (!text.empty()) {
-      ssize_t const written = ::write(value_, text.data(), text.size());
-      if (written < 0 && errno == EINTR) {
-        continue;
-      }
-      if (written < 0) {
-        throw IoError{"cannot write", path_, errno};
-      }
-      text.remove_prefix(static_cast<std::size_t>(written));
-    }
+void sync(aio::Descriptor const& file) {
+  Waiting const waiting{"fsync"};
+  if (fsync(file.descriptor()) != 0) {
+    throw IoError{"cannot sync", file.path(), errno};
   }
-  void sync() const {
-    Waiting const waiting{"fsync"};
-    if (fsync(value_) != 0) {
-      throw IoError{"cannot sync", path_, errno};
-    }
-  }
+}
 
- private:
-  std::string const& path_;
-  int value_;
-};
+/// Errors: IoError if the system could not tell what kind of file `path` is.
+fs::file_status known(fs::file_status status, fs::path const& path, std::error_code const& error) {
+  if (!fs::status_known(status)) {
+    throw IoError{"cannot look at", path.string(), error.value()};
+  }
+  return status;
+}
 
 bool all_digits(std::string_view text) {
   return !text.empty() &&
@@ -140,13 +128,13 @@ bool is_plain_name(std::string_view name) {
 
 std::vector<StepDirectory> step_directories(std::string const& directory) {
   std::vector<StepDirectory> found;
-  std::error_code ignored;
-  if (!fs::exists(fs::symlink_status(directory, ignored))) {
+  std::error_code error;
+  if (!fs::exists(known(fs::symlink_status(directory, error), directory, error))) {
     return found;
   }
   for (fs::path const& path : entries_of(directory)) {
     auto const step = step_of(path.filename().string());
-    if (step && fs::is_directory(path, ignored)) {
+    if (step && fs::is_directory(known(fs::status(path, error), path, error))) {
       found.push_back({*step, path.string()});
     }
   }
@@ -181,26 +169,36 @@ std::optional<Bytes> size_of(std::string const& path) {
   throw IoError{"cannot look at", path, errno};
 }
 
-std::string read_text(std::string const& path) {
-  std::ifstream file{path, std::ios::binary};
-  if (!file) {
-    throw IoError{"cannot open", path, errno};
-  }
-  std::string text{std::istreambuf_iterator<char>{file}, {}};
-  if (file.bad()) {
-    throw IoError{"cannot read", path, errno};
+std::string read_part(std::string const& path, Bytes offset, Bytes most) {
+  aio::Descriptor const file{path, O_RDONLY, 0};
+  std::string text(static_cast<std::size_t>(std::clamp<Bytes>(file.size() - offset, 0, most)), 0);
+  std::size_t done = 0;
+  while (done < text.size()) {
+    ssize_t const count = ::pread(file.descriptor(), text.data() + done, text.size() - done,
+                                  offset + static_cast<off_t>(done));
+    if (count < 0 && errno != EINTR) {
+      throw IoError{"cannot read", path, errno};
+    }
+    if (count == 0) {
+      text.resize(done);
+    }
+    done += static_cast<std::size_t>(std::max<ssize_t>(0, count));
   }
   return text;
 }
 
+std::string read_text(std::string const& path) {
+  return read_part(path, 0, std::numeric_limits<Bytes>::max());
+}
+
 void write_text(std::string const& path, std::string const& text) {
-  Descriptor const file{path, O_WRONLY | O_CREAT | O_EXCL};
-  file.write(text);
-  file.sync();
+  aio::Descriptor const file{path, O_WRONLY | O_CREAT | O_EXCL, 0666};
+  write_all(file, text);
+  sync(file);
 }
 
 void sync_file(std::string const& path) {
-  Descriptor{path, O_RDONLY}.sync();
+  sync({path, O_RDONLY, 0});
 }
 
 bool make_directory(std::string const& path) {

@@ -42,7 +42,9 @@ struct StepDirectory {
 
 /// The size of a file; nullopt if there is none. Errors: IoError.
 [[nodiscard]] std::optional<Bytes> size_of(std::string const& path);
+/// The whole of a file, or at most `most` bytes of it from `offset` on; less if it ends before. Errors: IoError.
 [[nodiscard]] std::string read_text(std::string const& path);
+[[nodiscard]] std::string read_part(std::string const& path, Bytes offset, Bytes most);
 /// Writes a new file and makes its contents durable. Errors: IoError, also if it is there.
 void write_text(std::string const& path, std::string const& text);
 /// Makes a file's contents durable that another library wrote. Errors: IoError.

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
+#include <span>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -15,19 +14,15 @@
 namespace offstage::checkpoint {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::string_view slot_prefix = "slot-";
 
-std::vector<std::byte> read_part(std::string const& path, Bytes offset, Bytes bytes) {
-  std::vector<std::byte> part(static_cast<std::size_t>(bytes));
-  std::ifstream file{path, std::ios::binary};
-  file.seekg(offset);
-  file.read(reinterpret_cast<char*>(part.data()), static_cast<std::streamsize>(bytes));
-  if (!file) {
-    throw IoError{"cannot read", path, errno};
+std::vector<std::byte> bytes_in(std::string const& path, Bytes offset, Bytes bytes) {
+  std::string const part = read_part(path, offset, bytes);
+  if (static_cast<Bytes>(part.size()) != bytes) {
+    throw IoError{path + " is shorter than it was written"};
   }
-  return part;
+  auto const found = std::as_bytes(std::span{part});
+  return {found.begin(), found.end()};
 }
 
 }  // namespace
@@ -46,8 +41,8 @@ tiers::KeptFileShape shape_of_slots(std::string const& checkpoints, int rank, By
     file.close();
     require(offset > 0 && offset % aio::direct_alignment == 0, "checkpoint: HDF5 aligns the state");
     Bytes const end = offset + slot_bytes;
-    shape.head = read_part(sample, 0, offset);
-    shape.tail = read_part(sample, end, size_of(sample).value_or(end) - end);
+    shape.head = bytes_in(sample, 0, offset);
+    shape.tail = bytes_in(sample, end, size_of(sample).value_or(end) - end);
   } catch (IoError const&) {
     unlink(sample.c_str());
     throw;

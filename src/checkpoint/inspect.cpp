@@ -96,6 +96,18 @@ Inspection inspect(std::string const& step_directory) {
   }
 }
 
+std::string problem_beside_state(std::string const& step_directory, Inspection const& complete) {
+  try {
+    Reader reader{step_directory, complete.master};
+    for (int rank = 0; rank < reader.map().ranks(); ++rank) {
+      reader.require_checksums(rank);
+    }
+    return "";
+  } catch (Error const& error) {
+    return error.what();
+  }
+}
+
 std::vector<Listed> list(std::string const& path) {
   fs::path const given = fs::absolute(path).lexically_normal();
   fs::path const name = given.has_filename() ? given.filename() : given.parent_path().filename();

@@ -23,4 +23,9 @@ struct Inspection {
 
 [[nodiscard]] Inspection inspect(std::string const& step_directory);
 
+/// The first problem in all that a complete checkpoint holds beside the state itself (1/2048 of it), empty if there is
+/// none: manifests, and the checksums by which the state will be judged. What cannot be read is a problem, too.
+[[nodiscard]] std::string problem_beside_state(std::string const& step_directory,
+                                               Inspection const& complete);
+
 }  // namespace offstage::checkpoint

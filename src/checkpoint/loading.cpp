@@ -12,6 +12,7 @@
 #include "base/log.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/master.hpp"
+#include "checkpoint/patience.hpp"
 #include "checkpoint/reader.hpp"
 
 namespace offstage::checkpoint {
@@ -24,21 +25,21 @@ void load(Reader& reader, state::Subgroup const& subgroup, Destination const& to
   std::span<std::byte> const state = lease.mutable_bytes();
   require(static_cast<Bytes>(state.size()) == subgroup.state_bytes(),
           "checkpoint: an extent holds p, m and v of its subgroup");
-  reader.read(subgroup.pieces, state);
+  read_patiently([&] { reader.read(subgroup.pieces, state); });
   to.on_subgroup(subgroup, {reinterpret_cast<float const*>(state.data()),
                             static_cast<std::size_t>(subgroup.size)});
   lease.commit();
 }
 
-/// Loads a rank's part; the Meta of the checkpoint. Errors: DataError if the checkpoint cannot be
-/// used, Refused if no older one should be tried either.
+/// Loads a rank's part; the Meta of the checkpoint. Errors: DataError if the checkpoint is damaged, Refused if no
+/// older one should be tried either, IoError if it could not be read.
 Meta load(std::string const& path, Destination const& to, mpi::Communicator const& comm) {
-  Master master = read_master(path);
+  Master master = read_patiently([&] { return read_master(path); });
   require_same_model(path, master.meta.model, to.model);
   Reader reader{path, std::move(master)};
   // Every file belongs to the checkpoint, also one of a rank that owned nothing.
   for (int rank = comm.rank(); rank < reader.map().ranks(); rank += comm.size()) {
-    (void)reader.manifest(rank);
+    read_patiently([&] { (void)reader.manifest(rank); });
   }
   for (state::Subgroup const& subgroup : to.subgroups) {
     load(reader, subgroup, to);
@@ -86,13 +87,13 @@ std::vector<std::string> candidates(std::string const& directory,
     if (comm.rank() != 0) {
       return;
     }
-    auto const directories = step_directories(directory);
+    auto const directories = read_patiently([&] { return step_directories(directory); });
     for (auto it = directories.rbegin(); it != directories.rend(); ++it) {
       std::string const name = fs::path{it->path}.filename().string();
       if (std::ranges::find(without, name) != without.end()) {
         continue;
       }
-      if (size_of(it->path + "/" + master_name)) {
+      if (read_patiently([&] { return size_of(it->path + "/" + master_name); })) {
         names += name + "\n";
       } else {
         log::warning("checkpoint {} passed over: its save did not finish", it->path);

@@ -26,8 +26,8 @@ struct Outcome {
   std::string problem;  ///< if there is no meta
 };
 
-/// Loads each rank's part of a step directory. Collective. Errors of the run's own tiers, and a
-/// refusal (reader.hpp), are thrown on all ranks.
+/// Loads each rank's part of a step directory, read patiently. Collective. A refusal (master.hpp), a checkpoint that
+/// the system could not read, and errors of the run's own tiers are thrown on all ranks.
 [[nodiscard]] Outcome try_load(std::string const& path, Destination const& to,
                                mpi::Communicator const& comm);
 

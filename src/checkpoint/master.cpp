@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
+#include "base/printable.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
 #include "platform/h5/file.hpp"
@@ -70,7 +72,7 @@ Enum named(std::initializer_list<Enum> known, std::string const& name, char cons
     }
   }
   throw Refused{fmt::format("it has {}={}, which this program does not know; use a newer offstage",
-                            key, name)};
+                            key, printable_name(name))};
 }
 
 std::string text_of(auto const& value) {
@@ -206,8 +208,10 @@ std::vector<h5::Mapping> mappings_of(state::TensorLayout const& tensor, std::int
   return mappings;
 }
 
-void map_tensors(h5::File& file, state::ModelShape const& model,
-                 std::span<Manifest const> manifests) {
+/// Calls visit(name, shape, mappings) for p, m and v of every tensor.
+template <class Visit>
+void visit_tensors(state::ModelShape const& model, std::span<Manifest const> manifests,
+                   Visit&& visit) {
   constexpr std::array<char const*, 3> groups{"/parameter/", "/momentum/", "/variance/"};
   auto const layers = state::layers_of(model);
   auto const extents = extents_by_layer(manifests, layers.size());
@@ -218,8 +222,8 @@ void map_tensors(h5::File& file, state::ModelShape const& model,
         shape.push_back(tensor.columns);
       }
       for (std::size_t array = 0; array < groups.size(); ++array) {
-        file.map(groups[array] + tensor.name, shape,
-                 mappings_of(tensor, static_cast<std::int64_t>(array), extents[l]));
+        visit(groups[array] + tensor.name, shape,
+              mappings_of(tensor, static_cast<std::int64_t>(array), extents[l]));
       }
     }
   }
@@ -298,25 +302,9 @@ std::int64_t readable_format(h5::File const& file, std::string const& step_direc
   return format;
 }
 
-}  // namespace
-
-void write_master(std::string const& path, Master const& master,
-                  std::span<Manifest const> manifests) {
-  h5::File file = h5::File::create(path);
-  file.set("format_version", static_cast<std::int64_t>(format_version));
-  file.set(family_key, std::string{name_of(master.meta.model.family)});
-  visit_meta(master.meta, format_version,
-             [&](char const* key, auto const& value) { set(file, key, value); });
-  write_ranks(file, master.ranks);
-  write_extents(file, master.extents);
-  file.set("checksum", checksum_of_contents(master, format_version));
-  map_tensors(file, master.meta.model, manifests);
-  file.close();
-}
-
-Master read_master(std::string const& step_directory) {
-  std::string const path = step_directory + "/" + master_name;
-  h5::File const file = h5::File::open_read(path);
+/// All that a master holds beside its tensors. Errors: as read_master's.
+Master read(h5::File const& file, std::string const& path) {
+  std::string const step_directory = std::filesystem::path{path}.parent_path().string();
   auto const format = readable_format(file, step_directory);
   Master master;
   try {
@@ -334,6 +322,54 @@ Master read_master(std::string const& step_directory) {
     throw DataError{path + ": its contents do not match their checksum; the file is damaged"};
   }
   return master;
+}
+
+}  // namespace
+
+void write_master(std::string const& path, Master const& master,
+                  std::span<Manifest const> manifests) {
+  h5::File file = h5::File::create(path);
+  file.set("format_version", static_cast<std::int64_t>(format_version));
+  file.set(family_key, std::string{name_of(master.meta.model.family)});
+  visit_meta(master.meta, format_version,
+             [&](char const* key, auto const& value) { set(file, key, value); });
+  write_ranks(file, master.ranks);
+  write_extents(file, master.extents);
+  file.set("checksum", checksum_of_contents(master, format_version));
+  visit_tensors(master.meta.model, manifests,
+                [&](std::string const& name, h5::Shape const& shape,
+                    std::vector<h5::Mapping> const& parts) { file.map(name, shape, parts); });
+  file.close();
+}
+
+void read_back_master(std::string const& path, Master const& master,
+                      std::span<Manifest const> manifests) {
+  try {
+    h5::File const file = h5::File::open_read(path);
+    Master const found = read(file, path);
+    if (checksum_of_contents(found, format_version) !=
+        checksum_of_contents(master, format_version)) {
+      throw DataError{path + ": it holds other values"};
+    }
+    visit_tensors(master.meta.model, manifests,
+                  [&](std::string const& name, h5::Shape const& shape,
+                      std::vector<h5::Mapping> const& parts) {
+                    if (file.shape(name) != shape || file.parts(name) != std::ssize(parts)) {
+                      throw DataError{fmt::format("{}: {} shows other parts", path, name)};
+                    }
+                  });
+  } catch (DataError const& error) {
+    throw not_as_written(error);
+  }
+}
+
+Master read_master(std::string const& step_directory) {
+  std::string const path = step_directory + "/" + master_name;
+  return read(h5::File::open_read(path), path);
+}
+
+IoError not_as_written(DataError const& error) {
+  return IoError{fmt::format("what was just written reads back differently: {}", error.what())};
 }
 
 Bytes require_file(std::string const& path, Bytes bytes) {

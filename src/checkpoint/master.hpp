@@ -41,10 +41,17 @@ class Refused : public DataError {
 /// Errors: IoError.
 void write_master(std::string const& path, Master const& master,
                   std::span<Manifest const> manifests);
+/// Reads back what write_master wrote with these arguments: all that a restart needs, and that every tensor shows as
+/// many parts as it should. Errors: IoError if anything is missing, different or unreadable.
+void read_back_master(std::string const& path, Master const& master,
+                      std::span<Manifest const> manifests);
 
 /// Errors: DataError if it is not there or damaged (its own checksum covers all that is returned);
 ///         Refused if its format is newer than this program's.
 [[nodiscard]] Master read_master(std::string const& step_directory);
+
+/// What is wrong with a file that this process wrote a moment ago is no damage: its write failed.
+[[nodiscard]] IoError not_as_written(DataError const& error);
 
 /// The size of a file, as it should be. Errors: DataError if it is missing or its size is wrong.
 Bytes require_file(std::string const& path, Bytes bytes);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <iterator>
 
 #include "base/error.hpp"
@@ -20,13 +21,30 @@ constexpr std::size_t most_open_files = 64;
 
 constexpr std::array<char const*, 3> array_names{"parameter", "momentum", "variance"};
 
-/// What is wrong with reading a checkpoint's file is wrong with the checkpoint.
+/// True if the error tells of the files themselves: they end too early, are gone or are no files.
+bool is_damage(IoError const& error) {
+  switch (error.error_number()) {
+    case 0:
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// A system call's failure that tells of the checkpoint becomes a DataError.
 template <class Work>
-decltype(auto) as_data_error(Work&& work) {
+decltype(auto) telling_damage(Work&& work) {
   try {
     return work();
   } catch (IoError const& error) {
-    throw DataError{error.what()};
+    if (is_damage(error)) {
+      throw DataError{error.what()};
+    }
+    throw;
   }
 }
 
@@ -60,7 +78,7 @@ Reader::Places Reader::places_in(Manifest const& manifest) {
 Manifest Reader::manifest(int rank) const {
   RankEntry const& entry = master_.ranks.at(static_cast<std::size_t>(rank));
   std::string const path = directory_ + "/" + entry.manifest;
-  return as_data_error([&] {
+  return telling_damage([&] {
     require_files(directory_, entry);
     std::string const text = read_text(path);
     if (checksum_of(text) != entry.manifest_checksum) {
@@ -91,15 +109,13 @@ Reader::Source& Reader::source(int rank) {
   std::string const path = directory_ + "/" + parsed.file;
   std::vector<std::vector<std::uint64_t>> no_checksums(parsed.subgroups.size());
   auto places = places_in(parsed);
-  return as_data_error([&]() -> Source& {
-    Source opened{std::move(parsed),
-                  std::move(places),
-                  h5::File::open_read(path),
-                  aio::File::open_read(path),
-                  {},
-                  std::move(no_checksums)};
-    return sources_.emplace(rank, std::move(opened)).first->second;
-  });
+  Source opened{std::move(parsed),
+                std::move(places),
+                h5::File::open_read(path),
+                aio::File::open_read(path),
+                {},
+                std::move(no_checksums)};
+  return sources_.emplace(rank, std::move(opened)).first->second;
 }
 
 aio::File const& Reader::file_of(Source& source, StoredSubgroup const& stored) const {
@@ -119,6 +135,16 @@ aio::File const& Reader::file_of(Source& source, StoredSubgroup const& stored) c
     source.extent = aio::File::open_read(path);
   }
   return source.extent;
+}
+
+void Reader::require_checksums(int rank) {
+  telling_damage([&] {
+    Source& from = source(rank);
+    for (std::size_t k = 0; k < from.manifest.subgroups.size(); ++k) {
+      (void)checksums(from, k);
+      from.checksums[k] = {};
+    }
+  });
 }
 
 std::vector<std::uint64_t> const& Reader::checksums(Source& source, std::size_t subgroup) {
@@ -207,11 +233,16 @@ void Reader::read_run(Run const& run, std::span<std::byte> state, std::int64_t a
 void Reader::read_runs(std::span<state::Piece const> pieces, std::span<std::byte> state,
                        std::int64_t arrays) {
   Waiting const busy{"reading a checkpoint"};
-  as_data_error([&] {
-    for (Run const& run : runs_of(pieces)) {
-      read_run(run, state, arrays);
-    }
-  });
+  try {
+    telling_damage([&] {
+      for (Run const& run : runs_of(pieces)) {
+        read_run(run, state, arrays);
+      }
+    });
+  } catch (Error const&) {
+    sources_.clear();  // the next try opens them anew
+    throw;
+  }
 }
 
 void Reader::read(std::span<state::Piece const> pieces, std::span<std::byte> state) {

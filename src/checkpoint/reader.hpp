@@ -22,7 +22,8 @@ namespace offstage::checkpoint {
 ///
 /// Memory:  manifests and checksums of a bounded number of rank files.
 /// Threads: one; checksums use OpenMP.
-/// Errors:  DataError naming the file if one is missing, unreadable or damaged.
+/// Errors:  DataError naming the file if one is missing or damaged; IoError, with its errno, if the system could not
+///          read one: the next call opens the files anew.
 class Reader {
  public:
   Reader(std::string step_directory, Master master);
@@ -31,6 +32,8 @@ class Reader {
   [[nodiscard]] state::ShardMap const& map() const noexcept { return map_; }
   /// A rank's manifest, its checksum verified and its files there in the right size.
   [[nodiscard]] Manifest manifest(int rank) const;
+  /// Reads all of a rank's files but the state: its manifest and the checksums of every chunk are sound.
+  void require_checksums(int rank);
 
   /// Fills `state`, FP32 (3, N), p, m and v of N elements, with the chunks of `pieces`, which cover
   /// it; every chunk is verified. `state` is aligned for direct I/O, as tiers and HugeBuffers are.

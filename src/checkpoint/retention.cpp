@@ -47,6 +47,21 @@ void rename_aside(std::string const& directory, std::string const& name) {
                target);
 }
 
+/// True if a complete checkpoint is in `sound` already, or is found to be so and added.
+bool is_sound(std::string const& path, Inspection const& complete, std::set<std::string>& sound) {
+  std::string const name = canonical(path);
+  if (sound.contains(name)) {
+    return true;
+  }
+  std::string const problem = problem_beside_state(path, complete);
+  if (!problem.empty()) {
+    log::warning("checkpoint {} does not count as kept: {}", path, problem);
+    return false;
+  }
+  sound.insert(name);
+  return true;
+}
+
 }  // namespace
 
 bool set_aside(std::string const& directory, std::string const& name) {
@@ -118,7 +133,7 @@ std::int64_t most_to_come(std::string const& directory, Retention const& retenti
 }
 
 void prune(std::string const& directory, Retention const& retention, std::int64_t saved,
-           std::vector<std::string> const& spared) {
+           std::vector<std::string> const& spared, std::set<std::string>& sound) {
   using State = Inspection::State;
   std::string const newest = canonical(directory + "/" + step_name(saved));
   // The one just saved is the first, even where another run left newer ones.
@@ -128,12 +143,15 @@ void prune(std::string const& directory, Retention const& retention, std::int64_
     if (path == newest || std::ranges::find(spared, path) != spared.end()) {
       continue;
     }
-    State const state = inspect(found.path).state;
+    Inspection const inspection = inspect(found.path);
+    State const state = inspection.state;
     bool const broken = state == State::unfinished || state == State::incomplete;
-    bool const surplus = state == State::complete && !retention.keeps_for_good(found.step) &&
-                         ++kept > retention.keep;
-    if (surplus || (broken && found.step < saved)) {
+    bool const may_go = state == State::complete && !retention.keeps_for_good(found.step);
+    if ((may_go && kept >= retention.keep) || (broken && found.step < saved)) {
       remove_checkpoint(found.path);
+      sound.erase(path);
+    } else if (may_go && is_sound(found.path, inspection, sound)) {
+      ++kept;
     }
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,10 +44,12 @@ void remove_lists(std::string const& directory);
                                         std::vector<std::string> const& spared);
 
 /// Removes complete checkpoints beyond the newest that `retention` keeps, of which the one of step
-/// `saved` is the first, and what is broken and older than that. Those kept for good do not count.
-/// What cannot be read is left alone, and so are the `spared` (canonical paths), which do not count
-/// either. Errors: IoError.
+/// `saved` is the first, and what is broken and older than that. Only sound ones count as kept: those that
+/// are in `sound` (canonical paths), as this run wrote or loaded them, and those whose files hold all that is
+/// to be there beside the state (problem_beside_state), which are added to it. Those kept for good do not
+/// count. What is not sound or cannot be read is left alone, and so are the `spared` (canonical paths),
+/// which do not count either. Errors: IoError.
 void prune(std::string const& directory, Retention const& retention, std::int64_t saved,
-           std::vector<std::string> const& spared);
+           std::vector<std::string> const& spared, std::set<std::string>& sound);
 
 }  // namespace offstage::checkpoint

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -13,7 +15,8 @@
 #include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/loading.hpp"
-#include "checkpoint/master.hpp"
+#include "checkpoint/patience.hpp"
+#include "checkpoint/replacement.hpp"
 #include "checkpoint/retention.hpp"
 #include "checkpoint/staging.hpp"
 #include "checkpoint/writer.hpp"
@@ -53,21 +56,41 @@ void require_space(std::string const& directory, Bytes space) {
   }
 }
 
-/// Makes an empty step directory; false if the checkpoint is there already.
-bool prepare(std::string const& directory, std::string const& path, Bytes space, bool is_current) {
+/// What goes wrong while tidying up is no reason to fail a save; false if something did.
+template <class Work>
+bool attempt(Work&& work) {
+  try {
+    work();
+    return true;
+  } catch (std::exception const& error) {
+    log::warning("an old checkpoint stays: {}", error.what());
+    return false;
+  }
+}
+
+/// Makes an empty step directory; false if the checkpoint is there already. Nothing that has a master is removed.
+bool prepare(std::string const& directory, std::int64_t step, Bytes space, bool is_current) {
+  std::string const path = directory + "/" + step_name(step);
   make_directory(directory);
   if (size_of(path)) {
-    bool const complete = inspect(path).state == Inspection::State::complete;
-    if (complete && is_current) {
+    if (is_current && inspect(path).state == Inspection::State::complete) {
       return false;
     }
     if (size_of(path + "/" + master_name)) {
-      log::warning("checkpoint {} is damaged or of another run and is replaced", path);
+      log::warning("checkpoint {} is damaged or of another run and will be replaced", path);
+    } else {
+      remove_checkpoint(path);
     }
-    remove_checkpoint(path);
   }
-  require_space(directory, space);
-  make_directory(path);
+  try {
+    put_away(directory, step);
+    require_space(directory, space);
+    make_directory(path);
+  } catch (IoError const&) {
+    rmdir(path.c_str());  // it is empty, or not this save's
+    attempt([&] { settle_replaced(directory); });
+    throw;
+  }
   return true;
 }
 
@@ -82,18 +105,6 @@ mpi::AgreedError failed_save(std::string const& key, std::string const& director
                       "were: make room or put right what is wrong, and run the same command again",
                       key, directory, step, error.what()),
           error.failed_rank()};
-}
-
-/// What goes wrong while tidying up is no reason to fail a save; false if something did.
-template <class Work>
-bool attempt(Work&& work) {
-  try {
-    work();
-    return true;
-  } catch (std::exception const& error) {
-    log::warning("an old checkpoint stays: {}", error.what());
-    return false;
-  }
 }
 
 }  // namespace
@@ -114,12 +125,13 @@ Store::Store(std::string directory, Retention retention, mpi::Communicator const
 
 Store::~Store() = default;
 
-bool Store::make_step_directory(std::string const& path, Bytes space) {
+bool Store::make_step_directory(std::int64_t step, Bytes space) {
   Bytes const total = comm_.sum(space);
   bool fresh = true;
   mpi::agree(comm_, [&] {
     if (comm_.rank() == 0) {
-      fresh = prepare(directory_, path, total, canonical(path) == current_);
+      bool const is_current = canonical(directory_ + "/" + step_name(step)) == current_;
+      fresh = prepare(directory_, step, total, is_current);
     }
   });
   return comm_.broadcast_value(fresh, 0);
@@ -135,7 +147,7 @@ void Store::begin_files(Saving& saving, std::vector<state::Subgroup> const& subg
   } catch (mpi::AgreedError const&) {
     saving.files.reset();
     comm_.barrier();  // nobody writes any more
-    abandon(saving.stats.path);
+    abandon(saving.meta.step);
     throw;
   }
 }
@@ -160,17 +172,18 @@ void Store::complete(Saving& saving) {
       }
     });
   } catch (mpi::AgreedError const&) {
-    abandon(path);
+    abandon(meta.step);
     throw;
   }
 }
 
-void Store::abandon(std::string const& path) const noexcept {
+void Store::abandon(std::int64_t step) const noexcept {
   if (comm_.rank() != 0) {
     return;
   }
   try {
-    remove_checkpoint(path);
+    remove_checkpoint(directory_ + "/" + step_name(step));
+    bring_back(directory_, step);
   } catch (std::exception const& error) {
     log::warning("files of a failed save stay: {}", error.what());
   }
@@ -182,6 +195,8 @@ void Store::tidy(std::int64_t saved) {
   if (comm_.rank() != 0) {
     return;
   }
+  sound_.insert(current_);
+  attempt([&] { settle_replaced(directory_); });
   bool aside = true;
   for (std::string const& name : passed_over_) {
     aside = set_aside(directory_, name) && aside;
@@ -189,7 +204,7 @@ void Store::tidy(std::int64_t saved) {
   if (aside && has_list && attempt([&] { remove_lists(directory_); })) {
     passed_over_.clear();
   }
-  attempt([&] { prune(directory_, retention_, saved, spared()); });
+  attempt([&] { prune(directory_, retention_, saved, spared(), sound_); });
 }
 
 std::vector<std::string> Store::spared() const {
@@ -223,9 +238,8 @@ void Store::begin(Meta const& meta, state::ShardMap const& map,
   Stopwatch const watch;
   auto saving = std::make_unique<Saving>(
       Saving{.meta = meta, .stats = {.path = directory_ + "/" + step_name(meta.step)}});
-  std::string const& path = saving->stats.path;
   try {
-    if (make_step_directory(path, space_for(subgroups))) {
+    if (make_step_directory(meta.step, space_for(subgroups))) {
       begin_files(*saving, subgroups, tiers, threads);
     }
   } catch (mpi::AgreedError const& error) {
@@ -270,6 +284,7 @@ std::optional<Meta> Store::restore_newest(state::ModelShape const& model,
     outcome = try_load(path, {model, subgroups, tiers, on_subgroup}, comm_);
     if (outcome.meta) {
       current_ = canonical(path);
+      sound_.insert(current_);
       if (comm_.rank() == 0) {
         log::info("checkpoint {} loaded", path);
       }
@@ -290,11 +305,20 @@ std::optional<Meta> Store::restore_newest(state::ModelShape const& model,
                          0};
 }
 
+void Store::settle_earlier_save() {
+  mpi::agree(comm_, [&] {
+    if (comm_.rank() == 0) {
+      read_patiently([&] { settle_replaced(directory_); });
+    }
+  });
+}
+
 void Store::finish_earlier_save() {
+  settle_earlier_save();
   passed_over_.clear();
   mpi::agree(comm_, [&] {
     if (comm_.rank() == 0) {
-      passed_over_ = set_listed_aside(directory_, named_);
+      passed_over_ = read_patiently([&] { return set_listed_aside(directory_, named_); });
     }
   });
 }
@@ -325,6 +349,7 @@ Meta Store::restore(std::string const& path, state::ModelShape const& model,
                     state::ShardMap const& map, std::vector<state::Subgroup> const& subgroups,
                     tiers::Tiers& tiers, OnSubgroup const& on_subgroup) {
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
+  settle_earlier_save();  // the one that is named may have been put away
   mpi::agree(comm_, [&] {
     if (comm_.rank() != 0) {
       return;
@@ -345,6 +370,7 @@ Meta Store::restore(std::string const& path, state::ModelShape const& model,
   }
   current_ = canonical(path);
   named_ = current_;
+  sound_.insert(current_);
   if (comm_.rank() == 0) {
     log::info("checkpoint {} loaded", path);
   }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -67,17 +68,18 @@ using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float co
 ///
 /// Which rank's manifest lists a chunk follows from state::ShardMap and the number of ranks.
 ///
-/// Commit: data, fsync, manifest, fsync, master under another name, fsync, rename, fsync of the
-/// directories. A checkpoint is complete if master.h5 is there and every file and manifest it names
-/// is. Older checkpoints beyond what `retention` keeps, and incomplete older ones, are removed only
-/// after that; what cannot be read (a newer format, an I/O error) is left alone, and so is, beside
-/// those, the checkpoint that restore() took.
+/// Commit: data, fsync, manifest, fsync, master under another name, fsync, all that HDF5 wrote read
+/// back, rename, fsync of the directories. A checkpoint is complete if master.h5 is there and every file
+/// and manifest it names is. Older checkpoints beyond what `retention` keeps, and incomplete older ones,
+/// are removed only after that, and only sound ones count as kept (retention.hpp); what cannot be read
+/// (a newer format, an I/O error) is left alone, and so is, beside those, the checkpoint that restore() took.
 ///
 /// What restore_newest or pass_over_after passed over never counts as kept. The first save that
 /// succeeds renames it to passed-over-step-N (with .2, .3, ... if that is taken) and says so: the
 /// run goes on past it, so a later start must not take it, should it load again. A save of its very
-/// step replaces it. Commit and renames are one: until they are done the new checkpoint holds a
-/// list, `passed-over`, of the names, by which the next start does what a killed one left.
+/// step replaces it, and removes it only once the new one is complete (replacement.hpp). Commit and
+/// renames are one: until they are done the new checkpoint holds a list, `passed-over`, of the names, by
+/// which the next start does what a killed one left.
 ///
 /// Collective: every member. Errors on any rank are thrown on all ranks (mpi::AgreedError).
 class Store {
@@ -105,9 +107,11 @@ class Store {
   /// Loads the newest complete checkpoint whose checksums hold into `tiers`; any number of ranks
   /// and any subgroup size may have written it. Each rank reads its own part alone. Says (log)
   /// which it passed over and why, and which it took. Nothing there but unfinished saves: nullopt.
+  /// Passed over is what is damaged: reads that fail are tried again for two seconds, and what
+  /// seems damaged is read twice (patience.hpp).
   /// Errors: DataError (65) if there are checkpoints but none loads, if one is of another model
   ///         than `model` (names the keys that differ; model.max-sequence may) or of a newer
-  ///         format.
+  ///         format; IoError (74) if one could not be read, so that nobody knows.
   [[nodiscard]] std::optional<Meta> restore_newest(state::ModelShape const& model,
                                                    state::ShardMap const& map,
                                                    std::vector<state::Subgroup> const& subgroups,
@@ -130,14 +134,15 @@ class Store {
 
  private:
   struct Saving;
-  bool make_step_directory(std::string const& path, Bytes space);
+  bool make_step_directory(std::int64_t step, Bytes space);
   void begin(Meta const& meta, state::ShardMap const& map,
              std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads);
   void begin_files(Saving& saving, std::vector<state::Subgroup> const& subgroups,
                    tiers::Tiers& tiers, int threads);
   void complete(Saving& saving);
-  void abandon(std::string const& path) const noexcept;
+  void abandon(std::int64_t step) const noexcept;
   void tidy(std::int64_t saved);
+  void settle_earlier_save();
   void finish_earlier_save();
   [[nodiscard]] std::vector<std::string> spared() const;
 
@@ -148,6 +153,7 @@ class Store {
   std::string current_;                   ///< the step directory that was restored or saved last
   std::string named_;                     ///< the one that restore() took
   std::vector<std::string> passed_over_;  ///< rank 0's: names, not yet set aside
+  std::set<std::string> sound_;           ///< rank 0's: canonical paths of what it wrote or loaded
   std::unique_ptr<Saving> saving_;        ///< between begin_save and finish_save
 };
 

@@ -38,6 +38,15 @@ void go_on_unless(std::atomic<bool> const* given_up) {
   }
 }
 
+/// The elements in an extent file of this run.
+std::int64_t elements_in(std::string const& path) {
+  try {
+    return h5::File::open_read(path).shape(extent_dataset).at(0);
+  } catch (DataError const& error) {
+    throw not_as_written(error);
+  }
+}
+
 /// Takes the files of what the tiers share, each with its checksums; those of the others are empty.
 ChunkChecksums share_extents(std::string const& step_directory, Manifest& manifest,
                              tiers::Tiers& tiers, std::atomic<bool> const* given_up) {
@@ -55,8 +64,7 @@ ChunkChecksums share_extents(std::string const& step_directory, Manifest& manife
         shared->checksums.size() == stored.chunks() && shared->offset % aio::direct_alignment == 0,
         "checkpoint: an extent holds p, m and v of its subgroup, aligned");
     stored.offset = shared->offset;
-    stored.own_file = {name, shared->file_bytes,
-                       h5::File::open_read(path).shape(extent_dataset).at(0)};
+    stored.own_file = {name, shared->file_bytes, elements_in(path)};
     checksums[k] = std::move(shared->checksums);
   }
   return checksums;
@@ -125,6 +133,24 @@ void write_checksums(std::string const& path, ChunkChecksums const& checksums) {
   file.close();
 }
 
+/// Compares what no checksum covers once it is lost: the names, shapes and checksums in a rank file.
+void read_back(std::string const& path, Manifest const& manifest, ChunkChecksums const& checksums) {
+  try {
+    h5::File const file = h5::File::open_read(path);
+    for (std::size_t k = 0; k < checksums.size(); ++k) {
+      StoredSubgroup const& stored = manifest.subgroups[k];
+      if (!stored.own_file && file.shape(stored.dataset(k)) != h5::Shape{3, stored.elements}) {
+        throw DataError{fmt::format("{}: {} has another shape", path, stored.dataset(k))};
+      }
+      if (file.read<std::uint64_t>(checksum_name(k), checksum_shape(stored)) != checksums[k]) {
+        throw DataError{fmt::format("{}: {} holds other values", path, checksum_name(k))};
+      }
+    }
+  } catch (DataError const& error) {
+    throw not_as_written(error);
+  }
+}
+
 }  // namespace
 
 Bytes space_for(std::vector<state::Subgroup> const& subgroups) {
@@ -156,6 +182,7 @@ RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks
   write_checksums(path, checksums);
   require(file.size() == manifest.file_bytes, "checkpoint: a rank file keeps its size");
   file.sync();
+  read_back(path, manifest, checksums);
   RankFiles written;
   for (std::size_t k = 0; k < checksums.size(); ++k) {
     StoredSubgroup& stored = manifest.subgroups[k];
@@ -189,6 +216,7 @@ void commit_master(std::string const& step_directory, Meta const& meta,
   std::string const finished = step_directory + "/" + master_name;
   write_master(unfinished, master, parsed);
   sync_file(unfinished);
+  read_back_master(unfinished, master, parsed);
   if (std::rename(unfinished.c_str(), finished.c_str()) != 0) {
     throw IoError{"cannot rename to", finished, errno};
   }

@@ -23,8 +23,8 @@ struct RankFiles {
 
 /// Writes this rank's file and manifest into a step directory and makes both and their names
 /// durable. What the tiers share becomes an extent file, durable too; the rest of the state goes
-/// straight from the leases into the rank file, one lease at a time. Once *given_up is true it throws
-/// before the next subgroup; null: it never is.
+/// straight from the leases into the rank file, one lease at a time. What HDF5 wrote is read back and
+/// compared. Once *given_up is true it throws before the next subgroup; null: it never is.
 /// Errors: IoError; whatever the tiers throw; Error if given up.
 [[nodiscard]] RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks,
                                         std::vector<state::Subgroup> const& subgroups,
@@ -32,8 +32,8 @@ struct RankFiles {
                                         std::atomic<bool> const* given_up = nullptr);
 
 /// Makes a checkpoint of a step directory in which every rank has written its files: writes the
-/// master under another name, syncs, renames, syncs the directories. `manifests` are the ranks'
-/// texts in rank order; Meta::ranks is their number. Errors: IoError.
+/// master under another name, syncs, reads it back, renames, syncs the directories. `manifests` are
+/// the ranks' texts in rank order; Meta::ranks is their number. Errors: IoError.
 void commit_master(std::string const& step_directory, Meta const& meta,
                    std::vector<std::string> const& manifests);
 

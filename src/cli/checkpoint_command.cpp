@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
 #include "cli/commands.hpp"
@@ -49,7 +50,7 @@ ExitCode ls(std::string const& path) {
   std::vector<Row> rows{{"STEP", "STATE", "SIZE", "RANKS", "PARAMETERS", "PATH"}};
   for (checkpoint::Listed const& entry : checkpoint::list(path)) {
     std::string const state = entry.unfinished ? "unfinished" : entry.problem;
-    Row row{"-", state, format_bytes(entry.bytes), "-", "-", entry.path};
+    Row row{"-", printable(state), format_bytes(entry.bytes), "-", "-", printable(entry.path)};
     if (entry.complete) {
       auto const parameters = state::count_parameters(state::layers_of(entry.meta.model));
       row[0] = std::to_string(entry.meta.step);
@@ -59,7 +60,7 @@ ExitCode ls(std::string const& path) {
     }
     rows.push_back(std::move(row));
   }
-  log::write_info(aligned(rows));
+  log::write_lines(aligned(rows));
   return ExitCode::done;
 }
 
@@ -136,7 +137,7 @@ void require_count(Arguments const& arguments, std::size_t count, std::string_vi
 
 ExitCode checkpoint_command(Arguments const& arguments) {
   if (arguments.empty() || asks_for_help(arguments)) {
-    log::write_info(usage_text);
+    log::write_lines(usage_text);
     return arguments.empty() ? ExitCode::usage : ExitCode::done;
   }
   std::string const& command = arguments.front();

@@ -37,7 +37,7 @@ constexpr char const* usage_text =
     "Exit codes: 0 done; 75 saved, more to do; 64 usage; 65 bad data; 74 I/O; 70 internal; 1 else.";
 
 ExitCode help(Arguments const& /*unused*/) {
-  log::write_info(usage_text);
+  log::write_lines(usage_text);
   return ExitCode::done;
 }
 

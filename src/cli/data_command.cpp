@@ -211,7 +211,7 @@ ExitCode pack(Arguments const& arguments) {
 
 ExitCode data_command(Arguments const& arguments) {
   if (arguments.empty() || asks_for_help(arguments)) {
-    log::write_info(usage_text);
+    log::write_lines(usage_text);
     return arguments.empty() ? ExitCode::usage : ExitCode::done;
   }
   std::string const& command = arguments.front();

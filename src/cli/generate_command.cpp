@@ -213,7 +213,7 @@ class Printer {
 
 ExitCode generate_command(Arguments const& arguments) {
   if (arguments.empty() || asks_for_help(arguments)) {
-    log::write_info(usage_text);
+    log::write_lines(usage_text);
     return arguments.empty() ? ExitCode::usage : ExitCode::done;
   }
   Options const options = options_of(arguments);

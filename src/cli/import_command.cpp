@@ -70,7 +70,7 @@ void report_done(char const* what, convert::Converted const& done, Seconds elaps
 
 ExitCode import_command(Arguments const& arguments) {
   if (asks_for_help(arguments)) {
-    log::write_info(import_usage);
+    log::write_lines(import_usage);
     return ExitCode::done;
   }
   return on_all_ranks([&](mpi::Communicator const& comm) {
@@ -86,7 +86,7 @@ ExitCode import_command(Arguments const& arguments) {
 
 ExitCode export_command(Arguments const& arguments) {
   if (asks_for_help(arguments)) {
-    log::write_info(export_usage);
+    log::write_lines(export_usage);
     return ExitCode::done;
   }
   return on_all_ranks([&](mpi::Communicator const& comm) {

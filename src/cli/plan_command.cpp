@@ -155,7 +155,7 @@ void require_device_memory(train::Forecast const& forecast, PlanOptions const& o
 
 ExitCode plan_command(Arguments const& arguments) {
   if (asks_for_help(arguments)) {
-    log::write_info(usage_text);
+    log::write_lines(usage_text);
     return ExitCode::done;
   }
   auto const options = parse_plan_options(arguments);

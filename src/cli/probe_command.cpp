@@ -359,7 +359,7 @@ void probe_together(Arguments const& arguments, mpi::Communicator const& comm) {
       output->commit(text);
       log::info("wrote {}", order.output);
     } else {
-      log::info("\n{}", text);
+      log::write_lines("\n" + text);
     }
   });
 }
@@ -368,7 +368,7 @@ void probe_together(Arguments const& arguments, mpi::Communicator const& comm) {
 
 ExitCode probe_command(Arguments const& arguments) {
   if (asks_for_help(arguments)) {
-    log::write_info(usage_text);
+    log::write_lines(usage_text);
     return ExitCode::done;
   }
   return on_all_ranks([&](mpi::Communicator const& comm) { probe_together(arguments, comm); });

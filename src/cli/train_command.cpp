@@ -73,7 +73,7 @@ ExitCode run_together(Arguments const& arguments, mpi::Communicator const& comm,
 
 ExitCode train_command(Arguments const& arguments) {
   if (asks_for_help(arguments)) {
-    log::write_info(train_help());
+    log::write_lines(train_help());
     return ExitCode::done;
   }
   // A reader of the output that goes away (tee, head) must not end the training.

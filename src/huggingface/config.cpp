@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/printable.hpp"
 #include "huggingface/json_text.hpp"
 
 namespace offstage::huggingface {
@@ -110,7 +111,7 @@ constexpr std::array harmless_in_qwen2{"sliding_window", "max_window_layers"};
 
 /// A value for an error line.
 std::string text_of(Json const& value) {
-  return printable(value.dump(-1, ' ', true, Json::error_handler_t::replace));
+  return printable_name(value.dump(-1, ' ', true, Json::error_handler_t::replace));
 }
 
 /// Gives the values of an object one by one, and knows in the end which nobody asked for. A null
@@ -192,7 +193,7 @@ class Options {
         throw DataError{fmt::format(
             "{}: {}{}={} is not known here and might change what the model computes; take it out "
             "if it does not",
-            path_, inside_, printable(key), text_of(value))};
+            path_, inside_, printable_name(key), text_of(value))};
       }
     }
   }

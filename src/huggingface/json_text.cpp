@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/printable.hpp"
 
 namespace offstage::huggingface {
 namespace {
 
-constexpr std::size_t most_printed = 120;
 constexpr int deepest = 32;
 
 /// Sees every key before the library drops one of two.
@@ -31,7 +31,7 @@ class Guard {
     } else if (event == Event::key) {
       auto const& key = parsed.get_ref<std::string const&>();
       if (!keys_.back().insert(key).second) {
-        throw DataError{fmt::format("{}: has the key '{}' twice", path_, printable(key))};
+        throw DataError{fmt::format("{}: has the key '{}' twice", path_, printable_name(key))};
       }
     }
     return true;
@@ -44,16 +44,6 @@ class Guard {
 
 }  // namespace
 
-std::string printable(std::string_view name) {
-  std::string text{name.substr(0, most_printed)};
-  for (char& c : text) {
-    if (c < ' ' || c > '~') {
-      c = '?';
-    }
-  }
-  return name.size() > most_printed ? text + "..." : text;
-}
-
 nlohmann::json parse_object(std::string_view text, std::string const& path) {
   Guard guard{path};
   nlohmann::json parsed;
@@ -63,7 +53,7 @@ nlohmann::json parse_object(std::string_view text, std::string const& path) {
     throw DataError{fmt::format("{}: is no JSON: mistake at byte {}", path, error.byte)};
   } catch (nlohmann::json::exception const& error) {
     throw DataError{
-        fmt::format("{}: is no JSON that can be read: {}", path, printable(error.what()))};
+        fmt::format("{}: is no JSON that can be read: {}", path, printable_name(error.what()))};
   }
   if (!parsed.is_object()) {
     throw DataError{path + ": is no JSON object"};

@@ -6,10 +6,6 @@
 
 namespace offstage::huggingface {
 
-/// A name out of a file, for an error line: control characters and all beyond ASCII as '?', cut
-/// after 120 characters.
-[[nodiscard]] std::string printable(std::string_view name);
-
 /// Reads a JSON text whose outermost value is an object.
 /// Errors: DataError naming `path`: not JSON, a key twice in one object (JSON libraries keep one of
 ///         them and do not say which), more than 32 levels.

@@ -9,6 +9,7 @@
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
+#include "base/printable.hpp"
 #include "huggingface/config.hpp"
 #include "huggingface/json_text.hpp"
 #include "huggingface/names.hpp"
@@ -18,6 +19,8 @@ namespace {
 
 constexpr Bytes largest_config = 4 * MiB;
 constexpr Bytes largest_index = 64 * MiB;
+/// Of Linux's file systems.
+constexpr std::size_t longest_file_name = 255;
 
 bool is_there(std::string const& path) {
   std::error_code ignored;
@@ -43,14 +46,15 @@ WeightMap read_index(std::string const& path) {
   for (auto const& [tensor, file] : found->items()) {
     if (!file.is_string()) {
       throw DataError{
-          fmt::format("{}: weight_map names no file for '{}'", path, printable(tensor))};
+          fmt::format("{}: weight_map names no file for '{}'", path, printable_name(tensor))};
     }
     auto const& name = file.get_ref<std::string const&>();
-    bool const plain = !name.empty() && name != "." && name != ".." &&
-                       name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
+    bool const plain = !name.empty() && name.size() <= longest_file_name && name != "." &&
+                       name != ".." && name.find('/') == std::string::npos &&
+                       name.find('\0') == std::string::npos;
     if (!plain) {
       throw DataError{fmt::format("{}: weight_map names '{}' for '{}', which is no file name", path,
-                                  printable(name), printable(tensor))};
+                                  printable_name(name), printable_name(tensor))};
     }
     map.emplace(tensor, name);
   }
@@ -80,12 +84,12 @@ void require_fits(state::TensorLayout const& layout, TensorEntry const& tensor,
                   std::string const& path) {
   if (tensor.dtype != "F32" && tensor.dtype != "BF16" && tensor.dtype != "F16") {
     throw DataError{fmt::format("{}: tensor '{}' is of dtype {}; F32, BF16 and F16 are read", path,
-                                printable(tensor.name), tensor.dtype)};
+                                printable_name(tensor.name), tensor.dtype)};
   }
   std::vector<std::int64_t> const wanted = shape_of(layout);
   if (tensor.shape != wanted) {
     throw DataError{fmt::format("{}: tensor '{}' has the shape {}, but config.json asks for {}",
-                                path, printable(tensor.name), text_of(tensor.shape),
+                                path, printable_name(tensor.name), text_of(tensor.shape),
                                 text_of(wanted))};
   }
 }
@@ -120,7 +124,7 @@ SafetensorsFile const& ModelDirectory::open(std::string const& name) {
     }
     if (!places_.emplace(own_name(shape_, tensor), Place{&file, &entry}).second) {
       throw DataError{fmt::format("{}: has the tensor '{}', which is in {} already", file.path(),
-                                  printable(tensor),
+                                  printable_name(tensor),
                                   places_.at(own_name(shape_, tensor)).file->path())};
     }
   }
@@ -137,7 +141,7 @@ void ModelDirectory::open_shards(std::string const& index) {
     }
     if (!place->second->tensors().contains(tensor)) {
       throw DataError{fmt::format("{}: weight_map finds '{}' in {}, which does not have it", index,
-                                  printable(tensor), name)};
+                                  printable_name(tensor), printable_name(name))};
     }
   }
 }
@@ -157,7 +161,7 @@ void ModelDirectory::require_all() const {
   for (auto const& [name, place] : places_) {
     if (!known.contains(name)) {
       throw DataError{fmt::format("{}: has a tensor '{}', which the model of config.json does not",
-                                  place.file->path(), printable(place.tensor->name))};
+                                  place.file->path(), printable_name(place.tensor->name))};
     }
   }
 }

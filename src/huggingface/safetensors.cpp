@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/printable.hpp"
 #include "huggingface/json_text.hpp"
 
 namespace offstage::huggingface {
@@ -94,11 +95,11 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
       return true;
     }
     if (!fields_.insert(value).second) {
-      throw wrong(fmt::format("has '{}' twice", printable(value)));
+      throw wrong(fmt::format("has '{}' twice", printable_name(value)));
     }
     if (where_ == Where::tensor && value != "dtype" && value != "shape" &&
         value != "data_offsets") {
-      throw wrong(fmt::format("has the unknown field '{}'", printable(value)));
+      throw wrong(fmt::format("has the unknown field '{}'", printable_name(value)));
     }
     field_ = value;
     return true;
@@ -164,7 +165,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   [[nodiscard]] DataError wrong(std::string const& what) const {
-    return DataError{fmt::format("{}: tensor '{}' {}", path_, printable(name_), what)};
+    return DataError{fmt::format("{}: tensor '{}' {}", path_, printable_name(name_), what)};
   }
 
   [[noreturn]] void unexpected() const {
@@ -212,20 +213,20 @@ Bytes bytes_of(TensorEntry const& tensor, std::string const& path) {
   auto const* const width = std::ranges::find(widths, tensor.dtype, &Width::dtype);
   if (width == widths.end()) {
     throw DataError{fmt::format("{}: tensor '{}' has the unknown dtype '{}'", path,
-                                printable(tensor.name), printable(tensor.dtype))};
+                                printable_name(tensor.name), printable_name(tensor.dtype))};
   }
   bool const empty = std::ranges::find(tensor.shape, 0) != tensor.shape.end();
   std::int64_t elements = empty ? 0 : 1;
   for (std::int64_t const length : tensor.shape) {
     if (length != 0 && elements > std::numeric_limits<std::int64_t>::max() / 64 / length) {
       throw DataError{fmt::format("{}: tensor '{}' has a shape {} of more than 2^57 elements", path,
-                                  printable(tensor.name), text_of(tensor.shape))};
+                                  printable_name(tensor.name), text_of(tensor.shape))};
     }
     elements *= length;
   }
   if (elements * width->bits % 8 != 0) {
     throw DataError{fmt::format("{}: tensor '{}', {} {}, fills no whole number of bytes", path,
-                                printable(tensor.name), tensor.dtype, text_of(tensor.shape))};
+                                printable_name(tensor.name), tensor.dtype, text_of(tensor.shape))};
   }
   return elements * width->bits / 8;
 }
@@ -244,7 +245,7 @@ void require_no_gaps(std::map<std::string, TensorEntry> const& tensors, Bytes bu
     if (tensor->begin != reached) {
       throw DataError{fmt::format(
           "{}: tensor '{}' begins at {} of the buffer, but the one before ends at {}: {}", path,
-          printable(tensor->name), tensor->begin, reached,
+          printable_name(tensor->name), tensor->begin, reached,
           tensor->begin < reached ? "they overlap" : "there is a hole")};
     }
     reached = tensor->end;
@@ -309,7 +310,7 @@ std::map<std::string, TensorEntry> parse_header(std::string_view json, Bytes buf
       throw DataError{fmt::format(
           "{}: tensor '{}', {} {}, takes {} bytes, but its data_offsets are {} and {} of a buffer "
           "of {} bytes{}",
-          path, printable(name), printable(tensor.dtype), text_of(tensor.shape),
+          path, printable_name(name), printable_name(tensor.dtype), text_of(tensor.shape),
           bytes_of(tensor, path), tensor.begin, tensor.end, buffer_bytes,
           tensor.end > buffer_bytes ? "; the file is cut short" : "")};
     }

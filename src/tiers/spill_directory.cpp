@@ -11,8 +11,10 @@
 #include <charconv>
 #include <csignal>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <system_error>
+#include <utility>
 
 #include "tiers/spill_file.hpp"
 
@@ -22,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view no_job = "nojob";
-/// With the other parts this stays far below the 255 bytes of a file name.
+/// Of job, run and host; with the other parts this stays far below the 255 bytes of a file name.
 constexpr std::size_t longest_part = 64;
 
 bool is_plain(char c) {
@@ -35,6 +37,10 @@ std::string plain(std::string_view text) {
   std::ranges::replace_if(
       part, [](char c) { return !is_plain(c); }, '_');
   return part.empty() ? "_" : part;
+}
+
+bool is_plain_part(std::string_view text) {
+  return text.size() <= longest_part && std::ranges::all_of(text, is_plain);
 }
 
 /// A process or rank: digits alone, with the range of an int.
@@ -68,8 +74,35 @@ std::string remove_spill(std::string const& path) {
   return std::generic_category().message(errno);
 }
 
+/// Lines of one kind: the first few, and how many more there were.
+class FewLines {
+ public:
+  void add(std::string line) {
+    if (++count_ <= most_spill_lines) {
+      lines_.push_back(std::move(line));
+    }
+  }
+  /// The last line is "DONE 17 more WHERE".
+  void move_to(std::vector<std::string>& lines, char const* done, std::string const& where) {
+    std::ranges::move(lines_, std::back_inserter(lines));
+    if (count_ > most_spill_lines) {
+      lines.push_back(fmt::format("{} {} more {}", done, count_ - most_spill_lines, where));
+    }
+  }
+
+ private:
+  std::vector<std::string> lines_;
+  std::size_t count_{};
+};
+
+struct Found {
+  FewLines removed;
+  FewLines mine;
+  FewLines others;
+};
+
 void look_at(std::string const& path, SpillOwner const& owner, std::string const& host,
-             SpillReport& report) {
+             Found& found) {
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0) {
     return;  // gone by now
@@ -79,7 +112,8 @@ void look_at(std::string const& path, SpillOwner const& owner, std::string const
     return;
   }
   auto const leave = [&](std::string const& why) {
-    report.left.push_back(fmt::format("{} of {} {}", path, describe(owner), why));
+    (status.st_uid == geteuid() ? found.mine : found.others)
+        .add(fmt::format("{} of {} {}", path, describe(owner), why));
   };
   if (!S_ISDIR(status.st_mode)) {
     leave("is no directory; it is left alone");
@@ -90,7 +124,7 @@ void look_at(std::string const& path, SpillOwner const& owner, std::string const
   } else if (std::string const why = remove_spill(path); !why.empty()) {
     leave(fmt::format("was left behind and cannot be removed: {}", why));
   } else {
-    report.removed.push_back(fmt::format("{}, left by {}, which is gone", path, describe(owner)));
+    found.removed.add(fmt::format("removed {}, left by {}, which is gone", path, describe(owner)));
   }
 }
 
@@ -117,8 +151,8 @@ std::optional<SpillOwner> spill_owner(std::string_view name) {
   auto const process = number(parts[4]);
   auto const rank = number(parts[5]);
   // Process 0 is this process's group, to kill().
-  if (!process || *process < 1 || !rank || !std::ranges::all_of(parts[2], is_plain) ||
-      !std::ranges::all_of(parts[3], is_plain)) {
+  if (!process || *process < 1 || !rank || !is_plain_part(parts[1]) || !is_plain_part(parts[2]) ||
+      !is_plain_part(parts[3])) {
     return std::nullopt;
   }
   return SpillOwner{parts[1] == no_job ? "" : std::string{parts[1]}, std::string{parts[2]},
@@ -126,13 +160,17 @@ std::optional<SpillOwner> spill_owner(std::string_view name) {
 }
 
 SpillReport tidy_spills(std::string const& directory, std::string const& host) {
-  SpillReport report;
+  Found found;
   std::error_code error;
   for (fs::directory_iterator it{directory, error}, end; !error && it != end; it.increment(error)) {
     if (auto const owner = spill_owner(it->path().filename().string())) {
-      look_at(it->path().string(), *owner, host, report);
+      look_at(it->path().string(), *owner, host, found);
     }
   }
+  SpillReport report;
+  found.removed.move_to(report.removed, "removed", "in " + directory);
+  found.mine.move_to(report.left, "left", "of this user in " + directory);
+  found.others.move_to(report.left, "left", "of other users in " + directory);
   return report;
 }
 

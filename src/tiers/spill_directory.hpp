@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,17 +19,20 @@ struct SpillOwner {
 };
 
 /// `offstage-JOB-RUN-HOST-PROCESS-RANK`, JOB `nojob` where there is none: so that an epilog finds what
-/// belongs to a job (`offstage-4711-*`). RUN and HOST have letters, digits, '.' and '_' alone; all else
-/// becomes '_'.
+/// belongs to a job (`offstage-4711-*`). JOB, RUN and HOST have at most 64 letters, digits, '.' and '_'
+/// alone; all else becomes '_'.
 [[nodiscard]] std::string spill_name(SpillOwner const& owner);
-/// The owner of a name of that form; empty for all other names.
+/// The owner of a name of exactly that form; empty for all other names, which any user may have made.
 [[nodiscard]] std::optional<SpillOwner> spill_owner(std::string_view name);
 
-/// Spill directories that were found, one line each for the log.
+/// Spill directories that were found, for the log. One line each; of more than `most_spill_lines` of a kind
+/// the last line says how many more there are: everyone may make such names in a shared directory.
 struct SpillReport {
   std::vector<std::string> removed;
+  /// First this user's own, then those of others; each kind cut for itself.
   std::vector<std::string> left;
 };
+constexpr std::size_t most_spill_lines = 4;
 
 /// Looks for what killed runs left in `directory` (a run that lives leaves nothing, for its files have no
 /// names). Removes a spill directory if it is this user's and its process, on `host` (this one), is

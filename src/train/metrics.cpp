@@ -138,6 +138,13 @@ void add_storage(nlohmann::ordered_json& line, StorageStep const& step) {
   }
 }
 
+/// Names of directories and jobs are their users': bytes that are no UTF-8 must not end the run, and none
+/// beyond ASCII shall reach the terminal of who looks at the file.
+std::string text_of(nlohmann::ordered_json const& line) {
+  constexpr bool in_ascii = true;
+  return line.dump(-1, ' ', in_ascii, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 /// Makes the file's name durable.
 void sync_directory_of(std::string const& path) {
   auto const directory = std::filesystem::path{path}.parent_path();
@@ -195,8 +202,7 @@ void MetricsFile::write(StepRecord const& record) {
   if (record.share.overlapped) {
     line["overlap"] = record.share.redone ? "redone" : "kept";
   }
-  // A directory's name is its user's: bytes that are no UTF-8 must not end the run.
-  append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  append(text_of(line));
 }
 
 void MetricsFile::write_start(StartRecord const& record) {
@@ -216,8 +222,7 @@ void MetricsFile::write_start(StartRecord const& record) {
       line["array_task"] = *record.job->array_task;
     }
   }
-  // A job's name is its user's: bytes that are no UTF-8 must not end the run.
-  append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  append(text_of(line));
 }
 
 void MetricsFile::write_validation(std::int64_t step, double valid_loss) {

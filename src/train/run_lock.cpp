@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/printable.hpp"
 
 namespace offstage::train {
 namespace {
@@ -25,13 +26,13 @@ std::string this_process() {
                      fmt::localtime(std::time(nullptr)));
 }
 
-/// What the holder wrote: its first line, or that nobody knows.
+/// What the holder wrote, which may be anything: its first line, or that nobody knows.
 std::string holder_of(int descriptor) {
   std::array<char, 512> text{};
   auto const size = ::pread(descriptor, text.data(), text.size(), 0);
   std::string const whole{text.data(), size > 0 ? static_cast<std::size_t>(size) : 0};
   auto const line = whole.substr(0, whole.find('\n'));
-  return line.empty() ? "another run" : line;
+  return line.empty() ? "another run" : printable_name(line);
 }
 
 /// Informs only, so a failure to write it is no error.

@@ -36,7 +36,7 @@ void tidy_storage(RunConfig const& config) {
   for (tiers::PathSettings const& path : config.paths) {
     auto const report = tiers::tidy_spills(path.directory, cpu::host_name());
     for (std::string const& line : report.removed) {
-      log::warning("tiers.path: removed {}", line);
+      log::warning("tiers.path: {}", line);
     }
     for (std::string const& line : report.left) {
       log::warning("tiers.path: {}", line);

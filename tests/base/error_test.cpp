@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <string>
+#include <string_view>
+
+#include "base/printable.hpp"
 
 namespace offstage {
 namespace {
@@ -22,6 +26,14 @@ TEST(Errors, CarryTheExitCodeThatScriptsRelyOn) {
 TEST(Errors, AnIoErrorNamesThePathAndTheReason) {
   EXPECT_STREQ((IoError{"cannot open", "/data/a", ENOENT}.what()),
                "cannot open /data/a: No such file or directory");
+}
+
+TEST(Errors, AreOnePrintableLineWhateverNamesAreInThem) {
+  EXPECT_STREQ((IoError{"cannot open", "/tmp/a\n\x1b[2J", ENOENT}.what()),
+               "cannot open /tmp/a\\x0a\\x1b[2J: No such file or directory");
+  EXPECT_STREQ(DataError{"\xff"}.what(), "\\xff");
+  EXPECT_EQ(std::string_view{DataError{std::string(10'000'000, 'x')}.what()}.size(),
+            longest_message);
 }
 
 TEST(Errors, RequireNamesTheLineThatAsked) {

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <string_view>
 
 #include "checkpoint/sample.hpp"
 #include "cli/commands.hpp"
@@ -66,6 +68,22 @@ TEST_F(CheckpointCommand, LsSaysWhatIsUnfinished) {
   EXPECT_EQ(call("ls", scratch.path()), ExitCode::done);
   EXPECT_THAT(out, AllOf(HasSubstr(" complete "), HasSubstr(" unfinished "),
                          Not(HasSubstr("did not finish"))));
+}
+
+TEST_F(CheckpointCommand, ShowsAHostilePathOnOneLineEach) {
+  std::string const nasty = scratch / "a\n9  complete\x1b[2J";
+  fs::create_directory(nasty);
+  fs::rename(complete, nasty + "/step-000000001");
+  fs::rename(unfinished, nasty + "/step-000000002");
+  for (char const* const command : {"ls", "verify"}) {
+    EXPECT_EQ(call(command, nasty), ExitCode::done);
+    EXPECT_EQ(std::ranges::count(out, '\n'), command == std::string_view{"ls"} ? 3 : 2) << out;
+    EXPECT_THAT(
+        out, AllOf(HasSubstr("a\\x0a9  complete\\x1b[2J/step-000000001"), Not(HasSubstr("\x1b"))));
+  }
+  fs::remove(nasty + "/step-000000001/rank-0000.h5");
+  EXPECT_EQ(call("ls", nasty), ExitCode::done);
+  EXPECT_EQ(std::ranges::count(out, '\n'), 3) << out;
 }
 
 }  // namespace

@@ -4,6 +4,9 @@
 
 #include <filesystem>
 #include <new>
+#include <string>
+
+#include "temporary_directory.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -92,6 +95,17 @@ TEST(Commands, ErrorsBecomeOneLineAndTheirCode) {
   EXPECT_EQ(reported(5).first, ExitCode::internal);
   EXPECT_EQ(reported(std::filesystem::filesystem_error{"x", std::error_code{}}).first,
             ExitCode::io);
+}
+
+TEST(Commands, DataInspectShowsAHostileNameOnOneLine) {
+  TemporaryDirectory const folder;
+  std::string const file = folder.write("a\n  tokens           7\x1b[2J.txt", "some text");
+  auto const [code, out, err] = outcome_of({"data", "inspect", file});
+  EXPECT_EQ(code, ExitCode::done) << err;
+  EXPECT_THAT(out, HasSubstr("a\\x0a  tokens           7\\x1b[2J.txt\n"));
+  EXPECT_EQ(out.find('\x1b'), std::string::npos);
+  EXPECT_EQ(outcome_of({"data", "inspect", file + "\n"}).err.find('\n') + 1,
+            outcome_of({"data", "inspect", file + "\n"}).err.size());
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ build() { # NAME SOURCES...
   local name=$1
   shift
   "$cxx" -std=c++20 -O1 -g -w -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-    -DFMT_HEADER_ONLY -Isrc "$here/${name}_fuzz.cpp" src/base/error.cpp src/base/watch.cpp "${@/#/src/}" -o "$out/${name}_fuzz"
+    -DFMT_HEADER_ONLY -Isrc "$here/${name}_fuzz.cpp" src/base/error.cpp src/base/printable.cpp src/base/watch.cpp "${@/#/src/}" -o "$out/${name}_fuzz"
 }
 
 fuzz() { # NAME

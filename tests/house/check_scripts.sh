@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Parses every shell script of the tree (bash -n), asks that it is executable (job scripts are submitted
-# instead) and stops on errors, and compiles every Python script in memory. shellcheck too where it is installed.
+# instead), stops on errors and gives awk no names of files, and compiles every Python script in memory. shellcheck too where it is installed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 problems=0
@@ -14,6 +14,9 @@ for script in "${scripts[@]}"; do
   bash -n "$script" || complain "$script: does not parse"
   [[ -x $script || $script == *.sbatch ]] || complain "$script: is not executable"
   grep -q '^set -.*u.*o pipefail' "$script" || complain "$script: has no 'set -euo pipefail'"
+  if grep -nE "\}' +\"?[$]|awk [^|]*' +\"?[$]" "$script"; then
+    complain "$script: awk takes a file name with '=' in it for an assignment; write < \"\$file\""
+  fi
 done
 if command -v shellcheck > /dev/null; then
   shellcheck -S warning "${scripts[@]}" || complain "shellcheck found the above"

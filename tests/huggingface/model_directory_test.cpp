@@ -254,5 +254,17 @@ TEST_F(HubFiles, AreRefusedWithTheMistakeOfTheirIndex) {
   EXPECT_THAT(refusal(), HasSubstr("has no weight_map"));
 }
 
+TEST_F(HubFiles, ShowWhatTheirIndexSaysOnOneLine) {
+  write_shards(R"("x":"../a\n\u001b[2J\u202e")");
+  EXPECT_THAT(refusal(), HasSubstr(R"(names '../a\x0a\x1b[2J\u202e' for 'x')"));
+  write_shards(R"("x":"a\n\u001b[2J")");
+  EXPECT_THAT(refusal(), HasSubstr(R"(a\x0a\x1b[2J: there is no such file)"));
+  write_shards(R"("x\n\u009b":"a.safetensors")");
+  EXPECT_THAT(refusal(), HasSubstr(R"(finds 'x\x0a\u009b' in a.safetensors)"));
+  write_shards(fmt::format(R"("{}":"{}")", std::string(100'000, 'x'), std::string(100'000, 'y')));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("xxx[...]xxx"), HasSubstr("yyy[...]yyy")));
+  EXPECT_LT(refusal().size(), 1000U);
+}
+
 }  // namespace
 }  // namespace offstage::huggingface

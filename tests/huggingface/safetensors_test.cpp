@@ -81,6 +81,8 @@ TEST(SafetensorsHeader, IsRefusedWithTheReason) {
     Case{R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8, "there is a hole"},
     Case{R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8, "too long"},
     Case{R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 4, "of 4 bytes"},
+    Case{R"({"a\n\u001b[m":1})", 0, R"('a\x0a\x1b[m' must be an object)"},
+    Case{R"({"a":{"dtype":"F\u001b","shape":[1],"data_offsets":[0,4]}})", 4, R"(unknown dtype 'F\x1b')"},
     Case{R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8, "they overlap"},
   }) {
     // clang-format on

@@ -157,6 +157,17 @@ TEST(H5File, NamesTheFileAndTheReasonOnOneLine) {
               HasSubstr("exists"));
 }
 
+TEST(H5File, ShowsHostileNamesOnOneLine) {
+  ScratchDirectory const scratch;
+  std::string const name = "a\noffstage: error: forged\x1b[2J.h5";
+  EXPECT_THAT(message_of<DataError>([&] { (void)File::open_read(scratch / name); }),
+              AllOf(HasSubstr("a\\x0aoffstage: error: forged\\x1b[2J.h5: cannot open the file"),
+                    Not(HasSubstr("\x1b"))));
+  File const file = File::create(scratch / "a.h5");
+  EXPECT_THAT(message_of<IoError>([&] { (void)file.shape(std::string(100'000, 'n')); }).size(),
+              ::testing::Le(16384U));
+}
+
 TEST(H5File, RefusesAFileThatIsOneByteShort) {
   ScratchDirectory const scratch;
   {

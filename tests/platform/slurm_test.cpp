@@ -56,11 +56,11 @@ TEST(SlurmJob, TakesWhatMakesNoSenseAsMissing) {
                                  {"SLURM_ARRAY_TASK_ID", "3"},
                                  {"SLURM_JOB_END_TIME", "soon"}}));
   ASSERT_TRUE(job);
-  EXPECT_EQ(job->name, "a?b?");
+  EXPECT_EQ(job->name, "a\\x0ab\\x7f");
   EXPECT_EQ(job->restart_count, 0);
   EXPECT_FALSE(job->array_task) << "a task without an array";
   EXPECT_FALSE(job->end);
-  EXPECT_EQ(describe(*job), "7 (a?b?)");
+  EXPECT_EQ(describe(*job), "7 (a\\x0ab\\x7f)");
 }
 
 TEST(SlurmJob, NamesItsNodeOrTheHost) {
@@ -146,6 +146,7 @@ TEST_F(Squeue, ThatFailsIsQuoted) {
   EXPECT_THAT(ask("echo 'slurm_load_jobs error: Invalid job id' >&2; exit 1").problem,
               AllOf(HasSubstr("squeue said"), HasSubstr("Invalid job id")));
   EXPECT_THAT(ask("exit 1").problem, HasSubstr("said ''"));
+  EXPECT_THAT(ask("printf 'a\\nb\\033[2J\\n'").problem, HasSubstr("said 'a\\x0ab\\x1b[2J'"));
   EXPECT_THAT(ask_end_time("1", Seconds{1}, "no-such-squeue").problem,
               AllOf(HasSubstr("no-such-squeue"), HasSubstr("No such file")));
 }

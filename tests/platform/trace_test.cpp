@@ -173,11 +173,12 @@ TEST_F(TraceFile, DrawsOverlapBesideAndNestingWithinARow) {
 }
 
 TEST_F(TraceFile, SurvivesAnyName) {
-  std::string const nasty{"a\"b\\c\n\x01\xff\0z", 10};
+  std::string const nasty{"a\"b\\c\n\x01\xff\0z\x7f\xc2\x9b", 13};
   {
     Trace trace{path_, 0, nasty};
     trace.span(nasty, nasty, start_, start_ - microseconds{5}, -7, -1);
   }
+  EXPECT_TRUE(std::ranges::all_of(contents(path_), [](char c) { return c > 0 && c < 0x7f; }));
   auto const spans = events_of(read(), "X");
   EXPECT_EQ(spans.at(0).at("name").get<std::string>().substr(0, 7), "a\"b\\c\n\x01");
   EXPECT_EQ(spans.at(0).at("dur").get<double>(), 0.0);

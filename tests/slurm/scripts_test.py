@@ -45,15 +45,15 @@ class Scripts(unittest.TestCase):
         path.write_text(text)
         return path
 
-    def configure(self, text=""):
-        self.config = self.write("run.cfg", f"run.dir = {self.folder}/run\n{text}")
+    def configure(self, text="", name="run.cfg", run_dir=None):
+        self.config = self.write(name, f"run.dir = {run_dir or self.folder / 'run'}\n{text}")
 
     def read(self, name):
         path = self.folder / name
         return path.read_text().splitlines() if path.exists() else []
 
-    def checkpoint(self, step, complete=True):
-        folder = self.folder / f"run/checkpoints/step-{step:09}"
+    def checkpoint(self, step, complete=True, place="run/checkpoints"):
+        folder = self.folder / place / f"step-{step:09}"
         folder.mkdir(parents=True)
         (folder / "rank-0.h5").touch()
         if complete:
@@ -203,6 +203,124 @@ class Scripts(unittest.TestCase):
         self.assertIn(f"{option} --checkpoint.resume=auto", self.attempt(2, 0, option, script="restart.sbatch"))
         self.assertIn(f"checkpoint ls {self.folder}/run/checkpoints", self.read("calls"))
 
+    def test_a_checkpoint_that_is_gone_is_no_save_of_this_run(self):
+        # A save removes or renames an old checkpoint of its own number, and then it is killed.
+        named, old = self.checkpoint(10), self.checkpoint(20)
+        option = f"--checkpoint.resume={named}"
+        self.attempt(1, 74, option, during=f"mv {old} {old.parent}/replaced-{old.name}\n")
+        self.assertNotIn("resume=auto", self.attempt(2, 74, option, during=f"rm -r {old.parent}/replaced-*\n"))
+        self.assertNotIn("resume=auto", self.attempt(3, 75, option, OFFSTAGE_CRASHES="9"))
+        self.checkpoint(20)
+        self.assertIn(f"{option} --checkpoint.resume=auto", self.attempt(4, 0, option))
+
+    def test_an_old_checkpoint_that_comes_back_under_its_name_is_no_save_of_this_run(self):
+        old = self.checkpoint(20)
+        aside = old.parent / f"replaced-{old.name}"
+        self.attempt(1, 74, "--checkpoint.resume=none", during=f"mv {old} {aside} && mv {aside} {old}\n")
+        self.assertNotIn("resume=auto", self.attempt(2, 74, "--checkpoint.resume=none"))
+        os.utime(old / "master.h5", (1, 1))  # a new one, by its time
+        self.assertIn("resume=auto", self.attempt(3, 0, "--checkpoint.resume=none"))
+
+    def test_where_the_checkpoints_cannot_be_listed_nothing_is_decided(self):
+        self.checkpoint(10)
+        self.attempt(1, 75, "--checkpoint.resume=none")
+        self.checkpoint(20)
+        self.write("calls", "none\n")
+        find = self.write("bin/find", "#!/bin/sh\necho find: Stale file handle >&2\nexit 1\n")
+        find.chmod(0o755)
+        self.attempt(2, 74, "--checkpoint.resume=none")
+        self.assertIn("cannot read the checkpoints", self.output)
+        self.refused(74, f"--checkpoint.resume={self.folder}/run/checkpoints/step-000000010", expect=74)
+        self.assertEqual(["none"], self.read("calls"))
+        self.assertEqual(["requeue 7"] * 3, self.read("requeues"))
+        find.unlink()
+        self.assertIn("resume=auto", self.attempt(3, 0, "--checkpoint.resume=none"))
+
+    def test_without_the_list_of_the_first_checkpoints_no_attempt_begins(self):
+        self.checkpoint(10)
+        (self.folder / "run/began-7.new").symlink_to("/dev/full")
+        self.write("calls", "none\n")
+        self.assertEqual("none", self.attempt(1, 74, "--checkpoint.resume=none"))
+        self.assertIn("No space left", self.output)
+        (self.folder / "run/began-7.new").unlink()
+        self.assertNotIn("resume=auto", self.attempt(2, 0, "--checkpoint.resume=none"))
+
+    def test_checkpoints_behind_a_link_are_seen(self):
+        (self.folder / "run").mkdir()
+        (self.folder / "elsewhere").mkdir()
+        (self.folder / "run/checkpoints").symlink_to(self.folder / "elsewhere")
+        self.attempt(1, 75, "--checkpoint.resume=none")
+        self.checkpoint(5, place="elsewhere")
+        self.assertIn("resume=auto", self.attempt(2, 0, "--checkpoint.resume=none"))
+
+    # Names
+
+    def test_a_configuration_s_name_is_no_assignment_and_no_option(self):
+        for number, name in enumerate(("lr=0.1.cfg", "-v.cfg", "a b|c.cfg", "line\nbreak.cfg")):
+            with self.subTest(name):
+                self.configure("checkpoint.resume=none\ntiers.path=/local/mine\n", name, f"{self.folder}/{number}")
+                self.config = name
+                self.assertNotIn("checkpoint.resume", self.attempt(1, 75))
+                self.assertNotIn("tiers.path", "".join(self.read("calls")))
+                self.checkpoint(5, place=f"{number}/checkpoints")
+                self.assertIn("--checkpoint.resume=auto", self.attempt(2, 0))
+                self.assertIn("newest step-000000005", self.read(f"{number}/attempts")[1])
+
+    def test_a_run_directory_s_name_is_no_assignment_and_no_option(self):
+        for name in "lr=0.1", "-name", "(", "a|b", "two\nlines", "ends\n":
+            with self.subTest(name):
+                place = f"{name}/checkpoints"
+                options = "--run.dir=" + name, "--checkpoint.resume=none"
+                self.checkpoint(20, place=place)
+                self.assertNotIn("resume=auto", self.attempt(1, 1, *options))
+                self.assertNotIn("resume=auto", self.attempt(2, 1, *options))
+                self.attempt(3, 1, *options)
+                self.assertIn("the 3. bad end in a row", self.output)
+                self.checkpoint(5, place=place)
+                self.assertIn("resume=auto", self.attempt(4, 0, *options))
+                self.assertIn("newest step-000000020", self.read(f"{name}/attempts")[3])
+
+    def test_names_of_others_among_the_checkpoints_are_no_checkpoints(self):
+        self.attempt(1, 1, "--checkpoint.resume=none")
+        for name in "step-5\nstep-000000006 1", "x\nstep-7", "step-8x", "passed-over-step-9":
+            folder = self.folder / "run/checkpoints" / name
+            folder.mkdir(parents=True)
+            (folder / "master.h5").touch()
+        (self.folder / "run/checkpoints/step-9").touch()
+        self.assertNotIn("resume=auto", self.attempt(2, 0, "--checkpoint.resume=none"))
+        self.assertIn("newest none", self.read("run/attempts")[1])
+
+    def test_what_a_controller_answers_stays_one_line_of_the_log(self):
+        self.write("bin/scontrol", "#!/bin/sh\nprintf 'denied\\nforged \\033[2J\\n' >&2\nexit 1\n")
+        (self.folder / "bin/scontrol").chmod(0o755)
+        self.attempt(1, 75)
+        self.assertIn("no requeue: denied?forged ?[2J\n", self.output)
+
+    def epilog(self, **environment):
+        done = subprocess.run([ROOT / "slurm/epilog.sh"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
+                              env=os.environ | {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": str(os.getuid()),
+                                                "OFFSTAGE_EPILOG_SCRATCH": str(self.folder / "scratch")} | environment)
+        self.assertEqual(0, done.returncode)
+        return done.stdout
+
+    def test_the_epilog_shows_a_hostile_name_on_one_printable_line(self):
+        nasty = self.folder / "scratch" / "offstage-7-\noffstage: error: forged\x1b[2J\x7f\u202e-1"
+        nasty.mkdir()
+        (self.folder / "scratch/offstage-70-x").mkdir()
+        text = self.epilog()
+        self.assertEqual(1, text.count(b"\n"), text)
+        self.assertTrue(text.startswith(f"offstage epilog: job 7 left $'{self.folder}/scratch/offstage-7-".encode()))
+        self.assertIn(b"\\noffstage: error: forged\\E[2J\\177\\342\\200\\256-1'", text)
+        self.assertEqual(["offstage-70-x"], os.listdir(self.folder / "scratch"))
+
+    def test_the_epilog_removes_three_thousand_directories_and_says_so_in_five_lines(self):
+        for number in range(3000):
+            (self.folder / f"scratch/offstage-7-{number}").mkdir()
+        lines = self.epilog().decode().splitlines()
+        self.assertEqual(5, len(lines))
+        self.assertEqual("offstage epilog: job 7 left 2996 more", lines[4])
+        self.assertEqual([], os.listdir(self.folder / "scratch"))
+
     def test_options_that_the_scripts_would_not_see_are_refused(self):
         for option in ["--checkpoint.resume", "none"], ["--config=more.cfg"]:
             self.assertIn("write --KEY=VALUE", self.run_script("train.sbatch", *option, expect=64))
@@ -244,6 +362,18 @@ class Scripts(unittest.TestCase):
         self.assertTrue(self.attempt(1, 0, "--tiers.path=/else").endswith(" --tiers.path=/else"))
         self.configure()
         self.assertNotIn("tiers.path", self.attempt(1, 0, OFFSTAGE_SCRATCH="none"))
+
+    def test_a_rank_looks_into_every_configuration_that_it_is_given(self):
+        more = self.write("more=1.cfg", "[tiers]\npath = /local/mine\n")
+        for option in ["--config", more.name], [f"--config={more.name}"], ["--tiers.path", "/else"]:
+            self.write("calls", "")
+            self.write("codes", "0\n")
+            done = subprocess.run([ROOT / "slurm/rank.sh", "program", "train", "--config", self.config, *option],
+                                  cwd=self.folder, timeout=60, check=True,
+                                  env=os.environ | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+                                                    "OFFSTAGE_SCRATCH": str(self.folder / "scratch")})
+            self.assertEqual(0, done.returncode)
+            self.assertTrue(self.read("calls")[0].endswith(option[-1]), self.read("calls"))
 
     def test_srun_hears_of_the_cpus_per_task(self):
         self.attempt(1, 0, during="echo $SRUN_CPUS_PER_TASK > cpus\n")

@@ -1,5 +1,6 @@
 #include "tiers/spill_directory.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -7,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
 
 #include "platform/scratch_directory.hpp"
 
@@ -46,13 +48,39 @@ TEST(SpillName, StaysAPartOfAPathAndShort) {
 }
 
 TEST(SpillName, IsNoOtherForm) {
-  for (char const* name :
-       {"", "-", "offstage", "offstage-data", "offstage-1-run-h-2", "offstage-1-run-h-2-3-4",
-        "offstage-1-run-h-x-0", "offstage-1-run-h-0-0", "offstage-1-run-h--1-0",
-        "offstage-1-run-h-99999999999-0", "offstage-1-run-h-1-", "offstage-1-r n-h-1-0",
-        "Offstage-1-run-h-1-0", "offstage-1-run-h-1-0 "}) {
+  for (char const* name : {"",
+                           "-",
+                           "offstage",
+                           "offstage-data",
+                           "offstage-1-run-h-2",
+                           "offstage-1-run-h-2-3-4",
+                           "offstage-1-run-h-x-0",
+                           "offstage-1-run-h-0-0",
+                           "offstage-1-run-h--1-0",
+                           "offstage-1-run-h-99999999999-0",
+                           "offstage-1-run-h-1-",
+                           "offstage-1-r n-h-1-0",
+                           "Offstage-1-run-h-1-0",
+                           "offstage-1-run-h-1-0 ",
+                           "offstage-1\n-run-h-1-0",
+                           "offstage-\x1b[2J-run-h-1-0",
+                           "offstage-1 2-run-h-1-0",
+                           "offstage-\xc3\xa9-run-h-1-0",
+                           "offstage-1-r\nn-h-1-0",
+                           "offstage-1-run-h\x7f-1-0",
+                           "offstage-1-run-h-1-0\n"}) {
     EXPECT_FALSE(spill_owner(name)) << name;
   }
+}
+
+TEST(SpillName, HasPartsNoLongerThanThoseItIsMadeOf) {
+  std::string const longest(64, 'x');
+  EXPECT_TRUE(spill_owner(fmt::format("offstage-{0}-{0}-{0}-1-0", longest)));
+  EXPECT_FALSE(spill_owner(fmt::format("offstage-{}x-run-h-1-0", longest)));
+  EXPECT_FALSE(spill_owner(fmt::format("offstage-1-{}x-h-1-0", longest)));
+  EXPECT_FALSE(spill_owner(fmt::format("offstage-1-run-{}x-1-0", longest)));
+  EXPECT_EQ(spill_owner(spill_name({longest + "y", longest + "y", longest + "y", 1, 0}))->job,
+            longest);
 }
 
 /// The id of a process that has ended.
@@ -67,12 +95,14 @@ pid_t gone() {
 
 class Spills : public ::testing::Test {
  protected:
-  std::string make(std::string const& host, std::int64_t process) const {
-    std::string path = scratch / spill_name({"12", "run", host, process, 0});
+  std::string make(std::string const& host, std::int64_t process,
+                   std::string const& job = "12") const {
+    std::string path = scratch / spill_name({job, "run", host, process, 0});
     fs::create_directory(path);
     return path;
   }
   ScratchDirectory scratch;
+  pid_t const gone_ = gone();
 };
 
 TEST_F(Spills, OfAProcessThatIsGoneAreRemoved) {
@@ -108,6 +138,45 @@ TEST_F(Spills, WithSomethingElseInThemAreReported) {
   auto const report = tidy_spills(scratch.path(), "here");
   EXPECT_TRUE(fs::exists(path + "/notes"));
   EXPECT_THAT(report.left, ElementsAre(AllOf(HasSubstr(path), HasSubstr("not empty"))));
+}
+
+TEST_F(Spills, WithForgedNamesAreNotEvenRead) {
+  for (int i = 0; i < 3000; ++i) {
+    fs::create_directory(
+        scratch / fmt::format("offstage-1\noffstage: error: forged {}\x1b[2J-run-there-1-0", i));
+  }
+  auto const report = tidy_spills(scratch.path(), "here");
+  EXPECT_THAT(report.left, IsEmpty());
+  EXPECT_THAT(report.removed, IsEmpty());
+}
+
+TEST_F(Spills, ByTheThousandsAreAFewLines) {
+  for (int i = 0; i < 3000; ++i) {
+    (void)make("there", 1000 + i);
+  }
+  for (int i = 0; i < 100; ++i) {
+    (void)make("here", gone_, std::to_string(i));
+  }
+  auto const report = tidy_spills(scratch.path(), "here");
+  ASSERT_EQ(report.left.size(), most_spill_lines + 1);
+  EXPECT_EQ(report.left.back(), "left 2996 more of this user in " + scratch.path());
+  ASSERT_EQ(report.removed.size(), most_spill_lines + 1);
+  EXPECT_EQ(report.removed.back(), "removed 96 more in " + scratch.path());
+}
+
+TEST_F(Spills, OfOthersHideNoneOfThisUser) {
+  if (geteuid() != 0) {
+    GTEST_SKIP() << "only root can make directories of another user";
+  }
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(chown(make("here", gone_, std::to_string(i)).c_str(), 4242, 4242), 0);
+  }
+  std::string const mine = make("there", 1);
+  auto const report = tidy_spills(scratch.path(), "here");
+  ASSERT_EQ(report.left.size(), most_spill_lines + 2);
+  EXPECT_THAT(report.left.front(), HasSubstr(mine));
+  EXPECT_THAT(report.left[1], HasSubstr("belongs to another user"));
+  EXPECT_EQ(report.left.back(), "left 96 more of other users in " + scratch.path());
 }
 
 TEST_F(Spills, AreNeverSoughtThroughALink) {

@@ -98,6 +98,17 @@ TEST_F(Metrics, AStepWithStoragePathsSaysWhatEachDid) {
   EXPECT_EQ(paths[1]["busy"], 0.0);
 }
 
+TEST_F(Metrics, ADirectorySNameReachesTheFileInAsciiAlone) {
+  MetricsFile file{path_, 0};
+  auto stored = record(1);
+  std::string const nasty = "/a\n\x1b\x7f\xc2\x9b\xe2\x80\xae";
+  stored.storage = {.paths = {{.directory = nasty}}, .nodes = 1, .seconds = Seconds{1.0}};
+  file.write(stored);
+  ASSERT_EQ(lines().size(), 1U);
+  EXPECT_TRUE(std::ranges::all_of(lines()[0], [](char c) { return c >= ' ' && c <= '~'; }));
+  EXPECT_EQ(nlohmann::json::parse(lines()[0])["paths"][0]["path"].get<std::string>(), nasty);
+}
+
 TEST_F(Metrics, AnEffectiveThroughputThatThereIsNotIsNull) {
   MetricsFile file{path_, 0};
   auto skipped = record(1);

@@ -20,6 +20,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string locked_message(std::string const& directory) {
   try {
@@ -89,6 +90,16 @@ TEST(RunLock, OldContentsOnlyInform) {
   std::ofstream{directory.path().string() + "/lock"} << std::string(2000, 'x');
   RunLock const lock{directory.path().string(), "run.dir"};
   EXPECT_LT(std::filesystem::file_size(directory.path().string() + "/lock"), 500U);
+}
+
+TEST(RunLock, ShowsWhateverItsHolderWroteOnAShortLine) {
+  TemporaryDirectory const directory;
+  RunLock const lock{directory.path().string(), "run.dir"};
+  std::ofstream{directory.path().string() + "/lock"} << "\x1b[2J\rforged\x7f"
+                                                     << std::string(400, 'x');
+  EXPECT_THAT(locked_message(directory.path().string()),
+              AllOf(HasSubstr("is in use by \\x1b[2J\\x0dforged\\x7fxxx"), HasSubstr("xxx[...]xxx"),
+                    Not(HasSubstr("\x1b")), Not(HasSubstr(std::string(200, 'x')))));
 }
 
 TEST(RunLock, AMissingDirectoryIsAnIoError) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -13,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string refusal(std::vector<std::string> const& directories, bool allow_tmpfs) {
   RunConfig config;
@@ -53,6 +55,24 @@ TEST(Storage, EveryPathIsLookedAtForHostMemory) {
 
 TEST(Storage, WhatIsNotThereIsLeftToTheTiersToReport) {
   EXPECT_EQ(refusal({"/nowhere/a", "/nowhere/b"}, false), "none");
+}
+
+TEST(Storage, ThousandsOfForgedSpillDirectoriesAreAFewPrintableLines) {
+  TemporaryDirectory const place;
+  RunConfig config;
+  config.paths.push_back({.directory = place.path(), .engine = {}, .emulation = {}});
+  for (int i = 0; i < 3000; ++i) {
+    std::string const number = std::to_string(i);
+    std::filesystem::create_directory(place.path() / ("offstage-1-run-elsewhere-1-" + number));
+    std::filesystem::create_directory(
+        place.path() / ("offstage-1\nforged " + number + "\x1b[2J-run-elsewhere-1-0"));
+  }
+  ::testing::internal::CaptureStderr();
+  tidy_storage(config);
+  std::string const said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::ranges::count(said, '\n'), 5);
+  EXPECT_THAT(said, HasSubstr("offstage: warning: tiers.path: left 2996 more"));
+  EXPECT_THAT(said, AllOf(Not(HasSubstr("forged")), Not(HasSubstr("\x1b"))));
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ class Engine::Implementation {
   int wait_for_completions();
   void reap();
   void finish(Slot& slot, Bytes result);
+  void fail(Transfer const& transfer, int error_number, std::string const& before = "");
   void fail(Transfer const& transfer, std::string const& cause);
 
   EngineSettings settings_;
@@ -71,17 +72,20 @@ class Engine::Implementation {
   Bytes offset_{};
   std::vector<int> free_;
   int in_flight_ = 0;
-  std::string error_;  ///< the first one; empty while all is well
+  std::string error_;     ///< the first one; empty while all is well
+  int error_number_ = 0;  ///< its errno; 0 if it has none
 };
 
 void Engine::Implementation::set_up() {
   int const status = kernel_->setup(settings_.queue_depth, context_);
   if (status == -EAGAIN) {
     throw IoError{
-        "cannot set up asynchronous I/O: the system's limit is reached; raise fs.aio-max-nr"};
+        "cannot set up asynchronous I/O: the system's limit is reached; raise fs.aio-max-nr",
+        -status};
   }
   if (status < 0) {
-    throw IoError{"cannot set up asynchronous I/O: " + std::generic_category().message(-status)};
+    throw IoError{"cannot set up asynchronous I/O: " + std::generic_category().message(-status),
+                  -status};
   }
   open_ = true;
 }
@@ -103,6 +107,14 @@ void Engine::Implementation::fail(Transfer const& transfer, std::string const& c
            " of " + file_->path() + ": " + cause;
 }
 
+void Engine::Implementation::fail(Transfer const& transfer, int error_number,
+                                  std::string const& before) {
+  if (error_.empty()) {
+    error_number_ = error_number;
+  }
+  fail(transfer, before + std::generic_category().message(error_number));
+}
+
 void Engine::Implementation::start(Slot& slot) {
   for (;;) {
     int const status = kernel_->submit(context_, slot.rest);
@@ -112,7 +124,7 @@ void Engine::Implementation::start(Slot& slot) {
     }
     bool const again = status == -EAGAIN || status == -EINTR;
     if (!again || ++slot.tries > most_tries) {
-      fail(slot.rest, std::generic_category().message(-status));
+      fail(slot.rest, -status);
       free_.push_back(slot.rest.tag);
       return;
     }
@@ -137,7 +149,7 @@ void Engine::Implementation::reap() {
   }
   if (count < 0) {
     // The requests in flight cannot be asked for any more; ending the context waits for them.
-    fail(slots_.front().rest, "completions are lost: " + std::generic_category().message(-count));
+    fail(slots_.front().rest, -count, "completions are lost: ");
     tear_down();
     return;
   }
@@ -159,7 +171,7 @@ void Engine::Implementation::finish(Slot& slot, Bytes result) {
     return;
   }
   if (result < 0) {
-    fail(rest, std::generic_category().message(static_cast<int>(-result)));
+    fail(rest, static_cast<int>(-result));
   }
   // What follows a short transfer of a direct file has to begin on the alignment again.
   Bytes moved = std::max<Bytes>(result, 0);
@@ -196,6 +208,7 @@ void Engine::Implementation::move(Direction direction, File const& file, std::by
   direction_ = direction;
   offset_ = offset;
   error_.clear();
+  error_number_ = 0;
   free_.clear();
   for (int tag = settings_.queue_depth - 1; tag >= 0; --tag) {
     free_.push_back(tag);
@@ -217,7 +230,7 @@ void Engine::Implementation::move(Direction direction, File const& file, std::by
     }
   }
   if (!error_.empty()) {
-    throw IoError{error_};
+    throw IoError{error_, error_number_};
   }
 }
 

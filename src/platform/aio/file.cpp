@@ -19,7 +19,8 @@ Bytes free_of(struct statvfs const& system) {
 
 [[noreturn]] void throw_no_space(std::string const& path, Bytes needed, Bytes free) {
   throw IoError{"cannot allocate " + path + ": it needs " + format_bytes(needed) + ", but " +
-                format_bytes(free) + " is free there"};
+                    format_bytes(free) + " is free there",
+                ENOSPC};
 }
 
 }  // namespace
@@ -73,15 +74,10 @@ void File::sync() const {
 }
 
 void sync_directory(std::string const& path) {
-  int const descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) {
-    throw IoError{"cannot open the directory", path, errno};
-  }
+  Descriptor const directory{path, O_RDONLY | O_DIRECTORY, 0};
   Waiting const waiting{"fsync of a directory"};
-  int const error = fsync(descriptor) == 0 ? 0 : errno;
-  ::close(descriptor);
-  if (error != 0) {
-    throw IoError{"cannot sync the directory", path, error};
+  if (fsync(directory.descriptor()) != 0) {
+    throw IoError{"cannot sync the directory", path, errno};
   }
 }
 

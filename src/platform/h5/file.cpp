@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <charconv>
 #include <limits>
 #include <string_view>
 #include <type_traits>
 
 #include "base/error.hpp"
+#include "base/printable.hpp"
 #include "platform/h5/handle.hpp"
 
 namespace offstage::h5 {
@@ -17,31 +20,53 @@ namespace {
 
 static_assert(std::is_same_v<hid_t, std::int64_t>);
 using Dimensions = std::vector<hsize_t>;
+constexpr std::size_t longest_reason = 512;
 
-/// HDF5 prints its error stack unless told not to; the setting is the thread's.
-void silence() noexcept {
+/// Before any other call. HDF5 prints its error stack unless told not to; the setting is the thread's.
+void prepare_library() noexcept {
+  [[maybe_unused]] static herr_t const no_exit_handler = H5dont_atexit();
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
-/// HDF5's reason for its last failure, on one line; clears the error stack.
-std::string innermost_reason() {
-  std::string reason = "HDF5 gives no reason";
-  auto const keep_first = [](unsigned depth, H5E_error2_t const* error, void* text) -> herr_t {
+/// Why an HDF5 call failed.
+struct Reason {
+  std::string text = "HDF5 gives no reason";
+  int error_number = 0;  ///< the errno behind it; 0 if there is none
+};
+
+/// What follows the last `mark` in HDF5's description; names of files stand before it.
+std::string_view after(std::string_view mark, std::string_view text) {
+  std::size_t const at = text.rfind(mark);
+  return at == std::string_view::npos ? "" : text.substr(at + mark.size());
+}
+
+/// HDF5's reason for its last failure, in which names out of the file may stand; clears the error stack.
+Reason innermost_reason() {
+  Reason reason;
+  auto const keep_first = [](unsigned depth, H5E_error2_t const* error, void* found) -> herr_t {
+    auto& kept = *static_cast<Reason*>(found);
     if (depth == 0 && error->desc != nullptr) {
-      *static_cast<std::string*>(text) = error->desc;
+      kept.text = error->desc;
+      kept.error_number = error->maj_num == H5E_RESOURCE ? ENOMEM : 0;
     }
     return 0;
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &reason);
   H5Eclear2(H5E_DEFAULT);
+  std::string_view const number = after("errno = ", reason.text);
+  std::from_chars(number.data(), number.data() + number.size(), reason.error_number);
   // Of a failed system call the user needs the system's words alone.
-  constexpr std::string_view mark = "error message = '";
-  if (auto const at = reason.find(mark); at != std::string::npos) {
-    reason.erase(0, at + mark.size());
-    reason.erase(std::min(reason.find('\''), reason.size()));
+  if (std::string_view const words = after("error message = '", reason.text); !words.empty()) {
+    reason.text = std::string{words.substr(0, words.find('\''))};
   }
-  std::ranges::replace(reason, '\n', ' ');
+  reason.text = printable(reason.text, longest_reason);
   return reason;
+}
+
+/// True if the path leads to no file, whoever asks and whenever.
+bool is_no_file(int error_number) {
+  return error_number == ENOENT || error_number == ENOTDIR || error_number == EISDIR ||
+         error_number == ELOOP || error_number == ENXIO;
 }
 
 hid_t file_type(Type type) {
@@ -140,6 +165,10 @@ Handle access_list(File::Alignment alignment) {
   H5Pset_file_locking(list.get(), false, true);
   H5Pset_alignment(list.get(), static_cast<hsize_t>(alignment.threshold),
                    static_cast<hsize_t>(alignment.alignment));
+  // Values go to the system by the call that writes them, which says whether it could.
+  H5Pset_sieve_buf_size(list.get(), 0);
+  // A file that is closed after an error takes along what is still open in it.
+  H5Pset_fclose_degree(list.get(), H5F_CLOSE_STRONG);
   return list;
 }
 
@@ -161,7 +190,7 @@ std::int64_t elements_of(Shape const& shape) {
 }
 
 File File::create(std::string const& path, Alignment alignment) {
-  silence();
+  prepare_library();
   File file{-1, true, path};
   Handle const access = access_list(alignment);
   file.id_ = file.checked(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get()),
@@ -170,7 +199,7 @@ File File::create(std::string const& path, Alignment alignment) {
 }
 
 File File::open(std::string const& path, bool writable) {
-  silence();
+  prepare_library();
   File file{-1, writable, path};
   Handle const access = access_list({});
   unsigned const flags = writable ? H5F_ACC_RDWR : H5F_ACC_RDONLY;
@@ -196,16 +225,17 @@ void File::reset() noexcept {
   id_ = -1;
 }
 
-void File::fail(std::string const& message) const {
-  if (writable_) {
-    throw IoError{message};
+void File::fail(std::string const& message, int error_number) const {
+  if (writable_ || (error_number != 0 && !is_no_file(error_number))) {
+    throw IoError{message, error_number};
   }
   throw DataError{message};
 }
 
 std::int64_t File::checked(std::int64_t result, std::string const& action) const {
   if (result < 0) {
-    fail(fmt::format("{}: cannot {}: {}", path_, action, innermost_reason()));
+    Reason const reason = innermost_reason();
+    fail(fmt::format("{}: cannot {}: {}", path_, action, reason.text), reason.error_number);
   }
   return result;
 }
@@ -219,14 +249,15 @@ Bytes File::reserve(std::string const& name, Type type, Shape const& shape) {
   checked(H5Pset_layout(layout.get(), H5D_CONTIGUOUS), action);
   checked(H5Pset_alloc_time(layout.get(), H5D_ALLOC_TIME_EARLY), action);
   checked(H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER), action);
-  Handle const dataset{H5Dcreate2(id_, name.c_str(), file_type(type), space.get(), links.get(),
-                                  layout.get(), H5P_DEFAULT),
-                       H5Dclose};
+  Handle dataset{H5Dcreate2(id_, name.c_str(), file_type(type), space.get(), links.get(),
+                            layout.get(), H5P_DEFAULT),
+                 H5Dclose};
   checked(dataset.get(), action);
   haddr_t const offset = H5Dget_offset(dataset.get());
   if (offset == HADDR_UNDEF) {
     fail(fmt::format("{}: {} has no place in the file", path_, name));
   }
+  checked(dataset.finish(), action);
   return static_cast<Bytes>(offset);
 }
 
@@ -246,18 +277,31 @@ void File::map(std::string const& name, Shape const& shape, std::span<Mapping co
   }
   Handle const space = space_of(shape);
   Handle const links = groups_as_needed();
-  Handle const dataset{H5Dcreate2(id_, name.c_str(), H5T_IEEE_F32LE, space.get(), links.get(),
-                                  layout.get(), H5P_DEFAULT),
-                       H5Dclose};
+  Handle dataset{H5Dcreate2(id_, name.c_str(), H5T_IEEE_F32LE, space.get(), links.get(),
+                            layout.get(), H5P_DEFAULT),
+                 H5Dclose};
   checked(dataset.get(), action);
+  checked(dataset.finish(), action);
+}
+
+std::int64_t File::parts(std::string const& name) const {
+  std::string const action = "read the mappings of " + name;
+  Handle const dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
+  checked(dataset.get(), "open " + name);
+  Handle const layout{H5Dget_create_plist(dataset.get()), H5Pclose};
+  checked(layout.get(), action);
+  std::size_t count = 0;
+  checked(H5Pget_virtual_count(layout.get(), &count), action);
+  return static_cast<std::int64_t>(count);
 }
 
 void File::put(std::string const& name, Type type, void const* values, std::int64_t count) {
-  Handle const dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
+  Handle dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
   checked(dataset.get(), "open " + name);
   require(elements_of(shape(name)) == count, "h5: as many values as elements");
   checked(H5Dwrite(dataset.get(), memory_type(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
           "write " + name);
+  checked(dataset.finish(), "write " + name);
 }
 
 void File::write(std::string const& name, std::span<std::string const> texts) {
@@ -273,12 +317,13 @@ void File::write(std::string const& name, std::span<std::string const> texts) {
   Handle const type = text_type(width);
   Handle const space = space_of({static_cast<std::int64_t>(texts.size())});
   Handle const links = groups_as_needed();
-  Handle const dataset{
+  Handle dataset{
       H5Dcreate2(id_, name.c_str(), type.get(), space.get(), links.get(), H5P_DEFAULT, H5P_DEFAULT),
       H5Dclose};
   checked(dataset.get(), "create " + name);
   checked(H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, joined.data()),
           "write " + name);
+  checked(dataset.finish(), "write " + name);
 }
 
 Shape File::shape(std::string const& name) const {
@@ -332,11 +377,12 @@ std::vector<std::string> File::read_texts(std::string const& name, std::int64_t 
 
 void File::put_attribute(std::string const& name, Type type, void const* value) {
   Handle const space{H5Screate(H5S_SCALAR), H5Sclose};
-  Handle const attribute{
+  Handle attribute{
       H5Acreate2(id_, name.c_str(), file_type(type), space.get(), H5P_DEFAULT, H5P_DEFAULT),
       H5Aclose};
   checked(attribute.get(), "create attribute " + name);
   checked(H5Awrite(attribute.get(), memory_type(type), value), "write attribute " + name);
+  checked(attribute.finish(), "write attribute " + name);
 }
 
 void File::get_attribute(std::string const& name, Type type, void* value) const {
@@ -354,11 +400,12 @@ void File::get_attribute(std::string const& name, Type type, void* value) const 
 void File::set(std::string const& attribute, std::string const& text) {
   Handle const space{H5Screate(H5S_SCALAR), H5Sclose};
   Handle const type = text_type(text.size());
-  Handle const handle{
+  Handle handle{
       H5Acreate2(id_, attribute.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT),
       H5Aclose};
   checked(handle.get(), "create attribute " + attribute);
   checked(H5Awrite(handle.get(), type.get(), text.c_str()), "write attribute " + attribute);
+  checked(handle.finish(), "write attribute " + attribute);
 }
 
 std::string File::text(std::string const& attribute) const {

@@ -61,9 +61,14 @@ struct Mapping {
 /// Format:  HDF5 1.10, with checksums on all metadata: damage there is an error, not other content.
 /// Locks:   the file locking of HDF5 is off: some file systems have none, and readers of a
 ///          read-only directory may not need it.
+/// Writes:  every call that can write is checked, closing included, and HDF5 holds back no values
+///          of arrays. A file that was closed without an error was handed to the operating system
+///          whole; sync and read-back are the caller's.
+/// Exit:    HDF5 runs nothing at the end of the process: what a failed write left open would crash it.
 /// Threads: HDF5 is used by one thread per process.
-/// Errors:  of files opened for writing IoError, of files opened to read DataError; both name the
-///          path and HDF5's innermost reason. HDF5 itself prints nothing.
+/// Errors:  of files opened for writing IoError. Of files opened to read IoError with its errno if the
+///          system failed to read or had no memory, DataError if the file is not there or not what it
+///          should be. All name the path and HDF5's innermost reason. HDF5 itself prints nothing.
 class File {
  public:
   /// Arrays of at least `threshold` bytes start at multiples of `alignment`.
@@ -102,6 +107,8 @@ class File {
   /// A new array that shows parts of other files; what no part covers, and every part whose file is
   /// missing, reads as NaN.
   void map(std::string const& name, Shape const& shape, std::span<Mapping const> parts);
+  /// How many parts such an array shows.
+  [[nodiscard]] std::int64_t parts(std::string const& name) const;
 
   /// A new array.
   template <class T>
@@ -154,9 +161,9 @@ class File {
   void get_attribute(std::string const& name, Type type, void* value) const;
   void require_shape(std::string const& name, Shape const& expected) const;
 
-  /// `result` unless it says that an HDF5 call failed; the error reads "cannot <action> in PATH".
+  /// `result` unless it says that an HDF5 call failed; the error reads "PATH: cannot <action>: why".
   std::int64_t checked(std::int64_t result, std::string const& action) const;
-  [[noreturn]] void fail(std::string const& message) const;
+  [[noreturn]] void fail(std::string const& message, int error_number = 0) const;
 
   std::int64_t id_{-1};
   bool writable_{};

@@ -6,7 +6,8 @@
 
 namespace offstage::h5 {
 
-/// Owns one HDF5 identifier and knows how to close it; move-only. Negative: none.
+/// Owns one HDF5 identifier and knows how to close it; move-only. Negative: none. Closing a dataset
+/// or an attribute that was written may write: a writer calls finish(), the destructor hides errors.
 class Handle {
  public:
   using Close = herr_t (*)(hid_t);
@@ -23,6 +24,8 @@ class Handle {
   Handle& operator=(Handle&&) = delete;
 
   [[nodiscard]] hid_t get() const noexcept { return id_; }
+  /// Negative if HDF5 could not close it. Once.
+  [[nodiscard]] herr_t finish() noexcept { return close_(std::exchange(id_, -1)); }
 
  private:
   hid_t id_;

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <charconv>
+
+#include "base/printable.hpp"
 
 namespace offstage::slurm {
 namespace {
@@ -13,21 +14,14 @@ namespace {
 constexpr std::int64_t largest_number = 4'294'967'295;
 /// In the year 2255: the system clock counts nanoseconds in 64 bits.
 constexpr std::int64_t last_second = 9'000'000'000;
-constexpr std::size_t longest_text = 1000;
+/// Of nodes.
+constexpr std::size_t longest_list = 1000;
 
 std::optional<std::int64_t> number(std::string_view text, std::int64_t largest = largest_number) {
   std::int64_t value{};
   auto const [rest, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   bool const whole = code == std::errc{} && rest == text.data() + text.size();
   return whole && value >= 0 && value <= largest ? std::optional{value} : std::nullopt;
-}
-
-/// Names are the user's; a line break in one shall not look like a line of the log.
-std::string printable(std::string_view text) {
-  std::string clean{text.substr(0, longest_text)};
-  std::ranges::replace_if(
-      clean, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
-  return clean;
 }
 
 std::optional<TimePoint> parse_calendar(std::string_view text) {
@@ -83,7 +77,7 @@ std::optional<Job> job_of(Environment const& environment) {
   }
   Job job;
   job.id = fmt::format("{}", *id);
-  job.name = printable(get("SLURM_JOB_NAME"));
+  job.name = printable_name(get("SLURM_JOB_NAME"));
   job.restart_count = number(get("SLURM_RESTART_COUNT")).value_or(0);
   auto const array = number(get("SLURM_ARRAY_JOB_ID"));
   auto const task = number(get("SLURM_ARRAY_TASK_ID"));
@@ -91,14 +85,14 @@ std::optional<Job> job_of(Environment const& environment) {
     job.array_job = fmt::format("{}", *array);
     job.array_task = task;
   }
-  job.nodes = printable(get("SLURM_JOB_NODELIST"));
+  job.nodes = printable(get("SLURM_JOB_NODELIST"), longest_list);
   job.end = parse_time(get("SLURM_JOB_END_TIME"));
   return job;
 }
 
 std::string node_name(Environment const& environment, std::string const& host) {
   char const* const name = environment("SLURMD_NODENAME");
-  return name != nullptr && *name != '\0' ? printable(name) : host;
+  return name != nullptr && *name != '\0' ? printable_name(name) : host;
 }
 
 std::string describe(Job const& job) {

@@ -16,6 +16,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/printable.hpp"
 #include "base/stopwatch.hpp"
 
 namespace offstage::slurm {
@@ -23,6 +24,8 @@ namespace {
 
 /// More than any answer: an array has a line for each task. A program that writes on is cut off.
 constexpr std::size_t longest_answer = std::size_t{1} << 20;
+/// Of an answer that makes no sense.
+constexpr std::size_t longest_quote = 200;
 
 std::string text_of(int error_number) {
   return std::generic_category().message(error_number);
@@ -126,9 +129,7 @@ std::string one_line(std::string text) {
   while (!text.empty() && text.back() == '\n') {
     text.pop_back();
   }
-  std::ranges::replace_if(
-      text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
-  return text.substr(0, 200);
+  return printable(text, longest_quote);
 }
 
 /// What stands behind the job's own id. The id may be an array's too, whose other tasks have lines,

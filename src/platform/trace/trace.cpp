@@ -48,14 +48,15 @@ std::string microseconds(Nanoseconds time) {
   return fmt::format("{}.{:03}", time / 1000, time % 1000);
 }
 
-/// As a JSON string, whatever the bytes are.
+/// As a JSON string in ASCII, whatever the bytes are.
 std::string json_string(std::string_view text) {
   // Almost all names are plain, and the library takes microseconds.
   if (std::ranges::all_of(text,
                           [](char c) { return c >= ' ' && c < 127 && c != '"' && c != '\\'; })) {
     return fmt::format("\"{}\"", text);
   }
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/true,
+                                   nlohmann::json::error_handler_t::replace);
 }
 
 struct Interval {

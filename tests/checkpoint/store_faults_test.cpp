@@ -1,0 +1,157 @@
+// Saves and restarts on a file system that fails: what is said to be saved loads, and what cannot be read at the
+// moment is no damage.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/inspect.hpp"
+#include "checkpoint/patience.hpp"
+#include "checkpoint/store_fixture.hpp"
+#include "platform/failing_calls.hpp"
+#include "platform/h5/file.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using StoreFaults = CheckpointStore;
+
+TEST_F(StoreFaults, WhatIsSaidToBeSavedVerifies) {
+  Call const kinds = Call::open | Call::write | Call::truncate | Call::sync | Call::rename;
+  Shard shard = make_shard();
+  std::int64_t failures = 0;
+  // Every fourth; tests/sweep has them all.
+  for (std::int64_t nth = world.size();; nth += 4) {
+    shard.fill(static_cast<std::uint64_t>(nth));
+    Store saving{directory, {}, world};
+    bool said = false;
+    bool failed = false;
+    {
+      FailingCalls const failing{{.kinds = kinds,
+                                  .error_number = EIO,
+                                  .first = world.rank() == world.size() - 1 ? nth : INT64_MAX,
+                                  .times = 1,
+                                  .name = directory}};
+      try {
+        saving.save(meta(nth), shard.map, shard.subgroups, *shard.tiers);
+      } catch (mpi::AgreedError const& error) {
+        said = true;
+        EXPECT_EQ(error.code(), ExitCode::io) << error.what();
+      }
+      failed = world.broadcast_value(failing.failed() > 0, world.size() - 1);
+    }
+    on_one_rank([&] {
+      EXPECT_EQ(fs::exists(path(nth)), !said) << "call " << nth;
+      if (!said) {
+        EXPECT_THAT(verify(list(path(nth)).at(0)), IsEmpty()) << "call " << nth;
+      }
+    });
+    failures += said ? 1 : 0;
+    if (!failed) {
+      break;
+    }
+  }
+  EXPECT_GT(failures, 3);
+}
+
+/// Fails reads of the newest checkpoint on the last rank, and says how often they did.
+struct FailingReads {
+  FailingReads(mpi::Communicator const& comm, int error_number, std::int64_t times)
+      : calls{{.kinds = Call::open | Call::read,
+               .error_number = error_number,
+               .first = comm.rank() == comm.size() - 1 ? 1 : INT64_MAX,
+               .times = times,
+               .name = "step-000000002/"}} {}
+  FailingCalls calls;
+};
+
+TEST_F(StoreFaults, AReadThatFailsForAMomentIsTriedAgain) {
+  save(1, 1);
+  save(2, 2);
+  for (int const error_number : {EIO, EMFILE, ESTALE}) {
+    FailingReads const failing{world, error_number, 2};
+    EXPECT_EQ(restore_newest(2), std::pair(std::int64_t{2}, true));
+    EXPECT_EQ(failing.calls.failed(), world.rank() == world.size() - 1 ? 2 : 0);
+  }
+}
+
+TEST_F(StoreFaults, WhatCannotBeReadIsNotPassedOver) {
+  save(1, 1);
+  save(2, 2);
+  Shard shard = make_shard();
+  Store fresh{directory, {}, world};
+  {
+    FailingReads const failing{world, EIO, INT64_MAX};
+    try {
+      (void)fresh.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
+                                 ignore_parameters);
+      ADD_FAILURE() << "nothing was said";
+    } catch (mpi::AgreedError const& error) {
+      EXPECT_EQ(error.code(), ExitCode::io);
+      EXPECT_THAT(error.what(), HasSubstr("step-000000002/"));
+      EXPECT_THAT(error.what(), HasSubstr("Input/output error"));
+    }
+  }
+  EXPECT_EQ(restore_newest(2), std::pair(std::int64_t{2}, true));
+}
+
+TEST_F(StoreFaults, VerifyTellsWhatCannotBeReadFromDamage) {
+  save(2, 2);
+  on_one_rank([&] {
+    FailingCalls const failing{
+        {.kinds = Call::open | Call::read, .error_number = EIO, .name = "rank-0000.h5"}};
+    EXPECT_THROW((void)verify(list(path(2)).at(0)), IoError);
+  });
+}
+
+TEST(ReadPatiently, ReadsDamageTwice) {
+  int reads = 0;
+  auto const damaged_once = [&] {
+    if (++reads == 1) {
+      throw DataError{"a checksum differs"};
+    }
+    return 7;
+  };
+  EXPECT_EQ(read_patiently(damaged_once), 7);
+  EXPECT_THROW(read_patiently([&] {
+                 ++reads;
+                 throw DataError{"a checksum differs"};
+               }),
+               DataError);
+  EXPECT_EQ(reads, 4);
+}
+
+TEST_F(StoreFaults, OnlySoundCheckpointsCountAsKept) {
+  for (std::int64_t const step : {1, 2, 3}) {
+    Store own{directory, {.keep = 3}, world};
+    Shard shard = make_shard();
+    shard.fill(static_cast<std::uint64_t>(step));
+    own.save(meta(step), shard.map, shard.subgroups, *shard.tiers);
+  }
+  // The checksums of step 3 are lost, as by a write that nobody heard of.
+  on_one_rank([&] {
+    h5::File file = h5::File::open_read_write(path(3) + "/rank-0000.h5");
+    h5::Shape const shape = file.shape("/checksum/0");
+    std::vector<std::uint64_t> const zeros(static_cast<std::size_t>(h5::elements_of(shape)));
+    file.fill<std::uint64_t>("/checksum/0", zeros);
+    file.close();
+  });
+  Shard shard = make_shard();
+  Store later{directory, {.keep = 2}, world};
+  shard.fill(4);
+  later.save(meta(4), shard.map, shard.subgroups, *shard.tiers);
+  EXPECT_THAT(steps(), ElementsAre(2, 3, 4)) << "4 and 2 are kept, 3 is no replacement for 2";
+  later.save(meta(5), shard.map, shard.subgroups, *shard.tiers);
+  EXPECT_THAT(steps(), ElementsAre(4, 5));
+}
+
+}  // namespace
+}  // namespace offstage::checkpoint
