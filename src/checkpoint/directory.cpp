@@ -153,8 +153,11 @@ std::vector<std::string> names_of(std::string const& directory) {
 }
 
 std::string canonical(std::string const& path) {
-  std::error_code ignored;
-  fs::path const found = fs::weakly_canonical(path, ignored);
+  std::error_code error;
+  fs::path const found = fs::weakly_canonical(path, error);
+  if (error) {
+    throw IoError{"cannot look at", path, error.value()};
+  }
   return found.has_filename() ? found.string() : found.parent_path().string();
 }
 

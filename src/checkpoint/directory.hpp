@@ -37,7 +37,8 @@ struct StepDirectory {
 /// The names in a directory. Errors: IoError if it cannot be read.
 [[nodiscard]] std::vector<std::string> names_of(std::string const& directory);
 
-/// One name per file or directory, to tell whether two paths mean the same.
+/// One name per file or directory, to tell whether two paths mean the same; also of what is not there yet.
+/// Errors: IoError if that cannot be told.
 [[nodiscard]] std::string canonical(std::string const& path);
 
 /// The size of a file; nullopt if there is none. Errors: IoError.
