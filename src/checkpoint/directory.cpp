@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
-#include <limits>
 #include <system_error>
 #include <tuple>
 
@@ -67,13 +66,9 @@ std::optional<std::string_view> between(std::string_view prefix, std::string_vie
 
 /// True for names that this program gives to the files of a checkpoint.
 bool is_ours(std::string_view name) {
-  if (name == master_name || name == unfinished_master_name || name == passed_over_name) {
+  if (name == master_name || name == unfinished_master_name || name == passed_over_name ||
+      is_extent_file_name(name)) {
     return true;
-  }
-  if (auto const numbers = between("extent-", name, ".h5")) {
-    std::size_t const dash = numbers->find('-');
-    return dash != std::string_view::npos && all_digits(numbers->substr(0, dash)) &&
-           all_digits(numbers->substr(dash + 1));
   }
   for (char const* const ending : {".h5", ".json"}) {
     if (auto const rank = between("rank-", name, ending); rank && all_digits(*rank)) {
@@ -121,9 +116,11 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return all_digits(name) && error == std::errc{} ? std::optional{step} : std::nullopt;
 }
 
-bool is_plain_name(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." &&
-         name.find_first_of(std::string_view{"/\0", 2}) == std::string_view::npos;
+bool is_extent_file_name(std::string_view name) {
+  auto const numbers = between("extent-", name, ".h5");
+  std::size_t const dash = numbers ? numbers->find('-') : std::string_view::npos;
+  return dash != std::string_view::npos && all_digits(numbers->substr(0, dash)) &&
+         all_digits(numbers->substr(dash + 1));
 }
 
 std::vector<StepDirectory> step_directories(std::string const& directory) {
@@ -153,8 +150,11 @@ std::vector<std::string> names_of(std::string const& directory) {
 }
 
 std::string canonical(std::string const& path) {
-  std::error_code ignored;
-  fs::path const found = fs::weakly_canonical(path, ignored);
+  std::error_code error;
+  fs::path const found = fs::weakly_canonical(path, error);
+  if (error) {
+    throw IoError{"cannot look at", path, error.value()};
+  }
   return found.has_filename() ? found.string() : found.parent_path().string();
 }
 
@@ -169,8 +169,23 @@ std::optional<Bytes> size_of(std::string const& path) {
   throw IoError{"cannot look at", path, errno};
 }
 
+std::optional<Bytes> size_of_file(std::string const& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) == 0) {
+    if (!S_ISREG(status.st_mode)) {
+      throw DataError{path + " is no regular file"};
+    }
+    return status.st_size;
+  }
+  if (errno == ENOENT) {
+    return std::nullopt;
+  }
+  throw IoError{"cannot look at", path, errno};
+}
+
 std::string read_part(std::string const& path, Bytes offset, Bytes most) {
-  aio::Descriptor const file{path, O_RDONLY, 0};
+  // A pipe in its place must not block the open, a link must not lead elsewhere.
+  aio::Descriptor const file{path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW, 0};
   std::string text(static_cast<std::size_t>(std::clamp<Bytes>(file.size() - offset, 0, most)), 0);
   std::size_t done = 0;
   while (done < text.size()) {
@@ -187,8 +202,12 @@ std::string read_part(std::string const& path, Bytes offset, Bytes most) {
   return text;
 }
 
-std::string read_text(std::string const& path) {
-  return read_part(path, 0, std::numeric_limits<Bytes>::max());
+std::string read_text(std::string const& path, Bytes limit) {
+  if (auto const size = size_of_file(path); size && *size > limit) {
+    throw DataError{fmt::format("{} has {} bytes, which is beyond the limit of {}", path, *size,
+                                format_bytes(limit))};
+  }
+  return read_part(path, 0, limit);
 }
 
 void write_text(std::string const& path, std::string const& text) {

@@ -22,8 +22,8 @@ constexpr char const* passed_over_name = "passed-over";
 [[nodiscard]] std::string extent_file_name(int rank, std::size_t subgroup);
 /// The step of a name that is "step-" and digits alone.
 [[nodiscard]] std::optional<std::int64_t> step_of(std::string_view name);
-/// True for a file name that stays inside its directory.
-[[nodiscard]] bool is_plain_name(std::string_view name);
+/// True for the names that extent_file_name gives.
+[[nodiscard]] bool is_extent_file_name(std::string_view name);
 
 struct StepDirectory {
   std::int64_t step{};
@@ -37,13 +37,18 @@ struct StepDirectory {
 /// The names in a directory. Errors: IoError if it cannot be read.
 [[nodiscard]] std::vector<std::string> names_of(std::string const& directory);
 
-/// One name per file or directory, to tell whether two paths mean the same.
+/// One name per file or directory, to tell whether two paths mean the same; also of what is not there yet.
+/// Errors: IoError if that cannot be told.
 [[nodiscard]] std::string canonical(std::string const& path);
 
 /// The size of a file; nullopt if there is none. Errors: IoError.
 [[nodiscard]] std::optional<Bytes> size_of(std::string const& path);
-/// The whole of a file, or at most `most` bytes of it from `offset` on; less if it ends before. Errors: IoError.
-[[nodiscard]] std::string read_text(std::string const& path);
+/// The size of one of a checkpoint's files; nullopt if there is nothing of this name. Errors: DataError if
+/// it is no regular file, but a link, a pipe or a directory; IoError.
+[[nodiscard]] std::optional<Bytes> size_of_file(std::string const& path);
+/// A whole file. Errors: DataError if it is no regular file or larger than `limit`; IoError.
+[[nodiscard]] std::string read_text(std::string const& path, Bytes limit = 64 * MiB);
+/// At most `most` bytes of a file from `offset` on; less if it ends before. Errors: IoError.
 [[nodiscard]] std::string read_part(std::string const& path, Bytes offset, Bytes most);
 /// Writes a new file and makes its contents durable. Errors: IoError, also if it is there.
 void write_text(std::string const& path, std::string const& text);

@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/extent_file.hpp"
+#include "checkpoint/plausible.hpp"
 #include "checkpoint/store.hpp"
 #include "platform/aio/file.hpp"
 
@@ -19,6 +22,35 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t most_int = std::numeric_limits<int>::max();
+
+/// Sees a text's keys and levels before a tree is made of them: what no manifest has takes no memory, and of
+/// two keys of one name the library would keep one.
+class Guard {
+ public:
+  explicit Guard(std::string const& path) : path_{path} {}
+
+  bool operator()(int depth, Json::parse_event_t event, Json const& parsed) {
+    using Event = Json::parse_event_t;
+    if (event == Event::object_start) {
+      keys_.emplace_back();
+    } else if (event == Event::object_end) {
+      keys_.pop_back();
+    }
+    bool const key = event == Event::key;
+    bool const fresh = !key || keys_.back().insert(parsed.get_ref<std::string const&>()).second;
+    if (depth > deepest || !fresh || (key && keys_.back().size() > most_keys)) {
+      throw DataError{path_ + ": not JSON as a manifest is; the file is damaged"};
+    }
+    return true;
+  }
+
+ private:
+  static constexpr int deepest = 5;
+  static constexpr std::size_t most_keys = 16;
+
+  std::string const& path_;
+  std::vector<std::set<std::string>> keys_;
+};
 
 /// A JSON object and how messages call it.
 class Object {
@@ -51,12 +83,12 @@ class Object {
 
   [[nodiscard]] bool has(char const* key) const { return value_.contains(key); }
 
-  [[nodiscard]] std::string file_name(char const* key) const {
-    std::string name = text(key);
-    if (!is_plain_name(name)) {
-      fail(key, "must be a file name, no path");
+  /// Other names could lead out of the directory, or twice to one file.
+  [[nodiscard]] std::string file_name(char const* key, std::string const& expected) const {
+    if (text(key) != expected) {
+      fail(key, "must be a file name, " + expected);
     }
-    return name;
+    return expected;
   }
 
   /// Calls take(object) for each element of an array of objects.
@@ -106,18 +138,21 @@ std::vector<state::Piece> parse_pieces(Object const& object, std::int64_t elemen
 }
 
 /// Of a subgroup that has a file of its own.
-ExtentFile parse_extent_file(Object const& object) {
+ExtentFile parse_extent_file(Object const& object, std::string const& name) {
   ExtentFile file;
-  file.name = object.file_name("file");
+  file.name = object.file_name("file", name);
   file.bytes = object.whole("file_bytes", 1, most);
   file.dataset_elements = object.whole("dataset_elements", 3 * chunk_elements, file.bytes / 4);
   return file;
 }
 
-StoredSubgroup parse_subgroup(Object const& object, std::size_t index, Bytes file_bytes) {
+/// The next one of a manifest.
+StoredSubgroup parse_subgroup(Object const& object, Manifest const& manifest) {
+  std::size_t const index = manifest.subgroups.size();
+  Bytes file_bytes = manifest.file_bytes;
   StoredSubgroup subgroup;
   if (object.has("file")) {
-    subgroup.own_file = parse_extent_file(object);
+    subgroup.own_file = parse_extent_file(object, extent_file_name(manifest.rank, index));
     file_bytes = subgroup.own_file->bytes;
   }
   std::string const dataset = subgroup.dataset(index);
@@ -142,6 +177,20 @@ StoredSubgroup parse_subgroup(Object const& object, std::size_t index, Bytes fil
   subgroup.checksum = *checksum;
   subgroup.pieces = parse_pieces(object, subgroup.elements);
   return subgroup;
+}
+
+/// Subgroups that share bytes would make a small file hold a large state.
+bool have_places_of_their_own(std::vector<StoredSubgroup> const& subgroups) {
+  std::vector<std::pair<Bytes, Bytes>> places;
+  for (StoredSubgroup const& subgroup : subgroups) {
+    if (!subgroup.own_file) {
+      places.emplace_back(subgroup.offset, subgroup.offset + 12 * subgroup.elements);
+    }
+  }
+  std::ranges::sort(places);
+  return std::ranges::adjacent_find(places, [](auto const& a, auto const& b) {
+           return b.first < a.second;
+         }) == places.end();
 }
 
 }  // namespace
@@ -189,7 +238,9 @@ std::string to_json(Manifest const& manifest) {
 }
 
 Manifest parse_manifest(std::string const& text, std::string const& path) {
-  Json const json = Json::parse(text, nullptr, false);
+  require_within(std::ssize(text), 0, most_manifest_bytes, "its size", path);
+  Guard guard{path};
+  Json const json = Json::parse(text, std::ref(guard), false);
   if (json.is_discarded()) {
     throw DataError{path + ": not JSON; the file is damaged"};
   }
@@ -198,12 +249,14 @@ Manifest parse_manifest(std::string const& text, std::string const& path) {
   Manifest manifest;
   manifest.ranks = static_cast<int>(object.whole("ranks", 1, most_int));
   manifest.rank = static_cast<int>(object.whole("rank", 0, manifest.ranks - 1));
-  manifest.file = object.file_name("file");
+  manifest.file = object.file_name("file", rank_file_name(manifest.rank));
   manifest.file_bytes = object.whole("file_bytes", 1, most);
   object.each("subgroups", [&](Object const& subgroup) {
-    manifest.subgroups.push_back(
-        parse_subgroup(subgroup, manifest.subgroups.size(), manifest.file_bytes));
+    manifest.subgroups.push_back(parse_subgroup(subgroup, manifest));
   });
+  if (!have_places_of_their_own(manifest.subgroups)) {
+    object.fail("subgroups", "must not share bytes of the file");
+  }
   return manifest;
 }
 

@@ -9,6 +9,7 @@
 #include "base/printable.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/plausible.hpp"
 #include "platform/h5/file.hpp"
 
 namespace offstage::checkpoint {
@@ -18,6 +19,8 @@ namespace {
 constexpr std::int64_t format_of_variants = 2;
 /// Format 2 knew no extent files.
 constexpr std::int64_t format_of_extents = 3;
+
+constexpr std::size_t widest_name = 64;  // of the files of a checkpoint
 
 /// Calls visit(key, value) for all that defines a model but its family, with its configuration key.
 template <class Model, class Visit>
@@ -247,13 +250,20 @@ void write_ranks(h5::File& file, std::vector<RankEntry> const& ranks) {
   file.write<std::uint64_t>("/rank/manifest_checksum", shape, checksums);
 }
 
-std::vector<RankEntry> read_ranks(h5::File const& file, std::int64_t count) {
-  auto const files = file.read_texts("/rank/file", count);
+std::vector<RankEntry> read_ranks(h5::File const& file, std::int64_t count,
+                                  std::string const& path) {
+  require_within(count, 1, most_ranks, "ranks", path);
+  auto const files = file.read_texts("/rank/file", count, widest_name);
   auto const bytes = file.read<std::int64_t>("/rank/file_bytes", {count});
-  auto const manifests = file.read_texts("/rank/manifest", count);
+  auto const manifests = file.read_texts("/rank/manifest", count, widest_name);
   auto const checksums = file.read<std::uint64_t>("/rank/manifest_checksum", {count});
   std::vector<RankEntry> ranks;
   for (std::size_t r = 0; r < files.size(); ++r) {
+    auto const rank = static_cast<int>(r);
+    if (files[r] != rank_file_name(rank) || manifests[r] != manifest_name(rank)) {
+      throw DataError{fmt::format("{}: it does not name {} and {}; the file is damaged", path,
+                                  rank_file_name(rank), manifest_name(rank))};
+    }
     ranks.push_back({files[r], bytes[r], manifests[r], checksums[r]});
   }
   return ranks;
@@ -274,15 +284,20 @@ void write_extents(h5::File& file, std::vector<ExtentEntry> const& extents) {
   file.write<std::int64_t>("/extent/file_bytes", {std::ssize(extents)}, bytes);
 }
 
-std::vector<ExtentEntry> read_extents(h5::File const& file) {
+std::vector<ExtentEntry> read_extents(h5::File const& file, std::string const& path) {
   std::vector<ExtentEntry> extents;
   auto const count = file.number<std::int64_t>("extents");
+  require_within(count, 0, most_extents, "extents", path);
   if (count == 0) {
     return extents;
   }
-  auto const files = file.read_texts("/extent/file", count);
+  auto const files = file.read_texts("/extent/file", count, widest_name);
   auto const bytes = file.read<std::int64_t>("/extent/file_bytes", {count});
   for (std::size_t i = 0; i < files.size(); ++i) {
+    if (!is_extent_file_name(files[i])) {
+      throw DataError{fmt::format(
+          "{}: its extent {} is not called as extents are; the file is damaged", path, i)};
+    }
     extents.push_back({files[i], bytes[i]});
   }
   return extents;
@@ -314,13 +329,14 @@ Master read(h5::File const& file, std::string const& path) {
   } catch (Refused const& refused) {
     throw Refused{fmt::format("checkpoint {}: {}", step_directory, refused.what())};
   }
-  master.ranks = read_ranks(file, master.meta.ranks);
+  master.ranks = read_ranks(file, master.meta.ranks, path);
   if (format >= format_of_extents) {
-    master.extents = read_extents(file);
+    master.extents = read_extents(file, path);
   }
   if (file.number<std::uint64_t>("checksum") != checksum_of_contents(master, format)) {
     throw DataError{path + ": its contents do not match their checksum; the file is damaged"};
   }
+  require_plausible(master, path);
   return master;
 }
 
@@ -354,7 +370,7 @@ void read_back_master(std::string const& path, Master const& master,
     visit_tensors(master.meta.model, manifests,
                   [&](std::string const& name, h5::Shape const& shape,
                       std::vector<h5::Mapping> const& parts) {
-                    if (file.shape(name) != shape || file.parts(name) != std::ssize(parts)) {
+                    if (file.parts(name, shape) != std::ssize(parts)) {
                       throw DataError{fmt::format("{}: {} shows other parts", path, name)};
                     }
                   });
@@ -373,7 +389,7 @@ IoError not_as_written(DataError const& error) {
 }
 
 Bytes require_file(std::string const& path, Bytes bytes) {
-  auto const found = size_of(path);
+  auto const found = size_of_file(path);
   if (!found) {
     throw DataError{path + " is missing"};
   }
@@ -386,10 +402,11 @@ Bytes require_file(std::string const& path, Bytes bytes) {
 
 Bytes require_files(std::string const& step_directory, RankEntry const& rank) {
   std::string const manifest = fmt::format("{}/{}", step_directory, rank.manifest);
-  auto const manifest_bytes = size_of(manifest);
+  auto const manifest_bytes = size_of_file(manifest);
   if (!manifest_bytes) {
     throw DataError{manifest + " is missing"};
   }
+  require_within(*manifest_bytes, 1, most_manifest_bytes, "its size", manifest);
   return require_file(fmt::format("{}/{}", step_directory, rank.file), rank.file_bytes) +
          *manifest_bytes;
 }

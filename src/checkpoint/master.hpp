@@ -46,6 +46,7 @@ void write_master(std::string const& path, Master const& master,
 void read_back_master(std::string const& path, Master const& master,
                       std::span<Manifest const> manifests);
 
+/// What it returns is plausible (plausible.hpp) and names the files of ranks and extents as writers do.
 /// Errors: DataError if it is not there or damaged (its own checksum covers all that is returned);
 ///         Refused if its format is newer than this program's.
 [[nodiscard]] Master read_master(std::string const& step_directory);
@@ -53,9 +54,9 @@ void read_back_master(std::string const& path, Master const& master,
 /// What is wrong with a file that this process wrote a moment ago is no damage: its write failed.
 [[nodiscard]] IoError not_as_written(DataError const& error);
 
-/// The size of a file, as it should be. Errors: DataError if it is missing or its size is wrong.
+/// The size of a file, as it should be. Errors: DataError if it is missing, no regular file or its size is wrong.
 Bytes require_file(std::string const& path, Bytes bytes);
-/// The bytes of a rank's two files. Errors: DataError if one is missing or its size is wrong.
+/// The bytes of a rank's two files. Errors: as require_file.
 Bytes require_files(std::string const& step_directory, RankEntry const& rank);
 
 /// Errors: Refused, naming the `model.` keys that differ; those on which no parameter depends may.

@@ -12,6 +12,7 @@
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/extent_file.hpp"
+#include "checkpoint/plausible.hpp"
 
 namespace offstage::checkpoint {
 namespace {
@@ -48,6 +49,15 @@ decltype(auto) telling_damage(Work&& work) {
   }
 }
 
+/// What goes around HDF5 must be what others read through it.
+void require_place(h5::File const& file, std::string const& path, std::string const& dataset,
+                   h5::Shape const& shape, Bytes offset) {
+  if (file.offset(dataset, h5::Type::f32, shape) != offset) {
+    throw DataError{fmt::format(
+        "{}: {} does not stand where the manifest says; the file is damaged", path, dataset)};
+  }
+}
+
 state::ShardMap map_of(std::string const& directory, Meta const& meta) {
   try {
     state::validate(meta.model);
@@ -80,14 +90,16 @@ Manifest Reader::manifest(int rank) const {
   std::string const path = directory_ + "/" + entry.manifest;
   return telling_damage([&] {
     require_files(directory_, entry);
-    std::string const text = read_text(path);
+    std::string const text = read_text(path, manifest_limit(map_, rank));
     if (checksum_of(text) != entry.manifest_checksum) {
       throw DataError{path + ": does not match its checksum in the master; the file is damaged"};
     }
     Manifest parsed = parse_manifest(text, path);
-    if (parsed.rank != rank || parsed.file != entry.file || parsed.file_bytes != entry.file_bytes) {
+    if (parsed.rank != rank || parsed.ranks != map_.ranks() || parsed.file != entry.file ||
+        parsed.file_bytes != entry.file_bytes) {
       throw DataError{path + ": names another rank or file than the master does"};
     }
+    require_shard(parsed, map_, path);
     for (StoredSubgroup const& stored : parsed.subgroups) {
       if (stored.own_file) {
         require_file(directory_ + "/" + stored.own_file->name, stored.own_file->bytes);
@@ -125,13 +137,8 @@ aio::File const& Reader::file_of(Source& source, StoredSubgroup const& stored) c
   ExtentFile const& own = *stored.own_file;
   std::string const path = directory_ + "/" + own.name;
   if (source.extent.path() != path) {
-    // What goes around HDF5 must be what others read through it.
-    if (h5::File::open_read(path).shape(extent_dataset) != h5::Shape{own.dataset_elements}) {
-      throw DataError{
-          fmt::format("{}: {} has not the shape that the manifest says; the file is "
-                      "damaged",
-                      path, extent_dataset)};
-    }
+    require_place(h5::File::open_read(path), path, extent_dataset, {own.dataset_elements},
+                  stored.offset);
     source.extent = aio::File::open_read(path);
   }
   return source.extent;
@@ -151,6 +158,10 @@ std::vector<std::uint64_t> const& Reader::checksums(Source& source, std::size_t 
   std::vector<std::uint64_t>& loaded = source.checksums[subgroup];
   if (loaded.empty()) {
     StoredSubgroup const& stored = source.manifest.subgroups[subgroup];
+    if (!stored.own_file) {
+      require_place(source.arrays, source.file.path(), stored.dataset(subgroup),
+                    {3, stored.elements}, stored.offset);
+    }
     auto checksums = source.arrays.read<std::uint64_t>(checksum_name(subgroup),
                                                        {3, stored.elements / chunk_elements});
     if (checksum_of(std::as_bytes(std::span{checksums})) != stored.checksum) {

@@ -168,7 +168,9 @@ void Store::complete(Saving& saving) {
         if (!passed_over_.empty()) {
           list_passed_over(directory_, meta.step, passed_over_);
         }
+        std::string const name = canonical(path);
         commit_master(path, meta, manifests);
+        took(name);
       }
     });
   } catch (mpi::AgreedError const&) {
@@ -195,7 +197,6 @@ void Store::tidy(std::int64_t saved) {
   if (comm_.rank() != 0) {
     return;
   }
-  sound_.insert(current_);
   attempt([&] { settle_replaced(directory_); });
   bool aside = true;
   for (std::string const& name : passed_over_) {
@@ -205,6 +206,20 @@ void Store::tidy(std::int64_t saved) {
     passed_over_.clear();
   }
   attempt([&] { prune(directory_, retention_, saved, spared(), sound_); });
+}
+
+void Store::took(std::string const& canonical_path) {
+  current_ = canonical_path;
+  sound_.insert(canonical_path);
+}
+
+void Store::say_loaded(std::string const& path) {
+  mpi::agree(comm_, [&] {
+    if (comm_.rank() == 0) {
+      took(read_patiently([&] { return canonical(path); }));
+      log::info("checkpoint {} loaded", path);
+    }
+  });
 }
 
 std::vector<std::string> Store::spared() const {
@@ -263,7 +278,6 @@ SaveStats Store::finish_save() {
       throw failed_save(key_, directory_, step, error);
     }
   }
-  current_ = canonical(stats.path);
   tidy(step);
   stats.referred = comm_.sum(stats.referred);
   stats.stood_still += watch.elapsed();
@@ -283,11 +297,7 @@ std::optional<Meta> Store::restore_newest(state::ModelShape const& model,
     std::string const path = directory_ + "/" + name;
     outcome = try_load(path, {model, subgroups, tiers, on_subgroup}, comm_);
     if (outcome.meta) {
-      current_ = canonical(path);
-      sound_.insert(current_);
-      if (comm_.rank() == 0) {
-        log::info("checkpoint {} loaded", path);
-      }
+      say_loaded(path);
       return outcome.meta;
     }
     passed_over_.push_back(name);
@@ -368,12 +378,8 @@ Meta Store::restore(std::string const& path, state::ModelShape const& model,
   if (!outcome.meta) {
     throw mpi::AgreedError{ExitCode::data, outcome.problem, 0};
   }
-  current_ = canonical(path);
+  say_loaded(path);
   named_ = current_;
-  sound_.insert(current_);
-  if (comm_.rank() == 0) {
-    log::info("checkpoint {} loaded", path);
-  }
   return *outcome.meta;
 }
 

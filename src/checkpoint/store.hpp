@@ -141,6 +141,8 @@ class Store {
                    tiers::Tiers& tiers, int threads);
   void complete(Saving& saving);
   void abandon(std::int64_t step) const noexcept;
+  void took(std::string const& canonical_path);
+  void say_loaded(std::string const& path);
   void tidy(std::int64_t saved);
   void settle_earlier_save();
   void finish_earlier_save();
@@ -150,10 +152,11 @@ class Store {
   Retention retention_;
   mpi::Communicator const& comm_;
   std::string key_;
+  // Of rank 0 alone, canonical paths:
   std::string current_;                   ///< the step directory that was restored or saved last
   std::string named_;                     ///< the one that restore() took
-  std::vector<std::string> passed_over_;  ///< rank 0's: names, not yet set aside
-  std::set<std::string> sound_;           ///< rank 0's: canonical paths of what it wrote or loaded
+  std::set<std::string> sound_;           ///< what it wrote, loaded or looked through
+  std::vector<std::string> passed_over_;  ///< names instead; not yet set aside
   std::unique_ptr<Saving> saving_;        ///< between begin_save and finish_save
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -33,6 +34,7 @@ double shared_rate(double both, double alone) {
 struct Work {
   double cpu, device, resident;
   double gradients, resident_gradients;  ///< elements whose gradient crosses: of all, of residents
+  double spilled;                        ///< elements whose gradient is read from storage
   double to_device, to_host;
   double chunk;           ///< of the elements that go to the device and back; 0: none do
   double resident_chunk;  ///< likewise of those that live there
@@ -46,7 +48,8 @@ Work::Work(UpdateDemand const& demand, double share) {
   require(demand.resident >= 0.0 && demand.resident <= 1.0,
           "update_times: the resident share lies in [0, 1]");
   require(demand.elements >= 0 && demand.chunk >= 0 && demand.gradient_bytes >= 0 &&
-              demand.parameter_bytes >= 0 && demand.held >= 0,
+              demand.parameter_bytes >= 0 && demand.held >= 0 && demand.storage.read >= 0 &&
+              demand.storage.written >= 0 && demand.storage.spilled >= 0,
           "update_times: sizes are not negative");
   auto const elements = static_cast<double>(demand.elements);
   auto const piece = static_cast<double>(demand.chunk);
@@ -58,6 +61,8 @@ Work::Work(UpdateDemand const& demand, double share) {
   auto const held = static_cast<double>(demand.held);
   resident_gradients = std::max(0.0, resident - held);
   gradients = std::max(0.0, resident + device - held);
+  double const waiting = resident + device - gradients;  // on the device
+  spilled = std::max(0.0, static_cast<double>(demand.storage.spilled) - waiting);
   to_device = device * state_bytes + gradients * gradient + cpu * copied;
   to_host = device * state_bytes;
   chunk = std::min(piece, device);
@@ -78,15 +83,16 @@ class Makespan {
     times_.device = kernel(work_.device + work_.resident);
     set_link();
     set_host_memory();
-    times_.storage = demand.storage;
+    set_storage();
   }
 
   [[nodiscard]] UpdateTimes finished() {
-    times_.total = std::max({with_ends(), times_.host_memory, times_.storage});
-    if (demand_.transfers == Transfers::blocking) {
-      times_.total = std::max(times_.total, in_turns());
-    }
+    times_.total = std::max(without_storage(), times_.storage);
     return times_;
+  }
+  [[nodiscard]] Seconds without_storage() const {
+    Seconds const at_once = std::max(with_ends(), times_.host_memory);
+    return demand_.transfers == Transfers::blocking ? std::max(at_once, in_turns()) : at_once;
   }
 
  private:
@@ -127,6 +133,12 @@ class Makespan {
                            static_cast<double>(demand_.parameter_bytes);
     times_.host_memory =
         Seconds{(work_.cpu * touched + work_.to_device + work_.to_host) / rates_.host_memory};
+  }
+
+  void set_storage() {
+    double const gradients = work_.spilled * static_cast<double>(demand_.gradient_bytes);
+    times_.storage = bandwidth_bound(demand_.storage.read + static_cast<Bytes>(gradients),
+                                     demand_.storage.written, rates_.paths);
   }
 
   [[nodiscard]] Trip trip() const {
@@ -175,12 +187,16 @@ UpdateTimes update_times(UpdateDemand const& demand, UpdateRates const& rates, d
 }
 
 double best_share(UpdateDemand const& demand, UpdateRates const& rates) {
-  auto const total = [&](double share) { return update_times(demand, rates, share).total; };
+  // In the order in which they matter.
+  auto const times = [&](double share) {
+    Makespan makespan{demand, rates, share};
+    return std::pair{makespan.finished().total, makespan.without_storage()};
+  };
   // Ascending, and only what is better counts: of equals the least share wins.
   int best = 0;
-  Seconds least = total(0.0);
+  auto least = times(0.0);
   for (int i = 1; i <= grid; ++i) {
-    Seconds const here = total(static_cast<double>(i) / grid);
+    auto const here = times(static_cast<double>(i) / grid);
     if (here < least) {
       best = i;
       least = here;
@@ -190,13 +206,13 @@ double best_share(UpdateDemand const& demand, UpdateRates const& rates) {
   double high = static_cast<double>(std::min(grid, best + 1)) / grid;
   for (int i = 0; i < narrowings; ++i) {
     double const third = (high - low) / 3.0;
-    if (total(low + third) <= total(high - third)) {
+    if (times(low + third) <= times(high - third)) {
       high -= third;
     } else {
       low += third;
     }
   }
-  return total(low) < least ? low : static_cast<double>(best) / grid;
+  return times(low) < least ? low : static_cast<double>(best) / grid;
 }
 
 double paper_stride(double cpu_update, double conversion, double device_update, double link) {

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/units.hpp"
+#include "plan/split.hpp"
 
 namespace offstage::plan {
 
@@ -18,6 +20,18 @@ struct UpdateRates {
   double host_memory{};  ///< bytes per second that cores and copies draw together; 0: no limit
   double
       conversion{};  ///< elements per second, FP32 to 16 bit on the cores; for paper_stride alone
+  /// The storage paths that are written to: each one's rates divided by the ranks that share it. Not needed
+  /// where nothing is stored.
+  std::vector<PathRate> paths{};
+};
+
+/// What one update of a rank moves on its storage paths.
+struct StorageTraffic {
+  Bytes read{}, written{};  ///< of state and parameters, whatever the share
+  /// Elements whose gradient has no place in host memory: it is read, unless the device holds it.
+  std::int64_t spilled{};
+
+  [[nodiscard]] bool none() const { return read == 0 && written == 0 && spilled == 0; }
 };
 
 /// How CPU and device take turns.
@@ -40,8 +54,7 @@ struct UpdateDemand {
   bool direct_copy =
       false;  ///< the CPU writes new parameters to where they are used (host_visible)
   Transfers transfers = Transfers::overlap;
-  Seconds
-      storage{};  ///< what storage takes for the update, whatever the share (split.hpp, bandwidth_bound)
+  StorageTraffic storage{};
 };
 
 /// Busy times of the resources and what follows from them.
@@ -58,15 +71,19 @@ struct UpdateTimes {
 /// Host memory: an element that the CPU updates is 24 B of state, gradient and parameter; whatever crosses
 ///              the link is read or written once more (a staged parameter too: it is written past the
 ///              caches). What an emulated device does inside its own memory is not counted.
+/// Storage:     bandwidth_bound (split.hpp) of what is read and written; beside everything else.
 /// overlap:     the longest of: each resource's busy time with what one chunk takes before it (filling) and
 ///              after it (draining), host memory, storage.
 /// blocking:    residents first, then the CPU and its copies in turns; no less than overlap.
+/// Not counted: forward and backward, where the update goes on beside them.
 /// Errors:      PreconditionError: a share or `resident` outside of [0, 1]; a rate that is needed is not
 ///              known.
 [[nodiscard]] UpdateTimes update_times(UpdateDemand const& demand, UpdateRates const& rates,
                                        double share);
 
-/// The share of least total, the smallest if several have it (0 if no share helps). Not rounded to a stride: what DOS's equation 1 cannot say
+/// The share of least total, and where storage takes longest whatever the share, that which keeps the others
+/// furthest behind it: a pipeline with few buffers loses time where two are equally busy. Of equals the smallest
+/// (0 if no share helps). Not rounded to a stride: what DOS's equation 1 cannot say
 /// (above one half) and what it leaves out (host memory, overlap of transfer and device update) counts.
 [[nodiscard]] double best_share(UpdateDemand const& demand, UpdateRates const& rates);
 

@@ -1,5 +1,8 @@
 #include "train/device_share.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace offstage::train {
 namespace {
 
@@ -27,12 +30,24 @@ bool DeviceShare::knows_rates() const noexcept {
          rates_.device_to_host > 0.0;
 }
 
+bool DeviceShare::knows_paths() const noexcept {
+  return demand_.storage.none() ||
+         (!rates_.paths.empty() &&
+          std::ranges::all_of(rates_.paths, [](plan::PathRate const& path) {
+            return path.read > 0.0 && path.write > 0.0;
+          }));
+}
+
 void DeviceShare::choose() {
   if (policy_.device_share) {
     share_ = *policy_.device_share;
-  } else {
-    share_ = knows_rates() ? plan::best_share(demand_, rates_) : first_share;
+    return;
   }
+  plan::UpdateDemand known = demand_;
+  if (!knows_paths()) {
+    known.storage = {};
+  }
+  share_ = knows_rates() ? plan::best_share(known, rates_) : first_share;
 }
 
 std::vector<update::Trip> DeviceShare::trips(std::span<std::int64_t const> order,
@@ -55,6 +70,11 @@ void DeviceShare::set_held(std::int64_t elements) {
   choose();
 }
 
+void DeviceShare::set_paths(std::vector<plan::PathRate> paths) {
+  rates_.paths = std::move(paths);
+  choose();
+}
+
 // The directions are measured while both are in use, which is how an update uses them.
 void DeviceShare::learn(update::UpdateStats const& stats) {
   follow(rates_.cpu_update, static_cast<double>(stats.cpu_elements), stats.compute);
@@ -69,7 +89,8 @@ void DeviceShare::learn(update::UpdateStats const& stats) {
 }
 
 plan::UpdateTimes DeviceShare::expected() const {
-  return knows_rates() ? plan::update_times(demand_, rates_, share_) : plan::UpdateTimes{};
+  return knows_rates() && knows_paths() ? plan::update_times(demand_, rates_, share_)
+                                        : plan::UpdateTimes{};
 }
 
 }  // namespace offstage::train

@@ -28,15 +28,20 @@ class DeviceShare {
       std::span<std::int64_t const> order, std::vector<state::Subgroup> const& subgroups) const;
   /// As many elements' gradients may wait on the device.
   void set_held(std::int64_t elements);
+  /// What the storage paths give this rank now; see plan::UpdateRates. Until all are known, and while none is
+  /// written to, the choice leaves storage out.
+  void set_paths(std::vector<plan::PathRate> paths);
   /// What an update measured.
   void learn(update::UpdateStats const& stats);
 
   [[nodiscard]] plan::UpdateRates const& rates() const noexcept { return rates_; }
-  /// What the next update is expected to take; zeros while a rate is unknown.
+  /// What the next update is expected to take if nothing else goes on beside it (plan::update_times); zeros
+  /// while a rate is unknown.
   [[nodiscard]] plan::UpdateTimes expected() const;
 
  private:
   [[nodiscard]] bool knows_rates() const noexcept;
+  [[nodiscard]] bool knows_paths() const noexcept;
   void choose();
 
   SharePolicy policy_;

@@ -11,6 +11,7 @@
 #include "state/shard.hpp"
 #include "train/memory_demand.hpp"
 #include "train/run_link.hpp"
+#include "train/update_demand.hpp"
 
 namespace offstage::train {
 namespace {
@@ -94,8 +95,8 @@ class Foreseer {
                : 0;
   }
   [[nodiscard]] std::vector<plan::PathRate> rates() const;
-  [[nodiscard]] Bytes fetched_per_rank(plan::MemoryPlan const& memory) const;
-  [[nodiscard]] Seconds storage(plan::MemoryPlan const& memory) const;
+  [[nodiscard]] plan::UpdateRates rates_of_rank() const;
+  [[nodiscard]] plan::UpdateDemand demand(Bytes limit) const;
   [[nodiscard]] std::set<std::string> unknown() const;
 
   RunConfig const& config_;
@@ -123,33 +124,6 @@ std::vector<plan::PathRate> Foreseer<T>::rates() const {
   return rates;
 }
 
-/// State that an update reads from storage, and writes back.
-template <class T>
-Bytes Foreseer<T>::fetched_per_rank(plan::MemoryPlan const& memory) const {
-  if (config_.paths.empty() || memory.cached >= memory.subgroups) {
-    return 0;
-  }
-  bool const thrashes = config_.storage.evict == tiers::Evict::oldest &&
-                        config_.storage.order == plan::UpdateOrder::ascending;
-  std::int64_t const kept = thrashes ? 0 : memory.cached * memory.subgroup_elements;
-  return state_bytes * std::max<std::int64_t>(0, waiting() - kept);
-}
-
-template <class T>
-Seconds Foreseer<T>::storage(plan::MemoryPlan const& memory) const {
-  Bytes const state = fetched_per_rank(memory);
-  Bytes gradients = 0;
-  if (config_.storage.flush_fp32) {
-    gradients = shard_ * static_cast<Bytes>(sizeof(float));
-  } else if (memory.gradient_buffers > 0) {
-    gradients =
-        std::max<std::int64_t>(0, shard_ - memory.gradients_cached * memory.subgroup_elements) *
-        accumulated_bytes<T>(config_);
-  }
-  return plan::bandwidth_bound((state + gradients) * scope_.ranks_per_node,
-                               (state + stored_parameters()) * scope_.ranks_per_node, rates());
-}
-
 template <class T>
 std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) const {
   auto const all = rates();
@@ -167,6 +141,27 @@ std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) con
     paths.push_back({config_.paths[i].directory, all[i], weights[i], static_cast<Bytes>(bytes)});
   }
   return paths;
+}
+
+/// All ranks of a node use its paths at the same time.
+template <class T>
+plan::UpdateRates Foreseer<T>::rates_of_rank() const {
+  plan::UpdateRates all = config_.platform;
+  for (plan::PathRate const& path : rates()) {
+    all.paths.push_back(
+        {path.read / scope_.ranks_per_node, path.write / scope_.ranks_per_node, path.full_duplex});
+  }
+  return all;
+}
+
+template <class T>
+plan::UpdateDemand Foreseer<T>::demand(Bytes limit) const {
+  auto const plan = memory(limit);
+  auto shape = update_shape<T>(config_, shard_, plan.subgroup_elements);
+  shape.storage = storage_traffic(config_, shape, plan);
+  auto demand = update_demand(config_, shape, host_visible(config_.device));
+  demand.held = device(plan).held / shape.gradient_bytes;
+  return demand;
 }
 
 template <class T>
@@ -215,21 +210,12 @@ PolicyForecast Foreseer<T>::policy(std::string name, Bytes limit,
     return result;
   }
   try {
-    plan::UpdateDemand const demand{
-        .elements = shard_,
-        .resident = result.resident,
-        .gradient_bytes = gradient_bytes<T>(config_),
-        .held = device(memory(limit)).held / gradient_bytes<T>(config_),
-        .parameter_bytes = static_cast<Bytes>(sizeof(T)),
-        .chunk = config_.share.device_chunk,
-        .direct_copy =
-            host_visible(config_.device) || config_.parameter_home != parameters::Home::device,
-        .transfers = result.transfers,
-        .storage = storage(memory(limit))};
+    auto const work = demand(limit);
+    auto const rates = rates_of_rank();
     if (!config_.share.device_share && is_shared()) {
-      result.share = plan::best_share(demand, config_.platform);
+      result.share = plan::best_share(work, rates);
     }
-    result.times = plan::update_times(demand, config_.platform, result.share);
+    result.times = plan::update_times(work, rates, result.share);
   } catch (UsageError const& error) {
     result.problem = error.what();
   }

@@ -35,9 +35,10 @@ struct StorageStep {
 
 /// How one step's update was shared between cores and device, rank 0's.
 struct ShareStep {
-  bool used{};             ///< a device took part, or received the cores' parameters
-  double share{};          ///< of what is not resident, that the device updated
-  Seconds expected{};      ///< of the update, from the rates so far; 0: a rate is not known yet
+  bool used{};     ///< a device took part, or received the cores' parameters
+  double share{};  ///< of what is not resident, that the device updated
+  Seconds
+      expected{};  ///< of the whole update by itself, from the rates so far; 0: one is not known yet
   Bytes gradients_held{};  ///< gradients that waited for it on the device
   bool overlapped{};       ///< the update began under backward
   bool redone{};           ///< and was taken back, as the norm was another than presumed
@@ -78,7 +79,9 @@ struct StartRecord {
 ///              any), busy (see busy_share), lock_wait_seconds (reads and writes, sum over ranks),
 ///              longest_wait_seconds (of any rank since the start), resident_bytes. GB are 10^9 bytes.
 ///              With a device that shares updates also device_share, expected_update_seconds (null: a
-///              rate is not known yet) and device_gradient_bytes (that waited on the device).
+///              rate is not known yet) and device_gradient_bytes (that waited on the device). Expected is
+///              the whole update by itself; update_seconds is what the step waited for it, without what
+///              went on under backward or goes on under the next forward.
 ///              Where the update began under backward overlap: "kept", or "redone" (also if it was undone).
 /// Validations: step and valid_loss.
 /// Starts:      start (steps done before), time (UTC), ranks and nodes, and in a Slurm job job, job_name,

@@ -270,6 +270,19 @@ std::vector<plan::PathRate> Offload::rates() const {
   return rates;
 }
 
+// Without exclusive access a rank's rate is measured while the others use the path too.
+std::vector<plan::PathRate> Offload::rates_of_rank() const {
+  auto const ranks = static_cast<double>(config_.storage.exclusive ? sharer_.ranks : 1);
+  std::vector<plan::PathRate> rates;
+  for (std::size_t i = 0; paths_ && i < paths_->size(); ++i) {
+    if ((*paths_)[i]->writable()) {
+      auto const rate = (*paths_)[i]->rate();
+      rates.push_back({rate.read / ranks, rate.write / ranks, rate.full_duplex});
+    }
+  }
+  return rates;
+}
+
 std::vector<PathFacts> Offload::facts() const {
   std::vector<PathFacts> facts = facts_;
   auto const found = rates();

@@ -58,6 +58,8 @@ class Offload {
   void follow_rates();
 
   [[nodiscard]] std::vector<plan::PathRate> rates() const;
+  /// Those that this rank gets while all ranks of the node do the same, of the paths that are written to.
+  [[nodiscard]] std::vector<plan::PathRate> rates_of_rank() const;
   /// For the header.
   [[nodiscard]] std::vector<PathFacts> facts() const;
 

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
+#include "train/update_demand.hpp"
 
 namespace offstage::train {
 namespace {
@@ -30,17 +31,6 @@ std::unique_ptr<update::DeviceLane> make_lane(update::DeviceLaneSettings setting
     settings.lent = idle;
     return std::make_unique<update::DeviceLane>(device, settings, trace, memory);
   }
-}
-
-plan::UpdateDemand demand_of(RunConfig const& config, UpdateShape const& shape,
-                             device::Device const& device) {
-  return {.elements = shape.elements,
-          .resident = config.share.device_resident,
-          .gradient_bytes = shape.gradient_bytes,
-          .parameter_bytes = shape.parameter_bytes,
-          .chunk = lane_settings(config, shape).chunk,
-          .direct_copy = device.host_visible() || config.parameter_home != parameters::Home::device,
-          .transfers = config.share.transfers};
 }
 
 }  // namespace
@@ -88,7 +78,8 @@ SharedUpdate::SharedUpdate(RunConfig const& config, UpdateShape const& shape,
     : subgroups_{subgroups},
       offload_{offload},
       readiness_{subgroups},
-      share_{policy_for(config, device), demand_of(config, shape, device), config.platform},
+      share_{policy_for(config, device), update_demand(config, shape, device.host_visible()),
+             config.platform},
       transfers_{config.share.transfers} {
   if (needs_lane(config, device.host_visible())) {
     lane_ = make_lane(lane_settings(config, shape), device, idle, trace, memory);
@@ -129,6 +120,7 @@ void SharedUpdate::set_held(update::HeldGradients& held) {
 }
 
 void SharedUpdate::plan(bool ahead) {
+  share_.set_paths(offload_.rates_of_rank());
   trips_ = next_trips(ahead);
   if (held_ == nullptr) {
     return;

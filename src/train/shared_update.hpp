@@ -27,6 +27,7 @@ struct UpdateShape {
   std::int64_t subgroup_elements{};  ///< of the largest
   Bytes gradient_bytes{};            ///< of an element
   Bytes parameter_bytes{};
+  plan::StorageTraffic storage{};  ///< of an update (update_demand.hpp)
   int workers = 1;
 };
 

@@ -17,6 +17,7 @@
 #include "train/memory_demand.hpp"
 #include "train/step_numbers.hpp"
 #include "train/storage_report.hpp"
+#include "train/update_demand.hpp"
 
 namespace offstage::train {
 namespace {
@@ -103,6 +104,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     auto shape =
         update_shape<T>(config_, map_.shard_elements(comm_.rank()), memory_.subgroup_elements);
     shape.workers = workers();
+    shape.storage = storage_traffic(config_, shape, memory_);
     update_ =
         std::make_unique<SharedUpdate>(config_, shape, *device_, model_->idle_memory(), subgroups_,
                                        *offload_, trace_.get(), device_memory_.get());

@@ -195,7 +195,7 @@ TEST_F(ByReference, MasterShowsEveryTensorWholeAfterAMoveAsWell) {
         shape.push_back(tensor.columns);
       }
       for (int array = 0; array < 3; ++array) {
-        auto const values = master.read<float>(groups[array] + tensor.name, shape);
+        auto const values = master.read_mapped(groups[array] + tensor.name, shape);
         for (std::size_t i = 0; i < values.size(); ++i) {
           ASSERT_EQ(values[i], value_at(9, static_cast<int>(l),
                                         tensor.offset + static_cast<std::int64_t>(i), array));

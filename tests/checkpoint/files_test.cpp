@@ -104,7 +104,7 @@ TEST(CheckpointFiles, MasterShowsEveryTensorWhole) {
           shape.push_back(tensor.columns);
         }
         for (int array = 0; array < 3; ++array) {
-          auto const values = master.read<float>(groups[array] + tensor.name, shape);
+          auto const values = master.read_mapped(groups[array] + tensor.name, shape);
           for (std::size_t i = 0; i < values.size(); ++i) {
             ASSERT_EQ(values[i], value_at(9, static_cast<int>(l),
                                           tensor.offset + static_cast<std::int64_t>(i), array))
@@ -121,7 +121,7 @@ TEST(CheckpointFiles, MasterFindsItsRanksAfterAMove) {
   std::string const step = write_checkpoint(scratch.path(), 1, 2, two_chunks, 9);
   fs::rename(step, scratch / "elsewhere");
   h5::File const master = h5::File::open_read(scratch / "elsewhere/master.h5");
-  auto const values = master.read<float>("/momentum/model.embed_tokens.weight", {600, 24});
+  auto const values = master.read_mapped("/momentum/model.embed_tokens.weight", {600, 24});
   EXPECT_EQ(values[14'399], value_at(9, 0, 14'399, 1));
   EXPECT_THAT(verify(list(scratch / "elsewhere").at(0)), IsEmpty());
 }

@@ -149,5 +149,30 @@ TEST(Manifest, RefusesWhatIsNoObject) {
   }
 }
 
+TEST(Manifest, HasNoDepthsNoOtherKeysInMassesAndNoKeyTwice) {
+  std::string keys;
+  for (int i = 0; i < 20; ++i) {
+    keys += "\"" + std::to_string(i) + "\": 0, ";
+  }
+  std::string const text = to_json(sample());
+  for (std::string const& added :
+       {std::string{"\"rank\": 1, "}, "\"deep\": " + std::string(2000, '['), keys}) {
+    std::string forged = text;
+    EXPECT_THAT(problem_with(forged.insert(1, added)),
+                AllOf(HasSubstr("dir/rank-0001.json: "), HasSubstr("not JSON as a manifest is")))
+        << added;
+  }
+}
+
+TEST(Manifest, HasSubgroupsWithBytesOfTheirOwn) {
+  Manifest manifest = sample();
+  for (Bytes const offset : {0, 4096, 4096 + 98304 - 4096}) {
+    manifest.subgroups[1].offset = offset;
+    EXPECT_THAT(problem_with(to_json(manifest)), HasSubstr("field subgroups must not share bytes"));
+  }
+  manifest.subgroups[1].offset = 4096 + 98304;
+  EXPECT_EQ(problem_with(to_json(manifest)), "no such error");
+}
+
 }  // namespace
 }  // namespace offstage::checkpoint

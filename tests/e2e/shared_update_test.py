@@ -93,6 +93,19 @@ class SharedUpdate(OffstageTest):
         self.assertLess(steps[-1]["device_share"], 0.7)
         self.assertGreater(steps[-1]["expected_update_seconds"], 0)
 
+    def test_what_an_update_is_expected_to_take_counts_storage(self):
+        path = self.folder / "slow"
+        path.mkdir()
+        self.train("stored", *MODEL, "model.layers=4", "update.transfers=blocking", "update.device-chunk=4096",
+                   f"--tiers.path={path},emulate-read=5MB/s,emulate-write=5MB/s", *LINKS["slow"])
+        steps = self.steps("stored")
+        self.assertIsNone(steps[0]["expected_update_seconds"], "the cores' rate is not known yet")
+        for step in steps[1:]:
+            # 12 B there and back of some 70,000 parameters, at 5 MB/s.
+            self.assertGreater(step["update_seconds"], 0.2)
+            self.assertLess(1 / 2, step["expected_update_seconds"] / step["update_seconds"], step)
+            self.assertGreater(2, step["expected_update_seconds"] / step["update_seconds"], step)
+
     def test_device_memory_that_does_not_suffice_is_found_before_the_first_step(self):
         result = self.train("small", *MODEL, "device.memory=1000KiB", "update.device-resident=1", *LINKS["fast"],
                             expect=64)

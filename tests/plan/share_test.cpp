@@ -118,13 +118,65 @@ TEST(UpdateTimes, HostMemoryCarriesStateGradientAndParameterAndWhatCrossesTheLin
   EXPECT_NEAR(update_times(demand, rates, 0.0).host_memory.count(), 24 + 2 + 2, 1e-12);
 }
 
+/// A path that reads 400 bytes a second and writes 300, of a kind.
+UpdateRates stored(bool full_duplex = false) {
+  auto rates = even();
+  rates.paths = {{.read = 400, .write = 300, .full_duplex = full_duplex}};
+  return rates;
+}
+
 TEST(UpdateTimes, StorageIsABoundWhateverTheShare) {
   auto demand = hundred();
-  demand.storage = Seconds{7.0};
+  demand.storage = {.read = 1200, .written = 1200};
   for (double const share : {0.0, 0.5, 1.0}) {
-    EXPECT_EQ(update_times(demand, even(), share).total.count(), 7.0);
+    EXPECT_NEAR(update_times(demand, stored(), share).total.count(), 3.0 + 4.0, 1e-12);
+    EXPECT_NEAR(update_times(demand, stored(true), share).total.count(), 4.0, 1e-12);
   }
-  EXPECT_EQ(best_share(demand, even()), 0.0) << "no share helps";
+  demand.storage = {.read = 12, .written = 12};
+  EXPECT_NEAR(update_times(demand, stored(), 0.0).storage.count(), 0.07, 1e-12);
+  EXPECT_NEAR(update_times(demand, stored(), 0.0).total.count(), 1.0, 1e-12) << "the cores";
+}
+
+TEST(UpdateTimes, PathsWorkTogether) {
+  auto demand = hundred();
+  demand.storage = {.read = 1200, .written = 1200};
+  auto rates = stored();
+  rates.paths.push_back({.read = 800, .write = 600});
+  EXPECT_NEAR(update_times(demand, rates, 0.0).storage.count(), 7.0 / 3.0, 1e-12);
+}
+
+TEST(UpdateTimes, OfSpilledGradientsReadThoseThatTheDeviceDoesNotHold) {
+  auto demand = hundred();
+  demand.storage.spilled = 60;
+  EXPECT_NEAR(update_times(demand, stored(), 0.5).storage.count(), 60 * 2 / 400.0, 1e-12);
+  demand.held = 40;
+  EXPECT_NEAR(update_times(demand, stored(), 0.0).storage.count(), 60 * 2 / 400.0, 1e-12)
+      << "the cores update them";
+  EXPECT_NEAR(update_times(demand, stored(), 0.25).storage.count(), 35 * 2 / 400.0, 1e-12);
+  EXPECT_NEAR(update_times(demand, stored(), 0.5).storage.count(), 20 * 2 / 400.0, 1e-12);
+  demand.held = 100;
+  EXPECT_EQ(update_times(demand, stored(), 0.75).storage.count(), 0.0);
+}
+
+TEST(BestShare, WhereStorageTakesLongestLeavesTheOthersMostTime) {
+  auto demand = hundred();
+  double const alone = best_share(demand, stored());
+  EXPECT_GT(alone, 0.3);
+  demand.storage = {.read = 1200, .written = 1200};
+  EXPECT_NEAR(best_share(demand, stored()), alone, 1e-9);
+}
+
+TEST(BestShare, GivesTheDeviceMoreWhereItsGradientsNeedNotSpill) {
+  auto demand = hundred();
+  demand.held = 100;
+  auto rates = stored();
+  rates.cpu_update = 1000;
+  double const alone = best_share(demand, rates);
+  demand.storage = {
+      .read = 240, .written = 0, .spilled = 100};  // 0.6 s of state, 0.5 s of gradients
+  double const chosen = best_share(demand, rates);
+  EXPECT_GT(chosen, alone + 0.1);
+  EXPECT_LT(update_times(demand, rates, chosen).total, update_times(demand, rates, alone).total);
 }
 
 TEST(UpdateTimes, OfNothingAreNone) {
@@ -143,6 +195,18 @@ TEST(UpdateTimes, AskForTheRatesThatCount) {
   auto rates = even();
   rates.device_to_host = 0.0;
   EXPECT_THROW((void)update_times(demand, rates, 0.1), PreconditionError);
+}
+
+TEST(UpdateTimes, AskForTheRatesOfPathsThatAreUsed) {
+  auto demand = hundred();
+  auto unknown = even();
+  unknown.paths = {{.read = 400, .write = 0}};
+  EXPECT_NO_THROW((void)update_times(demand, unknown, 0.5));
+  demand.storage.written = 1;
+  EXPECT_THROW((void)update_times(demand, unknown, 0.5), PreconditionError);
+  EXPECT_THROW((void)update_times(demand, even(), 0.5), PreconditionError) << "no path";
+  demand.storage = {.spilled = -1};
+  EXPECT_THROW((void)update_times(demand, stored(), 0.5), PreconditionError);
 }
 
 TEST(UpdateTimes, SharesLieBetweenNoneAndAll) {
@@ -226,21 +290,27 @@ class RandomPlan {
             .device_to_host = 10 * draw(),
             .host_to_device_both = maybe() ? 10 * draw() : 0,
             .device_to_host_both = maybe() ? 10 * draw() : 0,
-            .host_memory = maybe() ? 30 * draw() : 0};
+            .host_memory = maybe() ? 30 * draw() : 0,
+            .paths = {{.read = 10 * draw(), .write = 10 * draw(), .full_duplex = maybe()},
+                      {.read = 10 * draw(), .write = 10 * draw()}}};
   }
   UpdateDemand demand() {
     return {.elements = 1000 + static_cast<std::int64_t>(random_() % 9000),
             .resident = maybe() ? 0.3 : 0.0,
             .gradient_bytes = maybe() ? 2 : 4,
+            .held = maybe() ? 0 : amount(),
             .parameter_bytes = maybe() ? 2 : 4,
             .chunk = static_cast<std::int64_t>(random_() % 500),
             .direct_copy = maybe(),
             .transfers = maybe() ? Transfers::overlap : Transfers::blocking,
-            .storage = Seconds{maybe() ? 0.0 : draw()}};
+            .storage = {.read = maybe() ? 0 : 12 * amount(),
+                        .written = maybe() ? 0 : 12 * amount(),
+                        .spilled = maybe() ? 0 : amount()}};
   }
   bool maybe() { return random_() % 2 == 0; }
 
  private:
+  std::int64_t amount() { return static_cast<std::int64_t>(random_() % 9000); }
   double draw() { return std::exp(rate_(random_)); }
   std::mt19937_64 random_{11};
   std::uniform_real_distribution<double> rate_{0.0, 5.0};
@@ -284,6 +354,11 @@ TEST(UpdateTimes, AFasterResourceNeverMakesItLonger) {
           &UpdateRates::device_to_host_both, &UpdateRates::host_memory}) {
       auto faster = rates;
       faster.*rate *= 1.7;
+      ASSERT_LE(update_times(demand, faster, 0.4).total.count(), before * (1 + 1e-12)) << round;
+    }
+    for (double PathRate::*const rate : {&PathRate::read, &PathRate::write}) {
+      auto faster = rates;
+      faster.paths.back().*rate *= 1.7;
       ASSERT_LE(update_times(demand, faster, 0.4).total.count(), before * (1 + 1e-12)) << round;
     }
   }

@@ -49,7 +49,7 @@ void expect_sample(std::string const& path) {
   EXPECT_EQ(file.read_texts("/names", 2), (std::vector<std::string>{"one", "two"}));
   EXPECT_EQ(file.read<std::uint64_t>("/deep/numbers", {300}), sample_numbers());
   EXPECT_EQ(file.read<std::uint64_t>("/checksums", {300}), sample_numbers());
-  EXPECT_EQ(file.parts("/shown"), 1);
+  EXPECT_EQ(file.parts("/shown", {2}), 1);
 }
 
 TEST(H5Faults, AFileThatWasClosedHoldsAllThatWasWritten) {

@@ -118,7 +118,7 @@ TEST(H5File, ShowsPartsOfOtherFilesAsOneArray) {
     master.map("/tensor", {3, 2}, parts);
     master.close();
   }
-  auto const tensor = File::open_read(scratch / "master.h5").read<float>("/tensor", {3, 2});
+  auto const tensor = File::open_read(scratch / "master.h5").read_mapped("/tensor", {3, 2});
   EXPECT_TRUE(std::isnan(tensor[0]));
   EXPECT_THAT(std::vector(tensor.begin() + 1, tensor.end()), ElementsAre(6, 7, 8, 9, 10));
 }
@@ -131,7 +131,7 @@ TEST(H5File, ReadsAMissingSourceAsNaN) {
     master.map("/tensor", {2}, parts);
     master.close();
   }
-  auto const tensor = File::open_read(scratch / "master.h5").read<float>("/tensor", {2});
+  auto const tensor = File::open_read(scratch / "master.h5").read_mapped("/tensor", {2});
   EXPECT_TRUE(std::isnan(tensor[0]) && std::isnan(tensor[1]));
 }
 

@@ -129,6 +129,35 @@ TEST(DeviceShare, FollowsRatesSmoothly) {
       << "nothing was learned of the device";
 }
 
+TEST(DeviceShare, ExpectsNothingUntilThePathsItNeedsAreKnown) {
+  plan::UpdateDemand stored = demand;
+  stored.storage = {.read = 12'000'000, .written = 12'000'000};
+  DeviceShare shared{{}, stored, rates};
+  EXPECT_EQ(shared.expected().total, Seconds{});
+  EXPECT_EQ(shared.share(), plan::best_share(demand, rates)) << "what is known decides";
+  shared.set_paths({{.read = 20e6, .write = 20e6}, {}});
+  EXPECT_EQ(shared.expected().total, Seconds{}) << "one is not known yet";
+  shared.set_paths({});
+  EXPECT_EQ(shared.expected().total, Seconds{}) << "all are left out";
+  shared.set_paths({{.read = 20e6, .write = 20e6}});
+  EXPECT_NEAR(shared.expected().total.count(), 1.2, 1e-9);
+  EXPECT_NEAR(shared.expected().storage.count(), 1.2, 1e-9);
+  shared.set_paths({{.read = 20e9, .write = 20e9}});
+  EXPECT_LT(shared.expected().total.count(), 0.5);
+  EXPECT_GT(shared.expected().total.count(), 0.2) << "cores and device";
+}
+
+TEST(DeviceShare, FollowsPathsWhereTheChoiceDependsOnThem) {
+  plan::UpdateDemand spilling = demand;
+  spilling.held = spilling.elements;
+  spilling.storage.spilled = spilling.elements;
+  DeviceShare shared{{}, spilling, rates};
+  shared.set_paths({{.read = 1e12, .write = 1e12}});
+  double const fast = shared.share();
+  shared.set_paths({{.read = 1e5, .write = 1e5}});
+  EXPECT_GT(shared.share(), fast + 0.1) << "what the device holds need not be read";
+}
+
 TEST(DeviceShare, ThatIsFixedStays) {
   DeviceShare shared{fixed(0.125), demand, rates};
   update::UpdateStats slow;

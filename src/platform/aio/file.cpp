@@ -35,7 +35,8 @@ File File::create(std::string const& path) {
   return {path, O_RDWR | O_CREAT | O_EXCL};
 }
 File File::open_read(std::string const& path) {
-  return {path, O_RDONLY};
+  // A pipe in its place must not block the open, a link must not lead elsewhere.
+  return {path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW};
 }
 File File::open_read_write(std::string const& path) {
   return {path, O_RDWR};

@@ -16,6 +16,7 @@ class File : public Descriptor {
   File() noexcept = default;
   /// Creates a new file, mode 0600, for reading and writing. EEXIST is an error.
   [[nodiscard]] static File create(std::string const& path);
+  /// A link in its place is an error.
   [[nodiscard]] static File open_read(std::string const& path);
   [[nodiscard]] static File open_read_write(std::string const& path);
 

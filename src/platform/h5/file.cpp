@@ -22,6 +22,8 @@ static_assert(std::is_same_v<hid_t, std::int64_t>);
 using Dimensions = std::vector<hsize_t>;
 constexpr std::size_t longest_reason = 512;
 
+constexpr Bytes longest_text = 16 * MiB;
+
 /// Before any other call. HDF5 prints its error stack unless told not to; the setting is the thread's.
 void prepare_library() noexcept {
   [[maybe_unused]] static herr_t const no_exit_handler = H5dont_atexit();
@@ -95,10 +97,6 @@ hid_t memory_type(Type type) {
       return H5T_NATIVE_UINT64;
   }
   return -1;
-}
-
-H5T_class_t class_of(Type type) {
-  return type == Type::f32 || type == Type::f64 ? H5T_FLOAT : H5T_INTEGER;
 }
 
 Dimensions dimensions_of(Shape const& shape) {
@@ -201,6 +199,7 @@ File File::create(std::string const& path, Alignment alignment) {
 File File::open(std::string const& path, bool writable) {
   prepare_library();
   File file{-1, writable, path};
+  file.require_regular();
   Handle const access = access_list({});
   unsigned const flags = writable ? H5F_ACC_RDWR : H5F_ACC_RDONLY;
   file.id_ = file.checked(H5Fopen(path.c_str(), flags, access.get()), "open the file");
@@ -284,17 +283,6 @@ void File::map(std::string const& name, Shape const& shape, std::span<Mapping co
   checked(dataset.finish(), action);
 }
 
-std::int64_t File::parts(std::string const& name) const {
-  std::string const action = "read the mappings of " + name;
-  Handle const dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
-  checked(dataset.get(), "open " + name);
-  Handle const layout{H5Dget_create_plist(dataset.get()), H5Pclose};
-  checked(layout.get(), action);
-  std::size_t count = 0;
-  checked(H5Pget_virtual_count(layout.get(), &count), action);
-  return static_cast<std::int64_t>(count);
-}
-
 void File::put(std::string const& name, Type type, void const* values, std::int64_t count) {
   Handle dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
   checked(dataset.get(), "open " + name);
@@ -326,45 +314,38 @@ void File::write(std::string const& name, std::span<std::string const> texts) {
   checked(dataset.finish(), "write " + name);
 }
 
-Shape File::shape(std::string const& name) const {
-  Handle const dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
-  checked(dataset.get(), "open " + name);
-  Handle const space{H5Dget_space(dataset.get()), H5Sclose};
-  auto const rank = checked(H5Sget_simple_extent_ndims(space.get()), "read the shape of " + name);
-  Dimensions dims(static_cast<std::size_t>(rank));
-  checked(H5Sget_simple_extent_dims(space.get(), dims.data(), nullptr),
-          "read the shape of " + name);
-  return {dims.begin(), dims.end()};
-}
-
-void File::require_shape(std::string const& name, Shape const& expected) const {
-  Shape const found = shape(name);
-  if (found != expected) {
-    fail(fmt::format("{}: {} has the shape ({}), expected ({})", path_, name,
-                     fmt::join(found, ", "), fmt::join(expected, ", ")));
+Bytes File::offset(std::string const& name, Type type, Shape const& expected) const {
+  Handle const dataset{open_in_place(name), H5Dclose};
+  require_shape(shape_of(dataset.get(), name), expected, name);
+  Handle const stored{H5Dget_type(dataset.get()), H5Tclose};
+  if (checked(H5Tequal(stored.get(), file_type(type)), "read the type of " + name) == 0) {
+    fail(fmt::format("{}: {} has an unexpected type", path_, name));
   }
+  require_size(dataset.get(), name,
+               elements_of(expected) * static_cast<Bytes>(H5Tget_size(stored.get())));
+  haddr_t const offset = H5Dget_offset(dataset.get());
+  if (offset == HADDR_UNDEF || offset > static_cast<haddr_t>(std::numeric_limits<Bytes>::max())) {
+    fail(fmt::format("{}: {} has no place in the file", path_, name));
+  }
+  return static_cast<Bytes>(offset);
 }
 
 void File::get(std::string const& name, Type type, void* values) const {
-  Handle const dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
-  checked(dataset.get(), "open " + name);
-  Handle const stored{H5Dget_type(dataset.get()), H5Tclose};
-  if (H5Tget_class(stored.get()) != class_of(type)) {
-    fail(fmt::format("{}: {} has an unexpected type", path_, name));
-  }
+  Handle const dataset{open_in_place(name), H5Dclose};
   checked(H5Dread(dataset.get(), memory_type(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
           "read " + name);
 }
 
-std::vector<std::string> File::read_texts(std::string const& name, std::int64_t expected) const {
-  require_shape(name, {expected});
-  Handle const dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
-  checked(dataset.get(), "open " + name);
+std::vector<std::string> File::read_texts(std::string const& name, std::int64_t expected,
+                                          std::size_t widest) const {
+  Handle const dataset{open_in_place(name), H5Dclose};
+  require_shape(shape_of(dataset.get(), name), {expected}, name);
   Handle const type{H5Dget_type(dataset.get()), H5Tclose};
   std::size_t const width = text_size(type.get());
-  if (width == 0 || width > 4096) {
-    fail(fmt::format("{}: {} holds no texts", path_, name));
+  if (width == 0 || width > widest) {
+    fail(fmt::format("{}: {} holds no texts of at most {} bytes", path_, name, widest));
   }
+  require_size(dataset.get(), name, expected * static_cast<std::int64_t>(width));
   std::string joined(width * static_cast<std::size_t>(expected), '\0');
   checked(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, joined.data()),
           "read " + name);
@@ -390,7 +371,7 @@ void File::get_attribute(std::string const& name, Type type, void* value) const 
   checked(attribute.get(), "open attribute " + name);
   Handle const stored{H5Aget_type(attribute.get()), H5Tclose};
   Handle const space{H5Aget_space(attribute.get()), H5Sclose};
-  if (H5Tget_class(stored.get()) != class_of(type) ||
+  if (checked(H5Tequal(stored.get(), file_type(type)), "read the type of " + name) == 0 ||
       H5Sget_simple_extent_npoints(space.get()) != 1) {
     fail(fmt::format("{}: attribute {} is not a number of the expected type", path_, name));
   }
@@ -414,8 +395,10 @@ std::string File::text(std::string const& attribute) const {
   Handle const type{H5Aget_type(handle.get()), H5Tclose};
   Handle const space{H5Aget_space(handle.get()), H5Sclose};
   std::size_t const size = text_size(type.get());
-  if (size == 0 || H5Sget_simple_extent_npoints(space.get()) != 1) {
-    fail(fmt::format("{}: attribute {} is not a text", path_, attribute));
+  if (size == 0 || size > static_cast<std::size_t>(longest_text) ||
+      H5Sget_simple_extent_npoints(space.get()) != 1) {
+    fail(fmt::format("{}: attribute {} is not a text of at most {}", path_, attribute,
+                     format_bytes(longest_text)));
   }
   std::string text(size, '\0');
   checked(H5Aread(handle.get(), type.get(), text.data()), "read attribute " + attribute);

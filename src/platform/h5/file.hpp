@@ -69,6 +69,10 @@ struct Mapping {
 /// Errors:  of files opened for writing IoError. Of files opened to read IoError with its errno if the
 ///          system failed to read or had no memory, DataError if the file is not there or not what it
 ///          should be. All name the path and HDF5's innermost reason. HDF5 itself prints nothing.
+/// Forged:  a file is opened only if it is a regular one (no link, no pipe), and what is read lies in it: an
+///          array that is reached by a soft or external link, stands in other files, in pieces or behind a
+///          filter, or has another type than it is read as, is an error. HDF5 itself trusts metadata whose
+///          checksum holds: a file that was made to crash it does (tests/fuzz/README.md).
 class File {
  public:
   /// Arrays of at least `threshold` bytes start at multiples of `alignment`.
@@ -107,8 +111,8 @@ class File {
   /// A new array that shows parts of other files; what no part covers, and every part whose file is
   /// missing, reads as NaN.
   void map(std::string const& name, Shape const& shape, std::span<Mapping const> parts);
-  /// How many parts such an array shows.
-  [[nodiscard]] std::int64_t parts(std::string const& name) const;
+  /// How many parts such an array of this shape shows.
+  [[nodiscard]] std::int64_t parts(std::string const& name, Shape const& expected) const;
 
   /// A new array.
   template <class T>
@@ -124,17 +128,23 @@ class File {
   }
 
   [[nodiscard]] Shape shape(std::string const& name) const;
+  /// Where the first byte of an array of this type and shape stands, for whoever reads around HDF5.
+  [[nodiscard]] Bytes offset(std::string const& name, Type type, Shape const& expected) const;
   /// The whole array. Another shape than `expected` is an error: nothing is allocated on a damaged
   /// file's word.
   template <class T>
   [[nodiscard]] std::vector<T> read(std::string const& name, Shape const& expected) const {
-    require_shape(name, expected);
+    (void)offset(name, type_of<T>(), expected);
     std::vector<T> values(static_cast<std::size_t>(elements_of(expected)));
     get(name, type_of<T>(), values.data());
     return values;
   }
-  [[nodiscard]] std::vector<std::string> read_texts(std::string const& name,
-                                                    std::int64_t expected) const;
+  /// The whole of an array that map() made; opens the files that it shows.
+  [[nodiscard]] std::vector<float> read_mapped(std::string const& name,
+                                               Shape const& expected) const;
+  /// Texts of at most `widest` bytes each.
+  [[nodiscard]] std::vector<std::string> read_texts(std::string const& name, std::int64_t expected,
+                                                    std::size_t widest = 255) const;
 
   template <class T>
   void set(std::string const& attribute, T value) {
@@ -147,6 +157,7 @@ class File {
     get_attribute(attribute, type_of<T>(), &value);
     return value;
   }
+  /// Errors: also if it is longer than 16 MiB.
   [[nodiscard]] std::string text(std::string const& attribute) const;
 
  private:
@@ -159,7 +170,14 @@ class File {
   void get(std::string const& name, Type type, void* values) const;
   void put_attribute(std::string const& name, Type type, void const* value);
   void get_attribute(std::string const& name, Type type, void* value) const;
-  void require_shape(std::string const& name, Shape const& expected) const;
+  [[nodiscard]] Shape shape_of(std::int64_t dataset, std::string const& name) const;
+  void require_shape(Shape const& found, Shape const& expected, std::string const& name) const;
+  void require_regular() const;
+  void require_own(std::string const& name) const;
+  /// The identifier of an array whose bytes stand in this file, in one piece.
+  [[nodiscard]] std::int64_t open_in_place(std::string const& name) const;
+  [[nodiscard]] std::int64_t open_mapped(std::string const& name, Shape const& expected) const;
+  void require_size(std::int64_t dataset, std::string const& name, Bytes bytes) const;
 
   /// `result` unless it says that an HDF5 call failed; the error reads "PATH: cannot <action>: why".
   std::int64_t checked(std::int64_t result, std::string const& action) const;

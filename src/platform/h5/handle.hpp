@@ -26,6 +26,8 @@ class Handle {
   [[nodiscard]] hid_t get() const noexcept { return id_; }
   /// Negative if HDF5 could not close it. Once.
   [[nodiscard]] herr_t finish() noexcept { return close_(std::exchange(id_, -1)); }
+  /// From here on the caller closes it.
+  [[nodiscard]] hid_t release() noexcept { return std::exchange(id_, -1); }
 
  private:
   hid_t id_;

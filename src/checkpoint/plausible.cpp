@@ -1,0 +1,111 @@
+#include "checkpoint/plausible.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+constexpr std::int64_t most_counted = 10'000'000'000'000;  // steps and sequences
+constexpr std::int64_t most_threads = 1 << 20;
+// Files of a checkpoint together: beyond what 2^50 parameters need, far from where sums overflow.
+constexpr Bytes most_bytes = Bytes{1} << 60;
+
+// The text of a manifest, generously: all numbers have their largest width.
+constexpr Bytes head_bytes = 4 * KiB;
+constexpr Bytes subgroup_bytes = 512;
+constexpr Bytes piece_bytes = 192;
+
+void require_number(bool good, double value, char const* what, std::string const& path) {
+  if (!good) {
+    throw DataError{fmt::format("{}: {}={} is nothing that a run writes; the file is damaged", path,
+                                what, value)};
+  }
+}
+
+void require_counts(Meta const& meta, std::string const& path) {
+  auto const counted = [&](std::int64_t value, char const* what) {
+    require_within(value, 0, most_counted, what, path);
+  };
+  counted(meta.step, "step");
+  counted(meta.samples, "samples");
+  counted(meta.bad_steps, "bad_steps");
+  counted(meta.optimizer_step, "optimizer_step");
+  counted(meta.loss_scale_steps, "loss_scale_steps");
+  require_within(meta.threads, 0, most_threads, "threads", path);
+  require_number(std::isfinite(meta.loss_scale) && meta.loss_scale > 0.0, meta.loss_scale,
+                 "loss_scale", path);
+  require_number(std::isfinite(meta.learning_rate), meta.learning_rate, "learning_rate", path);
+}
+
+void add_bytes(Bytes& total, Bytes bytes, std::string const& file, std::string const& path) {
+  require_within(bytes, 1, most_bytes - total, "the size of " + file, path);
+  total += bytes;
+}
+
+/// Of p, m and v, without laying out all layers.
+Bytes state_bytes(state::ModelShape model) {
+  std::int64_t const layers = std::exchange(model.layers, 1);
+  auto const one = state::layers_of(model);
+  return 12 * (one.front().elements + layers * one[1].elements + one.back().elements);
+}
+
+}  // namespace
+
+void require_within(std::int64_t value, std::int64_t low, std::int64_t high,
+                    std::string const& what, std::string const& path) {
+  if (value < low || value > high) {
+    throw DataError{fmt::format("{}: {} is {}, which is not from {} to {}; the file is damaged",
+                                path, what, value, low, high)};
+  }
+}
+
+void require_plausible(Master const& master, std::string const& path) {
+  require_counts(master.meta, path);
+  try {
+    state::validate(master.meta.model);
+  } catch (UsageError const& error) {
+    throw DataError{fmt::format("{}: {}", path, error.what())};
+  }
+  Bytes bytes = 0;
+  for (RankEntry const& entry : master.ranks) {
+    add_bytes(bytes, entry.file_bytes, entry.file, path);
+  }
+  for (ExtentEntry const& entry : master.extents) {
+    add_bytes(bytes, entry.bytes, entry.file, path);
+  }
+  if (Bytes const needed = state_bytes(master.meta.model); bytes < needed) {
+    throw DataError{
+        fmt::format("{}: its files have {}, but its model needs {}; the file is damaged", path,
+                    format_bytes(bytes), format_bytes(needed))};
+  }
+}
+
+Bytes manifest_limit(state::ShardMap const& map, int rank) {
+  // A subgroup, and a piece of it, has a chunk at least.
+  std::int64_t const chunks = map.shard_elements(rank) / chunk_elements;
+  return std::min(head_bytes + chunks * (subgroup_bytes + piece_bytes), most_manifest_bytes);
+}
+
+void require_shard(Manifest const& manifest, state::ShardMap const& map, std::string const& path) {
+  std::int64_t elements = 0;
+  for (StoredSubgroup const& subgroup : manifest.subgroups) {
+    for (state::Piece const& piece : subgroup.pieces) {
+      require_within(piece.layer, 0, std::ssize(map.layers()) - 1, "a layer", path);
+      state::ChunkRange const own = map.chunks(piece.layer, manifest.rank);
+      require_within(piece.chunks.first, own.first, own.first + own.count - piece.chunks.count,
+                     fmt::format("the first chunk of a piece of layer {}", piece.layer), path);
+    }
+    elements += subgroup.elements;
+  }
+  std::int64_t const expected = map.shard_elements(manifest.rank);
+  require_within(elements, expected, expected, "the number of elements", path);
+}
+
+}  // namespace offstage::checkpoint
