@@ -12,14 +12,40 @@
 #include "base/watch.hpp"
 
 namespace offstage::data {
+namespace {
+
+/// True if the path leads to nothing that this user can read, whenever it is asked.
+bool is_unreadable(int error_number) {
+  switch (error_number) {
+    case ENOENT:
+    case ENOTDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case EACCES:
+    case EPERM:
+    case ENXIO:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Opening a pipe must not block: it is refused by name.
+int open_to_read(std::string const& path) {
+  int descriptor = -1;
+  do {
+    descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  } while (descriptor < 0 && errno == EINTR);
+  return descriptor;
+}
+
+}  // namespace
 
 void ByteSource::fail(std::string const& problem) const {
   throw DataError{fmt::format("{}: {}", name(), problem)};
 }
 
-// Opening a pipe must not block: it is refused by name.
-InputFile::Descriptor::Descriptor(std::string const& path)
-    : value_{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {}
+InputFile::Descriptor::Descriptor(std::string const& path) : value_{open_to_read(path)} {}
 
 InputFile::Descriptor::~Descriptor() {
   if (value_ >= 0) {
@@ -31,8 +57,12 @@ InputFile::InputFile(std::string const& path, std::string const& key)
     : path_{path}, key_{key}, file_{path} {
   struct stat status {};
   if (file_.get() < 0 || fstat(file_.get(), &status) != 0) {
-    fail(fmt::format("cannot open: {}; name a readable file",
-                     std::generic_category().message(errno)));
+    int const error = errno;
+    std::string const why = "cannot open: " + std::generic_category().message(error);
+    if (is_unreadable(error)) {
+      fail(why + "; name a readable file");
+    }
+    throw IoError{name() + ": " + why, error};
   }
   if (!S_ISREG(status.st_mode)) {
     fail("not a regular file; name a file");

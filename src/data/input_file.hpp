@@ -25,8 +25,8 @@ class ByteSource {
 /// A regular file that stays open and is read piece by piece, so that others may cut it without
 /// killing this process.
 /// Threads: any.
-/// Errors:  DataError naming key and path: missing, no regular file, empty, or shorter than it was.
-///          IoError if it cannot be read.
+/// Errors:  DataError naming key and path: missing, not this user's to read, no regular file, empty, or shorter than it
+///          was. IoError if the system cannot open or read it now: too many open files, a file system that fails.
 class InputFile final : public ByteSource {
  public:
   /// `key` ("data.train") is left out of errors if empty.

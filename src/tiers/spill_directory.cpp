@@ -11,6 +11,7 @@
 #include <charconv>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <limits>
 #include <system_error>
@@ -51,8 +52,19 @@ std::optional<int> number(std::string_view text) {
   return whole && value >= 0 && text.front() != '-' ? std::optional{value} : std::nullopt;
 }
 
+/// True for a process that has ended and whose parent has not asked how: under an init that is slow to, or in a
+/// container without one, for long. It has no file open any more.
+bool has_ended(std::int64_t process) {
+  std::ifstream file{fmt::format("/proc/{}/stat", process)};
+  std::string line;
+  std::getline(file, line);
+  // The name in parentheses before the state may hold anything.
+  std::size_t const state = line.rfind(") ");
+  return state != std::string::npos && line.find_first_of("ZX", state + 2) == state + 2;
+}
+
 bool lives(std::int64_t process) {
-  return kill(static_cast<pid_t>(process), 0) == 0 || errno != ESRCH;
+  return (kill(static_cast<pid_t>(process), 0) == 0 || errno != ESRCH) && !has_ended(process);
 }
 
 std::string describe(SpillOwner const& owner) {

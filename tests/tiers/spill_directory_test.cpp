@@ -117,6 +117,20 @@ TEST_F(Spills, OfAProcessThatIsGoneAreRemoved) {
   EXPECT_THAT(report.left, IsEmpty());
 }
 
+TEST_F(Spills, OfAProcessThatHasEndedAndNobodyHasAskedHowAreRemoved) {
+  pid_t const child = fork();
+  if (child == 0) {
+    _exit(0);
+  }
+  siginfo_t ended{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  std::string const left = make("here", child);
+  auto const report = tidy_spills(scratch.path(), "here");
+  waitpid(child, nullptr, 0);
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_EQ(report.removed.size(), 1U);
+}
+
 TEST_F(Spills, OfALivingProcessAreNobodyElsesBusiness) {
   std::string const mine = make("here", getpid());
   auto const report = tidy_spills(scratch.path(), "here");
