@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, killed ranks.
-#   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz faults schedules kills (all unless told)
+#   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz faults sweep schedules kills (all unless told)
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
+#   SWEEP_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh sweep     every file operation of small runs fails: begin no more after so
+#       long (all unless told: some 25,000 runs, two hours on 4 cores); another seed (any) has other errnos at each operation.
+#       Ends with RESULT sweep_faults and sweep_bad; a line per bad one says how to repeat it (tests/sweep/sweep.py --help)
 #   SCHEDULE_SECONDS=86400 SCHEDULE_SEED=7 tests/campaign.sh schedules    likewise, of threads over the smallest pools
 #   KILLS=200 tests/campaign.sh kills             so many (50 unless told), of a job's ranks under Slurm
 # Ends with one line per stage; the exit code is 1 if one failed.
@@ -73,6 +76,11 @@ run_faults() {
   at_random update fault_test 'Faults.AtRandom*' "${FAULT_SECONDS:-600}" "${FAULT_SEED:-$RANDOM}"
 }
 
+# Each file operation of small runs, in turn.
+run_sweep() {
+  jobs/build.sh release offstage faulty_files && tests/sweep/sweep.py
+}
+
 # Random schedules of threads over the smallest pools: of leases, then of whole updates under backward, half the time
 # each.
 run_schedules() {
@@ -88,12 +96,12 @@ run_kills() {
 
 jobs/install-packages.sh build campaign || exit
 stages=("$@")
-((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz faults schedules kills)
+((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz faults sweep schedules kills)
 report=()
 failed=0
 for stage in "${stages[@]}"; do
   if ! declare -F "run_$stage" > /dev/null; then
-    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, faults, schedules and kills" >&2
+    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, faults, sweep, schedules and kills" >&2
     exit 64
   fi
   echo "== $stage"

@@ -48,10 +48,10 @@ def states(world, *paths):
 
 class Check:
     """One case, in its world. `straight` is a world that has every step of a run that nothing disturbed, `expected` the
-    listings of an undisturbed run of the scenario, by its last step."""
-    def __init__(self, scenario, world, template, straight, expected):
+    listings of an undisturbed run of the scenario, by its last step. lasting: the fault stays until the run has ended."""
+    def __init__(self, scenario, world, template, straight, expected, lasting=False):
         self.scenario, self.world, self.template = scenario, world, template
-        self.straight, self.expected = straight, expected
+        self.straight, self.expected, self.lasting = straight, expected, lasting
 
     def nothing_runs(self):
         deadline = time.monotonic() + 5
@@ -86,7 +86,8 @@ class Check:
         """Steps of the checkpoints that must be there and good, under their own names."""
         before = self.before()
         if self.scenario.rollback:
-            return {NAMED, *sorted(saved)[-KEEP:]} | (set() if saved else set(before))
+            # A fault that lasts keeps it from giving an old checkpoint its name back; the next start does.
+            return {NAMED, *sorted(saved)[-KEEP:]} | (set() if saved or self.lasting else set(before))
         every = int(self.scenario.options.get("checkpoint.keep-every", 0))
         steps = sorted({*before, *saved})
         ordinary = [step for step in steps if not every or step % every]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Lets every file operation of small runs fail and looks at what becomes of them: see --help."""
+"""Lets every file operation of small runs fail and looks at what becomes of them: see --help. $OFFSTAGE and $FAULTY_FILES
+are the program and the preloaded library; those of build/release unless told."""
 import argparse
 import concurrent.futures
 import fnmatch
@@ -7,8 +8,10 @@ import functools
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -18,6 +21,8 @@ from check import Bad, Check, listing, require
 from scenarios import ROOT, SCENARIOS, World
 
 SHIM = os.environ.get("FAULTY_FILES", str(ROOT / "build/release/tests/sweep/libfaulty_files.so"))
+REGRESSIONS = Path(__file__).parent / "regressions.txt"
+LAST_STEP = 6  # that any scenario comes to
 
 
 class Ground:
@@ -32,21 +37,20 @@ class Ground:
         self.places = self.undisturbed(World(folder / f"{scenario.name}-undisturbed"))
 
     def earlier_runs(self):
-        command = self.scenario.command
-        none = {"checkpoint__resume": "auto"}
-        runs = [command(self.template.work, train__steps=self.scenario.before, **none)]
+        work, before = self.template.work, self.scenario.before
+        command = functools.partial(self.scenario.command, work, checkpoint__resume="auto")
+        runs = [command(train__steps=before)]
         if self.scenario.rollback:
-            runs.append(command(self.template.work, train__steps=self.scenario.before + 3, checkpoint__keep=9,
-                                optimizer__lr=0.02, **none))
+            runs.append(command(train__steps=before + 3, checkpoint__keep=9, optimizer__lr=0.02))
         for run in runs:
             result = self.template.call(run)
             require(result.code == 0, f"{self.scenario.name}: {result}")
 
-    def check(self, world):
-        return Check(self.scenario, world, self.template, self.straight, self.expected)
+    def check(self, world, lasting=False):
+        return Check(self.scenario, world, self.template, self.straight, self.expected, lasting)
 
     def undisturbed(self, world):
-        """The scenario without a fault, by which its file operations are known."""
+        """The places of the scenario's run: it is run without a fault, and looked at as after one."""
         world.make(self.template)
         check = self.check(world)
         check.resume()
@@ -63,66 +67,93 @@ class Ground:
         world.remove()
         return found
 
+    def goes_back_again(self, world):
+        """The user's own way after a rollback that failed, which names the checkpoint again; in a copy."""
+        other = World(world.folder / "again")
+        other.make(world)
+        self.check(other).run(self.scenario.last(), set())
+
+    def problem(self, world, case):
+        """(whether the fault was met, what is bad or None)"""
+        world.make(self.template)
+        check = self.check(world, case.lasting)
+        check.resume()
+        result = world.call(self.scenario.command(world.work), **case.environment(world, self.scenario.rank, SHIM))
+        (world.folder / "said").write_text(str(result))
+        log = world.folder / "calls"
+        met = log.exists() and " failed\n" in log.read_text()
+        try:
+            check.ended_well(result)
+            check.checkpoints_are_good(result)
+            if self.scenario.rollback:
+                self.goes_back_again(world)
+            check.goes_on({step for step, _ in result.saved})
+        except Bad as bad:
+            return met, str(bad)
+        return met, None
+
 
 class Sweep:
-    def __init__(self, folder, keep):
-        self.folder, self.keep = folder, keep
+    """Runs cases, several at a time, and counts."""
+    def __init__(self, folder, jobs, keep):
+        self.folder, self.jobs, self.keep = folder, jobs, keep
         self.grounds = {}
-        self.straight = World(folder / "straight")
+        self.lock = threading.Lock()  # guards what follows
+        self.met = self.missed = self.bad = 0
+        self.stopped = False
 
-    def prepare(self, names, pool):
-        self.straight.make()
-        result = self.straight.call(SCENARIOS["memory-start"].command(self.straight.work, train__steps=6, checkpoint__keep=9))
+    def stop(self, *_):
+        self.stopped = True
+
+    def prepare(self, names):
+        straight = World(self.folder / "straight")
+        straight.make()
+        result = straight.call(SCENARIOS["memory-start"].command(straight.work, train__steps=LAST_STEP, checkpoint__keep=9))
         require(result.code == 0, str(result))
         def make(name):
-            self.grounds[name] = Ground(SCENARIOS[name], self.folder, self.straight)
-        list(pool.map(make, names))
+            self.grounds[name] = Ground(SCENARIOS[name], self.folder, straight)
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            list(pool.map(make, names))
 
     def cases(self, cases_of):
         return [case for name in sorted(self.grounds) for case in cases_of(name, self.grounds[name].places)]
 
-    def run(self, number, case):
-        """(whether the fault was met, what is bad or None)"""
-        ground = self.grounds[case.scenario]
-        world = World(self.folder / f"case-{number}")
+    def run(self, cases, seconds):
+        deadline = time.monotonic() + seconds if seconds else float("inf")
+        todo = iter(enumerate(cases))
+        def work(_):
+            while not self.stopped and time.monotonic() < deadline:
+                with self.lock:
+                    number, case = next(todo, (None, None))
+                if case is None:
+                    return
+                self.run_one(World(self.folder / f"case-{number}"), case)
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            workers = [pool.submit(work, worker) for worker in range(self.jobs)]
+            began = time.monotonic()
+            while concurrent.futures.wait(workers, timeout=10).not_done:
+                self.say(f"{self.met + self.missed} of {len(cases)} cases after {time.monotonic() - began:.0f} s, {self.bad} bad")
+
+    def run_one(self, world, case):
         met = False
         try:
-            world.make(ground.template)
-            check = ground.check(world)
-            check.resume()
-            result = world.call(ground.scenario.command(world.work),
-                                **case.environment(world, ground.scenario.rank, SHIM))
-            if self.keep:
-                (world.folder / "said").write_text(str(result))
-            log = world.folder / "calls"
-            met = log.exists() and " failed\n" in log.read_text()
-            return met, self.verdict(check, world, result)
+            met, problem = self.grounds[case.scenario].problem(world, case)
         except Exception:  # pylint: disable=broad-except
-            return met, "the sweep itself failed: " + traceback.format_exc()
-        finally:
-            if not self.keep:
-                world.remove()
-
-    def verdict(self, check, world, result):
-        """What is bad, or None."""
-        try:
-            check.ended_well(result)
-            check.checkpoints_are_good(result)
-            saved = {step for step, _ in result.saved}
-            if check.scenario.rollback:
-                self.goes_back_again(check, world)
-            check.goes_on(saved)
-        except Bad as bad:
-            return str(bad)
-        return None
+            problem = f"the sweep itself failed: {traceback.format_exc()}"
+        with self.lock:
+            self.met += met
+            self.missed += not met
+            self.bad += problem is not None
+        if problem is not None:
+            told = problem.replace(f"{world.work}/", "").replace("\n", " | ")
+            kept = f"; see {world.folder}" if self.keep else ""
+            self.say(f"BAD {case}: {told}; again: tests/sweep/sweep.py --keep --case '{case}'{kept}")
+        if problem is None or not self.keep:
+            world.remove()
 
     @staticmethod
-    def goes_back_again(check, world):
-        """The user's own way, which names the checkpoint again; in a copy."""
-        other = World(world.folder / "again")
-        other.make(world)
-        again = Check(check.scenario, other, check.template, check.straight, check.expected)
-        again.run(check.scenario.last(), set())
+    def say(line):
+        print(line, flush=True)
 
 
 def spread(cases, count, numbers):
@@ -143,108 +174,77 @@ def spread(cases, count, numbers):
     return chosen
 
 
-def named(arguments):
-    return arguments.case + (Path(arguments.cases).read_text().split("\n")[:-1] if arguments.cases else [])
+def lines_of(path):
+    lines = Path(path).read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
-def select(sweep, arguments, numbers):
+def select(sweep, arguments, names, patterns):
+    """The cases that are asked for, in an order that the seed gives."""
     everything = sweep.cases(all_cases)
-    cases = everything if arguments.all else sweep.cases(functools.partial(cases_in_turn, seed=arguments.seed))
-    chosen = [parse(name) for name in named(arguments)]
-    for pattern in arguments.match:
+    in_turn = sweep.cases(functools.partial(cases_in_turn, seed=arguments.seed))
+    numbers = random.Random(arguments.seed)
+    chosen = [parse(name) for name in names]
+    for pattern in patterns:
         found = matching(everything, pattern)
         require(found, f"no case matches {pattern}")
         chosen += found
     if arguments.sample:
-        chosen += spread([case for case in cases if case not in chosen], arguments.sample, numbers)
-    if not (chosen or arguments.match or arguments.sample):
-        chosen = cases
+        chosen += spread(in_turn, arguments.sample, numbers)
+    elif not chosen:
+        chosen = everything if arguments.all else in_turn
+    chosen = list(dict.fromkeys(chosen))
     numbers.shuffle(chosen)
     return chosen
-
-
-def report(case, bad, keep, folder):
-    where = f" (in {folder})" if keep else ""
-    print(f"BAD {case}: {bad}{where}; again: tests/sweep/sweep.py --case '{case}'", flush=True)
-
-
-def sweep_all(sweep, cases, pool, seconds, keep):
-    """(faults met, bad ones, faults not met)"""
-    began = said = time.monotonic()
-    met = bad = missed = 0
-    todo = iter(enumerate(cases))
-    running = {}
-    while True:
-        while len(running) < pool._max_workers and not (seconds and time.monotonic() - began > seconds):  # pylint: disable=protected-access
-            number, case = next(todo, (None, None))
-            if case is None:
-                break
-            running[pool.submit(sweep.run, number, case)] = number, case
-        if not running:
-            break
-        done, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
-        for future in done:
-            number, case = running.pop(future)
-            was_met, problem = future.result()
-            met += was_met
-            missed += not was_met
-            bad += problem is not None
-            if problem is not None:
-                report(case, problem, keep, sweep.folder / f"case-{number}")
-        if time.monotonic() - said > 10:
-            said = time.monotonic()
-            print(f"{met + missed} of {len(cases)} cases after {said - began:.0f} s, {bad} bad", flush=True)
-    return met, bad, missed
 
 
 def read_arguments():
     parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, epilog=ABOUT,
                                      description="Lets every file operation of small runs fail: the run ends with 0 or 74, "
                                                  "keeps what it saved, and the same command goes on.")
-    parser.add_argument("--case", action="append", default=[], metavar="NAME", help="this one alone, as a BAD line names it")
-    parser.add_argument("--match", action="append", default=[], metavar="PATTERN", help="all cases whose name matches, as a shell's")
-    parser.add_argument("--cases", metavar="FILE", help="those whose names are the lines of a file")
-    parser.add_argument("--sample", type=int, default=0, metavar="N", help="so many, spread over all scenarios and kinds of calls")
-    parser.add_argument("--scenarios", default="*", metavar="PATTERN", help="of these scenarios alone: " + " ".join(SCENARIOS))
-    parser.add_argument("--all", action="store_true", help="every errno at every place")
-    parser.add_argument("--list", action="store_true", help="print the names of the cases and run none")
-    parser.add_argument("--keep", action="store_true", help="leave the folders, and say where they are")
-    parser.add_argument("--jobs", type=int, default=int(os.environ.get("SWEEP_JOBS", 0)) or os.cpu_count(),
-                        help="cases at a time ($SWEEP_JOBS; as many as cores unless told)")
-    parser.add_argument("--seconds", type=float, default=float(os.environ.get("SWEEP_SECONDS", 0)),
-                        help="start no case after that ($SWEEP_SECONDS; 0: all cases)")
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("SWEEP_SEED", 0)) or random.randrange(1, 1 << 30),
-                        help="of the order of cases and the choice of a sample ($SWEEP_SEED; any unless told)")
+    add = parser.add_argument
+    add("--case", action="append", default=[], metavar="NAME", help="this one, as a BAD line names it")
+    add("--cases", metavar="FILE", help="those whose names are the lines of a file")
+    add("--match", action="append", default=[], metavar="PATTERN", help="all whose names match, as a shell's")
+    add("--regressions", action="store_true", help="those that match the lines of regressions.txt")
+    add("--sample", type=int, default=0, metavar="N", help="so many, spread over all scenarios and kinds of calls")
+    add("--all", action="store_true", help="every errno at every place")
+    add("--scenarios", default="*", metavar="PATTERN", help="of these scenarios alone: " + " ".join(SCENARIOS))
+    add("--list", action="store_true", help="print the names of the cases and run none")
+    add("--keep", action="store_true", help="leave the folders of bad cases")
+    add("--jobs", type=int, default=int(os.environ.get("SWEEP_JOBS") or len(os.sched_getaffinity(0))),
+        help="cases at a time ($SWEEP_JOBS; as many as cores unless told)")
+    add("--seconds", type=float, default=float(os.environ.get("SWEEP_SECONDS") or 0),
+        help="begin no case after that ($SWEEP_SECONDS; 0: all cases)")
+    add("--seed", type=int, default=int(os.environ.get("SWEEP_SEED") or random.randrange(1, 1 << 30)),
+        help="of the order of cases and what takes turns ($SWEEP_SEED; any unless told)")
     return parser.parse_args()
-
-
-def wanted(arguments):
-    if named(arguments) and not (arguments.match or arguments.sample):
-        return sorted({parse(name).scenario for name in named(arguments)})
-    return [name for name in SCENARIOS if fnmatch.fnmatchcase(name, arguments.scenarios)]
 
 
 def main():
     arguments = read_arguments()
     folder = Path(tempfile.mkdtemp(prefix="offstage-sweep-")).resolve()
-    sweep = Sweep(folder, arguments.keep)
+    sweep = Sweep(folder, arguments.jobs, arguments.keep)
+    signal.signal(signal.SIGTERM, sweep.stop)
+    names = arguments.case + (lines_of(arguments.cases) if arguments.cases else [])
+    patterns = arguments.match + (lines_of(REGRESSIONS) if arguments.regressions else [])
     try:
-        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-            began = time.monotonic()
-            sweep.prepare(wanted(arguments), pool)
-            cases = select(sweep, arguments, random.Random(arguments.seed))
-            if arguments.list:
-                print("\n".join(map(str, cases)))
-                return 0
-            print(f"{len(cases)} cases in {len(sweep.grounds)} scenarios, seed {arguments.seed}, "
-                  f"prepared in {time.monotonic() - began:.0f} s", flush=True)
-            met, bad, missed = sweep_all(sweep, cases, pool, arguments.seconds, arguments.keep)
-        print(f"{missed} faults were not met in their run")
-        print(f"RESULT sweep_faults {met}\nRESULT sweep_bad {bad}")
-        return 1 if bad or not met else 0
+        began = time.monotonic()
+        named_alone = {parse(name).scenario for name in names} if not (patterns or arguments.sample) else set()
+        sweep.prepare(sorted(named_alone) or [name for name in SCENARIOS if fnmatch.fnmatchcase(name, arguments.scenarios)])
+        cases = select(sweep, arguments, names, patterns)
+        if arguments.list:
+            print("\n".join(map(str, cases)))
+            return 0
+        print(f"{len(cases)} cases in {len(sweep.grounds)} scenarios, seed {arguments.seed}, "
+              f"prepared in {time.monotonic() - began:.0f} s", flush=True)
+        sweep.run(cases, arguments.seconds)
     finally:
-        if not arguments.keep:
+        if not (arguments.keep and sweep.bad):
             shutil.rmtree(folder, ignore_errors=True)
+    print(f"{sweep.missed} faults were not met in their run")
+    print(f"RESULT sweep_faults {sweep.met}\nRESULT sweep_bad {sweep.bad}")
+    return 1 if sweep.bad or not sweep.met else 0
 
 
 if __name__ == "__main__":
