@@ -128,9 +128,9 @@ if [[ -n \$cublas && \$known != *"\$cublas "* && ! -e \$here/found/\$cublas ]]; 
   while read -r place; do
     if [[ -e \$place/\$cublas ]]; then break; fi
     place=
-  done < <(echo "\${CUDA_HOME:-/usr/local/cuda}/lib64"
-    python3 -c 'import glob, sys
-print(*(place for path in sys.path for place in glob.glob(path + "/nvidia/*/lib")), sep="\n")' 2> /dev/null)
+  done <<< "\${CUDA_HOME:-/usr/local/cuda}/lib64
+\$(python3 -c 'import glob, sys
+print(*(place for path in sys.path for place in glob.glob(path + "/nvidia/*/lib")), sep="\n")' 2> /dev/null || true)"
   if [[ -z \$place ]]; then
     echo "env.sh: this machine has no \$cublas, without which GPUs are of no use; the CUDA toolkit and PyTorch's packages bring it: set CUDA_HOME" >&2
   elif ! ln -sf "\$place/\$cublas" "\$here/found/\$cublas"; then

@@ -12,7 +12,7 @@ import time
 # How long a killed program may take to be gone, and how long its output is read after its end.
 GONE_SECONDS, LAST_WORDS_SECONDS = 5, 1
 MOST_PRINTED = 4000  # characters of a failed program's output that are shown
-LIBC = ctypes.CDLL(None)
+LIBC, PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = ctypes.CDLL(None), 1, 36
 
 
 class Failed(Exception):
@@ -36,39 +36,48 @@ class Clock:
         return self.end - time.monotonic()
 
 
-def members(session):
-    """The processes of a session that have not ended."""
-    found = []
+def descendants():
+    """The processes that came from this one and have not ended, oldest first."""
+    parents, found = {}, [os.getpid()]
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                state, _, _, its_session = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:4]
+                state, parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:2]
             except (OSError, ValueError):  # it ended just now
                 continue
-            if int(its_session) == session and state not in "ZX":
-                found.append(int(entry.name))
-    return found
+            if state not in "ZX":
+                parents.setdefault(int(parent), []).append(int(entry.name))
+    for process in found:
+        found += parents.get(process, [])
+    return found[1:]
 
 
-def end_session(process):
-    """Kills the program and all that it started, also what has a process group of its own, as a job's ranks have."""
+def end_all(process):
+    """Kills the program and all that it started, also what has a process group of its own, as a job's ranks have: there
+    is one program at a time, and what it leaves behind becomes a child of this process (adopt_orphans)."""
     deadline = time.monotonic() + GONE_SECONDS
     while True:
-        left = members(process.pid)
+        left = descendants()
         for pid in left:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        process.poll()  # so that it is no zombie
+        process.poll()
+        for pid in left:
+            if pid != process.pid:
+                with contextlib.suppress(ChildProcessError):  # it was never ours
+                    os.waitpid(pid, os.WNOHANG)
         if not left or time.monotonic() > deadline:
             return
         time.sleep(0.01)
 
 
+def adopt_orphans():
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
 def die_with_parent():
-    """In a new process: it ends when this one is killed. 1 is PR_SET_PDEATHSIG."""
-    LIBC.prctl(1, signal.SIGKILL)
+    """In a new process: it ends when this one is killed."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Output:
@@ -90,16 +99,17 @@ def run(command, seconds, heard=None, **options):
     than `seconds`; nothing that it started goes on then."""
     name = pathlib.Path(str(command[0])).name
     output = Output(heard)
+    adopt_orphans()
     try:
         process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=die_with_parent, **options)
+                                   stderr=subprocess.STDOUT, preexec_fn=die_with_parent, **options)
     except OSError as problem:
         raise Failed(f"{name}: {problem}") from problem
     try:
         with process.stdout:
             late = read_until(process, output, time.monotonic() + seconds)
     finally:
-        end_session(process)
+        end_all(process)
     if late:
         raise Failed(f"{name} took longer than {seconds:.0f} s:\n{output.text[-MOST_PRINTED:]}", output.text)
     if process.returncode != 0:
@@ -200,7 +210,7 @@ class Section:
 
 
 def memory():
-    """Bytes of the host: total, available; and those that a cgroup leaves if it has a limit."""
+    """Bytes of the host, of which a cgroup may leave less: all, and those that are available."""
     found = {}
     for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
         name, value = line.split(":")
@@ -208,8 +218,8 @@ def memory():
             found[name[3:].lower()] = int(value.split()[0]) * 1024
     limit, used = pathlib.Path("/sys/fs/cgroup/memory.max"), pathlib.Path("/sys/fs/cgroup/memory.current")
     if limit.exists() and used.exists() and limit.read_text().strip() != "max":
-        found["cgroup"] = int(limit.read_text()) - int(used.read_text())
-        found["available"] = min(found["available"], found["cgroup"])
+        found["total"] = min(found["total"], int(limit.read_text()))
+        found["available"] = min(found["available"], int(limit.read_text()) - int(used.read_text()))
     return found
 
 
