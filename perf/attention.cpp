@@ -87,6 +87,7 @@ class Tensors {
         d_out_{random(gpu, stream, rows(shape) * shape.heads * shape.head_dim, 2)},
         out_{gpu.allocate(d_out_.size(), "attention's output")},
         d_qkv_{gpu.allocate(qkv_.size(), "the gradient of q, k and v")},
+        workspace_{gpu.allocate(kernels::attention_workspace<T>(shape), "attention's workspace")},
         log_sum_exp_{gpu.allocate(rows(shape) * shape.heads * static_cast<Bytes>(sizeof(float)),
                                   "attention's statistics")},
         shape_{shape} {}
@@ -100,7 +101,8 @@ class Tensors {
             out_.as<T const>(),
             d_out_.as<T const>(),
             log_sum_exp_.as<float const>(),
-            d_qkv_.as<T>()};
+            d_qkv_.as<T>(),
+            workspace_.as<std::byte>()};
   }
 
  private:
@@ -120,7 +122,7 @@ class Tensors {
     return buffer;
   }
 
-  device::Buffer qkv_, d_out_, out_, d_qkv_, log_sum_exp_;
+  device::Buffer qkv_, d_out_, out_, d_qkv_, workspace_, log_sum_exp_;
   AttentionShape shape_;
 };
 
