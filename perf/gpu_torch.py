@@ -72,7 +72,7 @@ def time_attention(device, shape, expand):
     wait = waits(device)
     q, k, v = (torch.randn(batch, sequence, n, size, device=device, dtype=torch.bfloat16).transpose(1, 2).requires_grad_()
                for n in (heads, kv_heads, kv_heads))
-    gradient = torch.randn(batch, heads, sequence, size, device=device, dtype=torch.bfloat16)
+    gradient = torch.randn(batch, sequence, heads, size, device=device, dtype=torch.bfloat16).transpose(1, 2)
     forward, backward = [], []
     rounds, calls = (12, 4) if device == "cuda" else (3, 1)
     for step in range(-WARM_UP, rounds):
