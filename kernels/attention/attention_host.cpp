@@ -190,8 +190,9 @@ void attention_backward(device::Stream& stream, AttentionBackward<T> const& in) 
       host::attention_backward(in);
     }
   };
-  launch_on<T>(stream, on_host,
-               [&](auto* native) { cuda::attention_backward(in, stream.scratch(), native); });
+  launch_on<T>(stream, on_host, [&](auto* native) {
+    cuda::attention_backward(in, in.workspace.empty() ? stream.scratch() : in.workspace, native);
+  });
 }
 
 template void attention_forward(device::Stream&, AttentionForward<float> const&);
