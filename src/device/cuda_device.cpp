@@ -193,7 +193,7 @@ class CudaStream final : public Stream {
       check(cudaMemsetAsync(target, 0, static_cast<std::size_t>(size), stream_));
     }
   }
-  void enqueue(std::function<void()> /*kernel*/, std::int64_t /*updates*/) override {
+  void enqueue(std::function<void()> /*kernel*/, Work /*work*/) override {
     throw PreconditionError{"Stream::enqueue: the kernels of a GPU are launched on native()"};
   }
   [[nodiscard]] void* native() const noexcept override {

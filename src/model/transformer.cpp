@@ -51,6 +51,15 @@ class Transformer<T>::Implementation {
  public:
   Implementation(state::ModelShape const& shape, RunShape const& run, device::Device& device,
                  device::Stream& stream);
+  /// What a call that failed has left in the stream uses memory of this object.
+  ~Implementation() {
+    try {
+      stream_.synchronize();
+    } catch (...) {  // the call that failed has told
+    }
+  }
+  Implementation(Implementation const&) = delete;
+  Implementation& operator=(Implementation const&) = delete;
 
   /// Without `keep` nothing is kept for backward, and the scale of the gradient does not matter.
   double forward(data::TokenBatch const& batch, state::ParameterSource<T>& source, bool keep,
@@ -63,9 +72,9 @@ class Transformer<T>::Implementation {
   void idle_backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
 
  private:
-  /// Ids from `least` to the end of the vocabulary.
+  /// Ids from `least` to the end of the vocabulary, by way of `staged`: the caller's may be gone before they are copied.
   void upload(std::vector<std::int32_t> const& ids, std::int32_t least,
-              std::span<std::int32_t> target);
+              std::vector<std::int32_t>& staged, std::span<std::int32_t> target);
   /// From the tokens to what the head takes.
   Residual<T> forward_blocks(data::TokenBatch const& batch, state::ParameterSource<T>& source,
                              bool keep);
@@ -119,7 +128,9 @@ class Transformer<T>::Implementation {
   std::vector<state::LayerLayout> layers_;
   device::Stream& stream_;
   Workspace<T> work_;
-  std::vector<double> losses_;  ///< (B, T) on the host
+  std::vector<std::int32_t> tokens_;   ///< (B, T) on the host
+  std::vector<std::int32_t> targets_;  ///< likewise
+  std::vector<double> losses_;         ///< likewise
   Block<T> block_;
   Head<T> head_;
   bool forwarded_ = false;  ///< what backward needs is there
@@ -158,7 +169,7 @@ double Transformer<T>::Implementation::forward(data::TokenBatch const& batch,
   require(batch.targets.size() == batch.tokens.size(),
           "Transformer: a micro-batch needs as many targets as tokens");
   // First: a copy of pageable memory may wait for all that the stream has.
-  upload(batch.targets, data::ignored_target, work_.head.targets);
+  upload(batch.targets, data::ignored_target, targets_, work_.head.targets);
   auto const residual = forward_blocks(batch, source, keep);
   forward_head(source, residual, keep, loss_scale);
   forwarded_ = keep;
@@ -188,7 +199,7 @@ Residual<T> Transformer<T>::Implementation::forward_blocks(data::TokenBatch cons
   require(batch.batch == dims_.B && batch.sequence == dims_.T,
           "Transformer: the micro-batch is not of the run's shape");
   forwarded_ = false;
-  upload(batch.tokens, 0, work_.tokens);
+  upload(batch.tokens, 0, tokens_, work_.tokens);
   // Without keeping anything, every block uses the first one's memory.
   auto const block = [&](int i) -> BlockActivations<T> const& { return activations(keep ? i : 0); };
   forward_embedding(source, block(0).x);
@@ -202,12 +213,14 @@ Residual<T> Transformer<T>::Implementation::forward_blocks(data::TokenBatch cons
 
 template <class T>
 void Transformer<T>::Implementation::upload(std::vector<std::int32_t> const& ids,
-                                            std::int32_t least, std::span<std::int32_t> target) {
+                                            std::int32_t least, std::vector<std::int32_t>& staged,
+                                            std::span<std::int32_t> target) {
   require(ids.size() == target.size(), "Transformer: a micro-batch needs batch x sequence ids");
   // Kernels of a GPU cannot say what is wrong.
   require(std::ranges::all_of(ids, [&](std::int32_t id) { return id >= least && id < dims_.V; }),
           "Transformer: an id of the micro-batch is outside the vocabulary");
-  stream_.copy(target.data(), ids.data(), static_cast<Bytes>(target.size_bytes()),
+  staged = ids;
+  stream_.copy(target.data(), staged.data(), static_cast<Bytes>(target.size_bytes()),
                device::Copy::host_to_device);
 }
 

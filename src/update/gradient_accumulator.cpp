@@ -68,6 +68,7 @@ GradientAccumulator<T>::GradientAccumulator(state::ShardMap const& map, state::R
       settings_{std::move(settings)},
       chunk_norms_(static_cast<std::size_t>(map.shard_elements(link.rank()) / chunk_elements)),
       flusher_{std::make_unique<GradientFlusher>(settings_.flushed.get(), settings_.on_final)},
+      pacer_{settings_.host_sum_rate},
       receive_{link.route() == state::Route::direct ? 0 : receive_bytes<T>(map, link.rank())} {
   require(settings_.accumulated != nullptr, "GradientAccumulator: sums need a tier");
   require((link.route() == state::Route::in_place) == device.host_visible(),
@@ -258,15 +259,22 @@ void GradientAccumulator<T>::add_slices(int layer, std::span<T const> slices) {
     }
     std::span<A> const sums =
         open_sums<A>().subspan(static_cast<std::size_t>(begin - subgroup.begin), count);
+    Bytes moved = 0;
     for (std::int64_t source = 0; source < active_; ++source) {
-      auto const from = static_cast<std::size_t>(source * part + begin - offset);
-      kernels::host::accumulate<A, T>({sums, slices.subspan(from, count), fresh_ && source == 0});
+      moved += static_cast<Bytes>(sizeof(T) + (fresh_ && source == 0 ? 1 : 2) * sizeof(A));
     }
-    if (last_) {
-      kernels::host::chunk_norms<A>(
-          {sums, std::span{chunk_norms_}.subspan(static_cast<std::size_t>(begin / chunk_elements),
-                                                 count / chunk_elements)});
-    }
+    moved += last_ ? static_cast<Bytes>(sizeof(A)) : 0;
+    pacer_.run(static_cast<double>(moved) * static_cast<double>(count), [&] {
+      for (std::int64_t source = 0; source < active_; ++source) {
+        auto const from = static_cast<std::size_t>(source * part + begin - offset);
+        kernels::host::accumulate<A, T>({sums, slices.subspan(from, count), fresh_ && source == 0});
+      }
+      if (last_) {
+        kernels::host::chunk_norms<A>(
+            {sums, std::span{chunk_norms_}.subspan(static_cast<std::size_t>(begin / chunk_elements),
+                                                   count / chunk_elements)});
+      }
+    });
     if (begin == subgroup.begin) {
       close_sums();
     }

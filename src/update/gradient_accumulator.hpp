@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/pacer.hpp"
 #include "device/device.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/trace/trace.hpp"
@@ -48,6 +49,7 @@ struct GradientSettings {
   GradientFlusher::OnFinal on_final{};
   trace::Trace* trace{};   ///< of what leaves the device; null: none
   DeviceMemory* memory{};  ///< told of the copy that leaves; null: nobody
+  double host_sum_rate{};  ///< emulated, of additions in host memory (device.hpp)
 };
 
 /// This rank's shard of the step's gradient. Each slice of a layer's gradient goes to its owner,
@@ -169,6 +171,7 @@ class GradientAccumulator final : public state::GradientSink<T> {
   std::vector<double> chunk_norms_;   ///< of the shard, taken in the last round
   std::optional<tiers::Lease> open_;  ///< of the subgroup at hand, once a layer has come to it
   std::unique_ptr<GradientFlusher> flusher_;
+  Pacer pacer_;  ///< of additions in host memory
   memory::HugeBuffer receive_;
   std::optional<int> coming_;  ///< the layer that add was given last, if it is still to be added
   std::unique_ptr<GradientTransfer>

@@ -22,8 +22,8 @@ class WrappedStream : public Stream {
     inner_->copy(target, source, size, direction);
   }
   void zero(void* target, Bytes size) override { inner_->zero(target, size); }
-  void enqueue(std::function<void()> kernel, std::int64_t updates) override {
-    inner_->enqueue(std::move(kernel), updates);
+  void enqueue(std::function<void()> kernel, Work work) override {
+    inner_->enqueue(std::move(kernel), work);
   }
   [[nodiscard]] void* native() const noexcept override { return inner_->native(); }
   [[nodiscard]] std::span<std::byte> scratch() const noexcept override { return inner_->scratch(); }
