@@ -76,6 +76,10 @@ class Pinned {
 
 enum class Copy { host_to_device, device_to_host, device_to_device };
 
+/// Which of two streams' kernels a GPU begins first where it could begin either. What moves data is `high`, so that a
+/// transfer or an exchange between ranks need not wait until the model's kernels leave room.
+enum class Priority { usual, high };
+
 /// A kernel's size, for the rates of an emulated device: a kernel that updates is paced by its updates alone.
 struct Work {
   std::int64_t updates = 0;  ///< elements of the state that it updates
@@ -126,8 +130,9 @@ class Device {
   virtual void set_aside(Bytes size, std::string const& purpose) = 0;
   /// A stream whose work runs beside the caller's: a thread of its own on the emulated device, whose
   /// kernels run on that thread alone.
-  [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(std::string const& name) = 0;
-  /// The stream of the model. On the emulated device its work runs at once, on the calling thread, whose
+  [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(std::string const& name,
+                                                            Priority priority = Priority::high) = 0;
+  /// The stream of the model, of usual priority. On the emulated device its work runs at once, on the calling thread, whose
   /// OpenMP team the kernels use, and errors surface where work is given; but with an emulated rate of products it is
   /// queued, as a GPU's is, and runs on a thread of its own, whose OpenMP teams are as large as the calling thread's
   /// (equal teams, equal bits). A GPU's has cuBLASLt loaded. Errors: CudaError, also where that is missing.

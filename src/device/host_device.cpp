@@ -33,7 +33,8 @@ class HostDevice final : public Device {
     set_aside_ += size;
   }
   /// A team of its own would fight with the model's over the same cores.
-  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& name) override {
+  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& name,
+                                                    Priority /*priority*/) override {
     return make_queued_stream(engines_, name);
   }
   [[nodiscard]] std::unique_ptr<Stream> make_calling_stream(std::string const& name) override {

@@ -54,8 +54,9 @@ class WrappedDevice : public Device {
   void set_aside(Bytes size, std::string const& purpose) override {
     inner_->set_aside(size, purpose);
   }
-  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& name) override {
-    return wrap(inner_->make_stream(name));
+  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& name,
+                                                    Priority priority = Priority::high) override {
+    return wrap(inner_->make_stream(name, priority));
   }
   [[nodiscard]] std::unique_ptr<Stream> make_calling_stream(std::string const& name) override {
     return wrap(inner_->make_calling_stream(name));
