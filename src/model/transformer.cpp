@@ -1,8 +1,12 @@
 #include "model/transformer.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <memory>
 #include <numeric>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -85,9 +89,12 @@ class Transformer<T>::Implementation {
                     double loss_scale);
   double mean_loss();
 
-  void backward_head(state::ParameterSource<T>& source);
-  void backward_block(int layer, state::ParameterSource<T>& source);
-  void backward_embedding();
+  // Each leaves its layer's gradient in `gradient`, but that of a tied embedding in work_.tied_gradient.
+  void backward_head(state::ParameterSource<T>& source, std::span<T> gradient);
+  void backward_block(int layer, state::ParameterSource<T>& source, std::span<T> gradient);
+  void backward_embedding(std::span<T> gradient);
+  /// Memory for the next layer's gradient, for what the stream is given from now on.
+  [[nodiscard]] std::span<T> next_gradient();
   void send(int layer, std::span<T> gradient, state::GradientSink<T>& sink);
 
   [[nodiscard]] WorkspaceDemand demand() const;
@@ -118,8 +125,8 @@ class Transformer<T>::Implementation {
                         : std::span<T const>{});
   }
   /// Where the embedding's gradient is collected; the head's part of it comes first if tied.
-  [[nodiscard]] EmbeddingTensors<T> embedding_gradient() const {
-    return view(embedding_layer, tied_ ? work_.tied_gradient : work_.gradient).embedding();
+  [[nodiscard]] EmbeddingTensors<T> embedding_gradient(std::span<T> gradient) const {
+    return view(embedding_layer, tied_ ? work_.tied_gradient : gradient).embedding();
   }
 
   Dims dims_;
@@ -134,6 +141,9 @@ class Transformer<T>::Implementation {
   Block<T> block_;
   Head<T> head_;
   bool forwarded_ = false;  ///< what backward needs is there
+  std::size_t turn_ = 0;    ///< of work_.gradients, the one that was computed last
+  /// Of each of them, until when the sink reads it; null: it does not.
+  std::array<std::shared_ptr<device::Event>, 2> freed_;
 };
 
 template <class T>
@@ -271,39 +281,54 @@ void Transformer<T>::Implementation::backward(state::ParameterSource<T>& source,
                                               state::GradientSink<T>& sink) {
   require(forwarded_, "Transformer: backward without a forward of the same micro-batch");
   forwarded_ = false;
-  backward_head(source);
-  send(head_layer(), work_.gradient, sink);
+  freed_ = {};  // of a call that failed
+  auto gradient = next_gradient();
+  backward_head(source, gradient);
+  send(head_layer(), gradient, sink);
   for (int layer = block_count(); layer >= 1; --layer) {
-    backward_block(layer, source);
-    send(layer, work_.gradient, sink);
+    gradient = next_gradient();
+    backward_block(layer, source, gradient);
+    send(layer, gradient, sink);
   }
-  backward_embedding();
-  send(embedding_layer, tied_ ? work_.tied_gradient : work_.gradient, sink);
+  gradient = next_gradient();
+  backward_embedding(gradient);
+  send(embedding_layer, tied_ ? work_.tied_gradient : gradient, sink);
   stream_.synchronize();  // others may use the idle memory from here on
 }
 
 template <class T>
-void Transformer<T>::Implementation::backward_head(state::ParameterSource<T>& source) {
+std::span<T> Transformer<T>::Implementation::next_gradient() {
+  turn_ = (turn_ + 1) % freed_.size();
+  if (auto const freed = std::exchange(freed_[turn_], nullptr)) {
+    stream_.wait(*freed);
+  }
+  return work_.gradients[turn_];
+}
+
+template <class T>
+void Transformer<T>::Implementation::backward_head(state::ParameterSource<T>& source,
+                                                   std::span<T> gradient) {
   HeldHead<T> const held{source, head_layer(), tied_, stream_};
-  auto const table = tied_ ? embedding_gradient().table : std::span<T>{};
-  head_.backward(head_view(held), work_.dx, view(head_layer(), work_.gradient).head(table),
+  auto const table = tied_ ? embedding_gradient(gradient).table : std::span<T>{};
+  head_.backward(head_view(held), work_.dx, view(head_layer(), gradient).head(table),
                  work_.scratch.branch);
 }
 
 template <class T>
-void Transformer<T>::Implementation::backward_block(int layer, state::ParameterSource<T>& source) {
+void Transformer<T>::Implementation::backward_block(int layer, state::ParameterSource<T>& source,
+                                                    std::span<T> gradient) {
   state::HeldLayer<T> const held{source, layer, stream_};
   auto const w = view(layer, held).block();
   auto const& a = activations(layer - 1);
   if (recompute_ == Recompute::block) {
     block_.forward(w, {}, a);
   }
-  block_.backward(w, a, work_.dx, view(layer, work_.gradient).block());
+  block_.backward(w, a, work_.dx, view(layer, gradient).block());
 }
 
 template <class T>
-void Transformer<T>::Implementation::backward_embedding() {
-  auto const [d_table, d_positions] = embedding_gradient();
+void Transformer<T>::Implementation::backward_embedding(std::span<T> gradient) {
+  auto const [d_table, d_positions] = embedding_gradient(gradient);
   if (!tied_) {
     zero(stream_, d_table);
   }  // a tied table holds the head's gradient already
@@ -324,7 +349,7 @@ void Transformer<T>::Implementation::send(int layer, std::span<T> gradient,
   auto const elements = static_cast<std::size_t>(layout(layer).elements);
   auto const padded = gradient.first(static_cast<std::size_t>(layout(layer).padded_elements()));
   zero(stream_, padded.subspan(elements));
-  sink.add(layer, padded);
+  freed_[1 - turn_] = sink.add(layer, padded);
 }
 
 template <class T>

@@ -75,16 +75,29 @@ class PoisonedParameters final : public state::ParameterSource<double> {
   std::unique_ptr<device::Stream> own_;
 };
 
-/// Takes gradients as the model's stream leaves them.
+/// Takes gradients as the model's stream leaves them, by a stream of its own, as late as it may.
 class QueuedGradients final : public state::GradientSink<double> {
  public:
-  explicit QueuedGradients(device::Stream& stream) : stream_{stream} {}
-  void add(int layer, std::span<double const> gradient) override {
+  QueuedGradients(device::Device& device, device::Stream& stream)
+      : stream_{stream}, own_{device.make_stream("gradients")} {}
+  ~QueuedGradients() override { own_->synchronize(); }
+  QueuedGradients(QueuedGradients const&) = delete;
+  QueuedGradients& operator=(QueuedGradients const&) = delete;
+
+  std::shared_ptr<device::Event> add(int layer, std::span<double const> gradient) override {
     auto& to = values[layer];
     to.resize(gradient.size());
-    stream_.copy(to.data(), gradient.data(), static_cast<Bytes>(gradient.size_bytes()),
-                 device::Copy::device_to_host);
+    own_->wait(*stream_.record());
+    own_->copy(to.data(), gradient.data(), static_cast<Bytes>(gradient.size_bytes()),
+               device::Copy::device_to_host);
+    auto before = std::exchange(last_, own_->record());
     ++added;
+    if (layer > 0) {
+      return before;
+    }
+    own_->synchronize();
+    last_ = nullptr;
+    return nullptr;
   }
 
   std::map<int, std::vector<double>> values;
@@ -92,6 +105,8 @@ class QueuedGradients final : public state::GradientSink<double> {
 
  private:
   device::Stream& stream_;
+  std::unique_ptr<device::Stream> own_;
+  std::shared_ptr<device::Event> last_;  ///< the point when the layer before had been copied
 };
 
 /// A model whose stream has a thread, as a GPU's goes on by itself, and is late at random.
@@ -100,7 +115,7 @@ struct SlowModel {
       : device{seed},
         stream{device.make_stream("model")},
         parameters{like, device, *stream},
-        gradients{*stream},
+        gradients{device, *stream},
         model{like.shape, run, device, *stream} {}
 
   device::ShuffledDevice device;

@@ -137,10 +137,11 @@ class MemoryGradients final : public state::GradientSink<T> {
  public:
   /// `stream`: that of the model.
   explicit MemoryGradients(device::Stream& stream) : stream_{stream} {}
-  void add(int layer, std::span<T const> gradient) override {
+  std::shared_ptr<device::Event> add(int layer, std::span<T const> gradient) override {
     stream_.synchronize();
     added.push_back(layer);
     values[layer].assign(gradient.begin(), gradient.end());
+    return nullptr;
   }
 
   std::vector<int> added;
