@@ -93,7 +93,9 @@ class Parameters final : public state::ParameterSource<T> {
 template <class T>
 class Nowhere final : public state::GradientSink<T> {
  public:
-  void add(int /*layer*/, std::span<T const> /*gradient*/) override {}
+  std::shared_ptr<device::Event> add(int /*layer*/, std::span<T const> /*gradient*/) override {
+    return nullptr;
+  }
 };
 
 data::TokenBatch random_batch(std::int64_t batch, std::int64_t sequence, std::int64_t vocab) {

@@ -39,6 +39,16 @@ struct AttentionBackward {
   std::span<std::byte> workspace{};
 };
 
+/// Floating-point operations of one of its products, a query by its keys say: of the pairs that the causal triangle has.
+[[nodiscard]] constexpr double attention_product_flops(AttentionShape const& shape) {
+  auto const pairs =
+      static_cast<double>(shape.sequence) * static_cast<double>(shape.sequence + 1) / 2.0;
+  return 2.0 * static_cast<double>(shape.batch * shape.heads * shape.head_dim) * pairs;
+}
+/// Queries by keys and probabilities by values; backward makes the first of them again, and then four.
+constexpr double attention_forward_products = 2.0;
+constexpr double attention_backward_products = 5.0;
+
 /// Source:  Dao, arXiv:2307.08691 (tiles, online softmax, recomputed probabilities).
 /// Exact:   a (sequence, key-value head) is one task and sums in a fixed order: the bits do not
 ///          depend on the number of threads.
