@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Threads that the system does not grant: a run ends and says which limit it met, and the same command goes
+"""Threads and memory that the system does not grant: a run ends and says which limit it met, and the same command goes
 on once it is raised. $SCARCE_THREADS is preloaded, see scarce_threads.cpp."""
 import os
 from unittest import mock
 
 from harness import OFFSTAGE, OffstageTest, main
+
+MIB = 1 << 20
 
 
 class Threads(OffstageTest):
@@ -57,6 +59,31 @@ class Threads(OffstageTest):
             self.refuse(self.call(OFFSTAGE, "checkpoint", "verify", checkpoint))
             self.refuse(self.call(OFFSTAGE, "generate", "--from", checkpoint, "--tokens", "1"))
             self.refuse(self.call(OFFSTAGE, "export", "--from", checkpoint, "--to", self.folder / "out"))
+
+
+class Memory(OffstageTest):
+    OPTIONS = ["train.steps=2", "train.sequence=64", "model.hidden=128", "model.heads=4", "numerics.dtype=bf16"]
+
+    def limited(self, limit):
+        """A run with so much address space, and whether MPI has come up in it."""
+        result = self.call("prlimit", f"--as={limit}", "--core=0", *self.command(f"run-{limit}", *self.OPTIONS))
+        return result, bool(result.errors) or "offstage 0" in result.out
+
+    def test_that_ends_is_said_and_crashes_nothing(self):
+        enough = 128 * MIB
+        while self.limited(enough)[0].code != 0:
+            enough += enough // 4
+            self.assertLess(enough, 1 << 40)
+        codes = []
+        for part in range(98, 58, -3):
+            result, began = self.limited(enough * part // 100)
+            if not began:  # Open MPI itself found no room
+                continue
+            codes.append(result.code)
+            self.assertIn(result.code, (0, 1, 64, 74), result)
+            if result.code != 0:
+                self.assertRegex(result.errors[0], "out of memory|cannot start the thread|ulimit -v")
+        self.assertGreater(len([code for code in codes if code != 0]), 2, codes)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 #include "platform/memory/process_memory.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -88,6 +90,14 @@ Bytes peak_resident_bytes() {
 }
 Bytes private_bytes() {
   return field_of("/proc/self/status", "RssAnon");
+}
+Bytes address_space_left() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return std::numeric_limits<Bytes>::max();
+  }
+  return std::max<Bytes>(
+      0, static_cast<Bytes>(limit.rlim_cur) - field_of("/proc/self/status", "VmSize"));
 }
 Bytes available_bytes(std::string const& root) {
   return std::min(node_memory(root, "MemAvailable"), left_in_cgroup(root));
