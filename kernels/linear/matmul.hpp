@@ -72,7 +72,8 @@ template <class T, class Out>
 /// Types:   <float>, <bfloat16>, <bfloat16, float>, <float16>, <float16, float>, <double> (the last
 ///          is always ref).
 /// Errors:  PreconditionError for negative sizes, a pitch of less than a row, a bias for a C that is not dense, and for
-///          double on cuda; Error if oneDNN refuses; CudaError if cuBLASLt does.
+///          double on cuda; Error if oneDNN refuses, or if memory ends, where the system says so
+///          (platform/memory/room.hpp); CudaError if cuBLASLt does.
 namespace ref {
 template <class T, class Out>
 void matmul(Matmul<T, Out> const& product);

@@ -2,6 +2,10 @@
 
 #ifdef _OPENMP
 #include <omp.h>
+
+#include <atomic>
+
+#include "base/thread.hpp"
 #endif
 
 namespace offstage {
@@ -14,9 +18,22 @@ int team_size() noexcept {
 #endif
 }
 
-void set_team_size([[maybe_unused]] int threads) noexcept {
+void set_team_size([[maybe_unused]] int threads) {
 #ifdef _OPENMP
+  require_threads(threads - 1, "OpenMP");
   omp_set_num_threads(threads);
+  if (threads > 1) {
+    // The team is made while there is room for it, and stays.
+    std::atomic<int> members{0};
+#pragma omp parallel
+    ++members;
+  }
+#endif
+}
+
+void require_team() {
+#ifdef _OPENMP
+  require_threads(team_size() - 1, "OpenMP");
 #endif
 }
 

@@ -8,6 +8,7 @@ namespace offstage {
 
 /// A thread with a name that debuggers and `top -H` show (15 characters at most). Joined at
 /// destruction. The body must not throw; hand errors over in a std::exception_ptr.
+/// Errors: IoError, of the constructor, if the system starts no more threads; it names the limits.
 class NamedThread {
  public:
   NamedThread(std::string const& name, std::function<void()> body);
@@ -24,5 +25,9 @@ class NamedThread {
  private:
   std::thread thread_;
 };
+
+/// Starts so many threads, which live at the same time and do nothing, and ends them: for libraries that end
+/// the process where they cannot start theirs. Errors: as of NamedThread.
+void require_threads(int count, std::string const& name);
 
 }  // namespace offstage

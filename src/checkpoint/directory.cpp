@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 #include "base/watch.hpp"
 #include "platform/aio/descriptor.hpp"
 #include "platform/aio/file.hpp"
@@ -131,7 +132,8 @@ std::vector<StepDirectory> step_directories(std::string const& directory) {
   }
   for (fs::path const& path : entries_of(directory)) {
     auto const step = step_of(path.filename().string());
-    if (step && fs::is_directory(known(fs::status(path, error), path, error))) {
+    // A link could lead to files of somebody else, which are not for this program to replace or remove.
+    if (step && fs::is_directory(known(fs::symlink_status(path, error), path, error))) {
       found.push_back({*step, path.string()});
     }
   }
@@ -248,6 +250,7 @@ void remove_file(std::string const& path) {
 }
 
 void remove_checkpoint(std::string const& step_directory) {
+  refuse_link("cannot remove", step_directory);
   fs::path const directory{step_directory};
   if (size_of(directory / master_name)) {
     remove_file(directory / master_name);

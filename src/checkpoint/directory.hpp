@@ -30,7 +30,8 @@ struct StepDirectory {
   std::string path;
 };
 
-/// The step directories inside a directory, oldest first; none if the directory is not there.
+/// The step directories inside a directory, oldest first; none if the directory is not there. Symbolic links
+/// are none.
 /// Errors: IoError if it cannot be read.
 [[nodiscard]] std::vector<StepDirectory> step_directories(std::string const& directory);
 
@@ -60,7 +61,7 @@ bool make_directory(std::string const& path);
 /// Removes a file if it is there. Errors: IoError.
 void remove_file(std::string const& path);
 /// Removes a checkpoint's files, master first and durably, so that what is left over is no checkpoint,
-/// and the directory if nothing else is in it. Errors: IoError.
+/// and the directory if nothing else is in it. Errors: IoError, also for a symbolic link.
 void remove_checkpoint(std::string const& step_directory);
 
 }  // namespace offstage::checkpoint

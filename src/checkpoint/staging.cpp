@@ -12,9 +12,9 @@ Staging::Staging(int threads, std::string step_directory, int rank, int ranks,
                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers)
     : thread_{"save", [this, threads, directory = std::move(step_directory), rank, ranks,
                        &subgroups, &tiers] {
-                set_team_size(threads);
                 Stopwatch const watch;
                 try {
+                  set_team_size(threads);
                   written_ = write_rank_file(directory, rank, ranks, subgroups, tiers, &given_up_);
                 } catch (...) {
                   error_ = std::current_exception();

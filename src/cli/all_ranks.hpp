@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/log.hpp"
+#include "base/team.hpp"
 #include "cli/commands.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/mpi/session.hpp"
@@ -19,6 +20,7 @@ ExitCode on_all_ranks(Work&& work) {
   mpi::Session const session;
   auto const comm = mpi::Communicator::world();
   try {
+    require_team();
     work(comm);
     return ExitCode::done;
   } catch (mpi::AgreedError const& error) {

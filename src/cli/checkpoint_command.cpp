@@ -6,6 +6,7 @@
 
 #include "base/log.hpp"
 #include "base/printable.hpp"
+#include "base/team.hpp"
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
 #include "cli/commands.hpp"
@@ -147,10 +148,12 @@ ExitCode checkpoint_command(Arguments const& arguments) {
   }
   if (command == "verify") {
     require_count(arguments, 1, "verify PATH");
+    require_team();
     return verify(arguments[1]);
   }
   if (command == "diff") {
     require_count(arguments, 2, "diff A B");
+    require_team();
     return diff(arguments[1], arguments[2]);
   }
   static std::array<std::string, 3> const known{"ls", "verify", "diff"};

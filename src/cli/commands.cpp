@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <iterator>
-#include <new>
 
+#include "base/failure.hpp"
 #include "base/log.hpp"
 #include "base/nearest.hpp"
 #include "base/version.hpp"
@@ -90,24 +89,9 @@ ExitCode run(Arguments const& arguments) noexcept {
 
 ExitCode report(std::exception_ptr const& error, std::string const& prefix) noexcept {
   try {
-    try {
-      std::rethrow_exception(error);
-    } catch (Error const& known) {
-      log::error("{}{}", prefix, known.what());
-      return known.code();
-    } catch (std::bad_alloc const&) {
-      log::error("{}out of memory; use a smaller model or batch, or state on storage", prefix);
-      return ExitCode::other;
-    } catch (std::filesystem::filesystem_error const& io) {
-      log::error("{}{}", prefix, io.what());
-      return ExitCode::io;
-    } catch (std::exception const& unknown) {
-      log::error("{}internal error: {}", prefix, unknown.what());
-      return ExitCode::internal;
-    } catch (...) {
-      log::error("{}internal error of no known kind", prefix);
-      return ExitCode::internal;
-    }
+    Failure const failure = failure_of(error);
+    log::error("{}{}", prefix, failure.text);
+    return failure.code;
   } catch (...) {
     // Not even the line could be made.
     return ExitCode::other;

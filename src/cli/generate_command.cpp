@@ -15,6 +15,7 @@
 
 #include "base/dtype.hpp"
 #include "base/log.hpp"
+#include "base/team.hpp"
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
 #include "convert/convert.hpp"
@@ -229,6 +230,7 @@ ExitCode generate_command(Arguments const& arguments) {
   task.end = tokenizer ? tokenizer->end_of_document() : std::nullopt;
   task.sampling = options.sampling;
 
+  require_team();
   auto const model = generate::load(*reader, options.dtype);
   Printer printer{tokenizer.get()};
   for (std::int32_t const token : task.prompt) {

@@ -35,6 +35,10 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) {
           c.trace = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
+    Key{"run.allow-foreign", "false|true", "false",
+        "whether run.dir and checkpoint.dir may belong to another user, whose files are then "
+        "trusted",
+        [](RunConfig& c, Text t) { c.allow_foreign = truth(t); }},
 
     Key{"model.family", "llama|gpt2", required,
         "kind of model; train.init-from or a checkpoint knows the model.* keys too",

@@ -1,13 +1,12 @@
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
 #include <boost/program_options.hpp>
-#include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/regular_file.hpp"
 #include "base/version.hpp"
 #include "cli/all_ranks.hpp"
 #include "cli/command_options.hpp"
@@ -126,36 +126,28 @@ Order read_order(Arguments const& arguments) {
   return order;
 }
 
-/// A file that is there whole or not at all.
-class OutputFile {
+/// A config that is there whole or not at all.
+class ConfigFile {
  public:
   /// Errors: IoError, before anything is measured.
-  explicit OutputFile(std::string path) : path_{std::move(path)}, draft_{path_ + ".tmp"} {
-    file_.open(draft_);
-    require_good();
-  }
-  ~OutputFile() {
+  explicit ConfigFile(std::string path)
+      : path_{std::move(path)}, draft_{path_ + ".tmp"}, file_{"--output", draft_, O_TRUNC} {}
+  ~ConfigFile() {
     std::error_code ignored;
     std::filesystem::remove(draft_, ignored);
   }
-  OutputFile(OutputFile const&) = delete;
-  OutputFile& operator=(OutputFile const&) = delete;
+  ConfigFile(ConfigFile const&) = delete;
+  ConfigFile& operator=(ConfigFile const&) = delete;
 
   void commit(std::string const& text) {
-    file_ << text;
+    file_.write(text);
     file_.close();
-    require_good();
     std::filesystem::rename(draft_, path_);
   }
 
  private:
-  void require_good() const {
-    if (!file_) {
-      throw IoError{"cannot write the file of --output", path_, errno};
-    }
-  }
   std::string path_, draft_;
-  std::ofstream file_;
+  OutputFile file_;
 };
 
 std::string host_of_rank(int rank, mpi::Communicator const& comm) {
@@ -338,11 +330,11 @@ void print(Probing const& probing, probe::Measured const& measured,
 
 void probe_together(Arguments const& arguments, mpi::Communicator const& comm) {
   Order order;
-  std::unique_ptr<OutputFile> output;
+  std::unique_ptr<ConfigFile> output;
   mpi::agree(comm, [&] {
     order = read_order(arguments);
     if (comm.rank() == 0 && !order.output.empty()) {
-      output = std::make_unique<OutputFile>(order.output);
+      output = std::make_unique<ConfigFile>(order.output);
     }
   });
   Probing probing{order, comm};

@@ -26,11 +26,11 @@ File File::open_read(std::string const& path) {
 }
 
 File File::open_write(std::string const& path) {
-  return {path, O_WRONLY};
+  return {path, O_WRONLY | O_NOFOLLOW};
 }
 
 File File::create(std::string const& path) {
-  return {path, O_WRONLY | O_CREAT | O_TRUNC};
+  return {path, O_WRONLY | O_CREAT | O_EXCL};
 }
 
 void File::read_at(Bytes offset, std::span<std::byte> out) const {

@@ -16,8 +16,9 @@ class File : public aio::Descriptor {
   File() noexcept = default;
   /// Errors: DataError if it is not there or no regular file.
   [[nodiscard]] static File open_read(std::string const& path);
+  /// Not through a symbolic link.
   [[nodiscard]] static File open_write(std::string const& path);
-  /// Makes it anew, empty, readable as the umask says.
+  /// Makes it, empty, readable as the umask says. Errors: IoError, also if something is called so.
   [[nodiscard]] static File create(std::string const& path);
 
   /// Fills `out`. Errors: DataError if the file ends before.

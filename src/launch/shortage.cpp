@@ -83,6 +83,26 @@ void look_at_memory(NodeFigures const& node, Needs const& needs, Found& found) {
   }
 }
 
+void look_at_address_space(NodeFigures const& node, Needs const& needs, Found& found) {
+  Bytes const part = needs.allocation / std::max<Bytes>(1, std::ssize(node.ranks));
+  std::vector<int> low;
+  Bytes lowest = part;
+  for (RankFigures const& rank : node.ranks) {
+    if (rank.address_space < part) {
+      low.push_back(rank.world_rank);
+      lowest = std::min(lowest, rank.address_space);
+    }
+  }
+  if (!low.empty()) {
+    found.push_back(
+        {fmt::format("{} on {} may map {} more (ulimit -v), but a rank's part of the plan takes "
+                     "{}; raise the limit (ulimit -v unlimited; Slurm: "
+                     "PropagateResourceLimitsExcept=AS), or lower tiers.host-memory",
+                     name_ranks(low), node.host, format_bytes(lowest), format_bytes(part)),
+         ExitCode::usage});
+  }
+}
+
 void look_at_locked_memory(NodeFigures const& node, Needs const& needs, Found& found) {
   std::vector<int> low;
   Bytes lowest = needs.pinned_memory;
@@ -152,6 +172,7 @@ std::vector<Shortage> find_shortages(NodeFigures const& node, Needs const& needs
   look_at_threads(node, found);
   look_at_masks(node, found);
   look_at_memory(node, needs, found);
+  look_at_address_space(node, needs, found);
   look_at_locked_memory(node, needs, found);
   look_at_asynchronous_io(node, needs, found);
   for (std::size_t path = 0; path < node.storage_numas.size(); ++path) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,7 +31,8 @@ struct RankFigures {
   bool threads_given{};  ///< run.threads was
   bool openmp_binds{};   ///< OMP_PROC_BIND or OMP_PLACES is set
   int numa{-1};
-  Bytes memlock{};  ///< RLIMIT_MEMLOCK
+  Bytes memlock{};                                         ///< RLIMIT_MEMLOCK
+  Bytes address_space{std::numeric_limits<Bytes>::max()};  ///< what RLIMIT_AS leaves
 };
 
 /// What a node grants.
@@ -52,7 +54,7 @@ struct Shortage {
   std::optional<ExitCode> ends_with;  ///< the run cannot succeed; empty: it is slower
 };
 
-/// Fatal:    a plan above the memory limit (64); fs.aio-max-nr minus aio-nr below the requests of the
+/// Fatal:    a plan above the memory limit, or a rank's part of it above what ulimit -v leaves (64); fs.aio-max-nr minus aio-nr below the requests of the
 ///           node's ranks (74).
 /// Warnings: more threads than CPUs; ranks bound to one CPU of many; memlock below what pinned
 ///           buffers take; less memory left than is to be taken; a storage path whose NUMA domain

@@ -13,8 +13,13 @@ ExtentReader::ExtentReader(tiers::Tiers& tiers, int ahead, std::function<void(ti
     : tiers_{tiers}, ahead_{static_cast<std::size_t>(ahead)}, before_{std::move(before)} {
   require(ahead >= 1, "ExtentReader: at least one extent has to be read ahead");
   threads_.reserve(ahead_);
-  for (int i = 0; i < ahead; ++i) {
-    threads_.emplace_back("parameters-" + std::to_string(i), [this] { work(); });
+  try {
+    for (int i = 0; i < ahead; ++i) {
+      threads_.emplace_back("parameters-" + std::to_string(i), [this] { work(); });
+    }
+  } catch (...) {  // those that have started wait for what is to come
+    stop();
+    throw;
   }
 }
 

@@ -9,9 +9,11 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/extent_file.hpp"
 #include "platform/aio/file.hpp"
+#include "train/foreign.hpp"
 
 namespace offstage::train {
 
@@ -64,15 +66,39 @@ void refuse_checkpoint(std::string const& path) {
   }
 }
 
+void refuse_foreign(std::string const& path, char const* key) {
+  if (auto const owner = foreign_owner(path, ::geteuid())) {
+    throw IoError{fmt::format(
+        "{}={} belongs to {}, not to you ({}): what lies there decides what this run loads and "
+        "writes; name a directory of your own, or set run.allow-foreign=true if you trust them",
+        key, path, *owner, ::geteuid())};
+  }
+}
+
+/// What a run makes, renames and removes in checkpoint.dir it knows by name: through a link that would be
+/// files of somebody else.
+void refuse_links(std::string const& checkpoints) {
+  refuse_link("checkpoint.dir: cannot use", checkpoints + "/" + checkpoint::slots_name);
+  for (std::string const& name : checkpoint::names_of(checkpoints)) {
+    if (checkpoint::step_of(name) && is_link(checkpoints + "/" + name)) {
+      throw IoError{fmt::format(
+          "checkpoint.dir={}: {} is a symbolic link, which is no checkpoint of a run; move what it "
+          "leads to here, or remove it and begin there with checkpoint.resume=PATH",
+          checkpoints, name)};
+    }
+  }
+}
+
 }  // namespace
 
-Directories::Directories(RunConfig const& config) {
+Directories::Directories(RunConfig const& config) : allow_foreign_{config.allow_foreign} {
   try {
     make(config.run_dir, "run.dir");
     run_lock_ = std::make_unique<RunLock>(config.run_dir, "run.dir");
     std::string const& checkpoints = config.checkpoint.dir;
     make(checkpoints, "checkpoint.dir");
     refuse_checkpoint(checkpoints);
+    refuse_links(checkpoints);
     slots_ = checkpoints + "/" + checkpoint::slots_name;
     std::error_code error;
     bool const same = fs::equivalent(checkpoints, config.run_dir, error);
@@ -118,6 +144,9 @@ void Directories::make(std::string const& path, char const* key) {
   }
   if (access(path.c_str(), W_OK | X_OK) != 0) {
     fail(key, path, "cannot write: " + std::generic_category().message(errno));
+  }
+  if (!allow_foreign_) {
+    refuse_foreign(path, key);
   }
 }
 

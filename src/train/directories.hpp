@@ -12,8 +12,10 @@ namespace offstage::train {
 /// The run and checkpoint directories of one run, durably created where missing, and their locks.
 /// Rank 0 alone makes one. Unless keep() was called, the destructor removes again what it created: a run
 /// that does not get to its first step leaves nothing. The directory of the tiers' slots goes in any case.
-/// Errors: IoError naming the key and the path; UsageError if checkpoint.dir is a checkpoint itself;
-///         LockedError.
+/// Either may be a symbolic link; what a run itself makes inside may not.
+/// Errors: IoError naming the key and the path, also where a directory is another user's (foreign.hpp) and
+///         run.allow-foreign is false, and where a checkpoint or the slots are symbolic links;
+///         UsageError if checkpoint.dir is a checkpoint itself; LockedError.
 class Directories {
  public:
   explicit Directories(RunConfig const& config);
@@ -28,6 +30,7 @@ class Directories {
   void create_missing(std::string const& path, char const* key);
   void undo() noexcept;
 
+  bool allow_foreign_;
   std::string slots_;
   std::vector<std::string> created_;  ///< in order of creation; a parent before its child
   std::unique_ptr<RunLock> run_lock_;

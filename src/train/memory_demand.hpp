@@ -22,7 +22,7 @@ struct NodeShape {
 };
 
 /// What a run's host memory must hold, from its configuration alone: for the run itself and for `offstage
-/// plan`. T is numerics.dtype.
+/// plan`. T is numerics.dtype. What libraries take follows run.threads, if that is known.
 template <class T>
 [[nodiscard]] plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const& map,
                                                NodeShape const& node);

@@ -14,57 +14,14 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 #include "platform/aio/file.hpp"
 #include "train/storage_report.hpp"
 
 namespace offstage::train {
 namespace {
 
-/// A file open for writing. Opened anew for every line: close reports what NFS and quotas defer.
-class OutputFile {
- public:
-  OutputFile(std::string path, int flags)
-      : path_{std::move(path)},
-        descriptor_{::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644)} {
-    if (descriptor_ < 0) {
-      throw IoError{"run.dir: cannot open", path_, errno};
-    }
-  }
-  ~OutputFile() {
-    if (descriptor_ >= 0) {
-      ::close(descriptor_);
-    }
-  }
-  OutputFile(OutputFile const&) = delete;
-  OutputFile& operator=(OutputFile const&) = delete;
-
-  void write(std::string_view text) {
-    while (!text.empty()) {
-      auto const written = ::write(descriptor_, text.data(), text.size());
-      if (written < 0) {
-        if (errno == EINTR) {
-          continue;
-        }
-        throw IoError{"run.dir: cannot write", path_, errno};
-      }
-      text.remove_prefix(static_cast<std::size_t>(written));
-    }
-  }
-  void sync() {
-    if (::fsync(descriptor_) != 0) {
-      throw IoError{"run.dir: cannot sync", path_, errno};
-    }
-  }
-  void close() {
-    if (::close(std::exchange(descriptor_, -1)) != 0) {
-      throw IoError{"run.dir: cannot write", path_, errno};
-    }
-  }
-
- private:
-  std::string path_;
-  int descriptor_;
-};
+constexpr char const* context = "run.dir";
 
 bool is_kept(std::string const& line, std::int64_t last_step) {
   auto const record = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -79,12 +36,12 @@ bool is_kept(std::string const& line, std::int64_t last_step) {
   return up_to_last("step") || up_to_last("start");
 }
 
-/// Writes the kept lines of `path` to `target`; true if that made a difference.
-bool copy_kept(std::string const& path, OutputFile& target, std::int64_t last_step) {
+/// Writes the kept lines of `file` to `target`; true if that made a difference.
+bool copy_kept(OutputFile const& file, OutputFile& target, std::int64_t last_step) {
   bool cut = false;
-  std::ifstream source{path};
+  std::ifstream source{file.own_name()};
   if (!source) {
-    throw IoError{"run.dir: cannot open", path, errno};
+    throw IoError{"run.dir: cannot open", file.path(), errno};
   }
   for (std::string line; std::getline(source, line);) {
     bool const keep = is_kept(line, last_step);
@@ -95,7 +52,7 @@ bool copy_kept(std::string const& path, OutputFile& target, std::int64_t last_st
     cut = cut || !keep || source.eof();
   }
   if (source.bad()) {
-    throw IoError{"run.dir: cannot read", path, errno};
+    throw IoError{"run.dir: cannot read", file.path(), errno};
   }
   return cut;
 }
@@ -158,10 +115,12 @@ void sync_directory_of(std::string const& path) {
 }  // namespace
 
 MetricsFile::MetricsFile(std::string path, std::int64_t last_step) : path_{std::move(path)} {
-  OutputFile{path_, O_APPEND}.close();
+  OutputFile current{context, path_, O_APPEND};
   std::string const fresh = path_ + ".new";
-  OutputFile target{fresh, O_TRUNC};
-  if (copy_kept(path_, target, last_step)) {
+  OutputFile target{context, fresh, O_TRUNC};
+  bool const cut = copy_kept(current, target, last_step);
+  current.close();
+  if (cut) {
     target.sync();
     target.close();
     if (std::rename(fresh.c_str(), path_.c_str()) != 0) {
@@ -230,11 +189,11 @@ void MetricsFile::write_validation(std::int64_t step, double valid_loss) {
 }
 
 void MetricsFile::sync() {
-  OutputFile{path_, O_APPEND}.sync();
+  OutputFile{context, path_, O_APPEND}.sync();
 }
 
 void MetricsFile::append(std::string const& line) {
-  OutputFile file{path_, O_APPEND};
+  OutputFile file{context, path_, O_APPEND};  // anew for every line, see OutputFile::close
   file.write(line + '\n');
   file.close();
 }

@@ -135,6 +135,7 @@ struct RunConfig {
   OptimizerConfig optimizer;
   NumericsConfig numerics;
   bool trace{};                            ///< run.trace
+  bool allow_foreign{};                    ///< run.allow-foreign
   std::vector<tiers::PathSettings> paths;  ///< tiers.path; empty: the state lives in host memory
   StoragePolicy storage;
   bool allow_tmpfs{};            ///< tiers.allow-tmpfs

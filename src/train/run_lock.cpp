@@ -15,6 +15,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
+#include "base/regular_file.hpp"
 
 namespace offstage::train {
 namespace {
@@ -51,7 +52,7 @@ bool has_no_locks(int error_number) {
 bool is_file_at(std::string const& path, int descriptor) {
   struct stat mine {};
   struct stat there {};
-  return ::fstat(descriptor, &mine) == 0 && ::stat(path.c_str(), &there) == 0 &&
+  return ::fstat(descriptor, &mine) == 0 && ::lstat(path.c_str(), &there) == 0 &&
          mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
@@ -72,10 +73,8 @@ RunLock::RunLock(std::string const& directory, std::string const& key)
     close();
     throw;
   }
-  throw IoError{
-      fmt::format("{}={}: cannot lock {}: it is a link to nowhere or others keep "
-                  "removing it; remove it or use another directory",
-                  key, directory, path_)};
+  throw IoError{fmt::format("{}={}: cannot lock {}: others keep removing it; use another directory",
+                            key, directory, path_)};
 }
 
 RunLock::~RunLock() {
@@ -90,16 +89,15 @@ void RunLock::remove() noexcept {
 
 /// False if the file was removed in between.
 bool RunLock::open(std::string const& directory, std::string const& key) {
+  auto const action = fmt::format("{}={}: cannot open the lock file", key, directory);
   descriptor_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
   created_ = descriptor_ >= 0;
   if (!created_ && errno == EEXIST) {
-    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
-    if (descriptor_ < 0 && errno == ENOENT) {
-      return false;
-    }
+    descriptor_ = open_regular(action, path_, O_RDWR);
+    return descriptor_ >= 0;
   }
-  if (descriptor_ < 0) {
-    throw IoError{fmt::format("{}={}: cannot open the lock file", key, directory), path_, errno};
+  if (!created_) {
+    throw IoError{action, path_, errno};
   }
   return true;
 }

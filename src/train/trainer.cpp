@@ -387,6 +387,7 @@ ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
   auto const place = take_run_place(config, comm);
   RunConfig settled = config;
   settled.device.kind = place.placement.gpu ? DeviceKind::cuda : DeviceKind::host;
+  settled.threads = place.threads;
   switch (config.numerics.dtype) {
     case DType::bf16:
       return Training<bfloat16>{settled, comm, signals, place}.run();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -88,7 +89,11 @@ void Watchdog::watch() {
     if (stuck < limit_) {
       continue;
     }
-    bark(stuck);
+    try {
+      bark(stuck);
+    } catch (std::exception const&) {
+      // Out of memory: the job ends all the same.
+    }
     if (!ends_within(pause)) {
       abort_();
     }

@@ -133,8 +133,14 @@ void Trips::confirm() {
   gate_->confirm();
 }
 
-void Trips::serve_alone() {
-  set_team_size(team_);
+void Trips::serve_alone() noexcept {
+  try {
+    set_team_size(team_);
+  } catch (...) {
+    fail(std::current_exception());
+    gate_->cancel();
+    set_team_size(1);  // whoever waits for the lane by now must not wait for ever
+  }
   lane_.serve();
 }
 

@@ -76,7 +76,7 @@ class Trips {
   /// Under backward the state comes first, while the gradient is still being made.
   [[nodiscard]] std::optional<Leases> fetch_ahead(state::Subgroup const& subgroup, bool resident);
   /// The compute lane's thread, under backward.
-  void serve_alone();
+  void serve_alone() noexcept;
   /// On the serving thread. The event is when the new parameters are in place; null: they are.
   [[nodiscard]] std::shared_ptr<device::Event> compute(state::Subgroup const& subgroup,
                                                        Leases& leases);

@@ -4,6 +4,9 @@
 
 #include <thread>
 
+#include "base/error.hpp"
+#include "limits.hpp"
+
 namespace offstage {
 namespace {
 
@@ -20,6 +23,18 @@ TEST(TeamSize, IsOfTheThreadThatSetsIt) {
   }}.join();
   EXPECT_EQ(team_size(), before);
 }
+
+#ifdef _OPENMP
+TEST(TeamSize, IsRefusedWhereSoManyThreadsCannotBeHad) {
+  if (address_space_is_the_sanitizers) {
+    GTEST_SKIP() << "sanitizers map terabytes";
+  }
+  int const before = team_size();
+  AddressSpace const room{20 * MiB};
+  EXPECT_THROW(set_team_size(200), IoError);  // and OpenMP does not end the process
+  EXPECT_EQ(team_size(), before);
+}
+#endif
 
 }  // namespace
 }  // namespace offstage

@@ -1,15 +1,22 @@
 #include "base/thread.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 
 #include <array>
+#include <latch>
 #include <string>
+#include <vector>
 
+#include "base/error.hpp"
 #include "base/stopwatch.hpp"
+#include "limits.hpp"
 
 namespace offstage {
 namespace {
+
+using ::testing::HasSubstr;
 
 TEST(NamedThread, CarriesItsNameCutToWhatLinuxTakes) {
   std::array<char, 32> name{};
@@ -31,6 +38,48 @@ TEST(NamedThread, JoiningTwiceIsFine) {
   NamedThread thread{"short", [] {}};
   thread.join();
   thread.join();
+}
+
+/// More threads than there is room for the stacks of.
+constexpr int too_many = 100;
+constexpr Bytes little_room = 20 * MiB;
+
+TEST(NamedThread, ThatCannotStartSaysSoAndNamesTheLimits) {
+  if (address_space_is_the_sanitizers) {
+    GTEST_SKIP() << "sanitizers map terabytes";
+  }
+  std::latch over{1};
+  std::vector<NamedThread> threads;
+  std::string message;
+  {
+    AddressSpace const room{little_room};
+    try {
+      while (threads.size() < too_many) {
+        threads.emplace_back("save", [&] { over.wait(); });
+      }
+    } catch (IoError const& error) {
+      message = error.what();
+    }
+  }
+  over.count_down();
+  rlimit tasks{};
+  getrlimit(RLIMIT_NPROC, &tasks);
+  auto const most = tasks.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(tasks.rlim_cur);
+  EXPECT_THAT(message, HasSubstr("cannot start the thread \"save\": Resource temporarily "
+                                 "unavailable; raise ulimit -u (RLIMIT_NPROC is " +
+                                 most + ") or the job's pids limit"));
+  EXPECT_THAT(message, HasSubstr("ulimit -v (RLIMIT_AS is "));
+}
+
+TEST(RequireThreads, HasThemAllAtOnceOrNone) {
+  require_threads(-1, "none");
+  require_threads(0, "none");
+  require_threads(too_many, "many");
+  if (address_space_is_the_sanitizers) {
+    GTEST_SKIP() << "sanitizers map terabytes";
+  }
+  AddressSpace const room{little_room};
+  EXPECT_THROW(require_threads(2 * too_many, "too many"), IoError);
 }
 
 TEST(Stopwatch, LapsAddUp) {

@@ -68,6 +68,21 @@ TEST(CheckpointDirectory, RemovesItsOwnFilesAlone) {
   EXPECT_FALSE(fs::exists(step));
 }
 
+TEST(CheckpointDirectory, HasNoStepsThatAreLinksAndRemovesNothingThroughThem) {
+  ScratchDirectory const scratch;
+  fs::create_directories(scratch / "another/step-000000001");
+  overwrite(scratch / "another/step-000000001/master.h5", "x");
+  fs::create_directory(scratch / "mine");
+  fs::create_directory_symlink(scratch / "another/step-000000001", scratch / "mine/step-000000001");
+  EXPECT_TRUE(step_directories(scratch / "mine").empty());
+  EXPECT_THAT(message_of<IoError>([&] { remove_checkpoint(scratch / "mine/step-000000001"); }),
+              HasSubstr("mine/step-000000001: it is a symbolic link"));
+  EXPECT_TRUE(fs::exists(scratch / "another/step-000000001/master.h5"));
+  // The directory of all checkpoints is the user's to name.
+  fs::create_directory_symlink(scratch / "another", scratch / "link");
+  EXPECT_EQ(step_directories(scratch / "link").size(), 1U);
+}
+
 TEST(CheckpointDirectory, WritesTextsOnceAndReadsThemBack) {
   ScratchDirectory const scratch;
   write_text(scratch / "a", "one\ntwo\n");

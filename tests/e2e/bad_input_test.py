@@ -148,6 +148,49 @@ class BadInput(Refusals):
         self.check(result, result.code, [step])
         self.assertEqual(before, self.snapshot())
 
+    def test_links_and_pipes_in_the_place_of_a_runs_files_are_refused(self):
+        target = self.write("target", "another's")
+        run = self.folder / "run"
+        (run / "checkpoints").mkdir(parents=True)
+        self.write("run/metrics.jsonl", "")
+        for name, options in (("lock", []), ("checkpoints/lock", []), ("trace-0.json", ["run.trace=on"]),
+                              ("metrics.jsonl.new", []), ("metrics.jsonl", [])):
+            place = run / name
+            for make, words in ((lambda path: path.symlink_to(target), "is a symbolic link"),
+                                (os.mkfifo, "is no regular file")):
+                with self.subTest(name=name, words=words):
+                    place.unlink(missing_ok=True)
+                    make(place)
+                    self.refuse(IO, [place, words, "remove it"], *options)
+                    self.assertEqual("another's", target.read_text())
+            place.unlink()
+
+    def test_checkpoints_that_are_links_are_no_runs_own(self):
+        self.train("old", "train.steps=2", "optimizer.schedule=constant")
+        old = self.checkpoints("old")[-1]
+        link = self.folder / "run/checkpoints" / old.name
+        link.parent.mkdir(parents=True)
+        link.symlink_to(old)
+        self.refuse(IO, ["checkpoint.dir", old.name, "symbolic link", "checkpoint.resume"], ranks=2)
+        # What the user names may be a link: a checkpoint to begin with, and the directories themselves.
+        started = link.rename(self.folder / "started")
+        (self.folder / "there/checkpoints").mkdir(parents=True)
+        (self.folder / "named").symlink_to(self.folder / "there")
+        self.train("named", f"checkpoint.resume={started}", "optimizer.schedule=constant")
+        self.assertEqual([6], [self.step_of(each) for each in self.checkpoints("there")])
+        self.assertTrue((old / "master.h5").exists())
+
+    @unittest.skipUnless(os.getuid() == 0, "only root gives directories away")
+    def test_directories_of_another_user(self):
+        run, checkpoints = self.folder / "run", self.folder / "checkpoints"
+        for path, options in (run, []), (checkpoints, [f"checkpoint.dir={checkpoints}"]):
+            path.mkdir()
+            os.chown(path, 54321, -1)
+            self.refuse(IO, [f"dir={path} belongs to user 54321", "run.allow-foreign=true"], *options, ranks=2)
+            self.train("run", "run.allow-foreign=true", "train.steps=2", *options)
+            os.chown(path, 0, -1)
+            self.train("run", "train.steps=2", *options)
+
     def test_two_runs_on_one_directory(self):
         first = self.start("run", "train.steps=1000000", "optimizer.schedule=constant")
         self.wait_for_step("run", 1, first)

@@ -8,6 +8,7 @@
 #include "base/chunk.hpp"
 #include "base/error.hpp"
 #include "huggingface/config.hpp"
+#include "huggingface/file.hpp"
 #include "huggingface/sample.hpp"
 #include "temporary_directory.hpp"
 
@@ -131,6 +132,15 @@ TEST(ModelWriter, RemovesWhatAKilledExportLeftAndWhatItAbandons) {
               testing::ElementsAre("model.safetensors.part", "tokenizer.json"));
   writer.abandon();
   EXPECT_THAT(names_in(folder.path()), testing::ElementsAre("tokenizer.json"));
+}
+
+TEST(ModelWriter, MakesItsFilesAnewAndNeverThroughALink) {
+  TemporaryDirectory const folder;
+  auto const target = folder.write("target", "another's");
+  fs::create_symlink(target, folder.path() / "a");
+  EXPECT_THROW(File::create(folder.path() / "a"), IoError);
+  EXPECT_THROW(File::open_write(folder.path() / "a"), IoError);
+  EXPECT_EQ(fs::file_size(target), std::string{"another's"}.size());
 }
 
 TEST(ModelWriter, RefusesNumbersBeyondTheRangeOfTheDtype) {

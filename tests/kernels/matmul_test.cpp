@@ -5,14 +5,18 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
+#include <new>
 #include <type_traits>
 #include <vector>
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/team.hpp"
 #include "device/device.hpp"
+#include "limits.hpp"
 
 namespace offstage::kernels {
 namespace {
@@ -37,6 +41,41 @@ std::vector<T> random_rows(std::int64_t rows, std::int64_t length, std::int64_t 
     }
   }
   return values;
+}
+
+/// Products in a process whose memory ends, with more room each time; 0 if some were refused and one was not.
+template <class T>
+int multiply_as_memory_ends() {
+  constexpr std::int64_t m = 129, n = 65, k = 71;
+  auto const a = random_matrix<T>(m * k, 1);
+  auto const b = random_matrix<T>(k * n, 2);
+  std::vector<T> c(static_cast<std::size_t>(m * n));
+  set_team_size(2);
+  int refused = 0;
+  for (Bytes room = 0; room <= 64 * MiB; room += 256 * KiB) {
+    AddressSpace const space{room};
+    try {
+      host::matmul(Matmul<T>{a.data(), b.data(), c.data(), m, n, k});
+      return refused > 0 ? 0 : 1;
+    } catch (Error const& error) {
+      if (error.code() != ExitCode::other) {
+        return 2;
+      }
+      ++refused;
+    } catch (std::bad_alloc const&) {
+      ++refused;
+    }
+  }
+  return 3;
+}
+
+TEST(Matmul, IsRefusedWhereMemoryEnds) {
+  if (address_space_is_the_sanitizers) {
+    GTEST_SKIP() << "sanitizers map terabytes";
+  }
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process that has not multiplied yet
+  EXPECT_EXIT(std::_Exit(multiply_as_memory_ends<float>()), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(std::_Exit(multiply_as_memory_ends<bfloat16>()), ::testing::ExitedWithCode(0), "");
 }
 
 struct Case {

@@ -102,6 +102,18 @@ TEST(Shortages, EndARunThatPlansMoreMemoryThanItsCgroupGrants) {
   EXPECT_THAT(find_shortages(node, needs)[0].text, HasSubstr("the node has 16.0 GiB"));
 }
 
+TEST(Shortages, EndARunWhoseRanksMayNotMapTheirPartOfThePlan) {
+  auto node = good_node();
+  node.ranks[1].address_space = 3 * GiB;
+  auto const found = find_shortages(node, modest_needs());
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_THAT(found[0].text, AllOf(HasSubstr("rank 7 on node1 may map 3.00 GiB more (ulimit -v)"),
+                                   HasSubstr("takes 4.00 GiB"), HasSubstr("tiers.host-memory")));
+  EXPECT_EQ(found[0].ends_with, ExitCode::usage);
+  node.ranks[1].address_space = 4 * GiB;
+  EXPECT_THAT(find_shortages(node, modest_needs()), IsEmpty());
+}
+
 TEST(Shortages, WarnWhereOthersHoldTheMemory) {
   auto node = good_node();
   node.memory_left = 2 * GiB;

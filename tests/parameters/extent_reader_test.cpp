@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "limits.hpp"
 #include "update/deadline.hpp"
 #include "update/memory_tiers.hpp"
 
@@ -51,6 +52,17 @@ TEST(ExtentReader, GivesExtentsInTheOrderInWhichTheyAreExpected) {
     }
     EXPECT_EQ(tiers.held(), 0);
   }
+}
+
+TEST(ExtentReader, WhoseThreadsCannotAllStartEndsThoseThatHave) {
+  if (address_space_is_the_sanitizers) {
+    GTEST_SKIP() << "sanitizers map terabytes";
+  }
+  update::Deadline const deadline{std::chrono::seconds{60}, "an extent reader"};
+  MemoryTiers tiers{std::vector<Bytes>(extents, 8)};
+  fill(tiers);
+  AddressSpace const room{40 * MiB};
+  EXPECT_THROW((ExtentReader{tiers, 100, no_wait}), IoError);
 }
 
 TEST(ExtentReader, ReadsAheadButNoFurtherThanItMay) {

@@ -6,14 +6,17 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <thread>
 
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
 #include "base/watch.hpp"
+#include "limits.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/memory/process_memory.hpp"
+#include "platform/memory/room.hpp"
 #include "temporary_directory.hpp"
 
 namespace offstage::memory {
@@ -182,6 +185,36 @@ TEST(MemoryLimit, IsNotZeroButAnErrorWhereTheKernelDoesNotTell) {
     }
   }
   EXPECT_THROW((void)memory_limit("/nowhere"), IoError);
+}
+
+TEST(AddressSpaceLeft, IsWhatTheLimitLeaves) {
+  if (address_space_is_the_sanitizers) {
+    GTEST_SKIP() << "sanitizers map terabytes";
+  }
+  EXPECT_EQ(address_space_left(), std::numeric_limits<Bytes>::max());
+  AddressSpace const space{64 * MiB};
+  EXPECT_LE(address_space_left(), 64 * MiB);
+  EXPECT_GE(address_space_left(), 60 * MiB);
+}
+
+TEST(Room, IsRefusedWhereItCannotBeMapped) {
+  if (address_space_is_the_sanitizers) {
+    GTEST_SKIP() << "sanitizers map terabytes";
+  }
+  {
+    AddressSpace const space{8 * MiB};
+    require_room(4 * MiB, "oneDNN");
+    try {
+      require_room(16 * MiB, "oneDNN");
+      FAIL();
+    } catch (Error const& error) {
+      EXPECT_EQ(error.code(), ExitCode::other);
+      std::string const text = error.what();
+      EXPECT_TRUE(text.starts_with("out of memory: oneDNN may need 16.0 MiB")) << text;
+      EXPECT_NE(text.find("ulimit -v"), std::string::npos) << text;
+    }
+  }
+  require_room(16 * MiB, "oneDNN");
 }
 
 TEST(MemoryLimit, HoldsOnThisMachine) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "limits.hpp"
 #include "temporary_directory.hpp"
 
 namespace offstage::trace {
@@ -281,7 +282,26 @@ TEST_F(TraceFile, InAMissingDirectoryIsAnIoErrorThatNamesKeyAndPath) {
 }
 
 TEST_F(TraceFile, OnAFullDeviceIsAnIoErrorAtOnce) {
-  EXPECT_THROW(Trace("/dev/full", 0, "n"), IoError);
+  FileSize const full{100};
+  try {
+    Trace const trace{path_, 0, "n"};
+    FAIL();
+  } catch (IoError const& error) {
+    EXPECT_THAT(error.what(), HasSubstr("run.trace: cannot write " + path_));
+  }
+}
+
+TEST_F(TraceFile, IsNeverWrittenThroughALink) {
+  auto const target = directory_.write("target", "another's");
+  std::filesystem::create_symlink(target, path_);
+  try {
+    Trace const trace{path_, 0, "n"};
+    FAIL();
+  } catch (IoError const& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("run.trace: cannot open " + path_ + ": it is a symbolic link"));
+  }
+  EXPECT_EQ(contents(target), "another's");
 }
 
 TEST_F(TraceFile, ThatIsOpenedLaterHoldsWhatWasBefore) {

@@ -1,6 +1,7 @@
 #include "train/directories.hpp"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <optional>
@@ -8,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "temporary_directory.hpp"
+#include "train/foreign.hpp"
 
 namespace offstage::train {
 namespace {
@@ -91,6 +93,65 @@ TEST_F(DirectoriesOfARun, AFileInTheWayIsAnIoErrorWithKeyAndPath) {
               AllOf(HasSubstr("run.dir=" + file), HasSubstr("not a directory")));
   EXPECT_THAT(refusal(config(root_ / "run", file + "/below")),
               AllOf(HasSubstr("checkpoint.dir=" + file + "/below"), HasSubstr("Not a directory")));
+}
+
+TEST_F(DirectoriesOfARun, MayBeLinksThemselves) {
+  fs::create_directories(root_ / "there/run");
+  fs::create_directory_symlink(root_ / "there/run", root_ / "run");
+  fs::create_directory_symlink(root_ / "there", root_ / "checkpoints");
+  {
+    Directories made{config(root_ / "run", root_ / "checkpoints")};
+    made.keep();
+  }
+  EXPECT_TRUE(fs::exists(root_ / "there/run/lock"));
+  EXPECT_TRUE(fs::exists(root_ / "there/lock"));
+}
+
+TEST_F(DirectoriesOfARun, HaveNoCheckpointsThatAreLinks) {
+  fs::create_directories(root_ / "run/checkpoints");
+  fs::create_directory(root_ / "elsewhere");
+  auto const link = root_ / "run/checkpoints/step-000000007";
+  fs::create_directory_symlink(root_ / "elsewhere", link);
+  auto const wanted = config(root_ / "run", root_ / "run/checkpoints");
+  EXPECT_THAT(refusal(wanted), AllOf(HasSubstr("checkpoint.dir=" + wanted.checkpoint.dir),
+                                     HasSubstr("step-000000007 is a symbolic link"),
+                                     HasSubstr("checkpoint.resume")));
+  fs::remove(link);
+  fs::create_directory_symlink(root_ / "elsewhere", root_ / "run/checkpoints/slots");
+  EXPECT_THAT(refusal(wanted), HasSubstr("checkpoints/slots: it is a symbolic link"));
+  fs::remove(root_ / "run/checkpoints/slots");
+  EXPECT_EQ(refusal(wanted), "no IoError");
+}
+
+TEST_F(DirectoriesOfARun, OfAnotherUserAreRefusedUnlessTold) {
+  constexpr uid_t somebody = 54321;
+  if (::geteuid() != 0) {
+    GTEST_SKIP() << "only root gives directories away";
+  }
+  fs::create_directories(root_ / "theirs");
+  ASSERT_EQ(::chown((root_ / "theirs").c_str(), somebody, somebody), 0);
+  for (auto wanted :
+       {config(root_ / "theirs", root_ / "mine"), config(root_ / "mine", root_ / "theirs")}) {
+    EXPECT_THAT(refusal(wanted),
+                AllOf(HasSubstr("dir=" + (root_ / "theirs").string() + " belongs to user 54321"),
+                      HasSubstr("run.allow-foreign=true")));
+    EXPECT_TRUE(fs::is_empty(root_ / "theirs"));
+    EXPECT_FALSE(fs::exists(root_ / "mine"));
+    wanted.allow_foreign = true;
+    EXPECT_EQ(refusal(wanted), "no IoError");
+  }
+  EXPECT_EQ(refusal(config(root_ / "theirs/mine", root_ / "theirs/mine/checkpoints")),
+            "no IoError");
+}
+
+TEST(ForeignOwner, IsNobodyWhoThisProcessIsByAnotherName) {
+  TemporaryDirectory const folder;
+  EXPECT_EQ(foreign_owner(folder.path().string(), ::geteuid()), std::nullopt);
+  // As where root is squashed: its files belong to the directory's owner.
+  EXPECT_EQ(foreign_owner(folder.path().string(), ::geteuid() + 1), std::nullopt);
+  EXPECT_EQ(foreign_owner("/usr", ::geteuid() + 1), std::nullopt) << "root's";
+  EXPECT_THROW((void)foreign_owner("/nowhere", ::geteuid()), IoError);
+  EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
 }  // namespace

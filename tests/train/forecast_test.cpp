@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 
 #include "base/chunk.hpp"
+#include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "state/shard.hpp"
+#include "train/memory_demand.hpp"
 
 namespace offstage::train {
 namespace {
@@ -55,6 +58,20 @@ TEST(Forecast, CountsTheModelAndItsShards) {
   auto const four = forecast(tiny(), {.ranks = 4, .ranks_per_node = 2, .host_memory = GiB});
   EXPECT_EQ(four.nodes, 2);
   EXPECT_LE(four.shard_elements, one.shard_elements / 2);
+}
+
+TEST(MemoryDemand, LeavesRoomForTheScratchOfEveryThreadThatMultiplies) {
+  auto config = tiny();
+  auto const reserve = [&](DeviceKind kind, int threads) {
+    config.device.kind = kind;
+    config.threads = threads;
+    state::ShardMap const map{state::layers_of(config.model), 1};
+    return memory_demand<bfloat16>(config, map, {.host_memory = GiB}).reserve_bytes;
+  };
+  Bytes const two = reserve(DeviceKind::host, 2);
+  EXPECT_EQ(reserve(DeviceKind::host, 1), two);
+  EXPECT_EQ(reserve(DeviceKind::host, 64), two + 62 * 2 * MiB);
+  EXPECT_EQ(reserve(DeviceKind::cuda, 64), two);
 }
 
 TEST(Forecast, TakesNothingAndAddsUpTheDevicesMemory) {

@@ -1,14 +1,17 @@
 #include "train/metrics.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/error.hpp"
+#include "limits.hpp"
 #include "temporary_directory.hpp"
 
 namespace offstage::train {
@@ -234,9 +237,32 @@ TEST(MetricsOnAFullDevice, SayThatTheyCannotWrite) {
   TemporaryDirectory const directory;
   auto const path = directory.path().string() + "/metrics.jsonl";
   MetricsFile file{path, 0};
-  std::filesystem::remove(path);
-  std::filesystem::create_symlink("/dev/full", path);
+  FileSize const full{100};
   EXPECT_THROW(file.write(record(1)), IoError);
+}
+
+TEST_F(Metrics, AreNeverWrittenThroughALinkNorIntoAPipe) {
+  auto const target = directory_.write("target", "another's");
+  auto const message = [&] {
+    try {
+      MetricsFile{path_, 0}.write(record(1));
+    } catch (IoError const& error) {
+      return std::string{error.what()};
+    }
+    return std::string{"written"};
+  };
+  std::filesystem::create_symlink(target, path_ + ".new");
+  EXPECT_THAT(message(), ::testing::HasSubstr(path_ + ".new: it is a symbolic link"));
+  std::filesystem::remove(path_ + ".new");
+  std::filesystem::remove(path_);
+  std::filesystem::create_symlink(target, path_);
+  EXPECT_THAT(message(),
+              ::testing::HasSubstr("run.dir: cannot open " + path_ + ": it is a symbolic link"));
+  std::filesystem::remove(path_);
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_THAT(message(), ::testing::HasSubstr(path_ + ": it is no regular file"));
+  std::ifstream file{target};
+  EXPECT_EQ((std::string{std::istreambuf_iterator<char>{file}, {}}), "another's");
 }
 
 TEST_F(Metrics, SyncKeepsWhatIsThere) {

@@ -1,6 +1,7 @@
 #include "train/run_lock.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -133,6 +134,27 @@ TEST(RunLock, ALinkToNowhereIsAnIoError) {
   TemporaryDirectory const directory;
   std::filesystem::create_symlink("/nowhere/at/all", directory.path() / "lock");
   EXPECT_THROW((RunLock{directory.path().string(), "run.dir"}), IoError);
+}
+
+TEST(RunLock, IsNoLinkAndNoPipe) {
+  TemporaryDirectory const directory;
+  auto const target = directory.write("target", "another's");
+  auto const lock = directory.path() / "lock";
+  auto const message = [&] {
+    try {
+      RunLock const held{directory.path().string(), "run.dir"};
+    } catch (IoError const& error) {
+      return std::string{error.what()};
+    }
+    return std::string{"locked"};
+  };
+  std::filesystem::create_symlink(target, lock);
+  EXPECT_THAT(message(), AllOf(HasSubstr("run.dir=" + directory.path().string()),
+                               HasSubstr(lock.string() + ": it is a symbolic link")));
+  EXPECT_EQ(std::filesystem::file_size(target), std::string{"another's"}.size());
+  std::filesystem::remove(lock);
+  ASSERT_EQ(::mkfifo(lock.c_str(), 0600), 0);
+  EXPECT_THAT(message(), HasSubstr("is no regular file"));
 }
 
 TEST(RunLock, NeverHasTwoHoldersWhileOthersRemoveTheFile) {

@@ -1,5 +1,7 @@
 #include "platform/memory/process_memory.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -7,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cgroup.hpp"
 #include "base/error.hpp"
 
 namespace offstage::memory {
@@ -38,15 +41,6 @@ Bytes node_memory(std::string const& root, std::string const& name) {
   return bytes;
 }
 
-std::optional<Bytes> number_in(std::string const& path) {
-  std::ifstream file{path};
-  Bytes value{};
-  if (file >> value) {
-    return value;
-  }
-  return std::nullopt;  // no such file, or "max"
-}
-
 /// The value of a line "name 123" of a file; 0 if it is not there.
 Bytes entry_of(std::string const& path, std::string const& name) {
   std::ifstream file{path};
@@ -60,40 +54,8 @@ Bytes entry_of(std::string const& path, std::string const& name) {
   return 0;
 }
 
-/// One memory cgroup that this process is in.
-struct Cgroup {
-  std::string folder;  ///< ends with /
-  bool v2{};
-};
-
-/// Up to the root of the hierarchy, which may have a limit too: that of a container.
 std::vector<Cgroup> memory_cgroups(std::string const& root) {
-  std::vector<Cgroup> groups;
-  std::ifstream membership{root + "/proc/self/cgroup"};
-  std::string line;
-  while (std::getline(membership, line)) {
-    auto const first = line.find(':');
-    auto const second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) {
-      continue;
-    }
-    auto const controllers = line.substr(first + 1, second - first - 1);
-    bool const v2 = controllers.empty();
-    if (!v2 && controllers.find("memory") == std::string::npos) {
-      continue;
-    }
-    std::string const top = root + (v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory");
-    std::string path = line.substr(second + 1);
-    while (true) {
-      groups.push_back({top + path + "/", v2});
-      if (path.empty() || path == "/") {
-        break;
-      }
-      auto const slash = path.rfind('/');
-      path.erase(slash == std::string::npos ? 0 : slash);
-    }
-  }
-  return groups;
+  return cgroups_of("memory", root);
 }
 
 std::optional<Bytes> limit_of(Cgroup const& group) {
@@ -128,6 +90,14 @@ Bytes peak_resident_bytes() {
 }
 Bytes private_bytes() {
   return field_of("/proc/self/status", "RssAnon");
+}
+Bytes address_space_left() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return std::numeric_limits<Bytes>::max();
+  }
+  return std::max<Bytes>(
+      0, static_cast<Bytes>(limit.rlim_cur) - field_of("/proc/self/status", "VmSize"));
 }
 Bytes available_bytes(std::string const& root) {
   return std::min(node_memory(root, "MemAvailable"), left_in_cgroup(root));

@@ -13,6 +13,9 @@ namespace offstage::memory {
 /// Resident memory that is this process's alone: no libraries, no memory shared with other ranks.
 [[nodiscard]] Bytes private_bytes();
 
+/// What this process may still map under its RLIMIT_AS (ulimit -v); the largest number without one.
+[[nodiscard]] Bytes address_space_left();
+
 /// What a node can still give: MemAvailable, or what the cgroup (v1 or v2) leaves if that is less.
 /// `root` stands in for / in tests, here and below. Errors: IoError if /proc/meminfo does not tell.
 [[nodiscard]] Bytes available_bytes(std::string const& root = "");

@@ -4,9 +4,9 @@
 #include <array>
 #include <climits>
 #include <exception>
-#include <new>
-#include <system_error>
+#include <utility>
 
+#include "base/failure.hpp"
 #include "base/watch.hpp"
 
 namespace offstage::mpi {
@@ -236,18 +236,10 @@ void agree(Communicator const& comm, std::function<void()> const& work) {
   auto code = ExitCode::done;
   try {
     work();
-  } catch (Error const& error) {
-    message = error.what();
-    code = error.code();
-  } catch (std::bad_alloc const&) {
-    message = "out of memory";
-    code = ExitCode::other;
-  } catch (std::system_error const& error) {  // std::filesystem's too
-    message = error.what();
-    code = ExitCode::io;
-  } catch (std::exception const& error) {
-    message = error.what();
-    code = ExitCode::internal;
+  } catch (...) {
+    Failure failure = failure_of(std::current_exception());
+    message = std::move(failure.text);
+    code = failure.code;
   }
   bool const failed = code != ExitCode::done;
   auto const lowest = static_cast<int>(comm.minimum(failed ? comm.rank() : INT_MAX));

@@ -23,6 +23,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/regular_file.hpp"
 
 namespace offstage::trace {
 namespace {
@@ -163,10 +164,7 @@ void Trace::Implementation::describe(std::string const& host) {
 void Trace::Implementation::open() {
   std::scoped_lock const lock{mutex_};
   require(!is_open(), "a trace is opened once");
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (!is_open()) {
-    throw IoError{"run.trace: cannot open", path_, errno};
-  }
+  descriptor_ = open_regular("run.trace: cannot open", path_, O_WRONLY | O_CREAT | O_TRUNC);
   if (int const error = write_pending(); error != 0) {
     ::close(std::exchange(descriptor_, -1));
     throw IoError{"run.trace: cannot write", path_, error};

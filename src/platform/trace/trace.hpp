@@ -25,7 +25,7 @@ struct Sample {
 /// clock's, which the ranks of a node share, so that their files fit together; the metadata event
 /// wall_clock says what the calendar showed when it read 0.
 ///
-/// File:    replaced if it is there. Complete JSON after the destructor; without its end, which the format
+/// File:    replaced if it is there, but nothing else than a file is (base/regular_file.hpp). Complete JSON after the destructor; without its end, which the format
 ///          allows, if the process was killed: it then lacks the last second or 64 KiB. It never
 ///          exceeds `most_bytes`: then no more is written, but for one event that says so.
 /// Threads: any, at any time. Cost: about a microsecond per span; one in some hundreds also writes 64 KiB

@@ -1,0 +1,42 @@
+#include "base/cgroup.hpp"
+
+#include <fstream>
+
+namespace offstage {
+
+std::vector<Cgroup> cgroups_of(std::string const& controller, std::string const& root) {
+  std::vector<Cgroup> groups;
+  std::ifstream membership{root + "/proc/self/cgroup"};
+  std::string line;
+  while (std::getline(membership, line)) {
+    auto const first = line.find(':');
+    auto const second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) {
+      continue;
+    }
+    auto const controllers = line.substr(first + 1, second - first - 1);
+    bool const v2 = controllers.empty();
+    if (!v2 && controllers.find(controller) == std::string::npos) {
+      continue;
+    }
+    std::string const top = root + "/sys/fs/cgroup" + (v2 ? "" : "/" + controller);
+    std::string path = line.substr(second + 1);
+    while (true) {
+      groups.push_back({top + path + "/", v2});
+      if (path.empty() || path == "/") {
+        break;
+      }
+      auto const slash = path.rfind('/');
+      path.erase(slash == std::string::npos ? 0 : slash);
+    }
+  }
+  return groups;
+}
+
+std::optional<std::int64_t> number_in(std::string const& path) {
+  std::ifstream file{path};
+  std::int64_t value{};
+  return file >> value ? std::optional{value} : std::nullopt;
+}
+
+}  // namespace offstage

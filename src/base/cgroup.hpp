@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace offstage {
+
+/// One control group that this process is in.
+struct Cgroup {
+  std::string folder;  ///< of its files; ends with /
+  bool v2{};
+};
+
+/// The groups of a controller ("memory"), from the process's own up to the root of the hierarchy, which may
+/// have a limit too: that of a container. `root` stands in for / in tests.
+[[nodiscard]] std::vector<Cgroup> cgroups_of(std::string const& controller,
+                                             std::string const& root = "");
+
+/// The number that a file begins with; none if there is no such file, or it says "max".
+[[nodiscard]] std::optional<std::int64_t> number_in(std::string const& path);
+
+}  // namespace offstage

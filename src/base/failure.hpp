@@ -1,0 +1,20 @@
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include "base/error.hpp"
+
+namespace offstage {
+
+/// What an exception of any kind means for the user.
+struct Failure {
+  ExitCode code;
+  std::string text;  ///< one line
+};
+
+/// An Error says it itself; no memory is 1; what the operating system refused to the standard library (files,
+/// threads, locks) is 74; anything else is a bug, 70. Errors: std::bad_alloc.
+[[nodiscard]] Failure failure_of(std::exception_ptr const& error);
+
+}  // namespace offstage

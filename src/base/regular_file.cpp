@@ -1,0 +1,112 @@
+#include "base/regular_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace offstage {
+namespace {
+
+IoError link_in_the_way(std::string const& action, std::string const& path) {
+  return IoError{action + ' ' + path +
+                 ": it is a symbolic link, which is never followed here; remove it, or use a "
+                 "directory that nobody else writes to"};
+}
+
+IoError no_regular_file(std::string const& action, std::string const& path) {
+  return IoError{action + ' ' + path +
+                 ": it is no regular file; remove it, or use a directory that nobody else writes "
+                 "to"};
+}
+
+/// Looks after the refusal, so what it finds explains it but decides nothing.
+IoError refusal(std::string const& action, std::string const& path, int error_number) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) {
+    return {action, path, error_number};
+  }
+  return S_ISLNK(status.st_mode) ? link_in_the_way(action, path) : no_regular_file(action, path);
+}
+
+}  // namespace
+
+int open_regular(std::string const& action, std::string const& path, int flags, unsigned mode) {
+  int descriptor = -1;
+  do {
+    descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
+  } while (descriptor < 0 && errno == EINTR);
+  if (descriptor < 0) {
+    if (errno == ENOENT && (flags & O_CREAT) == 0) {
+      return -1;
+    }
+    throw refusal(action, path, errno);
+  }
+  struct stat status {};
+  if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(descriptor);
+    throw no_regular_file(action, path);
+  }
+  return descriptor;
+}
+
+bool is_link(std::string const& path) noexcept {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
+}
+
+void refuse_link(std::string const& action, std::string const& path) {
+  if (is_link(path)) {
+    throw link_in_the_way(action, path);
+  }
+}
+
+OutputFile::OutputFile(std::string context, std::string path, int flags)
+    : context_{std::move(context)},
+      path_{std::move(path)},
+      descriptor_{open_regular(context_ + ": cannot open", path_, O_WRONLY | O_CREAT | flags)} {}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+}
+
+std::string OutputFile::own_name() const {
+  return "/proc/self/fd/" + std::to_string(descriptor_);
+}
+
+void OutputFile::write(std::string_view text) {
+  while (!text.empty()) {
+    auto const written = ::write(descriptor_, text.data(), text.size());
+    if (written < 0 && errno == EINTR) {
+      continue;
+    }
+    if (written < 0) {
+      fail("write");
+    }
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void OutputFile::sync() {
+  if (::fsync(descriptor_) != 0) {
+    fail("sync");
+  }
+}
+
+void OutputFile::close() {
+  if (::close(std::exchange(descriptor_, -1)) != 0) {
+    fail("write");
+  }
+}
+
+void OutputFile::fail(char const* action) const {
+  throw IoError{context_ + ": cannot " + action, path_, errno};
+}
+
+}  // namespace offstage

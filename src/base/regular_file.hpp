@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace offstage {
+
+/// Opens a file that this program writes in a directory where others may create files too. A symbolic
+/// link is not followed, wherever it leads: another user could have put it there to have one of this
+/// user's files overwritten. A pipe is refused, not waited for.
+/// `flags`: as of open(2); O_CLOEXEC is added. `mode`: of a file that is created.
+/// Returns a descriptor, which is the caller's to close; -1 if there is no file and `flags` lack O_CREAT.
+/// Errors:  IoError: `action`, as in "run.dir: cannot open", the path, and what is wrong; where something
+///          else than a file is there, what would be right.
+[[nodiscard]] int open_regular(std::string const& action, std::string const& path, int flags,
+                               unsigned mode = 0644);
+
+/// True if `path` itself is a symbolic link.
+[[nodiscard]] bool is_link(std::string const& path) noexcept;
+/// Errors: IoError, as above, if `path` itself is a symbolic link. Nothing there is no error.
+void refuse_link(std::string const& action, std::string const& path);
+
+/// A text file open for writing by open_regular, made if it is not there.
+/// Errors: IoError: `context` ("run.dir"), what failed, the path.
+class OutputFile {
+ public:
+  /// `flags`: O_APPEND or O_TRUNC.
+  OutputFile(std::string context, std::string path, int flags);
+  ~OutputFile();
+  OutputFile(OutputFile const&) = delete;
+  OutputFile& operator=(OutputFile const&) = delete;
+
+  [[nodiscard]] std::string const& path() const noexcept { return path_; }
+  /// Another name of the very file, whatever has taken its place meanwhile.
+  [[nodiscard]] std::string own_name() const;
+  void write(std::string_view text);
+  void sync();
+  /// Reports what NFS and quotas defer until then.
+  void close();
+
+ private:
+  [[noreturn]] void fail(char const* action) const;
+
+  std::string context_;
+  std::string path_;
+  int descriptor_;
+};
+
+}  // namespace offstage

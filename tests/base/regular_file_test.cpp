@@ -1,0 +1,128 @@
+#include "base/regular_file.hpp"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "base/error.hpp"
+#include "limits.hpp"
+#include "temporary_directory.hpp"
+
+namespace offstage {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class RegularFile : public ::testing::Test {
+ protected:
+  [[nodiscard]] std::string refusal(int flags) const {
+    try {
+      ::close(open_regular("run.dir: cannot open", path_, flags));
+    } catch (IoError const& error) {
+      return error.what();
+    }
+    return "opened";
+  }
+  [[nodiscard]] static std::string contents(std::string const& path) {
+    std::ifstream file{path};
+    return {std::istreambuf_iterator<char>{file}, {}};
+  }
+
+  TemporaryDirectory directory_;
+  std::string path_ = (directory_.path() / "file").string();
+};
+
+constexpr int all_flags[] = {O_RDWR, O_WRONLY | O_CREAT | O_APPEND, O_WRONLY | O_CREAT | O_TRUNC};
+
+TEST_F(RegularFile, IsMadeOrOpenedOrMissing) {
+  EXPECT_EQ(open_regular("cannot open", path_, O_RDWR), -1);
+  EXPECT_FALSE(fs::exists(path_));
+  EXPECT_EQ(refusal(O_WRONLY | O_CREAT), "opened");
+  EXPECT_EQ(refusal(O_RDWR), "opened");
+  directory_.write("file", "text");
+  EXPECT_EQ(refusal(O_WRONLY | O_CREAT | O_TRUNC), "opened");
+  EXPECT_EQ(contents(path_), "");
+}
+
+TEST_F(RegularFile, IsNeverReachedThroughASymbolicLink) {
+  auto const target = directory_.write("target", "another's");
+  fs::create_symlink(target, path_);
+  for (int const flags : all_flags) {
+    EXPECT_THAT(refusal(flags), AllOf(HasSubstr("run.dir: cannot open " + path_),
+                                      HasSubstr("is a symbolic link"), HasSubstr("remove it")));
+  }
+  EXPECT_EQ(contents(target), "another's");
+}
+
+TEST_F(RegularFile, IsNotMadeWhereALinkToNowhereLeads) {
+  fs::create_symlink(directory_.path() / "target", path_);
+  for (int const flags : all_flags) {
+    EXPECT_THAT(refusal(flags), HasSubstr("is a symbolic link"));
+  }
+  EXPECT_FALSE(fs::exists(directory_.path() / "target"));
+}
+
+TEST_F(RegularFile, IsNoPipeAndNobodyWaitsForOne) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  for (int const flags : all_flags) {
+    EXPECT_THAT(refusal(flags), AllOf(HasSubstr(path_), HasSubstr("is no regular file")));
+  }
+  int const reader = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  EXPECT_THAT(refusal(O_WRONLY | O_CREAT | O_APPEND), HasSubstr("is no regular file"));
+  ::close(reader);
+}
+
+TEST_F(RegularFile, IsNoDirectoryAndNoDevice) {
+  fs::create_directory(path_);
+  EXPECT_THAT(refusal(O_WRONLY | O_CREAT), HasSubstr("is no regular file"));
+  path_ = "/dev/null";
+  EXPECT_THAT(refusal(O_WRONLY | O_CREAT), HasSubstr("/dev/null: it is no regular file"));
+}
+
+TEST_F(RegularFile, SaysWhatTheSystemSaysOtherwise) {
+  path_ = (directory_.path() / "none/file").string();
+  EXPECT_EQ(refusal(O_WRONLY | O_CREAT),
+            "run.dir: cannot open " + path_ + ": No such file or directory");
+}
+
+TEST_F(RegularFile, RefusesALinkByName) {
+  EXPECT_NO_THROW(refuse_link("cannot remove", path_));
+  fs::create_symlink("/nowhere", path_);
+  EXPECT_THROW(refuse_link("cannot remove", path_), IoError);
+  EXPECT_TRUE(is_link(path_));
+  EXPECT_FALSE(is_link(directory_.path().string()));
+}
+
+TEST_F(RegularFile, IsWrittenAndReadByItsOwnName) {
+  OutputFile file{"run.dir", path_, O_APPEND};
+  file.write("one\n");
+  fs::rename(path_, path_ + ".moved");
+  file.write("two\n");
+  file.sync();
+  EXPECT_EQ(contents(file.own_name()), "one\ntwo\n");
+  file.close();
+  EXPECT_EQ(contents(path_ + ".moved"), "one\ntwo\n");
+}
+
+TEST_F(RegularFile, SaysWhatItCannotWrite) {
+  OutputFile file{"run.dir", path_, O_APPEND};
+  FileSize const full{0};
+  try {
+    file.write("text");
+    FAIL();
+  } catch (IoError const& error) {
+    EXPECT_THAT(error.what(), HasSubstr("run.dir: cannot write " + path_ + ": File too large"));
+  }
+}
+
+}  // namespace
+}  // namespace offstage

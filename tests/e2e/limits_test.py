@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Threads and memory that the system does not grant: a run ends and says which limit it met, and the same command goes
+on once it is raised. $SCARCE_THREADS is preloaded, see scarce_threads.cpp."""
+import os
+from unittest import mock
+
+from harness import OFFSTAGE, OffstageTest, main
+
+MIB = 1 << 20
+
+
+class Threads(OffstageTest):
+    # Threads of the update, under backward, of its team, of a save and its team, of streamed parameters.
+    OPTIONS = ["train.steps=3", "run.threads=2", "checkpoint.every=1", "update.overlap=on"]
+
+    def options(self, name):
+        (self.folder / f"{name}-path").mkdir(exist_ok=True)
+        return [*self.OPTIONS, f"tiers.path={self.folder}/{name}-path", "parameters.home=storage"]
+
+    def scarce(self, **variables):
+        more = {f"THREADS_{key.upper()}": str(value) for key, value in variables.items()}
+        return mock.patch.dict(os.environ, {"LD_PRELOAD": os.environ["SCARCE_THREADS"], **more})
+
+    def refuse(self, result):
+        self.assertEqual(74, result.code, result)
+        self.assertEqual(1, len(result.errors), result)
+        self.assertRegex(result.errors[0], r'cannot start the thread "[\w-]+": Resource temporarily unavailable; '
+                                           r"raise ulimit -u \(RLIMIT_NPROC is \w+\) or the job's pids limit")
+
+    def test_whichever_cannot_start_is_an_error_that_names_the_limit(self):
+        log = self.folder / "log"
+        with self.scarce(log=log):
+            self.train("straight", *self.options("straight"))
+        most = max(int(line) for line in log.read_text().split())
+        self.assertGreater(most, 8)
+        for allowed in range(most):
+            with self.subTest(allowed=allowed), self.scarce(most=allowed):
+                result = self.call(*self.command("run", *self.options("run")))
+                if result.code != 0:  # fewer may do: not all of them always meet
+                    self.refuse(result)
+                else:
+                    self.assertGreater(allowed, most // 2)
+            self.assert_no_process_left()
+        self.train("run", *self.options("run"))
+        self.assert_same_state("straight", "run")
+
+    def test_one_rank_without_its_thread_ends_all(self):
+        for allowed in 0, 3, 6:
+            with self.subTest(allowed=allowed), self.scarce(most=allowed):
+                result = self.call(*self.command("run", *self.options("run"), ranks=2))
+                self.assertEqual(74, result.code, result)
+                self.assertRegex("\n".join(result.errors), r'cannot start the thread "[\w-]+": Resource temp')
+            self.assert_no_process_left()
+
+    def test_other_commands_say_it_too(self):
+        self.train("run", "train.steps=2")
+        with self.scarce(most=0), mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "3"}):
+            checkpoint = self.checkpoints("run")[-1]
+            self.refuse(self.call(OFFSTAGE, "checkpoint", "verify", checkpoint))
+            self.refuse(self.call(OFFSTAGE, "generate", "--from", checkpoint, "--tokens", "1"))
+            self.refuse(self.call(OFFSTAGE, "export", "--from", checkpoint, "--to", self.folder / "out"))
+
+
+class Memory(OffstageTest):
+    OPTIONS = ["train.steps=2", "train.sequence=64", "model.hidden=128", "model.heads=4", "numerics.dtype=bf16"]
+
+    def limited(self, limit):
+        """A run with so much address space, and whether MPI has come up in it."""
+        result = self.call("prlimit", f"--as={limit}", "--core=0", *self.command(f"run-{limit}", *self.OPTIONS))
+        return result, bool(result.errors) or "offstage 0" in result.out
+
+    def test_that_ends_is_said_and_crashes_nothing(self):
+        enough = 128 * MIB
+        while self.limited(enough)[0].code != 0:
+            enough += enough // 4
+            self.assertLess(enough, 1 << 40)
+        codes = []
+        for part in range(98, 58, -3):
+            result, began = self.limited(enough * part // 100)
+            if not began:  # Open MPI itself found no room
+                continue
+            codes.append(result.code)
+            self.assertIn(result.code, (0, 1, 64, 74), result)
+            if result.code != 0:
+                self.assertRegex(result.errors[0], "out of memory|cannot start the thread|ulimit -v")
+        self.assertGreater(len([code for code in codes if code != 0]), 2, codes)
+
+
+if __name__ == "__main__":
+    main()
