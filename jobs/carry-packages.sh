@@ -3,7 +3,8 @@
 # jobs/carry-packages.sh DIR [BUILD]
 # Copies the programs of BUILD (build/release unless told), stripped, and from the packages installed here the libraries
 # and the Open MPI that they run with, into DIR, which must be new or empty. There, in bash: source DIR/env.sh
-# Needs a glibc as new as here on that machine. Open MPI comes with shared memory and TCP; the plugins of InfiniBand and
+# What lies in DIR finds its libraries there by itself (RPATH, relative to each file), and what else runs on that machine
+# does not see them. Needs a glibc as new as here on that machine. Open MPI comes with shared memory and TCP; the plugins of InfiniBand and
 # the like stay behind, as they need the drivers of the cluster.
 # Ends with 64 for a wrong call, and 74 naming what is missing.
 set -euo pipefail
@@ -16,8 +17,8 @@ fail() {
 build=$(realpath -m -- "${2:-$(dirname "$0")/../build/release}")
 target=$(realpath -m -- "$1")
 [[ ! -e $target || (-d $target && -z $(ls -A "$target")) ]] || fail 64 "$target is not empty; name a new directory"
-for tool in ldd strip objdump ompi_info mpirun; do
-  command -v "$tool" > /dev/null || fail 74 "$tool is missing; jobs/install-packages.sh installs it (openmpi-bin, g++)"
+for tool in ldd strip objdump patchelf ompi_info mpirun; do
+  command -v "$tool" > /dev/null || fail 74 "$tool is missing; jobs/install-packages.sh installs it (openmpi-bin, g++, patchelf)"
 done
 
 shopt -s nullglob
@@ -69,20 +70,13 @@ mapfile -t libraries < <(libraries_of "${programs[@]}" "${plugins[@]}" "${tools[
 carried=()
 # Half a gigabyte, and a machine with a GPU has one: the toolkit's or PyTorch's. env.sh looks for what programs will load.
 cublas=$(grep -aoh 'libcublasLt\.so\.[0-9]*' "${programs[@]}" | sort -u | tail -n 1 || true)
+# Where env.sh puts a link to that machine's.
+found=$target/found
+mkdir -p "$found"
 for library in "${libraries[@]}"; do
   case $(basename "$library") in
     # glibc belongs to the machine, as the kernel and the loader do.
     libc.so.* | libm.so.* | libmvec.so.* | libdl.so.* | librt.so.* | libpthread.so.* | libresolv.so.* | libutil.so.*) ;;
-    # Those of the compiler are taken where the machine has older ones.
-    libstdc++.so.* | libgcc_s.so.*)
-      mkdir -p "$target/compiler"
-      # Under its full name too: env.sh compares that.
-      cp -L "$library" "$target/compiler/$(basename "$(realpath "$library")")"
-      if [[ ! -e $target/compiler/$(basename "$library") ]]; then
-        ln -s "$(basename "$(realpath "$library")")" "$target/compiler/$(basename "$library")"
-      fi
-      carried+=("$library")
-      ;;
     *)
       carry "$library"
       carried+=("$library")
@@ -106,11 +100,21 @@ for program in "${programs[@]}"; do
   strip -o "$place" "$program"
 done
 
+# Of all that lies there, programs, libraries and plugins: where it finds the libraries beside it.
+mapfile -t directories < <(printf "$target%s\n" "${directories[@]}" | sort -u)
+find "$target" -type f ! -name '*.txt' ! -name '*.conf' -printf '%h\n' | sort -u | while read -r place; do
+  searched=()
+  for directory in "${directories[@]}" "$found"; do
+    searched+=("\$ORIGIN/$(realpath -m --relative-to="$place" "$directory")")
+  done
+  find "$place" -maxdepth 1 -type f ! -name '*.txt' ! -name '*.conf' -exec chmod u+w {} + \
+    -exec patchelf --force-rpath --set-rpath "$(IFS=:; echo "${searched[*]}")" {} +
+done
+
 glibc=$(find "$target" -type f ! -name '*.txt' ! -name '*.conf' -exec objdump -T {} + 2> /dev/null |
   grep -o 'GLIBC_[0-9][0-9.]*' | sort -Vu | tail -n 1)
-paths=$(printf '$here%s\n' "${directories[@]}" | sort -u | paste -sd :)
 cat > "$target/env.sh" << END
-# For bash: source env.sh. Programs below build/, and mpirun, then run with what lies here.
+# For bash: source env.sh. Programs below build/, and mpirun, then run with what lies here, and no other program sees it.
 here=\$(cd "\$(dirname "\${BASH_SOURCE[0]}")" && pwd)
 glibc=\$(getconf GNU_LIBC_VERSION 2> /dev/null || true)
 if [[ \$(printf '%s\n' "${glibc#GLIBC_}" "\${glibc#glibc }" | sort -V | head -n 1) != "${glibc#GLIBC_}" ]]; then
@@ -118,45 +122,40 @@ if [[ \$(printf '%s\n' "${glibc#GLIBC_}" "\${glibc#glibc }" | sort -V | head -n 
   unset here glibc
   return 1
 fi
-libraries=$paths
-# The newer of both compilers' libraries, as the machine's own programs need theirs.
-theirs=\$(PATH=\$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null | awk '/libstdc\+\+\.so\.6 .*x86-64/ && !found++ { print \$NF }')
-ours=\$(cd "\$here/compiler" && ls -d libstdc++.so.6.*)
-if [[ -n \$theirs ]]; then theirs=\$(basename "\$(realpath "\$theirs")"); fi
-if [[ \$(printf '%s\n' "\$theirs" "\$ours" | sort -V | tail -n 1) == "\$ours" ]]; then
-  libraries=\$libraries:\$here/compiler
-fi
-cublas=$cublas
-if [[ -n \$cublas ]]; then
-  place=
-  if ! PATH=\$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null | grep -F "\$cublas" > /dev/null; then
-    while read -r place; do
-      if [[ -e \$place/\$cublas ]]; then break; fi
-      place=
-    done < <(echo "\${CUDA_HOME:-/usr/local/cuda}/lib64"
-      python3 -c 'import glob, sys
-print(*(place for path in sys.path for place in glob.glob(path + "/nvidia/*/lib")), sep="\n")' 2> /dev/null)
-    if [[ -z \$place ]]; then
-      echo "env.sh: this machine has no \$cublas, without which GPUs are of no use; the CUDA toolkit and PyTorch's packages bring it: set CUDA_HOME" >&2
-    fi
+cublas=$cublas place=
+known=\$(PATH=\$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null || true)
+if [[ -n \$cublas && \$known != *"\$cublas "* && ! -e \$here/found/\$cublas ]]; then
+  while read -r place; do
+    if [[ -e \$place/\$cublas ]]; then break; fi
+    place=
+  done <<< "\${CUDA_HOME:-/usr/local/cuda}/lib64
+\$(python3 -c 'import glob, sys
+print(*(place for path in sys.path for place in glob.glob(path + "/nvidia/*/lib")), sep="\n")' 2> /dev/null || true)"
+  if [[ -z \$place ]]; then
+    echo "env.sh: this machine has no \$cublas, without which GPUs are of no use; the CUDA toolkit and PyTorch's packages bring it: set CUDA_HOME" >&2
+  elif ! ln -sf "\$place/\$cublas" "\$here/found/\$cublas"; then
+    echo "env.sh: programs in \$here will not find \$place/\$cublas, as \$here/found cannot be written" >&2
   fi
-  libraries=\$libraries\${place:+:\$place}
 fi
-export LD_LIBRARY_PATH=\$libraries\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}
 export PATH=\$here$prefix/bin:\$PATH
 export OPAL_PREFIX=\$here$prefix OPAL_SYSCONFDIR=\$here$(path_of sysconfdir) PMIX_PREFIX=\$here$pmix_prefix
 export PMIX_LIBDIR=\$PMIX_PREFIX/lib PMIX_PKGLIBDIR=\$PMIX_PREFIX/lib/pmix PMIX_PKGDATADIR=\$PMIX_PREFIX/share/pmix
 # Without ssh there is one node, unless Slurm starts the others; mpirun would stop at its absence.
 if ! command -v ssh > /dev/null && ! command -v rsh > /dev/null; then export OMPI_MCA_plm=^rsh; fi
-unset here glibc libraries theirs ours cublas place
+unset here glibc cublas place known
 END
 
 if command -v dpkg-query > /dev/null; then
   # Where /lib is a link to /usr/lib, packages know a file by either name.
+  declare -A package_of
+  while IFS=: read -r package file; do
+    if [[ $package != diversion* ]]; then package_of[${file# }]=$package; fi
+  done < <(for file in "${carried[@]}" "${tools[@]}"; do realpath "$file"; echo "/lib${file#/usr/lib}"; echo "$file"; done |
+    sort -u | xargs dpkg -S 2> /dev/null | sed 's/:[a-z0-9-]*: /: /')
   for file in "${carried[@]}" "${tools[@]}"; do
-    dpkg -S "$(realpath "$file")" 2> /dev/null || dpkg -S "/lib${file#/usr/lib}" 2> /dev/null || dpkg -S "$file" 2> /dev/null ||
-      echo "unknown: $file"
-  done | cut -d: -f1 | grep -v '^diversion' | sort -u | while read -r package; do
+    name=$(realpath "$file")
+    echo "${package_of[$name]:-${package_of[/lib${file#/usr/lib}]:-${package_of[$file]:-unknown: $file}}}"
+  done | sort -u | while read -r package; do
     dpkg-query -W -f '${Package} ${Version}\n' "$package" 2> /dev/null || echo "$package"
   done > "$target/packages.txt"
 fi

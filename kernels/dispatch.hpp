@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -17,13 +16,13 @@ constexpr bool have_cuda = true;
 constexpr bool have_cuda = false;
 #endif
 
-/// Queues `host()` on the host backend, where it counts as `updates` updates; on cuda calls `cuda(native stream)`,
+/// Queues `host()` on the host backend, where it counts as so much work; on cuda calls `cuda(native stream)`,
 /// which is instantiated only where it is linked. T: the elements' type.
 /// Errors: PreconditionError for double on cuda; UsageError if CUDA was not compiled in.
 template <class T, class Host, class Cuda>
-void launch_on(device::Stream& stream, Host host, Cuda const& cuda, std::int64_t updates = 0) {
+void launch_on(device::Stream& stream, Host host, Cuda const& cuda, device::Work work = {}) {
   if (stream.kind() == device::Kind::host) {
-    stream.enqueue(std::move(host), updates);
+    stream.enqueue(std::move(host), work);
   } else if constexpr (std::is_same_v<T, double>) {
     throw PreconditionError{"double is for the FP64 reference, which runs on the host alone"};
   } else if constexpr (have_cuda) {

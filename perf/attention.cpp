@@ -1,17 +1,24 @@
-// Causal attention on a GPU, forward and backward: one line of JSON for each shape, type and direction, with the
-// median time and floating-point operations per second (the products of the lower triangle: 2 forward, 5 backward).
+// Causal attention on a GPU, forward and backward: perf_attention [BATCH,SEQUENCE,HEADS,KV-HEADS,HEAD-SIZE]... One line of
+// JSON for each shape, type and direction, with the median time and floating-point operations per second (the products of
+// the lower triangle: 2 forward, 5 backward).
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -80,6 +87,7 @@ class Tensors {
         d_out_{random(gpu, stream, rows(shape) * shape.heads * shape.head_dim, 2)},
         out_{gpu.allocate(d_out_.size(), "attention's output")},
         d_qkv_{gpu.allocate(qkv_.size(), "the gradient of q, k and v")},
+        workspace_{gpu.allocate(kernels::attention_workspace<T>(shape), "attention's workspace")},
         log_sum_exp_{gpu.allocate(rows(shape) * shape.heads * static_cast<Bytes>(sizeof(float)),
                                   "attention's statistics")},
         shape_{shape} {}
@@ -93,7 +101,8 @@ class Tensors {
             out_.as<T const>(),
             d_out_.as<T const>(),
             log_sum_exp_.as<float const>(),
-            d_qkv_.as<T>()};
+            d_qkv_.as<T>(),
+            workspace_.as<std::byte>()};
   }
 
  private:
@@ -113,7 +122,7 @@ class Tensors {
     return buffer;
   }
 
-  device::Buffer qkv_, d_out_, out_, d_qkv_, log_sum_exp_;
+  device::Buffer qkv_, d_out_, out_, d_qkv_, workspace_, log_sum_exp_;
   AttentionShape shape_;
 };
 
@@ -127,6 +136,7 @@ void print(std::string const& name, DType type, AttentionShape const& s, double 
       "\"kv_heads\": {}, \"head_dim\": {}, \"seconds\": {:.4e}, \"tflops\": {:.1f}}}\n",
       name, name_of(type), s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim, seconds,
       1e-12 * flops / seconds);
+  std::fflush(stdout);  // whoever ends the program has the lines so far
 }
 
 template <class T>
@@ -142,12 +152,32 @@ void measure(device::Device& gpu, AttentionShape const& shape) {
   print("attention_backward", dtype_of<T>(), shape, 5, backward);
 }
 
-void run() {
+/// Five whole numbers above 0 with commas between them.
+AttentionShape parse_shape(std::string const& text) {
+  std::array<std::int64_t, 5> numbers{};
+  char const* place = text.data();
+  char const* const end = text.data() + text.size();
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    auto const [next, error] = std::from_chars(place, end, numbers[i]);
+    bool const last = i + 1 == numbers.size();
+    if (error != std::errc{} || numbers[i] <= 0 || (last ? next != end : *next != ',')) {
+      throw std::invalid_argument{
+          fmt::format("{}: BATCH,SEQUENCE,HEADS,KV-HEADS,HEAD-SIZE is wanted", text)};
+    }
+    place = next + 1;
+  }
+  return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+}
+
+void run(std::span<char*> arguments) {
+  std::vector<AttentionShape> shapes;
+  std::ranges::transform(arguments, std::back_inserter(shapes), parse_shape);
+  if (shapes.empty()) {
+    shapes = {{4, 2048, 32, 4, 64}, {4, 2048, 32, 4, 128}, {4, 2048, 16, 16, 64}};
+  }
   auto const gpu = device::make_cuda_device(0, 0);
   fmt::print("{{\"device\": \"{}\"}}\n", gpu->name());
-  for (AttentionShape const& shape :
-       {AttentionShape{4, 2048, 16, 16, 64}, AttentionShape{4, 2048, 32, 8, 64},
-        AttentionShape{2, 4096, 16, 16, 128}}) {
+  for (AttentionShape const& shape : shapes) {
     measure<bfloat16>(*gpu, shape);
     measure<float16>(*gpu, shape);
   }
@@ -156,9 +186,9 @@ void run() {
 }  // namespace
 }  // namespace offstage
 
-int main() {
+int main(int count, char** words) {
   try {
-    offstage::run();
+    offstage::run({words + 1, words + count});
   } catch (std::exception const& error) {
     fmt::print(stderr, "perf_attention: {}\n", error.what());
     return 1;

@@ -50,8 +50,8 @@ class TimingStream final : public device::WrappedStream {
   void copy(void* target, void const* source, Bytes size, device::Copy direction) override {
     time([&] { inner().copy(target, source, size, direction); });
   }
-  void enqueue(std::function<void()> kernel, std::int64_t updates) override {
-    time([&] { inner().enqueue(std::move(kernel), updates); });
+  void enqueue(std::function<void()> kernel, device::Work work) override {
+    time([&] { inner().enqueue(std::move(kernel), work); });
   }
 
   /// Seconds of each piece since the last call.

@@ -1,15 +1,25 @@
 #!/usr/bin/env bash
-# What a GPU adds, in one call: perf/gpu.sh [JSON]. Runs the tests of label gpu, and again under compute-sanitizer's memcheck
-# where that is installed; measures forward and backward of a LLaMA of 1.1 G parameters beside PyTorch (scaled_dot_product_attention,
-# compiled and not), by kernel, its training under the policies zero3, twinflow and dos and on storage with a restart, the link,
-# the AdamW kernel against a copy within the device, and the update of a state in host memory under the policies. Is meant to take
-# less than 10 minutes, and writes all figures to JSON (perf/results/gpu-NAME.json). Ends with 1 if something failed or there is no GPU.
-#   STATE_GB=24      GB (10^9 bytes) of optimizer state in host memory; what the host lacks room for is cut
-#   DEVICE=host      the whole script on the emulated device instead, with a small state: no figure of a GPU; JSON if named
-#   BUILD_DIR=DIR    another build than build/release, which is built otherwise
+# What a GPU adds, in three calls of less than nine minutes each: perf/gpu.sh A|B|C DIR.
+#   A   memory and driver; the tests of label gpu; attention and the pointwise kernels alone; forward and backward of a LLaMA of
+#       1.1 G parameters, beside PyTorch (eager, compiled, and with each backend of its attention); the time of each kernel
+#   B   training runs of 8 layers of it as zero3, twinflow and dos, with traces; of 4 layers on storage, with a restart
+#   C   the link, AdamW against a copy within the device, updates of a state in host memory; tests/e2e; the tests under
+#       compute-sanitizer
+# DIR gets SECTION.json, which always has all figures so far, and SECTION.log; B-POLICY.json.gz are traces. Each part has
+# a time of its own, and one that fails or takes too long costs the others nothing. Ends with 1 if something failed or there is no
+# GPU.
+#   STATE_GB=N       GB (10^9 bytes) of optimizer state in C's updates; 24, less where the host lacks room for it, unless told
+#   SECONDS_LEFT=N   less time than nine minutes, dealt in the same proportions
+#   DEVICE=host      the section on the emulated device instead, with a small model: no figure of a GPU
+#   BUILD_DIR=DIR    another build than build/release, which is built otherwise, in time that does not count
 #   CARRIED=DIR      what jobs/carry-packages.sh brought along, programs included
 set -euo pipefail
-output=${1:+$(realpath -m -- "$1")}
+if (($# != 2)) || [[ ! $1 =~ ^[ABC]$ ]]; then
+  echo "usage: perf/gpu.sh A|B|C DIR" >&2
+  exit 64
+fi
+section=$1
+output=$(realpath -m -- "$2")
 if [[ -n ${CARRIED:-} ]]; then CARRIED=$(realpath -- "$CARRIED"); fi
 if [[ -n ${BUILD_DIR:-} ]]; then BUILD_DIR=$(realpath -- "$BUILD_DIR"); fi
 cd "$(dirname "$0")/.."
@@ -41,17 +51,17 @@ if [[ -n ${CARRIED:-} ]]; then
 fi
 if [[ -z ${BUILD_DIR:-} ]]; then
   BUILD_DIR=build/release
-  targets=(offstage perf_model perf_share)
+  targets=(offstage perf_model perf_pointwise perf_share)
   if [[ $device == cuda ]]; then
-    targets+=(perf_attention perf_pointwise device_gpu_test kernels_optimizer_gpu_test kernels_pointwise_gpu_test
+    targets+=(perf_attention device_gpu_test kernels_optimizer_gpu_test kernels_pointwise_gpu_test
       kernels_products_gpu_test kernels_attention_gpu_test shared_update_gpu_test)
   fi
   jobs/build.sh release "${targets[@]}" > /dev/null
 fi
-if [[ ! -x $BUILD_DIR/perf/perf_share ]]; then
-  echo "perf/gpu.sh: $BUILD_DIR has no perf/perf_share; build the target perf_share there" >&2
+if [[ ! -x $BUILD_DIR/offstage ]]; then
+  echo "perf/gpu.sh: $BUILD_DIR has no offstage; is it a build?" >&2
   exit 1
 fi
 # OpenMP threads that spin after AdamW keep the threads that copy from the CPU.
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
-exec python3 perf/gpu.py "$device" "$BUILD_DIR" ${output:+"$output"}
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} PYTHONDONTWRITEBYTECODE=1
+exec python3 perf/gpu.py "$section" "$device" "$(realpath "$BUILD_DIR")" "$output"

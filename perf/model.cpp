@@ -2,7 +2,7 @@
 // seconds of each step, the loss, and the rate of a large matrix product on the same device.
 //   device=cuda|host family=llama|gpt2 layers= hidden= heads= kv-heads= ffn-hidden= vocab= sequence= batch=
 //   dtype=bf16|fp16|fp32 recompute=none|block steps= warm-up= product=
-// perf/gpu_model.py runs it beside PyTorch. The parameters lie on the device for good; gradients go nowhere.
+// perf/gpu.sh runs it beside PyTorch. The parameters lie on the device for good; gradients go nowhere.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -93,7 +93,9 @@ class Parameters final : public state::ParameterSource<T> {
 template <class T>
 class Nowhere final : public state::GradientSink<T> {
  public:
-  void add(int /*layer*/, std::span<T const> /*gradient*/) override {}
+  std::shared_ptr<device::Event> add(int /*layer*/, std::span<T const> /*gradient*/) override {
+    return nullptr;
+  }
 };
 
 data::TokenBatch random_batch(std::int64_t batch, std::int64_t sequence, std::int64_t vocab) {

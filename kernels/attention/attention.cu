@@ -43,12 +43,8 @@ AttentionHeads heads_of(AttentionShape const& shape) {
 /// Whether tensor cores can have it, which take 16 bytes at a time.
 template <class T, class... Pointers>
 bool by_tiles(AttentionShape const& shape, Pointers const*... pointers) {
-  if constexpr (std::is_same_v<T, float>) {
-    return false;
-  } else {
-    return shape.head_dim % 8 == 0 && shape.head_dim <= largest_tile_width &&
-           ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
-  }
+  return attention_has_tiles<T>(shape) &&
+         ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
 void require_simple_width(AttentionShape const& shape) {
@@ -82,24 +78,42 @@ template <class T>
 void attention_backward(AttentionBackward<T> const& in, std::span<std::byte> scratch,
                         CUstream_st* stream) {
   static_cast<void>(AttentionLayout::checked(in));
+  attention_backward(in, attention_parts<T>(in.shape), scratch, stream);
+}
+
+template <class T>
+void attention_backward(AttentionBackward<T> const& in, std::int64_t parts,
+                        std::span<std::byte> scratch, CUstream_st* stream) {
+  auto const layout = AttentionLayout::checked(in);
+  require(parts > 0 && layout.group() % parts == 0,
+          "attention: parts that do not divide a key-value head's query heads");
   require_simple_width(in.shape);
   if (in.qkv.empty()) {
     return;
   }
-  std::int64_t const units_at_once = std::ssize(scratch) / attention_scratch(in.shape);
-  require(units_at_once > 0, "attention: less scratch memory than attention_scratch() says");
-  require(reinterpret_cast<std::uintptr_t>(scratch.data()) % alignof(float) == 0,
-          "attention: scratch memory that is not aligned");
-  BackwardCall<T> call{.at = heads_of(in.shape),
-                       .first_unit = 0,
-                       .units = 0,
-                       .qkv = in.qkv.data(),
-                       .out = in.out.data(),
-                       .d_out = in.d_out.data(),
-                       .log_sum_exp = in.log_sum_exp.data(),
-                       .d_qkv = in.d_qkv.data(),
-                       .delta = reinterpret_cast<float*>(scratch.data())};
   std::int64_t const units = in.shape.batch * in.shape.kv_heads;
+  std::int64_t const room =
+      std::min(units, std::ssize(scratch) / attention_scratch(in.shape, parts));
+  require(room > 0, "attention: less scratch memory than attention_scratch() says");
+  require(reinterpret_cast<std::uintptr_t>(scratch.data()) % 16 == 0,
+          "attention: scratch memory that is not aligned to 16 bytes");
+  // As many each time, so that none has too few to keep the GPU busy.
+  std::int64_t const times = (units + room - 1) / room;
+  std::int64_t const units_at_once = (units + times - 1) / times;
+  auto* const sums = reinterpret_cast<float*>(scratch.data());
+  BackwardCall<T> call{
+      .at = heads_of(in.shape),
+      .first_unit = 0,
+      .units = 0,
+      .qkv = in.qkv.data(),
+      .out = in.out.data(),
+      .d_out = in.d_out.data(),
+      .log_sum_exp = in.log_sum_exp.data(),
+      .d_qkv = in.d_qkv.data(),
+      .parts = static_cast<int>(parts),
+      .sums = sums,
+      .delta = sums +
+               (parts > 1 ? units_at_once * parts * 2 * in.shape.sequence * in.shape.head_dim : 0)};
   for (std::int64_t first = 0; first < units; first += units_at_once) {
     call.first_unit = static_cast<int>(first);
     call.units = static_cast<int>(std::min(units_at_once, units - first));
@@ -119,9 +133,15 @@ template void attention_forward(AttentionForward<bfloat16> const&, CUstream_st*)
 template void attention_forward(AttentionForward<float16> const&, CUstream_st*);
 template void attention_backward(AttentionBackward<float> const&, std::span<std::byte>,
                                  CUstream_st*);
+template void attention_backward(AttentionBackward<float> const&, std::int64_t,
+                                 std::span<std::byte>, CUstream_st*);
 template void attention_backward(AttentionBackward<bfloat16> const&, std::span<std::byte>,
                                  CUstream_st*);
+template void attention_backward(AttentionBackward<bfloat16> const&, std::int64_t,
+                                 std::span<std::byte>, CUstream_st*);
 template void attention_backward(AttentionBackward<float16> const&, std::span<std::byte>,
                                  CUstream_st*);
+template void attention_backward(AttentionBackward<float16> const&, std::int64_t,
+                                 std::span<std::byte>, CUstream_st*);
 
 }  // namespace offstage::kernels::cuda

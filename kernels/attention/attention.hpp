@@ -35,7 +35,19 @@ struct AttentionBackward {
   std::span<T const> d_out;  ///< (B, T, heads * head_dim)
   std::span<Real<T> const> log_sum_exp;
   std::span<T> d_qkv;  ///< as qkv, overwritten
+  /// Scratch memory of cuda in the place of the stream's: attention_workspace() bytes are best.
+  std::span<std::byte> workspace{};
 };
+
+/// Floating-point operations of one of its products, a query by its keys say: of the pairs that the causal triangle has.
+[[nodiscard]] constexpr double attention_product_flops(AttentionShape const& shape) {
+  auto const pairs =
+      static_cast<double>(shape.sequence) * static_cast<double>(shape.sequence + 1) / 2.0;
+  return 2.0 * static_cast<double>(shape.batch * shape.heads * shape.head_dim) * pairs;
+}
+/// Queries by keys and probabilities by values; backward makes the first of them again, and then four.
+constexpr double attention_forward_products = 2.0;
+constexpr double attention_backward_products = 5.0;
 
 /// Source:  Dao, arXiv:2307.08691 (tiles, online softmax, recomputed probabilities).
 /// Exact:   a (sequence, key-value head) is one task and sums in a fixed order: the bits do not
@@ -55,18 +67,62 @@ template <class T>
 void attention_backward(AttentionBackward<T> const&);
 }  // namespace host
 
+/// Whether tensor cores can have heads of this type and size.
+template <class T>
+[[nodiscard]] constexpr bool attention_has_tiles(AttentionShape const& shape) {
+  return sizeof(T) == 2 && shape.head_dim % 8 == 0 && shape.head_dim <= 128;
+}
+
+constexpr std::int64_t attention_key_tile = 128;  ///< keys of one block on tensor cores
+
+/// Between how many blocks cuda::attention_backward deals the query heads that share a tile of keys; each leaves sums in
+/// scratch memory, which are added in the order of the heads. As few as keep a large GPU busy: the first keys have the
+/// most queries, and their blocks may take half of the time that all blocks would take on an H100 without a gap. By
+/// simulation (blocks in the order of their lengths, each on the place that is free first) 0.97 of it is busy or more;
+/// with one block per tile 0.51 at batch 4, 32 heads on 4, T 2048, and 0.13 at batch 1. The shape alone decides, so
+/// that the sums' order, and with it their bits, are the same on all GPUs.
+template <class T>
+[[nodiscard]] constexpr std::int64_t attention_parts(AttentionShape const& shape) {
+  constexpr std::int64_t blocks_at_once = 264;  // two on each of an H100's multiprocessors
+  std::int64_t const group = shape.heads / shape.kv_heads;
+  if (!attention_has_tiles<T>(shape)) {
+    return 1;
+  }
+  std::int64_t const tiles = (shape.sequence + attention_key_tile - 1) / attention_key_tile;
+  for (std::int64_t parts = 1; parts < group; ++parts) {
+    // Of (tiles + 1) / 2 tiles' queries a block has on average, the longest has those of all.
+    if (group % parts == 0 &&
+        parts * shape.batch * shape.kv_heads * (tiles + 1) >= 4 * blocks_at_once) {
+      return parts;
+    }
+  }
+  return group;
+}
+
 /// Scratch memory of cuda::attention_backward. It takes as many key-value heads at once as the scratch memory has
 /// room for: this for each, and one at least.
+[[nodiscard]] constexpr Bytes attention_scratch(AttentionShape const& shape, std::int64_t parts) {
+  std::int64_t const sums = parts > 1 ? parts * 2 * shape.head_dim : 0;
+  return (shape.heads / shape.kv_heads + sums) * shape.sequence * static_cast<Bytes>(sizeof(float));
+}
+template <class T>
 [[nodiscard]] constexpr Bytes attention_scratch(AttentionShape const& shape) {
-  return shape.heads / shape.kv_heads * shape.sequence * static_cast<Bytes>(sizeof(float));
+  return attention_scratch(shape, attention_parts<T>(shape));
+}
+
+/// All of them at once, which leaves no GPU waiting for the last blocks of a few heads.
+template <class T>
+[[nodiscard]] constexpr Bytes attention_workspace(AttentionShape const& shape) {
+  return shape.batch * shape.kv_heads * attention_scratch<T>(shape);
 }
 
 /// Types:   float, bfloat16, float16.
 /// Exact:   FP32 sums in a fixed order, so that a run repeats its bits; they are not the host's, and weights and
-///          their gradients are rounded to T between two products of the 16-bit types.
-/// Speed:   tensor cores for 16-bit types if head_dim is a multiple of 8 up to 128 and memory is aligned to 16
-///          bytes; else a kernel that is meant for checks.
-/// Order:   queued on `stream`, whose scratch memory backward uses alone until it is done.
+///          their gradients are rounded to T between two products of the 16-bit types. How much scratch memory
+///          there is changes no bits.
+/// Speed:   tensor cores if attention_has_tiles() and memory is aligned to 16 bytes; else a kernel that is meant for
+///          checks.
+/// Order:   queued on `stream`; backward has the scratch memory for itself until it is done.
 /// Errors:  PreconditionError as above, and if head_dim is over 256, the scratch memory too small, or a size more
 ///          than a launch can have; CudaError.
 namespace cuda {
@@ -75,6 +131,10 @@ void attention_forward(AttentionForward<T> const&, CUstream_st* stream);
 template <class T>
 void attention_backward(AttentionBackward<T> const&, std::span<std::byte> scratch,
                         CUstream_st* stream);
+/// With other parts than attention_parts() says; PreconditionError if they do not divide heads / kv_heads.
+template <class T>
+void attention_backward(AttentionBackward<T> const&, std::int64_t parts,
+                        std::span<std::byte> scratch, CUstream_st* stream);
 }  // namespace cuda
 
 template <class T>

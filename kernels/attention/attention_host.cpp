@@ -178,7 +178,8 @@ void attention_forward(device::Stream& stream, AttentionForward<T> const& in) {
       host::attention_forward(in);
     }
   };
-  launch_on<T>(stream, on_host, [&](auto* native) { cuda::attention_forward(in, native); });
+  launch_on<T>(stream, on_host, [&](auto* native) { cuda::attention_forward(in, native); },
+               {.flops = attention_forward_products * attention_product_flops(in.shape)});
 }
 
 template <class T>
@@ -191,7 +192,11 @@ void attention_backward(device::Stream& stream, AttentionBackward<T> const& in) 
     }
   };
   launch_on<T>(stream, on_host,
-               [&](auto* native) { cuda::attention_backward(in, stream.scratch(), native); });
+               [&](auto* native) {
+                 cuda::attention_backward(
+                     in, in.workspace.empty() ? stream.scratch() : in.workspace, native);
+               },
+               {.flops = attention_backward_products * attention_product_flops(in.shape)});
 }
 
 template void attention_forward(device::Stream&, AttentionForward<float> const&);

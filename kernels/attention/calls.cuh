@@ -54,6 +54,9 @@ struct BackwardCall {
   T const* d_out;
   float const* log_sum_exp;
   T* d_qkv;
+  int parts;  ///< of a unit's query heads in dK's kernel (attention_parts)
+  float*
+      sums;  ///< (units, parts, 2, T, width) of scratch: dK, not yet scaled, and dV; if parts > 1
   float*
       delta;  ///< (units, group, T) of scratch: sum of d_out * out, which dQ's kernel leaves to dK's
 };
@@ -75,20 +78,23 @@ __device__ inline BlockTask query_task(AttentionHeads const& at, int first_unit,
   return {unit / at.kv_heads, kv_head * at.group + local % at.group, kv_head, local,
           tiles - 1 - block / heads};
 }
-__device__ inline BlockTask key_task(AttentionHeads const& at, int first_unit, int units) {
+/// `parts`: between so many blocks a unit's heads are dealt; the block has heads from its own on.
+__device__ inline BlockTask key_task(AttentionHeads const& at, int first_unit, int units,
+                                     int parts) {
   auto const block = static_cast<int>(blockIdx.x);
-  int const local = block % units;
+  int const local = block % (units * parts) / parts;
+  int const member = block % parts * (at.group / parts);
   int const unit = first_unit + local;
   int const kv_head = unit % at.kv_heads;
   // The first keys have the most queries.
-  return {unit / at.kv_heads, kv_head * at.group, kv_head, local * at.group, block / units};
+  return {unit / at.kv_heads, kv_head * at.group + member, kv_head, local * at.group + member,
+          block / (units * parts)};
 }
 
 /// Blocks of one dimension. Errors: PreconditionError if there are too many.
 dim3 attention_blocks(std::int64_t heads, std::int64_t tiles);
 
-/// On tensor cores; head_dim a multiple of 8 up to largest_tile_width, memory aligned to 16 bytes.
-constexpr std::int64_t largest_tile_width = 128;
+/// On tensor cores; attention_has_tiles(), memory aligned to 16 bytes.
 template <class T>
 void forward_by_tiles(ForwardCall<T> const&, CUstream_st*);
 template <class T>

@@ -4,6 +4,8 @@
 #include "kernels/attention/backward.cuh"
 #include "kernels/attention/calls.cuh"
 #include "kernels/attention/tiles.cuh"
+#include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/tensor_core.cuh"
 
 namespace offstage::kernels::cuda {
 namespace {
@@ -95,12 +97,35 @@ struct QueryStages {
 template <class T, int D>
 constexpr std::size_t shared_bytes = tile_bytes<D> + QueryStages<T, D>::bytes;
 
-/// A block has 128 keys and values of one head and takes the queries that see them 64 at a time. It works on the
-/// transposed matrices, whose products with queries and d_out need no way through shared memory.
-template <class T, int D>
+/// Of a warp: its rows of sums, as they are, to scratch memory, where rows of `width` numbers follow each other.
+template <int D>
+__device__ void leave_sums(float* first_row, Sums<D> const& sums, int there, int width,
+                           Lane const& at) {
+#pragma unroll
+  for (int h = 0; h < halves<D>; ++h) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      int const row = at.warp * warp_rows<D> + 16 * h + 8 * r + at.group;
+      float* const to = first_row + std::int64_t{row} * width + at.pair;
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
+        if (row < there && 8 * n < width) {
+          *reinterpret_cast<float2*>(to + 8 * n) =
+              make_float2(sums[h][n][2 * r], sums[h][n][2 * r + 1]);
+        }
+      }
+    }
+  }
+}
+
+/// A block has 128 keys and values of one head and takes the queries of its part of the group that see them, 64 at a
+/// time. It works on the transposed matrices, whose products with queries and d_out need no way through shared memory.
+/// `whole`: the part is the group.
+template <class T, int D, bool whole>
 __global__ __launch_bounds__(threads<D>,
                              blocks_of_sm<D>) void d_key_kernel(BackwardCall<T> const call) {
-  auto const task = key_task(call.at, call.first_unit, call.units);
+  auto const task = key_task(call.at, call.first_unit, call.units, whole ? 1 : call.parts);
+  int const members = whole ? call.at.group : call.at.group / call.parts;
   auto const at = this_lane();
   int const first = task.tile * own_rows;
   std::int64_t const key_head = call.at.key(task.b, task.kv_head);
@@ -132,7 +157,7 @@ __global__ __launch_bounds__(threads<D>,
   int stage = 0;
   int member = 0;
 #pragma unroll 1
-  while (member < call.at.group) {
+  while (member < members) {
     await_copies<0>();
     __syncthreads();
     int const ahead = tile * other_rows - first - at.warp * warp_rows<D>;
@@ -140,7 +165,7 @@ __global__ __launch_bounds__(threads<D>,
       tile = first / other_rows;
       ++member;
     }
-    if (member < call.at.group) {
+    if (member < members) {
       coming = stages.begin(1 - stage, member, tile);
     }
     T const* const queries = stages.stage(stage);
@@ -160,10 +185,57 @@ __global__ __launch_bounds__(threads<D>,
     stage = 1 - stage;
     stages.put(stage, coming);
   }
-  write_sums<T, D>(rows_of(call.d_qkv, key_head, call.at.qkv_stride, first, call.at), key_tile,
-                   d_keys, call.at.scale, at);
-  write_sums<T, D>(rows_of(call.d_qkv, value_head, call.at.qkv_stride, first, call.at), value_tile,
-                   d_values, 1, at);
+  if constexpr (whole) {
+    write_sums<T, D>(rows_of(call.d_qkv, key_head, call.at.qkv_stride, first, call.at), key_tile,
+                     d_keys, call.at.scale, at);
+    write_sums<T, D>(rows_of(call.d_qkv, value_head, call.at.qkv_stride, first, call.at),
+                     value_tile, d_values, 1, at);
+  } else {
+    std::int64_t const of_tensor = std::int64_t{call.at.sequence} * call.at.width;
+    float* const sums =
+        call.sums + task.local / members * 2 * of_tensor + std::int64_t{first} * call.at.width;
+    int const there = call.at.sequence - first;
+    leave_sums<D>(sums, d_keys, there, call.at.width, at);
+    leave_sums<D>(sums + of_tensor, d_values, there, call.at.width, at);
+  }
+}
+
+/// dK and dV of all units: what the parts of each left, added in their order. A thread has eight columns.
+template <class T>
+__global__ __launch_bounds__(block_size) void add_parts_kernel(BackwardCall<T> const call) {
+  AttentionHeads const& at = call.at;
+  std::int64_t const chunks = std::int64_t{at.sequence} * (at.width / 8);  // of a tensor
+  std::int64_t const stride = std::int64_t{gridDim.x} * block_size;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * block_size + threadIdx.x;
+       i < call.units * 2 * chunks; i += stride) {
+    auto const tensor = static_cast<int>(i / chunks);  // a unit's keys, then its values
+    std::int64_t const chunk = i % chunks;
+    float const* const parts =
+        call.sums + (std::int64_t{tensor / 2} * call.parts * 2 + tensor % 2) * chunks * 8;
+    float sum[8] = {};
+    for (int part = 0; part < call.parts; ++part) {
+      auto const* const from =
+          reinterpret_cast<float4 const*>(parts + part * 2 * chunks * 8 + chunk * 8);
+      float4 const low = from[0];
+      float4 const high = from[1];
+      float const own[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        sum[c] += own[c];
+      }
+    }
+    float const factor = tensor % 2 == 0 ? at.scale : 1;
+    int const unit = call.first_unit + tensor / 2;
+    std::int64_t const head =
+        at.key(unit / at.kv_heads, unit % at.kv_heads) + (tensor % 2 == 0 ? 0 : at.to_values());
+    T* const to =
+        call.d_qkv + head + chunk / (at.width / 8) * at.qkv_stride + chunk % (at.width / 8) * 8;
+    // The compiler stores an assigned uint4 as four words here.
+    __stwb(reinterpret_cast<uint4*>(to), make_uint4(pack<T>(factor * sum[0], factor * sum[1]),
+                                                    pack<T>(factor * sum[2], factor * sum[3]),
+                                                    pack<T>(factor * sum[4], factor * sum[5]),
+                                                    pack<T>(factor * sum[6], factor * sum[7])));
+  }
 }
 
 }  // namespace
@@ -171,11 +243,19 @@ __global__ __launch_bounds__(threads<D>,
 template <class T>
 void d_keys_by_tiles(BackwardCall<T> const& call, CUstream_st* stream) {
   int const tiles = (call.at.sequence + own_rows - 1) / own_rows;
+  bool const whole = call.parts == 1;
   with_width(call.at.width, [&](auto width) {
-    launch(d_key_kernel<T, width>,
-           Grid{attention_blocks(call.units, tiles), threads<width>, shared_bytes<T, width>},
+    launch(whole ? d_key_kernel<T, width, true> : d_key_kernel<T, width, false>,
+           Grid{attention_blocks(std::int64_t{call.units} * call.parts, tiles), threads<width>,
+                shared_bytes<T, width>},
            stream, call);
   });
+  if (!whole) {
+    auto const chunks = std::size_t{2} * static_cast<std::size_t>(call.units) *
+                        static_cast<std::size_t>(call.at.sequence) *
+                        static_cast<std::size_t>(call.at.width / 8);
+    launch(add_parts_kernel<T>, Grid{blocks_for(chunks, block_size), block_size}, stream, call);
+  }
 }
 
 template void d_keys_by_tiles(BackwardCall<bfloat16> const&, CUstream_st*);

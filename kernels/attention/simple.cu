@@ -207,7 +207,7 @@ __global__ __launch_bounds__(threads) void simple_d_query_kernel(BackwardCall<T>
 /// dK and dV of 16 keys.
 template <class T>
 __global__ __launch_bounds__(threads) void simple_d_key_kernel(BackwardCall<T> const call) {
-  auto const task = key_task(call.at, call.first_unit, call.units);
+  auto const task = key_task(call.at, call.first_unit, call.units, 1);
   Place const place{call.at, task.tile};
   auto const stride = call.at.qkv_stride;
   std::int64_t const key_offset = call.at.key(task.b, task.kv_head);

@@ -14,8 +14,8 @@
 namespace offstage::kernels::cuda {
 namespace {
 
-constexpr int own_rows = 128;   // queries (or keys) of a block
-constexpr int other_rows = 64;  // keys (or queries) that it takes at a time
+constexpr int own_rows = attention_key_tile;  // keys (or queries) of a block
+constexpr int other_rows = 64;                // keys (or queries) that it takes at a time
 constexpr unsigned all_lanes = 0xFFFFFFFFU;
 constexpr float log2_of_e = 1.44269504088896341F;
 constexpr float ln_of_2 = 0.693147180559945309F;

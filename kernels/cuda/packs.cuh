@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,11 @@ constexpr unsigned whole_warp = 0xFFFFFFFFU;
 
 template <class T>
 constexpr int wide = 16 / static_cast<int>(sizeof(T));  // elements of the widest access
+
+/// Elements of a pack of arrays of several types, whose widest accesses are 16 bytes: the others' are less, so that a
+/// warp's accesses have no gaps.
+template <class... T>
+constexpr int wide_together = 16 / static_cast<int>(std::max({sizeof(T)...}));
 
 /// Its address is a multiple of its size.
 template <class T, int V>
@@ -97,6 +103,23 @@ __device__ void add_packs(float (&sum)[V], int begin, int end, From const& from)
   }
 }
 
+/// work(i, std::integral_constant<int, V>) for each pack of `count` elements, i its first, and then with packs of one for
+/// those that are left: dealt to all threads of a grid of one dimension, at least V.
+template <int V, class Work>
+__device__ void for_elements(std::size_t count, Work const& work) {
+  std::size_t const thread = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  std::size_t const stride = std::size_t{gridDim.x} * blockDim.x;
+  for (std::size_t pack = thread; pack < count / V; pack += stride) {
+    work(pack * V, std::integral_constant<int, V>{});
+  }
+  if constexpr (V > 1) {
+    std::size_t const rest = count / V * V + thread;
+    if (rest < count) {
+      work(rest, std::integral_constant<int, 1>{});
+    }
+  }
+}
+
 /// 1 / (1 + exp(-x)); 0 and 1 far out.
 __device__ inline float sigmoid(float x) {
   return __fdividef(1.0F, 1.0F + __expf(-x));
@@ -104,6 +127,12 @@ __device__ inline float sigmoid(float x) {
 
 inline unsigned whole_warps(std::int64_t threads) {
   return static_cast<unsigned>((threads + warp_threads - 1) / warp_threads * warp_threads);
+}
+
+/// Whether packs of V begin at multiples of their size in each array.
+template <int V, class... Elements>
+bool are_packs(Elements const*... arrays) {
+  return ((reinterpret_cast<std::uintptr_t>(arrays) % (V * sizeof(Elements)) == 0) && ...);
 }
 
 /// Whether rows of so many elements, one after another, begin at multiples of 16 bytes in each array.

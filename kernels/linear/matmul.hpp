@@ -44,6 +44,13 @@ void require_sizes(Matmul<T, Out> const& product) {
           "matmul: with a bias the rows of C must be dense");
 }
 
+/// Floating-point operations: a product and a sum for each of m n k; the bias is not counted.
+template <class T, class Out>
+[[nodiscard]] double flops_of(Matmul<T, Out> const& product) {
+  return 2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) *
+         static_cast<double>(product.k);
+}
+
 /// The bias by itself, for a product that was computed without.
 template <class T, class Out>
 [[nodiscard]] BiasForward<Out> bias_of(Matmul<T, Out> const& product) {

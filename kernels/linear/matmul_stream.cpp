@@ -77,7 +77,7 @@ void matmul(device::Stream& stream, Matmul<T, Out> const& product) {
           host::matmul(product);
         }
       },
-      [&](auto* /*native*/) { cuda::matmul(stream, product); });
+      [&](auto* /*native*/) { cuda::matmul(stream, product); }, {.flops = flops_of(product)});
 }
 
 template void matmul(device::Stream&, Matmul<float> const&);

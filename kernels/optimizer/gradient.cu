@@ -1,7 +1,6 @@
 #include "kernels/optimizer/gradient.hpp"
 
-#include "kernels/cuda/elements.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/packs.cuh"
 
 namespace offstage::kernels::cuda {
 namespace {
@@ -11,18 +10,34 @@ constexpr std::size_t chunks_per_block = block_size / lanes;
 constexpr unsigned all_threads = 0xFFFFFFFFU;  // of a warp
 constexpr auto chunk = static_cast<std::size_t>(chunk_elements);
 
-template <bool first, class A, class G>
+template <bool first, int V, class A, class G>
 __global__ __launch_bounds__(block_size) void accumulate_kernel(A* __restrict__ accumulator,
                                                                 G const* __restrict__ gradient,
                                                                 std::size_t count) {
-  std::size_t const stride = std::size_t{gridDim.x} * blockDim.x;
-  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
-    float sum = device_load(gradient[i]);
+  for_elements<V>(count, [&](std::size_t i, auto pack) {
+    auto const gradients = read_pack<pack.value>(gradient + i);
+    Pack<A, pack.value> sums;
     if constexpr (!first) {
-      sum = __fadd_rn(device_load(accumulator[i]), sum);
+      sums = read_pack<pack.value>(accumulator + i);
     }
-    device_store(accumulator[i], device_canonical(sum));
-  }
+#pragma unroll
+    for (int k = 0; k < pack.value; ++k) {
+      float sum = device_load(gradients.at[k]);
+      if constexpr (!first) {
+        sum = __fadd_rn(device_load(sums.at[k]), sum);
+      }
+      device_store(sums.at[k], device_canonical(sum));
+    }
+    write_pack(accumulator + i, sums);
+  });
+}
+
+template <int V, class A, class G>
+void launch_accumulate(Accumulate<A, G> const& call, CUstream_st* stream) {
+  std::size_t const count = call.gradient.size();
+  launch(call.first ? accumulate_kernel<true, V, A, G> : accumulate_kernel<false, V, A, G>,
+         flat_grid(static_cast<std::int64_t>(count / V)), stream, call.accumulator.data(),
+         call.gradient.data(), count);
 }
 
 /// Half a warp per chunk, so that a lane's sum stays in one thread.
@@ -58,13 +73,15 @@ __global__ __launch_bounds__(block_size) void chunk_norms_kernel(G const* __rest
 template <class A, class G>
 void accumulate(Accumulate<A, G> const& call, CUstream_st* stream) {
   require_equal_lengths(call);
-  std::size_t const count = call.gradient.size();
-  if (count == 0) {
+  if (call.gradient.empty()) {
     return;
   }
-  launch(call.first ? accumulate_kernel<true, A, G> : accumulate_kernel<false, A, G>,
-         {blocks_for(count, block_size), block_size}, stream, call.accumulator.data(),
-         call.gradient.data(), count);
+  constexpr int pack = wide_together<A, G>;
+  if (are_packs<pack>(call.accumulator.data(), call.gradient.data())) {
+    launch_accumulate<pack>(call, stream);
+  } else {
+    launch_accumulate<1>(call, stream);
+  }
 }
 
 template <class G>

@@ -10,7 +10,8 @@ void adamw(device::Stream& stream, AdamwState<G, W> const& state, AdamwStep cons
   static_cast<void>(adamw_coefficients(step));  // checks the step
   launch_on<G>(
       stream, [state, step] { host::adamw(state, step); },
-      [&](auto* native) { cuda::adamw(state, step, native); }, std::ssize(state.parameter));
+      [&](auto* native) { cuda::adamw(state, step, native); },
+      {.updates = std::ssize(state.parameter)});
 }
 
 template <class A, class G>

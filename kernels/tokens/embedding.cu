@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/packs.cuh"
 #include "kernels/pointwise_checks.hpp"
+#include "kernels/tokens/sort_tokens.hpp"
 
 namespace offstage::kernels::cuda {
 namespace {
@@ -35,7 +36,8 @@ constexpr int tile_packs = 256;
 constexpr int tile_tokens = 4 * tile_packs;
 
 /// sorted = the tokens in order, order = their rows, those of one token in order. A thread counts what comes before
-/// its row: the square of the rows, but a GPU counts some 10^13 per second, and nothing is left to chance.
+/// its row: the square of the rows, but a GPU counts some 10^13 per second, and no memory is needed. For up to
+/// most_ranked_rows.
 __global__ __launch_bounds__(ranked_rows) void rank_kernel(std::int32_t const* __restrict__ tokens,
                                                            std::int32_t* __restrict__ sorted,
                                                            std::int32_t* __restrict__ order,
@@ -194,8 +196,31 @@ void embedding_forward(EmbeddingForward<T> const& a, CUstream_st* stream) {
   });
 }
 
-std::size_t embedding_backward_scratch(std::int64_t rows) {
-  return 2 * static_cast<std::size_t>(rows) * sizeof(std::int32_t);
+namespace {
+
+/// Of `sorted`, and of `order`: what lies behind is as aligned as they are.
+std::size_t bytes_of_rows(std::int64_t rows) {
+  constexpr Bytes alignment = 256;
+  return static_cast<std::size_t>(
+      round_up(rows * static_cast<Bytes>(sizeof(std::int32_t)), alignment));
+}
+
+/// sorted, order: of the tokens, in scratch memory.
+void order_tokens(TokenSort const& sort, std::span<std::byte> scratch, CUstream_st* stream) {
+  auto const rows = static_cast<std::int64_t>(sort.tokens.size());
+  if (rows > most_ranked_rows) {
+    sort_tokens(sort, scratch, stream);
+  } else {
+    launch(rank_kernel,
+           {static_cast<unsigned>((rows + ranked_rows - 1) / ranked_rows), unsigned{ranked_rows}},
+           stream, sort.tokens.data(), sort.sorted.data(), sort.order.data(), rows);
+  }
+}
+
+}  // namespace
+
+std::size_t embedding_backward_scratch(std::int64_t rows, std::int64_t vocab) {
+  return 2 * bytes_of_rows(rows) + (rows > most_ranked_rows ? sort_tokens_scratch(rows, vocab) : 0);
 }
 
 template <class T>
@@ -204,16 +229,17 @@ void embedding_backward(EmbeddingBackward<T> const& a, std::span<std::byte> scra
   check_views(a);
   require(a.rows <= INT_MAX - tile_tokens && a.sequence <= INT_MAX,
           "embedding_backward: the rows are too many");
-  require(scratch.size() >= embedding_backward_scratch(a.rows),
+  require(scratch.size() >= embedding_backward_scratch(a.rows, a.vocab),
           "embedding_backward: the scratch memory is too small");
   if (a.rows == 0) {
     return;
   }
+  auto const bytes = bytes_of_rows(a.rows);
   auto* const sorted = reinterpret_cast<std::int32_t*>(scratch.data());
-  auto* const order = sorted + a.rows;
-  launch(rank_kernel,
-         {static_cast<unsigned>((a.rows + ranked_rows - 1) / ranked_rows), unsigned{ranked_rows}},
-         stream, a.tokens.data(), sorted, order, a.rows);
+  auto* const order = reinterpret_cast<std::int32_t*>(scratch.data() + bytes);
+  auto const count = static_cast<std::size_t>(a.rows);
+  order_tokens({a.tokens, a.vocab, {sorted, count}, {order, count}}, scratch.subspan(2 * bytes),
+               stream);
   bool const aligned = are_wide(a.width, a.d_out.data(), a.d_table.data(), a.d_positions.data());
   with_packs<T>(aligned, [&](auto pack) {
     std::int64_t const strip = strip_packs * pack.value;

@@ -54,8 +54,10 @@ void embedding_backward(EmbeddingBackward<T> const&);
 namespace cuda {
 template <class T>
 void embedding_forward(EmbeddingForward<T> const&, CUstream_st* stream);
-/// Bytes that the call needs of scratch memory.
-[[nodiscard]] std::size_t embedding_backward_scratch(std::int64_t rows);
+constexpr std::int64_t most_ranked_rows =
+    65536;  ///< rows that are ordered by counting; more are sorted (sort_tokens)
+/// Bytes that the call needs of scratch memory, aligned to 256. Errors: CudaError, for more rows than those.
+[[nodiscard]] std::size_t embedding_backward_scratch(std::int64_t rows, std::int64_t vocab);
 template <class T>
 void embedding_backward(EmbeddingBackward<T> const&, std::span<std::byte> scratch,
                         CUstream_st* stream);

@@ -75,8 +75,8 @@ Bytes parse_bytes(std::string_view text) {
 }
 
 std::int64_t parse_count(std::string_view text) {
-  static constexpr std::array<Unit, 6> units{
-      {{"", 1.0}, {"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"G", 1e9}}};
+  static constexpr std::array<Unit, 7> units{
+      {{"", 1.0}, {"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"G", 1e9}, {"T", 1e12}}};
   return whole(scaled(text, units, "a count; write for example 100M, 1.5B or 4096"), text);
 }
 

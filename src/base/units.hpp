@@ -19,8 +19,8 @@ constexpr Bytes GiB = 1024 * MiB;
 /// Errors: UsageError that says what was read and what would be right, without naming a key.
 [[nodiscard]] Bytes parse_bytes(std::string_view text);
 
-/// Reads a count of parameters or tokens: digits, an optional fraction, and k, M or B / G (powers
-/// of ten).
+/// Reads a count of parameters or tokens: digits, an optional fraction, and k, M, B / G or T
+/// (powers of ten).
 /// Errors: as parse_bytes.
 [[nodiscard]] std::int64_t parse_count(std::string_view text);
 

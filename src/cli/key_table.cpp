@@ -211,7 +211,9 @@ constexpr std::array keys{
           c.device.share_gpu = choice<bool>(t, {{"false", false}, {"true", true}});
         }},
     Key{"device.emulate", "NAME=RATE,...", "",
-        "host: be as slow as h2d=25GB/s,d2h=25GB/s,update=10G,host-update=1G, any of them",
+        "host: be as slow as "
+        "h2d=25GB/s,d2h=25GB/s,compute=400T,update=10G,host-update=1G,host-sum=90GB/s, any of "
+        "them",
         [](RunConfig& c, Text t) { c.device.emulation = device::parse_emulation(t); }},
 
     Key{"comm.backend", "auto|mpi|nccl", "auto",

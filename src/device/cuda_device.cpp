@@ -169,12 +169,20 @@ class Scratch {
   Bytes size_;
 };
 
+/// As the current device counts it: less goes first.
+int native_priority(Priority priority) {
+  int least{};
+  int greatest{};
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  return priority == Priority::high ? greatest : least;
+}
+
 class CudaStream final : public Stream {
  public:
-  CudaStream(int index, CudaClock& clock, Bytes scratch)
+  CudaStream(int index, CudaClock& clock, Bytes scratch, Priority priority)
       : index_{index}, clock_{clock}, scratch_{index, scratch} {
     make_current(index_);
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, native_priority(priority)));
   }
   ~CudaStream() override {
     static_cast<void>(cudaSetDevice(index_));
@@ -193,7 +201,7 @@ class CudaStream final : public Stream {
       check(cudaMemsetAsync(target, 0, static_cast<std::size_t>(size), stream_));
     }
   }
-  void enqueue(std::function<void()> /*kernel*/, std::int64_t /*updates*/) override {
+  void enqueue(std::function<void()> /*kernel*/, Work /*work*/) override {
     throw PreconditionError{"Stream::enqueue: the kernels of a GPU are launched on native()"};
   }
   [[nodiscard]] void* native() const noexcept override {
@@ -297,13 +305,14 @@ class CudaDevice final : public Device {
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] Buffer allocate(Bytes size, std::string const& purpose) override;
   void set_aside(Bytes size, std::string const& purpose) override;
-  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& /*name*/) override {
-    return std::make_unique<CudaStream>(index_, clock_, 0);
+  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& /*name*/,
+                                                    Priority priority) override {
+    return std::make_unique<CudaStream>(index_, clock_, 0, priority);
   }
   [[nodiscard]] std::unique_ptr<Stream> make_calling_stream(std::string const& /*name*/) override {
     // Before the plan looks at the host's memory, and before long work that would be lost without it.
     cuda::BlasLt::load();
-    return std::make_unique<CudaStream>(index_, clock_, scratch_bytes);
+    return std::make_unique<CudaStream>(index_, clock_, scratch_bytes, Priority::usual);
   }
   [[nodiscard]] std::unique_ptr<Pinned> pin(std::span<std::byte> memory) override {
     if (memory.empty()) {

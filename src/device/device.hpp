@@ -76,6 +76,16 @@ class Pinned {
 
 enum class Copy { host_to_device, device_to_host, device_to_device };
 
+/// Which of two streams' kernels a GPU begins first where it could begin either. What moves data is `high`, so that a
+/// transfer or an exchange between ranks need not wait until the model's kernels leave room.
+enum class Priority { usual, high };
+
+/// A kernel's size, for the rates of an emulated device: a kernel that updates is paced by its updates alone.
+struct Work {
+  std::int64_t updates = 0;  ///< elements of the state that it updates
+  double flops = 0.0;        ///< floating-point operations of the products that it makes
+};
+
 /// A queue of work that runs in order; its destructor waits for all of it. Must not outlive its device.
 /// Threads: one at a time.
 /// Errors:  those of queued work surface at synchronize() and at wait() of an event recorded after it. A
@@ -88,9 +98,9 @@ class Stream {
   virtual void copy(void* target, void const* source, Bytes size, Copy direction) = 0;
   /// Queues zeros for device memory; the link is left to others.
   virtual void zero(void* target, Bytes size) = 0;
-  /// Queues a kernel of the host backend; `updates`: elements of the state that it updates, to which the
-  /// emulated update rate applies. Kernels of the cuda backend are launched on native().
-  virtual void enqueue(std::function<void()> kernel, std::int64_t updates = 0) = 0;
+  /// Queues a kernel of the host backend, to which the emulated rates apply. Kernels of the cuda backend are
+  /// launched on native().
+  virtual void enqueue(std::function<void()> kernel, Work work = {}) = 0;
   /// The CUstream_st*, whose GPU becomes the calling thread's current one; nullptr on the host backend.
   [[nodiscard]] virtual void* native() const noexcept = 0;
   /// Device memory that every kernel of this stream may use between its own launches, and none keeps:
@@ -120,10 +130,12 @@ class Device {
   virtual void set_aside(Bytes size, std::string const& purpose) = 0;
   /// A stream whose work runs beside the caller's: a thread of its own on the emulated device, whose
   /// kernels run on that thread alone.
-  [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(std::string const& name) = 0;
-  /// The stream of the model: on the emulated device its work runs at once, on the calling thread, whose
-  /// OpenMP team the kernels use, and errors surface where work is given. A GPU's has cuBLASLt loaded.
-  /// Errors: CudaError, also where that is missing.
+  [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(std::string const& name,
+                                                            Priority priority = Priority::high) = 0;
+  /// The stream of the model, of usual priority. On the emulated device its work runs at once, on the calling thread, whose
+  /// OpenMP team the kernels use, and errors surface where work is given; but with an emulated rate of products it is
+  /// queued, as a GPU's is, and runs on a thread of its own, whose OpenMP teams are as large as the calling thread's
+  /// (equal teams, equal bits). A GPU's has cuBLASLt loaded. Errors: CudaError, also where that is missing.
   [[nodiscard]] virtual std::unique_ptr<Stream> make_calling_stream(std::string const& name) = 0;
   /// Lets the device copy from and to this memory by itself (page-locked and registered on cuda, nothing
   /// on the emulated device). Errors: Error (1) saying how much was asked for and what limits it
@@ -146,21 +158,25 @@ struct Emulation {
   double device_to_host{};  ///< bytes per second
   double device_update{};   ///< elements of the state per second, by AdamW on the device
   double host_update{};     ///< likewise on this rank's cores; whoever updates there applies it
+  double
+      host_sum{};  ///< bytes per second that these cores read and write where they add gradients; likewise
+  double compute{};  ///< floating-point operations per second of products on the device
 
   [[nodiscard]] bool any() const noexcept {
-    return host_to_device > 0 || device_to_host > 0 || device_update > 0 || host_update > 0;
+    return host_to_device > 0 || device_to_host > 0 || device_update > 0 || host_update > 0 ||
+           host_sum > 0 || compute > 0;
   }
 };
 
-/// Reads device.emulate: "h2d=3GB/s,d2h=3GB/s,update=900M,host-update=50M", any of them, each once; empty:
-/// none. Errors: UsageError, without the key's name.
+/// Reads device.emulate: "h2d=3GB/s,d2h=3GB/s,compute=2T,update=900M,host-update=50M,host-sum=500MB/s", any of them,
+/// each once; empty: none. Errors: UsageError, without the key's name.
 [[nodiscard]] Emulation parse_emulation(std::string const& text);
 
 /// The emulated device: an arena of host memory with a limit of `capacity` bytes (0: none).
 ///
 /// Order: streams are threads. One copy per direction goes at a time, in order of arrival, and takes at
-///        least its size divided by the emulated rate; so do kernels that update, one at a time. A copy
-///        within the device uses no engine.
+///        least its size divided by the emulated rate; so do kernels that update, one at a time, and kernels
+///        that make products. A copy within the device uses no engine.
 /// Same results as any legal order of the interface above.
 [[nodiscard]] std::unique_ptr<Device> make_host_device(Bytes capacity,
                                                        Emulation const& emulation = {});

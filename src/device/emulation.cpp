@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,22 +14,55 @@
 namespace offstage::device {
 namespace {
 
-constexpr double least_rate = 1e3;
-constexpr double most_rate = 1e15;
+/// What a name's rate counts, with what a user is told of it.
+struct Unit {
+  char const* wanted;
+  char const* example;
+  double least, most;
+  char const* limits;
+  bool bytes;
+};
+constexpr Unit bytes_moved{"bytes per second", "3GB/s", 1e3, 1e15, "1 kB/s and 1000 TB/s", true};
+constexpr Unit parameters_updated{
+    "parameters per second", "900M", 1e3, 1e15, "1k and 1000000B (parameters per second)", false};
+constexpr Unit operations{
+    "floating-point operations per second", "400T", 1e6, 1e18, "1M and 1000000T (FLOP/s)", false};
 
-std::vector<std::string> const& names() {
-  static std::vector<std::string> const all{"h2d", "d2h", "update", "host-update"};
-  return all;
-}
+struct Rate {
+  char const* name;
+  Unit const& unit;
+  double Emulation::*value;
+};
+constexpr std::array rates{Rate{"h2d", bytes_moved, &Emulation::host_to_device},
+                           Rate{"d2h", bytes_moved, &Emulation::device_to_host},
+                           Rate{"compute", operations, &Emulation::compute},
+                           Rate{"update", parameters_updated, &Emulation::device_update},
+                           Rate{"host-update", parameters_updated, &Emulation::host_update},
+                           Rate{"host-sum", bytes_moved, &Emulation::host_sum}};
 
+/// One name=rate of the text.
 struct Part {
-  std::string name;
+  Rate const& rate;
   std::string value;
 
   [[noreturn]] void refuse(std::string const& right) const {
-    throw UsageError{fmt::format("{}={} is not right: {}", name, value, right)};
+    throw UsageError{fmt::format("{}={} is not right: {}", rate.name, value, right)};
   }
 };
+
+Rate const& rate_named(std::string const& name) {
+  auto const found = std::ranges::find(rates, name, &Rate::name);
+  if (found == rates.end()) {
+    std::vector<std::string> names;
+    std::ranges::transform(rates, std::back_inserter(names), &Rate::name);
+    throw UsageError{fmt::format(
+        "unknown rate '{}'; the nearest is {} (h2d and d2h are the link's, compute is that of the "
+        "device's products, "
+        "update and host-update are AdamW's, host-sum is that of gradients added on the cores)",
+        name, nearest(name, names))};
+  }
+  return *found;
+}
 
 /// Errors: UsageError unless it is a known name with a value.
 Part split(std::string_view text) {
@@ -36,48 +72,31 @@ Part split(std::string_view text) {
         "h2d=3GB/s,d2h=3GB/s"};
   }
   auto const equals = static_cast<std::size_t>(std::ranges::find(text, '=') - text.begin());
-  Part part{std::string{text.substr(0, equals)}, {}};
-  if (std::ranges::find(names(), part.name) == names().end()) {
-    throw UsageError{fmt::format(
-        "unknown rate '{}'; the nearest is {} (h2d and d2h are the link's, update and host-update "
-        "AdamW's)",
-        part.name, nearest(part.name, names()))};
-  }
+  Rate const& rate = rate_named(std::string{text.substr(0, equals)});
   if (equals == text.size()) {
-    throw UsageError{fmt::format("{} has no value; write {}=...", part.name, part.name)};
+    throw UsageError{fmt::format("{} has no value; write {}=...", rate.name, rate.name)};
   }
-  part.value = text.substr(equals + 1);
-  return part;
+  return {rate, std::string{text.substr(equals + 1)}};
 }
 
-double rate_of(Part const& part) {
-  bool const link = part.name == "h2d" || part.name == "d2h";
+double value_of(Part const& part) {
+  Unit const& unit = part.rate.unit;
   std::string_view text = part.value;
   if (text.ends_with("/s")) {
     text.remove_suffix(2);
   }
-  double rate{};
+  double value{};
   try {
-    rate = static_cast<double>(link ? parse_bytes(text) : parse_count(text));
+    value = static_cast<double>(unit.bytes ? parse_bytes(text) : parse_count(text));
   } catch (UsageError const&) {
-    part.refuse(
-        link ? fmt::format("bytes per second are wanted; write for example {}=3GB/s", part.name)
-             : fmt::format("parameters per second are wanted; write for example {}=900M",
-                           part.name));
+    part.refuse(fmt::format("{} are wanted; write for example {}={}", unit.wanted, part.rate.name,
+                            unit.example));
   }
-  if (rate < least_rate || rate > most_rate) {
-    part.refuse(fmt::format(
-        "a rate lies between {}; leave {} out where it is not limited",
-        link ? "1 kB/s and 1000 TB/s" : "1k and 1000000B (parameters per second)", part.name));
+  if (value < unit.least || value > unit.most) {
+    part.refuse(fmt::format("a rate lies between {}; leave {} out where it is not limited",
+                            unit.limits, part.rate.name));
   }
-  return rate;
-}
-
-double& rate_named(Emulation& emulation, std::string_view name) {
-  return name == "h2d"      ? emulation.host_to_device
-         : name == "d2h"    ? emulation.device_to_host
-         : name == "update" ? emulation.device_update
-                            : emulation.host_update;
+  return value;
 }
 
 }  // namespace
@@ -89,11 +108,11 @@ Emulation parse_emulation(std::string const& text) {
   while (more) {
     auto const comma = std::min(rest.find(','), rest.size());
     Part const part = split(rest.substr(0, comma));
-    double& rate = rate_named(emulation, part.name);
-    if (rate > 0.0) {
-      throw UsageError{fmt::format("{} comes twice; write it once", part.name)};
+    double& value = emulation.*part.rate.value;
+    if (value > 0.0) {
+      throw UsageError{fmt::format("{} comes twice; write it once", part.rate.name)};
     }
-    rate = rate_of(part);
+    value = value_of(part);
     more = comma < rest.size();
     rest.remove_prefix(more ? comma + 1 : comma);
   }

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "base/error.hpp"
+#include "base/team.hpp"
 #include "device/device.hpp"
 #include "device/host_stream.hpp"
 #include "device/shortage.hpp"
@@ -17,6 +18,7 @@ class HostDevice final : public Device {
   HostDevice(Bytes capacity, Emulation const& emulation)
       : capacity_{capacity > 0 ? capacity : std::numeric_limits<Bytes>::max()},
         host_visible_{emulation.host_to_device <= 0.0 && emulation.device_to_host <= 0.0},
+        queues_{emulation.compute > 0.0},
         engines_{emulation} {}
 
   [[nodiscard]] Kind kind() const noexcept override { return Kind::host; }
@@ -30,11 +32,13 @@ class HostDevice final : public Device {
     count(size);
     set_aside_ += size;
   }
-  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& name) override {
+  /// A team of its own would fight with the model's over the same cores.
+  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& name,
+                                                    Priority /*priority*/) override {
     return make_queued_stream(engines_, name);
   }
-  [[nodiscard]] std::unique_ptr<Stream> make_calling_stream(std::string const& /*name*/) override {
-    return make_inline_stream(engines_);
+  [[nodiscard]] std::unique_ptr<Stream> make_calling_stream(std::string const& name) override {
+    return queues_ ? make_queued_stream(engines_, name, team_size()) : make_inline_stream(engines_);
   }
   [[nodiscard]] std::unique_ptr<Pinned> pin(std::span<std::byte> /*memory*/) override {
     return std::make_unique<Pinned>();
@@ -64,6 +68,7 @@ class HostDevice final : public Device {
 
   Bytes const capacity_;
   bool const host_visible_;
+  bool const queues_;  ///< the model's work
   HostEngines engines_;
   mutable std::mutex mutex_;  ///< guards all below
   Bytes booked_{};            ///< what is used, and what is about to be

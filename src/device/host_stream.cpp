@@ -118,10 +118,12 @@ void zero_now(void* target, Bytes size) {
   throw PreconditionError{"Stream::blas: the host backend multiplies without"};
 }
 
-void run_now(HostEngines& engines, std::function<void()> const& kernel, std::int64_t updates) {
+void run_now(HostEngines& engines, std::function<void()> const& kernel, Work work) {
   Waiting const busy{"a kernel"};
-  if (updates > 0) {
-    engines.update.run(static_cast<double>(updates), kernel);
+  if (work.updates > 0) {
+    engines.update.run(static_cast<double>(work.updates), kernel);
+  } else if (work.flops > 0.0) {
+    engines.products.run(work.flops, kernel);
   } else {
     kernel();
   }
@@ -139,8 +141,8 @@ class InlineStream final : public Stream {
     }
   }
   void zero(void* target, Bytes size) override { zero_now(target, size); }
-  void enqueue(std::function<void()> kernel, std::int64_t updates) override {
-    run_now(engines_, kernel, updates);
+  void enqueue(std::function<void()> kernel, Work work) override {
+    run_now(engines_, kernel, work);
   }
   [[nodiscard]] void* native() const noexcept override { return nullptr; }
   [[nodiscard]] std::span<std::byte> scratch() const noexcept override { return {}; }
@@ -160,8 +162,11 @@ class InlineStream final : public Stream {
 /// A thread that does what is queued, in order.
 class QueuedStream final : public Stream {
  public:
-  QueuedStream(HostEngines& engines, std::string const& name)
-      : engines_{engines}, thread_{name, [this] { serve(); }} {}
+  QueuedStream(HostEngines& engines, std::string const& name, int team)
+      : engines_{engines}, thread_{name, [this, team] {
+                                     set_team_size(team);
+                                     serve();
+                                   }} {}
   ~QueuedStream() override {
     {
       std::lock_guard const lock{mutex_};
@@ -184,9 +189,9 @@ class QueuedStream final : public Stream {
   void zero(void* target, Bytes size) override {
     push({.work = [=] { zero_now(target, size); }, .reached = {}});
   }
-  void enqueue(std::function<void()> kernel, std::int64_t updates) override {
-    push({.work = [kernel = std::move(kernel), updates,
-                   &engines = engines_] { run_now(engines, kernel, updates); },
+  void enqueue(std::function<void()> kernel, Work work) override {
+    push({.work = [kernel = std::move(kernel), work,
+                   &engines = engines_] { run_now(engines, kernel, work); },
           .reached = {}});
   }
   [[nodiscard]] void* native() const noexcept override { return nullptr; }
@@ -244,8 +249,6 @@ class QueuedStream final : public Stream {
 };
 
 void QueuedStream::serve() {
-  // A team of its own would fight with the model's over the same cores.
-  set_team_size(1);
   std::exception_ptr error;
   while (auto const item = next()) {
     if (item->reached != nullptr) {
@@ -262,8 +265,9 @@ void QueuedStream::serve() {
 
 }  // namespace
 
-std::unique_ptr<Stream> make_queued_stream(HostEngines& engines, std::string const& name) {
-  return std::make_unique<QueuedStream>(engines, name);
+std::unique_ptr<Stream> make_queued_stream(HostEngines& engines, std::string const& name,
+                                           int team) {
+  return std::make_unique<QueuedStream>(engines, name, team);
 }
 
 std::unique_ptr<Stream> make_inline_stream(HostEngines& engines) {

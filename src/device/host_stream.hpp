@@ -12,8 +12,8 @@
 
 namespace offstage::device {
 
-/// What streams of the emulated device share: a copy engine or the unit that updates. Does one thing at a
-/// time, in order of arrival.
+/// What streams of the emulated device share: a copy engine, the unit that updates or the one that makes products.
+/// Does one thing at a time, in order of arrival.
 /// Threads: any.
 class Engine {
  public:
@@ -35,16 +35,18 @@ struct HostEngines {
   explicit HostEngines(Emulation const& emulation)
       : to_device{emulation.host_to_device},
         to_host{emulation.device_to_host},
-        update{emulation.device_update} {}
+        update{emulation.device_update},
+        products{emulation.compute} {}
 
   Engine to_device, to_host;  ///< bytes
   Engine update;              ///< elements of the state
+  Engine products;            ///< floating-point operations
 };
 
-/// Streams of the emulated device; `engines` must outlive them. One has a thread, the other runs its work
-/// on the caller's: see Device::make_stream and make_calling_stream.
+/// Streams of the emulated device; `engines` must outlive them. One has a thread, with OpenMP teams of so many
+/// threads, the other runs its work on the caller's: see Device::make_stream and make_calling_stream.
 [[nodiscard]] std::unique_ptr<Stream> make_queued_stream(HostEngines& engines,
-                                                         std::string const& name);
+                                                         std::string const& name, int team = 1);
 [[nodiscard]] std::unique_ptr<Stream> make_inline_stream(HostEngines& engines);
 
 }  // namespace offstage::device

@@ -31,8 +31,12 @@ BlockActivations<T> lay_out_block(Dims const& dims, Slab& slab) {
 template <class T>
 BlockScratch<T> lay_out_scratch(Dims const& dims, Slab& slab) {
   std::int64_t const rows = dims.rows();
+  Bytes const of_attention =
+      dims.kind == device::Kind::cuda ? kernels::attention_workspace<T>(attention_shape(dims)) : 0;
+  Bytes const begin = slab.used();
   return {.branch = slab.take<T>(rows * dims.C),
           .d_hidden = slab.take<T>(rows * dims.F),
+          .attention = slab.take_again<std::byte>(begin, of_attention),
           .d_attn_out = slab.take<T>(rows * dims.H * dims.D),
           .d_qkv = slab.take<T>(rows * dims.qkv())};
 }
@@ -120,7 +124,8 @@ void Block<T>::backward_attention(BlockTensors<T const> const& w, BlockActivatio
                                            .out = a.attn_out,
                                            .d_out = scratch_.d_attn_out,
                                            .log_sum_exp = a.log_sum_exp,
-                                           .d_qkv = scratch_.d_qkv});
+                                           .d_qkv = scratch_.d_qkv,
+                                           .workspace = scratch_.attention});
   rotate(scratch_.d_qkv, true);
   qkv_.backward_weight<T>(stream_, scratch_.d_qkv, a.attn_in, dw.qkv);
   qkv_.backward_input<T>(stream_, scratch_.d_qkv, w.qkv.weight, scratch_.branch);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <span>
 
 #include "base/dtype.hpp"
@@ -37,7 +38,9 @@ template <class T>
 template <class T>
 struct BlockScratch {
   std::span<T> branch;  ///< (B, T, C) what attention or the MLP adds to x; in backward its gradient
-  std::span<T> d_hidden;    ///< (B, T, F)
+  std::span<T> d_hidden;  ///< (B, T, F)
+  /// Scratch memory of attention's backward on a GPU, in that of branch and d_hidden: nobody needs their values then.
+  std::span<std::byte> attention;
   std::span<T> d_attn_out;  ///< (B, T, H D)
   std::span<T> d_qkv;       ///< (B, T, (H + 2 K) D)
 };

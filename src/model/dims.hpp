@@ -23,6 +23,7 @@ struct Dims {
   state::Family family;
   bool qkv_bias;            ///< of a llama
   std::int64_t logit_rows;  ///< the head's logits exist for so many rows at a time
+  device::Kind kind;        ///< of the device that computes
 
   [[nodiscard]] std::int64_t rows() const { return B * T; }
   [[nodiscard]] std::int64_t qkv() const { return (H + 2 * K) * D; }

@@ -34,7 +34,8 @@ Dims dims_of(state::ModelShape const& shape, RunShape const& run, device::Kind k
           .epsilon = shape.norm_epsilon,
           .family = shape.family,
           .qkv_bias = shape.qkv_bias,
-          .logit_rows = kind == device::Kind::cuda ? cuda_logit_rows : host_logit_rows};
+          .logit_rows = kind == device::Kind::cuda ? cuda_logit_rows : host_logit_rows,
+          .kind = kind};
 }
 
 BlockFlops block_flops(Dims const& dims) {

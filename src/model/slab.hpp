@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "base/units.hpp"
 #include "device/device.hpp"
@@ -27,6 +29,14 @@ class Slab {
     auto const part =
         memory_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(bytes));
     return {reinterpret_cast<U*>(part.data()), static_cast<std::size_t>(elements)};
+  }
+  /// Memory from `begin`, a used() of before, on: that of other parts, for another time.
+  template <class U>
+  [[nodiscard]] std::span<U> take_again(Bytes begin, std::int64_t elements) {
+    Bytes const end = std::exchange(used_, begin);
+    auto const part = take<U>(elements);
+    used_ = std::max(used_, end);
+    return part;
   }
   [[nodiscard]] Bytes used() const noexcept { return used_; }
 

@@ -1,8 +1,12 @@
 #include "model/transformer.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <memory>
 #include <numeric>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -51,6 +55,15 @@ class Transformer<T>::Implementation {
  public:
   Implementation(state::ModelShape const& shape, RunShape const& run, device::Device& device,
                  device::Stream& stream);
+  /// What a call that failed has left in the stream uses memory of this object.
+  ~Implementation() {
+    try {
+      stream_.synchronize();
+    } catch (...) {  // the call that failed has told
+    }
+  }
+  Implementation(Implementation const&) = delete;
+  Implementation& operator=(Implementation const&) = delete;
 
   /// Without `keep` nothing is kept for backward, and the scale of the gradient does not matter.
   double forward(data::TokenBatch const& batch, state::ParameterSource<T>& source, bool keep,
@@ -63,9 +76,9 @@ class Transformer<T>::Implementation {
   void idle_backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
 
  private:
-  /// Ids from `least` to the end of the vocabulary.
+  /// Ids from `least` to the end of the vocabulary, by way of `staged`: the caller's may be gone before they are copied.
   void upload(std::vector<std::int32_t> const& ids, std::int32_t least,
-              std::span<std::int32_t> target);
+              std::vector<std::int32_t>& staged, std::span<std::int32_t> target);
   /// From the tokens to what the head takes.
   Residual<T> forward_blocks(data::TokenBatch const& batch, state::ParameterSource<T>& source,
                              bool keep);
@@ -76,9 +89,12 @@ class Transformer<T>::Implementation {
                     double loss_scale);
   double mean_loss();
 
-  void backward_head(state::ParameterSource<T>& source);
-  void backward_block(int layer, state::ParameterSource<T>& source);
-  void backward_embedding();
+  // Each leaves its layer's gradient in `gradient`, but that of a tied embedding in work_.tied_gradient.
+  void backward_head(state::ParameterSource<T>& source, std::span<T> gradient);
+  void backward_block(int layer, state::ParameterSource<T>& source, std::span<T> gradient);
+  void backward_embedding(std::span<T> gradient);
+  /// Memory for the next layer's gradient, for what the stream is given from now on.
+  [[nodiscard]] std::span<T> next_gradient();
   void send(int layer, std::span<T> gradient, state::GradientSink<T>& sink);
 
   [[nodiscard]] WorkspaceDemand demand() const;
@@ -109,8 +125,8 @@ class Transformer<T>::Implementation {
                         : std::span<T const>{});
   }
   /// Where the embedding's gradient is collected; the head's part of it comes first if tied.
-  [[nodiscard]] EmbeddingTensors<T> embedding_gradient() const {
-    return view(embedding_layer, tied_ ? work_.tied_gradient : work_.gradient).embedding();
+  [[nodiscard]] EmbeddingTensors<T> embedding_gradient(std::span<T> gradient) const {
+    return view(embedding_layer, tied_ ? work_.tied_gradient : gradient).embedding();
   }
 
   Dims dims_;
@@ -119,10 +135,15 @@ class Transformer<T>::Implementation {
   std::vector<state::LayerLayout> layers_;
   device::Stream& stream_;
   Workspace<T> work_;
-  std::vector<double> losses_;  ///< (B, T) on the host
+  std::vector<std::int32_t> tokens_;   ///< (B, T) on the host
+  std::vector<std::int32_t> targets_;  ///< likewise
+  std::vector<double> losses_;         ///< likewise
   Block<T> block_;
   Head<T> head_;
   bool forwarded_ = false;  ///< what backward needs is there
+  std::size_t turn_ = 0;    ///< of work_.gradients, the one that was computed last
+  /// Of each of them, until when the sink reads it; null: it does not.
+  std::array<std::shared_ptr<device::Event>, 2> freed_;
 };
 
 template <class T>
@@ -158,7 +179,7 @@ double Transformer<T>::Implementation::forward(data::TokenBatch const& batch,
   require(batch.targets.size() == batch.tokens.size(),
           "Transformer: a micro-batch needs as many targets as tokens");
   // First: a copy of pageable memory may wait for all that the stream has.
-  upload(batch.targets, data::ignored_target, work_.head.targets);
+  upload(batch.targets, data::ignored_target, targets_, work_.head.targets);
   auto const residual = forward_blocks(batch, source, keep);
   forward_head(source, residual, keep, loss_scale);
   forwarded_ = keep;
@@ -188,7 +209,7 @@ Residual<T> Transformer<T>::Implementation::forward_blocks(data::TokenBatch cons
   require(batch.batch == dims_.B && batch.sequence == dims_.T,
           "Transformer: the micro-batch is not of the run's shape");
   forwarded_ = false;
-  upload(batch.tokens, 0, work_.tokens);
+  upload(batch.tokens, 0, tokens_, work_.tokens);
   // Without keeping anything, every block uses the first one's memory.
   auto const block = [&](int i) -> BlockActivations<T> const& { return activations(keep ? i : 0); };
   forward_embedding(source, block(0).x);
@@ -202,12 +223,14 @@ Residual<T> Transformer<T>::Implementation::forward_blocks(data::TokenBatch cons
 
 template <class T>
 void Transformer<T>::Implementation::upload(std::vector<std::int32_t> const& ids,
-                                            std::int32_t least, std::span<std::int32_t> target) {
+                                            std::int32_t least, std::vector<std::int32_t>& staged,
+                                            std::span<std::int32_t> target) {
   require(ids.size() == target.size(), "Transformer: a micro-batch needs batch x sequence ids");
   // Kernels of a GPU cannot say what is wrong.
   require(std::ranges::all_of(ids, [&](std::int32_t id) { return id >= least && id < dims_.V; }),
           "Transformer: an id of the micro-batch is outside the vocabulary");
-  stream_.copy(target.data(), ids.data(), static_cast<Bytes>(target.size_bytes()),
+  staged = ids;
+  stream_.copy(target.data(), staged.data(), static_cast<Bytes>(target.size_bytes()),
                device::Copy::host_to_device);
 }
 
@@ -258,39 +281,54 @@ void Transformer<T>::Implementation::backward(state::ParameterSource<T>& source,
                                               state::GradientSink<T>& sink) {
   require(forwarded_, "Transformer: backward without a forward of the same micro-batch");
   forwarded_ = false;
-  backward_head(source);
-  send(head_layer(), work_.gradient, sink);
+  freed_ = {};  // of a call that failed
+  auto gradient = next_gradient();
+  backward_head(source, gradient);
+  send(head_layer(), gradient, sink);
   for (int layer = block_count(); layer >= 1; --layer) {
-    backward_block(layer, source);
-    send(layer, work_.gradient, sink);
+    gradient = next_gradient();
+    backward_block(layer, source, gradient);
+    send(layer, gradient, sink);
   }
-  backward_embedding();
-  send(embedding_layer, tied_ ? work_.tied_gradient : work_.gradient, sink);
+  gradient = next_gradient();
+  backward_embedding(gradient);
+  send(embedding_layer, tied_ ? work_.tied_gradient : gradient, sink);
   stream_.synchronize();  // others may use the idle memory from here on
 }
 
 template <class T>
-void Transformer<T>::Implementation::backward_head(state::ParameterSource<T>& source) {
+std::span<T> Transformer<T>::Implementation::next_gradient() {
+  turn_ = (turn_ + 1) % freed_.size();
+  if (auto const freed = std::exchange(freed_[turn_], nullptr)) {
+    stream_.wait(*freed);
+  }
+  return work_.gradients[turn_];
+}
+
+template <class T>
+void Transformer<T>::Implementation::backward_head(state::ParameterSource<T>& source,
+                                                   std::span<T> gradient) {
   HeldHead<T> const held{source, head_layer(), tied_, stream_};
-  auto const table = tied_ ? embedding_gradient().table : std::span<T>{};
-  head_.backward(head_view(held), work_.dx, view(head_layer(), work_.gradient).head(table),
+  auto const table = tied_ ? embedding_gradient(gradient).table : std::span<T>{};
+  head_.backward(head_view(held), work_.dx, view(head_layer(), gradient).head(table),
                  work_.scratch.branch);
 }
 
 template <class T>
-void Transformer<T>::Implementation::backward_block(int layer, state::ParameterSource<T>& source) {
+void Transformer<T>::Implementation::backward_block(int layer, state::ParameterSource<T>& source,
+                                                    std::span<T> gradient) {
   state::HeldLayer<T> const held{source, layer, stream_};
   auto const w = view(layer, held).block();
   auto const& a = activations(layer - 1);
   if (recompute_ == Recompute::block) {
     block_.forward(w, {}, a);
   }
-  block_.backward(w, a, work_.dx, view(layer, work_.gradient).block());
+  block_.backward(w, a, work_.dx, view(layer, gradient).block());
 }
 
 template <class T>
-void Transformer<T>::Implementation::backward_embedding() {
-  auto const [d_table, d_positions] = embedding_gradient();
+void Transformer<T>::Implementation::backward_embedding(std::span<T> gradient) {
+  auto const [d_table, d_positions] = embedding_gradient(gradient);
   if (!tied_) {
     zero(stream_, d_table);
   }  // a tied table holds the head's gradient already
@@ -311,7 +349,7 @@ void Transformer<T>::Implementation::send(int layer, std::span<T> gradient,
   auto const elements = static_cast<std::size_t>(layout(layer).elements);
   auto const padded = gradient.first(static_cast<std::size_t>(layout(layer).padded_elements()));
   zero(stream_, padded.subspan(elements));
-  sink.add(layer, padded);
+  freed_[1 - turn_] = sink.add(layer, padded);
 }
 
 template <class T>

@@ -51,6 +51,7 @@ class Transformer {
  public:
   Transformer(state::ModelShape const& shape, RunShape const& run, device::Device& device,
               device::Stream& stream);
+  /// Waits for the stream: a member that threw may have left work there.
   ~Transformer();
   Transformer(Transformer const&) = delete;
   Transformer& operator=(Transformer const&) = delete;

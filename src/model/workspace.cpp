@@ -48,8 +48,10 @@ Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device:
     auto const sine = slab.take<Real<T>>(angles);
     return RopeTables<T>{cosine, sine};
   });
-  gradient = allocate("the gradient of a layer",
-                      [&](Slab& slab) { return slab.take<T>(demand.layer_elements); });
+  for (auto& gradient : gradients) {
+    gradient = allocate("the gradient of a layer",
+                        [&](Slab& slab) { return slab.take<T>(demand.layer_elements); });
+  }
   tied_gradient = allocate("the gradient of the tied embedding",
                            [&](Slab& slab) { return slab.take<T>(demand.tied_elements); });
   dx = allocate("the gradient of activations",

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -42,8 +43,9 @@ class Workspace {
   BlockScratch<T> scratch;
   std::vector<BlockActivations<T>> blocks;  ///< with recomputation all share memory, but for x
   HeadActivations<T> head;
-  std::span<T> dx;             ///< (B, T, C) gradient of the residual stream
-  std::span<T> gradient;       ///< of one layer, padded
+  std::span<T> dx;  ///< (B, T, C) gradient of the residual stream
+  /// Of one layer each, padded: one is computed while the other leaves the device.
+  std::array<std::span<T>, 2> gradients;
   std::span<T> tied_gradient;  ///< of the embedding, padded, from the head's backward to its own
 
  private:

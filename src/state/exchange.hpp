@@ -88,10 +88,11 @@ class GradientSink {
  public:
   virtual ~GradientSink() = default;
   /// `gradient` is the padded layer as the model's stream leaves it in device memory, padding zero; empty on
-  /// a rank that has no micro-batch in this round. On return the memory is free again for what that stream is
-  /// given from then on.
+  /// a rank that has no micro-batch in this round. It stays as it is until the next add has returned, and then until the
+  /// point has come that that one returned (null: it has); so two buffers, in turn, hold all that there is to give.
+  /// Layer 0's, the last of a micro-batch, returns when no gradient's memory is used any more.
   /// Collective: all ranks add the same layers in the same order.
-  virtual void add(int layer, std::span<T const> gradient) = 0;
+  virtual std::shared_ptr<device::Event> add(int layer, std::span<T const> gradient) = 0;
 };
 
 }  // namespace offstage::state

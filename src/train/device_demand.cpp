@@ -36,12 +36,13 @@ class Tally final : public device::Device {
     return {*this, data, size};
   }
   void set_aside(Bytes size, std::string const& /*purpose*/) override { total_ += size; }
-  [[nodiscard]] std::unique_ptr<device::Stream> make_stream(std::string const& /*name*/) override {
+  [[nodiscard]] std::unique_ptr<device::Stream> make_stream(
+      std::string const& /*name*/, device::Priority /*priority*/) override {
     throw PreconditionError{"a tally has no streams"};
   }
   [[nodiscard]] std::unique_ptr<device::Stream> make_calling_stream(
       std::string const& name) override {
-    return make_stream(name);
+    return make_stream(name, device::Priority::usual);
   }
   [[nodiscard]] std::unique_ptr<device::Pinned> pin(std::span<std::byte> /*memory*/) override {
     throw PreconditionError{"a tally has no memory to pin"};

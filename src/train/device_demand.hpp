@@ -15,7 +15,7 @@ struct DeviceDemand {
   /// where parameters live elsewhere.
   Bytes working_copy{};
   Bytes model{};     ///< activations, gradients and scratch memory
-  Bytes gradient{};  ///< of a layer on its way to the host and to the ranks
+  Bytes gradient{};  ///< slices of a layer that come from the ranks
   Bytes slots{};     ///< of the update, beside those that the activations lend it
   Bytes resident{};
   Bytes held{};  ///< gradients that wait for the update (update.device-gradients), and their norms

@@ -96,6 +96,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     }
     update::GradientSettings gradients = offload_->take_gradients(accumulates_fp32<T>(config_));
     gradients.memory = device_memory_.get();
+    gradients.host_sum_rate = config_.device.emulation.host_sum;
     gradients.on_final = [this](tiers::Key key, double squares) {
       update_->complete(key, squares);
     };
@@ -132,6 +133,10 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
 template <class T>
 StepRunner<T>::~StepRunner() {
   link_->end();  // no stream waits for another rank any more
+  try {
+    stream_->synchronize();  // what a step that failed has left there uses memory of all below
+  } catch (...) {            // whoever waited for it has told
+  }
   if (gradients_) {
     gradients_->abandon();
   }

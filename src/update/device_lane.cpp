@@ -73,7 +73,7 @@ DeviceLane::DeviceLane(device::Device& device, DeviceLaneSettings const& setting
       slots_{device, settings.slots, slot_bytes(settings), settings.lent,
              "the device's share of the update (update.device-share, update.device-chunk)"},
       bring_{device.make_stream("host to device")},
-      update_{device.make_stream("device update")},
+      update_{device.make_stream("device update", device::Priority::usual)},
       return_{device.make_stream("device to host")} {
   if (!device.host_visible() && !settings.parameters_on_host) {
     sender_ = std::make_unique<ParameterSender>(

@@ -7,10 +7,11 @@
 
 #include "base/slice.hpp"
 #include "device/device.hpp"
-#include "platform/memory/huge_buffer.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/rank_link.hpp"
 #include "update/device_memory.hpp"
+#include "update/gradient_arrival.hpp"
+#include "update/staging_buffers.hpp"
 #include "update/subgroup_step.hpp"
 
 namespace offstage::update {
@@ -20,43 +21,45 @@ namespace offstage::update {
 /// exchange(), whatever the link: it does all in the order it is told, and parameters that are gathered between begin()
 /// and exchange() would come behind slices that wait for the gradient.
 ///
-/// Memory:  device: a gradient, and what is received. Host: what is received, pinned.
+/// Memory:  device: what is received. Host: that twice, pinned: one layer's is added while the next one's comes.
 /// Threads: one.
-/// Trace:   row "gradients to host"; `memory` is told of device memory.
+/// Trace:   `memory` is told of device memory.
 /// Collective: exchange.
 /// Errors:  construction: UsageError of the device. Members: what the streams and the link throw.
 class SliceTransfer {
  public:
-  /// `model`: its stream. `link`: on the route `direct`. `most_sent`, `most_received`: bytes of a layer.
+  /// `model`: its stream. `link`: on the route `direct`. `most_received`: bytes of a layer.
   SliceTransfer(device::Device& device, device::Stream& model, state::RankLink& link,
-                Bytes most_sent, Bytes most_received, trace::Trace* trace, DeviceMemory* memory);
+                Bytes most_received, trace::Trace* trace, DeviceMemory* memory);
   SliceTransfer(SliceTransfer const&) = delete;
   SliceTransfer& operator=(SliceTransfer const&) = delete;
 
-  /// Takes a layer's gradient, in device memory, as the model's stream leaves it, for whose further work it is
-  /// free again; a rank that has none sends nothing. Parts as RankLink::all_to_all's. finish() has followed the
-  /// last begin().
+  /// Takes a layer's gradient, in device memory, as the model's stream leaves it; a rank that has none sends nothing.
+  /// Parts as RankLink::all_to_all's. finish() has followed the last begin().
   void begin(int layer, std::span<std::byte const> gradient, std::span<Slice const> send_parts,
              std::span<Slice const> receive_parts);
   /// What is received, from the first part to the end of the last: in device memory, for what stream() is given before
-  /// finish().
+  /// finish(). The gradient is read until a point in stream() behind this.
   [[nodiscard]] std::span<std::byte const> exchange();
   [[nodiscard]] device::Stream& stream() noexcept { return *stream_; }
-  /// The same in host memory, there until the next begin(), when all of stream() is done; what is no part of it, in
-  /// bytes, is undefined.
-  [[nodiscard]] std::span<std::byte const> finish(std::span<Range const> parts);
+  /// The same on its way to host memory: these parts of it, in bytes. Waits until what was sent two calls ago has ended.
+  [[nodiscard]] GradientArrival finish(std::span<Range const> parts);
+  /// Host memory that one object takes.
+  [[nodiscard]] static constexpr Bytes host_bytes(Bytes most_received) {
+    return buffers * most_received;
+  }
 
  private:
+  static constexpr int buffers = 2;
   device::Stream& model_;
   state::RankLink& link_;
   trace::Trace* trace_;
   DeviceMemory* memory_;
-  device::Buffer held_;      ///< the gradient
   device::Buffer received_;  ///< slices on the device
-  memory::HugeBuffer host_;  ///< and on the host
-  std::unique_ptr<device::Pinned> pinned_;
+  StagingBuffers staging_;   ///< and on the host
   std::unique_ptr<device::Stream> stream_;
   int layer_ = -1;  ///< the last one that began
+  std::span<std::byte const> gradient_;
   std::vector<Slice> send_parts_;
   std::vector<Slice> receive_parts_;
   Bytes bytes_{};                          ///< of those

@@ -44,6 +44,7 @@ TEST(ParseCount, ReadsPowersOfTen) {
   EXPECT_EQ(parse_count("4k"), 4000);
   EXPECT_EQ(parse_count("100M"), 100'000'000);
   EXPECT_EQ(parse_count("1.5B"), 1'500'000'000);
+  EXPECT_EQ(parse_count("2.5T"), 2'500'000'000'000);
   EXPECT_THROW((void)parse_count("1MiB"), UsageError);
   EXPECT_THROW((void)parse_count("ten"), UsageError);
 }

@@ -117,6 +117,10 @@ template <class T>
 void __stcs(T* address, T value) {
   *address = value;
 }
+template <class T>
+void __stwb(T* address, T value) {
+  *address = value;
+}
 
 inline void __syncthreads() {
   offstage::cuda_on_cpu::sync_block();

@@ -26,6 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int greatest_priority = -5;
 constexpr std::size_t most_shared_bytes = 227 * 1024;  // of compute capability 9.0
 
 /// A thread that does what is queued, in order.
@@ -55,6 +56,8 @@ class Queue {
     std::unique_lock lock{mutex_};
     changed_.wait(lock, [this, end = added_] { return done_ >= end; });
   }
+
+  int priority = 0;  ///< as it was made
 
  private:
   void serve() {
@@ -286,11 +289,26 @@ cudaError_t cudaHostUnregister(void* memory) {
              : failed(cudaErrorHostMemoryNotRegistered);
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+// As on GPUs of today.
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = greatest_priority;
+  return cudaSuccess;
+}
+// Each stream has a thread, whatever its priority, which is only remembered; beyond the range it is the nearest.
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*/, int priority) {
   auto* const queue = new Queue;
+  queue->priority = std::clamp(priority, greatest_priority, 0);
   *stream = reinterpret_cast<cudaStream_t>(queue);
   std::scoped_lock const lock{runtime().mutex};
   runtime().queues.insert(queue);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  *priority = queue_of(stream).priority;
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {

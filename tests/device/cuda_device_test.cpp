@@ -1,3 +1,4 @@
+#include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -122,6 +123,18 @@ TEST_F(OnGpu, CallingStreamsHaveScratchThatNoLimitCounts) {
   one->synchronize();
   EXPECT_TRUE(device->make_stream("copy")->scratch().empty());
   EXPECT_EQ(device->used(), device->capacity());
+}
+
+TEST_F(OnGpu, StreamsThatMoveDataGoBeforeTheModel) {
+  auto const priority_of = [](std::unique_ptr<Stream> const& stream) {
+    int priority{};
+    EXPECT_EQ(cudaStreamGetPriority(static_cast<cudaStream_t>(stream->native()), &priority),
+              cudaSuccess);
+    return priority;
+  };
+  int const model = priority_of(device->make_calling_stream("compute"));
+  EXPECT_EQ(priority_of(device->make_stream("update", Priority::usual)), model);
+  EXPECT_LT(priority_of(device->make_stream("copy")), model);  // less goes first
 }
 
 TEST_F(OnGpu, AnyThreadMayCall) {

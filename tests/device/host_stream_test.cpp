@@ -163,7 +163,7 @@ TEST(HostStream, ACallingStreamRunsItsWorkAtOnceOnTheCaller) {
   std::thread::id ran;
   stream->enqueue([&] { ran = std::this_thread::get_id(); });
   EXPECT_EQ(ran, std::this_thread::get_id());
-  stream->enqueue([&] { ran = {}; }, 1000);
+  stream->enqueue([&] { ran = {}; }, {.updates = 1000});
   EXPECT_EQ(ran, std::thread::id{});
   EXPECT_THROW(stream->enqueue([] { throw IoError{"failed"}; }), IoError);
   stream->record()->wait();
@@ -216,10 +216,10 @@ TEST(HostStream, KernelsThatUpdateRunOneAtATimeAndOthersBesideThem) {
   bool ran = false;
   {
     Occupied const busy{engines.update};
-    stream->enqueue([&] { ran = true; }, 0);
+    stream->enqueue([&] { ran = true; });
     stream->synchronize();
     EXPECT_TRUE(ran);
-    stream->enqueue([&] { updated = true; }, 10);
+    stream->enqueue([&] { updated = true; }, {.updates = 10});
   }
   stream->synchronize();
   EXPECT_TRUE(updated);
@@ -250,10 +250,68 @@ TEST(HostStream, UpdatesTakeTheTimeThatTheRateSays) {
   auto const queued = device->make_stream("update");
   auto const calling = device->make_calling_stream("compute");
   auto const begin = Clock::now();
-  queued->enqueue([] {}, 60'000);
-  calling->enqueue([] {}, 60'000);
+  queued->enqueue([] {}, {.updates = 60'000});
+  calling->enqueue([] {}, {.updates = 60'000});
   queued->synchronize();
   EXPECT_GE(Clock::now() - begin, milliseconds{60} - credit);
+}
+
+TEST(HostStream, WhereProductsHaveARateTheModelsWorkIsQueuedAndRunsInOrder) {
+  auto const device = make_host_device(0, {.compute = 1e12});
+  auto const stream = device->make_calling_stream("compute");
+  std::promise<void> go;
+  std::vector<int> order;
+  std::thread::id ran;
+  stream->enqueue(
+      [&, open = go.get_future().share()] {
+        open.wait();
+        ran = std::this_thread::get_id();
+        order.push_back(1);
+      },
+      {.flops = 1.0});
+  stream->enqueue([&] { order.push_back(2); });  // makes no product
+  auto const between = stream->record();
+  stream->enqueue([&] { order.push_back(3); }, {.flops = 1.0});
+  go.set_value();  // all were queued while none could run
+  between->wait();
+  stream->synchronize();
+  EXPECT_THAT(order, ElementsAre(1, 2, 3));
+  EXPECT_NE(ran, std::this_thread::get_id());
+}
+
+TEST(HostStream, AnErrorOfTheModelsQueuedWorkSurfacesAtTheWait) {
+  auto const device = make_host_device(0, {.compute = 1e12});
+  auto const stream = device->make_calling_stream("compute");
+  bool ran = false;
+  stream->enqueue([] { throw IoError{"failed"}; }, {.flops = 1.0});
+  stream->enqueue([&] { ran = true; }, {.flops = 1.0});
+  EXPECT_THROW(stream->record()->wait(), IoError);
+  EXPECT_THROW(stream->synchronize(), IoError);
+  EXPECT_FALSE(ran);
+}
+
+TEST(HostStream, ProductsTakeTheTimeThatTheRateSaysAndALaunchTakesNone) {
+  auto const device = make_host_device(0, {.compute = 1e9});
+  auto const stream = device->make_calling_stream("compute");
+  auto const begin = Clock::now();
+  for (int i = 0; i < 6; ++i) {
+    stream->enqueue([] {}, {.flops = 10e6});
+  }
+  EXPECT_LT(Clock::now() - begin, milliseconds{60});
+  stream->synchronize();
+  EXPECT_GE(Clock::now() - begin, milliseconds{60} - credit);
+}
+
+TEST(HostStream, ADeviceThatNobodyGaveWorkDoesNotMakeUpForIt) {
+  auto const device = make_host_device(0, {.compute = 1e9});
+  auto const stream = device->make_calling_stream("compute");
+  auto const begin = Clock::now();
+  for (int i = 0; i < 2; ++i) {
+    std::this_thread::sleep_for(milliseconds{20});  // a slow launching thread
+    stream->enqueue([] {}, {.flops = 20e6});
+    stream->synchronize();
+  }
+  EXPECT_GE(Clock::now() - begin, milliseconds{80} - 2 * credit);
 }
 
 TEST(HostStream, WaitingForAnotherStreamsEventHoldsUpTheStreamAlone) {
@@ -330,7 +388,7 @@ TEST(HostStream, AnErrorOfQueuedWorkSurfacesAndStays) {
   std::vector<int> ran;
   stream->enqueue([&] { ran.push_back(1); });
   auto const before = stream->record();
-  stream->enqueue([] { throw IoError{"failed"}; }, 5);
+  stream->enqueue([] { throw IoError{"failed"}; }, {.updates = 5});
   stream->enqueue([&] { ran.push_back(2); });
   auto const after = stream->record();
   EXPECT_THROW(stream->synchronize(), IoError);
@@ -391,6 +449,20 @@ TEST(HostStream, KernelsOfAQueuedStreamDoNotStartATeam) {
   stream->synchronize();
   EXPECT_EQ(there, 1);
   EXPECT_EQ(omp_get_max_threads(), own);
+}
+
+TEST(HostStream, KernelsOfTheModelsQueuedStreamHaveTeamsOfItsSize) {
+  auto const device = make_host_device(0, {.compute = 1e12});
+  int const own = omp_get_max_threads();
+  for (int const threads : {1, 3}) {
+    omp_set_num_threads(threads);
+    auto const stream = device->make_calling_stream("compute");
+    int there = 0;
+    stream->enqueue([&] { there = omp_get_max_threads(); });
+    stream->synchronize();
+    EXPECT_EQ(there, threads);
+  }
+  omp_set_num_threads(own);
 }
 #endif
 

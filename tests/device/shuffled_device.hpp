@@ -32,9 +32,9 @@ class ShuffledStream final : public WrappedStream {
     delay();
     inner().zero(target, size);
   }
-  void enqueue(std::function<void()> kernel, std::int64_t updates) override {
+  void enqueue(std::function<void()> kernel, Work work) override {
     delay();
-    inner().enqueue(std::move(kernel), updates);
+    inner().enqueue(std::move(kernel), work);
   }
   [[nodiscard]] std::shared_ptr<Event> record() override {
     delay();

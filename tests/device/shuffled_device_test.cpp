@@ -40,7 +40,7 @@ TEST(ShuffledDevice, WorkThatEventsOrderGivesTheSameUnderEverySeed) {
       }
       up->copy(slot, &values[i], sizeof(int), Copy::host_to_device);
       compute->wait(*up->record());
-      compute->enqueue([slot] { *slot *= 10; }, 1);
+      compute->enqueue([slot] { *slot *= 10; }, {.updates = 1});
       down->wait(*compute->record());
       down->copy(&values[i], slot, sizeof(int), Copy::device_to_host);
       free[i % 2] = down->record();

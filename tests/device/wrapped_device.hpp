@@ -22,8 +22,8 @@ class WrappedStream : public Stream {
     inner_->copy(target, source, size, direction);
   }
   void zero(void* target, Bytes size) override { inner_->zero(target, size); }
-  void enqueue(std::function<void()> kernel, std::int64_t updates) override {
-    inner_->enqueue(std::move(kernel), updates);
+  void enqueue(std::function<void()> kernel, Work work) override {
+    inner_->enqueue(std::move(kernel), work);
   }
   [[nodiscard]] void* native() const noexcept override { return inner_->native(); }
   [[nodiscard]] std::span<std::byte> scratch() const noexcept override { return inner_->scratch(); }
@@ -54,8 +54,9 @@ class WrappedDevice : public Device {
   void set_aside(Bytes size, std::string const& purpose) override {
     inner_->set_aside(size, purpose);
   }
-  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& name) override {
-    return wrap(inner_->make_stream(name));
+  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& name,
+                                                    Priority priority = Priority::high) override {
+    return wrap(inner_->make_stream(name, priority));
   }
   [[nodiscard]] std::unique_ptr<Stream> make_calling_stream(std::string const& name) override {
     return wrap(inner_->make_calling_stream(name));

@@ -18,13 +18,14 @@ FACTORS = {
     "paths": [0, 1, 2],
     "cache": ["0", "200KiB", "auto"],
     "memory": ["auto", "tight"],          # tight: gradients spill, and nothing in host memory has a spare
-    "link": ["none", "slow"],
+    "link": ["none", "slow", "queued"],
     "share": ["0", "0.5", "1"],
     "resident": ["0", "0.3"],
     "order": ["alternate", "ascending"],
     "transfers": ["overlap", "blocking"],
 }
-SLOW = "--device.emulate=h2d=300MB/s,d2h=200MB/s,update=100M,host-update=50M"
+LINKS = {"none": [], "slow": ["--device.emulate=h2d=300MB/s,d2h=200MB/s,update=100M,host-update=50M"],
+         "queued": ["--device.emulate=h2d=2GB/s,d2h=1GB/s,compute=1T,host-update=50M,host-sum=1GB/s"]}
 # What a run in each type needs beside MODEL; the scale of fp16 overflows in the first steps.
 DTYPES = {"bf16": [], "fp32": [], "fp16": ["numerics.loss-scale-start=262144", "numerics.loss-scale-window=2"]}
 TIGHT = {1: "450KiB", 2: "900KiB", 4: "1800KiB"}
@@ -53,7 +54,7 @@ class Overlap(OffstageTest):
                    f"tiers.cache={row['cache']}", f"update.device-share={row['share']}",
                    f"update.device-resident={row['resident']}", f"update.order={row['order']}",
                    f"update.transfers={row['transfers']}", "update.device-chunk=4096"]
-        options += [SLOW] if row["link"] == "slow" else []
+        options += LINKS[row["link"]]
         for number in range(row["paths"]):
             directory = self.folder / f"path{number}"
             directory.mkdir(exist_ok=True)

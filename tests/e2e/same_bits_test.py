@@ -66,6 +66,27 @@ class SameBits(OffstageTest):
             self.train(f"idle{ranks}", *common, ranks=ranks)
             self.assert_same_state("idle1", f"idle{ranks}")
 
+    def test_a_device_that_queues_the_models_work(self):
+        # Fast enough to cost nothing; with and without a link that the host does not see across. Each on each number of ranks.
+        (self.folder / "storage").mkdir()
+        link = "h2d=2GB/s,d2h=1GB/s,compute=1T"
+        devices = [["device.emulate=compute=100T"],
+                   [f"device.emulate={link}", "train.recompute=block"],
+                   [f"device.emulate={link},host-sum=1GB/s", "parameters.home=host", f"tiers.path={self.folder}/storage",
+                    "update.overlap=on"]]
+        for turn, (dtype, accumulate) in enumerate([("fp32", "fp32"), ("bf16", "fp32"), ("bf16", "16bit")]):
+            common = [f"numerics.dtype={dtype}", f"numerics.accumulate={accumulate}"]
+            inline = f"{dtype}-{accumulate}"
+            self.train(inline, *common)
+            for number, device in enumerate(devices):
+                ranks = RANKS[(number + turn) % len(RANKS)]
+                name = f"{inline}-{number}"
+                with self.subTest(name, ranks=ranks):
+                    self.train(name, *common, *device, ranks=ranks)
+                    self.assert_same_state(inline, name)
+                    self.assertEqual([(r["loss"], r["grad_norm"]) for r in self.steps(inline)],
+                                     [(r["loss"], r["grad_norm"]) for r in self.steps(name)])
+
     def test_sums_of_gradients_in_16_bit(self):
         for ranks in 1, 2, 4:
             self.train(f"sums{ranks}", "numerics.accumulate=16bit", ranks=ranks)

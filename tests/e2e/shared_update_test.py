@@ -15,7 +15,7 @@ FACTORS = {
     "share": ["0", "0.25", "0.33", "0.5", "0.75", "1", "auto"],
     "resident": ["0", "0.3", "1"],
     "chunk": ["4096", "20k", "4M"],
-    "link": ["none", "slow", "fast"],
+    "link": ["none", "slow", "fast", "queued"],
     "transfers": ["overlap", "blocking"],
     "paths": [0, 1, 2],
     "accumulate": ["fp32", "16bit"],
@@ -23,7 +23,8 @@ FACTORS = {
     "recompute": ["none", "block"],
 }
 LINKS = {"none": [], "slow": ["--device.emulate=h2d=300MB/s,d2h=200MB/s,update=100M,host-update=50M"],
-         "fast": ["--device.emulate=h2d=20GB/s,d2h=20GB/s"]}
+         "fast": ["--device.emulate=h2d=20GB/s,d2h=20GB/s"],
+         "queued": ["--device.emulate=h2d=2GB/s,d2h=1GB/s,compute=1T,update=500M,host-sum=1GB/s"]}
 
 
 class SharedUpdate(OffstageTest):

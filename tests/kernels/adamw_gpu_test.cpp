@@ -44,12 +44,15 @@ TYPED_TEST(AdamwOnGpu, GivesTheBitsOfRef) {
   using W = typename TypeParam::W;
   for (Values const kind : all_kinds) {
     for (std::size_t const count : odd_lengths) {
-      SCOPED_TRACE(count);
-      AdamwArrays<G, W> got{count, count % 5, kind};
-      auto expected = got;
-      ref::adamw(expected.state(), ordinary_step);
-      step_on_gpu<G, W>(got, [](auto const& s) { cuda::adamw(s, ordinary_step, nullptr); });
-      expect_same_bits(got, expected);
+      // Views that begin at a multiple of 16 bytes, of 8, and of neither.
+      for (std::size_t const offset : {std::size_t{0}, std::size_t{4}, 1 + count % 3}) {
+        SCOPED_TRACE(testing::Message() << count << " elements from " << offset << " on");
+        AdamwArrays<G, W> got{count, offset, kind};
+        auto expected = got;
+        ref::adamw(expected.state(), ordinary_step);
+        step_on_gpu<G, W>(got, [](auto const& s) { cuda::adamw(s, ordinary_step, nullptr); });
+        expect_same_bits(got, expected);
+      }
     }
   }
 }

@@ -55,9 +55,11 @@ struct Problem {
 };
 
 /// Both directions by the kernels themselves, with `units` key-value heads at a time; `skew` elements spoil the
-/// alignment of every view.
+/// alignment of every view. `parts`: not as many as attention_parts() says.
 template <class T>
-void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0) {
+void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0,
+                  std::int64_t parts = 0) {
+  parts = parts == 0 ? attention_parts<T>(p.shape) : parts;
   auto const surrounded = [&](std::vector<T> values) {  // who reads beside them gets NaN
     auto const nan = store<T>(std::numeric_limits<float>::quiet_NaN());
     values.insert(values.begin(), margin + skew, nan);
@@ -69,17 +71,17 @@ void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0) 
   DeviceArray<T> const out{p.out};
   DeviceArray<T> const d_qkv{p.d_qkv};
   DeviceArray<float> const log_sum_exp{p.log_sum_exp};
-  auto const scratch_bytes = Problem<T>::count(units * attention_scratch(p.shape));
+  auto const scratch_bytes = Problem<T>::count(units * attention_scratch(p.shape, parts));
   std::vector<std::byte> scratch_values(scratch_bytes + margin, std::byte{0x5A});
   DeviceArray<std::byte> const scratch{scratch_values};
   auto const qkv_view = qkv.view(margin + skew, p.qkv.size());
   auto const out_view = out.view(margin - skew, p.inner(p.out));
   auto const log_view = log_sum_exp.view(margin, p.inner(p.log_sum_exp));
   cuda::attention_forward<T>({p.shape, qkv_view, out_view, log_view}, nullptr);
-  cuda::attention_backward<T>(
-      {p.shape, qkv_view, out_view, d_out.view(margin + skew, p.d_out.size()), log_view,
-       d_qkv.view(margin - skew, p.inner(p.d_qkv))},
-      scratch.view(0, scratch_bytes), nullptr);
+  AttentionBackward<T> const backward{p.shape,  qkv_view,
+                                      out_view, d_out.view(margin + skew, p.d_out.size()),
+                                      log_view, d_qkv.view(margin - skew, p.inner(p.d_qkv))};
+  cuda::attention_backward(backward, parts, scratch.view(0, scratch_bytes), nullptr);
   offstage::cuda::check(cudaDeviceSynchronize());
   out.copy_to(p.out);
   d_qkv.copy_to(p.d_qkv);
@@ -205,15 +207,28 @@ TYPED_TEST(AttentionOnGpu, LargeScoresNeitherOverflowNorVanish) {
 
 TYPED_TEST(AttentionOnGpu, GivesTheSameBitsTwiceAndWithLittleScratchMemory) {
   using T = TypeParam;
-  Problem<T> once{{2, 150, 2, 1, 64}};
+  Problem<T> once{{3, 150, 2, 1, 64}};
   auto again = once;
-  auto in_parts = once;
   solve_on_gpu(once);
-  solve_on_gpu(again);
-  solve_on_gpu(in_parts, 3);
+  solve_on_gpu(again, 3);
   EXPECT_TRUE(once.out == again.out && once.d_qkv == again.d_qkv);
   EXPECT_EQ(once.log_sum_exp, again.log_sum_exp);
-  EXPECT_TRUE(once.d_qkv == in_parts.d_qkv);
+  for (std::int64_t const units : {2, 1}) {
+    auto in_parts = once;
+    std::ranges::fill(in_parts.d_qkv, canary<T>());
+    solve_on_gpu(in_parts, units);
+    EXPECT_TRUE(once.d_qkv == in_parts.d_qkv) << units;
+  }
+}
+
+TYPED_TEST(AttentionOnGpu, DealsAGroupsHeadsBetweenAnyNumberOfBlocks) {
+  using T = TypeParam;
+  for (std::int64_t const parts : {1, 2, 3}) {
+    SCOPED_TRACE(fmt::format("{} parts", parts));
+    Problem<T> problem{{1, 140, 6, 1, 40}};
+    solve_on_gpu(problem, 1, 0, parts);
+    expect_close(problem, Wanted<T>{problem}, tolerance<T>);
+  }
 }
 
 TYPED_TEST(AttentionOnGpu, LaterPositionsDoNotReachEarlierOnes) {
@@ -265,7 +280,8 @@ TEST(AttentionOnGpuChecks, ItsArgumentsWithoutAGpu) {
   EXPECT_NO_THROW(cuda::attention_forward(nothing, nullptr));
   AttentionForward<float> const wide{{0, 8, 2, 1, 264}, {}, {}, {}};
   EXPECT_THROW(cuda::attention_forward(wide, nullptr), PreconditionError);
-  std::vector<std::byte> scratch(static_cast<std::size_t>(attention_scratch(p.shape)) - 1);
+  std::vector<std::byte> scratch(static_cast<std::size_t>(attention_scratch<bfloat16>(p.shape)) -
+                                 1);
   AttentionBackward<bfloat16> const backward{
       p.shape,
       p.qkv,
@@ -274,6 +290,10 @@ TEST(AttentionOnGpuChecks, ItsArgumentsWithoutAGpu) {
       std::span{p.log_sum_exp}.subspan(margin, p.inner(p.log_sum_exp)),
       std::span{p.d_qkv}.subspan(margin, p.qkv.size())};
   EXPECT_THROW(cuda::attention_backward(backward, scratch, nullptr), PreconditionError);
+  scratch.resize(static_cast<std::size_t>(attention_scratch(p.shape, 2)));
+  for (std::int64_t const parts : {-1, 0, 3, 4}) {
+    EXPECT_THROW(cuda::attention_backward(backward, parts, scratch, nullptr), PreconditionError);
+  }
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <queue>
 #include <string>
 #include <vector>
 
@@ -282,6 +284,67 @@ TEST(Attention, AStreamOfTheHostBackendTakesEveryType) {
   expect_same_on_a_stream(shape, solved_by_host<bfloat16>(shape));
   expect_same_on_a_stream(shape, solved_by_host<float16>(shape));
   expect_same_on_a_stream(shape, solved_by_reference<double>(shape));
+}
+
+/// The share of `places` that is busy while blocks of dK and dV run, longest first, each on the place that is free first. A
+/// block takes as long as its query tiles, and most of another one to begin and end.
+double busy(AttentionShape const& shape, std::int64_t parts, std::int64_t places) {
+  constexpr double overhead = 0.7;
+  constexpr std::int64_t query_tile = 64;
+  std::int64_t const members = shape.heads / shape.kv_heads / parts;
+  std::priority_queue<double, std::vector<double>, std::greater<>> ends;
+  for (std::int64_t i = 0; i < places; ++i) {
+    ends.push(0);
+  }
+  double work = 0;
+  double last = 0;
+  for (std::int64_t key = 0; key < shape.sequence; key += attention_key_tile) {
+    double const length =
+        overhead + static_cast<double>(members * (shape.sequence - key)) / query_tile;
+    for (std::int64_t i = 0; i < shape.batch * shape.kv_heads * parts; ++i) {
+      last = std::max(last, ends.top() + length);
+      ends.push(ends.top() + length);
+      ends.pop();
+      work += length;
+    }
+  }
+  return work / (last * static_cast<double>(places));
+}
+
+TEST(AttentionParts, KeepALargeGpuBusyByAsFewSumsAsTheyCan) {
+  constexpr std::int64_t processors = 132;
+  for (auto const& shape :
+       {AttentionShape{4, 2048, 32, 4, 64}, AttentionShape{1, 2048, 32, 4, 64},
+        AttentionShape{16, 2048, 32, 4, 64}, AttentionShape{4, 2048, 32, 4, 128},
+        AttentionShape{1, 4096, 32, 8, 128}, AttentionShape{8, 1024, 32, 8, 64},
+        AttentionShape{2, 4096, 28, 4, 128}}) {
+    std::int64_t const places = shape.head_dim <= 64 ? 2 * processors : processors;
+    std::int64_t const parts = attention_parts<bfloat16>(shape);
+    EXPECT_GT(busy(shape, parts, places), 0.96) << shape.batch << " x " << shape.sequence;
+    EXPECT_EQ(shape.heads / shape.kv_heads % parts, 0);
+  }
+  AttentionShape const usual{4, 2048, 32, 4, 64};
+  EXPECT_LT(busy(usual, 1, 2 * processors), 0.6);  // what a block per tile of keys would come to
+  EXPECT_EQ(attention_parts<bfloat16>(usual), 4);
+  EXPECT_EQ(attention_parts<bfloat16>({1, 2048, 32, 4, 64}), 8);
+  EXPECT_EQ(attention_parts<bfloat16>({16, 2048, 32, 4, 64}), 1);
+  EXPECT_EQ(attention_parts<bfloat16>({1, 64, 28, 4, 64}), 7);
+}
+
+TEST(AttentionParts, AreOneWhereNoTensorCoresAre) {
+  AttentionShape const shape{1, 2048, 32, 4, 64};
+  EXPECT_EQ(attention_parts<float>(shape), 1);
+  EXPECT_EQ(attention_parts<float16>({1, 2048, 32, 4, 60}), 1);
+  EXPECT_EQ(attention_parts<float16>({1, 2048, 32, 4, 136}), 1);
+}
+
+TEST(AttentionParts, HaveTheirSumsInScratchMemory) {
+  AttentionShape const shape{4, 2048, 32, 4, 64};
+  Bytes const deltas = 8 * 2048 * 4;
+  EXPECT_EQ(attention_scratch<bfloat16>(shape), deltas + 4 * 2 * 2048 * 64 * 4);
+  EXPECT_EQ(attention_scratch<float>(shape), deltas);
+  EXPECT_EQ(attention_workspace<bfloat16>(shape), 16 * attention_scratch<bfloat16>(shape));
+  EXPECT_EQ(attention_scratch<bfloat16>({4, 2048, 4, 4, 64}), 2048 * 4);
 }
 
 TEST(Attention, NothingIsDoneForNoPositions) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -45,24 +46,31 @@ using ConvertOnGpu = GradientOnGpu;
 TYPED_TEST(AccumulateOnGpu, GivesTheBitsOfRef) {
   using A = typename TypeParam::A;
   using G = typename TypeParam::G;
+  constexpr std::size_t least = 8;  // elements beside the views, which must stay as they are
   for (Values const kind : all_kinds) {
     for (std::size_t const count : odd_lengths) {
       for (bool const first : {false, true}) {
-        SCOPED_TRACE(testing::Message() << count << " elements, first " << first);
-        auto expected = make_values<A>(count + 4, kind, 1);
-        auto const gradient = make_values<G>(count + 4, kind, 2);
-        auto got = expected;
-        ref::accumulate<A, G>({.accumulator = std::span{expected}.subspan(1, count),
-                               .gradient = std::span{gradient}.subspan(3, count),
-                               .first = first});
-        DeviceArray<A> const there{got};
-        DeviceArray<G> const addend{gradient};
-        accumulate<A, G>(*this->stream, {.accumulator = there.view(1, count),
-                                         .gradient = addend.view(3, count),
-                                         .first = first});
-        this->stream->synchronize();
-        there.copy_to(got);
-        expect_same_bits(got, expected, "accumulator");
+        // Both aligned to 16 bytes, one of them, none.
+        for (auto const& [to, from] : {std::pair{8, 8}, std::pair{8, 3}, std::pair{1, 3}}) {
+          SCOPED_TRACE(testing::Message() << count << " elements from " << to << " and " << from
+                                          << " on, first " << first);
+          auto const a = static_cast<std::size_t>(to);
+          auto const g = static_cast<std::size_t>(from);
+          auto expected = make_values<A>(count + 2 * least, kind, 1);
+          auto const gradient = make_values<G>(count + 2 * least, kind, 2);
+          auto got = expected;
+          ref::accumulate<A, G>({.accumulator = std::span{expected}.subspan(a, count),
+                                 .gradient = std::span{gradient}.subspan(g, count),
+                                 .first = first});
+          DeviceArray<A> const there{got};
+          DeviceArray<G> const addend{gradient};
+          accumulate<A, G>(*this->stream, {.accumulator = there.view(a, count),
+                                           .gradient = addend.view(g, count),
+                                           .first = first});
+          this->stream->synchronize();
+          there.copy_to(got);
+          expect_same_bits(got, expected, "accumulator");
+        }
       }
     }
   }
@@ -101,11 +109,12 @@ TYPED_TEST(ChunkNormsOnGpu, GivesTheBitsOfTheHostForManyChunks) {
   expect_same_bits(got, expected, "sums");
 }
 
-/// More elements than the largest grid has threads.
+/// More packs of 16 bytes than the largest grid has threads.
 TYPED_TEST(AccumulateOnGpu, GivesTheBitsOfTheHostForManyElements) {
   using A = typename TypeParam::A;
   using G = typename TypeParam::G;
-  std::size_t const count = std::size_t{8'192} * 256 + 77;  // more than one element for some threads
+  constexpr std::size_t pack = 16 / std::max(sizeof(A), sizeof(G));
+  std::size_t const count = std::size_t{8'192} * 256 * pack + 77;  // two packs for some threads
   std::vector<A> expected(count, store<A>(1.5F));
   auto got = expected;
   auto gradient = make_values<G>(1 << 16, Values::ordinary, 2);

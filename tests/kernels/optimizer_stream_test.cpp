@@ -24,7 +24,9 @@ class CountingStream final : public device::Stream {
   [[nodiscard]] device::Kind kind() const noexcept override { return kind_; }
   void copy(void*, void const*, Bytes, device::Copy) override {}
   void zero(void*, Bytes) override {}
-  void enqueue(std::function<void()>, std::int64_t updates) override { counted.push_back(updates); }
+  void enqueue(std::function<void()>, device::Work work) override {
+    counted.push_back(work.updates);
+  }
   [[nodiscard]] void* native() const noexcept override { return nullptr; }
   [[nodiscard]] std::span<std::byte> scratch() const noexcept override { return {}; }
   [[nodiscard]] offstage::cuda::BlasLt& blas() override {

@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <tuple>
 
 #include "kernels/pointwise_gpu_support.hpp"
 #include "kernels/tokens/cross_entropy.hpp"
 #include "kernels/tokens/embedding.hpp"
+#include "kernels/tokens/sort_tokens.hpp"
 
 namespace offstage::kernels {
 namespace {
@@ -14,6 +16,7 @@ namespace {
 template <class Element>
 class TokensOnGpu : public OnGpu {};
 TYPED_TEST_SUITE(TokensOnGpu, GpuElements);
+using ManyTokensOnGpu = OnGpu;
 
 struct LossAndGradient {
   std::vector<double> loss;
@@ -271,6 +274,52 @@ TYPED_TEST(TokensOnGpu, EmbeddingBackwardAddsManyRowsOfOneToken) {
   expect_embedding_backward<TypeParam>(*this->stream, shape, tokens, false);
 }
 
+/// More rows than are ordered by counting.
+TEST_F(ManyTokensOnGpu, EmbeddingBackwardAddsRowsThatAreSorted) {
+  Table const shape{cuda::most_ranked_rows + 70, 3000, 8, 1500};
+  expect_embedding_backward<bfloat16>(*this->stream, shape,
+                                      random_tokens(shape.rows, shape.vocab, 1), false);
+}
+
+TEST_F(ManyTokensOnGpu, TokensAreSortedWithTheRowsOfEachInOrder) {
+  for (std::int64_t const vocab : {1, 2, 300, 50257}) {
+    for (std::int64_t const rows : {std::int64_t{1}, std::int64_t{1000}, std::int64_t{70'001}}) {
+      SCOPED_TRACE(testing::Message() << rows << " rows of " << vocab);
+      auto const tokens = random_tokens(rows, vocab, 1);
+      std::vector<std::int32_t> order(tokens.size());
+      std::iota(order.begin(), order.end(), 0);
+      auto const token_of = [&](std::int32_t row) { return tokens[static_cast<std::size_t>(row)]; };
+      std::ranges::stable_sort(order, {}, token_of);
+
+      Guarded<std::int32_t> const there_tokens{tokens}, there_sorted{tokens}, there_order{tokens};
+      DeviceArray<std::byte> const scratch{
+          std::vector<std::byte>(cuda::sort_tokens_scratch(rows, vocab))};
+      cuda::TokenSort const sort{there_tokens.view(), vocab, there_sorted.view(),
+                                 there_order.view()};
+      cuda::sort_tokens(sort, scratch.view(0, cuda::sort_tokens_scratch(rows, vocab)),
+                        static_cast<CUstream_st*>(this->stream->native()));
+      this->stream->synchronize();
+      EXPECT_EQ(there_order.read(), order);
+      std::vector<std::int32_t> sorted(tokens.size());
+      std::ranges::transform(order, sorted.begin(), token_of);
+      EXPECT_EQ(there_sorted.read(), sorted);
+      EXPECT_EQ(there_tokens.read(), tokens);
+    }
+  }
+}
+
+TEST_F(ManyTokensOnGpu, SortingChecksItsArguments) {
+  std::vector<std::int32_t> const tokens(3);
+  std::vector<std::int32_t> sorted(3), order(2);
+  std::vector<std::byte> scratch(cuda::sort_tokens_scratch(3, 2));
+  EXPECT_THROW(cuda::sort_tokens({tokens, 2, sorted, order}, scratch, nullptr), PreconditionError);
+  order.resize(3);
+  scratch.pop_back();
+  EXPECT_THROW(cuda::sort_tokens({tokens, 2, sorted, order}, scratch, nullptr), PreconditionError);
+  EXPECT_THROW(static_cast<void>(cuda::sort_tokens_scratch(std::int64_t{1} << 31, 2)),
+               PreconditionError);
+}
+
 TYPED_TEST(TokensOnGpu, NoRowsChangeNothing) {
   using T = TypeParam;
   auto const table = random_values<T>(6, 1);
@@ -286,7 +335,7 @@ TEST(TokenKernelsOfCuda, CheckTheirArgumentsWithoutAGpu) {
   std::vector<float> table(6), out(5), whole(9);
   std::vector<double> loss(2);
   std::vector<std::int32_t> const tokens(3);
-  std::vector<std::byte> scratch(cuda::embedding_backward_scratch(3));
+  std::vector<std::byte> scratch(cuda::embedding_backward_scratch(3, 2));
   EXPECT_THROW(cuda::embedding_forward<float>({tokens, table, out, 3, 2, 3}, nullptr),
                PreconditionError);
   EXPECT_THROW(cuda::embedding_backward<float>({tokens, out, table, 3, 2, 3}, scratch, nullptr),

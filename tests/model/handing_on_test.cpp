@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
 #include <utility>
@@ -74,16 +75,29 @@ class PoisonedParameters final : public state::ParameterSource<double> {
   std::unique_ptr<device::Stream> own_;
 };
 
-/// Takes gradients as the model's stream leaves them.
+/// Takes gradients as the model's stream leaves them, by a stream of its own, as late as it may.
 class QueuedGradients final : public state::GradientSink<double> {
  public:
-  explicit QueuedGradients(device::Stream& stream) : stream_{stream} {}
-  void add(int layer, std::span<double const> gradient) override {
+  QueuedGradients(device::Device& device, device::Stream& stream)
+      : stream_{stream}, own_{device.make_stream("gradients")} {}
+  ~QueuedGradients() override { own_->synchronize(); }
+  QueuedGradients(QueuedGradients const&) = delete;
+  QueuedGradients& operator=(QueuedGradients const&) = delete;
+
+  std::shared_ptr<device::Event> add(int layer, std::span<double const> gradient) override {
     auto& to = values[layer];
     to.resize(gradient.size());
-    stream_.copy(to.data(), gradient.data(), static_cast<Bytes>(gradient.size_bytes()),
-                 device::Copy::device_to_host);
+    own_->wait(*stream_.record());
+    own_->copy(to.data(), gradient.data(), static_cast<Bytes>(gradient.size_bytes()),
+               device::Copy::device_to_host);
+    auto before = std::exchange(last_, own_->record());
     ++added;
+    if (layer > 0) {
+      return before;
+    }
+    own_->synchronize();
+    last_ = nullptr;
+    return nullptr;
   }
 
   std::map<int, std::vector<double>> values;
@@ -91,6 +105,8 @@ class QueuedGradients final : public state::GradientSink<double> {
 
  private:
   device::Stream& stream_;
+  std::unique_ptr<device::Stream> own_;
+  std::shared_ptr<device::Event> last_;  ///< the point when the layer before had been copied
 };
 
 /// A model whose stream has a thread, as a GPU's goes on by itself, and is late at random.
@@ -99,7 +115,7 @@ struct SlowModel {
       : device{seed},
         stream{device.make_stream("model")},
         parameters{like, device, *stream},
-        gradients{*stream},
+        gradients{device, *stream},
         model{like.shape, run, device, *stream} {}
 
   device::ShuffledDevice device;
@@ -156,6 +172,78 @@ TEST_P(HandsOn, AllLayersAndGradientsBeforeAnyWorkIsDone) {
                       [&] { (void)slow.model.forward(batch, slow.parameters); });
   expect_to_get_ahead(*slow.stream, slow.gradients.added, layers,
                       [&] { slow.model.backward(slow.parameters, slow.gradients); });
+}
+
+/// On a device that queues the model's work.
+constexpr device::Emulation queued{.compute = 1e15};
+
+template <class T>
+void expect_the_same_bits_of_queued_work(state::ModelShape const& shape) {
+  for (auto const recompute : {Recompute::none, Recompute::block}) {
+    RunShape const run{.batch = 2, .sequence = 9, .recompute = recompute};
+    TestModel<T> at_once{shape, run};
+    TestModel<T> later{shape, run, 0.3, 1, queued};
+    auto const batch = random_batch(2, 9, shape.vocab, 3);
+    for (int step = 0; step < 2; ++step) {
+      EXPECT_EQ(later.model.evaluate(batch, later.parameters),
+                at_once.model.evaluate(batch, at_once.parameters));
+      EXPECT_EQ(later.step(batch), at_once.step(batch));
+      EXPECT_EQ(later.gradients.values, at_once.gradients.values);
+    }
+    std::vector<Real<T>> one(static_cast<std::size_t>(shape.vocab));
+    std::vector<Real<T>> other(one.size());
+    at_once.model.logits(batch, at_once.parameters, 7, one);
+    later.model.logits(batch, later.parameters, 7, other);
+    EXPECT_EQ(one, other);
+  }
+}
+
+TEST_P(HandsOn, WorkThatIsQueuedWithTheSameBits) {
+  expect_the_same_bits_of_queued_work<float>(GetParam().shape);
+  expect_the_same_bits_of_queued_work<bfloat16>(GetParam().shape);
+  expect_the_same_bits_of_queued_work<float16>(GetParam().shape);
+}
+
+/// Has no layer from the n-th on.
+class FailingParameters final : public state::ParameterSource<float> {
+ public:
+  FailingParameters(state::ParameterSource<float>& rest, int left) : rest_{rest}, left_{left} {}
+  [[nodiscard]] std::span<float const> acquire(int layer) override {
+    if (left_-- == 0) {
+      throw IoError{"the layer is lost"};
+    }
+    return rest_.acquire(layer);
+  }
+  // The source waits for the point, and the stream is held up.
+  void release(int /*layer*/, std::shared_ptr<device::Event> /*done*/) override {}
+
+ private:
+  state::ParameterSource<float>& rest_;
+  int left_;
+};
+
+TEST(Transformer, EndsWhenWhatAFailedCallHasQueuedIsOver) {
+  auto const shape = tiny_shape(false);
+  TestModel<float> source{shape};
+  auto const device = device::make_host_device(0, queued);
+  auto const stream = device->make_calling_stream("model");
+  std::optional<Transformer<float>> model;
+  model.emplace(shape, RunShape{.batch = 2, .sequence = 5}, *device, *stream);
+  std::promise<void> sign;
+  stream->enqueue([go_on = sign.get_future().share()] { go_on.wait(); });
+  FailingParameters parameters{source.parameters, 2};
+  {
+    auto const batch = random_batch(2, 5, shape.vocab, 3);  // gone before it is copied
+    EXPECT_THROW((void)model->forward(batch, parameters), IoError);
+  }
+  std::atomic<bool> over = false;
+  stream->enqueue([&] { over = true; });
+  auto const end = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    sign.set_value();
+  });
+  model.reset();
+  EXPECT_TRUE(over);
 }
 
 TEST(MicroBatch, WithIdsOutsideTheVocabularyIsRefused) {

@@ -135,13 +135,20 @@ class MemoryParameters final : public state::ParameterSource<T> {
 template <class T>
 class MemoryGradients final : public state::GradientSink<T> {
  public:
-  void add(int layer, std::span<T const> gradient) override {
+  /// `stream`: that of the model.
+  explicit MemoryGradients(device::Stream& stream) : stream_{stream} {}
+  std::shared_ptr<device::Event> add(int layer, std::span<T const> gradient) override {
+    stream_.synchronize();
     added.push_back(layer);
     values[layer].assign(gradient.begin(), gradient.end());
+    return nullptr;
   }
 
   std::vector<int> added;
   std::map<int, std::vector<T>> values;  ///< per layer, padding included
+
+ private:
+  device::Stream& stream_;
 };
 
 /// A model with everything it needs. Parameters depend on the seed alone and are bf16 numbers, so
@@ -150,12 +157,13 @@ template <class T>
 struct TestModel {
   explicit TestModel(state::ModelShape const& model_shape,
                      RunShape const& run = {.batch = 2, .sequence = 5}, double deviation = 0.3,
-                     std::uint64_t seed = 1)
+                     std::uint64_t seed = 1, device::Emulation const& emulation = {})
       : shape{model_shape},
         layers{state::layers_of(model_shape)},
-        device{device::make_host_device(0)},
+        device{device::make_host_device(0, emulation)},
         stream{device->make_calling_stream("test")},
         parameters{layers},
+        gradients{*stream},
         model{model_shape, run, *device, *stream} {
     for (std::size_t layer = 0; layer < layers.size(); ++layer) {
       for (auto const& tensor : layers[layer].tensors) {

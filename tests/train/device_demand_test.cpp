@@ -8,6 +8,7 @@
 
 #include "base/dtype.hpp"
 #include "device/wrapped_device.hpp"
+#include "kernels/attention/attention.hpp"
 #include "model/transformer.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/link_support.hpp"
@@ -114,7 +115,7 @@ class NamedCuda final : public device::WrappedDevice {
   [[nodiscard]] device::Kind kind() const noexcept override { return device::Kind::cuda; }
 };
 
-TEST(DeviceDemand, CountsTheLogitsOfMoreRowsOnAGpu) {
+TEST(DeviceDemand, CountsTheLogitsOfMoreRowsOnAGpuAndWhatAttentionsBackwardNeeds) {
   auto config = small();
   config.model.vocab = 259;  // rows of 320
   state::ShardMap const map{state::layers_of(config.model), 1};
@@ -125,7 +126,17 @@ TEST(DeviceDemand, CountsTheLogitsOfMoreRowsOnAGpu) {
   Bytes const on_host = of_the_model();
   config.device.kind = DeviceKind::cuda;
   std::int64_t const rows = config.train.micro_batch * config.train.sequence;
-  EXPECT_EQ(of_the_model() - on_host, (rows - 256) * 320 * static_cast<Bytes>(sizeof(float)));
+  // Heads are small here: their sums take more than what they share memory with, (rows, 32) and (rows, 64) of 2 bytes.
+  Bytes const attention =
+      kernels::attention_workspace<bfloat16>({.batch = config.train.micro_batch,
+                                              .sequence = config.train.sequence,
+                                              .heads = config.model.heads,
+                                              .kv_heads = config.model.kv_heads,
+                                              .head_dim = config.model.head_dim()});
+  Bytes const shared = rows * (32 + 64) * 2;
+  EXPECT_GT(attention, shared);
+  EXPECT_EQ(of_the_model() - on_host,
+            (rows - 256) * 320 * static_cast<Bytes>(sizeof(float)) + attention - shared);
   NamedCuda device;
   auto const stream = device.make_calling_stream("model");
   model::Transformer<bfloat16> const model{

@@ -93,6 +93,19 @@ TEST(GradientAccumulator, GivesTheSameBitsOverALinkToTheDevice) {
   }
 }
 
+TEST(GradientAccumulator, GivesTheSameBitsWhereTheModelsWorkIsQueued) {
+  for (auto const& emulation :
+       {device::Emulation{.compute = 1e15},
+        device::Emulation{.device_to_host = 100e6, .host_sum = 500e6, .compute = 1e15}}) {
+    for (auto const kind : state::every_link) {
+      Place const place{.subgroup_chunks = 3, .in_memory = 2, .emulation = emulation, .link = kind};
+      expect_sums_and_norm<float, float>(place);
+      expect_sums_and_norm<bfloat16, float>(place);
+      expect_sums_and_norm<float16, float16>(place);
+    }
+  }
+}
+
 TEST(GradientAccumulator, GivesTheSameBitsWhereGradientsWaitOnTheDevice) {
   for (std::int64_t const chunks : {1, 3, 100}) {
     for (Bytes const room : {64 * KiB, 10 * MiB}) {

@@ -33,13 +33,39 @@ TEST(GradientAccumulator, WritesInTheBackgroundAndKnowsTheNormBeforeThat) {
   gradients->begin_step();
   gradients->begin_round(1, true);
   for (int layer = layers - 1; layer >= 0; --layer) {
-    gradients->add(layer, gradients.rank() == 0 ? gradient(layer) : std::vector<float>{});
+    gradients.bring(layer, gradients.rank() == 0 ? gradient(layer) : std::vector<float>{});
   }
   EXPECT_EQ(gradients.accumulated().held(), std::ssize(gradients.subgroups()));
   EXPECT_GT(gradients->norm(), 0.0);
   let_go.set_value();
   gradients->end_round();
   EXPECT_EQ(gradients.accumulated().held(), 0);
+}
+
+// Alone: in the exchange others would be waited for, too.
+TEST(GradientAccumulator, ReturnsWhileSumsAreMade) {
+  std::promise<void> let_go;
+  Place place{.subgroup_chunks = 1, .in_memory = 100, .emulation = link};
+  place.accumulated_hook = [gate = let_go.get_future().share()](MemoryTiers::Event event) {
+    if (event.call == Call::create) {
+      gate.wait();  // on the cores, or for a buffer
+    }
+  };
+  GradientFixture<float> gradients{place, mpi::Communicator::self()};
+  gradients->begin_step();
+  gradients->begin_round(1, true);
+  gradients.bring(4, gradient_of<float>(0, 4));
+  gradients.bring(3, gradient_of<float>(0, 3));
+  auto third = std::async(std::launch::async, [&] {  // two are staged
+    gradients.bring(2, gradient_of<float>(0, 2));
+  });
+  EXPECT_EQ(third.wait_for(std::chrono::milliseconds{20}), std::future_status::timeout);
+  EXPECT_THAT(gradients.accumulated().keys_of(Call::commit), testing::IsEmpty());
+  let_go.set_value();
+  third.get();
+  gradients.bring(1, gradient_of<float>(0, 1));
+  gradients.bring(0, gradient_of<float>(0, 0));
+  gradients->end_round();
 }
 
 /// What an accumulator says of a step's gradients.
@@ -182,9 +208,9 @@ TEST(GradientAccumulator, EndsItsLeasesAndTransfersWhenARoundIsGivenUp) {
   GradientFixture<float> gradients{place, mpi::Communicator::self()};
   gradients->begin_round(1, true);
   for (int layer = layers - 1; layer >= 2; --layer) {
-    gradients->add(layer, gradient_of<float>(0, layer));
+    gradients.bring(layer, gradient_of<float>(0, layer));
   }
-  // Destruction waits for the write and the transfer that run, and for no other.
+  // Destruction waits for the write, the addition and the transfers that run, and for no other.
 }
 
 TEST(GradientAccumulator, LetsGoOfTheBufferThatAFetchWaitsForWhenARoundIsGivenUp) {
@@ -193,7 +219,7 @@ TEST(GradientAccumulator, LetsGoOfTheBufferThatAFetchWaitsForWhenARoundIsGivenUp
   gradients->begin_round(1, true);
   for (int layer = layers - 1; layer >= 3;
        --layer) {  // the last subgroup, and part of the one before
-    gradients->add(layer, gradient_of<float>(0, layer));
+    gradients.bring(layer, gradient_of<float>(0, layer));
   }
   auto waiting = std::async(std::launch::async, [&] {
     static_cast<void>(gradients->fetch(gradients.subgroups().back()));

@@ -70,8 +70,8 @@ TEST(SliceTransfer, LeavesTheLinkToOthersWhileTheGradientIsStillToCome) {
       parts.push_back({rank, 1});
     }
     auto const all = static_cast<std::size_t>(comm.size());
-    SliceTransfer transfer{*device, *model, *ranks, comm.size(), comm.size(), nullptr, nullptr};
     std::vector<std::byte> gradient(all);
+    SliceTransfer transfer{*device, *model, *ranks, comm.size(), nullptr, nullptr};
     std::binary_semaphore gathered{0};
     bool in_time = false;
     std::promise<void> gate;
@@ -92,7 +92,8 @@ TEST(SliceTransfer, LeavesTheLinkToOthersWhileTheGradientIsStillToCome) {
     }
     EXPECT_TRUE(in_time) << "parameters came behind a gradient";
     auto const there = transfer.exchange();
-    auto const received = transfer.finish(std::vector<Range>{{0, std::ssize(there)}});
+    auto const arrival = transfer.finish(std::vector<Range>{{0, std::ssize(there)}});
+    auto const received = arrival.wait();
     for (std::size_t rank = 0; rank < all; ++rank) {
       EXPECT_EQ(received[rank], static_cast<std::byte>(7 + rank));
     }
@@ -172,13 +173,14 @@ TEST(GradientAccumulator, NeedsMemoryToSendOnlyWhatTheHostDoesNotSee) {
   Bytes const layer = 7 * 4096 * 2;
   Bytes const received = 2 * 4 * 4096 * 2;
   EXPECT_EQ(host(1, Route::in_place), 0);
-  EXPECT_EQ(host(1, Route::staged), layer);
+  EXPECT_EQ(host(1, Route::staged), 2 * layer);
   EXPECT_EQ(host(2, Route::in_place), received);
-  EXPECT_EQ(host(2, Route::staged), received + layer);
-  EXPECT_EQ(host(2, Route::direct), received);
+  EXPECT_EQ(host(2, Route::staged), 2 * (received + layer));
+  EXPECT_EQ(host(2, Route::direct), 2 * received);
   EXPECT_EQ(there(2, Route::in_place), 0);
-  EXPECT_EQ(there(1, Route::staged), layer);
-  EXPECT_EQ(there(2, Route::direct), received + layer);
+  EXPECT_EQ(there(1, Route::staged), 0);
+  EXPECT_EQ(there(2, Route::staged), 0);
+  EXPECT_EQ(there(2, Route::direct), received);
 }
 
 TEST(GradientAccumulator, TakesTheDeviceMemoryThatItSays) {
@@ -195,18 +197,27 @@ TEST(GradientAccumulator, TakesTheDeviceMemoryThatItSays) {
 TEST(GradientAccumulator, ReturnsWhileTheGradientIsOnItsWayToTheHost) {
   constexpr std::int64_t elements = 7 * 4096;  // of layer 2, the largest
   constexpr double rate = 0.5e6;               // 230 ms for that layer
+  std::vector<std::vector<float>> brought;
+  for (int layer = 0; layer < layers; ++layer) {
+    brought.push_back(gradient_of<float>(0, layer));
+  }
   GradientFixture<float> gradients{{.emulation = {.device_to_host = rate}},
                                    mpi::Communicator::self()};
+  auto const add = [&](int layer) {
+    return gradients->add(layer, brought[static_cast<std::size_t>(layer)]);
+  };
   gradients->begin_step();
   gradients->begin_round(1, true);
-  gradients->add(4, gradient_of<float>(0, 4));
-  gradients->add(3, gradient_of<float>(0, 3));
+  EXPECT_EQ(add(4), nullptr);  // none was before
+  add(3)->wait();              // layer 4 has left
   Stopwatch const watch;
-  gradients->add(2, gradient_of<float>(0, 2));  // waits for layer 3: 33 ms
+  auto const third = add(2);
+  auto const fourth = add(1);  // behind layer 2, for which it does not wait
   EXPECT_LT(watch.elapsed(), Seconds{elements * 4 / rate});
-  gradients->add(1, gradient_of<float>(0, 1));
+  third->wait();
+  fourth->wait();
   EXPECT_GE(watch.elapsed(), Seconds{elements * 4 / rate});
-  gradients->add(0, gradient_of<float>(0, 0));
+  EXPECT_EQ(add(0), nullptr);         // waits for all
   EXPECT_GT(gradients->norm(), 0.0);  // after the last add, as on any device
   gradients->end_round();
 }

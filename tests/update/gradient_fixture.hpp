@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -59,6 +60,7 @@ class GradientFixture {
     }
     settings.trace = place.trace;
     settings.on_final = place.on_final;
+    settings.host_sum_rate = place.emulation.host_sum;
     accumulator_.emplace(map_, *link_, *device_, *stream_, subgroups_, std::move(settings));
     if (place.held_room > 0) {
       held_ = std::make_unique<HeldGradients>(*device_, place.held_room,
@@ -83,11 +85,22 @@ class GradientFixture {
   void round(int active, bool last, Gradient const& gradient) {
     accumulator_->begin_round(active, last);
     for (int layer = layers - 1; layer >= 0; --layer) {
-      std::vector<T> brought = comm_.rank() < active ? gradient(layer) : std::vector<T>{};
-      accumulator_->add(layer, brought);
-      std::ranges::fill(brought, store<T>(1e9F));  // the memory is the model's again
+      bring(layer, comm_.rank() < active ? gradient(layer) : std::vector<T>{});
     }
     accumulator_->end_round();
+  }
+  /// Adds a gradient as the model does, in two buffers in turn.
+  void bring(int layer, std::vector<T> gradient) {
+    auto& before = brought_[static_cast<std::size_t>(layer + 1) % 2];
+    auto& now = brought_[static_cast<std::size_t>(layer) % 2];
+    now = std::move(gradient);
+    if (auto const left = accumulator_->add(layer, now)) {
+      left->wait();
+    }
+    std::ranges::fill(before, store<T>(1e9F));  // that memory is the model's again
+    if (layer == 0) {
+      std::ranges::fill(now, store<T>(1e9F));
+    }
   }
 
   /// This rank's shard as the update will see it. A: what it must be made of.
@@ -179,6 +192,7 @@ class GradientFixture {
       state::make_link(place_.link, comm_, device_->host_visible());
   MemoryTiers* accumulated_{};
   MemoryTiers* flushed_{};
+  std::array<std::vector<T>, 2> brought_;  ///< what the accumulator may read until it ends
   std::unique_ptr<HeldGradients> held_;
   std::optional<GradientAccumulator<T>> accumulator_;
 };

@@ -38,9 +38,9 @@ class FailingDevice final : public device::WrappedDevice {
       may_fail();
       inner().copy(target, source, size, direction);
     }
-    void enqueue(std::function<void()> kernel, std::int64_t updates) override {
+    void enqueue(std::function<void()> kernel, device::Work work) override {
       may_fail();
-      inner().enqueue(std::move(kernel), updates);
+      inner().enqueue(std::move(kernel), work);
     }
 
    private:

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/pacer.hpp"
+#include "platform/trace/trace.hpp"
+#include "state/shard.hpp"
+#include "tiers/tiers.hpp"
+#include "update/device_memory.hpp"
+#include "update/gradient_flusher.hpp"
+#include "update/held_gradients.hpp"
+#include "update/views.hpp"
+
+namespace offstage::update {
+
+/// The accumulated gradient of one subgroup, until it ends.
+struct GradientLease {
+  tiers::Lease lease;
+  GradientView view;  ///< an element for each of the subgroup's
+  /// device: held there (held_gradients.hpp), without a lease.
+  GradientPlace place = GradientPlace::host;
+  HeldGradients::Reading reading{};
+};
+
+/// Where the accumulated gradients are.
+struct GradientSettings {
+  bool accumulate_fp32 = true;  ///< else the sum rounds to T
+  /// Holds the accumulated gradient, key = Subgroup::index, 4 or sizeof(T) bytes an element: in host
+  /// memory what fits there, the rest as spilled extents. Its bytes live until the step has committed.
+  std::unique_ptr<tiers::Tiers> accumulated;
+  /// update.gradients=flush-fp32, the ZeRO-Infinity baseline: the last round converts every subgroup's
+  /// gradient to FP32 and writes it here, and the update reads it from here. Null: conversion is
+  /// delayed until the update (MLP section 3.2).
+  std::unique_ptr<tiers::Tiers> flushed;
+  /// Told in the last round of each subgroup whose gradient fetch can give from then on, with the sum of its
+  /// squares where it is known (0: it is summed on the device). By any thread; null: nobody wants to know.
+  GradientFlusher::OnFinal on_final{};
+  trace::Trace* trace{};   ///< of what leaves the device; null: none
+  DeviceMemory* memory{};  ///< told of what it takes; null: nobody
+  double host_sum_rate{};  ///< emulated, of additions in host memory (device.hpp)
+};
+
+/// The sums of a step's gradients in host memory, and which of them are made elsewhere. T, A: as GradientAccumulator's.
+///
+/// Order:   in a round every layer comes once, the last first: a subgroup is fetched once and written, by a thread of its
+///          own ("gradients"), as soon as its lowest layer has come.
+/// Threads: one at a time calls the members, but fetch, which any may call.
+/// Errors:  IoError of the tiers, also of what was written in the background.
+template <class T>
+class GradientSums {
+ public:
+  GradientSums(state::ShardMap const& map, int rank, std::vector<state::Subgroup> const& subgroups,
+               GradientSettings settings);
+
+  /// `held`: null, as at first: nothing is held on the device. `made_there`: so are those sums; else they are made here
+  /// and go there as they become final.
+  void set_held(HeldGradients* held, bool made_there);
+  [[nodiscard]] bool made_on_device() const noexcept { return held_ != nullptr && made_there_; }
+
+  /// `first`: of a step, so that the tiers hold an older one's sums; `last`: norms are taken.
+  void begin_round(int active, bool first, bool last);
+  /// Adds what the active ranks have for me of a layer, in rank order, each of my part's length.
+  void add(int layer, std::span<T const> slices);
+  /// Waits until every subgroup of the round is where it belongs.
+  void end_round();
+  /// Throws what a write in the background met.
+  void rethrow() const { flusher_->rethrow(); }
+  /// Lets go of the sums at hand. Nothing but the destructor follows, and fetches that are late.
+  void abandon() noexcept { open_.reset(); }
+
+  /// Of each chunk of the shard the sum of squares, taken in the last round.
+  [[nodiscard]] std::span<double> chunk_norms() noexcept { return chunk_norms_; }
+  [[nodiscard]] std::span<double const> chunk_norms() const noexcept { return chunk_norms_; }
+
+  /// As GradientAccumulator's.
+  [[nodiscard]] GradientLease fetch(state::Subgroup const& subgroup);
+  void begin_update();
+  [[nodiscard]] std::vector<tiers::Traffic> traffic() const;
+  [[nodiscard]] GradientSettings const& settings() const noexcept { return settings_; }
+
+ private:
+  /// A: the sums' type.
+  template <class A>
+  void add_slices(int layer, std::span<T const> slices);
+  /// Elements [begin, begin + sums.size()) of the shard: the `part` of every rank's slice that begins at `offset`.
+  template <class A>
+  void add_piece(std::span<A> sums, std::int64_t begin, std::span<T const> slices,
+                 std::int64_t part, std::int64_t offset);
+  /// The sums of the subgroup that is at hand, which the layers of a round come to in descending order.
+  template <class A>
+  [[nodiscard]] std::span<A> open_sums();
+  /// Of the subgroup at hand all layers have come: the next is at hand.
+  void close_sums();
+  /// The same of one whose sums are made on the device.
+  void close_held();
+  [[nodiscard]] static GradientView view_of(std::span<std::byte const> bytes, bool as_fp32);
+  [[nodiscard]] bool is_held(std::int64_t subgroup) const {
+    return held_ != nullptr && held_->holds(subgroup);
+  }
+
+  state::ShardMap const& map_;
+  int rank_;
+  std::vector<state::Subgroup> const& subgroups_;
+  GradientSettings settings_;
+  HeldGradients* held_{};
+  bool made_there_ = false;
+  int active_ = 0;
+  bool first_ = true;
+  bool last_ = false;
+  std::size_t subgroups_left_ = 0;    ///< of this round; the last of them is at hand
+  std::vector<double> chunk_norms_;   ///< of the shard
+  std::optional<tiers::Lease> open_;  ///< of the subgroup at hand, once a layer has come to it
+  Pacer pacer_;
+  std::unique_ptr<GradientFlusher> flusher_;
+};
+
+}  // namespace offstage::update

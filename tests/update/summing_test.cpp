@@ -1,0 +1,237 @@
+// What gradients pass from the device to the sums: staging buffers, transfers, the thread that adds.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <future>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/team.hpp"
+#include "update/gradient_transfer.hpp"
+#include "update/staging_buffers.hpp"
+#include "update/summing_thread.hpp"
+
+namespace offstage::update {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Each;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr Bytes size = 64;
+
+TEST(StagingBuffers, AreHandedOutInTurn) {
+  StagingBuffers staging{2, size, nullptr};
+  std::vector<std::byte*> seen;
+  for (int i = 0; i < 4; ++i) {
+    auto const part = staging.take();
+    EXPECT_EQ(std::ssize(part.memory()), size);
+    seen.push_back(part.memory().data());
+  }
+  EXPECT_EQ(seen[1], seen[0] + size);
+  EXPECT_THAT(seen, ElementsAre(seen[0], seen[1], seen[0], seen[1]));
+}
+
+TEST(StagingBuffers, WaitForTheOneThatWasTakenLongestAgo) {
+  StagingBuffers staging{2, size, nullptr};
+  std::optional<StagingBuffers::Part> first{staging.take()};
+  std::optional<StagingBuffers::Part> second{staging.take()};
+  auto third = std::async(std::launch::async, [&] { return staging.take().memory().data(); });
+  second.reset();  // not its turn
+  EXPECT_EQ(third.wait_for(milliseconds{20}), std::future_status::timeout);
+  auto* const memory = first->memory().data();
+  StagingBuffers::Part moved{*std::move(first)};
+  first.reset();  // another has it
+  EXPECT_EQ(third.wait_for(milliseconds{20}), std::future_status::timeout);
+  { StagingBuffers::Part const last{std::move(moved)}; }
+  EXPECT_EQ(third.get(), memory);
+}
+
+/// A model whose stream is held up until go() is called.
+class Transfer : public testing::Test {
+ protected:
+  Transfer() {
+    model_->enqueue([open = sign_.get_future().share()] { open.wait(); });
+    model_->enqueue([this] { std::ranges::fill(gradient_, std::byte{7}); });
+  }
+  ~Transfer() override {
+    if (!gone_) {
+      go();
+    }
+  }
+  void go() {
+    gone_ = true;
+    sign_.set_value();
+  }
+  static std::vector<Range> all() { return {{0, size}}; }
+
+  std::promise<void> sign_;
+  bool gone_ = false;
+  std::vector<std::byte> gradient_ = std::vector<std::byte>(size);
+  std::unique_ptr<device::Device> device_ =
+      device::make_host_device(0, {.host_to_device = 1e9, .device_to_host = 1e9});
+  std::unique_ptr<device::Stream> model_ = device_->make_stream("model");
+  GradientTransfer transfer_{*device_, *model_, size, nullptr};
+};
+
+TEST_F(Transfer, BringsWhatTheModelLeavesAndSaysWhenItsMemoryIsFree) {
+  auto const arrival = transfer_.begin(3, gradient_, all());  // what it brings is still to come
+  EXPECT_EQ(arrival.layer(), 3);
+  model_->wait(*arrival.arrived());
+  model_->enqueue([this] { std::ranges::fill(gradient_, std::byte{9}); });
+  go();
+  EXPECT_THAT(arrival.wait(), Each(std::byte{7}));
+  model_->synchronize();
+  EXPECT_THAT(arrival.wait(), Each(std::byte{7}));
+}
+
+TEST_F(Transfer, BringsThePartsThatItIsToldAlone) {
+  std::vector<Range> const parts{{0, 8}, {32, 16}};
+  auto const arrival = transfer_.begin(0, gradient_, parts);
+  go();
+  auto const there = arrival.wait();
+  EXPECT_EQ(std::ssize(there), size);
+  EXPECT_THAT(there.first(8), Each(std::byte{7}));
+  EXPECT_THAT(there.subspan(32, 16), Each(std::byte{7}));
+}
+
+TEST_F(Transfer, HasTwoUnderWayAndWaitsForTheFirstToEndBeforeTheThird) {
+  std::optional<GradientArrival> first{transfer_.begin(2, gradient_, all())};
+  auto const second = transfer_.begin(1, gradient_, all());
+  auto third =
+      std::async(std::launch::async, [&] { return transfer_.begin(0, gradient_, all()).layer(); });
+  EXPECT_EQ(third.wait_for(milliseconds{20}), std::future_status::timeout);
+  go();
+  EXPECT_EQ(third.wait_for(milliseconds{20}), std::future_status::timeout) << "nobody has added it";
+  first.reset();
+  EXPECT_EQ(third.get(), 0);
+}
+
+/// Arrivals that are there, of memory that begins with a number.
+class Summing : public testing::Test {
+ protected:
+  GradientArrival arrival(int layer) {
+    auto part = staging_.take();
+    part.memory()[0] = static_cast<std::byte>(layer);
+    return {layer, std::move(part), size};
+  }
+  StagingBuffers staging_{2, size, nullptr};
+};
+
+TEST_F(Summing, AddsInOrderOnAThreadOfItsOwnAndGivesTheMemoryBack) {
+  std::vector<int> added;
+  std::string name(16, '\0');
+  SummingThread summing{[&](int layer, std::span<std::byte const> gradient) {
+    EXPECT_EQ(static_cast<int>(gradient[0]), layer);
+    EXPECT_EQ(std::ssize(gradient), size);
+    added.push_back(layer);
+    pthread_getname_np(pthread_self(), name.data(), name.size());
+  }};
+  for (int layer = 9; layer >= 0; --layer) {
+    summing.put(arrival(layer));  // of two buffers
+  }
+  summing.drain();
+  EXPECT_THAT(added, ElementsAre(9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
+  EXPECT_STREQ(name.c_str(), "gradient sums");
+}
+
+TEST_F(Summing, LetsTheCallerGoOn) {
+  std::promise<void> sign;
+  std::atomic<int> added = 0;
+  SummingThread summing{[&, open = sign.get_future().share()](int, std::span<std::byte const>) {
+    open.wait();
+    ++added;
+  }};
+  summing.put(arrival(1));
+  summing.put(arrival(0));
+  EXPECT_EQ(added, 0);
+  auto third = std::async(std::launch::async, [&] { static_cast<void>(arrival(2)); });
+  EXPECT_EQ(third.wait_for(milliseconds{20}), std::future_status::timeout);
+  sign.set_value();
+  third.get();
+  summing.drain();
+  EXPECT_EQ(added, 2);
+}
+
+TEST_F(Summing, AnErrorReachesTheCallerAndStaysAndTheMemoryComesBack) {
+  std::vector<int> added;
+  SummingThread summing{[&](int layer, std::span<std::byte const>) {
+    if (layer == 3) {
+      throw IoError{"the disk is gone"};
+    }
+    added.push_back(layer);
+  }};
+  for (int layer = 4; layer >= 0; --layer) {
+    summing.put(arrival(layer));
+  }
+  EXPECT_THROW(summing.drain(), IoError);
+  EXPECT_THROW(summing.rethrow(), IoError);
+  EXPECT_THROW(summing.drain(), IoError);
+  EXPECT_THAT(added, ElementsAre(4));
+}
+
+TEST_F(Summing, AnErrorOfTheDeviceReachesTheCallerToo) {
+  auto const device = device::make_host_device(0, {.device_to_host = 1e9});
+  auto const model = device->make_stream("model");
+  GradientTransfer transfer{*device, *model, size, nullptr};
+  std::vector<std::byte> const gradient(size);
+  std::vector<int> added;
+  SummingThread summing{[&](int layer, std::span<std::byte const>) { added.push_back(layer); }};
+  model->enqueue([] { throw IoError{"the kernel failed"}; });
+  std::vector<Range> const all{{0, size}};
+  summing.put(transfer.begin(1, gradient, all));
+  summing.put(transfer.begin(0, gradient, all));
+  EXPECT_THROW(summing.drain(), IoError);
+  EXPECT_THAT(added, IsEmpty());
+}
+
+TEST_F(Summing, LeavesOutWhatWaitsWhenItIsStopped) {
+  std::promise<void> begun;
+  std::promise<void> sign;
+  std::vector<int> added;
+  SummingThread summing{
+      [&, open = sign.get_future().share()](int layer, std::span<std::byte const>) {
+        begun.set_value();
+        open.wait();
+        added.push_back(layer);
+      }};
+  summing.put(arrival(1));
+  summing.put(arrival(0));
+  begun.get_future().wait();
+  auto const opener = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(milliseconds{10});
+    sign.set_value();
+  });
+  summing.stop();
+  EXPECT_THAT(added, ElementsAre(1));
+  static_cast<void>(arrival(2));  // both buffers are free
+  static_cast<void>(arrival(3));
+}
+
+TEST_F(Summing, HasTeamsOfTheSizeOfItsMaker) {
+  int const own = team_size();
+  for (int const threads : {1, 3}) {
+    set_team_size(threads);
+    int there = 0;
+    SummingThread summing{[&](int, std::span<std::byte const>) { there = team_size(); }};
+    summing.put(arrival(0));
+    summing.drain();
+    EXPECT_EQ(there, threads);
+  }
+  set_team_size(own);
+}
+
+}  // namespace
+}  // namespace offstage::update
