@@ -20,7 +20,7 @@ call can meet is met once, and another one (EINTR apart, as a call that is inter
 met from there on by all calls that can meet it: EIO and ESTALE by all, EMFILE by those that make a descriptor, ENOSPC and
 EDQUOT by those that make something grow. Which two takes turns from place to place, for each kind of call; of the reads
 of one file beyond the third every fourth is a place. The seed says where both begin, so that several sweeps meet what one
-leaves out. --all leaves out nothing: ten times as many."""
+leaves out. --all leaves out nothing: five times as many."""
 
 
 @dataclass(frozen=True)

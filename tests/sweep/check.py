@@ -111,19 +111,19 @@ class Check:
         """Later steps of the abandoned run may have been set aside; those whose place was taken may be gone."""
         for step in set(self.before()) - saved:
             aside = [name for name in names_in(self.world.checkpoints()) if step_name(step) in name]
-            there = {**found, **states(self.world, *(self.world.checkpoints() / name for name in aside if name not in found))}
+            unlisted = [self.world.checkpoints() / name for name in aside if name not in found]
+            there = {**found, **(states(self.world, *unlisted) if unlisted else {})}
             require(step < NAMED or any(there.get(name) == "good" for name in aside), f"step {step} of before is gone")
 
     def resume(self):
         """What the job scripts would go on from after a failure; also notes where they begin."""
         if not self.scenario.rollback:
             return {}
-        script = f"""set -uo pipefail
-            . {ROOT}/slurm/run_directory.sh
-            read_run /dev/null {' '.join(f"'{word}'" for word in self.scenario.command(self.world.work)[2:])}
-            if resume_is_over; then echo auto; fi"""
-        result = self.world.call(["bash", "-c", script], SLURM_JOB_ID="1", OFFSTAGE_FIRST_JOB="1")
-        require(not result.err, f"slurm/run_directory.sh: {result.err}")
+        script = ('set -uo pipefail; . "$0"; read_run /dev/null "$@"; '
+                  'if resume_is_over; then echo auto; elif (($? != 1)); then echo unclear >&2; fi')
+        result = self.world.call(["bash", "-c", script, ROOT / "slurm/run_directory.sh",
+                                  *self.scenario.arguments(self.world.work)], SLURM_JOB_ID="1", OFFSTAGE_FIRST_JOB="1")
+        require(result.code == 0 and not result.err, f"slurm/run_directory.sh: {result}")
         return {"checkpoint__resume": "auto"} if result.out == "auto\n" else {}
 
     def goes_on(self, saved):
@@ -151,15 +151,17 @@ class Check:
     def same_bits(self, last):
         result = self.world.offstage("checkpoint", "diff", step_directory(self.straight.work, last),
                                      step_directory(self.world.work, last))
-        require(result.code == 0, f"the bits of step {last} are others: {' '.join(result.out.splitlines()[:1] + result.errors)}")
+        said = " ".join(result.out.splitlines()[:1] + result.errors)
+        require(result.code == 0, f"the bits of step {last} are others: {said}")
 
     def nothing_left(self, last):
         found, expected = set(listing(self.world)), set(self.expected[last])
         if self.scenario.rollback:  # what is set aside, and what not, depends on how it came there
-            optional = {name for name in expected | found if "passed-over-" in name} | {f"run/checkpoints/{step_name(NAMED)}"}
+            optional = {name for name in expected | found if "passed-over-" in name}
+            optional.add(f"run/checkpoints/{step_name(NAMED)}")
             found, expected = found | optional, expected | optional
         require(found - set(map("run/{}".format, OURS)) <= expected, f"left behind: {' '.join(sorted(found - expected))}")
         require(expected <= found, f"missing: {' '.join(sorted(expected - found))}")
-        for pattern in "*.tmp", "*.new", "*.link":
-            require(not list(self.world.work.rglob(pattern)), f"left behind: {list(self.world.work.rglob(pattern))}")
+        unfinished = [path for pattern in ("*.tmp", "*.new", "*.link") for path in self.world.work.rglob(pattern)]
+        require(not unfinished, f"left behind: {unfinished}")
         require(not names_in(self.world.tmp), f"left behind in TMPDIR: {names_in(self.world.tmp)}")

@@ -20,7 +20,6 @@ KEEP = 2
 COMMON = {
     **TINY, "update.subgroup-size": 12288,  # three of them
     "optimizer.schedule": "constant", "checkpoint.every": 1, "checkpoint.keep": KEEP, "checkpoint.overlap": "off",
-    "train.steps": 3,
 }
 NAMED = 2  # the step that a rollback goes back to
 
@@ -37,20 +36,20 @@ class Scenario:
     rank: int = 0
     rollback: bool = False
 
-    def keys(self, work, extra):
-        keys = {**COMMON, "run.dir": work / "run", "data.train": work / "train.txt", **self.options, **extra}
-        return {key: str(value).replace("WORK", str(work)) for key, value in keys.items()}
-
     def last(self):
         return self.before + self.steps
 
+    def arguments(self, work, **extra):
+        """The run's options in a folder, KEY=VALUE of `extra` last; a.b-c is written a__b_c there."""
+        keys = {**COMMON, "run.dir": work / "run", "data.train": work / "train.txt", "train.steps": self.last(),
+                **self.options, **self.resume(work),
+                **{key.replace("__", ".").replace("_", "-"): value for key, value in extra.items()}}
+        texts = {key: str(value).replace("WORK", str(work)) for key, value in keys.items()}
+        return [f"--{key}={part}" for key, text in texts.items() for part in text.split("|")]
+
     def command(self, work, **extra):
-        """The run's command line in a folder."""
-        keys = self.keys(work, {"train.steps": self.last(), **self.resume(work),
-                                **{key.replace("__", ".").replace("_", "-"): value for key, value in extra.items()}})
         launcher = [MPI, str(self.ranks), "--quiet"] if self.ranks > 1 else []
-        arguments = [f"--{key}={path}" for key, value in keys.items() for path in value.split("|")]
-        return [*launcher, OFFSTAGE, "train", *arguments]
+        return [*launcher, OFFSTAGE, "train", *self.arguments(work, **extra)]
 
     def resume(self, work):
         return {"checkpoint.resume": step_directory(work, NAMED)} if self.rollback else {}

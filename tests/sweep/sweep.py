@@ -108,7 +108,8 @@ class Sweep:
     def prepare(self, names):
         straight = World(self.folder / "straight")
         straight.make()
-        result = straight.call(SCENARIOS["memory-start"].command(straight.work, train__steps=LAST_STEP, checkpoint__keep=9))
+        memory = SCENARIOS["memory-start"]
+        result = straight.call(memory.command(straight.work, train__steps=LAST_STEP, checkpoint__keep=9))
         require(result.code == 0, str(result))
         def make(name):
             self.grounds[name] = Ground(SCENARIOS[name], self.folder, straight)
@@ -132,7 +133,8 @@ class Sweep:
             workers = [pool.submit(work, worker) for worker in range(self.jobs)]
             began = time.monotonic()
             while concurrent.futures.wait(workers, timeout=10).not_done:
-                self.say(f"{self.met + self.missed} of {len(cases)} cases after {time.monotonic() - began:.0f} s, {self.bad} bad")
+                self.say(f"{self.met + self.missed} of {len(cases)} cases after {time.monotonic() - began:.0f} s, "
+                         f"{self.bad} bad")
 
     def run_one(self, world, case):
         met = False
