@@ -80,7 +80,7 @@ void attention_forward(AttentionForward<T> const& in, CUstream_st* stream) {
 
 template <class T>
 void attention_backward(AttentionBackward<T> const& in, std::span<std::byte> scratch,
-                        CUstream_st* stream) {
+                        CUstream_st* stream, std::size_t most_shared) {
   static_cast<void>(AttentionLayout::checked(in));
   require_simple_width(in.shape);
   if (in.qkv.empty()) {
@@ -100,13 +100,14 @@ void attention_backward(AttentionBackward<T> const& in, std::span<std::byte> scr
                        .d_qkv = in.d_qkv.data(),
                        .delta = reinterpret_cast<float*>(scratch.data())};
   std::int64_t const units = in.shape.batch * in.shape.kv_heads;
+  most_shared = most_shared > 0 ? most_shared : most_shared_bytes();
   for (std::int64_t first = 0; first < units; first += units_at_once) {
     call.first_unit = static_cast<int>(first);
     call.units = static_cast<int>(std::min(units_at_once, units - first));
     if constexpr (!std::is_same_v<T, float>) {
       if (by_tiles<T>(in.shape, call.qkv, call.out, call.d_out, call.d_qkv)) {
-        d_queries_by_tiles(call, stream);
-        d_keys_by_tiles(call, stream);
+        d_queries_by_tiles(call, most_shared, stream);
+        d_keys_by_tiles(call, most_shared, stream);
         continue;
       }
     }
@@ -118,10 +119,10 @@ template void attention_forward(AttentionForward<float> const&, CUstream_st*);
 template void attention_forward(AttentionForward<bfloat16> const&, CUstream_st*);
 template void attention_forward(AttentionForward<float16> const&, CUstream_st*);
 template void attention_backward(AttentionBackward<float> const&, std::span<std::byte>,
-                                 CUstream_st*);
+                                 CUstream_st*, std::size_t);
 template void attention_backward(AttentionBackward<bfloat16> const&, std::span<std::byte>,
-                                 CUstream_st*);
+                                 CUstream_st*, std::size_t);
 template void attention_backward(AttentionBackward<float16> const&, std::span<std::byte>,
-                                 CUstream_st*);
+                                 CUstream_st*, std::size_t);
 
 }  // namespace offstage::kernels::cuda

@@ -66,6 +66,8 @@ void attention_backward(AttentionBackward<T> const&);
 ///          their gradients are rounded to T between two products of the 16-bit types.
 /// Speed:   tensor cores for 16-bit types if head_dim is a multiple of 8 up to 128 and memory is aligned to 16
 ///          bytes; else a kernel that is meant for checks.
+/// Memory:  `most_shared`: bytes of shared memory that a block may take, cuda::least_shared_bytes or more; 0: what the
+///          GPU gives. Heads of 97 to 128 elements take smaller tiles where they cannot have 129 KiB.
 /// Order:   queued on `stream`, whose scratch memory backward uses alone until it is done.
 /// Errors:  PreconditionError as above, and if head_dim is over 256, the scratch memory too small, or a size more
 ///          than a launch can have; CudaError.
@@ -74,7 +76,7 @@ template <class T>
 void attention_forward(AttentionForward<T> const&, CUstream_st* stream);
 template <class T>
 void attention_backward(AttentionBackward<T> const&, std::span<std::byte> scratch,
-                        CUstream_st* stream);
+                        CUstream_st* stream, std::size_t most_shared = 0);
 }  // namespace cuda
 
 template <class T>

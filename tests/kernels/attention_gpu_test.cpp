@@ -14,9 +14,11 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "device/device.hpp"
+#include "environment_variable.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/gpu_support.hpp"
 #include "platform/cuda/check.hpp"
+#include "platform/cuda/gpus.hpp"
 
 namespace offstage::kernels {
 namespace {
@@ -55,9 +57,10 @@ struct Problem {
 };
 
 /// Both directions by the kernels themselves, with `units` key-value heads at a time; `skew` elements spoil the
-/// alignment of every view.
+/// alignment of every view; `most_shared`: as attention_backward takes it.
 template <class T>
-void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0) {
+void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0,
+                  std::size_t most_shared = 0) {
   auto const surrounded = [&](std::vector<T> values) {  // who reads beside them gets NaN
     auto const nan = store<T>(std::numeric_limits<float>::quiet_NaN());
     values.insert(values.begin(), margin + skew, nan);
@@ -79,7 +82,7 @@ void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0) 
   cuda::attention_backward<T>(
       {p.shape, qkv_view, out_view, d_out.view(margin + skew, p.d_out.size()), log_view,
        d_qkv.view(margin - skew, p.inner(p.d_qkv))},
-      scratch.view(0, scratch_bytes), nullptr);
+      scratch.view(0, scratch_bytes), nullptr, most_shared);
   offstage::cuda::check(cudaDeviceSynchronize());
   out.copy_to(p.out);
   d_qkv.copy_to(p.d_qkv);
@@ -178,6 +181,25 @@ TYPED_TEST(AttentionOnGpu, AgreesWithTheReferenceAndWritesNothingElse) {
   using T = TypeParam;
   for (auto const& shape : shapes()) {
     Problem<T> problem{shape};
+    solve_on_gpu(problem);
+    expect_close(problem, Wanted<T>{problem}, tolerance<T>);
+  }
+}
+
+TYPED_TEST(AttentionOnGpu, HasTilesForTheSharedMemoryOfAnyGpu) {
+  using T = TypeParam;
+  for (std::int64_t const head_dim : {32, 64, 96, 104, 128}) {
+    Problem<T> problem{{1, 200, 2, 1, head_dim}};
+    solve_on_gpu(problem, 64, 0, offstage::cuda::least_shared_bytes);
+    expect_close(problem, Wanted<T>{problem}, tolerance<T>);
+  }
+}
+
+TYPED_TEST(AttentionOnGpu, TakesLargerTilesWhereThereIsRoomForThem) {
+  using T = TypeParam;
+  EnvironmentVariable const stand_in{"CUDA_ON_CPU_CAPABILITY", "9.0"};  // a real GPU is what it is
+  for (std::int64_t const head_dim : {104, 128}) {
+    Problem<T> problem{{1, 200, 2, 1, head_dim}};
     solve_on_gpu(problem);
     expect_close(problem, Wanted<T>{problem}, tolerance<T>);
   }
