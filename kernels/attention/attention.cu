@@ -76,15 +76,9 @@ void attention_forward(AttentionForward<T> const& in, CUstream_st* stream) {
 
 template <class T>
 void attention_backward(AttentionBackward<T> const& in, std::span<std::byte> scratch,
-                        CUstream_st* stream) {
-  static_cast<void>(AttentionLayout::checked(in));
-  attention_backward(in, attention_parts<T>(in.shape), scratch, stream);
-}
-
-template <class T>
-void attention_backward(AttentionBackward<T> const& in, std::int64_t parts,
-                        std::span<std::byte> scratch, CUstream_st* stream) {
+                        CUstream_st* stream, AttentionChoices const& choices) {
   auto const layout = AttentionLayout::checked(in);
+  std::int64_t const parts = choices.parts == 0 ? attention_parts<T>(in.shape) : choices.parts;
   require(parts > 0 && layout.group() % parts == 0,
           "attention: parts that do not divide a key-value head's query heads");
   require_simple_width(in.shape);
@@ -114,13 +108,15 @@ void attention_backward(AttentionBackward<T> const& in, std::int64_t parts,
       .sums = sums,
       .delta = sums +
                (parts > 1 ? units_at_once * parts * 2 * in.shape.sequence * in.shape.head_dim : 0)};
+  std::size_t const most_shared =
+      choices.most_shared > 0 ? choices.most_shared : most_shared_bytes();
   for (std::int64_t first = 0; first < units; first += units_at_once) {
     call.first_unit = static_cast<int>(first);
     call.units = static_cast<int>(std::min(units_at_once, units - first));
     if constexpr (!std::is_same_v<T, float>) {
       if (by_tiles<T>(in.shape, call.qkv, call.out, call.d_out, call.d_qkv)) {
-        d_queries_by_tiles(call, stream);
-        d_keys_by_tiles(call, stream);
+        d_queries_by_tiles(call, most_shared, stream);
+        d_keys_by_tiles(call, most_shared, stream);
         continue;
       }
     }
@@ -132,16 +128,10 @@ template void attention_forward(AttentionForward<float> const&, CUstream_st*);
 template void attention_forward(AttentionForward<bfloat16> const&, CUstream_st*);
 template void attention_forward(AttentionForward<float16> const&, CUstream_st*);
 template void attention_backward(AttentionBackward<float> const&, std::span<std::byte>,
-                                 CUstream_st*);
-template void attention_backward(AttentionBackward<float> const&, std::int64_t,
-                                 std::span<std::byte>, CUstream_st*);
+                                 CUstream_st*, AttentionChoices const&);
 template void attention_backward(AttentionBackward<bfloat16> const&, std::span<std::byte>,
-                                 CUstream_st*);
-template void attention_backward(AttentionBackward<bfloat16> const&, std::int64_t,
-                                 std::span<std::byte>, CUstream_st*);
+                                 CUstream_st*, AttentionChoices const&);
 template void attention_backward(AttentionBackward<float16> const&, std::span<std::byte>,
-                                 CUstream_st*);
-template void attention_backward(AttentionBackward<float16> const&, std::int64_t,
-                                 std::span<std::byte>, CUstream_st*);
+                                 CUstream_st*, AttentionChoices const&);
 
 }  // namespace offstage::kernels::cuda

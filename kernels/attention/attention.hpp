@@ -121,20 +121,23 @@ template <class T>
 ///          their gradients are rounded to T between two products of the 16-bit types. How much scratch memory
 ///          there is changes no bits.
 /// Speed:   tensor cores if attention_has_tiles() and memory is aligned to 16 bytes; else a kernel that is meant for
-///          checks.
+///          checks. Heads of 97 to 128 elements take smaller tiles where a block cannot have 129 KiB of shared memory.
 /// Order:   queued on `stream`; backward has the scratch memory for itself until it is done.
 /// Errors:  PreconditionError as above, and if head_dim is over 256, the scratch memory too small, or a size more
 ///          than a launch can have; CudaError.
 namespace cuda {
+/// What attention_backward chooses by itself, and a test for it. 0: its own choice.
+struct AttentionChoices {
+  std::int64_t parts = 0;  ///< attention_parts(); another must divide heads / kv_heads
+  std::size_t most_shared =
+      0;  ///< bytes of shared memory that a block may take, least_shared_bytes or more
+};
+
 template <class T>
 void attention_forward(AttentionForward<T> const&, CUstream_st* stream);
 template <class T>
 void attention_backward(AttentionBackward<T> const&, std::span<std::byte> scratch,
-                        CUstream_st* stream);
-/// With other parts than attention_parts() says; PreconditionError if they do not divide heads / kv_heads.
-template <class T>
-void attention_backward(AttentionBackward<T> const&, std::int64_t parts,
-                        std::span<std::byte> scratch, CUstream_st* stream);
+                        CUstream_st* stream, AttentionChoices const& choices = {});
 }  // namespace cuda
 
 template <class T>

@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/attention/calls.cuh"
 #include "kernels/attention/tiles.cuh"
+#include "platform/cuda/gpus.hpp"
 
 /// What dQ's and dK's kernels share. They make seven products where one kernel with sums of dQ in global memory would
 /// make five: scores and dP come up twice. In return nothing is added in an order that differs from run to run, and no
@@ -22,17 +24,29 @@ constexpr int threads = own_rows / warp_rows<D> * 32;
 template <int D>
 constexpr int blocks_of_sm = D <= 64 ? 2 : 1;
 
-/// The block's two own tiles, then two stages of two other tiles.
-template <int D>
-constexpr int stage_elements = 2 * other_rows* D;
-template <int D>
-constexpr std::size_t tile_bytes = 2 * (2 * own_rows * D + 2 * stage_elements<D>);
+/// The block's two own tiles, then two stages of two other tiles, of R rows each.
+template <int D, int R>
+constexpr int stage_elements = 2 * R* D;
+template <int D, int R>
+constexpr std::size_t tile_bytes = 2 * (2 * own_rows * D + 2 * stage_elements<D, R>);
 template <class T, int D>
 using Own = Operand<T, D, true>[halves<D>];
 template <int D>
 using Square = float[halves<D>][2][4];  // (warp_rows, 16)
 template <int D>
 using Sums = float[halves<D>][D / 8][4];  // (warp_rows, D)
+
+/// work(std::integral_constant<int, R>{}) of the rows that other tiles have: other_rows, with which a block takes `bytes`
+/// of shared memory, or if it cannot have so much, half of them.
+template <std::size_t bytes, class Work>
+void with_rows(std::size_t most_shared, Work const& work) {
+  if constexpr (bytes > offstage::cuda::least_shared_bytes) {
+    if (bytes > most_shared) {
+      return work(std::integral_constant<int, other_rows / 2>{});
+    }
+  }
+  work(std::integral_constant<int, other_rows>{});
+}
 
 template <int D>
 __device__ inline void clear_sums(Sums<D>& sums) {

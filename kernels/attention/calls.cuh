@@ -97,10 +97,13 @@ dim3 attention_blocks(std::int64_t heads, std::int64_t tiles);
 /// On tensor cores; attention_has_tiles(), memory aligned to 16 bytes.
 template <class T>
 void forward_by_tiles(ForwardCall<T> const&, CUstream_st*);
+/// `most_shared`: bytes of shared memory that a block can have, least_shared_bytes at least.
 template <class T>
-void d_queries_by_tiles(BackwardCall<T> const&, CUstream_st*);  ///< leaves delta behind
+void d_queries_by_tiles(BackwardCall<T> const&, std::size_t most_shared,
+                        CUstream_st*);  ///< leaves delta behind
 template <class T>
-void d_keys_by_tiles(BackwardCall<T> const&, CUstream_st*);  ///< and of values; reads delta
+void d_keys_by_tiles(BackwardCall<T> const&, std::size_t most_shared,
+                     CUstream_st*);  ///< and of values; reads delta
 
 /// In FP32 without tensor cores; head_dim up to largest_simple_width.
 constexpr std::int64_t largest_simple_width = 256;

@@ -10,16 +10,15 @@
 namespace offstage::kernels::cuda {
 namespace {
 
-/// x <- P, y <- dS, transposed, of 16 queries, from scores and dP. `known`: the queries' shifts, and other_rows later
-/// their deltas.
-template <int D>
+/// x <- P, y <- dS, transposed, of 16 queries, from scores and dP. `known`: the queries' shifts, and R later their deltas.
+template <int D, int R>
 __device__ void differentiate(Square<D>& x, Square<D>& y, float const* known, float scale,
                               Lane const& at) {
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
     float const* const of_pair = known + 8 * n + at.pair;
     float const shift[2] = {of_pair[0], of_pair[1]};
-    float const delta[2] = {of_pair[other_rows], of_pair[other_rows + 1]};
+    float const delta[2] = {of_pair[R], of_pair[R + 1]};
 #pragma unroll
     for (int h = 0; h < halves<D>; ++h) {
 #pragma unroll
@@ -51,9 +50,9 @@ __device__ void hide(Square<D>& x, Square<D>& y, int ahead, Lane const& at) {
 
 /// Tiles of the queries that see a block's keys, head after head of the group, and of their d_out, in two stages that
 /// take turns; after them stand, for each stage, the queries' shifts (log_sum_exp in powers of two) and their deltas.
-template <class T, int D>
+template <class T, int D, int R>
 struct QueryStages {
-  static constexpr int statistics = 2 * other_rows;  // of a stage
+  static constexpr int statistics = 2 * R;  // of a stage
   static constexpr std::size_t bytes = 2 * statistics * sizeof(float);
 
   T* memory;
@@ -61,31 +60,29 @@ struct QueryStages {
   BackwardCall<T> const& call;
   BlockTask const& task;
 
-  __device__ T const* stage(int i) const { return memory + i * stage_elements<D>; }
+  __device__ T const* stage(int i) const { return memory + i * stage_elements<D, R>; }
   __device__ float const* known_of(int i) const { return known + i * statistics; }
 
   /// Begins tile `tile` of the group's head `member`. Returns the statistic for this thread to put() when the stage's
   /// last ones are done with.
   __device__ float begin(int i, int member, int tile) const {
     int const head = task.head + member;
-    int const position = tile * other_rows;
-    T* const to = memory + i * stage_elements<D>;
+    int const position = tile * R;
+    T* const to = memory + i * stage_elements<D, R>;
     auto const queries =
         rows_of(call.qkv, call.at.query(task.b, head), call.at.qkv_stride, position, call.at);
-    begin_tile<D, other_rows, threads<D>, T>(to, queries);
-    begin_tile<D, other_rows, threads<D>, T>(
-        to + other_rows * D,
-        rows_of(call.d_out, call.at.out(task.b, head), call.at.out_stride, position, call.at));
+    begin_tile<D, R, threads<D>, T>(to, queries);
+    begin_tile<D, R, threads<D>, T>(to + R * D, rows_of(call.d_out, call.at.out(task.b, head),
+                                                        call.at.out_stride, position, call.at));
     end_copies();
     auto const thread = static_cast<int>(threadIdx.x);
-    int const row = thread % other_rows;
+    int const row = thread % R;
     if (thread >= statistics || row >= queries.there) {
       return 0;  // of queries that do not exist the tiles hold zeros, which add nothing
     }
     std::int64_t const local = task.local + member;
-    return thread < other_rows
-               ? log2_of_e * call.log_sum_exp[call.at.row(task.b, head) + position + row]
-               : call.delta[local * call.at.sequence + position + row];
+    return thread < R ? log2_of_e * call.log_sum_exp[call.at.row(task.b, head) + position + row]
+                      : call.delta[local * call.at.sequence + position + row];
   }
   __device__ void put(int i, float statistic) const {
     if (threadIdx.x < statistics) {
@@ -94,8 +91,8 @@ struct QueryStages {
   }
 };
 
-template <class T, int D>
-constexpr std::size_t shared_bytes = tile_bytes<D> + QueryStages<T, D>::bytes;
+template <class T, int D, int R>
+constexpr std::size_t shared_bytes = tile_bytes<D, R> + QueryStages<T, D, R>::bytes;
 
 /// Of a warp: its rows of sums, as they are, to scratch memory, where rows of `width` numbers follow each other.
 template <int D>
@@ -118,10 +115,10 @@ __device__ void leave_sums(float* first_row, Sums<D> const& sums, int there, int
   }
 }
 
-/// A block has 128 keys and values of one head and takes the queries of its part of the group that see them, 64 at a
+/// A block has 128 keys and values of one head and takes the queries of its part of the group that see them, R at a
 /// time. It works on the transposed matrices, whose products with queries and d_out need no way through shared memory.
 /// `whole`: the part is the group.
-template <class T, int D, bool whole>
+template <class T, int D, int R, bool whole>
 __global__ __launch_bounds__(threads<D>,
                              blocks_of_sm<D>) void d_key_kernel(BackwardCall<T> const call) {
   auto const task = key_task(call.at, call.first_unit, call.units, whole ? 1 : call.parts);
@@ -133,13 +130,14 @@ __global__ __launch_bounds__(threads<D>,
   auto* const key_tile = reinterpret_cast<T*>(shared_memory());
   auto* const value_tile = key_tile + own_rows * D;
   auto* const stages_memory = value_tile + own_rows * D;
-  QueryStages<T, D> const stages{
-      stages_memory, reinterpret_cast<float*>(stages_memory + 2 * stage_elements<D>), call, task};
+  QueryStages<T, D, R> const stages{
+      stages_memory, reinterpret_cast<float*>(stages_memory + 2 * stage_elements<D, R>), call,
+      task};
   begin_tile<D, own_rows, threads<D>, T>(
       key_tile, rows_of(call.qkv, key_head, call.at.qkv_stride, first, call.at));
   begin_tile<D, own_rows, threads<D>, T>(
       value_tile, rows_of(call.qkv, value_head, call.at.qkv_stride, first, call.at));
-  int tile = first / other_rows;
+  int tile = first / R;
   float coming = stages.begin(0, 0, tile);
   stages.put(0, coming);
   await_copies<0>();
@@ -160,22 +158,22 @@ __global__ __launch_bounds__(threads<D>,
   while (member < members) {
     await_copies<0>();
     __syncthreads();
-    int const ahead = tile * other_rows - first - at.warp * warp_rows<D>;
-    if (++tile * other_rows >= call.at.sequence) {
-      tile = first / other_rows;
+    int const ahead = tile * R - first - at.warp * warp_rows<D>;
+    if (++tile * R >= call.at.sequence) {
+      tile = first / R;
       ++member;
     }
     if (member < members) {
       coming = stages.begin(1 - stage, member, tile);
     }
     T const* const queries = stages.stage(stage);
-    T const* const d_outs = queries + other_rows * D;
+    T const* const d_outs = queries + R * D;
 #pragma unroll 1
-    for (int query = max(0, -ahead); query < other_rows; query += 16) {
+    for (int query = max(0, -ahead); query < R; query += 16) {
       Square<D> x;
       Square<D> y;
       two_products<T, D>(x, keys, queries, y, values, d_outs, query, at.lane);
-      differentiate<D>(x, y, stages.known_of(stage) + query, scale, at);
+      differentiate<D, R>(x, y, stages.known_of(stage) + query, scale, at);
       if (ahead + query < warp_rows<D> - 1) {
         hide<D>(x, y, ahead + query, at);
       }
@@ -241,14 +239,19 @@ __global__ __launch_bounds__(block_size) void add_parts_kernel(BackwardCall<T> c
 }  // namespace
 
 template <class T>
-void d_keys_by_tiles(BackwardCall<T> const& call, CUstream_st* stream) {
+void d_keys_by_tiles(BackwardCall<T> const& call, std::size_t most_shared, CUstream_st* stream) {
   int const tiles = (call.at.sequence + own_rows - 1) / own_rows;
   bool const whole = call.parts == 1;
   with_width(call.at.width, [&](auto width) {
-    launch(whole ? d_key_kernel<T, width, true> : d_key_kernel<T, width, false>,
-           Grid{attention_blocks(std::int64_t{call.units} * call.parts, tiles), threads<width>,
-                shared_bytes<T, width>},
-           stream, call);
+    constexpr int D = decltype(width)::value;
+    with_rows<shared_bytes<T, D, other_rows>>(most_shared, [&](auto rows) {
+      constexpr int R = decltype(rows)::value;
+      static_assert(R == other_rows || shared_bytes<T, D, R> <= offstage::cuda::least_shared_bytes);
+      launch(whole ? d_key_kernel<T, D, R, true> : d_key_kernel<T, D, R, false>,
+             Grid{attention_blocks(std::int64_t{call.units} * call.parts, tiles), threads<D>,
+                  shared_bytes<T, D, R>},
+             stream, call);
+    });
   });
   if (!whole) {
     auto const chunks = std::size_t{2} * static_cast<std::size_t>(call.units) *
@@ -258,7 +261,7 @@ void d_keys_by_tiles(BackwardCall<T> const& call, CUstream_st* stream) {
   }
 }
 
-template void d_keys_by_tiles(BackwardCall<bfloat16> const&, CUstream_st*);
-template void d_keys_by_tiles(BackwardCall<float16> const&, CUstream_st*);
+template void d_keys_by_tiles(BackwardCall<bfloat16> const&, std::size_t, CUstream_st*);
+template void d_keys_by_tiles(BackwardCall<float16> const&, std::size_t, CUstream_st*);
 
 }  // namespace offstage::kernels::cuda

@@ -92,8 +92,8 @@ __device__ void hide(Square<D>& x, int ahead, Lane const& at) {
   }
 }
 
-/// A block has 128 queries of one head and takes their keys and values as forward does. Leaves delta behind.
-template <class T, int D>
+/// A block has 128 queries of one head and takes their keys and values as forward does, R at a time. Leaves delta behind.
+template <class T, int D, int R>
 __global__ __launch_bounds__(threads<D>,
                              blocks_of_sm<D>) void d_query_kernel(BackwardCall<T> const call,
                                                                   int tiles) {
@@ -104,18 +104,23 @@ __global__ __launch_bounds__(threads<D>,
   std::int64_t const out_head = call.at.out(task.b, task.head);
   auto* const query_tile = reinterpret_cast<T*>(shared_memory());
   auto* const d_out_tile = query_tile + own_rows * D;
-  KeyStages<T, D, threads<D>> const stages{d_out_tile + own_rows * D,
-                                           call.qkv + call.at.key(task.b, task.kv_head), call.at};
-  // The second stage is free until the first one is in work.
-  auto* const out_tile = stages.stage(1);
-  static_assert(stage_elements<D> == own_rows * D);
+  KeyStages<T, D, threads<D>, R> const stages{
+      d_out_tile + own_rows * D, call.qkv + call.at.key(task.b, task.kv_head), call.at};
+  // The second stage is free until the first one is in work; of small stages this takes both.
+  constexpr bool beside = stage_elements<D, R> >= own_rows * D;
+  static_assert(2 * stage_elements<D, R> >= own_rows * D);
+  auto* const out_tile = stages.stage(beside ? 1 : 0);
   begin_tile<D, own_rows, threads<D>, T>(
       query_tile, rows_of(call.qkv, query_head, call.at.qkv_stride, first, call.at));
   begin_tile<D, own_rows, threads<D>, T>(
       d_out_tile, rows_of(call.d_out, out_head, call.at.out_stride, first, call.at));
   begin_tile<D, own_rows, threads<D>, T>(
       out_tile, rows_of(call.out, out_head, call.at.out_stride, first, call.at));
-  stages.begin(0);
+  if constexpr (beside) {
+    stages.begin(0);
+  } else {
+    end_copies();
+  }
   stages.await();
 
   Own<T, D> queries;
@@ -125,6 +130,10 @@ __global__ __launch_bounds__(threads<D>,
   QueryRows<D> rows;
   row_products<T, D>(rows.delta, d_outs, out_tile, at);
   know_rows(rows, call, task, at);
+  if constexpr (!beside) {
+    __syncthreads();  // all have read the outputs
+    stages.begin(0);
+  }
   float const scale = call.at.scale * log2_of_e;
   Sums<D> sums;
   clear_sums<D>(sums);
@@ -136,12 +145,12 @@ __global__ __launch_bounds__(threads<D>,
       stages.begin(tile + 1);
     }
     T const* const keys = stages.stage(tile);
-    int const ahead = first + at.warp * warp_rows<D> - tile * other_rows;
+    int const ahead = first + at.warp * warp_rows<D> - tile * R;
 #pragma unroll 1
-    for (int key = 0; key < other_rows && key < ahead + warp_rows<D>; key += 16) {
+    for (int key = 0; key < R && key < ahead + warp_rows<D>; key += 16) {
       Square<D> x;
       Square<D> y;
-      two_products<T, D>(x, queries, keys, y, d_outs, keys + other_rows * D, key, at.lane);
+      two_products<T, D>(x, queries, keys, y, d_outs, keys + R * D, key, at.lane);
       differentiate<D>(x, y, rows, scale);
       if (ahead - key < 15) {
         hide<D>(x, ahead - key, at);
@@ -156,17 +165,22 @@ __global__ __launch_bounds__(threads<D>,
 }  // namespace
 
 template <class T>
-void d_queries_by_tiles(BackwardCall<T> const& call, CUstream_st* stream) {
+void d_queries_by_tiles(BackwardCall<T> const& call, std::size_t most_shared, CUstream_st* stream) {
   int const tiles = (call.at.sequence + own_rows - 1) / own_rows;
   std::int64_t const heads = std::int64_t{call.units} * call.at.group;
   with_width(call.at.width, [&](auto width) {
-    launch(d_query_kernel<T, width>,
-           Grid{attention_blocks(heads, tiles), threads<width>, tile_bytes<width>}, stream, call,
-           tiles);
+    constexpr int D = decltype(width)::value;
+    with_rows<tile_bytes<D, other_rows>>(most_shared, [&](auto rows) {
+      constexpr int R = decltype(rows)::value;
+      static_assert(R == other_rows || tile_bytes<D, R> <= offstage::cuda::least_shared_bytes);
+      launch(d_query_kernel<T, D, R>,
+             Grid{attention_blocks(heads, tiles), threads<D>, tile_bytes<D, R>}, stream, call,
+             tiles);
+    });
   });
 }
 
-template void d_queries_by_tiles(BackwardCall<bfloat16> const&, CUstream_st*);
-template void d_queries_by_tiles(BackwardCall<float16> const&, CUstream_st*);
+template void d_queries_by_tiles(BackwardCall<bfloat16> const&, std::size_t, CUstream_st*);
+template void d_queries_by_tiles(BackwardCall<float16> const&, std::size_t, CUstream_st*);
 
 }  // namespace offstage::kernels::cuda

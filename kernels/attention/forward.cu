@@ -4,6 +4,7 @@
 
 #include "kernels/attention/calls.cuh"
 #include "kernels/attention/tiles.cuh"
+#include "platform/cuda/gpus.hpp"
 
 namespace offstage::kernels::cuda {
 namespace {
@@ -19,6 +20,7 @@ using Stages = KeyStages<T, D, threads>;
 /// The tile of queries, then the stages.
 template <int D>
 constexpr std::size_t shared_bytes = 2 * (own_rows * D + 2 * Stages<bfloat16, D>::elements);
+static_assert(shared_bytes<largest_tile_width> <= offstage::cuda::least_shared_bytes);
 
 // Of wider heads the sums need their registers.
 template <int D>

@@ -4,6 +4,7 @@
 
 #include "kernels/attention/calls.cuh"
 #include "kernels/cuda/elements.cuh"
+#include "platform/cuda/gpus.hpp"
 
 // Attention as tiles.cuh has it, in FP32 from shared memory: for float, whose purpose is checks, and for
 // heads that tensor cores do not get. A block is a square of threads: one score each, and a row's columns of results.
@@ -21,11 +22,13 @@ __host__ __device__ constexpr int pitch_of(int width) {
 constexpr int square_pitch = side + 1;
 constexpr int square = side * square_pitch;
 
-std::size_t shared_bytes(int tiles, int squares, int width) {
+constexpr std::size_t shared_bytes(int tiles, int squares, int width) {
   return sizeof(float) *
          (static_cast<std::size_t>(tiles) * side * static_cast<std::size_t>(pitch_of(width)) +
           static_cast<std::size_t>(squares) * square);
 }
+static_assert(shared_bytes(4, 2, static_cast<int>(largest_simple_width)) <=
+              offstage::cuda::least_shared_bytes);
 
 /// A thread's place in its block, whose square has the positions from `first` on as rows.
 struct Place {

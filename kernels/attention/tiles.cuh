@@ -69,9 +69,9 @@ __device__ void begin_tile(T* tile, Rows<T const> const& from) {
 
 /// Tiles of the keys and values of one head: two stages, each a tile of keys and then one of values, take turns, so
 /// that the next tiles come while these are worked on.
-template <class T, int D, int threads>
+template <class T, int D, int threads, int R = other_rows>
 struct KeyStages {
-  static constexpr int elements = 2 * other_rows * D;  // of a stage
+  static constexpr int elements = 2 * R * D;  // of a stage
 
   T* memory;
   T const* keys;  ///< of position 0
@@ -79,11 +79,10 @@ struct KeyStages {
 
   __device__ T* stage(int tile) const { return memory + tile % 2 * elements; }
   __device__ void begin(int tile) const {
-    auto const from = rows_of(keys, 0, at.qkv_stride, tile * other_rows, at);
-    begin_tile<D, other_rows, threads, T>(stage(tile), from);
-    begin_tile<D, other_rows, threads, T>(
-        stage(tile) + other_rows * D,
-        {from.first + at.to_values(), from.stride, from.there, from.chunks});
+    auto const from = rows_of(keys, 0, at.qkv_stride, tile * R, at);
+    begin_tile<D, R, threads, T>(stage(tile), from);
+    begin_tile<D, R, threads, T>(
+        stage(tile) + R * D, {from.first + at.to_values(), from.stride, from.there, from.chunks});
     end_copies();
   }
   /// Of all threads: a tile that was begun is there, and the one before it is done with.
@@ -92,9 +91,7 @@ struct KeyStages {
     __syncthreads();
   }
   /// Tiles with keys that a block's queries see, of which the first is `query`.
-  __device__ int count(int query) const {
-    return (min(query + own_rows, at.sequence) + other_rows - 1) / other_rows;
-  }
+  __device__ int count(int query) const { return (min(query + own_rows, at.sequence) + R - 1) / R; }
 };
 
 /// A thread's warp, and its lane's place in the fragments of tensor_core.cuh.

@@ -4,6 +4,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <source_location>
 #include <type_traits>
 
 #include "base/error.hpp"
@@ -154,8 +155,9 @@ void with_packs(bool aligned, Launch const& launch_with) {
 }
 
 /// The grid of a kernel whose threads take packs in turn.
-inline Grid flat_grid(std::int64_t packs) {
-  return {blocks_for(static_cast<std::size_t>(packs), block_size), block_size};
+inline Grid flat_grid(std::int64_t packs,
+                      std::source_location where = std::source_location::current()) {
+  return {blocks_for(static_cast<std::size_t>(packs), block_size), block_size, 0, where};
 }
 
 /// The grid's width for kernels with a block per row. Errors: PreconditionError beyond what a grid can be.
@@ -165,10 +167,11 @@ inline unsigned row_grid(std::int64_t rows) {
 }
 
 /// The grid of a kernel each of whose threads works on one pack: row blockIdx.x, pack pack_of_row().
-inline Grid pack_grid(std::int64_t rows, std::int64_t packs) {
+inline Grid pack_grid(std::int64_t rows, std::int64_t packs,
+                      std::source_location where = std::source_location::current()) {
   std::int64_t const strips = (packs + block_size - 1) / block_size;
   return {dim3{row_grid(rows), static_cast<unsigned>(strips)},
-          whole_warps((packs + strips - 1) / strips)};
+          whole_warps((packs + strips - 1) / strips), 0, where};
 }
 __device__ inline std::int64_t pack_of_row() {
   return std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x;

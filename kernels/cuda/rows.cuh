@@ -131,6 +131,10 @@ __device__ RowPart<T, Shape> residual_row(T const* x, T const* delta, T* sum, st
 
 constexpr unsigned max_row_threads = 512;
 
+inline RowShape<1, 0> shape_of_any_row(std::int64_t width) {
+  return {whole_warps(std::min<std::int64_t>(width, max_row_threads))};
+}
+
 /// Calls launch(shape) with the RowShape for rows of T. Errors: PreconditionError beyond 2^31 - 1 elements a row.
 template <class T, class Launch>
 void with_row_shape(bool aligned, std::int64_t width, Launch const& launch_with) {
@@ -143,7 +147,7 @@ void with_row_shape(bool aligned, std::int64_t width, Launch const& launch_with)
   } else if (aligned && packs <= 4 * std::int64_t{max_row_threads}) {
     launch_with(RowShape<wide<T>, 4>{whole_warps((packs + 3) / 4)});
   } else {
-    launch_with(RowShape<1, 0>{whole_warps(std::min<std::int64_t>(width, max_row_threads))});
+    launch_with(shape_of_any_row(width));
   }
 }
 

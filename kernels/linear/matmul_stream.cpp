@@ -42,15 +42,18 @@ void matmul(device::Stream& stream, Matmul<T, Out> const& product) {
     return;
   }
   auto call = product_of(product);
-  bool const fused = product.k > 0 && stream.blas().knows(call);
+  auto const multiply = [&] {
+    return stream.blas().multiply(call, static_cast<CUstream_st*>(stream.native()));
+  };
+  bool fused = false;
   if (product.k == 0) {
     for (std::int64_t row = 0; row < product.m; ++row) {
       stream.zero(product.c + row * product.c_stride(),
                   product.n * static_cast<Bytes>(sizeof(Out)));
     }
-  } else {
-    call.bias = fused ? call.bias : nullptr;
-    stream.blas().multiply(call, static_cast<CUstream_st*>(stream.native()));
+  } else if (fused = multiply(); !fused) {
+    call.bias = nullptr;
+    require(multiply(), "matmul: a product without a bias is done or an error");
   }
   if (!fused && product.bias != nullptr) {
     bias_forward(stream, bias_of(product));

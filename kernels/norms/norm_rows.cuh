@@ -45,10 +45,15 @@ struct NormRows {
   int width;
 };
 
+template <int outputs>
+using Exchange = float[2][outputs][max_warps];
+template <int outputs>
+constexpr std::size_t exchange_bytes = sizeof(Exchange<outputs>);
+
 /// backward(r, sums, exchange) for each row r of the block, which adds the row's part to the ColumnSums `sums`.
 template <class Shape, int outputs, class T, class Backward>
 __device__ void for_rows_of_block(NormRows<T> const& a, float* partial, Backward const& backward) {
-  __shared__ float exchange[2][outputs][max_warps];  // in turn: one barrier per row is enough
+  __shared__ Exchange<outputs> exchange;  // in turn: one barrier per row is enough
   ColumnSums<Shape, outputs> sums{partial + std::int64_t{blockIdx.x} * outputs * a.width, a.width};
   std::int64_t const first = std::int64_t{blockIdx.x} * a.rows_per_block;
   std::int64_t const end = min(first + a.rows_per_block, a.rows);
@@ -78,10 +83,18 @@ void launch_backward(Arguments const& a, float const* mean, float const* inverse
                            .rows = a.rows,
                            .rows_per_block = blocks.rows_per_block,
                            .width = static_cast<int>(a.width)};
-    launch(kernel_of(shape),
-           {static_cast<unsigned>(blocks.blocks), shape.threads,
-            ColumnSums<decltype(shape), outputs>::shared_bytes(a.width)},
-           stream, rows, partial);
+    auto const launch_with = [&](auto chosen) {
+      launch(kernel_of(chosen),
+             {static_cast<unsigned>(blocks.blocks), chosen.threads,
+              ColumnSums<decltype(chosen), outputs>::shared_bytes(a.width)},
+             stream, rows, partial);
+    };
+    if (has_room(ColumnSums<decltype(shape), outputs>::shared_bytes(a.width) +
+                 exchange_bytes<outputs>)) {
+      launch_with(shape);
+    } else {
+      launch_with(shape_of_any_row(a.width));
+    }
   });
   combine<T>(partial, blocks, a.width, a.d_weight.data(), d_bias, stream);
 }

@@ -1,5 +1,7 @@
 #include "base/version.hpp"
 
+#include <fmt/format.h>
+
 namespace offstage {
 
 char const* version() noexcept {
@@ -7,6 +9,11 @@ char const* version() noexcept {
 }
 char const* build_description() noexcept {
   return OFFSTAGE_BUILD;
+}
+
+std::string program_text(std::string const& libraries) {
+  return fmt::format("offstage {} ({}{}{})", version(), build_description(),
+                     libraries.empty() ? "" : "; ", libraries);
 }
 
 }  // namespace offstage

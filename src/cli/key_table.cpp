@@ -214,6 +214,12 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) {
           c.device.share_gpu = choice<bool>(t, {{"false", false}, {"true", true}});
         }},
+    Key{"device.check", "off|launches", "off",
+        "launches: each work of a GPU is waited for, so that an error names the kernel; slow",
+        [](RunConfig& c, Text t) {
+          c.device.check = choice<device::Check>(
+              t, {{"off", device::Check::off}, {"launches", device::Check::launches}});
+        }},
     Key{"device.emulate", "NAME=RATE,...", "",
         "host: be as slow as "
         "h2d=25GB/s,d2h=25GB/s,compute=400T,update=10G,host-update=1G,host-sum=90GB/s, any of "

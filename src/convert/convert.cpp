@@ -56,7 +56,7 @@ checkpoint::Meta meta_of(state::ModelShape const& model, int ranks) {
   for (state::ModelKey const& key : state::keys_of(model)) {
     meta.configuration += fmt::format("{}={}\n", key.key, key.value);
   }
-  meta.program = fmt::format("offstage {} ({})", version(), build_description());
+  meta.program = program_text();
   meta.threads = 1;
   meta.ranks = ranks;
   return meta;

@@ -9,17 +9,20 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/watch.hpp"
+#include "device/cuda_event.hpp"
 #include "device/shortage.hpp"
 #include "platform/cuda/blas_lt.hpp"
 #include "platform/cuda/check.hpp"
+#include "platform/cuda/gpus.hpp"
 #endif
 
 namespace offstage::device {
@@ -35,117 +38,6 @@ constexpr Bytes library_bytes = 1 * GiB;
 
 /// Of that, what a calling stream gives to kernels.
 constexpr Bytes scratch_bytes = 64 * MiB;
-
-/// CUDA counts the devices for each thread; what a thread creates or launches is the current one's.
-void make_current(int index) {
-  check(cudaSetDevice(index));
-}
-
-/// A point that both clocks know, the device's and the host's.
-class Origin {
- public:
-  using Clock = std::chrono::steady_clock;
-  /// Blocks until it has come. Of device `index`, the current one; `stream`: an idle one of it.
-  Origin(int index, cudaStream_t stream) : index_{index} {
-    check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync));
-    // Between the event and the look at the clock a busy host may do something else.
-    for (int attempt = 0; attempt < attempts; ++attempt) {
-      auto const before = Clock::now();
-      check(cudaEventRecord(event_, stream));
-      check(cudaEventSynchronize(event_));
-      time_ = Clock::now();
-      if (time_ - before < close_enough) {
-        break;
-      }
-    }
-  }
-  ~Origin() {
-    static_cast<void>(cudaSetDevice(index_));
-    static_cast<void>(cudaEventDestroy(event_));
-  }
-  Origin(Origin const&) = delete;
-  Origin& operator=(Origin const&) = delete;
-
-  [[nodiscard]] Clock::time_point time() const noexcept { return time_; }
-  /// When a later event, which has come, came.
-  [[nodiscard]] Clock::time_point when(cudaEvent_t event) const {
-    make_current(index_);
-    float milliseconds{};
-    check(cudaEventElapsedTime(&milliseconds, event_, event));
-    return time_ + std::chrono::duration_cast<Clock::duration>(
-                       std::chrono::duration<float, std::milli>{milliseconds});
-  }
-
- private:
-  static constexpr int attempts = 8;
-  static constexpr auto close_enough = std::chrono::microseconds{200};
-  int index_;
-  cudaEvent_t event_{};
-  Clock::time_point time_;
-};
-
-/// Of a device. Threads: any.
-class CudaClock {
- public:
-  explicit CudaClock(int index) : index_{index} {}
-  ~CudaClock() {
-    if (stream_ != nullptr) {
-      static_cast<void>(cudaStreamDestroy(stream_));
-    }
-  }
-  CudaClock(CudaClock const&) = delete;
-  CudaClock& operator=(CudaClock const&) = delete;
-
-  /// A point not long ago: CUDA gives times between events as floats, in milliseconds.
-  [[nodiscard]] std::shared_ptr<Origin const> origin() {
-    std::lock_guard const lock{mutex_};
-    if (origin_ == nullptr || Origin::Clock::now() - origin_->time() > std::chrono::seconds{10}) {
-      make_current(index_);
-      if (stream_ == nullptr) {
-        check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-      }
-      origin_ = std::make_shared<Origin>(index_, stream_);
-    }
-    return origin_;
-  }
-
- private:
-  int index_;
-  std::mutex mutex_;  ///< guards all below
-  cudaStream_t stream_{};
-  std::shared_ptr<Origin const> origin_;
-};
-
-class CudaEvent final : public Event {
- public:
-  /// Of device `index`, the current one. Threads that have none would open device 0 by some of these calls.
-  CudaEvent(int index, std::shared_ptr<Origin const> origin)
-      : index_{index}, origin_{std::move(origin)} {
-    // Blocking: who waits must not spin on a core that updates state.
-    check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync));
-  }
-  ~CudaEvent() override {
-    static_cast<void>(cudaSetDevice(index_));
-    static_cast<void>(cudaEventDestroy(event_));
-  }
-  CudaEvent(CudaEvent const&) = delete;
-  CudaEvent& operator=(CudaEvent const&) = delete;
-
-  void wait() const override {
-    Waiting const waiting{"a device stream"};
-    check(cudaEventSynchronize(event_));
-  }
-  [[nodiscard]] std::chrono::steady_clock::time_point when() const override {
-    wait();
-    return origin_->when(event_);
-  }
-  [[nodiscard]] cudaEvent_t native() const noexcept { return event_; }
-
- private:
-  int index_;
-  std::shared_ptr<Origin const> origin_;
-  cudaEvent_t event_{};
-};
 
 /// Device memory that no limit counts.
 class Scratch {
@@ -268,23 +160,10 @@ std::string locked_memory_limit() {
                                          : format_bytes(static_cast<Bytes>(limit.rlim_cur));
 }
 
+/// Memory that is registered; ends with this.
 class CudaPinned final : public Pinned {
  public:
-  CudaPinned(int index, std::span<std::byte> memory) : index_{index}, data_{memory.data()} {
-    make_current(index_);
-    Waiting const busy{"the registration of host memory with the GPU"};
-    // Portable: pinned for every device of the process.
-    auto const code = cudaHostRegister(data_, memory.size(), cudaHostRegisterPortable);
-    if (code != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());  // or the next launch would report it
-      throw Error{
-          ExitCode::other,
-          fmt::format("cannot pin {} of host memory for the GPU: {}; the limit of locked memory "
-                      "(ulimit -l) is {}: raise it, or give the job more memory",
-                      format_bytes(static_cast<Bytes>(memory.size())), cudaGetErrorString(code),
-                      locked_memory_limit())};
-    }
-  }
+  CudaPinned(int index, std::byte* data) : index_{index}, data_{data} {}
   ~CudaPinned() override {
     static_cast<void>(cudaSetDevice(index_));
     static_cast<void>(cudaHostUnregister(data_));
@@ -299,10 +178,11 @@ class CudaPinned final : public Pinned {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, Bytes capacity, int ranks);
+  CudaDevice(int index, Bytes capacity, int ranks, Check checks);
 
   [[nodiscard]] Kind kind() const noexcept override { return Kind::cuda; }
   [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] std::string libraries() const override { return cuda::BlasLt::version(); }
   [[nodiscard]] Buffer allocate(Bytes size, std::string const& purpose) override;
   void set_aside(Bytes size, std::string const& purpose) override;
   [[nodiscard]] std::unique_ptr<Stream> make_stream(std::string const& /*name*/,
@@ -314,12 +194,7 @@ class CudaDevice final : public Device {
     cuda::BlasLt::load();
     return std::make_unique<CudaStream>(index_, clock_, scratch_bytes, Priority::usual);
   }
-  [[nodiscard]] std::unique_ptr<Pinned> pin(std::span<std::byte> memory) override {
-    if (memory.empty()) {
-      return std::make_unique<Pinned>();
-    }
-    return std::make_unique<CudaPinned>(index_, memory);
-  }
+  [[nodiscard]] std::unique_ptr<Pinned> pin(std::span<std::byte> memory) override;
   [[nodiscard]] bool host_visible() const noexcept override { return false; }
   [[nodiscard]] Bytes capacity() const noexcept override { return capacity_; }
   [[nodiscard]] Bytes used() const noexcept override {
@@ -344,26 +219,59 @@ class CudaDevice final : public Device {
 
   int index_;
   CudaClock clock_;
+  std::optional<cuda::WaitForLaunches> waits_;
   std::string name_;
   Bytes capacity_{};
+  std::atomic<bool> said_unpinned_{false};
   mutable std::mutex mutex_;  ///< guards all below
   Bytes used_{};
   Bytes peak_{};
   Bytes set_aside_{};  ///< of used_
 };
 
-CudaDevice::CudaDevice(int index, Bytes capacity, int ranks) : index_{index}, clock_{index} {
+CudaDevice::CudaDevice(int index, Bytes capacity, int ranks, Check checks)
+    : index_{index}, clock_{index} {
   require(ranks >= 1, "CudaDevice: a rank uses it");
-  int const count = cuda::device_count();
-  if (index < 0 || index >= count) {
-    throw cuda::CudaError{fmt::format("there is no GPU {}: {} are visible", index, count)};
+  auto const gpus = cuda::find_gpus();
+  if (index < 0 || index >= gpus.count) {
+    throw cuda::CudaError{fmt::format("there is no GPU {}: {} are visible{}{}", index, gpus.count,
+                                      gpus.why.empty() ? "" : "; ", gpus.why)};
   }
   make_current(index_);
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index_));
   name_ = properties.name;
+  cuda::require_capable(fmt::format("GPU {} ({})", index, name_),
+                        {.major = properties.major,
+                         .minor = properties.minor,
+                         .shared_bytes = properties.sharedMemPerBlockOptin});
+  if (checks == Check::launches) {
+    waits_.emplace();
+  }
   Bytes const available = std::max<Bytes>(0, cuda::free_bytes(index_) / ranks - library_bytes);
   capacity_ = capacity > 0 ? std::min(capacity, available) : available;
+}
+
+std::unique_ptr<Pinned> CudaDevice::pin(std::span<std::byte> memory) {
+  if (memory.empty()) {
+    return std::make_unique<Pinned>();
+  }
+  make_current(index_);
+  Waiting const busy{"the registration of host memory with the GPU"};
+  // Portable: pinned for every device of the process.
+  auto const code = cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable);
+  if (code == cudaSuccess) {
+    return std::make_unique<CudaPinned>(index_, memory.data());
+  }
+  static_cast<void>(cudaGetLastError());  // or the next launch would report it
+  if (!said_unpinned_.exchange(true)) {
+    log::warning(
+        "cannot pin {} of host memory for the GPU: {}; what cannot be is copied more slowly; the "
+        "limit of locked memory (ulimit -l) is {}: raise it, or give the job more memory",
+        format_bytes(static_cast<Bytes>(memory.size())), cudaGetErrorString(code),
+        locked_memory_limit());
+  }
+  return std::make_unique<Pinned>();
 }
 
 Shortage CudaDevice::require_room(Bytes size, std::string const& purpose) const {
@@ -416,13 +324,14 @@ void CudaDevice::free(std::byte* data, Bytes size) noexcept {
 
 }  // namespace
 
-std::unique_ptr<Device> make_cuda_device(int index, Bytes capacity, int ranks) {
-  return std::make_unique<CudaDevice>(index, capacity, ranks);
+std::unique_ptr<Device> make_cuda_device(int index, Bytes capacity, int ranks, Check checks) {
+  return std::make_unique<CudaDevice>(index, capacity, ranks, checks);
 }
 
 #else
 
-std::unique_ptr<Device> make_cuda_device(int /*index*/, Bytes /*capacity*/, int /*ranks*/) {
+std::unique_ptr<Device> make_cuda_device(int /*index*/, Bytes /*capacity*/, int /*ranks*/,
+                                         Check /*checks*/) {
   throw UsageError{"CUDA was not compiled in; write device.kind=host, or build with nvcc"};
 }
 

@@ -123,6 +123,9 @@ class Device {
   virtual ~Device() = default;
   [[nodiscard]] virtual Kind kind() const noexcept = 0;
   [[nodiscard]] virtual std::string name() const = 0;
+  /// Libraries on whose version the bits of a result depend: "cuBLASLt 13.1.0"; empty on the emulated device.
+  /// Errors: CudaError: one is missing.
+  [[nodiscard]] virtual std::string libraries() const { return {}; }
   /// `purpose` is named in the error. Aligned to 64 bytes at least; contents undefined.
   /// Errors: UsageError that says what needs how much, what is free, and which keys help.
   [[nodiscard]] virtual Buffer allocate(Bytes size, std::string const& purpose) = 0;
@@ -138,8 +141,8 @@ class Device {
   /// (equal teams, equal bits). A GPU's has cuBLASLt loaded. Errors: CudaError, also where that is missing.
   [[nodiscard]] virtual std::unique_ptr<Stream> make_calling_stream(std::string const& name) = 0;
   /// Lets the device copy from and to this memory by itself (page-locked and registered on cuda, nothing
-  /// on the emulated device). Errors: Error (1) saying how much was asked for and what limits it
-  /// (ulimit -l).
+  /// on the emulated device). Memory that the system does not lock stays as it is: copies of it are slower, and the
+  /// first such says so in a warning, with how much was asked for and what limits it (ulimit -l).
   [[nodiscard]] virtual std::unique_ptr<Pinned> pin(std::span<std::byte> memory) = 0;
   /// Whether host code may touch device memory as its own: the emulated device without an emulated link.
   [[nodiscard]] virtual bool host_visible() const noexcept = 0;
@@ -181,10 +184,18 @@ struct Emulation {
 [[nodiscard]] std::unique_ptr<Device> make_host_device(Bytes capacity,
                                                        Emulation const& emulation = {});
 
+/// device.check.
+enum class Check {
+  off,
+  launches  ///< each launch of a kernel or a product waits for its end, so that an error names it
+};
+
 /// The GPU of this number among those visible, as CUDA counts them. `capacity`: pretend to have no more
 /// (0: all that is free at construction, in equal parts for the `ranks` that compute on it, less what a rank's
-/// libraries take). Ranks that share it are all to look before any of them allocates.
-/// Errors: cuda::CudaError; UsageError where CUDA was not compiled in.
-[[nodiscard]] std::unique_ptr<Device> make_cuda_device(int index, Bytes capacity, int ranks = 1);
+/// libraries take). Ranks that share it are all to look before any of them allocates. `checks`: holds for all GPUs of the
+/// process while the device lives.
+/// Errors: cuda::CudaError; UsageError where CUDA was not compiled in, or the GPU is too old (cuda::require_capable).
+[[nodiscard]] std::unique_ptr<Device> make_cuda_device(int index, Bytes capacity, int ranks = 1,
+                                                       Check checks = Check::off);
 
 }  // namespace offstage::device

@@ -147,8 +147,9 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
 
   log::info("offstage {} ({}), {}, {}", version(), build_description(), mpi::library_version(),
             name_of(best_simd()));
-  log::info("{} rank{} on {} node{}, device {}", comm.size(), comm.size() == 1 ? "" : "s",
-            facts.nodes, facts.nodes == 1 ? "" : "s", facts.device);
+  log::info("{} rank{} on {} node{}, device {}{}{}", comm.size(), comm.size() == 1 ? "" : "s",
+            facts.nodes, facts.nodes == 1 ? "" : "s", facts.device,
+            facts.libraries.empty() ? "" : ", ", facts.libraries);
   if (!facts.link.empty()) {
     log::info("layers between ranks: {}", facts.link);
   }

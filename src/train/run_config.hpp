@@ -113,6 +113,7 @@ struct DeviceConfig {
   Bytes memory{};                           ///< device.memory; 0: no limit
   device::Emulation emulation;              ///< device.emulate, of kind host alone
   bool share_gpu{};  ///< device.share-gpu: several ranks may compute on one GPU
+  device::Check check = device::Check::off;  ///< device.check, of kind cuda alone
 };
 
 /// How CPU and device share the update: the principles of Deep Optimizer States.

@@ -1,20 +1,43 @@
 #include "train/run_device.hpp"
 
+#include <fmt/format.h>
+
+#include <cstdint>
+
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "platform/cuda/check.hpp"
+#include "platform/cuda/gpus.hpp"
 
 namespace offstage::train {
 
+namespace {
+
+/// Of device.kind=auto, where none is emulated. That there are no GPUs is no mistake; that a rank cannot use what is
+/// there, or what others use, may be one.
+bool all_have_gpus(mpi::Communicator const& comm) {
+  auto const mine = cuda::find_gpus();
+  bool const some = comm.maximum(std::int64_t{mine.count}) > 0;
+  bool const speaks = mine.count == 0 && (some || mine.absence == cuda::Gpus::Absence::unusable);
+  auto const first = comm.minimum(speaks ? comm.rank() : comm.size());
+  if (comm.rank() == first) {
+    log::warning("device.kind=auto computes on the cores: {}{}",
+                 some ? fmt::format("not all ranks see a GPU; rank {}: ", first) : "", mine.why);
+  }
+  return comm.minimum(mine.count) > 0;
+}
+
+}  // namespace
+
 bool uses_gpus(DeviceConfig const& config, mpi::Communicator const& comm) {
   if (config.kind == DeviceKind::automatic) {
-    return comm.minimum(cuda::device_count()) > 0 && !config.emulation.any();
+    return !config.emulation.any() && all_have_gpus(comm);
   }
   mpi::agree(comm, [&] {
-    if (config.kind == DeviceKind::cuda && cuda::device_count() == 0) {
-      throw UsageError{
-          "device.kind=cuda: no GPU is to be seen here (nvidia-smi -L lists them; "
-          "CUDA_VISIBLE_DEVICES may hide them); set device.kind=host or auto"};
+    if (config.kind != DeviceKind::cuda) {
+      return;
+    }
+    if (auto const gpus = cuda::find_gpus(); gpus.count == 0) {
+      throw UsageError{fmt::format("device.kind=cuda: {}; set device.kind=host or auto", gpus.why)};
     }
   });
   return config.kind == DeviceKind::cuda;
@@ -60,9 +83,9 @@ std::unique_ptr<device::Device> make_run_device(DeviceConfig const& config,
   });
   std::unique_ptr<device::Device> device;
   mpi::agree(comm, [&] {  // and all have looked before any goes on and allocates
-    device = place.gpu
-                 ? device::make_cuda_device(place.gpu->ordinal, config.memory, place.gpu_ranks)
-                 : device::make_host_device(config.memory, config.emulation);
+    device = place.gpu ? device::make_cuda_device(place.gpu->ordinal, config.memory,
+                                                  place.gpu_ranks, config.check)
+                       : device::make_host_device(config.memory, config.emulation);
   });
   return device;
 }

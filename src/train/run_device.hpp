@@ -10,8 +10,9 @@
 namespace offstage::train {
 
 /// Whether the ranks compute on GPUs, which all do or none. device.kind=auto: where each of them sees one and
-/// none is to be emulated.
-/// Collective. Errors: mpi::AgreedError: device.kind=cuda, but a rank sees no GPU, or they were not compiled in.
+/// none is to be emulated; where some see one and others do not, or a driver is there that cannot be used, a rank says
+/// so in a warning.
+/// Collective. Errors: mpi::AgreedError: device.kind=cuda, but a rank can use no GPU, which says why.
 [[nodiscard]] bool uses_gpus(DeviceConfig const& config, mpi::Communicator const& comm);
 
 /// Goes to this rank's place, which has a GPU if ranks compute on them and none otherwise. device.kind=auto: where

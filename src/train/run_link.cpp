@@ -16,7 +16,7 @@
 #include "base/log.hpp"
 #include "base/slice.hpp"
 #include "platform/cpu/affinity.hpp"
-#include "platform/cuda/check.hpp"
+#include "platform/cuda/gpus.hpp"
 #include "platform/mpi/session.hpp"
 #include "platform/nccl/library.hpp"
 

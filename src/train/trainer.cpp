@@ -172,7 +172,7 @@ void Training<T>::start_or_continue() {
   meta_.model = config_.model;
   meta_.seed = config_.train.seed;
   meta_.configuration = text_of(config_.settings);
-  meta_.program = fmt::format("offstage {} ({})", version(), build_description());
+  meta_.program = program_text(runner_->device().libraries());
   meta_.threads = place_.threads;
   meta_.ranks = comm_.size();
   cadence_.expect_save(watch.elapsed(), found.has_value());
@@ -265,6 +265,7 @@ void Training<T>::prepare() {
                 .nodes = runner_->nodes(),
                 .parameters = state::count_parameters(runner_->map().layers()),
                 .device = runner_->device().name(),
+                .libraries = runner_->device().libraries(),
                 .link = link.text,
                 .memory = runner_->memory_plan(),
                 .parameter_slots = runner_->parameter_slots(),

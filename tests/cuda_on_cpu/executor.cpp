@@ -72,6 +72,7 @@ struct Warp {
   unsigned lanes{};
   unsigned arrived{};
   unsigned round{};
+  bool late{};  ///< until the next barrier of the block it goes on only when no other warp can
 };
 
 /// Of one OS thread.
@@ -110,6 +111,9 @@ class Executor {
   /// Back to run_block, until the fiber is ready and its turn comes.
   void leave();
   [[nodiscard]] bool end_barrier();
+  void draw_late_warps();
+  /// Lets the threads that are ready go on, those of late warps or the others. False: none was.
+  [[nodiscard]] bool go_on(bool late);
 
   std::byte* stacks_{};
   std::vector<Fiber> fibers_;
@@ -201,6 +205,23 @@ bool Executor::end_barrier() {
   return any;
 }
 
+void Executor::draw_late_warps() {
+  for (Warp& warp : warps_) {
+    warp.late = random_() % 2 == 0;
+  }
+}
+
+bool Executor::go_on(bool late) {
+  bool any = false;
+  for (std::size_t const i : order_) {
+    if (fibers_[i].state == State::ready && warps_[i / warp_lanes].late == late) {
+      resume(fibers_[i]);
+      any = true;
+    }
+  }
+  return any;
+}
+
 void Executor::run_block(uint3 block, dim3 grid, dim3 threads, std::size_t shared_bytes,
                          std::function<void()> const& kernel) {
   std::size_t const count = std::size_t{threads.x} * threads.y * threads.z;
@@ -228,18 +249,16 @@ void Executor::run_block(uint3 block, dim3 grid, dim3 threads, std::size_t share
   }
   order_.resize(count);
   std::iota(order_.begin(), order_.end(), std::size_t{0});
+  draw_late_warps();
   while (true) {
     std::shuffle(order_.begin(), order_.end(), random_);
-    bool went_on = false;
-    for (std::size_t const i : order_) {
-      if (fibers_[i].state == State::ready) {
-        resume(fibers_[i]);
-        went_on = true;
-      }
+    if (go_on(false) || go_on(true)) {
+      continue;
     }
-    if (!went_on && !end_barrier()) {
+    if (!end_barrier()) {
       break;
     }
+    draw_late_warps();
   }
   for (Fiber const& fiber : fibers_) {
     if (fiber.state != State::done) {

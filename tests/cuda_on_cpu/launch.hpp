@@ -174,23 +174,24 @@ inline int __all_sync(std::uint32_t mask, int predicate) {
   return __ballot_sync(mask, predicate) == 0xFFFFFFFFU ? 1 : 0;
 }
 
+// Its grids are those of a GPU.
+#include "kernels/cuda/launch.cuh"
+
 namespace offstage::kernels::cuda {
 namespace {
-
-struct Grid {
-  dim3 blocks;
-  dim3 threads;
-  std::size_t shared_bytes = 0;
-};
 
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid const& grid, CUstream_st* stream,
             Arguments... arguments) {
-  cuda_on_cpu::check_launch(grid.blocks, grid.threads, grid.shared_bytes);
+  offstage::cuda::Launch const call{reinterpret_cast<void const*>(kernel), stream, grid.where};
+  call.check(cuda_on_cpu::begin_launch(grid.blocks, grid.threads, grid.shared_bytes));
   cuda_on_cpu::enqueue(stream, [=] {
-    cuda_on_cpu::run_grid(grid.blocks, grid.threads, grid.shared_bytes,
-                          [&] { kernel(static_cast<Parameters>(arguments)...); });
+    cuda_on_cpu::run_kernel([&] {
+      cuda_on_cpu::run_grid(grid.blocks, grid.threads, grid.shared_bytes,
+                            [&] { kernel(static_cast<Parameters>(arguments)...); });
+    });
   });
+  call.finish();
 }
 
 inline std::byte* shared_memory() {

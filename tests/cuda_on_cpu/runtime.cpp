@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,7 +28,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int greatest_priority = -5;
-constexpr std::size_t most_shared_bytes = 227 * 1024;  // of compute capability 9.0
 
 /// A thread that does what is queued, in order.
 class Queue {
@@ -111,6 +111,22 @@ struct Runtime {
   std::map<std::byte*, Bytes> pinned;
   std::set<Queue*> queues;
 };
+
+/// Kernels that have run, the one that is to fail, and what every call says since it has.
+struct Fault {
+  Fault() {
+    char const* const number = std::getenv("CUDA_ON_CPU_FAULT");
+    failing = number == nullptr ? 0 : std::atoll(number);
+  }
+  std::atomic<std::int64_t> ran{};
+  std::atomic<std::int64_t> failing;
+  std::atomic<cudaError_t> error{cudaSuccess};
+  std::atomic<std::int64_t> refused_products{};
+};
+Fault& fault() {
+  static Fault of_process;
+  return of_process;
+}
 Runtime& runtime() {
   static Runtime all;
   return all;
@@ -149,6 +165,43 @@ int device_count() {
   return text == nullptr ? 1 : std::atoi(text);
 }
 
+/// Version of CUDA that the driver knows; 0: there is none.
+int driver_version() {
+  char const* const text = std::getenv("CUDA_ON_CPU_DRIVER");
+  return text == nullptr ? CUDART_VERSION : std::atoi(text);
+}
+
+/// Ten times the compute capability. One whose blocks have the least shared memory: what runs here runs on all.
+int capability() {
+  char const* const text = std::getenv("CUDA_ON_CPU_CAPABILITY");
+  return text == nullptr ? 86 : static_cast<int>(std::strtod(text, nullptr) * 10 + 0.5);
+}
+
+/// Dynamic shared memory of a block, as NVIDIA's table of technical specifications has it.
+int most_shared_bytes() {
+  switch (capability()) {
+    case 70:
+      return 96 * 1024;
+    case 75:
+      return 64 * 1024;
+    case 80:
+    case 87:
+      return 163 * 1024;
+    case 86:
+    case 89:
+    case 120:
+      return 99 * 1024;
+    default:
+      return 227 * 1024;
+  }
+}
+
+/// What of host memory may be pinned at a time.
+Bytes most_pinned() {
+  char const* const text = std::getenv("CUDA_ON_CPU_PINNED");
+  return text == nullptr ? std::numeric_limits<Bytes>::max() : offstage::parse_bytes(text);
+}
+
 /// Of a device. A process knows what it has taken itself alone, as if it were alone.
 Bytes total_bytes() {
   char const* const text = std::getenv("CUDA_ON_CPU_MEMORY");
@@ -159,6 +212,11 @@ thread_local cudaError_t last_error = cudaSuccess;
 cudaError_t failed(cudaError_t code) {
   last_error = code;
   return code;
+}
+
+/// Of a call that has nothing to say itself.
+cudaError_t so_far() {
+  return fault().error;
 }
 
 }  // namespace
@@ -172,15 +230,36 @@ void take(Bytes size) {
   runtime().used += size;
 }
 
-void check_launch(dim3 blocks, dim3 threads, std::size_t shared_bytes) {
+int begin_launch(dim3 blocks, dim3 threads, std::size_t shared_bytes) {
   std::size_t const count = std::size_t{threads.x} * threads.y * threads.z;
   if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535 ||
-      count == 0 || count > 1024 || threads.z > 64 || shared_bytes > most_shared_bytes) {
-    std::fprintf(stderr,
-                 "cuda_on_cpu: no GPU takes %u x %u x %u blocks of %zu threads, %zu bytes\n",
-                 blocks.x, blocks.y, blocks.z, count, shared_bytes);
-    std::abort();
+      count == 0 || count > 1024 || threads.z > 64) {
+    return cudaErrorInvalidConfiguration;
   }
+  return shared_bytes > static_cast<std::size_t>(most_shared_bytes()) ? cudaErrorInvalidValue
+                                                                      : so_far();
+}
+
+void run_kernel(std::function<void()> const& kernel) {
+  if (++fault().ran == fault().failing) {
+    fault().error = cudaErrorIllegalAddress;
+  }
+  if (fault().error == cudaSuccess) {
+    kernel();
+  }
+}
+
+void refuse_product() noexcept {
+  ++fault().refused_products;
+}
+std::int64_t refused_products() noexcept {
+  return fault().refused_products;
+}
+
+void break_kernel(std::int64_t number) {
+  synchronize_all();
+  fault().error = cudaSuccess;
+  fault().failing = number == 0 ? 0 : fault().ran + number;
 }
 
 }  // namespace offstage::cuda_on_cpu
@@ -204,8 +283,15 @@ std::shared_ptr<Point> last_point(cudaEvent_t event) {
 
 extern "C" {
 
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = driver_version();
+  return cudaSuccess;
+}
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = device_count();
+  if (driver_version() < CUDART_VERSION / 1000 * 1000) {
+    return failed(cudaErrorInsufficientDriver);
+  }
   return *count > 0 ? cudaSuccess : failed(cudaErrorNoDevice);
 }
 cudaError_t cudaSetDevice(int device) {
@@ -219,13 +305,15 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "CUDA on the CPU");
   properties->uuid.bytes[0] = static_cast<char>(device);
-  properties->major = 9;
+  properties->major = capability() / 10;
+  properties->minor = capability() % 10;
+  properties->sharedMemPerBlockOptin = static_cast<std::size_t>(most_shared_bytes());
   properties->multiProcessorCount = 2;
   properties->totalGlobalMem = static_cast<std::size_t>(total_bytes());
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int /*device*/) {
-  *value = 2;
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
+  *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? most_shared_bytes() : 2;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
@@ -274,10 +362,15 @@ cudaError_t cudaHostRegister(void* memory, std::size_t size, unsigned /*flags*/)
   auto* const begin = static_cast<std::byte*>(memory);
   auto const bytes = static_cast<Bytes>(size);
   std::scoped_lock const lock{runtime().mutex};
+  Bytes pinned = 0;
   for (auto const& [other, length] : runtime().pinned) {
     if (begin < other + length && other < begin + bytes) {
       return failed(cudaErrorHostMemoryAlreadyRegistered);
     }
+    pinned += length;
+  }
+  if (bytes > most_pinned() - pinned) {
+    return failed(cudaErrorMemoryAllocation);
   }
   runtime().pinned[begin] = bytes;
   return cudaSuccess;
@@ -313,11 +406,11 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   queue_of(stream).synchronize();
-  return cudaSuccess;
+  return so_far();
 }
 cudaError_t cudaDeviceSynchronize() {
   synchronize_all();
-  return cudaSuccess;
+  return so_far();
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   auto* const queue = reinterpret_cast<Queue*>(stream);
@@ -352,7 +445,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (auto const point = last_point(event)) {
     point->wait();
   }
-  return cudaSuccess;
+  return so_far();
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   auto const point = last_point(event);
@@ -407,12 +500,14 @@ cudaError_t cudaMemset(void* memory, int value, std::size_t size) {
   return cudaStreamSynchronize(nullptr);
 }
 
-cudaError_t cudaFuncSetAttribute(void const* /*kernel*/, cudaFuncAttribute /*attribute*/,
-                                 int /*value*/) {
-  return cudaSuccess;
+// Kernels have no names here.
+cudaError_t cudaFuncGetName(char const** name, void const* /*kernel*/) {
+  *name = "_ZN8offstage7kernels4cuda6kernelEv";
+  return so_far();
 }
 cudaError_t cudaGetLastError() {
-  return std::exchange(last_error, cudaSuccess);
+  auto const last = std::exchange(last_error, cudaSuccess);
+  return last == cudaSuccess ? so_far() : last;
 }
 char const* cudaGetErrorString(cudaError_t code) {
   switch (code) {
@@ -424,6 +519,14 @@ char const* cudaGetErrorString(cudaError_t code) {
       return "invalid device ordinal";
     case cudaErrorMemoryAllocation:
       return "out of memory";
+    case cudaErrorInsufficientDriver:
+      return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorInvalidConfiguration:
+      return "invalid configuration argument";
+    case cudaErrorIllegalAddress:
+      return "an illegal memory access was encountered";
     case cudaErrorHostMemoryAlreadyRegistered:
       return "part or all of the requested memory range is already mapped";
     default:

@@ -9,6 +9,7 @@
 #include "base/thread.hpp"
 #include "device/device.hpp"
 #include "platform/cuda/check.hpp"
+#include "platform/cuda/gpus.hpp"
 
 namespace offstage::device {
 namespace {

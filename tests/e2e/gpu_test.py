@@ -2,10 +2,11 @@
 """Training on a GPU: it follows the CPU's losses, and a schedule changes none of its bits. Runs on a real one (label gpu),
 and everywhere with a program whose CUDA code runs on the CPU (tests/cuda_on_cpu)."""
 import os
+import re
 import subprocess
 import unittest
 
-from harness import OffstageTest, main
+from harness import OFFSTAGE, OffstageTest, main
 
 ON_CPU = os.path.basename(os.environ["OFFSTAGE"]) == "offstage_on_cpu"  # slowly, so less of everything
 STEPS = 8 if ON_CPU else 50
@@ -135,6 +136,83 @@ class Gpu(OffstageTest):
         self.assertIn(f"the {ranks} ranks of their node see {there}", refused.errors[0])
         self.assertIn("device.share-gpu", refused.errors[0])
         self.assertFalse((self.folder / "cuda").exists())
+
+    def pretend(self, **variables):
+        """What the driver and the GPU of tests/cuda_on_cpu are to be, until the test ends."""
+        for name, value in variables.items():
+            self.addCleanup(os.environ.pop, f"CUDA_ON_CPU_{name}", None)
+            os.environ[f"CUDA_ON_CPU_{name}"] = value
+
+    @unittest.skipUnless(ON_CPU, "a real driver is what it is: not run")
+    def test_a_driver_that_is_too_old_is_said_and_not_taken_for_none(self):
+        options = [*MODELS["llama"], *ONE_STEP]
+        self.pretend(DRIVER="11040")
+        automatic = self.train("auto", *options, AUTO, ranks=2)
+        self.assertEqual(1, len(automatic.warnings), automatic)
+        self.assertRegex(automatic.warnings[0],
+                         r"device.kind=auto computes on the cores: the NVIDIA driver here knows CUDA up to 11\.4, and this "
+                         r"program was built with [0-9]+\.[0-9]")
+        self.assertIn("device host", automatic.out)
+        refused = self.train("cuda", *options, GPU, expect=64)
+        self.assertRegex(refused.errors[0], r"device.kind=cuda: the NVIDIA driver here knows CUDA up to 11\.4, .* set device.kind=host")
+        self.pretend(DRIVER="0")
+        self.assertEqual([], self.train("none", *options, AUTO).warnings)
+        self.assertIn("there is no NVIDIA driver here", self.train("no-cuda", *options, GPU, expect=64).errors[0])
+
+    @unittest.skipUnless(ON_CPU, "a real GPU is what it is: not run")
+    def test_a_rank_that_sees_no_gpu_where_another_does_is_said(self):
+        hidden = self.write("hidden.sh", '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 1 ] && export CUDA_ON_CPU_DEVICES=0\nexec "$@"\n')
+        hidden.chmod(0o755)
+        command = self.command("run", *MODELS["llama"], *ONE_STEP, AUTO, ranks=2)
+        at = command.index(OFFSTAGE)
+        result = self.call(*command[:at], hidden, *command[at:])
+        self.assertEqual(0, result.code, result)
+        self.assertEqual(1, len(result.warnings), result)
+        self.assertIn("device.kind=auto computes on the cores: not all ranks see a GPU; rank 1: no GPU is to be seen here",
+                      result.warnings[0])
+
+    @unittest.skipUnless(ON_CPU, "a real GPU is what it is: not run")
+    def test_a_gpu_that_is_too_old_is_refused_by_name_before_anything_is_made(self):
+        self.pretend(CAPABILITY="7.5")
+        for kind in GPU, AUTO:
+            result = self.train("turing", *MODELS["llama"], *ONE_STEP, kind, expect=64)
+            self.assertRegex(result.errors[0], r"GPU 0 \(CUDA on the CPU\) has compute capability 7\.5, and 8\.0 is the least")
+            self.assertFalse((self.folder / "turing").exists())
+
+    @unittest.skipUnless(ON_CPU, "pins what it can: not run")
+    def test_memory_that_cannot_be_pinned_is_said_and_changes_no_bits(self):
+        options = [*MODELS["llama"], *SHORT, GPU, "update.device-share=0.5", "update.device-chunk=4096"]
+        self.assertEqual([], self.train("pinned", *options).warnings)
+        for most in "0", "64KiB":
+            with self.subTest(most=most):
+                self.pretend(PINNED=most)
+                result = self.train(f"pageable-{most}", *options)
+                self.assertEqual(1, len(result.warnings), result)
+                self.assertIn("cannot pin", result.warnings[0])
+                self.assert_same_state("pinned", f"pageable-{most}")
+
+    def test_waiting_for_every_launch_changes_no_bits(self):
+        options = [*MODELS["gpt2"], *SHORT, GPU]
+        self.train("plain", *options)
+        self.train("checked", *options, "device.check=launches")
+        self.assert_same_state("plain", "checked")
+
+    @unittest.skipUnless(ON_CPU, "kernels do not fail by order: not run")
+    def test_a_kernel_that_fails_is_named_with_its_caller(self):
+        self.pretend(FAULT="40")
+        options = [*MODELS["llama"], *ONE_STEP, GPU]
+        checked = self.train("checked", *options, "device.check=launches", expect=1)
+        self.assertRegex(checked.errors[0], r"CUDA: .*: an illegal memory access was encountered, launched by .*(kernels::cuda|BlasLt)")
+        self.assertNotIn("launch.cuh", checked.errors[0])
+        later = self.train("later", *options, expect=1)
+        self.assertIn("device.check=launches", later.errors[0])
+
+    def test_the_header_and_checkpoints_say_the_version_of_cublaslt(self):
+        result = self.train("run", *MODELS["llama"], *ONE_STEP, GPU)
+        version = re.search(r"device .*, (cuBLASLt [0-9]+\.[0-9]+\.[0-9]+)$", result.out, re.MULTILINE)
+        self.assertIsNotNone(version, result)
+        master = (self.folder / "run" / "checkpoints" / "step-000000001" / "master.h5").read_bytes()
+        self.assertRegex(master, rb"offstage [0-9.]+ \([^)]*; " + version[1].encode() + rb"\)")
 
 
 if __name__ == "__main__":

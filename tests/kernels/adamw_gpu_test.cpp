@@ -8,6 +8,7 @@
 #include "kernels/adamw_support.hpp"
 #include "kernels/gpu_support.hpp"
 #include "platform/cuda/check.hpp"
+#include "platform/cuda/gpus.hpp"
 
 namespace offstage::kernels {
 namespace {

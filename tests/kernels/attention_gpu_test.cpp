@@ -14,9 +14,11 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "device/device.hpp"
+#include "environment_variable.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/gpu_support.hpp"
 #include "platform/cuda/check.hpp"
+#include "platform/cuda/gpus.hpp"
 
 namespace offstage::kernels {
 namespace {
@@ -55,11 +57,11 @@ struct Problem {
 };
 
 /// Both directions by the kernels themselves, with `units` key-value heads at a time; `skew` elements spoil the
-/// alignment of every view. `parts`: not as many as attention_parts() says.
+/// alignment of every view; `choices`: as attention_backward takes them.
 template <class T>
 void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0,
-                  std::int64_t parts = 0) {
-  parts = parts == 0 ? attention_parts<T>(p.shape) : parts;
+                  cuda::AttentionChoices choices = {}) {
+  choices.parts = choices.parts == 0 ? attention_parts<T>(p.shape) : choices.parts;
   auto const surrounded = [&](std::vector<T> values) {  // who reads beside them gets NaN
     auto const nan = store<T>(std::numeric_limits<float>::quiet_NaN());
     values.insert(values.begin(), margin + skew, nan);
@@ -81,7 +83,7 @@ void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0,
   AttentionBackward<T> const backward{p.shape,  qkv_view,
                                       out_view, d_out.view(margin + skew, p.d_out.size()),
                                       log_view, d_qkv.view(margin - skew, p.inner(p.d_qkv))};
-  cuda::attention_backward(backward, parts, scratch.view(0, scratch_bytes), nullptr);
+  cuda::attention_backward(backward, scratch.view(0, scratch_bytes), nullptr, choices);
   offstage::cuda::check(cudaDeviceSynchronize());
   out.copy_to(p.out);
   d_qkv.copy_to(p.d_qkv);
@@ -185,6 +187,25 @@ TYPED_TEST(AttentionOnGpu, AgreesWithTheReferenceAndWritesNothingElse) {
   }
 }
 
+TYPED_TEST(AttentionOnGpu, HasTilesForTheSharedMemoryOfAnyGpu) {
+  using T = TypeParam;
+  for (std::int64_t const head_dim : {32, 64, 96, 104, 128}) {
+    Problem<T> problem{{1, 200, 2, 1, head_dim}};
+    solve_on_gpu(problem, 64, 0, {.most_shared = offstage::cuda::least_shared_bytes});
+    expect_close(problem, Wanted<T>{problem}, tolerance<T>);
+  }
+}
+
+TYPED_TEST(AttentionOnGpu, TakesLargerTilesWhereThereIsRoomForThem) {
+  using T = TypeParam;
+  EnvironmentVariable const stand_in{"CUDA_ON_CPU_CAPABILITY", "9.0"};  // a real GPU is what it is
+  for (std::int64_t const head_dim : {104, 128}) {
+    Problem<T> problem{{1, 200, 2, 1, head_dim}};
+    solve_on_gpu(problem);
+    expect_close(problem, Wanted<T>{problem}, tolerance<T>);
+  }
+}
+
 TYPED_TEST(AttentionOnGpu, TakesViewsThatAreNotAligned) {
   using T = TypeParam;
   Problem<T> problem{{1, 70, 2, 1, 32}};
@@ -226,7 +247,7 @@ TYPED_TEST(AttentionOnGpu, DealsAGroupsHeadsBetweenAnyNumberOfBlocks) {
   for (std::int64_t const parts : {1, 2, 3}) {
     SCOPED_TRACE(fmt::format("{} parts", parts));
     Problem<T> problem{{1, 140, 6, 1, 40}};
-    solve_on_gpu(problem, 1, 0, parts);
+    solve_on_gpu(problem, 1, 0, {.parts = parts});
     expect_close(problem, Wanted<T>{problem}, tolerance<T>);
   }
 }

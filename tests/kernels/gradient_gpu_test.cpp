@@ -13,7 +13,7 @@
 #include "kernels/gradient_support.hpp"
 #include "kernels/optimizer/gradient.hpp"
 #include "kernels/optimizer_support.hpp"
-#include "platform/cuda/check.hpp"
+#include "platform/cuda/gpus.hpp"
 
 namespace offstage::kernels {
 namespace {

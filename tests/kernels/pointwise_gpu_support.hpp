@@ -15,7 +15,7 @@
 #include "device/device.hpp"
 #include "kernels/gpu_support.hpp"
 #include "kernels/pointwise_support.hpp"
-#include "platform/cuda/check.hpp"
+#include "platform/cuda/gpus.hpp"
 
 namespace offstage::kernels {
 

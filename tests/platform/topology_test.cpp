@@ -8,28 +8,15 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "environment_variable.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "temporary_directory.hpp"
 
 namespace offstage::topology {
 namespace {
 
-/// Points hwloc to another machine for as long as it lives.
-class Invented {
- public:
-  Invented(char const* variable, std::string const& value) : variable_{variable} {
-    setenv(variable, value.c_str(), 1);
-  }
-  ~Invented() { unsetenv(variable_); }
-  Invented(Invented const&) = delete;
-  Invented& operator=(Invented const&) = delete;
-
- private:
-  char const* variable_;
-};
-
 Topology from_file(std::string const& name) {
-  Invented const invented{"HWLOC_XMLFILE", std::string{OFFSTAGE_TOPOLOGIES "/"} + name};
+  EnvironmentVariable const invented{"HWLOC_XMLFILE", std::string{OFFSTAGE_TOPOLOGIES "/"} + name};
   return discover();
 }
 
@@ -72,7 +59,7 @@ TEST(Topology, ReadsGpusThatAreNumberedAgainstTheNumaOrder) {
 }
 
 TEST(Topology, ReadsSyntheticNodesWithSiblings) {
-  Invented const invented{"HWLOC_SYNTHETIC", "pack:2 group:2 [numa] core:3 pu:2"};
+  EnvironmentVariable const invented{"HWLOC_SYNTHETIC", "pack:2 group:2 [numa] core:3 pu:2"};
   Topology const node = discover();
   EXPECT_FALSE(node.real);
   ASSERT_EQ(node.numa.size(), 4U);
@@ -92,7 +79,7 @@ TEST(Topology, IsThisMachinesWhereADescriptionCannotBeRead) {
   TemporaryDirectory const directory;
   for (std::string const& file : {directory.write("torn.xml", "<topology><object type=\"Mach"),
                                   std::string{"/nonexistent"}}) {
-    Invented const invented{"HWLOC_XMLFILE", file};
+    EnvironmentVariable const invented{"HWLOC_XMLFILE", file};
     EXPECT_TRUE(discover().real) << file;
   }
 }

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "platform/cuda/check.hpp"
+#include "platform/cuda/gpus.hpp"
 #include "shared_update.hpp"
 
 namespace offstage::update {

@@ -62,6 +62,12 @@ void check_call(BlasLtFunctions const& lt, cublasStatus_t status, char const* ca
   }
 }
 
+/// Of a call that queued nothing, as the library does not do what it was asked for.
+bool is_refusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+         status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
 /// Of a pointer, with the function that destroys it.
 template <class Handle>
 using Owner = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
@@ -203,6 +209,36 @@ class BlasLt::Implementation {
     handle_.reset(handle);
   }
 
+  bool multiply(Product const& product, CUstream_st* stream) {
+    Plan& plan = plan_for(product);
+    if (product.bias == nullptr) {
+      if (!plan.algorithm) {
+        check_call(lt_, CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmulAlgoGetHeuristic", product);
+      }
+    } else {
+      if (!plan.algorithm) {
+        return false;
+      }
+      plan.description.set_bias(product.bias);
+    }
+    float const one = 1.0F;
+    float const zero = 0.0F;
+    auto const status =
+        lt_.matmul(handle_.get(), plan.description.get(), &one, product.b, plan.b.get(), product.a,
+                   plan.a.get(), &zero, product.c, plan.c.get(), product.c, plan.c.get(),
+                   &*plan.algorithm, workspace_.data(), workspace_.size(), stream);
+    if (product.bias != nullptr && is_refusal(status)) {
+      plan.algorithm.reset();
+      return false;
+    }
+    check_call(lt_, status, "cublasLtMatmul", product);
+    if (launches_wait()) {
+      Launch{describe(product), stream}.finish();
+    }
+    return true;
+  }
+
+ private:
   Plan& plan_for(Product const& product) {
     require(product.m > 0 && product.n > 0 && product.k > 0, "BlasLt: an empty product");
     Key const key = key_of(product);
@@ -215,25 +251,6 @@ class BlasLt::Implementation {
     return found->second;
   }
 
-  void multiply(Product const& product, CUstream_st* stream) {
-    Plan& plan = plan_for(product);
-    if (!plan.algorithm) {
-      check_call(lt_, CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmulAlgoGetHeuristic", product);
-    }
-    if (product.bias != nullptr) {
-      plan.description.set_bias(product.bias);
-    }
-    float const one = 1.0F;
-    float const zero = 0.0F;
-    check_call(
-        lt_,
-        lt_.matmul(handle_.get(), plan.description.get(), &one, product.b, plan.b.get(), product.a,
-                   plan.a.get(), &zero, product.c, plan.c.get(), product.c, plan.c.get(),
-                   &*plan.algorithm, workspace_.data(), workspace_.size(), stream),
-        "cublasLtMatmul", product);
-  }
-
- private:
   [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> choose(Product const& product,
                                                            Plan const& plan) const {
     // A bias that is not aligned, or one of a vector, is refused by the call where the heuristic has not.
@@ -247,8 +264,8 @@ class BlasLt::Implementation {
     auto const status = lt_.matmul_algo_get_heuristic(
         handle_.get(), plan.description.get(), plan.b.get(), plan.a.get(), plan.c.get(),
         plan.c.get(), preference.get(), static_cast<int>(results.size()), results.data(), &count);
-    bool const has_none = status == CUBLAS_STATUS_NOT_SUPPORTED ||
-                          (status == CUBLAS_STATUS_INVALID_VALUE && product.bias != nullptr);
+    bool const has_none =
+        status == CUBLAS_STATUS_NOT_SUPPORTED || (is_refusal(status) && product.bias != nullptr);
     if (!has_none) {
       check_call(lt_, status, "cublasLtMatmulAlgoGetHeuristic", product);
     }
@@ -271,15 +288,16 @@ void BlasLt::load() {
   static_cast<void>(load_blas_lt());
 }
 
+std::string BlasLt::version() {
+  auto const number = load_blas_lt().get_version();
+  return fmt::format("cuBLASLt {}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+}
+
 BlasLt::BlasLt(std::span<std::byte> workspace)
     : implementation_{std::make_unique<Implementation>(workspace)} {}
 
-bool BlasLt::knows(Product const& product) {
-  return implementation_->plan_for(product).algorithm.has_value();
-}
-
-void BlasLt::multiply(Product const& product, CUstream_st* stream) {
-  implementation_->multiply(product, stream);
+bool BlasLt::multiply(Product const& product, CUstream_st* stream) {
+  return implementation_->multiply(product, stream);
 }
 
 #else
@@ -290,15 +308,15 @@ void BlasLt::load() {
   throw CudaError{"not compiled in"};
 }
 
+std::string BlasLt::version() {
+  throw CudaError{"not compiled in"};
+}
+
 BlasLt::BlasLt(std::span<std::byte> /*workspace*/) {
   throw CudaError{"not compiled in"};
 }
 
-bool BlasLt::knows(Product const& /*product*/) {
-  return false;
-}
-
-void BlasLt::multiply(Product const& product, CUstream_st* /*stream*/) {
+bool BlasLt::multiply(Product const& product, CUstream_st* /*stream*/) {
   throw CudaError{describe(product) + ": not compiled in"};
 }
 

@@ -34,7 +34,8 @@ struct Product {
 /// Exact:   sums run in FP32 (no TF32), the bias is added to them, and the result is rounded once.
 /// Repeats: an algorithm depends on types, sizes, transposes, strides, whether there is a bias and on how addresses are
 ///          aligned (up to 256 bytes) alone: it is the first of cuBLASLt's heuristic, never the fastest of a measurement. Those
-///          whose partial sums meet in an order that differs between runs, or in C, are not among them.
+///          whose partial sums meet in an order that differs between runs, or in C, are not among them. Another version
+///          of the library may choose another.
 /// Threads: one at a time.
 /// Errors:  CudaError that names the call and the product; construction: the call alone, or that there
 ///          is no such library.
@@ -42,6 +43,8 @@ class BlasLt {
  public:
   /// Has the library in memory, where construction else brings it: 0.1 s, and 100 MB that are this process's alone.
   static void load();
+  /// "cuBLASLt 13.1.0", of the library that load() has in memory.
+  [[nodiscard]] static std::string version();
   /// On the thread's current device, as all calls must be. Products use the workspace, which must outlive them and be
   /// aligned to 256 bytes; the stream that they are queued on may use it between them.
   explicit BlasLt(std::span<std::byte> workspace);
@@ -49,10 +52,9 @@ class BlasLt {
   BlasLt(BlasLt const&) = delete;
   BlasLt& operator=(BlasLt const&) = delete;
 
-  /// Whether cuBLASLt has an algorithm for it. Of a product with a bias it may have only the one without.
-  [[nodiscard]] bool knows(Product const& product);
-  /// Queues the product.
-  void multiply(Product const& product, CUstream_st* stream);
+  /// Queues the product. Returns false, with nothing queued, if cuBLASLt has it only without its bias: it offers no
+  /// algorithm, or one that it refuses when it is called, which is remembered.
+  [[nodiscard]] bool multiply(Product const& product, CUstream_st* stream);
 
  private:
   class Implementation;

@@ -42,6 +42,7 @@ BlasLtFunctions load_blas_lt(std::string const& file) {
   };
   BlasLtFunctions lt;
   find(lt.get_status_name, "cublasLtGetStatusName");
+  find(lt.get_version, "cublasLtGetVersion");
   find(lt.create, "cublasLtCreate");
   find(lt.destroy, "cublasLtDestroy");
   find(lt.matrix_layout_create, "cublasLtMatrixLayoutCreate");

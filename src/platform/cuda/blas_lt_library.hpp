@@ -11,6 +11,7 @@ namespace offstage::cuda {
 /// What is called of libcublasLt.
 struct BlasLtFunctions {
   decltype(&cublasLtGetStatusName) get_status_name{};
+  decltype(&cublasLtGetVersion) get_version{};
   decltype(&cublasLtCreate) create{};
   decltype(&cublasLtDestroy) destroy{};
   decltype(&cublasLtMatrixLayoutCreate) matrix_layout_create{};

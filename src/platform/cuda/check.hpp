@@ -4,7 +4,8 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "base/units.hpp"
+
+struct CUstream_st;
 
 namespace offstage::cuda {
 
@@ -18,11 +19,38 @@ class CudaError : public Error {
 /// without the CUDA toolkit.
 void check(int code, std::source_location where = std::source_location::current());
 
-/// GPUs that this process can use; 0 without a driver or where CUDA was not compiled in.
-[[nodiscard]] int device_count() noexcept;
+/// While one of these exists, every launch of the process returns when its work is done, so that what fails is what
+/// is named (device.check=launches). A launch knows its stream by the handle alone, so the process counts them.
+/// Threads: any.
+class WaitForLaunches {
+ public:
+  WaitForLaunches() noexcept;
+  ~WaitForLaunches();
+  WaitForLaunches(WaitForLaunches const&) = delete;
+  WaitForLaunches& operator=(WaitForLaunches const&) = delete;
+};
+[[nodiscard]] bool launches_wait() noexcept;
 
-/// What this GPU, which becomes the calling thread's current one, has free now. A process that has not used it yet
-/// opens it, which takes some of that. Errors: CudaError.
-[[nodiscard]] Bytes free_bytes(int index);
+/// One launch of a kernel, made between construction and finish(): what fails is named by the kernel and by `where`,
+/// the place of the launch with the function that makes it.
+class Launch {
+ public:
+  /// `kernel`: its address on the host.
+  Launch(void const* kernel, CUstream_st* stream, std::source_location where);
+  /// Of a library's kernels, which `name` says in words.
+  Launch(std::string name, CUstream_st* stream,
+         std::source_location where = std::source_location::current());
+  /// Throws CudaError unless `code` is cudaSuccess.
+  void check(int code) const;
+  /// Errors: CudaError: the launch failed, or the kernel did if launches are waited for. (Else that shows later.)
+  void finish() const;
+
+ private:
+  void const* kernel_;
+  CUstream_st* stream_;
+  std::source_location where_;
+  std::string
+      name_;  ///< known before: a kernel that has failed takes all calls with it; empty: asked for later
+};
 
 }  // namespace offstage::cuda

@@ -1,0 +1,88 @@
+#include "device/cuda_event.hpp"
+
+#ifdef OFFSTAGE_HAVE_CUDA
+
+#include <utility>
+
+#include "base/watch.hpp"
+#include "platform/cuda/check.hpp"
+
+namespace offstage::device {
+
+using cuda::check;
+
+void make_current(int index) {
+  check(cudaSetDevice(index));
+}
+
+Origin::Origin(int index, cudaStream_t stream) : index_{index} {
+  constexpr int attempts = 8;
+  constexpr auto close_enough = std::chrono::microseconds{200};
+  check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync));
+  // Between the event and the look at the clock a busy host may do something else.
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    auto const before = Clock::now();
+    check(cudaEventRecord(event_, stream));
+    check(cudaEventSynchronize(event_));
+    time_ = Clock::now();
+    if (time_ - before < close_enough) {
+      break;
+    }
+  }
+}
+
+Origin::~Origin() {
+  static_cast<void>(cudaSetDevice(index_));
+  static_cast<void>(cudaEventDestroy(event_));
+}
+
+Origin::Clock::time_point Origin::when(cudaEvent_t event) const {
+  make_current(index_);
+  float milliseconds{};
+  check(cudaEventElapsedTime(&milliseconds, event_, event));
+  return time_ + std::chrono::duration_cast<Clock::duration>(
+                     std::chrono::duration<float, std::milli>{milliseconds});
+}
+
+CudaClock::~CudaClock() {
+  if (stream_ != nullptr) {
+    static_cast<void>(cudaStreamDestroy(stream_));
+  }
+}
+
+std::shared_ptr<Origin const> CudaClock::origin() {
+  std::lock_guard const lock{mutex_};
+  if (origin_ == nullptr || Origin::Clock::now() - origin_->time() > std::chrono::seconds{10}) {
+    make_current(index_);
+    if (stream_ == nullptr) {
+      check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    }
+    origin_ = std::make_shared<Origin>(index_, stream_);
+  }
+  return origin_;
+}
+
+CudaEvent::CudaEvent(int index, std::shared_ptr<Origin const> origin)
+    : index_{index}, origin_{std::move(origin)} {
+  // Blocking: who waits must not spin on a core that updates state.
+  check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync));
+}
+
+CudaEvent::~CudaEvent() {
+  static_cast<void>(cudaSetDevice(index_));
+  static_cast<void>(cudaEventDestroy(event_));
+}
+
+void CudaEvent::wait() const {
+  Waiting const waiting{"a device stream"};
+  check(cudaEventSynchronize(event_));
+}
+
+std::chrono::steady_clock::time_point CudaEvent::when() const {
+  wait();
+  return origin_->when(event_);
+}
+
+}  // namespace offstage::device
+
+#endif

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "base/units.hpp"
+
+namespace offstage::cuda {
+
+/// The GPUs that this process can use, or why there are none.
+struct Gpus {
+  enum class Absence {
+    none,       ///< there are some
+    no_driver,  ///< nothing here was made to compute on a GPU, or this program was not
+    no_device,  ///< the driver is well and shows none
+    unusable    ///< a driver is there, and it is too old or fails
+  };
+  int count{};
+  Absence absence = Absence::none;
+  std::string
+      why{};  ///< in words, with both versions where the driver is too old; empty if there are some
+};
+[[nodiscard]] Gpus find_gpus();
+/// How many they are.
+[[nodiscard]] int device_count();
+
+/// What decides whether offstage can compute on a GPU.
+struct Capability {
+  int major{};
+  int minor{};
+  std::size_t shared_bytes{};  ///< that a block can have if it asks for them
+};
+/// Shared memory of a block with which every operation has a kernel: the GPUs of capability 8.6, 8.9 and 12.0 have no
+/// more.
+constexpr std::size_t least_shared_bytes = std::size_t{99} * 1024;
+/// `name`: of the GPU, for the error. Errors: UsageError: below capability 8.0, which products of 16-bit types on
+/// tensor cores need, or with less shared memory.
+void require_capable(std::string const& name, Capability const& gpu);
+
+/// What this GPU, which becomes the calling thread's current one, has free now. A process that has not used it yet
+/// opens it, which takes some of that. Errors: CudaError.
+[[nodiscard]] Bytes free_bytes(int index);
+
+}  // namespace offstage::cuda
