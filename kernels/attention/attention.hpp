@@ -67,10 +67,12 @@ template <class T>
 void attention_backward(AttentionBackward<T> const&);
 }  // namespace host
 
+constexpr std::int64_t largest_tile_width = 128;  ///< head_dim that tensor cores can have
+
 /// Whether tensor cores can have heads of this type and size.
 template <class T>
 [[nodiscard]] constexpr bool attention_has_tiles(AttentionShape const& shape) {
-  return sizeof(T) == 2 && shape.head_dim % 8 == 0 && shape.head_dim <= 128;
+  return sizeof(T) == 2 && shape.head_dim % 8 == 0 && shape.head_dim <= largest_tile_width;
 }
 
 constexpr std::int64_t attention_key_tile = 128;  ///< keys of one block on tensor cores
