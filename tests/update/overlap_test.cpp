@@ -216,6 +216,10 @@ TEST(Overlap, HoldsUpWhoReadsWhatIsNotUpdatedYetAndNobodyElse) {
     ahead.wait_for(index);  // backward reads it, as it was
     EXPECT_TRUE(ahead.shows(index, plain.copy())) << index;
     ahead.bring(index, gradient);
+    if (index == 6) {  // Who comes first gets the spare: of those that are complete the last one.
+      ahead.drain();
+      ahead.wait_for(6);
+    }
   }
   ahead.drain();
   plain.step(step_of(1), gradient);
