@@ -44,6 +44,12 @@ class Case:
                 "FAULT_ERROR": getattr(errno, self.error), "FAULT_RANK": rank, "FAULT_LOG": world.folder / "calls"}
 
 
+def killing(world, kind, path, shim):
+    """The environment of a run that is killed at its first call of a kind on a path."""
+    return {"LD_PRELOAD": shim, "FAULT_PATH": world.work, "FAULT_FILE": world.work / path, "FAULT_CALLS": kind,
+            "FAULT_ERROR": "KILL"}
+
+
 def tracing(world, rank, shim):
     """The environment of a run that notes its calls, none of which fails."""
     return {"LD_PRELOAD": shim, "FAULT_PATH": world.work, "FAULT_TIMES": 0, "FAULT_RANK": rank,

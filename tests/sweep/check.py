@@ -79,15 +79,17 @@ class Check:
         require(not found, f"a good checkpoint was passed over: {found and found.group(1)}")
 
     def before(self):
-        """Steps that had a good checkpoint before the fault."""
-        return [int(name[5:]) for name in names_in(self.template.checkpoints()) if name.startswith("step-")]
+        """Steps that had a good checkpoint before the fault, under whatever name."""
+        return sorted(int(path.parent.name[-9:]) for path in self.template.checkpoints().glob("*step-*/master.h5"))
 
     def needed(self, saved):
         """Steps of the checkpoints that must be there and good, under their own names."""
         before = self.before()
         if self.scenario.rollback:
-            # A fault that lasts keeps it from giving an old checkpoint its name back; the next start does.
-            return {NAMED, *sorted(saved)[-KEEP:]} | (set() if saved or self.lasting else set(before))
+            # A fault that lasts keeps it from giving an old checkpoint its name back; the next start does. So does it
+            # where one was killed that had put it away.
+            put_away = saved or self.lasting or self.scenario.killed
+            return {NAMED, *sorted(saved)[-KEEP:]} | (set() if put_away else set(before))
         every = int(self.scenario.options.get("checkpoint.keep-every", 0))
         steps = sorted({*before, *saved})
         ordinary = [step for step in steps if not every or step % every]

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <climits>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -44,6 +45,7 @@ struct Plan {
   std::string const log{text_of("FAULT_LOG")};
   long const after = number_of("FAULT_AFTER", 0);
   long const times = number_of("FAULT_TIMES", std::numeric_limits<long>::max());
+  bool const kills = text_of("FAULT_ERROR") == "KILL";
   int const error = static_cast<int>(number_of("FAULT_ERROR", EIO));
   bool const active =
       !below.empty() && number_of("OMPI_COMM_WORLD_RANK", 0) ==
@@ -144,6 +146,9 @@ int fault_of(char const* kind, std::string const& path) {
   begun = begun || fails;
   if (counts || fails) {
     note(std::string{kind} + " " + name + (fails ? " failed\n" : "\n"));
+  }
+  if (fails && plan().kills) {
+    kill(getpid(), SIGKILL);
   }
   errno = before;
   return fails ? plan().error : 0;

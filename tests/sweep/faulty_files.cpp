@@ -5,7 +5,7 @@
 //   FAULT_AFTER=N        not the first N of those of each process (0 unless told)
 //   FAULT_TIMES=N        so many then (all unless told)
 //   FAULT_THEN=KIND,...  once one has failed, all calls of these kinds below FAULT_PATH fail
-//   FAULT_ERROR=N        the errno (EIO unless told)
+//   FAULT_ERROR=N        the errno (EIO unless told), or KILL: the process is killed there
 //   FAULT_RANK=N         in this rank of a job alone (all unless told)
 //   FAULT_LOG=FILE       a line "KIND PATH" for each call that counts, with " failed" behind it if it does
 // Kinds: open, create (opens with O_CREAT), opendir, readdir, stat (with access and readlink), statfs, read, write,

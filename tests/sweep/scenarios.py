@@ -1,8 +1,9 @@
 """The runs whose file operations the sweep lets fail: what was there before, the command, and what it ends with."""
 import os
+import random
 import re
 import shutil
-import random
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -27,7 +28,8 @@ NAMED = 2  # the step that a rollback goes back to
 @dataclass(frozen=True)
 class Scenario:
     """Steps that were done before the run that fails, and how many it does; its options; how many ranks it has, and
-    which one fails. rollback: beyond step NAMED another run went on, with other weights, and the command goes back."""
+    which one fails. rollback: beyond step NAMED another run went on, with other weights, and the command goes back.
+    killed: the (kind, path) of a file operation at which the same command was killed before."""
     name: str
     options: dict = field(default_factory=dict)
     before: int = 0
@@ -35,6 +37,7 @@ class Scenario:
     ranks: int = 1
     rank: int = 0
     rollback: bool = False
+    killed: tuple = ()
 
     def last(self):
         return self.before + self.steps
@@ -72,6 +75,12 @@ EVERYTHING = {"tiers.path": "WORK/storage/a|WORK/storage/b", "tiers.split": "1:1
               "update.gradients": "flush-fp32", "run.trace": "on"}
 
 
+# Where a run is killed: when its first slot is made, and before the commit of the first save after NAMED.
+HOST = re.sub("[^A-Za-z0-9._]", "_", socket.gethostname())
+SPILL = f"storage/offstage-nojob-run-{HOST}-PID-0"
+COMMIT = ("rename", f"run/checkpoints/{step_name(NAMED + 1)}/master.h5.tmp")
+
+
 def start(name, options, **more):
     return Scenario(f"{name}-start", options, **more)
 
@@ -99,6 +108,9 @@ SCENARIOS = {scenario.name: scenario for scenario in [
     start("persistent-overlap", PERSISTENT_OVERLAP), resume("persistent-overlap", PERSISTENT_OVERLAP, steps=2),
     start("everything", EVERYTHING), resume("everything", EVERYTHING),
     resume("keep-every", {"checkpoint.keep-every": 2}, steps=3),
+    start("killed-persistent", PERSISTENT, killed=("rename", f"{SPILL}/extents")),
+    resume("killed-persistent", PERSISTENT, killed=COMMIT),
+    rollback("killed-rollback", {}, killed=COMMIT),
     rollback("rollback", {}), rollback("rollback-persistent", PERSISTENT), rollback("rollback-overlap", OVERLAP),
     *second(start, "persistent-overlap", PERSISTENT_OVERLAP),
     *second(resume, "persistent-overlap", PERSISTENT_OVERLAP),

@@ -7,6 +7,7 @@ import fnmatch
 import functools
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -16,7 +17,7 @@ import time
 import traceback
 from pathlib import Path
 
-from cases import ABOUT, all_cases, cases_in_turn, matching, parse, places, tracing
+from cases import ABOUT, all_cases, cases_in_turn, killing, matching, parse, places, tracing
 from check import Bad, Check, listing, require
 from scenarios import ROOT, SCENARIOS, World
 
@@ -34,6 +35,8 @@ class Ground:
         if scenario.before:
             self.earlier_runs()
         self.expected = {}
+        if scenario.killed:
+            self.killed_run()
         self.places = self.undisturbed(World(folder / f"{scenario.name}-undisturbed"))
 
     def earlier_runs(self):
@@ -45,6 +48,15 @@ class Ground:
         for run in runs:
             result = self.template.call(run)
             require(result.code == 0, f"{self.scenario.name}: {result}")
+
+    def killed_run(self):
+        """What it leaves on storage gets a process that no system has, so that the names of cases stay the same."""
+        self.check(self.template).resume()
+        result = self.template.call(self.scenario.command(self.template.work),
+                                    **killing(self.template, *self.scenario.killed, SHIM))
+        require(result.code == 128 + signal.SIGKILL, f"{self.scenario.name}: {result}")
+        for path in (self.template.work / "storage").glob("offstage-*"):
+            path.rename(path.with_name(re.sub(r"-\d+-0$", "-999999999-0", path.name)))
 
     def check(self, world, lasting=False):
         return Check(self.scenario, world, self.template, self.straight, self.expected, lasting)
