@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -97,7 +98,12 @@ void Watchdog::watch() {
 }
 
 void Watchdog::bark(Seconds stuck) const {
-  say(report(rank_, stuck));
+  try {
+    say(report(rank_, stuck));
+  } catch (std::bad_alloc const&) {
+    say("offstage: error: no progress (run.watchdog), and no memory to say where; the job is "
+        "ended\n");
+  }
 }
 
 }  // namespace offstage::train
