@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/failing_allocations.hpp"
+#include "platform/aio/kernel.hpp"
 #include "tiers/virtual_support.hpp"
 
 namespace offstage::tiers {
@@ -88,6 +92,42 @@ TEST(StarvedTiers, OnStorageKeepTheStateOfWhatFailed) {
         put(*tiers, 1, value);
         EXPECT_TRUE(all(tiers->fetch(2).bytes(), 2));
       }));
+}
+
+/// Every write fails.
+class NoWrites final : public aio::Kernel {
+ public:
+  int setup(int /*depth*/, Context& /*context*/) override { return 0; }
+  int submit(Context /*context*/, aio::Transfer const& transfer) override {
+    tag_ = transfer.tag;
+    return 0;
+  }
+  int get_events(Context /*context*/, std::span<aio::Completion> completions) override {
+    completions[0] = {tag_, -EIO};
+    return 1;
+  }
+  void destroy(Context /*context*/) noexcept override {}
+
+ private:
+  int tag_{};
+};
+
+TEST(StarvedTiers, OnStorageThatTakesNothingHoldWhatCouldNotBeWritten) {
+  VirtualFixture fixture;
+  fixture.add_path();
+  auto const kernel = std::make_shared<NoWrites>();
+  expect_typed(starve([&] {
+    fixture.settings.paths = make_paths({.paths = fixture.paths, .kernel = kernel});
+    auto const tiers = make_virtual_tiers({8 * KiB, 8 * KiB}, fixture.settings);
+    Lease lease = tiers->create(0);
+    set(lease, 7);
+    try {
+      lease.commit();
+    } catch (std::exception const&) {
+      // Who waits for it would wait without end if it had stayed taken.
+      EXPECT_TRUE(all(tiers->fetch(0).bytes(), 7));
+    }
+  }));
 }
 
 }  // namespace
