@@ -91,28 +91,29 @@ Slot* take_slot() noexcept {
 thread_local Slot* own = nullptr;
 thread_local bool ended = false;
 
-/// Hands the slot on when the thread ends.
-struct Holder {
-  Holder() = default;
-  Holder(Holder const&) = delete;
-  Holder& operator=(Holder const&) = delete;
-  ~Holder() {
-    ended = true;
-    if (own != nullptr) {
-      own->taken.store(false, std::memory_order_release);
-      own = nullptr;
-    }
-  }
-  void hold() const noexcept {}  // makes the thread construct it
+extern "C" void hand_on(void* slot) {
+  ended = true;
+  own = nullptr;
+  static_cast<Slot*>(slot)->taken.store(false, std::memory_order_release);
+}
+
+/// Hands each thread's slot on when the thread ends. No thread_local object does: where there is no memory to register
+/// its destructor, glibc ends the process.
+struct Key {
+  Key() noexcept : made{pthread_key_create(&value, hand_on) == 0} {}
+  pthread_key_t value{};
+  bool made;
 };
-thread_local Holder const holder;
+Key const key;
 
 /// Null if there is no memory for one, or the thread is about to end.
 Slot* own_slot() noexcept {
-  if (own == nullptr && !ended) {
-    holder.hold();
-    own = take_slot();
-    if (own != nullptr) {
+  if (own == nullptr && !ended && key.made) {
+    Slot* const slot = take_slot();
+    if (slot != nullptr && pthread_setspecific(key.value, slot) != 0) {
+      slot->taken.store(false, std::memory_order_release);
+    } else if (slot != nullptr) {
+      own = slot;
       name_after_this_thread(*own);
     }
   }

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/plausible.hpp"
 #include "checkpoint/reader.hpp"
 #include "platform/memory/huge_buffer.hpp"
 
@@ -29,6 +30,7 @@ Inspection look_at(std::string const& directory) {
             {},
             0};
   }
+  require_within(*master_bytes, 0, most_master_bytes, "its size", directory + "/" + master_name);
   Inspection result{State::complete, "", read_master(directory), *master_bytes};
   try {
     for (RankEntry const& entry : result.master.ranks) {

@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/error.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/extent_file.hpp"
+#include "checkpoint/json_tree.hpp"
 #include "checkpoint/plausible.hpp"
 #include "checkpoint/store.hpp"
 #include "platform/aio/file.hpp"
@@ -18,70 +17,38 @@
 namespace offstage::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t most_int = std::numeric_limits<int>::max();
-
-/// Sees a text's keys and levels before a tree is made of them: what no manifest has takes no memory, and of
-/// two keys of one name the library would keep one.
-class Guard {
- public:
-  explicit Guard(std::string const& path) : path_{path} {}
-
-  bool operator()(int depth, Json::parse_event_t event, Json const& parsed) {
-    using Event = Json::parse_event_t;
-    if (event == Event::object_start) {
-      keys_.emplace_back();
-    } else if (event == Event::object_end) {
-      keys_.pop_back();
-    }
-    bool const key = event == Event::key;
-    bool const fresh = !key || keys_.back().insert(parsed.get_ref<std::string const&>()).second;
-    if (depth > deepest || !fresh || (key && keys_.back().size() > most_keys)) {
-      throw DataError{path_ + ": not JSON as a manifest is; the file is damaged"};
-    }
-    return true;
-  }
-
- private:
-  static constexpr int deepest = 5;
-  static constexpr std::size_t most_keys = 16;
-
-  std::string const& path_;
-  std::vector<std::set<std::string>> keys_;
-};
 
 /// A JSON object and how messages call it.
 class Object {
  public:
-  Object(Json const& value, std::string path, std::string prefix)
-      : value_{value}, path_{std::move(path)}, prefix_{std::move(prefix)} {
-    if (!value_.is_object()) {
+  Object(JsonNode const& node, std::string path, std::string prefix)
+      : members_{std::get_if<JsonNode::Object>(&node.value)},
+        path_{std::move(path)},
+        prefix_{std::move(prefix)} {
+    if (members_ == nullptr) {
       fail("", "must be an object");
     }
   }
 
   [[nodiscard]] std::int64_t whole(char const* key, std::int64_t low, std::int64_t high) const {
-    Json const& field = member(key);
-    bool const fits = field.is_number_unsigned()
-                          ? field.get<std::uint64_t>() <= static_cast<std::uint64_t>(most)
-                          : field.is_number_integer();
-    if (!fits || field.get<std::int64_t>() < low || field.get<std::int64_t>() > high) {
+    auto const* const value = std::get_if<std::int64_t>(&member(key).value);
+    if (value == nullptr || *value < low || *value > high) {
       fail(key, fmt::format("must be a whole number from {} to {}", low, high));
     }
-    return field.get<std::int64_t>();
+    return *value;
   }
 
-  [[nodiscard]] std::string text(char const* key) const {
-    Json const& field = member(key);
-    if (!field.is_string()) {
+  [[nodiscard]] std::string const& text(char const* key) const {
+    auto const* const value = std::get_if<std::string>(&member(key).value);
+    if (value == nullptr) {
       fail(key, "must be a text");
     }
-    return field.get<std::string>();
+    return *value;
   }
 
-  [[nodiscard]] bool has(char const* key) const { return value_.contains(key); }
+  [[nodiscard]] bool has(char const* key) const { return find(key) != nullptr; }
 
   /// Other names could lead out of the directory, or twice to one file.
   [[nodiscard]] std::string file_name(char const* key, std::string const& expected) const {
@@ -94,12 +61,12 @@ class Object {
   /// Calls take(object) for each element of an array of objects.
   template <class Take>
   void each(char const* key, Take&& take) const {
-    Json const& field = member(key);
-    if (!field.is_array()) {
+    auto const* const array = std::get_if<JsonNode::Array>(&member(key).value);
+    if (array == nullptr) {
       fail(key, "must be an array");
     }
-    for (std::size_t i = 0; i < field.size(); ++i) {
-      take(Object{field[i], path_, fmt::format("{}{}[{}].", prefix_, key, i)});
+    for (std::size_t i = 0; i < array->size(); ++i) {
+      take(Object{(*array)[i], path_, fmt::format("{}{}[{}].", prefix_, key, i)});
     }
   }
 
@@ -108,15 +75,20 @@ class Object {
   }
 
  private:
-  [[nodiscard]] Json const& member(char const* key) const {
-    auto const found = value_.find(key);
-    if (found == value_.end()) {
+  [[nodiscard]] JsonNode const* find(std::string_view key) const {
+    auto const found =
+        std::ranges::find_if(*members_, [&](auto const& member) { return member.name == key; });
+    return found == members_->end() ? nullptr : &found->node;
+  }
+  [[nodiscard]] JsonNode const& member(char const* key) const {
+    JsonNode const* const found = find(key);
+    if (found == nullptr) {
       fail(key, "is missing");
     }
     return *found;
   }
 
-  Json const& value_;
+  JsonNode::Object const* members_;
   std::string path_;
   std::string prefix_;
 };
@@ -193,6 +165,24 @@ bool have_places_of_their_own(std::vector<StoredSubgroup> const& subgroups) {
          }) == places.end();
 }
 
+void append_json(StoredSubgroup const& subgroup, std::size_t k, std::string& text) {
+  text += fmt::format("  {{\n   \"dataset\": {},\n", quoted(subgroup.dataset(k)));
+  if (auto const& own = subgroup.own_file) {
+    text += fmt::format("   \"file\": {},\n   \"file_bytes\": {},\n   \"dataset_elements\": {},\n",
+                        quoted(own->name), own->bytes, own->dataset_elements);
+  }
+  text += fmt::format(
+      "   \"offset_bytes\": {},\n   \"elements\": {},\n   \"checksum\": \"{}\",\n   \"pieces\": [",
+      subgroup.offset, subgroup.elements, to_hex(subgroup.checksum));
+  for (std::size_t i = 0; i < subgroup.pieces.size(); ++i) {
+    state::Piece const& piece = subgroup.pieces[i];
+    text += fmt::format(
+        "{}\n    {{\n     \"layer\": {},\n     \"first_chunk\": {},\n     \"chunks\": {}\n    }}",
+        i == 0 ? "" : ",", piece.layer, piece.chunks.first, piece.chunks.count);
+  }
+  text += subgroup.pieces.empty() ? "]\n  }" : "\n   ]\n  }";
+}
+
 }  // namespace
 
 std::size_t StoredSubgroup::chunks() const {
@@ -211,39 +201,20 @@ std::string checksum_name(std::size_t subgroup) {
 }
 
 std::string to_json(Manifest const& manifest) {
-  Json subgroups = Json::array();
-  for (StoredSubgroup const& subgroup : manifest.subgroups) {
-    Json pieces = Json::array();
-    for (state::Piece const& piece : subgroup.pieces) {
-      pieces.push_back({{"layer", piece.layer},
-                        {"first_chunk", piece.chunks.first},
-                        {"chunks", piece.chunks.count}});
-    }
-    Json json{{"dataset", subgroup.dataset(subgroups.size())}};
-    if (subgroup.own_file) {
-      json["file"] = subgroup.own_file->name;
-      json["file_bytes"] = subgroup.own_file->bytes;
-      json["dataset_elements"] = subgroup.own_file->dataset_elements;
-    }
-    json["offset_bytes"] = subgroup.offset;
-    json["elements"] = subgroup.elements;
-    json["checksum"] = to_hex(subgroup.checksum);
-    json["pieces"] = std::move(pieces);
-    subgroups.push_back(std::move(json));
+  std::string text = fmt::format(
+      "{{\n \"format_version\": {},\n \"rank\": {},\n \"ranks\": {},\n \"file\": {},\n"
+      " \"file_bytes\": {},\n \"subgroups\": [",
+      format_version, manifest.rank, manifest.ranks, quoted(manifest.file), manifest.file_bytes);
+  for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
+    text += k == 0 ? "\n" : ",\n";
+    append_json(manifest.subgroups[k], k, text);
   }
-  Json const json{{"format_version", format_version},  {"rank", manifest.rank},
-                  {"ranks", manifest.ranks},           {"file", manifest.file},
-                  {"file_bytes", manifest.file_bytes}, {"subgroups", std::move(subgroups)}};
-  return json.dump(1) + "\n";
+  return text + (manifest.subgroups.empty() ? "]\n}\n" : "\n ]\n}\n");
 }
 
 Manifest parse_manifest(std::string const& text, std::string const& path) {
   require_within(std::ssize(text), 0, most_manifest_bytes, "its size", path);
-  Guard guard{path};
-  Json const json = Json::parse(text, std::ref(guard), false);
-  if (json.is_discarded()) {
-    throw DataError{path + ": not JSON; the file is damaged"};
-  }
+  JsonNode const json = parse_json(text, path);
   Object const object{json, path, ""};
   (void)object.whole("format_version", 1, format_version);
   Manifest manifest;

@@ -15,6 +15,7 @@ namespace offstage::checkpoint {
 constexpr std::int64_t most_ranks = 1 << 20;
 constexpr std::int64_t most_extents = 1 << 22;
 constexpr Bytes most_manifest_bytes = 256 * MiB;
+constexpr Bytes most_master_bytes = Bytes{1} << 50;
 
 /// Errors: DataError naming `path` and `what` if the value is not from `low` to `high`.
 void require_within(std::int64_t value, std::int64_t low, std::int64_t high,

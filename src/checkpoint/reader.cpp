@@ -69,10 +69,11 @@ state::ShardMap map_of(std::string const& directory, Meta const& meta) {
 
 }  // namespace
 
-Reader::Reader(std::string step_directory, Master master)
+Reader::Reader(std::string step_directory, Master master, std::shared_ptr<aio::Kernel> kernel)
     : directory_{std::move(step_directory)},
       master_{std::move(master)},
-      map_{map_of(directory_, master_.meta)} {}
+      map_{map_of(directory_, master_.meta)},
+      engine_{{}, std::move(kernel)} {}
 
 Reader::Places Reader::places_in(Manifest const& manifest) {
   Places places;

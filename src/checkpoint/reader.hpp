@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -26,7 +27,9 @@ namespace offstage::checkpoint {
 ///          read one: the next call opens the files anew.
 class Reader {
  public:
-  Reader(std::string step_directory, Master master);
+  /// `kernel`: what moves the state.
+  Reader(std::string step_directory, Master master,
+         std::shared_ptr<aio::Kernel> kernel = aio::libaio_kernel());
 
   [[nodiscard]] Meta const& meta() const noexcept { return master_.meta; }
   [[nodiscard]] state::ShardMap const& map() const noexcept { return map_; }

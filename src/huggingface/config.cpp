@@ -109,6 +109,11 @@ constexpr std::array harmless_in_llama{"max_sequence_length", "is_llama_config",
 // Of no effect where use_sliding_window is false.
 constexpr std::array harmless_in_qwen2{"sliding_window", "max_window_layers"};
 
+/// The library's own comparison makes a value of the text, where nothing may be thrown.
+bool is_text(Json const& value, std::string_view text) {
+  return value.is_string() && value.get_ref<std::string const&>() == text;
+}
+
 /// A value for an error line.
 std::string text_of(Json const& value) {
   return printable_name(value.dump(-1, ' ', true, Json::error_handler_t::replace));
@@ -184,6 +189,15 @@ class Options {
     }
   }
 
+  /// The option may be left out or be a list of this text alone.
+  void only_list_of(char const* key, char const* text) {
+    Json const* const value = find(key);
+    if (value != nullptr &&
+        !(value->is_array() && value->size() == 1 && is_text(value->front(), text))) {
+      throw wrong(key, *value, fmt::format(R"(is not supported; it must be ["{}"])", text));
+    }
+  }
+
   void ignore(std::span<char const* const> keys) { looked_at_.insert(keys.begin(), keys.end()); }
 
   /// Errors: DataError naming a key that nobody asked for and that is not null.
@@ -240,7 +254,7 @@ void take_rope(Options& options, char const* key, state::ModelShape& shape,
     throw rope.wrong("type", *older, fmt::format("contradicts rope_type={}", text_of(*kind)));
   }
   Json const* const named = kind != nullptr ? kind : older;
-  if (named != nullptr && *named == "llama3") {
+  if (named != nullptr && is_text(*named, "llama3")) {
     take_llama3(rope, shape);
   }
   rope.require_no_others();
@@ -268,7 +282,7 @@ void require_full_attention(Options& options) {
     return;
   }
   bool const full = types->is_array() && std::ranges::all_of(*types, [](Json const& type) {
-                      return type == "full_attention";
+                      return is_text(type, "full_attention");
                     });
   if (!full) {
     throw options.wrong("layer_types", *types,
@@ -340,8 +354,8 @@ Kind const& take_kind(Options& options) {
     throw options.missing("model_type");
   }
   for (Kind const& kind : kinds) {
-    if (*type == kind.model_type) {
-      options.only("architectures", {Json::array({kind.architecture})});
+    if (is_text(*type, kind.model_type)) {
+      options.only_list_of("architectures", kind.architecture);
       return kind;
     }
   }
@@ -351,7 +365,8 @@ Kind const& take_kind(Options& options) {
 }  // namespace
 
 state::ModelShape parse_config(std::string_view json, std::string const& path) {
-  Json const object = parse_object(json, path);
+  JsonTree const parsed = parse_object(json, path);
+  Json const& object = *parsed;
   Options options{object, "", path};
   Kind const& kind = take_kind(options);
   std::string_view const type = kind.model_type;

@@ -42,20 +42,35 @@ class Guard {
   std::vector<std::set<std::string>> keys_;
 };
 
+/// No array or object in it has elements then.
+void empty(nlohmann::json& tree) noexcept {
+  if (tree.is_structured()) {
+    for (nlohmann::json& child : tree) {
+      empty(child);
+    }
+    tree.clear();
+  }
+}
+
 }  // namespace
 
-nlohmann::json parse_object(std::string_view text, std::string const& path) {
+void JsonEnd::operator()(nlohmann::json* tree) const noexcept {
+  empty(*tree);
+  delete tree;
+}
+
+JsonTree parse_object(std::string_view text, std::string const& path) {
   Guard guard{path};
-  nlohmann::json parsed;
+  JsonTree parsed{new nlohmann::json};
   try {
-    parsed = nlohmann::json::parse(text, std::ref(guard));
+    *parsed = nlohmann::json::parse(text, std::ref(guard));
   } catch (nlohmann::json::parse_error const& error) {
     throw DataError{fmt::format("{}: is no JSON: mistake at byte {}", path, error.byte)};
   } catch (nlohmann::json::exception const& error) {
     throw DataError{
         fmt::format("{}: is no JSON that can be read: {}", path, printable_name(error.what()))};
   }
-  if (!parsed.is_object()) {
+  if (!parsed->is_object()) {
     throw DataError{path + ": is no JSON object"};
   }
   return parsed;

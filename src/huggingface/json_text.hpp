@@ -1,14 +1,22 @@
 #pragma once
 
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 namespace offstage::huggingface {
 
+/// Takes a tree apart from the leaves on. The library's own destructor asks for memory on the way, and ends the process
+/// where there is none.
+struct JsonEnd {
+  void operator()(nlohmann::json* tree) const noexcept;
+};
+using JsonTree = std::unique_ptr<nlohmann::json, JsonEnd>;
+
 /// Reads a JSON text whose outermost value is an object.
 /// Errors: DataError naming `path`: not JSON, a key twice in one object (JSON libraries keep one of
 ///         them and do not say which), more than 32 levels.
-[[nodiscard]] nlohmann::json parse_object(std::string_view text, std::string const& path);
+[[nodiscard]] JsonTree parse_object(std::string_view text, std::string const& path);
 
 }  // namespace offstage::huggingface

@@ -37,7 +37,8 @@ bool holds_pickled(std::string const& directory) {
 using WeightMap = std::map<std::string, std::string>;
 
 WeightMap read_index(std::string const& path) {
-  nlohmann::json const index = parse_object(read_text(path, largest_index), path);
+  JsonTree const parsed = parse_object(read_text(path, largest_index), path);
+  nlohmann::json const& index = *parsed;
   auto const found = index.find("weight_map");
   if (found == index.end() || !found->is_object()) {
     throw DataError{path + ": has no weight_map, an object of tensors and their files"};

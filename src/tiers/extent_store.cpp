@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -18,7 +19,12 @@ constexpr int read_attempts = 3;
 /// XXH3-64 of bytes that come in pieces, or of the checksums of their blocks.
 class Checksum {
  public:
-  explicit Checksum(bool by_block) : by_block_{by_block} { XXH3_64bits_reset(state_.get()); }
+  explicit Checksum(bool by_block) : by_block_{by_block} {
+    if (state_ == nullptr) {
+      throw std::bad_alloc{};
+    }
+    XXH3_64bits_reset(state_.get());
+  }
   /// By block: all but the last piece are whole blocks.
   void add(std::span<std::byte const> bytes) {
     if (!by_block_) {
@@ -83,8 +89,11 @@ void ExtentStore::write(Version const& version, std::span<std::byte const> memor
       line.blocks = checksum.take_blocks();
       return;
     } catch (IoError const& error) {
-      path.leave_out(error.what());
       slots_.give_back(*place);
+      path.leave_out(error.what());
+    } catch (...) {
+      slots_.give_back(*place);
+      throw;
     }
   }
   throw IoError{fmt::format("{} extent {} was not written, no tiers.path is left that takes it{}",

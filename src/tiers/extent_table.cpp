@@ -1,6 +1,7 @@
 #include "tiers/extent_table.hpp"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/error.hpp"
@@ -64,7 +65,7 @@ std::optional<ExtentTable::Lent> ExtentTable::lend(Key key, Purpose purpose) {
     if (granted == Purpose::trial) {
       end_trial(at(key));
     }
-    throw IoError{failure_};
+    throw IoError{failure_.empty() ? "an extent could not be written" : failure_};
   }
   return take(key, granted);
 }
@@ -236,10 +237,14 @@ void ExtentTable::written(Key key) {
   changed_.notify_all();
 }
 
-void ExtentTable::not_written(Key key, std::string const& why) {
+void ExtentTable::not_written(Key key, char const* why) noexcept {
   {
     std::scoped_lock const lock{mutex_};
-    failure_ = why;
+    try {
+      failure_ = why;
+    } catch (std::bad_alloc const&) {
+      failure_.clear();  // whoever waits is told so without the reason
+    }
     at(key).current.content = Content::memory;
     at(key).taken = false;
     cache_.insert(key);

@@ -84,7 +84,7 @@ class ExtentTable {
   [[nodiscard]] std::optional<Key> next_leaving();
   /// What was taken to be written was, to stored(key); or was not, and is in the cache again.
   void written(Key key);
-  void not_written(Key key, std::string const& why);
+  void not_written(Key key, char const* why) noexcept;
 
   void accept();
   /// Returns the keys that were on trial.

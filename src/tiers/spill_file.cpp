@@ -70,14 +70,21 @@ template <class Make>
 auto in_spill_directory(SpillPlace const& place, Bytes size, Make const& make) {
   require_space(place.directory, size);
   std::string const nest = place.directory + "/" + place.name;
+  std::string const path = nest + "/" + spill_file_name;
+  auto const clear = [&] {
+    unlink(path.c_str());
+    rmdir(nest.c_str());
+  };
   remove_namesake(place.directory, place.name);
   make_directory(place.directory, nest);
   try {
-    return make(nest + "/" + spill_file_name, nest);
+    return make(path, nest);
   } catch (IoError const& error) {
-    unlink((nest + "/" + spill_file_name).c_str());
-    rmdir(nest.c_str());
+    clear();
     refuse(place.directory, error.what());
+  } catch (...) {
+    clear();
+    throw;
   }
 }
 

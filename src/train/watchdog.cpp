@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <climits>
 #include <exception>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -102,7 +103,12 @@ void Watchdog::watch() {
 }
 
 void Watchdog::bark(Seconds stuck) const {
-  say(report(rank_, stuck));
+  try {
+    say(report(rank_, stuck));
+  } catch (std::bad_alloc const&) {
+    say("offstage: error: no progress (run.watchdog), and no memory to say where; the job is "
+        "ended\n");
+  }
 }
 
 }  // namespace offstage::train

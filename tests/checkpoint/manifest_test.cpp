@@ -94,9 +94,17 @@ TEST(Manifest, NamesWhatIsWrongWithAnExtentFile) {
   EXPECT_THAT(problem("\"/extent\"", "\"/subgroup/1\""), HasSubstr("subgroups[1].dataset"));
 }
 
+TEST(Manifest, IsTheTextThatOlderProgramsWrote) {
+  std::string text = read_text(OFFSTAGE_FORMATS "/format-2/step-000000002/rank-0000.json");
+  std::string const written = to_json(parse_manifest(text, "path"));
+  std::string const version = "\"format_version\": 2";
+  EXPECT_EQ(written, text.replace(text.find(version), version.size(), "\"format_version\": 3"));
+}
+
 TEST(Manifest, MayHoldNothing) {
   Manifest manifest = sample();
   manifest.subgroups.clear();
+  EXPECT_THAT(to_json(manifest), HasSubstr("\"subgroups\": []\n}\n"));
   EXPECT_TRUE(parse_manifest(to_json(manifest), "path").subgroups.empty());
 }
 

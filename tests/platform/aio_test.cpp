@@ -5,11 +5,13 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/failing_allocations.hpp"
 #include "platform/aio/engine.hpp"
 #include "platform/aio/file.hpp"
 #include "platform/aio/kernel.hpp"
@@ -251,6 +253,22 @@ TEST_F(AioEngine, DrainsWhatIsInFlightBeforeItThrows) {
   EXPECT_EQ(kernel->in_flight(), 0U);
   engine.read(file, target.bytes(), 0);
   EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+}
+
+TEST_F(AioEngine, DrainsWhatIsInFlightWithoutMemoryForItsMessage) {
+  std::optional<FailingAllocations> starving;
+  int completions = 0;
+  kernel->on_complete = [&](Transfer const&, Completion& completion) {
+    if (++completions == 2) {
+      completion.result = -EIO;
+      starving.emplace(1);
+    }
+  };
+  EXPECT_THAT(message_of([&] { engine.read(file, target.bytes(), 0); }),
+              HasSubstr("cannot read or write " + file.path()));
+  EXPECT_EQ(FailingAllocations::failed(), 1);
+  starving.reset();
+  EXPECT_EQ(kernel->in_flight(), 0U);
 }
 
 TEST_F(AioEngine, NamesOperationOffsetPathAndCauseOfAFailedWrite) {

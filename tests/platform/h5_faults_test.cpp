@@ -1,10 +1,13 @@
 // HDF5 files on a file system that fails: no write is lost without a word.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -133,6 +136,31 @@ TEST(H5Faults, AReadThatFailsIsNoDamage) {
   EXPECT_THROW((void)File::open_read(path), DataError);
   std::filesystem::create_directory(path);
   EXPECT_THROW((void)File::open_read(path), DataError);
+}
+
+// HDF5 itself could open nothing any more, or would crash, had it been asked.
+TEST(H5Faults, NoFileIsOpenedWithoutMemoryAndAllAreLater) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs all addresses";
+#endif
+  ScratchDirectory const scratch;
+  { (void)File::create(scratch / "a.h5"); }
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  std::size_t pages = 0;
+  std::ifstream{"/proc/self/statm"} >> pages;
+  struct rlimit low = before;
+  low.rlim_cur = pages * static_cast<std::size_t>(getpagesize()) + (16U << 20);
+  int error_number = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &low), 0);
+  try {
+    (void)File::open_read(scratch / "a.h5");
+  } catch (IoError const& error) {
+    error_number = error.error_number();
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_EQ(error_number, ENOMEM);
+  EXPECT_NO_THROW((void)File::open_read(scratch / "a.h5"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "base/failing_allocations.hpp"
 #include "base/stopwatch.hpp"
 #include "base/watch.hpp"
 #include "platform/aio/kernel.hpp"
@@ -63,6 +64,16 @@ std::string barking(Work const& work) {
     work(aborted.get_future());
   }
   return GetCapturedStderr();
+}
+
+TEST(Watchdog, EndsTheJobWithoutMemoryAsWell) {
+  std::string const text = barking([](std::future<void> const& aborted) {
+    Waiting const waiting{"all_gather"};
+    FailingAllocations const failing{1, 1'000'000'000};
+    aborted.wait();
+  });
+  EXPECT_THAT(text,
+              ContainsRegex("^offstage: error: no progress \\(run\\.watchdog\\), and no memory"));
 }
 
 TEST(Watchdog, SaysWhoHangsAndWhatEveryThreadWaitsFor) {

@@ -5,9 +5,11 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <new>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -57,8 +59,9 @@ class Engine::Implementation {
   int wait_for_completions();
   void reap();
   void finish(Slot& slot, Bytes result);
-  void fail(Transfer const& transfer, int error_number, std::string const& before = "");
-  void fail(Transfer const& transfer, std::string const& cause);
+  template <class Cause>
+  void fail(Transfer const& transfer, int error_number, Cause const& cause) noexcept;
+  void fail(Transfer const& transfer, int error_number, char const* before = "") noexcept;
 
   EngineSettings settings_;
   std::shared_ptr<Kernel> kernel_;
@@ -72,7 +75,8 @@ class Engine::Implementation {
   Bytes offset_{};
   std::vector<int> free_;
   int in_flight_ = 0;
-  std::string error_;     ///< the first one; empty while all is well
+  bool failed_ = false;
+  std::string error_;     ///< the first one; empty if there was no memory for it
   int error_number_ = 0;  ///< its errno; 0 if it has none
 };
 
@@ -98,21 +102,27 @@ void Engine::Implementation::tear_down() noexcept {
   in_flight_ = 0;
 }
 
-void Engine::Implementation::fail(Transfer const& transfer, std::string const& cause) {
-  if (!error_.empty()) {
+// Requests are in flight: where memory has ended, too, they have to come to their end before anything is thrown.
+template <class Cause>
+void Engine::Implementation::fail(Transfer const& transfer, int error_number,
+                                  Cause const& cause) noexcept {
+  if (std::exchange(failed_, true)) {
     return;
   }
-  error_ = std::string{transfer.direction == Direction::read ? "cannot read " : "cannot write "} +
-           std::to_string(transfer.length) + " bytes at offset " + std::to_string(transfer.offset) +
-           " of " + file_->path() + ": " + cause;
+  error_number_ = error_number;
+  try {
+    error_ = std::string{transfer.direction == Direction::read ? "cannot read " : "cannot write "} +
+             std::to_string(transfer.length) + " bytes at offset " +
+             std::to_string(transfer.offset) + " of " + file_->path() + ": " + cause();
+  } catch (std::bad_alloc const&) {
+    error_.clear();
+  }
 }
 
 void Engine::Implementation::fail(Transfer const& transfer, int error_number,
-                                  std::string const& before) {
-  if (error_.empty()) {
-    error_number_ = error_number;
-  }
-  fail(transfer, before + std::generic_category().message(error_number));
+                                  char const* before) noexcept {
+  fail(transfer, error_number,
+       [&] { return before + std::generic_category().message(error_number); });
 }
 
 void Engine::Implementation::start(Slot& slot) {
@@ -163,7 +173,7 @@ void Engine::Implementation::reap() {
 void Engine::Implementation::finish(Slot& slot, Bytes result) {
   Transfer& rest = slot.rest;
   bool const again = result == -EAGAIN || result == -EINTR;
-  if (again && ++slot.tries <= most_tries && error_.empty()) {
+  if (again && ++slot.tries <= most_tries && !failed_) {
     if (result == -EAGAIN) {
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
@@ -181,13 +191,15 @@ void Engine::Implementation::finish(Slot& slot, Bytes result) {
   // Less than an aligned block: nothing was won, but that may pass.
   bool const stuck = moved == 0 && (result == 0 || ++slot.tries > most_tries);
   if (result >= 0 && stuck) {
-    fail(rest, "only " + std::to_string(result) + " bytes moved" +
-                   (rest.direction == Direction::read ? " (end of file?)" : ""));
+    fail(rest, 0, [&] {
+      return "only " + std::to_string(result) + " bytes moved" +
+             (rest.direction == Direction::read ? " (end of file?)" : "");
+    });
   }
   rest.memory += moved;
   rest.offset += moved;
   rest.length -= moved;
-  if (rest.length == 0 || !error_.empty()) {
+  if (rest.length == 0 || failed_) {
     free_.push_back(rest.tag);
   } else {
     start(slot);
@@ -207,7 +219,7 @@ void Engine::Implementation::move(Direction direction, File const& file, std::by
   file_ = &file;
   direction_ = direction;
   offset_ = offset;
-  error_.clear();
+  failed_ = false;
   error_number_ = 0;
   free_.clear();
   for (int tag = settings_.queue_depth - 1; tag >= 0; --tag) {
@@ -215,8 +227,8 @@ void Engine::Implementation::move(Direction direction, File const& file, std::by
   }
 
   Bytes begun = 0;
-  while (in_flight_ > 0 || (begun < length && error_.empty())) {
-    while (begun < length && !free_.empty() && error_.empty()) {
+  while (in_flight_ > 0 || (begun < length && !failed_)) {
+    while (begun < length && !free_.empty() && !failed_) {
       Bytes const size = std::min(settings_.request_bytes, length - begun);
       int const tag = free_.back();
       free_.pop_back();
@@ -229,8 +241,8 @@ void Engine::Implementation::move(Direction direction, File const& file, std::by
       reap();
     }
   }
-  if (!error_.empty()) {
-    throw IoError{error_, error_number_};
+  if (failed_) {
+    throw IoError{error_.empty() ? "cannot read or write " + file.path() : error_, error_number_};
   }
 }
 

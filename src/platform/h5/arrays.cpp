@@ -32,9 +32,9 @@ void File::require_own(std::string const& name) const {
 
 std::int64_t File::open_in_place(std::string const& name) const {
   require_own(name);
-  std::int64_t const id = checked(H5Dopen2(id_, name.c_str(), H5P_DEFAULT), "open " + name);
-  Handle dataset{id, H5Dclose};
-  Handle const layout{H5Dget_create_plist(id), H5Pclose};
+  Handle dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
+  checked(dataset.get(), "open " + name);
+  Handle const layout{H5Dget_create_plist(dataset.get()), H5Pclose};
   std::string const action = "read the layout of " + name;
   checked(layout.get(), action);
   if (checked(H5Pget_layout(layout.get()), action) != H5D_CONTIGUOUS ||
@@ -54,6 +54,7 @@ void File::require_size(std::int64_t dataset, std::string const& name, Bytes byt
 Shape File::shape_of(std::int64_t dataset, std::string const& name) const {
   std::string const action = "read the shape of " + name;
   Handle const space{H5Dget_space(dataset), H5Sclose};
+  checked(space.get(), action);
   auto const rank = checked(H5Sget_simple_extent_ndims(space.get()), action);
   std::vector<hsize_t> dims(static_cast<std::size_t>(rank));
   checked(H5Sget_simple_extent_dims(space.get(), dims.data(), nullptr), action);

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 #include <hdf5.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <limits>
 #include <string_view>
 #include <type_traits>
@@ -23,6 +25,7 @@ using Dimensions = std::vector<hsize_t>;
 constexpr std::size_t longest_reason = 512;
 
 constexpr Bytes longest_text = 16 * MiB;
+constexpr auto spare_memory = static_cast<std::size_t>(32 * MiB);
 
 /// Before any other call. HDF5 prints its error stack unless told not to; the setting is the thread's.
 void prepare_library() noexcept {
@@ -30,10 +33,27 @@ void prepare_library() noexcept {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
+/// Asks the system whether it has memory to spare. HDF5 1.10 does not survive that it has none: from then on it can open
+/// nothing in this process, or it crashes. Errors: IoError.
+void require_memory(std::string const& path) {
+  void* const spare =
+      mmap(nullptr, spare_memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (spare == MAP_FAILED) {
+    throw IoError{"no memory to open", path, errno};
+  }
+  munmap(spare, spare_memory);
+}
+
 /// Why an HDF5 call failed.
 struct Reason {
-  std::string text = "HDF5 gives no reason";
+  std::string text;
   int error_number = 0;  ///< the errno behind it; 0 if there is none
+};
+
+/// The error that HDF5 met first, and whether memory had ended. Filled by a C library's loop: nothing may be thrown.
+struct Found {
+  std::array<char, 2048> text{"HDF5 gives no reason"};
+  bool no_memory = false;
 };
 
 /// What follows the last `mark` in HDF5's description; names of files stand before it.
@@ -42,19 +62,26 @@ std::string_view after(std::string_view mark, std::string_view text) {
   return at == std::string_view::npos ? "" : text.substr(at + mark.size());
 }
 
+bool is_shortage(H5E_error2_t const& error) {
+  return error.maj_num == H5E_RESOURCE || error.min_num == H5E_NOSPACE ||
+         error.min_num == H5E_CANTALLOC;
+}
+
 /// HDF5's reason for its last failure, in which names out of the file may stand; clears the error stack.
 Reason innermost_reason() {
-  Reason reason;
-  auto const keep_first = [](unsigned depth, H5E_error2_t const* error, void* found) -> herr_t {
-    auto& kept = *static_cast<Reason*>(found);
+  Found found;
+  auto const look_at = [](unsigned depth, H5E_error2_t const* error, void* out) -> herr_t {
+    auto& kept = *static_cast<Found*>(out);
     if (depth == 0 && error->desc != nullptr) {
-      kept.text = error->desc;
-      kept.error_number = error->maj_num == H5E_RESOURCE ? ENOMEM : 0;
+      kept.text.back() = '\0';
+      std::strncpy(kept.text.data(), error->desc, kept.text.size() - 1);
     }
+    kept.no_memory = kept.no_memory || is_shortage(*error);
     return 0;
   };
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &reason);
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look_at, &found);
   H5Eclear2(H5E_DEFAULT);
+  Reason reason{found.text.data(), found.no_memory ? ENOMEM : 0};
   std::string_view const number = after("errno = ", reason.text);
   std::from_chars(number.data(), number.data() + number.size(), reason.error_number);
   // Of a failed system call the user needs the system's words alone.
@@ -103,31 +130,56 @@ Dimensions dimensions_of(Shape const& shape) {
   return {shape.begin(), shape.end()};
 }
 
-Handle space_of(Shape const& shape) {
+// HDF5 fails at any of the calls below where memory ends. `check` is File::checked with the action that they serve: a
+// default in the place of a setting that could not be made would be another file.
+
+template <class Check>
+Handle space_of(Shape const& shape, Check const& check) {
   Dimensions const dims = dimensions_of(shape);
-  return {H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose};
+  Handle space{H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose};
+  check(space.get());
+  return space;
+}
+
+template <class Check>
+Handle scalar_space(Check const& check) {
+  Handle space{H5Screate(H5S_SCALAR), H5Sclose};
+  check(space.get());
+  return space;
+}
+
+template <class Check>
+Handle property_list(hid_t kind, Check const& check) {
+  Handle list{H5Pcreate(kind), H5Pclose};
+  check(list.get());
+  return list;
 }
 
 /// A space in which `block` is selected; negative if it does not lie inside.
-Handle selection_of(Shape const& shape, Block const& block) {
-  Handle space = space_of(shape);
+template <class Check>
+Handle selection_of(Shape const& shape, Block const& block, Check const& check) {
+  Handle space = space_of(shape, check);
   Dimensions const start = dimensions_of(block.start);
   Dimensions const count = dimensions_of(block.count);
-  if (start.size() != shape.size() || count.size() != shape.size() ||
-      H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, start.data(), nullptr, count.data(),
-                          nullptr) < 0 ||
-      H5Sselect_valid(space.get()) <= 0) {
+  if (start.size() != shape.size() || count.size() != shape.size()) {
+    return {-1, H5Sclose};
+  }
+  check(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, start.data(), nullptr, count.data(),
+                            nullptr));
+  if (check(H5Sselect_valid(space.get())) == 0) {
     return {-1, H5Sclose};
   }
   return space;
 }
 
 /// A string of fixed size: it lies in the checksummed metadata, a variable one would not.
-Handle text_type(std::size_t size) {
+template <class Check>
+Handle text_type(std::size_t size, Check const& check) {
   Handle type{H5Tcopy(H5T_C_S1), H5Tclose};
-  H5Tset_size(type.get(), std::max<std::size_t>(1, size));
-  H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
-  H5Tset_cset(type.get(), H5T_CSET_UTF8);
+  check(type.get());
+  check(H5Tset_size(type.get(), std::max<std::size_t>(1, size)));
+  check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD));
+  check(H5Tset_cset(type.get(), H5T_CSET_UTF8));
   return type;
 }
 
@@ -144,35 +196,38 @@ std::string without_padding(std::string text) {
 
 /// The cache of metadata counts bytes in the file: a mapped array takes some 50 times as much in memory,
 /// and by default 32 MiB of them stay, outside of every plan. A checkpoint's are hardly looked at again.
-void keep_metadata_small(hid_t list) {
+template <class Check>
+void keep_metadata_small(hid_t list, Check const& check) {
   H5AC_cache_config_t config{};
   config.version = H5AC__CURR_CACHE_CONFIG_VERSION;
-  H5Pget_mdc_config(list, &config);
+  check(H5Pget_mdc_config(list, &config));
   config.set_initial_size = true;
   config.initial_size = config.min_size = config.max_size = static_cast<std::size_t>(64 * KiB);
   config.incr_mode = H5C_incr__off;
   config.flash_incr_mode = H5C_flash_incr__off;
   config.decr_mode = H5C_decr__off;
-  H5Pset_mdc_config(list, &config);
+  check(H5Pset_mdc_config(list, &config));
 }
 
-Handle access_list(File::Alignment alignment) {
-  Handle list{H5Pcreate(H5P_FILE_ACCESS), H5Pclose};
-  keep_metadata_small(list.get());
-  H5Pset_libver_bounds(list.get(), H5F_LIBVER_V18, H5F_LIBVER_V110);
-  H5Pset_file_locking(list.get(), false, true);
-  H5Pset_alignment(list.get(), static_cast<hsize_t>(alignment.threshold),
-                   static_cast<hsize_t>(alignment.alignment));
+template <class Check>
+Handle access_list(File::Alignment alignment, Check const& check) {
+  Handle list = property_list(H5P_FILE_ACCESS, check);
+  keep_metadata_small(list.get(), check);
+  check(H5Pset_libver_bounds(list.get(), H5F_LIBVER_V18, H5F_LIBVER_V110));
+  check(H5Pset_file_locking(list.get(), false, true));
+  check(H5Pset_alignment(list.get(), static_cast<hsize_t>(alignment.threshold),
+                         static_cast<hsize_t>(alignment.alignment)));
   // Values go to the system by the call that writes them, which says whether it could.
-  H5Pset_sieve_buf_size(list.get(), 0);
+  check(H5Pset_sieve_buf_size(list.get(), 0));
   // A file that is closed after an error takes along what is still open in it.
-  H5Pset_fclose_degree(list.get(), H5F_CLOSE_STRONG);
+  check(H5Pset_fclose_degree(list.get(), H5F_CLOSE_STRONG));
   return list;
 }
 
-Handle groups_as_needed() {
-  Handle list{H5Pcreate(H5P_LINK_CREATE), H5Pclose};
-  H5Pset_create_intermediate_group(list.get(), 1);
+template <class Check>
+Handle groups_as_needed(Check const& check) {
+  Handle list = property_list(H5P_LINK_CREATE, check);
+  check(H5Pset_create_intermediate_group(list.get(), 1));
   return list;
 }
 
@@ -188,21 +243,31 @@ std::int64_t elements_of(Shape const& shape) {
 }
 
 File File::create(std::string const& path, Alignment alignment) {
+  require_memory(path);
   prepare_library();
   File file{-1, true, path};
-  Handle const access = access_list(alignment);
-  file.id_ = file.checked(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get()),
-                          "create the file");
+  auto const check = [&](std::int64_t result) { return file.checked(result, "create the file"); };
+  Handle const access = access_list(alignment, check);
+  file.id_ = H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get());
+  check(file.id_);
   return file;
 }
 
 File File::open(std::string const& path, bool writable) {
+  require_memory(path);
   prepare_library();
   File file{-1, writable, path};
   file.require_regular();
-  Handle const access = access_list({});
-  unsigned const flags = writable ? H5F_ACC_RDWR : H5F_ACC_RDONLY;
-  file.id_ = file.checked(H5Fopen(path.c_str(), flags, access.get()), "open the file");
+  // No failure before the file is looked at says anything about it.
+  Handle const access = access_list({}, [&](std::int64_t result) {
+    if (result < 0) {
+      Reason const reason = innermost_reason();
+      throw IoError{fmt::format("{}: cannot prepare to open the file: {}", path, reason.text),
+                    ENOMEM};
+    }
+  });
+  file.id_ = H5Fopen(path.c_str(), writable ? H5F_ACC_RDWR : H5F_ACC_RDONLY, access.get());
+  file.checked(file.id_, "open the file");
   return file;
 }
 
@@ -240,56 +305,55 @@ std::int64_t File::checked(std::int64_t result, std::string const& action) const
 }
 
 Bytes File::reserve(std::string const& name, Type type, Shape const& shape) {
-  std::string const action = "create " + name;
+  auto const check = checks("create", name);
   require(elements_of(shape) > 0, "h5: an array of no elements has no place in the file");
-  Handle const space = space_of(shape);
-  Handle const links = groups_as_needed();
-  Handle const layout{H5Pcreate(H5P_DATASET_CREATE), H5Pclose};
-  checked(H5Pset_layout(layout.get(), H5D_CONTIGUOUS), action);
-  checked(H5Pset_alloc_time(layout.get(), H5D_ALLOC_TIME_EARLY), action);
-  checked(H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER), action);
+  Handle const space = space_of(shape, check);
+  Handle const links = groups_as_needed(check);
+  Handle const layout = property_list(H5P_DATASET_CREATE, check);
+  check(H5Pset_layout(layout.get(), H5D_CONTIGUOUS));
+  check(H5Pset_alloc_time(layout.get(), H5D_ALLOC_TIME_EARLY));
+  check(H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER));
   Handle dataset{H5Dcreate2(id_, name.c_str(), file_type(type), space.get(), links.get(),
                             layout.get(), H5P_DEFAULT),
                  H5Dclose};
-  checked(dataset.get(), action);
+  check(dataset.get());
   haddr_t const offset = H5Dget_offset(dataset.get());
   if (offset == HADDR_UNDEF) {
     fail(fmt::format("{}: {} has no place in the file", path_, name));
   }
-  checked(dataset.finish(), action);
+  check(dataset.finish());
   return static_cast<Bytes>(offset);
 }
 
 void File::map(std::string const& name, Shape const& shape, std::span<Mapping const> parts) {
-  std::string const action = "create " + name;
-  Handle const layout{H5Pcreate(H5P_DATASET_CREATE), H5Pclose};
+  auto const check = checks("create", name);
+  Handle const layout = property_list(H5P_DATASET_CREATE, check);
   // Nothing else tells a missing file from zeros.
   float const missing = std::numeric_limits<float>::quiet_NaN();
-  checked(H5Pset_fill_value(layout.get(), H5T_NATIVE_FLOAT, &missing), action);
+  check(H5Pset_fill_value(layout.get(), H5T_NATIVE_FLOAT, &missing));
   for (Mapping const& part : parts) {
-    Handle const target = selection_of(shape, part.target);
-    Handle const source = selection_of(part.shape, part.source);
+    Handle const target = selection_of(shape, part.target, check);
+    Handle const source = selection_of(part.shape, part.source, check);
     require(target.get() >= 0 && source.get() >= 0, "h5: a mapping reaches outside its array");
-    checked(H5Pset_virtual(layout.get(), target.get(), part.file.c_str(), part.dataset.c_str(),
-                           source.get()),
-            action);
+    check(H5Pset_virtual(layout.get(), target.get(), part.file.c_str(), part.dataset.c_str(),
+                         source.get()));
   }
-  Handle const space = space_of(shape);
-  Handle const links = groups_as_needed();
+  Handle const space = space_of(shape, check);
+  Handle const links = groups_as_needed(check);
   Handle dataset{H5Dcreate2(id_, name.c_str(), H5T_IEEE_F32LE, space.get(), links.get(),
                             layout.get(), H5P_DEFAULT),
                  H5Dclose};
-  checked(dataset.get(), action);
-  checked(dataset.finish(), action);
+  check(dataset.get());
+  check(dataset.finish());
 }
 
 void File::put(std::string const& name, Type type, void const* values, std::int64_t count) {
+  auto const check = checks("write", name);
   Handle dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
-  checked(dataset.get(), "open " + name);
+  check(dataset.get());
   require(elements_of(shape(name)) == count, "h5: as many values as elements");
-  checked(H5Dwrite(dataset.get(), memory_type(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
-          "write " + name);
-  checked(dataset.finish(), "write " + name);
+  check(H5Dwrite(dataset.get(), memory_type(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values));
+  check(dataset.finish());
 }
 
 void File::write(std::string const& name, std::span<std::string const> texts) {
@@ -302,23 +366,25 @@ void File::write(std::string const& name, std::span<std::string const> texts) {
     joined += text;
     joined.resize(joined.size() + width - text.size(), '\0');
   }
-  Handle const type = text_type(width);
-  Handle const space = space_of({static_cast<std::int64_t>(texts.size())});
-  Handle const links = groups_as_needed();
+  auto const check = checks("write", name);
+  Handle const type = text_type(width, check);
+  Handle const space = space_of({static_cast<std::int64_t>(texts.size())}, check);
+  Handle const links = groups_as_needed(check);
   Handle dataset{
       H5Dcreate2(id_, name.c_str(), type.get(), space.get(), links.get(), H5P_DEFAULT, H5P_DEFAULT),
       H5Dclose};
-  checked(dataset.get(), "create " + name);
-  checked(H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, joined.data()),
-          "write " + name);
-  checked(dataset.finish(), "write " + name);
+  check(dataset.get());
+  check(H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, joined.data()));
+  check(dataset.finish());
 }
 
 Bytes File::offset(std::string const& name, Type type, Shape const& expected) const {
   Handle const dataset{open_in_place(name), H5Dclose};
   require_shape(shape_of(dataset.get(), name), expected, name);
+  auto const check = checks("read the type of", name);
   Handle const stored{H5Dget_type(dataset.get()), H5Tclose};
-  if (checked(H5Tequal(stored.get(), file_type(type)), "read the type of " + name) == 0) {
+  check(stored.get());
+  if (check(H5Tequal(stored.get(), file_type(type))) == 0) {
     fail(fmt::format("{}: {} has an unexpected type", path_, name));
   }
   require_size(dataset.get(), name,
@@ -341,6 +407,7 @@ std::vector<std::string> File::read_texts(std::string const& name, std::int64_t 
   Handle const dataset{open_in_place(name), H5Dclose};
   require_shape(shape_of(dataset.get(), name), {expected}, name);
   Handle const type{H5Dget_type(dataset.get()), H5Tclose};
+  checked(type.get(), "read the type of " + name);
   std::size_t const width = text_size(type.get());
   if (width == 0 || width > widest) {
     fail(fmt::format("{}: {} holds no texts of at most {} bytes", path_, name, widest));
@@ -357,43 +424,51 @@ std::vector<std::string> File::read_texts(std::string const& name, std::int64_t 
 }
 
 void File::put_attribute(std::string const& name, Type type, void const* value) {
-  Handle const space{H5Screate(H5S_SCALAR), H5Sclose};
+  auto const check = checks("write attribute", name);
+  Handle const space = scalar_space(check);
   Handle attribute{
       H5Acreate2(id_, name.c_str(), file_type(type), space.get(), H5P_DEFAULT, H5P_DEFAULT),
       H5Aclose};
-  checked(attribute.get(), "create attribute " + name);
-  checked(H5Awrite(attribute.get(), memory_type(type), value), "write attribute " + name);
-  checked(attribute.finish(), "write attribute " + name);
+  check(attribute.get());
+  check(H5Awrite(attribute.get(), memory_type(type), value));
+  check(attribute.finish());
 }
 
 void File::get_attribute(std::string const& name, Type type, void* value) const {
+  auto const check = checks("read attribute", name);
   Handle const attribute{H5Aopen(id_, name.c_str(), H5P_DEFAULT), H5Aclose};
-  checked(attribute.get(), "open attribute " + name);
+  check(attribute.get());
   Handle const stored{H5Aget_type(attribute.get()), H5Tclose};
+  check(stored.get());
   Handle const space{H5Aget_space(attribute.get()), H5Sclose};
-  if (checked(H5Tequal(stored.get(), file_type(type)), "read the type of " + name) == 0 ||
+  check(space.get());
+  if (check(H5Tequal(stored.get(), file_type(type))) == 0 ||
       H5Sget_simple_extent_npoints(space.get()) != 1) {
     fail(fmt::format("{}: attribute {} is not a number of the expected type", path_, name));
   }
-  checked(H5Aread(attribute.get(), memory_type(type), value), "read attribute " + name);
+  check(H5Aread(attribute.get(), memory_type(type), value));
 }
 
 void File::set(std::string const& attribute, std::string const& text) {
-  Handle const space{H5Screate(H5S_SCALAR), H5Sclose};
-  Handle const type = text_type(text.size());
+  auto const check = checks("write attribute", attribute);
+  Handle const space = scalar_space(check);
+  Handle const type = text_type(text.size(), check);
   Handle handle{
       H5Acreate2(id_, attribute.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT),
       H5Aclose};
-  checked(handle.get(), "create attribute " + attribute);
-  checked(H5Awrite(handle.get(), type.get(), text.c_str()), "write attribute " + attribute);
-  checked(handle.finish(), "write attribute " + attribute);
+  check(handle.get());
+  check(H5Awrite(handle.get(), type.get(), text.c_str()));
+  check(handle.finish());
 }
 
 std::string File::text(std::string const& attribute) const {
+  auto const check = checks("read attribute", attribute);
   Handle const handle{H5Aopen(id_, attribute.c_str(), H5P_DEFAULT), H5Aclose};
-  checked(handle.get(), "open attribute " + attribute);
+  check(handle.get());
   Handle const type{H5Aget_type(handle.get()), H5Tclose};
+  check(type.get());
   Handle const space{H5Aget_space(handle.get()), H5Sclose};
+  check(space.get());
   std::size_t const size = text_size(type.get());
   if (size == 0 || size > static_cast<std::size_t>(longest_text) ||
       H5Sget_simple_extent_npoints(space.get()) != 1) {
@@ -401,7 +476,7 @@ std::string File::text(std::string const& attribute) const {
                      format_bytes(longest_text)));
   }
   std::string text(size, '\0');
-  checked(H5Aread(handle.get(), type.get(), text.data()), "read attribute " + attribute);
+  check(H5Aread(handle.get(), type.get(), text.data()));
   return without_padding(std::move(text));
 }
 

@@ -69,6 +69,8 @@ struct Mapping {
 /// Errors:  of files opened for writing IoError. Of files opened to read IoError with its errno if the
 ///          system failed to read or had no memory, DataError if the file is not there or not what it
 ///          should be. All name the path and HDF5's innermost reason. HDF5 itself prints nothing.
+/// Memory:  a file is opened only where there are 32 MiB to spare: HDF5 1.10 does not survive an allocation that
+///          fails.
 /// Forged:  a file is opened only if it is a regular one (no link, no pipe), and what is read lies in it: an
 ///          array that is reached by a soft or external link, stands in other files, in pieces or behind a
 ///          filter, or has another type than it is read as, is an error. HDF5 itself trusts metadata whose
@@ -181,6 +183,12 @@ class File {
 
   /// `result` unless it says that an HDF5 call failed; the error reads "PATH: cannot <action>: why".
   std::int64_t checked(std::int64_t result, std::string const& action) const;
+  /// The same as a function of the result alone: one for all calls of an action.
+  [[nodiscard]] auto checks(char const* verb, std::string const& name) const {
+    return [this, action = std::string{verb} + ' ' + name](std::int64_t result) {
+      return checked(result, action);
+    };
+  }
   [[noreturn]] void fail(std::string const& message, int error_number = 0) const;
 
   std::int64_t id_{-1};
