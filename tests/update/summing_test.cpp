@@ -220,6 +220,7 @@ TEST_F(Summing, LeavesOutWhatWaitsWhenItIsStopped) {
   static_cast<void>(arrival(3));
 }
 
+#ifdef _OPENMP
 TEST_F(Summing, HasTeamsOfTheSizeOfItsMaker) {
   int const own = team_size();
   for (int const threads : {1, 3}) {
@@ -232,6 +233,7 @@ TEST_F(Summing, HasTeamsOfTheSizeOfItsMaker) {
   }
   set_team_size(own);
 }
+#endif
 
 }  // namespace
 }  // namespace offstage::update
