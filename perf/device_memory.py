@@ -24,6 +24,8 @@ MODEL = {
     "device.emulate": "h2d=55MB/s,d2h=55MB/s,update=25M,host-update=1.77M",  # share.py's H100 at 1/1000
 }
 RUN = {"train.steps": STEPS, "train.seed": 7, "optimizer.warmup-steps": 1, "run.threads": 1, "run.trace": "on"}
+# Of that share; the device would have room for all, of which the cores' leave it under backward.
+GRADIENTS = {"update.device-gradients": "5MiB"}
 # From below to above.
 SERIES = {"parameters": "P", "resident state": "R", "update slots": "s", "lent slots": "l", "held gradients": "h",
           "layer gradient": "g", "activations": "A"}
@@ -77,7 +79,7 @@ def total(values):
 
 def train(program, folder, name, recompute):
     keys = {**MODEL, "train.recompute": recompute}
-    table = call(program, "plan", {**keys, "device.memory": "1GiB"})
+    table = call(program, "plan", {**keys, **GRADIENTS, "device.memory": "1GiB"})
     limit = mebibytes(r"together +", table) - mebibytes(r"slots of the update +", table)
     directory = folder / recompute
     out = call(program, "train", {**keys, **RUN, "device.memory": f"{int(limit * 1024)}KiB", "run.dir": directory,

@@ -138,6 +138,7 @@ class WidenedProduct {
                : buffer(std::min(product.m, tile_m) * std::min(product.n, tile_n))} {}
 
   bool run() {
+    memory::require_room(code_bytes, "oneDNN");  // OpenMP ends the process where it gets none
     for (std::int64_t i = 0; i < product_.m; i += tile_m) {
       for (std::int64_t j = 0; j < product_.n; j += tile_n) {
         if (!run_tile(i, std::min(tile_m, product_.m - i), j, std::min(tile_n, product_.n - j))) {

@@ -312,8 +312,8 @@ constexpr std::array keys{
         "parameters that go to the device and back at a time; rounded down to whole 4096",
         set_device_chunk},
     Key{"update.device-gradients", "auto|SIZE", "auto",
-        "device memory per rank for gradients that wait there for the device's update; auto: what "
-        "is left",
+        "device memory per rank for gradients that are summed there, and wait there for the "
+        "device's update; auto: what is left",
         set_device_gradients},
     Key{"update.transfers", "overlap|blocking", "overlap",
         "copies beside everything else, or one after the other with the CPU's work, as ZeRO-3 has "

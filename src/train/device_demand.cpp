@@ -111,22 +111,22 @@ DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, 
         parameter_slots<T>(config, map, host_visible, (limit > 0 ? limit : most_bytes) - beside);
     demand.working_copy = slots * map.largest_layer() * element;
   }
+  auto shape = update_shape<T>(config, shard, subgroup_elements);
+  shape.sums_on_device = sums_on_device(map.ranks(), route);
   if (updates) {
     if (limit > 0 && update::DeviceLane::device_bytes(lane) > limit - demand.total()) {
       lane.lent = workspace.idle_memory();
     }
     demand.slots = update::DeviceLane::device_bytes(lane);
-    auto const shape = update_shape<T>(config, shard, subgroup_elements);
-    // Of a GPU whose memory nobody told, it is not known what is left.
-    bool const unknown = limit == 0 && config.device.kind == DeviceKind::cuda;
-    Bytes const norms = update::HeldGradients::norm_bytes(shard);
-    Bytes const room =
-        gradient_room(config, host_visible, most_gradients(config, shape),
-                      unknown     ? 0
-                      : limit > 0 ? std::max<Bytes>(0, limit - demand.total() - norms)
-                                  : most_bytes);
-    demand.held = room > 0 ? room + norms : 0;
   }
+  // Of a GPU whose memory nobody told, it is not known what is left.
+  bool const unknown = limit == 0 && config.device.kind == DeviceKind::cuda;
+  Bytes const norms = update::HeldGradients::norm_bytes(shard);
+  Bytes const room = gradient_room(config, shape, host_visible,
+                                   unknown     ? 0
+                                   : limit > 0 ? std::max<Bytes>(0, limit - demand.total() - norms)
+                                               : most_bytes);
+  demand.held = room > 0 ? room + norms : 0;
   return demand;
 }
 

@@ -53,6 +53,10 @@ std::int64_t resident_elements(RunConfig const& config, state::ShardMap const& m
   return std::llround(config.share.device_resident * static_cast<double>(map.shard_elements(rank)));
 }
 
+bool sums_on_device(int ranks, state::Route route) {
+  return route == state::Route::direct || (route == state::Route::staged && ranks == 1);
+}
+
 template <class T>
 UpdateShape update_shape(RunConfig const& config, std::int64_t shard_elements,
                          std::int64_t subgroup_elements) {

@@ -50,7 +50,13 @@ template <class T>
 [[nodiscard]] std::int64_t resident_elements(RunConfig const& config, state::ShardMap const& map,
                                              int rank);
 
-/// `subgroup_elements`: of the largest; `workers`: left at 1.
+/// Whether gradients are summed on the device as far as it has room, whoever updates then: where the device, which the
+/// host does not see, has all that is to be summed, as one rank's has and those that ranks pass slices to. The cores add
+/// nothing then, and what crosses the link is no more than the parts of the sums were: 4 bytes an element once a step, for
+/// 2 of each round and rank; a single one's sums are 2 bytes.
+[[nodiscard]] bool sums_on_device(int ranks, state::Route route);
+
+/// `subgroup_elements`: of the largest; `workers` and `sums_on_device`: left as they are.
 template <class T>
 [[nodiscard]] UpdateShape update_shape(RunConfig const& config, std::int64_t shard_elements,
                                        std::int64_t subgroup_elements);

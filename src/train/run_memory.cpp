@@ -75,7 +75,8 @@ Bytes RunMemory<T>::device_bytes_to_come() const {
   if (device_.kind() != device::Kind::host) {
     return 0;
   }
-  auto const shape = update_shape<T>(config_, map_.shard_elements(0), config_.subgroup_size);
+  auto shape = update_shape<T>(config_, map_.shard_elements(0), config_.subgroup_size);
+  shape.sums_on_device = sums_on_device(map_.ranks(), route_);
   Bytes const bytes = device_bytes_beside() +
                       parameters::StreamedParameters<T>::device_bytes(map_, parameter_slots_);
   return bytes + room_for_gradients(shape, bytes);
@@ -97,8 +98,7 @@ template <class T>
 Bytes RunMemory<T>::room_for_gradients(UpdateShape const& shape, Bytes taken) const {
   Bytes const free = device_.capacity() - device_.used() - taken -
                      update::HeldGradients::norm_bytes(shape.elements);
-  return gradient_room(config_, device_.host_visible(), most_gradients(config_, shape),
-                       std::max<Bytes>(0, free));
+  return gradient_room(config_, shape, device_.host_visible(), std::max<Bytes>(0, free));
 }
 
 template <class T>

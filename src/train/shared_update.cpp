@@ -11,6 +11,11 @@
 namespace offstage::train {
 namespace {
 
+/// Whether the device updates, or may.
+bool takes_part(RunConfig const& config) {
+  return config.share.device_share.value_or(1.0) > 0.0 || config.share.device_resident > 0.0;
+}
+
 /// The share of a device whose memory is the host's: its kernels would run on the same cores.
 SharePolicy policy_for(RunConfig const& config, device::Device const& device) {
   SharePolicy policy = config.share;
@@ -33,6 +38,18 @@ std::unique_ptr<update::DeviceLane> make_lane(update::DeviceLaneSettings setting
   }
 }
 
+Bytes most_gradients(RunConfig const& config, UpdateShape const& shape) {
+  if (shape.sums_on_device) {
+    return shape.elements * shape.gradient_bytes;
+  }
+  auto const elements = static_cast<double>(shape.elements);
+  double const resident = elements * config.share.device_resident;
+  double const updated = resident + (elements - resident) * config.share.device_share.value_or(1.0);
+  // A share is made of whole subgroups.
+  auto const most = static_cast<std::int64_t>(std::ceil(updated)) + shape.subgroup_elements;
+  return std::min(most, shape.elements) * shape.gradient_bytes;
+}
+
 }  // namespace
 
 bool needs_lane(RunConfig const& config, bool host_visible) {
@@ -44,31 +61,19 @@ bool needs_lane(RunConfig const& config, bool host_visible) {
 update::DeviceLaneSettings lane_settings(RunConfig const& config, UpdateShape const& shape) {
   update::DeviceLaneSettings settings;
   settings.chunk = std::min(config.share.device_chunk, shape.subgroup_elements);
-  bool const takes_part =
-      config.share.device_share.value_or(1.0) > 0.0 || config.share.device_resident > 0.0;
-  settings.slots = takes_part ? settings.slots : 0;  // the cores' parameters have their own
+  settings.slots = takes_part(config) ? settings.slots : 0;  // the cores' parameters have their own
   settings.gradient_bytes = shape.gradient_bytes;
   settings.parameter_bytes = shape.parameter_bytes;
   settings.parameters_on_host = config.parameter_home != parameters::Home::device;
   return settings;
 }
 
-Bytes most_gradients(RunConfig const& config, UpdateShape const& shape) {
-  auto const elements = static_cast<double>(shape.elements);
-  double const resident = elements * config.share.device_resident;
-  double const updated = resident + (elements - resident) * config.share.device_share.value_or(1.0);
-  // A share is made of whole subgroups.
-  auto const most = static_cast<std::int64_t>(std::ceil(updated)) + shape.subgroup_elements;
-  return std::min(most, shape.elements) * shape.gradient_bytes;
-}
-
-Bytes gradient_room(RunConfig const& config, bool host_visible, Bytes most, Bytes free) {
-  bool const takes_part =
-      config.share.device_share.value_or(1.0) > 0.0 || config.share.device_resident > 0.0;
-  if (host_visible || config.storage.flush_fp32 || !takes_part) {
+Bytes gradient_room(RunConfig const& config, UpdateShape const& shape, bool host_visible,
+                    Bytes free) {
+  if (host_visible || config.storage.flush_fp32 || !(takes_part(config) || shape.sums_on_device)) {
     return 0;
   }
-  return std::min(most, config.share.device_gradients.value_or(free));
+  return std::min(most_gradients(config, shape), config.share.device_gradients.value_or(free));
 }
 
 SharedUpdate::SharedUpdate(RunConfig const& config, UpdateShape const& shape,
@@ -114,8 +119,9 @@ std::vector<update::Trip> SharedUpdate::next_trips(bool ahead) {
   return trips;
 }
 
-void SharedUpdate::set_held(update::HeldGradients& held) {
+void SharedUpdate::set_held(update::HeldGradients& held, bool sums_on_device) {
   held_ = &held;
+  sums_on_device_ = sums_on_device;
   share_.set_held(held.most_elements());
 }
 
@@ -126,6 +132,7 @@ void SharedUpdate::plan(bool ahead) {
     return;
   }
   std::vector<std::int64_t> wanted;  // residents first: they will be there in every step
+  std::vector<std::int64_t> others;
   for (bool const resident : {true, false}) {
     for (update::Trip const& trip : trips_) {
       bool const is_resident = subgroups_[static_cast<std::size_t>(trip.subgroup)].resident;
@@ -134,7 +141,12 @@ void SharedUpdate::plan(bool ahead) {
       }
     }
   }
-  held_->hold(wanted);
+  for (update::Trip const& trip : trips_) {
+    if (sums_on_device_ && !trip.on_device) {
+      others.push_back(trip.subgroup);
+    }
+  }
+  held_->hold(wanted, others);
 }
 
 ShareStep SharedUpdate::planned() const {

@@ -29,6 +29,8 @@ struct UpdateShape {
   Bytes parameter_bytes{};
   plan::StorageTraffic storage{};  ///< of an update (update_demand.hpp)
   int workers = 1;
+  /// Gradients are summed on the device as far as it has room, also those that the cores will update.
+  bool sums_on_device = false;
 };
 
 /// The chunks and slots of the device lane.
@@ -37,12 +39,11 @@ struct UpdateShape {
 /// Whether updates need a device lane: the device takes part, or new parameters have to travel to it.
 [[nodiscard]] bool needs_lane(RunConfig const& config, bool host_visible);
 
-/// Device memory for gradients that wait there (update.device-gradients): as much as is asked for, or of what
-/// is `free` as much as the device's part of updates can need. `most`: of all subgroups that it may update.
-[[nodiscard]] Bytes gradient_room(RunConfig const& config, bool host_visible, Bytes most,
-                                  Bytes free);
-/// Of those: with update.device-share=auto any, else the share and what is resident.
-[[nodiscard]] Bytes most_gradients(RunConfig const& config, UpdateShape const& shape);
+/// Device memory for gradients that are summed or wait there (update.device-gradients): as much as is asked for, or of
+/// what is `free`, and no more than they can need: all, if they are summed there or with update.device-share=auto, else
+/// those of the share and of what is resident.
+[[nodiscard]] Bytes gradient_room(RunConfig const& config, UpdateShape const& shape,
+                                  bool host_visible, Bytes free);
 
 /// A rank's updates, shared between its cores and its device: who takes what, the device's lane, the
 /// pipeline, and what goes on of one update under the next forward.
@@ -56,8 +57,9 @@ class SharedUpdate {
 
   /// Whether an update can begin under backward: with slots of the lane that are not activations' memory.
   [[nodiscard]] bool can_begin_ahead() const noexcept;
-  /// Gradients that the device will need stay there from the next plan() on. Outlives the calls.
-  void set_held(update::HeldGradients& held);
+  /// Gradients that the device will need stay there from the next plan() on; the others are summed there too where there
+  /// is room, if `sums_on_device`. Outlives the calls.
+  void set_held(update::HeldGradients& held, bool sums_on_device);
   /// Who updates what next, so that gradients can be put where that is: before they come. Once for each
   /// update. `ahead`: it will begin under backward.
   void plan(bool ahead);
@@ -98,6 +100,7 @@ class SharedUpdate {
   std::unique_ptr<update::DeviceLane> lane_;  ///< null: the cores update and write where it is read
   DeviceShare share_;
   update::HeldGradients* held_{};    ///< null: all gradients go to the host
+  bool sums_on_device_ = false;      ///< of all subgroups
   std::vector<update::Trip> trips_;  ///< of the next update
   std::unique_ptr<update::UpdatePipeline> pipeline_;
   plan::Transfers transfers_;

@@ -106,6 +106,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
         update_shape<T>(config_, map_.shard_elements(comm_.rank()), memory_.subgroup_elements);
     shape.workers = workers();
     shape.storage = storage_traffic(config_, shape, memory_);
+    shape.sums_on_device = sums_on_device(comm_.size(), link_->route());
     update_ =
         std::make_unique<SharedUpdate>(config_, shape, *device_, model_->idle_memory(), subgroups_,
                                        *offload_, trace_.get(), device_memory_.get());
@@ -114,7 +115,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
       held_ = std::make_unique<update::HeldGradients>(*device_, room, shape.gradient_bytes,
                                                       subgroups_, device_memory_.get());
       gradients_->set_held(held_.get());
-      update_->set_held(*held_);
+      update_->set_held(*held_, shape.sums_on_device);
     }
   });
   step_update_.emplace(config_, comm_,

@@ -8,7 +8,7 @@ std::span<std::byte const> GradientArrival::wait() const {
   if (way_.arrived != nullptr) {
     Waiting const waiting{"the gradient from the device, of layer", layer_};
     way_.arrived->wait();
-    if (way_.trace != nullptr) {
+    if (way_.trace != nullptr && way_.moved > 0) {
       way_.trace->span("gradients to host", "copy", way_.begun->when(), way_.arrived->when(),
                        layer_, way_.moved);
     }

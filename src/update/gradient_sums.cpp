@@ -67,18 +67,16 @@ void GradientSums<T>::add_slices(int layer, std::span<T const> slices) {
     state::Subgroup const& subgroup = subgroups_[subgroups_left_ - 1];
     std::int64_t const begin = std::max(offset, subgroup.begin);
     auto const count = static_cast<std::size_t>(end - begin);
-    if (made_on_device() && is_held(subgroup.index)) {
-      if (begin == subgroup.begin) {
-        close_held();
-      }
-      end = begin;
-      continue;
+    bool const there = made_on_device() && held_->holds(subgroup.index);
+    bool const leaves = there && last_ && !held_->stays(subgroup.index);
+    if (!there || leaves) {
+      auto const sums = open_sums<A>(first_ || leaves)
+                            .subspan(static_cast<std::size_t>(begin - subgroup.begin), count);
+      leaves ? take_piece<A>(subgroup, sums, begin)
+             : add_piece<A>(sums, begin, slices, part, begin - offset);
     }
-    std::span<A> const sums =
-        open_sums<A>().subspan(static_cast<std::size_t>(begin - subgroup.begin), count);
-    add_piece<A>(sums, begin, slices, part, begin - offset);
     if (begin == subgroup.begin) {
-      close_sums();
+      there && !leaves ? close_held() : close_sums();
     }
     end = begin;
   }
@@ -100,20 +98,33 @@ void GradientSums<T>::add_piece(std::span<A> sums, std::int64_t begin, std::span
           {sums, slices.subspan(from, sums.size()), first_ && source == 0});
     }
     if (last_) {
-      kernels::host::chunk_norms<A>(
-          {sums, std::span{chunk_norms_}.subspan(static_cast<std::size_t>(begin / chunk_elements),
-                                                 sums.size() / chunk_elements)});
+      kernels::host::chunk_norms<A>({sums, norms_of(begin, sums.size())});
     }
   });
 }
 
 template <class T>
 template <class A>
-std::span<A> GradientSums<T>::open_sums() {
+void GradientSums<T>::take_piece(state::Subgroup const& subgroup, std::span<A> sums,
+                                 std::int64_t begin) {
+  trace::Scope const scope{settings_.trace, "sums to host", "copy", subgroup.index};
+  held_->take(subgroup.index, {begin - subgroup.begin, std::ssize(sums)},
+              std::as_writable_bytes(sums), norms_of(begin, sums.size()));
+}
+
+template <class T>
+std::span<double> GradientSums<T>::norms_of(std::int64_t begin, std::size_t count) {
+  return std::span{chunk_norms_}.subspan(static_cast<std::size_t>(begin / chunk_elements),
+                                         count / chunk_elements);
+}
+
+template <class T>
+template <class A>
+std::span<A> GradientSums<T>::open_sums(bool is_new) {
   state::Subgroup const& subgroup = subgroups_[subgroups_left_ - 1];
   if (!open_) {
     tiers::Tiers& tiers = *settings_.accumulated;
-    open_.emplace(first_ ? tiers.create(subgroup.index) : tiers.fetch(subgroup.index));
+    open_.emplace(is_new ? tiers.create(subgroup.index) : tiers.fetch(subgroup.index));
   }
   auto const bytes = open_->mutable_bytes();
   auto const size = static_cast<std::size_t>(subgroup.size);
@@ -124,13 +135,11 @@ std::span<A> GradientSums<T>::open_sums() {
 template <class T>
 void GradientSums<T>::close_sums() {
   state::Subgroup const& subgroup = subgroups_[--subgroups_left_];
-  auto const norms =
-      std::span{chunk_norms_}.subspan(static_cast<std::size_t>(subgroup.begin / chunk_elements),
-                                      static_cast<std::size_t>(subgroup.size / chunk_elements));
+  auto const norms = norms_of(subgroup.begin, static_cast<std::size_t>(subgroup.size));
   double const squares = std::accumulate(norms.begin(), norms.end(), 0.0);
   if (!last_) {
     flusher_->commit(std::move(*open_), std::nullopt);
-  } else if (is_held(subgroup.index)) {
+  } else if (stays(subgroup.index)) {
     flusher_->bring(std::move(*open_), *held_, squares);
   } else if (settings_.flushed) {
     GradientView const view = view_of(open_->bytes(), settings_.accumulate_fp32);
@@ -158,7 +167,7 @@ void GradientSums<T>::begin_update() {
 template <class T>
 GradientLease GradientSums<T>::fetch(state::Subgroup const& subgroup) {
   bool const flushed = settings_.flushed != nullptr;
-  if (is_held(subgroup.index)) {
+  if (stays(subgroup.index)) {
     return {{},
             view_of(held_->gradient(subgroup.index), settings_.accumulate_fp32),
             GradientPlace::device,

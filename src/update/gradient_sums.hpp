@@ -50,6 +50,7 @@ struct GradientSettings {
 /// Order:   in a round every layer comes once, the last first: a subgroup is fetched once and written, by a thread of its
 ///          own ("gradients"), as soon as its lowest layer has come.
 /// Threads: one at a time calls the members, but fetch, which any may call.
+/// Trace:   row "sums to host": of those that were made on the device, a part of a subgroup at a time.
 /// Errors:  IoError of the tiers, also of what was written in the background.
 template <class T>
 class GradientSums {
@@ -58,7 +59,7 @@ class GradientSums {
                GradientSettings settings);
 
   /// `held`: null, as at first: nothing is held on the device. `made_there`: so are those sums; else they are made here
-  /// and go there as they become final.
+  /// and those that stay there are brought as they become final.
   void set_held(HeldGradients* held, bool made_there);
   [[nodiscard]] bool made_on_device() const noexcept { return held_ != nullptr && made_there_; }
 
@@ -91,16 +92,20 @@ class GradientSums {
   template <class A>
   void add_piece(std::span<A> sums, std::int64_t begin, std::span<T const> slices,
                  std::int64_t part, std::int64_t offset);
+  /// Likewise of sums that were made on the device and leave it.
+  template <class A>
+  void take_piece(state::Subgroup const& subgroup, std::span<A> sums, std::int64_t begin);
   /// The sums of the subgroup that is at hand, which the layers of a round come to in descending order.
   template <class A>
-  [[nodiscard]] std::span<A> open_sums();
+  [[nodiscard]] std::span<A> open_sums(bool is_new);
   /// Of the subgroup at hand all layers have come: the next is at hand.
   void close_sums();
-  /// The same of one whose sums are made on the device.
+  /// The same of one whose sums are on the device.
   void close_held();
   [[nodiscard]] static GradientView view_of(std::span<std::byte const> bytes, bool as_fp32);
-  [[nodiscard]] bool is_held(std::int64_t subgroup) const {
-    return held_ != nullptr && held_->holds(subgroup);
+  [[nodiscard]] std::span<double> norms_of(std::int64_t begin, std::size_t count);
+  [[nodiscard]] bool stays(std::int64_t subgroup) const {
+    return held_ != nullptr && held_->stays(subgroup);
   }
 
   state::ShardMap const& map_;

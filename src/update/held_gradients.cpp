@@ -11,8 +11,6 @@
 namespace offstage::update {
 namespace {
 
-constexpr Bytes nowhere = -1;
-
 std::int64_t elements_of(std::vector<state::Subgroup> const& subgroups) {
   return subgroups.empty() ? 0 : subgroups.back().begin + subgroups.back().size;
 }
@@ -28,7 +26,8 @@ HeldGradients::HeldGradients(device::Device& device, Bytes room, Bytes element_b
                               "(update.device-gradients)")},
       norms_{device.allocate(norm_bytes(elements_of(subgroups)), "norms of gradients")},
       bring_{device.make_stream("gradients to device")},
-      offsets_(subgroups.size(), nowhere),
+      take_{device.make_stream("sums to host")},
+      places_(subgroups.size()),
       told_{memory},
       uses_(subgroups.size()) {}
 
@@ -36,30 +35,37 @@ Bytes HeldGradients::norm_bytes(std::int64_t shard_elements) {
   return shard_elements / chunk_elements * static_cast<Bytes>(sizeof(double));
 }
 
-void HeldGradients::hold(std::span<std::int64_t const> subgroups) {
+void HeldGradients::hold(std::span<std::int64_t const> staying,
+                         std::span<std::int64_t const> leaving) {
   tell();
-  std::ranges::fill(offsets_, nowhere);
+  std::ranges::fill(places_, Place{});
   taken_ = 0;
+  find_places(staying, true);
+  staying_ = taken_;
+  find_places(leaving, false);
+}
+
+void HeldGradients::find_places(std::span<std::int64_t const> subgroups, bool stay) {
   for (std::int64_t const index : subgroups) {
     state::Subgroup const& subgroup = subgroups_.at(static_cast<std::size_t>(index));
     Bytes const bytes =
         subgroup.size * element_bytes_;  // of whole chunks: aligned as kernels like it
     if (bytes <= memory_.size() - taken_) {
-      offsets_[static_cast<std::size_t>(index)] = taken_;
+      places_[static_cast<std::size_t>(index)] = {taken_, stay};
       taken_ += bytes;
     }
   }
 }
 
 bool HeldGradients::holds(std::int64_t subgroup) const {
-  return offsets_.at(static_cast<std::size_t>(subgroup)) != nowhere;
+  return places_.at(static_cast<std::size_t>(subgroup)).offset >= 0;
 }
 
 std::span<std::byte> HeldGradients::gradient(std::int64_t subgroup) const {
   require(holds(subgroup), "HeldGradients: the subgroup's gradient is not held");
   auto const index = static_cast<std::size_t>(subgroup);
   return memory_.as<std::byte>().subspan(
-      static_cast<std::size_t>(offsets_[index]),
+      static_cast<std::size_t>(places_[index].offset),
       static_cast<std::size_t>(subgroups_[index].size * element_bytes_));
 }
 
@@ -100,9 +106,25 @@ void HeldGradients::bring(std::int64_t subgroup, std::span<std::byte const> sum)
   bring_->synchronize();
 }
 
+void HeldGradients::take(std::int64_t subgroup, Range range, std::span<std::byte> to,
+                         std::span<double> norms) {
+  auto const from =
+      gradient(subgroup).subspan(static_cast<std::size_t>(range.begin * element_bytes_),
+                                 static_cast<std::size_t>(range.count * element_bytes_));
+  auto const squares =
+      norms_of(subgroups_[static_cast<std::size_t>(subgroup)].begin + range.begin, range.count);
+  require(to.size() == from.size() && norms.size() == squares.size(),
+          "HeldGradients: room for sums of another size");
+  take_->copy(to.data(), from.data(), std::ssize(to), device::Copy::device_to_host);
+  take_->copy(norms.data(), squares.data(), static_cast<Bytes>(norms.size_bytes()),
+              device::Copy::device_to_host);
+  take_->synchronize();
+  uses_.at(static_cast<std::size_t>(subgroup)).read = DeviceMemory::Clock::now();
+}
+
 void HeldGradients::collect_norms(device::Stream& stream, std::span<double> chunk_norms) const {
   for (state::Subgroup const& each : subgroups_) {
-    if (holds(each.index)) {
+    if (stays(each.index)) {
       auto const from = norms_of(each.begin, each.size);
       auto const to =
           chunk_norms.subspan(static_cast<std::size_t>(each.begin / chunk_elements), from.size());

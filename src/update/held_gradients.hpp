@@ -14,12 +14,15 @@
 
 namespace offstage::update {
 
-/// Device memory in which the gradients of subgroups that the device will update wait for it, so that they
-/// cross the link once or never; those that find no room go to the host and back.
+/// Device memory in which gradients are held. Those of subgroups that the device will update stay and wait for it, so that
+/// they cross the link once or never; those that find no room go to the host and back. What room is left may hold the
+/// sums of others, which leave when they are final, so that they cross the link once a step instead of once a round,
+/// and the cores add nothing.
 ///
 /// Source:  DOS section 4.1.
 /// Memory:  device: `room`, and 8 bytes per chunk of the shard. Activations are in use while gradients come, so theirs is no help here.
-/// Threads: one, but bring may be called by another; once a step's gradients are complete, any may read.
+/// Threads: one, but bring may be called by another, and take by a third; once a step's gradients are complete, any may
+///          read.
 /// Errors:  construction: UsageError of the device. Members: also what the streams throw.
 class HeldGradients {
  public:
@@ -42,10 +45,15 @@ class HeldGradients {
   HeldGradients(HeldGradients const&) = delete;
   HeldGradients& operator=(HeldGradients const&) = delete;
 
-  /// A step begins: these subgroups' gradients are held, in this order, as far as there is room. What was
-  /// held before is gone.
-  void hold(std::span<std::int64_t const> subgroups);
+  /// A step begins: these subgroups' gradients stay, and then those of `leaving` are summed here, in this order, as far
+  /// as there is room. What was held before is gone.
+  void hold(std::span<std::int64_t const> staying, std::span<std::int64_t const> leaving = {});
+  /// Its sums are here while gradients come.
   [[nodiscard]] bool holds(std::int64_t subgroup) const;
+  /// And then until the update.
+  [[nodiscard]] bool stays(std::int64_t subgroup) const {
+    return holds(subgroup) && places_[static_cast<std::size_t>(subgroup)].stays;
+  }
   /// Adds a gradient, of elements [begin, begin + size) of the shard and in device memory, to what is held
   /// (`first`: writes it there), and takes the norms of its chunks if the sums are final then (`last`).
   /// Queued on `stream`. Returns the parts of the gradient that are not held, ascending.
@@ -54,7 +62,10 @@ class HeldGradients {
                                        std::span<T const> gradient, bool first, bool last);
   /// Puts a complete sum from host memory in its place. Returns when it is there.
   void bring(std::int64_t subgroup, std::span<std::byte const> sum);
-  /// Sums of squares of what `last` adds were given, into those of all chunks of the shard. Waits for the
+  /// Takes final sums, elements [begin, begin + count) of a subgroup that leaves, and the sums of squares of its chunks, to
+  /// host memory. The adds are done. Returns when they are there.
+  void take(std::int64_t subgroup, Range range, std::span<std::byte> to, std::span<double> norms);
+  /// Sums of squares of what `last` adds were given and stays, into those of all chunks of the shard. Waits for the
   /// stream.
   void collect_norms(device::Stream& stream, std::span<double> chunk_norms) const;
   /// In device memory; of a subgroup that is held.
@@ -62,8 +73,8 @@ class HeldGradients {
   /// Of a subgroup that is held: whoever reads its gradient has this meanwhile, and this object outlives it.
   /// Threads: any, one for a subgroup.
   [[nodiscard]] Reading read(std::int64_t subgroup);
-  /// Of what is held, and of what could be.
-  [[nodiscard]] Bytes bytes() const noexcept { return taken_; }
+  /// Of what stays, and of what could.
+  [[nodiscard]] Bytes bytes() const noexcept { return staying_; }
   /// Device memory beside the room, for a shard of so many elements.
   [[nodiscard]] static Bytes norm_bytes(std::int64_t shard_elements);
   [[nodiscard]] std::int64_t most_elements() const noexcept {
@@ -71,6 +82,7 @@ class HeldGradients {
   }
 
  private:
+  void find_places(std::span<std::int64_t const> subgroups, bool stay);
   void note_written(std::int64_t subgroup);
   void tell() noexcept;
   /// Of elements [begin, begin + count) of the shard, whole chunks.
@@ -80,9 +92,14 @@ class HeldGradients {
   Bytes element_bytes_;
   device::Buffer memory_;
   device::Buffer norms_;  ///< of the shard's chunks
-  std::unique_ptr<device::Stream> bring_;
-  std::vector<Bytes> offsets_;  ///< by subgroup; below 0: not held
+  std::unique_ptr<device::Stream> bring_, take_;
+  struct Place {
+    Bytes offset = -1;  ///< below 0: not held
+    bool stays = false;
+  };
+  std::vector<Place> places_;
   Bytes taken_ = 0;
+  Bytes staying_ = 0;  ///< of those
   DeviceMemory* told_;
   std::vector<Use> uses_;  ///< by subgroup
 };

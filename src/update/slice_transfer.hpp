@@ -31,8 +31,6 @@ class SliceTransfer {
   /// `model`: its stream. `link`: on the route `direct`. `most_received`: bytes of a layer.
   SliceTransfer(device::Device& device, device::Stream& model, state::RankLink& link,
                 Bytes most_received, trace::Trace* trace, DeviceMemory* memory);
-  SliceTransfer(SliceTransfer const&) = delete;
-  SliceTransfer& operator=(SliceTransfer const&) = delete;
 
   /// Takes a layer's gradient, in device memory, as the model's stream leaves it; a rank that has none sends nothing.
   /// Parts as RankLink::all_to_all's. finish() has followed the last begin().

@@ -33,8 +33,8 @@ class CountingStream final : public device::WrappedStream {
 
 class Work : public testing::Test {
  protected:
-  std::unique_ptr<device::Device> device_ = device::make_host_device(0);
-  CountingStream stream_{*device_};
+  std::unique_ptr<device::Device> made = device::make_host_device(0);
+  CountingStream stream{*made};
 };
 
 TEST_F(Work, OfAProductIsAMultiplicationAndASumForEachOfItsTriples) {
@@ -42,11 +42,11 @@ TEST_F(Work, OfAProductIsAMultiplicationAndASumForEachOfItsTriples) {
   std::vector<float> const b(12);
   std::vector<float> c(8);
   Matmul<float> product{.a = a.data(), .b = b.data(), .c = c.data(), .m = 2, .n = 4, .k = 3};
-  matmul(stream_, product);
+  matmul(stream, product);
   product.transpose_a = product.transpose_b = Transpose::yes;
-  matmul(stream_, product);
-  EXPECT_THAT(stream_.flops, ElementsAre(48.0, 48.0));
-  EXPECT_EQ(stream_.updates, 0);
+  matmul(stream, product);
+  EXPECT_THAT(stream.flops, ElementsAre(48.0, 48.0));
+  EXPECT_EQ(stream.updates, 0);
 }
 
 // One head of width 4 over three tokens: six pairs, and 2 x 4 operations for each in a product.
@@ -57,20 +57,19 @@ TEST_F(Work, OfAttentionIsThatOfTheCausalTriangle) {
     std::vector<float> all(static_cast<std::size_t>(3 * (heads + 2) * 4));
     std::vector<float> out(static_cast<std::size_t>(3 * heads * 4));
     std::vector<float> rows(static_cast<std::size_t>(3 * heads));
-    attention_forward<float>(stream_,
-                             {.shape = shape, .qkv = all, .out = out, .log_sum_exp = rows});
+    attention_forward<float>(stream, {.shape = shape, .qkv = all, .out = out, .log_sum_exp = rows});
     attention_backward<float>(
-        stream_,
+        stream,
         {.shape = shape, .qkv = all, .out = out, .d_out = out, .log_sum_exp = rows, .d_qkv = all});
   }
-  EXPECT_THAT(stream_.flops, ElementsAre(96.0, 240.0, 192.0, 480.0));
+  EXPECT_THAT(stream.flops, ElementsAre(96.0, 240.0, 192.0, 480.0));
 }
 
 TEST_F(Work, OfWhatMakesNoProductIsNone) {
   std::vector<float> sum(8);
-  accumulate<float, float>(stream_, {.accumulator = sum, .gradient = sum, .first = false});
-  EXPECT_THAT(stream_.flops, ElementsAre(0.0));
-  EXPECT_EQ(stream_.updates, 0);
+  accumulate<float, float>(stream, {.accumulator = sum, .gradient = sum, .first = false});
+  EXPECT_THAT(stream.flops, ElementsAre(0.0));
+  EXPECT_EQ(stream.updates, 0);
 }
 
 }  // namespace

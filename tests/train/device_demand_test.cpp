@@ -178,5 +178,25 @@ TEST(DeviceDemand, GradientsTakeWhatIsLeftOfDeviceMemory) {
   expect_right(config, "as much as was asked for");
 }
 
+// Of one rank, and where ranks pass slices from device to device.
+TEST(DeviceDemand, GradientsThatTheCoresUpdateAreSummedThereToo) {
+  auto config = small();
+  auto const comm = mpi::Communicator::world();
+  for (double const share : {0.0, 0.5, 1.0}) {
+    config.share.device_share = share;
+    auto const planned = both(config, state::LinkKind::direct).planned;
+    state::ShardMap const map{state::layers_of(config.model), comm.size()};
+    std::int64_t const shard = map.shard_elements(comm.rank());
+    EXPECT_EQ(planned.held, shard * Bytes{sizeof(float)} + update::HeldGradients::norm_bytes(shard))
+        << share;
+  }
+  config.storage.flush_fp32 = true;
+  config.paths.clear();
+  state::ShardMap const map{state::layers_of(config.model), 1};
+  EXPECT_EQ(
+      device_demand<bfloat16>(config, map, 0, state::Route::staged, config.subgroup_size).held, 0)
+      << "what is flushed goes by the host";
+}
+
 }  // namespace
 }  // namespace offstage::train

@@ -109,12 +109,17 @@ TEST(GradientAccumulator, GivesTheSameBitsWhereTheModelsWorkIsQueued) {
 TEST(GradientAccumulator, GivesTheSameBitsWhereGradientsWaitOnTheDevice) {
   for (std::int64_t const chunks : {1, 3, 100}) {
     for (Bytes const room : {64 * KiB, 10 * MiB}) {
-      Place const place{
-          .subgroup_chunks = chunks, .in_memory = 2, .emulation = link, .held_room = room};
-      expect_sums_and_norm<float, float>(place);
-      expect_sums_and_norm<bfloat16, float>(place);
-      expect_sums_and_norm<bfloat16, bfloat16>(place);
-      expect_sums_and_norm<float16, float16>(place);
+      for (bool const sums_there : {false, true}) {
+        Place const place{.subgroup_chunks = chunks,
+                          .in_memory = 2,
+                          .emulation = link,
+                          .held_room = room,
+                          .sums_there = sums_there};
+        expect_sums_and_norm<float, float>(place);
+        expect_sums_and_norm<bfloat16, float>(place);
+        expect_sums_and_norm<bfloat16, bfloat16>(place);
+        expect_sums_and_norm<float16, float16>(place);
+      }
     }
   }
 }
@@ -128,7 +133,8 @@ TEST(GradientAccumulator, GivesTheSameBitsWhereRanksPassSlicesFromDeviceToDevice
                           .in_memory = 2,
                           .emulation = emulation,
                           .link = kind,
-                          .held_room = flush ? 0 : 64 * KiB};
+                          .held_room = flush ? 0 : 128 * KiB,
+                          .sums_there = true};
         expect_sums_and_norm<float, float>(place);
         expect_sums_and_norm<bfloat16, float>(place);
         expect_sums_and_norm<bfloat16, bfloat16>(place);
@@ -138,11 +144,14 @@ TEST(GradientAccumulator, GivesTheSameBitsWhereRanksPassSlicesFromDeviceToDevice
   }
   // Subgroups that lie in several layers, of ranks that own nothing of some.
   for (std::int64_t const chunks : {1, 100}) {
-    expect_sums_and_norm<bfloat16, bfloat16>({.subgroup_chunks = chunks,
-                                              .in_memory = 2,
-                                              .emulation = link,
-                                              .link = state::LinkKind::queued,
-                                              .held_room = 10 * MiB});
+    for (bool const sums_there : {false, true}) {
+      expect_sums_and_norm<bfloat16, bfloat16>({.subgroup_chunks = chunks,
+                                                .in_memory = 2,
+                                                .emulation = link,
+                                                .link = state::LinkKind::queued,
+                                                .held_room = 10 * MiB,
+                                                .sums_there = sums_there});
+    }
   }
 }
 

@@ -103,6 +103,26 @@ TEST(GradientAccumulator, SaysInTheLastRoundWhichGradientsAreFinalAndHowLargeThe
   }
 }
 
+TEST(GradientAccumulator, SaysHowLargeSumsAreThatWereMadeOnTheDeviceAndLeftIt) {
+  Finals finals;
+  GradientFixture<float> gradients{{.subgroup_chunks = 3,
+                                    .emulation = link,
+                                    .on_final = finals.hear(),
+                                    .held_room = 10 * MiB,
+                                    .sums_there = true},
+                                   mpi::Communicator::self()};
+  gradients.step();
+  double squares = 0.0;
+  for (std::int64_t const index : gradients.others()) {
+    auto const lease = gradients->fetch(gradients.subgroups()[static_cast<std::size_t>(index)]);
+    for (float const value : std::get<std::span<float const>>(lease.view)) {
+      squares += static_cast<double>(value) * static_cast<double>(value);
+    }
+  }
+  EXPECT_THAT(finals.keys, testing::UnorderedElementsAreArray(gradients.descending()));
+  EXPECT_NEAR(finals.squares, squares, 1e-9 * squares);
+}
+
 TEST(GradientAccumulator, SaysWhatIsFinalOnTheDeviceTooWithoutItsSize) {
   Finals finals;
   GradientFixture<float> gradients{

@@ -138,6 +138,49 @@ TEST(GradientAccumulator, AHeldGradientNeverComesToTheHostButWhereAllSlicesDo) {
   }
 }
 
+// By the usual link several ranks add in host memory what comes to them there.
+TEST(GradientAccumulator, SumsThatAreMadeOnTheDeviceLeaveItOnceAndAreNeverFetched) {
+  for (auto const kind : state::every_link) {
+    GradientFixture<bfloat16> gradients{
+        {.subgroup_chunks = 3,
+         .emulation = link,
+         .link = kind,
+         .held_room = 10 * MiB,
+         .sums_there = true},
+        kind == state::LinkKind::usual ? mpi::Communicator::self() : mpi::Communicator::world()};
+    gradients.step();
+    gradients.accumulated().forget_events();
+    gradients.step();
+    EXPECT_EQ(gradients->norm(), (expected_norm<bfloat16, float>()));
+    auto const leaving = gradients.others();  // the last first, as layers come
+    EXPECT_EQ(gradients.accumulated().keys_of(Call::create), leaving);
+    EXPECT_EQ(gradients.accumulated().keys_of(Call::commit), leaving);
+    EXPECT_THAT(gradients.accumulated().keys_of(Call::fetch), testing::IsEmpty());
+    EXPECT_EQ(gradients.shard<float>(), gradients.expected_shard<float>());
+    Bytes staying = 0;
+    for (std::int64_t const index : gradients.every_second()) {
+      staying += gradients.subgroups()[static_cast<std::size_t>(index)].size * Bytes{sizeof(float)};
+    }
+    EXPECT_EQ(gradients.held().bytes(), staying);
+  }
+}
+
+TEST(GradientAccumulator, WhatStaysFindsRoomBeforeSumsThatLeave) {
+  GradientFixture<bfloat16> gradients{{.subgroup_chunks = 1,
+                                       .emulation = link,
+                                       .held_room = 3 * chunk_elements * Bytes{sizeof(float)},
+                                       .sums_there = true},
+                                      mpi::Communicator::self()};
+  gradients.step();
+  auto const stays = gradients.every_second();
+  for (std::size_t i = 0; i < stays.size(); ++i) {
+    EXPECT_EQ(gradients.held().stays(stays[i]), i < 3) << i;
+  }
+  for (std::int64_t const index : gradients.others()) {
+    EXPECT_FALSE(gradients.held().holds(index)) << index;
+  }
+}
+
 TEST(GradientAccumulator, ALayerOfWhichNothingIsHeldLeavesInOneCopy) {
   auto const world = mpi::Communicator::world();
   int const rounds = (micro_batches + world.size() - 1) / world.size();

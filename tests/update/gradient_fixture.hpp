@@ -38,6 +38,7 @@ struct Place {
   GradientFlusher::OnFinal on_final{};
   /// Of gradients on the device: for every second subgroup, the last first.
   Bytes held_room = 0;
+  bool sums_there = false;  ///< and then for the sums of the others
   /// Where given, makes the accumulator's device of the emulated one.
   std::function<std::unique_ptr<device::Device>(std::unique_ptr<device::Device>)> wrap{};
 };
@@ -71,7 +72,7 @@ class GradientFixture {
 
   void step() {
     if (held_) {
-      held_->hold(every_second());
+      held_->hold(every_second(), place_.sums_there ? others() : std::vector<std::int64_t>{});
     }
     accumulator_->begin_step();
     for (int g = 0; g < micro_batches; g += comm_.size()) {
@@ -143,6 +144,13 @@ class GradientFixture {
   [[nodiscard]] std::vector<std::int64_t> every_second() const {
     std::vector<std::int64_t> chosen;
     for (std::int64_t index = std::ssize(subgroups_) - 1; index >= 0; index -= 2) {
+      chosen.push_back(index);
+    }
+    return chosen;
+  }
+  [[nodiscard]] std::vector<std::int64_t> others() const {
+    std::vector<std::int64_t> chosen;
+    for (std::int64_t index = std::ssize(subgroups_) - 2; index >= 0; index -= 2) {
       chosen.push_back(index);
     }
     return chosen;

@@ -52,10 +52,10 @@ TEST(StagingBuffers, WaitForTheOneThatWasTakenLongestAgo) {
   second.reset();  // not its turn
   EXPECT_EQ(third.wait_for(milliseconds{20}), std::future_status::timeout);
   auto* const memory = first->memory().data();
-  StagingBuffers::Part moved{*std::move(first)};
-  first.reset();  // another has it
-  EXPECT_EQ(third.wait_for(milliseconds{20}), std::future_status::timeout);
-  { StagingBuffers::Part const last{std::move(moved)}; }
+  {
+    StagingBuffers::Part const moved{std::move(*first)};
+    EXPECT_EQ(third.wait_for(milliseconds{20}), std::future_status::timeout);
+  }
   EXPECT_EQ(third.get(), memory);
 }
 
@@ -63,43 +63,45 @@ TEST(StagingBuffers, WaitForTheOneThatWasTakenLongestAgo) {
 class Transfer : public testing::Test {
  protected:
   Transfer() {
-    model_->enqueue([open = sign_.get_future().share()] { open.wait(); });
-    model_->enqueue([this] { std::ranges::fill(gradient_, std::byte{7}); });
+    model->enqueue([open = sign.get_future().share()] { open.wait(); });
+    model->enqueue([this] { std::ranges::fill(gradient, std::byte{7}); });
   }
   ~Transfer() override {
-    if (!gone_) {
+    if (!gone) {
       go();
     }
   }
+  Transfer(Transfer const&) = delete;
+  Transfer& operator=(Transfer const&) = delete;
   void go() {
-    gone_ = true;
-    sign_.set_value();
+    gone = true;
+    sign.set_value();
   }
   static std::vector<Range> all() { return {{0, size}}; }
 
-  std::promise<void> sign_;
-  bool gone_ = false;
-  std::vector<std::byte> gradient_ = std::vector<std::byte>(size);
-  std::unique_ptr<device::Device> device_ =
+  std::promise<void> sign;
+  bool gone = false;
+  std::vector<std::byte> gradient = std::vector<std::byte>(size);
+  std::unique_ptr<device::Device> device =
       device::make_host_device(0, {.host_to_device = 1e9, .device_to_host = 1e9});
-  std::unique_ptr<device::Stream> model_ = device_->make_stream("model");
-  GradientTransfer transfer_{*device_, *model_, size, nullptr};
+  std::unique_ptr<device::Stream> model = device->make_stream("model");
+  GradientTransfer transfer{*device, *model, size, nullptr};
 };
 
 TEST_F(Transfer, BringsWhatTheModelLeavesAndSaysWhenItsMemoryIsFree) {
-  auto const arrival = transfer_.begin(3, gradient_, all());  // what it brings is still to come
+  auto const arrival = transfer.begin(3, gradient, all());  // what it brings is still to come
   EXPECT_EQ(arrival.layer(), 3);
-  model_->wait(*arrival.arrived());
-  model_->enqueue([this] { std::ranges::fill(gradient_, std::byte{9}); });
+  model->wait(*arrival.arrived());
+  model->enqueue([this] { std::ranges::fill(gradient, std::byte{9}); });
   go();
   EXPECT_THAT(arrival.wait(), Each(std::byte{7}));
-  model_->synchronize();
+  model->synchronize();
   EXPECT_THAT(arrival.wait(), Each(std::byte{7}));
 }
 
 TEST_F(Transfer, BringsThePartsThatItIsToldAlone) {
   std::vector<Range> const parts{{0, 8}, {32, 16}};
-  auto const arrival = transfer_.begin(0, gradient_, parts);
+  auto const arrival = transfer.begin(0, gradient, parts);
   go();
   auto const there = arrival.wait();
   EXPECT_EQ(std::ssize(there), size);
@@ -108,10 +110,10 @@ TEST_F(Transfer, BringsThePartsThatItIsToldAlone) {
 }
 
 TEST_F(Transfer, HasTwoUnderWayAndWaitsForTheFirstToEndBeforeTheThird) {
-  std::optional<GradientArrival> first{transfer_.begin(2, gradient_, all())};
-  auto const second = transfer_.begin(1, gradient_, all());
+  std::optional<GradientArrival> first{transfer.begin(2, gradient, all())};
+  auto const second = transfer.begin(1, gradient, all());
   auto third =
-      std::async(std::launch::async, [&] { return transfer_.begin(0, gradient_, all()).layer(); });
+      std::async(std::launch::async, [&] { return transfer.begin(0, gradient, all()).layer(); });
   EXPECT_EQ(third.wait_for(milliseconds{20}), std::future_status::timeout);
   go();
   EXPECT_EQ(third.wait_for(milliseconds{20}), std::future_status::timeout) << "nobody has added it";
@@ -123,11 +125,11 @@ TEST_F(Transfer, HasTwoUnderWayAndWaitsForTheFirstToEndBeforeTheThird) {
 class Summing : public testing::Test {
  protected:
   GradientArrival arrival(int layer) {
-    auto part = staging_.take();
+    auto part = staging.take();
     part.memory()[0] = static_cast<std::byte>(layer);
     return {layer, std::move(part), size};
   }
-  StagingBuffers staging_{2, size, nullptr};
+  StagingBuffers staging{2, size, nullptr};
 };
 
 TEST_F(Summing, AddsInOrderOnAThreadOfItsOwnAndGivesTheMemoryBack) {
@@ -220,6 +222,7 @@ TEST_F(Summing, LeavesOutWhatWaitsWhenItIsStopped) {
   static_cast<void>(arrival(3));
 }
 
+#ifdef _OPENMP
 TEST_F(Summing, HasTeamsOfTheSizeOfItsMaker) {
   int const own = team_size();
   for (int const threads : {1, 3}) {
@@ -232,6 +235,7 @@ TEST_F(Summing, HasTeamsOfTheSizeOfItsMaker) {
   }
   set_team_size(own);
 }
+#endif
 
 }  // namespace
 }  // namespace offstage::update
