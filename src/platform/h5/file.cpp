@@ -39,7 +39,7 @@ void require_memory(std::string const& path) {
   void* const spare =
       mmap(nullptr, spare_memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (spare == MAP_FAILED) {
-    throw IoError{"no memory to open", path, errno};
+    throw IoError{"out of memory, cannot open", path, errno};
   }
   munmap(spare, spare_memory);
 }
