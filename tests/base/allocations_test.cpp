@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/failing_allocations.hpp"
+#include "base/log.hpp"
 #include "base/thread.hpp"
 #include "base/watch.hpp"
 
@@ -25,6 +26,13 @@ TEST(FailingAllocations, FailInTurnUntilNoneIsLeft) {
     EXPECT_EQ(run.end, StarvedRun::End::no_memory);
     EXPECT_EQ(run.more_descriptors, 0);
   }
+}
+
+TEST(LogWithoutMemory, LeavesALineOut) {
+  ::testing::internal::CaptureStderr();
+  std::string const name(300, 'x');
+  EXPECT_TRUE(starve([&]() noexcept { log::warning("{} {}", name, 7); }).empty());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("xxx 7\n"));
 }
 
 // glibc ends a process that cannot register a destructor of a thread's.
