@@ -226,8 +226,8 @@ def read_arguments():
     add("--scenarios", default="*", metavar="PATTERN", help="of these scenarios alone: " + " ".join(SCENARIOS))
     add("--list", action="store_true", help="print the names of the cases and run none")
     add("--keep", action="store_true", help="leave the folders of bad cases")
-    add("--jobs", type=int, default=int(os.environ.get("SWEEP_JOBS") or len(os.sched_getaffinity(0))),
-        help="cases at a time ($SWEEP_JOBS; as many as cores unless told)")
+    add("--jobs", type=int, default=int(os.environ.get("SWEEP_JOBS") or 2 * len(os.sched_getaffinity(0))),
+        help="cases at a time ($SWEEP_JOBS; two per core unless told, as they wait half of the time)")
     add("--seconds", type=float, default=float(os.environ.get("SWEEP_SECONDS") or 0),
         help="begin no case after that ($SWEEP_SECONDS; 0: all cases)")
     add("--seed", type=int, default=int(os.environ.get("SWEEP_SEED") or random.randrange(1, 1 << 30)),
