@@ -1,12 +1,8 @@
 #include "model/transformer.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
-#include <memory>
 #include <numeric>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -14,6 +10,7 @@
 #include "kernels/tokens/embedding.hpp"
 #include "model/block.hpp"
 #include "model/dims.hpp"
+#include "model/gradient_buffers.hpp"
 #include "model/head.hpp"
 #include "model/slab.hpp"
 #include "model/tensors.hpp"
@@ -93,8 +90,6 @@ class Transformer<T>::Implementation {
   void backward_head(state::ParameterSource<T>& source, std::span<T> gradient);
   void backward_block(int layer, state::ParameterSource<T>& source, std::span<T> gradient);
   void backward_embedding(std::span<T> gradient);
-  /// Memory for the next layer's gradient, for what the stream is given from now on.
-  [[nodiscard]] std::span<T> next_gradient();
   void send(int layer, std::span<T> gradient, state::GradientSink<T>& sink);
 
   [[nodiscard]] WorkspaceDemand demand() const;
@@ -141,9 +136,7 @@ class Transformer<T>::Implementation {
   Block<T> block_;
   Head<T> head_;
   bool forwarded_ = false;  ///< what backward needs is there
-  std::size_t turn_ = 0;    ///< of work_.gradients, the one that was computed last
-  /// Of each of them, until when the sink reads it; null: it does not.
-  std::array<std::shared_ptr<device::Event>, 2> freed_;
+  GradientBuffers<T> gradients_;
 };
 
 template <class T>
@@ -157,7 +150,8 @@ Transformer<T>::Implementation::Implementation(state::ModelShape const& shape, R
       work_{dims_, demand(), device},
       losses_(static_cast<std::size_t>(dims_.rows())),
       block_{dims_, stream_, work_.rope, work_.scratch},
-      head_{dims_, stream_, work_.head} {
+      head_{dims_, stream_, work_.head},
+      gradients_{work_.gradients} {
   work_.fill_rope_tables(shape, stream_);
 }
 
@@ -281,28 +275,19 @@ void Transformer<T>::Implementation::backward(state::ParameterSource<T>& source,
                                               state::GradientSink<T>& sink) {
   require(forwarded_, "Transformer: backward without a forward of the same micro-batch");
   forwarded_ = false;
-  freed_ = {};  // of a call that failed
-  auto gradient = next_gradient();
+  gradients_.begin();
+  auto gradient = gradients_.next(stream_);
   backward_head(source, gradient);
   send(head_layer(), gradient, sink);
   for (int layer = block_count(); layer >= 1; --layer) {
-    gradient = next_gradient();
+    gradient = gradients_.next(stream_);
     backward_block(layer, source, gradient);
     send(layer, gradient, sink);
   }
-  gradient = next_gradient();
+  gradient = gradients_.next(stream_);
   backward_embedding(gradient);
   send(embedding_layer, tied_ ? work_.tied_gradient : gradient, sink);
   stream_.synchronize();  // others may use the idle memory from here on
-}
-
-template <class T>
-std::span<T> Transformer<T>::Implementation::next_gradient() {
-  turn_ = (turn_ + 1) % freed_.size();
-  if (auto const freed = std::exchange(freed_[turn_], nullptr)) {
-    stream_.wait(*freed);
-  }
-  return work_.gradients[turn_];
 }
 
 template <class T>
@@ -349,7 +334,7 @@ void Transformer<T>::Implementation::send(int layer, std::span<T> gradient,
   auto const elements = static_cast<std::size_t>(layout(layer).elements);
   auto const padded = gradient.first(static_cast<std::size_t>(layout(layer).padded_elements()));
   zero(stream_, padded.subspan(elements));
-  freed_[1 - turn_] = sink.add(layer, padded);
+  gradients_.given(sink.add(layer, padded));
 }
 
 template <class T>

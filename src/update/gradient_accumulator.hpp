@@ -33,7 +33,8 @@ namespace offstage::update {
 ///
 /// Subgroups that are held on the device (held_gradients.hpp): with one rank, or where ranks pass slices from device
 /// to device, their sums are made there, by the same additions in the same order, and that part of a layer never leaves
-/// it; where slices come to host memory they are made here and go to the device as they become final.
+/// it; sums that do not stay there leave when they are final. Where slices come to host memory sums are made here, and
+/// those that are to stay on the device go there as they become final.
 ///
 /// T: type of the model's gradients. Rounds to T or to FP32.
 /// Memory: host: that of the tiers and exchange_bytes. Device: device_bytes.

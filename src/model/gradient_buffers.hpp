@@ -1,0 +1,40 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "device/device.hpp"
+
+namespace offstage::model {
+
+/// Two buffers for the gradients of layers, in turn: one is computed while a state::GradientSink reads the other.
+template <class T>
+class GradientBuffers {
+ public:
+  explicit GradientBuffers(std::array<std::span<T>, 2> const& memory) : memory_{memory} {}
+
+  /// Both are free.
+  void begin() noexcept { freed_ = {}; }
+  /// The next one, for what `stream` is given from now on: the stream waits until the sink has read it, the caller does not.
+  [[nodiscard]] std::span<T> next(device::Stream& stream) {
+    turn_ = 1 - turn_;
+    if (auto const freed = std::exchange(freed_[turn_], nullptr)) {
+      stream.wait(*freed);
+    }
+    return memory_[turn_];
+  }
+  /// The sink has been given the gradient, and says until when it reads the one before.
+  void given(std::shared_ptr<device::Event> before) noexcept {
+    freed_[1 - turn_] = std::move(before);
+  }
+
+ private:
+  std::array<std::span<T>, 2> memory_;
+  std::size_t turn_ = 0;                                 ///< whose gradient was computed last
+  std::array<std::shared_ptr<device::Event>, 2> freed_;  ///< null: the sink does not read it
+};
+
+}  // namespace offstage::model
