@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, killed ranks.
-#   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz faults sweep schedules kills (all unless told)
+#   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep schedules kills (all unless told)
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
 #   SWEEP_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh sweep     every file operation of small runs fails: begin no more after so
@@ -56,6 +56,16 @@ run_fuzz() {
   tests/fuzz/run.sh "${FUZZ_SECONDS:-60}"
 }
 
+# Every allocation of saves, restarts, tiers and files of models fails once; within the tests it is a sample.
+run_memory() {
+  local room failed=0 rooms=(base tiers huggingface checkpoint)
+  jobs/build.sh release "${rooms[@]/%/_allocations_test}" || return
+  for room in "${rooms[@]}"; do
+    (cd "build/release/tests/$room" && OFFSTAGE_ALLOCATIONS=all "./${room}_allocations_test") || failed=1
+  done
+  return "$failed"
+}
+
 # at_random FOLDER TEST FILTER SECONDS SEED, on each processor, from seeds far apart. A failure says its seed, with
 # which the test repeats that round first.
 at_random() {
@@ -96,12 +106,12 @@ run_kills() {
 
 jobs/install-packages.sh build campaign || exit
 stages=("$@")
-((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz faults sweep schedules kills)
+((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep schedules kills)
 report=()
 failed=0
 for stage in "${stages[@]}"; do
   if ! declare -F "run_$stage" > /dev/null; then
-    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, faults, sweep, schedules and kills" >&2
+    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, memory, faults, sweep, schedules and kills" >&2
     exit 64
   fi
   echo "== $stage"

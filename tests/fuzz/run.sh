@@ -13,11 +13,21 @@ cxx=${FUZZ_CXX:-clang++-16}
 out=build/fuzz
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 
-build() { # NAME SOURCES...
-  local name=$1
+build() { # NAME [SOURCE|PACKAGE|-lLIBRARY]...
+  local name=$1 word
+  local -a sources=() flags=()
   shift
+  for word in "$@"; do
+    case $word in
+      *.cpp) sources+=("src/$word") ;;
+      -l*) flags+=("$word") ;;
+      *) read -ra packaged <<< "$(pkg-config --cflags --libs "$word")" && flags+=("${packaged[@]}") ;;
+    esac
+  done
   "$cxx" -std=c++20 -O1 -g -w -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-    -DFMT_HEADER_ONLY -Isrc "$here/${name}_fuzz.cpp" src/base/error.cpp src/base/printable.cpp src/base/watch.cpp "${@/#/src/}" -o "$out/${name}_fuzz"
+    -DFMT_HEADER_ONLY -DOMPI_SKIP_MPICXX -Isrc "$here/${name}_fuzz.cpp" src/base/error.cpp src/base/printable.cpp \
+    src/base/watch.cpp "${sources[@]}" "${flags[@]}" \
+    -o "$out/${name}_fuzz"
 }
 
 fuzz() { # NAME
