@@ -91,7 +91,7 @@ void attention_backward(AttentionBackward<T> const& in, std::span<std::byte> scr
   require(room > 0, "attention: less scratch memory than attention_scratch() says");
   require(reinterpret_cast<std::uintptr_t>(scratch.data()) % 16 == 0,
           "attention: scratch memory that is not aligned to 16 bytes");
-  // As many each time, so that none has too few to keep the GPU busy.
+  // Each time takes equally many, so that none has too few to keep the GPU busy.
   std::int64_t const times = (units + room - 1) / room;
   std::int64_t const units_at_once = (units + times - 1) / times;
   auto* const sums = reinterpret_cast<float*>(scratch.data());

@@ -92,7 +92,7 @@ template <class T>
   }
   std::int64_t const tiles = (shape.sequence + attention_key_tile - 1) / attention_key_tile;
   for (std::int64_t parts = 1; parts < group; ++parts) {
-    // Of (tiles + 1) / 2 tiles' queries a block has on average, the longest has those of all.
+    // A block has the queries of (tiles + 1) / 2 tiles on average; the longest has those of all.
     if (group % parts == 0 &&
         parts * shape.batch * shape.kv_heads * (tiles + 1) >= 4 * blocks_at_once) {
       return parts;
@@ -128,7 +128,7 @@ template <class T>
 /// Errors:  PreconditionError as above, and if head_dim is over 256, the scratch memory too small, or a size more
 ///          than a launch can have; CudaError.
 namespace cuda {
-/// What attention_backward chooses by itself, and a test for it. 0: its own choice.
+/// Choices that attention_backward makes by itself where they are 0; a test makes others.
 struct AttentionChoices {
   std::int64_t parts = 0;  ///< attention_parts(); another must divide heads / kv_heads
   std::size_t most_shared =

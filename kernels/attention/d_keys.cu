@@ -94,7 +94,7 @@ struct QueryStages {
 template <class T, int D, int R>
 constexpr std::size_t shared_bytes = tile_bytes<D, R> + QueryStages<T, D, R>::bytes;
 
-/// Of a warp: its rows of sums, as they are, to scratch memory, where rows of `width` numbers follow each other.
+/// A warp leaves its rows of sums, as they are, in scratch memory, where rows of `width` numbers follow each other.
 template <int D>
 __device__ void leave_sums(float* first_row, Sums<D> const& sums, int there, int width,
                            Lane const& at) {

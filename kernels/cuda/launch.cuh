@@ -26,7 +26,7 @@ struct Grid {
   std::source_location where;
 };
 
-/// Of the calling thread's current device: what a block can have of shared memory.
+/// The shared memory that a block can have on the calling thread's current device.
 inline std::size_t most_shared_bytes() {
   int device{};
   int bytes{};

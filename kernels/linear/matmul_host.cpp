@@ -36,7 +36,7 @@ enum class Sum { begin, go_on };
 /// for its objects. Measured: 0.8 MiB for a shape, 6.5 MiB for one with odd sides.
 constexpr Bytes code_bytes = 16 * MiB;
 
-/// What oneDNN works in, ours so that it ends with an exception where there is no memory for it. Most
+/// Memory that oneDNN works in, ours so that it ends with an exception where there is none. Most
 /// measured: 1.7 MiB per thread.
 class Scratch {
  public:

@@ -198,7 +198,7 @@ void embedding_forward(EmbeddingForward<T> const& a, CUstream_st* stream) {
 
 namespace {
 
-/// Of `sorted`, and of `order`: what lies behind is as aligned as they are.
+/// Bytes of `sorted`, and of `order`: memory behind them is as aligned as they are.
 std::size_t bytes_of_rows(std::int64_t rows) {
   constexpr Bytes alignment = 256;
   return static_cast<std::size_t>(

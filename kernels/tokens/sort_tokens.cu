@@ -26,7 +26,7 @@ __global__ __launch_bounds__(block_size) void count_rows_kernel(std::int32_t* ro
 /// cub's own call, which without memory tells how much it wants.
 cudaError_t sort_pairs(void* memory, std::size_t& bytes, TokenSort const& sort,
                        std::int32_t const* rows, CUstream_st* stream) {
-  // As unsigned keys, whose upper bits are all zero and need no pass.
+  // Unsigned keys, whose upper bits are all zero and need no pass.
   auto const bits =
       std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(sort.vocab - 1))));
   return cub::DeviceRadixSort::SortPairs(
