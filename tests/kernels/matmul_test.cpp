@@ -52,7 +52,7 @@ int multiply_as_memory_ends() {
   std::vector<T> c(static_cast<std::size_t>(m * n));
   set_team_size(2);
   int refused = 0;
-  for (Bytes room = 0; room <= 64 * MiB; room += 256 * KiB) {
+  for (Bytes room = 0; room <= 256 * MiB; room += 512 * KiB) {
     AddressSpace const space{room};
     try {
       host::matmul(Matmul<T>{a.data(), b.data(), c.data(), m, n, k});
