@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -30,7 +31,10 @@ class ForgedH5File : public ::testing::Test {
 
   /// A file as HDF5 writes it.
   void write(std::function<void(hid_t)> const& fill) const {
-    hid_t const file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t const newest = H5Pcreate(H5P_FILE_ACCESS);  // with checksums
+    H5Pset_libver_bounds(newest, H5F_LIBVER_V18, H5F_LIBVER_V110);
+    hid_t const file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, newest);
+    H5Pclose(newest);
     ASSERT_GE(file, 0);
     fill(file);
     ASSERT_GE(H5Fclose(file), 0);
@@ -177,6 +181,18 @@ TEST_F(ForgedH5File, HasNoAttributeOfAnySize) {
   }
   EXPECT_THAT(problem([](File const& file) { (void)file.text("long"); }),
               HasSubstr("attribute long is not a text of at most 16.0 MiB"));
+}
+
+// HDF5 asks for that much before it looks at the checksum, and says that memory has ended.
+TEST_F(ForgedH5File, WithASizeBeyondAllMemoryIsDamagedAndNoShortage) {
+  write([](hid_t file) { add(file, "/plain", H5T_STD_I64LE); });
+  std::string whole(std::filesystem::file_size(path), '\0');
+  std::ifstream{path, std::ios::binary}.read(whole.data(), std::ssize(whole));
+  for (std::size_t at = 0; at + 8 <= whole.size() && at < 1000; ++at) {
+    std::string const damaged = std::string{whole}.replace(at, 8, 8, '\xff');
+    std::ofstream{path, std::ios::binary | std::ios::trunc} << damaged;
+    EXPECT_NO_THROW((void)problem_reading("/plain")) << at;
+  }
 }
 
 TEST_F(ForgedH5File, IsARegularFile) {

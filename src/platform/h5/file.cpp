@@ -33,15 +33,18 @@ void prepare_library() noexcept {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
-/// Asks the system whether it has memory to spare. HDF5 1.10 does not survive that it has none: from then on it can open
-/// nothing in this process, or it crashes. Errors: IoError.
-void require_memory(std::string const& path) {
+bool has_memory_to_spare() {
   void* const spare =
       mmap(nullptr, spare_memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (spare == MAP_FAILED) {
-    throw IoError{"out of memory, cannot open", path, errno};
+  return spare != MAP_FAILED && munmap(spare, spare_memory) == 0;
+}
+
+/// HDF5 1.10 does not survive that the system has no memory: from then on it can open nothing in this process, or it
+/// crashes. Errors: IoError.
+void require_memory(std::string const& path) {
+  if (!has_memory_to_spare()) {
+    throw IoError{"out of memory, cannot open", path, ENOMEM};
   }
-  munmap(spare, spare_memory);
 }
 
 /// Why an HDF5 call failed.
@@ -81,7 +84,8 @@ Reason innermost_reason() {
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look_at, &found);
   H5Eclear2(H5E_DEFAULT);
-  Reason reason{found.text.data(), found.no_memory ? ENOMEM : 0};
+  // A size in damaged metadata may be more than any memory.
+  Reason reason{found.text.data(), found.no_memory && !has_memory_to_spare() ? ENOMEM : 0};
   std::string_view const number = after("errno = ", reason.text);
   std::from_chars(number.data(), number.data() + number.size(), reason.error_number);
   // Of a failed system call the user needs the system's words alone.
