@@ -30,28 +30,7 @@ if [[ -e $run && ! -f $run/metrics.jsonl ]]; then
 fi
 rm -rf "$run"
 mkdir -p "$place" "$storage"
-python3 - "$place" <<'PYTHON'
-import hashlib, os, random, sys
-
-place = sys.argv[1]
-found = sorted(os.path.join(folder, name) for folder, _, names in os.walk("/usr/include")
-               for name in names if name.endswith((".h", ".hpp", ".tcc")))
-random.Random(1).shuffle(found)
-seen, sizes = set(), {"train": 0, "valid": 0}
-limits = {"train": 8_000_000, "valid": 400_000}
-with open(f"{place}/train.txt", "wb") as train, open(f"{place}/valid.txt", "wb") as valid:
-    for number, path in enumerate(found):
-        name, file = ("valid", valid) if number % 16 == 0 else ("train", train)
-        if sizes[name] >= limits[name] or os.path.islink(path):
-            continue
-        with open(path, "rb") as source:
-            text = source.read(64 << 10)  # a few huge files shall not outweigh the others
-        digest = hashlib.sha256(text).digest()
-        if digest not in seen:            # a copy of a trained file would be no validation
-            seen.add(digest)
-            sizes[name] += file.write(text)
-print(f"{place}/train.txt: {sizes['train']} bytes; valid.txt, of other files: {sizes['valid']} bytes")
-PYTHON
+python3 jobs/header_text.py "$place"
 
 # mpirun prints a banner for every exit code but 0; --quiet keeps it out of the way.
 train=(tests/mpi.sh 2 --quiet build/release/offstage train --config "$config" --run.threads=1
