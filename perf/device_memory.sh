@@ -6,6 +6,4 @@ picture=${1:+$(realpath -- "$1")}
 cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build offstage
-# OpenMP threads that spin keep the emulated device's from the CPU.
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 exec "$(find_python "$picture")" perf/device_memory.py "$BUILD_DIR/offstage" ${picture:+"$picture"}

@@ -8,6 +8,4 @@ ranks=${2:-1}
 cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build offstage
-# OpenMP threads that spin keep the I/O threads from the CPU.
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 exec python3 perf/gpt2_125m.py "$BUILD_DIR/offstage" "$directory" "$ranks"

@@ -6,5 +6,4 @@ directory=$(realpath -- "${1:-.}")
 cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build offstage
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 exec python3 perf/save.py "$BUILD_DIR/offstage" "$directory"

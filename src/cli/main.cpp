@@ -1,6 +1,7 @@
 #include <fcntl.h>
 
 #include "cli/commands.hpp"
+#include "platform/cpu/waiting.hpp"
 
 namespace {
 
@@ -16,6 +17,7 @@ void occupy_standard_streams() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  offstage::cpu::let_idle_threads_sleep(argv);
   occupy_standard_streams();
   offstage::cli::Arguments const arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
   return static_cast<int>(offstage::cli::run(arguments));

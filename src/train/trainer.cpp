@@ -15,6 +15,7 @@
 #include "launch/launcher.hpp"
 #include "train/cadence.hpp"
 #include "train/checkpoint_space.hpp"
+#include "train/crowding.hpp"
 #include "train/directories.hpp"
 #include "train/journal.hpp"
 #include "train/loss_scale.hpp"
@@ -71,6 +72,7 @@ class Training {
         signals_{signals},
         place_{place},
         cadence_{config, comm, signals},
+        crowding_{place.threads},
         journal_{config, comm.rank() == 0},
         loss_scale_{loss_scale_rules<T>(config)} {}
 
@@ -96,6 +98,7 @@ class Training {
   StopSignals& signals_;
   launch::RankPlace const& place_;
   Cadence cadence_;
+  Crowding crowding_;
   Journal journal_;
   std::unique_ptr<data::Dataset> train_data_;
   std::unique_ptr<data::Dataset> valid_data_;
@@ -339,6 +342,11 @@ void Training<T>::one_step() {
                         .read_bytes = comm_.sum(result.read_bytes),
                         .write_bytes = comm_.sum(result.write_bytes),
                         .storage = sum_over_ranks(result.storage, comm_)};
+  if (place_.local_rank == 0) {
+    if (auto const crowded = crowding_.look(); !crowded.empty()) {
+      log::warning("{}", crowded);
+    }
+  }
   mpi::agree(comm_, [&] {
     journal_.step_done(entry, cadence_.now());
     if (meta_.bad_steps >= config_.train.max_bad_steps) {

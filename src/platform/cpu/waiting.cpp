@@ -1,0 +1,49 @@
+#include "platform/cpu/waiting.hpp"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+namespace offstage::cpu {
+namespace {
+
+/// Turns of the loop in which an idle OpenMP thread spins, some 20 microseconds: longer than from one loop to the next
+/// in a step, shorter than the kernel's time slice by far. perf/busy.sh compares.
+constexpr char const* spin_turns = "1000";
+
+}  // namespace
+
+void let_idle_threads_sleep(char** arguments) noexcept {
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+  if (getenv("OMP_WAIT_POLICY") != nullptr || getenv("GOMP_SPINCOUNT") != nullptr) {
+    return;
+  }
+  setenv("GOMP_SPINCOUNT", spin_turns, 0);
+  std::error_code error;
+  auto const program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) {
+    execv(program.c_str(), arguments);  // returns if it cannot: then threads spin
+  }
+}
+
+std::optional<Seconds> waited_for_cores() {
+  std::error_code error;
+  std::int64_t nanoseconds = 0;
+  bool any = false;
+  for (auto const& thread : std::filesystem::directory_iterator{"/proc/self/task", error}) {
+    std::ifstream file{thread.path() / "schedstat"};
+    std::int64_t ran = 0;
+    std::int64_t waited = 0;
+    if (file >> ran >> waited) {
+      nanoseconds += waited;
+      any = true;
+    }
+  }
+  return any ? std::optional{Seconds{static_cast<double>(nanoseconds) * 1e-9}} : std::nullopt;
+}
+
+}  // namespace offstage::cpu
