@@ -1,5 +1,6 @@
 #include "base/random.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <numbers>
@@ -24,14 +25,38 @@ std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t stream,
   return c;
 }
 
+namespace {
+
+/// The normal numbers of elements 4 quad to 4 quad + 3.
+std::array<float, 4> four_normals(std::uint64_t seed, std::uint64_t stream,
+                                  std::uint64_t quad) noexcept {
+  auto const words = philox(seed, stream, quad);
+  std::array<float, 4> numbers{};
+  for (std::size_t pair = 0; pair < 4; pair += 2) {
+    // In (0, 1] and [0, 1): the logarithm never sees zero.
+    double const u = (static_cast<double>(words[pair]) + 1.0) * 0x1p-32;
+    double const angle = 2.0 * std::numbers::pi * static_cast<double>(words[pair + 1]) * 0x1p-32;
+    double const radius = std::sqrt(-2.0 * std::log(u));
+    numbers[pair] = static_cast<float>(radius * std::cos(angle));
+    numbers[pair + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+  return numbers;
+}
+
+}  // namespace
+
 float normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) noexcept {
-  auto const words = philox(seed, stream, index / 4);
-  std::size_t const pair = index % 4 / 2 * 2;
-  // In (0, 1] and [0, 1): the logarithm never sees zero.
-  double const u = (static_cast<double>(words[pair]) + 1.0) * 0x1p-32;
-  double const angle = 2.0 * std::numbers::pi * static_cast<double>(words[pair + 1]) * 0x1p-32;
-  double const radius = std::sqrt(-2.0 * std::log(u));
-  return static_cast<float>(radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+  return four_normals(seed, stream, index / 4)[index % 4];
+}
+
+void normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::span<float> out) noexcept {
+  std::uint64_t const end = first + out.size();
+  for (std::uint64_t quad = first / 4; 4 * quad < end; ++quad) {
+    auto const numbers = four_normals(seed, stream, quad);
+    for (std::uint64_t i = std::max(first, 4 * quad); i < std::min(end, 4 * quad + 4); ++i) {
+      out[i - first] = numbers[i % 4];
+    }
+  }
 }
 
 std::uint64_t shuffled(std::uint64_t index, std::uint64_t size, std::uint64_t key,

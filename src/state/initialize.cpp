@@ -20,9 +20,11 @@ void fill(TensorLayout const& tensor, std::uint64_t seed, std::int64_t begin, st
     return;
   }
   auto const deviation = static_cast<float>(tensor.initial.standard_deviation);
-  for (std::int64_t i = begin; i < end; ++i) {
-    out[i - begin] = deviation * normal(seed, static_cast<std::uint64_t>(tensor.index),
-                                        static_cast<std::uint64_t>(i - tensor.offset));
+  std::span<float> const part{out, static_cast<std::size_t>(end - begin)};
+  normals(seed, static_cast<std::uint64_t>(tensor.index),
+          static_cast<std::uint64_t>(begin - tensor.offset), part);
+  for (float& value : part) {
+    value *= deviation;
   }
 }
 

@@ -53,6 +53,18 @@ TEST(Normal, HasTheMomentsOfAStandardNormal) {
   EXPECT_NEAR(static_cast<double>(beyond_two) / count, 0.0455, 5.0 * 0.21 / 1024);
 }
 
+TEST(Normal, ManyAreThoseOfEachIndex) {
+  for (std::uint64_t const first : {0U, 1U, 2U, 3U, 4093U}) {
+    for (std::size_t const count : {0U, 1U, 2U, 5U, 64U}) {
+      std::vector<float> out(count);
+      normals(5, 9, first, out);
+      for (std::size_t i = 0; i < count; ++i) {
+        ASSERT_EQ(out[i], normal(5, 9, first + i)) << first << " + " << i;
+      }
+    }
+  }
+}
+
 TEST(Shuffled, IsABijection) {
   for (std::uint64_t const size : {1U, 2U, 3U, 4U, 5U, 16U, 17U, 100U, 1000U, 4097U}) {
     std::vector<bool> seen(size);
