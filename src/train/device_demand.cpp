@@ -65,7 +65,11 @@ template <class T>
 model::Workspace<T> lay_out(RunConfig const& config, state::ShardMap const& map, Tally& tally) {
   return {
       model::dims_of(
-          config.model, {config.train.micro_batch, config.train.sequence, config.train.recompute},
+          config.model,
+          {.batch = config.train.micro_batch,
+           .sequence = config.train.sequence,
+           .recompute = config.train.recompute,
+           .attention_workspace = config.device.attention_workspace},
           config.device.kind == DeviceKind::cuda ? device::Kind::cuda : device::Kind::host),
       {.blocks = static_cast<int>(config.model.layers),
        .recompute = config.train.recompute,
