@@ -20,7 +20,7 @@ while read -r name version sum; do
   scratch=$(mktemp -d -p "$headers")
   echo "$name==$version --hash=sha256:$sum" > "$scratch/wanted.txt"
   if ! python3 -m pip --quiet --disable-pip-version-check download --no-deps --require-hashes "${system[@]}" \
-    --retries 1 --timeout 20 --dest "$scratch" --requirement "$scratch/wanted.txt" > "$scratch/log" 2>&1; then
+    --retries 0 --timeout 10 --dest "$scratch" --requirement "$scratch/wanted.txt" > "$scratch/log" 2>&1; then
     echo "fetch-headers: no $name $version: $(tail -n 1 "$scratch/log")" >&2
     status=74
   else
@@ -29,7 +29,7 @@ import glob, sys, zipfile
 [wheel] = glob.glob(sys.argv[1] + "/*.whl")
 with zipfile.ZipFile(wheel) as archive:
     archive.extractall(sys.argv[1] + "/out", [name for name in archive.namelist() if name.startswith("include/")])' "$scratch"
-    mv "$scratch/out" "$place"
+    mv -T "$scratch/out" "$place" 2> /dev/null || [[ -d $place ]]  # another build may have been faster
   fi
   rm -rf "$scratch"
 done < <(awk '{ sub(/#.*/, "") } /^\[/ { on = $1 == "[headers]"; next } on && NF == 3' < jobs/packages.txt)

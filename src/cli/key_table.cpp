@@ -215,7 +215,8 @@ constexpr std::array keys{
           c.device.share_gpu = choice<bool>(t, {{"false", false}, {"true", true}});
         }},
     Key{"device.attention", "auto|cudnn|own", "auto",
-        "who computes attention of 16-bit types on a GPU; auto: cuDNN where its library is found, has the shape and "
+        "who computes attention of 16-bit types on a GPU; auto: cuDNN where its library is found, "
+        "has the shape and "
         "repeats its bits, else the own kernels",
         [](RunConfig& c, Text t) {
           using train::Attention;

@@ -20,11 +20,10 @@ bool has_room(RunConfig config, mpi::Communicator const& comm, device::Device co
   config.device.attention_workspace = workspace;
   config.device.memory = device.capacity();
   state::ShardMap const map{state::layers_of(config.model), comm.size()};
-  std::int64_t const subgroup =
-      std::min(config.subgroup_size, map.shard_elements(comm.rank()));
+  std::int64_t const subgroup = std::min(config.subgroup_size, map.shard_elements(comm.rank()));
   try {
-    auto const demand = device_demand<T>(config, map, comm.rank(), link.route(), subgroup,
-                                         link.device_bytes());
+    auto const demand =
+        device_demand<T>(config, map, comm.rank(), link.route(), subgroup, link.device_bytes());
     return demand.total() - demand.held <= device.capacity();
   } catch (UsageError const&) {
     return false;
@@ -103,8 +102,8 @@ cudnn::AttentionShape attention_shape(RunConfig const& config) {
 AttentionFacts planned_attention(RunConfig const& config) {
   constexpr int h100 = 90;
   auto const shape = attention_shape(config);
-  std::string const reason = cudnn::is_built_in() ? cudnn::reason_against(shape, h100)
-                                                  : "offstage was built without it";
+  std::string const reason =
+      cudnn::is_built_in() ? cudnn::reason_against(shape, h100) : "offstage was built without it";
   AttentionFacts facts{.gpus = config.device.kind == DeviceKind::cuda, .planned = reason.empty()};
   if (facts.planned) {
     facts.about = "cuDNN, if every node has libcudnn.so.9";

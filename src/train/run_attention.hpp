@@ -15,17 +15,18 @@ namespace offstage::train {
 
 /// What decides who computes attention, the same on all ranks.
 struct AttentionFacts {
-  bool gpus = false;       ///< the ranks compute on GPUs
-  bool planned = false;    ///< cuDNN has plans for the run's shape
-  std::string about{};     ///< its version and plans, or why there are none
-  Bytes workspace{};       ///< that they take of the device
-  bool has_room = true;    ///< what else a run takes leaves as much of the device
+  bool gpus = false;     ///< the ranks compute on GPUs
+  bool planned = false;  ///< cuDNN has plans for the run's shape
+  std::string about{};   ///< its version and plans, or why there are none
+  Bytes workspace{};     ///< that they take of the device
+  bool has_room = true;  ///< what else a run takes leaves as much of the device
 };
 
 struct AttentionChoice {
   bool cudnn = false;
-  std::string text{};     ///< for people: by what, and why; empty: not on GPUs
-  std::string warning{};  ///< device.attention=auto has left cuDNN out for want of memory; empty: not so
+  std::string text{};  ///< for people: by what, and why; empty: not on GPUs
+  std::string
+      warning{};  ///< device.attention=auto has left cuDNN out for want of memory; empty: not so
 };
 
 /// Errors: UsageError: device.attention=cudnn cannot be; names the reason and the remedy.
@@ -41,8 +42,9 @@ struct AttentionChoice {
 struct RunAttention {
   std::unique_ptr<cudnn::Library> library;  ///< null, as are the plans: the own kernels do
   std::unique_ptr<cudnn::Attention> plans;
-  std::string text;       ///< as AttentionChoice's
-  std::string libraries;  ///< on which the bits depend: "cuDNN 9.19.0 (eng2_k24=7, eng6_k24=26)"; empty: the device's alone
+  std::string text;  ///< as AttentionChoice's
+  std::string
+      libraries;  ///< on which the bits depend: "cuDNN 9.19.0 (eng2_k24=7, eng6_k24=26)"; empty: the device's alone
 };
 
 /// On the device's GPU, which is the calling thread's current one. cuDNN computes attention where all ranks have the same

@@ -79,8 +79,7 @@ TEST(RunAttention, IsPlannedByTheShapeOfAMicroBatch) {
   EXPECT_TRUE(facts.gpus);
   EXPECT_EQ(facts.planned, cudnn::is_built_in());
   if (cudnn::is_built_in()) {
-    EXPECT_EQ(facts.workspace,
-              cudnn::largest_workspace({DType::bf16, 2, 1024, 8, 2, 64}));
+    EXPECT_EQ(facts.workspace, cudnn::largest_workspace({DType::bf16, 2, 1024, 8, 2, 64}));
   }
   config.numerics.dtype = DType::fp32;
   EXPECT_FALSE(planned_attention(config).planned);
