@@ -21,7 +21,7 @@ while read -r name version sum; do
   echo "$name==$version --hash=sha256:$sum" > "$scratch/wanted.txt"
   if ! python3 -m pip --quiet --disable-pip-version-check download --no-deps --require-hashes "${system[@]}" \
     --retries 0 --timeout 10 --dest "$scratch" --requirement "$scratch/wanted.txt" > "$scratch/log" 2>&1; then
-    echo "fetch-headers: no $name $version: $(tail -n 1 "$scratch/log")" >&2
+    echo "fetch-headers: no $name $version: $(grep -m 1 ERROR "$scratch/log" || tail -n 1 "$scratch/log")" >&2
     status=74
   else
     python3 -c '

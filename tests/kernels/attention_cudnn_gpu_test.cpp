@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -14,6 +13,7 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention_gpu_support.hpp"
 #include "kernels/gpu_support.hpp"
+#include "kernels/pretended_attention.hpp"
 #include "platform/cuda/check.hpp"
 #include "platform/cuda/gpus.hpp"
 #include "platform/cudnn/attention.hpp"
@@ -56,56 +56,6 @@ cudnn::AttentionShape shape_for_cudnn(AttentionShape const& shape, DType type) {
   return {type, shape.batch, shape.sequence, shape.heads, shape.kv_heads, shape.head_dim};
 }
 
-/// In the place of cuDNN: the own kernels, and what they were called with.
-class Pretended final : public cudnn::Attention {
- public:
-  explicit Pretended(AttentionShape const& shape)
-      : shape_{shape}, workspace_{attention_workspace<bfloat16>(shape) + 512} {}
-
-  [[nodiscard]] std::string plans() const override { return "pretended"; }
-  [[nodiscard]] Bytes workspace() const noexcept override { return workspace_; }
-  void forward(cudnn::ForwardTensors const& tensors, std::span<std::byte> workspace,
-               CUstream_st* stream) override {
-    EXPECT_GE(std::ssize(workspace), cudnn::forward_workspace);
-    cuda::attention_forward<bfloat16>({shape_,
-                                       {static_cast<bfloat16 const*>(tensors.qkv), qkv_size()},
-                                       {static_cast<bfloat16*>(tensors.out), out_size()},
-                                       {tensors.log_sum_exp, rows()}},
-                                      stream);
-    ++forwards;
-  }
-  void backward(cudnn::BackwardTensors const& tensors, std::span<std::byte> workspace,
-                CUstream_st* stream) override {
-    EXPECT_EQ(std::ssize(workspace), workspace_);
-    cuda::attention_backward<bfloat16>({shape_,
-                                        {static_cast<bfloat16 const*>(tensors.qkv), qkv_size()},
-                                        {static_cast<bfloat16 const*>(tensors.out), out_size()},
-                                        {static_cast<bfloat16 const*>(tensors.d_out), out_size()},
-                                        {tensors.log_sum_exp, rows()},
-                                        {static_cast<bfloat16*>(tensors.d_qkv), qkv_size()}},
-                                       workspace, stream);
-    ++backwards;
-  }
-
-  int forwards = 0;
-  int backwards = 0;
-
- private:
-  [[nodiscard]] std::size_t rows() const {
-    return static_cast<std::size_t>(shape_.batch * shape_.heads * shape_.sequence);
-  }
-  [[nodiscard]] std::size_t out_size() const {
-    return rows() * static_cast<std::size_t>(shape_.head_dim);
-  }
-  [[nodiscard]] std::size_t qkv_size() const {
-    return static_cast<std::size_t>(shape_.batch * shape_.sequence *
-                                    (shape_.heads + 2 * shape_.kv_heads) * shape_.head_dim);
-  }
-
-  AttentionShape shape_;
-  Bytes workspace_;
-};
-
 class AttentionByPlans : public testing::Test {
  protected:
   void SetUp() override {
@@ -118,7 +68,7 @@ class AttentionByPlans : public testing::Test {
 TEST_F(AttentionByPlans, TakeItsTensorsAndTheirWorkspaceInThePlaceOfTheOwnKernels) {
   Problem<bfloat16> own{{2, 66, 4, 2, 64}};
   auto planned = own;
-  Pretended pretended{own.shape};
+  PretendedAttention pretended{own.shape};
   solve_on_stream(own, nullptr, attention_workspace<bfloat16>(own.shape));
   solve_on_stream(planned, &pretended, pretended.workspace());
   EXPECT_EQ(pretended.forwards, 1);
@@ -129,7 +79,7 @@ TEST_F(AttentionByPlans, TakeItsTensorsAndTheirWorkspaceInThePlaceOfTheOwnKernel
 
 TEST_F(AttentionByPlans, RefuseOtherTypesAndTensorsOfAnotherSize) {
   Problem<float> wide{{1, 8, 2, 1, 64}};
-  Pretended pretended{wide.shape};
+  PretendedAttention pretended{wide.shape};
   EXPECT_THROW(solve_on_stream(wide, &pretended, MiB), PreconditionError);
   Problem<bfloat16> other{{1, 8, 2, 1, 64}};
   other.shape.sequence = 9;
