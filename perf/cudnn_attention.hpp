@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,7 @@ struct CudnnAttention {
       said = fmt::format("cuDNN {} ({})", library->version(), plans->plans());
     } catch (cudnn::CudnnError const& error) {
       said = fmt::format("own: {}", error.what());
+      std::ranges::replace(said, '"', '\'');  // it stands in JSON
     }
   }
 

@@ -19,6 +19,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::MatchesRegex;
+using testing::Not;
 
 std::string error_of(auto const& call) {
   try {
@@ -156,6 +157,12 @@ TEST_F(CudnnPlans, AreTheSameEachTimeSayTheirEnginesAndDoNotRunOnADescribedGpu) 
   EXPECT_THAT(library_->version(), MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
   EXPECT_THROW(once->forward({}, {}, nullptr), PreconditionError);
   EXPECT_THROW(once->backward({}, {}, nullptr), PreconditionError);
+}
+
+TEST_F(CudnnPlans, AreAnErrorOfOneLineWhereTheLibraryHasNone) {
+  DescribedGpu const nothing{90, "{}"};
+  auto const error = error_of([&] { return library_->plan(of_width(64), &nothing); });
+  EXPECT_THAT(error, AllOf(HasSubstr("a GPU's description"), Not(HasSubstr("\n"))));
 }
 
 TEST_F(CudnnPlans, AreAnErrorWithoutAGpu) {

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <exception>
@@ -95,9 +96,18 @@ using Tensor = std::shared_ptr<Tensor_attributes>;
 #undef OFFSTAGE_TEXT
 #undef OFFSTAGE_TEXT_OF
 
+/// The frontend has a line for each plan that it has tried.
+std::string one_line(std::string text) {
+  while (text.ends_with('\n')) {
+    text.pop_back();
+  }
+  std::ranges::replace(text, '\n', ' ');
+  return text;
+}
+
 void check(frontend::error_t error, char const* what) {
   if (error.is_bad()) {
-    throw CudnnError{fmt::format("{}: {}", what, error.get_message())};
+    throw CudnnError{fmt::format("{}: {}", what, one_line(error.get_message()))};
   }
 }
 
@@ -261,7 +271,7 @@ auto translated(Call const& call) {
   } catch (Error const&) {
     throw;
   } catch (std::exception const& error) {
-    throw CudnnError{error.what()};
+    throw CudnnError{one_line(error.what())};
   }
 }
 
