@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
 shift
+jobs/fetch-headers.sh || true  # what needs them is left out
 options=()
 if command -v ccache > /dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 cmake --preset "$preset" "${options[@]}"

@@ -68,8 +68,9 @@ directories=()
 mapfile -t libraries < <(libraries_of "${programs[@]}" "${plugins[@]}" "${tools[@]}")
 ((${#libraries[@]} > 0)) || exit 74  # libraries_of has said why
 carried=()
-# Half a gigabyte, and a machine with a GPU has one: the toolkit's or PyTorch's. env.sh looks for what programs will load.
+# Half a gigabyte each, and a machine with a GPU has them: the toolkit's or PyTorch's. env.sh looks for what programs will load.
 cublas=$(grep -aoh 'libcublasLt\.so\.[0-9]*' "${programs[@]}" | sort -u | tail -n 1 || true)
+cudnn=$(grep -aoh 'libcudnn\.so\.[0-9][0-9]*' "${programs[@]}" | sort -u | tail -n 1 || true)
 # Where env.sh puts a link to that machine's.
 found=$target/found
 mkdir -p "$found"
@@ -122,27 +123,30 @@ if [[ \$(printf '%s\n' "${glibc#GLIBC_}" "\${glibc#glibc }" | sort -V | head -n 
   unset here glibc
   return 1
 fi
-cublas=$cublas place=
+cublas=$cublas cudnn=$cudnn library= place=
 known=\$(PATH=\$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null || true)
-if [[ -n \$cublas && \$known != *"\$cublas "* && ! -e \$here/found/\$cublas ]]; then
+for library in \$cublas \$cudnn; do
+  if [[ \$known == *"\$library "* || -e \$here/found/\$library ]]; then continue; fi
   while read -r place; do
-    if [[ -e \$place/\$cublas ]]; then break; fi
+    if [[ -e \$place/\$library ]]; then break; fi
     place=
   done <<< "\${CUDA_HOME:-/usr/local/cuda}/lib64
 \$(python3 -c 'import glob, sys
 print(*(place for path in sys.path for place in glob.glob(path + "/nvidia/*/lib")), sep="\n")' 2> /dev/null || true)"
-  if [[ -z \$place ]]; then
+  # cuDNN loads others of its name.
+  if [[ -n \$place ]]; then
+    ln -sf "\$place/\${library%%.so.*}"*".so.\${library##*.so.}" "\$here/found/" ||
+      echo "env.sh: programs in \$here will not find \$place/\$library, as \$here/found cannot be written" >&2
+  elif [[ \$library == "\$cublas" ]]; then
     echo "env.sh: this machine has no \$cublas, without which GPUs are of no use; the CUDA toolkit and PyTorch's packages bring it: set CUDA_HOME" >&2
-  elif ! ln -sf "\$place/\$cublas" "\$here/found/\$cublas"; then
-    echo "env.sh: programs in \$here will not find \$place/\$cublas, as \$here/found cannot be written" >&2
-  fi
-fi
+  fi  # without cuDNN the own kernels compute attention, which offstage says
+done
 export PATH=\$here$prefix/bin:\$PATH
 export OPAL_PREFIX=\$here$prefix OPAL_SYSCONFDIR=\$here$(path_of sysconfdir) PMIX_PREFIX=\$here$pmix_prefix
 export PMIX_LIBDIR=\$PMIX_PREFIX/lib PMIX_PKGLIBDIR=\$PMIX_PREFIX/lib/pmix PMIX_PKGDATADIR=\$PMIX_PREFIX/share/pmix
 # Without ssh there is one node, unless Slurm starts the others; mpirun would stop at its absence.
 if ! command -v ssh > /dev/null && ! command -v rsh > /dev/null; then export OMPI_MCA_plm=^rsh; fi
-unset here glibc cublas place known
+unset here glibc cublas cudnn library place known
 END
 
 if command -v dpkg-query > /dev/null; then

@@ -1,6 +1,6 @@
 // Causal attention on a GPU, forward and backward: perf_attention [BATCH,SEQUENCE,HEADS,KV-HEADS,HEAD-SIZE]... One line of
-// JSON for each shape, type and direction, with the median time and floating-point operations per second (the products of
-// the lower triangle: 2 forward, 5 backward).
+// JSON for each shape, type and direction, by the own kernels and, where it can be loaded, by cuDNN, with the median time and
+// floating-point operations per second (the products of the lower triangle: 2 forward, 5 backward).
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -24,6 +24,7 @@
 #include "base/dtype.hpp"
 #include "base/random.hpp"
 #include "base/units.hpp"
+#include "cudnn_attention.hpp"
 #include "device/device.hpp"
 #include "kernels/attention/attention.hpp"
 #include "platform/cuda/check.hpp"
@@ -81,19 +82,24 @@ double median_seconds(EventTimer& timer, std::function<void()> const& work) {
 template <class T>
 class Tensors {
  public:
-  Tensors(device::Device& gpu, device::Stream& stream, AttentionShape const& shape)
+  /// `cudnn`: computes it; null: the own kernels do.
+  Tensors(device::Device& gpu, device::Stream& stream, AttentionShape const& shape,
+          cudnn::Attention* cudnn)
       : qkv_{random(gpu, stream, rows(shape) * (shape.heads + 2 * shape.kv_heads) * shape.head_dim,
                     1)},
         d_out_{random(gpu, stream, rows(shape) * shape.heads * shape.head_dim, 2)},
         out_{gpu.allocate(d_out_.size(), "attention's output")},
         d_qkv_{gpu.allocate(qkv_.size(), "the gradient of q, k and v")},
-        workspace_{gpu.allocate(kernels::attention_workspace<T>(shape), "attention's workspace")},
+        workspace_{gpu.allocate(
+            cudnn != nullptr ? cudnn->workspace() : kernels::attention_workspace<T>(shape),
+            "attention's workspace")},
         log_sum_exp_{gpu.allocate(rows(shape) * shape.heads * static_cast<Bytes>(sizeof(float)),
                                   "attention's statistics")},
-        shape_{shape} {}
+        shape_{shape},
+        cudnn_{cudnn} {}
 
   kernels::AttentionForward<T> forward() const {
-    return {shape_, qkv_.as<T const>(), out_.as<T>(), log_sum_exp_.as<float>()};
+    return {shape_, qkv_.as<T const>(), out_.as<T>(), log_sum_exp_.as<float>(), cudnn_};
   }
   kernels::AttentionBackward<T> backward() const {
     return {shape_,
@@ -102,7 +108,8 @@ class Tensors {
             d_out_.as<T const>(),
             log_sum_exp_.as<float const>(),
             d_qkv_.as<T>(),
-            workspace_.as<std::byte>()};
+            workspace_.as<std::byte>(),
+            cudnn_};
   }
 
  private:
@@ -124,32 +131,47 @@ class Tensors {
 
   device::Buffer qkv_, d_out_, out_, d_qkv_, workspace_, log_sum_exp_;
   AttentionShape shape_;
+  cudnn::Attention* cudnn_;
 };
 
-void print(std::string const& name, DType type, AttentionShape const& s, double products,
-           double seconds) {
+void print(std::string const& name, std::string const& by, DType type, AttentionShape const& s,
+           double products, double seconds) {
   double const length = static_cast<double>(s.sequence);
   double const flops =
       products * static_cast<double>(s.batch * s.heads * s.head_dim) * length * length;
   fmt::print(
-      "{{\"kernel\": \"{}\", \"type\": \"{}\", \"batch\": {}, \"sequence\": {}, \"heads\": {}, "
+      "{{\"kernel\": \"{}\", \"by\": \"{}\", \"type\": \"{}\", \"batch\": {}, \"sequence\": {}, "
+      "\"heads\": {}, "
       "\"kv_heads\": {}, \"head_dim\": {}, \"seconds\": {:.4e}, \"tflops\": {:.1f}}}\n",
-      name, name_of(type), s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim, seconds,
+      name, by, name_of(type), s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim, seconds,
       1e-12 * flops / seconds);
   std::fflush(stdout);  // whoever ends the program has the lines so far
 }
 
 template <class T>
+void measure(device::Device& gpu, device::Stream& stream, AttentionShape const& shape,
+             cudnn::Attention* cudnn) {
+  Tensors<T> const tensors{gpu, stream, shape, cudnn};
+  std::string const by = cudnn != nullptr ? "cudnn" : "own";
+  EventTimer timer{static_cast<CUstream_st*>(stream.native())};
+  double const forward =
+      median_seconds(timer, [&] { kernels::attention_forward(stream, tensors.forward()); });
+  double const backward =
+      median_seconds(timer, [&] { kernels::attention_backward(stream, tensors.backward()); });
+  print("attention_forward", by, dtype_of<T>(), shape, 2, forward);
+  print("attention_backward", by, dtype_of<T>(), shape, 5, backward);
+}
+
+template <class T>
 void measure(device::Device& gpu, AttentionShape const& shape) {
   auto const stream = gpu.make_calling_stream("attention");
-  Tensors<T> const tensors{gpu, *stream, shape};
-  EventTimer timer{static_cast<CUstream_st*>(stream->native())};
-  double const forward =
-      median_seconds(timer, [&] { kernels::attention_forward(*stream, tensors.forward()); });
-  double const backward =
-      median_seconds(timer, [&] { kernels::attention_backward(*stream, tensors.backward()); });
-  print("attention_forward", dtype_of<T>(), shape, 2, forward);
-  print("attention_backward", dtype_of<T>(), shape, 5, backward);
+  measure<T>(gpu, *stream, shape, nullptr);
+  CudnnAttention const cudnn{
+      {dtype_of<T>(), shape.batch, shape.sequence, shape.heads, shape.kv_heads, shape.head_dim}};
+  fmt::print("{{\"cudnn\": \"{}\"}}\n", cudnn.said);
+  if (cudnn.plans) {
+    measure<T>(gpu, *stream, shape, cudnn.plans.get());
+  }
 }
 
 /// Five whole numbers above 0 with commas between them.

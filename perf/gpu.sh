@@ -54,7 +54,7 @@ if [[ -z ${BUILD_DIR:-} ]]; then
   targets=(offstage perf_model perf_pointwise perf_share)
   if [[ $device == cuda ]]; then
     targets+=(perf_attention device_gpu_test kernels_optimizer_gpu_test kernels_pointwise_gpu_test
-      kernels_products_gpu_test kernels_attention_gpu_test shared_update_gpu_test)
+      kernels_products_gpu_test kernels_attention_gpu_test model_attention_gpu_test shared_update_gpu_test)
   fi
   jobs/build.sh release "${targets[@]}" > /dev/null
 fi

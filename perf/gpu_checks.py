@@ -8,7 +8,8 @@ import time
 from gpu_run import Failed
 
 TESTS = ["device/device_gpu_test", "kernels/kernels_optimizer_gpu_test", "kernels/kernels_pointwise_gpu_test",
-         "kernels/kernels_products_gpu_test", "kernels/kernels_attention_gpu_test", "update/shared_update_gpu_test"]
+         "kernels/kernels_products_gpu_test", "kernels/kernels_attention_gpu_test", "model/model_attention_gpu_test",
+         "update/shared_update_gpu_test"]
 OWN_KERNELS = [name for name in TESTS if name.startswith("kernels/")]
 # Whole runs: 50 steps beside the CPU's losses, the same bits by every schedule, a restart. Without a GPU a short one, on two ranks.
 E2E = ["tests/e2e/gpu_test.py"]

@@ -135,13 +135,14 @@ def measure_operations(section):
 
 
 def attention_seconds(figures):
-    """Forward and backward together at the model's shape: ours in bf16, and PyTorch's by backend."""
+    """Forward and backward together at the model's shape: ours in bf16, by own kernels and by cuDNN, and PyTorch's by backend."""
     batch, sequence, heads, kv_heads, head_dim = OPERATIONS[0]
     wanted = {"type": "bf16", "batch": batch, "sequence": sequence, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
-    ours = [line["seconds"] for line in figures.get("operations", {}).get("attention", []) if wanted.items() <= line.items()]
+    lines = [line for line in figures.get("operations", {}).get("attention", []) if wanted.items() <= line.items()]
+    ours = {by: [line["seconds"] for line in lines if line["by"] == by] for by in ("own", "cudnn")}
     torch = {row["backend"]: row["forward_seconds"] + row["backward_seconds"] for row in figures.get("attention", {}).values()
              if "error" not in row and row["shape"] == list(OPERATIONS[0])}
-    return sum(ours) if len(ours) == 2 else None, torch
+    return {by: sum(seconds) for by, seconds in ours.items() if len(seconds) == 2}, torch
 
 
 def results(figures):
@@ -156,8 +157,10 @@ def results(figures):
         if "deterministic" in rows:
             found["forward_backward_vs_torch_deterministic"] = seconds_of(rows["deterministic"]) / seconds_of(ours)
     attention, torch = attention_seconds(figures)
-    if attention is not None and "chosen" in torch:
-        found["attention_vs_torch"] = min(torch.values()) / attention
-    if attention is not None and "deterministic" in torch:
-        found["attention_vs_torch_deterministic"] = torch["deterministic"] / attention
+    if attention and "chosen" in torch:
+        found["attention_vs_torch"] = min(torch.values()) / attention.get("cudnn", attention.get("own"))
+    if attention and "deterministic" in torch:
+        found["attention_vs_torch_deterministic"] = torch["deterministic"] / attention.get("cudnn", attention.get("own"))
+    if len(attention) == 2:
+        found["attention_cudnn_vs_own"] = attention["own"] / attention["cudnn"]
     return found

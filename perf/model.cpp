@@ -1,7 +1,7 @@
 // Forward and backward of a whole model on one device, without an update: perf_model KEY=VALUE..., one line of JSON with the
 // seconds of each step, the loss, and the rate of a large matrix product on the same device.
 //   device=cuda|host family=llama|gpt2 layers= hidden= heads= kv-heads= ffn-hidden= vocab= sequence= batch=
-//   dtype=bf16|fp16|fp32 recompute=none|block steps= warm-up= product=
+//   dtype=bf16|fp16|fp32 recompute=none|block attention=auto|own steps= warm-up= product=
 // perf/gpu.sh runs it beside PyTorch. The parameters lie on the device for good; gradients go nowhere.
 
 #include <fmt/format.h>
@@ -15,6 +15,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -25,6 +26,7 @@
 #include "base/random.hpp"
 #include "base/stopwatch.hpp"
 #include "base/units.hpp"
+#include "cudnn_attention.hpp"
 #include "data/batch.hpp"
 #include "device/device.hpp"
 #include "kernels/linear/matmul.hpp"
@@ -146,12 +148,19 @@ double product_rate(device::Device& device, device::Stream& stream, std::int64_t
 }
 
 template <class T>
-void measure(Arguments const& given, state::ModelShape const& shape, model::RunShape const& run) {
+void measure(Arguments const& given, state::ModelShape const& shape, model::RunShape run) {
   auto const device = text(given, "device", "cuda") == "cuda" ? device::make_cuda_device(0, 0)
                                                               : device::make_host_device(0);
   auto const stream = device->make_calling_stream("compute");
   std::int64_t const size = number(given, "product", 8192);  // 0: none, where kernels are counted
   double const rate = size > 0 ? product_rate<T>(*device, *stream, size) : 0.0;
+  std::optional<CudnnAttention> cudnn;
+  if (device->kind() == device::Kind::cuda && text(given, "attention", "auto") == "auto") {
+    cudnn.emplace(cudnn::AttentionShape{dtype_of<T>(), run.batch, run.sequence, shape.heads,
+                                        shape.kv_heads, shape.head_dim()});
+    run.attention = cudnn->plans.get();
+    run.attention_workspace = cudnn->plans ? cudnn->plans->workspace() : 0;
+  }
   Parameters<T> parameters{shape, *device, *stream};
   Nowhere<T> sink;
   model::Transformer<T> model{shape, run, *device, *stream};
@@ -176,10 +185,10 @@ void measure(Arguments const& given, state::ModelShape const& shape, model::RunS
       "{{\"device\": \"{}\", \"parameters\": {}, \"tokens\": {}, \"product_flops\": {:.6e}, "
       "\"product_rate\": {:.4e}, \"loss\": {:.6f}, \"device_peak\": {}, \"forward_seconds\": "
       "[{:.6f}], "
-      "\"backward_seconds\": [{:.6f}]}}\n",
+      "\"backward_seconds\": [{:.6f}], \"attention\": \"{}\"}}\n",
       device->name(), parameters.count(), run.batch * run.sequence,
       model::product_flops(shape, run), rate, loss, device->peak(), fmt::join(forward, ", "),
-      fmt::join(backward, ", "));
+      fmt::join(backward, ", "), cudnn ? cudnn->said : "own");
 }
 
 void run(std::span<char*> words) {

@@ -63,6 +63,29 @@ macro(offstage_find_cuda)
     message(FATAL_ERROR "OFFSTAGE_NCCL=ON, but without CUDA there is no NCCL; see OFFSTAGE_CUDA")
   endif()
   message(STATUS "offstage: NCCL: ${OFFSTAGE_HAVE_NCCL}")
+  offstage_find_cudnn()
+endmacro()
+
+# Sets OFFSTAGE_HAVE_CUDNN. cuDNN's headers come with toolkits, with NVIDIA's packages, or with PyTorch; its frontend's with
+# jobs/fetch-headers.sh.
+macro(offstage_find_cudnn)
+  set(OFFSTAGE_HAVE_CUDNN OFF)
+  if(OFFSTAGE_HAVE_CUDA AND NOT OFFSTAGE_CUDNN STREQUAL "OFF")
+    execute_process(COMMAND python3 -c "import sys; print(*(path + '/nvidia/cudnn/include' for path in sys.path if path), sep=';', end='')"
+      OUTPUT_VARIABLE in_python ERROR_QUIET)
+    find_path(CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${in_python})
+    file(GLOB fetched ${PROJECT_SOURCE_DIR}/.cache/headers/nvidia-cudnn-frontend-*/include)
+    find_path(CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${fetched})
+    if(CUDNN_INCLUDE AND CUDNN_FRONTEND_INCLUDE)
+      set(OFFSTAGE_HAVE_CUDNN ON)
+    elseif(OFFSTAGE_CUDNN STREQUAL "ON")
+      message(FATAL_ERROR "OFFSTAGE_CUDNN=ON, but cudnn.h is ${CUDNN_INCLUDE} and cudnn_frontend.h is ${CUDNN_FRONTEND_INCLUDE}; "
+        "set CUDNN_INCLUDE, and run jobs/fetch-headers.sh or set CUDNN_FRONTEND_INCLUDE")
+    endif()
+  elseif(OFFSTAGE_CUDNN STREQUAL "ON")
+    message(FATAL_ERROR "OFFSTAGE_CUDNN=ON, but without CUDA there is no cuDNN; see OFFSTAGE_CUDA")
+  endif()
+  message(STATUS "offstage: cuDNN attention: ${OFFSTAGE_HAVE_CUDNN}")
 endmacro()
 
 # What most sources include, parsed once: the owner's precompiled header, which targets with the same

@@ -10,6 +10,10 @@
 
 struct CUstream_st;  // lets host code name a stream without a CUDA header
 
+namespace offstage::cudnn {
+class Attention;
+}
+
 namespace offstage::kernels {
 
 /// B sequences of T rows; a row of `qkv` is (heads, head_dim) of queries, then (kv_heads, head_dim)
@@ -25,6 +29,9 @@ struct AttentionForward {
   std::span<T const> qkv;          ///< (B, T, (heads + 2 kv_heads) * head_dim), after RoPE
   std::span<T> out;                ///< (B, T, heads * head_dim)
   std::span<Real<T>> log_sum_exp;  ///< (B, heads, T), kept for backward
+  /// What computes it on cuda in the place of the own kernels: cuDNN's plans, of this shape and type; then the memory of
+  /// all tensors is aligned to 16 bytes, and the stream a calling one.
+  cudnn::Attention* cudnn{};
 };
 
 template <class T>
@@ -35,8 +42,9 @@ struct AttentionBackward {
   std::span<T const> d_out;  ///< (B, T, heads * head_dim)
   std::span<Real<T> const> log_sum_exp;
   std::span<T> d_qkv;  ///< as qkv, overwritten
-  /// Scratch memory of cuda in the place of the stream's: attention_workspace() bytes are best.
+  /// Scratch memory of cuda in the place of the stream's: attention_workspace() bytes are best, cuDNN's workspace() needed.
   std::span<std::byte> workspace{};
+  cudnn::Attention* cudnn{};  ///< as forward's
 };
 
 /// Floating-point operations of one of its products, a query by its keys say: of the pairs that the causal triangle has.

@@ -5,13 +5,17 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <span>
 #include <type_traits>
 
 #include "base/dtype.hpp"
+#include "base/error.hpp"
 #include "base/simd.hpp"
 #include "kernels/attention/attention_simd.hpp"
 #include "kernels/attention/layout.hpp"
 #include "kernels/dispatch.hpp"
+#include "platform/cuda/check.hpp"
+#include "platform/cudnn/attention.hpp"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -169,8 +173,46 @@ template void attention_backward(AttentionBackward<float16> const&);
 
 }  // namespace host
 
+namespace {
+
+/// cuDNN has its kernels under names of its own; an error has these words in their place.
+void wait_for(char const* what, CUstream_st* stream) {
+  if (offstage::cuda::launches_wait()) {
+    offstage::cuda::Launch{what, stream}.finish();
+  }
+}
+
+template <class T>
+void forward_by_cudnn(device::Stream& stream, AttentionForward<T> const& in, CUstream_st* native) {
+  static_cast<void>(AttentionLayout::checked(in));
+  in.cudnn->forward(
+      {.qkv = in.qkv.data(), .out = in.out.data(), .log_sum_exp = in.log_sum_exp.data()},
+      stream.scratch(), native);
+  wait_for("attention by cuDNN", native);
+}
+
+template <class T>
+void backward_by_cudnn(AttentionBackward<T> const& in, std::span<std::byte> workspace,
+                       CUstream_st* native) {
+  static_cast<void>(AttentionLayout::checked(in));
+  in.cudnn->backward({.qkv = in.qkv.data(),
+                      .out = in.out.data(),
+                      .d_out = in.d_out.data(),
+                      .log_sum_exp = in.log_sum_exp.data(),
+                      .d_qkv = in.d_qkv.data()},
+                     workspace, native);
+  wait_for("backward of attention by cuDNN", native);
+}
+
+/// cuDNN's is of 16-bit types.
+template <class T>
+constexpr bool has_cudnn = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
+
+}  // namespace
+
 template <class T>
 void attention_forward(device::Stream& stream, AttentionForward<T> const& in) {
+  require(has_cudnn<T> || in.cudnn == nullptr, "attention: cuDNN's is of 16-bit types");
   auto const on_host = [in] {
     if constexpr (std::is_same_v<T, double>) {
       ref::attention_forward(in);
@@ -178,12 +220,21 @@ void attention_forward(device::Stream& stream, AttentionForward<T> const& in) {
       host::attention_forward(in);
     }
   };
-  launch_on<T>(stream, on_host, [&](auto* native) { cuda::attention_forward(in, native); },
+  auto const on_cuda = [&](auto* native) {
+    if constexpr (has_cudnn<T>) {
+      if (in.cudnn != nullptr) {
+        return forward_by_cudnn(stream, in, native);
+      }
+    }
+    cuda::attention_forward(in, native);
+  };
+  launch_on<T>(stream, on_host, on_cuda,
                {.flops = attention_forward_products * attention_product_flops(in.shape)});
 }
 
 template <class T>
 void attention_backward(device::Stream& stream, AttentionBackward<T> const& in) {
+  require(has_cudnn<T> || in.cudnn == nullptr, "attention: cuDNN's is of 16-bit types");
   auto const on_host = [in] {
     if constexpr (std::is_same_v<T, double>) {
       ref::attention_backward(in);
@@ -191,11 +242,16 @@ void attention_backward(device::Stream& stream, AttentionBackward<T> const& in) 
       host::attention_backward(in);
     }
   };
-  launch_on<T>(stream, on_host,
-               [&](auto* native) {
-                 cuda::attention_backward(
-                     in, in.workspace.empty() ? stream.scratch() : in.workspace, native);
-               },
+  auto const on_cuda = [&](auto* native) {
+    auto const workspace = in.workspace.empty() ? stream.scratch() : in.workspace;
+    if constexpr (has_cudnn<T>) {
+      if (in.cudnn != nullptr) {
+        return backward_by_cudnn(in, workspace, native);
+      }
+    }
+    cuda::attention_backward(in, workspace, native);
+  };
+  launch_on<T>(stream, on_host, on_cuda,
                {.flops = attention_backward_products * attention_product_flops(in.shape)});
 }
 

@@ -214,6 +214,16 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) {
           c.device.share_gpu = choice<bool>(t, {{"false", false}, {"true", true}});
         }},
+    Key{"device.attention", "auto|cudnn|own", "auto",
+        "who computes attention of 16-bit types on a GPU; auto: cuDNN where its library is found, "
+        "has the shape and "
+        "repeats its bits, else the own kernels",
+        [](RunConfig& c, Text t) {
+          using train::Attention;
+          c.device.attention = choice<Attention>(t, {{"auto", Attention::automatic},
+                                                     {"cudnn", Attention::cudnn},
+                                                     {"own", Attention::own}});
+        }},
     Key{"device.check", "off|launches", "off",
         "launches: each work of a GPU is waited for, so that an error names the kernel; slow",
         [](RunConfig& c, Text t) {

@@ -51,6 +51,9 @@ void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
   line("ranks", fmt::format("{} on {} node{}, {} parameters each", options.ranks, forecast.nodes,
                             forecast.nodes == 1 ? "" : "s",
                             count(static_cast<double>(forecast.shard_elements))));
+  if (!forecast.attention.empty()) {
+    line("attention", forecast.attention);
+  }
   if (!forecast.link.empty()) {
     line("layers between ranks", forecast.link);
   }

@@ -10,6 +10,15 @@ kernels::AttentionShape attention_shape(Dims const& dims) {
   return {dims.B, dims.T, dims.H, dims.K, dims.D};
 }
 
+template <class T>
+Bytes attention_workspace(Dims const& dims) {
+  if (dims.kind != device::Kind::cuda) {
+    return 0;
+  }
+  return dims.attention_workspace > 0 ? dims.attention_workspace
+                                      : kernels::attention_workspace<T>(attention_shape(dims));
+}
+
 }  // namespace
 
 template <class T>
@@ -31,8 +40,7 @@ BlockActivations<T> lay_out_block(Dims const& dims, Slab& slab) {
 template <class T>
 BlockScratch<T> lay_out_scratch(Dims const& dims, Slab& slab) {
   std::int64_t const rows = dims.rows();
-  Bytes const of_attention =
-      dims.kind == device::Kind::cuda ? kernels::attention_workspace<T>(attention_shape(dims)) : 0;
+  Bytes const of_attention = attention_workspace<T>(dims);
   Bytes const begin = slab.used();
   return {.branch = slab.take<T>(rows * dims.C),
           .d_hidden = slab.take<T>(rows * dims.F),
@@ -64,7 +72,8 @@ void Block<T>::forward(BlockTensors<T const> const& w, Residual<T> const& residu
   kernels::attention_forward<T>(stream_, {.shape = attention_shape(dims_),
                                           .qkv = a.qkv,
                                           .out = a.attn_out,
-                                          .log_sum_exp = a.log_sum_exp});
+                                          .log_sum_exp = a.log_sum_exp,
+                                          .cudnn = dims_.attention});
   o_.forward<T>(stream_, a.attn_out, w.o, scratch_.branch);
 
   norm_.forward<T>(stream_, {a.x, scratch_.branch}, a.mid, w.mlp_norm, a.mlp_in, a.mlp_norm);
@@ -125,7 +134,8 @@ void Block<T>::backward_attention(BlockTensors<T const> const& w, BlockActivatio
                                            .d_out = scratch_.d_attn_out,
                                            .log_sum_exp = a.log_sum_exp,
                                            .d_qkv = scratch_.d_qkv,
-                                           .workspace = scratch_.attention});
+                                           .workspace = scratch_.attention,
+                                           .cudnn = dims_.attention});
   rotate(scratch_.d_qkv, true);
   qkv_.backward_weight<T>(stream_, scratch_.d_qkv, a.attn_in, dw.qkv);
   qkv_.backward_input<T>(stream_, scratch_.d_qkv, w.qkv.weight, scratch_.branch);

@@ -21,9 +21,11 @@ struct Dims {
   std::int64_t V;        ///< vocab
   double epsilon;        ///< of every norm
   state::Family family;
-  bool qkv_bias;            ///< of a llama
-  std::int64_t logit_rows;  ///< the head's logits exist for so many rows at a time
-  device::Kind kind;        ///< of the device that computes
+  bool qkv_bias;                ///< of a llama
+  std::int64_t logit_rows;      ///< the head's logits exist for so many rows at a time
+  device::Kind kind;            ///< of the device that computes
+  Bytes attention_workspace;    ///< as RunShape's
+  cudnn::Attention* attention;  ///< likewise
 
   [[nodiscard]] std::int64_t rows() const { return B * T; }
   [[nodiscard]] std::int64_t qkv() const { return (H + 2 * K) * D; }

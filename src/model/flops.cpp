@@ -35,7 +35,9 @@ Dims dims_of(state::ModelShape const& shape, RunShape const& run, device::Kind k
           .family = shape.family,
           .qkv_bias = shape.qkv_bias,
           .logit_rows = kind == device::Kind::cuda ? cuda_logit_rows : host_logit_rows,
-          .kind = kind};
+          .kind = kind,
+          .attention_workspace = run.attention_workspace,
+          .attention = run.attention};
 }
 
 BlockFlops block_flops(Dims const& dims) {

@@ -7,10 +7,15 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "base/units.hpp"
 #include "data/batch.hpp"
 #include "device/device.hpp"
 #include "state/exchange.hpp"
 #include "state/model_shape.hpp"
+
+namespace offstage::cudnn {
+class Attention;
+}
 
 namespace offstage::model {
 
@@ -21,6 +26,10 @@ struct RunShape {
   std::int64_t batch{};     ///< B, sequences of a micro-batch
   std::int64_t sequence{};  ///< T
   Recompute recompute = Recompute::none;
+  /// Device memory for backward of attention by cuDNN; 0: the own kernels compute it.
+  Bytes attention_workspace{};
+  /// cuDNN's plans of this shape, which take no more; null: the own kernels, or memory is only counted.
+  cudnn::Attention* attention{};
 };
 
 /// The layers that a micro-batch acquires, in order: for sources that bring them ahead of use.

@@ -63,15 +63,18 @@ class Tally final : public device::Device {
 
 template <class T>
 model::Workspace<T> lay_out(RunConfig const& config, state::ShardMap const& map, Tally& tally) {
-  return {
-      model::dims_of(
-          config.model, {config.train.micro_batch, config.train.sequence, config.train.recompute},
-          config.device.kind == DeviceKind::cuda ? device::Kind::cuda : device::Kind::host),
-      {.blocks = static_cast<int>(config.model.layers),
-       .recompute = config.train.recompute,
-       .layer_elements = map.largest_layer(),
-       .tied_elements = config.model.tied_head ? map.layers().front().padded_elements() : 0},
-      tally};
+  return {model::dims_of(
+              config.model,
+              {.batch = config.train.micro_batch,
+               .sequence = config.train.sequence,
+               .recompute = config.train.recompute,
+               .attention_workspace = config.device.attention_workspace},
+              config.device.kind == DeviceKind::cuda ? device::Kind::cuda : device::Kind::host),
+          {.blocks = static_cast<int>(config.model.layers),
+           .recompute = config.train.recompute,
+           .layer_elements = map.largest_layer(),
+           .tied_elements = config.model.tied_head ? map.layers().front().padded_elements() : 0},
+          tally};
 }
 
 Bytes resident_bytes(RunConfig const& config, state::ShardMap const& map, int rank,

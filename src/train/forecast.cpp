@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "state/shard.hpp"
 #include "train/memory_demand.hpp"
+#include "train/run_attention.hpp"
 #include "train/run_link.hpp"
 #include "train/update_demand.hpp"
 
@@ -285,13 +286,38 @@ RunConfig settled(RunConfig config) {
   return config;
 }
 
+/// Who is assumed to compute attention; `config` takes what that needs of the device, in all policies.
 template <class T>
-Forecast foresee(RunConfig const& config, ForecastScope const& scope) {
-  state::ShardMap const map{state::layers_of(config.model), scope.ranks};
+AttentionChoice settle_attention(RunConfig& config, ForecastScope const& scope,
+                                 state::ShardMap const& map) {
+  auto facts = planned_attention(config);
+  if (config.device.memory > 0 && facts.gpus && facts.planned) {
+    auto with = config;
+    with.device.attention_workspace = facts.workspace;
+    Foreseer<T> const there{with, scope, map};
+    try {
+      Bytes const host = config.host_memory > 0 ? config.host_memory : scope.host_memory;
+      auto const device = there.device(there.memory(host));
+      facts.has_room = device.total() - device.held <= config.device.memory;
+    } catch (UsageError const&) {
+      facts.has_room = false;
+    }
+  }
+  auto choice = choose_attention(config.device.attention, facts);
+  config.device.attention_workspace = choice.cudnn ? facts.workspace : 0;
+  return choice;
+}
+
+template <class T>
+Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
+  state::ShardMap const map{state::layers_of(given.model), scope.ranks};
+  RunConfig config = given;
+  auto const attention = settle_attention<T>(config, scope, map);
   Foreseer<T> const here{config, scope, map};
   Forecast result{.parameters = state::count_parameters(map.layers()),
                   .shard_elements = here.shard(),
                   .layers = config.model.layers,
+                  .attention = attention.text,
                   .link = here.link().text,
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
                   .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};

@@ -150,6 +150,9 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
   log::info("{} rank{} on {} node{}, device {}{}{}", comm.size(), comm.size() == 1 ? "" : "s",
             facts.nodes, facts.nodes == 1 ? "" : "s", facts.device,
             facts.libraries.empty() ? "" : ", ", facts.libraries);
+  if (!facts.attention.empty()) {
+    log::info("attention: {}", facts.attention);
+  }
   if (!facts.link.empty()) {
     log::info("layers between ranks: {}", facts.link);
   }

@@ -106,6 +106,8 @@ struct StoragePolicy {
 
 enum class CommBackend { automatic, mpi, nccl };  ///< comm.backend
 
+enum class Attention { automatic, cudnn, own };  ///< device.attention
+
 enum class DeviceKind { automatic, host, cuda };  ///< device.kind
 
 struct DeviceConfig {
@@ -113,7 +115,11 @@ struct DeviceConfig {
   Bytes memory{};                           ///< device.memory; 0: no limit
   device::Emulation emulation;              ///< device.emulate, of kind host alone
   bool share_gpu{};  ///< device.share-gpu: several ranks may compute on one GPU
-  device::Check check = device::Check::off;  ///< device.check, of kind cuda alone
+  device::Check check = device::Check::off;    ///< device.check, of kind cuda alone
+  Attention attention = Attention::automatic;  ///< device.attention, of kind cuda alone
+  /// What backward of attention takes by cuDNN; 0: the own kernels compute it. Nobody gives it: a run settles it before it
+  /// takes memory, and a forecast assumes it.
+  Bytes attention_workspace{};
 };
 
 /// How CPU and device share the update: the principles of Deep Optimizer States.

@@ -40,7 +40,8 @@ int StepRunner<T>::workers() const {
 template <class T>
 StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm,
                           std::unique_ptr<device::Device> device,
-                          std::unique_ptr<state::RankLink> link, OnPlan const& on_plan)
+                          std::unique_ptr<state::RankLink> link, OnPlan const& on_plan,
+                          cudnn::Attention* attention)
     : config_{config},
       comm_{comm},
       micro_batches_{config.train.global_batch / config.train.micro_batch},
@@ -61,7 +62,11 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     }
     model_ = std::make_unique<model::Transformer<T>>(
         config_.model,
-        model::RunShape{config_.train.micro_batch, config_.train.sequence, config_.train.recompute},
+        model::RunShape{.batch = config_.train.micro_batch,
+                        .sequence = config_.train.sequence,
+                        .recompute = config_.train.recompute,
+                        .attention_workspace = config_.device.attention_workspace,
+                        .attention = attention},
         *device_, *stream_);
   });
   run_memory_.emplace(config, comm, node, map_, *link_, *device_);

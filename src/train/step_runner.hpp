@@ -30,6 +30,10 @@
 #include "update/gradient_accumulator.hpp"
 #include "update/held_gradients.hpp"
 
+namespace offstage::cudnn {
+class Attention;
+}
+
 namespace offstage::train {
 
 /// What one step did, the same on all ranks but for times and traffic.
@@ -59,9 +63,10 @@ class StepRunner {
   /// memory. Collective.
   using OnPlan = std::function<void(launch::Needs const&)>;
 
+  /// `attention`: plans of cuDNN's for the model's, whose workspace is config.device.attention_workspace; null: own kernels.
   StepRunner(RunConfig const& config, mpi::Communicator const& comm,
              std::unique_ptr<device::Device> device, std::unique_ptr<state::RankLink> link,
-             OnPlan const& on_plan);
+             OnPlan const& on_plan, cudnn::Attention* attention = nullptr);
   /// Ends all threads, before what they wait for.
   ~StepRunner();
   StepRunner(StepRunner const&) = delete;

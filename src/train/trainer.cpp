@@ -20,6 +20,7 @@
 #include "train/journal.hpp"
 #include "train/loss_scale.hpp"
 #include "train/report.hpp"
+#include "train/run_attention.hpp"
 #include "train/run_device.hpp"
 #include "train/run_link.hpp"
 #include "train/saves.hpp"
@@ -64,8 +65,8 @@ LossScaleRules loss_scale_rules(RunConfig const& config) {
 template <class T>
 class Training {
  public:
-  /// On the rank's GPU if its place has one.
-  Training(RunConfig const& config, mpi::Communicator const& comm, StopSignals& signals,
+  /// On the rank's GPU if its place has one. `config` is settled further, before anybody takes memory by it.
+  Training(RunConfig& config, mpi::Communicator const& comm, StopSignals& signals,
            launch::RankPlace const& place)
       : config_{config},
         comm_{comm},
@@ -93,7 +94,7 @@ class Training {
   void conclude();
   [[nodiscard]] bool leads() const { return comm_.rank() == 0; }
 
-  RunConfig const& config_;
+  RunConfig& config_;
   mpi::Communicator const& comm_;
   StopSignals& signals_;
   launch::RankPlace const& place_;
@@ -103,6 +104,7 @@ class Training {
   std::unique_ptr<data::Dataset> train_data_;
   std::unique_ptr<data::Dataset> valid_data_;
   std::unique_ptr<Directories> directories_;  ///< ends after the runner, whose slots lie in them
+  RunAttention attention_;                    ///< ends after the runner, whose model has its plans
   std::unique_ptr<StepRunner<T>> runner_;
   std::optional<Saves> saves_;  ///< ends before the runner, whose state it reads
   LossScale loss_scale_;
@@ -175,7 +177,9 @@ void Training<T>::start_or_continue() {
   meta_.model = config_.model;
   meta_.seed = config_.train.seed;
   meta_.configuration = text_of(config_.settings);
-  meta_.program = program_text(runner_->device().libraries());
+  std::string const& attention = attention_.libraries;
+  meta_.program = program_text(fmt::format("{}{}{}", runner_->device().libraries(),
+                                           attention.empty() ? "" : ", ", attention));
   meta_.threads = place_.threads;
   meta_.ranks = comm_.size();
   cadence_.expect_save(watch.elapsed(), found.has_value());
@@ -260,15 +264,18 @@ void Training<T>::prepare() {
   });
   auto device = make_run_device(config_.device, place_.placement, comm_);
   auto link = make_run_link(config_.comm_backend, comm_, *device, place_.placement.gpu);
+  attention_ = make_run_attention<T>(config_, comm_, *device, *link.link);
+  config_.device.attention_workspace = attention_.plans ? attention_.plans->workspace() : 0;
   runner_ = std::make_unique<StepRunner<T>>(
       config_, comm_, std::move(device), std::move(link.link),
-      [this](launch::Needs const& needs) { look_for_shortages(needs); });
+      [this](launch::Needs const& needs) { look_for_shortages(needs); }, attention_.plans.get());
   print_header(config_,
                {.place = place_,
                 .nodes = runner_->nodes(),
                 .parameters = state::count_parameters(runner_->map().layers()),
                 .device = runner_->device().name(),
                 .libraries = runner_->device().libraries(),
+                .attention = attention_.text,
                 .link = link.text,
                 .memory = runner_->memory_plan(),
                 .parameter_slots = runner_->parameter_slots(),

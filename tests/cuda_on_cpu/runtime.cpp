@@ -313,7 +313,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
-  *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? most_shared_bytes() : 2;
+  *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? most_shared_bytes()
+           : attribute == cudaDevAttrComputeCapabilityMajor     ? capability() / 10
+           : attribute == cudaDevAttrComputeCapabilityMinor     ? capability() % 10
+                                                                : 2;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
@@ -533,5 +536,35 @@ char const* cudaGetErrorString(cudaError_t code) {
       return "an error of cuda_on_cpu";
   }
 }
+
+// What cuDNN's frontend would ask for, if cuDNN could compute here.
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* /*attributes*/,
+                                     void const* /*memory*/) {
+  return failed(cudaErrorNotSupported);
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t /*stream*/, cudaStreamCaptureStatus* status) {
+  *status = cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* /*mode*/) {
+  return failed(cudaErrorNotSupported);
+}
+#if CUDART_VERSION >= 12080
+cudaError_t cudaGetDriverEntryPointByVersion(char const* /*name*/, void** /*function*/,
+                                             unsigned /*version*/, unsigned long long /*flags*/,
+                                             cudaDriverEntryPointQueryResult* /*result*/) {
+  return failed(cudaErrorNotSupported);
+}
+#else
+cudaError_t cudaGetDriverEntryPoint(char const* /*name*/, void** /*function*/,
+                                    unsigned long long /*flags*/,
+                                    cudaDriverEntryPointQueryResult* /*result*/) {
+  return failed(cudaErrorNotSupported);
+}
+#endif
 
 }  // extern "C"

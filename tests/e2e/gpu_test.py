@@ -207,12 +207,22 @@ class Gpu(OffstageTest):
         later = self.train("later", *options, expect=1)
         self.assertIn("device.check=launches", later.errors[0])
 
+    def test_the_header_says_who_computes_attention(self):
+        asked = [*MODELS["llama"], *ONE_STEP, "numerics.dtype=bf16", GPU]
+        self.assertRegex(self.train("auto", *asked).out, r"attention: (own kernels \(cuDNN: .*\)|cuDNN [0-9.]+ \(eng.*\), workspace .*)")
+        self.assertIn("attention: own kernels (device.attention=own)", self.train("own", *asked, "device.attention=own").out)
+        refused = self.train("fp32", *asked, "numerics.dtype=fp32", "device.attention=cudnn", expect=64)
+        self.assertRegex(refused.errors[0], "device.attention=cudnn, but cuDNN: .*; mend that, or set device.attention=auto")
+        on_host = self.train("host", *asked, CPU, "device.attention=cudnn", expect=64)
+        self.assertIn("device.attention=cudnn is of GPUs", on_host.errors[0])
+        self.assertNotIn("attention:", self.train("cores", *asked, CPU).out)
+
     def test_the_header_and_checkpoints_say_the_version_of_cublaslt(self):
         result = self.train("run", *MODELS["llama"], *ONE_STEP, GPU)
         version = re.search(r"device .*, (cuBLASLt [0-9]+\.[0-9]+\.[0-9]+)$", result.out, re.MULTILINE)
         self.assertIsNotNone(version, result)
         master = (self.folder / "run" / "checkpoints" / "step-000000001" / "master.h5").read_bytes()
-        self.assertRegex(master, rb"offstage [0-9.]+ \([^)]*; " + version[1].encode() + rb"\)")
+        self.assertRegex(master, rb"offstage [0-9.]+ \([^)]*; " + version[1].encode() + rb"(, cuDNN [0-9.]+ \([^)]*\))?\)")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -12,49 +11,16 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "base/random.hpp"
 #include "device/device.hpp"
 #include "environment_variable.hpp"
 #include "kernels/attention/attention.hpp"
+#include "kernels/attention_gpu_support.hpp"
 #include "kernels/gpu_support.hpp"
 #include "platform/cuda/check.hpp"
 #include "platform/cuda/gpus.hpp"
 
 namespace offstage::kernels {
 namespace {
-
-constexpr std::size_t margin =
-    64;  // elements on both sides of every output, which must stay as they are
-
-template <class T>
-T canary() {
-  return store<T>(-7.25F);
-}
-
-/// One problem on the host; outputs stand between margins.
-template <class T>
-struct Problem {
-  explicit Problem(AttentionShape const& s, float size = 1)
-      : shape{s},
-        qkv(count(s.batch * s.sequence * (s.heads + 2 * s.kv_heads) * s.head_dim)),
-        d_out(count(s.batch * s.sequence * s.heads * s.head_dim)),
-        out(d_out.size() + 2 * margin, canary<T>()),
-        d_qkv(qkv.size() + 2 * margin, canary<T>()),
-        log_sum_exp(count(s.batch * s.heads * s.sequence) + 2 * margin, canary<float>()) {
-    for (std::size_t i = 0; i < qkv.size(); ++i) {
-      qkv[i] = store<T>(size * normal(1, 1, i));
-    }
-    for (std::size_t i = 0; i < d_out.size(); ++i) {
-      d_out[i] = store<T>(normal(1, 2, i));
-    }
-  }
-  static std::size_t count(std::int64_t n) { return static_cast<std::size_t>(n); }
-  static std::size_t inner(auto const& array) { return array.size() - 2 * margin; }
-
-  AttentionShape shape;
-  std::vector<T> qkv, d_out, out, d_qkv;
-  std::vector<float> log_sum_exp;
-};
 
 /// Both directions by the kernels themselves, with `units` key-value heads at a time; `skew` elements spoil the
 /// alignment of every view; `choices`: as attention_backward takes them.
@@ -92,71 +58,6 @@ void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0,
   EXPECT_TRUE(std::all_of(scratch_values.begin() + static_cast<std::ptrdiff_t>(scratch_bytes),
                           scratch_values.end(), [](std::byte b) { return b == std::byte{0x5A}; }));
 }
-
-/// The reference on the same numbers, in double.
-template <class T>
-struct Wanted {
-  explicit Wanted(Problem<T> const& p)
-      : out(p.d_out.size()), d_qkv(p.qkv.size()), log_sum_exp(p.inner(p.log_sum_exp)) {
-    auto const widened = [](std::vector<T> const& values) {
-      std::vector<double> result(values.size());
-      std::transform(values.begin(), values.end(), result.begin(),
-                     [](T value) { return double{load(value)}; });
-      return result;
-    };
-    auto const qkv = widened(p.qkv);
-    auto const d_out = widened(p.d_out);
-    ref::attention_forward<double>({p.shape, qkv, out, log_sum_exp});
-    ref::attention_backward<double>({p.shape, qkv, out, d_out, log_sum_exp, d_qkv});
-  }
-  std::vector<double> out, d_qkv, log_sum_exp;
-};
-
-/// Largest difference relative to the largest number wanted; `begin`: of `values` where those of `wanted` begin.
-template <class T>
-double difference(std::vector<T> const& values, std::vector<double> const& wanted,
-                  std::size_t begin) {
-  double largest = 0;
-  double most = 0;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    largest = std::max(largest, std::abs(wanted[i]));
-    double const apart = std::abs(double{load(values[begin + i])} - wanted[i]);
-    if (!(apart <= most)) {
-      most = apart;
-    }  // lets NaN through
-  }
-  return most / largest;
-}
-
-template <class T>
-void expect_margins(std::vector<T> const& values, std::size_t begin, std::size_t count) {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (i < begin || i >= begin + count) {
-      ASSERT_TRUE(values[i] == canary<T>()) << "element " << i << " of " << values.size();
-    }
-  }
-}
-
-template <class T>
-void expect_close(Problem<T> const& p, Wanted<T> const& wanted, double tolerance,
-                  std::size_t skew = 0) {
-  SCOPED_TRACE(fmt::format("B {}, T {}, {} heads on {}, of {}", p.shape.batch, p.shape.sequence,
-                           p.shape.heads, p.shape.kv_heads, p.shape.head_dim));
-  EXPECT_LT(difference(p.out, wanted.out, margin - skew), tolerance);
-  EXPECT_LT(difference(p.log_sum_exp, wanted.log_sum_exp, margin), 1e-5);
-  EXPECT_LT(difference(p.d_qkv, wanted.d_qkv, margin - skew), tolerance);
-  expect_margins(p.out, margin - skew, wanted.out.size());
-  expect_margins(p.log_sum_exp, margin, wanted.log_sum_exp.size());
-  expect_margins(p.d_qkv, margin - skew, wanted.d_qkv.size());
-}
-
-/// Results are rounded once, after products of rounded weights.
-template <class T>
-constexpr double tolerance = 1e-5;
-template <>
-constexpr double tolerance<bfloat16> = 0x1p-7;
-template <>
-constexpr double tolerance<float16> = 0x1p-10;
 
 /// Around tiles of 64 and 128, for every number of columns, groups of 1, 2 and 4.
 std::vector<AttentionShape> shapes() {

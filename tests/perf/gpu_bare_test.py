@@ -112,13 +112,14 @@ class GpuBare(unittest.TestCase):
         self.assertEqual({"OPAL_PREFIX", "OPAL_SYSCONFDIR", "PMIX_PREFIX", "PMIX_LIBDIR", "PMIX_PKGLIBDIR", "PMIX_PKGDATADIR",
                           "OMPI_MCA_plm"}, names - before)
 
-    def test_programs_find_the_cublas_of_the_machine(self):
-        library = re.search(r"(?m)^cublas=(\S*)", (self.bare.root / "carried/env.sh").read_text())[1]
-        if not library:
+    def test_programs_find_the_cublas_and_cudnn_of_the_machine(self):
+        cublas, cudnn = re.search(r"(?m)^cublas=(\S*) cudnn=(\S*)", (self.bare.root / "carried/env.sh").read_text()).groups()
+        if not cublas:
             self.skipTest("the build has no CUDA: not run")
-        printed = self.call("bash", "-c", f"mkdir -p /tmp/toolkit/lib64; touch /tmp/toolkit/lib64/{library}; "
-                            f"source /carried/env.sh; readlink /carried/found/{library}", CUDA_HOME="/tmp/toolkit")
-        self.assertEqual(f"/tmp/toolkit/lib64/{library}\n", printed)
+        libraries = [cublas, *([cudnn, cudnn.replace(".so", "_graph.so")] if cudnn else [])]
+        printed = self.call("bash", "-c", "mkdir -p /tmp/toolkit/lib64; cd /tmp/toolkit/lib64; touch " + " ".join(libraries) +
+                            "; source /carried/env.sh; cd /carried/found; readlink " + " ".join(libraries), CUDA_HOME="/tmp/toolkit")
+        self.assertEqual([f"/tmp/toolkit/lib64/{library}" for library in libraries], printed.splitlines())
         for program in (BUILD / "tests/device").glob("*_gpu_test"):
             carried = self.bare.root / "carried/build" / program.relative_to(BUILD)
             dynamic = subprocess.run(["readelf", "-d", carried], capture_output=True, text=True, check=True).stdout

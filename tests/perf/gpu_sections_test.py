@@ -302,11 +302,18 @@ class Torch(Stage):
         line = dict(zip(("batch", "sequence", "heads", "kv_heads", "head_dim"), gpu_model.OPERATIONS[0]), type="bf16")
         rows = {name: {"backend": name, "shape": list(gpu_model.OPERATIONS[0]), "forward_seconds": 1, "backward_seconds": seconds}
                 for name, seconds in (("chosen", 2), ("flash", 3), ("deterministic", 4))}
-        figures = {"operations": {"attention": [{**line, "seconds": 1}, {**line, "seconds": 1.5}, {**line, "type": "fp16", "seconds": 9}]},
+        own = [{**line, "by": "own", "seconds": 1}, {**line, "by": "own", "seconds": 1.5}, {**line, "by": "own", "type": "fp16", "seconds": 9}]
+        figures = {"operations": {"attention": own},
                    "attention": {**rows, "cudnn": {"error": "refused"}}}
         found = gpu_model.results(figures)
         self.assertAlmostEqual(3 / 2.5, found["attention_vs_torch"])
         self.assertAlmostEqual(5 / 2.5, found["attention_vs_torch_deterministic"])
+        self.assertNotIn("attention_cudnn_vs_own", found)
+        figures["operations"]["attention"] += [{"cudnn": "cuDNN 9.19.0"}, {**line, "by": "cudnn", "seconds": 0.5},
+                                               {**line, "by": "cudnn", "seconds": 0.75}]
+        found = gpu_model.results(figures)
+        self.assertAlmostEqual(3 / 1.25, found["attention_vs_torch"])
+        self.assertAlmostEqual(2, found["attention_cudnn_vs_own"])
 
 
 if __name__ == "__main__":

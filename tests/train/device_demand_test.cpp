@@ -145,6 +145,9 @@ TEST(DeviceDemand, CountsTheLogitsOfMoreRowsOnAGpuAndWhatAttentionsBackwardNeeds
       device,
       *stream};
   EXPECT_EQ(device.used(), of_the_model());
+  // cuDNN's workspace is in the place of the own kernels'.
+  config.device.attention_workspace = attention + MiB;
+  EXPECT_EQ(of_the_model(), device.used() + MiB);
 }
 
 TEST(DeviceDemand, SlotsThatTheDeviceHasNoRoomForAreLent) {

@@ -5,6 +5,7 @@
 #include "base/chunk.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "platform/cudnn/library.hpp"
 #include "state/shard.hpp"
 #include "train/memory_demand.hpp"
 
@@ -43,6 +44,28 @@ constexpr ForecastScope one_rank{.ranks = 1, .ranks_per_node = 1, .host_memory =
 
 PolicyForecast const& policy(Forecast const& forecast, std::string const& name) {
   return *std::ranges::find(forecast.policies, name, &PolicyForecast::name);
+}
+
+TEST(Forecast, CountsCudnnsWorkspaceWhereTheDeviceHasRoomForIt) {
+  auto config = tiny();
+  config.share.device_share = 0.0;  // no slots that could be lent
+  auto const planned = forecast(config, one_rank);
+  config.device.attention = Attention::own;
+  auto const own = forecast(config, one_rank);
+  EXPECT_THAT(own.attention, HasSubstr("device.attention=own"));
+  config.device.attention = Attention::automatic;
+  if (!cudnn::is_built_in()) {
+    EXPECT_THAT(planned.attention, HasSubstr("built without it"));
+    return;
+  }
+  EXPECT_THAT(planned.attention, HasSubstr("if every node has libcudnn.so.9, workspace"));
+  EXPECT_GT(planned.device.model, own.device.model);
+  config.device.memory = planned.device.total() - planned.device.held;
+  EXPECT_EQ(forecast(config, one_rank).device.model, planned.device.model);
+  --config.device.memory;
+  auto const small = forecast(config, one_rank);
+  EXPECT_THAT(small.attention, HasSubstr("has no room"));
+  EXPECT_EQ(small.device.model, own.device.model);
 }
 
 TEST(Forecast, CountsTheModelAndItsShards) {

@@ -1,0 +1,151 @@
+#include "train/run_attention.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "state/shard.hpp"
+#include "train/device_demand.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// Whether a run with so much workspace fits on this rank's device. What is held there of gradients takes only what is left.
+template <class T>
+bool has_room(RunConfig config, mpi::Communicator const& comm, device::Device const& device,
+              state::RankLink const& link, Bytes workspace) {
+  config.device.attention_workspace = workspace;
+  config.device.memory = device.capacity();
+  state::ShardMap const map{state::layers_of(config.model), comm.size()};
+  std::int64_t const subgroup = std::min(config.subgroup_size, map.shard_elements(comm.rank()));
+  try {
+    auto const demand =
+        device_demand<T>(config, map, comm.rank(), link.route(), subgroup, link.device_bytes());
+    return demand.total() - demand.held <= device.capacity();
+  } catch (UsageError const&) {
+    return false;
+  }
+}
+
+/// Of all ranks as rank 0 has it, or the first reason of one that has none.
+void plan_everywhere(mpi::Communicator const& comm, RunConfig const& config,
+                     RunAttention& attention, AttentionFacts& facts) {
+  try {
+    attention.library = cudnn::load_library();
+    attention.plans = attention.library->plan(attention_shape(config));
+    facts.about =
+        fmt::format("cuDNN {} ({})", attention.library->version(), attention.plans->plans());
+  } catch (cudnn::CudnnError const& error) {
+    attention.plans.reset();
+    facts.about = error.what();
+  }
+  auto const lowest = static_cast<int>(comm.minimum(attention.plans ? comm.size() : comm.rank()));
+  bool const all = lowest == comm.size();
+  auto const said = comm.broadcast(facts.about, all ? 0 : lowest);
+  bool const alike = comm.minimum(said == facts.about ? 1 : 0) > 0;
+  facts.planned = all && alike;
+  facts.about = facts.planned || !all ? said : "its versions or plans differ between the ranks";
+  if (facts.planned) {
+    facts.workspace = comm.maximum(attention.plans->workspace());
+  } else if (!all && lowest > 0) {
+    facts.about += fmt::format(" (rank {})", lowest);
+  }
+}
+
+}  // namespace
+
+AttentionChoice choose_attention(Attention asked, AttentionFacts const& facts) {
+  if (!facts.gpus) {
+    if (asked == Attention::cudnn) {
+      throw UsageError{
+          "device.attention=cudnn is of GPUs, but the device is host memory (device.kind=host, or "
+          "auto without GPUs); set device.kind=cuda, or device.attention=auto"};
+    }
+    return {};
+  }
+  if (asked == Attention::own) {
+    return {.text = "own kernels (device.attention=own)"};
+  }
+  if (asked == Attention::cudnn && !facts.planned) {
+    throw UsageError{fmt::format(
+        "device.attention=cudnn, but {}; mend that, or set device.attention=auto", facts.about)};
+  }
+  if (!facts.planned) {
+    return {.text = fmt::format("own kernels ({})", facts.about)};
+  }
+  if (asked == Attention::automatic && !facts.has_room) {
+    auto const why = fmt::format("cuDNN's workspace, {}, has no room on the device",
+                                 format_bytes(facts.workspace));
+    return {.text = fmt::format("own kernels ({})", why),
+            .warning = fmt::format(
+                "attention is computed by the own kernels, as {}: that changes bits; raise "
+                "device.memory or lower train.micro-batch, or set device.attention=own to have "
+                "them always",
+                why)};
+  }
+  return {.cudnn = true,
+          .text = fmt::format("{}, workspace {}", facts.about, format_bytes(facts.workspace))};
+}
+
+cudnn::AttentionShape attention_shape(RunConfig const& config) {
+  return {.type = config.numerics.dtype,
+          .batch = config.train.micro_batch,
+          .sequence = config.train.sequence,
+          .heads = config.model.heads,
+          .kv_heads = config.model.kv_heads,
+          .head_dim = config.model.head_dim()};
+}
+
+AttentionFacts planned_attention(RunConfig const& config) {
+  constexpr int h100 = 90;
+  auto const shape = attention_shape(config);
+  std::string const reason =
+      cudnn::is_built_in() ? cudnn::reason_against(shape, h100) : "offstage was built without it";
+  AttentionFacts facts{.gpus = config.device.kind == DeviceKind::cuda, .planned = reason.empty()};
+  if (facts.planned) {
+    facts.about = "cuDNN, if every node has libcudnn.so.9";
+    facts.workspace = cudnn::largest_workspace(shape);
+  } else {
+    facts.about = "cuDNN: " + reason;
+  }
+  return facts;
+}
+
+template <class T>
+RunAttention make_run_attention(RunConfig const& config, mpi::Communicator const& comm,
+                                device::Device const& device, state::RankLink const& link) {
+  RunAttention attention;
+  AttentionFacts facts{.gpus = device.kind() == device::Kind::cuda};
+  if (facts.gpus && config.device.attention != Attention::own) {
+    plan_everywhere(comm, config, attention, facts);
+  }
+  if (facts.planned) {
+    facts.has_room =
+        comm.minimum(has_room<T>(config, comm, device, link, facts.workspace) ? 1 : 0) > 0;
+  }
+  AttentionChoice choice;
+  mpi::agree(comm, [&] { choice = choose_attention(config.device.attention, facts); });
+  if (!choice.warning.empty() && comm.rank() == 0) {
+    log::warning("{}", choice.warning);
+  }
+  attention.text = std::move(choice.text);
+  if (choice.cudnn) {
+    attention.libraries = facts.about;
+  } else {
+    attention.plans.reset();
+  }
+  return attention;
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                                           \
+  template RunAttention make_run_attention<T>(RunConfig const&, mpi::Communicator const&, \
+                                              device::Device const&, state::RankLink const&);
+OFFSTAGE_INSTANTIATE(float)
+OFFSTAGE_INSTANTIATE(bfloat16)
+OFFSTAGE_INSTANTIATE(float16)
+#undef OFFSTAGE_INSTANTIATE
+
+}  // namespace offstage::train

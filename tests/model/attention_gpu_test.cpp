@@ -1,0 +1,112 @@
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "device/device.hpp"
+#include "kernels/pretended_attention.hpp"
+#include "model/model_fixture.hpp"
+#include "model/transformer.hpp"
+#include "platform/cuda/gpus.hpp"
+#include "state/exchange.hpp"
+#include "state/initialize.hpp"
+#include "state/shard.hpp"
+
+namespace offstage::model::test {
+namespace {
+
+/// All layers on the device.
+class DeviceParameters final : public state::ParameterSource<bfloat16> {
+ public:
+  DeviceParameters(state::ModelShape const& shape, device::Device& device, device::Stream& stream) {
+    for (state::LayerLayout const& layer : state::layers_of(shape)) {
+      std::vector<float> values(static_cast<std::size_t>(layer.padded_elements()));
+      state::initialize(layer, 1, {0, layer.chunks()}, values);
+      std::vector<bfloat16> rounded;
+      for (float const value : values) {
+        rounded.push_back(to_bf16(value));
+      }
+      auto const bytes = static_cast<Bytes>(2 * rounded.size());
+      layers_.push_back(device.allocate(bytes, "parameters"));
+      stream.copy(layers_.back().as<bfloat16>().data(), rounded.data(), bytes,
+                  device::Copy::host_to_device);
+      stream.synchronize();
+    }
+  }
+  std::span<bfloat16 const> acquire(int layer) override {
+    return layers_[static_cast<std::size_t>(layer)].as<bfloat16 const>();
+  }
+  void release(int /*layer*/, std::shared_ptr<device::Event> /*done*/) override {}
+
+ private:
+  std::vector<device::Buffer> layers_;
+};
+
+/// Keeps what the model sends, on the host.
+class HostGradients final : public state::GradientSink<bfloat16> {
+ public:
+  explicit HostGradients(device::Stream& stream) : stream_{stream} {}
+  std::shared_ptr<device::Event> add(int layer, std::span<bfloat16 const> gradient) override {
+    auto& values = layers[layer];
+    values.resize(gradient.size());
+    stream_.copy(values.data(), gradient.data(), static_cast<Bytes>(gradient.size_bytes()),
+                 device::Copy::device_to_host);
+    stream_.synchronize();
+    return nullptr;
+  }
+  std::map<int, std::vector<bfloat16>> layers;
+
+ private:
+  device::Stream& stream_;
+};
+
+struct Step {
+  double loss{};
+  std::map<int, std::vector<bfloat16>> gradients;
+  Bytes used{};
+};
+
+Step step(RunShape const& run) {
+  auto shape = tiny_shape(false);
+  shape.hidden = 32;  // heads of 8
+  shape.ffn_hidden = 48;
+  shape.vocab = 64;
+  auto const device = device::make_cuda_device(0, 0);
+  auto const stream = device->make_calling_stream("model");
+  DeviceParameters parameters{shape, *device, *stream};
+  HostGradients gradients{*stream};
+  Bytes const before = device->used();
+  Transformer<bfloat16> model{shape, run, *device, *stream};
+  Step result;
+  result.used = device->used() - before;
+  result.loss = model.forward(random_batch(run.batch, run.sequence, shape.vocab, 1), parameters);
+  model.backward(parameters, gradients);
+  result.gradients = gradients.layers;
+  return result;
+}
+
+TEST(TransformerOnGpu, HasItsAttentionComputedByThePlansThatItIsGiven) {
+  if (offstage::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no GPU: not run";
+  }
+  for (auto const recompute : {Recompute::none, Recompute::block}) {
+    RunShape run{.batch = 2, .sequence = 11, .recompute = recompute};
+    auto const own = step(run);
+    kernels::PretendedAttention pretended{{run.batch, run.sequence, 4, 2, 8}};
+    run.attention = &pretended;
+    run.attention_workspace = pretended.workspace();
+    auto const planned = step(run);
+    EXPECT_EQ(pretended.backwards, 2);
+    EXPECT_EQ(pretended.forwards, recompute == Recompute::block ? 4 : 2);
+    EXPECT_EQ(planned.loss, own.loss);
+    EXPECT_TRUE(planned.gradients == own.gradients);
+    EXPECT_GE(planned.used, own.used);
+  }
+}
+
+}  // namespace
+}  // namespace offstage::model::test
