@@ -1,0 +1,82 @@
+#include "base/state_layout.hpp"
+
+#include <fmt/format.h>
+
+#include "base/chunk.hpp"
+#include "base/error.hpp"
+
+namespace offstage {
+
+std::string_view name_of(PlaneType type) {
+  switch (type) {
+    case PlaneType::fp32:
+      return "fp32";
+    case PlaneType::bf16:
+      return "bf16";
+    case PlaneType::signed8:
+      return "signed8";
+    case PlaneType::unsigned8:
+      return "unsigned8";
+    case PlaneType::low16:
+      return "low16";
+  }
+  throw PreconditionError{"PlaneType: no such type"};
+}
+
+Bytes bytes_of(PlaneType type) {
+  switch (type) {
+    case PlaneType::fp32:
+      return 4;
+    case PlaneType::bf16:
+    case PlaneType::low16:
+      return 2;
+    case PlaneType::signed8:
+    case PlaneType::unsigned8:
+      return 1;
+  }
+  throw PreconditionError{"PlaneType: no such type"};
+}
+
+StateLayout::StateLayout(std::vector<Plane> planes) : planes_{std::move(planes)} {
+  require(!planes_.empty() && planes_.front().name == "parameter" &&
+              planes_.front().elements_per_value == 1,
+          "StateLayout: the parameter comes first");
+  for (Plane const& plane : planes_) {
+    require(plane.elements_per_value >= 1 && chunk_elements % plane.elements_per_value == 0,
+            "StateLayout: a chunk is a whole number of values of every plane");
+  }
+}
+
+std::int64_t StateLayout::values(std::size_t plane, std::int64_t elements) const {
+  return elements / planes_[plane].elements_per_value;
+}
+
+Bytes StateLayout::plane_bytes(std::size_t plane, std::int64_t elements) const {
+  return values(plane, elements) * bytes_of(planes_[plane].type);
+}
+
+Bytes StateLayout::plane_offset(std::size_t plane, std::int64_t elements) const {
+  Bytes offset = 0;
+  for (std::size_t before = 0; before < plane; ++before) {
+    offset += plane_bytes(before, elements);
+  }
+  return offset;
+}
+
+Bytes StateLayout::bytes(std::int64_t elements) const {
+  return plane_offset(planes_.size(), elements);
+}
+
+Bytes StateLayout::extent_bytes(std::int64_t elements) const {
+  return round_up(bytes(elements), extent_block);
+}
+
+double StateLayout::bytes_per_element() const {
+  return static_cast<double>(bytes(chunk_elements)) / chunk_elements;
+}
+
+std::string format_bytes_per_element(StateLayout const& layout) {
+  return fmt::format("{:.3g}", layout.bytes_per_element());
+}
+
+}  // namespace offstage
