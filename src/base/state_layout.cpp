@@ -47,32 +47,32 @@ StateLayout::StateLayout(std::vector<Plane> planes) : planes_{std::move(planes)}
   }
 }
 
-std::int64_t StateLayout::values(std::size_t plane, std::int64_t elements) const {
-  return elements / planes_[plane].elements_per_value;
+Bytes StateLayout::plane_bytes(std::size_t plane, std::int64_t elements) const {
+  return elements / planes_[plane].elements_per_value * bytes_of(planes_[plane].type);
 }
 
-Bytes StateLayout::plane_bytes(std::size_t plane, std::int64_t elements) const {
-  return values(plane, elements) * bytes_of(planes_[plane].type);
+Bytes StateLayout::padded_bytes(std::size_t plane, std::int64_t elements) const {
+  return round_up(plane_bytes(plane, elements), plane_alignment);
 }
 
 Bytes StateLayout::plane_offset(std::size_t plane, std::int64_t elements) const {
   Bytes offset = 0;
   for (std::size_t before = 0; before < plane; ++before) {
-    offset += plane_bytes(before, elements);
+    offset += padded_bytes(before, elements);
   }
   return offset;
 }
 
 Bytes StateLayout::bytes(std::int64_t elements) const {
-  return plane_offset(planes_.size(), elements);
-}
-
-Bytes StateLayout::extent_bytes(std::int64_t elements) const {
-  return round_up(bytes(elements), extent_block);
+  return plane_offset(size(), elements);
 }
 
 double StateLayout::bytes_per_element() const {
-  return static_cast<double>(bytes(chunk_elements)) / chunk_elements;
+  Bytes bytes = 0;  // of a chunk, without padding
+  for (std::size_t plane = 0; plane < size(); ++plane) {
+    bytes += plane_bytes(plane, chunk_elements);
+  }
+  return static_cast<double>(bytes) / static_cast<double>(chunk_elements);
 }
 
 std::string format_bytes_per_element(StateLayout const& layout) {

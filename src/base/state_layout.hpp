@@ -35,25 +35,28 @@ struct Plane {
   friend bool operator==(Plane const&, Plane const&) = default;
 };
 
-/// What the optimizer state of a run consists of: its planes. They follow each other, in this order and without gaps,
-/// in the extent of a subgroup of N elements; N is a multiple of chunk_elements.
+/// What every plane of an extent is rounded up to, with zeros behind its values: all can be read and written by direct
+/// I/O.
+constexpr Bytes plane_alignment = 4096;
+
+/// What the optimizer state of a run consists of: its planes. They follow each other, in this order, in the extent of a
+/// subgroup of N elements, each rounded up to plane_alignment; N is a multiple of chunk_elements.
 class StateLayout {
  public:
   /// Errors: PreconditionError if the first plane is not the parameter, or values do not divide a chunk.
   explicit StateLayout(std::vector<Plane> planes);
 
   [[nodiscard]] std::vector<Plane> const& planes() const noexcept { return planes_; }
-  /// Values of this plane for N elements.
-  [[nodiscard]] std::int64_t values(std::size_t plane, std::int64_t elements) const;
-  /// Bytes of these values.
+  [[nodiscard]] std::size_t size() const noexcept { return planes_.size(); }
+  /// Bytes of this plane's values for N elements.
   [[nodiscard]] Bytes plane_bytes(std::size_t plane, std::int64_t elements) const;
+  /// The same, rounded up to plane_alignment.
+  [[nodiscard]] Bytes padded_bytes(std::size_t plane, std::int64_t elements) const;
   /// Where the plane begins in the extent of N elements.
   [[nodiscard]] Bytes plane_offset(std::size_t plane, std::int64_t elements) const;
-  /// Bytes of the planes of N elements.
+  /// Bytes of the extent of N elements.
   [[nodiscard]] Bytes bytes(std::int64_t elements) const;
-  /// Bytes of the extent that holds N elements: a whole number of storage blocks (extent_block), for direct I/O.
-  [[nodiscard]] Bytes extent_bytes(std::int64_t elements) const;
-  /// Bytes of state per parameter: 12 for AdamW with FP32 moments.
+  /// Bytes of state per parameter in a large extent: 12 for AdamW with FP32 moments.
   [[nodiscard]] double bytes_per_element() const;
 
   friend bool operator==(StateLayout const&, StateLayout const&) = default;
@@ -61,9 +64,6 @@ class StateLayout {
  private:
   std::vector<Plane> planes_;
 };
-
-/// What extents are rounded up to.
-constexpr Bytes extent_block = 4096;
 
 /// "12", "6.03": bytes of state per parameter, as messages say it.
 [[nodiscard]] std::string format_bytes_per_element(StateLayout const& layout);

@@ -28,26 +28,22 @@ TEST(StateLayout, PlanesFollowEachOther) {
   EXPECT_EQ(layout.plane_offset(1, 8192), 4 * 8192);
   EXPECT_EQ(layout.plane_offset(2, 8192), 8 * 8192);
   EXPECT_EQ(layout.bytes(8192), 12 * 8192);
-  EXPECT_EQ(layout.extent_bytes(8192), 12 * 8192);
   EXPECT_EQ(layout.bytes_per_element(), 12.0);
   EXPECT_EQ(format_bytes_per_element(layout), "12");
 }
 
-// Of 4096 elements: 16384 bytes of the parameter, 4096 of each moment, 16 scales of each.
-TEST(StateLayout, ScalesAreOnePerBlock) {
+// 4096 elements have 16384 bytes of the parameter, 4096 of each moment, 16 scales of each.
+TEST(StateLayout, ScalesAreOnePerBlockAndPlanesWholeStorageBlocks) {
   StateLayout const layout = eight_bits();
   EXPECT_EQ(layout.plane_offset(1, chunk_elements), 16384);
   EXPECT_EQ(layout.plane_offset(2, chunk_elements), 20480);
   EXPECT_EQ(layout.plane_offset(3, chunk_elements), 24576);
-  EXPECT_EQ(layout.values(3, chunk_elements), 16);
-  EXPECT_EQ(layout.plane_offset(4, chunk_elements), 24576 + 64);
-  EXPECT_EQ(layout.bytes(chunk_elements), 24576 + 128);
+  EXPECT_EQ(layout.plane_bytes(3, chunk_elements), 64);
+  EXPECT_EQ(layout.padded_bytes(3, chunk_elements), 4096);
+  EXPECT_EQ(layout.plane_offset(4, chunk_elements), 28672);
+  EXPECT_EQ(layout.bytes(chunk_elements), 32768);
+  EXPECT_EQ(layout.bytes(64 * chunk_elements), 64 * (24576 + 128));
   EXPECT_EQ(format_bytes_per_element(layout), "6.03");
-}
-
-TEST(StateLayout, ExtentsAreWholeStorageBlocks) {
-  EXPECT_EQ(eight_bits().extent_bytes(chunk_elements), 24576 + 4096);
-  EXPECT_EQ(eight_bits().extent_bytes(32 * chunk_elements), 32 * (24576 + 128));
 }
 
 TEST(StateLayout, LowHalvesTakeTwoBytes) {
