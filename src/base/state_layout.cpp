@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/chunk.hpp"
 #include "base/error.hpp"
 
@@ -65,6 +67,16 @@ Bytes StateLayout::plane_offset(std::size_t plane, std::int64_t elements) const 
 
 Bytes StateLayout::bytes(std::int64_t elements) const {
   return plane_offset(size(), elements);
+}
+
+void StateLayout::clear_padding(std::span<std::byte> extent, std::int64_t elements) const {
+  for (std::size_t plane = 0; plane < size(); ++plane) {
+    Bytes const values = plane_bytes(plane, elements);
+    std::ranges::fill(
+        extent.subspan(static_cast<std::size_t>(plane_offset(plane, elements) + values),
+                       static_cast<std::size_t>(padded_bytes(plane, elements) - values)),
+        std::byte{});
+  }
 }
 
 double StateLayout::bytes_per_element() const {

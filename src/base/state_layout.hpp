@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +57,8 @@ class StateLayout {
   [[nodiscard]] Bytes plane_offset(std::size_t plane, std::int64_t elements) const;
   /// Bytes of the extent of N elements.
   [[nodiscard]] Bytes bytes(std::int64_t elements) const;
+  /// Zeros what pads the planes of an extent of N elements.
+  void clear_padding(std::span<std::byte> extent, std::int64_t elements) const;
   /// Bytes of state per parameter in a large extent: 12 for AdamW with FP32 moments.
   [[nodiscard]] double bytes_per_element() const;
 
