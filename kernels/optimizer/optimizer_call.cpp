@@ -13,7 +13,6 @@ namespace offstage::kernels {
 namespace {
 
 constexpr auto block = static_cast<std::size_t>(scale_block);
-constexpr std::uint64_t rounding_stream = 0x726F756E64ULL;  // apart from the seed's other uses
 
 Rule rule_of(Optimizer optimizer, bool has_momentum) {
   switch (optimizer) {

@@ -59,7 +59,10 @@ struct OptimizerCall {
 [[nodiscard]] OptimizerCall part_of(OptimizerCall const& call, std::size_t begin,
                                     std::size_t count);
 
-/// The key of the call's block-th block: a Philox word of the seed, the step, the layer and the block's place in it.
+/// Keeps the keys apart from what else is made of the seed.
+constexpr std::uint64_t rounding_stream = 0x726F756E64ULL;
+/// The key of the call's block-th block: words of Philox with the key seed ^ rounding_stream, the stream layer * 2^40 ^ step
+/// and for a counter the block's place in its layer.
 [[nodiscard]] BlockKey key_of(OptimizerCall const& call, std::size_t block);
 
 }  // namespace offstage::kernels

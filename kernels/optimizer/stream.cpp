@@ -1,6 +1,8 @@
 #include "kernels/dispatch.hpp"
 #include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/gradient.hpp"
+#include "kernels/optimizer/optimizer.hpp"
+#include "kernels/optimizer/optimizer_call.hpp"
 
 namespace offstage::kernels {
 
@@ -12,6 +14,15 @@ void adamw(device::Stream& stream, AdamwState<G, W> const& state, AdamwStep cons
       stream, [state, step] { host::adamw(state, step); },
       [&](auto* native) { cuda::adamw(state, step, native); },
       {.updates = std::ssize(state.parameter)});
+}
+
+void optimize(device::Stream& stream, StateLayout const& layout, OptimizerPart const& part,
+              OptimizerStep const& step) {
+  static_cast<void>(call_of(layout, part, step));  // checks them
+  launch_on<float>(
+      stream, [layout, part, step] { host::optimize(layout, part, step); },
+      [&](auto* native) { cuda::optimize(layout, part, step, native); },
+      {.updates = part.elements});
 }
 
 template <class A, class G>
