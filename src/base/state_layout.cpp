@@ -87,6 +87,12 @@ double StateLayout::bytes_per_element() const {
   return static_cast<double>(bytes) / static_cast<double>(chunk_elements);
 }
 
+StateLayout adamw_layout() {
+  return StateLayout{{{"parameter", PlaneType::fp32},
+                      {"momentum", PlaneType::fp32},
+                      {"variance", PlaneType::fp32}}};
+}
+
 std::string format_bytes_per_element(StateLayout const& layout) {
   return fmt::format("{:.3g}", layout.bytes_per_element());
 }

@@ -68,6 +68,9 @@ class StateLayout {
   std::vector<Plane> planes_;
 };
 
+/// AdamW's with FP32 moments: parameter, momentum, variance.
+[[nodiscard]] StateLayout adamw_layout();
+
 /// "12", "6.03": bytes of state per parameter, as messages say it.
 [[nodiscard]] std::string format_bytes_per_element(StateLayout const& layout);
 

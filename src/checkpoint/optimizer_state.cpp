@@ -58,12 +58,6 @@ std::optional<Plane> parse_plane(std::string_view text) {
 
 }  // namespace
 
-StateLayout first_layout() {
-  return StateLayout{{{"parameter", PlaneType::fp32},
-                      {"momentum", PlaneType::fp32},
-                      {"variance", PlaneType::fp32}}};
-}
-
 std::string to_text(StateLayout const& layout) {
   std::string text;
   for (Plane const& plane : layout.planes()) {

@@ -10,14 +10,11 @@
 
 namespace offstage::checkpoint {
 
-/// The planes of formats 1 to 3, whose optimizer was AdamW with FP32 moments.
-[[nodiscard]] StateLayout first_layout();
-
-/// How a checkpoint, or a run, keeps the optimizer's state.
+/// How a checkpoint, or a run, keeps the optimizer's state; what formats 1 to 3 had, unless something else is said.
 struct OptimizerState {
   std::string optimizer = "adamw";  ///< optimizer.kind
   std::string moments = "fp32";     ///< optimizer.moments
-  StateLayout layout = first_layout();
+  StateLayout layout = adamw_layout();
 };
 
 /// "parameter:fp32,momentum:signed8,momentum_scale:fp32/256": the planes in their order.

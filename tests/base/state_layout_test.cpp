@@ -8,12 +8,6 @@
 namespace offstage {
 namespace {
 
-StateLayout adamw() {
-  return StateLayout{{{"parameter", PlaneType::fp32},
-                      {"momentum", PlaneType::fp32},
-                      {"variance", PlaneType::fp32}}};
-}
-
 StateLayout eight_bits() {
   return StateLayout{{{"parameter", PlaneType::fp32},
                       {"momentum", PlaneType::signed8},
@@ -23,7 +17,7 @@ StateLayout eight_bits() {
 }
 
 TEST(StateLayout, PlanesFollowEachOther) {
-  StateLayout const layout = adamw();
+  StateLayout const layout = adamw_layout();
   EXPECT_EQ(layout.plane_offset(0, 8192), 0);
   EXPECT_EQ(layout.plane_offset(1, 8192), 4 * 8192);
   EXPECT_EQ(layout.plane_offset(2, 8192), 8 * 8192);
@@ -62,8 +56,8 @@ TEST(StateLayout, NeedsTheParameterFirst) {
 }
 
 TEST(StateLayout, EqualsWhatHasTheSamePlanes) {
-  EXPECT_EQ(adamw(), adamw());
-  EXPECT_NE(adamw(), eight_bits());
+  EXPECT_EQ(adamw_layout(), adamw_layout());
+  EXPECT_NE(adamw_layout(), eight_bits());
 }
 
 }  // namespace
