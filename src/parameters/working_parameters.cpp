@@ -47,7 +47,8 @@ void DeviceParameters<T>::fill(state::Subgroup const& subgroup, std::span<float 
   std::vector<T> converted;
   for (std::size_t done = 0; done < parameters.size(); done += converted.size()) {
     converted.resize(std::min(converted_at_once, parameters.size() - done));
-    kernels::host::round_parameters(parameters.subspan(done, converted.size()), converted);
+    kernels::host::round_parameters(parameters.subspan(done, converted.size()),
+                                    std::span<T>{converted});
     copy_.write(subgroup.begin + static_cast<std::int64_t>(done), converted);
   }
 }
