@@ -171,7 +171,8 @@ struct RunConfig {
 /// Errors: UsageError naming the keys, their values and what would be right: divisibility
 ///         of batches and heads, ranges, sequence within max-sequence, keep at least 2, warm-up
 ///         within steps, one weight of tiers.split per tiers.path, no directory of them twice,
-///         parameters on storage that there is, an emulation of the host device alone.
+///         parameters on storage that there is, an emulation of the host device alone, no key set that the
+///         optimizer does not use, moments to make smaller.
 void validate(RunConfig const& config);
 
 /// That part of it which is the device's alone: an emulation of the host device alone.

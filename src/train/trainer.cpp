@@ -286,7 +286,8 @@ void Training<T>::prepare() {
           checkpoint::Retention{config_.checkpoint.keep, config_.checkpoint.keep_every}, comm_),
       comm_, cadence_, journal_);
   runner_->set_before_update([this] { return saves_->finish(); });
-  Bytes const checkpoint_part = checkpoint::space_for(runner_->subgroups());
+  Bytes const checkpoint_part =
+      checkpoint::space_for(config_.optimizer.layout(), runner_->subgroups());
   require_space(config_, comm_, checkpoint_part);
   start_or_continue();
   look_at_space_to_come(config_, comm_, checkpoint_part, saves_->store(), meta_.step);
