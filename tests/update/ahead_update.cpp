@@ -121,7 +121,7 @@ void AheadUpdate::first_rounds() {
   }
 }
 
-void AheadUpdate::start_ahead(kernels::AdamwStep const& presumed, double most_squares) {
+void AheadUpdate::start_ahead(kernels::OptimizerStep const& presumed, double most_squares) {
   first_rounds();
   pipeline_->start_ahead(presumed, most_squares, order(), source(), targets());
 }
@@ -166,7 +166,7 @@ void AheadUpdate::backward(Values const& gradient) {
   drain();
 }
 
-void AheadUpdate::run(kernels::AdamwStep const& step) {
+void AheadUpdate::run(kernels::OptimizerStep const& step) {
   (flushed_ ? flushed_ : sums_)->begin_pass();
   pipeline_->start(step, order(), source(), targets());
 }

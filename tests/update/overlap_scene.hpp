@@ -24,8 +24,8 @@ using Values = std::vector<bfloat16>;
 /// As large as a sum of squares can be that is a number.
 inline constexpr double no_clipping = std::numeric_limits<double>::max();
 
-inline kernels::AdamwStep step_of(int t, double scale = first_step.gradient_scale) {
-  kernels::AdamwStep step = first_step;
+inline kernels::OptimizerStep step_of(int t, double scale = first_step.gradient_scale) {
+  kernels::OptimizerStep step = first_step;
   step.step = t;
   step.gradient_scale = scale;
   return step;
@@ -63,7 +63,7 @@ class Plain {
         copy_{first_copy(shard)} {
     initialize(shard, tiers_);
   }
-  void step(kernels::AdamwStep const& step, Values const& gradient) {
+  void step(kernels::OptimizerStep const& step, Values const& gradient) {
     Gradients<bfloat16> gradients{shard_, gradient_tiers_};
     gradients.set(gradient);
     UpdatePipeline{shard_.subgroups, tiers_, {.workers = 1}}.run(

@@ -154,8 +154,8 @@ class SharedUpdate {
   [[nodiscard]] GradientSource gradient_source() { return gradients_.source(); }
 
  private:
-  static kernels::AdamwStep step_of(int t) {
-    kernels::AdamwStep step = first_step;
+  static kernels::OptimizerStep step_of(int t) {
+    kernels::OptimizerStep step = first_step;
     step.step = t;
     return step;
   }
