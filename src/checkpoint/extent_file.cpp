@@ -31,8 +31,8 @@ std::vector<std::byte> bytes_in(std::string const& path, Bytes offset, Bytes byt
 
 }  // namespace
 
-Bytes reserve_planes(h5::File& file, std::string const& place, StateLayout const& layout,
-                     std::int64_t elements) {
+std::optional<Bytes> reserve_planes(h5::File& file, std::string const& place,
+                                    StateLayout const& layout, std::int64_t elements) {
   Bytes begin = 0;
   for (std::size_t i = 0; i < layout.size(); ++i) {
     Plane const& plane = layout.planes()[i];
@@ -40,8 +40,7 @@ Bytes reserve_planes(h5::File& file, std::string const& place, StateLayout const
                                       {dataset_values(layout, i, elements)});
     begin = i == 0 ? offset : begin;
     if (begin % aio::direct_alignment != 0 || offset != begin + layout.plane_offset(i, elements)) {
-      throw Error{ExitCode::other,
-                  "checkpoint: HDF5 does not put the planes of " + place + " one after the other"};
+      return std::nullopt;
     }
   }
   return begin;
@@ -66,7 +65,7 @@ std::vector<std::byte> extent_head(std::string const& scratch, StateLayout const
   remove_file(scratch);
   try {
     h5::File file = h5::File::create(scratch, extent_alignment);
-    Bytes const offset = reserve_planes(file, "/", layout, elements);
+    Bytes const offset = reserve_planes(file, "/", layout, elements).value_or(0);
     file.close();
     require(offset > 0 && size_of(scratch) == offset + layout.bytes(elements),
             "checkpoint: HDF5 keeps its bookkeeping before the state");

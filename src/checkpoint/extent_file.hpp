@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,9 @@ constexpr char const* extent_dataset = "/extent";
 constexpr char const* slots_name = "slots";
 
 /// Reserves the planes of an extent of N elements, each a dataset below `place`, one right after the other. Returns
-/// where they begin. Errors: Error if HDF5 put something between them; IoError.
-Bytes reserve_planes(h5::File& file, std::string const& place, StateLayout const& layout,
-                     std::int64_t elements);
+/// where they begin; none if HDF5 has put something between them, for want of room for its bookkeeping. Errors: IoError.
+[[nodiscard]] std::optional<Bytes> reserve_planes(h5::File& file, std::string const& place,
+                                                  StateLayout const& layout, std::int64_t elements);
 
 /// Errors: DataError naming `path` if the planes do not stand there as reserve_planes puts them.
 void require_planes(h5::File const& file, std::string const& path, std::string const& place,

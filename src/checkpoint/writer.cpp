@@ -24,13 +24,10 @@
 namespace offstage::checkpoint {
 namespace {
 
-// HDF5's own bookkeeping in a rank file, generously: of the file, of a plane or an array of checksums.
-constexpr Bytes file_bookkeeping = 16 * KiB;
-constexpr Bytes array_bookkeeping = 1 * KiB;
-
-Bytes bookkeeping_of(StateLayout const& layout, std::size_t subgroups) {
-  return file_bookkeeping + static_cast<Bytes>((layout.size() + 2) * subgroups) * array_bookkeeping;
-}
+// HDF5's own bookkeeping in a rank file, generously: of the file, of a plane or its group.
+constexpr Bytes file_bookkeeping = 2 * KiB;
+constexpr Bytes array_bookkeeping = 512;
+constexpr int most_attempts = 6;
 
 using Checksums = std::vector<std::vector<std::uint64_t>>;
 static_assert(tiers::checksum_block_bytes == block_bytes);
@@ -104,19 +101,41 @@ Checksums share_extents(std::string const& step_directory, Manifest& manifest,
   return checksums;
 }
 
-/// A valid HDF5 file with all arrays in place and nothing in them.
-void lay_out(std::string const& path, Manifest& manifest, StateLayout const& layout) {
-  h5::File file = h5::File::create(path, {plane_alignment, aio::direct_alignment,
-                                          bookkeeping_of(layout, manifest.subgroups.size())});
+/// Reserves the planes of all that has no file of its own. False if `bookkeeping` does not suffice.
+bool lay_out_planes(h5::File& file, Manifest& manifest, StateLayout const& layout) {
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     StoredSubgroup& stored = manifest.subgroups[k];
     if (!stored.own_file) {
-      stored.offset =
+      auto const offset =
           reserve_planes(file, stored.place(k, format_of_planes), layout, stored.elements);
+      if (!offset) {
+        return false;
+      }
+      stored.offset = *offset;
     }
-    file.reserve(checksum_name(k), h5::Type::u64, {stored.blocks(layout)});
   }
-  file.close();
+  return true;
+}
+
+/// A valid HDF5 file with all arrays in place and nothing in them.
+void lay_out(std::string const& path, Manifest& manifest, StateLayout const& layout) {
+  auto const copied = std::ranges::count_if(manifest.subgroups,
+                                            [](auto const& stored) { return !stored.own_file; });
+  Bytes bookkeeping =
+      file_bookkeeping + copied * static_cast<Bytes>(layout.size() + 1) * array_bookkeeping;
+  for (int attempt = 1;; ++attempt, bookkeeping *= 2) {
+    h5::File file = h5::File::create(path, {plane_alignment, aio::direct_alignment, bookkeeping});
+    if (lay_out_planes(file, manifest, layout)) {
+      for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
+        file.reserve(checksum_name(k), h5::Type::u64, {manifest.subgroups[k].blocks(layout)});
+      }
+      file.close();
+      return;
+    }
+    require(attempt < most_attempts, "checkpoint: HDF5 puts planes one after the other");
+    file.close();
+    remove_file(path);
+  }
 }
 
 /// Extent files are to be read by whoever may read the rank file.
@@ -191,11 +210,12 @@ void read_back(std::string const& path, Manifest const& manifest, StateLayout co
 }  // namespace
 
 Bytes space_for(StateLayout const& layout, std::vector<state::Subgroup> const& subgroups) {
-  Bytes space = 64 * KiB + bookkeeping_of(layout, subgroups.size());
+  Bytes space = 64 * KiB;
   for (state::Subgroup const& subgroup : subgroups) {
     Bytes const state = layout.bytes(subgroup.size);
     // State, alignment, checksums and headers.
-    space += state + 2 * aio::direct_alignment + state / 2048;
+    space += state + 2 * aio::direct_alignment + state / 2048 +
+             2 * static_cast<Bytes>(layout.size() + 1) * array_bookkeeping;
   }
   return space;
 }

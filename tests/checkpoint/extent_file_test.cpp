@@ -38,10 +38,11 @@ class ByReference : public ::testing::Test {
  protected:
   ByReference() { fs::create_directories(storage); }
 
-  std::vector<Shard> make_shards(int ranks, std::int64_t cached = 0) {
+  std::vector<Shard> make_shards(int ranks, std::int64_t cached = 0,
+                                 std::int64_t subgroup_elements = two_chunks) {
     std::vector<Shard> shards;
     for (int rank = 0; rank < ranks; ++rank) {
-      Shard& shard = shards.emplace_back(small_model(), ranks, rank, two_chunks, layout);
+      Shard& shard = shards.emplace_back(small_model(), ranks, rank, subgroup_elements, layout);
       std::int64_t largest = 0;
       for (state::Subgroup const& subgroup : shard.subgroups) {
         largest = std::max(largest, subgroup.size);
@@ -134,10 +135,29 @@ std::string bytes_of(std::string const& path) {
   return read_text(path);
 }
 
+// The bookkeeping of so many arrays is of several blocks, trees and heaps.
+TEST(ExtentFile, HasPlanesInARowAmongManySubgroups) {
+  ScratchDirectory const scratch;
+  Shard shard{small_model(), 1, 0, chunk_elements, small_layout()};
+  auto const one = shard.subgroups.front();
+  shard.subgroups.clear();
+  while (std::ssize(shard.subgroups) < 150) {
+    shard.subgroups.push_back(one);
+    shard.subgroups.back().index = std::ssize(shard.subgroups) - 1;
+  }
+  shard.tiers = tiers::make_host_tiers(shard.sizes());
+  shard.fill(1);
+  RankFiles const files =
+      write_rank_file(scratch.path(), 0, 1, shard.layout, shard.subgroups, *shard.tiers);
+  EXPECT_EQ(files.copied, 150 * shard.layout.bytes(chunk_elements));
+  Manifest const manifest = parse_manifest(files.manifest, shard.layout, "path");
+  EXPECT_LT(manifest.file_bytes, files.copied + space_for(shard.layout, {}) + 150 * 8192);
+}
+
 // Subgroups of two sizes, whose planes begin at other places of equal slots.
 TEST_F(ByReference, ShowsThePlanesOfSmallMoments) {
   layout = small_layout();
-  auto shards = make_shards(1);
+  auto shards = make_shards(1, 0, 5 * chunk_elements);
   fill(shards, 5);
   (void)save(1, shards);
   EXPECT_TRUE(holds(path(1), 5));

@@ -216,8 +216,9 @@ TEST_F(ForgedCheckpoint, SaysWhereItsBytesAreAsHDF5Does) {
   forge_manifest(0, [](Manifest& manifest) {
     std::swap(manifest.subgroups[0].offset, manifest.subgroups[1].offset);
   });
-  EXPECT_THAT(problems(), Contains(HasSubstr("rank-0000.h5: /subgroup/0 does not stand where the "
-                                             "manifest says")));
+  EXPECT_THAT(problems(),
+              Contains(HasSubstr("rank-0000.h5: /subgroup/0/parameter does not stand where the "
+                                 "manifest says")));
 }
 
 TEST(Plausible, ManifestsOfRunsStayBelowTheirLimit) {

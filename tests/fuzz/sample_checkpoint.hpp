@@ -208,7 +208,8 @@ class SampleCheckpoint {
         write_extent(stored, state);
       } else {
         stored.offset =
-            reserve_planes(file, stored.place(k, format_version), adamw_layout(), stored.elements);
+            reserve_planes(file, stored.place(k, format_version), adamw_layout(), stored.elements)
+                .value();
       }
       file.write<std::uint64_t>(checksum_name(k), {std::ssize(checksums)}, checksums);
     }
@@ -224,7 +225,7 @@ class SampleCheckpoint {
     ExtentFile& own = *stored.own_file;
     h5::File file =
         h5::File::create(path(own.name), {aio::direct_alignment, aio::direct_alignment, 16 * KiB});
-    stored.offset = reserve_planes(file, "/", adamw_layout(), stored.elements);
+    stored.offset = reserve_planes(file, "/", adamw_layout(), stored.elements).value();
     file.close();
     write_at(path(own.name), stored.offset, state);
     own.bytes = size_of(path(own.name)).value();

@@ -31,7 +31,7 @@ std::shared_ptr<aio::Kernel> contexts() {
 
 AheadUpdate::AheadUpdate(Scene const& scene)
     : scene_{scene},
-      shard_{with_residents(Shard{scene.subgroups}, scene.residents)},
+      shard_{with_residents(Shard{scene.subgroups, scene.layout}, scene.residents)},
       device_{make_device(scene)},
       stream_{device_->make_stream("model")},
       copy_{device_->allocate(2 * shard_.size, "the working copy")},
@@ -70,11 +70,13 @@ void AheadUpdate::make_tiers() {
 
 void AheadUpdate::make_pipeline() {
   PipelineSettings pipeline;
+  pipeline.layout = scene_.layout;
   pipeline.workers = scene_.workers;
   pipeline.transfers = scene_.transfers;
   pipeline.readiness = &readiness_;
   if (scene_.on_device) {
     DeviceLaneSettings lane;
+    lane.layout = scene_.layout;
     lane.chunk = chunk_elements;
     lane.slots = scene_.slots;
     lane.parameter_slots = scene_.parameter_slots;

@@ -66,7 +66,7 @@ class Plain {
   void step(kernels::OptimizerStep const& step, Values const& gradient) {
     Gradients<bfloat16> gradients{shard_, gradient_tiers_};
     gradients.set(gradient);
-    UpdatePipeline{shard_.subgroups, tiers_, {.workers = 1}}.run(
+    UpdatePipeline{shard_.subgroups, tiers_, {.layout = shard_.layout, .workers = 1}}.run(
         step, on_cpu(shard_.ascending()), gradients.source(),
         targets_in(std::span{copy_}, shard_.subgroups));
   }
@@ -82,6 +82,7 @@ class Plain {
 
 /// Where a run whose updates begin under backward has what. Without paths `cached` is all.
 struct Scene {
+  StateLayout layout = adamw_layout();
   int subgroups = 7;
   int residents = 0;  ///< the last ones
   int paths = 1;

@@ -88,6 +88,37 @@ TEST(Overlap, TakenBackLeavesWhatWasAndIsDoneAgainByAnotherFactor) {
   }
 }
 
+// One step is kept, the next taken back and done again; stochastic rounding gives the same bits once more.
+TEST(Overlap, KeepsAndTakesBackWithEveryOptimizerAndItsMoments) {
+  StallWatch watch;
+  for (Optimizer const& optimizer : all_optimizers()) {
+    for (bool const on_device : {false, true}) {
+      Scene scene = all_on_trial();
+      scene.layout = optimizer.layout;
+      scene.on_device = on_device;
+      scene.residents = on_device ? 1 : 0;
+      SCOPED_TRACE(optimizer.text());
+      watch.say(optimizer.text());
+      Pair pair{scene};
+      kernels::OptimizerStep step = optimizer.step;
+      pair.ahead.start_ahead(step);
+      pair.ahead.backward(gradient_at(1));
+      pair.ahead.pipeline().confirm();
+      pair.ahead.pipeline().finish();
+      pair.plain.step(step, gradient_at(1));
+      step.step = 2;
+      pair.ahead.start_ahead(step);
+      pair.ahead.backward(gradient_at(2));
+      std::ignore = pair.ahead.pipeline().take_back();
+      step.gradient_scale = 0.1;
+      pair.ahead.run(step);
+      pair.ahead.pipeline().finish();
+      pair.plain.step(step, gradient_at(2));
+      pair.expect_same("done again");
+    }
+  }
+}
+
 TEST(Overlap, SkippedLeavesStateAndParametersAsTheyWere) {
   StallWatch watch;
   for (Scene const& scene : scenes()) {

@@ -282,20 +282,6 @@ TEST(UpdatePipeline, RefusesSpansShorterThanTheShardAndNoWorkers) {
                PreconditionError);
 }
 
-TEST(UpdatePipeline, RefusesTwoDifferent16BitTypesAndLeavesTheStateAlone) {
-  Ready ready{2};
-  auto const before = state_of(ready.shard, ready.tiers);
-  MemoryTiers half_tiers{ready.shard.extents(2)};
-  Gradients<float16> half{ready.shard, half_tiers};
-  half.set(random_values<float16>(ready.shard.size, 1));
-  std::vector<bfloat16> copy(ready.copy.size());
-  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, {.workers = 2}};
-  EXPECT_THROW(pipeline.run(first_step, on_cpu(ready.shard.ascending()), half.source(),
-                            targets_in(std::span{copy}, ready.shard.subgroups)),
-               PreconditionError);
-  EXPECT_EQ(state_of(ready.shard, ready.tiers), before);
-}
-
 TEST(UpdatePipeline, ThrowsTheFirstErrorWhenAllWorkersHaveEnded) {
   for (auto const call : {MemoryTiers::Call::fetch, MemoryTiers::Call::commit}) {
     for (bool const of_gradient : {false, true}) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -32,6 +33,44 @@ std::vector<T> random_values(std::int64_t count, std::uint64_t stream) {
     values[i] = store<T>(normal(5, stream, i));
   }
   return values;
+}
+
+/// An optimizer, and the planes of its state.
+struct Optimizer {
+  kernels::OptimizerStep step;
+  StateLayout layout;
+
+  [[nodiscard]] std::string text() const {
+    std::string text{kernels::name_of(step.optimizer)};
+    for (Plane const& plane : layout.planes()) {
+      text.append(" ").append(name_of(plane.type));
+    }
+    return text;
+  }
+};
+
+/// Every optimizer with every kind of moments that it has.
+inline std::vector<Optimizer> all_optimizers() {
+  using kernels::Moments;
+  using enum kernels::Optimizer;
+  std::vector<Optimizer> all;
+  auto const add = [&](kernels::Optimizer optimizer, double momentum) {
+    for (Moments const moments : {Moments::fp32, Moments::bf16, Moments::int8}) {
+      if (optimizer == sgd && momentum == 0.0 && moments != Moments::fp32) {
+        continue;
+      }
+      kernels::OptimizerStep step = first_step;
+      step.optimizer = optimizer;
+      step.momentum = momentum;
+      all.push_back({step, kernels::state_layout(optimizer, moments, momentum > 0.0)});
+    }
+  };
+  for (kernels::Optimizer const optimizer : {adamw, adam, adagrad, rmsprop, sgd, lion}) {
+    add(optimizer, 0.0);
+  }
+  add(rmsprop, 0.9);
+  add(sgd, 0.9);
+  return all;
 }
 
 /// A shard cut into subgroups of one to three chunks, of one or two layers, each with a decayed and an undecayed part.

@@ -96,6 +96,6 @@ struct Types {
 using AllTypes =
     ::testing::Types<Types<float, float>, Types<float, bfloat16>, Types<bfloat16, float>,
                      Types<bfloat16, bfloat16>, Types<float, float16>, Types<float16, float>,
-                     Types<float16, float16>>;
+                     Types<float16, float16>, Types<float16, bfloat16>>;
 
 }  // namespace offstage::update
