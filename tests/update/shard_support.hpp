@@ -149,4 +149,9 @@ inline std::vector<float> state_of(Shard const& shard, tiers::Tiers& tiers) {
   return all;
 }
 
+/// Codes of 8 bits are no numbers in FP32.
+inline bool same_bits(std::vector<float> const& a, std::vector<float> const& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
 }  // namespace offstage::update

@@ -48,8 +48,7 @@ struct Result {
   std::vector<float> state;
   std::vector<W> copy;
   bool operator==(Result const& other) const {
-    return state.size() == other.state.size() && copy == other.copy &&
-           std::memcmp(state.data(), other.state.data(), state.size() * sizeof(float)) == 0;
+    return copy == other.copy && same_bits(state, other.state);
   }
 };
 
