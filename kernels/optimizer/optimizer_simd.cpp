@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t block = 256;
 static_assert(block == scale_block);
+constexpr std::size_t prefetched = 2;  // blocks ahead
 
 struct alignas(64) Floats {
   float at[block];
@@ -301,6 +302,29 @@ void write_moment(Moments moments, std::byte* to, float* scale, std::size_t begi
   }
 }
 
+void prefetch(std::byte const* values, std::size_t bytes, std::size_t begin) {
+  constexpr std::size_t line_bytes = 64;
+  if (values != nullptr) {
+    for (std::size_t at = 0; at < bytes * block; at += line_bytes) {
+      _mm_prefetch(reinterpret_cast<char const*>(values + bytes * begin + at), _MM_HINT_T0);
+    }
+  }
+}
+
+/// Asks memory for a whole block that will soon be worked on: while another is computed nobody else asks.
+void prefetch(OptimizerCall const& call, std::size_t begin) {
+  std::size_t const moment_bytes = call.moments == Moments::fp32   ? 4
+                                   : call.moments == Moments::bf16 ? 2
+                                                                   : 1;
+  prefetch(call.parameter, call.split ? 2 : 4, begin);
+  prefetch(call.momentum, moment_bytes, begin);
+  prefetch(call.variance, moment_bytes, begin);
+  prefetch(call.gradient, call.gradient_type == DType::fp32 ? 4 : 2, begin);
+  if (call.split) {
+    prefetch(call.working_copy, 2, begin);
+  }
+}
+
 }  // namespace
 
 template <>
@@ -310,6 +334,9 @@ void optimize_range<Simd::OFFSTAGE_SIMD>(OptimizerCall const& given, BlockKey co
   Words random;
   for (std::size_t begin = 0; begin < given.count; begin += block) {
     std::size_t const count = given.count - begin < block ? given.count - begin : block;
+    if (begin + (prefetched + 1) * block <= given.count) {
+      prefetch(call, begin + prefetched * block);
+    }
     Views const views{
         .p = read_parameter(call, begin, count, p_room.at),
         .m = read_moment<Momentum>(call.moments, call.momentum, call.momentum_scale, begin, count,

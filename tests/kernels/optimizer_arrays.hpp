@@ -176,7 +176,7 @@ class OptimizerArrays {
     for (std::size_t i = 0; i < values.size(); ++i) {
       auto const words = philox(6, stream, i);
       std::uint32_t const power =
-          kind == Values::ordinary ? 120 + words[0] % 10 : 34 + words[0] % 220;
+          kind == Values::ordinary ? 120 + words[0] % 10 : 35 + words[0] % 219;
       bool const is_rare = kind != Values::ordinary && words[1] % 8 == 0;
       values[i] = is_rare ? (kind == Values::extreme ? float_of_bits(nan_bits) : 0.0F)
                           : float_of_bits(power << 23);
