@@ -22,7 +22,8 @@
 namespace offstage {
 namespace {
 
-constexpr std::int64_t parameters = 100'007'936;  // 1.6 GB with AdamW: far beyond any cache; whole chunks
+constexpr std::int64_t parameters =
+    100'007'936;  // 1.6 GB with AdamW: far beyond any cache; whole chunks
 constexpr auto count = static_cast<std::size_t>(parameters);
 constexpr int rounds = 15;
 
@@ -42,8 +43,7 @@ struct Case {
   }
   /// The state goes in and out, as does the working copy beside a split parameter; the gradient goes in, the copy out.
   [[nodiscard]] double traffic() const {
-    return static_cast<double>(2 * layout().bytes(parameters) +
-                               (split ? 6 : 4) * parameters);
+    return static_cast<double>(2 * layout().bytes(parameters) + (split ? 6 : 4) * parameters);
   }
 };
 
@@ -185,8 +185,8 @@ void run(std::vector<std::string> const& names) {
              name_of(best_simd()), rounds);
   std::string results;
   for (Case const& of : cases) {
-    results += fmt::format("RESULT optimizer_{}_vs_inplace_scale {:.3f}\n", of.name,
-                           measure(of, buffer));
+    results +=
+        fmt::format("RESULT optimizer_{}_vs_inplace_scale {:.3f}\n", of.name, measure(of, buffer));
   }
   fmt::print("{}", results);
 }

@@ -30,8 +30,8 @@ struct BlockKey {
 /// 20; those that both have are the last of m's and the first of v's.
 /// Source: the finaliser "lowbias32" with the constants 21F0AAAD and 735A2D97 (C. Wellons, hash-prospector), of a
 ///         counter; half of the block's key, which is of the Philox generator, goes in between.
-[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint32_t random_word(BlockKey key,
-                                                                  std::uint32_t index) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint32_t random_word(
+    BlockKey key, std::uint32_t index) {
   std::uint32_t x = key.start + index;
   x = (x ^ (x >> 16)) * 0x21F0AAADU;
   x ^= key.mask;
@@ -39,7 +39,8 @@ struct BlockKey {
   return x ^ (x >> 15);
 }
 
-[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint32_t bits_of_float(float value) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint32_t bits_of_float(
+    float value) {
   return __builtin_bit_cast(std::uint32_t, value);
 }
 [[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline float float_of_bits(std::uint32_t bits) {
@@ -47,11 +48,13 @@ struct BlockKey {
 }
 
 /// The smaller one: signed, which every instruction set compares.
-[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::int32_t smaller(std::int32_t a, std::int32_t b) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::int32_t smaller(std::int32_t a,
+                                                                                std::int32_t b) {
   return a < b ? a : b;
 }
 /// code, but 1 for the code 0 of a number that has other bits than 0.
-[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint32_t not_zero(std::uint32_t code, float number) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint32_t not_zero(
+    std::uint32_t code, float number) {
   auto const bits = static_cast<std::int32_t>(bits_of_float(number));
   auto const least = smaller(bits, 1);
   auto const signed_code = static_cast<std::int32_t>(code);
@@ -59,10 +62,12 @@ struct BlockKey {
 }
 
 /// Rounds to bf16 with 16 random bits. Infinity stays, as do NaN and bf16's own numbers.
-[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint16_t round_momentum16(float m, std::uint32_t random) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint16_t round_momentum16(
+    float m, std::uint32_t random) {
   return static_cast<std::uint16_t>((bits_of_float(m) + (random >> 16)) >> 16);
 }
-[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint16_t round_variance16(float v, std::uint32_t random) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint16_t round_variance16(
+    float v, std::uint32_t random) {
   std::uint32_t const code = (bits_of_float(v) + (random & 0xFFFFU)) >> 16;
   return static_cast<std::uint16_t>(not_zero(code, v));
 }
@@ -91,7 +96,8 @@ struct BlockScale {
 };
 /// `largest`: the bits of the block's largest magnitude. The scale is the smallest power of two of which it is at most 1.875
 /// times as large, from 2^(smallest_power - 127) to 2^126: beyond 1.875 * 2^126 numbers become that.
-[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline BlockScale scale_of(std::uint32_t largest, CodeFormat format) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline BlockScale scale_of(
+    std::uint32_t largest, CodeFormat format) {
   if (largest == 0) {
     return {0.0F, 0.0F};
   }
@@ -105,32 +111,40 @@ struct BlockScale {
 }
 
 /// The code of a magnitude, in the lowest bits, beneath others; `random`: 20 bits.
-[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint32_t encode(float magnitude, float inverse, std::uint32_t random, CodeFormat format) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint32_t encode(
+    float magnitude, float inverse, std::uint32_t random, CodeFormat format) {
   constexpr std::int32_t below_2 = 0x3FFFFFFF;
   std::uint32_t const bits = bits_of_float(magnitude * inverse + format.zero);
-  return static_cast<std::uint32_t>(smaller(static_cast<std::int32_t>(bits + random), below_2)) >> 20;
+  return static_cast<std::uint32_t>(smaller(static_cast<std::int32_t>(bits + random), below_2)) >>
+         20;
 }
 /// What has the code in its lowest bits, and zeros above.
-[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline float decode(std::uint32_t code, float scale, CodeFormat format) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline float decode(std::uint32_t code,
+                                                                        float scale,
+                                                                        CodeFormat format) {
   float const f = float_of_bits(bits_of_float(format.zero) + (code << 20));
   return f * scale - format.zero * scale;
 }
 
-[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint8_t round_momentum8(float m, float inverse, std::uint32_t random) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint8_t round_momentum8(
+    float m, float inverse, std::uint32_t random) {
   std::uint32_t const bits = bits_of_float(m);
   std::uint32_t const code =
       encode(float_of_bits(bits & 0x7FFFFFFFU), inverse, random >> 12, momentum_codes);
   return static_cast<std::uint8_t>((code & 0x7FU) | ((bits >> 24) & 0x80U));
 }
-[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline float momentum_of(std::uint8_t code, float scale) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline float momentum_of(std::uint8_t code,
+                                                                             float scale) {
   float const magnitude = decode(code & 0x7FU, scale, momentum_codes);
   return float_of_bits(bits_of_float(magnitude) ^ ((std::uint32_t{code} << 24) & 0x80000000U));
 }
-[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint8_t round_variance8(float v, float inverse, std::uint32_t random) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint8_t round_variance8(
+    float v, float inverse, std::uint32_t random) {
   std::uint32_t const code = encode(v, inverse, random & 0xFFFFFU, variance_codes) & 0xFFU;
   return static_cast<std::uint8_t>(not_zero(code, v));
 }
-[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline float variance_of(std::uint8_t code, float scale) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline float variance_of(std::uint8_t code,
+                                                                             float scale) {
   return decode(code, scale, variance_codes);
 }
 
@@ -143,7 +157,8 @@ struct BlockScale {
 [[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint16_t lower_half(float p) {
   return static_cast<std::uint16_t>(bits_of_float(p));
 }
-[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline float join(bfloat16 upper, std::uint16_t lower) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline float join(bfloat16 upper,
+                                                                      std::uint16_t lower) {
   std::uint32_t const rest = ((std::uint32_t{lower} ^ 0x8000U) - 0x8000U);
   return float_of_bits((std::uint32_t{upper.bits} << 16) + rest);
 }

@@ -34,10 +34,13 @@ struct OptimizerCase {
 
 /// Every rule with FP32 moments.
 inline std::vector<OptimizerCase> all_rules() {
-  return {{.optimizer = Optimizer::adamw},   {.optimizer = Optimizer::adam},
-          {.optimizer = Optimizer::adagrad}, {.optimizer = Optimizer::rmsprop},
+  return {{.optimizer = Optimizer::adamw},
+          {.optimizer = Optimizer::adam},
+          {.optimizer = Optimizer::adagrad},
+          {.optimizer = Optimizer::rmsprop},
           {.optimizer = Optimizer::rmsprop, .momentum = 0.9},
-          {.optimizer = Optimizer::sgd},     {.optimizer = Optimizer::sgd, .momentum = 0.9},
+          {.optimizer = Optimizer::sgd},
+          {.optimizer = Optimizer::sgd, .momentum = 0.9},
           {.optimizer = Optimizer::lion}};
 }
 

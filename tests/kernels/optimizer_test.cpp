@@ -126,7 +126,10 @@ TEST(Optimize, StepsAsComputedByHand) {
       {{.optimizer = Optimizer::adagrad}, 8.0F - 5.0F / 24.0F, 0.0F, 25.0F},
       // sqrt(25 / 4) + 1 = 7 / 2.
       {{.optimizer = Optimizer::rmsprop}, 8.0F - 5.0F / 14.0F, 0.0F, 6.25F},
-      {{.optimizer = Optimizer::rmsprop, .momentum = 0.5}, 8.0F - 5.0F / 14.0F, 10.0F / 7.0F, 6.25F},
+      {{.optimizer = Optimizer::rmsprop, .momentum = 0.5},
+       8.0F - 5.0F / 14.0F,
+       10.0F / 7.0F,
+       6.25F},
       {{.optimizer = Optimizer::sgd}, 6.75F, 0.0F, 0.0F},
       {{.optimizer = Optimizer::sgd, .momentum = 0.5}, 6.75F, 5.0F, 0.0F},
       // The sign of 1 / 2: 8 - (1 + 4) / 4; m = 1 / 4.
@@ -146,15 +149,16 @@ TEST(Optimize, StepsAsComputedByHand) {
       for (std::size_t i = 0; i < layout.planes().size(); ++i) {
         part.planes[i] = reinterpret_cast<std::byte*>(&values[i]);
       }
-      optimize(layout, part, {.optimizer = of.optimizer,
-                              .learning_rate = 0.25,
-                              .beta1 = 0.5,
-                              .beta2 = 0.75,
-                              .momentum = of.momentum,
-                              .epsilon = 1.0,
-                              .weight_decay = 0.5,
-                              .gradient_scale = 0.5,
-                              .step = 1});
+      optimize(layout, part,
+               {.optimizer = of.optimizer,
+                .learning_rate = 0.25,
+                .beta1 = 0.5,
+                .beta2 = 0.75,
+                .momentum = of.momentum,
+                .epsilon = 1.0,
+                .weight_decay = 0.5,
+                .gradient_scale = 0.5,
+                .step = 1});
       EXPECT_FLOAT_EQ(values[0], p);
       EXPECT_EQ(to_float(copy), to_float(upper_half(values[0])));
       for (std::size_t i = 1; i < layout.planes().size(); ++i) {
@@ -227,8 +231,8 @@ TEST(Optimize, FollowsFp64OverManySteps) {
       exact[i].p = arrays.plane<float>(0)[i];
     }
     for (step.step = 1; step.step <= 100; ++step.step) {
-      auto const gradient = make_values<float>(count, Values::ordinary,
-                                               static_cast<std::uint64_t>(100 + step.step));
+      auto const gradient =
+          make_values<float>(count, Values::ordinary, static_cast<std::uint64_t>(100 + step.step));
       std::ranges::copy(gradient, arrays.as<float>(arrays.gradient));
       for (std::size_t i = 0; i < count; ++i) {
         exact[i].s.step = step.step;
@@ -242,7 +246,8 @@ TEST(Optimize, FollowsFp64OverManySteps) {
       for (std::size_t plane = 1; plane < arrays.planes.size(); ++plane) {
         bool const is_m = arrays.layout.planes()[plane].name == "momentum";
         double const expected = is_m ? exact[i].m : exact[i].v;
-        EXPECT_NEAR(arrays.plane<float>(plane)[i], expected, 1e-5 * std::max(1.0, std::abs(expected)))
+        EXPECT_NEAR(arrays.plane<float>(plane)[i], expected,
+                    1e-5 * std::max(1.0, std::abs(expected)))
             << "at " << i;
       }
     }
@@ -294,18 +299,23 @@ TEST(Optimize, WithSmallMomentsTakesTheStepOfTheNumbersThatTheyStandFor) {
     }
     host::optimize(of.layout(), arrays.part(), step);
     // Steps of the number's own size, and in 8 bits of the block's.
-    double const place = of.moments == Moments::fp32 ? 1e-6 : of.moments == Moments::bf16 ? 0x1p-7 : 0.125;
+    double const place = of.moments == Moments::fp32   ? 1e-6
+                         : of.moments == Moments::bf16 ? 0x1p-7
+                                                       : 0.125;
     double const least = of.moments == Moments::int8 ? 0x1p-17 : 1e-7;
     bool const has_m = arrays.layout.planes()[1 % arrays.planes.size()].name == "momentum";
     for (std::size_t i = 0; i < 512; ++i) {
-      EXPECT_NEAR(arrays.plane<float>(0)[i], exact[i].p, 2e-6 * std::max(1.0, std::abs(exact[i].p))) << i;
+      EXPECT_NEAR(arrays.plane<float>(0)[i], exact[i].p, 2e-6 * std::max(1.0, std::abs(exact[i].p)))
+          << i;
       if (has_m) {
         EXPECT_NEAR(moment_at(arrays, "momentum", i), exact[i].m,
-                    place * std::abs(exact[i].m) + least * largest_m) << i;
+                    place * std::abs(exact[i].m) + least * largest_m)
+            << i;
       }
       if (of.optimizer != Optimizer::lion && of.optimizer != Optimizer::sgd) {
         EXPECT_NEAR(moment_at(arrays, "variance", i), exact[i].v,
-                    place * exact[i].v + least * largest_v) << i;
+                    place * exact[i].v + least * largest_v)
+            << i;
       }
     }
   }
@@ -511,7 +521,8 @@ TEST(StateLayoutOfARule, HasItsPlanesInOrder) {
   EXPECT_EQ(names(state_layout(Optimizer::adam, Moments::bf16, false, true)),
             "parameter low16 momentum bf16 variance bf16 ");
   EXPECT_EQ(names(state_layout(Optimizer::rmsprop, Moments::int8, true)),
-            "parameter fp32 momentum signed8 variance unsigned8 momentum_scale fp32 variance_scale fp32 ");
+            "parameter fp32 momentum signed8 variance unsigned8 momentum_scale fp32 variance_scale "
+            "fp32 ");
   EXPECT_EQ(names(state_layout(Optimizer::rmsprop, Moments::int8, false)),
             "parameter fp32 variance unsigned8 variance_scale fp32 ");
   EXPECT_EQ(names(state_layout(Optimizer::adagrad, Moments::fp32, false)),
@@ -527,9 +538,10 @@ TEST(StateLayoutOfARule, WithoutMomentsHasNoneToMakeSmaller) {
     static_cast<void>(state_layout(Optimizer::sgd, Moments::int8, false));
     FAIL();
   } catch (UsageError const& error) {
-    EXPECT_STREQ(error.what(),
-                 "optimizer.moments=8bit: optimizer.kind=sgd without momentum keeps no moments; write "
-                 "optimizer.moments=fp32, or optimizer.momentum above 0");
+    EXPECT_STREQ(
+        error.what(),
+        "optimizer.moments=8bit: optimizer.kind=sgd without momentum keeps no moments; write "
+        "optimizer.moments=fp32, or optimizer.momentum above 0");
   }
 }
 

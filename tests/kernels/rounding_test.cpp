@@ -139,11 +139,14 @@ TEST(EightBitCodes, GrowFromZeroToTheLargestAndKeepTheirNumbers) {
         EXPECT_EQ(round_momentum8(momentum_of(byte, scale), inverse, random), code);
       }
       if (code > 0) {
-        EXPECT_GT(variance_of(byte, scale), variance_of(static_cast<std::uint8_t>(code - 1), scale));
+        EXPECT_GT(variance_of(byte, scale),
+                  variance_of(static_cast<std::uint8_t>(code - 1), scale));
       }
       if (code > 128) {
-        EXPECT_LT(momentum_of(byte, scale), momentum_of(static_cast<std::uint8_t>(code - 1), scale));
-        EXPECT_EQ(momentum_of(byte, scale), -momentum_of(static_cast<std::uint8_t>(code - 128), scale));
+        EXPECT_LT(momentum_of(byte, scale),
+                  momentum_of(static_cast<std::uint8_t>(code - 1), scale));
+        EXPECT_EQ(momentum_of(byte, scale),
+                  -momentum_of(static_cast<std::uint8_t>(code - 128), scale));
       }
     }
   }
@@ -194,7 +197,8 @@ TEST(BlockScale, IsAPowerOfTwoThatTheLargestIsNearTo) {
   EXPECT_EQ(of(std::numeric_limits<float>::max(), variance_codes).scale, 0x1p126F);
   EXPECT_EQ(of(std::numeric_limits<float>::max(), variance_codes).inverse, 0x1p-126F);
   EXPECT_EQ(round_variance8(std::numeric_limits<float>::max(), 0x1p-126F, 0xFFFFFFFFU), 255);
-  EXPECT_EQ(bits_of_float(of(std::numeric_limits<float>::infinity(), variance_codes).scale), nan_bits);
+  EXPECT_EQ(bits_of_float(of(std::numeric_limits<float>::infinity(), variance_codes).scale),
+            nan_bits);
   EXPECT_EQ(bits_of_float(of(float_of_bits(nan_bits), variance_codes).scale), nan_bits);
 }
 
@@ -223,10 +227,9 @@ Mean variance_after(Moments moments, int steps) {
   }
   double sum = 0.0, squares = 0.0;
   for (std::size_t i = 0; i < count; ++i) {
-    double const v = moments == Moments::bf16
-                         ? to_float(arrays.plane<bfloat16>(1)[i])
-                         : variance_of(arrays.plane<std::uint8_t>(1)[i],
-                                       arrays.plane<float>(2)[i / 256]);
+    double const v = moments == Moments::bf16 ? to_float(arrays.plane<bfloat16>(1)[i])
+                                              : variance_of(arrays.plane<std::uint8_t>(1)[i],
+                                                            arrays.plane<float>(2)[i / 256]);
     sum += v;
     squares += v * v;
   }
@@ -242,7 +245,8 @@ TEST(SmallMoments, FollowAChangeWherePlainRoundingStandsStill) {
   for (int step = 0; step < steps; ++step) {
     plain_bf16 = to_float(to_bf16(0.999F * plain_bf16 + 0.001F * 2.0F));
     // Half of a step added, and the rest cut off: to nearest.
-    plain_code = round_variance8(0.999F * variance_of(plain_code, 1.0F) + 0.001F * 2.0F, 1.0F, 0x80000U);
+    plain_code =
+        round_variance8(0.999F * variance_of(plain_code, 1.0F) + 0.001F * 2.0F, 1.0F, 0x80000U);
   }
   EXPECT_EQ(plain_bf16, 1.0F);
   EXPECT_NEAR(variance_of(plain_code, 1.0F), 1.0F, 1e-6F);
@@ -268,7 +272,8 @@ TEST(SmallMoments, DoNotStepFarWhereAVarianceUnderflows) {
   step.gradient_scale = 1.0;
   step.weight_decay = 0.0;
   float const v = static_cast<float>(1.0 - step.beta2) * 1e-6F;
-  float const scale = scale_of(bits_of_float(static_cast<float>(1.0 - step.beta2) * 1e12F), variance_codes).scale;
+  float const scale =
+      scale_of(bits_of_float(static_cast<float>(1.0 - step.beta2) * 1e12F), variance_codes).scale;
   EXPECT_LT(v / scale, 0x1p-35F);  // to nearest that is zero
   // What follows a zero: m / eps.
   EXPECT_GT((1.0 - step.beta1) * 1e-3 / step.epsilon, 1e3);

@@ -58,7 +58,8 @@ float gradient(std::int64_t i, std::int64_t step) {
 }
 
 std::vector<float> trained(kernels::OptimizerStep step) {
-  StateLayout const layout = kernels::state_layout(step.optimizer, kernels::Moments::fp32, step.momentum > 0.0);
+  StateLayout const layout =
+      kernels::state_layout(step.optimizer, kernels::Moments::fp32, step.momentum > 0.0);
   std::vector<std::vector<float>> planes(layout.planes().size(), std::vector<float>(elements));
   std::vector<float> gradients(elements), copy(elements);
   kernels::OptimizerPart part{.planes = {},
