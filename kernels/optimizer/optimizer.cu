@@ -14,7 +14,8 @@ namespace {
 constexpr int pack_elements = 4;
 constexpr int lane_packs = 2;
 constexpr std::size_t elements_per_block = 256;
-static_assert(elements_per_block == scale_block && elements_per_block == std::size_t{warp_threads} * pack_elements * lane_packs);
+static_assert(elements_per_block == scale_block &&
+              elements_per_block == std::size_t{warp_threads} * pack_elements * lane_packs);
 
 /// Four elements as memory has them: of 4 bytes a word each, of 2 bytes two in a word, of 1 byte four.
 using Raw = uint4;
@@ -318,7 +319,8 @@ constexpr bool has_variance = keeps_variance(rule);
 
 template <Rule rule>
 __device__ void step_block(OptimizerCall const& c, Place const& place) {
-  Raw upper[lane_packs]{}, parameter[lane_packs], momentum[lane_packs]{}, variance[lane_packs]{}, gradient[lane_packs];
+  Raw upper[lane_packs]{}, parameter[lane_packs], momentum[lane_packs]{}, variance[lane_packs]{},
+      gradient[lane_packs];
   float momentum_scale = 0.0F;
   float variance_scale = 0.0F;
 #pragma unroll
@@ -367,9 +369,9 @@ __device__ void step_block(OptimizerCall const& c, Place const& place) {
     for (int h = 0; h < lane_packs; ++h) {
 #pragma unroll
       for (int k = 0; k < pack_elements; ++k) {
-        random[h][k] = random_word(
-            key, static_cast<std::uint32_t>(place.first[h] % elements_per_block) +
-                     static_cast<std::uint32_t>(k));
+        random[h][k] =
+            random_word(key, static_cast<std::uint32_t>(place.first[h] % elements_per_block) +
+                                 static_cast<std::uint32_t>(k));
       }
     }
   }
@@ -392,11 +394,12 @@ __global__ __launch_bounds__(block_size) void optimize_kernel(OptimizerCall cons
     Place place{.block = block};
 #pragma unroll
     for (int h = 0; h < lane_packs; ++h) {
-      std::size_t const first =
-          block * elements_per_block + (static_cast<unsigned>(h) * warp_threads + lane) * pack_elements;
+      std::size_t const first = block * elements_per_block +
+                                (static_cast<unsigned>(h) * warp_threads + lane) * pack_elements;
       std::size_t const left = first < c.count ? c.count - first : 0;
       place.first[h] = first;
-      place.valid[h] = {static_cast<int>(min(left, std::size_t{pack_elements})), aligned && left >= pack_elements};
+      place.valid[h] = {static_cast<int>(min(left, std::size_t{pack_elements})),
+                        aligned && left >= pack_elements};
     }
     step_block<rule>(c, place);
   }
@@ -404,7 +407,8 @@ __global__ __launch_bounds__(block_size) void optimize_kernel(OptimizerCall cons
 
 template <Rule rule>
 void launch_rule(OptimizerCall const& call, bool aligned, CUstream_st* stream) {
-  launch(optimize_kernel<rule>, {blocks_for(call.count, elements_per_block * block_size / warp_threads), block_size},
+  launch(optimize_kernel<rule>,
+         {blocks_for(call.count, elements_per_block * block_size / warp_threads), block_size},
          stream, call, aligned);
 }
 
@@ -420,7 +424,9 @@ void optimize(StateLayout const& layout, OptimizerPart const& part, OptimizerSte
   if (call.count == 0) {
     return;
   }
-  std::size_t const moment_bytes = call.moments == Moments::fp32 ? 4 : call.moments == Moments::bf16 ? 2 : 1;
+  std::size_t const moment_bytes = call.moments == Moments::fp32   ? 4
+                                   : call.moments == Moments::bf16 ? 2
+                                                                   : 1;
   bool const aligned =
       is_aligned(call.parameter, call.split ? 2 : 4) && is_aligned(call.momentum, moment_bytes) &&
       is_aligned(call.variance, moment_bytes) &&

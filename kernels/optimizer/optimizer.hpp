@@ -67,12 +67,15 @@ constexpr std::size_t most_planes = 5;
 struct OptimizerPart {
   /// Where each plane of the layout begins, in its order, aligned to its values.
   std::array<std::byte*, most_planes> planes{};
-  Gradients gradient;          ///< (N), not yet scaled
-  WorkingCopies working_copy;  ///< (N), receives the new parameter rounded; read first where the parameter is low16
-  std::int64_t elements{};     ///< N; of moments in 8 bits a multiple of scale_block
-  std::int64_t decayed{};      ///< the weight decay applies to the first so many
-  std::uint64_t layer{};       ///< with `first`, names the elements to the generator of stochastic rounding
-  std::uint64_t first{};       ///< of the part's elements in its layer; a multiple of scale_block unless moments are fp32
+  Gradients gradient;  ///< (N), not yet scaled
+  WorkingCopies
+      working_copy;  ///< (N), receives the new parameter rounded; read first where the parameter is low16
+  std::int64_t elements{};  ///< N; of moments in 8 bits a multiple of scale_block
+  std::int64_t decayed{};   ///< the weight decay applies to the first so many
+  std::uint64_t
+      layer{};  ///< with `first`, names the elements to the generator of stochastic rounding
+  std::uint64_t
+      first{};  ///< of the part's elements in its layer; a multiple of scale_block unless moments are fp32
 };
 
 /// One step of a part.

@@ -45,8 +45,8 @@ Coefficients coefficients_of(OptimizerStep const& s, bool decays) {
       .one_minus_beta2 = static_cast<float>(1.0 - s.beta2),
       .inverse_sqrt_correction2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(s.beta2, t))),
       .epsilon = static_cast<float>(s.epsilon),
-      .step_size = static_cast<float>(
-          is_adam ? s.learning_rate / (1.0 - std::pow(s.beta1, t)) : s.learning_rate),
+      .step_size = static_cast<float>(is_adam ? s.learning_rate / (1.0 - std::pow(s.beta1, t))
+                                              : s.learning_rate),
       .momentum = static_cast<float>(s.momentum),
       .decay = static_cast<float>(is_decoupled ? 1.0 - s.learning_rate * lambda : 1.0),
       .l2 = static_cast<float>(is_decoupled ? 0.0 : lambda)};
@@ -100,9 +100,8 @@ void add_moment(std::vector<Plane>& planes, std::vector<Plane>& scales, std::str
       return;
     case Moments::int8:
       planes.push_back({.name = name, .type = in_8_bits});
-      scales.push_back({.name = name + "_scale",
-                        .type = PlaneType::fp32,
-                        .elements_per_value = scale_block});
+      scales.push_back(
+          {.name = name + "_scale", .type = PlaneType::fp32, .elements_per_value = scale_block});
       return;
   }
 }

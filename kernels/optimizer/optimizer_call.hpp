@@ -27,8 +27,10 @@ struct Coefficients {
   float epsilon;
   float step_size;  ///< alpha; of adamw and adam alpha / (1 - beta1^t)
   float momentum;
-  float decay;  ///< multiplies p: of adamw and lion 1 - alpha lambda where the weight decay applies, else 1
-  float l2;     ///< multiplies p, is added to g: of the others lambda where the weight decay applies, else 0
+  float
+      decay;  ///< multiplies p: of adamw and lion 1 - alpha lambda where the weight decay applies, else 1
+  float
+      l2;  ///< multiplies p, is added to g: of the others lambda where the weight decay applies, else 0
 };
 
 /// An optimize() that was checked, as raw pointers, which is what sources compiled for one instruction set may use

@@ -62,14 +62,12 @@ Element load_element(OptimizerCall const& c, std::size_t i) {
     return reinterpret_cast<float const*>(values)[i];
   };
   if (c.momentum != nullptr) {
-    e.m = moment(c.momentum, [&](std::uint8_t code) {
-      return momentum_of(code, c.momentum_scale[i / block]);
-    });
+    e.m = moment(c.momentum,
+                 [&](std::uint8_t code) { return momentum_of(code, c.momentum_scale[i / block]); });
   }
   if (c.variance != nullptr) {
-    e.v = moment(c.variance, [&](std::uint8_t code) {
-      return variance_of(code, c.variance_scale[i / block]);
-    });
+    e.v = moment(c.variance,
+                 [&](std::uint8_t code) { return variance_of(code, c.variance_scale[i / block]); });
   }
   return e;
 }
@@ -135,7 +133,7 @@ void store_parameter(OptimizerCall const& c, std::size_t i, float p) {
   store_number(c.working_copy, c.working_copy_type, i, p);
 }
 
-BlockScale scale_of_block(std::vector<Element> const& elements, float Element::* moment,
+BlockScale scale_of_block(std::vector<Element> const& elements, float Element::*moment,
                           CodeFormat format) {
   std::uint32_t largest = 0;
   for (Element const& e : elements) {
@@ -145,7 +143,8 @@ BlockScale scale_of_block(std::vector<Element> const& elements, float Element::*
 }
 
 /// The moments of elements [begin, begin + elements.size()), which are in one block.
-void store_moments(OptimizerCall const& c, std::size_t begin, std::vector<Element> const& elements) {
+void store_moments(OptimizerCall const& c, std::size_t begin,
+                   std::vector<Element> const& elements) {
   BlockKey const key = key_of(c, begin / block);
   auto const of_m = scale_of_block(elements, &Element::m, momentum_codes);
   auto const of_v = scale_of_block(elements, &Element::v, variance_codes);
@@ -172,11 +171,9 @@ void store_moments(OptimizerCall const& c, std::size_t begin, std::vector<Elemen
     };
     // Codes beside a scale that is NaN are zero.
     store_as(c.momentum, m, round_momentum16(m, random),
-             of_m.scale == of_m.scale ? round_momentum8(m, of_m.inverse, random)
-                                      : std::uint8_t{0});
+             of_m.scale == of_m.scale ? round_momentum8(m, of_m.inverse, random) : std::uint8_t{0});
     store_as(c.variance, v, round_variance16(v, random),
-             of_v.scale == of_v.scale ? round_variance8(v, of_v.inverse, random)
-                                      : std::uint8_t{0});
+             of_v.scale == of_v.scale ? round_variance8(v, of_v.inverse, random) : std::uint8_t{0});
   }
   if (c.momentum_scale != nullptr) {
     c.momentum_scale[begin / block] = of_m.scale;

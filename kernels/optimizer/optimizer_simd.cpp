@@ -18,9 +18,6 @@ static_assert(block == scale_block);
 struct alignas(64) Floats {
   float at[block];
 };
-struct alignas(64) Words {
-  std::uint32_t at[block];
-};
 
 /// A block's numbers in FP32: in place where memory has them so.
 struct Views {
@@ -201,12 +198,6 @@ void write_working_copy(OptimizerCall const& call, std::size_t begin, std::size_
   stream(rounded, call.working_copy + 2 * begin, 2 * count);
 }
 
-void make_random(BlockKey key, std::uint32_t* __restrict__ words) {
-  for (std::uint32_t i = 0; i < block; ++i) {
-    words[i] = random_word(key, i);
-  }
-}
-
 std::uint32_t largest_magnitude(float const* x, std::size_t count) {
   std::int32_t largest = 0;  // signed: every instruction set compares these
   for (std::size_t i = 0; i < count; ++i) {
@@ -216,88 +207,117 @@ std::uint32_t largest_magnitude(float const* x, std::size_t count) {
   return static_cast<std::uint32_t>(largest);
 }
 
-/// What the momentum and the variance differ in. The codes of a block whose scale is NaN are zero.
+/// What the momentum and the variance differ in.
 struct Momentum {
-  static void read8(std::uint8_t const* __restrict__ codes, float scale, float* __restrict__ to) {
-    for (std::size_t i = 0; i < block; ++i) {
-      to[i] = momentum_of(codes[i], scale);
-    }
-  }
-  static void write16(float const* __restrict__ from, std::uint32_t const* __restrict__ random,
-                      std::uint16_t* __restrict__ to, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-      to[i] = round_momentum16(from[i], random[i]);
-    }
-  }
-  static void write8(float const* __restrict__ from, std::uint32_t const* __restrict__ random,
-                     std::uint8_t* __restrict__ to, float* scale) {
-    BlockScale const s = scale_of(largest_magnitude(from, block), momentum_codes);
-    *scale = s.scale;
-    if (s.scale != s.scale) {
-      __builtin_memset(to, 0, block);
-      return;
-    }
-    for (std::size_t i = 0; i < block; ++i) {
-      to[i] = round_momentum8(from[i], s.inverse, random[i]);
-    }
-  }
+  static float read8(std::uint8_t code, float scale) { return momentum_of(code, scale); }
 };
 struct Variance {
-  static void read8(std::uint8_t const* __restrict__ codes, float scale, float* __restrict__ to) {
-    for (std::size_t i = 0; i < block; ++i) {
-      to[i] = variance_of(codes[i], scale);
-    }
-  }
-  static void write16(float const* __restrict__ from, std::uint32_t const* __restrict__ random,
-                      std::uint16_t* __restrict__ to, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-      to[i] = round_variance16(from[i], random[i]);
-    }
-  }
-  static void write8(float const* __restrict__ from, std::uint32_t const* __restrict__ random,
-                     std::uint8_t* __restrict__ to, float* scale) {
-    BlockScale const s = scale_of(largest_magnitude(from, block), variance_codes);
-    *scale = s.scale;
-    if (s.scale != s.scale) {
-      __builtin_memset(to, 0, block);
-      return;
-    }
-    for (std::size_t i = 0; i < block; ++i) {
-      to[i] = round_variance8(from[i], s.inverse, random[i]);
-    }
-  }
+  static float read8(std::uint8_t code, float scale) { return variance_of(code, scale); }
 };
 
-/// A moment's block as floats, in `room` if it is not; null if the rule does not keep it.
+/// A moment's block as floats, in `room` if it is not, or if the rule does not keep it and nobody reads it.
 template <class Which>
-float* read_moment(Moments moments, std::byte* from, float const* scale, std::size_t begin,
-                   std::size_t count, float* room) {
+float* read_moment(Moments moments, std::byte* from, float const* scales, std::size_t begin,
+                   std::size_t count, float* __restrict__ room) {
   if (from == nullptr) {
-    return room;  // nobody reads it
+    return room;
   }
-  switch (moments) {
-    case Moments::bf16:
-      widen_bf16(from + 2 * begin, room, count);
-      return room;
-    case Moments::int8:
-      Which::read8(reinterpret_cast<std::uint8_t const*>(from) + begin, scale[begin / block], room);
-      return room;
-    case Moments::fp32:
-      break;
-  }
-  return reinterpret_cast<float*>(from) + begin;
-}
-
-template <class Which>
-void write_moment(Moments moments, std::byte* to, float* scale, std::size_t begin,
-                  std::size_t count, float const* from, std::uint32_t const* random) {
-  if (to == nullptr) {
-    return;
+  if (moments == Moments::fp32) {
+    return reinterpret_cast<float*>(from) + begin;
   }
   if (moments == Moments::bf16) {
-    Which::write16(from, random, reinterpret_cast<std::uint16_t*>(to) + begin, count);
+    widen_bf16(from + 2 * begin, room, count);
+    return room;
+  }
+  auto const* const codes = reinterpret_cast<std::uint8_t const*>(from) + begin;
+  float const scale = scales[begin / block];
+  for (std::size_t i = 0; i < block; ++i) {
+    room[i] = Which::read8(codes[i], scale);
+  }
+  return room;
+}
+
+/// Null if the rule does not keep it.
+template <class T>
+T* values_from(std::byte* values, std::size_t begin) {
+  return values == nullptr ? nullptr : reinterpret_cast<T*>(values) + begin;
+}
+
+// Both moments of an element share a random word, so that one loop rounds them.
+
+template <bool has_m, bool has_v>
+void write_bf16(OptimizerCall const& call, BlockKey key, Views const& views, std::size_t begin,
+                std::size_t count) {
+  float const* __restrict__ const m = views.m;
+  float const* __restrict__ const v = views.v;
+  std::uint16_t* __restrict__ const to_m = values_from<std::uint16_t>(call.momentum, begin);
+  std::uint16_t* __restrict__ const to_v = values_from<std::uint16_t>(call.variance, begin);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    std::uint32_t const random = random_word(key, i);
+    if constexpr (has_m) {
+      to_m[i] = round_momentum16(m[i], random);
+    }
+    if constexpr (has_v) {
+      to_v[i] = round_variance16(v[i], random);
+    }
+  }
+}
+
+/// Stores a block's scale. The codes beside one that is NaN are zero.
+BlockScale write_scale(float const* x, CodeFormat format, float* to) {
+  BlockScale const scale = scale_of(largest_magnitude(x, block), format);
+  *to = scale.scale;
+  return scale;
+}
+void zero_if_nan(BlockScale const& scale, std::uint8_t* codes) {
+  if (scale.scale != scale.scale) {
+    __builtin_memset(codes, 0, block);
+  }
+}
+
+template <bool has_m, bool has_v>
+void write_codes(OptimizerCall const& call, BlockKey key, Views const& views, std::size_t begin) {
+  BlockScale of_m{}, of_v{};
+  if constexpr (has_m) {
+    of_m = write_scale(views.m, momentum_codes, call.momentum_scale + begin / block);
+  }
+  if constexpr (has_v) {
+    of_v = write_scale(views.v, variance_codes, call.variance_scale + begin / block);
+  }
+  float const* __restrict__ const m = views.m;
+  float const* __restrict__ const v = views.v;
+  std::uint8_t* __restrict__ const to_m = values_from<std::uint8_t>(call.momentum, begin);
+  std::uint8_t* __restrict__ const to_v = values_from<std::uint8_t>(call.variance, begin);
+  for (std::uint32_t i = 0; i < block; ++i) {
+    std::uint32_t const random = random_word(key, i);
+    if constexpr (has_m) {
+      to_m[i] = round_momentum8(m[i], of_m.inverse, random);
+    }
+    if constexpr (has_v) {
+      to_v[i] = round_variance8(v[i], of_v.inverse, random);
+    }
+  }
+  zero_if_nan(of_m, to_m);
+  zero_if_nan(of_v, to_v);
+}
+
+template <bool has_m, bool has_v>
+void write_moments(OptimizerCall const& call, BlockKey key, Views const& views, std::size_t begin,
+                   std::size_t count) {
+  if (call.moments == Moments::bf16) {
+    write_bf16<has_m, has_v>(call, key, views, begin, count);
   } else {
-    Which::write8(from, random, reinterpret_cast<std::uint8_t*>(to) + begin, scale + begin / block);
+    write_codes<has_m, has_v>(call, key, views, begin);
+  }
+}
+void write_moments(OptimizerCall const& call, BlockKey key, Views const& views, std::size_t begin,
+                   std::size_t count) {
+  if (call.variance == nullptr) {
+    write_moments<true, false>(call, key, views, begin, count);
+  } else if (call.momentum == nullptr) {
+    write_moments<false, true>(call, key, views, begin, count);
+  } else {
+    write_moments<true, true>(call, key, views, begin, count);
   }
 }
 
@@ -307,16 +327,14 @@ template <>
 void optimize_range<Simd::OFFSTAGE_SIMD>(OptimizerCall const& given, BlockKey const* keys) {
   OptimizerCall call = given;  // a copy, which no store below can change
   Floats p_room, m_room, v_room, g_room;
-  Words random;
   for (std::size_t begin = 0; begin < given.count; begin += block) {
     std::size_t const count = given.count - begin < block ? given.count - begin : block;
-    Views const views{
-        .p = read_parameter(call, begin, count, p_room.at),
-        .m = read_moment<Momentum>(call.moments, call.momentum, call.momentum_scale, begin, count,
-                                   m_room.at),
-        .v = read_moment<Variance>(call.moments, call.variance, call.variance_scale, begin, count,
-                                   v_room.at),
-        .g = read_gradient(call, begin, count, g_room.at)};
+    Views const views{.p = read_parameter(call, begin, count, p_room.at),
+                      .m = read_moment<Momentum>(call.moments, call.momentum, call.momentum_scale,
+                                                 begin, count, m_room.at),
+                      .v = read_moment<Variance>(call.moments, call.variance, call.variance_scale,
+                                                 begin, count, v_room.at),
+                      .g = read_gradient(call, begin, count, g_room.at)};
     call.decayed = given.decayed < begin ? 0 : given.decayed - begin;
     if (step_block(views, count, call) != 0) {
       canonicalise(views.p, count);
@@ -332,11 +350,7 @@ void optimize_range<Simd::OFFSTAGE_SIMD>(OptimizerCall const& given, BlockKey co
       write_lower_half(call, begin, count, views.p);
     }
     if (call.moments != Moments::fp32) {
-      make_random(keys[begin / block], random.at);
-      write_moment<Momentum>(call.moments, call.momentum, call.momentum_scale, begin, count,
-                             views.m, random.at);
-      write_moment<Variance>(call.moments, call.variance, call.variance_scale, begin, count,
-                             views.v, random.at);
+      write_moments(call, keys[begin / block], views, begin, count);
     }
   }
   _mm_sfence();  // who learns that we are done must see the streamed lines too

@@ -34,10 +34,13 @@ struct OptimizerCase {
 
 /// Every rule with FP32 moments.
 inline std::vector<OptimizerCase> all_rules() {
-  return {{.optimizer = Optimizer::adamw},   {.optimizer = Optimizer::adam},
-          {.optimizer = Optimizer::adagrad}, {.optimizer = Optimizer::rmsprop},
+  return {{.optimizer = Optimizer::adamw},
+          {.optimizer = Optimizer::adam},
+          {.optimizer = Optimizer::adagrad},
+          {.optimizer = Optimizer::rmsprop},
           {.optimizer = Optimizer::rmsprop, .momentum = 0.9},
-          {.optimizer = Optimizer::sgd},     {.optimizer = Optimizer::sgd, .momentum = 0.9},
+          {.optimizer = Optimizer::sgd},
+          {.optimizer = Optimizer::sgd, .momentum = 0.9},
           {.optimizer = Optimizer::lion}};
 }
 
@@ -176,7 +179,7 @@ class OptimizerArrays {
     for (std::size_t i = 0; i < values.size(); ++i) {
       auto const words = philox(6, stream, i);
       std::uint32_t const power =
-          kind == Values::ordinary ? 120 + words[0] % 10 : 34 + words[0] % 220;
+          kind == Values::ordinary ? 120 + words[0] % 10 : 35 + words[0] % 219;
       bool const is_rare = kind != Values::ordinary && words[1] % 8 == 0;
       values[i] = is_rare ? (kind == Values::extreme ? float_of_bits(nan_bits) : 0.0F)
                           : float_of_bits(power << 23);

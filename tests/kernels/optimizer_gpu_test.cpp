@@ -24,12 +24,13 @@ void step_on_gpu(OptimizerArrays& arrays, Step const& step) {
   std::list<DeviceArray<std::byte>> planes;
   for (std::size_t i = 0; i < arrays.planes.size(); ++i) {
     DeviceArray<std::byte> const& plane = planes.emplace_back(arrays.planes[i]);
-    part.planes[i] = plane.view(0, arrays.planes[i].size()).data() +
-                     (arrays.at(i) - arrays.planes[i].data());
+    part.planes[i] =
+        plane.view(0, arrays.planes[i].size()).data() + (arrays.at(i) - arrays.planes[i].data());
   }
   DeviceArray<std::byte> const gradient{arrays.gradient};
   DeviceArray<std::byte> const copy{arrays.copy};
-  auto const on_device = [&](auto& span, HostBytes const& host, DeviceArray<std::byte> const& device) {
+  auto const on_device = [&](auto& span, HostBytes const& host,
+                             DeviceArray<std::byte> const& device) {
     using Element = typename std::remove_reference_t<decltype(span)>::element_type;
     auto const offset = reinterpret_cast<std::byte const*>(span.data()) - host.data();
     span = {reinterpret_cast<Element*>(device.view(0, host.size()).data() + offset), span.size()};

@@ -44,14 +44,15 @@ TEST(WorkingCopy, IsTheNearestNumberAndOfTwoTheOneAwayFromZero) {
     }
     double const exact = p[i];
     double const got = to_float(copy[i]);
-    auto const lower_neighbour = std::bit_cast<float>(std::bit_cast<std::uint32_t>(p[i]) & 0xFFFF0000U);
+    auto const lower_neighbour =
+        std::bit_cast<float>(std::bit_cast<std::uint32_t>(p[i]) & 0xFFFF0000U);
     double const below = lower_neighbour;  // towards zero
-    double const place = std::abs(
-        static_cast<double>(std::bit_cast<float>(
-            (std::bit_cast<std::uint32_t>(p[i]) & 0xFFFF0000U) + 0x00010000U)) - below);
+    double const place =
+        std::abs(static_cast<double>(std::bit_cast<float>(
+                     (std::bit_cast<std::uint32_t>(p[i]) & 0xFFFF0000U) + 0x00010000U)) -
+                 below);
     double const from_below = std::abs(exact - below);
-    double const expected =
-        from_below * 2.0 >= place ? below + std::copysign(place, exact) : below;
+    double const expected = from_below * 2.0 >= place ? below + std::copysign(place, exact) : below;
     ASSERT_EQ(got, expected) << p[i];
     ASSERT_EQ(std::signbit(got), std::signbit(exact)) << p[i];
   }
@@ -59,7 +60,8 @@ TEST(WorkingCopy, IsTheNearestNumberAndOfTwoTheOneAwayFromZero) {
 
 TEST(WorkingCopy, BeyondTheLargestNumberIsInfiniteAndNanIsCanonical) {
   std::vector<float> const p{std::numeric_limits<float>::max(), -0x1.FFp127F,
-                             std::numeric_limits<float>::infinity(), std::bit_cast<float>(0xFFC12345U)};
+                             std::numeric_limits<float>::infinity(),
+                             std::bit_cast<float>(0xFFC12345U)};
   std::vector<bfloat16> copy(p.size());
   host::round_parameters(p, copy);
   EXPECT_EQ(copy, (std::vector<bfloat16>{{0x7F80}, {0xFF80}, {0x7F80}, {0x7FC0}}));
