@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "base/stopwatch.hpp"
 #include "base/team.hpp"
 #include "checkpoint/directory.hpp"
@@ -221,7 +222,7 @@ void Store::say_loaded(std::string const& path, Meta const& meta, RunState const
       log::info("checkpoint {} loaded", path);
       if (meta.state.layout != run.state.layout) {
         log::info("optimizer.moments={} where the checkpoint has {}: moments converted, {}",
-                  run.state.moments, meta.state.moments,
+                  run.state.moments, printable_name(meta.state.moments),
                   run.state.layout.bytes_per_element() > meta.state.layout.bytes_per_element()
                       ? "exactly"
                       : "rounded to nearest");

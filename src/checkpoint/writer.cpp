@@ -213,9 +213,8 @@ Bytes space_for(StateLayout const& layout, std::vector<state::Subgroup> const& s
   Bytes space = 64 * KiB;
   for (state::Subgroup const& subgroup : subgroups) {
     Bytes const state = layout.bytes(subgroup.size);
-    // State, alignment, checksums and headers.
-    space += state + 2 * aio::direct_alignment + state / 2048 +
-             2 * static_cast<Bytes>(layout.size() + 1) * array_bookkeeping;
+    // State, headers and alignment, checksums.
+    space += state + 2 * aio::direct_alignment + state / 2048;
   }
   return space;
 }
