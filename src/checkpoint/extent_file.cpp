@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::string_view slot_prefix = "slot-";
 
-// All bookkeeping of a few planes; planes are larger.
-constexpr h5::File::Alignment extent_alignment{plane_alignment, aio::direct_alignment, 16 * KiB};
+// All bookkeeping of a few planes; planes are larger, and begin at the first aligned byte behind it.
+constexpr h5::File::Alignment extent_alignment{plane_alignment, aio::direct_alignment, 3 * KiB};
 
 std::vector<std::byte> bytes_in(std::string const& path, Bytes offset, Bytes bytes) {
   std::string const part = read_part(path, offset, bytes);

@@ -71,6 +71,9 @@ std::string to_text(StateLayout const& layout) {
 
 std::optional<StateLayout> parse_layout(std::string_view text) {
   std::vector<Plane> planes;
+  if (text.ends_with(',')) {
+    return std::nullopt;
+  }
   while (!text.empty()) {
     auto plane = parse_plane(cut(text, ','));
     bool const again =
