@@ -90,6 +90,11 @@ void step_on_stream(device::Stream& stream, StepPart const& part,
 }
 
 void require_fit(state::Subgroup const& subgroup, GradientView const& gradient) {
+  std::int64_t covered = 0;
+  for (state::Piece const& piece : subgroup.pieces) {
+    covered += piece.chunks.count * chunk_elements;
+  }
+  require(covered == subgroup.size, "UpdatePipeline: pieces cover the subgroup");
   std::visit(
       [&](auto gradients) {
         require(std::ssize(gradients) == subgroup.size,

@@ -51,7 +51,7 @@ void step_on_stream(device::Stream& stream, StepPart const& part,
                     kernels::OptimizerStep const& step);
 
 /// Whether a whole subgroup can be stepped with these: before its state is touched.
-/// Errors: PreconditionError: the gradient has not an element for each of the subgroup's.
+/// Errors: PreconditionError: the gradient has not an element for each of the subgroup's; its pieces do not cover it.
 void require_fit(state::Subgroup const& subgroup, GradientView const& gradient);
 
 }  // namespace offstage::update
