@@ -74,7 +74,12 @@ class Phase {
   train::Offload offload_;
   std::unique_ptr<update::GradientAccumulator<bfloat16>> gradients_;
   std::unique_ptr<update::UpdatePipeline> pipeline_;
-  kernels::AdamwStep adamw_{1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 0};
+  kernels::OptimizerStep adamw_{.learning_rate = 1e-3,
+                                .beta1 = 0.9,
+                                .beta2 = 0.95,
+                                .epsilon = 1e-8,
+                                .weight_decay = 0.1,
+                                .gradient_scale = 1.0};
 };
 
 Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,

@@ -112,7 +112,12 @@ class Steps {
   Seconds device_busy_{};
   Seconds computed_{};
   std::int64_t tried_ = 0;
-  kernels::AdamwStep adamw_{1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 0};
+  kernels::OptimizerStep adamw_{.learning_rate = 1e-3,
+                                .beta1 = 0.9,
+                                .beta2 = 0.95,
+                                .epsilon = 1e-8,
+                                .weight_decay = 0.1,
+                                .gradient_scale = 1.0};
 };
 
 Steps::Steps(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,

@@ -28,7 +28,7 @@
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
 #include "device/device.hpp"
-#include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/optimizer.hpp"
 #include "phase_shape.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/mpi/session.hpp"
@@ -83,7 +83,12 @@ class Phase {
   train::Offload offload_;
   std::unique_ptr<update::GradientAccumulator<bfloat16>> gradients_;
   std::unique_ptr<train::SharedUpdate> update_;
-  kernels::AdamwStep adamw_{1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 0};
+  kernels::OptimizerStep adamw_{.learning_rate = 1e-3,
+                                .beta1 = 0.9,
+                                .beta2 = 0.95,
+                                .epsilon = 1e-8,
+                                .weight_decay = 0.1,
+                                .gradient_scale = 1.0};
 };
 
 Phase::Phase(PhaseShape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
@@ -233,13 +238,21 @@ int measure_kernel(PhaseShape const& shape, train::RunConfig const& config) {
   }
   auto const floats = memory.as<float>();
   auto const numbers = memory.as<bfloat16>().subspan(6 * count);
-  kernels::AdamwState<bfloat16, bfloat16> const state{
-      .parameter = floats.first(count),
-      .momentum = floats.subspan(count, count),
-      .variance = floats.subspan(2 * count, count),
-      .gradient = numbers.first(count),
-      .working_copy = numbers.subspan(count, count)};
-  kernels::AdamwStep step{1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 0};
+  auto const plane = [&](std::size_t index) {
+    return reinterpret_cast<std::byte*>(floats.data() + index * count);
+  };
+  StateLayout const layout = adamw_layout();
+  kernels::OptimizerPart const part{.planes = {plane(0), plane(1), plane(2)},
+                                    .gradient = std::span<bfloat16 const>{numbers.first(count)},
+                                    .working_copy = numbers.subspan(count, count),
+                                    .elements = shape.parameters,
+                                    .decayed = shape.parameters};
+  kernels::OptimizerStep step{.learning_rate = 1e-3,
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .epsilon = 1e-8,
+                              .weight_decay = 0.1,
+                              .gradient_scale = 1.0};
   constexpr double update_traffic = 28.0;
   double const update_bytes = update_traffic * static_cast<double>(count);
   auto const half = static_cast<Bytes>(bytes.size() / 2);
@@ -252,7 +265,7 @@ int measure_kernel(PhaseShape const& shape, train::RunConfig const& config) {
       return time_on(*stream, [&] {
         for (int i = 0; i < passes; ++i) {
           ++step.step;
-          kernels::adamw(*stream, state, step);
+          kernels::optimize(*stream, layout, part, step);
         }
       });
     }));

@@ -63,8 +63,8 @@ std::vector<state::Subgroup> make_subgroups() {
     subgroup.index = index;
     subgroup.begin = index * subgroup_elements;
     subgroup.size = subgroup_elements;
-    subgroup.decay_ranges = {{0, subgroup_elements - 4096, true},
-                             {subgroup_elements - 4096, subgroup_elements, false}};
+    std::int64_t const chunks = subgroup_elements / chunk_elements;
+    subgroup.pieces = {{0, {index * chunks, chunks}, 0, subgroup_elements - chunk_elements}};
     subgroups.push_back(subgroup);
   }
   return subgroups;
@@ -112,11 +112,11 @@ class Phase {
     double processor_seconds{};
   };
   Step step() {
-    ++adamw_.step;
+    ++step_.step;
     tiers::Traffic const before = tiers_->traffic();
     double const processor = offstage::processor_seconds();
     auto const stats = pipeline_.run(
-        adamw_, order_,
+        step_, order_,
         [&](state::Subgroup const& subgroup) {
           return update::GradientLease{{},
                                        std::span<bfloat16 const>{gradient_.as<bfloat16>()}.subspan(
@@ -164,7 +164,12 @@ class Phase {
   std::unique_ptr<tiers::Tiers> tiers_;
   update::UpdatePipeline pipeline_;
   std::vector<update::Trip> order_;
-  kernels::AdamwStep adamw_{1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 0};
+  kernels::OptimizerStep step_{.learning_rate = 1e-3,
+                               .beta1 = 0.9,
+                               .beta2 = 0.95,
+                               .epsilon = 1e-8,
+                               .weight_decay = 0.1,
+                               .gradient_scale = 1.0};
 };
 
 int run_update(std::span<std::string const> directories) {

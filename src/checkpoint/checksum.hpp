@@ -12,18 +12,18 @@
 
 namespace offstage::checkpoint {
 
-/// A chunk of FP32 numbers in bytes.
-constexpr Bytes chunk_bytes = 4 * chunk_elements;
+/// Bytes that share a checksum: a chunk of FP32 numbers.
+constexpr Bytes block_bytes = 4 * chunk_elements;
 
 /// XXH3-64.
 [[nodiscard]] std::uint64_t checksum_of(std::span<std::byte const> bytes) noexcept;
 [[nodiscard]] std::uint64_t checksum_of(std::string_view text) noexcept;
 
-/// XXH3-64 of each chunk: `bytes` holds as many whole chunks as `checksums` has elements.
+/// XXH3-64 of each block of `bytes`, one for each of `checksums`; the last block may be short.
 /// Threads: OpenMP.
-void checksum_chunks(std::span<std::byte const> bytes, std::span<std::uint64_t> checksums);
+void checksum_blocks(std::span<std::byte const> bytes, std::span<std::uint64_t> checksums);
 
-/// The first chunk whose checksum is another, if any. Threads: OpenMP.
+/// The first block whose checksum is another, if any. Threads: OpenMP.
 [[nodiscard]] std::optional<std::int64_t> first_mismatch(std::span<std::byte const> bytes,
                                                          std::span<std::uint64_t const> checksums);
 

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
+#include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/inspect.hpp"
@@ -18,27 +18,39 @@ namespace {
 
 constexpr std::int64_t batch_chunks = 1024;
 
-/// How one array of one tensor differs so far.
+/// How one plane of one tensor differs so far.
 struct Difference {
   std::int64_t count{};
   std::int64_t first{};
   double largest{};
 
-  void add(std::int64_t index, float a, float b) {
-    if (std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b)) {
-      return;
-    }
+  void add(std::int64_t element, double a, double b) {
     if (count++ == 0) {
-      first = index;
+      first = element;
     }
-    double const distance = std::abs(static_cast<double>(a) - static_cast<double>(b));
+    double const distance = std::abs(a - b);
     largest = std::max(largest,
                        std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance);
   }
 };
 
-/// Of p, m and v.
-using Differences = std::array<Difference, 3>;
+/// Of each plane that both checkpoints have alike.
+using Differences = std::vector<Difference>;
+
+/// The value's number; of a code, the code.
+double number_of(PlaneType type, std::byte const* value) {
+  if (type == PlaneType::fp32) {
+    float number{};
+    std::memcpy(&number, value, sizeof number);
+    return number;
+  }
+  if (type == PlaneType::bf16) {
+    bfloat16 number;
+    std::memcpy(&number, value, sizeof number);
+    return to_float(number);
+  }
+  return std::to_integer<int>(*value);
+}
 
 Reader reader_of(Listed const& checkpoint) {
   Inspection found = inspect(checkpoint.path);
@@ -48,80 +60,115 @@ Reader reader_of(Listed const& checkpoint) {
   return {checkpoint.path, std::move(found.master)};
 }
 
-/// The state of a batch of chunks, (3, N), and where it stands in its layer.
+/// Two checkpoints, room for a batch of each, and the planes that both have alike: numbers in the layouts of both.
+struct Pair {
+  Pair(Listed const& one, Listed const& other) : a(reader_of(one)), b(reader_of(other)) {
+    for (std::size_t i = 0; i < a.layout().size(); ++i) {
+      auto const found = std::ranges::find(b.layout().planes(), a.layout().planes()[i]);
+      if (found != b.layout().planes().end()) {
+        planes.emplace_back(i, static_cast<std::size_t>(found - b.layout().planes().begin()));
+      }
+    }
+  }
+
+  Reader a;
+  Reader b;
+  memory::HugeBuffer a_bytes{a.layout().bytes(batch_chunks * chunk_elements)};
+  memory::HugeBuffer b_bytes{b.layout().bytes(batch_chunks * chunk_elements)};
+  std::vector<std::pair<std::size_t, std::size_t>> planes;
+};
+
+/// A batch of chunks, and where it stands in its layer.
 struct Batch {
   std::int64_t begin{};
   std::int64_t elements{};
-  std::span<float const> a;
-  std::span<float const> b;
 };
 
-void add_differences(state::TensorLayout const& tensor, Batch const& batch,
+/// A value of several elements belongs to every tensor that has one of them.
+void add_differences(Pair const& pair, state::TensorLayout const& tensor, Batch const& batch,
                      Differences& differences) {
-  std::int64_t const begin = std::max(tensor.offset, batch.begin);
+  std::int64_t const begin = std::max(tensor.offset, batch.begin) - batch.begin;
   std::int64_t const end =
-      std::min(tensor.offset + tensor.elements(), batch.begin + batch.elements);
-  for (std::size_t array = 0; array < differences.size(); ++array) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      auto const at = array * static_cast<std::size_t>(batch.elements) +
-                      static_cast<std::size_t>(i - batch.begin);
-      differences[array].add(i - tensor.offset, batch.a[at], batch.b[at]);
+      std::min(tensor.offset + tensor.elements(), batch.begin + batch.elements) - batch.begin;
+  for (std::size_t k = 0; k < pair.planes.size() && begin < end; ++k) {
+    auto const [in_a, in_b] = pair.planes[k];
+    Plane const& plane = pair.a.layout().planes()[in_a];
+    Bytes const width = bytes_of(plane.type);
+    std::byte const* const a =
+        pair.a_bytes.bytes().data() + pair.a.layout().plane_offset(in_a, batch.elements);
+    std::byte const* const b =
+        pair.b_bytes.bytes().data() + pair.b.layout().plane_offset(in_b, batch.elements);
+    for (std::int64_t i = begin / plane.elements_per_value;
+         i < ceil_div(end, plane.elements_per_value); ++i) {
+      if (std::memcmp(a + i * width, b + i * width, static_cast<std::size_t>(width)) != 0) {
+        std::int64_t const element = std::max(begin, i * plane.elements_per_value);
+        differences[k].add(batch.begin + element - tensor.offset,
+                           number_of(plane.type, a + i * width),
+                           number_of(plane.type, b + i * width));
+      }
     }
   }
 }
 
-void append_lines(state::TensorLayout const& tensor, Differences const& differences,
-                  std::vector<std::string>& lines) {
-  constexpr std::array<char const*, 3> names{"parameter", "momentum", "variance"};
-  for (std::size_t array = 0; array < names.size(); ++array) {
-    Difference const& found = differences[array];
+void append_lines(Pair const& pair, state::TensorLayout const& tensor,
+                  Differences const& differences, std::vector<std::string>& lines) {
+  for (std::size_t k = 0; k < differences.size(); ++k) {
+    Difference const& found = differences[k];
     if (found.count == 0) {
       continue;
     }
+    Plane const& plane = pair.a.layout().planes()[pair.planes[k].first];
     lines.push_back(fmt::format(
-        "{} {}: {} of {} elements differ, the first at {}, largest difference {:g}", names[array],
-        tensor.name, found.count, tensor.elements(), found.first, found.largest));
+        "{} {}: {} of {} {} differ, the first at {}, largest difference {:g}", plane.name,
+        tensor.name, found.count, ceil_div(tensor.elements(), plane.elements_per_value),
+        plane.elements_per_value > 1 ? "scales" : "elements", found.first, found.largest));
   }
 }
 
-/// Two checkpoints and room for a batch of each.
-struct Pair {
-  Reader a;
-  Reader b;
-  memory::HugeBuffer a_bytes{3 * batch_chunks * chunk_bytes};
-  memory::HugeBuffer b_bytes{3 * batch_chunks * chunk_bytes};
-};
-
 std::vector<std::string> compare_layer(Pair& pair, int index) {
   state::LayerLayout const& layer = pair.a.map().layers()[static_cast<std::size_t>(index)];
-  std::vector<Differences> differences(layer.tensors.size());
+  std::vector<Differences> differences(layer.tensors.size(), Differences(pair.planes.size()));
   for (std::int64_t first = 0; first < layer.chunks(); first += batch_chunks) {
     std::int64_t const count = std::min(batch_chunks, layer.chunks() - first);
     state::Piece const piece{index, {first, count}, 0};
-    auto const bytes = static_cast<std::size_t>(3 * count * chunk_bytes);
-    pair.a.read({&piece, 1}, pair.a_bytes.bytes().first(bytes));
-    pair.b.read({&piece, 1}, pair.b_bytes.bytes().first(bytes));
-    Batch const batch{first * chunk_elements, count * chunk_elements, pair.a_bytes.as<float>(),
-                      pair.b_bytes.as<float>()};
+    Batch const batch{first * chunk_elements, count * chunk_elements};
+    auto const extent = [&](memory::HugeBuffer const& buffer, Reader const& reader) {
+      return buffer.bytes().first(static_cast<std::size_t>(reader.layout().bytes(batch.elements)));
+    };
+    pair.a.read({&piece, 1}, extent(pair.a_bytes, pair.a));
+    pair.b.read({&piece, 1}, extent(pair.b_bytes, pair.b));
     for (std::size_t t = 0; t < differences.size(); ++t) {
-      add_differences(layer.tensors[t], batch, differences[t]);
+      add_differences(pair, layer.tensors[t], batch, differences[t]);
     }
   }
   std::vector<std::string> lines;
   for (std::size_t t = 0; t < differences.size(); ++t) {
-    append_lines(layer.tensors[t], differences[t], lines);
+    append_lines(pair, layer.tensors[t], differences[t], lines);
   }
   return lines;
+}
+
+/// A line for each plane of `a` that `b` does not have alike.
+void append_planes(Listed const& a, Listed const& b, std::vector<std::string>& lines) {
+  auto const& others = b.meta.state.layout.planes();
+  for (Plane const& plane : a.meta.state.layout.planes()) {
+    if (std::ranges::find(others, plane) == others.end()) {
+      lines.push_back(fmt::format("{}: {} has it as {}, {} has not", plane.name, a.path,
+                                  name_of(plane.type), b.path));
+    }
+  }
 }
 
 }  // namespace
 
 std::vector<std::string> compare(Listed const& a, Listed const& b) {
-  Pair pair{reader_of(a), reader_of(b)};
+  Pair pair{a, b};
   if (!same_parameters(pair.a.meta().model, pair.b.meta().model)) {
     throw DataError{fmt::format("{} and {} are checkpoints of different models", a.path, b.path)};
   }
   std::vector<std::string> lines;
+  append_planes(a, b, lines);
+  append_planes(b, a, lines);
   for (int layer = 0; layer < static_cast<int>(pair.a.map().layers().size()); ++layer) {
     std::vector<std::string> const found = compare_layer(pair, layer);
     lines.insert(lines.end(), found.begin(), found.end());

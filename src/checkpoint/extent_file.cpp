@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/optimizer_state.hpp"
 #include "platform/aio/file.hpp"
 #include "platform/h5/file.hpp"
 
@@ -15,6 +16,9 @@ namespace offstage::checkpoint {
 namespace {
 
 constexpr std::string_view slot_prefix = "slot-";
+
+// All bookkeeping of a few planes; planes are larger, and begin at the first aligned byte behind it.
+constexpr h5::File::Alignment extent_alignment{plane_alignment, aio::direct_alignment, 3 * KiB};
 
 std::vector<std::byte> bytes_in(std::string const& path, Bytes offset, Bytes bytes) {
   std::string const part = read_part(path, offset, bytes);
@@ -27,27 +31,62 @@ std::vector<std::byte> bytes_in(std::string const& path, Bytes offset, Bytes byt
 
 }  // namespace
 
-tiers::KeptFileShape shape_of_slots(std::string const& checkpoints, int rank, Bytes slot_bytes) {
+std::optional<Bytes> reserve_planes(h5::File& file, std::string const& place,
+                                    StateLayout const& layout, std::int64_t elements) {
+  Bytes begin = 0;
+  for (std::size_t i = 0; i < layout.size(); ++i) {
+    Plane const& plane = layout.planes()[i];
+    Bytes const offset = file.reserve(place + plane.name, dataset_type(plane),
+                                      {dataset_values(layout, i, elements)});
+    begin = i == 0 ? offset : begin;
+    if (begin % aio::direct_alignment != 0 || offset != begin + layout.plane_offset(i, elements)) {
+      return std::nullopt;
+    }
+  }
+  return begin;
+}
+
+void require_planes(h5::File const& file, std::string const& path, std::string const& place,
+                    StateLayout const& layout, std::int64_t elements, Bytes offset) {
+  for (std::size_t i = 0; i < layout.size(); ++i) {
+    Plane const& plane = layout.planes()[i];
+    if (file.offset(place + plane.name, dataset_type(plane),
+                    {dataset_values(layout, i, elements)}) !=
+        offset + layout.plane_offset(i, elements)) {
+      throw DataError{
+          fmt::format("{}: {}{} does not stand where the manifest says; the file is damaged", path,
+                      place, plane.name)};
+    }
+  }
+}
+
+std::vector<std::byte> extent_head(std::string const& scratch, StateLayout const& layout,
+                                   std::int64_t elements) {
+  remove_file(scratch);
+  try {
+    h5::File file = h5::File::create(scratch, extent_alignment);
+    Bytes const offset = reserve_planes(file, "/", layout, elements).value_or(0);
+    file.close();
+    require(offset > 0 && size_of(scratch) == offset + layout.bytes(elements),
+            "checkpoint: HDF5 keeps its bookkeeping before the state");
+    std::vector<std::byte> head = bytes_in(scratch, 0, offset);
+    remove_file(scratch);
+    return head;
+  } catch (IoError const&) {
+    unlink(scratch.c_str());
+    throw;
+  }
+}
+
+tiers::KeptFileShape shape_of_slots(std::string const& checkpoints, int rank,
+                                    StateLayout const& layout, std::int64_t elements) {
   tiers::KeptFileShape shape;
   shape.directory = checkpoints + "/" + slots_name;
   shape.prefix = fmt::format("{}{:04}", slot_prefix, rank);
-  shape.slot_bytes = slot_bytes;
+  shape.slot_bytes = layout.bytes(elements);
   make_directory(shape.directory);
-  std::string const sample = fmt::format("{}/{}-sample", shape.directory, shape.prefix);
-  remove_file(sample);
-  try {
-    h5::File file = h5::File::create(sample, {aio::direct_alignment, aio::direct_alignment});
-    Bytes const offset = file.reserve(extent_dataset, h5::Type::f32, {slot_bytes / 4});
-    file.close();
-    require(offset > 0 && offset % aio::direct_alignment == 0, "checkpoint: HDF5 aligns the state");
-    Bytes const end = offset + slot_bytes;
-    shape.head = bytes_in(sample, 0, offset);
-    shape.tail = bytes_in(sample, end, size_of(sample).value_or(end) - end);
-  } catch (IoError const&) {
-    unlink(sample.c_str());
-    throw;
-  }
-  remove_file(sample);
+  shape.head =
+      extent_head(fmt::format("{}/{}-sample", shape.directory, shape.prefix), layout, elements);
   return shape;
 }
 

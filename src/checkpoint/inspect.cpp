@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One batch of p, m and v while verifying: 48 MiB.
+// One batch of the state while verifying: 48 MiB of p, m and v in FP32.
 constexpr std::int64_t batch_chunks = 1024;
 
 Inspection look_at(std::string const& directory) {
@@ -61,7 +61,9 @@ std::string problem_in(Reader& reader, int layer, state::ChunkRange chunks,
     while (chunks.count > 0) {
       std::int64_t const count = std::min(batch_chunks, chunks.count);
       state::Piece const piece{layer, {chunks.first, count}, 0};
-      reader.read({&piece, 1}, buffer.first(static_cast<std::size_t>(3 * count * chunk_bytes)));
+      reader.read(
+          {&piece, 1},
+          buffer.first(static_cast<std::size_t>(reader.layout().bytes(count * chunk_elements))));
       chunks = {chunks.first + count, chunks.count - count};
     }
   } catch (DataError const& error) {
@@ -136,7 +138,7 @@ std::vector<std::string> verify(Listed const& checkpoint) {
   }
   try {
     Reader reader{checkpoint.path, std::move(found.master)};
-    memory::HugeBuffer const buffer{3 * batch_chunks * chunk_bytes};
+    memory::HugeBuffer const buffer{reader.layout().bytes(batch_chunks * chunk_elements)};
     std::vector<std::string> problems;
     for (int rank = 0; rank < reader.map().ranks(); ++rank) {
       auto const of_rank = verify_rank(reader, rank, buffer.bytes());

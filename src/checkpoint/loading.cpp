@@ -10,22 +10,54 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "checkpoint/convert_moments.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/master.hpp"
 #include "checkpoint/patience.hpp"
 #include "checkpoint/reader.hpp"
+#include "platform/memory/huge_buffer.hpp"
 
 namespace offstage::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 
+// What is converted at a time, in chunks: 48 MiB of p, m and v in FP32.
+constexpr std::int64_t batch_chunks = 1024;
+
+/// Reads a subgroup in the checkpoint's layout batch by batch.
+void convert(Reader& reader, state::Subgroup const& subgroup, StateLayout const& layout,
+             std::span<std::byte> state) {
+  memory::HugeBuffer const buffer{
+      reader.layout().bytes(std::min(batch_chunks * chunk_elements, subgroup.size))};
+  for (state::Piece const& piece : subgroup.pieces) {
+    for (std::int64_t done = 0; done < piece.chunks.count; done += batch_chunks) {
+      std::int64_t const count = std::min(batch_chunks, piece.chunks.count - done);
+      std::int64_t const elements = count * chunk_elements;
+      state::Piece const batch{piece.layer, {piece.chunks.first + done, count}, 0};
+      auto const bytes =
+          buffer.bytes().first(static_cast<std::size_t>(reader.layout().bytes(elements)));
+      reader.read({&batch, 1}, bytes);
+      convert_moments({reader.layout(), bytes, elements}, {layout, state, subgroup.size},
+                      piece.offset + done * chunk_elements);
+    }
+  }
+}
+
 void load(Reader& reader, state::Subgroup const& subgroup, Destination const& to) {
+  StateLayout const& layout = to.run.state.layout;
   tiers::Lease lease = to.tiers.create(subgroup.index);
   std::span<std::byte> const state = lease.mutable_bytes();
-  require(static_cast<Bytes>(state.size()) == subgroup.state_bytes(),
-          "checkpoint: an extent holds p, m and v of its subgroup");
-  read_patiently([&] { reader.read(subgroup.pieces, state); });
+  require(std::ssize(state) == layout.bytes(subgroup.size),
+          "checkpoint: an extent holds the planes of its subgroup");
+  read_patiently([&] {
+    if (reader.layout() == layout) {
+      reader.read(subgroup.pieces, state);
+    } else {
+      convert(reader, subgroup, layout, state);
+    }
+  });
+  layout.clear_padding(state, subgroup.size);
   to.on_subgroup(subgroup, {reinterpret_cast<float const*>(state.data()),
                             static_cast<std::size_t>(subgroup.size)});
   lease.commit();
@@ -35,7 +67,8 @@ void load(Reader& reader, state::Subgroup const& subgroup, Destination const& to
 /// older one should be tried either, IoError if it could not be read.
 Meta load(std::string const& path, Destination const& to, mpi::Communicator const& comm) {
   Master master = read_patiently([&] { return read_master(path); });
-  require_same_model(path, master.meta.model, to.model);
+  require_same_model(path, master.meta.model, to.run.model);
+  require_same_optimizer(path, master.meta.state, to.run.state);
   Reader reader{path, std::move(master)};
   // Every file belongs to the checkpoint, also one of a rank that owned nothing.
   for (int rank = comm.rank(); rank < reader.map().ranks(); rank += comm.size()) {

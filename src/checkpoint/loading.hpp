@@ -14,7 +14,7 @@ namespace offstage::checkpoint {
 
 /// Where a checkpoint goes when it is loaded.
 struct Destination {
-  state::ModelShape const& model;
+  RunState const& run;
   std::vector<state::Subgroup> const& subgroups;
   tiers::Tiers& tiers;
   OnSubgroup const& on_subgroup;

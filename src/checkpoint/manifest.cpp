@@ -17,7 +17,7 @@
 namespace offstage::checkpoint {
 namespace {
 
-constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+constexpr Bytes most_bytes = Bytes{1} << 60;  // of a file: sums of a few planes do not overflow
 constexpr std::int64_t most_int = std::numeric_limits<int>::max();
 
 /// A JSON object and how messages call it.
@@ -98,7 +98,7 @@ std::vector<state::Piece> parse_pieces(Object const& object, std::int64_t elemen
   std::int64_t offset = 0;
   object.each("pieces", [&](Object const& piece) {
     std::int64_t const left = (elements - offset) / chunk_elements;
-    std::int64_t const first = piece.whole("first_chunk", 0, most / chunk_bytes);
+    std::int64_t const first = piece.whole("first_chunk", 0, most_bytes / block_bytes);
     auto const layer = static_cast<int>(piece.whole("layer", 0, most_int));
     pieces.push_back({layer, {first, piece.whole("chunks", 1, left)}, offset});
     offset += pieces.back().chunks.count * chunk_elements;
@@ -110,31 +110,43 @@ std::vector<state::Piece> parse_pieces(Object const& object, std::int64_t elemen
 }
 
 /// Of a subgroup that has a file of its own.
-ExtentFile parse_extent_file(Object const& object, std::string const& name) {
+ExtentFile parse_extent_file(Object const& object, std::string const& name, std::int64_t format) {
   ExtentFile file;
   file.name = object.file_name("file", name);
-  file.bytes = object.whole("file_bytes", 1, most);
-  file.dataset_elements = object.whole("dataset_elements", 3 * chunk_elements, file.bytes / 4);
+  file.bytes = object.whole("file_bytes", 1, most_bytes);
+  if (format < format_of_planes) {
+    file.dataset_elements = object.whole("dataset_elements", 3 * chunk_elements, file.bytes / 4);
+  }
   return file;
 }
 
 /// The next one of a manifest.
-StoredSubgroup parse_subgroup(Object const& object, Manifest const& manifest) {
+StoredSubgroup parse_subgroup(Object const& object, Manifest const& manifest,
+                              StateLayout const& layout) {
   std::size_t const index = manifest.subgroups.size();
   Bytes file_bytes = manifest.file_bytes;
   StoredSubgroup subgroup;
   if (object.has("file")) {
-    subgroup.own_file = parse_extent_file(object, extent_file_name(manifest.rank, index));
+    subgroup.own_file =
+        parse_extent_file(object, extent_file_name(manifest.rank, index), manifest.format);
     file_bytes = subgroup.own_file->bytes;
   }
-  std::string const dataset = subgroup.dataset(index);
-  if (object.text("dataset") != dataset) {
-    object.fail("dataset", "must be " + dataset);
+  bool const has_planes = manifest.format >= format_of_planes;
+  char const* const key = has_planes ? "place" : "dataset";
+  std::string const place = subgroup.place(index, manifest.format);
+  if (object.text(key) != place) {
+    object.fail(key, "must be " + place);
   }
   subgroup.offset = object.whole("offset_bytes", 0, file_bytes);
-  subgroup.elements = object.whole("elements", chunk_elements, (file_bytes - subgroup.offset) / 12);
-  if (subgroup.own_file && subgroup.own_file->dataset_elements / 3 < subgroup.elements) {
+  Bytes const room = file_bytes - subgroup.offset;
+  subgroup.elements = object.whole("elements", chunk_elements,
+                                   room / static_cast<Bytes>(layout.bytes_per_element()));
+  if (!has_planes && subgroup.own_file &&
+      subgroup.own_file->dataset_elements / 3 < subgroup.elements) {
     object.fail("dataset_elements", "must be three times the elements, or more");
+  }
+  if (layout.bytes(subgroup.elements) > room) {
+    object.fail("elements", "must have room in the file");
   }
   if (subgroup.offset % aio::direct_alignment != 0) {
     object.fail("offset_bytes", fmt::format("must be a multiple of {}", aio::direct_alignment));
@@ -152,11 +164,12 @@ StoredSubgroup parse_subgroup(Object const& object, Manifest const& manifest) {
 }
 
 /// Subgroups that share bytes would make a small file hold a large state.
-bool have_places_of_their_own(std::vector<StoredSubgroup> const& subgroups) {
+bool have_places_of_their_own(std::vector<StoredSubgroup> const& subgroups,
+                              StateLayout const& layout) {
   std::vector<std::pair<Bytes, Bytes>> places;
   for (StoredSubgroup const& subgroup : subgroups) {
     if (!subgroup.own_file) {
-      places.emplace_back(subgroup.offset, subgroup.offset + 12 * subgroup.elements);
+      places.emplace_back(subgroup.offset, subgroup.offset + layout.bytes(subgroup.elements));
     }
   }
   std::ranges::sort(places);
@@ -166,10 +179,10 @@ bool have_places_of_their_own(std::vector<StoredSubgroup> const& subgroups) {
 }
 
 void append_json(StoredSubgroup const& subgroup, std::size_t k, std::string& text) {
-  text += fmt::format("  {{\n   \"dataset\": {},\n", quoted(subgroup.dataset(k)));
+  text += fmt::format("  {{\n   \"place\": {},\n", quoted(subgroup.place(k, format_version)));
   if (auto const& own = subgroup.own_file) {
-    text += fmt::format("   \"file\": {},\n   \"file_bytes\": {},\n   \"dataset_elements\": {},\n",
-                        quoted(own->name), own->bytes, own->dataset_elements);
+    text +=
+        fmt::format("   \"file\": {},\n   \"file_bytes\": {},\n", quoted(own->name), own->bytes);
   }
   text += fmt::format(
       "   \"offset_bytes\": {},\n   \"elements\": {},\n   \"checksum\": \"{}\",\n   \"pieces\": [",
@@ -185,17 +198,17 @@ void append_json(StoredSubgroup const& subgroup, std::size_t k, std::string& tex
 
 }  // namespace
 
-std::size_t StoredSubgroup::chunks() const {
-  return static_cast<std::size_t>(3 * elements / chunk_elements);
+std::int64_t StoredSubgroup::blocks(StateLayout const& layout) const {
+  return ceil_div(layout.bytes(elements), block_bytes);
 }
 
-std::string StoredSubgroup::dataset(std::size_t k) const {
-  return own_file ? extent_dataset : dataset_name(k);
+std::string StoredSubgroup::place(std::size_t k, std::int64_t format) const {
+  if (format < format_of_planes) {
+    return own_file ? extent_dataset : fmt::format("/subgroup/{}", k);
+  }
+  return own_file ? "/" : fmt::format("/subgroup/{}/", k);
 }
 
-std::string dataset_name(std::size_t subgroup) {
-  return fmt::format("/subgroup/{}", subgroup);
-}
 std::string checksum_name(std::size_t subgroup) {
   return fmt::format("/checksum/{}", subgroup);
 }
@@ -212,20 +225,21 @@ std::string to_json(Manifest const& manifest) {
   return text + (manifest.subgroups.empty() ? "]\n}\n" : "\n ]\n}\n");
 }
 
-Manifest parse_manifest(std::string const& text, std::string const& path) {
+Manifest parse_manifest(std::string const& text, StateLayout const& layout,
+                        std::string const& path) {
   require_within(std::ssize(text), 0, most_manifest_bytes, "its size", path);
   JsonNode const json = parse_json(text, path);
   Object const object{json, path, ""};
-  (void)object.whole("format_version", 1, format_version);
   Manifest manifest;
+  manifest.format = object.whole("format_version", 1, format_version);
   manifest.ranks = static_cast<int>(object.whole("ranks", 1, most_int));
   manifest.rank = static_cast<int>(object.whole("rank", 0, manifest.ranks - 1));
   manifest.file = object.file_name("file", rank_file_name(manifest.rank));
-  manifest.file_bytes = object.whole("file_bytes", 1, most);
+  manifest.file_bytes = object.whole("file_bytes", 1, most_bytes);
   object.each("subgroups", [&](Object const& subgroup) {
-    manifest.subgroups.push_back(parse_subgroup(subgroup, manifest));
+    manifest.subgroups.push_back(parse_subgroup(subgroup, manifest, layout));
   });
-  if (!have_places_of_their_own(manifest.subgroups)) {
+  if (!have_places_of_their_own(manifest.subgroups, layout)) {
     object.fail("subgroups", "must not share bytes of the file");
   }
   return manifest;

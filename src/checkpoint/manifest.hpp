@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/state_layout.hpp"
 #include "base/units.hpp"
 #include "state/shard.hpp"
 
@@ -15,25 +16,27 @@ namespace offstage::checkpoint {
 struct ExtentFile {
   std::string name;  ///< without directory
   Bytes bytes{};
-  std::int64_t dataset_elements{};  ///< of extent_dataset, 3 N or more
+  std::int64_t dataset_elements{};  ///< up to format 3, of extent_dataset: 3 N or more
 };
 
 /// Where one subgroup's state lies.
 struct StoredSubgroup {
-  Bytes offset{};            ///< of p's first byte in its file
-  std::int64_t elements{};   ///< N; m and v follow, N elements each
-  std::uint64_t checksum{};  ///< of the array of chunk checksums
+  Bytes offset{};            ///< of its first byte in its file
+  std::int64_t elements{};   ///< N
+  std::uint64_t checksum{};  ///< of the array of the blocks' checksums
   std::vector<state::Piece> pieces;
   std::optional<ExtentFile> own_file{};  ///< none: it lies in the rank file
 
-  /// Of p, m and v together.
-  [[nodiscard]] std::size_t chunks() const;
-  /// The dataset that holds it, of the subgroup number K of a rank.
-  [[nodiscard]] std::string dataset(std::size_t k) const;
+  /// How many checksums it has.
+  [[nodiscard]] std::int64_t blocks(StateLayout const& layout) const;
+  /// The group of its planes, of the subgroup number K of a rank: "/subgroup/K/", "/". Up to format 3 the dataset that
+  /// holds all of it: "/subgroup/K", "/extent".
+  [[nodiscard]] std::string place(std::size_t k, std::int64_t format) const;
 };
 
 /// What one rank saved, in its own file and in extent files; stands beside its file as JSON.
 struct Manifest {
+  std::int64_t format{};
   int rank{};
   int ranks{};
   std::string file;  ///< without directory
@@ -41,14 +44,17 @@ struct Manifest {
   std::vector<StoredSubgroup> subgroups{};  ///< K counts them
 };
 
-/// "/subgroup/K" and "/checksum/K".
-[[nodiscard]] std::string dataset_name(std::size_t subgroup);
+/// Format 3 and those before it have a dataset (3, N) in the place of planes.
+constexpr std::int64_t format_of_planes = 4;
+
+/// "/checksum/K".
 [[nodiscard]] std::string checksum_name(std::size_t subgroup);
 
 [[nodiscard]] std::string to_json(Manifest const& manifest);
 
 /// Errors: DataError naming `path` and the field that is missing, of another type or out of range.
-///         What it returns is consistent: every subgroup lies inside its file, pieces fill it.
-[[nodiscard]] Manifest parse_manifest(std::string const& text, std::string const& path);
+///         What it returns is consistent: every subgroup, of this layout, lies inside its file, pieces fill it.
+[[nodiscard]] Manifest parse_manifest(std::string const& text, StateLayout const& layout,
+                                      std::string const& path);
 
 }  // namespace offstage::checkpoint

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 
 #include "base/printable.hpp"
@@ -61,6 +60,11 @@ void visit_meta(AnyMeta& meta, std::int64_t format, Visit&& visit) {
   if (format >= format_of_variants) {
     visit("loss_scale_steps", meta.loss_scale_steps);
   }
+  if (format >= format_of_planes) {
+    visit("optimizer", meta.state.optimizer);
+    visit("moments", meta.state.moments);
+    visit("planes", meta.state.layout);
+  }
   visit_model(meta.model, format, visit);
 }
 
@@ -83,6 +87,9 @@ std::string text_of(auto const& value) {
 }
 std::string text_of(state::RopeScaling value) {
   return name_of(value);
+}
+std::string text_of(StateLayout const& layout) {
+  return to_text(layout);
 }
 
 /// Covers every value that read_master returns: HDF5 checksums its metadata, not the data in
@@ -108,6 +115,9 @@ void set(h5::File& file, char const* key, bool value) {
 void set(h5::File& file, char const* key, state::RopeScaling value) {
   file.set(key, std::string{name_of(value)});
 }
+void set(h5::File& file, char const* key, StateLayout const& layout) {
+  file.set(key, to_text(layout));
+}
 template <class T>
 void set(h5::File& file, char const* key, T const& value) {
   file.set(key, value);
@@ -121,6 +131,15 @@ void get(h5::File const& file, char const* key, std::string& value) {
 }
 void get(h5::File const& file, char const* key, state::RopeScaling& value) {
   value = named({state::RopeScaling::none, state::RopeScaling::llama3}, file.text(key), key);
+}
+void get(h5::File const& file, char const* key, StateLayout& layout) {
+  auto found = parse_layout(file.text(key));
+  if (!found) {
+    throw Refused{
+        fmt::format("it has {}={}, which this program does not know; use a newer offstage", key,
+                    printable_name(file.text(key)))};
+  }
+  layout = *std::move(found);
 }
 template <class T>
 void get(h5::File const& file, char const* key, T& value) {
@@ -173,25 +192,18 @@ std::vector<h5::Block> boxes_of(state::TensorLayout const& tensor, std::int64_t 
   return boxes;
 }
 
-/// `count` elements from `column` on of p, m or v.
-h5::Mapping source_of(Extent const& extent, std::int64_t array, std::int64_t column,
+/// `count` elements of a plane from `column` on.
+h5::Mapping source_of(Extent const& extent, Plane const& plane, std::int64_t column,
                       std::int64_t count) {
-  std::int64_t const row = extent.stored.elements;
-  h5::Mapping mapping;
-  mapping.dataset = extent.stored.dataset(extent.subgroup);
-  if (auto const& own = extent.stored.own_file) {
-    mapping.file = own->name;
-    mapping.shape = {own->dataset_elements};
-    mapping.source = {{array * row + column}, {count}};
-  } else {
-    mapping.file = rank_file_name(extent.rank);
-    mapping.shape = {3, row};
-    mapping.source = {{array, column}, {1, count}};
-  }
-  return mapping;
+  StoredSubgroup const& stored = extent.stored;
+  return {.target = {},
+          .file = stored.own_file ? stored.own_file->name : rank_file_name(extent.rank),
+          .dataset = stored.place(extent.subgroup, format_of_planes) + plane.name,
+          .shape = {stored.elements},
+          .source = {{column}, {count}}};
 }
 
-std::vector<h5::Mapping> mappings_of(state::TensorLayout const& tensor, std::int64_t array,
+std::vector<h5::Mapping> mappings_of(state::TensorLayout const& tensor, Plane const& plane,
                                      std::span<Extent const> extents) {
   std::vector<h5::Mapping> mappings;
   for (Extent const& extent : extents) {
@@ -203,7 +215,7 @@ std::vector<h5::Mapping> mappings_of(state::TensorLayout const& tensor, std::int
     std::int64_t column = extent.column + begin - extent.begin;
     for (h5::Block& box : boxes_of(tensor, begin - tensor.offset, end - tensor.offset)) {
       std::int64_t const count = h5::elements_of(box.count);
-      mappings.push_back(source_of(extent, array, column, count));
+      mappings.push_back(source_of(extent, plane, column, count));
       mappings.back().target = std::move(box);
       column += count;
     }
@@ -211,12 +223,10 @@ std::vector<h5::Mapping> mappings_of(state::TensorLayout const& tensor, std::int
   return mappings;
 }
 
-/// Calls visit(name, shape, mappings) for p, m and v of every tensor.
+/// Calls visit(name, type, shape, mappings) for each plane of every tensor that has a value for each element.
 template <class Visit>
-void visit_tensors(state::ModelShape const& model, std::span<Manifest const> manifests,
-                   Visit&& visit) {
-  constexpr std::array<char const*, 3> groups{"/parameter/", "/momentum/", "/variance/"};
-  auto const layers = state::layers_of(model);
+void visit_tensors(Meta const& meta, std::span<Manifest const> manifests, Visit&& visit) {
+  auto const layers = state::layers_of(meta.model);
   auto const extents = extents_by_layer(manifests, layers.size());
   for (std::size_t l = 0; l < layers.size(); ++l) {
     for (state::TensorLayout const& tensor : layers[l].tensors) {
@@ -224,12 +234,25 @@ void visit_tensors(state::ModelShape const& model, std::span<Manifest const> man
       if (tensor.columns > 0) {
         shape.push_back(tensor.columns);
       }
-      for (std::size_t array = 0; array < groups.size(); ++array) {
-        visit(groups[array] + tensor.name, shape,
-              mappings_of(tensor, static_cast<std::int64_t>(array), extents[l]));
+      for (Plane const& plane : meta.state.layout.planes()) {
+        if (plane.elements_per_value == 1) {
+          visit(fmt::format("/{}/{}", plane.name, tensor.name), dataset_type(plane), shape,
+                mappings_of(tensor, plane, extents[l]));
+        }
       }
     }
   }
+}
+
+/// "momentum, variance"; "none".
+std::string names_of_moments(StateLayout const& layout) {
+  std::string names;
+  for (Plane const& plane : layout.planes()) {
+    if (plane.elements_per_value == 1 && plane.name != "parameter") {
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", plane.name);
+    }
+  }
+  return names.empty() ? "none" : names;
 }
 
 void write_ranks(h5::File& file, std::vector<RankEntry> const& ranks) {
@@ -320,8 +343,8 @@ std::int64_t readable_format(h5::File const& file, std::string const& step_direc
 /// All that a master holds beside its tensors. Errors: as read_master's.
 Master read(h5::File const& file, std::string const& path) {
   std::string const step_directory = std::filesystem::path{path}.parent_path().string();
-  auto const format = readable_format(file, step_directory);
   Master master;
+  std::int64_t const format = master.format = readable_format(file, step_directory);
   try {
     master.meta.model.family =
         named({state::Family::llama, state::Family::gpt2}, file.text(family_key), family_key);
@@ -352,9 +375,9 @@ void write_master(std::string const& path, Master const& master,
   write_ranks(file, master.ranks);
   write_extents(file, master.extents);
   file.set("checksum", checksum_of_contents(master, format_version));
-  visit_tensors(master.meta.model, manifests,
-                [&](std::string const& name, h5::Shape const& shape,
-                    std::vector<h5::Mapping> const& parts) { file.map(name, shape, parts); });
+  visit_tensors(master.meta, manifests,
+                [&](std::string const& name, h5::Type type, h5::Shape const& shape,
+                    std::vector<h5::Mapping> const& parts) { file.map(name, type, shape, parts); });
   file.close();
 }
 
@@ -367,8 +390,8 @@ void read_back_master(std::string const& path, Master const& master,
         checksum_of_contents(master, format_version)) {
       throw DataError{path + ": it holds other values"};
     }
-    visit_tensors(master.meta.model, manifests,
-                  [&](std::string const& name, h5::Shape const& shape,
+    visit_tensors(master.meta, manifests,
+                  [&](std::string const& name, h5::Type /*type*/, h5::Shape const& shape,
                       std::vector<h5::Mapping> const& parts) {
                     if (file.parts(name, shape) != std::ssize(parts)) {
                       throw DataError{fmt::format("{}: {} shows other parts", path, name)};
@@ -431,6 +454,24 @@ void require_same_model(std::string const& step_directory, state::ModelShape con
       fmt::format("checkpoint {} is of another model ({}); use its model.* keys or "
                   "another checkpoint.dir",
                   step_directory, fmt::join(differences, "; "))};
+}
+
+void require_same_optimizer(std::string const& step_directory, OptimizerState const& stored,
+                            OptimizerState const& run) {
+  if (stored.optimizer != run.optimizer) {
+    throw Refused{fmt::format(
+        "checkpoint {} is of another optimizer (optimizer.kind: checkpoint {}, run {}); use its "
+        "optimizer.kind, or start afresh from its parameters with train.init-from={} and another "
+        "checkpoint.dir",
+        step_directory, printable_name(stored.optimizer), run.optimizer, step_directory)};
+  }
+  if (names_of_moments(stored.layout) != names_of_moments(run.layout)) {
+    throw Refused{fmt::format(
+        "checkpoint {} has other moments ({}) than the run ({}); use its optimizer.momentum, or "
+        "start afresh from its parameters with train.init-from={} and another checkpoint.dir",
+        step_directory, names_of_moments(stored.layout), names_of_moments(run.layout),
+        step_directory)};
+  }
 }
 
 }  // namespace offstage::checkpoint

@@ -26,6 +26,7 @@ struct ExtentEntry {
 };
 
 struct Master {
+  std::int64_t format = format_version;
   Meta meta;
   std::vector<RankEntry> ranks;
   std::vector<ExtentEntry> extents;  ///< that are here by reference
@@ -59,8 +60,10 @@ Bytes require_file(std::string const& path, Bytes bytes);
 /// The bytes of a rank's two files. Errors: as require_file.
 Bytes require_files(std::string const& step_directory, RankEntry const& rank);
 
-/// Errors: Refused, naming the `model.` keys that differ; those on which no parameter depends may.
+/// Errors: Refused, naming the keys that differ; of the model, those on which no parameter depends may.
 void require_same_model(std::string const& step_directory, state::ModelShape const& stored,
                         state::ModelShape const& run);
+void require_same_optimizer(std::string const& step_directory, OptimizerState const& stored,
+                            OptimizerState const& run);
 
 }  // namespace offstage::checkpoint

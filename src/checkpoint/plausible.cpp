@@ -49,11 +49,17 @@ void add_bytes(Bytes& total, Bytes bytes, std::string const& file, std::string c
   total += bytes;
 }
 
-/// Of p, m and v, without laying out all layers.
-Bytes state_bytes(state::ModelShape model) {
+/// Of all planes, without laying out all layers nor counting what pads them.
+Bytes state_bytes(state::ModelShape model, StateLayout const& layout) {
   std::int64_t const layers = std::exchange(model.layers, 1);
   auto const one = state::layers_of(model);
-  return 12 * (one.front().elements + layers * one[1].elements + one.back().elements);
+  std::int64_t const elements =
+      one.front().elements + layers * one[1].elements + one.back().elements;
+  Bytes bytes = 0;
+  for (std::size_t plane = 0; plane < layout.size(); ++plane) {
+    bytes += layout.plane_bytes(plane, elements);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -80,7 +86,8 @@ void require_plausible(Master const& master, std::string const& path) {
   for (ExtentEntry const& entry : master.extents) {
     add_bytes(bytes, entry.bytes, entry.file, path);
   }
-  if (Bytes const needed = state_bytes(master.meta.model); bytes < needed) {
+  if (Bytes const needed = state_bytes(master.meta.model, master.meta.state.layout);
+      bytes < needed) {
     throw DataError{
         fmt::format("{}: its files have {}, but its model needs {}; the file is damaged", path,
                     format_bytes(bytes), format_bytes(needed))};

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <iterator>
 
@@ -20,7 +19,9 @@ namespace {
 // Three descriptors each.
 constexpr std::size_t most_open_files = 64;
 
-constexpr std::array<char const*, 3> array_names{"parameter", "momentum", "variance"};
+// What is read at a time where values do not begin and end with blocks.
+constexpr Bytes buffer_bytes = 4 * MiB;
+static_assert(buffer_bytes % block_bytes == 0);
 
 /// True if the error tells of the files themselves: they end too early, are gone or are no files.
 bool is_damage(IoError const& error) {
@@ -49,13 +50,32 @@ decltype(auto) telling_damage(Work&& work) {
   }
 }
 
-/// What goes around HDF5 must be what others read through it.
-void require_place(h5::File const& file, std::string const& path, std::string const& dataset,
+/// Up to format 3. Errors: as require_planes.
+void require_array(h5::File const& file, std::string const& path, std::string const& dataset,
                    h5::Shape const& shape, Bytes offset) {
   if (file.offset(dataset, h5::Type::f32, shape) != offset) {
     throw DataError{fmt::format(
         "{}: {} does not stand where the manifest says; the file is damaged", path, dataset)};
   }
+}
+
+/// What goes around HDF5 must be what others read through it. `file`: the one that holds the subgroup.
+void require_place(h5::File const& file, std::string const& path, Manifest const& manifest,
+                   std::size_t subgroup, StateLayout const& layout) {
+  StoredSubgroup const& stored = manifest.subgroups[subgroup];
+  std::string const place = stored.place(subgroup, manifest.format);
+  if (manifest.format >= format_of_planes) {
+    require_planes(file, path, place, layout, stored.elements, stored.offset);
+  } else if (stored.own_file) {
+    require_array(file, path, place, {stored.own_file->dataset_elements}, stored.offset);
+  } else {
+    require_array(file, path, place, {3, stored.elements}, stored.offset);
+  }
+}
+
+bool is_aligned(std::span<std::byte const> bytes) {
+  return reinterpret_cast<std::uintptr_t>(bytes.data()) % aio::direct_alignment == 0 &&
+         std::ssize(bytes) % aio::direct_alignment == 0;
 }
 
 state::ShardMap map_of(std::string const& directory, Meta const& meta) {
@@ -95,7 +115,10 @@ Manifest Reader::manifest(int rank) const {
     if (checksum_of(text) != entry.manifest_checksum) {
       throw DataError{path + ": does not match its checksum in the master; the file is damaged"};
     }
-    Manifest parsed = parse_manifest(text, path);
+    Manifest parsed = parse_manifest(text, layout(), path);
+    if (parsed.format != master_.format) {
+      throw DataError{path + ": has another format than the master"};
+    }
     if (parsed.rank != rank || parsed.ranks != map_.ranks() || parsed.file != entry.file ||
         parsed.file_bytes != entry.file_bytes) {
       throw DataError{path + ": names another rank or file than the master does"};
@@ -131,15 +154,14 @@ Reader::Source& Reader::source(int rank) {
   return sources_.emplace(rank, std::move(opened)).first->second;
 }
 
-aio::File const& Reader::file_of(Source& source, StoredSubgroup const& stored) const {
+aio::File const& Reader::file_of(Source& source, std::size_t subgroup) const {
+  StoredSubgroup const& stored = source.manifest.subgroups[subgroup];
   if (!stored.own_file) {
     return source.file;
   }
-  ExtentFile const& own = *stored.own_file;
-  std::string const path = directory_ + "/" + own.name;
+  std::string const path = directory_ + "/" + stored.own_file->name;
   if (source.extent.path() != path) {
-    require_place(h5::File::open_read(path), path, extent_dataset, {own.dataset_elements},
-                  stored.offset);
+    require_place(h5::File::open_read(path), path, source.manifest, subgroup, layout());
     source.extent = aio::File::open_read(path);
   }
   return source.extent;
@@ -160,11 +182,12 @@ std::vector<std::uint64_t> const& Reader::checksums(Source& source, std::size_t 
   if (loaded.empty()) {
     StoredSubgroup const& stored = source.manifest.subgroups[subgroup];
     if (!stored.own_file) {
-      require_place(source.arrays, source.file.path(), stored.dataset(subgroup),
-                    {3, stored.elements}, stored.offset);
+      require_place(source.arrays, source.file.path(), source.manifest, subgroup, layout());
     }
-    auto checksums = source.arrays.read<std::uint64_t>(checksum_name(subgroup),
-                                                       {3, stored.elements / chunk_elements});
+    bool const has_planes = source.manifest.format >= format_of_planes;
+    auto checksums = source.arrays.read<std::uint64_t>(
+        checksum_name(subgroup), has_planes ? h5::Shape{stored.blocks(layout())}
+                                            : h5::Shape{3, stored.elements / chunk_elements});
     if (checksum_of(std::as_bytes(std::span{checksums})) != stored.checksum) {
       throw DataError{fmt::format("{}: {} does not match its checksum; the file is damaged",
                                   source.file.path(), checksum_name(subgroup))};
@@ -219,36 +242,73 @@ std::vector<Reader::Run> Reader::runs_of(std::span<state::Piece const> pieces) {
   return runs;
 }
 
-void Reader::read_run(Run const& run, std::span<std::byte> state, std::int64_t arrays) {
-  Source& from = source(run.rank);
+/// Whole blocks of the extent from byte `begin` on; the last may be that of the extent.
+void Reader::read_blocks(Source& from, Run const& run, std::size_t plane, Bytes begin,
+                         std::span<std::byte> target) {
   StoredSubgroup const& stored = from.manifest.subgroups[run.subgroup];
   std::span<std::uint64_t const> const expected = checksums(from, run.subgroup);
-  aio::File const& file = file_of(from, stored);
-  auto const total = static_cast<std::int64_t>(state.size()) / (4 * arrays);
-  auto const chunks = static_cast<std::size_t>(run.elements / chunk_elements);
-  for (std::int64_t array = 0; array < arrays; ++array) {
-    auto const part = state.subspan(static_cast<std::size_t>(4 * (array * total + run.target)),
-                                    static_cast<std::size_t>(4 * run.elements));
-    engine_.read(file, part, stored.offset + 4 * (array * stored.elements + run.source));
-    std::int64_t const first = (array * stored.elements + run.source) / chunk_elements;
-    auto const wrong =
-        first_mismatch(part, expected.subspan(static_cast<std::size_t>(first), chunks));
-    if (wrong) {
-      throw DataError{fmt::format(
-          "{}: chunk {} of the {} in {} does not match its checksum; the file is damaged",
-          file.path(), run.source / chunk_elements + *wrong,
-          array_names[static_cast<std::size_t>(array)], stored.dataset(run.subgroup))};
-    }
+  aio::File const& file = file_of(from, run.subgroup);
+  engine_.read(file, target, stored.offset + begin);
+  auto const wrong = first_mismatch(
+      target,
+      expected.subspan(static_cast<std::size_t>(begin / block_bytes),
+                       static_cast<std::size_t>(ceil_div(std::ssize(target), block_bytes))));
+  if (wrong) {
+    Plane const& values = layout().planes()[plane];
+    Bytes const inside = std::max<Bytes>(
+        0, begin + *wrong * block_bytes - layout().plane_offset(plane, stored.elements));
+    throw DataError{fmt::format(
+        "{}: chunk {} of the {} in {} does not match its checksum; the file is damaged",
+        file.path(), inside / bytes_of(values.type) * values.elements_per_value / chunk_elements,
+        values.name, stored.place(run.subgroup, from.manifest.format))};
+  }
+}
+
+void Reader::read_values(Source& from, Run const& run, std::size_t plane,
+                         std::span<std::byte> target) {
+  StoredSubgroup const& stored = from.manifest.subgroups[run.subgroup];
+  Bytes const begin =
+      layout().plane_offset(plane, stored.elements) + layout().plane_bytes(plane, run.source);
+  Bytes const end = begin + std::ssize(target);
+  Bytes const extent_end = layout().bytes(stored.elements);
+  if (begin % block_bytes == 0 && (end % block_bytes == 0 || end == extent_end) &&
+      is_aligned(target)) {
+    read_blocks(from, run, plane, begin, target);
+    return;
+  }
+  if (blocks_.size() == 0) {
+    blocks_ = memory::HugeBuffer{buffer_bytes};
+  }
+  for (Bytes at = begin / block_bytes * block_bytes; at < end; at += buffer_bytes) {
+    Bytes const until = std::min({at + buffer_bytes, round_up(end, block_bytes), extent_end});
+    auto const blocks = blocks_.bytes().first(static_cast<std::size_t>(until - at));
+    read_blocks(from, run, plane, at, blocks);
+    Bytes const first = std::max(begin, at);
+    std::ranges::copy(blocks.subspan(static_cast<std::size_t>(first - at),
+                                     static_cast<std::size_t>(std::min(end, until) - first)),
+                      target.data() + (first - begin));
+  }
+}
+
+void Reader::read_run(Run const& run, std::span<std::byte> state, std::int64_t elements,
+                      std::size_t planes) {
+  Source& from = source(run.rank);
+  for (std::size_t plane = 0; plane < planes; ++plane) {
+    Bytes const target =
+        layout().plane_offset(plane, elements) + layout().plane_bytes(plane, run.target);
+    read_values(from, run, plane,
+                state.subspan(static_cast<std::size_t>(target),
+                              static_cast<std::size_t>(layout().plane_bytes(plane, run.elements))));
   }
 }
 
 void Reader::read_runs(std::span<state::Piece const> pieces, std::span<std::byte> state,
-                       std::int64_t arrays) {
+                       std::int64_t elements, std::size_t planes) {
   Waiting const busy{"reading a checkpoint"};
   try {
     telling_damage([&] {
       for (Run const& run : runs_of(pieces)) {
-        read_run(run, state, arrays);
+        read_run(run, state, elements, planes);
       }
     });
   } catch (Error const&) {
@@ -258,11 +318,17 @@ void Reader::read_runs(std::span<state::Piece const> pieces, std::span<std::byte
 }
 
 void Reader::read(std::span<state::Piece const> pieces, std::span<std::byte> state) {
-  read_runs(pieces, state, 3);
+  std::int64_t elements = 0;
+  for (state::Piece const& piece : pieces) {
+    elements += piece.chunks.count * chunk_elements;
+  }
+  require(std::ssize(state) == layout().bytes(elements),
+          "checkpoint: what is read has an extent's room");
+  read_runs(pieces, state, elements, layout().size());
 }
 
 void Reader::read_parameters(std::span<state::Piece const> pieces, std::span<float> parameters) {
-  read_runs(pieces, std::as_writable_bytes(parameters), 1);
+  read_runs(pieces, std::as_writable_bytes(parameters), std::ssize(parameters), 1);
 }
 
 }  // namespace offstage::checkpoint

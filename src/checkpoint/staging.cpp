@@ -8,14 +8,15 @@
 
 namespace offstage::checkpoint {
 
-Staging::Staging(int threads, std::string step_directory, int rank, int ranks,
+Staging::Staging(int threads, std::string step_directory, int rank, int ranks, StateLayout layout,
                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers)
     : thread_{"save", [this, threads, directory = std::move(step_directory), rank, ranks,
-                       &subgroups, &tiers] {
+                       layout = std::move(layout), &subgroups, &tiers] {
                 Stopwatch const watch;
                 try {
                   set_team_size(threads);
-                  written_ = write_rank_file(directory, rank, ranks, subgroups, tiers, &given_up_);
+                  written_ =
+                      write_rank_file(directory, rank, ranks, layout, subgroups, tiers, &given_up_);
                 } catch (...) {
                   error_ = std::current_exception();
                 }

@@ -18,7 +18,7 @@ namespace offstage::checkpoint {
 class Staging {
  public:
   /// Arguments as write_rank_file's; `subgroups` and `tiers` outlive this. `threads`: the thread's OpenMP team.
-  Staging(int threads, std::string step_directory, int rank, int ranks,
+  Staging(int threads, std::string step_directory, int rank, int ranks, StateLayout layout,
           std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
   /// Gives up after the subgroup that is being written or shared: what is in the directory stays.
   ~Staging();

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "base/stopwatch.hpp"
 #include "base/team.hpp"
 #include "checkpoint/directory.hpp"
@@ -141,8 +142,9 @@ void Store::begin_files(Saving& saving, std::vector<state::Subgroup> const& subg
                         tiers::Tiers& tiers, int threads) {
   try {
     mpi::agree(comm_, [&] {
-      saving.files = std::make_unique<Staging>(threads, saving.stats.path, comm_.rank(),
-                                               comm_.size(), subgroups, tiers);
+      saving.files =
+          std::make_unique<Staging>(threads, saving.stats.path, comm_.rank(), comm_.size(),
+                                    saving.meta.state.layout, subgroups, tiers);
     });
   } catch (mpi::AgreedError const&) {
     saving.files.reset();
@@ -213,11 +215,18 @@ void Store::took(std::string const& canonical_path) {
   sound_.insert(canonical_path);
 }
 
-void Store::say_loaded(std::string const& path) {
+void Store::say_loaded(std::string const& path, Meta const& meta, RunState const& run) {
   mpi::agree(comm_, [&] {
     if (comm_.rank() == 0) {
       took(read_patiently([&] { return canonical(path); }));
       log::info("checkpoint {} loaded", path);
+      if (meta.state.layout != run.state.layout) {
+        log::info("optimizer.moments={} where the checkpoint has {}: moments converted, {}",
+                  run.state.moments, printable_name(meta.state.moments),
+                  run.state.layout.bytes_per_element() > meta.state.layout.bytes_per_element()
+                      ? "exactly"
+                      : "rounded to nearest");
+      }
     }
   });
 }
@@ -254,7 +263,7 @@ void Store::begin(Meta const& meta, state::ShardMap const& map,
   auto saving = std::make_unique<Saving>(
       Saving{.meta = meta, .stats = {.path = directory_ + "/" + step_name(meta.step)}});
   try {
-    if (make_step_directory(meta.step, space_for(subgroups))) {
+    if (make_step_directory(meta.step, space_for(meta.state.layout, subgroups))) {
       begin_files(*saving, subgroups, tiers, threads);
     }
   } catch (mpi::AgreedError const& error) {
@@ -285,8 +294,7 @@ SaveStats Store::finish_save() {
   return stats;
 }
 
-std::optional<Meta> Store::restore_newest(state::ModelShape const& model,
-                                          state::ShardMap const& map,
+std::optional<Meta> Store::restore_newest(RunState const& run, state::ShardMap const& map,
                                           std::vector<state::Subgroup> const& subgroups,
                                           tiers::Tiers& tiers, OnSubgroup const& on_subgroup) {
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
@@ -295,9 +303,9 @@ std::optional<Meta> Store::restore_newest(state::ModelShape const& model,
   Outcome outcome;
   for (std::string const& name : names) {
     std::string const path = directory_ + "/" + name;
-    outcome = try_load(path, {model, subgroups, tiers, on_subgroup}, comm_);
+    outcome = try_load(path, {run, subgroups, tiers, on_subgroup}, comm_);
     if (outcome.meta) {
-      say_loaded(path);
+      say_loaded(path, *outcome.meta, run);
       return outcome.meta;
     }
     passed_over_.push_back(name);
@@ -355,9 +363,9 @@ void Store::pass_over_after(std::int64_t step) {
   });
 }
 
-Meta Store::restore(std::string const& path, state::ModelShape const& model,
-                    state::ShardMap const& map, std::vector<state::Subgroup> const& subgroups,
-                    tiers::Tiers& tiers, OnSubgroup const& on_subgroup) {
+Meta Store::restore(std::string const& path, RunState const& run, state::ShardMap const& map,
+                    std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
+                    OnSubgroup const& on_subgroup) {
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
   settle_earlier_save();  // the one that is named may have been put away
   mpi::agree(comm_, [&] {
@@ -374,11 +382,11 @@ Meta Store::restore(std::string const& path, state::ModelShape const& model,
                       path, master_name)};
     }
   });
-  Outcome outcome = try_load(path, {model, subgroups, tiers, on_subgroup}, comm_);
+  Outcome outcome = try_load(path, {run, subgroups, tiers, on_subgroup}, comm_);
   if (!outcome.meta) {
     throw mpi::AgreedError{ExitCode::data, outcome.problem, 0};
   }
-  say_loaded(path);
+  say_loaded(path, *outcome.meta, run);
   named_ = current_;
   return *outcome.meta;
 }

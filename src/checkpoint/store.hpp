@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "checkpoint/optimizer_state.hpp"
 #include "checkpoint/retention.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/shard.hpp"
@@ -19,9 +20,9 @@ namespace offstage::checkpoint {
 
 /// The format that this program writes; it reads this and older ones and refuses newer ones by
 /// name.
-constexpr int format_version = 3;
+constexpr int format_version = 4;
 
-/// Everything that a restart needs beside p, m and v.
+/// Everything that a restart needs beside the state itself.
 struct Meta {
   std::int64_t step{};     ///< steps done
   std::int64_t samples{};  ///< sequences consumed: the data position
@@ -30,7 +31,8 @@ struct Meta {
   std::int64_t loss_scale_steps{};  ///< since it changed
   double learning_rate{};    ///< of the last step; the schedule itself is a function of the step
   std::int64_t bad_steps{};  ///< non-finite steps in a row so far
-  std::int64_t optimizer_step{};  ///< AdamW's t: steps that were not skipped
+  std::int64_t optimizer_step{};  ///< the optimizer's t: steps that were not skipped
+  OptimizerState state;
   state::ModelShape model;
   std::string configuration;  ///< effective configuration, "key=value" lines
   std::string program;        ///< version and build that wrote it
@@ -48,23 +50,34 @@ struct SaveStats {
   bool in_two_parts{};    ///< by begin_save and finish_save
 };
 
+/// What a run keeps, and wants from a checkpoint: of this optimizer. Other moments are converted, which the log says.
+struct RunState {
+  RunState(state::ModelShape of_model, OptimizerState of_optimizer = {})
+      : model{std::move(of_model)}, state{std::move(of_optimizer)} {}
+
+  state::ModelShape model;
+  OptimizerState state;
+};
+
 /// Takes the restored FP32 parameters of a subgroup, to rebuild the working copy.
 using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float const> parameter)>;
 
 /// A directory of checkpoints, `step-000000100` each:
 ///
-///   rank-0000.h5     /subgroup/K: FP32 (3, N), p, m, v, written around the HDF5 library (its file
-///                    offset comes from H5Dget_offset, aligned to 4096 bytes); /checksum/K: u64
-///                    (3, N / 4096), XXH3-64 of each chunk
+///   rank-0000.h5     /subgroup/K/PLANE: the values of one plane (base/state_layout.hpp), all planes of a
+///                    subgroup one after the other as in its extent, written around the HDF5 library (the file
+///                    offset comes from H5Dget_offset, aligned to 4096 bytes); /checksum/K: u64,
+///                    XXH3-64 of each 16 KiB of the extent
 ///   extent-0000-000003.h5
-///                    instead of /subgroup/3 in rank-0000.h5, where the tiers shared it: README.md
+///                    /PLANE, instead of /subgroup/3 in rank-0000.h5, where the tiers shared it: README.md
 ///   rank-0000.json   manifest: for each subgroup its file offset, its pieces (layer, first chunk,
 ///                    chunks) and the XXH3-64 of its /checksum/K; the size of the rank file
-///   master.h5        attributes (Meta, model.* keys, format_version, a checksum of all of them);
+///   master.h5        attributes (Meta, model.* keys, optimizer, moments, planes, format_version, a checksum
+///                    of all of them);
 ///                    /rank/file, file_bytes, manifest, manifest_checksum: the files of each rank;
 ///                    /extent/file, file_bytes: those of extents;
-///                    virtual datasets /parameter/NAME, /momentum/NAME, /variance/NAME that show
-///                    every tensor whole (fill value NaN)
+///                    virtual datasets /PLANE/NAME that show every tensor whole (fill value NaN), of
+///                    the planes that have a value for each element
 ///
 /// Which rank's manifest lists a chunk follows from state::ShardMap and the number of ranks.
 ///
@@ -109,17 +122,16 @@ class Store {
   /// which it passed over and why, and which it took. Nothing there but unfinished saves: nullopt.
   /// Passed over is what is damaged: reads that fail are tried again for two seconds, and what
   /// seems damaged is read twice (patience.hpp).
-  /// Errors: DataError (65) if there are checkpoints but none loads, if one is of another model
-  ///         than `model` (names the keys that differ; model.max-sequence may) or of a newer
+  /// Errors: DataError (65) if there are checkpoints but none loads, if one is of another model or
+  ///         optimizer than the run (names the keys that differ; model.max-sequence may) or of a newer
   ///         format; IoError (74) if one could not be read, so that nobody knows.
-  [[nodiscard]] std::optional<Meta> restore_newest(state::ModelShape const& model,
-                                                   state::ShardMap const& map,
+  [[nodiscard]] std::optional<Meta> restore_newest(RunState const& run, state::ShardMap const& map,
                                                    std::vector<state::Subgroup> const& subgroups,
                                                    tiers::Tiers& tiers,
                                                    OnSubgroup const& on_subgroup);
   /// Loads this checkpoint or fails: `path` is a step directory. Saves of this Store do not remove
   /// it, so that the same command can take it again.
-  [[nodiscard]] Meta restore(std::string const& path, state::ModelShape const& model,
+  [[nodiscard]] Meta restore(std::string const& path, RunState const& run,
                              state::ShardMap const& map,
                              std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
                              OnSubgroup const& on_subgroup);
@@ -142,7 +154,7 @@ class Store {
   void complete(Saving& saving);
   void abandon(std::int64_t step) const noexcept;
   void took(std::string const& canonical_path);
-  void say_loaded(std::string const& path);
+  void say_loaded(std::string const& path, Meta const& meta, RunState const& run);
   void tidy(std::int64_t saved);
   void settle_earlier_save();
   void finish_earlier_save();
@@ -178,10 +190,10 @@ struct Listed {
 /// none. Not collective.
 [[nodiscard]] std::vector<std::string> verify(Listed const& checkpoint);
 
-/// Compares p, m and v of two complete checkpoints of one model bit for bit, whatever ranks and
-/// subgroup sizes wrote them (model.max-sequence may differ); one line per tensor and array that
-/// differs (how many elements, the first one, the largest difference), empty if none does. Reads
-/// chunk by chunk. Not collective.
+/// Compares the planes of two complete checkpoints of one model bit for bit, whatever ranks and
+/// subgroup sizes wrote them (model.max-sequence may differ); one line per tensor and plane that
+/// differs (how many values, the first one's element, the largest difference) and per plane that both do not
+/// have alike, empty if nothing differs. Reads chunk by chunk. Not collective.
 /// Errors: DataError if the models differ or a file is damaged.
 [[nodiscard]] std::vector<std::string> compare(Listed const& a, Listed const& b);
 

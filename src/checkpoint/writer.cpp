@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <map>
+#include <span>
 
 #include "base/error.hpp"
 #include "base/watch.hpp"
@@ -16,21 +19,19 @@
 #include "platform/aio/engine.hpp"
 #include "platform/aio/file.hpp"
 #include "platform/h5/file.hpp"
+#include "platform/memory/huge_buffer.hpp"
 
 namespace offstage::checkpoint {
 namespace {
 
-// The smallest subgroup state; everything from this size on is aligned for direct I/O.
-constexpr h5::File::Alignment alignment{3 * chunk_bytes, aio::direct_alignment};
-// HDF5's own bookkeeping in a rank file, generously.
-constexpr Bytes metadata_bytes = 64 * KiB;
+// HDF5's own bookkeeping in a rank file, generously: of the file, of a plane or its group.
+constexpr Bytes file_bookkeeping = 2 * KiB;
+constexpr Bytes array_bookkeeping = 512;
+constexpr int most_attempts = 6;
 
-h5::Shape checksum_shape(StoredSubgroup const& subgroup) {
-  return {3, subgroup.elements / chunk_elements};
-}
-
-using ChunkChecksums = std::vector<std::vector<std::uint64_t>>;
-static_assert(tiers::checksum_block_bytes == chunk_bytes);
+using Checksums = std::vector<std::vector<std::uint64_t>>;
+static_assert(tiers::checksum_block_bytes == block_bytes);
+static_assert(plane_alignment == aio::direct_alignment);
 
 void go_on_unless(std::atomic<bool> const* given_up) {
   if (given_up != nullptr && *given_up) {
@@ -38,19 +39,48 @@ void go_on_unless(std::atomic<bool> const* given_up) {
   }
 }
 
-/// The elements in an extent file of this run.
-std::int64_t elements_in(std::string const& path) {
-  try {
-    return h5::File::open_read(path).shape(extent_dataset).at(0);
-  } catch (DataError const& error) {
-    throw not_as_written(error);
+/// The heads of extent files, by the elements of the extent.
+class Heads {
+ public:
+  Heads(StateLayout const& layout, std::string scratch)
+      : layout_{layout}, scratch_{std::move(scratch)} {}
+
+  /// A slot file begins as that of the largest extent does: gives it the head of this extent, durably. What was shared
+  /// before has it.
+  void give(std::string const& path, Bytes offset, std::int64_t elements) {
+    std::vector<std::byte> const& head = of(elements);
+    require(offset == std::ssize(head), "checkpoint: a slot file has the head of an extent");
+    std::string const found = read_part(path, 0, offset);
+    if (std::ranges::equal(std::as_bytes(std::span{found}), head)) {
+      return;
+    }
+    memory::HugeBuffer const aligned{offset};
+    std::ranges::copy(head, aligned.bytes().data());
+    aio::File const file = aio::File::open_read_write(path);
+    aio::Engine engine;
+    engine.write(file, aligned.bytes().first(head.size()), 0);
+    file.sync();
   }
-}
+
+ private:
+  std::vector<std::byte> const& of(std::int64_t elements) {
+    auto const known = heads_.find(elements);
+    return known != heads_.end()
+               ? known->second
+               : heads_.emplace(elements, extent_head(scratch_, layout_, elements)).first->second;
+  }
+
+  StateLayout const& layout_;
+  std::string scratch_;
+  std::map<std::int64_t, std::vector<std::byte>> heads_;
+};
 
 /// Takes the files of what the tiers share, each with its checksums; those of the others are empty.
-ChunkChecksums share_extents(std::string const& step_directory, Manifest& manifest,
-                             tiers::Tiers& tiers, std::atomic<bool> const* given_up) {
-  ChunkChecksums checksums(manifest.subgroups.size());
+Checksums share_extents(std::string const& step_directory, Manifest& manifest,
+                        StateLayout const& layout, tiers::Tiers& tiers,
+                        std::atomic<bool> const* given_up) {
+  Checksums checksums(manifest.subgroups.size());
+  Heads heads{layout, fmt::format("{}/head-{:04}", step_directory, manifest.rank)};
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     go_on_unless(given_up);
     StoredSubgroup& stored = manifest.subgroups[k];
@@ -60,28 +90,52 @@ ChunkChecksums share_extents(std::string const& step_directory, Manifest& manife
     if (!shared) {
       continue;
     }
-    require(
-        shared->checksums.size() == stored.chunks() && shared->offset % aio::direct_alignment == 0,
-        "checkpoint: an extent holds p, m and v of its subgroup, aligned");
+    require(std::ssize(shared->checksums) == stored.blocks(layout) &&
+                shared->offset % aio::direct_alignment == 0,
+            "checkpoint: an extent holds the planes of its subgroup, aligned");
+    heads.give(path, shared->offset, stored.elements);
     stored.offset = shared->offset;
-    stored.own_file = {name, shared->file_bytes, elements_in(path)};
+    stored.own_file = {name, shared->file_bytes};
     checksums[k] = std::move(shared->checksums);
   }
   return checksums;
 }
 
-/// A valid HDF5 file with all arrays in place and nothing in them.
-void lay_out(std::string const& path, Manifest& manifest) {
-  h5::File file = h5::File::create(path, alignment);
+/// Reserves the planes of all that has no file of its own. False if `bookkeeping` does not suffice.
+bool lay_out_planes(h5::File& file, Manifest& manifest, StateLayout const& layout) {
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     StoredSubgroup& stored = manifest.subgroups[k];
     if (!stored.own_file) {
-      stored.offset = file.reserve(stored.dataset(k), h5::Type::f32, {3, stored.elements});
-      require(stored.offset % aio::direct_alignment == 0, "checkpoint: HDF5 aligns the state");
+      auto const offset =
+          reserve_planes(file, stored.place(k, format_of_planes), layout, stored.elements);
+      if (!offset) {
+        return false;
+      }
+      stored.offset = *offset;
     }
-    file.reserve(checksum_name(k), h5::Type::u64, checksum_shape(stored));
   }
-  file.close();
+  return true;
+}
+
+/// A valid HDF5 file with all arrays in place and nothing in them.
+void lay_out(std::string const& path, Manifest& manifest, StateLayout const& layout) {
+  auto const copied = std::ranges::count_if(manifest.subgroups,
+                                            [](auto const& stored) { return !stored.own_file; });
+  Bytes bookkeeping =
+      file_bookkeeping + copied * static_cast<Bytes>(layout.size() + 1) * array_bookkeeping;
+  for (int attempt = 1;; ++attempt, bookkeeping *= 2) {
+    h5::File file = h5::File::create(path, {plane_alignment, aio::direct_alignment, bookkeeping});
+    if (lay_out_planes(file, manifest, layout)) {
+      for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
+        file.reserve(checksum_name(k), h5::Type::u64, {manifest.subgroups[k].blocks(layout)});
+      }
+      file.close();
+      return;
+    }
+    require(attempt < most_attempts, "checkpoint: HDF5 puts planes one after the other");
+    file.close();
+    remove_file(path);
+  }
 }
 
 /// Extent files are to be read by whoever may read the rank file.
@@ -100,8 +154,8 @@ void give_permissions(std::string const& step_directory, Manifest const& manifes
 }
 
 /// Writes what has no file of its own around the HDF5 library, and its checksums to `checksums`.
-void write_state(aio::File const& file, Manifest const& manifest, tiers::Tiers& tiers,
-                 ChunkChecksums& checksums, std::atomic<bool> const* given_up) {
+void write_state(aio::File const& file, Manifest const& manifest, StateLayout const& layout,
+                 tiers::Tiers& tiers, Checksums& checksums, std::atomic<bool> const* given_up) {
   if (manifest.subgroups.empty()) {
     return;
   }
@@ -114,15 +168,15 @@ void write_state(aio::File const& file, Manifest const& manifest, tiers::Tiers& 
       continue;
     }
     tiers::Lease const lease = tiers.fetch(static_cast<tiers::Key>(k));
-    require(static_cast<Bytes>(lease.bytes().size()) == 12 * stored.elements,
-            "checkpoint: an extent holds p, m and v of its subgroup");
+    require(std::ssize(lease.bytes()) == layout.bytes(stored.elements),
+            "checkpoint: an extent holds the planes of its subgroup");
     engine.write(file, lease.bytes(), stored.offset);
-    checksums[k].resize(stored.chunks());
-    checksum_chunks(lease.bytes(), checksums[k]);
+    checksums[k].resize(static_cast<std::size_t>(stored.blocks(layout)));
+    checksum_blocks(lease.bytes(), checksums[k]);
   }
 }
 
-void write_checksums(std::string const& path, ChunkChecksums const& checksums) {
+void write_checksums(std::string const& path, Checksums const& checksums) {
   if (checksums.empty()) {
     return;
   }
@@ -134,15 +188,17 @@ void write_checksums(std::string const& path, ChunkChecksums const& checksums) {
 }
 
 /// Compares what no checksum covers once it is lost: the names, shapes and checksums in a rank file.
-void read_back(std::string const& path, Manifest const& manifest, ChunkChecksums const& checksums) {
+void read_back(std::string const& path, Manifest const& manifest, StateLayout const& layout,
+               Checksums const& checksums) {
   try {
     h5::File const file = h5::File::open_read(path);
     for (std::size_t k = 0; k < checksums.size(); ++k) {
       StoredSubgroup const& stored = manifest.subgroups[k];
-      if (!stored.own_file && file.shape(stored.dataset(k)) != h5::Shape{3, stored.elements}) {
-        throw DataError{fmt::format("{}: {} has another shape", path, stored.dataset(k))};
+      if (!stored.own_file) {
+        require_planes(file, path, stored.place(k, format_of_planes), layout, stored.elements,
+                       stored.offset);
       }
-      if (file.read<std::uint64_t>(checksum_name(k), checksum_shape(stored)) != checksums[k]) {
+      if (file.read<std::uint64_t>(checksum_name(k), {stored.blocks(layout)}) != checksums[k]) {
         throw DataError{fmt::format("{}: {} holds other values", path, checksum_name(k))};
       }
     }
@@ -153,41 +209,43 @@ void read_back(std::string const& path, Manifest const& manifest, ChunkChecksums
 
 }  // namespace
 
-Bytes space_for(std::vector<state::Subgroup> const& subgroups) {
-  Bytes space = metadata_bytes;
+Bytes space_for(StateLayout const& layout, std::vector<state::Subgroup> const& subgroups) {
+  Bytes space = 64 * KiB;
   for (state::Subgroup const& subgroup : subgroups) {
-    // State, alignment, checksums and headers.
-    space += subgroup.state_bytes() + 2 * aio::direct_alignment + subgroup.state_bytes() / 2048;
+    Bytes const state = layout.bytes(subgroup.size);
+    // State, headers and alignment, checksums.
+    space += state + 2 * aio::direct_alignment + state / 2048;
   }
   return space;
 }
 
 RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks,
-                          std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
-                          std::atomic<bool> const* given_up) {
+                          StateLayout const& layout, std::vector<state::Subgroup> const& subgroups,
+                          tiers::Tiers& tiers, std::atomic<bool> const* given_up) {
   Waiting const busy{"the rank file of a checkpoint"};
-  Manifest manifest{.rank = rank, .ranks = ranks, .file = rank_file_name(rank)};
+  Manifest manifest{
+      .format = format_version, .rank = rank, .ranks = ranks, .file = rank_file_name(rank)};
   for (state::Subgroup const& subgroup : subgroups) {
     require(subgroup.index == std::ssize(manifest.subgroups), "checkpoint: subgroups in order");
     manifest.subgroups.push_back({.elements = subgroup.size, .pieces = subgroup.pieces});
   }
-  ChunkChecksums checksums = share_extents(step_directory, manifest, tiers, given_up);
+  Checksums checksums = share_extents(step_directory, manifest, layout, tiers, given_up);
   std::string const path = step_directory + "/" + manifest.file;
-  lay_out(path, manifest);
+  lay_out(path, manifest, layout);
   give_permissions(step_directory, manifest);
   aio::File const file = aio::File::open_read_write(path);
   manifest.file_bytes = file.size();
   file.allocate(manifest.file_bytes);
-  write_state(file, manifest, tiers, checksums, given_up);
+  write_state(file, manifest, layout, tiers, checksums, given_up);
   write_checksums(path, checksums);
   require(file.size() == manifest.file_bytes, "checkpoint: a rank file keeps its size");
   file.sync();
-  read_back(path, manifest, checksums);
+  read_back(path, manifest, layout, checksums);
   RankFiles written;
   for (std::size_t k = 0; k < checksums.size(); ++k) {
     StoredSubgroup& stored = manifest.subgroups[k];
     stored.checksum = checksum_of(std::as_bytes(std::span{checksums[k]}));
-    (stored.own_file ? written.referred : written.copied) += subgroups[k].state_bytes();
+    (stored.own_file ? written.referred : written.copied) += layout.bytes(stored.elements);
   }
   written.manifest = to_json(manifest);
   write_text(step_directory + "/" + manifest_name(rank), written.manifest);
@@ -204,7 +262,7 @@ void commit_master(std::string const& step_directory, Meta const& meta,
   std::vector<Manifest> parsed;
   for (std::string const& text : manifests) {
     std::string const name = manifest_name(static_cast<int>(parsed.size()));
-    Manifest const& manifest = parsed.emplace_back(parse_manifest(text, name));
+    Manifest const& manifest = parsed.emplace_back(parse_manifest(text, meta.state.layout, name));
     master.ranks.push_back({manifest.file, manifest.file_bytes, name, checksum_of(text)});
     for (StoredSubgroup const& stored : manifest.subgroups) {
       if (stored.own_file) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/state_layout.hpp"
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
 #include "state/shard.hpp"
@@ -12,7 +13,8 @@
 namespace offstage::checkpoint {
 
 /// Space that write_rank_file may take.
-[[nodiscard]] Bytes space_for(std::vector<state::Subgroup> const& subgroups);
+[[nodiscard]] Bytes space_for(StateLayout const& layout,
+                              std::vector<state::Subgroup> const& subgroups);
 
 /// What a rank saved.
 struct RankFiles {
@@ -27,13 +29,14 @@ struct RankFiles {
 /// compared. Once *given_up is true it throws before the next subgroup; null: it never is.
 /// Errors: IoError; whatever the tiers throw; Error if given up.
 [[nodiscard]] RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks,
+                                        StateLayout const& layout,
                                         std::vector<state::Subgroup> const& subgroups,
                                         tiers::Tiers& tiers,
                                         std::atomic<bool> const* given_up = nullptr);
 
 /// Makes a checkpoint of a step directory in which every rank has written its files: writes the
 /// master under another name, syncs, reads it back, renames, syncs the directories. `manifests` are
-/// the ranks' texts in rank order; Meta::ranks is their number. Errors: IoError.
+/// the ranks' texts in rank order; Meta::ranks is their number, Meta::state what they hold. Errors: IoError.
 void commit_master(std::string const& step_directory, Meta const& meta,
                    std::vector<std::string> const& manifests);
 

@@ -26,7 +26,7 @@ constexpr char const* usage_text =
     "complete (a save that did not finish is no damage), diff with 1 if the bits of p, m or v\n"
     "differ.";
 
-using Row = std::array<std::string, 6>;
+using Row = std::array<std::string, 7>;
 
 /// Columns as wide as their widest cell.
 std::string aligned(std::vector<Row> const& rows) {
@@ -48,16 +48,18 @@ std::string aligned(std::vector<Row> const& rows) {
 }
 
 ExitCode ls(std::string const& path) {
-  std::vector<Row> rows{{"STEP", "STATE", "SIZE", "RANKS", "PARAMETERS", "PATH"}};
+  std::vector<Row> rows{{"STEP", "STATE", "SIZE", "RANKS", "PARAMETERS", "OPTIMIZER", "PATH"}};
   for (checkpoint::Listed const& entry : checkpoint::list(path)) {
     std::string const state = entry.unfinished ? "unfinished" : entry.problem;
-    Row row{"-", printable(state), format_bytes(entry.bytes), "-", "-", printable(entry.path)};
+    Row row{"-", printable(state), format_bytes(entry.bytes), "-", "-", "-", printable(entry.path)};
     if (entry.complete) {
       auto const parameters = state::count_parameters(state::layers_of(entry.meta.model));
       row[0] = std::to_string(entry.meta.step);
       row[1] = "complete";
       row[3] = std::to_string(entry.meta.ranks);
       row[4] = std::to_string(parameters);
+      row[5] = fmt::format("{} {}", printable_name(entry.meta.state.optimizer),
+                           printable_name(entry.meta.state.moments));
     }
     rows.push_back(std::move(row));
   }

@@ -11,6 +11,7 @@
 #include "base/units.hpp"
 #include "cli/key_values.hpp"
 #include "tiers/path_settings.hpp"
+#include "train/optimizer_kinds.hpp"
 
 namespace offstage::cli {
 
@@ -53,6 +54,14 @@ void add_path(RunConfig& config, std::string const& text) {
   } else {
     config.paths.push_back(tiers::parse_path(text));
   }
+}
+
+void set_optimizer_kind(RunConfig& config, std::string const& text) {
+  std::vector<std::pair<std::string_view, kernels::Optimizer>> words;
+  for (train::OptimizerKind const& kind : train::optimizer_kinds) {
+    words.emplace_back(kernels::name_of(kind.optimizer), kind.optimizer);
+  }
+  config.optimizer.kind = choice(text, words);
 }
 
 std::string default_ffn_hidden(RunConfig const& config) {

@@ -26,6 +26,9 @@ void set_device_gradients(train::RunConfig& config, std::string const& text);
 /// A number, or `dynamic`.
 void set_loss_scale(train::RunConfig& config, std::string const& text);
 
+/// A name of a kernels::Optimizer.
+void set_optimizer_kind(train::RunConfig& config, std::string const& text);
+
 /// Of model.ffn-hidden, for the model's family.
 [[nodiscard]] std::string default_ffn_hidden(train::RunConfig const& config);
 

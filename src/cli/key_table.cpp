@@ -157,13 +157,28 @@ constexpr std::array keys{
 
     Key{"optimizer.lr", "X", "3e-4", "highest learning rate",
         [](RunConfig& c, Text t) { c.optimizer.lr = real(t); }},
-    Key{"optimizer.beta1", "X", "0.9", "AdamW's decay of the momentum",
+    Key{"optimizer.kind", "NAME", "adamw",
+        "adamw, adam (L2), adagrad, rmsprop, sgd or lion; another one needs a fresh start",
+        set_optimizer_kind},
+    Key{"optimizer.moments", "fp32|bf16|8bit", "fp32",
+        "how momentum and variance are kept; smaller ones are rounded stochastically",
+        [](RunConfig& c, Text t) {
+          using kernels::Moments;
+          c.optimizer.moments = choice<Moments>(
+              t, {{"fp32", Moments::fp32}, {"bf16", Moments::bf16}, {"8bit", Moments::int8}});
+        }},
+    Key{"optimizer.momentum", "X", "0", "of rmsprop and sgd; 0: none, and none is kept",
+        [](RunConfig& c, Text t) { c.optimizer.momentum = real(t); }},
+    Key{"optimizer.beta1", "X", "0.9", "decay of the momentum; of adamw, adam and lion",
         [](RunConfig& c, Text t) { c.optimizer.beta1 = real(t); }},
-    Key{"optimizer.beta2", "X", "0.95", "AdamW's decay of the variance",
+    Key{"optimizer.beta2", "X", "0.95",
+        "decay of the variance; of adamw, adam and rmsprop; lion: of the momentum",
         [](RunConfig& c, Text t) { c.optimizer.beta2 = real(t); }},
-    Key{"optimizer.eps", "X", "1e-8", "AdamW's epsilon",
+    Key{"optimizer.eps", "X", "1e-8",
+        "added to the root of the variance; of adamw, adam, adagrad and rmsprop",
         [](RunConfig& c, Text t) { c.optimizer.eps = real(t); }},
-    Key{"optimizer.weight-decay", "X", "0.1", "decoupled; none on norms and biases",
+    Key{"optimizer.weight-decay", "X", "0.1",
+        "decoupled, of adamw and lion, else part of the gradient; none on norms and biases",
         [](RunConfig& c, Text t) { c.optimizer.weight_decay = real(t); }},
     Key{"optimizer.clip", "X", "1.0", "limit of the gradient's global norm; 0: none",
         [](RunConfig& c, Text t) { c.optimizer.clip = real(t); }},

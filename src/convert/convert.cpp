@@ -68,7 +68,8 @@ void write_part(state::ParameterReader& reader, Part const& part,
   if (part.subgroups.empty()) {
     return;
   }
-  memory::HugeBuffer const buffer{largest_state(part.subgroups) / 3};
+  memory::HugeBuffer const buffer{largest_subgroup(part.subgroups) *
+                                  static_cast<Bytes>(sizeof(float))};
   for (state::Subgroup const& subgroup : part.subgroups) {
     auto const parameters = buffer.as<float>().first(static_cast<std::size_t>(subgroup.size));
     read_pieces(reader, subgroup, parameters);

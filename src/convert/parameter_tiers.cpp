@@ -16,10 +16,10 @@ void read_pieces(state::ParameterReader& reader, state::Subgroup const& subgroup
   }
 }
 
-Bytes largest_state(std::vector<state::Subgroup> const& subgroups) {
-  Bytes largest = 0;
+std::int64_t largest_subgroup(std::vector<state::Subgroup> const& subgroups) {
+  std::int64_t largest = 0;
   for (state::Subgroup const& subgroup : subgroups) {
-    largest = std::max(largest, subgroup.state_bytes());
+    largest = std::max(largest, subgroup.size);
   }
   return largest;
 }
@@ -28,19 +28,20 @@ ParameterTiers::ParameterTiers(state::ParameterReader& reader,
                                std::vector<state::Subgroup> const& subgroups)
     : reader_{reader}, subgroups_{subgroups} {
   if (!subgroups.empty()) {
-    buffer_ = memory::HugeBuffer{largest_state(subgroups)};
+    buffer_ = memory::HugeBuffer{layout_.bytes(largest_subgroup(subgroups))};
   }
 }
 
 tiers::Lease ParameterTiers::fetch(tiers::Key key) {
   require(!leased_, "ParameterTiers: one lease at a time");
   state::Subgroup const& subgroup = subgroups_.at(static_cast<std::size_t>(key));
-  auto const count = static_cast<std::size_t>(subgroup.size);
-  std::span<float> const state = buffer_.as<float>().first(3 * count);
-  read_pieces(reader_, subgroup, state.first(count));
-  std::ranges::fill(state.subspan(count), 0.0F);
+  auto const state = buffer_.bytes().first(static_cast<std::size_t>(layout_.bytes(subgroup.size)));
+  read_pieces(reader_, subgroup,
+              buffer_.as<float>().first(static_cast<std::size_t>(subgroup.size)));
+  std::ranges::fill(state.subspan(static_cast<std::size_t>(layout_.plane_bytes(0, subgroup.size))),
+                    std::byte{});
   leased_ = true;
-  return {*this, key, std::as_writable_bytes(state), 0};
+  return {*this, key, state, 0};
 }
 
 tiers::Lease ParameterTiers::create(tiers::Key /*key*/) {

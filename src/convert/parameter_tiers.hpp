@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "base/state_layout.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "state/initialize.hpp"
 #include "state/shard.hpp"
@@ -32,6 +33,7 @@ class ParameterTiers final : public tiers::Tiers {
  private:
   state::ParameterReader& reader_;
   std::vector<state::Subgroup> const& subgroups_;
+  StateLayout layout_ = adamw_layout();
   memory::HugeBuffer buffer_;
   bool leased_ = false;
 };
@@ -40,7 +42,7 @@ class ParameterTiers final : public tiers::Tiers {
 void read_pieces(state::ParameterReader& reader, state::Subgroup const& subgroup,
                  std::span<float> parameters);
 
-/// The most state bytes of one of them; 0 if there is none.
-[[nodiscard]] Bytes largest_state(std::vector<state::Subgroup> const& subgroups);
+/// The most elements of one of them; 0 if there is none.
+[[nodiscard]] std::int64_t largest_subgroup(std::vector<state::Subgroup> const& subgroups);
 
 }  // namespace offstage::convert

@@ -6,23 +6,13 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "kernels/optimizer/gradient.hpp"
+#include "kernels/optimizer/working_copy.hpp"
 
 namespace offstage::parameters {
 namespace {
 
 /// Parameters on their way to the device.
 constexpr std::size_t converted_at_once = std::size_t{1} << 20U;
-
-void round_to(std::span<float const> in, std::span<float> out) {
-  std::ranges::copy(in, out.begin());
-}
-void round_to(std::span<float const> in, std::span<bfloat16> out) {
-  kernels::host::convert(in, out);
-}
-void round_to(std::span<float const> in, std::span<float16> out) {
-  kernels::host::convert(in, out);
-}
 
 void require_fit(state::Subgroup const& subgroup, std::span<float const> parameters) {
   require(std::ssize(parameters) == subgroup.size,
@@ -36,7 +26,7 @@ void WorkingParameters<T>::fill(state::Subgroup const& subgroup,
                                 std::span<float const> parameters) {
   require_fit(subgroup, parameters);
   auto place = target(subgroup);
-  round_to(parameters, std::get<std::span<T>>(place.view));
+  kernels::host::round_parameters(parameters, std::get<std::span<T>>(place.view));
   if (place.lease.is_held()) {
     place.lease.commit();
   }
@@ -57,7 +47,8 @@ void DeviceParameters<T>::fill(state::Subgroup const& subgroup, std::span<float 
   std::vector<T> converted;
   for (std::size_t done = 0; done < parameters.size(); done += converted.size()) {
     converted.resize(std::min(converted_at_once, parameters.size() - done));
-    round_to(parameters.subspan(done, converted.size()), converted);
+    kernels::host::round_parameters(parameters.subspan(done, converted.size()),
+                                    std::span<T>{converted});
     copy_.write(subgroup.begin + static_cast<std::int64_t>(done), converted);
   }
 }

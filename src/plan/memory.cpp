@@ -11,7 +11,6 @@
 namespace offstage::plan {
 namespace {
 
-constexpr Bytes state_bytes_per_element = 12;
 constexpr Bytes fp32_bytes = 4;
 /// One fetched, one updated, one flushed.
 constexpr std::int64_t least_buffers = 3;
@@ -26,6 +25,8 @@ constexpr std::int64_t most_paths = 1024;
 /// Sums and products that end at the largest number: it fits into no limit, so that absurd demands
 /// end in the same error as large ones.
 constexpr Bytes largest = std::numeric_limits<Bytes>::max();
+/// More than any layout has per element.
+constexpr Bytes most_state_bytes = 64;
 Bytes times(Bytes a, Bytes b) {
   Bytes product{};
   return __builtin_mul_overflow(a, b, &product) ? largest : product;
@@ -121,13 +122,17 @@ class Division {
   }
 
   [[nodiscard]] Bytes per_rank() const { return demand_.host_memory / demand_.ranks_per_node; }
-  [[nodiscard]] Bytes extent() const {
-    return times(state_bytes_per_element, plan_.subgroup_elements);
-  }
+  [[nodiscard]] Bytes extent() const { return state_of(plan_.subgroup_elements); }
   [[nodiscard]] Bytes gradient_extent() const {
     return times(demand_.gradient_bytes_per_element, plan_.subgroup_elements);
   }
-  [[nodiscard]] Bytes whole_state() const { return times(state_bytes_per_element, waiting_); }
+  [[nodiscard]] Bytes whole_state() const {
+    return plus(times(waiting_ / plan_.subgroup_elements, extent()),
+                state_of(waiting_ % plan_.subgroup_elements));
+  }
+  [[nodiscard]] Bytes state_of(std::int64_t elements) const {
+    return elements > largest / most_state_bytes ? largest : demand_.state.bytes(elements);
+  }
   [[nodiscard]] std::int64_t gradient_extents() const {
     return plan_.subgroups + pieces_of(demand_.resident_elements, plan_.subgroup_elements);
   }

@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <string>
 
+#include "base/state_layout.hpp"
 #include "base/units.hpp"
 
 namespace offstage::plan {
 
 /// What decides where the optimizer state's memory goes, per node.
 struct MemoryDemand {
+  StateLayout state = adamw_layout();
   std::int64_t shard_elements{};     ///< of the rank with most, padding included
   std::int64_t resident_elements{};  ///< of those, whose state lives in device memory
   std::int64_t ranks_per_node = 1;

@@ -11,8 +11,6 @@
 namespace offstage::plan {
 namespace {
 
-constexpr double state_bytes = 12.0;          // p, m, v in FP32
-constexpr double touched_state_bytes = 24.0;  // read and written back
 /// best_share looks at so many shares, then between the neighbours of the best.
 constexpr int grid = 256;
 constexpr int narrowings = 60;
@@ -48,8 +46,9 @@ Work::Work(UpdateDemand const& demand, double share) {
   require(demand.resident >= 0.0 && demand.resident <= 1.0,
           "update_times: the resident share lies in [0, 1]");
   require(demand.elements >= 0 && demand.chunk >= 0 && demand.gradient_bytes >= 0 &&
-              demand.parameter_bytes >= 0 && demand.held >= 0 && demand.storage.read >= 0 &&
-              demand.storage.written >= 0 && demand.storage.spilled >= 0,
+              demand.parameter_bytes >= 0 && demand.state_bytes > 0.0 && demand.held >= 0 &&
+              demand.storage.read >= 0 && demand.storage.written >= 0 &&
+              demand.storage.spilled >= 0,
           "update_times: sizes are not negative");
   auto const elements = static_cast<double>(demand.elements);
   auto const piece = static_cast<double>(demand.chunk);
@@ -63,8 +62,8 @@ Work::Work(UpdateDemand const& demand, double share) {
   gradients = std::max(0.0, resident + device - held);
   double const waiting = resident + device - gradients;  // on the device
   spilled = std::max(0.0, static_cast<double>(demand.storage.spilled) - waiting);
-  to_device = device * state_bytes + gradients * gradient + cpu * copied;
-  to_host = device * state_bytes;
+  to_device = device * demand.state_bytes + gradients * gradient + cpu * copied;
+  to_host = device * demand.state_bytes;
   chunk = std::min(piece, device);
   resident_chunk = std::min(piece, resident);
   copied_chunk = copied > 0.0 ? std::min(piece, cpu) : 0.0;
@@ -129,7 +128,7 @@ class Makespan {
     if (rates_.host_memory <= 0.0) {
       return;
     }
-    double const touched = touched_state_bytes + static_cast<double>(demand_.gradient_bytes) +
+    double const touched = 2.0 * demand_.state_bytes + static_cast<double>(demand_.gradient_bytes) +
                            static_cast<double>(demand_.parameter_bytes);
     times_.host_memory =
         Seconds{(work_.cpu * touched + work_.to_device + work_.to_host) / rates_.host_memory};
@@ -146,8 +145,8 @@ class Makespan {
     bool const crosses = work_.gradients > 0.0;
     double const gradient = crosses ? static_cast<double>(demand_.gradient_bytes) : 0.0;
     if (work_.chunk > 0.0) {
-      return {to_device(work_.chunk * (state_bytes + gradient)), kernel(work_.chunk),
-              to_host(work_.chunk * state_bytes)};
+      return {to_device(work_.chunk * (demand_.state_bytes + gradient)), kernel(work_.chunk),
+              to_host(work_.chunk * demand_.state_bytes)};
     }
     return {to_device(work_.resident_chunk * gradient), kernel(work_.resident_chunk), {}};
   }

@@ -10,8 +10,9 @@ namespace offstage::plan {
 
 /// What one rank's resources do while all ranks of the node do the same. 0: not known.
 struct UpdateRates {
-  double cpu_update{};  ///< elements per second: AdamW on the rank's cores, 16-bit result included
-  double device_update{};   ///< elements per second: AdamW on the device
+  double
+      cpu_update{};  ///< elements per second: an update on the rank's cores, 16-bit result included
+  double device_update{};   ///< elements per second: the same on the device
   double host_to_device{};  ///< bytes per second from pinned memory, the other direction idle
   double device_to_host{};
   double
@@ -43,9 +44,10 @@ enum class Transfers {
 };
 
 struct UpdateDemand {
-  std::int64_t elements{};   ///< of the shard, resident ones included
-  double resident{};         ///< share of them whose state lives on the device
-  Bytes gradient_bytes = 2;  ///< per element, from host memory to the device
+  std::int64_t elements{};    ///< of the shard, resident ones included
+  double resident{};          ///< share of them whose state lives on the device
+  double state_bytes = 12.0;  ///< per element, of all planes
+  Bytes gradient_bytes = 2;   ///< per element, from host memory to the device
   /// Elements whose gradient is there before the update if the device updates them, residents first.
   std::int64_t held{};
   Bytes parameter_bytes = 2;  ///< per element of the working copy
@@ -65,10 +67,10 @@ struct UpdateTimes {
 
 /// The update's time if a share of the elements that are not resident, in [0, 1], is updated on the device.
 ///
-/// Link:        a device update takes p, m, v and the gradient there (unless it is held) and p, m, v back; of a
+/// Link:        a device update takes the state and the gradient there (unless it is held) and the state back; of a
 ///              resident element the gradient alone crosses, of one that the CPU updates the new parameter. The direction with
 ///              less to move runs wholly beside the other; what is left of that goes at the rate of one.
-/// Host memory: an element that the CPU updates is 24 B of state, gradient and parameter; whatever crosses
+/// Host memory: an element that the CPU updates is its state twice, gradient and parameter; whatever crosses
 ///              the link is read or written once more (a staged parameter too: it is written past the
 ///              caches). What an emulated device does inside its own memory is not counted.
 /// Storage:     bandwidth_bound (split.hpp) of what is read and written; beside everything else.

@@ -10,8 +10,8 @@
 #include "base/pacer.hpp"
 #include "base/stopwatch.hpp"
 #include "kernels/linear/matmul.hpp"
-#include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/gradient.hpp"
+#include "kernels/optimizer/optimizer.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "probe/median.hpp"
 
@@ -86,14 +86,17 @@ struct Layout {
         reinterpret_cast<T*>(reinterpret_cast<float*>(memory) + 3 * elements) + index * elements,
         count};
   }
-  [[nodiscard]] kernels::AdamwState<T, T> part(std::int64_t begin, std::int64_t size) const {
+  [[nodiscard]] kernels::OptimizerPart part(std::int64_t begin, std::int64_t size) const {
     auto const from = static_cast<std::size_t>(begin);
     auto const count = static_cast<std::size_t>(size);
-    return {.parameter = floats(0).subspan(from, count),
-            .momentum = floats(1).subspan(from, count),
-            .variance = floats(2).subspan(from, count),
-            .gradient = numbers(0).subspan(from, count),
-            .working_copy = numbers(1).subspan(from, count)};
+    auto const plane = [&](std::int64_t index) {
+      return reinterpret_cast<std::byte*>(floats(index).data() + begin);
+    };
+    return {.planes = {plane(0), plane(1), plane(2)},
+            .gradient = std::span<T const>{numbers(0).subspan(from, count)},
+            .working_copy = numbers(1).subspan(from, count),
+            .elements = size,
+            .decayed = size};
   }
   /// Numbers of a usual size; m and v are zero before.
   void fill() const {
@@ -112,7 +115,7 @@ struct Layout {
   }
 };
 
-kernels::AdamwStep first_step() {
+kernels::OptimizerStep first_step() {
   return {.learning_rate = 1e-4,
           .beta1 = 0.9,
           .beta2 = 0.95,
@@ -138,11 +141,12 @@ double measure_cpu_update(DType dtype, device::Emulation const& emulation, Effor
     memory::HugeBuffer const memory{Layout<T>::bytes(elements)};
     Layout<T> const layout{memory.bytes().data(), elements};
     layout.fill();
+    StateLayout const planes = adamw_layout();
     auto step = first_step();
     Pacer pacer{emulation.host_update};
-    auto const update = [&](kernels::AdamwState<T, T> const& state) {
-      pacer.run(static_cast<double>(state.parameter.size()),
-                [&] { kernels::host::adamw(state, step); });
+    auto const update = [&](kernels::OptimizerPart const& part) {
+      pacer.run(static_cast<double>(part.elements),
+                [&] { kernels::host::optimize(planes, part, step); });
     };
     return median_rate(effort, static_cast<double>(elements), [&](int passes) {
       layout.in_chunks(std::min(update_chunk, elements), update);  // see Pacer: a start is cheap
@@ -170,9 +174,10 @@ double measure_device_update(device::Device& device, DType dtype, Effort const& 
       stream->synchronize();
     }
     Layout<T> const layout{memory.template as<std::byte>().data(), elements};
+    StateLayout const planes = adamw_layout();
     auto step = first_step();
-    auto const update = [&](kernels::AdamwState<T, T> const& state) {
-      kernels::adamw(*stream, state, step);
+    auto const update = [&](kernels::OptimizerPart const& part) {
+      kernels::optimize(*stream, planes, part, step);
     };
     return median_rate(effort, static_cast<double>(elements), [&](int passes) {
       layout.in_chunks(std::min(update_chunk, elements), update);

@@ -50,26 +50,12 @@ std::int64_t ShardMap::largest_layer() const {
 
 namespace {
 
-/// Appends [begin, end), merged with a neighbour that has the same answer.
-void append_range(std::vector<DecayRange>& ranges, DecayRange range) {
-  if (range.begin == range.end) {
-    return;
-  }
-  if (!ranges.empty() && ranges.back().decayed == range.decayed) {
-    ranges.back().end = range.end;
-  } else {
-    ranges.push_back(range);
-  }
-}
-
 void append_piece(Subgroup& subgroup, LayerLayout const& layer, int index, ChunkRange chunks) {
   std::int64_t const begin = subgroup.size;
   std::int64_t const end = begin + chunks.count * chunk_elements;
   std::int64_t const decayed_here = std::clamp<std::int64_t>(
       layer.decayed_elements - chunks.first * chunk_elements, 0, end - begin);
-  append_range(subgroup.decay_ranges, {begin, begin + decayed_here, true});
-  append_range(subgroup.decay_ranges, {begin + decayed_here, end, false});
-  subgroup.pieces.push_back({index, chunks, begin});
+  subgroup.pieces.push_back({index, chunks, begin, decayed_here});
   subgroup.size = end;
 }
 

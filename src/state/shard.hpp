@@ -42,27 +42,17 @@ class ShardMap {
 struct Piece {
   int layer{};
   ChunkRange chunks;
-  std::int64_t offset{};  ///< of its first element in the subgroup
-};
-
-/// Elements [begin, end) of a subgroup that share the answer to "is it decayed?".
-struct DecayRange {
-  std::int64_t begin{};
-  std::int64_t end{};
-  bool decayed{};
+  std::int64_t offset{};   ///< of its first element in the subgroup
+  std::int64_t decayed{};  ///< so many of its first elements are; manifests do not say
 };
 
 /// A contiguous range of a shard, whole chunks, updated as one piece.
 struct Subgroup {
-  std::int64_t index{};   ///< counts from 0 within the rank
-  std::int64_t begin{};   ///< in elements of the shard
-  std::int64_t size{};    ///< elements N, a multiple of chunk_elements
-  bool resident = false;  ///< its state lives in device memory (update.device-resident)
-  std::vector<Piece> pieces;
-  std::vector<DecayRange> decay_ranges;  ///< cover [0, size) in order
-
-  /// Bytes of its state: p, then m, then v, N FP32 each.
-  [[nodiscard]] Bytes state_bytes() const { return 12 * size; }
+  std::int64_t index{};       ///< counts from 0 within the rank
+  std::int64_t begin{};       ///< in elements of the shard
+  std::int64_t size{};        ///< elements N, a multiple of chunk_elements
+  bool resident = false;      ///< its state lives in device memory (update.device-resident)
+  std::vector<Piece> pieces;  ///< cover [0, size) in order
 };
 
 /// Cuts a rank's shard into subgroups of `subgroup_elements`, rounded down to whole chunks and at

@@ -21,7 +21,6 @@
 namespace offstage::train {
 namespace {
 
-constexpr Bytes state_bytes = 12;  // p, m, v in FP32
 constexpr Bytes most_bytes = std::numeric_limits<Bytes>::max();
 
 /// A device whose memory is nowhere: it adds up what it was asked for, and gives addresses to count with.
@@ -79,10 +78,11 @@ model::Workspace<T> lay_out(RunConfig const& config, state::ShardMap const& map,
 
 Bytes resident_bytes(RunConfig const& config, state::ShardMap const& map, int rank,
                      std::int64_t subgroup_elements) {
+  StateLayout const layout = config.optimizer.layout();
   Bytes bytes = 0;
   for (auto const& subgroup :
        state::subgroups_of(map, rank, subgroup_elements, resident_elements(config, map, rank))) {
-    bytes += subgroup.resident ? state_bytes * subgroup.size : 0;
+    bytes += subgroup.resident ? layout.bytes(subgroup.size) : 0;
   }
   return bytes;
 }

@@ -18,7 +18,8 @@ struct DeviceDemand {
   Bytes gradient{};  ///< slices of a layer that come from the ranks
   Bytes slots{};     ///< of the update, beside those that the activations lend it
   Bytes resident{};
-  Bytes held{};  ///< gradients that are summed or wait there (update.device-gradients), and their norms
+  Bytes
+      held{};  ///< gradients that are summed or wait there (update.device-gradients), and their norms
   Bytes link{};  ///< what NCCL takes for itself, where it passes layers between ranks
   [[nodiscard]] Bytes total() const {
     return working_copy + model + gradient + slots + resident + held + link;

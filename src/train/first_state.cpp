@@ -7,14 +7,17 @@
 namespace offstage::train {
 
 void make_first_state(state::ShardMap const& map, std::vector<state::Subgroup> const& subgroups,
-                      std::uint64_t seed, state::ParameterReader* first_weights,
-                      tiers::Tiers& tiers, checkpoint::OnSubgroup const& on_subgroup) {
+                      StateLayout const& layout, std::uint64_t seed,
+                      state::ParameterReader* first_weights, tiers::Tiers& tiers,
+                      checkpoint::OnSubgroup const& on_subgroup) {
   for (state::Subgroup const& subgroup : subgroups) {
     auto lease = tiers.create(subgroup.index);
     auto const count = static_cast<std::size_t>(subgroup.size);
-    auto const state = std::span{reinterpret_cast<float*>(lease.mutable_bytes().data()), 3 * count};
-    auto const parameter = state.first(count);
-    std::ranges::fill(state.subspan(count), 0.0F);  // m and v
+    std::span<std::byte> const state = lease.mutable_bytes();
+    std::span const parameter{reinterpret_cast<float*>(state.data()), count};
+    // Moments, in whatever type, and their scales.
+    std::ranges::fill(state.subspan(static_cast<std::size_t>(layout.plane_bytes(0, subgroup.size))),
+                      std::byte{});
     for (state::Piece const& piece : subgroup.pieces) {
       auto const out =
           parameter.subspan(static_cast<std::size_t>(piece.offset),

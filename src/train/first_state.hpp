@@ -13,7 +13,8 @@ namespace offstage::train {
 /// Makes the first version of every subgroup: zero moments, and the weights of `first_weights`, or the
 /// seed's if that is null. `on_subgroup` is told of the weights. Errors: of the reader and the tiers.
 void make_first_state(state::ShardMap const& map, std::vector<state::Subgroup> const& subgroups,
-                      std::uint64_t seed, state::ParameterReader* first_weights,
-                      tiers::Tiers& tiers, checkpoint::OnSubgroup const& on_subgroup);
+                      StateLayout const& layout, std::uint64_t seed,
+                      state::ParameterReader* first_weights, tiers::Tiers& tiers,
+                      checkpoint::OnSubgroup const& on_subgroup);
 
 }  // namespace offstage::train

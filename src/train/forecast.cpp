@@ -17,7 +17,6 @@
 namespace offstage::train {
 namespace {
 
-constexpr Bytes state_bytes = 12;  // p, m, v in FP32
 /// Of a device without a limit.
 constexpr Bytes largest_memory = std::numeric_limits<Bytes>::max();
 /// TwinFlow's ratio in section 5 of DOS.
@@ -136,7 +135,8 @@ std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) con
   std::int64_t const stored =
       std::max<std::int64_t>(0, waiting() - memory.cached * memory.subgroup_elements);
   std::vector<PathForecast> paths;
-  Bytes const on_storage = stored * state_bytes + stored_parameters();
+  auto const state = static_cast<double>(stored) * config_.optimizer.layout().bytes_per_element();
+  Bytes const on_storage = static_cast<Bytes>(std::llround(state)) + stored_parameters();
   for (std::size_t i = 0; i < all.size(); ++i) {
     auto const bytes = weights[i] * static_cast<double>(on_storage * scope_.ranks_per_node);
     paths.push_back({config_.paths[i].directory, all[i], weights[i], static_cast<Bytes>(bytes)});

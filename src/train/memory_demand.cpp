@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/chunk.hpp"
 #include "base/dtype.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "state/working_copy.hpp"
@@ -18,7 +19,6 @@ constexpr Bytes library_bytes = 16 * MiB;
 /// oneDNN's scratch per thread, whatever the product's size. Measured: 1.7 MiB at most, in bf16 with AVX-512.
 constexpr Bytes scratch_bytes = 2 * MiB;
 constexpr int threads_measured = 2;
-constexpr Bytes state_bytes = 12;  // p, m, v in FP32
 /// Extents of parameters that updates fill while others are brought to the device: one updated, one flushed.
 constexpr int updated_extents = 2;
 
@@ -112,14 +112,15 @@ plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const&
   exchange += on_device ? state::WorkingCopy<T>::host_bytes(map, node.route)
                         : parameters::StreamedParameters<T>::host_bytes(map, node.route);
   if (most > waiting) {
-    exchange += tiers::DeviceTiers::lease_bytes(
-        {state_bytes * std::min(most - waiting, config.subgroup_size)});
+    exchange += tiers::DeviceTiers::lease_bytes({config.optimizer.layout().bytes(
+        round_up(std::min(most - waiting, config.subgroup_size), chunk_elements))});
   }
   if (needs_lane(config, host_visible)) {
     exchange += update::DeviceLane::host_bytes(
         lane_settings(config, update_shape<T>(config, most, config.subgroup_size)), host_visible);
   }
-  return {.shard_elements = most,
+  return {.state = config.optimizer.layout(),
+          .shard_elements = most,
           .resident_elements = most - waiting,
           .ranks_per_node = node.ranks_per_node,
           .gradient_bytes_per_element = accumulated_bytes<T>(config),

@@ -8,8 +8,6 @@
 namespace offstage::train {
 namespace {
 
-constexpr Bytes state_bytes = 12;  // p, m, v in FP32
-
 std::string line(std::string const& what, std::string const& device, std::string const& host,
                  std::string const& storage) {
   return fmt::format("  {:<26} {:>12} {:>12} {:>12}", what, device, host, storage);
@@ -28,7 +26,7 @@ std::string limit(Bytes bytes) {
 std::vector<MemoryRow> memory_rows(RunConfig const& config, MemoryFacts const& facts) {
   plan::MemoryPlan const& plan = facts.plan;
   DeviceDemand const& device = facts.device;
-  auto const extent = state_bytes * plan.subgroup_elements;
+  Bytes const extent = config.optimizer.layout().bytes(plan.subgroup_elements);
   bool const stored = config.parameter_home == parameters::Home::storage;
   // As many as there are places for stay; a buffer alone holds nothing for long.
   std::int64_t const waiting = plan.subgroups - std::min(plan.subgroups, plan.cached);

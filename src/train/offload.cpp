@@ -21,13 +21,21 @@ constexpr Seconds measuring_time{0.3};
 constexpr Bytes measured_most = 512 * MiB;
 // FP32 gradients on their way out: one converted, one written, one read.
 constexpr int flushed_buffers = 3;
-constexpr Bytes state_bytes_per_element = 3 * sizeof(float);  // p, m, v
 
 std::vector<Bytes> extents(std::span<state::Subgroup const> subgroups, Bytes bytes_per_element) {
   std::vector<Bytes> sizes;
   sizes.reserve(subgroups.size());
   for (state::Subgroup const& subgroup : subgroups) {
     sizes.push_back(subgroup.size * bytes_per_element);
+  }
+  return sizes;
+}
+
+std::vector<Bytes> extents(std::span<state::Subgroup const> subgroups, StateLayout const& layout) {
+  std::vector<Bytes> sizes;
+  sizes.reserve(subgroups.size());
+  for (state::Subgroup const& subgroup : subgroups) {
+    sizes.push_back(layout.bytes(subgroup.size));
   }
   return sizes;
 }
@@ -86,7 +94,7 @@ std::shared_ptr<tiers::KeptFileShape const> Offload::shape_of_slots(
   auto const& largest =
       *std::ranges::max_element(subgroups, {}, [](auto const& each) { return each.size; });
   return std::make_shared<tiers::KeptFileShape>(checkpoint::shape_of_slots(
-      config_.checkpoint.dir, comm_.rank(), largest.size * state_bytes_per_element));
+      config_.checkpoint.dir, comm_.rank(), config_.optimizer.layout(), largest.size));
 }
 
 std::string Offload::spill() const {
@@ -110,7 +118,7 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
                                       .split = config_.storage.split,
                                       .sharer = sharer_,
                                       .trace = trace_};
-  Demand state{extents(waiting, state_bytes_per_element), shared};
+  Demand state{extents(waiting, config_.optimizer.layout()), shared};
   state.settings.evict = config_.storage.evict;
   state.settings.buffers = std::max(1, plan.buffers);
   state.settings.cached = paths_ ? plan.cached : subgroups_;
@@ -206,7 +214,8 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
     state_ = make(0);
     if (first_resident != subgroups.end()) {
       auto both = std::make_unique<tiers::DeviceTiers>(
-          device, subgroups_, extents({first_resident, subgroups.end()}, state_bytes_per_element),
+          device, subgroups_,
+          extents({first_resident, subgroups.end()}, config_.optimizer.layout()),
           std::move(state_));
       residents_ = both.get();
       state_ = std::move(both);

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "train/optimizer_kinds.hpp"
 
 namespace offstage::train {
 namespace {
@@ -63,7 +64,26 @@ void require_beta(std::string_view key, double value) {
   }
 }
 
+/// Whoever sets a key that does nothing believes in another run than he gets.
+void require_used(OptimizerConfig const& optimizer, std::vector<Setting> const& settings) {
+  auto const* const kind =
+      std::ranges::find(optimizer_kinds, optimizer.kind, &OptimizerKind::optimizer);
+  auto const refuse = [&](std::string_view key, bool is_used) {
+    auto const set = std::ranges::find(settings, key, &Setting::key);
+    if (!is_used && set != settings.end() && set->origin != "default") {
+      throw UsageError{fmt::format("{}={} does nothing with optimizer.kind={}; leave it out", key,
+                                   set->value, kernels::name_of(optimizer.kind))};
+    }
+  };
+  refuse("optimizer.beta1", kind->beta1);
+  refuse("optimizer.beta2", kind->beta2);
+  refuse("optimizer.eps", kind->eps);
+  refuse("optimizer.momentum", kind->momentum);
+}
+
 void validate_optimizer(OptimizerConfig const& optimizer, std::int64_t steps) {
+  require_beta("optimizer.momentum", optimizer.momentum);
+  (void)optimizer.layout();
   require_positive("optimizer.lr", optimizer.lr);
   require_beta("optimizer.beta1", optimizer.beta1);
   require_beta("optimizer.beta2", optimizer.beta2);
@@ -176,6 +196,7 @@ void validate(RunConfig const& config) {
   state::validate(config.model);
   validate_batch(config.train, config.model);
   validate_steps(config.train);
+  require_used(config.optimizer, config.settings);
   validate_optimizer(config.optimizer, config.train.steps);
   validate_loss_scale(config.numerics.loss_scale);
   validate_places(config);

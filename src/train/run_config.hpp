@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "base/state_layout.hpp"
 #include "base/units.hpp"
 #include "data/dataset.hpp"
 #include "device/device.hpp"
+#include "kernels/optimizer/optimizer.hpp"
 #include "model/transformer.hpp"
 #include "parameters/home.hpp"
 #include "plan/order.hpp"
@@ -58,6 +60,9 @@ struct TrainConfig {
 };
 
 struct OptimizerConfig {
+  kernels::Optimizer kind = kernels::Optimizer::adamw;
+  kernels::Moments moments = kernels::Moments::fp32;
+  double momentum{};  ///< of rmsprop and sgd
   double lr{};
   double beta1{};
   double beta2{};
@@ -68,6 +73,11 @@ struct OptimizerConfig {
   std::int64_t warmup_steps{};
   double min_lr{};
   double decay_fraction{};  ///< wsd: share of the steps, at the end, in which the rate falls
+
+  /// The planes of the state. Errors: UsageError as kernels::state_layout.
+  [[nodiscard]] StateLayout layout() const {
+    return kernels::state_layout(kind, moments, momentum > 0.0);
+  }
 };
 
 struct NumericsConfig {
@@ -167,7 +177,8 @@ struct RunConfig {
 /// Errors: UsageError naming the keys, their values and what would be right: divisibility
 ///         of batches and heads, ranges, sequence within max-sequence, keep at least 2, warm-up
 ///         within steps, one weight of tiers.split per tiers.path, no directory of them twice,
-///         parameters on storage that there is, an emulation of the host device alone.
+///         parameters on storage that there is, an emulation of the host device alone, no key set that the
+///         optimizer does not use, moments to make smaller.
 void validate(RunConfig const& config);
 
 /// That part of it which is the device's alone: an emulation of the host device alone.

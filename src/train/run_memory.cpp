@@ -84,7 +84,7 @@ Bytes RunMemory<T>::device_bytes_to_come() const {
 
 template <class T>
 Bytes RunMemory<T>::device_bytes_beside() const {
-  Bytes bytes = 12 * resident_elements(config_, map_, 0);
+  Bytes bytes = config_.optimizer.layout().bytes(resident_elements(config_, map_, 0));
   bytes += update::GradientAccumulator<T>::device_bytes(map_, 0, route_);
   if (needs_lane(config_, device_.host_visible())) {
     std::int64_t const shard = map_.shard_elements(0);

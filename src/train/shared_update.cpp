@@ -62,6 +62,7 @@ update::DeviceLaneSettings lane_settings(RunConfig const& config, UpdateShape co
   update::DeviceLaneSettings settings;
   settings.chunk = std::min(config.share.device_chunk, shape.subgroup_elements);
   settings.slots = takes_part(config) ? settings.slots : 0;  // the cores' parameters have their own
+  settings.layout = config.optimizer.layout();
   settings.gradient_bytes = shape.gradient_bytes;
   settings.parameter_bytes = shape.parameter_bytes;
   settings.parameters_on_host = config.parameter_home != parameters::Home::device;
@@ -90,7 +91,8 @@ SharedUpdate::SharedUpdate(RunConfig const& config, UpdateShape const& shape,
     lane_ = make_lane(lane_settings(config, shape), device, idle, trace, memory);
     spills_ = config.share.transfers == plan::Transfers::overlap;
   }
-  update::PipelineSettings settings{.workers = shape.workers,
+  update::PipelineSettings settings{.layout = config.optimizer.layout(),
+                                    .workers = shape.workers,
                                     .device = lane_.get(),
                                     .transfers = config.share.transfers,
                                     .host_update_rate = config.device.emulation.host_update,
@@ -157,7 +159,7 @@ ShareStep SharedUpdate::planned() const {
           .gradients_held = held_ != nullptr ? held_->bytes() : 0};
 }
 
-void SharedUpdate::begin_ahead(kernels::AdamwStep const& presumed, double most_squares,
+void SharedUpdate::begin_ahead(kernels::OptimizerStep const& presumed, double most_squares,
                                update::GradientSource gradient, update::ParameterTargets targets) {
   pipeline_->start_ahead(presumed, most_squares, trips_, std::move(gradient), std::move(targets));
 }
@@ -186,7 +188,7 @@ void SharedUpdate::abandon() noexcept {
   pipeline_->abandon();
 }
 
-ShareStep SharedUpdate::run(kernels::AdamwStep const& step, update::GradientSource gradient,
+ShareStep SharedUpdate::run(kernels::OptimizerStep const& step, update::GradientSource gradient,
                             update::ParameterTargets const& targets) {
   finish();
   ShareStep const done = planned();

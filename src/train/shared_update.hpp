@@ -68,11 +68,11 @@ class SharedUpdate {
   [[nodiscard]] state::Readiness& readiness() noexcept { return readiness_; }
 
   /// Updates what needs the cores; the rest may go on until finish().
-  ShareStep run(kernels::AdamwStep const& step, update::GradientSource gradient,
+  ShareStep run(kernels::OptimizerStep const& step, update::GradientSource gradient,
                 update::ParameterTargets const& targets);
   /// The update that was planned ahead begins, before the last round of backward; see
   /// UpdatePipeline::start_ahead for this and the following.
-  void begin_ahead(kernels::AdamwStep const& presumed, double most_squares,
+  void begin_ahead(kernels::OptimizerStep const& presumed, double most_squares,
                    update::GradientSource gradient, update::ParameterTargets targets);
   [[nodiscard]] bool is_ahead() const noexcept { return pipeline_->is_ahead(); }
   /// A gradient is final. Nothing unless is_ahead. Threads: any.

@@ -53,15 +53,19 @@ double most_squares(OptimizerConfig const& optimizer, double gradient_scale) {
   return std::min(most, norm * norm);
 }
 
-kernels::AdamwStep adamw_step(OptimizerConfig const& optimizer, double learning_rate,
-                              std::int64_t optimizer_step, double gradient_scale) {
-  return {.learning_rate = learning_rate,
+kernels::OptimizerStep optimizer_step(OptimizerConfig const& optimizer, double learning_rate,
+                                      std::int64_t step, double gradient_scale,
+                                      std::uint64_t seed) {
+  return {.optimizer = optimizer.kind,
+          .learning_rate = learning_rate,
           .beta1 = optimizer.beta1,
           .beta2 = optimizer.beta2,
+          .momentum = optimizer.momentum,
           .epsilon = optimizer.eps,
           .weight_decay = optimizer.weight_decay,
           .gradient_scale = gradient_scale,
-          .step = optimizer_step};
+          .step = step,
+          .seed = seed};
 }
 
 }  // namespace offstage::train

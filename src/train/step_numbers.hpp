@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/optimizer.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "train/run_config.hpp"
 
@@ -25,7 +25,9 @@ namespace offstage::train {
 /// gradient. Finite in any case, so that an infinite sum is above it. Right to some roundings.
 [[nodiscard]] double most_squares(OptimizerConfig const& optimizer, double gradient_scale);
 
-[[nodiscard]] kernels::AdamwStep adamw_step(OptimizerConfig const& optimizer, double learning_rate,
-                                            std::int64_t optimizer_step, double gradient_scale);
+/// `seed`: the run's; of stochastic rounding.
+[[nodiscard]] kernels::OptimizerStep optimizer_step(OptimizerConfig const& optimizer,
+                                                    double learning_rate, std::int64_t step,
+                                                    double gradient_scale, std::uint64_t seed);
 
 }  // namespace offstage::train

@@ -210,8 +210,8 @@ checkpoint::OnSubgroup StepRunner<T>::fill_working_copy() {
 template <class T>
 void StepRunner<T>::initialize(state::ParameterReader* first_weights) {
   mpi::agree(comm_, [&] {
-    make_first_state(map_, subgroups_, config_.train.seed, first_weights, tiers(),
-                     fill_working_copy());
+    make_first_state(map_, subgroups_, config_.optimizer.layout(), config_.train.seed,
+                     first_weights, tiers(), fill_working_copy());
   });
 }
 

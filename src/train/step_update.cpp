@@ -39,7 +39,7 @@ void StepUpdate<T>::plan() {
 template <class T>
 void StepUpdate<T>::begin_ahead(UpdateNumbers const& numbers) {
   require(is_ahead(), "StepUpdate: an update that was planned to begin under backward");
-  parts_.update.begin_ahead(adamw(numbers, 1.0),
+  parts_.update.begin_ahead(step_of(numbers, 1.0),
                             most_squares(config_.optimizer, numbers.gradient_scale),
                             gradient_source(), parameter_targets());
 }
@@ -63,7 +63,7 @@ ShareStep StepUpdate<T>::complete(UpdateNumbers const& numbers, double clip, boo
     parts_.update.readiness().finish();
   } else {
     parts_.gradients.begin_update();
-    share = parts_.update.run(adamw(numbers, clip), gradient_source(), parameter_targets());
+    share = parts_.update.run(step_of(numbers, clip), gradient_source(), parameter_targets());
     parts_.offload.follow_rates();
   }
   share.overlapped = began;
@@ -82,9 +82,9 @@ void StepUpdate<T>::rebuild_parameters(std::span<tiers::Key const> subgroups) {
 }
 
 template <class T>
-kernels::AdamwStep StepUpdate<T>::adamw(UpdateNumbers const& numbers, double clip) const {
-  return adamw_step(config_.optimizer, numbers.learning_rate, numbers.optimizer_step,
-                    clip * numbers.gradient_scale);
+kernels::OptimizerStep StepUpdate<T>::step_of(UpdateNumbers const& numbers, double clip) const {
+  return optimizer_step(config_.optimizer, numbers.learning_rate, numbers.optimizer_step,
+                        clip * numbers.gradient_scale, config_.train.seed);
 }
 
 template <class T>

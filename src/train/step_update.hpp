@@ -59,7 +59,7 @@ class StepUpdate {
   [[nodiscard]] OverlapChoice make_overlap() const;
   /// These subgroups' parameters, from the state as it is.
   void rebuild_parameters(std::span<tiers::Key const> subgroups);
-  [[nodiscard]] kernels::AdamwStep adamw(UpdateNumbers const& numbers, double clip) const;
+  [[nodiscard]] kernels::OptimizerStep step_of(UpdateNumbers const& numbers, double clip) const;
   [[nodiscard]] update::GradientSource gradient_source() const;
   [[nodiscard]] update::ParameterTargets parameter_targets() const;
 

@@ -150,11 +150,16 @@ void Training<T>::start_or_continue() {
   Stopwatch const watch;
   std::optional<checkpoint::Meta> found;
   std::string const& resume = config_.checkpoint.resume;
+  checkpoint::RunState const run{
+      config_.model,
+      {.optimizer = std::string{kernels::name_of(config_.optimizer.kind)},
+       .moments = std::string{kernels::name_of(config_.optimizer.moments)},
+       .layout = config_.optimizer.layout()}};
   if (resume == "auto") {
-    found = saves_->store().restore_newest(config_.model, runner_->map(), runner_->subgroups(),
+    found = saves_->store().restore_newest(run, runner_->map(), runner_->subgroups(),
                                            runner_->tiers(), runner_->fill_working_copy());
   } else if (resume != "none") {
-    found = saves_->store().restore(resume, config_.model, runner_->map(), runner_->subgroups(),
+    found = saves_->store().restore(resume, run, runner_->map(), runner_->subgroups(),
                                     runner_->tiers(), runner_->fill_working_copy());
   }
   if (found) {
@@ -175,6 +180,7 @@ void Training<T>::start_or_continue() {
     saves_->store().pass_over_after(meta_.step);
   }
   meta_.model = config_.model;
+  meta_.state = run.state;
   meta_.seed = config_.train.seed;
   meta_.configuration = text_of(config_.settings);
   std::string const& attention = attention_.libraries;
@@ -290,7 +296,8 @@ void Training<T>::prepare() {
           checkpoint::Retention{config_.checkpoint.keep, config_.checkpoint.keep_every}, comm_),
       comm_, cadence_, journal_);
   runner_->set_before_update([this] { return saves_->finish(); });
-  Bytes const checkpoint_part = checkpoint::space_for(runner_->subgroups());
+  Bytes const checkpoint_part =
+      checkpoint::space_for(config_.optimizer.layout(), runner_->subgroups());
   require_space(config_, comm_, checkpoint_part);
   start_or_continue();
   look_at_space_to_come(config_, comm_, checkpoint_part, saves_->store(), meta_.step);

@@ -6,8 +6,6 @@
 namespace offstage::train {
 namespace {
 
-constexpr Bytes state_bytes = 12;  // p, m, v in FP32
-
 /// Elements whose state an update reads from storage, and writes back.
 std::int64_t fetched(RunConfig const& config, UpdateShape const& shape,
                      plan::MemoryPlan const& memory) {
@@ -29,7 +27,9 @@ std::int64_t fetched(RunConfig const& config, UpdateShape const& shape,
 plan::StorageTraffic storage_traffic(RunConfig const& config, UpdateShape const& shape,
                                      plan::MemoryPlan const& memory) {
   plan::StorageTraffic traffic;
-  traffic.read = state_bytes * fetched(config, shape, memory);
+  traffic.read =
+      static_cast<Bytes>(std::llround(config.optimizer.layout().bytes_per_element() *
+                                      static_cast<double>(fetched(config, shape, memory))));
   traffic.written = traffic.read;
   if (config.parameter_home == parameters::Home::storage) {
     traffic.written += shape.parameter_bytes * shape.elements;
@@ -47,6 +47,7 @@ plan::UpdateDemand update_demand(RunConfig const& config, UpdateShape const& sha
                                  bool host_visible) {
   return {.elements = shape.elements,
           .resident = config.share.device_resident,
+          .state_bytes = config.optimizer.layout().bytes_per_element(),
           .gradient_bytes = shape.gradient_bytes,
           .parameter_bytes = shape.parameter_bytes,
           .chunk = lane_settings(config, shape).chunk,

@@ -1,7 +1,6 @@
 #include "update/device_lane.hpp"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include "base/chunk.hpp"
@@ -10,8 +9,6 @@
 
 namespace offstage::update {
 namespace {
-
-constexpr Bytes state_bytes = 12;  ///< of an element: p, m and v in FP32
 
 DeviceLaneSettings checked(DeviceLaneSettings const& settings) {
   require(settings.chunk > 0 && settings.chunk % chunk_elements == 0,
@@ -22,7 +19,8 @@ DeviceLaneSettings checked(DeviceLaneSettings const& settings) {
 }
 
 Bytes slot_bytes(DeviceLaneSettings const& settings) {
-  return settings.chunk * (state_bytes + settings.gradient_bytes +
+  return settings.layout.bytes(settings.chunk) +
+         settings.chunk * (settings.gradient_bytes +
                            (settings.parameters_on_host ? settings.parameter_bytes : 0));
 }
 
@@ -60,7 +58,7 @@ struct DeviceLane::Job {
   StateViews state;
   GradientView const& gradient;
   ParameterTarget const& target;
-  kernels::AdamwStep const& step;
+  kernels::OptimizerStep const& step;
   bool resident;
   GradientPlace place;
 };
@@ -87,18 +85,20 @@ DeviceLane::~DeviceLane() {
 
 void DeviceLane::update(state::Subgroup const& subgroup, std::span<std::byte> state,
                         GradientView const& gradient, ParameterTarget const& target,
-                        kernels::AdamwStep const& step, GradientPlace place) {
-  run({subgroup, state_views(state, subgroup.size), gradient, target, step, false, place});
+                        kernels::OptimizerStep const& step, GradientPlace place) {
+  run({subgroup, state_views(settings_.layout, state, subgroup.size), gradient, target, step, false,
+       place});
 }
 
 void DeviceLane::update_resident(state::Subgroup const& subgroup, std::span<std::byte> state,
                                  GradientView const& gradient, ParameterTarget const& target,
-                                 kernels::AdamwStep const& step, GradientPlace place) {
-  run({subgroup, state_views(state, subgroup.size), gradient, target, step, true, place});
+                                 kernels::OptimizerStep const& step, GradientPlace place) {
+  run({subgroup, state_views(settings_.layout, state, subgroup.size), gradient, target, step, true,
+       place});
 }
 
 void DeviceLane::run(Job const& job) {
-  require_fit(job.subgroup, job.gradient, job.target.view);
+  require_fit(job.subgroup, job.gradient);
   require(job.target.on_device || settings_.parameters_on_host,
           "DeviceLane: slots have no room for parameters that go to host memory");
   require(element_bytes(job.target.view) <= settings_.parameter_bytes,
@@ -145,24 +145,20 @@ DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
 DeviceLane::Fed DeviceLane::feed_through(std::optional<ChunkSlots::Hold>& slot, Job const& job,
                                          Range range) {
   bool const brings_gradient = job.place == GradientPlace::host;
-  auto const count = static_cast<std::size_t>(range.count);
-  Bytes const column = range.count * static_cast<Bytes>(sizeof(float));
-  // Its columns: p, m, v, the gradient, and new parameters that the device cannot write to their target.
+  StateLayout const& layout = settings_.layout;
+  // Its columns: the planes, the gradient, and new parameters that the device cannot write to their target.
   std::byte* const memory = slot ? slot->memory() : nullptr;
-  auto* const elements = reinterpret_cast<float*>(memory);
   auto const column_at = [&](Bytes offset) {
     return memory != nullptr ? memory + offset : nullptr;
   };
-  std::byte* const gradient_there = column_at(settings_.chunk * state_bytes);
-  std::byte* const parameters =
-      column_at(settings_.chunk * (state_bytes + settings_.gradient_bytes));
-  StateViews const here = part_of(job.state, range);
-  StateViews const there = job.resident ? here
-                                        : StateViews{{elements, count},
-                                                     {elements + settings_.chunk, count},
-                                                     {elements + 2 * settings_.chunk, count}};
-  std::array<std::span<float>, 3> const host{here.parameter, here.momentum, here.variance};
-  std::array<std::span<float>, 3> const device{there.parameter, there.momentum, there.variance};
+  Bytes const state_bytes = layout.bytes(settings_.chunk);
+  std::byte* const gradient_there = column_at(state_bytes);
+  std::byte* const parameters = column_at(state_bytes + settings_.chunk * settings_.gradient_bytes);
+  StateViews const here = part_of(layout, job.state, range.begin);
+  StateViews const there =
+      job.resident
+          ? here
+          : state_views(layout, {memory, static_cast<std::size_t>(state_bytes)}, settings_.chunk);
   GradientView gradient = part_of(job.gradient, range);
 
   Fed fed;
@@ -175,8 +171,9 @@ DeviceLane::Fed DeviceLane::feed_through(std::optional<ChunkSlots::Hold>& slot, 
     gradient = moved_to(gradient_there, gradient);
   }
   if (!job.resident) {
-    for (std::size_t i = 0; i < host.size(); ++i) {
-      bring_->copy(device[i].data(), host[i].data(), column, device::Copy::host_to_device);
+    for (std::size_t plane = 0; plane < layout.size(); ++plane) {
+      Bytes const column = layout.plane_bytes(plane, range.count);
+      bring_->copy(there.at(plane), here.at(plane), column, device::Copy::host_to_device);
       fed.brought_bytes += column;
     }
   }
@@ -185,8 +182,10 @@ DeviceLane::Fed DeviceLane::feed_through(std::optional<ChunkSlots::Hold>& slot, 
   WorkingCopyView const target = part_of(job.target.view, range);
   update_->wait(*fed.brought.end);
   fed.updated.begin = update_->record();
-  step_on_stream(*update_, job.subgroup, range, there, gradient,
-                 job.target.on_device ? target : moved_to(parameters, target), job.step);
+  step_on_stream(*update_,
+                 {job.subgroup, range, layout, there, gradient,
+                  job.target.on_device ? target : moved_to(parameters, target)},
+                 job.step);
   fed.updated.end = update_->record();
   if (!job.resident || !job.target.on_device) {
     take_back(job, range, there, parameters, fed);
@@ -210,11 +209,11 @@ void DeviceLane::take_back(Job const& job, Range range, StateViews const& there,
     copy(address_of(target), parameters, range.count * element_bytes(target));
   }
   if (!job.resident) {
-    StateViews const here = part_of(job.state, range);
-    Bytes const column = range.count * static_cast<Bytes>(sizeof(float));
-    copy(here.parameter.data(), there.parameter.data(), column);
-    copy(here.momentum.data(), there.momentum.data(), column);
-    copy(here.variance.data(), there.variance.data(), column);
+    StateLayout const& layout = settings_.layout;
+    StateViews const here = part_of(layout, job.state, range.begin);
+    for (std::size_t plane = 0; plane < layout.size(); ++plane) {
+      copy(here.at(plane), there.at(plane), layout.plane_bytes(plane, range.count));
+    }
   }
   fed.returned.end = return_->record();
 }

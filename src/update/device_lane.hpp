@@ -8,8 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "base/state_layout.hpp"
 #include "device/device.hpp"
-#include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/optimizer.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
 #include "update/chunk_slots.hpp"
@@ -23,6 +24,7 @@
 namespace offstage::update {
 
 struct DeviceLaneSettings {
+  StateLayout layout = adamw_layout();
   /// Elements that go to the device at a time, whole chunks; also what the CPU's new parameters go by.
   std::int64_t chunk = std::int64_t{4} << 20U;
   /// Chunks on the device at a time: brought, updated, taken back, one to spare. 0: it updates nothing.
@@ -38,16 +40,16 @@ struct DeviceLaneSettings {
   std::span<std::byte> lent;
 };
 
-/// The device's side of an update: AdamW on a device over state that waits in host memory, and the way of
+/// The device's side of an update: the optimizer on a device over state that waits in host memory, and the way of
 /// the CPU's new parameters to the device.
 ///
-/// A subgroup's p, m, v and gradient go to the device chunk by chunk on one stream, are updated on a second
+/// A subgroup's planes and gradient go to the device chunk by chunk on one stream, are updated on a second
 /// and come back on a third, so that both directions of the link and the kernel are busy at once; new
 /// parameters of CPU-updated subgroups have a fourth stream. What a chunk needs is a slot of device memory,
 /// so the device memory needed does not depend on the subgroup size.
 ///
 /// Source:  DOS sections 4.1 and 4.3, Algorithm 1.
-/// Memory:  device: slots * chunk * (12 + gradient_bytes, and parameter_bytes with parameters_on_host), less
+/// Memory:  device: slots * chunk * (layout's bytes + gradient_bytes, and parameter_bytes with parameters_on_host), less
 ///          what is lent. Host: pinned, parameter_slots * chunk * parameter_bytes; none with
 ///          parameters_on_host, or if the device is host_visible.
 /// Threads: any; calls feed the device one after the other and wait side by side.
@@ -64,17 +66,18 @@ class DeviceLane {
   DeviceLane(DeviceLane const&) = delete;
   DeviceLane& operator=(DeviceLane const&) = delete;
 
-  /// Updates a subgroup whose state (p, m, v in host memory, pinned for full speed) is changed in place;
+  /// Updates a subgroup whose state (in host memory, pinned for full speed) is changed in place;
   /// new parameters go to `target`, whose lease is left alone. Returns when everything is where it belongs.
   /// Errors: PreconditionError: a target in host memory without settings.parameters_on_host.
   void update(state::Subgroup const& subgroup, std::span<std::byte> state,
               GradientView const& gradient, ParameterTarget const& target,
-              kernels::AdamwStep const& step, GradientPlace place = GradientPlace::host);
+              kernels::OptimizerStep const& step, GradientPlace place = GradientPlace::host);
   /// The same for state in device memory: the gradient alone crosses the link, if it is not there too, and the new parameters if
   /// their target lies beyond it.
   void update_resident(state::Subgroup const& subgroup, std::span<std::byte> state,
                        GradientView const& gradient, ParameterTarget const& target,
-                       kernels::AdamwStep const& step, GradientPlace place = GradientPlace::host);
+                       kernels::OptimizerStep const& step,
+                       GradientPlace place = GradientPlace::host);
 
   /// A place in host memory for new parameters, elements [begin, begin + count) of `target`, which is
   /// device memory; count at most a chunk. Blocks until one is free.

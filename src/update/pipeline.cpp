@@ -32,7 +32,7 @@ UpdatePipeline::UpdatePipeline(std::vector<state::Subgroup> const& subgroups, ti
 
 UpdatePipeline::~UpdatePipeline() = default;
 
-UpdateStats UpdatePipeline::run(kernels::AdamwStep const& step, std::span<Trip const> order,
+UpdateStats UpdatePipeline::run(kernels::OptimizerStep const& step, std::span<Trip const> order,
                                 GradientSource const& gradient, ParameterTargets const& targets) {
   start(step, order, gradient, targets);
   return finish();
@@ -44,7 +44,7 @@ void UpdatePipeline::begin(std::span<Trip const> order) {
   tiers_.begin_pass();
 }
 
-void UpdatePipeline::start(kernels::AdamwStep const& step, std::span<Trip const> order,
+void UpdatePipeline::start(kernels::OptimizerStep const& step, std::span<Trip const> order,
                            GradientSource gradient, ParameterTargets targets) {
   begin(order);
   if (settings_.device != nullptr) {
@@ -66,7 +66,7 @@ void UpdatePipeline::start(kernels::AdamwStep const& step, std::span<Trip const>
   under_way_->serve();
 }
 
-void UpdatePipeline::start_ahead(kernels::AdamwStep const& presumed, double most_squares,
+void UpdatePipeline::start_ahead(kernels::OptimizerStep const& presumed, double most_squares,
                                  std::span<Trip const> order, GradientSource gradient,
                                  ParameterTargets targets) {
   begin(order);

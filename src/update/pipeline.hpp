@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/units.hpp"
-#include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/optimizer.hpp"
 #include "plan/share.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/readiness.hpp"
@@ -22,8 +22,9 @@
 namespace offstage::update {
 
 struct UpdateStats {
-  Seconds total{};    ///< wall time of run(), or of start() to finish()'s last trip
-  Seconds compute{};  ///< of that, inside the CPU's AdamW kernel, as long as it is emulated to take
+  Seconds total{};  ///< wall time of run(), or of start() to finish()'s last trip
+  Seconds
+      compute{};  ///< of that, inside the CPU's optimizer kernel, as long as it is emulated to take
   std::int64_t cpu_elements{}, device_elements{};
   std::int64_t tried{};    ///< subgroups that were updated before the norm was known
   DeviceLaneStats device;  ///< of this update
@@ -33,6 +34,7 @@ struct UpdateStats {
 using GradientSource = std::function<GradientLease(state::Subgroup const&)>;
 
 struct PipelineSettings {
+  StateLayout layout = adamw_layout();
   int workers = 2;       ///< trips that go on at a time; with four, CPU and device have two each
   DeviceLane* device{};  ///< null: every update runs on the CPU
   /// Given `device`: the tiers' resident extents; null: none are resident.
@@ -45,9 +47,9 @@ struct PipelineSettings {
 
 class Trips;
 
-/// Updates every subgroup of a shard once: lease, AdamW, commit. `workers` threads (one per pipeline
+/// Updates every subgroup of a shard once: lease, step, commit. `workers` threads (one per pipeline
 /// slot) each run that trip as one blocking function, so that fetch, update and flush of different
-/// subgroups overlap, on all storage paths, on the CPU and on the device. AdamW on the CPU runs on the
+/// subgroups overlap, on all storage paths, on the CPU and on the device. The CPU's steps run on the
 /// calling thread, whose OpenMP team the model uses too (under backward on one of its own); a 16-bit gradient is converted inside the kernel.
 ///
 /// Source:  MLP section 3.4, Algorithm 1 (fetch, update, flush); DOS section 4.3, Algorithm 1.
@@ -69,17 +71,16 @@ class UpdatePipeline {
   UpdatePipeline(UpdatePipeline const&) = delete;
   UpdatePipeline& operator=(UpdatePipeline const&) = delete;
 
-  /// `order`: every index of the subgroups once. `step.weight_decay` applies inside the decayed ranges
+  /// `order`: every index of the subgroups once. `step.weight_decay` applies to decayed elements
   /// alone. A pass of the tiers begins with it. Returns when every commit has returned.
-  /// Errors: PreconditionError if gradient and target are of two different 16-bit types, or one of them
-  ///         has not the elements; the subgroup's state stays as it is.
-  UpdateStats run(kernels::AdamwStep const& step, std::span<Trip const> order,
+  /// Errors: PreconditionError if a gradient has not the elements; the subgroup's state stays as it is.
+  UpdateStats run(kernels::OptimizerStep const& step, std::span<Trip const> order,
                   GradientSource const& gradient, ParameterTargets const& targets);
   /// The same, but returns as soon as the CPU has no more to compute: transfers and device updates go on
   /// under the next forward, which the readiness holds up where it must. What is lent to the device lane
   /// is free; if the lane has nothing else, the device is done too. Errors of trips are for finish.
-  void start(kernels::AdamwStep const& step, std::span<Trip const> order, GradientSource gradient,
-             ParameterTargets targets);
+  void start(kernels::OptimizerStep const& step, std::span<Trip const> order,
+             GradientSource gradient, ParameterTargets targets);
   /// An update that begins under backward (Fuyou section 4.3), before the gradients are there and the norm is
   /// known: subgroups whose tiers have a spare version (Tiers::fetch_on_trial) are updated by `presumed` as
   /// their gradients are completed, the others once that is confirmed. State is fetched ahead in `order`,
@@ -87,7 +88,7 @@ class UpdatePipeline {
   /// Returns at once; a thread of its own computes.
   /// `most_squares`: see StepGate. Not while what start began goes on. Lent device memory is not used.
   /// Errors: PreconditionError: the lane has slots in lent memory alone.
-  void start_ahead(kernels::AdamwStep const& presumed, double most_squares,
+  void start_ahead(kernels::OptimizerStep const& presumed, double most_squares,
                    std::span<Trip const> order, GradientSource gradient, ParameterTargets targets);
   /// In such an update: the gradient source can give this subgroup's, and nobody needs its parameters as they
   /// were before. `squares`: of its elements, if known, else 0. Threads: any.

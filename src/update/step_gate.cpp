@@ -6,12 +6,13 @@
 
 namespace offstage::update {
 
-StepGate::StepGate(std::int64_t subgroups, kernels::AdamwStep const& presumed, double most_squares)
+StepGate::StepGate(std::int64_t subgroups, kernels::OptimizerStep const& presumed,
+                   double most_squares)
     : complete_(static_cast<std::size_t>(subgroups)),
       presumed_{presumed},
       most_squares_{most_squares} {}
 
-StepGate::StepGate(kernels::AdamwStep const& step)
+StepGate::StepGate(kernels::OptimizerStep const& step)
     : presumed_{step}, most_squares_{std::numeric_limits<double>::infinity()}, confirmed_{true} {}
 
 void StepGate::complete(std::int64_t subgroup, double squares) {
@@ -23,7 +24,7 @@ void StepGate::complete(std::int64_t subgroup, double squares) {
   changed_.notify_all();
 }
 
-std::optional<kernels::AdamwStep> StepGate::pass(std::int64_t subgroup, Stake stake) {
+std::optional<kernels::OptimizerStep> StepGate::pass(std::int64_t subgroup, Stake stake) {
   Waiting const waiting{"the gradient of a subgroup, or the norm of all", subgroup};
   std::unique_lock lock{mutex_};
   auto const may_pass = [&] {

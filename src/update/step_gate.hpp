@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/optimizer.hpp"
 
 namespace offstage::update {
 
@@ -26,16 +26,16 @@ class StepGate {
  public:
   /// `presumed`: the step if nothing is clipped. `most_squares`: the sum of squares of the accumulated
   /// gradient at which clipping begins; infinite: it never does.
-  StepGate(std::int64_t subgroups, kernels::AdamwStep const& presumed, double most_squares);
+  StepGate(std::int64_t subgroups, kernels::OptimizerStep const& presumed, double most_squares);
   /// Where all is known already: everybody passes by this step.
-  explicit StepGate(kernels::AdamwStep const& step);
+  explicit StepGate(kernels::OptimizerStep const& step);
 
   /// The subgroup's gradient can be fetched. `squares`: of its elements, or 0 where they are not known yet:
   /// when the sum of all passes most_squares, the presumption has failed and nobody passes by it any more.
   void complete(std::int64_t subgroup, double squares);
   /// Blocks until the subgroup may be updated, and says how. None: not in this update, which has been
   /// cancelled.
-  [[nodiscard]] std::optional<kernels::AdamwStep> pass(std::int64_t subgroup, Stake stake);
+  [[nodiscard]] std::optional<kernels::OptimizerStep> pass(std::int64_t subgroup, Stake stake);
   /// The presumed step is right: everybody passes by it.
   void confirm();
   /// Nobody passes any more.
@@ -47,7 +47,7 @@ class StepGate {
   mutable std::mutex mutex_;  ///< guards all below
   std::condition_variable changed_;
   std::vector<bool> complete_;  ///< of subgroups; beyond the end: true
-  kernels::AdamwStep presumed_;
+  kernels::OptimizerStep presumed_;
   double most_squares_;
   double squares_ = 0.0;
   bool confirmed_ = false;

@@ -1,12 +1,14 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "base/state_layout.hpp"
 #include "base/units.hpp"
 #include "device/device.hpp"
-#include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/optimizer.hpp"
 #include "state/shard.hpp"
 #include "update/views.hpp"
 
@@ -18,37 +20,38 @@ struct Range {
   std::int64_t count{};
 };
 
-/// p, m and v of such a range, or of a whole subgroup.
-struct StateViews {
-  std::span<float> parameter;
-  std::span<float> momentum;
-  std::span<float> variance;
-};
+/// Where each plane of such a range begins, or of a whole subgroup, in the layout's order.
+using StateViews = std::array<std::byte*, kernels::most_planes>;
 
-/// Of `size` elements whose p, m and v follow each other.
-[[nodiscard]] StateViews state_views(std::span<std::byte> state, std::int64_t size);
-[[nodiscard]] StateViews part_of(StateViews const& state, Range range);
+/// The planes of an extent of `size` elements. Errors: PreconditionError if it is shorter than that.
+[[nodiscard]] StateViews state_views(StateLayout const& layout, std::span<std::byte> state,
+                                     std::int64_t size);
+[[nodiscard]] StateViews part_of(StateLayout const& layout, StateViews const& state,
+                                 std::int64_t begin);
 [[nodiscard]] GradientView part_of(GradientView const& view, Range range);
 [[nodiscard]] WorkingCopyView part_of(WorkingCopyView const& view, Range range);
 [[nodiscard]] std::int64_t elements_of(WorkingCopyView const& view);
 [[nodiscard]] Bytes element_bytes(GradientView const& view);
 [[nodiscard]] Bytes element_bytes(WorkingCopyView const& view);
 
-/// One AdamW step of a range of a subgroup, whose elements alone all views are of. The weight decay
-/// applies inside the subgroup's decayed ranges alone. On the host with the caller's OpenMP team; on a
-/// stream, whose device holds the views, it returns before the work is done.
-/// Errors: as kernels::adamw.
-void step_on_host(state::Subgroup const& subgroup, Range range, StateViews const& state,
-                  GradientView const& gradient, WorkingCopyView const& copy,
-                  kernels::AdamwStep const& step);
-void step_on_stream(device::Stream& stream, state::Subgroup const& subgroup, Range range,
-                    StateViews const& state, GradientView const& gradient,
-                    WorkingCopyView const& copy, kernels::AdamwStep const& step);
+/// A range of a subgroup that an optimizer's step is done on: all views are of its elements alone.
+struct StepPart {
+  state::Subgroup const& subgroup;
+  Range range;
+  StateLayout const& layout;
+  StateViews state;
+  GradientView gradient;
+  WorkingCopyView copy;
+};
+/// One step of it, piece by piece. On the host with the caller's OpenMP team; on a stream, whose device holds the
+/// views, it returns before the work is done.
+/// Errors: as kernels::optimize.
+void step_on_host(StepPart const& part, kernels::OptimizerStep const& step);
+void step_on_stream(device::Stream& stream, StepPart const& part,
+                    kernels::OptimizerStep const& step);
 
 /// Whether a whole subgroup can be stepped with these: before its state is touched.
-/// Errors: PreconditionError: the gradient has not an element for each of the subgroup's; gradient and
-///         copy are of two different 16-bit types, for which there is no kernel.
-void require_fit(state::Subgroup const& subgroup, GradientView const& gradient,
-                 WorkingCopyView const& copy);
+/// Errors: PreconditionError: the gradient has not an element for each of the subgroup's; its pieces do not cover it.
+void require_fit(state::Subgroup const& subgroup, GradientView const& gradient);
 
 }  // namespace offstage::update

@@ -191,7 +191,7 @@ std::optional<Trips::Leases> Trips::fetch(state::Subgroup const& subgroup, bool 
     leases.state.emplace(tiers_.fetch(subgroup.index));
   }
   leases.target.emplace(targets_(subgroup));
-  require_fit(subgroup, leases.gradient->view, leases.target->view);
+  require_fit(subgroup, leases.gradient->view);
   return leases;
 }
 
@@ -215,7 +215,7 @@ std::optional<Trips::Leases> Trips::fetch_ahead(state::Subgroup const& subgroup,
   leases.step = *step;
   leases.gradient.emplace(gradient_(subgroup));
   leases.target.emplace(targets_(subgroup));
-  require_fit(subgroup, leases.gradient->view, leases.target->view);
+  require_fit(subgroup, leases.gradient->view);
   std::scoped_lock const lock{mutex_};
   tried_ += on_trial && !gate_->confirmed() ? 1 : 0;
   return leases;
@@ -287,12 +287,13 @@ void Trips::end(state::Subgroup const& subgroup, Leases leases, std::string cons
 
 std::shared_ptr<device::Event> Trips::compute(state::Subgroup const& subgroup, Leases& leases) {
   trace::Scope const scope{settings_.trace, "update", "update", subgroup.index};
-  StateViews const views = state_views(leases.state->mutable_bytes(), subgroup.size);
+  StateLayout const& layout = settings_.layout;
+  StateViews const views = state_views(layout, leases.state->mutable_bytes(), subgroup.size);
   GradientView const& gradient = leases.gradient->view;
   ParameterTarget const& target = *leases.target;
   bool const staged = target.on_device && settings_.device != nullptr && settings_.device->stages();
   if (!staged) {
-    compute_chunk(subgroup, {0, subgroup.size}, views, gradient, target.view, leases.step);
+    compute_part({subgroup, {0, subgroup.size}, layout, views, gradient, target.view}, leases.step);
     return {};
   }
   DeviceLane& device = *settings_.device;
@@ -301,8 +302,9 @@ std::shared_ptr<device::Event> Trips::compute(state::Subgroup const& subgroup, L
   for (std::int64_t begin = 0; begin < subgroup.size; begin += chunk) {
     Range const range{begin, std::min(chunk, subgroup.size - begin)};
     auto const staging = device.staging(target.view, begin, range.count);
-    compute_chunk(subgroup, range, part_of(views, range), part_of(gradient, range), staging,
-                  leases.step);
+    compute_part(
+        {subgroup, range, layout, part_of(layout, views, begin), part_of(gradient, range), staging},
+        leases.step);
     sent = device.send();
     if (settings_.transfers == plan::Transfers::blocking) {
       sent->wait();
@@ -311,14 +313,11 @@ std::shared_ptr<device::Event> Trips::compute(state::Subgroup const& subgroup, L
   return sent;
 }
 
-void Trips::compute_chunk(state::Subgroup const& subgroup, Range range, StateViews const& state,
-                          GradientView const& gradient, WorkingCopyView const& copy,
-                          kernels::AdamwStep const& step) {
+void Trips::compute_part(StepPart const& part, kernels::OptimizerStep const& step) {
   Stopwatch const kernel;
-  pacer_.run(static_cast<double>(range.count),
-             [&] { step_on_host(subgroup, range, state, gradient, copy, step); });
+  pacer_.run(static_cast<double>(part.range.count), [&] { step_on_host(part, step); });
   compute_ += kernel.elapsed();
-  cpu_elements_ += range.count;
+  cpu_elements_ += part.range.count;
 }
 
 }  // namespace offstage::update

@@ -13,7 +13,7 @@
 #include "base/pacer.hpp"
 #include "base/stopwatch.hpp"
 #include "base/thread.hpp"
-#include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/optimizer.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 #include "update/compute_lane.hpp"
@@ -68,7 +68,7 @@ class Trips {
     std::optional<GradientLease> gradient;
     std::optional<tiers::Lease> state;
     std::optional<ParameterTarget> target;
-    kernels::AdamwStep step;
+    kernels::OptimizerStep step;
   };
   /// None: the gate was cancelled.
   [[nodiscard]] std::optional<Leases> fetch(state::Subgroup const& subgroup, bool resident,
@@ -80,9 +80,7 @@ class Trips {
   /// On the serving thread. The event is when the new parameters are in place; null: they are.
   [[nodiscard]] std::shared_ptr<device::Event> compute(state::Subgroup const& subgroup,
                                                        Leases& leases);
-  void compute_chunk(state::Subgroup const& subgroup, Range range, StateViews const& state,
-                     GradientView const& gradient, WorkingCopyView const& copy,
-                     kernels::AdamwStep const& step);
+  void compute_part(StepPart const& part, kernels::OptimizerStep const& step);
   /// The subgroup's new parameters are in place; then its state may take its time.
   void end(state::Subgroup const& subgroup, Leases leases, std::string const& row);
 

@@ -38,8 +38,9 @@ class StarvedCheckpoint : public ::testing::Test {
 TEST_F(StarvedCheckpoint, ReadsAManifestOrSaysThatMemoryEnds) {
   std::string const step = write_checkpoint(scratch.path(), 1, 1, 2 * chunk_elements, 3);
   std::string const text = read_text(step + "/" + manifest_name(0));
-  expect_typed(starve([&] { (void)parse_manifest(text, "rank-0000.json"); }));
-  expect_typed(starve([&] { (void)parse_manifest(text, "rank-0000.json"); }, [] {}, true));
+  expect_typed(starve([&] { (void)parse_manifest(text, adamw_layout(), "rank-0000.json"); }));
+  expect_typed(
+      starve([&] { (void)parse_manifest(text, adamw_layout(), "rank-0000.json"); }, [] {}, true));
 }
 
 TEST_F(StarvedCheckpoint, ReadsAMasterOrSaysThatMemoryEnds) {
@@ -64,7 +65,7 @@ TEST_F(StarvedCheckpoint, IsWrittenOrNotAndThenAgain) {
   std::string const step = scratch / step_name(2);
   auto const save = [&] {
     make_directory(step);
-    auto const files = write_rank_file(step, 0, 1, shard.subgroups, *shard.tiers);
+    auto const files = write_rank_file(step, 0, 1, adamw_layout(), shard.subgroups, *shard.tiers);
     commit_master(step, sample_meta(tiny_model(), 2), {files.manifest});
   };
   expect_typed(starve(save, [&] {
@@ -87,7 +88,8 @@ TEST_F(StarvedCheckpoint, IsLeftAloneWhereMemoryHasEndedForGood) {
   expect_typed(starve(
       [&] {
         make_directory(step);
-        auto const files = Staging{1, step, 0, 1, shard.subgroups, *shard.tiers}.finish();
+        auto const files =
+            Staging{1, step, 0, 1, adamw_layout(), shard.subgroups, *shard.tiers}.finish();
         commit_master(step, sample_meta(tiny_model(), 2), {files.manifest});
       },
       [&] { fs::remove_all(step); }, forever));
@@ -101,7 +103,7 @@ TEST_F(StarvedCheckpoint, IsWrittenByAThreadThatHandsItsErrorOver) {
   expect_typed(starve(
       [&] {
         make_directory(step);
-        (void)Staging{1, step, 0, 1, shard.subgroups, *shard.tiers}.finish();
+        (void)Staging{1, step, 0, 1, adamw_layout(), shard.subgroups, *shard.tiers}.finish();
       },
       [&] { fs::remove_all(step); }));
 }

@@ -94,15 +94,15 @@ TEST(CheckpointDirectory, WritesTextsOnceAndReadsThemBack) {
 }
 
 TEST(CheckpointChecksum, FindsTheFirstChunkThatDiffers) {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(5 * chunk_bytes));
+  std::vector<std::byte> bytes(static_cast<std::size_t>(5 * block_bytes));
   std::vector<std::uint64_t> checksums(5);
-  checksum_chunks(bytes, checksums);
-  EXPECT_EQ(checksums[0], checksum_of(std::span{bytes}.first(chunk_bytes)));
+  checksum_blocks(bytes, checksums);
+  EXPECT_EQ(checksums[0], checksum_of(std::span{bytes}.first(block_bytes)));
   EXPECT_EQ(first_mismatch(bytes, checksums), std::nullopt);
-  bytes[static_cast<std::size_t>(3 * chunk_bytes)] = std::byte{1};
+  bytes[static_cast<std::size_t>(3 * block_bytes)] = std::byte{1};
   bytes.back() = std::byte{1};
   EXPECT_EQ(first_mismatch(bytes, checksums), 3);
-  EXPECT_THROW(checksum_chunks(std::span{bytes}.first(100), checksums), PreconditionError);
+  EXPECT_THROW(checksum_blocks(std::span{bytes}.first(100), checksums), PreconditionError);
 }
 
 TEST(CheckpointChecksum, ReadsItsOwnHexadecimalsAlone) {

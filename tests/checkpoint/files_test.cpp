@@ -36,17 +36,10 @@ constexpr std::int64_t two_chunks = 2 * chunk_elements;
 
 /// Reads the shards of all of `ranks` ranks and compares every bit.
 bool reads_back(Reader& reader, int ranks, std::int64_t subgroup_elements, std::uint64_t seed) {
-  state::ModelShape const model = reader.meta().model;
   bool equal = true;
   for (int rank = 0; rank < ranks; ++rank) {
-    Shard const shard{model, ranks, rank, subgroup_elements};
-    for (state::Subgroup const& subgroup : shard.subgroups) {
-      memory::HugeBuffer const buffer{subgroup.state_bytes()};
-      reader.read(subgroup.pieces, buffer.bytes());
-      auto const expected = Shard::expected(subgroup, seed);
-      equal = equal && std::memcmp(buffer.bytes().data(), expected.data(),
-                                   static_cast<std::size_t>(buffer.size())) == 0;
-    }
+    Shard const shard{reader.meta().model, ranks, rank, subgroup_elements, reader.layout()};
+    equal = shard.is_read_by(reader, seed) && equal;
   }
   return equal;
 }
@@ -66,6 +59,52 @@ TEST(CheckpointFiles, AreReadByAnyNumberOfRanksWithAnySubgroupSize) {
       EXPECT_THAT(verify(list(step).at(0)), IsEmpty());
     }
   }
+}
+
+StateLayout bf16_layout() {
+  return StateLayout{{{"parameter", PlaneType::fp32}, {"momentum", PlaneType::bf16}}};
+}
+
+// Planes of one or two bytes, and scales, begin and end inside of what has a checksum.
+TEST(CheckpointFiles, OfSmallMomentsAreReadByAnyNumberOfRanksWithAnySubgroupSize) {
+  for (StateLayout const& layout : {small_layout(), bf16_layout()}) {
+    for (int const writers : {1, 3}) {
+      ScratchDirectory const scratch;
+      std::string const step =
+          write_checkpoint(scratch.path(), 1, writers, 3 * chunk_elements, 3, small_model(),
+                           {.optimizer = "x", .moments = "y", .layout = layout});
+      Reader reader{step, read_master(step)};
+      EXPECT_EQ(reader.layout(), layout);
+      EXPECT_EQ(reader.meta().state.optimizer, "x");
+      EXPECT_EQ(reader.meta().state.moments, "y");
+      for (int const readers : {1, 2, 5}) {
+        for (std::int64_t const subgroup : {chunk_elements, 3 * chunk_elements, 99 * two_chunks}) {
+          EXPECT_TRUE(reads_back(reader, readers, subgroup, 3))
+              << writers << " to " << readers << " ranks, subgroups of " << subgroup;
+        }
+      }
+      EXPECT_THAT(verify(list(step).at(0)), IsEmpty());
+    }
+  }
+}
+
+TEST(CheckpointFiles, AnyBitOfSmallMomentsIsCovered) {
+  ScratchDirectory const scratch;
+  std::string const step = write_checkpoint(scratch.path(), 1, 1, 3 * chunk_elements, 3,
+                                            small_model(), {.layout = small_layout()});
+  std::string const file = step + "/rank-0000.h5";
+  Manifest const manifest = Reader{step, read_master(step)}.manifest(0);
+  std::int64_t const elements = manifest.subgroups[0].elements;
+  for (std::size_t plane = 0; plane < small_layout().size(); ++plane) {
+    Bytes const last = manifest.subgroups[0].offset + small_layout().plane_offset(plane, elements) +
+                       small_layout().plane_bytes(plane, elements) - 1;
+    flip_bit(file, last);
+    auto const problems = verify(list(step).at(0));
+    ASSERT_THAT(problems, Not(IsEmpty())) << plane;
+    EXPECT_THAT(problems[0], HasSubstr("does not match its checksum"));
+    flip_bit(file, last);
+  }
+  EXPECT_THAT(verify(list(step).at(0)), IsEmpty());
 }
 
 TEST(CheckpointFiles, KeepEveryFieldOfMeta) {
@@ -136,7 +175,7 @@ TEST(CheckpointFiles, StateIsAlignedForDirectAccess) {
     EXPECT_EQ(subgroup.offset % 4096, 0);
   }
   EXPECT_LT(manifest.file_bytes,
-            static_cast<Bytes>(manifest.subgroups.size()) * (3 * chunk_bytes + 8192) + 64 * KiB);
+            static_cast<Bytes>(manifest.subgroups.size()) * (3 * block_bytes + 8192) + 64 * KiB);
 }
 
 TEST(CheckpointFiles, ARankThatOwnsNothingHasAFileWithoutArrays) {
@@ -167,7 +206,7 @@ class DamagedCheckpoint : public ::testing::Test {
 
 TEST_F(DamagedCheckpoint, NamesTheChunkWhoseBitIsFlipped) {
   // Chunk 1 of v in a subgroup of two chunks.
-  flip_bit(step + "/rank-0001.h5", offset_of(1, 1) + 5 * chunk_bytes + 100);
+  flip_bit(step + "/rank-0001.h5", offset_of(1, 1) + 5 * block_bytes + 100);
   EXPECT_THAT(problem(), AllOf(HasSubstr("rank-0001.h5"), HasSubstr("chunk 1"),
                                HasSubstr("variance"), HasSubstr("/subgroup/1")));
   EXPECT_THAT(verify(list(scratch.path()).at(0)), ElementsAre(HasSubstr("/subgroup/1")));
@@ -263,17 +302,18 @@ void write_format_version(std::string const& path, std::int64_t version) {
 }
 
 TEST_F(DamagedCheckpoint, RefusesANewerFormatByName) {
-  write_format_version(step + "/master.h5", 4);
+  write_format_version(step + "/master.h5", 5);
   EXPECT_THAT(message_of<Refused>([&] { (void)read_master(step); }),
-              AllOf(HasSubstr(step), HasSubstr("format 4, this program reads up to 3"),
+              AllOf(HasSubstr(step), HasSubstr("format 5, this program reads up to 4"),
                     HasSubstr("newer offstage")));
-  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 4"));
+  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 5"));
 }
 
 class OlderFormat : public ::testing::TestWithParam<char const*> {};
 INSTANTIATE_TEST_SUITE_P(Checkpoint, OlderFormat,
                          ::testing::Values(OFFSTAGE_FORMATS "/format-1",
-                                           OFFSTAGE_FORMATS "/format-2"));
+                                           OFFSTAGE_FORMATS "/format-2",
+                                           OFFSTAGE_FORMATS "/format-3"));
 
 /// Each written by the last program that knew no newer one: two steps of a model of one block.
 TEST_P(OlderFormat, IsReadWithDefaultsForWhatItDidNotKnow) {
@@ -371,7 +411,7 @@ TEST(CheckpointCompare, CountsWhatDiffersPerTensorAndArray) {
     lease.commit();
   }
   commit_master(b, sample_meta(small_model(), 2),
-                {write_rank_file(b, 0, 1, shard.subgroups, *shard.tiers).manifest});
+                {write_rank_file(b, 0, 1, adamw_layout(), shard.subgroups, *shard.tiers).manifest});
   EXPECT_THAT(compare(list(a)[0], list(b)[0]),
               ElementsAre("parameter model.embed_tokens.weight: 2 of 14400 elements differ, the "
                           "first at 5, largest difference 0.5",

@@ -137,7 +137,8 @@ TEST_F(ForgedCheckpoint, HasNoPipeForAListOfNames) {
 
 TEST_F(ForgedCheckpoint, IsNotReadWhereItsManifestIsLargerThanItsShardAllows) {
   fs::resize_file(step + "/rank-0001.json", 1 << 20);
-  EXPECT_THAT(problems(), ElementsAre(AllOf(HasSubstr("rank-0001.json"), HasSubstr("beyond the limit"))));
+  EXPECT_THAT(problems(),
+              ElementsAre(AllOf(HasSubstr("rank-0001.json"), HasSubstr("beyond the limit"))));
   fs::resize_file(step + "/rank-0001.json", std::uintmax_t{1} << 33);
   EXPECT_THAT(list(scratch.path()).at(0).problem,
               AllOf(HasSubstr("rank-0001.json"), HasSubstr("its size is 8589934592")));
@@ -215,8 +216,9 @@ TEST_F(ForgedCheckpoint, SaysWhereItsBytesAreAsHDF5Does) {
   forge_manifest(0, [](Manifest& manifest) {
     std::swap(manifest.subgroups[0].offset, manifest.subgroups[1].offset);
   });
-  EXPECT_THAT(problems(), Contains(HasSubstr("rank-0000.h5: /subgroup/0 does not stand where the "
-                                             "manifest says")));
+  EXPECT_THAT(problems(),
+              Contains(HasSubstr("rank-0000.h5: /subgroup/0/parameter does not stand where the "
+                                 "manifest says")));
 }
 
 TEST(Plausible, ManifestsOfRunsStayBelowTheirLimit) {

@@ -17,6 +17,7 @@ using ::testing::Not;
 
 Manifest sample() {
   Manifest manifest;
+  manifest.format = format_version;
   manifest.rank = 1;
   manifest.ranks = 2;
   manifest.file = "rank-0001.h5";
@@ -29,7 +30,8 @@ Manifest sample() {
 }
 
 std::string problem_with(std::string const& text) {
-  return message_of<DataError>([&] { (void)parse_manifest(text, "dir/rank-0001.json"); });
+  return message_of<DataError>(
+      [&] { (void)parse_manifest(text, adamw_layout(), "dir/rank-0001.json"); });
 }
 
 /// The sample's JSON with one part replaced; the part must be there.
@@ -41,7 +43,7 @@ std::string with(std::string const& part, std::string const& replacement) {
 }
 
 TEST(Manifest, ReadsBackWhatWasWritten) {
-  Manifest const manifest = parse_manifest(to_json(sample()), "path");
+  Manifest const manifest = parse_manifest(to_json(sample()), adamw_layout(), "path");
   EXPECT_EQ(manifest.rank, 1);
   EXPECT_EQ(manifest.ranks, 2);
   EXPECT_EQ(manifest.file, "rank-0001.h5");
@@ -51,7 +53,7 @@ TEST(Manifest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(first.offset, 4096);
   EXPECT_EQ(first.elements, 8192);
   EXPECT_EQ(first.checksum, 0xABCU);
-  EXPECT_EQ(first.chunks(), 6U);
+  EXPECT_EQ(first.blocks(adamw_layout()), 6);
   ASSERT_EQ(first.pieces.size(), 2U);
   EXPECT_EQ(first.pieces[1].layer, 1);
   EXPECT_EQ(first.pieces[1].chunks.count, 1);
@@ -62,20 +64,19 @@ TEST(Manifest, ReadsBackWhatWasWritten) {
 TEST(Manifest, ReadsBackWhatLiesInAnExtentFile) {
   Manifest written = sample();
   written.subgroups[1].offset = 8192;
-  written.subgroups[1].own_file = {"extent-0001-000001.h5", 8192 + 98304 + 7, 24576};
-  Manifest const manifest = parse_manifest(to_json(written), "path");
+  written.subgroups[1].own_file = {"extent-0001-000001.h5", 8192 + 98304 + 7};
+  Manifest const manifest = parse_manifest(to_json(written), adamw_layout(), "path");
   EXPECT_FALSE(manifest.subgroups[0].own_file);
   ASSERT_TRUE(manifest.subgroups[1].own_file);
   EXPECT_EQ(manifest.subgroups[1].own_file->name, "extent-0001-000001.h5");
   EXPECT_EQ(manifest.subgroups[1].own_file->bytes, 8192 + 98304 + 7);
-  EXPECT_EQ(manifest.subgroups[1].own_file->dataset_elements, 24576);
-  EXPECT_EQ(manifest.subgroups[1].dataset(1), "/extent");
-  EXPECT_EQ(manifest.subgroups[0].dataset(0), "/subgroup/0");
+  EXPECT_EQ(manifest.subgroups[1].place(1, format_version), "/");
+  EXPECT_EQ(manifest.subgroups[0].place(0, format_version), "/subgroup/0/");
 }
 
 TEST(Manifest, NamesWhatIsWrongWithAnExtentFile) {
   Manifest written = sample();
-  written.subgroups[1].own_file = {"extent-0001-000001.h5", 300'001, 24576};
+  written.subgroups[1].own_file = {"extent-0001-000001.h5", 300'001};
   std::string const text = to_json(written);
   auto const problem = [&](std::string const& part, std::string const& replacement) {
     std::string changed = text;
@@ -86,26 +87,43 @@ TEST(Manifest, NamesWhatIsWrongWithAnExtentFile) {
   EXPECT_THAT(problem("extent-0001", "../extent"), HasSubstr("subgroups[1].file must be a file"));
   EXPECT_THAT(problem("300001", "110000"), HasSubstr("subgroups[1].elements"));
   EXPECT_THAT(problem("300001", "-1"), HasSubstr("subgroups[1].file_bytes"));
-  EXPECT_THAT(problem("24576", "24575000000"), HasSubstr("subgroups[1].dataset_elements"));
-  written.subgroups[1].elements = 8192;
-  written.subgroups[1].pieces = {{2, {5, 2}, 0}};
-  written.subgroups[1].own_file->dataset_elements = 24575;
-  EXPECT_THAT(problem_with(to_json(written)), HasSubstr("subgroups[1].dataset_elements"));
-  EXPECT_THAT(problem("\"/extent\"", "\"/subgroup/1\""), HasSubstr("subgroups[1].dataset"));
+  EXPECT_THAT(problem("\"place\": \"/\"", "\"place\": \"/subgroup/1/\""),
+              HasSubstr("subgroups[1].place"));
 }
 
-TEST(Manifest, IsTheTextThatOlderProgramsWrote) {
-  std::string text = read_text(OFFSTAGE_FORMATS "/format-2/step-000000002/rank-0000.json");
-  std::string const written = to_json(parse_manifest(text, "path"));
-  std::string const version = "\"format_version\": 2";
-  EXPECT_EQ(written, text.replace(text.find(version), version.size(), "\"format_version\": 3"));
+TEST(Manifest, NamesWhatIsWrongWithAnExtentFileOfFormat3) {
+  std::string const text = read_text(OFFSTAGE_FORMATS "/format-3/step-000000002/rank-0000.json");
+  auto const problem = [&](std::string const& part, std::string const& replacement) {
+    std::string changed = text;
+    auto const at = changed.find(part);
+    EXPECT_NE(at, std::string::npos) << part;
+    return problem_with(changed.replace(at, part.size(), replacement));
+  };
+  EXPECT_EQ(problem_with(text), "no such error");
+  EXPECT_THAT(problem("\"dataset_elements\": 24576", "\"dataset_elements\": 24575000000"),
+              HasSubstr("dataset_elements"));
+  EXPECT_THAT(problem("\"dataset_elements\": 24576", "\"dataset_elements\": 12287"),
+              HasSubstr("dataset_elements"));
+  EXPECT_THAT(problem("\"/extent\"", "\"/subgroup/0\""), HasSubstr(".dataset must be /extent"));
+}
+
+// 8-bit moments: 32768 bytes of a chunk, 36864 of the first two planes of two.
+TEST(Manifest, HasRoomForTheStateOfItsLayout) {
+  Manifest manifest = sample();
+  manifest.file_bytes = 4096 + 98304 + 32768;
+  manifest.subgroups[1].elements = 4096;
+  std::string const text = to_json(manifest);
+  EXPECT_NO_THROW((void)parse_manifest(text, small_layout(), "path"));
+  EXPECT_THROW((void)parse_manifest(text, adamw_layout(), "path"), DataError);
+  manifest.file_bytes -= 1;
+  EXPECT_THROW((void)parse_manifest(to_json(manifest), small_layout(), "path"), DataError);
 }
 
 TEST(Manifest, MayHoldNothing) {
   Manifest manifest = sample();
   manifest.subgroups.clear();
   EXPECT_THAT(to_json(manifest), HasSubstr("\"subgroups\": []\n}\n"));
-  EXPECT_TRUE(parse_manifest(to_json(manifest), "path").subgroups.empty());
+  EXPECT_TRUE(parse_manifest(to_json(manifest), adamw_layout(), "path").subgroups.empty());
 }
 
 TEST(Manifest, NamesTheFileAndTheFieldThatIsWrong) {
@@ -127,8 +145,8 @@ TEST(Manifest, NamesTheFileAndTheFieldThatIsWrong) {
            Case{"\"file_bytes\": 200000", "\"file_bytes\": 100000",
                 "subgroups[0].elements"
                 " must"},
-           Case{"\"format_version\": 3", "\"format_version\": 4", "field format_version"},
-           Case{"\"dataset\": \"/subgroup/1\"", "\"dataset\": \"/x\"", "subgroups[1].dataset"},
+           Case{"\"format_version\": 4", "\"format_version\": 5", "field format_version"},
+           Case{"\"place\": \"/subgroup/1/\"", "\"place\": \"/x\"", "subgroups[1].place"},
            Case{"\"offset_bytes\": 4096", "\"offset_bytes\": 4100", "subgroups[0].offset_bytes"},
            Case{"\"offset_bytes\": 4096", "\"offset_bytes\": \"4096\"", "offset_bytes"},
            Case{"\"elements\": 8192", "\"elements\": 8193", "subgroups[0].elements"},

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include "checkpoint/directory.hpp"
 #include "checkpoint/store.hpp"
 #include "checkpoint/writer.hpp"
+#include "platform/memory/huge_buffer.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 #include "tiers/virtual_tiers.hpp"
@@ -44,64 +46,91 @@ inline state::ModelShape tiny_model() {
           .tied_head = true};
 }
 
-/// What p, m or v (array 0, 1, 2) holds at an element of a layer in state `seed`.
+/// What p, m or v (array 0, 1, 2) in FP32 holds at an element of a layer in state `seed`.
 inline float value_at(std::uint64_t seed, int layer, std::int64_t element, int array) {
   std::uint64_t const key = seed * 1000 + static_cast<std::uint64_t>(10 * layer + array);
   auto const words = philox(key, 0, static_cast<std::uint64_t>(element));
   return static_cast<float>(words[0]) * 0x1p-32F - 0.5F;
 }
 
+/// AdamW's planes in 8 bits.
+inline StateLayout small_layout() {
+  return StateLayout{{{"parameter", PlaneType::fp32},
+                      {"momentum", PlaneType::signed8},
+                      {"variance", PlaneType::unsigned8},
+                      {"momentum_scale", PlaneType::fp32, scale_block},
+                      {"variance_scale", PlaneType::fp32, scale_block}}};
+}
+
 /// One rank's shard in host memory.
 class Shard {
  public:
-  Shard(state::ModelShape const& model, int ranks, int rank, std::int64_t subgroup_elements)
-      : map{state::layers_of(model), ranks},
+  Shard(state::ModelShape const& model, int ranks, int rank, std::int64_t subgroup_elements,
+        StateLayout of_state = adamw_layout())
+      : layout{std::move(of_state)},
+        map{state::layers_of(model), ranks},
         subgroups{state::subgroups_of(map, rank, subgroup_elements)} {
-    std::vector<Bytes> sizes;
+    tiers = tiers::make_host_tiers(sizes());
+  }
+
+  [[nodiscard]] std::vector<Bytes> sizes() const {
+    std::vector<Bytes> bytes;
     for (state::Subgroup const& subgroup : subgroups) {
-      sizes.push_back(subgroup.state_bytes());
+      bytes.push_back(layout.bytes(subgroup.size));
     }
-    tiers = tiers::make_host_tiers(sizes);
+    return bytes;
   }
 
   void fill(std::uint64_t seed) {
     for (state::Subgroup const& subgroup : subgroups) {
       tiers::Lease lease = tiers->create(subgroup.index);
-      std::vector<float> const values = expected(subgroup, seed);
-      std::memcpy(lease.mutable_bytes().data(), values.data(), lease.bytes().size());
+      std::ranges::copy(expected(subgroup, seed), lease.mutable_bytes().data());
       lease.commit();
     }
   }
 
   /// True if every bit is that of state `seed`.
   [[nodiscard]] bool holds(std::uint64_t seed) {
-    for (state::Subgroup const& subgroup : subgroups) {
+    return std::ranges::all_of(subgroups, [&](state::Subgroup const& subgroup) {
       tiers::Lease const lease = tiers->fetch(subgroup.index);
-      std::vector<float> const values = expected(subgroup, seed);
-      if (std::memcmp(lease.bytes().data(), values.data(), lease.bytes().size()) != 0) {
-        return false;
-      }
-    }
-    return true;
+      return std::ranges::equal(lease.bytes(), expected(subgroup, seed));
+    });
   }
 
-  state::ShardMap map;
-  std::vector<state::Subgroup> subgroups;
-  std::unique_ptr<tiers::Tiers> tiers;
+  /// Whether the reader finds that state, which was written with this layout.
+  [[nodiscard]] bool is_read_by(auto& reader, std::uint64_t seed) const {
+    return std::ranges::all_of(subgroups, [&](state::Subgroup const& subgroup) {
+      memory::HugeBuffer const buffer{layout.bytes(subgroup.size)};
+      reader.read(subgroup.pieces, buffer.bytes());
+      layout.clear_padding(buffer.bytes(), subgroup.size);
+      return std::ranges::equal(buffer.bytes(), expected(subgroup, seed));
+    });
+  }
 
-  static std::vector<float> expected(state::Subgroup const& subgroup, std::uint64_t seed) {
-    std::vector<float> values(static_cast<std::size_t>(3 * subgroup.size));
-    for (int array = 0; array < 3; ++array) {
+  /// Zeros where planes are padded.
+  [[nodiscard]] std::vector<std::byte> expected(state::Subgroup const& subgroup,
+                                                std::uint64_t seed) const {
+    std::vector<std::byte> extent(static_cast<std::size_t>(layout.bytes(subgroup.size)));
+    for (std::size_t plane = 0; plane < layout.size(); ++plane) {
+      auto const per_value = layout.planes()[plane].elements_per_value;
+      auto const width = static_cast<std::size_t>(bytes_of(layout.planes()[plane].type));
       for (state::Piece const& piece : subgroup.pieces) {
-        std::int64_t const target = array * subgroup.size + piece.offset;
-        for (std::int64_t i = 0; i < piece.chunks.count * chunk_elements; ++i) {
-          values[static_cast<std::size_t>(target + i)] =
-              value_at(seed, piece.layer, piece.chunks.first * chunk_elements + i, array);
+        std::byte* const target = extent.data() + layout.plane_offset(plane, subgroup.size) +
+                                  layout.plane_bytes(plane, piece.offset);
+        std::int64_t const first = piece.chunks.first * chunk_elements / per_value;
+        for (std::int64_t i = 0; i < piece.chunks.count * chunk_elements / per_value; ++i) {
+          float const value = value_at(seed, piece.layer, first + i, static_cast<int>(plane));
+          std::memcpy(target + i * static_cast<std::int64_t>(width), &value, width);
         }
       }
     }
-    return values;
+    return extent;
   }
+
+  StateLayout layout;
+  state::ShardMap map;
+  std::vector<state::Subgroup> subgroups;
+  std::unique_ptr<tiers::Tiers> tiers;
 };
 
 inline Meta sample_meta(state::ModelShape const& model, std::int64_t step) {
@@ -112,6 +141,7 @@ inline Meta sample_meta(state::ModelShape const& model, std::int64_t step) {
           .learning_rate = 0.1 + 1e-9,
           .bad_steps = 2,
           .optimizer_step = step - 1,
+          .state = {},
           .model = model,
           .configuration = "train.seed=1\nrun.dir=somewhere\n",
           .program = "offstage 0.1.0",
@@ -122,14 +152,15 @@ inline Meta sample_meta(state::ModelShape const& model, std::int64_t step) {
 /// Writes what all ranks of a run would, up to the master; returns the manifests.
 inline std::vector<std::string> write_ranks(std::string const& directory,
                                             state::ModelShape const& model, int ranks,
-                                            std::int64_t subgroup_elements, std::uint64_t seed) {
+                                            std::int64_t subgroup_elements, std::uint64_t seed,
+                                            StateLayout const& layout = adamw_layout()) {
   make_directory(directory);
   std::vector<std::string> manifests;
   for (int rank = 0; rank < ranks; ++rank) {
-    Shard shard{model, ranks, rank, subgroup_elements};
+    Shard shard{model, ranks, rank, subgroup_elements, layout};
     shard.fill(seed);
     manifests.push_back(
-        write_rank_file(directory, rank, ranks, shard.subgroups, *shard.tiers).manifest);
+        write_rank_file(directory, rank, ranks, layout, shard.subgroups, *shard.tiers).manifest);
   }
   return manifests;
 }
@@ -137,10 +168,14 @@ inline std::vector<std::string> write_ranks(std::string const& directory,
 /// Writes a whole checkpoint without MPI; returns its step directory.
 inline std::string write_checkpoint(std::string const& parent, std::int64_t step, int ranks,
                                     std::int64_t subgroup_elements, std::uint64_t seed,
-                                    state::ModelShape const& model = small_model()) {
+                                    state::ModelShape const& model = small_model(),
+                                    OptimizerState const& state = {}) {
   std::string directory = parent + "/" + step_name(step);
-  auto const manifests = write_ranks(directory, model, ranks, subgroup_elements, seed);
-  commit_master(directory, sample_meta(model, step), manifests);
+  auto const manifests =
+      write_ranks(directory, model, ranks, subgroup_elements, seed, state.layout);
+  Meta meta = sample_meta(model, step);
+  meta.state = state;
+  commit_master(directory, meta, manifests);
   return directory;
 }
 

@@ -35,7 +35,7 @@ class StagingOfARank : public ::testing::Test {
 
 TEST_F(StagingOfARank, WritesWhatTheCallerWouldWhileTheStateIsRead) {
   ASSERT_GT(shard.subgroups.size(), 2U);
-  Staging staging{2, step, 0, 1, shard.subgroups, *shard.tiers};
+  Staging staging{2, step, 0, 1, adamw_layout(), shard.subgroups, *shard.tiers};
   for (int round = 0; round < 20; ++round) {
     EXPECT_TRUE(shard.holds(5));
   }
@@ -52,13 +52,14 @@ TEST_F(StagingOfARank, WritesWhatTheCallerWouldWhileTheStateIsRead) {
 
 TEST_F(StagingOfARank, ThrowsWhatItsThreadMet) {
   make_directory(step + "/" + rank_file_name(0));  // in the way
-  Staging staging{1, step, 0, 1, shard.subgroups, *shard.tiers};
+  Staging staging{1, step, 0, 1, adamw_layout(), shard.subgroups, *shard.tiers};
   EXPECT_THROW((void)staging.finish(), IoError);
 }
 
 TEST_F(StagingOfARank, GivesUpAfterTheSubgroupThatItIsAt) {
   GatedTiers gated{*shard.tiers};
-  std::optional<Staging> staging{std::in_place, 1, step, 0, 1, shard.subgroups, gated};
+  std::optional<Staging> staging{std::in_place,   1,    step, 0, 1, adamw_layout(),
+                                 shard.subgroups, gated};
   gated.await_a_fetch();
   // Opens while the destructor waits.
   std::jthread const opener{[&] {

@@ -87,11 +87,9 @@ class CheckpointStore : public ::testing::Test {
   }
   /// Puts a shard on a persistent path beside the checkpoints, but for one extent.
   void put_on_persistent_path(Shard& shard) const {
-    std::vector<Bytes> sizes;
-    Bytes largest = 3 * chunk_elements * 4;
+    std::int64_t largest = chunk_elements;
     for (state::Subgroup const& subgroup : shard.subgroups) {
-      sizes.push_back(subgroup.state_bytes());
-      largest = std::max(largest, subgroup.state_bytes());
+      largest = std::max(largest, subgroup.size);
     }
     tiers::PathSettings path;
     path.directory = fs::path{directory}.parent_path().string();
@@ -101,9 +99,9 @@ class CheckpointStore : public ::testing::Test {
     settings.spill = "offstage-test-" + std::to_string(world.rank());
     settings.cached = 1;
     settings.buffers = 1;
-    settings.kept =
-        std::make_shared<tiers::KeptFileShape>(shape_of_slots(directory, world.rank(), largest));
-    shard.tiers = tiers::make_virtual_tiers(sizes, settings);
+    settings.kept = std::make_shared<tiers::KeptFileShape>(
+        shape_of_slots(directory, world.rank(), shard.layout, largest));
+    shard.tiers = tiers::make_virtual_tiers(shard.sizes(), settings);
   }
   /// Runs on rank 0, between barriers.
   template <class Action>

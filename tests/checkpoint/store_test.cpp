@@ -35,10 +35,11 @@ TEST_F(CheckpointStore, RestoresTheBitsAndTheMetaThatWereSaved) {
       Store(directory, {}, world)
           .restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
                           [&](state::Subgroup const& subgroup, std::span<float const> parameter) {
-                            auto const expected = Shard::expected(subgroup, 4);
+                            auto const expected = shard.expected(subgroup, 4);
                             parameters += static_cast<std::int64_t>(parameter.size());
-                            equal = equal && std::equal(parameter.begin(), parameter.end(),
-                                                        expected.begin());
+                            auto const bytes = std::as_bytes(parameter);
+                            equal =
+                                equal && std::equal(bytes.begin(), bytes.end(), expected.begin());
                           });
   ASSERT_TRUE(found);
   EXPECT_EQ(found->samples, meta(12).samples);
@@ -76,10 +77,6 @@ TEST_F(CheckpointStore, AllRanksRestoreWhatOneSaved) {
 
 TEST_F(CheckpointStore, HostMemoryAndStorageRestoreFromEachOther) {
   auto const on_storage = [&](Shard& shard) {
-    std::vector<Bytes> sizes;
-    for (state::Subgroup const& subgroup : shard.subgroups) {
-      sizes.push_back(subgroup.state_bytes());
-    }
     tiers::PathSettings path;
     path.directory = fs::path{directory}.parent_path().string();
     path.read_rate = path.write_rate = 1e9;
@@ -87,7 +84,7 @@ TEST_F(CheckpointStore, HostMemoryAndStorageRestoreFromEachOther) {
     settings.paths = tiers::make_paths({.paths = {path}});
     settings.spill = "offstage-test-" + std::to_string(world.rank());
     settings.cached = 1;
-    shard.tiers = tiers::make_virtual_tiers(sizes, settings);
+    shard.tiers = tiers::make_virtual_tiers(shard.sizes(), settings);
   };
   save(1, 3);
   Shard shard = make_shard();

@@ -61,7 +61,7 @@ TEST(ParameterTiers, MakeStateOfParametersAndZeroMoments) {
   ParameterTiers tiers{reader, subgroups};
   for (state::Subgroup const& subgroup : subgroups) {
     tiers::Lease const lease = tiers.fetch(subgroup.index);
-    ASSERT_EQ(static_cast<Bytes>(lease.bytes().size()), subgroup.state_bytes());
+    ASSERT_EQ(static_cast<Bytes>(lease.bytes().size()), 12 * subgroup.size);
     std::span const state{reinterpret_cast<float const*>(lease.bytes().data()),
                           static_cast<std::size_t>(3 * subgroup.size)};
     std::vector<float> expected(state.size(), 0.0F);

@@ -23,6 +23,7 @@
 #undef __launch_bounds__
 #undef __align__
 #undef __forceinline__
+#undef __noinline__
 #define __global__
 #define __device__
 #define __host__
@@ -30,6 +31,7 @@
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
 #define __forceinline__ inline
+#define __noinline__
 
 #define threadIdx (::offstage::cuda_on_cpu::here().thread)
 #define blockIdx (::offstage::cuda_on_cpu::here().block)

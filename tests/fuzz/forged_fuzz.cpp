@@ -156,9 +156,7 @@ void change_subgroup(StoredSubgroup& subgroup, Choices& choices) {
       }
       break;
     case 4:
-      if (subgroup.own_file) {
-        subgroup.own_file->dataset_elements = choices.number();
-      }
+      subgroup.own_file.emplace().name = choices.name();
       break;
     case 5:
       subgroup.own_file.reset();

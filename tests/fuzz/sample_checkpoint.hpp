@@ -177,7 +177,8 @@ class SampleCheckpoint {
   }
 
   void write_rank(int rank) {
-    Manifest manifest{.rank = rank, .ranks = ranks, .file = rank_file_name(rank)};
+    Manifest manifest{
+        .format = format_version, .rank = rank, .ranks = ranks, .file = rank_file_name(rank)};
     if (rank == 0) {
       manifest.subgroups.push_back({.elements = chunk_elements, .pieces = {{0, {0, 1}, 0}}});
       manifest.subgroups.push_back({.elements = 2 * chunk_elements,
@@ -194,21 +195,23 @@ class SampleCheckpoint {
   }
 
   void write_arrays(Manifest& manifest) {
-    h5::File file = h5::File::create(path(manifest.file), {4096, aio::direct_alignment});
+    h5::File file = h5::File::create(path(manifest.file), {4096, aio::direct_alignment, 16 * KiB});
     std::vector<std::vector<std::byte>> states;
     for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
       StoredSubgroup& stored = manifest.subgroups[k];
       auto const first = static_cast<int>(k);
       auto const& state = states.emplace_back(state_of(first, k == 0 ? 1 : 3));
-      std::vector<std::uint64_t> checksums(stored.chunks());
-      checksum_chunks(state, checksums);
+      std::vector<std::uint64_t> checksums(static_cast<std::size_t>(stored.blocks(adamw_layout())));
+      checksum_blocks(state, checksums);
       stored.checksum = checksum_of(std::as_bytes(std::span{checksums}));
       if (stored.own_file) {
         write_extent(stored, state);
       } else {
-        stored.offset = file.reserve(stored.dataset(k), h5::Type::f32, {3, stored.elements});
+        stored.offset =
+            reserve_planes(file, stored.place(k, format_version), adamw_layout(), stored.elements)
+                .value();
       }
-      file.write<std::uint64_t>(checksum_name(k), {3, stored.elements / chunk_elements}, checksums);
+      file.write<std::uint64_t>(checksum_name(k), {std::ssize(checksums)}, checksums);
     }
     file.close();
     for (std::size_t k = 0; k < states.size(); ++k) {
@@ -220,10 +223,9 @@ class SampleCheckpoint {
 
   void write_extent(StoredSubgroup& stored, std::span<std::byte const> state) {
     ExtentFile& own = *stored.own_file;
-    own.dataset_elements = 3 * stored.elements;
     h5::File file =
-        h5::File::create(path(own.name), {aio::direct_alignment, aio::direct_alignment});
-    stored.offset = file.reserve(extent_dataset, h5::Type::f32, {own.dataset_elements});
+        h5::File::create(path(own.name), {aio::direct_alignment, aio::direct_alignment, 16 * KiB});
+    stored.offset = reserve_planes(file, "/", adamw_layout(), stored.elements).value();
     file.close();
     write_at(path(own.name), stored.offset, state);
     own.bytes = size_of(path(own.name)).value();

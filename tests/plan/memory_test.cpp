@@ -52,6 +52,22 @@ TEST(PlanMemory, StateInHostMemoryNeedsTwelveBytesPerParameter) {
   EXPECT_EQ(plan.node_total, 256 * MiB);
 }
 
+// 4 + 2 + 2 bytes; with the scales of 8 bits 4 + 2 * (1 + 4 / 256), in whole storage blocks of each subgroup.
+TEST(PlanMemory, StateTakesWhatItsLayoutSays) {
+  auto wanted = demand();
+  wanted.paths = 0;
+  wanted.host_memory = 256 * MiB;
+  wanted.state = StateLayout{{{"parameter", PlaneType::fp32},
+                              {"momentum", PlaneType::bf16},
+                              {"variance", PlaneType::bf16}}};
+  EXPECT_EQ(plan_memory(wanted).state, 128 * MiB);
+  wanted.state = StateLayout{{{"parameter", PlaneType::fp32},
+                              {"momentum", PlaneType::signed8},
+                              {"momentum_scale", PlaneType::fp32, scale_block}}};
+  wanted.shard_elements = mebi + chunk_elements;
+  EXPECT_EQ(plan_memory(wanted).state, 5 * mebi + mebi / 64 + 5 * chunk_elements + plane_alignment);
+}
+
 TEST(PlanMemory, StateThatIsResidentOnTheDeviceTakesNoHostMemory) {
   auto wanted = demand();
   wanted.paths = 0;

@@ -37,6 +37,21 @@ TEST(UpdateTimes, OfTheDeviceAloneMoveStateAndGradientThereAndStateBack) {
   expect_times(update_times(hundred(), even(), 1.0), {0.0, 1.0, 1.0, 1.0, 1.0});
 }
 
+TEST(UpdateTimes, OfASmallerStateMoveLess) {
+  auto demand = hundred();
+  demand.state_bytes = 6.0;
+  auto rates = even();
+  rates.host_memory = 100.0;
+  auto const times = update_times(demand, rates, 1.0);
+  EXPECT_NEAR(times.host_to_device.count(), 100 * 8 / 1400.0, 1e-12);
+  EXPECT_NEAR(times.device_to_host.count(), 0.5, 1e-12);
+  EXPECT_NEAR(times.host_memory.count(), 8.0 + 6.0, 1e-12);
+  EXPECT_NEAR(update_times(demand, rates, 0.0).host_memory.count(), 2 * 6.0 + 2.0 + 2.0 + 2.0,
+              1e-12);
+  demand.state_bytes = 0.0;
+  EXPECT_THROW((void)update_times(demand, rates, 0.0), PreconditionError);
+}
+
 TEST(UpdateTimes, OfAShareDivideTheElements) {
   // 25 on the device: 25 * 14 B and 75 * 2 B there, 25 * 12 B back.
   expect_times(update_times(hundred(), even(), 0.25),

@@ -37,7 +37,7 @@ void write_sample(std::string const& path) {
   file.write("/names", std::vector<std::string>{"one", "two"});
   file.write<std::uint64_t>("/deep/numbers", {300}, sample_numbers());
   std::vector<Mapping> const parts{{{{0}, {2}}, "source.h5", "/data", {2}, {{0}, {2}}}};
-  file.map("/shown", {2}, parts);
+  file.map("/shown", Type::f32, {2}, parts);
   file.reserve("/checksums", Type::u64, {300});
   file.close();
   File again = File::open_read_write(path);

@@ -103,6 +103,48 @@ TEST(H5File, ReservesAlignedSpaceThatIsFilledAroundTheLibrary) {
   EXPECT_THAT(file.read<std::uint64_t>("/checksum/0", {3, 1}), ElementsAre(1, 2, 3));
 }
 
+TEST(H5File, ReservesArraysOneRightAfterTheOther) {
+  ScratchDirectory const scratch;
+  File file = File::create(scratch / "a.h5", {4096, 4096, 8 * KiB});
+  Bytes const parameter = file.reserve("/0/parameter", Type::f32, {4096});
+  EXPECT_EQ(file.reserve("/0/momentum", Type::bf16, {4096}), parameter + 4 * 4096);
+  EXPECT_EQ(file.reserve("/0/variance", Type::u8, {4096}), parameter + 6 * 4096);
+  EXPECT_EQ(file.reserve("/0/scale", Type::f32, {1024}), parameter + 7 * 4096);
+}
+
+// 1, -2.5 and infinity as bf16, whose bits are the upper halves of an FP32's.
+TEST(H5File, ShowsWhatOthersWroteAsBf16AndAsBytes) {
+  ScratchDirectory const scratch;
+  std::vector<std::uint16_t> const numbers{0x3F80, 0xC020, 0x7F80};
+  Bytes offset{};
+  {
+    File file = File::create(scratch / "a.h5");
+    offset = file.reserve("/numbers", Type::bf16, {3});
+    file.reserve("/codes", Type::i8, {3});
+    file.close();
+    File master = File::create(scratch / "master.h5");
+    std::vector<Mapping> const parts{{{{0}, {3}}, "a.h5", "/numbers", {3}, {{0}, {3}}},
+                                     {{{3}, {1}}, "gone.h5", "/numbers", {1}, {{0}, {1}}}};
+    master.map("/numbers", Type::bf16, {4}, parts);
+    master.close();
+  }
+  {
+    std::fstream file{scratch / "a.h5", std::ios::in | std::ios::out | std::ios::binary};
+    file.seekp(offset);
+    file.write(reinterpret_cast<char const*>(numbers.data()), 6);
+  }
+  auto const shown = File::open_read(scratch / "master.h5").read_mapped("/numbers", {4});
+  EXPECT_EQ(shown[0], 1.0F);
+  EXPECT_EQ(shown[1], -2.5F);
+  EXPECT_TRUE(std::isinf(shown[2]));
+  EXPECT_TRUE(std::isnan(shown[3]));
+  File const file = File::open_read(scratch / "a.h5");
+  EXPECT_EQ(file.offset("/numbers", Type::bf16, {3}), offset);
+  EXPECT_THROW((void)file.offset("/numbers", Type::f32, {3}), DataError);
+  EXPECT_THROW((void)file.offset("/codes", Type::u8, {3}), DataError);
+  EXPECT_GT(file.offset("/codes", Type::i8, {3}), 0);
+}
+
 TEST(H5File, ShowsPartsOfOtherFilesAsOneArray) {
   ScratchDirectory const scratch;
   std::vector<float> const values = counting(12);
@@ -115,7 +157,7 @@ TEST(H5File, ShowsPartsOfOtherFilesAsOneArray) {
     std::vector<Mapping> const parts{
         {{{0, 1}, {1, 1}}, "source.h5", "/data", {2, 6}, {{1, 0}, {1, 1}}},
         {{{1, 0}, {2, 2}}, "source.h5", "/data", {2, 6}, {{1, 1}, {1, 4}}}};
-    master.map("/tensor", {3, 2}, parts);
+    master.map("/tensor", Type::f32, {3, 2}, parts);
     master.close();
   }
   auto const tensor = File::open_read(scratch / "master.h5").read_mapped("/tensor", {3, 2});
@@ -128,7 +170,7 @@ TEST(H5File, ReadsAMissingSourceAsNaN) {
   {
     File master = File::create(scratch / "master.h5");
     std::vector<Mapping> const parts{{{{0}, {2}}, "gone.h5", "/data", {2}, {{0}, {2}}}};
-    master.map("/tensor", {2}, parts);
+    master.map("/tensor", Type::f32, {2}, parts);
     master.close();
   }
   auto const tensor = File::open_read(scratch / "master.h5").read_mapped("/tensor", {2});
@@ -139,7 +181,7 @@ TEST(H5File, RefusesAMappingOutsideItsArray) {
   ScratchDirectory const scratch;
   File master = File::create(scratch / "master.h5");
   std::vector<Mapping> const parts{{{{0}, {3}}, "a.h5", "/data", {3}, {{0}, {3}}}};
-  EXPECT_THROW(master.map("/tensor", {2}, parts), PreconditionError);
+  EXPECT_THROW(master.map("/tensor", Type::f32, {2}, parts), PreconditionError);
 }
 
 TEST(H5File, NamesTheFileAndTheReasonOnOneLine) {

@@ -88,21 +88,23 @@ TEST(Subgroups, CoverTheShardOnceInOrderAtAnySize) {
   }
 }
 
-TEST(Subgroups, DecayRangesFollowTheLayersByHand) {
+TEST(Subgroups, PiecesSayWhatIsDecayedByHand) {
   // Layer 0: 4096 + 100 decayed of two chunks; layer 1: nothing decayed, one chunk.
   ShardMap const map{layers_with({{2 * 4096, 4096 + 100}, {50, 0}}), 1};
 
   auto const subgroups = subgroups_of(map, 0, 3 * 4096);
 
   ASSERT_EQ(subgroups.size(), 1U);
-  auto const& ranges = subgroups[0].decay_ranges;
-  ASSERT_EQ(ranges.size(), 2U);
-  EXPECT_EQ(ranges[0].begin, 0);
-  EXPECT_EQ(ranges[0].end, 4096 + 100);
-  EXPECT_TRUE(ranges[0].decayed);
-  EXPECT_EQ(ranges[1].end, 3 * 4096);
-  EXPECT_FALSE(ranges[1].decayed);
-  EXPECT_EQ(subgroups[0].state_bytes(), 12 * 3 * 4096);
+  ASSERT_EQ(subgroups[0].pieces.size(), 2U);
+  EXPECT_EQ(subgroups[0].pieces[0].decayed, 4096 + 100);
+  EXPECT_EQ(subgroups[0].pieces[1].decayed, 0);
+
+  // The same, a chunk at a time: all of the first, 100 of the second.
+  auto const chunks = subgroups_of(map, 0, 4096);
+  ASSERT_EQ(chunks.size(), 3U);
+  EXPECT_EQ(chunks[0].pieces[0].decayed, 4096);
+  EXPECT_EQ(chunks[1].pieces[0].decayed, 100);
+  EXPECT_EQ(chunks[2].pieces[0].decayed, 0);
 }
 
 /// What a cut into subgroups must be, whatever is resident.
@@ -117,7 +119,8 @@ void expect_cut(ShardMap const& map, std::int64_t size, std::int64_t resident,
     EXPECT_GT(subgroup.size, 0);
     EXPECT_LE(subgroup.size, std::max<std::int64_t>(chunk_elements, size));
     EXPECT_EQ(subgroup.resident, subgroup.begin >= shard - expected_resident);
-    EXPECT_EQ(subgroup.decay_ranges.back().end, subgroup.size);
+    auto const& last = subgroup.pieces.back();
+    EXPECT_EQ(last.offset + last.chunks.count * chunk_elements, subgroup.size);
     found += subgroup.resident ? subgroup.size : 0;
     next += subgroup.size;
   }

@@ -81,7 +81,13 @@ class LentSlots : public ::testing::Test {
     std::ranges::fill(memory, std::byte{});
     update.plan(false);
     update.run(
-        {1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 1},
+        {.learning_rate = 1e-3,
+         .beta1 = 0.9,
+         .beta2 = 0.95,
+         .epsilon = 1e-8,
+         .weight_decay = 0.1,
+         .gradient_scale = 1.0,
+         .step = 1},
         [this](state::Subgroup const& subgroup) {
           auto lease = gradients->fetch(subgroup.index);
           auto const view = std::span{reinterpret_cast<bfloat16 const*>(lease.bytes().data()),

@@ -31,7 +31,7 @@ std::shared_ptr<aio::Kernel> contexts() {
 
 AheadUpdate::AheadUpdate(Scene const& scene)
     : scene_{scene},
-      shard_{with_residents(Shard{scene.subgroups}, scene.residents)},
+      shard_{with_residents(Shard{scene.subgroups, scene.layout}, scene.residents)},
       device_{make_device(scene)},
       stream_{device_->make_stream("model")},
       copy_{device_->allocate(2 * shard_.size, "the working copy")},
@@ -70,11 +70,13 @@ void AheadUpdate::make_tiers() {
 
 void AheadUpdate::make_pipeline() {
   PipelineSettings pipeline;
+  pipeline.layout = scene_.layout;
   pipeline.workers = scene_.workers;
   pipeline.transfers = scene_.transfers;
   pipeline.readiness = &readiness_;
   if (scene_.on_device) {
     DeviceLaneSettings lane;
+    lane.layout = scene_.layout;
     lane.chunk = chunk_elements;
     lane.slots = scene_.slots;
     lane.parameter_slots = scene_.parameter_slots;
@@ -121,7 +123,7 @@ void AheadUpdate::first_rounds() {
   }
 }
 
-void AheadUpdate::start_ahead(kernels::AdamwStep const& presumed, double most_squares) {
+void AheadUpdate::start_ahead(kernels::OptimizerStep const& presumed, double most_squares) {
   first_rounds();
   pipeline_->start_ahead(presumed, most_squares, order(), source(), targets());
 }
@@ -166,7 +168,7 @@ void AheadUpdate::backward(Values const& gradient) {
   drain();
 }
 
-void AheadUpdate::run(kernels::AdamwStep const& step) {
+void AheadUpdate::run(kernels::OptimizerStep const& step) {
   (flushed_ ? flushed_ : sums_)->begin_pass();
   pipeline_->start(step, order(), source(), targets());
 }

@@ -39,7 +39,7 @@ class AheadUpdate : private tiers::VirtualFixture {
   /// A step begins: its rounds of gradients before the last, which come to nothing.
   void first_rounds();
   /// And its update.
-  void start_ahead(kernels::AdamwStep const& presumed, double most_squares = no_clipping);
+  void start_ahead(kernels::OptimizerStep const& presumed, double most_squares = no_clipping);
   /// The last round brings this gradient, of the whole shard, for one subgroup: complete soon, and after
   /// drain() at the latest. Subgroups come in descending order.
   void bring(std::int64_t index, Values const& gradient);
@@ -49,7 +49,7 @@ class AheadUpdate : private tiers::VirtualFixture {
   /// The sums of a subgroup that the last round has come to.
   [[nodiscard]] tiers::Lease open(std::int64_t index);
   /// An update that has all gradients.
-  void run(kernels::AdamwStep const& step);
+  void run(kernels::OptimizerStep const& step);
   /// As StepRunner does where a step is skipped.
   void rebuild(std::span<tiers::Key const> subgroups);
 

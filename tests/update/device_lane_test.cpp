@@ -149,7 +149,7 @@ TEST(DeviceLane, RefusesToStageWhatIsNoChunkOfTheCopy) {
 struct Sample {
   Sample() {
     subgroup.size = 5 * chunk_elements;
-    subgroup.decay_ranges = {{0, 777, true}, {777, 9000, false}, {9000, subgroup.size, true}};
+    subgroup.pieces = {{3, {1, 2}, 0, 777}, {4, {0, 3}, 2 * chunk_elements, 9000}};
     auto const count = static_cast<std::size_t>(subgroup.size);
     state.resize(3 * count);
     auto const parameters = random_values<float>(subgroup.size, 1);
@@ -162,9 +162,14 @@ struct Sample {
   [[nodiscard]] std::vector<float> stepped(std::vector<bfloat16>& copy) const {
     auto all = state;
     copy.resize(gradient.size());
-    step_on_host(subgroup, {0, subgroup.size},
-                 state_views(std::as_writable_bytes(std::span{all}), subgroup.size), view(),
-                 std::span{copy}, first_step);
+    StateLayout const layout = adamw_layout();
+    step_on_host({subgroup,
+                  {0, subgroup.size},
+                  layout,
+                  state_views(layout, std::as_writable_bytes(std::span{all}), subgroup.size),
+                  view(),
+                  std::span{copy}},
+                 first_step);
     return all;
   }
 
@@ -367,12 +372,12 @@ class HeldDevice final : public device::WrappedDevice {
 /// An update through lent slots that fails while copies to them wait on `device`.
 struct FailingUpdate {
   explicit FailingUpdate(HeldDevice& on) : device{on} {}
-  void run(kernels::AdamwStep const& step) {
+  void run(kernels::OptimizerStep const& step) {
     lane.update(sample.subgroup, sample.bytes(), sample.view(), {copy.as<bfloat16>()}, step);
   }
   /// When `failed` returns, the update has failed.
   template <class Error, class Failed>
-  void expect_left_alone(kernels::AdamwStep const& step, Failed const& failed) {
+  void expect_left_alone(kernels::OptimizerStep const& step, Failed const& failed) {
     auto update = std::async(std::launch::async, [&] { run(step); });
     failed();
     auto left = std::async(std::launch::async, [&] {
@@ -413,7 +418,7 @@ TEST(DeviceLane, LeavesLentMemoryAloneOnceItIsGivenBackThoughAStreamFailed) {
 TEST(DeviceLane, LeavesLentMemoryAloneOnceItIsGivenBackThoughAChunkWasFedHalfway) {
   HeldDevice device{0};
   FailingUpdate update{device};
-  kernels::AdamwStep bad = first_step;
+  kernels::OptimizerStep bad = first_step;
   bad.step = 0;
   update.expect_left_alone<PreconditionError>(bad, [&] { device.wait_for_copies(4); });
 }

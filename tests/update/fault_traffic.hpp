@@ -151,8 +151,8 @@ class Traffic {
     pipeline_->start_ahead(now(), std::numeric_limits<double>::max(), on_cpu(order), source(),
                            targets_in(std::span{copy_}, lesson_.shard.subgroups));
   }
-  [[nodiscard]] kernels::AdamwStep now() const {
-    kernels::AdamwStep step = first_step;
+  [[nodiscard]] kernels::OptimizerStep now() const {
+    kernels::OptimizerStep step = first_step;
     step.step = step_;
     return step;
   }

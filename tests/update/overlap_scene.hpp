@@ -24,8 +24,8 @@ using Values = std::vector<bfloat16>;
 /// As large as a sum of squares can be that is a number.
 inline constexpr double no_clipping = std::numeric_limits<double>::max();
 
-inline kernels::AdamwStep step_of(int t, double scale = first_step.gradient_scale) {
-  kernels::AdamwStep step = first_step;
+inline kernels::OptimizerStep step_of(int t, double scale = first_step.gradient_scale) {
+  kernels::OptimizerStep step = first_step;
   step.step = t;
   step.gradient_scale = scale;
   return step;
@@ -63,10 +63,10 @@ class Plain {
         copy_{first_copy(shard)} {
     initialize(shard, tiers_);
   }
-  void step(kernels::AdamwStep const& step, Values const& gradient) {
+  void step(kernels::OptimizerStep const& step, Values const& gradient) {
     Gradients<bfloat16> gradients{shard_, gradient_tiers_};
     gradients.set(gradient);
-    UpdatePipeline{shard_.subgroups, tiers_, {.workers = 1}}.run(
+    UpdatePipeline{shard_.subgroups, tiers_, {.layout = shard_.layout, .workers = 1}}.run(
         step, on_cpu(shard_.ascending()), gradients.source(),
         targets_in(std::span{copy_}, shard_.subgroups));
   }
@@ -82,6 +82,7 @@ class Plain {
 
 /// Where a run whose updates begin under backward has what. Without paths `cached` is all.
 struct Scene {
+  StateLayout layout = adamw_layout();
   int subgroups = 7;
   int residents = 0;  ///< the last ones
   int paths = 1;

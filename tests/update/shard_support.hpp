@@ -4,19 +4,27 @@
 #include <cstdint>
 #include <cstring>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "base/dtype.hpp"
 #include "base/random.hpp"
 #include "base/units.hpp"
-#include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/optimizer.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 #include "update/trip_queue.hpp"
 
 namespace offstage::update {
 
-inline constexpr kernels::AdamwStep first_step{0.01, 0.9, 0.95, 1e-8, 0.1, 0.5, 1};
+inline constexpr kernels::OptimizerStep first_step{.learning_rate = 0.01,
+                                                   .beta1 = 0.9,
+                                                   .beta2 = 0.95,
+                                                   .epsilon = 1e-8,
+                                                   .weight_decay = 0.1,
+                                                   .gradient_scale = 0.5,
+                                                   .step = 1,
+                                                   .seed = 11};
 
 template <class T>
 std::vector<T> random_values(std::int64_t count, std::uint64_t stream) {
@@ -27,22 +35,71 @@ std::vector<T> random_values(std::int64_t count, std::uint64_t stream) {
   return values;
 }
 
-/// A shard cut into subgroups of one to three chunks, each with a decayed and an undecayed part.
+/// An optimizer, and the planes of its state.
+struct Optimizer {
+  kernels::OptimizerStep step;
+  StateLayout layout;
+
+  [[nodiscard]] std::string text() const {
+    std::string text{kernels::name_of(step.optimizer)};
+    for (Plane const& plane : layout.planes()) {
+      text.append(" ").append(name_of(plane.type));
+    }
+    return text;
+  }
+};
+
+/// Every optimizer with every kind of moments that it has.
+inline std::vector<Optimizer> all_optimizers() {
+  using kernels::Moments;
+  using enum kernels::Optimizer;
+  std::vector<Optimizer> all;
+  auto const add = [&](kernels::Optimizer optimizer, double momentum) {
+    for (Moments const moments : {Moments::fp32, Moments::bf16, Moments::int8}) {
+      if (optimizer == sgd && momentum == 0.0 && moments != Moments::fp32) {
+        continue;
+      }
+      kernels::OptimizerStep step = first_step;
+      step.optimizer = optimizer;
+      step.momentum = momentum;
+      all.push_back({step, kernels::state_layout(optimizer, moments, momentum > 0.0)});
+    }
+  };
+  for (kernels::Optimizer const optimizer : {adamw, adam, adagrad, rmsprop, sgd, lion}) {
+    add(optimizer, 0.0);
+  }
+  add(rmsprop, 0.9);
+  add(sgd, 0.9);
+  return all;
+}
+
+/// A shard cut into subgroups of one to three chunks, of one or two layers, each with a decayed and an undecayed part.
 struct Shard {
-  explicit Shard(int count) {
+  explicit Shard(int count, StateLayout of_state = adamw_layout()) : layout{std::move(of_state)} {
     for (int index = 0; index < count; ++index) {
       state::Subgroup subgroup;
       subgroup.index = index;
       subgroup.begin = size;
       subgroup.size = chunk_elements * (1 + index % 3);
       std::int64_t const cut = 100 + 1000 * (index % 4);
-      subgroup.decay_ranges = {{0, cut, true}, {cut, subgroup.size, false}};
+      subgroup.pieces = {{2 * index, {index, 1}, 0, cut}};
+      if (subgroup.size > chunk_elements) {
+        subgroup.pieces.push_back({2 * index + 1, {0, index % 3}, chunk_elements, 50 * index});
+      }
       size += subgroup.size;
       subgroups.push_back(subgroup);
     }
   }
-  /// 12 bytes an element hold its state; 4 or 2 its gradient.
-  [[nodiscard]] std::vector<Bytes> extents(Bytes element_bytes = 12) const {
+  /// Of the state.
+  [[nodiscard]] std::vector<Bytes> extents() const {
+    std::vector<Bytes> sizes;
+    for (auto const& subgroup : subgroups) {
+      sizes.push_back(layout.bytes(subgroup.size));
+    }
+    return sizes;
+  }
+  /// Of gradients: 4 or 2 bytes an element.
+  [[nodiscard]] std::vector<Bytes> extents(Bytes element_bytes) const {
     std::vector<Bytes> sizes;
     for (auto const& subgroup : subgroups) {
       sizes.push_back(subgroup.size * element_bytes);
@@ -55,6 +112,7 @@ struct Shard {
     return order;
   }
 
+  StateLayout layout;
   std::int64_t size = 0;
   std::vector<state::Subgroup> subgroups;
 };
@@ -68,7 +126,7 @@ inline std::vector<Trip> on_cpu(std::vector<std::int64_t> const& order) {
   return trips;
 }
 
-/// p random, m and v zero.
+/// Random parameters, all else zero.
 inline void initialize(Shard const& shard, tiers::Tiers& tiers) {
   auto const parameters = random_values<float>(shard.size, 1);
   for (auto const& subgroup : shard.subgroups) {
@@ -80,14 +138,20 @@ inline void initialize(Shard const& shard, tiers::Tiers& tiers) {
   }
 }
 
+/// Its bits: of AdamW's in FP32, its numbers.
 inline std::vector<float> state_of(Shard const& shard, tiers::Tiers& tiers) {
   std::vector<float> all;
   for (auto const& subgroup : shard.subgroups) {
     tiers::Lease const lease = tiers.fetch(subgroup.index);
     auto const* const values = reinterpret_cast<float const*>(lease.bytes().data());
-    all.insert(all.end(), values, values + 3 * subgroup.size);
+    all.insert(all.end(), values, values + lease.bytes().size() / sizeof(float));
   }
   return all;
+}
+
+/// Codes of 8 bits are no numbers in FP32.
+inline bool same_bits(std::vector<float> const& a, std::vector<float> const& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 }  // namespace offstage::update

@@ -171,7 +171,7 @@ TEST(SharedUpdateFaults, AnErrorOfTheKernelReachesTheCallerAndTheLaneGoesOn) {
   sharing.share = 1.0;
   SharedUpdate<bfloat16, bfloat16> update{*device, shard, numbers, sharing};
   update.run(1);
-  kernels::AdamwStep bad = first_step;
+  kernels::OptimizerStep bad = first_step;
   bad.step = 0;
   EXPECT_THROW(update.pipeline().run(bad, update.order(), update.gradient_source(),
                                      targets_in(update.copy(), update.shard().subgroups)),

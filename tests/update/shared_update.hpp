@@ -43,6 +43,7 @@ struct Sharing {
   int lent_slots = 0;
   plan::Transfers transfers = plan::Transfers::overlap;
   double host_update_rate = 0.0;
+  kernels::OptimizerStep step = first_step;
   MemoryTiers::Settings state{};
   MemoryTiers::Settings gradients{};
 
@@ -87,11 +88,13 @@ class SharedUpdate {
     state_ = rest.get();
     tiers_ = std::make_unique<tiers::DeviceTiers>(device, first, resident, std::move(rest));
     auto settings = lane_settings();
-    Bytes const slot = sharing.chunk * (12 + static_cast<Bytes>(sizeof(G)));
+    Bytes const slot =
+        shard_.layout.bytes(sharing.chunk) + sharing.chunk * static_cast<Bytes>(sizeof(G));
     lent_ = device.allocate(sharing.lent_slots * slot, "what is lent");
     settings.lent = lent_.as<std::byte>();
     lane_ = std::make_unique<DeviceLane>(device, settings);
     PipelineSettings pipeline;
+    pipeline.layout = shard_.layout;
     pipeline.workers = sharing.workers;
     pipeline.device = lane_.get();
     pipeline.resident = [this](std::int64_t index) { return tiers_->resident(index); };
@@ -103,7 +106,8 @@ class SharedUpdate {
   }
 
   [[nodiscard]] DeviceLaneSettings lane_settings() const {
-    return {.chunk = sharing_.chunk,
+    return {.layout = shard_.layout,
+            .chunk = sharing_.chunk,
             .slots = sharing_.slots,
             .parameter_slots = sharing_.parameter_slots,
             .gradient_bytes = sizeof(G),
@@ -154,8 +158,8 @@ class SharedUpdate {
   [[nodiscard]] GradientSource gradient_source() { return gradients_.source(); }
 
  private:
-  static kernels::AdamwStep step_of(int t) {
-    kernels::AdamwStep step = first_step;
+  [[nodiscard]] kernels::OptimizerStep step_of(int t) const {
+    kernels::OptimizerStep step = sharing_.step;
     step.step = t;
     return step;
   }

@@ -65,6 +65,28 @@ TYPED_TEST(SharedUpdateTypes, GivesTheBitsOfTheReferenceOnBothSides) {
   }
 }
 
+TEST(SharedUpdate, GivesTheBitsOfTheReferenceWithEveryOptimizerAndItsMoments) {
+  for (Optimizer const& optimizer : all_optimizers()) {
+    SCOPED_TRACE(optimizer.text());
+    Shard const shard{5, optimizer.layout};
+    Numbers<bfloat16> const numbers{shard, steps};
+    auto const expected = train_by_reference<bfloat16, bfloat16>(shard, steps, optimizer.step);
+    for (double const share : {0.0, 0.5, 1.0}) {
+      for (int const residents : {0, 2}) {
+        auto const device = make_device(2, 1);
+        Sharing sharing;
+        sharing.share = share;
+        sharing.residents = residents;
+        sharing.chunk = (1 + residents) * chunk_elements;
+        sharing.lent_slots = residents;
+        sharing.step = optimizer.step;
+        EXPECT_EQ((train<bfloat16, bfloat16>(*device, shard, numbers, sharing)), expected)
+            << sharing.text();
+      }
+    }
+  }
+}
+
 TEST(SharedUpdate, GivesTheSameBitsForAnyShareResidentsChunksWorkersAndDelays) {
   Shard const shard{7};
   Numbers<bfloat16> const numbers{shard, steps};

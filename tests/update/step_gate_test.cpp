@@ -12,12 +12,12 @@
 namespace offstage::update {
 namespace {
 
-using Passing = std::future<std::optional<kernels::AdamwStep>>;
+using Passing = std::future<std::optional<kernels::OptimizerStep>>;
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-kernels::AdamwStep presumed() {
-  kernels::AdamwStep step = first_step;
+kernels::OptimizerStep presumed() {
+  kernels::OptimizerStep step = first_step;
   step.step = 17;
   return step;
 }

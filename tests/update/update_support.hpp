@@ -48,35 +48,38 @@ struct Result {
   std::vector<float> state;
   std::vector<W> copy;
   bool operator==(Result const& other) const {
-    return state.size() == other.state.size() && copy == other.copy &&
-           std::memcmp(state.data(), other.state.data(), state.size() * sizeof(float)) == 0;
+    return copy == other.copy && same_bits(state, other.state);
   }
 };
 
-/// What the reference kernel makes of so many steps, one subgroup after the other.
+/// What the reference kernel makes of so many steps, one piece after the other.
 template <class G, class W>
-Result<W> train_by_reference(Shard const& shard, int steps) {
+Result<W> train_by_reference(Shard const& shard, int steps,
+                             kernels::OptimizerStep step = first_step) {
   MemoryTiers tiers{shard.extents()};
   initialize(shard, tiers);
   std::vector<W> copy(static_cast<std::size_t>(shard.size));
   for (int t = 1; t <= steps; ++t) {
     auto const gradient = random_values<G>(shard.size, static_cast<std::uint64_t>(10 + t));
+    step.step = t;
     for (auto const& subgroup : shard.subgroups) {
       tiers::Lease lease = tiers.fetch(subgroup.index);
-      auto* const p = reinterpret_cast<float*>(lease.mutable_bytes().data());
-      for (auto const& range : subgroup.decay_ranges) {
-        kernels::AdamwStep step = first_step;
-        step.step = t;
-        step.weight_decay = range.decayed ? first_step.weight_decay : 0.0;
-        auto const n = static_cast<std::size_t>(range.end - range.begin);
-        auto const shard_begin = static_cast<std::size_t>(subgroup.begin + range.begin);
-        float* const begin = p + range.begin;
-        kernels::ref::adamw<G, W>({{begin, n},
-                                   {begin + subgroup.size, n},
-                                   {begin + 2 * subgroup.size, n},
-                                   {gradient.data() + shard_begin, n},
-                                   {copy.data() + shard_begin, n}},
-                                  step);
+      for (state::Piece const& piece : subgroup.pieces) {
+        kernels::OptimizerPart part;
+        for (std::size_t i = 0; i < shard.layout.size(); ++i) {
+          part.planes.at(i) = lease.mutable_bytes().data() +
+                              shard.layout.plane_offset(i, subgroup.size) +
+                              shard.layout.plane_bytes(i, piece.offset);
+        }
+        auto const n = static_cast<std::size_t>(piece.chunks.count * chunk_elements);
+        auto const begin = static_cast<std::size_t>(subgroup.begin + piece.offset);
+        part.gradient = std::span{gradient}.subspan(begin, n);
+        part.working_copy = std::span{copy}.subspan(begin, n);
+        part.elements = piece.chunks.count * chunk_elements;
+        part.decayed = piece.decayed;
+        part.layer = static_cast<std::uint64_t>(piece.layer);
+        part.first = static_cast<std::uint64_t>(piece.chunks.first * chunk_elements);
+        kernels::ref::optimize(shard.layout, part, step);
       }
       lease.commit();
     }
@@ -92,6 +95,6 @@ struct Types {
 using AllTypes =
     ::testing::Types<Types<float, float>, Types<float, bfloat16>, Types<bfloat16, float>,
                      Types<bfloat16, bfloat16>, Types<float, float16>, Types<float16, float>,
-                     Types<float16, float16>>;
+                     Types<float16, float16>, Types<float16, bfloat16>>;
 
 }  // namespace offstage::update

@@ -102,9 +102,11 @@ bool is_no_file(int error_number) {
          error_number == ELOOP || error_number == ENXIO;
 }
 
-hid_t file_type(Type type) {
+/// Of files, but for bf16, which HDF5 does not know.
+hid_t base_type(Type type) {
   switch (type) {
     case Type::f32:
+    case Type::bf16:
       return H5T_IEEE_F32LE;
     case Type::f64:
       return H5T_IEEE_F64LE;
@@ -112,10 +114,15 @@ hid_t file_type(Type type) {
       return H5T_STD_I64LE;
     case Type::u64:
       return H5T_STD_U64LE;
+    case Type::i8:
+      return H5T_STD_I8LE;
+    case Type::u8:
+      return H5T_STD_U8LE;
   }
   return -1;
 }
 
+/// Of values that are held in memory.
 hid_t memory_type(Type type) {
   switch (type) {
     case Type::f32:
@@ -126,6 +133,12 @@ hid_t memory_type(Type type) {
       return H5T_NATIVE_INT64;
     case Type::u64:
       return H5T_NATIVE_UINT64;
+    case Type::i8:
+      return H5T_NATIVE_INT8;
+    case Type::u8:
+      return H5T_NATIVE_UINT8;
+    case Type::bf16:  // files alone have them
+      return -1;
   }
   return -1;
 }
@@ -176,6 +189,18 @@ Handle selection_of(Shape const& shape, Block const& block, Check const& check) 
   return space;
 }
 
+template <class Check>
+Handle file_type(Type type, Check const& check) {
+  Handle made{H5Tcopy(base_type(type)), H5Tclose};
+  check(made.get());
+  if (type == Type::bf16) {  // the upper half of an FP32: the exponent's bias stays
+    check(H5Tset_fields(made.get(), 15, 7, 8, 0, 7));
+    check(H5Tset_precision(made.get(), 16));
+    check(H5Tset_size(made.get(), 2));
+  }
+  return made;
+}
+
 /// A string of fixed size: it lies in the checksummed metadata, a variable one would not.
 template <class Check>
 Handle text_type(std::size_t size, Check const& check) {
@@ -221,6 +246,7 @@ Handle access_list(File::Alignment alignment, Check const& check) {
   check(H5Pset_file_locking(list.get(), false, true));
   check(H5Pset_alignment(list.get(), static_cast<hsize_t>(alignment.threshold),
                          static_cast<hsize_t>(alignment.alignment)));
+  check(H5Pset_meta_block_size(list.get(), static_cast<hsize_t>(alignment.bookkeeping)));
   // Values go to the system by the call that writes them, which says whether it could.
   check(H5Pset_sieve_buf_size(list.get(), 0));
   // A file that is closed after an error takes along what is still open in it.
@@ -317,8 +343,9 @@ Bytes File::reserve(std::string const& name, Type type, Shape const& shape) {
   check(H5Pset_layout(layout.get(), H5D_CONTIGUOUS));
   check(H5Pset_alloc_time(layout.get(), H5D_ALLOC_TIME_EARLY));
   check(H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER));
-  Handle dataset{H5Dcreate2(id_, name.c_str(), file_type(type), space.get(), links.get(),
-                            layout.get(), H5P_DEFAULT),
+  Handle const stored = file_type(type, check);
+  Handle dataset{H5Dcreate2(id_, name.c_str(), stored.get(), space.get(), links.get(), layout.get(),
+                            H5P_DEFAULT),
                  H5Dclose};
   check(dataset.get());
   haddr_t const offset = H5Dget_offset(dataset.get());
@@ -329,12 +356,14 @@ Bytes File::reserve(std::string const& name, Type type, Shape const& shape) {
   return static_cast<Bytes>(offset);
 }
 
-void File::map(std::string const& name, Shape const& shape, std::span<Mapping const> parts) {
+void File::map(std::string const& name, Type type, Shape const& shape,
+               std::span<Mapping const> parts) {
   auto const check = checks("create", name);
   Handle const layout = property_list(H5P_DATASET_CREATE, check);
-  // Nothing else tells a missing file from zeros.
-  float const missing = std::numeric_limits<float>::quiet_NaN();
-  check(H5Pset_fill_value(layout.get(), H5T_NATIVE_FLOAT, &missing));
+  if (type == Type::f32 || type == Type::bf16) {  // nothing else tells a missing file from zeros
+    float const missing = std::numeric_limits<float>::quiet_NaN();
+    check(H5Pset_fill_value(layout.get(), H5T_NATIVE_FLOAT, &missing));
+  }
   for (Mapping const& part : parts) {
     Handle const target = selection_of(shape, part.target, check);
     Handle const source = selection_of(part.shape, part.source, check);
@@ -344,8 +373,9 @@ void File::map(std::string const& name, Shape const& shape, std::span<Mapping co
   }
   Handle const space = space_of(shape, check);
   Handle const links = groups_as_needed(check);
-  Handle dataset{H5Dcreate2(id_, name.c_str(), H5T_IEEE_F32LE, space.get(), links.get(),
-                            layout.get(), H5P_DEFAULT),
+  Handle const stored = file_type(type, check);
+  Handle dataset{H5Dcreate2(id_, name.c_str(), stored.get(), space.get(), links.get(), layout.get(),
+                            H5P_DEFAULT),
                  H5Dclose};
   check(dataset.get());
   check(dataset.finish());
@@ -388,7 +418,8 @@ Bytes File::offset(std::string const& name, Type type, Shape const& expected) co
   auto const check = checks("read the type of", name);
   Handle const stored{H5Dget_type(dataset.get()), H5Tclose};
   check(stored.get());
-  if (check(H5Tequal(stored.get(), file_type(type))) == 0) {
+  Handle const wanted = file_type(type, check);
+  if (check(H5Tequal(stored.get(), wanted.get())) == 0) {
     fail(fmt::format("{}: {} has an unexpected type", path_, name));
   }
   require_size(dataset.get(), name,
@@ -430,9 +461,9 @@ std::vector<std::string> File::read_texts(std::string const& name, std::int64_t 
 void File::put_attribute(std::string const& name, Type type, void const* value) {
   auto const check = checks("write attribute", name);
   Handle const space = scalar_space(check);
+  Handle const stored = file_type(type, check);
   Handle attribute{
-      H5Acreate2(id_, name.c_str(), file_type(type), space.get(), H5P_DEFAULT, H5P_DEFAULT),
-      H5Aclose};
+      H5Acreate2(id_, name.c_str(), stored.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose};
   check(attribute.get());
   check(H5Awrite(attribute.get(), memory_type(type), value));
   check(attribute.finish());
@@ -446,7 +477,8 @@ void File::get_attribute(std::string const& name, Type type, void* value) const 
   check(stored.get());
   Handle const space{H5Aget_space(attribute.get()), H5Sclose};
   check(space.get());
-  if (check(H5Tequal(stored.get(), file_type(type))) == 0 ||
+  Handle const wanted = file_type(type, check);
+  if (check(H5Tequal(stored.get(), wanted.get())) == 0 ||
       H5Sget_simple_extent_npoints(space.get()) != 1) {
     fail(fmt::format("{}: attribute {} is not a number of the expected type", path_, name));
   }

@@ -12,7 +12,7 @@
 namespace offstage::h5 {
 
 /// Number types in files, little-endian whatever the machine.
-enum class Type { f32, f64, i64, u64 };
+enum class Type { f32, f64, i64, u64, bf16, i8, u8 };
 
 template <class T>
 constexpr Type type_of();
@@ -77,10 +77,13 @@ struct Mapping {
 ///          checksum holds: a file that was made to crash it does (tests/fuzz/README.md).
 class File {
  public:
-  /// Arrays of at least `threshold` bytes start at multiples of `alignment`.
+  /// Arrays of at least `threshold` bytes start at multiples of `alignment`. HDF5's own bookkeeping is set aside
+  /// `bookkeeping` bytes at a time, so that as long as these suffice nothing comes between arrays that are reserved
+  /// one after the other.
   struct Alignment {
     Bytes threshold = 1;
     Bytes alignment = 1;
+    Bytes bookkeeping = 2 * KiB;
   };
 
   /// A new file; that it exists already is an error.
@@ -110,9 +113,9 @@ class File {
   /// A new array whose bytes someone else writes: allocated now and never filled. Returns the
   /// offset of its first byte in the file.
   Bytes reserve(std::string const& name, Type type, Shape const& shape);
-  /// A new array that shows parts of other files; what no part covers, and every part whose file is
-  /// missing, reads as NaN.
-  void map(std::string const& name, Shape const& shape, std::span<Mapping const> parts);
+  /// A new array that shows parts of other files, of this type too; what no part covers, and every part whose file
+  /// is missing, reads as NaN, or as 0 where there is none.
+  void map(std::string const& name, Type type, Shape const& shape, std::span<Mapping const> parts);
   /// How many parts such an array of this shape shows.
   [[nodiscard]] std::int64_t parts(std::string const& name, Shape const& expected) const;
 

@@ -1,1 +1,0 @@
-offstage_benchmark(NAME adamw ROOMS base kernels memory LINK fmt::fmt)

@@ -1,0 +1,1 @@
+offstage_benchmark(NAME optimizer ROOMS base kernels memory LINK fmt::fmt)

@@ -1,0 +1,111 @@
+#include "checkpoint/optimizer_state.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <vector>
+
+#include "base/chunk.hpp"
+#include "base/error.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+constexpr std::size_t most_planes = 16;
+constexpr std::size_t longest_name = 32;
+
+bool is_name(std::string_view text) {
+  return !text.empty() && text.size() <= longest_name &&
+         std::ranges::all_of(text, [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
+}
+
+/// The text up to `mark`, which goes off both; all of it if there is no mark.
+std::string_view cut(std::string_view& text, char mark) {
+  std::size_t const end = std::min(text.find(mark), text.size());
+  std::string_view const before = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return before;
+}
+
+std::optional<PlaneType> parse_type(std::string_view text) {
+  constexpr std::array types{PlaneType::fp32, PlaneType::bf16, PlaneType::signed8,
+                             PlaneType::unsigned8};
+  auto const* const found =
+      std::ranges::find_if(types, [&](PlaneType type) { return name_of(type) == text; });
+  return found == types.end() ? std::nullopt : std::optional{*found};
+}
+
+/// A number of elements that a chunk is a multiple of.
+std::optional<std::int64_t> parse_divisor(std::string_view text) {
+  std::int64_t value = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  bool const good = error == std::errc{} && end == text.data() + text.size() && value >= 1 &&
+                    chunk_elements % value == 0;
+  return good ? std::optional{value} : std::nullopt;
+}
+
+std::optional<Plane> parse_plane(std::string_view text) {
+  std::string_view const name = cut(text, ':');
+  auto const type = parse_type(cut(text, '/'));
+  auto const elements = text.empty() ? std::optional<std::int64_t>{1} : parse_divisor(text);
+  if (!is_name(name) || !type || !elements) {
+    return std::nullopt;
+  }
+  return Plane{std::string{name}, *type, *elements};
+}
+
+}  // namespace
+
+std::string to_text(StateLayout const& layout) {
+  std::string text;
+  for (Plane const& plane : layout.planes()) {
+    text += fmt::format("{}{}:{}", text.empty() ? "" : ",", plane.name, name_of(plane.type));
+    if (plane.elements_per_value > 1) {
+      text += fmt::format("/{}", plane.elements_per_value);
+    }
+  }
+  return text;
+}
+
+std::optional<StateLayout> parse_layout(std::string_view text) {
+  std::vector<Plane> planes;
+  if (text.ends_with(',')) {
+    return std::nullopt;
+  }
+  while (!text.empty()) {
+    auto plane = parse_plane(cut(text, ','));
+    bool const again =
+        plane && std::ranges::find(planes, plane->name, &Plane::name) != planes.end();
+    if (!plane || again || planes.size() == most_planes) {
+      return std::nullopt;
+    }
+    planes.push_back(*std::move(plane));
+  }
+  bool const has_parameter =
+      !planes.empty() && planes.front() == Plane{"parameter", PlaneType::fp32};
+  return has_parameter ? std::optional{StateLayout{std::move(planes)}} : std::nullopt;
+}
+
+h5::Type dataset_type(Plane const& plane) {
+  switch (plane.type) {
+    case PlaneType::fp32:
+      return h5::Type::f32;
+    case PlaneType::bf16:
+      return h5::Type::bf16;
+    case PlaneType::signed8:
+      return h5::Type::i8;
+    case PlaneType::unsigned8:
+      return h5::Type::u8;
+    case PlaneType::low16:  // a checkpoint holds whole parameters
+      break;
+  }
+  throw PreconditionError{"checkpoint: a plane of no type that checkpoints have"};
+}
+
+std::int64_t dataset_values(StateLayout const& layout, std::size_t plane, std::int64_t elements) {
+  return layout.padded_bytes(plane, elements) / bytes_of(layout.planes()[plane].type);
+}
+
+}  // namespace offstage::checkpoint
