@@ -5,4 +5,4 @@ cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build perf_optimizer
 export OMP_PROC_BIND=${OMP_PROC_BIND:-true}
-exec "$BUILD_DIR/perf/perf_optimizer"
+exec "$BUILD_DIR/perf/perf_optimizer" "$@"

@@ -97,6 +97,39 @@ TEST(OptimizeOnGpu, GivesTheBitsOfRefForEveryTypeOfNumbers) {
   }
 }
 
+// More blocks of elements than the largest grid has warps.
+TEST(OptimizeOnGpu, GivesTheBitsOfRefForManyElements) {
+  if (offstage::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no GPU: not run";
+  }
+  constexpr std::size_t count = std::size_t{8'192} * 8 * 256 + 1'000;
+  std::vector<float> p(count), g(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    p[i] = static_cast<float>(i % 1'021);
+    g[i] = static_cast<float>(i % 1'019);
+  }
+  DeviceArray<float> const on_p{p}, on_g{g};
+  DeviceArray<bfloat16> const on_copy{std::vector<bfloat16>(count)};
+  OptimizerCase const of{.optimizer = Optimizer::sgd};
+  OptimizerPart part{.planes = {reinterpret_cast<std::byte*>(on_p.view(0, count).data())},
+                     .gradient = std::span<float const>{on_g.view(0, count)},
+                     .working_copy = on_copy.view(0, count),
+                     .elements = count,
+                     .decayed = count / 2};
+  cuda::optimize(of.layout(), part, ordinary_optimizer_step(of), nullptr);
+  offstage::cuda::check(cudaDeviceSynchronize());
+  std::vector<float> got(count);
+  std::vector<bfloat16> got_copy(count), copy(count);
+  on_p.copy_to(got);
+  on_copy.copy_to(got_copy);
+  part.planes = {reinterpret_cast<std::byte*>(p.data())};
+  part.gradient = std::span<float const>{g};
+  part.working_copy = std::span{copy};
+  host::optimize(of.layout(), part, ordinary_optimizer_step(of));
+  expect_same_bits(got, p, "parameter");
+  expect_same_bits(got_copy, copy, "working copy");
+}
+
 TEST(OptimizeOnGpu, GivesTheBitsOfRefOnAStream) {
   if (offstage::cuda::device_count() == 0) {
     GTEST_SKIP() << "no GPU: not run";

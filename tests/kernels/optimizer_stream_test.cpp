@@ -8,10 +8,10 @@
 
 #include "base/error.hpp"
 #include "device/device.hpp"
-#include "kernels/adamw_support.hpp"
 #include "kernels/gradient_support.hpp"
-#include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/gradient.hpp"
+#include "kernels/optimizer/optimizer.hpp"
+#include "kernels/optimizer_arrays.hpp"
 #include "kernels/optimizer_support.hpp"
 
 namespace offstage::kernels {
@@ -53,24 +53,24 @@ void on_both_streams(Check const& check) {
 }
 
 template <class Types>
-class AdamwOnStream : public testing::Test {};
-TYPED_TEST_SUITE(AdamwOnStream, AllAdamwTypes);
-template <class Types>
 class AccumulateOnStream : public testing::Test {};
 TYPED_TEST_SUITE(AccumulateOnStream, AllAccumulateTypes);
 template <class Element>
 class ChunkNormsOnStream : public testing::Test {};
 TYPED_TEST_SUITE(ChunkNormsOnStream, AllElements);
 
-TYPED_TEST(AdamwOnStream, GivesTheBitsOfRef) {
-  on_both_streams([](device::Stream& stream) {
-    AdamwArrays<typename TypeParam::G, typename TypeParam::W> got{5'000, 3, Values::extreme};
-    auto expected = got;
-    ref::adamw(expected.state(), ordinary_step);
-    adamw(stream, got.state(), ordinary_step);  // the arguments are gone at once
-    stream.synchronize();
-    expect_same_bits(got, expected);
-  });
+TEST(OptimizeOnStream, GivesTheBitsOfRef) {
+  for (OptimizerCase const& of : all_moments()) {
+    on_both_streams([&](device::Stream& stream) {
+      OptimizerArrays got{of, 5'120, 0, Values::extreme};
+      OptimizerArrays expected = got;
+      ref::optimize(of.layout(), expected.part(), ordinary_optimizer_step(of));
+      // The arguments are gone at once.
+      optimize(stream, of.layout(), got.part(), ordinary_optimizer_step(of));
+      stream.synchronize();
+      expect_same_bytes(got, expected);
+    });
+  }
 }
 
 TYPED_TEST(AccumulateOnStream, GivesTheBitsOfRef) {
@@ -117,25 +117,28 @@ TEST(ConvertOnStream, GivesTheBitsOfRef) {
   expect_conversion_like_ref<float16>();
 }
 
-TEST(OptimizerOnStream, AdamwAloneCountsAsUpdates) {
+TEST(OptimizerOnStream, AStepAloneCountsAsUpdates) {
   CountingStream stream{device::Kind::host};
-  AdamwArrays<float, bfloat16> arrays{300, 0, Values::ordinary};
-  adamw(stream, arrays.state(), ordinary_step);
+  OptimizerCase const of{.optimizer = Optimizer::adamw};
+  OptimizerArrays arrays{of, 300, 0, Values::ordinary};
+  optimize(stream, of.layout(), arrays.part(), ordinary_optimizer_step(of));
+  std::vector<float> values(300);
   std::vector<double> sums(1);
-  chunk_norms<float>(stream, {arrays.parameter, sums});
-  accumulate<float, float>(stream, {arrays.parameter, arrays.gradient, false});
+  chunk_norms<float>(stream, {values, sums});
+  accumulate<float, float>(stream, {values, values, false});
   EXPECT_EQ(stream.counted, (std::vector<std::int64_t>{300, 0, 0}));
 }
 
 TEST(OptimizerOnStream, ChecksItsArgumentsAtOnce) {
   CountingStream stream{device::Kind::host};
-  AdamwArrays<float, bfloat16> arrays{8, 0, Values::ordinary};
-  auto state = arrays.state();
-  state.momentum = state.momentum.first(7);
-  EXPECT_THROW(adamw(stream, state, ordinary_step), PreconditionError);
-  AdamwStep step = ordinary_step;
+  OptimizerCase const of{.optimizer = Optimizer::adamw};
+  OptimizerArrays arrays{of, 8, 0, Values::ordinary};
+  OptimizerPart part = arrays.part();
+  part.elements = 7;
+  OptimizerStep step = ordinary_optimizer_step(of);
+  EXPECT_THROW(optimize(stream, of.layout(), part, step), PreconditionError);
   step.step = 0;
-  EXPECT_THROW(adamw(stream, arrays.state(), step), PreconditionError);
+  EXPECT_THROW(optimize(stream, of.layout(), arrays.part(), step), PreconditionError);
   std::vector<float> const in(3);
   std::vector<bfloat16> out(2);
   std::vector<double> sums(2);
@@ -148,10 +151,12 @@ TEST(OptimizerOnStream, ChecksItsArgumentsAtOnce) {
 #ifndef OFFSTAGE_HAVE_CUDA
 TEST(OptimizerOnStream, SaysThatCudaWasNotCompiledIn) {
   CountingStream stream{device::Kind::cuda};
-  AdamwArrays<float, float> arrays{8, 0, Values::ordinary};
-  EXPECT_THROW(adamw(stream, arrays.state(), ordinary_step), UsageError);
-  EXPECT_THROW((accumulate<float, float>(stream, {arrays.parameter, arrays.gradient, false})),
+  OptimizerCase const of{.optimizer = Optimizer::adamw};
+  OptimizerArrays arrays{of, 8, 0, Values::ordinary};
+  EXPECT_THROW(optimize(stream, of.layout(), arrays.part(), ordinary_optimizer_step(of)),
                UsageError);
+  std::vector<float> values(8);
+  EXPECT_THROW((accumulate<float, float>(stream, {values, values, false})), UsageError);
 }
 #endif
 
