@@ -136,10 +136,18 @@ void encode(Block const& numbers, bool is_variance, Moment<std::byte> const& to,
 
 void convert_moments(Extent<std::byte const> const& from, Extent<std::byte> const& to,
                      std::int64_t begin) {
-  std::copy_n(from.bytes.data(), from.layout.plane_bytes(0, from.elements),
-              to.bytes.data() + to.layout.plane_bytes(0, begin));
-  for (Plane const& plane : to.layout.planes()) {
-    if (plane.elements_per_value > 1 || plane == to.layout.planes().front()) {
+  for (std::size_t i = 0; i < to.layout.size(); ++i) {
+    Plane const& plane = to.layout.planes()[i];
+    auto const alike = std::ranges::find(from.layout.planes(), plane);
+    if (alike != from.layout.planes().end()) {
+      auto const source = static_cast<std::size_t>(alike - from.layout.planes().begin());
+      std::copy_n(from.bytes.data() + from.layout.plane_offset(source, from.elements),
+                  to.layout.plane_bytes(i, from.elements),
+                  to.bytes.data() + to.layout.plane_offset(i, to.elements) +
+                      to.layout.plane_bytes(i, begin));
+      continue;
+    }
+    if (plane.elements_per_value > 1 || i == 0) {
       continue;
     }
     auto const source = moment_in(from, plane.name, 0);

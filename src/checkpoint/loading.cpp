@@ -22,12 +22,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What is converted at a time, in chunks: 48 MiB of p, m and v in FP32.
-constexpr std::int64_t batch_chunks = 1024;
+// What is converted at a time, in chunks: 12 MiB of p, m and v in FP32.
+constexpr std::int64_t batch_chunks = 256;
 
 /// Reads a subgroup in the checkpoint's layout batch by batch.
 void convert(Reader& reader, state::Subgroup const& subgroup, StateLayout const& layout,
-             std::span<std::byte> state) {
+             std::span<std::byte> state, SplitParameters const* split) {
   memory::HugeBuffer const buffer{
       reader.layout().bytes(std::min(batch_chunks * chunk_elements, subgroup.size))};
   for (state::Piece const& piece : subgroup.pieces) {
@@ -40,12 +40,16 @@ void convert(Reader& reader, state::Subgroup const& subgroup, StateLayout const&
       reader.read({&batch, 1}, bytes);
       convert_moments({reader.layout(), bytes, elements}, {layout, state, subgroup.size},
                       piece.offset + done * chunk_elements);
+      if (split != nullptr) {
+        split->split(subgroup, state, piece.offset + done * chunk_elements,
+                     buffer.as<float const>().first(static_cast<std::size_t>(elements)));
+      }
     }
   }
 }
 
 void load(Reader& reader, state::Subgroup const& subgroup, Destination const& to) {
-  StateLayout const& layout = to.run.state.layout;
+  StateLayout const& layout = to.split != nullptr ? to.split->layout : to.run.state.layout;
   tiers::Lease lease = to.tiers.create(subgroup.index);
   std::span<std::byte> const state = lease.mutable_bytes();
   require(std::ssize(state) == layout.bytes(subgroup.size),
@@ -54,12 +58,14 @@ void load(Reader& reader, state::Subgroup const& subgroup, Destination const& to
     if (reader.layout() == layout) {
       reader.read(subgroup.pieces, state);
     } else {
-      convert(reader, subgroup, layout, state);
+      convert(reader, subgroup, layout, state, to.split);
     }
   });
   layout.clear_padding(state, subgroup.size);
-  to.on_subgroup(subgroup, {reinterpret_cast<float const*>(state.data()),
-                            static_cast<std::size_t>(subgroup.size)});
+  if (to.split == nullptr) {
+    to.on_subgroup(subgroup, {reinterpret_cast<float const*>(state.data()),
+                              static_cast<std::size_t>(subgroup.size)});
+  }
   lease.commit();
 }
 

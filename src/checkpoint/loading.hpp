@@ -18,6 +18,7 @@ struct Destination {
   std::vector<state::Subgroup> const& subgroups;
   tiers::Tiers& tiers;
   OnSubgroup const& on_subgroup;
+  SplitParameters const* split{};  ///< null: the tiers hold whole parameters
 };
 
 /// What became of loading a checkpoint, the same on every rank.

@@ -9,14 +9,15 @@
 namespace offstage::checkpoint {
 
 Staging::Staging(int threads, std::string step_directory, int rank, int ranks, StateLayout layout,
-                 std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers)
+                 std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
+                 SplitParameters const* split)
     : thread_{"save", [this, threads, directory = std::move(step_directory), rank, ranks,
-                       layout = std::move(layout), &subgroups, &tiers] {
+                       layout = std::move(layout), &subgroups, &tiers, split] {
                 Stopwatch const watch;
                 try {
                   set_team_size(threads);
-                  written_ =
-                      write_rank_file(directory, rank, ranks, layout, subgroups, tiers, &given_up_);
+                  written_ = write_rank_file(directory, rank, ranks, layout, subgroups, tiers,
+                                             &given_up_, split);
                 } catch (...) {
                   error_ = std::current_exception();
                 }

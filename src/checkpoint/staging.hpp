@@ -14,12 +14,13 @@
 namespace offstage::checkpoint {
 
 /// Writes this rank's files of a checkpoint on a thread of its own, which holds one lease at a time. From construction
-/// to finish() nobody commits a lease of `tiers`, begins a pass over them or calls HDF5; fetching and reading goes on.
+/// to finish() nobody commits a lease of `tiers`, begins a pass over them, writes a working copy that `split` names, or calls HDF5; fetching and reading goes on.
 class Staging {
  public:
-  /// Arguments as write_rank_file's; `subgroups` and `tiers` outlive this. `threads`: the thread's OpenMP team.
+  /// Arguments as write_rank_file's; `subgroups`, `tiers` and `split` outlive this. `threads`: the thread's OpenMP team.
   Staging(int threads, std::string step_directory, int rank, int ranks, StateLayout layout,
-          std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
+          std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
+          SplitParameters const* split = nullptr);
   /// Gives up after the subgroup that is being written or shared: what is in the directory stays.
   ~Staging();
   Staging(Staging const&) = delete;

@@ -144,7 +144,7 @@ void Store::begin_files(Saving& saving, std::vector<state::Subgroup> const& subg
     mpi::agree(comm_, [&] {
       saving.files =
           std::make_unique<Staging>(threads, saving.stats.path, comm_.rank(), comm_.size(),
-                                    saving.meta.state.layout, subgroups, tiers);
+                                    saving.meta.state.layout, subgroups, tiers, split());
     });
   } catch (mpi::AgreedError const&) {
     saving.files.reset();
@@ -303,7 +303,7 @@ std::optional<Meta> Store::restore_newest(RunState const& run, state::ShardMap c
   Outcome outcome;
   for (std::string const& name : names) {
     std::string const path = directory_ + "/" + name;
-    outcome = try_load(path, {run, subgroups, tiers, on_subgroup}, comm_);
+    outcome = try_load(path, {run, subgroups, tiers, on_subgroup, split()}, comm_);
     if (outcome.meta) {
       say_loaded(path, *outcome.meta, run);
       return outcome.meta;
@@ -382,7 +382,7 @@ Meta Store::restore(std::string const& path, RunState const& run, state::ShardMa
                       path, master_name)};
     }
   });
-  Outcome outcome = try_load(path, {run, subgroups, tiers, on_subgroup}, comm_);
+  Outcome outcome = try_load(path, {run, subgroups, tiers, on_subgroup, split()}, comm_);
   if (!outcome.meta) {
     throw mpi::AgreedError{ExitCode::data, outcome.problem, 0};
   }

@@ -12,6 +12,7 @@
 #include "base/units.hpp"
 #include "checkpoint/optimizer_state.hpp"
 #include "checkpoint/retention.hpp"
+#include "checkpoint/split_parameters.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
@@ -59,7 +60,8 @@ struct RunState {
   OptimizerState state;
 };
 
-/// Takes the restored FP32 parameters of a subgroup, to rebuild the working copy.
+/// Takes the restored FP32 parameters of a subgroup, to rebuild the working copy. Not called where they are split, which
+/// rebuilds it.
 using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float const> parameter)>;
 
 /// A directory of checkpoints, `step-000000100` each:
@@ -102,6 +104,9 @@ class Store {
         std::string key = "checkpoint.dir");
   /// A save that has begun and not finished is given up; its directory stays, as that of a killed run.
   ~Store();
+
+  /// The tiers of all saves and restores that follow hold split parameters. Before the first of them.
+  void set_split(SplitParameters split) { split_ = std::move(split); }
 
   /// Writes the state that `tiers` hold for `subgroups` (this rank's; key = Subgroup::index).
   /// Creates the directory if need be. A failed save leaves earlier checkpoints as they were and
@@ -152,6 +157,7 @@ class Store {
   void begin_files(Saving& saving, std::vector<state::Subgroup> const& subgroups,
                    tiers::Tiers& tiers, int threads);
   void complete(Saving& saving);
+  [[nodiscard]] SplitParameters const* split() const { return split_ ? &*split_ : nullptr; }
   void abandon(std::int64_t step) const noexcept;
   void took(std::string const& canonical_path);
   void say_loaded(std::string const& path, Meta const& meta, RunState const& run);
@@ -164,6 +170,7 @@ class Store {
   Retention retention_;
   mpi::Communicator const& comm_;
   std::string key_;
+  std::optional<SplitParameters> split_;
   // Of rank 0 alone, canonical paths:
   std::string current_;                   ///< the step directory that was restored or saved last
   std::string named_;                     ///< the one that restore() took

@@ -9,6 +9,7 @@
 #include <map>
 #include <span>
 
+#include "base/chunk.hpp"
 #include "base/error.hpp"
 #include "base/watch.hpp"
 #include "checkpoint/checksum.hpp"
@@ -28,10 +29,14 @@ namespace {
 constexpr Bytes file_bookkeeping = 2 * KiB;
 constexpr Bytes array_bookkeeping = 512;
 constexpr int most_attempts = 6;
+// Parameters that are joined at a time: 4 MiB.
+constexpr std::int64_t joined_elements = std::int64_t{1} << 20U;
 
 using Checksums = std::vector<std::vector<std::uint64_t>>;
 static_assert(tiers::checksum_block_bytes == block_bytes);
 static_assert(plane_alignment == aio::direct_alignment);
+static_assert(joined_elements % chunk_elements == 0 &&
+              block_bytes == chunk_elements * static_cast<Bytes>(sizeof(float)));
 
 void go_on_unless(std::atomic<bool> const* given_up) {
   if (given_up != nullptr && *given_up) {
@@ -153,9 +158,38 @@ void give_permissions(std::string const& step_directory, Manifest const& manifes
   }
 }
 
+/// Writes these bytes and their checksums.
+void write_bytes(aio::Engine& engine, aio::File const& file, Bytes offset,
+                 std::span<std::byte const> bytes, std::span<std::uint64_t> checksums) {
+  engine.write(file, bytes, offset);
+  checksum_blocks(bytes, checksums);
+}
+
+/// Writes the extent of whole parameters. Those are whole blocks, and what follows them is as in the tiers.
+void write_joined(aio::Engine& engine, aio::File const& file, Bytes offset,
+                  SplitParameters const& split, state::Subgroup const& subgroup,
+                  std::span<std::byte const> extent, std::span<std::uint64_t> checksums) {
+  memory::HugeBuffer const buffer{std::min(joined_elements, subgroup.size) *
+                                  static_cast<Bytes>(sizeof(float))};
+  for (std::int64_t begin = 0; begin < subgroup.size; begin += joined_elements) {
+    auto const count = std::min(joined_elements, subgroup.size - begin);
+    auto const parameters = buffer.as<float>().first(static_cast<std::size_t>(count));
+    split.join(subgroup, extent, begin, parameters);
+    write_bytes(engine, file, offset + begin * static_cast<Bytes>(sizeof(float)),
+                std::as_bytes(parameters),
+                checksums.subspan(static_cast<std::size_t>(begin / chunk_elements),
+                                  static_cast<std::size_t>(count / chunk_elements)));
+  }
+  write_bytes(engine, file, offset + subgroup.size * static_cast<Bytes>(sizeof(float)),
+              extent.subspan(static_cast<std::size_t>(split.layout.padded_bytes(0, subgroup.size))),
+              checksums.subspan(static_cast<std::size_t>(subgroup.size / chunk_elements)));
+}
+
 /// Writes what has no file of its own around the HDF5 library, and its checksums to `checksums`.
 void write_state(aio::File const& file, Manifest const& manifest, StateLayout const& layout,
-                 tiers::Tiers& tiers, Checksums& checksums, std::atomic<bool> const* given_up) {
+                 std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
+                 Checksums& checksums, std::atomic<bool> const* given_up,
+                 SplitParameters const* split) {
   if (manifest.subgroups.empty()) {
     return;
   }
@@ -168,11 +202,14 @@ void write_state(aio::File const& file, Manifest const& manifest, StateLayout co
       continue;
     }
     tiers::Lease const lease = tiers.fetch(static_cast<tiers::Key>(k));
+    checksums[k].resize(static_cast<std::size_t>(stored.blocks(layout)));
+    if (split != nullptr) {
+      write_joined(engine, file, stored.offset, *split, subgroups[k], lease.bytes(), checksums[k]);
+      continue;
+    }
     require(std::ssize(lease.bytes()) == layout.bytes(stored.elements),
             "checkpoint: an extent holds the planes of its subgroup");
-    engine.write(file, lease.bytes(), stored.offset);
-    checksums[k].resize(static_cast<std::size_t>(stored.blocks(layout)));
-    checksum_blocks(lease.bytes(), checksums[k]);
+    write_bytes(engine, file, stored.offset, lease.bytes(), checksums[k]);
   }
 }
 
@@ -221,7 +258,8 @@ Bytes space_for(StateLayout const& layout, std::vector<state::Subgroup> const& s
 
 RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks,
                           StateLayout const& layout, std::vector<state::Subgroup> const& subgroups,
-                          tiers::Tiers& tiers, std::atomic<bool> const* given_up) {
+                          tiers::Tiers& tiers, std::atomic<bool> const* given_up,
+                          SplitParameters const* split) {
   Waiting const busy{"the rank file of a checkpoint"};
   Manifest manifest{
       .format = format_version, .rank = rank, .ranks = ranks, .file = rank_file_name(rank)};
@@ -229,14 +267,17 @@ RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks
     require(subgroup.index == std::ssize(manifest.subgroups), "checkpoint: subgroups in order");
     manifest.subgroups.push_back({.elements = subgroup.size, .pieces = subgroup.pieces});
   }
-  Checksums checksums = share_extents(step_directory, manifest, layout, tiers, given_up);
+  Checksums checksums(subgroups.size());
+  if (split == nullptr) {
+    checksums = share_extents(step_directory, manifest, layout, tiers, given_up);
+  }
   std::string const path = step_directory + "/" + manifest.file;
   lay_out(path, manifest, layout);
   give_permissions(step_directory, manifest);
   aio::File const file = aio::File::open_read_write(path);
   manifest.file_bytes = file.size();
   file.allocate(manifest.file_bytes);
-  write_state(file, manifest, layout, tiers, checksums, given_up);
+  write_state(file, manifest, layout, subgroups, tiers, checksums, given_up, split);
   write_checksums(path, checksums);
   require(file.size() == manifest.file_bytes, "checkpoint: a rank file keeps its size");
   file.sync();

@@ -6,6 +6,7 @@
 
 #include "base/state_layout.hpp"
 #include "base/units.hpp"
+#include "checkpoint/split_parameters.hpp"
 #include "checkpoint/store.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
@@ -27,12 +28,15 @@ struct RankFiles {
 /// durable. What the tiers share becomes an extent file, durable too; the rest of the state goes
 /// straight from the leases into the rank file, one lease at a time. What HDF5 wrote is read back and
 /// compared. Once *given_up is true it throws before the next subgroup; null: it never is.
+/// `layout` is the checkpoint's. `split`: that of the tiers is another, whose parameters are joined on their way, a piece
+/// at a time, and nothing is shared; null: they are the same.
 /// Errors: IoError; whatever the tiers throw; Error if given up.
 [[nodiscard]] RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks,
                                         StateLayout const& layout,
                                         std::vector<state::Subgroup> const& subgroups,
                                         tiers::Tiers& tiers,
-                                        std::atomic<bool> const* given_up = nullptr);
+                                        std::atomic<bool> const* given_up = nullptr,
+                                        SplitParameters const* split = nullptr);
 
 /// Makes a checkpoint of a step directory in which every rank has written its files: writes the
 /// master under another name, syncs, reads it back, renames, syncs the directories. `manifests` are

@@ -280,6 +280,17 @@ constexpr std::array keys{
         "share of each storage path: auto (all end together), paper (by min(read, write)), or "
         "weights",
         [](RunConfig& c, Text t) { c.storage.split = plan::parse_split(t); }},
+    Key{"tiers.split-parameters", "auto|on|off", "auto",
+        "the state keeps the half of a parameter that the bf16 working copy lacks: 2 bytes less "
+        "each; auto: "
+        "state on storage, update.overlap=off and the copy where updates can read it",
+        [](RunConfig& c, Text t) {
+          using train::SplitParameters;
+          c.storage.split_parameters =
+              choice<SplitParameters>(t, {{"auto", SplitParameters::automatic},
+                                          {"on", SplitParameters::on},
+                                          {"off", SplitParameters::off}});
+        }},
     Key{"tiers.verify", "always|sample|off", "always",
         "which reads from storage compare the checksum; sample: one in 16",
         [](RunConfig& c, Text t) {

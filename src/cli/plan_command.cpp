@@ -51,6 +51,7 @@ void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
   line("ranks", fmt::format("{} on {} node{}, {} parameters each", options.ranks, forecast.nodes,
                             forecast.nodes == 1 ? "" : "s",
                             count(static_cast<double>(forecast.shard_elements))));
+  line("optimizer state", forecast.state);
   if (!forecast.attention.empty()) {
     line("attention", forecast.attention);
   }

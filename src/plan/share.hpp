@@ -44,10 +44,11 @@ enum class Transfers {
 };
 
 struct UpdateDemand {
-  std::int64_t elements{};    ///< of the shard, resident ones included
-  double resident{};          ///< share of them whose state lives on the device
-  double state_bytes = 12.0;  ///< per element, of all planes
-  Bytes gradient_bytes = 2;   ///< per element, from host memory to the device
+  std::int64_t elements{};  ///< of the shard, resident ones included
+  double resident{};        ///< share of them whose state lives on the device
+  double state_bytes =
+      12.0;                  ///< per element, of all planes; and the half that the working copy has
+  Bytes gradient_bytes = 2;  ///< per element, from host memory to the device
   /// Elements whose gradient is there before the update if the device updates them, residents first.
   std::int64_t held{};
   Bytes parameter_bytes = 2;  ///< per element of the working copy

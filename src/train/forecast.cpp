@@ -12,6 +12,7 @@
 #include "train/memory_demand.hpp"
 #include "train/run_attention.hpp"
 #include "train/run_link.hpp"
+#include "train/split_parameters.hpp"
 #include "train/update_demand.hpp"
 
 namespace offstage::train {
@@ -236,6 +237,7 @@ RunConfig zero3(RunConfig config) {
   config.storage.flush_fp32 = !config.paths.empty();
   config.share.device_gradients = 0;
   config.overlap = Overlap::off;
+  config.optimizer.split_parameter = false;
   return config;
 }
 
@@ -245,6 +247,7 @@ RunConfig twinflow(RunConfig config) {
   config.share.device_resident = twinflow_resident;
   config.share.device_gradients = 0;
   config.overlap = Overlap::off;
+  config.optimizer.split_parameter = false;
   return config;
 }
 
@@ -253,6 +256,7 @@ RunConfig dos(RunConfig config) {
   config.share.device_share.reset();
   config.share.device_resident = 0.0;
   config.overlap = Overlap::off;
+  config.optimizer.split_parameter = false;
   return config;
 }
 
@@ -266,6 +270,7 @@ RunConfig mlp(RunConfig config) {
                     .evict = tiers::Evict::oldest};
   config.numerics.accumulate_fp32 = false;
   config.overlap = Overlap::off;
+  config.optimizer.split_parameter = false;
   return config;
 }
 
@@ -283,6 +288,7 @@ RunConfig settled(RunConfig config) {
   if (config.device.kind == DeviceKind::automatic) {
     config.device.kind = config.device.emulation.any() ? DeviceKind::host : DeviceKind::cuda;
   }
+  settle_split_parameters(config);
   return config;
 }
 
@@ -318,13 +324,14 @@ Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
                   .shard_elements = here.shard(),
                   .layers = config.model.layers,
                   .attention = attention.text,
+                  .state = describe_state(config.optimizer),
                   .link = here.link().text,
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
                   .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};
   result.memory = here.memory(result.host_limit);
   result.device = here.device(result.memory);
   std::int64_t const stored = result.memory.subgroups - result.memory.cached;
-  bool const doubled = config.overlap != Overlap::off && !config.paths.empty();
+  bool const doubled = keeps_versions(config) && !config.paths.empty();
   result.rows = memory_rows(config, {.plan = result.memory,
                                      .device = result.device,
                                      .shard_elements = result.shard_elements,

@@ -49,6 +49,10 @@ Bytes gradient_bytes(RunConfig const& config) {
                                    : accumulated_bytes<T>(config);
 }
 
+bool keeps_versions(RunConfig const& config) {
+  return config.overlap != Overlap::off && !config.optimizer.split_parameter;
+}
+
 std::int64_t resident_elements(RunConfig const& config, state::ShardMap const& map, int rank) {
   return std::llround(config.share.device_resident * static_cast<double>(map.shard_elements(rank)));
 }
@@ -119,25 +123,25 @@ plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const&
     exchange += update::DeviceLane::host_bytes(
         lane_settings(config, update_shape<T>(config, most, config.subgroup_size)), host_visible);
   }
-  return {.state = config.optimizer.layout(),
-          .shard_elements = most,
-          .resident_elements = most - waiting,
-          .ranks_per_node = node.ranks_per_node,
-          .gradient_bytes_per_element = accumulated_bytes<T>(config),
-          .flush_fp32 = config.storage.flush_fp32,
-          .exchange_bytes = exchange,
-          .parameter_bytes_per_element = on_device ? 0 : static_cast<Bytes>(sizeof(T)),
-          .parameters_on_storage = config.parameter_home == parameters::Home::storage,
-          .parameter_buffers =
-              parameters::host_extents(depth_demand<T>(config, map, 0)) + updated_extents,
-          .reserve_bytes = reserve(config),
-          .subgroup_elements = config.subgroup_size,
-          .subgroup_is_default = config.subgroup_is_default,
-          .paths = std::ssize(config.paths),
-          .spares = config.overlap == Overlap::on ||
-                    (config.overlap == Overlap::automatic && !config.paths.empty()),
-          .most_cache = config.storage.most_cache,
-          .host_memory = node.host_memory};
+  return {
+      .state = config.optimizer.layout(),
+      .shard_elements = most,
+      .resident_elements = most - waiting,
+      .ranks_per_node = node.ranks_per_node,
+      .gradient_bytes_per_element = accumulated_bytes<T>(config),
+      .flush_fp32 = config.storage.flush_fp32,
+      .exchange_bytes = exchange,
+      .parameter_bytes_per_element = on_device ? 0 : static_cast<Bytes>(sizeof(T)),
+      .parameters_on_storage = config.parameter_home == parameters::Home::storage,
+      .parameter_buffers =
+          parameters::host_extents(depth_demand<T>(config, map, 0)) + updated_extents,
+      .reserve_bytes = reserve(config),
+      .subgroup_elements = config.subgroup_size,
+      .subgroup_is_default = config.subgroup_is_default,
+      .paths = std::ssize(config.paths),
+      .spares = keeps_versions(config) && (config.overlap == Overlap::on || !config.paths.empty()),
+      .most_cache = config.storage.most_cache,
+      .host_memory = node.host_memory};
 }
 
 #define OFFSTAGE_INSTANTIATE(T)                                                              \

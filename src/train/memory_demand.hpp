@@ -46,6 +46,10 @@ template <class T>
 [[nodiscard]] int parameter_slots(RunConfig const& config, state::ShardMap const& map,
                                   bool host_visible, Bytes free);
 
+/// Whether versions before those on trial are kept, where an update begins under backward. Those of split parameters
+/// would lack the halves that are the working copy's.
+[[nodiscard]] bool keeps_versions(RunConfig const& config);
+
 /// Of a rank's shard, whose state lives on the device.
 [[nodiscard]] std::int64_t resident_elements(RunConfig const& config, state::ShardMap const& map,
                                              int rank);

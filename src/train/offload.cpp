@@ -12,6 +12,7 @@
 #include "platform/cpu/affinity.hpp"
 #include "tiers/planned_space.hpp"
 #include "tiers/spill_directory.hpp"
+#include "train/memory_demand.hpp"
 
 namespace offstage::train {
 namespace {
@@ -122,9 +123,11 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
   state.settings.evict = config_.storage.evict;
   state.settings.buffers = std::max(1, plan.buffers);
   state.settings.cached = paths_ ? plan.cached : subgroups_;
-  if (config_.overlap != Overlap::off) {
+  if (keeps_versions(config_)) {
     state.settings.spare_slots = subgroups_ - std::min(subgroups_, state.settings.cached);
     state.settings.spare_buffers = plan.spares;
+  }
+  if (config_.overlap != Overlap::off) {
     if (config_.storage.evict == tiers::Evict::farthest) {
       state.settings.evict = tiers::Evict::highest;
     }

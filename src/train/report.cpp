@@ -99,17 +99,14 @@ void print_parameters(RunConfig const& config, HeaderFacts const& facts) {
 }
 
 void print_storage(RunConfig const& config, HeaderFacts const& facts) {
-  StateLayout const layout = config.optimizer.layout();
-  auto const bytes = layout.bytes_per_element() * static_cast<double>(facts.parameters);
-  log::info(
-      "optimizer state: {}, {} bytes per parameter ({}, moments in {}), in {} subgroup{} per rank, "
-      "{}",
-      format_bytes(static_cast<Bytes>(std::llround(bytes))), format_bytes_per_element(layout),
-      kernels::name_of(config.optimizer.kind), kernels::name_of(config.optimizer.moments),
-      facts.subgroups, facts.subgroups == 1 ? "" : "s",
-      config.paths.empty() ? "in host memory"
-                           : fmt::format("on {} storage path{}", config.paths.size(),
-                                         config.paths.size() == 1 ? "" : "s"));
+  auto const bytes =
+      config.optimizer.layout().bytes_per_element() * static_cast<double>(facts.parameters);
+  log::info("optimizer state: {}, {}, in {} subgroup{} per rank, {}",
+            format_bytes(static_cast<Bytes>(std::llround(bytes))), describe_state(config.optimizer),
+            facts.subgroups, facts.subgroups == 1 ? "" : "s",
+            config.paths.empty() ? "in host memory"
+                                 : fmt::format("on {} storage path{}", config.paths.size(),
+                                               config.paths.size() == 1 ? "" : "s"));
   for (std::size_t path = 0; path < std::min(config.paths.size(), facts.paths.size()); ++path) {
     log::info("  path {}  {}, {}", config.paths[path].directory,
               describe_rates(config.paths[path], facts.paths[path].rate),

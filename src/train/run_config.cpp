@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "train/optimizer_kinds.hpp"
+#include "train/split_parameters.hpp"
 
 namespace offstage::train {
 namespace {
@@ -192,6 +193,13 @@ void validate_share(SharePolicy const& share) {
 
 }  // namespace
 
+std::string describe_state(OptimizerConfig const& optimizer) {
+  return fmt::format("{} bytes per parameter ({}, moments in {}{})",
+                     format_bytes_per_element(optimizer.layout()), kernels::name_of(optimizer.kind),
+                     kernels::name_of(optimizer.moments),
+                     optimizer.split_parameter ? ", parameters split" : "");
+}
+
 void validate(RunConfig const& config) {
   state::validate(config.model);
   validate_batch(config.train, config.model);
@@ -203,6 +211,7 @@ void validate(RunConfig const& config) {
   validate_storage(config.paths, config.storage);
   validate_parameters(config);
   validate(config.device);
+  (void)splits_parameters(config);
   validate_share(config.share);
 }
 

@@ -74,11 +74,22 @@ struct OptimizerConfig {
   double min_lr{};
   double decay_fraction{};  ///< wsd: share of the steps, at the end, in which the rate falls
 
+  /// The state has the lower halves of parameters alone. Nobody gives it: a run settles it by tiers.split-parameters
+  /// before it takes memory, and a forecast does (split_parameters.hpp).
+  bool split_parameter{};
+
   /// The planes of the state. Errors: UsageError as kernels::state_layout.
   [[nodiscard]] StateLayout layout() const {
+    return kernels::state_layout(kind, moments, momentum > 0.0, split_parameter);
+  }
+  /// Those of a checkpoint, which holds whole parameters.
+  [[nodiscard]] StateLayout checkpoint_layout() const {
     return kernels::state_layout(kind, moments, momentum > 0.0);
   }
 };
+
+/// "10 bytes per parameter (adamw, moments in fp32, parameters split)"
+[[nodiscard]] std::string describe_state(OptimizerConfig const& optimizer);
 
 struct NumericsConfig {
   DType dtype{};  ///< of working copy, activations and gradients
@@ -103,6 +114,8 @@ struct CheckpointConfig {
   }
 };
 
+enum class SplitParameters { automatic, on, off };  ///< tiers.split-parameters
+
 /// How the storage paths are used: the principles of MLP-Offload, each with a key of its own.
 struct StoragePolicy {
   bool exclusive = true;                                   ///< tiers.exclusive
@@ -112,6 +125,7 @@ struct StoragePolicy {
   tiers::Evict evict = tiers::Evict::farthest;             ///< tiers.evict
   plan::UpdateOrder order = plan::UpdateOrder::alternate;  ///< update.order
   bool flush_fp32 = false;                                 ///< update.gradients=flush-fp32
+  SplitParameters split_parameters = SplitParameters::automatic;
 };
 
 enum class CommBackend { automatic, mpi, nccl };  ///< comm.backend
@@ -178,7 +192,7 @@ struct RunConfig {
 ///         of batches and heads, ranges, sequence within max-sequence, keep at least 2, warm-up
 ///         within steps, one weight of tiers.split per tiers.path, no directory of them twice,
 ///         parameters on storage that there is, an emulation of the host device alone, no key set that the
-///         optimizer does not use, moments to make smaller.
+///         optimizer does not use, moments to make smaller, parameters that can be split.
 void validate(RunConfig const& config);
 
 /// That part of it which is the device's alone: an emulation of the host device alone.

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "base/stopwatch.hpp"
 #include "platform/cpu/affinity.hpp"
@@ -208,10 +210,24 @@ checkpoint::OnSubgroup StepRunner<T>::fill_working_copy() {
 }
 
 template <class T>
+std::optional<checkpoint::SplitParameters> StepRunner<T>::split_parameters() {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    if (config_.optimizer.split_parameter) {
+      return checkpoint::SplitParameters{
+          config_.optimizer.layout(), [this](state::Subgroup const& subgroup) {
+            return std::get<std::span<bfloat16>>(copy_->target(subgroup).view);
+          }};
+    }
+  }
+  return std::nullopt;
+}
+
+template <class T>
 void StepRunner<T>::initialize(state::ParameterReader* first_weights) {
   mpi::agree(comm_, [&] {
+    auto const split = split_parameters();
     make_first_state(map_, subgroups_, config_.optimizer.layout(), config_.train.seed,
-                     first_weights, tiers(), fill_working_copy());
+                     first_weights, tiers(), fill_working_copy(), split ? &*split : nullptr);
   });
 }
 

@@ -76,6 +76,8 @@ class StepRunner {
   /// null.
   void initialize(state::ParameterReader* first_weights);
   [[nodiscard]] checkpoint::OnSubgroup fill_working_copy();
+  /// Where the tiers hold the lower halves of parameters. The runner outlives it.
+  [[nodiscard]] std::optional<checkpoint::SplitParameters> split_parameters();
   /// The trace has a file from now on, if there is to be one: nothing can refuse the run any more. Not
   /// collective. Errors: IoError of trace::Trace::open.
   void open_trace();

@@ -74,6 +74,7 @@ ShareStep StepUpdate<T>::complete(UpdateNumbers const& numbers, double clip, boo
 template <class T>
 void StepUpdate<T>::rebuild_parameters(std::span<tiers::Key const> subgroups) {
   for (tiers::Key const key : subgroups) {
+    require(!config_.optimizer.split_parameter, "StepUpdate: split parameters are never on trial");
     state::Subgroup const& subgroup = parts_.subgroups[static_cast<std::size_t>(key)];
     auto const lease = parts_.offload.state().fetch(key);
     auto const* const parameter = reinterpret_cast<float const*>(lease.bytes().data());

@@ -25,6 +25,7 @@
 #include "train/run_link.hpp"
 #include "train/saves.hpp"
 #include "train/schedule.hpp"
+#include "train/split_parameters.hpp"
 #include "train/step_runner.hpp"
 #include "train/storage.hpp"
 #include "train/storage_report.hpp"
@@ -154,7 +155,7 @@ void Training<T>::start_or_continue() {
       config_.model,
       {.optimizer = std::string{kernels::name_of(config_.optimizer.kind)},
        .moments = std::string{kernels::name_of(config_.optimizer.moments)},
-       .layout = config_.optimizer.layout()}};
+       .layout = config_.optimizer.checkpoint_layout()}};
   if (resume == "auto") {
     found = saves_->store().restore_newest(run, runner_->map(), runner_->subgroups(),
                                            runner_->tiers(), runner_->fill_working_copy());
@@ -295,9 +296,12 @@ void Training<T>::prepare() {
           config_.checkpoint.dir,
           checkpoint::Retention{config_.checkpoint.keep, config_.checkpoint.keep_every}, comm_),
       comm_, cadence_, journal_);
+  if (auto split = runner_->split_parameters()) {
+    saves_->store().set_split(*std::move(split));
+  }
   runner_->set_before_update([this] { return saves_->finish(); });
   Bytes const checkpoint_part =
-      checkpoint::space_for(config_.optimizer.layout(), runner_->subgroups());
+      checkpoint::space_for(config_.optimizer.checkpoint_layout(), runner_->subgroups());
   require_space(config_, comm_, checkpoint_part);
   start_or_continue();
   look_at_space_to_come(config_, comm_, checkpoint_part, saves_->store(), meta_.step);
@@ -411,6 +415,7 @@ ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
   RunConfig settled = config;
   settled.device.kind = place.placement.gpu ? DeviceKind::cuda : DeviceKind::host;
   settled.threads = place.threads;
+  mpi::agree(comm, [&] { settle_split_parameters(settled); });
   switch (config.numerics.dtype) {
     case DType::bf16:
       return Training<bfloat16>{settled, comm, signals, place}.run();

@@ -47,7 +47,9 @@ plan::UpdateDemand update_demand(RunConfig const& config, UpdateShape const& sha
                                  bool host_visible) {
   return {.elements = shape.elements,
           .resident = config.share.device_resident,
-          .state_bytes = config.optimizer.layout().bytes_per_element(),
+          .state_bytes =
+              config.optimizer.layout().bytes_per_element() +
+              static_cast<double>(config.optimizer.split_parameter ? shape.parameter_bytes : 0),
           .gradient_bytes = shape.gradient_bytes,
           .parameter_bytes = shape.parameter_bytes,
           .chunk = lane_settings(config, shape).chunk,

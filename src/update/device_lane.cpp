@@ -177,15 +177,18 @@ DeviceLane::Fed DeviceLane::feed_through(std::optional<ChunkSlots::Hold>& slot, 
       fed.brought_bytes += column;
     }
   }
+  WorkingCopyView const target = part_of(job.target.view, range);
+  WorkingCopyView const copy = job.target.on_device ? target : moved_to(parameters, target);
+  if (splits_parameter(layout) && !job.target.on_device) {
+    Bytes const size = range.count * element_bytes(target);
+    bring_->copy(parameters, address_of(target), size, device::Copy::host_to_device);
+    fed.brought_bytes += size;
+  }
   fed.brought.end = bring_->record();
 
-  WorkingCopyView const target = part_of(job.target.view, range);
   update_->wait(*fed.brought.end);
   fed.updated.begin = update_->record();
-  step_on_stream(*update_,
-                 {job.subgroup, range, layout, there, gradient,
-                  job.target.on_device ? target : moved_to(parameters, target)},
-                 job.step);
+  step_on_stream(*update_, {job.subgroup, range, layout, there, gradient, copy}, job.step);
   fed.updated.end = update_->record();
   if (!job.resident || !job.target.on_device) {
     take_back(job, range, there, parameters, fed);

@@ -67,7 +67,7 @@ class DeviceLane {
   DeviceLane& operator=(DeviceLane const&) = delete;
 
   /// Updates a subgroup whose state (in host memory, pinned for full speed) is changed in place;
-  /// new parameters go to `target`, whose lease is left alone. Returns when everything is where it belongs.
+  /// new parameters go to `target`, which is read first where it has their upper halves, and whose lease is left alone. Returns when everything is where it belongs.
   /// Errors: PreconditionError: a target in host memory without settings.parameters_on_host.
   void update(state::Subgroup const& subgroup, std::span<std::byte> state,
               GradientView const& gradient, ParameterTarget const& target,

@@ -38,6 +38,10 @@ void step_pieces(StepPart const& part, Optimize const& optimize) {
 
 }  // namespace
 
+bool splits_parameter(StateLayout const& layout) {
+  return layout.planes().front().type == PlaneType::low16;
+}
+
 StateViews state_views(StateLayout const& layout, std::span<std::byte> state, std::int64_t size) {
   require(std::ssize(state) >= layout.bytes(size),
           "the update: the state is shorter than the subgroup");

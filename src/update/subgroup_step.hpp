@@ -23,6 +23,9 @@ struct Range {
 /// Where each plane of such a range begins, or of a whole subgroup, in the layout's order.
 using StateViews = std::array<std::byte*, kernels::most_planes>;
 
+/// Whether the working copy has the upper half of each parameter: an update reads it too.
+[[nodiscard]] bool splits_parameter(StateLayout const& layout);
+
 /// The planes of an extent of `size` elements. Errors: PreconditionError if it is shorter than that.
 [[nodiscard]] StateViews state_views(StateLayout const& layout, std::span<std::byte> state,
                                      std::int64_t size);

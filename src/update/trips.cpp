@@ -292,6 +292,8 @@ std::shared_ptr<device::Event> Trips::compute(state::Subgroup const& subgroup, L
   GradientView const& gradient = leases.gradient->view;
   ParameterTarget const& target = *leases.target;
   bool const staged = target.on_device && settings_.device != nullptr && settings_.device->stages();
+  require(!staged || !splits_parameter(layout),
+          "Trips: the working copy, which has the upper halves of parameters, is beyond a link");
   if (!staged) {
     compute_part({subgroup, {0, subgroup.size}, layout, views, gradient, target.view}, leases.step);
     return {};

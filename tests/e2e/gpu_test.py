@@ -68,6 +68,8 @@ class Gpu(OffstageTest):
             "blocking": ["update.transfers=blocking"],
             "ahead": ["update.overlap=on", path],
             "parameters-host": ["parameters.home=host"],
+            "split": ["parameters.home=host", "tiers.split-parameters=on", "update.device-share=0.5",
+                      "update.device-resident=0.2", "update.device-chunk=4096", path],
             "parameters-storage": ["parameters.home=storage", "update.overlap=on", path],
         }
         some = {name: schedules[name] for name in ("both", "parameters-host")}

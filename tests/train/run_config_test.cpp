@@ -8,6 +8,7 @@
 #include <initializer_list>
 
 #include "base/error.hpp"
+#include "train/split_parameters.hpp"
 
 namespace offstage::train {
 namespace {
@@ -89,6 +90,49 @@ TEST(RunConfig, WarmUpLeavesAStep) {
 TEST(RunConfig, TheLeastRateIsNotAboveTheRate) {
   EXPECT_EQ(error_after([](RunConfig& c) { c.optimizer.min_lr = 0.1; }),
             "optimizer.min-lr=0.1 is above optimizer.lr=0.001; use 0.001 or less");
+}
+
+TEST(RunConfig, ParametersAreSplitWhereUpdatesCanReadTheWorkingCopy) {
+  auto const settled = [](std::function<void(RunConfig&)> const& change) {
+    RunConfig config = good();
+    config.numerics.dtype = DType::bf16;
+    config.paths.resize(1);
+    config.paths[0].directory = "storage";
+    config.overlap = Overlap::off;
+    change(config);
+    settle_split_parameters(config);
+    return config;
+  };
+  auto const splits = [&](std::function<void(RunConfig&)> const& change) {
+    return settled(change).optimizer.split_parameter;
+  };
+  EXPECT_TRUE(splits([](RunConfig&) {}));
+  EXPECT_FALSE(splits([](RunConfig& c) { c.storage.split_parameters = SplitParameters::off; }));
+  EXPECT_FALSE(splits([](RunConfig& c) { c.numerics.dtype = DType::fp32; }));
+  EXPECT_FALSE(splits([](RunConfig& c) { c.paths.clear(); }));
+  EXPECT_FALSE(splits([](RunConfig& c) { c.paths[0].persistent = true; }));
+  EXPECT_FALSE(splits([](RunConfig& c) { c.overlap = Overlap::automatic; }));
+  EXPECT_FALSE(splits([](RunConfig& c) { c.parameter_home = parameters::Home::storage; }));
+  EXPECT_FALSE(splits([](RunConfig& c) { c.device.kind = DeviceKind::cuda; }));
+  EXPECT_FALSE(splits([](RunConfig& c) { c.device.emulation.device_to_host = 1e9; }));
+  EXPECT_TRUE(splits([](RunConfig& c) {
+    c.device.kind = DeviceKind::cuda;
+    c.parameter_home = parameters::Home::host;
+  }));
+  RunConfig const asked = settled([](RunConfig& c) {
+    c.storage.split_parameters = SplitParameters::on;
+    c.overlap = Overlap::on;
+    c.paths[0].persistent = true;
+  });
+  EXPECT_EQ(asked.optimizer.layout().planes().front().type, PlaneType::low16);
+  EXPECT_EQ(asked.optimizer.layout().bytes_per_element(), 10.0);
+  EXPECT_EQ(asked.optimizer.checkpoint_layout(), adamw_layout());
+  EXPECT_FALSE(asked.paths[0].persistent);
+  EXPECT_THAT(error_after([](RunConfig& c) {
+                c.storage.split_parameters = SplitParameters::on;
+                c.numerics.dtype = DType::fp16;
+              }),
+              AllOf(HasSubstr("tiers.split-parameters=on"), HasSubstr("numerics.dtype=fp16")));
 }
 
 TEST(RunConfig, OneCheckpointIsNotEnough) {
