@@ -198,7 +198,7 @@ class BlockBench {
     stream_.take();
     std::span<bfloat16 const> const parameters = parameters_.as<bfloat16>();
     auto const w = model::LayerView{dims_, layout_, parameters}.block();
-    auto const dw = model::LayerView{dims_, layout_, work_.gradient}.block();
+    auto const dw = model::LayerView{dims_, layout_, work_.gradients[0]}.block();
     Stopwatch const watch;
     block_.forward(w, {a.mid, work_.scratch.branch}, a);
     block_.forward_down(w, a);
