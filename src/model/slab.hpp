@@ -38,6 +38,14 @@ class Slab {
     used_ = std::max(used_, end);
     return part;
   }
+  /// Likewise for all that `lay_out(*this)` takes.
+  template <class LayOut>
+  [[nodiscard]] auto again(Bytes begin, LayOut const& lay_out) {
+    Bytes const end = std::exchange(used_, begin);
+    auto const parts = lay_out(*this);
+    used_ = std::max(used_, end);
+    return parts;
+  }
   [[nodiscard]] Bytes used() const noexcept { return used_; }
 
  private:

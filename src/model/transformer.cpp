@@ -82,12 +82,12 @@ class Transformer<T>::Implementation {
   void forward_embedding(state::ParameterSource<T>& source, std::span<T> x);
   void forward_block(int layer, state::ParameterSource<T>& source, Residual<T> const& residual,
                      BlockActivations<T> const& a);
+  /// Where `keep`, backward too: dx and, in memory for the head's, the gradient, which wait for the rest.
   void forward_head(state::ParameterSource<T>& source, Residual<T> const& residual, bool keep,
                     double loss_scale);
   double mean_loss();
 
-  // Each leaves its layer's gradient in `gradient`, but that of a tied embedding in work_.tied_gradient.
-  void backward_head(state::ParameterSource<T>& source, std::span<T> gradient);
+  // Each leaves its layer's gradient in `gradient`, but backward_embedding that of a tied one in work_.tied_gradient.
   void backward_block(int layer, state::ParameterSource<T>& source, std::span<T> gradient);
   void backward_embedding(std::span<T> gradient);
   void send(int layer, std::span<T> gradient, state::GradientSink<T>& sink);
@@ -135,7 +135,8 @@ class Transformer<T>::Implementation {
   std::vector<double> losses_;         ///< likewise
   Block<T> block_;
   Head<T> head_;
-  bool forwarded_ = false;  ///< what backward needs is there
+  bool forwarded_ = false;      ///< what backward needs is there
+  std::span<T> head_gradient_;  ///< the head's layer of it
   GradientBuffers<T> gradients_;
 };
 
@@ -150,7 +151,7 @@ Transformer<T>::Implementation::Implementation(state::ModelShape const& shape, R
       work_{dims_, demand(), device},
       losses_(static_cast<std::size_t>(dims_.rows())),
       block_{dims_, stream_, work_.rope, work_.scratch},
-      head_{dims_, stream_, work_.head},
+      head_{dims_, stream_, work_.head, work_.head_rows},
       gradients_{work_.gradients} {
   work_.fill_rope_tables(shape, stream_);
 }
@@ -173,7 +174,7 @@ double Transformer<T>::Implementation::forward(data::TokenBatch const& batch,
   require(batch.targets.size() == batch.tokens.size(),
           "Transformer: a micro-batch needs as many targets as tokens");
   // First: a copy of pageable memory may wait for all that the stream has.
-  upload(batch.targets, data::ignored_target, targets_, work_.head.targets);
+  upload(batch.targets, data::ignored_target, targets_, work_.head_rows.targets);
   auto const residual = forward_blocks(batch, source, keep);
   forward_head(source, residual, keep, loss_scale);
   forwarded_ = keep;
@@ -258,12 +259,22 @@ void Transformer<T>::Implementation::forward_head(state::ParameterSource<T>& sou
                                                   Residual<T> const& residual, bool keep,
                                                   double loss_scale) {
   HeldHead<T> const held{source, head_layer(), tied_, stream_};
-  head_.forward(head_view(held), residual, keep ? loss_scale : 0.0);
+  if (!keep) {
+    head_.forward(head_view(held), residual);
+    return;
+  }
+  gradients_.begin();
+  head_gradient_ = gradients_.next(stream_);
+  auto const table = tied_ ? embedding_gradient({}).table : std::span<T>{};
+  head_.forward_backward(head_view(held), residual, loss_scale,
+                         {.dx = work_.dx,
+                          .dw = view(head_layer(), head_gradient_).head(table),
+                          .scratch = work_.scratch.branch});
 }
 
 template <class T>
 double Transformer<T>::Implementation::mean_loss() {
-  auto const& loss = work_.head.loss;
+  auto const& loss = work_.head_rows.loss;
   stream_.copy(losses_.data(), loss.data(), static_cast<Bytes>(loss.size_bytes()),
                device::Copy::device_to_host);
   stream_.synchronize();
@@ -275,28 +286,16 @@ void Transformer<T>::Implementation::backward(state::ParameterSource<T>& source,
                                               state::GradientSink<T>& sink) {
   require(forwarded_, "Transformer: backward without a forward of the same micro-batch");
   forwarded_ = false;
-  gradients_.begin();
-  auto gradient = gradients_.next(stream_);
-  backward_head(source, gradient);
-  send(head_layer(), gradient, sink);
+  send(head_layer(), head_gradient_, sink);
   for (int layer = block_count(); layer >= 1; --layer) {
-    gradient = gradients_.next(stream_);
+    auto const gradient = gradients_.next(stream_);
     backward_block(layer, source, gradient);
     send(layer, gradient, sink);
   }
-  gradient = gradients_.next(stream_);
+  auto const gradient = gradients_.next(stream_);
   backward_embedding(gradient);
   send(embedding_layer, tied_ ? work_.tied_gradient : gradient, sink);
   stream_.synchronize();  // others may use the idle memory from here on
-}
-
-template <class T>
-void Transformer<T>::Implementation::backward_head(state::ParameterSource<T>& source,
-                                                   std::span<T> gradient) {
-  HeldHead<T> const held{source, head_layer(), tied_, stream_};
-  auto const table = tied_ ? embedding_gradient(gradient).table : std::span<T>{};
-  head_.backward(head_view(held), work_.dx, view(head_layer(), gradient).head(table),
-                 work_.scratch.branch);
 }
 
 template <class T>
@@ -350,7 +349,6 @@ void Transformer<T>::Implementation::idle_forward(state::ParameterSource<T>& sou
 template <class T>
 void Transformer<T>::Implementation::idle_backward(state::ParameterSource<T>& source,
                                                    state::GradientSink<T>& sink) {
-  { HeldHead<T> const held{source, head_layer(), tied_, stream_}; }
   sink.add(head_layer(), {});
   for (int layer = block_count(); layer >= 1; --layer) {
     { state::HeldLayer<T> const held{source, layer, stream_}; }

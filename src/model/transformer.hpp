@@ -40,7 +40,7 @@ struct LayerOrder {
 /// Collective: all members but the constructor, through source and sink; a rank without a
 ///             micro-batch calls the idle_ members in place of the others. Order of acquire (layer_order) in
 ///             forward, evaluate and logits: embedding, blocks ascending, head (then the embedding beside it
-///             if tied). In backward: head (likewise), blocks descending; the embedding's backward needs no
+///             if tied). In backward: blocks descending; the head's is part of forward, and the embedding's needs no
 ///             parameters. A layer's gradient goes to the sink right after its backward, when the
 ///             layer is released: head, blocks descending, embedding.
 /// Waiting:    the calling thread waits for the stream at the end of each member, not between layers: it hands

@@ -56,10 +56,16 @@ Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device:
                            [&](Slab& slab) { return slab.take<T>(demand.tied_elements); });
   dx = allocate("the gradient of activations",
                 [&](Slab& slab) { return slab.take<T>(rows * dims.C); });
-  scratch = allocate("scratch memory of forward and backward",
-                     [&](Slab& slab) { return lay_out_scratch<T>(dims, slab); });
-  head = allocate("logits and activations of the head",
-                  [&](Slab& slab) { return lay_out_head<T>(dims, slab); });
+  head_rows = allocate("the losses of a micro-batch", [&](Slab& slab) {
+    auto const loss = slab.take<double>(rows);
+    return HeadRows{.loss = loss, .targets = slab.take<std::int32_t>(rows)};
+  });
+  allocate("scratch memory of blocks, logits and activations of the head", [&](Slab& slab) {
+    scratch = lay_out_scratch<T>(dims, slab);
+    Bytes const branch = rows * dims.C * static_cast<Bytes>(sizeof(T));
+    head = slab.again(branch, [&](Slab& same) { return lay_out_head<T>(dims, same); });
+    return head;
+  });
   allocate_blocks(demand);
 }
 

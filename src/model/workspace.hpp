@@ -42,7 +42,8 @@ class Workspace {
   RopeTables<T> rope;
   BlockScratch<T> scratch;
   std::vector<BlockActivations<T>> blocks;  ///< with recomputation all share memory, but for x
-  HeadActivations<T> head;
+  HeadActivations<T> head;  ///< in memory of `scratch` beyond branch: it runs when no block does
+  HeadRows head_rows;
   std::span<T> dx;  ///< (B, T, C) gradient of the residual stream
   /// Of one layer each, padded: one is computed while the other leaves the device.
   std::array<std::span<T>, 2> gradients;
