@@ -51,6 +51,7 @@ void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
   line("ranks", fmt::format("{} on {} node{}, {} parameters each", options.ranks, forecast.nodes,
                             forecast.nodes == 1 ? "" : "s",
                             count(static_cast<double>(forecast.shard_elements))));
+  line("activations", forecast.activations);
   if (!forecast.link.empty()) {
     line("layers between ranks", forecast.link);
   }
@@ -142,7 +143,7 @@ void require_device_memory(train::Forecast const& forecast, PlanOptions const& o
     throw UsageError{fmt::format(
         "device.memory={} is too small: {} are needed; {}lower train.micro-batch, train.sequence, "
         "update.device-resident, update.device-chunk or update.device-gradients, set "
-        "train.recompute=block or parameters.home=host, or use more ranks",
+        "train.activations=host or parameters.home=host, or use more ranks",
         format_bytes(limit), format_bytes(forecast.device.total()),
         link > 0 ? fmt::format("raise it, set comm.backend=mpi (NCCL's buffers are {} of "
                                "that), ",

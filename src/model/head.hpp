@@ -20,8 +20,8 @@ struct HeadActivations {
   NormStatistics<T> norm;     ///< of x
   std::span<Real<T>> logits;  ///< (min(B T, Dims::logit_rows), V)
   std::span<T> d_logits;      ///< (Dims::tile_rows(), V)
-  std::span<Real<T>>
-      d_matrix;  ///< (V, C), the sum over tiles where T is narrower than that and there are several
+  /// (V, C), the sum over tiles, where there are several and T is narrower.
+  std::span<Real<T>> d_matrix;
 };
 
 template <class T>

@@ -17,6 +17,7 @@ class Slab {
  public:
   Slab() = default;
   explicit Slab(device::Buffer const& memory) : memory_{memory.as<std::byte>()} {}
+  explicit Slab(std::span<std::byte> memory) : memory_{memory} {}
 
   template <class U>
   [[nodiscard]] std::span<U> take(std::int64_t elements) {
@@ -30,6 +31,8 @@ class Slab {
         memory_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(bytes));
     return {reinterpret_cast<U*>(part.data()), static_cast<std::size_t>(elements)};
   }
+  /// What is taken next begins at used().
+  void align() { used_ = round_up(used_, alignment); }
   /// Memory from `begin`, a used() of before, on: that of other parts, for another time.
   template <class U>
   [[nodiscard]] std::span<U> take_again(Bytes begin, std::int64_t elements) {

@@ -66,19 +66,50 @@ Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device:
     head = slab.again(branch, [&](Slab& same) { return lay_out_head<T>(dims, same); });
     return head;
   });
-  allocate_blocks(demand);
+  allocate_slabs(demand.ring);
+  allocate_blocks(demand.ring);
 }
 
 template <class T>
-void Workspace<T>::allocate_blocks(WorkspaceDemand const& demand) {
-  bool const share = demand.recompute == Recompute::block;
-  auto const lay_out = [&](Slab& slab) { return lay_out_block<T>(dims_, slab); };
-  auto const lay_out_x = [&](Slab& slab) { return slab.take<T>(dims_.rows() * dims_.C); };
-  for (int block = 0; block < demand.blocks; ++block) {
-    blocks.push_back(block > 0 && share
-                         ? blocks.front()
-                         : allocate(fmt::format("activations of block {}", block), lay_out));
-    blocks.back().x = allocate(fmt::format("the input of block {}", block), lay_out_x);
+void Workspace<T>::allocate_slabs(BlockRing const& ring) {
+  for (int slab = 0; slab < ring.slabs(); ++slab) {
+    slabs.push_back(allocate("activations of a block on its way", [&](Slab& memory) {
+      std::array<std::span<std::byte>, part_count> parts;
+      for (Part const part : all_parts) {
+        BlockActivations<T> a;
+        if (ring.copies(part) > slab) {
+          parts[static_cast<std::size_t>(part)] = lay_out_part(dims_, part, memory, a);
+        }
+      }
+      return parts;
+    }));
+  }
+}
+
+template <class T>
+void Workspace<T>::allocate_blocks(BlockRing const& ring) {
+  for (int block = 0; block < ring.blocks(); ++block) {
+    auto& a = blocks.emplace_back();
+    auto const place = [&](Part part, Slab& own) {
+      if (int const copy = ring.copy(block, part); copy != BlockRing::none) {
+        auto const& slab = slabs[static_cast<std::size_t>(copy)];
+        Slab there{slab[static_cast<std::size_t>(part)]};
+        lay_out_part(dims_, part, there, a);
+      } else {
+        lay_out_part(dims_, part, own, a);
+      }
+      return 0;
+    };
+    allocate(fmt::format("activations of block {}", block), [&](Slab& own) {
+      for (Part const part : all_parts) {
+        if (part != Part::input) {
+          place(part, own);
+        }
+      }
+      return 0;
+    });
+    allocate(fmt::format("the input of block {}", block),
+             [&](Slab& own) { return place(Part::input, own); });
   }
 }
 

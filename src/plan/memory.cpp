@@ -45,9 +45,9 @@ void check(MemoryDemand const& demand) {
   require(demand.resident_elements >= 0 && demand.resident_elements <= demand.shard_elements,
           "what is resident is part of the shard");
   require(demand.shard_elements >= 0 && demand.paths >= 0 && demand.exchange_bytes >= 0 &&
-              demand.reserve_bytes >= 0 && demand.host_memory >= 0 &&
-              demand.gradient_bytes_per_element > 0 && demand.parameter_bytes_per_element >= 0 &&
-              demand.parameter_buffers >= 0,
+              demand.activation_bytes >= 0 && demand.reserve_bytes >= 0 &&
+              demand.host_memory >= 0 && demand.gradient_bytes_per_element > 0 &&
+              demand.parameter_bytes_per_element >= 0 && demand.parameter_buffers >= 0,
           "memory demands are not negative");
   require(!demand.flush_fp32 || demand.paths > 0, "gradients are flushed to a storage path");
   require(!demand.parameters_on_storage || demand.paths > 0,
@@ -74,12 +74,14 @@ class Division {
     plan_.gradients = plus(all_gradients_, demand_.exchange_bytes);
     plan_.state = whole_state();
     plan_.parameters = least_parameters();
-    if (plus(plus(plan_.gradients, plan_.state), plan_.parameters) > per_rank()) {
-      throw UsageError{fmt::format(
-          "tiers.host-memory={} is too small: the optimizer state needs {}{} and the gradients {} "
-          "on each node; raise it, or set tiers.path to a directory on local storage",
-          format_bytes(demand_.host_memory), on_node(plan_.state), parameters_in_words(),
-          on_node(plan_.gradients))};
+    if (plus(plus(plus(plan_.gradients, plan_.state), plan_.parameters), demand_.activation_bytes) >
+        per_rank()) {
+      throw UsageError{
+          fmt::format("tiers.host-memory={} is too small: the optimizer state needs {}{}{} and the "
+                      "gradients {} "
+                      "on each node; raise it, or set tiers.path to a directory on local storage",
+                      format_bytes(demand_.host_memory), on_node(plan_.state),
+                      parameters_in_words(), activations_in_words(), on_node(plan_.gradients))};
     }
     return finished();
   }
@@ -98,7 +100,7 @@ class Division {
     if (least() > left_) {
       throw too_small();
     }
-    left_ -= demand_.exchange_bytes;
+    left_ -= demand_.exchange_bytes + demand_.activation_bytes;
     left_ -= few() * extent() + least_parameters();
     place_gradients();
     place_parameters();
@@ -156,8 +158,10 @@ class Division {
   }
   /// What a rank cannot do without.
   [[nodiscard]] Bytes least() const {
-    return plus(plus(plus(demand_.exchange_bytes, times(few(), extent())), least_gradients()),
-                least_parameters());
+    return plus(
+        plus(plus(plus(demand_.exchange_bytes, demand_.activation_bytes), times(few(), extent())),
+             least_gradients()),
+        least_parameters());
   }
 
   void place_gradients() {
@@ -208,14 +212,17 @@ class Division {
   [[nodiscard]] MemoryPlan finished() {
     if (demand_.spares && plan_.cached == plan_.subgroups && plan_.subgroups > 0) {
       // With second versions every place is as large as the largest extent.
-      Bytes const left = per_rank() - demand_.reserve_bytes - plan_.gradients - plan_.parameters;
+      Bytes const left = per_rank() - demand_.reserve_bytes - plan_.gradients - plan_.parameters -
+                         demand_.activation_bytes;
       plan_.spares =
           std::clamp<std::int64_t>(left / extent() - plan_.subgroups, 0, plan_.subgroups);
       if (plan_.spares > 0) {
         plan_.state = (plan_.subgroups + plan_.spares) * extent();
       }
     }
-    plan_.node_total = (plan_.gradients + plan_.state + plan_.parameters) * demand_.ranks_per_node;
+    plan_.activations = demand_.activation_bytes;
+    plan_.node_total = (plan_.gradients + plan_.state + plan_.parameters + plan_.activations) *
+                       demand_.ranks_per_node;
     return plan_;
   }
 
@@ -231,6 +238,12 @@ class Division {
                              demand_.parameters_on_storage ? "storage" : "host");
   }
 
+  [[nodiscard]] std::string activations_in_words() const {
+    return demand_.activation_bytes == 0 ? ""
+                                         : fmt::format(", activations {} (train.activations)",
+                                                       on_node(demand_.activation_bytes));
+  }
+
   [[nodiscard]] UsageError too_small() const {
     std::string remedies = "raise it";
     if (!demand_.subgroup_is_default) {
@@ -239,15 +252,18 @@ class Division {
     if (demand_.flush_fp32) {
       remedies += ", or set update.gradients=delayed, which lets gradients spill";
     }
+    if (demand_.activation_bytes > 0) {
+      remedies += ", or set train.activations=recompute";
+    }
     if (demand_.parameter_bytes_per_element > 0 && !demand_.parameters_on_storage) {
       remedies += ", or set parameters.home=storage";
     }
     return UsageError{fmt::format(
         "tiers.host-memory={} is too small: on each node {} buffers of update.subgroup-size={} "
-        "parameters need {}{}, gradients {} at least and their exchange {}; {}",
+        "parameters need {}{}{}, gradients {} at least and their exchange {}; {}",
         format_bytes(demand_.host_memory), few(), plan_.subgroup_elements,
-        on_node(times(few(), extent())), parameters_in_words(), on_node(least_gradients()),
-        on_node(demand_.exchange_bytes), remedies)};
+        on_node(times(few(), extent())), parameters_in_words(), activations_in_words(),
+        on_node(least_gradients()), on_node(demand_.exchange_bytes), remedies)};
   }
 
   MemoryDemand const& demand_;

@@ -15,6 +15,7 @@ struct MemoryDemand {
   std::int64_t gradient_bytes_per_element = 4;  ///< of the accumulated gradient
   bool flush_fp32 = false;  ///< gradients go to storage in FP32 beside (update.gradients)
   Bytes exchange_bytes{};   ///< per rank: buffers that gradients and gathered layers travel through
+  Bytes activation_bytes{};  ///< per rank: activations that wait in host memory for backward
   /// Of the working copy, where the device does not have it; 0: it has.
   Bytes parameter_bytes_per_element = 0;
   bool parameters_on_storage = false;  ///< else all of it stays in host memory
@@ -41,14 +42,15 @@ struct MemoryPlan {
   std::int64_t gradients_cached{};
   int parameter_buffers{};  ///< extents of the working copy in flight; 0 unless it is on storage
   std::int64_t spares{};    ///< state extents with a second version in host memory at a time
-  Bytes gradients{};   ///< per rank: gradients in host memory, their buffers and the exchange's
-  Bytes parameters{};  ///< per rank: the working copy in host memory, or its buffers
-  Bytes state{};       ///< per rank: buffers, cache and spares, or the whole state and spares
-  Bytes node_total{};  ///< all ranks of the node
+  Bytes gradients{};    ///< per rank: gradients in host memory, their buffers and the exchange's
+  Bytes parameters{};   ///< per rank: the working copy in host memory, or its buffers
+  Bytes activations{};  ///< per rank: those that wait for backward
+  Bytes state{};        ///< per rank: buffers, cache and spares, or the whole state and spares
+  Bytes node_total{};   ///< all ranks of the node
 };
 
 /// Divides the limit. In this order, each as far as the former leave memory:
-///   1. exchange buffers, three state buffers (one fetched, one updated, one flushed), the working copy or
+///   1. exchange buffers, activations, three state buffers (one fetched, one updated, one flushed), the working copy or
 ///      three buffers of it (one read, one sent to the device, one updated) and the least of the gradients
 ///      that 2. allows, for which a subgroup of default size is halved until they fit and the reserve stays
 ///      free;

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "base/units.hpp"
 #include "device/device.hpp"
 
 namespace offstage::state {
@@ -93,6 +94,31 @@ class GradientSink {
   /// Layer 0's, the last of a micro-batch, returns when no gradient's memory is used any more.
   /// Collective: all ranks add the same layers in the same order.
   virtual std::shared_ptr<device::Event> add(int layer, std::span<T const> gradient) = 0;
+};
+
+/// What leaves the device of a block's activations, in the order in which it leaves.
+struct LeavingPart {
+  int block{};
+  int part{};
+  Bytes bytes{};
+};
+
+/// Keeps parts of activations elsewhere, from a micro-batch's forward to its backward. Threads: that of the model alone.
+class ActivationStore {
+ public:
+  virtual ~ActivationStore() = default;
+  /// A micro-batch's forward begins: what the one before has put is not taken any more.
+  virtual void open() = 0;
+  /// `memory` is the part as the model's stream leaves it at the point `made`. It stays as it is until the point that is
+  /// returned.
+  [[nodiscard]] virtual std::shared_ptr<device::Event> put(
+      int block, int part, std::span<std::byte const> memory,
+      std::shared_ptr<device::Event> const& made) = 0;
+  /// Brings what was put, once, to `memory`, which nobody uses from the point `freed` on. It is there at the point that is
+  /// returned. In the opposite order of blocks.
+  [[nodiscard]] virtual std::shared_ptr<device::Event> take(
+      int block, int part, std::span<std::byte> memory,
+      std::shared_ptr<device::Event> const& freed) = 0;
 };
 
 }  // namespace offstage::state

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "state/shard.hpp"
+#include "train/activation_choice.hpp"
 #include "train/memory_demand.hpp"
 #include "train/run_link.hpp"
 #include "train/update_demand.hpp"
@@ -44,6 +45,17 @@ bool host_visible(DeviceConfig const& device) {
 /// Nothing is gained by moving work from the cores to themselves.
 bool device_is_cores(DeviceConfig const& device) {
   return device.kind == DeviceKind::host && !device.emulation.any();
+}
+
+/// As a run would settle it on devices with device.memory.
+template <class T>
+RunConfig with_activations(RunConfig config, ForecastScope const& scope,
+                           state::ShardMap const& map) {
+  auto const link = plan_link(config, scope.ranks, scope.ranks_per_node);
+  config.train.activations = settle_activations<T>(
+      config, map, 0,
+      {.memory = config.device.memory, .route = link.route, .link = link.device_bytes});
+  return config;
 }
 
 /// One configuration on some ranks; T is its numerics.dtype.
@@ -286,12 +298,14 @@ RunConfig settled(RunConfig config) {
 }
 
 template <class T>
-Forecast foresee(RunConfig const& config, ForecastScope const& scope) {
-  state::ShardMap const map{state::layers_of(config.model), scope.ranks};
+Forecast foresee(RunConfig const& wanted, ForecastScope const& scope) {
+  state::ShardMap const map{state::layers_of(wanted.model), scope.ranks};
+  auto const config = with_activations<T>(wanted, scope, map);
   Foreseer<T> const here{config, scope, map};
   Forecast result{.parameters = state::count_parameters(map.layers()),
                   .shard_elements = here.shard(),
                   .layers = config.model.layers,
+                  .activations = activations::describe(config.train.activations),
                   .link = here.link().text,
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
                   .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};

@@ -7,6 +7,7 @@
 #include "parameters/streamed_parameters.hpp"
 #include "state/working_copy.hpp"
 #include "tiers/device_tiers.hpp"
+#include "train/activation_choice.hpp"
 #include "update/gradient_accumulator.hpp"
 
 namespace offstage::train {
@@ -125,6 +126,7 @@ plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const&
           .gradient_bytes_per_element = accumulated_bytes<T>(config),
           .flush_fp32 = config.storage.flush_fp32,
           .exchange_bytes = exchange,
+          .activation_bytes = activation_bytes<T>(config),
           .parameter_bytes_per_element = on_device ? 0 : static_cast<Bytes>(sizeof(T)),
           .parameters_on_storage = config.parameter_home == parameters::Home::storage,
           .parameter_buffers =

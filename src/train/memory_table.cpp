@@ -40,7 +40,7 @@ std::vector<MemoryRow> memory_rows(RunConfig const& config, MemoryFacts const& f
        .device = device.working_copy,
        .host = plan.parameters,
        .storage = stored ? facts.shard_elements * facts.parameter_bytes : 0},
-      {.what = "activations and scratch", .device = device.model},
+      {.what = "activations and scratch", .device = device.model, .host = plan.activations},
       {.what = "gradients, and their way",
        .device = device.gradient + device.held,
        .host = plan.gradients,

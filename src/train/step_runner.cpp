@@ -11,6 +11,7 @@
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/initialize.hpp"
+#include "train/activation_choice.hpp"
 #include "train/device_demand.hpp"
 #include "train/first_state.hpp"
 #include "train/make_parameters.hpp"
@@ -59,10 +60,8 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     if (config_.parameter_home == parameters::Home::device) {
       copy_ = std::make_unique<parameters::DeviceParameters<T>>(map_, *link_, *device_, *stream_);
     }
-    model_ = std::make_unique<model::Transformer<T>>(
-        config_.model,
-        model::RunShape{config_.train.micro_batch, config_.train.sequence, config_.train.recompute},
-        *device_, *stream_);
+    model_ = std::make_unique<model::Transformer<T>>(config_.model, run_shape<T>(config_), *device_,
+                                                     *stream_);
   });
   run_memory_.emplace(config, comm, node, map_, *link_, *device_);
   mpi::agree(comm, [&] {
@@ -77,12 +76,18 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements,
                                    resident_elements(config, map_, comm.rank()));
   // What state, gradients and parameters will take is free until then.
-  offload_ = std::make_unique<Offload>(config, comm, trace_.get(),
-                                       memory_.state + memory_.gradients + memory_.parameters);
+  offload_ = std::make_unique<Offload>(
+      config, comm, trace_.get(),
+      memory_.state + memory_.gradients + memory_.parameters + memory_.activations);
   bool const stored = config.parameter_home == parameters::Home::storage;
   offload_->allocate(subgroups_, memory_, accumulated_bytes<T>(config), *device_,
                      stored ? static_cast<Bytes>(sizeof(T)) : 0);
   mpi::agree(comm, [&] {
+    if (auto const parts = model::leaving_parts<T>(config_.model, run_shape<T>(config_));
+        !parts.empty()) {
+      activations_ = std::make_unique<activations::HostActivations>(parts, *device_, trace_.get());
+      model_->set_store(*activations_);
+    }
     if (!copy_) {
       copy_ = make_parameters<T>(config, {.map = map_,
                                           .link = *link_,

@@ -13,6 +13,7 @@
 #include "checkpoint/writer.hpp"
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
+#include "train/activation_choice.hpp"
 #include "train/cadence.hpp"
 #include "train/checkpoint_space.hpp"
 #include "train/directories.hpp"
@@ -64,7 +65,8 @@ template <class T>
 class Training {
  public:
   /// On the rank's GPU if its place has one.
-  Training(RunConfig const& config, mpi::Communicator const& comm, StopSignals& signals,
+  /// `config`: what device and ranks decide of it is written there.
+  Training(RunConfig& config, mpi::Communicator const& comm, StopSignals& signals,
            launch::RankPlace const& place)
       : config_{config},
         comm_{comm},
@@ -78,6 +80,8 @@ class Training {
 
  private:
   void prepare();
+  /// What is chosen by the device's memory.
+  void settle(device::Device const& device, state::RankLink const& link);
   void open_data();
   void look_for_shortages(launch::Needs const& needs);
   void start_or_continue();
@@ -91,7 +95,7 @@ class Training {
   void conclude();
   [[nodiscard]] bool leads() const { return comm_.rank() == 0; }
 
-  RunConfig const& config_;
+  RunConfig& config_;
   mpi::Communicator const& comm_;
   StopSignals& signals_;
   launch::RankPlace const& place_;
@@ -243,6 +247,18 @@ void Training<T>::run_steps() {
   }
 }
 
+template <class T>
+void Training<T>::settle(device::Device const& device, state::RankLink const& link) {
+  bool const limited = config_.device.memory > 0 || device.kind() == device::Kind::cuda;
+  Bytes const memory = comm_.minimum(limited ? device.capacity() : 0);
+  Bytes const of_link = comm_.maximum(link.device_bytes());
+  mpi::agree(comm_, [&] {
+    state::ShardMap const map{state::layers_of(config_.model), comm_.size()};
+    config_.train.activations = settle_activations<T>(
+        config_, map, 0, {.memory = memory, .route = link.route(), .link = of_link});
+  });
+}
+
 /// Everything before the first step. What a user can mend is found here, and then nothing is left
 /// behind.
 template <class T>
@@ -257,6 +273,7 @@ void Training<T>::prepare() {
   });
   auto device = make_run_device(config_.device, place_.placement, comm_);
   auto link = make_run_link(config_.comm_backend, comm_, *device, place_.placement.gpu);
+  settle(*device, *link.link);
   runner_ = std::make_unique<StepRunner<T>>(
       config_, comm_, std::move(device), std::move(link.link),
       [this](launch::Needs const& needs) { look_for_shortages(needs); });

@@ -102,16 +102,16 @@ TEST_P(Gradient, OfSeveralTilesOfRowsIsCloseToFp64) {
 
 /// Bits of all gradients; the loss too.
 template <class T>
-std::pair<double, std::map<int, std::vector<T>>> one_step(Recompute recompute,
+std::pair<double, std::map<int, std::vector<T>>> one_step(BlockFates const& fates,
                                                           state::ModelShape const& shape) {
-  TestModel<T> setup{shape, {.batch = 2, .sequence = 5, .recompute = recompute}};
+  TestModel<T> setup{shape, {.batch = 2, .sequence = 5, .fates = test::all_blocks(shape, fates)}};
   double const loss = setup.step(random_batch(2, 5, setup.shape.vocab, 3));
   return {loss, setup.gradients.values};
 }
 
 template <class T>
 void expect_same_bits_with_recomputation(state::ModelShape const& shape) {
-  EXPECT_EQ(one_step<T>(Recompute::none, shape), one_step<T>(Recompute::block, shape));
+  EXPECT_EQ(one_step<T>(kept_block, shape), one_step<T>(recomputed_block, shape));
 }
 
 TEST_P(Gradient, HasTheSameBitsWithRecomputation) {

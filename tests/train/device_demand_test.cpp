@@ -103,7 +103,7 @@ TEST(DeviceDemand, CountsSmallSubgroupsAndRecomputation) {
   auto config = small();
   config.subgroup_size = 1;
   expect_right(config, "subgroups of a chunk");
-  config.train.recompute = model::Recompute::block;
+  config.train.activations = {activations::Policy::Rule::recompute};
   config.model.tied_head = true;
   expect_right(config, "recomputation and a tied head");
 }
@@ -125,10 +125,7 @@ void expect_taken_on_a_gpu(RunConfig const& config) {
   NamedCuda device;
   auto const stream = device.make_calling_stream("model");
   model::Transformer<bfloat16> const model{
-      config.model,
-      {config.train.micro_batch, config.train.sequence, config.train.recompute},
-      device,
-      *stream};
+      config.model, {config.train.micro_batch, config.train.sequence}, device, *stream};
   EXPECT_EQ(device.used(), of_the_model(config));
 }
 

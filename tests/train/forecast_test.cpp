@@ -87,7 +87,7 @@ TEST(Forecast, TakesNothingAndAddsUpTheDevicesMemory) {
   EXPECT_EQ(result.device.total(), result.device.working_copy + result.device.resident +
                                        result.device.slots + result.device.model +
                                        result.device.gradient + result.device.held);
-  config.train.recompute = model::Recompute::block;
+  config.train.activations = {activations::Policy::Rule::recompute};
   EXPECT_LT(forecast(config, one_rank).device.model, result.device.model);
   config.share.device_resident = 0.0;
   config.share.device_share = 0.0;

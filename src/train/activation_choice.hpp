@@ -1,0 +1,41 @@
+#pragma once
+
+#include "activations/choice.hpp"
+#include "base/units.hpp"
+#include "device/device.hpp"
+#include "model/transformer.hpp"
+#include "state/rank_link.hpp"
+#include "state/shard.hpp"
+#include "train/run_config.hpp"
+
+namespace offstage::train {
+
+/// What a run's model is made for. T is numerics.dtype. Where copies block (update.transfers), nothing moves under other blocks'
+/// work: there is one slab.
+template <class T>
+[[nodiscard]] model::RunShape run_shape(RunConfig const& config);
+
+/// The dims of it, on the device that the configuration names.
+[[nodiscard]] model::Dims run_dims(RunConfig const& config);
+
+/// Host memory of a rank for activations that leave.
+template <class T>
+[[nodiscard]] Bytes activation_bytes(RunConfig const& config);
+
+/// The device that activations are to fit on, with what else is there.
+struct DeviceRoom {
+  Bytes memory{};  ///< 0: no limit
+  state::Route route = state::Route::in_place;
+  Bytes link{};  ///< as of device_demand
+};
+
+/// train.activations=auto settled, for rank `rank`: `keep` where the plan fits; else what takes least time by the rule `paper`
+/// (activations::paper_choice) of what fits, where the device's rates are known (device.emulate=compute=.., and those of the
+/// link, or platform.*); where not, the first of `recompute` and the inputs alone in host memory that fits. Nothing
+/// fits: the last, for which the device has the words. Any other value stays.
+template <class T>
+[[nodiscard]] activations::Policy settle_activations(RunConfig const& config,
+                                                     state::ShardMap const& map, int rank,
+                                                     DeviceRoom const& room);
+
+}  // namespace offstage::train
