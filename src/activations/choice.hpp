@@ -17,13 +17,15 @@ struct Policy {
     automatic,  ///< one of the others, by what the device has room for
     keep,       ///< all stay on the device
     recompute,  ///< the blocks' inputs stay, the rest is computed again
-    swap  ///< the inputs go to host memory, and `share` of what products make; the rest is computed again
+    swap        ///< the inputs leave, and `share` of what products make; the rest is computed again
   };
   Rule rule = Rule::automatic;
   double share = 1.0;  ///< of the bytes, in [0, 1] (Fuyou's swap coefficient)
+  bool storage =
+      false;  ///< what leaves goes to the storage paths as far as host memory has no room
 };
 
-/// "auto", "keep", "recompute", "host" or a number, as parse_policy takes them.
+/// "auto", "keep", "recompute", "host", a number, "storage" or "storage:" and a number, as parse_policy takes them.
 [[nodiscard]] std::string describe(Policy const& policy);
 /// Errors: UsageError, without the key's name.
 [[nodiscard]] Policy parse_policy(std::string const& text);

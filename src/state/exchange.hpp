@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <future>
 #include <memory>
 #include <span>
 #include <utility>
@@ -26,8 +27,29 @@ class FailedPoint final : public device::Event {
   std::exception_ptr error_;
 };
 
-/// As stream.wait(point), which knows points of its own backend alone. Errors: at once those of a FailedPoint.
+/// In place of a point in a stream that another thread has yet to record. Threads: one at a time.
+class LatePoint final : public device::Event {
+ public:
+  using Point = std::shared_ptr<device::Event>;
+  explicit LatePoint(std::shared_future<Point> known) : known_{std::move(known)} {}
+  /// Waits until it is recorded. Errors: those that it could not be recorded for.
+  [[nodiscard]] device::Event const& known() const { return *known_.get(); }
+  void wait() const override { known().wait(); }
+  [[nodiscard]] std::chrono::steady_clock::time_point when() const override {
+    return known().when();
+  }
+
+ private:
+  std::shared_future<Point> known_;
+};
+
+/// As stream.wait(point), which knows points of its own backend alone. Waits itself for a LatePoint to be recorded. Errors: at
+/// once those of a FailedPoint, and of a LatePoint that is none.
 inline void queue_behind(device::Stream& stream, device::Event const& point) {
+  if (auto const* const late = dynamic_cast<LatePoint const*>(&point)) {
+    stream.wait(late->known());
+    return;
+  }
   if (dynamic_cast<FailedPoint const*>(&point) != nullptr) {
     point.wait();
   }

@@ -1,5 +1,9 @@
 #include "train/activation_choice.hpp"
 
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+
 #include "activations/host_activations.hpp"
 #include "base/dtype.hpp"
 #include "model/dims.hpp"
@@ -54,8 +58,35 @@ model::RunShape run_shape(RunConfig const& config) {
 
 template <class T>
 Bytes activation_bytes(RunConfig const& config) {
-  return activations::HostActivations::host_bytes(
-      model::leaving_parts<T>(config.model, run_shape<T>(config)));
+  return config.train.activations.storage
+             ? 0
+             : activations::HostActivations::host_bytes(
+                   model::leaving_parts<T>(config.model, run_shape<T>(config)));
+}
+
+template <class T>
+std::vector<Bytes> activation_extents(RunConfig const& config) {
+  return config.train.activations.storage
+             ? activations::StoredActivations::extents(
+                   model::leaving_parts<T>(config.model, run_shape<T>(config)))
+             : std::vector<Bytes>{};
+}
+
+template <class T>
+Bytes stored_activations(RunConfig const& config, plan::MemoryPlan const& plan) {
+  auto const extents = activation_extents<T>(config);
+  auto const cached = std::min<std::int64_t>(std::ssize(extents), plan.activations_cached);
+  // The first leave, the last stay.
+  return std::accumulate(extents.begin(), extents.end() - cached, Bytes{});
+}
+
+int wished_activation_buffers(RunConfig const& config) {
+  return 2 * (1 + static_cast<int>(config.paths.size()));
+}
+
+activations::StoredSettings activation_workers(int buffers) {
+  int const readers = std::max(1, buffers / 2);
+  return {.writers = std::max(1, buffers - readers), .readers = readers};
 }
 
 template <class T>
@@ -94,6 +125,8 @@ Policy settle_activations(RunConfig const& config, state::ShardMap const& map, i
 
 #define OFFSTAGE_INSTANTIATE(T)                                                        \
   template model::RunShape run_shape<T>(RunConfig const&);                             \
+  template std::vector<Bytes> activation_extents<T>(RunConfig const&);                 \
+  template Bytes stored_activations<T>(RunConfig const&, plan::MemoryPlan const&);     \
   template Bytes activation_bytes<T>(RunConfig const&);                                \
   template Policy settle_activations<T>(RunConfig const&, state::ShardMap const&, int, \
                                         DeviceRoom const&);

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <vector>
+
 #include "activations/choice.hpp"
+#include "activations/stored_activations.hpp"
 #include "base/units.hpp"
 #include "device/device.hpp"
 #include "model/transformer.hpp"
+#include "plan/memory.hpp"
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "train/run_config.hpp"
@@ -18,9 +22,19 @@ template <class T>
 /// The dims of it, on the device that the configuration names.
 [[nodiscard]] model::Dims run_dims(RunConfig const& config);
 
-/// Host memory of a rank for activations that leave.
+/// Host memory of a rank for activations that leave and stay there.
 template <class T>
 [[nodiscard]] Bytes activation_bytes(RunConfig const& config);
+/// Sizes of the extents of those that may go to storage.
+template <class T>
+[[nodiscard]] std::vector<Bytes> activation_extents(RunConfig const& config);
+/// Of those extents, what is on storage by the plan.
+template <class T>
+[[nodiscard]] Bytes stored_activations(RunConfig const& config, plan::MemoryPlan const& plan);
+/// Extents in flight: on each path one is written or read, one more is copied.
+[[nodiscard]] int wished_activation_buffers(RunConfig const& config);
+/// Who has them in hand.
+[[nodiscard]] activations::StoredSettings activation_workers(int buffers);
 
 /// The device that activations are to fit on, with what else is there.
 struct DeviceRoom {

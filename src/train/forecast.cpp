@@ -313,12 +313,14 @@ Forecast foresee(RunConfig const& wanted, ForecastScope const& scope) {
   result.device = here.device(result.memory);
   std::int64_t const stored = result.memory.subgroups - result.memory.cached;
   bool const doubled = config.overlap != Overlap::off && !config.paths.empty();
-  result.rows = memory_rows(config, {.plan = result.memory,
-                                     .device = result.device,
-                                     .shard_elements = result.shard_elements,
-                                     .gradient_bytes = accumulated_bytes<T>(config),
-                                     .parameter_bytes = static_cast<Bytes>(sizeof(T)),
-                                     .spare_slots = doubled ? stored : 0});
+  result.rows =
+      memory_rows(config, {.plan = result.memory,
+                           .device = result.device,
+                           .shard_elements = result.shard_elements,
+                           .gradient_bytes = accumulated_bytes<T>(config),
+                           .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+                           .stored_activations = stored_activations<T>(config, result.memory),
+                           .spare_slots = doubled ? stored : 0});
   result.paths = here.paths(result.memory);
   std::set<std::string> missing;
   result.configured = here.policy("this configuration", result.host_limit, missing);

@@ -105,9 +105,9 @@ void print_activations(RunConfig const& config) {
     log::info("activations: blocks' inputs stay on the device, the rest is computed again");
   } else if (policy.rule == Rule::swap) {
     log::info(
-        "activations: blocks' inputs and {:.0f}% of what products make go to host memory, the "
+        "activations: blocks' inputs and {:.0f}% of what products make go to {}, the "
         "rest is computed again",
-        100 * policy.share);
+        100 * policy.share, policy.storage ? "host memory and storage" : "host memory");
   }
 }
 

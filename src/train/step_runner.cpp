@@ -7,6 +7,8 @@
 #include <iterator>
 #include <utility>
 
+#include "activations/host_activations.hpp"
+#include "activations/stored_activations.hpp"
 #include "base/stopwatch.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
@@ -81,11 +83,18 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
       memory_.state + memory_.gradients + memory_.parameters + memory_.activations);
   bool const stored = config.parameter_home == parameters::Home::storage;
   offload_->allocate(subgroups_, memory_, accumulated_bytes<T>(config), *device_,
-                     stored ? static_cast<Bytes>(sizeof(T)) : 0);
+                     stored ? static_cast<Bytes>(sizeof(T)) : 0, activation_extents<T>(config));
   mpi::agree(comm, [&] {
     if (auto const parts = model::leaving_parts<T>(config_.model, run_shape<T>(config_));
         !parts.empty()) {
-      activations_ = std::make_unique<activations::HostActivations>(parts, *device_, trace_.get());
+      if (config_.train.activations.storage) {
+        activations_ = std::make_unique<activations::StoredActivations>(
+            parts, offload_->activations(), *device_,
+            activation_workers(memory_.activation_buffers));
+      } else {
+        activations_ =
+            std::make_unique<activations::HostActivations>(parts, *device_, trace_.get());
+      }
       model_->set_store(*activations_);
     }
     if (!copy_) {

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "activations/host_activations.hpp"
 #include "checkpoint/store.hpp"
 #include "data/dataset.hpp"
 #include "device/device.hpp"
@@ -153,7 +152,7 @@ class StepRunner {
   Bytes activation_bytes_{};                             ///< all that lies idle between passes
   std::unique_ptr<Offload> offload_;
   std::unique_ptr<parameters::WorkingParameters<T>> copy_;
-  std::unique_ptr<activations::HostActivations> activations_;  ///< null: none leaves the device
+  std::unique_ptr<state::ActivationStore> activations_;  ///< null: none leaves the device
   std::unique_ptr<model::Transformer<T>> model_;
   std::unique_ptr<SharedUpdate> update_;
   std::unique_ptr<update::HeldGradients> held_;  ///< null: no gradient stays on the device

@@ -36,11 +36,13 @@ std::int64_t leaving(std::vector<model::BlockFates> const& fates, Part part) {
 }
 
 TEST(Policy, IsReadAsItIsWritten) {
-  for (std::string const text : {"auto", "keep", "recompute", "host", "0", "0.25"}) {
+  for (std::string const text :
+       {"auto", "keep", "recompute", "host", "0", "0.25", "storage", "storage:0.5"}) {
     EXPECT_EQ(describe(parse_policy(text)), text);
   }
   EXPECT_EQ(parse_policy("1").rule, Rule::swap);
-  for (std::string const text : {"", "all", "-0.1", "1.1", "nan", "0.5x", "block"}) {
+  for (std::string const text :
+       {"", "all", "-0.1", "1.1", "nan", "0.5x", "block", "storage:", "storage:2", "host:1"}) {
     EXPECT_THROW((void)parse_policy(text), UsageError) << text;
   }
 }

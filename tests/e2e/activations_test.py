@@ -25,6 +25,32 @@ class Activations(OffstageTest):
                     host = row.split("B")[1].strip()  # "activations and scratch  40.0 KiB  24.0 KiB  -"
                     self.assertEqual(fate == "recompute", host.startswith("-"), row)
 
+    def least(self, name, *options, ranks):
+        """A run with about as little host memory as it is content with."""
+        for memory in range(600, 6000, 150):
+            result = self.call(*self.command(name, *options, f"tiers.host-memory={memory * ranks}KiB", ranks=ranks))
+            if result.code != 64:
+                self.assertEqual(0, result.code, result)
+                return result
+            self.assertIn("too small", result.err)
+        self.fail(result)
+
+    def test_what_host_memory_has_no_room_for_goes_to_storage(self):
+        (self.folder / "path").mkdir()
+        common = [*MODEL, "model.hidden=64", "train.micro-batch=8", "numerics.dtype=bf16", f"tiers.path={self.folder}/path"]
+        self.train("keep", *common, "train.activations=keep")
+        for turn, (fate, more) in enumerate((("storage", []), ("storage", [LINK, "update.overlap=off"]),
+                                             ("storage:0.5", [LINK, "parameters.home=storage", "update.overlap=on"]),
+                                             ("storage:0.8", ["update.gradients=flush-fp32", "update.transfers=blocking"]))):
+            name, ranks = f"{fate}-{turn}", 1 + turn % 3
+            with self.subTest(name, ranks=ranks):
+                result = self.least(name, *common, *more, f"train.activations={fate}", ranks=ranks)
+                self.assert_same_state("keep", name)
+                row = next(line for line in result.out.splitlines() if "activations and scratch" in line)
+                self.assertFalse(row.endswith("-"), row)
+        result = self.train("none", *MODEL, "train.activations=storage", expect=64)
+        self.assertIn("there is no tiers.path", result.err)
+
     def test_a_trace_shows_what_leaves(self):
         self.train("run", *MODEL, LINK, "train.activations=host", "run.trace=on")
         events = json.loads((self.folder / "run" / "trace-0.json").read_text())
