@@ -13,7 +13,8 @@ kernels::AttentionShape attention_shape(Dims const& dims) {
 }  // namespace
 
 template <class T>
-std::span<std::byte> lay_out_part(Dims const& dims, Part part, Slab& slab, BlockActivations<T>& a) {
+std::span<std::byte> lay_out_part(Dims const& dims, Part part, Slab& slab, BlockActivations<T>& a,
+                                  std::optional<std::span<T>> hidden) {
   std::int64_t const rows = dims.rows();
   slab.align();
   Bytes const begin = slab.used();
@@ -39,7 +40,7 @@ std::span<std::byte> lay_out_part(Dims const& dims, Part part, Slab& slab, Block
       a.attn_norm = lay_out_statistics<T>(dims, slab);
       a.mlp_in = slab.take<T>(rows * dims.C);
       a.mlp_norm = lay_out_statistics<T>(dims, slab);
-      a.hidden = slab.take<T>(rows * dims.F);
+      a.hidden = hidden ? *hidden : slab.take<T>(rows * dims.F);
       break;
     case Part::count:
       break;
@@ -193,13 +194,17 @@ template class Block<bfloat16>;
 template class Block<float16>;
 template class Block<double>;
 
-template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<float>&);
+template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<float>&,
+                                           std::optional<std::span<float>>);
 template Bytes part_bytes<float>(Dims const&, Part);
-template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<bfloat16>&);
+template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<bfloat16>&,
+                                           std::optional<std::span<bfloat16>>);
 template Bytes part_bytes<bfloat16>(Dims const&, Part);
-template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<float16>&);
+template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<float16>&,
+                                           std::optional<std::span<float16>>);
 template Bytes part_bytes<float16>(Dims const&, Part);
-template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<double>&);
+template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<double>&,
+                                           std::optional<std::span<double>>);
 template Bytes part_bytes<double>(Dims const&, Part);
 template BlockScratch<float> lay_out_scratch(Dims const&, Slab&);
 template BlockScratch<bfloat16> lay_out_scratch(Dims const&, Slab&);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "base/dtype.hpp"
@@ -31,15 +32,18 @@ struct BlockActivations {
   NormStatistics<T> mlp_norm;      ///< of mid
 };
 
-/// Sets the views of a part, in the slab's next part_bytes. Returns all of these.
+/// Sets the views of a part, in the slab's next part_bytes. Returns all of these. `hidden` is that of what is pointwise, where it
+/// has a place already.
 template <class T>
-std::span<std::byte> lay_out_part(Dims const& dims, Part part, Slab& slab, BlockActivations<T>& a);
+std::span<std::byte> lay_out_part(Dims const& dims, Part part, Slab& slab, BlockActivations<T>& a,
+                                  std::optional<std::span<T>> hidden = std::nullopt);
 
 /// What no block needs beyond its own forward or backward.
 template <class T>
 struct BlockScratch {
   std::span<T> branch;  ///< (B, T, C) what attention or the MLP adds to x; in backward its gradient
-  std::span<T> d_hidden;  ///< (B, T, F)
+  std::span<T>
+      d_hidden;  ///< (B, T, F); until it is written, hidden of a block that computes that again
   /// Scratch memory of attention's backward on a GPU, in that of branch and d_hidden: nobody needs their values then.
   std::span<std::byte> attention;
   std::span<T> d_attn_out;  ///< (B, T, H D)

@@ -65,7 +65,8 @@ BlockFates BlockRing::fates(int block) const {
   for (Part const part : all_parts) {
     // Of one copy every block of the ring is a user, as its forward writes all parts that do not stay.
     bool const last = copies(part) == 1 ? place.last : place.last_of_slab;
-    if (last) {
+    // What is pointwise is not whole any more: hidden lies where others compute (BlockScratch).
+    if (last && part != Part::pointwise) {
       fates[part] = Fate::keep;
     }
   }

@@ -64,7 +64,7 @@ template <class T>
 /// Which blocks share memory. Those of which a part does not stay form a ring: for a part that leaves there are n copies of its
 /// memory, which they take in turn, ascending; for one that is only computed again there is one, for all of them. What
 /// leaves a copy makes room for the block that has it next; what the last block of a copy has made is still there when
-/// backward comes, whatever its fate is.
+/// backward comes, whatever its fate is, unless it is pointwise.
 class BlockRing {
  public:
   /// Of so many blocks, whose fates these are (empty: all stay), with at most `slabs` copies of a part.
@@ -83,7 +83,7 @@ class BlockRing {
   [[nodiscard]] int copies(Part part) const { return copies_[static_cast<std::size_t>(part)]; }
   /// The copy that the block's part lies in, or none: it has memory of its own.
   [[nodiscard]] int copy(int block, Part part) const;
-  /// The fates that come true: what is the last of its copy is kept there.
+  /// The fates that come true: what is the last of its copy is kept there, but what is pointwise.
   [[nodiscard]] BlockFates fates(int block) const;
   [[nodiscard]] bool any_leaves() const;
 

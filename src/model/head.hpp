@@ -12,7 +12,7 @@
 
 namespace offstage::model {
 
-/// Rows of d_logits and logits are Dims::logit_pitch() apart. All but loss and targets is needed while the head runs alone.
+/// Rows of d_logits and logits are Dims::logit_pitch() apart. Nothing of it is needed before or after the head runs.
 template <class T>
 struct HeadActivations {
   std::span<T> x;             ///< (B, T, C) the last block's output

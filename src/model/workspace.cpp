@@ -78,7 +78,8 @@ void Workspace<T>::allocate_slabs(BlockRing const& ring) {
       for (Part const part : all_parts) {
         BlockActivations<T> a;
         if (ring.copies(part) > slab) {
-          parts[static_cast<std::size_t>(part)] = lay_out_part(dims_, part, memory, a);
+          parts[static_cast<std::size_t>(part)] =
+              lay_out_part(dims_, part, memory, a, {scratch.d_hidden});
         }
       }
       return parts;
@@ -94,7 +95,7 @@ void Workspace<T>::allocate_blocks(BlockRing const& ring) {
       if (int const copy = ring.copy(block, part); copy != BlockRing::none) {
         auto const& slab = slabs[static_cast<std::size_t>(copy)];
         Slab there{slab[static_cast<std::size_t>(part)]};
-        lay_out_part(dims_, part, there, a);
+        lay_out_part(dims_, part, there, a, {scratch.d_hidden});
       } else {
         lay_out_part(dims_, part, own, a);
       }
