@@ -120,6 +120,7 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   auto const fuyou = parse_with(policies + "fuyou.cfg", {"--tiers.path=/a"});
   EXPECT_EQ(fuyou.overlap, train::Overlap::on);
   EXPECT_EQ(fuyou.parameter_home, parameters::Home::storage);
+  EXPECT_TRUE(fuyou.train.activations.storage);
   for (auto const* other : {&zero3, &twinflow, &dos, &mlp}) {
     EXPECT_EQ(other->overlap, train::Overlap::off);
   }
