@@ -169,10 +169,7 @@ class BlockBench {
         device_{device::make_host_device(0)},
         stream_{device_->make_calling_stream("gemm")},
         dims_{model::dims_of(shape, run)},
-        work_{
-            dims_,
-            {.blocks = 1, .recompute = run.recompute, .layer_elements = layout_.padded_elements()},
-            *device_},
+        work_{dims_, {.ring = {1, {}, 1}, .layer_elements = layout_.padded_elements()}, *device_},
         parameters_{allocate(layout_.padded_elements())},
         x_{allocate(dims_.rows() * dims_.C)},
         dx_{allocate(dims_.rows() * dims_.C)},
@@ -198,7 +195,7 @@ class BlockBench {
     stream_.take();
     std::span<bfloat16 const> const parameters = parameters_.as<bfloat16>();
     auto const w = model::LayerView{dims_, layout_, parameters}.block();
-    auto const dw = model::LayerView{dims_, layout_, work_.gradient}.block();
+    auto const dw = model::LayerView{dims_, layout_, work_.gradients.front()}.block();
     Stopwatch const watch;
     block_.forward(w, {a.mid, work_.scratch.branch}, a);
     block_.forward_down(w, a);

@@ -210,11 +210,12 @@ void run(std::span<char*> words) {
   shape.ffn_hidden = number(given, "ffn-hidden", gpt2 ? 4 * shape.hidden : 5632);
   shape.vocab = number(given, "vocab", 32000);
   shape.tied_head = gpt2;
-  model::RunShape const run{.batch = number(given, "batch", 4),
-                            .sequence = number(given, "sequence", 2048),
-                            .recompute = text(given, "recompute", "none") == "block"
-                                             ? model::Recompute::block
-                                             : model::Recompute::none};
+  model::RunShape const run{
+      .batch = number(given, "batch", 4),
+      .sequence = number(given, "sequence", 2048),
+      .fates = {static_cast<std::size_t>(shape.layers), text(given, "recompute", "none") == "block"
+                                                            ? model::recomputed_block
+                                                            : model::kept_block}};
   shape.max_sequence = run.sequence;
   state::validate(shape);
   std::string const dtype = text(given, "dtype", "bf16");

@@ -11,7 +11,7 @@ namespace offstage::kernels {
 
 enum class Transpose { no, yes };
 
-/// C (m, n) = op(A) (m, k) op(B) (k, n) + bias, all row-major: A is stored (m, k), or (k, m) if transposed; B is stored
+/// C (m, n) = op(A) (m, k) op(B) (k, n) + bias, or C += op(A) op(B), all row-major: A is stored (m, k), or (k, m) if transposed; B is stored
 /// (k, n), or (n, k) if transposed. A pitch is the number of elements from one stored row to the next, 0 where rows are
 /// dense; whatever lies between rows has no influence and stays as it is.
 template <class T, class Out = T>
@@ -24,6 +24,7 @@ struct Matmul {
   Transpose transpose_b = Transpose::no;
   Out const* bias = nullptr;  ///< (n), added to every row of C, which must be dense; null: none
   std::int64_t a_pitch = 0, b_pitch = 0, c_pitch = 0;
+  bool add = false;  ///< C is added to; Out is float or double, and there is no bias
 
   /// The length of a row as it is stored.
   [[nodiscard]] std::int64_t a_row() const { return transpose_a == Transpose::no ? k : m; }
@@ -42,6 +43,8 @@ void require_sizes(Matmul<T, Out> const& product) {
           "matmul: a pitch is less than a row");
   require(product.bias == nullptr || product.c_stride() == product.n,
           "matmul: with a bias the rows of C must be dense");
+  require(!product.add || (product.bias == nullptr && sizeof(Out) >= sizeof(float)),
+          "matmul: what is added to is FP32, and has no bias");
 }
 
 /// Floating-point operations: a product and a sum for each of m n k; the bias is not counted.
@@ -71,8 +74,9 @@ template <class T, class Out>
 ///          rounded, or as on the host where cuBLASLt cannot for this shape.
 /// Types:   <float>, <bfloat16>, <bfloat16, float>, <float16>, <float16, float>, <double> (the last
 ///          is always ref).
-/// Errors:  PreconditionError for negative sizes, a pitch of less than a row, a bias for a C that is not dense, and for
-///          double on cuda; Error if oneDNN refuses, or if memory ends, where the system says so
+/// Adding:  the old entry is one more summand of the FP32 sum, the last one on the host where operands are not widened.
+/// Errors:  PreconditionError for negative sizes, a pitch of less than a row, a bias for a C that is not dense or is added to,
+///          adding to 16 bits, and for double on cuda; Error if oneDNN refuses, or if memory ends, where the system says so
 ///          (platform/memory/room.hpp); CudaError if cuBLASLt does.
 namespace ref {
 template <class T, class Out>

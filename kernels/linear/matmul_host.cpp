@@ -179,7 +179,7 @@ class WidenedProduct {
       } else {
         widen(p.b + j * p.b_stride() + q, p.b_stride(), {n, tile.k}, b_.get());
       }
-      if (!multiply(tile, q == 0 ? Sum::begin : Sum::go_on)) {
+      if (!multiply(tile, q == 0 && !p.add ? Sum::begin : Sum::go_on)) {
         return false;
       }
     }
@@ -196,13 +196,13 @@ class WidenedProduct {
 /// False if oneDNN cannot.
 template <class T, class Out>
 bool multiply_somehow(Matmul<T, Out> const& product) {
+  auto const sum = product.add ? Sum::go_on : Sum::begin;
   if constexpr (std::is_same_v<T, float16>) {
     return WidenedProduct{product}.run();
   } else if constexpr (std::is_same_v<T, bfloat16>) {
-    return (cpu_multiplies_bf16() && multiply(product, Sum::begin)) ||
-           WidenedProduct{product}.run();
+    return (cpu_multiplies_bf16() && multiply(product, sum)) || WidenedProduct{product}.run();
   } else {
-    return multiply(product, Sum::begin);
+    return multiply(product, sum);
   }
 }
 
@@ -230,6 +230,9 @@ template <class T, class Out>
 void matmul(Matmul<T, Out> const& product) {
   require_sizes(product);
   if (product.m == 0 || product.n == 0) {
+    return;
+  }
+  if (product.k == 0 && product.add) {
     return;
   }
   if (product.k == 0) {

@@ -19,7 +19,7 @@ void matmul(Matmul<T, Out> const& product) {
                load(product.b[b_columns ? j * b_stride + p : p * b_stride + j]);
       }
       Out& to = product.c[i * product.c_stride() + j];
-      to = store<Out>(sum);
+      to = store<Out>(product.add ? load(to) + sum : sum);
       if (product.bias != nullptr) {
         to = store<Out>(load(to) + load(product.bias[j]));
       }

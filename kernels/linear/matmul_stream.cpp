@@ -28,7 +28,8 @@ offstage::cuda::Product product_of(Matmul<T, Out> const& product) {
           .transpose_b = product.transpose_b == Transpose::yes,
           .a_stride = product.a_stride(),
           .b_stride = product.b_stride(),
-          .c_stride = product.c_stride()};
+          .c_stride = product.c_stride(),
+          .add = product.add};
 }
 
 }  // namespace
@@ -38,7 +39,7 @@ namespace cuda {
 template <class T, class Out>
 void matmul(device::Stream& stream, Matmul<T, Out> const& product) {
   require_sizes(product);
-  if (product.m == 0 || product.n == 0) {
+  if (product.m == 0 || product.n == 0 || (product.k == 0 && product.add)) {
     return;
   }
   auto call = product_of(product);

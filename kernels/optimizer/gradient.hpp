@@ -41,7 +41,7 @@ void require_one_sum_per_chunk(ChunkNorms<G> const& call);
 /// Memory:  ref and host take host addresses and return when done; cuda takes device addresses and only
 ///          enqueues on `stream`: the views must stay alive until that work completes.
 /// Threads: host uses OpenMP; the bits depend neither on the number of threads nor on `simd`.
-/// Exact:   ref = every instruction set of host = cuda. NaN in canonical form: as in adamw.hpp, and
+/// Exact:   ref = every instruction set of host = cuda. NaN in canonical form: as in optimizer.hpp, and
 ///          0x7FF8000000000000 in FP64.
 /// Errors:  PreconditionError if lengths do not match or `simd` is beyond best_simd(); CudaError if a
 ///          launch fails.

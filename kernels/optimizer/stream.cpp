@@ -1,21 +1,10 @@
 #include "kernels/dispatch.hpp"
-#include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/gradient.hpp"
 #include "kernels/optimizer/optimizer.hpp"
 #include "kernels/optimizer/optimizer_call.hpp"
 #include "kernels/optimizer/working_copy.hpp"
 
 namespace offstage::kernels {
-
-template <class G, class W>
-void adamw(device::Stream& stream, AdamwState<G, W> const& state, AdamwStep const& step) {
-  require_equal_lengths(state);
-  static_cast<void>(adamw_coefficients(step));  // checks the step
-  launch_on<G>(
-      stream, [state, step] { host::adamw(state, step); },
-      [&](auto* native) { cuda::adamw(state, step, native); },
-      {.updates = std::ssize(state.parameter)});
-}
 
 void optimize(device::Stream& stream, StateLayout const& layout, OptimizerPart const& part,
               OptimizerStep const& step) {
@@ -68,13 +57,6 @@ void convert(device::Stream& stream, std::span<float const> in, std::span<float1
   accumulate<float16, float>(stream, {.accumulator = out, .gradient = in, .first = true});
 }
 
-template void adamw(device::Stream&, AdamwState<float, float> const&, AdamwStep const&);
-template void adamw(device::Stream&, AdamwState<float, bfloat16> const&, AdamwStep const&);
-template void adamw(device::Stream&, AdamwState<bfloat16, float> const&, AdamwStep const&);
-template void adamw(device::Stream&, AdamwState<bfloat16, bfloat16> const&, AdamwStep const&);
-template void adamw(device::Stream&, AdamwState<float, float16> const&, AdamwStep const&);
-template void adamw(device::Stream&, AdamwState<float16, float> const&, AdamwStep const&);
-template void adamw(device::Stream&, AdamwState<float16, float16> const&, AdamwStep const&);
 template void accumulate(device::Stream&, Accumulate<float, float> const&);
 template void accumulate(device::Stream&, Accumulate<float, bfloat16> const&);
 template void accumulate(device::Stream&, Accumulate<float, float16> const&);

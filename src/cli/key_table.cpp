@@ -142,11 +142,13 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.train.time_margin = parse_duration(t); }},
     Key{"train.max-bad-steps", "N", "10", "give up after so many non-finite steps in a row",
         [](RunConfig& c, Text t) { c.train.max_bad_steps = whole<std::int64_t>(t); }},
-    Key{"train.recompute", "none|block", "none", "compute a block's activations again in backward",
-        [](RunConfig& c, Text t) {
-          c.train.recompute = choice<model::Recompute>(
-              t, {{"none", model::Recompute::none}, {"block", model::Recompute::block}});
-        }},
+    Key{"train.activations", "auto|keep|recompute|host|X|storage|storage:X", "auto",
+        "of blocks until backward: kept on the device, computed again of the blocks' inputs, in "
+        "host memory, "
+        "or what has no room there on storage; X: a share of 0 to 1, the rest computed again; "
+        "auto: by what "
+        "fits",
+        [](RunConfig& c, Text t) { c.train.activations = activations::parse_policy(t); }},
     Key{"train.valid-every", "N", "0", "steps between validations; 0: at the end alone",
         [](RunConfig& c, Text t) { c.train.valid_every = whole<std::int64_t>(t); }},
     Key{"train.valid-batches", "N", "0",

@@ -9,7 +9,7 @@ namespace offstage::device {
 void throw_shortage(Shortage const& shortage) {
   throw UsageError{fmt::format(
       "out of device memory: {} needs {}, but only {} of {} are free; lower train.micro-batch or "
-      "train.sequence, set train.recompute=block, lower update.device-resident, "
+      "train.sequence, set train.activations=host, lower update.device-resident, "
       "update.device-share, update.device-chunk or update.device-gradients, keep parameters "
       "elsewhere (parameters.home=host), {}or raise device.memory",
       shortage.purpose, format_bytes(shortage.wanted), format_bytes(shortage.available),

@@ -23,6 +23,13 @@ namespace {
 
 // 4 MiB of FP32 at a time.
 constexpr std::int64_t chunks_per_read = 256;
+/// No backward comes: one block's activations are enough for all.
+model::RunShape run_shape(state::ModelShape const& shape, std::int64_t sequence) {
+  return {.batch = 1,
+          .sequence = sequence,
+          .fates = {static_cast<std::size_t>(shape.layers), model::recomputed_block}};
+}
+
 // Shorter contexts are not worth buffers of their own.
 constexpr std::int64_t shortest_sequence = 32;
 
@@ -98,8 +105,7 @@ class Loaded final : public LanguageModel {
     std::int64_t const sequence =
         std::min(std::max(doubled, shortest_sequence), shape_.max_sequence);
     model_.reset();  // before the larger one takes memory
-    model_.emplace(shape_, model::RunShape{1, sequence, model::Recompute::block}, *device_,
-                   *stream_);
+    model_.emplace(shape_, run_shape(shape_, sequence), *device_, *stream_);
     batch_.batch = 1;
     batch_.sequence = sequence;
     batch_.tokens.assign(static_cast<std::size_t>(sequence), 0);

@@ -22,19 +22,47 @@ Bytes attention_workspace(Dims const& dims) {
 }  // namespace
 
 template <class T>
-BlockActivations<T> lay_out_block(Dims const& dims, Slab& slab) {
+std::span<std::byte> lay_out_part(Dims const& dims, Part part, Slab& slab, BlockActivations<T>& a,
+                                  std::optional<std::span<T>> hidden) {
   std::int64_t const rows = dims.rows();
-  return {.x = {},
-          .attn_in = slab.take<T>(rows * dims.C),
-          .qkv = slab.take<T>(rows * dims.qkv()),
-          .attn_out = slab.take<T>(rows * dims.H * dims.D),
-          .mid = slab.take<T>(rows * dims.C),
-          .mlp_in = slab.take<T>(rows * dims.C),
-          .up = slab.take<T>(rows * dims.up()),
-          .hidden = slab.take<T>(rows * dims.F),
-          .attn_norm = lay_out_statistics<T>(dims, slab),
-          .log_sum_exp = slab.take<Real<T>>(rows * dims.H),
-          .mlp_norm = lay_out_statistics<T>(dims, slab)};
+  slab.align();
+  Bytes const begin = slab.used();
+  switch (part) {
+    case Part::input:
+      a.x = slab.take<T>(rows * dims.C);
+      break;
+    case Part::qkv:
+      a.qkv = slab.take<T>(rows * dims.qkv());
+      break;
+    case Part::attention:
+      a.attn_out = slab.take<T>(rows * dims.H * dims.D);
+      a.log_sum_exp = slab.take<Real<T>>(rows * dims.H);
+      break;
+    case Part::mid:
+      a.mid = slab.take<T>(rows * dims.C);
+      break;
+    case Part::up:
+      a.up = slab.take<T>(rows * dims.up());
+      break;
+    case Part::pointwise:
+      a.attn_in = slab.take<T>(rows * dims.C);
+      a.attn_norm = lay_out_statistics<T>(dims, slab);
+      a.mlp_in = slab.take<T>(rows * dims.C);
+      a.mlp_norm = lay_out_statistics<T>(dims, slab);
+      a.hidden = hidden ? *hidden : slab.take<T>(rows * dims.F);
+      break;
+    case Part::count:
+      break;
+  }
+  return slab.take_again<std::byte>(begin, slab.used() - begin);
+}
+
+template <class T>
+Bytes part_bytes(Dims const& dims, Part part) {
+  Slab measure;
+  BlockActivations<T> a;
+  (void)lay_out_part(dims, part, measure, a);
+  return measure.used();
 }
 
 template <class T>
@@ -66,19 +94,48 @@ Block<T>::Block(Dims const& dims, device::Stream& stream, RopeTables<T> const& r
 template <class T>
 void Block<T>::forward(BlockTensors<T const> const& w, Residual<T> const& residual,
                        BlockActivations<T> const& a) const {
-  norm_.forward<T>(stream_, residual, a.x, w.attn_norm, a.attn_in, a.attn_norm);
-  qkv_.forward<T>(stream_, a.attn_in, w.qkv, a.qkv);
-  rotate(a.qkv, false);
-  kernels::attention_forward<T>(stream_, {.shape = attention_shape(dims_),
-                                          .qkv = a.qkv,
-                                          .out = a.attn_out,
-                                          .log_sum_exp = a.log_sum_exp,
-                                          .cudnn = dims_.attention});
-  o_.forward<T>(stream_, a.attn_out, w.o, scratch_.branch);
+  make(w, residual, a, {Fate::keep, Fate::recompute, Fate::recompute});
+}
 
-  norm_.forward<T>(stream_, {a.x, scratch_.branch}, a.mid, w.mlp_norm, a.mlp_in, a.mlp_norm);
-  up_.forward<T>(stream_, a.mlp_in, w.up, a.up);
-  activation_.forward<T>(stream_, a.up, a.hidden);
+template <class T>
+void Block<T>::recompute(BlockTensors<T const> const& w, BlockActivations<T> const& a,
+                         BlockFates const& fates) const {
+  if (fates != kept_block) {
+    make(w, {}, a, fates);
+  }
+}
+
+// What is not to be recomputed is there.
+template <class T>
+void Block<T>::make(BlockTensors<T const> const& w, Residual<T> const& residual,
+                    BlockActivations<T> const& a, BlockFates const& fates) const {
+  auto const wanted = [&](Part part) { return fates[part] == Fate::recompute; };
+  if (wanted(Part::pointwise)) {
+    norm_.forward<T>(stream_, residual, a.x, w.attn_norm, a.attn_in, a.attn_norm);
+  }
+  if (wanted(Part::qkv)) {
+    qkv_.forward<T>(stream_, a.attn_in, w.qkv, a.qkv);
+    rotate(a.qkv, false);
+  }
+  if (wanted(Part::attention)) {
+    kernels::attention_forward<T>(stream_, {.shape = attention_shape(dims_),
+                                            .qkv = a.qkv,
+                                            .out = a.attn_out,
+                                            .log_sum_exp = a.log_sum_exp,
+                                            .cudnn = dims_.attention});
+  }
+  if (wanted(Part::mid)) {
+    o_.forward<T>(stream_, a.attn_out, w.o, scratch_.branch);
+    norm_.forward<T>(stream_, {a.x, scratch_.branch}, a.mid, w.mlp_norm, a.mlp_in, a.mlp_norm);
+  } else if (wanted(Part::pointwise)) {
+    norm_.forward<T>(stream_, {}, a.mid, w.mlp_norm, a.mlp_in, a.mlp_norm);
+  }
+  if (wanted(Part::up)) {
+    up_.forward<T>(stream_, a.mlp_in, w.up, a.up);
+  }
+  if (wanted(Part::pointwise)) {
+    activation_.forward<T>(stream_, a.up, a.hidden);
+  }
 }
 
 template <class T>
@@ -147,10 +204,18 @@ template class Block<bfloat16>;
 template class Block<float16>;
 template class Block<double>;
 
-template BlockActivations<float> lay_out_block(Dims const&, Slab&);
-template BlockActivations<bfloat16> lay_out_block(Dims const&, Slab&);
-template BlockActivations<float16> lay_out_block(Dims const&, Slab&);
-template BlockActivations<double> lay_out_block(Dims const&, Slab&);
+template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<float>&,
+                                           std::optional<std::span<float>>);
+template Bytes part_bytes<float>(Dims const&, Part);
+template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<bfloat16>&,
+                                           std::optional<std::span<bfloat16>>);
+template Bytes part_bytes<bfloat16>(Dims const&, Part);
+template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<float16>&,
+                                           std::optional<std::span<float16>>);
+template Bytes part_bytes<float16>(Dims const&, Part);
+template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<double>&,
+                                           std::optional<std::span<double>>);
+template Bytes part_bytes<double>(Dims const&, Part);
 template BlockScratch<float> lay_out_scratch(Dims const&, Slab&);
 template BlockScratch<bfloat16> lay_out_scratch(Dims const&, Slab&);
 template BlockScratch<float16> lay_out_scratch(Dims const&, Slab&);

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "base/dtype.hpp"
 #include "device/device.hpp"
 #include "model/activation.hpp"
 #include "model/dims.hpp"
+#include "model/fates.hpp"
 #include "model/linear.hpp"
 #include "model/norm.hpp"
 #include "model/slab.hpp"
@@ -30,15 +32,18 @@ struct BlockActivations {
   NormStatistics<T> mlp_norm;      ///< of mid
 };
 
-/// All but x, which outlives the others if blocks are recomputed.
+/// Sets the views of a part, in the slab's next part_bytes. Returns all of these. `hidden` is that of what is pointwise, where it
+/// has a place already.
 template <class T>
-[[nodiscard]] BlockActivations<T> lay_out_block(Dims const& dims, Slab& slab);
+std::span<std::byte> lay_out_part(Dims const& dims, Part part, Slab& slab, BlockActivations<T>& a,
+                                  std::optional<std::span<T>> hidden = std::nullopt);
 
 /// What no block needs beyond its own forward or backward.
 template <class T>
 struct BlockScratch {
   std::span<T> branch;  ///< (B, T, C) what attention or the MLP adds to x; in backward its gradient
-  std::span<T> d_hidden;  ///< (B, T, F)
+  std::span<T>
+      d_hidden;  ///< (B, T, F); until it is written, hidden of a block that computes that again
   /// Scratch memory of attention's backward on a GPU, in that of branch and d_hidden: nobody needs their values then.
   std::span<std::byte> attention;
   std::span<T> d_attn_out;  ///< (B, T, H D)
@@ -62,11 +67,13 @@ class Block {
   Block(Dims const& dims, device::Stream& stream, RopeTables<T> const& rope,
         BlockScratch<T> const& scratch);
 
-  /// a.x = the residual's sum (mid and MLP of the block before; empty before the first block and in
-  /// recomputation: a.x is there), then everything up to the MLP's last product. `before` may be a.mid,
-  /// `delta` scratch.branch.
+  /// a.x = the residual's sum (mid and MLP of the block before; empty before the first block: a.x is there),
+  /// then everything up to the MLP's last product. `before` may be a.mid, `delta` scratch.branch.
   void forward(BlockTensors<T const> const& w, Residual<T> const& residual,
                BlockActivations<T> const& a) const;
+  /// Makes again what is to be recomputed, of a.x and the other parts.
+  void recompute(BlockTensors<T const> const& w, BlockActivations<T> const& a,
+                 BlockFates const& fates) const;
   /// The last product: leaves in scratch.branch what the MLP adds to a.mid.
   void forward_down(BlockTensors<T const> const& w, BlockActivations<T> const& a) const;
   /// dx (B, T, C) comes as the gradient of the block's output and leaves as that of its input.
@@ -75,6 +82,8 @@ class Block {
                 BlockTensors<T> const& dw) const;
 
  private:
+  void make(BlockTensors<T const> const& w, Residual<T> const& residual,
+            BlockActivations<T> const& a, BlockFates const& fates) const;
   /// Turns queries and keys by their positions, or back.
   void rotate(std::span<T> qkv, bool inverse) const;
   void backward_mlp(BlockTensors<T const> const& w, BlockActivations<T> const& a, std::span<T> dx,

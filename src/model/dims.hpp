@@ -22,7 +22,7 @@ struct Dims {
   double epsilon;        ///< of every norm
   state::Family family;
   bool qkv_bias;                ///< of a llama
-  std::int64_t logit_rows;      ///< the head's logits exist for so many rows at a time
+  std::int64_t logit_rows;      ///< the head's logits in FP32 exist for so many rows at a time
   device::Kind kind;            ///< of the device that computes
   Bytes attention_workspace;    ///< as RunShape's
   cudnn::Attention* attention;  ///< likewise
@@ -31,6 +31,11 @@ struct Dims {
   [[nodiscard]] std::int64_t qkv() const { return (H + 2 * K) * D; }
   /// Elements from one row of the head's logits to the next, and of their gradient.
   [[nodiscard]] std::int64_t logit_pitch() const { return round_up(V, logit_multiple); }
+  /// Rows of which the gradient of the logits exists at a time. Of several tiles the gradient of the vocabulary's matrix
+  /// is summed in FP32, V C of them: where all rows are no more than a tile and that sum, they are one tile.
+  [[nodiscard]] std::int64_t tile_rows() const {
+    return rows() > logit_rows + 2 * C ? logit_rows : rows();
+  }
   /// Outputs of the MLP's first product: gate and up beside each other, or up alone.
   [[nodiscard]] std::int64_t up() const { return family == state::Family::gpt2 ? F : 2 * F; }
 };

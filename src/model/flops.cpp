@@ -1,6 +1,7 @@
 #include "base/error.hpp"
 #include "model/block.hpp"
 #include "model/dims.hpp"
+#include "model/fates.hpp"
 #include "model/transformer.hpp"
 
 namespace offstage::model {
@@ -46,6 +47,28 @@ BlockFlops block_flops(Dims const& dims) {
   std::int64_t const pairs = dims.B * dims.T * (dims.T + 1) / 2;
   return {.linear = linear_flops(dims.rows(), weights),
           .attention = 2 * linear_flops(pairs, dims.H * dims.D)};
+}
+
+double part_flops(Dims const& dims, Part part) {
+  std::int64_t const pairs = dims.B * dims.T * (dims.T + 1) / 2;
+  auto const forward = [](std::int64_t rows, std::int64_t weights) {
+    return linear_flops(rows, weights) / forward_and_backward;
+  };
+  switch (part) {
+    case Part::qkv:
+      return forward(dims.rows(), dims.C * dims.qkv());
+    case Part::attention:
+      return 2 * forward(pairs, dims.H * dims.D);
+    case Part::mid:
+      return forward(dims.rows(), dims.C * dims.H * dims.D);
+    case Part::up:
+      return forward(dims.rows(), dims.C * dims.up());
+    case Part::input:
+    case Part::pointwise:
+    case Part::count:
+      break;
+  }
+  return 0.0;
 }
 
 double product_flops(state::ModelShape const& shape, RunShape const& run) {

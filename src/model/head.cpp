@@ -1,7 +1,9 @@
 #include "model/head.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
+#include "kernels/optimizer/gradient.hpp"
 #include "kernels/tokens/cross_entropy.hpp"
 #include "model/linear.hpp"
 
@@ -19,48 +21,92 @@ Linear vocabulary(Dims const& dims, std::int64_t rows) {
   return {rows, dims.C, dims.V, WeightLayout::out_in, dims.logit_pitch()};
 }
 
+/// Whether sums of T are kept in T itself.
+template <class T>
+constexpr bool sums_in_place = std::is_same_v<T, Real<T>>;
+
 }  // namespace
 
 template <class T>
 HeadActivations<T> lay_out_head(Dims const& dims, Slab& slab) {
   std::int64_t const rows = dims.rows();
+  bool const sums = !sums_in_place<T> && dims.tile_rows() < rows;
   return {.x = slab.take<T>(rows * dims.C),
           .normed = slab.take<T>(rows * dims.C),
-          .d_logits = slab.take<T>(rows * dims.logit_pitch()),
           .norm = lay_out_statistics<T>(dims, slab),
           .logits = slab.take<Real<T>>(std::min(rows, dims.logit_rows) * dims.logit_pitch()),
-          .loss = slab.take<double>(rows),
-          .targets = slab.take<std::int32_t>(rows)};
+          .d_logits = slab.take<T>(dims.tile_rows() * dims.logit_pitch()),
+          .d_matrix = slab.take<Real<T>>(sums ? dims.V * dims.C : 0)};
 }
 
 template <class T>
-std::span<Real<T>> Head<T>::multiply(HeadTensors<T const> const& w, std::int64_t first,
-                                     std::int64_t rows) const {
-  std::span<T const> const normed = rows_of(a_.normed, first, rows, dims_.C);
-  auto const logits = rows_of(a_.logits, 0, rows, dims_.logit_pitch());
-  vocabulary(dims_, rows).template multiply<T, Real<T>>(stream_, normed, w.matrix, logits);
+std::span<Real<T>> Head<T>::multiply(HeadTensors<T const> const& w, Tile const& tile) const {
+  std::span<T const> const normed = rows_of(a_.normed, tile.first, tile.rows, dims_.C);
+  auto const logits = rows_of(a_.logits, 0, tile.rows, dims_.logit_pitch());
+  vocabulary(dims_, tile.rows).template multiply<T, Real<T>>(stream_, normed, w.matrix, logits);
   return logits;
 }
 
 template <class T>
-void Head<T>::forward(HeadTensors<T const> const& w, Residual<T> const& residual,
-                      double loss_scale) const {
-  norm_.forward<T>(stream_, residual, a_.x, w.norm, a_.normed, a_.norm);
-  for (std::int64_t first = 0; first < dims_.rows(); first += dims_.logit_rows) {
-    std::int64_t const rows = std::min(dims_.logit_rows, dims_.rows() - first);
-    auto const logits = multiply(w, first, rows);
-    auto const d_logits =
-        loss_scale != 0.0 ? rows_of(a_.d_logits, first, rows, dims_.logit_pitch()) : std::span<T>{};
-    kernels::cross_entropy<T>(stream_,
-                              {.logits = logits,
-                               .targets = rows_of(a_.targets, first, rows, 1),
-                               .loss = rows_of(a_.loss, first, rows, 1),
-                               .d_logits = d_logits,
-                               .rows = rows,
-                               .vocab = dims_.V,
-                               .gradient_scale = loss_scale / static_cast<double>(dims_.rows()),
-                               .pitch = dims_.logit_pitch()});
+void Head<T>::lose(HeadTensors<T const> const& w, Tile const& tile, double gradient_scale,
+                   std::span<T> d_logits) const {
+  for (std::int64_t done = 0; done < tile.rows; done += dims_.logit_rows) {
+    Tile const part{tile.first + done, std::min(dims_.logit_rows, tile.rows - done)};
+    auto const logits = multiply(w, part);
+    kernels::cross_entropy<T>(
+        stream_,
+        {.logits = logits,
+         .targets = rows_of(rows_.targets, part.first, part.rows, 1),
+         .loss = rows_of(rows_.loss, part.first, part.rows, 1),
+         .d_logits =
+             d_logits.empty() ? d_logits : rows_of(d_logits, done, part.rows, dims_.logit_pitch()),
+         .rows = part.rows,
+         .vocab = dims_.V,
+         .gradient_scale = gradient_scale,
+         .pitch = dims_.logit_pitch()});
   }
+}
+
+template <class T>
+void Head<T>::forward(HeadTensors<T const> const& w, Residual<T> const& residual) const {
+  norm_.forward<T>(stream_, residual, a_.x, w.norm, a_.normed, a_.norm);
+  lose(w, {0, dims_.rows()}, 0.0, {});
+}
+
+template <class T>
+void Head<T>::forward_backward(HeadTensors<T const> const& w, Residual<T> const& residual,
+                               double loss_scale, HeadGradient<T> const& to) const {
+  norm_.forward<T>(stream_, residual, a_.x, w.norm, a_.normed, a_.norm);
+  for (std::int64_t first = 0; first < dims_.rows(); first += dims_.tile_rows()) {
+    Tile const tile{first, std::min(dims_.tile_rows(), dims_.rows() - first)};
+    auto const d_logits = rows_of(a_.d_logits, 0, tile.rows, dims_.logit_pitch());
+    lose(w, tile, loss_scale / static_cast<double>(dims_.rows()), d_logits);
+    add_to_matrix(tile, d_logits, to.dw.matrix);
+    vocabulary(dims_, tile.rows)
+        .template backward_input<T>(stream_, d_logits, w.matrix,
+                                    rows_of(to.scratch, first, tile.rows, dims_.C));
+  }
+  if constexpr (!sums_in_place<T>) {
+    if (!a_.d_matrix.empty()) {
+      kernels::convert(stream_, a_.d_matrix, to.dw.matrix);
+    }
+  }
+  zero(stream_, to.dx);  // nothing flows past the final norm, and its backward adds
+  norm_.backward<T>(stream_, a_.x, w.norm, to.scratch, a_.norm, to.dx, to.dw.norm);
+}
+
+template <class T>
+void Head<T>::add_to_matrix(Tile const& tile, std::span<T const> d_logits,
+                            std::span<T> d_matrix) const {
+  Linear const logits = vocabulary(dims_, tile.rows);
+  std::span<T const> const normed = rows_of(a_.normed, tile.first, tile.rows, dims_.C);
+  if constexpr (!sums_in_place<T>) {
+    if (!a_.d_matrix.empty()) {
+      logits.add_weight<T, Real<T>>(stream_, d_logits, normed, a_.d_matrix, tile.first > 0);
+      return;
+    }
+  }
+  logits.add_weight<T, T>(stream_, d_logits, normed, d_matrix, tile.first > 0);
 }
 
 template <class T>
@@ -70,23 +116,13 @@ void Head<T>::logits(HeadTensors<T const> const& w, Residual<T> const& residual,
   auto const wanted = static_cast<std::int64_t>(out.size()) / dims_.V;
   for (std::int64_t done = 0; done < wanted; done += dims_.logit_rows) {
     std::int64_t const rows = std::min(dims_.logit_rows, wanted - done);
-    auto const logits = multiply(w, first + done, rows);
+    auto const logits = multiply(w, {first + done, rows});
     for (std::int64_t row = 0; row < rows; ++row) {
       auto const to = rows_of(out, done + row, 1, dims_.V);
       stream_.copy(to.data(), rows_of(logits, row, 1, dims_.logit_pitch()).data(),
                    static_cast<Bytes>(to.size_bytes()), device::Copy::device_to_host);
     }
   }
-}
-
-template <class T>
-void Head<T>::backward(HeadTensors<T const> const& w, std::span<T> dx, HeadTensors<T> const& dw,
-                       std::span<T> scratch) const {
-  Linear const logits = vocabulary(dims_, dims_.rows());
-  logits.backward_weight<T>(stream_, a_.d_logits, a_.normed, {dw.matrix, {}});
-  logits.backward_input<T>(stream_, a_.d_logits, w.matrix, scratch);
-  zero(stream_, dx);  // nothing flows past the final norm, and its backward adds
-  norm_.backward<T>(stream_, a_.x, w.norm, scratch, a_.norm, dx, dw.norm);
 }
 
 template class Head<float>;

@@ -12,51 +12,75 @@
 
 namespace offstage::model {
 
-/// Rows of d_logits and logits are Dims::logit_pitch() apart.
+/// Rows of d_logits and logits are Dims::logit_pitch() apart. Nothing of it is needed before or after the head runs.
 template <class T>
 struct HeadActivations {
-  std::span<T> x;                   ///< (B, T, C) the last block's output
-  std::span<T> normed;              ///< (B, T, C)
-  std::span<T> d_logits;            ///< (B, T, V), all that is kept of the logits
-  NormStatistics<T> norm;           ///< of x
-  std::span<Real<T>> logits;        ///< (min(B T, Dims::logit_rows), V)
-  std::span<double> loss;           ///< (B, T) in nats
-  std::span<std::int32_t> targets;  ///< (B, T)
+  std::span<T> x;             ///< (B, T, C) the last block's output
+  std::span<T> normed;        ///< (B, T, C)
+  NormStatistics<T> norm;     ///< of x
+  std::span<Real<T>> logits;  ///< (min(B T, Dims::logit_rows), V)
+  std::span<T> d_logits;      ///< (Dims::tile_rows(), V)
+  /// (V, C), the sum over tiles, where there are several and T is narrower.
+  std::span<Real<T>> d_matrix;
 };
 
 template <class T>
 [[nodiscard]] HeadActivations<T> lay_out_head(Dims const& dims, Slab& slab);
+
+/// What of a micro-batch the head is told, and tells.
+struct HeadRows {
+  std::span<double> loss;           ///< (B, T) in nats
+  std::span<std::int32_t> targets;  ///< (B, T)
+};
+
+/// Where the gradients of the head go.
+template <class T>
+struct HeadGradient {
+  std::span<T> dx;       ///< (B, T, C) of the last block's output
+  HeadTensors<T> dw;     ///< of the head's own parameters, or the table's if it is tied
+  std::span<T> scratch;  ///< (B, T, C)
+};
 
 /// The final norm, the product with the vocabulary and the loss. All members enqueue on the stream
 /// and return.
 template <class T>
 class Head {
  public:
-  Head(Dims const& dims, device::Stream& stream, HeadActivations<T> const& activations)
+  Head(Dims const& dims, device::Stream& stream, HeadActivations<T> const& activations,
+       HeadRows const& rows)
       : dims_{dims},
         norm_{dims.family, dims.rows(), dims.C, dims.epsilon},
         stream_{stream},
-        a_{activations} {}
+        a_{activations},
+        rows_{rows} {}
 
-  /// x = the residual's sum, then the loss of each row; also d_logits of the mean loss times `loss_scale` unless
-  /// that is 0. The logits exist for a few rows at a time only.
-  void forward(HeadTensors<T const> const& w, Residual<T> const& residual, double loss_scale) const;
-  /// Likewise x, and the logits, to host memory, of out.size() / V rows from `first` on.
+  /// x = the residual's sum, then the loss of each row. The logits exist for a few rows at a time only.
+  void forward(HeadTensors<T const> const& w, Residual<T> const& residual) const;
+  /// Likewise, and the gradient of the mean loss times `loss_scale`, tile by tile of rows in ascending order: all of `to` is
+  /// overwritten. The residual may lie in to.scratch.
+  void forward_backward(HeadTensors<T const> const& w, Residual<T> const& residual,
+                        double loss_scale, HeadGradient<T> const& to) const;
+  /// x as forward, and the logits, to host memory, of out.size() / V rows from `first` on.
   void logits(HeadTensors<T const> const& w, Residual<T> const& residual, std::int64_t first,
               std::span<Real<T>> out) const;
-  /// dx (B, T, C) is overwritten with the gradient of x; dw and `scratch` (B, T, C) are overwritten.
-  void backward(HeadTensors<T const> const& w, std::span<T> dx, HeadTensors<T> const& dw,
-                std::span<T> scratch) const;
 
  private:
-  /// The logits of `rows` normed rows from `first` on; they stay until the next call.
-  [[nodiscard]] std::span<Real<T>> multiply(HeadTensors<T const> const& w, std::int64_t first,
-                                            std::int64_t rows) const;
+  struct Tile {
+    std::int64_t first, rows;
+  };
+  /// The logits of these normed rows; they stay until the next call.
+  [[nodiscard]] std::span<Real<T>> multiply(HeadTensors<T const> const& w, Tile const& tile) const;
+  /// The loss of these rows; `d_logits` is of the tile's rows, or empty.
+  void lose(HeadTensors<T const> const& w, Tile const& tile, double gradient_scale,
+            std::span<T> d_logits) const;
+  /// The gradient of the matrix, with this tile's part.
+  void add_to_matrix(Tile const& tile, std::span<T const> d_logits, std::span<T> d_matrix) const;
 
   Dims dims_;
   Norm norm_;
   device::Stream& stream_;
   HeadActivations<T> a_;
+  HeadRows rows_;
 };
 
 }  // namespace offstage::model

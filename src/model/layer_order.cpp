@@ -8,12 +8,13 @@ LayerOrder layer_order(state::ModelShape const& shape) {
   LayerOrder order;
   for (int layer = embedding; layer <= head; ++layer) {
     order.forward.push_back(layer);
-    order.backward.push_back(head - layer);
   }
-  order.backward.pop_back();  // the embedding's needs no parameters
   if (shape.tied_head) {
     order.forward.push_back(embedding);
-    order.backward.insert(order.backward.begin() + 1, embedding);
+  }
+  // The head's backward is part of forward, the embedding's needs no parameters.
+  for (int layer = head - 1; layer > embedding; --layer) {
+    order.backward.push_back(layer);
   }
   return order;
 }

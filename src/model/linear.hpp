@@ -63,19 +63,27 @@ struct Linear {
   template <class T>
   void backward_weight(device::Stream& stream, std::span<T const> dy, std::span<T const> x,
                        LinearTensors<T> const& dw) const {
-    bool const by_out = layout == WeightLayout::out_in;
-    kernels::matmul<T, T>(stream, {.a = by_out ? dy.data() : x.data(),
-                                   .b = by_out ? x.data() : dy.data(),
-                                   .c = dw.weight.data(),
-                                   .m = by_out ? out : in,
-                                   .n = by_out ? in : out,
-                                   .k = rows,
-                                   .transpose_a = kernels::Transpose::yes,
-                                   .a_pitch = by_out ? out_pitch : 0,
-                                   .b_pitch = by_out ? 0 : out_pitch});
+    add_weight<T, T>(stream, dy, x, dw.weight, false);
     if (!dw.bias.empty()) {
       kernels::bias_backward<T>(stream, {.dy = dy, .d_bias = dw.bias, .rows = rows, .width = out});
     }
+  }
+
+  /// dw = x^T dy, or dw += x^T dy where `add` (Sum is float or double then).
+  template <class T, class Sum>
+  void add_weight(device::Stream& stream, std::span<T const> dy, std::span<T const> x,
+                  std::span<Sum> dw, bool add) const {
+    bool const by_out = layout == WeightLayout::out_in;
+    kernels::matmul<T, Sum>(stream, {.a = by_out ? dy.data() : x.data(),
+                                     .b = by_out ? x.data() : dy.data(),
+                                     .c = dw.data(),
+                                     .m = by_out ? out : in,
+                                     .n = by_out ? in : out,
+                                     .k = rows,
+                                     .transpose_a = kernels::Transpose::yes,
+                                     .a_pitch = by_out ? out_pitch : 0,
+                                     .b_pitch = by_out ? 0 : out_pitch,
+                                     .add = add});
   }
 
  private:

@@ -17,6 +17,7 @@ class Slab {
  public:
   Slab() = default;
   explicit Slab(device::Buffer const& memory) : memory_{memory.as<std::byte>()} {}
+  explicit Slab(std::span<std::byte> memory) : memory_{memory} {}
 
   template <class U>
   [[nodiscard]] std::span<U> take(std::int64_t elements) {
@@ -30,6 +31,8 @@ class Slab {
         memory_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(bytes));
     return {reinterpret_cast<U*>(part.data()), static_cast<std::size_t>(elements)};
   }
+  /// What is taken next begins at used().
+  void align() { used_ = round_up(used_, alignment); }
   /// Memory from `begin`, a used() of before, on: that of other parts, for another time.
   template <class U>
   [[nodiscard]] std::span<U> take_again(Bytes begin, std::int64_t elements) {
@@ -37,6 +40,14 @@ class Slab {
     auto const part = take<U>(elements);
     used_ = std::max(used_, end);
     return part;
+  }
+  /// Likewise for all that `lay_out(*this)` takes.
+  template <class LayOut>
+  [[nodiscard]] auto again(Bytes begin, LayOut const& lay_out) {
+    Bytes const end = std::exchange(used_, begin);
+    auto const parts = lay_out(*this);
+    used_ = std::max(used_, end);
+    return parts;
   }
   [[nodiscard]] Bytes used() const noexcept { return used_; }
 

@@ -9,6 +9,7 @@
 #include "kernels/tokens/cross_entropy.hpp"
 #include "kernels/tokens/embedding.hpp"
 #include "model/block.hpp"
+#include "model/block_traffic.hpp"
 #include "model/dims.hpp"
 #include "model/gradient_buffers.hpp"
 #include "model/head.hpp"
@@ -69,6 +70,7 @@ class Transformer<T>::Implementation {
   void logits(data::TokenBatch const& batch, state::ParameterSource<T>& source,
               std::int64_t first_row, std::span<Real<T>> out);
   [[nodiscard]] std::span<std::byte> idle_memory() const { return work_.idle_memory(); }
+  void set_store(state::ActivationStore& store) { traffic_.set_store(store); }
   void idle_forward(state::ParameterSource<T>& source);
   void idle_backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
 
@@ -82,12 +84,12 @@ class Transformer<T>::Implementation {
   void forward_embedding(state::ParameterSource<T>& source, std::span<T> x);
   void forward_block(int layer, state::ParameterSource<T>& source, Residual<T> const& residual,
                      BlockActivations<T> const& a);
+  /// Where `keep`, backward too: dx and, in memory for the head's, the gradient, which wait for the rest.
   void forward_head(state::ParameterSource<T>& source, Residual<T> const& residual, bool keep,
                     double loss_scale);
   double mean_loss();
 
-  // Each leaves its layer's gradient in `gradient`, but that of a tied embedding in work_.tied_gradient.
-  void backward_head(state::ParameterSource<T>& source, std::span<T> gradient);
+  // Each leaves its layer's gradient in `gradient`, but backward_embedding that of a tied one in work_.tied_gradient.
   void backward_block(int layer, state::ParameterSource<T>& source, std::span<T> gradient);
   void backward_embedding(std::span<T> gradient);
   void send(int layer, std::span<T> gradient, state::GradientSink<T>& sink);
@@ -126,7 +128,7 @@ class Transformer<T>::Implementation {
 
   Dims dims_;
   bool tied_;
-  Recompute recompute_;
+  BlockRing ring_;
   std::vector<state::LayerLayout> layers_;
   device::Stream& stream_;
   Workspace<T> work_;
@@ -135,7 +137,9 @@ class Transformer<T>::Implementation {
   std::vector<double> losses_;         ///< likewise
   Block<T> block_;
   Head<T> head_;
-  bool forwarded_ = false;  ///< what backward needs is there
+  bool forwarded_ = false;      ///< what backward needs is there
+  std::span<T> head_gradient_;  ///< the head's layer of it
+  BlockTraffic traffic_;
   GradientBuffers<T> gradients_;
 };
 
@@ -144,20 +148,21 @@ Transformer<T>::Implementation::Implementation(state::ModelShape const& shape, R
                                                device::Device& device, device::Stream& stream)
     : dims_{dims_of(shape, run, device.kind())},
       tied_{shape.tied_head},
-      recompute_{run.recompute},
+      ring_{static_cast<int>(shape.layers), run.fates, run.slabs},
       layers_{state::layers_of(shape)},
       stream_{stream},
       work_{dims_, demand(), device},
       losses_(static_cast<std::size_t>(dims_.rows())),
       block_{dims_, stream_, work_.rope, work_.scratch},
-      head_{dims_, stream_, work_.head},
+      head_{dims_, stream_, work_.head, work_.head_rows},
+      traffic_{ring_, work_.slabs, stream_},
       gradients_{work_.gradients} {
   work_.fill_rope_tables(shape, stream_);
 }
 
 template <class T>
 WorkspaceDemand Transformer<T>::Implementation::demand() const {
-  WorkspaceDemand demand{.blocks = block_count(), .recompute = recompute_};
+  WorkspaceDemand demand{.ring = ring_};
   for (int layer = embedding_layer; layer <= head_layer(); ++layer) {
     bool const of_its_own = tied_ && layer == embedding_layer;
     auto& elements = of_its_own ? demand.tied_elements : demand.layer_elements;
@@ -173,7 +178,7 @@ double Transformer<T>::Implementation::forward(data::TokenBatch const& batch,
   require(batch.targets.size() == batch.tokens.size(),
           "Transformer: a micro-batch needs as many targets as tokens");
   // First: a copy of pageable memory may wait for all that the stream has.
-  upload(batch.targets, data::ignored_target, targets_, work_.head.targets);
+  upload(batch.targets, data::ignored_target, targets_, work_.head_rows.targets);
   auto const residual = forward_blocks(batch, source, keep);
   forward_head(source, residual, keep, loss_scale);
   forwarded_ = keep;
@@ -204,12 +209,19 @@ Residual<T> Transformer<T>::Implementation::forward_blocks(data::TokenBatch cons
           "Transformer: the micro-batch is not of the run's shape");
   forwarded_ = false;
   upload(batch.tokens, 0, tokens_, work_.tokens);
+  traffic_.begin();
   // Without keeping anything, every block uses the first one's memory.
   auto const block = [&](int i) -> BlockActivations<T> const& { return activations(keep ? i : 0); };
   forward_embedding(source, block(0).x);
   Residual<T> residual;
   for (int i = 0; i < block_count(); ++i) {
+    if (keep) {
+      traffic_.before_forward(i);
+    }
     forward_block(i + 1, source, residual, block(i));
+    if (keep) {
+      traffic_.after_forward(i);
+    }
     residual = {block(i).mid, work_.scratch.branch};
   }
   return residual;
@@ -258,12 +270,22 @@ void Transformer<T>::Implementation::forward_head(state::ParameterSource<T>& sou
                                                   Residual<T> const& residual, bool keep,
                                                   double loss_scale) {
   HeldHead<T> const held{source, head_layer(), tied_, stream_};
-  head_.forward(head_view(held), residual, keep ? loss_scale : 0.0);
+  if (!keep) {
+    head_.forward(head_view(held), residual);
+    return;
+  }
+  gradients_.begin();
+  head_gradient_ = gradients_.next(stream_);
+  auto const table = tied_ ? embedding_gradient({}).table : std::span<T>{};
+  head_.forward_backward(head_view(held), residual, loss_scale,
+                         {.dx = work_.dx,
+                          .dw = view(head_layer(), head_gradient_).head(table),
+                          .scratch = work_.scratch.branch});
 }
 
 template <class T>
 double Transformer<T>::Implementation::mean_loss() {
-  auto const& loss = work_.head.loss;
+  auto const& loss = work_.head_rows.loss;
   stream_.copy(losses_.data(), loss.data(), static_cast<Bytes>(loss.size_bytes()),
                device::Copy::device_to_host);
   stream_.synchronize();
@@ -275,28 +297,16 @@ void Transformer<T>::Implementation::backward(state::ParameterSource<T>& source,
                                               state::GradientSink<T>& sink) {
   require(forwarded_, "Transformer: backward without a forward of the same micro-batch");
   forwarded_ = false;
-  gradients_.begin();
-  auto gradient = gradients_.next(stream_);
-  backward_head(source, gradient);
-  send(head_layer(), gradient, sink);
+  send(head_layer(), head_gradient_, sink);
   for (int layer = block_count(); layer >= 1; --layer) {
-    gradient = gradients_.next(stream_);
+    auto const gradient = gradients_.next(stream_);
     backward_block(layer, source, gradient);
     send(layer, gradient, sink);
   }
-  gradient = gradients_.next(stream_);
+  auto const gradient = gradients_.next(stream_);
   backward_embedding(gradient);
   send(embedding_layer, tied_ ? work_.tied_gradient : gradient, sink);
   stream_.synchronize();  // others may use the idle memory from here on
-}
-
-template <class T>
-void Transformer<T>::Implementation::backward_head(state::ParameterSource<T>& source,
-                                                   std::span<T> gradient) {
-  HeldHead<T> const held{source, head_layer(), tied_, stream_};
-  auto const table = tied_ ? embedding_gradient(gradient).table : std::span<T>{};
-  head_.backward(head_view(held), work_.dx, view(head_layer(), gradient).head(table),
-                 work_.scratch.branch);
 }
 
 template <class T>
@@ -305,10 +315,10 @@ void Transformer<T>::Implementation::backward_block(int layer, state::ParameterS
   state::HeldLayer<T> const held{source, layer, stream_};
   auto const w = view(layer, held).block();
   auto const& a = activations(layer - 1);
-  if (recompute_ == Recompute::block) {
-    block_.forward(w, {}, a);
-  }
+  traffic_.before_backward(layer - 1);
+  block_.recompute(w, a, ring_.fates(layer - 1));
   block_.backward(w, a, work_.dx, view(layer, gradient).block());
+  traffic_.after_backward(layer - 1);
 }
 
 template <class T>
@@ -350,7 +360,6 @@ void Transformer<T>::Implementation::idle_forward(state::ParameterSource<T>& sou
 template <class T>
 void Transformer<T>::Implementation::idle_backward(state::ParameterSource<T>& source,
                                                    state::GradientSink<T>& sink) {
-  { HeldHead<T> const held{source, head_layer(), tied_, stream_}; }
   sink.add(head_layer(), {});
   for (int layer = block_count(); layer >= 1; --layer) {
     { state::HeldLayer<T> const held{source, layer, stream_}; }
@@ -367,6 +376,11 @@ Transformer<T>::Transformer(state::ModelShape const& shape, RunShape const& run,
 
 template <class T>
 Transformer<T>::~Transformer() = default;
+
+template <class T>
+void Transformer<T>::set_store(state::ActivationStore& store) {
+  implementation_->set_store(store);
+}
 
 template <class T>
 double Transformer<T>::forward(data::TokenBatch const& batch, state::ParameterSource<T>& source,
@@ -405,6 +419,21 @@ void Transformer<T>::idle_backward(state::ParameterSource<T>& source,
                                    state::GradientSink<T>& sink) {
   implementation_->idle_backward(source, sink);
 }
+
+template <class T>
+std::vector<state::LeavingPart> leaving_parts(state::ModelShape const& shape, RunShape const& run) {
+  return leaving_parts<T>(dims_of(shape, run),
+                          BlockRing{static_cast<int>(shape.layers), run.fates, run.slabs});
+}
+
+template std::vector<state::LeavingPart> leaving_parts<float>(state::ModelShape const&,
+                                                              RunShape const&);
+template std::vector<state::LeavingPart> leaving_parts<bfloat16>(state::ModelShape const&,
+                                                                 RunShape const&);
+template std::vector<state::LeavingPart> leaving_parts<float16>(state::ModelShape const&,
+                                                                RunShape const&);
+template std::vector<state::LeavingPart> leaving_parts<double>(state::ModelShape const&,
+                                                               RunShape const&);
 
 template class Transformer<float>;
 template class Transformer<bfloat16>;

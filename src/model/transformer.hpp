@@ -10,6 +10,7 @@
 #include "base/units.hpp"
 #include "data/batch.hpp"
 #include "device/device.hpp"
+#include "model/fates.hpp"
 #include "state/exchange.hpp"
 #include "state/model_shape.hpp"
 
@@ -19,17 +20,18 @@ class Attention;
 
 namespace offstage::model {
 
-/// What backward needs of a block: kept from forward, or computed again from the block's input.
-enum class Recompute { none, block };
-
 struct RunShape {
   std::int64_t batch{};     ///< B, sequences of a micro-batch
   std::int64_t sequence{};  ///< T
-  Recompute recompute = Recompute::none;
   /// Device memory for backward of attention by cuDNN; 0: the own kernels compute it.
   Bytes attention_workspace{};
   /// cuDNN's plans of this shape, which take no more; null: the own kernels, or memory is only counted.
   cudnn::Attention* attention{};
+  /// Of each block's activations; empty: all stay. They change memory and time, never the bits.
+  std::vector<BlockFates> fates{};
+  /// Copies of what leaves at a time on the device (BlockRing); with one it is waited for, with two it moves under the work
+  /// of the other block.
+  int slabs = 2;
 };
 
 /// The layers that a micro-batch acquires, in order: for sources that bring them ahead of use.
@@ -49,21 +51,24 @@ struct LayerOrder {
 /// Collective: all members but the constructor, through source and sink; a rank without a
 ///             micro-batch calls the idle_ members in place of the others. Order of acquire (layer_order) in
 ///             forward, evaluate and logits: embedding, blocks ascending, head (then the embedding beside it
-///             if tied). In backward: head (likewise), blocks descending; the embedding's backward needs no
+///             if tied). In backward: blocks descending; the head's is part of forward, and the embedding's needs no
 ///             parameters. A layer's gradient goes to the sink right after its backward, when the
 ///             layer is released: head, blocks descending, embedding.
 /// Waiting:    the calling thread waits for the stream at the end of each member, not between layers: it hands
 ///             layers and gradients on while the work that uses or makes them may still be to come.
-/// Recompute:  changes memory and time, never the bits.
 template <class T>
 class Transformer {
  public:
+  /// Errors: PreconditionError: fates that BlockRing refuses.
   Transformer(state::ModelShape const& shape, RunShape const& run, device::Device& device,
               device::Stream& stream);
   /// Waits for the stream: a member that threw may have left work there.
   ~Transformer();
   Transformer(Transformer const&) = delete;
   Transformer& operator=(Transformer const&) = delete;
+
+  /// For what leaves (leaving_parts), before the first micro-batch; `store` outlives this.
+  void set_store(state::ActivationStore& store);
 
   /// Loss of the micro-batch in nats per token: the sum over targets that are not ignored, in FP64
   /// in row order, divided by B T whatever is ignored. Keeps what backward needs; the gradient is
@@ -95,6 +100,11 @@ class Transformer {
   class Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
+
+/// What leaves the device in each micro-batch, in type T: what a store is to have room for.
+template <class T>
+[[nodiscard]] std::vector<state::LeavingPart> leaving_parts(state::ModelShape const& shape,
+                                                            RunShape const& run);
 
 /// Floating-point operations of the matrix products of forward and backward (two products in
 /// backward for one in forward), attention's two included as causal, for one micro-batch.

@@ -56,23 +56,61 @@ Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device:
                            [&](Slab& slab) { return slab.take<T>(demand.tied_elements); });
   dx = allocate("the gradient of activations",
                 [&](Slab& slab) { return slab.take<T>(rows * dims.C); });
-  scratch = allocate("scratch memory of forward and backward",
-                     [&](Slab& slab) { return lay_out_scratch<T>(dims, slab); });
-  head = allocate("logits and activations of the head",
-                  [&](Slab& slab) { return lay_out_head<T>(dims, slab); });
-  allocate_blocks(demand);
+  head_rows = allocate("the losses of a micro-batch", [&](Slab& slab) {
+    auto const loss = slab.take<double>(rows);
+    return HeadRows{.loss = loss, .targets = slab.take<std::int32_t>(rows)};
+  });
+  allocate("scratch memory of blocks, logits and activations of the head", [&](Slab& slab) {
+    scratch = lay_out_scratch<T>(dims, slab);
+    Bytes const branch = rows * dims.C * static_cast<Bytes>(sizeof(T));
+    head = slab.again(branch, [&](Slab& same) { return lay_out_head<T>(dims, same); });
+    return head;
+  });
+  allocate_slabs(demand.ring);
+  allocate_blocks(demand.ring);
 }
 
 template <class T>
-void Workspace<T>::allocate_blocks(WorkspaceDemand const& demand) {
-  bool const share = demand.recompute == Recompute::block;
-  auto const lay_out = [&](Slab& slab) { return lay_out_block<T>(dims_, slab); };
-  auto const lay_out_x = [&](Slab& slab) { return slab.take<T>(dims_.rows() * dims_.C); };
-  for (int block = 0; block < demand.blocks; ++block) {
-    blocks.push_back(block > 0 && share
-                         ? blocks.front()
-                         : allocate(fmt::format("activations of block {}", block), lay_out));
-    blocks.back().x = allocate(fmt::format("the input of block {}", block), lay_out_x);
+void Workspace<T>::allocate_slabs(BlockRing const& ring) {
+  for (int slab = 0; slab < ring.slabs(); ++slab) {
+    slabs.push_back(allocate("activations of a block on its way", [&](Slab& memory) {
+      std::array<std::span<std::byte>, part_count> parts;
+      for (Part const part : all_parts) {
+        BlockActivations<T> a;
+        if (ring.copies(part) > slab) {
+          parts[static_cast<std::size_t>(part)] =
+              lay_out_part(dims_, part, memory, a, {scratch.d_hidden});
+        }
+      }
+      return parts;
+    }));
+  }
+}
+
+template <class T>
+void Workspace<T>::allocate_blocks(BlockRing const& ring) {
+  for (int block = 0; block < ring.blocks(); ++block) {
+    auto& a = blocks.emplace_back();
+    auto const place = [&](Part part, Slab& own) {
+      if (int const copy = ring.copy(block, part); copy != BlockRing::none) {
+        auto const& slab = slabs[static_cast<std::size_t>(copy)];
+        Slab there{slab[static_cast<std::size_t>(part)]};
+        lay_out_part(dims_, part, there, a, {scratch.d_hidden});
+      } else {
+        lay_out_part(dims_, part, own, a);
+      }
+      return 0;
+    };
+    allocate(fmt::format("activations of block {}", block), [&](Slab& own) {
+      for (Part const part : all_parts) {
+        if (part != Part::input) {
+          place(part, own);
+        }
+      }
+      return 0;
+    });
+    allocate(fmt::format("the input of block {}", block),
+             [&](Slab& own) { return place(Part::input, own); });
   }
 }
 

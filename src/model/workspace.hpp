@@ -11,14 +11,14 @@
 #include "device/device.hpp"
 #include "model/block.hpp"
 #include "model/dims.hpp"
+#include "model/fates.hpp"
 #include "model/head.hpp"
 
 namespace offstage::model {
 
 /// How much there is to keep beside the shapes of one block.
 struct WorkspaceDemand {
-  int blocks{};
-  Recompute recompute{};
+  BlockRing ring;
   std::int64_t layer_elements{};  ///< of the largest layer, padded
   std::int64_t
       tied_elements{};  ///< of the embedding, padded, if it needs a gradient of its own; else 0
@@ -41,8 +41,11 @@ class Workspace {
   std::span<std::int32_t> tokens;  ///< (B, T)
   RopeTables<T> rope;
   BlockScratch<T> scratch;
-  std::vector<BlockActivations<T>> blocks;  ///< with recomputation all share memory, but for x
-  HeadActivations<T> head;
+  std::vector<BlockActivations<T>> blocks;  ///< those of a slab share memory
+  /// Parts that blocks share: as many have memory as the ring has copies.
+  std::vector<std::array<std::span<std::byte>, part_count>> slabs;
+  HeadActivations<T> head;  ///< in memory of `scratch` beyond branch: it runs when no block does
+  HeadRows head_rows;
   std::span<T> dx;  ///< (B, T, C) gradient of the residual stream
   /// Of one layer each, padded: one is computed while the other leaves the device.
   std::array<std::span<T>, 2> gradients;
@@ -55,7 +58,8 @@ class Workspace {
   auto allocate(std::string const& purpose, LayOut&& lay_out) {
     return allocate(memory_.emplace_back(), purpose, std::forward<LayOut>(lay_out));
   }
-  void allocate_blocks(WorkspaceDemand const& demand);
+  void allocate_slabs(BlockRing const& ring);
+  void allocate_blocks(BlockRing const& ring);
 
   Dims dims_;
   device::Device& device_;

@@ -46,10 +46,13 @@ void check(MemoryDemand const& demand) {
   require(demand.resident_elements >= 0 && demand.resident_elements <= demand.shard_elements,
           "what is resident is part of the shard");
   require(demand.shard_elements >= 0 && demand.paths >= 0 && demand.exchange_bytes >= 0 &&
-              demand.reserve_bytes >= 0 && demand.host_memory >= 0 &&
-              demand.gradient_bytes_per_element > 0 && demand.parameter_bytes_per_element >= 0 &&
-              demand.parameter_buffers >= 0,
+              demand.activation_bytes >= 0 && demand.reserve_bytes >= 0 &&
+              demand.host_memory >= 0 && demand.gradient_bytes_per_element > 0 &&
+              demand.parameter_bytes_per_element >= 0 && demand.parameter_buffers >= 0,
           "memory demands are not negative");
+  require(demand.activation_extents >= 0 && demand.activation_extent >= 0 &&
+              (demand.activation_extents == 0 || demand.paths > 0),
+          "activations wait on a storage path");
   require(!demand.flush_fp32 || demand.paths > 0, "gradients are flushed to a storage path");
   require(!demand.parameters_on_storage || demand.paths > 0,
           "parameters are kept on a storage path");
@@ -70,17 +73,20 @@ class Division {
   }
 
   MemoryPlan in_host_memory() {
+    plan_.activations = demand_.activation_bytes;
     plan_.cached = plan_.subgroups;
     plan_.gradients_cached = gradient_extents();
     plan_.gradients = plus(all_gradients_, demand_.exchange_bytes);
     plan_.state = whole_state();
     plan_.parameters = least_parameters();
-    if (plus(plus(plan_.gradients, plan_.state), plan_.parameters) > per_rank()) {
-      throw UsageError{fmt::format(
-          "tiers.host-memory={} is too small: the optimizer state needs {}{} and the gradients {} "
-          "on each node; raise it, or set tiers.path to a directory on local storage",
-          format_bytes(demand_.host_memory), on_node(plan_.state), parameters_in_words(),
-          on_node(plan_.gradients))};
+    if (plus(plus(plus(plan_.gradients, plan_.state), plan_.parameters), demand_.activation_bytes) >
+        per_rank()) {
+      throw UsageError{
+          fmt::format("tiers.host-memory={} is too small: the optimizer state needs {}{}{} and the "
+                      "gradients {} "
+                      "on each node; raise it, or set tiers.path to a directory on local storage",
+                      format_bytes(demand_.host_memory), on_node(plan_.state),
+                      parameters_in_words(), activations_in_words(), on_node(plan_.gradients))};
     }
     return finished();
   }
@@ -99,9 +105,10 @@ class Division {
     if (least() > left_) {
       throw too_small();
     }
-    left_ -= demand_.exchange_bytes;
+    left_ -= demand_.exchange_bytes + least_activations();
     left_ -= few() * extent() + least_parameters();
     place_gradients();
+    place_activations();
     place_parameters();
     place_state();
     return finished();
@@ -161,8 +168,18 @@ class Division {
   }
   /// What a rank cannot do without.
   [[nodiscard]] Bytes least() const {
-    return plus(plus(plus(demand_.exchange_bytes, times(few(), extent())), least_gradients()),
-                least_parameters());
+    return plus(
+        plus(plus(plus(demand_.exchange_bytes, least_activations()), times(few(), extent())),
+             least_gradients()),
+        least_parameters());
+  }
+
+  /// One extent that leaves, one that comes.
+  [[nodiscard]] std::int64_t few_activations() const {
+    return std::min<std::int64_t>(2, demand_.activation_extents);
+  }
+  [[nodiscard]] Bytes least_activations() const {
+    return plus(demand_.activation_bytes, times(few_activations(), demand_.activation_extent));
   }
 
   void place_gradients() {
@@ -178,6 +195,22 @@ class Division {
     }
     left_ -= taken;
     plan_.gradients = demand_.exchange_bytes + taken;
+  }
+
+  void place_activations() {
+    std::int64_t const all = demand_.activation_extents;
+    plan_.activations = least_activations();
+    if (all == 0) {
+      return;
+    }
+    Bytes const extent_bytes = std::max<Bytes>(1, demand_.activation_extent);
+    std::int64_t const places = std::min(all, few_activations() + left_ / extent_bytes);
+    std::int64_t const wished = std::max<std::int64_t>(2, demand_.activation_buffers);
+    plan_.activation_buffers = static_cast<int>(std::clamp<std::int64_t>(places, 2, wished));
+    plan_.activations_cached =
+        places == all ? all : std::max<std::int64_t>(0, places - plan_.activation_buffers);
+    plan_.activations = demand_.activation_bytes + times(places, demand_.activation_extent);
+    left_ -= plan_.activations - least_activations();
   }
 
   void place_parameters() {
@@ -213,14 +246,16 @@ class Division {
   [[nodiscard]] MemoryPlan finished() {
     if (demand_.spares && plan_.cached == plan_.subgroups && plan_.subgroups > 0) {
       // With second versions every place is as large as the largest extent.
-      Bytes const left = per_rank() - demand_.reserve_bytes - plan_.gradients - plan_.parameters;
+      Bytes const left = per_rank() - demand_.reserve_bytes - plan_.gradients - plan_.parameters -
+                         plan_.activations;
       plan_.spares =
           std::clamp<std::int64_t>(left / extent() - plan_.subgroups, 0, plan_.subgroups);
       if (plan_.spares > 0) {
         plan_.state = (plan_.subgroups + plan_.spares) * extent();
       }
     }
-    plan_.node_total = (plan_.gradients + plan_.state + plan_.parameters) * demand_.ranks_per_node;
+    plan_.node_total = (plan_.gradients + plan_.state + plan_.parameters + plan_.activations) *
+                       demand_.ranks_per_node;
     return plan_;
   }
 
@@ -236,6 +271,12 @@ class Division {
                              demand_.parameters_on_storage ? "storage" : "host");
   }
 
+  [[nodiscard]] std::string activations_in_words() const {
+    return least_activations() == 0
+               ? ""
+               : fmt::format(", activations {} (train.activations)", on_node(least_activations()));
+  }
+
   [[nodiscard]] UsageError too_small() const {
     std::string remedies = "raise it";
     if (!demand_.subgroup_is_default) {
@@ -244,15 +285,18 @@ class Division {
     if (demand_.flush_fp32) {
       remedies += ", or set update.gradients=delayed, which lets gradients spill";
     }
+    if (least_activations() > 0) {
+      remedies += ", or set train.activations=recompute";
+    }
     if (demand_.parameter_bytes_per_element > 0 && !demand_.parameters_on_storage) {
       remedies += ", or set parameters.home=storage";
     }
     return UsageError{fmt::format(
         "tiers.host-memory={} is too small: on each node {} buffers of update.subgroup-size={} "
-        "parameters need {}{}, gradients {} at least and their exchange {}; {}",
+        "parameters need {}{}{}, gradients {} at least and their exchange {}; {}",
         format_bytes(demand_.host_memory), few(), plan_.subgroup_elements,
-        on_node(times(few(), extent())), parameters_in_words(), on_node(least_gradients()),
-        on_node(demand_.exchange_bytes), remedies)};
+        on_node(times(few(), extent())), parameters_in_words(), activations_in_words(),
+        on_node(least_gradients()), on_node(demand_.exchange_bytes), remedies)};
   }
 
   MemoryDemand const& demand_;

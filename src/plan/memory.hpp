@@ -17,6 +17,12 @@ struct MemoryDemand {
   std::int64_t gradient_bytes_per_element = 4;  ///< of the accumulated gradient
   bool flush_fp32 = false;  ///< gradients go to storage in FP32 beside (update.gradients)
   Bytes exchange_bytes{};   ///< per rank: buffers that gradients and gathered layers travel through
+  Bytes activation_bytes{};  ///< per rank: activations that wait in host memory for backward
+  /// Per rank: blocks whose activations may wait on storage instead, each an extent of this size, as many of them in flight as
+  /// are wished for. 0: none may.
+  std::int64_t activation_extents = 0;
+  Bytes activation_extent{};
+  int activation_buffers = 0;
   /// Of the working copy, where the device does not have it; 0: it has.
   Bytes parameter_bytes_per_element = 0;
   bool parameters_on_storage = false;  ///< else all of it stays in host memory
@@ -43,20 +49,24 @@ struct MemoryPlan {
   std::int64_t gradients_cached{};
   int parameter_buffers{};  ///< extents of the working copy in flight; 0 unless it is on storage
   std::int64_t spares{};    ///< state extents with a second version in host memory at a time
-  Bytes gradients{};   ///< per rank: gradients in host memory, their buffers and the exchange's
-  Bytes parameters{};  ///< per rank: the working copy in host memory, or its buffers
+  Bytes gradients{};    ///< per rank: gradients in host memory, their buffers and the exchange's
+  Bytes parameters{};   ///< per rank: the working copy in host memory, or its buffers
+  Bytes activations{};  ///< per rank: those that wait for backward, and their buffers
+  int activation_buffers{};  ///< extents of activations in flight; 0 if none may go to storage
+  std::int64_t activations_cached{};  ///< extents of them that stay in host memory
   Bytes state{};       ///< per rank: buffers, cache and spares, or the whole state and spares
   Bytes node_total{};  ///< all ranks of the node
 };
 
 /// Divides the limit. In this order, each as far as the former leave memory:
-///   1. exchange buffers, three state buffers (one fetched, one updated, one flushed), the working copy or
+///   1. exchange buffers, activations that stay or two buffers of them, three state buffers (one fetched, one updated, one flushed), the working copy or
 ///      three buffers of it (one read, one sent to the device, one updated) and the least of the gradients
 ///      that 2. allows, for which a subgroup of default size is halved until they fit and the reserve stays
 ///      free;
 ///   2. gradients: all of them, or three gradient buffers and as many as fit, the others spill
 ///      (with flush_fp32 all must fit, and three FP32 buffers beside);
-///   3. further buffers of the working copy, as many as are wished for, and of the state: 2 + 2 per path in
+///   3. further buffers of activations, and as many extents as fit: each saves a write and a read in every micro-batch,
+///      one of the state in every step; further buffers of the working copy, as many as are wished for, and of the state: 2 + 2 per path in
 ///      all, so that every path always has work;
 ///   4. the cache. All extents stay where there is a place for each and most_cache allows it;
 ///   5. where all stay, second versions, if they are asked for.

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <future>
 #include <memory>
 #include <span>
 #include <utility>
 
+#include "base/units.hpp"
 #include "device/device.hpp"
 
 namespace offstage::state {
@@ -25,8 +27,29 @@ class FailedPoint final : public device::Event {
   std::exception_ptr error_;
 };
 
-/// As stream.wait(point), which knows points of its own backend alone. Errors: at once those of a FailedPoint.
+/// In place of a point in a stream that another thread has yet to record. Threads: one at a time.
+class LatePoint final : public device::Event {
+ public:
+  using Point = std::shared_ptr<device::Event>;
+  explicit LatePoint(std::shared_future<Point> known) : known_{std::move(known)} {}
+  /// Waits until it is recorded. Errors: those that it could not be recorded for.
+  [[nodiscard]] device::Event const& known() const { return *known_.get(); }
+  void wait() const override { known().wait(); }
+  [[nodiscard]] std::chrono::steady_clock::time_point when() const override {
+    return known().when();
+  }
+
+ private:
+  std::shared_future<Point> known_;
+};
+
+/// As stream.wait(point), which knows points of its own backend alone. Waits itself for a LatePoint to be recorded. Errors: at
+/// once those of a FailedPoint, and of a LatePoint that is none.
 inline void queue_behind(device::Stream& stream, device::Event const& point) {
+  if (auto const* const late = dynamic_cast<LatePoint const*>(&point)) {
+    stream.wait(late->known());
+    return;
+  }
   if (dynamic_cast<FailedPoint const*>(&point) != nullptr) {
     point.wait();
   }
@@ -93,6 +116,31 @@ class GradientSink {
   /// Layer 0's, the last of a micro-batch, returns when no gradient's memory is used any more.
   /// Collective: all ranks add the same layers in the same order.
   virtual std::shared_ptr<device::Event> add(int layer, std::span<T const> gradient) = 0;
+};
+
+/// What leaves the device of a block's activations, in the order in which it leaves.
+struct LeavingPart {
+  int block{};
+  int part{};
+  Bytes bytes{};
+};
+
+/// Keeps parts of activations elsewhere, from a micro-batch's forward to its backward. Threads: that of the model alone.
+class ActivationStore {
+ public:
+  virtual ~ActivationStore() = default;
+  /// A micro-batch's forward begins: what the one before has put is not taken any more.
+  virtual void open() = 0;
+  /// `memory` is the part as the model's stream leaves it at the point `made`. It stays as it is until the point that is
+  /// returned.
+  [[nodiscard]] virtual std::shared_ptr<device::Event> put(
+      int block, int part, std::span<std::byte const> memory,
+      std::shared_ptr<device::Event> const& made) = 0;
+  /// Brings what was put, once, to `memory`, which nobody uses from the point `freed` on. It is there at the point that is
+  /// returned. In the opposite order of blocks.
+  [[nodiscard]] virtual std::shared_ptr<device::Event> take(
+      int block, int part, std::span<std::byte> memory,
+      std::shared_ptr<device::Event> const& freed) = 0;
 };
 
 }  // namespace offstage::state

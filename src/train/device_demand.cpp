@@ -10,8 +10,8 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "device/device.hpp"
-#include "model/dims.hpp"
 #include "model/workspace.hpp"
+#include "train/activation_choice.hpp"
 #include "train/memory_demand.hpp"
 #include "train/shared_update.hpp"
 #include "update/device_lane.hpp"
@@ -62,15 +62,10 @@ class Tally final : public device::Device {
 
 template <class T>
 model::Workspace<T> lay_out(RunConfig const& config, state::ShardMap const& map, Tally& tally) {
-  return {model::dims_of(
-              config.model,
-              {.batch = config.train.micro_batch,
-               .sequence = config.train.sequence,
-               .recompute = config.train.recompute,
-               .attention_workspace = config.device.attention_workspace},
-              config.device.kind == DeviceKind::cuda ? device::Kind::cuda : device::Kind::host),
-          {.blocks = static_cast<int>(config.model.layers),
-           .recompute = config.train.recompute,
+  auto const run = run_shape<T>(config);
+  auto const blocks = static_cast<int>(config.model.layers);
+  return {run_dims(config),
+          {.ring = {blocks, run.fates, run.slabs},
            .layer_elements = map.largest_layer(),
            .tied_elements = config.model.tied_head ? map.layers().front().padded_elements() : 0},
           tally};

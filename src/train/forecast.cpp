@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "state/shard.hpp"
+#include "train/activation_choice.hpp"
 #include "train/memory_demand.hpp"
 #include "train/run_attention.hpp"
 #include "train/run_link.hpp"
@@ -45,6 +46,17 @@ bool host_visible(DeviceConfig const& device) {
 /// Nothing is gained by moving work from the cores to themselves.
 bool device_is_cores(DeviceConfig const& device) {
   return device.kind == DeviceKind::host && !device.emulation.any();
+}
+
+/// As a run would settle it on devices with device.memory.
+template <class T>
+RunConfig with_activations(RunConfig config, ForecastScope const& scope,
+                           state::ShardMap const& map) {
+  auto const link = plan_link(config, scope.ranks, scope.ranks_per_node);
+  config.train.activations = settle_activations<T>(
+      config, map, 0,
+      {.memory = config.device.memory, .route = link.route, .link = link.device_bytes});
+  return config;
 }
 
 /// One configuration on some ranks; T is its numerics.dtype.
@@ -300,8 +312,9 @@ AttentionChoice settle_attention(RunConfig& config, ForecastScope const& scope,
   if (config.device.memory > 0 && facts.gpus && facts.planned) {
     auto with = config;
     with.device.attention_workspace = facts.workspace;
-    Foreseer<T> const there{with, scope, map};
     try {
+      with = with_activations<T>(with, scope, map);
+      Foreseer<T> const there{with, scope, map};
       Bytes const host = config.host_memory > 0 ? config.host_memory : scope.host_memory;
       auto const device = there.device(there.memory(host));
       facts.has_room = device.total() - device.held <= config.device.memory;
@@ -319,12 +332,14 @@ Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
   state::ShardMap const map{state::layers_of(given.model), scope.ranks};
   RunConfig config = given;
   auto const attention = settle_attention<T>(config, scope, map);
+  config = with_activations<T>(config, scope, map);
   Foreseer<T> const here{config, scope, map};
   Forecast result{.parameters = state::count_parameters(map.layers()),
                   .shard_elements = here.shard(),
                   .layers = config.model.layers,
                   .attention = attention.text,
                   .state = describe_state(config.optimizer),
+                  .activations = activations::describe(config.train.activations),
                   .link = here.link().text,
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
                   .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};
@@ -332,12 +347,14 @@ Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
   result.device = here.device(result.memory);
   std::int64_t const stored = result.memory.subgroups - result.memory.cached;
   bool const doubled = keeps_versions(config) && !config.paths.empty();
-  result.rows = memory_rows(config, {.plan = result.memory,
-                                     .device = result.device,
-                                     .shard_elements = result.shard_elements,
-                                     .gradient_bytes = accumulated_bytes<T>(config),
-                                     .parameter_bytes = static_cast<Bytes>(sizeof(T)),
-                                     .spare_slots = doubled ? stored : 0});
+  result.rows =
+      memory_rows(config, {.plan = result.memory,
+                           .device = result.device,
+                           .shard_elements = result.shard_elements,
+                           .gradient_bytes = accumulated_bytes<T>(config),
+                           .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+                           .stored_activations = stored_activations<T>(config, result.memory),
+                           .spare_slots = doubled ? stored : 0});
   result.paths = here.paths(result.memory);
   std::set<std::string> missing;
   result.configured = here.policy("this configuration", result.host_limit, missing);

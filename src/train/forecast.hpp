@@ -43,9 +43,10 @@ struct Forecast {
   std::int64_t parameters{};
   std::int64_t shard_elements{};  ///< of the rank with most, padding included
   std::int64_t layers{};
-  std::string attention{};  ///< who is assumed to compute it; empty: not on GPUs
-  std::string state{};      ///< of the optimizer, in words
-  std::string link{};       ///< how layers get from rank to rank, and why so; empty for one rank
+  std::string attention{};    ///< who is assumed to compute it; empty: not on GPUs
+  std::string state{};        ///< of the optimizer, in words
+  std::string activations{};  ///< as train.activations is settled
+  std::string link{};         ///< how layers get from rank to rank, and why so; empty for one rank
   int nodes{};
   plan::MemoryPlan memory{};      ///< of this configuration
   Bytes host_limit{};             ///< per node

@@ -8,6 +8,7 @@
 #include "parameters/streamed_parameters.hpp"
 #include "state/working_copy.hpp"
 #include "tiers/device_tiers.hpp"
+#include "train/activation_choice.hpp"
 #include "update/gradient_accumulator.hpp"
 
 namespace offstage::train {
@@ -123,6 +124,7 @@ plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const&
     exchange += update::DeviceLane::host_bytes(
         lane_settings(config, update_shape<T>(config, most, config.subgroup_size)), host_visible);
   }
+  auto const extents = activation_extents<T>(config);
   return {
       .state = config.optimizer.layout(),
       .shard_elements = most,
@@ -131,6 +133,10 @@ plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const&
       .gradient_bytes_per_element = accumulated_bytes<T>(config),
       .flush_fp32 = config.storage.flush_fp32,
       .exchange_bytes = exchange,
+      .activation_bytes = activation_bytes<T>(config),
+      .activation_extents = std::ssize(extents),
+      .activation_extent = extents.empty() ? 0 : *std::ranges::max_element(extents),
+      .activation_buffers = wished_activation_buffers(config),
       .parameter_bytes_per_element = on_device ? 0 : static_cast<Bytes>(sizeof(T)),
       .parameters_on_storage = config.parameter_home == parameters::Home::storage,
       .parameter_buffers =

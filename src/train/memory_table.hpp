@@ -24,6 +24,7 @@ struct MemoryFacts {
   std::int64_t shard_elements{};
   Bytes gradient_bytes{};      ///< of an element of the accumulated gradient
   Bytes parameter_bytes{};     ///< of one of the working copy
+  Bytes stored_activations{};  ///< on storage
   std::int64_t spare_slots{};  ///< extents that may have a second version on storage
 };
 

@@ -191,12 +191,19 @@ void Offload::find_room(std::vector<Demand> const& demands) {
 
 void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
                        Bytes gradient_element_bytes, device::Device& device,
-                       Bytes parameter_element_bytes) {
+                       Bytes parameter_element_bytes, std::vector<Bytes> const& activations) {
   auto const first_resident = std::ranges::find(subgroups, true, &state::Subgroup::resident);
   subgroups_ = first_resident - subgroups.begin();
   std::vector<Demand> wanted;
   mpi::agree(comm_, [&] {
     wanted = demands(subgroups, plan, gradient_element_bytes, parameter_element_bytes);
+    if (!activations.empty()) {
+      tiers::VirtualSettings settings = wanted[1].settings;
+      settings.name = "activation";  // evicted are the farthest: the last come back first
+      settings.buffers = plan.activation_buffers;
+      settings.cached = plan.activations_cached;
+      wanted.push_back({activations, std::move(settings)});
+    }
   });
   try {
     find_room(wanted);
@@ -227,8 +234,12 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
     if (config_.storage.flush_fp32) {
       gradients_.flushed = make(2);
     }
+    std::size_t next = config_.storage.flush_fp32 ? 3 : 2;
     if (parameter_element_bytes > 0) {
-      parameters_ = make(wanted.size() - 1);
+      parameters_ = make(next++);
+    }
+    if (!activations.empty()) {
+      activations_ = make(next);
     }
   });
 }
@@ -241,6 +252,11 @@ update::GradientSettings Offload::take_gradients(bool accumulate_fp32) {
 tiers::Tiers& Offload::parameters() {
   require(parameters_ != nullptr, "Offload: the working copy does not live on storage");
   return *parameters_;
+}
+
+tiers::Tiers& Offload::activations() {
+  require(activations_ != nullptr, "Offload: no activations live on storage");
+  return *activations_;
 }
 
 std::span<std::byte> Offload::resident(std::int64_t subgroup) const {

@@ -37,15 +37,18 @@ class Offload {
   /// Takes memory and space, as planned. `subgroups` are this rank's. Before that, the slots of all ranks
   /// of a node and of state and gradients together have to fit: tiers::require_room.
   /// `parameter_element_bytes`: of the working copy that lives on storage; 0: none does.
+  /// `activations`: extents of those that may lie on storage.
   void allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
                 Bytes gradient_element_bytes, device::Device& device,
-                Bytes parameter_element_bytes = 0);
+                Bytes parameter_element_bytes = 0, std::vector<Bytes> const& activations = {});
 
   [[nodiscard]] tiers::Tiers& state() noexcept { return *state_; }
   /// The tiers of the gradients, once.
   [[nodiscard]] update::GradientSettings take_gradients(bool accumulate_fp32);
   /// The working copy's extents. Errors: PreconditionError: it does not live on storage.
   [[nodiscard]] tiers::Tiers& parameters();
+  /// Likewise those of activations.
+  [[nodiscard]] tiers::Tiers& activations();
   /// The state of a resident subgroup, in device memory.
   [[nodiscard]] std::span<std::byte> resident(std::int64_t subgroup) const;
   /// The order of the next update, by what is in host memory now; resident subgroups are not in it.
@@ -88,10 +91,11 @@ class Offload {
   std::unique_ptr<tiers::Tiers> state_;
   tiers::DeviceTiers* residents_{};  ///< state_ if some are resident; else null
   update::GradientSettings gradients_;
-  std::unique_ptr<tiers::Tiers> parameters_;  ///< null unless they live on storage
-  std::vector<PathFacts> facts_;              ///< without the rates
-  plan::PathSharer sharer_;                   ///< this rank among those of its node
-  std::int64_t subgroups_{};                  ///< that are not resident
+  std::unique_ptr<tiers::Tiers> parameters_;   ///< null unless they live on storage
+  std::unique_ptr<tiers::Tiers> activations_;  ///< likewise
+  std::vector<PathFacts> facts_;               ///< without the rates
+  plan::PathSharer sharer_;                    ///< this rank among those of its node
+  std::int64_t subgroups_{};                   ///< that are not resident
   std::int64_t spares_{};
   std::int64_t passes_ = 1;  ///< the first versions were made in ascending order: pass 0
 };

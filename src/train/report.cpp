@@ -98,6 +98,19 @@ void print_parameters(RunConfig const& config, HeaderFacts const& facts) {
                 : "used where they lie");
 }
 
+void print_activations(RunConfig const& config) {
+  using Rule = activations::Policy::Rule;
+  auto const& policy = config.train.activations;
+  if (policy.rule == Rule::recompute) {
+    log::info("activations: blocks' inputs stay on the device, the rest is computed again");
+  } else if (policy.rule == Rule::swap) {
+    log::info(
+        "activations: blocks' inputs and {:.0f}% of what products make go to {}, the "
+        "rest is computed again",
+        100 * policy.share, policy.storage ? "host memory and storage" : "host memory");
+  }
+}
+
 void print_storage(RunConfig const& config, HeaderFacts const& facts) {
   auto const bytes =
       config.optimizer.layout().bytes_per_element() * static_cast<double>(facts.parameters);
@@ -168,6 +181,7 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
   log::info("model: {} parameters, working copy {}", facts.parameters,
             name_of(config.numerics.dtype));
   print_parameters(config, facts);
+  print_activations(config);
   print_storage(config, facts);
   log::info("configuration:");
   for (Setting const& setting : config.settings) {

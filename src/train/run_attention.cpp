@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "state/shard.hpp"
+#include "train/activation_choice.hpp"
 #include "train/device_demand.hpp"
 
 namespace offstage::train {
@@ -22,6 +23,8 @@ bool has_room(RunConfig config, mpi::Communicator const& comm, device::Device co
   state::ShardMap const map{state::layers_of(config.model), comm.size()};
   std::int64_t const subgroup = std::min(config.subgroup_size, map.shard_elements(comm.rank()));
   try {
+    config.train.activations = settle_activations<T>(
+        config, map, comm.rank(), {.memory = device.capacity(), .route = link.route(), .link = link.device_bytes()});
     auto const demand =
         device_demand<T>(config, map, comm.rank(), link.route(), subgroup, link.device_bytes());
     return demand.total() - demand.held <= device.capacity();

@@ -171,6 +171,15 @@ void validate_storage(std::vector<tiers::PathSettings> const& paths, StoragePoli
   require_at_least<Bytes>("tiers.cache", policy.most_cache, -1);
 }
 
+void validate_activations(RunConfig const& config) {
+  if (config.train.activations.storage && config.paths.empty()) {
+    throw UsageError{
+        "train.activations=storage keeps activations on storage, but there is no tiers.path; give "
+        "one, or "
+        "use train.activations=host"};
+  }
+}
+
 void validate_parameters(RunConfig const& config) {
   if (config.parameter_home == parameters::Home::storage && config.paths.empty()) {
     throw UsageError{
@@ -209,6 +218,7 @@ void validate(RunConfig const& config) {
   validate_loss_scale(config.numerics.loss_scale);
   validate_places(config);
   validate_storage(config.paths, config.storage);
+  validate_activations(config);
   validate_parameters(config);
   validate(config.device);
   (void)splits_parameters(config);

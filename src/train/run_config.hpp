@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "activations/choice.hpp"
 #include "base/dtype.hpp"
 #include "base/state_layout.hpp"
 #include "base/units.hpp"
 #include "data/dataset.hpp"
 #include "device/device.hpp"
 #include "kernels/optimizer/optimizer.hpp"
-#include "model/transformer.hpp"
 #include "parameters/home.hpp"
 #include "plan/order.hpp"
 #include "plan/share.hpp"
@@ -53,7 +53,7 @@ struct TrainConfig {
   Seconds max_time{};     ///< 0: none
   Seconds time_margin{};  ///< between the end of the last save and that of the job
   std::int64_t max_bad_steps{};
-  model::Recompute recompute{};
+  activations::Policy activations;
   std::int64_t valid_every{};    ///< steps; 0: at the end alone
   std::int64_t valid_batches{};  ///< micro-batches per validation; 0: all
   std::int64_t log_every{};      ///< steps between log lines

@@ -6,6 +6,7 @@
 #include "parameters/streamed_parameters.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/working_copy.hpp"
+#include "train/activation_choice.hpp"
 #include "train/device_demand.hpp"
 #include "train/memory_demand.hpp"
 #include "train/memory_table.hpp"
@@ -111,6 +112,7 @@ std::vector<std::string> RunMemory<T>::table(plan::MemoryPlan const& plan,
                             .shard_elements = map_.shard_elements(comm_.rank()),
                             .gradient_bytes = accumulated_bytes<T>(config_),
                             .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+                            .stored_activations = stored_activations<T>(config_, plan),
                             .spare_slots = spare_slots});
   return train::memory_table(
       rows, {.device = config_.device.memory, .host = host_limit_ / ranks_on_node_});

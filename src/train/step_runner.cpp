@@ -9,10 +9,13 @@
 #include <utility>
 #include <variant>
 
+#include "activations/host_activations.hpp"
+#include "activations/stored_activations.hpp"
 #include "base/stopwatch.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/initialize.hpp"
+#include "train/activation_choice.hpp"
 #include "train/device_demand.hpp"
 #include "train/first_state.hpp"
 #include "train/make_parameters.hpp"
@@ -62,14 +65,9 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     if (config_.parameter_home == parameters::Home::device) {
       copy_ = std::make_unique<parameters::DeviceParameters<T>>(map_, *link_, *device_, *stream_);
     }
-    model_ = std::make_unique<model::Transformer<T>>(
-        config_.model,
-        model::RunShape{.batch = config_.train.micro_batch,
-                        .sequence = config_.train.sequence,
-                        .recompute = config_.train.recompute,
-                        .attention_workspace = config_.device.attention_workspace,
-                        .attention = attention},
-        *device_, *stream_);
+    auto shape = run_shape<T>(config_);
+    shape.attention = attention;
+    model_ = std::make_unique<model::Transformer<T>>(config_.model, shape, *device_, *stream_);
   });
   run_memory_.emplace(config, comm, node, map_, *link_, *device_);
   mpi::agree(comm, [&] {
@@ -84,12 +82,25 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   subgroups_ = state::subgroups_of(map_, comm.rank(), memory_.subgroup_elements,
                                    resident_elements(config, map_, comm.rank()));
   // What state, gradients and parameters will take is free until then.
-  offload_ = std::make_unique<Offload>(config, comm, trace_.get(),
-                                       memory_.state + memory_.gradients + memory_.parameters);
+  offload_ = std::make_unique<Offload>(
+      config, comm, trace_.get(),
+      memory_.state + memory_.gradients + memory_.parameters + memory_.activations);
   bool const stored = config.parameter_home == parameters::Home::storage;
   offload_->allocate(subgroups_, memory_, accumulated_bytes<T>(config), *device_,
-                     stored ? static_cast<Bytes>(sizeof(T)) : 0);
+                     stored ? static_cast<Bytes>(sizeof(T)) : 0, activation_extents<T>(config));
   mpi::agree(comm, [&] {
+    if (auto const parts = model::leaving_parts<T>(config_.model, run_shape<T>(config_));
+        !parts.empty()) {
+      if (config_.train.activations.storage) {
+        activations_ = std::make_unique<activations::StoredActivations>(
+            parts, offload_->activations(), *device_,
+            activation_workers(memory_.activation_buffers));
+      } else {
+        activations_ =
+            std::make_unique<activations::HostActivations>(parts, *device_, trace_.get());
+      }
+      model_->set_store(*activations_);
+    }
     if (!copy_) {
       copy_ = make_parameters<T>(config, {.map = map_,
                                           .link = *link_,

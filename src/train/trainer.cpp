@@ -13,6 +13,7 @@
 #include "checkpoint/writer.hpp"
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
+#include "train/activation_choice.hpp"
 #include "train/cadence.hpp"
 #include "train/checkpoint_space.hpp"
 #include "train/crowding.hpp"
@@ -66,7 +67,8 @@ LossScaleRules loss_scale_rules(RunConfig const& config) {
 template <class T>
 class Training {
  public:
-  /// On the rank's GPU if its place has one. `config` is settled further, before anybody takes memory by it.
+  /// On the rank's GPU if its place has one. `config`: what device and ranks decide of it is written there, before
+  /// anybody takes memory by it.
   Training(RunConfig& config, mpi::Communicator const& comm, StopSignals& signals,
            launch::RankPlace const& place)
       : config_{config},
@@ -82,6 +84,8 @@ class Training {
 
  private:
   void prepare();
+  /// What is chosen by the device's memory.
+  void settle(device::Device const& device, state::RankLink const& link);
   void open_data();
   void look_for_shortages(launch::Needs const& needs);
   void start_or_continue();
@@ -257,6 +261,18 @@ void Training<T>::run_steps() {
   }
 }
 
+template <class T>
+void Training<T>::settle(device::Device const& device, state::RankLink const& link) {
+  bool const limited = config_.device.memory > 0 || device.kind() == device::Kind::cuda;
+  Bytes const memory = comm_.minimum(limited ? device.capacity() : 0);
+  Bytes const of_link = comm_.maximum(link.device_bytes());
+  mpi::agree(comm_, [&] {
+    state::ShardMap const map{state::layers_of(config_.model), comm_.size()};
+    config_.train.activations = settle_activations<T>(
+        config_, map, 0, {.memory = memory, .route = link.route(), .link = of_link});
+  });
+}
+
 /// Everything before the first step. What a user can mend is found here, and then nothing is left
 /// behind.
 template <class T>
@@ -273,6 +289,7 @@ void Training<T>::prepare() {
   auto link = make_run_link(config_.comm_backend, comm_, *device, place_.placement.gpu);
   attention_ = make_run_attention<T>(config_, comm_, *device, *link.link);
   config_.device.attention_workspace = attention_.plans ? attention_.plans->workspace() : 0;
+  settle(*device, *link.link);
   runner_ = std::make_unique<StepRunner<T>>(
       config_, comm_, std::move(device), std::move(link.link),
       [this](launch::Needs const& needs) { look_for_shortages(needs); }, attention_.plans.get());

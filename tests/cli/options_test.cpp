@@ -73,7 +73,7 @@ TEST_F(Options, UnitsAndWordsAreRead) {
   auto const config =
       parse({"--tiers.host-memory=1.5GiB", "--update.subgroup-size=2M", "--train.max-time=1h",
              "--checkpoint.every=30min", "--numerics.dtype=fp32", "--numerics.accumulate=16bit",
-             "--model.tied-head=true", "--train.recompute=block", "--optimizer.schedule=wsd",
+             "--model.tied-head=true", "--train.activations=0.25", "--optimizer.schedule=wsd",
              "--train.seed=18446744073709551615"});
   EXPECT_EQ(config.host_memory, 3 * GiB / 2);
   EXPECT_EQ(config.subgroup_size, 2'000'000);
@@ -84,7 +84,8 @@ TEST_F(Options, UnitsAndWordsAreRead) {
   EXPECT_EQ(config.numerics.dtype, DType::fp32);
   EXPECT_FALSE(config.numerics.accumulate_fp32);
   EXPECT_TRUE(config.model.tied_head);
-  EXPECT_EQ(config.train.recompute, model::Recompute::block);
+  EXPECT_EQ(config.train.activations.rule, activations::Policy::Rule::swap);
+  EXPECT_EQ(config.train.activations.share, 0.25);
   EXPECT_EQ(config.optimizer.schedule, train::Schedule::wsd);
   EXPECT_EQ(config.train.seed, 18446744073709551615U);
 }

@@ -76,6 +76,7 @@ struct Call {
   void const* a_values;
   void const* b_values;
   void* d_values;
+  bool add;  ///< to what D holds
 };
 
 bool is_product(Call const& call) {
@@ -107,8 +108,9 @@ void multiply(Call const& call) {
       float const bias = call.description.epilogue == CUBLASLT_EPILOGUE_BIAS
                              ? element(call.description.bias_type, call.description.bias, row)
                              : 0.0F;
-      set_element(call.d.type, call.d_values,
-                  column * static_cast<std::uint64_t>(call.d.leading) + row, sums[row] + bias);
+      auto const at = column * static_cast<std::uint64_t>(call.d.leading) + row;
+      float const before = call.add ? element(call.d.type, call.d_values, at) : 0.0F;
+      set_element(call.d.type, call.d_values, at, sums[row] + before + bias);
     }
   }
 }
@@ -214,7 +216,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
                   *reinterpret_cast<Layout const*>(d),
                   nullptr,
                   nullptr,
-                  nullptr};
+                  nullptr,
+                  false};
   if (!is_product(call)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
@@ -235,7 +238,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t description,
                               void const* alpha, void const* a, cublasLtMatrixLayout_t a_layout,
                               void const* b, cublasLtMatrixLayout_t b_layout, void const* beta,
-                              void const* /*c*/, cublasLtMatrixLayout_t /*c_layout*/, void* d,
+                              void const* c, cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout,
                               cublasLtMatmulAlgo_t const* algorithm, void* /*workspace*/,
                               std::size_t /*workspace_bytes*/, cudaStream_t stream) {
@@ -245,9 +248,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
                   *reinterpret_cast<Layout const*>(d_layout),
                   a,
                   b,
-                  d};
+                  d,
+                  *static_cast<float const*>(beta) == 1.0F};
   if (!is_product(call) || algorithm == nullptr || algorithm->data[0] != mark ||
-      *static_cast<float const*>(alpha) != 1.0F || *static_cast<float const*>(beta) != 0.0F) {
+      *static_cast<float const*>(alpha) != 1.0F ||
+      (!call.add && *static_cast<float const*>(beta) != 0.0F) ||
+      (call.add && (c != d || c_layout != d_layout))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   // Some, as with the real one, are refused although the heuristic has offered them.

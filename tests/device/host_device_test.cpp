@@ -114,7 +114,7 @@ TEST(HostDevice, NamesTheKeysThatHelpWhenMemoryIsShort) {
     FAIL() << "must throw";
   } catch (UsageError const& error) {
     for (char const* key :
-         {"train.micro-batch", "train.sequence", "train.recompute=block", "device.memory",
+         {"train.micro-batch", "train.sequence", "train.activations=host", "device.memory",
           "update.device-share", "update.device-resident", "update.device-chunk"}) {
       EXPECT_THAT(error.what(), HasSubstr(key));
     }

@@ -59,7 +59,8 @@ class Gpu(OffstageTest):
         path = f"--tiers.path={self.folder}/path,read=1GB/s,write=1GB/s"
         schedules = {
             "again": [],
-            "recomputed": ["train.recompute=block"],
+            "recomputed": ["train.activations=recompute"],
+            "swapped": ["train.activations=host", "update.transfers=blocking"],
             "storage": [path],
             "cores": ["update.device-share=0"],
             "device": ["update.device-share=1", "update.device-chunk=4096"],

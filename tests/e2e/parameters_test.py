@@ -79,7 +79,7 @@ class Parameters(OffstageTest):
     def test_parameters_four_times_as_large_as_the_device_are_trained_within_its_limit(self):
         limit = 9
         model = ["model.layers=24", "model.hidden=256", "model.kv-heads=", "model.ffn-hidden=704", "train.micro-batch=1",
-                 "train.global-batch=1", "train.steps=2", "train.recompute=block", "numerics.dtype=bf16",
+                 "train.global-batch=1", "train.steps=2", "train.activations=recompute", "numerics.dtype=bf16",
                  "update.subgroup-size=1M", "update.device-share=0", f"device.memory={limit}MiB"]
         result = self.train("device", *model, *LINKS["fast"], expect=64)
         self.assertIn("parameters.home", "\n".join(result.errors))

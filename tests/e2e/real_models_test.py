@@ -23,7 +23,7 @@ class SameBitsOfGpt2(OffstageTest):
         (self.folder / "storage").mkdir()
         self.train("plain", *GPT2, ranks=2)
         self.train("storage", *GPT2, f"tiers.path={self.folder}/storage", ranks=2)
-        self.train("again", *GPT2, "train.recompute=block", ranks=2)
+        self.train("again", *GPT2, "train.activations=recompute", ranks=2)
         self.assert_same_state("plain", "storage")
         self.assert_same_state("plain", "again")
 

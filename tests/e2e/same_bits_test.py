@@ -57,7 +57,7 @@ class SameBits(OffstageTest):
     def test_recomputation(self):
         for dtype in "fp32", "bf16":
             self.train(f"{dtype}-none", f"numerics.dtype={dtype}", ranks=2)
-            self.train(f"{dtype}-block", f"numerics.dtype={dtype}", "train.recompute=block", ranks=2)
+            self.train(f"{dtype}-block", f"numerics.dtype={dtype}", "train.activations=recompute", ranks=2)
             self.assert_same_state(f"{dtype}-none", f"{dtype}-block")
 
     def test_a_round_with_idle_ranks_and_more_ranks_than_micro_batches(self):
@@ -71,7 +71,7 @@ class SameBits(OffstageTest):
         (self.folder / "storage").mkdir()
         link = "h2d=2GB/s,d2h=1GB/s,compute=1T"
         devices = [["device.emulate=compute=100T"],
-                   [f"device.emulate={link}", "train.recompute=block"],
+                   [f"device.emulate={link}", "train.activations=recompute"],
                    [f"device.emulate={link},host-sum=1GB/s", "parameters.home=host", f"tiers.path={self.folder}/storage",
                     "update.overlap=on"]]
         for turn, (dtype, accumulate) in enumerate([("fp32", "fp32"), ("bf16", "fp32"), ("bf16", "16bit")]):

@@ -20,7 +20,7 @@ FACTORS = {
     "paths": [0, 1, 2],
     "accumulate": ["fp32", "16bit"],
     "gradients": ["auto", "0", "40KB"],
-    "recompute": ["none", "block"],
+    "activations": ["keep", "recompute", "host", "0.4"],
 }
 LINKS = {"none": [], "slow": ["--device.emulate=h2d=300MB/s,d2h=200MB/s,update=100M,host-update=50M"],
          "fast": ["--device.emulate=h2d=20GB/s,d2h=20GB/s"],
@@ -30,7 +30,7 @@ LINKS = {"none": [], "slow": ["--device.emulate=h2d=300MB/s,d2h=200MB/s,update=1
 class SharedUpdate(OffstageTest):
     def options_of(self, row):
         options = [*MODEL, f"numerics.dtype={row['dtype']}", f"numerics.accumulate={row['accumulate']}",
-                   f"train.recompute={row['recompute']}", f"update.device-share={row['share']}",
+                   f"train.activations={row['activations']}", f"update.device-share={row['share']}",
                    f"update.device-resident={row['resident']}", f"update.device-chunk={row['chunk']}",
                    f"update.transfers={row['transfers']}", f"update.device-gradients={row['gradients']}", *LINKS[row["link"]]]
         for number in range(row["paths"]):

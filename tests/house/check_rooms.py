@@ -19,7 +19,7 @@ RANK = {
     "device": 2,
     "kernels": 3, "state": 3, "data": 3, "tiers": 3,
     "model": 4, "update": 4, "probe": 4, "huggingface": 4, "launch": 4,
-    "checkpoint": 5, "parameters": 5,
+    "activations": 5, "checkpoint": 5, "parameters": 5,
     "convert": 6,
     "generate": 7, "train": 7,
     "cli": 8,

@@ -73,8 +73,8 @@ struct Trial {
     fill(b, b_columns ? what.n : what.k, product.b_row(), product.b_stride(), 2, draw);
     fill(bias, what.bias ? 1 : 0, what.n, what.n, 3, draw);
   }
-  /// The rows of C, one after another.
-  [[nodiscard]] std::vector<Out> run(device::Stream& stream) const {
+  /// The rows of C, one after another; the product so many times, each added to the one before.
+  [[nodiscard]] std::vector<Out> run(device::Stream& stream, int times = 1) const {
     DeviceArray<T> const there_a{a}, there_b{b};
     DeviceArray<Out> const there_bias{bias};
     auto const guard = store<Out>(77.0F);
@@ -91,7 +91,10 @@ struct Trial {
     there.b = there_b.view(what.shift, 0).data();
     there.c = there_c.view(what.shift, 0).data();
     there.bias = what.bias ? there_bias.view(what.shift, 0).data() : nullptr;
-    matmul<T, Out>(stream, there);
+    for (int i = 0; i < times; ++i) {
+      there.add = i > 0;
+      matmul<T, Out>(stream, there);
+    }
     stream.synchronize();
     there_c.copy_to(c);
     std::vector<Out> rows;
@@ -214,6 +217,24 @@ TYPED_TEST(MatmulOnGpu, SumsInFp32AndRoundsOnce) {
   trial.for_each_sum([&](std::int64_t i, std::int64_t j, double sum, double /*magnitude*/) {
     EXPECT_EQ(c[static_cast<std::size_t>(i * what.n + j)], store<Out>(static_cast<float>(sum)));
   });
+}
+
+// Twice the same product is twice the sum.
+TYPED_TEST(MatmulOnGpu, AddsToWhatIsThereInFp32) {
+  using T = typename TypeParam::T;
+  if constexpr (std::is_same_v<typename TypeParam::Out, float>) {
+    for (Case const& what : {Case{19, 23, 300, Transpose::no, Transpose::yes, false, 0},
+                             Case{64, 96, 128, Transpose::yes, Transpose::no, false, 0, 0, 0, 8}}) {
+      Trial<T, float> const trial{what, whole_number};
+      auto const c = trial.run(*this->stream, 2);
+      trial.for_each_sum([&](std::int64_t i, std::int64_t j, double sum, double /*magnitude*/) {
+        EXPECT_EQ(c[static_cast<std::size_t>(i * what.n + j)], static_cast<float>(2 * sum));
+      });
+    }
+  } else {
+    Trial<T, T> const trial{{1, 2, 3, Transpose::no, Transpose::no, false, 0}, whole_number};
+    EXPECT_THROW((void)trial.run(*this->stream, 2), PreconditionError);
+  }
 }
 
 TYPED_TEST(MatmulOnGpu, RoundsOnceOrTwiceWithABias) {

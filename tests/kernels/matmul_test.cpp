@@ -255,6 +255,60 @@ TEST(Matmul, Float16SumsAreKeptInFp32AndRoundedOnce) {
   expect_sums_in_fp32_rounded_once<float16>();
 }
 
+/// Of whole numbers, so that the order of the sum does not matter; `old` lies in C before.
+template <class T>
+void expect_to_add_exactly(void (*multiply)(Matmul<T, float> const&)) {
+  // Widened operands have more than one tile in k.
+  for (auto const& [m, n, k] :
+       {std::array{19, 23, 2100}, std::array{1, 5, 1}, std::array{2, 3, 0}}) {
+    auto const whole = [](std::int64_t count, std::uint64_t stream) {
+      std::vector<T> values(static_cast<std::size_t>(count));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = store<T>(std::round(16 * normal(3, stream, i)));
+      }
+      return values;
+    };
+    auto const a = whole(k * m, 1);
+    auto const b = whole(k * n, 2);
+    std::int64_t const pitch = n + 3;
+    std::vector<float> product(static_cast<std::size_t>(m * pitch), 0.0F);
+    std::vector<float> sum(product.size());
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      sum[i] = static_cast<float>(1000 + i);
+    }
+    Matmul<T, float> call{a.data(), b.data(), product.data(), m, n, k, Transpose::yes};
+    call.c_pitch = pitch;
+    ref::matmul(call);
+    call.c = sum.data();
+    call.add = true;
+    multiply(call);
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      EXPECT_EQ(sum[i], static_cast<float>(1000 + i) + product[i]) << "at " << i << ", k = " << k;
+    }
+  }
+}
+
+TEST(Matmul, AddsToWhatIsThereInFp32) {
+  expect_to_add_exactly(ref::matmul<bfloat16, float>);
+  expect_to_add_exactly(ref::matmul<float, float>);
+  expect_to_add_exactly(host::matmul<float, float>);
+  expect_to_add_exactly(host::matmul<bfloat16, float>);
+  expect_to_add_exactly(host::matmul<float16, float>);
+}
+
+TEST(Matmul, AddsNeitherToSixteenBitsNorABiasBeside) {
+  std::vector<bfloat16> const x(1);
+  std::vector<bfloat16> y(1);
+  std::vector<float> z(1);
+  Matmul<bfloat16> narrow{x.data(), x.data(), y.data(), 1, 1, 1};
+  narrow.add = true;
+  EXPECT_THROW(host::matmul(narrow), PreconditionError);
+  Matmul<bfloat16, float> with_bias{x.data(), x.data(), z.data(), 1, 1, 1};
+  with_bias.add = true;
+  with_bias.bias = z.data();
+  EXPECT_THROW(host::matmul(with_bias), PreconditionError);
+}
+
 TEST(Matmul, ASumBeyondTheRangeOfFloat16IsInfiniteAndOneThatComesBackIsNot) {
   auto const half = [](float value) { return to_fp16(value); };
   std::vector<float16> const a{half(300), half(300), half(300), half(-300)};

@@ -129,8 +129,8 @@ class HandsOn : public testing::TestWithParam<NamedShape> {};
 INSTANTIATE_TEST_SUITE_P(AllShapes, HandsOn, testing::ValuesIn(all_tiny_shapes()), name_of);
 
 TEST_P(HandsOn, LayersThatMayGoWhenTheirWorkIsDoneThoughItIsStillToCome) {
-  for (auto const recompute : {Recompute::none, Recompute::block}) {
-    RunShape const run{.batch = 2, .sequence = 5, .recompute = recompute};
+  for (auto const& fates : {kept_block, recomputed_block}) {
+    RunShape const run{.batch = 2, .sequence = 5, .fates = all_blocks(GetParam().shape, fates)};
     TestModel<double> expected{GetParam().shape, run};
     auto const batch = random_batch(2, 5, expected.shape.vocab, 3);
     double const loss = expected.step(batch);
@@ -179,8 +179,8 @@ constexpr device::Emulation queued{.compute = 1e15};
 
 template <class T>
 void expect_the_same_bits_of_queued_work(state::ModelShape const& shape) {
-  for (auto const recompute : {Recompute::none, Recompute::block}) {
-    RunShape const run{.batch = 2, .sequence = 9, .recompute = recompute};
+  for (auto const& fates : {kept_block, recomputed_block}) {
+    RunShape const run{.batch = 2, .sequence = 9, .fates = all_blocks(shape, fates)};
     TestModel<T> at_once{shape, run};
     TestModel<T> later{shape, run, 0.3, 1, queued};
     auto const batch = random_batch(2, 9, shape.vocab, 3);

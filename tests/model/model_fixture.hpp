@@ -56,6 +56,11 @@ inline state::ModelShape tiny_gpt2(bool tied_head) {
   return shape;
 }
 
+/// What becomes of the activations: all as one fate of products says.
+inline std::vector<BlockFates> all_blocks(state::ModelShape const& shape, BlockFates const& fates) {
+  return {static_cast<std::size_t>(shape.layers), fates};
+}
+
 struct NamedShape {
   std::string name;
   state::ModelShape shape;

@@ -96,9 +96,9 @@ TEST(Transformer, LooksAtNoLaterToken) {
 }
 
 template <class T>
-void evaluate_agrees(Recompute recompute) {
+void evaluate_agrees(BlockFates const& fates) {
   for (auto const& [name, shape] : test::all_tiny_shapes()) {
-    TestModel<T> setup{shape, {.batch = 2, .sequence = 5, .recompute = recompute}};
+    TestModel<T> setup{shape, {.batch = 2, .sequence = 5, .fates = test::all_blocks(shape, fates)}};
     auto const batch = random_batch(2, 5, shape.vocab, 3);
     double const loss = setup.model.forward(batch, setup.parameters);
     EXPECT_EQ(setup.model.evaluate(batch, setup.parameters), loss) << name;
@@ -106,11 +106,11 @@ void evaluate_agrees(Recompute recompute) {
 }
 
 TEST(Transformer, EvaluateGivesTheLossOfForwardBitForBit) {
-  evaluate_agrees<float>(Recompute::none);
-  evaluate_agrees<float>(Recompute::block);
-  evaluate_agrees<bfloat16>(Recompute::none);
-  evaluate_agrees<bfloat16>(Recompute::block);
-  evaluate_agrees<float16>(Recompute::none);
+  evaluate_agrees<float>(kept_block);
+  evaluate_agrees<float>(recomputed_block);
+  evaluate_agrees<bfloat16>(kept_block);
+  evaluate_agrees<bfloat16>(recomputed_block);
+  evaluate_agrees<float16>(kept_block);
 }
 
 TEST(Transformer, LearnsARepeatedSequence) {
@@ -146,7 +146,7 @@ TEST(Transformer, AcquiresAndAddsInTheDocumentedOrder) {
     EXPECT_EQ(acquired, layer_order(setup.shape).forward);
     acquired.clear();
     setup.model.backward(setup.parameters, setup.gradients);
-    EXPECT_EQ(acquired, tied ? Layers({3, 0, 2, 1}) : Layers({3, 2, 1}));
+    EXPECT_EQ(acquired, Layers({2, 1}));
     EXPECT_EQ(acquired, layer_order(setup.shape).backward);
     EXPECT_EQ(setup.gradients.added, Layers({3, 2, 1, 0}));
     EXPECT_EQ(setup.parameters.most_held, tied ? 2U : 1U);
@@ -218,10 +218,10 @@ void expect_same_bits_after_scribbling(state::ModelShape const& shape, RunShape 
 }
 
 TEST(Transformer, GivesTheSameBitsWhateverWasLeftInItsIdleMemory) {
-  for (auto const recompute : {Recompute::none, Recompute::block}) {
+  for (auto const& fates : {kept_block, recomputed_block}) {
     for (auto const& [name, shape] : test::all_tiny_shapes()) {
       SCOPED_TRACE(name);
-      RunShape const run{.batch = 2, .sequence = 5, .recompute = recompute};
+      RunShape const run{.batch = 2, .sequence = 5, .fates = test::all_blocks(shape, fates)};
       expect_same_bits_after_scribbling<float>(shape, run);
       expect_same_bits_after_scribbling<bfloat16>(shape, run);
     }
@@ -240,8 +240,8 @@ TEST(Transformer, LendsItsLargestBufferWhicheverThatIs) {
     return std::ssize(memory);
   };
   EXPECT_EQ(lent({.batch = 1, .sequence = 1}), 4096 * 4);  // the gradient of a layer
-  for (auto const recompute : {Recompute::none, Recompute::block}) {
-    EXPECT_GT(lent({.batch = 2, .sequence = 64, .recompute = recompute}),
+  for (auto const& fates : {kept_block, recomputed_block}) {
+    EXPECT_GT(lent({.batch = 2, .sequence = 64, .fates = test::all_blocks(shape, fates)}),
               2 * 64 * 4 * 8 * shape.hidden);  // activations of a block
   }
   shape.vocab = 500;
@@ -250,14 +250,15 @@ TEST(Transformer, LendsItsLargestBufferWhicheverThatIs) {
 
 TEST(Transformer, RecomputationKeepsOnlyTheInputsOfBlocks) {
   auto shape = tiny_shape(false);
-  auto const bytes = [&](std::int64_t layers, Recompute recompute) {
+  auto const bytes = [&](std::int64_t layers, BlockFates const& fates) {
     shape.layers = layers;
-    return TestModel<float>{shape, {.batch = 2, .sequence = 5, .recompute = recompute}}
+    return TestModel<float>{shape,
+                            {.batch = 2, .sequence = 5, .fates = test::all_blocks(shape, fates)}}
         .device->used();
   };
-  EXPECT_EQ(bytes(3, Recompute::block) - bytes(2, Recompute::block),
+  EXPECT_EQ(bytes(3, recomputed_block) - bytes(2, recomputed_block),
             static_cast<Bytes>(sizeof(float)) * 2 * 5 * shape.hidden);
-  EXPECT_GT(bytes(3, Recompute::none) - bytes(2, Recompute::none),
+  EXPECT_GT(bytes(3, kept_block) - bytes(2, kept_block),
             static_cast<Bytes>(sizeof(float)) * 2 * 5 * 8 * shape.hidden);
 }
 
@@ -337,7 +338,7 @@ TEST(ProductFlops, AreAsCountedByHand) {
   EXPECT_DOUBLE_EQ(product_flops(shape, {.batch = 1, .sequence = 1}), per_row + per_pair);
   EXPECT_DOUBLE_EQ(product_flops(shape, {.batch = 2, .sequence = 4}), 8 * per_row + 20 * per_pair);
   // Recomputation is not counted: it is no product of forward or backward.
-  EXPECT_DOUBLE_EQ(product_flops(shape, {.batch = 1, .sequence = 1, .recompute = Recompute::block}),
+  EXPECT_DOUBLE_EQ(product_flops(shape, {.batch = 1, .sequence = 1, .fates = {recomputed_block}}),
                    per_row + per_pair);
 }
 

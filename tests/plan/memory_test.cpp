@@ -80,6 +80,55 @@ TEST(PlanMemory, StateThatIsResidentOnTheDeviceTakesNoHostMemory) {
   EXPECT_EQ(plan.gradients_cached, 16);
 }
 
+TEST(PlanMemory, ActivationsInHostMemoryComeBeforeAllThatMaySpill) {
+  auto wanted = demand();
+  auto const without = plan_memory(wanted);
+  wanted.activation_bytes = 100 * MiB;
+  wanted.host_memory += 100 * MiB;
+  auto plan = plan_memory(wanted);
+  EXPECT_EQ(plan.activations, 100 * MiB);
+  EXPECT_EQ(plan.state, without.state);
+  EXPECT_EQ(plan.gradients, without.gradients);
+  EXPECT_EQ(plan.node_total, without.node_total + 100 * MiB);
+  wanted.paths = 0;
+  wanted.host_memory = (256 + 100) * MiB;
+  EXPECT_EQ(plan_memory(wanted).node_total, wanted.host_memory);
+  wanted.host_memory -= 1;
+  EXPECT_THAT(usage_error(wanted), HasSubstr(", activations 100 MiB (train.activations)"));
+}
+
+TEST(PlanMemory, ActivationsThatMayGoToStorageTakeTwoBuffersAtLeastAndComeBeforeTheState) {
+  auto wanted = demand();
+  wanted.most_cache = -1;
+  wanted.activation_extents = 10;
+  wanted.activation_extent = 10 * MiB;
+  wanted.activation_buffers = 4;
+  auto plan = plan_memory(wanted);
+  EXPECT_EQ(plan.activations_cached, 10) << "all stay";
+  EXPECT_EQ(plan.activations, 100 * MiB);
+  EXPECT_EQ(plan.cached, 16);
+  // Three state buffers of 12 MiB, three of gradients of 4, two of activations.
+  Bytes const least = (36 + 12 + 20) * MiB;
+  wanted.host_memory = least;
+  plan = plan_memory(wanted);
+  EXPECT_EQ(plan.activation_buffers, 2);
+  EXPECT_EQ(plan.activations_cached, 0);
+  EXPECT_EQ(plan.activations, 20 * MiB);
+  EXPECT_EQ(plan.node_total, least);
+  // All gradients, and then half of the activations: four buffers and one that stays.
+  wanted.host_memory = (36 + 64 + 50) * MiB;
+  plan = plan_memory(wanted);
+  EXPECT_EQ(plan.gradient_buffers, 0);
+  EXPECT_EQ(plan.activation_buffers, 4);
+  EXPECT_EQ(plan.activations_cached, 1);
+  EXPECT_EQ(plan.activations, 50 * MiB);
+  EXPECT_EQ(plan.cached, 0);
+  wanted.host_memory = least - 1;
+  EXPECT_THAT(usage_error(wanted), HasSubstr("train.activations"));
+  wanted.paths = 0;
+  EXPECT_THROW((void)plan_memory(wanted), PreconditionError);
+}
+
 TEST(PlanMemory, AllOfItMayBeResident) {
   for (std::int64_t const paths : {0, 1}) {
     auto wanted = demand();

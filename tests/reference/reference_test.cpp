@@ -123,15 +123,16 @@ std::vector<Error> errors_of_a_step(test::TestModel<T>& setup, Reference const& 
 
 template <class T>
 void agrees_with_pytorch(std::string const& model, std::string const& numbers,
-                         Recompute recompute) {
+                         BlockFates const& fates) {
   SCOPED_TRACE(model + " in " + numbers);
   auto const path = std::string{OFFSTAGE_REFERENCES} + "/" + model;
   huggingface::ModelDirectory directory{path};
   Reference const reference{path};
   auto const batch = reference.batch();
-  test::TestModel<T> setup{
-      directory.shape(),
-      {.batch = batch.batch, .sequence = batch.sequence, .recompute = recompute}};
+  test::TestModel<T> setup{directory.shape(),
+                           {.batch = batch.batch,
+                            .sequence = batch.sequence,
+                            .fates = test::all_blocks(directory.shape(), fates)}};
   read_parameters(directory, setup.layers, setup.parameters);
 
   auto const errors = errors_of_a_step(setup, reference);
@@ -148,16 +149,16 @@ void agrees_with_pytorch(std::string const& model, std::string const& numbers,
 class AgreesWithPyTorch : public ::testing::TestWithParam<char const*> {};
 
 TEST_P(AgreesWithPyTorch, InFp32) {
-  agrees_with_pytorch<float>(GetParam(), "fp32", Recompute::none);
+  agrees_with_pytorch<float>(GetParam(), "fp32", kept_block);
 }
 
 TEST_P(AgreesWithPyTorch, InFp32WithRecomputation) {
-  agrees_with_pytorch<float>(GetParam(), "fp32", Recompute::block);
+  agrees_with_pytorch<float>(GetParam(), "fp32", recomputed_block);
 }
 
 // What is left then is PyTorch's own rounding.
 TEST_P(AgreesWithPyTorch, InFp64) {
-  agrees_with_pytorch<double>(GetParam(), "fp64", Recompute::none);
+  agrees_with_pytorch<double>(GetParam(), "fp64", kept_block);
 }
 
 INSTANTIATE_TEST_SUITE_P(Reference, AgreesWithPyTorch,

@@ -103,7 +103,7 @@ TEST(DeviceDemand, CountsSmallSubgroupsAndRecomputation) {
   auto config = small();
   config.subgroup_size = 1;
   expect_right(config, "subgroups of a chunk");
-  config.train.recompute = model::Recompute::block;
+  config.train.activations = {activations::Policy::Rule::recompute};
   config.model.tied_head = true;
   expect_right(config, "recomputation and a tied head");
 }
@@ -115,39 +115,57 @@ class NamedCuda final : public device::WrappedDevice {
   [[nodiscard]] device::Kind kind() const noexcept override { return device::Kind::cuda; }
 };
 
-TEST(DeviceDemand, CountsTheLogitsOfMoreRowsOnAGpuAndWhatAttentionsBackwardNeeds) {
+Bytes of_the_model(RunConfig const& config) {
+  state::ShardMap const map{state::layers_of(config.model), 1};
+  return device_demand<bfloat16>(config, map, 0, state::Route::staged, config.subgroup_size).model;
+}
+
+/// And a model takes it.
+void expect_taken_on_a_gpu(RunConfig const& config) {
+  NamedCuda device;
+  auto const stream = device.make_calling_stream("model");
+  model::Transformer<bfloat16> const model{
+      config.model, {config.train.micro_batch, config.train.sequence}, device, *stream};
+  EXPECT_EQ(device.used(), of_the_model(config));
+}
+
+// The head's memory is more than that of the blocks, in which it lies.
+TEST(DeviceDemand, CountsTheLogitsOfMoreRowsOnAGpu) {
   auto config = small();
   config.model.vocab = 259;  // rows of 320
-  state::ShardMap const map{state::layers_of(config.model), 1};
-  auto const of_the_model = [&] {
-    return device_demand<bfloat16>(config, map, 0, state::Route::staged, config.subgroup_size)
-        .model;
-  };
-  Bytes const on_host = of_the_model();
+  Bytes const on_host = of_the_model(config);
   config.device.kind = DeviceKind::cuda;
   std::int64_t const rows = config.train.micro_batch * config.train.sequence;
-  // Heads are small here: their sums take more than what they share memory with, (rows, 32) and (rows, 64) of 2 bytes.
+  // On the host there are tiles of 256 rows, and the sum over them.
+  Bytes const sum = 259 * 32 * static_cast<Bytes>(sizeof(float));
+  EXPECT_EQ(of_the_model(config) - on_host, (rows - 256) * 320 * (4 + 2) - sum);
+  expect_taken_on_a_gpu(config);
+}
+
+TEST(DeviceDemand, CountsWhatAttentionsBackwardNeedsOnAGpu) {
+  auto config = small();
+  config.model.hidden = 64;
+  config.model.heads = 8;
+  config.model.kv_heads = 4;
+  config.model.vocab = 8;
+  Bytes const on_host = of_the_model(config);
+  config.device.kind = DeviceKind::cuda;
+  std::int64_t const rows = config.train.micro_batch * config.train.sequence;
+  // Heads are small here: their sums take more than what they share memory with, (rows, 64) and (rows, 64) of 2 bytes.
   Bytes const attention =
       kernels::attention_workspace<bfloat16>({.batch = config.train.micro_batch,
                                               .sequence = config.train.sequence,
                                               .heads = config.model.heads,
                                               .kv_heads = config.model.kv_heads,
                                               .head_dim = config.model.head_dim()});
-  Bytes const shared = rows * (32 + 64) * 2;
+  Bytes const shared = rows * (64 + 64) * 2;
   EXPECT_GT(attention, shared);
-  EXPECT_EQ(of_the_model() - on_host,
-            (rows - 256) * 320 * static_cast<Bytes>(sizeof(float)) + attention - shared);
-  NamedCuda device;
-  auto const stream = device.make_calling_stream("model");
-  model::Transformer<bfloat16> const model{
-      config.model,
-      {config.train.micro_batch, config.train.sequence, config.train.recompute},
-      device,
-      *stream};
-  EXPECT_EQ(device.used(), of_the_model());
+  EXPECT_EQ(of_the_model(config) - on_host, attention - shared);
+  expect_taken_on_a_gpu(config);
   // cuDNN's workspace is in the place of the own kernels'.
+  Bytes const by_own = of_the_model(config);
   config.device.attention_workspace = attention + MiB;
-  EXPECT_EQ(of_the_model(), device.used() + MiB);
+  EXPECT_EQ(of_the_model(config), by_own + MiB);
 }
 
 TEST(DeviceDemand, SlotsThatTheDeviceHasNoRoomForAreLent) {

@@ -49,6 +49,7 @@ PolicyForecast const& policy(Forecast const& forecast, std::string const& name) 
 TEST(Forecast, CountsCudnnsWorkspaceWhereTheDeviceHasRoomForIt) {
   auto config = tiny();
   config.share.device_share = 0.0;  // no slots that could be lent
+  config.train.activations = {activations::Policy::Rule::keep};
   auto const planned = forecast(config, one_rank);
   config.device.attention = Attention::own;
   auto const own = forecast(config, one_rank);
@@ -66,6 +67,9 @@ TEST(Forecast, CountsCudnnsWorkspaceWhereTheDeviceHasRoomForIt) {
   auto const small = forecast(config, one_rank);
   EXPECT_THAT(small.attention, HasSubstr("has no room"));
   EXPECT_EQ(small.device.model, own.device.model);
+  // Blocks are rather computed again than bits changed.
+  config.train.activations = {activations::Policy::Rule::automatic};
+  EXPECT_THAT(forecast(config, one_rank).attention, HasSubstr("workspace"));
 }
 
 TEST(Forecast, CountsTheModelAndItsShards) {
@@ -110,7 +114,7 @@ TEST(Forecast, TakesNothingAndAddsUpTheDevicesMemory) {
   EXPECT_EQ(result.device.total(), result.device.working_copy + result.device.resident +
                                        result.device.slots + result.device.model +
                                        result.device.gradient + result.device.held);
-  config.train.recompute = model::Recompute::block;
+  config.train.activations = {activations::Policy::Rule::recompute};
   EXPECT_LT(forecast(config, one_rank).device.model, result.device.model);
   config.share.device_resident = 0.0;
   config.share.device_share = 0.0;

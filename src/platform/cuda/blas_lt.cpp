@@ -32,10 +32,10 @@ char const* name_of(Element element) {
 }  // namespace
 
 std::string describe(Product const& product) {
-  return fmt::format("{} ({}, {}){} x ({}, {}){}{} to {}", name_of(product.in), product.m,
+  return fmt::format("{} ({}, {}){} x ({}, {}){}{} {} {}", name_of(product.in), product.m,
                      product.k, product.transpose_a ? "^T" : "", product.k, product.n,
                      product.transpose_b ? "^T" : "", product.bias != nullptr ? " with a bias" : "",
-                     name_of(product.out));
+                     product.add ? "added to" : "to", name_of(product.out));
 }
 
 #ifdef OFFSTAGE_HAVE_CUDA
@@ -150,15 +150,15 @@ struct Alignments {
 };
 
 /// All that the choice of an algorithm may depend on.
-using Key = std::tuple<Element, Element, bool, bool, bool, std::int64_t, std::int64_t, std::int64_t,
-                       std::int64_t, std::int64_t, std::int64_t, std::uint32_t, std::uint32_t,
-                       std::uint32_t>;
+using Key = std::tuple<Element, Element, bool, bool, bool, bool, std::int64_t, std::int64_t,
+                       std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::uint32_t,
+                       std::uint32_t, std::uint32_t>;
 Key key_of(Product const& product) {
   Alignments const alignments{product};
-  return {product.in,       product.out,      product.transpose_a, product.transpose_b,
-          product.bias,     product.m,        product.n,           product.k,
-          product.a_stride, product.b_stride, product.c_stride,    alignments.a,
-          alignments.b,     alignments.c};
+  return {product.in,   product.out,      product.transpose_a, product.transpose_b,
+          product.bias, product.add,      product.m,           product.n,
+          product.k,    product.a_stride, product.b_stride,    product.c_stride,
+          alignments.a, alignments.b,     alignments.c};
 }
 
 struct Plan {
@@ -222,10 +222,10 @@ class BlasLt::Implementation {
       plan.description.set_bias(product.bias);
     }
     float const one = 1.0F;
-    float const zero = 0.0F;
+    float const before = product.add ? 1.0F : 0.0F;
     auto const status =
         lt_.matmul(handle_.get(), plan.description.get(), &one, product.b, plan.b.get(), product.a,
-                   plan.a.get(), &zero, product.c, plan.c.get(), product.c, plan.c.get(),
+                   plan.a.get(), &before, product.c, plan.c.get(), product.c, plan.c.get(),
                    &*plan.algorithm, workspace_.data(), workspace_.size(), stream);
     if (product.bias != nullptr && is_refusal(status)) {
       plan.algorithm.reset();

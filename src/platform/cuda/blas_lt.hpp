@@ -12,7 +12,7 @@ namespace offstage::cuda {
 
 enum class Element { f32, bf16, f16 };
 
-/// C (m, n) = op(A) (m, k) op(B) (k, n), and `bias` (n) added to each row unless it is null. Row-major, in device memory: A
+/// C (m, n) = op(A) (m, k) op(B) (k, n), and `bias` (n) added to each row unless it is null; or C += op(A) op(B). Row-major, in device memory: A
 /// is stored (m, k), or (k, m) if transposed; B is stored (k, n), or (n, k) if transposed. Sizes of 1 at least.
 struct Product {
   Element in{};   ///< of A and B
@@ -24,6 +24,7 @@ struct Product {
   std::int64_t m{}, n{}, k{};
   bool transpose_a{}, transpose_b{};
   std::int64_t a_stride{}, b_stride{}, c_stride{};  ///< elements from a stored row to the next
+  bool add{};                                       ///< to what C holds
 };
 
 /// "bf16 (8, 5) x (5, 3) with a bias to f32": sizes as the product takes them, not as they are stored.
@@ -32,8 +33,8 @@ struct Product {
 /// A handle of cuBLASLt and the algorithms that it has chosen.
 ///
 /// Exact:   sums run in FP32 (no TF32), the bias is added to them, and the result is rounded once.
-/// Repeats: an algorithm depends on types, sizes, transposes, strides, whether there is a bias and on how addresses are
-///          aligned (up to 256 bytes) alone: it is the first of cuBLASLt's heuristic, never the fastest of a measurement. Those
+/// Repeats: an algorithm depends on types, sizes, transposes, strides, whether there is a bias or a sum and on how
+///          addresses are aligned (up to 256 bytes) alone: it is the first of cuBLASLt's heuristic, never the fastest of a measurement. Those
 ///          whose partial sums meet in an order that differs between runs, or in C, are not among them. Another version
 ///          of the library may choose another.
 /// Threads: one at a time.

@@ -1,0 +1,171 @@
+#include "activations/choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <string_view>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "model/block.hpp"
+
+namespace offstage::activations {
+namespace {
+
+using model::Fate;
+using model::Part;
+
+constexpr std::string_view storage_prefix = "storage:";
+
+/// What a block's parts take that products make, those first that are most worth a swap.
+struct Item {
+  Part part{};
+  plan::SwapItem cost;
+};
+
+template <class T>
+std::array<Item, 4> items_of(model::Dims const& dims) {
+  std::array<Item, 4> items;
+  std::ranges::transform(
+      std::array{Part::qkv, Part::mid, Part::up, Part::attention}, items.begin(), [&](Part part) {
+        return Item{
+            part,
+            {.flops = model::part_flops(dims, part), .bytes = model::part_bytes<T>(dims, part)}};
+      });
+  std::ranges::stable_sort(items, std::ranges::greater{}, [](Item const& item) {
+    return item.cost.flops / static_cast<double>(item.cost.bytes);
+  });
+  return items;
+}
+
+double forward_flops(model::Dims const& dims, int blocks) {
+  auto const block = model::block_flops(dims);
+  double const head = 2.0 * static_cast<double>(dims.rows()) * static_cast<double>(dims.V * dims.C);
+  return blocks * (block.linear + block.attention) / 3 + head;
+}
+
+plan::SwapDemand demand_of(Rates const& rates, model::Dims const& dims, int blocks) {
+  return {.forward_flops = forward_flops(dims, blocks),
+          .parameters = rates.parameters,
+          .gradients = rates.gradients,
+          .compute = rates.compute,
+          .host_to_device = rates.host_to_device,
+          .device_to_host = rates.device_to_host};
+}
+
+}  // namespace
+
+std::string describe(Policy const& policy) {
+  switch (policy.rule) {
+    case Policy::Rule::automatic:
+      return "auto";
+    case Policy::Rule::keep:
+      return "keep";
+    case Policy::Rule::recompute:
+      return "recompute";
+    case Policy::Rule::swap:
+      break;
+  }
+  if (policy.share == 1.0) {
+    return policy.storage ? "storage" : "host";
+  }
+  return fmt::format("{}{:.3g}", policy.storage ? storage_prefix : "", policy.share);
+}
+
+Policy parse_policy(std::string const& text) {
+  using Rule = Policy::Rule;
+  for (Policy const& named : {Policy{Rule::automatic}, Policy{Rule::keep}, Policy{Rule::recompute},
+                              Policy{Rule::swap}, Policy{Rule::swap, 1.0, true}}) {
+    if (text == describe(named)) {
+      return named;
+    }
+  }
+  bool const storage = text.starts_with(storage_prefix);
+  auto const number = std::string_view{text}.substr(storage ? storage_prefix.size() : 0);
+  double share{};
+  auto const [end, error] = std::from_chars(number.data(), number.data() + number.size(), share);
+  if (error != std::errc{} || end != number.data() + number.size() ||
+      !(share >= 0.0 && share <= 1.0)) {
+    throw UsageError{fmt::format(
+        "'{}' is none of auto, keep, recompute, host, storage, X and storage:X, where X is "
+        "a share from 0 to 1",
+        text)};
+  }
+  return {Rule::swap, share, storage};
+}
+
+template <class T>
+std::vector<model::BlockFates> block_fates(Policy const& policy, model::Dims const& dims,
+                                           int blocks) {
+  auto const count = static_cast<std::size_t>(blocks);
+  switch (policy.rule) {
+    case Policy::Rule::automatic:
+    case Policy::Rule::keep:
+      return {count, model::kept_block};
+    case Policy::Rule::recompute:
+      return {count, model::recomputed_block};
+    case Policy::Rule::swap:
+      break;
+  }
+  std::vector<model::BlockFates> fates(count, {Fate::leave, Fate::recompute, Fate::recompute});
+  auto const items = items_of<T>(dims);
+  double const all =
+      std::accumulate(items.begin(), items.end(), 0.0, [&](double sum, Item const& item) {
+        return sum + static_cast<double>(item.cost.bytes) * blocks;
+      });
+  double left = policy.share * all;
+  for (auto const& [part, cost] : items) {
+    auto const bytes = static_cast<double>(cost.bytes);
+    auto const leaving = std::min<std::int64_t>(blocks, std::llround(left / bytes));
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      // As many of the first blocks as their share of all.
+      bool const leaves = (block + 1) * leaving / blocks > block * leaving / blocks;
+      fates[static_cast<std::size_t>(block)][part] = leaves ? Fate::leave : Fate::recompute;
+    }
+    left = std::max(0.0, left - static_cast<double>(leaving) * bytes);
+  }
+  return fates;
+}
+
+template <class T>
+PaperChoice paper_choice(Rates const& rates, model::Dims const& dims, int blocks) {
+  std::vector<plan::SwapItem> all;
+  for (Item const& item : items_of<T>(dims)) {
+    all.insert(all.end(), static_cast<std::size_t>(blocks), item.cost);
+  }
+  auto demand = demand_of(rates, dims, blocks);
+  demand.always = blocks * model::part_bytes<T>(dims, Part::input);
+  std::size_t const count = plan::best_swap(demand, all);
+  Bytes bytes = 0;
+  Bytes swapped = 0;
+  double recomputed = 0.0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    bytes += all[i].bytes;
+    swapped += i < count ? all[i].bytes : 0;
+    recomputed += i < count ? 0.0 : all[i].flops;
+  }
+  return {.share = bytes > 0 ? static_cast<double>(swapped) / static_cast<double>(bytes) : 0.0,
+          .seconds = plan::swap_times(demand, swapped, recomputed).total()};
+}
+
+Seconds recompute_seconds(Rates const& rates, model::Dims const& dims, int blocks) {
+  double recomputed = 0.0;
+  for (Part const part : model::all_parts) {
+    recomputed += model::part_flops(dims, part) * blocks;
+  }
+  return plan::swap_times(demand_of(rates, dims, blocks), 0, recomputed).total();
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                                                   \
+  template std::vector<model::BlockFates> block_fates<T>(Policy const&, model::Dims const&, int); \
+  template PaperChoice paper_choice<T>(Rates const&, model::Dims const&, int);
+OFFSTAGE_INSTANTIATE(float)
+OFFSTAGE_INSTANTIATE(bfloat16)
+OFFSTAGE_INSTANTIATE(float16)
+#undef OFFSTAGE_INSTANTIATE
+
+}  // namespace offstage::activations

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "model/dims.hpp"
+#include "model/fates.hpp"
+#include "plan/swapping.hpp"
+
+namespace offstage::activations {
+
+/// train.activations: what becomes of the blocks' activations between forward and backward. No bit depends on it.
+struct Policy {
+  enum class Rule : std::uint8_t {
+    automatic,  ///< one of the others, by what the device has room for
+    keep,       ///< all stay on the device
+    recompute,  ///< the blocks' inputs stay, the rest is computed again
+    swap        ///< the inputs leave, and `share` of what products make; the rest is computed again
+  };
+  Rule rule = Rule::automatic;
+  double share = 1.0;  ///< of the bytes, in [0, 1] (Fuyou's swap coefficient)
+  bool storage =
+      false;  ///< what leaves goes to the storage paths as far as host memory has no room
+};
+
+/// "auto", "keep", "recompute", "host", a number, "storage" or "storage:" and a number, as parse_policy takes them.
+[[nodiscard]] std::string describe(Policy const& policy);
+/// Errors: UsageError, without the key's name.
+[[nodiscard]] Policy parse_policy(std::string const& text);
+
+/// The fates of each block, in type T; `automatic` counts as `keep`. Where not all can be swapped, the parts whose
+/// recomputation takes most operations per byte are (Fuyou equation 12), in all blocks; those of the last such part in blocks
+/// that are spread evenly, so that the link is never idle for long.
+template <class T>
+[[nodiscard]] std::vector<model::BlockFates> block_fates(Policy const& policy,
+                                                         model::Dims const& dims, int blocks);
+
+/// The rates and what else the rule `paper` goes by, beside the activations.
+struct Rates {
+  double compute{};  ///< floating-point operations per second; 0: not known
+  double host_to_device{}, device_to_host{};  ///< bytes per second; 0: not known
+  Bytes parameters{};                         ///< brought to the device in each pass
+  Bytes gradients{};                          ///< leave it in backward
+  [[nodiscard]] bool known() const {
+    return compute > 0.0 && host_to_device > 0.0 && device_to_host > 0.0;
+  }
+};
+
+/// The share that takes least time by plan::best_swap, and that time. `rates` are known.
+struct PaperChoice {
+  double share{};
+  Seconds seconds{};
+};
+template <class T>
+[[nodiscard]] PaperChoice paper_choice(Rates const& rates, model::Dims const& dims, int blocks);
+/// The time of a micro-batch by the same model, if all is computed again and nothing leaves.
+[[nodiscard]] Seconds recompute_seconds(Rates const& rates, model::Dims const& dims, int blocks);
+
+}  // namespace offstage::activations

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <vector>
+
+#include "activations/choice.hpp"
+#include "activations/stored_activations.hpp"
+#include "base/units.hpp"
+#include "device/device.hpp"
+#include "model/transformer.hpp"
+#include "plan/memory.hpp"
+#include "state/rank_link.hpp"
+#include "state/shard.hpp"
+#include "train/run_config.hpp"
+
+namespace offstage::train {
+
+/// What a run's model is made for. T is numerics.dtype. Where copies block (update.transfers), nothing moves under other blocks'
+/// work: there is one slab.
+template <class T>
+[[nodiscard]] model::RunShape run_shape(RunConfig const& config);
+
+/// The dims of it, on the device that the configuration names.
+[[nodiscard]] model::Dims run_dims(RunConfig const& config);
+
+/// Host memory of a rank for activations that leave and stay there.
+template <class T>
+[[nodiscard]] Bytes activation_bytes(RunConfig const& config);
+/// Sizes of the extents of those that may go to storage.
+template <class T>
+[[nodiscard]] std::vector<Bytes> activation_extents(RunConfig const& config);
+/// Of those extents, what is on storage by the plan.
+template <class T>
+[[nodiscard]] Bytes stored_activations(RunConfig const& config, plan::MemoryPlan const& plan);
+/// Extents in flight: on each path one is written or read, one more is copied.
+[[nodiscard]] int wished_activation_buffers(RunConfig const& config);
+/// Who has them in hand.
+[[nodiscard]] activations::StoredSettings activation_workers(int buffers);
+
+/// The device that activations are to fit on, with what else is there.
+struct DeviceRoom {
+  Bytes memory{};  ///< 0: no limit
+  state::Route route = state::Route::in_place;
+  Bytes link{};  ///< as of device_demand
+};
+
+/// train.activations=auto settled, for rank `rank`: `keep` where the plan fits; else what takes least time by the rule `paper`
+/// (activations::paper_choice) of what fits, where the device's rates are known (device.emulate=compute=.., and those of the
+/// link, or platform.*); where not, the first of `recompute` and the inputs alone in host memory that fits. Nothing
+/// fits: the last, for which the device has the words. Any other value stays.
+template <class T>
+[[nodiscard]] activations::Policy settle_activations(RunConfig const& config,
+                                                     state::ShardMap const& map, int rank,
+                                                     DeviceRoom const& room);
+
+}  // namespace offstage::train

@@ -1,0 +1,216 @@
+#include "activations/stored_activations.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "device/shuffled_device.hpp"
+#include "model/model_fixture.hpp"
+#include "state/exchange.hpp"
+#include "tiers/virtual_support.hpp"
+#include "update/memory_tiers.hpp"
+
+namespace offstage::activations {
+namespace {
+
+constexpr Bytes part_size = 6000;
+constexpr int blocks = 6;
+
+/// Some blocks' two parts each; of block 2 nothing leaves.
+std::vector<state::LeavingPart> some_parts() {
+  std::vector<state::LeavingPart> parts;
+  for (int block = 0; block < blocks; ++block) {
+    if (block != 2) {
+      parts.push_back({block, 0, part_size});
+      parts.push_back({block, 3, part_size + 77});
+    }
+  }
+  return parts;
+}
+
+std::byte fill_of(int round, state::LeavingPart const& part) {
+  return static_cast<std::byte>(1 + round * 60 + part.block * 8 + part.part);
+}
+
+/// Puts all parts of a micro-batch from one device memory, and takes them back to it.
+class Passes {
+ public:
+  Passes(device::Device& device, state::ActivationStore& store)
+      : store_{store},
+        model_{device.make_stream("model")},
+        memory_{device.allocate(part_size + 77, "a part")} {}
+  ~Passes() { model_->synchronize(); }
+  Passes(Passes const&) = delete;
+  Passes& operator=(Passes const&) = delete;
+
+  void put(int round) {
+    store_.open();
+    for (auto const& part : some_parts()) {
+      auto const there = memory_of(part);
+      model_->enqueue([=] { std::ranges::fill(there, fill_of(round, part)); });
+      state::queue_behind(*model_, *store_.put(part.block, part.part, there, model_->record()));
+      model_->enqueue([=] { std::ranges::fill(there, std::byte{0xFF}); });
+    }
+  }
+  void take(int round) {
+    auto parts = some_parts();
+    std::ranges::stable_sort(parts, std::ranges::greater{}, &state::LeavingPart::block);
+    for (auto const& part : parts) {
+      auto const there = memory_of(part);
+      model_->enqueue([=] { std::ranges::fill(there, std::byte{0xEE}); });
+      state::queue_behind(*model_, *store_.take(part.block, part.part, there, model_->record()));
+      model_->enqueue([=, this] {
+        wrong_ += std::ranges::count(there, fill_of(round, part)) == part.bytes ? 0 : 1;
+      });
+    }
+    model_->synchronize();
+    EXPECT_EQ(wrong_, 0) << "in round " << round;
+  }
+
+ private:
+  [[nodiscard]] std::span<std::byte> memory_of(state::LeavingPart const& part) const {
+    return memory_.as<std::byte>().first(static_cast<std::size_t>(part.bytes));
+  }
+  state::ActivationStore& store_;
+  std::unique_ptr<device::Stream> model_;
+  device::Buffer memory_;
+  std::atomic<int> wrong_ = 0;
+};
+
+// From a buffer of each worker and nothing else in host memory, to all of it.
+TEST(StoredActivations, BringBackWhatWasPutWhateverTheWorkersAndTheCache) {
+  std::uint64_t seed = 0;
+  for (StoredSettings const workers : {StoredSettings{1, 1}, {2, 1}, {1, 2}, {3, 3}}) {
+    for (std::int64_t const cached : {0, 2, blocks - 1}) {
+      tiers::VirtualFixture storage;
+      storage.add_paths(2);
+      storage.settings.buffers = workers.buffers();
+      storage.settings.cached = cached;
+      auto const tiers = storage.make(StoredActivations::extents(some_parts()));
+      device::ShuffledDevice device{++seed};
+      StoredActivations store{some_parts(), *tiers, device, workers};
+      Passes passes{device, store};
+      for (int round = 0; round < 3; ++round) {
+        passes.put(round);
+        passes.take(round);
+      }
+      passes.put(3);  // a forward whose backward does not come
+      passes.put(0);
+      passes.take(0);
+    }
+  }
+}
+
+// Host first: of a micro-batch those that come back last go to storage, each once, and are read once.
+TEST(StoredActivations, LeaveTheLastBlocksInHostMemory) {
+  update::MemoryTiers counted{StoredActivations::extents(some_parts()), {.buffers = 2}};
+  device::ShuffledDevice device{1};
+  StoredActivations store{some_parts(), counted, device, {}};
+  Passes passes{device, store};
+  passes.put(0);
+  passes.take(0);
+  using Call = update::MemoryTiers::Call;
+  EXPECT_EQ(counted.keys_of(Call::commit), (std::vector<tiers::Key>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(counted.keys_of(Call::fetch), (std::vector<tiers::Key>{4, 3, 2, 1, 0}));
+
+  tiers::VirtualFixture storage;
+  storage.add_paths(1);
+  storage.settings.buffers = 2;
+  storage.settings.cached = 3;
+  auto const tiers = storage.make(StoredActivations::extents(some_parts()));
+  StoredActivations stored{some_parts(), *tiers, device, {}};
+  Passes again{device, stored};
+  for (int round = 0; round < 3; ++round) {
+    auto const before = tiers->traffic();
+    again.put(round);
+    again.take(round);
+    auto const after = tiers->traffic();
+    EXPECT_EQ(after.misses - before.misses, 2) << "two of five blocks have no place";
+    EXPECT_EQ(after.write_bytes() - before.write_bytes(), 2 * 4 * 4096 * Bytes{1});
+  }
+}
+
+TEST(StoredActivations, AreAnExtentForEachBlock) {
+  EXPECT_EQ(StoredActivations::extents(some_parts()), std::vector<Bytes>(5, 4 * 4096));
+}
+
+void expect_failure(update::MemoryTiers::Call call) {
+  std::atomic<int> calls = 0;
+  update::MemoryTiers failing{StoredActivations::extents(some_parts()),
+                              {.buffers = 2, .hook = [&](update::MemoryTiers::Event event) {
+                                 if (event.call == call && ++calls == 3) {
+                                   throw IoError{"the path is gone"};
+                                 }
+                               }}};
+  auto const device = device::make_host_device(0);
+  StoredActivations store{some_parts(), failing, *device, {}};
+  Passes passes{*device, store};
+  auto const step = [&] {
+    passes.put(0);
+    passes.take(0);
+  };
+  EXPECT_THROW(step(), IoError);
+  EXPECT_THROW(store.open(), IoError) << "and so does all that comes";
+}
+
+TEST(StoredActivations, TellWhoWaitsWhatAWorkerFailedWith) {
+  using Call = update::MemoryTiers::Call;
+  for (Call const call : {Call::create, Call::commit, Call::fetch}) {
+    expect_failure(call);
+  }
+}
+
+TEST(StoredActivations, RefuseWhatTheyDoNotKnowOrHave) {
+  update::MemoryTiers tiers{StoredActivations::extents(some_parts())};
+  auto const device = device::make_host_device(0);
+  auto const model = device->make_calling_stream("model");
+  StoredActivations store{some_parts(), tiers, *device, {}};
+  std::vector<std::byte> memory(part_size);
+  auto const now = model->record();
+  EXPECT_THROW((void)store.put(0, 0, memory, now), PreconditionError) << "before open";
+  store.open();
+  EXPECT_THROW((void)store.put(2, 0, memory, now), PreconditionError);
+  EXPECT_THROW((void)store.put(0, 3, memory, now), PreconditionError) << "of another size";
+  EXPECT_THROW((void)store.take(0, 0, memory, now), PreconditionError);
+}
+
+// The last two blocks stay in their slabs, four go through storage.
+TEST(StoredActivations, ChangeNoBitsOfAModel) {
+  auto shape = model::test::tiny_llama3();
+  shape.layers = blocks;
+  model::RunShape run{.batch = 2, .sequence = 5};
+  model::test::TestModel<bfloat16> kept{shape, run};
+  auto const batch = model::test::random_batch(2, 5, shape.vocab, 3);
+  double const loss = kept.step(batch);
+  for (int const slabs : {1, 2}) {
+    run.fates = model::test::all_blocks(shape, model::leaving_block);
+    run.slabs = slabs;
+    auto const parts = model::leaving_parts<bfloat16>(shape, run);
+    tiers::VirtualFixture storage;
+    storage.add_paths(1);
+    storage.settings.buffers = 2;
+    storage.settings.cached = 1;
+    auto const tiers = storage.make(StoredActivations::extents(parts));
+    model::test::TestModel<bfloat16> swapped{shape, run, 0.3, 1, {.compute = 1e15}};
+    StoredActivations store{parts, *tiers, *swapped.device, {}};
+    swapped.model.set_store(store);
+    for (int step = 0; step < 2; ++step) {
+      EXPECT_EQ(swapped.step(batch), loss);
+      EXPECT_EQ(swapped.gradients.values, kept.gradients.values) << slabs << " slabs";
+    }
+    EXPECT_GT(tiers->traffic().misses, 0);
+  }
+}
+
+}  // namespace
+}  // namespace offstage::activations

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Runs whose activations stay on the device, are computed again or wait in host memory."""
+import json
+
+from harness import OffstageTest, main
+
+MODEL = ["model.layers=6", "train.steps=3"]
+LINK = "device.emulate=h2d=1GB/s,d2h=1GB/s,compute=1T"
+
+
+class Activations(OffstageTest):
+    def test_their_fates_change_no_bits_on_any_number_of_ranks(self):
+        devices = [[], ["update.transfers=blocking"], [LINK], [LINK, "parameters.home=host"]]
+        turn = 0
+        for dtype in "fp32", "bf16":
+            common = [*MODEL, f"numerics.dtype={dtype}"]
+            self.train(f"{dtype}-keep", *common, "train.activations=keep")
+            for fate in "recompute", "host", "0", "0.3", "0.8":
+                name, device, ranks = f"{dtype}-{fate}", devices[turn % 4], 1 + turn % 3
+                turn += 1
+                with self.subTest(name, device=device, ranks=ranks):
+                    result = self.train(name, *common, *device, f"train.activations={fate}", ranks=ranks)
+                    self.assert_same_state(f"{dtype}-keep", name)
+                    row = next(line for line in result.out.splitlines() if "activations and scratch" in line)
+                    host = row.split("B")[1].strip()  # "activations and scratch  40.0 KiB  24.0 KiB  -"
+                    self.assertEqual(fate == "recompute", host.startswith("-"), row)
+
+    def least(self, name, *options, ranks):
+        """A run with about as little host memory as it is content with."""
+        for memory in range(600, 6000, 150):
+            result = self.call(*self.command(name, *options, f"tiers.host-memory={memory * ranks}KiB", ranks=ranks))
+            if result.code != 64:
+                self.assertEqual(0, result.code, result)
+                return result
+            self.assertIn("too small", result.err)
+        self.fail(result)
+
+    def test_what_host_memory_has_no_room_for_goes_to_storage(self):
+        (self.folder / "path").mkdir()
+        common = [*MODEL, "model.hidden=64", "train.micro-batch=8", "numerics.dtype=bf16", f"tiers.path={self.folder}/path"]
+        self.train("keep", *common, "train.activations=keep")
+        for turn, (fate, more) in enumerate((("storage", []), ("storage", [LINK, "update.overlap=off"]),
+                                             ("storage:0.5", [LINK, "parameters.home=storage", "update.overlap=on"]),
+                                             ("storage:0.8", ["update.gradients=flush-fp32", "update.transfers=blocking"]))):
+            name, ranks = f"{fate}-{turn}", 1 + turn % 3
+            with self.subTest(name, ranks=ranks):
+                result = self.least(name, *common, *more, f"train.activations={fate}", ranks=ranks)
+                self.assert_same_state("keep", name)
+                row = next(line for line in result.out.splitlines() if "activations and scratch" in line)
+                self.assertFalse(row.endswith("-"), row)
+        result = self.train("none", *MODEL, "train.activations=storage", expect=64)
+        self.assertIn("there is no tiers.path", result.err)
+
+    def test_a_trace_shows_what_leaves(self):
+        self.train("run", *MODEL, LINK, "train.activations=host", "run.trace=on")
+        events = json.loads((self.folder / "run" / "trace-0.json").read_text())
+        rows = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        self.assertLessEqual({"activations out", "activations back"}, rows)
+
+
+if __name__ == "__main__":
+    main()

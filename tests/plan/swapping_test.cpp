@@ -1,0 +1,70 @@
+#include "plan/swapping.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace offstage::plan {
+namespace {
+
+/// Forward computes for 1 s; what always leaves takes the link 0.2 s, the parameters 0.5 s.
+SwapDemand demand() {
+  return {.forward_flops = 100,
+          .always = 20,
+          .parameters = 50,
+          .gradients = 60,
+          .compute = 100,
+          .host_to_device = 100,
+          .device_to_host = 100};
+}
+
+TEST(SwapTimes, AreThoseOfTheSlowestResource) {
+  auto const computing = swap_times(demand(), 30, 40);
+  EXPECT_DOUBLE_EQ(computing.forward.count(), 1.0);
+  EXPECT_DOUBLE_EQ(computing.backward.count(), 2.4);
+  auto const to_device = swap_times(demand(), 200, 0);
+  EXPECT_DOUBLE_EQ(to_device.forward.count(), 2.2);   // 220 bytes leave
+  EXPECT_DOUBLE_EQ(to_device.backward.count(), 2.7);  // they and the parameters come
+  auto slow = demand();
+  slow.device_to_host = 10;
+  EXPECT_DOUBLE_EQ(swap_times(slow, 0, 0).forward.count(), 2.0);
+  EXPECT_DOUBLE_EQ(swap_times(slow, 0, 0).backward.count(), 6.0);  // the gradients leave
+  slow.compute = 0;
+  EXPECT_THROW((void)swap_times(slow, 0, 0), PreconditionError);
+}
+
+/// By another way: the least of all counts, the first of equals.
+std::size_t by_trial(SwapDemand const& of, std::vector<SwapItem> const& items) {
+  std::size_t best = 0;
+  std::vector<double> totals;
+  for (std::size_t count = 0; count <= items.size(); ++count) {
+    Bytes swapped = 0;
+    double recomputed = 0;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      swapped += i < count ? items[i].bytes : 0;
+      recomputed += i < count ? 0 : items[i].flops;
+    }
+    totals.push_back(swap_times(of, swapped, recomputed).total().count());
+    best = totals[count] < totals[best] ? count : best;
+  }
+  return best;
+}
+
+TEST(BestSwap, SwapsWhileTheLinkIsIdle) {
+  // Each item saves 0.2 s of computing; backward's link is as busy as its computing when 180 bytes of activations come.
+  std::vector<SwapItem> const items(10, {.flops = 20, .bytes = 16});
+  EXPECT_EQ(best_swap(demand(), items), by_trial(demand(), items));
+  auto fast = demand();
+  fast.host_to_device = fast.device_to_host = 1e6;
+  EXPECT_EQ(best_swap(fast, items), items.size());
+  auto slow = demand();
+  slow.host_to_device = slow.device_to_host = 1;
+  EXPECT_EQ(best_swap(slow, items), 0U) << "nothing need leave";
+  EXPECT_EQ(best_swap(demand(), {}), 0U);
+}
+
+}  // namespace
+}  // namespace offstage::plan
