@@ -433,6 +433,13 @@ ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
   settled.device.kind = place.placement.gpu ? DeviceKind::cuda : DeviceKind::host;
   settled.threads = place.threads;
   mpi::agree(comm, [&] { settle_split_parameters(settled); });
+  if (comm.rank() == 0 && settled.optimizer.split_parameter &&
+      std::ranges::any_of(config.paths, &tiers::PathSettings::persistent)) {
+    log::warning(
+        "tiers.split-parameters=on: checkpoints hold whole parameters, so what lies on a "
+        "persistent "
+        "tiers.path is copied into them");
+  }
   switch (config.numerics.dtype) {
     case DType::bf16:
       return Training<bfloat16>{settled, comm, signals, place}.run();

@@ -124,6 +124,7 @@ class Split(OffstageTest):
     def test_extents_of_a_persistent_path_are_copied(self):
         result = self.train("copied", *MODEL, *self.paths(1, ",persistent"), "tiers.split-parameters=on")
         self.assertIn("parameters split", result.out)
+        self.assertIn("persistent", result.warnings[0])
         self.assertEqual([], list(self.checkpoints("copied")[-1].glob("extent-*")))
         self.train("whole", *MODEL)
         self.assert_same_state("copied", "whole")
