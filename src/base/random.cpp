@@ -49,7 +49,8 @@ float normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) noex
   return four_normals(seed, stream, index / 4)[index % 4];
 }
 
-void normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::span<float> out) noexcept {
+void normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t first,
+             std::span<float> out) noexcept {
   std::uint64_t const end = first + out.size();
   for (std::uint64_t quad = first / 4; 4 * quad < end; ++quad) {
     auto const numbers = four_normals(seed, stream, quad);

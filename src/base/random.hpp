@@ -16,7 +16,8 @@ namespace offstage {
 /// 32-bit uniforms, computed in double and rounded once).
 [[nodiscard]] float normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) noexcept;
 /// The same of elements first, first + 1, ..., in a quarter of the time: four come from one word of the generator.
-void normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::span<float> out) noexcept;
+void normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t first,
+             std::span<float> out) noexcept;
 
 /// A bijection on [0, size) that depends on `key` and `round` alone (a Feistel network, walked
 /// until it lands inside): where index stands in a shuffle, without storing the shuffle.

@@ -14,8 +14,11 @@ namespace {
 
 using Block = std::array<float, static_cast<std::size_t>(scale_block)>;
 
-/// The random bits of stochastic rounding at which it is rounding to nearest.
-constexpr std::uint32_t halves = 0x80008000U;
+/// Random words of stochastic rounding with which it is rounding to nearest: half of the highest number in the bits that it
+/// takes, the upper ones for the momentum and 16 or 20 lower ones for the variance (kernels/optimizer/rounding.hpp).
+constexpr std::uint32_t half_momentum = 0x80000000U;
+constexpr std::uint32_t half_variance16 = 0x00008000U;
+constexpr std::uint32_t half_variance8 = 0x00080000U;
 
 /// A plane of moments, with its scales if it has any.
 template <class Byte>
@@ -107,21 +110,21 @@ void encode(Block const& numbers, bool is_variance, Moment<std::byte> const& to,
           set_value(to.values, at, bfloat16{bf16_canonical_nan});
         } else {
           set_value(to.values, at,
-                    is_variance ? kernels::round_variance16(number, halves)
-                                : kernels::round_momentum16(number, halves));
+                    is_variance ? kernels::round_variance16(number, half_variance16)
+                                : kernels::round_momentum16(number, half_momentum));
         }
         break;
       case PlaneType::signed8:
         set_value(to.values, at,
                   std::isnan(scale.scale)
                       ? std::uint8_t{0}
-                      : kernels::round_momentum8(number, scale.inverse, halves));
+                      : kernels::round_momentum8(number, scale.inverse, half_momentum));
         break;
       case PlaneType::unsigned8:
         set_value(to.values, at,
                   std::isnan(scale.scale)
                       ? std::uint8_t{0}
-                      : kernels::round_variance8(number, scale.inverse, halves));
+                      : kernels::round_variance8(number, scale.inverse, half_variance8));
         break;
       case PlaneType::low16:
         throw PreconditionError{"checkpoint: moments have no lower halves"};
@@ -159,6 +162,13 @@ void convert_moments(Extent<std::byte const> const& from, Extent<std::byte> cons
       encode(decoded(source, block), is_variance, target, block);
     }
   }
+}
+
+bool converts_exactly(StateLayout const& from, StateLayout const& to) {
+  return std::ranges::all_of(to.planes(), [&](Plane const& plane) {
+    return plane.type == PlaneType::fp32 ||
+           std::ranges::find(from.planes(), plane) != from.planes().end();
+  });
 }
 
 }  // namespace offstage::checkpoint

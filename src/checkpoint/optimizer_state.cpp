@@ -56,6 +56,25 @@ std::optional<Plane> parse_plane(std::string_view text) {
   return Plane{std::string{name}, *type, *elements};
 }
 
+bool is_8_bits(Plane const& plane) {
+  return plane.type == PlaneType::signed8 || plane.type == PlaneType::unsigned8;
+}
+
+/// Whether each plane of codes has its scales, and no other plane has values for several elements.
+bool have_scales(std::vector<Plane> const& planes) {
+  auto const scales_of = [](Plane const& plane) {
+    return Plane{plane.name + "_scale", PlaneType::fp32, scale_block};
+  };
+  return std::ranges::all_of(planes, [&](Plane const& plane) {
+    if (plane.elements_per_value > 1) {
+      return std::ranges::any_of(planes, [&](Plane const& codes) {
+        return is_8_bits(codes) && plane == scales_of(codes);
+      });
+    }
+    return !is_8_bits(plane) || std::ranges::find(planes, scales_of(plane)) != planes.end();
+  });
+}
+
 }  // namespace
 
 std::string to_text(StateLayout const& layout) {
@@ -85,7 +104,8 @@ std::optional<StateLayout> parse_layout(std::string_view text) {
   }
   bool const has_parameter =
       !planes.empty() && planes.front() == Plane{"parameter", PlaneType::fp32};
-  return has_parameter ? std::optional{StateLayout{std::move(planes)}} : std::nullopt;
+  return has_parameter && have_scales(planes) ? std::optional{StateLayout{std::move(planes)}}
+                                              : std::nullopt;
 }
 
 h5::Type dataset_type(Plane const& plane) {

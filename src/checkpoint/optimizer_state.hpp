@@ -20,8 +20,8 @@ struct OptimizerState {
 
 /// "parameter:fp32,momentum:signed8,momentum_scale:fp32/256": the planes in their order.
 [[nodiscard]] std::string to_text(StateLayout const& layout);
-/// None if it is no such text, or its planes are not what a checkpoint may hold: the parameter first, as FP32, and
-/// each name once.
+/// None if it is no such text, or its planes are not what a checkpoint may hold: the parameter first, as FP32,
+/// each name once, and beside each plane X of codes FP32 scales X_scale, which no other plane is.
 [[nodiscard]] std::optional<StateLayout> parse_layout(std::string_view text);
 
 /// The type of the plane's dataset.

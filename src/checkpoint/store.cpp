@@ -13,6 +13,7 @@
 #include "base/printable.hpp"
 #include "base/stopwatch.hpp"
 #include "base/team.hpp"
+#include "checkpoint/convert_moments.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/loading.hpp"
@@ -223,9 +224,8 @@ void Store::say_loaded(std::string const& path, Meta const& meta, RunState const
       if (meta.state.layout != run.state.layout) {
         log::info("optimizer.moments={} where the checkpoint has {}: moments converted, {}",
                   run.state.moments, printable_name(meta.state.moments),
-                  run.state.layout.bytes_per_element() > meta.state.layout.bytes_per_element()
-                      ? "exactly"
-                      : "rounded to nearest");
+                  converts_exactly(meta.state.layout, run.state.layout) ? "exactly"
+                                                                        : "rounded to nearest");
       }
     }
   });

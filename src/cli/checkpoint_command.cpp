@@ -23,7 +23,7 @@ constexpr char const* usage_text =
     "PATH, A and B: a directory of checkpoints, or one checkpoint (step-...) in it. diff takes "
     "the\n"
     "newest complete one of a directory. verify ends with 65 if anything is damaged or nothing is\n"
-    "complete (a save that did not finish is no damage), diff with 1 if the bits of p, m or v\n"
+    "complete (a save that did not finish is no damage), diff with 1 if any bits of the state\n"
     "differ.";
 
 using Row = std::array<std::string, 7>;

@@ -19,8 +19,10 @@ std::string Crowding::judge(Seconds waited, Seconds elapsed, int threads) {
     return {};
   }
   return fmt::format(
-      "{}: in the last {:.0f} s the {} {} of this rank waited {:.0f} % of the time for a core (cores {}): other "
-      "processes run there, or ranks times run.threads exceed them; steps take longer than they would alone",
+      "{}: in the last {:.0f} s the {} {} of this rank waited {:.0f} % of the time for a core "
+      "(cores {}): other "
+      "processes run there, or ranks times run.threads exceed them; steps take longer than they "
+      "would alone",
       cpu::host_name(), elapsed.count(), threads, threads == 1 ? "thread" : "threads",
       100.0 * share, cpu::format_cpus(cpu::allowed_cpus()));
 }

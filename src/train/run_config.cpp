@@ -16,6 +16,9 @@
 namespace offstage::train {
 namespace {
 
+/// A smaller one is zero in FP32, and 0 / 0 where there was no gradient yet.
+constexpr double least_epsilon = 1e-37;
+
 template <class T>
 void require_at_least(std::string_view key, T value, T least, std::string_view meaning = "") {
   if (!(value >= least)) {
@@ -88,7 +91,7 @@ void validate_optimizer(OptimizerConfig const& optimizer, std::int64_t steps) {
   require_positive("optimizer.lr", optimizer.lr);
   require_beta("optimizer.beta1", optimizer.beta1);
   require_beta("optimizer.beta2", optimizer.beta2);
-  require_positive("optimizer.eps", optimizer.eps);
+  require_at_least("optimizer.eps", optimizer.eps, least_epsilon, ", as steps are in FP32");
   require_at_least("optimizer.weight-decay", optimizer.weight_decay, 0.0);
   require_at_least("optimizer.clip", optimizer.clip, 0.0, "; 0 does not clip");
   require_at_least("optimizer.min-lr", optimizer.min_lr, 0.0);

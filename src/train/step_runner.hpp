@@ -83,7 +83,7 @@ class StepRunner {
   void open_trace();
 
   /// One step over the global batch whose first sequence is sample `first_sample`. `optimizer_step`
-  /// is AdamW's t, counted from 1. `loss_scale`, a power of two, changes no bits unless numbers leave
+  /// is the optimizer's t, counted from 1. `loss_scale`, a power of two, changes no bits unless numbers leave
   /// the range of T.
   StepResult step(data::Dataset const& data, std::int64_t first_sample, double learning_rate,
                   std::int64_t optimizer_step, double loss_scale);

@@ -19,7 +19,7 @@ namespace offstage::train {
 /// What a step's update is made with, beside its gradients.
 struct UpdateNumbers {
   double learning_rate{};
-  std::int64_t optimizer_step{};  ///< AdamW's t, counted from 1
+  std::int64_t optimizer_step{};  ///< t, counted from 1
   double gradient_scale{};        ///< the mean gradient is what was accumulated times this
 };
 

@@ -175,8 +175,10 @@ void Training<T>::start_or_continue() {
       log::info("continuing after step {}", meta_.step);
     }
     if (leads() && meta_.seed != config_.train.seed) {
-      log::warning("train.seed={} differs from the checkpoint's {}: the order of the data changes",
-                   config_.train.seed, meta_.seed);
+      log::warning(
+          "train.seed={} differs from the checkpoint's {}: the order of the data changes, and how "
+          "small moments are rounded",
+          config_.train.seed, meta_.seed);
     }
   } else {
     start();

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/chunk.hpp"
@@ -85,25 +86,38 @@ TEST(ConvertMoments, RoundsToTheNearestBf16) {
   }
 }
 
-// Codes have 4 bits of significand, half a place is 2^-4, of numbers that are not too small beside the largest of their block.
+// Codes have 4 bits of significand, half a place is 2^-4, of numbers that are not too small beside the largest of their block:
+// 2^-14 of it for m, 2^-30 for v.
 TEST(ConvertMoments, RoundsToTheNearestCodeOfABlock) {
   Sample source = of_many_powers();
   Sample small{layout_of(Moments::int8)};
   Sample wide{layout_of(Moments::fp32)};
   source.convert_to(small);
   small.convert_to(wide);
-  for (std::int64_t begin = 0; begin < chunk_elements; begin += scale_block) {
-    float const* const exact = source.plane<float>(1) + begin;
-    float const* const kept = wide.plane<float>(1) + begin;
-    float largest = 0.0F;
-    for (std::int64_t i = 0; i < scale_block; ++i) {
-      largest = std::max(largest, std::abs(exact[i]));
+  for (auto const& [plane, least] : {std::pair{1U, 0x1p-14F}, std::pair{2U, 0x1p-30F}}) {
+    for (std::int64_t begin = 0; begin < chunk_elements; begin += scale_block) {
+      float const* const exact = source.plane<float>(plane) + begin;
+      float const* const kept = wide.plane<float>(plane) + begin;
+      float largest = 0.0F;
+      for (std::int64_t i = 0; i < scale_block; ++i) {
+        largest = std::max(largest, std::abs(exact[i]));
+      }
+      for (std::int64_t i = 0; i < scale_block; ++i) {
+        float const place = std::max(std::abs(exact[i]), largest * least);
+        ASSERT_LE(std::abs(kept[i] - exact[i]), place * 0x1p-4F) << plane << ", " << begin + i;
+      }
     }
-    for (std::int64_t i = 0; i < scale_block; ++i) {
-      float const place = std::max(std::abs(exact[i]), largest * 0x1p-14F);
-      ASSERT_LE(std::abs(kept[i] - exact[i]), place * 0x1p-4F) << begin + i;
-      ASSERT_EQ(wide.plane<float>(2)[begin + i] == 0.0F, exact[i] * exact[i] == 0.0F);
-    }
+  }
+}
+
+TEST(ConvertMoments, KeepsAVarianceThatIsNotZero) {
+  Sample source = of_many_powers();
+  Sample small{layout_of(Moments::int8)};
+  Sample wide{layout_of(Moments::fp32)};
+  source.convert_to(small);
+  small.convert_to(wide);
+  for (std::int64_t i = 0; i < chunk_elements; ++i) {
+    ASSERT_EQ(wide.plane<float>(2)[i] == 0.0F, source.plane<float>(2)[i] == 0.0F) << i;
   }
 }
 
@@ -135,6 +149,28 @@ TEST(ConvertMoments, KeepsWhatIsNoNumber) {
   EXPECT_TRUE(std::isnan(small.plane<float>(3)[0]));
   EXPECT_FALSE(std::isnan(small.plane<float>(3)[1]));
   EXPECT_TRUE(std::isnan(small.plane<float>(4)[1]));
+}
+
+// In 8 bits m is scale * (power * (1 + eighths) - 2^-15), which takes more than bf16's 8 bits of significand.
+TEST(ConvertMoments, IsExactToFp32Alone) {
+  StateLayout const fp32 = layout_of(Moments::fp32);
+  StateLayout const half = layout_of(Moments::bf16);
+  StateLayout const small = layout_of(Moments::int8);
+  EXPECT_TRUE(converts_exactly(small, fp32));
+  EXPECT_TRUE(converts_exactly(half, fp32));
+  EXPECT_TRUE(converts_exactly(half, half));
+  EXPECT_FALSE(converts_exactly(small, half));
+  EXPECT_FALSE(converts_exactly(fp32, half));
+  EXPECT_FALSE(converts_exactly(half, small));
+
+  Sample source{small};
+  source.plane<std::uint8_t>(1)[0] = 100;
+  source.plane<float>(3)[0] = 1.0F;
+  Sample as_half{half};
+  Sample as_fp32{fp32};
+  source.convert_to(as_half);
+  source.convert_to(as_fp32);
+  EXPECT_NE(to_float(as_half.plane<bfloat16>(1)[0]), as_fp32.plane<float>(1)[0]);
 }
 
 TEST(ConvertMoments, NeedsTheSameMoments) {

@@ -37,6 +37,20 @@ TEST(OptimizerState, RefusesOtherTexts) {
   EXPECT_FALSE(parse_layout(many));
 }
 
+// Whoever converts moments reads a scale of 4 bytes for each block of codes.
+TEST(OptimizerState, RefusesScalesThatDoNotFitTheirCodes) {
+  EXPECT_TRUE(parse_layout("parameter:fp32,x:signed8,x_scale:fp32/256"));
+  EXPECT_TRUE(parse_layout("parameter:fp32,x_scale:fp32/256,x:unsigned8"));
+  for (char const* text :
+       {"parameter:fp32,x:signed8", "parameter:fp32,x:signed8,x_scale:bf16/256",
+        "parameter:fp32,x:signed8,x_scale:fp32/4096", "parameter:fp32,x:signed8,x_scale:fp32",
+        "parameter:fp32,x:signed8/256,x_scale:fp32/256",
+        "parameter:fp32,x:signed8,y_scale:fp32/256", "parameter:fp32,x:fp32,x_scale:fp32/256",
+        "parameter:fp32,x_scale:fp32/256", "parameter:fp32,x:fp32/256"}) {
+    EXPECT_FALSE(parse_layout(text)) << text;
+  }
+}
+
 TEST(OptimizerState, HasNoTypeForHalvesOfParameters) {
   EXPECT_THROW((void)dataset_type({"parameter", PlaneType::low16}), PreconditionError);
 }

@@ -10,6 +10,8 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "sample_checkpoint.hpp"
 
@@ -83,6 +85,33 @@ Element* one_of(std::vector<Element>& elements, Choices& choices) {
   return which < elements.size() ? &elements[which] : nullptr;
 }
 
+/// Planes that no optimizer has, and some that one has.
+void change_planes(StateLayout& layout, Choices& choices) {
+  constexpr std::array types{PlaneType::fp32, PlaneType::bf16, PlaneType::signed8,
+                             PlaneType::unsigned8};
+  auto const any_type = [&] { return types[static_cast<std::size_t>(choices.below(4))]; };
+  auto const any_divisor = [&] { return std::int64_t{1} << choices.below(13); };
+  std::vector<Plane> planes = layout.planes();
+  Plane& plane = planes[static_cast<std::size_t>(choices.below(std::ssize(planes)))];
+  switch (choices.below(5)) {
+    case 0:
+      plane.type = any_type();
+      break;
+    case 1:
+      plane.elements_per_value = any_divisor();
+      break;
+    case 2:
+      plane.name = choices.name();
+      break;
+    case 3:
+      planes.pop_back();
+      break;
+    default:
+      planes.push_back({plane.name + "_scale", any_type(), any_divisor()});
+  }
+  layout = StateLayout{std::move(planes)};
+}
+
 void change_meta(Meta& meta, Choices& choices) {
   state::ModelShape& model = meta.model;
   std::array<std::int64_t*, 7> const numbers{
@@ -93,7 +122,7 @@ void change_meta(Meta& meta, Choices& choices) {
                                            &model.ffn_hidden, &model.vocab, &model.max_sequence};
   std::array<double*, 4> const reals{&meta.loss_scale, &meta.learning_rate, &model.rope_theta,
                                      &model.norm_epsilon};
-  auto const which = static_cast<std::size_t>(choices.below(20));
+  auto const which = static_cast<std::size_t>(choices.below(22));
   if (which < numbers.size()) {
     *numbers[which] = choices.number();
   } else if (which < 13) {
@@ -104,6 +133,10 @@ void change_meta(Meta& meta, Choices& choices) {
     model.layers = choices.below(9) - 1;
   } else if (which == 18) {
     model.family = state::Family::gpt2;
+  } else if (which == 20) {
+    change_planes(meta.state.layout, choices);
+  } else if (which == 21) {
+    (choices.below(2) == 0 ? meta.state.optimizer : meta.state.moments) = choices.name();
   } else {
     model.tied_head = !model.tied_head;
   }

@@ -137,7 +137,8 @@ class SampleCheckpoint {
     }
     for (int layer = 0; layer < static_cast<int>(reader.map().layers().size()); ++layer) {
       state::Piece const piece{layer, {0, 1}, 0};
-      auto const state = buffer_.bytes().first(12 * chunk_elements);
+      auto const state =
+          buffer_.bytes().first(static_cast<std::size_t>(reader.layout().bytes(chunk_elements)));
       reader.read({&piece, 1}, state);
       if (strict && !std::ranges::equal(state, expected_[static_cast<std::size_t>(layer)])) {
         __builtin_trap();
@@ -235,7 +236,8 @@ class SampleCheckpoint {
   FuzzDirectory directory_;
   std::vector<std::vector<std::byte>> expected_;  ///< of each layer
   std::shared_ptr<BlockingKernel> kernel_ = std::make_shared<BlockingKernel>();
-  memory::HugeBuffer buffer_{12 * chunk_elements};
+  memory::HugeBuffer buffer_{16 * 4 *
+                             chunk_elements};  // of the most planes that a checkpoint may have
 };
 
 /// One file, to be changed and put right again.

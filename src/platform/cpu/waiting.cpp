@@ -1,6 +1,7 @@
 #include "platform/cpu/waiting.hpp"
 
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -15,6 +16,12 @@ namespace {
 /// in a step, shorter than the kernel's time slice by far. perf/busy.sh compares.
 constexpr char const* spin_turns = "1000";
 
+/// Whether the user named the dynamic loader, with the program as its first argument: then /proc/self/exe is the loader. The
+/// kernel gives a base address to a loader that it chose itself.
+bool is_started_by_name_of_loader() noexcept {
+  return getauxval(AT_BASE) == 0;
+}
+
 }  // namespace
 
 void let_idle_threads_sleep(char** arguments) noexcept {
@@ -22,7 +29,10 @@ void let_idle_threads_sleep(char** arguments) noexcept {
   if (getenv("OMP_WAIT_POLICY") != nullptr || getenv("GOMP_SPINCOUNT") != nullptr) {
     return;
   }
-  setenv("GOMP_SPINCOUNT", spin_turns, 0);
+  // Without the variable the program would start itself for ever.
+  if (is_started_by_name_of_loader() || setenv("GOMP_SPINCOUNT", spin_turns, 0) != 0) {
+    return;
+  }
   std::error_code error;
   auto const program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (!error) {
@@ -34,8 +44,10 @@ std::optional<Seconds> waited_for_cores() {
   std::error_code error;
   std::int64_t nanoseconds = 0;
   bool any = false;
-  for (auto const& thread : std::filesystem::directory_iterator{"/proc/self/task", error}) {
-    std::ifstream file{thread.path() / "schedstat"};
+  std::filesystem::directory_iterator const end;
+  for (std::filesystem::directory_iterator thread{"/proc/self/task", error};
+       !error && thread != end; thread.increment(error)) {
+    std::ifstream file{thread->path() / "schedstat"};
     std::int64_t ran = 0;
     std::int64_t waited = 0;
     if (file >> ran >> waited) {

@@ -8,7 +8,8 @@ namespace offstage::cpu {
 
 /// Idle threads sleep soon: OpenMP's between two loops, Open MPI's while it waits. By default they spin, for so long
 /// that a step took 9 times as long beside one busy process on 4 cores. What the environment says goes first.
-/// OpenMP reads its settings when it is loaded: the program starts itself once more, with these. Call it first in main.
+/// OpenMP reads its settings when it is loaded: the program starts itself once more, with these, or goes on as it is where
+/// it cannot. valgrind does not follow that (--trace-children=yes, or OMP_WAIT_POLICY=passive). Call it first in main.
 void let_idle_threads_sleep(char** arguments) noexcept;
 
 /// How long threads of this process, those that still run, were ready to run while other threads had all cores; added

@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""How the program starts: once more by itself, so that OpenMP's idle threads sleep soon."""
+import os
+import signal
+from pathlib import Path
+from unittest import mock
+
+from harness import OFFSTAGE, OffstageTest, main
+
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMPI_MCA_mpi_yield_when_idle")
+
+
+class Start(OffstageTest):
+    def with_environment(self, **variables):
+        """Nothing but these says how idle threads wait."""
+        rest = {key: value for key, value in os.environ.items() if key not in WAITING}
+        return mock.patch.dict(os.environ, {**rest, **variables}, clear=True)
+
+    def check_run(self, name, expected, **variables):
+        """The environment that a run was started with, at last; it is there when OpenMP is loaded."""
+        with self.subTest(**variables), self.with_environment(**variables):
+            process = self.start(name, "train.steps=1000000", "optimizer.schedule=constant")
+            self.wait_for_step(name, 1, process)
+            pairs = [line.partition("=") for line in Path(f"/proc/{process.pid}/environ").read_text().split("\0")]
+            found = {key: value for key, _, value in pairs if key in WAITING}
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(75, self.finish(name, process).code)
+            self.assertEqual(expected, found)
+
+    def test_idle_threads_sleep_unless_the_environment_says_otherwise(self):
+        self.check_run("default", {"GOMP_SPINCOUNT": "1000", "OMPI_MCA_mpi_yield_when_idle": "1"})
+        self.check_run("turns", {"GOMP_SPINCOUNT": "7"}, GOMP_SPINCOUNT="7")
+        self.check_run("policy", {"OMP_WAIT_POLICY": "active"}, OMP_WAIT_POLICY="active")
+        self.check_run("mpi", {"GOMP_SPINCOUNT": "1000", "OMPI_MCA_mpi_yield_when_idle": "0"},
+                       OMPI_MCA_mpi_yield_when_idle="0")
+
+    def test_the_loader_may_be_named(self):
+        with self.with_environment():
+            result = self.call("/lib64/ld-linux-x86-64.so.2", OFFSTAGE, "--version")
+        self.assertEqual(0, result.code, result)
+        self.assertTrue(result.out.startswith("offstage "), result)
+
+
+if __name__ == "__main__":
+    main()
