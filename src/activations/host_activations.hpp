@@ -15,12 +15,6 @@
 
 namespace offstage::activations {
 
-/// What went over the link, since the start.
-struct Traffic {
-  Bytes out{};   ///< off the device
-  Bytes back{};  ///< to it
-};
-
 /// Activations in host memory, a place of its own for each part. Two streams of its own copy, one out and one back, beside
 /// the model's, at most 64 MiB at a time, so that other transfers come between; no thread waits.
 ///
@@ -47,7 +41,8 @@ class HostActivations final : public state::ActivationStore {
       int block, int part, std::span<std::byte> memory,
       std::shared_ptr<device::Event> const& freed) override;
 
-  [[nodiscard]] Traffic traffic() const noexcept { return traffic_; }
+  /// The model's thread never waits.
+  [[nodiscard]] state::ActivationTraffic traffic() const override { return traffic_; }
   [[nodiscard]] static Bytes host_bytes(std::span<state::LeavingPart const> parts);
 
  private:
@@ -71,7 +66,7 @@ class HostActivations final : public state::ActivationStore {
   memory::HugeBuffer memory_;
   std::unique_ptr<device::Pinned> pinned_;
   std::map<std::pair<int, int>, Place> places_;  ///< by block and part
-  Traffic traffic_;
+  state::ActivationTraffic traffic_;
   std::vector<Trip> trips_;
   std::unique_ptr<device::Stream> out_, back_;  // last: their work uses all of the above
 };

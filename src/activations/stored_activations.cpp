@@ -115,6 +115,7 @@ std::shared_ptr<device::Event> StoredActivations::put(int block, int part,
   // The copy reads it alone.
   std::span const bytes{const_cast<std::byte*>(memory.data()), memory.size()};
   auto point = tell(block, part, bytes, made);
+  put_ += std::ssize(memory);
   if (--left_to_put_ == 0) {
     begin_readers();
   }
@@ -134,7 +135,14 @@ std::shared_ptr<device::Event> StoredActivations::take(
     int block, int part, std::span<std::byte> memory, std::shared_ptr<device::Event> const& freed) {
   std::scoped_lock const lock{mutex_};
   require(left_to_put_ == 0, "StoredActivations: what was not put cannot be taken");
-  return tell(block, part, memory, freed);
+  auto point = tell(block, part, memory, freed);
+  taken_ += std::ssize(memory);
+  return point;
+}
+
+state::ActivationTraffic StoredActivations::traffic() const {
+  std::scoped_lock const lock{mutex_};
+  return {.out = put_, .back = taken_, .waited = *waited_};
 }
 
 std::shared_ptr<device::Event> StoredActivations::tell(int block, int part,
@@ -152,7 +160,7 @@ std::shared_ptr<device::Event> StoredActivations::tell(int block, int part,
   auto& move = of->second.passage->moves.emplace_back(
       Move{.memory = memory, .after = after, .offset = place->second.first, .queued = {}});
   changed_.notify_all();
-  return std::make_shared<state::LatePoint>(move.queued.get_future().share());
+  return std::make_shared<state::LatePoint>(move.queued.get_future().share(), waited_);
 }
 
 void StoredActivations::work(Queue& queue, device::Stream& stream, bool out) noexcept {

@@ -54,6 +54,7 @@ class StoredActivations final : public state::ActivationStore {
   [[nodiscard]] std::shared_ptr<device::Event> take(
       int block, int part, std::span<std::byte> memory,
       std::shared_ptr<device::Event> const& freed) override;
+  [[nodiscard]] state::ActivationTraffic traffic() const override;
 
   /// Bytes of each block's extent, blocks ascending.
   [[nodiscard]] static std::vector<Bytes> extents(std::span<state::LeavingPart const> parts);
@@ -96,7 +97,7 @@ class StoredActivations final : public state::ActivationStore {
   void stop() noexcept;
 
   tiers::Tiers& tiers_;
-  std::mutex mutex_;  ///< guards all below but the streams
+  mutable std::mutex mutex_;  ///< guards all below but the streams
   std::condition_variable changed_;
   std::map<int, Block> blocks_;
   std::size_t left_to_put_{};  ///< parts, of this micro-batch
@@ -104,6 +105,8 @@ class StoredActivations final : public state::ActivationStore {
   std::vector<bool> stored_;  ///< by key: in this micro-batch
   std::exception_ptr error_;
   bool stopping_ = false;
+  Bytes put_{}, taken_{};
+  std::shared_ptr<Seconds> waited_ = std::make_shared<Seconds>();  ///< the model's thread's alone
   std::vector<std::unique_ptr<device::Stream>> streams_;
   std::vector<NamedThread> threads_;  // last: they use all of the above
 };

@@ -9,7 +9,9 @@
 #include <span>
 #include <utility>
 
+#include "base/stopwatch.hpp"
 #include "base/units.hpp"
+#include "base/watch.hpp"
 #include "device/device.hpp"
 
 namespace offstage::state {
@@ -27,13 +29,24 @@ class FailedPoint final : public device::Event {
   std::exception_ptr error_;
 };
 
-/// In place of a point in a stream that another thread has yet to record. Threads: one at a time.
+/// In place of a point in a stream that another thread has yet to record, behind a copy of activations. Threads: the
+/// model's alone.
 class LatePoint final : public device::Event {
  public:
   using Point = std::shared_ptr<device::Event>;
-  explicit LatePoint(std::shared_future<Point> known) : known_{std::move(known)} {}
+  /// How long somebody waits for it to be recorded is added to `waited`.
+  LatePoint(std::shared_future<Point> known, std::shared_ptr<Seconds> waited)
+      : known_{std::move(known)}, waited_{std::move(waited)} {}
   /// Waits until it is recorded. Errors: those that it could not be recorded for.
-  [[nodiscard]] device::Event const& known() const { return *known_.get(); }
+  [[nodiscard]] device::Event const& known() const {
+    if (known_.wait_for(std::chrono::seconds{0}) != std::future_status::ready) {
+      Waiting const waiting{"activations that are on their way"};
+      Stopwatch const watch;
+      known_.wait();
+      *waited_ += watch.elapsed();
+    }
+    return *known_.get();
+  }
   void wait() const override { known().wait(); }
   [[nodiscard]] std::chrono::steady_clock::time_point when() const override {
     return known().when();
@@ -41,6 +54,7 @@ class LatePoint final : public device::Event {
 
  private:
   std::shared_future<Point> known_;
+  std::shared_ptr<Seconds> waited_;
 };
 
 /// As stream.wait(point), which knows points of its own backend alone. Waits itself for a LatePoint to be recorded. Errors: at
@@ -125,6 +139,13 @@ struct LeavingPart {
   Bytes bytes{};
 };
 
+/// What went to an ActivationStore and came back.
+struct ActivationTraffic {
+  Bytes out{};       ///< off the device
+  Bytes back{};      ///< to it
+  Seconds waited{};  ///< of the model's thread, until a copy could be queued
+};
+
 /// Keeps parts of activations elsewhere, from a micro-batch's forward to its backward. Threads: that of the model alone.
 class ActivationStore {
  public:
@@ -141,6 +162,8 @@ class ActivationStore {
   [[nodiscard]] virtual std::shared_ptr<device::Event> take(
       int block, int part, std::span<std::byte> memory,
       std::shared_ptr<device::Event> const& freed) = 0;
+  /// Since the start.
+  [[nodiscard]] virtual ActivationTraffic traffic() const = 0;
 };
 
 }  // namespace offstage::state

@@ -110,7 +110,9 @@ Policy settle_activations(RunConfig const& config, state::ShardMap const& map, i
   if (fits({Rule::keep})) {
     return {Rule::keep};
   }
-  Policy const inputs{Rule::swap, 0.0};
+  // What host memory has no room for may leave it. Where it has room for all, no byte goes to storage and no time is lost.
+  bool const storage = !config.paths.empty();
+  Policy const inputs{Rule::swap, 0.0, storage};
   auto const rates = rates_of<T>(config, map);
   bool const recomputes = fits({Rule::recompute});
   if (!rates.known()) {
@@ -119,12 +121,13 @@ Policy settle_activations(RunConfig const& config, state::ShardMap const& map, i
   auto const dims = run_dims(config);
   auto const blocks = static_cast<int>(config.model.layers);
   auto const paper = activations::paper_choice<T>(rates, dims, blocks);
-  bool const swaps = fits({Rule::swap, paper.share});
+  Policy const some{Rule::swap, paper.share, storage};
+  bool const swaps = fits(some);
   if (recomputes &&
       (!swaps || activations::recompute_seconds(rates, dims, blocks) <= paper.seconds)) {
     return {Rule::recompute};
   }
-  return swaps ? Policy{Rule::swap, paper.share} : inputs;
+  return swaps ? some : inputs;
 }
 
 #define OFFSTAGE_INSTANTIATE(T)                                                        \

@@ -45,8 +45,9 @@ struct DeviceRoom {
 
 /// train.activations=auto settled, for rank `rank`: `keep` where the plan fits; else what takes least time by the rule `paper`
 /// (activations::paper_choice) of what fits, where the device's rates are known (device.emulate=compute=.., and those of the
-/// link, or platform.*); where not, the first of `recompute` and the inputs alone in host memory that fits. Nothing
-/// fits: the last, for which the device has the words. Any other value stays.
+/// link, or platform.*); where not, the first of `recompute` and the inputs alone off the device that fits. Nothing
+/// fits: the last, for which the device has the words. What leaves goes to storage as far as host memory has no room, where there are
+/// paths. Any other value stays.
 template <class T>
 [[nodiscard]] activations::Policy settle_activations(RunConfig const& config,
                                                      state::ShardMap const& map, int rank,

@@ -33,6 +33,9 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
   }
   times_.tokens += config_.train.global_batch * config_.train.sequence;
   ++times_.steps;
+  times_.activations.out += result.activations.out;
+  times_.activations.back += result.activations.back;
+  times_.activations.waited += result.activations.waited;
   storage_.add(entry.storage);
   if (!speaks_) {
     return;
@@ -51,7 +54,8 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
                    .read_bytes = entry.read_bytes,
                    .write_bytes = entry.write_bytes,
                    .storage = entry.storage,
-                   .share = result.share});
+                   .share = result.share,
+                   .activations = entry.activations});
   log_step(entry, now);
 }
 

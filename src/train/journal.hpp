@@ -21,6 +21,7 @@ struct StepEntry {
   Seconds seconds{};
   Bytes read_bytes{}, write_bytes{};  ///< storage traffic, all ranks
   StorageStep storage{};              ///< the same by path, all ranks
+  ActivationStep activations{};       ///< all ranks
 };
 
 /// What one rank knows of a run that is over.

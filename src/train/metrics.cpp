@@ -158,6 +158,11 @@ void MetricsFile::write(StepRecord const& record) {
                                           : std::numeric_limits<double>::quiet_NaN();
     line["device_gradient_bytes"] = record.share.gradients_held;
   }
+  if (record.activations.out > 0) {
+    line["activation_out_bytes"] = record.activations.out;
+    line["activation_back_bytes"] = record.activations.back;
+    line["activation_wait_seconds"] = record.activations.waited.count();
+  }
   if (record.share.overlapped) {
     line["overlap"] = record.share.redone ? "redone" : "kept";
   }

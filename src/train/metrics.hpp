@@ -7,6 +7,7 @@
 
 #include "base/units.hpp"
 #include "platform/slurm/job.hpp"
+#include "state/exchange.hpp"
 #include "tiers/storage_path.hpp"
 
 namespace offstage::train {
@@ -44,6 +45,9 @@ struct ShareStep {
   bool redone{};           ///< and was taken back, as the norm was another than presumed
 };
 
+/// What one step did with activations that leave the device, all ranks together; `waited` is that of the rank with most.
+using ActivationStep = state::ActivationTraffic;
+
 /// One line of metrics.jsonl.
 struct StepRecord {
   std::int64_t step{};
@@ -57,6 +61,7 @@ struct StepRecord {
   Bytes read_bytes{}, write_bytes{};  ///< storage traffic of this step, all ranks
   StorageStep storage{};
   ShareStep share{};
+  ActivationStep activations{};  ///< zeros: none leave
 };
 
 /// The line that a start of the run writes before its first step.
@@ -82,6 +87,9 @@ struct StartRecord {
 ///              rate is not known yet) and device_gradient_bytes (that waited on the device). Expected is
 ///              the whole update by itself; update_seconds is what the step waited for it, without what
 ///              went on under backward or goes on under the next forward.
+///              Where activations leave the device also activation_out_bytes and activation_back_bytes (off the
+///              device and to it) and activation_wait_seconds (how long the thread that launches stood still for those on
+///              storage, on the rank with most).
 ///              Where the update began under backward overlap: "kept", or "redone" (also if it was undone).
 /// Validations: step and valid_loss.
 /// Starts:      start (steps done before), time (UTC), ranks and nodes, and in a Slurm job job, job_name,

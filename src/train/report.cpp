@@ -221,6 +221,12 @@ void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {
         "{:.2f} s",
         times.overlapped, times.steps, times.redone, times.redoing.count());
   }
+  if (auto const& moved = times.activations; moved.out > 0) {
+    log::info(
+        "activations: {} left rank 0's device and {} came back, for which the thread that launches "
+        "stood still for {:.2f} s",
+        format_bytes(moved.out), format_bytes(moved.back), moved.waited.count());
+  }
   for (std::string const& line : storage.lines()) {
     log::info("{}", line);
   }

@@ -58,13 +58,14 @@ void print_header(RunConfig const& config, HeaderFacts const& facts, mpi::Commun
 /// Where the wall time of a run went.
 struct PhaseTimes {
   Seconds forward{}, backward{}, update{}, validation{}, total{};
-  Seconds checkpoint{};       ///< that training stood still for
-  Seconds saving{};           ///< of all saves, what went on under steps included
-  Bytes update_bytes{};       ///< storage traffic of the updates, this rank
-  std::int64_t overlapped{};  ///< steps whose update began under backward
-  std::int64_t redone{};      ///< of those, steps that were done again or undone
-  Seconds redoing{};          ///< of these, what came after backward
-  Bytes checkpoint_bytes{};   ///< written by this rank
+  Seconds checkpoint{};          ///< that training stood still for
+  Seconds saving{};              ///< of all saves, what went on under steps included
+  Bytes update_bytes{};          ///< storage traffic of the updates, this rank
+  std::int64_t overlapped{};     ///< steps whose update began under backward
+  std::int64_t redone{};         ///< of those, steps that were done again or undone
+  Seconds redoing{};             ///< of these, what came after backward
+  Bytes checkpoint_bytes{};      ///< written by this rank
+  ActivationStep activations{};  ///< this rank's
   std::int64_t steps{};
   std::int64_t tokens{};     ///< of this start
   Bytes host_memory_peak{};  ///< of rank 0's node, beside tiers.host-memory
@@ -73,7 +74,7 @@ struct PhaseTimes {
   Bytes device_memory_limit{};  ///< 0: none
 };
 
-/// The end table on rank 0: phase, seconds, share, GB/s; the storage paths; host and device memory against
+/// The end table on rank 0: phase, seconds, share, GB/s; activations that left; the storage paths; host and device memory against
 /// their limits.
 void print_end_table(PhaseTimes const& times, StorageTotals const& storage);
 

@@ -250,7 +250,12 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   StepResult result;
   Stopwatch const whole;
   traffic_before_ = offload_->state().traffic();  // of the paths, whoever uses them
+  auto const moved_before = moved_activations();
   run_micro_batches(data, now, result);
+  auto const moved = moved_activations();
+  result.activations = {.out = moved.out - moved_before.out,
+                        .back = moved.back - moved_before.back,
+                        .waited = moved.waited - moved_before.waited};
   call_before_update(result);
   Stopwatch watch;
   double const divisor = loss_scale * static_cast<double>(micro_batches_);

@@ -48,6 +48,7 @@ struct StepResult {
   Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic, that of gradients included
   StorageStep storage{};              ///< this rank's
   ShareStep share{};                  ///< this rank's
+  ActivationStep activations{};       ///< this rank's
 };
 
 /// One rank's model, state and gradients, and the straight line of one step through them. T is the
@@ -124,6 +125,10 @@ class StepRunner {
   /// Knows what is on the device for good. Null without a trace.
   [[nodiscard]] std::unique_ptr<update::DeviceMemory> make_device_memory();
   void call_before_update(StepResult& result);
+  /// Since the start.
+  [[nodiscard]] ActivationStep moved_activations() const {
+    return activations_ ? activations_->traffic() : ActivationStep{};
+  }
   /// Activations were in use from then on, until now.
   void tell_of_activations(trace::Clock::time_point from);
   /// Of a step, beside its result.

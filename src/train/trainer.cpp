@@ -372,13 +372,17 @@ void Training<T>::one_step() {
   meta_.loss_scale_steps = loss_scale_.good_steps();
   Seconds const seconds = watch.elapsed() - result.stood_still;
   cadence_.step_took(seconds);
-  StepEntry const entry{.result = result,
-                        .meta = meta_,
-                        .loss_scale = scale,
-                        .seconds = seconds,
-                        .read_bytes = comm_.sum(result.read_bytes),
-                        .write_bytes = comm_.sum(result.write_bytes),
-                        .storage = sum_over_ranks(result.storage, comm_)};
+  StepEntry const entry{
+      .result = result,
+      .meta = meta_,
+      .loss_scale = scale,
+      .seconds = seconds,
+      .read_bytes = comm_.sum(result.read_bytes),
+      .write_bytes = comm_.sum(result.write_bytes),
+      .storage = sum_over_ranks(result.storage, comm_),
+      .activations = {.out = comm_.sum(result.activations.out),
+                      .back = comm_.sum(result.activations.back),
+                      .waited = Seconds{comm_.maximum(result.activations.waited.count())}}};
   if (place_.local_rank == 0) {
     if (auto const crowded = crowding_.look(); !crowded.empty()) {
       log::warning("{}", crowded);

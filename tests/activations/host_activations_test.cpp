@@ -77,8 +77,8 @@ TEST(HostActivations, TakeAPageOfHostMemoryForEachPartAtLeast) {
 TEST(HostActivations, RefuseWhatTheyDoNotKnowOrHave) {
   auto const device = device::make_host_device(0);
   auto const model = device->make_calling_stream("model");
-  HostActivations store{some_parts(), *device, nullptr};
   std::vector<std::byte> memory(part_size);
+  HostActivations store{some_parts(), *device, nullptr};
   auto const now = model->record();
   EXPECT_THROW((void)store.put(3, 0, memory, now), PreconditionError);
   EXPECT_THROW((void)store.put(0, 1, memory, now), PreconditionError);
@@ -96,8 +96,8 @@ TEST(HostActivations, RefuseWhatTheyDoNotKnowOrHave) {
 TEST(HostActivations, HandOnWhatTheModelsStreamFailedWith) {
   auto const device = device::make_host_device(0);
   auto const model = device->make_stream("model");
-  HostActivations store{some_parts(), *device, nullptr};
   std::vector<std::byte> memory(part_size);
+  HostActivations store{some_parts(), *device, nullptr};
   model->enqueue([] { throw IoError{"lost"}; });
   EXPECT_THROW(store.put(0, 0, memory, model->record())->wait(), IoError);
 }

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -107,6 +109,9 @@ TEST(StoredActivations, BringBackWhatWasPutWhateverTheWorkersAndTheCache) {
       passes.put(3);  // a forward whose backward does not come
       passes.put(0);
       passes.take(0);
+      Bytes const all = 5 * (2 * part_size + 77);
+      EXPECT_EQ(store.traffic().out, 5 * all);
+      EXPECT_EQ(store.traffic().back, 4 * all);
     }
   }
 }
@@ -138,6 +143,24 @@ TEST(StoredActivations, LeaveTheLastBlocksInHostMemory) {
     EXPECT_EQ(after.misses - before.misses, 2) << "two of five blocks have no place";
     EXPECT_EQ(after.write_bytes() - before.write_bytes(), 2 * 4 * 4096 * Bytes{1});
   }
+}
+
+TEST(StoredActivations, CountHowLongTheModelWaitsForThem) {
+  constexpr std::chrono::milliseconds late{30};
+  update::MemoryTiers slow{StoredActivations::extents(some_parts()),
+                           {.buffers = 2, .hook = [&](update::MemoryTiers::Event event) {
+                              if (event.call == update::MemoryTiers::Call::fetch) {
+                                std::this_thread::sleep_for(late);
+                              }
+                            }}};
+  auto const device = device::make_host_device(0);
+  StoredActivations store{some_parts(), slow, *device, {}};
+  Passes passes{*device, store};
+  passes.put(0);
+  Seconds const before = store.traffic().waited;
+  passes.take(0);
+  // Five come one after another; the model may be late itself now and then.
+  EXPECT_GE(store.traffic().waited - before, Seconds{late});
 }
 
 TEST(StoredActivations, AreAnExtentForEachBlock) {

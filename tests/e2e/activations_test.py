@@ -48,6 +48,12 @@ class Activations(OffstageTest):
                 self.assert_same_state("keep", name)
                 row = next(line for line in result.out.splitlines() if "activations and scratch" in line)
                 self.assertFalse(row.endswith("-"), row)
+                steps = [json.loads(line) for line in (self.folder / name / "metrics.jsonl").read_text().splitlines()]
+                for step in (step for step in steps if "loss" in step):
+                    self.assertGreater(step["activation_out_bytes"], 0)
+                    self.assertEqual(step["activation_out_bytes"], step["activation_back_bytes"])
+                    self.assertGreaterEqual(step["activation_wait_seconds"], 0)
+                self.assertIn("left rank 0's device", result.out)
         result = self.train("none", *MODEL, "train.activations=storage", expect=64)
         self.assertIn("there is no tiers.path", result.err)
 

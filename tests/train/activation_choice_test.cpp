@@ -59,6 +59,14 @@ TEST(ActivationChoice, WithoutRatesIsTheFirstThatFits) {
   EXPECT_EQ(settled(config, needed(config, "recompute") - 1), "0");
 }
 
+TEST(ActivationChoice, LetsWhatLeavesGoToStorageWhereThereIsAny) {
+  auto config = some_config();
+  config.paths.emplace_back().directory = "/path";
+  EXPECT_EQ(settled(config, needed(config, "recompute") - 1), "storage:0");
+  config.device.emulation = {.host_to_device = 1e12, .device_to_host = 1e12, .compute = 1e9};
+  EXPECT_EQ(settled(config, needed(config, "keep") - 1), "storage");
+}
+
 TEST(ActivationChoice, WithRatesIsTheFasterOfWhatFits) {
   auto config = some_config();
   auto& emulation = config.device.emulation;

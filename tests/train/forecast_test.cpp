@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <tuple>
+
 #include "base/chunk.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
@@ -85,6 +87,45 @@ TEST(Forecast, CountsTheModelAndItsShards) {
   auto const four = forecast(tiny(), {.ranks = 4, .ranks_per_node = 2, .host_memory = GiB});
   EXPECT_EQ(four.nodes, 2);
   EXPECT_LE(four.shard_elements, one.shard_elements / 2);
+}
+
+/// GPT-3 as Table 4 of Fuyou has it, on its machine: all is on storage, updates begin under backward.
+RunConfig fuyou(std::int64_t layers, std::int64_t hidden, std::int64_t batch, Bytes memory) {
+  RunConfig config;
+  config.model = {.family = state::Family::gpt2,
+                  .layers = layers,
+                  .hidden = hidden,
+                  .heads = hidden / 128,
+                  .kv_heads = hidden / 128,
+                  .ffn_hidden = 4 * hidden,
+                  .vocab = 50257,
+                  .max_sequence = 1024,
+                  .tied_head = true};
+  config.train.sequence = 1024;
+  config.train.micro_batch = config.train.global_batch = batch;
+  config.numerics.dtype = DType::bf16;
+  config.parameter_home = parameters::Home::storage;
+  config.overlap = Overlap::on;
+  config.share.device_share = 0.0;
+  config.paths.emplace_back().directory = "/nvme";
+  config.subgroup_size = 100'000'000;
+  config.device.kind = DeviceKind::cuda;
+  config.device.memory = memory;
+  return config;
+}
+
+TEST(Forecast, TakesTheBatchesThatFuyouTrainsOnItsDevices) {
+  for (auto const& [layers, hidden, batch, memory] : {std::tuple{40, 5120, 64, 24 * GiB},
+                                                      {96, 12288, 16, 24 * GiB},
+                                                      {128, 16384, 64, 79 * GiB}}) {
+    auto const found = forecast(fuyou(layers, hidden, batch, memory), {.host_memory = 768 * GiB});
+    EXPECT_LE(found.device.total(), memory) << found.parameters << " at " << batch;
+    EXPECT_EQ(found.activations, "storage:0");
+    // Half the batch more does not fit there.
+    auto const more =
+        forecast(fuyou(layers, hidden, batch * 3 / 2, memory), {.host_memory = 768 * GiB});
+    EXPECT_GT(more.device.total(), memory) << found.parameters;
+  }
 }
 
 TEST(MemoryDemand, LeavesRoomForTheScratchOfEveryThreadThatMultiplies) {

@@ -59,6 +59,17 @@ TEST_F(Metrics, AStepIsOneLineWithTheKeysInOrder) {
   EXPECT_EQ(parsed["tokens"].get<std::int64_t>(), 1LL << 40);
 }
 
+TEST_F(Metrics, AStepWhoseActivationsLeaveSaysHowMuchAndForHowLongThatWasWaitedFor) {
+  MetricsFile file{path_, 0};
+  auto step = record(7);
+  step.activations = {.out = 56, .back = 55, .waited = Seconds{0.25}};
+  file.write(step);
+  auto const parsed = nlohmann::json::parse(lines().at(0));
+  EXPECT_EQ(parsed["activation_out_bytes"], 56);
+  EXPECT_EQ(parsed["activation_back_bytes"], 55);
+  EXPECT_EQ(parsed["activation_wait_seconds"], 0.25);
+}
+
 TEST_F(Metrics, AStepWithStoragePathsSaysWhatEachDid) {
   MetricsFile file{path_, 0};
   auto stored = record(1);
