@@ -8,21 +8,17 @@
 
 namespace offstage::train {
 
-/// Notices, once, that this process does not get the cores that its threads ask for.
+/// Notices, once, that this process does not get the cores that it asks for.
 class Crowding {
  public:
-  /// `threads`: run.threads, as taken.
-  explicit Crowding(int threads) : threads_{threads} {}
-
-  /// After a step. A sentence for the user if threads waited for more than a fifth of the time since some seconds;
-  /// empty otherwise, and from then on.
+  /// After a step. A sentence for the user if the main thread, which takes part in all that cores compute, has waited for
+  /// a core for more than a fifth of some seconds; empty otherwise, and from then on.
   [[nodiscard]] std::string look();
 
   /// The sentence for such a time, or none: pure.
-  [[nodiscard]] static std::string judge(Seconds waited, Seconds elapsed, int threads);
+  [[nodiscard]] static std::string judge(Seconds waited, Seconds elapsed);
 
  private:
-  int threads_;
   bool said_ = false;
   std::optional<Seconds> waited_;  ///< at the beginning of the time that is looked at
   Stopwatch watch_;

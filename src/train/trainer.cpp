@@ -76,7 +76,6 @@ class Training {
         signals_{signals},
         place_{place},
         cadence_{config, comm, signals},
-        crowding_{place.threads},
         journal_{config, comm.rank() == 0},
         loss_scale_{loss_scale_rules<T>(config)} {}
 

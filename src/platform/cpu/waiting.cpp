@@ -40,22 +40,14 @@ void let_idle_threads_sleep(char** arguments) noexcept {
   }
 }
 
-std::optional<Seconds> waited_for_cores() {
-  std::error_code error;
-  std::int64_t nanoseconds = 0;
-  bool any = false;
-  std::filesystem::directory_iterator const end;
-  for (std::filesystem::directory_iterator thread{"/proc/self/task", error};
-       !error && thread != end; thread.increment(error)) {
-    std::ifstream file{thread->path() / "schedstat"};
-    std::int64_t ran = 0;
-    std::int64_t waited = 0;
-    if (file >> ran >> waited) {
-      nanoseconds += waited;
-      any = true;
-    }
+std::optional<Seconds> waited_for_core() {
+  std::ifstream file{"/proc/self/schedstat"};  // of the first thread, for all that its name says
+  std::int64_t ran = 0;
+  std::int64_t waited = 0;
+  if (!(file >> ran >> waited)) {
+    return std::nullopt;
   }
-  return any ? std::optional{Seconds{static_cast<double>(nanoseconds) * 1e-9}} : std::nullopt;
+  return Seconds{static_cast<double>(waited) * 1e-9};
 }
 
 }  // namespace offstage::cpu

@@ -12,8 +12,8 @@ namespace offstage::cpu {
 /// it cannot. valgrind does not follow that (--trace-children=yes, or OMP_WAIT_POLICY=passive). Call it first in main.
 void let_idle_threads_sleep(char** arguments) noexcept;
 
-/// How long threads of this process, those that still run, were ready to run while other threads had all cores; added
-/// over the threads. Empty where the kernel does not tell.
-[[nodiscard]] std::optional<Seconds> waited_for_cores();
+/// How long the process's first thread was ready to run while other threads had its cores. Empty where the kernel does
+/// not tell.
+[[nodiscard]] std::optional<Seconds> waited_for_core();
 
 }  // namespace offstage::cpu
