@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fewer bytes of state against all of them, where they wait on storage: bytes.py BUILD DIRECTORY
 
-Trains a LLaMA of 88 M parameters with its state on DIRECTORY, and one of 20 M with it on two paths that are as slow as
+Trains a LLaMA of 302 M parameters with its state on DIRECTORY, and one of 20 M with it on two paths that are as slow as
 Testbed-1 of MLP-Offload (Table 1), divided by SCALE. Nothing is cached, and no update overlaps with backward. All kinds of
 state take turns, and fio takes its turn on DIRECTORY, with as many bytes read as written.
 Ends with RESULT lines, medians over the rounds of each round's ratio: an update phase with 12 bytes over one with fewer, and
@@ -32,7 +32,7 @@ COMMON = {
     "tiers.split-parameters": "off", "update.overlap": "off", "update.device-share": 0, "checkpoint.every": 0,
     "train.steps": 6, "optimizer.warmup-steps": 1,
 }
-DISK = {"model.layers": 14, "model.hidden": 768, "model.ffn-hidden": 2048, "update.subgroup-size": "8M"}
+DISK = {"model.layers": 48, "model.hidden": 768, "model.ffn-hidden": 2048, "update.subgroup-size": "16M"}
 TESTBED = {"model.layers": 3, "model.hidden": 768, "model.ffn-hidden": 2048, "update.subgroup-size": "1M"}
 RATES = {"nvme": (6.9e9 / SCALE, 5.3e9 / SCALE), "pfs": (3.6e9 / SCALE, 3.6e9 / SCALE)}
 
