@@ -74,12 +74,12 @@ class Phase {
   train::Offload offload_;
   std::unique_ptr<update::GradientAccumulator<bfloat16>> gradients_;
   std::unique_ptr<update::UpdatePipeline> pipeline_;
-  kernels::OptimizerStep adamw_{.learning_rate = 1e-3,
-                                .beta1 = 0.9,
-                                .beta2 = 0.95,
-                                .epsilon = 1e-8,
-                                .weight_decay = 0.1,
-                                .gradient_scale = 1.0};
+  kernels::OptimizerStep optimizer_step_{.learning_rate = 1e-3,
+                                         .beta1 = 0.9,
+                                         .beta2 = 0.95,
+                                         .epsilon = 1e-8,
+                                         .weight_decay = 0.1,
+                                         .gradient_scale = 1.0};
 };
 
 Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
@@ -128,14 +128,15 @@ double Phase::step() {
     gradients_->end_round();
   }
   static_cast<void>(gradients_->norm());
-  ++adamw_.step;
+  ++optimizer_step_.step;
   std::vector<update::Trip> order;
   for (std::int64_t const index : offload_.next_order()) {
     order.push_back({index, false});
   }
   gradients_->begin_update();
   pipeline_->run(
-      adamw_, order, [&](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
+      optimizer_step_, order,
+      [&](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
       update::targets_in(copy_.as<bfloat16>(), subgroups_));
   offload_.follow_rates();
   double const mine = watch.elapsed().count();

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A step beside busy processes: perf/busy.sh [DIR] (default: the working directory; 2 GB are needed there).
-# BUILD_DIR=<dir> uses another build. Some 3 minutes.
+# BUILD_DIR=<dir> uses another build. Some 5 minutes.
 set -euo pipefail
 directory=$(realpath -- "${1:-.}")
 cd "$(dirname "$0")/.."

@@ -128,7 +128,7 @@ double layer_flops(Shape const& shape) {
          static_cast<double>(shape.tokens);
 }
 
-// As model::Transformer does.
+// The order of calls is model::Transformer's.
 void Backward::pass() {
   std::array<std::shared_ptr<device::Event>, 2> freed;
   for (int layer = static_cast<int>(shape_.layers) - 1; layer >= 0; --layer) {

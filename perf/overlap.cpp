@@ -112,12 +112,12 @@ class Steps {
   Seconds device_busy_{};
   Seconds computed_{};
   std::int64_t tried_ = 0;
-  kernels::OptimizerStep adamw_{.learning_rate = 1e-3,
-                                .beta1 = 0.9,
-                                .beta2 = 0.95,
-                                .epsilon = 1e-8,
-                                .weight_decay = 0.1,
-                                .gradient_scale = 1.0};
+  kernels::OptimizerStep optimizer_step_{.learning_rate = 1e-3,
+                                         .beta1 = 0.9,
+                                         .beta2 = 0.95,
+                                         .epsilon = 1e-8,
+                                         .weight_decay = 0.1,
+                                         .gradient_scale = 1.0};
 };
 
 Steps::Steps(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
@@ -229,7 +229,7 @@ std::vector<update::Trip> trips_of(std::vector<std::int64_t> const& order) {
 }
 
 void Steps::begin_ahead() {
-  pipeline_->start_ahead(adamw_, std::numeric_limits<double>::max(),
+  pipeline_->start_ahead(optimizer_step_, std::numeric_limits<double>::max(),
                          trips_of(offload_.descending_order()), source(),
                          update::targets_in(copy_.shard(), subgroups_));
 }
@@ -239,7 +239,7 @@ void Steps::end_update() {
     pipeline_->confirm();
   } else {
     gradients_->begin_update();
-    pipeline_->start(adamw_, trips_of(offload_.next_order()), source(),
+    pipeline_->start(optimizer_step_, trips_of(offload_.next_order()), source(),
                      update::targets_in(copy_.shard(), subgroups_));
   }
   offload_.follow_rates();
@@ -255,7 +255,7 @@ Seconds Steps::step() {
   Stopwatch const watch;
   pass_forward();
   finish();
-  ++adamw_.step;
+  ++optimizer_step_.step;
   gradients_->begin_step();
   gradients_->begin_round(1, true);
   if (ahead_) {

@@ -83,12 +83,12 @@ class Phase {
   train::Offload offload_;
   std::unique_ptr<update::GradientAccumulator<bfloat16>> gradients_;
   std::unique_ptr<train::SharedUpdate> update_;
-  kernels::OptimizerStep adamw_{.learning_rate = 1e-3,
-                                .beta1 = 0.9,
-                                .beta2 = 0.95,
-                                .epsilon = 1e-8,
-                                .weight_decay = 0.1,
-                                .gradient_scale = 1.0};
+  kernels::OptimizerStep optimizer_step_{.learning_rate = 1e-3,
+                                         .beta1 = 0.9,
+                                         .beta2 = 0.95,
+                                         .epsilon = 1e-8,
+                                         .weight_decay = 0.1,
+                                         .gradient_scale = 1.0};
 };
 
 Phase::Phase(PhaseShape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
@@ -160,10 +160,11 @@ StepTime Phase::step() {
   pass_backward();
   gradients_->end_round();
   static_cast<void>(gradients_->norm());
-  ++adamw_.step;
+  ++optimizer_step_.step;
   gradients_->begin_update();
   auto const shared = update_->run(
-      adamw_, [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
+      optimizer_step_,
+      [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
       update::targets_in(copy_.shard(), subgroups_));
   if (shape_.pass == Seconds{}) {
     // Without a forward that hides the rest, the update lasts until all of it is done.

@@ -29,7 +29,7 @@ struct AttentionForward {
   std::span<T const> qkv;          ///< (B, T, (heads + 2 kv_heads) * head_dim), after RoPE
   std::span<T> out;                ///< (B, T, heads * head_dim)
   std::span<Real<T>> log_sum_exp;  ///< (B, heads, T), kept for backward
-  /// What computes it on cuda in the place of the own kernels: cuDNN's plans, of this shape and type; then the memory of
+  /// Plans of cuDNN compute it on cuda in the place of the own kernels: plans, of this shape and type; then the memory of
   /// all tensors is aligned to 16 bytes, and the stream a calling one.
   cudnn::Attention* cudnn{};
 };

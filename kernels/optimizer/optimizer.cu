@@ -150,7 +150,7 @@ __device__ BlockKey device_key(OptimizerCall const& c, std::size_t block) {
   return {x[0], x[1]};
 }
 
-/// As stepped() in optimizer_ref.cpp. The _rn intrinsics forbid the compiler's own contraction: same bits as the host.
+/// The step of stepped() in optimizer_ref.cpp. The _rn intrinsics forbid the compiler's own contraction: same bits as the host.
 template <Rule rule>
 __device__ void step(float& p, float& m, float& v, float gradient, bool decays,
                      OptimizerCall const& call) {
@@ -210,7 +210,7 @@ __device__ std::uint32_t largest_of(float const (&x)[lane_packs][pack_elements])
   return largest;
 }
 
-/// What the momentum and the variance differ in.
+/// Each moment has its own codes and its own rounding.
 struct Momentum {
   static constexpr CodeFormat format = momentum_codes;
   static __device__ float read8(std::uint8_t code, float scale) { return momentum_of(code, scale); }

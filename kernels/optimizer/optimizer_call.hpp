@@ -20,7 +20,7 @@ constexpr bool keeps_variance(Rule rule) {
   return rule != Rule::sgd && rule != Rule::sgd_momentum && rule != Rule::lion;
 }
 
-/// What the per-element arithmetic needs, rounded to FP32 once, on the host.
+/// Numbers of a step that are the same for all elements, rounded to FP32 once, on the host.
 struct Coefficients {
   float gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2;
   float inverse_sqrt_correction2;  ///< 1 / sqrt(1 - beta2^t)

@@ -207,7 +207,7 @@ std::uint32_t largest_magnitude(float const* x, std::size_t count) {
   return static_cast<std::uint32_t>(largest);
 }
 
-/// What the momentum and the variance differ in.
+/// Each moment has its own codes.
 struct Momentum {
   static float read8(std::uint8_t code, float scale) { return momentum_of(code, scale); }
 };

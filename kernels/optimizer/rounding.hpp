@@ -78,7 +78,7 @@ struct BlockKey {
 // sign, they go from 2^-18 s to almost 1.875 s; of v, which is a square, over twice as many powers, from 2^-34 s: where m is lost
 // beside the block's largest, sqrt(v) is too. A scale is a power of two, so that nothing but the code rounds.
 
-/// What tells codes of m and of v apart.
+/// Codes of m and codes of v differ in these.
 struct CodeFormat {
   float zero;                    ///< f(0); code 1 is an eighth of it
   std::uint32_t smallest_power;  ///< of a scale, biased: with it code 1 is no subnormal float
@@ -118,7 +118,7 @@ struct BlockScale {
   return static_cast<std::uint32_t>(smaller(static_cast<std::int32_t>(bits + random), below_2)) >>
          20;
 }
-/// What has the code in its lowest bits, and zeros above.
+/// The word has the code in its lowest bits, and zeros above.
 [[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline float decode(std::uint32_t code,
                                                                         float scale,
                                                                         CodeFormat format) {

@@ -15,7 +15,7 @@ namespace offstage {
 /// A standard normal number, element `index` of stream `stream` of generator `seed` (Box-Muller on
 /// 32-bit uniforms, computed in double and rounded once).
 [[nodiscard]] float normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) noexcept;
-/// The same of elements first, first + 1, ..., in a quarter of the time: four come from one word of the generator.
+/// The same of elements first, first + 1, ..., four from one call of the generator.
 void normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t first,
              std::span<float> out) noexcept;
 

@@ -25,7 +25,7 @@ struct Dims {
   std::int64_t logit_rows;      ///< the head's logits in FP32 exist for so many rows at a time
   device::Kind kind;            ///< of the device that computes
   Bytes attention_workspace;    ///< as RunShape's
-  cudnn::Attention* attention;  ///< likewise
+  cudnn::Attention* attention;  ///< as RunShape's
 
   [[nodiscard]] std::int64_t rows() const { return B * T; }
   [[nodiscard]] std::int64_t qkv() const { return (H + 2 * K) * D; }

@@ -12,8 +12,8 @@
 namespace offstage::cpu {
 namespace {
 
-/// Turns of the loop in which an idle OpenMP thread spins, some 20 microseconds: longer than from one loop to the next
-/// in a step, shorter than the kernel's time slice by far. perf/busy.sh compares.
+/// Turns of the loop in which an idle OpenMP thread spins; libgomp's own number where it knows that it has more threads
+/// than cores. perf/busy.sh compares it with libgomp's number otherwise.
 constexpr char const* spin_turns = "1000";
 
 /// Whether the user named the dynamic loader, with the program as its first argument: then /proc/self/exe is the loader. The
