@@ -88,7 +88,7 @@ class Persistent(OffstageTest):
     def test_killed_at_any_moment_it_loses_nothing(self):
         numbers = random.Random(3)
         options = [*self.options, "checkpoint.every=1", "train.steps=1000000"]
-        last = 0
+        last, unpruned = 0, 0
         for _ in range(6):
             process = self.start("run", *options, ranks=2)
             done = len(self.steps("run"))
@@ -98,7 +98,9 @@ class Persistent(OffstageTest):
             self.verify("run")
             steps = [self.step_of(c) for c in self.complete("run")] or [0]
             self.assertGreaterEqual(steps[-1], last)
-            self.assertLessEqual(len(steps), 3, "the newest two, and one more while the oldest is removed")
+            # The oldest goes once a save is complete: a run killed between the two leaves one more for the next save.
+            unpruned = 1 if steps[-1] - last > 1 else unpruned + 1
+            self.assertLessEqual(len(steps), 2 + unpruned, f"{steps}, and {last} before")
             last = steps[-1]
         self.train("run", *self.options, f"train.steps={last + 2}", ranks=2)
         self.train("straight", *COMMON, f"train.steps={last + 2}")
