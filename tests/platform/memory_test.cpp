@@ -169,6 +169,15 @@ TEST(AvailableMemory, ReadsTheFirstVersionsTotals) {
   EXPECT_EQ(available_bytes(fake.root()), 0);
 }
 
+TEST(AvailableMemory, IsTheNodesWhereTheCacheOfAGroupWithoutALimitGrowsMeanwhile) {
+  FakeRoot const fake{"4:memory:/job_7\n"};
+  std::string const folder = "/sys/fs/cgroup/memory/job_7/";
+  fake.write(folder + "memory.limit_in_bytes", "9223372036854771712\n");
+  fake.write(folder + "memory.usage_in_bytes", "1073741824\n");
+  fake.write(folder + "memory.stat", "total_inactive_file 2147483648\n");
+  EXPECT_EQ(available_bytes(fake.root()), 32 * GiB);
+}
+
 TEST(MemoryLimit, IsNotZeroButAnErrorWhereTheKernelDoesNotTell) {
   FakeRoot const fake{"0::/\n"};
   fake.write("/proc/meminfo", "MemFree:        1 kB\nMemTotal: none\n");

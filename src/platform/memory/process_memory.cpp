@@ -74,7 +74,9 @@ Bytes left_in_cgroup(std::string const& root) {
       std::string const prefix = group.v2 ? "" : "total_";
       Bytes const cached = entry_of(group.folder + "memory.stat", prefix + "inactive_file") +
                            entry_of(group.folder + "memory.stat", prefix + "active_file");
-      left = std::min(left, std::max<Bytes>(0, *limit - *used + cached));
+      // The cache may grow between the two readings, and a group without a limit has the largest one.
+      Bytes const taken = std::max<Bytes>(0, *used - cached);
+      left = std::min(left, std::max<Bytes>(0, *limit - taken));
     }
   }
   return left;
