@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <system_error>
 #include <tuple>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/regular_file.hpp"
@@ -71,12 +73,12 @@ bool is_ours(std::string_view name) {
       is_extent_file_name(name)) {
     return true;
   }
-  for (char const* const ending : {".h5", ".json"}) {
-    if (auto const rank = between("rank-", name, ending); rank && all_digits(*rank)) {
-      return true;
-    }
-  }
-  return false;
+  constexpr std::array of_ranks{std::pair{"rank-", ".h5"}, std::pair{"rank-", ".json"},
+                                std::pair{"head-", ""}};
+  return std::ranges::any_of(of_ranks, [&](auto const& form) {
+    auto const rank = between(form.first, name, form.second);
+    return rank && all_digits(*rank);
+  });
 }
 
 std::vector<fs::path> entries_of(std::string const& directory) {
@@ -101,6 +103,9 @@ std::string rank_file_name(int rank) {
 }
 std::string manifest_name(int rank) {
   return fmt::format("rank-{:04}.json", rank);
+}
+std::string head_name(int rank) {
+  return fmt::format("head-{:04}", rank);
 }
 
 std::string extent_file_name(int rank, std::size_t subgroup) {
