@@ -154,9 +154,17 @@ void narrow(float const* source, std::int64_t padded, float factor, bfloat16* ta
   return _mm512_maskz_scalef_ps(0xFFFF, p, n);
 }
 
-/// The queries of 16, from query `first` on, that see a key.
+/// The queries of 16, from query `first` on, that see a key of a tile on the diagonal; one that is before first + 16.
 [[gnu::always_inline]] inline __mmask16 queries_of(std::int64_t key, std::int64_t first) {
   return static_cast<__mmask16>(key <= first ? 0xFFFF : 0xFFFF << (key - first));
+}
+
+/// On the diagonal: keys that one of 16 queries sees, from query `first` on, and those that products want zeros of.
+constexpr std::int64_t keys_seen(std::int64_t first) {
+  return first + lanes;
+}
+constexpr std::int64_t keys_read(std::int64_t first) {
+  return (first / bf16_edge + 1) * bf16_edge;
 }
 
 /// Two rows of 16 numbers rounded to bf16, one behind the other.
@@ -186,7 +194,7 @@ void softmax_tile(Softmax& state, float factor, float const* scores, Pair* weigh
   constexpr float most_above = 8;
   auto const factors = _mm512_set1_ps(factor);
   for (std::int64_t first = 0; first < tile; first += lanes) {
-    std::int64_t const keys = diagonal ? first + lanes : tile;
+    std::int64_t const keys = diagonal ? keys_seen(first) : tile;
     auto largest = _mm512_loadu_ps(scores + first);
     for (std::int64_t key = 1; key < keys; ++key) {
       auto const seen = diagonal ? queries_of(key, first) : __mmask16{0xFFFF};
@@ -226,7 +234,7 @@ void softmax_tile(Softmax& state, float factor, float const* scores, Pair* weigh
       total_below = _mm512_add_ps(total_below, lower);
       _mm512_storeu_si512(weights + key / 2 * tile + first, paired(rounded(upper, lower)));
     }
-    for (std::int64_t key = keys; key < tile; key += 2) {
+    for (std::int64_t key = keys; key < keys_read(first); key += 2) {
       _mm512_storeu_si512(weights + key / 2 * tile + first, _mm512_setzero_si512());
     }
     _mm512_store_ps(state.shift + first, shift);
@@ -384,7 +392,14 @@ void probabilities(BackwardBuffers const& buffers, float factor, QueryRows const
   for (std::int64_t first = 0; first < tile; first += lanes) {
     auto const shift = _mm512_load_ps(queries.shift + first);
     auto const mean = _mm512_load_ps(queries.mean + first);
-    for (std::int64_t key = 0; key < tile; key += 2) {
+    auto const write = [&](bfloat16* to, std::int64_t at, __m512i rows) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + at),
+                          _mm512_maskz_extracti64x4_epi64(0xFF, rows, 0));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + at + tile),
+                          _mm512_maskz_extracti64x4_epi64(0xFF, rows, 1));
+    };
+    std::int64_t const keys = diagonal ? keys_seen(first) : tile;
+    for (std::int64_t key = 0; key < keys; key += 2) {
       auto const at = key * tile + first;
       __m512 weight[2];
       __m512 d_score[2];
@@ -396,16 +411,15 @@ void probabilities(BackwardBuffers const& buffers, float factor, QueryRows const
         d_score[i] = _mm512_maskz_mul_ps(seen, weight[i], _mm512_sub_ps(d_weight, mean));
         weight[i] = _mm512_maskz_mov_ps(seen, weight[i]);
       }
-      auto const write = [&](bfloat16* to, __m512i rows) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + at),
-                            _mm512_maskz_extracti64x4_epi64(0xFF, rows, 0));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + at + tile),
-                            _mm512_maskz_extracti64x4_epi64(0xFF, rows, 1));
-      };
-      write(buffers.weights, rounded(weight[0], weight[1]));
+      write(buffers.weights, at, rounded(weight[0], weight[1]));
       auto const d_scores = rounded(d_score[0], d_score[1]);
-      write(buffers.d_scores, d_scores);
+      write(buffers.d_scores, at, d_scores);
       _mm512_storeu_si512(buffers.d_score_pairs + key / 2 * tile + first, paired(d_scores));
+    }
+    for (std::int64_t key = keys; key < keys_read(first); key += 2) {
+      write(buffers.weights, key * tile + first, _mm512_setzero_si512());
+      write(buffers.d_scores, key * tile + first, _mm512_setzero_si512());
+      _mm512_storeu_si512(buffers.d_score_pairs + key / 2 * tile + first, _mm512_setzero_si512());
     }
   }
 }

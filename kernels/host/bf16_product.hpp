@@ -48,6 +48,7 @@ class Bf16Products {
       shapes.row_bytes[i] = 64;
       shapes.rows[i] = 16;
     }
+    asm volatile("" ::"r"(&shapes) : "memory");  // GCC 12 does not know that all of them are read
     _tile_loadconfig(&shapes);
   }
   ~Bf16Products() { _tile_release(); }
