@@ -247,8 +247,8 @@ class AttentionBench {
   double run(By by) {
     Stopwatch const watch;
     attention_forward(by, kernels::AttentionForward<bfloat16>{shape_, qkv_, out_, log_sum_exp_});
-    attention_backward(by, kernels::AttentionBackward<bfloat16>{shape_, qkv_, out_, d_out_,
-                                                                log_sum_exp_, d_qkv_});
+    attention_backward(
+        by, kernels::AttentionBackward<bfloat16>{shape_, qkv_, out_, d_out_, log_sum_exp_, d_qkv_});
     return watch.elapsed().count();
   }
 
@@ -347,8 +347,9 @@ void run() {
   double const roof = raw_flops / raw_seconds;
   print_steps(steps, seconds, raw);
   if (!in_bf16.empty()) {
-    fmt::print("attention alone, forward and backward: {:.2f} ms by {}, {:.2f} ms widened to FP32\n",
-               1e3 * median(in_bf16), name_of(unit), 1e3 * median(widened));
+    fmt::print(
+        "attention alone, forward and backward: {:.2f} ms by {}, {:.2f} ms widened to FP32\n",
+        1e3 * median(in_bf16), name_of(unit), 1e3 * median(widened));
   }
   fmt::print("linear products {:.1f} GFLOP, attention's products (causal) {:.1f} GFLOP\n",
              flops.linear * 1e-9, flops.attention * 1e-9);

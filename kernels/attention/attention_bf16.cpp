@@ -11,8 +11,8 @@ namespace offstage::kernels::OFFSTAGE_SIMD {
 
 namespace {
 
-// Tiles of scores are (keys, queries): what belongs to a query lies in a lane of vectors, so that nothing is summed
-// across one, and two rows of weights are pairs as the next product wants them.
+// Tiles of scores are (keys, queries): what belongs to a query lies in a lane of vectors, so that
+// nothing is summed across one, and two rows of weights are pairs as the next product wants them.
 
 constexpr std::int64_t tile = attention_tile;
 constexpr std::int64_t lanes = 16;
@@ -52,7 +52,8 @@ void transpose(__m512i (&rows)[lanes]) {
     rows[i + 2] = _mm512_maskz_unpacklo_epi64(0xFF, half[i + 1], half[i + 3]);
     rows[i + 3] = _mm512_maskz_unpackhi_epi64(0xFF, half[i + 1], half[i + 3]);
   }
-  // Now rows[4 q + r] holds, in its four parts, columns r, 4 + r, 8 + r and 12 + r of rows 4 q to 4 q + 3.
+  // Now rows[4 q + r] holds, in its four parts, columns r, 4 + r, 8 + r and 12 + r of four rows,
+  // from 4 q on.
   for (int r = 0; r < 4; ++r) {
     auto const a = _mm512_maskz_shuffle_i32x4(0xFFFF, rows[r], rows[4 + r], 0x88);
     auto const b = _mm512_maskz_shuffle_i32x4(0xFFFF, rows[8 + r], rows[12 + r], 0x88);
@@ -68,7 +69,8 @@ void transpose(__m512i (&rows)[lanes]) {
   }
 }
 
-/// visit(column, row, words) for each 16 words of the transpose of `source` (rows, columns), in words of 32 bits.
+/// visit(column, row, words) for each 16 words of the transpose of `source` (rows, columns), in
+/// words of 32 bits.
 template <class Visit>
 [[gnu::always_inline]] inline void for_each_transposed(void const* source, std::int64_t rows,
                                                        std::int64_t columns, Visit const& visit) {
@@ -140,7 +142,8 @@ void narrow(float const* source, std::int64_t padded, float factor, bfloat16* ta
   }
 }
 
-/// 2^x within 2e-7 of its value; 0 and infinity where it is too small or large, NaN for NaN and infinities.
+/// 2^x within 2e-7 of its value; 0 and infinity where it is too small or large, NaN for NaN and
+/// infinities.
 [[gnu::always_inline]] inline __m512 exp2(__m512 x) {
   // A minimax fit of 2^r for |r| <= 1/2.
   auto const n = _mm512_maskz_roundscale_ps(0xFFFF, x, _MM_FROUND_TO_NEAREST_INT);
@@ -154,12 +157,14 @@ void narrow(float const* source, std::int64_t padded, float factor, bfloat16* ta
   return _mm512_maskz_scalef_ps(0xFFFF, p, n);
 }
 
-/// The queries of 16, from query `first` on, that see a key of a tile on the diagonal; one that is before first + 16.
+/// The queries of 16, from query `first` on, that see a key of a tile on the diagonal; one that is
+/// before first + 16.
 [[gnu::always_inline]] inline __mmask16 queries_of(std::int64_t key, std::int64_t first) {
   return static_cast<__mmask16>(key <= first ? 0xFFFF : 0xFFFF << (key - first));
 }
 
-/// On the diagonal: keys that one of 16 queries sees, from query `first` on, and those that products want zeros of.
+/// On the diagonal: keys that one of 16 queries sees, from query `first` on, and those that
+/// products want zeros of.
 constexpr std::int64_t keys_seen(std::int64_t first) {
   return first + lanes;
 }
@@ -182,12 +187,13 @@ constexpr std::int64_t keys_read(std::int64_t first) {
 
 /// Running softmax of the queries of one tile.
 struct alignas(64) Softmax {
-  float shift[tile];  ///< of scores, in powers of two: the largest score, or one that is not much less
+  float shift[tile];  ///< of scores, in powers of two: the largest one, or not much less
   float total[tile];
 };
 
-/// weights (tile / 2, tile) in pairs = 2^(factor scores - shift); totals are added to. Where a score exceeds the shift by
-/// a factor of 2^8, the shift, the totals and `sums` (padded, tile) follow; `begin`: all are undefined yet.
+/// weights (tile / 2, tile) in pairs = 2^(factor scores - shift); totals are added to. Where a
+/// score exceeds the shift by a factor of 2^8, the shift, the totals and `sums` (padded, tile)
+/// follow; `begin`: all are undefined yet.
 template <bool diagonal>
 void softmax_tile(Softmax& state, float factor, float const* scores, Pair* weights, float* sums,
                   std::int64_t padded, bool begin) {
@@ -266,7 +272,8 @@ std::int64_t rows_of_tile(std::int64_t sequence, std::int64_t first) {
   return sequence - first < tile ? sequence - first : tile;
 }
 
-/// What all tiles of a forward task share. Scratch, as floats: one copy of the sequence, less than eight tiles.
+/// What all tiles of a forward task share. Scratch, as floats: one copy of the sequence, less than
+/// eight tiles.
 struct ForwardBuffers {
   ForwardBuffers(Scratch pool, std::int64_t sequence, std::int64_t width)
       : padded{padded_width(width)},
@@ -320,7 +327,8 @@ void forward_tile(AttentionForwardTask<bfloat16> const& task, ForwardBuffers con
   }
 }
 
-/// As ForwardBuffers. Scratch, as floats: less than four copies of the sequence, no more than eight tiles.
+/// As ForwardBuffers. Scratch, as floats: less than four copies of the sequence, no more than eight
+/// tiles.
 struct BackwardBuffers {
   BackwardBuffers(Scratch pool, std::int64_t sequence, std::int64_t width)
       : padded{padded_width(width)},

@@ -6,9 +6,9 @@
 
 namespace offstage::kernels {
 
-/// Attention of bf16 by products of bf16 (internal to the room): what host::attention_* call where best_bf16_unit() is
-/// not Bf16Unit::none; the tests try each one that the CPU runs. Weights and their gradients are rounded to bf16
-/// between two products, sums are FP32.
+/// Attention of bf16 by products of bf16 (internal to the room): what host::attention_* call where
+/// best_bf16_unit() is not Bf16Unit::none; the tests try each one that the CPU runs. Weights and
+/// their gradients are rounded to bf16 between two products, sums are FP32.
 /// Errors: PreconditionError for Bf16Unit::none, else as attention.hpp.
 void attention_forward(Bf16Unit unit, AttentionForward<bfloat16> const& in);
 void attention_backward(Bf16Unit unit, AttentionBackward<bfloat16> const& in);

@@ -6,8 +6,9 @@
 
 #include "base/dtype.hpp"
 
-/// Products of small bf16 matrices that lie in the caches, with FP32 sums: by AMX in a source that is compiled for it,
-/// else by AVX512-BF16. Both take the same operands, and neither keeps subnormals.
+/// Products of small bf16 matrices that lie in the caches, with FP32 sums: by AMX in a source that
+/// is compiled for it, else by AVX512-BF16. Both take the same operands, and neither keeps
+/// subnormals.
 namespace offstage::kernels {
 namespace {  // sources compiled for one instruction set must not share it (base/simd.hpp)
 
@@ -140,7 +141,8 @@ template <bool add>
 
 #endif
 
-/// c (rows, columns) = or += a (rows, depth) b (depth, columns); c is dense, and b in pairs: (depth / 2, columns).
+/// c (rows, columns) = or += a (rows, depth) b (depth, columns); c is dense. b is in pairs, half
+/// as many rows.
 template <bool add>
 void product(Bf16Rows a, Pair const* b, float* c, Bf16Sizes sizes, Bf16Part part) {
   auto const [rows, columns, depth] = sizes;

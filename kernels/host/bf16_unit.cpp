@@ -13,8 +13,8 @@ namespace offstage::kernels {
 
 namespace {
 
-/// Linux gives a process tile registers when it asks for them, or never if it does not know them. One asks for all
-/// its threads, and as often as one likes.
+/// Linux gives a process tile registers when it asks for them, or never if it does not know them.
+/// One asks for all its threads, and as often as one likes.
 bool tiles_allowed() {
 #if defined(__linux__) && defined(__x86_64__)
   constexpr long request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM

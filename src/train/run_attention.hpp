@@ -47,8 +47,8 @@ struct RunAttention {
   std::unique_ptr<cudnn::Library> library;  ///< null, as are the plans: the own kernels do
   std::unique_ptr<cudnn::Attention> plans;
   std::string text;  ///< as AttentionChoice's, or bf16_on_host()
-  /// On which the bits depend: "cuDNN 9.19.0 (eng2_k24=7, eng6_k24=26)", "attention: bf16 products by AMX"; empty: the
-  /// device's alone.
+  /// On which the bits depend: "cuDNN 9.19.0 (eng2_k24=7, eng6_k24=26)", "attention: bf16 products
+  /// by AMX"; empty: the device's alone.
   std::string libraries;
 };
 

@@ -148,7 +148,7 @@ TEST_P(AttentionBf16, KeysThatScoreHigherAndHigherMoveTheScale) {
     }
   }
   solve(problem);
-  // Gradients of scores all but cancel: with FP32 products they are 0.01 apart, as `out` is rounded.
+  // Gradients of scores all but cancel: by FP32 products they are 0.01 apart, as `out` is rounded.
   expect_close(problem, 0.03);
 }
 
