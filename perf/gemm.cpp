@@ -1,6 +1,7 @@
 // Forward and backward of one block (hidden 2048, ffn 5632, 32 heads, T 1024, bf16) against oneDNN
 // at the shapes of the block's own linear layers: both as FLOP/s, in one run. oneDNN multiplies in
-// bf16, or in FP32 where the CPU has no bf16 products and FP32's are faster.
+// bf16, or in FP32 where the CPU has no bf16 products and FP32's are faster. Attention is timed alone
+// too, beside attention that widens to FP32.
 
 #include <fmt/format.h>
 
@@ -15,9 +16,11 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/simd.hpp"
 #include "base/stopwatch.hpp"
 #include "device/device.hpp"
 #include "device/wrapped_device.hpp"
+#include "kernels/attention/attention_bf16.hpp"
 #include "model/block.hpp"
 #include "model/workspace.hpp"
 
@@ -225,6 +228,36 @@ class BlockBench {
   model::Block<bfloat16> block_;
 };
 
+/// The block's attention, forward and backward: in bf16 and widened to FP32.
+class AttentionBench {
+ public:
+  explicit AttentionBench(Dims const& d)
+      : shape_{1, d.rows(), d.H, d.H, d.D},
+        qkv_(static_cast<std::size_t>(d.rows() * d.qkv())),
+        out_(static_cast<std::size_t>(d.rows() * d.H * d.D)),
+        d_out_(out_.size()),
+        d_qkv_(qkv_.size()),
+        log_sum_exp_(static_cast<std::size_t>(d.rows() * d.H)) {
+    fill(qkv_, 3, 0, 1);
+    fill(d_out_, 4, 0, 1e-3F);
+  }
+
+  /// By kernels::Bf16Unit, or widened, by Simd. Returns seconds.
+  template <class By>
+  double run(By by) {
+    Stopwatch const watch;
+    attention_forward(by, kernels::AttentionForward<bfloat16>{shape_, qkv_, out_, log_sum_exp_});
+    attention_backward(
+        by, kernels::AttentionBackward<bfloat16>{shape_, qkv_, out_, d_out_, log_sum_exp_, d_qkv_});
+    return watch.elapsed().count();
+  }
+
+ private:
+  kernels::AttentionShape shape_;
+  std::vector<bfloat16> qkv_, out_, d_out_, d_qkv_;
+  std::vector<float> log_sum_exp_;
+};
+
 /// The block's linear products, each alone: name, product, seconds per repetition.
 struct Reference {
   std::string name;
@@ -273,6 +306,9 @@ void run() {
   auto raw = references(bench.dims());
   std::vector<double> block;
   std::vector<std::vector<double>> steps(steps_of_block().size());
+  AttentionBench attention{bench.dims()};
+  auto const unit = kernels::best_bf16_unit();
+  std::vector<double> in_bf16, widened;
   for (int repetition = -warm_up; repetition < repetitions; ++repetition) {
     std::vector<double> of_steps;
     double const seconds = bench.run(of_steps);
@@ -281,6 +317,14 @@ void run() {
       block.push_back(seconds);
       for (std::size_t i = 0; i < steps.size(); ++i) {
         steps[i].push_back(of_steps[i]);
+      }
+    }
+    if (unit != kernels::Bf16Unit::none) {
+      double const by_unit = attention.run(unit);
+      double const by_floats = attention.run(best_simd());
+      if (repetition >= 0) {
+        in_bf16.push_back(by_unit);
+        widened.push_back(by_floats);
       }
     }
     for (Reference& reference : raw) {
@@ -302,6 +346,11 @@ void run() {
   double const rate = (flops.linear + flops.attention) / seconds;
   double const roof = raw_flops / raw_seconds;
   print_steps(steps, seconds, raw);
+  if (!in_bf16.empty()) {
+    fmt::print(
+        "attention alone, forward and backward: {:.2f} ms by {}, {:.2f} ms widened to FP32\n",
+        1e3 * median(in_bf16), name_of(unit), 1e3 * median(widened));
+  }
   fmt::print("linear products {:.1f} GFLOP, attention's products (causal) {:.1f} GFLOP\n",
              flops.linear * 1e-9, flops.attention * 1e-9);
   fmt::print(

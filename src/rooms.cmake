@@ -101,16 +101,17 @@ function(offstage_precompile target owner)
   endif()
 endfunction()
 
-# offstage_room(NAME <room> HEADERS <...> [SOURCES <...>] [SIMD <...>] [CUDA <...>]
+# offstage_room(NAME <room> HEADERS <...> [SOURCES <...>] [SIMD <...>] [BF16 <...>] [CUDA <...>]
 #               [DEPENDS <lower rooms>] [LINK <external targets>] [LINK_PUBLIC <external targets>])
 #
 # One static library per room. DEPENDS is PUBLIC because headers name lower rooms' types; LINK is
 # PRIVATE so that third-party headers do not spread. SIMD sources are compiled three times, with
-# OFFSTAGE_SIMD set to baseline, avx2 and avx512 (see base/simd.hpp). CUDA sources are compiled
+# OFFSTAGE_SIMD set to baseline, avx2 and avx512 (see base/simd.hpp), BF16 sources twice, with it set to avx512_bf16
+# and amx (see kernels/host/bf16_unit.hpp). CUDA sources are compiled
 # when nvcc is there. Every header is checked to stand alone: NAME.hpp by NAME.cpp or one called NAME_*.cpp, which
 # includes it first (tests/house); those without such a source by the target all_verify_interface_header_sets.
 function(offstage_room)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;HEADERS;SIMD;CUDA;DEPENDS;LINK;LINK_PUBLIC")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;HEADERS;SIMD;BF16;CUDA;DEPENDS;LINK;LINK_PUBLIC")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "offstage_room: unknown arguments ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -127,7 +128,7 @@ function(offstage_room)
   set(alone "")
   foreach(header ${arg_HEADERS})
     string(REGEX REPLACE "\\.hpp$" "" stem ${header})
-    set(its_sources ${arg_SOURCES} ${arg_SIMD})
+    set(its_sources ${arg_SOURCES} ${arg_SIMD} ${arg_BF16})
     list(FILTER its_sources INCLUDE REGEX "^${stem}(_[^/]*)?\\.cpp$")
     if(its_sources)
       list(APPEND with_source ${header})
@@ -154,10 +155,16 @@ function(offstage_room)
   set(flags_baseline "")
   set(flags_avx2 -mavx2 -mfma -mbmi2 -mf16c)
   set(flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mbmi2 -mprefer-vector-width=512)
-  foreach(level baseline avx2 avx512)
-    if(arg_SIMD)
+  set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16)
+  set(flags_amx ${flags_avx512_bf16} -mamx-tile -mamx-bf16)
+  foreach(level baseline avx2 avx512 avx512_bf16 amx)
+    set(sources ${arg_SIMD})
+    if(level STREQUAL "avx512_bf16" OR level STREQUAL "amx")
+      set(sources ${arg_BF16})
+    endif()
+    if(sources)
       set(object ${target}_${level})
-      add_library(${object} OBJECT ${arg_SIMD})
+      add_library(${object} OBJECT ${sources})
       target_compile_features(${object} PRIVATE cxx_std_20)
       target_include_directories(${object} PRIVATE ${PROJECT_SOURCE_DIR}/src ${includes})
       target_compile_definitions(${object} PRIVATE OFFSTAGE_SIMD=${level} OFFSTAGE_SIMD_${level}=1)

@@ -11,9 +11,11 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/simd.hpp"
+#include "kernels/attention/attention_bf16.hpp"
 #include "kernels/attention/attention_simd.hpp"
 #include "kernels/attention/layout.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/host/bf16_unit.hpp"
 #include "platform/cuda/check.hpp"
 #include "platform/cudnn/attention.hpp"
 
@@ -93,10 +95,25 @@ void run(Simd simd, AttentionBackwardTask<T> const& task) {
   }
 }
 
-}  // namespace
+void run(Bf16Unit unit, AttentionForwardTask<bfloat16> const& task) {
+  if (unit == Bf16Unit::amx) {
+    amx::attention_forward(task);
+  } else {
+    avx512_bf16::attention_forward(task);
+  }
+}
 
-template <class T>
-void attention_forward(Simd simd, AttentionForward<T> const& in) {
+void run(Bf16Unit unit, AttentionBackwardTask<bfloat16> const& task) {
+  if (unit == Bf16Unit::amx) {
+    amx::attention_backward(task);
+  } else {
+    avx512_bf16::attention_backward(task);
+  }
+}
+
+/// Runs all tasks by `unit`, each thread's with room for `whole` copies of the sequence.
+template <class Unit, class T>
+void forward_by(Unit unit, std::int64_t whole, AttentionForward<T> const& in) {
   auto const at = AttentionLayout::checked(in);
   auto const [batch, sequence, heads, kv_heads, width] = in.shape;
   if (sequence == 0) {
@@ -104,14 +121,14 @@ void attention_forward(Simd simd, AttentionForward<T> const& in) {
   }
   auto const tasks = batch * kv_heads;
   auto const threads = team_size(tasks);
-  ScratchPool const scratch{in.shape, 2, threads};
+  ScratchPool const scratch{in.shape, whole, threads};
   auto const scale = 1 / std::sqrt(static_cast<float>(width));
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
   for (std::int64_t index = 0; index < tasks; ++index) {
     auto const b = index / kv_heads;
     auto const head = index % kv_heads * at.group();
     auto const* const qkv = in.qkv.data();
-    run(simd, AttentionForwardTask<T>{
+    run(unit, AttentionForwardTask<T>{
                   sequence, at.group(), width, at.qkv_stride(), at.out_stride(), scale,
                   qkv + at.query(b, head, 0), qkv + at.key(b, head, 0), qkv + at.value(b, head, 0),
                   in.out.data() + at.out(b, head, 0), in.log_sum_exp.data() + at.row(b, head, 0),
@@ -119,8 +136,8 @@ void attention_forward(Simd simd, AttentionForward<T> const& in) {
   }
 }
 
-template <class T>
-void attention_backward(Simd simd, AttentionBackward<T> const& in) {
+template <class Unit, class T>
+void backward_by(Unit unit, std::int64_t whole, AttentionBackward<T> const& in) {
   auto const at = AttentionLayout::checked(in);
   auto const [batch, sequence, heads, kv_heads, width] = in.shape;
   if (sequence == 0) {
@@ -128,7 +145,7 @@ void attention_backward(Simd simd, AttentionBackward<T> const& in) {
   }
   auto const tasks = batch * kv_heads;
   auto const threads = team_size(tasks);
-  ScratchPool const scratch{in.shape, 5, threads};
+  ScratchPool const scratch{in.shape, whole, threads};
   auto const scale = 1 / std::sqrt(static_cast<float>(width));
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
   for (std::int64_t index = 0; index < tasks; ++index) {
@@ -136,7 +153,7 @@ void attention_backward(Simd simd, AttentionBackward<T> const& in) {
     auto const head = index % kv_heads * at.group();
     auto const* const qkv = in.qkv.data();
     auto* const d_qkv = in.d_qkv.data();
-    run(simd,
+    run(unit,
         AttentionBackwardTask<T>{
             sequence, at.group(), width, at.qkv_stride(), at.out_stride(), scale,
             qkv + at.query(b, head, 0), qkv + at.key(b, head, 0), qkv + at.value(b, head, 0),
@@ -144,6 +161,26 @@ void attention_backward(Simd simd, AttentionBackward<T> const& in) {
             in.log_sum_exp.data() + at.row(b, head, 0), d_qkv + at.query(b, head, 0),
             d_qkv + at.key(b, head, 0), d_qkv + at.value(b, head, 0), scratch.of_this_thread()});
   }
+}
+
+}  // namespace
+
+template <class T>
+void attention_forward(Simd simd, AttentionForward<T> const& in) {
+  forward_by(simd, 2, in);
+}
+template <class T>
+void attention_backward(Simd simd, AttentionBackward<T> const& in) {
+  backward_by(simd, 5, in);
+}
+
+void attention_forward(Bf16Unit unit, AttentionForward<bfloat16> const& in) {
+  require(unit != Bf16Unit::none, "attention: no unit that multiplies bf16");
+  forward_by(unit, 1, in);
+}
+void attention_backward(Bf16Unit unit, AttentionBackward<bfloat16> const& in) {
+  require(unit != Bf16Unit::none, "attention: no unit that multiplies bf16");
+  backward_by(unit, 4, in);
 }
 
 template void attention_forward(Simd, AttentionForward<float> const&);
@@ -157,10 +194,20 @@ namespace host {
 
 template <class T>
 void attention_forward(AttentionForward<T> const& in) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    if (auto const unit = best_bf16_unit(); unit != Bf16Unit::none) {
+      return kernels::attention_forward(unit, in);
+    }
+  }
   kernels::attention_forward(best_simd(), in);
 }
 template <class T>
 void attention_backward(AttentionBackward<T> const& in) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    if (auto const unit = best_bf16_unit(); unit != Bf16Unit::none) {
+      return kernels::attention_backward(unit, in);
+    }
+  }
   kernels::attention_backward(best_simd(), in);
 }
 

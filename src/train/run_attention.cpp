@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
+#include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "state/shard.hpp"
@@ -94,6 +96,11 @@ AttentionChoice choose_attention(Attention asked, AttentionFacts const& facts) {
           .text = fmt::format("{}, workspace {}", facts.about, format_bytes(facts.workspace))};
 }
 
+std::string bf16_on_host(kernels::Bf16Unit unit) {
+  return unit == kernels::Bf16Unit::none ? std::string{"bf16 widened to FP32"}
+                                         : fmt::format("bf16 products by {}", name_of(unit));
+}
+
 cudnn::AttentionShape attention_shape(RunConfig const& config) {
   return {.type = config.numerics.dtype,
           .batch = config.train.micro_batch,
@@ -140,6 +147,10 @@ RunAttention make_run_attention(RunConfig const& config, mpi::Communicator const
     attention.libraries = facts.about;
   } else {
     attention.plans.reset();
+  }
+  if (!facts.gpus && std::is_same_v<T, bfloat16>) {
+    attention.text = bf16_on_host(kernels::best_bf16_unit());
+    attention.libraries = "attention: " + attention.text;
   }
   return attention;
 }

@@ -5,6 +5,7 @@
 
 #include "base/units.hpp"
 #include "device/device.hpp"
+#include "kernels/host/bf16_unit.hpp"
 #include "platform/cudnn/attention.hpp"
 #include "platform/cudnn/library.hpp"
 #include "platform/mpi/communicator.hpp"
@@ -32,6 +33,9 @@ struct AttentionChoice {
 /// Errors: UsageError: device.attention=cudnn cannot be; names the reason and the remedy.
 [[nodiscard]] AttentionChoice choose_attention(Attention asked, AttentionFacts const& facts);
 
+/// By what the cores compute attention of bf16, for people and checkpoints: bits depend on it.
+[[nodiscard]] std::string bf16_on_host(kernels::Bf16Unit unit);
+
 /// As a micro-batch of the run has it.
 [[nodiscard]] cudnn::AttentionShape attention_shape(RunConfig const& config);
 
@@ -42,9 +46,10 @@ struct AttentionChoice {
 struct RunAttention {
   std::unique_ptr<cudnn::Library> library;  ///< null, as are the plans: the own kernels do
   std::unique_ptr<cudnn::Attention> plans;
-  std::string text;  ///< as AttentionChoice's
-  std::string
-      libraries;  ///< on which the bits depend: "cuDNN 9.19.0 (eng2_k24=7, eng6_k24=26)"; empty: the device's alone
+  std::string text;  ///< as AttentionChoice's, or bf16_on_host()
+  /// On which the bits depend: "cuDNN 9.19.0 (eng2_k24=7, eng6_k24=26)", "attention: bf16 products
+  /// by AMX"; empty: the device's alone.
+  std::string libraries;
 };
 
 /// On the device's GPU, which is the calling thread's current one. cuDNN computes attention where all ranks have the same

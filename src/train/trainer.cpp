@@ -190,8 +190,9 @@ void Training<T>::start_or_continue() {
   meta_.seed = config_.train.seed;
   meta_.configuration = text_of(config_.settings);
   std::string const& attention = attention_.libraries;
-  meta_.program = program_text(fmt::format("{}{}{}", runner_->device().libraries(),
-                                           attention.empty() ? "" : ", ", attention));
+  auto const libraries = runner_->device().libraries();
+  bool const both = !libraries.empty() && !attention.empty();
+  meta_.program = program_text(libraries + (both ? ", " : "") + attention);
   meta_.threads = place_.threads;
   meta_.ranks = comm_.size();
   cadence_.expect_save(watch.elapsed(), found.has_value());

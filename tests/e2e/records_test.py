@@ -4,6 +4,7 @@ import math
 import os
 import re
 import signal
+from unittest import mock
 
 from harness import OFFSTAGE, OffstageTest, main
 
@@ -79,6 +80,18 @@ class Records(OffstageTest):
             self.assertRegex(result.out, rf"{phase} +\d")
         self.assertEqual(1, result.out.count("Open MPI"), "one header per run")
         self.assertEqual([], result.warnings if os.cpu_count() >= 2 else [])
+
+    def test_header_and_checkpoints_say_what_multiplies_bf16_in_attention(self):
+        said = {}
+        for name, isa in {"free": None, "widened": "AVX2"}.items():
+            with mock.patch.dict(os.environ, {"ONEDNN_MAX_CPU_ISA": isa} if isa else {}):
+                result = self.train(name, "train.steps=1", "optimizer.warmup-steps=0", "numerics.dtype=bf16")
+            said[name] = re.search(r"^(?:offstage: )?attention: (bf16 .*)$", result.out, re.MULTILINE)[1]
+            master = (self.folder / name / "checkpoints" / "step-000000001" / "master.h5").read_bytes()
+            self.assertIn(f"; attention: {said[name]})".encode(), master)
+        self.assertEqual("bf16 widened to FP32", said["widened"])
+        self.assertRegex(said["free"], "^bf16 (products by (AVX512-BF16|AMX)|widened to FP32)$")
+        self.assertNotIn("attention:", self.train("fp32", "numerics.dtype=fp32", "train.steps=1", "optimizer.warmup-steps=0").out)
 
     def test_a_later_source_wins(self):
         first = self.write("a.cfg", "[train]\nsteps = 2\nsequence = 16\n[optimizer]\nlr = 1e-3\n")

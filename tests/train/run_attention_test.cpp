@@ -85,5 +85,11 @@ TEST(RunAttention, IsPlannedByTheShapeOfAMicroBatch) {
   EXPECT_FALSE(planned_attention(config).planned);
 }
 
+TEST(RunAttention, NamesWhatMultipliesBf16OnTheCores) {
+  EXPECT_EQ(bf16_on_host(kernels::Bf16Unit::amx), "bf16 products by AMX");
+  EXPECT_EQ(bf16_on_host(kernels::Bf16Unit::avx512_bf16), "bf16 products by AVX512-BF16");
+  EXPECT_EQ(bf16_on_host(kernels::Bf16Unit::none), "bf16 widened to FP32");
+}
+
 }  // namespace
 }  // namespace offstage::train
