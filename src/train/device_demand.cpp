@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "device/device.hpp"
 #include "model/workspace.hpp"
+#include "parameters/streamed_parameters.hpp"
 #include "train/activation_choice.hpp"
 #include "train/memory_demand.hpp"
 #include "train/shared_update.hpp"
@@ -65,9 +66,8 @@ model::Workspace<T> lay_out(RunConfig const& config, state::ShardMap const& map,
   auto const run = run_shape<T>(config);
   auto const blocks = static_cast<int>(config.model.layers);
   return {run_dims(config),
-          {.ring = {blocks, run.fates, run.slabs},
-           .layer_elements = map.largest_layer(),
-           .tied_elements = config.model.tied_head ? map.layers().front().padded_elements() : 0},
+          model::workspace_demand(map.layers(), config.model.tied_head,
+                                  {blocks, run.fates, run.slabs}),
           tally};
 }
 
@@ -107,7 +107,7 @@ DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, 
     Bytes const beside = demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0);
     int const slots =
         parameter_slots<T>(config, map, host_visible, (limit > 0 ? limit : most_bytes) - beside);
-    demand.working_copy = slots * map.largest_layer() * element;
+    demand.working_copy = parameters::StreamedParameters<T>::device_bytes(map, slots);
   }
   auto shape = update_shape<T>(config, shard, subgroup_elements);
   shape.sums_on_device = sums_on_device(map.ranks(), route);

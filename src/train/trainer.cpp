@@ -304,6 +304,7 @@ void Training<T>::prepare() {
                 .link = link.text,
                 .memory = runner_->memory_plan(),
                 .parameter_slots = runner_->parameter_slots(),
+                .large_slot = runner_->map().slot_sizes().large > 0,
                 .host_memory_limit = runner_->host_memory_limit(),
                 .subgroups = static_cast<std::int64_t>(runner_->subgroups().size()),
                 .paths = runner_->path_facts(),
