@@ -1,6 +1,8 @@
 #include "model/head.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <type_traits>
 
 #include "base/error.hpp"
@@ -20,6 +22,14 @@ std::span<U> rows_of(std::span<U> all, std::int64_t first, std::int64_t rows, st
 /// The product with the vocabulary: its matrix is (V, C) in every family.
 Linear vocabulary(Dims const& dims, std::int64_t rows) {
   return {rows, dims.C, dims.V, WeightLayout::out_in, dims.logit_pitch()};
+}
+
+bool lies_in_first_half_or_apart(std::span<std::byte const> matrix,
+                                 std::span<std::byte const> sum) {
+  std::less_equal<std::byte const*> const before;
+  return sum.empty() || sum.data() == matrix.data() ||
+         before(sum.data() + sum.size(), matrix.data()) ||
+         before(matrix.data() + matrix.size(), sum.data());
 }
 
 /// Whether sums of T are kept in T itself.
@@ -81,8 +91,8 @@ template <class T>
 void Head<T>::forward_backward(HeadTensors<T const> const& w, Residual<T> const& residual,
                                double loss_scale, HeadGradient<T> const& to) const {
   require(std::ssize(to.sum) == head_sum_elements<T>(dims_) &&
-              (to.sum.empty() || std::as_bytes(to.sum).data() == std::as_bytes(to.dw.matrix).data()),
-          "Head: the sum over tiles begins where the matrix's gradient does");
+              lies_in_first_half_or_apart(std::as_bytes(to.dw.matrix), std::as_bytes(to.sum)),
+          "Head: the sum over tiles begins where the matrix's gradient does, or lies elsewhere");
   norm_.forward<T>(stream_, residual, a_.x, w.norm, a_.normed, a_.norm);
   for (std::int64_t first = 0; first < dims_.rows(); first += dims_.tile_rows()) {
     Tile const tile{first, std::min(dims_.tile_rows(), dims_.rows() - first)};
@@ -112,8 +122,8 @@ void Head<T>::add_to_matrix(Tile const& tile, std::span<T const> d_logits,
   logits.add_weight<T, T>(stream_, d_logits, normed, to.dw.matrix, tile.first > 0);
 }
 
-// In pieces, each as long as all before it: what a piece writes lies before what it reads. The first
-// one, which would write where it reads, goes by way of d_logits.
+// In pieces, each as long as all before it: what a piece writes lies before what it reads, if both begin at one
+// place. The first one, which would write where it reads, goes by way of d_logits.
 template <class T>
 void Head<T>::round_sum(HeadGradient<T> const& to) const {
   if constexpr (!sums_in_place<T>) {

@@ -41,8 +41,8 @@ struct HeadGradient {
   std::span<T> dx;       ///< (B, T, C) of the last block's output
   HeadTensors<T> dw;     ///< of the head's own parameters, or the table's if it is tied
   std::span<T> scratch;  ///< (B, T, C)
-  /// (V, C) the matrix's sum over tiles, head_sum_elements of them. It begins where dw.matrix does
-  /// and is twice as long in bytes; dw.norm may lie in the second half.
+  /// (V, C) the matrix's sum over tiles, head_sum_elements of them. It begins where dw.matrix does, and
+  /// dw.norm may lie in its second half; or it shares no memory with dw.matrix.
   std::span<Real<T>> sum;
 };
 
@@ -63,7 +63,7 @@ class Head {
   void forward(HeadTensors<T const> const& w, Residual<T> const& residual) const;
   /// Likewise, and the gradient of the mean loss times `loss_scale`, tile by tile of rows in ascending order: all of `to` is
   /// overwritten. The residual may lie in to.scratch.
-  /// Errors: PreconditionError: to.sum is of another size, or begins elsewhere.
+  /// Errors: PreconditionError: to.sum is of another size, or lies otherwise.
   void forward_backward(HeadTensors<T const> const& w, Residual<T> const& residual,
                         double loss_scale, HeadGradient<T> const& to) const;
   /// x as forward, and the logits, to host memory, of out.size() / V rows from `first` on.
@@ -82,7 +82,7 @@ class Head {
   /// The gradient of the matrix, or its sum, with this tile's part.
   void add_to_matrix(Tile const& tile, std::span<T const> d_logits,
                      HeadGradient<T> const& to) const;
-  /// Rounds the sum to the matrix's gradient, which lies in its first half.
+  /// Rounds the sum to the matrix's gradient.
   void round_sum(HeadGradient<T> const& to) const;
 
   Dims dims_;

@@ -66,7 +66,7 @@ std::vector<double> numbers(std::span<T const> values) {
 
 /// Forward and backward of random rows.
 template <class T>
-Result run_head(Dims const& dims) {
+Result run_head(Dims const& dims, bool sum_apart = false) {
   auto const device = device::make_host_device(0);
   auto const stream = device->make_calling_stream("test");
   Slab measure;
@@ -86,7 +86,9 @@ Result run_head(Dims const& dims) {
   auto scratch = random_numbers<T>(dims.rows() * hidden, 3, 1.0);
   std::vector<T> dx(scratch.size()), d_norm(norm.size());
   std::vector<Real<T>> sum(matrix.size(), Real<T>(NAN));
-  std::span<T> const d_matrix{reinterpret_cast<T*>(sum.data()), matrix.size()};
+  std::vector<T> own(matrix.size());
+  std::span<T> const d_matrix =
+      sum_apart ? std::span{own} : std::span{reinterpret_cast<T*>(sum.data()), matrix.size()};
   Head<T> const head{dims, *stream, activations, {.loss = loss, .targets = targets}};
   head.forward_backward({.norm = {.weight = norm, .bias = {}}, .matrix = matrix},
                         {.before = before, .delta = scratch}, 1.0,
@@ -156,7 +158,17 @@ TEST(Head, RoundsTheSumWhereItLies) {
   expect_close_to_fp64<bfloat16>(0.02, 1);
 }
 
-TEST(Head, RefusesASumOfAnotherPlace) {
+TEST(Head, GivesTheSameBitsWhereverItSums) {
+  for (std::int64_t const tile : {1, 8}) {
+    auto const inside = run_head<bfloat16>(dims_with(tile));
+    auto const apart = run_head<bfloat16>(dims_with(tile), true);
+    EXPECT_EQ(inside.d_matrix, apart.d_matrix);
+    EXPECT_EQ(inside.d_norm, apart.d_norm);
+    EXPECT_EQ(inside.dx, apart.dx);
+  }
+}
+
+TEST(Head, RefusesASumThatLiesOverOtherPartsOfTheMatrixOrIsOfAnotherSize) {
   auto const dims = dims_with(8);
   auto const device = device::make_host_device(0);
   auto const stream = device->make_calling_stream("test");
@@ -165,8 +177,10 @@ TEST(Head, RefusesASumOfAnotherPlace) {
   auto const memory = device->allocate(measure.used(), "the head");
   Slab slab{memory};
   Head<bfloat16> const head{dims, *stream, lay_out_head<bfloat16>(dims, slab), {}};
-  std::vector<bfloat16> matrix(2 * vocab * hidden);
-  std::vector<float> elsewhere(vocab * hidden);
+  std::vector<float> memory_of_sums(2 * vocab * hidden);
+  constexpr std::size_t elements = vocab * hidden;
+  std::span const all{memory_of_sums};
+  std::span const matrix{reinterpret_cast<bfloat16*>(all.data() + 2), elements};
   auto const expect_refused = [&](std::span<float> sum) {
     EXPECT_THROW(head.forward_backward({}, {}, 1.0,
                                        {.dx = {},
@@ -175,9 +189,10 @@ TEST(Head, RefusesASumOfAnotherPlace) {
                                         .sum = sum}),
                  PreconditionError);
   };
-  expect_refused(elsewhere);
+  expect_refused(all.first(elements));
+  expect_refused(all.subspan(3, elements));
   expect_refused({});
-  expect_refused({reinterpret_cast<float*>(matrix.data()), elsewhere.size() - 1});
+  expect_refused(all.subspan(2, elements - 1));
 }
 
 TEST(Head, InTilesTakesMemoryForATileAlone) {
