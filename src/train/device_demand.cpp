@@ -12,6 +12,7 @@
 #include "device/device.hpp"
 #include "model/workspace.hpp"
 #include "parameters/streamed_parameters.hpp"
+#include "state/working_copy.hpp"
 #include "train/activation_choice.hpp"
 #include "train/memory_demand.hpp"
 #include "train/shared_update.hpp"
@@ -89,7 +90,6 @@ DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, 
                            state::Route route, std::int64_t subgroup_elements, Bytes link) {
   bool const host_visible = route == state::Route::in_place;
   std::int64_t const shard = map.shard_elements(rank);
-  auto const element = static_cast<Bytes>(sizeof(T));
   Tally tally;
   auto const workspace = lay_out<T>(config, map, tally);
   DeviceDemand demand;
@@ -101,8 +101,7 @@ DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, 
   bool const updates = needs_lane(config, host_visible);
   auto lane = lane_settings(config, update_shape<T>(config, shard, subgroup_elements));
   if (config.parameter_home == parameters::Home::device) {
-    demand.working_copy =
-        shard * element + (map.ranks() > 1 ? 2 * map.largest_layer() * element : 0);
+    demand.working_copy = state::WorkingCopy<T>::device_bytes(map, rank);
   } else {
     Bytes const beside = demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0);
     int const slots =
