@@ -23,8 +23,13 @@ KEYS = {
 }
 
 
+# A model that takes nothing: what is resident then is the program and its libraries, which tiers.host-memory does not count.
+TINY = {"model.family": "llama", "model.layers": 1, "model.hidden": 32, "model.heads": 2, "model.vocab": 256, "train.micro-batch": 1,
+        "train.global-batch": 1, "train.sequence": 16, "train.steps": 1, "numerics.dtype": "bf16", "device.kind": "host", "data.format": "text"}
+
+
 class Memory(threading.Thread):
-    """Resident memory of a process: the largest so far, and that before its tiers and its device were filled."""
+    """Largest resident memory of a process until it ends."""
     def __init__(self, pid):
         super().__init__(daemon=True)
         self.status, self.peak = pathlib.Path(f"/proc/{pid}/status"), 0
@@ -38,7 +43,7 @@ class Memory(threading.Thread):
             if not found:
                 return  # it has ended
             self.peak = max(self.peak, 1024 * int(found[1]))
-            time.sleep(0.5)
+            time.sleep(0.02)
 
 
 def write_text(path):
@@ -48,14 +53,12 @@ def write_text(path):
             out.write(source.read_bytes())
 
 
-def train(program, folder, steps):
-    """What a run prints, its records, and the most memory that it had."""
+def train(program, folder, keys, *options):
+    """What a run in this folder prints, its records, and the most memory that it had."""
+    folder.mkdir()
     write_text(folder / "text.txt")
-    (folder / "tier").mkdir()
-    keys = {**KEYS, "train.steps": steps, "data.train": folder / "text.txt", "run.dir": folder / "run",
-            "tiers.path": folder / "tier"}
-    command = [program, "train", "--config", ROOT / "configs/models/llama3.2-1b.cfg",
-               *[f"--{key}={value}" for key, value in keys.items()]]
+    keys = {**keys, "data.train": folder / "text.txt", "run.dir": folder / "run"}
+    command = [program, "train", *options, *[f"--{key}={value}" for key, value in keys.items()]]
     environment = {"OMP_WAIT_POLICY": "passive", **os.environ}
     with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
         run = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
@@ -73,8 +76,11 @@ def train(program, folder, steps):
 def main():
     program, directory, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
     folder = pathlib.Path(tempfile.mkdtemp(prefix="offstage-large-", dir=directory))
+    (folder / "tier").mkdir()
     try:
-        printed, records, resident = train(program, folder, steps)
+        *_, bare = train(program, folder / "tiny", TINY)
+        printed, records, resident = train(program, folder / "large", {**KEYS, "train.steps": steps, "tiers.path": folder / "tier"},
+                                           "--config", ROOT / "configs/models/llama3.2-1b.cfg")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     table = re.search(r"(?ms)^  memory, per rank.*?^  limit.*?$", printed)
@@ -82,12 +88,14 @@ def main():
     for record in records:
         print(f"step {record['step']}: loss {record['loss']:.4f}, {record['step_seconds']:.0f} s, of which forward "
               f"{record['forward_seconds']:.0f}, backward {record['backward_seconds']:.0f}, update {record['update_seconds']:.0f}")
+    print(*re.findall(r"(?m)^.*: peak .*, limit .*$", printed), sep="\n")
     peak = re.search(r"device memory per rank: peak ([0-9.]+) (\w+), limit", printed)
     device = float(peak[1]) * UNITS[peak[2]]
-    print(f"resident at most {resident / 2**30:.2f} GiB, {device / 2**30:.2f} of them the device's; "
-          f"limits {LIMIT / 2**30:.0f} GiB for the device, {LIMIT / 2**30:.0f} for host memory")
+    host = resident - device - bare
+    print(f"resident at most {resident / 2**30:.3f} GiB: {device / 2**30:.3f} of the device, {bare / 2**30:.3f} of a program that trains "
+          f"next to nothing, {host / 2**30:.3f} beside; limits {LIMIT / 2**30:.0f} GiB for the device, {LIMIT / 2**30:.0f} for the last")
     print(f"RESULT large_peak_device_gib {device / 2**30:.2f}")
-    print(f"RESULT large_peak_host_gib {(resident - device) / 2**30:.2f}")
+    print(f"RESULT large_peak_host_gib {host / 2**30:.2f}")
     print(f"RESULT large_step_seconds {sorted(record['step_seconds'] for record in records)[len(records) // 2]:.0f}")
 
 

@@ -122,8 +122,8 @@ void Head<T>::add_to_matrix(Tile const& tile, std::span<T const> d_logits,
   logits.add_weight<T, T>(stream_, d_logits, normed, to.dw.matrix, tile.first > 0);
 }
 
-// In pieces, each as long as all before it: what a piece writes lies before what it reads, if both begin at one
-// place. The first one, which would write where it reads, goes by way of d_logits.
+// In pieces, each as long as all before it: what a piece writes lies before what it reads, if both
+// begin at one place. The first one, which would write where it reads, goes by way of d_logits.
 template <class T>
 void Head<T>::round_sum(HeadGradient<T> const& to) const {
   if constexpr (!sums_in_place<T>) {

@@ -41,8 +41,8 @@ struct HeadGradient {
   std::span<T> dx;       ///< (B, T, C) of the last block's output
   HeadTensors<T> dw;     ///< of the head's own parameters, or the table's if it is tied
   std::span<T> scratch;  ///< (B, T, C)
-  /// (V, C) the matrix's sum over tiles, head_sum_elements of them. It begins where dw.matrix does, and
-  /// dw.norm may lie in its second half; or it shares no memory with dw.matrix.
+  /// (V, C) the matrix's sum over tiles, head_sum_elements of them. It begins where dw.matrix does,
+  /// and dw.norm may lie in its second half; or it shares no memory with dw.matrix.
   std::span<Real<T>> sum;
 };
 

@@ -19,7 +19,8 @@ namespace offstage::model {
 /// How much there is to keep beside the shapes of one block.
 struct WorkspaceDemand {
   BlockRing ring;
-  /// Of the largest layer, padded; the embedding not counted where its gradient has a place of its own.
+  /// Of the largest layer, padded; the embedding not counted where its gradient has a place of its
+  /// own.
   std::int64_t layer_elements{};
   std::int64_t tied_elements{};  ///< of a tied embedding, padded, whose gradient has one; else 0
 };
@@ -52,8 +53,8 @@ class Workspace {
   /// Of one layer each, padded: one is computed while the other leaves the device.
   std::array<std::span<T>, 2> gradients;
   std::span<T> tied_gradient;  ///< of the embedding, padded, from the head's backward to its own
-  /// HeadGradient::sum, in the memory of all these gradients, the one that the head's matrix goes to first.
-  /// Nobody needs any other of them while the head runs.
+  /// HeadGradient::sum, in the memory of all these gradients, the one that the head's matrix goes
+  /// to first. Nobody needs any other of them while the head runs.
   std::span<Real<T>> head_sum;
 
  private:

@@ -24,7 +24,8 @@
 namespace offstage::parameters {
 
 struct StreamSettings {
-  /// Layers on the device at a time, 2 at least, beside a large one (state::SlotSizes); as many on every rank.
+  /// Layers on the device at a time, 2 at least, beside a large one (state::SlotSizes); as many on
+  /// every rank.
   int slots = 3;
   trace::Trace* trace{};
 };

@@ -48,7 +48,8 @@ std::int64_t ShardMap::largest_layer() const {
   return largest;
 }
 
-// A slot of its own saves memory where two usual ones and that take less than two that have room for any layer.
+// A slot of its own saves memory where two usual ones and that take less than two that have room
+// for any layer.
 SlotSizes ShardMap::slot_sizes() const {
   SlotSizes sizes;
   for (std::size_t layer = 1; layer + 1 < layers_.size(); ++layer) {

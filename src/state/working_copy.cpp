@@ -81,8 +81,9 @@ auto WorkingCopy<T>::next_slot(int layer) -> Slot& {
   auto const all = std::span{slots_};
   bool const large = sizes_.is_large(map_.layers()[static_cast<std::size_t>(layer)]);
   auto const slots = large ? all.subspan(most_held) : all.first(most_held);
-  auto const next = std::ranges::min_element(
-      slots, {}, [&](Slot const& slot) { return std::pair{held(slot), slot.released}; });
+  auto const next = std::ranges::min_element(slots, {}, [&](Slot const& slot) {
+    return std::pair{held(slot), slot.released};
+  });
   require(!held(*next), "WorkingCopy: two large layers cannot be held at a time");
   return *next;
 }

@@ -17,12 +17,14 @@ namespace offstage::state {
 /// This rank's shard of the parameters in the type that forward and backward use, in device memory, and
 /// the gathering of whole layers from all ranks' shards.
 ///
-/// Memory:     device: device_bytes: the shard, and two layers and a large one (SlotSizes) unless there is one rank,
-///             whose layers are used where they are. Host: host_bytes, pinned, to gather through.
+/// Memory:     device: device_bytes: the shard, and two layers and a large one (SlotSizes) unless
+///             there is one rank, whose layers are used where they are. Host: host_bytes, pinned,
+///             to gather through.
 /// Waiting:    acquire waits until the layer's part of this shard is ready (readiness.hpp); an update may
 ///             write other parts meanwhile.
 /// Order:      a layer is gathered on a stream of its own, for which the model's waits, into the memory that was
-///             released longest ago, or that of large layers. So on a GPU, where the model's work is queued, a layer comes while the one
+///             released longest ago, or that of large layers. So on a GPU, where the model's work
+///             is queued, a layer comes while the one
 ///             before is in use, as soon as the one before that is not; where two are held, the next waits for
 ///             the one that was released first.
 /// Collective: acquire.

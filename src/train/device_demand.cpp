@@ -66,10 +66,10 @@ template <class T>
 model::Workspace<T> lay_out(RunConfig const& config, state::ShardMap const& map, Tally& tally) {
   auto const run = run_shape<T>(config);
   auto const blocks = static_cast<int>(config.model.layers);
-  return {run_dims(config),
-          model::workspace_demand(map.layers(), config.model.tied_head,
-                                  {blocks, run.fates, run.slabs}),
-          tally};
+  return {
+      run_dims(config),
+      model::workspace_demand(map.layers(), config.model.tied_head, {blocks, run.fates, run.slabs}),
+      tally};
 }
 
 Bytes resident_bytes(RunConfig const& config, state::ShardMap const& map, int rank,

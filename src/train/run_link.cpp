@@ -77,12 +77,12 @@ LinkChoice through_mpi(CommBackend asked, LinkFacts const& facts) {
     return {.route = Route::direct,
             .text = fmt::format("CUDA-aware MPI, from GPU to GPU ({})", why)};
   }
-  return {.route = Route::staged,
-          .text = fmt::format("MPI, through pinned host memory, as {} ({})",
-                              facts.mpi_is_aware
-                                  ? "the device has no room for slices from other ranks"
-                                  : "this MPI is not CUDA-aware",
-                              why)};
+  return {
+      .route = Route::staged,
+      .text = fmt::format("MPI, through pinned host memory, as {} ({})",
+                          facts.mpi_is_aware ? "the device has no room for slices from other ranks"
+                                             : "this MPI is not CUDA-aware",
+                          why)};
 }
 
 /// NCCL connects ranks, and takes memory for it, in the first call of each kind. `buffer`: two bytes for each rank.
@@ -148,10 +148,9 @@ bool has_room(LinkFacts const& facts) {
 
 LinkChoice through_mpi_for_want_of_room(LinkFacts facts) {
   std::string const beside =
-      facts.needs.direct > 0
-          ? fmt::format(" and {} of the model and of slices from other ranks",
-                        format_bytes(facts.needs.direct))
-          : "";
+      facts.needs.direct > 0 ? fmt::format(" and {} of the model and of slices from other ranks",
+                                           format_bytes(facts.needs.direct))
+                             : "";
   facts.about_nccl =
       fmt::format("its buffers, some {},{} are more than the {} of the device",
                   format_bytes(nccl::device_bytes(facts.ranks, facts.ranks_per_node)), beside,
@@ -201,17 +200,18 @@ LinkChoice plan_link(RunConfig const& config, int ranks, int ranks_per_node) {
   bool const link = device.emulation.host_to_device > 0.0 || device.emulation.device_to_host > 0.0;
   bool const shared = device.share_gpu;
   bool const can_nccl = nccl::is_built_in() && !shared;
-  LinkFacts facts{.ranks = ranks,
-                  .ranks_per_node = ranks_per_node,
-                  .gpus = gpus,
-                  .host_visible = !gpus && !link,
-                  .nccl = can_nccl,
-                  .about_nccl = shared ? "ranks share GPUs (device.share-gpu), which NCCL refuses"
-                                : nccl::is_built_in() ? "NCCL"
-                                                      : "offstage was built without NCCL",
-                  .assumed = true,
-                  .device_memory = device.memory,
-                  .needs = gpus && ranks > 1 && device.memory > 0 ? link_needs(config, ranks) : LinkNeeds{}};
+  LinkFacts facts{
+      .ranks = ranks,
+      .ranks_per_node = ranks_per_node,
+      .gpus = gpus,
+      .host_visible = !gpus && !link,
+      .nccl = can_nccl,
+      .about_nccl = shared ? "ranks share GPUs (device.share-gpu), which NCCL refuses"
+                    : nccl::is_built_in() ? "NCCL"
+                                          : "offstage was built without NCCL",
+      .assumed = true,
+      .device_memory = device.memory,
+      .needs = gpus && ranks > 1 && device.memory > 0 ? link_needs(config, ranks) : LinkNeeds{}};
   bool const by_mpi = config.comm_backend == CommBackend::mpi || !can_nccl || !has_room(facts);
   facts.mpi_is_aware = ranks > 1 && gpus && by_mpi && mpi::is_built_for_device_memory();
   return choose_link(config.comm_backend, facts);

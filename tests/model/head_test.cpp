@@ -90,13 +90,13 @@ Result run_head(Dims const& dims, bool sum_apart = false) {
   std::span<T> const d_matrix =
       sum_apart ? std::span{own} : std::span{reinterpret_cast<T*>(sum.data()), matrix.size()};
   Head<T> const head{dims, *stream, activations, {.loss = loss, .targets = targets}};
-  head.forward_backward({.norm = {.weight = norm, .bias = {}}, .matrix = matrix},
-                        {.before = before, .delta = scratch}, 1.0,
-                        {.dx = dx,
-                         .dw = {.norm = {.weight = d_norm, .bias = {}}, .matrix = d_matrix},
-                         .scratch = scratch,
-                         .sum = std::span{sum}.first(
-                             static_cast<std::size_t>(head_sum_elements<T>(dims)))});
+  head.forward_backward(
+      {.norm = {.weight = norm, .bias = {}}, .matrix = matrix},
+      {.before = before, .delta = scratch}, 1.0,
+      {.dx = dx,
+       .dw = {.norm = {.weight = d_norm, .bias = {}}, .matrix = d_matrix},
+       .scratch = scratch,
+       .sum = std::span{sum}.first(static_cast<std::size_t>(head_sum_elements<T>(dims)))});
   stream->synchronize();
   return {loss, numbers<T>(dx), numbers<T>(d_matrix), numbers<T>(d_norm)};
 }
@@ -151,8 +151,8 @@ TEST(Head, InTilesIsCloseToFp64) {
   expect_close_to_fp64<bfloat16>(0.02);
 }
 
-// A tile of one row has 128 elements, the matrix 1120: 128 of its sum go by way of the tile's memory,
-// 128, 256, 512 and the last 96 straight to the first half of the sum's.
+// A tile of one row has 128 elements, the matrix 1120: 128 of its sum go by way of the tile's
+// memory, 128, 256, 512 and the last 96 straight to the first half of the sum's.
 TEST(Head, RoundsTheSumWhereItLies) {
   expect_close_to_fp64<float16>(0.02 / 8, 1);
   expect_close_to_fp64<bfloat16>(0.02, 1);
@@ -182,11 +182,9 @@ TEST(Head, RefusesASumThatLiesOverOtherPartsOfTheMatrixOrIsOfAnotherSize) {
   std::span const all{memory_of_sums};
   std::span const matrix{reinterpret_cast<bfloat16*>(all.data() + 2), elements};
   auto const expect_refused = [&](std::span<float> sum) {
-    EXPECT_THROW(head.forward_backward({}, {}, 1.0,
-                                       {.dx = {},
-                                        .dw = {.norm = {}, .matrix = matrix},
-                                        .scratch = {},
-                                        .sum = sum}),
+    EXPECT_THROW(head.forward_backward(
+                     {}, {}, 1.0,
+                     {.dx = {}, .dw = {.norm = {}, .matrix = matrix}, .scratch = {}, .sum = sum}),
                  PreconditionError);
   };
   expect_refused(all.first(elements));

@@ -248,7 +248,8 @@ TEST(Transformer, LendsItsLargestBufferWhicheverThatIs) {
   EXPECT_GT(lent({.batch = 2, .sequence = 64}), 2 * 64 * 4 * 500);  // logits
 }
 
-// 320 rows are two tiles on the host. The head's sum is larger than a block's gradients here, and lies over them.
+// 320 rows are two tiles on the host. The head's sum is larger than a block's gradients here, and
+// lies over them.
 TEST(Transformer, GivesTheSameBitsWhateverWasLeftWhereItSumsTheHeadsTiles) {
   RunShape const run{.batch = 20, .sequence = 16};
   for (auto [name, shape] : test::all_tiny_shapes()) {
@@ -265,7 +266,8 @@ TEST(Transformer, TakesNoMemoryForTheSumOfTheHeadsTilesThatItsGradientsHave) {
     shape.vocab = vocab;
     return TestModel<bfloat16>{shape, {.batch = 20, .sequence = 16}}.device->used();
   };
-  // 4096 more rows of 16 elements: logits of 256 rows, and two gradients of tables, or the sum that has their place.
+  // 4096 more rows of 16 elements: logits of 256 rows, and two gradients of tables, or the sum that
+  // has their place.
   Bytes const logits = Bytes{256} * 4096 * (4 + 2);
   Bytes const table = 4096 * 16 * 2;
   for (bool const tied : {false, true}) {

@@ -41,7 +41,8 @@ inline mpi::Communicator all_ranks() {
 }
 
 /// Layers of sizes that no number of ranks divides, on ranks that own nothing of the second one, and
-/// subgroups that begin in the middle of layers. The first and the last one are much larger on request.
+/// subgroups that begin in the middle of layers. The first and the last one are much larger on
+/// request.
 template <class T>
 class Parameters {
  public:
@@ -51,7 +52,8 @@ class Parameters {
     int ahead = 2;
     std::int64_t subgroup_chunks = 3;
     bool alone = false;  ///< one rank, however many there are
-    bool large = false;  ///< the first layer, which a tied head needs beside a small one, and the last
+    bool large =
+        false;  ///< the first layer, which a tied head needs beside a small one, and the last
     state::LinkKind link{};
     /// Of the tiers: as MemoryTiers::Settings.
     int buffers = 3;

@@ -89,7 +89,8 @@ TYPED_TEST(StreamedParametersOf, GiveEveryLayerAsTheLastUpdateLeftItWhateverEnds
 // Two blocks' slots and one for the first and the last layer: the least that there may be.
 TYPED_TEST(StreamedParametersOf, GiveLargeLayersInASlotOfTheirOwn) {
   std::uint64_t seed = 200;
-  for (auto const kind : {state::LinkKind::usual, state::LinkKind::direct, state::LinkKind::queued}) {
+  for (auto const kind :
+       {state::LinkKind::usual, state::LinkKind::direct, state::LinkKind::queued}) {
     for (Home const home : {Home::host, Home::storage}) {
       for (int const slots : {2, 3}) {
         Deadline const deadline{60s, "a stream of small and large parameters"};

@@ -139,7 +139,8 @@ TEST(LinkNeeds, AreALayersSlicesMoreFromDeviceToDevice) {
   EXPECT_GT(link_needs(config, 2).staged, needs.staged);
 }
 
-// As its authors ran it, on nodes with four GPUs of 40 GB and 512 GB (MLP-Offload, Table 2 and section 4.1).
+// As its authors ran it, on nodes with four GPUs of 40 GB and 512 GB (MLP-Offload, Tables 1
+// and 2).
 TEST(LinkNeeds, LeaveRoomFor280BillionParametersOnGpusOf40Gb) {
   RunConfig config;
   config.model = {.layers = 72,
