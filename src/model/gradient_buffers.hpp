@@ -16,8 +16,11 @@ class GradientBuffers {
  public:
   explicit GradientBuffers(std::array<std::span<T>, 2> const& memory) : memory_{memory} {}
 
-  /// Both are free.
-  void begin() noexcept { freed_ = {}; }
+  /// Both are free; the first comes next.
+  void begin() noexcept {
+    freed_ = {};
+    turn_ = 1;
+  }
   /// The next one, for what `stream` is given from now on: the stream waits until the sink has read it, the caller does not.
   [[nodiscard]] std::span<T> next(device::Stream& stream) {
     turn_ = 1 - turn_;
@@ -33,7 +36,7 @@ class GradientBuffers {
 
  private:
   std::array<std::span<T>, 2> memory_;
-  std::size_t turn_ = 0;                                 ///< whose gradient was computed last
+  std::size_t turn_ = 1;                                 ///< whose gradient was computed last
   std::array<std::shared_ptr<device::Event>, 2> freed_;  ///< null: the sink does not read it
 };
 

@@ -1,8 +1,11 @@
 #include "model/head.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <type_traits>
 
+#include "base/error.hpp"
 #include "kernels/optimizer/gradient.hpp"
 #include "kernels/tokens/cross_entropy.hpp"
 #include "model/linear.hpp"
@@ -21,6 +24,14 @@ Linear vocabulary(Dims const& dims, std::int64_t rows) {
   return {rows, dims.C, dims.V, WeightLayout::out_in, dims.logit_pitch()};
 }
 
+bool lies_in_first_half_or_apart(std::span<std::byte const> matrix,
+                                 std::span<std::byte const> sum) {
+  std::less_equal<std::byte const*> const before;
+  return sum.empty() || sum.data() == matrix.data() ||
+         before(sum.data() + sum.size(), matrix.data()) ||
+         before(matrix.data() + matrix.size(), sum.data());
+}
+
 /// Whether sums of T are kept in T itself.
 template <class T>
 constexpr bool sums_in_place = std::is_same_v<T, Real<T>>;
@@ -30,13 +41,16 @@ constexpr bool sums_in_place = std::is_same_v<T, Real<T>>;
 template <class T>
 HeadActivations<T> lay_out_head(Dims const& dims, Slab& slab) {
   std::int64_t const rows = dims.rows();
-  bool const sums = !sums_in_place<T> && dims.tile_rows() < rows;
   return {.x = slab.take<T>(rows * dims.C),
           .normed = slab.take<T>(rows * dims.C),
           .norm = lay_out_statistics<T>(dims, slab),
           .logits = slab.take<Real<T>>(std::min(rows, dims.logit_rows) * dims.logit_pitch()),
-          .d_logits = slab.take<T>(dims.tile_rows() * dims.logit_pitch()),
-          .d_matrix = slab.take<Real<T>>(sums ? dims.V * dims.C : 0)};
+          .d_logits = slab.take<T>(dims.tile_rows() * dims.logit_pitch())};
+}
+
+template <class T>
+std::int64_t head_sum_elements(Dims const& dims) {
+  return !sums_in_place<T> && dims.tile_rows() < dims.rows() ? dims.V * dims.C : 0;
 }
 
 template <class T>
@@ -76,37 +90,57 @@ void Head<T>::forward(HeadTensors<T const> const& w, Residual<T> const& residual
 template <class T>
 void Head<T>::forward_backward(HeadTensors<T const> const& w, Residual<T> const& residual,
                                double loss_scale, HeadGradient<T> const& to) const {
+  require(std::ssize(to.sum) == head_sum_elements<T>(dims_) &&
+              lies_in_first_half_or_apart(std::as_bytes(to.dw.matrix), std::as_bytes(to.sum)),
+          "Head: the sum over tiles begins where the matrix's gradient does, or lies elsewhere");
   norm_.forward<T>(stream_, residual, a_.x, w.norm, a_.normed, a_.norm);
   for (std::int64_t first = 0; first < dims_.rows(); first += dims_.tile_rows()) {
     Tile const tile{first, std::min(dims_.tile_rows(), dims_.rows() - first)};
     auto const d_logits = rows_of(a_.d_logits, 0, tile.rows, dims_.logit_pitch());
     lose(w, tile, loss_scale / static_cast<double>(dims_.rows()), d_logits);
-    add_to_matrix(tile, d_logits, to.dw.matrix);
+    add_to_matrix(tile, d_logits, to);
     vocabulary(dims_, tile.rows)
         .template backward_input<T>(stream_, d_logits, w.matrix,
                                     rows_of(to.scratch, first, tile.rows, dims_.C));
   }
-  if constexpr (!sums_in_place<T>) {
-    if (!a_.d_matrix.empty()) {
-      kernels::convert(stream_, a_.d_matrix, to.dw.matrix);
-    }
-  }
+  round_sum(to);
   zero(stream_, to.dx);  // nothing flows past the final norm, and its backward adds
   norm_.backward<T>(stream_, a_.x, w.norm, to.scratch, a_.norm, to.dx, to.dw.norm);
 }
 
 template <class T>
 void Head<T>::add_to_matrix(Tile const& tile, std::span<T const> d_logits,
-                            std::span<T> d_matrix) const {
+                            HeadGradient<T> const& to) const {
   Linear const logits = vocabulary(dims_, tile.rows);
   std::span<T const> const normed = rows_of(a_.normed, tile.first, tile.rows, dims_.C);
   if constexpr (!sums_in_place<T>) {
-    if (!a_.d_matrix.empty()) {
-      logits.add_weight<T, Real<T>>(stream_, d_logits, normed, a_.d_matrix, tile.first > 0);
+    if (!to.sum.empty()) {
+      logits.add_weight<T, Real<T>>(stream_, d_logits, normed, to.sum, tile.first > 0);
       return;
     }
   }
-  logits.add_weight<T, T>(stream_, d_logits, normed, d_matrix, tile.first > 0);
+  logits.add_weight<T, T>(stream_, d_logits, normed, to.dw.matrix, tile.first > 0);
+}
+
+// In pieces, each as long as all before it: what a piece writes lies before what it reads, if both
+// begin at one place. The first one, which would write where it reads, goes by way of d_logits.
+template <class T>
+void Head<T>::round_sum(HeadGradient<T> const& to) const {
+  if constexpr (!sums_in_place<T>) {
+    std::size_t const all = to.sum.size();
+    std::size_t done = std::min(all, a_.d_logits.size());
+    if (done > 0) {
+      auto const first = a_.d_logits.first(done);
+      kernels::convert(stream_, to.sum.first(done), first);
+      stream_.copy(to.dw.matrix.data(), first.data(), static_cast<Bytes>(first.size_bytes()),
+                   device::Copy::device_to_device);
+    }
+    while (done < all) {
+      std::size_t const piece = std::min(done, all - done);
+      kernels::convert(stream_, to.sum.subspan(done, piece), to.dw.matrix.subspan(done, piece));
+      done += piece;
+    }
+  }
 }
 
 template <class T>
@@ -129,6 +163,10 @@ template class Head<float>;
 template class Head<bfloat16>;
 template class Head<float16>;
 template class Head<double>;
+template std::int64_t head_sum_elements<float>(Dims const&);
+template std::int64_t head_sum_elements<bfloat16>(Dims const&);
+template std::int64_t head_sum_elements<float16>(Dims const&);
+template std::int64_t head_sum_elements<double>(Dims const&);
 template HeadActivations<float> lay_out_head(Dims const&, Slab&);
 template HeadActivations<bfloat16> lay_out_head(Dims const&, Slab&);
 template HeadActivations<float16> lay_out_head(Dims const&, Slab&);

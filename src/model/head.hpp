@@ -20,12 +20,14 @@ struct HeadActivations {
   NormStatistics<T> norm;     ///< of x
   std::span<Real<T>> logits;  ///< (min(B T, Dims::logit_rows), V)
   std::span<T> d_logits;      ///< (Dims::tile_rows(), V)
-  /// (V, C), the sum over tiles, where there are several and T is narrower.
-  std::span<Real<T>> d_matrix;
 };
 
 template <class T>
 [[nodiscard]] HeadActivations<T> lay_out_head(Dims const& dims, Slab& slab);
+
+/// Elements of HeadGradient::sum: V C where there are several tiles and T is narrower, else 0.
+template <class T>
+[[nodiscard]] std::int64_t head_sum_elements(Dims const& dims);
 
 /// What of a micro-batch the head is told, and tells.
 struct HeadRows {
@@ -39,6 +41,9 @@ struct HeadGradient {
   std::span<T> dx;       ///< (B, T, C) of the last block's output
   HeadTensors<T> dw;     ///< of the head's own parameters, or the table's if it is tied
   std::span<T> scratch;  ///< (B, T, C)
+  /// (V, C) the matrix's sum over tiles, head_sum_elements of them. It begins where dw.matrix does,
+  /// and dw.norm may lie in its second half; or it shares no memory with dw.matrix.
+  std::span<Real<T>> sum;
 };
 
 /// The final norm, the product with the vocabulary and the loss. All members enqueue on the stream
@@ -58,6 +63,7 @@ class Head {
   void forward(HeadTensors<T const> const& w, Residual<T> const& residual) const;
   /// Likewise, and the gradient of the mean loss times `loss_scale`, tile by tile of rows in ascending order: all of `to` is
   /// overwritten. The residual may lie in to.scratch.
+  /// Errors: PreconditionError: to.sum is of another size, or lies otherwise.
   void forward_backward(HeadTensors<T const> const& w, Residual<T> const& residual,
                         double loss_scale, HeadGradient<T> const& to) const;
   /// x as forward, and the logits, to host memory, of out.size() / V rows from `first` on.
@@ -73,8 +79,11 @@ class Head {
   /// The loss of these rows; `d_logits` is of the tile's rows, or empty.
   void lose(HeadTensors<T const> const& w, Tile const& tile, double gradient_scale,
             std::span<T> d_logits) const;
-  /// The gradient of the matrix, with this tile's part.
-  void add_to_matrix(Tile const& tile, std::span<T const> d_logits, std::span<T> d_matrix) const;
+  /// The gradient of the matrix, or its sum, with this tile's part.
+  void add_to_matrix(Tile const& tile, std::span<T const> d_logits,
+                     HeadGradient<T> const& to) const;
+  /// Rounds the sum to the matrix's gradient.
+  void round_sum(HeadGradient<T> const& to) const;
 
   Dims dims_;
   Norm norm_;

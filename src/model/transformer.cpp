@@ -94,7 +94,6 @@ class Transformer<T>::Implementation {
   void backward_embedding(std::span<T> gradient);
   void send(int layer, std::span<T> gradient, state::GradientSink<T>& sink);
 
-  [[nodiscard]] WorkspaceDemand demand() const;
   [[nodiscard]] BlockActivations<T> const& activations(int block) const {
     return work_.blocks[static_cast<std::size_t>(block)];
   }
@@ -151,24 +150,13 @@ Transformer<T>::Implementation::Implementation(state::ModelShape const& shape, R
       ring_{static_cast<int>(shape.layers), run.fates, run.slabs},
       layers_{state::layers_of(shape)},
       stream_{stream},
-      work_{dims_, demand(), device},
+      work_{dims_, workspace_demand(layers_, tied_, ring_), device},
       losses_(static_cast<std::size_t>(dims_.rows())),
       block_{dims_, stream_, work_.rope, work_.scratch},
       head_{dims_, stream_, work_.head, work_.head_rows},
       traffic_{ring_, work_.slabs, stream_},
       gradients_{work_.gradients} {
   work_.fill_rope_tables(shape, stream_);
-}
-
-template <class T>
-WorkspaceDemand Transformer<T>::Implementation::demand() const {
-  WorkspaceDemand demand{.ring = ring_};
-  for (int layer = embedding_layer; layer <= head_layer(); ++layer) {
-    bool const of_its_own = tied_ && layer == embedding_layer;
-    auto& elements = of_its_own ? demand.tied_elements : demand.layer_elements;
-    elements = std::max(elements, layout(layer).padded_elements());
-  }
-  return demand;
 }
 
 template <class T>
@@ -280,7 +268,8 @@ void Transformer<T>::Implementation::forward_head(state::ParameterSource<T>& sou
   head_.forward_backward(head_view(held), residual, loss_scale,
                          {.dx = work_.dx,
                           .dw = view(head_layer(), head_gradient_).head(table),
-                          .scratch = work_.scratch.branch});
+                          .scratch = work_.scratch.branch,
+                          .sum = work_.head_sum});
 }
 
 template <class T>

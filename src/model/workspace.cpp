@@ -25,6 +25,17 @@ std::optional<kernels::Llama3Scaling> scaling_of(state::ModelShape const& shape)
 
 }  // namespace
 
+WorkspaceDemand workspace_demand(std::vector<state::LayerLayout> const& layers, bool tied_head,
+                                 BlockRing ring) {
+  WorkspaceDemand demand{.ring = std::move(ring)};
+  for (state::LayerLayout const& layer : layers) {
+    bool const of_its_own = tied_head && &layer == &layers.front();
+    auto& elements = of_its_own ? demand.tied_elements : demand.layer_elements;
+    elements = std::max(elements, layer.padded_elements());
+  }
+  return demand;
+}
+
 // One buffer for what `lay_out(Slab&)` takes; `purpose` is named if the device has no room for it.
 template <class T>
 template <class LayOut>
@@ -48,12 +59,14 @@ Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device:
     auto const sine = slab.take<Real<T>>(angles);
     return RopeTables<T>{cosine, sine};
   });
-  for (auto& gradient : gradients) {
-    gradient = allocate("the gradient of a layer",
-                        [&](Slab& slab) { return slab.take<T>(demand.layer_elements); });
-  }
-  tied_gradient = allocate("the gradient of the tied embedding",
-                           [&](Slab& slab) { return slab.take<T>(demand.tied_elements); });
+  allocate("the gradients of layers", [&](Slab& slab) {
+    tied_gradient = slab.take<T>(demand.tied_elements);
+    for (auto& gradient : gradients) {
+      gradient = slab.take<T>(demand.layer_elements);
+    }
+    head_sum = slab.take_again<Real<T>>(0, head_sum_elements<T>(dims));
+    return head_sum;
+  });
   dx = allocate("the gradient of activations",
                 [&](Slab& slab) { return slab.take<T>(rows * dims.C); });
   head_rows = allocate("the losses of a micro-batch", [&](Slab& slab) {

@@ -19,10 +19,13 @@ namespace offstage::model {
 /// How much there is to keep beside the shapes of one block.
 struct WorkspaceDemand {
   BlockRing ring;
-  std::int64_t layer_elements{};  ///< of the largest layer, padded
-  std::int64_t
-      tied_elements{};  ///< of the embedding, padded, if it needs a gradient of its own; else 0
+  /// Of the largest layer, padded; the embedding not counted where its gradient has a place of its
+  /// own.
+  std::int64_t layer_elements{};
+  std::int64_t tied_elements{};  ///< of a tied embedding, padded, whose gradient has one; else 0
 };
+[[nodiscard]] WorkspaceDemand workspace_demand(std::vector<state::LayerLayout> const& layers,
+                                               bool tied_head, BlockRing ring);
 
 /// All device memory of a Transformer but its parameters.
 /// Errors: UsageError of the device that names what there was no room for.
@@ -50,6 +53,9 @@ class Workspace {
   /// Of one layer each, padded: one is computed while the other leaves the device.
   std::array<std::span<T>, 2> gradients;
   std::span<T> tied_gradient;  ///< of the embedding, padded, from the head's backward to its own
+  /// HeadGradient::sum, in the memory of all these gradients, the one that the head's matrix goes
+  /// to first. Nobody needs any other of them while the head runs.
+  std::span<Real<T>> head_sum;
 
  private:
   template <class LayOut>

@@ -16,14 +16,15 @@ enum class Home {
 /// What decides how far layers are brought ahead of use. It changes times, never bits.
 struct DepthDemand {
   Bytes free{};          ///< device memory that nothing else wants
-  Bytes layer{};         ///< of the largest layer, whole
+  Bytes layer{};         ///< of the largest layer that has no slot of its own, whole
+  Bytes large{};         ///< of the slot for layers that have (state::SlotSizes)
   double link{};         ///< bytes per second to the device; 0: not known
   double storage{};      ///< bytes per second that all paths together read; 0: not known
   std::int64_t paths{};  ///< storage paths
 };
 
-/// Layers on the device at a time: as many as its memory has room for, but from 2 (a tied head needs two at
-/// once) to 4 (one in use, the others ahead of it; more hide nothing).
+/// Layers on the device at a time, beside a large one: as many as its memory has room for, but from
+/// 2 (a tied head needs two at once) to 4 (one in use, the others ahead of it; more hide nothing).
 /// Source: Fuyou section 4.4: device memory that is left is for what is prefetched.
 [[nodiscard]] int device_slots(DepthDemand const& demand);
 

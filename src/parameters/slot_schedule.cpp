@@ -1,23 +1,28 @@
 #include "parameters/slot_schedule.hpp"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "base/error.hpp"
 
 namespace offstage::parameters {
 
-SlotSchedule::SlotSchedule(int slots) {
+SlotSchedule::SlotSchedule(int slots, std::vector<int> large) : large_{std::move(large)} {
   require(slots >= 2, "SlotSchedule: two layers may be held at a time");
-  slots_.resize(static_cast<std::size_t>(slots));
+  slots_.resize(static_cast<std::size_t>(slots) + 1);
 }
 
 SlotSchedule::Use SlotSchedule::add(int layer) {
-  auto chosen = std::ranges::find(slots_, layer, &Slot::layer);
-  bool const fill = chosen == slots_.end();
+  std::size_t const usual = slots_.size() - 1;
+  bool const large = std::ranges::find(large_, layer) != large_.end();
+  auto const slots = large ? std::span{slots_}.subspan(usual) : std::span{slots_}.first(usual);
+  auto chosen = std::ranges::find(slots, layer, &Slot::layer);
+  bool const fill = chosen == slots.end();
   if (fill) {
-    chosen = std::ranges::min_element(slots_, {}, &Slot::last_use);
+    chosen = std::ranges::min_element(slots, {}, &Slot::last_use);
   }
-  Use const use{layer, static_cast<int>(chosen - slots_.begin()), fill, chosen->last_use};
+  Use const use{layer, static_cast<int>(&*chosen - slots_.data()), fill, chosen->last_use};
   *chosen = {layer, uses_++};
   return use;
 }

@@ -9,7 +9,8 @@ namespace offstage::parameters {
 /// depends on the order of uses alone, never on what is done when, and is the same on all ranks.
 ///
 /// A layer that still lies in a slot is used there again (as the last ones of a forward are, when backward
-/// begins); else it takes the slot whose last use comes first.
+/// begins); else it takes the slot whose last use comes first. Large layers share one slot that is
+/// theirs alone.
 class SlotSchedule {
  public:
   struct Use {
@@ -19,8 +20,10 @@ class SlotSchedule {
     std::int64_t after{};  ///< the use that must have ended before that; -1: none
   };
 
-  /// At least 2: with fewer, no layer could be held beside another.
-  explicit SlotSchedule(int slots);
+  /// `slots`: of usual layers, at least 2, for with fewer no layer could be held beside another.
+  /// `large`: the layers that use slot number `slots` instead; two of them are never held at a
+  /// time.
+  explicit SlotSchedule(int slots, std::vector<int> large = {});
 
   /// The next use; they count from 0 and go on counting after forget.
   [[nodiscard]] Use add(int layer);
@@ -32,7 +35,8 @@ class SlotSchedule {
     int layer = -1;
     std::int64_t last_use = -1;
   };
-  std::vector<Slot> slots_;
+  std::vector<Slot> slots_;  ///< the last one is for large layers
+  std::vector<int> large_;
   std::int64_t uses_ = 0;
 };
 

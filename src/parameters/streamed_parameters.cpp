@@ -14,6 +14,17 @@ namespace {
 constexpr std::size_t most_held = 2;
 constexpr char const* row = "parameters ahead";
 
+std::vector<int> large_layers(state::ShardMap const& map) {
+  auto const sizes = map.slot_sizes();
+  std::vector<int> large;
+  for (int layer = 0; layer < static_cast<int>(map.layers().size()); ++layer) {
+    if (sizes.is_large(map.layers()[static_cast<std::size_t>(layer)])) {
+      large.push_back(layer);
+    }
+  }
+  return large;
+}
+
 }  // namespace
 
 template <class T>
@@ -28,7 +39,7 @@ Bytes StreamedParameters<T>::host_bytes(state::ShardMap const& map, state::Route
 
 template <class T>
 Bytes StreamedParameters<T>::device_bytes(state::ShardMap const& map, int slots) {
-  return slots * map.largest_layer() * static_cast<Bytes>(sizeof(T));
+  return map.slot_sizes().elements(slots) * static_cast<Bytes>(sizeof(T));
 }
 
 template <class T>
@@ -43,14 +54,16 @@ StreamedParameters<T>::StreamedParameters(state::ShardMap const& map, state::Ran
       visible_{device.host_visible()},
       home_{std::move(home)},
       staging_{host_bytes(map, link.route())},
-      arrived_(static_cast<std::size_t>(settings.slots)),
-      schedule_{settings.slots},
-      freed_(static_cast<std::size_t>(settings.slots)) {
+      arrived_(static_cast<std::size_t>(settings.slots) + 1),
+      schedule_{settings.slots, large_layers(map)},
+      freed_(static_cast<std::size_t>(settings.slots) + 1) {
   require(link.size() == 1 || (link.route() == state::Route::in_place) == visible_,
           "StreamedParameters: layers are used in place where host code sees the device");
-  for (int i = 0; i < settings.slots; ++i) {
-    slots_.push_back(
-        device.allocate(device_bytes(map, 1), "a layer of streamed parameters (parameters.home)"));
+  auto const sizes = map.slot_sizes();
+  for (int i = 0; i <= settings.slots; ++i) {
+    std::int64_t const elements = i < settings.slots ? sizes.usual : sizes.large;
+    slots_.push_back(device.allocate(elements * static_cast<Bytes>(sizeof(T)),
+                                     "a layer of streamed parameters (parameters.home)"));
   }
   if (staging_.size() > 0) {
     pinned_ = device.pin(staging_.bytes());

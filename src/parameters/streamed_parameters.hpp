@@ -24,7 +24,9 @@
 namespace offstage::parameters {
 
 struct StreamSettings {
-  int slots = 3;  ///< layers on the device at a time, 2 at least; as many on every rank
+  /// Layers on the device at a time, 2 at least, beside a large one (state::SlotSizes); as many on
+  /// every rank.
+  int slots = 3;
   trace::Trace* trace{};
 };
 
@@ -37,7 +39,7 @@ struct StreamSettings {
 ///           the thread. Every rank gathers the same layers in the same order, as the slots depend on the
 ///           order of uses alone.
 /// Source:   Fuyou section 4.4, the FIFO of parameters on the device.
-/// Memory:   device: slots times the largest layer. Host: host_bytes, pinned, to gather through; the home's.
+/// Memory:   device: device_bytes. Host: host_bytes, pinned, to gather through; the home's.
 /// Waiting:  a slot is free when the use before has ended (where the device has streams of its own, they wait
 ///           for what the model's still has to do with it), and no use waits for a later one: any number of
 ///           slots from 2 on is enough. The thread holds nothing that an update needs but leases of parts that
@@ -106,7 +108,7 @@ class StreamedParameters final : public WorkingParameters<T> {
   trace::Trace* trace_;
   bool visible_;  ///< host code writes to the slots
   std::unique_ptr<ShardHome<T>> home_;
-  std::vector<device::Buffer> slots_;
+  std::vector<device::Buffer> slots_;  ///< as SlotSchedule counts them
   memory::HugeBuffer staging_;  ///< one gathered layer on the host, or this rank's part of one
   std::unique_ptr<device::Pinned> pinned_;
   std::unique_ptr<device::Stream> stream_;

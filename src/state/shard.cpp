@@ -48,6 +48,20 @@ std::int64_t ShardMap::largest_layer() const {
   return largest;
 }
 
+// A slot of its own saves memory where two usual ones and that take less than two that have room
+// for any layer.
+SlotSizes ShardMap::slot_sizes() const {
+  SlotSizes sizes;
+  for (std::size_t layer = 1; layer + 1 < layers_.size(); ++layer) {
+    sizes.usual = std::max(sizes.usual, layers_[layer].padded_elements());
+  }
+  std::int64_t const largest = largest_layer();
+  sizes.large = largest;
+  constexpr int fewest = 2;
+  bool const saves = sizes.usual > 0 && sizes.elements(fewest) < fewest * largest;
+  return saves ? sizes : SlotSizes{.usual = largest};
+}
+
 namespace {
 
 void append_piece(Subgroup& subgroup, LayerLayout const& layer, int index, ChunkRange chunks) {

@@ -14,6 +14,21 @@ struct ChunkRange {
   std::int64_t count{};
 };
 
+/// Elements of slots for whole layers. A model's first and last layer may be much larger than its
+/// blocks: they then have one slot together, where each waits for the other, and the slots of the
+/// rest are no larger than a block.
+struct SlotSizes {
+  std::int64_t usual{};  ///< of each slot for usual layers
+  std::int64_t large{};  ///< of the one for larger layers; 0: there are none
+  [[nodiscard]] bool is_large(LayerLayout const& layer) const {
+    return layer.padded_elements() > usual;
+  }
+  /// Of `usual_slots` and the large one; without any there is no large one.
+  [[nodiscard]] std::int64_t elements(int usual_slots) const {
+    return usual_slots > 0 ? usual_slots * usual + large : 0;
+  }
+};
+
 /// Which chunk of which layer belongs to which rank, for any number of ranks: chunk c of C goes to
 /// the rank r with C r / R <= c < C (r + 1) / R. A rank may own none of a layer. A rank's shard is
 /// its chunks of all layers, in layer order.
@@ -32,6 +47,8 @@ class ShardMap {
   [[nodiscard]] std::int64_t shard_offset(int layer, int rank) const;
   /// Elements of the largest padded layer.
   [[nodiscard]] std::int64_t largest_layer() const;
+  /// Of memory that whole layers pass through on a device.
+  [[nodiscard]] SlotSizes slot_sizes() const;
 
  private:
   std::vector<LayerLayout> layers_;

@@ -1,6 +1,8 @@
 #include "state/working_copy.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
 #include <utility>
 
 #include "base/dtype.hpp"
@@ -15,11 +17,20 @@ Bytes bytes_of(std::int64_t elements) {
   return elements * static_cast<Bytes>(sizeof(T));
 }
 
+/// Layers that are held at a time.
+constexpr int most_held = 2;
+
 }  // namespace
 
 template <class T>
 Bytes WorkingCopy<T>::host_bytes(ShardMap const& map, Route route) {
   return route == Route::staged && map.ranks() > 1 ? bytes_of<T>(map.largest_layer()) : 0;
+}
+
+template <class T>
+Bytes WorkingCopy<T>::device_bytes(ShardMap const& map, int rank) {
+  return bytes_of<T>(map.shard_elements(rank) +
+                     map.slot_sizes().elements(map.ranks() > 1 ? most_held : 0));
 }
 
 template <class T>
@@ -30,13 +41,15 @@ WorkingCopy<T>::WorkingCopy(ShardMap const& map, RankLink& link, device::Device&
       stream_{stream},
       shard_{device.allocate(bytes_of<T>(map.shard_elements(link.rank())),
                              "the working copy of the parameters")},
-      staging_{host_bytes(map, link.route())} {
+      staging_{host_bytes(map, link.route())},
+      sizes_{map.slot_sizes()} {
   if (staging_.size() > 0) {
     pinned_ = device.pin(staging_.bytes());
   }
   if (map.ranks() > 1) {
-    for (Slot& slot : slots_) {
-      slot.buffer = device.allocate(bytes_of<T>(map.largest_layer()), "a gathered layer");
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      std::int64_t const elements = i < most_held ? sizes_.usual : sizes_.large;
+      slots_[i].buffer = device.allocate(bytes_of<T>(elements), "a gathered layer");
     }
     if (link.route() != Route::in_place) {
       gathering_ = device.make_stream("parameters from ranks");
@@ -47,10 +60,7 @@ WorkingCopy<T>::WorkingCopy(ShardMap const& map, RankLink& link, device::Device&
 template <class T>
 std::span<T const> WorkingCopy<T>::acquire(int layer) {
   Waiting const waiting{"layer", layer};
-  auto const free_slot = std::ranges::min_element(slots_, {}, [](Slot const& slot) {
-    return std::pair{slot.layer >= 0, slot.released};
-  });
-  require(free_slot->layer < 0, "WorkingCopy: two layers are held already");
+  Slot& slot = next_slot(layer);
   std::int64_t const begin = map_.shard_offset(layer, link_.rank());
   std::int64_t const size = map_.chunks(layer, link_.rank()).count * chunk_elements;
   if (readiness_ != nullptr) {
@@ -58,9 +68,24 @@ std::span<T const> WorkingCopy<T>::acquire(int layer) {
   }
   std::span<T const> const mine =
       shard().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size));
-  std::span<T const> const whole = link_.size() == 1 ? mine : gather(layer, mine, *free_slot);
-  free_slot->layer = layer;
+  std::span<T const> const whole = link_.size() == 1 ? mine : gather(layer, mine, slot);
+  slot.layer = layer;
   return whole;
+}
+
+template <class T>
+auto WorkingCopy<T>::next_slot(int layer) -> Slot& {
+  auto const held = [](Slot const& slot) { return slot.layer >= 0; };
+  require(std::ranges::count_if(slots_, held) < most_held,
+          "WorkingCopy: two layers are held already");
+  auto const all = std::span{slots_};
+  bool const large = sizes_.is_large(map_.layers()[static_cast<std::size_t>(layer)]);
+  auto const slots = large ? all.subspan(most_held) : all.first(most_held);
+  auto const next = std::ranges::min_element(slots, {}, [&](Slot const& slot) {
+    return std::pair{held(slot), slot.released};
+  });
+  require(!held(*next), "WorkingCopy: two large layers cannot be held at a time");
+  return *next;
 }
 
 template <class T>

@@ -17,12 +17,14 @@ namespace offstage::state {
 /// This rank's shard of the parameters in the type that forward and backward use, in device memory, and
 /// the gathering of whole layers from all ranks' shards.
 ///
-/// Memory:     device: sizeof(T) per element of the shard, and two layers unless there is one rank, whose
-///             layers are used where they are. Host: host_bytes, pinned, to gather through.
+/// Memory:     device: device_bytes: the shard, and two layers and a large one (SlotSizes) unless
+///             there is one rank, whose layers are used where they are. Host: host_bytes, pinned,
+///             to gather through.
 /// Waiting:    acquire waits until the layer's part of this shard is ready (readiness.hpp); an update may
 ///             write other parts meanwhile.
 /// Order:      a layer is gathered on a stream of its own, for which the model's waits, into the memory that was
-///             released longest ago. So on a GPU, where the model's work is queued, a layer comes while the one
+///             released longest ago, or that of large layers. So on a GPU, where the model's work
+///             is queued, a layer comes while the one
 ///             before is in use, as soon as the one before that is not; where two are held, the next waits for
 ///             the one that was released first.
 /// Collective: acquire.
@@ -42,6 +44,8 @@ class WorkingCopy final : public ParameterSource<T> {
   void write(std::int64_t begin, std::span<T const> values);
   /// Whose wait acquire calls; null: everything is always ready. Must outlive the calls.
   void set_readiness(Readiness* readiness) noexcept { readiness_ = readiness; }
+  /// Device memory that one object takes.
+  [[nodiscard]] static Bytes device_bytes(ShardMap const& map, int rank);
   /// Host memory that one object takes: a layer if layers are staged and there are ranks, else nothing.
   [[nodiscard]] static Bytes host_bytes(ShardMap const& map, Route route);
 
@@ -52,6 +56,8 @@ class WorkingCopy final : public ParameterSource<T> {
     std::shared_ptr<device::Event> freed{};  ///< until when it is in use, if it is not held
     std::int64_t released{};                 ///< the number of its last release
   };
+  /// Memory that the layer may be gathered in, the one that is to be taken.
+  [[nodiscard]] Slot& next_slot(int layer);
   /// All ranks' parts of the layer, in the slot's buffer, for what the model's stream is given from now on.
   std::span<T const> gather(int layer, std::span<T const> mine, Slot& slot);
 
@@ -62,7 +68,8 @@ class WorkingCopy final : public ParameterSource<T> {
   memory::HugeBuffer staging_;  ///< one gathered layer on the host
   std::unique_ptr<device::Pinned> pinned_;
   Readiness* readiness_{};
-  std::array<Slot, 2> slots_;
+  SlotSizes sizes_;
+  std::array<Slot, 3> slots_;  ///< the last one is for large layers
   std::int64_t releases_{};
   std::unique_ptr<device::Stream>
       gathering_;  ///< null: nothing is gathered, or host code does it all

@@ -11,6 +11,8 @@
 #include "base/error.hpp"
 #include "device/device.hpp"
 #include "model/workspace.hpp"
+#include "parameters/streamed_parameters.hpp"
+#include "state/working_copy.hpp"
 #include "train/activation_choice.hpp"
 #include "train/memory_demand.hpp"
 #include "train/shared_update.hpp"
@@ -64,11 +66,10 @@ template <class T>
 model::Workspace<T> lay_out(RunConfig const& config, state::ShardMap const& map, Tally& tally) {
   auto const run = run_shape<T>(config);
   auto const blocks = static_cast<int>(config.model.layers);
-  return {run_dims(config),
-          {.ring = {blocks, run.fates, run.slabs},
-           .layer_elements = map.largest_layer(),
-           .tied_elements = config.model.tied_head ? map.layers().front().padded_elements() : 0},
-          tally};
+  return {
+      run_dims(config),
+      model::workspace_demand(map.layers(), config.model.tied_head, {blocks, run.fates, run.slabs}),
+      tally};
 }
 
 Bytes resident_bytes(RunConfig const& config, state::ShardMap const& map, int rank,
@@ -89,7 +90,6 @@ DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, 
                            state::Route route, std::int64_t subgroup_elements, Bytes link) {
   bool const host_visible = route == state::Route::in_place;
   std::int64_t const shard = map.shard_elements(rank);
-  auto const element = static_cast<Bytes>(sizeof(T));
   Tally tally;
   auto const workspace = lay_out<T>(config, map, tally);
   DeviceDemand demand;
@@ -101,13 +101,12 @@ DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, 
   bool const updates = needs_lane(config, host_visible);
   auto lane = lane_settings(config, update_shape<T>(config, shard, subgroup_elements));
   if (config.parameter_home == parameters::Home::device) {
-    demand.working_copy =
-        shard * element + (map.ranks() > 1 ? 2 * map.largest_layer() * element : 0);
+    demand.working_copy = state::WorkingCopy<T>::device_bytes(map, rank);
   } else {
     Bytes const beside = demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0);
     int const slots =
         parameter_slots<T>(config, map, host_visible, (limit > 0 ? limit : most_bytes) - beside);
-    demand.working_copy = slots * map.largest_layer() * element;
+    demand.working_copy = parameters::StreamedParameters<T>::device_bytes(map, slots);
   }
   auto shape = update_shape<T>(config, shard, subgroup_elements);
   shape.sums_on_device = sums_on_device(map.ranks(), route);

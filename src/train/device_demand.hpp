@@ -11,8 +11,8 @@ namespace offstage::train {
 
 /// What a rank of a run takes of its device.
 struct DeviceDemand {
-  /// The shard's parameters, and two whole layers if there are ranks; or the layers that are there at a time,
-  /// where parameters live elsewhere.
+  /// Parameters of the shard, and slots for whole layers if there are ranks; or the layers that are
+  /// there at a time, where parameters live elsewhere.
   Bytes working_copy{};
   Bytes model{};     ///< activations, gradients and scratch memory
   Bytes gradient{};  ///< slices of a layer that come from the ranks

@@ -74,8 +74,10 @@ UpdateShape update_shape(RunConfig const& config, std::int64_t shard_elements,
 template <class T>
 parameters::DepthDemand depth_demand(RunConfig const& config, state::ShardMap const& map,
                                      Bytes free) {
+  auto const sizes = map.slot_sizes();
   parameters::DepthDemand demand{.free = free,
-                                 .layer = map.largest_layer() * static_cast<Bytes>(sizeof(T)),
+                                 .layer = sizes.usual * static_cast<Bytes>(sizeof(T)),
+                                 .large = sizes.large * static_cast<Bytes>(sizeof(T)),
                                  .link = config.device.emulation.host_to_device,
                                  .paths = std::ssize(config.paths)};
   if (demand.link <= 0.0) {

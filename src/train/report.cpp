@@ -94,7 +94,8 @@ void print_parameters(RunConfig const& config, HeaderFacts const& facts) {
   log::info("parameters: {}{}, {}", stored ? "on the storage paths" : "in host memory",
             stored ? fmt::format(" through {} buffers", facts.memory.parameter_buffers) : "",
             facts.parameter_slots > 0
-                ? fmt::format("{} layers on the device at a time", facts.parameter_slots)
+                ? fmt::format("{} layers on the device at a time{}", facts.parameter_slots,
+                              facts.large_slot ? ", and a larger one" : "")
                 : "used where they lie");
 }
 

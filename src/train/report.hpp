@@ -40,6 +40,7 @@ struct HeaderFacts {
   std::string link{};       ///< how layers get from rank to rank; empty for one rank
   plan::MemoryPlan memory;
   int parameter_slots{};  ///< layers that are brought to the device at a time; 0: none has to be
+  bool large_slot{};      ///< beside them, for layers that are larger (state::SlotSizes)
   Bytes host_memory_limit{};
   std::int64_t subgroups{};                 ///< of rank 0
   std::vector<PathFacts> paths{};           ///< in the order of tiers.path

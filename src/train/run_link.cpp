@@ -73,13 +73,16 @@ LinkChoice through_mpi(CommBackend asked, LinkFacts const& facts) {
             .text = fmt::format("MPI{}, as the device is emulated",
                                 facts.host_visible ? "" : ", through host memory")};
   }
-  if (facts.mpi_is_aware) {
+  if (facts.mpi_is_aware && facts.needs.take_direct(0, facts.device_memory)) {
     return {.route = Route::direct,
             .text = fmt::format("CUDA-aware MPI, from GPU to GPU ({})", why)};
   }
-  return {.route = Route::staged,
-          .text = fmt::format("MPI, through pinned host memory, as this MPI is not CUDA-aware ({})",
-                              why)};
+  return {
+      .route = Route::staged,
+      .text = fmt::format("MPI, through pinned host memory, as {} ({})",
+                          facts.mpi_is_aware ? "the device has no room for slices from other ranks"
+                                             : "this MPI is not CUDA-aware",
+                          why)};
 }
 
 /// NCCL connects ranks, and takes memory for it, in the first call of each kind. `buffer`: two bytes for each rank.
@@ -139,14 +142,18 @@ std::unique_ptr<state::RankLink> connect_by_nccl(mpi::Communicator const& comm,
 }
 
 bool has_room(LinkFacts const& facts) {
-  return facts.device_memory == 0 ||
-         nccl::device_bytes(facts.ranks, facts.ranks_per_node) <= facts.device_memory;
+  return facts.needs.take_direct(nccl::device_bytes(facts.ranks, facts.ranks_per_node),
+                                 facts.device_memory);
 }
 
 LinkChoice through_mpi_for_want_of_room(LinkFacts facts) {
+  std::string const beside =
+      facts.needs.direct > 0 ? fmt::format(" and {} of the model and of slices from other ranks",
+                                           format_bytes(facts.needs.direct))
+                             : "";
   facts.about_nccl =
-      fmt::format("its buffers, some {}, are more than the {} of the device",
-                  format_bytes(nccl::device_bytes(facts.ranks, facts.ranks_per_node)),
+      fmt::format("its buffers, some {},{} are more than the {} of the device",
+                  format_bytes(nccl::device_bytes(facts.ranks, facts.ranks_per_node)), beside,
                   format_bytes(facts.device_memory));
   auto choice = through_mpi(CommBackend::automatic, facts);
   choice.warning = fmt::format(
@@ -193,30 +200,33 @@ LinkChoice plan_link(RunConfig const& config, int ranks, int ranks_per_node) {
   bool const link = device.emulation.host_to_device > 0.0 || device.emulation.device_to_host > 0.0;
   bool const shared = device.share_gpu;
   bool const can_nccl = nccl::is_built_in() && !shared;
-  LinkFacts facts{.ranks = ranks,
-                  .ranks_per_node = ranks_per_node,
-                  .gpus = gpus,
-                  .host_visible = !gpus && !link,
-                  .nccl = can_nccl,
-                  .about_nccl = shared ? "ranks share GPUs (device.share-gpu), which NCCL refuses"
-                                : nccl::is_built_in() ? "NCCL"
-                                                      : "offstage was built without NCCL",
-                  .assumed = true,
-                  .device_memory = device.memory};
+  LinkFacts facts{
+      .ranks = ranks,
+      .ranks_per_node = ranks_per_node,
+      .gpus = gpus,
+      .host_visible = !gpus && !link,
+      .nccl = can_nccl,
+      .about_nccl = shared ? "ranks share GPUs (device.share-gpu), which NCCL refuses"
+                    : nccl::is_built_in() ? "NCCL"
+                                          : "offstage was built without NCCL",
+      .assumed = true,
+      .device_memory = device.memory,
+      .needs = gpus && ranks > 1 && device.memory > 0 ? link_needs(config, ranks) : LinkNeeds{}};
   bool const by_mpi = config.comm_backend == CommBackend::mpi || !can_nccl || !has_room(facts);
   facts.mpi_is_aware = ranks > 1 && gpus && by_mpi && mpi::is_built_for_device_memory();
   return choose_link(config.comm_backend, facts);
 }
 
 RunLink make_run_link(CommBackend asked, mpi::Communicator const& comm, device::Device& device,
-                      std::optional<topology::VisibleGpu> const& gpu) {
+                      std::optional<topology::VisibleGpu> const& gpu, LinkNeeds const& needs) {
   LinkFacts facts{.ranks = comm.size(),
                   .ranks_per_node = static_cast<int>(
                       comm.maximum(static_cast<std::int64_t>(comm.split_by_node().size()))),
                   .gpus = device.kind() == device::Kind::cuda,
                   .host_visible = device.host_visible(),
                   .mpi_is_aware = comm.minimum(mpi::takes_device_memory() ? 1 : 0) > 0,
-                  .device_memory = comm.minimum(device.capacity())};
+                  .device_memory = comm.minimum(device.capacity()),
+                  .needs = needs};
   std::unique_ptr<nccl::Library> library;
   if (facts.ranks > 1 && facts.gpus && asked != CommBackend::mpi) {
     require(gpu.has_value(), "make_run_link: a rank on GPUs has one");

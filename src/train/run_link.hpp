@@ -9,6 +9,7 @@
 #include "platform/mpi/communicator.hpp"
 #include "platform/topology/topology.hpp"
 #include "state/rank_link.hpp"
+#include "train/link_needs.hpp"
 #include "train/run_config.hpp"
 
 namespace offstage::train {
@@ -24,6 +25,7 @@ struct LinkFacts {
   std::string about_nccl{};   ///< its version, or why it cannot
   bool assumed = false;   ///< nobody has looked at the nodes: their GPUs and libnccl are assumed
   Bytes device_memory{};  ///< the least that a rank has; 0: not known
+  LinkNeeds needs{};
 };
 
 struct LinkChoice {
@@ -53,6 +55,7 @@ struct RunLink {
 /// mpi::AgreedError: the device has no room for that; names what helps.
 [[nodiscard]] RunLink make_run_link(CommBackend asked, mpi::Communicator const& comm,
                                     device::Device& device,
-                                    std::optional<topology::VisibleGpu> const& gpu);
+                                    std::optional<topology::VisibleGpu> const& gpu,
+                                    LinkNeeds const& needs = {});
 
 }  // namespace offstage::train

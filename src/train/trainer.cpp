@@ -288,7 +288,10 @@ void Training<T>::prepare() {
     }
   });
   auto device = make_run_device(config_.device, place_.placement, comm_);
-  auto link = make_run_link(config_.comm_backend, comm_, *device, place_.placement.gpu);
+  auto const for_link = device->kind() == device::Kind::cuda && comm_.size() > 1
+                            ? link_needs(config_, comm_.size())
+                            : LinkNeeds{};
+  auto link = make_run_link(config_.comm_backend, comm_, *device, place_.placement.gpu, for_link);
   attention_ = make_run_attention<T>(config_, comm_, *device, *link.link);
   config_.device.attention_workspace = attention_.plans ? attention_.plans->workspace() : 0;
   settle(*device, *link.link);
@@ -305,6 +308,7 @@ void Training<T>::prepare() {
                 .link = link.text,
                 .memory = runner_->memory_plan(),
                 .parameter_slots = runner_->parameter_slots(),
+                .large_slot = runner_->map().slot_sizes().large > 0,
                 .host_memory_limit = runner_->host_memory_limit(),
                 .subgroups = static_cast<std::int64_t>(runner_->subgroups().size()),
                 .paths = runner_->path_facts(),

@@ -56,6 +56,26 @@ class Parameters(OffstageTest):
                 self.assertEqual({"device": False, "host": True, "storage": True}[row["home"]],
                                  "\nparameters: " in result.out)
 
+    # 512 rows and a vocabulary of 1500: the head's tiles are summed in FP32 over the gradients' memory, and the table has
+    # a slot of its own.
+    def test_a_table_larger_than_blocks_changes_no_bits(self):
+        model = [*MODEL, "model.vocab=1500", "model.max-sequence=128", "train.sequence=128", "train.micro-batch=4",
+                 "train.global-batch=12", "numerics.dtype=bf16"]
+        ways = [(2, ["parameters.home=device"]), (1, ["parameters.home=host", *LINKS["fast"]]),
+                (3, ["parameters.home=host"]), (1, ["parameters.home=storage", *self.paths(1)]),
+                (2, ["parameters.home=storage", *self.paths(1), *LINKS["fast"]]), (3, ["parameters.home=storage", *self.paths(2)])]
+        for family in "llama", "gpt2":
+            for tied in "true", "false":
+                shape = [*model, f"model.family={family}", f"model.tied-head={tied}", "model.kv-heads="]
+                base = f"{family}-{tied}"
+                self.train(base, *shape)
+                for number, (ranks, options) in enumerate(ways):
+                    with self.subTest(family=family, tied=tied, ranks=ranks, options=options):
+                        name = f"{base}-{number}"
+                        result = self.train(name, *shape, *options, ranks=ranks)
+                        self.assert_same_state(base, name)
+                        self.assertEqual(number > 0, "on the device at a time, and a larger one" in result.out)
+
     def test_a_run_goes_on_with_parameters_elsewhere(self):
         model = [*MODEL, "numerics.dtype=bf16", "optimizer.schedule=constant", "optimizer.warmup-steps=0", f"--data.valid={self.valid}",
                  "train.valid-every=2"]

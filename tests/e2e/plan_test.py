@@ -5,6 +5,7 @@ import contextlib
 import os
 import re
 import unittest
+from pathlib import Path
 
 from harness import OffstageTest, main
 
@@ -114,6 +115,22 @@ class Plan(PlatformTest):
         self.assertRegex(self.plan("--device.kind=cuda").out, r"16-bit parameters +[\d.]+ KiB")
         with hidden_gpus():
             self.refuse(self.train("run", "device.kind=cuda", expect=USAGE), "device.kind=cuda")
+
+    # The sizes that their authors ran: MLP-Offload's 280 B on nodes with four GPUs of 40 GB and 512 GB, as ours within 480.
+    def test_the_largest_model_of_mlp_offload_fits_its_gpus(self):
+        model = Path(__file__).resolve().parents[2] / "configs/models/mlp-280b.cfg"
+        for ranks, home in (4, "storage"), (32, "storage"), (32, "host"):
+            with self.subTest(ranks=ranks, home=home):
+                result = self.offstage("plan", "--config", model, f"--ranks={ranks}", "--ranks-per-node=4", f"--train.global-batch={ranks}",
+                                       "--train.micro-batch=1", "--device.kind=cuda", "--device.memory=40GB", "--tiers.path=/nvme",
+                                       "--tiers.host-memory=480GiB", f"--parameters.home={home}")
+                self.assertRegex(result.out, r"layers between ranks +MPI, through pinned host memory")
+
+    def test_the_largest_vocabulary_fits_a_small_device(self):
+        model = Path(__file__).resolve().parents[2] / "configs/models/llama3.2-1b.cfg"
+        self.offstage("plan", "--config", model, "--train.micro-batch=8", "--train.global-batch=8", "--train.sequence=1024",
+                      "--device.kind=host", "--device.memory=3GiB", "--tiers.path=/nvme", "--tiers.host-memory=3GiB",
+                      "--parameters.home=storage", "--train.activations=storage")
 
     def test_what_does_not_fit_is_an_error(self):
         self.refuse(self.plan("--tiers.host-memory=64KiB", expect=USAGE), "tiers.host-memory=64.0 KiB is too small")

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "base/error.hpp"
 #include "base/random.hpp"
 #include "device/device.hpp"
 #include "model/dims.hpp"
@@ -65,7 +66,7 @@ std::vector<double> numbers(std::span<T const> values) {
 
 /// Forward and backward of random rows.
 template <class T>
-Result run_head(Dims const& dims) {
+Result run_head(Dims const& dims, bool sum_apart = false) {
   auto const device = device::make_host_device(0);
   auto const stream = device->make_calling_stream("test");
   Slab measure;
@@ -83,13 +84,19 @@ Result run_head(Dims const& dims) {
   auto const matrix = random_numbers<T>(vocab * hidden, 1, 0.5);
   auto const before = random_numbers<T>(dims.rows() * hidden, 2, 1.0);
   auto scratch = random_numbers<T>(dims.rows() * hidden, 3, 1.0);
-  std::vector<T> dx(scratch.size()), d_norm(norm.size()), d_matrix(matrix.size());
+  std::vector<T> dx(scratch.size()), d_norm(norm.size());
+  std::vector<Real<T>> sum(matrix.size(), Real<T>(NAN));
+  std::vector<T> own(matrix.size());
+  std::span<T> const d_matrix =
+      sum_apart ? std::span{own} : std::span{reinterpret_cast<T*>(sum.data()), matrix.size()};
   Head<T> const head{dims, *stream, activations, {.loss = loss, .targets = targets}};
-  head.forward_backward({.norm = {.weight = norm, .bias = {}}, .matrix = matrix},
-                        {.before = before, .delta = scratch}, 1.0,
-                        {.dx = dx,
-                         .dw = {.norm = {.weight = d_norm, .bias = {}}, .matrix = d_matrix},
-                         .scratch = scratch});
+  head.forward_backward(
+      {.norm = {.weight = norm, .bias = {}}, .matrix = matrix},
+      {.before = before, .delta = scratch}, 1.0,
+      {.dx = dx,
+       .dw = {.norm = {.weight = d_norm, .bias = {}}, .matrix = d_matrix},
+       .scratch = scratch,
+       .sum = std::span{sum}.first(static_cast<std::size_t>(head_sum_elements<T>(dims)))});
   stream->synchronize();
   return {loss, numbers<T>(dx), numbers<T>(d_matrix), numbers<T>(d_norm)};
 }
@@ -128,9 +135,9 @@ TEST(Head, InTilesRoundsTheMatrixsGradientOnce) {
 
 /// Weights and what comes in are the same numbers in every type.
 template <class T>
-void expect_close_to_fp64(double tolerance) {
+void expect_close_to_fp64(double tolerance, std::int64_t tile = 8) {
   auto const exact = run_head<double>(dims_with(batch * sequence));
-  auto const tiles = run_head<T>(dims_with(8));
+  auto const tiles = run_head<T>(dims_with(tile));
   expect_close(tiles.loss, exact.loss, tolerance, 1.0);
   expect_close(tiles.dx, exact.dx, tolerance, 1.0);
   expect_close(tiles.d_norm, exact.d_norm, tolerance, 1.0);
@@ -144,7 +151,49 @@ TEST(Head, InTilesIsCloseToFp64) {
   expect_close_to_fp64<bfloat16>(0.02);
 }
 
-TEST(Head, InTilesTakesMemoryForATileAndASumAlone) {
+// A tile of one row has 128 elements, the matrix 1120: 128 of its sum go by way of the tile's
+// memory, 128, 256, 512 and the last 96 straight to the first half of the sum's.
+TEST(Head, RoundsTheSumWhereItLies) {
+  expect_close_to_fp64<float16>(0.02 / 8, 1);
+  expect_close_to_fp64<bfloat16>(0.02, 1);
+}
+
+TEST(Head, GivesTheSameBitsWhereverItSums) {
+  for (std::int64_t const tile : {1, 8}) {
+    auto const inside = run_head<bfloat16>(dims_with(tile));
+    auto const apart = run_head<bfloat16>(dims_with(tile), true);
+    EXPECT_EQ(inside.d_matrix, apart.d_matrix);
+    EXPECT_EQ(inside.d_norm, apart.d_norm);
+    EXPECT_EQ(inside.dx, apart.dx);
+  }
+}
+
+TEST(Head, RefusesASumThatLiesOverOtherPartsOfTheMatrixOrIsOfAnotherSize) {
+  auto const dims = dims_with(8);
+  auto const device = device::make_host_device(0);
+  auto const stream = device->make_calling_stream("test");
+  Slab measure;
+  (void)lay_out_head<bfloat16>(dims, measure);
+  auto const memory = device->allocate(measure.used(), "the head");
+  Slab slab{memory};
+  Head<bfloat16> const head{dims, *stream, lay_out_head<bfloat16>(dims, slab), {}};
+  std::vector<float> memory_of_sums(2 * vocab * hidden);
+  constexpr std::size_t elements = vocab * hidden;
+  std::span const all{memory_of_sums};
+  std::span const matrix{reinterpret_cast<bfloat16*>(all.data() + 2), elements};
+  auto const expect_refused = [&](std::span<float> sum) {
+    EXPECT_THROW(head.forward_backward(
+                     {}, {}, 1.0,
+                     {.dx = {}, .dw = {.norm = {}, .matrix = matrix}, .scratch = {}, .sum = sum}),
+                 PreconditionError);
+  };
+  expect_refused(all.first(elements));
+  expect_refused(all.subspan(3, elements));
+  expect_refused({});
+  expect_refused(all.subspan(2, elements - 1));
+}
+
+TEST(Head, InTilesTakesMemoryForATileAlone) {
   auto const bytes = [](Dims const& dims) {
     Slab slab;
     (void)lay_out_head<bfloat16>(dims, slab);
@@ -153,7 +202,10 @@ TEST(Head, InTilesTakesMemoryForATileAndASumAlone) {
   // (rows, 70) in rows of 128 elements.
   Bytes const logits = 128 * (2 + 4);
   EXPECT_EQ(dims_with(8).tile_rows(), 8);
-  EXPECT_EQ(bytes(dims_with(384)) - bytes(dims_with(8)), (384 - 8) * logits - vocab * hidden * 4);
+  EXPECT_EQ(bytes(dims_with(384)) - bytes(dims_with(8)), (384 - 8) * logits);
+  EXPECT_EQ(head_sum_elements<bfloat16>(dims_with(8)), vocab * hidden);
+  EXPECT_EQ(head_sum_elements<bfloat16>(dims_with(384)), 0);
+  EXPECT_EQ(head_sum_elements<float>(dims_with(8)), 0);
   // A tile and the sum would be no less than all rows.
   EXPECT_EQ(dims_with(384 - 2 * hidden).tile_rows(), 384);
   EXPECT_EQ(dims_with(384 - 2 * hidden - 1).tile_rows(), 384 - 2 * hidden - 1);

@@ -239,13 +239,40 @@ TEST(Transformer, LendsItsLargestBufferWhicheverThatIs) {
     expect_same_bits_after_scribbling<float>(shape, run);
     return std::ssize(memory);
   };
-  EXPECT_EQ(lent({.batch = 1, .sequence = 1}), 4096 * 4);  // the gradient of a layer
+  EXPECT_EQ(lent({.batch = 1, .sequence = 1}), 2 * 4096 * 4);  // the gradients of layers
   for (auto const& fates : {kept_block, recomputed_block}) {
     EXPECT_GT(lent({.batch = 2, .sequence = 64, .fates = test::all_blocks(shape, fates)}),
               2 * 64 * 4 * 8 * shape.hidden);  // activations of a block
   }
   shape.vocab = 500;
   EXPECT_GT(lent({.batch = 2, .sequence = 64}), 2 * 64 * 4 * 500);  // logits
+}
+
+// 320 rows are two tiles on the host. The head's sum is larger than a block's gradients here, and
+// lies over them.
+TEST(Transformer, GivesTheSameBitsWhateverWasLeftWhereItSumsTheHeadsTiles) {
+  RunShape const run{.batch = 20, .sequence = 16};
+  for (auto [name, shape] : test::all_tiny_shapes()) {
+    SCOPED_TRACE(name);
+    shape.vocab = 1000;
+    expect_same_bits_after_scribbling<bfloat16>(shape, run);
+  }
+}
+
+// The sum is as long as two 16-bit tables.
+TEST(Transformer, TakesNoMemoryForTheSumOfTheHeadsTilesThatItsGradientsHave) {
+  auto const bytes = [](bool tied, std::int64_t vocab) {
+    auto shape = tiny_shape(tied);
+    shape.vocab = vocab;
+    return TestModel<bfloat16>{shape, {.batch = 20, .sequence = 16}}.device->used();
+  };
+  // 4096 more rows of 16 elements: logits of 256 rows, and two gradients of tables, or the sum that
+  // has their place.
+  Bytes const logits = Bytes{256} * 4096 * (4 + 2);
+  Bytes const table = 4096 * 16 * 2;
+  for (bool const tied : {false, true}) {
+    EXPECT_EQ(bytes(tied, 8192) - bytes(tied, 4096), logits + 2 * table) << tied;
+  }
 }
 
 TEST(Transformer, RecomputationKeepsOnlyTheInputsOfBlocks) {
@@ -277,7 +304,7 @@ TEST(Transformer, SaysWhatTheDeviceHasNoRoomFor) {
   Bytes const input = static_cast<Bytes>(sizeof(float)) * 2 * 5 * shape.hidden;
   EXPECT_THAT(message_of<UsageError>([&] { build(needed - input - 1); }),
               HasSubstr("activations of block 1"));
-  EXPECT_THAT(message_of<UsageError>([&] { build(1000); }), HasSubstr("the gradient of a layer"));
+  EXPECT_THAT(message_of<UsageError>([&] { build(1000); }), HasSubstr("the gradients of layers"));
 }
 
 TEST(Transformer, RefusesABatchOfAnotherShape) {

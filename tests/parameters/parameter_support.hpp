@@ -41,7 +41,8 @@ inline mpi::Communicator all_ranks() {
 }
 
 /// Layers of sizes that no number of ranks divides, on ranks that own nothing of the second one, and
-/// subgroups that begin in the middle of layers.
+/// subgroups that begin in the middle of layers. The first and the last one are much larger on
+/// request.
 template <class T>
 class Parameters {
  public:
@@ -51,6 +52,8 @@ class Parameters {
     int ahead = 2;
     std::int64_t subgroup_chunks = 3;
     bool alone = false;  ///< one rank, however many there are
+    bool large =
+        false;  ///< the first layer, which a tied head needs beside a small one, and the last
     state::LinkKind link{};
     /// Of the tiers: as MemoryTiers::Settings.
     int buffers = 3;
@@ -59,6 +62,9 @@ class Parameters {
 
   Parameters(device::Device& device, Settings const& settings)
       : comm{settings.alone ? mpi::Communicator{} : all_ranks()},
+        map{layers_with({(settings.large ? 29 : 5) * 4096, 10, 7 * 4096 - 3, 4 * 4096, 9 * 4096,
+                         (settings.large ? 21 : 2) * 4096}),
+            comm.size()},
         device_{device},
         link_{state::make_link(settings.link, comm, device.host_visible())},
         stream_{device.make_stream("test")},
@@ -142,8 +148,7 @@ class Parameters {
   void end() { parameters_.reset(); }
 
   mpi::Communicator comm;
-  state::ShardMap map{layers_with({5 * 4096, 10, 7 * 4096 - 3, 4 * 4096, 9 * 4096, 2 * 4096}),
-                      comm.size()};
+  state::ShardMap map;
   std::vector<state::Subgroup> subgroups;
 
  private:

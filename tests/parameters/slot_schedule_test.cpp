@@ -61,6 +61,25 @@ TEST(SlotSchedule, AfterForgettingEveryLayerIsBroughtAgain) {
   EXPECT_EQ(filled(uses_of(schedule, {1, 0})), (std::vector{1, 0}));
 }
 
+TEST(SlotSchedule, ALargeLayerStaysInItsSlotWhileOthersComeAndGo) {
+  SlotSchedule schedule{2, {0}};
+  // A model of three blocks and a tied head, two micro-batches.
+  auto const uses = uses_of(schedule, {0, 1, 2, 3, 4, 0, 3, 2, 1, 0, 1, 2, 3, 4, 0});
+  EXPECT_EQ(filled(uses), (std::vector{0, 1, 2, 3, 4, 2, 1, 3, 4}));
+  for (auto const& use : uses) {
+    EXPECT_EQ(use.slot == 2, use.layer == 0);
+  }
+}
+
+TEST(SlotSchedule, LargeLayersWaitForEachOther) {
+  SlotSchedule schedule{2, {0, 3}};
+  auto const uses = uses_of(schedule, {0, 1, 2, 3, 2, 1, 0});
+  EXPECT_EQ(filled(uses), (std::vector{0, 1, 2, 3, 0}));
+  EXPECT_EQ(uses[3].slot, uses[0].slot);
+  EXPECT_EQ(uses[3].after, 0);
+  EXPECT_EQ(uses[6].after, 3);
+}
+
 TEST(SlotSchedule, NeedsTwoSlots) {
   EXPECT_THROW(SlotSchedule{1}, PreconditionError);
 }
@@ -69,8 +88,9 @@ TEST(SlotSchedule, NoUseWaitsForTheOneBeforeAndEveryOneFindsItsLayer) {
   std::mt19937 random{3};
   for (int round = 0; round < 200; ++round) {
     int const slots = 2 + static_cast<int>(random() % 4);
-    SlotSchedule schedule{slots};
-    std::vector<int> holds(static_cast<std::size_t>(slots), -1);
+    bool const large = round % 2 == 0;
+    SlotSchedule schedule{slots, large ? std::vector{0} : std::vector<int>{}};
+    std::vector<int> holds(static_cast<std::size_t>(slots) + 1, -1);
     int last_layer = -1;
     for (std::int64_t i = 0; i < 100; ++i) {
       int const layer = static_cast<int>(random() % 7);
@@ -79,6 +99,7 @@ TEST(SlotSchedule, NoUseWaitsForTheOneBeforeAndEveryOneFindsItsLayer) {
         continue;
       }
       auto const use = schedule.add(layer);
+      EXPECT_EQ(use.slot == slots, large && layer == 0);
       auto& slot = holds[static_cast<std::size_t>(use.slot)];
       EXPECT_EQ(use.fill, slot != layer);
       slot = layer;

@@ -86,6 +86,29 @@ TYPED_TEST(StreamedParametersOf, GiveEveryLayerAsTheLastUpdateLeftItWhateverEnds
   }
 }
 
+// Two blocks' slots and one for the first and the last layer: the least that there may be.
+TYPED_TEST(StreamedParametersOf, GiveLargeLayersInASlotOfTheirOwn) {
+  std::uint64_t seed = 200;
+  for (auto const kind :
+       {state::LinkKind::usual, state::LinkKind::direct, state::LinkKind::queued}) {
+    for (Home const home : {Home::host, Home::storage}) {
+      for (int const slots : {2, 3}) {
+        Deadline const deadline{60s, "a stream of small and large parameters"};
+        device::ShuffledDevice device{++seed, 0, 200us};
+        Parameters<TypeParam> parameters{device,
+                                         {.home = home,
+                                          .slots = slots,
+                                          .ahead = 1,
+                                          .large = true,
+                                          .link = kind,
+                                          .buffers = 2,
+                                          .hook = delays(seed)}};
+        train(parameters, false);
+      }
+    }
+  }
+}
+
 TYPED_TEST(StreamedParametersOf, ComeFromTheRanksByAnyLink) {
   std::uint64_t seed = 100;
   for (auto const kind : {state::LinkKind::direct, state::LinkKind::queued}) {
@@ -284,6 +307,34 @@ TEST(StreamedParameters, TakeTheMemoryThatTheySay) {
   Parameters<bfloat16> const parameters{device, {.home = Home::host, .slots = 2}};
   EXPECT_EQ(device.used() - before, StreamedParameters<bfloat16>::device_bytes(parameters.map, 2));
   EXPECT_EQ(StreamedParameters<bfloat16>::device_bytes(parameters.map, 2), 2 * 9 * 4096 * 2);
+  Bytes const between = device.used();
+  Parameters<bfloat16> const large{device, {.home = Home::host, .slots = 2, .large = true}};
+  EXPECT_EQ(device.used() - between, (2 * 9 + 29) * 4096 * 2);
+  EXPECT_EQ(StreamedParameters<bfloat16>::device_bytes(large.map, 2), (2 * 9 + 29) * 4096 * 2);
+}
+
+TEST(StreamedParameters, BringALargeLayerOnceWhereNoOtherTakesItsSlot) {
+  auto const device = device::make_host_device(0);
+  Parameters<bfloat16> parameters{
+      *device, {.home = Home::storage, .slots = 2, .subgroup_chunks = 1, .large = true}};
+  std::vector<int> const order{0, 1, 2, 3, 4, 0, 4, 3, 2, 1, 0};
+  parameters->begin();
+  parameters->expect(order);
+  parameters.use(order, 0);
+  auto const fetched = parameters.tiers().keys_of(MemoryTiers::Call::fetch);
+  auto const own = parameters.map.chunks(0, parameters.comm.rank()).count;
+  EXPECT_EQ(std::ranges::count_if(fetched, [&](tiers::Key key) { return key < own; }), own);
+}
+
+TEST(StreamedParameters, RefuseTwoLargeLayersAtATime) {
+  auto const device = device::make_host_device(0);
+  Parameters<float> parameters{*device, {.slots = 3, .large = true}};
+  parameters->begin();
+  parameters->expect(std::vector{0, 5});
+  static_cast<void>(parameters->acquire(0));
+  EXPECT_THROW((void)parameters->acquire(5), PreconditionError);
+  parameters->release(0, nullptr);
+  parameters.use({5}, 0);
 }
 
 TEST(StreamedParameters, NeedHostMemoryToGatherThroughOnlyWhereTheHostDoesNotSeeTheDevice) {

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
+#include <vector>
 
 #include "base/error.hpp"
 
@@ -58,6 +60,43 @@ TEST(ShardMap, SlicesAreTheChunksInBytes) {
   EXPECT_EQ(slices[0].size, 2 * 4096 * 2);
   EXPECT_EQ(slices[1].offset, 2 * 4096 * 2);
   EXPECT_EQ(slices[1].size, 4096 * 2);
+}
+
+SlotSizes sizes_of(std::vector<std::int64_t> const& chunks) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> layers;
+  for (std::int64_t const count : chunks) {
+    layers.emplace_back(count * 4096 - 5, 0);
+  }
+  return ShardMap{layers_with(layers), 3}.slot_sizes();
+}
+
+TEST(SlotSizes, OfAFirstOrLastLayerMoreThanTwoBlocksLargeHaveAPlaceOfTheirOwn) {
+  auto const tied = sizes_of({7, 3, 2, 3, 1});
+  EXPECT_EQ(tied.usual, 3 * 4096);
+  EXPECT_EQ(tied.large, 7 * 4096);
+  EXPECT_EQ(tied.elements(2), (2 * 3 + 7) * 4096);
+  EXPECT_EQ(tied.elements(0), 0) << "nothing passes through";
+  auto const untied = sizes_of({7, 3, 9});
+  EXPECT_EQ(untied.large, 9 * 4096);
+  EXPECT_EQ(untied.usual, 3 * 4096);
+}
+
+TEST(SlotSizes, AreTheLargestLayersWhereAPlaceOfItsOwnSavesNothing) {
+  for (auto const& chunks : {std::vector<std::int64_t>{6, 3, 3, 1}, {2, 3, 3, 2}, {9, 1}, {4}}) {
+    auto const sizes = sizes_of(chunks);
+    EXPECT_EQ(sizes.usual, std::ranges::max(chunks) * 4096);
+    EXPECT_EQ(sizes.large, 0);
+  }
+}
+
+TEST(SlotSizes, SayWhichLayersAreLarge) {
+  ShardMap const map{layers_with({{7 * 4096, 0}, {3 * 4096, 0}, {3 * 4096 - 1, 0}, {10, 0}}), 1};
+  auto const sizes = map.slot_sizes();
+  std::vector<bool> large;
+  for (auto const& layer : map.layers()) {
+    large.push_back(sizes.is_large(layer));
+  }
+  EXPECT_EQ(large, (std::vector{true, false, false, false}));
 }
 
 TEST(Subgroups, CoverTheShardOnceInOrderAtAnySize) {

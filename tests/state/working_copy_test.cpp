@@ -78,7 +78,7 @@ class CountingDevice final : public device::WrappedDevice {
   bool visible_;
 };
 
-/// Three layers of sizes that no number of ranks divides.
+/// Three layers of sizes that no number of ranks divides, the first and the last large ones.
 template <class T>
 struct Fixture {
   explicit Fixture(device::Emulation const& emulation, LinkKind kind = LinkKind::usual)
@@ -139,13 +139,14 @@ TYPED_TEST(GatherTest, TwoLayersCanBeHeldAThirdCannot) {
   for (auto const& emulation : {no_link, link}) {
     Fixture<TypeParam> fixture{emulation};
     auto const a = fixture.copy.acquire(0);
-    auto const b = fixture.copy.acquire(2);
+    EXPECT_THROW((void)fixture.copy.acquire(2), PreconditionError) << "two large ones";
+    auto const b = fixture.copy.acquire(1);
     EXPECT_EQ(a[1], value_of<TypeParam>(0, 1));
-    EXPECT_EQ(b[1], value_of<TypeParam>(2, 1));
+    EXPECT_EQ(b[1], value_of<TypeParam>(1, 1));
     EXPECT_THROW((void)fixture.copy.acquire(1), PreconditionError);
     fixture.copy.release(0, nullptr);
-    fixture.copy.release(2, nullptr);
-    EXPECT_THROW(fixture.copy.release(2, nullptr), PreconditionError);
+    fixture.copy.release(1, nullptr);
+    EXPECT_THROW(fixture.copy.release(1, nullptr), PreconditionError);
   }
 }
 
@@ -160,8 +161,10 @@ TEST(WorkingCopy, OfOneRankIsUsedWhereItIs) {
       EXPECT_EQ(bytes, 0);
     }
   } else {
-    EXPECT_EQ(fixture.device->used(), shard + 2 * fixture.padded(2) * 2);
+    EXPECT_EQ(fixture.device->used(), shard + (2 * fixture.padded(1) + fixture.padded(2)) * 2);
   }
+  EXPECT_EQ(fixture.device->used(),
+            WorkingCopy<bfloat16>::device_bytes(fixture.map, fixture.comm.rank()));
   fixture.copy.release(2, nullptr);
 }
 

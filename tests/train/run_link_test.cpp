@@ -25,6 +25,24 @@ LinkFacts on_gpus() {
           .about_nccl = "NCCL 2.28.3"};
 }
 
+RunConfig of_a_small_model() {
+  RunConfig config;
+  config.model = {.layers = 2,
+                  .hidden = 32,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .ffn_hidden = 64,
+                  .vocab = 512,
+                  .max_sequence = 64};
+  config.train.sequence = 64;
+  config.train.micro_batch = 2;
+  config.train.global_batch = 8;
+  config.numerics.dtype = DType::bf16;
+  config.subgroup_size = 1 << 20;
+  config.share.device_chunk = 1 << 20;
+  return config;
+}
+
 std::string error_of(CommBackend asked, LinkFacts const& facts) {
   try {
     static_cast<void>(choose_link(asked, facts));
@@ -87,6 +105,66 @@ TEST(RunLink, IsMpisWhereTheDeviceHasNoRoomForWhatNcclTakes) {
   EXPECT_TRUE(choose_link(CommBackend::nccl, facts).nccl) << "it may take less";
 }
 
+TEST(RunLink, IsMpisThroughHostMemoryWhereTheDeviceHasNoRoomForSlicesBesideTheModel) {
+  auto facts = on_gpus();
+  Bytes const own = choose_link(CommBackend::automatic, facts).device_bytes;
+  facts.device_memory = own + 30 * GiB;
+  facts.needs = {.direct = 30 * GiB, .staged = 20 * GiB};
+  EXPECT_TRUE(choose_link(CommBackend::automatic, facts).nccl);
+  facts.needs.direct += 1;
+  auto choice = choose_link(CommBackend::automatic, facts);
+  EXPECT_FALSE(choice.nccl);
+  EXPECT_EQ(choice.route, Route::staged);
+  EXPECT_THAT(choice.warning, HasSubstr("30.0 GiB of the model and of slices from other ranks"));
+  EXPECT_TRUE(choose_link(CommBackend::nccl, facts).nccl) << "asked for";
+  // CUDA-aware MPI needs the memory of slices, but none of its own.
+  facts.mpi_is_aware = true;
+  EXPECT_EQ(choose_link(CommBackend::automatic, facts).route, Route::direct);
+  facts.device_memory = 30 * GiB;
+  EXPECT_EQ(choose_link(CommBackend::automatic, facts).route, Route::staged);
+  choice = choose_link(CommBackend::mpi, facts);
+  EXPECT_EQ(choice.route, Route::staged);
+  EXPECT_THAT(choice.text, HasSubstr("no room for slices from other ranks"));
+  // Where no way fits, the device has the words.
+  facts.device_memory = 19 * GiB;
+  EXPECT_TRUE(choose_link(CommBackend::automatic, facts).nccl);
+}
+
+TEST(LinkNeeds, AreALayersSlicesMoreFromDeviceToDevice) {
+  auto config = of_a_small_model();
+  auto const needs = link_needs(config, 2);
+  // Of the head, 5 chunks of 4096, rank 0 has 3, and gets them from both.
+  EXPECT_EQ(needs.direct - needs.staged, 2 * 3 * 4096 * 2);
+  config.train.activations = {activations::Policy::Rule::keep};
+  EXPECT_GT(link_needs(config, 2).staged, needs.staged);
+}
+
+// As its authors ran it, on nodes with four GPUs of 40 GB and 512 GB (MLP-Offload, Tables 1
+// and 2).
+TEST(LinkNeeds, LeaveRoomFor280BillionParametersOnGpusOf40Gb) {
+  RunConfig config;
+  config.model = {.layers = 72,
+                  .hidden = 16384,
+                  .heads = 128,
+                  .kv_heads = 128,
+                  .ffn_hidden = 57344,
+                  .vocab = 32000,
+                  .max_sequence = 2048};
+  config.train.sequence = 2048;
+  config.train.micro_batch = 1;
+  config.train.global_batch = 32;
+  config.numerics.dtype = DType::bf16;
+  config.subgroup_size = 1 << 20;
+  config.share.device_chunk = 1 << 20;
+  config.parameter_home = parameters::Home::host;
+  config.device.kind = DeviceKind::cuda;
+  config.device.memory = 40'000'000'000;
+  auto const needs = link_needs(config, 32);
+  EXPECT_GT(needs.direct, config.device.memory);
+  EXPECT_LT(needs.staged, config.device.memory);
+  EXPECT_EQ(plan_link(config, 32, 4).route, Route::staged);
+}
+
 TEST(RunLink, IsMpisWhereNcclCannotBeOrMpiWasAskedFor) {
   auto facts = on_gpus();
   EXPECT_FALSE(choose_link(CommBackend::mpi, facts).nccl);
@@ -138,7 +216,7 @@ TEST(RunLink, SaysWhyNcclCannotBeAndWhatHelps) {
 }
 
 TEST(RunLink, IsPlannedForGpusOfTheirOwnUnlessTheDeviceIsEmulated) {
-  RunConfig config;
+  auto config = of_a_small_model();
   config.device.kind = DeviceKind::cuda;
   EXPECT_EQ(plan_link(config, 2, 2).nccl, nccl::is_built_in());
   EXPECT_THAT(plan_link(config, 2, 2).text, HasSubstr("NCCL"));

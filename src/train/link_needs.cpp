@@ -1,0 +1,57 @@
+#include "train/link_needs.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "state/shard.hpp"
+#include "train/device_demand.hpp"
+
+namespace offstage::train {
+namespace {
+
+using activations::Policy;
+
+std::vector<Policy> policies_of(Policy const& asked) {
+  if (asked.rule != Policy::Rule::automatic) {
+    return {asked};
+  }
+  return {{Policy::Rule::recompute}, {Policy::Rule::swap, 0.0}};
+}
+
+template <class T>
+Bytes least_bytes(RunConfig config, state::ShardMap const& map, state::Route route) {
+  config.device.kind = DeviceKind::cuda;
+  config.device.memory = 1;  // no room for anything that can do without
+  Bytes least = std::numeric_limits<Bytes>::max();
+  for (Policy const& policy : policies_of(config.train.activations)) {
+    config.train.activations = policy;
+    auto const demand = device_demand<T>(config, map, 0, route, config.subgroup_size);
+    least = std::min(least, demand.total() - demand.held);
+  }
+  return least;
+}
+
+template <class T>
+LinkNeeds needs_of(RunConfig const& config, int ranks) {
+  state::ShardMap const map{state::layers_of(config.model), ranks};
+  return {.direct = least_bytes<T>(config, map, state::Route::direct),
+          .staged = least_bytes<T>(config, map, state::Route::staged)};
+}
+
+}  // namespace
+
+LinkNeeds link_needs(RunConfig const& config, int ranks) {
+  switch (config.numerics.dtype) {
+    case DType::fp32:
+      return needs_of<float>(config, ranks);
+    case DType::fp16:
+      return needs_of<float16>(config, ranks);
+    case DType::bf16:
+      break;
+  }
+  return needs_of<bfloat16>(config, ranks);
+}
+
+}  // namespace offstage::train
