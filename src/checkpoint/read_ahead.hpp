@@ -62,7 +62,7 @@ class ReadAhead {
   std::condition_variable asked_;
   std::condition_variable done_;
   std::deque<Part> parts_;  ///< a part stays where it is while others come and go
-  bool over_ = false;  ///< threads end when nothing is asked for
+  bool over_ = false;       ///< threads end when nothing is asked for
   std::array<std::optional<NamedThread>, 2> threads_;  ///< last: they use all of the above
 };
 

@@ -252,9 +252,8 @@ void Reader::verify(Source& from, aio::File const& file, std::size_t subgroup, s
   StoredSubgroup const& stored = from.manifest.subgroups[subgroup];
   std::span<std::uint64_t const> const expected = checksums(from, subgroup);
   auto const wrong = first_mismatch(
-      bytes,
-      expected.subspan(static_cast<std::size_t>(begin / block_bytes),
-                       static_cast<std::size_t>(ceil_div(std::ssize(bytes), block_bytes))));
+      bytes, expected.subspan(static_cast<std::size_t>(begin / block_bytes),
+                              static_cast<std::size_t>(ceil_div(std::ssize(bytes), block_bytes))));
   if (wrong) {
     Plane const& values = layout().planes()[plane];
     Bytes const inside = std::max<Bytes>(
@@ -307,8 +306,8 @@ void Reader::read_inside(Run const& run, std::size_t plane, Bytes begin,
     engine_ = std::make_unique<aio::Engine>();
   }
   for (Bytes at = begin / block_bytes * block_bytes; at < end; at += buffer_bytes) {
-    Bytes const until = std::min(
-        {at + buffer_bytes, round_up(end, block_bytes), layout().bytes(stored.elements)});
+    Bytes const until =
+        std::min({at + buffer_bytes, round_up(end, block_bytes), layout().bytes(stored.elements)});
     auto const blocks = blocks_.bytes().first(static_cast<std::size_t>(until - at));
     engine_->read(file, blocks, stored.offset + at);
     verify(*from, file, run.subgroup, plane, at, blocks);

@@ -127,7 +127,7 @@ class Reader {
   Master master_;
   state::ShardMap map_;  ///< of the ranks that wrote it
   std::map<int, std::shared_ptr<Source>> sources_;
-  memory::HugeBuffer blocks_;  ///< empty until it is needed
+  memory::HugeBuffer blocks_;            ///< empty until it is needed
   std::unique_ptr<aio::Engine> engine_;  ///< into blocks_; null until then
   std::deque<Begun> begun_;
   std::deque<Part> parts_;
