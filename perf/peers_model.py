@@ -5,6 +5,8 @@ import random
 
 # A LLaMA of 134 M parameters, as gpu_torch.py names its shape.
 SHAPE = {"layers": 12, "hidden": 768, "heads": 12, "kv-heads": 12, "ffn-hidden": 2048, "vocab": 32000}
+if "TRY" in os.environ:  # a small one, to see that everything runs
+    SHAPE |= {"layers": 2, "hidden": 256, "ffn-hidden": 512, "heads": 4, "kv-heads": 4, "vocab": 1000}
 SEQUENCE, BATCH = 256, 2
 # Far above the norms of these steps, on both sides: no step is clipped, so that overlapping updates are not redone.
 CLIP = 1000.0
