@@ -21,5 +21,5 @@ if [[ -z $python ]]; then
     fi
   done
 fi
-export PATH=$(dirname "$(command -v -- "$python")"):$PATH # ninja, for DeepSpeed's builds
+PATH=$(dirname "$(command -v -- "$python")"):$PATH # ninja, for DeepSpeed's builds
 exec python3 perf/peers.py "$BUILD_DIR/offstage" "$directory" "$python"
