@@ -19,3 +19,15 @@ find_python() {
     echo python3
   fi
 }
+
+# find_torch: prints a Python that has PyTorch: PEERS_PYTHON, that of the environment that perf/peers.sh makes, or python3; nothing if
+# none has.
+find_torch() {
+  local python
+  for python in "${PEERS_PYTHON:-}" "${PEERS_VENV:-build/peers}/bin/python" python3; do
+    if [[ -n $python ]] && "$python" -c "import torch" >/dev/null 2>&1; then
+      command -v -- "$python"
+      return
+    fi
+  done
+}

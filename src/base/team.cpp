@@ -9,6 +9,14 @@
 #endif
 
 namespace offstage {
+#ifdef _OPENMP
+namespace {
+
+/// Threads of the calling thread's team that were there at once: OpenMP keeps them.
+thread_local int made = 1;
+
+}  // namespace
+#endif
 
 int team_size() noexcept {
 #ifdef _OPENMP
@@ -27,13 +35,16 @@ void set_team_size([[maybe_unused]] int threads) {
     std::atomic<int> members{0};
 #pragma omp parallel
     ++members;
+    made = members;
   }
 #endif
 }
 
 void require_team() {
 #ifdef _OPENMP
-  require_threads(team_size() - 1, "OpenMP");
+  if (made < team_size()) {
+    require_threads(team_size() - 1, "OpenMP");
+  }
 #endif
 }
 

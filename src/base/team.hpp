@@ -8,7 +8,7 @@ namespace offstage {
 /// Errors: IoError if so many threads cannot be started now: OpenMP itself would end the process where a team
 ///         lacks one.
 void set_team_size(int threads);
-/// For a team of the size that it has, without making it. Errors: as above.
+/// For a team of the size that it has, without making it: costs nothing once set_team_size has made it. Errors: as above.
 void require_team();
 
 }  // namespace offstage

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <filesystem>
 #include <span>
 #include <utility>
@@ -48,25 +49,65 @@ void convert(Reader& reader, state::Subgroup const& subgroup, StateLayout const&
   }
 }
 
-void load(Reader& reader, state::Subgroup const& subgroup, Destination const& to) {
-  StateLayout const& layout = to.split != nullptr ? to.split->layout : to.run.state.layout;
+StateLayout const& layout_of(Destination const& to) {
+  return to.split != nullptr ? to.split->layout : to.run.state.layout;
+}
+
+tiers::Lease take(state::Subgroup const& subgroup, Destination const& to) {
   tiers::Lease lease = to.tiers.create(subgroup.index);
-  std::span<std::byte> const state = lease.mutable_bytes();
-  require(std::ssize(state) == layout.bytes(subgroup.size),
+  require(std::ssize(lease.bytes()) == layout_of(to).bytes(subgroup.size),
           "checkpoint: an extent holds the planes of its subgroup");
-  read_patiently([&] {
-    if (reader.layout() == layout) {
-      reader.read(subgroup.pieces, state);
-    } else {
-      convert(reader, subgroup, layout, state, to.split);
-    }
-  });
-  layout.clear_padding(state, subgroup.size);
+  return lease;
+}
+
+/// What is read is whole and verified.
+void take_over(state::Subgroup const& subgroup, Destination const& to, tiers::Lease& lease) {
+  std::span<std::byte> const state = lease.mutable_bytes();
+  layout_of(to).clear_padding(state, subgroup.size);
   if (to.split == nullptr) {
     to.on_subgroup(subgroup, {reinterpret_cast<float const*>(state.data()),
                               static_cast<std::size_t>(subgroup.size)});
   }
   lease.commit();
+}
+
+/// Another layout: a subgroup is read and converted, then the next one.
+void load_converted(Reader& reader, Destination const& to) {
+  for (state::Subgroup const& subgroup : to.subgroups) {
+    tiers::Lease lease = take(subgroup, to);
+    read_patiently(
+        [&] { convert(reader, subgroup, layout_of(to), lease.mutable_bytes(), to.split); });
+    take_over(subgroup, to, lease);
+  }
+}
+
+/// The same layout: while a subgroup is verified, copied and written to its tier, the next one is read.
+void load_ahead(Reader& reader, Destination const& to) {
+  auto const& subgroups = to.subgroups;
+  std::deque<tiers::Lease> leases;
+  struct AtEnd {
+    Reader& reader;
+    ~AtEnd() { reader.abandon(); }  // before the leases end
+  } const at_end{reader};
+  auto const begin = [&](state::Subgroup const& subgroup) {
+    leases.push_back(take(subgroup, to));
+    reader.begin(subgroup.pieces, leases.back().mutable_bytes());
+    if (&subgroup == &subgroups.back()) {
+      reader.begun_all();
+    }
+  };
+  for (std::size_t i = 0; i < subgroups.size(); ++i) {
+    if (leases.empty()) {
+      begin(subgroups[i]);
+    }
+    if (i + 1 < subgroups.size() &&
+        to.tiers.fits_beside(subgroups[i].index, subgroups[i + 1].index)) {
+      begin(subgroups[i + 1]);
+    }
+    read_patiently([&] { reader.finish(); });
+    take_over(subgroups[i], to, leases.front());
+    leases.pop_front();
+  }
 }
 
 /// Loads a rank's part; the Meta of the checkpoint. Errors: DataError if the checkpoint is damaged, Refused if no
@@ -80,8 +121,10 @@ Meta load(std::string const& path, Destination const& to, mpi::Communicator cons
   for (int rank = comm.rank(); rank < reader.map().ranks(); rank += comm.size()) {
     read_patiently([&] { (void)reader.manifest(rank); });
   }
-  for (state::Subgroup const& subgroup : to.subgroups) {
-    load(reader, subgroup, to);
+  if (reader.layout() == layout_of(to)) {
+    load_ahead(reader, to);
+  } else {
+    load_converted(reader, to);
   }
   return reader.meta();
 }

@@ -19,6 +19,13 @@ namespace {
 // Three descriptors each.
 constexpr std::size_t most_open_files = 64;
 
+// What is verified at a time while the next is read.
+constexpr Bytes part_bytes = 32 * MiB;
+static_assert(part_bytes % block_bytes == 0);
+
+// Parts that are asked for and not verified; each may keep three descriptors of its own open.
+constexpr std::size_t most_parts = 64;
+
 // What is read at a time where values do not begin and end with blocks.
 constexpr Bytes buffer_bytes = 4 * MiB;
 static_assert(buffer_bytes % block_bytes == 0);
@@ -89,11 +96,10 @@ state::ShardMap map_of(std::string const& directory, Meta const& meta) {
 
 }  // namespace
 
-Reader::Reader(std::string step_directory, Master master, std::shared_ptr<aio::Kernel> kernel)
+Reader::Reader(std::string step_directory, Master master)
     : directory_{std::move(step_directory)},
       master_{std::move(master)},
-      map_{map_of(directory_, master_.meta)},
-      engine_{{}, std::move(kernel)} {}
+      map_{map_of(directory_, master_.meta)} {}
 
 Reader::Places Reader::places_in(Manifest const& manifest) {
   Places places;
@@ -133,7 +139,7 @@ Manifest Reader::manifest(int rank) const {
   });
 }
 
-Reader::Source& Reader::source(int rank) {
+std::shared_ptr<Reader::Source> const& Reader::source(int rank) {
   auto const known = sources_.find(rank);
   if (known != sources_.end()) {
     return known->second;
@@ -145,31 +151,30 @@ Reader::Source& Reader::source(int rank) {
   std::string const path = directory_ + "/" + parsed.file;
   std::vector<std::vector<std::uint64_t>> no_checksums(parsed.subgroups.size());
   auto places = places_in(parsed);
-  Source opened{std::move(parsed),
-                std::move(places),
-                h5::File::open_read(path),
-                aio::File::open_read(path),
-                {},
-                std::move(no_checksums)};
+  auto opened = std::make_shared<Source>(
+      Source{std::move(parsed), std::move(places), h5::File::open_read(path),
+             std::make_shared<aio::File const>(aio::File::open_read(path)), nullptr,
+             std::move(no_checksums)});
   return sources_.emplace(rank, std::move(opened)).first->second;
 }
 
-aio::File const& Reader::file_of(Source& source, std::size_t subgroup) const {
+std::shared_ptr<aio::File const> const& Reader::file_of(Source& source,
+                                                        std::size_t subgroup) const {
   StoredSubgroup const& stored = source.manifest.subgroups[subgroup];
   if (!stored.own_file) {
     return source.file;
   }
   std::string const path = directory_ + "/" + stored.own_file->name;
-  if (source.extent.path() != path) {
+  if (!source.extent || source.extent->path() != path) {
     require_place(h5::File::open_read(path), path, source.manifest, subgroup, layout());
-    source.extent = aio::File::open_read(path);
+    source.extent = std::make_shared<aio::File const>(aio::File::open_read(path));
   }
   return source.extent;
 }
 
 void Reader::require_checksums(int rank) {
   telling_damage([&] {
-    Source& from = source(rank);
+    Source& from = *source(rank);
     for (std::size_t k = 0; k < from.manifest.subgroups.size(); ++k) {
       (void)checksums(from, k);
       from.checksums[k] = {};
@@ -182,7 +187,7 @@ std::vector<std::uint64_t> const& Reader::checksums(Source& source, std::size_t 
   if (loaded.empty()) {
     StoredSubgroup const& stored = source.manifest.subgroups[subgroup];
     if (!stored.own_file) {
-      require_place(source.arrays, source.file.path(), source.manifest, subgroup, layout());
+      require_place(source.arrays, source.file->path(), source.manifest, subgroup, layout());
     }
     bool const has_planes = source.manifest.format >= format_of_planes;
     auto checksums = source.arrays.read<std::uint64_t>(
@@ -190,7 +195,7 @@ std::vector<std::uint64_t> const& Reader::checksums(Source& source, std::size_t 
                                             : h5::Shape{3, stored.elements / chunk_elements});
     if (checksum_of(std::as_bytes(std::span{checksums})) != stored.checksum) {
       throw DataError{fmt::format("{}: {} does not match its checksum; the file is damaged",
-                                  source.file.path(), checksum_name(subgroup))};
+                                  source.file->path(), checksum_name(subgroup))};
     }
     loaded = std::move(checksums);
   }
@@ -201,7 +206,7 @@ Reader::Run Reader::locate(int layer, state::ChunkRange chunks, std::int64_t tar
   // The rank follows from how chunks are dealt; its manifest says where they lie.
   std::int64_t const total = map_.layers()[static_cast<std::size_t>(layer)].chunks();
   auto const rank = static_cast<int>(chunks.first * map_.ranks() / total);
-  Source const& from = source(rank);
+  Source const& from = *source(rank);
   auto const next = from.places.upper_bound({layer, chunks.first});
   if (next != from.places.begin()) {
     auto const [subgroup, index] = std::prev(next)->second;
@@ -242,17 +247,13 @@ std::vector<Reader::Run> Reader::runs_of(std::span<state::Piece const> pieces) {
   return runs;
 }
 
-/// Whole blocks of the extent from byte `begin` on; the last may be that of the extent.
-void Reader::read_blocks(Source& from, Run const& run, std::size_t plane, Bytes begin,
-                         std::span<std::byte> target) {
-  StoredSubgroup const& stored = from.manifest.subgroups[run.subgroup];
-  std::span<std::uint64_t const> const expected = checksums(from, run.subgroup);
-  aio::File const& file = file_of(from, run.subgroup);
-  engine_.read(file, target, stored.offset + begin);
+void Reader::verify(Source& from, aio::File const& file, std::size_t subgroup, std::size_t plane,
+                    Bytes begin, std::span<std::byte const> bytes) {
+  StoredSubgroup const& stored = from.manifest.subgroups[subgroup];
+  std::span<std::uint64_t const> const expected = checksums(from, subgroup);
   auto const wrong = first_mismatch(
-      target,
-      expected.subspan(static_cast<std::size_t>(begin / block_bytes),
-                       static_cast<std::size_t>(ceil_div(std::ssize(target), block_bytes))));
+      bytes, expected.subspan(static_cast<std::size_t>(begin / block_bytes),
+                              static_cast<std::size_t>(ceil_div(std::ssize(bytes), block_bytes))));
   if (wrong) {
     Plane const& values = layout().planes()[plane];
     Bytes const inside = std::max<Bytes>(
@@ -260,29 +261,56 @@ void Reader::read_blocks(Source& from, Run const& run, std::size_t plane, Bytes 
     throw DataError{fmt::format(
         "{}: chunk {} of the {} in {} does not match its checksum; the file is damaged",
         file.path(), inside / bytes_of(values.type) * values.elements_per_value / chunk_elements,
-        values.name, stored.place(run.subgroup, from.manifest.format))};
+        values.name, stored.place(subgroup, from.manifest.format))};
   }
 }
 
-void Reader::read_values(Source& from, Run const& run, std::size_t plane,
-                         std::span<std::byte> target) {
-  StoredSubgroup const& stored = from.manifest.subgroups[run.subgroup];
-  Bytes const begin =
-      layout().plane_offset(plane, stored.elements) + layout().plane_bytes(plane, run.source);
-  Bytes const end = begin + std::ssize(target);
-  Bytes const extent_end = layout().bytes(stored.elements);
-  if (begin % block_bytes == 0 && (end % block_bytes == 0 || end == extent_end) &&
-      is_aligned(target)) {
-    read_blocks(from, run, plane, begin, target);
-    return;
+void Reader::verify_next() {
+  Part const part = std::move(parts_.front());
+  parts_.pop_front();
+  --part.of->parts;
+  ahead_->wait();
+  verify(*part.from, *part.file, part.subgroup, part.plane, part.begin, part.memory);
+}
+
+void Reader::ask_blocks(Begun& begun, Run const& run, std::size_t plane, Bytes begin,
+                        std::span<std::byte> target) {
+  std::shared_ptr<Source> const from = source(run.rank);
+  (void)checksums(*from, run.subgroup);
+  auto const file = file_of(*from, run.subgroup);
+  Bytes const offset = from->manifest.subgroups[run.subgroup].offset;
+  if (!ahead_ || (ahead_->is_ended() && parts_.empty())) {
+    ahead_ = std::make_unique<ReadAhead>();
   }
-  if (blocks_.size() == 0) {
+  for (Bytes done = 0; done < std::ssize(target); done += part_bytes) {
+    while (parts_.size() >= most_parts) {
+      verify_next();
+    }
+    auto const memory =
+        target.subspan(static_cast<std::size_t>(done),
+                       static_cast<std::size_t>(std::min(part_bytes, std::ssize(target) - done)));
+    parts_.push_back({&begun, from, file, run.subgroup, plane, begin + done, memory});
+    ++begun.parts;
+    ahead_->ask(file, memory, offset + begin + done);
+  }
+}
+
+void Reader::read_inside(Run const& run, std::size_t plane, Bytes begin,
+                         std::span<std::byte> target) {
+  std::shared_ptr<Source> const from = source(run.rank);
+  StoredSubgroup const& stored = from->manifest.subgroups[run.subgroup];
+  aio::File const& file = *file_of(*from, run.subgroup);
+  Bytes const end = begin + std::ssize(target);
+  if (!engine_) {
     blocks_ = memory::HugeBuffer{buffer_bytes};
+    engine_ = std::make_unique<aio::Engine>();
   }
   for (Bytes at = begin / block_bytes * block_bytes; at < end; at += buffer_bytes) {
-    Bytes const until = std::min({at + buffer_bytes, round_up(end, block_bytes), extent_end});
+    Bytes const until =
+        std::min({at + buffer_bytes, round_up(end, block_bytes), layout().bytes(stored.elements)});
     auto const blocks = blocks_.bytes().first(static_cast<std::size_t>(until - at));
-    read_blocks(from, run, plane, at, blocks);
+    engine_->read(file, blocks, stored.offset + at);
+    verify(*from, file, run.subgroup, plane, at, blocks);
     Bytes const first = std::max(begin, at);
     std::ranges::copy(blocks.subspan(static_cast<std::size_t>(first - at),
                                      static_cast<std::size_t>(std::min(end, until) - first)),
@@ -290,45 +318,125 @@ void Reader::read_values(Source& from, Run const& run, std::size_t plane,
   }
 }
 
-void Reader::read_run(Run const& run, std::span<std::byte> state, std::int64_t elements,
-                      std::size_t planes) {
-  Source& from = source(run.rank);
-  for (std::size_t plane = 0; plane < planes; ++plane) {
-    Bytes const target =
-        layout().plane_offset(plane, elements) + layout().plane_bytes(plane, run.target);
-    read_values(from, run, plane,
-                state.subspan(static_cast<std::size_t>(target),
-                              static_cast<std::size_t>(layout().plane_bytes(plane, run.elements))));
+void Reader::ask_values(Begun& begun, Run const& run, std::size_t plane,
+                        std::span<std::byte> target) {
+  StoredSubgroup const& stored = source(run.rank)->manifest.subgroups[run.subgroup];
+  Bytes const begin =
+      layout().plane_offset(plane, stored.elements) + layout().plane_bytes(plane, run.source);
+  Bytes const end = begin + std::ssize(target);
+  if (begin % block_bytes == 0 &&
+      (end % block_bytes == 0 || end == layout().bytes(stored.elements)) && is_aligned(target)) {
+    ask_blocks(begun, run, plane, begin, target);
+  } else {
+    read_inside(run, plane, begin, target);
   }
 }
 
-void Reader::read_runs(std::span<state::Piece const> pieces, std::span<std::byte> state,
-                       std::int64_t elements, std::size_t planes) {
+void Reader::ask_run(Begun& begun, Run const& run) {
+  for (std::size_t plane = 0; plane < begun.planes; ++plane) {
+    Bytes const target =
+        layout().plane_offset(plane, begun.elements) + layout().plane_bytes(plane, run.target);
+    ask_values(
+        begun, run, plane,
+        begun.state.subspan(static_cast<std::size_t>(target),
+                            static_cast<std::size_t>(layout().plane_bytes(plane, run.elements))));
+  }
+}
+
+void Reader::ask(Begun& begun) {
+  begun.dropped = false;
+  for (Run const& run : runs_of(begun.pieces)) {
+    ask_run(begun, run);
+  }
+}
+
+void Reader::drop() noexcept {
+  if (ahead_) {
+    ahead_->drop();
+  }
+  parts_.clear();
+  for (Begun& begun : begun_) {
+    begun.parts = 0;
+    begun.dropped = true;
+  }
+}
+
+void Reader::abandon() noexcept {
+  drop();
+  begun_.clear();
+}
+
+void Reader::finish() {
+  require(!begun_.empty(), "checkpoint: nothing was begun");
   Waiting const busy{"reading a checkpoint"};
+  Begun& begun = begun_.front();
   try {
     telling_damage([&] {
-      for (Run const& run : runs_of(pieces)) {
-        read_run(run, state, elements, planes);
+      if (begun.dropped) {
+        ask(begun);
+      }
+      while (begun.parts > 0) {
+        verify_next();
       }
     });
-  } catch (Error const&) {
+  } catch (...) {
+    drop();
     sources_.clear();  // the next try opens them anew
     throw;
   }
+  begun_.pop_front();
 }
 
-void Reader::read(std::span<state::Piece const> pieces, std::span<std::byte> state) {
+void Reader::expect(std::span<state::Piece const> pieces, std::span<std::byte> state,
+                    std::int64_t elements, std::size_t planes) {
+  begun_.push_back({pieces, state, elements, planes, 0, true});
+}
+
+void Reader::expect_all(std::span<state::Piece const> pieces, std::span<std::byte> state) {
   std::int64_t elements = 0;
   for (state::Piece const& piece : pieces) {
     elements += piece.chunks.count * chunk_elements;
   }
   require(std::ssize(state) == layout().bytes(elements),
           "checkpoint: what is read has an extent's room");
-  read_runs(pieces, state, elements, layout().size());
+  expect(pieces, state, elements, layout().size());
+}
+
+void Reader::begin(std::span<state::Piece const> pieces, std::span<std::byte> state) {
+  Waiting const busy{"reading a checkpoint"};
+  bool const goes_well =
+      std::ranges::none_of(begun_, [](Begun const& begun) { return begun.dropped; });
+  expect_all(pieces, state);
+  if (!goes_well) {
+    return;  // finish() asks in order
+  }
+  try {
+    ask(begun_.back());
+  } catch (Error const&) {
+    drop();
+    sources_.clear();
+  } catch (...) {
+    drop();
+    throw;
+  }
+}
+
+void Reader::begun_all() noexcept {
+  if (ahead_) {
+    ahead_->end();
+  }
+}
+
+void Reader::read(std::span<state::Piece const> pieces, std::span<std::byte> state) {
+  abandon();
+  expect_all(pieces, state);
+  finish();
 }
 
 void Reader::read_parameters(std::span<state::Piece const> pieces, std::span<float> parameters) {
-  read_runs(pieces, std::as_writable_bytes(parameters), std::ssize(parameters), 1);
+  abandon();
+  expect(pieces, std::as_writable_bytes(parameters), std::ssize(parameters), 1);
+  finish();
 }
 
 }  // namespace offstage::checkpoint

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -11,6 +12,7 @@
 
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/master.hpp"
+#include "checkpoint/read_ahead.hpp"
 #include "platform/aio/engine.hpp"
 #include "platform/aio/file.hpp"
 #include "platform/h5/file.hpp"
@@ -24,14 +26,12 @@ namespace offstage::checkpoint {
 ///
 /// Memory:  manifests and checksums of a bounded number of rank files; 4 MiB for runs of values that begin or end
 ///          inside a block of a checksum.
-/// Threads: one; checksums use OpenMP.
+/// Threads: one calls; others read (ReadAhead) what it verifies next; checksums use OpenMP.
 /// Errors:  DataError naming the file if one is missing or damaged; IoError, with its errno, if the system could not
 ///          read one: the next call opens the files anew.
 class Reader {
  public:
-  /// `kernel`: what moves the state.
-  Reader(std::string step_directory, Master master,
-         std::shared_ptr<aio::Kernel> kernel = aio::libaio_kernel());
+  Reader(std::string step_directory, Master master);
 
   [[nodiscard]] Meta const& meta() const noexcept { return master_.meta; }
   [[nodiscard]] StateLayout const& layout() const noexcept { return master_.meta.state.layout; }
@@ -48,6 +48,16 @@ class Reader {
   /// The same of the parameters alone: N elements, aligned too.
   void read_parameters(std::span<state::Piece const> pieces, std::span<float> parameters);
 
+  /// read() in two parts: what begin asks for is read while the caller does something else. `pieces` and `state` live
+  /// until finish() has returned for them, or abandon(). Errors: none of the checkpoint's, those are finish()'s.
+  void begin(std::span<state::Piece const> pieces, std::span<std::byte> state);
+  /// Nothing more will be begun: what it takes to read ahead is given back meanwhile.
+  void begun_all() noexcept;
+  /// Returns when what was begun first is there, verified. After an error the same call tries it anew.
+  void finish();
+  /// Forgets what was begun; nothing is written to its memory any more when this returns.
+  void abandon() noexcept;
+
  private:
   /// Subgroup and piece by layer and first chunk.
   using Places = std::map<std::pair<int, std::int64_t>, std::pair<std::size_t, std::size_t>>;
@@ -56,8 +66,8 @@ class Reader {
     Manifest manifest;
     Places places;
     h5::File arrays;
-    aio::File file;
-    aio::File extent;  ///< the extent file that was used last
+    std::shared_ptr<aio::File const> file;
+    std::shared_ptr<aio::File const> extent;  ///< the extent file that was used last; null: none
     std::vector<std::vector<std::uint64_t>>
         checksums;  ///< of subgroups that were used, block by block
   };
@@ -70,26 +80,58 @@ class Reader {
     std::int64_t elements{};
   };
 
+  /// What is filled by one finish().
+  struct Begun {
+    std::span<state::Piece const> pieces;
+    std::span<std::byte> state;
+    std::int64_t elements{};
+    std::size_t planes{};
+    std::int64_t parts = 0;  ///< asked for and not verified
+    bool dropped = false;    ///< has to be asked for again
+  };
+  /// Whole blocks of an extent that the read-ahead was asked for.
+  struct Part {
+    Begun* of;
+    std::shared_ptr<Source> from;
+    std::shared_ptr<aio::File const> file;
+    std::size_t subgroup;
+    std::size_t plane;
+    Bytes begin;
+    std::span<std::byte> memory;
+  };
+
   static Places places_in(Manifest const& manifest);
-  Source& source(int rank);
-  aio::File const& file_of(Source& source, std::size_t subgroup) const;
+  std::shared_ptr<Source> const& source(int rank);
+  std::shared_ptr<aio::File const> const& file_of(Source& source, std::size_t subgroup) const;
   std::vector<std::uint64_t> const& checksums(Source& source, std::size_t subgroup);
   Run locate(int layer, state::ChunkRange chunks, std::int64_t target);
   std::vector<Run> runs_of(std::span<state::Piece const> pieces);
-  void read_runs(std::span<state::Piece const> pieces, std::span<std::byte> state,
-                 std::int64_t elements, std::size_t planes);
-  void read_run(Run const& run, std::span<std::byte> state, std::int64_t elements,
-                std::size_t planes);
-  void read_values(Source& from, Run const& run, std::size_t plane, std::span<std::byte> target);
-  void read_blocks(Source& from, Run const& run, std::size_t plane, Bytes begin,
-                   std::span<std::byte> target);
+  /// Begun, but asked for by nobody.
+  void expect(std::span<state::Piece const> pieces, std::span<std::byte> state,
+              std::int64_t elements, std::size_t planes);
+  void expect_all(std::span<state::Piece const> pieces, std::span<std::byte> state);
+  /// Asks for all of it; runs that are not whole blocks are read at once.
+  void ask(Begun& begun);
+  void ask_run(Begun& begun, Run const& run);
+  void ask_values(Begun& begun, Run const& run, std::size_t plane, std::span<std::byte> target);
+  void ask_blocks(Begun& begun, Run const& run, std::size_t plane, Bytes begin,
+                  std::span<std::byte> target);
+  void read_inside(Run const& run, std::size_t plane, Bytes begin, std::span<std::byte> target);
+  /// Waits for the part that was asked for first, and verifies it.
+  void verify_next();
+  void verify(Source& from, aio::File const& file, std::size_t subgroup, std::size_t plane,
+              Bytes begin, std::span<std::byte const> bytes);
+  void drop() noexcept;
 
   std::string directory_;
   Master master_;
   state::ShardMap map_;  ///< of the ranks that wrote it
-  std::map<int, Source> sources_;
-  aio::Engine engine_;
-  memory::HugeBuffer blocks_;  ///< empty until it is needed
+  std::map<int, std::shared_ptr<Source>> sources_;
+  memory::HugeBuffer blocks_;            ///< empty until it is needed
+  std::unique_ptr<aio::Engine> engine_;  ///< into blocks_; null until then
+  std::deque<Begun> begun_;
+  std::deque<Part> parts_;
+  std::unique_ptr<ReadAhead> ahead_;  ///< null until it is needed
 };
 
 }  // namespace offstage::checkpoint

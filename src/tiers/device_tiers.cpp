@@ -95,6 +95,13 @@ Lease DeviceTiers::create(Key key) {
   return is_resident(key) ? take(key, false) : rest_->create(key);
 }
 
+bool DeviceTiers::fits_beside(Key held, Key wanted) const {
+  if (is_resident(held) != is_resident(wanted)) {
+    return true;
+  }
+  return !is_resident(held) && rest_->fits_beside(held, wanted);
+}
+
 void DeviceTiers::commit(Key key, std::int64_t /*ticket*/) {
   Waiting const waiting{"the commit of resident extent", key};
   bool there = false;

@@ -44,6 +44,7 @@ class DeviceTiers final : public Tiers {
 
   [[nodiscard]] Lease fetch(Key key) override;
   [[nodiscard]] Lease create(Key key) override;
+  [[nodiscard]] bool fits_beside(Key held, Key wanted) const override;
   /// None of a resident extent: it has no spare.
   [[nodiscard]] std::optional<Lease> fetch_on_trial(Key key) override;
   void accept_trials() override { rest_->accept_trials(); }

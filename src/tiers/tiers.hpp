@@ -68,6 +68,8 @@ class Tiers {
   /// A lease of a key whose present bytes do not matter: nothing is read, the bytes are whatever they
   /// are.
   [[nodiscard]] virtual Lease create(Key key) = 0;
+  /// Whether a thread that holds the lease of `held`, and no other, may ask for that of `wanted`: both have buffers.
+  [[nodiscard]] virtual bool fits_beside(Key /*held*/, Key /*wanted*/) const { return false; }
   /// As fetch, but what its commit makes current is on trial. None if there is no spare for a second
   /// version, or if the key has two already: without waiting for anything but another lease of the key.
   [[nodiscard]] virtual std::optional<Lease> fetch_on_trial(Key /*key*/) { return std::nullopt; }

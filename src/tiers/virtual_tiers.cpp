@@ -26,6 +26,7 @@ class VirtualTiers final : public Tiers {
 
   Lease fetch(Key key) override;
   Lease create(Key key) override;
+  [[nodiscard]] bool fits_beside(Key /*held*/, Key /*wanted*/) const override { return has_two_; }
   std::optional<Lease> fetch_on_trial(Key key) override;
   void accept_trials() override { table_.accept(); }
   std::vector<Key> revert_trials() override { return table_.revert(); }
@@ -59,6 +60,7 @@ class VirtualTiers final : public Tiers {
   trace::Trace* trace_;
   std::unique_ptr<ExtentStore> store_;  ///< null if every extent stays in memory
   ExtentTable table_;
+  bool has_two_;  ///< buffers for leases at a time
   std::vector<std::string> rows_;  ///< of the trace, one per buffer
   mutable std::mutex mutex_;       ///< guards traffic_
   Traffic traffic_;                ///< without the paths'
@@ -80,7 +82,8 @@ VirtualTiers::VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettin
     : paths_{settings.paths},
       trace_{settings.trace},
       store_{make_store(extent_bytes, settings)},
-      table_{extent_bytes, settings, store_.get()} {
+      table_{extent_bytes, settings, store_.get()},
+      has_two_{settings.buffers >= 2 || !store_} {
   for (std::int64_t i = 0; i < table_.pool().size(); ++i) {
     rows_.push_back(fmt::format("{} buffer {}", settings.name, i));
   }

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/log.hpp"
+#include "train/step_numbers.hpp"
 
 namespace offstage::train {
 
@@ -31,6 +32,8 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
     times_.redone += result.share.redone ? 1 : 0;
     times_.redoing += result.share.redone ? result.update : Seconds{};
   }
+  bool const clipped = !result.skipped && clip_factor(config_.optimizer, result.grad_norm) < 1.0;
+  times_.clipped += clipped ? 1 : 0;
   times_.tokens += config_.train.global_batch * config_.train.sequence;
   ++times_.steps;
   times_.activations.out += result.activations.out;
@@ -129,6 +132,9 @@ void Journal::conclude(RunEnd const& end) {
   times_.device_memory_peak = end.device_memory_peak;
   times_.device_memory_limit = config_.device.memory;
   print_end_table(times_, storage_);
+  if (auto const advice = advice_on_clipping(times_, config_); !advice.empty()) {
+    log::info("{}", advice);
+  }
   if (end.host_memory_peak > end.host_memory_limit) {
     log::warning(
         "tiers.host-memory={} is too small for the libraries beside the plan: the peak was {}",

@@ -14,6 +14,9 @@
 namespace offstage::train {
 namespace {
 
+/// Fewer say nothing of a run: its first norms are its highest.
+constexpr std::int64_t enough_steps = 6;
+
 /// One rank's place as a line of the header, of fixed size so that it travels as plain bytes.
 using PlaceLine = std::array<char, 320>;
 
@@ -189,6 +192,24 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
     log::info("  {:<28} {:<32} {}", setting.key, setting.value.empty() ? "-" : setting.value,
               setting.origin);
   }
+}
+
+std::string advice_on_clipping(PhaseTimes const& times, RunConfig const& config) {
+  bool const wanted = config.overlap == Overlap::on ||
+                      (config.overlap == Overlap::automatic && !config.paths.empty());
+  if (!wanted || times.steps < enough_steps || 2 * times.clipped <= times.steps) {
+    return {};
+  }
+  std::string text = fmt::format(
+      "updates under backward gained nothing in {} of {} steps, whose norm was above "
+      "optimizer.clip={:g}: a higher limit or a longer optimizer.warmup-steps lets them gain",
+      times.clipped, times.steps, config.optimizer.clip);
+  if (times.redone > 0) {
+    text += fmt::format("; {} were done again: update.overlap={} saves {}", times.redone,
+                        config.overlap == Overlap::on ? "auto" : "off",
+                        config.overlap == Overlap::on ? "most of those" : "those");
+  }
+  return text;
 }
 
 void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {

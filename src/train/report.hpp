@@ -65,6 +65,7 @@ struct PhaseTimes {
   std::int64_t overlapped{};     ///< steps whose update began under backward
   std::int64_t redone{};         ///< of those, steps that were done again or undone
   Seconds redoing{};             ///< of these, what came after backward
+  std::int64_t clipped{};        ///< steps whose norm was above optimizer.clip
   Bytes checkpoint_bytes{};      ///< written by this rank
   ActivationStep activations{};  ///< this rank's
   std::int64_t steps{};
@@ -74,6 +75,10 @@ struct PhaseTimes {
   Bytes device_memory_peak{};   ///< of the rank with most, beside device.memory
   Bytes device_memory_limit{};  ///< 0: none
 };
+
+/// A sentence on what helps where most steps were clipped and their updates could not begin under backward for that; empty:
+/// there is no need. Pure.
+[[nodiscard]] std::string advice_on_clipping(PhaseTimes const& times, RunConfig const& config);
 
 /// The end table on rank 0: phase, seconds, share, GB/s; activations that left; the storage paths; host and device memory against
 /// their limits.

@@ -34,6 +34,24 @@ TEST(TeamSize, IsRefusedWhereSoManyThreadsCannotBeHad) {
   EXPECT_THROW(set_team_size(200), IoError);  // and OpenMP does not end the process
   EXPECT_EQ(team_size(), before);
 }
+
+TEST(TeamSize, IsThereOnceItIsMade) {
+  if (address_space_is_the_sanitizers) {
+    GTEST_SKIP() << "sanitizers map terabytes";
+  }
+  std::jthread{[] {
+    set_team_size(60);
+    AddressSpace const room{20 * MiB};
+    EXPECT_NO_THROW(require_team());
+  }}.join();
+  std::jthread{[] {
+    set_team_size(60);
+    set_team_size(2);
+    set_team_size(60);  // OpenMP has let the others go, and has to make them
+    AddressSpace const room{20 * MiB};
+    EXPECT_NO_THROW(require_team());
+  }}.join();
+}
 #endif
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -107,6 +108,55 @@ TEST(CheckpointFiles, AnyBitOfSmallMomentsIsCovered) {
   EXPECT_THAT(verify(list(step).at(0)), IsEmpty());
 }
 
+/// A shard's subgroups, all begun before the first is finished.
+class AllBegun {
+ public:
+  AllBegun(Reader& reader, Shard const& shard) : reader_{reader}, shard_{shard} {
+    for (state::Subgroup const& subgroup : shard.subgroups) {
+      buffers_.emplace_back(shard.layout.bytes(subgroup.size));
+      reader.begin(subgroup.pieces, buffers_.back().bytes());
+    }
+    reader.begun_all();
+  }
+  ~AllBegun() { reader_.abandon(); }
+  AllBegun(AllBegun const&) = delete;
+  AllBegun& operator=(AllBegun const&) = delete;
+
+  /// Finishes the next one; whether it holds state `seed`.
+  [[nodiscard]] bool next_holds(std::uint64_t seed) {
+    state::Subgroup const& subgroup = shard_.subgroups[next_];
+    reader_.finish();
+    auto const bytes = buffers_[next_++].bytes();
+    shard_.layout.clear_padding(bytes, subgroup.size);
+    return std::ranges::equal(bytes, shard_.expected(subgroup, seed));
+  }
+  [[nodiscard]] bool is_over() const { return next_ == buffers_.size(); }
+
+ private:
+  Reader& reader_;
+  Shard const& shard_;
+  std::vector<memory::HugeBuffer> buffers_;
+  std::size_t next_ = 0;
+};
+
+TEST(CheckpointFiles, AreTheSameReadAhead) {
+  for (StateLayout const& layout : {adamw_layout(), small_layout()}) {
+    ScratchDirectory const scratch;
+    std::string const step = write_checkpoint(scratch.path(), 1, 3, 3 * chunk_elements, 3,
+                                              small_model(), {.layout = layout});
+    Reader reader{step, read_master(step)};
+    Shard const shard{small_model(), 2, 1, chunk_elements, layout};
+    for (int time = 0; time < 2; ++time) {
+      AllBegun begun{reader, shard};
+      while (!begun.is_over()) {
+        EXPECT_TRUE(begun.next_holds(3));
+      }
+    }
+    { AllBegun const forgotten{reader, shard}; }
+    EXPECT_TRUE(shard.is_read_by(reader, 3));
+  }
+}
+
 TEST(CheckpointFiles, KeepEveryFieldOfMeta) {
   ScratchDirectory const scratch;
   state::ModelShape model = small_model();
@@ -210,6 +260,33 @@ TEST_F(DamagedCheckpoint, NamesTheChunkWhoseBitIsFlipped) {
   EXPECT_THAT(problem(), AllOf(HasSubstr("rank-0001.h5"), HasSubstr("chunk 1"),
                                HasSubstr("variance"), HasSubstr("/subgroup/1")));
   EXPECT_THAT(verify(list(scratch.path()).at(0)), ElementsAre(HasSubstr("/subgroup/1")));
+}
+
+TEST_F(DamagedCheckpoint, ReadAheadIsReadAnewUntilItIsRight) {
+  Reader reader{step, read_master(step)};
+  Shard const shard{small_model(), 1, 0, two_chunks};
+  ASSERT_GT(shard.subgroups.size(), 2U);
+  Bytes const wrong = offset_of(0, 0) + 100;
+  flip_bit(step + "/rank-0000.h5", wrong);
+  AllBegun begun{reader, shard};
+  EXPECT_THROW((void)begun.next_holds(5), DataError);
+  EXPECT_THROW((void)begun.next_holds(5), DataError);
+  flip_bit(step + "/rank-0000.h5", wrong);
+  while (!begun.is_over()) {
+    EXPECT_TRUE(begun.next_holds(5));
+  }
+}
+
+TEST_F(DamagedCheckpoint, ReadAheadTellsOfAMissingFileWhenItIsFinished) {
+  Reader reader{step, read_master(step)};
+  Shard const shard{small_model(), 1, 0, two_chunks};
+  fs::rename(step + "/rank-0000.h5", step + "/elsewhere");
+  AllBegun begun{reader, shard};
+  EXPECT_THROW((void)begun.next_holds(5), DataError);
+  fs::rename(step + "/elsewhere", step + "/rank-0000.h5");
+  while (!begun.is_over()) {
+    EXPECT_TRUE(begun.next_holds(5));
+  }
 }
 
 TEST_F(DamagedCheckpoint, FindsDamageInTheChecksumsThemselves) {

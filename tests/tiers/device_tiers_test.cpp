@@ -57,6 +57,15 @@ TEST_F(DeviceTiersTest, KnowsWhatIsResidentAndWhereEverythingIs) {
   EXPECT_TRUE(tiers.in_memory(0));
 }
 
+TEST_F(DeviceTiersTest, AThreadMayHoldTheLeaseOfOneResidentExtent) {
+  EXPECT_TRUE(tiers.fits_beside(0, 1));
+  EXPECT_TRUE(tiers.fits_beside(1, 2));
+  EXPECT_TRUE(tiers.fits_beside(2, 1));
+  EXPECT_FALSE(tiers.fits_beside(2, 3));
+  Lease const host = tiers.create(1);
+  EXPECT_TRUE(tiers.create(2).is_held());
+}
+
 TEST_F(DeviceTiersTest, CountsItsMemoryAndItsRests) {
   EXPECT_EQ(DeviceTiers::lease_bytes({small, large, small}), large);
   EXPECT_EQ(DeviceTiers::lease_bytes({}), 0);

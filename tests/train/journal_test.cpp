@@ -81,5 +81,44 @@ TEST_F(JournalOf, ARankThatDoesNotSpeakWritesNothing) {
   EXPECT_FALSE(std::filesystem::exists(directory_.path() / "metrics.jsonl"));
 }
 
+TEST(AdviceOnClipping, SaysWhatHelpsWhereMostStepsWereClipped) {
+  RunConfig config;
+  config.overlap = Overlap::on;
+  config.optimizer.clip = 0.5;
+  EXPECT_THAT(advice_on_clipping({.redone = 40, .clipped = 41, .steps = 50}, config),
+              AllOf(HasSubstr("in 41 of 50 steps"), HasSubstr("optimizer.clip=0.5"),
+                    HasSubstr("longer optimizer.warmup-steps"),
+                    HasSubstr("40 were done again: update.overlap=auto saves most")));
+  EXPECT_EQ(advice_on_clipping({.redone = 20, .clipped = 25, .steps = 50}, config), "");
+  EXPECT_EQ(advice_on_clipping({.redone = 2, .clipped = 2, .steps = 2}, config), "");
+}
+
+TEST(AdviceOnClipping, IsForRunsWhoseUpdatesMayBeginUnderBackward) {
+  PhaseTimes const times{.clipped = 50, .steps = 50};
+  RunConfig config;
+  EXPECT_EQ(advice_on_clipping(times, config), "") << "auto, and the state is in host memory";
+  config.paths.emplace_back();
+  EXPECT_THAT(advice_on_clipping(times, config),
+              AllOf(HasSubstr("in 50 of 50 steps"), Not(HasSubstr("done again"))));
+  config.overlap = Overlap::off;
+  EXPECT_EQ(advice_on_clipping(times, config), "");
+}
+
+TEST_F(JournalOf, StepsAboveTheLimitAreCounted) {
+  config_.overlap = Overlap::on;
+  config_.optimizer.clip = 1.0;
+  StepResult const result{.loss = 2.0, .grad_norm = 1.5};
+  checkpoint::Meta meta;
+  ::testing::internal::CaptureStdout();
+  Journal journal{config_, true};
+  journal.begin({.step = 0, .time = {}, .ranks = 1, .nodes = {"n1"}}, Seconds{0.0});
+  for (meta.step = 1; meta.step <= 10; ++meta.step) {
+    journal.step_done({.result = result, .meta = meta}, Seconds{1.0});
+  }
+  journal.conclude({.step = 10, .stop = Stop::none, .total = Seconds{1.0}});
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr("in 10 of 10 steps, whose norm was above optimizer.clip=1:"));
+}
+
 }  // namespace
 }  // namespace offstage::train

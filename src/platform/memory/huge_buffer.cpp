@@ -14,7 +14,7 @@ namespace {
 
 constexpr Bytes page_bytes = 4 * KiB;
 constexpr Bytes huge_page_bytes = 2 * MiB;
-constexpr Bytes team_bytes = 32 * MiB;  ///< from here on a team gains more than waking it costs
+constexpr Bytes team_bytes = 4 * MiB;  ///< two pages: from here on a team gains
 
 /// Makes the pages of [begin, end), 2 MiB at a time.
 void touch(std::byte* begin, std::byte* end) {

@@ -1,6 +1,7 @@
 #include "platform/mpi/session.hpp"
 
 #include <mpi.h>
+#include <unistd.h>
 #if __has_include(<mpi-ext.h>)
 #include <mpi-ext.h>
 #endif
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "platform/mpi/communicator.hpp"
@@ -38,9 +40,38 @@ std::optional<bool> read_flag(char const* name) noexcept {
   return flag;
 }
 
+/// Whether a launcher started this process: each tells the rank in variables of one of these families.
+bool has_launcher() noexcept {
+  constexpr std::array<std::string_view, 5> families{"PMI", "OMPI_COMM_WORLD_", "OMPI_MCA_ess",
+                                                     "PALS_", "ALPS_"};
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    std::string_view const text{*variable};
+    if (std::ranges::any_of(families, [&](auto family) { return text.starts_with(family); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Open MPI starts a daemon beside a process without launcher, for processes that it might spawn, and looks through
+/// its networks; one rank needs neither. Variables that the user set stay.
+void expect_one_rank() noexcept {
+  setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+  bool const chosen = std::getenv("OMPI_MCA_btl") != nullptr ||
+                      std::getenv("OMPI_MCA_mtl") != nullptr ||
+                      std::getenv("OMPI_MCA_pml") != nullptr;
+  if (!chosen) {
+    setenv("OMPI_MCA_pml", "ob1", 1);
+    setenv("OMPI_MCA_btl", "self", 1);
+  }
+}
+
 }  // namespace
 
 Session::Session() {
+  if (!has_launcher()) {
+    expect_one_rank();
+  }
   int provided{};
   int const code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
   if (code != MPI_SUCCESS) {

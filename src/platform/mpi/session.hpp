@@ -5,7 +5,8 @@
 namespace offstage::mpi {
 
 /// Owns MPI: initialises at construction (one thread calls MPI), finalises at destruction. Errors
-/// of MPI calls are returned, not fatal, on every communicator made afterwards.
+/// of MPI calls are returned, not fatal, on every communicator made afterwards. A process that no launcher started
+/// tells Open MPI, by variables of its environment, that it stays alone: 0.05 s instead of 0.5 to begin.
 /// Errors: MpiError if MPI is up already or does not come up.
 class Session {
  public:

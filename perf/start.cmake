@@ -1,0 +1,1 @@
+offstage_benchmark(NAME start ROOMS base memory LINK fmt::fmt)
