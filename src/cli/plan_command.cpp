@@ -56,6 +56,9 @@ void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
     line("attention", forecast.attention);
   }
   line("activations", forecast.activations);
+  if (!forecast.activations_why.empty()) {
+    line("  auto", forecast.activations_why);
+  }
   if (!forecast.link.empty()) {
     line("layers between ranks", forecast.link);
   }
