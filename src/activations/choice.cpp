@@ -28,8 +28,8 @@ struct Item {
 };
 
 template <class T>
-std::array<Item, 4> items_of(model::Dims const& dims) {
-  std::array<Item, 4> items;
+std::array<Item, product_parts> items_of(model::Dims const& dims) {
+  std::array<Item, product_parts> items;
   std::ranges::transform(
       std::array{Part::qkv, Part::mid, Part::up, Part::attention}, items.begin(), [&](Part part) {
         return Item{
@@ -134,7 +134,7 @@ std::vector<model::BlockFates> block_fates(Policy const& policy, model::Dims con
 
 template <class T>
 PaperChoice paper_choice(Rates const& rates, plan::SwapCompany const& company,
-                         model::Dims const& dims, BlockCount blocks) {
+                         model::Dims const& dims, BlockCount blocks, int parts) {
   int const moving = std::max(0, blocks.all - blocks.staying);
   std::vector<plan::SwapItem> all;
   for (Item const& item : items_of<T>(dims)) {
@@ -142,7 +142,7 @@ PaperChoice paper_choice(Rates const& rates, plan::SwapCompany const& company,
   }
   auto demand = demand_of(rates, company, dims, blocks.all);
   demand.always = moving * model::part_bytes<T>(dims, Part::input);
-  std::size_t const count = plan::best_swap(demand, all);
+  auto const count = plan::best_swap(demand, all, static_cast<std::size_t>(parts * moving));
   Bytes bytes = 0;
   Bytes swapped = 0;
   double recomputed = 0.0;
@@ -153,6 +153,17 @@ PaperChoice paper_choice(Rates const& rates, plan::SwapCompany const& company,
   }
   return {.share = bytes > 0 ? static_cast<double>(swapped) / static_cast<double>(bytes) : 0.0,
           .seconds = plan::swap_times(demand, swapped, recomputed).total()};
+}
+
+template <class T>
+double share_of_parts(model::Dims const& dims, int parts) {
+  double some = 0.0;
+  double all = 0.0;
+  for (auto const& [part, cost] : items_of<T>(dims)) {
+    some += parts-- > 0 ? static_cast<double>(cost.bytes) : 0.0;
+    all += static_cast<double>(cost.bytes);
+  }
+  return some / all;
 }
 
 Seconds recompute_seconds(Rates const& rates, plan::SwapCompany const& company,
@@ -167,7 +178,8 @@ Seconds recompute_seconds(Rates const& rates, plan::SwapCompany const& company,
 #define OFFSTAGE_INSTANTIATE(T)                                                                   \
   template std::vector<model::BlockFates> block_fates<T>(Policy const&, model::Dims const&, int); \
   template PaperChoice paper_choice<T>(Rates const&, plan::SwapCompany const&,                    \
-                                       model::Dims const&, BlockCount);
+                                       model::Dims const&, BlockCount, int);                       \
+  template double share_of_parts<T>(model::Dims const&, int);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)
 OFFSTAGE_INSTANTIATE(float16)

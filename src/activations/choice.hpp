@@ -47,6 +47,9 @@ struct Rates {
   }
 };
 
+/// Parts of a block that products make.
+constexpr int product_parts = 4;
+
 /// Blocks, and how many of them keep their parts whatever is chosen: the last of each copy in the ring.
 struct BlockCount {
   int all{};
@@ -58,9 +61,14 @@ struct PaperChoice {
   double share{};
   Seconds seconds{};
 };
+/// Of shares of which no more parts leave than these, the first of them in the order of their benefit.
 template <class T>
 [[nodiscard]] PaperChoice paper_choice(Rates const& rates, plan::SwapCompany const& company,
-                                       model::Dims const& dims, BlockCount blocks);
+                                       model::Dims const& dims, BlockCount blocks,
+                                       int parts = product_parts);
+/// The share with which so many parts leave in all blocks, and no other.
+template <class T>
+[[nodiscard]] double share_of_parts(model::Dims const& dims, int parts);
 /// The time of a micro-batch by the same model, if all is computed again and nothing leaves.
 [[nodiscard]] Seconds recompute_seconds(Rates const& rates, plan::SwapCompany const& company,
                                         model::Dims const& dims, BlockCount blocks);

@@ -41,7 +41,8 @@ SwapTimes swap_times(SwapDemand const& demand, Bytes swapped, double recomputed)
                                company.update_written)})};
 }
 
-std::size_t best_swap(SwapDemand const& demand, std::span<SwapItem const> items) {
+std::size_t best_swap(SwapDemand const& demand, std::span<SwapItem const> items,
+                      std::size_t most) {
   double recomputed = 0.0;
   for (SwapItem const& item : items) {
     recomputed += item.flops;
@@ -49,7 +50,7 @@ std::size_t best_swap(SwapDemand const& demand, std::span<SwapItem const> items)
   Bytes swapped = 0;
   std::size_t best = 0;
   Seconds least = swap_times(demand, swapped, recomputed).total();
-  for (std::size_t count = 1; count <= items.size(); ++count) {
+  for (std::size_t count = 1; count <= std::min(most, items.size()); ++count) {
     swapped += items[count - 1].bytes;
     recomputed = std::max(0.0, recomputed - items[count - 1].flops);
     if (auto const now = swap_times(demand, swapped, recomputed).total(); now < least) {

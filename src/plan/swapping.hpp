@@ -49,8 +49,9 @@ struct SwapTimes {
 [[nodiscard]] SwapTimes swap_times(SwapDemand const& demand, Bytes swapped, double recomputed);
 
 /// How many of the items to swap, from the first on, while the others are computed again: the fewest with the least time.
-/// Equations 9 to 11 bound the same search; here all counts are tried.
+/// Equations 9 to 11 bound the same search; here all counts up to `most` are tried.
 /// Source: Fuyou section 4.5. `items`: in the order of their swap benefit (equation 12), operations per byte, descending.
-[[nodiscard]] std::size_t best_swap(SwapDemand const& demand, std::span<SwapItem const> items);
+[[nodiscard]] std::size_t best_swap(SwapDemand const& demand, std::span<SwapItem const> items,
+                                    std::size_t most = std::numeric_limits<std::size_t>::max());
 
 }  // namespace offstage::plan

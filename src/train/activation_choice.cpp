@@ -33,6 +33,10 @@ class Chooser {
     return {Rule::swap, share, !config_.paths.empty()};
   }
   [[nodiscard]] Bytes device_bytes(Policy const& policy) const;
+  [[nodiscard]] bool fits_device(Policy const& policy) const {
+    return room_.memory == 0 || device_bytes(policy) <= room_.memory;
+  }
+  /// There, and in host memory.
   [[nodiscard]] bool fits(Policy const& policy) const;
   [[nodiscard]] plan::SwapCompany company() const;
   /// Whether anything goes to storage under forward or backward, if as much leaves as can.
@@ -76,7 +80,7 @@ Bytes Chooser<T>::device_bytes(Policy const& policy) const {
 
 template <class T>
 bool Chooser<T>::fits(Policy const& policy) const {
-  if (room_.memory > 0 && device_bytes(policy) > room_.memory) {
+  if (!fits_device(policy)) {
     return false;
   }
   if (policy.rule != Rule::swap || room_.host_memory == 0) {
@@ -167,8 +171,13 @@ ActivationChoice Chooser<T>::choose(ActivationRates const& rates) const {
   }
   auto const blocks = static_cast<int>(config_.model.layers);
   int const slabs = run_shape<T>(config_).slabs;
-  auto const paper = activations::paper_choice<T>(rates.rates, beside, dims_,
-                                                     {.all = blocks, .staying = slabs});
+  // A part that leaves has one copy more on the device than one that is computed again.
+  int parts = activations::product_parts;
+  while (parts > 0 && !fits_device(swap(activations::share_of_parts<T>(dims_, parts)))) {
+    --parts;
+  }
+  auto const paper = activations::paper_choice<T>(
+      rates.rates, beside, dims_, {.all = blocks, .staying = slabs}, parts);
   // Of what is only computed again there is one copy.
   auto const again = activations::recompute_seconds(rates.rates, beside, dims_,
                                                     {.all = blocks, .staying = 1});

@@ -86,6 +86,7 @@ TEST(BestSwap, SwapsWhileTheLinkIsIdle) {
   auto fast = demand();
   fast.host_to_device = fast.device_to_host = 1e6;
   EXPECT_EQ(best_swap(fast, items), items.size());
+  EXPECT_EQ(best_swap(fast, items, 4), 4U);
   auto slow = demand();
   slow.host_to_device = slow.device_to_host = 1;
   EXPECT_EQ(best_swap(slow, items), 0U) << "nothing need leave";

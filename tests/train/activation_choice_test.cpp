@@ -92,6 +92,29 @@ TEST(ActivationChoice, WithRatesIsTheFasterOfWhatFits) {
   EXPECT_EQ(settled(config, roomy), "host");
 }
 
+TEST(ActivationChoice, SwapsWhatTheDeviceHasRoomForIfNotAllThatItWould) {
+  auto config = some_config();
+  config.device.emulation = {.host_to_device = 1e12, .device_to_host = 1e12, .compute = 1e9};
+  Bytes const least = needed(config, "0");
+  Bytes const most = needed(config, "host");
+  ASSERT_LT(least, most);
+  ASSERT_LT(most, needed(config, "keep"));
+  EXPECT_EQ(settled(config, most), "host");
+  EXPECT_EQ(settled(config, least), "0");
+  double before = 1.0;
+  for (Bytes memory = most - 1; memory > least; memory -= (most - least) / 7) {
+    auto const policy = settled(config, memory);
+    EXPECT_LE(needed(config, policy), memory);
+    double const share = std::stod(policy);
+    EXPECT_LE(share, before);
+    before = share;
+  }
+  EXPECT_LT(before, 0.5);
+  auto const some = std::stod(settled(config, most - 1));
+  EXPECT_GT(some, 0.3) << "all parts but the last";
+  EXPECT_LT(some, 1.0);
+}
+
 TEST(ActivationChoice, SaysByWhichRates) {
   auto config = some_config();
   config.device.emulation = {.host_to_device = 1e12, .device_to_host = 1e12, .compute = 1e9};
