@@ -22,7 +22,6 @@ namespace {
 constexpr std::int64_t update_chunk = std::int64_t{4} << 20U;
 /// Larger products gain nothing.
 constexpr std::int64_t most_product = 2048;
-constexpr std::int64_t product_multiple = 64;
 /// And on a GPU.
 constexpr std::int64_t most_gpu_product = 8192;
 /// Of one product: as many as cores do in some ten milliseconds, and a GPU in some.
@@ -223,28 +222,6 @@ double measure_host_memory(Effort const& effort) {
     for (std::int64_t begin = 0; begin < count; begin += piece) {
       scale(all.data() + begin, std::min(piece, count - begin), one);
     }
-  });
-}
-
-double measure_product(DType dtype, Effort const& effort) {
-  return with_type(dtype, [&]<class T>(T) {
-    auto const side =
-        static_cast<std::int64_t>(std::sqrt(static_cast<double>(effort.bytes) / (3.0 * sizeof(T))));
-    std::int64_t const n =
-        std::clamp(side / product_multiple * product_multiple, product_multiple, most_product);
-    auto const square = static_cast<std::size_t>(n * n);
-    memory::HugeBuffer const memory{static_cast<Bytes>(3 * square * sizeof(T))};
-    auto const all = memory.as<T>();
-    std::vector<float> const values(2 * square, 0.5F);
-    round_to(values, all.first(2 * square));
-    kernels::Matmul<T> const product{.a = all.data(),
-                                     .b = all.data() + square,
-                                     .c = all.data() + 2 * square,
-                                     .m = n,
-                                     .n = n,
-                                     .k = n};
-    double const flops = 2.0 * std::pow(static_cast<double>(n), 3);
-    return rate_of(effort, flops, [&] { kernels::host::matmul(product); });
   });
 }
 

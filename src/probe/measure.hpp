@@ -38,9 +38,6 @@ struct LinkRates {
 [[nodiscard]] double measure_conversion(DType dtype, Effort const& effort);
 /// Bytes per second, read and written, of a scaling in place by all threads.
 [[nodiscard]] double measure_host_memory(Effort const& effort);
-/// FLOP/s of a square product on the cores in `dtype`.
-[[nodiscard]] double measure_product(DType dtype, Effort const& effort);
-
 /// (rows, in) x (in, out)
 struct ProductShape {
   std::int64_t rows{}, in{}, out{};

@@ -58,7 +58,7 @@ char const* origin(bool measured) {
 ActivationRates given_rates(RunConfig const& config, int ranks_per_node) {
   auto const& emulation = config.device.emulation;
   auto const& platform = config.platform;
-  return {.rates = {.compute = emulation.compute,
+  return {.rates = {.compute = first_known(emulation.compute, config.platform_products),
                     .host_to_device = first_known(
                         emulation.host_to_device,
                         first_known(platform.host_to_device_both, platform.host_to_device)),
