@@ -175,10 +175,10 @@ Seconds recompute_seconds(Rates const& rates, plan::SwapCompany const& company,
   return plan::swap_times(demand_of(rates, company, dims, blocks.all), 0, recomputed).total();
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                                   \
-  template std::vector<model::BlockFates> block_fates<T>(Policy const&, model::Dims const&, int); \
-  template PaperChoice paper_choice<T>(Rates const&, plan::SwapCompany const&,                    \
-                                       model::Dims const&, BlockCount, int);                       \
+#define OFFSTAGE_INSTANTIATE(T)                                                                    \
+  template std::vector<model::BlockFates> block_fates<T>(Policy const&, model::Dims const&, int);  \
+  template PaperChoice paper_choice<T>(Rates const&, plan::SwapCompany const&, model::Dims const&, \
+                                       BlockCount, int);                                           \
   template double share_of_parts<T>(model::Dims const&, int);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)

@@ -50,7 +50,8 @@ struct Rates {
 /// Parts of a block that products make.
 constexpr int product_parts = 4;
 
-/// Blocks, and how many of them keep their parts whatever is chosen: the last of each copy in the ring.
+/// Blocks, and how many of them keep their parts whatever is chosen: the last of each copy in the
+/// ring.
 struct BlockCount {
   int all{};
   int staying{};
@@ -61,7 +62,8 @@ struct PaperChoice {
   double share{};
   Seconds seconds{};
 };
-/// Of shares of which no more parts leave than these, the first of them in the order of their benefit.
+/// Of shares of which no more parts leave than these, the first of them in the order of their
+/// benefit.
 template <class T>
 [[nodiscard]] PaperChoice paper_choice(Rates const& rates, plan::SwapCompany const& company,
                                        model::Dims const& dims, BlockCount blocks,

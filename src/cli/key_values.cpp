@@ -13,8 +13,9 @@ constexpr double least_rate = 1e3;
 
 double rate_in_range(std::string const& text, double rate, int most_exponent = 15) {
   if (rate != 0.0 && (rate < least_rate || rate > std::pow(10.0, most_exponent))) {
-    throw UsageError{fmt::format("'{}' is no rate; it lies between 1k/s and 10^{}/s, or is 0: not known",
-                                 text, most_exponent)};
+    throw UsageError{
+        fmt::format("'{}' is no rate; it lies between 1k/s and 10^{}/s, or is 0: not known", text,
+                    most_exponent)};
   }
   return rate;
 }

@@ -41,8 +41,7 @@ SwapTimes swap_times(SwapDemand const& demand, Bytes swapped, double recomputed)
                                company.update_written)})};
 }
 
-std::size_t best_swap(SwapDemand const& demand, std::span<SwapItem const> items,
-                      std::size_t most) {
+std::size_t best_swap(SwapDemand const& demand, std::span<SwapItem const> items, std::size_t most) {
   double recomputed = 0.0;
   for (SwapItem const& item : items) {
     recomputed += item.flops;

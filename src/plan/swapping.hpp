@@ -15,7 +15,8 @@ struct SwapItem {
   Bytes bytes{};   ///< that leave and come back
 };
 
-/// Transfers and updates that go on beside a micro-batch's activations, whatever is chosen for these.
+/// Transfers and updates that go on beside a micro-batch's activations, whatever is chosen for
+/// these.
 struct SwapCompany {
   Bytes parameters{};   ///< brought to the device in forward, and again in backward
   Bytes gradients{};    ///< that leave it in backward
@@ -44,7 +45,8 @@ struct SwapTimes {
 
 /// Forward and backward where items of `swapped` bytes leave and such of `recomputed` operations do not.
 /// Bytes for storage that is not there take for ever (infinity).
-/// Source: Fuyou section 4.5, equations 1 to 8; links go both ways at once, storage as its PathRate says.
+/// Source: Fuyou section 4.5, equations 1 to 8; links go both ways at once, storage as its PathRate
+/// says.
 /// Errors: PreconditionError: a rate of the device or its link that is not above 0.
 [[nodiscard]] SwapTimes swap_times(SwapDemand const& demand, Bytes swapped, double recomputed);
 

@@ -234,9 +234,7 @@ double measure_product(device::Device& device, DType dtype, ProductShape shape,
   auto const flops = [&] {
     return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.in * shape.out);
   };
-  auto const elements = [&] {
-    return shape.in * shape.out + shape.rows * (shape.in + shape.out);
-  };
+  auto const elements = [&] { return shape.in * shape.out + shape.rows * (shape.in + shape.out); };
   Bytes const room = (device.capacity() - device.used()) / 2;
   while (shape.rows > 1 && (flops() > (on_gpu ? most_gpu_flops : most_host_flops) ||
                             elements() * bytes_of(dtype) > room)) {

@@ -42,8 +42,9 @@ struct LinkRates {
 struct ProductShape {
   std::int64_t rows{}, in{}, out{};
 };
-/// FLOP/s of products on the device's calling stream, which are no larger than it takes to tell their rate and take no more than
-/// half of the device's free memory. `effort.bytes` does not count.
+/// FLOP/s of products on the device's calling stream, which are no larger than it takes to tell
+/// their rate and take no more than half of the device's free memory. `effort.bytes` does not
+/// count.
 [[nodiscard]] double measure_product(device::Device& device, DType dtype, ProductShape shape,
                                      Effort const& effort);
 

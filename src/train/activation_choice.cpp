@@ -21,14 +21,15 @@ namespace {
 using activations::Policy;
 using Rule = Policy::Rule;
 
-/// What is chosen by.
+/// The facts that a policy is chosen by, and the choice.
 template <class T>
 class Chooser {
  public:
   Chooser(RunConfig const& config, state::ShardMap const& map, int rank, ActivationRoom const& room)
       : config_{config}, map_{map}, rank_{rank}, room_{room}, dims_{run_dims(config)} {}
 
-  /// What host memory has no room for may leave it. Where it has room for all, no byte goes to storage and no time is lost.
+  /// What host memory has no room for may leave it. Where it has room for all, no byte goes to
+  /// storage and no time is lost.
   [[nodiscard]] Policy swap(double share) const {
     return {Rule::swap, share, !config_.paths.empty()};
   }
@@ -122,8 +123,7 @@ void Chooser<T>::add_room(plan::SwapCompany& company) const {
       return;
     }
     auto const plan = host_plan(swap(1.0));
-    company.host_room =
-        leaving(swap(1.0)) - stored_activations<T>(with(swap(1.0)), plan);
+    company.host_room = leaving(swap(1.0)) - stored_activations<T>(with(swap(1.0)), plan);
     if (company.host_room >= leaving(swap(1.0))) {
       company.host_room = std::numeric_limits<Bytes>::max();  // the last blocks stay on the device
     }
@@ -139,8 +139,7 @@ template <class T>
 void Chooser<T>::add_update(plan::SwapCompany& company, plan::MemoryPlan const& plan) const {
   auto const rounds = std::max<std::int64_t>(
       1, config_.train.global_batch / config_.train.micro_batch / map_.ranks());
-  auto const shape =
-      update_shape<T>(config_, map_.shard_elements(rank_), plan.subgroup_elements);
+  auto const shape = update_shape<T>(config_, map_.shard_elements(rank_), plan.subgroup_elements);
   auto const traffic = storage_traffic(config_, shape, plan);
   company.update_read = traffic.read / rounds;
   company.update_written = traffic.written / rounds;
@@ -176,11 +175,11 @@ ActivationChoice Chooser<T>::choose(ActivationRates const& rates) const {
   while (parts > 0 && !fits_device(swap(activations::share_of_parts<T>(dims_, parts)))) {
     --parts;
   }
-  auto const paper = activations::paper_choice<T>(
-      rates.rates, beside, dims_, {.all = blocks, .staying = slabs}, parts);
+  auto const paper = activations::paper_choice<T>(rates.rates, beside, dims_,
+                                                  {.all = blocks, .staying = slabs}, parts);
   // Of what is only computed again there is one copy.
-  auto const again = activations::recompute_seconds(rates.rates, beside, dims_,
-                                                    {.all = blocks, .staying = 1});
+  auto const again =
+      activations::recompute_seconds(rates.rates, beside, dims_, {.all = blocks, .staying = 1});
   bool const swaps = fits(swap(paper.share));
   ActivationChoice choice{swaps ? swap(paper.share) : swap(0.0)};
   if (recomputes && (!swaps || again <= paper.seconds)) {
@@ -272,13 +271,13 @@ ActivationChoice settle_activations(RunConfig const& config, state::ShardMap con
   return chooser.fits({Rule::keep}) ? ActivationChoice{{Rule::keep}} : chooser.choose(rates);
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                        \
-  template model::RunShape run_shape<T>(RunConfig const&);                             \
-  template std::vector<Bytes> activation_extents<T>(RunConfig const&);                 \
-  template Bytes stored_activations<T>(RunConfig const&, plan::MemoryPlan const&);     \
-  template Bytes activation_bytes<T>(RunConfig const&);                                \
-  template WantedRates wanted_rates<T>(RunConfig const&, state::ShardMap const&, int, \
-                                       ActivationRoom const&, ActivationRates const&); \
+#define OFFSTAGE_INSTANTIATE(T)                                                                  \
+  template model::RunShape run_shape<T>(RunConfig const&);                                       \
+  template std::vector<Bytes> activation_extents<T>(RunConfig const&);                           \
+  template Bytes stored_activations<T>(RunConfig const&, plan::MemoryPlan const&);               \
+  template Bytes activation_bytes<T>(RunConfig const&);                                          \
+  template WantedRates wanted_rates<T>(RunConfig const&, state::ShardMap const&, int,            \
+                                       ActivationRoom const&, ActivationRates const&);           \
   template ActivationChoice settle_activations<T>(RunConfig const&, state::ShardMap const&, int, \
                                                   ActivationRoom const&, ActivationRates const&);
 OFFSTAGE_INSTANTIATE(float)

@@ -53,17 +53,18 @@ struct ActivationChoice {
   std::string why{};
 };
 
-/// Rates that settle_activations lacks: none unless train.activations=auto and `keep` does not fit; those of storage only where
-/// something goes there.
+/// Rates that settle_activations lacks: none unless train.activations=auto and `keep` does not fit;
+/// those of storage only where something goes there.
 template <class T>
-[[nodiscard]] WantedRates wanted_rates(RunConfig const& config, state::ShardMap const& map, int rank,
-                                       ActivationRoom const& room, ActivationRates const& given);
+[[nodiscard]] WantedRates wanted_rates(RunConfig const& config, state::ShardMap const& map,
+                                       int rank, ActivationRoom const& room,
+                                       ActivationRates const& given);
 
 /// train.activations=auto settled, for rank `rank`: `keep` where the plan fits; else what takes least time by the rule `paper`
-/// (activations::paper_choice) of what fits; where a rate that it needs is not known, the first of `recompute` and the inputs
-/// alone off the device that fits. Nothing fits: the last, for which the device has the words. What leaves goes to storage as far
-/// as host memory has no room, where there are paths; where there are none, no more leaves than it has room for. Any other
-/// value stays.
+/// (activations::paper_choice) of what fits; where a rate that it needs is not known, the first of
+/// `recompute` and the inputs alone off the device that fits. Nothing fits: the last, for which the
+/// device has the words. What leaves goes to storage as far as host memory has no room, where there
+/// are paths; where there are none, no more leaves than it has room for. Any other value stays.
 template <class T>
 [[nodiscard]] ActivationChoice settle_activations(RunConfig const& config,
                                                   state::ShardMap const& map, int rank,

@@ -101,11 +101,10 @@ void measure_rates(ActivationRates& rates, WantedRates const& wanted, RunConfig&
 
 std::string describe(ActivationRates const& rates) {
   auto const& known = rates.rates;
-  std::string text =
-      fmt::format("products {}FLOP/s ({}), link {}B/s to the device and {}B/s back ({})",
-                  scaled(known.compute), origin(rates.compute_measured),
-                  scaled(known.host_to_device), scaled(known.device_to_host),
-                  origin(rates.link_measured));
+  std::string text = fmt::format(
+      "products {}FLOP/s ({}), link {}B/s to the device and {}B/s back ({})", scaled(known.compute),
+      origin(rates.compute_measured), scaled(known.host_to_device), scaled(known.device_to_host),
+      origin(rates.link_measured));
   if (known.storage.read > 0.0) {
     text += fmt::format(", storage {}B/s read and {}B/s written ({})", scaled(known.storage.read),
                         scaled(known.storage.write), origin(rates.storage_measured));

@@ -50,8 +50,7 @@ bool device_is_cores(DeviceConfig const& device) {
 
 /// As a run would settle it on devices with device.memory, by the rates that are given.
 template <class T>
-ActivationChoice settle(RunConfig& config, ForecastScope const& scope,
-                        state::ShardMap const& map) {
+ActivationChoice settle(RunConfig& config, ForecastScope const& scope, state::ShardMap const& map) {
   auto const link = plan_link(config, scope.ranks, scope.ranks_per_node);
   auto choice = settle_activations<T>(
       config, map, 0,

@@ -53,7 +53,8 @@ std::string spill_of(RunConfig const& config, mpi::Communicator const& comm) {
                             .rank = comm.rank()});
 }
 
-/// Of paths that nobody gave rates, on the first rank of a node, whose others get them from it. Collective over both.
+/// Of paths that nobody gave rates, on the first rank of a node, whose others get them from it.
+/// Collective over both.
 std::vector<plan::PathRate> measure_unknown(RunConfig const& config, mpi::Communicator const& comm,
                                             mpi::Communicator const& node,
                                             tiers::PathSet const& paths, Bytes memory) {
@@ -80,9 +81,8 @@ void measure_paths(RunConfig& config, mpi::Communicator const& comm) {
   mpi::SharedWindow const window{node, tiers::shared_bytes(config.paths)};
   std::shared_ptr<tiers::PathSet const> paths;
   mpi::agree(comm, [&] {
-    paths = tiers::make_paths({.paths = config.paths,
-                               .exclusive = config.storage.exclusive,
-                               .shared = window.bytes()});
+    paths = tiers::make_paths(
+        {.paths = config.paths, .exclusive = config.storage.exclusive, .shared = window.bytes()});
   });
   auto const measured = measure_unknown(config, comm, node, *paths, tiers::path_hold_bytes);
   for (std::size_t i = 0; i < measured.size(); ++i) {

@@ -23,8 +23,9 @@
 
 namespace offstage::train {
 
-/// Measures the tiers.path without rates, and writes the rates to `config`: of nodes the least, so that all plan alike. One rank of
-/// each node measures, one path after the other. Collective. Errors: mpi::AgreedError.
+/// Measures the tiers.path without rates, and writes the rates to `config`: of nodes the least, so
+/// that all plan alike. One rank of each node measures, one path after the other. Collective.
+/// Errors: mpi::AgreedError.
 void measure_paths(RunConfig& config, mpi::Communicator const& comm);
 
 /// Where state and gradients of a run wait: the storage paths of a node with the locks that its ranks

@@ -92,7 +92,8 @@ TEST(PaperChoice, FollowsTheLink) {
   EXPECT_GT(paper_choice<bfloat16>(rates, company, dims(16), {8, 2}).seconds,
             recompute_seconds(rates, company, dims(16), {8, 2}));
   company.parameters = 1'000'000;
-  EXPECT_GE(recompute_seconds(rates, company, dims(16), {8, 2}), Seconds{2000}) << "they come twice";
+  EXPECT_GE(recompute_seconds(rates, company, dims(16), {8, 2}), Seconds{2000})
+      << "they come twice";
 }
 
 }  // namespace

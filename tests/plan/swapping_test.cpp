@@ -94,7 +94,8 @@ TEST(BestSwap, SwapsWhileTheLinkIsIdle) {
   EXPECT_EQ(best_swap(fast, items), 3U) << "as many as host memory has room for";
   fast.storage = {.read = 1e6, .write = 1e6};
   EXPECT_EQ(best_swap(fast, items), items.size());
-  // Figure 9 of Fuyou, batch 32: what the update moves on storage takes longer than computing all again.
+  // Figure 9 of Fuyou, batch 32: what the update moves on storage takes longer than computing all
+  // again.
   fast.company.update_read = 500'000'000;
   EXPECT_EQ(best_swap(fast, items), 0U);
   EXPECT_EQ(best_swap(demand(), {}), 0U);

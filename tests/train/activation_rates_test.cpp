@@ -66,8 +66,7 @@ TEST(ActivationRates, OfPathsAreWrittenWhereEverybodyLooks) {
   EXPECT_EQ(config.paths.back().read_rate, 1e9);
   EXPECT_NEAR(config.paths.front().read_rate, 60e6, 20e6);
   EXPECT_NEAR(config.paths.front().write_rate, 30e6, 10e6);
-  EXPECT_NEAR(rates.rates.storage.read,
-              (config.paths.front().read_rate + 1e9) / node.size(), 1.0);
+  EXPECT_NEAR(rates.rates.storage.read, (config.paths.front().read_rate + 1e9) / node.size(), 1.0);
   EXPECT_EQ(world.maximum(rates.rates.storage.read), -world.maximum(-rates.rates.storage.read));
 }
 

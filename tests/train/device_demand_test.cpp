@@ -64,8 +64,9 @@ void expect_right(RunConfig const& config, std::string const& what) {
   EXPECT_EQ(planned.total(), taken) << what;
 }
 
-/// Where all activations stay on a device that has room for little else, gradients find none and slots are lent, which no
-/// update under backward may have; what leaves or is computed again gives either its own memory.
+/// Where all activations stay on a device that has room for little else, gradients find none and
+/// slots are lent, which no update under backward may have; what leaves or is computed again gives
+/// either its own memory.
 TEST(DeviceDemand, OfActivationsThatDoNotStayIsRoomForGradientsAndSlots) {
   auto config = small();
   config.model.layers = 8;
