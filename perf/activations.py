@@ -109,7 +109,7 @@ class Bench:
     def choice(self, scale, gpu, batch, more):
         """What train.activations=auto settles on where not all fit."""
         keys = {**scale.model(), "train.micro-batch": batch, "train.global-batch": batch, "device.emulate": scale.emulate(gpu), **more}
-        some, all_ = (self.device_bytes({**keys, "train.activations": fate}) for fate in ("host", "keep"))
+        some, all_ = (self.device_bytes({**keys, "train.activations": fate}) for fate in ("storage", "keep"))
         table = self.call("plan", {**keys, "train.activations": "auto", "device.memory": f"{int((some + all_) / 2048)}KiB"})
         return re.search(r"^activations +(\S+)$", table, re.MULTILINE).group(1)
 
