@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Activations that leave the device, pipelined and serial, and how many (Fuyou, Figures 8 and 9), on an emulated device to scale:
-# perf/activations.sh. BUILD_DIR=<dir> uses another build. Some 4 minutes, 300 MB of memory.
+# Activations that leave the device: pipelined and serial, how many, and what throughput (Fuyou, Figures 8, 9 and 5), on emulated devices to scale:
+# perf/activations.sh [pipelined|choice|throughput]... BUILD_DIR=<dir> uses another build. Some 20 minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build offstage
-exec python3 perf/activations.py "$BUILD_DIR/offstage"
+exec python3 perf/activations.py "$BUILD_DIR/offstage" "$@"

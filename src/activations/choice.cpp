@@ -28,8 +28,8 @@ struct Item {
 };
 
 template <class T>
-std::array<Item, 4> items_of(model::Dims const& dims) {
-  std::array<Item, 4> items;
+std::array<Item, product_parts> items_of(model::Dims const& dims) {
+  std::array<Item, product_parts> items;
   std::ranges::transform(
       std::array{Part::qkv, Part::mid, Part::up, Part::attention}, items.begin(), [&](Part part) {
         return Item{
@@ -48,13 +48,14 @@ double forward_flops(model::Dims const& dims, int blocks) {
   return blocks * (block.linear + block.attention) / 3 + head;
 }
 
-plan::SwapDemand demand_of(Rates const& rates, model::Dims const& dims, int blocks) {
+plan::SwapDemand demand_of(Rates const& rates, plan::SwapCompany const& company,
+                           model::Dims const& dims, int blocks) {
   return {.forward_flops = forward_flops(dims, blocks),
-          .parameters = rates.parameters,
-          .gradients = rates.gradients,
+          .company = company,
           .compute = rates.compute,
           .host_to_device = rates.host_to_device,
-          .device_to_host = rates.device_to_host};
+          .device_to_host = rates.device_to_host,
+          .storage = rates.storage};
 }
 
 }  // namespace
@@ -132,14 +133,16 @@ std::vector<model::BlockFates> block_fates(Policy const& policy, model::Dims con
 }
 
 template <class T>
-PaperChoice paper_choice(Rates const& rates, model::Dims const& dims, int blocks) {
+PaperChoice paper_choice(Rates const& rates, plan::SwapCompany const& company,
+                         model::Dims const& dims, BlockCount blocks, int parts) {
+  int const moving = std::max(0, blocks.all - blocks.staying);
   std::vector<plan::SwapItem> all;
   for (Item const& item : items_of<T>(dims)) {
-    all.insert(all.end(), static_cast<std::size_t>(blocks), item.cost);
+    all.insert(all.end(), static_cast<std::size_t>(moving), item.cost);
   }
-  auto demand = demand_of(rates, dims, blocks);
-  demand.always = blocks * model::part_bytes<T>(dims, Part::input);
-  std::size_t const count = plan::best_swap(demand, all);
+  auto demand = demand_of(rates, company, dims, blocks.all);
+  demand.always = moving * model::part_bytes<T>(dims, Part::input);
+  auto const count = plan::best_swap(demand, all, static_cast<std::size_t>(parts * moving));
   Bytes bytes = 0;
   Bytes swapped = 0;
   double recomputed = 0.0;
@@ -152,17 +155,31 @@ PaperChoice paper_choice(Rates const& rates, model::Dims const& dims, int blocks
           .seconds = plan::swap_times(demand, swapped, recomputed).total()};
 }
 
-Seconds recompute_seconds(Rates const& rates, model::Dims const& dims, int blocks) {
-  double recomputed = 0.0;
-  for (Part const part : model::all_parts) {
-    recomputed += model::part_flops(dims, part) * blocks;
+template <class T>
+double share_of_parts(model::Dims const& dims, int parts) {
+  double some = 0.0;
+  double all = 0.0;
+  for (auto const& [part, cost] : items_of<T>(dims)) {
+    some += parts-- > 0 ? static_cast<double>(cost.bytes) : 0.0;
+    all += static_cast<double>(cost.bytes);
   }
-  return plan::swap_times(demand_of(rates, dims, blocks), 0, recomputed).total();
+  return some / all;
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                                   \
-  template std::vector<model::BlockFates> block_fates<T>(Policy const&, model::Dims const&, int); \
-  template PaperChoice paper_choice<T>(Rates const&, model::Dims const&, int);
+Seconds recompute_seconds(Rates const& rates, plan::SwapCompany const& company,
+                          model::Dims const& dims, BlockCount blocks) {
+  double recomputed = 0.0;
+  for (Part const part : model::all_parts) {
+    recomputed += model::part_flops(dims, part) * std::max(0, blocks.all - blocks.staying);
+  }
+  return plan::swap_times(demand_of(rates, company, dims, blocks.all), 0, recomputed).total();
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                                                    \
+  template std::vector<model::BlockFates> block_fates<T>(Policy const&, model::Dims const&, int);  \
+  template PaperChoice paper_choice<T>(Rates const&, plan::SwapCompany const&, model::Dims const&, \
+                                       BlockCount, int);                                           \
+  template double share_of_parts<T>(model::Dims const&, int);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)
 OFFSTAGE_INSTANTIATE(float16)

@@ -37,15 +37,24 @@ template <class T>
 [[nodiscard]] std::vector<model::BlockFates> block_fates(Policy const& policy,
                                                          model::Dims const& dims, int blocks);
 
-/// The rates and what else the rule `paper` goes by, beside the activations.
+/// The rates that the rule `paper` goes by, of one rank while all do the same.
 struct Rates {
   double compute{};  ///< floating-point operations per second; 0: not known
   double host_to_device{}, device_to_host{};  ///< bytes per second; 0: not known
-  Bytes parameters{};                         ///< brought to the device in each pass
-  Bytes gradients{};                          ///< leave it in backward
+  plan::PathRate storage{};                   ///< of all paths together; 0: not known, or none
   [[nodiscard]] bool known() const {
     return compute > 0.0 && host_to_device > 0.0 && device_to_host > 0.0;
   }
+};
+
+/// Parts of a block that products make.
+constexpr int product_parts = 4;
+
+/// Blocks, and how many of them keep their parts whatever is chosen: the last of each copy in the
+/// ring.
+struct BlockCount {
+  int all{};
+  int staying{};
 };
 
 /// The share that takes least time by plan::best_swap, and that time. `rates` are known.
@@ -53,9 +62,17 @@ struct PaperChoice {
   double share{};
   Seconds seconds{};
 };
+/// Of shares of which no more parts leave than these, the first of them in the order of their
+/// benefit.
 template <class T>
-[[nodiscard]] PaperChoice paper_choice(Rates const& rates, model::Dims const& dims, int blocks);
+[[nodiscard]] PaperChoice paper_choice(Rates const& rates, plan::SwapCompany const& company,
+                                       model::Dims const& dims, BlockCount blocks,
+                                       int parts = product_parts);
+/// The share with which so many parts leave in all blocks, and no other.
+template <class T>
+[[nodiscard]] double share_of_parts(model::Dims const& dims, int parts);
 /// The time of a micro-batch by the same model, if all is computed again and nothing leaves.
-[[nodiscard]] Seconds recompute_seconds(Rates const& rates, model::Dims const& dims, int blocks);
+[[nodiscard]] Seconds recompute_seconds(Rates const& rates, plan::SwapCompany const& company,
+                                        model::Dims const& dims, BlockCount blocks);
 
 }  // namespace offstage::activations

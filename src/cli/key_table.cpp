@@ -146,8 +146,8 @@ constexpr std::array keys{
         "of blocks until backward: kept on the device, computed again of the blocks' inputs, in "
         "host memory, "
         "or what has no room there on storage; X: a share of 0 to 1, the rest computed again; "
-        "auto: by what "
-        "fits",
+        "auto: what fits "
+        "and takes least time",
         [](RunConfig& c, Text t) { c.train.activations = activations::parse_policy(t); }},
     Key{"train.valid-every", "N", "0", "steps between validations; 0: at the end alone",
         [](RunConfig& c, Text t) { c.train.valid_every = whole<std::int64_t>(t); }},
@@ -367,6 +367,8 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.platform.cpu_update = count_rate(t); }},
     Key{"platform.device-update", "N", "0", "parameters per second that a rank's device updates",
         [](RunConfig& c, Text t) { c.platform.device_update = count_rate(t); }},
+    Key{"platform.products", "N", "0", "FLOP/s of products on a rank's device",
+        [](RunConfig& c, Text t) { c.platform_products = flops_rate(t); }},
     Key{"platform.host-to-device", "RATE", "0",
         "of a rank's link, as in 25GB/s, from pinned memory",
         [](RunConfig& c, Text t) { c.platform.host_to_device = bytes_rate(t); }},

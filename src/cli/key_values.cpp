@@ -8,14 +8,14 @@
 namespace offstage::cli {
 namespace {
 
-/// Beyond these it is a slip.
+/// Below it is a slip.
 constexpr double least_rate = 1e3;
-constexpr double most_rate = 1e15;
 
-double rate_in_range(std::string const& text, double rate) {
-  if (rate != 0.0 && (rate < least_rate || rate > most_rate)) {
+double rate_in_range(std::string const& text, double rate, int most_exponent = 15) {
+  if (rate != 0.0 && (rate < least_rate || rate > std::pow(10.0, most_exponent))) {
     throw UsageError{
-        fmt::format("'{}' is no rate; it lies between 1k/s and 10^15/s, or is 0: not known", text)};
+        fmt::format("'{}' is no rate; it lies between 1k/s and 10^{}/s, or is 0: not known", text,
+                    most_exponent)};
   }
   return rate;
 }
@@ -74,6 +74,10 @@ double bytes_rate(std::string const& text) {
 
 double count_rate(std::string const& text) {
   return rate_in_range(text, static_cast<double>(parse_count(without_per_second(text))));
+}
+
+double flops_rate(std::string const& text) {
+  return rate_in_range(text, static_cast<double>(parse_count(without_per_second(text))), 18);
 }
 
 }  // namespace offstage::cli

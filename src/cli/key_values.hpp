@@ -33,6 +33,8 @@ template <class T>
 [[nodiscard]] double bytes_rate(std::string const& text);
 /// `1.9G`, with or without `/s`: parameters per second, likewise.
 [[nodiscard]] double count_rate(std::string const& text);
+/// `400T`, with or without `/s`: floating-point operations per second from 10^3 to 10^18, or 0.
+[[nodiscard]] double flops_rate(std::string const& text);
 
 /// The value of one of several words.
 template <class T>

@@ -56,6 +56,9 @@ void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
     line("attention", forecast.attention);
   }
   line("activations", forecast.activations);
+  if (!forecast.activations_why.empty()) {
+    line("  auto", forecast.activations_why);
+  }
   if (!forecast.link.empty()) {
     line("layers between ranks", forecast.link);
   }
@@ -147,7 +150,7 @@ void require_device_memory(train::Forecast const& forecast, PlanOptions const& o
     throw UsageError{fmt::format(
         "device.memory={} is too small: {} are needed; {}lower train.micro-batch, train.sequence, "
         "update.device-resident, update.device-chunk or update.device-gradients, set "
-        "train.activations=host or parameters.home=host, or use more ranks",
+        "train.activations=auto or parameters.home=host, or use more ranks",
         format_bytes(limit), format_bytes(forecast.device.total()),
         link > 0 ? fmt::format("raise it, set comm.backend=mpi (NCCL's buffers are {} of "
                                "that), ",

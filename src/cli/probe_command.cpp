@@ -42,7 +42,8 @@ constexpr char const* usage_text =
     "\n"
     "Measures what a plan needs to know of this machine: the link to the device, both directions "
     "and\n"
-    "both at once; AdamW on cores and device; conversions, memory and products of the cores; and "
+    "both at once; AdamW on cores and device; products on the device; conversions and memory of "
+    "the cores; and "
     "each\n"
     "storage path. Under mpirun or srun each rank measures alone on its node, then all together:\n"
     "start as many as a run will have. What was moved is compared. Ranks and nodes that are "
@@ -66,6 +67,8 @@ struct Effort {
   Seconds storage_time{1.0};
   Bytes storage_most = 2 * GiB;
 };
+/// Products as wide as those of a model of some billions of parameters, of a micro-batch's tokens.
+constexpr probe::ProductShape product_shape{.rows = 8192, .in = 4096, .out = 16384};
 constexpr Effort quick_effort{
     {.bytes = 8 * MiB, .rounds = 2, .least = Seconds{0.02}}, Seconds{0.05}, 16 * MiB};
 
@@ -231,7 +234,7 @@ void Probing::measure_step(int step, probe::Figures& figures) {
       at(Figure::host_memory) = probe::measure_host_memory(effort);
       return;
     default:
-      at(Figure::product) = probe::measure_product(dtype, effort);
+      at(Figure::product) = probe::measure_product(*device_, dtype, product_shape, effort);
   }
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <span>
 
 #include "base/units.hpp"
+#include "plan/split.hpp"
 
 namespace offstage::plan {
 
@@ -13,14 +15,27 @@ struct SwapItem {
   Bytes bytes{};   ///< that leave and come back
 };
 
+/// Transfers and updates that go on beside a micro-batch's activations, whatever is chosen for
+/// these.
+struct SwapCompany {
+  Bytes parameters{};   ///< brought to the device in forward, and again in backward
+  Bytes gradients{};    ///< that leave it in backward
+  Bytes stored_read{};  ///< parameters that storage gives in forward, and again in backward
+  /// State, parameters and gradients of an update under backward.
+  Bytes update_read{}, update_written{};
+  Seconds update{};  ///< of the cores, in that update
+  /// Activations that host memory has room for; those beyond it go to storage.
+  Bytes host_room = std::numeric_limits<Bytes>::max();
+};
+
 /// A micro-batch of a rank, for Fuyou's model of it.
 struct SwapDemand {
   double forward_flops{};  ///< of forward's products
   Bytes always{};          ///< activations that leave whatever is chosen: the blocks' inputs
-  Bytes parameters{};      ///< brought to the device in forward, and again in backward
-  Bytes gradients{};       ///< that leave it in backward
-  double compute{};        ///< floating-point operations per second
+  SwapCompany company{};
+  double compute{};                           ///< floating-point operations per second
   double host_to_device{}, device_to_host{};  ///< bytes per second, while both directions run
+  PathRate storage{};                         ///< of all paths together; 0: there is none
 };
 
 struct SwapTimes {
@@ -29,14 +44,16 @@ struct SwapTimes {
 };
 
 /// Forward and backward where items of `swapped` bytes leave and such of `recomputed` operations do not.
-/// Source: Fuyou section 4.5, equations 1 to 8; links go both ways at once, activations stay in host memory, and the optimizer is
-///         left out, as nothing chosen here changes it.
-/// Errors: PreconditionError: a rate that is not above 0.
+/// Bytes for storage that is not there take for ever (infinity).
+/// Source: Fuyou section 4.5, equations 1 to 8; links go both ways at once, storage as its PathRate
+/// says.
+/// Errors: PreconditionError: a rate of the device or its link that is not above 0.
 [[nodiscard]] SwapTimes swap_times(SwapDemand const& demand, Bytes swapped, double recomputed);
 
 /// How many of the items to swap, from the first on, while the others are computed again: the fewest with the least time.
-/// Equations 9 to 11 bound the same search; here all counts are tried.
+/// Equations 9 to 11 bound the same search; here all counts up to `most` are tried.
 /// Source: Fuyou section 4.5. `items`: in the order of their swap benefit (equation 12), operations per byte, descending.
-[[nodiscard]] std::size_t best_swap(SwapDemand const& demand, std::span<SwapItem const> items);
+[[nodiscard]] std::size_t best_swap(SwapDemand const& demand, std::span<SwapItem const> items,
+                                    std::size_t most = std::numeric_limits<std::size_t>::max());
 
 }  // namespace offstage::plan

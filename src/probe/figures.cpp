@@ -30,7 +30,7 @@ constexpr std::array<Kind, figure_count> kinds{{
     {"AdamW on the device, parameters", "device-update", Unit::elements},
     {"FP32 to 16 bit on the cores, numbers", "conversion", Unit::elements},
     {"host memory, read and written", "host-memory", Unit::bytes},
-    {"matrix product on the cores", "", Unit::flops},
+    {"matrix product on the device", "products", Unit::flops},
 }};
 
 /// Below this share of the median a rank is worth a look.
@@ -119,7 +119,7 @@ std::string directory_of(ProbedPath const& path) {
 /// `1.93G`, as a key of parameters takes it; a rate of bytes has `B/s` behind.
 std::string for_config(Unit unit, double value) {
   auto const [number, prefix] = scaled(value);
-  if (unit == Unit::elements) {
+  if (unit != Unit::bytes) {
     // A count has no T.
     return value >= 1e12 ? fmt::format("{:.0f}G", value / 1e9)
                          : fmt::format("{}{}", three(number), prefix);

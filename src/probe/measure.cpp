@@ -22,7 +22,11 @@ namespace {
 constexpr std::int64_t update_chunk = std::int64_t{4} << 20U;
 /// Larger products gain nothing.
 constexpr std::int64_t most_product = 2048;
-constexpr std::int64_t product_multiple = 64;
+/// And on a GPU.
+constexpr std::int64_t most_gpu_product = 8192;
+/// Of one product: as many as cores do in some ten milliseconds, and a GPU in some.
+constexpr double most_host_flops = 1e9;
+constexpr double most_gpu_flops = 1e12;
 
 /// work(T{}) for the type.
 template <class Work>
@@ -221,25 +225,49 @@ double measure_host_memory(Effort const& effort) {
   });
 }
 
-double measure_product(DType dtype, Effort const& effort) {
+double measure_product(device::Device& device, DType dtype, ProductShape shape,
+                       Effort const& effort) {
+  bool const on_gpu = device.kind() == device::Kind::cuda;
+  std::int64_t const widest = on_gpu ? most_gpu_product : most_product;
+  shape.in = std::min(shape.in, widest);
+  shape.out = std::min(shape.out, widest);
+  auto const flops = [&] {
+    return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.in * shape.out);
+  };
+  auto const elements = [&] { return shape.in * shape.out + shape.rows * (shape.in + shape.out); };
+  Bytes const room = (device.capacity() - device.used()) / 2;
+  while (shape.rows > 1 && (flops() > (on_gpu ? most_gpu_flops : most_host_flops) ||
+                            elements() * bytes_of(dtype) > room)) {
+    shape.rows /= 2;
+  }
   return with_type(dtype, [&]<class T>(T) {
-    auto const side =
-        static_cast<std::int64_t>(std::sqrt(static_cast<double>(effort.bytes) / (3.0 * sizeof(T))));
-    std::int64_t const n =
-        std::clamp(side / product_multiple * product_multiple, product_multiple, most_product);
-    auto const square = static_cast<std::size_t>(n * n);
-    memory::HugeBuffer const memory{static_cast<Bytes>(3 * square * sizeof(T))};
-    auto const all = memory.as<T>();
-    std::vector<float> const values(2 * square, 0.5F);
-    round_to(values, all.first(2 * square));
-    kernels::Matmul<T> const product{.a = all.data(),
-                                     .b = all.data() + square,
-                                     .c = all.data() + 2 * square,
-                                     .m = n,
-                                     .n = n,
-                                     .k = n};
-    double const flops = 2.0 * std::pow(static_cast<double>(n), 3);
-    return rate_of(effort, flops, [&] { kernels::host::matmul(product); });
+    auto const count = elements();
+    auto const bytes = count * static_cast<Bytes>(sizeof(T));
+    auto const memory = device.allocate(bytes, "the measuring of products on the device");
+    auto const stream = device.make_calling_stream("probe-product");
+    {
+      memory::HugeBuffer const host{bytes};
+      std::vector<float> const values(static_cast<std::size_t>(count), 0.5F);
+      round_to(values, host.as<T>().first(values.size()));
+      stream->copy(memory.template as<T>().data(), host.bytes().data(), bytes,
+                   device::Copy::host_to_device);
+      stream->synchronize();
+    }
+    T* const x = memory.template as<T>().data();
+    T* const w = x + shape.rows * shape.in;
+    return median_rate(effort, flops(), [&](int passes) {
+      Stopwatch const watch;
+      for (int i = 0; i < passes; ++i) {
+        kernels::matmul<T, T>(*stream, {.a = x,
+                                        .b = w,
+                                        .c = w + shape.in * shape.out,
+                                        .m = shape.rows,
+                                        .n = shape.out,
+                                        .k = shape.in});
+      }
+      stream->synchronize();
+      return watch.elapsed();
+    });
   });
 }
 

@@ -24,6 +24,8 @@ struct LinkRates {
 };
 /// Errors: IoError (74) if what came back is not what was sent.
 [[nodiscard]] LinkRates measure_link(device::Device& device, Effort const& effort);
+/// Both directions at once alone, from pinned memory; what moves is not verified.
+[[nodiscard]] LinkRates measure_link_both(device::Device& device, Effort const& effort);
 
 /// Elements per second of AdamW as the update runs it: chunk by chunk, G and W of `dtype`. On the CPU with
 /// the calling thread's OpenMP team and an emulated rate if there is one; on the device with the state there.
@@ -36,7 +38,14 @@ struct LinkRates {
 [[nodiscard]] double measure_conversion(DType dtype, Effort const& effort);
 /// Bytes per second, read and written, of a scaling in place by all threads.
 [[nodiscard]] double measure_host_memory(Effort const& effort);
-/// FLOP/s of a square product on the cores in `dtype`.
-[[nodiscard]] double measure_product(DType dtype, Effort const& effort);
+/// (rows, in) x (in, out)
+struct ProductShape {
+  std::int64_t rows{}, in{}, out{};
+};
+/// FLOP/s of products on the device's calling stream, which are no larger than it takes to tell
+/// their rate and take no more than half of the device's free memory. `effort.bytes` does not
+/// count.
+[[nodiscard]] double measure_product(device::Device& device, DType dtype, ProductShape shape,
+                                     Effort const& effort);
 
 }  // namespace offstage::probe

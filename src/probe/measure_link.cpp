@@ -76,22 +76,42 @@ class Link {
   }
 
   [[nodiscard]] LinkRates measure(Effort const& effort) {
-    auto const rate = [&](Way const& way) {
-      return median_rate(effort, static_cast<double>(size_),
-                         [&](int passes) { return way.run(passes); });
-    };
     LinkRates rates;
     // Before the memory is pinned. The way back brings what the way there has brought.
-    rates.to_device_pageable = rate(to(source_));
-    rates.to_host_pageable = rate(from(source_));
+    rates.to_device_pageable = rate(to(source_), effort);
+    rates.to_host_pageable = rate(from(source_), effort);
     verify("from pageable memory");
     auto const pinned_sent = device_.pin(sent_.bytes());
     auto const pinned_received = device_.pin(received_.bytes());
     forget();
-    rates.to_device = rate(to(source_));
-    rates.to_host = rate(from(source_));
+    rates.to_device = rate(to(source_), effort);
+    rates.to_host = rate(from(source_), effort);
     verify("from pinned memory");
     forget();
+    measure_both(effort, rates);
+    verify("both ways at once");
+    static_cast<void>(from(target_).run(1));
+    verify("both ways at once");
+    return rates;
+  }
+
+  [[nodiscard]] LinkRates measure_both(Effort const& effort) {
+    auto const pinned_sent = device_.pin(sent_.bytes());
+    auto const pinned_received = device_.pin(received_.bytes());
+    LinkRates rates;
+    rates.to_device = rate(to(target_), effort);
+    rates.to_host = rate(from(source_), effort);
+    measure_both(effort, rates);
+    return rates;
+  }
+
+ private:
+  [[nodiscard]] double rate(Way const& way, Effort const& effort) const {
+    return median_rate(effort, static_cast<double>(size_),
+                       [&](int passes) { return way.run(passes); });
+  }
+  /// Each direction while the other runs, by what they reach alone.
+  void measure_both(Effort const& effort, LinkRates& rates) {
     auto const beside = [&](Way const& way, Way const& other, double other_share) {
       double const more = std::ceil(std::clamp(2.0 * other_share, 1.0, most_beside)) + 1.0;
       return median_rate(effort, static_cast<double>(size_), [&](int passes) {
@@ -100,13 +120,8 @@ class Link {
     };
     rates.to_device_both = beside(to(target_), from(source_), rates.to_host / rates.to_device);
     rates.to_host_both = beside(from(source_), to(target_), rates.to_device / rates.to_host);
-    verify("both ways at once");
-    static_cast<void>(from(target_).run(1));
-    verify("both ways at once");
-    return rates;
   }
 
- private:
   [[nodiscard]] Way to(device::Buffer const& buffer) {
     return {*in_, buffer.as<std::byte>().data(), sent_.bytes().data(), size_,
             device::Copy::host_to_device};
@@ -139,10 +154,22 @@ class Link {
 
 }  // namespace
 
-LinkRates measure_link(device::Device& device, Effort const& effort) {
+namespace {
+
+Link open_link(device::Device& device, Effort const& effort) {
   Bytes const most = (device.capacity() - device.used()) / 4;
   Bytes const size = std::min(effort.bytes, most) / KiB * KiB;
-  return Link{device, std::max(KiB, size)}.measure(effort);
+  return Link{device, std::max(KiB, size)};
+}
+
+}  // namespace
+
+LinkRates measure_link(device::Device& device, Effort const& effort) {
+  return open_link(device, effort).measure(effort);
+}
+
+LinkRates measure_link_both(device::Device& device, Effort const& effort) {
+  return open_link(device, effort).measure_both(effort);
 }
 
 }  // namespace offstage::probe

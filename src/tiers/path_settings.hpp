@@ -25,6 +25,7 @@ struct PathSettings {
   std::string directory;
   double read_rate{};  ///< bytes per second; 0: measured
   double write_rate{};
+  bool measured{};               ///< nobody gave them: this run has measured them
   Duplex duplex = Duplex::half;  ///< that of the emulation if there is one
   int processes =
       1;  ///< that use it at a time under tiers.exclusive: more where one cannot saturate it

@@ -1,13 +1,19 @@
 #include "train/activation_choice.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 
 #include "activations/host_activations.hpp"
 #include "base/dtype.hpp"
+#include "base/error.hpp"
 #include "model/dims.hpp"
 #include "train/device_demand.hpp"
+#include "train/memory_demand.hpp"
+#include "train/update_demand.hpp"
 
 namespace offstage::train {
 namespace {
@@ -15,28 +21,177 @@ namespace {
 using activations::Policy;
 using Rule = Policy::Rule;
 
-double first_known(double one, double other) {
-  return one > 0.0 ? one : other;
+/// The facts that a policy is chosen by, and the choice.
+template <class T>
+class Chooser {
+ public:
+  Chooser(RunConfig const& config, state::ShardMap const& map, int rank, ActivationRoom const& room)
+      : config_{config}, map_{map}, rank_{rank}, room_{room}, dims_{run_dims(config)} {}
+
+  /// What host memory has no room for may leave it. Where it has room for all, no byte goes to
+  /// storage and no time is lost.
+  [[nodiscard]] Policy swap(double share) const {
+    return {Rule::swap, share, !config_.paths.empty()};
+  }
+  [[nodiscard]] Bytes device_bytes(Policy const& policy) const;
+  [[nodiscard]] bool fits_device(Policy const& policy) const {
+    return room_.memory == 0 || device_bytes(policy) <= room_.memory;
+  }
+  /// There, and in host memory.
+  [[nodiscard]] bool fits(Policy const& policy) const;
+  [[nodiscard]] plan::SwapCompany company() const;
+  /// Whether anything goes to storage under forward or backward, if as much leaves as can.
+  [[nodiscard]] bool uses_storage(plan::SwapCompany const& company) const;
+  [[nodiscard]] ActivationChoice choose(ActivationRates const& rates) const;
+
+ private:
+  [[nodiscard]] RunConfig with(Policy const& policy) const {
+    RunConfig config = config_;
+    config.device.memory = room_.memory;
+    config.train.activations = policy;
+    return config;
+  }
+  /// Errors: UsageError: host memory does not suffice.
+  [[nodiscard]] plan::MemoryPlan host_plan(Policy const& policy) const {
+    return plan::plan_memory(memory_demand<T>(with(policy), map_,
+                                              {.ranks_per_node = room_.ranks_per_node,
+                                               .route = room_.route,
+                                               .host_memory = room_.host_memory}));
+  }
+  [[nodiscard]] Bytes leaving(Policy const& policy) const {
+    auto config = with(policy);
+    config.train.activations.storage = false;
+    return activation_bytes<T>(config);
+  }
+  void add_room(plan::SwapCompany& company) const;
+  void add_update(plan::SwapCompany& company, plan::MemoryPlan const& plan) const;
+
+  RunConfig const& config_;
+  state::ShardMap const& map_;
+  int rank_;
+  ActivationRoom const& room_;
+  model::Dims dims_;
+};
+
+template <class T>
+Bytes Chooser<T>::device_bytes(Policy const& policy) const {
+  return device_demand<T>(with(policy), map_, rank_, room_.route, config_.subgroup_size, room_.link)
+      .total();
 }
 
 template <class T>
-activations::Rates rates_of(RunConfig const& config, state::ShardMap const& map) {
-  auto const& emulation = config.device.emulation;
-  auto const& platform = config.platform;
-  Bytes all = 0;
-  for (state::LayerLayout const& layer : map.layers()) {
-    all += layer.padded_elements() * static_cast<Bytes>(sizeof(T));
+bool Chooser<T>::fits(Policy const& policy) const {
+  if (!fits_device(policy)) {
+    return false;
   }
-  bool const streamed = config.parameter_home != parameters::Home::device;
-  return {.compute = emulation.compute,
-          .host_to_device =
-              first_known(emulation.host_to_device,
-                          first_known(platform.host_to_device_both, platform.host_to_device)),
-          .device_to_host =
-              first_known(emulation.device_to_host,
-                          first_known(platform.device_to_host_both, platform.device_to_host)),
-          .parameters = streamed ? all : 0,
-          .gradients = all};
+  if (policy.rule != Rule::swap || room_.host_memory == 0) {
+    return true;
+  }
+  try {
+    static_cast<void>(host_plan(policy));
+    return true;
+  } catch (UsageError const&) {
+    return false;
+  }
+}
+
+template <class T>
+plan::SwapCompany Chooser<T>::company() const {
+  plan::SwapCompany company;
+  for (state::LayerLayout const& layer : map_.layers()) {
+    company.gradients += layer.padded_elements() * static_cast<Bytes>(sizeof(T));
+  }
+  bool const streamed = config_.parameter_home != parameters::Home::device;
+  company.parameters = streamed ? company.gradients : 0;
+  if (config_.parameter_home == parameters::Home::storage) {
+    company.stored_read = map_.shard_elements(rank_) * static_cast<Bytes>(sizeof(T));
+  }
+  if (room_.host_memory > 0) {
+    add_room(company);
+  }
+  return company;
+}
+
+/// Where host memory is too small for the run itself, that is said elsewhere.
+template <class T>
+void Chooser<T>::add_room(plan::SwapCompany& company) const {
+  company.host_room = 0;
+  try {
+    if (config_.paths.empty()) {
+      auto const plan = host_plan({Rule::keep});
+      company.host_room = (room_.host_memory - plan.node_total) / room_.ranks_per_node;
+      return;
+    }
+    auto const plan = host_plan(swap(1.0));
+    company.host_room = leaving(swap(1.0)) - stored_activations<T>(with(swap(1.0)), plan);
+    if (company.host_room >= leaving(swap(1.0))) {
+      company.host_room = std::numeric_limits<Bytes>::max();  // the last blocks stay on the device
+    }
+    if (config_.overlap != Overlap::off) {
+      add_update(company, plan);
+    }
+  } catch (UsageError const&) {
+  }
+}
+
+/// An update has one step's time for itself: each of its micro-batches gets a part.
+template <class T>
+void Chooser<T>::add_update(plan::SwapCompany& company, plan::MemoryPlan const& plan) const {
+  auto const rounds = std::max<std::int64_t>(
+      1, config_.train.global_batch / config_.train.micro_batch / map_.ranks());
+  auto const shape = update_shape<T>(config_, map_.shard_elements(rank_), plan.subgroup_elements);
+  auto const traffic = storage_traffic(config_, shape, plan);
+  company.update_read = traffic.read / rounds;
+  company.update_written = traffic.written / rounds;
+  double const rate = config_.device.emulation.host_update > 0.0
+                          ? config_.device.emulation.host_update
+                          : config_.platform.cpu_update;
+  if (rate > 0.0) {
+    double const on_cores =
+        (1.0 - config_.share.device_resident) * (1.0 - config_.share.device_share.value_or(0.0));
+    company.update = Seconds{static_cast<double>(shape.elements) * on_cores / rate /
+                             static_cast<double>(rounds)};
+  }
+}
+
+template <class T>
+bool Chooser<T>::uses_storage(plan::SwapCompany const& company) const {
+  return !config_.paths.empty() &&
+         (company.stored_read + company.update_read + company.update_written > 0 ||
+          company.host_room < leaving(swap(1.0)));
+}
+
+template <class T>
+ActivationChoice Chooser<T>::choose(ActivationRates const& rates) const {
+  auto const beside = company();
+  bool const recomputes = fits({Rule::recompute});
+  if (!rates.rates.known() || (uses_storage(beside) && rates.rates.storage.read <= 0.0)) {
+    return {recomputes ? Policy{Rule::recompute} : swap(0.0)};
+  }
+  auto const blocks = static_cast<int>(config_.model.layers);
+  int const slabs = run_shape<T>(config_).slabs;
+  // A part that leaves has one copy more on the device than one that is computed again.
+  int parts = activations::product_parts;
+  while (parts > 0 && !fits_device(swap(activations::share_of_parts<T>(dims_, parts)))) {
+    --parts;
+  }
+  auto const paper = activations::paper_choice<T>(rates.rates, beside, dims_,
+                                                  {.all = blocks, .staying = slabs}, parts);
+  // Of what is only computed again there is one copy.
+  auto const again =
+      activations::recompute_seconds(rates.rates, beside, dims_, {.all = blocks, .staying = 1});
+  bool const swaps = fits(swap(paper.share));
+  ActivationChoice choice{swaps ? swap(paper.share) : swap(0.0)};
+  if (recomputes && (!swaps || again <= paper.seconds)) {
+    choice.policy = {Rule::recompute};
+  }
+  choice.why = fmt::format(
+      "keep would take {} of {}; a micro-batch {:.3g} s with {:.0f}% swapped{}, {:.3g} s with "
+      "all computed again{}; {}",
+      format_bytes(device_bytes({Rule::keep})), format_bytes(room_.memory), paper.seconds.count(),
+      100 * paper.share, swaps ? "" : " (no room)", again.count(), recomputes ? "" : " (no room)",
+      describe(rates));
+  return choice;
 }
 
 }  // namespace
@@ -94,49 +249,37 @@ activations::StoredSettings activation_workers(int buffers) {
 }
 
 template <class T>
-Policy settle_activations(RunConfig const& config, state::ShardMap const& map, int rank,
-                          DeviceRoom const& room) {
-  if (config.train.activations.rule != Rule::automatic) {
-    return config.train.activations;
+WantedRates wanted_rates(RunConfig const& config, state::ShardMap const& map, int rank,
+                         ActivationRoom const& room, ActivationRates const& given) {
+  Chooser<T> const chooser{config, map, rank, room};
+  if (config.train.activations.rule != Rule::automatic || chooser.fits({Rule::keep})) {
+    return {};
   }
-  RunConfig tried = config;
-  tried.device.memory = room.memory;
-  auto const fits = [&](Policy const& policy) {
-    tried.train.activations = policy;
-    return room.memory == 0 ||
-           device_demand<T>(tried, map, rank, room.route, config.subgroup_size, room.link)
-                   .total() <= room.memory;
-  };
-  if (fits({Rule::keep})) {
-    return {Rule::keep};
-  }
-  // What host memory has no room for may leave it. Where it has room for all, no byte goes to storage and no time is lost.
-  bool const storage = !config.paths.empty();
-  Policy const inputs{Rule::swap, 0.0, storage};
-  auto const rates = rates_of<T>(config, map);
-  bool const recomputes = fits({Rule::recompute});
-  if (!rates.known()) {
-    return recomputes ? Policy{Rule::recompute} : inputs;
-  }
-  auto const dims = run_dims(config);
-  auto const blocks = static_cast<int>(config.model.layers);
-  auto const paper = activations::paper_choice<T>(rates, dims, blocks);
-  Policy const some{Rule::swap, paper.share, storage};
-  bool const swaps = fits(some);
-  if (recomputes &&
-      (!swaps || activations::recompute_seconds(rates, dims, blocks) <= paper.seconds)) {
-    return {Rule::recompute};
-  }
-  return swaps ? some : inputs;
+  auto const& rates = given.rates;
+  return {.compute = rates.compute <= 0.0,
+          .link = rates.host_to_device <= 0.0 || rates.device_to_host <= 0.0,
+          .storage = rates.storage.read <= 0.0 && chooser.uses_storage(chooser.company())};
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                        \
-  template model::RunShape run_shape<T>(RunConfig const&);                             \
-  template std::vector<Bytes> activation_extents<T>(RunConfig const&);                 \
-  template Bytes stored_activations<T>(RunConfig const&, plan::MemoryPlan const&);     \
-  template Bytes activation_bytes<T>(RunConfig const&);                                \
-  template Policy settle_activations<T>(RunConfig const&, state::ShardMap const&, int, \
-                                        DeviceRoom const&);
+template <class T>
+ActivationChoice settle_activations(RunConfig const& config, state::ShardMap const& map, int rank,
+                                    ActivationRoom const& room, ActivationRates const& rates) {
+  if (config.train.activations.rule != Rule::automatic) {
+    return {config.train.activations};
+  }
+  Chooser<T> const chooser{config, map, rank, room};
+  return chooser.fits({Rule::keep}) ? ActivationChoice{{Rule::keep}} : chooser.choose(rates);
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                                                  \
+  template model::RunShape run_shape<T>(RunConfig const&);                                       \
+  template std::vector<Bytes> activation_extents<T>(RunConfig const&);                           \
+  template Bytes stored_activations<T>(RunConfig const&, plan::MemoryPlan const&);               \
+  template Bytes activation_bytes<T>(RunConfig const&);                                          \
+  template WantedRates wanted_rates<T>(RunConfig const&, state::ShardMap const&, int,            \
+                                       ActivationRoom const&, ActivationRates const&);           \
+  template ActivationChoice settle_activations<T>(RunConfig const&, state::ShardMap const&, int, \
+                                                  ActivationRoom const&, ActivationRates const&);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)
 OFFSTAGE_INSTANTIATE(float16)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "activations/choice.hpp"
@@ -10,6 +11,7 @@
 #include "plan/memory.hpp"
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
+#include "train/activation_rates.hpp"
 #include "train/run_config.hpp"
 
 namespace offstage::train {
@@ -36,21 +38,37 @@ template <class T>
 /// Who has them in hand.
 [[nodiscard]] activations::StoredSettings activation_workers(int buffers);
 
-/// The device that activations are to fit on, with what else is there.
-struct DeviceRoom {
-  Bytes memory{};  ///< 0: no limit
+/// Where activations are to fit, with what else is there.
+struct ActivationRoom {
+  Bytes memory{};  ///< of the device; 0: no limit
   state::Route route = state::Route::in_place;
-  Bytes link{};  ///< as of device_demand
+  Bytes link{};         ///< as of device_demand
+  Bytes host_memory{};  ///< of a node; 0: not looked at
+  int ranks_per_node = 1;
 };
 
-/// train.activations=auto settled, for rank `rank`: `keep` where the plan fits; else what takes least time by the rule `paper`
-/// (activations::paper_choice) of what fits, where the device's rates are known (device.emulate=compute=.., and those of the
-/// link, or platform.*); where not, the first of `recompute` and the inputs alone off the device that fits. Nothing
-/// fits: the last, for which the device has the words. What leaves goes to storage as far as host memory has no room, where there are
-/// paths. Any other value stays.
+struct ActivationChoice {
+  activations::Policy policy{};
+  /// For people: by which rates, and what the others would take; empty where no rates were asked.
+  std::string why{};
+};
+
+/// Rates that settle_activations lacks: none unless train.activations=auto and `keep` does not fit;
+/// those of storage only where something goes there.
 template <class T>
-[[nodiscard]] activations::Policy settle_activations(RunConfig const& config,
-                                                     state::ShardMap const& map, int rank,
-                                                     DeviceRoom const& room);
+[[nodiscard]] WantedRates wanted_rates(RunConfig const& config, state::ShardMap const& map,
+                                       int rank, ActivationRoom const& room,
+                                       ActivationRates const& given);
+
+/// train.activations=auto settled, for rank `rank`: `keep` where the plan fits; else what takes least time by the rule `paper`
+/// (activations::paper_choice) of what fits; where a rate that it needs is not known, the first of
+/// `recompute` and the inputs alone off the device that fits. Nothing fits: the last, for which the
+/// device has the words. What leaves goes to storage as far as host memory has no room, where there
+/// are paths; where there are none, no more leaves than it has room for. Any other value stays.
+template <class T>
+[[nodiscard]] ActivationChoice settle_activations(RunConfig const& config,
+                                                  state::ShardMap const& map, int rank,
+                                                  ActivationRoom const& room,
+                                                  ActivationRates const& rates);
 
 }  // namespace offstage::train

@@ -48,15 +48,20 @@ bool device_is_cores(DeviceConfig const& device) {
   return device.kind == DeviceKind::host && !device.emulation.any();
 }
 
-/// As a run would settle it on devices with device.memory.
+/// As a run would settle it on devices with device.memory, by the rates that are given.
 template <class T>
-RunConfig with_activations(RunConfig config, ForecastScope const& scope,
-                           state::ShardMap const& map) {
+ActivationChoice settle(RunConfig& config, ForecastScope const& scope, state::ShardMap const& map) {
   auto const link = plan_link(config, scope.ranks, scope.ranks_per_node);
-  config.train.activations = settle_activations<T>(
+  auto choice = settle_activations<T>(
       config, map, 0,
-      {.memory = config.device.memory, .route = link.route, .link = link.device_bytes});
-  return config;
+      {.memory = config.device.memory,
+       .route = link.route,
+       .link = link.device_bytes,
+       .host_memory = config.host_memory > 0 ? config.host_memory : scope.host_memory,
+       .ranks_per_node = scope.ranks_per_node},
+      given_rates(config, scope.ranks_per_node));
+  config.train.activations = choice.policy;
+  return choice;
 }
 
 /// One configuration on some ranks; T is its numerics.dtype.
@@ -313,7 +318,7 @@ AttentionChoice settle_attention(RunConfig& config, ForecastScope const& scope,
     auto with = config;
     with.device.attention_workspace = facts.workspace;
     try {
-      with = with_activations<T>(with, scope, map);
+      settle<T>(with, scope, map);
       Foreseer<T> const there{with, scope, map};
       Bytes const host = config.host_memory > 0 ? config.host_memory : scope.host_memory;
       auto const device = there.device(there.memory(host));
@@ -332,7 +337,7 @@ Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
   state::ShardMap const map{state::layers_of(given.model), scope.ranks};
   RunConfig config = given;
   auto const attention = settle_attention<T>(config, scope, map);
-  config = with_activations<T>(config, scope, map);
+  auto const chosen = settle<T>(config, scope, map);
   Foreseer<T> const here{config, scope, map};
   Forecast result{.parameters = state::count_parameters(map.layers()),
                   .shard_elements = here.shard(),
@@ -340,6 +345,7 @@ Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
                   .attention = attention.text,
                   .state = describe_state(config.optimizer),
                   .activations = activations::describe(config.train.activations),
+                  .activations_why = chosen.why,
                   .link = here.link().text,
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
                   .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};

@@ -46,6 +46,7 @@ struct Forecast {
   std::string attention{};    ///< who is assumed to compute it; empty: not on GPUs
   std::string state{};        ///< of the optimizer, in words
   std::string activations{};  ///< as train.activations is settled
+  std::string activations_why{};  ///< ActivationChoice::why
   std::string link{};         ///< how layers get from rank to rank, and why so; empty for one rank
   int nodes{};
   plan::MemoryPlan memory{};      ///< of this configuration

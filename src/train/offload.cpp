@@ -45,7 +45,55 @@ bool is_known(tiers::PathSettings const& path) {
   return path.read_rate > 0.0 && path.write_rate > 0.0;
 }
 
+std::string spill_of(RunConfig const& config, mpi::Communicator const& comm) {
+  return tiers::spill_name({.job = config.job ? config.job->id : "",
+                            .run = std::filesystem::path{config.run_dir}.filename().string(),
+                            .host = cpu::host_name(),
+                            .process = getpid(),
+                            .rank = comm.rank()});
+}
+
+/// Of paths that nobody gave rates, on the first rank of a node, whose others get them from it.
+/// Collective over both.
+std::vector<plan::PathRate> measure_unknown(RunConfig const& config, mpi::Communicator const& comm,
+                                            mpi::Communicator const& node,
+                                            tiers::PathSet const& paths, Bytes memory) {
+  std::vector<plan::PathRate> measured(paths.size());
+  mpi::agree(comm, [&] {
+    for (std::size_t i = 0; node.rank() == 0 && i < paths.size(); ++i) {
+      if (!is_known(paths[i]->settings())) {
+        measured[i] =
+            tiers::measure_rates(*paths[i], spill_of(config, comm),
+                                 {.time = measuring_time, .most = measured_most, .memory = memory});
+      }
+    }
+  });
+  for (plan::PathRate& rate : measured) {
+    rate = node.broadcast_value(rate, 0);
+  }
+  return measured;
+}
+
 }  // namespace
+
+void measure_paths(RunConfig& config, mpi::Communicator const& comm) {
+  auto const node = comm.split_by_node();
+  mpi::SharedWindow const window{node, tiers::shared_bytes(config.paths)};
+  std::shared_ptr<tiers::PathSet const> paths;
+  mpi::agree(comm, [&] {
+    paths = tiers::make_paths(
+        {.paths = config.paths, .exclusive = config.storage.exclusive, .shared = window.bytes()});
+  });
+  auto const measured = measure_unknown(config, comm, node, *paths, tiers::path_hold_bytes);
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    auto& path = config.paths[i];
+    if (!is_known(path)) {
+      path.read_rate = -comm.maximum(-measured[i].read);
+      path.write_rate = -comm.maximum(-measured[i].write);
+      path.measured = true;
+    }
+  }
+}
 
 Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace,
                  Bytes measuring_memory)
@@ -69,20 +117,10 @@ void Offload::measure(mpi::Communicator const& node, Bytes memory) {
   if (paths_->size() < 2 || config_.storage.split.rule == plan::SplitRule::fixed) {
     return;
   }
-  std::vector<plan::PathRate> measured(paths_->size());
-  mpi::agree(comm_, [&] {
-    for (std::size_t i = 0; node.rank() == 0 && i < paths_->size(); ++i) {
-      if (!is_known((*paths_)[i]->settings())) {
-        measured[i] =
-            tiers::measure_rates(*(*paths_)[i], spill(),
-                                 {.time = measuring_time, .most = measured_most, .memory = memory});
-      }
-    }
-  });
+  auto const measured = measure_unknown(config_, comm_, node, *paths_, memory);
   for (std::size_t i = 0; i < paths_->size(); ++i) {
     if (!is_known((*paths_)[i]->settings())) {
-      auto const rate = node.broadcast_value(measured[i], 0);
-      (*paths_)[i]->set_rates(rate.read, rate.write);
+      (*paths_)[i]->set_rates(measured[i].read, measured[i].write);
     }
   }
 }
@@ -98,14 +136,6 @@ std::shared_ptr<tiers::KeptFileShape const> Offload::shape_of_slots(
       config_.checkpoint.dir, comm_.rank(), config_.optimizer.layout(), largest.size));
 }
 
-std::string Offload::spill() const {
-  return tiers::spill_name({.job = config_.job ? config_.job->id : "",
-                            .run = std::filesystem::path{config_.run_dir}.filename().string(),
-                            .host = cpu::host_name(),
-                            .process = getpid(),
-                            .rank = comm_.rank()});
-}
-
 /// Of the state that is not resident, of the gradients as they are accumulated, of those that are flushed in
 /// FP32 if any are, and of the working copy if it lives on storage.
 std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const& subgroups,
@@ -114,7 +144,7 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
                                               Bytes parameter_element_bytes) const {
   std::span const waiting = std::span{subgroups}.first(static_cast<std::size_t>(subgroups_));
   tiers::VirtualSettings const shared{.paths = paths_,
-                                      .spill = spill(),
+                                      .spill = spill_of(config_, comm_),
                                       .verify = config_.storage.verify,
                                       .split = config_.storage.split,
                                       .sharer = sharer_,

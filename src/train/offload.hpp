@@ -23,6 +23,11 @@
 
 namespace offstage::train {
 
+/// Measures the tiers.path without rates, and writes the rates to `config`: of nodes the least, so
+/// that all plan alike. One rank of each node measures, one path after the other. Collective.
+/// Errors: mpi::AgreedError.
+void measure_paths(RunConfig& config, mpi::Communicator const& comm);
+
 /// Where state and gradients of a run wait: the storage paths of a node with the locks that its ranks
 /// share, and this rank's virtual tiers on them.
 ///
@@ -77,7 +82,6 @@ class Offload {
                                             Bytes gradient_element_bytes,
                                             Bytes parameter_element_bytes) const;
   void find_room(std::vector<Demand> const& demands);
-  [[nodiscard]] std::string spill() const;
   /// Null if no path is persistent.
   [[nodiscard]] std::shared_ptr<tiers::KeptFileShape const> shape_of_slots(
       std::span<state::Subgroup const> subgroups) const;

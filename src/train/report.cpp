@@ -48,7 +48,7 @@ void print_job(slurm::Job const& job) {
 
 /// "read 6.90 GB/s, write 5.30 GB/s (given, half duplex)"
 std::string describe_rates(tiers::PathSettings const& path, plan::PathRate const& rate) {
-  bool const given = path.read_rate > 0.0 && path.write_rate > 0.0;
+  bool const given = path.read_rate > 0.0 && path.write_rate > 0.0 && !path.measured;
   if (rate.read <= 0.0 || rate.write <= 0.0) {
     return rate.full_duplex ? "full duplex" : "half duplex";  // no split needs to know more
   }
@@ -102,7 +102,7 @@ void print_parameters(RunConfig const& config, HeaderFacts const& facts) {
                 : "used where they lie");
 }
 
-void print_activations(RunConfig const& config) {
+void print_activations(RunConfig const& config, std::string const& why) {
   using Rule = activations::Policy::Rule;
   auto const& policy = config.train.activations;
   if (policy.rule == Rule::recompute) {
@@ -112,6 +112,9 @@ void print_activations(RunConfig const& config) {
         "activations: blocks' inputs and {:.0f}% of what products make go to {}, the "
         "rest is computed again",
         100 * policy.share, policy.storage ? "host memory and storage" : "host memory");
+  }
+  if (!why.empty()) {
+    log::info("  train.activations=auto: {}", why);
   }
 }
 
@@ -185,7 +188,7 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
   log::info("model: {} parameters, working copy {}", facts.parameters,
             name_of(config.numerics.dtype));
   print_parameters(config, facts);
-  print_activations(config);
+  print_activations(config, facts.activations);
   print_storage(config, facts);
   log::info("configuration:");
   for (Setting const& setting : config.settings) {

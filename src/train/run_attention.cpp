@@ -25,9 +25,12 @@ bool has_room(RunConfig config, mpi::Communicator const& comm, device::Device co
   state::ShardMap const map{state::layers_of(config.model), comm.size()};
   std::int64_t const subgroup = std::min(config.subgroup_size, map.shard_elements(comm.rank()));
   try {
-    config.train.activations = settle_activations<T>(
-        config, map, comm.rank(),
-        {.memory = device.capacity(), .route = link.route(), .link = link.device_bytes()});
+    config.train.activations =
+        settle_activations<T>(
+            config, map, comm.rank(),
+            {.memory = device.capacity(), .route = link.route(), .link = link.device_bytes()},
+            given_rates(config, 1))
+            .policy;
     auto const demand =
         device_demand<T>(config, map, comm.rank(), link.route(), subgroup, link.device_bytes());
     return demand.total() - demand.held <= device.capacity();

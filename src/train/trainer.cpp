@@ -13,6 +13,7 @@
 #include "checkpoint/writer.hpp"
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
+#include "platform/memory/process_memory.hpp"
 #include "train/activation_choice.hpp"
 #include "train/cadence.hpp"
 #include "train/checkpoint_space.hpp"
@@ -20,6 +21,7 @@
 #include "train/directories.hpp"
 #include "train/journal.hpp"
 #include "train/loss_scale.hpp"
+#include "train/memory_demand.hpp"
 #include "train/report.hpp"
 #include "train/run_attention.hpp"
 #include "train/run_device.hpp"
@@ -83,8 +85,8 @@ class Training {
 
  private:
   void prepare();
-  /// What is chosen by the device's memory.
-  void settle(device::Device const& device, state::RankLink const& link);
+  /// What is chosen by the device's memory; rates that this needs are measured.
+  void settle(device::Device& device, state::RankLink const& link);
   void open_data();
   void look_for_shortages(launch::Needs const& needs);
   void start_or_continue();
@@ -108,6 +110,7 @@ class Training {
   std::unique_ptr<data::Dataset> train_data_;
   std::unique_ptr<data::Dataset> valid_data_;
   std::unique_ptr<Directories> directories_;  ///< ends after the runner, whose slots lie in them
+  std::string activations_why_;               ///< for the header
   RunAttention attention_;                    ///< ends after the runner, whose model has its plans
   std::unique_ptr<StepRunner<T>> runner_;
   std::optional<Saves> saves_;  ///< ends before the runner, whose state it reads
@@ -264,14 +267,32 @@ void Training<T>::run_steps() {
 }
 
 template <class T>
-void Training<T>::settle(device::Device const& device, state::RankLink const& link) {
+void Training<T>::settle(device::Device& device, state::RankLink const& link) {
+  auto const node = comm_.split_by_node();
   bool const limited = config_.device.memory > 0 || device.kind() == device::Kind::cuda;
-  Bytes const memory = comm_.minimum(limited ? device.capacity() : 0);
-  Bytes const of_link = comm_.maximum(link.device_bytes());
+  ActivationRoom const room{
+      .memory = comm_.minimum(limited ? device.capacity() : 0),
+      .route = link.route(),
+      .link = comm_.maximum(link.device_bytes()),
+      .host_memory = config_.host_memory > 0
+                         ? config_.host_memory
+                         : static_cast<Bytes>(auto_host_share * static_cast<double>(comm_.minimum(
+                                                                    memory::available_bytes()))),
+      .ranks_per_node = static_cast<int>(comm_.maximum(std::int64_t{node.size()}))};
+  auto rates = given_rates(config_, room.ranks_per_node);
+  std::optional<state::ShardMap> map;
+  WantedRates wanted;
   mpi::agree(comm_, [&] {
-    state::ShardMap const map{state::layers_of(config_.model), comm_.size()};
-    config_.train.activations = settle_activations<T>(
-        config_, map, 0, {.memory = memory, .route = link.route(), .link = of_link});
+    map.emplace(state::layers_of(config_.model), comm_.size());
+    wanted = wanted_rates<T>(config_, *map, 0, room, rates);
+  });
+  if (wanted.any()) {
+    measure_rates(rates, wanted, config_, comm_, node, device);
+  }
+  mpi::agree(comm_, [&] {
+    auto choice = settle_activations<T>(config_, *map, 0, room, rates);
+    config_.train.activations = choice.policy;
+    activations_why_ = std::move(choice.why);
   });
 }
 
@@ -305,6 +326,7 @@ void Training<T>::prepare() {
                 .device = runner_->device().name(),
                 .libraries = runner_->device().libraries(),
                 .attention = attention_.text,
+                .activations = activations_why_,
                 .link = link.text,
                 .memory = runner_->memory_plan(),
                 .parameter_slots = runner_->parameter_slots(),

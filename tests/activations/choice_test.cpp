@@ -83,15 +83,17 @@ TEST(BlockFates, OfAShareAreSpreadOverTheBlocks) {
 
 TEST(PaperChoice, FollowsTheLink) {
   Rates rates{.compute = 1e9, .host_to_device = 1e12, .device_to_host = 1e12};
-  EXPECT_EQ(paper_choice<bfloat16>(rates, dims(16), 8).share, 1.0);
-  EXPECT_LT(paper_choice<bfloat16>(rates, dims(16), 8).seconds,
-            recompute_seconds(rates, dims(16), 8));
+  plan::SwapCompany company;
+  EXPECT_EQ(paper_choice<bfloat16>(rates, company, dims(16), {8, 2}).share, 1.0);
+  EXPECT_LT(paper_choice<bfloat16>(rates, company, dims(16), {8, 2}).seconds,
+            recompute_seconds(rates, company, dims(16), {8, 2}));
   rates.host_to_device = rates.device_to_host = 1e3;
-  EXPECT_EQ(paper_choice<bfloat16>(rates, dims(16), 8).share, 0.0);
-  EXPECT_GT(paper_choice<bfloat16>(rates, dims(16), 8).seconds,
-            recompute_seconds(rates, dims(16), 8));
-  rates.parameters = 1'000'000;
-  EXPECT_GE(recompute_seconds(rates, dims(16), 8), Seconds{2000}) << "they come twice";
+  EXPECT_EQ(paper_choice<bfloat16>(rates, company, dims(16), {8, 2}).share, 0.0);
+  EXPECT_GT(paper_choice<bfloat16>(rates, company, dims(16), {8, 2}).seconds,
+            recompute_seconds(rates, company, dims(16), {8, 2}));
+  company.parameters = 1'000'000;
+  EXPECT_GE(recompute_seconds(rates, company, dims(16), {8, 2}), Seconds{2000})
+      << "they come twice";
 }
 
 }  // namespace

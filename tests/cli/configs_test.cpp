@@ -121,7 +121,7 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   auto const fuyou = parse_with(policies + "fuyou.cfg", {"--tiers.path=/a"});
   EXPECT_EQ(fuyou.overlap, train::Overlap::on);
   EXPECT_EQ(fuyou.parameter_home, parameters::Home::storage);
-  EXPECT_TRUE(fuyou.train.activations.storage);
+  EXPECT_EQ(fuyou.train.activations.rule, activations::Policy::Rule::automatic);
   for (auto const* paper : {&zero3, &twinflow, &dos, &mlp, &fuyou}) {
     EXPECT_EQ(paper->storage.split_parameters, train::SplitParameters::off);
   }

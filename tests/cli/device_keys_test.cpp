@@ -42,6 +42,7 @@ TEST_F(DeviceKeys, APlatformIsReadAsProbeWritesIt) {
                          "measured = 2026-11-21 on node7\n"
                          "cpu-update = 1.93G\n"
                          "device-update = 25G/s\n"
+                         "products = 2250T\n"
                          "host-to-device = 25.1GB/s\n"
                          "device-to-host = 26GB\n"
                          "host-to-device-both = 20GB/s\n"
@@ -52,6 +53,7 @@ TEST_F(DeviceKeys, APlatformIsReadAsProbeWritesIt) {
   EXPECT_EQ(config.platform_measured, "2026-11-21 on node7");
   EXPECT_EQ(config.platform.cpu_update, 1.93e9);
   EXPECT_EQ(config.platform.device_update, 25e9);
+  EXPECT_EQ(config.platform_products, 2.25e15);
   EXPECT_EQ(config.platform.host_to_device, 25.1e9);
   EXPECT_EQ(config.platform.device_to_host, 26e9);
   EXPECT_EQ(config.platform.host_to_device_both, 20e9);

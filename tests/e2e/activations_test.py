@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Runs whose activations stay on the device, are computed again or wait in host memory."""
 import json
+import re
+from pathlib import Path
 
 from harness import OffstageTest, main
 
@@ -56,6 +58,50 @@ class Activations(OffstageTest):
                 self.assertIn("left rank 0's device", result.out)
         result = self.train("none", *MODEL, "train.activations=storage", expect=64)
         self.assertIn("there is no tiers.path", result.err)
+
+    def peak(self, result):
+        number, unit = re.search(r"device memory per rank: peak ([0-9.]+) (KiB|MiB)", result.out).groups()
+        return float(number) * {"KiB": 1 << 10, "MiB": 1 << 20}[unit]
+
+    def test_a_choice_by_measured_rates_fits_the_device_and_changes_no_bits(self):
+        common = [*MODEL, "model.hidden=64", "train.sequence=48", "train.micro-batch=8", "train.global-batch=16", "numerics.dtype=bf16"]
+        kept = self.train("keep", *common, "train.activations=auto")
+        self.assertNotIn("train.activations=auto: ", kept.out, "all fits: nothing is measured")
+        limit = int(self.peak(kept) * 0.6) >> 10
+        rates = r"train.activations=auto: keep would take .* products .*FLOP/s \(measured\), link .* \(measured\)"
+        for ranks in 1, 2:
+            name = f"auto-{ranks}"
+            with self.subTest(name):
+                result = self.train(name, *common, f"device.memory={limit}KiB", ranks=ranks)
+                self.assertRegex(result.out, rates)
+                self.assertLessEqual(self.peak(result), limit << 10)
+                self.assert_same_state("keep", name)
+
+    def test_runs_either_side_of_a_boundary_of_memory(self):
+        """Fuyou's Figure 4 to scale: a run at the least memory that plan accepts, and none below."""
+        configs = Path(__file__).resolve().parents[2] / "configs"
+        (self.folder / "path").mkdir()
+        policy = [f"--config={configs}/policies/fuyou.cfg", f"tiers.path={self.folder}/path", "model.family=gpt2", "model.layers=6",
+                  "model.hidden=64", "model.max-sequence=48", "train.sequence=48", "numerics.dtype=bf16", "train.steps=2", "model.ffn-hidden=256",
+                  "model.kv-heads=4", "update.subgroup-size=49152", "device.emulate=h2d=1GB/s,d2h=1GB/s,compute=100G"]
+        for batch in 4, 16:
+            common = [*policy, f"train.micro-batch={batch}", f"train.global-batch={batch}"]
+            kept = self.train(f"keep-{batch}", *common)
+            low, high = 64, int(self.peak(kept)) >> 10
+            while high - low > 4:
+                middle = (low + high) // 2
+                plan = self.command("none", *common, f"device.memory={middle}KiB")
+                plan[plan.index("train")] = "plan"
+                low, high = (low, middle) if self.call(*plan).code == 0 else (middle, high)
+            self.assertLess(high << 10, 0.7 * self.peak(kept))
+            for name, memory, code in ((f"fits-{batch}", high, 0), (f"refused-{batch}", low, 64)):
+                with self.subTest(name, memory=memory):
+                    result = self.train(name, *common, f"device.memory={memory}KiB", expect=code)
+                    if code:
+                        self.assertIn("device.memory", result.err)
+                    else:
+                        self.assertLess(self.peak(result), (memory << 10) * 1.005, "it is printed with three digits")
+                        self.assert_same_state(f"keep-{batch}", name)
 
     def test_a_trace_shows_what_leaves(self):
         self.train("run", *MODEL, LINK, "train.activations=host", "run.trace=on")

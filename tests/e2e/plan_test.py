@@ -29,6 +29,35 @@ class PlatformTest(OffstageTest):
             self.assertIn(str(word), result.errors[0])
 
 
+class Activations(PlatformTest):
+    def plan(self, model, memory, batch, expect=0):
+        """On Fuyou's machine, with its policy and the whole of its host memory."""
+        configs = Path(__file__).resolve().parents[2] / "configs"
+        return self.offstage("plan", f"--config={configs}/models/fuyou-{model}.cfg", f"--config={configs}/policies/fuyou.cfg",
+                             f"--train.micro-batch={batch}", "--train.sequence=1024", "--numerics.dtype=bf16",
+                             f"--device.memory={memory}GiB", "--tiers.host-memory=768GB", "--tiers.path=/nvme", expect=expect)
+
+    def test_the_models_and_batches_of_fuyou_fit_where_its_paper_trains_them(self):
+        # Figure 4 at batch 1, Figures 5 and 6 at the largest batches; beside each what is too much.
+        for model, memory, batch in (("276b", 24, 1), ("13b", 24, 64), ("175b", 24, 16), ("805b", 79, 1), ("412b", 79, 64)):
+            with self.subTest(model, memory=memory, batch=batch):
+                result = self.plan(model, memory, batch)
+                unit = re.search(r"^ *together +([0-9.]+) GiB", result.out, re.MULTILINE)
+                self.assertLessEqual(float(unit.group(1)), memory)
+                self.assertRegex(result.out, r"(?m)^activations +(recompute|storage:0)$")
+        for model, memory, batch in (("412b", 24, 1), ("13b", 24, 96), ("175b", 24, 18), ("412b", 79, 80)):
+            with self.subTest(model, memory=memory, batch=batch):
+                self.refuse(self.plan(model, memory, batch, expect=USAGE), f"device.memory={memory}.0 GiB is too small", "train.micro-batch")
+
+    def test_what_is_chosen_says_by_which_rates(self):
+        options = [*MODEL[:1], "--model.layers=8", *MODEL[2:], "--train.sequence=64", "--train.micro-batch=8", "--update.device-share=0",
+                   "--update.device-gradients=0", "--device.memory=3MiB"]
+        result = self.offstage("plan", *options, "--device.emulate=h2d=1GB/s,d2h=1GB/s,compute=1G")
+        self.assertRegex(result.out, r"keep would take .* of 3.00 MiB; .*products 1.00 GFLOP/s \(given\), link 1.00 GB/s to the device")
+        result = self.offstage("plan", *options, "--device.kind=host")
+        self.assertNotIn("keep would take", result.out, "nothing is measured")
+
+
 class Probe(PlatformTest):
     def test_what_is_written_is_what_plan_and_train_read(self):
         (self.folder / "disk").mkdir()
@@ -41,7 +70,7 @@ class Probe(PlatformTest):
         platform = self.config("node.cfg")["platform"]
         self.assertRegex(platform["measured"], r"^\d{4}-\d\d-\d\d on \S+$")
         keys = {"cpu-update", "device-update", "host-to-device", "device-to-host", "host-to-device-both",
-                "device-to-host-both", "host-memory", "conversion"}
+                "device-to-host-both", "host-memory", "conversion", "products"}
         self.assertEqual(keys, set(platform) - {"measured"})
         for key in keys:
             self.assertRegex(platform[key], RATE)

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -14,8 +15,7 @@ namespace {
 SwapDemand demand() {
   return {.forward_flops = 100,
           .always = 20,
-          .parameters = 50,
-          .gradients = 60,
+          .company = {.parameters = 50, .gradients = 60},
           .compute = 100,
           .host_to_device = 100,
           .device_to_host = 100};
@@ -34,6 +34,32 @@ TEST(SwapTimes, AreThoseOfTheSlowestResource) {
   EXPECT_DOUBLE_EQ(swap_times(slow, 0, 0).backward.count(), 6.0);  // the gradients leave
   slow.compute = 0;
   EXPECT_THROW((void)swap_times(slow, 0, 0), PreconditionError);
+}
+
+/// Fuyou's equations 4, 5 and 7, by hand: storage gives 40 bytes a second and takes 20.
+TEST(SwapTimes, CountWhatStorageReadsAndWrites) {
+  auto of = demand();
+  of.storage = {.read = 40, .write = 20};
+  of.company.stored_read = 50;
+  EXPECT_DOUBLE_EQ(swap_times(of, 30, 0).forward.count(), 50.0 / 40) << "host memory has all";
+  of.company.host_room = 10;  // of 20 + 30 bytes that leave
+  EXPECT_DOUBLE_EQ(swap_times(of, 30, 0).forward.count(), 50.0 / 40 + 40.0 / 20);
+  EXPECT_DOUBLE_EQ(swap_times(of, 30, 0).backward.count(), (50.0 + 40) / 40);
+  of.company.update_read = 300;
+  of.company.update_written = 350;
+  EXPECT_DOUBLE_EQ(swap_times(of, 30, 0).backward.count(), (50.0 + 40 + 300) / 40 + 350.0 / 20);
+  of.storage.full_duplex = true;
+  EXPECT_DOUBLE_EQ(swap_times(of, 30, 0).forward.count(), 2.0);
+  EXPECT_DOUBLE_EQ(swap_times(of, 30, 0).backward.count(), 17.5);
+  of.company.update = Seconds{20};
+  EXPECT_DOUBLE_EQ(swap_times(of, 30, 0).backward.count(), 20) << "the cores update for longest";
+}
+
+TEST(SwapTimes, AreEndlessWhereThereIsNoStorageForWhatHostMemoryHasNoRoomFor) {
+  auto of = demand();
+  of.company.host_room = 50;
+  EXPECT_LT(swap_times(of, 30, 0).total().count(), 10);
+  EXPECT_TRUE(std::isinf(swap_times(of, 31, 0).total().count()));
 }
 
 /// By another way: the least of all counts, the first of equals.
@@ -60,9 +86,18 @@ TEST(BestSwap, SwapsWhileTheLinkIsIdle) {
   auto fast = demand();
   fast.host_to_device = fast.device_to_host = 1e6;
   EXPECT_EQ(best_swap(fast, items), items.size());
+  EXPECT_EQ(best_swap(fast, items, 4), 4U);
   auto slow = demand();
   slow.host_to_device = slow.device_to_host = 1;
   EXPECT_EQ(best_swap(slow, items), 0U) << "nothing need leave";
+  fast.company.host_room = fast.always + 3 * items.front().bytes;
+  EXPECT_EQ(best_swap(fast, items), 3U) << "as many as host memory has room for";
+  fast.storage = {.read = 1e6, .write = 1e6};
+  EXPECT_EQ(best_swap(fast, items), items.size());
+  // Figure 9 of Fuyou, batch 32: what the update moves on storage takes longer than computing all
+  // again.
+  fast.company.update_read = 500'000'000;
+  EXPECT_EQ(best_swap(fast, items), 0U);
   EXPECT_EQ(best_swap(demand(), {}), 0U);
 }
 

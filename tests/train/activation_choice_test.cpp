@@ -39,10 +39,22 @@ Bytes needed(RunConfig config, std::string const& policy) {
       .total();
 }
 
-std::string settled(RunConfig const& config, Bytes memory) {
+ActivationChoice chosen(RunConfig const& config, ActivationRoom room) {
   state::ShardMap const map{state::layers_of(config.model), 1};
-  return activations::describe(settle_activations<bfloat16>(
-      config, map, 0, {.memory = memory, .route = state::Route::staged}));
+  room.route = state::Route::staged;
+  return settle_activations<bfloat16>(config, map, 0, room, given_rates(config, 1));
+}
+
+std::string settled(RunConfig const& config, Bytes memory, Bytes host_memory = 0) {
+  return activations::describe(
+      chosen(config, {.memory = memory, .host_memory = host_memory}).policy);
+}
+
+WantedRates wanted(RunConfig const& config, Bytes memory, Bytes host_memory = 0) {
+  state::ShardMap const map{state::layers_of(config.model), 1};
+  ActivationRoom const room{
+      .memory = memory, .route = state::Route::staged, .host_memory = host_memory};
+  return wanted_rates<bfloat16>(config, map, 0, room, given_rates(config, 1));
 }
 
 TEST(ActivationChoice, KeepsAllWhereThatFits) {
@@ -78,6 +90,101 @@ TEST(ActivationChoice, WithRatesIsTheFasterOfWhatFits) {
   emulation = {.compute = 1e9};
   config.platform.host_to_device = config.platform.device_to_host = 1e12;
   EXPECT_EQ(settled(config, roomy), "host");
+}
+
+TEST(ActivationChoice, SwapsWhatTheDeviceHasRoomForIfNotAllThatItWould) {
+  auto config = some_config();
+  config.device.emulation = {.host_to_device = 1e12, .device_to_host = 1e12, .compute = 1e9};
+  Bytes const least = needed(config, "0");
+  Bytes const most = needed(config, "host");
+  ASSERT_LT(least, most);
+  ASSERT_LT(most, needed(config, "keep"));
+  EXPECT_EQ(settled(config, most), "host");
+  EXPECT_EQ(settled(config, least), "0");
+  double before = 1.0;
+  for (Bytes memory = most - 1; memory > least; memory -= (most - least) / 7) {
+    auto const policy = settled(config, memory);
+    EXPECT_LE(needed(config, policy), memory);
+    double const share = std::stod(policy);
+    EXPECT_LE(share, before);
+    before = share;
+  }
+  EXPECT_LT(before, 0.5);
+  auto const some = std::stod(settled(config, most - 1));
+  EXPECT_GT(some, 0.3) << "all parts but the last";
+  EXPECT_LT(some, 1.0);
+}
+
+TEST(ActivationChoice, SaysByWhichRates) {
+  auto config = some_config();
+  config.device.emulation = {.host_to_device = 1e12, .device_to_host = 1e12, .compute = 1e9};
+  Bytes const all = needed(config, "keep");
+  EXPECT_EQ(chosen(config, {.memory = all}).why, "");
+  auto const why = chosen(config, {.memory = all - 1}).why;
+  EXPECT_NE(why.find("100% swapped"), std::string::npos) << why;
+  EXPECT_NE(why.find("products 1.00 GFLOP/s (given), link 1.00 TB/s to the device and 1.00 TB/s"),
+            std::string::npos)
+      << why;
+}
+
+TEST(ActivationChoice, WantsNoRatesWhereAllFitsOrTheUserChose) {
+  auto config = some_config();
+  Bytes const all = needed(config, "keep");
+  EXPECT_FALSE(wanted(config, 0).any());
+  EXPECT_FALSE(wanted(config, all).any());
+  auto const some = wanted(config, all - 1);
+  EXPECT_TRUE(some.compute && some.link && !some.storage);
+  config.device.emulation.compute = 1e9;
+  EXPECT_FALSE(wanted(config, all - 1).compute);
+  config.platform.host_to_device = config.platform.device_to_host = 1e9;
+  EXPECT_FALSE(wanted(config, all - 1).any());
+  config.train.activations = activations::parse_policy("0.5");
+  EXPECT_FALSE(wanted(some_config(), all).any());
+}
+
+/// A host whose memory has room for the run and so much more, that of activations.
+Bytes host_with(RunConfig config, Bytes activations) {
+  config.train.activations = activations::parse_policy("keep");
+  config.paths.clear();
+  state::ShardMap const map{state::layers_of(config.model), 1};
+  auto const demand =
+      memory_demand<bfloat16>(config, map, {.route = state::Route::staged, .host_memory = GiB});
+  return plan::plan_memory(demand).node_total + activations;
+}
+
+TEST(ActivationChoice, SwapsNoMoreThanHostMemoryHasRoomFor) {
+  auto config = some_config();
+  config.device.emulation = {.host_to_device = 1e12, .device_to_host = 1e12, .compute = 1e9};
+  Bytes const roomy = needed(config, "keep") - 1;
+  EXPECT_EQ(settled(config, roomy, GiB), "host");
+  config.train.activations = activations::parse_policy("host");
+  Bytes const all = activation_bytes<bfloat16>(config);
+  config.train.activations = {};
+  double const share = std::stod(settled(config, roomy, host_with(config, all / 2)));
+  EXPECT_GT(share, 0.3);
+  EXPECT_LT(share, 0.5) << "the inputs take a part";
+  EXPECT_EQ(settled(config, roomy, host_with(config, 0)), "recompute");
+}
+
+TEST(ActivationChoice, GoesByStorageWhereHostMemoryHasNoRoom) {
+  auto config = some_config();
+  config.device.emulation = {.host_to_device = 1e12, .device_to_host = 1e12, .compute = 1e9};
+  auto& path = config.paths.emplace_back();
+  path.directory = "/path";
+  Bytes const roomy = needed(config, "keep") - 1;
+  Bytes const tight = needed(config, "recompute") - 1;
+  Bytes const host = host_with(config, 0);
+  EXPECT_FALSE(wanted(config, roomy, GiB).storage) << "nothing goes there";
+  EXPECT_TRUE(wanted(config, roomy, host).storage);
+  EXPECT_EQ(settled(config, roomy, host), "recompute") << "its rates are not known";
+  EXPECT_EQ(settled(config, tight, host), "storage:0");
+  path.read_rate = path.write_rate = 1e12;
+  EXPECT_FALSE(wanted(config, roomy, host).storage);
+  EXPECT_EQ(settled(config, roomy, host), "storage");
+  path.read_rate = path.write_rate = 1e6;
+  EXPECT_EQ(settled(config, roomy, host), "recompute");
+  EXPECT_EQ(settled(config, tight, host), "storage:0");
+  EXPECT_EQ(settled(config, roomy, GiB), "storage") << "it goes to host memory";
 }
 
 TEST(ActivationChoice, LeavesWhatTheUserSaysAlone) {

@@ -64,6 +64,34 @@ void expect_right(RunConfig const& config, std::string const& what) {
   EXPECT_EQ(planned.total(), taken) << what;
 }
 
+/// Where all activations stay on a device that has room for little else, gradients find none and
+/// slots are lent, which no update under backward may have; what leaves or is computed again gives
+/// either its own memory.
+TEST(DeviceDemand, OfActivationsThatDoNotStayIsRoomForGradientsAndSlots) {
+  auto config = small();
+  config.model.layers = 8;
+  auto const planned = [&](char const* policy, Bytes memory) {
+    config.train.activations = activations::parse_policy(policy);
+    config.device.memory = memory;
+    auto const [demand, taken] = both(config);
+    EXPECT_EQ(demand.total(), taken) << policy;
+    return demand;
+  };
+  auto const roomy = planned("keep", 0);
+  ASSERT_GT(roomy.slots, 0);
+  ASSERT_GT(roomy.held, 0);
+  Bytes const limit = roomy.total() - roomy.slots - roomy.held;
+  auto const kept = planned("keep", limit);
+  EXPECT_EQ(kept.held, 0);
+  EXPECT_LT(kept.slots, roomy.slots);
+  for (char const* policy : {"recompute", "host", "0", "0.5"}) {
+    auto const swapped = planned(policy, limit);
+    EXPECT_EQ(swapped.held, roomy.held) << policy;
+    EXPECT_EQ(swapped.slots, roomy.slots) << policy;
+    EXPECT_LT(swapped.total(), limit) << policy;
+  }
+}
+
 TEST(DeviceDemand, IsWhatARunTakes) {
   for (auto const& emulation : {device::Emulation{}, link}) {
     for (double const share : {0.0, 0.5}) {

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+
+#include "activations/choice.hpp"
+#include "base/dtype.hpp"
+#include "device/device.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "train/run_config.hpp"
+
+namespace offstage::train {
+
+/// Rates of a rank while all ranks of its node do the same, and where they come from.
+struct ActivationRates {
+  activations::Rates rates;
+  bool compute_measured = false, link_measured = false, storage_measured = false;
+};
+
+/// Rates that a choice needs and nobody gave.
+struct WantedRates {
+  bool compute = false, link = false, storage = false;
+  [[nodiscard]] bool any() const { return compute || link || storage; }
+};
+
+/// As device.emulate, platform.* and tiers.path give them; 0: not given. Storage counts where all
+/// paths are known.
+[[nodiscard]] ActivationRates given_rates(RunConfig const& config, int ranks_per_node);
+
+/// Measures what is wanted, on all ranks at once: products as wide as a block's on the device, its
+/// link in both directions, and the paths that have no rates, one after the other. The least of all
+/// ranks counts. Some tenths of a second for each.
+/// Paths: their rates are written to `config`, so that nobody measures them again.
+/// Memory: what it takes of host and device is given back.
+/// Collective over `comm` and `node`, its ranks of this node. Errors: mpi::AgreedError.
+void measure_rates(ActivationRates& rates, WantedRates const& wanted, RunConfig& config,
+                   mpi::Communicator const& comm, mpi::Communicator const& node,
+                   device::Device& device);
+
+/// "products 10.0 GFLOP/s (given), link 40.0 MB/s to the device and 40.0 MB/s back (measured)";
+/// storage where it is known.
+[[nodiscard]] std::string describe(ActivationRates const& rates);
+
+}  // namespace offstage::train
