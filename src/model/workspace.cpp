@@ -40,8 +40,9 @@ template <class T>
 Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device::Device& device)
     : dims_{dims}, device_{device} {
   std::int64_t const rows = dims.rows();
+  std::int64_t const all_rows = rows * demand.vertical.micro_batches;
   tokens = allocate("the tokens of a micro-batch",
-                    [&](Slab& slab) { return slab.take<std::int32_t>(rows); });
+                    [&](Slab& slab) { return slab.take<std::int32_t>(all_rows); });
   rope = allocate(rope_memory_, "the tables of RoPE", [&](Slab& slab) {
     std::int64_t const angles = dims.family == state::Family::gpt2 ? 0 : dims.T * dims.D / 2;
     auto const cosine = slab.take<Real<T>>(angles);
@@ -57,9 +58,17 @@ Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device:
   dx = allocate("the gradient of activations",
                 [&](Slab& slab) { return slab.take<T>(rows * dims.C); });
   head_rows = allocate("the losses of a micro-batch", [&](Slab& slab) {
-    auto const loss = slab.take<double>(rows);
-    return HeadRows{.loss = loss, .targets = slab.take<std::int32_t>(rows)};
+    auto const loss = slab.take<double>(all_rows);
+    return HeadRows{.loss = loss, .targets = slab.take<std::int32_t>(all_rows)};
   });
+  for (int i = 0; i < demand.vertical.tensors; ++i) {
+    tensors.push_back(allocate("the inputs of blocks, of a step's micro-batches",
+                               [&](Slab& slab) { return slab.take<T>(rows * dims.C); }));
+  }
+  for (int i = 0; i < demand.vertical.tables; ++i) {
+    tables.push_back(allocate("the gradients of the tied embedding, of a step's micro-batches",
+                              [&](Slab& slab) { return slab.take<T>(demand.tied_elements); }));
+  }
   allocate("scratch memory of blocks, logits and activations of the head", [&](Slab& slab) {
     scratch = lay_out_scratch<T>(dims, slab);
     Bytes const branch = rows * dims.C * static_cast<Bytes>(sizeof(T));

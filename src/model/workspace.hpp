@@ -16,12 +16,20 @@
 
 namespace offstage::model {
 
+/// What a vertical schedule keeps beside one block's memory: of micro-batches that pass a layer together.
+struct VerticalDemand {
+  int micro_batches = 1;  ///< whose tokens, targets and losses are there
+  int tensors = 0;        ///< (B, T, C) each: blocks' inputs and gradients of them
+  int tables = 0;         ///< tied gradients that are there at a time, beside the one that there is anyway
+};
+
 /// How much there is to keep beside the shapes of one block.
 struct WorkspaceDemand {
   BlockRing ring;
   std::int64_t layer_elements{};  ///< of the largest layer, padded
   std::int64_t
       tied_elements{};  ///< of the embedding, padded, if it needs a gradient of its own; else 0
+  VerticalDemand vertical{};
 };
 
 /// All device memory of a Transformer but its parameters.
@@ -38,18 +46,20 @@ class Workspace {
   /// but the tables of RoPE.
   [[nodiscard]] std::span<std::byte> idle_memory() const;
 
-  std::span<std::int32_t> tokens;  ///< (B, T)
+  std::span<std::int32_t> tokens;  ///< (micro-batches, B, T)
   RopeTables<T> rope;
   BlockScratch<T> scratch;
   std::vector<BlockActivations<T>> blocks;  ///< those of a slab share memory
   /// Parts that blocks share: as many have memory as the ring has copies.
   std::vector<std::array<std::span<std::byte>, part_count>> slabs;
   HeadActivations<T> head;  ///< in memory of `scratch` beyond branch: it runs when no block does
-  HeadRows head_rows;
+  HeadRows head_rows;  ///< (micro-batches, B, T) each
   std::span<T> dx;  ///< (B, T, C) gradient of the residual stream
   /// Of one layer each, padded: one is computed while the other leaves the device.
   std::array<std::span<T>, 2> gradients;
   std::span<T> tied_gradient;  ///< of the embedding, padded, from the head's backward to its own
+  std::vector<std::span<T>> tensors;  ///< VerticalDemand::tensors
+  std::vector<std::span<T>> tables;   ///< VerticalDemand::tables
 
  private:
   template <class LayOut>

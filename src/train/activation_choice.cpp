@@ -57,7 +57,8 @@ model::RunShape run_shape(RunConfig const& config) {
           .attention_workspace = config.device.attention_workspace,
           .fates = activations::block_fates<T>(config.train.activations, run_dims(config),
                                                static_cast<int>(config.model.layers)),
-          .slabs = config.share.transfers == plan::Transfers::blocking ? 1 : 2};
+          .slabs = config.share.transfers == plan::Transfers::blocking ? 1 : 2,
+          .micro_batches = config.train.together};
 }
 
 template <class T>
@@ -107,7 +108,8 @@ Policy settle_activations(RunConfig const& config, state::ShardMap const& map, i
            device_demand<T>(tried, map, rank, room.route, config.subgroup_size, room.link)
                    .total() <= room.memory;
   };
-  if (fits({Rule::keep})) {
+  bool const together = config.train.together > 0;
+  if (!together && fits({Rule::keep})) {
     return {Rule::keep};
   }
   // What host memory has no room for may leave it. Where it has room for all, no byte goes to storage and no time is lost.
@@ -115,7 +117,7 @@ Policy settle_activations(RunConfig const& config, state::ShardMap const& map, i
   Policy const inputs{Rule::swap, 0.0, storage};
   auto const rates = rates_of<T>(config, map);
   bool const recomputes = fits({Rule::recompute});
-  if (!rates.known()) {
+  if (together || !rates.known()) {
     return recomputes ? Policy{Rule::recompute} : inputs;
   }
   auto const dims = run_dims(config);

@@ -10,6 +10,7 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "device/device.hpp"
+#include "model/vertical_plan.hpp"
 #include "model/workspace.hpp"
 #include "train/activation_choice.hpp"
 #include "train/memory_demand.hpp"
@@ -63,11 +64,11 @@ class Tally final : public device::Device {
 template <class T>
 model::Workspace<T> lay_out(RunConfig const& config, state::ShardMap const& map, Tally& tally) {
   auto const run = run_shape<T>(config);
-  auto const blocks = static_cast<int>(config.model.layers);
   return {run_dims(config),
-          {.ring = {blocks, run.fates, run.slabs},
+          {.ring = model::ring_of(config.model, run),
            .layer_elements = map.largest_layer(),
-           .tied_elements = config.model.tied_head ? map.layers().front().padded_elements() : 0},
+           .tied_elements = config.model.tied_head ? map.layers().front().padded_elements() : 0,
+           .vertical = model::vertical_plan(config.model, run).demand()},
           tally};
 }
 

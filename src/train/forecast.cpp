@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "state/shard.hpp"
 #include "train/activation_choice.hpp"
+#include "train/schedule_choice.hpp"
 #include "train/memory_demand.hpp"
 #include "train/run_attention.hpp"
 #include "train/run_link.hpp"
@@ -53,7 +54,7 @@ template <class T>
 RunConfig with_activations(RunConfig config, ForecastScope const& scope,
                            state::ShardMap const& map) {
   auto const link = plan_link(config, scope.ranks, scope.ranks_per_node);
-  config.train.activations = settle_activations<T>(
+  settle_schedule<T>(
       config, map, 0,
       {.memory = config.device.memory, .route = link.route, .link = link.device_bytes});
   return config;

@@ -13,7 +13,7 @@
 #include "checkpoint/writer.hpp"
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
-#include "train/activation_choice.hpp"
+#include "train/schedule_choice.hpp"
 #include "train/cadence.hpp"
 #include "train/checkpoint_space.hpp"
 #include "train/crowding.hpp"
@@ -269,8 +269,8 @@ void Training<T>::settle(device::Device const& device, state::RankLink const& li
   Bytes const of_link = comm_.maximum(link.device_bytes());
   mpi::agree(comm_, [&] {
     state::ShardMap const map{state::layers_of(config_.model), comm_.size()};
-    config_.train.activations = settle_activations<T>(
-        config_, map, 0, {.memory = memory, .route = link.route(), .link = of_link});
+    settle_schedule<T>(config_, map, 0,
+                       {.memory = memory, .route = link.route(), .link = of_link});
   });
 }
 
