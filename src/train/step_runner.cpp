@@ -92,9 +92,10 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     if (auto const parts = model::leaving_parts<T>(config_.model, run_shape<T>(config_));
         !parts.empty()) {
       if (config_.train.activations.storage) {
+        auto workers = activation_workers(memory_.activation_buffers);
+        workers.on_demand = config_.train.together > 0;
         activations_ = std::make_unique<activations::StoredActivations>(
-            parts, offload_->activations(), *device_,
-            activation_workers(memory_.activation_buffers));
+            parts, offload_->activations(), *device_, workers);
       } else {
         activations_ =
             std::make_unique<activations::HostActivations>(parts, *device_, trace_.get());

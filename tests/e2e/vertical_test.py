@@ -71,6 +71,24 @@ class Vertical(OffstageTest):
         tensor = 2 * 24 * 32 * 2
         self.assertEqual([12 * 8 * tensor] * 3, [step["activation_out_bytes"] for step in steps])
 
+    def test_what_host_memory_has_no_room_for_goes_to_storage(self):
+        (self.folder / "path").mkdir()
+        common = [*MODEL, "model.hidden=64", "train.micro-batch=16", "train.global-batch=80", "numerics.dtype=bf16",
+                  f"tiers.path={self.folder}/path"]
+        self.train("one-by-one", *common, "train.activations=keep")
+        for turn, more in enumerate(([], [LINK, "update.overlap=off", f"{HOME}=host"], [LINK, f"{HOME}=storage", "update.overlap=on"],
+                                     [LINK, "update.transfers=blocking"])):
+            ranks = 1 + turn % 2
+            for memory in range(1600, 20000, 250):
+                result = self.call(*self.command(f"run-{turn}", *common, *more, "train.schedule=vertical", "train.activations=storage",
+                                                 f"tiers.host-memory={memory * ranks}KiB", ranks=ranks))
+                if result.code != 64:
+                    break
+            self.assertEqual(0, result.code, result)
+            self.assert_same_state("one-by-one", f"run-{turn}")
+            row = next(line for line in result.out.splitlines() if "activations and scratch" in line)
+            self.assertFalse(row.endswith("-"), row)
+
     def test_auto_is_vertical_where_parameters_come_from_elsewhere(self):
         larger = ["model.hidden=128", "train.sequence=8"]  # parameters, few tokens
         cases = [([], False), ([f"{HOME}=host"], True), ([f"{HOME}=host", "train.activations=keep"], False),
