@@ -79,7 +79,8 @@ class StoredActivations final : public state::ActivationStore {
   struct Block {
     tiers::Key key{};
     std::map<int, std::pair<Bytes, Bytes>> parts;  ///< offset and bytes of each
-    std::shared_ptr<Passage> passage;  ///< of this micro-batch's forward, then of its backward; or the latest
+    std::shared_ptr<Passage>
+        passage;  ///< of this micro-batch's forward, then of its backward; or the latest
   };
   struct Queue {
     std::deque<std::shared_ptr<Passage>> waiting;

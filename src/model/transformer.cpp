@@ -100,7 +100,8 @@ class Transformer<T>::Implementation {
     return all.subspan(static_cast<std::size_t>(g) * rows, rows);
   }
   [[nodiscard]] HeadRows head_rows(int g) const {
-    return {.loss = rows_of(work_.head_rows.loss, g), .targets = rows_of(work_.head_rows.targets, g)};
+    return {.loss = rows_of(work_.head_rows.loss, g),
+            .targets = rows_of(work_.head_rows.targets, g)};
   }
   [[nodiscard]] BlockActivations<T> with_input(std::span<T> x) const {
     auto a = activations(0);
@@ -283,8 +284,7 @@ void Transformer<T>::Implementation::upload(std::vector<std::int32_t> const& ids
 }
 
 template <class T>
-void Transformer<T>::Implementation::embed(state::HeldLayer<T> const& held, int g,
-                                           std::span<T> x) {
+void Transformer<T>::Implementation::embed(state::HeldLayer<T> const& held, int g, std::span<T> x) {
   auto const w = view(embedding_layer, held).embedding();
   kernels::embedding_forward<T>(stream_, {.tokens = rows_of(work_.tokens, g),
                                           .table = w.table,
@@ -387,8 +387,9 @@ void Transformer<T>::Implementation::backward_embedding(int g, std::span<T> dx,
 }
 
 template <class T>
-std::shared_ptr<device::Event> Transformer<T>::Implementation::send(
-    int layer, std::span<T> gradient, state::GradientSink<T>& sink) {
+std::shared_ptr<device::Event> Transformer<T>::Implementation::send(int layer,
+                                                                    std::span<T> gradient,
+                                                                    state::GradientSink<T>& sink) {
   auto const elements = static_cast<std::size_t>(layout(layer).elements);
   auto const padded = gradient.first(static_cast<std::size_t>(layout(layer).padded_elements()));
   zero(stream_, padded.subspan(elements));
@@ -420,8 +421,7 @@ void Transformer<T>::Implementation::run_head(HeldHead<T> const& held, int g, st
                                               std::span<T> gradient, std::span<T> table) {
   auto activations = work_.head;
   activations.x = x;
-  auto const d_table =
-      tied_ ? view(embedding_layer, table).embedding().table : std::span<T>{};
+  auto const d_table = tied_ ? view(embedding_layer, table).embedding().table : std::span<T>{};
   model::Head<T>{dims_, stream_, activations, head_rows(g)}.forward_backward(
       head_view(held), {}, loss_scale,
       {.dx = dx,
@@ -430,8 +430,7 @@ void Transformer<T>::Implementation::run_head(HeldHead<T> const& held, int g, st
 }
 
 template <class T>
-void Transformer<T>::Implementation::run_block_backward(int block,
-                                                        state::HeldLayer<T> const& held,
+void Transformer<T>::Implementation::run_block_backward(int block, state::HeldLayer<T> const& held,
                                                         std::span<T> x, std::span<T> dx,
                                                         std::span<T> gradient) {
   auto const w = view(block + 1, held).block();
@@ -532,8 +531,7 @@ std::vector<double> Transformer<T>::head(state::ParameterSource<T>& source,
 }
 
 template <class T>
-void Transformer<T>::backward_all(state::ParameterSource<T>& source,
-                                  state::GradientSink<T>& sink) {
+void Transformer<T>::backward_all(state::ParameterSource<T>& source, state::GradientSink<T>& sink) {
   implementation_->vertical().backward(source, sink);
 }
 
@@ -541,9 +539,9 @@ template <class T>
 std::vector<state::LeavingPart> leaving_parts(state::ModelShape const& shape, RunShape const& run) {
   if (run.micro_batches > 0) {
     Dims const dims = dims_of(shape, run);
-    return vertical_plan(shape, run).leaving_parts(
-        dims.rows() * dims.C * static_cast<Bytes>(sizeof(T)),
-        dims.V * dims.C * static_cast<Bytes>(sizeof(T)));
+    return vertical_plan(shape, run)
+        .leaving_parts(dims.rows() * dims.C * static_cast<Bytes>(sizeof(T)),
+                       dims.V * dims.C * static_cast<Bytes>(sizeof(T)));
   }
   return leaving_parts<T>(dims_of(shape, run),
                           BlockRing{static_cast<int>(shape.layers), run.fates, run.slabs});

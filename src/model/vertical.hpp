@@ -20,13 +20,16 @@
 
 namespace offstage::model {
 
-/// Order of a step in which all micro-batches of this rank pass a layer before the next layer comes. Every layer is
-/// acquired once in forward and once in backward, however many micro-batches there are. Between layers blocks' inputs and
-/// their gradients wait (WaitingTensors); backward computes all else of a block again.
+/// Order of a step in which all micro-batches of this rank pass a layer before the next layer
+/// comes. Every layer is acquired once in forward and once in backward, however many micro-batches
+/// there are. Between layers blocks' inputs and their gradients wait (WaitingTensors); backward
+/// computes all else of a block again.
 ///
-/// T:     as Transformer's. Work: does a layer's part of a micro-batch (Transformer's implementation).
-/// Order: forward goes through the micro-batches to and fro, as what the layer before has made last is there still;
-///        gradients of a layer go to the sink in ascending order, the same as those of a horizontal schedule.
+/// T:     as Transformer's. Work: does a layer's part of a micro-batch (Transformer's
+/// implementation). Order: forward goes through the micro-batches to and fro, as what the layer
+/// before has made last is there still;
+///        gradients of a layer go to the sink in ascending order, the same as those of a horizontal
+///        schedule.
 template <class T, class Work>
 class Vertical {
  public:
@@ -47,7 +50,8 @@ class Vertical {
     tables_.set_store(store);
   }
 
-  /// From tokens to what the head takes. `rounds`: of the step; this rank has no micro-batch in those after its own.
+  /// From tokens to what the head takes. `rounds`: of the step; this rank has no micro-batch in
+  /// those after its own.
   void forward(std::span<data::TokenBatch const> batches, int rounds,
                state::ParameterSource<T>& source) {
     count_ = static_cast<int>(batches.size());
@@ -78,8 +82,8 @@ class Vertical {
     }
   }
 
-  /// Loss of each micro-batch, and the gradients of the head, of which all rounds' but the last go to the sink. The last one
-  /// waits for backward: until then no gradient is complete.
+  /// Loss of each micro-batch, and the gradients of the head, of which all rounds' but the last go
+  /// to the sink. The last one waits for backward: until then no gradient is complete.
   std::vector<double> head(state::ParameterSource<T>& source, state::GradientSink<T>& sink,
                            double loss_scale) {
     work_.gradients().begin();
@@ -189,7 +193,8 @@ class Vertical {
       std::shared_ptr<device::Event> read;
       if (round < count_) {
         auto const dx = values(tensors_.use(gradient(round)));
-        auto const to = plan_.tied ? values(tables_.change(round)) : work_.gradients().next(stream_);
+        auto const to =
+            plan_.tied ? values(tables_.change(round)) : work_.gradients().next(stream_);
         work_.run_embedding_backward(round, dx, to);
         tensors_.drop(gradient(round));
         read = work_.send(0, to, sink);
@@ -205,7 +210,8 @@ class Vertical {
     }
   }
 
-  /// A layer's gradient of micro-batch g goes to the sink, or waits until its layer is released if it is the last round's.
+  /// A layer's gradient of micro-batch g goes to the sink, or waits until its layer is released if
+  /// it is the last round's.
   void hand_on(int layer, int g, std::span<T> gradient, state::GradientSink<T>& sink) {
     if (g + 1 == rounds_) {
       last_ = gradient;
@@ -213,7 +219,9 @@ class Vertical {
       work_.gradients().given(work_.send(layer, gradient, sink));
     }
   }
-  /// Last round's, empty where this rank has none: the layer's gradient is complete, and its parameters may change.
+  /// Last round's, empty where this rank has none: the layer's gradient is complete, and its
+  /// parameters may change. What an empty one returns is the point of this rank's last gradient,
+  /// for which the other buffer then waits in vain: it is late, not wrong.
   void hand_on_last(int layer, state::GradientSink<T>& sink) {
     auto const gradient = std::exchange(last_, {});
     work_.gradients().given(gradient.empty() ? sink.add(layer, {})
@@ -225,8 +233,9 @@ class Vertical {
   device::Stream& stream_;
   state::ActivationStore* store_{};
   WaitingTensors tensors_;  ///< (B, T, C) each
-  WaitingTensors tables_;   ///< the tied head's gradients of the table, until the embedding adds its part
-  int count_ = 0;           ///< micro-batches of this rank in this step
+  WaitingTensors
+      tables_;     ///< the tied head's gradients of the table, until the embedding adds its part
+  int count_ = 0;  ///< micro-batches of this rank in this step
   int rounds_ = 0;
   std::span<T> last_;  ///< the last round's gradient of the layer at hand
 };

@@ -22,8 +22,8 @@ struct VerticalPlan {
   /// Inputs of all blocks, the output of the last one, and the gradient of one layer's inputs.
   [[nodiscard]] int tensors() const { return micro_batches * (blocks + 2); }
   [[nodiscard]] int tables() const { return tied ? micro_batches : 0; }
-  /// At work on a block: its input, its output or the gradient; ahead of it the next input and gradient, behind it what
-  /// leaves, and one whose slab is free by then.
+  /// At work on a block: its input, its output or the gradient; ahead of it the next input and
+  /// gradient, behind it what leaves, and one whose slab is free by then.
   [[nodiscard]] int slabs() const {
     constexpr int at_work = 3;
     constexpr int with_ahead = 6;

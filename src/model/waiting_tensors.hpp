@@ -12,15 +12,17 @@
 
 namespace offstage::model {
 
-/// Tensors of one size that wait between layers, each known by a number. Either each has device memory of its own, or a
-/// few slabs serve all of them in turn and an ActivationStore has the rest.
+/// Tensors of one size that wait between layers, each known by a number. Either each has device
+/// memory of its own, or a few slabs serve all of them in turn and an ActivationStore has the rest.
 ///
-/// Waiting: the calling thread does not; the stream waits until a slab may be written or a tensor is there.
+/// Waiting: the calling thread does not; the stream waits until a slab may be written or a tensor
+/// is there.
 class WaitingTensors {
  public:
   using Memory = std::span<std::byte>;
-  /// Numbers run from 0 to `count` - 1. With a slab for each nothing leaves the device. `moved`: the bytes of a slab that
-  /// the tensor has. The store knows tensor k as part 0 of block `first_block` + k. `stream`, the model's, outlives this.
+  /// Numbers run from 0 to `count` - 1. With a slab for each nothing leaves the device. `moved`:
+  /// the bytes of a slab that the tensor has. The store knows tensor k as part 0 of block
+  /// `first_block` + k. `stream`, the model's, outlives this.
   WaitingTensors(std::vector<Memory> slabs, Bytes moved, int count, int first_block,
                  device::Stream& stream);
   void set_store(state::ActivationStore& store) { store_ = &store; }
@@ -30,7 +32,8 @@ class WaitingTensors {
   void begin();
   /// Memory for the tensor, which the stream may overwrite.
   [[nodiscard]] Memory make(int tensor);
-  /// Tensor is on its way to a slab, unless it is there. Then that slab is the tensor's until keep, drop or give.
+  /// Tensor is on its way to a slab, unless it is there. Then that slab is the tensor's until keep,
+  /// drop or give.
   void bring(int tensor);
   /// Brought tensor, to be read.
   [[nodiscard]] Memory use(int tensor);
@@ -40,7 +43,8 @@ class WaitingTensors {
   void keep(int tensor);
   /// Tensor was used.
   void drop(int tensor);
-  /// Tensor is never used again, and others read its slab until the point `done`; null: nobody does.
+  /// Tensor is never used again, and others read its slab until the point `done`; null: nobody
+  /// does.
   void give(int tensor, std::shared_ptr<device::Event> done);
 
  private:

@@ -20,7 +20,7 @@ namespace offstage::model {
 struct VerticalDemand {
   int micro_batches = 1;  ///< whose tokens, targets and losses are there
   int tensors = 0;        ///< (B, T, C) each: blocks' inputs and gradients of them
-  int tables = 0;         ///< tied gradients that are there at a time, beside the one that there is anyway
+  int tables = 0;  ///< tied gradients that are there at a time, beside the one that there is anyway
 };
 
 /// How much there is to keep beside the shapes of one block.
@@ -53,8 +53,8 @@ class Workspace {
   /// Parts that blocks share: as many have memory as the ring has copies.
   std::vector<std::array<std::span<std::byte>, part_count>> slabs;
   HeadActivations<T> head;  ///< in memory of `scratch` beyond branch: it runs when no block does
-  HeadRows head_rows;  ///< (micro-batches, B, T) each
-  std::span<T> dx;  ///< (B, T, C) gradient of the residual stream
+  HeadRows head_rows;       ///< (micro-batches, B, T) each
+  std::span<T> dx;          ///< (B, T, C) gradient of the residual stream
   /// Of one layer each, padded: one is computed while the other leaves the device.
   std::array<std::span<T>, 2> gradients;
   std::span<T> tied_gradient;  ///< of the embedding, padded, from the head's backward to its own

@@ -10,10 +10,10 @@
 #include "base/error.hpp"
 #include "state/shard.hpp"
 #include "train/activation_choice.hpp"
-#include "train/schedule_choice.hpp"
 #include "train/memory_demand.hpp"
 #include "train/run_attention.hpp"
 #include "train/run_link.hpp"
+#include "train/schedule_choice.hpp"
 #include "train/split_parameters.hpp"
 #include "train/update_demand.hpp"
 
@@ -47,6 +47,13 @@ bool host_visible(DeviceConfig const& device) {
 /// Nothing is gained by moving work from the cores to themselves.
 bool device_is_cores(DeviceConfig const& device) {
   return device.kind == DeviceKind::host && !device.emulation.any();
+}
+
+std::string describe_activations(RunConfig const& config) {
+  auto const policy = activations::describe(config.train.activations);
+  return config.train.together == 0 ? policy
+                                    : fmt::format("{}, vertical schedule of {} micro-batches",
+                                                  policy, config.train.together);
 }
 
 /// As a run would settle it on devices with device.memory.
@@ -340,7 +347,7 @@ Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
                   .layers = config.model.layers,
                   .attention = attention.text,
                   .state = describe_state(config.optimizer),
-                  .activations = activations::describe(config.train.activations),
+                  .activations = describe_activations(config),
                   .link = here.link().text,
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
                   .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};

@@ -110,9 +110,8 @@ plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const&
   for (int rank = 0; rank < map.ranks(); ++rank) {
     most = std::max(most, map.shard_elements(rank));
     waiting = std::max(waiting, map.shard_elements(rank) - resident_elements(config, map, rank));
-    exchange =
-        std::max(exchange, update::GradientAccumulator<T>::exchange_bytes(map, rank, node.route,
-                                                                          layer_sum));
+    exchange = std::max(
+        exchange, update::GradientAccumulator<T>::exchange_bytes(map, rank, node.route, layer_sum));
   }
   bool const host_visible = node.route == state::Route::in_place;
   bool const on_device = config.parameter_home == parameters::Home::device;

@@ -103,7 +103,8 @@ void print_activations(RunConfig const& config) {
   auto const& policy = config.train.activations;
   if (config.train.together > 0) {
     log::info(
-        "schedule: vertical, {} micro-batch{} of a rank pass{} a layer together; blocks' inputs wait "
+        "schedule: vertical, {} micro-batch{} of a rank pass{} a layer together; blocks' inputs "
+        "wait "
         "{}, the rest is computed again",
         config.train.together, config.train.together == 1 ? "" : "es",
         config.train.together == 1 ? "es" : "",

@@ -182,8 +182,8 @@ void validate_activations(RunConfig const& config) {
         "use train.activations=host"};
   }
   auto const& policy = config.train.activations;
-  bool const part = policy.rule == activations::Policy::Rule::swap && policy.share > 0.0 &&
-                    policy.share < 1.0;
+  bool const part =
+      policy.rule == activations::Policy::Rule::swap && policy.share > 0.0 && policy.share < 1.0;
   if (config.train.schedule == LayerSchedule::vertical &&
       (part || policy.rule == activations::Policy::Rule::keep)) {
     throw UsageError{fmt::format(

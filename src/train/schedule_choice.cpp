@@ -16,8 +16,7 @@ bool suits(activations::Policy const& policy) {
 
 /// `config` with a vertical schedule.
 template <class T>
-RunConfig vertical(RunConfig config, state::ShardMap const& map, int rank,
-                   DeviceRoom const& room) {
+RunConfig vertical(RunConfig config, state::ShardMap const& map, int rank, DeviceRoom const& room) {
   auto const all = config.train.global_batch / config.train.micro_batch;
   config.train.together = static_cast<int>((all + map.ranks() - 1) / map.ranks());
   config.train.activations = settle_activations<T>(config, map, rank, room);
@@ -43,9 +42,9 @@ ScheduleBytes schedule_bytes(RunConfig const& config, state::ShardMap const& map
                       .vertical = passes * parameters};
   if (config.train.activations.rule == Rule::swap) {
     Bytes const tensor = dims.rows() * dims.C * static_cast<Bytes>(sizeof(T));
-    Bytes const table = config.model.tied_head ? dims.V * dims.C * static_cast<Bytes>(sizeof(T)) : 0;
-    bytes.vertical +=
-        micro_batches * (moves * (config.model.layers + 1) * tensor + passes * table);
+    Bytes const table =
+        config.model.tied_head ? dims.V * dims.C * static_cast<Bytes>(sizeof(T)) : 0;
+    bytes.vertical += micro_batches * (moves * (config.model.layers + 1) * tensor + passes * table);
   }
   return bytes;
 }
@@ -56,8 +55,8 @@ void settle_schedule(RunConfig& config, state::ShardMap const& map, int rank,
   auto const schedule = config.train.schedule;
   bool const possible =
       schedule == LayerSchedule::vertical ||
-      (schedule == LayerSchedule::automatic &&
-       config.parameter_home != parameters::Home::device && suits(config.train.activations));
+      (schedule == LayerSchedule::automatic && config.parameter_home != parameters::Home::device &&
+       suits(config.train.activations));
   if (possible) {
     auto const tried = vertical<T>(config, map, rank, room);
     auto const bytes = schedule_bytes<T>(tried, map);
@@ -69,8 +68,8 @@ void settle_schedule(RunConfig& config, state::ShardMap const& map, int rank,
   config.train.activations = settle_activations<T>(config, map, rank, room);
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                             \
-  template ScheduleBytes schedule_bytes<T>(RunConfig const&, state::ShardMap const&);       \
+#define OFFSTAGE_INSTANTIATE(T)                                                       \
+  template ScheduleBytes schedule_bytes<T>(RunConfig const&, state::ShardMap const&); \
   template void settle_schedule<T>(RunConfig&, state::ShardMap const&, int, DeviceRoom const&);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)

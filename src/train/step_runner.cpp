@@ -362,7 +362,8 @@ void StepRunner<T>::run_layers(data::Dataset const& data, Now const& now, StepRe
   auto const began = trace::Clock::now();
   std::vector<data::TokenBatch> batches;
   for (std::int64_t g = comm_.rank(); g < micro_batches_; g += comm_.size()) {
-    result.counted_targets += data::counted_targets(batches.emplace_back(micro_batch(data, now, g)));
+    result.counted_targets +=
+        data::counted_targets(batches.emplace_back(micro_batch(data, now, g)));
   }
   auto const rounds = static_cast<int>((micro_batches_ + comm_.size() - 1) / comm_.size());
   std::vector<double> losses;

@@ -13,7 +13,6 @@
 #include "checkpoint/writer.hpp"
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
-#include "train/schedule_choice.hpp"
 #include "train/cadence.hpp"
 #include "train/checkpoint_space.hpp"
 #include "train/crowding.hpp"
@@ -26,6 +25,7 @@
 #include "train/run_link.hpp"
 #include "train/saves.hpp"
 #include "train/schedule.hpp"
+#include "train/schedule_choice.hpp"
 #include "train/split_parameters.hpp"
 #include "train/step_runner.hpp"
 #include "train/storage.hpp"
@@ -269,8 +269,7 @@ void Training<T>::settle(device::Device const& device, state::RankLink const& li
   Bytes const of_link = comm_.maximum(link.device_bytes());
   mpi::agree(comm_, [&] {
     state::ShardMap const map{state::layers_of(config_.model), comm_.size()};
-    settle_schedule<T>(config_, map, 0,
-                       {.memory = memory, .route = link.route(), .link = of_link});
+    settle_schedule<T>(config_, map, 0, {.memory = memory, .route = link.route(), .link = of_link});
   });
 }
 

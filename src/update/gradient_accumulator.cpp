@@ -117,8 +117,7 @@ void GradientAccumulator<T>::begin_round(int active, bool last) {
 template <class T>
 void GradientAccumulator<T>::begin_rounds_in_layers(int micro_batches) {
   require(first_ && micro_batches >= 1, "GradientAccumulator: all rounds of a step are one pass");
-  begin_pass(
-      {.micro_batches = micro_batches, .ranks = link_.size(), .first = true, .last = true});
+  begin_pass({.micro_batches = micro_batches, .ranks = link_.size(), .first = true, .last = true});
 }
 
 template <class T>
@@ -202,8 +201,8 @@ std::shared_ptr<device::Event> GradientAccumulator<T>::add_staged(int layer,
   std::optional<GradientArrival> arrival;
   if (!gradient.empty()) {
     // Of one rank the layer is its slice; of several nothing is added before it has left.
-    arrival.emplace(
-        transfer_->begin(layer, std::as_bytes(gradient), add_held(stream_, layer, gradient, round)));
+    arrival.emplace(transfer_->begin(layer, std::as_bytes(gradient),
+                                     add_held(stream_, layer, gradient, round)));
   }
   auto before = std::exchange(left_, arrival ? arrival->arrived() : nullptr);
   if (link_.size() > 1) {

@@ -104,12 +104,11 @@ class GradientAccumulator final : public state::GradientSink<T> {
  private:
   void begin_pass(GradientPass const& pass);
   /// Each takes a layer's gradient by one route. The point behind which the layer's before is not used any more.
-  void add_in_place(int layer, std::span<T const> gradient,
-                    GradientRound const& round);
+  void add_in_place(int layer, std::span<T const> gradient, GradientRound const& round);
   [[nodiscard]] std::shared_ptr<device::Event> add_staged(int layer, std::span<T const> gradient,
-                    GradientRound const& round);
+                                                          GradientRound const& round);
   [[nodiscard]] std::shared_ptr<device::Event> add_direct(int layer, std::span<T const> gradient,
-                    GradientRound const& round);
+                                                          GradientRound const& round);
   /// Adds what stays on the device, on this stream: of the layer's slices, all of one length in rank order. The
   /// parts of them, in bytes, that have to leave it.
   [[nodiscard]] std::vector<Range> add_held(device::Stream& stream, int layer,
@@ -146,8 +145,8 @@ class GradientAccumulator final : public state::GradientSink<T> {
   std::unique_ptr<GradientTransfer> transfer_;  ///< of the route staged; else null
   std::unique_ptr<SliceTransfer> slices_;       ///< of the route direct; else null
   std::unique_ptr<StagingBuffers>
-      receive_;                 ///< of several ranks whose slices come to host memory; else null
-  std::deque<Staged> staged_;   ///< by transfer_, of several ranks
+      receive_;                ///< of several ranks whose slices come to host memory; else null
+  std::deque<Staged> staged_;  ///< by transfer_, of several ranks
   std::optional<std::pair<int, GradientRound>> passing_;  ///< the layer that slices_ has
   std::shared_ptr<device::Event>
       left_;  ///< of the layer before, the point when it had left the device

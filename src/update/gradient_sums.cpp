@@ -18,10 +18,10 @@ GradientSums<T>::GradientSums(state::ShardMap const& map, int rank,
       subgroups_{subgroups},
       settings_{std::move(settings)},
       chunk_norms_(static_cast<std::size_t>(map.shard_elements(rank) / chunk_elements)),
-      layer_sums_{settings_.layer_sums
-                      ? layer_bytes(map, rank,
-                                    settings_.accumulate_fp32 ? sizeof(float) : sizeof(T))
-                      : 0},
+      layer_sums_{
+          settings_.layer_sums
+              ? layer_bytes(map, rank, settings_.accumulate_fp32 ? sizeof(float) : sizeof(T))
+              : 0},
       pacer_{settings_.host_sum_rate},
       flusher_{std::make_unique<GradientFlusher>(settings_.flushed.get(), settings_.on_final)} {
   require(settings_.accumulated != nullptr, "GradientSums: sums need a tier");
@@ -74,8 +74,7 @@ void GradientSums<T>::add(int layer, std::span<T const> slices) {
 
 template <class T>
 template <class A>
-void GradientSums<T>::add_slices(int layer, std::span<T const> slices,
-                                 GradientRound const& round) {
+void GradientSums<T>::add_slices(int layer, std::span<T const> slices, GradientRound const& round) {
   std::int64_t const part = std::ssize(slices) / round.active;
   bool const first_of_layer = round_ == 0;
   bool const last_of_layer = round_ + 1 == pass_.rounds();

@@ -22,7 +22,7 @@ namespace offstage::update {
 
 /// What comes of a layer at a time: a gradient of each active rank, in rank order.
 struct GradientRound {
-  int active = 0;  ///< ranks
+  int active = 0;     ///< ranks
   bool first = true;  ///< of the step: sums begin
   bool last = false;  ///< of the step: sums are final
 };
