@@ -25,7 +25,7 @@ namespace offstage::activations {
 struct StoredSettings {
   int writers = 1;
   int readers = 1;
-  /// A vertical schedule's: a part is read when it is taken, as often as that is, and may be put again.
+  /// A vertical schedule's: a part is read when it is taken, however often, and may be put again.
   bool on_demand = false;
   /// Leases that the tiers have to give: with fewer a reader could wait for a buffer that those ahead of it hold.
   [[nodiscard]] int buffers() const { return writers + readers; }

@@ -16,7 +16,8 @@
 
 namespace offstage::model {
 
-/// What a vertical schedule keeps beside one block's memory: of micro-batches that pass a layer together.
+/// What a vertical schedule keeps beside one block's memory: of micro-batches that pass a layer
+/// together.
 struct VerticalDemand {
   int micro_batches = 1;  ///< whose tokens, targets and losses are there
   int tensors = 0;        ///< (B, T, C) each: blocks' inputs and gradients of them

@@ -352,7 +352,8 @@ data::TokenBatch StepRunner<T>::micro_batch(data::Dataset const& data, Now const
   return data.batch(chosen);
 }
 
-// Micro-batch g is run by rank g mod R here, too, and a layer's gradients are exchanged round by round.
+// Micro-batch g is run by rank g mod R here, too, and a layer's gradients are exchanged round by
+// round.
 template <class T>
 void StepRunner<T>::run_layers(data::Dataset const& data, Now const& now, StepResult& result) {
   gradients_->begin_step();

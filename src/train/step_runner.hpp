@@ -145,7 +145,8 @@ class StepRunner {
   /// Of those of the step, this one.
   [[nodiscard]] data::TokenBatch micro_batch(data::Dataset const& data, Now const& now,
                                              std::int64_t number) const;
-  /// Once every forward is done: agrees on the loss, and the update begins if it is to begin under backward.
+  /// Once every forward is done: agrees on the loss, and the update begins if it is to begin under
+  /// backward.
   void begin_ahead(std::span<double const> losses, Now const& now, StepResult& result);
   /// The step's loss, once every forward is done; `losses` are this rank's.
   void agree_on_loss(std::span<double const> losses, StepResult& result);

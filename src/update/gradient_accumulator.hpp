@@ -60,8 +60,9 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// Before each round of backward: ranks 0 .. active - 1 have a micro-batch in it. `last`: no round of
   /// this step follows, so norms are taken as the sums become final.
   void begin_round(int active, bool last);
-  /// In place of all rounds of a step of so many micro-batches: each layer comes in every round, ascending, before the
-  /// next one does, so that a step's sums are written once. Micro-batch g is rank g mod R's. end_round comes after all of it.
+  /// In place of all rounds of a step of so many micro-batches: each layer comes in every round,
+  /// ascending, before the next one does, so that a step's sums are written once. Micro-batch g is
+  /// rank g mod R's. end_round comes after all of it.
   /// Errors: PreconditionError: several rounds without GradientSettings::layer_sums.
   void begin_rounds_in_layers(int micro_batches);
   /// In a round every layer comes once, the last first: a subgroup is fetched once and written as soon

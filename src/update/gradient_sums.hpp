@@ -27,8 +27,8 @@ struct GradientRound {
   bool last = false;  ///< of the step: sums are final
 };
 
-/// A pass over all layers, the last first, of some micro-batches of a step: every layer comes in as many rounds as those
-/// take, ascending, before the next one does.
+/// A pass over all layers, the last first, of some micro-batches of a step: every layer comes in as
+/// many rounds as those take, ascending, before the next one does.
 struct GradientPass {
   int micro_batches = 0;
   int ranks = 1;
@@ -74,8 +74,8 @@ struct GradientSettings {
 
 /// The sums of a step's gradients in host memory, and which of them are made elsewhere. T, A: as GradientAccumulator's.
 ///
-/// Order:   a subgroup is fetched once in a pass and written, by a thread of its own ("gradients"), as soon as its lowest
-///          layer has come in all rounds.
+/// Order:   a subgroup is fetched once in a pass and written, by a thread of its own ("gradients"),
+///          as soon as its lowest layer has come in all rounds.
 /// Threads: one at a time calls the members, but fetch, which any may call.
 /// Trace:   row "sums to host": of those that were made on the device, a part of a subgroup at a time.
 /// Errors:  IoError of the tiers, also of what was written in the background.

@@ -155,7 +155,8 @@ TEST(GradientAccumulator, GivesTheSameBitsWhereRanksPassSlicesFromDeviceToDevice
   }
 }
 
-// Of a vertical schedule: where a layer's rounds come one after the other its sums wait beside the tiers, or on the device.
+// Of a vertical schedule: where a layer's rounds come one after the other its sums wait beside the
+// tiers, or on the device.
 TEST(GradientAccumulator, GivesTheSameBitsWhereAllRoundsOfALayerComeBeforeTheNextOne) {
   for (Place place : places()) {
     place.in_layers = true;
