@@ -15,7 +15,7 @@
 #include "model/head.hpp"
 #include "model/slab.hpp"
 #include "model/tensors.hpp"
-#include "model/vertical.hpp"
+#include "model/vertical_pass.hpp"
 #include "model/workspace.hpp"
 
 namespace offstage::model {

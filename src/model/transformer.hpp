@@ -32,7 +32,7 @@ struct RunShape {
   /// Copies of what leaves at a time on the device (BlockRing); with one it is waited for, with two it moves under the work
   /// of the other block.
   int slabs = 2;
-  /// Of this rank in a step, which pass the layers together (vertical.hpp); 0: a micro-batch passes
+  /// Of this rank in a step, which pass the layers together (vertical_pass.hpp); 0: a micro-batch passes
   /// all layers before the next one comes. Of `fates` the inputs' alone counts then: all else is
   /// computed again.
   int micro_batches = 0;

@@ -1,7 +1,7 @@
 // Micro-batches that pass the layers together have the bits of those that pass them one after the
 // other, wherever what waits between layers is.
 
-#include "model/vertical.hpp"
+#include "model/vertical_pass.hpp"
 
 #include <gtest/gtest.h>
 

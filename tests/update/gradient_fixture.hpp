@@ -91,7 +91,8 @@ class GradientFixture {
     accumulator_->begin_rounds_in_layers(micro_batches);
     for (int layer = layers - 1; layer >= 0; --layer) {
       for (int g = comm_.rank(); g < micro_batches + comm_.rank(); g += comm_.size()) {
-        bring(layer, g < micro_batches ? gradient_of<T>(g, layer) : std::vector<T>{});
+        bring(layer, g < micro_batches ? gradient_of<T>(g, layer) : std::vector<T>{},
+              layer == 0 && g + comm_.size() >= micro_batches + comm_.rank());
       }
     }
     accumulator_->end_round();
@@ -101,12 +102,13 @@ class GradientFixture {
   void round(int active, bool last, Gradient const& gradient) {
     accumulator_->begin_round(active, last);
     for (int layer = layers - 1; layer >= 0; --layer) {
-      bring(layer, comm_.rank() < active ? gradient(layer) : std::vector<T>{});
+      bring(layer, comm_.rank() < active ? gradient(layer) : std::vector<T>{}, layer == 0);
     }
     accumulator_->end_round();
   }
-  /// Adds a gradient as the model does, in two buffers in turn.
-  void bring(int layer, std::vector<T> gradient) {
+  void bring(int layer, std::vector<T> gradient) { bring(layer, std::move(gradient), layer == 0); }
+  /// Adds a gradient as the model does, in two buffers in turn. `last`: of the round, or of all of them.
+  void bring(int layer, std::vector<T> gradient, bool last) {
     turn_ = 1 - turn_;
     auto& before = brought_[1 - turn_];
     auto& now = brought_[turn_];
@@ -115,7 +117,7 @@ class GradientFixture {
       left->wait();
     }
     std::ranges::fill(before, store<T>(1e9F));  // that memory is the model's again
-    if (layer == 0) {
+    if (last) {
       std::ranges::fill(now, store<T>(1e9F));
     }
   }
