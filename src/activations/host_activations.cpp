@@ -77,7 +77,7 @@ std::shared_ptr<device::Event> HostActivations::take(int block, int part,
                                                      std::shared_ptr<device::Event> const& freed) {
   Place& from = place(block, part, memory.size());
   require(from.there != nullptr, "HostActivations: what was not put cannot be taken");
-  state::queue_behind(*back_, *std::exchange(from.there, nullptr));
+  state::queue_behind(*back_, *from.there);
   state::queue_behind(*back_, *freed);
   traffic_.back += static_cast<Bytes>(memory.size());
   return copy(*back_, memory.data(), from.memory.data(),

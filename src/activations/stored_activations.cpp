@@ -29,7 +29,7 @@ std::vector<Bytes> StoredActivations::extents(std::span<state::LeavingPart const
 
 StoredActivations::StoredActivations(std::span<state::LeavingPart const> parts, tiers::Tiers& tiers,
                                      device::Device& device, StoredSettings const& settings)
-    : tiers_{tiers} {
+    : tiers_{tiers}, on_demand_{settings.on_demand} {
   std::map<int, Bytes> used;
   for (state::LeavingPart const& part : parts) {
     Bytes& offset = used[part.block];
@@ -104,19 +104,18 @@ std::shared_ptr<device::Event> StoredActivations::put(int block, int part,
                                                       std::shared_ptr<device::Event> const& made) {
   std::scoped_lock const lock{mutex_};
   auto const found = blocks_.find(block);
-  require(found != blocks_.end() && left_to_put_ > 0,
+  require(found != blocks_.end() && (on_demand_ || left_to_put_ > 0),
           "StoredActivations: a part that is not one of those that leave");
   Block& of = found->second;
-  if (!of.passage) {
-    of.passage = std::make_shared<Passage>();
-    of.passage->key = of.key;
-    out_.waiting.push_back(of.passage);
+  if (!of.passage || on_demand_) {
+    begin_passage(of, out_);
+    stored_[static_cast<std::size_t>(of.key)] = false;
   }
   // The copy reads it alone.
   std::span const bytes{const_cast<std::byte*>(memory.data()), memory.size()};
   auto point = tell(block, part, bytes, made);
   put_ += std::ssize(memory);
-  if (--left_to_put_ == 0) {
+  if (!on_demand_ && --left_to_put_ == 0) {
     begin_readers();
   }
   return point;
@@ -125,16 +124,26 @@ std::shared_ptr<device::Event> StoredActivations::put(int block, int part,
 // All are told; those of the last blocks may be read already while those of others are written.
 void StoredActivations::begin_readers() {
   for (auto& [block, of] : blocks_ | std::views::reverse) {
-    of.passage = std::make_shared<Passage>();
-    of.passage->key = of.key;
-    back_.waiting.push_back(of.passage);
+    begin_passage(of, back_);
   }
+}
+
+void StoredActivations::begin_passage(Block& block, Queue& queue) {
+  block.passage = std::make_shared<Passage>();
+  block.passage->key = block.key;
+  queue.waiting.push_back(block.passage);
 }
 
 std::shared_ptr<device::Event> StoredActivations::take(
     int block, int part, std::span<std::byte> memory, std::shared_ptr<device::Event> const& freed) {
   std::scoped_lock const lock{mutex_};
-  require(left_to_put_ == 0, "StoredActivations: what was not put cannot be taken");
+  auto const found = blocks_.find(block);
+  bool const put = found != blocks_.end() && found->second.passage != nullptr;
+  require(on_demand_ ? put : left_to_put_ == 0,
+          "StoredActivations: what was not put cannot be taken");
+  if (on_demand_) {
+    begin_passage(found->second, back_);
+  }
   auto point = tell(block, part, memory, freed);
   taken_ += std::ssize(memory);
   return point;

@@ -25,6 +25,8 @@ namespace offstage::activations {
 struct StoredSettings {
   int writers = 1;
   int readers = 1;
+  /// A vertical schedule's: a part is read when it is taken, however often, and may be put again.
+  bool on_demand = false;
   /// Leases that the tiers have to give: with fewer a reader could wait for a buffer that those ahead of it hold.
   [[nodiscard]] int buffers() const { return writers + readers; }
 };
@@ -32,7 +34,7 @@ struct StoredSettings {
 /// Activations in a virtual tier: host memory first, the rest on the storage paths. What leaves of a block is one extent,
 /// which a writer takes from the device and commits, and a reader fetches ahead of its use, the last block first.
 ///
-/// Order:   readers take blocks descending, so that the extents of a lower block never wait for those of a higher one alone. Of
+/// Order:   unless parts are read on demand, readers take blocks descending, so that the extents of a lower block never wait for those of a higher one alone. Of
 ///          tiers that evict what is farthest the first blocks go to storage and the last stay.
 /// Threads: "act-out-N" and "act-back-N", a stream each. The model's thread waits in queue_behind until a copy is queued, which for
 ///          a put is when a buffer is free, for a take when the extent is in host memory.
@@ -77,7 +79,8 @@ class StoredActivations final : public state::ActivationStore {
   struct Block {
     tiers::Key key{};
     std::map<int, std::pair<Bytes, Bytes>> parts;  ///< offset and bytes of each
-    std::shared_ptr<Passage> passage;  ///< of this micro-batch's forward, then of its backward
+    std::shared_ptr<Passage>
+        passage;  ///< of this micro-batch's forward, then of its backward; or the latest
   };
   struct Queue {
     std::deque<std::shared_ptr<Passage>> waiting;
@@ -87,6 +90,8 @@ class StoredActivations final : public state::ActivationStore {
 
   std::shared_ptr<device::Event> tell(int block, int part, std::span<std::byte> memory,
                                       Point const& after);
+  /// A block's way begins.
+  void begin_passage(Block& block, Queue& queue);
   void begin_readers();
   void work(Queue& queue, device::Stream& stream, bool out) noexcept;
   void write(Passage& passage, device::Stream& stream);
@@ -97,6 +102,7 @@ class StoredActivations final : public state::ActivationStore {
   void stop() noexcept;
 
   tiers::Tiers& tiers_;
+  bool on_demand_;
   mutable std::mutex mutex_;  ///< guards all below but the streams
   std::condition_variable changed_;
   std::map<int, Block> blocks_;

@@ -8,10 +8,10 @@
 
 namespace offstage::checkpoint {
 
-ReadAhead::ReadAhead() {
+ReadAhead::ReadAhead(std::shared_ptr<aio::Kernel> const& kernel) {
   try {
     for (std::size_t i = 0; i < threads_.size(); ++i) {
-      engines_.at(i).emplace();
+      engines_.at(i).emplace(aio::EngineSettings{}, kernel);
       threads_.at(i).emplace("restore", [this, i] { run(engines_.at(i)); });
     }
   } catch (...) {

@@ -25,7 +25,8 @@ namespace offstage::checkpoint {
 /// Errors:  construction: IoError if threads or asynchronous I/O are not to be had.
 class ReadAhead {
  public:
-  ReadAhead();
+  /// `kernel`: both threads call it at a time.
+  explicit ReadAhead(std::shared_ptr<aio::Kernel> const& kernel);
   ~ReadAhead();
   ReadAhead(ReadAhead const&) = delete;
   ReadAhead& operator=(ReadAhead const&) = delete;

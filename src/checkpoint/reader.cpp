@@ -96,9 +96,10 @@ state::ShardMap map_of(std::string const& directory, Meta const& meta) {
 
 }  // namespace
 
-Reader::Reader(std::string step_directory, Master master)
+Reader::Reader(std::string step_directory, Master master, std::shared_ptr<aio::Kernel> kernel)
     : directory_{std::move(step_directory)},
       master_{std::move(master)},
+      kernel_{std::move(kernel)},
       map_{map_of(directory_, master_.meta)} {}
 
 Reader::Places Reader::places_in(Manifest const& manifest) {
@@ -280,7 +281,7 @@ void Reader::ask_blocks(Begun& begun, Run const& run, std::size_t plane, Bytes b
   auto const file = file_of(*from, run.subgroup);
   Bytes const offset = from->manifest.subgroups[run.subgroup].offset;
   if (!ahead_ || (ahead_->is_ended() && parts_.empty())) {
-    ahead_ = std::make_unique<ReadAhead>();
+    ahead_ = std::make_unique<ReadAhead>(kernel_);
   }
   for (Bytes done = 0; done < std::ssize(target); done += part_bytes) {
     while (parts_.size() >= most_parts) {
@@ -303,7 +304,7 @@ void Reader::read_inside(Run const& run, std::size_t plane, Bytes begin,
   Bytes const end = begin + std::ssize(target);
   if (!engine_) {
     blocks_ = memory::HugeBuffer{buffer_bytes};
-    engine_ = std::make_unique<aio::Engine>();
+    engine_ = std::make_unique<aio::Engine>(aio::EngineSettings{}, kernel_);
   }
   for (Bytes at = begin / block_bytes * block_bytes; at < end; at += buffer_bytes) {
     Bytes const until =

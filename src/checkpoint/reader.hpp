@@ -31,7 +31,9 @@ namespace offstage::checkpoint {
 ///          read one: the next call opens the files anew.
 class Reader {
  public:
-  Reader(std::string step_directory, Master master);
+  /// `kernel`: what moves the state; several threads call it at a time.
+  Reader(std::string step_directory, Master master,
+         std::shared_ptr<aio::Kernel> kernel = aio::libaio_kernel());
 
   [[nodiscard]] Meta const& meta() const noexcept { return master_.meta; }
   [[nodiscard]] StateLayout const& layout() const noexcept { return master_.meta.state.layout; }
@@ -125,6 +127,7 @@ class Reader {
 
   std::string directory_;
   Master master_;
+  std::shared_ptr<aio::Kernel> kernel_;
   state::ShardMap map_;  ///< of the ranks that wrote it
   std::map<int, std::shared_ptr<Source>> sources_;
   memory::HugeBuffer blocks_;            ///< empty until it is needed

@@ -149,6 +149,16 @@ constexpr std::array keys{
         "auto: what fits "
         "and takes least time",
         [](RunConfig& c, Text t) { c.train.activations = activations::parse_policy(t); }},
+    Key{"train.schedule", "horizontal|vertical|auto", "horizontal",
+        "vertical: all micro-batches of a rank pass a layer before the next layer comes, so that "
+        "parameters are brought twice a step; blocks' inputs wait, the rest is computed again; "
+        "auto: where parameters live elsewhere and fewer bytes move so",
+        [](RunConfig& c, Text t) {
+          using train::LayerSchedule;
+          c.train.schedule = choice<LayerSchedule>(t, {{"horizontal", LayerSchedule::horizontal},
+                                                       {"vertical", LayerSchedule::vertical},
+                                                       {"auto", LayerSchedule::automatic}});
+        }},
     Key{"train.valid-every", "N", "0", "steps between validations; 0: at the end alone",
         [](RunConfig& c, Text t) { c.train.valid_every = whole<std::int64_t>(t); }},
     Key{"train.valid-batches", "N", "0",

@@ -144,6 +144,12 @@ void Block<T>::forward_down(BlockTensors<T const> const& w, BlockActivations<T> 
 }
 
 template <class T>
+void Block<T>::forward_sum(BlockTensors<T const> const& w, BlockActivations<T> const& a,
+                           std::span<T> out) const {
+  norm_.forward<T>(stream_, {a.mid, scratch_.branch}, out, w.mlp_norm, a.mlp_in, a.mlp_norm);
+}
+
+template <class T>
 void Block<T>::rotate(std::span<T> qkv, bool inverse) const {
   if (rope_.cosine.empty()) {
     return;

@@ -76,6 +76,11 @@ class Block {
                  BlockFates const& fates) const;
   /// The last product: leaves in scratch.branch what the MLP adds to a.mid.
   void forward_down(BlockTensors<T const> const& w, BlockActivations<T> const& a) const;
+  /// Block's output, a.mid and what forward_down left, to `out` (B, T, C): the sum that the next
+  /// block's first norm would make, by the same kernel. What that makes beside it goes to a.mlp_in
+  /// and its statistics.
+  void forward_sum(BlockTensors<T const> const& w, BlockActivations<T> const& a,
+                   std::span<T> out) const;
   /// dx (B, T, C) comes as the gradient of the block's output and leaves as that of its input.
   /// dw is overwritten.
   void backward(BlockTensors<T const> const& w, BlockActivations<T> const& a, std::span<T> dx,

@@ -15,6 +15,7 @@
 #include "model/head.hpp"
 #include "model/slab.hpp"
 #include "model/tensors.hpp"
+#include "model/vertical_pass.hpp"
 #include "model/workspace.hpp"
 
 namespace offstage::model {
@@ -70,29 +71,61 @@ class Transformer<T>::Implementation {
   void logits(data::TokenBatch const& batch, state::ParameterSource<T>& source,
               std::int64_t first_row, std::span<Real<T>> out);
   [[nodiscard]] std::span<std::byte> idle_memory() const { return work_.idle_memory(); }
-  void set_store(state::ActivationStore& store) { traffic_.set_store(store); }
+  void set_store(state::ActivationStore& store) {
+    vertical_run_ ? vertical_.set_store(store) : traffic_.set_store(store);
+  }
   void idle_forward(state::ParameterSource<T>& source);
   void idle_backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
+  [[nodiscard]] Vertical<T, Implementation>& vertical() { return vertical_; }
 
  private:
+  friend class Vertical<T, Implementation>;
+  using Head = HeldHead<T>;
+  // Of micro-batch g of a vertical schedule, whose layer is held.
+  void upload_ids(data::TokenBatch const& batch, int g);
+  void embed(state::HeldLayer<T> const& held, int g, std::span<T> x);
+  void run_block(int block, state::HeldLayer<T> const& held, std::span<T> x, std::span<T> out);
+  void run_head(HeldHead<T> const& held, int g, std::span<T> x, double loss_scale, std::span<T> dx,
+                std::span<T> gradient, std::span<T> table);
+  void run_block_backward(int block, state::HeldLayer<T> const& held, std::span<T> x,
+                          std::span<T> dx, std::span<T> gradient);
+  /// `gradient` holds the head's part of it if tied.
+  void run_embedding_backward(int g, std::span<T> dx, std::span<T> gradient);
+  [[nodiscard]] GradientBuffers<T>& gradients() { return gradients_; }
+
+  /// Micro-batch g's of those that the workspace has room for.
+  template <class Element>
+  [[nodiscard]] std::span<Element> rows_of(std::span<Element> all, int g) const {
+    auto const rows = static_cast<std::size_t>(dims_.rows());
+    return all.subspan(static_cast<std::size_t>(g) * rows, rows);
+  }
+  [[nodiscard]] HeadRows head_rows(int g) const {
+    return {.loss = rows_of(work_.head_rows.loss, g),
+            .targets = rows_of(work_.head_rows.targets, g)};
+  }
+  [[nodiscard]] BlockActivations<T> with_input(std::span<T> x) const {
+    auto a = activations(0);
+    a.x = x;
+    return a;
+  }
   /// Ids from `least` to the end of the vocabulary, by way of `staged`: the caller's may be gone before they are copied.
   void upload(std::vector<std::int32_t> const& ids, std::int32_t least,
               std::vector<std::int32_t>& staged, std::span<std::int32_t> target);
   /// From the tokens to what the head takes.
   Residual<T> forward_blocks(data::TokenBatch const& batch, state::ParameterSource<T>& source,
                              bool keep);
-  void forward_embedding(state::ParameterSource<T>& source, std::span<T> x);
   void forward_block(int layer, state::ParameterSource<T>& source, Residual<T> const& residual,
                      BlockActivations<T> const& a);
   /// Where `keep`, backward too: dx and, in memory for the head's, the gradient, which wait for the rest.
   void forward_head(state::ParameterSource<T>& source, Residual<T> const& residual, bool keep,
                     double loss_scale);
-  double mean_loss();
+  [[nodiscard]] std::vector<double> losses(int count);
 
   // Each leaves its layer's gradient in `gradient`, but backward_embedding that of a tied one in work_.tied_gradient.
   void backward_block(int layer, state::ParameterSource<T>& source, std::span<T> gradient);
-  void backward_embedding(std::span<T> gradient);
-  void send(int layer, std::span<T> gradient, state::GradientSink<T>& sink);
+  void backward_embedding(int g, std::span<T> dx, EmbeddingTensors<T> const& gradient);
+  [[nodiscard]] std::shared_ptr<device::Event> send(int layer, std::span<T> gradient,
+                                                    state::GradientSink<T>& sink);
 
   [[nodiscard]] BlockActivations<T> const& activations(int block) const {
     return work_.blocks[static_cast<std::size_t>(block)];
@@ -127,19 +160,21 @@ class Transformer<T>::Implementation {
 
   Dims dims_;
   bool tied_;
+  bool vertical_run_;
   BlockRing ring_;
   std::vector<state::LayerLayout> layers_;
   device::Stream& stream_;
   Workspace<T> work_;
-  std::vector<std::int32_t> tokens_;   ///< (B, T) on the host
-  std::vector<std::int32_t> targets_;  ///< likewise
-  std::vector<double> losses_;         ///< likewise
+  std::vector<std::vector<std::int32_t>> tokens_;   ///< (B, T) on the host, of each micro-batch
+  std::vector<std::vector<std::int32_t>> targets_;  ///< likewise
+  std::vector<double> losses_;                      ///< likewise
   Block<T> block_;
-  Head<T> head_;
+  model::Head<T> head_;
   bool forwarded_ = false;      ///< what backward needs is there
   std::span<T> head_gradient_;  ///< the head's layer of it
   BlockTraffic traffic_;
   GradientBuffers<T> gradients_;
+  Vertical<T, Implementation> vertical_;
 };
 
 template <class T>
@@ -147,15 +182,20 @@ Transformer<T>::Implementation::Implementation(state::ModelShape const& shape, R
                                                device::Device& device, device::Stream& stream)
     : dims_{dims_of(shape, run, device.kind())},
       tied_{shape.tied_head},
-      ring_{static_cast<int>(shape.layers), run.fates, run.slabs},
+      vertical_run_{run.micro_batches > 0},
+      ring_{ring_of(shape, run)},
       layers_{state::layers_of(shape)},
       stream_{stream},
-      work_{dims_, workspace_demand(layers_, tied_, ring_), device},
-      losses_(static_cast<std::size_t>(dims_.rows())),
+      work_{dims_, workspace_demand(layers_, tied_, ring_, vertical_plan(shape, run).demand()),
+            device},
+      tokens_(work_.tokens.size() / static_cast<std::size_t>(dims_.rows())),
+      targets_(tokens_.size()),
+      losses_(work_.tokens.size()),
       block_{dims_, stream_, work_.rope, work_.scratch},
-      head_{dims_, stream_, work_.head, work_.head_rows},
+      head_{dims_, stream_, work_.head, head_rows(0)},
       traffic_{ring_, work_.slabs, stream_},
-      gradients_{work_.gradients} {
+      gradients_{work_.gradients},
+      vertical_{*this, vertical_plan(shape, run), work_, dims_.V * dims_.C, stream_} {
   work_.fill_rope_tables(shape, stream_);
 }
 
@@ -163,14 +203,15 @@ template <class T>
 double Transformer<T>::Implementation::forward(data::TokenBatch const& batch,
                                                state::ParameterSource<T>& source, bool keep,
                                                double loss_scale) {
+  require(!keep || !vertical_run_, "Transformer: made for a vertical schedule");
   require(batch.targets.size() == batch.tokens.size(),
           "Transformer: a micro-batch needs as many targets as tokens");
   // First: a copy of pageable memory may wait for all that the stream has.
-  upload(batch.targets, data::ignored_target, targets_, work_.head_rows.targets);
+  upload(batch.targets, data::ignored_target, targets_[0], head_rows(0).targets);
   auto const residual = forward_blocks(batch, source, keep);
   forward_head(source, residual, keep, loss_scale);
   forwarded_ = keep;
-  return mean_loss();
+  return losses(1).front();
 }
 
 template <class T>
@@ -196,11 +237,14 @@ Residual<T> Transformer<T>::Implementation::forward_blocks(data::TokenBatch cons
   require(batch.batch == dims_.B && batch.sequence == dims_.T,
           "Transformer: the micro-batch is not of the run's shape");
   forwarded_ = false;
-  upload(batch.tokens, 0, tokens_, work_.tokens);
+  upload(batch.tokens, 0, tokens_[0], rows_of(work_.tokens, 0));
   traffic_.begin();
   // Without keeping anything, every block uses the first one's memory.
   auto const block = [&](int i) -> BlockActivations<T> const& { return activations(keep ? i : 0); };
-  forward_embedding(source, block(0).x);
+  {
+    state::HeldLayer<T> const held{source, embedding_layer, stream_};
+    embed(held, 0, block(0).x);
+  }
   Residual<T> residual;
   for (int i = 0; i < block_count(); ++i) {
     if (keep) {
@@ -229,11 +273,9 @@ void Transformer<T>::Implementation::upload(std::vector<std::int32_t> const& ids
 }
 
 template <class T>
-void Transformer<T>::Implementation::forward_embedding(state::ParameterSource<T>& source,
-                                                       std::span<T> x) {
-  state::HeldLayer<T> const held{source, embedding_layer, stream_};
+void Transformer<T>::Implementation::embed(state::HeldLayer<T> const& held, int g, std::span<T> x) {
   auto const w = view(embedding_layer, held).embedding();
-  kernels::embedding_forward<T>(stream_, {.tokens = work_.tokens,
+  kernels::embedding_forward<T>(stream_, {.tokens = rows_of(work_.tokens, g),
                                           .table = w.table,
                                           .out = x,
                                           .rows = dims_.rows(),
@@ -273,12 +315,18 @@ void Transformer<T>::Implementation::forward_head(state::ParameterSource<T>& sou
 }
 
 template <class T>
-double Transformer<T>::Implementation::mean_loss() {
-  auto const& loss = work_.head_rows.loss;
+std::vector<double> Transformer<T>::Implementation::losses(int count) {
+  auto const rows = static_cast<std::size_t>(dims_.rows());
+  auto const loss = work_.head_rows.loss.first(static_cast<std::size_t>(count) * rows);
   stream_.copy(losses_.data(), loss.data(), static_cast<Bytes>(loss.size_bytes()),
                device::Copy::device_to_host);
   stream_.synchronize();
-  return std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(losses_.size());
+  std::vector<double> means;
+  for (int g = 0; g < count; ++g) {
+    auto const of = rows_of(std::span{losses_}, g);
+    means.push_back(std::accumulate(of.begin(), of.end(), 0.0) / static_cast<double>(rows));
+  }
+  return means;
 }
 
 template <class T>
@@ -286,15 +334,15 @@ void Transformer<T>::Implementation::backward(state::ParameterSource<T>& source,
                                               state::GradientSink<T>& sink) {
   require(forwarded_, "Transformer: backward without a forward of the same micro-batch");
   forwarded_ = false;
-  send(head_layer(), head_gradient_, sink);
+  gradients_.given(send(head_layer(), head_gradient_, sink));
   for (int layer = block_count(); layer >= 1; --layer) {
     auto const gradient = gradients_.next(stream_);
     backward_block(layer, source, gradient);
-    send(layer, gradient, sink);
+    gradients_.given(send(layer, gradient, sink));
   }
   auto const gradient = gradients_.next(stream_);
-  backward_embedding(gradient);
-  send(embedding_layer, tied_ ? work_.tied_gradient : gradient, sink);
+  backward_embedding(0, work_.dx, embedding_gradient(gradient));
+  gradients_.given(send(embedding_layer, tied_ ? work_.tied_gradient : gradient, sink));
   stream_.synchronize();  // others may use the idle memory from here on
 }
 
@@ -311,14 +359,15 @@ void Transformer<T>::Implementation::backward_block(int layer, state::ParameterS
 }
 
 template <class T>
-void Transformer<T>::Implementation::backward_embedding(std::span<T> gradient) {
-  auto const [d_table, d_positions] = embedding_gradient(gradient);
+void Transformer<T>::Implementation::backward_embedding(int g, std::span<T> dx,
+                                                        EmbeddingTensors<T> const& gradient) {
+  auto const& [d_table, d_positions] = gradient;
   if (!tied_) {
     zero(stream_, d_table);
   }  // a tied table holds the head's gradient already
   zero(stream_, d_positions);
-  kernels::embedding_backward<T>(stream_, {.tokens = work_.tokens,
-                                           .d_out = work_.dx,
+  kernels::embedding_backward<T>(stream_, {.tokens = rows_of(work_.tokens, g),
+                                           .d_out = dx,
                                            .d_table = d_table,
                                            .rows = dims_.rows(),
                                            .vocab = dims_.V,
@@ -328,12 +377,63 @@ void Transformer<T>::Implementation::backward_embedding(std::span<T> gradient) {
 }
 
 template <class T>
-void Transformer<T>::Implementation::send(int layer, std::span<T> gradient,
-                                          state::GradientSink<T>& sink) {
+std::shared_ptr<device::Event> Transformer<T>::Implementation::send(int layer,
+                                                                    std::span<T> gradient,
+                                                                    state::GradientSink<T>& sink) {
   auto const elements = static_cast<std::size_t>(layout(layer).elements);
   auto const padded = gradient.first(static_cast<std::size_t>(layout(layer).padded_elements()));
   zero(stream_, padded.subspan(elements));
-  gradients_.given(sink.add(layer, padded));
+  return sink.add(layer, padded);
+}
+
+template <class T>
+void Transformer<T>::Implementation::upload_ids(data::TokenBatch const& batch, int g) {
+  require(batch.batch == dims_.B && batch.sequence == dims_.T,
+          "Transformer: the micro-batch is not of the run's shape");
+  auto const i = static_cast<std::size_t>(g);
+  upload(batch.tokens, 0, tokens_[i], rows_of(work_.tokens, g));
+  upload(batch.targets, data::ignored_target, targets_[i], head_rows(g).targets);
+}
+
+template <class T>
+void Transformer<T>::Implementation::run_block(int block, state::HeldLayer<T> const& held,
+                                               std::span<T> x, std::span<T> out) {
+  auto const w = view(block + 1, held).block();
+  auto const a = with_input(x);
+  block_.forward(w, {}, a);
+  block_.forward_down(w, a);
+  block_.forward_sum(w, a, out);
+}
+
+template <class T>
+void Transformer<T>::Implementation::run_head(HeldHead<T> const& held, int g, std::span<T> x,
+                                              double loss_scale, std::span<T> dx,
+                                              std::span<T> gradient, std::span<T> table) {
+  auto activations = work_.head;
+  activations.x = x;
+  auto const d_table = tied_ ? view(embedding_layer, table).embedding().table : std::span<T>{};
+  model::Head<T>{dims_, stream_, activations, head_rows(g)}.forward_backward(
+      head_view(held), {}, loss_scale,
+      {.dx = dx,
+       .dw = view(head_layer(), gradient).head(d_table),
+       .scratch = work_.scratch.branch,
+       .sum = work_.head_sum});
+}
+
+template <class T>
+void Transformer<T>::Implementation::run_block_backward(int block, state::HeldLayer<T> const& held,
+                                                        std::span<T> x, std::span<T> dx,
+                                                        std::span<T> gradient) {
+  auto const w = view(block + 1, held).block();
+  auto const a = with_input(x);
+  block_.recompute(w, a, recomputed_block);
+  block_.backward(w, a, dx, view(block + 1, gradient).block());
+}
+
+template <class T>
+void Transformer<T>::Implementation::run_embedding_backward(int g, std::span<T> dx,
+                                                            std::span<T> gradient) {
+  backward_embedding(g, dx, view(embedding_layer, gradient).embedding());
 }
 
 template <class T>
@@ -410,7 +510,30 @@ void Transformer<T>::idle_backward(state::ParameterSource<T>& source,
 }
 
 template <class T>
+void Transformer<T>::forward(std::span<data::TokenBatch const> batches, int rounds,
+                             state::ParameterSource<T>& source) {
+  implementation_->vertical().forward(batches, rounds, source);
+}
+
+template <class T>
+std::vector<double> Transformer<T>::head(state::ParameterSource<T>& source,
+                                         state::GradientSink<T>& sink, double loss_scale) {
+  return implementation_->vertical().head(source, sink, loss_scale);
+}
+
+template <class T>
+void Transformer<T>::backward_all(state::ParameterSource<T>& source, state::GradientSink<T>& sink) {
+  implementation_->vertical().backward(source, sink);
+}
+
+template <class T>
 std::vector<state::LeavingPart> leaving_parts(state::ModelShape const& shape, RunShape const& run) {
+  if (run.micro_batches > 0) {
+    Dims const dims = dims_of(shape, run);
+    return vertical_plan(shape, run)
+        .leaving_parts(dims.rows() * dims.C * static_cast<Bytes>(sizeof(T)),
+                       dims.V * dims.C * static_cast<Bytes>(sizeof(T)));
+  }
   return leaving_parts<T>(dims_of(shape, run),
                           BlockRing{static_cast<int>(shape.layers), run.fates, run.slabs});
 }

@@ -32,6 +32,10 @@ struct RunShape {
   /// Copies of what leaves at a time on the device (BlockRing); with one it is waited for, with two it moves under the work
   /// of the other block.
   int slabs = 2;
+  /// Of this rank in a step, which pass the layers together (vertical_pass.hpp); 0: a micro-batch passes
+  /// all layers before the next one comes. Of `fates` the inputs' alone counts then: all else is
+  /// computed again.
+  int micro_batches = 0;
 };
 
 /// The layers that a micro-batch acquires, in order: for sources that bring them ahead of use.
@@ -77,6 +81,19 @@ class Transformer {
                  double loss_scale = 1.0);
   /// Must follow forward of the same micro-batch. Returns when the stream is done with it.
   void backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
+  // Where RunShape::micro_batches says so, in place of both, in this order. Bits are theirs: a sink
+  // that adds what it is given layer by layer, round by round within a layer, gets the gradients of
+  // the same additions.
+  /// All micro-batches of this rank in a step, from their tokens to what the head takes. `rounds`:
+  /// of the step, as many as batches, or one more on a rank that is idle in the last.
+  void forward(std::span<data::TokenBatch const> batches, int rounds,
+               state::ParameterSource<T>& source);
+  /// Loss of each, as forward's. The sink gets the head's gradients of all rounds but the last.
+  std::vector<double> head(state::ParameterSource<T>& source, state::GradientSink<T>& sink,
+                           double loss_scale = 1.0);
+  /// The rest of the gradients. A layer's last one is given when the layer is released.
+  void backward_all(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
+
   /// Loss as forward, without keeping anything.
   double evaluate(data::TokenBatch const& batch, state::ParameterSource<T>& source);
 

@@ -26,8 +26,8 @@ std::optional<kernels::Llama3Scaling> scaling_of(state::ModelShape const& shape)
 }  // namespace
 
 WorkspaceDemand workspace_demand(std::vector<state::LayerLayout> const& layers, bool tied_head,
-                                 BlockRing ring) {
-  WorkspaceDemand demand{.ring = std::move(ring)};
+                                 BlockRing ring, VerticalDemand const& vertical) {
+  WorkspaceDemand demand{.ring = std::move(ring), .vertical = vertical};
   for (state::LayerLayout const& layer : layers) {
     bool const of_its_own = tied_head && &layer == &layers.front();
     auto& elements = of_its_own ? demand.tied_elements : demand.layer_elements;
@@ -51,8 +51,9 @@ template <class T>
 Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device::Device& device)
     : dims_{dims}, device_{device} {
   std::int64_t const rows = dims.rows();
+  std::int64_t const all_rows = rows * demand.vertical.micro_batches;
   tokens = allocate("the tokens of a micro-batch",
-                    [&](Slab& slab) { return slab.take<std::int32_t>(rows); });
+                    [&](Slab& slab) { return slab.take<std::int32_t>(all_rows); });
   rope = allocate(rope_memory_, "the tables of RoPE", [&](Slab& slab) {
     std::int64_t const angles = dims.family == state::Family::gpt2 ? 0 : dims.T * dims.D / 2;
     auto const cosine = slab.take<Real<T>>(angles);
@@ -64,15 +65,24 @@ Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device:
     for (auto& gradient : gradients) {
       gradient = slab.take<T>(demand.layer_elements);
     }
-    head_sum = slab.take_again<Real<T>>(0, head_sum_elements<T>(dims));
+    Bytes const sum_begins = demand.vertical.tensors > 0 ? slab.used() : 0;
+    head_sum = slab.take_again<Real<T>>(sum_begins, head_sum_elements<T>(dims));
     return head_sum;
   });
   dx = allocate("the gradient of activations",
                 [&](Slab& slab) { return slab.take<T>(rows * dims.C); });
   head_rows = allocate("the losses of a micro-batch", [&](Slab& slab) {
-    auto const loss = slab.take<double>(rows);
-    return HeadRows{.loss = loss, .targets = slab.take<std::int32_t>(rows)};
+    auto const loss = slab.take<double>(all_rows);
+    return HeadRows{.loss = loss, .targets = slab.take<std::int32_t>(all_rows)};
   });
+  for (int i = 0; i < demand.vertical.tensors; ++i) {
+    tensors.push_back(allocate("the inputs of blocks, of a step's micro-batches",
+                               [&](Slab& slab) { return slab.take<T>(rows * dims.C); }));
+  }
+  for (int i = 0; i < demand.vertical.tables; ++i) {
+    tables.push_back(allocate("the gradients of the tied embedding, of a step's micro-batches",
+                              [&](Slab& slab) { return slab.take<T>(demand.tied_elements); }));
+  }
   allocate("scratch memory of blocks, logits and activations of the head", [&](Slab& slab) {
     scratch = lay_out_scratch<T>(dims, slab);
     Bytes const branch = rows * dims.C * static_cast<Bytes>(sizeof(T));

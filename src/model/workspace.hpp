@@ -16,6 +16,14 @@
 
 namespace offstage::model {
 
+/// What a vertical schedule keeps beside one block's memory: of micro-batches that pass a layer
+/// together.
+struct VerticalDemand {
+  int micro_batches = 1;  ///< whose tokens, targets and losses are there
+  int tensors = 0;  ///< (B, T, C) each: blocks' inputs and gradients of them; 0: it is horizontal
+  int tables = 0;  ///< tied gradients that are there at a time, beside the one that there is anyway
+};
+
 /// How much there is to keep beside the shapes of one block.
 struct WorkspaceDemand {
   BlockRing ring;
@@ -23,9 +31,11 @@ struct WorkspaceDemand {
   /// own.
   std::int64_t layer_elements{};
   std::int64_t tied_elements{};  ///< of a tied embedding, padded, whose gradient has one; else 0
+  VerticalDemand vertical{};
 };
 [[nodiscard]] WorkspaceDemand workspace_demand(std::vector<state::LayerLayout> const& layers,
-                                               bool tied_head, BlockRing ring);
+                                               bool tied_head, BlockRing ring,
+                                               VerticalDemand const& vertical);
 
 /// All device memory of a Transformer but its parameters.
 /// Errors: UsageError of the device that names what there was no room for.
@@ -41,21 +51,24 @@ class Workspace {
   /// but the tables of RoPE.
   [[nodiscard]] std::span<std::byte> idle_memory() const;
 
-  std::span<std::int32_t> tokens;  ///< (B, T)
+  std::span<std::int32_t> tokens;  ///< (micro-batches, B, T)
   RopeTables<T> rope;
   BlockScratch<T> scratch;
   std::vector<BlockActivations<T>> blocks;  ///< those of a slab share memory
   /// Parts that blocks share: as many have memory as the ring has copies.
   std::vector<std::array<std::span<std::byte>, part_count>> slabs;
   HeadActivations<T> head;  ///< in memory of `scratch` beyond branch: it runs when no block does
-  HeadRows head_rows;
-  std::span<T> dx;  ///< (B, T, C) gradient of the residual stream
+  HeadRows head_rows;       ///< (micro-batches, B, T) each
+  std::span<T> dx;          ///< (B, T, C) gradient of the residual stream
   /// Of one layer each, padded: one is computed while the other leaves the device.
   std::array<std::span<T>, 2> gradients;
   std::span<T> tied_gradient;  ///< of the embedding, padded, from the head's backward to its own
-  /// HeadGradient::sum, in the memory of all these gradients, the one that the head's matrix goes
-  /// to first. Nobody needs any other of them while the head runs.
+  /// HeadGradient::sum. It lies in the memory of all these gradients, the one that the head's matrix
+  /// goes to first, as nobody needs any other of them while the head runs. Gradients of a vertical
+  /// schedule are on their way meanwhile: there it has memory of its own.
   std::span<Real<T>> head_sum;
+  std::vector<std::span<T>> tensors;  ///< VerticalDemand::tensors
+  std::vector<std::span<T>> tables;   ///< VerticalDemand::tables
 
  private:
   template <class LayOut>

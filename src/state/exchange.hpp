@@ -146,7 +146,9 @@ struct ActivationTraffic {
   Seconds waited{};  ///< of the model's thread, until a copy could be queued
 };
 
-/// Keeps parts of activations elsewhere, from a micro-batch's forward to its backward. Threads: that of the model alone.
+/// Keeps parts of activations elsewhere, from a micro-batch's forward to its backward. A vertical
+/// schedule, whose parts are tensors of all of a step's micro-batches, opens it once a step, and
+/// may put a part again once it was taken. Threads: that of the model alone.
 class ActivationStore {
  public:
   virtual ~ActivationStore() = default;
@@ -157,8 +159,9 @@ class ActivationStore {
   [[nodiscard]] virtual std::shared_ptr<device::Event> put(
       int block, int part, std::span<std::byte const> memory,
       std::shared_ptr<device::Event> const& made) = 0;
-  /// Brings what was put, once, to `memory`, which nobody uses from the point `freed` on. It is there at the point that is
-  /// returned. In the opposite order of blocks.
+  /// Brings what was put last to `memory`, which nobody uses from the point `freed` on. It is there
+  /// at the point that is returned. In the opposite order of blocks, once, but of a vertical
+  /// schedule.
   [[nodiscard]] virtual std::shared_ptr<device::Event> take(
       int block, int part, std::span<std::byte> memory,
       std::shared_ptr<device::Event> const& freed) = 0;

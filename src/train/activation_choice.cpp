@@ -165,7 +165,9 @@ template <class T>
 ActivationChoice Chooser<T>::choose(ActivationRates const& rates) const {
   auto const beside = company();
   bool const recomputes = fits({Rule::recompute});
-  if (!rates.rates.known() || (uses_storage(beside) && rates.rates.storage.read <= 0.0)) {
+  bool const known =
+      rates.rates.known() && (!uses_storage(beside) || rates.rates.storage.read > 0.0);
+  if (config_.train.together > 0 || !known) {
     return {recomputes ? Policy{Rule::recompute} : swap(0.0)};
   }
   auto const blocks = static_cast<int>(config_.model.layers);
@@ -212,7 +214,8 @@ model::RunShape run_shape(RunConfig const& config) {
           .attention_workspace = config.device.attention_workspace,
           .fates = activations::block_fates<T>(config.train.activations, run_dims(config),
                                                static_cast<int>(config.model.layers)),
-          .slabs = config.share.transfers == plan::Transfers::blocking ? 1 : 2};
+          .slabs = config.share.transfers == plan::Transfers::blocking ? 1 : 2,
+          .micro_batches = config.train.together};
 }
 
 template <class T>
@@ -268,7 +271,8 @@ ActivationChoice settle_activations(RunConfig const& config, state::ShardMap con
     return {config.train.activations};
   }
   Chooser<T> const chooser{config, map, rank, room};
-  return chooser.fits({Rule::keep}) ? ActivationChoice{{Rule::keep}} : chooser.choose(rates);
+  bool const keeps = config.train.together == 0 && chooser.fits({Rule::keep});
+  return keeps ? ActivationChoice{{Rule::keep}} : chooser.choose(rates);
 }
 
 #define OFFSTAGE_INSTANTIATE(T)                                                                  \

@@ -10,6 +10,7 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "device/device.hpp"
+#include "model/vertical_plan.hpp"
 #include "model/workspace.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "state/working_copy.hpp"
@@ -65,11 +66,11 @@ class Tally final : public device::Device {
 template <class T>
 model::Workspace<T> lay_out(RunConfig const& config, state::ShardMap const& map, Tally& tally) {
   auto const run = run_shape<T>(config);
-  auto const blocks = static_cast<int>(config.model.layers);
-  return {
-      run_dims(config),
-      model::workspace_demand(map.layers(), config.model.tied_head, {blocks, run.fates, run.slabs}),
-      tally};
+  return {run_dims(config),
+          model::workspace_demand(map.layers(), config.model.tied_head,
+                                  model::ring_of(config.model, run),
+                                  model::vertical_plan(config.model, run).demand()),
+          tally};
 }
 
 Bytes resident_bytes(RunConfig const& config, state::ShardMap const& map, int rank,

@@ -13,6 +13,7 @@
 #include "train/memory_demand.hpp"
 #include "train/run_attention.hpp"
 #include "train/run_link.hpp"
+#include "train/schedule_choice.hpp"
 #include "train/split_parameters.hpp"
 #include "train/update_demand.hpp"
 
@@ -48,18 +49,25 @@ bool device_is_cores(DeviceConfig const& device) {
   return device.kind == DeviceKind::host && !device.emulation.any();
 }
 
+std::string describe_activations(RunConfig const& config) {
+  auto const policy = activations::describe(config.train.activations);
+  return config.train.together == 0 ? policy
+                                    : fmt::format("{}, vertical schedule of {} micro-batches",
+                                                  policy, config.train.together);
+}
+
 /// As a run would settle it on devices with device.memory, by the rates that are given.
 template <class T>
 ActivationChoice settle(RunConfig& config, ForecastScope const& scope, state::ShardMap const& map) {
   auto const link = plan_link(config, scope.ranks, scope.ranks_per_node);
-  auto choice = settle_activations<T>(
-      config, map, 0,
-      {.memory = config.device.memory,
-       .route = link.route,
-       .link = link.device_bytes,
-       .host_memory = config.host_memory > 0 ? config.host_memory : scope.host_memory,
-       .ranks_per_node = scope.ranks_per_node},
-      given_rates(config, scope.ranks_per_node));
+  ActivationRoom const room{
+      .memory = config.device.memory,
+      .route = link.route,
+      .link = link.device_bytes,
+      .host_memory = config.host_memory > 0 ? config.host_memory : scope.host_memory,
+      .ranks_per_node = scope.ranks_per_node};
+  settle_schedule<T>(config, map, 0, room);
+  auto choice = settle_activations<T>(config, map, 0, room, given_rates(config, scope.ranks_per_node));
   config.train.activations = choice.policy;
   return choice;
 }
@@ -344,7 +352,7 @@ Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
                   .layers = config.model.layers,
                   .attention = attention.text,
                   .state = describe_state(config.optimizer),
-                  .activations = activations::describe(config.train.activations),
+                  .activations = describe_activations(config),
                   .activations_why = chosen.why,
                   .link = here.link().text,
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,

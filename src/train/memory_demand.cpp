@@ -108,11 +108,12 @@ plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const&
   std::int64_t most = 0;
   std::int64_t waiting = 0;  // elements whose state is not resident
   Bytes exchange = 0;
+  Bytes const layer_sum = config.train.together > 1 ? accumulated_bytes<T>(config) : 0;
   for (int rank = 0; rank < map.ranks(); ++rank) {
     most = std::max(most, map.shard_elements(rank));
     waiting = std::max(waiting, map.shard_elements(rank) - resident_elements(config, map, rank));
-    exchange =
-        std::max(exchange, update::GradientAccumulator<T>::exchange_bytes(map, rank, node.route));
+    exchange = std::max(
+        exchange, update::GradientAccumulator<T>::exchange_bytes(map, rank, node.route, layer_sum));
   }
   bool const host_visible = node.route == state::Route::in_place;
   bool const on_device = config.parameter_home == parameters::Home::device;

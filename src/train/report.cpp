@@ -105,6 +105,18 @@ void print_parameters(RunConfig const& config, HeaderFacts const& facts) {
 void print_activations(RunConfig const& config, std::string const& why) {
   using Rule = activations::Policy::Rule;
   auto const& policy = config.train.activations;
+  if (config.train.together > 0) {
+    log::info(
+        "schedule: vertical, {} micro-batch{} of a rank pass{} a layer together; blocks' inputs "
+        "wait "
+        "{}, the rest is computed again",
+        config.train.together, config.train.together == 1 ? "" : "es",
+        config.train.together == 1 ? "es" : "",
+        policy.rule == Rule::recompute ? "on the device"
+        : policy.storage               ? "in host memory and on storage"
+                                       : "in host memory");
+    return;
+  }
   if (policy.rule == Rule::recompute) {
     log::info("activations: blocks' inputs stay on the device, the rest is computed again");
   } else if (policy.rule == Rule::swap) {

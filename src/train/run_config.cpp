@@ -181,6 +181,16 @@ void validate_activations(RunConfig const& config) {
         "one, or "
         "use train.activations=host"};
   }
+  auto const& policy = config.train.activations;
+  bool const part =
+      policy.rule == activations::Policy::Rule::swap && policy.share > 0.0 && policy.share < 1.0;
+  if (config.train.schedule == LayerSchedule::vertical &&
+      (part || policy.rule == activations::Policy::Rule::keep)) {
+    throw UsageError{fmt::format(
+        "train.activations={} keeps what train.schedule=vertical computes again; use recompute "
+        "(blocks' inputs stay on the device), host or storage (they leave it), or auto",
+        activations::describe(policy))};
+  }
 }
 
 void validate_parameters(RunConfig const& config) {

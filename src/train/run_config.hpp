@@ -43,6 +43,10 @@ struct DataConfig {
   std::optional<std::int32_t> separator;  ///< data.separator
 };
 
+/// train.schedule: whether a micro-batch passes all layers before the next one comes, or a layer
+/// all micro-batches of this rank before the next layer. No bit depends on it.
+enum class LayerSchedule { horizontal, vertical, automatic };
+
 struct TrainConfig {
   std::int64_t steps{};         ///< total, counted from the first start
   std::int64_t sequence{};      ///< T
@@ -54,6 +58,11 @@ struct TrainConfig {
   Seconds time_margin{};  ///< between the end of the last save and that of the job
   std::int64_t max_bad_steps{};
   activations::Policy activations;
+  LayerSchedule schedule = LayerSchedule::horizontal;
+  /// Micro-batches of a rank in a step that pass the layers together; 0: none do. Nobody gives it:
+  /// a run settles it by `schedule` before it takes memory, and a forecast does
+  /// (schedule_choice.hpp).
+  int together{};
   std::int64_t valid_every{};    ///< steps; 0: at the end alone
   std::int64_t valid_batches{};  ///< micro-batches per validation; 0: all
   std::int64_t log_every{};      ///< steps between log lines

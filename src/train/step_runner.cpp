@@ -92,9 +92,10 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     if (auto const parts = model::leaving_parts<T>(config_.model, run_shape<T>(config_));
         !parts.empty()) {
       if (config_.train.activations.storage) {
+        auto workers = activation_workers(memory_.activation_buffers);
+        workers.on_demand = config_.train.together > 0;
         activations_ = std::make_unique<activations::StoredActivations>(
-            parts, offload_->activations(), *device_,
-            activation_workers(memory_.activation_buffers));
+            parts, offload_->activations(), *device_, workers);
       } else {
         activations_ =
             std::make_unique<activations::HostActivations>(parts, *device_, trace_.get());
@@ -114,6 +115,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
     }
     update::GradientSettings gradients = offload_->take_gradients(accumulates_fp32<T>(config_));
     gradients.memory = device_memory_.get();
+    gradients.layer_sums = config_.train.together > 1;
     gradients.host_sum_rate = config_.device.emulation.host_sum;
     gradients.on_final = [this](tiers::Key key, double squares) {
       update_->complete(key, squares);
@@ -251,7 +253,11 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   Stopwatch const whole;
   traffic_before_ = offload_->state().traffic();  // of the paths, whoever uses them
   auto const moved_before = moved_activations();
-  run_micro_batches(data, now, result);
+  if (config_.train.together > 0) {
+    run_layers(data, now, result);
+  } else {
+    run_micro_batches(data, now, result);
+  }
   auto const moved = moved_activations();
   result.activations = {.out = moved.out - moved_before.out,
                         .back = moved.back - moved_before.back,
@@ -286,9 +292,7 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
 template <class T>
 void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
                                       StepResult& result) {
-  std::int64_t const batch = config_.train.micro_batch;
   std::vector<double> losses;
-  std::vector<std::int64_t> chosen(static_cast<std::size_t>(batch));
   gradients_->begin_step();
   Stopwatch watch;
   copy_->begin();
@@ -305,11 +309,7 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
     bool const is_active = comm_.rank() < active;
     auto const began = trace::Clock::now();
     if (is_active) {
-      std::int64_t const sample = now.first_sample + (first + comm_.rank()) * batch;
-      for (std::int64_t i = 0; i < batch; ++i) {
-        chosen[static_cast<std::size_t>(i)] = data.shuffled(sample + i, config_.train.seed);
-      }
-      auto const tokens = data.batch(chosen);
+      auto const tokens = micro_batch(data, now, first + comm_.rank());
       result.counted_targets += data::counted_targets(tokens);
       trace::Scope const scope{trace_.get(), "model", "forward"};
       losses.push_back(model_->forward(tokens, *copy_, now.loss_scale));
@@ -325,11 +325,7 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
       device_memory_->write(began);  // the update before has ended
     }
     if (last) {
-      agree_on_loss(losses, result);
-      if (step_update_->is_ahead() && std::isfinite(result.loss)) {
-        call_before_update(result);
-        step_update_->begin_ahead(update_numbers(now, result));
-      }
+      begin_ahead(losses, now, result);
     }
     if (is_active) {
       trace::Scope const scope{trace_.get(), "model", "backward"};
@@ -342,6 +338,65 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
     result.backward += watch.lap();
   }
   result.backward -= result.stood_still;
+}
+
+template <class T>
+data::TokenBatch StepRunner<T>::micro_batch(data::Dataset const& data, Now const& now,
+                                            std::int64_t number) const {
+  std::int64_t const batch = config_.train.micro_batch;
+  std::vector<std::int64_t> chosen(static_cast<std::size_t>(batch));
+  for (std::int64_t i = 0; i < batch; ++i) {
+    chosen[static_cast<std::size_t>(i)] =
+        data.shuffled(now.first_sample + number * batch + i, config_.train.seed);
+  }
+  return data.batch(chosen);
+}
+
+// Micro-batch g is run by rank g mod R here, too, and a layer's gradients are exchanged round by
+// round.
+template <class T>
+void StepRunner<T>::run_layers(data::Dataset const& data, Now const& now, StepResult& result) {
+  gradients_->begin_step();
+  Stopwatch watch;
+  copy_->begin();
+  copy_->expect(micro_batch_layers_);
+  auto const began = trace::Clock::now();
+  std::vector<data::TokenBatch> batches;
+  for (std::int64_t g = comm_.rank(); g < micro_batches_; g += comm_.size()) {
+    result.counted_targets +=
+        data::counted_targets(batches.emplace_back(micro_batch(data, now, g)));
+  }
+  auto const rounds = static_cast<int>((micro_batches_ + comm_.size() - 1) / comm_.size());
+  std::vector<double> losses;
+  {
+    trace::Scope const scope{trace_.get(), "model", "forward"};
+    model_->forward(batches, rounds, *copy_);
+    step_update_->plan();
+    gradients_->begin_rounds_in_layers(static_cast<int>(micro_batches_));
+    if (device_memory_) {
+      device_memory_->write(began);  // the update before has ended
+    }
+    losses = model_->head(*copy_, *gradients_, now.loss_scale);
+  }
+  result.forward += watch.lap();
+  begin_ahead(losses, now, result);
+  {
+    trace::Scope const scope{trace_.get(), "model", "backward"};
+    model_->backward_all(*copy_, *gradients_);
+    tell_of_activations(began);
+  }
+  gradients_->end_round();
+  result.backward += watch.lap() - result.stood_still;
+}
+
+template <class T>
+void StepRunner<T>::begin_ahead(std::span<double const> losses, Now const& now,
+                                StepResult& result) {
+  agree_on_loss(losses, result);
+  if (step_update_->is_ahead() && std::isfinite(result.loss)) {
+    call_before_update(result);
+    step_update_->begin_ahead(update_numbers(now, result));
+  }
 }
 
 template <class T>

@@ -140,6 +140,14 @@ class StepRunner {
   };
   /// Forward and backward of this rank's micro-batches.
   void run_micro_batches(data::Dataset const& data, Now const& now, StepResult& result);
+  /// The same of a vertical schedule: they pass the layers together.
+  void run_layers(data::Dataset const& data, Now const& now, StepResult& result);
+  /// Of those of the step, this one.
+  [[nodiscard]] data::TokenBatch micro_batch(data::Dataset const& data, Now const& now,
+                                             std::int64_t number) const;
+  /// Once every forward is done: agrees on the loss, and the update begins if it is to begin under
+  /// backward.
+  void begin_ahead(std::span<double const> losses, Now const& now, StepResult& result);
   /// The step's loss, once every forward is done; `losses` are this rank's.
   void agree_on_loss(std::span<double const> losses, StepResult& result);
   [[nodiscard]] UpdateNumbers update_numbers(Now const& now, StepResult const& result) const;

@@ -28,6 +28,7 @@
 #include "train/run_link.hpp"
 #include "train/saves.hpp"
 #include "train/schedule.hpp"
+#include "train/schedule_choice.hpp"
 #include "train/split_parameters.hpp"
 #include "train/step_runner.hpp"
 #include "train/storage.hpp"
@@ -284,6 +285,7 @@ void Training<T>::settle(device::Device& device, state::RankLink const& link) {
   WantedRates wanted;
   mpi::agree(comm_, [&] {
     map.emplace(state::layers_of(config_.model), comm_.size());
+    settle_schedule<T>(config_, *map, 0, room);
     wanted = wanted_rates<T>(config_, *map, 0, room, rates);
   });
   if (wanted.any()) {

@@ -45,17 +45,18 @@ std::span<T const> elements(std::span<std::byte const> bytes) {
 
 template <class T>
 Bytes GradientAccumulator<T>::exchange_bytes(state::ShardMap const& map, int rank,
-                                             state::Route route) {
+                                             state::Route route, Bytes layer_sum) {
   Bytes const received = receive_bytes<T>(map, rank);
+  Bytes const sums = GradientSums<T>::layer_bytes(map, rank, layer_sum);
   switch (route) {
     case state::Route::in_place:
-      return received;
+      return sums + received;
     case state::Route::staged:
-      return GradientTransfer::host_bytes(layer_bytes<T>(map)) + receive_buffers * received;
+      return sums + GradientTransfer::host_bytes(layer_bytes<T>(map)) + receive_buffers * received;
     case state::Route::direct:
       break;
   }
-  return SliceTransfer::host_bytes(received);
+  return sums + SliceTransfer::host_bytes(received);
 }
 
 template <class T>
@@ -110,10 +111,21 @@ template <class T>
 void GradientAccumulator<T>::begin_round(int active, bool last) {
   require(active >= 1 && active <= link_.size(),
           "GradientAccumulator: a round has an active rank, and no more than there are");
+  begin_pass({.micro_batches = active, .ranks = link_.size(), .first = first_, .last = last});
+}
+
+template <class T>
+void GradientAccumulator<T>::begin_rounds_in_layers(int micro_batches) {
+  require(first_ && micro_batches >= 1, "GradientAccumulator: all rounds of a step are one pass");
+  begin_pass({.micro_batches = micro_batches, .ranks = link_.size(), .first = true, .last = true});
+}
+
+template <class T>
+void GradientAccumulator<T>::begin_pass(GradientPass const& pass) {
   require(layers_left_ == 0, "GradientAccumulator: end_round comes first");
-  sums_.begin_round(active, first_, last);
-  active_ = active;
-  last_ = last;
+  sums_.begin_pass(pass);
+  pass_ = pass;
+  round_ = 0;
   layers_left_ = static_cast<int>(map_.layers().size());
 }
 
@@ -123,8 +135,8 @@ void GradientAccumulator<T>::end_round() {
   if (summing_) {
     summing_->rethrow();
   }
-  sums_.end_round();
-  if (last_ && sums_.made_on_device()) {
+  sums_.end_pass();
+  if (pass_.last && sums_.made_on_device()) {
     held_->collect_norms(stream_, sums_.chunk_norms());
   }
   first_ = false;
@@ -143,17 +155,20 @@ std::shared_ptr<device::Event> GradientAccumulator<T>::add(int layer, std::span<
   Waiting const waiting{"the gradient of layer", layer};
   require(layer == layers_left_ - 1,
           "GradientAccumulator: after begin_round every layer comes once, the last first");
-  require(gradient.empty() == (link_.rank() >= active_),
+  GradientRound const round = pass_.round(round_);
+  require(gradient.empty() == (link_.rank() >= round.active),
           "GradientAccumulator: an active rank brings a gradient, an idle one none");
   sums_.rethrow();
   std::shared_ptr<device::Event> left;
   if (!summing_) {
-    add_in_place(layer, gradient);
+    add_in_place(layer, gradient, round);
   } else {
     summing_->rethrow();
-    left = slices_ ? add_direct(layer, gradient) : add_staged(layer, gradient);
+    left = slices_ ? add_direct(layer, gradient, round) : add_staged(layer, gradient, round);
   }
-  if (--layers_left_ > 0) {
+  round_ = (round_ + 1) % pass_.rounds();
+  layers_left_ -= round_ == 0 ? 1 : 0;
+  if (layers_left_ > 0) {
     return left;
   }
   finish_round();
@@ -161,7 +176,8 @@ std::shared_ptr<device::Event> GradientAccumulator<T>::add(int layer, std::span<
 }
 
 template <class T>
-void GradientAccumulator<T>::add_in_place(int layer, std::span<T const> gradient) {
+void GradientAccumulator<T>::add_in_place(int layer, std::span<T const> gradient,
+                                          GradientRound const& round) {
   stream_.synchronize();
   if (link_.size() == 1) {
     sums_.add(layer, gradient);
@@ -169,14 +185,15 @@ void GradientAccumulator<T>::add_in_place(int layer, std::span<T const> gradient
   }
   auto const received = receive_->take();
   link_.all_to_all(stream_, std::as_bytes(gradient), send_parts(layer, !gradient.empty()),
-                   received.memory(), receive_parts(layer));
-  auto const bytes = static_cast<std::size_t>(received_bytes(layer));
+                   received.memory(), receive_parts(layer, round));
+  auto const bytes = static_cast<std::size_t>(received_bytes(layer, round));
   sums_.add(layer, elements<T>(received.memory().first(bytes)));
 }
 
 template <class T>
 std::shared_ptr<device::Event> GradientAccumulator<T>::add_staged(int layer,
-                                                                  std::span<T const> gradient) {
+                                                                  std::span<T const> gradient,
+                                                                  GradientRound const& round) {
   // The layer before the last, which has arrived, or will before the device is idle: two are in its queue.
   if (staged_.size() == most_staged) {
     exchange_staged();
@@ -184,12 +201,12 @@ std::shared_ptr<device::Event> GradientAccumulator<T>::add_staged(int layer,
   std::optional<GradientArrival> arrival;
   if (!gradient.empty()) {
     // Of one rank the layer is its slice; of several nothing is added before it has left.
-    arrival.emplace(
-        transfer_->begin(layer, std::as_bytes(gradient), add_held(stream_, layer, gradient, 1)));
+    arrival.emplace(transfer_->begin(layer, std::as_bytes(gradient),
+                                     add_held(stream_, layer, gradient, round)));
   }
   auto before = std::exchange(left_, arrival ? arrival->arrived() : nullptr);
   if (link_.size() > 1) {
-    staged_.push_back({layer, std::move(arrival)});
+    staged_.push_back({layer, round, std::move(arrival)});
   } else {
     summing_->put(*std::move(arrival));
   }
@@ -205,17 +222,18 @@ void GradientAccumulator<T>::exchange_staged() {
   auto received = receive_->take();
   // By MPI, which the route says; the link would wait for all that the model's stream has.
   link_.comm().all_to_all(gradient, send_parts(next.layer, next.gradient.has_value()),
-                          received.memory(), receive_parts(next.layer));
-  summing_->put({next.layer, std::move(received), received_bytes(next.layer)});
+                          received.memory(), receive_parts(next.layer, next.round));
+  summing_->put({next.layer, std::move(received), received_bytes(next.layer, next.round)});
 }
 
 template <class T>
 std::shared_ptr<device::Event> GradientAccumulator<T>::add_direct(int layer,
-                                                                  std::span<T const> gradient) {
+                                                                  std::span<T const> gradient,
+                                                                  GradientRound const& round) {
   auto before = exchange_direct();
   slices_->begin(layer, std::as_bytes(gradient), send_parts(layer, !gradient.empty()),
-                 receive_parts(layer));
-  passing_ = layer;
+                 receive_parts(layer, round));
+  passing_ = {layer, round};
   return before;
 }
 
@@ -224,10 +242,10 @@ std::shared_ptr<device::Event> GradientAccumulator<T>::exchange_direct() {
   if (!passing_) {
     return nullptr;
   }
-  int const layer = *std::exchange(passing_, std::nullopt);
+  auto const [layer, round] = *std::exchange(passing_, std::nullopt);
   auto const received = elements<T>(slices_->exchange());
   auto sent = slices_->stream().record();
-  summing_->put(slices_->finish(add_held(slices_->stream(), layer, received, active_)));
+  summing_->put(slices_->finish(add_held(slices_->stream(), layer, received, round)));
   return sent;
 }
 
@@ -245,19 +263,20 @@ void GradientAccumulator<T>::finish_round() {
 
 template <class T>
 std::vector<Range> GradientAccumulator<T>::add_held(device::Stream& stream, int layer,
-                                                    std::span<T const> slices, int ranks) {
+                                                    std::span<T const> slices,
+                                                    GradientRound const& round) {
   if (!sums_.made_on_device() || slices.empty()) {
     return {{0, static_cast<Bytes>(slices.size_bytes())}};
   }
   std::int64_t const begin = map_.shard_offset(layer, link_.rank());
-  auto const length = slices.size() / static_cast<std::size_t>(ranks);
+  auto const length = slices.size() / static_cast<std::size_t>(round.active);
   constexpr auto element = static_cast<Bytes>(sizeof(T));
   std::vector<Range> leaving;
-  for (int source = 0; source < ranks; ++source) {
+  for (int source = 0; source < round.active; ++source) {
     auto const offset = static_cast<std::size_t>(source) * length;
     auto const slice = slices.subspan(offset, length);
-    bool const first = first_ && source == 0;
-    bool const last = last_ && source == ranks - 1;
+    bool const first = round.first && source == 0;
+    bool const last = round.last && source == round.active - 1;
     auto const parts = is_fp32() ? held_->add<float, T>(stream, begin, slice, first, last)
                                  : held_->add<T, T>(stream, begin, slice, first, last);
     for (Range const& part : parts) {
@@ -279,25 +298,26 @@ std::vector<Slice> GradientAccumulator<T>::send_parts(int layer, bool any) const
 }
 
 template <class T>
-std::vector<Slice> GradientAccumulator<T>::receive_parts(int layer) const {
+std::vector<Slice> GradientAccumulator<T>::receive_parts(int layer,
+                                                         GradientRound const& round) const {
   std::vector<Slice> parts(static_cast<std::size_t>(link_.size()));
   Bytes const part_bytes =
       map_.chunks(layer, link_.rank()).count * chunk_elements * static_cast<Bytes>(sizeof(T));
-  for (std::size_t source = 0; source < static_cast<std::size_t>(active_); ++source) {
+  for (std::size_t source = 0; source < static_cast<std::size_t>(round.active); ++source) {
     parts[source] = {static_cast<Bytes>(source) * part_bytes, part_bytes};
   }
   return parts;
 }
 
 template <class T>
-Bytes GradientAccumulator<T>::received_bytes(int layer) const {
-  return active_ * map_.chunks(layer, link_.rank()).count * chunk_elements *
+Bytes GradientAccumulator<T>::received_bytes(int layer, GradientRound const& round) const {
+  return round.active * map_.chunks(layer, link_.rank()).count * chunk_elements *
          static_cast<Bytes>(sizeof(T));
 }
 
 template <class T>
 double GradientAccumulator<T>::norm() const {
-  require(last_ && layers_left_ == 0,
+  require(pass_.last && layers_left_ == 0,
           "GradientAccumulator: the norm is known after the last round");
   // Layer by layer to rank 0, so that it sums in (layer, chunk) order within bounded memory.
   double sum = 0.0;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "device/device.hpp"
@@ -59,6 +60,11 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// Before each round of backward: ranks 0 .. active - 1 have a micro-batch in it. `last`: no round of
   /// this step follows, so norms are taken as the sums become final.
   void begin_round(int active, bool last);
+  /// In place of all rounds of a step of so many micro-batches: each layer comes in every round,
+  /// ascending, before the next one does, so that a step's sums are written once. Micro-batch g is
+  /// rank g mod R's. end_round comes after all of it.
+  /// Errors: PreconditionError: several rounds without GradientSettings::layer_sums.
+  void begin_rounds_in_layers(int micro_batches);
   /// In a round every layer comes once, the last first: a subgroup is fetched once and written as soon
   /// as its lowest layer has come.
   /// Errors: IoError of the tiers, also of what was added and written in the background; from then on every call
@@ -90,20 +96,24 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// Host memory of the exchange's buffers: two layers to send if they are staged, and this rank's part of a layer
   /// from every rank if there are several, twice but in place. What one object will take beside its tiers, so that
   /// memory can be planned before it is made. One rank's route: in_place if the device is host_visible, else staged.
+  /// `layer_sum`: bytes of an element of a layer's sums between its rounds; 0: begin_rounds_in_layers is not called.
   [[nodiscard]] static Bytes exchange_bytes(state::ShardMap const& map, int rank,
-                                            state::Route route);
+                                            state::Route route, Bytes layer_sum = 0);
   /// Device memory: what is received if that goes there.
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, int rank, state::Route route);
 
  private:
+  void begin_pass(GradientPass const& pass);
   /// Each takes a layer's gradient by one route. The point behind which the layer's before is not used any more.
-  void add_in_place(int layer, std::span<T const> gradient);
-  [[nodiscard]] std::shared_ptr<device::Event> add_staged(int layer, std::span<T const> gradient);
-  [[nodiscard]] std::shared_ptr<device::Event> add_direct(int layer, std::span<T const> gradient);
-  /// Adds what stays on the device, on this stream: of the layer's slices, `ranks` of one length in rank order. The
+  void add_in_place(int layer, std::span<T const> gradient, GradientRound const& round);
+  [[nodiscard]] std::shared_ptr<device::Event> add_staged(int layer, std::span<T const> gradient,
+                                                          GradientRound const& round);
+  [[nodiscard]] std::shared_ptr<device::Event> add_direct(int layer, std::span<T const> gradient,
+                                                          GradientRound const& round);
+  /// Adds what stays on the device, on this stream: of the layer's slices, all of one length in rank order. The
   /// parts of them, in bytes, that have to leave it.
   [[nodiscard]] std::vector<Range> add_held(device::Stream& stream, int layer,
-                                            std::span<T const> slices, int ranks);
+                                            std::span<T const> slices, GradientRound const& round);
   /// Sends each rank its slice of the oldest layer that is staged, and what comes to the sums.
   void exchange_staged();
   /// Passes the layer that is on its way from device to device, if any, and what has to leave the device to the sums.
@@ -112,13 +122,14 @@ class GradientAccumulator final : public state::GradientSink<T> {
   void finish_round();
   /// Of the layer's bytes what goes to each rank, of a rank that has a gradient, and what comes from each.
   [[nodiscard]] std::vector<Slice> send_parts(int layer, bool any) const;
-  [[nodiscard]] std::vector<Slice> receive_parts(int layer) const;
+  [[nodiscard]] std::vector<Slice> receive_parts(int layer, GradientRound const& round) const;
   /// Of all that comes of a layer.
-  [[nodiscard]] Bytes received_bytes(int layer) const;
+  [[nodiscard]] Bytes received_bytes(int layer, GradientRound const& round) const;
 
   /// A layer that is to be sent to the ranks.
   struct Staged {
     int layer;
+    GradientRound round;
     std::optional<GradientArrival> gradient;  ///< none: this rank is idle
   };
 
@@ -127,17 +138,17 @@ class GradientAccumulator final : public state::GradientSink<T> {
   device::Stream& stream_;
   GradientSums<T> sums_;
   HeldGradients* held_{};
-  int active_ = 0;
-  bool first_ = true;  ///< the step's first round: the tiers hold an older step's sums
-  bool last_ = false;
-  int layers_left_ = 0;                         ///< that this round has not brought yet
+  bool first_ = true;  ///< the step's first pass: the tiers hold an older step's sums
+  GradientPass pass_;
+  int layers_left_ = 0;                         ///< that this pass has not brought yet
+  int round_ = 0;                               ///< of the layer that comes next
   trace::Trace* trace_;                         ///< of what is exchanged; null: none
   std::unique_ptr<GradientTransfer> transfer_;  ///< of the route staged; else null
   std::unique_ptr<SliceTransfer> slices_;       ///< of the route direct; else null
   std::unique_ptr<StagingBuffers>
-      receive_;                 ///< of several ranks whose slices come to host memory; else null
-  std::deque<Staged> staged_;   ///< by transfer_, of several ranks
-  std::optional<int> passing_;  ///< the layer that slices_ has
+      receive_;                ///< of several ranks whose slices come to host memory; else null
+  std::deque<Staged> staged_;  ///< by transfer_, of several ranks
+  std::optional<std::pair<int, GradientRound>> passing_;  ///< the layer that slices_ has
   std::shared_ptr<device::Event>
       left_;  ///< of the layer before, the point when it had left the device
   std::unique_ptr<SummingThread>

@@ -18,6 +18,10 @@ GradientSums<T>::GradientSums(state::ShardMap const& map, int rank,
       subgroups_{subgroups},
       settings_{std::move(settings)},
       chunk_norms_(static_cast<std::size_t>(map.shard_elements(rank) / chunk_elements)),
+      layer_sums_{
+          settings_.layer_sums
+              ? layer_bytes(map, rank, settings_.accumulate_fp32 ? sizeof(float) : sizeof(T))
+              : 0},
       pacer_{settings_.host_sum_rate},
       flusher_{std::make_unique<GradientFlusher>(settings_.flushed.get(), settings_.on_final)} {
   require(settings_.accumulated != nullptr, "GradientSums: sums need a tier");
@@ -30,52 +34,77 @@ void GradientSums<T>::set_held(HeldGradients* held, bool made_there) {
 }
 
 template <class T>
-void GradientSums<T>::begin_round(int active, bool first, bool last) {
-  require(!open_, "GradientSums: a round ends before the next begins");
-  active_ = active;
-  first_ = first;
-  last_ = last;
+Bytes GradientSums<T>::layer_bytes(state::ShardMap const& map, int rank, Bytes element) {
+  std::int64_t most = 0;
+  for (int layer = 0; layer < static_cast<int>(map.layers().size()); ++layer) {
+    most = std::max(most, map.chunks(layer, rank).count * chunk_elements);
+  }
+  return most * element;
+}
+
+template <class T>
+void GradientSums<T>::begin_pass(GradientPass const& pass) {
+  require(!open_, "GradientSums: a pass ends before the next begins");
+  require(pass.rounds() == 1 || settings_.layer_sums,
+          "GradientSums: several rounds of a layer need memory between them");
+  pass_ = pass;
+  round_ = 0;
   subgroups_left_ = subgroups_.size();
   settings_.accumulated->begin_pass();
-  if (last && settings_.flushed) {
+  if (pass.last && settings_.flushed) {
     settings_.flushed->begin_pass();
   }
 }
 
 template <class T>
-void GradientSums<T>::end_round() {
+void GradientSums<T>::end_pass() {
   flusher_->drain();
 }
 
 template <class T>
 void GradientSums<T>::add(int layer, std::span<T const> slices) {
+  GradientRound const round = pass_.round(round_);
   if (settings_.accumulate_fp32) {
-    add_slices<float>(layer, slices);
+    add_slices<float>(layer, slices, round);
   } else {
-    add_slices<T>(layer, slices);
+    add_slices<T>(layer, slices, round);
   }
+  round_ = (round_ + 1) % pass_.rounds();
 }
 
 template <class T>
 template <class A>
-void GradientSums<T>::add_slices(int layer, std::span<T const> slices) {
-  std::int64_t const part = std::ssize(slices) / active_;
+void GradientSums<T>::add_slices(int layer, std::span<T const> slices, GradientRound const& round) {
+  std::int64_t const part = std::ssize(slices) / round.active;
+  bool const first_of_layer = round_ == 0;
+  bool const last_of_layer = round_ + 1 == pass_.rounds();
   std::int64_t const offset = map_.shard_offset(layer, rank_);
   // A subgroup may hold several layers, and a layer lie in several subgroups: from the end down, as
   // the layers come.
+  std::size_t at = subgroups_left_;
   for (std::int64_t end = offset + part; end > offset;) {
-    state::Subgroup const& subgroup = subgroups_[subgroups_left_ - 1];
+    state::Subgroup const& subgroup = subgroups_[--at];
     std::int64_t const begin = std::max(offset, subgroup.begin);
     auto const count = static_cast<std::size_t>(end - begin);
     bool const there = made_on_device() && held_->holds(subgroup.index);
-    bool const leaves = there && last_ && !held_->stays(subgroup.index);
-    if (!there || leaves) {
-      auto const sums = open_sums<A>(first_ || leaves)
+    bool const leaves = there && round.last && !held_->stays(subgroup.index);
+    if (!there && !last_of_layer) {
+      require(pass_.first, "GradientSums: a pass of several rounds is all of a step");
+      add_piece<A>(layer_sums<A>(begin - offset, count), begin, slices, part, begin - offset,
+                   round);
+    } else if (!there || leaves) {
+      auto const sums = open_sums<A>(pass_.first || leaves)
                             .subspan(static_cast<std::size_t>(begin - subgroup.begin), count);
-      leaves ? take_piece<A>(subgroup, sums, begin)
-             : add_piece<A>(sums, begin, slices, part, begin - offset);
+      if (leaves) {
+        take_piece<A>(subgroup, sums, begin);
+      } else {
+        if (!first_of_layer) {
+          std::ranges::copy(layer_sums<A>(begin - offset, count), sums.begin());
+        }
+        add_piece<A>(sums, begin, slices, part, begin - offset, round);
+      }
     }
-    if (begin == subgroup.begin) {
+    if (begin == subgroup.begin && last_of_layer) {
       there && !leaves ? close_held() : close_sums();
     }
     end = begin;
@@ -85,22 +114,30 @@ void GradientSums<T>::add_slices(int layer, std::span<T const> slices) {
 template <class T>
 template <class A>
 void GradientSums<T>::add_piece(std::span<A> sums, std::int64_t begin, std::span<T const> slices,
-                                std::int64_t part, std::int64_t offset) {
-  std::int64_t bytes_per_element = last_ ? std::int64_t{sizeof(A)} : 0;
-  for (int source = 0; source < active_; ++source) {
-    int const passes = first_ && source == 0 ? 1 : 2;  // written, or read and written
+                                std::int64_t part, std::int64_t offset,
+                                GradientRound const& round) {
+  std::int64_t bytes_per_element = round.last ? std::int64_t{sizeof(A)} : 0;
+  for (int source = 0; source < round.active; ++source) {
+    int const passes = round.first && source == 0 ? 1 : 2;  // written, or read and written
     bytes_per_element += std::int64_t{sizeof(T)} + passes * std::int64_t{sizeof(A)};
   }
   pacer_.run(static_cast<double>(bytes_per_element) * static_cast<double>(sums.size()), [&] {
-    for (int source = 0; source < active_; ++source) {
+    for (int source = 0; source < round.active; ++source) {
       auto const from = static_cast<std::size_t>(source * part + offset);
       kernels::host::accumulate<A, T>(
-          {sums, slices.subspan(from, sums.size()), first_ && source == 0});
+          {sums, slices.subspan(from, sums.size()), round.first && source == 0});
     }
-    if (last_) {
+    if (round.last) {
       kernels::host::chunk_norms<A>({sums, norms_of(begin, sums.size())});
     }
   });
+}
+
+template <class T>
+template <class A>
+std::span<A> GradientSums<T>::layer_sums(std::int64_t offset, std::size_t count) {
+  auto* const sums = reinterpret_cast<A*>(layer_sums_.bytes().data());
+  return {sums + offset, count};
 }
 
 template <class T>
@@ -137,7 +174,7 @@ void GradientSums<T>::close_sums() {
   state::Subgroup const& subgroup = subgroups_[--subgroups_left_];
   auto const norms = norms_of(subgroup.begin, static_cast<std::size_t>(subgroup.size));
   double const squares = std::accumulate(norms.begin(), norms.end(), 0.0);
-  if (!last_) {
+  if (!pass_.last) {
     flusher_->commit(std::move(*open_), std::nullopt);
   } else if (stays(subgroup.index)) {
     flusher_->bring(std::move(*open_), *held_, squares);
@@ -154,7 +191,7 @@ void GradientSums<T>::close_sums() {
 template <class T>
 void GradientSums<T>::close_held() {
   state::Subgroup const& subgroup = subgroups_[--subgroups_left_];
-  if (last_ && settings_.on_final) {
+  if (pass_.last && settings_.on_final) {
     settings_.on_final(subgroup.index, 0.0);
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "base/pacer.hpp"
+#include "platform/memory/huge_buffer.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
@@ -17,6 +19,29 @@
 #include "update/views.hpp"
 
 namespace offstage::update {
+
+/// What comes of a layer at a time: a gradient of each active rank, in rank order.
+struct GradientRound {
+  int active = 0;     ///< ranks
+  bool first = true;  ///< of the step: sums begin
+  bool last = false;  ///< of the step: sums are final
+};
+
+/// A pass over all layers, the last first, of some micro-batches of a step: every layer comes in as
+/// many rounds as those take, ascending, before the next one does.
+struct GradientPass {
+  int micro_batches = 0;
+  int ranks = 1;
+  bool first = true;  ///< of the step
+  bool last = false;
+
+  [[nodiscard]] int rounds() const { return (micro_batches + ranks - 1) / ranks; }
+  [[nodiscard]] GradientRound round(int number) const {
+    return {.active = std::min(ranks, micro_batches - number * ranks),
+            .first = first && number == 0,
+            .last = last && number + 1 == rounds()};
+  }
+};
 
 /// The accumulated gradient of one subgroup, until it ends.
 struct GradientLease {
@@ -42,13 +67,15 @@ struct GradientSettings {
   GradientFlusher::OnFinal on_final{};
   trace::Trace* trace{};   ///< of what leaves the device; null: none
   DeviceMemory* memory{};  ///< told of what it takes; null: nobody
+  /// A pass may have several rounds: between those of a layer its sums lie in memory of their own.
+  bool layer_sums{};
   double host_sum_rate{};  ///< emulated, of additions in host memory (device.hpp)
 };
 
 /// The sums of a step's gradients in host memory, and which of them are made elsewhere. T, A: as GradientAccumulator's.
 ///
-/// Order:   in a round every layer comes once, the last first: a subgroup is fetched once and written, by a thread of its
-///          own ("gradients"), as soon as its lowest layer has come.
+/// Order:   a subgroup is fetched once in a pass and written, by a thread of its own ("gradients"),
+///          as soon as its lowest layer has come in all rounds.
 /// Threads: one at a time calls the members, but fetch, which any may call.
 /// Trace:   row "sums to host": of those that were made on the device, a part of a subgroup at a time.
 /// Errors:  IoError of the tiers, also of what was written in the background.
@@ -63,16 +90,19 @@ class GradientSums {
   void set_held(HeldGradients* held, bool made_there);
   [[nodiscard]] bool made_on_device() const noexcept { return held_ != nullptr && made_there_; }
 
-  /// `first`: of a step, so that the tiers hold an older one's sums; `last`: norms are taken.
-  void begin_round(int active, bool first, bool last);
+  /// Errors: PreconditionError: several rounds without GradientSettings::layer_sums.
+  void begin_pass(GradientPass const& pass);
   /// Adds what the active ranks have for me of a layer, in rank order, each of my part's length.
   void add(int layer, std::span<T const> slices);
-  /// Waits until every subgroup of the round is where it belongs.
-  void end_round();
+  /// Waits until every subgroup of the pass is where it belongs.
+  void end_pass();
   /// Throws what a write in the background met.
   void rethrow() const { flusher_->rethrow(); }
   /// Lets go of the sums at hand. Nothing but the destructor follows, and fetches that are late.
   void abandon() noexcept { open_.reset(); }
+
+  /// Host memory between a layer's rounds.
+  [[nodiscard]] static Bytes layer_bytes(state::ShardMap const& map, int rank, Bytes element);
 
   /// Of each chunk of the shard the sum of squares, taken in the last round.
   [[nodiscard]] std::span<double> chunk_norms() noexcept { return chunk_norms_; }
@@ -87,11 +117,14 @@ class GradientSums {
  private:
   /// A: the sums' type.
   template <class A>
-  void add_slices(int layer, std::span<T const> slices);
+  void add_slices(int layer, std::span<T const> slices, GradientRound const& round);
   /// Elements [begin, begin + sums.size()) of the shard: the `part` of every rank's slice that begins at `offset`.
   template <class A>
   void add_piece(std::span<A> sums, std::int64_t begin, std::span<T const> slices,
-                 std::int64_t part, std::int64_t offset);
+                 std::int64_t part, std::int64_t offset, GradientRound const& round);
+  /// Sums of the layer at hand, from element `offset` of this rank's part on.
+  template <class A>
+  [[nodiscard]] std::span<A> layer_sums(std::int64_t offset, std::size_t count);
   /// Likewise of sums that were made on the device and leave it.
   template <class A>
   void take_piece(state::Subgroup const& subgroup, std::span<A> sums, std::int64_t begin);
@@ -114,12 +147,12 @@ class GradientSums {
   GradientSettings settings_;
   HeldGradients* held_{};
   bool made_there_ = false;
-  int active_ = 0;
-  bool first_ = true;
-  bool last_ = false;
-  std::size_t subgroups_left_ = 0;    ///< of this round; the last of them is at hand
+  GradientPass pass_;
+  int round_ = 0;                     ///< of the layer at hand, that comes next
+  std::size_t subgroups_left_ = 0;    ///< of this pass; the last of them is at hand
   std::vector<double> chunk_norms_;   ///< of the shard
   std::optional<tiers::Lease> open_;  ///< of the subgroup at hand, once a layer has come to it
+  memory::HugeBuffer layer_sums_;     ///< empty unless a pass may have several rounds
   Pacer pacer_;
   std::unique_ptr<GradientFlusher> flusher_;
 };

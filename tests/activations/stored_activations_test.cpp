@@ -89,6 +89,58 @@ class Passes {
   std::atomic<int> wrong_ = 0;
 };
 
+// As a vertical schedule does: to and fro over the layers, each tensor twice, and some put again.
+TEST(StoredActivations, OnDemandGiveWhatWasPutLastAsOftenAsItIsTaken) {
+  constexpr int tensors = 12;
+  std::vector<state::LeavingPart> parts;
+  for (int tensor = 0; tensor < tensors; ++tensor) {
+    parts.push_back({tensor, 0, part_size});
+  }
+  std::uint64_t seed = 0;
+  for (StoredSettings const workers : {StoredSettings{1, 1, true}, {3, 2, true}}) {
+    for (std::int64_t const cached : {0, 3}) {
+      tiers::VirtualFixture storage;
+      storage.add_paths(2);
+      storage.settings.buffers = workers.buffers();
+      storage.settings.cached = cached;
+      auto const tiers = storage.make(StoredActivations::extents(parts));
+      device::ShuffledDevice device{++seed};
+      StoredActivations store{parts, *tiers, device, workers};
+      auto const model = device.make_stream("model");
+      auto const memory = device.allocate(part_size, "a part");
+      auto const there = memory.as<std::byte>();
+      std::atomic<int> wrong = 0;
+      auto const put = [&](int tensor, int value) {
+        model->enqueue([=] { std::ranges::fill(there, static_cast<std::byte>(value)); });
+        state::queue_behind(*model, *store.put(tensor, 0, there, model->record()));
+        model->enqueue([=] { std::ranges::fill(there, std::byte{0xFF}); });
+      };
+      auto const take = [&](int tensor, int value) {
+        state::queue_behind(*model, *store.take(tensor, 0, there, model->record()));
+        model->enqueue([=, &wrong] {
+          wrong += std::ranges::count(there, static_cast<std::byte>(value)) == part_size ? 0 : 1;
+        });
+      };
+      for (int step = 0; step < 3; ++step) {
+        store.open();
+        for (int tensor = 0; tensor < tensors; ++tensor) {
+          put(tensor, 20 * step + tensor);
+          take(tensor / 2, 20 * step + tensor / 2);
+        }
+        for (int tensor = tensors - 1; tensor >= 0; --tensor) {
+          take(tensor, 20 * step + tensor);
+          put(tensor, 100 + tensor);
+          take(tensor, 100 + tensor);
+        }
+      }
+      model->synchronize();
+      EXPECT_EQ(wrong, 0);
+      store.open();
+      EXPECT_THROW((void)store.take(0, 0, there, model->record()), PreconditionError);
+    }
+  }
+}
+
 // From a buffer of each worker and nothing else in host memory, to all of it.
 TEST(StoredActivations, BringBackWhatWasPutWhateverTheWorkersAndTheCache) {
   std::uint64_t seed = 0;

@@ -60,6 +60,8 @@ class BetweenGpus(OffstageTest):
         self.train("two", *options, "comm.backend=nccl", "update.overlap=on", "parameters.home=storage",
                    f"--tiers.path={self.folder}/path,read=1GB/s,write=1GB/s", ranks=2)
         self.assert_same_state("one", "two")
+        self.train("vertical", *options, "comm.backend=nccl", "train.schedule=vertical", "parameters.home=host", ranks=2)
+        self.assert_same_state("one", "vertical")
 
     def test_ranks_that_share_a_gpu_go_by_mpi(self):
         options = [*MODEL, "train.steps=2", GPU, "device.share-gpu=true"]

@@ -71,11 +71,13 @@ class Gpu(OffstageTest):
             "parameters-host": ["parameters.home=host"],
             "split": ["parameters.home=host", "tiers.split-parameters=on", "update.device-share=0.5",
                       "update.device-resident=0.2", "update.device-chunk=4096", path],
+            "vertical": ["train.schedule=vertical", "train.activations=host", "parameters.home=host"],
+            "vertical-storage": ["train.schedule=vertical", "train.activations=storage", "parameters.home=storage", path],
             "parameters-storage": ["parameters.home=storage", "update.overlap=on", path],
         }
-        some = {name: schedules[name] for name in ("both", "parameters-host")}
+        some = {name: schedules[name] for name in ("both", "parameters-host", "vertical")}
         if ON_CPU:
-            for name in "recomputed", "cores", "device", "blocking", "parameters-host":
+            for name in "recomputed", "cores", "device", "blocking", "parameters-host", "vertical-storage":
                 del schedules[name]
         for family, tried in ("llama", schedules), ("gpt2", some):
             options = [*MODELS[family], *SHORT, GPU]

@@ -81,7 +81,7 @@ class BlockingKernel final : public aio::Kernel {
   void destroy(Context /*context*/) noexcept override {}
 
  private:
-  std::vector<aio::Completion> done_;
+  static inline thread_local std::vector<aio::Completion> done_;
 };
 
 /// Two subgroups of one and two chunks; every layer is one chunk.

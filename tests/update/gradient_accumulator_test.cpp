@@ -155,6 +155,47 @@ TEST(GradientAccumulator, GivesTheSameBitsWhereRanksPassSlicesFromDeviceToDevice
   }
 }
 
+// Of a vertical schedule: where a layer's rounds come one after the other its sums wait beside the
+// tiers, or on the device.
+TEST(GradientAccumulator, GivesTheSameBitsWhereAllRoundsOfALayerComeBeforeTheNextOne) {
+  for (Place place : places()) {
+    place.in_layers = true;
+    expect_sums_and_norm<bfloat16, float>(place);
+    expect_sums_and_norm<bfloat16, bfloat16>(place);
+  }
+  for (auto const kind : state::every_link) {
+    for (Bytes const room : {Bytes{0}, 64 * KiB, 10 * MiB}) {
+      for (bool const sums_there : {false, true}) {
+        Place const place{.subgroup_chunks = 3,
+                          .in_memory = 2,
+                          .emulation = link,
+                          .link = kind,
+                          .held_room = room,
+                          .sums_there = sums_there,
+                          .in_layers = true};
+        expect_sums_and_norm<float, float>(place);
+        expect_sums_and_norm<bfloat16, float>(place);
+        expect_sums_and_norm<float16, float16>(place);
+      }
+    }
+  }
+}
+
+TEST(GradientAccumulator, WritesAStepsSumsOnceWhereAllRoundsOfALayerComeTogether) {
+  GradientFixture<bfloat16> gradients{{.subgroup_chunks = 3, .in_layers = true}};
+  gradients.step();
+  EXPECT_EQ(gradients.accumulated().keys_of(Call::create), gradients.descending());
+  EXPECT_EQ(gradients.accumulated().keys_of(Call::commit), gradients.descending());
+  EXPECT_THAT(gradients.accumulated().keys_of(Call::fetch), testing::IsEmpty());
+}
+
+TEST(GradientAccumulator, RefusesRoundsInLayersWithoutMemoryBetweenThem) {
+  GradientFixture<float> gradients{{}, mpi::Communicator::self()};
+  gradients->begin_step();
+  EXPECT_THROW(gradients->begin_rounds_in_layers(2), PreconditionError);
+  EXPECT_NO_THROW(gradients->begin_rounds_in_layers(1));
+}
+
 // What loss scaling looks for: an overflow of any rank reaches every rank's norm, also where the
 // sum itself has not left the range.
 TEST(GradientAccumulator, AnInfiniteFloat16GradientMakesTheNormNotFinite) {

@@ -39,6 +39,7 @@ struct Place {
   /// Of gradients on the device: for every second subgroup, the last first.
   Bytes held_room = 0;
   bool sums_there = false;  ///< and then for the sums of the others
+  bool in_layers = false;   ///< all rounds of a layer come before the next layer
   /// Where given, makes the accumulator's device of the emulated one.
   std::function<std::unique_ptr<device::Device>(std::unique_ptr<device::Device>)> wrap{};
 };
@@ -61,6 +62,7 @@ class GradientFixture {
     }
     settings.trace = place.trace;
     settings.on_final = place.on_final;
+    settings.layer_sums = place.in_layers;
     settings.host_sum_rate = place.emulation.host_sum;
     accumulator_.emplace(map_, *link_, *device_, *stream_, subgroups_, std::move(settings));
     if (place.held_room > 0) {
@@ -75,31 +77,47 @@ class GradientFixture {
       held_->hold(every_second(), place_.sums_there ? others() : std::vector<std::int64_t>{});
     }
     accumulator_->begin_step();
+    if (place_.in_layers) {
+      rounds_in_layers();
+      return;
+    }
     for (int g = 0; g < micro_batches; g += comm_.size()) {
       int const active = std::min(comm_.size(), micro_batches - g);
       round(active, g + active == micro_batches,
             [&](int layer) { return gradient_of<T>(g + comm_.rank(), layer); });
     }
   }
+  void rounds_in_layers() {
+    accumulator_->begin_rounds_in_layers(micro_batches);
+    for (int layer = layers - 1; layer >= 0; --layer) {
+      for (int g = comm_.rank(); g < micro_batches + comm_.rank(); g += comm_.size()) {
+        bring(layer, g < micro_batches ? gradient_of<T>(g, layer) : std::vector<T>{},
+              layer == 0 && g + comm_.size() >= micro_batches + comm_.rank());
+      }
+    }
+    accumulator_->end_round();
+  }
   /// `gradient` of a layer is asked for on the active ranks.
   template <class Gradient>
   void round(int active, bool last, Gradient const& gradient) {
     accumulator_->begin_round(active, last);
     for (int layer = layers - 1; layer >= 0; --layer) {
-      bring(layer, comm_.rank() < active ? gradient(layer) : std::vector<T>{});
+      bring(layer, comm_.rank() < active ? gradient(layer) : std::vector<T>{}, layer == 0);
     }
     accumulator_->end_round();
   }
-  /// Adds a gradient as the model does, in two buffers in turn.
-  void bring(int layer, std::vector<T> gradient) {
-    auto& before = brought_[static_cast<std::size_t>(layer + 1) % 2];
-    auto& now = brought_[static_cast<std::size_t>(layer) % 2];
+  void bring(int layer, std::vector<T> gradient) { bring(layer, std::move(gradient), layer == 0); }
+  /// Adds a gradient as the model does, in two buffers in turn. `last`: of the round, or of all of them.
+  void bring(int layer, std::vector<T> gradient, bool last) {
+    turn_ = 1 - turn_;
+    auto& before = brought_[1 - turn_];
+    auto& now = brought_[turn_];
     now = std::move(gradient);
     if (auto const left = accumulator_->add(layer, now)) {
       left->wait();
     }
     std::ranges::fill(before, store<T>(1e9F));  // that memory is the model's again
-    if (layer == 0) {
+    if (last) {
       std::ranges::fill(now, store<T>(1e9F));
     }
   }
@@ -200,6 +218,7 @@ class GradientFixture {
       state::make_link(place_.link, comm_, device_->host_visible());
   MemoryTiers* accumulated_{};
   MemoryTiers* flushed_{};
+  std::size_t turn_ = 0;
   std::array<std::vector<T>, 2> brought_;  ///< what the accumulator may read until it ends
   std::unique_ptr<HeldGradients> held_;
   std::optional<GradientAccumulator<T>> accumulator_;
