@@ -278,9 +278,9 @@ constexpr std::array keys{
     Key{"tiers.exclusive", "true|false", "true",
         "one process of a node at a time uses a storage path",
         [](RunConfig& c, Text t) { c.storage.exclusive = truth(t); }},
-    Key{"tiers.split", "auto|paper|A:B:...", "auto",
-        "share of each storage path: auto (all end together), paper (by min(read, write)), or "
-        "weights",
+    Key{"tiers.split", "auto|paper|first|A:B:...", "auto",
+        "share of each storage path: auto (all end together), paper (by min(read, write)), first "
+        "(that alone), or weights",
         [](RunConfig& c, Text t) { c.storage.split = plan::parse_split(t); }},
     Key{"tiers.split-parameters", "auto|on|off", "auto",
         "the state keeps the half of a parameter that the bf16 working copy lacks: 2 bytes less "
@@ -327,7 +327,8 @@ constexpr std::array keys{
               t, {{"alternate", UpdateOrder::alternate}, {"ascending", UpdateOrder::ascending}});
         }},
     Key{"update.gradients", "delayed|flush-fp32", "delayed",
-        "converted to FP32 in the update, or before it and through storage, as ZeRO-Infinity does",
+        "converted to FP32 in the update, or before it and through storage, as ZeRO-Infinity does; "
+        "without tiers.path they stay in memory",
         [](RunConfig& c, Text t) {
           c.storage.flush_fp32 = choice<bool>(t, {{"delayed", false}, {"flush-fp32", true}});
         }},

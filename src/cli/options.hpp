@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,17 @@ namespace offstage::cli {
 ///         (train::validate, state::validate).
 [[nodiscard]] train::RunConfig parse_train_options(std::vector<std::string> const& arguments);
 
+/// A file of configs/policies over everything else that was given: what a run would do whose last word it is.
+struct PolicyRow {
+  std::string name;
+  std::optional<train::RunConfig> config;
+  std::string problem{};  ///< why there is none: what does not go together with the rest
+};
+
 /// What `offstage plan` is asked.
 struct PlanOptions {
   train::RunConfig config;
+  std::vector<PolicyRow> policies;
   int ranks = 1;
   int ranks_per_node = 1;
 };

@@ -100,34 +100,47 @@ void print_paths(train::Forecast const& forecast) {
   }
 }
 
-void print_policy(train::PolicyForecast const& policy) {
+void print_update(std::string const& name, train::UpdateForecast const& policy) {
   if (!policy.problem.empty()) {
-    log::info("  {:<20}{}", policy.name, policy.problem);
+    log::info("  {:<20}{}", name, policy.problem);
     return;
   }
   auto const& times = policy.times;
   log::info("  {:<20}{:>7.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}",
-            policy.name, policy.share, policy.resident, times.cpu.count(), times.device.count(),
+            name, policy.share, policy.resident, times.cpu.count(), times.device.count(),
             times.host_to_device.count(), times.device_to_host.count(), times.host_memory.count(),
             times.storage.count(), times.total.count());
 }
 
-void print_policies(train::Forecast const& forecast, PlanOptions const& options) {
+/// Why there is none, if so, is its problem.
+train::UpdateForecast update_of(PolicyRow const& row, train::ForecastScope const& scope) {
+  if (!row.config) {
+    return {.problem = row.problem};
+  }
+  try {
+    return train::forecast(*row.config, scope).update;
+  } catch (UsageError const& error) {
+    return {.problem = error.what()};
+  }
+}
+
+void print_policies(train::Forecast const& forecast, PlanOptions const& options,
+                    train::ForecastScope const& scope) {
   auto const& measured = options.config.platform_measured;
   log::info("an update, seconds each resource is busy and in all{}",
             measured.empty() ? "" : fmt::format("; rates measured {}", measured));
   log::info("  {:<20}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}", "", "share", "resident", "cpu",
             "device", "to dev.", "to host", "memory", "storage", "total");
-  print_policy(forecast.configured);
-  for (train::PolicyForecast const& policy : forecast.policies) {
-    print_policy(policy);
+  print_update("this configuration", forecast.update);
+  for (PolicyRow const& row : options.policies) {
+    print_update(row.name, update_of(row, scope));
   }
 }
 
 void print_share(train::Forecast const& forecast, PlanOptions const& options) {
   bool const given = options.config.share.device_share.has_value();
-  if (forecast.configured.problem.empty()) {
-    line("device share", fmt::format("{:.3f} ({})", forecast.configured.share,
+  if (forecast.update.problem.empty()) {
+    line("device share", fmt::format("{:.3f} ({})", forecast.update.share,
                                      given ? "update.device-share" : "the least time"));
   }
   if (forecast.stride) {
@@ -165,14 +178,15 @@ ExitCode plan_command(Arguments const& arguments) {
   }
   auto const options = parse_plan_options(arguments);
   auto const free = static_cast<double>(memory::available_bytes());
-  auto const forecast = train::forecast(
-      options.config, {.ranks = options.ranks,
-                       .ranks_per_node = options.ranks_per_node,
-                       .host_memory = static_cast<Bytes>(train::auto_host_share * free)});
+  train::ForecastScope const scope{
+      .ranks = options.ranks,
+      .ranks_per_node = options.ranks_per_node,
+      .host_memory = static_cast<Bytes>(train::auto_host_share * free)};
+  auto const forecast = train::forecast(options.config, scope);
   print_ranks(forecast, options);
   print_memory(forecast, options);
   print_paths(forecast);
-  print_policies(forecast, options);
+  print_policies(forecast, options, scope);
   print_share(forecast, options);
   if (!forecast.missing.empty()) {
     log::warning(

@@ -29,9 +29,8 @@ struct PathForecast {
   Bytes bytes{};
 };
 
-/// A way to update, and how long it takes.
-struct PolicyForecast {
-  std::string name;
+/// How updates are shared, and how long one takes.
+struct UpdateForecast {
   plan::Transfers transfers{};
   double share{};     ///< of what is not resident, on the device
   double resident{};  ///< of the shard
@@ -53,8 +52,7 @@ struct Forecast {
   DeviceDemand device{};          ///< of that rank
   std::vector<MemoryRow> rows{};  ///< of that rank
   std::vector<PathForecast> paths{};
-  PolicyForecast configured{};             ///< what this configuration does
-  std::vector<PolicyForecast> policies{};  ///< those of the papers
+  UpdateForecast update{};
   std::optional<double>
       stride{};  ///< equation 1 of DOS; none: see missing, or the device is the cores
   std::vector<std::string> missing{};  ///< keys without which times are not known
@@ -67,7 +65,6 @@ struct Forecast {
 /// Storage: an update reads and writes the extents that are not cached (all, where the oldest leave
 ///          first and the order ascends), reads gradients that spilled and writes parameters that live there.
 ///          Paths are those of a node.
-/// Policies: configs/policies; zero3 uses the first path alone.
 /// Errors: UsageError as plan_memory.
 [[nodiscard]] Forecast forecast(RunConfig const& config, ForecastScope const& scope);
 

@@ -71,7 +71,7 @@ update::DeviceLaneSettings lane_settings(RunConfig const& config, UpdateShape co
 
 Bytes gradient_room(RunConfig const& config, UpdateShape const& shape, bool host_visible,
                     Bytes free) {
-  if (host_visible || config.storage.flush_fp32 || !(takes_part(config) || shape.sums_on_device)) {
+  if (host_visible || config.flushes_fp32() || !(takes_part(config) || shape.sums_on_device)) {
     return 0;
   }
   return std::min(most_gradients(config, shape), config.share.device_gradients.value_or(free));

@@ -5,9 +5,11 @@ import contextlib
 import os
 import re
 import unittest
+from pathlib import Path
 
 from harness import OffstageTest, main
 
+POLICIES = Path(__file__).resolve().parents[2] / "configs/policies"
 USAGE, IO = 64, 74
 MODEL = ["--model.family=llama", "--model.layers=2", "--model.hidden=32", "--model.heads=4", "--model.vocab=256"]
 RATE = re.compile(r"^[0-9.]+(k|M|G|T)(B/s)?$")
@@ -54,7 +56,7 @@ class Probe(PlatformTest):
         self.assertEqual([], plan.warnings, plan)
         self.assertIn("4 on 2 nodes", plan.out)
         self.assertIn(f"rates measured {platform['measured']}", plan.out)
-        for row in ("zero3", "twinflow 20 %", "dos", "mlp", "device share", "equation 1 of DOS"):
+        for row in ("zero3", "twinflow", "dos", "mlp", "fuyou", "device share", "equation 1 of DOS"):
             self.assertIn(row, plan.out)
         self.train("run", "--config=node.cfg", "train.steps=1", "optimizer.warmup-steps=0")
 
@@ -118,6 +120,28 @@ class Plan(PlatformTest):
     def test_what_does_not_fit_is_an_error(self):
         self.refuse(self.plan("--tiers.host-memory=64KiB", expect=USAGE), "tiers.host-memory=64.0 KiB is too small")
         self.refuse(self.plan("--device.memory=1MiB", expect=USAGE), "device.memory=1.00 MiB is too small")
+
+    def test_a_policy_says_the_same_as_its_own_row(self):
+        machine = ["--platform.cpu-update=2M", "--platform.device-update=25M", "--platform.host-to-device=55MB/s",
+                   "--platform.device-to-host=55MB/s", "--tiers.path=/a,read=6MB/s,write=5MB/s",
+                   "--tiers.path=/b,read=3MB/s,write=3MB/s", "--tiers.cache=0", "--tiers.host-memory=1GiB"]
+        found = set()
+        for name in ("dos", "fuyou", "mlp", "twinflow", "zero3"):
+            out = self.plan(*machine, f"--config={POLICIES}/{name}.cfg").out
+            rows = dict(re.findall(r"^  (\S+(?: \S+)*?)  +(\d.*)$", out, re.MULTILINE))
+            self.assertEqual(rows["this configuration"].split(), rows[name].split(), out)
+            found.add(rows[name])
+        self.assertEqual(5, len(found), "each its own")
+
+    def test_a_policys_file_wins_over_files_and_the_command_line(self):
+        rates = ["--platform.cpu-update=2G", "--platform.device-update=25G", "--platform.host-to-device=55GB/s",
+                 "--platform.device-to-host=55GB/s"]
+        config = self.write("mine.cfg", "[update]\ndevice-resident = 0.5\n")
+        out = self.plan(*rates, f"--config={config}", "--update.device-share=0.7").out
+        self.assertRegex(out, r"this configuration +0.700 +0.500")
+        self.assertRegex(out, r"zero3 +0.000 +0.000")
+        self.assertRegex(out, r"twinflow +0.000 +0.200")
+        self.assertRegex(out, r"fuyou +train.activations=storage.*no tiers.path.*\(train.activations in fuyou.cfg:\d+\)")
 
     def test_options_are_checked(self):
         self.refuse(self.plan("--rank=4", expect=USAGE), "unknown key rank", "ranks")
