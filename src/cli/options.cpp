@@ -197,7 +197,7 @@ train::RunConfig parse_train_options(std::vector<std::string> const& arguments) 
 }
 
 PlanOptions parse_plan_options(std::vector<std::string> const& arguments) {
-  auto const line = parse_command_line(arguments, {"ranks", "ranks-per-node"});
+  auto const line = parse_command_line(arguments, {"ranks", "ranks-per-node", "clip-rate"});
   auto values = all_values(line);
   // A plan needs none of these; a warm-up leaves something of so many steps.
   for (auto const& [key, value] :
@@ -215,6 +215,9 @@ PlanOptions parse_plan_options(std::vector<std::string> const& arguments) {
   };
   options.ranks = count("ranks", 1);
   options.ranks_per_node = std::min(options.ranks, count("ranks-per-node", options.ranks));
+  if (auto const found = line.extra.find("clip-rate"); found != line.extra.end()) {
+    options.clip_rate = number("clip-rate", found->second, 0.0, 1.0);
+  }
   return options;
 }
 

@@ -33,8 +33,9 @@ struct PlanOptions {
   std::vector<PolicyRow> policies;
   int ranks = 1;
   int ranks_per_node = 1;
+  double clip_rate{};  ///< of all steps
 };
-/// The command line of `offstage plan`: as that of train, and --ranks N (1) and --ranks-per-node M (all).
+/// The command line of `offstage plan`: as that of train, --ranks N (1), --ranks-per-node M (all) and --clip-rate X (0).
 /// data.train, run.dir and train.steps may be missing.
 /// Errors: as parse_train_options.
 [[nodiscard]] PlanOptions parse_plan_options(std::vector<std::string> const& arguments);

@@ -245,6 +245,11 @@ std::string platform_config(Measured const& measured, std::span<ProbedPath const
       text += fmt::format("{} = {}\n", key_of(figure), for_config(kind_of(i).unit, value));
     }
   }
+  double const product = median(column(counted, static_cast<std::size_t>(Figure::product)));
+  bool const emulated = occasion.emulation.find("compute=") != std::string::npos;
+  if (occasion.on_host && !emulated && product > 0.0) {  // its products are the cores'
+    text += fmt::format("device-flops = {}\n", for_config(Unit::elements, product));
+  }
   if (occasion.on_host) {
     text += "\n[device]\nkind = host\n";
     text += occasion.emulation.empty() ? "" : fmt::format("emulate = {}\n", occasion.emulation);

@@ -14,6 +14,7 @@
 #include "train/run_attention.hpp"
 #include "train/run_link.hpp"
 #include "train/split_parameters.hpp"
+#include "train/step_forecast.hpp"
 #include "train/update_demand.hpp"
 
 namespace offstage::train {
@@ -82,6 +83,16 @@ class Foreseer {
                             link_.device_bytes);
   }
   [[nodiscard]] std::vector<PathForecast> paths(plan::MemoryPlan const& memory) const;
+  [[nodiscard]] plan::Prediction step(Forecast const& so_far, double clip_rate) const {
+    return foresee_step<T>(config_, {.map = map_,
+                                     .rank = fullest_,
+                                     .ranks_per_node = scope_.ranks_per_node,
+                                     .route = link_.route,
+                                     .memory = so_far.memory,
+                                     .device = so_far.device,
+                                     .share = so_far.update.share,
+                                     .clip_rate = clip_rate});
+  }
   /// Adds to `missing` what must be known.
   [[nodiscard]] UpdateForecast update(Bytes limit, std::set<std::string>& missing) const;
 
@@ -157,7 +168,7 @@ std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) con
 /// All ranks of a node use its paths at the same time.
 template <class T>
 plan::UpdateRates Foreseer<T>::rates_of_rank() const {
-  plan::UpdateRates all = config_.platform;
+  plan::UpdateRates all = known_rates(config_);
   auto const paths = rates();
   for (std::size_t i = 0; i < paths.size(); ++i) {
     if (plan::takes_extents(config_.storage.split, i)) {
@@ -186,7 +197,7 @@ std::set<std::string> Foreseer<T>::unknown() const {
       unknown.insert(key);
     }
   };
-  auto const& platform = config_.platform;
+  auto const platform = known_rates(config_);
   bool const dynamic = is_shared();
   if (config_.share.device_resident < 1.0) {
     need("platform.cpu-update", platform.cpu_update);
@@ -306,10 +317,18 @@ Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
                            .stored_activations = stored_activations<T>(config, result.memory),
                            .spare_slots = doubled ? stored : 0});
   result.paths = here.paths(result.memory);
+  result.tokens = config.train.global_batch * config.train.sequence;
   std::set<std::string> missing;
   result.update = here.update(result.host_limit, missing);
+  result.compute_known = known_compute(config) > 0.0;
+  if (result.update.problem.empty()) {
+    result.step = here.step(result, scope.clip_rate);
+    if (!result.compute_known) {
+      missing.insert("platform.device-flops");
+    }
+  }
   if (!device_is_cores(config.device)) {
-    result.stride = stride_of(config.platform);
+    result.stride = stride_of(known_rates(config));
   }
   result.missing.assign(missing.begin(), missing.end());
   return result;

@@ -7,6 +7,7 @@
 
 #include "plan/memory.hpp"
 #include "plan/share.hpp"
+#include "plan/simulation.hpp"
 #include "plan/split.hpp"
 #include "train/device_demand.hpp"
 #include "train/memory_table.hpp"
@@ -19,6 +20,7 @@ struct ForecastScope {
   int ranks = 1;
   int ranks_per_node = 1;
   Bytes host_memory{};  ///< of a node, where tiers.host-memory=auto
+  double clip_rate{};   ///< of steps whose norm is above optimizer.clip
 };
 
 /// What a storage path holds of the state of a node's ranks, and of their parameters if they live there.
@@ -53,6 +55,9 @@ struct Forecast {
   std::vector<MemoryRow> rows{};  ///< of that rank
   std::vector<PathForecast> paths{};
   UpdateForecast update{};
+  plan::Prediction step{};  ///< by rates that are known; of forward and backward see compute_known
+  bool compute_known{};
+  std::int64_t tokens{};  ///< of a step, all ranks
   std::optional<double>
       stride{};  ///< equation 1 of DOS; none: see missing, or the device is the cores
   std::vector<std::string> missing{};  ///< keys without which times are not known

@@ -182,6 +182,7 @@ struct RunConfig {
   parameters::Home parameter_home = parameters::Home::device;  ///< parameters.home
   /// platform.*, as `offstage probe` wrote them: per rank, all ranks at once; 0 where not given.
   plan::UpdateRates platform;
+  double platform_compute{};      ///< platform.device-flops, of the device's products
   std::string platform_measured;  ///< platform.measured: when and where, in words
   CheckpointConfig checkpoint;
   std::optional<slurm::Job> job;  ///< none outside of Slurm; its end is known to rank 0 alone

@@ -42,7 +42,7 @@ class Probe(PlatformTest):
         platform = self.config("node.cfg")["platform"]
         self.assertRegex(platform["measured"], r"^\d{4}-\d\d-\d\d on \S+$")
         keys = {"cpu-update", "device-update", "host-to-device", "device-to-host", "host-to-device-both",
-                "device-to-host-both", "host-memory", "conversion"}
+                "device-to-host-both", "host-memory", "conversion", "device-flops"}
         self.assertEqual(keys, set(platform) - {"measured"})
         for key in keys:
             self.assertRegex(platform[key], RATE)
@@ -112,6 +112,27 @@ class Plan(PlatformTest):
         self.assertNotIn("platform.cpu-update", result.warnings[0])
         self.assertIn("rates are missing", result.out)
 
+    def test_products_whose_rate_is_not_known_are_left_out_and_said(self):
+        rates = ["--platform.cpu-update=2M", "--platform.device-update=25M", "--platform.host-to-device=55MB/s",
+                 "--platform.device-to-host=55MB/s"]
+        result = self.plan(*rates)
+        self.assertIn("platform.device-flops", result.warnings[0])
+        self.assertRegex(result.out, r"this configuration +\d\.\d+ +0\.000 +\? +\? +\d\.\d+ +\? +\? +\?")
+        self.assertNotIn("a step takes", result.out)
+        result = self.plan(*rates, "--platform.device-flops=10M")
+        self.assertEqual([], result.warnings)
+        self.assertRegex(result.out, r"a step takes +[\d.]+ s, \d+ tokens/s; busy: the device \d+ %")
+
+    def test_clipped_steps_pay_for_updates_under_backward(self):
+        machine = ["--platform.cpu-update=200k", "--platform.host-to-device=55MB/s", "--platform.device-to-host=55MB/s",
+                   "--platform.device-flops=500M", "--update.device-share=0", "--update.overlap=on"]
+        seconds = [float(re.search(r"a step takes +([\d.]+) s", self.plan(*machine, f"--clip-rate={rate}").out).group(1))
+                   for rate in (0, 0.5, 1)]
+        self.assertLess(seconds[0], seconds[1])
+        self.assertLess(seconds[1], seconds[2])
+        self.assertAlmostEqual(sum(seconds[::2]) / 2, seconds[1], delta=0.01 * seconds[1])
+        self.refuse(self.plan("--clip-rate=2", expect=USAGE), "--clip-rate", "2")
+
     def test_a_gpu_can_be_planned_for_where_there_is_none(self):
         self.assertRegex(self.plan("--device.kind=cuda").out, r"16-bit parameters +[\d.]+ KiB")
         with hidden_gpus():
@@ -124,7 +145,7 @@ class Plan(PlatformTest):
     def test_a_policy_says_the_same_as_its_own_row(self):
         machine = ["--platform.cpu-update=2M", "--platform.device-update=25M", "--platform.host-to-device=55MB/s",
                    "--platform.device-to-host=55MB/s", "--tiers.path=/a,read=6MB/s,write=5MB/s",
-                   "--tiers.path=/b,read=3MB/s,write=3MB/s", "--tiers.cache=0", "--tiers.host-memory=1GiB"]
+                   "--tiers.path=/b,read=3MB/s,write=3MB/s", "--platform.device-flops=1G", "--tiers.cache=0", "--tiers.host-memory=1GiB"]
         found = set()
         for name in ("dos", "fuyou", "mlp", "twinflow", "zero3"):
             out = self.plan(*machine, f"--config={POLICIES}/{name}.cfg").out

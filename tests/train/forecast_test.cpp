@@ -37,6 +37,7 @@ RunConfig tiny() {
   config.subgroup_size = 4096;
   config.share.device_chunk = 4096;
   config.device.kind = DeviceKind::cuda;
+  config.platform_compute = 1e6;
   config.platform = {
       .cpu_update = 100, .device_update = 1e6, .host_to_device = 1400, .device_to_host = 1e6};
   return config;
@@ -215,6 +216,44 @@ TEST(Forecast, ChoosesTheShareOfLeastTime) {
   EXPECT_LT(result.update.times.total, blocking.update.times.total);
   ASSERT_TRUE(result.stride.has_value());
   EXPECT_NEAR(*result.stride, (3 / 350.0 + 1e-6) / (1 / 100.0 - 1 / 700.0), 1e-9);
+}
+
+TEST(Forecast, AStepIsForwardBackwardAndUpdate) {
+  auto config = tiny();
+  config.share.device_share = 0.0;
+  auto const result = forecast(config, one_rank);
+  EXPECT_TRUE(result.compute_known);
+  EXPECT_EQ(result.tokens, 48);
+  // The cores update 100 elements a second and everything else is quicker; parameters hide but for the last chunk.
+  EXPECT_EQ(result.step.bound(), "updates on the cores");
+  double const elements = static_cast<double>(result.shard_elements);
+  EXPECT_NEAR(result.step.uses.front().busy.count(), elements / 100, 1e-6);
+  EXPECT_NEAR(result.step.update.count(), elements / 100, 1e-6);
+  EXPECT_GT(result.step.forward.count(), 0.0);
+  EXPECT_GT(result.step.backward.count(), 0.0);
+  config.platform_compute = 0.0;
+  auto const unknown = forecast(config, one_rank);
+  EXPECT_FALSE(unknown.compute_known);
+  EXPECT_THAT(unknown.missing, ElementsAre("platform.device-flops"));
+}
+
+TEST(Forecast, TakesTheRatesOfAnEmulatedDeviceWhereNoOthersAreGiven) {
+  auto config = tiny();
+  config.device.kind = DeviceKind::host;
+  config.platform = {};
+  config.platform_compute = 0.0;
+  config.device.emulation = {.host_to_device = 1400,
+                             .device_to_host = 1e6,
+                             .device_update = 1e6,
+                             .host_update = 100,
+                             .host_sum = 0,
+                             .compute = 1e6};
+  config.share.device_share = 0.0;
+  auto const emulated = forecast(config, one_rank);
+  EXPECT_THAT(emulated.missing, IsEmpty());
+  EXPECT_TRUE(emulated.compute_known);
+  EXPECT_NEAR(emulated.step.update.count(), static_cast<double>(emulated.shard_elements) / 100,
+              1e-6);
 }
 
 TEST(Forecast, KeepsToTheShareThatIsGiven) {

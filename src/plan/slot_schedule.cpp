@@ -1,10 +1,10 @@
-#include "parameters/slot_schedule.hpp"
+#include "plan/slot_schedule.hpp"
 
 #include <algorithm>
 
 #include "base/error.hpp"
 
-namespace offstage::parameters {
+namespace offstage::plan {
 
 SlotSchedule::SlotSchedule(int slots) {
   require(slots >= 2, "SlotSchedule: two layers may be held at a time");
@@ -28,4 +28,4 @@ void SlotSchedule::forget() {
   }
 }
 
-}  // namespace offstage::parameters
+}  // namespace offstage::plan
