@@ -75,7 +75,8 @@ class SimulatedMachine {
   double host_bytes_ = 0.0;
 };
 
-/// Extents of one kind under virtual time, in host memory and on paths: what tiers::make_virtual_tiers does.
+/// Extents of one kind under virtual time, in host memory and on paths: what
+/// tiers::make_virtual_tiers does.
 class SimulatedExtents {
  public:
   struct Settings {

@@ -18,7 +18,8 @@ struct ResourceUse {
 /// A step once caches have settled, the mean of one with either order of subgroups.
 struct Prediction {
   Seconds step{};
-  /// As the run counts them: backward has the wait for the update before in it, update ends when the next forward may begin.
+  /// As the run counts them: backward has the wait for the update before in it, and update ends
+  /// when the next forward may begin.
   Seconds forward{}, backward{}, update{};
   std::vector<ResourceUse> uses;  ///< busiest first; those that are idle left out
 
@@ -29,12 +30,15 @@ struct Prediction {
 /// `often` of the steps are as `other`.
 [[nodiscard]] Prediction mean(Prediction const& one, Prediction const& other, double often);
 
-/// Simulates steps of a rank, event by event: products, copies, transfers, updates and sums queue at the resources, and
-/// buffers, slots and slabs are taken and given back, as the run does it and by the same deciders (update_order, TripOrder,
-/// ExtentCache, next_path, SlotSchedule).
+/// Simulates steps of a rank, event by event: products, copies, transfers, updates and sums queue
+/// at the resources, and buffers, slots and slabs are taken and given back, as the run does it and
+/// by the same deciders (update_order, deal_trips, TripOrder, ExtentCache, next_path,
+/// SlotSchedule).
 ///
-/// Source:      the rooms model, parameters, activations, update and tiers, whose waiting it repeats.
-/// Link:        a copy goes at the rate of both directions if the other one is in use when it begins.
+/// Source:      the rooms model, parameters, activations, update and tiers, whose waiting it
+///              repeats.
+/// Link:        a copy goes at the rate of both directions if the other one is in use when it
+///              begins.
 /// Paths:       half duplex: one transfer at a time; at most 64 MiB per turn.
 /// Host memory: no queue; a step takes no less than all its traffic there would.
 /// Not known:   what kernels that are no products take, and the launching thread. Ranks are alike.

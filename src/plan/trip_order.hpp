@@ -14,9 +14,10 @@ struct Trip {
   bool on_device = false;  ///< resident subgroups are updated there in any case
 };
 
-/// Which of the trips of an update comes next, so that CPU and device both have work as long as there is any for them: in
-/// the given order, but a side that has less than its part of the workers comes first. (In strict order, all workers may
-/// hold trips that wait for one of the two, while the other is idle.) Waits for nothing. Threads: one at a time.
+/// Which of the trips of an update comes next, so that CPU and device both have work as long as
+/// there is any for them: in the given order, but a side that has less than its part of the workers
+/// comes first. (In strict order, all workers may hold trips that wait for one of the two, while the
+/// other is idle.) Waits for nothing. Threads: one at a time.
 class TripOrder {
  public:
   /// `device_first`: no CPU trip begins before all device trips have ended.
@@ -59,8 +60,8 @@ class TripOrder {
   Side cpu_, device_;
 };
 
-/// Subgroups of these sizes in this order, so that the device has its share of the elements after each of them, rounded to
-/// whole subgroups. `sizes`: by subgroup.
+/// Trips of the subgroups in this order: after each of them the device has its share of the
+/// elements, rounded to whole subgroups. `sizes`: by subgroup.
 [[nodiscard]] std::vector<Trip> deal_trips(double share, std::span<std::int64_t const> order,
                                            std::span<std::int64_t const> sizes);
 

@@ -67,7 +67,8 @@ class [[nodiscard]] Task {
   std::coroutine_handle<promise_type> handle_;
 };
 
-/// Seconds that pass from event to event. Events of the same moment happen in the order in which they were asked for.
+/// Seconds that pass from event to event. Events of the same moment happen in the order in which
+/// they were asked for.
 class VirtualTime {
  public:
   [[nodiscard]] double now() const noexcept { return now_; }
@@ -79,7 +80,8 @@ class VirtualTime {
   void resume_at(double when, std::coroutine_handle<> task) {
     events_.push({when, ++count_, task});
   }
-  /// Returns when nothing is left to happen. Errors: that of a task; PreconditionError: a task waits for ever.
+  /// Returns when nothing is left to happen. Errors: that of a task; PreconditionError: a task
+  /// waits for ever.
   void run() {
     while (!events_.empty()) {
       auto const event = events_.top();

@@ -39,8 +39,9 @@ template <class T>
 template <class T>
 [[nodiscard]] plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts);
 
-/// A step that the configuration would make. Rates that are not known take no time. Steps under backward that are taken
-/// back count with clip_rate; update.overlap=auto is the quicker of both ways, where versions are kept.
+/// A step that the configuration would make. Rates that are not known take no time. Steps whose
+/// update began under backward are done again with clip_rate. update.overlap=auto is the quicker
+/// of both ways, where versions are kept.
 template <class T>
 [[nodiscard]] plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts);
 

@@ -115,8 +115,8 @@ TEST(Simulation, NewParametersGoOnUnderTheNextForward) {
   schedule.goes_on = true;
   schedule.order = UpdateOrder::ascending;
   auto const found = simulate(machine, two_layers(), schedule);
-  // Computed until 0.8, 1.6 and 2.0, sent until 2.4, 4.0 and 4.8: the first layer, of two subgroups, waits until 4.0,
-  // which is 2.0 after the update, and the second, at 5.0, for nothing.
+  // Computed until 0.8, 1.6 and 2.0, sent until 2.4, 4.0 and 4.8. The first layer, of two
+  // subgroups, waits until 4.0, which is 2.0 after the update. The second one waits for nothing.
   EXPECT_NEAR(found.update.count(), 2.0, 1e-9);
   EXPECT_NEAR(found.forward.count(), 4.0, 1e-9);
   schedule.transfers = Transfers::blocking;
@@ -133,7 +133,8 @@ TEST(Simulation, StorageIsReadAndWrittenInTurnOnAHalfDuplexPath) {
   // With one buffer all is in turns: 2 s read, 2 s computed, 4 s written.
   EXPECT_NEAR(simulate(machine, two_layers(), schedule).update.count(), 8.0, 1e-9);
   schedule.buffers = schedule.workers = 3;
-  // Computation of two subgroups hides: 6 s of the path, and the last fetched is computed alone at most.
+  // Computation of two subgroups hides: 6 s of the path, and the last fetched is computed alone at
+  // most.
   auto const found = simulate(machine, two_layers(), schedule);
   EXPECT_GE(found.update.count(), 6.0 - 1e-9);
   EXPECT_LE(found.update.count(), 6.8);
@@ -180,7 +181,8 @@ TEST(Simulation, AnUpdateUnderBackwardHidesThere) {
   schedule.spares = 3;
   schedule.spare_slots = true;
   auto const found = simulate(one_a_second(), two_layers(), schedule);
-  // Subgroup 2 and 1 are complete when the layers are: at 2 and 4 s of backward; 0 at 4 as well. So two of them, 1.6 s,
+  // Subgroup 2 and 1 are complete when the layers are: at 2 and 4 s of backward; 0 at 4 as well. So
+  // two of them, 1.6 s,
   // are updated after it, and the first layer waits for both.
   EXPECT_NEAR(found.update.count(), 0.0, 1e-9);
   EXPECT_NEAR(found.step.count(), 2.0 + 4.0 + 1.6, 1e-9);
@@ -332,7 +334,8 @@ TEST(Simulation, AMachineThatIsTwiceAsFastTakesHalfTheTime) {
   }
 }
 
-/// Queues in order of arrival may lose a little where something comes sooner (Graham's anomaly), never much.
+/// Queues in order of arrival may lose a little where something comes sooner (Graham's anomaly),
+/// never much.
 TEST(Simulation, AFasterResourceCostsNothing) {
   std::mt19937 random{23};
   for (int trial = 0; trial < 200; ++trial) {
