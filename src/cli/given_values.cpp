@@ -93,17 +93,12 @@ bool hash_may_belong_to_value(std::string const& line) {
   return !blank_after || blanks.find(line[hash - 1]) == std::string_view::npos;
 }
 
-/// Reads one file, line by line through Boost, which knows no line numbers of its own.
+/// Reads one file's text, line by line through Boost, which knows no line numbers of its own.
 class ConfigFile {
  public:
   explicit ConfigFile(std::string path) : path_{std::move(path)} {}
 
-  Values read() {
-    std::ifstream file{path_};
-    std::error_code ignored;
-    if (!file || std::filesystem::is_directory(path_, ignored)) {
-      throw UsageError{fmt::format("--config={}: cannot read it; name an existing file", path_)};
-    }
+  Values read(std::istream& file) {
     for (std::string line; std::getline(file, line);) {
       ++line_;
       std::string const content = trimmed(line.substr(0, line.find('#')));
@@ -219,7 +214,17 @@ CommandLine parse_command_line(std::vector<std::string> const& arguments,
 }
 
 Values read_config_file(std::string const& path) {
-  return ConfigFile{path}.read();
+  std::ifstream file{path};
+  std::error_code ignored;
+  if (!file || std::filesystem::is_directory(path, ignored)) {
+    throw UsageError{fmt::format("--config={}: cannot read it; name an existing file", path)};
+  }
+  return ConfigFile{path}.read(file);
+}
+
+Values read_config_text(std::string_view text, std::string const& name) {
+  std::istringstream stream{std::string{text}};
+  return ConfigFile{name}.read(stream);
 }
 
 }  // namespace offstage::cli

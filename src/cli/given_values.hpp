@@ -46,4 +46,7 @@ struct CommandLine {
 /// or key (names the nearest), a key twice, a `#` in a path.
 [[nodiscard]] Values read_config_file(std::string const& path);
 
+/// A config file's text. `name`: what errors and origins call the file. Errors: as read_config_file.
+[[nodiscard]] Values read_config_text(std::string_view text, std::string const& name);
+
 }  // namespace offstage::cli

@@ -288,9 +288,9 @@ constexpr std::array keys{
     Key{"tiers.exclusive", "true|false", "true",
         "one process of a node at a time uses a storage path",
         [](RunConfig& c, Text t) { c.storage.exclusive = truth(t); }},
-    Key{"tiers.split", "auto|paper|A:B:...", "auto",
-        "share of each storage path: auto (all end together), paper (by min(read, write)), or "
-        "weights",
+    Key{"tiers.split", "auto|paper|first|A:B:...", "auto",
+        "share of each storage path: auto (all end together), paper (by min(read, write)), first "
+        "(that alone), or weights",
         [](RunConfig& c, Text t) { c.storage.split = plan::parse_split(t); }},
     Key{"tiers.split-parameters", "auto|on|off", "auto",
         "the state keeps the half of a parameter that the bf16 working copy lacks: 2 bytes less "
@@ -337,7 +337,8 @@ constexpr std::array keys{
               t, {{"alternate", UpdateOrder::alternate}, {"ascending", UpdateOrder::ascending}});
         }},
     Key{"update.gradients", "delayed|flush-fp32", "delayed",
-        "converted to FP32 in the update, or before it and through storage, as ZeRO-Infinity does",
+        "converted to FP32 in the update, or before it and through storage, as ZeRO-Infinity does; "
+        "without tiers.path they stay in memory",
         [](RunConfig& c, Text t) {
           c.storage.flush_fp32 = choice<bool>(t, {{"delayed", false}, {"flush-fp32", true}});
         }},
@@ -377,7 +378,7 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.platform.cpu_update = count_rate(t); }},
     Key{"platform.device-update", "N", "0", "parameters per second that a rank's device updates",
         [](RunConfig& c, Text t) { c.platform.device_update = count_rate(t); }},
-    Key{"platform.products", "N", "0", "FLOP/s of products on a rank's device",
+    Key{"platform.products", "N", "0", "FLOP/s of products on a rank's device, as 150T",
         [](RunConfig& c, Text t) { c.platform_products = flops_rate(t); }},
     Key{"platform.host-to-device", "RATE", "0",
         "of a rank's link, as in 25GB/s, from pinned memory",

@@ -12,6 +12,7 @@
 #include "cli/given_values.hpp"
 #include "cli/key_table.hpp"
 #include "cli/known_model.hpp"
+#include "cli/policy_files.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -171,17 +172,32 @@ std::string describe(Key const& key) {
   return fmt::format("{} [{}]", key.help, *key.fallback);
 }
 
-}  // namespace
-
-train::RunConfig parse_train_options(std::vector<std::string> const& arguments) {
-  auto const values = all_values(parse_command_line(arguments));
+train::RunConfig checked(Values const& values) {
   train::RunConfig config = configure(values);
   validate(config, values);
   return config;
 }
 
+PolicyRow policy_row(PolicyFile const& file, Values const& others) {
+  PolicyRow row{.name = std::string{file.name}, .config = std::nullopt};
+  try {
+    Values values = read_config_text(file.text, fmt::format("{}.cfg", file.name));
+    values.insert(others.begin(), others.end());
+    row.config = checked(values);
+  } catch (UsageError const& error) {
+    row.problem = error.what();
+  }
+  return row;
+}
+
+}  // namespace
+
+train::RunConfig parse_train_options(std::vector<std::string> const& arguments) {
+  return checked(all_values(parse_command_line(arguments)));
+}
+
 PlanOptions parse_plan_options(std::vector<std::string> const& arguments) {
-  auto const line = parse_command_line(arguments, {"ranks", "ranks-per-node"});
+  auto const line = parse_command_line(arguments, {"ranks", "ranks-per-node", "clip-rate"});
   auto values = all_values(line);
   // A plan needs none of these; a warm-up leaves something of so many steps.
   for (auto const& [key, value] :
@@ -189,14 +205,19 @@ PlanOptions parse_plan_options(std::vector<std::string> const& arguments) {
     values.try_emplace(key, std::vector<Given>{{value, "default", false}});
   }
   PlanOptions options;
-  options.config = configure(values);
-  validate(options.config, values);
+  options.config = checked(values);
+  for (PolicyFile const& file : policy_files()) {
+    options.policies.push_back(policy_row(file, values));
+  }
   auto const count = [&](std::string const& name, int fallback) {
     auto const found = line.extra.find(name);
     return found == line.extra.end() ? fallback : number(name, found->second, 1, most_ranks);
   };
   options.ranks = count("ranks", 1);
   options.ranks_per_node = std::min(options.ranks, count("ranks-per-node", options.ranks));
+  if (auto const found = line.extra.find("clip-rate"); found != line.extra.end()) {
+    options.clip_rate = number("clip-rate", found->second, 0.0, 1.0);
+  }
   return options;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,14 +20,24 @@ namespace offstage::cli {
 ///         (train::validate, state::validate).
 [[nodiscard]] train::RunConfig parse_train_options(std::vector<std::string> const& arguments);
 
+/// A file of configs/policies over everything else that was given: what a run would do whose last
+/// word it is.
+struct PolicyRow {
+  std::string name;
+  std::optional<train::RunConfig> config;
+  std::string problem{};  ///< why there is none: what does not go together with the rest
+};
+
 /// What `offstage plan` is asked.
 struct PlanOptions {
   train::RunConfig config;
+  std::vector<PolicyRow> policies;
   int ranks = 1;
   int ranks_per_node = 1;
+  double clip_rate{};  ///< of all steps
 };
-/// The command line of `offstage plan`: as that of train, and --ranks N (1) and --ranks-per-node M (all).
-/// data.train, run.dir and train.steps may be missing.
+/// The command line of `offstage plan`: as that of train, and --ranks N (1), --ranks-per-node M
+/// (all) and --clip-rate X (0). data.train, run.dir and train.steps may be missing.
 /// Errors: as parse_train_options.
 [[nodiscard]] PlanOptions parse_plan_options(std::vector<std::string> const& arguments);
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "base/log.hpp"
 #include "base/units.hpp"
@@ -16,17 +17,19 @@ namespace offstage::cli {
 namespace {
 
 constexpr char const* usage_text =
-    "Usage: offstage plan [--config FILE]... [--ranks N] [--ranks-per-node M] "
-    "[--section.key=value]...\n"
+    "Usage: offstage plan [--config FILE]... [--ranks N] [--ranks-per-node M] [--clip-rate X]\n"
+    "                     [--section.key=value]...\n"
     "\n"
-    "Predicts what a run would take and how long its update phases would be, on N ranks (1), M of\n"
-    "them on each node (all): memory per rank and tier, the share of the update that goes to the\n"
-    "device, the split over storage paths, and the time per update of several policies. Takes the\n"
-    "keys of train; data.train, run.dir and train.steps may be missing. No GPU, no MPI, nothing "
-    "is\n"
-    "measured: rates come from platform.* and from read= and write= of tiers.path, which offstage\n"
-    "probe --output FILE writes. Each rank is planned to have a GPU of its own unless\n"
-    "device.kind=host or device.emulate says otherwise.\n"
+    "Predicts what a run would take on N ranks (1), M of them on each node (all): memory per rank\n"
+    "and tier, the share of the update that goes to the device, the split over storage paths, how\n"
+    "long a step is and what bounds it. Rows below do so for each file of configs/policies that\n"
+    "came after all that is given. X of all steps (0) are clipped: updates under backward are "
+    "then\n"
+    "done again. Takes the keys of train; data.train, run.dir and train.steps may be missing. No\n"
+    "GPU, no MPI, nothing is measured: rates come from platform.* and from read= and write= of\n"
+    "tiers.path, which offstage probe --output FILE writes, and from an emulated device. Each\n"
+    "rank is planned to have a GPU of its own unless device.kind=host or device.emulate says\n"
+    "otherwise. A vertical schedule's memory is planned, the time of its steps is not.\n"
     "\n"
     "  offstage plan --config configs/models/dos-20b.cfg --config node.cfg --ranks 4";
 
@@ -103,34 +106,97 @@ void print_paths(train::Forecast const& forecast) {
   }
 }
 
-void print_policy(train::PolicyForecast const& policy) {
-  if (!policy.problem.empty()) {
-    log::info("  {:<20}{}", policy.name, policy.problem);
-    return;
+/// "path 1" of a prediction is a directory.
+std::string name_of(std::string const& resource, train::Forecast const& forecast) {
+  for (std::size_t i = 0; i < forecast.paths.size(); ++i) {
+    std::string const path = fmt::format("path {}", i + 1);
+    if (resource == path || resource.starts_with(path + ',')) {
+      return forecast.paths[i].directory + resource.substr(path.size());
+    }
   }
-  auto const& times = policy.times;
-  log::info("  {:<20}{:>7.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}",
-            policy.name, policy.share, policy.resident, times.cpu.count(), times.device.count(),
-            times.host_to_device.count(), times.device_to_host.count(), times.host_memory.count(),
-            times.storage.count(), times.total.count());
+  return resource;
 }
 
-void print_policies(train::Forecast const& forecast, PlanOptions const& options) {
-  auto const& measured = options.config.platform_measured;
-  log::info("an update, seconds each resource is busy and in all{}",
-            measured.empty() ? "" : fmt::format("; rates measured {}", measured));
-  log::info("  {:<20}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}", "", "share", "resident", "cpu",
-            "device", "to dev.", "to host", "memory", "storage", "total");
-  print_policy(forecast.configured);
-  for (train::PolicyForecast const& policy : forecast.policies) {
-    print_policy(policy);
+std::string use_of(plan::ResourceUse const& use, train::Forecast const& forecast) {
+  return fmt::format("{} {:.0f} %", name_of(use.name, forecast),
+                     100.0 * use.busy / forecast.step.step);
+}
+
+/// One row of the table; `problem`: why there are no times, else empty.
+void print_row(std::string const& name, train::Forecast const& forecast,
+               std::string const& problem) {
+  if (!problem.empty()) {
+    log::info("  {:<20}{}", name, problem);
+    return;
   }
+  auto const& step = forecast.step;
+  auto const known = [&](double value, int digits) {
+    return forecast.compute_known ? fmt::format("{:.{}f}", value, digits) : std::string{"?"};
+  };
+  log::info(
+      "  {:<20}{:>7.3f}{:>9.3f}{:>9}{:>9}{:>9.3f}{:>9}{:>10}  {}", name, forecast.update.share,
+      forecast.update.resident, known(step.forward.count(), 3), known(step.backward.count(), 3),
+      step.update.count(), known(step.step.count(), 3),
+      known(static_cast<double>(forecast.tokens) / step.step.count(), 0),
+      forecast.compute_known && !step.uses.empty() ? use_of(step.uses.front(), forecast) : "?");
+}
+
+/// Its memory is what the device lacks, if so.
+std::string shortage_of(train::Forecast const& forecast, Bytes limit) {
+  return limit > 0 && forecast.device.total() > limit
+             ? fmt::format("does not fit: {} of device.memory={}",
+                           format_bytes(forecast.device.total()), format_bytes(limit))
+             : std::string{};
+}
+
+void print_policy(PolicyRow const& row, train::ForecastScope const& scope) {
+  if (!row.config) {
+    print_row(row.name, {}, row.problem);
+    return;
+  }
+  try {
+    auto const forecast = train::forecast(*row.config, scope);
+    auto const shortage = shortage_of(forecast, row.config->device.memory);
+    print_row(row.name, forecast, shortage.empty() ? forecast.update.problem : shortage);
+  } catch (UsageError const& error) {
+    print_row(row.name, {}, error.what());
+  }
+}
+
+void print_steps(train::Forecast const& forecast, PlanOptions const& options,
+                 train::ForecastScope const& scope) {
+  auto const& measured = options.config.platform_measured;
+  log::info("a step, in seconds, and the resource that is busiest in it{}",
+            measured.empty() ? "" : fmt::format("; rates measured {}", measured));
+  log::info("  {:<20}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}  {}", "", "share", "resident", "forward",
+            "backward", "update", "step", "tokens/s", "busiest");
+  print_row("this configuration", forecast, forecast.update.problem);
+  for (PolicyRow const& row : options.policies) {
+    print_policy(row, scope);
+  }
+}
+
+/// How long a step is, and what bounds it.
+void print_answer(train::Forecast const& forecast) {
+  if (!forecast.update.problem.empty() || !forecast.compute_known) {
+    return;
+  }
+  std::vector<std::string> uses;
+  for (auto const& use : forecast.step.uses) {
+    if (uses.size() < 3) {
+      uses.push_back(use_of(use, forecast));
+    }
+  }
+  line("a step takes",
+       fmt::format("{:.3g} s, {} tokens/s; busy: {}", forecast.step.step.count(),
+                   count(static_cast<double>(forecast.tokens) / forecast.step.step.count()),
+                   fmt::join(uses, ", ")));
 }
 
 void print_share(train::Forecast const& forecast, PlanOptions const& options) {
   bool const given = options.config.share.device_share.has_value();
-  if (forecast.configured.problem.empty()) {
-    line("device share", fmt::format("{:.3f} ({})", forecast.configured.share,
+  if (forecast.update.problem.empty()) {
+    line("device share", fmt::format("{:.3f} ({})", forecast.update.share,
                                      given ? "update.device-share" : "the least time"));
   }
   if (forecast.stride) {
@@ -168,14 +234,16 @@ ExitCode plan_command(Arguments const& arguments) {
   }
   auto const options = parse_plan_options(arguments);
   auto const free = static_cast<double>(memory::available_bytes());
-  auto const forecast = train::forecast(
-      options.config, {.ranks = options.ranks,
-                       .ranks_per_node = options.ranks_per_node,
-                       .host_memory = static_cast<Bytes>(train::auto_host_share * free)});
+  train::ForecastScope const scope{.ranks = options.ranks,
+                                   .ranks_per_node = options.ranks_per_node,
+                                   .host_memory = static_cast<Bytes>(train::auto_host_share * free),
+                                   .clip_rate = options.clip_rate};
+  auto const forecast = train::forecast(options.config, scope);
   print_ranks(forecast, options);
   print_memory(forecast, options);
   print_paths(forecast);
-  print_policies(forecast, options);
+  print_steps(forecast, options, scope);
+  print_answer(forecast);
   print_share(forecast, options);
   if (!forecast.missing.empty()) {
     log::warning(

@@ -193,7 +193,7 @@ void StreamedParameters<T>::fill_next(std::unique_lock<std::mutex>& lock) {
 // arrived: else the ranks would gather different layers.
 template <class T>
 void StreamedParameters<T>::gather_ahead(std::unique_lock<std::mutex>& lock,
-                                         SlotSchedule::Use const& now, std::int64_t index) {
+                                         plan::SlotSchedule::Use const& now, std::int64_t index) {
   while (filled_ <= index) {
     fill_next(lock);
   }
@@ -209,7 +209,7 @@ void StreamedParameters<T>::gather_ahead(std::unique_lock<std::mutex>& lock,
 }
 
 template <class T>
-void StreamedParameters<T>::bring(SlotSchedule::Use const& use,
+void StreamedParameters<T>::bring(plan::SlotSchedule::Use const& use,
                                   std::shared_ptr<device::Event> const& freed) {
   auto const& layer = map_.layers()[static_cast<std::size_t>(use.layer)];
   auto const whole = slot(use).first(static_cast<std::size_t>(layer.padded_elements()));
@@ -283,7 +283,7 @@ void StreamedParameters<T>::copy(std::span<T> target, std::span<T const> source)
 }
 
 template <class T>
-std::span<T> StreamedParameters<T>::slot(SlotSchedule::Use const& use) const {
+std::span<T> StreamedParameters<T>::slot(plan::SlotSchedule::Use const& use) const {
   return slots_[static_cast<std::size_t>(use.slot)].template as<T>();
 }
 

@@ -14,8 +14,8 @@
 #include "base/thread.hpp"
 #include "device/device.hpp"
 #include "parameters/shard_home.hpp"
-#include "parameters/slot_schedule.hpp"
 #include "parameters/working_parameters.hpp"
+#include "plan/slot_schedule.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/rank_link.hpp"
@@ -72,7 +72,7 @@ class StreamedParameters final : public WorkingParameters<T> {
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, int slots);
 
  private:
-  struct Use : SlotSchedule::Use {
+  struct Use : plan::SlotSchedule::Use {
     bool ended = false;
   };
 
@@ -90,17 +90,17 @@ class StreamedParameters final : public WorkingParameters<T> {
   /// The thread of a rank alone.
   void run_ahead() noexcept;
   /// Several ranks: `now`, the use of this index, is on the device when this returns.
-  void gather_ahead(std::unique_lock<std::mutex>& lock, SlotSchedule::Use const& now,
+  void gather_ahead(std::unique_lock<std::mutex>& lock, plan::SlotSchedule::Use const& now,
                     std::int64_t index);
   /// The first use that is not filled; without the lock meanwhile, and after an error.
   void fill_next(std::unique_lock<std::mutex>& lock);
   /// `freed`: until when the slot is in use; null: it is not.
-  void bring(SlotSchedule::Use const& use, std::shared_ptr<device::Event> const& freed);
+  void bring(plan::SlotSchedule::Use const& use, std::shared_ptr<device::Event> const& freed);
   void gather(int layer, std::span<T> whole, std::shared_ptr<device::Event> const& freed);
   /// What is written to a slot from now on comes after that; null: nothing uses it.
   void wait_for(std::shared_ptr<device::Event> const& freed);
   void copy(std::span<T> target, std::span<T const> source);
-  [[nodiscard]] std::span<T> slot(SlotSchedule::Use const& use) const;
+  [[nodiscard]] std::span<T> slot(plan::SlotSchedule::Use const& use) const;
 
   state::ShardMap const& map_;
   state::RankLink& link_;
@@ -114,7 +114,7 @@ class StreamedParameters final : public WorkingParameters<T> {
   std::unique_ptr<device::Stream> stream_;
   std::vector<std::shared_ptr<device::Event>> arrived_;  ///< of each slot; several ranks
   std::shared_ptr<device::Event> sent_;                  ///< what is in staging_ has left it
-  SlotSchedule schedule_;                                ///< the caller's
+  plan::SlotSchedule schedule_;                          ///< the caller's
   state::Readiness* readiness_{};                        ///< likewise
 
   std::mutex mutex_;  ///< guards all below

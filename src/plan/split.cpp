@@ -21,8 +21,8 @@ double parse_weight(std::string const& text, std::string_view part) {
   auto const* const end = part.data() + part.size();
   auto const [rest, code] = std::from_chars(part.data(), end, weight);
   if (code == std::errc::invalid_argument || rest != end) {
-    throw UsageError{
-        fmt::format("'{}' is neither auto nor paper nor one weight per path such as 2:1", text)};
+    throw UsageError{fmt::format(
+        "'{}' is neither auto nor paper nor first nor one weight per path such as 2:1", text)};
   }
   // Written so that NaN does not pass.
   bool const in_range = code == std::errc{} &&
@@ -122,6 +122,9 @@ SplitPolicy parse_split(std::string const& text) {
   if (text == "paper") {
     return {.rule = SplitRule::paper, .weights = {}};
   }
+  if (text == "first") {
+    return {.rule = SplitRule::first, .weights = {}};
+  }
   SplitPolicy policy{.rule = SplitRule::fixed, .weights = {}};
   for (std::size_t begin = 0; begin <= text.size();) {
     std::size_t const end = std::min(text.find(':', begin), text.size());
@@ -139,6 +142,9 @@ std::vector<double> split_weights(SplitPolicy const& policy, std::span<PathRate 
   if (policy.rule == SplitRule::fixed) {
     require(policy.weights.size() == rates.size(), "tiers.split has one weight per storage path");
     weights = policy.weights;
+  } else if (policy.rule == SplitRule::first) {
+    weights.resize(rates.size());
+    std::fill_n(weights.begin(), std::min<std::size_t>(1, rates.size()), 1.0);
   } else {
     require_positive(rates);
     for (PathRate const& rate : rates) {
@@ -151,6 +157,23 @@ std::vector<double> split_weights(SplitPolicy const& policy, std::span<PathRate 
     weight /= sum;
   }
   return weights;
+}
+
+bool needs_rates(SplitPolicy const& policy) {
+  return policy.rule == SplitRule::automatic || policy.rule == SplitRule::paper;
+}
+
+bool takes_extents(SplitPolicy const& policy, std::size_t path) {
+  switch (policy.rule) {
+    case SplitRule::first:
+      return path == 0;
+    case SplitRule::fixed:
+      return policy.weights.at(path) > 0.0;
+    case SplitRule::automatic:
+    case SplitRule::paper:
+      break;
+  }
+  return true;
 }
 
 std::size_t next_path(std::span<double const> weights, std::span<std::int64_t const> counts,

@@ -21,6 +21,7 @@ struct PathRate {
 enum class SplitRule {
   automatic,  ///< all paths finish together: 1 / (1 / read + 1 / write), full duplex: min(read, write)
   paper,      ///< MLP equation 1: min(read, write)
+  first,      ///< all extents on the first path, others as long as that one takes none
   fixed       ///< `weights`, one per path
 };
 struct SplitPolicy {
@@ -28,11 +29,11 @@ struct SplitPolicy {
   std::vector<double> weights;
 };
 
-/// Reads `auto`, `paper` or weights `2:1`. Errors: UsageError, without the key's name.
+/// Reads `auto`, `paper`, `first` or weights `2:1`. Errors: UsageError, without the key's name.
 [[nodiscard]] SplitPolicy parse_split(std::string const& text);
 
 /// The share of the extents that each path should hold; they sum to 1. Errors: PreconditionError if
-/// the rates are not positive (fixed needs none) or the number of weights is not that of the paths.
+/// the rates are not positive (fixed and first need none) or the number of weights is not that of the paths.
 [[nodiscard]] std::vector<double> split_weights(SplitPolicy const& policy,
                                                 std::span<PathRate const> rates);
 
@@ -41,6 +42,12 @@ struct PathSharer {
   std::int64_t rank = 0;
   std::int64_t ranks = 1;
 };
+
+/// Whether the weights depend on the paths' rates.
+[[nodiscard]] bool needs_rates(SplitPolicy const& policy);
+
+/// Whether the rule gives this path extents at all.
+[[nodiscard]] bool takes_extents(SplitPolicy const& policy, std::size_t path);
 
 /// The path that the next extent goes to when they hold `counts` extents of this rank now: the one
 /// that is fullest last, (count + 1) / weight least, the first of equals. So the extents of several

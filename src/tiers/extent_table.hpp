@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "plan/extent_cache.hpp"
 #include "tiers/buffer_pool.hpp"
-#include "tiers/extent_cache.hpp"
 #include "tiers/extent_store.hpp"
 #include "tiers/lease.hpp"
 #include "tiers/slot_table.hpp"
@@ -123,7 +123,7 @@ class ExtentTable {
   /// A version before one on trial: in memory or in storage.
   struct Before {
     Holding version;
-    std::optional<ExtentCache::Commit> cached;  ///< in memory: when it came in
+    std::optional<plan::ExtentCache::Commit> cached;  ///< in memory: when it came in
   };
   struct Extent {
     Bytes size{};
@@ -164,7 +164,7 @@ class ExtentTable {
   std::condition_variable changed_;
   std::vector<Extent> extents_;
   BufferPool pool_;
-  ExtentCache cache_;
+  plan::ExtentCache cache_;
   Waiters waiters_;  ///< in order of arrival
   std::int64_t leases_ = 0;
   std::int64_t spare_slots_;

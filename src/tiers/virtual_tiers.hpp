@@ -7,6 +7,7 @@
 
 #include "base/units.hpp"
 #include "device/device.hpp"
+#include "plan/extent_cache.hpp"
 #include "plan/split.hpp"
 #include "platform/trace/trace.hpp"
 #include "tiers/kept_files.hpp"
@@ -15,16 +16,7 @@
 
 namespace offstage::tiers {
 
-/// tiers.evict: which extent leaves host memory when a commit finds the cache full.
-enum class Evict {
-  /// The one that this pass needs no more (committed in it) and that was committed first: what the
-  /// pass still needs stays, whatever the order. The committed extent itself if there is no other.
-  farthest,
-  /// The highest key that this pass needs no more: the lowest keys stay, whatever the order. For updates under
-  /// backward, which come to the lowest last, and the forward after it first; no value of tiers.evict.
-  highest,
-  oldest  ///< least recently committed, as the papers' systems do: ascending passes then thrash
-};
+using plan::Evict;
 
 /// tiers.verify: which fetches from storage compare the checksum.
 enum class Verify { always, sample, off };

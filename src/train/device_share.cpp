@@ -1,6 +1,7 @@
 #include "train/device_share.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace offstage::train {
@@ -52,17 +53,9 @@ void DeviceShare::choose() {
 
 std::vector<update::Trip> DeviceShare::trips(std::span<std::int64_t const> order,
                                              std::vector<state::Subgroup> const& subgroups) const {
-  std::vector<update::Trip> trips;
-  trips.reserve(order.size());
-  double owed = 0.0;  // elements that the device has not been given yet
-  for (std::int64_t const index : order) {
-    auto const size = static_cast<double>(subgroups[static_cast<std::size_t>(index)].size);
-    owed += share_ * size;
-    bool const on_device = share_ > 0.0 && owed >= size / 2;
-    owed -= on_device ? size : 0.0;
-    trips.push_back({.subgroup = index, .on_device = on_device});
-  }
-  return trips;
+  std::vector<std::int64_t> sizes;
+  std::ranges::transform(subgroups, std::back_inserter(sizes), &state::Subgroup::size);
+  return plan::deal_trips(share_, order, sizes);
 }
 
 void DeviceShare::set_held(std::int64_t elements) {

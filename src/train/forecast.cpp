@@ -15,6 +15,7 @@
 #include "train/run_link.hpp"
 #include "train/schedule_choice.hpp"
 #include "train/split_parameters.hpp"
+#include "train/step_forecast.hpp"
 #include "train/update_demand.hpp"
 
 namespace offstage::train {
@@ -22,8 +23,6 @@ namespace {
 
 /// Of a device without a limit.
 constexpr Bytes largest_memory = std::numeric_limits<Bytes>::max();
-/// TwinFlow's ratio in section 5 of DOS.
-constexpr double twinflow_resident = 0.2;
 
 /// So that no count of activations overflows; generous, as it is beyond every device.
 void require_countable(RunConfig const& config) {
@@ -97,9 +96,18 @@ class Foreseer {
                             link_.device_bytes);
   }
   [[nodiscard]] std::vector<PathForecast> paths(plan::MemoryPlan const& memory) const;
+  [[nodiscard]] plan::Prediction step(Forecast const& so_far, double clip_rate) const {
+    return foresee_step<T>(config_, {.map = map_,
+                                     .rank = fullest_,
+                                     .ranks_per_node = scope_.ranks_per_node,
+                                     .route = link_.route,
+                                     .memory = so_far.memory,
+                                     .device = so_far.device,
+                                     .share = so_far.update.share,
+                                     .clip_rate = clip_rate});
+  }
   /// Adds to `missing` what must be known.
-  [[nodiscard]] PolicyForecast policy(std::string name, Bytes limit,
-                                      std::set<std::string>& missing) const;
+  [[nodiscard]] UpdateForecast update(Bytes limit, std::set<std::string>& missing) const;
 
  private:
   /// Whether state may travel to the device in an update.
@@ -155,7 +163,7 @@ std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) con
   auto const all = rates();
   bool const known = std::ranges::all_of(
       all, [](plan::PathRate const& rate) { return rate.read > 0.0 && rate.write > 0.0; });
-  bool const weighed = known || config_.storage.split.rule == plan::SplitRule::fixed;
+  bool const weighed = known || !plan::needs_rates(config_.storage.split);
   auto const weights = weighed ? plan::split_weights(config_.storage.split, all)
                                : std::vector<double>(all.size(), 0.0);
   std::int64_t const stored =
@@ -173,10 +181,13 @@ std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) con
 /// All ranks of a node use its paths at the same time.
 template <class T>
 plan::UpdateRates Foreseer<T>::rates_of_rank() const {
-  plan::UpdateRates all = config_.platform;
-  for (plan::PathRate const& path : rates()) {
-    all.paths.push_back(
-        {path.read / scope_.ranks_per_node, path.write / scope_.ranks_per_node, path.full_duplex});
+  plan::UpdateRates all = known_rates(config_);
+  auto const paths = rates();
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    if (plan::takes_extents(config_.storage.split, i)) {
+      all.paths.push_back({paths[i].read / scope_.ranks_per_node,
+                           paths[i].write / scope_.ranks_per_node, paths[i].full_duplex});
+    }
   }
   return all;
 }
@@ -199,7 +210,7 @@ std::set<std::string> Foreseer<T>::unknown() const {
       unknown.insert(key);
     }
   };
-  auto const& platform = config_.platform;
+  auto const platform = known_rates(config_);
   bool const dynamic = is_shared();
   if (config_.share.device_resident < 1.0) {
     need("platform.cpu-update", platform.cpu_update);
@@ -215,8 +226,10 @@ std::set<std::string> Foreseer<T>::unknown() const {
   if (dynamic) {
     need("platform.device-to-host", platform.device_to_host);
   }
-  for (tiers::PathSettings const& path : config_.paths) {
-    if (path.read_rate <= 0.0 || path.write_rate <= 0.0) {
+  for (std::size_t i = 0; i < config_.paths.size(); ++i) {
+    tiers::PathSettings const& path = config_.paths[i];
+    bool const known = path.read_rate > 0.0 && path.write_rate > 0.0;
+    if (!known && plan::takes_extents(config_.storage.split, i)) {
       unknown.insert(fmt::format("read= and write= of tiers.path={}", path.directory));
     }
   }
@@ -224,10 +237,8 @@ std::set<std::string> Foreseer<T>::unknown() const {
 }
 
 template <class T>
-PolicyForecast Foreseer<T>::policy(std::string name, Bytes limit,
-                                   std::set<std::string>& missing) const {
-  PolicyForecast result{.name = std::move(name),
-                        .transfers = config_.share.transfers,
+UpdateForecast Foreseer<T>::update(Bytes limit, std::set<std::string>& missing) const {
+  UpdateForecast result{.transfers = config_.share.transfers,
                         .share = config_.share.device_share.value_or(0.0),
                         .resident = config_.share.device_resident};
   auto const not_known = unknown();
@@ -249,56 +260,6 @@ PolicyForecast Foreseer<T>::policy(std::string name, Bytes limit,
   return result;
 }
 
-// The policies, as configs/policies has them.
-
-RunConfig zero3(RunConfig config) {
-  config.share.transfers = plan::Transfers::blocking;
-  config.share.device_share = 0.0;
-  config.share.device_resident = 0.0;
-  config.paths.resize(std::min<std::size_t>(1, config.paths.size()));
-  config.storage.split = {};
-  config.storage.evict = tiers::Evict::oldest;
-  config.storage.order = plan::UpdateOrder::ascending;
-  config.storage.flush_fp32 = !config.paths.empty();
-  config.share.device_gradients = 0;
-  config.overlap = Overlap::off;
-  config.optimizer.split_parameter = false;
-  return config;
-}
-
-RunConfig twinflow(RunConfig config) {
-  config.share.transfers = plan::Transfers::blocking;
-  config.share.device_share = 0.0;
-  config.share.device_resident = twinflow_resident;
-  config.share.device_gradients = 0;
-  config.overlap = Overlap::off;
-  config.optimizer.split_parameter = false;
-  return config;
-}
-
-RunConfig dos(RunConfig config) {
-  config.share.transfers = plan::Transfers::overlap;
-  config.share.device_share.reset();
-  config.share.device_resident = 0.0;
-  config.overlap = Overlap::off;
-  config.optimizer.split_parameter = false;
-  return config;
-}
-
-RunConfig mlp(RunConfig config) {
-  config.share.transfers = plan::Transfers::overlap;
-  config.share.device_share = 0.0;
-  config.share.device_resident = 0.0;
-  config.storage = {.split = {.rule = plan::SplitRule::paper, .weights = {}},
-                    .verify = config.storage.verify,
-                    .most_cache = config.storage.most_cache,
-                    .evict = tiers::Evict::oldest};
-  config.numerics.accumulate_fp32 = false;
-  config.overlap = Overlap::off;
-  config.optimizer.split_parameter = false;
-  return config;
-}
-
 std::optional<double> stride_of(plan::UpdateRates const& rates) {
   double const link = std::min(rates.host_to_device, rates.device_to_host) / sizeof(float);
   if (rates.cpu_update <= 0.0 || rates.device_update <= 0.0 || link <= 0.0) {
@@ -317,7 +278,7 @@ RunConfig settled(RunConfig config) {
   return config;
 }
 
-/// Who is assumed to compute attention; `config` takes what that needs of the device, in all policies.
+/// Who is assumed to compute attention; `config` takes what that needs of the device.
 template <class T>
 AttentionChoice settle_attention(RunConfig& config, ForecastScope const& scope,
                                  state::ShardMap const& map) {
@@ -370,20 +331,21 @@ Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
                            .stored_activations = stored_activations<T>(config, result.memory),
                            .spare_slots = doubled ? stored : 0});
   result.paths = here.paths(result.memory);
+  result.tokens = config.train.global_batch * config.train.sequence;
   std::set<std::string> missing;
-  result.configured = here.policy("this configuration", result.host_limit, missing);
-  auto const add = [&](char const* name, RunConfig const& policy) {
-    result.policies.push_back(
-        Foreseer<T>{policy, scope, map}.policy(name, result.host_limit, missing));
-  };
-  add("zero3", zero3(config));
-  add("twinflow 20 %", twinflow(config));
-  add("dos", dos(config));
-  if (!config.paths.empty()) {
-    add("mlp", mlp(config));
+  result.update = here.update(result.host_limit, missing);
+  if (config.train.together > 0 && result.update.problem.empty()) {
+    result.update.problem = "the time of a vertical schedule's steps is not planned";
+  }
+  result.compute_known = known_compute(config) > 0.0;
+  if (result.update.problem.empty()) {
+    result.step = here.step(result, scope.clip_rate);
+    if (!result.compute_known) {
+      missing.insert("platform.products");
+    }
   }
   if (!device_is_cores(config.device)) {
-    result.stride = stride_of(config.platform);
+    result.stride = stride_of(known_rates(config));
   }
   result.missing.assign(missing.begin(), missing.end());
   return result;

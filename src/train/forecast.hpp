@@ -7,6 +7,7 @@
 
 #include "plan/memory.hpp"
 #include "plan/share.hpp"
+#include "plan/simulation.hpp"
 #include "plan/split.hpp"
 #include "train/device_demand.hpp"
 #include "train/memory_table.hpp"
@@ -19,6 +20,7 @@ struct ForecastScope {
   int ranks = 1;
   int ranks_per_node = 1;
   Bytes host_memory{};  ///< of a node, where tiers.host-memory=auto
+  double clip_rate{};   ///< of steps whose norm is above optimizer.clip
 };
 
 /// What a storage path holds of the state of a node's ranks, and of their parameters if they live there.
@@ -29,9 +31,8 @@ struct PathForecast {
   Bytes bytes{};
 };
 
-/// A way to update, and how long it takes.
-struct PolicyForecast {
-  std::string name;
+/// How updates are shared, and how long one takes.
+struct UpdateForecast {
   plan::Transfers transfers{};
   double share{};     ///< of what is not resident, on the device
   double resident{};  ///< of the shard
@@ -54,8 +55,10 @@ struct Forecast {
   DeviceDemand device{};          ///< of that rank
   std::vector<MemoryRow> rows{};  ///< of that rank
   std::vector<PathForecast> paths{};
-  PolicyForecast configured{};             ///< what this configuration does
-  std::vector<PolicyForecast> policies{};  ///< those of the papers
+  UpdateForecast update{};
+  plan::Prediction step{};  ///< by rates that are known; of forward and backward see compute_known
+  bool compute_known{};
+  std::int64_t tokens{};  ///< of a step, all ranks
   std::optional<double>
       stride{};  ///< equation 1 of DOS; none: see missing, or the device is the cores
   std::vector<std::string> missing{};  ///< keys without which times are not known
@@ -68,7 +71,6 @@ struct Forecast {
 /// Storage: an update reads and writes the extents that are not cached (all, where the oldest leave
 ///          first and the order ascends), reads gradients that spilled and writes parameters that live there.
 ///          Paths are those of a node.
-/// Policies: configs/policies; zero3 uses the first path alone.
 /// Errors: UsageError as plan_memory.
 [[nodiscard]] Forecast forecast(RunConfig const& config, ForecastScope const& scope);
 

@@ -46,8 +46,7 @@ Bytes accumulated_bytes(RunConfig const& config) {
 
 template <class T>
 Bytes gradient_bytes(RunConfig const& config) {
-  return config.storage.flush_fp32 ? static_cast<Bytes>(sizeof(float))
-                                   : accumulated_bytes<T>(config);
+  return config.flushes_fp32() ? static_cast<Bytes>(sizeof(float)) : accumulated_bytes<T>(config);
 }
 
 bool keeps_versions(RunConfig const& config) {
@@ -134,7 +133,7 @@ plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const&
       .resident_elements = most - waiting,
       .ranks_per_node = node.ranks_per_node,
       .gradient_bytes_per_element = accumulated_bytes<T>(config),
-      .flush_fp32 = config.storage.flush_fp32,
+      .flush_fp32 = config.flushes_fp32(),
       .exchange_bytes = exchange,
       .activation_bytes = activation_bytes<T>(config),
       .activation_extents = std::ssize(extents),

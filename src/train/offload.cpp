@@ -114,7 +114,7 @@ Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::
 }
 
 void Offload::measure(mpi::Communicator const& node, Bytes memory) {
-  if (paths_->size() < 2 || config_.storage.split.rule == plan::SplitRule::fixed) {
+  if (paths_->size() < 2 || !plan::needs_rates(config_.storage.split)) {
     return;
   }
   auto const measured = measure_unknown(config_, comm_, node, *paths_, memory);
@@ -172,7 +172,7 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
   accumulated.settings.cached =
       plan.gradient_buffers > 0 ? plan.gradients_cached : std::ssize(subgroups);
   std::vector<Demand> demands{std::move(state), std::move(accumulated)};
-  if (config_.storage.flush_fp32) {
+  if (config_.flushes_fp32()) {
     auto& flushed =
         demands.emplace_back(Demand{extents(subgroups, static_cast<Bytes>(sizeof(float))), shared});
     flushed.settings.name = "flushed gradient";
@@ -261,10 +261,10 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
       state_ = std::move(both);
     }
     gradients_.accumulated = make(1);
-    if (config_.storage.flush_fp32) {
+    if (config_.flushes_fp32()) {
       gradients_.flushed = make(2);
     }
-    std::size_t next = config_.storage.flush_fp32 ? 3 : 2;
+    std::size_t next = config_.flushes_fp32() ? 3 : 2;
     if (parameter_element_bytes > 0) {
       parameters_ = make(next++);
     }

@@ -148,7 +148,7 @@ void print_storage(RunConfig const& config, HeaderFacts const& facts) {
   if (!config.paths.empty()) {
     log::info("per rank, of {} subgroup{} of {} parameters: {} buffers, {} cached; {}",
               memory.subgroups, memory.subgroups == 1 ? "" : "s", memory.subgroup_elements,
-              memory.buffers, memory.cached, describe_gradients(memory, config.storage.flush_fp32));
+              memory.buffers, memory.cached, describe_gradients(memory, config.flushes_fp32()));
   }
   for (std::string const& row : facts.memory_table) {
     log::info("{}", row);

@@ -166,11 +166,6 @@ void validate_storage(std::vector<tiers::PathSettings> const& paths, StoragePoli
         fmt::join(weights, ":"), weights.size(), weights.size() == 1 ? "" : "s",
         paths.size() == 1 ? "is" : "are", paths.size())};
   }
-  if (policy.flush_fp32 && paths.empty()) {
-    throw UsageError{
-        "update.gradients=flush-fp32 writes gradients to storage, but there is no tiers.path; give "
-        "one, or use update.gradients=delayed"};
-  }
   require_at_least<Bytes>("tiers.cache", policy.most_cache, -1);
 }
 

@@ -178,6 +178,8 @@ struct RunConfig {
   bool allow_foreign{};                    ///< run.allow-foreign
   std::vector<tiers::PathSettings> paths;  ///< tiers.path; empty: the state lives in host memory
   StoragePolicy storage;
+  /// Gradients have a storage path to be flushed to, and are.
+  [[nodiscard]] bool flushes_fp32() const { return storage.flush_fp32 && !paths.empty(); }
   bool allow_tmpfs{};            ///< tiers.allow-tmpfs
   Bytes host_memory{};           ///< tiers.host-memory, per node; 0: auto
   std::int64_t subgroup_size{};  ///< update.subgroup-size, parameters

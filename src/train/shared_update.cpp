@@ -11,6 +11,11 @@
 namespace offstage::train {
 namespace {
 
+/// In host memory nothing is fetched or flushed: two workers keep the update itself busy, and four two
+/// sides of it.
+constexpr int host_workers = 2;
+constexpr int shared_workers = 4;
+
 /// Whether the device updates, or may.
 bool takes_part(RunConfig const& config) {
   return config.share.device_share.value_or(1.0) > 0.0 || config.share.device_resident > 0.0;
@@ -58,6 +63,13 @@ bool needs_lane(RunConfig const& config, bool host_visible) {
          config.share.device_share.value_or(host_visible ? 0.0 : 1.0) > 0.0;
 }
 
+int update_workers(RunConfig const& config, plan::MemoryPlan const& memory, bool host_visible) {
+  if (memory.buffers > 0) {
+    return memory.buffers;
+  }
+  return needs_lane(config, host_visible) ? shared_workers : host_workers;
+}
+
 update::DeviceLaneSettings lane_settings(RunConfig const& config, UpdateShape const& shape) {
   update::DeviceLaneSettings settings;
   settings.chunk = std::min(config.share.device_chunk, shape.subgroup_elements);
@@ -71,7 +83,7 @@ update::DeviceLaneSettings lane_settings(RunConfig const& config, UpdateShape co
 
 Bytes gradient_room(RunConfig const& config, UpdateShape const& shape, bool host_visible,
                     Bytes free) {
-  if (host_visible || config.storage.flush_fp32 || !(takes_part(config) || shape.sums_on_device)) {
+  if (host_visible || config.flushes_fp32() || !(takes_part(config) || shape.sums_on_device)) {
     return 0;
   }
   return std::min(most_gradients(config, shape), config.share.device_gradients.value_or(free));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/device.hpp"
+#include "plan/memory.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/readiness.hpp"
 #include "state/shard.hpp"
@@ -38,6 +39,10 @@ struct UpdateShape {
                                                        UpdateShape const& shape);
 /// Whether updates need a device lane: the device takes part, or new parameters have to travel to it.
 [[nodiscard]] bool needs_lane(RunConfig const& config, bool host_visible);
+
+/// Trips of an update at a time.
+[[nodiscard]] int update_workers(RunConfig const& config, plan::MemoryPlan const& memory,
+                                 bool host_visible);
 
 /// Device memory for gradients that are summed or wait there (update.device-gradients): as much as is asked for, or of
 /// what is `free`, and no more than they can need: all, if they are summed there or with update.device-share=auto, else

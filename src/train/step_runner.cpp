@@ -25,21 +25,10 @@
 #include "train/update_demand.hpp"
 
 namespace offstage::train {
-namespace {
-
-/// In host memory nothing is fetched or flushed: two workers keep the update itself busy, and four two
-/// sides of it.
-constexpr int host_workers = 2;
-constexpr int shared_workers = 4;
-
-}  // namespace
 
 template <class T>
 int StepRunner<T>::workers() const {
-  if (memory_.buffers > 0) {
-    return memory_.buffers;
-  }
-  return needs_lane(config_, device_->host_visible()) ? shared_workers : host_workers;
+  return update_workers(config_, memory_, device_->host_visible());
 }
 
 template <class T>

@@ -34,7 +34,7 @@ plan::StorageTraffic storage_traffic(RunConfig const& config, UpdateShape const&
   if (config.parameter_home == parameters::Home::storage) {
     traffic.written += shape.parameter_bytes * shape.elements;
   }
-  if (config.storage.flush_fp32) {
+  if (config.flushes_fp32()) {
     traffic.spilled = shape.elements;
   } else if (memory.gradient_buffers > 0) {
     traffic.spilled = std::max<std::int64_t>(

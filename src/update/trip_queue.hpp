@@ -3,23 +3,18 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <optional>
 #include <span>
 
+#include "plan/trip_order.hpp"
+
 namespace offstage::update {
 
-/// One subgroup's turn in an update.
-struct Trip {
-  std::int64_t subgroup{};
-  bool on_device = false;  ///< resident subgroups are updated there in any case
-};
+using plan::Trip;
 
-/// Deals the trips of an update to workers, so that CPU and device both have work as long as there is any
-/// for them: in the given order, but a side that has less than its part of the workers comes first. (In
-/// strict order, all workers may hold trips that wait for one of the two, while the other is idle.)
+/// Deals the trips of an update to workers, in the order that plan::TripOrder says.
 ///
 /// Threads: any.
 class TripQueue {
@@ -47,26 +42,10 @@ class TripQueue {
   [[nodiscard]] std::int64_t cpu_trips() const noexcept { return cpu_trips_; }
 
  private:
-  struct Turn {
-    Trip trip;
-    std::int64_t place;  ///< in the order; lower comes first
-  };
-  struct Side {
-    std::deque<Turn> turns;
-    int under_way = 0;
-  };
-  [[nodiscard]] bool device_done() const { return device_.turns.empty() && device_.under_way == 0; }
-  /// Which side a worker should serve, of two that both have turns.
-  [[nodiscard]] Side& choose();
-  [[nodiscard]] static Trip pop(Side& side);
-
-  int least_;  ///< trips under way that each side should have, if it has trips
-  bool device_first_;
-  std::int64_t cpu_trips_ = 0;
-  std::int64_t first_place_ = 0;  ///< of all so far
-  mutable std::mutex mutex_;      ///< guards all below
+  std::int64_t cpu_trips_;
+  mutable std::mutex mutex_;  ///< guards all below
   std::condition_variable changed_;
-  Side cpu_, device_;
+  plan::TripOrder order_;
   std::exception_ptr error_;
 };
 

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "cli/policy_files.hpp"
 #include "options_fixture.hpp"
 #include "state/model_shape.hpp"
 
@@ -101,6 +102,7 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_TRUE(zero3.storage.flush_fp32);
   EXPECT_EQ(zero3.storage.order, plan::UpdateOrder::ascending);
   EXPECT_EQ(zero3.storage.evict, tiers::Evict::oldest);
+  EXPECT_EQ(zero3.storage.split.rule, plan::SplitRule::first);
   EXPECT_EQ(zero3.share.transfers, plan::Transfers::blocking);
   EXPECT_EQ(zero3.share.device_share, 0.0);
   EXPECT_EQ(zero3.share.device_resident, 0.0);
@@ -118,6 +120,7 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_EQ(mlp.storage.evict, tiers::Evict::oldest);
   EXPECT_EQ(mlp.storage.split.rule, plan::SplitRule::paper);
   EXPECT_FALSE(mlp.numerics.accumulate_fp32);
+  EXPECT_EQ(mlp.share.device_share, 0.0);
   auto const fuyou = parse_with(policies + "fuyou.cfg", {"--tiers.path=/a"});
   EXPECT_EQ(fuyou.overlap, train::Overlap::on);
   EXPECT_EQ(fuyou.parameter_home, parameters::Home::storage);
@@ -131,6 +134,15 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_EQ(zero3.share.device_gradients, 0);
   EXPECT_EQ(twinflow.share.device_gradients, 0);
   EXPECT_EQ(dos.share.device_gradients, std::nullopt);
+}
+
+TEST(Configs, TheProgramHasThePoliciesAsTheirFilesAre) {
+  auto const files = files_of("policies");
+  ASSERT_EQ(policy_files().size(), files.size());
+  for (PolicyFile const& policy : policy_files()) {
+    EXPECT_EQ(policy.text,
+              text_of(fmt::format("{}/policies/{}.cfg", OFFSTAGE_CONFIGS, policy.name)));
+  }
 }
 
 }  // namespace

@@ -108,7 +108,6 @@ class BadInput(Refusals):
         self.refuse(USAGE, ["tiers.path", "queue-depth", "twice"], f"{path},queue-depth=4,queue-depth=8")
         self.refuse(USAGE, ["tiers.split=2:1", "tiers.path"], path, "tiers.split=2:1")
         self.refuse(USAGE, ["tiers.split", "even", "auto", "paper"], path, "tiers.split=even")
-        self.refuse(USAGE, ["update.gradients=flush-fp32", "tiers.path"], "update.gradients=flush-fp32")
 
     @unittest.skipUnless(os.path.isdir("/dev/shm"), "no tmpfs at /dev/shm")
     def test_a_storage_directory_in_host_memory(self):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness import OffstageTest, main
 
+POLICIES = Path(__file__).resolve().parents[2] / "configs/policies"
 USAGE, IO = 64, 74
 MODEL = ["--model.family=llama", "--model.layers=2", "--model.hidden=32", "--model.heads=4", "--model.vocab=256"]
 RATE = re.compile(r"^[0-9.]+(k|M|G|T)(B/s)?$")
@@ -84,7 +85,7 @@ class Probe(PlatformTest):
         self.assertEqual([], plan.warnings, plan)
         self.assertIn("4 on 2 nodes", plan.out)
         self.assertIn(f"rates measured {platform['measured']}", plan.out)
-        for row in ("zero3", "twinflow 20 %", "dos", "mlp", "device share", "equation 1 of DOS"):
+        for row in ("zero3", "twinflow", "dos", "mlp", "fuyou", "device share", "equation 1 of DOS"):
             self.assertIn(row, plan.out)
         self.train("run", "--config=node.cfg", "train.steps=1", "optimizer.warmup-steps=0")
 
@@ -140,6 +141,27 @@ class Plan(PlatformTest):
         self.assertNotIn("platform.cpu-update", result.warnings[0])
         self.assertIn("rates are missing", result.out)
 
+    def test_products_whose_rate_is_not_known_are_left_out_and_said(self):
+        rates = ["--platform.cpu-update=2M", "--platform.device-update=25M", "--platform.host-to-device=55MB/s",
+                 "--platform.device-to-host=55MB/s"]
+        result = self.plan(*rates)
+        self.assertIn("platform.products", result.warnings[0])
+        self.assertRegex(result.out, r"this configuration +\d\.\d+ +0\.000 +\? +\? +\d\.\d+ +\? +\? +\?")
+        self.assertNotIn("a step takes", result.out)
+        result = self.plan(*rates, "--platform.products=10M")
+        self.assertEqual([], result.warnings)
+        self.assertRegex(result.out, r"a step takes +[\d.]+ s, \d+ tokens/s; busy: the device \d+ %")
+
+    def test_clipped_steps_pay_for_updates_under_backward(self):
+        machine = ["--platform.cpu-update=200k", "--platform.host-to-device=55MB/s", "--platform.device-to-host=55MB/s",
+                   "--platform.products=500M", "--update.device-share=0", "--update.overlap=on"]
+        seconds = [float(re.search(r"a step takes +([\d.]+) s", self.plan(*machine, f"--clip-rate={rate}").out).group(1))
+                   for rate in (0, 0.5, 1)]
+        self.assertLess(seconds[0], seconds[1])
+        self.assertLess(seconds[1], seconds[2])
+        self.assertAlmostEqual(sum(seconds[::2]) / 2, seconds[1], delta=0.01 * seconds[1])
+        self.refuse(self.plan("--clip-rate=2", expect=USAGE), "--clip-rate", "2")
+
     def test_a_gpu_can_be_planned_for_where_there_is_none(self):
         self.assertRegex(self.plan("--device.kind=cuda").out, r"16-bit parameters +[\d.]+ KiB")
         with hidden_gpus():
@@ -164,6 +186,28 @@ class Plan(PlatformTest):
     def test_what_does_not_fit_is_an_error(self):
         self.refuse(self.plan("--tiers.host-memory=64KiB", expect=USAGE), "tiers.host-memory=64.0 KiB is too small")
         self.refuse(self.plan("--device.memory=1MiB", expect=USAGE), "device.memory=1.00 MiB is too small")
+
+    def test_a_policy_says_the_same_as_its_own_row(self):
+        machine = ["--platform.cpu-update=2M", "--platform.device-update=25M", "--platform.host-to-device=55MB/s",
+                   "--platform.device-to-host=55MB/s", "--tiers.path=/a,read=6MB/s,write=5MB/s",
+                   "--tiers.path=/b,read=3MB/s,write=3MB/s", "--platform.products=1G", "--tiers.cache=0", "--tiers.host-memory=1GiB"]
+        found = set()
+        for name in ("dos", "fuyou", "mlp", "twinflow", "zero3"):
+            out = self.plan(*machine, f"--config={POLICIES}/{name}.cfg").out
+            rows = dict(re.findall(r"^  (\S+(?: \S+)*?)  +(\d.*)$", out, re.MULTILINE))
+            self.assertEqual(rows["this configuration"].split(), rows[name].split(), out)
+            found.add(rows[name])
+        self.assertEqual(5, len(found), "each its own")
+
+    def test_a_policys_file_wins_over_files_and_the_command_line(self):
+        rates = ["--platform.cpu-update=2G", "--platform.device-update=25G", "--platform.host-to-device=55GB/s",
+                 "--platform.device-to-host=55GB/s"]
+        config = self.write("mine.cfg", "[update]\ndevice-resident = 0.5\n")
+        out = self.plan(*rates, f"--config={config}", "--update.device-share=0.7").out
+        self.assertRegex(out, r"this configuration +0.700 +0.500")
+        self.assertRegex(out, r"zero3 +0.000 +0.000")
+        self.assertRegex(out, r"twinflow +0.000 +0.200")
+        self.assertRegex(out, r"fuyou +parameters.home=storage.*no tiers.path.*\(parameters.home in fuyou.cfg:\d+\)")
 
     def test_options_are_checked(self):
         self.refuse(self.plan("--rank=4", expect=USAGE), "unknown key rank", "ranks")

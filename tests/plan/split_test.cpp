@@ -32,6 +32,20 @@ std::string usage_error(std::string const& text) {
   return "no UsageError";
 }
 
+TEST(FirstPath, TakesAllAsLongAsItIsOpen) {
+  auto const policy = parse_split("first");
+  EXPECT_FALSE(needs_rates(policy));
+  auto const weights = split_weights(policy, std::vector<PathRate>(3));
+  EXPECT_THAT(weights, ::testing::ElementsAre(1.0, 0.0, 0.0));
+  std::vector<std::int64_t> const counts{100, 0, 0};
+  EXPECT_EQ(next_path(weights, counts, {true, true, true}), 0U);
+  EXPECT_EQ(next_path(weights, counts, {false, true, true}), 1U);
+  EXPECT_TRUE(takes_extents(policy, 0));
+  EXPECT_FALSE(takes_extents(policy, 1));
+  EXPECT_FALSE(takes_extents(parse_split("2:0"), 1));
+  EXPECT_TRUE(takes_extents(parse_split("auto"), 1));
+}
+
 TEST(ParseSplit, ReadsRulesAndWeights) {
   EXPECT_EQ(parse_split("auto").rule, SplitRule::automatic);
   EXPECT_EQ(parse_split("paper").rule, SplitRule::paper);

@@ -37,16 +37,13 @@ RunConfig tiny() {
   config.subgroup_size = 4096;
   config.share.device_chunk = 4096;
   config.device.kind = DeviceKind::cuda;
+  config.platform_products = 1e6;
   config.platform = {
       .cpu_update = 100, .device_update = 1e6, .host_to_device = 1400, .device_to_host = 1e6};
   return config;
 }
 
 constexpr ForecastScope one_rank{.ranks = 1, .ranks_per_node = 1, .host_memory = GiB};
-
-PolicyForecast const& policy(Forecast const& forecast, std::string const& name) {
-  return *std::ranges::find(forecast.policies, name, &PolicyForecast::name);
-}
 
 TEST(Forecast, CountsCudnnsWorkspaceWhereTheDeviceHasRoomForIt) {
   auto config = tiny();
@@ -204,28 +201,65 @@ TEST(Forecast, OfALargeModelNeedsNoMemory) {
   EXPECT_GT(result.memory.state, 12 * GiB);
 }
 
-TEST(Forecast, ChoosesTheShareOfLeastTimeAndComparesThePolicies) {
+TEST(Forecast, ChoosesTheShareOfLeastTime) {
   auto const result = forecast(tiny(), one_rank);
   EXPECT_THAT(result.missing, IsEmpty());
   // (1 - s) / 100 = (12 s + 2) / 1400, but for the ends that a chunk has.
-  EXPECT_NEAR(result.configured.share, 12.0 / 26.0, 0.02);
-  EXPECT_THAT(result.policies, SizeIs(3));
-  auto const& zero3 = policy(result, "zero3");
-  EXPECT_EQ(zero3.transfers, plan::Transfers::blocking);
-  EXPECT_EQ(zero3.share, 0.0);
+  EXPECT_NEAR(result.update.share, 12.0 / 26.0, 0.02);
+  auto baseline = tiny();
+  baseline.share.device_share = 0.0;
+  baseline.share.transfers = plan::Transfers::blocking;
+  auto const blocking = forecast(baseline, one_rank);
+  EXPECT_EQ(blocking.update.share, 0.0);
   double const elements = static_cast<double>(result.shard_elements);
-  EXPECT_NEAR(zero3.times.total.count(), elements / 100 + 2 * elements / 1400, 1e-6);
-  EXPECT_EQ(policy(result, "twinflow 20 %").resident, 0.2);
-  EXPECT_LT(policy(result, "dos").times.total, policy(result, "twinflow 20 %").times.total);
-  EXPECT_LT(policy(result, "twinflow 20 %").times.total, zero3.times.total);
+  EXPECT_NEAR(blocking.update.times.total.count(), elements / 100 + 2 * elements / 1400, 1e-6);
+  EXPECT_LT(result.update.times.total, blocking.update.times.total);
   ASSERT_TRUE(result.stride.has_value());
   EXPECT_NEAR(*result.stride, (3 / 350.0 + 1e-6) / (1 / 100.0 - 1 / 700.0), 1e-9);
+}
+
+TEST(Forecast, AStepIsForwardBackwardAndUpdate) {
+  auto config = tiny();
+  config.share.device_share = 0.0;
+  auto const result = forecast(config, one_rank);
+  EXPECT_TRUE(result.compute_known);
+  EXPECT_EQ(result.tokens, 48);
+  // The cores update 100 elements a second and everything else is quicker; parameters hide but for the last chunk.
+  EXPECT_EQ(result.step.bound(), "updates on the cores");
+  double const elements = static_cast<double>(result.shard_elements);
+  EXPECT_NEAR(result.step.uses.front().busy.count(), elements / 100, 1e-6);
+  EXPECT_NEAR(result.step.update.count(), elements / 100, 1e-6);
+  EXPECT_GT(result.step.forward.count(), 0.0);
+  EXPECT_GT(result.step.backward.count(), 0.0);
+  config.platform_products = 0.0;
+  auto const unknown = forecast(config, one_rank);
+  EXPECT_FALSE(unknown.compute_known);
+  EXPECT_THAT(unknown.missing, ElementsAre("platform.products"));
+}
+
+TEST(Forecast, TakesTheRatesOfAnEmulatedDeviceWhereNoOthersAreGiven) {
+  auto config = tiny();
+  config.device.kind = DeviceKind::host;
+  config.platform = {};
+  config.platform_products = 0.0;
+  config.device.emulation = {.host_to_device = 1400,
+                             .device_to_host = 1e6,
+                             .device_update = 1e6,
+                             .host_update = 100,
+                             .host_sum = 0,
+                             .compute = 1e6};
+  config.share.device_share = 0.0;
+  auto const emulated = forecast(config, one_rank);
+  EXPECT_THAT(emulated.missing, IsEmpty());
+  EXPECT_TRUE(emulated.compute_known);
+  EXPECT_NEAR(emulated.step.update.count(), static_cast<double>(emulated.shard_elements) / 100,
+              1e-6);
 }
 
 TEST(Forecast, KeepsToTheShareThatIsGiven) {
   auto config = tiny();
   config.share.device_share = 0.25;
-  EXPECT_EQ(forecast(config, one_rank).configured.share, 0.25);
+  EXPECT_EQ(forecast(config, one_rank).update.share, 0.25);
 }
 
 TEST(Forecast, MovesNothingFromTheCoresToThemselves) {
@@ -233,10 +267,10 @@ TEST(Forecast, MovesNothingFromTheCoresToThemselves) {
   config.device.kind = DeviceKind::host;
   config.platform = {.cpu_update = 100};
   auto const result = forecast(config, one_rank);
-  EXPECT_EQ(result.configured.share, 0.0);
-  EXPECT_EQ(result.configured.times.host_to_device.count(), 0.0) << "written in place";
+  EXPECT_EQ(result.update.share, 0.0);
+  EXPECT_EQ(result.update.times.host_to_device.count(), 0.0) << "written in place";
   config.device.emulation.host_to_device = 1e9;
-  EXPECT_THAT(forecast(config, one_rank).configured.problem, HasSubstr("missing"));
+  EXPECT_THAT(forecast(config, one_rank).update.problem, HasSubstr("missing"));
 }
 
 TEST(Forecast, NamesTheRatesThatAreNotKnown) {
@@ -261,11 +295,15 @@ TEST(Forecast, StorageBoundsAnUpdateAndIsSplit) {
   double const elements = static_cast<double>(result.shard_elements);
   EXPECT_NEAR(static_cast<double>(result.paths[0].bytes), 0.8 * 12 * elements, 1.0);
   // 24 B an element over 500 B/s in turns; more than the CPU takes.
-  EXPECT_NEAR(result.configured.times.storage.count(), 24 * elements / 500, 1e-3);
-  EXPECT_EQ(result.configured.times.total, result.configured.times.storage);
-  // zero3 has one path, and reads gradients in FP32.
-  EXPECT_NEAR(policy(result, "zero3").times.storage.count(), 28 * elements / 400, 1e-3);
-  EXPECT_EQ(policy(result, "mlp").share, 0.0);
+  EXPECT_NEAR(result.update.times.storage.count(), 24 * elements / 500, 1e-3);
+  EXPECT_EQ(result.update.times.total, result.update.times.storage);
+  // With the first path alone, and gradients that are read in FP32.
+  config.storage.split = {.rule = plan::SplitRule::first, .weights = {}};
+  config.storage.flush_fp32 = true;
+  config.paths[1].read_rate = 0.0;
+  auto const first = forecast(config, one_rank);
+  EXPECT_NEAR(first.update.times.storage.count(), 28 * elements / 400, 1e-3);
+  EXPECT_EQ(first.paths[1].bytes, 0);
 }
 
 TEST(Forecast, AbsurdBatchesAreRefused) {

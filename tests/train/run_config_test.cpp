@@ -222,12 +222,10 @@ TEST(RunConfig, FixedWeightsAreAsManyAsStoragePaths) {
             "no error");
 }
 
-TEST(RunConfig, FlushedGradientsNeedAStoragePath) {
+TEST(RunConfig, StoredParametersNeedAStoragePath) {
   EXPECT_THAT(error_after([](RunConfig& c) { c.parameter_home = parameters::Home::storage; }),
               AllOf(HasSubstr("parameters.home=storage"), HasSubstr("there is no tiers.path"),
                     HasSubstr("parameters.home=host")));
-  EXPECT_THAT(error_after([](RunConfig& c) { c.storage.flush_fp32 = true; }),
-              AllOf(HasSubstr("update.gradients=flush-fp32"), HasSubstr("tiers.path")));
 }
 
 TEST(RunConfig, OnlyTheHostDeviceIsEmulated) {

@@ -1,4 +1,4 @@
-#include "parameters/slot_schedule.hpp"
+#include "plan/slot_schedule.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 
-namespace offstage::parameters {
+namespace offstage::plan {
 namespace {
 
 std::vector<SlotSchedule::Use> uses_of(SlotSchedule& schedule, std::vector<int> const& layers) {
@@ -112,4 +112,4 @@ TEST(SlotSchedule, NoUseWaitsForTheOneBeforeAndEveryOneFindsItsLayer) {
 }
 
 }  // namespace
-}  // namespace offstage::parameters
+}  // namespace offstage::plan

@@ -1,29 +1,29 @@
-#include "tiers/extent_cache.hpp"
+#include "plan/extent_cache.hpp"
 
 #include <algorithm>
 
 #include "base/error.hpp"
 
-namespace offstage::tiers {
+namespace offstage::plan {
 
 ExtentCache::ExtentCache(std::int64_t extents, std::int64_t limit, Evict evict)
     : limit_{limit}, evict_{evict} {
   order_.reserve(static_cast<std::size_t>(extents));
 }
 
-void ExtentCache::insert(Key key) {
+void ExtentCache::insert(std::int64_t key) {
   remove(key);
   order_.push_back({key, pass_, ++commits_});
 }
 
-void ExtentCache::remove(Key key) noexcept {
+void ExtentCache::remove(std::int64_t key) noexcept {
   auto const found = std::ranges::find(order_, key, &Commit::key);
   if (found != order_.end()) {
     order_.erase(found);
   }
 }
 
-ExtentCache::Commit ExtentCache::commit_of(Key key) const {
+ExtentCache::Commit ExtentCache::commit_of(std::int64_t key) const {
   auto const found = std::ranges::find(order_, key, &Commit::key);
   require(found != order_.end(), "ExtentCache: the key is not in it");
   return *found;
@@ -34,4 +34,4 @@ void ExtentCache::restore(Commit const& commit) {
   order_.insert(std::ranges::lower_bound(order_, commit.number, {}, &Commit::number), commit);
 }
 
-}  // namespace offstage::tiers
+}  // namespace offstage::plan

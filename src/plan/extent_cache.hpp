@@ -5,10 +5,18 @@
 #include <optional>
 #include <vector>
 
-#include "tiers/lease.hpp"
-#include "tiers/virtual_tiers.hpp"
+namespace offstage::plan {
 
-namespace offstage::tiers {
+/// tiers.evict: which extent leaves host memory when a commit finds the cache full.
+enum class Evict {
+  /// The one that this pass needs no more (committed in it) and that was committed first: what the
+  /// pass still needs stays, whatever the order. The committed extent itself if there is no other.
+  farthest,
+  /// The highest key that this pass needs no more: the lowest keys stay, whatever the order. For updates under
+  /// backward, which come to the lowest last, and the forward after it first; no value of tiers.evict.
+  highest,
+  oldest  ///< least recently committed, as the papers' systems do: ascending passes then thrash
+};
 
 /// Which extents' current versions are in host memory, in order of commit, and which of them leaves
 /// when there are too many. Knows nothing of bytes. Threads: none of its own; the owner's lock.
@@ -16,7 +24,7 @@ class ExtentCache {
  public:
   /// When a key came in.
   struct Commit {
-    Key key{};
+    std::int64_t key{};
     std::int64_t pass{};
     std::int64_t number{};  ///< counts commits
   };
@@ -26,21 +34,21 @@ class ExtentCache {
 
   void begin_pass() noexcept { ++pass_; }
   /// A new version of the key: it is the last in order now, and this pass needs it no more.
-  void insert(Key key);
-  void remove(Key key) noexcept;
+  void insert(std::int64_t key);
+  void remove(std::int64_t key) noexcept;
   /// Of a key that is in it.
-  [[nodiscard]] Commit commit_of(Key key) const;
+  [[nodiscard]] Commit commit_of(std::int64_t key) const;
   /// The key is where it was before any later commit of it, in order and pass.
   void restore(Commit const& commit);
   [[nodiscard]] std::int64_t size() const noexcept { return std::ssize(order_); }
 
   /// The key that has to leave, if there are too many; none while all that might are `taken` (of keys).
   template <class Taken>
-  [[nodiscard]] std::optional<Key> victim(Taken const& taken) const {
+  [[nodiscard]] std::optional<std::int64_t> victim(Taken const& taken) const {
     if (size() <= limit_) {
       return std::nullopt;
     }
-    std::optional<Key> chosen;
+    std::optional<std::int64_t> chosen;
     for (Commit const& commit : order_) {
       bool const allowed = evict_ == Evict::oldest || commit.pass == pass_;
       if (!allowed || taken(commit.key)) {
@@ -62,4 +70,4 @@ class ExtentCache {
   std::int64_t commits_ = 0;
 };
 
-}  // namespace offstage::tiers
+}  // namespace offstage::plan

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace offstage::parameters {
+namespace offstage::plan {
 
 /// Which of a few slots holds a layer for each of its uses, decided as soon as the use is known: so it
 /// depends on the order of uses alone, never on what is done when, and is the same on all ranks.
@@ -40,4 +40,4 @@ class SlotSchedule {
   std::int64_t uses_ = 0;
 };
 
-}  // namespace offstage::parameters
+}  // namespace offstage::plan

@@ -1,13 +1,13 @@
-#include "tiers/extent_cache.hpp"
+#include "plan/extent_cache.hpp"
 
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
 
-namespace offstage::tiers {
+namespace offstage::plan {
 namespace {
 
-constexpr auto none_taken = [](Key) { return false; };
+constexpr auto none_taken = [](std::int64_t) { return false; };
 
 TEST(ExtentCache, HasNoVictimWithinItsLimit) {
   ExtentCache cache{4, 2, Evict::oldest};
@@ -21,13 +21,13 @@ TEST(ExtentCache, HasNoVictimWithinItsLimit) {
 
 TEST(ExtentCache, GivesTheOldestThatIsNotTaken) {
   ExtentCache cache{4, 2, Evict::oldest};
-  for (Key const key : {0, 1, 2, 0}) {
+  for (std::int64_t const key : {0, 1, 2, 0}) {
     cache.insert(key);
   }
   cache.begin_pass();
   EXPECT_EQ(cache.victim(none_taken), 1);
-  EXPECT_EQ(cache.victim([](Key key) { return key == 1; }), 2);
-  EXPECT_FALSE(cache.victim([](Key) { return true; }));
+  EXPECT_EQ(cache.victim([](std::int64_t key) { return key == 1; }), 2);
+  EXPECT_FALSE(cache.victim([](std::int64_t) { return true; }));
   cache.remove(1);
   EXPECT_FALSE(cache.victim(none_taken));
 }
@@ -57,8 +57,8 @@ TEST(ExtentCache, OfHighestKeepsTheLowestKeysWhateverTheOrder) {
   cache.insert(1);
   cache.insert(2);
   EXPECT_EQ(cache.victim(none_taken), 2) << "not the first of those that the pass is done with";
-  EXPECT_EQ(cache.victim([](Key key) { return key == 2; }), 1);
-  EXPECT_FALSE(cache.victim([](Key) { return true; }));
+  EXPECT_EQ(cache.victim([](std::int64_t key) { return key == 2; }), 1);
+  EXPECT_FALSE(cache.victim([](std::int64_t) { return true; }));
 }
 
 TEST(ExtentCache, RestoresAKeyToWhereItWas) {
@@ -89,4 +89,4 @@ TEST(ExtentCache, RestoresAKeyToWhereItWas) {
 }
 
 }  // namespace
-}  // namespace offstage::tiers
+}  // namespace offstage::plan

@@ -1,4 +1,4 @@
-#include "parameters/slot_schedule.hpp"
+#include "plan/slot_schedule.hpp"
 
 #include <algorithm>
 #include <span>
@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 
-namespace offstage::parameters {
+namespace offstage::plan {
 
 SlotSchedule::SlotSchedule(int slots, std::vector<int> large) : large_{std::move(large)} {
   require(slots >= 2, "SlotSchedule: two layers may be held at a time");
@@ -33,4 +33,4 @@ void SlotSchedule::forget() {
   }
 }
 
-}  // namespace offstage::parameters
+}  // namespace offstage::plan

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Predicted and measured seconds per step: perf/plan.sh runs it with the program and a directory.
+
+Every row is a configuration on an emulated machine: its products, link, updates and storage paths take as long as their rates
+say, which is far longer than this machine needs for them. The plan knows those rates and nothing else."""
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+# 3.7 M parameters; products of a step: 11 GFLOP at a batch of 4.
+MODEL = {
+    "model.family": "llama", "model.layers": 8, "model.hidden": 192, "model.heads": 4, "model.ffn-hidden": 512, "model.vocab": 256,
+    "train.sequence": 128, "train.micro-batch": 4, "train.global-batch": 4, "numerics.dtype": "bf16", "device.kind": "host",
+    "run.threads": 2, "update.subgroup-size": "200k", "update.device-chunk": "64k", "optimizer.clip": 0, "checkpoint.every": 0,
+    "train.activations": "keep", "tiers.allow-tmpfs": "true",
+}
+STEPS = 8
+SKIPPED = 3  # caches and learned shares have settled then
+
+# Products, link and updates so slow that each of them can be the one that bounds.
+FAST_LINK = "h2d=400MB/s,d2h=400MB/s"
+SLOW_LINK = "h2d=20MB/s,d2h=20MB/s"
+
+
+def emulate(link=FAST_LINK, compute="20G", device="100M", host="20M", total="2GB/s"):
+    return f"{link},compute={compute},update={device},host-update={host},host-sum={total}"
+
+
+def path(read, write, duplex="half"):
+    return f"emulate-read={read}MB/s,emulate-write={write}MB/s,emulate-duplex={duplex}"
+
+
+STATE = {"tiers.cache": 0, "update.overlap": "off", "tiers.split-parameters": "off", "tiers.host-memory": "200MiB"}
+# name, device.emulate, storage paths, further keys
+ROWS = [
+    ("device bound", emulate(compute="8G"), [], {"update.device-share": 0}),
+    ("device bound, recomputed", emulate(compute="8G"), [], {"update.device-share": 0, "train.activations": "recompute"}),
+    ("cores bound", emulate(host="4M"), [], {"update.device-share": 0}),
+    ("cores and link, blocking", emulate(SLOW_LINK, host="8M"), [], {"update.device-share": 0, "update.transfers": "blocking"}),
+    ("share 0.5", emulate("h2d=100MB/s,d2h=100MB/s", host="8M"), [], {"update.device-share": 0.5}),
+    ("share 1", emulate("h2d=100MB/s,d2h=100MB/s"), [], {"update.device-share": 1}),
+    ("resident 0.5", emulate(host="8M"), [], {"update.device-share": 0, "update.device-resident": 0.5}),
+    ("link bound, host parameters", emulate(SLOW_LINK), [], {"update.device-share": 0, "parameters.home": "host"}),
+    ("micro-batches", emulate("h2d=60MB/s,d2h=60MB/s", compute="10G"), [],
+     {"update.device-share": 0, "train.global-batch": 16, "update.device-gradients": 0}),
+    ("activations leave", emulate("h2d=60MB/s,d2h=60MB/s", compute="10G"), [], {"update.device-share": 0, "train.activations": "host"}),
+    ("one path", emulate(), [path(100, 80)], {"update.device-share": 0, **STATE}),
+    ("two paths", emulate(), [path(100, 80), path(60, 60)], {"update.device-share": 0, **STATE}),
+    ("full duplex", emulate(), [path(100, 80, "full")], {"update.device-share": 0, **STATE}),
+    ("half cached", emulate(), [path(100, 80)], {"update.device-share": 0, **STATE, "tiers.cache": "24MiB"}),
+    ("thrashing", emulate(), [path(100, 80)],
+     {"update.device-share": 0, **STATE, "tiers.cache": "24MiB", "tiers.evict": "oldest", "update.order": "ascending"}),
+    ("flushed gradients", emulate(), [path(100, 80)], {"update.device-share": 0, **STATE, "update.gradients": "flush-fp32"}),
+    ("path and share", emulate(host="8M"), [path(100, 80)], {"update.device-share": 0.5, **STATE}),
+    ("overlap, path bound", emulate(compute="8G"), [path(60, 60)], {"update.device-share": 0, **STATE, "update.overlap": "on"}),
+    ("overlap, device bound", emulate(compute="4G"), [path(100, 100)], {"update.device-share": 0, **STATE, "update.overlap": "on"}),
+    ("overlap, host memory", emulate(compute="8G", host="4M"), [], {"update.device-share": 0, "update.overlap": "on"}),
+    ("parameters on a path", emulate(compute="8G"), [path(60, 60)], {"update.device-share": 0, **STATE, "parameters.home": "storage"}),
+    ("all on a path, overlap", emulate(compute="8G"), [path(60, 60)],
+     {"update.device-share": 0, **STATE, "parameters.home": "storage", "update.overlap": "on"}),
+]
+
+
+class Bench:
+    def __init__(self, program, folder):
+        self.program, self.folder, self.runs = program, folder, 0
+        (folder / "train.txt").write_bytes(b"a few words of text for a model, again and again; " * 4000)
+
+    def call(self, command, keys, paths):
+        arguments = [f"--{key}={value}" for key, value in keys.items()] + [f"--tiers.path={each}" for each in paths]
+        environment = dict(os.environ, OMP_WAIT_POLICY="passive")
+        done = subprocess.run([self.program, command, *arguments], capture_output=True, text=True, check=False, env=environment)
+        if done.returncode:
+            sys.exit(f"{command} {' '.join(arguments)}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def predict(self, keys, paths):
+        """Seconds of forward, backward, update and step, and what is busiest."""
+        out = self.call("plan", keys, paths)
+        row = re.search(r"^  this configuration +(.*)$", out, re.MULTILINE).group(1).split(maxsplit=7)
+        return [float(cell) for cell in row[2:6]] + [row[7]]
+
+    def measure(self, keys, paths):
+        self.runs += 1
+        directory = self.folder / str(self.runs)
+        self.call("train", {**keys, "train.steps": STEPS, "data.train": self.folder / "train.txt", "run.dir": directory,
+                            "optimizer.warmup-steps": 0}, paths)
+        steps = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+        steps = [step for step in steps if "loss" in step][SKIPPED:]
+        # Two steps go through their subgroups in two orders.
+        pairs = [(a, b) for a, b in zip(steps, steps[1:])]
+        keys = ("forward_seconds", "backward_seconds", "update_seconds", "step_seconds")
+        return [statistics.median((a[key] + b[key]) / 2 for a, b in pairs) for key in keys] + [
+            min((a["step_seconds"] + b["step_seconds"]) / 2 for a, b in pairs)]
+
+
+def main():
+    words = os.environ.get("ROWS", "").split()
+    errors, quickest = [], []
+    with tempfile.TemporaryDirectory(dir=sys.argv[2]) as name:
+        bench = Bench(sys.argv[1], pathlib.Path(name))
+        print("seconds of a step, predicted and measured (median), the errors against the median and the quickest steps, and the\n"
+              "seconds of forward, backward and update, predicted and measured")
+        for number, (row, device, paths, more) in enumerate(ROWS):
+            if words and not any(word in row for word in words):
+                continue
+            keys = {**MODEL, "device.emulate": device, **more}
+            directories = []
+            for i, attributes in enumerate(paths):
+                directory = bench.folder / f"path{number}.{i}"
+                directory.mkdir()
+                directories.append(f"{directory},{attributes}")
+            expected = bench.predict(keys, directories)
+            found = bench.measure(keys, directories)
+            errors.append(abs(expected[3] / found[3] - 1))
+            quickest.append(abs(expected[3] / found[4] - 1))
+            phases = "  ".join(f"{a:.3f} {b:.3f}" for a, b in zip(expected[:3], found[:3]))
+            print(f"{row:28} {expected[3]:7.3f} {found[3]:7.3f} {expected[3] / found[3] - 1:+7.1%} {expected[3] / found[4] - 1:+7.1%}   {phases}   "
+                  f"{expected[4].replace(str(bench.folder) + '/', '')}", flush=True)
+    print(f"RESULT plan_error_median {statistics.median(errors):.3f}")
+    print(f"RESULT plan_error_worst {max(errors):.3f}")
+    # Neighbours of a busy machine only add to steps.
+    print(f"RESULT plan_error_quickest_median {statistics.median(quickest):.3f}")
+    print(f"RESULT plan_error_quickest_worst {max(quickest):.3f}")
+
+
+if __name__ == "__main__":
+    main()

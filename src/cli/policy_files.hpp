@@ -1,0 +1,17 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace offstage::cli {
+
+/// A file of configs/policies as it was when the program was built.
+struct PolicyFile {
+  std::string_view name;  ///< "mlp"
+  std::string_view text;
+};
+
+/// All of them, by name. The source is made by CMake, so that an installed program has them.
+[[nodiscard]] std::span<PolicyFile const> policy_files();
+
+}  // namespace offstage::cli

@@ -1,0 +1,180 @@
+#include "plan/simulated_machine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace offstage::plan {
+namespace {
+
+/// A hold of a path transfers no more (tiers::path_hold_bytes).
+constexpr double hold_bytes = 64.0 * static_cast<double>(MiB);
+
+}  // namespace
+
+SimulatedMachine::SimulatedMachine(VirtualTime& time, Machine const& machine)
+    : machine_{machine},
+      products_{time},
+      device_update_{time},
+      cores_{time},
+      sums_{time},
+      ranks_{time},
+      to_device_{time},
+      to_host_{time} {
+  for (PathRate const& rate : machine.rates.paths) {
+    paths_.push_back({rate, Server{time}, Server{time}});
+  }
+}
+
+Task SimulatedMachine::transfer(Server& server, double bytes, double rate) {
+  for (double left = bytes; left > 0.0; left -= hold_bytes) {
+    co_await server.serve(seconds(std::min(left, hold_bytes), rate));
+  }
+}
+
+Task SimulatedMachine::read(std::size_t path, double bytes) {
+  Path& of = paths_.at(path);
+  return transfer(of.reads, bytes, of.rate.read);
+}
+
+Task SimulatedMachine::write(std::size_t path, double bytes) {
+  Path& of = paths_.at(path);
+  return transfer(of.rate.full_duplex ? of.writes : of.reads, bytes, of.rate.write);
+}
+
+std::vector<ResourceUse> SimulatedMachine::uses() const {
+  std::vector<ResourceUse> uses{{"the device", Seconds{products_.busy()}},
+                                {"updates on the device", Seconds{device_update_.busy()}},
+                                {"updates on the cores", Seconds{cores_.busy()}},
+                                {"sums of gradients", Seconds{sums_.busy()}},
+                                {"the link between ranks", Seconds{ranks_.busy()}},
+                                {"the link to the device", Seconds{to_device_.busy()}},
+                                {"the link from the device", Seconds{to_host_.busy()}}};
+  for (std::size_t i = 0; i < paths_.size(); ++i) {
+    bool const full = paths_[i].rate.full_duplex;
+    uses.push_back({fmt::format("path {}{}", i + 1, full ? ", reading" : ""),
+                    Seconds{paths_[i].reads.busy()}});
+    if (full) {
+      uses.push_back({fmt::format("path {}, writing", i + 1), Seconds{paths_[i].writes.busy()}});
+    }
+  }
+  uses.push_back({"host memory", Seconds{seconds(host_bytes_, machine_.rates.host_memory)}});
+  return uses;
+}
+
+SimulatedExtents::SimulatedExtents(VirtualTime& time, SimulatedMachine& machine, Settings settings)
+    : machine_{machine},
+      settings_{std::move(settings)},
+      extents_(settings_.bytes.size()),
+      counts_(machine.paths()),
+      cache_{std::ssize(extents_), settings_.cached, settings_.evict},
+      buffers_{time, settings_.buffers},
+      written_{time} {
+  if (settings_.buffers == 0) {
+    return;
+  }
+  require(machine.paths() > 0 && settings_.weights.size() == machine.paths(),
+          "SimulatedExtents: what does not stay in memory has paths");
+  for (std::int64_t key = 0; key < std::ssize(extents_); ++key) {
+    Extent& extent = extents_[index(key)];
+    if (key < settings_.cached) {
+      extent.in_memory = true;
+      cache_.insert(key);
+    } else {
+      extent.path = next();
+      extent.stored = true;
+      ++counts_[extent.path];
+    }
+  }
+}
+
+std::size_t SimulatedExtents::next() const {
+  return next_path(settings_.weights, counts_, std::vector<bool>(counts_.size(), true),
+                   settings_.sharer);
+}
+
+void SimulatedExtents::begin_pass() {
+  cache_.begin_pass();
+  spares_left_ = settings_.spares;
+}
+
+bool SimulatedExtents::take_spare(std::int64_t key) {
+  if (!in_memory(key)) {
+    return settings_.spare_slots;
+  }
+  bool const there = spares_left_ > 0;
+  spares_left_ -= there ? 1 : 0;
+  return there;
+}
+
+Task SimulatedExtents::fetch(std::int64_t key) {
+  if (settings_.buffers == 0) {
+    co_return;
+  }
+  Extent& extent = extents_[index(key)];
+  while (extent.leaving) {
+    co_await written_;
+  }
+  extent.lent = true;
+  if (!extent.in_memory) {
+    co_await buffers_.take();
+    co_await machine_.read(extent.path, settings_.bytes[index(key)]);
+  }
+}
+
+Task SimulatedExtents::create(std::int64_t key) {
+  if (settings_.buffers == 0) {
+    co_return;
+  }
+  Extent& extent = extents_[index(key)];
+  while (extent.leaving) {
+    co_await written_;
+  }
+  extent.lent = true;
+  if (!extent.in_memory) {
+    co_await buffers_.take();
+  }
+}
+
+Task SimulatedExtents::commit(std::int64_t key) {
+  if (settings_.buffers == 0) {
+    co_return;
+  }
+  Extent& extent = extents_[index(key)];
+  extent.lent = false;
+  extent.in_memory = true;
+  if (std::exchange(extent.stored, false)) {
+    --counts_[extent.path];
+  }
+  cache_.insert(key);
+  auto const taken = [this](std::int64_t each) { return extents_[index(each)].lent; };
+  for (auto leaving = cache_.victim(taken); leaving; leaving = cache_.victim(taken)) {
+    Extent& victim = extents_[index(*leaving)];
+    cache_.remove(*leaving);
+    victim.leaving = true;
+    victim.path = next();
+    victim.stored = true;
+    ++counts_[victim.path];
+    co_await machine_.write(victim.path, settings_.bytes[index(*leaving)]);
+    victim.leaving = false;
+    victim.in_memory = false;
+    buffers_.give();
+    written_.tell();
+  }
+}
+
+void SimulatedExtents::discard(std::int64_t key) {
+  if (settings_.buffers == 0) {
+    return;
+  }
+  Extent& extent = extents_[index(key)];
+  extent.lent = false;
+  if (!extent.in_memory) {
+    buffers_.give();
+  }
+}
+
+}  // namespace offstage::plan

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "plan/machine.hpp"
+#include "plan/simulation.hpp"
+#include "plan/virtual_time.hpp"
+
+namespace offstage::plan {
+
+/// The resources of a rank under virtual time. Members return when the work is done.
+class SimulatedMachine {
+ public:
+  SimulatedMachine(VirtualTime& time, Machine const& machine);
+
+  [[nodiscard]] auto compute(double flops) {
+    return products_.serve(seconds(flops, machine_.compute));
+  }
+  [[nodiscard]] auto update_on_cores(std::int64_t elements) {
+    return cores_.serve(seconds(static_cast<double>(elements), machine_.rates.cpu_update));
+  }
+  [[nodiscard]] auto update_on_device(std::int64_t elements) {
+    return device_update_.serve(
+        seconds(static_cast<double>(elements), machine_.rates.device_update));
+  }
+  /// `bytes`: that the cores read and write.
+  [[nodiscard]] auto sum(double bytes) { return sums_.serve(seconds(bytes, machine_.host_sum)); }
+  [[nodiscard]] auto between_ranks(double bytes) {
+    return ranks_.serve(seconds(bytes, machine_.rank_link));
+  }
+  [[nodiscard]] auto to_device(double bytes) {
+    touch_host(bytes);
+    UpdateRates const& rates = machine_.rates;
+    return to_device_.serve(
+        link_seconds(bytes, rates.host_to_device, rates.host_to_device_both, to_device_, to_host_));
+  }
+  [[nodiscard]] auto to_host(double bytes) {
+    touch_host(bytes);
+    UpdateRates const& rates = machine_.rates;
+    return to_host_.serve(
+        link_seconds(bytes, rates.device_to_host, rates.device_to_host_both, to_host_, to_device_));
+  }
+  /// Host memory that work of others has read or written.
+  void touch_host(double bytes) { host_bytes_ += bytes; }
+
+  [[nodiscard]] std::size_t paths() const { return paths_.size(); }
+  [[nodiscard]] Task read(std::size_t path, double bytes);
+  [[nodiscard]] Task write(std::size_t path, double bytes);
+
+  /// Seconds that each resource was given to somebody so far, in a fixed order; host memory last.
+  [[nodiscard]] std::vector<ResourceUse> uses() const;
+
+ private:
+  struct Path {
+    PathRate rate;
+    Server reads, writes;  ///< half duplex: reads alone
+  };
+  [[nodiscard]] static double seconds(double amount, double rate) {
+    return rate > 0.0 ? amount / rate : 0.0;
+  }
+  [[nodiscard]] static double link_seconds(double bytes, double alone, double both, Server& mine,
+                                           Server& other) {
+    bool const shared = both > 0.0 && other.begin() > mine.begin();
+    return seconds(bytes, shared ? both : alone);
+  }
+  [[nodiscard]] static Task transfer(Server& server, double bytes, double rate);
+
+  Machine machine_;
+  Server products_, device_update_, cores_, sums_, ranks_, to_device_, to_host_;
+  std::vector<Path> paths_;
+  double host_bytes_ = 0.0;
+};
+
+/// Extents of one kind under virtual time, in host memory and on paths: what
+/// tiers::make_virtual_tiers does.
+class SimulatedExtents {
+ public:
+  struct Settings {
+    std::vector<double> bytes;  ///< of each extent
+    std::int64_t buffers{};     ///< in flight; 0: all extents are in memory for good
+    std::int64_t cached{};      ///< that stay in memory beside
+    std::int64_t spares{};      ///< versions on trial beside those that they replace, in memory
+    bool spare_slots = false;   ///< and on storage
+    Evict evict = Evict::farthest;
+    std::vector<double> weights{};  ///< of the paths
+    PathSharer sharer{};
+  };
+  SimulatedExtents(VirtualTime& time, SimulatedMachine& machine, Settings settings);
+
+  void begin_pass();
+  [[nodiscard]] bool in_memory(std::int64_t key) const {
+    return settings_.buffers == 0 || extents_[index(key)].in_memory;
+  }
+  /// Whether a lease of it may be on trial; then one spare is taken until the next pass.
+  [[nodiscard]] bool take_spare(std::int64_t key);
+  [[nodiscard]] Task fetch(std::int64_t key);
+  [[nodiscard]] Task create(std::int64_t key);
+  /// The lease ends, with a new version.
+  [[nodiscard]] Task commit(std::int64_t key);
+  /// Without one.
+  void discard(std::int64_t key);
+
+ private:
+  struct Extent {
+    bool in_memory = false;  ///< the current version
+    bool lent = false, leaving = false;
+    std::size_t path{};
+    bool stored = false;  ///< there
+  };
+  [[nodiscard]] static std::size_t index(std::int64_t key) { return static_cast<std::size_t>(key); }
+  [[nodiscard]] std::size_t next() const;
+
+  SimulatedMachine& machine_;
+  Settings settings_;
+  std::vector<Extent> extents_;
+  std::vector<std::int64_t> counts_;  ///< of extents on each path
+  ExtentCache cache_;
+  Tokens buffers_;
+  Change written_;
+  std::int64_t spares_left_{};
+};
+
+}  // namespace offstage::plan

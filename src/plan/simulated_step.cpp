@@ -1,0 +1,217 @@
+#include "plan/simulated_step.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <numeric>
+
+#include "base/error.hpp"
+
+namespace offstage::plan {
+namespace {
+
+/// Steps until caches have settled, and those that count: one with either order of subgroups.
+constexpr int settling_steps = 2;
+constexpr int counted_steps = 2;
+/// A layer's gradient is summed while the next one comes, and backward makes one more meanwhile.
+constexpr int gradient_buffers = 2;
+constexpr int flushed_buffers = 3;
+
+/// The update of one step.
+
+std::vector<double> weights_of(Machine const& machine, Schedule const& schedule) {
+  return machine.rates.paths.empty() ? std::vector<double>{}
+                                     : split_weights(schedule.split, machine.rates.paths);
+}
+
+}  // namespace
+
+SimulatedSteps::SimulatedSteps(Machine const& machine, Workload const& work,
+                               Schedule const& schedule)
+    : work_{work},
+      schedule_{schedule},
+      weights_{weights_of(machine, schedule)},
+      machine_{time_, machine},
+      waiting_{std::ranges::find(work.subgroups, true, &SubgroupWork::resident) -
+               work.subgroups.begin()},
+      slots_{schedule.parameter_slots > 0 ? schedule.parameter_slots : (work.ranks > 1 ? 2 : 0)},
+      state_{extents(work.state_bytes, false, schedule.buffers, schedule.cached)},
+      gradients_{extents(static_cast<double>(work.gradient_bytes), true, schedule.gradient_buffers,
+                         schedule.gradients_cached)},
+      flushed_{extents(sizeof(float), true, schedule.flush_fp32 ? flushed_buffers : 0, 0)},
+      parameters_{extents(static_cast<double>(work.working_bytes), true,
+                          schedule.home == ParameterHome::storage ? schedule.parameter_buffers : 0,
+                          0)},
+      lane_{time_, 1},
+      feed_{time_, 1},
+      chunk_slots_{time_, std::max(1, schedule.chunk_slots)},
+      staged_chunks_{time_, std::max(1, schedule.staged_chunks)},
+      gradient_places_{time_, gradient_buffers},
+      gradient_staging_{time_, gradient_buffers},
+      readers_ahead_{time_, std::max(1, schedule.parameters_ahead)},
+      activation_writers_{time_, std::max(1, schedule.activation_writers)},
+      activation_readers_{time_, std::max(1, schedule.activation_readers)},
+      layer_slots_{std::max(2, slots_), schedule.large_layers} {
+  require(schedule.workers > 0 && work.rounds > 0 && schedule.chunk > 0 && schedule.slabs > 0,
+          "simulate: workers, rounds, chunks and slabs are there");
+}
+
+SimulatedExtents SimulatedSteps::extents(double element_bytes, bool resident, int buffers,
+                                         std::int64_t cached) {
+  SimulatedExtents::Settings settings;
+  settings.buffers = buffers;
+  settings.cached = cached;
+  settings.weights = weights_;
+  for (SubgroupWork const& each : work_.subgroups) {
+    if (resident || !each.resident) {
+      settings.bytes.push_back(element_bytes * static_cast<double>(each.elements));
+    }
+  }
+  settings.sharer = schedule_.sharer;
+  if (!resident) {
+    settings.spares = schedule_.spares;
+    settings.spare_slots = schedule_.spare_slots;
+    settings.evict = schedule_.evict;
+    // Where all have a place, the table has one for each.
+    if (cached >= std::ssize(settings.bytes)) {
+      settings.buffers = 0;
+    }
+  }
+  return {time_, machine_, std::move(settings)};
+}
+
+Prediction SimulatedSteps::run() {
+  time_.start(steps());
+  time_.run();
+  Prediction result;
+  for (int i = settling_steps; i < settling_steps + counted_steps; ++i) {
+    Marks const& marks = marks_[static_cast<std::size_t>(i)];
+    result.step += Seconds{marks.update - marks.begin} / counted_steps;
+    result.forward += Seconds{marks.forward} / counted_steps;
+    result.backward += Seconds{marks.backward} / counted_steps;
+    result.update +=
+        Seconds{marks.update - marks.begin - marks.forward - marks.backward} / counted_steps;
+  }
+  auto uses = ended_;
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    uses[i].busy = (uses[i].busy - settled_[i].busy) / counted_steps;
+  }
+  result.step = std::max(result.step, uses.back().busy);  // host memory, which nobody queues for
+  std::erase_if(uses, [](ResourceUse const& use) { return use.busy <= Seconds{}; });
+  std::ranges::stable_sort(uses, std::ranges::greater{}, &ResourceUse::busy);
+  result.uses = std::move(uses);
+  return result;
+}
+
+Task SimulatedSteps::steps() {
+  for (int step = 0; step < settling_steps + counted_steps; ++step) {
+    if (step == settling_steps) {
+      settled_ = machine_.uses();
+    }
+    Marks& marks = marks_.emplace_back();
+    marks.begin = time_.now();
+    StepUses& uses = step_uses_.emplace_back();
+    expect(uses);
+    std::size_t use = 0;
+    for (int number = 0; number < work_.rounds; ++number) {
+      Round& round = rounds_.emplace_back(time_, work_.layers.size());
+      double const began = time_.now();
+      co_await forward(round, uses, use);
+      double const forwarded = time_.now();
+      use += work_.forward.size();
+      if (number == 0) {
+        if (before_ != nullptr) {
+          co_await before_->done;
+        }
+        trips_ = trips();
+        hold(trips_);
+      }
+      gradients_.begin_pass();
+      if (last(number) && schedule_.overlap) {
+        begin(trips_, true);
+      }
+      co_await backward(round, uses, use, number);
+      use += work_.backward.size();
+      marks.forward += forwarded - began;
+      marks.backward += time_.now() - forwarded;
+    }
+    co_await update(marks);
+  }
+  ended_ = machine_.uses();
+}
+
+// ---- Model
+
+Task SimulatedSteps::forward(Round& round, StepUses& uses, std::size_t first) {
+  for (std::size_t i = 0; i < work_.forward.size(); ++i) {
+    auto const layer = static_cast<std::size_t>(work_.forward[i]);
+    if (slots_ > 0) {
+      co_await uses.uses[first + i].arrived;
+    } else {
+      co_await ready(work_.layers[layer], before_);
+    }
+    bool const again =
+        std::find(work_.forward.begin(), work_.forward.begin() + static_cast<std::ptrdiff_t>(i),
+                  work_.forward[i]) != work_.forward.begin() + static_cast<std::ptrdiff_t>(i);
+    if (auto const before = slab_before(layer); before && !again) {
+      co_await round.left[*before];
+    }
+    co_await machine_.compute(again ? 0.0 : work_.layers[layer].forward);
+    uses.uses[first + i].ended.set();
+    if (work_.layers[layer].leaving > 0 && !again) {
+      time_.start(leave(round, layer));
+    }
+  }
+}
+
+Task SimulatedSteps::backward(Round& round, StepUses& uses, std::size_t first, int number) {
+  round.layers_left = static_cast<int>(work_.layers.size());
+  for (std::size_t layer = work_.layers.size(); layer-- > 0;) {
+    if (work_.layers[layer].leaving > 0) {
+      time_.start(come_back(round, layer));
+    }
+  }
+  std::size_t next = 0;
+  for (std::size_t layer = work_.layers.size(); layer-- > 0;) {
+    bool const used =
+        next < work_.backward.size() && static_cast<std::size_t>(work_.backward[next]) == layer;
+    if (used && slots_ > 0) {
+      co_await uses.uses[first + next].arrived;
+    }
+    co_await gradient_places_.take();
+    LayerWork const& work = work_.layers[layer];
+    if (work.leaving > 0) {
+      co_await round.back[layer];
+    }
+    co_await machine_.compute(work.recompute + work.backward);
+    if (auto const before = slab_before(layer)) {
+      round.freed[*before].set();
+    }
+    if (used) {
+      uses.uses[first + next++].ended.set();
+    }
+    time_.start(gradient(round, layer, number));
+  }
+  co_await round.summed;
+}
+
+// ---- Shard
+
+std::pair<std::int64_t, std::int64_t> SimulatedSteps::keys(LayerWork const& layer) const {
+  if (layer.count == 0) {
+    return {0, 0};
+  }
+  auto const& all = work_.subgroups;
+  auto const first = std::ranges::upper_bound(all, layer.begin, {}, &SubgroupWork::begin) - 1;
+  auto const end =
+      std::ranges::lower_bound(all, layer.begin + layer.count, {}, &SubgroupWork::begin);
+  return {first - all.begin(), end - all.begin()};
+}
+
+std::int64_t SimulatedSteps::common(LayerWork const& layer, std::int64_t key) const {
+  SubgroupWork const& of = subgroup(key);
+  return std::min(of.begin + of.elements, layer.begin + layer.count) -
+         std::max(of.begin, layer.begin);
+}
+
+}  // namespace offstage::plan

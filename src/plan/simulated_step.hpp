@@ -1,0 +1,161 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "plan/machine.hpp"
+#include "plan/simulated_machine.hpp"
+#include "plan/simulation.hpp"
+#include "plan/slot_schedule.hpp"
+#include "plan/trip_order.hpp"
+#include "plan/virtual_time.hpp"
+#include "plan/workload.hpp"
+
+namespace offstage::plan {
+
+struct SimulatedUpdate {
+  SimulatedUpdate(VirtualTime& time, std::vector<Trip> trips, Schedule const& schedule,
+                  bool under_backward)
+      : order{trips, schedule.workers, schedule.transfers == Transfers::blocking},
+        ahead{under_backward},
+        complete(trips.size(), Point{time}),
+        ready(trips.size(), Point{time}),
+        confirmed{time},
+        ended{time},
+        cores_done{time},
+        done{time},
+        cores_left{order.cpu_trips()} {}
+
+  TripOrder order;
+  bool ahead;  ///< it began under backward
+  bool cancelled = false;
+  std::vector<Point> complete;  ///< gradients
+  std::vector<Point> ready;     ///< new parameters
+  Point confirmed;
+  Change ended;  ///< a trip
+  Point cores_done, done;
+  std::int64_t cores_left;
+  int workers_left{};
+};
+
+/// What a micro-batch's use of a layer takes from an extent of the working copy.
+struct ExtentPiece {
+  std::int64_t key{};
+  std::int64_t elements{};
+  bool ends{};  ///< the extent's lease
+  Point* arrived{};
+};
+
+/// One use of a layer by the model.
+struct LayerUse {
+  SlotSchedule::Use slot;
+  Point arrived, ended;
+  std::vector<ExtentPiece> pieces{};
+};
+
+/// Steps of a rank under virtual time: see simulate.
+class SimulatedSteps {
+ public:
+  SimulatedSteps(Machine const& machine, Workload const& work, Schedule const& schedule);
+  [[nodiscard]] Prediction run();
+
+ private:
+  [[nodiscard]] static std::size_t index(std::int64_t of) { return static_cast<std::size_t>(of); }
+  struct Marks {
+    double begin{}, forward{}, backward{}, update{};
+  };
+  struct StepUses {
+    std::deque<LayerUse> uses;
+    std::deque<Point> extents;  ///< read ahead
+  };
+  /// Of one round of a step.
+  struct Round {
+    Round(VirtualTime& time, std::size_t layers)
+        : left(layers, Point{time}),
+          back(layers, Point{time}),
+          stored(layers, Point{time}),
+          freed(layers, Point{time}),
+          summed{time} {}
+    std::vector<Point> left;    ///< activations have left the device
+    std::vector<Point> back;    ///< and are there again
+    std::vector<Point> stored;  ///< they may be read from where they are
+    std::vector<Point> freed;   ///< their slab is free for them
+    Point summed;               ///< all gradients
+    int layers_left{}, writes_left{};
+  };
+
+  Task steps();
+  Task forward(Round& round, StepUses& uses, std::size_t first);
+  Task backward(Round& round, StepUses& uses, std::size_t first, int number);
+  Task update(Marks& marks);
+  // Parameters
+  void expect(StepUses& step);
+  Task bring(StepUses& step);
+  Task read_ahead(std::int64_t key, Point& arrived);
+  Task ready(LayerWork const& layer, SimulatedUpdate* update);
+  // Activations
+  [[nodiscard]] std::optional<std::size_t> slab_before(std::size_t layer) const;
+  Task leave(Round& round, std::size_t layer);
+  Task come_back(Round& round, std::size_t layer);
+  // Gradients
+  Task gradient(Round& round, std::size_t layer, int number);
+  Task spill(Round& round, std::int64_t key, int number);
+  void end_of_gradient(Round& round);
+  // Updates
+  [[nodiscard]] std::vector<Trip> trips();
+  void hold(std::vector<Trip> const& trips);
+  SimulatedUpdate& begin(std::vector<Trip> const& trips, bool ahead);
+  Task worker(SimulatedUpdate& update);
+  Task on_cores(SimulatedUpdate& update, std::int64_t key);
+  Task on_device(SimulatedUpdate& update, std::int64_t key);
+  Task send(std::int64_t elements, Point& sent);
+  Task chunk(std::int64_t key, std::int64_t elements, Point& returned);
+  /// Leases of a subgroup; `go`: none, as the update was cancelled.
+  Task fetch(SimulatedUpdate& update, std::int64_t key, bool& go);
+  Task end(SimulatedUpdate& update, std::int64_t key);
+
+  /// Ranks that have a micro-batch in it.
+  [[nodiscard]] std::int64_t active(int round) const {
+    return std::clamp<std::int64_t>(work_.micro_batches - std::int64_t{round} * work_.ranks, 1,
+                                    work_.ranks);
+  }
+  [[nodiscard]] bool last(int round) const { return round + 1 == work_.rounds; }
+  [[nodiscard]] SubgroupWork const& subgroup(std::int64_t key) const {
+    return work_.subgroups[index(key)];
+  }
+  /// Subgroups that have elements of the layer's part: [first, second).
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> keys(LayerWork const& layer) const;
+  [[nodiscard]] std::int64_t common(LayerWork const& layer, std::int64_t key) const;
+  [[nodiscard]] SimulatedExtents extents(double element_bytes, bool resident, int buffers,
+                                         std::int64_t cached);
+  [[nodiscard]] bool gathers() const { return work_.ranks > 1; }
+
+  Workload const& work_;
+  Schedule const& schedule_;
+  std::vector<double> weights_;
+  VirtualTime time_;
+  SimulatedMachine machine_;
+  std::int64_t waiting_;  ///< subgroups that are not resident
+  int slots_;             ///< of layers on the device; 0: all are there
+  SimulatedExtents state_, gradients_, flushed_, parameters_;
+  Tokens lane_, feed_, chunk_slots_, staged_chunks_;
+  Tokens gradient_places_, gradient_staging_, readers_ahead_, activation_writers_,
+      activation_readers_;
+  SlotSchedule layer_slots_;
+  std::deque<StepUses> step_uses_;
+  std::deque<Round> rounds_;
+  std::deque<SimulatedUpdate> updates_;
+  SimulatedUpdate* before_{};  ///< the update of the step before, or this step's
+  std::vector<Trip> trips_;
+  std::vector<char> held_, stays_;
+  std::int64_t passes_ = 0;
+  std::deque<Marks> marks_;
+  std::vector<ResourceUse> settled_, ended_;  ///< before the steps that count, and after them
+};
+
+}  // namespace offstage::plan

@@ -1,0 +1,259 @@
+#include "plan/simulated_step.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <numeric>
+
+#include "base/error.hpp"
+
+namespace offstage::plan {
+
+// ---- Parameters
+
+void SimulatedSteps::expect(StepUses& step) {
+  layer_slots_.forget();
+  std::vector<int> layers;
+  for (int round = 0; round < work_.rounds; ++round) {
+    layers.insert(layers.end(), work_.forward.begin(), work_.forward.end());
+    layers.insert(layers.end(), work_.backward.begin(), work_.backward.end());
+  }
+  std::vector<std::size_t> fills;
+  for (int const layer : layers) {
+    auto slot = slots_ > 0 ? layer_slots_.add(layer) : SlotSchedule::Use{.layer = layer};
+    if (slot.fill) {
+      fills.push_back(step.uses.size());
+    }
+    step.uses.push_back({.slot = slot, .arrived = Point{time_}, .ended = Point{time_}});
+  }
+  if (slots_ == 0) {
+    return;
+  }
+  // Uses count over all steps; here they count from this step's first one.
+  auto const before =
+      static_cast<std::int64_t>(step_uses_.size() - 1) * static_cast<std::int64_t>(layers.size());
+  for (LayerUse& use : step.uses) {
+    use.slot.after -= before;
+  }
+  if (schedule_.home == ParameterHome::storage) {
+    for (std::size_t i = 0; i < fills.size(); ++i) {
+      LayerUse& use = step.uses[fills[i]];
+      auto const& layer = work_.layers[static_cast<std::size_t>(use.slot.layer)];
+      auto const [from, to] = keys(layer);
+      bool const down = i + 1 < fills.size() && step.uses[fills[i + 1]].slot.layer < use.slot.layer;
+      for (std::int64_t n = 0; n < to - from; ++n) {
+        std::int64_t const key = down ? to - 1 - n : from + n;
+        ExtentPiece piece{.key = key, .elements = common(layer, key), .ends = true};
+        LayerUse* const earlier = i > 0 ? &step.uses[fills[i - 1]] : nullptr;
+        bool const goes_on = n == 0 && earlier != nullptr && !earlier->pieces.empty() &&
+                             earlier->pieces.back().key == key;
+        if (goes_on) {
+          earlier->pieces.back().ends = false;
+          piece.arrived = earlier->pieces.back().arrived;
+        } else {
+          piece.arrived = &step.extents.emplace_back(time_);
+          time_.start(read_ahead(key, *piece.arrived));
+        }
+        use.pieces.push_back(piece);
+      }
+    }
+  }
+  time_.start(bring(step));
+}
+
+Task SimulatedSteps::read_ahead(std::int64_t key, Point& arrived) {
+  SimulatedUpdate* const update = before_;
+  co_await readers_ahead_.take();
+  if (update != nullptr) {
+    co_await update->ready[index(key)];
+  }
+  co_await parameters_.fetch(key);
+  arrived.set();
+}
+
+Task SimulatedSteps::bring(StepUses& step) {
+  SimulatedUpdate* const update = before_;
+  for (LayerUse& use : step.uses) {
+    if (use.slot.fill) {
+      if (use.slot.after >= 0) {
+        co_await step.uses[index(use.slot.after)].ended;
+      }
+      LayerWork const& layer = work_.layers[static_cast<std::size_t>(use.slot.layer)];
+      double const bytes = static_cast<double>(work_.working_bytes);
+      double const mine = bytes * static_cast<double>(layer.count);
+      for (ExtentPiece const& piece : use.pieces) {
+        co_await *piece.arrived;
+        if (!gathers()) {
+          co_await machine_.to_device(bytes * static_cast<double>(piece.elements));
+        }
+        if (piece.ends) {
+          parameters_.discard(piece.key);
+          readers_ahead_.give();
+        }
+      }
+      if (schedule_.home != ParameterHome::storage) {
+        co_await ready(layer, update);
+      }
+      bool const streamed = schedule_.home != ParameterHome::device;
+      if (gathers() && !schedule_.direct) {
+        double const whole = bytes * static_cast<double>(layer.elements);
+        co_await machine_.to_host(streamed ? 0.0 : mine);
+        co_await machine_.between_ranks(whole - mine);
+        co_await machine_.to_device(whole);
+      } else {
+        bool const whole = gathers() || schedule_.home == ParameterHome::host;
+        co_await machine_.to_device(streamed && whole ? mine : 0.0);
+        co_await machine_.between_ranks(bytes * static_cast<double>(layer.elements) - mine);
+      }
+    }
+    use.arrived.set();
+  }
+}
+
+Task SimulatedSteps::ready(LayerWork const& layer, SimulatedUpdate* update) {
+  if (update != nullptr) {
+    auto const [from, to] = keys(layer);
+    for (std::int64_t key = from; key < to; ++key) {
+      co_await update->ready[index(key)];
+    }
+  }
+}
+
+// ---- Activations
+
+/// The leaving layer that has the same slab before.
+std::optional<std::size_t> SimulatedSteps::slab_before(std::size_t layer) const {
+  auto const slabs = static_cast<std::size_t>(schedule_.slabs);
+  bool const has = layer >= slabs && work_.layers[layer - slabs].leaving > 0;
+  return has ? std::optional{layer - slabs} : std::nullopt;
+}
+
+Task SimulatedSteps::leave(Round& round, std::size_t layer) {
+  auto const bytes = static_cast<double>(work_.layers[layer].leaving);
+  if (!schedule_.activations_on_storage) {
+    co_await machine_.to_host(bytes);
+    round.left[layer].set();
+    round.stored[layer].set();
+    co_return;
+  }
+  co_await activation_writers_.take();
+  co_await machine_.to_host(bytes);
+  round.left[layer].set();
+  // The last ones stay: a block leaves host memory when one more has come than there is room for.
+  std::int64_t leaving_layers = 0;
+  std::int64_t mine = 0;
+  for (std::size_t each = 0; each < work_.layers.size(); ++each) {
+    mine += each < layer && work_.layers[each].leaving > 0 ? 1 : 0;
+    leaving_layers += work_.layers[each].leaving > 0 ? 1 : 0;
+  }
+  if (mine < leaving_layers - schedule_.activations_cached) {
+    co_await machine_.write(next_path(weights_, std::vector<std::int64_t>(weights_.size(), 0),
+                                      std::vector<bool>(weights_.size(), true)),
+                            bytes);
+  }
+  round.stored[layer].set();
+  activation_writers_.give();
+}
+
+Task SimulatedSteps::come_back(Round& round, std::size_t layer) {
+  auto const bytes = static_cast<double>(work_.layers[layer].leaving);
+  if (schedule_.activations_on_storage) {
+    co_await activation_readers_.take();
+    co_await round.stored[layer];
+    std::int64_t after = 0;
+    for (std::size_t each = layer + 1; each < work_.layers.size(); ++each) {
+      after += work_.layers[each].leaving > 0 ? 1 : 0;
+    }
+    if (after >= schedule_.activations_cached) {
+      co_await machine_.read(next_path(weights_, std::vector<std::int64_t>(weights_.size(), 0),
+                                       std::vector<bool>(weights_.size(), true)),
+                             bytes);
+    }
+  }
+  co_await round.stored[layer];
+  co_await round.freed[layer];
+  co_await machine_.to_device(bytes);
+  round.back[layer].set();
+  if (schedule_.activations_on_storage) {
+    activation_readers_.give();
+  }
+}
+
+// ---- Gradients
+
+Task SimulatedSteps::gradient(Round& round, std::size_t layer, int number) {
+  LayerWork const& work = work_.layers[layer];
+  auto const element = static_cast<double>(work_.working_bytes);
+  auto const sum = static_cast<double>(work_.gradient_bytes);
+  auto const [from, to] = keys(work);
+  bool const staged = gathers() && !schedule_.direct;
+  auto const sources = static_cast<double>(active(number));
+  double leaving = staged ? element * static_cast<double>(work.elements) : 0.0;
+  double summed = 0.0, taken = 0.0, brought = 0.0;
+  for (std::int64_t key = from; key < to; ++key) {
+    auto const elements = static_cast<double>(common(work, key));
+    bool const on_device = held_[index(key)] != 0 && !staged;
+    if (on_device) {
+      taken += last(number) && stays_[index(key)] == 0 ? sum * elements : 0.0;
+      continue;
+    }
+    leaving += staged ? 0.0 : element * elements * sources;
+    for (int source = 0; source < active(number); ++source) {
+      summed += elements * (element + (number == 0 && source == 0 ? sum : 2.0 * sum));
+    }
+    summed += last(number) ? elements * sum : 0.0;
+    brought += last(number) && stays_[index(key)] != 0 ? sum * elements : 0.0;
+  }
+  double const exchanged =
+      element * static_cast<double>(work.count) * std::min(sources, work_.ranks - 1.0);
+  co_await gradient_staging_.take();
+  co_await machine_.between_ranks(staged ? 0.0 : exchanged);
+  co_await machine_.to_host(leaving);
+  gradient_places_.give();
+  co_await machine_.between_ranks(staged ? exchanged : 0.0);
+  co_await machine_.sum(summed);
+  co_await machine_.to_host(taken);
+  co_await machine_.to_device(brought);
+  gradient_staging_.give();
+  for (std::int64_t key = to - 1; key >= from; --key) {
+    if (subgroup(key).begin >= work.begin) {  // its lowest layer: it is complete
+      ++round.writes_left;
+      time_.start(spill(round, key, number));
+    }
+  }
+  --round.layers_left;
+  end_of_gradient(round);
+}
+
+Task SimulatedSteps::spill(Round& round, std::int64_t key, int number) {
+  if (stays_[index(key)] == 0) {
+    if (schedule_.gradient_buffers > 0) {
+      if (number > 0) {
+        co_await gradients_.fetch(key);
+      } else {
+        co_await gradients_.create(key);
+      }
+      co_await gradients_.commit(key);
+    }
+    if (last(number) && schedule_.flush_fp32) {
+      co_await flushed_.create(key);
+      co_await flushed_.commit(key);
+    }
+  }
+  if (last(number) && schedule_.overlap) {
+    if (!subgroup(key).resident) {
+      before_->order.bring_forward(key);
+    }
+    before_->complete[index(key)].set();
+  }
+  --round.writes_left;
+  end_of_gradient(round);
+}
+
+void SimulatedSteps::end_of_gradient(Round& round) {
+  if (round.layers_left == 0 && round.writes_left == 0) {
+    round.summed.set();
+  }
+}
+
+}  // namespace offstage::plan

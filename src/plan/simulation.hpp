@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "plan/machine.hpp"
+#include "plan/workload.hpp"
+
+namespace offstage::plan {
+
+/// How long a resource is busy in a step.
+struct ResourceUse {
+  std::string name;  ///< "device", "path 1"
+  Seconds busy{};
+};
+
+/// A step once caches have settled, the mean of one with either order of subgroups.
+struct Prediction {
+  Seconds step{};
+  /// As the run counts them: backward has the wait for the update before in it, and update ends
+  /// when the next forward may begin.
+  Seconds forward{}, backward{}, update{};
+  std::vector<ResourceUse> uses;  ///< busiest first; those that are idle left out
+
+  /// Nothing is busy: "nothing".
+  [[nodiscard]] std::string bound() const { return uses.empty() ? "nothing" : uses.front().name; }
+};
+
+/// `often` of the steps are as `other`.
+[[nodiscard]] Prediction mean(Prediction const& one, Prediction const& other, double often);
+
+/// Simulates steps of a rank, event by event: products, copies, transfers, updates and sums queue
+/// at the resources, and buffers, slots and slabs are taken and given back, as the run does it and
+/// by the same deciders (update_order, deal_trips, TripOrder, ExtentCache, next_path,
+/// SlotSchedule).
+///
+/// Source:      the rooms model, parameters, activations, update and tiers, whose waiting it
+///              repeats.
+/// Link:        a copy goes at the rate of both directions if the other one is in use when it
+///              begins.
+/// Paths:       half duplex: one transfer at a time; at most 64 MiB per turn.
+/// Host memory: no queue; a step takes no less than all its traffic there would.
+/// Not known:   what kernels that are no products take, and the launching thread. Ranks are alike.
+/// Errors:      PreconditionError: sizes that do not fit together; no buffer where one is needed.
+[[nodiscard]] Prediction simulate(Machine const& machine, Workload const& workload,
+                                  Schedule const& schedule);
+
+}  // namespace offstage::plan

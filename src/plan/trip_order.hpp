@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace offstage::plan {
+
+/// One subgroup's turn in an update.
+struct Trip {
+  std::int64_t subgroup{};
+  bool on_device = false;  ///< resident subgroups are updated there in any case
+};
+
+/// Which of the trips of an update comes next, so that CPU and device both have work as long as
+/// there is any for them: in the given order, but a side that has less than its part of the workers
+/// comes first. (In strict order, all workers may hold trips that wait for one of the two, while the
+/// other is idle.) Waits for nothing. Threads: one at a time.
+class TripOrder {
+ public:
+  /// `device_first`: no CPU trip begins before all device trips have ended.
+  TripOrder(std::span<Trip const> order, int workers, bool device_first);
+
+  [[nodiscard]] bool empty() const { return cpu_.turns.empty() && device_.turns.empty(); }
+  /// Whether what is left has to wait until device trips that are under way end.
+  [[nodiscard]] bool must_wait() const;
+  [[nodiscard]] bool device_done() const { return device_.turns.empty() && device_.under_way == 0; }
+  /// The next one; none is left: nothing. Not while it must wait.
+  [[nodiscard]] std::optional<Trip> take();
+  /// This one is dealt before all that are left. Nothing if it was dealt.
+  void bring_forward(std::int64_t subgroup);
+  /// Trips that are left are dealt in ascending order of subgroups from now on.
+  void lowest_first();
+  /// A trip that was taken has ended.
+  void end(Trip const& trip) noexcept;
+  /// Nothing is left. Returns how many CPU trips nobody took.
+  std::int64_t clear() noexcept;
+  /// Trips that run on the CPU, as of construction.
+  [[nodiscard]] std::int64_t cpu_trips() const noexcept { return cpu_trips_; }
+
+ private:
+  struct Turn {
+    Trip trip;
+    std::int64_t place;  ///< in the order; lower comes first
+  };
+  struct Side {
+    std::deque<Turn> turns;
+    int under_way = 0;
+  };
+  /// Which side a worker should serve, of two that both have turns.
+  [[nodiscard]] Side& choose();
+  [[nodiscard]] static Trip pop(Side& side);
+
+  int least_;  ///< trips under way that each side should have, if it has trips
+  bool device_first_;
+  std::int64_t cpu_trips_ = 0;
+  std::int64_t first_place_ = 0;  ///< of all so far
+  Side cpu_, device_;
+};
+
+/// Trips of the subgroups in this order: after each of them the device has its share of the
+/// elements, rounded to whole subgroups. `sizes`: by subgroup.
+[[nodiscard]] std::vector<Trip> deal_trips(double share, std::span<std::int64_t const> order,
+                                           std::span<std::int64_t const> sizes);
+
+}  // namespace offstage::plan

@@ -1,0 +1,235 @@
+#pragma once
+
+#include <algorithm>
+#include <coroutine>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <queue>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace offstage::plan {
+
+/// A piece of straight-line work under virtual time. It begins when somebody awaits it, or when
+/// VirtualTime::start is given it, and ends where its function does.
+class [[nodiscard]] Task {
+ public:
+  struct promise_type {
+    std::coroutine_handle<> then = std::noop_coroutine();  ///< who awaits it
+    std::exception_ptr error;
+
+    Task get_return_object() {
+      return Task{std::coroutine_handle<promise_type>::from_promise(*this)};
+    }
+    std::suspend_always initial_suspend() noexcept { return {}; }
+    auto final_suspend() noexcept {
+      struct Continue {
+        bool await_ready() noexcept { return false; }
+        std::coroutine_handle<> await_suspend(std::coroutine_handle<promise_type> task) noexcept {
+          return task.promise().then;
+        }
+        void await_resume() noexcept {}
+      };
+      return Continue{};
+    }
+    void return_void() noexcept {}
+    void unhandled_exception() noexcept { error = std::current_exception(); }
+  };
+
+  Task(Task&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
+  Task& operator=(Task&&) = delete;
+  ~Task() {
+    if (handle_) {
+      handle_.destroy();
+    }
+  }
+
+  [[nodiscard]] bool await_ready() const noexcept { return false; }
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<> awaiting) noexcept {
+    handle_.promise().then = awaiting;
+    return handle_;
+  }
+  void await_resume() const { rethrow(); }
+
+  [[nodiscard]] bool done() const { return handle_.done(); }
+  [[nodiscard]] std::coroutine_handle<> handle() const { return handle_; }
+  void rethrow() const {
+    if (handle_.promise().error) {
+      std::rethrow_exception(handle_.promise().error);
+    }
+  }
+
+ private:
+  explicit Task(std::coroutine_handle<promise_type> handle) : handle_{handle} {}
+  std::coroutine_handle<promise_type> handle_;
+};
+
+/// Seconds that pass from event to event. Events of the same moment happen in the order in which
+/// they were asked for.
+class VirtualTime {
+ public:
+  [[nodiscard]] double now() const noexcept { return now_; }
+  /// From the present moment on, beside whoever calls this.
+  void start(Task task) {
+    resume_at(now_, task.handle());
+    tasks_.push_back(std::move(task));
+  }
+  void resume_at(double when, std::coroutine_handle<> task) {
+    events_.push({when, ++count_, task});
+  }
+  /// Returns when nothing is left to happen. Errors: that of a task; PreconditionError: a task
+  /// waits for ever.
+  void run() {
+    while (!events_.empty()) {
+      auto const event = events_.top();
+      events_.pop();
+      now_ = event.when;
+      event.task.resume();
+    }
+    for (Task const& task : tasks_) {
+      if (task.done()) {
+        task.rethrow();
+      }
+    }
+    require(std::ranges::all_of(tasks_, &Task::done), "VirtualTime: a task waits for ever");
+  }
+
+ private:
+  struct Event {
+    double when;
+    std::uint64_t number;
+    std::coroutine_handle<> task;
+    friend bool operator<(Event const& a, Event const& b) {
+      return std::pair{a.when, a.number} > std::pair{b.when, b.number};
+    }
+  };
+  std::priority_queue<Event> events_;
+  std::deque<Task> tasks_;
+  double now_ = 0.0;
+  std::uint64_t count_ = 0;
+};
+
+/// A resource that does one thing at a time, in order of arrival.
+class Server {
+ public:
+  explicit Server(VirtualTime& time) : time_{&time} {}
+
+  /// Returns when `seconds` of it were spent on the caller.
+  [[nodiscard]] auto serve(double seconds) {
+    struct Awaiter {
+      Server& server;
+      double seconds;
+      [[nodiscard]] bool await_ready() const { return seconds <= 0.0; }
+      void await_suspend(std::coroutine_handle<> task) const {
+        server.busy_until_ = server.begin() + seconds;
+        server.busy_ += seconds;
+        server.time_->resume_at(server.busy_until_, task);
+      }
+      void await_resume() const {}
+    };
+    return Awaiter{*this, seconds};
+  }
+  /// When the next caller would be served.
+  [[nodiscard]] double begin() const { return std::max(time_->now(), busy_until_); }
+  /// Seconds that it was in use so far.
+  [[nodiscard]] double busy() const { return busy_ - (begin() - time_->now()); }
+
+ private:
+  VirtualTime* time_;
+  double busy_until_ = 0.0;
+  double busy_ = 0.0;
+};
+
+/// A number of equal things, each lent to one at a time, in order of arrival.
+class Tokens {
+ public:
+  Tokens(VirtualTime& time, std::int64_t count) : time_{&time}, free_{count} {}
+
+  /// Returns when the caller has one.
+  [[nodiscard]] auto take() {
+    struct Awaiter {
+      Tokens& tokens;
+      [[nodiscard]] bool await_ready() const {
+        bool const there = tokens.free_ > 0;
+        tokens.free_ -= there ? 1 : 0;
+        return there;
+      }
+      void await_suspend(std::coroutine_handle<> task) const { tokens.waiting_.push_back(task); }
+      void await_resume() const {}
+    };
+    return Awaiter{*this};
+  }
+  void give() {
+    if (waiting_.empty()) {
+      ++free_;
+      return;
+    }
+    time_->resume_at(time_->now(), waiting_.front());
+    waiting_.pop_front();
+  }
+
+ private:
+  VirtualTime* time_;
+  std::int64_t free_;
+  std::deque<std::coroutine_handle<>> waiting_;
+};
+
+/// Something that happens once.
+class Point {
+ public:
+  explicit Point(VirtualTime& time) : time_{&time} {}
+
+  void set() {
+    happened_ = true;
+    for (auto const task : std::exchange(waiting_, {})) {
+      time_->resume_at(time_->now(), task);
+    }
+  }
+  [[nodiscard]] bool happened() const { return happened_; }
+
+  [[nodiscard]] auto operator co_await() {
+    struct Awaiter {
+      Point& point;
+      [[nodiscard]] bool await_ready() const { return point.happened_; }
+      void await_suspend(std::coroutine_handle<> task) const { point.waiting_.push_back(task); }
+      void await_resume() const {}
+    };
+    return Awaiter{*this};
+  }
+
+ private:
+  VirtualTime* time_;
+  bool happened_ = false;
+  std::vector<std::coroutine_handle<>> waiting_;
+};
+
+/// Something that changes again and again: whoever awaits it goes on at the next change.
+class Change {
+ public:
+  explicit Change(VirtualTime& time) : time_{&time} {}
+
+  void tell() {
+    for (auto const task : std::exchange(waiting_, {})) {
+      time_->resume_at(time_->now(), task);
+    }
+  }
+
+  [[nodiscard]] auto operator co_await() {
+    struct Awaiter {
+      Change& change;
+      [[nodiscard]] bool await_ready() const { return false; }
+      void await_suspend(std::coroutine_handle<> task) const { change.waiting_.push_back(task); }
+      void await_resume() const {}
+    };
+    return Awaiter{*this};
+  }
+
+ private:
+  VirtualTime* time_;
+  std::vector<std::coroutine_handle<>> waiting_;
+};
+
+}  // namespace offstage::plan

@@ -1,0 +1,220 @@
+#include "train/step_forecast.hpp"
+
+#include <algorithm>
+
+#include "base/dtype.hpp"
+#include "model/block.hpp"
+#include "model/block_traffic.hpp"
+#include "model/dims.hpp"
+#include "model/fates.hpp"
+#include "model/transformer.hpp"
+#include "parameters/home.hpp"
+#include "train/activation_choice.hpp"
+#include "train/memory_demand.hpp"
+#include "train/shared_update.hpp"
+#include "update/device_lane.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// Products of backward for one of forward, and attention's, which makes scores again.
+constexpr double backward_products = 2.0;
+constexpr double backward_attention = 2.5;
+/// Both in block_flops.
+constexpr double counted_products = 3.0;
+
+double first_known(double one, double other) {
+  return one > 0.0 ? one : other;
+}
+
+bool is_host_visible(StepFacts const& facts) {
+  return facts.route == state::Route::in_place;
+}
+
+plan::LayerWork block_work(model::Dims const& dims, model::BlockFates const& fates) {
+  auto const flops = model::block_flops(dims);
+  double const linear = flops.linear / counted_products;
+  double const attention = flops.attention / counted_products;
+  plan::LayerWork work{.forward = linear + attention,
+                       .backward = backward_products * linear + backward_attention * attention};
+  for (model::Part const part : model::all_parts) {
+    work.recompute += fates[part] == model::Fate::recompute ? model::part_flops(dims, part) : 0.0;
+  }
+  return work;
+}
+
+plan::ParameterHome home_of(RunConfig const& config) {
+  switch (config.parameter_home) {
+    case parameters::Home::host:
+      return plan::ParameterHome::host;
+    case parameters::Home::storage:
+      return plan::ParameterHome::storage;
+    case parameters::Home::device:
+      break;
+  }
+  return plan::ParameterHome::device;
+}
+
+template <class T>
+model::BlockRing ring_of(RunConfig const& config) {
+  auto const run = run_shape<T>(config);
+  return {static_cast<int>(config.model.layers), run.fates, run.slabs};
+}
+
+}  // namespace
+
+plan::UpdateRates known_rates(RunConfig const& config) {
+  plan::UpdateRates rates = config.platform;
+  auto const& emulated = config.device.emulation;
+  rates.cpu_update = first_known(rates.cpu_update, emulated.host_update);
+  rates.device_update = first_known(rates.device_update, emulated.device_update);
+  rates.host_to_device = first_known(rates.host_to_device, emulated.host_to_device);
+  rates.device_to_host = first_known(rates.device_to_host, emulated.device_to_host);
+  return rates;
+}
+
+double known_compute(RunConfig const& config) {
+  return first_known(config.device.emulation.compute, config.platform_products);
+}
+
+plan::Machine machine_of(RunConfig const& config, StepFacts const& facts) {
+  plan::Machine machine{.compute = known_compute(config),
+                        .rates = known_rates(config),
+                        .host_sum = config.device.emulation.host_sum};
+  if (is_host_visible(facts)) {
+    machine.rates.host_to_device = machine.rates.device_to_host = 0.0;
+    machine.rates.host_to_device_both = machine.rates.device_to_host_both = 0.0;
+  }
+  for (tiers::PathSettings const& path : config.paths) {
+    machine.rates.paths.push_back({path.read_rate / facts.ranks_per_node,
+                                   path.write_rate / facts.ranks_per_node,
+                                   path.duplex == tiers::Duplex::full});
+  }
+  return machine;
+}
+
+template <class T>
+plan::Workload workload_of(RunConfig const& config, StepFacts const& facts) {
+  auto const& map = facts.map;
+  auto const dims = run_dims(config);
+  auto const ring = ring_of<T>(config);
+  plan::Workload work;
+  int const layers = static_cast<int>(map.layers().size());
+  for (int layer = 0; layer < layers; ++layer) {
+    bool const block = layer > 0 && layer + 1 < layers;
+    plan::LayerWork each = block ? block_work(dims, ring.fates(layer - 1)) : plan::LayerWork{};
+    each.elements = map.layers()[static_cast<std::size_t>(layer)].padded_elements();
+    each.begin = map.shard_offset(layer, facts.rank);
+    each.count = map.chunks(layer, facts.rank).count * chunk_elements;
+    work.layers.push_back(each);
+  }
+  // The head's backward is done at the end of forward, tile by tile.
+  work.layers.back().forward = counted_products * 2.0 * static_cast<double>(dims.rows()) *
+                               static_cast<double>(dims.V) * static_cast<double>(dims.C);
+  for (state::LeavingPart const& part : model::leaving_parts<T>(dims, ring)) {
+    work.layers[static_cast<std::size_t>(part.block) + 1].leaving += part.bytes;
+  }
+  auto const order = model::layer_order(config.model);
+  work.forward = order.forward;
+  work.backward = order.backward;
+  for (auto const& subgroup : state::subgroups_of(map, facts.rank, facts.memory.subgroup_elements,
+                                                  resident_elements(config, map, facts.rank))) {
+    work.subgroups.push_back({subgroup.begin, subgroup.size, subgroup.resident});
+  }
+  work.micro_batches = config.train.global_batch / config.train.micro_batch;
+  work.rounds = static_cast<int>(ceil_div(work.micro_batches, map.ranks()));
+  work.ranks = map.ranks();
+  work.state_bytes = config.optimizer.layout().bytes_per_element();
+  work.working_bytes = static_cast<Bytes>(sizeof(T));
+  work.gradient_bytes = accumulated_bytes<T>(config);
+  return work;
+}
+
+template <class T>
+plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
+  auto const& memory = facts.memory;
+  bool const host_visible = is_host_visible(facts);
+  bool const stored = !config.paths.empty();
+  bool const lane = needs_lane(config, host_visible);
+  auto const shape =
+      update_shape<T>(config, facts.map.shard_elements(facts.rank), memory.subgroup_elements);
+  auto const slots = lane_settings(config, shape);
+  plan::Schedule schedule;
+  schedule.share = facts.share;
+  schedule.transfers = config.share.transfers;
+  schedule.order = config.storage.order;
+  schedule.goes_on = lane && config.share.transfers == plan::Transfers::overlap;
+  schedule.stages = lane && !host_visible && config.parameter_home == parameters::Home::device;
+  schedule.chunk = slots.chunk;
+  schedule.chunk_slots = slots.slots;
+  schedule.staged_chunks = slots.parameter_slots;
+  schedule.workers = update_workers(config, memory, host_visible);
+  schedule.held = facts.device.held / accumulated_bytes<T>(config);
+  schedule.direct = facts.route == state::Route::direct;
+  schedule.sums_on_device = sums_on_device(facts.map.ranks(), facts.route);
+  schedule.buffers = stored ? memory.buffers : 0;
+  schedule.cached = memory.cached;
+  schedule.spares = memory.spares;
+  schedule.spare_slots = keeps_versions(config) && stored;
+  schedule.spread = config.storage.evict == tiers::Evict::farthest;
+  schedule.evict = config.overlap != Overlap::off && schedule.spread ? plan::Evict::highest
+                                                                     : config.storage.evict;
+  schedule.split = config.storage.split;
+  schedule.sharer = {facts.rank % facts.ranks_per_node, facts.ranks_per_node};
+  schedule.gradient_buffers = memory.gradient_buffers;
+  schedule.gradients_cached = memory.gradients_cached;
+  schedule.flush_fp32 = config.flushes_fp32();
+  schedule.home = home_of(config);
+  if (schedule.home != plan::ParameterHome::device) {
+    auto const sizes = facts.map.slot_sizes();
+    std::int64_t const there = facts.device.working_copy / static_cast<Bytes>(sizeof(T));
+    schedule.parameter_slots = static_cast<int>((there - sizes.large) / sizes.usual);
+    for (std::size_t layer = 0; layer < facts.map.layers().size(); ++layer) {
+      if (sizes.is_large(facts.map.layers()[layer])) {
+        schedule.large_layers.push_back(static_cast<int>(layer));
+      }
+    }
+  }
+  schedule.parameter_buffers = memory.parameter_buffers;
+  schedule.parameters_ahead =
+      std::clamp(memory.parameter_buffers - 1, 1,
+                 parameters::host_extents(depth_demand<T>(config, facts.map, 0)));
+  schedule.slabs = std::max(1, ring_of<T>(config).slabs());
+  schedule.activations_on_storage = config.train.activations.storage;
+  schedule.activations_cached = memory.activations_cached;
+  auto const workers = activation_workers(memory.activation_buffers);
+  schedule.activation_writers = workers.writers;
+  schedule.activation_readers = workers.readers;
+  return schedule;
+}
+
+template <class T>
+plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts) {
+  auto const machine = machine_of(config, facts);
+  auto const work = workload_of<T>(config, facts);
+  auto schedule = schedule_of<T>(config, facts);
+  auto const plain = plan::simulate(machine, work, schedule);
+  bool const gains = schedule.spares > 0 || (schedule.spare_slots && schedule.buffers > 0);
+  if (config.overlap == Overlap::off || (config.overlap == Overlap::automatic && !gains)) {
+    return plain;
+  }
+  schedule.overlap = true;
+  auto overlapped = plan::simulate(machine, work, schedule);
+  if (facts.clip_rate > 0.0) {
+    schedule.redone = true;
+    overlapped = plan::mean(overlapped, plan::simulate(machine, work, schedule), facts.clip_rate);
+  }
+  bool const chosen = config.overlap == Overlap::on || overlapped.step < plain.step;
+  return chosen ? overlapped : plain;
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                               \
+  template plan::Workload workload_of<T>(RunConfig const&, StepFacts const&); \
+  template plan::Schedule schedule_of<T>(RunConfig const&, StepFacts const&); \
+  template plan::Prediction foresee_step<T>(RunConfig const&, StepFacts const&);
+OFFSTAGE_INSTANTIATE(float)
+OFFSTAGE_INSTANTIATE(bfloat16)
+OFFSTAGE_INSTANTIATE(float16)
+#undef OFFSTAGE_INSTANTIATE
+
+}  // namespace offstage::train

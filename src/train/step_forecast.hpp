@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/machine.hpp"
+#include "plan/memory.hpp"
+#include "plan/simulation.hpp"
+#include "plan/workload.hpp"
+#include "state/rank_link.hpp"
+#include "state/shard.hpp"
+#include "train/device_demand.hpp"
+#include "train/run_config.hpp"
+
+namespace offstage::train {
+
+/// What a run's steps are simulated for. Given by reference: outlives the call.
+struct StepFacts {
+  state::ShardMap const& map;
+  int rank{};  ///< whose steps they are
+  int ranks_per_node = 1;
+  state::Route route = state::Route::in_place;
+  plan::MemoryPlan const& memory;
+  DeviceDemand const& device;
+  double share{};      ///< of the update that the device has
+  double clip_rate{};  ///< of steps whose norm is above optimizer.clip
+};
+
+/// platform.*, and where it says nothing the rates of an emulated device.
+[[nodiscard]] plan::UpdateRates known_rates(RunConfig const& config);
+/// Floating-point operations per second of the device's products, likewise; 0: not known.
+[[nodiscard]] double known_compute(RunConfig const& config);
+
+/// The rank's part of every resource, while all ranks of its node work.
+[[nodiscard]] plan::Machine machine_of(RunConfig const& config, StepFacts const& facts);
+/// T is numerics.dtype.
+template <class T>
+[[nodiscard]] plan::Workload workload_of(RunConfig const& config, StepFacts const& facts);
+template <class T>
+[[nodiscard]] plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts);
+
+/// A step that the configuration would make. Rates that are not known take no time. Steps whose
+/// update began under backward are done again with clip_rate. update.overlap=auto is the quicker
+/// of both ways, where versions are kept.
+template <class T>
+[[nodiscard]] plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts);
+
+}  // namespace offstage::train

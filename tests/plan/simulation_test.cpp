@@ -1,0 +1,382 @@
+#include "plan/simulation.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <string>
+
+#include "plan/virtual_time.hpp"
+
+namespace offstage::plan {
+namespace {
+
+/// Two layers of 100 elements that compute for 1 s forward and 2 s backward, on three subgroups.
+Workload two_layers() {
+  Workload work;
+  work.layers = {{.forward = 1, .backward = 2, .elements = 100, .begin = 0, .count = 100},
+                 {.forward = 1, .backward = 2, .elements = 100, .begin = 100, .count = 100}};
+  work.forward = {0, 1};
+  work.backward = {1, 0};
+  work.subgroups = {{0, 80}, {80, 80}, {160, 40}};
+  return work;
+}
+
+/// Computes 1 operation a second, the cores update 100 elements, links and paths take no time.
+Machine one_a_second() {
+  Machine machine;
+  machine.compute = 1.0;
+  machine.rates.cpu_update = 100.0;
+  return machine;
+}
+
+/// One trip at a time; nothing goes on under the next forward.
+Schedule plain() {
+  Schedule schedule;
+  schedule.workers = 1;
+  schedule.chunk = 1000;
+  schedule.goes_on = false;
+  return schedule;
+}
+
+double busy(Prediction const& prediction, std::string const& name) {
+  auto const found = std::ranges::find(prediction.uses, name, &ResourceUse::name);
+  return found == prediction.uses.end() ? 0.0 : found->busy.count();
+}
+
+TEST(VirtualTime, AServerServesInOrderOfArrival) {
+  VirtualTime time;
+  Server server{time};
+  std::vector<double> ends;
+  auto const work = [&](double seconds) -> Task {
+    co_await server.serve(seconds);
+    ends.push_back(time.now());
+  };
+  time.start(work(2.0));
+  time.start(work(1.0));
+  time.run();
+  EXPECT_EQ(ends, (std::vector<double>{2.0, 3.0}));
+  EXPECT_EQ(server.busy(), 3.0);
+}
+
+TEST(VirtualTime, WhoWaitsForEverIsAnError) {
+  VirtualTime time;
+  Point never{time};
+  auto const work = [&]() -> Task { co_await never; };
+  time.start(work());
+  EXPECT_THROW(time.run(), PreconditionError);
+}
+
+TEST(VirtualTime, TokensAreLentInOrder) {
+  VirtualTime time;
+  Tokens tokens{time, 1};
+  Server server{time};
+  std::vector<int> order;
+  auto const work = [&](int who) -> Task {
+    co_await tokens.take();
+    co_await server.serve(1.0);
+    order.push_back(who);
+    tokens.give();
+  };
+  for (int who = 0; who < 3; ++who) {
+    time.start(work(who));
+  }
+  time.run();
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(time.now(), 3.0);
+}
+
+TEST(Simulation, AddsThePhasesWhereNothingOverlaps) {
+  auto const found = simulate(one_a_second(), two_layers(), plain());
+  EXPECT_NEAR(found.forward.count(), 2.0, 1e-9);
+  EXPECT_NEAR(found.backward.count(), 4.0, 1e-9);
+  EXPECT_NEAR(found.update.count(), 2.0, 1e-9);
+  EXPECT_NEAR(found.step.count(), 8.0, 1e-9);
+  EXPECT_EQ(found.bound(), "the device");
+  EXPECT_NEAR(busy(found, "updates on the cores"), 2.0, 1e-9);
+}
+
+TEST(Simulation, AGradientLeavesUnderTheNextLayersBackward) {
+  auto machine = one_a_second();
+  machine.rates.device_to_host = 100.0;  // 2 s a layer
+  auto const found = simulate(machine, two_layers(), plain());
+  // The last layer's is at 2 + 2, the first one's backward then; its gradient comes after that.
+  EXPECT_NEAR(found.backward.count(), 6.0, 1e-9);
+  machine.rates.device_to_host = 50.0;  // 4 s: from 2 to 6, and to 10
+  EXPECT_NEAR(simulate(machine, two_layers(), plain()).backward.count(), 10.0, 1e-9);
+}
+
+TEST(Simulation, NewParametersGoOnUnderTheNextForward) {
+  auto machine = one_a_second();
+  machine.rates.host_to_device = 100.0;  // subgroups of 1.6, 1.6 and 0.8 s
+  auto schedule = plain();
+  schedule.workers = 3;
+  schedule.goes_on = true;
+  schedule.order = UpdateOrder::ascending;
+  auto const found = simulate(machine, two_layers(), schedule);
+  // Computed until 0.8, 1.6 and 2.0, sent until 2.4, 4.0 and 4.8. The first layer, of two
+  // subgroups, waits until 4.0, which is 2.0 after the update. The second one waits for nothing.
+  EXPECT_NEAR(found.update.count(), 2.0, 1e-9);
+  EXPECT_NEAR(found.forward.count(), 4.0, 1e-9);
+  schedule.transfers = Transfers::blocking;
+  schedule.goes_on = false;
+  // In turns: 2 s of updates and 4 s of copies.
+  EXPECT_NEAR(simulate(machine, two_layers(), schedule).update.count(), 6.0, 1e-9);
+}
+
+TEST(Simulation, StorageIsReadAndWrittenInTurnOnAHalfDuplexPath) {
+  auto machine = one_a_second();
+  machine.rates.paths = {{1200.0, 600.0, false}};  // 0.01 s and 0.02 s an element
+  auto schedule = plain();
+  schedule.buffers = 1;
+  // With one buffer all is in turns: 2 s read, 2 s computed, 4 s written.
+  EXPECT_NEAR(simulate(machine, two_layers(), schedule).update.count(), 8.0, 1e-9);
+  schedule.buffers = schedule.workers = 3;
+  // Computation of two subgroups hides: 6 s of the path, and the last fetched is computed alone at
+  // most.
+  auto const found = simulate(machine, two_layers(), schedule);
+  EXPECT_GE(found.update.count(), 6.0 - 1e-9);
+  EXPECT_LE(found.update.count(), 6.8);
+  EXPECT_NEAR(busy(found, "path 1"), 6.0, 1e-9);
+  // What stays in memory is neither read nor written.
+  schedule.cached = 2;
+  EXPECT_LT(busy(simulate(machine, two_layers(), schedule), "path 1"), 3.0);
+  // All has a place: nothing is stored.
+  schedule.cached = 3;
+  EXPECT_EQ(busy(simulate(machine, two_layers(), schedule), "path 1"), 0.0);
+}
+
+TEST(Simulation, AnAscendingOrderThrashesTheOldestFirstCache) {
+  auto machine = one_a_second();
+  machine.rates.paths = {{1200.0, 600.0, false}};
+  auto schedule = plain();
+  schedule.buffers = 1;
+  schedule.cached = 2;
+  schedule.evict = Evict::oldest;
+  schedule.spread = false;
+  schedule.order = UpdateOrder::ascending;
+  EXPECT_NEAR(busy(simulate(machine, two_layers(), schedule), "path 1"), 6.0, 1e-9);
+  schedule.order = UpdateOrder::alternate;
+  EXPECT_LT(busy(simulate(machine, two_layers(), schedule), "path 1"), 3.0);
+}
+
+TEST(Simulation, TheDevicesShareIsUpdatedBesideTheCores) {
+  auto machine = one_a_second();
+  machine.rates.device_update = 100.0;
+  auto schedule = plain();
+  schedule.workers = 4;
+  schedule.share = 0.5;
+  auto const found = simulate(machine, two_layers(), schedule);
+  EXPECT_NEAR(busy(found, "updates on the cores") + busy(found, "updates on the device"), 2.0,
+              1e-9);
+  EXPECT_LT(found.update.count(), 1.3);
+  schedule.share = 1.0;
+  EXPECT_NEAR(busy(simulate(machine, two_layers(), schedule), "updates on the device"), 2.0, 1e-9);
+}
+
+TEST(Simulation, AnUpdateUnderBackwardHidesThere) {
+  auto schedule = plain();
+  schedule.overlap = true;
+  schedule.spares = 3;
+  schedule.spare_slots = true;
+  auto const found = simulate(one_a_second(), two_layers(), schedule);
+  // Subgroup 2 and 1 are complete when the layers are: at 2 and 4 s of backward; 0 at 4 as well. So
+  // two of them, 1.6 s,
+  // are updated after it, and the first layer waits for both.
+  EXPECT_NEAR(found.update.count(), 0.0, 1e-9);
+  EXPECT_NEAR(found.step.count(), 2.0 + 4.0 + 1.6, 1e-9);
+  schedule.redone = true;
+  EXPECT_GE(simulate(one_a_second(), two_layers(), schedule).step.count(), 8.0);
+}
+
+TEST(Simulation, StreamedLayersComeThroughTheirSlots) {
+  auto machine = one_a_second();
+  machine.rates.host_to_device = 200.0;  // 1 s a layer
+  auto schedule = plain();
+  schedule.stages = false;
+  schedule.home = ParameterHome::host;
+  schedule.parameter_slots = 2;
+  auto const found = simulate(machine, two_layers(), schedule);
+  // Both layers stay in their slots for backward.
+  EXPECT_NEAR(busy(found, "the link to the device"), 2.0, 1e-9);
+  EXPECT_NEAR(found.forward.count(), 3.0, 1e-9);
+  EXPECT_NEAR(found.backward.count(), 4.0, 1e-9);
+}
+
+TEST(Simulation, ActivationsLeaveAndComeBackUnderOtherBlocksWork) {
+  auto machine = one_a_second();
+  machine.rates.host_to_device = machine.rates.device_to_host = 100.0;
+  auto work = two_layers();
+  work.working_bytes = 0;
+  auto const one = work.layers[0];
+  work.layers.assign(6, one);
+  for (int i = 0; i < 6; ++i) {
+    auto& layer = work.layers[static_cast<std::size_t>(i)];
+    layer.begin = 100 * i;
+    layer.leaving = i < 4 ? 50 : 0;  // 0.5 s; the last two stay in their slabs
+  }
+  work.forward = {0, 1, 2, 3, 4, 5};
+  work.backward = {5, 4, 3, 2, 1, 0};
+  work.subgroups = {{0, 600}};
+  auto schedule = plain();
+  schedule.stages = false;
+  auto const found = simulate(machine, work, schedule);
+  EXPECT_NEAR(found.forward.count(), 6.0, 1e-9);
+  EXPECT_NEAR(found.backward.count(), 12.0, 1e-9);
+  schedule.slabs = 1;
+  for (std::size_t i = 0; i < 5; ++i) {
+    work.layers[i].leaving = 50;
+  }
+  auto const serial = simulate(machine, work, schedule);
+  EXPECT_NEAR(serial.forward.count(), 6.0 + 5 * 0.5, 1e-9);
+  EXPECT_NEAR(serial.backward.count(), 12.0 + 5 * 0.5, 1e-9);
+}
+
+struct Drawn {
+  Machine machine;
+  Workload work;
+  Schedule schedule;
+};
+
+Drawn draw(std::mt19937& random) {
+  auto const number = [&](int low, int high) {
+    return std::uniform_int_distribution{low, high}(random);
+  };
+  Drawn drawn;
+  auto& [machine, work, schedule] = drawn;
+  machine.compute = number(1, 9);
+  machine.rates.cpu_update = number(20, 200);
+  machine.rates.device_update = number(20, 400);
+  machine.rates.host_to_device = number(100, 2000);
+  machine.rates.device_to_host = number(100, 2000);
+  machine.host_sum = number(0, 1) * number(500, 2000);
+  for (int path = number(1, 3); path > 0; --path) {
+    machine.rates.paths.push_back({static_cast<double>(number(300, 3000)),
+                                   static_cast<double>(number(300, 3000)), number(0, 1) == 1});
+  }
+  int const layers = number(2, 8);
+  for (int i = 0; i < layers; ++i) {
+    work.layers.push_back({.forward = static_cast<double>(number(0, 4)),
+                           .backward = static_cast<double>(number(0, 8)),
+                           .elements = 100,
+                           .begin = 100 * i,
+                           .count = 100,
+                           .leaving = i + 2 < layers ? number(0, 1) * 100 : 0});
+    work.forward.push_back(i);
+  }
+  work.backward.assign(work.forward.rbegin(), work.forward.rend());
+  std::int64_t const size = number(30, 250);
+  for (std::int64_t begin = 0; begin < 100 * layers; begin += size) {
+    work.subgroups.push_back({begin, std::min(size, 100 * layers - begin)});
+  }
+  work.rounds = number(1, 3);
+  work.gradient_bytes = number(1, 2) * 2;
+  schedule.share = number(0, 4) / 4.0;
+  schedule.overlap = number(0, 1) == 1;
+  schedule.redone = number(0, 3) == 0;
+  schedule.order = number(0, 1) == 1 ? UpdateOrder::alternate : UpdateOrder::ascending;
+  schedule.workers = number(1, 5);
+  schedule.buffers = number(0, 1) * number(1, 4);
+  schedule.cached = number(0, static_cast<int>(work.subgroups.size()));
+  schedule.spare_slots = schedule.overlap;
+  schedule.spares = number(0, 3);
+  schedule.evict = number(0, 1) == 1 ? Evict::farthest : Evict::oldest;
+  schedule.gradient_buffers = number(0, 1) * number(1, 3);
+  schedule.flush_fp32 = number(0, 5) == 0;
+  schedule.chunk = number(20, 300);
+  schedule.held = number(0, 1) * number(0, 800);
+  schedule.sums_on_device = number(0, 1) == 1;
+  schedule.home = static_cast<ParameterHome>(number(0, 2));
+  schedule.parameter_slots = schedule.home == ParameterHome::device ? 0 : number(2, 4);
+  schedule.parameter_buffers = number(2, 4);
+  schedule.parameters_ahead = schedule.parameter_buffers - 1;
+  schedule.stages = schedule.home == ParameterHome::device;
+  schedule.slabs = number(1, 2);
+  schedule.activations_on_storage = number(0, 1) == 1;
+  schedule.activation_readers = number(1, 2);
+  return drawn;
+}
+
+TEST(Simulation, TakesNoLessThanTheBusiestResourceAndNoMoreThanAllInTurn) {
+  std::mt19937 random{17};
+  for (int trial = 0; trial < 400; ++trial) {
+    auto const [machine, work, schedule] = draw(random);
+    auto const found = simulate(machine, work, schedule);
+    double sum = 0.0;
+    for (auto const& use : found.uses) {
+      sum += use.busy.count();
+    }
+    ASSERT_GT(found.step.count(), 0.0) << trial;
+    EXPECT_LE(found.uses.front().busy.count(), found.step.count() * (1 + 1e-9)) << trial;
+    EXPECT_LE(found.step.count(), sum * (1 + 1e-9) + 1e-9) << trial;
+    EXPECT_NEAR((found.forward + found.backward + found.update).count(), found.step.count(), 1e-9);
+  }
+}
+
+TEST(Simulation, AMachineThatIsTwiceAsFastTakesHalfTheTime) {
+  std::mt19937 random{5};
+  for (int trial = 0; trial < 100; ++trial) {
+    auto const [machine, work, schedule] = draw(random);
+    auto fast = machine;
+    for (double* rate :
+         {&fast.compute, &fast.host_sum, &fast.rates.cpu_update, &fast.rates.device_update,
+          &fast.rates.host_to_device, &fast.rates.device_to_host}) {
+      *rate *= 2.0;
+    }
+    for (auto& path : fast.rates.paths) {
+      path.read *= 2.0;
+      path.write *= 2.0;
+    }
+    EXPECT_NEAR(simulate(fast, work, schedule).step.count() * 2.0,
+                simulate(machine, work, schedule).step.count(), 1e-9)
+        << trial;
+  }
+}
+
+/// Queues in order of arrival may lose a little where something comes sooner (Graham's anomaly),
+/// never much.
+TEST(Simulation, AFasterResourceCostsNothing) {
+  std::mt19937 random{23};
+  for (int trial = 0; trial < 200; ++trial) {
+    auto const [machine, work, schedule] = draw(random);
+    double const before = simulate(machine, work, schedule).step.count();
+    for (double Machine::*rate : {&Machine::compute, &Machine::host_sum}) {
+      auto fast = machine;
+      fast.*rate *= 1.5;
+      EXPECT_LE(simulate(fast, work, schedule).step.count(), 1.25 * before) << trial;
+    }
+    auto all = machine;
+    all.compute *= 1000;
+    all.rates.cpu_update *= 1000;
+    all.rates.device_update *= 1000;
+    EXPECT_LE(simulate(all, work, schedule).step.count(), 1.25 * before) << trial;
+  }
+}
+
+TEST(Simulation, IsQuickForALargeModel) {
+  Workload work;
+  for (int i = 0; i < 100; ++i) {
+    work.layers.push_back(
+        {.forward = 1, .backward = 2, .elements = 1000, .begin = 1000 * i, .count = 1000});
+    work.forward.push_back(i);
+    work.backward.insert(work.backward.begin(), i);
+  }
+  for (int i = 0; i < 1000; ++i) {
+    work.subgroups.push_back({100 * i, 100});
+  }
+  auto machine = one_a_second();
+  machine.rates.paths = {{1e4, 1e4, false}, {2e4, 1e4, false}};
+  auto schedule = plain();
+  schedule.buffers = schedule.workers = 6;
+  schedule.cached = 300;
+  auto const begin = std::chrono::steady_clock::now();
+  static_cast<void>(simulate(machine, work, schedule));
+  double const seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  RecordProperty("milliseconds", static_cast<int>(1e3 * seconds));
+  EXPECT_LT(seconds, 0.5) << "a few milliseconds on an idle machine";
+}
+
+}  // namespace
+}  // namespace offstage::plan

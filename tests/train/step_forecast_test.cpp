@@ -1,0 +1,129 @@
+#include "train/step_forecast.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/dtype.hpp"
+#include "model/transformer.hpp"
+#include "train/activation_choice.hpp"
+
+namespace offstage::train {
+namespace {
+
+RunConfig tiny() {
+  RunConfig config;
+  config.model = {.layers = 6,
+                  .hidden = 64,
+                  .heads = 4,
+                  .kv_heads = 4,
+                  .ffn_hidden = 128,
+                  .vocab = 256,
+                  .max_sequence = 32};
+  config.train.sequence = 32;
+  config.train.micro_batch = 2;
+  config.train.global_batch = 10;
+  config.train.activations = {activations::Policy::Rule::keep};
+  config.numerics.dtype = DType::bf16;
+  config.numerics.accumulate_fp32 = true;
+  config.share.device_share = 0.0;
+  config.share.device_chunk = 4096;
+  config.device.kind = DeviceKind::cuda;
+  return config;
+}
+
+struct Scene {
+  RunConfig config;
+  state::ShardMap map;
+  plan::MemoryPlan memory{.subgroup_elements = 8192, .subgroups = 30};
+  DeviceDemand device{};
+
+  explicit Scene(RunConfig const& with, int ranks = 1)
+      : config{with}, map{state::layers_of(with.model), ranks} {}
+  [[nodiscard]] StepFacts facts(int rank = 0) const {
+    return {.map = map,
+            .rank = rank,
+            .ranks_per_node = map.ranks(),
+            .route = state::Route::staged,
+            .memory = memory,
+            .device = device};
+  }
+};
+
+TEST(StepForecast, HasAllProductsOfTheModel) {
+  Scene const scene{tiny()};
+  auto const work = workload_of<bfloat16>(scene.config, scene.facts());
+  double flops = 0.0;
+  for (auto const& layer : work.layers) {
+    flops += layer.forward + layer.backward;
+    EXPECT_EQ(layer.recompute, 0.0);
+  }
+  // Attention's backward makes one more product than twice forward's two.
+  double const pairs = 2.0 * 32 * 33 / 2;
+  double const again = 6 * 2.0 * pairs * 64;
+  EXPECT_NEAR(flops,
+              model::product_flops(scene.config.model, run_shape<bfloat16>(scene.config)) + again,
+              1e-6 * flops);
+  EXPECT_EQ(work.rounds, 5);
+  EXPECT_EQ(work.gradient_bytes, 4);
+  EXPECT_EQ(work.working_bytes, 2);
+}
+
+TEST(StepForecast, ARanksLayersAndSubgroupsCoverItsShard) {
+  Scene const scene{tiny(), 3};
+  for (int rank = 0; rank < 3; ++rank) {
+    auto const work = workload_of<bfloat16>(scene.config, scene.facts(rank));
+    std::int64_t layers = 0;
+    for (auto const& layer : work.layers) {
+      EXPECT_EQ(layer.begin, layers);
+      layers += layer.count;
+    }
+    std::int64_t subgroups = 0;
+    for (auto const& subgroup : work.subgroups) {
+      EXPECT_EQ(subgroup.begin, subgroups);
+      subgroups += subgroup.elements;
+    }
+    EXPECT_EQ(layers, scene.map.shard_elements(rank));
+    EXPECT_EQ(subgroups, layers);
+    EXPECT_EQ(work.rounds, 2);
+  }
+}
+
+TEST(StepForecast, RecomputationAndSwappingFollowTheFates) {
+  auto config = tiny();
+  config.train.activations = {activations::Policy::Rule::recompute};
+  Scene const again{config};
+  auto const recomputed = workload_of<bfloat16>(again.config, again.facts());
+  EXPECT_GT(recomputed.layers[1].recompute, 0.0);
+  EXPECT_EQ(recomputed.layers[6].recompute, 0.0) << "what the last block has made is still there";
+  config.train.activations = {activations::Policy::Rule::swap, 1.0};
+  Scene const swapped{config};
+  auto const leaving = workload_of<bfloat16>(swapped.config, swapped.facts());
+  Bytes bytes = 0;
+  for (auto const& layer : leaving.layers) {
+    bytes += layer.leaving;
+  }
+  EXPECT_GT(bytes, 0);
+  EXPECT_LE(bytes, activation_bytes<bfloat16>(swapped.config));
+  EXPECT_EQ(leaving.layers[6].leaving, 0);
+}
+
+TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {
+  auto config = tiny();
+  config.platform_products = 1e8;
+  config.platform = {
+      .cpu_update = 1e6, .device_update = 1e6, .host_to_device = 1e7, .device_to_host = 1e7};
+  Scene scene{config};
+  scene.memory.spares = 30;
+  auto const step = [&](Overlap overlap, double clip_rate) {
+    scene.config.overlap = overlap;
+    auto facts = scene.facts();
+    facts.clip_rate = clip_rate;
+    return foresee_step<bfloat16>(scene.config, facts).step.count();
+  };
+  EXPECT_LT(step(Overlap::on, 0.0), step(Overlap::off, 0.0));
+  EXPECT_GT(step(Overlap::on, 1.0), step(Overlap::off, 1.0));
+  EXPECT_EQ(step(Overlap::automatic, 0.0), step(Overlap::on, 0.0));
+  EXPECT_EQ(step(Overlap::automatic, 1.0), step(Overlap::off, 1.0));
+}
+
+}  // namespace
+}  // namespace offstage::train
