@@ -71,12 +71,11 @@ bool is_ours(std::string_view name) {
       is_extent_file_name(name)) {
     return true;
   }
-  for (char const* const ending : {".h5", ".json"}) {
-    if (auto const rank = between("rank-", name, ending); rank && all_digits(*rank)) {
-      return true;
-    }
-  }
-  return false;
+  auto const has_rank = [&](std::string_view prefix, std::string_view ending) {
+    auto const rank = between(prefix, name, ending);
+    return rank && all_digits(*rank);
+  };
+  return has_rank("rank-", ".h5") || has_rank("rank-", ".json") || has_rank("head-", "");
 }
 
 std::vector<fs::path> entries_of(std::string const& directory) {
@@ -105,6 +104,10 @@ std::string manifest_name(int rank) {
 
 std::string extent_file_name(int rank, std::size_t subgroup) {
   return fmt::format("extent-{:04}-{:06}.h5", rank, subgroup);
+}
+
+std::string head_file_name(int rank) {
+  return fmt::format("head-{:04}", rank);
 }
 
 std::optional<std::int64_t> step_of(std::string_view name) {

@@ -85,7 +85,7 @@ Checksums share_extents(std::string const& step_directory, Manifest& manifest,
                         StateLayout const& layout, tiers::Tiers& tiers,
                         std::atomic<bool> const* given_up) {
   Checksums checksums(manifest.subgroups.size());
-  Heads heads{layout, fmt::format("{}/head-{:04}", step_directory, manifest.rank)};
+  Heads heads{layout, step_directory + "/" + head_file_name(manifest.rank)};
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     go_on_unless(given_up);
     StoredSubgroup& stored = manifest.subgroups[k];

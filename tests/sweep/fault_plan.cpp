@@ -105,6 +105,10 @@ bool is_active() {
   return plan().active;
 }
 
+bool is_looked_at(std::string const& path) {
+  return is_below(path, plan().below);
+}
+
 std::string path_of(Place const& place) {
   int const before = errno;
   std::string path;
