@@ -194,7 +194,7 @@ void Store::abandon(std::int64_t step) const noexcept {
   }
 }
 
-void Store::tidy(std::int64_t saved) {
+void Store::tidy(std::int64_t saved, bool by_reference) {
   bool const has_list = !passed_over_.empty();
   std::erase(passed_over_, step_name(saved));
   if (comm_.rank() != 0) {
@@ -208,7 +208,10 @@ void Store::tidy(std::int64_t saved) {
   if (aside && has_list && attempt([&] { remove_lists(directory_); })) {
     passed_over_.clear();
   }
-  attempt([&] { prune(directory_, retention_, saved, spared(), sound_); });
+  attempt([&] { removal_.begin(superfluous(directory_, retention_, saved, spared(), sound_)); });
+  if (by_reference) {
+    finish_removal();
+  }
 }
 
 void Store::took(std::string const& canonical_path) {
@@ -260,6 +263,10 @@ void Store::begin(Meta const& meta, state::ShardMap const& map,
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
   require(!is_saving(), "checkpoint: one save at a time");
   Stopwatch const watch;
+  if (removal_.goes_on()) {
+    log::info("step {:>6}  its save waits until older checkpoints are removed", meta.step);
+  }
+  finish_removal();
   auto saving = std::make_unique<Saving>(
       Saving{.meta = meta, .stats = {.path = directory_ + "/" + step_name(meta.step)}});
   try {
@@ -287,8 +294,11 @@ SaveStats Store::finish_save() {
       throw failed_save(key_, directory_, step, error);
     }
   }
-  tidy(step);
   stats.referred = comm_.sum(stats.referred);
+  tidy(step, stats.referred > 0);
+  if (stats.referred > 0) {
+    comm_.barrier();  // the space is free when anybody's update begins
+  }
   stats.stood_still += watch.elapsed();
   stats.seconds += saving->written.elapsed();
   return stats;
@@ -324,6 +334,7 @@ std::optional<Meta> Store::restore_newest(RunState const& run, state::ShardMap c
 }
 
 void Store::settle_earlier_save() {
+  finish_removal();
   mpi::agree(comm_, [&] {
     if (comm_.rank() == 0) {
       read_patiently([&] { settle_replaced(directory_); });

@@ -5,7 +5,8 @@
 //   FAULT_AFTER=N        not the first N of those of each process (0 unless told)
 //   FAULT_TIMES=N        so many then (all unless told)
 //   FAULT_THEN=KIND,...  once one has failed, all calls of these kinds below FAULT_PATH fail
-//   FAULT_ERROR=N        the errno (EIO unless told), or KILL: the process is killed there
+//   FAULT_ERROR=N        the errno (EIO unless told), or KILL: the process is killed there; or DELAY: the call
+//                        takes FAULT_SECONDS (1 unless told) longer
 //   FAULT_RANK=N         in this rank of a job alone (all unless told)
 //   FAULT_LOG=FILE       a line "KIND PATH" for each call that counts, with " failed" behind it if it does
 //   FAULT_RECORD=FILE    what all ranks change below FAULT_PATH, with the bytes: power_loss.py reads it
