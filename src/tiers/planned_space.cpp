@@ -31,7 +31,8 @@ std::optional<SlotDemand> demand_of(std::vector<Bytes> const& extent_bytes,
   std::int64_t const extents = std::ssize(extent_bytes);
   return SlotDemand{.spill = settings.spill,
                     .slot_bytes = round_up(std::ranges::max(extent_bytes), aio::direct_alignment),
-                    .extents = extents - settings.cached + std::min(settings.spare_slots, extents),
+                    .extents = (settings.holds ? 2 : 1) * (extents - settings.cached) +
+                               std::min(settings.spare_slots, extents),
                     .spare = settings.buffers,
                     .split = settings.split,
                     .sharer = settings.sharer,
