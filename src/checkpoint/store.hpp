@@ -122,7 +122,12 @@ class Store {
   /// what must not go on meanwhile). It is a checkpoint once finish_save has returned; none begins before.
   void begin_save(Meta const& meta, state::ShardMap const& map,
                   std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
+  /// Of saves in two parts: what the tiers hold is written beside updates, so many bytes a second of each rank. 0, and
+  /// where parameters are split: a save ends before the next update.
+  void set_rate(double bytes_per_second) { rate_ = bytes_per_second; }
   [[nodiscard]] bool is_saving() const noexcept { return saving_ != nullptr; }
+  /// Between begin_save and an update: returns when that may begin. True if finish_save would not wait.
+  [[nodiscard]] bool may_update();
   SaveStats finish_save();
 
   /// Loads the newest complete checkpoint whose checksums hold into `tiers`; any number of ranks
@@ -159,7 +164,8 @@ class Store {
   struct Saving;
   bool make_step_directory(std::int64_t step, Bytes space);
   void begin(Meta const& meta, state::ShardMap const& map,
-             std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads);
+             std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads,
+             double rate);
   void begin_files(Saving& saving, std::vector<state::Subgroup> const& subgroups,
                    tiers::Tiers& tiers, int threads);
   void complete(Saving& saving);
@@ -177,6 +183,7 @@ class Store {
   mpi::Communicator const& comm_;
   std::string key_;
   std::optional<SplitParameters> split_;
+  double rate_ = 0.0;
   // Of rank 0 alone, canonical paths:
   std::string current_;                   ///< the step directory that was restored or saved last
   std::string named_;                     ///< the one that restore() took

@@ -100,7 +100,7 @@ class Tiers {
     return std::nullopt;
   }
   /// Holds each current version that lies in storage and shows by is_held() which. None where there are no slots
-  /// for that (VirtualSettings::holds). Nothing is held, on trial or leased. Waits for nothing.
+  /// for that (VirtualSettings::holds). Nothing is held or on trial. Waits for nothing.
   virtual void hold() {}
   [[nodiscard]] virtual bool is_held(Key /*key*/) const { return false; }
   /// Reads a held version through `memory`, whole blocks of checksums: calls take(bytes, offset) with each piece, from
