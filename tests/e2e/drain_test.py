@@ -56,6 +56,14 @@ class Drain(OffstageTest):
     def test_what_is_in_host_memory_is_written_first(self):
         self.check_lasts_steps("run", "tiers.cache=200KB")
 
+    def test_what_enters_by_reference_is_that_of_then_as_well(self):
+        self.train("run", *self.options, f"tiers.path={self.storage},persistent", "checkpoint.every=3",
+                   "train.steps=12", ranks=2)
+        steps = [self.step_of(path) for path in self.checkpoints("run")]
+        self.assertLessEqual({3, 12}, set(steps))
+        for step in steps:
+            self.assert_bits_of_then("run", step)
+
     def test_a_step_that_is_kept_for_good_is_saved_at_once(self):
         result = self.train("run", *self.options, "checkpoint.every=3", "checkpoint.keep-every=8", "train.steps=40", ranks=2)
         steps = [self.step_of(path) for path in self.checkpoints("run")]
