@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, killed ranks.
-#   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep schedules kills (all unless told)
+# The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, crashes, killed ranks.
+#   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills
+#       (all unless told)
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
 #   SWEEP_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh sweep     every file operation of small runs fails: begin no more after so
 #       long (all unless told: some 31,000, two hours on 4 cores); another seed (any) has other errnos at each operation.
 #       Ends with RESULT sweep_faults and sweep_bad; a line per bad one says how to repeat it (tests/sweep/sweep.py --help)
+#   CRASH_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh crashes     small runs: a rank killed at each call that changes a file,
+#       1,500 of the things that a disk may hold after a loss of power, and 1,500 damages to files of checkpoints: begin no
+#       more of each after so long (all unless told: some 7,500 kills)
 #   SCHEDULE_SECONDS=86400 SCHEDULE_SEED=7 tests/campaign.sh schedules    likewise, of threads over the smallest pools
 #   KILLS=200 tests/campaign.sh kills             so many (50 unless told), of a job's ranks under Slurm
 # Ends with one line per stage; the exit code is 1 if one failed.
@@ -91,6 +95,16 @@ run_sweep() {
   jobs/build.sh release offstage faulty_files && tests/sweep/sweep.py
 }
 
+# A save ends at any moment, or what it left is damaged.
+run_crashes() {
+  local failed=0 all=(--seconds "${CRASH_SECONDS:-0}")
+  jobs/build.sh release offstage faulty_files || return
+  tests/sweep/sweep.py --of kills "${all[@]}" || failed=1
+  tests/sweep/sweep.py --of power --sample 1500 "${all[@]}" || failed=1
+  tests/sweep/sweep.py --of damage --sample 1500 "${all[@]}" || failed=1
+  return "$failed"
+}
+
 # Random schedules of threads over the smallest pools: of leases, then of whole updates under backward, half the time
 # each.
 run_schedules() {
@@ -106,12 +120,12 @@ run_kills() {
 
 jobs/install-packages.sh build campaign || exit
 stages=("$@")
-((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep schedules kills)
+((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills)
 report=()
 failed=0
 for stage in "${stages[@]}"; do
   if ! declare -F "run_$stage" > /dev/null; then
-    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, memory, faults, sweep, schedules and kills" >&2
+    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, memory, faults, sweep, crashes, schedules and kills" >&2
     exit 64
   fi
   echo "== $stage"

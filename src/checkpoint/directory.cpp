@@ -6,13 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <system_error>
 #include <tuple>
-#include <utility>
 
 #include "base/error.hpp"
 #include "base/regular_file.hpp"
@@ -73,12 +71,11 @@ bool is_ours(std::string_view name) {
       is_extent_file_name(name)) {
     return true;
   }
-  constexpr std::array of_ranks{std::pair{"rank-", ".h5"}, std::pair{"rank-", ".json"},
-                                std::pair{"head-", ""}};
-  return std::ranges::any_of(of_ranks, [&](auto const& form) {
-    auto const rank = between(form.first, name, form.second);
+  auto const has_rank = [&](std::string_view prefix, std::string_view ending) {
+    auto const rank = between(prefix, name, ending);
     return rank && all_digits(*rank);
-  });
+  };
+  return has_rank("rank-", ".h5") || has_rank("rank-", ".json") || has_rank("head-", "");
 }
 
 std::vector<fs::path> entries_of(std::string const& directory) {
@@ -104,12 +101,13 @@ std::string rank_file_name(int rank) {
 std::string manifest_name(int rank) {
   return fmt::format("rank-{:04}.json", rank);
 }
-std::string head_name(int rank) {
-  return fmt::format("head-{:04}", rank);
-}
 
 std::string extent_file_name(int rank, std::size_t subgroup) {
   return fmt::format("extent-{:04}-{:06}.h5", rank, subgroup);
+}
+
+std::string head_file_name(int rank) {
+  return fmt::format("head-{:04}", rank);
 }
 
 std::optional<std::int64_t> step_of(std::string_view name) {

@@ -15,13 +15,12 @@ constexpr char const* master_name = "master.h5";
 constexpr char const* unfinished_master_name = "master.h5.tmp";
 constexpr char const* passed_over_name = "passed-over";
 
-/// "step-000000100", "rank-0003.h5", "rank-0003.json", "extent-0003-000012.h5"; "head-0003", which a save removes once it
-/// has read it.
+/// "step-000000100", "rank-0003.h5", "rank-0003.json", "extent-0003-000012.h5", "head-0003": scratch of a save.
 [[nodiscard]] std::string step_name(std::int64_t step);
 [[nodiscard]] std::string rank_file_name(int rank);
 [[nodiscard]] std::string manifest_name(int rank);
-[[nodiscard]] std::string head_name(int rank);
 [[nodiscard]] std::string extent_file_name(int rank, std::size_t subgroup);
+[[nodiscard]] std::string head_file_name(int rank);
 /// The step of a name that is "step-" and digits alone.
 [[nodiscard]] std::optional<std::int64_t> step_of(std::string_view name);
 /// True for the names that extent_file_name gives.

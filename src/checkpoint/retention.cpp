@@ -132,12 +132,14 @@ std::int64_t most_to_come(std::string const& directory, Retention const& retenti
                                            last - step - for_good);
 }
 
-void prune(std::string const& directory, Retention const& retention, std::int64_t saved,
-           std::vector<std::string> const& spared, std::set<std::string>& sound) {
+std::vector<std::string> superfluous(std::string const& directory, Retention const& retention,
+                                     std::int64_t saved, std::vector<std::string> const& spared,
+                                     std::set<std::string>& sound) {
   using State = Inspection::State;
   std::string const newest = canonical(directory + "/" + step_name(saved));
   // The one just saved is the first, even where another run left newer ones.
   int kept = retention.keeps_for_good(saved) ? 0 : 1;
+  std::vector<std::string> paths;
   for (StepDirectory const& found : std::views::reverse(step_directories(directory))) {
     std::string const path = canonical(found.path);
     if (path == newest || std::ranges::find(spared, path) != spared.end()) {
@@ -148,12 +150,13 @@ void prune(std::string const& directory, Retention const& retention, std::int64_
     bool const broken = state == State::unfinished || state == State::incomplete;
     bool const may_go = state == State::complete && !retention.keeps_for_good(found.step);
     if ((may_go && kept >= retention.keep) || (broken && found.step < saved)) {
-      remove_checkpoint(found.path);
+      paths.push_back(found.path);
       sound.erase(path);
     } else if (may_go && is_sound(found.path, inspection, sound)) {
       ++kept;
     }
   }
+  return paths;
 }
 
 }  // namespace offstage::checkpoint

@@ -43,13 +43,15 @@ void remove_lists(std::string const& directory);
                                         std::int64_t step, std::int64_t last,
                                         std::vector<std::string> const& spared);
 
-/// Removes complete checkpoints beyond the newest that `retention` keeps, of which the one of step
-/// `saved` is the first, and what is broken and older than that. Only sound ones count as kept: those that
+/// The paths of complete checkpoints beyond the newest that `retention` keeps, of which the one of step
+/// `saved` is the first, and of what is broken and older than that: for the caller to remove. Only sound ones count as kept: those that
 /// are in `sound` (canonical paths), as this run wrote or loaded them, and those whose files hold all that is
 /// to be there beside the state (problem_beside_state), which are added to it. Those kept for good do not
 /// count. What is not sound or cannot be read is left alone, and so are the `spared` (canonical paths),
-/// which do not count either. Errors: IoError.
-void prune(std::string const& directory, Retention const& retention, std::int64_t saved,
-           std::vector<std::string> const& spared, std::set<std::string>& sound);
+/// which do not count either. What is to be removed is in `sound` no more. Errors: IoError.
+[[nodiscard]] std::vector<std::string> superfluous(std::string const& directory,
+                                                   Retention const& retention, std::int64_t saved,
+                                                   std::vector<std::string> const& spared,
+                                                   std::set<std::string>& sound);
 
 }  // namespace offstage::checkpoint

@@ -10,28 +10,49 @@ namespace offstage::checkpoint {
 
 Staging::Staging(int threads, std::string step_directory, int rank, int ranks, StateLayout layout,
                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
-                 SplitParameters const* split)
+                 SplitParameters const* split, double bytes_per_second)
     : thread_{"save", [this, threads, directory = std::move(step_directory), rank, ranks,
-                       layout = std::move(layout), &subgroups, &tiers, split] {
+                       layout = std::move(layout), &subgroups, &tiers, split, bytes_per_second] {
                 Stopwatch const watch;
+                bool said = false;
+                auto const say = [&] {
+                  if (!std::exchange(said, true)) {
+                    only_held_is_left_.set_value();
+                  }
+                };
                 try {
                   set_team_size(threads);
+                  if (bytes_per_second > 0.0) {
+                    tiers.hold();
+                  }
                   written_ = write_rank_file(directory, rank, ranks, layout, subgroups, tiers,
-                                             &given_up_, split);
+                                             &given_up_, split, {bytes_per_second, &hurries_, say});
                 } catch (...) {
                   error_ = std::current_exception();
                 }
+                for (state::Subgroup const& subgroup : subgroups) {
+                  tiers.release(subgroup.index);
+                }
                 seconds_ = watch.elapsed();
+                done_ = true;
+                say();
               }} {}
+
+void Staging::wait_for_held() {
+  Waiting const waiting{"the part of a checkpoint that is in host memory"};
+  held_.wait();
+}
 
 Staging::~Staging() {
   given_up_ = true;
+  hurries_ = true;
   Waiting const waiting{"the thread of a save that is given up"};
   thread_.join();
 }
 
 RankFiles Staging::finish() {
   Waiting const waiting{"the rank file of a checkpoint, on its thread"};
+  hurries_ = true;
   thread_.join();
   if (error_) {
     std::rethrow_exception(std::exchange(error_, nullptr));

@@ -115,6 +115,7 @@ mpi::AgreedError failed_save(std::string const& key, std::string const& director
 struct Store::Saving {
   Meta meta;
   SaveStats stats;
+  double rate{};                     ///< 0: nothing is written beside an update
   std::unique_ptr<Staging> files{};  ///< null: the checkpoint was there already
   Stopwatch written{};               ///< since all ranks' files are
 };
@@ -143,9 +144,9 @@ void Store::begin_files(Saving& saving, std::vector<state::Subgroup> const& subg
                         tiers::Tiers& tiers, int threads) {
   try {
     mpi::agree(comm_, [&] {
-      saving.files =
-          std::make_unique<Staging>(threads, saving.stats.path, comm_.rank(), comm_.size(),
-                                    saving.meta.state.layout, subgroups, tiers, split());
+      saving.files = std::make_unique<Staging>(threads, saving.stats.path, comm_.rank(),
+                                               comm_.size(), saving.meta.state.layout, subgroups,
+                                               tiers, split(), saving.rate);
     });
   } catch (mpi::AgreedError const&) {
     saving.files.reset();
@@ -194,7 +195,7 @@ void Store::abandon(std::int64_t step) const noexcept {
   }
 }
 
-void Store::tidy(std::int64_t saved) {
+void Store::tidy(std::int64_t saved, bool by_reference) {
   bool const has_list = !passed_over_.empty();
   std::erase(passed_over_, step_name(saved));
   if (comm_.rank() != 0) {
@@ -208,7 +209,10 @@ void Store::tidy(std::int64_t saved) {
   if (aside && has_list && attempt([&] { remove_lists(directory_); })) {
     passed_over_.clear();
   }
-  attempt([&] { prune(directory_, retention_, saved, spared(), sound_); });
+  attempt([&] { removal_.begin(superfluous(directory_, retention_, saved, spared(), sound_)); });
+  if (by_reference) {
+    finish_removal();
+  }
 }
 
 void Store::took(std::string const& canonical_path) {
@@ -245,23 +249,28 @@ std::int64_t Store::most_to_come(std::int64_t step, std::int64_t last) const {
 
 SaveStats Store::save(Meta const& meta, state::ShardMap const& map,
                       std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
-  begin(meta, map, subgroups, tiers, team_size());
+  begin(meta, map, subgroups, tiers, team_size(), 0.0);
   return finish_save();
 }
 
 void Store::begin_save(Meta const& meta, state::ShardMap const& map,
                        std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
-  begin(meta, map, subgroups, tiers, 1);
+  begin(meta, map, subgroups, tiers, 1, split_ ? 0.0 : rate_);
   saving_->stats.in_two_parts = true;
 }
 
 void Store::begin(Meta const& meta, state::ShardMap const& map,
-                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads) {
+                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads,
+                  double rate) {
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
   require(!is_saving(), "checkpoint: one save at a time");
   Stopwatch const watch;
-  auto saving = std::make_unique<Saving>(
-      Saving{.meta = meta, .stats = {.path = directory_ + "/" + step_name(meta.step)}});
+  if (removal_.goes_on()) {
+    log::info("step {:>6}  its save waits until older checkpoints are removed", meta.step);
+  }
+  finish_removal();
+  auto saving = std::make_unique<Saving>(Saving{
+      .meta = meta, .stats = {.path = directory_ + "/" + step_name(meta.step)}, .rate = rate});
   try {
     if (make_step_directory(meta.step, space_for(meta.state.layout, subgroups))) {
       begin_files(*saving, subgroups, tiers, threads);
@@ -271,6 +280,17 @@ void Store::begin(Meta const& meta, state::ShardMap const& map,
   }
   saving->stats.stood_still = saving->stats.seconds = watch.elapsed();
   saving_ = std::move(saving);
+}
+
+bool Store::may_update() {
+  if (saving_->rate <= 0.0 || !saving_->files) {
+    return true;
+  }
+  Stopwatch const watch;
+  saving_->files->wait_for_held();
+  bool const done = comm_.minimum(saving_->files->is_done() ? 1 : 0) == 1;
+  saving_->stats.stood_still += watch.elapsed();
+  return done;
 }
 
 SaveStats Store::finish_save() {
@@ -287,8 +307,11 @@ SaveStats Store::finish_save() {
       throw failed_save(key_, directory_, step, error);
     }
   }
-  tidy(step);
   stats.referred = comm_.sum(stats.referred);
+  tidy(step, stats.referred > 0);
+  if (stats.referred > 0) {
+    comm_.barrier();  // the space is free when anybody's update begins
+  }
   stats.stood_still += watch.elapsed();
   stats.seconds += saving->written.elapsed();
   return stats;
@@ -324,6 +347,7 @@ std::optional<Meta> Store::restore_newest(RunState const& run, state::ShardMap c
 }
 
 void Store::settle_earlier_save() {
+  finish_removal();
   mpi::agree(comm_, [&] {
     if (comm_.rank() == 0) {
       read_patiently([&] { settle_replaced(directory_); });

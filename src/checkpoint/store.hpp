@@ -11,6 +11,7 @@
 
 #include "base/units.hpp"
 #include "checkpoint/optimizer_state.hpp"
+#include "checkpoint/removal.hpp"
 #include "checkpoint/retention.hpp"
 #include "checkpoint/split_parameters.hpp"
 #include "platform/mpi/communicator.hpp"
@@ -87,7 +88,9 @@ using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float co
 /// back, rename, fsync of the directories. A checkpoint is complete if master.h5 is there and every file
 /// and manifest it names is. Older checkpoints beyond what `retention` keeps, and incomplete older ones,
 /// are removed only after that, and only sound ones count as kept (retention.hpp); what cannot be read
-/// (a newer format, an I/O error) is left alone, and so is, beside those, the checkpoint that restore() took.
+/// (a newer format, an I/O error) is left alone, and so is, beside those, the checkpoint that restore() took. The
+/// removal goes on behind the run until the next save or the end, which wait for it. Where extents are by reference the
+/// next update takes the space that the removal frees, so there the save itself waits.
 ///
 /// What restore_newest or pass_over_after passed over never counts as kept. The first save that
 /// succeeds renames it to passed-over-step-N (with .2, .3, ... if that is taken) and says so: the
@@ -119,7 +122,12 @@ class Store {
   /// what must not go on meanwhile). It is a checkpoint once finish_save has returned; none begins before.
   void begin_save(Meta const& meta, state::ShardMap const& map,
                   std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
+  /// Of saves in two parts: what the tiers hold is written beside updates, so many bytes a second of each rank. 0, and
+  /// where parameters are split: a save ends before the next update.
+  void set_rate(double bytes_per_second) { rate_ = bytes_per_second; }
   [[nodiscard]] bool is_saving() const noexcept { return saving_ != nullptr; }
+  /// Between begin_save and an update: returns when that may begin. True if finish_save would not wait.
+  [[nodiscard]] bool may_update();
   SaveStats finish_save();
 
   /// Loads the newest complete checkpoint whose checksums hold into `tiers`; any number of ranks
@@ -145,6 +153,9 @@ class Store {
   /// said (log) to be, as what restore_newest passed over.
   void pass_over_after(std::int64_t step);
 
+  /// Waits for what is being removed. Not collective.
+  void finish_removal() noexcept { removal_.wait(); }
+
   /// How many checkpoints more than now the run from `step` to `last` may have to hold at a time.
   /// Not collective; of rank 0. Errors: IoError.
   [[nodiscard]] std::int64_t most_to_come(std::int64_t step, std::int64_t last) const;
@@ -153,7 +164,8 @@ class Store {
   struct Saving;
   bool make_step_directory(std::int64_t step, Bytes space);
   void begin(Meta const& meta, state::ShardMap const& map,
-             std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads);
+             std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads,
+             double rate);
   void begin_files(Saving& saving, std::vector<state::Subgroup> const& subgroups,
                    tiers::Tiers& tiers, int threads);
   void complete(Saving& saving);
@@ -161,7 +173,7 @@ class Store {
   void abandon(std::int64_t step) const noexcept;
   void took(std::string const& canonical_path);
   void say_loaded(std::string const& path, Meta const& meta, RunState const& run);
-  void tidy(std::int64_t saved);
+  void tidy(std::int64_t saved, bool by_reference);
   void settle_earlier_save();
   void finish_earlier_save();
   [[nodiscard]] std::vector<std::string> spared() const;
@@ -171,12 +183,14 @@ class Store {
   mpi::Communicator const& comm_;
   std::string key_;
   std::optional<SplitParameters> split_;
+  double rate_ = 0.0;
   // Of rank 0 alone, canonical paths:
   std::string current_;                   ///< the step directory that was restored or saved last
   std::string named_;                     ///< the one that restore() took
   std::set<std::string> sound_;           ///< what it wrote, loaded or looked through
   std::vector<std::string> passed_over_;  ///< names instead; not yet set aside
-  std::unique_ptr<Saving> saving_;        ///< between begin_save and finish_save
+  Removal removal_;
+  std::unique_ptr<Saving> saving_;  ///< between begin_save and finish_save
 };
 
 /// One entry of a listing.

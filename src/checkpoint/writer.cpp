@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
+#include "base/pacer.hpp"
 #include "base/watch.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
@@ -31,6 +33,8 @@ constexpr Bytes array_bookkeeping = 512;
 constexpr int most_attempts = 6;
 // Parameters that are joined at a time: 4 MiB.
 constexpr std::int64_t joined_elements = std::int64_t{1} << 20U;
+// What is held is read and written so much at a time.
+constexpr Bytes drained_bytes = 4 * MiB;
 
 using Checksums = std::vector<std::vector<std::uint64_t>>;
 static_assert(tiers::checksum_block_bytes == block_bytes);
@@ -85,7 +89,7 @@ Checksums share_extents(std::string const& step_directory, Manifest& manifest,
                         StateLayout const& layout, tiers::Tiers& tiers,
                         std::atomic<bool> const* given_up) {
   Checksums checksums(manifest.subgroups.size());
-  Heads heads{layout, step_directory + "/" + head_name(manifest.rank)};
+  Heads heads{layout, step_directory + "/" + head_file_name(manifest.rank)};
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     go_on_unless(given_up);
     StoredSubgroup& stored = manifest.subgroups[k];
@@ -198,7 +202,7 @@ void write_state(aio::File const& file, Manifest const& manifest, StateLayout co
     Waiting const busy{"the save of subgroup", static_cast<std::int64_t>(k)};
     StoredSubgroup const& stored = manifest.subgroups[k];
     go_on_unless(given_up);
-    if (stored.own_file) {
+    if (stored.own_file || tiers.is_held(static_cast<tiers::Key>(k))) {
       continue;
     }
     tiers::Lease const lease = tiers.fetch(static_cast<tiers::Key>(k));
@@ -210,6 +214,46 @@ void write_state(aio::File const& file, Manifest const& manifest, StateLayout co
     require(std::ssize(lease.bytes()) == layout.bytes(stored.elements),
             "checkpoint: an extent holds the planes of its subgroup");
     write_bytes(engine, file, stored.offset, lease.bytes(), checksums[k]);
+  }
+}
+
+/// The same of what the tiers hold.
+void write_held(aio::File const& file, Manifest const& manifest, StateLayout const& layout,
+                tiers::Tiers& tiers, Checksums& checksums, std::atomic<bool> const* given_up,
+                Drain const& drain) {
+  if (drain.only_held_is_left) {
+    drain.only_held_is_left();
+  }
+  std::optional<aio::Engine> engine;
+  std::optional<memory::HugeBuffer> buffer;
+  Pacer pacer{drain.bytes_per_second};
+  for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
+    Waiting const busy{"the save of what is held of subgroup", static_cast<std::int64_t>(k)};
+    auto const key = static_cast<tiers::Key>(k);
+    StoredSubgroup const& stored = manifest.subgroups[k];
+    if (stored.own_file || !tiers.is_held(key)) {
+      continue;
+    }
+    if (!engine) {
+      engine.emplace();
+      buffer.emplace(drained_bytes);
+    }
+    checksums[k].resize(static_cast<std::size_t>(stored.blocks(layout)));
+    tiers.read_held(key, buffer->bytes(), [&](std::span<std::byte const> piece, Bytes offset) {
+      go_on_unless(given_up);
+      auto const write = [&] {
+        write_bytes(*engine, file, stored.offset + offset, piece,
+                    std::span{checksums[k]}
+                        .subspan(static_cast<std::size_t>(offset / block_bytes))
+                        .first(static_cast<std::size_t>(ceil_div(std::ssize(piece), block_bytes))));
+      };
+      if (drain.hurries != nullptr && *drain.hurries) {
+        write();
+      } else {
+        pacer.run(static_cast<double>(piece.size()), write);
+      }
+    });
+    tiers.release(key);
   }
 }
 
@@ -259,7 +303,7 @@ Bytes space_for(StateLayout const& layout, std::vector<state::Subgroup> const& s
 RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks,
                           StateLayout const& layout, std::vector<state::Subgroup> const& subgroups,
                           tiers::Tiers& tiers, std::atomic<bool> const* given_up,
-                          SplitParameters const* split) {
+                          SplitParameters const* split, Drain const& drain) {
   Waiting const busy{"the rank file of a checkpoint"};
   Manifest manifest{
       .format = format_version, .rank = rank, .ranks = ranks, .file = rank_file_name(rank)};
@@ -278,6 +322,7 @@ RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks
   manifest.file_bytes = file.size();
   file.allocate(manifest.file_bytes);
   write_state(file, manifest, layout, subgroups, tiers, checksums, given_up, split);
+  write_held(file, manifest, layout, tiers, checksums, given_up, drain);
   write_checksums(path, checksums);
   require(file.size() == manifest.file_bytes, "checkpoint: a rank file keeps its size");
   file.sync();

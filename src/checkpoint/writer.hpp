@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,13 @@ namespace offstage::checkpoint {
 [[nodiscard]] Bytes space_for(StateLayout const& layout,
                               std::vector<state::Subgroup> const& subgroups);
 
+/// How a save goes on beside updates: those begin when what the tiers do not hold is written.
+struct Drain {
+  double bytes_per_second{};                  ///< of what they hold; 0: no limit
+  std::atomic<bool> const* hurries{};         ///< once true: no limit any more
+  std::function<void()> only_held_is_left{};  ///< called once, by the thread that writes
+};
+
 /// What a rank saved.
 struct RankFiles {
   std::string manifest;  ///< its text
@@ -28,6 +36,7 @@ struct RankFiles {
 /// durable. What the tiers share becomes an extent file, durable too; the rest of the state goes
 /// straight from the leases into the rank file, one lease at a time. What HDF5 wrote is read back and
 /// compared. Once *given_up is true it throws before the next subgroup; null: it never is.
+/// What the tiers hold comes last, paced as `drain` says, and is released one by one.
 /// `layout` is the checkpoint's. `split`: that of the tiers is another, whose parameters are joined on their way, a piece
 /// at a time, and nothing is shared; null: they are the same.
 /// Errors: IoError; whatever the tiers throw; Error if given up.
@@ -36,7 +45,8 @@ struct RankFiles {
                                         std::vector<state::Subgroup> const& subgroups,
                                         tiers::Tiers& tiers,
                                         std::atomic<bool> const* given_up = nullptr,
-                                        SplitParameters const* split = nullptr);
+                                        SplitParameters const* split = nullptr,
+                                        Drain const& drain = {});
 
 /// Makes a checkpoint of a step directory in which every rank has written its files: writes the
 /// master under another name, syncs, reads it back, renames, syncs the directories. `manifests` are

@@ -295,7 +295,8 @@ constexpr std::array keys{
     Key{"tiers.split-parameters", "auto|on|off", "auto",
         "the state keeps the half of a parameter that the bf16 working copy lacks: 2 bytes less "
         "each; auto: "
-        "state on storage, update.overlap=off and the copy where updates can read it",
+        "state on storage, update.overlap=off, no checkpoint.rate and the copy where updates can "
+        "read it",
         [](RunConfig& c, Text t) {
           using train::SplitParameters;
           c.storage.split_parameters =
@@ -418,6 +419,10 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) {
           c.checkpoint.overlap = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
+    Key{"checkpoint.rate", "RATE", "0",
+        "bytes per second of each rank at which state on storage is saved, beside later steps too; "
+        "takes slots for that state once more; 0: within one step",
+        [](RunConfig& c, Text t) { c.checkpoint.rate = t == "0" ? 0.0 : bytes_rate(t); }},
     Key{"checkpoint.resume", "auto|none|PATH", "auto",
         "auto: the newest complete one, or a fresh start",
         [](RunConfig& c, Text t) { c.checkpoint.resume = t; }},

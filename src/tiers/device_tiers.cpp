@@ -147,6 +147,17 @@ std::optional<SharedExtent> DeviceTiers::share(Key key, std::string const& name)
   return is_resident(key) ? std::nullopt : rest_->share(key, name);
 }
 
+void DeviceTiers::read_held(Key key, std::span<std::byte> memory, TakePiece const& take) {
+  require(!is_resident(key), "DeviceTiers: a resident extent is not held");
+  rest_->read_held(key, memory, take);
+}
+
+void DeviceTiers::release(Key key) noexcept {
+  if (!is_resident(key)) {
+    rest_->release(key);
+  }
+}
+
 Residence DeviceTiers::residence() const {
   Residence residence = rest_->residence();
   std::scoped_lock const lock{mutex_};

@@ -53,6 +53,13 @@ class DeviceTiers final : public Tiers {
   /// True of a resident extent: its fetch reads no storage.
   [[nodiscard]] bool in_memory(Key key) const override;
   [[nodiscard]] std::optional<SharedExtent> share(Key key, std::string const& name) override;
+  /// A resident extent is in no storage.
+  void hold() override { rest_->hold(); }
+  [[nodiscard]] bool is_held(Key key) const override {
+    return !is_resident(key) && rest_->is_held(key);
+  }
+  void read_held(Key key, std::span<std::byte> memory, TakePiece const& take) override;
+  void release(Key key) noexcept override;
   /// That of `rest`: leases of resident extents are no traffic of the tiers.
   [[nodiscard]] Traffic traffic() const override { return rest_->traffic(); }
   [[nodiscard]] Residence residence() const override;

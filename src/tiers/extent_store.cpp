@@ -110,18 +110,16 @@ std::string ExtentStore::why_none_takes_it() const {
   return text;
 }
 
-void ExtentStore::read(Version const& version, std::span<std::byte> memory,
-                       StoredExtent const& line) {
-  StoragePath& path = slots_.path(line.place);
-  aio::File const& file = slots_.file(line.place);
-  Bytes const offset = slots_.offset(line.place);
+/// Calls read(add) until the bytes that it gives to add are those that were written.
+template <class Read>
+void ExtentStore::read_verified(Version const& version, StoredExtent const& line,
+                                Read const& read) {
   bool const verified = verifies(version.key, line);
   std::string cause;
   for (int attempt = 0; attempt < read_attempts; ++attempt) {
     try {
       Checksum checksum{!line.blocks.empty()};
-      for_each_piece(memory, version.size, [&](auto piece, auto content, Bytes begin) {
-        path.read(file, piece, offset + begin);
+      read([&](std::span<std::byte const> content) {
         if (verified) {
           checksum.add(content);
         }
@@ -138,7 +136,41 @@ void ExtentStore::read(Version const& version, std::span<std::byte> memory,
   throw IoError{
       fmt::format("{} extent {}, version {}, at offset {} of {} is lost: {}; resume the run from "
                   "its last checkpoint",
-                  name_, version.key, version.number, offset, file.path(), cause)};
+                  name_, version.key, version.number, slots_.offset(line.place),
+                  slots_.file(line.place).path(), cause)};
+}
+
+void ExtentStore::read(Version const& version, std::span<std::byte> memory,
+                       StoredExtent const& line) {
+  StoragePath& path = slots_.path(line.place);
+  aio::File const& file = slots_.file(line.place);
+  Bytes const offset = slots_.offset(line.place);
+  read_verified(version, line, [&](auto const& add) {
+    for_each_piece(memory, version.size, [&](auto piece, auto content, Bytes begin) {
+      path.read(file, piece, offset + begin);
+      add(content);
+    });
+  });
+}
+
+void ExtentStore::read_through(Version const& version, std::span<std::byte> memory,
+                               StoredExtent const& line, TakePiece const& take) {
+  StoragePath& path = slots_.path(line.place);
+  aio::File const& file = slots_.file(line.place);
+  Bytes const offset = slots_.offset(line.place);
+  auto const most = std::ssize(memory);
+  require(most > 0 && most <= path_hold_bytes && most % checksum_block_bytes == 0,
+          "ExtentStore: an extent is read through whole blocks");
+  read_verified(version, line, [&](auto const& add) {
+    for (Bytes begin = 0; begin < version.size; begin += most) {
+      Bytes const size = std::min(most, version.size - begin);
+      path.read(file, memory.first(static_cast<std::size_t>(round_up(size, aio::direct_alignment))),
+                offset + begin);
+      std::span<std::byte const> const content = memory.first(static_cast<std::size_t>(size));
+      add(content);
+      take(content, begin);
+    }
+  });
 }
 
 std::optional<SharedExtent> ExtentStore::share(StoredExtent const& line, std::string const& name) {

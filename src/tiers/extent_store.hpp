@@ -47,6 +47,9 @@ class ExtentStore {
   void write(Version const& version, std::span<std::byte const> memory, StoredExtent& line);
   /// Errors: IoError if the only copy cannot be read or is damaged, after three attempts.
   void read(Version const& version, std::span<std::byte> memory, StoredExtent const& line);
+  /// The same through `memory`, in pieces as large as that: see Tiers::read_held.
+  void read_through(Version const& version, std::span<std::byte> memory, StoredExtent const& line,
+                    TakePiece const& take);
   /// Nobody will read what lies there.
   void free(Place place) noexcept { slots_.give_back(place); }
   /// See Tiers::share; empty if the slot's file is not one that can be shared.
@@ -56,6 +59,8 @@ class ExtentStore {
   [[nodiscard]] SlotTable const& slots() const noexcept { return slots_; }
 
  private:
+  template <class Read>
+  void read_verified(Version const& version, StoredExtent const& line, Read const& read);
   [[nodiscard]] bool verifies(Key key, StoredExtent const& line) const;
   [[nodiscard]] std::string why_none_takes_it() const;
 

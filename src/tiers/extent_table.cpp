@@ -29,7 +29,8 @@ ExtentTable::ExtentTable(std::vector<Bytes> const& extent_bytes, VirtualSettings
             settings.device},
       cache_{std::ssize(extent_bytes), settings.cached, settings.evict},
       spare_slots_{settings.spare_slots},
-      spare_buffers_{settings.spare_buffers} {
+      spare_buffers_{settings.spare_buffers},
+      holds_{settings.holds} {
   for (std::size_t key = 0; key < extents_.size(); ++key) {
     extents_[key].size = extent_bytes[key];
   }
@@ -197,7 +198,7 @@ ExtentTable::Committed ExtentTable::commit(Key key) {
       auto const cached = was_cached ? std::optional{cache_.commit_of(key)} : std::nullopt;
       extent.before = Before{std::move(old), cached};
     } else if (old.content == Content::storage) {
-      committed.freed = old.stored.place;
+      committed.freed = leave(extent, old.stored.place);
     } else if (was_cached && old.buffer != extent.current.buffer) {
       pool_.give_back(old.buffer);  // the lease was on trial when the trials were accepted
     }
@@ -252,10 +253,21 @@ void ExtentTable::not_written(Key key, char const* why) noexcept {
   changed_.notify_all();
 }
 
-/// Nobody will read this version.
-void ExtentTable::release(Holding const& version) noexcept {
+/// Neither the current version nor one before it is in this slot any more. The slot, if it is to be freed.
+std::optional<Place> ExtentTable::leave(Extent& extent, Place place) noexcept {
+  if (extent.held && extent.held->version.stored.place == place) {
+    extent.held->alone = true;
+    return std::nullopt;
+  }
+  return place;
+}
+
+/// Nobody will read this version, but for one who holds it.
+void ExtentTable::release(Extent& extent, Holding const& version) noexcept {
   if (version.content == Content::storage) {
-    store_->free(version.stored.place);
+    if (auto const freed = leave(extent, version.stored.place)) {
+      store_->free(*freed);
+    }
   } else if (version.content == Content::memory) {
     pool_.give_back(version.buffer);
   }
@@ -276,7 +288,7 @@ void ExtentTable::accept() {
       end_trial(extent);
       if (extent.before) {
         give_spare_back(*extent.before);
-        release(extent.before->version);
+        release(extent, extent.before->version);
         extent.before.reset();
       }
     }
@@ -301,7 +313,7 @@ std::vector<Key> ExtentTable::revert() {
         continue;
       }
       keys.push_back(key);
-      release(extent.current);
+      release(extent, extent.current);
       if (extent.before->cached) {
         cache_.restore(*extent.before->cached);
       } else {
@@ -325,6 +337,37 @@ void ExtentTable::require_no_trial_leases() const {
                                  return extent.trying || (extent.before && extent.taken);
                                }),
           "VirtualTiers: trials are reverted while an extent on trial is leased");
+}
+
+void ExtentTable::hold() {
+  std::scoped_lock const lock{mutex_};
+  for (Extent& extent : extents_) {
+    require(!extent.held && !extent.before && !extent.trying,
+            "VirtualTiers: a version is held while one is held or on trial");
+    if (holds_ && extent.current.content == Content::storage) {
+      extent.held = Held{extent.current};
+    }
+  }
+}
+
+bool ExtentTable::is_held(Key key) const {
+  require_key(key);
+  std::scoped_lock const lock{mutex_};
+  return at(key).held.has_value();
+}
+
+Version ExtentTable::held_version(Key key) const {
+  require(is_held(key), "VirtualTiers: no version of the extent is held");
+  return {key, at(key).held->version.number, at(key).size};
+}
+
+void ExtentTable::release_held(Key key) noexcept {
+  std::scoped_lock const lock{mutex_};
+  Extent& extent = at(key);
+  if (extent.held && extent.held->alone) {
+    store_->free(extent.held->version.stored.place);
+  }
+  extent.held.reset();
 }
 
 bool ExtentTable::take_stored(Key key) {

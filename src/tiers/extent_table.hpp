@@ -53,7 +53,8 @@ enum class Purpose {
 /// Nobody starves: an extent goes to whoever asked for it first, a buffer to the first of those whose
 /// extent is there for the taking.
 ///
-/// No more slots than extents - `cached` + spare_slots are in use, on all paths together: an extent in the
+/// No more slots than extents - `cached` + spare_slots are in use, and one for each held version that is no other, on
+/// all paths together: an extent in the
 /// cache has none but that of a version before, and one that leaves it takes one when the commit that drove
 /// it out has freed its own.
 class ExtentTable {
@@ -90,6 +91,14 @@ class ExtentTable {
   /// Returns the keys that were on trial.
   std::vector<Key> revert();
 
+  /// See Tiers::hold.
+  void hold();
+  [[nodiscard]] bool is_held(Key key) const;
+  /// Of a held version, for whoever reads it.
+  [[nodiscard]] Version held_version(Key key) const;
+  [[nodiscard]] StoredExtent const& held(Key key) const { return at(key).held->version.stored; }
+  void release_held(Key key) noexcept;
+
   /// Takes an extent until give_back, if it is in storage. Errors: PreconditionError: it is on trial.
   [[nodiscard]] bool take_stored(Key key);
   void give_back(Key key);
@@ -125,6 +134,11 @@ class ExtentTable {
     Holding version;
     std::optional<plan::ExtentCache::Commit> cached;  ///< in memory: when it came in
   };
+  /// A version that hold() found in storage.
+  struct Held {
+    Holding version;
+    bool alone = false;  ///< it is neither current nor before one on trial
+  };
   struct Extent {
     Bytes size{};
     bool taken = false;   ///< leased, or being written
@@ -133,6 +147,7 @@ class ExtentTable {
         no_buffer;  ///< the lease's buffer: the current version's, if that is not a copy
     Holding current{};
     std::optional<Before> before{};  ///< of a version on trial; has a spare
+    std::optional<Held> held{};
   };
   struct Waiter {
     Key key{};
@@ -154,7 +169,8 @@ class ExtentTable {
   void end_trial(Extent& extent) noexcept;
   Lent take(Key key, Purpose purpose);
   std::optional<Key> take_leaving();
-  void release(Holding const& version) noexcept;
+  [[nodiscard]] static std::optional<Place> leave(Extent& extent, Place place) noexcept;
+  void release(Extent& extent, Holding const& version) noexcept;
   void give_spare_back(Before const& before) noexcept;
   void require_no_trial_leases() const;
 
@@ -169,6 +185,7 @@ class ExtentTable {
   std::int64_t leases_ = 0;
   std::int64_t spare_slots_;
   std::int64_t spare_buffers_;
+  bool holds_;
   std::int64_t kept_buffers_ = 0;  ///< of versions before
   std::string failure_;            ///< of the last extent that no path took
 };

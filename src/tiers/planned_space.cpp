@@ -31,7 +31,8 @@ std::optional<SlotDemand> demand_of(std::vector<Bytes> const& extent_bytes,
   std::int64_t const extents = std::ssize(extent_bytes);
   return SlotDemand{.spill = settings.spill,
                     .slot_bytes = round_up(std::ranges::max(extent_bytes), aio::direct_alignment),
-                    .extents = extents - settings.cached + std::min(settings.spare_slots, extents),
+                    .extents = (settings.holds ? 2 : 1) * (extents - settings.cached) +
+                               std::min(settings.spare_slots, extents),
                     .spare = settings.buffers,
                     .split = settings.split,
                     .sharer = settings.sharer,
@@ -79,7 +80,8 @@ std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
           fmt::format("{}: what the ranks of this node offload needs {} there, but {} is free; "
                       "make space, name another directory, {}",
                       who, format_bytes(sum), format_bytes(free),
-                      with_spares ? "raise tiers.host-memory, or set update.overlap = off"
+                      with_spares ? "raise tiers.host-memory, or leave out what takes slots for "
+                                    "second versions (update.overlap, checkpoint.rate)"
                                   : "or raise tiers.host-memory")};
     }
     all_free.push_back(free);

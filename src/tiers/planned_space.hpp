@@ -28,7 +28,7 @@ struct PlannedSpace {
 
 /// Whether `needed` bytes on each path, of all ranks of the node and of all their tiers, fit into what is
 /// free there; paths on one file system share its space. Returns what is free on each.
-/// `with_spares`: some of them are for second versions (spare_slots), which could be done without.
+/// `with_spares`: some of them are for second versions (spare_slots, holds), which could be done without.
 /// Errors: IoError naming tiers.path, the directories, what is needed, what is free and what helps.
 std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
                                 std::vector<Bytes> const& needed, bool with_spares = false);

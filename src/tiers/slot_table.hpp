@@ -19,6 +19,8 @@ namespace offstage::tiers {
 struct Place {
   std::size_t path{};
   std::int64_t slot{};
+
+  friend bool operator==(Place const&, Place const&) = default;
 };
 
 struct SlotDemand {

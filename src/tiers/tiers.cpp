@@ -1,6 +1,12 @@
 #include "tiers/tiers.hpp"
 
+#include "base/error.hpp"
+
 namespace offstage::tiers {
+
+void Tiers::read_held(Key /*key*/, std::span<std::byte> /*memory*/, TakePiece const& /*take*/) {
+  throw PreconditionError{"Tiers: no version is held"};
+}
 
 Bytes Traffic::read_bytes() const {
   Bytes sum = 0;

@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,12 +52,17 @@ struct SharedExtent {
   std::vector<std::uint64_t> checksums;  ///< as of what was written, of each block of the extent
 };
 
+/// Takes bytes of an extent and where in it they begin.
+using TakePiece = std::function<void(std::span<std::byte const>, Bytes)>;
+
 /// Holds the extents of one rank.
 ///
 /// Trials:  what the commit of a lease on trial makes current is on trial, until accept_trials or
 ///          revert_trials: the version before stays beside it, and current again is what a revert makes
 ///          it. All else takes the version on trial for what it is, the current one: fetch gives it,
 ///          commit replaces it, and the version before stays the one that it was.
+/// Holds:   hold() keeps the versions that are current then and lie in storage, until release(): leases, commits and
+///          trials go on as if it had not been called, and read_held gives the bytes of then.
 /// Threads: any number may hold leases of different keys. A key has one lease at a time; a second
 ///          fetch of it waits for the first to end.
 class Tiers {
@@ -94,6 +101,15 @@ class Tiers {
                                                           std::string const& /*name*/) {
     return std::nullopt;
   }
+  /// Holds each current version that lies in storage and shows by is_held() which. None where there are no slots
+  /// for that (VirtualSettings::holds). Nothing is held or on trial. Waits for nothing.
+  virtual void hold() {}
+  [[nodiscard]] virtual bool is_held(Key /*key*/) const { return false; }
+  /// Reads a held version through `memory`, whole blocks of checksums: calls take(bytes, offset) with each piece, from
+  /// the first on again should what was read be damaged. Errors: as fetch.
+  virtual void read_held(Key key, std::span<std::byte> memory, TakePiece const& take);
+  /// The version is held no more; no effect if none is. Not while it is read.
+  virtual void release(Key /*key*/) noexcept {}
   [[nodiscard]] virtual Traffic traffic() const = 0;
   [[nodiscard]] virtual Residence residence() const { return {}; }
   /// In the order of the configuration, as allocated so far.

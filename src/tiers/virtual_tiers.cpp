@@ -33,6 +33,13 @@ class VirtualTiers final : public Tiers {
   void begin_pass() override { table_.begin_pass(); }
   [[nodiscard]] bool in_memory(Key key) const override { return table_.in_memory(key); }
   [[nodiscard]] std::optional<SharedExtent> share(Key key, std::string const& name) override;
+  void hold() override { table_.hold(); }
+  [[nodiscard]] bool is_held(Key key) const override { return table_.is_held(key); }
+  void read_held(Key key, std::span<std::byte> memory, TakePiece const& take) override {
+    Waiting const waiting{"the held version of extent", key};
+    store_->read_through(table_.held_version(key), memory, table_.held(key), take);
+  }
+  void release(Key key) noexcept override { table_.release_held(key); }
   [[nodiscard]] Traffic traffic() const override;
   [[nodiscard]] Residence residence() const override {
     return table_.residence(paths_ ? paths_->size() : 0);

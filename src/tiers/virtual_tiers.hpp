@@ -33,6 +33,7 @@ struct VirtualSettings {
   std::int64_t spare_slots = 0;
   /// ... and so many with that in host memory, in a buffer beside all others.
   std::int64_t spare_buffers = 0;
+  bool holds = false;  ///< slots for a held version of each extent that is not cached
   Evict evict = Evict::farthest;
   Verify verify = Verify::always;
   plan::SplitPolicy split;

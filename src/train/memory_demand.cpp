@@ -49,6 +49,11 @@ Bytes gradient_bytes(RunConfig const& config) {
   return config.flushes_fp32() ? static_cast<Bytes>(sizeof(float)) : accumulated_bytes<T>(config);
 }
 
+bool holds_versions(RunConfig const& config) {
+  return config.checkpoint.rate > 0.0 && config.checkpoint.overlap && !config.paths.empty() &&
+         !config.optimizer.split_parameter;
+}
+
 bool keeps_versions(RunConfig const& config) {
   return config.overlap != Overlap::off && !config.optimizer.split_parameter;
 }

@@ -49,6 +49,8 @@ template <class T>
 /// Whether versions before those on trial are kept, where an update begins under backward. Those of split parameters
 /// would lack the halves that are the working copy's.
 [[nodiscard]] bool keeps_versions(RunConfig const& config);
+/// Whether saves hold the state that lies on storage beside later steps (checkpoint.rate).
+[[nodiscard]] bool holds_versions(RunConfig const& config);
 
 /// Of a rank's shard, whose state lives on the device.
 [[nodiscard]] std::int64_t resident_elements(RunConfig const& config, state::ShardMap const& map,

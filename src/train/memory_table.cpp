@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "train/memory_demand.hpp"
+
 namespace offstage::train {
 namespace {
 
@@ -54,6 +56,8 @@ std::vector<MemoryRow> memory_rows(RunConfig const& config, MemoryFacts const& f
       {.what = "second versions of it",
        .host = plan.spares * extent,
        .storage = facts.spare_slots * extent},
+      {.what = "versions that a save holds",
+       .storage = holds_versions(config) ? waiting * extent : 0},
       {.what = "slots of the update", .device = device.slots},
       {.what = "NCCL's buffers", .device = device.link}};
   std::erase_if(rows,

@@ -162,6 +162,7 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
       state.settings.evict = tiers::Evict::highest;
     }
   }
+  state.settings.holds = holds_versions(config_);
   if (state.settings.cached < subgroups_) {
     state.settings.kept = shape_of_slots(waiting);
   }
@@ -210,8 +211,9 @@ void Offload::find_room(std::vector<Demand> const& demands) {
   }
   // Before the first rank allocates: agree waits for all.
   mpi::agree(comm_, [&] {
-    bool const with_spares = std::ranges::any_of(
-        demands, [](Demand const& demand) { return demand.settings.spare_slots > 0; });
+    bool const with_spares = std::ranges::any_of(demands, [](Demand const& demand) {
+      return demand.settings.spare_slots > 0 || demand.settings.holds;
+    });
     auto const free = tiers::require_room(config_.paths, needed, with_spares);
     for (std::size_t i = 0; i < free.size(); ++i) {
       facts_[i].free = free[i];

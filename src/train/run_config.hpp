@@ -116,6 +116,7 @@ struct CheckpointConfig {
   std::int64_t keep_every{};  ///< steps whose checkpoints are saved and stay; 0: none
   std::string resume;         ///< "auto", "none" or a path
   bool overlap = true;        ///< checkpoint.overlap: saves go on under the next step
+  double rate{};  ///< checkpoint.rate: bytes per second and rank, beside later steps too; 0: none
 
   /// Whether a run saves before its end.
   [[nodiscard]] bool saves_on_the_way() const {

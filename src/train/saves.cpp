@@ -16,6 +16,10 @@ void Saves::begin(checkpoint::Meta const& meta, State const& state, Seconds wait
   waited_ = waited;
 }
 
+bool Saves::finish_if_written() {
+  return store_->is_saving() && store_->may_update() && finish();
+}
+
 bool Saves::finish() {
   if (!store_->is_saving()) {
     return false;

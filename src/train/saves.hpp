@@ -40,8 +40,12 @@ class Saves {
   /// Goes on under what is not forbidden by checkpoint::Staging, until finish(). `waited`: for the state to be
   /// as it is.
   void begin(checkpoint::Meta const& meta, State const& state, Seconds waited);
+  /// Before an update. The checkpoint that has begun is complete; false if none has, or if it goes on beside updates.
+  bool finish_if_written();
   /// The checkpoint that has begun is complete; false if none has.
   bool finish();
+  [[nodiscard]] bool goes_on() const noexcept { return store_->is_saving(); }
+  [[nodiscard]] std::int64_t step() const noexcept { return step_; }
   /// After an error of something else, where all ranks are. Never throws.
   void finish_after_error() noexcept;
 

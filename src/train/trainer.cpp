@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
@@ -98,6 +99,8 @@ class Training {
   void run_steps();
   /// Under the next step if there is one.
   void save();
+  /// What has to be done before a save while another goes on; false if this one waits for a later step.
+  [[nodiscard]] bool finish_earlier_save(bool a_step_follows);
   void conclude();
   [[nodiscard]] bool leads() const { return comm_.rank() == 0; }
 
@@ -118,6 +121,7 @@ class Training {
   LossScale loss_scale_;
   checkpoint::Meta meta_;
   Stop stop_ = Stop::none;
+  bool postponed_ = false;  ///< a save is due and waits for the end of the one before
 };
 
 template <class T>
@@ -261,7 +265,7 @@ void Training<T>::run_steps() {
     if (next.validate) {
       validate();
     }
-    if (next.save) {
+    if (next.save || postponed_) {
       save();
     }
   }
@@ -346,7 +350,8 @@ void Training<T>::prepare() {
   if (auto split = runner_->split_parameters()) {
     saves_->store().set_split(*std::move(split));
   }
-  runner_->set_before_update([this] { return saves_->finish(); });
+  saves_->store().set_rate(holds_versions(config_) ? config_.checkpoint.rate : 0.0);
+  runner_->set_before_update([this] { return saves_->finish_if_written(); });
   Bytes const checkpoint_part =
       checkpoint::space_for(config_.optimizer.checkpoint_layout(), runner_->subgroups());
   require_space(config_, comm_, checkpoint_part);
@@ -441,7 +446,29 @@ void Training<T>::validate() {
 }
 
 template <class T>
+bool Training<T>::finish_earlier_save(bool a_step_follows) {
+  std::int64_t const every = config_.checkpoint.keep_every;
+  if (!a_step_follows || (every > 0 && meta_.step % every == 0)) {
+    saves_->finish();
+    return true;
+  }
+  if (saves_->finish_if_written() || !saves_->goes_on()) {
+    return true;
+  }
+  if (!std::exchange(postponed_, true) && leads()) {
+    log::info("step {:>6}  its save waits: that of step {} is still being written", meta_.step,
+              saves_->step());
+  }
+  return false;
+}
+
+template <class T>
 void Training<T>::save() {
+  bool const a_step_follows = stop_ == Stop::none && meta_.step < config_.train.steps;
+  if (!finish_earlier_save(a_step_follows)) {
+    return;
+  }
+  postponed_ = false;
   if (saves_->is_saved(meta_.step)) {
     return;
   }
@@ -450,7 +477,6 @@ void Training<T>::save() {
   Seconds const waited = rest.elapsed();
   mpi::agree(comm_, [&] { journal_.sync(); });
   Saves::State const state{runner_->map(), runner_->subgroups(), runner_->tiers()};
-  bool const a_step_follows = stop_ == Stop::none && meta_.step < config_.train.steps;
   if (config_.checkpoint.overlap && a_step_follows) {
     saves_->begin(meta_, state, waited);
   } else {

@@ -55,7 +55,8 @@ TEST(CheckpointDirectory, RemovesItsOwnFilesAlone) {
   ScratchDirectory const scratch;
   std::string const step = scratch / "step-000000001";
   fs::create_directory(step);
-  for (char const* name : {"master.h5", "master.h5.tmp", "rank-0000.h5", "rank-0000.json", "head-0000"}) {
+  for (char const* name : {"master.h5", "master.h5.tmp", "rank-0000.h5", "rank-0000.json",
+                           "extent-0000-000001.h5", "head-0000", "passed-over"}) {
     overwrite(step + "/" + name, "x");
   }
   overwrite(step + "/notes.txt", "mine");

@@ -148,8 +148,10 @@ TEST_F(StoreFaults, OnlySoundCheckpointsCountAsKept) {
   Store later{directory, {.keep = 2}, world};
   shard.fill(4);
   later.save(meta(4), shard.map, shard.subgroups, *shard.tiers);
+  later.finish_removal();
   EXPECT_THAT(steps(), ElementsAre(2, 3, 4)) << "4 and 2 are kept, 3 is no replacement for 2";
   later.save(meta(5), shard.map, shard.subgroups, *shard.tiers);
+  later.finish_removal();
   EXPECT_THAT(steps(), ElementsAre(4, 5));
 }
 

@@ -49,7 +49,9 @@ class CheckpointStore : public ::testing::Test {
   SaveStats save(std::int64_t step, std::uint64_t seed) {
     Shard shard = make_shard();
     shard.fill(seed);
-    return store.save(meta(step), shard.map, shard.subgroups, *shard.tiers);
+    auto const stats = store.save(meta(step), shard.map, shard.subgroups, *shard.tiers);
+    store.finish_removal();
+    return stats;
   }
 
   /// Restores the newest; the step and whether all bits on all ranks are those of state `seed`.

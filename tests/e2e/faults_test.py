@@ -59,6 +59,22 @@ class Faults(OffstageTest):
                 self.assertTrue(any("failed" in call for call in self.calls()))
                 self.assert_same_state("straight", name)
 
+    def test_the_removal_of_an_old_checkpoint_holds_up_the_next_save_alone(self):
+        self.straight()
+        old = self.folder / "run/checkpoints/step-000000001"
+        options = [*COMMON[:1], "checkpoint.every=1", "checkpoint.overlap=off"]
+        with self.faulty("unlink", self.folder / "run", "DELAY", file=old / "rank-0000.h5", seconds=3):
+            process = self.start("run", *options)
+            self.wait_for_step("run", 4, process)
+            self.assertTrue((old / "rank-0000.h5").exists(), "a step was done beside the removal")
+            self.assertFalse((old / "master.h5").exists())
+            result = self.finish("run", process)
+        self.assertEqual(0, result.code, result)
+        self.assertEqual(["step      4  its save waits until older checkpoints are removed"],
+                         [line for line in result.out.splitlines() if "waits until" in line])
+        self.assertEqual([5, 6], [self.step_of(path) for path in self.checkpoints("run")])
+        self.assert_same_state("straight", "run")
+
     def test_without_a_path_left_the_run_ends_and_the_next_goes_on(self):
         self.straight()
         # Two ranks of five subgroups or so: the first versions take 5 writes of each, a step as many.

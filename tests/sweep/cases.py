@@ -1,8 +1,11 @@
-"""The faults of the sweep: which call fails, with which errno, once or from there on for ever."""
+"""The faults of the sweep: which call fails, with which errno, once or from there on for ever; or where a rank is killed."""
 import errno
 import fnmatch
 import os
 from dataclasses import dataclass
+
+from damage import Damage
+from power_loss import Loss
 
 # As tests/sweep/faulty_files.cpp names them.
 GROWING = ("create", "write", "sync", "truncate", "allocate", "rename", "link", "mkdir", "close", "aio-write",
@@ -13,6 +16,7 @@ KINDS = tuple(sorted({*GROWING, *OPENING, "readdir", "stat", "statfs", "read", "
 # The calls that an errno makes sense for: a full file system does not fail a read, nor a full table of descriptors a
 # write. All of them fail once it lasts.
 FAILING = {"EIO": KINDS, "ESTALE": KINDS, "EINTR": KINDS, "ENOSPC": GROWING, "EDQUOT": GROWING, "EMFILE": OPENING}
+CHANGING = tuple(kind for kind in (*GROWING, "unlink", "rmdir", "chmod") if kind != "aio-write-end")
 READING = ("stat", "statfs", "read", "readdir", "aio-read", "aio-read-end")
 ABOUT = """\
 Each file operation of an undisturbed run is a place: the N-th call of a kind on a path. At each place one errno that the
@@ -25,7 +29,8 @@ leaves out. --all leaves out nothing: five times as many."""
 
 @dataclass(frozen=True)
 class Case:
-    """A fault, named SCENARIO:KIND:PATH:N:ERRNO:once|ever, with the path below the run's folder."""
+    """A fault, named SCENARIO:KIND:PATH:N:ERRNO:once|ever, with the path below the run's folder. KILL in the place of an
+    errno: the rank is killed there, before the call does anything."""
     scenario: str
     kind: str
     path: str
@@ -37,11 +42,17 @@ class Case:
         return ":".join((self.scenario, self.kind, self.path, str(self.number), self.error,
                          "ever" if self.lasting else "once"))
 
+    def group(self):
+        return self.kind, self.error, self.lasting
+
+    def kills(self):
+        return self.error == "KILL"
+
     def environment(self, world, rank, shim):
         return {"LD_PRELOAD": shim, "FAULT_PATH": world.work, "FAULT_FILE": world.work / self.path,
                 "FAULT_CALLS": self.kind, "FAULT_AFTER": self.number - 1, "FAULT_TIMES": 1,
                 "FAULT_THEN": ",".join(FAILING[self.error]) if self.lasting else "",
-                "FAULT_ERROR": getattr(errno, self.error), "FAULT_RANK": rank, "FAULT_LOG": world.folder / "calls"}
+                "FAULT_ERROR": self.error if self.kills() else getattr(errno, self.error), "FAULT_RANK": rank, "FAULT_LOG": world.folder / "calls"}
 
 
 def killing(world, kind, path, shim):
@@ -56,8 +67,17 @@ def tracing(world, rank, shim):
             "FAULT_LOG": world.folder / "calls"}
 
 
+def recording(world, shim):
+    """The environment of a run of which all changes are recorded."""
+    return {"LD_PRELOAD": shim, "FAULT_PATH": world.work, "FAULT_TIMES": 0, "FAULT_RECORD": world.folder / "recording"}
+
+
 def parse(name):
-    scenario, kind, path, number, error, lasting = name.split(":")
+    parts = name.split(":")
+    if len(parts) == 4:
+        scenario, kind, place, detail = parts
+        return Loss(scenario, int(place), detail) if kind == "power" else Damage(*parts)
+    scenario, kind, path, number, error, lasting = parts
     return Case(scenario, kind, path, int(number), error, lasting == "ever")
 
 
@@ -88,6 +108,11 @@ def cases_in_turn(scenario, found, seed):
         errors.remove("EINTR")
         cases.append(Case(scenario, kind, path, number, errors[(turn + 1) % len(errors)], True))
     return cases
+
+
+def kills(scenario, found):
+    """At each call that changes something."""
+    return [Case(scenario, kind, path, number, "KILL", False) for kind, path, number in found if kind in CHANGING]
 
 
 def matching(cases, pattern):

@@ -1,5 +1,6 @@
 """What has to be true after a fault, and after the same command has gone on without one."""
 import re
+import signal
 import time
 
 from scenarios import KEEP, NAMED, ROOT, step_directory, step_name
@@ -48,10 +49,11 @@ def states(world, *paths):
 
 class Check:
     """One case, in its world. `straight` is a world that has every step of a run that nothing disturbed, `expected` the
-    listings of an undisturbed run of the scenario, by its last step. lasting: the fault stays until the run has ended."""
-    def __init__(self, scenario, world, template, straight, expected, lasting=False):
+    listings of an undisturbed run of the scenario, by its last step. lasting: the fault stays until the run has ended;
+    killed: a rank is killed."""
+    def __init__(self, scenario, world, template, straight, expected, lasting=False, killed=False):
         self.scenario, self.world, self.template = scenario, world, template
-        self.straight, self.expected, self.lasting = straight, expected, lasting
+        self.straight, self.expected, self.lasting, self.killed = straight, expected, lasting, killed
 
     def nothing_runs(self):
         deadline = time.monotonic() + 5
@@ -62,8 +64,9 @@ class Check:
     def ended_well(self, result):
         """Of the run that met the fault."""
         require(result.code is not None, "it hangs")
-        require(result.code in (0, 74), f"it ended with {result.code}: {' '.join(result.errors[:1])}")
-        require(result.code == 0 or result.errors, "it ended with 74 and does not say why")
+        codes = (0, 128 + signal.SIGKILL) if self.killed else (0, 74)
+        require(result.code in codes, f"it ended with {result.code}: {' '.join(result.errors[:1])}")
+        require(result.code != 74 or result.errors, "it ended with 74 and does not say why")
         self.passed_nothing_over(result)
         self.begins_at(result, NAMED if self.scenario.rollback else self.scenario.before)
         self.nothing_runs()
@@ -109,6 +112,23 @@ class Check:
         if self.scenario.rollback:
             self.others_are_somewhere(saved, found)
 
+    def checkpoints_outlived(self, saved):
+        """After a crash: nothing is damaged, what was saved or is newer is there, and as many as are kept."""
+        before, found = self.before(), states(self.world)
+        good = {int(name[-9:]) for name, said in found.items() if said == "good"}
+        damaged = [f"{name} is {said}" for name, said in found.items() if said.startswith("damaged")]
+        require(not damaged, "; ".join(damaged))
+        if self.scenario.rollback:
+            require({NAMED, *sorted(saved)[-1:]} <= good, f"steps {NAMED} and {saved} are to be there, not {good}")
+            self.others_are_somewhere(set(saved), found)
+            return
+        steps = {*before, *saved}
+        require(max(good, default=0) >= max(steps, default=0), f"of steps {sorted(steps)} there are {sorted(good)}")
+        every = int(self.scenario.options.get("checkpoint.keep-every", 0))
+        for_good = {step for step in steps if every and step % every == 0}
+        require(for_good <= good and len(good - for_good) >= min(KEEP, len(steps - for_good)),
+                f"of steps {sorted(steps)} there are {sorted(good)}")
+
     def others_are_somewhere(self, saved, found):
         """Later steps of the abandoned run may have been set aside; those whose place was taken may be gone."""
         for step in set(self.before()) - saved:
@@ -127,6 +147,21 @@ class Check:
                                   *self.scenario.arguments(self.world.work)], SLURM_JOB_ID="1", OFFSTAGE_FIRST_JOB="1")
         require(result.code == 0 and not result.err, f"slurm/run_directory.sh: {result}")
         return {"checkpoint__resume": "auto"} if result.out == "auto\n" else {}
+
+    def outlives_damage(self, damage):
+        """What is damaged is found or does no harm, and the newest good checkpoint is taken: never none of them."""
+        said = states(self.world)
+        good = {name for name in said if said[name] == "good"}
+        last = self.scenario.last()
+        result = self.world.call(self.scenario.command(self.world.work, train__steps=last))
+        self.nothing_runs()
+        if result.code == 65:
+            require(not good, f"it ended with 65, and {sorted(good)} are good: {' '.join(result.errors[:1])}")
+            return
+        require(result.code == 0, f"it ended with {result.code}: {' '.join(result.errors[:1])}")
+        self.begins_at(result, max((int(name[-9:]) for name in good), default=1))
+        require(len(damage.hits()) == 2 or good, f"{said}")
+        self.same_bits(last)
 
     def goes_on(self, saved):
         """The same command, or what the job scripts make of it, ends with the same bits and leaves nothing."""
@@ -161,6 +196,9 @@ class Check:
         if self.scenario.rollback:  # what is set aside, and what not, depends on how it came there
             optional = {name for name in expected | found if "passed-over-" in name}
             optional.add(f"run/checkpoints/{step_name(NAMED)}")
+            found, expected = found | optional, expected | optional
+        if "checkpoint.rate" in self.scenario.options:  # which steps find the save before done is a matter of time
+            optional = {name for name in expected | found if name.startswith("run/checkpoints/step-")}
             found, expected = found | optional, expected | optional
         require(found - set(map("run/{}".format, OURS)) <= expected, f"left behind: {' '.join(sorted(found - expected))}")
         require(expected <= found, f"missing: {' '.join(sorted(expected - found))}")

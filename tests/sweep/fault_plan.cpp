@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <climits>
 #include <csignal>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include <limits>
 #include <mutex>
 #include <string_view>
+#include <thread>
 
 namespace faulty {
 namespace {
@@ -46,6 +48,8 @@ struct Plan {
   long const after = number_of("FAULT_AFTER", 0);
   long const times = number_of("FAULT_TIMES", std::numeric_limits<long>::max());
   bool const kills = text_of("FAULT_ERROR") == "KILL";
+  bool const delays = text_of("FAULT_ERROR") == "DELAY";
+  long const seconds = number_of("FAULT_SECONDS", 1);
   int const error = static_cast<int>(number_of("FAULT_ERROR", EIO));
   bool const active =
       !below.empty() && number_of("OMPI_COMM_WORLD_RANK", 0) ==
@@ -105,6 +109,10 @@ bool is_active() {
   return plan().active;
 }
 
+bool is_looked_at(std::string const& path) {
+  return is_below(path, plan().below);
+}
+
 std::string path_of(Place const& place) {
   int const before = errno;
   std::string path;
@@ -134,7 +142,7 @@ int fault_of(char const* kind, std::string const& path) {
     return 0;
   }
   int const before = errno;
-  std::scoped_lock const lock{mutex};
+  std::unique_lock lock{mutex};
   std::string const name = without_process(path);
   bool const counts = (plan().calls.empty() || names(plan().calls, kind)) &&
                       (plan().file.empty() || plan().file == name);
@@ -149,6 +157,11 @@ int fault_of(char const* kind, std::string const& path) {
   }
   if (fails && plan().kills) {
     kill(getpid(), SIGKILL);
+  }
+  if (fails && plan().delays) {
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::seconds{plan().seconds});
+    fails = false;
   }
   errno = before;
   return fails ? plan().error : 0;

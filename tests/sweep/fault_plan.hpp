@@ -32,6 +32,9 @@ int fault_of(char const* kind, std::string const& path);
 /// True if this process has a fault to come or a log to write: without, paths need not be looked up.
 bool is_active();
 
+/// True for a path that is FAULT_PATH or below it.
+bool is_looked_at(std::string const& path);
+
 inline int fault_of(char const* kind, Place const& place) {
   return is_active() ? fault_of(kind, path_of(place)) : 0;
 }

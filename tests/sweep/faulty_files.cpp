@@ -5,9 +5,11 @@
 //   FAULT_AFTER=N        not the first N of those of each process (0 unless told)
 //   FAULT_TIMES=N        so many then (all unless told)
 //   FAULT_THEN=KIND,...  once one has failed, all calls of these kinds below FAULT_PATH fail
-//   FAULT_ERROR=N        the errno (EIO unless told), or KILL: the process is killed there
+//   FAULT_ERROR=N        the errno (EIO unless told), or KILL: the process is killed there; or DELAY: the call
+//                        takes FAULT_SECONDS (1 unless told) longer
 //   FAULT_RANK=N         in this rank of a job alone (all unless told)
 //   FAULT_LOG=FILE       a line "KIND PATH" for each call that counts, with " failed" behind it if it does
+//   FAULT_RECORD=FILE    what all ranks change below FAULT_PATH, with the bytes: power_loss.py reads it
 // Kinds: open, create (opens with O_CREAT), opendir, readdir, stat (with access and readlink), statfs, read, write,
 // sync, truncate, allocate, rename, link (with symlink), unlink, rmdir, mkdir, mmap, close, lock, chmod, and of libaio
 // aio-read and aio-write (io_submit), aio-read-end and aio-write-end (the completion). A call of two files has the first
@@ -21,18 +23,25 @@
 #include <unistd.h>
 
 #include <cstdarg>
+#include <cstdlib>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "interpose.hpp"
+#include "recording.hpp"
 
 namespace {
 
 using faulty::fail_or;
 using faulty::fault_of;
+using faulty::path_of;
 using faulty::Place;
 using faulty::real;
+using faulty::recorded;
+using faulty::Recording;
 
 char const* kind_of_open(int flags) {
   if ((flags & O_CREAT) != 0) {
@@ -46,9 +55,85 @@ unsigned mode_of(int flags, va_list rest) {
   return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, unsigned) : 0;
 }
 
+/// An open that makes a file or empties it is a change.
+template <class Call>
+int opened(Place const& place, int flags, Call const& call) {
+  std::string const path = (flags & (O_CREAT | O_TRUNC)) != 0 ? path_of(place) : "";
+  if (!faulty::records(path)) {
+    return call();
+  }
+  Recording const recording;
+  bool const is_new = faulty::inode_of(place) == 0;
+  int const file = call();
+  int const error = errno;
+  if (file >= 0 && is_new) {
+    recording.add({.kind = "create", .file = faulty::inode_of(file), .path = path});
+  } else if (file >= 0 && (flags & O_TRUNC) != 0) {
+    recording.add({.kind = "truncate", .file = faulty::inode_of(file)});
+  }
+  errno = error;
+  return file;
+}
+
+/// A write of these bytes at `offset`; below 0: where the file stands, at its end if it was opened so.
+template <class Call>
+ssize_t written(int file, void const* memory, off_t offset, Call const& call) {
+  return recorded(path_of(file), call, [&](ssize_t size) {
+    off_t const at = offset >= 0 ? offset : lseek(file, 0, SEEK_CUR) - size;
+    return faulty::Change{
+        .kind = "write",
+        .file = faulty::inode_of(file),
+        .at = at,
+        .bytes = {static_cast<std::byte const*>(memory), static_cast<std::size_t>(size)}};
+  });
+}
+
+template <class Call>
+int synced(int file, Call const& call) {
+  return recorded(path_of(file), call, [&](int) {
+    return faulty::Change{.kind = "sync", .file = faulty::inode_of(file)};
+  });
+}
+
+template <class Call>
+int resized(char const* kind, Place const& place, off_t size, Call const& call) {
+  return recorded(path_of(place), call, [&](int) {
+    return faulty::Change{.kind = kind, .file = faulty::inode_of(place), .at = size};
+  });
+}
+
 /// Of a request in flight what its completion is asked by: the context, and the word that the caller gave it.
+struct Request {
+  char const* kind;
+  std::string path;
+  std::uint64_t number;
+};
 std::mutex requests_mutex;
-std::map<std::pair<io_context_t, void*>, std::pair<char const*, std::string>> requests;
+std::map<std::pair<io_context_t, void*>, Request> requests;
+
+/// A number that no other request of a rank has.
+std::uint64_t next_request() {
+  static std::uint64_t count = 0;
+  return (static_cast<std::uint64_t>(getpid()) << 32U) + ++count;
+}
+
+/// What a write that has begun may leave on the disk from now on.
+void note_begun(iocb const& block, Request const& request) {
+  if (!faulty::records(request.path) || block.aio_lio_opcode != IO_CMD_PWRITE) {
+    return;
+  }
+  Recording{}.add({.kind = "write",
+                   .file = faulty::inode_of(static_cast<int>(block.aio_fildes)),
+                   .at = block.u.c.offset,
+                   .request = request.number,
+                   .bytes = {static_cast<std::byte const*>(block.u.c.buf), block.u.c.nbytes}});
+}
+
+void note_ended(Request const& request) {
+  if (faulty::records(request.path) && std::string_view{request.kind} == "aio-write-end") {
+    Recording{}.add({.kind = "end", .request = request.number});
+  }
+}
 
 }  // namespace
 
@@ -59,8 +144,10 @@ int open(char const* path, int flags, ...) {
   va_start(rest, flags);
   unsigned const mode = mode_of(flags, rest);
   va_end(rest);
-  return fail_or(kind_of_open(flags), path,
-                 [&] { return real<int(char const*, int, ...)>("open")(path, flags, mode); });
+  return fail_or(kind_of_open(flags), path, [&] {
+    return opened(path, flags,
+                  [&] { return real<int(char const*, int, ...)>("open")(path, flags, mode); });
+  });
 }
 
 int open64(char const* path, int flags, ...) {
@@ -68,8 +155,10 @@ int open64(char const* path, int flags, ...) {
   va_start(rest, flags);
   unsigned const mode = mode_of(flags, rest);
   va_end(rest);
-  return fail_or(kind_of_open(flags), path,
-                 [&] { return real<int(char const*, int, ...)>("open64")(path, flags, mode); });
+  return fail_or(kind_of_open(flags), path, [&] {
+    return opened(path, flags,
+                  [&] { return real<int(char const*, int, ...)>("open64")(path, flags, mode); });
+  });
 }
 
 int openat(int directory, char const* path, int flags, ...) {
@@ -78,7 +167,9 @@ int openat(int directory, char const* path, int flags, ...) {
   unsigned const mode = mode_of(flags, rest);
   va_end(rest);
   return fail_or(kind_of_open(flags), {directory, path}, [&] {
-    return real<int(int, char const*, int, ...)>("openat")(directory, path, flags, mode);
+    return opened({directory, path}, flags, [&] {
+      return real<int(int, char const*, int, ...)>("openat")(directory, path, flags, mode);
+    });
   });
 }
 
@@ -88,7 +179,9 @@ int openat64(int directory, char const* path, int flags, ...) {
   unsigned const mode = mode_of(flags, rest);
   va_end(rest);
   return fail_or(kind_of_open(flags), {directory, path}, [&] {
-    return real<int(int, char const*, int, ...)>("openat64")(directory, path, flags, mode);
+    return opened({directory, path}, flags, [&] {
+      return real<int(int, char const*, int, ...)>("openat64")(directory, path, flags, mode);
+    });
   });
 }
 
@@ -115,13 +208,17 @@ int __openat64_2(int directory, char const* path, int flags) {
 }
 
 int creat(char const* path, mode_t mode) {
-  return fail_or("create", path,
-                 [&] { return real<int(char const*, mode_t)>("creat")(path, mode); });
+  return fail_or("create", path, [&] {
+    return opened(path, O_CREAT | O_TRUNC,
+                  [&] { return real<int(char const*, mode_t)>("creat")(path, mode); });
+  });
 }
 
 int creat64(char const* path, mode_t mode) {
-  return fail_or("create", path,
-                 [&] { return real<int(char const*, mode_t)>("creat64")(path, mode); });
+  return fail_or("create", path, [&] {
+    return opened(path, O_CREAT | O_TRUNC,
+                  [&] { return real<int(char const*, mode_t)>("creat64")(path, mode); });
+  });
 }
 
 std::FILE* fopen(char const* path, char const* mode) {
@@ -181,66 +278,107 @@ ssize_t readv(int file, iovec const* parts, int count) {
 
 ssize_t write(int file, void const* memory, std::size_t size) {
   return fail_or("write", file, [&] {
-    return real<ssize_t(int, void const*, std::size_t)>("write")(file, memory, size);
+    return written(file, memory, -1, [&] {
+      return real<ssize_t(int, void const*, std::size_t)>("write")(file, memory, size);
+    });
   });
 }
 
 ssize_t pwrite(int file, void const* memory, std::size_t size, off_t offset) {
   return fail_or("write", file, [&] {
-    return real<ssize_t(int, void const*, std::size_t, off_t)>("pwrite")(file, memory, size,
-                                                                         offset);
+    return written(file, memory, offset, [&] {
+      return real<ssize_t(int, void const*, std::size_t, off_t)>("pwrite")(file, memory, size,
+                                                                           offset);
+    });
   });
 }
 
 ssize_t pwrite64(int file, void const* memory, std::size_t size, off_t offset) {
   return fail_or("write", file, [&] {
-    return real<ssize_t(int, void const*, std::size_t, off_t)>("pwrite64")(file, memory, size,
-                                                                           offset);
+    return written(file, memory, offset, [&] {
+      return real<ssize_t(int, void const*, std::size_t, off_t)>("pwrite64")(file, memory, size,
+                                                                             offset);
+    });
   });
 }
 
 ssize_t writev(int file, iovec const* parts, int count) {
   return fail_or("write", file, [&] {
-    return real<ssize_t(int, iovec const*, int)>("writev")(file, parts, count);
+    std::vector<char> joined;
+    for (int i = 0; i < count; ++i) {
+      auto const* const part = static_cast<char const*>(parts[i].iov_base);
+      joined.insert(joined.end(), part, part + parts[i].iov_len);
+    }
+    return written(file, joined.data(), -1, [&] {
+      return real<ssize_t(int, iovec const*, int)>("writev")(file, parts, count);
+    });
   });
 }
 
+/// A line of a recorded run that says that a checkpoint is saved is an event between the changes.
+std::size_t fwrite(void const* memory, std::size_t size, std::size_t count, std::FILE* file) {
+  static bool const is_recorded = faulty::is_active() && std::getenv("FAULT_RECORD") != nullptr;
+  auto const* const text = static_cast<char const*>(memory);
+  if (is_recorded && file == stdout &&
+      std::string_view{text, size * count}.find("  saved ") != std::string_view::npos) {
+    Recording{}.add(
+        {.kind = "said", .bytes = {static_cast<std::byte const*>(memory), size * count}});
+  }
+  return real<std::size_t(void const*, std::size_t, std::size_t, std::FILE*)>("fwrite")(
+      memory, size, count, file);
+}
+
 int fsync(int file) {
-  return fail_or("sync", file, [&] { return real<int(int)>("fsync")(file); });
+  return fail_or("sync", file,
+                 [&] { return synced(file, [&] { return real<int(int)>("fsync")(file); }); });
 }
 
 int fdatasync(int file) {
-  return fail_or("sync", file, [&] { return real<int(int)>("fdatasync")(file); });
+  return fail_or("sync", file,
+                 [&] { return synced(file, [&] { return real<int(int)>("fdatasync")(file); }); });
 }
 
 int truncate(char const* path, off_t size) noexcept {
-  return fail_or("truncate", path,
-                 [&] { return real<int(char const*, off_t)>("truncate")(path, size); });
+  return fail_or("truncate", path, [&] {
+    return resized("truncate", path, size,
+                   [&] { return real<int(char const*, off_t)>("truncate")(path, size); });
+  });
 }
 
 int ftruncate(int file, off_t size) noexcept {
-  return fail_or("truncate", file, [&] { return real<int(int, off_t)>("ftruncate")(file, size); });
+  return fail_or("truncate", file, [&] {
+    return resized("truncate", file, size,
+                   [&] { return real<int(int, off_t)>("ftruncate")(file, size); });
+  });
 }
 
 int fallocate(int file, int mode, off_t offset, off_t size) {
   return fail_or("allocate", file, [&] {
-    return real<int(int, int, off_t, off_t)>("fallocate")(file, mode, offset, size);
+    return resized("allocate", file, offset + size, [&] {
+      return real<int(int, int, off_t, off_t)>("fallocate")(file, mode, offset, size);
+    });
   });
 }
 
 int truncate64(char const* path, off_t size) noexcept {
-  return fail_or("truncate", path,
-                 [&] { return real<int(char const*, off_t)>("truncate64")(path, size); });
+  return fail_or("truncate", path, [&] {
+    return resized("truncate", path, size,
+                   [&] { return real<int(char const*, off_t)>("truncate64")(path, size); });
+  });
 }
 
 int ftruncate64(int file, off_t size) noexcept {
-  return fail_or("truncate", file,
-                 [&] { return real<int(int, off_t)>("ftruncate64")(file, size); });
+  return fail_or("truncate", file, [&] {
+    return resized("truncate", file, size,
+                   [&] { return real<int(int, off_t)>("ftruncate64")(file, size); });
+  });
 }
 
 int fallocate64(int file, int mode, off_t offset, off_t size) {
   return fail_or("allocate", file, [&] {
-    return real<int(int, int, off_t, off_t)>("fallocate64")(file, mode, offset, size);
+    return resized("allocate", file, offset + size, [&] {
+      return real<int(int, int, off_t, off_t)>("fallocate64")(file, mode, offset, size);
+    });
   });
 }
 
@@ -309,8 +447,10 @@ int io_submit(io_context_t context, long count, iocb** blocks) {
     error = fault_of(reads ? "aio-read" : "aio-write", place);
     if (error == 0 && faulty::is_active()) {
       std::scoped_lock const lock{requests_mutex};
-      requests[{context, block.data}] = {reads ? "aio-read-end" : "aio-write-end",
-                                         faulty::path_of(place)};
+      Request const request{reads ? "aio-read-end" : "aio-write-end", path_of(place),
+                            next_request()};
+      note_begun(block, request);
+      requests[{context, block.data}] = request;
     }
   }
   return error != 0 && good == 0
@@ -327,8 +467,8 @@ int io_getevents(io_context_t context, long least, long most, io_event* events, 
     if (request.empty()) {
       continue;
     }
-    auto const& [kind, path] = request.mapped();
-    if (int const error = fault_of(kind, path); error != 0) {
+    note_ended(request.mapped());
+    if (int const error = fault_of(request.mapped().kind, request.mapped().path); error != 0) {
       events[i].res = static_cast<unsigned long>(-static_cast<long>(error));
     }
   }

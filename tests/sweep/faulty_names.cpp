@@ -5,9 +5,33 @@
 #include <unistd.h>
 
 #include "interpose.hpp"
+#include "recording.hpp"
 
 using faulty::fail_or;
+using faulty::path_of;
+using faulty::Place;
 using faulty::real;
+using faulty::recorded;
+
+namespace {
+
+/// A name comes, goes or changes. `to`: the second one of a call of two.
+template <class Call>
+int named(char const* kind, Place const& place, std::string const& to, Call const& call) {
+  std::string const path = path_of(place);
+  return recorded(path, call,
+                  [&](int) { return faulty::Change{.kind = kind, .path = path, .to = to}; });
+}
+
+template <class Call>
+int made_directory(Place const& place, Call const& call) {
+  std::string const path = path_of(place);
+  return recorded(path, call, [&](int) {
+    return faulty::Change{.kind = "mkdir", .file = faulty::inode_of(place), .path = path};
+  });
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -144,34 +168,44 @@ int fstatvfs64(int file, struct statvfs64* status) noexcept {
 }
 
 int rename(char const* from, char const* to) noexcept {
-  return fail_or("rename", from,
+  return fail_or("rename", from, [&] {
+    return named("rename", from, path_of(to),
                  [&] { return real<int(char const*, char const*)>("rename")(from, to); });
+  });
 }
 
 int renameat(int old_directory, char const* from, int directory, char const* to) noexcept {
   return fail_or("rename", {old_directory, from}, [&] {
-    return real<int(int, char const*, int, char const*)>("renameat")(old_directory, from, directory,
-                                                                     to);
+    return named("rename", {old_directory, from}, path_of({directory, to}), [&] {
+      return real<int(int, char const*, int, char const*)>("renameat")(old_directory, from,
+                                                                       directory, to);
+    });
   });
 }
 
 int renameat2(int old_directory, char const* from, int directory, char const* to,
               unsigned flags) noexcept {
   return fail_or("rename", {old_directory, from}, [&] {
-    return real<int(int, char const*, int, char const*, unsigned)>("renameat2")(
-        old_directory, from, directory, to, flags);
+    return named("rename", {old_directory, from}, path_of({directory, to}), [&] {
+      return real<int(int, char const*, int, char const*, unsigned)>("renameat2")(
+          old_directory, from, directory, to, flags);
+    });
   });
 }
 
 int link(char const* from, char const* to) noexcept {
-  return fail_or("link", from,
+  return fail_or("link", from, [&] {
+    return named("link", from, path_of(to),
                  [&] { return real<int(char const*, char const*)>("link")(from, to); });
+  });
 }
 
 int linkat(int old_directory, char const* from, int directory, char const* to, int flags) noexcept {
   return fail_or("link", {old_directory, from}, [&] {
-    return real<int(int, char const*, int, char const*, int)>("linkat")(old_directory, from,
-                                                                        directory, to, flags);
+    return named("link", {old_directory, from}, path_of({directory, to}), [&] {
+      return real<int(int, char const*, int, char const*, int)>("linkat")(old_directory, from,
+                                                                          directory, to, flags);
+    });
   });
 }
 
@@ -181,31 +215,44 @@ int symlink(char const* target, char const* path) noexcept {
 }
 
 int unlink(char const* path) noexcept {
-  return fail_or("unlink", path, [&] { return real<int(char const*)>("unlink")(path); });
+  return fail_or("unlink", path, [&] {
+    return named("unlink", path, "", [&] { return real<int(char const*)>("unlink")(path); });
+  });
 }
 
 int unlinkat(int directory, char const* path, int flags) noexcept {
-  return fail_or((flags & AT_REMOVEDIR) != 0 ? "rmdir" : "unlink", {directory, path}, [&] {
-    return real<int(int, char const*, int)>("unlinkat")(directory, path, flags);
+  char const* const kind = (flags & AT_REMOVEDIR) != 0 ? "rmdir" : "unlink";
+  return fail_or(kind, {directory, path}, [&] {
+    return named(kind, {directory, path}, "", [&] {
+      return real<int(int, char const*, int)>("unlinkat")(directory, path, flags);
+    });
   });
 }
 
 int remove(char const* path) noexcept {
-  return fail_or("unlink", path, [&] { return real<int(char const*)>("remove")(path); });
+  return fail_or("unlink", path, [&] {
+    return named("unlink", path, "", [&] { return real<int(char const*)>("remove")(path); });
+  });
 }
 
 int rmdir(char const* path) noexcept {
-  return fail_or("rmdir", path, [&] { return real<int(char const*)>("rmdir")(path); });
+  return fail_or("rmdir", path, [&] {
+    return named("rmdir", path, "", [&] { return real<int(char const*)>("rmdir")(path); });
+  });
 }
 
 int mkdir(char const* path, mode_t mode) noexcept {
-  return fail_or("mkdir", path,
-                 [&] { return real<int(char const*, mode_t)>("mkdir")(path, mode); });
+  return fail_or("mkdir", path, [&] {
+    return made_directory(path,
+                          [&] { return real<int(char const*, mode_t)>("mkdir")(path, mode); });
+  });
 }
 
 int mkdirat(int directory, char const* path, mode_t mode) noexcept {
   return fail_or("mkdir", {directory, path}, [&] {
-    return real<int(int, char const*, mode_t)>("mkdirat")(directory, path, mode);
+    return made_directory({directory, path}, [&] {
+      return real<int(int, char const*, mode_t)>("mkdirat")(directory, path, mode);
+    });
   });
 }
 

@@ -69,6 +69,7 @@ def step_directory(work, step):
 STORAGE = {"tiers.path": "WORK/storage"}
 PERSISTENT = {"tiers.path": "WORK/storage,persistent"}
 OVERLAP = {**STORAGE, "checkpoint.overlap": "on"}
+DRAIN = {**OVERLAP, "checkpoint.rate": "400KB/s"}  # a third of a second for each of three extents
 PERSISTENT_OVERLAP = {**PERSISTENT, "checkpoint.overlap": "on"}
 # Parameters and gradients on storage too, over two paths.
 EVERYTHING = {"tiers.path": "WORK/storage/a|WORK/storage/b", "tiers.split": "1:1", "parameters.home": "storage",
@@ -106,6 +107,7 @@ SCENARIOS = {scenario.name: scenario for scenario in [
     start("persistent", PERSISTENT), resume("persistent", PERSISTENT),
     start("overlap", OVERLAP), resume("overlap", OVERLAP, steps=2),
     start("persistent-overlap", PERSISTENT_OVERLAP), resume("persistent-overlap", PERSISTENT_OVERLAP, steps=2),
+    start("drain", DRAIN, steps=3), *second(resume, "drain", DRAIN, steps=3),
     start("everything", EVERYTHING), resume("everything", EVERYTHING),
     resume("keep-every", {"checkpoint.keep-every": 2}, steps=3),
     start("killed-persistent", PERSISTENT, killed=("rename", f"{SPILL}/extents")),

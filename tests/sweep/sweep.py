@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Lets every file operation of small runs fail and looks at what becomes of them: see --help. $OFFSTAGE and $FAULTY_FILES
-are the program and the preloaded library; those of build/release unless told."""
+"""Lets every file operation of small runs fail, or kills them there, takes the power away, damages their checkpoints, and
+looks at what becomes of them: see --help. $OFFSTAGE and $FAULTY_FILES are the program and the preloaded library; those of
+build/release unless told."""
 import argparse
 import concurrent.futures
 import fnmatch
 import functools
+import itertools
 import os
 import random
 import re
@@ -17,12 +19,15 @@ import time
 import traceback
 from pathlib import Path
 
-from cases import ABOUT, all_cases, cases_in_turn, killing, matching, parse, places, tracing
+from cases import ABOUT, Case, all_cases, cases_in_turn, killing, kills, matching, parse, places, recording, tracing
 from check import Bad, Check, listing, require
+from damage import Damage, damages
+from power_loss import Disk, Loss, Recorded, read_events, write_image
 from scenarios import ROOT, SCENARIOS, World
 
 SHIM = os.environ.get("FAULTY_FILES", str(ROOT / "build/release/tests/sweep/libfaulty_files.so"))
 REGRESSIONS = Path(__file__).parent / "regressions.txt"
+DAMAGES = 2400  # over all scenarios, some of them alike
 LAST_STEP = 6  # that any scenario comes to
 
 
@@ -50,16 +55,21 @@ class Ground:
             require(result.code == 0, f"{self.scenario.name}: {result}")
 
     def killed_run(self):
-        """What it leaves on storage gets a process that no system has, so that the names of cases stay the same."""
+        """The names of cases stay the same: no process's number is in them."""
         self.check(self.template).resume()
         result = self.template.call(self.scenario.command(self.template.work),
                                     **killing(self.template, *self.scenario.killed, SHIM))
         require(result.code == 128 + signal.SIGKILL, f"{self.scenario.name}: {result}")
-        for path in (self.template.work / "storage").glob("offstage-*"):
-            path.rename(path.with_name(re.sub(r"-\d+-0$", "-999999999-0", path.name)))
+        self.forget_process(self.template)
 
-    def check(self, world, lasting=False):
-        return Check(self.scenario, world, self.template, self.straight, self.expected, lasting)
+    @staticmethod
+    def forget_process(world):
+        """What a run left on storage gets a process that no system has."""
+        for path in (world.work / "storage").rglob("offstage-*"):
+            path.rename(path.with_name(re.sub(r"-\d+-(\d+)$", r"-999999999-\1", path.name)))
+
+    def check(self, world, **how):
+        return Check(self.scenario, world, self.template, self.straight, self.expected, **how)
 
     def undisturbed(self, world):
         """The places of the scenario's run: it is run without a fault, and looked at as after one."""
@@ -85,24 +95,72 @@ class Ground:
         other.make(world)
         self.check(other).run(self.scenario.last(), set())
 
-    def problem(self, world, case):
-        """(whether the fault was met, what is bad or None)"""
+    @functools.cached_property
+    def recorded(self):
+        """The scenario's run as a disk sees it. The recording has all that happened: the last image is what is there."""
+        world = World(self.template.folder.with_name(f"{self.scenario.name}-recorded"))
         world.make(self.template)
-        check = self.check(world, case.lasting)
+        self.check(world).resume()
+        disk = Disk(world.work)
+        result = world.call(self.scenario.command(world.work), **recording(world, SHIM))
+        require(result.code == 0, f"{self.scenario.name}: {result}")
+        events = read_events(world.folder / "recording", world.work)
+        found = Recorded(self.scenario.name, disk, events)
+        said, image = found.after(Loss(self.scenario.name, len(events), "kept"))
+        there = {str(path.relative_to(world.work)): None if path.is_dir() else path.read_bytes()
+                 for path in world.work.rglob("*")}
+        require({path: data for path, (data, _) in image.items()} == there, f"{self.scenario.name}: the recording is not what happened")
+        require(said == [step for step, _ in result.saved], f"{self.scenario.name}: {said}")
+        world.remove()
+        return found
+
+    def damages(self, count, numbers):
+        return damages(self.scenario.name, self.template.checkpoints(), count, numbers)
+
+    def problem(self, world, case):
+        """(whether the case came to be, what is bad or None)"""
+        world.make(self.template)
+        try:
+            if isinstance(case, Loss):
+                self.after_loss(world, case)
+            elif isinstance(case, Damage):
+                case.do(world.checkpoints())
+                self.check(world).outlives_damage(case)
+            else:
+                self.after_fault(world, case)
+        except Bad as bad:
+            return self.came_to_be(world, case), str(bad)
+        return self.came_to_be(world, case), None
+
+    @staticmethod
+    def came_to_be(world, case):
+        log = world.folder / "calls"
+        return not isinstance(case, Case) or (log.exists() and " failed\n" in log.read_text())
+
+    def after_fault(self, world, case):
+        check = self.check(world, lasting=case.lasting, killed=case.kills())
         check.resume()
         result = world.call(self.scenario.command(world.work), **case.environment(world, self.scenario.rank, SHIM))
         (world.folder / "said").write_text(str(result))
-        log = world.folder / "calls"
-        met = log.exists() and " failed\n" in log.read_text()
-        try:
-            check.ended_well(result)
+        saved = {step for step, _ in result.saved}
+        check.ended_well(result)
+        if case.kills():
+            self.forget_process(world)
+            check.checkpoints_outlived(saved)
+        else:
             check.checkpoints_are_good(result)
-            if self.scenario.rollback:
-                self.goes_back_again(world)
-            check.goes_on({step for step, _ in result.saved})
-        except Bad as bad:
-            return met, str(bad)
-        return met, None
+        if self.scenario.rollback:
+            self.goes_back_again(world)
+        check.goes_on(saved)
+
+    def after_loss(self, world, loss):
+        said, image = self.recorded.after(loss)
+        write_image(image, world.work)
+        (world.folder / "said").write_text(str(said))
+        self.forget_process(world)
+        check = self.check(world, killed=True)
+        check.checkpoints_outlived(said)
+        check.goes_on(set(said))
 
 
 class Sweep:
@@ -174,12 +232,15 @@ def spread(cases, count, numbers):
     """So many cases, evenly over scenarios, and within one over kinds of calls, errnos and what lasts."""
     groups = {}
     for case in cases:
-        groups.setdefault(case.scenario, {}).setdefault((case.kind, case.error, case.lasting), []).append(case)
+        groups.setdefault(case.scenario, {}).setdefault(case.group(), []).append(case)
     queues = []
     for scenario in sorted(groups):
         kinds = list(groups[scenario].values())
         numbers.shuffle(kinds)
-        queues.append([numbers.choice(kind) for kind in kinds])
+        for kind in kinds:
+            numbers.shuffle(kind)
+        in_turn = [case for row in itertools.zip_longest(*kinds) for case in row if case is not None]
+        queues.append(in_turn[::-1])
     chosen = []
     while len(chosen) < count and any(queues):
         for queue in queues:
@@ -193,11 +254,25 @@ def lines_of(path):
     return [line for line in lines if line and not line.startswith("#")]
 
 
+def candidates(sweep, arguments, numbers):
+    """All cases of the kind that is asked for: (those in turn, and those that a pattern may name)."""
+    grounds = [sweep.grounds[name] for name in sorted(sweep.grounds)]
+    if arguments.of == "faults":
+        return sweep.cases(functools.partial(cases_in_turn, seed=arguments.seed)), sweep.cases(all_cases)
+    if arguments.of == "kills":
+        found = sweep.cases(kills)
+    elif arguments.of == "power":
+        found = [loss for ground in grounds for loss in ground.recorded.losses()]
+    else:
+        hit = [ground for ground in grounds if ground.scenario.before and not ground.scenario.rollback]
+        found = [case for ground in hit for case in ground.damages(DAMAGES // len(hit), numbers)]
+    return found, found
+
+
 def select(sweep, arguments, names, patterns):
     """The cases that are asked for, in an order that the seed gives."""
-    everything = sweep.cases(all_cases)
-    in_turn = sweep.cases(functools.partial(cases_in_turn, seed=arguments.seed))
     numbers = random.Random(arguments.seed)
+    in_turn, everything = candidates(sweep, arguments, numbers)
     chosen = [parse(name) for name in names]
     for pattern in patterns:
         found = matching(everything, pattern)
@@ -215,12 +290,15 @@ def select(sweep, arguments, names, patterns):
 def read_arguments():
     parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, epilog=ABOUT,
                                      description="Lets every file operation of small runs fail: the run ends with 0 or 74, "
-                                                 "keeps what it saved, and the same command goes on.")
+                                                 "keeps what it saved, and the same command goes on. Or see --of.")
     add = parser.add_argument
+    add("--of", choices=("faults", "kills", "power", "damage"), default="faults",
+        help="calls that fail (unless told); a rank killed at each call that changes something; what a disk may hold after "
+             "a loss of power; bits, ends and names of a checkpoint's files")
     add("--case", action="append", default=[], metavar="NAME", help="this one, as a BAD line names it")
     add("--cases", metavar="FILE", help="those whose names are the lines of a file")
     add("--match", action="append", default=[], metavar="PATTERN", help="all whose names match, as a shell's")
-    add("--regressions", action="store_true", help="those that match the lines of regressions.txt")
+    add("--regressions", action="store_true", help="those that match the lines of regressions.txt; of faults and kills")
     add("--sample", type=int, default=0, metavar="N", help="so many, spread over all scenarios and kinds of calls")
     add("--all", action="store_true", help="every errno at every place")
     add("--scenarios", default="*", metavar="PATTERN", help="of these scenarios alone: " + " ".join(SCENARIOS))
@@ -241,7 +319,8 @@ def main():
     sweep = Sweep(folder, arguments.jobs, arguments.keep)
     signal.signal(signal.SIGTERM, sweep.stop)
     names = arguments.case + (lines_of(arguments.cases) if arguments.cases else [])
-    patterns = arguments.match + (lines_of(REGRESSIONS) if arguments.regressions else [])
+    regressions = lines_of(REGRESSIONS) if arguments.regressions else []
+    patterns = arguments.match + [line for line in regressions if (":KILL:" in line) == (arguments.of == "kills")]
     try:
         began = time.monotonic()
         named_alone = {parse(name).scenario for name in names} if not (patterns or arguments.sample) else set()
@@ -256,8 +335,8 @@ def main():
     finally:
         if not (arguments.keep and sweep.bad):
             shutil.rmtree(folder, ignore_errors=True)
-    print(f"{sweep.missed} faults were not met in their run")
-    print(f"RESULT sweep_faults {sweep.met}\nRESULT sweep_bad {sweep.bad}")
+    print(f"{sweep.missed} cases did not come to be")
+    print(f"RESULT sweep_{arguments.of} {sweep.met}\nRESULT sweep_bad {sweep.bad}")
     return 1 if sweep.bad or not sweep.met else 0
 
 

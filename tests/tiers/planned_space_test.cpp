@@ -96,7 +96,7 @@ TEST_F(PlannedSpaceTest, HasToFitTogetherWhereAFileSystemIsShared) {
   EXPECT_THAT(message_of([&] {
                 (void)require_room(two, {free, free}, true);
               }),
-              HasSubstr("raise tiers.host-memory, or set update.overlap = off"));
+              HasSubstr("raise tiers.host-memory, or leave out what takes slots"));
 }
 
 }  // namespace

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""checkpoint.rate: saves that last many steps, of the state as it was when they began; killed runs, later saves, restarts."""
+import os
+import re
+import signal
+
+from harness import OFFSTAGE, OffstageTest, main
+
+COMMON = ["optimizer.schedule=constant", "tiers.cache=0"]
+SAVED = re.compile(r"^step +(\d+)  saved (\S+) in (\S+) (\S+), training stood still for (\S+) (\S+)", re.MULTILINE)
+UNITS = {"ms": 0.001, "s": 1.0, "us": 1e-6, "µs": 1e-6}
+
+
+class Drain(OffstageTest):
+    def setUp(self):
+        super().setUp()
+        self.storage = self.folder / "storage"
+        self.storage.mkdir()
+        # 210 kB of each of two ranks: longer than a second, and than many steps.
+        self.options = [*COMMON, f"tiers.path={self.storage}", "checkpoint.rate=150KB/s", "checkpoint.keep=9"]
+
+    def saved(self, result):
+        """{step: (seconds, seconds that training stood still)} of what went on under steps."""
+        return {int(step): (float(number) * UNITS[unit], float(still) * UNITS[still_unit])
+                for step, _, number, unit, still, still_unit in SAVED.findall(result.out)}
+
+    def assert_bits_of_then(self, name, step, *options):
+        self.train(f"straight-{step}", *COMMON, *options, f"train.steps={step}")
+        checkpoint = self.folder / name / f"checkpoints/step-{step:09d}"
+        self.assert_same_state(self.folder / f"straight-{step}/checkpoints", checkpoint)
+        verdict = self.call(OFFSTAGE, "checkpoint", "verify", checkpoint)
+        self.assertEqual(0, verdict.code, verdict)
+
+    def check_lasts_steps(self, name, *options, ranks=2):
+        result = self.train(name, *self.options, *options, "checkpoint.every=3", "train.steps=150", ranks=ranks)
+        saved = self.saved(result)
+        self.assertIn(3, saved, result)
+        seconds, still = saved[3]  # the last ones hurry
+        self.assertGreater(seconds, 0.5, result)
+        self.assertLess(still, seconds / 2, result)
+        self.assertIn("step      6  its save waits: that of step 3 is still being written", result.out)
+        steps = [self.step_of(path) for path in self.checkpoints(name)]
+        self.assertEqual(150, steps[-1])
+        self.assertEqual([3, *sorted(saved)[1:], 150], steps)
+        for step in steps[:2]:
+            self.assert_bits_of_then(name, step, *options)
+        self.assert_bits_of_then(name, 150, *options)
+        self.assertEqual([], list(self.storage.iterdir()))
+
+    def test_it_lasts_many_steps_and_has_the_bits_of_the_step_that_it_began_after(self):
+        self.check_lasts_steps("run")
+
+    def test_it_holds_versions_beside_those_on_trial(self):
+        self.check_lasts_steps("run", "update.overlap=on", "optimizer.clip=0.5", ranks=1)
+
+    def test_what_is_in_host_memory_is_written_first(self):
+        self.check_lasts_steps("run", "tiers.cache=200KB")
+
+    def test_what_enters_by_reference_is_that_of_then_as_well(self):
+        self.train("run", *self.options, f"tiers.path={self.storage},persistent", "checkpoint.every=3",
+                   "train.steps=12", ranks=2)
+        steps = [self.step_of(path) for path in self.checkpoints("run")]
+        self.assertLessEqual({3, 12}, set(steps))
+        for step in steps:
+            self.assert_bits_of_then("run", step)
+
+    def test_a_step_that_is_kept_for_good_is_saved_at_once(self):
+        result = self.train("run", *self.options, "checkpoint.every=3", "checkpoint.keep-every=8", "train.steps=40", ranks=2)
+        steps = [self.step_of(path) for path in self.checkpoints("run")]
+        self.assertLessEqual({8, 16, 24, 32, 40}, set(steps), result)
+        self.assert_bits_of_then("run", 16)
+
+    def test_killed_in_the_middle_it_goes_on_from_the_one_before(self):
+        process = self.start("run", *self.options, "checkpoint.every=3", "train.steps=1000000", ranks=2)
+        checkpoints = self.folder / "run/checkpoints"
+        self.wait_until(lambda: (checkpoints / "step-000000003/master.h5").exists(), process, "the first checkpoint")
+        self.wait_until(lambda: len(self.checkpoints("run")) == 2, process, "the second")
+        self.wait_for_step("run", self.step_of(self.checkpoints("run")[-1]) + 2, process)
+        for pid in self.ranks_of("run"):
+            os.kill(pid, signal.SIGKILL)
+        process.wait(60)
+        self.assertFalse((self.checkpoints("run")[-1] / "master.h5").exists(), "it goes on beside steps")
+        result = self.train("run", *self.options, "train.steps=9")
+        self.assertIn("continuing after step 3", result.out)
+        self.assert_bits_of_then("run", 9)
+
+    def test_stopped_in_the_middle_it_ends_soon(self):
+        process = self.start("run", *self.options, "checkpoint.rate=20KB/s", "checkpoint.every=3", "train.steps=1000000",
+                             ranks=2)
+        self.wait_for_step("run", 6, process)
+        for pid in self.ranks_of("run"):
+            os.kill(pid, signal.SIGTERM)
+        result = self.finish("run", process)
+        self.assertEqual(75, result.code, result)
+        steps = [self.step_of(path) for path in self.checkpoints("run")]
+        self.assertEqual(3, steps[0])
+        self.assertEqual(2, len(steps))
+        for step in steps:
+            self.assert_bits_of_then("run", step)
+
+    def test_the_space_is_asked_for(self):
+        once = self.train("once", *COMMON, f"tiers.path={self.storage}", "update.overlap=off")
+        twice = self.train("twice", *self.options, "update.overlap=off")
+        def needed(result):
+            found = re.search(r"per rank (\d+) state slots", result.out)
+            return int(found.group(1)) if found else self.fail(result)
+        self.assertGreater(needed(twice), 1.5 * needed(once))
+
+
+if __name__ == "__main__":
+    main()
