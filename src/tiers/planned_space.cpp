@@ -80,8 +80,8 @@ std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
           fmt::format("{}: what the ranks of this node offload needs {} there, but {} is free; "
                       "make space, name another directory, {}",
                       who, format_bytes(sum), format_bytes(free),
-                      with_spares ? "raise tiers.host-memory, or leave out what takes slots for "
-                                    "second versions (update.overlap, checkpoint.rate)"
+                      with_spares ? "raise tiers.host-memory, or take no slots for second versions: "
+                                    "update.overlap = off, checkpoint.rate = 0"
                                   : "or raise tiers.host-memory")};
     }
     all_free.push_back(free);

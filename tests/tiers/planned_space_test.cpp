@@ -96,7 +96,7 @@ TEST_F(PlannedSpaceTest, HasToFitTogetherWhereAFileSystemIsShared) {
   EXPECT_THAT(message_of([&] {
                 (void)require_room(two, {free, free}, true);
               }),
-              HasSubstr("raise tiers.host-memory, or leave out what takes slots"));
+              HasSubstr("raise tiers.host-memory, or take no slots"));
 }
 
 }  // namespace

@@ -239,7 +239,7 @@ TEST(DeviceDemand, GradientsThatTheCoresUpdateAreSummedThereToo) {
         << share;
   }
   config.storage.flush_fp32 = true;
-  config.paths.clear();
+  config.paths.resize(1);
   state::ShardMap const map{state::layers_of(config.model), 1};
   EXPECT_EQ(
       device_demand<bfloat16>(config, map, 0, state::Route::staged, config.subgroup_size).held, 0)
