@@ -227,6 +227,7 @@ void write_held(aio::File const& file, Manifest const& manifest, StateLayout con
   std::optional<aio::Engine> engine;
   std::optional<memory::HugeBuffer> buffer;
   Pacer pacer{drain.bytes_per_second};
+  auto const hurries = [&] { return drain.hurries != nullptr && *drain.hurries; };
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     Waiting const busy{"the save of what is held of subgroup", static_cast<std::int64_t>(k)};
     auto const key = static_cast<tiers::Key>(k);
@@ -247,10 +248,11 @@ void write_held(aio::File const& file, Manifest const& manifest, StateLayout con
                         .subspan(static_cast<std::size_t>(offset / block_bytes))
                         .first(static_cast<std::size_t>(ceil_div(std::ssize(piece), block_bytes))));
       };
-      if (drain.hurries != nullptr && *drain.hurries) {
+      if (hurries()) {
         write();
       } else {
-        pacer.run(static_cast<double>(piece.size()), write);
+        pacer.run(static_cast<double>(piece.size()), write,
+                  [&] { return hurries() || (given_up != nullptr && *given_up); });
       }
     });
     tiers.release(key);

@@ -7,8 +7,7 @@ import signal
 from harness import OFFSTAGE, OffstageTest, main
 
 COMMON = ["optimizer.schedule=constant", "tiers.cache=0"]
-SAVED = re.compile(r"^step +(\d+)  saved (\S+) in (\S+) (\S+), training stood still for (\S+) (\S+)", re.MULTILINE)
-UNITS = {"ms": 0.001, "s": 1.0, "us": 1e-6, "µs": 1e-6}
+SAVED = re.compile(r"^step +(\d+)  saved \S+ in \S+ \S+, training stood still for ", re.MULTILINE)
 
 
 class Drain(OffstageTest):
@@ -16,13 +15,12 @@ class Drain(OffstageTest):
         super().setUp()
         self.storage = self.folder / "storage"
         self.storage.mkdir()
-        # 210 kB of each of two ranks: longer than a second, and than many steps.
-        self.options = [*COMMON, f"tiers.path={self.storage}", "checkpoint.rate=150KB/s", "checkpoint.keep=9"]
+        # 210 kB of each of two ranks: longer than many steps, also where each takes a second.
+        self.options = [*COMMON, f"tiers.path={self.storage}", "checkpoint.rate=20KB/s", "checkpoint.keep=9"]
 
     def saved(self, result):
-        """{step: (seconds, seconds that training stood still)} of what went on under steps."""
-        return {int(step): (float(number) * UNITS[unit], float(still) * UNITS[still_unit])
-                for step, _, number, unit, still, still_unit in SAVED.findall(result.out)}
+        """The steps whose saves went on under others."""
+        return [int(step) for step in SAVED.findall(result.out)]
 
     def assert_bits_of_then(self, name, step, *options):
         self.train(f"straight-{step}", *COMMON, *options, f"train.steps={step}")
@@ -35,9 +33,7 @@ class Drain(OffstageTest):
         result = self.train(name, *self.options, *options, "checkpoint.every=3", "train.steps=150", ranks=ranks)
         saved = self.saved(result)
         self.assertIn(3, saved, result)
-        seconds, still = saved[3]  # the last ones hurry
-        self.assertGreater(seconds, 0.5, result)
-        self.assertLess(still, seconds / 2, result)
+        self.assertLess(result.out.index("step      9/150"), result.out.index("step      3  saved "), result)
         self.assertIn("step      6  its save waits: that of step 3 is still being written", result.out)
         steps = [self.step_of(path) for path in self.checkpoints(name)]
         self.assertEqual(150, steps[-1])
@@ -71,7 +67,8 @@ class Drain(OffstageTest):
         self.assert_bits_of_then("run", 16)
 
     def test_killed_in_the_middle_it_goes_on_from_the_one_before(self):
-        process = self.start("run", *self.options, "checkpoint.every=3", "train.steps=1000000", ranks=2)
+        process = self.start("run", *self.options, "checkpoint.rate=150KB/s", "checkpoint.every=3", "train.steps=1000000",
+                             ranks=2)
         checkpoints = self.folder / "run/checkpoints"
         self.wait_until(lambda: (checkpoints / "step-000000003/master.h5").exists(), process, "the first checkpoint")
         self.wait_until(lambda: len(self.checkpoints("run")) == 2, process, "the second")
@@ -85,8 +82,7 @@ class Drain(OffstageTest):
         self.assert_bits_of_then("run", 9)
 
     def test_stopped_in_the_middle_it_ends_soon(self):
-        process = self.start("run", *self.options, "checkpoint.rate=20KB/s", "checkpoint.every=3", "train.steps=1000000",
-                             ranks=2)
+        process = self.start("run", *self.options, "checkpoint.every=3", "train.steps=1000000", ranks=2)
         self.wait_for_step("run", 6, process)
         for pid in self.ranks_of("run"):
             os.kill(pid, signal.SIGTERM)

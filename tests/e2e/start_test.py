@@ -34,6 +34,12 @@ class Start(OffstageTest):
         self.check_run("mpi", {"GOMP_SPINCOUNT": "1000", "OMPI_MCA_mpi_yield_when_idle": "0"},
                        OMPI_MCA_mpi_yield_when_idle="0")
 
+    def test_a_run_without_launcher_needs_no_session_directory_of_mpi(self):
+        """All such runs of a user would share one, and one that ends would remove it under the others."""
+        no_directory = self.write("file", "")
+        with mock.patch.dict(os.environ, {"TMPDIR": str(no_directory)}):
+            self.train("alone", "train.steps=2")
+
     def test_the_loader_may_be_named(self):
         with self.with_environment():
             result = self.call("/lib64/ld-linux-x86-64.so.2", OFFSTAGE, "--version")

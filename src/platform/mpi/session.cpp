@@ -54,9 +54,11 @@ bool has_launcher() noexcept {
 }
 
 /// Open MPI starts a daemon beside a process without launcher, for processes that it might spawn, and looks through
-/// its networks; one rank needs neither. Variables that the user set stay.
+/// its networks; one rank needs neither. Without the daemon all such processes of a user share one session directory:
+/// one that ends removes what another is about to use, which then does not start. One rank puts nothing there. Variables that the user set stay.
 void expect_one_rank() noexcept {
   setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+  setenv("OMPI_MCA_orte_create_session_dirs", "0", 0);
   bool const chosen = std::getenv("OMPI_MCA_btl") != nullptr ||
                       std::getenv("OMPI_MCA_mtl") != nullptr ||
                       std::getenv("OMPI_MCA_pml") != nullptr;
