@@ -36,6 +36,8 @@ def path(read, write, duplex="half"):
 
 
 STATE = {"tiers.cache": 0, "update.overlap": "off", "tiers.split-parameters": "off", "tiers.host-memory": "200MiB"}
+VERTICAL = {"train.schedule": "vertical", "train.global-batch": 32, "parameters.home": "host", "update.device-share": 0,
+            "update.device-gradients": 0, "train.activations": "recompute"}
 # name, device.emulate, storage paths, further keys
 ROWS = [
     ("device bound", emulate(compute="8G"), [], {"update.device-share": 0}),
@@ -63,6 +65,11 @@ ROWS = [
     ("parameters on a path", emulate(compute="8G"), [path(60, 60)], {"update.device-share": 0, **STATE, "parameters.home": "storage"}),
     ("all on a path, overlap", emulate(compute="8G"), [path(60, 60)],
      {"update.device-share": 0, **STATE, "parameters.home": "storage", "update.overlap": "on"}),
+    ("vertical, device bound", emulate(compute="10G"), [], {**VERTICAL}),
+    ("vertical, link bound", emulate(SLOW_LINK, compute="30G"), [], {**VERTICAL, "train.activations": "host"}),
+    ("vertical, path bound", emulate(compute="30G"), [path(60, 60)], {**STATE, **VERTICAL, "parameters.home": "storage"}),
+    ("vertical, overlap", emulate(compute="20G"), [path(60, 60)],
+     {**STATE, **VERTICAL, "parameters.home": "storage", "train.activations": "host", "update.overlap": "on"}),
 ]
 
 

@@ -29,7 +29,7 @@ constexpr char const* usage_text =
     "GPU, no MPI, nothing is measured: rates come from platform.* and from read= and write= of\n"
     "tiers.path, which offstage probe --output FILE writes, and from an emulated device. Each\n"
     "rank is planned to have a GPU of its own unless device.kind=host or device.emulate says\n"
-    "otherwise. A vertical schedule's memory is planned, the time of its steps is not.\n"
+    "otherwise.\n"
     "\n"
     "  offstage plan --config configs/models/dos-20b.cfg --config node.cfg --ranks 4";
 

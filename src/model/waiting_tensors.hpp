@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "base/units.hpp"
 #include "device/device.hpp"
+#include "plan/waiting_slabs.hpp"
 #include "state/exchange.hpp"
 
 namespace offstage::model {
@@ -26,7 +26,7 @@ class WaitingTensors {
   WaitingTensors(std::vector<Memory> slabs, Bytes moved, int count, int first_block,
                  device::Stream& stream);
   void set_store(state::ActivationStore& store) { store_ = &store; }
-  [[nodiscard]] bool leave() const { return std::ssize(slabs_) < count_; }
+  [[nodiscard]] bool leave() const { return choice_.leave(); }
 
   /// A step begins: no tensor is there, no slab in use.
   void begin();
@@ -48,29 +48,23 @@ class WaitingTensors {
   void give(int tensor, std::shared_ptr<device::Event> done);
 
  private:
-  static constexpr int none = -1;
   struct Slab {
     Memory memory;
-    int tensor = none;
-    bool in_use = false;
-    std::int64_t released = 0;               ///< when, in an order of their own
     std::shared_ptr<device::Event> left;     ///< until then others read it; null: nobody does
     std::shared_ptr<device::Event> arrived;  ///< then the tensor is there; null: it is
   };
-  [[nodiscard]] Slab* find(int tensor);
-  /// Slab whose tensor is there in vain, or longest.
-  [[nodiscard]] Slab& take_slab(int tensor);
-  void release(Slab& slab);
+  [[nodiscard]] Slab& at(int slab) { return slabs_[static_cast<std::size_t>(slab)]; }
+  /// Slab of a tensor that is there.
+  [[nodiscard]] Slab& of(int tensor);
   [[nodiscard]] Memory moved(Slab const& slab) const;
   void wait_until_left(Slab& slab);
 
   std::vector<Slab> slabs_;
+  plan::WaitingSlabs choice_;  ///< which of them a tensor has
   Bytes moved_;
-  int count_;
   int first_block_;
   device::Stream& stream_;
   state::ActivationStore* store_{};
-  std::int64_t releases_ = 0;
 };
 
 }  // namespace offstage::model

@@ -17,8 +17,6 @@ constexpr int counted_steps = 2;
 constexpr int gradient_buffers = 2;
 constexpr int flushed_buffers = 3;
 
-/// The update of one step.
-
 std::vector<double> weights_of(Machine const& machine, Schedule const& schedule) {
   return machine.rates.paths.empty() ? std::vector<double>{}
                                      : split_weights(schedule.split, machine.rates.paths);
@@ -49,11 +47,47 @@ SimulatedSteps::SimulatedSteps(Machine const& machine, Workload const& work,
       gradient_places_{time_, gradient_buffers},
       gradient_staging_{time_, gradient_buffers},
       readers_ahead_{time_, std::max(1, schedule.parameters_ahead)},
-      activation_writers_{time_, std::max(1, schedule.activation_writers)},
-      activation_readers_{time_, std::max(1, schedule.activation_readers)},
+      leaving_(work.layers.size()),
+      activations_{time_, machine_, activations()},
       layer_slots_{std::max(2, slots_), schedule.large_layers} {
   require(schedule.workers > 0 && work.rounds > 0 && schedule.chunk > 0 && schedule.slabs > 0,
           "simulate: workers, rounds, chunks and slabs are there");
+  std::int64_t leaving = 0;
+  for (std::size_t layer = 0; layer < work.layers.size(); ++layer) {
+    leaving_[layer] = leaving;
+    leaving += work.layers[layer].leaving > 0 ? 1 : 0;
+  }
+  if (auto const& vertical = work.vertical) {
+    require(blocks() > 0, "simulate: a vertical schedule has an embedding, blocks and a head");
+    int const rounds = static_cast<int>(work.rounds);
+    int const tensors = rounds * (blocks() + 2);
+    tensors_.emplace(time_, activations_, vertical->tensor > 0.0 ? vertical->slabs : tensors,
+                     tensors, 0);
+    int const tables = vertical->tied ? rounds : 0;
+    tables_.emplace(time_, activations_, vertical->table > 0.0 ? vertical->table_slabs : tables,
+                    tables, tensors);
+  }
+}
+
+SimulatedActivations::Settings SimulatedSteps::activations() const {
+  SimulatedActivations::Settings settings{.bytes = {},
+                                          .storage = schedule_.activations_on_storage,
+                                          .cached = schedule_.activations_cached,
+                                          .writers = schedule_.activation_writers,
+                                          .readers = schedule_.activation_readers,
+                                          .weights = weights_};
+  if (auto const& vertical = work_.vertical) {
+    auto const rounds = static_cast<std::size_t>(work_.rounds);
+    settings.bytes.assign(rounds * (work_.layers.size()), vertical->tensor);
+    settings.bytes.resize(settings.bytes.size() + (vertical->tied ? rounds : 0), vertical->table);
+    return settings;
+  }
+  for (LayerWork const& layer : work_.layers) {
+    if (layer.leaving > 0) {
+      settings.bytes.push_back(static_cast<double>(layer.leaving));
+    }
+  }
+  return settings;
 }
 
 SimulatedExtents SimulatedSteps::extents(double element_bytes, bool resident, int buffers,
@@ -112,28 +146,10 @@ Task SimulatedSteps::steps() {
     marks.begin = time_.now();
     StepUses& uses = step_uses_.emplace_back();
     expect(uses);
-    std::size_t use = 0;
-    for (int number = 0; number < work_.rounds; ++number) {
-      Round& round = rounds_.emplace_back(time_, work_.layers.size());
-      double const began = time_.now();
-      co_await forward(round, uses, use);
-      double const forwarded = time_.now();
-      use += work_.forward.size();
-      if (number == 0) {
-        if (before_ != nullptr) {
-          co_await before_->done;
-        }
-        trips_ = trips();
-        hold(trips_);
-      }
-      gradients_.begin_pass();
-      if (last(number) && schedule_.overlap) {
-        begin(trips_, true);
-      }
-      co_await backward(round, uses, use, number);
-      use += work_.backward.size();
-      marks.forward += forwarded - began;
-      marks.backward += time_.now() - forwarded;
+    if (work_.vertical) {
+      co_await layers(marks, uses);
+    } else {
+      co_await rounds(marks, uses);
     }
     co_await update(marks);
   }
@@ -142,7 +158,39 @@ Task SimulatedSteps::steps() {
 
 // ---- Model
 
+/// An update before has ended; the next one is dealt.
+void SimulatedSteps::plan_update() {
+  trips_ = trips();
+  hold(trips_);
+}
+
+Task SimulatedSteps::rounds(Marks& marks, StepUses& uses) {
+  std::size_t use = 0;
+  for (std::int64_t number = 0; number < work_.rounds; ++number) {
+    Round round{time_, work_.layers.size()};
+    double const began = time_.now();
+    co_await forward(round, uses, use);
+    double const forwarded = time_.now();
+    use += work_.forward.size();
+    if (number == 0) {
+      if (before_ != nullptr) {
+        co_await before_->done;
+      }
+      plan_update();
+    }
+    gradients_.begin_pass();
+    if (last(number) && schedule_.overlap) {
+      begin(trips_, true);
+    }
+    co_await backward(round, uses, use, number);
+    use += work_.backward.size();
+    marks.forward += forwarded - began;
+    marks.backward += time_.now() - forwarded;
+  }
+}
+
 Task SimulatedSteps::forward(Round& round, StepUses& uses, std::size_t first) {
+  activations_.open();
   for (std::size_t i = 0; i < work_.forward.size(); ++i) {
     auto const layer = static_cast<std::size_t>(work_.forward[i]);
     if (slots_ > 0) {
@@ -154,21 +202,24 @@ Task SimulatedSteps::forward(Round& round, StepUses& uses, std::size_t first) {
         std::find(work_.forward.begin(), work_.forward.begin() + static_cast<std::ptrdiff_t>(i),
                   work_.forward[i]) != work_.forward.begin() + static_cast<std::ptrdiff_t>(i);
     if (auto const before = slab_before(layer); before && !again) {
-      co_await round.left[*before];
+      co_await *round.left[*before];
     }
     co_await machine_.compute(again ? 0.0 : work_.layers[layer].forward);
     uses.uses[first + i].ended.set();
     if (work_.layers[layer].leaving > 0 && !again) {
-      time_.start(leave(round, layer));
+      round.left[layer] = std::make_shared<Point>(time_);
+      time_.start(activations_.put(leaving_[layer], round.left[layer]));
     }
   }
 }
 
-Task SimulatedSteps::backward(Round& round, StepUses& uses, std::size_t first, int number) {
-  round.layers_left = static_cast<int>(work_.layers.size());
+Task SimulatedSteps::backward(Round& round, StepUses& uses, std::size_t first,
+                              std::int64_t number) {
+  round.layers_left = std::ssize(work_.layers);
   for (std::size_t layer = work_.layers.size(); layer-- > 0;) {
     if (work_.layers[layer].leaving > 0) {
-      time_.start(come_back(round, layer));
+      round.back[layer] = std::make_shared<Point>(time_);
+      time_.start(activations_.take(leaving_[layer], &round.freed[layer], round.back[layer]));
     }
   }
   std::size_t next = 0;
@@ -181,7 +232,7 @@ Task SimulatedSteps::backward(Round& round, StepUses& uses, std::size_t first, i
     co_await gradient_places_.take();
     LayerWork const& work = work_.layers[layer];
     if (work.leaving > 0) {
-      co_await round.back[layer];
+      co_await *round.back[layer];
     }
     co_await machine_.compute(work.recompute + work.backward);
     if (auto const before = slab_before(layer)) {
@@ -190,7 +241,7 @@ Task SimulatedSteps::backward(Round& round, StepUses& uses, std::size_t first, i
     if (used) {
       uses.uses[first + next++].ended.set();
     }
-    time_.start(gradient(round, layer, number));
+    time_.start(gradient(round, {layer, number}));
   }
   co_await round.summed;
 }

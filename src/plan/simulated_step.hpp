@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "plan/machine.hpp"
 #include "plan/simulated_machine.hpp"
+#include "plan/simulated_tensors.hpp"
 #include "plan/simulation.hpp"
 #include "plan/slot_schedule.hpp"
 #include "plan/trip_order.hpp"
@@ -73,26 +75,40 @@ class SimulatedSteps {
     std::deque<LayerUse> uses;
     std::deque<Point> extents;  ///< read ahead
   };
-  /// Of one round of a step.
+  /// Of one round of a step, or of a vertical one's all.
   struct Round {
     Round(VirtualTime& time, std::size_t layers)
-        : left(layers, Point{time}),
-          back(layers, Point{time}),
-          stored(layers, Point{time}),
-          freed(layers, Point{time}),
-          summed{time} {}
-    std::vector<Point> left;    ///< activations have left the device
-    std::vector<Point> back;    ///< and are there again
-    std::vector<Point> stored;  ///< they may be read from where they are
-    std::vector<Point> freed;   ///< their slab is free for them
-    Point summed;               ///< all gradients
-    int layers_left{}, writes_left{};
+        : left(layers), back(layers), freed(layers, Point{time}), summed{time} {}
+    std::vector<std::shared_ptr<Point>> left;  ///< activations have left the device
+    std::vector<std::shared_ptr<Point>> back;  ///< and are there again
+    std::vector<Point> freed;                  ///< their slab is free for them
+    Point summed;                              ///< all gradients
+    std::int64_t layers_left{}, writes_left{};
+  };
+  /// Gradient of a layer that is handed on.
+  struct Handed {
+    std::size_t layer{};
+    std::int64_t round{};
+    std::shared_ptr<Point> read{};  ///< told when it was read; null: a buffer is free then
   };
 
   Task steps();
+  Task rounds(Marks& marks, StepUses& uses);
   Task forward(Round& round, StepUses& uses, std::size_t first);
-  Task backward(Round& round, StepUses& uses, std::size_t first, int number);
+  Task backward(Round& round, StepUses& uses, std::size_t first, std::int64_t number);
+  void plan_update();
   Task update(Marks& marks);
+  // Vertical schedule (simulated_step_vertical.cpp)
+  Task layers(Marks& marks, StepUses& uses);
+  Task layers_forward(StepUses& uses);
+  Task layers_head(Round& round, StepUses& uses);
+  Task layers_backward(Round& round, StepUses& uses);
+  Task embedding_backward(Round& round);
+  [[nodiscard]] Task acquire(StepUses& uses, std::size_t use, std::size_t layer);
+  [[nodiscard]] int blocks() const { return static_cast<int>(work_.layers.size()) - 2; }
+  [[nodiscard]] int tensor(int block, int round) const {
+    return block * static_cast<int>(work_.rounds) + round;
+  }
   // Parameters
   void expect(StepUses& step);
   Task bring(StepUses& step);
@@ -100,11 +116,10 @@ class SimulatedSteps {
   Task ready(LayerWork const& layer, SimulatedUpdate* update);
   // Activations
   [[nodiscard]] std::optional<std::size_t> slab_before(std::size_t layer) const;
-  Task leave(Round& round, std::size_t layer);
-  Task come_back(Round& round, std::size_t layer);
+  [[nodiscard]] SimulatedActivations::Settings activations() const;
   // Gradients
-  Task gradient(Round& round, std::size_t layer, int number);
-  Task spill(Round& round, std::int64_t key, int number);
+  Task gradient(Round& round, Handed handed);
+  Task spill(Round& round, std::int64_t key, bool is_new, bool is_last);
   void end_of_gradient(Round& round);
   // Updates
   [[nodiscard]] std::vector<Trip> trips();
@@ -120,11 +135,10 @@ class SimulatedSteps {
   Task end(SimulatedUpdate& update, std::int64_t key);
 
   /// Ranks that have a micro-batch in it.
-  [[nodiscard]] std::int64_t active(int round) const {
-    return std::clamp<std::int64_t>(work_.micro_batches - std::int64_t{round} * work_.ranks, 1,
-                                    work_.ranks);
+  [[nodiscard]] std::int64_t active(std::int64_t round) const {
+    return std::clamp<std::int64_t>(work_.micro_batches - round * work_.ranks, 1, work_.ranks);
   }
-  [[nodiscard]] bool last(int round) const { return round + 1 == work_.rounds; }
+  [[nodiscard]] bool last(std::int64_t round) const { return round + 1 == work_.rounds; }
   [[nodiscard]] SubgroupWork const& subgroup(std::int64_t key) const {
     return work_.subgroups[index(key)];
   }
@@ -144,11 +158,12 @@ class SimulatedSteps {
   int slots_;             ///< of layers on the device; 0: all are there
   SimulatedExtents state_, gradients_, flushed_, parameters_;
   Tokens lane_, feed_, chunk_slots_, staged_chunks_;
-  Tokens gradient_places_, gradient_staging_, readers_ahead_, activation_writers_,
-      activation_readers_;
+  Tokens gradient_places_, gradient_staging_, readers_ahead_;
+  std::vector<std::int64_t> leaving_;  ///< by layer: its activations' key
+  SimulatedActivations activations_;
+  std::optional<SimulatedTensors> tensors_, tables_;
   SlotSchedule layer_slots_;
   std::deque<StepUses> step_uses_;
-  std::deque<Round> rounds_;
   std::deque<SimulatedUpdate> updates_;
   SimulatedUpdate* before_{};  ///< the update of the step before, or this step's
   std::vector<Trip> trips_;

@@ -14,7 +14,7 @@ namespace offstage::plan {
 void SimulatedSteps::expect(StepUses& step) {
   layer_slots_.forget();
   std::vector<int> layers;
-  for (int round = 0; round < work_.rounds; ++round) {
+  for (std::int64_t round = 0; round < (work_.vertical ? 1 : work_.rounds); ++round) {
     layers.insert(layers.end(), work_.forward.begin(), work_.forward.end());
     layers.insert(layers.end(), work_.backward.begin(), work_.backward.end());
   }
@@ -128,61 +128,11 @@ std::optional<std::size_t> SimulatedSteps::slab_before(std::size_t layer) const 
   return has ? std::optional{layer - slabs} : std::nullopt;
 }
 
-Task SimulatedSteps::leave(Round& round, std::size_t layer) {
-  auto const bytes = static_cast<double>(work_.layers[layer].leaving);
-  if (!schedule_.activations_on_storage) {
-    co_await machine_.to_host(bytes);
-    round.left[layer].set();
-    round.stored[layer].set();
-    co_return;
-  }
-  co_await activation_writers_.take();
-  co_await machine_.to_host(bytes);
-  round.left[layer].set();
-  // The last ones stay: a block leaves host memory when one more has come than there is room for.
-  std::int64_t leaving_layers = 0;
-  std::int64_t mine = 0;
-  for (std::size_t each = 0; each < work_.layers.size(); ++each) {
-    mine += each < layer && work_.layers[each].leaving > 0 ? 1 : 0;
-    leaving_layers += work_.layers[each].leaving > 0 ? 1 : 0;
-  }
-  if (mine < leaving_layers - schedule_.activations_cached) {
-    co_await machine_.write(next_path(weights_, std::vector<std::int64_t>(weights_.size(), 0),
-                                      std::vector<bool>(weights_.size(), true)),
-                            bytes);
-  }
-  round.stored[layer].set();
-  activation_writers_.give();
-}
-
-Task SimulatedSteps::come_back(Round& round, std::size_t layer) {
-  auto const bytes = static_cast<double>(work_.layers[layer].leaving);
-  if (schedule_.activations_on_storage) {
-    co_await activation_readers_.take();
-    co_await round.stored[layer];
-    std::int64_t after = 0;
-    for (std::size_t each = layer + 1; each < work_.layers.size(); ++each) {
-      after += work_.layers[each].leaving > 0 ? 1 : 0;
-    }
-    if (after >= schedule_.activations_cached) {
-      co_await machine_.read(next_path(weights_, std::vector<std::int64_t>(weights_.size(), 0),
-                                       std::vector<bool>(weights_.size(), true)),
-                             bytes);
-    }
-  }
-  co_await round.stored[layer];
-  co_await round.freed[layer];
-  co_await machine_.to_device(bytes);
-  round.back[layer].set();
-  if (schedule_.activations_on_storage) {
-    activation_readers_.give();
-  }
-}
-
 // ---- Gradients
 
-Task SimulatedSteps::gradient(Round& round, std::size_t layer, int number) {
-  LayerWork const& work = work_.layers[layer];
+Task SimulatedSteps::gradient(Round& round, Handed handed) {
+  LayerWork const& work = work_.layers[handed.layer];
+  std::int64_t const number = handed.round;
   auto const element = static_cast<double>(work_.working_bytes);
   auto const sum = static_cast<double>(work_.gradient_bytes);
   auto const [from, to] = keys(work);
@@ -198,9 +148,7 @@ Task SimulatedSteps::gradient(Round& round, std::size_t layer, int number) {
       continue;
     }
     leaving += staged ? 0.0 : element * elements * sources;
-    for (int source = 0; source < active(number); ++source) {
-      summed += elements * (element + (number == 0 && source == 0 ? sum : 2.0 * sum));
-    }
+    summed += elements * (sources * (element + 2.0 * sum) - (number == 0 ? sum : 0.0));
     summed += last(number) ? elements * sum : 0.0;
     brought += last(number) && stays_[index(key)] != 0 ? sum * elements : 0.0;
   }
@@ -209,38 +157,45 @@ Task SimulatedSteps::gradient(Round& round, std::size_t layer, int number) {
   co_await gradient_staging_.take();
   co_await machine_.between_ranks(staged ? 0.0 : exchanged);
   co_await machine_.to_host(leaving);
-  gradient_places_.give();
+  if (handed.read) {
+    handed.read->set();
+  } else {
+    gradient_places_.give();
+  }
   co_await machine_.between_ranks(staged ? exchanged : 0.0);
   co_await machine_.sum(summed);
   co_await machine_.to_host(taken);
   co_await machine_.to_device(brought);
   gradient_staging_.give();
-  for (std::int64_t key = to - 1; key >= from; --key) {
-    if (subgroup(key).begin >= work.begin) {  // its lowest layer: it is complete
-      ++round.writes_left;
-      time_.start(spill(round, key, number));
+  // Rounds of a vertical schedule's layer are summed before any extent is opened.
+  if (!work_.vertical || last(number)) {
+    for (std::int64_t key = to - 1; key >= from; --key) {
+      if (subgroup(key).begin >= work.begin) {  // its lowest layer: it is complete
+        ++round.writes_left;
+        time_.start(spill(round, key, work_.vertical || number == 0, last(number)));
+      }
     }
   }
   --round.layers_left;
   end_of_gradient(round);
 }
 
-Task SimulatedSteps::spill(Round& round, std::int64_t key, int number) {
+Task SimulatedSteps::spill(Round& round, std::int64_t key, bool is_new, bool is_last) {
   if (stays_[index(key)] == 0) {
     if (schedule_.gradient_buffers > 0) {
-      if (number > 0) {
-        co_await gradients_.fetch(key);
-      } else {
+      if (is_new) {
         co_await gradients_.create(key);
+      } else {
+        co_await gradients_.fetch(key);
       }
       co_await gradients_.commit(key);
     }
-    if (last(number) && schedule_.flush_fp32) {
+    if (is_last && schedule_.flush_fp32) {
       co_await flushed_.create(key);
       co_await flushed_.commit(key);
     }
   }
-  if (last(number) && schedule_.overlap) {
+  if (is_last && schedule_.overlap) {
     if (!subgroup(key).resident) {
       before_->order.bring_forward(key);
     }

@@ -1,11 +1,105 @@
 #include "plan/simulation.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <utility>
 
+#include "base/units.hpp"
 #include "plan/simulated_step.hpp"
 
 namespace offstage::plan {
+namespace {
+
+/// Rounds by which the shorter of two simulated steps is shorter.
+constexpr std::int64_t horizontal_difference = 2;
+constexpr std::int64_t vertical_difference = 4;
+
+/// A step of fewer and larger subgroups and chunks.
+struct Coarse {
+  Workload work;
+  Schedule schedule;
+};
+
+/// Of `of` things that are now `now`: as many as `count` were before.
+std::int64_t scaled(std::int64_t count, std::int64_t of, std::int64_t now) {
+  if (count >= of) {
+    return count - of + now;
+  }
+  double const share = static_cast<double>(count) / static_cast<double>(of);
+  return std::min<std::int64_t>(now - 1, std::llround(share * static_cast<double>(now)));
+}
+
+Coarse coarse(Workload const& work, Schedule const& schedule, Detail const& detail) {
+  Coarse result{work, schedule};
+  auto const all = std::ssize(work.subgroups);
+  auto const waiting = std::ranges::count(work.subgroups, false, &SubgroupWork::resident);
+  if (all > detail.subgroups) {
+    std::int64_t const merged = ceil_div(all, detail.subgroups);
+    auto& subgroups = result.work.subgroups;
+    subgroups.clear();
+    std::int64_t run = 0;
+    for (SubgroupWork const& each : work.subgroups) {
+      bool const fits = run > 0 && run < merged && subgroups.back().resident == each.resident;
+      if (fits) {
+        subgroups.back().elements += each.elements;
+        ++run;
+      } else {
+        subgroups.push_back(each);
+        run = 1;
+      }
+    }
+    auto const now = std::ssize(subgroups);
+    auto const waiting_now = std::ranges::count(subgroups, false, &SubgroupWork::resident);
+    result.schedule.cached = scaled(schedule.cached, waiting, waiting_now);
+    result.schedule.spares = scaled(schedule.spares, waiting, waiting_now);
+    result.schedule.gradients_cached = scaled(schedule.gradients_cached, all, now);
+  }
+  std::int64_t elements = 0;
+  for (SubgroupWork const& each : work.subgroups) {
+    elements += each.elements;
+  }
+  result.schedule.chunk = std::max(schedule.chunk, elements / detail.chunks);
+  return result;
+}
+
+/// Step with so many rounds; the last of them is as full as the last of all.
+Prediction simulate_rounds(Machine const& machine, Coarse step, std::int64_t rounds) {
+  step.work.micro_batches -= (step.work.rounds - rounds) * step.work.ranks;
+  step.work.rounds = rounds;
+  return SimulatedSteps{machine, step.work, step.schedule}.run();
+}
+
+void sort(std::vector<ResourceUse>& uses) {
+  std::ranges::stable_sort(uses, std::ranges::greater{}, &ResourceUse::busy);
+}
+
+Seconds busy(Prediction const& prediction, std::string const& name) {
+  auto const found = std::ranges::find(prediction.uses, name, &ResourceUse::name);
+  return found == prediction.uses.end() ? Seconds{} : found->busy;
+}
+
+/// From two steps of fewer rounds. Busy times grow evenly; a step takes no less than the longest.
+Prediction extrapolated(Prediction const& shorter, Prediction const& longer, double factor) {
+  auto const beyond = [&](Seconds a, Seconds b) { return b + factor * std::max(Seconds{}, b - a); };
+  Prediction result{.step = {},
+                    .forward = beyond(shorter.forward, longer.forward),
+                    .backward = beyond(shorter.backward, longer.backward),
+                    .update = longer.update,
+                    .uses = longer.uses};
+  for (ResourceUse& use : result.uses) {
+    use.busy = beyond(busy(shorter, use.name), use.busy);
+  }
+  sort(result.uses);
+  result.step = result.forward + result.backward + result.update;
+  if (!result.uses.empty() && result.uses.front().busy > result.step) {
+    result.backward += result.uses.front().busy - result.step;
+    result.step = result.uses.front().busy;
+  }
+  return result;
+}
+
+}  // namespace
 
 Prediction mean(Prediction const& one, Prediction const& other, double often) {
   auto const between = [&](Seconds a, Seconds b) { return (1.0 - often) * a + often * b; };
@@ -15,15 +109,25 @@ Prediction mean(Prediction const& one, Prediction const& other, double often) {
                     .update = between(one.update, other.update),
                     .uses = one.uses};
   for (ResourceUse& use : result.uses) {
-    auto const found = std::ranges::find(other.uses, use.name, &ResourceUse::name);
-    use.busy = between(use.busy, found == other.uses.end() ? Seconds{} : found->busy);
+    use.busy = between(use.busy, busy(other, use.name));
   }
-  std::ranges::stable_sort(result.uses, std::ranges::greater{}, &ResourceUse::busy);
+  sort(result.uses);
   return result;
 }
 
-Prediction simulate(Machine const& machine, Workload const& workload, Schedule const& schedule) {
-  return SimulatedSteps{machine, workload, schedule}.run();
+Prediction simulate(Machine const& machine, Workload const& workload, Schedule const& schedule,
+                    Detail const& detail) {
+  auto const step = coarse(workload, schedule, detail);
+  bool const vertical = workload.vertical.has_value();
+  std::int64_t const most = vertical ? detail.rounds_in_layers : detail.rounds;
+  std::int64_t const rounds = workload.rounds;
+  if (rounds <= most) {
+    return simulate_rounds(machine, step, rounds);
+  }
+  std::int64_t const fewer = vertical ? vertical_difference : horizontal_difference;
+  return extrapolated(simulate_rounds(machine, step, most - fewer),
+                      simulate_rounds(machine, step, most),
+                      static_cast<double>(rounds - most) / static_cast<double>(fewer));
 }
 
 }  // namespace offstage::plan

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,20 @@ struct Prediction {
 /// `often` of the steps are as `other`.
 [[nodiscard]] Prediction mean(Prediction const& one, Prediction const& other, double often);
 
+/// How much of a step is simulated at most, so that the time that it takes is bounded. What a step
+/// has more is merged or follows from a shorter one: long steps repeat themselves.
+struct Detail {
+  std::int64_t rounds = 5;             ///< one after the other; beyond them time grows evenly
+  std::int64_t rounds_in_layers = 12;  ///< of a vertical schedule, likewise
+  std::int64_t subgroups = 256;        ///< beyond them neighbours are merged
+  std::int64_t chunks = 2048;          ///< of the shard, as they cross the link
+};
+/// Nothing is merged.
+constexpr Detail full_detail{.rounds = std::numeric_limits<std::int64_t>::max(),
+                             .rounds_in_layers = std::numeric_limits<std::int64_t>::max(),
+                             .subgroups = std::numeric_limits<std::int64_t>::max(),
+                             .chunks = std::numeric_limits<std::int64_t>::max()};
+
 /// Simulates steps of a rank, event by event: products, copies, transfers, updates and sums queue
 /// at the resources, and buffers, slots and slabs are taken and given back, as the run does it and
 /// by the same deciders (update_order, deal_trips, TripOrder, ExtentCache, next_path,
@@ -44,6 +60,15 @@ struct Prediction {
 /// Not known:   what kernels that are no products take, and the launching thread. Ranks are alike.
 /// Errors:      PreconditionError: sizes that do not fit together; no buffer where one is needed.
 [[nodiscard]] Prediction simulate(Machine const& machine, Workload const& workload,
-                                  Schedule const& schedule);
+                                  Schedule const& schedule, Detail const& detail = {});
+
+/// A time that simulate does not go below, and which resource needs it: the busy time of each
+/// resource if nothing waits for anything, of what is sure to go through it.
+struct Bound {
+  Seconds step{};
+  std::string resource{};  ///< as in Prediction::uses; of paths "storage"
+};
+[[nodiscard]] Bound least_time(Machine const& machine, Workload const& workload,
+                               Schedule const& schedule);
 
 }  // namespace offstage::plan

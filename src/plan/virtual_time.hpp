@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <coroutine>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <optional>
 #include <queue>
 #include <utility>
 #include <vector>
@@ -20,6 +22,8 @@ class [[nodiscard]] Task {
   struct promise_type {
     std::coroutine_handle<> then = std::noop_coroutine();  ///< who awaits it
     std::exception_ptr error;
+    std::vector<std::size_t>* ended{};  ///< told of `place` at the end; null: somebody awaits it
+    std::size_t place{};
 
     Task get_return_object() {
       return Task{std::coroutine_handle<promise_type>::from_promise(*this)};
@@ -29,7 +33,11 @@ class [[nodiscard]] Task {
       struct Continue {
         bool await_ready() noexcept { return false; }
         std::coroutine_handle<> await_suspend(std::coroutine_handle<promise_type> task) noexcept {
-          return task.promise().then;
+          promise_type& promise = task.promise();
+          if (promise.ended != nullptr) {
+            promise.ended->push_back(promise.place);
+          }
+          return promise.then;
         }
         void await_resume() noexcept {}
       };
@@ -54,8 +62,12 @@ class [[nodiscard]] Task {
   }
   void await_resume() const { rethrow(); }
 
-  [[nodiscard]] bool done() const { return handle_.done(); }
   [[nodiscard]] std::coroutine_handle<> handle() const { return handle_; }
+  /// Nobody awaits it: its end is told by the number `place`.
+  void tell_end(std::vector<std::size_t>& ended, std::size_t place) const {
+    handle_.promise().ended = &ended;
+    handle_.promise().place = place;
+  }
   void rethrow() const {
     if (handle_.promise().error) {
       std::rethrow_exception(handle_.promise().error);
@@ -69,13 +81,22 @@ class [[nodiscard]] Task {
 
 /// Seconds that pass from event to event. Events of the same moment happen in the order in which
 /// they were asked for.
+/// Memory: tasks that have ended are freed.
 class VirtualTime {
  public:
   [[nodiscard]] double now() const noexcept { return now_; }
   /// From the present moment on, beside whoever calls this.
   void start(Task task) {
     resume_at(now_, task.handle());
-    tasks_.push_back(std::move(task));
+    std::size_t place = tasks_.size();
+    if (free_.empty()) {
+      tasks_.emplace_back();
+    } else {
+      place = free_.back();
+      free_.pop_back();
+    }
+    task.tell_end(ended_, place);
+    tasks_[place].emplace(std::move(task));
   }
   void resume_at(double when, std::coroutine_handle<> task) {
     events_.push({when, ++count_, task});
@@ -88,14 +109,17 @@ class VirtualTime {
       events_.pop();
       now_ = event.when;
       event.task.resume();
-    }
-    for (Task const& task : tasks_) {
-      if (task.done()) {
-        task.rethrow();
+      for (std::size_t const place : ended_) {
+        tasks_[place]->rethrow();
+        tasks_[place].reset();
+        free_.push_back(place);
       }
+      ended_.clear();
     }
-    require(std::ranges::all_of(tasks_, &Task::done), "VirtualTime: a task waits for ever");
+    require(running() == 0, "VirtualTime: a task waits for ever");
   }
+  /// Tasks that were started and have not ended.
+  [[nodiscard]] std::size_t running() const { return tasks_.size() - free_.size(); }
 
  private:
   struct Event {
@@ -107,7 +131,9 @@ class VirtualTime {
     }
   };
   std::priority_queue<Event> events_;
-  std::deque<Task> tasks_;
+  std::vector<std::optional<Task>> tasks_;
+  std::vector<std::size_t> free_;   ///< places among them
+  std::vector<std::size_t> ended_;  ///< by the event at hand
   double now_ = 0.0;
   std::uint64_t count_ = 0;
 };

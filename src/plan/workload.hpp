@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/units.hpp"
@@ -25,18 +26,28 @@ struct SubgroupWork {
   bool resident = false;
 };
 
+/// What waits between the layers of a vertical schedule (model::VerticalPlan).
+struct WaitingWork {
+  double tensor{}, table{};  ///< bytes of each that leave the device; 0: they stay
+  int slabs = 1, table_slabs = 1;
+  bool ahead = true;  ///< what comes next is brought under the work of what is at hand
+  bool tied = false;  ///< tables wait at all
+};
+
 /// What a rank has to do in a step.
 struct Workload {
   std::vector<LayerWork>
       layers;  ///< in the shard's order; the gradient of the last one comes first
   std::vector<int> forward, backward;  ///< layers in the order of their use
   std::vector<SubgroupWork> subgroups;
-  int rounds = 1;                  ///< micro-batches of the rank, one after the other
+  std::int64_t rounds = 1;         ///< micro-batches of the rank, one after the other
   std::int64_t micro_batches = 1;  ///< of all ranks
   int ranks = 1;                   ///< that hold the layers' parts
   double state_bytes = 12.0;       ///< per element, on storage and on the link
   Bytes working_bytes = 2;   ///< per element of the working copy, and of a micro-batch's gradient
   Bytes gradient_bytes = 2;  ///< per element of the accumulated gradient
+  /// Micro-batches pass a layer together: the first layer is the embedding, the last the head.
+  std::optional<WaitingWork> vertical{};
 };
 
 /// Where the 16-bit parameters live.

@@ -334,9 +334,6 @@ Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
   result.tokens = config.train.global_batch * config.train.sequence;
   std::set<std::string> missing;
   result.update = here.update(result.host_limit, missing);
-  if (config.train.together > 0 && result.update.problem.empty()) {
-    result.update.problem = "the time of a vertical schedule's steps is not planned";
-  }
   result.compute_known = known_compute(config) > 0.0;
   if (result.update.problem.empty()) {
     result.step = here.step(result, scope.clip_rate);

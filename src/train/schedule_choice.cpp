@@ -1,12 +1,27 @@
 #include "train/schedule_choice.hpp"
 
+#include <fmt/format.h>
+
+#include <cstdint>
+
 #include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "base/units.hpp"
 #include "model/dims.hpp"
 
 namespace offstage::train {
 namespace {
 
 using Rule = activations::Policy::Rule;
+
+/// Micro-batches of a rank that pass a layer together: each has tensors of its own between layers,
+/// and a number for each of them.
+constexpr std::int64_t most_together = 4096;
+
+/// Of a rank, in a step.
+std::int64_t micro_batches(TrainConfig const& train, int ranks) {
+  return ceil_div(train.global_batch / train.micro_batch, ranks);
+}
 
 /// Whether nothing stays that a vertical schedule computes again.
 bool suits(activations::Policy const& policy) {
@@ -17,8 +32,7 @@ bool suits(activations::Policy const& policy) {
 /// `config` with a vertical schedule.
 template <class T>
 RunConfig vertical(RunConfig config, state::ShardMap const& map, int rank, ActivationRoom const& room) {
-  auto const all = config.train.global_batch / config.train.micro_batch;
-  config.train.together = static_cast<int>((all + map.ranks() - 1) / map.ranks());
+  config.train.together = static_cast<int>(micro_batches(config.train, map.ranks()));
   config.train.activations = settle_activations<T>(config, map, rank, room, {}).policy;
   if (config.train.activations.rule == Rule::swap) {
     config.train.activations.share = 0.0;  // blocks' inputs alone
@@ -53,9 +67,16 @@ template <class T>
 void settle_schedule(RunConfig& config, state::ShardMap const& map, int rank,
                      ActivationRoom const& room) {
   auto const schedule = config.train.schedule;
+  std::int64_t const together = micro_batches(config.train, map.ranks());
+  if (schedule == LayerSchedule::vertical && together > most_together) {
+    throw UsageError{fmt::format(
+        "train.global-batch={} is {} micro-batches of a rank, but train.schedule=vertical takes "
+        "{} at most; raise train.micro-batch={} or use train.schedule=horizontal",
+        config.train.global_batch, together, most_together, config.train.micro_batch)};
+  }
   bool const possible =
       schedule == LayerSchedule::vertical ||
-      (schedule == LayerSchedule::automatic && config.parameter_home != parameters::Home::device &&
+      (schedule == LayerSchedule::automatic && together <= most_together && config.parameter_home != parameters::Home::device &&
        suits(config.train.activations));
   if (possible) {
     auto const tried = vertical<T>(config, map, rank, room);

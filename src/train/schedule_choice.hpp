@@ -22,6 +22,7 @@ template <class T>
 /// ::activations, of a horizontal one nothing. It comes before settle_activations. `auto` is vertical where parameters do not live on the device, a rank has several
 /// micro-batches in a step, train.activations keeps nothing that a vertical schedule computes
 /// again, and fewer bytes move so (schedule_bytes).
+/// Errors: UsageError: `vertical` with more micro-batches of a rank than it takes; names the keys.
 template <class T>
 void settle_schedule(RunConfig& config, state::ShardMap const& map, int rank,
                      ActivationRoom const& room);

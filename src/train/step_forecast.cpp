@@ -8,6 +8,7 @@
 #include "model/dims.hpp"
 #include "model/fates.hpp"
 #include "model/transformer.hpp"
+#include "model/vertical_plan.hpp"
 #include "parameters/home.hpp"
 #include "train/activation_choice.hpp"
 #include "train/memory_demand.hpp"
@@ -61,6 +62,24 @@ model::BlockRing ring_of(RunConfig const& config) {
   return {static_cast<int>(config.model.layers), run.fates, run.slabs};
 }
 
+/// Of model::VerticalPlan, in bytes.
+template <class T>
+plan::WaitingWork waiting_work(RunConfig const& config) {
+  auto const dims = run_dims(config);
+  auto const plan = model::vertical_plan(config.model, run_shape<T>(config));
+  plan::WaitingWork work{.slabs = plan.slabs(),
+                         .table_slabs = plan.table_slabs(),
+                         .ahead = plan.ahead,
+                         .tied = plan.tied};
+  if (plan.slabs() < plan.tensors()) {
+    work.tensor = static_cast<double>(dims.rows() * dims.C) * sizeof(T);
+  }
+  if (plan.table_slabs() < plan.tables()) {
+    work.table = static_cast<double>(dims.V * dims.C) * sizeof(T);
+  }
+  return work;
+}
+
 }  // namespace
 
 plan::UpdateRates known_rates(RunConfig const& config) {
@@ -98,11 +117,13 @@ plan::Workload workload_of(RunConfig const& config, StepFacts const& facts) {
   auto const& map = facts.map;
   auto const dims = run_dims(config);
   auto const ring = ring_of<T>(config);
+  bool const vertical = config.train.together > 0;
   plan::Workload work;
   int const layers = static_cast<int>(map.layers().size());
   for (int layer = 0; layer < layers; ++layer) {
     bool const block = layer > 0 && layer + 1 < layers;
-    plan::LayerWork each = block ? block_work(dims, ring.fates(layer - 1)) : plan::LayerWork{};
+    auto const fates = vertical || !block ? model::recomputed_block : ring.fates(layer - 1);
+    plan::LayerWork each = block ? block_work(dims, fates) : plan::LayerWork{};
     each.elements = map.layers()[static_cast<std::size_t>(layer)].padded_elements();
     each.begin = map.shard_offset(layer, facts.rank);
     each.count = map.chunks(layer, facts.rank).count * chunk_elements;
@@ -111,8 +132,12 @@ plan::Workload workload_of(RunConfig const& config, StepFacts const& facts) {
   // The head's backward is done at the end of forward, tile by tile.
   work.layers.back().forward = counted_products * 2.0 * static_cast<double>(dims.rows()) *
                                static_cast<double>(dims.V) * static_cast<double>(dims.C);
-  for (state::LeavingPart const& part : model::leaving_parts<T>(dims, ring)) {
-    work.layers[static_cast<std::size_t>(part.block) + 1].leaving += part.bytes;
+  if (vertical) {
+    work.vertical = waiting_work<T>(config);
+  } else {
+    for (state::LeavingPart const& part : model::leaving_parts<T>(dims, ring)) {
+      work.layers[static_cast<std::size_t>(part.block) + 1].leaving += part.bytes;
+    }
   }
   auto const order = model::layer_order(config.model);
   work.forward = order.forward;
@@ -122,7 +147,7 @@ plan::Workload workload_of(RunConfig const& config, StepFacts const& facts) {
     work.subgroups.push_back({subgroup.begin, subgroup.size, subgroup.resident});
   }
   work.micro_batches = config.train.global_batch / config.train.micro_batch;
-  work.rounds = static_cast<int>(ceil_div(work.micro_batches, map.ranks()));
+  work.rounds = ceil_div(work.micro_batches, map.ranks());
   work.ranks = map.ranks();
   work.state_bytes = config.optimizer.layout().bytes_per_element();
   work.working_bytes = static_cast<Bytes>(sizeof(T));

@@ -1,0 +1,117 @@
+#include "plan/simulated_tensors.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace offstage::plan {
+namespace {
+
+/// Where all have a place in host memory nothing goes to storage, and no buffer is waited for.
+SimulatedExtents::Settings extents_of(SimulatedActivations::Settings const& settings) {
+  bool const stored = settings.storage && settings.cached < std::ssize(settings.bytes);
+  return {.bytes = settings.bytes,
+          .buffers = stored ? settings.writers + settings.readers : 0,
+          .cached = settings.cached,
+          .weights = settings.weights};
+}
+
+}  // namespace
+
+SimulatedActivations::SimulatedActivations(VirtualTime& time, SimulatedMachine& machine,
+                                           Settings const& settings)
+    : time_{time},
+      machine_{machine},
+      bytes_{settings.bytes},
+      extents_{time, machine, extents_of(settings)},
+      writers_{time, settings.storage ? std::max(1, settings.writers) : 1},
+      readers_{time, settings.storage ? std::max(1, settings.readers) : 1},
+      there_(bytes_.size()) {}
+
+Task SimulatedActivations::put(std::int64_t key, std::shared_ptr<Point> left) {
+  auto const index = static_cast<std::size_t>(key);
+  auto const there = std::make_shared<Point>(time_);
+  there_[index] = there;
+  co_await writers_.take();
+  co_await extents_.create(key);
+  co_await machine_.to_host(bytes_[index]);
+  left->set();
+  co_await extents_.commit(key);
+  there->set();
+  writers_.give();
+}
+
+Task SimulatedActivations::take(std::int64_t key, Point* freed, std::shared_ptr<Point> arrived) {
+  auto const index = static_cast<std::size_t>(key);
+  auto const there = there_[index];
+  co_await readers_.take();
+  co_await *there;
+  co_await extents_.fetch(key);
+  if (freed != nullptr) {
+    co_await *freed;
+  }
+  co_await machine_.to_device(bytes_[index]);
+  arrived->set();
+  extents_.discard(key);
+  readers_.give();
+}
+
+SimulatedTensors::SimulatedTensors(VirtualTime& time, SimulatedActivations& store, int slabs,
+                                   int tensors, std::int64_t first_key)
+    : time_{time},
+      store_{store},
+      choice_{slabs, tensors},
+      first_key_{first_key},
+      slabs_(static_cast<std::size_t>(slabs)) {}
+
+Task SimulatedTensors::wait(std::shared_ptr<Point> point) {
+  if (point) {
+    co_await *point;
+  }
+}
+
+Task SimulatedTensors::make(int tensor) {
+  Slab& slab = at(choice_.make(tensor));
+  co_await wait(std::exchange(slab.left, nullptr));
+}
+
+Task SimulatedTensors::bring(int tensor) {
+  if (int const there = choice_.find(tensor); there != WaitingSlabs::none) {
+    choice_.hold(there);
+    co_return;
+  }
+  Slab& slab = at(choice_.take(tensor));
+  co_await wait(std::exchange(slab.left, nullptr));
+  slab.arrived = std::make_shared<Point>(time_);
+  time_.start(store_.take(first_key_ + tensor, nullptr, slab.arrived));
+}
+
+Task SimulatedTensors::use(int tensor) {
+  co_await bring(tensor);
+  co_await wait(std::exchange(at(choice_.find(tensor)).arrived, nullptr));
+}
+
+Task SimulatedTensors::change(int tensor) {
+  co_await use(tensor);
+  co_await wait(std::exchange(at(choice_.find(tensor)).left, nullptr));
+}
+
+void SimulatedTensors::keep(int tensor) {
+  int const slab = choice_.find(tensor);
+  if (choice_.leave()) {
+    at(slab).left = std::make_shared<Point>(time_);
+    time_.start(store_.put(first_key_ + tensor, at(slab).left));
+  }
+  choice_.release(slab);
+}
+
+void SimulatedTensors::drop(int tensor) {
+  choice_.release(choice_.find(tensor));
+}
+
+void SimulatedTensors::give(int tensor, std::shared_ptr<Point> done) {
+  int const slab = choice_.find(tensor);
+  at(slab).left = std::move(done);
+  choice_.forget(slab);
+}
+
+}  // namespace offstage::plan

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "plan/simulated_machine.hpp"
+#include "plan/virtual_time.hpp"
+#include "plan/waiting_slabs.hpp"
+
+namespace offstage::plan {
+
+/// Activations that leave the device: host memory first, the rest on the paths. What
+/// activations::HostActivations and StoredActivations do.
+class SimulatedActivations {
+ public:
+  struct Settings {
+    std::vector<double> bytes;  ///< of each extent
+    bool storage = false;
+    std::int64_t cached{};  ///< extents that stay in host memory, where others go to storage
+    int writers = 1, readers = 1;
+    std::vector<double> weights{};  ///< of the paths
+  };
+  SimulatedActivations(VirtualTime& time, SimulatedMachine& machine, Settings const& settings);
+
+  /// A micro-batch begins, or all of a vertical schedule's.
+  void open() { extents_.begin_pass(); }
+  /// `left`: its memory may be written again.
+  [[nodiscard]] Task put(std::int64_t key, std::shared_ptr<Point> left);
+  /// `freed`: its memory may be written; null: it may.
+  /// What was put before.
+  [[nodiscard]] Task take(std::int64_t key, Point* freed, std::shared_ptr<Point> arrived);
+
+ private:
+  VirtualTime& time_;
+  SimulatedMachine& machine_;
+  std::vector<double> bytes_;
+  SimulatedExtents extents_;
+  Tokens writers_, readers_;
+  std::vector<std::shared_ptr<Point>> there_;
+};
+
+/// Tensors that wait between layers: what model::WaitingTensors does, with the same slabs.
+class SimulatedTensors {
+ public:
+  /// Key of tensor k is `first_key` + k.
+  SimulatedTensors(VirtualTime& time, SimulatedActivations& store, int slabs, int tensors,
+                   std::int64_t first_key);
+
+  void begin() { choice_.begin(); }
+  [[nodiscard]] Task make(int tensor);
+  [[nodiscard]] Task bring(int tensor);
+  [[nodiscard]] Task use(int tensor);
+  [[nodiscard]] Task change(int tensor);
+  void keep(int tensor);
+  void drop(int tensor);
+  /// Others read it until the point.
+  void give(int tensor, std::shared_ptr<Point> done);
+
+ private:
+  struct Slab {
+    std::shared_ptr<Point> left, arrived;
+  };
+  [[nodiscard]] Slab& at(int slab) { return slabs_[static_cast<std::size_t>(slab)]; }
+  [[nodiscard]] Task wait(std::shared_ptr<Point> point);
+
+  VirtualTime& time_;
+  SimulatedActivations& store_;
+  WaitingSlabs choice_;
+  std::int64_t first_key_;
+  std::vector<Slab> slabs_;
+};
+
+}  // namespace offstage::plan

@@ -1,0 +1,139 @@
+#include "plan/simulation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/units.hpp"
+#include "plan/split.hpp"
+
+namespace offstage::plan {
+namespace {
+
+/// What is sure to pass each resource in a step.
+class Least {
+ public:
+  Least(Machine const& machine, Workload const& work, Schedule const& schedule)
+      : machine_{machine}, work_{work}, schedule_{schedule} {
+    for (SubgroupWork const& each : work.subgroups) {
+      auto const elements = static_cast<double>(each.elements);
+      (each.resident ? resident_ : waiting_) += elements;
+      largest_ = std::max(largest_, elements);
+    }
+    for (LayerWork const& layer : work.layers) {
+      flops_ += layer.forward + layer.recompute + layer.backward;
+      leaving_ += static_cast<double>(layer.leaving);
+    }
+  }
+
+  [[nodiscard]] Bound longest() const {
+    Bound longest;
+    auto const take = [&](std::string const& name, double seconds) {
+      if (seconds > longest.step.count()) {
+        longest = {Seconds{seconds}, name};
+      }
+    };
+    UpdateRates const& rates = machine_.rates;
+    take("the device", over(rounds() * flops_, machine_.compute));
+    take("updates on the cores", over(cores(), rates.cpu_update));
+    take("updates on the device", over(on_device() + resident_, rates.device_update));
+    take("the link to the device",
+         over(to_device(), std::max(rates.host_to_device, rates.host_to_device_both)));
+    take("the link from the device",
+         over(to_host(), std::max(rates.device_to_host, rates.device_to_host_both)));
+    if (!rates.paths.empty() && schedule_.split.rule == SplitRule::automatic) {
+      take("storage", bandwidth_bound(static_cast<Bytes>(read()), static_cast<Bytes>(written()),
+                                      rates.paths)
+                          .count());
+    }
+    return longest;
+  }
+
+ private:
+  [[nodiscard]] static double over(double amount, double rate) {
+    return rate > 0.0 ? amount / rate : 0.0;
+  }
+  [[nodiscard]] static double rest(double all, double less) { return std::max(0.0, all - less); }
+  [[nodiscard]] double rounds() const { return static_cast<double>(work_.rounds); }
+  /// Trips are whole subgroups.
+  [[nodiscard]] double cores() const {
+    return rest((1.0 - schedule_.share) * waiting_, largest_);
+  }
+  [[nodiscard]] double on_device() const { return rest(schedule_.share * waiting_, largest_); }
+
+  /// Of the rank's part of parameters, in elements, that are brought in a step; what lies in a slot
+  /// already is not.
+  [[nodiscard]] double brought() const {
+    bool const slots = schedule_.parameter_slots > 0 || work_.ranks > 1;
+    if (!slots) {
+      return 0.0;
+    }
+    double all = 0.0, largest = 0.0;
+    for (LayerWork const& layer : work_.layers) {
+      all += static_cast<double>(layer.count);
+      largest = std::max(largest, static_cast<double>(layer.count));
+    }
+    int const kept = std::max(2, schedule_.parameter_slots) +
+                     static_cast<int>(schedule_.large_layers.empty() ? 0 : 1) + 1;
+    double const passes = 2.0 * (work_.vertical ? 1.0 : rounds());
+    return passes * rest(all, kept * largest);
+  }
+  [[nodiscard]] double to_device() const {
+    auto const parameter = static_cast<double>(work_.working_bytes);
+    bool const streamed = schedule_.home != ParameterHome::device;
+    return (streamed ? parameter * brought() : 0.0) + on_device() * work_.state_bytes +
+           (schedule_.stages ? parameter * cores() : 0.0) +
+           (work_.vertical ? 0.0 : rounds() * leaving_);
+  }
+  [[nodiscard]] double to_host() const {
+    auto const gradient = static_cast<double>(work_.working_bytes);
+    double const leaves =
+        rest(waiting_ + resident_, static_cast<double>(schedule_.held)) * gradient * rounds();
+    double tensors = rounds() * leaving_;
+    if (work_.vertical) {
+      auto const each = 2.0 * static_cast<double>(std::ssize(work_.layers) - 1);
+      tensors = rounds() * each * work_.vertical->tensor;
+    }
+    return leaves + tensors + on_device() * work_.state_bytes;
+  }
+
+  [[nodiscard]] double stored_state() const {
+    bool const any = schedule_.buffers > 0;
+    return any ? work_.state_bytes *
+                     rest(waiting_, static_cast<double>(schedule_.cached) * largest_)
+               : 0.0;
+  }
+  [[nodiscard]] double spilled() const {
+    if (schedule_.gradient_buffers == 0) {
+      return 0.0;
+    }
+    double const stays = static_cast<double>(schedule_.gradients_cached) * largest_ +
+                         static_cast<double>(schedule_.held);
+    return static_cast<double>(work_.gradient_bytes) * rest(waiting_ + resident_, stays) *
+           (work_.vertical ? 1.0 : rounds());
+  }
+  [[nodiscard]] double read() const {
+    bool const stored = schedule_.home == ParameterHome::storage;
+    return stored_state() + spilled() +
+           (stored ? static_cast<double>(work_.working_bytes) * brought() : 0.0);
+  }
+  [[nodiscard]] double written() const {
+    bool const stored = schedule_.home == ParameterHome::storage;
+    return stored_state() + spilled() +
+           (stored ? static_cast<double>(work_.working_bytes) * (waiting_ + resident_) : 0.0);
+  }
+
+  Machine const& machine_;
+  Workload const& work_;
+  Schedule const& schedule_;
+  double waiting_ = 0.0, resident_ = 0.0, largest_ = 0.0;  ///< elements
+  double flops_ = 0.0, leaving_ = 0.0;                     ///< of a round
+};
+
+}  // namespace
+
+Bound least_time(Machine const& machine, Workload const& workload, Schedule const& schedule) {
+  return Least{machine, workload, schedule}.longest();
+}
+
+}  // namespace offstage::plan
