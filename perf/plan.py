@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Predicted and measured seconds per step: perf/plan.sh runs it with the program and a directory.
+"""Predicted and measured seconds per step, and what the plan chooses: perf/plan.sh runs it with the program and a directory.
 
 Every row is a configuration on an emulated machine: its products, link, updates and storage paths take as long as their rates
 say, which is far longer than this machine needs for them. The plan knows those rates and nothing else."""
@@ -25,6 +25,10 @@ SKIPPED = 3  # caches and learned shares have settled then
 # Products, link and updates so slow that each of them can be the one that bounds.
 FAST_LINK = "h2d=400MB/s,d2h=400MB/s"
 SLOW_LINK = "h2d=20MB/s,d2h=20MB/s"
+
+
+CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "configs"
+POLICY, MODELS = CONFIGS / "policies", CONFIGS / "models"
 
 
 def emulate(link=FAST_LINK, compute="20G", device="100M", host="20M", total="2GB/s"):
@@ -73,30 +77,64 @@ ROWS = [
 ]
 
 
+# Three emulated machines with different bottlenecks: device.emulate, paths. The device has no room for all.
+MACHINES = {
+    "device": (emulate("h2d=200MB/s,d2h=200MB/s", compute="10G", host="20M"), [path(200, 150)]),
+    "path": (emulate("h2d=200MB/s,d2h=200MB/s", compute="40G", host="20M"), [path(60, 40), path(40, 40)]),
+    "cores": (emulate("h2d=100MB/s,d2h=100MB/s", compute="40G", host="2M"), [path(300, 200)]),
+}
+CHOICE = {**{key: value for key, value in MODEL.items() if key != "train.activations"}, "train.micro-batch": 2, "train.global-batch": 8,
+          "device.memory": "24MiB", "tiers.host-memory": "60MiB"}
+POLICIES = ("zero3", "twinflow", "dos", "mlp", "fuyou")
+# What is tried beside the choice, as far as it fits: 144 configurations.
+TRIED = [{"parameters.home": home, "train.schedule": schedule, "train.activations": fate, "update.overlap": overlap,
+          "update.device-share": share, "update.device-resident": resident}
+         for home in ("device", "host", "storage")
+         for schedule, fate in (("horizontal", "keep"), ("horizontal", "recompute"), ("horizontal", "storage"), ("vertical", "storage"))
+         for overlap in ("off", "on") for share in (0, 0.3, 0.6) for resident in (0, 0.2)]
+LARGEST = ("fuyou-805b", "fuyou-412b", "mlp-280b")
+
+
 class Bench:
     def __init__(self, program, folder):
-        self.program, self.folder, self.runs = program, folder, 0
+        self.program, self.folder, self.runs, self.directories = program, folder, 0, 0
         (folder / "train.txt").write_bytes(b"a few words of text for a model, again and again; " * 4000)
 
-    def call(self, command, keys, paths):
-        arguments = [f"--{key}={value}" for key, value in keys.items()] + [f"--tiers.path={each}" for each in paths]
+    def call(self, command, keys, paths, fails=False, config=()):
+        arguments = [f"--config={each}" for each in config] + [f"--{key}={value}" for key, value in keys.items()] + [f"--tiers.path={each}" for each in paths]
         environment = dict(os.environ, OMP_WAIT_POLICY="passive")
         done = subprocess.run([self.program, command, *arguments], capture_output=True, text=True, check=False, env=environment)
+        if done.returncode == 64 and fails:
+            return None
         if done.returncode:
             sys.exit(f"{command} {' '.join(arguments)}\n{done.stdout}{done.stderr}")
         return done.stdout
 
+    def paths(self, attributes):
+        self.directories += 1
+        found = []
+        for i, each in enumerate(attributes):
+            directory = self.folder / f"path{self.directories}.{i}"
+            directory.mkdir()
+            found.append(f"{directory},{each}")
+        return found
+
     def predict(self, keys, paths):
-        """Seconds of forward, backward, update and step, and what is busiest."""
+        """Seconds of forward, backward, update and step, and what is busiest; bytes of the device and of the host."""
         out = self.call("plan", keys, paths)
+        self.planned = [size(re.search(pattern, out, re.MULTILINE).group(1))
+                        for pattern in (r"^  together +(\S+ \S+)", r"^host memory, per node +(\S+ \S+)")]
         row = re.search(r"^  this configuration +(.*)$", out, re.MULTILINE).group(1).split(maxsplit=7)
         return [float(cell) for cell in row[2:6]] + [row[7]]
 
-    def measure(self, keys, paths):
+    def measure(self, keys, paths, fails=False):
         self.runs += 1
         directory = self.folder / str(self.runs)
-        self.call("train", {**keys, "train.steps": STEPS, "data.train": self.folder / "train.txt", "run.dir": directory,
-                            "optimizer.warmup-steps": 0}, paths)
+        out = self.call("train", {**keys, "train.steps": STEPS, "data.train": self.folder / "train.txt", "run.dir": directory,
+                                  "optimizer.warmup-steps": 0}, paths, fails)
+        if out is None:
+            return None
+        self.peaks = [size(re.search(pattern + r".*peak (\S+ \S+),", out).group(1)) for pattern in ("device memory", "host memory of")]
         steps = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
         steps = [step for step in steps if "loss" in step][SKIPPED:]
         # Two steps go through their subgroups in two orders.
@@ -106,34 +144,104 @@ class Bench:
             min((a["step_seconds"] + b["step_seconds"]) / 2 for a, b in pairs)]
 
 
-def main():
-    words = os.environ.get("ROWS", "").split()
-    errors, quickest = [], []
-    with tempfile.TemporaryDirectory(dir=sys.argv[2]) as name:
-        bench = Bench(sys.argv[1], pathlib.Path(name))
-        print("seconds of a step, predicted and measured (median), the errors against the median and the quickest steps, and the\n"
-              "seconds of forward, backward and update, predicted and measured")
-        for number, (row, device, paths, more) in enumerate(ROWS):
-            if words and not any(word in row for word in words):
-                continue
-            keys = {**MODEL, "device.emulate": device, **more}
-            directories = []
-            for i, attributes in enumerate(paths):
-                directory = bench.folder / f"path{number}.{i}"
-                directory.mkdir()
-                directories.append(f"{directory},{attributes}")
-            expected = bench.predict(keys, directories)
-            found = bench.measure(keys, directories)
-            errors.append(abs(expected[3] / found[3] - 1))
-            quickest.append(abs(expected[3] / found[4] - 1))
-            phases = "  ".join(f"{a:.3f} {b:.3f}" for a, b in zip(expected[:3], found[:3]))
-            print(f"{row:28} {expected[3]:7.3f} {found[3]:7.3f} {expected[3] / found[3] - 1:+7.1%} {expected[3] / found[4] - 1:+7.1%}   {phases}   "
-                  f"{expected[4].replace(str(bench.folder) + '/', '')}", flush=True)
+def size(text):
+    """Bytes of "23.9 GiB"."""
+    number, unit = text.split()
+    return float(number) * 1024 ** ("B", "KiB", "MiB", "GiB", "TiB").index(unit)
+
+
+def predictions(bench, words):
+    errors, quickest, memory = [], [], []
+    print("seconds of a step, predicted and measured (median), the errors against the median and the quickest steps, and the\n"
+          "seconds of forward, backward and update, predicted and measured")
+    for row, device, paths, more in ROWS:
+        if words and not any(word in row for word in words):
+            continue
+        keys = {**MODEL, "device.emulate": device, **more}
+        directories = bench.paths(paths)
+        expected = bench.predict(keys, directories)
+        found = bench.measure(keys, directories)
+        errors.append(abs(expected[3] / found[3] - 1))
+        quickest.append(abs(expected[3] / found[4] - 1))
+        memory.append([planned / peak - 1 for planned, peak in zip(bench.planned, bench.peaks)])
+        phases = "  ".join(f"{a:.3f} {b:.3f}" for a, b in zip(expected[:3], found[:3]))
+        print(f"{row:28} {expected[3]:7.3f} {found[3]:7.3f} {expected[3] / found[3] - 1:+7.1%} {expected[3] / found[4] - 1:+7.1%}   {phases}   "
+              f"memory {memory[-1][0]:+.1%} {memory[-1][1]:+.1%}   {expected[4].replace(str(bench.folder) + '/', '')}", flush=True)
     print(f"RESULT plan_error_median {statistics.median(errors):.3f}")
     print(f"RESULT plan_error_worst {max(errors):.3f}")
     # Neighbours of a busy machine only add to steps.
     print(f"RESULT plan_error_quickest_median {statistics.median(quickest):.3f}")
     print(f"RESULT plan_error_quickest_worst {max(quickest):.3f}")
+    print(f"RESULT plan_memory_error {max(abs(device) for device, _ in memory):.3f}")
+    # What a process takes beside the plan is as large as the plan of so small a model.
+    print(f"RESULT plan_host_memory_error {max(abs(host) for _, host in memory):.3f}")
+
+
+def regret(bench, machines, most):
+    """The choice against all that is tried: its time over that of the quickest."""
+    worst = 0.0
+    for name in machines:
+        device, paths = MACHINES[name]
+        keys = {**CHOICE, "device.emulate": device, "config": POLICY / "offstage.cfg"}
+        directories = bench.paths(paths)
+        chosen = bench.measure(keys, directories)[3]
+        found = []
+        for tried in TRIED[::max(1, len(TRIED) // most)]:
+            measured = bench.measure({**CHOICE, "device.emulate": device, **tried}, directories, fails=True)
+            if measured:
+                found.append((measured[3], tried))
+        best, which = min(found, key=lambda each: each[0])
+        worst = max(worst, chosen / best - 1)
+        words = ", ".join(f"{key.split('.')[1]}={value}" for key, value in which.items())
+        print(f"{name:8} chosen {chosen:.3f} s; the quickest of {len(found)} that fit {best:.3f} s: {words}", flush=True)
+    print(f"RESULT plan_regret {worst:.3f}")
+
+
+def policies(bench, machines):
+    gains = []
+    for name in machines:
+        device, paths = MACHINES[name]
+        directories = bench.paths(paths)
+        seconds = {}
+        for policy in (*POLICIES, "offstage"):
+            found = bench.measure({**CHOICE, "device.emulate": device, "config": POLICY / f"{policy}.cfg"}, directories, fails=True)
+            if found:
+                seconds[policy] = found[3]
+        offstage = seconds.pop("offstage")
+        gains.append(min(seconds.values()) / offstage)
+        print(f"{name:8} offstage {offstage:.3f} s; " + ", ".join(f"{each} {found:.3f}" for each, found in seconds.items())
+              + "; others do not fit" * (len(seconds) < len(POLICIES)), flush=True)
+    print(f"RESULT offstage_vs_best_policy {statistics.median(gains):.2f}")
+    print(f"RESULT offstage_vs_best_policy_least {min(gains):.2f}")
+
+
+def seconds_of_choice(bench):
+    """For the papers' largest models, on their machines."""
+    longest = 0.0
+    for model in LARGEST:
+        out = bench.call("plan", {"train.global-batch": 64, "device.memory": "79GiB", "tiers.host-memory": "740GiB", "platform.cpu-update": "1G",
+                                  "platform.device-update": "30G", "platform.products": "200T", "platform.host-to-device": "20GB/s",
+                                  "platform.device-to-host": "20GB/s"}, ["/nvme,read=30GB/s,write=20GB/s"],
+                         config=[f"{MODELS}/{model}.cfg", f"{POLICY}/offstage.cfg"])
+        longest = max(longest, float(re.search(r"chosen in ([\d.]+) s", out).group(1)))
+        print(f"{model:12} {re.search(r'chosen in .*', out).group(0)}")
+    print(f"RESULT plan_seconds {longest:.2f}")
+
+
+def main():
+    words = os.environ.get("ROWS", "").split()
+    parts = os.environ.get("PARTS", "predictions seconds policies regret").split()
+    machines = os.environ.get("MACHINES", " ".join(MACHINES)).split()
+    with tempfile.TemporaryDirectory(dir=sys.argv[2]) as name:
+        bench = Bench(sys.argv[1], pathlib.Path(name))
+        if "predictions" in parts:
+            predictions(bench, words)
+        if "seconds" in parts:
+            seconds_of_choice(bench)
+        if "policies" in parts:
+            policies(bench, machines)
+        if "regret" in parts:
+            regret(bench, machines, int(os.environ.get("TRIED", len(TRIED))))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Steps as offstage plan predicts them and as offstage train makes them, on emulated machines that are bound by different
-# resources: perf/plan.sh [DIR] (default: /dev/shm, where 300 MB are needed). BUILD_DIR=<dir> uses another build. ROWS=<words>
-# runs the rows alone whose names have one of them. Some 3 minutes.
+# resources; how long the policy offstage chooses for the largest models; its steps beside those of the papers' policies, and
+# beside those of many configurations that are tried: perf/plan.sh [DIR] (default: /dev/shm, where 300 MB are needed).
+# BUILD_DIR=<dir> uses another build. PARTS=<words of predictions seconds policies regret>, MACHINES=<words of device path
+# cores> and TRIED=<most configurations of a machine> run a part, ROWS=<words> the rows alone whose names have one of them.
 set -euo pipefail
 directory=$(realpath -- "${1:-/dev/shm}")
 cd "$(dirname "$0")/.."

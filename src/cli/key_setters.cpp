@@ -90,6 +90,20 @@ void set_device_share(RunConfig& config, std::string const& text) {
   }
 }
 
+void set_device_resident(RunConfig& config, std::string const& text) {
+  config.share.resident_is_open = text == "auto";
+  config.share.device_resident = text == "auto" ? 0.0 : real(text);
+}
+
+void set_parameter_home(RunConfig& config, std::string const& text) {
+  using parameters::Home;
+  config.home_is_open = text == "auto";
+  config.parameter_home = choice<Home>(text, {{"device", Home::device},
+                                              {"host", Home::host},
+                                              {"storage", Home::storage},
+                                              {"auto", Home::device}});
+}
+
 void set_device_chunk(RunConfig& config, std::string const& text) {
   constexpr std::int64_t most = 1'000'000'000;  // so that no product of its bytes overflows
   std::int64_t const count = parse_count(text);

@@ -19,6 +19,10 @@ void add_path(train::RunConfig& config, std::string const& text);
 void set_validation_files(train::RunConfig& config, std::string const& text);
 /// A number, or `auto`.
 void set_device_share(train::RunConfig& config, std::string const& text);
+/// A number, or `auto`.
+void set_device_resident(train::RunConfig& config, std::string const& text);
+/// A place, or `auto`.
+void set_parameter_home(train::RunConfig& config, std::string const& text);
 /// Whole chunks, as a subgroup's size.
 void set_device_chunk(train::RunConfig& config, std::string const& text);
 /// A size, or `auto`.

@@ -273,14 +273,10 @@ constexpr std::array keys{
                                                    {"nccl", CommBackend::nccl}});
         }},
 
-    Key{"parameters.home", "device|host|storage", "device",
+    Key{"parameters.home", "device|host|storage|auto", "device",
         "where the 16-bit working copy lives; not on the device: it comes there layer by layer, "
-        "ahead of use",
-        [](RunConfig& c, Text t) {
-          using parameters::Home;
-          c.parameter_home = choice<Home>(
-              t, {{"device", Home::device}, {"host", Home::host}, {"storage", Home::storage}});
-        }},
+        "ahead of use; auto: as plan.choose=on decides",
+        set_parameter_home},
 
     Key{"tiers.path", "PATH[,ATTRIBUTE...]", "",
         "directory for the optimizer state, once for each storage path; empty: host memory",
@@ -356,8 +352,9 @@ constexpr std::array keys{
     Key{"update.device-share", "auto|X", "auto",
         "of what is not resident, updated on the device: 0 to 1, or auto: what takes least time",
         set_device_share},
-    Key{"update.device-resident", "X", "0", "share of the state that lives on the device: 0 to 1",
-        [](RunConfig& c, Text t) { c.share.device_resident = real(t); }},
+    Key{"update.device-resident", "X|auto", "0",
+        "share of the state that lives on the device: 0 to 1; auto: as plan.choose=on decides",
+        set_device_resident},
     Key{"update.device-chunk", "N", "4M",
         "parameters that go to the device and back at a time; rounded down to whole 4096",
         set_device_chunk},
@@ -373,6 +370,18 @@ constexpr std::array keys{
           c.share.transfers = choice<Transfers>(
               t, {{"overlap", Transfers::overlap}, {"blocking", Transfers::blocking}});
         }},
+
+    Key{"plan.choose", "off|on", "off",
+        "on: what is auto of parameters.home, train.schedule, train.activations, tiers.cache and "
+        "update.overlap, -device-share and -device-resident is decided together, for the quickest "
+        "step by the rates of the machine",
+        [](RunConfig& c, Text t) {
+          c.plan.choose = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
+    Key{"plan.clip-rate", "X", "0",
+        "predictions: how many of all steps are clipped, 0 to 1; updates under backward are then "
+        "done again",
+        [](RunConfig& c, Text t) { c.plan.clip_rate = real(t); }},
 
     Key{"platform.cpu-update", "N", "0",
         "parameters per second that a rank's cores update; 0 here and below: not known",

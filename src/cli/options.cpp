@@ -11,6 +11,7 @@
 #include "cli/command_options.hpp"
 #include "cli/given_values.hpp"
 #include "cli/key_table.hpp"
+#include "cli/key_values.hpp"
 #include "cli/known_model.hpp"
 #include "cli/policy_files.hpp"
 
@@ -178,16 +179,30 @@ train::RunConfig checked(Values const& values) {
   return config;
 }
 
-PolicyRow policy_row(PolicyFile const& file, Values const& others) {
+PolicyRow policy_row(PolicyFile const& file, Values given) {
   PolicyRow row{.name = std::string{file.name}, .config = std::nullopt};
   try {
     Values values = read_config_text(file.text, fmt::format("{}.cfg", file.name));
-    values.insert(others.begin(), others.end());
+    bool const gives_way = values.contains("plan.choose");
+    if (gives_way) {  // what is given stays, and the rest is planned around it
+      values.swap(given);
+    }
+    values.insert(given.begin(), given.end());
     row.config = checked(values);
   } catch (UsageError const& error) {
     row.problem = error.what();
   }
   return row;
+}
+
+Largest largest_of(std::string const& text) {
+  try {
+    return choice<Largest>(text, {{"model", Largest::model},
+                                  {"batch", Largest::batch},
+                                  {"sequence", Largest::sequence}});
+  } catch (UsageError const& error) {
+    throw UsageError{fmt::format("--max={}: {}", text, error.what())};
+  }
 }
 
 }  // namespace
@@ -197,7 +212,7 @@ train::RunConfig parse_train_options(std::vector<std::string> const& arguments) 
 }
 
 PlanOptions parse_plan_options(std::vector<std::string> const& arguments) {
-  auto const line = parse_command_line(arguments, {"ranks", "ranks-per-node", "clip-rate"});
+  auto const line = parse_command_line(arguments, {"ranks", "ranks-per-node", "max"});
   auto values = all_values(line);
   // A plan needs none of these; a warm-up leaves something of so many steps.
   for (auto const& [key, value] :
@@ -215,8 +230,8 @@ PlanOptions parse_plan_options(std::vector<std::string> const& arguments) {
   };
   options.ranks = count("ranks", 1);
   options.ranks_per_node = std::min(options.ranks, count("ranks-per-node", options.ranks));
-  if (auto const found = line.extra.find("clip-rate"); found != line.extra.end()) {
-    options.clip_rate = number("clip-rate", found->second, 0.0, 1.0);
+  if (auto const found = line.extra.find("max"); found != line.extra.end()) {
+    options.largest = largest_of(found->second);
   }
   return options;
 }

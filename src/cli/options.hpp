@@ -21,12 +21,15 @@ namespace offstage::cli {
 [[nodiscard]] train::RunConfig parse_train_options(std::vector<std::string> const& arguments);
 
 /// A file of configs/policies over everything else that was given: what a run would do whose last
-/// word it is.
+/// word it is. One that has plan.choose gives way to all that was given.
 struct PolicyRow {
   std::string name;
   std::optional<train::RunConfig> config;
   std::string problem{};  ///< why there is none: what does not go together with the rest
 };
+
+/// --max of `offstage plan`: the largest of what is looked for.
+enum class Largest { none, model, batch, sequence };
 
 /// What `offstage plan` is asked.
 struct PlanOptions {
@@ -34,10 +37,10 @@ struct PlanOptions {
   std::vector<PolicyRow> policies;
   int ranks = 1;
   int ranks_per_node = 1;
-  double clip_rate{};  ///< of all steps
+  Largest largest = Largest::none;
 };
-/// The command line of `offstage plan`: as that of train, and --ranks N (1), --ranks-per-node M
-/// (all) and --clip-rate X (0). data.train, run.dir and train.steps may be missing.
+/// The command line of `offstage plan`: as that of train, and --ranks N (1) and --ranks-per-node M
+/// (all) and --max model|batch|sequence. data.train, run.dir and train.steps may be missing.
 /// Errors: as parse_train_options.
 [[nodiscard]] PlanOptions parse_plan_options(std::vector<std::string> const& arguments);
 

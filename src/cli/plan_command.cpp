@@ -2,13 +2,16 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/stopwatch.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "cli/options.hpp"
+#include "cli/plan_answers.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "train/forecast.hpp"
 #include "train/memory_demand.hpp"
@@ -17,15 +20,15 @@ namespace offstage::cli {
 namespace {
 
 constexpr char const* usage_text =
-    "Usage: offstage plan [--config FILE]... [--ranks N] [--ranks-per-node M] [--clip-rate X]\n"
-    "                     [--section.key=value]...\n"
+    "Usage: offstage plan [--config FILE]... [--ranks N] [--ranks-per-node M]\n"
+    "                     [--max model|batch|sequence] [--section.key=value]...\n"
     "\n"
     "Predicts what a run would take on N ranks (1), M of them on each node (all): memory per rank\n"
     "and tier, the share of the update that goes to the device, the split over storage paths, how\n"
-    "long a step is and what bounds it. Rows below do so for each file of configs/policies that\n"
-    "came after all that is given. X of all steps (0) are clipped: updates under backward are "
-    "then\n"
-    "done again. Takes the keys of train; data.train, run.dir and train.steps may be missing. No\n"
+    "long a step is, what bounds it and what would help. Rows below do so for each file of\n"
+    "configs/policies that came after all that is given; offstage plans around what is given. With\n"
+    "--max it says the most blocks, sequences of a micro-batch or tokens of a sequence that fit.\n"
+    "Takes the keys of train; data.train, run.dir and train.steps may be missing. No\n"
     "GPU, no MPI, nothing is measured: rates come from platform.* and from read= and write= of\n"
     "tiers.path, which offstage probe --output FILE writes, and from an emulated device. Each\n"
     "rank is planned to have a GPU of its own unless device.kind=host or device.emulate says\n"
@@ -33,37 +36,22 @@ constexpr char const* usage_text =
     "\n"
     "  offstage plan --config configs/models/dos-20b.cfg --config node.cfg --ranks 4";
 
-void line(std::string const& name, std::string const& text) {
-  log::info("{:<24}{}", name, text);
-}
-
-/// "6.74 B", three significant figures.
-std::string count(double value) {
-  for (auto const& [factor, unit] : {std::pair{1e9, "B"}, std::pair{1e6, "M"}, {1e3, "k"}}) {
-    if (value >= factor) {
-      double const scaled = value / factor;
-      return fmt::format("{:.{}f} {}", scaled, scaled < 9.995 ? 2 : (scaled < 99.95 ? 1 : 0), unit);
-    }
-  }
-  return fmt::format("{:.0f}", value);
-}
-
 void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
-  line("model", fmt::format("{} parameters in {} blocks",
-                            count(static_cast<double>(forecast.parameters)), forecast.layers));
-  line("ranks", fmt::format("{} on {} node{}, {} parameters each", options.ranks, forecast.nodes,
+  print_line("model", fmt::format("{} parameters in {} blocks",
+                            in_short(static_cast<double>(forecast.parameters)), forecast.layers));
+  print_line("ranks", fmt::format("{} on {} node{}, {} parameters each", options.ranks, forecast.nodes,
                             forecast.nodes == 1 ? "" : "s",
-                            count(static_cast<double>(forecast.shard_elements))));
-  line("optimizer state", forecast.state);
+                            in_short(static_cast<double>(forecast.shard_elements))));
+  print_line("optimizer state", forecast.state);
   if (!forecast.attention.empty()) {
-    line("attention", forecast.attention);
+    print_line("attention", forecast.attention);
   }
-  line("activations", forecast.activations);
+  print_line("activations", forecast.activations);
   if (!forecast.activations_why.empty()) {
-    line("  auto", forecast.activations_why);
+    print_line("  auto", forecast.activations_why);
   }
   if (!forecast.link.empty()) {
-    line("layers between ranks", forecast.link);
+    print_line("layers between ranks", forecast.link);
   }
 }
 
@@ -75,12 +63,12 @@ void print_memory(train::Forecast const& forecast, PlanOptions const& options) {
     log::write_info(row);
   }
   if (!options.config.paths.empty()) {
-    line("subgroups",
+    print_line("subgroups",
          fmt::format("{} of {} parameters per rank: {} buffers, {} cached{}", memory.subgroups,
-                     count(static_cast<double>(memory.subgroup_elements)), memory.buffers,
+                     in_short(static_cast<double>(memory.subgroup_elements)), memory.buffers,
                      memory.cached, memory.gradient_buffers > 0 ? "; gradients spill" : ""));
   }
-  line("host memory, per node",
+  print_line("host memory, per node",
        fmt::format("{} of {}{}", format_bytes(memory.node_total), format_bytes(forecast.host_limit),
                    options.config.host_memory > 0
                        ? ""
@@ -94,32 +82,16 @@ std::string rate_text(double rate) {
 
 void print_paths(train::Forecast const& forecast) {
   if (forecast.paths.empty()) {
-    line("storage", "none; the state lives in host memory");
+    print_line("storage", "none; the state lives in host memory");
     return;
   }
   log::write_info("storage, per node");
   for (train::PathForecast const& path : forecast.paths) {
-    line("  " + path.directory,
+    print_line("  " + path.directory,
          fmt::format("{:.1f} % of what waits there, {} of state; read {}, write {}",
                      100.0 * path.weight, format_bytes(path.bytes), rate_text(path.rate.read),
                      rate_text(path.rate.write)));
   }
-}
-
-/// "path 1" of a prediction is a directory.
-std::string name_of(std::string const& resource, train::Forecast const& forecast) {
-  for (std::size_t i = 0; i < forecast.paths.size(); ++i) {
-    std::string const path = fmt::format("path {}", i + 1);
-    if (resource == path || resource.starts_with(path + ',')) {
-      return forecast.paths[i].directory + resource.substr(path.size());
-    }
-  }
-  return resource;
-}
-
-std::string use_of(plan::ResourceUse const& use, train::Forecast const& forecast) {
-  return fmt::format("{} {:.0f} %", name_of(use.name, forecast),
-                     100.0 * use.busy / forecast.step.step);
 }
 
 /// One row of the table; `problem`: why there are no times, else empty.
@@ -139,14 +111,6 @@ void print_row(std::string const& name, train::Forecast const& forecast,
       step.update.count(), known(step.step.count(), 3),
       known(static_cast<double>(forecast.tokens) / step.step.count(), 0),
       forecast.compute_known && !step.uses.empty() ? use_of(step.uses.front(), forecast) : "?");
-}
-
-/// Its memory is what the device lacks, if so.
-std::string shortage_of(train::Forecast const& forecast, Bytes limit) {
-  return limit > 0 && forecast.device.total() > limit
-             ? fmt::format("does not fit: {} of device.memory={}",
-                           format_bytes(forecast.device.total()), format_bytes(limit))
-             : std::string{};
 }
 
 void print_policy(PolicyRow const& row, train::ForecastScope const& scope) {
@@ -176,32 +140,15 @@ void print_steps(train::Forecast const& forecast, PlanOptions const& options,
   }
 }
 
-/// How long a step is, and what bounds it.
-void print_answer(train::Forecast const& forecast) {
-  if (!forecast.update.problem.empty() || !forecast.compute_known) {
-    return;
-  }
-  std::vector<std::string> uses;
-  for (auto const& use : forecast.step.uses) {
-    if (uses.size() < 3) {
-      uses.push_back(use_of(use, forecast));
-    }
-  }
-  line("a step takes",
-       fmt::format("{:.3g} s, {} tokens/s; busy: {}", forecast.step.step.count(),
-                   count(static_cast<double>(forecast.tokens) / forecast.step.step.count()),
-                   fmt::join(uses, ", ")));
-}
-
 void print_share(train::Forecast const& forecast, PlanOptions const& options) {
   bool const given = options.config.share.device_share.has_value();
   if (forecast.update.problem.empty()) {
-    line("device share", fmt::format("{:.3f} ({})", forecast.update.share,
+    print_line("device share", fmt::format("{:.3f} ({})", forecast.update.share,
                                      given ? "update.device-share" : "the least time"));
   }
   if (forecast.stride) {
     double const k = *forecast.stride;
-    line("equation 1 of DOS",
+    print_line("equation 1 of DOS",
          std::isfinite(k)
              ? fmt::format("k = {:.2f} CPU updates per device update, a share of {:.3f}", k,
                            1.0 / (1.0 + k))
@@ -236,14 +183,33 @@ ExitCode plan_command(Arguments const& arguments) {
   auto const free = static_cast<double>(memory::available_bytes());
   train::ForecastScope const scope{.ranks = options.ranks,
                                    .ranks_per_node = options.ranks_per_node,
-                                   .host_memory = static_cast<Bytes>(train::auto_host_share * free),
-                                   .clip_rate = options.clip_rate};
-  auto const forecast = train::forecast(options.config, scope);
+                                   .host_memory =
+                                       static_cast<Bytes>(train::auto_host_share * free)};
+  if (options.largest != Largest::none) {
+    print_largest(options, scope);
+    return ExitCode::done;
+  }
+  std::optional<train::Forecast> found;
+  Stopwatch const watch;
+  try {
+    found = train::forecast(options.config, scope);
+  } catch (UsageError const& error) {
+    print_answers(found, error.what(), options, scope);
+    throw;
+  }
+  train::Forecast const& forecast = *found;
+  Seconds const taken = watch.elapsed();
   print_ranks(forecast, options);
   print_memory(forecast, options);
   print_paths(forecast);
   print_steps(forecast, options, scope);
-  print_answer(forecast);
+  for (std::string const& why : forecast.chosen) {
+    log::write_info(why);
+  }
+  if (!forecast.chosen.empty()) {
+    log::info("  chosen in {:.2f} s", taken.count());
+  }
+  print_answers(found, "", options, scope);
   print_share(forecast, options);
   if (!forecast.missing.empty()) {
     log::warning(

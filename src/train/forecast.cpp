@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "state/shard.hpp"
 #include "train/activation_choice.hpp"
+#include "train/configuration_choice.hpp"
 #include "train/memory_demand.hpp"
 #include "train/run_attention.hpp"
 #include "train/run_link.hpp"
@@ -55,16 +56,19 @@ std::string describe_activations(RunConfig const& config) {
                                                   policy, config.train.together);
 }
 
+ActivationRoom room_of(RunConfig const& config, ForecastScope const& scope) {
+  auto const link = plan_link(config, scope.ranks, scope.ranks_per_node);
+  return {.memory = config.device.memory,
+          .route = link.route,
+          .link = link.device_bytes,
+          .host_memory = config.host_memory > 0 ? config.host_memory : scope.host_memory,
+          .ranks_per_node = scope.ranks_per_node};
+}
+
 /// As a run would settle it on devices with device.memory, by the rates that are given.
 template <class T>
 ActivationChoice settle(RunConfig& config, ForecastScope const& scope, state::ShardMap const& map) {
-  auto const link = plan_link(config, scope.ranks, scope.ranks_per_node);
-  ActivationRoom const room{
-      .memory = config.device.memory,
-      .route = link.route,
-      .link = link.device_bytes,
-      .host_memory = config.host_memory > 0 ? config.host_memory : scope.host_memory,
-      .ranks_per_node = scope.ranks_per_node};
+  auto const room = room_of(config, scope);
   settle_schedule<T>(config, map, 0, room);
   auto choice = settle_activations<T>(config, map, 0, room, given_rates(config, scope.ranks_per_node));
   config.train.activations = choice.policy;
@@ -96,15 +100,14 @@ class Foreseer {
                             link_.device_bytes);
   }
   [[nodiscard]] std::vector<PathForecast> paths(plan::MemoryPlan const& memory) const;
-  [[nodiscard]] plan::Prediction step(Forecast const& so_far, double clip_rate) const {
+  [[nodiscard]] plan::Prediction step(Forecast const& so_far) const {
     return foresee_step<T>(config_, {.map = map_,
                                      .rank = fullest_,
                                      .ranks_per_node = scope_.ranks_per_node,
                                      .route = link_.route,
                                      .memory = so_far.memory,
                                      .device = so_far.device,
-                                     .share = so_far.update.share,
-                                     .clip_rate = clip_rate});
+                                     .share = so_far.update.share});
   }
   /// Adds to `missing` what must be known.
   [[nodiscard]] UpdateForecast update(Bytes limit, std::set<std::string>& missing) const;
@@ -274,7 +277,9 @@ RunConfig settled(RunConfig config) {
   if (config.device.kind == DeviceKind::automatic) {
     config.device.kind = config.device.emulation.any() ? DeviceKind::host : DeviceKind::cuda;
   }
-  settle_split_parameters(config);
+  if (!config.plan.choose) {
+    settle_split_parameters(config);
+  }
   return config;
 }
 
@@ -305,6 +310,21 @@ template <class T>
 Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
   state::ShardMap const map{state::layers_of(given.model), scope.ranks};
   RunConfig config = given;
+  std::vector<std::string> why;
+  std::set<std::string> missing;
+  if (config.plan.choose) {
+    auto const unknown_rates = rates_missing(config, host_visible(config.device));
+    missing.insert(unknown_rates.begin(), unknown_rates.end());
+    auto const room = room_of(config, scope);
+    if (missing.empty() && !scope.memory_alone) {
+      auto const choice = choose_configuration<T>(config, map, room);
+      why = describe(choice, config, config.train.global_batch * config.train.sequence);
+      take(config, choice.chosen);
+    } else {
+      take(config, first_that_fits<T>(config, map, room));
+    }
+    settle_split_parameters(config);
+  }
   auto const attention = settle_attention<T>(config, scope, map);
   auto const chosen = settle<T>(config, scope, map);
   Foreseer<T> const here{config, scope, map};
@@ -313,6 +333,8 @@ Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
                   .layers = config.model.layers,
                   .attention = attention.text,
                   .state = describe_state(config.optimizer),
+                  .chosen = std::move(why),
+                  .config = {},
                   .activations = describe_activations(config),
                   .activations_why = chosen.why,
                   .link = here.link().text,
@@ -332,11 +354,10 @@ Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
                            .spare_slots = doubled ? stored : 0});
   result.paths = here.paths(result.memory);
   result.tokens = config.train.global_batch * config.train.sequence;
-  std::set<std::string> missing;
   result.update = here.update(result.host_limit, missing);
   result.compute_known = known_compute(config) > 0.0;
-  if (result.update.problem.empty()) {
-    result.step = here.step(result, scope.clip_rate);
+  if (result.update.problem.empty() && !scope.memory_alone) {
+    result.step = here.step(result);
     if (!result.compute_known) {
       missing.insert("platform.products");
     }
@@ -345,6 +366,7 @@ Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
     result.stride = stride_of(known_rates(config));
   }
   result.missing.assign(missing.begin(), missing.end());
+  result.config = std::move(config);
   return result;
 }
 

@@ -20,7 +20,7 @@ struct ForecastScope {
   int ranks = 1;
   int ranks_per_node = 1;
   Bytes host_memory{};  ///< of a node, where tiers.host-memory=auto
-  double clip_rate{};   ///< of steps whose norm is above optimizer.clip
+  bool memory_alone = false;  ///< no times: Forecast::step is empty
 };
 
 /// What a storage path holds of the state of a node's ranks, and of their parameters if they live there.
@@ -46,6 +46,9 @@ struct Forecast {
   std::int64_t layers{};
   std::string attention{};    ///< who is assumed to compute it; empty: not on GPUs
   std::string state{};        ///< of the optimizer, in words
+  std::vector<std::string> chosen{};  ///< by plan.choose=on: what and why, in lines; else empty
+  /// The configuration that was planned: what was given, with what was chosen.
+  RunConfig config{};
   std::string activations{};  ///< as train.activations is settled
   std::string activations_why{};  ///< ActivationChoice::why
   std::string link{};         ///< how layers get from rank to rank, and why so; empty for one rank

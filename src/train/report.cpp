@@ -199,6 +199,9 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
   }
   log::info("model: {} parameters, working copy {}", facts.parameters,
             name_of(config.numerics.dtype));
+  for (std::string const& line : facts.chosen) {
+    log::info("{}", line);
+  }
   print_parameters(config, facts);
   print_activations(config, facts.activations);
   print_storage(config, facts);

@@ -37,7 +37,8 @@ struct HeaderFacts {
   std::string device;
   std::string libraries{};  ///< on whose versions the device's bits depend; may be empty
   std::string attention{};  ///< who computes it; empty: not on GPUs
-  std::string activations{};  ///< why train.activations=auto has chosen so; empty: without rates
+  std::vector<std::string> chosen{};  ///< by plan.choose=on: what and why; else empty
+  std::string activations{};          ///< why train.activations=auto has chosen so; empty: without rates
   std::string link{};       ///< how layers get from rank to rank; empty for one rank
   plan::MemoryPlan memory;
   int parameter_slots{};  ///< layers that are brought to the device at a time; 0: none has to be

@@ -196,6 +196,20 @@ void validate_parameters(RunConfig const& config) {
   }
 }
 
+/// Of keys that nobody but the plan decides.
+void validate_plan(RunConfig const& config) {
+  auto const refuse = [&](std::string_view key, std::string_view instead) {
+    throw UsageError{fmt::format(
+        "{}=auto is decided by predictions alone; set plan.choose=on, or {}={}", key, key, instead)};
+  };
+  if (config.home_is_open && !config.plan.choose) {
+    refuse("parameters.home", "device");
+  }
+  if (config.share.resident_is_open && !config.plan.choose) {
+    refuse("update.device-resident", "0");
+  }
+}
+
 void require_share(std::string_view key, double value) {
   if (!(value >= 0.0 && value <= 1.0)) {
     throw UsageError{fmt::format("{}={} must be from 0 to 1", key, value)};
@@ -229,8 +243,12 @@ void validate(RunConfig const& config) {
   validate_activations(config);
   validate_parameters(config);
   validate(config.device);
-  (void)splits_parameters(config);
+  if (!config.plan.choose) {
+    (void)splits_parameters(config);
+  }
   validate_share(config.share);
+  validate_plan(config);
+  require_share("plan.clip-rate", config.plan.clip_rate);
 }
 
 void validate(DeviceConfig const& device) {

@@ -160,9 +160,16 @@ struct DeviceConfig {
 struct SharePolicy {
   std::optional<double> device_share;     ///< update.device-share; none: auto
   double device_resident{};               ///< update.device-resident, share of the shard in [0, 1]
+  bool resident_is_open = false;          ///< update.device-resident=auto: left to the plan
   std::int64_t device_chunk{};            ///< update.device-chunk, parameters
   std::optional<Bytes> device_gradients;  ///< update.device-gradients, per rank; none: auto
   plan::Transfers transfers = plan::Transfers::overlap;  ///< update.transfers=overlap|blocking
+};
+
+/// plan.*: what is decided by predictions of steps.
+struct PlanConfig {
+  bool choose = false;  ///< plan.choose: keys that are `auto` are decided together
+  double clip_rate{};   ///< plan.clip-rate: of steps whose norm is above optimizer.clip, in [0, 1]
 };
 
 /// Everything a training run is told; made by cli from files and options, read-only afterwards.
@@ -190,6 +197,8 @@ struct RunConfig {
   SharePolicy share;
   Overlap overlap = Overlap::automatic;                        ///< update.overlap
   parameters::Home parameter_home = parameters::Home::device;  ///< parameters.home
+  bool home_is_open = false;  ///< parameters.home=auto: left to the plan
+  PlanConfig plan;
   /// platform.*, as `offstage probe` wrote them: per rank, all ranks at once; 0 where not given.
   plan::UpdateRates platform;
   double platform_products{};     ///< platform.products, FLOP/s; 0: not given

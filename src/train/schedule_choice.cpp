@@ -14,10 +14,6 @@ namespace {
 
 using Rule = activations::Policy::Rule;
 
-/// Micro-batches of a rank that pass a layer together: each has tensors of its own between layers,
-/// and a number for each of them.
-constexpr std::int64_t most_together = 4096;
-
 /// Of a rank, in a step.
 std::int64_t micro_batches(TrainConfig const& train, int ranks) {
   return ceil_div(train.global_batch / train.micro_batch, ranks);

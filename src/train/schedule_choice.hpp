@@ -1,10 +1,16 @@
 #pragma once
 
+#include <cstdint>
+
 #include "state/shard.hpp"
 #include "train/activation_choice.hpp"
 #include "train/run_config.hpp"
 
 namespace offstage::train {
+
+/// Micro-batches of a rank that pass a layer together: each has tensors of its own between layers,
+/// and a number for each of them.
+constexpr std::int64_t most_together = 4096;
 
 /// Bytes that a step moves between the device and elsewhere, of one rank.
 struct ScheduleBytes {

@@ -92,6 +92,8 @@ class SharedUpdate {
   /// Before gradients or state are touched again. Errors: those of the update.
   void finish();
 
+  /// What updates so far have measured, and the paths' rates; 0 where nothing is known.
+  [[nodiscard]] plan::UpdateRates const& rates() const noexcept { return share_.rates(); }
   /// Seconds inside the last run.
   [[nodiscard]] Seconds seconds() const noexcept { return seconds_; }
 

@@ -214,29 +214,38 @@ plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
 }
 
 template <class T>
-plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts) {
+plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts,
+                              plan::Detail const& detail) {
   auto const machine = machine_of(config, facts);
   auto const work = workload_of<T>(config, facts);
   auto schedule = schedule_of<T>(config, facts);
-  auto const plain = plan::simulate(machine, work, schedule);
+  auto const plain = plan::simulate(machine, work, schedule, detail);
   bool const gains = schedule.spares > 0 || (schedule.spare_slots && schedule.buffers > 0);
   if (config.overlap == Overlap::off || (config.overlap == Overlap::automatic && !gains)) {
     return plain;
   }
   schedule.overlap = true;
-  auto overlapped = plan::simulate(machine, work, schedule);
-  if (facts.clip_rate > 0.0) {
+  auto overlapped = plan::simulate(machine, work, schedule, detail);
+  if (config.plan.clip_rate > 0.0) {
     schedule.redone = true;
-    overlapped = plan::mean(overlapped, plan::simulate(machine, work, schedule), facts.clip_rate);
+    overlapped = plan::mean(overlapped, plan::simulate(machine, work, schedule, detail), config.plan.clip_rate);
   }
   bool const chosen = config.overlap == Overlap::on || overlapped.step < plain.step;
   return chosen ? overlapped : plain;
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                               \
-  template plan::Workload workload_of<T>(RunConfig const&, StepFacts const&); \
-  template plan::Schedule schedule_of<T>(RunConfig const&, StepFacts const&); \
-  template plan::Prediction foresee_step<T>(RunConfig const&, StepFacts const&);
+template <class T>
+plan::Bound least_step(RunConfig const& config, StepFacts const& facts) {
+  return plan::least_time(machine_of(config, facts), workload_of<T>(config, facts),
+                          schedule_of<T>(config, facts));
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                                   \
+  template plan::Workload workload_of<T>(RunConfig const&, StepFacts const&);     \
+  template plan::Schedule schedule_of<T>(RunConfig const&, StepFacts const&);     \
+  template plan::Prediction foresee_step<T>(RunConfig const&, StepFacts const&,   \
+                                            plan::Detail const&);                 \
+  template plan::Bound least_step<T>(RunConfig const&, StepFacts const&);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)
 OFFSTAGE_INSTANTIATE(float16)

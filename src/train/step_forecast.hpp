@@ -22,8 +22,7 @@ struct StepFacts {
   state::Route route = state::Route::in_place;
   plan::MemoryPlan const& memory;
   DeviceDemand const& device;
-  double share{};      ///< of the update that the device has
-  double clip_rate{};  ///< of steps whose norm is above optimizer.clip
+  double share{};  ///< of the update that the device has
 };
 
 /// platform.*, and where it says nothing the rates of an emulated device.
@@ -39,10 +38,14 @@ template <class T>
 template <class T>
 [[nodiscard]] plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts);
 
-/// A step that the configuration would make. Rates that are not known take no time. Steps whose
-/// update began under backward are done again with clip_rate. update.overlap=auto is the quicker
+/// A step that the configuration would make. Rates that are not known take no time. Updates that
+/// began under backward are done again as often as plan.clip-rate says. update.overlap=auto is the quicker
 /// of both ways, where versions are kept.
 template <class T>
-[[nodiscard]] plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts);
+[[nodiscard]] plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts,
+                                            plan::Detail const& detail = {});
+/// What it takes at least.
+template <class T>
+[[nodiscard]] plan::Bound least_step(RunConfig const& config, StepFacts const& facts);
 
 }  // namespace offstage::train

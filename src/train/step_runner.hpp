@@ -105,6 +105,8 @@ class StepRunner {
   [[nodiscard]] std::vector<PathFacts> path_facts() const { return offload_->facts(); }
   [[nodiscard]] device::Device const& device() const noexcept { return *device_; }
   [[nodiscard]] plan::MemoryPlan const& memory_plan() const noexcept { return memory_; }
+  /// As SharedUpdate's, of this rank.
+  [[nodiscard]] plan::UpdateRates const& rates() const noexcept { return update_->rates(); }
   /// What of this rank lives where, beside the limits.
   [[nodiscard]] std::vector<std::string> memory_table() const {
     return run_memory_->table(memory_, offload_->spares() - memory_.spares);

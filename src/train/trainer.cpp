@@ -18,10 +18,12 @@
 #include "train/activation_choice.hpp"
 #include "train/cadence.hpp"
 #include "train/checkpoint_space.hpp"
+#include "train/configuration_choice.hpp"
 #include "train/crowding.hpp"
 #include "train/directories.hpp"
 #include "train/journal.hpp"
 #include "train/loss_scale.hpp"
+#include "train/machine_rates.hpp"
 #include "train/memory_demand.hpp"
 #include "train/report.hpp"
 #include "train/run_attention.hpp"
@@ -31,6 +33,7 @@
 #include "train/schedule.hpp"
 #include "train/schedule_choice.hpp"
 #include "train/split_parameters.hpp"
+#include "train/step_forecast.hpp"
 #include "train/step_runner.hpp"
 #include "train/storage.hpp"
 #include "train/storage_report.hpp"
@@ -67,6 +70,14 @@ LossScaleRules loss_scale_rules(RunConfig const& config) {
   return {.dynamic = false, .start = 1.0};
 }
 
+/// Steps after a start before measured rates are compared with planned ones, and between later looks.
+constexpr std::int64_t first_look = 8;
+constexpr std::int64_t next_look = 32;
+/// Another configuration is worth a new start if steps get so much shorter, and the rest of the run by
+/// so many times what a start takes.
+constexpr double worthwhile_gain = 1.05;
+constexpr double worthwhile_starts = 4.0;
+
 /// The run from its first step to its last: everything that is not a step itself.
 template <class T>
 class Training {
@@ -81,12 +92,23 @@ class Training {
         place_{place},
         cadence_{config, comm, signals},
         journal_{config, comm.rank() == 0},
-        loss_scale_{loss_scale_rules<T>(config)} {}
+        loss_scale_{loss_scale_rules<T>(config)},
+        given_{config} {}
 
   ExitCode run();
+  /// Set if run has ended, after a save, for the same run to go on in another configuration: what was
+  /// given, with the rates that were measured.
+  [[nodiscard]] std::optional<RunConfig> const& next() const { return next_; }
 
  private:
   void prepare();
+  /// plan.choose=on: rank 0 decides for all.
+  void choose(device::Device& device, state::ShardMap const& map, ActivationRoom const& room);
+  /// Whether another configuration is worth a new start by the rates of the steps so far. Sets next_.
+  void look_at_rates();
+  /// On rank 0: says what has moved, and whether to start anew with `config`.
+  [[nodiscard]] bool gains(RunConfig const& config, std::vector<std::string> const& moved) const;
+  [[nodiscard]] bool goes_on() const { return stop_ == Stop::none && !next_; }
   /// What is chosen by the device's memory; rates that this needs are measured.
   void settle(device::Device& device, state::RankLink const& link);
   void open_data();
@@ -115,6 +137,7 @@ class Training {
   std::unique_ptr<data::Dataset> valid_data_;
   std::unique_ptr<Directories> directories_;  ///< ends after the runner, whose slots lie in them
   std::string activations_why_;               ///< for the header
+  std::vector<std::string> chosen_why_;       ///< likewise, on rank 0
   RunAttention attention_;                    ///< ends after the runner, whose model has its plans
   std::unique_ptr<StepRunner<T>> runner_;
   std::optional<Saves> saves_;  ///< ends before the runner, whose state it reads
@@ -122,6 +145,12 @@ class Training {
   checkpoint::Meta meta_;
   Stop stop_ = Stop::none;
   bool postponed_ = false;  ///< a save is due and waits for the end of the one before
+  RunConfig const given_;   ///< before anything was chosen
+  std::optional<RunConfig> next_;
+  plan::UpdateRates planned_rates_;  ///< of a rank: those that the choice went by
+  ActivationRoom room_;              ///< likewise
+  Seconds start_seconds_{};
+  std::int64_t first_step_ = 0, clipped_ = 0;  ///< step of the start; steps since then, clipped
 };
 
 template <class T>
@@ -239,7 +268,10 @@ void Training<T>::continue_loss_scale() {
 
 template <class T>
 ExitCode Training<T>::run() {
+  Stopwatch const watch;
   prepare();
+  start_seconds_ = watch.elapsed();
+  first_step_ = meta_.step;
   try {
     run_steps();
   } catch (mpi::AgreedError const&) {
@@ -251,6 +283,9 @@ ExitCode Training<T>::run() {
     }
     throw;
   }
+  if (next_) {
+    return ExitCode::more;
+  }
   signals_.ignore();
   conclude();
   return stop_ == Stop::none ? ExitCode::done : ExitCode::more;
@@ -258,17 +293,99 @@ ExitCode Training<T>::run() {
 
 template <class T>
 void Training<T>::run_steps() {
-  while (meta_.step < config_.train.steps && stop_ == Stop::none) {
+  while (meta_.step < config_.train.steps && goes_on()) {
     one_step();
     Decision const next = cadence_.after(meta_.step);
     stop_ = next.stop;
     if (next.validate) {
       validate();
     }
-    if (next.save || postponed_) {
+    if (stop_ == Stop::none && config_.plan.choose) {
+      look_at_rates();
+    }
+    if (next.save || postponed_ || next_) {
       save();
     }
   }
+}
+
+template <class T>
+void Training<T>::choose(device::Device& device, state::ShardMap const& map,
+                         ActivationRoom const& room) {
+  measure_missing(config_, comm_, device);
+  room_ = room;
+  Choice choice;
+  mpi::agree(comm_, [&] {
+    if (leads()) {
+      choice = choose_configuration<T>(config_, map, room);
+      chosen_why_ = describe(choice, config_, config_.train.global_batch * config_.train.sequence);
+    }
+  });
+  // Clocks and memory of ranks differ: one decides.
+  auto const chosen = comm_.broadcast_value(choice.chosen, 0);
+  planned_rates_ = machine_of(config_, {.map = map,
+                                        .ranks_per_node = room.ranks_per_node,
+                                        .route = room.route,
+                                        .memory = {},
+                                        .device = {}})
+                       .rates;
+  take(config_, chosen);
+  mpi::agree(comm_, [&] { settle_split_parameters(config_); });
+}
+
+template <class T>
+void Training<T>::look_at_rates() {
+  std::int64_t const steps = meta_.step - first_step_;
+  bool const due = steps == first_look || (steps > first_look && steps % next_look == 0);
+  if (!due || meta_.step >= config_.train.steps) {
+    return;
+  }
+  auto const now = least_of(runner_->rates(), comm_);
+  auto what = moved(planned_rates_, now);
+  double const clipped = static_cast<double>(clipped_) / static_cast<double>(steps);
+  if (std::abs(clipped - config_.plan.clip_rate) > 0.1) {
+    what.push_back(fmt::format("{:.0f} % of the steps were clipped", 100.0 * clipped));
+  }
+  if (what.empty()) {
+    return;
+  }
+  RunConfig other = given_;
+  other.platform = config_.platform;
+  other.platform_products = config_.platform_products;
+  for (std::size_t i = 0; i < other.paths.size(); ++i) {
+    other.paths[i].read_rate = config_.paths[i].read_rate;
+    other.paths[i].write_rate = config_.paths[i].write_rate;
+  }
+  set_rates(other, now, room_.ranks_per_node);
+  other.plan.clip_rate = config_.plan.clip_rate = clipped;
+  bool better = false;
+  mpi::agree(comm_, [&] { better = leads() && gains(other, what); });
+  planned_rates_ = now;
+  if (comm_.broadcast_value(better, 0)) {
+    other.checkpoint.resume = "auto";
+    if (other.train.max_time > Seconds{}) {
+      other.train.max_time = std::max(Seconds{1.0}, other.train.max_time - cadence_.now());
+    }
+    next_ = std::move(other);
+  }
+}
+
+template <class T>
+bool Training<T>::gains(RunConfig const& config, std::vector<std::string> const& moved) const {
+  RunConfig here = config_;  // all is chosen: its own step by the new rates
+  here.platform = config.platform;
+  here.paths = config.paths;
+  auto const stays = choose_configuration<T>(here, runner_->map(), room_);
+  auto const goes = choose_configuration<T>(config, runner_->map(), room_);
+  Seconds const before = stays.step.step;
+  Seconds const after = goes.step.step;
+  auto const left = static_cast<double>(config_.train.steps - meta_.step);
+  bool const worth = before > worthwhile_gain * after &&
+                     left * (before - after) > worthwhile_starts * start_seconds_;
+  log::info("plan: {}; {}: a step of {:.3g} s instead of {:.3g} s, {}", fmt::join(moved, ", "),
+            describe(goes.chosen, config), after.count(), before.count(),
+            worth ? "for which the run saves and starts anew" : "not worth a new start");
+  return worth;
 }
 
 template <class T>
@@ -287,8 +404,12 @@ void Training<T>::settle(device::Device& device, state::RankLink const& link) {
   auto rates = given_rates(config_, room.ranks_per_node);
   std::optional<state::ShardMap> map;
   WantedRates wanted;
+  mpi::agree(comm_, [&] { map.emplace(state::layers_of(config_.model), comm_.size()); });
+  if (config_.plan.choose) {
+    choose(device, *map, room);
+    rates = given_rates(config_, room.ranks_per_node);
+  }
   mpi::agree(comm_, [&] {
-    map.emplace(state::layers_of(config_.model), comm_.size());
     settle_schedule<T>(config_, *map, 0, room);
     wanted = wanted_rates<T>(config_, *map, 0, room, rates);
   });
@@ -332,6 +453,7 @@ void Training<T>::prepare() {
                 .device = runner_->device().name(),
                 .libraries = runner_->device().libraries(),
                 .attention = attention_.text,
+                .chosen = chosen_why_,
                 .activations = activations_why_,
                 .link = link.text,
                 .memory = runner_->memory_plan(),
@@ -391,6 +513,8 @@ void Training<T>::one_step() {
   StepResult const result = runner_->step(*train_data_, meta_.samples, rate,
                                           meta_.optimizer_step + 1, loss_scale_.value());
   ++meta_.step;
+  double const clip = config_.optimizer.clip;
+  clipped_ += result.skipped || (clip > 0.0 && result.grad_norm > clip) ? 1 : 0;
   meta_.samples += config_.train.global_batch;
   meta_.learning_rate = rate;
   double const scale = loss_scale_.value();
@@ -464,7 +588,7 @@ bool Training<T>::finish_earlier_save(bool a_step_follows) {
 
 template <class T>
 void Training<T>::save() {
-  bool const a_step_follows = stop_ == Stop::none && meta_.step < config_.train.steps;
+  bool const a_step_follows = goes_on() && meta_.step < config_.train.steps;
   if (!finish_earlier_save(a_step_follows)) {
     return;
   }
@@ -484,6 +608,21 @@ void Training<T>::save() {
   }
 }
 
+/// Until the last step, or until something stops it: each time by what was given and is known then.
+template <class T>
+ExitCode train(RunConfig given, mpi::Communicator const& comm, StopSignals& signals,
+               launch::RankPlace const& place) {
+  for (;;) {
+    RunConfig config = given;
+    Training<T> training{config, comm, signals, place};
+    ExitCode const code = training.run();
+    if (!training.next()) {
+      return code;
+    }
+    given = *training.next();
+  }
+}
+
 }  // namespace
 
 ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
@@ -492,7 +631,9 @@ ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
   RunConfig settled = config;
   settled.device.kind = place.placement.gpu ? DeviceKind::cuda : DeviceKind::host;
   settled.threads = place.threads;
-  mpi::agree(comm, [&] { settle_split_parameters(settled); });
+  if (!config.plan.choose) {
+    mpi::agree(comm, [&] { settle_split_parameters(settled); });
+  }
   if (comm.rank() == 0 && settled.optimizer.split_parameter &&
       std::ranges::any_of(config.paths, &tiers::PathSettings::persistent)) {
     log::warning(
@@ -502,13 +643,13 @@ ExitCode run_training(RunConfig const& config, mpi::Communicator const& comm,
   }
   switch (config.numerics.dtype) {
     case DType::bf16:
-      return Training<bfloat16>{settled, comm, signals, place}.run();
+      return train<bfloat16>(std::move(settled), comm, signals, place);
     case DType::fp16:
-      return Training<float16>{settled, comm, signals, place}.run();
+      return train<float16>(std::move(settled), comm, signals, place);
     case DType::fp32:
       break;
   }
-  return Training<float>{settled, comm, signals, place}.run();
+  return train<float>(std::move(settled), comm, signals, place);
 }
 
 }  // namespace offstage::train

@@ -155,12 +155,12 @@ class Plan(PlatformTest):
     def test_clipped_steps_pay_for_updates_under_backward(self):
         machine = ["--platform.cpu-update=200k", "--platform.host-to-device=55MB/s", "--platform.device-to-host=55MB/s",
                    "--platform.products=500M", "--update.device-share=0", "--update.overlap=on"]
-        seconds = [float(re.search(r"a step takes +([\d.]+) s", self.plan(*machine, f"--clip-rate={rate}").out).group(1))
+        seconds = [float(re.search(r"a step takes +([\d.]+) s", self.plan(*machine, f"--plan.clip-rate={rate}").out).group(1))
                    for rate in (0, 0.5, 1)]
         self.assertLess(seconds[0], seconds[1])
         self.assertLess(seconds[1], seconds[2])
         self.assertAlmostEqual(sum(seconds[::2]) / 2, seconds[1], delta=0.01 * seconds[1])
-        self.refuse(self.plan("--clip-rate=2", expect=USAGE), "--clip-rate", "2")
+        self.refuse(self.plan("--plan.clip-rate=2", expect=USAGE), "plan.clip-rate=2")
 
     def test_a_gpu_can_be_planned_for_where_there_is_none(self):
         self.assertRegex(self.plan("--device.kind=cuda").out, r"16-bit parameters +[\d.]+ KiB")
@@ -192,12 +192,12 @@ class Plan(PlatformTest):
                    "--platform.device-to-host=55MB/s", "--tiers.path=/a,read=6MB/s,write=5MB/s",
                    "--tiers.path=/b,read=3MB/s,write=3MB/s", "--platform.products=1G", "--tiers.cache=0", "--tiers.host-memory=1GiB"]
         found = set()
-        for name in ("dos", "fuyou", "mlp", "twinflow", "zero3"):
+        for name in ("dos", "fuyou", "mlp", "offstage", "twinflow", "zero3"):
             out = self.plan(*machine, f"--config={POLICIES}/{name}.cfg").out
             rows = dict(re.findall(r"^  (\S+(?: \S+)*?)  +(\d.*)$", out, re.MULTILINE))
             self.assertEqual(rows["this configuration"].split(), rows[name].split(), out)
             found.add(rows[name])
-        self.assertEqual(5, len(found), "each its own")
+        self.assertEqual(6, len(found), "each its own")
 
     def test_a_policys_file_wins_over_files_and_the_command_line(self):
         rates = ["--platform.cpu-update=2G", "--platform.device-update=25G", "--platform.host-to-device=55GB/s",
@@ -208,6 +208,52 @@ class Plan(PlatformTest):
         self.assertRegex(out, r"zero3 +0.000 +0.000")
         self.assertRegex(out, r"twinflow +0.000 +0.200")
         self.assertRegex(out, r"fuyou +parameters.home=storage.*no tiers.path.*\(parameters.home in fuyou.cfg:\d+\)")
+
+    MACHINE = ["--platform.cpu-update=2M", "--platform.device-update=25M", "--platform.host-to-device=55MB/s",
+               "--platform.device-to-host=55MB/s", "--platform.products=1G", "--tiers.host-memory=1GiB"]
+
+    def step(self, out):
+        return float(re.search(r"a step takes +([\d.]+) s", out).group(1))
+
+    def test_the_three_questions_are_answered_in_plain_words(self):
+        out = self.plan(*self.MACHINE, "--device.memory=1GiB", "--update.device-share=0", "--update.overlap=off").out
+        self.assertRegex(out, r"does it fit +yes: .* of 1.00 GiB of each device, .* of 1.00 GiB of each node's host memory")
+        gains = dict(re.findall(r"(?m)^(?:what would help)? +(\S.*): [\d.]+ s, ([\d.]+) times as fast", out))
+        # What helps is what is busy, and halving it gains what a plan of that machine says.
+        self.assertIn("twice the cores", gains)
+        faster = ["--platform.cpu-update=4M" if key.startswith("--platform.cpu") else key for key in self.MACHINE]
+        again = self.plan(*faster, "--device.memory=1GiB", "--update.device-share=0", "--update.overlap=off").out
+        self.assertAlmostEqual(float(gains["twice the cores"]), self.step(out) / self.step(again), delta=0.02)
+        self.assertNotIn("twice the host memory", gains)
+
+    def test_what_does_not_fit_is_told_what_would(self):
+        result = self.plan(*self.MACHINE, "--tiers.host-memory=20MiB", "--model.hidden=512", expect=USAGE)
+        self.assertRegex(result.out, r"does it fit +no: tiers.host-memory=20.0 MiB is too small")
+        result = self.plan(*self.MACHINE, "--device.memory=1MiB", expect=USAGE)
+        self.assertRegex(result.out, r"does it fit +no: does not fit: .* of device.memory=1.00 MiB")
+        self.assertRegex(result.out, r"what would help +twice the device memory: it fits")
+
+    def test_the_largest_that_fits_fits_and_one_more_does_not(self):
+        limits = [*self.MACHINE, "--device.memory=4MiB", "--train.micro-batch=1", "--train.sequence=32"]
+        for what, key in (("model", "model.layers"), ("batch", "train.micro-batch"), ("sequence", "train.sequence")):
+            with self.subTest(what):
+                out = self.plan(*limits, f"--max={what}").out
+                found = int(re.search(rf"the largest that fits +{key}=(\d+)", out).group(1))
+                self.plan(*limits, f"--{key}={found}")
+                self.plan(*limits, f"--{key}={found + 1}", expect=USAGE)
+        self.refuse(self.plan(*limits, "--max=speed", expect=USAGE), "--max=speed", "model")
+        self.refuse(self.plan("--device.memory=1KiB", "--max=batch", expect=USAGE), "not even train.micro-batch=1 fits")
+
+    def test_keys_that_are_given_stay_in_offstages_row_and_none_beats_it(self):
+        out = self.plan(*self.MACHINE, "--device.memory=64MiB", "--tiers.path=/a,read=20MB/s,write=20MB/s").out
+        steps = dict(re.findall(r"(?m)^  (dos|fuyou|mlp|offstage|twinflow|zero3) .* (\d+) +\S[^\n]* %$", out))
+        for name, tokens in steps.items():
+            self.assertGreaterEqual(int(steps["offstage"]) * 1.02, int(tokens), name)
+        out = self.plan(*self.MACHINE, "--update.device-share=0.375", f"--config={POLICIES}/offstage.cfg").out
+        self.assertRegex(out, r"offstage +0.375")
+        self.assertNotRegex(out, r"plan.choose=on: .*device-share")
+        for key, value in ("parameters.home", "auto"), ("update.device-resident", "auto"):
+            self.refuse(self.plan(f"--{key}={value}", expect=USAGE), f"{key}=auto", "plan.choose=on")
 
     def test_options_are_checked(self):
         self.refuse(self.plan("--rank=4", expect=USAGE), "unknown key rank", "ranks")

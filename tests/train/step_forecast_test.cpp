@@ -106,6 +106,28 @@ TEST(StepForecast, RecomputationAndSwappingFollowTheFates) {
   EXPECT_EQ(leaving.layers[6].leaving, 0);
 }
 
+TEST(StepForecast, AVerticalStepHasItsTensorsAndAllProductsAgain) {
+  auto config = tiny();
+  config.train.together = 5;
+  config.train.activations = {activations::Policy::Rule::swap, 0.0};
+  Scene const scene{config};
+  auto const work = workload_of<bfloat16>(scene.config, scene.facts());
+  ASSERT_TRUE(work.vertical.has_value());
+  EXPECT_EQ(work.vertical->tensor, 2.0 * 2 * 32 * 64);
+  EXPECT_EQ(work.vertical->slabs, 6);
+  // What leaves in a step: inputs, the output and the gradients.
+  auto const parts = model::leaving_parts<bfloat16>(config.model, run_shape<bfloat16>(config));
+  EXPECT_EQ(std::ssize(parts), 5 * (6 + 2));
+  EXPECT_EQ(static_cast<double>(parts.front().bytes), work.vertical->tensor);
+  for (std::size_t block = 1; block <= 6; ++block) {
+    EXPECT_GT(work.layers[block].recompute, 0.0);
+    EXPECT_EQ(work.layers[block].leaving, 0);
+  }
+  config.train.activations = {activations::Policy::Rule::recompute};
+  Scene const staying{config};
+  EXPECT_EQ(workload_of<bfloat16>(staying.config, staying.facts()).vertical->tensor, 0.0);
+}
+
 TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {
   auto config = tiny();
   config.platform_products = 1e8;
@@ -115,9 +137,8 @@ TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {
   scene.memory.spares = 30;
   auto const step = [&](Overlap overlap, double clip_rate) {
     scene.config.overlap = overlap;
-    auto facts = scene.facts();
-    facts.clip_rate = clip_rate;
-    return foresee_step<bfloat16>(scene.config, facts).step.count();
+    scene.config.plan.clip_rate = clip_rate;
+    return foresee_step<bfloat16>(scene.config, scene.facts()).step.count();
   };
   EXPECT_LT(step(Overlap::on, 0.0), step(Overlap::off, 0.0));
   EXPECT_GT(step(Overlap::on, 1.0), step(Overlap::off, 1.0));

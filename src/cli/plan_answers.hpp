@@ -1,0 +1,32 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/options.hpp"
+#include "train/forecast.hpp"
+
+namespace offstage::cli {
+
+/// A row of `offstage plan`'s output.
+void print_line(std::string const& name, std::string const& text);
+/// "6.74 B", three significant figures.
+[[nodiscard]] std::string in_short(double value);
+/// "path 1" of a prediction is a directory.
+[[nodiscard]] std::string name_of(std::string const& resource, train::Forecast const& forecast);
+[[nodiscard]] std::string use_of(plan::ResourceUse const& use, train::Forecast const& forecast);
+
+/// What device memory lacks, if so; else empty.
+[[nodiscard]] std::string shortage_of(train::Forecast const& forecast, Bytes limit);
+
+/// In plain words: whether it fits, how long a step is and what bounds it, and what of the machine
+/// would help how much, each by a forecast of its own. `forecast`: none where host memory does not
+/// suffice, for which `problem` has the words.
+void print_answers(std::optional<train::Forecast> const& forecast, std::string const& problem,
+                   PlanOptions const& options, train::ForecastScope const& scope);
+
+/// Largest of what --max asks for that fits, and a step of it.
+/// Errors: UsageError: not even the least fits.
+void print_largest(PlanOptions const& options, train::ForecastScope const& scope);
+
+}  // namespace offstage::cli

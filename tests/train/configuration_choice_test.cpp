@@ -1,0 +1,229 @@
+#include "train/configuration_choice.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "state/shard.hpp"
+#include "train/forecast.hpp"
+#include "train/machine_rates.hpp"
+
+namespace offstage::train {
+namespace {
+
+using activations::Policy;
+using parameters::Home;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+/// Four micro-batches of 0.4 M parameters; everything is left to the plan. The device has no room
+/// for all.
+RunConfig open() {
+  RunConfig config;
+  config.model = {.layers = 6,
+                  .hidden = 64,
+                  .heads = 4,
+                  .kv_heads = 4,
+                  .ffn_hidden = 192,
+                  .vocab = 256,
+                  .max_sequence = 64};
+  config.train.sequence = 64;
+  config.train.micro_batch = 2;
+  config.train.global_batch = 8;
+  config.train.schedule = LayerSchedule::automatic;
+  config.numerics.dtype = DType::bf16;
+  config.numerics.accumulate_fp32 = true;
+  config.subgroup_size = 32768;
+  config.share.device_chunk = 8192;
+  config.device.kind = DeviceKind::cuda;
+  config.device.attention = Attention::own;
+  config.device.memory = 4 * MiB;
+  config.host_memory = 40 * MiB;
+  config.home_is_open = config.share.resident_is_open = true;
+  config.plan.choose = true;
+  config.platform_products = 5e9;
+  config.platform = {
+      .cpu_update = 5e6, .device_update = 5e7, .host_to_device = 1e8, .device_to_host = 1e8};
+  config.paths = {{.directory = "/a", .read_rate = 6e7, .write_rate = 6e7, .engine = {}, .emulation = {}}};
+  return config;
+}
+
+constexpr ForecastScope one_rank{.ranks = 1, .ranks_per_node = 1, .host_memory = 40 * MiB};
+
+Choice choose(RunConfig const& config) {
+  state::ShardMap const map{state::layers_of(config.model), 1};
+  return choose_configuration<bfloat16>(config, map,
+                                        {.memory = config.device.memory,
+                                         .route = state::Route::staged,
+                                         .host_memory = config.host_memory});
+}
+
+/// Steps of all values of the keys that fit, each given.
+std::vector<double> all_steps(RunConfig const& config) {
+  std::vector<double> steps;
+  for (Home const home : {Home::device, Home::host, Home::storage}) {
+    for (LayerSchedule const schedule : {LayerSchedule::horizontal, LayerSchedule::vertical}) {
+      for (Policy const& policy :
+           {Policy{Policy::Rule::keep}, Policy{Policy::Rule::recompute},
+            Policy{Policy::Rule::swap, 0.0, true}, Policy{Policy::Rule::swap, 0.5, true},
+            Policy{Policy::Rule::swap, 1.0, true}}) {
+        for (Overlap const overlap : {Overlap::off, Overlap::on}) {
+          for (double const share : {0.0, 0.3, 0.6}) {
+            for (double const resident : {0.0, 0.1, 0.3}) {
+              RunConfig each = config;
+              each.plan.choose = each.home_is_open = each.share.resident_is_open = false;
+              each.parameter_home = home;
+              each.train.schedule = schedule;
+              each.train.activations = policy;
+              each.overlap = overlap;
+              each.share.device_share = share;
+              each.share.device_resident = resident;
+              bool const possible = schedule == LayerSchedule::horizontal ||
+                                    (policy.rule != Policy::Rule::keep && policy.share != 0.5);
+              try {
+                auto const found = possible ? forecast(each, one_rank) : Forecast{};
+                if (possible && found.device.total() <= each.device.memory) {
+                  steps.push_back(found.step.step.count());
+                }
+              } catch (UsageError const&) {
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return steps;
+}
+
+TEST(ConfigurationChoice, IsNoSlowerThanAnyOfHundredsThatAreGiven) {
+  // Bound by the device, by the path, by the cores, and by the link.
+  std::vector<RunConfig> machines(4, open());
+  machines[0].platform_products = 1e9;
+  machines[1].paths[0].read_rate = machines[1].paths[0].write_rate = 1e7;
+  machines[1].host_memory = 6 * MiB;
+  machines[2].platform.cpu_update = 1e6;
+  machines[3].platform.host_to_device = machines[3].platform.device_to_host = 1e7;
+  for (std::size_t i = 0; i < machines.size(); ++i) {
+    auto const steps = all_steps(machines[i]);
+    ASSERT_GT(steps.size(), 60U) << i;
+    double const best = std::ranges::min(steps);
+    auto const found = forecast(machines[i], one_rank);
+    EXPECT_LE(found.step.step.count(), 1.05 * best) << i;
+    EXPECT_LE(found.device.total(), machines[i].device.memory) << i;
+    EXPECT_LE(found.memory.node_total, machines[i].host_memory) << i;
+    EXPECT_THAT(found.chosen.size(), ::testing::Le(10U));
+    EXPECT_THAT(found.chosen, Contains(HasSubstr("plan.choose=on: parameters.home=")));
+  }
+}
+
+TEST(ConfigurationChoice, KeysThatAreGivenStay) {
+  auto config = open();
+  config.home_is_open = config.share.resident_is_open = false;
+  config.parameter_home = Home::storage;
+  config.share.device_share = 0.125;
+  config.share.device_resident = 0.0;
+  config.overlap = Overlap::on;
+  config.train.activations = {Policy::Rule::recompute};
+  config.train.schedule = LayerSchedule::vertical;
+  auto const found = forecast(config, one_rank);
+  EXPECT_EQ(found.config.parameter_home, Home::storage);
+  EXPECT_EQ(found.config.share.device_share, 0.125);
+  EXPECT_EQ(found.config.share.device_resident, 0.0);
+  EXPECT_EQ(found.config.overlap, Overlap::on);
+  EXPECT_EQ(found.config.train.together, 4);
+  EXPECT_THAT(found.chosen, Contains(HasSubstr("all keys are given")));
+  config.share.device_share.reset();
+  EXPECT_THAT(forecast(config, one_rank).chosen, Contains(HasSubstr("on: update.device-share=")));
+}
+
+TEST(ConfigurationChoice, StepsThatAreClippedDoNotOverlap) {
+  auto config = open();
+  config.share.device_share = 0.0;
+  config.platform.cpu_update = 1e6;  // an update is as long as a third of backward
+  EXPECT_EQ(choose(config).chosen.overlap, Overlap::automatic);
+  config.plan.clip_rate = 1.0;
+  EXPECT_EQ(choose(config).chosen.overlap, Overlap::off);
+}
+
+TEST(ConfigurationChoice, IsTheSameForTheSameNumbers) {
+  auto const config = open();
+  auto const one = choose(config);
+  auto const other = choose(config);
+  EXPECT_EQ(describe(one.chosen, config), describe(other.chosen, config));
+  EXPECT_EQ(one.step.step, other.step.step);
+  EXPECT_LE(one.simulated, 80);
+}
+
+TEST(ConfigurationChoice, WhatNeverFitsIsAnError) {
+  auto config = open();
+  config.device.memory = 64 * KiB;
+  try {
+    (void)choose(config);
+    FAIL();
+  } catch (UsageError const& error) {
+    EXPECT_THAT(error.what(), HasSubstr("device.memory=64.0 KiB is too small: of "));
+  }
+  config = open();
+  config.host_memory = 100 * KiB;
+  try {
+    (void)choose(config);
+    FAIL();
+  } catch (UsageError const& error) {
+    EXPECT_THAT(error.what(), HasSubstr("tiers.host-memory=100 KiB is too small"));
+  }
+}
+
+TEST(ConfigurationChoice, WithoutRatesIsWhatFitsFirst) {
+  auto config = open();
+  config.platform.cpu_update = 0.0;
+  auto const found = forecast(config, one_rank);
+  EXPECT_THAT(found.missing, Contains("platform.cpu-update"));
+  EXPECT_THAT(found.chosen, IsEmpty());
+  EXPECT_LE(found.device.total(), config.device.memory);
+}
+
+TEST(ConfigurationChoice, AVerticalScheduleTakesSoManyMicroBatchesAndNoMore) {
+  auto config = open();
+  config.plan.choose = config.home_is_open = config.share.resident_is_open = false;
+  config.train.schedule = LayerSchedule::vertical;
+  config.train.activations = {Policy::Rule::recompute};
+  config.train.global_batch = std::int64_t{2} << 40;
+  EXPECT_THROW((void)forecast(config, one_rank), UsageError);
+  config.train.schedule = LayerSchedule::automatic;
+  config.parameter_home = Home::host;
+  EXPECT_EQ(forecast(config, one_rank).config.train.together, 0);
+}
+
+TEST(MachineRates, MoveWhereTheyDifferByMoreThanATenth) {
+  plan::UpdateRates const planned{.cpu_update = 100,
+                                  .host_to_device = 100,
+                                  .host_to_device_both = 50,
+                                  .paths = {{.read = 100, .write = 100}}};
+  auto now = planned;
+  EXPECT_THAT(moved(planned, now), IsEmpty());
+  now.cpu_update = 91;
+  now.host_to_device_both = 54;
+  now.device_update = 7;  // it was not known
+  EXPECT_THAT(moved(planned, now), IsEmpty());
+  now.cpu_update = 80;
+  now.paths[0].write = 150;
+  auto const found = moved(planned, now);
+  ASSERT_THAT(found, SizeIs(2));
+  EXPECT_EQ(found[0], "updates on the cores 20 % slower than planned");
+  EXPECT_EQ(found[1], "path 1, writing 50 % faster than planned");
+  RunConfig config = open();
+  set_rates(config, now, 4);
+  EXPECT_EQ(config.platform.cpu_update, 80);
+  EXPECT_EQ(config.paths[0].write_rate, 600);
+  EXPECT_EQ(config.platform.device_to_host, 1e8) << "what is not known stays";
+}
+
+}  // namespace
+}  // namespace offstage::train
