@@ -130,7 +130,9 @@ void print_remedies(std::optional<Seconds> before, PlanOptions const& options,
     print_line(i == 0 ? "what would help" : "", found[i].words);
   }
   if (found.empty()) {
-    print_line("what would help", "nothing of twice the paths, memory, link, products or cores");
+    print_line("what would help",
+               before ? "nothing of twice the paths, memory, link, products or cores"
+                      : "none of that alone: twice the paths or memory, or a smaller micro-batch");
   }
 }
 
@@ -220,7 +222,7 @@ std::string use_of(plan::ResourceUse const& use, train::Forecast const& forecast
 
 std::string shortage_of(train::Forecast const& forecast, Bytes limit) {
   return limit > 0 && forecast.device.total() > limit
-             ? fmt::format("does not fit: {} of device.memory={}",
+             ? fmt::format("{} of device.memory={}",
                            format_bytes(forecast.device.total()), format_bytes(limit))
              : std::string{};
 }

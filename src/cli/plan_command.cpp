@@ -121,7 +121,8 @@ void print_policy(PolicyRow const& row, train::ForecastScope const& scope) {
   try {
     auto const forecast = train::forecast(*row.config, scope);
     auto const shortage = shortage_of(forecast, row.config->device.memory);
-    print_row(row.name, forecast, shortage.empty() ? forecast.update.problem : shortage);
+    print_row(row.name, forecast,
+              shortage.empty() ? forecast.update.problem : "does not fit: " + shortage);
   } catch (UsageError const& error) {
     print_row(row.name, {}, error.what());
   }

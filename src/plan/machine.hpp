@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/units.hpp"
 #include "plan/share.hpp"
 
 namespace offstage::plan {
@@ -13,6 +14,8 @@ struct Machine {
   UpdateRates rates{};
   double host_sum{};   ///< bytes that the cores read and write where they add gradients
   double rank_link{};  ///< bytes that come to this rank from the others
+  /// Bytes that a hold of a path transfers at most (tiers::path_hold_bytes).
+  double path_hold = 64.0 * static_cast<double>(MiB);
 };
 
 }  // namespace offstage::plan

@@ -8,12 +8,6 @@
 #include "base/error.hpp"
 
 namespace offstage::plan {
-namespace {
-
-/// A hold of a path transfers no more (tiers::path_hold_bytes).
-constexpr double hold_bytes = 64.0 * static_cast<double>(MiB);
-
-}  // namespace
 
 SimulatedMachine::SimulatedMachine(VirtualTime& time, Machine const& machine)
     : machine_{machine},
@@ -30,8 +24,9 @@ SimulatedMachine::SimulatedMachine(VirtualTime& time, Machine const& machine)
 }
 
 Task SimulatedMachine::transfer(Server& server, double bytes, double rate) {
-  for (double left = bytes; left > 0.0; left -= hold_bytes) {
-    co_await server.serve(seconds(std::min(left, hold_bytes), rate));
+  double const hold = machine_.path_hold;
+  for (double left = bytes; left > 0.0; left -= hold) {
+    co_await server.serve(seconds(std::min(left, hold), rate));
   }
 }
 

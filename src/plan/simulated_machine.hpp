@@ -67,7 +67,7 @@ class SimulatedMachine {
     bool const shared = both > 0.0 && other.begin() > mine.begin();
     return seconds(bytes, shared ? both : alone);
   }
-  [[nodiscard]] static Task transfer(Server& server, double bytes, double rate);
+  [[nodiscard]] Task transfer(Server& server, double bytes, double rate);
 
   Machine machine_;
   Server products_, device_update_, cores_, sums_, ranks_, to_device_, to_host_;

@@ -17,6 +17,7 @@ constexpr std::int64_t vertical_difference = 4;
 
 /// A step of fewer and larger subgroups and chunks.
 struct Coarse {
+  Machine machine;
   Workload work;
   Schedule schedule;
 };
@@ -30,12 +31,14 @@ std::int64_t scaled(std::int64_t count, std::int64_t of, std::int64_t now) {
   return std::min<std::int64_t>(now - 1, std::llround(share * static_cast<double>(now)));
 }
 
-Coarse coarse(Workload const& work, Schedule const& schedule, Detail const& detail) {
-  Coarse result{work, schedule};
+Coarse coarse(Machine const& machine, Workload const& work, Schedule const& schedule,
+              Detail const& detail) {
+  Coarse result{machine, work, schedule};
   auto const all = std::ssize(work.subgroups);
   auto const waiting = std::ranges::count(work.subgroups, false, &SubgroupWork::resident);
   if (all > detail.subgroups) {
     std::int64_t const merged = ceil_div(all, detail.subgroups);
+    result.machine.path_hold *= static_cast<double>(merged);  // an extent takes as many
     auto& subgroups = result.work.subgroups;
     subgroups.clear();
     std::int64_t run = 0;
@@ -64,10 +67,10 @@ Coarse coarse(Workload const& work, Schedule const& schedule, Detail const& deta
 }
 
 /// Step with so many rounds; the last of them is as full as the last of all.
-Prediction simulate_rounds(Machine const& machine, Coarse step, std::int64_t rounds) {
+Prediction simulate_rounds(Coarse step, std::int64_t rounds) {
   step.work.micro_batches -= (step.work.rounds - rounds) * step.work.ranks;
   step.work.rounds = rounds;
-  return SimulatedSteps{machine, step.work, step.schedule}.run();
+  return SimulatedSteps{step.machine, step.work, step.schedule}.run();
 }
 
 void sort(std::vector<ResourceUse>& uses) {
@@ -117,16 +120,16 @@ Prediction mean(Prediction const& one, Prediction const& other, double often) {
 
 Prediction simulate(Machine const& machine, Workload const& workload, Schedule const& schedule,
                     Detail const& detail) {
-  auto const step = coarse(workload, schedule, detail);
+  auto const step = coarse(machine, workload, schedule, detail);
   bool const vertical = workload.vertical.has_value();
   std::int64_t const most = vertical ? detail.rounds_in_layers : detail.rounds;
   std::int64_t const rounds = workload.rounds;
   if (rounds <= most) {
-    return simulate_rounds(machine, step, rounds);
+    return simulate_rounds(step, rounds);
   }
   std::int64_t const fewer = vertical ? vertical_difference : horizontal_difference;
-  return extrapolated(simulate_rounds(machine, step, most - fewer),
-                      simulate_rounds(machine, step, most),
+  return extrapolated(simulate_rounds(step, most - fewer),
+                      simulate_rounds(step, most),
                       static_cast<double>(rounds - most) / static_cast<double>(fewer));
 }
 

@@ -288,7 +288,9 @@ template <class T>
 void Search<T>::try_with(Chosen chosen) {
   auto add = [&](std::optional<Trial> trial) {
     if (trial) {
-      trial->bound = least_step<T>(with(trial->chosen), facts(*trial));
+      if (by_time_) {
+        trial->bound = least_step<T>(with(trial->chosen), facts(*trial));
+      }
       trials_.push_back(*std::move(trial));
     }
   };

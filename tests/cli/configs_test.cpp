@@ -95,7 +95,7 @@ TEST(Configs, PlatformsAreTheTestbedsOfTable1) {
 }
 
 TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
-  EXPECT_EQ(files_of("policies").size(), 5U);
+  EXPECT_EQ(files_of("policies").size(), 6U);
   std::string const policies = std::string{OFFSTAGE_CONFIGS} + "/policies/";
   auto const zero3 = parse_with(policies + "zero3.cfg", {"--tiers.path=/a"});
   EXPECT_FALSE(zero3.storage.exclusive);
@@ -106,6 +106,15 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_EQ(zero3.share.transfers, plan::Transfers::blocking);
   EXPECT_EQ(zero3.share.device_share, 0.0);
   EXPECT_EQ(zero3.share.device_resident, 0.0);
+  auto const offstage = parse_with(policies + "offstage.cfg");
+  EXPECT_TRUE(offstage.plan.choose);
+  EXPECT_TRUE(offstage.home_is_open);
+  EXPECT_TRUE(offstage.share.resident_is_open);
+  EXPECT_FALSE(offstage.share.device_share.has_value());
+  EXPECT_EQ(offstage.overlap, train::Overlap::automatic);
+  EXPECT_EQ(offstage.train.schedule, train::LayerSchedule::automatic);
+  EXPECT_EQ(offstage.train.activations.rule, activations::Policy::Rule::automatic);
+  EXPECT_LT(offstage.storage.most_cache, 0);
   auto const twinflow = parse_with(policies + "twinflow.cfg");
   EXPECT_EQ(twinflow.share.transfers, plan::Transfers::blocking);
   EXPECT_EQ(twinflow.share.device_share, 0.0);
