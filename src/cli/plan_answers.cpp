@@ -19,7 +19,8 @@ namespace {
 /// A gain that is worth a line.
 constexpr double clear_gain = 0.02;
 /// Far beyond any model, batch and sequence.
-constexpr std::int64_t most_of_all = std::int64_t{1} << 30U;
+constexpr std::int64_t most_blocks = 2048;
+constexpr std::int64_t most_of_others = std::int64_t{1} << 30U;
 
 bool has_times(train::Forecast const& forecast) {
   return forecast.update.problem.empty() && forecast.compute_known;
@@ -266,13 +267,14 @@ void print_largest(PlanOptions const& options, train::ForecastScope const& scope
                     "tiers.path, or more ranks",
                     key_of(what))};
   }
+  std::int64_t const most = what == Largest::model ? most_blocks : most_of_others;
   std::int64_t least = 1;
   std::int64_t beyond = 2;
-  while (beyond < most_of_all && fits(beyond)) {
+  while (beyond <= most && fits(beyond)) {
     least = beyond;
     beyond *= 2;
   }
-  if (beyond >= most_of_all) {
+  if (beyond > most) {
     throw UsageError{fmt::format(
         "--max: {}={} fits still, so nothing limits it; give device.memory and tiers.host-memory",
         key_of(what), least)};

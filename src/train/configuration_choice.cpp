@@ -268,6 +268,9 @@ void Search<T>::try_all() {
     for (LayerSchedule const schedule : schedules()) {
       for (Policy const& policy : policies(schedule)) {
         for (Overlap const overlap : {Overlap::off, Overlap::automatic}) {
+          if (!by_time_ && !trials_.empty()) {
+            return;
+          }
           if (leaves_overlap(config_) || overlap == Overlap::off) {
             try_with({.home = home,
                       .schedule = schedule,
