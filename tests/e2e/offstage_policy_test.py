@@ -55,10 +55,10 @@ class OffstagePolicy(OffstageTest):
         # The cores are far slower than the plan was told. What is gained is many times what a start takes on a busy machine.
         common = [*MODEL, "train.steps=100", "train.log-every=100"]
         self.train("plain", *common)
-        slow = "h2d=100MB/s,d2h=100MB/s,compute=50G,update=50M,host-update=400k"
+        slow = "h2d=100MB/s,d2h=100MB/s,compute=50G,update=50M,host-update=80k"
         result = self.choose("run", "cores", *common, f"device.emulate={slow}", "platform.cpu-update=50M", ranks=2)
         self.assertRegex(result.out, r"(?m)^plan: .*updates on the cores \d+ % slower than planned.*for which the run saves and starts anew$")
-        self.assertIn("continuing after step 8", result.out)
+        self.assertRegex(result.out, r"continuing after step \d+")
         self.assert_same_state("plain", "run")
         self.assertEqual(list(range(1, 101)), [r["step"] for r in self.steps("run")], "each once")
 
