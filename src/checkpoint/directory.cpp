@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 #include <system_error>
 #include <tuple>
 
@@ -125,6 +126,13 @@ bool is_extent_file_name(std::string_view name) {
   std::size_t const dash = numbers ? numbers->find('-') : std::string_view::npos;
   return dash != std::string_view::npos && all_digits(numbers->substr(0, dash)) &&
          all_digits(numbers->substr(dash + 1));
+}
+
+std::int64_t rank_of_extent_file(std::string_view name) {
+  auto const numbers = between("extent-", name, ".h5").value_or("");
+  std::int64_t rank = std::numeric_limits<std::int64_t>::max();
+  std::from_chars(numbers.data(), numbers.data() + numbers.size(), rank);
+  return rank;
 }
 
 std::vector<StepDirectory> step_directories(std::string const& directory) {

@@ -23,6 +23,8 @@ constexpr char const* passed_over_name = "passed-over";
 [[nodiscard]] std::string head_file_name(int rank);
 /// The step of a name that is "step-" and digits alone.
 [[nodiscard]] std::optional<std::int64_t> step_of(std::string_view name);
+/// The rank in such a name, of one that extent_file_name gives; a huge number if it is no rank.
+[[nodiscard]] std::int64_t rank_of_extent_file(std::string_view name);
 /// True for the names that extent_file_name gives.
 [[nodiscard]] bool is_extent_file_name(std::string_view name);
 

@@ -94,7 +94,7 @@ std::string text_of(StateLayout const& layout) {
 
 /// Covers every value that read_master returns: HDF5 checksums its metadata, not the data in
 /// arrays.
-std::uint64_t checksum_of_contents(Master const& master, std::int64_t format) {
+std::uint64_t checksum_of_format(Master const& master, std::int64_t format) {
   std::string text = fmt::format("{}={}\n", family_key, name_of(master.meta.model.family));
   visit_meta(master.meta, format, [&](char const* key, auto const& value) {
     text += fmt::format("{}={}\n", key, text_of(value));
@@ -226,6 +226,9 @@ std::vector<h5::Mapping> mappings_of(state::TensorLayout const& tensor, Plane co
 /// Calls visit(name, type, shape, mappings) for each plane of every tensor that has a value for each element.
 template <class Visit>
 void visit_tensors(Meta const& meta, std::span<Manifest const> manifests, Visit&& visit) {
+  if (manifests.empty()) {
+    return;
+  }
   auto const layers = state::layers_of(meta.model);
   auto const extents = extents_by_layer(manifests, layers.size());
   for (std::size_t l = 0; l < layers.size(); ++l) {
@@ -356,7 +359,7 @@ Master read(h5::File const& file, std::string const& path) {
   if (format >= format_of_extents) {
     master.extents = read_extents(file, path);
   }
-  if (file.number<std::uint64_t>("checksum") != checksum_of_contents(master, format)) {
+  if (file.number<std::uint64_t>("checksum") != checksum_of_format(master, format)) {
     throw DataError{path + ": its contents do not match their checksum; the file is damaged"};
   }
   require_plausible(master, path);
@@ -374,7 +377,7 @@ void write_master(std::string const& path, Master const& master,
              [&](char const* key, auto const& value) { set(file, key, value); });
   write_ranks(file, master.ranks);
   write_extents(file, master.extents);
-  file.set("checksum", checksum_of_contents(master, format_version));
+  file.set("checksum", checksum_of_format(master, format_version));
   visit_tensors(master.meta, manifests,
                 [&](std::string const& name, h5::Type type, h5::Shape const& shape,
                     std::vector<h5::Mapping> const& parts) { file.map(name, type, shape, parts); });
@@ -386,8 +389,7 @@ void read_back_master(std::string const& path, Master const& master,
   try {
     h5::File const file = h5::File::open_read(path);
     Master const found = read(file, path);
-    if (checksum_of_contents(found, format_version) !=
-        checksum_of_contents(master, format_version)) {
+    if (checksum_of_format(found, format_version) != checksum_of_format(master, format_version)) {
       throw DataError{path + ": it holds other values"};
     }
     visit_tensors(master.meta, manifests,
@@ -405,6 +407,10 @@ void read_back_master(std::string const& path, Master const& master,
 Master read_master(std::string const& step_directory) {
   std::string const path = step_directory + "/" + master_name;
   return read(h5::File::open_read(path), path);
+}
+
+std::uint64_t checksum_of_contents(Master const& master) {
+  return checksum_of_format(master, master.format);
 }
 
 IoError not_as_written(DataError const& error) {

@@ -26,12 +26,18 @@ Staging::Staging(int threads, std::string step_directory, int rank, int ranks, S
                     tiers.hold();
                   }
                   written_ = write_rank_file(directory, rank, ranks, layout, subgroups, tiers,
-                                             &given_up_, split, {bytes_per_second, &hurries_, say});
+                                             &given_up_, split,
+                                             {.holds = bytes_per_second > 0.0,
+                                              .bytes_per_second = bytes_per_second,
+                                              .hurries = &hurries_,
+                                              .only_held_is_left = say});
                 } catch (...) {
                   error_ = std::current_exception();
                 }
-                for (state::Subgroup const& subgroup : subgroups) {
-                  tiers.release(subgroup.index);
+                if (bytes_per_second > 0.0) {
+                  for (state::Subgroup const& subgroup : subgroups) {
+                    tiers.release(subgroup.index);
+                  }
                 }
                 seconds_ = watch.elapsed();
                 done_ = true;

@@ -65,6 +65,9 @@ struct RunState {
 /// rebuilds it.
 using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float const> parameter)>;
 
+struct Destination;
+struct Outcome;
+
 /// A directory of checkpoints, `step-000000100` each:
 ///
 ///   rank-0000.h5     /subgroup/K/PLANE: the values of one plane (base/state_layout.hpp), all planes of a
@@ -99,12 +102,22 @@ using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float co
 /// renames are one: until they are done the new checkpoint holds a list, `passed-over`, of the names, by
 /// which the next start does what a killed one left.
 ///
+/// Level 1 is a directory of each node, of the same name, with its ranks' files and a master of its own, which shows no
+/// tensors. There a save removes all others once it is complete, and what was passed over before. A restart takes it if
+/// every rank finds what it needs on its node, of one and the same save.
+///
 /// Collective: every member. Errors on any rank are thrown on all ranks (mpi::AgreedError).
 class Store {
  public:
   /// `key` is what named the directory.
   Store(std::string directory, Retention retention, mpi::Communicator const& comm,
         std::string key = "checkpoint.dir");
+  /// Those that see a directory, which outlive the Store.
+  struct Node {
+    mpi::Communicator const& ranks;
+  };
+  /// Level 1, of checkpoint.local.
+  Store(std::string directory, mpi::Communicator const& comm, Node node);
   /// A save that has begun and not finished is given up; its directory stays, as that of a killed run.
   ~Store();
 
@@ -142,6 +155,16 @@ class Store {
                                                    std::vector<state::Subgroup> const& subgroups,
                                                    tiers::Tiers& tiers,
                                                    OnSubgroup const& on_subgroup);
+  /// The same of several levels: the newest checkpoint of all, of equal steps that of the first. What cannot be read of
+  /// level 1 is passed over too. Returns who it was as well.
+  struct Found {
+    Meta meta;
+    Store* level;
+  };
+  [[nodiscard]] static std::optional<Found> restore_newest(
+      std::span<Store* const> levels, RunState const& run, state::ShardMap const& map,
+      std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
+      OnSubgroup const& on_subgroup);
   /// Loads this checkpoint or fails: `path` is a step directory. Saves of this Store do not remove
   /// it, so that the same command can take it again.
   [[nodiscard]] Meta restore(std::string const& path, RunState const& run,
@@ -152,6 +175,17 @@ class Store {
   /// the directory are of an earlier run, and resume=auto would take them. They are treated, and
   /// said (log) to be, as what restore_newest passed over.
   void pass_over_after(std::int64_t step);
+  [[nodiscard]] std::string const& directory() const noexcept { return directory_; }
+  /// Whether the next save has to set aside what was passed over.
+  [[nodiscard]] bool has_passed_over() const;
+  /// True on all ranks if the step directory `path` lies in this one. Not collective.
+  [[nodiscard]] bool has(std::string const& path) const;
+  /// Level 1: removes what was passed over. Before a save of another level is complete, which would be older than that.
+  /// What could not be removed is tried again by the next call.
+  void remove_passed_over();
+  /// Level 1: removes all checkpoints but one that restore() took, as level 2 has what they have. What cannot be removed
+  /// stays, and is said so (log).
+  void remove_all();
 
   /// Waits for what is being removed. Not collective.
   void finish_removal() noexcept { removal_.wait(); }
@@ -162,6 +196,12 @@ class Store {
 
  private:
   struct Saving;
+  [[nodiscard]] bool leads() const { return near_.rank() == 0; }
+  [[nodiscard]] bool is_local() const { return &near_ != &comm_; }
+  [[nodiscard]] bool has_parts() const;
+  [[nodiscard]] std::vector<std::string> candidates() const;
+  [[nodiscard]] Outcome try_level(std::string const& path, Destination const& to) const;
+  [[nodiscard]] std::vector<std::string> superfluous(std::int64_t saved);
   bool make_step_directory(std::int64_t step, Bytes space);
   void begin(Meta const& meta, state::ShardMap const& map,
              std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads,
@@ -181,14 +221,16 @@ class Store {
   std::string directory_;
   Retention retention_;
   mpi::Communicator const& comm_;
+  mpi::Communicator const& near_;  ///< who sees the directory: all, or of level 1 a node's
   std::string key_;
   std::optional<SplitParameters> split_;
   double rate_ = 0.0;
-  // Of rank 0 alone, canonical paths:
-  std::string current_;                   ///< the step directory that was restored or saved last
-  std::string named_;                     ///< the one that restore() took
-  std::set<std::string> sound_;           ///< what it wrote, loaded or looked through
-  std::vector<std::string> passed_over_;  ///< names instead; not yet set aside
+  // Of near_'s rank 0 alone, canonical paths:
+  std::string current_;          ///< the step directory that was restored or saved last
+  std::string named_;            ///< the one that restore() took
+  std::set<std::string> sound_;  ///< what it wrote, loaded or looked through
+  std::vector<std::string>
+      passed_over_;  ///< names instead; not yet set aside, of level 1 not yet removed
   Removal removal_;
   std::unique_ptr<Saving> saving_;  ///< between begin_save and finish_save
 };
@@ -196,18 +238,23 @@ class Store {
 /// One entry of a listing.
 struct Listed {
   std::string path;
+  int level = 2;  ///< 1: node storage
   bool complete{};
+  bool partial{};       ///< of level 1: complete but for the files of ranks on other nodes
   bool unfinished{};    ///< its save did not come to its end: nothing is lost, nothing damaged
   std::string problem;  ///< why it is not complete or not readable; empty if it is
-  Meta meta;            ///< if complete
+  Meta meta;            ///< if complete or partial
   Bytes bytes{};
 };
 
-/// All checkpoints of a directory, oldest first; `path` may be a step directory itself.
+/// Whether list() would find any. Errors: IoError.
+[[nodiscard]] bool holds_any(std::string const& path);
+/// All checkpoints of a directory, oldest first, and those of its run's level 1 that this node has; `path` may be a step
+/// directory itself, or a checkpoint.local.
 /// Errors: DataError if there is none, IoError if the directory cannot be read. Not collective.
 [[nodiscard]] std::vector<Listed> list(std::string const& path);
 
-/// Reads everything a checkpoint names and compares all checksums; the problems found, empty if
+/// Reads everything a checkpoint names, of level 1 what is here, and compares all checksums; the problems found, empty if
 /// none. Not collective.
 [[nodiscard]] std::vector<std::string> verify(Listed const& checkpoint);
 

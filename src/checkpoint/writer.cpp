@@ -193,7 +193,7 @@ void write_joined(aio::Engine& engine, aio::File const& file, Bytes offset,
 void write_state(aio::File const& file, Manifest const& manifest, StateLayout const& layout,
                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
                  Checksums& checksums, std::atomic<bool> const* given_up,
-                 SplitParameters const* split) {
+                 SplitParameters const* split, bool holds) {
   if (manifest.subgroups.empty()) {
     return;
   }
@@ -202,7 +202,7 @@ void write_state(aio::File const& file, Manifest const& manifest, StateLayout co
     Waiting const busy{"the save of subgroup", static_cast<std::int64_t>(k)};
     StoredSubgroup const& stored = manifest.subgroups[k];
     go_on_unless(given_up);
-    if (stored.own_file || tiers.is_held(static_cast<tiers::Key>(k))) {
+    if (stored.own_file || (holds && tiers.is_held(static_cast<tiers::Key>(k)))) {
       continue;
     }
     tiers::Lease const lease = tiers.fetch(static_cast<tiers::Key>(k));
@@ -232,7 +232,7 @@ void write_held(aio::File const& file, Manifest const& manifest, StateLayout con
     Waiting const busy{"the save of what is held of subgroup", static_cast<std::int64_t>(k)};
     auto const key = static_cast<tiers::Key>(k);
     StoredSubgroup const& stored = manifest.subgroups[k];
-    if (stored.own_file || !tiers.is_held(key)) {
+    if (stored.own_file || !drain.holds || !tiers.is_held(key)) {
       continue;
     }
     if (!engine) {
@@ -323,7 +323,7 @@ RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks
   aio::File const file = aio::File::open_read_write(path);
   manifest.file_bytes = file.size();
   file.allocate(manifest.file_bytes);
-  write_state(file, manifest, layout, subgroups, tiers, checksums, given_up, split);
+  write_state(file, manifest, layout, subgroups, tiers, checksums, given_up, split, drain.holds);
   write_held(file, manifest, layout, tiers, checksums, given_up, drain);
   write_checksums(path, checksums);
   require(file.size() == manifest.file_bytes, "checkpoint: a rank file keeps its size");
@@ -342,7 +342,7 @@ RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks
 }
 
 void commit_master(std::string const& step_directory, Meta const& meta,
-                   std::vector<std::string> const& manifests) {
+                   std::vector<std::string> const& manifests, bool shows_tensors) {
   Waiting const busy{"the master of a checkpoint"};
   Master master;
   master.meta = meta;
@@ -360,6 +360,9 @@ void commit_master(std::string const& step_directory, Meta const& meta,
   }
   std::string const unfinished = step_directory + "/" + unfinished_master_name;
   std::string const finished = step_directory + "/" + master_name;
+  if (!shows_tensors) {
+    parsed.clear();
+  }
   write_master(unfinished, master, parsed);
   sync_file(unfinished);
   read_back_master(unfinished, master, parsed);

@@ -174,7 +174,8 @@ void ExtentStore::read_through(Version const& version, std::span<std::byte> memo
 }
 
 std::optional<SharedExtent> ExtentStore::share(StoredExtent const& line, std::string const& name) {
-  if (!slots_.is_kept(line.place) || !slots_.share(line.place, name)) {
+  if (!slots_.is_kept(line.place) || !slots_.may_share(line.place, name) ||
+      !slots_.share(line.place, name)) {
     return std::nullopt;
   }
   return SharedExtent{slots_.offset(line.place), slots_.file(line.place).size(), line.blocks};

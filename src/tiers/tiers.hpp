@@ -94,8 +94,8 @@ class Tiers {
   [[nodiscard]] virtual bool in_memory(Key /*key*/) const { return true; }
   /// Makes `name` a name of the file in which a key's current version lies alone, its bytes durable;
   /// they are not read. Whoever has the name may keep it: the tiers never write that file again. Empty
-  /// if it lies in host memory or on a path that is not persistent, or cannot have that name (which a
-  /// warning says). Waits for a lease of the key; the key must not be on trial. Errors: IoError: a failed
+  /// if it lies in host memory or on a path whose slots are not kept, or cannot have that name (which a
+  /// warning says unless the name is on another file system). Waits for a lease of the key; the key must not be on trial. Errors: IoError: a failed
   /// fdatasync.
   [[nodiscard]] virtual std::optional<SharedExtent> share(Key /*key*/,
                                                           std::string const& /*name*/) {

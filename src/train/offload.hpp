@@ -82,9 +82,9 @@ class Offload {
                                             Bytes gradient_element_bytes,
                                             Bytes parameter_element_bytes) const;
   void find_room(std::vector<Demand> const& demands);
-  /// Null if no path is persistent.
-  [[nodiscard]] std::shared_ptr<tiers::KeptFileShape const> shape_of_slots(
-      std::span<state::Subgroup const> subgroups) const;
+  /// That have their names in `directory`; null without subgroups.
+  [[nodiscard]] std::shared_ptr<tiers::KeptFileShape> shape_of_slots(
+      std::span<state::Subgroup const> subgroups, std::string const& directory) const;
   void measure(mpi::Communicator const& node, Bytes memory);
 
   RunConfig const& config_;

@@ -117,6 +117,13 @@ struct CheckpointConfig {
   std::string resume;         ///< "auto", "none" or a path
   bool overlap = true;        ///< checkpoint.overlap: saves go on under the next step
   double rate{};  ///< checkpoint.rate: bytes per second and rank, beside later steps too; 0: none
+  std::string local;  ///< checkpoint.local: a directory on each node; empty: no level 1
+  std::int64_t local_every_steps{};  ///< 0: not by steps
+  Seconds local_every_time{};        ///< 0: not by time
+  bool local_every_auto{};           ///< checkpoint.local-every=auto
+  Seconds node_mtbf{4320.0 * 3600};  ///< of one node, for every_auto beside level 1
+  std::string level_1;  ///< where level 1 of this run lies; empty: nowhere, or not known yet
+  int nodes = 1;        ///< of a run with level 1
 
   /// Whether a run saves before its end.
   [[nodiscard]] bool saves_on_the_way() const {
