@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <span>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -59,9 +61,12 @@ Inspection look_at(std::string const& directory) {
                     std::ssize(result.here) - elsewhere, result.here.size());
   }
   try {
+    std::set<std::string_view> files;  // that of a node is named by each of its ranks
     for (std::size_t rank = 0; rank < result.here.size(); ++rank) {
       if (result.here[rank]) {
-        result.bytes += require_files(directory, result.master.ranks[rank]);
+        RankEntry const& entry = result.master.ranks[rank];
+        result.bytes += require_files(directory, entry);
+        result.bytes -= files.insert(entry.file).second ? 0 : entry.file_bytes;
       }
     }
     for (ExtentEntry const& entry : result.master.extents) {

@@ -13,7 +13,7 @@ namespace offstage::checkpoint {
 
 /// The files of one rank, as the master names them.
 struct RankEntry {
-  std::string file;
+  std::string file;  ///< its own or its node's
   Bytes file_bytes{};
   std::string manifest;
   std::uint64_t manifest_checksum{};
@@ -26,7 +26,7 @@ struct ExtentEntry {
 };
 
 struct Master {
-  std::int64_t format = format_version;
+  std::int64_t format = format_of_rank_files;
   Meta meta;
   std::vector<RankEntry> ranks;
   std::vector<ExtentEntry> extents;  ///< that are here by reference

@@ -17,6 +17,7 @@
 #include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/loading.hpp"
+#include "checkpoint/node_file.hpp"
 #include "checkpoint/patience.hpp"
 #include "checkpoint/replacement.hpp"
 #include "checkpoint/retention.hpp"
@@ -123,7 +124,7 @@ mpi::AgreedError failed_save(std::string const& key, std::string const& director
 struct Store::Saving {
   Meta meta;
   SaveStats stats;
-  double rate{};                     ///< 0: nothing is written beside an update
+  SaveRate rate{};
   std::unique_ptr<Staging> files{};  ///< null: the checkpoint was there already
   Stopwatch written{};               ///< since all ranks' files are
 };
@@ -149,6 +150,10 @@ Store::Store(std::string directory, mpi::Communicator const& comm, Node node)
 
 Store::~Store() = default;
 
+void Store::set_node_files(mpi::Communicator const& node, std::int64_t subgroups) {
+  node_file_ = std::make_unique<NodeFile>(comm_, node, subgroups);
+}
+
 bool Store::make_step_directory(std::int64_t step, Bytes space) {
   Bytes const total = near_.sum(space);
   bool fresh = false;
@@ -166,9 +171,14 @@ void Store::begin_files(Saving& saving, std::vector<state::Subgroup> const& subg
                         tiers::Tiers& tiers, int threads) {
   try {
     mpi::agree(comm_, [&] {
-      saving.files = std::make_unique<Staging>(threads, saving.stats.path, comm_.rank(),
-                                               comm_.size(), saving.meta.state.layout, subgroups,
-                                               tiers, split(), saving.rate);
+      saving.files =
+          std::make_unique<Staging>(threads, saving.stats.path, comm_.rank(), comm_.size(),
+                                    saving.meta.state.layout, subgroups, tiers,
+                                    Manner{.split = split(),
+                                           .path = path_,
+                                           .node = node_file_.get(),
+                                           .number = saves_,
+                                           .drain = {.rate = saving.rate}});
     });
   } catch (mpi::AgreedError const&) {
     saving.files.reset();
@@ -184,7 +194,10 @@ void Store::complete(Saving& saving) {
   try {
     RankFiles mine;
     mpi::agree(comm_, [&] { mine = saving.files->finish(); });
-    saving.stats.seconds += Seconds{comm_.maximum(saving.files->seconds().count())};
+    Seconds const lasted{comm_.maximum(saving.files->seconds().count())};
+    Seconds const worked{comm_.maximum((saving.files->seconds() - mine.paused).count())};
+    saving.stats.seconds += lasted;
+    saving.stats.paused = lasted - worked;
     saving.written.lap();
     saving.stats.bytes = mine.copied;
     saving.stats.referred = mine.referred;
@@ -324,19 +337,19 @@ std::int64_t Store::most_to_come(std::int64_t step, std::int64_t last) const {
 
 SaveStats Store::save(Meta const& meta, state::ShardMap const& map,
                       std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
-  begin(meta, map, subgroups, tiers, team_size(), 0.0);
+  begin(meta, map, subgroups, tiers, team_size(), {});
   return finish_save();
 }
 
 void Store::begin_save(Meta const& meta, state::ShardMap const& map,
                        std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
-  begin(meta, map, subgroups, tiers, 1, split_ ? 0.0 : rate_);
+  begin(meta, map, subgroups, tiers, 1, split_ ? SaveRate{} : rate_);
   saving_->stats.in_two_parts = true;
 }
 
 void Store::begin(Meta const& meta, state::ShardMap const& map,
                   std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads,
-                  double rate) {
+                  SaveRate const& rate) {
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
   require(!is_saving(), "checkpoint: one save at a time");
   Stopwatch const watch;
@@ -344,6 +357,7 @@ void Store::begin(Meta const& meta, state::ShardMap const& map,
     log::info("step {:>6}  its save waits until older checkpoints are removed", meta.step);
   }
   finish_removal();
+  ++saves_;
   auto saving = std::make_unique<Saving>(Saving{
       .meta = meta, .stats = {.path = directory_ + "/" + step_name(meta.step)}, .rate = rate});
   try {
@@ -361,7 +375,7 @@ void Store::begin(Meta const& meta, state::ShardMap const& map,
 }
 
 bool Store::may_update() {
-  if (saving_->rate <= 0.0 || !saving_->files) {
+  if (saving_->rate.bytes_per_second <= 0.0 || !saving_->files) {
     return true;
   }
   Stopwatch const watch;

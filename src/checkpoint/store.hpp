@@ -20,9 +20,12 @@
 
 namespace offstage::checkpoint {
 
-/// The format that this program writes; it reads this and older ones and refuses newer ones by
-/// name.
-constexpr int format_version = 4;
+/// The newest format that this program writes and reads; it reads older ones and refuses newer ones
+/// by name. A checkpoint without files of nodes has the one before, so that older programs read it.
+constexpr int format_version = 5;
+constexpr int format_of_rank_files = 4;
+
+class NodeFile;
 
 /// Everything that a restart needs beside the state itself.
 struct Meta {
@@ -45,11 +48,18 @@ struct Meta {
 /// What one save did.
 struct SaveStats {
   std::string path;
-  Seconds seconds{};      ///< of the work, of the rank that took longest
+  Seconds seconds{};  ///< of the work, of the rank that took longest
+  Seconds paused{};   ///< of `seconds`, what a rate made it longer: a save that hurries does not
   Seconds stood_still{};  ///< inside begin_save and finish_save, waiting for other ranks included
   Bytes bytes{};          ///< written by this rank
   Bytes referred{};       ///< here by reference, of all ranks
   bool in_two_parts{};    ///< by begin_save and finish_save
+};
+
+/// How fast this rank writes what the tiers hold, beside updates.
+struct SaveRate {
+  double bytes_per_second{};  ///< 0: a save ends before the next update
+  double of_paths{};          ///< and at most this part of what a path reads; 0: any
 };
 
 /// What a run keeps, and wants from a checkpoint: of this optimizer. Other moments are converted, which the log says.
@@ -74,6 +84,7 @@ struct Outcome;
 ///                    subgroup one after the other as in its extent, written around the HDF5 library (the file
 ///                    offset comes from H5Dget_offset, aligned to 4096 bytes); /checksum/K: u64,
 ///                    XXH3-64 of each 16 KiB of the extent
+///   node-0000.h5     instead of those of the ranks of a node: the same below /rank/R
 ///   extent-0000-000003.h5
 ///                    /PLANE, instead of /subgroup/3 in rank-0000.h5, where the tiers shared it: README.md
 ///   rank-0000.json   manifest: for each subgroup its file offset, its pieces (layer, first chunk,
@@ -135,9 +146,15 @@ class Store {
   /// what must not go on meanwhile). It is a checkpoint once finish_save has returned; none begins before.
   void begin_save(Meta const& meta, state::ShardMap const& map,
                   std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
-  /// Of saves in two parts: what the tiers hold is written beside updates, so many bytes a second of each rank. 0, and
-  /// where parameters are split: a save ends before the next update.
-  void set_rate(double bytes_per_second) { rate_ = bytes_per_second; }
+  /// Of saves in two parts: what the tiers hold is written beside updates, so fast; where
+  /// parameters are split a save ends before the next update.
+  void set_rate(SaveRate const& rate) { rate_ = rate; }
+  /// The ranks of `node` write one file together in all saves that follow; `subgroups`: of this
+  /// rank.
+  void set_node_files(mpi::Communicator const& node, std::int64_t subgroups);
+  /// The state is written through this path, on which the directory lies, and behind the run's own
+  /// transfers. null: none.
+  void set_path(tiers::StoragePath* path) { path_ = path; }
   [[nodiscard]] bool is_saving() const noexcept { return saving_ != nullptr; }
   /// Between begin_save and an update: returns when that may begin. True if finish_save would not wait.
   [[nodiscard]] bool may_update();
@@ -205,7 +222,7 @@ class Store {
   bool make_step_directory(std::int64_t step, Bytes space);
   void begin(Meta const& meta, state::ShardMap const& map,
              std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads,
-             double rate);
+             SaveRate const& rate);
   void begin_files(Saving& saving, std::vector<state::Subgroup> const& subgroups,
                    tiers::Tiers& tiers, int threads);
   void complete(Saving& saving);
@@ -224,7 +241,8 @@ class Store {
   mpi::Communicator const& near_;  ///< who sees the directory: all, or of level 1 a node's
   std::string key_;
   std::optional<SplitParameters> split_;
-  double rate_ = 0.0;
+  SaveRate rate_;
+  tiers::StoragePath* path_ = nullptr;
   // Of near_'s rank 0 alone, canonical paths:
   std::string current_;          ///< the step directory that was restored or saved last
   std::string named_;            ///< the one that restore() took
@@ -232,7 +250,9 @@ class Store {
   std::vector<std::string>
       passed_over_;  ///< names instead; not yet set aside, of level 1 not yet removed
   Removal removal_;
-  std::unique_ptr<Saving> saving_;  ///< between begin_save and finish_save
+  std::unique_ptr<NodeFile> node_file_;  ///< null: a file for each rank
+  std::uint32_t saves_ = 0;              ///< begun
+  std::unique_ptr<Saving> saving_;       ///< between begin_save and finish_save
 };
 
 /// One entry of a listing.

@@ -65,6 +65,22 @@ void set_local_every(RunConfig& config, std::string const& text) {
   config.checkpoint.local_every_auto = every.automatic;
 }
 
+void set_checkpoint_rate(RunConfig& config, std::string const& text) {
+  config.checkpoint.rate = config.checkpoint.rate_share = 0.0;
+  if (text.ends_with('%')) {
+    double const percent = real(text.substr(0, text.size() - 1));
+    if (percent <= 0.0 || percent > 100.0) {
+      throw UsageError{fmt::format(
+          "'{}' is no share; write more than 0% and at most 100%, as in 20%, or a rate, as in "
+          "500MB/s",
+          text)};
+    }
+    config.checkpoint.rate_share = percent / 100.0;
+  } else if (text != "0") {
+    config.checkpoint.rate = bytes_rate(text);
+  }
+}
+
 void set_host_memory(RunConfig& config, std::string const& text) {
   config.host_memory = text == "auto" ? 0 : parse_bytes(text);
   if (config.host_memory == 0 && text != "auto") {

@@ -432,10 +432,20 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) {
           c.checkpoint.overlap = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
-    Key{"checkpoint.rate", "RATE", "0",
-        "bytes per second of each rank at which state on storage is saved, beside later steps too; "
-        "takes slots for that state once more; 0: within one step",
-        [](RunConfig& c, Text t) { c.checkpoint.rate = t == "0" ? 0.0 : bytes_rate(t); }},
+    Key{"checkpoint.files", "auto|rank|node", "auto",
+        "a file for each rank, or one for each node, which its ranks write together; auto: node "
+        "from "
+        "256 ranks on",
+        [](RunConfig& c, Text t) {
+          using enum train::CheckpointFiles;
+          c.checkpoint.files = choice<train::CheckpointFiles>(
+              t, {{"auto", automatic}, {"rank", rank}, {"node", node}});
+        }},
+    Key{"checkpoint.rate", "RATE|N%", "0",
+        "bytes per second of a node, or a share of what it writes to checkpoint.dir and reads from "
+        "each path, at which state on storage is saved, beside later steps too; takes slots for "
+        "that state once more; 0: within one step",
+        set_checkpoint_rate},
     Key{"checkpoint.resume", "auto|none|PATH", "auto",
         "auto: the newest complete one, or a fresh start",
         [](RunConfig& c, Text t) { c.checkpoint.resume = t; }},

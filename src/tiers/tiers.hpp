@@ -105,9 +105,13 @@ class Tiers {
   /// for that (VirtualSettings::holds). Nothing is held or on trial. Waits for nothing.
   virtual void hold() {}
   [[nodiscard]] virtual bool is_held(Key /*key*/) const { return false; }
-  /// Reads a held version through `memory`, whole blocks of checksums: calls take(bytes, offset) with each piece, from
-  /// the first on again should what was read be damaged. Errors: as fetch.
-  virtual void read_held(Key key, std::span<std::byte> memory, TakePiece const& take);
+  /// Reads a held version through `memory`, whole blocks of checksums: calls take(bytes, offset)
+  /// with each piece, from the first on again should what was read be damaged. `lets_pass`: as
+  /// StoragePath::read. Errors: as fetch.
+  virtual void read_held(Key key, std::span<std::byte> memory, TakePiece const& take,
+                         LetsPass const& lets_pass);
+  /// The path on which a held version lies; null where the tiers have no paths.
+  [[nodiscard]] virtual StoragePath const* path_of_held(Key /*key*/) const { return nullptr; }
   /// The version is held no more; no effect if none is. Not while it is read.
   virtual void release(Key /*key*/) noexcept {}
   [[nodiscard]] virtual Traffic traffic() const = 0;

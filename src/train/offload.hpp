@@ -65,6 +65,8 @@ class Offload {
   /// After each step: the rates that the split goes by follow what was reached.
   void follow_rates();
 
+  /// Null without storage.
+  [[nodiscard]] std::shared_ptr<tiers::PathSet> const& paths() const noexcept { return paths_; }
   [[nodiscard]] std::vector<plan::PathRate> rates() const;
   /// Those that this rank gets while all ranks of the node do the same, of the paths that are written to.
   [[nodiscard]] std::vector<plan::PathRate> rates_of_rank() const;

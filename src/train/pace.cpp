@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace offstage::train {
 namespace {
@@ -82,9 +83,16 @@ void Pace::validation_took(Seconds seconds) {
   longest_validation_ = std::max(longest_validation_, seconds);
 }
 
+void Pace::save_began(Seconds now) {
+  last_save_ = now;
+  saving_ = true;
+}
+
 void Pace::save_took(SaveTime const& time, Seconds now) {
   longest_save_ = saves_.empty() ? time.whole : std::max(longest_save_, time.whole);
-  last_save_ = now;
+  if (!std::exchange(saving_, false)) {
+    last_save_ = now;
+  }
   remember(time, saves_);
 }
 
@@ -171,7 +179,7 @@ Stop Pace::time_is_up(std::int64_t step, Seconds now, Decision const& due) const
   // The step after this one is followed by a save, and by a validation if it is the last.
   bool const validates_at_the_end = !config_.data.valid.empty() && step + 1 == config_.train.steps;
   int const validations = (due.validate ? 1 : 0) + (validates_at_the_end ? 1 : 0);
-  int const saves = due.save ? 2 : 1;
+  int const saves = due.save || saving_ ? 2 : 1;
   Seconds const done = now + longest_step_ + validations * longest_validation_ +
                        saves * longest_save_ + longest_local_save_;
   TrainConfig const& train = config_.train;

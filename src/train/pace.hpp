@@ -28,7 +28,8 @@ char const* reason_of(Stop stop);
 
 /// What a save took.
 struct SaveTime {
-  Seconds whole{};
+  Seconds
+      whole{};  ///< without the pauses of checkpoint.rate, which a save that ends a run leaves out
   Seconds stood_still{};  ///< what of it no step went on under
 };
 
@@ -54,6 +55,8 @@ class Pace {
 
   void step_took(Seconds seconds);
   void validation_took(Seconds seconds);
+  /// It goes on under steps, until save_took; the next one is due so long after this.
+  void save_began(Seconds now);
   void save_took(SaveTime const& time, Seconds now);  ///< it has just ended
   void local_save_took(SaveTime const& time, Seconds now);
   /// There will be no more saves of level 1.
@@ -84,7 +87,8 @@ class Pace {
   RunConfig const& config_;
   std::optional<Seconds> job_end_;
   Seconds longest_step_{}, longest_validation_{}, longest_save_{};
-  Seconds last_save_{};          ///< when it ended
+  Seconds last_save_{};          ///< when it ended; when it began, if it went on under steps
+  bool saving_ = false;          ///< under steps
   std::vector<SaveTime> saves_;  ///< the last ones
   bool has_local_;               ///< level 1
   Seconds longest_local_save_{};

@@ -98,6 +98,7 @@ void Saves::save(checkpoint::Meta const& meta, State const& state, Seconds waite
 
 void Saves::begin(checkpoint::Meta const& meta, State const& state, Seconds waited) {
   remove_passed_over_local();
+  cadence_.save_began();
   global_.store->begin_save(meta, state.map, state.subgroups, state.tiers);
   global_.step = meta.step;
   global_.waited = waited;
@@ -158,7 +159,7 @@ void Saves::remove_local() {
 
 void Saves::note(Level const& level, checkpoint::SaveStats const& stats) {
   bool const is_local = &level == &local_;
-  SaveTime const time{.whole = level.waited + stats.seconds,
+  SaveTime const time{.whole = level.waited + stats.seconds - stats.paused,
                       .stood_still = level.waited + stats.stood_still};
   if (is_local) {
     cadence_.local_save_took(time);

@@ -29,6 +29,7 @@
 #include "train/run_attention.hpp"
 #include "train/run_device.hpp"
 #include "train/run_link.hpp"
+#include "train/save_rate.hpp"
 #include "train/saves.hpp"
 #include "train/schedule.hpp"
 #include "train/schedule_choice.hpp"
@@ -91,6 +92,8 @@ class Training {
   void prepare();
   /// What is chosen by the device's memory; rates that this needs are measured.
   void settle(device::Device& device, state::RankLink const& link);
+  /// checkpoint.rate and checkpoint.files, and the storage path on which checkpoint.dir lies.
+  void settle_saves();
   void open_data();
   void look_for_shortages(launch::Needs const& needs);
   void start_or_continue();
@@ -350,7 +353,7 @@ void Training<T>::prepare() {
   if (auto const split = runner_->split_parameters()) {
     saves_->set_split(*split);
   }
-  saves_->store().set_rate(holds_versions(config_) ? config_.checkpoint.rate : 0.0);
+  settle_saves();
   runner_->set_before_update([this] { return saves_->finish_if_written(); });
   Bytes const checkpoint_part =
       checkpoint::space_for(config_.optimizer.checkpoint_layout(), runner_->subgroups());
@@ -378,6 +381,31 @@ void Training<T>::prepare() {
       checkpoint::forget_local_directory(config_.checkpoint.dir);
     }
   });
+}
+
+template <class T>
+void Training<T>::settle_saves() {
+  auto const paths = runner_->paths();
+  tiers::StoragePath* path = nullptr;
+  mpi::agree(comm_, [&] { path = paths ? path_on(*paths, config_.checkpoint.dir) : nullptr; });
+  saves_->store().set_path(path);
+  auto const node = comm_.split_by_node();
+  if (config_.checkpoint.has_node_files(comm_.size())) {
+    saves_->store().set_node_files(node, std::ssize(runner_->subgroups()));
+  }
+  if (!holds_versions(config_)) {
+    return;
+  }
+  double const share = config_.checkpoint.rate_share;
+  double const whole = share > 0.0 ? measure_checkpoint_directory(config_, comm_, node, path) : 0.0;
+  saves_->store().set_rate(rate_of_rank(config_.checkpoint, node.size(), whole));
+  if (share > 0.0 && leads()) {
+    log::info(
+        "checkpoint.rate={:g}%: {} per node and second, of {} that checkpoint.dir takes; of "
+        "each path that much at most",
+        100.0 * share, format_bytes(static_cast<Bytes>(share * whole)),
+        format_bytes(static_cast<Bytes>(whole)));
+  }
 }
 
 template <class T>

@@ -70,6 +70,7 @@ STORAGE = {"tiers.path": "WORK/storage"}
 PERSISTENT = {"tiers.path": "WORK/storage,persistent"}
 OVERLAP = {**STORAGE, "checkpoint.overlap": "on"}
 DRAIN = {**OVERLAP, "checkpoint.rate": "400KB/s"}  # a third of a second for each of three extents
+NODE = {**OVERLAP, "checkpoint.files": "node"}
 PERSISTENT_OVERLAP = {**PERSISTENT, "checkpoint.overlap": "on"}
 # Parameters and gradients on storage too, over two paths.
 EVERYTHING = {"tiers.path": "WORK/storage/a|WORK/storage/b", "tiers.split": "1:1", "parameters.home": "storage",
@@ -116,6 +117,7 @@ SCENARIOS = {scenario.name: scenario for scenario in [
     start("persistent-overlap", PERSISTENT_OVERLAP), resume("persistent-overlap", PERSISTENT_OVERLAP, steps=2),
     start("drain", DRAIN, steps=3), *second(resume, "drain", DRAIN, steps=3),
     start("everything", EVERYTHING), resume("everything", EVERYTHING),
+    *second(start, "packed", NODE), *second(resume, "packed", NODE, steps=2),
     resume("keep-every", {"checkpoint.keep-every": 2}, steps=3),
     start("killed-persistent", PERSISTENT, killed=("rename", f"{SPILL}/extents")),
     resume("killed-persistent", PERSISTENT, killed=COMMIT),

@@ -175,6 +175,29 @@ TEST_F(APace, ASaveUnderStepsCostsTheTimeThatTheyStoodStillButNoMoreThanATenthOf
   EXPECT_EQ(slow.automatic(), Seconds{40000});
 }
 
+TEST_F(APace, ASaveThatGoesOnIsDueAgainOnlySoLongAfterItBegan) {
+  config.checkpoint.every_time = Seconds{30};
+  Pace pace = measured();
+  pace.save_began(Seconds{30});
+  EXPECT_FALSE(pace.after(1, Seconds{59}, Stop::none).save) << "it began a moment ago";
+  EXPECT_TRUE(pace.after(2, Seconds{60}, Stop::none).save);
+  pace.save_took(stood_still(1), Seconds{55});
+  EXPECT_FALSE(pace.after(3, Seconds{59}, Stop::none).save);
+  EXPECT_TRUE(pace.after(3, Seconds{60}, Stop::none).save);
+  pace.save_took(stood_still(1), Seconds{70});
+  EXPECT_FALSE(pace.after(4, Seconds{99}, Stop::none).save) << "one between steps: after its end";
+}
+
+TEST_F(APace, ASaveThatGoesOnHasToEndBeforeTheRun) {
+  config.train.max_time = Seconds{1000};
+  Pace pace = measured();
+  pace.save_began(Seconds{900});
+  EXPECT_EQ(stop(pace, 5, 950), Stop::none) << "the rest of it 20, step 10, save 20";
+  EXPECT_EQ(stop(pace, 5, 951), Stop::max_time);
+  pace.save_took({.whole = Seconds{1}, .stood_still = {}}, Seconds{952});
+  EXPECT_EQ(stop(pace, 5, 970), Stop::none);
+}
+
 TEST_F(APace, TellsItsFigures) {
   EXPECT_EQ(measured().figures(), "a step takes 10.0 s, a save 20.0 s, a validation 7.0 s");
   EXPECT_THAT((Pace{config, {}}.figures()), Not(HasSubstr("validation")));
