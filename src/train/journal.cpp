@@ -95,19 +95,20 @@ void Journal::validated(std::int64_t step, double loss, Seconds seconds) {
   }
 }
 
-void Journal::saved(std::int64_t step, checkpoint::SaveStats const& stats) {
+void Journal::saved(std::int64_t step, checkpoint::SaveStats const& stats, int level) {
   times_.checkpoint += stats.stood_still;
   times_.saving +=
       stats.in_two_parts ? std::max(stats.seconds, stats.stood_still) : stats.stood_still;
   times_.checkpoint_bytes += stats.bytes;
   if (speaks_) {
-    log::info("step {:>6}  saved {} in {}{}{}", step, stats.path, format_duration(stats.seconds),
+    log::info("step {:>6}  saved {} in {}{}{}{}", step, stats.path, format_duration(stats.seconds),
               stats.in_two_parts
                   ? fmt::format(", training stood still for {}", format_duration(stats.stood_still))
                   : "",
               stats.referred > 0
                   ? fmt::format(", {} of it by reference", format_bytes(stats.referred))
-                  : "");
+                  : "",
+              level == 1 ? ", level 1" : "");
   }
 }
 

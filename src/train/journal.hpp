@@ -45,7 +45,8 @@ class Journal {
   void begin(StartRecord const& start, Seconds now);
   void step_done(StepEntry const& entry, Seconds now);
   void validated(std::int64_t step, double loss, Seconds seconds);
-  void saved(std::int64_t step, checkpoint::SaveStats const& stats);
+  /// `level`: 1 or 2.
+  void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level);
   /// Before a checkpoint, which is never ahead of its metrics.
   void sync();
   /// The end table, and the line that says how it ended.

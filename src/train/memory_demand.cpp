@@ -50,7 +50,7 @@ Bytes gradient_bytes(RunConfig const& config) {
 }
 
 bool holds_versions(RunConfig const& config) {
-  return config.checkpoint.rate > 0.0 && config.checkpoint.overlap && !config.paths.empty() &&
+  return config.checkpoint.is_paced() && config.checkpoint.overlap && !config.paths.empty() &&
          !config.optimizer.split_parameter;
 }
 

@@ -69,9 +69,9 @@ std::string describe_slots(tiers::PathSettings const& path, PathFacts const& fac
   }
   text += fmt::format("; on this node {} of {} free", format_bytes(facts.needed),
                       format_bytes(facts.free));
-  if (path.persistent && facts.slots.front().what == "state") {
-    text += fmt::format("; persistent: up to {} more per rank for each checkpoint held",
-                        facts.slots.front().slots);
+  if ((path.persistent || path.nearby) && facts.slots.front().what == "state") {
+    text += fmt::format("; {}: up to {} more per rank for each checkpoint held",
+                        path.persistent ? "persistent" : "level 1", facts.slots.front().slots);
   }
   return text;
 }

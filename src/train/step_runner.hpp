@@ -102,6 +102,8 @@ class StepRunner {
     return subgroups_;
   }
   [[nodiscard]] tiers::Tiers& tiers() noexcept { return offload_->state(); }
+  /// Null: all stays in host memory.
+  [[nodiscard]] std::shared_ptr<tiers::PathSet> paths() const { return offload_->paths(); }
   [[nodiscard]] std::vector<PathFacts> path_facts() const { return offload_->facts(); }
   [[nodiscard]] device::Device const& device() const noexcept { return *device_; }
   [[nodiscard]] plan::MemoryPlan const& memory_plan() const noexcept { return memory_; }
