@@ -165,15 +165,15 @@ plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
   schedule.gradients_cached = memory.gradients_cached;
   schedule.flush_fp32 = config.flushes_fp32();
   schedule.home = home_of(config);
+  auto const sizes = facts.map.slot_sizes();
+  for (std::size_t layer = 0; layer < facts.map.layers().size(); ++layer) {
+    if (sizes.is_large(facts.map.layers()[layer])) {
+      schedule.large_layers.push_back(static_cast<int>(layer));
+    }
+  }
   if (schedule.home != plan::ParameterHome::device) {
-    auto const sizes = facts.map.slot_sizes();
     std::int64_t const there = facts.device.working_copy / static_cast<Bytes>(sizeof(T));
     schedule.parameter_slots = static_cast<int>((there - sizes.large) / sizes.usual);
-    for (std::size_t layer = 0; layer < facts.map.layers().size(); ++layer) {
-      if (sizes.is_large(facts.map.layers()[layer])) {
-        schedule.large_layers.push_back(static_cast<int>(layer));
-      }
-    }
   }
   schedule.parameter_buffers = memory.parameter_buffers;
   schedule.parameters_ahead =

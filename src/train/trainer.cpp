@@ -284,22 +284,9 @@ void Training<T>::settle(device::Device& device, state::RankLink const& link) {
                          : static_cast<Bytes>(auto_host_share * static_cast<double>(comm_.minimum(
                                                                     memory::available_bytes()))),
       .ranks_per_node = static_cast<int>(comm_.maximum(std::int64_t{node.size()}))};
-  auto rates = given_rates(config_, room.ranks_per_node);
   std::optional<state::ShardMap> map;
-  WantedRates wanted;
-  mpi::agree(comm_, [&] {
-    map.emplace(state::layers_of(config_.model), comm_.size());
-    settle_schedule<T>(config_, *map, 0, room);
-    wanted = wanted_rates<T>(config_, *map, 0, room, rates);
-  });
-  if (wanted.any()) {
-    measure_rates(rates, wanted, config_, comm_, node, device);
-  }
-  mpi::agree(comm_, [&] {
-    auto choice = settle_activations<T>(config_, *map, 0, room, rates);
-    config_.train.activations = choice.policy;
-    activations_why_ = std::move(choice.why);
-  });
+  mpi::agree(comm_, [&] { map.emplace(state::layers_of(config_.model), comm_.size()); });
+  activations_why_ = settle_for_all<T>(config_, *map, comm_, room, device);
 }
 
 /// Everything before the first step. What a user can mend is found here, and then nothing is left
