@@ -17,8 +17,6 @@ constexpr int counted_steps = 2;
 constexpr int gradient_buffers = 2;
 constexpr int flushed_buffers = 3;
 
-/// The update of one step.
-
 std::vector<double> weights_of(Machine const& machine, Schedule const& schedule) {
   return machine.rates.paths.empty() ? std::vector<double>{}
                                      : split_weights(schedule.split, machine.rates.paths);
@@ -27,19 +25,20 @@ std::vector<double> weights_of(Machine const& machine, Schedule const& schedule)
 }  // namespace
 
 SimulatedSteps::SimulatedSteps(Machine const& machine, Workload const& work,
-                               Schedule const& schedule)
+                               Schedule const& schedule, std::vector<SimulatedEvent>* events)
     : work_{work},
       schedule_{schedule},
       weights_{weights_of(machine, schedule)},
-      machine_{time_, machine},
+      machine_{time_, machine, events},
       waiting_{std::ranges::find(work.subgroups, true, &SubgroupWork::resident) -
                work.subgroups.begin()},
       slots_{schedule.parameter_slots > 0 ? schedule.parameter_slots : (work.ranks > 1 ? 2 : 0)},
-      state_{extents(work.state_bytes, false, schedule.buffers, schedule.cached)},
-      gradients_{extents(static_cast<double>(work.gradient_bytes), true, schedule.gradient_buffers,
-                         schedule.gradients_cached)},
-      flushed_{extents(sizeof(float), true, schedule.flush_fp32 ? flushed_buffers : 0, 0)},
-      parameters_{extents(static_cast<double>(work.working_bytes), true,
+      state_{extents("state", work.state_bytes, false, schedule.buffers, schedule.cached)},
+      gradients_{extents("gradient", static_cast<double>(work.gradient_bytes), true,
+                         schedule.gradient_buffers, schedule.gradients_cached)},
+      flushed_{extents("flushed gradient", sizeof(float), true,
+                       schedule.flush_fp32 ? flushed_buffers : 0, 0)},
+      parameters_{extents("parameter", static_cast<double>(work.working_bytes), true,
                           schedule.home == ParameterHome::storage ? schedule.parameter_buffers : 0,
                           0)},
       lane_{time_, 1},
@@ -56,9 +55,12 @@ SimulatedSteps::SimulatedSteps(Machine const& machine, Workload const& work,
           "simulate: workers, rounds, chunks and slabs are there");
 }
 
-SimulatedExtents SimulatedSteps::extents(double element_bytes, bool resident, int buffers,
-                                         std::int64_t cached) {
+SimulatedExtents SimulatedSteps::extents(char const* name, double element_bytes, bool resident,
+                                         int buffers, std::int64_t cached) {
   SimulatedExtents::Settings settings;
+  settings.name = name;
+  // Gradients come with the steps.
+  settings.made = settings.name == "state" || settings.name == "parameter";
   settings.buffers = buffers;
   settings.cached = cached;
   settings.weights = weights_;
@@ -97,6 +99,11 @@ Prediction SimulatedSteps::run() {
     uses[i].busy = (uses[i].busy - settled_[i].busy) / counted_steps;
   }
   result.step = std::max(result.step, uses.back().busy);  // host memory, which nobody queues for
+  result.paths = machine_.moved();
+  for (std::size_t i = 0; i < result.paths.size(); ++i) {
+    result.paths[i].read = (result.paths[i].read - moved_before_[i].read) / counted_steps;
+    result.paths[i].written = (result.paths[i].written - moved_before_[i].written) / counted_steps;
+  }
   std::erase_if(uses, [](ResourceUse const& use) { return use.busy <= Seconds{}; });
   std::ranges::stable_sort(uses, std::ranges::greater{}, &ResourceUse::busy);
   result.uses = std::move(uses);
@@ -107,6 +114,7 @@ Task SimulatedSteps::steps() {
   for (int step = 0; step < settling_steps + counted_steps; ++step) {
     if (step == settling_steps) {
       settled_ = machine_.uses();
+      moved_before_ = machine_.moved();
     }
     Marks& marks = marks_.emplace_back();
     marks.begin = time_.now();
@@ -132,6 +140,8 @@ Task SimulatedSteps::steps() {
       }
       co_await backward(round, uses, use, number);
       use += work_.backward.size();
+      machine_.record({"model", "forward"}, began, forwarded);
+      machine_.record({"model", "backward"}, forwarded, time_.now());
       marks.forward += forwarded - began;
       marks.backward += time_.now() - forwarded;
     }

@@ -20,6 +20,9 @@ void SimulatedSteps::expect(StepUses& step) {
   }
   std::vector<std::size_t> fills;
   for (int const layer : layers) {
+    if (schedule_.home == ParameterHome::device) {
+      layer_slots_.forget();  // ranks gather a layer for each of its uses
+    }
     auto slot = slots_ > 0 ? layer_slots_.add(layer) : SlotSchedule::Use{.layer = layer};
     if (slot.fill) {
       fills.push_back(step.uses.size());
@@ -78,6 +81,8 @@ Task SimulatedSteps::bring(StepUses& step) {
       if (use.slot.after >= 0) {
         co_await step.uses[index(use.slot.after)].ended;
       }
+      double const began = time_.now();
+      bool const streamed = schedule_.home != ParameterHome::device;
       LayerWork const& layer = work_.layers[static_cast<std::size_t>(use.slot.layer)];
       double const bytes = static_cast<double>(work_.working_bytes);
       double const mine = bytes * static_cast<double>(layer.count);
@@ -94,7 +99,6 @@ Task SimulatedSteps::bring(StepUses& step) {
       if (schedule_.home != ParameterHome::storage) {
         co_await ready(layer, update);
       }
-      bool const streamed = schedule_.home != ParameterHome::device;
       if (gathers() && !schedule_.direct) {
         double const whole = bytes * static_cast<double>(layer.elements);
         co_await machine_.to_host(streamed ? 0.0 : mine);
@@ -105,6 +109,9 @@ Task SimulatedSteps::bring(StepUses& step) {
         co_await machine_.to_device(streamed && whole ? mine : 0.0);
         co_await machine_.between_ranks(bytes * static_cast<double>(layer.elements) - mine);
       }
+      machine_.record(
+          {streamed ? "parameters ahead" : "parameters from ranks", "bring", use.slot.layer}, began,
+          time_.now());
     }
     use.arrived.set();
   }
@@ -130,14 +137,15 @@ std::optional<std::size_t> SimulatedSteps::slab_before(std::size_t layer) const 
 
 Task SimulatedSteps::leave(Round& round, std::size_t layer) {
   auto const bytes = static_cast<double>(work_.layers[layer].leaving);
+  Label const label{"activations out", "block", static_cast<std::int64_t>(layer) - 1};
   if (!schedule_.activations_on_storage) {
-    co_await machine_.to_host(bytes);
+    co_await machine_.to_host(bytes, label);
     round.left[layer].set();
     round.stored[layer].set();
     co_return;
   }
   co_await activation_writers_.take();
-  co_await machine_.to_host(bytes);
+  co_await machine_.to_host(bytes, label);
   round.left[layer].set();
   // The last ones stay: a block leaves host memory when one more has come than there is room for.
   std::int64_t leaving_layers = 0;
@@ -172,7 +180,8 @@ Task SimulatedSteps::come_back(Round& round, std::size_t layer) {
   }
   co_await round.stored[layer];
   co_await round.freed[layer];
-  co_await machine_.to_device(bytes);
+  co_await machine_.to_device(bytes,
+                              {"activations back", "block", static_cast<std::int64_t>(layer) - 1});
   round.back[layer].set();
   if (schedule_.activations_on_storage) {
     activation_readers_.give();
@@ -208,7 +217,9 @@ Task SimulatedSteps::gradient(Round& round, std::size_t layer, int number) {
       element * static_cast<double>(work.count) * std::min(sources, work_.ranks - 1.0);
   co_await gradient_staging_.take();
   co_await machine_.between_ranks(staged ? 0.0 : exchanged);
-  co_await machine_.to_host(leaving);
+  co_await machine_.to_host(
+      leaving, leaving > 0.0 ? Label{"gradients to host", "copy", static_cast<std::int64_t>(layer)}
+                             : Label{});
   gradient_places_.give();
   co_await machine_.between_ranks(staged ? exchanged : 0.0);
   co_await machine_.sum(summed);
