@@ -102,6 +102,9 @@ std::string settle_for_all(RunConfig& config, state::ShardMap const& map,
   wanted = comm.broadcast_value(wanted, 0);
   if (wanted.any()) {
     measure_rates(rates, wanted, config, comm, room.ranks_per_node, device);
+    if (rates.compute_measured) {
+      config.platform_products = rates.rates.compute;
+    }
   }
   ActivationChoice choice;
   mpi::agree(comm, [&] { choice = settle_activations<T>(config, map, 0, room, rates); });

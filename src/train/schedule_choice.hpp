@@ -38,7 +38,8 @@ void settle_schedule(RunConfig& config, state::ShardMap const& map, int rank,
 
 /// train.schedule and train.activations settled for a run: rank 0 decides for all, whose memory
 /// plans may differ. Rates that it needs and nobody gave are measured. `room`: the same on all
-/// ranks. Writes config.train; returns ActivationChoice::why.
+/// ranks. Writes config.train and, if products were measured, config.platform_products; returns
+/// ActivationChoice::why.
 /// Collective. Errors: mpi::AgreedError.
 template <class T>
 [[nodiscard]] std::string settle_for_all(RunConfig& config, state::ShardMap const& map,

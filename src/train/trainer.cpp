@@ -95,6 +95,8 @@ class Training {
   void start();
   void continue_loss_scale();
   void one_step();
+  /// A forecast of the steps to come, as soon as the rates that it needs are known.
+  void look_ahead();
   void validate();
   void run_steps();
   /// Under the next step if there is one.
@@ -121,7 +123,8 @@ class Training {
   LossScale loss_scale_;
   checkpoint::Meta meta_;
   Stop stop_ = Stop::none;
-  bool postponed_ = false;  ///< a save is due and waits for the end of the one before
+  std::int64_t steps_done_{};  ///< of this start, up to those that a forecast waits for
+  bool postponed_ = false;     ///< a save is due and waits for the end of the one before
 };
 
 template <class T>
@@ -350,6 +353,9 @@ void Training<T>::prepare() {
                           .nodes = node_names(config_.node, comm_),
                           .job = config_.job};
   mpi::agree(comm_, [&] { runner_->open_trace(); });
+  if (auto forecast = runner_->foresee()) {
+    journal_.expect(*std::move(forecast));
+  }
   mpi::agree(comm_, [&] {
     journal_.begin(start, cadence_.now());
     if (leads()) {
@@ -368,7 +374,9 @@ void Training<T>::conclude() {
                      .total = cadence_.now(),
                      .host_memory_peak = runner_->host_memory_peak(),
                      .host_memory_limit = runner_->host_memory_limit(),
-                     .device_memory_peak = runner_->device_memory_peak()});
+                     .device_memory_peak = runner_->device_memory_peak(),
+                     .host_memory_planned = runner_->memory_plan().node_total,
+                     .device_memory_planned = comm_.maximum(runner_->device_plan().total())});
 }
 
 template <class T>
@@ -418,6 +426,22 @@ void Training<T>::one_step() {
           meta_.bad_steps, meta_.step, config_.train.max_bad_steps)};
     }
   });
+  look_ahead();
+}
+
+// Rates of the first update may be known only once the second step has begun. After that nobody knows
+// more.
+template <class T>
+void Training<T>::look_ahead() {
+  constexpr std::int64_t measuring_steps = 2;
+  if (journal_.expects() || steps_done_ >= measuring_steps) {
+    return;
+  }
+  ++steps_done_;
+  auto forecast = runner_->foresee();
+  if (forecast && (forecast->unknown.empty() || steps_done_ == measuring_steps)) {
+    journal_.expect(*std::move(forecast));
+  }
 }
 
 template <class T>
