@@ -40,6 +40,17 @@ void SimulatedMachine::record(Label const& label, double begin, double end, doub
   }
 }
 
+std::size_t SimulatedMachine::begun(Label const& label) {
+  record(label, now(), now());
+  return events_ != nullptr ? events_->size() - 1 : 0;
+}
+
+void SimulatedMachine::ended(std::size_t event) {
+  if (events_ != nullptr) {
+    (*events_)[event].end = now();
+  }
+}
+
 Task SimulatedMachine::transfer(Server& server, double bytes, double rate, std::string row,
                                 std::string_view name) {
   for (double left = bytes; left > 0.0; left -= hold_bytes) {

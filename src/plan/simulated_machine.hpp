@@ -65,6 +65,9 @@ class SimulatedMachine {
   [[nodiscard]] Task write(std::size_t path, double bytes);
 
   [[nodiscard]] double now() const { return time_.now(); }
+  /// Something that begins now, for ended().
+  [[nodiscard]] std::size_t begun(Label const& label);
+  void ended(std::size_t event);
   /// Something that was from `begin` to `end`.
   void record(Label const& label, double begin, double end, double bytes = -1.0);
 

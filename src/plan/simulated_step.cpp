@@ -41,6 +41,7 @@ SimulatedSteps::SimulatedSteps(Machine const& machine, Workload const& work,
       parameters_{extents("parameter", static_cast<double>(work.working_bytes), true,
                           schedule.home == ParameterHome::storage ? schedule.parameter_buffers : 0,
                           0)},
+      activations_{activation_extents()},
       lane_{time_, 1},
       feed_{time_, 1},
       chunk_slots_{time_, std::max(1, schedule.chunk_slots)},
@@ -79,6 +80,23 @@ SimulatedExtents SimulatedSteps::extents(char const* name, double element_bytes,
       settings.buffers = 0;
     }
   }
+  return {time_, machine_, std::move(settings)};
+}
+
+SimulatedExtents SimulatedSteps::activation_extents() {
+  SimulatedExtents::Settings settings;
+  settings.name = "activation";
+  for (LayerWork const& layer : work_.layers) {
+    if (layer.leaving > 0) {
+      settings.bytes.push_back(static_cast<double>(layer.leaving));
+    }
+  }
+  if (schedule_.activations_on_storage && !settings.bytes.empty()) {
+    settings.buffers = schedule_.activation_writers + schedule_.activation_readers;
+  }
+  settings.cached = schedule_.activations_cached;
+  settings.weights = weights_;
+  settings.sharer = schedule_.sharer;
   return {time_, machine_, std::move(settings)};
 }
 
@@ -124,6 +142,7 @@ Task SimulatedSteps::steps() {
     for (int number = 0; number < work_.rounds; ++number) {
       Round& round = rounds_.emplace_back(time_, work_.layers.size());
       double const began = time_.now();
+      activations_.begin_pass();
       co_await forward(round, uses, use);
       double const forwarded = time_.now();
       use += work_.forward.size();

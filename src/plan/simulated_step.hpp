@@ -101,6 +101,7 @@ class SimulatedSteps {
   Task ready(LayerWork const& layer, SimulatedUpdate* update);
   // Activations
   [[nodiscard]] std::optional<std::size_t> slab_before(std::size_t layer) const;
+  [[nodiscard]] std::int64_t activation_key(std::size_t layer) const;
   Task leave(Round& round, std::size_t layer);
   Task come_back(Round& round, std::size_t layer);
   // Gradients
@@ -134,6 +135,7 @@ class SimulatedSteps {
   [[nodiscard]] std::int64_t common(LayerWork const& layer, std::int64_t key) const;
   [[nodiscard]] SimulatedExtents extents(char const* name, double element_bytes, bool resident,
                                          int buffers, std::int64_t cached);
+  [[nodiscard]] SimulatedExtents activation_extents();
   [[nodiscard]] bool gathers() const { return work_.ranks > 1; }
 
   Workload const& work_;
@@ -143,7 +145,7 @@ class SimulatedSteps {
   SimulatedMachine machine_;
   std::int64_t waiting_;  ///< subgroups that are not resident
   int slots_;             ///< of layers on the device; 0: all are there
-  SimulatedExtents state_, gradients_, flushed_, parameters_;
+  SimulatedExtents state_, gradients_, flushed_, parameters_, activations_;
   Tokens lane_, feed_, chunk_slots_, staged_chunks_;
   Tokens gradient_places_, gradient_staging_, readers_ahead_, activation_writers_,
       activation_readers_;

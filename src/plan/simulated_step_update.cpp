@@ -109,13 +109,13 @@ Task SimulatedSteps::worker(SimulatedUpdate& update, int slot) {
       continue;
     }
     Trip const trip = *update.order.take();
-    double const dealt = time_.now();
+    auto const event = machine_.begun({row, "trip", trip.subgroup});
     if (trip.on_device) {
       co_await on_device(update, trip.subgroup);
     } else {
       co_await on_cores(update, trip.subgroup);
     }
-    machine_.record({row, "trip", trip.subgroup}, dealt, time_.now());
+    machine_.ended(event);
     update.order.end(trip);
     update.ended.tell();
   }

@@ -114,7 +114,12 @@ std::optional<RunForecast> foresee_run(RunConfig const& config, StepFacts const&
     forecast.paths.push_back(
         {path.read * facts.ranks_per_node, path.write * facts.ranks_per_node, path.full_duplex});
   }
-  forecast.step = foresee_step<T>(config, facts, {.machine = &machine, .events = events});
+  auto as_reached = facts;
+  if (reached != nullptr && reached->steps > 0) {
+    as_reached.clip_rate =
+        static_cast<double>(reached->clipped) / static_cast<double>(reached->steps);
+  }
+  forecast.step = foresee_step<T>(config, as_reached, {.machine = &machine, .events = events});
   return forecast;
 }
 

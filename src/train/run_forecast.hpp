@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ struct ReachedRates {
   Seconds forward{}, backward{};        ///< of the last step
   plan::UpdateRates update{};           ///< without paths
   std::vector<plan::PathRate> paths{};  ///< of a node, in the order of tiers.path
+  std::int64_t steps{}, clipped{};      ///< so far, and those whose norm was above optimizer.clip
 };
 
 /// What a run expects of its steps.
@@ -29,7 +31,8 @@ struct RunForecast {
 };
 
 /// The steps of a run by rates that were given and, where `reached` is not null, for the others by
-/// those that it has reached. Products that were not measured count as all that forward, or
+/// those that it has reached; updates under backward are done again as often as norms were above
+/// the limit so far. Products that were not measured count as all that forward, or
 /// backward, waited for, whichever makes them quicker.
 /// Returns nothing where a rate is missing and `reached` is null, where what goes to storage has
 /// paths of which nothing is known, and for a vertical schedule, whose steps are not simulated.

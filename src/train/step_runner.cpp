@@ -228,10 +228,10 @@ std::optional<RunForecast> StepRunner<T>::foresee(std::vector<plan::SimulatedEve
                         .memory = memory_,
                         .device = device,
                         .share = update_->share()};
-  auto reached = last_;
+  auto reached = reached_;
   reached.update = update_->rates();
   reached.paths = offload_->rates();
-  return foresee_run<T>(config_, facts, has_stepped_ ? &reached : nullptr, events);
+  return foresee_run<T>(config_, facts, reached.steps > 0 ? &reached : nullptr, events);
 }
 
 template <class T>
@@ -306,8 +306,10 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                                .workers = workers(),
                                .nodes = nodes_,
                                .seconds = whole.elapsed()});
-  last_ = {.forward = result.forward, .backward = result.backward};
-  has_stepped_ = true;
+  reached_.forward = result.forward;
+  reached_.backward = result.backward;
+  ++reached_.steps;
+  reached_.clipped += clip < 1.0 ? 1 : 0;
   if (!result.disturbed) {
     step_update_->learn({.overlapped = result.share.overlapped,
                          .redone = result.skipped || clip < 1.0,

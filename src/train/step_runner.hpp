@@ -190,8 +190,7 @@ class StepRunner {
   std::optional<StepUpdate<T>> step_update_;
   std::function<bool()> before_update_;
   tiers::Traffic traffic_before_;  ///< this step
-  ReachedRates last_;              ///< of the last step: its phases alone
-  bool has_stepped_ = false;
+  ReachedRates reached_;           ///< without rates, which their owners know
 };
 
 }  // namespace offstage::train

@@ -80,6 +80,23 @@ TEST(RunForecast, TakesOtherRatesFromTheFirstSteps) {
   EXPECT_LT(scene.foresee(&reached)->step.update, all->step.update) << "a given rate counts";
 }
 
+TEST(RunForecast, DoesUpdatesAgainAsOftenAsNormsWereAboveTheLimit) {
+  Scene scene;
+  scene.config.platform = rates();
+  scene.config.platform_products = 1e9;
+  scene.config.overlap = Overlap::on;
+  scene.memory.spares = scene.memory.subgroups;
+  ReachedRates reached{.steps = 2};
+  auto const kept = scene.foresee(&reached)->step.step;
+  EXPECT_EQ(scene.foresee()->step.step, kept);
+  reached.clipped = 1;
+  auto const some = scene.foresee(&reached)->step.step;
+  reached.clipped = 2;
+  auto const all = scene.foresee(&reached)->step.step;
+  EXPECT_LT(kept, some);
+  EXPECT_NEAR(some.count(), (kept + all).count() / 2, 1e-9);
+}
+
 TEST(RunForecast, NeedsTheRatesOfPathsThatAreUsed) {
   Scene scene;
   scene.config.platform = rates();
