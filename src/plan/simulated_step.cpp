@@ -117,7 +117,7 @@ Prediction SimulatedSteps::run() {
     uses[i].busy = (uses[i].busy - settled_[i].busy) / counted_steps;
   }
   result.step = std::max(result.step, uses.back().busy);  // host memory, which nobody queues for
-  result.paths = machine_.moved();
+  result.paths = moved_;
   for (std::size_t i = 0; i < result.paths.size(); ++i) {
     result.paths[i].read = (result.paths[i].read - moved_before_[i].read) / counted_steps;
     result.paths[i].written = (result.paths[i].written - moved_before_[i].written) / counted_steps;
@@ -167,6 +167,7 @@ Task SimulatedSteps::steps() {
     co_await update(marks);
   }
   ended_ = machine_.uses();
+  moved_ = machine_.moved();
 }
 
 // ---- Model

@@ -158,8 +158,8 @@ class SimulatedSteps {
   std::vector<char> held_, stays_;
   std::int64_t passes_ = 1;  ///< the first versions were made in ascending order: pass 0
   std::deque<Marks> marks_;
-  std::vector<ResourceUse> settled_, ended_;  ///< before the steps that count, and after them
-  std::vector<PathUse> moved_before_;         ///< before them
+  std::vector<ResourceUse> settled_, ended_;   ///< before the steps that count, and after them
+  std::vector<PathUse> moved_before_, moved_;  ///< likewise
 };
 
 }  // namespace offstage::plan

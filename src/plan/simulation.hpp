@@ -57,9 +57,9 @@ struct Prediction {
 /// Paths:       half duplex: one transfer at a time; at most 64 MiB per turn.
 /// Host memory: no queue; a step takes no less than all its traffic there would.
 /// Not known:   what kernels that are no products take, and the launching thread. Ranks are alike.
-/// Events:      of all steps, those that settle caches included, as a run has them from its start on:
-///              the first step's caches and paths are as the first versions leave them. Rows are as
-///              a trace's, but those of buffers, whose numbers are not known ("state buffer").
+/// Events:      those of all steps, from a run's first one on: caches and paths are then as the first
+///              versions leave them. Rows are as a trace's, but those of buffers have no numbers
+///              ("state buffer").
 /// Errors:      PreconditionError: sizes that do not fit together; no buffer where one is needed.
 [[nodiscard]] Prediction simulate(Machine const& machine, Workload const& workload,
                                   Schedule const& schedule,

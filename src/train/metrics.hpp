@@ -62,9 +62,9 @@ struct StepRecord {
   StorageStep storage{};
   ShareStep share{};
   ActivationStep activations{};  ///< zeros: none leave
-  Seconds predicted{};  ///< of the step, by a forecast made before it; 0: there was none
-  double tflops{};      ///< model FLOPs of all ranks per second of the step, 10^12; 0: not counted
-  double mfu{};         ///< part of what products reach on as many devices; 0: not known
+  Seconds predicted{};           ///< of the step, by a forecast made before it; 0: there was none
+  double tflops{};  ///< model FLOPs of all ranks per second of the step, 10^12; 0: not counted
+  double mfu{};     ///< part of what products reach on as many devices; 0: not known
 };
 
 /// The line that a start of the run writes before its first step.

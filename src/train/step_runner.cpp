@@ -209,7 +209,11 @@ void StepRunner<T>::open_trace() {
 
 template <class T>
 DeviceDemand StepRunner<T>::device_plan() const {
-  return device_demand<T>(config_, map_, comm_.rank(), link_->route(), memory_.subgroup_elements,
+  auto config = config_;
+  if (device_->kind() == device::Kind::cuda) {
+    config.device.memory = device_->capacity();  // whose share of the GPU nobody may have told
+  }
+  return device_demand<T>(config, map_, comm_.rank(), link_->route(), memory_.subgroup_elements,
                           link_->device_bytes());
 }
 
