@@ -5,6 +5,8 @@
 #include <cstddef>
 
 #include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
 
 namespace offstage::train {
 namespace {
@@ -119,7 +121,12 @@ std::optional<RunForecast> foresee_run(RunConfig const& config, StepFacts const&
     as_reached.clip_rate =
         static_cast<double>(reached->clipped) / static_cast<double>(reached->steps);
   }
-  forecast.step = foresee_step<T>(config, as_reached, {.machine = &machine, .events = events});
+  try {
+    forecast.step = foresee_step<T>(config, as_reached, {.machine = &machine, .events = events});
+  } catch (PreconditionError const& error) {  // no run ends for want of a prediction
+    log::warning("the steps of this run could not be simulated: {}", error.what());
+    return std::nullopt;
+  }
   return forecast;
 }
 

@@ -35,7 +35,8 @@ struct RunForecast {
 /// the limit so far. Products that were not measured count as all that forward, or
 /// backward, waited for, whichever makes them quicker.
 /// Returns nothing where a rate is missing and `reached` is null, where what goes to storage has
-/// paths of which nothing is known, and for a vertical schedule, whose steps are not simulated.
+/// paths of which nothing is known, for a vertical schedule, whose steps are not simulated, and, with
+/// a warning, where the simulation fails.
 /// T is numerics.dtype.
 /// Time: that of some simulations (plan::simulate). `events`: see there; null: nobody wants them.
 template <class T>
