@@ -243,7 +243,7 @@ class Report(OffstageTest):
         for what, rate in ("read", "0.04"), ("written", "0.02"):
             bytes_of = rf"(?m)^  {re.escape(str(self.folder))}/path {what}: ([0-9.]+) KiB at {rate} GB/s, ([0-9.]+) KiB at [0-9.]+ GB/s$"
             foreseen, reached = (float(number) for number in re.search(bytes_of, result.out).groups())
-            self.assertAlmostEqual(foreseen, reached, delta=0.15 * foreseen)
+            self.assertAlmostEqual(foreseen, reached, delta=0.25 * foreseen)  # the last flushes are not in it
         host = re.search(r"host memory per node: (.*) planned", result.out).group(1)
         self.assertRegex(result.out, rf"host memory of state and gradients per node: peak .*, limit 128 MiB, planned {host}\n")
         device = re.search(r"(?m)^  together +([0-9.]+ [KM]iB)", result.out).group(1)
