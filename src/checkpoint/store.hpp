@@ -122,11 +122,12 @@ class Store {
   /// what must not go on meanwhile). It is a checkpoint once finish_save has returned; none begins before.
   void begin_save(Meta const& meta, state::ShardMap const& map,
                   std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
-  /// Of saves in two parts: what the tiers hold is written beside updates, so many bytes a second of each rank. 0, and
-  /// where parameters are split: a save ends before the next update.
+  /// Saves in two parts write what the tiers hold beside updates, so many bytes a second of each
+  /// rank. 0, and where parameters are split: a save ends before the next update.
   void set_rate(double bytes_per_second) { rate_ = bytes_per_second; }
   [[nodiscard]] bool is_saving() const noexcept { return saving_ != nullptr; }
-  /// Between begin_save and an update: returns when that may begin. True if finish_save would not wait.
+  /// Waits, between begin_save and an update, until the update may begin. Returns whether finish_save
+  /// would not wait.
   [[nodiscard]] bool may_update();
   SaveStats finish_save();
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <iterator>
-#include <numeric>
 
 #include "base/error.hpp"
 
@@ -16,8 +14,6 @@ constexpr int counted_steps = 2;
 /// A layer's gradient is summed while the next one comes, and backward makes one more meanwhile.
 constexpr int gradient_buffers = 2;
 constexpr int flushed_buffers = 3;
-
-/// The update of one step.
 
 std::vector<double> weights_of(Machine const& machine, Schedule const& schedule) {
   return machine.rates.paths.empty() ? std::vector<double>{}

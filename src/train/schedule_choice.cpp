@@ -16,7 +16,8 @@ bool suits(activations::Policy const& policy) {
 
 /// `config` with a vertical schedule.
 template <class T>
-RunConfig vertical(RunConfig config, state::ShardMap const& map, int rank, ActivationRoom const& room) {
+RunConfig vertical(RunConfig config, state::ShardMap const& map, int rank,
+                   ActivationRoom const& room) {
   auto const all = config.train.global_batch / config.train.micro_batch;
   config.train.together = static_cast<int>((all + map.ranks() - 1) / map.ranks());
   config.train.activations = settle_activations<T>(config, map, rank, room, {}).policy;

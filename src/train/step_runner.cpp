@@ -240,6 +240,7 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   Now const now{learning_rate, optimizer_step, loss_scale, first_sample};
   StepResult result;
   Stopwatch const whole;
+  told_ = false;
   traffic_before_ = offload_->state().traffic();  // of the paths, whoever uses them
   auto const moved_before = moved_activations();
   if (config_.train.together > 0) {
@@ -390,6 +391,9 @@ void StepRunner<T>::begin_ahead(std::span<double const> losses, Now const& now,
 
 template <class T>
 void StepRunner<T>::call_before_update(StepResult& result) {
+  if (std::exchange(told_, true)) {
+    return;
+  }
   Stopwatch const watch;
   if (before_update_ && before_update_()) {
     result.disturbed = true;

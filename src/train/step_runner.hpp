@@ -88,8 +88,8 @@ class StepRunner {
   /// the range of T.
   StepResult step(data::Dataset const& data, std::int64_t first_sample, double learning_rate,
                   std::int64_t optimizer_step, double loss_scale);
-  /// Called in every step on all ranks, at the same place, once or twice: before the update changes the state, or
-  /// would. True if something went on beside the step until then.
+  /// `call` is made once in every step, on all ranks at the same place: before the update changes
+  /// the state, or would. It returns true if something went on beside the step until then.
   void set_before_update(std::function<bool()> call) { before_update_ = std::move(call); }
   /// Waits for what the last update left to go on under the next forward: before the state is read or
   /// saved. Errors: those of the update.
@@ -124,6 +124,7 @@ class StepRunner {
   [[nodiscard]] std::unique_ptr<trace::Trace> make_trace() const;
   /// Knows what is on the device for good. Null without a trace.
   [[nodiscard]] std::unique_ptr<update::DeviceMemory> make_device_memory();
+  /// The first time in a step alone: what the update has fetched since then counts for the step.
   void call_before_update(StepResult& result);
   /// Since the start.
   [[nodiscard]] ActivationStep moved_activations() const {
@@ -142,7 +143,7 @@ class StepRunner {
   void run_micro_batches(data::Dataset const& data, Now const& now, StepResult& result);
   /// The same of a vertical schedule: they pass the layers together.
   void run_layers(data::Dataset const& data, Now const& now, StepResult& result);
-  /// Of those of the step, this one.
+  /// Micro-batch `number` of the step.
   [[nodiscard]] data::TokenBatch micro_batch(data::Dataset const& data, Now const& now,
                                              std::int64_t number) const;
   /// Once every forward is done: agrees on the loss, and the update begins if it is to begin under
@@ -179,6 +180,7 @@ class StepRunner {
   std::unique_ptr<update::GradientAccumulator<T>> gradients_;
   std::optional<StepUpdate<T>> step_update_;
   std::function<bool()> before_update_;
+  bool told_ = false;  ///< before_update_ was called, this step
   tiers::Traffic traffic_before_;  ///< this step
 };
 

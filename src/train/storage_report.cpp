@@ -110,7 +110,7 @@ StorageStep difference(tiers::Traffic const& before, tiers::Traffic const& after
     step.paths.push_back(
         {.directory = settings.directory,
          .emulated = settings.emulation.has_value(),
-         .lanes = settings.processes * (settings.duplex == tiers::Duplex::full ? 2 : 1),
+         .lanes = settings.lanes(),
          .traffic = {.read = since(before.paths[i].read, after.paths[i].read),
                      .write = since(before.paths[i].write, after.paths[i].write)},
          .resident_bytes = facts.residence.paths[i]});

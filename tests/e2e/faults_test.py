@@ -59,6 +59,14 @@ class Faults(OffstageTest):
                 self.assertTrue(any("failed" in call for call in self.calls()))
                 self.assert_same_state("straight", name)
 
+    def test_where_the_trial_of_locks_fails_processes_take_turns(self):
+        self.straight()
+        with self.faulty("aio-write", self.paths[0], errno.EIO):
+            result = self.train("run", *COMMON, *self.both, ranks=2)
+        self.assertRegex(result.out, r"path .*/a  .*processes take turns \(not tried: .*cannot write .*" + os.strerror(errno.EIO))
+        self.assertEqual(1, len([line for line in result.warnings if "is left out" in line]), result)
+        self.assert_same_state("straight", "run")
+
     def test_the_removal_of_an_old_checkpoint_holds_up_the_next_save_alone(self):
         self.straight()
         old = self.folder / "run/checkpoints/step-000000001"

@@ -123,6 +123,18 @@ TEST(AioFile, MovesItsDescriptor) {
   EXPECT_EQ(fcntl(descriptor, F_GETFD), -1) << "the descriptor was not closed";
 }
 
+TEST_F(AioEngine, SaysOnceThatTheLastRequestsAreUnderWay) {
+  int told = 0;
+  engine.read(file, target.bytes(), 0, [&] { ++told; });
+  EXPECT_EQ(told, 1);
+  EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+  engine.write(file, content.bytes().first(block), 0, [&] { ++told; });
+  EXPECT_EQ(told, 1) << "a single request is the first and the last";
+  Engine one_by_one{{block, 1}};
+  one_by_one.read(file, target.bytes().first(2 * block), 0, [&] { ++told; });
+  EXPECT_EQ(told, 2);
+}
+
 TEST_F(AioEngine, ReadsBackWhatItWrote) {
   engine.read(file, target.bytes(), 0);
   EXPECT_TRUE(equal(target.bytes(), content.bytes()));
