@@ -211,6 +211,7 @@ int run(std::vector<std::string> const& arguments) {
   for (std::string const& argument : arguments) {
     set(shape, config, argument);
   }
+  config.subgroup_size = shape.subgroup;
   std::unique_ptr<trace::Trace> trace;
   if (!shape.trace.empty()) {
     trace = std::make_unique<trace::Trace>(fmt::format("{}-{}.json", shape.trace, comm.rank()),

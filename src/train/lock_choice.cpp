@@ -27,8 +27,8 @@ constexpr Seconds longest_slice{0.1};
 constexpr double transfers_in_slice = 3.0;
 /// Slices of each kind; the median counts.
 constexpr int rounds = 3;
-/// What is written first, to see how fast the path is.
-constexpr Bytes first_piece = 1 * MiB;
+/// Less would be a trial of how soon threads wake.
+constexpr Bytes least_piece = 256 * KiB;
 
 Bytes aligned(Bytes bytes) {
   return std::max<Bytes>(1, bytes / aio::direct_alignment) * aio::direct_alignment;
@@ -79,6 +79,9 @@ class Trial {
   }
   void prepare(RunConfig const& config, LockTrial const& settings);
   void fill();
+  void write(Bytes piece);
+  /// Roughly what all of them reach, bytes per second.
+  [[nodiscard]] double first_rate(Bytes parts, Bytes most);
   /// Bytes per second of all ranks of the node.
   [[nodiscard]] double rate(tiers::StoragePath& path);
   /// `work` on each part, all at the same time. Throws the first part's error.
@@ -141,27 +144,44 @@ Seconds Trial::together(std::function<void()> const& work) {
   return Seconds{node_.maximum(watch.elapsed().count())};
 }
 
-/// Writes what will be read, and finds how long a slice has to be, and pieces of which each part has one
-/// in that at least.
-void Trial::fill() {
-  Bytes const most = node_.minimum(piece_);
-  Bytes const parts = static_cast<Bytes>(settings_.lanes()) * node_.size();
-  double found = std::numeric_limits<double>::max();
-  for (Bytes piece = std::min(first_piece, most); !failed_; piece = std::min(4 * piece, most)) {
-    Seconds const taken = together([&] {
-      on_parts([&](Part& part) {
-        turns_.write(file_, part.memory.bytes().first(static_cast<std::size_t>(piece)), part.begin);
-      });
-    });
-    found = static_cast<double>(parts * piece) / std::max(1e-9, taken.count());
-    if (piece == most || taken > longest_slice) {
+void Trial::write(Bytes piece) {
+  on_parts([&](Part& part) {
+    turns_.write(file_, part.memory.bytes().first(static_cast<std::size_t>(piece)), part.begin);
+  });
+}
+
+/// A busy machine, or one that has just begun, makes some writes slow: the fastest counts.
+double Trial::first_rate(Bytes parts, Bytes most) {
+  if (settings_.read_rate > 0.0 && settings_.write_rate > 0.0) {
+    return 2.0 / (1.0 / settings_.read_rate + 1.0 / settings_.write_rate);
+  }
+  double found = 1.0;
+  Seconds all{};
+  for (Bytes piece = std::min(least_piece, most); !failed_; piece = std::min(4 * piece, most)) {
+    Seconds const taken = together([&] { write(piece); });
+    found = std::max(found, static_cast<double>(parts * piece) / std::max(1e-9, taken.count()));
+    all += taken;
+    if (piece == most || all > longest_slice) {
       break;
     }
   }
+  return found;
+}
+
+/// Finds how long a slice has to be, and pieces of which each part has one in that at least; and writes
+/// what will be read.
+void Trial::fill() {
+  Bytes const most = node_.minimum(piece_);
+  Bytes const parts = static_cast<Bytes>(settings_.lanes()) * node_.size();
+  double const found = first_rate(parts, most);
   Seconds const one_of_each{static_cast<double>(parts * most) / found};
   slice_ = std::clamp(transfers_in_slice * one_of_each, shortest_slice, longest_slice);
-  double const fits = found * slice_.count() / static_cast<double>(parts);
-  piece_ = fits < static_cast<double>(most) ? aligned(static_cast<Bytes>(fits)) : most;
+  double const fits =
+      std::min(static_cast<double>(most), found * slice_.count() / static_cast<double>(parts));
+  piece_ = std::max(std::min(least_piece, most), aligned(static_cast<Bytes>(fits)));
+  if (!failed_) {
+    static_cast<void>(together([&] { write(piece_); }));
+  }
 }
 
 double Trial::rate(tiers::StoragePath& path) {
