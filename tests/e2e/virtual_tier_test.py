@@ -143,7 +143,7 @@ class VirtualTier(OffstageTest):
         self.assertEqual([3, 3, 1, 1, 0, 0, 2, 2], [len(r.get("paths", [])) for r in self.steps("run")])
 
     def test_records_of_the_paths_add_up(self):
-        result = self.train("run", *MODEL, *self.paths(2), ranks=2)
+        result = self.train("run", *MODEL, *self.paths(2), "tiers.exclusive=true", ranks=2)
         state = 12 * int(re.search(r"model: (\d+) parameters", result.out).group(1))
         for record in self.steps("run"):
             self.assertEqual([str(self.folder / "path0"), str(self.folder / "path1")],
