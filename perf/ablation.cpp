@@ -254,8 +254,8 @@ int run(std::vector<std::string> const& arguments) {
         known ? plan::bandwidth_bound(read, write, rates).count() : 0.0, fmt::join(share, ", "),
         sum.transfers, sum.transfer.count() / static_cast<double>(sum.transfers),
         sum.longest_transfer.count(), sum.waited.count() / static_cast<double>(sum.transfers),
-        sum.longest_wait.count(), fmt::join(sum.rank_waits, ", "),
-        fmt::join(phase.locks(), ", "), processor / shape.steps);
+        sum.longest_wait.count(), fmt::join(sum.rank_waits, ", "), fmt::join(phase.locks(), ", "),
+        processor / shape.steps);
   }
   return 0;
 }

@@ -62,8 +62,8 @@ struct PaperChoice {
   double share{};
   Seconds seconds{};
 };
-/// The choice among shares of which no more than `parts` parts leave, the first ones in the order of
-/// their benefit. `rates` are known.
+/// The choice among shares of which no more than `parts` parts leave, the first ones in the order
+/// of their benefit. `rates` are known.
 template <class T>
 [[nodiscard]] PaperChoice paper_choice(Rates const& rates, plan::SwapCompany const& company,
                                        model::Dims const& dims, BlockCount blocks,

@@ -97,7 +97,8 @@ class StoredActivations final : public state::ActivationStore {
   void begin_readers();
   void work(Queue& queue, device::Stream& stream, bool out) noexcept;
   /// Returns once the key's passages before this one have ended, so that a lease finds the right
-  /// version. What comes back does not wait where it is cancelled or where another worker has failed.
+  /// version. What comes back does not wait where it is cancelled or where another worker has
+  /// failed.
   void wait_for_turn(Passage const& passage, bool out);
   void write(Passage& passage, device::Stream& stream);
   void read(Passage& passage, device::Stream& stream);

@@ -126,8 +126,8 @@ class Store {
   /// rank. 0, and where parameters are split: a save ends before the next update.
   void set_rate(double bytes_per_second) { rate_ = bytes_per_second; }
   [[nodiscard]] bool is_saving() const noexcept { return saving_ != nullptr; }
-  /// Waits, between begin_save and an update, until the update may begin. Returns whether finish_save
-  /// would not wait.
+  /// Waits, between begin_save and an update, until the update may begin. Returns whether
+  /// finish_save would not wait.
   [[nodiscard]] bool may_update();
   SaveStats finish_save();
 

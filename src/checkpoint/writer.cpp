@@ -205,7 +205,7 @@ void write_state(aio::File const& file, Manifest const& manifest, StateLayout co
     if (stored.own_file || tiers.is_held(static_cast<tiers::Key>(k))) {
       continue;
     }
-    tiers::Lease const lease = tiers.fetch(static_cast<tiers::Key>(k));
+    tiers::Lease const lease = tiers.fetch_aside(static_cast<tiers::Key>(k));
     checksums[k].resize(static_cast<std::size_t>(stored.blocks(layout)));
     if (split != nullptr) {
       write_joined(engine, file, stored.offset, *split, subgroups[k], lease.bytes(), checksums[k]);

@@ -286,13 +286,14 @@ constexpr std::array keys{
         "directory for the optimizer state, once for each storage path; empty: host memory",
         add_path, nullptr, true},
     Key{"tiers.exclusive", "auto|true|false", "auto",
-        "one process of a node at a time uses a storage path; auto: where several do not move more, "
+        "one process of a node at a time uses a storage path; auto: where several do not move "
+        "more, "
         "which a short trial at the start finds out",
         [](RunConfig& c, Text t) {
           using train::Exclusive;
-          c.storage.exclusive = choice<Exclusive>(t, {{"auto", Exclusive::automatic},
-                                                      {"true", Exclusive::on},
-                                                      {"false", Exclusive::off}});
+          c.storage.exclusive = choice<Exclusive>(
+              t,
+              {{"auto", Exclusive::automatic}, {"true", Exclusive::on}, {"false", Exclusive::off}});
         }},
     Key{"tiers.split", "auto|paper|first|A:B:...", "auto",
         "share of each storage path: auto (all end together), paper (by min(read, write)), first "

@@ -112,8 +112,8 @@ struct BlockFlops {
 };
 [[nodiscard]] BlockFlops block_flops(Dims const& dims);
 
-/// Floating-point operations of each pass of one block, as they are computed: attention's backward makes
-/// the scores again. Nothing is computed again beside them.
+/// Floating-point operations of each pass of one block, as they are computed: attention's backward
+/// makes the scores again. Nothing is computed again beside them.
 struct BlockPasses {
   double forward{}, backward{};
 };

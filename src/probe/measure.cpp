@@ -195,10 +195,10 @@ double measure_device_update(device::Device& device, DType dtype, Effort const& 
   });
 }
 
-double measure_accumulation(DType dtype, device::Emulation const& emulation,
-                            Effort const& effort) {
+double measure_accumulation(DType dtype, device::Emulation const& emulation, Effort const& effort) {
   return with_type(dtype, [&]<class T>(T) {
-    constexpr auto each = static_cast<Bytes>(2 * sizeof(float) + sizeof(T));  // a sum, there and back
+    constexpr auto each =
+        static_cast<Bytes>(2 * sizeof(float) + sizeof(T));  // a sum, there and back
     auto const count = static_cast<std::size_t>(
         std::max<Bytes>(chunk_elements, effort.bytes / each / chunk_elements * chunk_elements));
     memory::HugeBuffer const sums{static_cast<Bytes>(count * sizeof(float))};

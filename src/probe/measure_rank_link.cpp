@@ -55,16 +55,15 @@ double measure_rank_link(device::Device& device, state::RankLink& link, Effort c
     }
   });
   // The time is the same on all ranks, and so is how often they do it.
-  double const rate =
-      median_rate(effort, static_cast<double>(all - part), [&](int passes) {
-        comm.barrier();
-        Stopwatch const watch;
-        for (int i = 0; i < passes; ++i) {
-          link.all_gather(*stream, buffer, parts);
-        }
-        stream->synchronize();
-        return Seconds{comm.maximum(watch.elapsed().count())};
-      });
+  double const rate = median_rate(effort, static_cast<double>(all - part), [&](int passes) {
+    comm.barrier();
+    Stopwatch const watch;
+    for (int i = 0; i < passes; ++i) {
+      link.all_gather(*stream, buffer, parts);
+    }
+    stream->synchronize();
+    return Seconds{comm.maximum(watch.elapsed().count())};
+  });
   mpi::agree(comm, [&] {
     if (!in_host_memory) {
       copy(*stream, host.bytes().data(), buffer.data(), all, device::Copy::device_to_host);

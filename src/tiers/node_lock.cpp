@@ -39,8 +39,8 @@ NodeLock::NodeLock(NodeLockState& state, int capacity) noexcept
     : state_{&state}, capacity_{capacity} {}
 
 // Sequential consistency, here and below: either the one that leaves sees the new ticket and wakes,
-// or the one that comes sees the departure and does not sleep. Differences are signed: later tickets
-// may have come and gone before this one looks.
+// or the one that comes sees the departure and does not sleep. Differences are signed: later
+// tickets may have come and gone before this one looks.
 void NodeLock::lock() noexcept {
   std::uint32_t const ticket = state_->next_ticket.fetch_add(1);
   auto const is_below = [ticket](std::uint32_t count, std::int32_t most) {

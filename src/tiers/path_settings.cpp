@@ -23,11 +23,11 @@ constexpr double least_sharing = 0.01;
 constexpr Seconds most_latency{10.0};
 
 std::vector<std::string> const& attributes() {
-  static std::vector<std::string> const names{
-      "read",          "write",           "duplex",        "queue-depth",
-      "request-size",  "processes",       "threads",       "persistent",
-      "emulate-read",  "emulate-write",   "emulate-latency", "emulate-duplex",
-      "emulate-stream", "emulate-sharing"};
+  static std::vector<std::string> const names{"read",           "write",           "duplex",
+                                              "queue-depth",    "request-size",    "processes",
+                                              "threads",        "persistent",      "emulate-read",
+                                              "emulate-write",  "emulate-latency", "emulate-duplex",
+                                              "emulate-stream", "emulate-sharing"};
   return names;
 }
 

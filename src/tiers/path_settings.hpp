@@ -29,7 +29,7 @@ struct PathSettings {
   double write_rate{};
   bool measured{};               ///< nobody gave them: this run has measured them
   Duplex duplex = Duplex::half;  ///< that of the emulation if there is one
-  int processes = 1;  ///< that have it at a time, where processes take turns
+  int processes = 1;             ///< that have it at a time, where processes take turns
   int threads = 1;    ///< transfers of such a process at a time, each way if duplex is full
   bool persistent{};  ///< it outlives the job: its extents may become part of a checkpoint
   aio::EngineSettings engine;

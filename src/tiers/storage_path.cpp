@@ -47,8 +47,8 @@ void move(aio::Engine& engine, aio::Direction direction, aio::File const& file,
 
 }  // namespace
 
-/// Lets transfers of this process in, in order of arrival, and with a lock those of so many processes
-/// of the node at a time. Each has an engine.
+/// Lets transfers of this process in, in order of arrival, and with a lock those of so many
+/// processes of the node at a time. Each has an engine.
 class StoragePath::Lanes {
  public:
   Lanes(PathSettings const& settings, NodeLockState* state,
@@ -429,8 +429,9 @@ std::shared_ptr<PathSet> make_paths(PathSetSettings const& settings) {
   for (std::size_t i = 0; i < settings.paths.size(); ++i) {
     bool const exclusive = settings.exclusive.empty() || settings.exclusive[i];
     owned->paths.push_back(std::make_unique<StoragePath>(
-        settings.paths[i], StoragePath::Sharing{exclusive ? &shared[first[i]] : nullptr, &shared[i]},
-        settings.kernel, settings.trace));
+        settings.paths[i],
+        StoragePath::Sharing{exclusive ? &shared[first[i]] : nullptr, &shared[i]}, settings.kernel,
+        settings.trace));
   }
   return {owned, &owned->paths};
 }

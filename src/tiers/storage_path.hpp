@@ -48,12 +48,13 @@ struct alignas(64) PathShared {
 /// One storage path as this process uses it: the only door to its bandwidth.
 ///
 /// Order:   transfers of this process begin in order of arrival, `processes` x `threads` at a time,
-///          in each direction if duplex is full. With a shared lock `processes` processes of the node
-///          hold the path at a time: exclusive access (MLP section 3.2, "process-exclusive,
+///          in each direction if duplex is full. With a shared lock `processes` processes of the
+///          node hold the path at a time: exclusive access (MLP section 3.2, "process-exclusive,
 ///          multi-thread shared"). A hold serves the transfers of its process, `threads` at a time;
 ///          once another process waits, no more than path_hold_bytes of them. The next hold begins
 ///          while the last requests of this one are under way, the same for the next transfer of a
-///          hold; but an emulated path is held to the end. Whoever is inside waits for nothing else.
+///          hold; but an emulated path is held to the end. Whoever is inside waits for nothing
+///          else.
 /// Threads: any.
 /// Errors:  IoError of the engine; nothing is retried here beyond what the engine retries.
 class StoragePath {
@@ -77,8 +78,9 @@ class StoragePath {
 
   [[nodiscard]] PathSettings const& settings() const noexcept { return settings_; }
   [[nodiscard]] PathTraffic traffic() const;
-  /// Of the whole path: what one transfer reaches, without waiting, times PathSettings::transfers().
-  /// As given or set at first (given rates are starting values too), then as follow_rates finds them; 0: not known.
+  /// Of the whole path: what one transfer reaches, without waiting, times
+  /// PathSettings::transfers(). As given or set at first (given rates are starting values too),
+  /// then as follow_rates finds them; 0: not known.
   [[nodiscard]] plan::PathRate rate() const;
   /// Takes the traffic into the rates, by half, for each direction in which 8 MiB have moved since that
   /// was last done: to be called once per step.
@@ -124,8 +126,8 @@ class StoragePath {
 
 struct PathSetSettings {
   std::vector<PathSettings> paths;
-  /// Of each path, whether processes take turns there; empty: on all of them. Paths of one device are
-  /// alike. Without shared memory they exclude each other within this process.
+  /// Of each path, whether processes take turns there; empty: on all of them. Paths of one device
+  /// are alike. Without shared memory they exclude each other within this process.
   std::vector<bool> exclusive{};
   std::span<std::byte>
       shared{};  ///< shared_bytes(paths) zero bytes that the node's processes share
@@ -133,14 +135,14 @@ struct PathSetSettings {
   trace::Trace* trace{};
 };
 
-/// The paths of a run, in the order of the configuration. Those on the same device share a lock, that of
-/// the first of them.
-/// Errors: as lock_owners; PreconditionError if `shared` is too small or not aligned as PathShared is, or
-///         if `exclusive` is of another number of paths.
+/// The paths of a run, in the order of the configuration. Those on the same device share a lock,
+/// that of the first of them.
+/// Errors: as lock_owners; PreconditionError if `shared` is too small or not aligned as PathShared
+///         is, or if `exclusive` is of another number of paths.
 using PathSet = std::vector<std::unique_ptr<StoragePath>>;
 [[nodiscard]] std::shared_ptr<PathSet> make_paths(PathSetSettings const& settings);
-/// Of each path the first on its device; an emulated path stands for a device of its own, wherever it
-/// lies. Errors: IoError naming tiers.path if a directory cannot be looked at.
+/// Of each path the first on its device; an emulated path stands for a device of its own, wherever
+/// it lies. Errors: IoError naming tiers.path if a directory cannot be looked at.
 [[nodiscard]] std::vector<std::size_t> lock_owners(std::vector<PathSettings> const& paths);
 [[nodiscard]] Bytes shared_bytes(std::vector<PathSettings> const& paths);
 
@@ -152,9 +154,9 @@ struct Measure {
 };
 
 /// Writes and reads a file in the path's directory until its end or that of the time (one transfer at
-/// least), through the path itself, with PathSettings::transfers() threads: see StoragePath::rate, which this does not
-/// change. Reads what was just written: with O_DIRECT from the device, else this is too high. Blocks must
-/// come back as they were written.
+/// least), through the path itself, with PathSettings::transfers() threads: see StoragePath::rate,
+/// which this does not change. Reads what was just written: with O_DIRECT from the device, else
+/// this is too high. Blocks must come back as they were written.
 /// Files:  as make_spill_file, under the name `spill`, which tidy_spills knows.
 /// Memory: one transfer of at most path_hold_bytes per thread, one block at least.
 /// Errors: IoError naming tiers.path and the directory.

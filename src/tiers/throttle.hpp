@@ -22,8 +22,8 @@ struct ThrottleState {
 /// have moved it.
 ///
 /// A path that was idle for less than `credit` counts as if it had been busy: a sleep that ends late
-/// does not lower the rate, and no rate is exceeded over more than that. A transfer that begins while
-/// another process has one under way takes longer where `sharing` says so.
+/// does not lower the rate, and no rate is exceeded over more than that. A transfer that begins
+/// while another process has one under way takes longer where `sharing` says so.
 /// Threads: any of any process.
 class Throttle {
  public:

@@ -19,8 +19,8 @@
 namespace offstage::train {
 namespace {
 
-/// How long one kind of access is tried at a time. A turn costs the more the smaller the transfers are, so
-/// the longest slice is long enough for those of a run on a usual disk.
+/// How long one kind of access is tried at a time. A turn costs the more the smaller the transfers
+/// are, so the longest slice is long enough for those of a run on a usual disk.
 constexpr Seconds shortest_slice{0.01};
 constexpr Seconds longest_slice{0.1};
 /// Transfers of each thread in a slice, if that is long enough.
@@ -37,15 +37,15 @@ Bytes aligned(Bytes bytes) {
 /// What a thread reads and writes in turn, as a pipeline's does.
 struct Part {
   memory::HugeBuffer memory;
-  Bytes begin{};  ///< in the file
+  Bytes begin{};        ///< in the file
   bool writes = false;  ///< the next transfer
 };
 
 /// The node's ranks on one path.
 class Trial {
  public:
-  /// `paths`: taking turns, and all at once. Collective over the node, as all below. A problem of any rank
-  /// is every rank's.
+  /// `paths`: taking turns, and all at once. Collective over the node, as all below. A problem of
+  /// any rank is every rank's.
   Trial(RunConfig const& config, std::size_t path, mpi::Communicator const& node,
         LockTrial const& settings, tiers::PathSet const& turns, tiers::PathSet const& crowd)
       : settings_{config.paths[path]}, node_{node}, turns_{*turns[path]}, crowd_{*crowd[path]} {
@@ -104,9 +104,9 @@ class Trial {
 /// As many threads as may be on the path, with pieces of the run's extents.
 void Trial::prepare(RunConfig const& config, LockTrial const& settings) {
   int const count = settings_.lanes();
-  Bytes const full = std::min<Bytes>(
-      tiers::path_hold_bytes / settings_.threads,
-      2 * settings_.engine.request_bytes * settings_.engine.queue_depth);
+  Bytes const full =
+      std::min<Bytes>(tiers::path_hold_bytes / settings_.threads,
+                      2 * settings_.engine.request_bytes * settings_.engine.queue_depth);
   Bytes const extent = config.optimizer.layout().bytes(config.subgroup_size);
   Bytes const room = aio::free_bytes(settings_.directory) / (2 * node_.size());
   piece_ = aligned(std::min({full, extent, settings.memory / count, room / count}));
@@ -168,8 +168,8 @@ double Trial::first_rate(Bytes parts, Bytes most) {
   return found;
 }
 
-/// Finds how long a slice has to be, and pieces of which each part has one in that at least; and writes
-/// what will be read.
+/// Finds how long a slice has to be, and pieces of which each part has one in that at least; and
+/// writes what will be read.
 void Trial::fill() {
   Bytes const most = node_.minimum(piece_);
   Bytes const parts = static_cast<Bytes>(settings_.lanes()) * node_.size();
@@ -223,8 +223,8 @@ LockChoice agree_on(LockChoice const& here, bool measures, mpi::Communicator con
   choice.in_turn /= std::max(1, nodes);
   choice.at_once /= std::max(1, nodes);
   int const none = comm.size();
-  auto const first = static_cast<int>(
-      comm.minimum(std::int64_t{here.problem.empty() ? none : comm.rank()}));
+  auto const first =
+      static_cast<int>(comm.minimum(std::int64_t{here.problem.empty() ? none : comm.rank()}));
   choice.exclusive = first < none || turns_pay(choice.in_turn, choice.at_once);
   if (first < none) {
     choice.in_turn = choice.at_once = 0.0;

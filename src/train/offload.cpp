@@ -80,9 +80,8 @@ void measure_paths(RunConfig& config, mpi::Communicator const& comm) {
   auto const node = comm.split_by_node();
   mpi::SharedWindow const window{node, tiers::shared_bytes(config.paths)};
   std::shared_ptr<tiers::PathSet const> paths;
-  mpi::agree(comm, [&] {
-    paths = tiers::make_paths({.paths = config.paths, .shared = window.bytes()});
-  });
+  mpi::agree(comm,
+             [&] { paths = tiers::make_paths({.paths = config.paths, .shared = window.bytes()}); });
   auto const measured = measure_unknown(config, comm, node, *paths, tiers::path_hold_bytes);
   for (std::size_t i = 0; i < measured.size(); ++i) {
     auto& path = config.paths[i];
@@ -103,10 +102,9 @@ Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::
   auto const node = comm.split_by_node();
   sharer_ = {node.rank(), node.size()};
   window_ = std::make_unique<mpi::SharedWindow>(node, tiers::shared_bytes(config.paths));
-  locks_ = choose_locks(config, comm, node,
-                        {.spill = spill_of(config, comm),
-                         .shared = window_->bytes(),
-                         .memory = measuring_memory});
+  locks_ = choose_locks(
+      config, comm, node,
+      {.spill = spill_of(config, comm), .shared = window_->bytes(), .memory = measuring_memory});
   std::vector<bool> exclusive;
   for (LockChoice const& lock : locks_) {
     exclusive.push_back(lock.exclusive);

@@ -169,7 +169,8 @@ struct SharePolicy {
   plan::Transfers transfers = plan::Transfers::overlap;  ///< update.transfers=overlap|blocking
 };
 
-/// The rest of platform.*, as `offstage probe` wrote it: per rank, all ranks at once; 0 where not given.
+/// The rest of platform.*, as `offstage probe` wrote it: per rank, all ranks at once; 0 where not
+/// given.
 struct PassRates {
   double block_forward{}, block_backward{};  ///< FLOP/s of a block on the device
   double host_sum{};   ///< bytes per second that the cores read and write where they add gradients

@@ -13,8 +13,8 @@ struct ScheduleBytes {
                        ///< layers
 };
 
-/// Bytes of that in which the two schedules differ. `config.train` has activations and `together` of
-/// the vertical one. T is numerics.dtype.
+/// Bytes of that in which the two schedules differ. `config.train` has activations and `together`
+/// of the vertical one. T is numerics.dtype.
 template <class T>
 [[nodiscard]] ScheduleBytes schedule_bytes(RunConfig const& config, state::ShardMap const& map);
 

@@ -28,8 +28,8 @@ bool is_host_visible(StepFacts const& facts) {
   return facts.route == state::Route::in_place;
 }
 
-/// Operations that take as long at the rate of products as theirs do at the rate that a block's pass
-/// was measured to have.
+/// Operations that take as long at the rate of products as theirs do at the rate that a block's
+/// pass was measured to have.
 double as_products(RunConfig const& config, double flops, double rate) {
   double const products = known_compute(config);
   return products > 0.0 && rate > 0.0 ? flops * products / rate : flops;
@@ -83,11 +83,11 @@ double known_compute(RunConfig const& config) {
 }
 
 plan::Machine machine_of(RunConfig const& config, StepFacts const& facts) {
-  plan::Machine machine{.compute = known_compute(config),
-                        .rates = known_rates(config),
-                        .host_sum = first_known(config.device.emulation.host_sum,
-                                                config.platform_passes.host_sum),
-                        .rank_link = config.platform_passes.rank_link};
+  plan::Machine machine{
+      .compute = known_compute(config),
+      .rates = known_rates(config),
+      .host_sum = first_known(config.device.emulation.host_sum, config.platform_passes.host_sum),
+      .rank_link = config.platform_passes.rank_link};
   if (is_host_visible(facts)) {
     machine.rates.host_to_device = machine.rates.device_to_host = 0.0;
     machine.rates.host_to_device_both = machine.rates.device_to_host_both = 0.0;
@@ -109,7 +109,8 @@ plan::Workload workload_of(RunConfig const& config, StepFacts const& facts) {
   int const layers = static_cast<int>(map.layers().size());
   for (int layer = 0; layer < layers; ++layer) {
     bool const block = layer > 0 && layer + 1 < layers;
-    plan::LayerWork each = block ? block_work(config, dims, ring.fates(layer - 1)) : plan::LayerWork{};
+    plan::LayerWork each =
+        block ? block_work(config, dims, ring.fates(layer - 1)) : plan::LayerWork{};
     each.elements = map.layers()[static_cast<std::size_t>(layer)].padded_elements();
     each.begin = map.shard_offset(layer, facts.rank);
     each.count = map.chunks(layer, facts.rank).count * chunk_elements;

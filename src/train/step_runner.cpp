@@ -241,7 +241,8 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   StepResult result;
   Stopwatch const whole;
   told_ = false;
-  traffic_before_ = offload_->state().traffic();  // of the paths, whoever uses them
+  tiers::Traffic const traffic_before =
+      offload_->state().traffic();  // of the paths, whoever uses them
   auto const moved_before = moved_activations();
   if (config_.train.together > 0) {
     run_layers(data, now, result);
@@ -263,9 +264,9 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   result.share = step_update_->complete(update_numbers(now, result), clip, result.skipped);
   result.update = watch.elapsed();
   tiers::Traffic const after = offload_->state().traffic();
-  result.read_bytes = after.read_bytes() - traffic_before_.read_bytes();
-  result.write_bytes = after.write_bytes() - traffic_before_.write_bytes();
-  result.storage = difference(traffic_before_, after,
+  result.read_bytes = after.read_bytes() - traffic_before.read_bytes();
+  result.write_bytes = after.write_bytes() - traffic_before.write_bytes();
+  result.storage = difference(traffic_before, after,
                               {.paths = config_.paths,
                                .residence = offload_->state().residence(),
                                .workers = workers(),
@@ -397,10 +398,6 @@ void StepRunner<T>::call_before_update(StepResult& result) {
   Stopwatch const watch;
   if (before_update_ && before_update_()) {
     result.disturbed = true;
-    // What else has fetched the state so far is none of the update's.
-    std::vector<tiers::PathTraffic> paths = std::move(traffic_before_.paths);
-    traffic_before_ = offload_->state().traffic();
-    traffic_before_.paths = std::move(paths);
   }
   result.stood_still += watch.elapsed();
 }

@@ -124,7 +124,7 @@ class StepRunner {
   [[nodiscard]] std::unique_ptr<trace::Trace> make_trace() const;
   /// Knows what is on the device for good. Null without a trace.
   [[nodiscard]] std::unique_ptr<update::DeviceMemory> make_device_memory();
-  /// The first time in a step alone: what the update has fetched since then counts for the step.
+  /// The first time in a step alone.
   void call_before_update(StepResult& result);
   /// Since the start.
   [[nodiscard]] ActivationStep moved_activations() const {
@@ -181,7 +181,6 @@ class StepRunner {
   std::optional<StepUpdate<T>> step_update_;
   std::function<bool()> before_update_;
   bool told_ = false;  ///< before_update_ was called, this step
-  tiers::Traffic traffic_before_;  ///< this step
 };
 
 }  // namespace offstage::train

@@ -273,11 +273,11 @@ TEST(Together, HasNoGradientOfTheResidualStreamBesideThoseThatWait) {
                        .fates = test::all_blocks(shape, recomputed_block),
                        .micro_batches = count};
     auto const device = device::make_host_device(0);
-    Workspace<float> const memory{dims_of(shape, run, device->kind()),
-                                  workspace_demand(state::layers_of(shape), shape.tied_head,
-                                                   ring_of(shape, run),
-                                                   vertical_plan(shape, run).demand()),
-                                  *device};
+    Workspace<float> const memory{
+        dims_of(shape, run, device->kind()),
+        workspace_demand(state::layers_of(shape), shape.tied_head, ring_of(shape, run),
+                         vertical_plan(shape, run).demand()),
+        *device};
     EXPECT_EQ(std::ssize(memory.dx), count > 0 ? 0 : 2 * 5 * shape.hidden);
   }
 }

@@ -103,15 +103,14 @@ TEST(Configs, PlatformsHaveWhatThePapersGiveAndNameWhatTheyDoNot) {
     EXPECT_GT(config.platform.host_to_device, 0.0) << file;
     std::string const text = text_of(file);
     std::string const not_given = text.substr(text.find("# not published: "));
-    for (auto const& [key, rate] :
-         {std::pair{"cpu-update", config.platform.cpu_update},
-          {"device-update", config.platform.device_update},
-          {"conversion", config.platform.conversion},
-          {"host-memory", config.platform.host_memory},
-          {"products", config.platform_products},
-          {"host-sum", config.platform_passes.host_sum}}) {
-      EXPECT_EQ(rate > 0.0, not_given.substr(0, not_given.find("\n\n")).find(key) ==
-                                std::string::npos)
+    for (auto const& [key, rate] : {std::pair{"cpu-update", config.platform.cpu_update},
+                                    {"device-update", config.platform.device_update},
+                                    {"conversion", config.platform.conversion},
+                                    {"host-memory", config.platform.host_memory},
+                                    {"products", config.platform_products},
+                                    {"host-sum", config.platform_passes.host_sum}}) {
+      EXPECT_EQ(rate > 0.0,
+                not_given.substr(0, not_given.find("\n\n")).find(key) == std::string::npos)
           << file << ": " << key;
     }
   }

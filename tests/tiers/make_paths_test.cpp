@@ -105,8 +105,7 @@ TEST_F(MakePathsTest, AMissingDirectoryIsNamedWithTheKey) {
 
 TEST_F(MakePathsTest, SharedMemoryHasToSufficeAndBeAligned) {
   EXPECT_EQ(shared_bytes(two()), static_cast<Bytes>(sizeof(all->paths)));
-  EXPECT_THROW((void)make_paths({two(), {}, bytes().first(sizeof(PathShared))}),
-               PreconditionError);
+  EXPECT_THROW((void)make_paths({two(), {}, bytes().first(sizeof(PathShared))}), PreconditionError);
   EXPECT_THROW((void)make_paths({{settings()}, {}, bytes().subspan(8)}), PreconditionError);
 }
 

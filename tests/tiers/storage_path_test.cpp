@@ -236,8 +236,8 @@ int most_in_four_processes(SharedCount& all, PathSettings const& settings, bool 
           wait_until([&] { return all.count.most == 4; });
         };
       }
-      auto const paths =
-          make_paths({{settings}, {exclusive}, std::as_writable_bytes(std::span{all.paths}), kernel});
+      auto const paths = make_paths(
+          {{settings}, {exclusive}, std::as_writable_bytes(std::span{all.paths}), kernel});
       std::vector<NamedThread> threads;
       for (int t = 0; t < 2; ++t) {
         threads.emplace_back("reader", [&] {

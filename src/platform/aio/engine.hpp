@@ -35,11 +35,12 @@ class Engine {
   Engine(Engine const&) = delete;
   Engine& operator=(Engine const&) = delete;
 
-  /// Called at most once, by the calling thread, when the last requests of a transfer of several are
-  /// under way: none is left to begin, one has ended, and half the queue depth or less has not. Must
-  /// not throw.
+  /// Called at most once, by the calling thread, when the last requests of a transfer of several
+  /// are under way: none is left to begin, one has ended, and half the queue depth or less has not.
+  /// Must not throw.
   using OnLast = std::function<void()>;
-  void read(File const& file, std::span<std::byte> memory, Bytes offset, OnLast const& on_last = {});
+  void read(File const& file, std::span<std::byte> memory, Bytes offset,
+            OnLast const& on_last = {});
   void write(File const& file, std::span<std::byte const> memory, Bytes offset,
              OnLast const& on_last = {});
 
