@@ -31,7 +31,7 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.watchdog = parse_duration(t); }},
     Key{"run.trace", "off|on", "off",
         "write run.dir/trace-RANK.json, which Perfetto shows: what each rank moved and computed "
-        "when",
+        "when; and foreseen-RANK.json, the same of simulated steps, where all rates are given",
         [](RunConfig& c, Text t) {
           c.trace = choice<bool>(t, {{"off", false}, {"on", true}});
         }},

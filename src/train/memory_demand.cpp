@@ -6,6 +6,7 @@
 #include "base/chunk.hpp"
 #include "base/dtype.hpp"
 #include "parameters/streamed_parameters.hpp"
+#include "plan/split.hpp"
 #include "state/working_copy.hpp"
 #include "tiers/device_tiers.hpp"
 #include "train/activation_choice.hpp"
@@ -82,15 +83,17 @@ parameters::DepthDemand depth_demand(RunConfig const& config, state::ShardMap co
   parameters::DepthDemand demand{.free = free,
                                  .layer = sizes.usual * static_cast<Bytes>(sizeof(T)),
                                  .large = sizes.large * static_cast<Bytes>(sizeof(T)),
-                                 .link = config.device.emulation.host_to_device,
-                                 .paths = std::ssize(config.paths)};
+                                 .link = config.device.emulation.host_to_device};
   if (demand.link <= 0.0) {
     demand.link = config.platform.host_to_device;
   }
   bool known = true;
-  for (tiers::PathSettings const& path : config.paths) {
-    known = known && path.read_rate > 0.0;
-    demand.storage += path.read_rate;
+  for (std::size_t i = 0; i < config.paths.size(); ++i) {
+    if (plan::takes_extents(config.storage.split, i)) {
+      ++demand.paths;
+      known = known && config.paths[i].read_rate > 0.0;
+      demand.storage += config.paths[i].read_rate;
+    }
   }
   demand.storage = known ? demand.storage : 0.0;
   return demand;

@@ -100,6 +100,8 @@ class Training {
   void start();
   void continue_loss_scale();
   void one_step();
+  /// A forecast of the steps to come, as soon as the rates that it needs are known.
+  void look_ahead();
   void validate();
   void run_steps();
   /// Under the next step if there is one.
@@ -130,7 +132,8 @@ class Training {
   LossScale loss_scale_;
   checkpoint::Meta meta_;
   Stop stop_ = Stop::none;
-  bool postponed_ = false;  ///< a save is due and waits for the end of the one before
+  std::int64_t steps_done_{};  ///< of this start, up to those that a forecast waits for
+  bool postponed_ = false;     ///< a save is due and waits for the end of the one before
 };
 
 template <class T>
@@ -284,22 +287,9 @@ void Training<T>::settle(device::Device& device, state::RankLink const& link) {
                          : static_cast<Bytes>(auto_host_share * static_cast<double>(comm_.minimum(
                                                                     memory::available_bytes()))),
       .ranks_per_node = static_cast<int>(comm_.maximum(std::int64_t{node.size()}))};
-  auto rates = given_rates(config_, room.ranks_per_node);
   std::optional<state::ShardMap> map;
-  WantedRates wanted;
-  mpi::agree(comm_, [&] {
-    map.emplace(state::layers_of(config_.model), comm_.size());
-    settle_schedule<T>(config_, *map, 0, room);
-    wanted = wanted_rates<T>(config_, *map, 0, room, rates);
-  });
-  if (wanted.any()) {
-    measure_rates(rates, wanted, config_, comm_, node, device);
-  }
-  mpi::agree(comm_, [&] {
-    auto choice = settle_activations<T>(config_, *map, 0, room, rates);
-    config_.train.activations = choice.policy;
-    activations_why_ = std::move(choice.why);
-  });
+  mpi::agree(comm_, [&] { map.emplace(state::layers_of(config_.model), comm_.size()); });
+  activations_why_ = settle_for_all<T>(config_, *map, comm_, room, device);
 }
 
 /// Everything before the first step. What a user can mend is found here, and then nothing is left
@@ -369,6 +359,9 @@ void Training<T>::prepare() {
                           .nodes = node_names(config_.node, comm_),
                           .job = config_.job};
   mpi::agree(comm_, [&] { runner_->open_trace(); });
+  if (auto forecast = runner_->foresee()) {
+    journal_.expect(*std::move(forecast));
+  }
   mpi::agree(comm_, [&] {
     journal_.begin(start, cadence_.now());
     if (local_level_) {
@@ -418,7 +411,9 @@ void Training<T>::conclude() {
                      .total = cadence_.now(),
                      .host_memory_peak = runner_->host_memory_peak(),
                      .host_memory_limit = runner_->host_memory_limit(),
-                     .device_memory_peak = runner_->device_memory_peak()});
+                     .device_memory_peak = runner_->device_memory_peak(),
+                     .host_memory_planned = runner_->memory_plan().node_total,
+                     .device_memory_planned = comm_.maximum(runner_->device_plan().total())});
 }
 
 template <class T>
@@ -468,6 +463,22 @@ void Training<T>::one_step() {
           meta_.bad_steps, meta_.step, config_.train.max_bad_steps)};
     }
   });
+  look_ahead();
+}
+
+// Rates of the first update may be known only once the second step has begun. After that nobody knows
+// more.
+template <class T>
+void Training<T>::look_ahead() {
+  constexpr std::int64_t measuring_steps = 2;
+  if (journal_.expects() || steps_done_ >= measuring_steps) {
+    return;
+  }
+  ++steps_done_;
+  auto forecast = runner_->foresee();
+  if (forecast && (forecast->unknown.empty() || steps_done_ == measuring_steps)) {
+    journal_.expect(*std::move(forecast));
+  }
 }
 
 template <class T>
