@@ -181,6 +181,8 @@ class StepRunner {
   std::optional<StepUpdate<T>> step_update_;
   std::function<bool()> before_update_;
   bool told_ = false;  ///< before_update_ was called, this step
+  /// As of the end of the last step. What an update fetches between steps counts for the next.
+  std::optional<tiers::Traffic> fetched_before_;
 };
 
 }  // namespace offstage::train
