@@ -32,6 +32,7 @@ struct PathSettings {
   int processes = 1;             ///< that have it at a time, where processes take turns
   int threads = 1;    ///< transfers of such a process at a time, each way if duplex is full
   bool persistent{};  ///< it outlives the job: its extents may become part of a checkpoint
+  bool nearby{};      ///< checkpoint.local can have links to its files: a run finds that out
   aio::EngineSettings engine;
   std::optional<Emulation> emulation;
 

@@ -34,7 +34,7 @@ TEST(ActivationRates, AreMeasuredAsTheDeviceHasThem) {
   EXPECT_FALSE(rates.rates.known());
   Bytes const before = device->used();
   Stopwatch const watch;
-  measure_rates(rates, {.compute = true, .link = true}, config, world, node, *device);
+  measure_rates(rates, {.compute = true, .link = true}, config, world, node.size(), *device);
   EXPECT_LT(watch.elapsed(), Seconds{5});
   EXPECT_EQ(device->used(), before);
   EXPECT_TRUE(holds_in_some_try([&] {  // the same figures, and tries, on every rank
@@ -64,7 +64,7 @@ TEST(ActivationRates, OfPathsAreWrittenWhereEverybodyLooks) {
   auto const device = device::make_host_device(0);
   auto rates = given_rates(config, node.size());
   EXPECT_EQ(rates.rates.storage.read, 0.0);
-  measure_rates(rates, {.storage = true}, config, world, node, *device);
+  measure_rates(rates, {.storage = true}, config, world, node.size(), *device);
   EXPECT_TRUE(config.paths.front().measured);
   EXPECT_FALSE(config.paths.back().measured);
   EXPECT_EQ(config.paths.back().read_rate, 1e9);
