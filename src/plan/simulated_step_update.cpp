@@ -88,13 +88,16 @@ Task SimulatedSteps::update(Marks& marks) {
     now->order.lowest_first();
     now->confirmed.set();
   }
-  if (!schedule_.overlap || schedule_.redone) {
+  if (schedule_.overlap && schedule_.redone) {
+    std::ranges::sort(trips_, {}, &Trip::subgroup);
+    now = &begin(trips_, false);
+  } else if (!schedule_.overlap) {
     now = &begin(trips_, false);
     co_await now->cores_done;
-    if (!schedule_.goes_on) {
-      co_await now->done;
-    }
-  } else if (schedule_.transfers == Transfers::blocking) {
+  }
+  bool const stays =
+      schedule_.overlap ? schedule_.transfers == Transfers::blocking : !schedule_.goes_on;
+  if (stays) {
     co_await now->done;
   }
   marks.update = time_.now();
