@@ -31,7 +31,7 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.watchdog = parse_duration(t); }},
     Key{"run.trace", "off|on", "off",
         "write run.dir/trace-RANK.json, which Perfetto shows: what each rank moved and computed "
-        "when",
+        "when; and foreseen-RANK.json, the same of simulated steps, where all rates are given",
         [](RunConfig& c, Text t) {
           c.trace = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
@@ -295,7 +295,8 @@ constexpr std::array keys{
     Key{"tiers.split-parameters", "auto|on|off", "auto",
         "the state keeps the half of a parameter that the bf16 working copy lacks: 2 bytes less "
         "each; auto: "
-        "state on storage, update.overlap=off, no checkpoint.rate and the copy where updates can "
+        "state on storage, update.overlap=off, no checkpoint.rate nor checkpoint.local, and the "
+        "copy where updates can "
         "read it",
         [](RunConfig& c, Text t) {
           using train::SplitParameters;
@@ -409,6 +410,18 @@ constexpr std::array keys{
     Key{"checkpoint.mtbf", "TIME", "24h",
         "auto: mean time until a node failure or preemption ends the whole job without a warning",
         [](RunConfig& c, Text t) { c.checkpoint.mtbf = parse_duration(t); }},
+    Key{"checkpoint.local", "PATH", "",
+        "directory on storage of each node for checkpoints of level 1, of which a restart on these "
+        "nodes takes the newest: by reference where it is on the file system of a tiers.path; "
+        "empty: none",
+        [](RunConfig& c, Text t) { c.checkpoint.local = t; }},
+    Key{"checkpoint.local-every", "auto|N|TIME", "auto",
+        "as checkpoint.every, of level 1: auto by what such a save costs and checkpoint.mtbf",
+        set_local_every},
+    Key{"checkpoint.node-mtbf", "TIME", "4320h",
+        "auto, with checkpoint.local: mean time until one node is lost with its storage, for which "
+        "checkpoint.dir is saved then",
+        [](RunConfig& c, Text t) { c.checkpoint.node_mtbf = parse_duration(t); }},
     Key{"checkpoint.keep", "N", "2", "complete checkpoints to keep, at least 2",
         [](RunConfig& c, Text t) { c.checkpoint.keep = whole<int>(t); }},
     Key{"checkpoint.keep-every", "N", "0",
@@ -419,10 +432,20 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) {
           c.checkpoint.overlap = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
-    Key{"checkpoint.rate", "RATE", "0",
-        "bytes per second of each rank at which state on storage is saved, beside later steps too; "
-        "takes slots for that state once more; 0: within one step",
-        [](RunConfig& c, Text t) { c.checkpoint.rate = t == "0" ? 0.0 : bytes_rate(t); }},
+    Key{"checkpoint.files", "auto|rank|node", "auto",
+        "a file for each rank, or one for each node, which its ranks write together; auto: node "
+        "from "
+        "256 ranks on",
+        [](RunConfig& c, Text t) {
+          using enum train::CheckpointFiles;
+          c.checkpoint.files = choice<train::CheckpointFiles>(
+              t, {{"auto", automatic}, {"rank", rank}, {"node", node}});
+        }},
+    Key{"checkpoint.rate", "RATE|N%", "0",
+        "bytes per second of a node, or a share of what it writes to checkpoint.dir and reads from "
+        "each path, at which state on storage is saved, beside later steps too; takes slots for "
+        "that state once more; 0: within one step",
+        set_checkpoint_rate},
     Key{"checkpoint.resume", "auto|none|PATH", "auto",
         "auto: the newest complete one, or a fresh start",
         [](RunConfig& c, Text t) { c.checkpoint.resume = t; }},

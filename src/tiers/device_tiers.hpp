@@ -58,7 +58,11 @@ class DeviceTiers final : public Tiers {
   [[nodiscard]] bool is_held(Key key) const override {
     return !is_resident(key) && rest_->is_held(key);
   }
-  void read_held(Key key, std::span<std::byte> memory, TakePiece const& take) override;
+  void read_held(Key key, std::span<std::byte> memory, TakePiece const& take,
+                 LetsPass const& lets_pass) override;
+  [[nodiscard]] StoragePath const* path_of_held(Key key) const override {
+    return rest_->path_of_held(key);
+  }
   void release(Key key) noexcept override;
   /// That of `rest`: leases of resident extents are no traffic of the tiers.
   [[nodiscard]] Traffic traffic() const override { return rest_->traffic(); }

@@ -30,6 +30,7 @@ struct PathSettings {
   int processes =
       1;  ///< that use it at a time under tiers.exclusive: more where one cannot saturate it
   bool persistent{};  ///< it outlives the job: its extents may become part of a checkpoint
+  bool nearby{};      ///< checkpoint.local can have links to its files: a run finds that out
   aio::EngineSettings engine;
   std::optional<Emulation> emulation;
 

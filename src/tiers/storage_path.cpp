@@ -24,6 +24,27 @@ namespace {
 constexpr Bytes least_followed_bytes = 8 * MiB;
 // How much of a new rate is what was found since the last one.
 constexpr double smoothing = 0.5;
+// How often who lets others pass looks for them.
+constexpr std::chrono::microseconds look{500};
+
+/// Counts whoever is in a hurry, from construction to destruction.
+class Counted {
+ public:
+  explicit Counted(std::atomic<std::uint32_t>& count) noexcept : count_{count} { ++count_; }
+  ~Counted() { --count_; }
+  Counted(Counted const&) = delete;
+  Counted& operator=(Counted const&) = delete;
+
+ private:
+  std::atomic<std::uint32_t>& count_;
+};
+
+void let_pass(std::atomic<std::uint32_t> const& others, LetsPass const& lets_pass) {
+  Waiting const waiting{"others on the storage path, which go before a save"};
+  while (others != 0 && lets_pass()) {
+    std::this_thread::sleep_for(look);
+  }
+}
 
 }  // namespace
 
@@ -131,6 +152,7 @@ StoragePath::StoragePath(PathSettings settings, Sharing sharing,
     own_ = std::make_unique<PathShared>();
   }
   shared_ = own_ ? own_.get() : sharing.rest;
+  queue_ = shared ? sharing.lock : shared_;
   if (settings_.emulation) {
     throttle_ = std::make_unique<Throttle>(*settings_.emulation, shared_->throttle);
   }
@@ -140,29 +162,43 @@ StoragePath::StoragePath(PathSettings settings, Sharing sharing,
 
 StoragePath::~StoragePath() = default;
 
-void StoragePath::read(aio::File const& file, std::span<std::byte> memory, Bytes offset) {
-  transfer(aio::Direction::read, file, memory, offset);
+void StoragePath::read(aio::File const& file, std::span<std::byte> memory, Bytes offset,
+                       LetsPass const& lets_pass) {
+  transfer(aio::Direction::read, file, memory, offset, lets_pass);
 }
 
-void StoragePath::write(aio::File const& file, std::span<std::byte const> memory, Bytes offset) {
+void StoragePath::write(aio::File const& file, std::span<std::byte const> memory, Bytes offset,
+                        LetsPass const& lets_pass) {
   // Only read from: the two directions share their code.
   transfer(aio::Direction::write, file, {const_cast<std::byte*>(memory.data()), memory.size()},
-           offset);
+           offset, lets_pass);
+}
+
+std::atomic<std::uint32_t>& StoragePath::in_a_hurry(aio::Direction direction) const noexcept {
+  return direction == aio::Direction::read || !writes_ ? queue_->reads_in_a_hurry
+                                                       : queue_->writes_in_a_hurry;
 }
 
 void StoragePath::transfer(aio::Direction direction, aio::File const& file,
-                           std::span<std::byte> memory, Bytes offset) {
+                           std::span<std::byte> memory, Bytes offset, LetsPass const& lets_pass) {
   constexpr auto most = static_cast<std::size_t>(path_hold_bytes);
   for (std::size_t begin = 0; begin < memory.size(); begin += most) {
     transfer_piece(direction, file, memory.subspan(begin, std::min(most, memory.size() - begin)),
-                   offset + static_cast<Bytes>(begin));
+                   offset + static_cast<Bytes>(begin), lets_pass);
   }
 }
 
 void StoragePath::transfer_piece(aio::Direction direction, aio::File const& file,
-                                 std::span<std::byte> memory, Bytes offset) {
+                                 std::span<std::byte> memory, Bytes offset,
+                                 LetsPass const& lets_pass) {
   bool const reads = direction == aio::Direction::read;
   auto const bytes = std::ssize(memory);
+  std::optional<Counted> hurry;
+  if (lets_pass) {
+    let_pass(in_a_hurry(direction), lets_pass);
+  } else {
+    hurry.emplace(in_a_hurry(direction));
+  }
   Stopwatch watch;
   Seconds waited{};
   Seconds taken{};
@@ -189,7 +225,9 @@ void StoragePath::transfer_piece(aio::Direction direction, aio::File const& file
   if (trace_ != nullptr) {  // which may write its file: not while the path is held
     trace_->span(reads ? read_row_ : write_row_, reads ? "read" : "write", begin, done, -1, bytes);
   }
-  record(direction, bytes, waited, taken);
+  if (!lets_pass) {
+    record(direction, bytes, waited, taken);
+  }
 }
 
 void StoragePath::record(aio::Direction direction, Bytes bytes, Seconds waited, Seconds taken) {

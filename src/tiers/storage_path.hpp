@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -23,7 +24,7 @@ namespace offstage::tiers {
 /// The most that one hold of a path transfers.
 constexpr Bytes path_hold_bytes = 64 * MiB;
 
-/// What went through one path in one direction, this process.
+/// What went through one path in one direction, this process; not what let others pass.
 struct DirectionTraffic {
   Bytes bytes{};
   std::int64_t transfers{};  ///< holds of the path, of at most path_hold_bytes each
@@ -43,14 +44,23 @@ struct alignas(64) PathShared {
   NodeLockState write_lock;
   ThrottleState throttle;
   std::atomic<std::uint32_t> left_out;  ///< not 0: nothing more is written there
+  /// Transfers that wait or are under way and let nobody pass. Half duplex: of both directions in
+  /// the first.
+  std::atomic<std::uint32_t> reads_in_a_hurry;
+  std::atomic<std::uint32_t> writes_in_a_hurry;
 };
+
+/// Whether others still go first; asked again and again.
+using LetsPass = std::function<bool()>;
 
 /// One storage path as this process uses it: the only door to its bandwidth.
 ///
 /// Order:   half duplex: one transfer at a time, in order of arrival; full duplex: one each way
-///          (`processes` times as many). With a shared lock the same holds among all processes of the
-///          node: exclusive access (MLP section 3.2). Whoever is inside transfers at most
-///          path_hold_bytes and waits for nothing else.
+///          (`processes` times as many). With a shared lock the same holds among all processes of
+///          the node: exclusive access (MLP section 3.2). Whoever is inside transfers at most
+///          path_hold_bytes and waits for nothing else. A transfer with `lets_pass` (a save's)
+///          begins once no other one waits or is under way, on any process of the node, or once
+///          that is false: then it waits its turn as any other.
 /// Threads: any.
 /// Errors:  IoError of the engine; nothing is retried here beyond what the engine retries.
 class StoragePath {
@@ -69,8 +79,10 @@ class StoragePath {
   StoragePath& operator=(StoragePath const&) = delete;
 
   /// Memory, offset and length as aio::Engine wants them.
-  void read(aio::File const& file, std::span<std::byte> memory, Bytes offset);
-  void write(aio::File const& file, std::span<std::byte const> memory, Bytes offset);
+  void read(aio::File const& file, std::span<std::byte> memory, Bytes offset,
+            LetsPass const& lets_pass = {});
+  void write(aio::File const& file, std::span<std::byte const> memory, Bytes offset,
+             LetsPass const& lets_pass = {});
 
   [[nodiscard]] PathSettings const& settings() const noexcept { return settings_; }
   [[nodiscard]] PathTraffic traffic() const;
@@ -100,9 +112,10 @@ class StoragePath {
     Seconds seconds{};
   };
   void transfer(aio::Direction direction, aio::File const& file, std::span<std::byte> memory,
-                Bytes offset);
+                Bytes offset, LetsPass const& lets_pass);
   void transfer_piece(aio::Direction direction, aio::File const& file, std::span<std::byte> memory,
-                      Bytes offset);
+                      Bytes offset, LetsPass const& lets_pass);
+  [[nodiscard]] std::atomic<std::uint32_t>& in_a_hurry(aio::Direction direction) const noexcept;
   void record(aio::Direction direction, Bytes bytes, Seconds waited, Seconds taken);
 
   PathSettings settings_;
@@ -110,6 +123,8 @@ class StoragePath {
   std::unique_ptr<Lanes> writes_;    ///< null: half duplex, reads_ serves both
   std::unique_ptr<PathShared> own_;  ///< if nothing is shared
   PathShared* shared_;
+  PathShared*
+      queue_;  ///< of all paths on its device, if processes wait for each other; else shared_
   std::unique_ptr<Throttle> throttle_;
   trace::Trace* trace_;
   std::string read_row_, write_row_;  ///< of the trace

@@ -35,9 +35,13 @@ class VirtualTiers final : public Tiers {
   [[nodiscard]] std::optional<SharedExtent> share(Key key, std::string const& name) override;
   void hold() override { table_.hold(); }
   [[nodiscard]] bool is_held(Key key) const override { return table_.is_held(key); }
-  void read_held(Key key, std::span<std::byte> memory, TakePiece const& take) override {
+  void read_held(Key key, std::span<std::byte> memory, TakePiece const& take,
+                 LetsPass const& lets_pass) override {
     Waiting const waiting{"the held version of extent", key};
-    store_->read_through(table_.held_version(key), memory, table_.held(key), take);
+    store_->read_through(table_.held_version(key), memory, table_.held(key), take, lets_pass);
+  }
+  [[nodiscard]] StoragePath const* path_of_held(Key key) const override {
+    return &store_->path_of(table_.held(key));
   }
   void release(Key key) noexcept override { table_.release_held(key); }
   [[nodiscard]] Traffic traffic() const override;
@@ -67,7 +71,7 @@ class VirtualTiers final : public Tiers {
   trace::Trace* trace_;
   std::unique_ptr<ExtentStore> store_;  ///< null if every extent stays in memory
   ExtentTable table_;
-  bool has_two_;  ///< buffers for leases at a time
+  bool has_two_;                   ///< buffers for leases at a time
   std::vector<std::string> rows_;  ///< of the trace, one per buffer
   mutable std::mutex mutex_;       ///< guards traffic_
   Traffic traffic_;                ///< without the paths'

@@ -125,15 +125,15 @@ void Offload::measure(mpi::Communicator const& node, Bytes memory) {
   }
 }
 
-std::shared_ptr<tiers::KeptFileShape const> Offload::shape_of_slots(
-    std::span<state::Subgroup const> subgroups) const {
-  if (subgroups.empty() || std::ranges::none_of(config_.paths, &tiers::PathSettings::persistent)) {
+std::shared_ptr<tiers::KeptFileShape> Offload::shape_of_slots(
+    std::span<state::Subgroup const> subgroups, std::string const& directory) const {
+  if (subgroups.empty()) {
     return nullptr;
   }
   auto const& largest =
       *std::ranges::max_element(subgroups, {}, [](auto const& each) { return each.size; });
   return std::make_shared<tiers::KeptFileShape>(checkpoint::shape_of_slots(
-      config_.checkpoint.dir, comm_.rank(), config_.optimizer.layout(), largest.size));
+      directory, comm_.rank(), config_.optimizer.layout(), largest.size));
 }
 
 /// Of the state that is not resident, of the gradients as they are accumulated, of those that are flushed in
@@ -164,7 +164,14 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
   }
   state.settings.holds = holds_versions(config_);
   if (state.settings.cached < subgroups_) {
-    state.settings.kept = shape_of_slots(waiting);
+    if (std::ranges::any_of(config_.paths, &tiers::PathSettings::persistent)) {
+      state.settings.kept = shape_of_slots(waiting, config_.checkpoint.dir);
+    }
+    if (std::ranges::any_of(config_.paths, &tiers::PathSettings::nearby)) {
+      auto shape = shape_of_slots(waiting, config_.checkpoint.level_1);
+      shape->near_alone = true;  // checkpoint.dir has extents of persistent paths alone
+      state.settings.kept_nearby = std::move(shape);
+    }
   }
 
   Demand accumulated{extents(subgroups, gradient_element_bytes), shared};

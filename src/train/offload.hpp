@@ -65,6 +65,8 @@ class Offload {
   /// After each step: the rates that the split goes by follow what was reached.
   void follow_rates();
 
+  /// Null without storage.
+  [[nodiscard]] std::shared_ptr<tiers::PathSet> const& paths() const noexcept { return paths_; }
   [[nodiscard]] std::vector<plan::PathRate> rates() const;
   /// Those that this rank gets while all ranks of the node do the same, of the paths that are written to.
   [[nodiscard]] std::vector<plan::PathRate> rates_of_rank() const;
@@ -82,9 +84,9 @@ class Offload {
                                             Bytes gradient_element_bytes,
                                             Bytes parameter_element_bytes) const;
   void find_room(std::vector<Demand> const& demands);
-  /// Null if no path is persistent.
-  [[nodiscard]] std::shared_ptr<tiers::KeptFileShape const> shape_of_slots(
-      std::span<state::Subgroup const> subgroups) const;
+  /// That have their names in `directory`; null without subgroups.
+  [[nodiscard]] std::shared_ptr<tiers::KeptFileShape> shape_of_slots(
+      std::span<state::Subgroup const> subgroups, std::string const& directory) const;
   void measure(mpi::Communicator const& node, Bytes memory);
 
   RunConfig const& config_;

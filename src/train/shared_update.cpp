@@ -221,10 +221,7 @@ ShareStep SharedUpdate::run(kernels::OptimizerStep const& step, update::Gradient
   if (spills_) {
     pipeline_->start(step, trips, std::move(gradient), targets);
   } else {
-    auto const stats = pipeline_->run(step, trips, gradient, targets);
-    if (lane_) {
-      share_.learn(stats);
-    }
+    share_.learn(pipeline_->run(step, trips, gradient, targets));
   }
   seconds_ = watch.elapsed();
   return done;

@@ -95,6 +95,11 @@ class SharedUpdate {
   /// Before gradients or state are touched again. Errors: those of the update.
   void finish();
 
+  /// Of what is not resident, that the device takes in the next update.
+  [[nodiscard]] double share() const noexcept { return share_.share(); }
+  /// As updates that have ended had them.
+  [[nodiscard]] plan::UpdateRates const& rates() const noexcept { return share_.rates(); }
+
   /// Seconds inside the last run.
   [[nodiscard]] Seconds seconds() const noexcept { return seconds_; }
 

@@ -1,6 +1,7 @@
 #include "train/step_forecast.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/dtype.hpp"
 #include "model/block.hpp"
@@ -13,6 +14,7 @@
 #include "train/memory_demand.hpp"
 #include "train/shared_update.hpp"
 #include "update/device_lane.hpp"
+#include "update/held_gradients.hpp"
 
 namespace offstage::train {
 namespace {
@@ -149,7 +151,8 @@ plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
   schedule.chunk_slots = slots.slots;
   schedule.staged_chunks = slots.parameter_slots;
   schedule.workers = update_workers(config, memory, host_visible);
-  schedule.held = facts.device.held / accumulated_bytes<T>(config);
+  Bytes const norms = update::HeldGradients::norm_bytes(facts.map.shard_elements(facts.rank));
+  schedule.held = std::max<Bytes>(0, facts.device.held - norms) / accumulated_bytes<T>(config);
   schedule.direct = facts.route == state::Route::direct;
   schedule.sums_on_device = sums_on_device(facts.map.ranks(), facts.route);
   schedule.buffers = stored ? memory.buffers : 0;
@@ -165,15 +168,15 @@ plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
   schedule.gradients_cached = memory.gradients_cached;
   schedule.flush_fp32 = config.flushes_fp32();
   schedule.home = home_of(config);
+  auto const sizes = facts.map.slot_sizes();
+  for (std::size_t layer = 0; layer < facts.map.layers().size(); ++layer) {
+    if (sizes.is_large(facts.map.layers()[layer])) {
+      schedule.large_layers.push_back(static_cast<int>(layer));
+    }
+  }
   if (schedule.home != plan::ParameterHome::device) {
-    auto const sizes = facts.map.slot_sizes();
     std::int64_t const there = facts.device.working_copy / static_cast<Bytes>(sizeof(T));
     schedule.parameter_slots = static_cast<int>((there - sizes.large) / sizes.usual);
-    for (std::size_t layer = 0; layer < facts.map.layers().size(); ++layer) {
-      if (sizes.is_large(facts.map.layers()[layer])) {
-        schedule.large_layers.push_back(static_cast<int>(layer));
-      }
-    }
   }
   schedule.parameter_buffers = memory.parameter_buffers;
   schedule.parameters_ahead =
@@ -189,29 +192,36 @@ plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
 }
 
 template <class T>
-plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts) {
-  auto const machine = machine_of(config, facts);
+plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts,
+                              StepSimulation const& by) {
+  auto const machine = by.machine != nullptr ? *by.machine : machine_of(config, facts);
   auto const work = workload_of<T>(config, facts);
   auto schedule = schedule_of<T>(config, facts);
-  auto const plain = plan::simulate(machine, work, schedule);
+  auto const plain = plan::simulate(machine, work, schedule, by.events);
   bool const gains = schedule.spares > 0 || (schedule.spare_slots && schedule.buffers > 0);
   if (config.overlap == Overlap::off || (config.overlap == Overlap::automatic && !gains)) {
     return plain;
   }
   schedule.overlap = true;
-  auto overlapped = plan::simulate(machine, work, schedule);
+  std::vector<plan::SimulatedEvent> events;
+  auto overlapped =
+      plan::simulate(machine, work, schedule, by.events != nullptr ? &events : nullptr);
   if (facts.clip_rate > 0.0) {
     schedule.redone = true;
     overlapped = plan::mean(overlapped, plan::simulate(machine, work, schedule), facts.clip_rate);
   }
   bool const chosen = config.overlap == Overlap::on || overlapped.step < plain.step;
+  if (chosen && by.events != nullptr) {
+    *by.events = std::move(events);
+  }
   return chosen ? overlapped : plain;
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                               \
-  template plan::Workload workload_of<T>(RunConfig const&, StepFacts const&); \
-  template plan::Schedule schedule_of<T>(RunConfig const&, StepFacts const&); \
-  template plan::Prediction foresee_step<T>(RunConfig const&, StepFacts const&);
+#define OFFSTAGE_INSTANTIATE(T)                                                 \
+  template plan::Workload workload_of<T>(RunConfig const&, StepFacts const&);   \
+  template plan::Schedule schedule_of<T>(RunConfig const&, StepFacts const&);   \
+  template plan::Prediction foresee_step<T>(RunConfig const&, StepFacts const&, \
+                                            StepSimulation const&);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)
 OFFSTAGE_INSTANTIATE(float16)

@@ -101,6 +101,24 @@ TEST_F(Options, ABareNumberOfCheckpointEveryMeansSteps) {
   EXPECT_THAT(error({"--checkpoint.every=often"}), HasSubstr("checkpoint.every=often"));
 }
 
+TEST_F(Options, CheckpointRateIsBytesPerSecondOrAShare) {
+  EXPECT_FALSE(parse({}).checkpoint.is_paced());
+  EXPECT_FALSE(parse({"--checkpoint.rate=0"}).checkpoint.is_paced());
+  auto const given = parse({"--checkpoint.rate=1.5GB/s"}).checkpoint;
+  EXPECT_EQ(given.rate, 1.5e9);
+  EXPECT_EQ(given.rate_share, 0.0);
+  auto const share = parse({"--checkpoint.rate=12.5%"}).checkpoint;
+  EXPECT_EQ(share.rate, 0.0);
+  EXPECT_EQ(share.rate_share, 0.125);
+  for (char const* const bad : {"0%", "-3%", "100.1%"}) {
+    EXPECT_THAT(error({std::string{"--checkpoint.rate="} + bad}),
+                AllOf(HasSubstr(std::string{"checkpoint.rate="} + bad), HasSubstr("is no share"),
+                      HasSubstr("20%, or a rate, as in 500MB/s")));
+  }
+  EXPECT_THAT(error({"--checkpoint.rate=some%"}), HasSubstr("'some' is not a number"));
+  EXPECT_THAT(error({"--checkpoint.rate=fast"}), HasSubstr("checkpoint.rate=fast"));
+}
+
 TEST_F(Options, ValuesMayStandBehindABlank) {
   EXPECT_EQ(parse({"--train.seed", "7"}).train.seed, 7U);
   EXPECT_THAT(error({"--optimizer.lr", "-1"}), HasSubstr("optimizer.lr=-1 must be above 0"));

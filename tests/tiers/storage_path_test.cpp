@@ -92,6 +92,50 @@ TEST_F(StoragePathTest, LetsAsManyInAsItsProcesses) {
   EXPECT_EQ(kernel->contexts(), 3);
 }
 
+TEST_F(StoragePathTest, WhoLetsOthersPassBeginsOnceNoneWaitsNorIsUnderWay) {
+  PathSettings wide = settings();
+  wide.processes = 2;
+  StoragePath path{wide, {&*shared, nullptr}, kernel, nullptr};
+  StoragePath of_another_process{wide, {&*shared, nullptr}, kernel, nullptr};
+  // The two that are in a hurry end together: between them there would be a place for the third.
+  kernel->meanwhile = [this](aio::Transfer const& transfer) {
+    if (transfer.offset != 7 * block) {
+      wait_until([&] { return count.most == 2; });
+    }
+  };
+  auto const read_one = [&](StoragePath& by, Bytes offset, LetsPass const& lets_pass) {
+    Memory const memory{block};
+    by.read(file, memory.bytes(), offset, lets_pass);
+  };
+  NamedThread first{"first", [&] { read_one(of_another_process, 0, {}); }};
+  wait_until([&] { return kernel->transfers().size() == 1; });
+  std::atomic<int> asked = 0;
+  NamedThread patient{"patient", [&] { read_one(path, 7 * block, [&] { return ++asked > 0; }); }};
+  wait_until([&] { return asked > 0; });
+  read_one(path, block, {});
+  first.join();
+  patient.join();
+  auto const transfers = kernel->transfers();
+  ASSERT_EQ(transfers.size(), 3U);
+  EXPECT_EQ(transfers[1].offset, block);
+  EXPECT_EQ(transfers[2].offset, 7 * block);
+  EXPECT_EQ(path.traffic().read.bytes, block) << "without what let others pass";
+}
+
+TEST_F(StoragePathTest, WhoLetsOthersPassNoMoreWaitsItsTurn) {
+  PathSettings wide = settings();
+  wide.processes = 2;
+  StoragePath path{wide, {&*shared, nullptr}, kernel, nullptr};
+  kernel->meanwhile = [this](aio::Transfer const&) { wait_until([&] { return count.most == 2; }); };
+  NamedThread first{"first", [&] { read(path); }};
+  wait_until([&] { return kernel->transfers().size() == 1; });
+  int asked = 0;
+  Memory const memory{block};
+  path.read(file, memory.bytes(), block, [&] { return ++asked < 3; });
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(count.most, 2);
+}
+
 TEST_F(StoragePathTest, SumsTheTrafficOfAllThreads) {
   StoragePath path{settings(), {}, kernel, nullptr};
   hurry(path, 25);
