@@ -146,8 +146,8 @@ class Store {
   /// what must not go on meanwhile). It is a checkpoint once finish_save has returned; none begins before.
   void begin_save(Meta const& meta, state::ShardMap const& map,
                   std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
-  /// Of saves in two parts: what the tiers hold is written beside updates, so fast; where
-  /// parameters are split a save ends before the next update.
+  /// Saves in two parts write what the tiers hold beside updates, so fast. Where parameters are
+  /// split, a save ends before the next update.
   void set_rate(SaveRate const& rate) { rate_ = rate; }
   /// The ranks of `node` write one file together in all saves that follow; `subgroups`: of this
   /// rank.
@@ -156,7 +156,8 @@ class Store {
   /// transfers. null: none.
   void set_path(tiers::StoragePath* path) { path_ = path; }
   [[nodiscard]] bool is_saving() const noexcept { return saving_ != nullptr; }
-  /// Between begin_save and an update: returns when that may begin. True if finish_save would not wait.
+  /// Waits, between begin_save and an update, until the update may begin. Returns whether
+  /// finish_save would not wait.
   [[nodiscard]] bool may_update();
   SaveStats finish_save();
 

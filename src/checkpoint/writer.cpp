@@ -238,7 +238,7 @@ void write_state(StateFile& file, Manifest const& manifest, StateLayout const& l
     if (stored.own_file || (manner.drain.holds() && tiers.is_held(static_cast<tiers::Key>(k)))) {
       continue;
     }
-    tiers::Lease const lease = tiers.fetch(static_cast<tiers::Key>(k));
+    tiers::Lease const lease = tiers.fetch_aside(static_cast<tiers::Key>(k));
     checksums[k].resize(static_cast<std::size_t>(stored.blocks(layout)));
     if (manner.split != nullptr) {
       write_joined(file, stored.offset, *manner.split, subgroups[k], lease.bytes(), checksums[k]);

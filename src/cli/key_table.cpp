@@ -285,9 +285,16 @@ constexpr std::array keys{
     Key{"tiers.path", "PATH[,ATTRIBUTE...]", "",
         "directory for the optimizer state, once for each storage path; empty: host memory",
         add_path, nullptr, true},
-    Key{"tiers.exclusive", "true|false", "true",
-        "one process of a node at a time uses a storage path",
-        [](RunConfig& c, Text t) { c.storage.exclusive = truth(t); }},
+    Key{"tiers.exclusive", "auto|true|false", "auto",
+        "one process of a node at a time uses a storage path; auto: where several do not move "
+        "more, "
+        "which a short trial at the start finds out",
+        [](RunConfig& c, Text t) {
+          using train::Exclusive;
+          c.storage.exclusive = choice<Exclusive>(
+              t,
+              {{"auto", Exclusive::automatic}, {"true", Exclusive::on}, {"false", Exclusive::off}});
+        }},
     Key{"tiers.split", "auto|paper|first|A:B:...", "auto",
         "share of each storage path: auto (all end together), paper (by min(read, write)), first "
         "(that alone), or weights",
@@ -382,6 +389,17 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.platform.device_update = count_rate(t); }},
     Key{"platform.products", "N", "0", "FLOP/s of products on a rank's device, as 150T",
         [](RunConfig& c, Text t) { c.platform_products = flops_rate(t); }},
+    Key{"platform.block-forward", "N", "0",
+        "FLOP/s of a transformer block's forward on a rank's device, as 100T",
+        [](RunConfig& c, Text t) { c.platform_passes.block_forward = flops_rate(t); }},
+    Key{"platform.block-backward", "N", "0", "likewise of its backward",
+        [](RunConfig& c, Text t) { c.platform_passes.block_backward = flops_rate(t); }},
+    Key{"platform.host-sum", "RATE", "0",
+        "read and written by a rank's cores where they add gradients",
+        [](RunConfig& c, Text t) { c.platform_passes.host_sum = bytes_rate(t); }},
+    Key{"platform.rank-link", "RATE", "0",
+        "that comes to a rank from the others where layers are gathered",
+        [](RunConfig& c, Text t) { c.platform_passes.rank_link = bytes_rate(t); }},
     Key{"platform.host-to-device", "RATE", "0",
         "of a rank's link, as in 25GB/s, from pinned memory",
         [](RunConfig& c, Text t) { c.platform.host_to_device = bytes_rate(t); }},

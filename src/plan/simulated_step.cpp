@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <iterator>
-#include <numeric>
 
 #include "base/error.hpp"
 

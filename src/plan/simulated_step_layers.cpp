@@ -1,11 +1,6 @@
 #include "plan/simulated_step.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <iterator>
-#include <numeric>
-
-#include "base/error.hpp"
 
 namespace offstage::plan {
 

@@ -1,12 +1,9 @@
 #include "plan/simulated_step.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <numeric>
 #include <string>
-
-#include "base/error.hpp"
 
 namespace offstage::plan {
 

@@ -43,6 +43,9 @@ class DeviceTiers final : public Tiers {
   [[nodiscard]] std::span<std::byte> resident(Key key) const;
 
   [[nodiscard]] Lease fetch(Key key) override;
+  [[nodiscard]] Lease fetch_aside(Key key) override {
+    return is_resident(key) ? fetch(key) : rest_->fetch_aside(key);
+  }
   [[nodiscard]] Lease create(Key key) override;
   [[nodiscard]] bool fits_beside(Key held, Key wanted) const override;
   /// None of a resident extent: it has no spare.

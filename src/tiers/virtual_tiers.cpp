@@ -25,6 +25,7 @@ class VirtualTiers final : public Tiers {
   VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings);
 
   Lease fetch(Key key) override;
+  Lease fetch_aside(Key key) override;
   Lease create(Key key) override;
   [[nodiscard]] bool fits_beside(Key /*held*/, Key /*wanted*/) const override { return has_two_; }
   std::optional<Lease> fetch_on_trial(Key key) override;
@@ -98,6 +99,14 @@ VirtualTiers::VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettin
   for (std::int64_t i = 0; i < table_.pool().size(); ++i) {
     rows_.push_back(fmt::format("{} buffer {}", settings.name, i));
   }
+}
+
+Lease VirtualTiers::fetch_aside(Key key) {
+  Waiting const waiting{"the fetch of extent", key};
+  auto const lent = table_.lend(key, Purpose::fetch);
+  Lease lease{lease_of(key, lent->buffer)};  // ends if what follows throws
+  fill(key, *lent);
+  return lease;
 }
 
 Lease VirtualTiers::fetch(Key key) {

@@ -179,7 +179,7 @@ ActivationChoice Chooser<T>::choose(ActivationRates const& rates) const {
   }
   auto const paper = activations::paper_choice<T>(rates.rates, beside, dims_,
                                                   {.all = blocks, .staying = slabs}, parts);
-  // Of what is only computed again there is one copy.
+  // Parts that are only computed again have one copy on the device.
   auto const again =
       activations::recompute_seconds(rates.rates, beside, dims_, {.all = blocks, .staying = 1});
   bool const swaps = fits(swap(paper.share));

@@ -18,7 +18,7 @@ namespace {
 /// Enough to tell a rate to some per cent, and short beside the start of a run.
 constexpr probe::Effort effort{.bytes = 16 * MiB, .rounds = 3, .least = Seconds{0.01}};
 
-/// Of all ranks.
+/// The least of all ranks.
 double least(mpi::Communicator const& comm, double here) {
   return -comm.maximum(-here);
 }

@@ -80,10 +80,8 @@ void measure_paths(RunConfig& config, mpi::Communicator const& comm) {
   auto const node = comm.split_by_node();
   mpi::SharedWindow const window{node, tiers::shared_bytes(config.paths)};
   std::shared_ptr<tiers::PathSet const> paths;
-  mpi::agree(comm, [&] {
-    paths = tiers::make_paths(
-        {.paths = config.paths, .exclusive = config.storage.exclusive, .shared = window.bytes()});
-  });
+  mpi::agree(comm,
+             [&] { paths = tiers::make_paths({.paths = config.paths, .shared = window.bytes()}); });
   auto const measured = measure_unknown(config, comm, node, *paths, tiers::path_hold_bytes);
   for (std::size_t i = 0; i < measured.size(); ++i) {
     auto& path = config.paths[i];
@@ -104,9 +102,16 @@ Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::
   auto const node = comm.split_by_node();
   sharer_ = {node.rank(), node.size()};
   window_ = std::make_unique<mpi::SharedWindow>(node, tiers::shared_bytes(config.paths));
+  locks_ = choose_locks(
+      config, comm, node,
+      {.spill = spill_of(config, comm), .shared = window_->bytes(), .memory = measuring_memory});
+  std::vector<bool> exclusive;
+  for (LockChoice const& lock : locks_) {
+    exclusive.push_back(lock.exclusive);
+  }
   mpi::agree(comm, [&] {
     paths_ = tiers::make_paths({.paths = config.paths,
-                                .exclusive = config.storage.exclusive,
+                                .exclusive = exclusive,
                                 .shared = window_->bytes(),
                                 .trace = trace});
   });
@@ -337,11 +342,11 @@ std::vector<plan::PathRate> Offload::rates() const {
   return rates;
 }
 
-// Without exclusive access a rank's rate is measured while the others use the path too.
+// Where processes do not take turns, a rank's rate is measured while the others use the path too.
 std::vector<plan::PathRate> Offload::rates_of_rank() const {
-  auto const ranks = static_cast<double>(config_.storage.exclusive ? sharer_.ranks : 1);
   std::vector<plan::PathRate> rates;
   for (std::size_t i = 0; paths_ && i < paths_->size(); ++i) {
+    auto const ranks = static_cast<double>(locks_[i].exclusive ? sharer_.ranks : 1);
     if ((*paths_)[i]->writable()) {
       auto const rate = (*paths_)[i]->rate();
       rates.push_back({rate.read / ranks, rate.write / ranks, rate.full_duplex});
@@ -355,6 +360,7 @@ std::vector<PathFacts> Offload::facts() const {
   auto const found = rates();
   for (std::size_t i = 0; i < facts.size(); ++i) {
     facts[i].rate = found[i];
+    facts[i].lock = locks_[i];
   }
   return facts;
 }

@@ -17,6 +17,7 @@
 #include "tiers/storage_path.hpp"
 #include "tiers/tiers.hpp"
 #include "tiers/virtual_tiers.hpp"
+#include "train/lock_choice.hpp"
 #include "train/report.hpp"
 #include "train/run_config.hpp"
 #include "update/gradient_accumulator.hpp"
@@ -34,8 +35,9 @@ void measure_paths(RunConfig& config, mpi::Communicator const& comm);
 /// Collective: construction, allocate and destruction. Errors there are mpi::AgreedError.
 class Offload {
  public:
-  /// Opens the paths; measures those whose rates the split needs and nobody gave, one after the other
-  /// on one rank of each node, with at most `measuring_memory` for what is moved.
+  /// Opens the paths; settles how processes share them (choose_locks), and measures those whose
+  /// rates the split needs and nobody gave, one after the other on one rank of each node; with at
+  /// most `measuring_memory` for what is moved.
   Offload(RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace,
           Bytes measuring_memory = tiers::path_hold_bytes);
 
@@ -93,6 +95,7 @@ class Offload {
   mpi::Communicator const& comm_;
   trace::Trace* trace_;
   std::unique_ptr<mpi::SharedWindow> window_;  ///< null without paths
+  std::vector<LockChoice> locks_;              ///< of each path
   std::shared_ptr<tiers::PathSet> paths_;
   std::unique_ptr<tiers::Tiers> state_;
   tiers::DeviceTiers* residents_{};  ///< state_ if some are resident; else null

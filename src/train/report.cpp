@@ -140,9 +140,10 @@ void print_storage(RunConfig const& config, HeaderFacts const& facts) {
                                  : fmt::format("on {} storage path{}", config.paths.size(),
                                                config.paths.size() == 1 ? "" : "s"));
   for (std::size_t path = 0; path < std::min(config.paths.size(), facts.paths.size()); ++path) {
-    log::info("  path {}  {}, {}", config.paths[path].directory,
-              describe_rates(config.paths[path], facts.paths[path].rate),
-              describe_slots(config.paths[path], facts.paths[path]));
+    auto const lock = describe(facts.paths[path].lock);
+    log::info("  path {}  {}{}{}, {}", config.paths[path].directory,
+              describe_rates(config.paths[path], facts.paths[path].rate), lock.empty() ? "" : ", ",
+              lock, describe_slots(config.paths[path], facts.paths[path]));
   }
   plan::MemoryPlan const& memory = facts.memory;
   if (!config.paths.empty()) {

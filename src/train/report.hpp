@@ -9,6 +9,7 @@
 #include "plan/memory.hpp"
 #include "plan/split.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "train/lock_choice.hpp"
 #include "train/run_config.hpp"
 #include "train/storage_report.hpp"
 
@@ -27,6 +28,7 @@ struct PathFacts {
   std::vector<SlotFacts> slots{};  ///< none: all stays in host memory
   Bytes needed{};                  ///< all slots there of the ranks of this node
   Bytes free{};                    ///< before they were allocated
+  LockChoice lock{};               ///< how the node's processes share it
 };
 
 /// Facts that the header shows beside the configuration.

@@ -147,9 +147,13 @@ struct CheckpointConfig {
 
 enum class SplitParameters { automatic, on, off };  ///< tiers.split-parameters
 
+/// tiers.exclusive: whether the processes of a node take turns on a storage path. automatic: where
+/// that moves no less.
+enum class Exclusive { off, on, automatic };
+
 /// How the storage paths are used: the principles of MLP-Offload, each with a key of its own.
 struct StoragePolicy {
-  bool exclusive = true;                                   ///< tiers.exclusive
+  Exclusive exclusive = Exclusive::automatic;              ///< tiers.exclusive
   plan::SplitPolicy split;                                 ///< tiers.split
   tiers::Verify verify = tiers::Verify::always;            ///< tiers.verify
   Bytes most_cache = -1;                                   ///< tiers.cache, per node; -1: auto
@@ -186,6 +190,14 @@ struct SharePolicy {
   plan::Transfers transfers = plan::Transfers::overlap;  ///< update.transfers=overlap|blocking
 };
 
+/// The rest of platform.*, as `offstage probe` wrote it: per rank, all ranks at once; 0 where not
+/// given.
+struct PassRates {
+  double block_forward{}, block_backward{};  ///< FLOP/s of a block on the device
+  double host_sum{};   ///< bytes per second that the cores read and write where they add gradients
+  double rank_link{};  ///< bytes per second that come to a rank from the others
+};
+
 /// Everything a training run is told; made by cli from files and options, read-only afterwards.
 struct RunConfig {
   std::string run_dir;
@@ -214,6 +226,7 @@ struct RunConfig {
   /// platform.*, as `offstage probe` wrote them: per rank, all ranks at once; 0 where not given.
   plan::UpdateRates platform;
   double platform_products{};     ///< platform.products, FLOP/s; 0: not given
+  PassRates platform_passes;
   std::string platform_measured;  ///< platform.measured: when and where, in words
   CheckpointConfig checkpoint;
   std::optional<slurm::Job> job;  ///< none outside of Slurm; its end is known to rank 0 alone

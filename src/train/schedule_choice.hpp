@@ -18,8 +18,8 @@ struct ScheduleBytes {
                        ///< layers
 };
 
-/// Of what the two schedules differ in. `config.train` has activations and `together` of the
-/// vertical one. T is numerics.dtype.
+/// Bytes of that in which the two schedules differ. `config.train` has activations and `together`
+/// of the vertical one. T is numerics.dtype.
 template <class T>
 [[nodiscard]] ScheduleBytes schedule_bytes(RunConfig const& config, state::ShardMap const& map);
 
@@ -27,11 +27,11 @@ template <class T>
 /// ranks.
 [[nodiscard]] std::vector<int> allowed_schedules(RunConfig const& config, int ranks);
 
-/// train.schedule settled for rank `rank`: of a vertical one TrainConfig::together and
-/// ::activations, of a horizontal one nothing. It comes before settle_activations. `auto` is
-/// vertical where parameters do not live on the device, a rank has several micro-batches in a step,
-/// train.activations keeps nothing that a vertical schedule computes again, the room suffices for
-/// it, and fewer bytes move so (schedule_bytes).
+/// Settles train.schedule for rank `rank`: writes TrainConfig::together and ::activations of a
+/// vertical schedule, and nothing of a horizontal one. It comes before settle_activations. `auto`
+/// is vertical where parameters do not live on the device, a rank has several micro-batches in a
+/// step, train.activations keeps nothing that a vertical schedule computes again, the room
+/// suffices for it, and fewer bytes move so (schedule_bytes).
 template <class T>
 void settle_schedule(RunConfig& config, state::ShardMap const& map, int rank,
                      ActivationRoom const& room);

@@ -19,11 +19,8 @@
 namespace offstage::train {
 namespace {
 
-/// Products of backward for one of forward, and attention's, which makes scores again.
-constexpr double backward_products = 2.0;
-constexpr double backward_attention = 2.5;
-/// Both in block_flops.
-constexpr double counted_products = 3.0;
+/// Products of the head, whose backward has two for one in forward.
+constexpr double head_products = 3.0;
 
 double first_known(double one, double other) {
   return one > 0.0 ? one : other;
@@ -33,16 +30,24 @@ bool is_host_visible(StepFacts const& facts) {
   return facts.route == state::Route::in_place;
 }
 
-plan::LayerWork block_work(model::Dims const& dims, model::BlockFates const& fates) {
-  auto const flops = model::block_flops(dims);
-  double const linear = flops.linear / counted_products;
-  double const attention = flops.attention / counted_products;
-  plan::LayerWork work{.forward = linear + attention,
-                       .backward = backward_products * linear + backward_attention * attention};
+/// Operations that take as long at the rate of products as theirs do at the rate that a block's
+/// pass was measured to have.
+double as_products(RunConfig const& config, double flops, double rate) {
+  double const products = known_compute(config);
+  return products > 0.0 && rate > 0.0 ? flops * products / rate : flops;
+}
+
+plan::LayerWork block_work(RunConfig const& config, model::Dims const& dims,
+                           model::BlockFates const& fates) {
+  auto const passes = model::block_passes(dims);
+  double recompute = 0.0;
   for (model::Part const part : model::all_parts) {
-    work.recompute += fates[part] == model::Fate::recompute ? model::part_flops(dims, part) : 0.0;
+    recompute += fates[part] == model::Fate::recompute ? model::part_flops(dims, part) : 0.0;
   }
-  return work;
+  auto const& platform = config.platform_passes;
+  return {.forward = as_products(config, passes.forward, platform.block_forward),
+          .backward = as_products(config, passes.backward, platform.block_backward),
+          .recompute = as_products(config, recompute, platform.block_forward)};
 }
 
 plan::ParameterHome home_of(RunConfig const& config) {
@@ -80,9 +85,11 @@ double known_compute(RunConfig const& config) {
 }
 
 plan::Machine machine_of(RunConfig const& config, StepFacts const& facts) {
-  plan::Machine machine{.compute = known_compute(config),
-                        .rates = known_rates(config),
-                        .host_sum = config.device.emulation.host_sum};
+  plan::Machine machine{
+      .compute = known_compute(config),
+      .rates = known_rates(config),
+      .host_sum = first_known(config.device.emulation.host_sum, config.platform_passes.host_sum),
+      .rank_link = config.platform_passes.rank_link};
   if (is_host_visible(facts)) {
     machine.rates.host_to_device = machine.rates.device_to_host = 0.0;
     machine.rates.host_to_device_both = machine.rates.device_to_host_both = 0.0;
@@ -104,14 +111,15 @@ plan::Workload workload_of(RunConfig const& config, StepFacts const& facts) {
   int const layers = static_cast<int>(map.layers().size());
   for (int layer = 0; layer < layers; ++layer) {
     bool const block = layer > 0 && layer + 1 < layers;
-    plan::LayerWork each = block ? block_work(dims, ring.fates(layer - 1)) : plan::LayerWork{};
+    plan::LayerWork each =
+        block ? block_work(config, dims, ring.fates(layer - 1)) : plan::LayerWork{};
     each.elements = map.layers()[static_cast<std::size_t>(layer)].padded_elements();
     each.begin = map.shard_offset(layer, facts.rank);
     each.count = map.chunks(layer, facts.rank).count * chunk_elements;
     work.layers.push_back(each);
   }
   // The head's backward is done at the end of forward, tile by tile.
-  work.layers.back().forward = counted_products * 2.0 * static_cast<double>(dims.rows()) *
+  work.layers.back().forward = head_products * 2.0 * static_cast<double>(dims.rows()) *
                                static_cast<double>(dims.V) * static_cast<double>(dims.C);
   for (state::LeavingPart const& part : model::leaving_parts<T>(dims, ring)) {
     work.layers[static_cast<std::size_t>(part.block) + 1].leaving += part.bytes;

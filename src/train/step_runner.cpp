@@ -280,7 +280,9 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   Now const now{learning_rate, optimizer_step, loss_scale, first_sample};
   StepResult result;
   Stopwatch const whole;
-  traffic_before_ = offload_->state().traffic();  // of the paths, whoever uses them
+  told_ = false;
+  tiers::Traffic const traffic_before =
+      offload_->state().traffic();  // of the paths, whoever uses them
   auto const moved_before = moved_activations();
   if (config_.train.together > 0) {
     run_layers(data, now, result);
@@ -302,9 +304,9 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   result.share = step_update_->complete(update_numbers(now, result), clip, result.skipped);
   result.update = watch.elapsed();
   tiers::Traffic const after = offload_->state().traffic();
-  result.read_bytes = after.read_bytes() - traffic_before_.read_bytes();
-  result.write_bytes = after.write_bytes() - traffic_before_.write_bytes();
-  result.storage = difference(traffic_before_, after,
+  result.read_bytes = after.read_bytes() - traffic_before.read_bytes();
+  result.write_bytes = after.write_bytes() - traffic_before.write_bytes();
+  result.storage = difference(traffic_before, after,
                               {.paths = config_.paths,
                                .residence = offload_->state().residence(),
                                .workers = workers(),
@@ -434,13 +436,12 @@ void StepRunner<T>::begin_ahead(std::span<double const> losses, Now const& now,
 
 template <class T>
 void StepRunner<T>::call_before_update(StepResult& result) {
+  if (std::exchange(told_, true)) {
+    return;
+  }
   Stopwatch const watch;
   if (before_update_ && before_update_()) {
     result.disturbed = true;
-    // What else has fetched the state so far is none of the update's.
-    std::vector<tiers::PathTraffic> paths = std::move(traffic_before_.paths);
-    traffic_before_ = offload_->state().traffic();
-    traffic_before_.paths = std::move(paths);
   }
   result.stood_still += watch.elapsed();
 }

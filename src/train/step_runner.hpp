@@ -91,8 +91,8 @@ class StepRunner {
   /// the range of T.
   StepResult step(data::Dataset const& data, std::int64_t first_sample, double learning_rate,
                   std::int64_t optimizer_step, double loss_scale);
-  /// Called in every step on all ranks, at the same place, once or twice: before the update changes the state, or
-  /// would. True if something went on beside the step until then.
+  /// `call` is made once in every step, on all ranks at the same place: before the update changes
+  /// the state, or would. It returns true if something went on beside the step until then.
   void set_before_update(std::function<bool()> call) { before_update_ = std::move(call); }
   /// This rank's steps as plan and rates make them; see foresee_run. Before the first step by rates
   /// that were given alone. Not collective.
@@ -136,6 +136,7 @@ class StepRunner {
   [[nodiscard]] std::optional<RunForecast> foresee(std::vector<plan::SimulatedEvent>* events) const;
   /// Knows what is on the device for good. Null without a trace.
   [[nodiscard]] std::unique_ptr<update::DeviceMemory> make_device_memory();
+  /// The first time in a step alone.
   void call_before_update(StepResult& result);
   /// Since the start.
   [[nodiscard]] ActivationStep moved_activations() const {
@@ -154,7 +155,7 @@ class StepRunner {
   void run_micro_batches(data::Dataset const& data, Now const& now, StepResult& result);
   /// The same of a vertical schedule: they pass the layers together.
   void run_layers(data::Dataset const& data, Now const& now, StepResult& result);
-  /// Of those of the step, this one.
+  /// Micro-batch `number` of the step.
   [[nodiscard]] data::TokenBatch micro_batch(data::Dataset const& data, Now const& now,
                                              std::int64_t number) const;
   /// Once every forward is done: agrees on the loss, and the update begins if it is to begin under
@@ -193,6 +194,7 @@ class StepRunner {
   std::function<bool()> before_update_;
   tiers::Traffic traffic_before_;  ///< this step
   ReachedRates reached_;           ///< without rates, which their owners know
+  bool told_ = false;  ///< before_update_ was called, this step
 };
 
 }  // namespace offstage::train

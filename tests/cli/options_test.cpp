@@ -40,7 +40,7 @@ TEST_F(Options, DefaultsFillWhatIsNotGiven) {
   EXPECT_TRUE(config.subgroup_is_default);
   EXPECT_EQ(config.host_memory, 0);
   EXPECT_TRUE(config.paths.empty());
-  EXPECT_TRUE(config.storage.exclusive);
+  EXPECT_EQ(config.storage.exclusive, train::Exclusive::automatic);
   EXPECT_EQ(config.storage.split.rule, plan::SplitRule::automatic);
   EXPECT_EQ(config.storage.verify, tiers::Verify::always);
   EXPECT_EQ(config.storage.most_cache, -1);
@@ -187,7 +187,7 @@ TEST_F(Options, PoliciesOfTheVirtualTierAreRead) {
       parse({"--tiers.path=/a", "--tiers.path=/b", "--tiers.exclusive=false", "--tiers.split=2:1",
              "--tiers.verify=sample", "--tiers.cache=2GiB", "--tiers.evict=oldest",
              "--update.order=ascending", "--update.gradients=flush-fp32", "--run.trace=on"});
-  EXPECT_FALSE(config.storage.exclusive);
+  EXPECT_EQ(config.storage.exclusive, train::Exclusive::off);
   EXPECT_THAT(config.storage.split.weights, ElementsAre(2.0, 1.0));
   EXPECT_EQ(config.storage.verify, tiers::Verify::sample);
   EXPECT_EQ(config.storage.most_cache, 2 * GiB);

@@ -143,5 +143,34 @@ TEST(Measure, GivesARateOfEverything) {
   EXPECT_THROW((void)measure_conversion(DType::fp32, quick), PreconditionError);
 }
 
+TEST(MeasureBlock, HasRatesOfBothPassesAndGivesItsMemoryBack) {
+  auto const device = device::make_host_device(0);
+  for (DType const dtype : {DType::fp32, DType::bf16}) {
+    auto const rates = measure_block(*device, dtype, {.rounds = 1, .least = Seconds{0.0}});
+    EXPECT_GT(rates.forward, 0.0);
+    EXPECT_GT(rates.backward, 0.0);
+  }
+  EXPECT_EQ(device->used(), 0);
+}
+
+TEST(MeasureBlock, MakesDoWithLittleDeviceMemory) {
+  auto const device = device::make_host_device(8 * MiB);
+  EXPECT_GT(measure_block(*device, DType::bf16, {.rounds = 1, .least = Seconds{0.0}}).forward, 0.0);
+  EXPECT_LE(device->peak(), 8 * MiB);
+}
+
+/// Far below what the cores do, so that the emulation is the bound.
+TEST(MeasureBlock, FindsTheEmulatedRate) {
+  auto const device = device::make_host_device(0, {.compute = 2e9});
+  auto const rates = measure_block(*device, DType::fp32, {.rounds = 1, .least = Seconds{0.0}});
+  EXPECT_LT(rates.forward, 1.5 * 2e9);
+  EXPECT_LT(rates.backward, 1.5 * 2e9);
+}
+
+TEST(MeasureAccumulation, FindsTheEmulatedRate) {
+  EXPECT_LT(measure_accumulation(DType::bf16, {.host_sum = 100e6}, quick), 2.0 * 100e6);
+  EXPECT_GT(measure_accumulation(DType::fp32, {}, quick), 0.0);
+}
+
 }  // namespace
 }  // namespace offstage::probe

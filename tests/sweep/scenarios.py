@@ -103,7 +103,8 @@ def rollback(name, options, **more):
 
 
 def second(make, name, options, **more):
-    """One of two ranks fails, the first or the second."""
+    """One of two ranks fails, the first or the second. A trial of locks would make as many operations as there is time for."""
+    options = {**options, "tiers.exclusive": "true"}
     return [make(f"{name}-rank{rank}of2", options, ranks=2, rank=rank, **more) for rank in (0, 1)]
 
 
