@@ -153,7 +153,7 @@ Task SimulatedSteps::steps() {
       }
       gradients_.begin_pass();
       if (last(number) && schedule_.overlap) {
-        begin(trips_, true);
+        begin(trips_, true, false);
       }
       co_await backward(round, uses, use, number);
       use += work_.backward.size();

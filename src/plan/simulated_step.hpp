@@ -32,7 +32,7 @@ struct SimulatedUpdate {
         cores_left{order.cpu_trips()} {}
 
   TripOrder order;
-  bool ahead;  ///< it began under backward
+  bool ahead;  ///< it began under backward, or is done again: state is fetched first
   bool cancelled = false;
   std::vector<Point> complete;  ///< gradients
   std::vector<Point> ready;     ///< new parameters
@@ -111,7 +111,7 @@ class SimulatedSteps {
   // Updates
   [[nodiscard]] std::vector<Trip> trips();
   void hold(std::vector<Trip> const& trips);
-  SimulatedUpdate& begin(std::vector<Trip> const& trips, bool ahead);
+  SimulatedUpdate& begin(std::vector<Trip> const& trips, bool ahead, bool decided);
   Task worker(SimulatedUpdate& update, int slot);
   Task on_cores(SimulatedUpdate& update, std::int64_t key);
   Task on_device(SimulatedUpdate& update, std::int64_t key);

@@ -59,9 +59,9 @@ void SimulatedSteps::hold(std::vector<Trip> const& trips) {
   }
 }
 
-SimulatedUpdate& SimulatedSteps::begin(std::vector<Trip> const& trips, bool ahead) {
+SimulatedUpdate& SimulatedSteps::begin(std::vector<Trip> const& trips, bool ahead, bool decided) {
   before_ = &updates_.emplace_back(time_, trips, schedule_, ahead);
-  if (!ahead) {
+  if (decided) {
     before_->confirmed.set();
   }
   state_.begin_pass();
@@ -86,13 +86,16 @@ Task SimulatedSteps::update(Marks& marks) {
     now->order.lowest_first();
     now->confirmed.set();
   }
-  if (!schedule_.overlap || schedule_.redone) {
-    now = &begin(trips_, false);
+  if (schedule_.overlap && schedule_.redone) {
+    std::ranges::sort(trips_, {}, &Trip::subgroup);
+    now = &begin(trips_, true, true);
+  } else if (!schedule_.overlap) {
+    now = &begin(trips_, false, true);
     co_await now->cores_done;
-    if (!schedule_.goes_on) {
-      co_await now->done;
-    }
-  } else if (schedule_.transfers == Transfers::blocking) {
+  }
+  bool const stays =
+      schedule_.overlap ? schedule_.transfers == Transfers::blocking : !schedule_.goes_on;
+  if (stays) {
     co_await now->done;
   }
   marks.update = time_.now();

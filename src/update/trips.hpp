@@ -25,10 +25,10 @@
 
 namespace offstage::update {
 
-/// When an update begins.
+/// When an update begins, and who computes.
 enum class Begin {
   after_backward,  ///< all gradients are there; the owner computes in serve
-  under_backward   ///< they come while it goes on; a thread of its own computes
+  under_backward   ///< they may come while it goes on; a thread of its own computes
 };
 
 /// The trips of one update, and the threads that make them, from construction on.
