@@ -112,4 +112,11 @@ struct BlockFlops {
 };
 [[nodiscard]] BlockFlops block_flops(Dims const& dims);
 
+/// Floating-point operations of each pass of one block, as they are computed: attention's backward
+/// makes the scores again. Nothing is computed again beside them.
+struct BlockPasses {
+  double forward{}, backward{};
+};
+[[nodiscard]] BlockPasses block_passes(Dims const& dims);
+
 }  // namespace offstage::model

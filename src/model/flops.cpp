@@ -49,6 +49,16 @@ BlockFlops block_flops(Dims const& dims) {
           .attention = 2 * linear_flops(pairs, dims.H * dims.D)};
 }
 
+BlockPasses block_passes(Dims const& dims) {
+  constexpr double backward_products = 2.0;
+  constexpr double backward_attention = 2.5;
+  BlockFlops const flops = block_flops(dims);
+  double const linear = flops.linear / forward_and_backward;
+  double const attention = flops.attention / forward_and_backward;
+  return {.forward = linear + attention,
+          .backward = backward_products * linear + backward_attention * attention};
+}
+
 double part_flops(Dims const& dims, Part part) {
   std::int64_t const pairs = dims.B * dims.T * (dims.T + 1) / 2;
   auto const forward = [](std::int64_t rows, std::int64_t weights) {

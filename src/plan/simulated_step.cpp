@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <iterator>
 #include <numeric>
 
 #include "base/error.hpp"
@@ -25,19 +24,20 @@ std::vector<double> weights_of(Machine const& machine, Schedule const& schedule)
 }  // namespace
 
 SimulatedSteps::SimulatedSteps(Machine const& machine, Workload const& work,
-                               Schedule const& schedule)
+                               Schedule const& schedule, std::vector<SimulatedEvent>* events)
     : work_{work},
       schedule_{schedule},
       weights_{weights_of(machine, schedule)},
-      machine_{time_, machine},
+      machine_{time_, machine, events},
       waiting_{std::ranges::find(work.subgroups, true, &SubgroupWork::resident) -
                work.subgroups.begin()},
       slots_{schedule.parameter_slots > 0 ? schedule.parameter_slots : (work.ranks > 1 ? 2 : 0)},
-      state_{extents(work.state_bytes, false, schedule.buffers, schedule.cached)},
-      gradients_{extents(static_cast<double>(work.gradient_bytes), true, schedule.gradient_buffers,
-                         schedule.gradients_cached)},
-      flushed_{extents(sizeof(float), true, schedule.flush_fp32 ? flushed_buffers : 0, 0)},
-      parameters_{extents(static_cast<double>(work.working_bytes), true,
+      state_{extents("state", work.state_bytes, false, schedule.buffers, schedule.cached)},
+      gradients_{extents("gradient", static_cast<double>(work.gradient_bytes), true,
+                         schedule.gradient_buffers, schedule.gradients_cached)},
+      flushed_{extents("flushed gradient", sizeof(float), true,
+                       schedule.flush_fp32 ? flushed_buffers : 0, 0)},
+      parameters_{extents("parameter", static_cast<double>(work.working_bytes), true,
                           schedule.home == ParameterHome::storage ? schedule.parameter_buffers : 0,
                           0)},
       lane_{time_, 1},
@@ -71,28 +71,36 @@ SimulatedSteps::SimulatedSteps(Machine const& machine, Workload const& work,
 
 SimulatedActivations::Settings SimulatedSteps::activations() const {
   SimulatedActivations::Settings settings{.bytes = {},
+                                          .blocks = {},
                                           .storage = schedule_.activations_on_storage,
                                           .cached = schedule_.activations_cached,
                                           .writers = schedule_.activation_writers,
                                           .readers = schedule_.activation_readers,
-                                          .weights = weights_};
+                                          .weights = weights_,
+                                          .sharer = schedule_.sharer};
   if (auto const& vertical = work_.vertical) {
     auto const rounds = static_cast<std::size_t>(work_.rounds);
     settings.bytes.assign(rounds * (work_.layers.size()), vertical->tensor);
     settings.bytes.resize(settings.bytes.size() + (vertical->tied ? rounds : 0), vertical->table);
+    settings.blocks.resize(settings.bytes.size());
+    std::iota(settings.blocks.begin(), settings.blocks.end(), 0);
     return settings;
   }
-  for (LayerWork const& layer : work_.layers) {
-    if (layer.leaving > 0) {
-      settings.bytes.push_back(static_cast<double>(layer.leaving));
+  for (std::size_t layer = 0; layer < work_.layers.size(); ++layer) {
+    if (work_.layers[layer].leaving > 0) {
+      settings.bytes.push_back(static_cast<double>(work_.layers[layer].leaving));
+      settings.blocks.push_back(static_cast<std::int64_t>(layer) - 1);
     }
   }
   return settings;
 }
 
-SimulatedExtents SimulatedSteps::extents(double element_bytes, bool resident, int buffers,
-                                         std::int64_t cached) {
+SimulatedExtents SimulatedSteps::extents(char const* name, double element_bytes, bool resident,
+                                         int buffers, std::int64_t cached) {
   SimulatedExtents::Settings settings;
+  settings.name = name;
+  // Gradients come with the steps.
+  settings.made = settings.name == "state" || settings.name == "parameter";
   settings.buffers = buffers;
   settings.cached = cached;
   settings.weights = weights_;
@@ -131,6 +139,11 @@ Prediction SimulatedSteps::run() {
     uses[i].busy = (uses[i].busy - settled_[i].busy) / counted_steps;
   }
   result.step = std::max(result.step, uses.back().busy);  // host memory, which nobody queues for
+  result.paths = moved_;
+  for (std::size_t i = 0; i < result.paths.size(); ++i) {
+    result.paths[i].read = (result.paths[i].read - moved_before_[i].read) / counted_steps;
+    result.paths[i].written = (result.paths[i].written - moved_before_[i].written) / counted_steps;
+  }
   std::erase_if(uses, [](ResourceUse const& use) { return use.busy <= Seconds{}; });
   std::ranges::stable_sort(uses, std::ranges::greater{}, &ResourceUse::busy);
   result.uses = std::move(uses);
@@ -141,6 +154,7 @@ Task SimulatedSteps::steps() {
   for (int step = 0; step < settling_steps + counted_steps; ++step) {
     if (step == settling_steps) {
       settled_ = machine_.uses();
+      moved_before_ = machine_.moved();
     }
     Marks& marks = marks_.emplace_back();
     marks.begin = time_.now();
@@ -154,6 +168,7 @@ Task SimulatedSteps::steps() {
     co_await update(marks);
   }
   ended_ = machine_.uses();
+  moved_ = machine_.moved();
 }
 
 // ---- Model
@@ -180,10 +195,12 @@ Task SimulatedSteps::rounds(Marks& marks, StepUses& uses) {
     }
     gradients_.begin_pass();
     if (last(number) && schedule_.overlap) {
-      begin(trips_, true);
+      begin(trips_, true, false);
     }
     co_await backward(round, uses, use, number);
     use += work_.backward.size();
+    machine_.record({"model", "forward"}, began, forwarded);
+    machine_.record({"model", "backward"}, forwarded, time_.now());
     marks.forward += forwarded - began;
     marks.backward += time_.now() - forwarded;
   }

@@ -34,7 +34,7 @@ struct SimulatedUpdate {
         cores_left{order.cpu_trips()} {}
 
   TripOrder order;
-  bool ahead;  ///< it began under backward
+  bool ahead;  ///< it began under backward, or is done again: state is fetched first
   bool cancelled = false;
   std::vector<Point> complete;  ///< gradients
   std::vector<Point> ready;     ///< new parameters
@@ -63,7 +63,8 @@ struct LayerUse {
 /// Steps of a rank under virtual time: see simulate.
 class SimulatedSteps {
  public:
-  SimulatedSteps(Machine const& machine, Workload const& work, Schedule const& schedule);
+  SimulatedSteps(Machine const& machine, Workload const& work, Schedule const& schedule,
+                 std::vector<SimulatedEvent>* events = nullptr);
   [[nodiscard]] Prediction run();
 
  private:
@@ -124,8 +125,8 @@ class SimulatedSteps {
   // Updates
   [[nodiscard]] std::vector<Trip> trips();
   void hold(std::vector<Trip> const& trips);
-  SimulatedUpdate& begin(std::vector<Trip> const& trips, bool ahead);
-  Task worker(SimulatedUpdate& update);
+  SimulatedUpdate& begin(std::vector<Trip> const& trips, bool ahead, bool decided);
+  Task worker(SimulatedUpdate& update, int slot);
   Task on_cores(SimulatedUpdate& update, std::int64_t key);
   Task on_device(SimulatedUpdate& update, std::int64_t key);
   Task send(std::int64_t elements, Point& sent);
@@ -145,8 +146,8 @@ class SimulatedSteps {
   /// Subgroups that have elements of the layer's part: [first, second).
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> keys(LayerWork const& layer) const;
   [[nodiscard]] std::int64_t common(LayerWork const& layer, std::int64_t key) const;
-  [[nodiscard]] SimulatedExtents extents(double element_bytes, bool resident, int buffers,
-                                         std::int64_t cached);
+  [[nodiscard]] SimulatedExtents extents(char const* name, double element_bytes, bool resident,
+                                         int buffers, std::int64_t cached);
   [[nodiscard]] bool gathers() const { return work_.ranks > 1; }
 
   Workload const& work_;
@@ -168,9 +169,10 @@ class SimulatedSteps {
   SimulatedUpdate* before_{};  ///< the update of the step before, or this step's
   std::vector<Trip> trips_;
   std::vector<char> held_, stays_;
-  std::int64_t passes_ = 0;
+  std::int64_t passes_ = 1;  ///< the first versions were made in ascending order: pass 0
   std::deque<Marks> marks_;
-  std::vector<ResourceUse> settled_, ended_;  ///< before the steps that count, and after them
+  std::vector<ResourceUse> settled_, ended_;   ///< before the steps that count, and after them
+  std::vector<PathUse> moved_before_, moved_;  ///< likewise
 };
 
 }  // namespace offstage::plan

@@ -1,11 +1,6 @@
 #include "plan/simulated_step.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <iterator>
-#include <numeric>
-
-#include "base/error.hpp"
 
 namespace offstage::plan {
 
@@ -20,6 +15,9 @@ void SimulatedSteps::expect(StepUses& step) {
   }
   std::vector<std::size_t> fills;
   for (int const layer : layers) {
+    if (schedule_.home == ParameterHome::device) {
+      layer_slots_.forget();  // ranks gather a layer for each of its uses
+    }
     auto slot = slots_ > 0 ? layer_slots_.add(layer) : SlotSchedule::Use{.layer = layer};
     if (slot.fill) {
       fills.push_back(step.uses.size());
@@ -78,6 +76,8 @@ Task SimulatedSteps::bring(StepUses& step) {
       if (use.slot.after >= 0) {
         co_await step.uses[index(use.slot.after)].ended;
       }
+      double const began = time_.now();
+      bool const streamed = schedule_.home != ParameterHome::device;
       LayerWork const& layer = work_.layers[static_cast<std::size_t>(use.slot.layer)];
       double const bytes = static_cast<double>(work_.working_bytes);
       double const mine = bytes * static_cast<double>(layer.count);
@@ -94,7 +94,6 @@ Task SimulatedSteps::bring(StepUses& step) {
       if (schedule_.home != ParameterHome::storage) {
         co_await ready(layer, update);
       }
-      bool const streamed = schedule_.home != ParameterHome::device;
       if (gathers() && !schedule_.direct) {
         double const whole = bytes * static_cast<double>(layer.elements);
         co_await machine_.to_host(streamed ? 0.0 : mine);
@@ -105,6 +104,9 @@ Task SimulatedSteps::bring(StepUses& step) {
         co_await machine_.to_device(streamed && whole ? mine : 0.0);
         co_await machine_.between_ranks(bytes * static_cast<double>(layer.elements) - mine);
       }
+      machine_.record(
+          {streamed ? "parameters ahead" : "parameters from ranks", "bring", use.slot.layer}, began,
+          time_.now());
     }
     use.arrived.set();
   }
@@ -156,7 +158,10 @@ Task SimulatedSteps::gradient(Round& round, Handed handed) {
       element * static_cast<double>(work.count) * std::min(sources, work_.ranks - 1.0);
   co_await gradient_staging_.take();
   co_await machine_.between_ranks(staged ? 0.0 : exchanged);
-  co_await machine_.to_host(leaving);
+  co_await machine_.to_host(
+      leaving, leaving > 0.0
+                   ? Label{"gradients to host", "copy", static_cast<std::int64_t>(handed.layer)}
+                   : Label{});
   if (handed.read) {
     handed.read->set();
   } else {
@@ -181,19 +186,25 @@ Task SimulatedSteps::gradient(Round& round, Handed handed) {
 }
 
 Task SimulatedSteps::spill(Round& round, std::int64_t key, bool is_new, bool is_last) {
-  if (stays_[index(key)] == 0) {
-    if (schedule_.gradient_buffers > 0) {
-      if (is_new) {
-        co_await gradients_.create(key);
-      } else {
-        co_await gradients_.fetch(key);
-      }
+  // Sums that the device makes are in no extent but when they leave.
+  bool const on_device = held_[index(key)] != 0 && (!gathers() || schedule_.direct);
+  bool const stays = stays_[index(key)] != 0;
+  bool const leaves = on_device && is_last && !stays;
+  if (!on_device || leaves) {
+    if (is_new || leaves) {
+      co_await gradients_.create(key);
+    } else {
+      co_await gradients_.fetch(key);
+    }
+    if (is_last && stays) {
+      gradients_.discard(key);
+    } else {
       co_await gradients_.commit(key);
     }
-    if (is_last && schedule_.flush_fp32) {
-      co_await flushed_.create(key);
-      co_await flushed_.commit(key);
-    }
+  }
+  if (!stays && is_last && schedule_.flush_fp32) {
+    co_await flushed_.create(key);
+    co_await flushed_.commit(key);
   }
   if (is_last && schedule_.overlap) {
     if (!subgroup(key).resident) {

@@ -24,11 +24,13 @@ Task SimulatedSteps::layers(Marks& marks, StepUses& uses) {
   co_await layers_head(round, uses);
   marks.forward = time_.now() - began;
   if (schedule_.overlap) {
-    begin(trips_, true);
+    begin(trips_, true, false);
   }
   co_await layers_backward(round, uses);
   co_await round.summed;
   marks.backward = time_.now() - began - marks.forward;
+  machine_.record({"model", "forward"}, began, began + marks.forward);
+  machine_.record({"model", "backward"}, began + marks.forward, time_.now());
 }
 
 Task SimulatedSteps::acquire(StepUses& uses, std::size_t use, std::size_t layer) {

@@ -9,10 +9,12 @@ namespace {
 /// Where all have a place in host memory nothing goes to storage, and no buffer is waited for.
 SimulatedExtents::Settings extents_of(SimulatedActivations::Settings const& settings) {
   bool const stored = settings.storage && settings.cached < std::ssize(settings.bytes);
-  return {.bytes = settings.bytes,
+  return {.name = "activation",
+          .bytes = settings.bytes,
           .buffers = stored ? settings.writers + settings.readers : 0,
           .cached = settings.cached,
-          .weights = settings.weights};
+          .weights = settings.weights,
+          .sharer = settings.sharer};
 }
 
 }  // namespace
@@ -22,6 +24,7 @@ SimulatedActivations::SimulatedActivations(VirtualTime& time, SimulatedMachine& 
     : time_{time},
       machine_{machine},
       bytes_{settings.bytes},
+      blocks_{settings.blocks},
       extents_{time, machine, extents_of(settings)},
       writers_{time, settings.storage ? std::max(1, settings.writers) : 1},
       readers_{time, settings.storage ? std::max(1, settings.readers) : 1},
@@ -33,7 +36,7 @@ Task SimulatedActivations::put(std::int64_t key, std::shared_ptr<Point> left) {
   there_[index] = there;
   co_await writers_.take();
   co_await extents_.create(key);
-  co_await machine_.to_host(bytes_[index]);
+  co_await machine_.to_host(bytes_[index], {"activations out", "block", blocks_[index]});
   left->set();
   co_await extents_.commit(key);
   there->set();
@@ -49,7 +52,7 @@ Task SimulatedActivations::take(std::int64_t key, Point* freed, std::shared_ptr<
   if (freed != nullptr) {
     co_await *freed;
   }
-  co_await machine_.to_device(bytes_[index]);
+  co_await machine_.to_device(bytes_[index], {"activations back", "block", blocks_[index]});
   arrived->set();
   extents_.discard(key);
   readers_.give();

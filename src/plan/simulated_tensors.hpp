@@ -16,11 +16,13 @@ namespace offstage::plan {
 class SimulatedActivations {
  public:
   struct Settings {
-    std::vector<double> bytes;  ///< of each extent
+    std::vector<double> bytes;         ///< of each extent
+    std::vector<std::int64_t> blocks;  ///< likewise, for the events
     bool storage = false;
     std::int64_t cached{};  ///< extents that stay in host memory, where others go to storage
     int writers = 1, readers = 1;
     std::vector<double> weights{};  ///< of the paths
+    PathSharer sharer{};
   };
   SimulatedActivations(VirtualTime& time, SimulatedMachine& machine, Settings const& settings);
 
@@ -36,6 +38,7 @@ class SimulatedActivations {
   VirtualTime& time_;
   SimulatedMachine& machine_;
   std::vector<double> bytes_;
+  std::vector<std::int64_t> blocks_;
   SimulatedExtents extents_;
   Tokens writers_, readers_;
   std::vector<std::shared_ptr<Point>> there_;

@@ -89,9 +89,17 @@ Prediction extrapolated(Prediction const& shorter, Prediction const& longer, dou
                     .forward = beyond(shorter.forward, longer.forward),
                     .backward = beyond(shorter.backward, longer.backward),
                     .update = longer.update,
-                    .uses = longer.uses};
+                    .uses = longer.uses,
+                    .paths = longer.paths};
   for (ResourceUse& use : result.uses) {
     use.busy = beyond(busy(shorter, use.name), use.busy);
+  }
+  for (std::size_t i = 0; i < std::min(shorter.paths.size(), longer.paths.size()); ++i) {
+    auto const more = [&](Bytes a, Bytes b) {
+      return b + static_cast<Bytes>(factor * static_cast<double>(std::max<Bytes>(0, b - a)));
+    };
+    result.paths[i] = {more(shorter.paths[i].read, longer.paths[i].read),
+                       more(shorter.paths[i].written, longer.paths[i].written)};
   }
   sort(result.uses);
   result.step = result.forward + result.backward + result.update;
@@ -110,16 +118,28 @@ Prediction mean(Prediction const& one, Prediction const& other, double often) {
                     .forward = between(one.forward, other.forward),
                     .backward = between(one.backward, other.backward),
                     .update = between(one.update, other.update),
-                    .uses = one.uses};
+                    .uses = one.uses,
+                    .paths = one.paths};
   for (ResourceUse& use : result.uses) {
     use.busy = between(use.busy, busy(other, use.name));
+  }
+  for (std::size_t i = 0; i < std::min(one.paths.size(), other.paths.size()); ++i) {
+    auto const bytes = [&](Bytes a, Bytes b) {
+      return static_cast<Bytes>((1.0 - often) * static_cast<double>(a) +
+                                often * static_cast<double>(b));
+    };
+    result.paths[i] = {bytes(one.paths[i].read, other.paths[i].read),
+                       bytes(one.paths[i].written, other.paths[i].written)};
   }
   sort(result.uses);
   return result;
 }
 
 Prediction simulate(Machine const& machine, Workload const& workload, Schedule const& schedule,
-                    Detail const& detail) {
+                    Detail const& detail, std::vector<SimulatedEvent>* events) {
+  if (events != nullptr) {
+    return SimulatedSteps{machine, workload, schedule, events}.run();
+  }
   auto const step = coarse(machine, workload, schedule, detail);
   bool const vertical = workload.vertical.has_value();
   std::int64_t const most = vertical ? detail.rounds_in_layers : detail.rounds;

@@ -17,6 +17,19 @@ struct ResourceUse {
   Seconds busy{};
 };
 
+/// What a path moves in a step.
+struct PathUse {
+  Bytes read{}, written{};
+};
+
+/// Something that happened in a simulated step, in the words of a run's trace.
+struct SimulatedEvent {
+  std::string row, name;
+  std::int64_t key = -1;  ///< layer, block or subgroup; -1: of none
+  double begin{}, end{};  ///< seconds since the first step's begin
+  double bytes = -1.0;    ///< -1: moves none
+};
+
 /// A step once caches have settled, the mean of one with either order of subgroups.
 struct Prediction {
   Seconds step{};
@@ -24,6 +37,7 @@ struct Prediction {
   /// when the next forward may begin.
   Seconds forward{}, backward{}, update{};
   std::vector<ResourceUse> uses;  ///< busiest first; those that are idle left out
+  std::vector<PathUse> paths;     ///< in the order of Machine's
 
   /// Nothing is busy: "nothing".
   [[nodiscard]] std::string bound() const { return uses.empty() ? "nothing" : uses.front().name; }
@@ -58,9 +72,14 @@ constexpr Detail full_detail{.rounds = std::numeric_limits<std::int64_t>::max(),
 /// Paths:       half duplex: one transfer at a time; at most 64 MiB per turn.
 /// Host memory: no queue; a step takes no less than all its traffic there would.
 /// Not known:   what kernels that are no products take, and the launching thread. Ranks are alike.
+/// Events:      those of all steps, from a run's first one on: caches and paths are then as the first
+///              versions leave them. Rows are as a trace's, but those of buffers have no numbers
+///              ("state buffer"). Who wants them has nothing merged, whatever `detail` says; null:
+///              nobody wants them.
 /// Errors:      PreconditionError: sizes that do not fit together; no buffer where one is needed.
 [[nodiscard]] Prediction simulate(Machine const& machine, Workload const& workload,
-                                  Schedule const& schedule, Detail const& detail = {});
+                                  Schedule const& schedule, Detail const& detail = {},
+                                  std::vector<SimulatedEvent>* events = nullptr);
 
 /// A time that simulate does not go below, and which resource needs it: the busy time of each
 /// resource if nothing waits for anything, of what is sure to go through it.

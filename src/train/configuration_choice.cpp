@@ -322,7 +322,7 @@ void Search<T>::try_with(Chosen chosen) {
 template <class T>
 void Search<T>::simulate(Trial& trial, plan::Detail const& detail) {
   ++simulated_;
-  trial.step = foresee_step<T>(with(trial.chosen), facts(trial), detail);
+  trial.step = foresee_step<T>(with(trial.chosen), facts(trial), {.detail = detail});
 }
 
 template <class T>

@@ -70,7 +70,8 @@ template <class T>
 ActivationChoice settle(RunConfig& config, ForecastScope const& scope, state::ShardMap const& map) {
   auto const room = room_of(config, scope);
   settle_schedule<T>(config, map, 0, room);
-  auto choice = settle_activations<T>(config, map, 0, room, given_rates(config, scope.ranks_per_node));
+  auto choice =
+      settle_activations<T>(config, map, 0, room, given_rates(config, scope.ranks_per_node));
   config.train.activations = choice.policy;
   return choice;
 }

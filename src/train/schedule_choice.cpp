@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
@@ -27,7 +29,8 @@ bool suits(activations::Policy const& policy) {
 
 /// `config` with a vertical schedule.
 template <class T>
-RunConfig vertical(RunConfig config, state::ShardMap const& map, int rank, ActivationRoom const& room) {
+RunConfig vertical(RunConfig config, state::ShardMap const& map, int rank,
+                   ActivationRoom const& room) {
   config.train.together = static_cast<int>(micro_batches(config.train, map.ranks()));
   config.train.activations = settle_activations<T>(config, map, rank, room, {}).policy;
   if (config.train.activations.rule == Rule::swap) {
@@ -59,33 +62,80 @@ ScheduleBytes schedule_bytes(RunConfig const& config, state::ShardMap const& map
   return bytes;
 }
 
+std::vector<int> allowed_schedules(RunConfig const& config, int ranks) {
+  std::int64_t const all = micro_batches(config.train, ranks);
+  int const together = static_cast<int>(std::min(all, most_together));
+  switch (config.train.schedule) {
+    case LayerSchedule::vertical:
+      return {together};
+    case LayerSchedule::automatic:
+      if (config.parameter_home != parameters::Home::device && all <= most_together &&
+          suits(config.train.activations)) {
+        return {0, together};
+      }
+      break;
+    case LayerSchedule::horizontal:
+      break;
+  }
+  return {0};
+}
+
 template <class T>
 void settle_schedule(RunConfig& config, state::ShardMap const& map, int rank,
                      ActivationRoom const& room) {
-  auto const schedule = config.train.schedule;
   std::int64_t const together = micro_batches(config.train, map.ranks());
-  if (schedule == LayerSchedule::vertical && together > most_together) {
+  if (config.train.schedule == LayerSchedule::vertical && together > most_together) {
     throw UsageError{fmt::format(
         "train.global-batch={} is {} micro-batches of a rank, but train.schedule=vertical takes "
         "{} at most; raise train.micro-batch={} or use train.schedule=horizontal",
         config.train.global_batch, together, most_together, config.train.micro_batch)};
   }
-  bool const possible =
-      schedule == LayerSchedule::vertical ||
-      (schedule == LayerSchedule::automatic && together <= most_together && config.parameter_home != parameters::Home::device &&
-       suits(config.train.activations));
-  if (possible) {
-    auto const tried = vertical<T>(config, map, rank, room);
+  auto const allowed = allowed_schedules(config, map.ranks());
+  if (allowed.back() == 0) {
+    return;
+  }
+  auto const tried = vertical<T>(config, map, rank, room);
+  auto const moves_less = [&] {
     auto const bytes = schedule_bytes<T>(tried, map);
-    if (schedule == LayerSchedule::vertical || bytes.vertical < bytes.horizontal) {
-      config.train = tried.train;
-    }
+    return bytes.vertical < bytes.horizontal;
+  };
+  if (allowed.size() == 1 || (moves_less() && has_room<T>(tried, map, rank, room))) {
+    config.train = tried.train;
   }
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                       \
-  template ScheduleBytes schedule_bytes<T>(RunConfig const&, state::ShardMap const&); \
-  template void settle_schedule<T>(RunConfig&, state::ShardMap const&, int, ActivationRoom const&);
+template <class T>
+std::string settle_for_all(RunConfig& config, state::ShardMap const& map,
+                           mpi::Communicator const& comm, ActivationRoom const& room,
+                           device::Device& device) {
+  auto rates = given_rates(config, room.ranks_per_node);
+  WantedRates wanted;
+  mpi::agree(comm, [&] {
+    settle_schedule<T>(config, map, 0, room);
+    wanted = wanted_rates<T>(config, map, 0, room, rates);
+  });
+  config.train.together = comm.broadcast_value(config.train.together, 0);
+  config.train.activations = comm.broadcast_value(config.train.activations, 0);
+  wanted = comm.broadcast_value(wanted, 0);
+  if (wanted.any()) {
+    measure_rates(rates, wanted, config, comm, room.ranks_per_node, device);
+    if (rates.compute_measured) {
+      config.platform_products = rates.rates.compute;
+    }
+  }
+  ActivationChoice choice;
+  mpi::agree(comm, [&] { choice = settle_activations<T>(config, map, 0, room, rates); });
+  config.train.activations = comm.broadcast_value(choice.policy, 0);
+  return comm.broadcast(std::move(choice.why), 0);
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                                           \
+  template ScheduleBytes schedule_bytes<T>(RunConfig const&, state::ShardMap const&);     \
+  template void settle_schedule<T>(RunConfig&, state::ShardMap const&, int,               \
+                                   ActivationRoom const&);                                \
+  template std::string settle_for_all<T>(RunConfig&, state::ShardMap const&,              \
+                                         mpi::Communicator const&, ActivationRoom const&, \
+                                         device::Device&);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)
 OFFSTAGE_INSTANTIATE(float16)

@@ -1,6 +1,7 @@
 #include "train/step_forecast.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/dtype.hpp"
 #include "model/block.hpp"
@@ -14,15 +15,13 @@
 #include "train/memory_demand.hpp"
 #include "train/shared_update.hpp"
 #include "update/device_lane.hpp"
+#include "update/held_gradients.hpp"
 
 namespace offstage::train {
 namespace {
 
-/// Products of backward for one of forward, and attention's, which makes scores again.
-constexpr double backward_products = 2.0;
-constexpr double backward_attention = 2.5;
-/// Both in block_flops.
-constexpr double counted_products = 3.0;
+/// Products of the head, whose backward has two for one in forward.
+constexpr double head_products = 3.0;
 
 double first_known(double one, double other) {
   return one > 0.0 ? one : other;
@@ -32,16 +31,24 @@ bool is_host_visible(StepFacts const& facts) {
   return facts.route == state::Route::in_place;
 }
 
-plan::LayerWork block_work(model::Dims const& dims, model::BlockFates const& fates) {
-  auto const flops = model::block_flops(dims);
-  double const linear = flops.linear / counted_products;
-  double const attention = flops.attention / counted_products;
-  plan::LayerWork work{.forward = linear + attention,
-                       .backward = backward_products * linear + backward_attention * attention};
+/// Operations that take as long at the rate of products as theirs do at the rate that a block's
+/// pass was measured to have.
+double as_products(RunConfig const& config, double flops, double rate) {
+  double const products = known_compute(config);
+  return products > 0.0 && rate > 0.0 ? flops * products / rate : flops;
+}
+
+plan::LayerWork block_work(RunConfig const& config, model::Dims const& dims,
+                           model::BlockFates const& fates) {
+  auto const passes = model::block_passes(dims);
+  double recompute = 0.0;
   for (model::Part const part : model::all_parts) {
-    work.recompute += fates[part] == model::Fate::recompute ? model::part_flops(dims, part) : 0.0;
+    recompute += fates[part] == model::Fate::recompute ? model::part_flops(dims, part) : 0.0;
   }
-  return work;
+  auto const& platform = config.platform_passes;
+  return {.forward = as_products(config, passes.forward, platform.block_forward),
+          .backward = as_products(config, passes.backward, platform.block_backward),
+          .recompute = as_products(config, recompute, platform.block_forward)};
 }
 
 plan::ParameterHome home_of(RunConfig const& config) {
@@ -97,9 +104,11 @@ double known_compute(RunConfig const& config) {
 }
 
 plan::Machine machine_of(RunConfig const& config, StepFacts const& facts) {
-  plan::Machine machine{.compute = known_compute(config),
-                        .rates = known_rates(config),
-                        .host_sum = config.device.emulation.host_sum};
+  plan::Machine machine{
+      .compute = known_compute(config),
+      .rates = known_rates(config),
+      .host_sum = first_known(config.device.emulation.host_sum, config.platform_passes.host_sum),
+      .rank_link = config.platform_passes.rank_link};
   if (is_host_visible(facts)) {
     machine.rates.host_to_device = machine.rates.device_to_host = 0.0;
     machine.rates.host_to_device_both = machine.rates.device_to_host_both = 0.0;
@@ -123,14 +132,14 @@ plan::Workload workload_of(RunConfig const& config, StepFacts const& facts) {
   for (int layer = 0; layer < layers; ++layer) {
     bool const block = layer > 0 && layer + 1 < layers;
     auto const fates = vertical || !block ? model::recomputed_block : ring.fates(layer - 1);
-    plan::LayerWork each = block ? block_work(dims, fates) : plan::LayerWork{};
+    plan::LayerWork each = block ? block_work(config, dims, fates) : plan::LayerWork{};
     each.elements = map.layers()[static_cast<std::size_t>(layer)].padded_elements();
     each.begin = map.shard_offset(layer, facts.rank);
     each.count = map.chunks(layer, facts.rank).count * chunk_elements;
     work.layers.push_back(each);
   }
   // The head's backward is done at the end of forward, tile by tile.
-  work.layers.back().forward = counted_products * 2.0 * static_cast<double>(dims.rows()) *
+  work.layers.back().forward = head_products * 2.0 * static_cast<double>(dims.rows()) *
                                static_cast<double>(dims.V) * static_cast<double>(dims.C);
   if (vertical) {
     work.vertical = waiting_work<T>(config);
@@ -174,7 +183,8 @@ plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
   schedule.chunk_slots = slots.slots;
   schedule.staged_chunks = slots.parameter_slots;
   schedule.workers = update_workers(config, memory, host_visible);
-  schedule.held = facts.device.held / accumulated_bytes<T>(config);
+  Bytes const norms = update::HeldGradients::norm_bytes(facts.map.shard_elements(facts.rank));
+  schedule.held = std::max<Bytes>(0, facts.device.held - norms) / accumulated_bytes<T>(config);
   schedule.direct = facts.route == state::Route::direct;
   schedule.sums_on_device = sums_on_device(facts.map.ranks(), facts.route);
   schedule.buffers = stored ? memory.buffers : 0;
@@ -190,15 +200,15 @@ plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
   schedule.gradients_cached = memory.gradients_cached;
   schedule.flush_fp32 = config.flushes_fp32();
   schedule.home = home_of(config);
+  auto const sizes = facts.map.slot_sizes();
+  for (std::size_t layer = 0; layer < facts.map.layers().size(); ++layer) {
+    if (sizes.is_large(facts.map.layers()[layer])) {
+      schedule.large_layers.push_back(static_cast<int>(layer));
+    }
+  }
   if (schedule.home != plan::ParameterHome::device) {
-    auto const sizes = facts.map.slot_sizes();
     std::int64_t const there = facts.device.working_copy / static_cast<Bytes>(sizeof(T));
     schedule.parameter_slots = static_cast<int>((there - sizes.large) / sizes.usual);
-    for (std::size_t layer = 0; layer < facts.map.layers().size(); ++layer) {
-      if (sizes.is_large(facts.map.layers()[layer])) {
-        schedule.large_layers.push_back(static_cast<int>(layer));
-      }
-    }
   }
   schedule.parameter_buffers = memory.parameter_buffers;
   schedule.parameters_ahead =
@@ -215,22 +225,28 @@ plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
 
 template <class T>
 plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts,
-                              plan::Detail const& detail) {
-  auto const machine = machine_of(config, facts);
+                              StepSimulation const& by) {
+  auto const machine = by.machine != nullptr ? *by.machine : machine_of(config, facts);
   auto const work = workload_of<T>(config, facts);
   auto schedule = schedule_of<T>(config, facts);
-  auto const plain = plan::simulate(machine, work, schedule, detail);
+  auto const plain = plan::simulate(machine, work, schedule, by.detail, by.events);
   bool const gains = schedule.spares > 0 || (schedule.spare_slots && schedule.buffers > 0);
   if (config.overlap == Overlap::off || (config.overlap == Overlap::automatic && !gains)) {
     return plain;
   }
   schedule.overlap = true;
-  auto overlapped = plan::simulate(machine, work, schedule, detail);
+  std::vector<plan::SimulatedEvent> events;
+  auto overlapped = plan::simulate(machine, work, schedule, by.detail,
+                                   by.events != nullptr ? &events : nullptr);
   if (config.plan.clip_rate > 0.0) {
     schedule.redone = true;
-    overlapped = plan::mean(overlapped, plan::simulate(machine, work, schedule, detail), config.plan.clip_rate);
+    overlapped = plan::mean(overlapped, plan::simulate(machine, work, schedule, by.detail),
+                            config.plan.clip_rate);
   }
   bool const chosen = config.overlap == Overlap::on || overlapped.step < plain.step;
+  if (chosen && by.events != nullptr) {
+    *by.events = std::move(events);
+  }
   return chosen ? overlapped : plain;
 }
 
@@ -240,11 +256,11 @@ plan::Bound least_step(RunConfig const& config, StepFacts const& facts) {
                           schedule_of<T>(config, facts));
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                   \
-  template plan::Workload workload_of<T>(RunConfig const&, StepFacts const&);     \
-  template plan::Schedule schedule_of<T>(RunConfig const&, StepFacts const&);     \
-  template plan::Prediction foresee_step<T>(RunConfig const&, StepFacts const&,   \
-                                            plan::Detail const&);                 \
+#define OFFSTAGE_INSTANTIATE(T)                                                 \
+  template plan::Workload workload_of<T>(RunConfig const&, StepFacts const&);   \
+  template plan::Schedule schedule_of<T>(RunConfig const&, StepFacts const&);   \
+  template plan::Prediction foresee_step<T>(RunConfig const&, StepFacts const&, \
+                                            StepSimulation const&);             \
   template plan::Bound least_step<T>(RunConfig const&, StepFacts const&);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)

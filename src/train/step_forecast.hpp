@@ -38,12 +38,20 @@ template <class T>
 template <class T>
 [[nodiscard]] plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts);
 
+/// Events of foresee_step are those of plan::simulate. The machine is machine_of's unless it is
+/// given.
+struct StepSimulation {
+  plan::Machine const* machine{};
+  std::vector<plan::SimulatedEvent>* events{};
+  plan::Detail detail{};
+};
+
 /// A step that the configuration would make. Rates that are not known take no time. Updates that
-/// began under backward are done again as often as plan.clip-rate says. update.overlap=auto is the quicker
-/// of both ways, where versions are kept.
+/// began under backward are done again as often as plan.clip-rate says. update.overlap=auto is the
+/// quicker of both ways, where versions are kept.
 template <class T>
 [[nodiscard]] plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts,
-                                            plan::Detail const& detail = {});
+                                            StepSimulation const& by = {});
 /// What it takes at least.
 template <class T>
 [[nodiscard]] plan::Bound least_step(RunConfig const& config, StepFacts const& facts);
