@@ -62,7 +62,9 @@ Coarse coarse(Machine const& machine, Workload const& work, Schedule const& sche
   for (SubgroupWork const& each : work.subgroups) {
     elements += each.elements;
   }
-  result.schedule.chunk = std::max(schedule.chunk, elements / detail.chunks);
+  if (schedule.chunk > 0) {  // none is an error, which simulated steps tell
+    result.schedule.chunk = std::max(schedule.chunk, elements / detail.chunks);
+  }
   return result;
 }
 
