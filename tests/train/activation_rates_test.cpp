@@ -39,7 +39,7 @@ TEST(ActivationRates, AreMeasuredAsTheDeviceHasThem) {
   EXPECT_EQ(device->used(), before);
   EXPECT_TRUE(holds_in_some_try([&] {  // the same figures, and tries, on every rank
     auto again = given_rates(config, node.size());
-    measure_rates(again, {.compute = true, .link = true}, config, world, node, *device);
+    measure_rates(again, {.compute = true, .link = true}, config, world, node.size(), *device);
     return is_about(again.rates.compute, 2e8) && is_about(again.rates.host_to_device, 400e6) &&
            is_about(again.rates.device_to_host, 200e6);
   }));
@@ -75,7 +75,7 @@ TEST(ActivationRates, OfPathsAreWrittenWhereEverybodyLooks) {
       config.paths.front().read_rate = config.paths.front().write_rate = 0.0;
       config.paths.front().measured = false;
       rates = given_rates(config, node.size());
-      measure_rates(rates, {.storage = true}, config, world, node, *device);
+      measure_rates(rates, {.storage = true}, config, world, node.size(), *device);
     }
     return holds;
   }));
