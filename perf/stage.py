@@ -5,6 +5,7 @@ Two ranks train a LLaMA of 23 M parameters whose state has four times the host m
 every STEPS steps (24) to a parallel file system. Paths and file system are token buckets, so that other work matters less. Rows:
   drain     checkpoint.rate=20%, the state on two local paths
   shared    the same, the second path is the file system itself
+  local     drain, and level 1 (checkpoint.local) on a local path after the same steps
   blocking  the paths of drain, checkpoint.overlap=off
   torch     torch.save of as many bytes to a token bucket of the same rate, by PYTHON
 A cycle is what lies between the steps after which two saves begin. Training stands still for what is in a cycle and in no step, as the clock of
@@ -34,7 +35,7 @@ KEYS = {
     "update.subgroup-size": 524288, "tiers.host-memory": STATE // 4, "tiers.split-parameters": "off", "tiers.allow-tmpfs": "true",
 }
 STEP = re.compile(r"^step +(\d+)/\d+ ")
-SAVED = re.compile(r"^step +(\d+)  saved (\S+) in ")
+SAVED = re.compile(r"^step +(\d+)  saved (\S+) in .*?(, level 1)?$")
 TORCH = """
 import io, os, sys, time
 import torch
@@ -65,7 +66,8 @@ def path(folder, rate):
 
 
 def run(program, folder, steps, options):
-    """When each step and each save was said to be done, the seconds of each step, the bytes of each checkpoint."""
+    """When each step and each save was said to be done, the seconds of each step, the bytes of each checkpoint, and when it was at
+    level 1."""
     local = [path(folder / name, LOCAL) for name in ("a", "b")]
     shared = path(folder / "shared", SHARED)
     keys = KEYS | {"run.dir": folder / "run", "data.train": folder / "train.txt", "train.steps": 3 * steps,
@@ -73,24 +75,28 @@ def run(program, folder, steps, options):
     # A path of weight 0 has no part of the state: checkpoint.dir alone lies on it.
     split, paths = ("auto", [local[0], shared]) if options.pop("shared") else ("1:1:0", [*local, shared])
     keys |= {"tiers.split": split} | options
+    if "checkpoint.local-every" in keys:
+        keys["checkpoint.local"] = folder / "a"
     command = ["mpirun", "-n", str(RANKS), program, "train", *(f"--{key}={value}" for key, value in keys.items()),
                *(f"--tiers.path={each}" for each in paths)]
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_WAIT_POLICY="passive",
                        OMPI_MCA_mpi_yield_when_idle="1", OMPI_MCA_rmaps_base_oversubscribe="1")
-    done, saved, sizes, out = {}, {}, {}, []
+    done, saved, sizes, local_level, out = {}, {}, {}, {}, []
     with subprocess.Popen(list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout:
             now = time.monotonic()
             out.append(line)
             if found := STEP.match(line):
                 done[int(found[1])] = now
-            elif found := SAVED.match(line):
+            elif (found := SAVED.match(line)) and found[3]:
+                local_level[int(found[1])] = now
+            elif found:
                 saved[int(found[1])] = now
                 sizes[int(found[1])] = sum(file.stat().st_size for file in Path(found[2]).iterdir())
     if process.returncode != 0:
         sys.exit(f"{program} train failed:\n{''.join(out)}")
     records = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
-    return done, saved, {each["step"]: each["step_seconds"] for each in records if "loss" in each}, sizes
+    return done, saved, {each["step"]: each["step_seconds"] for each in records if "loss" in each}, sizes, local_level
 
 
 def cycles(program, name, steps, options):
@@ -98,7 +104,7 @@ def cycles(program, name, steps, options):
     rows = []
     with tempfile.TemporaryDirectory(dir=DIRECTORY) as folder:
         (Path(folder) / "train.txt").write_bytes(TEXT)
-        done, saved, seconds, sizes = run(program, Path(folder), steps, options)
+        done, saved, seconds, sizes, _ = run(program, Path(folder), steps, options)
     between = {step: done[step] - done[step - 1] - seconds[step] for step in done if step - 1 in done}
     usual = statistics.median(between.values())
     for first in (steps, 2 * steps):
@@ -119,6 +125,16 @@ def cycles(program, name, steps, options):
     return rows
 
 
+def local_seconds(program, steps, options):
+    """From the end of a step until its checkpoint is complete at level 1: the median of those that a step follows."""
+    with tempfile.TemporaryDirectory(dir=DIRECTORY) as folder:
+        (Path(folder) / "train.txt").write_bytes(TEXT)
+        done, _, _, _, local_level = run(program, Path(folder), steps, options)
+    found = [local_level[step] - done[step] for step in (steps, 2 * steps)]
+    print(f"local    complete at level 1 after {', '.join(f'{each:.2f}' for each in found)} s (load {os.getloadavg()[0]:.1f})", flush=True)
+    return statistics.median(found)
+
+
 def median(rows, column):
     found = [row[column] for row in rows if row[column] is not None]
     return statistics.median(found) if found else float("nan")
@@ -131,6 +147,7 @@ def main():
     rate = {"checkpoint.rate": f"{SHARE}%"}
     drain = cycles(program, "drain", steps, {**rate, "shared": False})
     shared = cycles(program, "shared", steps, {**rate, "shared": True})
+    local = local_seconds(program, steps, {**rate, "shared": False, "checkpoint.local-every": steps})
     blocking = cycles(program, "blocking", steps, {"checkpoint.overlap": "off", "shared": False})
     print(f"RESULT stage_stall {median(drain, 0):.3f}")
     print(f"RESULT stage_stall_shared {median(shared, 0):.3f}")
@@ -138,6 +155,7 @@ def main():
     print(f"RESULT stage_step_slowdown_shared {median(shared, 1):.3f}")
     print(f"RESULT stage_durable_vs_rate {median(drain, 2):.3f}")
     print(f"RESULT stage_durable_vs_rate_shared {median(shared, 2):.3f}")
+    print(f"RESULT stage_local_seconds {local:.2f}")
     print(f"RESULT stage_stall_blocking {median(blocking, 0):.3f}")
     if not python:
         print("torch    is missing: PEERS_PYTHON names a Python that has PyTorch")

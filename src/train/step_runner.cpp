@@ -281,8 +281,8 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   StepResult result;
   Stopwatch const whole;
   told_ = false;
-  tiers::Traffic const traffic_before =
-      offload_->state().traffic();  // of the paths, whoever uses them
+  tiers::Traffic traffic_before = fetched_before_.value_or(offload_->state().traffic());
+  traffic_before.paths = offload_->state().traffic().paths;  // whoever uses them
   auto const moved_before = moved_activations();
   if (config_.train.together > 0) {
     run_layers(data, now, result);
@@ -304,6 +304,7 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   result.share = step_update_->complete(update_numbers(now, result), clip, result.skipped);
   result.update = watch.elapsed();
   tiers::Traffic const after = offload_->state().traffic();
+  fetched_before_ = after;
   result.read_bytes = after.read_bytes() - traffic_before.read_bytes();
   result.write_bytes = after.write_bytes() - traffic_before.write_bytes();
   result.storage = difference(traffic_before, after,

@@ -195,6 +195,8 @@ class StepRunner {
   tiers::Traffic traffic_before_;  ///< this step
   ReachedRates reached_;           ///< without rates, which their owners know
   bool told_ = false;  ///< before_update_ was called, this step
+  /// As of the end of the last step. What an update fetches between steps counts for the next.
+  std::optional<tiers::Traffic> fetched_before_;
 };
 
 }  // namespace offstage::train
