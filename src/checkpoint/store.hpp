@@ -22,7 +22,7 @@ namespace offstage::checkpoint {
 
 /// The format that this program writes; it reads this and older ones and refuses newer ones by
 /// name.
-constexpr int format_version = 4;
+constexpr int format_version = 5;
 
 /// Everything that a restart needs beside the state itself.
 struct Meta {

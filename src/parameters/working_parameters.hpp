@@ -45,9 +45,10 @@ class WorkingParameters : public state::ParameterSource<T> {
 template <class T>
 class DeviceParameters final : public WorkingParameters<T> {
  public:
+  /// `slots`: of layers that are gathered (state::WorkingCopy).
   DeviceParameters(state::ShardMap const& map, state::RankLink& link, device::Device& device,
-                   device::Stream& stream)
-      : copy_{map, link, device, stream} {}
+                   device::Stream& stream, int slots = state::WorkingCopy<T>::least_slots)
+      : copy_{map, link, device, stream, slots} {}
 
   [[nodiscard]] std::span<T const> acquire(int layer) override { return copy_.acquire(layer); }
   void release(int layer, std::shared_ptr<device::Event> done) override {

@@ -178,6 +178,9 @@ Task SimulatedSteps::backward(Round& round, StepUses& uses, std::size_t first, i
     if (used && slots_ > 0) {
       co_await uses.uses[first + next].arrived;
     }
+    if (used && slots_ > 0 && work_.layers[layer].with_before) {
+      co_await uses.uses[first + next + 1].arrived;
+    }
     co_await gradient_places_.take();
     LayerWork const& work = work_.layers[layer];
     if (work.leaving > 0) {

@@ -31,14 +31,25 @@ bool is_host_visible(StepFacts const& facts) {
   return facts.route == state::Route::in_place;
 }
 
-plan::LayerWork block_work(model::Dims const& dims, model::BlockFates const& fates) {
+struct BlockWork {
+  plan::LayerWork attention, mlp;
+};
+
+BlockWork block_work(model::Dims const& dims, model::BlockFates const& fates) {
+  using model::Part;
   auto const flops = model::block_flops(dims);
-  double const linear = flops.linear / counted_products;
+  double const all_linear = flops.linear / counted_products;
   double const attention = flops.attention / counted_products;
-  plan::LayerWork work{.forward = linear + attention,
-                       .backward = backward_products * linear + backward_attention * attention};
-  for (model::Part const part : model::all_parts) {
-    work.recompute += fates[part] == model::Fate::recompute ? model::part_flops(dims, part) : 0.0;
+  double const linear = model::part_flops(dims, Part::qkv) + model::part_flops(dims, Part::mid);
+  double const of_mlp = all_linear - linear;
+  BlockWork work{.attention = {.forward = linear + attention,
+                               .backward = backward_products * linear +
+                                           backward_attention * attention},
+                 .mlp = {.forward = of_mlp, .backward = backward_products * of_mlp}};
+  work.mlp.with_before = fates[Part::mid] == model::Fate::recompute;
+  for (Part const part : model::all_parts) {
+    auto& layer = work.mlp.with_before || part == Part::up ? work.mlp : work.attention;
+    layer.recompute += fates[part] == model::Fate::recompute ? model::part_flops(dims, part) : 0.0;
   }
   return work;
 }
@@ -100,9 +111,14 @@ plan::Workload workload_of(RunConfig const& config, StepFacts const& facts) {
   auto const ring = ring_of<T>(config);
   plan::Workload work;
   int const layers = static_cast<int>(map.layers().size());
+  work.layers_per_block = state::layers_per_block;
   for (int layer = 0; layer < layers; ++layer) {
-    bool const block = layer > 0 && layer + 1 < layers;
-    plan::LayerWork each = block ? block_work(dims, ring.fates(layer - 1)) : plan::LayerWork{};
+    plan::LayerWork each;
+    if (auto const block = static_cast<int>(map.layers()[static_cast<std::size_t>(layer)].block);
+        block >= 0) {
+      auto const of_block = block_work(dims, ring.fates(block));
+      each = layer == state::mlp_layer(block) ? of_block.mlp : of_block.attention;
+    }
     each.elements = map.layers()[static_cast<std::size_t>(layer)].padded_elements();
     each.begin = map.shard_offset(layer, facts.rank);
     each.count = map.chunks(layer, facts.rank).count * chunk_elements;
@@ -112,7 +128,7 @@ plan::Workload workload_of(RunConfig const& config, StepFacts const& facts) {
   work.layers.back().forward = counted_products * 2.0 * static_cast<double>(dims.rows()) *
                                static_cast<double>(dims.V) * static_cast<double>(dims.C);
   for (state::LeavingPart const& part : model::leaving_parts<T>(dims, ring)) {
-    work.layers[static_cast<std::size_t>(part.block) + 1].leaving += part.bytes;
+    work.layers[static_cast<std::size_t>(state::mlp_layer(part.block))].leaving += part.bytes;
   }
   auto const order = model::layer_order(config.model);
   work.forward = order.forward;

@@ -52,7 +52,11 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   nodes_ = static_cast<int>(comm.sum(node.rank() == 0 ? 1 : 0));
   mpi::agree(comm, [&] {
     if (config_.parameter_home == parameters::Home::device) {
-      copy_ = std::make_unique<parameters::DeviceParameters<T>>(map_, *link_, *device_, *stream_);
+      RunConfig known = config_;
+      known.device.memory = device_->capacity();
+      copy_ = std::make_unique<parameters::DeviceParameters<T>>(
+          map_, *link_, *device_, *stream_,
+          gathering_slots<T>(known, map_, link_->route(), link_->device_bytes()));
     }
     auto shape = run_shape<T>(config_);
     shape.attention = attention;
