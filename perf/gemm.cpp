@@ -174,8 +174,7 @@ class BlockBench {
         dims_{model::dims_of(shape, run)},
         work_{dims_,
               {.ring = {1, {}, 1},
-               .layer_elements =
-                   std::max(attention_.padded_elements(), mlp_.padded_elements())},
+               .layer_elements = std::max(attention_.padded_elements(), mlp_.padded_elements())},
               *device_},
         attention_parameters_{make_parameters(attention_)},
         mlp_parameters_{make_parameters(mlp_)},

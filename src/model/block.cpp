@@ -98,8 +98,8 @@ void Block<T>::forward_attention(AttentionTensors<T const> const& w, Residual<T>
 }
 
 template <class T>
-void Block<T>::recompute_attention(AttentionTensors<T const> const& w,
-                                   BlockActivations<T> const& a, BlockFates const& fates) const {
+void Block<T>::recompute_attention(AttentionTensors<T const> const& w, BlockActivations<T> const& a,
+                                   BlockFates const& fates) const {
   make_attention(w, {}, a, fates);
 }
 
@@ -187,9 +187,8 @@ void Block<T>::backward_mlp(MlpTensors<T const> const& w, BlockActivations<T> co
 
 // Likewise, from the gradient of mid = x + branch to that of x.
 template <class T>
-void Block<T>::backward_attention(AttentionTensors<T const> const& w,
-                                  BlockActivations<T> const& a, std::span<T> dx,
-                                  AttentionTensors<T> const& dw) const {
+void Block<T>::backward_attention(AttentionTensors<T const> const& w, BlockActivations<T> const& a,
+                                  std::span<T> dx, AttentionTensors<T> const& dw) const {
   o_.backward_weight<T>(stream_, dx, a.attn_out, dw.o);
   o_.backward_input<T>(stream_, dx, w.o.weight, scratch_.d_attn_out);
   kernels::attention_backward<T>(stream_, {.shape = attention_shape(dims_),

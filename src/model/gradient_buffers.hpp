@@ -34,9 +34,7 @@ class GradientBuffers {
     free_at(1 - turn_, std::move(before));
   }
   /// The sink has been given none, and says until when it reads the last one.
-  void given_none(std::shared_ptr<device::Event> last) noexcept {
-    free_at(turn_, std::move(last));
-  }
+  void given_none(std::shared_ptr<device::Event> last) noexcept { free_at(turn_, std::move(last)); }
 
  private:
   /// Null: the sink has no more to say than before.

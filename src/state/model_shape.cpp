@@ -45,8 +45,7 @@ void require_parameters_in_limit(ModelShape const& shape) {
   ModelShape one_block = shape;
   one_block.layers = 1;
   auto const layers = layers_of(one_block);
-  std::int64_t const block =
-      layers[attention_layer(0)].elements + layers[mlp_layer(0)].elements;
+  std::int64_t const block = layers[attention_layer(0)].elements + layers[mlp_layer(0)].elements;
   std::int64_t const ends = layers.front().elements + layers.back().elements;
   if (ends > max_parameters || block > (max_parameters - ends) / shape.layers) {
     throw UsageError{fmt::format(

@@ -84,7 +84,7 @@ struct TensorLayout {
 /// The unit that is gathered before use, and whose gradient is sent: the decayed tensors first,
 /// without gaps, then the others.
 struct LayerLayout {
-  std::string name;  ///< "embedding", "attention of block 3", "MLP of block 3", "head"
+  std::string name;         ///< "embedding", "attention of block 3", "MLP of block 3", "head"
   std::int64_t block = -1;  ///< that it is a layer of; below 0: of none
   std::vector<TensorLayout> tensors;
   std::int64_t decayed_elements{};
@@ -98,8 +98,12 @@ struct LayerLayout {
 
 /// Layers of a block: attention with its norm, and the MLP with its norm.
 constexpr int layers_per_block = 2;
-[[nodiscard]] constexpr int attention_layer(int block) { return 1 + layers_per_block * block; }
-[[nodiscard]] constexpr int mlp_layer(int block) { return attention_layer(block) + 1; }
+[[nodiscard]] constexpr int attention_layer(int block) {
+  return 1 + layers_per_block * block;
+}
+[[nodiscard]] constexpr int mlp_layer(int block) {
+  return attention_layer(block) + 1;
+}
 
 /// All layers in forward order: the embedding (with gpt2's positions); each block's two (q, k, v
 /// and gate, up stand side by side, weights and biases, so that one product computes them

@@ -108,12 +108,12 @@ int gathering_slots(RunConfig const& config, state::ShardMap const& map, state::
       lane_settings(config, update_shape<T>(config, shard, std::min(shard, config.subgroup_size)));
   Tally tally;
   (void)lay_out<T>(config, map, tally);
-  Bytes const all = tally.used() + link + Copy::device_bytes(map, rank, Copy::slots_for_held_blocks) +
-                    update::GradientAccumulator<T>::device_bytes(map, rank, route) +
-                    config.optimizer.layout().bytes(resident_elements(config, map, rank)) +
-                    (needs_lane(config, route == state::Route::in_place)
-                         ? update::DeviceLane::device_bytes(lane)
-                         : 0);
+  Bytes const all =
+      tally.used() + link + Copy::device_bytes(map, rank, Copy::slots_for_held_blocks) +
+      update::GradientAccumulator<T>::device_bytes(map, rank, route) +
+      config.optimizer.layout().bytes(resident_elements(config, map, rank)) +
+      (needs_lane(config, route == state::Route::in_place) ? update::DeviceLane::device_bytes(lane)
+                                                           : 0);
   Bytes const limit = config.device.memory;
   return limit == 0 || all <= limit ? Copy::slots_for_held_blocks : Copy::least_slots;
 }
@@ -161,10 +161,9 @@ DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, 
   return demand;
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                         \
-  template int gathering_slots<T>(RunConfig const&, state::ShardMap const&, state::Route, \
-                                  Bytes);                                                \
-  template DeviceDemand device_demand<T>(RunConfig const&, state::ShardMap const&, int, \
+#define OFFSTAGE_INSTANTIATE(T)                                                                   \
+  template int gathering_slots<T>(RunConfig const&, state::ShardMap const&, state::Route, Bytes); \
+  template DeviceDemand device_demand<T>(RunConfig const&, state::ShardMap const&, int,           \
                                          state::Route, std::int64_t, Bytes);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)

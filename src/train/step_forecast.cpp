@@ -42,10 +42,10 @@ BlockWork block_work(model::Dims const& dims, model::BlockFates const& fates) {
   double const attention = flops.attention / counted_products;
   double const linear = model::part_flops(dims, Part::qkv) + model::part_flops(dims, Part::mid);
   double const of_mlp = all_linear - linear;
-  BlockWork work{.attention = {.forward = linear + attention,
-                               .backward = backward_products * linear +
-                                           backward_attention * attention},
-                 .mlp = {.forward = of_mlp, .backward = backward_products * of_mlp}};
+  BlockWork work{
+      .attention = {.forward = linear + attention,
+                    .backward = backward_products * linear + backward_attention * attention},
+      .mlp = {.forward = of_mlp, .backward = backward_products * of_mlp}};
   work.mlp.with_before = fates[Part::mid] == model::Fate::recompute;
   for (Part const part : model::all_parts) {
     auto& layer = work.mlp.with_before || part == Part::up ? work.mlp : work.attention;

@@ -97,8 +97,7 @@ void GradientSums<T>::add_slices(int layer, std::span<T const> slices, GradientR
     bool const leaves = there && round.last && !held_->stays(subgroup.index);
     if (!there && !last_of_layer) {
       require(pass_.first, "GradientSums: a pass of several rounds is all of a step");
-      add_piece<A>(block_sums<A>(begin - block, count), begin, slices, part, begin - offset,
-                   round);
+      add_piece<A>(block_sums<A>(begin - block, count), begin, slices, part, begin - offset, round);
     } else if (!there || leaves) {
       auto const sums = open_sums<A>(pass_.first || leaves)
                             .subspan(static_cast<std::size_t>(begin - subgroup.begin), count);

@@ -417,11 +417,10 @@ TEST_P(OlderFormat, IsReadWithDefaultsForWhatItDidNotKnow) {
   Reader reader{all[0].path, read_master(all[0].path)};
   constexpr std::size_t elements = 4 * chunk_elements;
   memory::HugeBuffer const parameters{static_cast<Bytes>(elements * sizeof(float))};
-  std::vector<state::Piece> const pieces{
-      {0, {0, 1}, 0},
-      {1, {0, 1}, chunk_elements},
-      {2, {0, 1}, 2 * chunk_elements},
-      {3, {0, 1}, 3 * chunk_elements}};
+  std::vector<state::Piece> const pieces{{0, {0, 1}, 0},
+                                         {1, {0, 1}, chunk_elements},
+                                         {2, {0, 1}, 2 * chunk_elements},
+                                         {3, {0, 1}, 3 * chunk_elements}};
   reader.read_parameters(pieces, parameters.as<float>());
   // The head is tied: its layer is the last norm alone, which two steps have moved a little.
   EXPECT_NEAR(parameters.as<float>()[3 * chunk_elements], 1.0F, 0.01F);

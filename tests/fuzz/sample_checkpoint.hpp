@@ -182,10 +182,10 @@ class SampleCheckpoint {
         .format = format_version, .rank = rank, .ranks = ranks, .file = rank_file_name(rank)};
     if (rank == 0) {
       manifest.subgroups.push_back({.elements = chunk_elements, .pieces = {{0, {0, 1}, 0}}});
-      manifest.subgroups.push_back({.elements = 3 * chunk_elements,
-                                    .pieces = {{1, {0, 1}, 0},
-                                               {2, {0, 1}, chunk_elements},
-                                               {3, {0, 1}, 2 * chunk_elements}}});
+      manifest.subgroups.push_back(
+          {.elements = 3 * chunk_elements,
+           .pieces = {
+               {1, {0, 1}, 0}, {2, {0, 1}, chunk_elements}, {3, {0, 1}, 2 * chunk_elements}}});
       manifest.subgroups[1].own_file.emplace().name = extent_file_name(0, 1);
     }
     write_arrays(manifest);
