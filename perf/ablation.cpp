@@ -58,6 +58,14 @@ class Phase {
   double step();
   [[nodiscard]] tiers::Tiers& state() { return offload_.state(); }
   [[nodiscard]] std::vector<plan::PathRate> rates() const { return offload_.rates(); }
+  /// What a run's header would say of each path's lock, as JSON strings.
+  [[nodiscard]] std::vector<std::string> locks() const {
+    std::vector<std::string> all;
+    for (train::PathFacts const& path : offload_.facts()) {
+      all.push_back(fmt::format("\"{}\"", train::describe(path.lock)));
+    }
+    return all;
+  }
 
  private:
   Shape const& shape_;
@@ -203,6 +211,7 @@ int run(std::vector<std::string> const& arguments) {
   for (std::string const& argument : arguments) {
     set(shape, config, argument);
   }
+  config.subgroup_size = shape.subgroup;
   std::unique_ptr<trace::Trace> trace;
   if (!shape.trace.empty()) {
     trace = std::make_unique<trace::Trace>(fmt::format("{}-{}.json", shape.trace, comm.rank()),
@@ -240,12 +249,13 @@ int run(std::vector<std::string> const& arguments) {
         "\"bound_seconds\": {:.4f}, \"residence\": [{:.4f}], \"transfers\": {}, "
         "\"mean_transfer_seconds\": {:.6f}, \"longest_transfer_seconds\": {:.6f}, "
         "\"mean_wait_seconds\": {:.6f}, \"longest_wait_seconds\": {:.6f}, "
-        "\"rank_wait_seconds\": [{:.6f}], \"processor_seconds\": {:.3f}}}\n",
+        "\"rank_wait_seconds\": [{:.6f}], \"locks\": [{}], \"processor_seconds\": {:.3f}}}\n",
         fmt::join(seconds, ", "), read, write,
         known ? plan::bandwidth_bound(read, write, rates).count() : 0.0, fmt::join(share, ", "),
         sum.transfers, sum.transfer.count() / static_cast<double>(sum.transfers),
         sum.longest_transfer.count(), sum.waited.count() / static_cast<double>(sum.transfers),
-        sum.longest_wait.count(), fmt::join(sum.rank_waits, ", "), processor / shape.steps);
+        sum.longest_wait.count(), fmt::join(sum.rank_waits, ", "), fmt::join(phase.locks(), ", "),
+        processor / shape.steps);
   }
   return 0;
 }

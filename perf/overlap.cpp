@@ -3,11 +3,12 @@
 // after the other.
 //
 //   perf_overlap [parameters=N] [layers=N] [subgroup=N] [steps=N] [pass-seconds=X] [buffers=N] [cached-share=X]
-//                [update.overlap=on|off] [numerics.dtype=..] [device.KEY=..] [tiers.KEY=..] [run.trace=FILE]
+//                [update.overlap=on|off] [clipped=yes] [numerics.dtype=..] [device.KEY=..] [tiers.KEY=..] [run.trace=FILE]
 //
 // pass-seconds: of sleep in the place of forward, in equal parts for the layers, and twice that of backward; a layer's
 // forward waits for its parameters, and its gradient goes the model's way after its backward. buffers: extents in flight,
-// and workers. cached-share: of the state, that stays in host memory. Ends with one line of JSON: the steps' seconds
+// and workers. cached-share: of the state, that stays in host memory. clipped: in every step the norm is above the limit,
+// which shows when all of backward has ended, so that an update under it is taken back and done again. Ends with one line of JSON: the steps' seconds
 // without the first step, and per step what each resource would need alone.
 
 #include <fmt/format.h>
@@ -44,6 +45,7 @@ struct Shape : PhaseShape {
   std::int64_t layers = 40;
   int buffers = 0;  ///< 0: as many as a run plans on these paths
   double cached_share = 0.0;
+  bool clipped = false;
 };
 
 void set(Shape& shape, train::RunConfig& config, std::string const& argument) {
@@ -54,6 +56,8 @@ void set(Shape& shape, train::RunConfig& config, std::string const& argument) {
     shape.buffers = std::stoi(value);
   } else if (key == "cached-share") {
     shape.cached_share = std::stod(value);
+  } else if (key == "clipped") {
+    shape.clipped = value == "yes";
   } else {
     set(shape, config, key, value);
   }
@@ -235,7 +239,12 @@ void Steps::begin_ahead() {
 }
 
 void Steps::end_update() {
-  if (pipeline_->is_ahead()) {
+  if (pipeline_->is_ahead() && shape_.clipped) {
+    static_cast<void>(pipeline_->take_back());
+    gradients_->begin_update();
+    pipeline_->start_under_forward(optimizer_step_, trips_of(offload_.descending_order()), source(),
+                                   update::targets_in(copy_.shard(), subgroups_));
+  } else if (pipeline_->is_ahead()) {
     pipeline_->confirm();
   } else {
     gradients_->begin_update();

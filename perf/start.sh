@@ -7,5 +7,5 @@ cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build offstage
 if [[ ! -x $BUILD_DIR/perf/perf_start ]]; then cmake --build "$BUILD_DIR" --target perf_start >/dev/null; fi
-GOMP_SPINCOUNT=1000 "$BUILD_DIR/perf/perf_start"
+GOMP_SPINCOUNT=5000 "$BUILD_DIR/perf/perf_start"
 exec python3 perf/start.py "$BUILD_DIR/offstage" "$directory" "$(find_torch)"

@@ -59,11 +59,12 @@ is_no_directory() { # false too for a directory on a file system that fails
   return 1
 }
 
-# checkpoint_list: names and times of the complete checkpoints, oldest first; false if they cannot be read.
+# checkpoint_list [DIRECTORY]: names and times of the complete checkpoints, oldest first; false if they cannot be read.
 # Any user may have put something else there: only step-N passes, whatever the other names look like.
 checkpoint_list() {
-  is_no_directory "$checkpoints" && return
-  find -H "$checkpoints" -ignore_readdir_race -mindepth 1 -maxdepth 2 -type d ! -name 'step-*' -prune -o \
+  local in=${1:-$checkpoints}
+  is_no_directory "$in" && return
+  find -H "$in" -ignore_readdir_race -mindepth 1 -maxdepth 2 -type d ! -name 'step-*' -prune -o \
     -name master.h5 -printf '%P %T@\0' |
     LC_ALL=C sed -zn 's|^\(step-[0-9]*\)/master\.h5 |\1 |p' | tr '\0' '\n' | LC_ALL=C sort
 }
@@ -93,9 +94,19 @@ note_attempt() {
   fi
 }
 
-newest() {
-  local name
-  name=$(checkpoint_list 2> /dev/null | tail -n 1)
+# Where this node has level 1 (checkpoint.local) of the run; false if it has none.
+level_1() {
+  local name parent
+  { read -r name && read -r parent; } 2> /dev/null < "$checkpoints/level-1" || return
+  [[ $name =~ ^level-1-[0-9a-f]{16}$ && -d $parent/$name ]] && printf '%s' "$parent/$name"
+}
+
+newest() { # of both levels
+  local name local_level
+  name=$({
+    checkpoint_list
+    if local_level=$(level_1); then checkpoint_list "$local_level"; fi
+  } 2> /dev/null | LC_ALL=C sort | tail -n 1)
   name=${name%% *}
   echo "${name:-none}"
 }

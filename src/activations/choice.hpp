@@ -57,13 +57,13 @@ struct BlockCount {
   int staying{};
 };
 
-/// The share that takes least time by plan::best_swap, and that time. `rates` are known.
+/// The share that takes least time by plan::best_swap, and that time.
 struct PaperChoice {
   double share{};
   Seconds seconds{};
 };
-/// Of shares of which no more parts leave than these, the first of them in the order of their
-/// benefit.
+/// The choice among shares of which no more than `parts` parts leave, the first ones in the order
+/// of their benefit. `rates` are known.
 template <class T>
 [[nodiscard]] PaperChoice paper_choice(Rates const& rates, plan::SwapCompany const& company,
                                        model::Dims const& dims, BlockCount blocks,

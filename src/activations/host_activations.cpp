@@ -44,6 +44,10 @@ HostActivations::~HostActivations() {
     } catch (...) {  // whoever waited for the point has heard of it
     }
   }
+  try {
+    tell_of_trips();
+  } catch (...) {  // those of a run that failed are missing from the picture
+  }
 }
 
 void HostActivations::open() {

@@ -28,7 +28,7 @@ class HostActivations final : public state::ActivationStore {
   /// `trace` may be null. `device` and `trace` outlive this.
   HostActivations(std::span<state::LeavingPart const> parts, device::Device& device,
                   trace::Trace* trace);
-  /// Waits for the streams.
+  /// Waits for the streams; the trace has all copies then.
   ~HostActivations() override;
   HostActivations(HostActivations const&) = delete;
   HostActivations& operator=(HostActivations const&) = delete;

@@ -39,7 +39,7 @@ StoredActivations::StoredActivations(std::span<state::LeavingPart const> parts, 
   for (tiers::Key key = 0; auto& [block, of] : blocks_) {
     of.key = key++;
   }
-  stored_.resize(blocks_.size());
+  ended_.resize(blocks_.size());
   try {
     auto const start = [&](Queue& queue, bool out, int count) {
       for (int i = 0; i < count; ++i) {
@@ -93,9 +93,10 @@ void StoredActivations::open() {
   left_to_put_ = 0;
   for (auto& [block, of] : blocks_) {
     of.passage = nullptr;
+    of.begun = 0;
     left_to_put_ += of.parts.size();
   }
-  stored_.assign(stored_.size(), false);
+  ended_.assign(ended_.size(), 0);
   tiers_.begin_pass();
 }
 
@@ -109,7 +110,6 @@ std::shared_ptr<device::Event> StoredActivations::put(int block, int part,
   Block& of = found->second;
   if (!of.passage || on_demand_) {
     begin_passage(of, out_);
-    stored_[static_cast<std::size_t>(of.key)] = false;
   }
   // The copy reads it alone.
   std::span const bytes{const_cast<std::byte*>(memory.data()), memory.size()};
@@ -131,6 +131,7 @@ void StoredActivations::begin_readers() {
 void StoredActivations::begin_passage(Block& block, Queue& queue) {
   block.passage = std::make_shared<Passage>();
   block.passage->key = block.key;
+  block.passage->number = block.begun++;
   queue.waiting.push_back(block.passage);
 }
 
@@ -198,6 +199,7 @@ void StoredActivations::work(Queue& queue, device::Stream& stream, bool out) noe
     }
     lock.lock();
     std::erase(queue.at_work, passage);
+    ++ended_[static_cast<std::size_t>(passage->key)];
     changed_.notify_all();
   }
 }
@@ -212,33 +214,31 @@ void StoredActivations::fail(std::exception_ptr const& error, Passage& passage) 
   }
 }
 
+void StoredActivations::wait_for_turn(Passage const& passage, bool out) {
+  std::unique_lock lock{mutex_};
+  Waiting const waiting{"activations to be moved before", passage.key};
+  changed_.wait(lock, [&] {
+    return stopping_ || ended_[static_cast<std::size_t>(passage.key)] == passage.number ||
+           (!out && (passage.cancelled || error_));
+  });
+  if (!out && error_) {
+    std::rethrow_exception(error_);
+  }
+  if (stopping_ || (!out && passage.cancelled)) {
+    throw Cancelled{};
+  }
+}
+
 void StoredActivations::write(Passage& passage, device::Stream& stream) {
+  wait_for_turn(passage, true);
   tiers::Lease lease = tiers_.create(passage.key);
   copy_parts(passage, stream, lease.mutable_bytes().data(), true);
   stream.synchronize();
   lease.commit();
-  {
-    std::scoped_lock const lock{mutex_};
-    stored_[static_cast<std::size_t>(passage.key)] = true;
-  }
-  changed_.notify_all();
 }
 
 void StoredActivations::read(Passage& passage, device::Stream& stream) {
-  {
-    std::unique_lock lock{mutex_};
-    Waiting const waiting{"activations to be written", passage.key};
-    changed_.wait(lock, [&] {
-      return stopping_ || passage.cancelled || error_ ||
-             stored_[static_cast<std::size_t>(passage.key)];
-    });
-    if (error_) {
-      std::rethrow_exception(error_);
-    }
-    if (stopping_ || passage.cancelled) {
-      throw Cancelled{};
-    }
-  }
+  wait_for_turn(passage, false);
   tiers::Lease const lease = tiers_.fetch(passage.key);
   // The copy reads it alone.
   copy_parts(passage, stream, const_cast<std::byte*>(lease.bytes().data()), false);

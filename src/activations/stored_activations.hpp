@@ -70,9 +70,10 @@ class StoredActivations final : public state::ActivationStore {
     Bytes offset{};
     std::promise<Point> queued;
   };
-  /// A block on its way.
+  /// A block on its way. Those of a key go one after the other, as they were told.
   struct Passage {
     tiers::Key key{};
+    std::int64_t number{};   ///< of the key's, in this micro-batch
     std::deque<Move> moves;  ///< as they are told
     bool cancelled = false;
   };
@@ -81,6 +82,7 @@ class StoredActivations final : public state::ActivationStore {
     std::map<int, std::pair<Bytes, Bytes>> parts;  ///< offset and bytes of each
     std::shared_ptr<Passage>
         passage;  ///< of this micro-batch's forward, then of its backward; or the latest
+    std::int64_t begun{};  ///< passages, in this micro-batch
   };
   struct Queue {
     std::deque<std::shared_ptr<Passage>> waiting;
@@ -94,6 +96,10 @@ class StoredActivations final : public state::ActivationStore {
   void begin_passage(Block& block, Queue& queue);
   void begin_readers();
   void work(Queue& queue, device::Stream& stream, bool out) noexcept;
+  /// Returns once the key's passages before this one have ended, so that a lease finds the right
+  /// version. What comes back does not wait where it is cancelled or where another worker has
+  /// failed.
+  void wait_for_turn(Passage const& passage, bool out);
   void write(Passage& passage, device::Stream& stream);
   void read(Passage& passage, device::Stream& stream);
   /// Queues the copies of all parts, as they are told.
@@ -108,7 +114,7 @@ class StoredActivations final : public state::ActivationStore {
   std::map<int, Block> blocks_;
   std::size_t left_to_put_{};  ///< parts, of this micro-batch
   Queue out_, back_;
-  std::vector<bool> stored_;  ///< by key: in this micro-batch
+  std::vector<std::int64_t> ended_;  ///< passages by key, in this micro-batch
   std::exception_ptr error_;
   bool stopping_ = false;
   Bytes put_{}, taken_{};

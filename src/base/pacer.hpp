@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
-#include <utility>
 
 namespace offstage {
 
@@ -18,12 +17,6 @@ class Pacer {
   /// times earn nothing.
   template <class Work>
   void run(double units, Work&& work) {
-    run(units, std::forward<Work>(work), [] { return false; });
-  }
-
-  /// The same, but returns soon once `hurries()` is true.
-  template <class Work, class Hurries>
-  void run(double units, Work&& work, Hurries&& hurries) {
     if (rate_ <= 0.0) {
       work();
       return;
@@ -33,16 +26,14 @@ class Pacer {
         (now - end_ < credit ? now - std::min(late_, credit) : now) +
         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(units / rate_));
     work();
-    for (end_ = Clock::now(); end_ < due && !hurries(); end_ = Clock::now()) {
-      std::this_thread::sleep_until(std::min(due, end_ + look));
-    }
-    late_ = std::max(end_ - due, Clock::duration{});
+    std::this_thread::sleep_until(due);
+    end_ = Clock::now();
+    late_ = end_ - due;
   }
 
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr Clock::duration credit = std::chrono::milliseconds{5};
-  static constexpr Clock::duration look = std::chrono::milliseconds{20};  ///< how often it asks who hurries
   double rate_;
   Clock::time_point end_{};  ///< of the last work
   Clock::duration late_{};   ///< by how much that was late

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 #include <system_error>
 #include <tuple>
 
@@ -75,7 +76,8 @@ bool is_ours(std::string_view name) {
     auto const rank = between(prefix, name, ending);
     return rank && all_digits(*rank);
   };
-  return has_rank("rank-", ".h5") || has_rank("rank-", ".json") || has_rank("head-", "");
+  return has_rank("rank-", ".h5") || has_rank("node-", ".h5") || has_rank("rank-", ".json") ||
+         has_rank("head-", "");
 }
 
 std::vector<fs::path> entries_of(std::string const& directory) {
@@ -97,6 +99,9 @@ std::string step_name(std::int64_t step) {
 }
 std::string rank_file_name(int rank) {
   return fmt::format("rank-{:04}.h5", rank);
+}
+std::string node_file_name(int node) {
+  return fmt::format("node-{:04}.h5", node);
 }
 std::string manifest_name(int rank) {
   return fmt::format("rank-{:04}.json", rank);
@@ -120,11 +125,28 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return all_digits(name) && error == std::errc{} ? std::optional{step} : std::nullopt;
 }
 
+bool is_node_file_name(std::string_view name, std::int64_t nodes) {
+  auto const number = between("node-", name, ".h5");
+  int node{};
+  if (!number || !all_digits(*number) ||
+      std::from_chars(number->data(), number->data() + number->size(), node).ec != std::errc{}) {
+    return false;
+  }
+  return node < nodes && node_file_name(node) == name;
+}
+
 bool is_extent_file_name(std::string_view name) {
   auto const numbers = between("extent-", name, ".h5");
   std::size_t const dash = numbers ? numbers->find('-') : std::string_view::npos;
   return dash != std::string_view::npos && all_digits(numbers->substr(0, dash)) &&
          all_digits(numbers->substr(dash + 1));
+}
+
+std::int64_t rank_of_extent_file(std::string_view name) {
+  auto const numbers = between("extent-", name, ".h5").value_or("");
+  std::int64_t rank = std::numeric_limits<std::int64_t>::max();
+  std::from_chars(numbers.data(), numbers.data() + numbers.size(), rank);
+  return rank;
 }
 
 std::vector<StepDirectory> step_directories(std::string const& directory) {
@@ -213,6 +235,18 @@ std::string read_text(std::string const& path, Bytes limit) {
                                 format_bytes(limit))};
   }
   return read_part(path, 0, limit);
+}
+
+void write_part(std::string const& path, Bytes offset, std::span<std::byte const> bytes) {
+  aio::Descriptor const file{path, O_WRONLY | O_NOFOLLOW, 0};
+  for (std::size_t done = 0; done < bytes.size();) {
+    ssize_t const count = ::pwrite(file.descriptor(), bytes.data() + done, bytes.size() - done,
+                                   offset + static_cast<off_t>(done));
+    if (count < 0 && errno != EINTR) {
+      throw IoError{"cannot write", path, errno};
+    }
+    done += static_cast<std::size_t>(std::max<ssize_t>(0, count));
+  }
 }
 
 void write_text(std::string const& path, std::string const& text) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,14 +16,20 @@ constexpr char const* master_name = "master.h5";
 constexpr char const* unfinished_master_name = "master.h5.tmp";
 constexpr char const* passed_over_name = "passed-over";
 
-/// "step-000000100", "rank-0003.h5", "rank-0003.json", "extent-0003-000012.h5", "head-0003": scratch of a save.
+/// "step-000000100", "rank-0003.h5", "node-0003.h5", "rank-0003.json", "extent-0003-000012.h5",
+/// "head-0003": scratch of a save.
 [[nodiscard]] std::string step_name(std::int64_t step);
 [[nodiscard]] std::string rank_file_name(int rank);
+[[nodiscard]] std::string node_file_name(int node);
 [[nodiscard]] std::string manifest_name(int rank);
 [[nodiscard]] std::string extent_file_name(int rank, std::size_t subgroup);
 [[nodiscard]] std::string head_file_name(int rank);
 /// The step of a name that is "step-" and digits alone.
 [[nodiscard]] std::optional<std::int64_t> step_of(std::string_view name);
+/// The rank in such a name, of one that extent_file_name gives; a huge number if it is no rank.
+[[nodiscard]] std::int64_t rank_of_extent_file(std::string_view name);
+/// True for the names that node_file_name gives, of fewer than `nodes`.
+[[nodiscard]] bool is_node_file_name(std::string_view name, std::int64_t nodes);
 /// True for the names that extent_file_name gives.
 [[nodiscard]] bool is_extent_file_name(std::string_view name);
 
@@ -52,6 +59,8 @@ struct StepDirectory {
 [[nodiscard]] std::string read_text(std::string const& path, Bytes limit = 64 * MiB);
 /// At most `most` bytes of a file from `offset` on; less if it ends before. Errors: IoError.
 [[nodiscard]] std::string read_part(std::string const& path, Bytes offset, Bytes most);
+/// Writes inside a file that is there, not durably. Errors: IoError.
+void write_part(std::string const& path, Bytes offset, std::span<std::byte const> bytes);
 /// Writes a new file and makes its contents durable. Errors: IoError, also if it is there.
 void write_text(std::string const& path, std::string const& text);
 /// Makes a file's contents durable that another library wrote. Errors: IoError.

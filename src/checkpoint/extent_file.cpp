@@ -78,6 +78,18 @@ std::vector<std::byte> extent_head(std::string const& scratch, StateLayout const
   }
 }
 
+bool may_link(std::string const& from, std::string const& to, std::string const& name) {
+  std::string const source = fmt::format("{}/{}", from, name);
+  std::string const target = fmt::format("{}/{}", to, name);
+  remove_file(source);
+  remove_file(target);
+  write_text(source, "");
+  bool const linked = link(source.c_str(), target.c_str()) == 0;
+  remove_file(source);
+  remove_file(target);
+  return linked;
+}
+
 tiers::KeptFileShape shape_of_slots(std::string const& checkpoints, int rank,
                                     StateLayout const& layout, std::int64_t elements) {
   tiers::KeptFileShape shape;
@@ -104,8 +116,7 @@ void remove_old_slots(std::string const& checkpoints) {
   }
   rmdir(directory.c_str());  // what is not ours stays
   if (removed > 0) {
-    log::warning("checkpoint.dir={}: removed {} slots of a run that was killed", checkpoints,
-                 removed);
+    log::warning("{}: removed {} slots of a run that was killed", checkpoints, removed);
   }
 }
 

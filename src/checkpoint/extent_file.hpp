@@ -34,6 +34,11 @@ void require_planes(h5::File const& file, std::string const& path, std::string c
 [[nodiscard]] std::vector<std::byte> extent_head(std::string const& scratch,
                                                  StateLayout const& layout, std::int64_t elements);
 
+/// Whether files of `from` may have names in `to`: hard links, on one file system. Tries it with a file called `name`, in
+/// both for a moment. Errors: IoError if none can be made in `from`.
+[[nodiscard]] bool may_link(std::string const& from, std::string const& to,
+                            std::string const& name);
+
 /// What tiers need to write slots that are HDF5 files with an extent of N elements, or fewer: see README.md. Makes the
 /// directory for their names, durably, and a file in it for a moment.
 /// Errors: IoError.

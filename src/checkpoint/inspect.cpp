@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <span>
+#include <string_view>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/local_directory.hpp"
 #include "checkpoint/plausible.hpp"
 #include "checkpoint/reader.hpp"
 #include "platform/memory/huge_buffer.hpp"
@@ -21,6 +25,21 @@ namespace fs = std::filesystem;
 // One batch of the state while verifying: 48 MiB of p, m and v in FP32.
 constexpr std::int64_t batch_chunks = 1024;
 
+/// Level 1 has on a node what ranks of that node wrote: of the others neither of the files.
+std::vector<bool> ranks_here(std::string const& directory, Master const& master) {
+  std::vector<bool> here(master.ranks.size(), true);
+  if (level_of(directory) == 2) {
+    return here;
+  }
+  for (std::size_t rank = 0; rank < here.size(); ++rank) {
+    RankEntry const& entry = master.ranks[rank];
+    here[rank] = size_of_file(directory + "/" + entry.file).has_value() ||
+                 size_of_file(directory + "/" + entry.manifest).has_value();
+  }
+  // With none at all they are missing, not elsewhere.
+  return std::ranges::find(here, true) != here.end() ? here : std::vector<bool>(here.size(), true);
+}
+
 Inspection look_at(std::string const& directory) {
   using State = Inspection::State;
   auto const master_bytes = size_of(directory + "/" + master_name);
@@ -28,16 +47,33 @@ Inspection look_at(std::string const& directory) {
     return {State::unfinished,
             fmt::format("{} has no {}: its save did not finish", directory, master_name),
             {},
-            0};
+            0,
+            {}};
   }
   require_within(*master_bytes, 0, most_master_bytes, "its size", directory + "/" + master_name);
-  Inspection result{State::complete, "", read_master(directory), *master_bytes};
+  Inspection result{State::complete, "", read_master(directory), *master_bytes, {}};
+  result.here = ranks_here(directory, result.master);
+  auto const elsewhere = std::ranges::count(result.here, false);
+  if (elsewhere > 0) {
+    result.state = State::partial;
+    result.problem =
+        fmt::format("{} has the files of {} of {} ranks; the others' are on other nodes", directory,
+                    std::ssize(result.here) - elsewhere, result.here.size());
+  }
   try {
-    for (RankEntry const& entry : result.master.ranks) {
-      result.bytes += require_files(directory, entry);
+    std::set<std::string_view> files;  // that of a node is named by each of its ranks
+    for (std::size_t rank = 0; rank < result.here.size(); ++rank) {
+      if (result.here[rank]) {
+        RankEntry const& entry = result.master.ranks[rank];
+        result.bytes += require_files(directory, entry);
+        result.bytes -= files.insert(entry.file).second ? 0 : entry.file_bytes;
+      }
     }
     for (ExtentEntry const& entry : result.master.extents) {
-      result.bytes += require_file(directory + "/" + entry.file, entry.bytes);
+      auto const rank = rank_of_extent_file(entry.file);
+      if (rank < std::ssize(result.here) && result.here[static_cast<std::size_t>(rank)]) {
+        result.bytes += require_file(directory + "/" + entry.file, entry.bytes);
+      }
     }
   } catch (DataError const& error) {
     result.state = State::incomplete;
@@ -50,8 +86,41 @@ Listed listed(std::string const& path) {
   Inspection found = inspect(path);
   bool const complete = found.state == Inspection::State::complete;
   bool const unfinished = found.state == Inspection::State::unfinished;
-  return {path,       complete, unfinished, found.problem, complete ? found.master.meta : Meta{},
-          found.bytes};
+  bool const partial = found.state == Inspection::State::partial;
+  return {.path = path,
+          .level = level_of(path),
+          .complete = complete,
+          .partial = partial,
+          .unfinished = unfinished,
+          .problem = found.problem,
+          .meta = complete || partial ? found.master.meta : Meta{},
+          .bytes = found.bytes};
+}
+
+/// The checkpoints in `path`, oldest first, with those of level 1 that this node has: of the run whose directory `path` is,
+/// or of all runs if it is a checkpoint.local. Of one step those of level 1 come first.
+std::vector<StepDirectory> all_levels(std::string const& path) {
+  std::vector<std::string> places;
+  try {
+    if (auto const local = read_local_directory(path)) {
+      places.push_back(local->path());
+    }
+  } catch (DataError const& error) {
+    log::warning("{}", error.what());
+  }
+  for (std::string const& name : names_of(path)) {
+    if (is_local_name(name)) {
+      places.push_back(path + "/" + name);
+    }
+  }
+  places.push_back(path);
+  std::vector<StepDirectory> all;
+  for (std::string const& place : places) {
+    auto const found = step_directories(place);
+    all.insert(all.end(), found.begin(), found.end());
+  }
+  std::ranges::stable_sort(all, {}, &StepDirectory::step);
+  return all;
 }
 
 /// The first problem of one piece of a rank's state, read batch by batch; empty if there is none.
@@ -96,7 +165,7 @@ Inspection inspect(std::string const& step_directory) {
   try {
     return look_at(step_directory);
   } catch (Error const& error) {
-    return {Inspection::State::unreadable, error.what(), {}, 0};
+    return {Inspection::State::unreadable, error.what(), {}, 0, {}};
   }
 }
 
@@ -112,6 +181,10 @@ std::string problem_beside_state(std::string const& step_directory, Inspection c
   }
 }
 
+bool holds_any(std::string const& path) {
+  return !all_levels(path).empty();
+}
+
 std::vector<Listed> list(std::string const& path) {
   fs::path const given = fs::absolute(path).lexically_normal();
   fs::path const name = given.has_filename() ? given.filename() : given.parent_path().filename();
@@ -122,7 +195,7 @@ std::vector<Listed> list(std::string const& path) {
     throw IoError{path + " is not a directory; name a checkpoint or a directory of checkpoints"};
   }
   std::vector<Listed> all;
-  for (StepDirectory const& directory : step_directories(path)) {
+  for (StepDirectory const& directory : all_levels(path)) {
     all.push_back(listed(directory.path));
   }
   if (all.empty()) {
@@ -133,7 +206,8 @@ std::vector<Listed> list(std::string const& path) {
 
 std::vector<std::string> verify(Listed const& checkpoint) {
   Inspection found = inspect(checkpoint.path);
-  if (found.state != Inspection::State::complete) {
+  if (found.here.empty() ||
+      (found.state != Inspection::State::complete && found.state != Inspection::State::partial)) {
     return {found.problem};
   }
   try {
@@ -141,6 +215,9 @@ std::vector<std::string> verify(Listed const& checkpoint) {
     memory::HugeBuffer const buffer{reader.layout().bytes(batch_chunks * chunk_elements)};
     std::vector<std::string> problems;
     for (int rank = 0; rank < reader.map().ranks(); ++rank) {
+      if (!found.here[static_cast<std::size_t>(rank)]) {
+        continue;
+      }
       auto const of_rank = verify_rank(reader, rank, buffer.bytes());
       problems.insert(problems.end(), of_rank.begin(), of_rank.end());
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/units.hpp"
 #include "checkpoint/master.hpp"
@@ -11,14 +12,16 @@ namespace offstage::checkpoint {
 struct Inspection {
   enum class State {
     complete,    ///< the master is sound, every file it names is there in the right size
+    partial,     ///< the same, but of level 1 some ranks have none: they are on other nodes
     unfinished,  ///< no master: a save that did not come to its end
     incomplete,  ///< a file that the master names is missing or has another size
     unreadable,  ///< the master is damaged, of a newer format, or cannot be read at present
   };
   State state{};
-  std::string problem;  ///< names the file; empty if complete
-  Master master;        ///< if complete or incomplete
-  Bytes bytes{};        ///< of all its files; if complete
+  std::string problem;       ///< names the file; empty if complete
+  Master master;             ///< if complete, partial or incomplete
+  Bytes bytes{};             ///< of all its files; if complete or partial
+  std::vector<bool> here{};  ///< whether a rank's files are to be here; if complete or partial
 };
 
 [[nodiscard]] Inspection inspect(std::string const& step_directory);

@@ -112,13 +112,15 @@ void load_ahead(Reader& reader, Destination const& to) {
 
 /// Loads a rank's part; the Meta of the checkpoint. Errors: DataError if the checkpoint is damaged, Refused if no
 /// older one should be tried either, IoError if it could not be read.
-Meta load(std::string const& path, Destination const& to, mpi::Communicator const& comm) {
+Meta load(std::string const& path, Destination const& to, mpi::Communicator const& comm,
+          std::uint64_t& checksum) {
   Master master = read_patiently([&] { return read_master(path); });
+  checksum = checksum_of_contents(master);
   require_same_model(path, master.meta.model, to.run.model);
   require_same_optimizer(path, master.meta.state, to.run.state);
   Reader reader{path, std::move(master)};
   // Every file belongs to the checkpoint, also one of a rank that owned nothing.
-  for (int rank = comm.rank(); rank < reader.map().ranks(); rank += comm.size()) {
+  for (int rank = comm.rank(); !to.has_parts && rank < reader.map().ranks(); rank += comm.size()) {
     read_patiently([&] { (void)reader.manifest(rank); });
   }
   if (reader.layout() == layout_of(to)) {
@@ -134,9 +136,10 @@ Meta load(std::string const& path, Destination const& to, mpi::Communicator cons
 Outcome try_load(std::string const& path, Destination const& to, mpi::Communicator const& comm) {
   Outcome outcome;
   bool refused = false;
+  std::uint64_t checksum = 0;
   mpi::agree(comm, [&] {
     try {
-      outcome.meta = load(path, to, comm);
+      outcome.meta = load(path, to, comm, checksum);
     } catch (Refused const& error) {
       outcome.problem = error.what();
       refused = true;
@@ -158,7 +161,33 @@ Outcome try_load(std::string const& path, Destination const& to, mpi::Communicat
   } catch (mpi::AgreedError const& error) {
     return {std::nullopt, error.what()};
   }
+  auto const number = static_cast<std::int64_t>(checksum);
+  if (comm.minimum(number) != comm.maximum(number)) {
+    return {std::nullopt, path + ": its parts on different nodes are of different saves"};
+  }
   return outcome;
+}
+
+std::vector<std::string> on_every_node(std::string const& directory,
+                                       std::vector<std::string> const& names,
+                                       mpi::Communicator const& comm) {
+  std::vector<std::string> found;
+  for (std::string const& name : names) {
+    bool is_here = false;
+    try {
+      is_here = read_patiently([&] {
+        return size_of(fmt::format("{}/{}/{}", directory, name, master_name)).has_value();
+      });
+    } catch (IoError const& error) {
+      log::warning("{}", error.what());
+    }
+    if (comm.minimum(is_here ? 1 : 0) == 1) {
+      found.push_back(name);
+    } else if (comm.rank() == 0) {
+      log::warning("checkpoint {}/{} passed over: not every node has its part", directory, name);
+    }
+  }
+  return found;
 }
 
 std::vector<std::string> candidates(std::string const& directory,

@@ -19,6 +19,8 @@ struct Destination {
   tiers::Tiers& tiers;
   OnSubgroup const& on_subgroup;
   SplitParameters const* split{};  ///< null: the tiers hold whole parameters
+  bool has_parts =
+      false;  ///< a node has its own ranks' files alone: those that are not read may be elsewhere
 };
 
 /// What became of loading a checkpoint, the same on every rank.
@@ -28,7 +30,8 @@ struct Outcome {
 };
 
 /// Loads each rank's part of a step directory, read patiently. Collective. A refusal (master.hpp), a checkpoint that
-/// the system could not read, and errors of the run's own tiers are thrown on all ranks.
+/// the system could not read, and errors of the run's own tiers are thrown on all ranks. Every rank must have read the
+/// same save: nodes that have files of their own could mix two.
 [[nodiscard]] Outcome try_load(std::string const& path, Destination const& to,
                                mpi::Communicator const& comm);
 
@@ -37,5 +40,9 @@ struct Outcome {
 [[nodiscard]] std::vector<std::string> candidates(std::string const& directory,
                                                   std::vector<std::string> const& without,
                                                   mpi::Communicator const& comm);
+/// Those of `names` that every rank finds in its `directory`; what cannot be read is not there. Collective.
+[[nodiscard]] std::vector<std::string> on_every_node(std::string const& directory,
+                                                     std::vector<std::string> const& names,
+                                                     mpi::Communicator const& comm);
 
 }  // namespace offstage::checkpoint

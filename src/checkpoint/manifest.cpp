@@ -120,6 +120,30 @@ ExtentFile parse_extent_file(Object const& object, std::string const& name, std:
   return file;
 }
 
+/// "/rank/R/" in the file of a node.
+std::string top_group(Manifest const& manifest) {
+  return manifest.format >= format_of_node_files ? fmt::format("/rank/{}/", manifest.rank) : "/";
+}
+
+std::string place_of(Manifest const& manifest, StoredSubgroup const& subgroup, std::size_t k) {
+  if (manifest.format < format_of_planes) {
+    return subgroup.own_file ? extent_dataset : fmt::format("/subgroup/{}", k);
+  }
+  return subgroup.own_file ? "/" : fmt::format("{}subgroup/{}/", top_group(manifest), k);
+}
+
+/// The file that is not an extent's.
+std::string parse_file(Object const& object, Manifest const& manifest) {
+  if (manifest.format < format_of_node_files) {
+    return object.file_name("file", rank_file_name(manifest.rank));
+  }
+  std::string const& name = object.text("file");
+  if (!is_node_file_name(name, manifest.ranks)) {
+    object.fail("file", "must be a file name, as " + node_file_name(0));
+  }
+  return name;
+}
+
 /// The next one of a manifest.
 StoredSubgroup parse_subgroup(Object const& object, Manifest const& manifest,
                               StateLayout const& layout) {
@@ -133,7 +157,7 @@ StoredSubgroup parse_subgroup(Object const& object, Manifest const& manifest,
   }
   bool const has_planes = manifest.format >= format_of_planes;
   char const* const key = has_planes ? "place" : "dataset";
-  std::string const place = subgroup.place(index, manifest.format);
+  std::string const place = place_of(manifest, subgroup, index);
   if (object.text(key) != place) {
     object.fail(key, "must be " + place);
   }
@@ -178,8 +202,9 @@ bool have_places_of_their_own(std::vector<StoredSubgroup> const& subgroups,
          }) == places.end();
 }
 
-void append_json(StoredSubgroup const& subgroup, std::size_t k, std::string& text) {
-  text += fmt::format("  {{\n   \"place\": {},\n", quoted(subgroup.place(k, format_version)));
+void append_json(Manifest const& manifest, std::size_t k, std::string& text) {
+  StoredSubgroup const& subgroup = manifest.subgroups[k];
+  text += fmt::format("  {{\n   \"place\": {},\n", quoted(manifest.place(k)));
   if (auto const& own = subgroup.own_file) {
     text +=
         fmt::format("   \"file\": {},\n   \"file_bytes\": {},\n", quoted(own->name), own->bytes);
@@ -202,25 +227,22 @@ std::int64_t StoredSubgroup::blocks(StateLayout const& layout) const {
   return ceil_div(layout.bytes(elements), block_bytes);
 }
 
-std::string StoredSubgroup::place(std::size_t k, std::int64_t format) const {
-  if (format < format_of_planes) {
-    return own_file ? extent_dataset : fmt::format("/subgroup/{}", k);
-  }
-  return own_file ? "/" : fmt::format("/subgroup/{}/", k);
+std::string Manifest::place(std::size_t k) const {
+  return place_of(*this, subgroups.at(k), k);
 }
 
-std::string checksum_name(std::size_t subgroup) {
-  return fmt::format("/checksum/{}", subgroup);
+std::string Manifest::checksum_name(std::size_t k) const {
+  return fmt::format("{}checksum/{}", top_group(*this), k);
 }
 
 std::string to_json(Manifest const& manifest) {
   std::string text = fmt::format(
       "{{\n \"format_version\": {},\n \"rank\": {},\n \"ranks\": {},\n \"file\": {},\n"
       " \"file_bytes\": {},\n \"subgroups\": [",
-      format_version, manifest.rank, manifest.ranks, quoted(manifest.file), manifest.file_bytes);
+      manifest.format, manifest.rank, manifest.ranks, quoted(manifest.file), manifest.file_bytes);
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     text += k == 0 ? "\n" : ",\n";
-    append_json(manifest.subgroups[k], k, text);
+    append_json(manifest, k, text);
   }
   return text + (manifest.subgroups.empty() ? "]\n}\n" : "\n ]\n}\n");
 }
@@ -234,7 +256,7 @@ Manifest parse_manifest(std::string const& text, StateLayout const& layout,
   manifest.format = object.whole("format_version", 1, format_version);
   manifest.ranks = static_cast<int>(object.whole("ranks", 1, most_int));
   manifest.rank = static_cast<int>(object.whole("rank", 0, manifest.ranks - 1));
-  manifest.file = object.file_name("file", rank_file_name(manifest.rank));
+  manifest.file = parse_file(object, manifest);
   manifest.file_bytes = object.whole("file_bytes", 1, most_bytes);
   object.each("subgroups", [&](Object const& subgroup) {
     manifest.subgroups.push_back(parse_subgroup(subgroup, manifest, layout));

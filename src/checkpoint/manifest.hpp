@@ -25,16 +25,15 @@ struct StoredSubgroup {
   std::int64_t elements{};   ///< N
   std::uint64_t checksum{};  ///< of the array of the blocks' checksums
   std::vector<state::Piece> pieces;
-  std::optional<ExtentFile> own_file{};  ///< none: it lies in the rank file
+  std::optional<ExtentFile> own_file{};  ///< none: it lies in the manifest's file
+  Bytes checksum_offset{};               ///< of the array of checksums in that; while it is written
 
   /// How many checksums it has.
   [[nodiscard]] std::int64_t blocks(StateLayout const& layout) const;
-  /// The group of its planes, of the subgroup number K of a rank: "/subgroup/K/", "/". Up to format 3 the dataset that
-  /// holds all of it: "/subgroup/K", "/extent".
-  [[nodiscard]] std::string place(std::size_t k, std::int64_t format) const;
 };
 
-/// What one rank saved, in its own file and in extent files; stands beside its file as JSON.
+/// What one rank saved, in its own file or its node's, and in extent files; stands beside them as
+/// JSON.
 struct Manifest {
   std::int64_t format{};
   int rank{};
@@ -42,13 +41,19 @@ struct Manifest {
   std::string file;  ///< without directory
   Bytes file_bytes{};
   std::vector<StoredSubgroup> subgroups{};  ///< K counts them
+
+  /// The group of the planes of subgroup K: "/subgroup/K/", in a file of its own "/". Up to format
+  /// 3 the dataset that holds all of it: "/subgroup/K", "/extent". In the file of a node they stand
+  /// below "/rank/R".
+  [[nodiscard]] std::string place(std::size_t k) const;
+  /// "/checksum/K", in the file of a node "/rank/R/checksum/K".
+  [[nodiscard]] std::string checksum_name(std::size_t k) const;
 };
 
 /// Format 3 and those before it have a dataset (3, N) in the place of planes.
 constexpr std::int64_t format_of_planes = 4;
-
-/// "/checksum/K".
-[[nodiscard]] std::string checksum_name(std::size_t subgroup);
+/// Format 6 has a file for each node in the place of one for each rank.
+constexpr std::int64_t format_of_node_files = 6;
 
 [[nodiscard]] std::string to_json(Manifest const& manifest);
 

@@ -94,7 +94,7 @@ std::string text_of(StateLayout const& layout) {
 
 /// Covers every value that read_master returns: HDF5 checksums its metadata, not the data in
 /// arrays.
-std::uint64_t checksum_of_contents(Master const& master, std::int64_t format) {
+std::uint64_t checksum_of_format(Master const& master, std::int64_t format) {
   std::string text = fmt::format("{}={}\n", family_key, name_of(master.meta.model.family));
   visit_meta(master.meta, format, [&](char const* key, auto const& value) {
     text += fmt::format("{}={}\n", key, text_of(value));
@@ -146,11 +146,10 @@ void get(h5::File const& file, char const* key, T& value) {
   value = file.number<T>(key);
 }
 
-/// A piece of a layer in a rank or extent file.
+/// A piece of a layer in a file.
 struct Extent {
-  int rank{};
+  Manifest const& manifest;
   std::size_t subgroup{};
-  StoredSubgroup const& stored;
   std::int64_t column{};  ///< of the first element in the subgroup
   std::int64_t begin{};   ///< elements of the layer
   std::int64_t end{};
@@ -165,8 +164,8 @@ std::vector<std::vector<Extent>> extents_by_layer(std::span<Manifest const> mani
       for (state::Piece const& piece : subgroup.pieces) {
         std::int64_t const begin = piece.chunks.first * chunk_elements;
         extents.at(static_cast<std::size_t>(piece.layer))
-            .push_back({manifest.rank, k, subgroup, piece.offset, begin,
-                        begin + piece.chunks.count * chunk_elements});
+            .push_back(
+                {manifest, k, piece.offset, begin, begin + piece.chunks.count * chunk_elements});
       }
     }
   }
@@ -195,10 +194,10 @@ std::vector<h5::Block> boxes_of(state::TensorLayout const& tensor, std::int64_t 
 /// `count` elements of a plane from `column` on.
 h5::Mapping source_of(Extent const& extent, Plane const& plane, std::int64_t column,
                       std::int64_t count) {
-  StoredSubgroup const& stored = extent.stored;
+  StoredSubgroup const& stored = extent.manifest.subgroups[extent.subgroup];
   return {.target = {},
-          .file = stored.own_file ? stored.own_file->name : rank_file_name(extent.rank),
-          .dataset = stored.place(extent.subgroup, format_of_planes) + plane.name,
+          .file = stored.own_file ? stored.own_file->name : extent.manifest.file,
+          .dataset = extent.manifest.place(extent.subgroup) + plane.name,
           .shape = {stored.elements},
           .source = {{column}, {count}}};
 }
@@ -226,6 +225,9 @@ std::vector<h5::Mapping> mappings_of(state::TensorLayout const& tensor, Plane co
 /// Calls visit(name, type, shape, mappings) for each plane of every tensor that has a value for each element.
 template <class Visit>
 void visit_tensors(Meta const& meta, std::span<Manifest const> manifests, Visit&& visit) {
+  if (manifests.empty()) {
+    return;
+  }
   auto const layers = state::layers_of(meta.model);
   auto const extents = extents_by_layer(manifests, layers.size());
   for (std::size_t l = 0; l < layers.size(); ++l) {
@@ -273,7 +275,8 @@ void write_ranks(h5::File& file, std::vector<RankEntry> const& ranks) {
   file.write<std::uint64_t>("/rank/manifest_checksum", shape, checksums);
 }
 
-std::vector<RankEntry> read_ranks(h5::File const& file, std::int64_t count,
+/// Of all ranks. `format`: the master's.
+std::vector<RankEntry> read_ranks(h5::File const& file, std::int64_t count, std::int64_t format,
                                   std::string const& path) {
   require_within(count, 1, most_ranks, "ranks", path);
   auto const files = file.read_texts("/rank/file", count, widest_name);
@@ -283,9 +286,13 @@ std::vector<RankEntry> read_ranks(h5::File const& file, std::int64_t count,
   std::vector<RankEntry> ranks;
   for (std::size_t r = 0; r < files.size(); ++r) {
     auto const rank = static_cast<int>(r);
-    if (files[r] != rank_file_name(rank) || manifests[r] != manifest_name(rank)) {
+    bool const of_nodes = format >= format_of_node_files;
+    bool const good =
+        of_nodes ? is_node_file_name(files[r], count) : files[r] == rank_file_name(rank);
+    if (!good || manifests[r] != manifest_name(rank)) {
       throw DataError{fmt::format("{}: it does not name {} and {}; the file is damaged", path,
-                                  rank_file_name(rank), manifest_name(rank))};
+                                  of_nodes ? "the file of a node" : rank_file_name(rank),
+                                  manifest_name(rank))};
     }
     ranks.push_back({files[r], bytes[r], manifests[r], checksums[r]});
   }
@@ -352,11 +359,11 @@ Master read(h5::File const& file, std::string const& path) {
   } catch (Refused const& refused) {
     throw Refused{fmt::format("checkpoint {}: {}", step_directory, refused.what())};
   }
-  master.ranks = read_ranks(file, master.meta.ranks, path);
+  master.ranks = read_ranks(file, master.meta.ranks, format, path);
   if (format >= format_of_extents) {
     master.extents = read_extents(file, path);
   }
-  if (file.number<std::uint64_t>("checksum") != checksum_of_contents(master, format)) {
+  if (file.number<std::uint64_t>("checksum") != checksum_of_format(master, format)) {
     throw DataError{path + ": its contents do not match their checksum; the file is damaged"};
   }
   require_plausible(master, path);
@@ -368,13 +375,13 @@ Master read(h5::File const& file, std::string const& path) {
 void write_master(std::string const& path, Master const& master,
                   std::span<Manifest const> manifests) {
   h5::File file = h5::File::create(path);
-  file.set("format_version", static_cast<std::int64_t>(format_version));
+  file.set("format_version", master.format);
   file.set(family_key, std::string{name_of(master.meta.model.family)});
-  visit_meta(master.meta, format_version,
+  visit_meta(master.meta, master.format,
              [&](char const* key, auto const& value) { set(file, key, value); });
   write_ranks(file, master.ranks);
   write_extents(file, master.extents);
-  file.set("checksum", checksum_of_contents(master, format_version));
+  file.set("checksum", checksum_of_contents(master));
   visit_tensors(master.meta, manifests,
                 [&](std::string const& name, h5::Type type, h5::Shape const& shape,
                     std::vector<h5::Mapping> const& parts) { file.map(name, type, shape, parts); });
@@ -386,8 +393,8 @@ void read_back_master(std::string const& path, Master const& master,
   try {
     h5::File const file = h5::File::open_read(path);
     Master const found = read(file, path);
-    if (checksum_of_contents(found, format_version) !=
-        checksum_of_contents(master, format_version)) {
+    if (found.format != master.format ||
+        checksum_of_contents(found) != checksum_of_contents(master)) {
       throw DataError{path + ": it holds other values"};
     }
     visit_tensors(master.meta, manifests,
@@ -405,6 +412,10 @@ void read_back_master(std::string const& path, Master const& master,
 Master read_master(std::string const& step_directory) {
   std::string const path = step_directory + "/" + master_name;
   return read(h5::File::open_read(path), path);
+}
+
+std::uint64_t checksum_of_contents(Master const& master) {
+  return checksum_of_format(master, master.format);
 }
 
 IoError not_as_written(DataError const& error) {

@@ -13,7 +13,7 @@ namespace offstage::checkpoint {
 
 /// The files of one rank, as the master names them.
 struct RankEntry {
-  std::string file;
+  std::string file;  ///< its own or its node's
   Bytes file_bytes{};
   std::string manifest;
   std::uint64_t manifest_checksum{};
@@ -26,7 +26,7 @@ struct ExtentEntry {
 };
 
 struct Master {
-  std::int64_t format = format_version;
+  std::int64_t format = format_of_rank_files;
   Meta meta;
   std::vector<RankEntry> ranks;
   std::vector<ExtentEntry> extents;  ///< that are here by reference
@@ -38,8 +38,8 @@ class Refused : public DataError {
   using DataError::DataError;
 };
 
-/// Writes a master file under `path`, not yet synced. `ranks` and `manifests` are in rank order.
-/// Errors: IoError.
+/// Writes a master file under `path`, not yet synced. `ranks` and `manifests` are in rank order; without manifests it
+/// shows no tensors. Errors: IoError.
 void write_master(std::string const& path, Master const& master,
                   std::span<Manifest const> manifests);
 /// Reads back what write_master wrote with these arguments: all that a restart needs, and that every tensor shows as
@@ -51,6 +51,9 @@ void read_back_master(std::string const& path, Master const& master,
 /// Errors: DataError if it is not there or damaged (its own checksum covers all that is returned);
 ///         Refused if its format is newer than this program's.
 [[nodiscard]] Master read_master(std::string const& step_directory);
+
+/// The checksum of all that read_master returns: equal for two masters of one save.
+[[nodiscard]] std::uint64_t checksum_of_contents(Master const& master);
 
 /// What is wrong with a file that this process wrote a moment ago is no damage: its write failed.
 [[nodiscard]] IoError not_as_written(DataError const& error);

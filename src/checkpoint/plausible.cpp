@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <map>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -82,8 +85,14 @@ void require_plausible(Master const& master, std::string const& path) {
     throw DataError{fmt::format("{}: {}", path, error.what())};
   }
   Bytes bytes = 0;
+  std::map<std::string_view, Bytes> files;  // that of a node is named by each of its ranks
   for (RankEntry const& entry : master.ranks) {
-    add_bytes(bytes, entry.file_bytes, entry.file, path);
+    auto const [known, is_new] = files.emplace(entry.file, entry.file_bytes);
+    if (is_new) {
+      add_bytes(bytes, entry.file_bytes, entry.file, path);
+    }
+    require_within(entry.file_bytes, known->second, known->second, "the size of " + entry.file,
+                   path);
   }
   for (ExtentEntry const& entry : master.extents) {
     add_bytes(bytes, entry.bytes, entry.file, path);

@@ -70,7 +70,7 @@ void require_array(h5::File const& file, std::string const& path, std::string co
 void require_place(h5::File const& file, std::string const& path, Manifest const& manifest,
                    std::size_t subgroup, StateLayout const& layout) {
   StoredSubgroup const& stored = manifest.subgroups[subgroup];
-  std::string const place = stored.place(subgroup, manifest.format);
+  std::string const place = manifest.place(subgroup);
   if (manifest.format >= format_of_planes) {
     require_planes(file, path, place, layout, stored.elements, stored.offset);
   } else if (stored.own_file) {
@@ -193,11 +193,12 @@ std::vector<std::uint64_t> const& Reader::checksums(Source& source, std::size_t 
     }
     bool const has_planes = source.manifest.format >= format_of_planes;
     auto checksums = source.arrays.read<std::uint64_t>(
-        checksum_name(subgroup), has_planes ? h5::Shape{stored.blocks(layout())}
-                                            : h5::Shape{3, stored.elements / chunk_elements});
+        source.manifest.checksum_name(subgroup),
+        has_planes ? h5::Shape{stored.blocks(layout())}
+                   : h5::Shape{3, stored.elements / chunk_elements});
     if (checksum_of(std::as_bytes(std::span{checksums})) != stored.checksum) {
       throw DataError{fmt::format("{}: {} does not match its checksum; the file is damaged",
-                                  source.file->path(), checksum_name(subgroup))};
+                                  source.file->path(), source.manifest.checksum_name(subgroup))};
     }
     loaded = std::move(checksums);
   }
@@ -283,7 +284,7 @@ void Reader::verify(Source& from, aio::File const& file, std::size_t subgroup, s
     throw DataError{fmt::format(
         "{}: chunk {} of the {} in {} does not match its checksum; the file is damaged",
         file.path(), inside / bytes_of(values.type) * values.elements_per_value / chunk_elements,
-        values.name, stored.place(subgroup, from.manifest.format))};
+        values.name, from.manifest.place(subgroup))};
   }
 }
 

@@ -9,10 +9,10 @@
 namespace offstage::checkpoint {
 
 Staging::Staging(int threads, std::string step_directory, int rank, int ranks, StateLayout layout,
-                 std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
-                 SplitParameters const* split, double bytes_per_second)
+                 std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, Manner manner)
     : thread_{"save", [this, threads, directory = std::move(step_directory), rank, ranks,
-                       layout = std::move(layout), &subgroups, &tiers, split, bytes_per_second] {
+                       layout = std::move(layout), &subgroups, &tiers,
+                       manner = std::move(manner)]() mutable {
                 Stopwatch const watch;
                 bool said = false;
                 auto const say = [&] {
@@ -22,16 +22,22 @@ Staging::Staging(int threads, std::string step_directory, int rank, int ranks, S
                 };
                 try {
                   set_team_size(threads);
-                  if (bytes_per_second > 0.0) {
+                  if (manner.drain.holds()) {
                     tiers.hold();
                   }
-                  written_ = write_rank_file(directory, rank, ranks, layout, subgroups, tiers,
-                                             &given_up_, split, {bytes_per_second, &hurries_, say});
+                  manner.drain.hurries = &hurries_;
+                  manner.drain.only_held_is_left = say;
+                  manner.given_up = &given_up_;
+                  written_ =
+                      write_rank_file(directory, rank, ranks, layout, subgroups, tiers, manner);
+                } catch (FailedElsewhere const&) {
                 } catch (...) {
                   error_ = std::current_exception();
                 }
-                for (state::Subgroup const& subgroup : subgroups) {
-                  tiers.release(subgroup.index);
+                if (manner.drain.holds()) {
+                  for (state::Subgroup const& subgroup : subgroups) {
+                    tiers.release(subgroup.index);
+                  }
                 }
                 seconds_ = watch.elapsed();
                 done_ = true;

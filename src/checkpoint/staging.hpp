@@ -14,15 +14,17 @@
 
 namespace offstage::checkpoint {
 
-/// Writes this rank's files of a checkpoint on a thread of its own, which holds one lease at a time. From construction
-/// until wait_for_held() or finish() returns nobody commits a lease of `tiers`, begins a pass over them, writes a working copy that `split` names, or calls HDF5; fetching and reading goes on. Nobody calls HDF5 until finish().
-/// `bytes_per_second` above 0: it holds what lies in storage, and writes that last, at this rate.
+/// Writes this rank's files of a checkpoint on a thread of its own, which holds one lease at a
+/// time. From construction until wait_for_held() or finish() returns nobody commits a lease of
+/// `tiers`, begins a pass over them, writes a working copy that `manner.split` names, or calls
+/// HDF5; fetching and reading goes on. Nobody calls HDF5 until finish(). With a rate in
+/// `manner.drain` it holds what lies in storage, and writes that last, at this rate.
 class Staging {
  public:
-  /// Arguments as write_rank_file's; `subgroups`, `tiers` and `split` outlive this. `threads`: the thread's OpenMP team.
+  /// Arguments as write_rank_file's, but what of `manner` is this object's to set; `subgroups`,
+  /// `tiers` and what `manner` points to outlive this. `threads`: the thread's OpenMP team.
   Staging(int threads, std::string step_directory, int rank, int ranks, StateLayout layout,
-          std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
-          SplitParameters const* split = nullptr, double bytes_per_second = 0.0);
+          std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, Manner manner = {});
   /// Gives up after the subgroup that is being written or shared: what is in the directory stays.
   ~Staging();
   Staging(Staging const&) = delete;
@@ -32,7 +34,9 @@ class Staging {
   void wait_for_held();
   /// True if finish() would not wait.
   [[nodiscard]] bool is_done() const noexcept { return done_; }
-  /// Waits for the end, without the limit of bytes per second from now on. Once. Errors: those of write_rank_file.
+  /// Waits for the end, without the limit of bytes per second from now on. Once. Errors: those of
+  /// write_rank_file, but for FailedElsewhere: then nothing is returned, and finish() of another
+  /// rank of the node throws.
   [[nodiscard]] RankFiles finish();
   /// What the thread took; after finish().
   [[nodiscard]] Seconds seconds() const noexcept { return seconds_; }

@@ -17,6 +17,7 @@
 #include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/loading.hpp"
+#include "checkpoint/node_file.hpp"
 #include "checkpoint/patience.hpp"
 #include "checkpoint/replacement.hpp"
 #include "checkpoint/retention.hpp"
@@ -48,6 +49,14 @@ std::vector<std::string> gather(mpi::Communicator const& comm, std::string const
     }
   }
   return texts;
+}
+
+/// What rank 0 has, on every rank.
+void tell_all(mpi::Communicator const& comm, std::vector<std::string>& texts) {
+  texts.resize(static_cast<std::size_t>(comm.size()));
+  for (std::string& text : texts) {
+    text = comm.broadcast(std::move(text), 0);
+  }
 }
 
 void require_space(std::string const& directory, Bytes space) {
@@ -115,38 +124,61 @@ mpi::AgreedError failed_save(std::string const& key, std::string const& director
 struct Store::Saving {
   Meta meta;
   SaveStats stats;
-  double rate{};                     ///< 0: nothing is written beside an update
+  SaveRate rate{};
   std::unique_ptr<Staging> files{};  ///< null: the checkpoint was there already
   Stopwatch written{};               ///< since all ranks' files are
 };
 
 Store::Store(std::string directory, Retention retention, mpi::Communicator const& comm,
              std::string key)
-    : directory_{std::move(directory)}, retention_{retention}, comm_{comm}, key_{std::move(key)} {
+    : directory_{std::move(directory)},
+      retention_{retention},
+      comm_{comm},
+      near_{comm},
+      key_{std::move(key)} {
   require(retention.keep >= 1, "checkpoint: keep is at least 1");
+}
+
+Store::Store(std::string directory, mpi::Communicator const& comm, Node node)
+    : directory_{std::move(directory)},
+      retention_{.keep = 1},
+      comm_{comm},
+      near_{node.ranks},
+      key_{"checkpoint.local"} {
+  require(&comm != &node.ranks, "checkpoint: level 1 knows who is on a node");
 }
 
 Store::~Store() = default;
 
+void Store::set_node_files(mpi::Communicator const& node, std::int64_t subgroups) {
+  node_file_ = std::make_unique<NodeFile>(comm_, node, subgroups);
+}
+
 bool Store::make_step_directory(std::int64_t step, Bytes space) {
-  Bytes const total = comm_.sum(space);
-  bool fresh = true;
+  Bytes const total = near_.sum(space);
+  bool fresh = false;
   mpi::agree(comm_, [&] {
-    if (comm_.rank() == 0) {
-      bool const is_current = canonical(directory_ + "/" + step_name(step)) == current_;
+    if (leads()) {
+      bool const is_current =
+          !is_local() && canonical(directory_ + "/" + step_name(step)) == current_;
       fresh = prepare(directory_, step, total, is_current);
     }
   });
-  return comm_.broadcast_value(fresh, 0);
+  return comm_.maximum(std::int64_t{fresh}) == 1;
 }
 
 void Store::begin_files(Saving& saving, std::vector<state::Subgroup> const& subgroups,
                         tiers::Tiers& tiers, int threads) {
   try {
     mpi::agree(comm_, [&] {
-      saving.files = std::make_unique<Staging>(threads, saving.stats.path, comm_.rank(),
-                                               comm_.size(), saving.meta.state.layout, subgroups,
-                                               tiers, split(), saving.rate);
+      saving.files =
+          std::make_unique<Staging>(threads, saving.stats.path, comm_.rank(), comm_.size(),
+                                    saving.meta.state.layout, subgroups, tiers,
+                                    Manner{.split = split(),
+                                           .path = path_,
+                                           .node = node_file_.get(),
+                                           .number = saves_,
+                                           .drain = {.rate = saving.rate}});
     });
   } catch (mpi::AgreedError const&) {
     saving.files.reset();
@@ -162,18 +194,24 @@ void Store::complete(Saving& saving) {
   try {
     RankFiles mine;
     mpi::agree(comm_, [&] { mine = saving.files->finish(); });
-    saving.stats.seconds += Seconds{comm_.maximum(saving.files->seconds().count())};
+    Seconds const lasted{comm_.maximum(saving.files->seconds().count())};
+    Seconds const worked{comm_.maximum((saving.files->seconds() - mine.paused).count())};
+    saving.stats.seconds += lasted;
+    saving.stats.paused = lasted - worked;
     saving.written.lap();
     saving.stats.bytes = mine.copied;
     saving.stats.referred = mine.referred;
-    std::vector<std::string> const manifests = gather(comm_, mine.manifest);
+    std::vector<std::string> manifests = gather(comm_, mine.manifest);
+    if (is_local()) {
+      tell_all(comm_, manifests);
+    }
     mpi::agree(comm_, [&] {
-      if (comm_.rank() == 0) {
+      if (leads()) {
         if (!passed_over_.empty()) {
           list_passed_over(directory_, meta.step, passed_over_);
         }
         std::string const name = canonical(path);
-        commit_master(path, meta, manifests);
+        commit_master(path, meta, manifests, !is_local());
         took(name);
       }
     });
@@ -184,7 +222,7 @@ void Store::complete(Saving& saving) {
 }
 
 void Store::abandon(std::int64_t step) const noexcept {
-  if (comm_.rank() != 0) {
+  if (!leads()) {
     return;
   }
   try {
@@ -198,7 +236,7 @@ void Store::abandon(std::int64_t step) const noexcept {
 void Store::tidy(std::int64_t saved, bool by_reference) {
   bool const has_list = !passed_over_.empty();
   std::erase(passed_over_, step_name(saved));
-  if (comm_.rank() != 0) {
+  if (!leads()) {
     return;
   }
   attempt([&] { settle_replaced(directory_); });
@@ -209,10 +247,58 @@ void Store::tidy(std::int64_t saved, bool by_reference) {
   if (aside && has_list && attempt([&] { remove_lists(directory_); })) {
     passed_over_.clear();
   }
-  attempt([&] { removal_.begin(superfluous(directory_, retention_, saved, spared(), sound_)); });
+  attempt([&] { removal_.begin(superfluous(saved)); });
   if (by_reference) {
     finish_removal();
   }
+}
+
+std::vector<std::string> Store::superfluous(std::int64_t saved) {
+  if (!is_local()) {
+    return checkpoint::superfluous(directory_, retention_, saved, spared(), sound_);
+  }
+  std::vector<std::string> others;
+  for (StepDirectory const& found : step_directories(directory_)) {
+    if (found.step != saved && canonical(found.path) != named_) {
+      others.push_back(found.path);
+    }
+  }
+  return others;
+}
+
+void Store::remove_passed_over() {
+  mpi::agree(comm_, [&] {
+    while (leads() && !passed_over_.empty()) {
+      std::string const path = directory_ + "/" + passed_over_.back();
+      if (size_of(path) && canonical(path) != named_) {
+        remove_checkpoint(path);
+      }
+      passed_over_.pop_back();
+    }
+  });
+}
+
+void Store::remove_all() {
+  finish_removal();
+  if (!leads()) {
+    return;
+  }
+  attempt([&] {
+    settle_replaced(directory_);
+    for (std::string const& path : superfluous(-1)) {
+      remove_checkpoint(path);
+    }
+  });
+}
+
+bool Store::has_passed_over() const {
+  return comm_.maximum(std::int64_t{leads() && !passed_over_.empty()}) == 1;
+}
+
+bool Store::has(std::string const& path) const {
+  fs::path const given = fs::absolute(path).lexically_normal();
+  fs::path const step = given.has_filename() ? given : given.parent_path();
+  return canonical(step.parent_path().string()) == canonical(directory_);
 }
 
 void Store::took(std::string const& canonical_path) {
@@ -222,8 +308,10 @@ void Store::took(std::string const& canonical_path) {
 
 void Store::say_loaded(std::string const& path, Meta const& meta, RunState const& run) {
   mpi::agree(comm_, [&] {
-    if (comm_.rank() == 0) {
+    if (leads()) {
       took(read_patiently([&] { return canonical(path); }));
+    }
+    if (comm_.rank() == 0) {
       log::info("checkpoint {} loaded", path);
       if (meta.state.layout != run.state.layout) {
         log::info("optimizer.moments={} where the checkpoint has {}: moments converted, {}",
@@ -249,19 +337,19 @@ std::int64_t Store::most_to_come(std::int64_t step, std::int64_t last) const {
 
 SaveStats Store::save(Meta const& meta, state::ShardMap const& map,
                       std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
-  begin(meta, map, subgroups, tiers, team_size(), 0.0);
+  begin(meta, map, subgroups, tiers, team_size(), {});
   return finish_save();
 }
 
 void Store::begin_save(Meta const& meta, state::ShardMap const& map,
                        std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers) {
-  begin(meta, map, subgroups, tiers, 1, split_ ? 0.0 : rate_);
+  begin(meta, map, subgroups, tiers, 1, split_ ? SaveRate{} : rate_);
   saving_->stats.in_two_parts = true;
 }
 
 void Store::begin(Meta const& meta, state::ShardMap const& map,
                   std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads,
-                  double rate) {
+                  SaveRate const& rate) {
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
   require(!is_saving(), "checkpoint: one save at a time");
   Stopwatch const watch;
@@ -269,9 +357,13 @@ void Store::begin(Meta const& meta, state::ShardMap const& map,
     log::info("step {:>6}  its save waits until older checkpoints are removed", meta.step);
   }
   finish_removal();
+  ++saves_;
   auto saving = std::make_unique<Saving>(Saving{
       .meta = meta, .stats = {.path = directory_ + "/" + step_name(meta.step)}, .rate = rate});
   try {
+    if (is_local()) {
+      remove_passed_over();
+    }
     if (make_step_directory(meta.step, space_for(meta.state.layout, subgroups))) {
       begin_files(*saving, subgroups, tiers, threads);
     }
@@ -283,7 +375,7 @@ void Store::begin(Meta const& meta, state::ShardMap const& map,
 }
 
 bool Store::may_update() {
-  if (saving_->rate <= 0.0 || !saving_->files) {
+  if (saving_->rate.bytes_per_second <= 0.0 || !saving_->files) {
     return true;
   }
   Stopwatch const watch;
@@ -317,39 +409,95 @@ SaveStats Store::finish_save() {
   return stats;
 }
 
+bool Store::has_parts() const {
+  return is_local() && comm_.minimum(std::int64_t{near_.size()}) < comm_.size();
+}
+
+std::vector<std::string> Store::candidates() const {
+  if (!is_local()) {
+    return checkpoint::candidates(directory_, passed_over_, comm_);
+  }
+  try {
+    return on_every_node(directory_, checkpoint::candidates(directory_, {}, comm_), comm_);
+  } catch (mpi::AgreedError const& error) {
+    if (comm_.rank() == 0) {
+      log::warning("{}={}: level 1 is passed over: {}", key_, directory_, error.what());
+    }
+    return {};
+  }
+}
+
+Outcome Store::try_level(std::string const& path, Destination const& to) const {
+  if (!is_local()) {
+    return try_load(path, to, comm_);
+  }
+  try {
+    return try_load(path, to, comm_);
+  } catch (mpi::AgreedError const& error) {
+    if (error.code() != ExitCode::io) {
+      throw;
+    }
+    return {std::nullopt, error.what()};
+  }
+}
+
 std::optional<Meta> Store::restore_newest(RunState const& run, state::ShardMap const& map,
                                           std::vector<state::Subgroup> const& subgroups,
                                           tiers::Tiers& tiers, OnSubgroup const& on_subgroup) {
-  require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
-  finish_earlier_save();
-  std::vector<std::string> const names = candidates(directory_, passed_over_, comm_);
-  Outcome outcome;
-  for (std::string const& name : names) {
-    std::string const path = directory_ + "/" + name;
-    outcome = try_load(path, {run, subgroups, tiers, on_subgroup, split()}, comm_);
-    if (outcome.meta) {
-      say_loaded(path, *outcome.meta, run);
-      return outcome.meta;
-    }
-    passed_over_.push_back(name);
-    if (comm_.rank() == 0) {
-      log::warning("checkpoint {} passed over: {}", name, outcome.problem);
+  Store* const level = this;
+  auto found = restore_newest({&level, 1}, run, map, subgroups, tiers, on_subgroup);
+  return found ? std::optional{std::move(found->meta)} : std::nullopt;
+}
+
+std::optional<Store::Found> Store::restore_newest(std::span<Store* const> levels,
+                                                  RunState const& run, state::ShardMap const& map,
+                                                  std::vector<state::Subgroup> const& subgroups,
+                                                  tiers::Tiers& tiers,
+                                                  OnSubgroup const& on_subgroup) {
+  struct Candidate {
+    Store* level;
+    std::string name;
+  };
+  std::vector<Candidate> all;
+  for (Store* const level : levels) {
+    require(map.ranks() == level->comm_.size(), "checkpoint: one shard per rank");
+    level->finish_earlier_save();
+    for (std::string const& name : level->candidates()) {
+      all.push_back({level, name});
     }
   }
-  if (names.empty()) {
+  std::ranges::stable_sort(all, std::ranges::greater{},
+                           [](Candidate const& each) { return *step_of(each.name); });
+  Outcome outcome;
+  for (auto const& [level, name] : all) {
+    std::string const path = level->directory_ + "/" + name;
+    outcome = level->try_level(
+        path, {run, subgroups, tiers, on_subgroup, level->split(), level->has_parts()});
+    if (outcome.meta) {
+      level->say_loaded(path, *outcome.meta, run);
+      return Found{*std::move(outcome.meta), level};
+    }
+    level->passed_over_.push_back(name);
+    if (level->comm_.rank() == 0) {
+      log::warning("checkpoint {} passed over: {}", level->is_local() ? path : name,
+                   outcome.problem);
+    }
+  }
+  if (all.empty()) {
     return std::nullopt;
   }
+  Store const& last = *levels.back();
   throw mpi::AgreedError{ExitCode::data,
                          fmt::format("no checkpoint in {} can be loaded; the last one tried: {}; "
                                      "checkpoint.resume=none starts afresh",
-                                     directory_, outcome.problem),
+                                     last.directory_, outcome.problem),
                          0};
 }
 
 void Store::settle_earlier_save() {
   finish_removal();
   mpi::agree(comm_, [&] {
-    if (comm_.rank() == 0) {
+    if (leads()) {
       read_patiently([&] { settle_replaced(directory_); });
     }
   });
@@ -359,7 +507,7 @@ void Store::finish_earlier_save() {
   settle_earlier_save();
   passed_over_.clear();
   mpi::agree(comm_, [&] {
-    if (comm_.rank() == 0) {
+    if (leads()) {
       passed_over_ = read_patiently([&] { return set_listed_aside(directory_, named_); });
     }
   });
@@ -368,7 +516,7 @@ void Store::finish_earlier_save() {
 void Store::pass_over_after(std::int64_t step) {
   finish_earlier_save();
   mpi::agree(comm_, [&] {
-    if (comm_.rank() != 0) {
+    if (!leads()) {
       return;
     }
     std::string last;
@@ -378,7 +526,10 @@ void Store::pass_over_after(std::int64_t step) {
         passed_over_.push_back(last);
       }
     }
-    if (!last.empty()) {
+    if (!last.empty() && is_local()) {
+      log::warning("{} has steps after {} of an earlier run, up to {}; the first save removes them",
+                   directory_, step, last);
+    } else if (!last.empty()) {
       log::warning(
           "{} has steps after {} of an earlier run, up to {}; the first save sets them aside as "
           "passed-over-step-N",
@@ -393,7 +544,7 @@ Meta Store::restore(std::string const& path, RunState const& run, state::ShardMa
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
   settle_earlier_save();  // the one that is named may have been put away
   mpi::agree(comm_, [&] {
-    if (comm_.rank() != 0) {
+    if (!leads()) {
       return;
     }
     if (!size_of(path)) {
@@ -406,7 +557,8 @@ Meta Store::restore(std::string const& path, RunState const& run, state::ShardMa
                       path, master_name)};
     }
   });
-  Outcome outcome = try_load(path, {run, subgroups, tiers, on_subgroup, split()}, comm_);
+  Outcome outcome =
+      try_load(path, {run, subgroups, tiers, on_subgroup, split(), has_parts()}, comm_);
   if (!outcome.meta) {
     throw mpi::AgreedError{ExitCode::data, outcome.problem, 0};
   }

@@ -20,9 +20,12 @@
 
 namespace offstage::checkpoint {
 
-/// The format that this program writes; it reads this and older ones and refuses newer ones by
-/// name.
-constexpr int format_version = 5;
+/// The newest format that this program writes and reads; it reads older ones and refuses newer ones
+/// by name. A checkpoint without files of nodes has the one before.
+constexpr int format_version = 6;
+constexpr int format_of_rank_files = 5;
+
+class NodeFile;
 
 /// Everything that a restart needs beside the state itself.
 struct Meta {
@@ -45,11 +48,18 @@ struct Meta {
 /// What one save did.
 struct SaveStats {
   std::string path;
-  Seconds seconds{};      ///< of the work, of the rank that took longest
+  Seconds seconds{};  ///< of the work, of the rank that took longest
+  Seconds paused{};   ///< of `seconds`, what a rate made it longer: a save that hurries does not
   Seconds stood_still{};  ///< inside begin_save and finish_save, waiting for other ranks included
   Bytes bytes{};          ///< written by this rank
   Bytes referred{};       ///< here by reference, of all ranks
   bool in_two_parts{};    ///< by begin_save and finish_save
+};
+
+/// How fast this rank writes what the tiers hold, beside updates.
+struct SaveRate {
+  double bytes_per_second{};  ///< 0: a save ends before the next update
+  double of_paths{};          ///< and at most this part of what a path reads; 0: any
 };
 
 /// What a run keeps, and wants from a checkpoint: of this optimizer. Other moments are converted, which the log says.
@@ -65,12 +75,16 @@ struct RunState {
 /// rebuilds it.
 using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float const> parameter)>;
 
+struct Destination;
+struct Outcome;
+
 /// A directory of checkpoints, `step-000000100` each:
 ///
 ///   rank-0000.h5     /subgroup/K/PLANE: the values of one plane (base/state_layout.hpp), all planes of a
 ///                    subgroup one after the other as in its extent, written around the HDF5 library (the file
 ///                    offset comes from H5Dget_offset, aligned to 4096 bytes); /checksum/K: u64,
 ///                    XXH3-64 of each 16 KiB of the extent
+///   node-0000.h5     instead of those of the ranks of a node: the same below /rank/R
 ///   extent-0000-000003.h5
 ///                    /PLANE, instead of /subgroup/3 in rank-0000.h5, where the tiers shared it: README.md
 ///   rank-0000.json   manifest: for each subgroup its file offset, its pieces (layer, first chunk,
@@ -99,12 +113,22 @@ using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float co
 /// renames are one: until they are done the new checkpoint holds a list, `passed-over`, of the names, by
 /// which the next start does what a killed one left.
 ///
+/// Level 1 is a directory of each node, of the same name, with its ranks' files and a master of its own, which shows no
+/// tensors. There a save removes all others once it is complete, and what was passed over before. A restart takes it if
+/// every rank finds what it needs on its node, of one and the same save.
+///
 /// Collective: every member. Errors on any rank are thrown on all ranks (mpi::AgreedError).
 class Store {
  public:
   /// `key` is what named the directory.
   Store(std::string directory, Retention retention, mpi::Communicator const& comm,
         std::string key = "checkpoint.dir");
+  /// Those that see a directory, which outlive the Store.
+  struct Node {
+    mpi::Communicator const& ranks;
+  };
+  /// Level 1, of checkpoint.local.
+  Store(std::string directory, mpi::Communicator const& comm, Node node);
   /// A save that has begun and not finished is given up; its directory stays, as that of a killed run.
   ~Store();
 
@@ -122,11 +146,18 @@ class Store {
   /// what must not go on meanwhile). It is a checkpoint once finish_save has returned; none begins before.
   void begin_save(Meta const& meta, state::ShardMap const& map,
                   std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
-  /// Of saves in two parts: what the tiers hold is written beside updates, so many bytes a second of each rank. 0, and
-  /// where parameters are split: a save ends before the next update.
-  void set_rate(double bytes_per_second) { rate_ = bytes_per_second; }
+  /// Saves in two parts write what the tiers hold beside updates, so fast. Where parameters are
+  /// split, a save ends before the next update.
+  void set_rate(SaveRate const& rate) { rate_ = rate; }
+  /// The ranks of `node` write one file together in all saves that follow; `subgroups`: of this
+  /// rank.
+  void set_node_files(mpi::Communicator const& node, std::int64_t subgroups);
+  /// The state is written through this path, on which the directory lies, and behind the run's own
+  /// transfers. null: none.
+  void set_path(tiers::StoragePath* path) { path_ = path; }
   [[nodiscard]] bool is_saving() const noexcept { return saving_ != nullptr; }
-  /// Between begin_save and an update: returns when that may begin. True if finish_save would not wait.
+  /// Waits, between begin_save and an update, until the update may begin. Returns whether
+  /// finish_save would not wait.
   [[nodiscard]] bool may_update();
   SaveStats finish_save();
 
@@ -142,6 +173,16 @@ class Store {
                                                    std::vector<state::Subgroup> const& subgroups,
                                                    tiers::Tiers& tiers,
                                                    OnSubgroup const& on_subgroup);
+  /// The same of several levels: the newest checkpoint of all, of equal steps that of the first. What cannot be read of
+  /// level 1 is passed over too. Returns who it was as well.
+  struct Found {
+    Meta meta;
+    Store* level;
+  };
+  [[nodiscard]] static std::optional<Found> restore_newest(
+      std::span<Store* const> levels, RunState const& run, state::ShardMap const& map,
+      std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
+      OnSubgroup const& on_subgroup);
   /// Loads this checkpoint or fails: `path` is a step directory. Saves of this Store do not remove
   /// it, so that the same command can take it again.
   [[nodiscard]] Meta restore(std::string const& path, RunState const& run,
@@ -152,6 +193,17 @@ class Store {
   /// the directory are of an earlier run, and resume=auto would take them. They are treated, and
   /// said (log) to be, as what restore_newest passed over.
   void pass_over_after(std::int64_t step);
+  [[nodiscard]] std::string const& directory() const noexcept { return directory_; }
+  /// Whether the next save has to set aside what was passed over.
+  [[nodiscard]] bool has_passed_over() const;
+  /// True on all ranks if the step directory `path` lies in this one. Not collective.
+  [[nodiscard]] bool has(std::string const& path) const;
+  /// Level 1: removes what was passed over. Before a save of another level is complete, which would be older than that.
+  /// What could not be removed is tried again by the next call.
+  void remove_passed_over();
+  /// Level 1: removes all checkpoints but one that restore() took, as level 2 has what they have. What cannot be removed
+  /// stays, and is said so (log).
+  void remove_all();
 
   /// Waits for what is being removed. Not collective.
   void finish_removal() noexcept { removal_.wait(); }
@@ -162,10 +214,16 @@ class Store {
 
  private:
   struct Saving;
+  [[nodiscard]] bool leads() const { return near_.rank() == 0; }
+  [[nodiscard]] bool is_local() const { return &near_ != &comm_; }
+  [[nodiscard]] bool has_parts() const;
+  [[nodiscard]] std::vector<std::string> candidates() const;
+  [[nodiscard]] Outcome try_level(std::string const& path, Destination const& to) const;
+  [[nodiscard]] std::vector<std::string> superfluous(std::int64_t saved);
   bool make_step_directory(std::int64_t step, Bytes space);
   void begin(Meta const& meta, state::ShardMap const& map,
              std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads,
-             double rate);
+             SaveRate const& rate);
   void begin_files(Saving& saving, std::vector<state::Subgroup> const& subgroups,
                    tiers::Tiers& tiers, int threads);
   void complete(Saving& saving);
@@ -181,33 +239,43 @@ class Store {
   std::string directory_;
   Retention retention_;
   mpi::Communicator const& comm_;
+  mpi::Communicator const& near_;  ///< who sees the directory: all, or of level 1 a node's
   std::string key_;
   std::optional<SplitParameters> split_;
-  double rate_ = 0.0;
-  // Of rank 0 alone, canonical paths:
-  std::string current_;                   ///< the step directory that was restored or saved last
-  std::string named_;                     ///< the one that restore() took
-  std::set<std::string> sound_;           ///< what it wrote, loaded or looked through
-  std::vector<std::string> passed_over_;  ///< names instead; not yet set aside
+  SaveRate rate_;
+  tiers::StoragePath* path_ = nullptr;
+  // Of near_'s rank 0 alone, canonical paths:
+  std::string current_;          ///< the step directory that was restored or saved last
+  std::string named_;            ///< the one that restore() took
+  std::set<std::string> sound_;  ///< what it wrote, loaded or looked through
+  std::vector<std::string>
+      passed_over_;  ///< names instead; not yet set aside, of level 1 not yet removed
   Removal removal_;
-  std::unique_ptr<Saving> saving_;  ///< between begin_save and finish_save
+  std::unique_ptr<NodeFile> node_file_;  ///< null: a file for each rank
+  std::uint32_t saves_ = 0;              ///< begun
+  std::unique_ptr<Saving> saving_;       ///< between begin_save and finish_save
 };
 
 /// One entry of a listing.
 struct Listed {
   std::string path;
+  int level = 2;  ///< 1: node storage
   bool complete{};
+  bool partial{};       ///< of level 1: complete but for the files of ranks on other nodes
   bool unfinished{};    ///< its save did not come to its end: nothing is lost, nothing damaged
   std::string problem;  ///< why it is not complete or not readable; empty if it is
-  Meta meta;            ///< if complete
+  Meta meta;            ///< if complete or partial
   Bytes bytes{};
 };
 
-/// All checkpoints of a directory, oldest first; `path` may be a step directory itself.
+/// Whether list() would find any. Errors: IoError.
+[[nodiscard]] bool holds_any(std::string const& path);
+/// All checkpoints of a directory, oldest first, and those of its run's level 1 that this node has; `path` may be a step
+/// directory itself, or a checkpoint.local.
 /// Errors: DataError if there is none, IoError if the directory cannot be read. Not collective.
 [[nodiscard]] std::vector<Listed> list(std::string const& path);
 
-/// Reads everything a checkpoint names and compares all checksums; the problems found, empty if
+/// Reads everything a checkpoint names, of level 1 what is here, and compares all checksums; the problems found, empty if
 /// none. Not collective.
 [[nodiscard]] std::vector<std::string> verify(Listed const& checkpoint);
 

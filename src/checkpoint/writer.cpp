@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -12,8 +13,8 @@
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
-#include "base/pacer.hpp"
 #include "base/watch.hpp"
+#include "checkpoint/allowance.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/extent_file.hpp"
@@ -47,6 +48,31 @@ void go_on_unless(std::atomic<bool> const* given_up) {
     throw Error{ExitCode::other, "the save was given up"};
   }
 }
+
+/// A file that takes state, around the HDF5 library.
+class StateFile {
+ public:
+  /// `path`: through which it is written; null: past all paths.
+  StateFile(aio::File const& file, tiers::StoragePath* path) : file_{file}, path_{path} {}
+
+  void write(
+      Bytes offset, std::span<std::byte const> bytes,
+      tiers::LetsPass const& lets_pass = [] { return false; }) {
+    if (path_ != nullptr) {
+      path_->write(file_, bytes, offset, lets_pass);
+      return;
+    }
+    if (!engine_) {
+      engine_.emplace();
+    }
+    engine_->write(file_, bytes, offset);
+  }
+
+ private:
+  aio::File const& file_;
+  tiers::StoragePath* path_;
+  std::optional<aio::Engine> engine_;
+};
 
 /// The heads of extent files, by the elements of the extent.
 class Heads {
@@ -115,8 +141,7 @@ bool lay_out_planes(h5::File& file, Manifest& manifest, StateLayout const& layou
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     StoredSubgroup& stored = manifest.subgroups[k];
     if (!stored.own_file) {
-      auto const offset =
-          reserve_planes(file, stored.place(k, format_of_planes), layout, stored.elements);
+      auto const offset = reserve_planes(file, manifest.place(k), layout, stored.elements);
       if (!offset) {
         return false;
       }
@@ -126,19 +151,33 @@ bool lay_out_planes(h5::File& file, Manifest& manifest, StateLayout const& layou
   return true;
 }
 
-/// A valid HDF5 file with all arrays in place and nothing in them.
-void lay_out(std::string const& path, Manifest& manifest, StateLayout const& layout) {
-  auto const copied = std::ranges::count_if(manifest.subgroups,
-                                            [](auto const& stored) { return !stored.own_file; });
-  Bytes bookkeeping =
-      file_bookkeeping + copied * static_cast<Bytes>(layout.size() + 1) * array_bookkeeping;
+/// A valid HDF5 file, its space allocated, with all arrays of these ranks in place and nothing in
+/// them.
+void lay_out(std::string const& path, std::span<Manifest> manifests, StateLayout const& layout) {
+  Bytes bookkeeping = file_bookkeeping;
+  for (Manifest const& manifest : manifests) {
+    auto const copied = std::ranges::count_if(manifest.subgroups,
+                                              [](auto const& stored) { return !stored.own_file; });
+    bookkeeping += (1 + copied * static_cast<Bytes>(layout.size() + 1)) * array_bookkeeping;
+  }
   for (int attempt = 1;; ++attempt, bookkeeping *= 2) {
     h5::File file = h5::File::create(path, {plane_alignment, aio::direct_alignment, bookkeeping});
-    if (lay_out_planes(file, manifest, layout)) {
-      for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
-        file.reserve(checksum_name(k), h5::Type::u64, {manifest.subgroups[k].blocks(layout)});
+    if (std::ranges::all_of(manifests, [&](Manifest& manifest) {
+          return lay_out_planes(file, manifest, layout);
+        })) {
+      for (Manifest& manifest : manifests) {
+        for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
+          StoredSubgroup& stored = manifest.subgroups[k];
+          stored.checksum_offset =
+              file.reserve(manifest.checksum_name(k), h5::Type::u64, {stored.blocks(layout)});
+        }
       }
       file.close();
+      aio::File const laid_out = aio::File::open_read_write(path);
+      for (Manifest& manifest : manifests) {
+        manifest.file_bytes = laid_out.size();
+      }
+      laid_out.allocate(laid_out.size());
       return;
     }
     require(attempt < most_attempts, "checkpoint: HDF5 puts planes one after the other");
@@ -163,111 +202,116 @@ void give_permissions(std::string const& step_directory, Manifest const& manifes
 }
 
 /// Writes these bytes and their checksums.
-void write_bytes(aio::Engine& engine, aio::File const& file, Bytes offset,
-                 std::span<std::byte const> bytes, std::span<std::uint64_t> checksums) {
-  engine.write(file, bytes, offset);
+void write_bytes(StateFile& file, Bytes offset, std::span<std::byte const> bytes,
+                 std::span<std::uint64_t> checksums) {
+  file.write(offset, bytes);
   checksum_blocks(bytes, checksums);
 }
 
 /// Writes the extent of whole parameters. Those are whole blocks, and what follows them is as in the tiers.
-void write_joined(aio::Engine& engine, aio::File const& file, Bytes offset,
-                  SplitParameters const& split, state::Subgroup const& subgroup,
-                  std::span<std::byte const> extent, std::span<std::uint64_t> checksums) {
+void write_joined(StateFile& file, Bytes offset, SplitParameters const& split,
+                  state::Subgroup const& subgroup, std::span<std::byte const> extent,
+                  std::span<std::uint64_t> checksums) {
   memory::HugeBuffer const buffer{std::min(joined_elements, subgroup.size) *
                                   static_cast<Bytes>(sizeof(float))};
   for (std::int64_t begin = 0; begin < subgroup.size; begin += joined_elements) {
     auto const count = std::min(joined_elements, subgroup.size - begin);
     auto const parameters = buffer.as<float>().first(static_cast<std::size_t>(count));
     split.join(subgroup, extent, begin, parameters);
-    write_bytes(engine, file, offset + begin * static_cast<Bytes>(sizeof(float)),
-                std::as_bytes(parameters),
+    write_bytes(file, offset + begin * static_cast<Bytes>(sizeof(float)), std::as_bytes(parameters),
                 checksums.subspan(static_cast<std::size_t>(begin / chunk_elements),
                                   static_cast<std::size_t>(count / chunk_elements)));
   }
-  write_bytes(engine, file, offset + subgroup.size * static_cast<Bytes>(sizeof(float)),
+  write_bytes(file, offset + subgroup.size * static_cast<Bytes>(sizeof(float)),
               extent.subspan(static_cast<std::size_t>(split.layout.padded_bytes(0, subgroup.size))),
               checksums.subspan(static_cast<std::size_t>(subgroup.size / chunk_elements)));
 }
 
-/// Writes what has no file of its own around the HDF5 library, and its checksums to `checksums`.
-void write_state(aio::File const& file, Manifest const& manifest, StateLayout const& layout,
+/// Writes what has no file of its own, and its checksums to `checksums`.
+void write_state(StateFile& file, Manifest const& manifest, StateLayout const& layout,
                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
-                 Checksums& checksums, std::atomic<bool> const* given_up,
-                 SplitParameters const* split) {
-  if (manifest.subgroups.empty()) {
-    return;
-  }
-  aio::Engine engine;
+                 Checksums& checksums, Manner const& manner) {
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     Waiting const busy{"the save of subgroup", static_cast<std::int64_t>(k)};
     StoredSubgroup const& stored = manifest.subgroups[k];
-    go_on_unless(given_up);
-    if (stored.own_file || tiers.is_held(static_cast<tiers::Key>(k))) {
+    go_on_unless(manner.given_up);
+    if (stored.own_file || (manner.drain.holds() && tiers.is_held(static_cast<tiers::Key>(k)))) {
       continue;
     }
-    tiers::Lease const lease = tiers.fetch(static_cast<tiers::Key>(k));
+    tiers::Lease const lease = tiers.fetch_aside(static_cast<tiers::Key>(k));
     checksums[k].resize(static_cast<std::size_t>(stored.blocks(layout)));
-    if (split != nullptr) {
-      write_joined(engine, file, stored.offset, *split, subgroups[k], lease.bytes(), checksums[k]);
+    if (manner.split != nullptr) {
+      write_joined(file, stored.offset, *manner.split, subgroups[k], lease.bytes(), checksums[k]);
       continue;
     }
     require(std::ssize(lease.bytes()) == layout.bytes(stored.elements),
             "checkpoint: an extent holds the planes of its subgroup");
-    write_bytes(engine, file, stored.offset, lease.bytes(), checksums[k]);
+    write_bytes(file, stored.offset, lease.bytes(), checksums[k]);
   }
 }
 
-/// The same of what the tiers hold.
-void write_held(aio::File const& file, Manifest const& manifest, StateLayout const& layout,
-                tiers::Tiers& tiers, Checksums& checksums, std::atomic<bool> const* given_up,
-                Drain const& drain) {
+/// Bytes per second that a held version may be saved with; 0: any.
+double rate_of(SaveRate const& rate, tiers::Tiers const& tiers, tiers::Key key) {
+  tiers::StoragePath const* const path = rate.of_paths > 0.0 ? tiers.path_of_held(key) : nullptr;
+  double const read_rate = path != nullptr ? path->rate().read : 0.0;
+  return read_rate > 0.0 ? std::min(rate.bytes_per_second, rate.of_paths * read_rate)
+                         : rate.bytes_per_second;
+}
+
+/// The same of what the tiers hold. Returns for how long it paused.
+Seconds write_held(StateFile& file, Manifest const& manifest, StateLayout const& layout,
+                   tiers::Tiers& tiers, Checksums& checksums, Manner const& manner) {
+  Drain const& drain = manner.drain;
   if (drain.only_held_is_left) {
     drain.only_held_is_left();
   }
-  std::optional<aio::Engine> engine;
   std::optional<memory::HugeBuffer> buffer;
-  Pacer pacer{drain.bytes_per_second};
-  auto const hurries = [&] { return drain.hurries != nullptr && *drain.hurries; };
+  Allowance allowance;
+  auto const hurries = [&] {
+    return (drain.hurries != nullptr && *drain.hurries) ||
+           (manner.given_up != nullptr && *manner.given_up);
+  };
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     Waiting const busy{"the save of what is held of subgroup", static_cast<std::int64_t>(k)};
     auto const key = static_cast<tiers::Key>(k);
     StoredSubgroup const& stored = manifest.subgroups[k];
-    if (stored.own_file || !tiers.is_held(key)) {
+    if (stored.own_file || !drain.holds() || !tiers.is_held(key)) {
       continue;
     }
-    if (!engine) {
-      engine.emplace();
+    if (!buffer) {
       buffer.emplace(drained_bytes);
     }
+    double const rate = rate_of(drain.rate, tiers, key);
+    auto const worth = [rate](Bytes bytes) { return Seconds{static_cast<double>(bytes) / rate}; };
+    auto const lets_pass = [&] {
+      return rate > 0.0 && !hurries() && allowance.has_time(worth(drained_bytes));
+    };
     checksums[k].resize(static_cast<std::size_t>(stored.blocks(layout)));
-    tiers.read_held(key, buffer->bytes(), [&](std::span<std::byte const> piece, Bytes offset) {
-      go_on_unless(given_up);
-      auto const write = [&] {
-        write_bytes(*engine, file, stored.offset + offset, piece,
-                    std::span{checksums[k]}
-                        .subspan(static_cast<std::size_t>(offset / block_bytes))
-                        .first(static_cast<std::size_t>(ceil_div(std::ssize(piece), block_bytes))));
-      };
-      if (hurries()) {
-        write();
-      } else {
-        pacer.run(static_cast<double>(piece.size()), write,
-                  [&] { return hurries() || (given_up != nullptr && *given_up); });
+    auto const take = [&](std::span<std::byte const> piece, Bytes offset) {
+      go_on_unless(manner.given_up);
+      file.write(stored.offset + offset, piece, lets_pass);
+      checksum_blocks(
+          piece, std::span{checksums[k]}
+                     .subspan(static_cast<std::size_t>(offset / block_bytes))
+                     .first(static_cast<std::size_t>(ceil_div(std::ssize(piece), block_bytes))));
+      if (rate > 0.0) {
+        allowance.add(worth(std::ssize(piece)));
+        allowance.pause(hurries);
       }
-    });
+    };
+    tiers.read_held(key, buffer->bytes(), take, lets_pass);
     tiers.release(key);
   }
+  return allowance.paused();
 }
 
-void write_checksums(std::string const& path, Checksums const& checksums) {
-  if (checksums.empty()) {
-    return;
-  }
-  h5::File file = h5::File::open_read_write(path);
+/// Around the HDF5 library too: other ranks may have the file open.
+void write_checksums(std::string const& path, Manifest const& manifest,
+                     Checksums const& checksums) {
+  static_assert(std::endian::native == std::endian::little, "as in the file");
   for (std::size_t k = 0; k < checksums.size(); ++k) {
-    file.fill<std::uint64_t>(checksum_name(k), checksums[k]);
+    write_part(path, manifest.subgroups[k].checksum_offset, std::as_bytes(std::span{checksums[k]}));
   }
-  file.close();
 }
 
 /// Compares what no checksum covers once it is lost: the names, shapes and checksums in a rank file.
@@ -278,11 +322,11 @@ void read_back(std::string const& path, Manifest const& manifest, StateLayout co
     for (std::size_t k = 0; k < checksums.size(); ++k) {
       StoredSubgroup const& stored = manifest.subgroups[k];
       if (!stored.own_file) {
-        require_planes(file, path, stored.place(k, format_of_planes), layout, stored.elements,
-                       stored.offset);
+        require_planes(file, path, manifest.place(k), layout, stored.elements, stored.offset);
       }
-      if (file.read<std::uint64_t>(checksum_name(k), {stored.blocks(layout)}) != checksums[k]) {
-        throw DataError{fmt::format("{}: {} holds other values", path, checksum_name(k))};
+      std::string const name = manifest.checksum_name(k);
+      if (file.read<std::uint64_t>(name, {stored.blocks(layout)}) != checksums[k]) {
+        throw DataError{fmt::format("{}: {} holds other values", path, name)};
       }
     }
   } catch (DataError const& error) {
@@ -304,32 +348,41 @@ Bytes space_for(StateLayout const& layout, std::vector<state::Subgroup> const& s
 
 RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks,
                           StateLayout const& layout, std::vector<state::Subgroup> const& subgroups,
-                          tiers::Tiers& tiers, std::atomic<bool> const* given_up,
-                          SplitParameters const* split, Drain const& drain) {
+                          tiers::Tiers& tiers, Manner const& manner) {
   Waiting const busy{"the rank file of a checkpoint"};
-  Manifest manifest{
-      .format = format_version, .rank = rank, .ranks = ranks, .file = rank_file_name(rank)};
+  std::optional<NodeFile::Turn> turn;
+  if (manner.node != nullptr) {
+    turn.emplace(*manner.node, manner.number);
+  }
+  Manifest manifest{.format = turn ? format_of_node_files : format_of_rank_files,
+                    .rank = rank,
+                    .ranks = ranks,
+                    .file = turn ? manner.node->name() : rank_file_name(rank)};
   for (state::Subgroup const& subgroup : subgroups) {
     require(subgroup.index == std::ssize(manifest.subgroups), "checkpoint: subgroups in order");
     manifest.subgroups.push_back({.elements = subgroup.size, .pieces = subgroup.pieces});
   }
   Checksums checksums(subgroups.size());
-  if (split == nullptr) {
-    checksums = share_extents(step_directory, manifest, layout, tiers, given_up);
+  if (manner.split == nullptr) {
+    checksums = share_extents(step_directory, manifest, layout, tiers, manner.given_up);
   }
   std::string const path = step_directory + "/" + manifest.file;
-  lay_out(path, manifest, layout);
+  if (turn) {
+    turn->place(
+        manifest, [&](std::span<Manifest> all) { lay_out(path, all, layout); }, manner.given_up);
+  } else {
+    lay_out(path, {&manifest, 1}, layout);
+  }
   give_permissions(step_directory, manifest);
   aio::File const file = aio::File::open_read_write(path);
-  manifest.file_bytes = file.size();
-  file.allocate(manifest.file_bytes);
-  write_state(file, manifest, layout, subgroups, tiers, checksums, given_up, split);
-  write_held(file, manifest, layout, tiers, checksums, given_up, drain);
-  write_checksums(path, checksums);
+  StateFile state{file, manner.path};
+  write_state(state, manifest, layout, subgroups, tiers, checksums, manner);
+  RankFiles written;
+  written.paused = write_held(state, manifest, layout, tiers, checksums, manner);
+  write_checksums(path, manifest, checksums);
   require(file.size() == manifest.file_bytes, "checkpoint: a rank file keeps its size");
   file.sync();
   read_back(path, manifest, layout, checksums);
-  RankFiles written;
   for (std::size_t k = 0; k < checksums.size(); ++k) {
     StoredSubgroup& stored = manifest.subgroups[k];
     stored.checksum = checksum_of(std::as_bytes(std::span{checksums[k]}));
@@ -342,7 +395,7 @@ RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks
 }
 
 void commit_master(std::string const& step_directory, Meta const& meta,
-                   std::vector<std::string> const& manifests) {
+                   std::vector<std::string> const& manifests, bool shows_tensors) {
   Waiting const busy{"the master of a checkpoint"};
   Master master;
   master.meta = meta;
@@ -351,6 +404,7 @@ void commit_master(std::string const& step_directory, Meta const& meta,
   for (std::string const& text : manifests) {
     std::string const name = manifest_name(static_cast<int>(parsed.size()));
     Manifest const& manifest = parsed.emplace_back(parse_manifest(text, meta.state.layout, name));
+    master.format = manifest.format;
     master.ranks.push_back({manifest.file, manifest.file_bytes, name, checksum_of(text)});
     for (StoredSubgroup const& stored : manifest.subgroups) {
       if (stored.own_file) {
@@ -360,6 +414,9 @@ void commit_master(std::string const& step_directory, Meta const& meta,
   }
   std::string const unfinished = step_directory + "/" + unfinished_master_name;
   std::string const finished = step_directory + "/" + master_name;
+  if (!shows_tensors) {
+    parsed.clear();
+  }
   write_master(unfinished, master, parsed);
   sync_file(unfinished);
   read_back_master(unfinished, master, parsed);

@@ -20,13 +20,15 @@ constexpr char const* usage_text =
     "       offstage checkpoint verify PATH\n"
     "       offstage checkpoint diff A B\n"
     "\n"
-    "PATH, A and B: a directory of checkpoints, or one checkpoint (step-...) in it. diff takes "
+    "PATH, A and B: a directory of checkpoints, or one checkpoint (step-...) in it. Level 1, node\n"
+    "storage (checkpoint.local), is part of its run's directory where it is on this node. diff "
+    "takes "
     "the\n"
     "newest complete one of a directory. verify ends with 65 if anything is damaged or nothing is\n"
     "complete (a save that did not finish is no damage), diff with 1 if any bits of the state\n"
     "differ.";
 
-using Row = std::array<std::string, 7>;
+using Row = std::array<std::string, 8>;
 
 /// Columns as wide as their widest cell.
 std::string aligned(std::vector<Row> const& rows) {
@@ -48,17 +50,20 @@ std::string aligned(std::vector<Row> const& rows) {
 }
 
 ExitCode ls(std::string const& path) {
-  std::vector<Row> rows{{"STEP", "STATE", "SIZE", "RANKS", "PARAMETERS", "OPTIMIZER", "PATH"}};
+  std::vector<Row> rows{
+      {"STEP", "STATE", "LEVEL", "SIZE", "RANKS", "PARAMETERS", "OPTIMIZER", "PATH"}};
   for (checkpoint::Listed const& entry : checkpoint::list(path)) {
     std::string const state = entry.unfinished ? "unfinished" : entry.problem;
-    Row row{"-", printable(state), format_bytes(entry.bytes), "-", "-", "-", printable(entry.path)};
-    if (entry.complete) {
+    Row row{
+        "-", printable(state),     std::to_string(entry.level), format_bytes(entry.bytes), "-", "-",
+        "-", printable(entry.path)};
+    if (entry.complete || entry.partial) {
       auto const parameters = state::count_parameters(state::layers_of(entry.meta.model));
       row[0] = std::to_string(entry.meta.step);
-      row[1] = "complete";
-      row[3] = std::to_string(entry.meta.ranks);
-      row[4] = std::to_string(parameters);
-      row[5] = fmt::format("{} {}", printable_name(entry.meta.state.optimizer),
+      row[1] = entry.complete ? "complete" : "this node's part";
+      row[4] = std::to_string(entry.meta.ranks);
+      row[5] = std::to_string(parameters);
+      row[6] = fmt::format("{} {}", printable_name(entry.meta.state.optimizer),
                            printable_name(entry.meta.state.moments));
     }
     rows.push_back(std::move(row));
@@ -69,7 +74,7 @@ ExitCode ls(std::string const& path) {
 
 /// What is wrong with one checkpoint, nothing left out.
 std::vector<std::string> problems_of(checkpoint::Listed const& entry) {
-  if (!entry.complete) {
+  if (!entry.complete && !entry.partial) {
     return {entry.problem};
   }
   return checkpoint::verify(entry);
@@ -89,7 +94,7 @@ ExitCode verify(std::string const& path) {
     }
     auto const problems = problems_of(entry);
     if (problems.empty()) {
-      log::info("{}: good", entry.path);
+      log::info("{}: good{}", entry.path, entry.partial ? ", as far as it is on this node" : "");
       continue;
     }
     code = ExitCode::data;

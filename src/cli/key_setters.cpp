@@ -17,17 +17,22 @@ namespace offstage::cli {
 
 using train::RunConfig;
 
-void set_checkpoint_every(RunConfig& config, std::string const& text) {
+namespace {
+
+/// Steps, a time, or neither: auto.
+struct Interval {
+  std::int64_t steps{};
+  Seconds time{};
+  bool automatic{};
+};
+
+Interval parse_interval(std::string const& text) {
   auto const is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  config.checkpoint.every_steps = 0;
-  config.checkpoint.every_time = {};
-  config.checkpoint.every_auto = text == "auto";
-  if (config.checkpoint.every_auto) {
-    return;
+  if (text == "auto") {
+    return {.automatic = true};
   }
   if (!text.empty() && std::ranges::all_of(text, is_digit)) {
-    config.checkpoint.every_steps = whole<std::int64_t>(text);
-    return;
+    return {.steps = whole<std::int64_t>(text)};
   }
   // A number without a unit must not pass as seconds: 1.5 may have meant thousands of steps.
   bool const has_unit = text.find_first_of(":smhd") != std::string::npos;
@@ -38,7 +43,42 @@ void set_checkpoint_every(RunConfig& config, std::string const& text) {
         "alone",
         text)};
   }
-  config.checkpoint.every_time = time;
+  return {.time = time};
+}
+
+}  // namespace
+
+void set_checkpoint_every(RunConfig& config, std::string const& text) {
+  auto const every = parse_interval(text);
+  config.checkpoint.every_steps = every.steps;
+  config.checkpoint.every_time = every.time;
+  config.checkpoint.every_auto = every.automatic;
+}
+
+void set_local_every(RunConfig& config, std::string const& text) {
+  auto const every = parse_interval(text);
+  if (!every.automatic && every.steps == 0 && every.time == Seconds{}) {
+    throw UsageError{"'0' saves nothing on node storage; leave checkpoint.local out instead"};
+  }
+  config.checkpoint.local_every_steps = every.steps;
+  config.checkpoint.local_every_time = every.time;
+  config.checkpoint.local_every_auto = every.automatic;
+}
+
+void set_checkpoint_rate(RunConfig& config, std::string const& text) {
+  config.checkpoint.rate = config.checkpoint.rate_share = 0.0;
+  if (text.ends_with('%')) {
+    double const percent = real(text.substr(0, text.size() - 1));
+    if (percent <= 0.0 || percent > 100.0) {
+      throw UsageError{fmt::format(
+          "'{}' is no share; write more than 0% and at most 100%, as in 20%, or a rate, as in "
+          "500MB/s",
+          text)};
+    }
+    config.checkpoint.rate_share = percent / 100.0;
+  } else if (text != "0") {
+    config.checkpoint.rate = bytes_rate(text);
+  }
 }
 
 void set_host_memory(RunConfig& config, std::string const& text) {

@@ -11,6 +11,9 @@ namespace offstage::cli {
 
 /// `50` means steps, `30min` time; 0: neither; `auto`: as the cost of a save asks for.
 void set_checkpoint_every(train::RunConfig& config, std::string const& text);
+/// The same of level 1, which needs one of them.
+void set_local_every(train::RunConfig& config, std::string const& text);
+void set_checkpoint_rate(train::RunConfig& config, std::string const& text);
 /// A size, or `auto`.
 void set_host_memory(train::RunConfig& config, std::string const& text);
 /// Adds a path; clears them all if the text is empty.

@@ -31,7 +31,7 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.watchdog = parse_duration(t); }},
     Key{"run.trace", "off|on", "off",
         "write run.dir/trace-RANK.json, which Perfetto shows: what each rank moved and computed "
-        "when",
+        "when; and foreseen-RANK.json, the same of simulated steps, where all rates are given",
         [](RunConfig& c, Text t) {
           c.trace = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
@@ -285,9 +285,16 @@ constexpr std::array keys{
     Key{"tiers.path", "PATH[,ATTRIBUTE...]", "",
         "directory for the optimizer state, once for each storage path; empty: host memory",
         add_path, nullptr, true},
-    Key{"tiers.exclusive", "true|false", "true",
-        "one process of a node at a time uses a storage path",
-        [](RunConfig& c, Text t) { c.storage.exclusive = truth(t); }},
+    Key{"tiers.exclusive", "auto|true|false", "auto",
+        "one process of a node at a time uses a storage path; auto: where several do not move "
+        "more, "
+        "which a short trial at the start finds out",
+        [](RunConfig& c, Text t) {
+          using train::Exclusive;
+          c.storage.exclusive = choice<Exclusive>(
+              t,
+              {{"auto", Exclusive::automatic}, {"true", Exclusive::on}, {"false", Exclusive::off}});
+        }},
     Key{"tiers.split", "auto|paper|first|A:B:...", "auto",
         "share of each storage path: auto (all end together), paper (by min(read, write)), first "
         "(that alone), or weights",
@@ -295,7 +302,8 @@ constexpr std::array keys{
     Key{"tiers.split-parameters", "auto|on|off", "auto",
         "the state keeps the half of a parameter that the bf16 working copy lacks: 2 bytes less "
         "each; auto: "
-        "state on storage, update.overlap=off, no checkpoint.rate and the copy where updates can "
+        "state on storage, update.overlap=off, no checkpoint.rate nor checkpoint.local, and the "
+        "copy where updates can "
         "read it",
         [](RunConfig& c, Text t) {
           using train::SplitParameters;
@@ -381,6 +389,17 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.platform.device_update = count_rate(t); }},
     Key{"platform.products", "N", "0", "FLOP/s of products on a rank's device, as 150T",
         [](RunConfig& c, Text t) { c.platform_products = flops_rate(t); }},
+    Key{"platform.block-forward", "N", "0",
+        "FLOP/s of a transformer block's forward on a rank's device, as 100T",
+        [](RunConfig& c, Text t) { c.platform_passes.block_forward = flops_rate(t); }},
+    Key{"platform.block-backward", "N", "0", "likewise of its backward",
+        [](RunConfig& c, Text t) { c.platform_passes.block_backward = flops_rate(t); }},
+    Key{"platform.host-sum", "RATE", "0",
+        "read and written by a rank's cores where they add gradients",
+        [](RunConfig& c, Text t) { c.platform_passes.host_sum = bytes_rate(t); }},
+    Key{"platform.rank-link", "RATE", "0",
+        "that comes to a rank from the others where layers are gathered",
+        [](RunConfig& c, Text t) { c.platform_passes.rank_link = bytes_rate(t); }},
     Key{"platform.host-to-device", "RATE", "0",
         "of a rank's link, as in 25GB/s, from pinned memory",
         [](RunConfig& c, Text t) { c.platform.host_to_device = bytes_rate(t); }},
@@ -409,6 +428,18 @@ constexpr std::array keys{
     Key{"checkpoint.mtbf", "TIME", "24h",
         "auto: mean time until a node failure or preemption ends the whole job without a warning",
         [](RunConfig& c, Text t) { c.checkpoint.mtbf = parse_duration(t); }},
+    Key{"checkpoint.local", "PATH", "",
+        "directory on storage of each node for checkpoints of level 1, of which a restart on these "
+        "nodes takes the newest: by reference where it is on the file system of a tiers.path; "
+        "empty: none",
+        [](RunConfig& c, Text t) { c.checkpoint.local = t; }},
+    Key{"checkpoint.local-every", "auto|N|TIME", "auto",
+        "as checkpoint.every, of level 1: auto by what such a save costs and checkpoint.mtbf",
+        set_local_every},
+    Key{"checkpoint.node-mtbf", "TIME", "4320h",
+        "auto, with checkpoint.local: mean time until one node is lost with its storage, for which "
+        "checkpoint.dir is saved then",
+        [](RunConfig& c, Text t) { c.checkpoint.node_mtbf = parse_duration(t); }},
     Key{"checkpoint.keep", "N", "2", "complete checkpoints to keep, at least 2",
         [](RunConfig& c, Text t) { c.checkpoint.keep = whole<int>(t); }},
     Key{"checkpoint.keep-every", "N", "0",
@@ -419,10 +450,20 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) {
           c.checkpoint.overlap = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
-    Key{"checkpoint.rate", "RATE", "0",
-        "bytes per second of each rank at which state on storage is saved, beside later steps too; "
-        "takes slots for that state once more; 0: within one step",
-        [](RunConfig& c, Text t) { c.checkpoint.rate = t == "0" ? 0.0 : bytes_rate(t); }},
+    Key{"checkpoint.files", "auto|rank|node", "auto",
+        "a file for each rank, or one for each node, which its ranks write together; auto: node "
+        "from "
+        "256 ranks on",
+        [](RunConfig& c, Text t) {
+          using enum train::CheckpointFiles;
+          c.checkpoint.files = choice<train::CheckpointFiles>(
+              t, {{"auto", automatic}, {"rank", rank}, {"node", node}});
+        }},
+    Key{"checkpoint.rate", "RATE|N%", "0",
+        "bytes per second of a node, or a share of what it writes to checkpoint.dir and reads from "
+        "each path, at which state on storage is saved, beside later steps too; takes slots for "
+        "that state once more; 0: within one step",
+        set_checkpoint_rate},
     Key{"checkpoint.resume", "auto|none|PATH", "auto",
         "auto: the newest complete one, or a fresh start",
         [](RunConfig& c, Text t) { c.checkpoint.resume = t; }},

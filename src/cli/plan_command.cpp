@@ -99,7 +99,7 @@ void print_paths(train::Forecast const& forecast) {
   }
   log::write_info("storage, per node");
   for (train::PathForecast const& path : forecast.paths) {
-    line("  " + path.directory,
+    line(fmt::format("  {} ", path.directory),
          fmt::format("{:.1f} % of what waits there, {} of state; read {}, write {}",
                      100.0 * path.weight, format_bytes(path.bytes), rate_text(path.rate.read),
                      rate_text(path.rate.write)));

@@ -29,6 +29,7 @@
 #include "tiers/storage_path.hpp"
 #include "train/run_config.hpp"
 #include "train/run_device.hpp"
+#include "train/run_link.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -42,9 +43,9 @@ constexpr char const* usage_text =
     "\n"
     "Measures what a plan needs to know of this machine: the link to the device, both directions "
     "and\n"
-    "both at once; AdamW on cores and device; products on the device; conversions and memory of "
-    "the cores; and "
-    "each\n"
+    "both at once; AdamW on cores and device; products and a block's forward and backward on the "
+    "device;\n"
+    "conversions, memory and sums of gradients of the cores; layers between ranks; and each\n"
     "storage path. Under mpirun or srun each rank measures alone on its node, then all together:\n"
     "start as many as a run will have. What was moved is compared. Ranks and nodes that are "
     "slower\n"
@@ -181,7 +182,8 @@ class Probing {
  private:
   [[nodiscard]] std::unique_ptr<device::Device> make_device() const;
   void measure_step(int step, probe::Figures& figures);
-  static constexpr int steps = 5;
+  [[nodiscard]] double measure_rank_link();
+  static constexpr int steps = 7;
 
   Order const& order_;
   mpi::Communicator const& comm_;
@@ -233,8 +235,18 @@ void Probing::measure_step(int step, probe::Figures& figures) {
       }
       at(Figure::host_memory) = probe::measure_host_memory(effort);
       return;
-    default:
+    case 4:
       at(Figure::product) = probe::measure_product(*device_, dtype, product_shape, effort);
+      return;
+    case 5: {
+      auto const block = probe::measure_block(*device_, dtype, effort);
+      at(Figure::block_forward) = block.forward;
+      at(Figure::block_backward) = block.backward;
+      return;
+    }
+    default:
+      at(Figure::accumulation) =
+          probe::measure_accumulation(dtype, order_.config.device.emulation, effort);
   }
 }
 
@@ -256,9 +268,17 @@ probe::Measured Probing::measure() {
       comm_.barrier();
       mpi::agree(comm_, [&] { measure_step(step, together); });
     }
+    together.at(static_cast<std::size_t>(Figure::rank_link)) = measure_rank_link();
     measured.together = comm_.all_gather_value(together);
   }
   return measured;
+}
+
+// Last: a library that passes layers on takes device memory for good.
+double Probing::measure_rank_link() {
+  auto const made = train::make_run_link(train::CommBackend::automatic, comm_, *device_,
+                                         cuda_ ? place_.placement.gpu : std::nullopt);
+  return probe::measure_rank_link(*device_, *made.link, order_.effort.memory);
 }
 
 std::vector<probe::ProbedPath> Probing::measure_paths() {

@@ -90,7 +90,7 @@ std::string resolve_parameters(std::string const& path, std::string const& key) 
     return path;
   }
   for (std::string const& directory : {path, path + "/checkpoints"}) {
-    if (!is_directory(directory) || checkpoint::step_directories(directory).empty()) {
+    if (!is_directory(directory) || !checkpoint::holds_any(directory)) {
       continue;
     }
     auto const entries = checkpoint::list(directory);

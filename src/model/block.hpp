@@ -90,10 +90,6 @@ class Block {
                            BlockFates const& fates) const;
   void recompute_mlp(MlpTensors<T const> const& w, BlockActivations<T> const& a,
                      BlockFates const& fates) const;
-  /// Whether what attention adds is made again, too.
-  [[nodiscard]] static bool mlp_needs_attention(BlockFates const& fates) {
-    return fates[Part::mid] == Fate::recompute;
-  }
 
   /// dx (B, T, C) comes as the gradient of the block's output and leaves as that of a.mid. dw is
   /// overwritten.
@@ -124,5 +120,19 @@ struct BlockFlops {
   double attention;  ///< queries by keys and probabilities by values, causal pairs only
 };
 [[nodiscard]] BlockFlops block_flops(Dims const& dims);
+
+/// Floating-point operations of each pass of a layer, as they are computed: attention's backward
+/// makes the scores again. Nothing is computed again beside them.
+struct Passes {
+  double forward{}, backward{};
+};
+/// Those of one block's two layers.
+struct BlockPasses {
+  Passes attention, mlp;
+
+  [[nodiscard]] double forward() const { return attention.forward + mlp.forward; }
+  [[nodiscard]] double backward() const { return attention.backward + mlp.backward; }
+};
+[[nodiscard]] BlockPasses block_passes(Dims const& dims);
 
 }  // namespace offstage::model

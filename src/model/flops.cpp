@@ -49,6 +49,19 @@ BlockFlops block_flops(Dims const& dims) {
           .attention = 2 * linear_flops(pairs, dims.H * dims.D)};
 }
 
+BlockPasses block_passes(Dims const& dims) {
+  constexpr double backward_products = 2.0;
+  constexpr double backward_attention = 2.5;
+  BlockFlops const flops = block_flops(dims);
+  double const linear = part_flops(dims, Part::qkv) + part_flops(dims, Part::mid);
+  double const attention = part_flops(dims, Part::attention);
+  double const of_mlp = flops.linear / forward_and_backward - linear;
+  return {
+      .attention = {.forward = linear + attention,
+                    .backward = backward_products * linear + backward_attention * attention},
+      .mlp = {.forward = of_mlp, .backward = backward_products * of_mlp}};
+}
+
 double part_flops(Dims const& dims, Part part) {
   std::int64_t const pairs = dims.B * dims.T * (dims.T + 1) / 2;
   auto const forward = [](std::int64_t rows, std::int64_t weights) {

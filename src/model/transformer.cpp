@@ -379,7 +379,7 @@ void Transformer<T>::Implementation::backward_block(int block, state::ParameterS
   auto const begin_attention = [&] {
     attention.emplace(source, state::attention_layer(block), stream_);
   };
-  if (Block<T>::mlp_needs_attention(fates)) {
+  if (mlp_needs_attention(fates)) {
     begin_attention();
   }
   traffic_.before_backward(block);
@@ -407,7 +407,7 @@ template <class T>
 void Transformer<T>::Implementation::idle_block_backward(int block,
                                                          state::ParameterSource<T>& source,
                                                          state::GradientSink<T>& sink) {
-  bool const together = Block<T>::mlp_needs_attention(ring_.fates(block));
+  bool const together = mlp_needs_attention(ring_.fates(block));
   std::optional<state::HeldLayer<T>> attention;
   {
     state::HeldLayer<T> const mlp{source, state::mlp_layer(block), stream_};

@@ -69,8 +69,10 @@ Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device:
     head_sum = slab.take_again<Real<T>>(sum_begins, head_sum_elements<T>(dims));
     return head_sum;
   });
-  dx = allocate("the gradient of activations",
-                [&](Slab& slab) { return slab.take<T>(rows * dims.C); });
+  if (demand.vertical.tensors == 0) {
+    dx = allocate("the gradient of activations",
+                  [&](Slab& slab) { return slab.take<T>(rows * dims.C); });
+  }
   head_rows = allocate("the losses of a micro-batch", [&](Slab& slab) {
     auto const loss = slab.take<double>(all_rows);
     return HeadRows{.loss = loss, .targets = slab.take<std::int32_t>(all_rows)};

@@ -59,7 +59,7 @@ class Workspace {
   std::vector<std::array<std::span<std::byte>, part_count>> slabs;
   HeadActivations<T> head;  ///< in memory of `scratch` beyond branch: it runs when no block does
   HeadRows head_rows;       ///< (micro-batches, B, T) each
-  std::span<T> dx;          ///< (B, T, C) gradient of the residual stream
+  std::span<T> dx;  ///< (B, T, C) gradient of the residual stream; of a vertical schedule empty
   /// Of one layer each, padded: one is computed while the other leaves the device.
   std::array<std::span<T>, 2> gradients;
   std::span<T> tied_gradient;  ///< of the embedding, padded, from the head's backward to its own

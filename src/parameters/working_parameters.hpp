@@ -6,6 +6,7 @@
 
 #include "device/device.hpp"
 #include "parameters/host_home.hpp"
+#include "platform/trace/trace.hpp"
 #include "state/exchange.hpp"
 #include "state/rank_link.hpp"
 #include "state/readiness.hpp"
@@ -45,12 +46,17 @@ class WorkingParameters : public state::ParameterSource<T> {
 template <class T>
 class DeviceParameters final : public WorkingParameters<T> {
  public:
-  /// `slots`: of layers that are gathered (state::WorkingCopy).
+  /// `slots`: of layers that are gathered (state::WorkingCopy). `trace`: null: none. Shows layers
+  /// that come from other ranks.
   DeviceParameters(state::ShardMap const& map, state::RankLink& link, device::Device& device,
-                   device::Stream& stream, int slots = state::WorkingCopy<T>::least_slots)
-      : copy_{map, link, device, stream, slots} {}
+                   device::Stream& stream, int slots = state::WorkingCopy<T>::least_slots,
+                   trace::Trace* trace = nullptr)
+      : trace_{map.ranks() > 1 ? trace : nullptr}, copy_{map, link, device, stream, slots} {}
 
-  [[nodiscard]] std::span<T const> acquire(int layer) override { return copy_.acquire(layer); }
+  [[nodiscard]] std::span<T const> acquire(int layer) override {
+    trace::Scope const scope{trace_, "parameters from ranks", "bring", layer};
+    return copy_.acquire(layer);
+  }
   void release(int layer, std::shared_ptr<device::Event> done) override {
     copy_.release(layer, std::move(done));
   }
@@ -59,6 +65,7 @@ class DeviceParameters final : public WorkingParameters<T> {
   void set_readiness(state::Readiness* readiness) override { copy_.set_readiness(readiness); }
 
  private:
+  trace::Trace* trace_;
   state::WorkingCopy<T> copy_;
 };
 

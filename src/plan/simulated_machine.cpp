@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error.hpp"
@@ -15,8 +16,11 @@ constexpr double hold_bytes = 64.0 * static_cast<double>(MiB);
 
 }  // namespace
 
-SimulatedMachine::SimulatedMachine(VirtualTime& time, Machine const& machine)
-    : machine_{machine},
+SimulatedMachine::SimulatedMachine(VirtualTime& time, Machine const& machine,
+                                   std::vector<SimulatedEvent>* events)
+    : time_{time},
+      machine_{machine},
+      events_{events},
       products_{time},
       device_update_{time},
       cores_{time},
@@ -29,20 +33,49 @@ SimulatedMachine::SimulatedMachine(VirtualTime& time, Machine const& machine)
   }
 }
 
-Task SimulatedMachine::transfer(Server& server, double bytes, double rate) {
+void SimulatedMachine::record(Label const& label, double begin, double end, double bytes) {
+  if (events_ != nullptr && !label.row.empty()) {
+    events_->push_back(
+        {std::string{label.row}, std::string{label.name}, label.key, begin, end, bytes});
+  }
+}
+
+std::size_t SimulatedMachine::begun(Label const& label) {
+  record(label, now(), now());
+  return events_ != nullptr ? events_->size() - 1 : 0;
+}
+
+void SimulatedMachine::ended(std::size_t event) {
+  if (events_ != nullptr) {
+    (*events_)[event].end = now();
+  }
+}
+
+Task SimulatedMachine::transfer(Server& server, double bytes, double rate, std::string row,
+                                std::string_view name) {
   for (double left = bytes; left > 0.0; left -= hold_bytes) {
-    co_await server.serve(seconds(std::min(left, hold_bytes), rate));
+    double const piece = std::min(left, hold_bytes);
+    co_await server.serve(booked(server, seconds(piece, rate), {row, name}, piece));
   }
 }
 
 Task SimulatedMachine::read(std::size_t path, double bytes) {
   Path& of = paths_.at(path);
-  return transfer(of.reads, bytes, of.rate.read);
+  of.moved.read += static_cast<Bytes>(bytes);
+  return transfer(of.reads, bytes, of.rate.read, fmt::format("read path {}", path + 1), "read");
 }
 
 Task SimulatedMachine::write(std::size_t path, double bytes) {
   Path& of = paths_.at(path);
-  return transfer(of.rate.full_duplex ? of.writes : of.reads, bytes, of.rate.write);
+  of.moved.written += static_cast<Bytes>(bytes);
+  return transfer(of.rate.full_duplex ? of.writes : of.reads, bytes, of.rate.write,
+                  fmt::format("write path {}", path + 1), "write");
+}
+
+std::vector<PathUse> SimulatedMachine::moved() const {
+  std::vector<PathUse> moved;
+  std::ranges::transform(paths_, std::back_inserter(moved), &Path::moved);
+  return moved;
 }
 
 std::vector<ResourceUse> SimulatedMachine::uses() const {
@@ -71,24 +104,46 @@ SimulatedExtents::SimulatedExtents(VirtualTime& time, SimulatedMachine& machine,
       extents_(settings_.bytes.size()),
       counts_(machine.paths()),
       cache_{std::ssize(extents_), settings_.cached, settings_.evict},
-      buffers_{time, settings_.buffers},
-      written_{time} {
+      buffers_{time, settings_.buffers +
+                         (settings_.made ? 0 : std::min(settings_.cached, std::ssize(extents_)))},
+      written_{time},
+      row_{settings_.name + " buffer"} {
   if (settings_.buffers == 0) {
     return;
   }
   require(machine.paths() > 0 && settings_.weights.size() == machine.paths(),
           "SimulatedExtents: what does not stay in memory has paths");
-  for (std::int64_t key = 0; key < std::ssize(extents_); ++key) {
-    Extent& extent = extents_[index(key)];
-    if (key < settings_.cached) {
-      extent.in_memory = true;
-      cache_.insert(key);
-    } else {
-      extent.path = next();
-      extent.stored = true;
-      ++counts_[extent.path];
+  for (std::int64_t key = 0; settings_.made && key < std::ssize(extents_); ++key) {
+    take(key);
+    while (auto const other = leaving()) {
+      extents_[index(*other)].leaving = false;
+      extents_[index(*other)].in_memory = false;
     }
   }
+}
+
+void SimulatedExtents::take(std::int64_t key) {
+  Extent& extent = extents_[index(key)];
+  extent.lent = false;
+  extent.in_memory = true;
+  if (std::exchange(extent.stored, false)) {
+    --counts_[extent.path];
+  }
+  cache_.insert(key);
+}
+
+std::optional<std::int64_t> SimulatedExtents::leaving() {
+  auto const victim =
+      cache_.victim([this](std::int64_t each) { return extents_[index(each)].lent; });
+  if (victim) {
+    Extent& extent = extents_[index(*victim)];
+    cache_.remove(*victim);
+    extent.leaving = true;
+    extent.path = next();
+    extent.stored = true;
+    ++counts_[extent.path];
+  }
+  return victim;
 }
 
 std::size_t SimulatedExtents::next() const {
@@ -121,7 +176,9 @@ Task SimulatedExtents::fetch(std::int64_t key) {
   extent.lent = true;
   if (!extent.in_memory) {
     co_await buffers_.take();
+    double const begin = machine_.now();
     co_await machine_.read(extent.path, settings_.bytes[index(key)]);
+    machine_.record({row_, "read", key}, begin, machine_.now(), settings_.bytes[index(key)]);
   }
 }
 
@@ -143,22 +200,12 @@ Task SimulatedExtents::commit(std::int64_t key) {
   if (settings_.buffers == 0) {
     co_return;
   }
-  Extent& extent = extents_[index(key)];
-  extent.lent = false;
-  extent.in_memory = true;
-  if (std::exchange(extent.stored, false)) {
-    --counts_[extent.path];
-  }
-  cache_.insert(key);
-  auto const taken = [this](std::int64_t each) { return extents_[index(each)].lent; };
-  for (auto leaving = cache_.victim(taken); leaving; leaving = cache_.victim(taken)) {
-    Extent& victim = extents_[index(*leaving)];
-    cache_.remove(*leaving);
-    victim.leaving = true;
-    victim.path = next();
-    victim.stored = true;
-    ++counts_[victim.path];
-    co_await machine_.write(victim.path, settings_.bytes[index(*leaving)]);
+  take(key);
+  while (auto const other = leaving()) {
+    Extent& victim = extents_[index(*other)];
+    double const begin = machine_.now();
+    co_await machine_.write(victim.path, settings_.bytes[index(*other)]);
+    machine_.record({row_, "write", *other}, begin, machine_.now(), settings_.bytes[index(*other)]);
     victim.leaving = false;
     victim.in_memory = false;
     buffers_.give();

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <iterator>
-#include <numeric>
 
 #include "base/error.hpp"
 
@@ -17,8 +15,6 @@ constexpr int counted_steps = 2;
 constexpr int gradient_buffers = 2;
 constexpr int flushed_buffers = 3;
 
-/// The update of one step.
-
 std::vector<double> weights_of(Machine const& machine, Schedule const& schedule) {
   return machine.rates.paths.empty() ? std::vector<double>{}
                                      : split_weights(schedule.split, machine.rates.paths);
@@ -27,21 +23,23 @@ std::vector<double> weights_of(Machine const& machine, Schedule const& schedule)
 }  // namespace
 
 SimulatedSteps::SimulatedSteps(Machine const& machine, Workload const& work,
-                               Schedule const& schedule)
+                               Schedule const& schedule, std::vector<SimulatedEvent>* events)
     : work_{work},
       schedule_{schedule},
       weights_{weights_of(machine, schedule)},
-      machine_{time_, machine},
+      machine_{time_, machine, events},
       waiting_{std::ranges::find(work.subgroups, true, &SubgroupWork::resident) -
                work.subgroups.begin()},
       slots_{schedule.parameter_slots > 0 ? schedule.parameter_slots : (work.ranks > 1 ? 2 : 0)},
-      state_{extents(work.state_bytes, false, schedule.buffers, schedule.cached)},
-      gradients_{extents(static_cast<double>(work.gradient_bytes), true, schedule.gradient_buffers,
-                         schedule.gradients_cached)},
-      flushed_{extents(sizeof(float), true, schedule.flush_fp32 ? flushed_buffers : 0, 0)},
-      parameters_{extents(static_cast<double>(work.working_bytes), true,
+      state_{extents("state", work.state_bytes, false, schedule.buffers, schedule.cached)},
+      gradients_{extents("gradient", static_cast<double>(work.gradient_bytes), true,
+                         schedule.gradient_buffers, schedule.gradients_cached)},
+      flushed_{extents("flushed gradient", sizeof(float), true,
+                       schedule.flush_fp32 ? flushed_buffers : 0, 0)},
+      parameters_{extents("parameter", static_cast<double>(work.working_bytes), true,
                           schedule.home == ParameterHome::storage ? schedule.parameter_buffers : 0,
                           0)},
+      activations_{activation_extents()},
       lane_{time_, 1},
       feed_{time_, 1},
       chunk_slots_{time_, std::max(1, schedule.chunk_slots)},
@@ -56,9 +54,12 @@ SimulatedSteps::SimulatedSteps(Machine const& machine, Workload const& work,
           "simulate: workers, rounds, chunks and slabs are there");
 }
 
-SimulatedExtents SimulatedSteps::extents(double element_bytes, bool resident, int buffers,
-                                         std::int64_t cached) {
+SimulatedExtents SimulatedSteps::extents(char const* name, double element_bytes, bool resident,
+                                         int buffers, std::int64_t cached) {
   SimulatedExtents::Settings settings;
+  settings.name = name;
+  // Gradients come with the steps.
+  settings.made = settings.name == "state" || settings.name == "parameter";
   settings.buffers = buffers;
   settings.cached = cached;
   settings.weights = weights_;
@@ -80,6 +81,23 @@ SimulatedExtents SimulatedSteps::extents(double element_bytes, bool resident, in
   return {time_, machine_, std::move(settings)};
 }
 
+SimulatedExtents SimulatedSteps::activation_extents() {
+  SimulatedExtents::Settings settings;
+  settings.name = "activation";
+  for (LayerWork const& layer : work_.layers) {
+    if (layer.leaving > 0) {
+      settings.bytes.push_back(static_cast<double>(layer.leaving));
+    }
+  }
+  if (schedule_.activations_on_storage && !settings.bytes.empty()) {
+    settings.buffers = schedule_.activation_writers + schedule_.activation_readers;
+  }
+  settings.cached = schedule_.activations_cached;
+  settings.weights = weights_;
+  settings.sharer = schedule_.sharer;
+  return {time_, machine_, std::move(settings)};
+}
+
 Prediction SimulatedSteps::run() {
   time_.start(steps());
   time_.run();
@@ -97,6 +115,11 @@ Prediction SimulatedSteps::run() {
     uses[i].busy = (uses[i].busy - settled_[i].busy) / counted_steps;
   }
   result.step = std::max(result.step, uses.back().busy);  // host memory, which nobody queues for
+  result.paths = moved_;
+  for (std::size_t i = 0; i < result.paths.size(); ++i) {
+    result.paths[i].read = (result.paths[i].read - moved_before_[i].read) / counted_steps;
+    result.paths[i].written = (result.paths[i].written - moved_before_[i].written) / counted_steps;
+  }
   std::erase_if(uses, [](ResourceUse const& use) { return use.busy <= Seconds{}; });
   std::ranges::stable_sort(uses, std::ranges::greater{}, &ResourceUse::busy);
   result.uses = std::move(uses);
@@ -107,6 +130,7 @@ Task SimulatedSteps::steps() {
   for (int step = 0; step < settling_steps + counted_steps; ++step) {
     if (step == settling_steps) {
       settled_ = machine_.uses();
+      moved_before_ = machine_.moved();
     }
     Marks& marks = marks_.emplace_back();
     marks.begin = time_.now();
@@ -116,6 +140,7 @@ Task SimulatedSteps::steps() {
     for (int number = 0; number < work_.rounds; ++number) {
       Round& round = rounds_.emplace_back(time_, work_.layers.size());
       double const began = time_.now();
+      activations_.begin_pass();
       co_await forward(round, uses, use);
       double const forwarded = time_.now();
       use += work_.forward.size();
@@ -128,16 +153,19 @@ Task SimulatedSteps::steps() {
       }
       gradients_.begin_pass();
       if (last(number) && schedule_.overlap) {
-        begin(trips_, true);
+        begin(trips_, true, false);
       }
       co_await backward(round, uses, use, number);
       use += work_.backward.size();
+      machine_.record({"model", "forward"}, began, forwarded);
+      machine_.record({"model", "backward"}, forwarded, time_.now());
       marks.forward += forwarded - began;
       marks.backward += time_.now() - forwarded;
     }
     co_await update(marks);
   }
   ended_ = machine_.uses();
+  moved_ = machine_.moved();
 }
 
 // ---- Model

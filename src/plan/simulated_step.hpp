@@ -32,7 +32,7 @@ struct SimulatedUpdate {
         cores_left{order.cpu_trips()} {}
 
   TripOrder order;
-  bool ahead;  ///< it began under backward
+  bool ahead;  ///< it began under backward, or is done again: state is fetched first
   bool cancelled = false;
   std::vector<Point> complete;  ///< gradients
   std::vector<Point> ready;     ///< new parameters
@@ -61,7 +61,8 @@ struct LayerUse {
 /// Steps of a rank under virtual time: see simulate.
 class SimulatedSteps {
  public:
-  SimulatedSteps(Machine const& machine, Workload const& work, Schedule const& schedule);
+  SimulatedSteps(Machine const& machine, Workload const& work, Schedule const& schedule,
+                 std::vector<SimulatedEvent>* events = nullptr);
   [[nodiscard]] Prediction run();
 
  private:
@@ -100,6 +101,8 @@ class SimulatedSteps {
   Task ready(LayerWork const& layer, SimulatedUpdate* update);
   // Activations
   [[nodiscard]] std::optional<std::size_t> slab_before(std::size_t layer) const;
+  [[nodiscard]] std::int64_t activation_block(std::size_t layer) const;
+  [[nodiscard]] std::int64_t activation_key(std::size_t layer) const;
   Task leave(Round& round, std::size_t layer);
   Task come_back(Round& round, std::size_t layer);
   // Gradients
@@ -109,8 +112,8 @@ class SimulatedSteps {
   // Updates
   [[nodiscard]] std::vector<Trip> trips();
   void hold(std::vector<Trip> const& trips);
-  SimulatedUpdate& begin(std::vector<Trip> const& trips, bool ahead);
-  Task worker(SimulatedUpdate& update);
+  SimulatedUpdate& begin(std::vector<Trip> const& trips, bool ahead, bool decided);
+  Task worker(SimulatedUpdate& update, int slot);
   Task on_cores(SimulatedUpdate& update, std::int64_t key);
   Task on_device(SimulatedUpdate& update, std::int64_t key);
   Task send(std::int64_t elements, Point& sent);
@@ -131,8 +134,9 @@ class SimulatedSteps {
   /// Subgroups that have elements of the layer's part: [first, second).
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> keys(LayerWork const& layer) const;
   [[nodiscard]] std::int64_t common(LayerWork const& layer, std::int64_t key) const;
-  [[nodiscard]] SimulatedExtents extents(double element_bytes, bool resident, int buffers,
-                                         std::int64_t cached);
+  [[nodiscard]] SimulatedExtents extents(char const* name, double element_bytes, bool resident,
+                                         int buffers, std::int64_t cached);
+  [[nodiscard]] SimulatedExtents activation_extents();
   [[nodiscard]] bool gathers() const { return work_.ranks > 1; }
 
   Workload const& work_;
@@ -142,7 +146,7 @@ class SimulatedSteps {
   SimulatedMachine machine_;
   std::int64_t waiting_;  ///< subgroups that are not resident
   int slots_;             ///< of layers on the device; 0: all are there
-  SimulatedExtents state_, gradients_, flushed_, parameters_;
+  SimulatedExtents state_, gradients_, flushed_, parameters_, activations_;
   Tokens lane_, feed_, chunk_slots_, staged_chunks_;
   Tokens gradient_places_, gradient_staging_, readers_ahead_, activation_writers_,
       activation_readers_;
@@ -153,9 +157,10 @@ class SimulatedSteps {
   SimulatedUpdate* before_{};  ///< the update of the step before, or this step's
   std::vector<Trip> trips_;
   std::vector<char> held_, stays_;
-  std::int64_t passes_ = 0;
+  std::int64_t passes_ = 1;  ///< the first versions were made in ascending order: pass 0
   std::deque<Marks> marks_;
-  std::vector<ResourceUse> settled_, ended_;  ///< before the steps that count, and after them
+  std::vector<ResourceUse> settled_, ended_;   ///< before the steps that count, and after them
+  std::vector<PathUse> moved_before_, moved_;  ///< likewise
 };
 
 }  // namespace offstage::plan

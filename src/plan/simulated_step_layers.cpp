@@ -1,11 +1,6 @@
 #include "plan/simulated_step.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <iterator>
-#include <numeric>
-
-#include "base/error.hpp"
 
 namespace offstage::plan {
 
@@ -20,6 +15,9 @@ void SimulatedSteps::expect(StepUses& step) {
   }
   std::vector<std::size_t> fills;
   for (int const layer : layers) {
+    if (schedule_.home == ParameterHome::device) {
+      layer_slots_.forget();  // ranks gather a layer for each of its uses
+    }
     auto slot = slots_ > 0 ? layer_slots_.add(layer) : SlotSchedule::Use{.layer = layer};
     if (slot.fill) {
       fills.push_back(step.uses.size());
@@ -78,6 +76,8 @@ Task SimulatedSteps::bring(StepUses& step) {
       if (use.slot.after >= 0) {
         co_await step.uses[index(use.slot.after)].ended;
       }
+      double const began = time_.now();
+      bool const streamed = schedule_.home != ParameterHome::device;
       LayerWork const& layer = work_.layers[static_cast<std::size_t>(use.slot.layer)];
       double const bytes = static_cast<double>(work_.working_bytes);
       double const mine = bytes * static_cast<double>(layer.count);
@@ -94,7 +94,6 @@ Task SimulatedSteps::bring(StepUses& step) {
       if (schedule_.home != ParameterHome::storage) {
         co_await ready(layer, update);
       }
-      bool const streamed = schedule_.home != ParameterHome::device;
       if (gathers() && !schedule_.direct) {
         double const whole = bytes * static_cast<double>(layer.elements);
         co_await machine_.to_host(streamed ? 0.0 : mine);
@@ -105,6 +104,9 @@ Task SimulatedSteps::bring(StepUses& step) {
         co_await machine_.to_device(streamed && whole ? mine : 0.0);
         co_await machine_.between_ranks(bytes * static_cast<double>(layer.elements) - mine);
       }
+      machine_.record(
+          {streamed ? "parameters ahead" : "parameters from ranks", "bring", use.slot.layer}, began,
+          time_.now());
     }
     use.arrived.set();
   }
@@ -129,29 +131,32 @@ std::optional<std::size_t> SimulatedSteps::slab_before(std::size_t layer) const 
   return has ? std::optional{last - away} : std::nullopt;
 }
 
+/// Blocks come after the embedding.
+std::int64_t SimulatedSteps::activation_block(std::size_t layer) const {
+  return static_cast<std::int64_t>((layer - 1) / work_.layers_per_block);
+}
+
+/// Of the layer among those that leave.
+std::int64_t SimulatedSteps::activation_key(std::size_t layer) const {
+  auto const end = work_.layers.begin() + static_cast<std::ptrdiff_t>(layer);
+  return std::count_if(work_.layers.begin(), end,
+                       [](LayerWork const& each) { return each.leaving > 0; });
+}
+
 Task SimulatedSteps::leave(Round& round, std::size_t layer) {
   auto const bytes = static_cast<double>(work_.layers[layer].leaving);
+  Label const label{"activations out", "block", activation_block(layer)};
   if (!schedule_.activations_on_storage) {
-    co_await machine_.to_host(bytes);
+    co_await machine_.to_host(bytes, label);
     round.left[layer].set();
     round.stored[layer].set();
     co_return;
   }
   co_await activation_writers_.take();
-  co_await machine_.to_host(bytes);
+  co_await activations_.create(activation_key(layer));
+  co_await machine_.to_host(bytes, label);
   round.left[layer].set();
-  // The last ones stay: a block leaves host memory when one more has come than there is room for.
-  std::int64_t leaving_layers = 0;
-  std::int64_t mine = 0;
-  for (std::size_t each = 0; each < work_.layers.size(); ++each) {
-    mine += each < layer && work_.layers[each].leaving > 0 ? 1 : 0;
-    leaving_layers += work_.layers[each].leaving > 0 ? 1 : 0;
-  }
-  if (mine < leaving_layers - schedule_.activations_cached) {
-    co_await machine_.write(next_path(weights_, std::vector<std::int64_t>(weights_.size(), 0),
-                                      std::vector<bool>(weights_.size(), true)),
-                            bytes);
-  }
+  co_await activations_.commit(activation_key(layer));
   round.stored[layer].set();
   activation_writers_.give();
 }
@@ -161,21 +166,14 @@ Task SimulatedSteps::come_back(Round& round, std::size_t layer) {
   if (schedule_.activations_on_storage) {
     co_await activation_readers_.take();
     co_await round.stored[layer];
-    std::int64_t after = 0;
-    for (std::size_t each = layer + 1; each < work_.layers.size(); ++each) {
-      after += work_.layers[each].leaving > 0 ? 1 : 0;
-    }
-    if (after >= schedule_.activations_cached) {
-      co_await machine_.read(next_path(weights_, std::vector<std::int64_t>(weights_.size(), 0),
-                                       std::vector<bool>(weights_.size(), true)),
-                             bytes);
-    }
+    co_await activations_.fetch(activation_key(layer));
   }
   co_await round.stored[layer];
   co_await round.freed[layer];
-  co_await machine_.to_device(bytes);
+  co_await machine_.to_device(bytes, {"activations back", "block", activation_block(layer)});
   round.back[layer].set();
   if (schedule_.activations_on_storage) {
+    activations_.discard(activation_key(layer));
     activation_readers_.give();
   }
 }
@@ -209,7 +207,9 @@ Task SimulatedSteps::gradient(Round& round, std::size_t layer, int number) {
       element * static_cast<double>(work.count) * std::min(sources, work_.ranks - 1.0);
   co_await gradient_staging_.take();
   co_await machine_.between_ranks(staged ? 0.0 : exchanged);
-  co_await machine_.to_host(leaving);
+  co_await machine_.to_host(
+      leaving, leaving > 0.0 ? Label{"gradients to host", "copy", static_cast<std::int64_t>(layer)}
+                             : Label{});
   gradient_places_.give();
   co_await machine_.between_ranks(staged ? exchanged : 0.0);
   co_await machine_.sum(summed);
@@ -227,19 +227,25 @@ Task SimulatedSteps::gradient(Round& round, std::size_t layer, int number) {
 }
 
 Task SimulatedSteps::spill(Round& round, std::int64_t key, int number) {
-  if (stays_[index(key)] == 0) {
-    if (schedule_.gradient_buffers > 0) {
-      if (number > 0) {
-        co_await gradients_.fetch(key);
-      } else {
-        co_await gradients_.create(key);
-      }
+  // Sums that the device makes are in no extent but when they leave.
+  bool const on_device = held_[index(key)] != 0 && (!gathers() || schedule_.direct);
+  bool const stays = stays_[index(key)] != 0;
+  bool const leaves = on_device && last(number) && !stays;
+  if (!on_device || leaves) {
+    if (number > 0 && !leaves) {
+      co_await gradients_.fetch(key);
+    } else {
+      co_await gradients_.create(key);
+    }
+    if (last(number) && stays) {
+      gradients_.discard(key);
+    } else {
       co_await gradients_.commit(key);
     }
-    if (last(number) && schedule_.flush_fp32) {
-      co_await flushed_.create(key);
-      co_await flushed_.commit(key);
-    }
+  }
+  if (!stays && last(number) && schedule_.flush_fp32) {
+    co_await flushed_.create(key);
+    co_await flushed_.commit(key);
   }
   if (last(number) && schedule_.overlap) {
     if (!subgroup(key).resident) {

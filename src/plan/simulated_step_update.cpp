@@ -1,11 +1,9 @@
 #include "plan/simulated_step.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <numeric>
-
-#include "base/error.hpp"
+#include <string>
 
 namespace offstage::plan {
 
@@ -61,9 +59,9 @@ void SimulatedSteps::hold(std::vector<Trip> const& trips) {
   }
 }
 
-SimulatedUpdate& SimulatedSteps::begin(std::vector<Trip> const& trips, bool ahead) {
+SimulatedUpdate& SimulatedSteps::begin(std::vector<Trip> const& trips, bool ahead, bool decided) {
   before_ = &updates_.emplace_back(time_, trips, schedule_, ahead);
-  if (!ahead) {
+  if (decided) {
     before_->confirmed.set();
   }
   state_.begin_pass();
@@ -72,7 +70,7 @@ SimulatedUpdate& SimulatedSteps::begin(std::vector<Trip> const& trips, bool ahea
   }
   before_->workers_left = schedule_.workers;
   for (int i = 0; i < schedule_.workers; ++i) {
-    time_.start(worker(*before_));
+    time_.start(worker(*before_, i));
   }
   return *before_;
 }
@@ -88,30 +86,36 @@ Task SimulatedSteps::update(Marks& marks) {
     now->order.lowest_first();
     now->confirmed.set();
   }
-  if (!schedule_.overlap || schedule_.redone) {
-    now = &begin(trips_, false);
+  if (schedule_.overlap && schedule_.redone) {
+    std::ranges::sort(trips_, {}, &Trip::subgroup);
+    now = &begin(trips_, true, true);
+  } else if (!schedule_.overlap) {
+    now = &begin(trips_, false, true);
     co_await now->cores_done;
-    if (!schedule_.goes_on) {
-      co_await now->done;
-    }
-  } else if (schedule_.transfers == Transfers::blocking) {
+  }
+  bool const stays =
+      schedule_.overlap ? schedule_.transfers == Transfers::blocking : !schedule_.goes_on;
+  if (stays) {
     co_await now->done;
   }
   marks.update = time_.now();
 }
 
-Task SimulatedSteps::worker(SimulatedUpdate& update) {
+Task SimulatedSteps::worker(SimulatedUpdate& update, int slot) {
+  auto const row = "slot " + std::to_string(slot);
   while (!update.order.empty()) {
     if (update.order.must_wait()) {
       co_await update.ended;
       continue;
     }
     Trip const trip = *update.order.take();
+    auto const event = machine_.begun({row, "trip", trip.subgroup});
     if (trip.on_device) {
       co_await on_device(update, trip.subgroup);
     } else {
       co_await on_cores(update, trip.subgroup);
     }
+    machine_.ended(event);
     update.order.end(trip);
     update.ended.tell();
   }
@@ -164,6 +168,7 @@ Task SimulatedSteps::on_cores(SimulatedUpdate& update, std::int64_t key) {
     co_return;
   }
   co_await lane_.take();
+  double const began = time_.now();
   std::int64_t const elements = subgroup(key).elements;
   machine_.touch_host(static_cast<double>(elements) *
                       (2.0 * work_.state_bytes + static_cast<double>(work_.gradient_bytes) +
@@ -182,6 +187,7 @@ Task SimulatedSteps::on_cores(SimulatedUpdate& update, std::int64_t key) {
       }
     }
   }
+  machine_.record({"update", "update", key}, began, time_.now());
   lane_.give();
   if (schedule_.flush_fp32) {
     flushed_.discard(key);
@@ -196,7 +202,8 @@ Task SimulatedSteps::on_cores(SimulatedUpdate& update, std::int64_t key) {
 }
 
 Task SimulatedSteps::send(std::int64_t elements, Point& sent) {
-  co_await machine_.to_device(static_cast<double>(work_.working_bytes * elements));
+  co_await machine_.to_device(static_cast<double>(work_.working_bytes * elements),
+                              {"parameters to device", "send"});
   staged_chunks_.give();
   sent.set();
 }
@@ -234,9 +241,9 @@ Task SimulatedSteps::chunk(std::int64_t key, std::int64_t elements, Point& retur
   double const parameters = schedule_.home == ParameterHome::device
                                 ? 0.0
                                 : static_cast<double>(work_.working_bytes) * count;
-  co_await machine_.to_device(state + gradient);
-  co_await machine_.update_on_device(elements);
-  co_await machine_.to_host(state + parameters);
+  co_await machine_.to_device(state + gradient, {"host to device", "fetch", key});
+  co_await machine_.update_on_device(elements, key);
+  co_await machine_.to_host(state + parameters, {"device to host", "flush", key});
   chunk_slots_.give();
   returned.set();
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,19 @@ struct ResourceUse {
   Seconds busy{};
 };
 
+/// What a path moves in a step.
+struct PathUse {
+  Bytes read{}, written{};
+};
+
+/// Something that happened in a simulated step, in the words of a run's trace.
+struct SimulatedEvent {
+  std::string row, name;
+  std::int64_t key = -1;  ///< layer, block or subgroup; -1: of none
+  double begin{}, end{};  ///< seconds since the first step's begin
+  double bytes = -1.0;    ///< -1: moves none
+};
+
 /// A step once caches have settled, the mean of one with either order of subgroups.
 struct Prediction {
   Seconds step{};
@@ -22,6 +36,7 @@ struct Prediction {
   /// when the next forward may begin.
   Seconds forward{}, backward{}, update{};
   std::vector<ResourceUse> uses;  ///< busiest first; those that are idle left out
+  std::vector<PathUse> paths;     ///< in the order of Machine's
 
   /// Nothing is busy: "nothing".
   [[nodiscard]] std::string bound() const { return uses.empty() ? "nothing" : uses.front().name; }
@@ -42,8 +57,12 @@ struct Prediction {
 /// Paths:       half duplex: one transfer at a time; at most 64 MiB per turn.
 /// Host memory: no queue; a step takes no less than all its traffic there would.
 /// Not known:   what kernels that are no products take, and the launching thread. Ranks are alike.
+/// Events:      those of all steps, from a run's first one on: caches and paths are then as the first
+///              versions leave them. Rows are as a trace's, but those of buffers have no numbers
+///              ("state buffer").
 /// Errors:      PreconditionError: sizes that do not fit together; no buffer where one is needed.
 [[nodiscard]] Prediction simulate(Machine const& machine, Workload const& workload,
-                                  Schedule const& schedule);
+                                  Schedule const& schedule,
+                                  std::vector<SimulatedEvent>* events = nullptr);
 
 }  // namespace offstage::plan

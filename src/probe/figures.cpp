@@ -31,6 +31,10 @@ constexpr std::array<Kind, figure_count> kinds{{
     {"FP32 to 16 bit on the cores, numbers", "conversion", Unit::elements},
     {"host memory, read and written", "host-memory", Unit::bytes},
     {"matrix product on the device", "products", Unit::flops},
+    {"forward of a block on the device", "block-forward", Unit::flops},
+    {"backward of a block on the device", "block-backward", Unit::flops},
+    {"gradients added, read and written", "host-sum", Unit::bytes},
+    {"layers from the other ranks", "rank-link", Unit::bytes},
 }};
 
 /// Below this share of the median a rank is worth a look.
@@ -70,9 +74,10 @@ std::vector<double> column(std::vector<Figures> const& all, std::size_t figure) 
   return values;
 }
 
-/// "25.1 GB/s (24.0)": the median, and the least if it is much less.
+/// "25.1 GB/s, least 24.0 GB/s": the median, and the least if it is much less; empty where nothing
+/// was measured.
 std::string summary(Figure figure, std::vector<double> const& values) {
-  if (values.empty()) {
+  if (std::ranges::all_of(values, [](double value) { return value == 0.0; })) {
     return {};
   }
   double const middle = median(values);
@@ -173,13 +178,13 @@ std::vector<std::string> table(Measured const& measured) {
                   several ? fmt::format("{:<33}  all together", "alone on its node") : "measured")};
   for (std::size_t i = 0; i < figure_count; ++i) {
     auto const figure = static_cast<Figure>(i);
-    auto const alone = column(measured.alone, i);
-    if (std::ranges::all_of(alone, [](double value) { return value == 0.0; })) {
+    auto const text = summary(figure, column(measured.alone, i));
+    auto const of_all = summary(figure, column(measured.together, i));
+    if (text.empty() && of_all.empty()) {
       continue;
     }
-    auto const text = summary(figure, alone);
-    lines.push_back(several ? fmt::format("{:<37}  {:<33}  {}", name_of(figure), text,
-                                          summary(figure, column(measured.together, i)))
+    lines.push_back(several ? fmt::format("{:<37}  {:<33}  {}", name_of(figure),
+                                          text.empty() ? "-" : text, of_all)
                             : fmt::format("{:<37}  {}", name_of(figure), text));
   }
   return lines;

@@ -25,8 +25,12 @@ enum class Figure {
   conversion,
   host_memory,
   product,
+  block_forward,
+  block_backward,
+  accumulation,
+  rank_link,
 };
-constexpr std::size_t figure_count = 11;
+constexpr std::size_t figure_count = 15;
 
 /// Of one rank, indexed by Figure: bytes, elements or operations per second; 0: not measured.
 using Figures = std::array<double, figure_count>;

@@ -195,6 +195,25 @@ double measure_device_update(device::Device& device, DType dtype, Effort const& 
   });
 }
 
+double measure_accumulation(DType dtype, device::Emulation const& emulation, Effort const& effort) {
+  return with_type(dtype, [&]<class T>(T) {
+    constexpr auto each =
+        static_cast<Bytes>(2 * sizeof(float) + sizeof(T));  // a sum, there and back
+    auto const count = static_cast<std::size_t>(
+        std::max<Bytes>(chunk_elements, effort.bytes / each / chunk_elements * chunk_elements));
+    memory::HugeBuffer const sums{static_cast<Bytes>(count * sizeof(float))};
+    memory::HugeBuffer const gradients{static_cast<Bytes>(count * sizeof(T))};
+    auto const bytes = static_cast<double>(count) * static_cast<double>(each);
+    Pacer pacer{emulation.host_sum};
+    return rate_of(effort, bytes, [&] {
+      pacer.run(bytes, [&] {
+        kernels::host::accumulate<float, T>(
+            {sums.as<float>().first(count), gradients.as<T const>().first(count), false});
+      });
+    });
+  });
+}
+
 double measure_conversion(DType dtype, Effort const& effort) {
   require(dtype != DType::fp32, "measure_conversion: to a 16-bit type");
   return with_type(dtype, [&]<class T>(T) {

@@ -6,6 +6,7 @@
 #include "base/dtype.hpp"
 #include "device/device.hpp"
 #include "plan/share.hpp"
+#include "state/rank_link.hpp"
 
 namespace offstage::probe {
 
@@ -34,6 +35,11 @@ struct LinkRates {
 [[nodiscard]] double measure_device_update(device::Device& device, DType dtype,
                                            Effort const& effort);
 
+/// Bytes per second, read and written, of gradients of `dtype` that the cores add to sums in FP32,
+/// with an emulated rate if there is one.
+[[nodiscard]] double measure_accumulation(DType dtype, device::Emulation const& emulation,
+                                          Effort const& effort);
+
 /// Elements per second, FP32 to 16 bit, on the cores.
 [[nodiscard]] double measure_conversion(DType dtype, Effort const& effort);
 /// Bytes per second, read and written, of a scaling in place by all threads.
@@ -47,5 +53,20 @@ struct ProductShape {
 /// count.
 [[nodiscard]] double measure_product(device::Device& device, DType dtype, ProductShape shape,
                                      Effort const& effort);
+
+/// FLOP/s of a transformer block's forward and backward, as model::block_passes counts them.
+struct BlockRates {
+  double forward{}, backward{};
+};
+/// On the device's calling stream, of blocks as wide as it takes to tell the rates, whose memory is
+/// no more than half of what the device has free; attention by the own kernels. `effort.bytes` does
+/// not count.
+[[nodiscard]] BlockRates measure_block(device::Device& device, DType dtype, Effort const& effort);
+
+/// Bytes per second that come to this rank from the others while all gather what each has a part
+/// of. What comes is verified. The same on all ranks.
+/// Collective over the link's. Errors: mpi::AgreedError: IoError (74) if it is not what was sent.
+[[nodiscard]] double measure_rank_link(device::Device& device, state::RankLink& link,
+                                       Effort const& effort);
 
 }  // namespace offstage::probe

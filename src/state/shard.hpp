@@ -23,7 +23,7 @@ struct SlotSizes {
   [[nodiscard]] bool is_large(LayerLayout const& layer) const {
     return layer.padded_elements() > usual;
   }
-  /// Of `usual_slots` and the large one; without any there is no large one.
+  /// Elements of `usual_slots` and the large one together; without any there is no large one.
   [[nodiscard]] std::int64_t elements(int usual_slots) const {
     return usual_slots > 0 ? usual_slots * usual + large : 0;
   }
@@ -47,7 +47,7 @@ class ShardMap {
   [[nodiscard]] std::int64_t shard_offset(int layer, int rank) const;
   /// Elements of the largest padded layer.
   [[nodiscard]] std::int64_t largest_layer() const;
-  /// Of memory that whole layers pass through on a device.
+  /// The slots of memory that whole layers pass through on a device.
   [[nodiscard]] SlotSizes slot_sizes() const;
 
  private:

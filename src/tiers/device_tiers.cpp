@@ -147,9 +147,10 @@ std::optional<SharedExtent> DeviceTiers::share(Key key, std::string const& name)
   return is_resident(key) ? std::nullopt : rest_->share(key, name);
 }
 
-void DeviceTiers::read_held(Key key, std::span<std::byte> memory, TakePiece const& take) {
+void DeviceTiers::read_held(Key key, std::span<std::byte> memory, TakePiece const& take,
+                            LetsPass const& lets_pass) {
   require(!is_resident(key), "DeviceTiers: a resident extent is not held");
-  rest_->read_held(key, memory, take);
+  rest_->read_held(key, memory, take, lets_pass);
 }
 
 void DeviceTiers::release(Key key) noexcept {

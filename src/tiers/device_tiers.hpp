@@ -43,6 +43,9 @@ class DeviceTiers final : public Tiers {
   [[nodiscard]] std::span<std::byte> resident(Key key) const;
 
   [[nodiscard]] Lease fetch(Key key) override;
+  [[nodiscard]] Lease fetch_aside(Key key) override {
+    return is_resident(key) ? fetch(key) : rest_->fetch_aside(key);
+  }
   [[nodiscard]] Lease create(Key key) override;
   [[nodiscard]] bool fits_beside(Key held, Key wanted) const override;
   /// None of a resident extent: it has no spare.
@@ -58,7 +61,11 @@ class DeviceTiers final : public Tiers {
   [[nodiscard]] bool is_held(Key key) const override {
     return !is_resident(key) && rest_->is_held(key);
   }
-  void read_held(Key key, std::span<std::byte> memory, TakePiece const& take) override;
+  void read_held(Key key, std::span<std::byte> memory, TakePiece const& take,
+                 LetsPass const& lets_pass) override;
+  [[nodiscard]] StoragePath const* path_of_held(Key key) const override {
+    return rest_->path_of_held(key);
+  }
   void release(Key key) noexcept override;
   /// That of `rest`: leases of resident extents are no traffic of the tiers.
   [[nodiscard]] Traffic traffic() const override { return rest_->traffic(); }

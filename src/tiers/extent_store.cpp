@@ -154,7 +154,8 @@ void ExtentStore::read(Version const& version, std::span<std::byte> memory,
 }
 
 void ExtentStore::read_through(Version const& version, std::span<std::byte> memory,
-                               StoredExtent const& line, TakePiece const& take) {
+                               StoredExtent const& line, TakePiece const& take,
+                               LetsPass const& lets_pass) {
   StoragePath& path = slots_.path(line.place);
   aio::File const& file = slots_.file(line.place);
   Bytes const offset = slots_.offset(line.place);
@@ -165,7 +166,7 @@ void ExtentStore::read_through(Version const& version, std::span<std::byte> memo
     for (Bytes begin = 0; begin < version.size; begin += most) {
       Bytes const size = std::min(most, version.size - begin);
       path.read(file, memory.first(static_cast<std::size_t>(round_up(size, aio::direct_alignment))),
-                offset + begin);
+                offset + begin, lets_pass);
       std::span<std::byte const> const content = memory.first(static_cast<std::size_t>(size));
       add(content);
       take(content, begin);
@@ -174,7 +175,8 @@ void ExtentStore::read_through(Version const& version, std::span<std::byte> memo
 }
 
 std::optional<SharedExtent> ExtentStore::share(StoredExtent const& line, std::string const& name) {
-  if (!slots_.is_kept(line.place) || !slots_.share(line.place, name)) {
+  if (!slots_.is_kept(line.place) || !slots_.may_share(line.place, name) ||
+      !slots_.share(line.place, name)) {
     return std::nullopt;
   }
   return SharedExtent{slots_.offset(line.place), slots_.file(line.place).size(), line.blocks};

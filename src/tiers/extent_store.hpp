@@ -49,7 +49,10 @@ class ExtentStore {
   void read(Version const& version, std::span<std::byte> memory, StoredExtent const& line);
   /// The same through `memory`, in pieces as large as that: see Tiers::read_held.
   void read_through(Version const& version, std::span<std::byte> memory, StoredExtent const& line,
-                    TakePiece const& take);
+                    TakePiece const& take, LetsPass const& lets_pass);
+  [[nodiscard]] StoragePath const& path_of(StoredExtent const& line) {
+    return slots_.path(line.place);
+  }
   /// Nobody will read what lies there.
   void free(Place place) noexcept { slots_.give_back(place); }
   /// See Tiers::share; empty if the slot's file is not one that can be shared.

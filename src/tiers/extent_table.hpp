@@ -37,6 +37,9 @@ enum class Purpose {
 /// No deadlock. A thread waits here for one of three things: an extent that another thread has taken; a
 /// buffer; a path, which is the taker's wait. Every worker holds at most one lease of this object, and none
 /// while it waits for an extent or a buffer. (Several objects: all workers take them in one order.)
+/// One thread may hold a lease while it waits for a second: that which loads a checkpoint, when no
+/// worker runs and there are two buffers (Tiers::fits_beside), so what it waits for is being
+/// written and comes free.
 ///   paths    Whoever is inside one waits for nothing, so each comes free.
 ///   extents  What is being written waits for paths alone, what is leased ends without waiting here: so
 ///            each comes free. So does what revert waits for.

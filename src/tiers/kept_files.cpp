@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <span>
 #include <system_error>
 
@@ -84,6 +85,14 @@ void KeptFiles::probe_links(std::string const& name) const {
         where_.directory, std::generic_category().message(errno))};
   }
   unlink(other.c_str());
+}
+
+bool KeptFiles::may_share(std::string const& name) const {
+  namespace fs = std::filesystem;
+  if (shape_->near_alone) {
+    return name.starts_with(fs::path{shape_->directory}.parent_path().string() + "/");
+  }
+  return on_one_file_system(shape_->directory, fs::path{name}.parent_path().string());
 }
 
 aio::File const& KeptFiles::give_away(std::int64_t slot) {

@@ -18,6 +18,8 @@ struct KeptFileShape {
   std::vector<std::byte> head;  ///< up to the slot: a multiple of aio::direct_alignment, above 0
   Bytes slot_bytes{};           ///< a multiple of aio::direct_alignment
   std::vector<std::byte> tail;  ///< behind it
+  bool near_alone =
+      false;  ///< a file gets other names beside `directory` or below alone; else wherever it may
 
   [[nodiscard]] Bytes file_bytes() const {
     return std::ssize(head) + slot_bytes + std::ssize(tail);
@@ -51,6 +53,8 @@ class KeptFiles {
   [[nodiscard]] aio::File const& file(std::int64_t slot) const { return at(slot).file; }
   [[nodiscard]] Bytes offset() const { return std::ssize(shape_->head); }
 
+  /// Whether a file may get a name: on its file system, and see KeptFileShape::near_alone.
+  [[nodiscard]] bool may_share(std::string const& name) const;
   /// From now on the slot is not this object's to write. Returns its file, to be shared.
   [[nodiscard]] aio::File const& give_away(std::int64_t slot);
   /// Makes the bytes of a file that was given away durable and `name` another name of it; the name

@@ -80,8 +80,8 @@ void at_once(std::vector<Part>& parts, Work const& work) {
 }
 
 /// Of the whole path, see StoragePath::rate.
-double rate_between(DirectionTraffic const& before, DirectionTraffic const& after, int processes) {
-  return processes * static_cast<double>(after.bytes - before.bytes) /
+double rate_between(DirectionTraffic const& before, DirectionTraffic const& after, int transfers) {
+  return transfers * static_cast<double>(after.bytes - before.bytes) /
          std::max(1e-9, (after.seconds - before.seconds).count());
 }
 
@@ -94,17 +94,17 @@ plan::PathRate measure_rates(StoragePath& path, std::string const& spill, Measur
       path_hold_bytes, 2 * settings.engine.request_bytes * settings.engine.queue_depth);
   require_space(settings.directory, 0);
   Bytes const most = std::min(measure.most, aio::free_bytes(settings.directory) / free_share);
-  Bytes const share = most / settings.processes;
-  Bytes const wished = std::min(share, measure.memory / settings.processes);
+  Bytes const share = most / settings.transfers();
+  Bytes const wished = std::min(share, measure.memory / settings.transfers());
   Bytes const piece = std::clamp(wished / aio::direct_alignment * aio::direct_alignment,
                                  aio::direct_alignment, full);
   Bytes const part_bytes = std::max<Bytes>(1, share / piece) * piece;
   aio::File const file =
-      make_spill_file(settings.directory, spill, part_bytes * settings.processes);
+      make_spill_file(settings.directory, spill, part_bytes * settings.transfers());
   try {
     std::vector<Part> parts;
-    parts.reserve(static_cast<std::size_t>(settings.processes));
-    for (int i = 0; i < settings.processes; ++i) {
+    parts.reserve(static_cast<std::size_t>(settings.transfers()));
+    for (int i = 0; i < settings.transfers(); ++i) {
       parts.push_back({memory::HugeBuffer{piece}, i * part_bytes, part_bytes});
     }
     PathTraffic const before = path.traffic();
@@ -122,8 +122,8 @@ plan::PathRate measure_rates(StoragePath& path, std::string const& spill, Measur
       });
     });
     PathTraffic const after = path.traffic();
-    return {rate_between(before.read, after.read, settings.processes),
-            rate_between(before.write, after.write, settings.processes),
+    return {rate_between(before.read, after.read, settings.transfers()),
+            rate_between(before.write, after.write, settings.transfers()),
             settings.duplex == Duplex::full};
   } catch (IoError const& error) {
     throw IoError{fmt::format("tiers.path = {}: its rates cannot be measured: {}",

@@ -18,13 +18,16 @@ constexpr double most_rate = 1e15;
 constexpr Bytes most_request_bytes = 64 * MiB;
 constexpr int most_depth = 1024;
 constexpr int most_processes = 1024;
+constexpr int most_threads = 1024;
+constexpr double least_sharing = 0.01;
 constexpr Seconds most_latency{10.0};
 
 std::vector<std::string> const& attributes() {
-  static std::vector<std::string> const names{
-      "read",          "write",           "duplex",        "queue-depth",
-      "request-size",  "processes",       "persistent",    "emulate-read",
-      "emulate-write", "emulate-latency", "emulate-duplex"};
+  static std::vector<std::string> const names{"read",           "write",           "duplex",
+                                              "queue-depth",    "request-size",    "processes",
+                                              "threads",        "persistent",      "emulate-read",
+                                              "emulate-write",  "emulate-latency", "emulate-duplex",
+                                              "emulate-stream", "emulate-sharing"};
   return names;
 }
 
@@ -114,6 +117,16 @@ Seconds latency_of(Attribute const& attribute) {
   return latency;
 }
 
+double sharing_of(Attribute const& attribute) {
+  double share{};
+  auto const* const end = attribute.value.data() + attribute.value.size();
+  auto const [rest, code] = std::from_chars(attribute.value.data(), end, share);
+  if (code != std::errc{} || rest != end || !(share >= least_sharing && share <= 1.0)) {
+    attribute.refuse(fmt::format("write a number from {} to 1", least_sharing));
+  }
+  return share;
+}
+
 /// One tiers.path while it is read; what was given and what was not still differ.
 struct Draft {
   PathSettings path;
@@ -141,6 +154,8 @@ void Draft::take(Attribute const& attribute) {
     path.engine.request_bytes = request_size_of(attribute);
   } else if (name == "processes") {
     path.processes = count_of(attribute, most_processes);
+  } else if (name == "threads") {
+    path.threads = count_of(attribute, most_threads);
   } else if (name == "persistent") {
     path.persistent = true;
   } else {
@@ -158,6 +173,10 @@ void Draft::take_emulation(Attribute const& attribute) {
     emulation.read_rate = rate_of(attribute);
   } else if (attribute.name == "emulate-write") {
     emulation.write_rate = rate_of(attribute);
+  } else if (attribute.name == "emulate-stream") {
+    emulation.stream_rate = rate_of(attribute);
+  } else if (attribute.name == "emulate-sharing") {
+    emulation.sharing = sharing_of(attribute);
   } else {
     emulation.latency = latency_of(attribute);
   }
@@ -168,6 +187,10 @@ PathSettings Draft::finish() {
     throw UsageError{
         "emulate-duplex alone emulates nothing; add emulate-read, emulate-write or "
         "emulate-latency, or write duplex= in its place"};
+  }
+  if (emulation.sharing < 1.0 && emulation.read_rate <= 0.0 && emulation.write_rate <= 0.0) {
+    throw UsageError{
+        "emulate-sharing is a share of emulated rates; add emulate-read or emulate-write"};
   }
   if (duplex && emulated_duplex && *duplex != *emulated_duplex) {
     throw UsageError{"duplex and emulate-duplex contradict each other; leave duplex out"};

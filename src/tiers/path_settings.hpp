@@ -18,6 +18,8 @@ struct Emulation {
   double write_rate{};
   Seconds latency{};  ///< of each transfer: the path moves nothing meanwhile
   Duplex duplex = Duplex::half;
+  double stream_rate{};  ///< the most that one transfer reaches, whatever the path could move
+  double sharing = 1.0;  ///< share of the rates that is left while several processes move at a time
 };
 
 /// One tiers.path as the user gave it.
@@ -27,24 +29,31 @@ struct PathSettings {
   double write_rate{};
   bool measured{};               ///< nobody gave them: this run has measured them
   Duplex duplex = Duplex::half;  ///< that of the emulation if there is one
-  int processes =
-      1;  ///< that use it at a time under tiers.exclusive: more where one cannot saturate it
+  int processes = 1;             ///< that have it at a time, where processes take turns
+  int threads = 1;    ///< transfers of such a process at a time, each way if duplex is full
   bool persistent{};  ///< it outlives the job: its extents may become part of a checkpoint
+  bool nearby{};      ///< checkpoint.local can have links to its files: a run finds that out
   aio::EngineSettings engine;
   std::optional<Emulation> emulation;
 
-  /// Transfers that one process has in flight on it at a time, both directions.
-  [[nodiscard]] int lanes() const { return duplex == Duplex::full ? 2 * processes : processes; }
+  /// Transfers that one process has at a time, each way if duplex is full. The last requests of as
+  /// many that came before may still be under way.
+  [[nodiscard]] int transfers() const { return processes * threads; }
+  /// In both directions together.
+  [[nodiscard]] int lanes() const { return (duplex == Duplex::full ? 2 : 1) * transfers(); }
+  /// Contexts of asynchronous requests that all of those take, with their last requests.
+  [[nodiscard]] int engines() const { return 2 * lanes(); }
 };
 
 /// Reads `DIR[,read=RATE,write=RATE,duplex=half|full,queue-depth=N,request-size=SIZE,processes=N,
-/// persistent,emulate-read=RATE,emulate-write=RATE,emulate-latency=TIME,emulate-duplex=half|full]`.
+/// threads=N,persistent,emulate-read=RATE,emulate-write=RATE,emulate-latency=TIME,
+/// emulate-duplex=half|full,emulate-stream=RATE,emulate-sharing=X]`.
 /// A rate is a size with or without `/s`: `6.9GB/s`. With an emulation the emulated rates are the
 /// path's, unless read= or write= say otherwise.
 /// Errors: UsageError, without the key's name: what was read, the attribute and what would be right:
 ///         an attribute that is unknown (names the nearest) or comes twice, an empty directory, a rate
 ///         or size out of range (request-size: a multiple of 4096 up to 64 MiB; queue-depth 1 to 1024;
-///         processes 1 to 1024; latency up to 10 s).
+///         processes and threads 1 to 1024; latency up to 10 s; sharing 0.01 to 1).
 [[nodiscard]] PathSettings parse_path(std::string const& text);
 
 }  // namespace offstage::tiers

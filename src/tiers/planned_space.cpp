@@ -1,7 +1,6 @@
 #include "tiers/planned_space.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -9,16 +8,6 @@
 #include "tiers/spill_file.hpp"
 
 namespace offstage::tiers {
-namespace {
-
-bool on_one_file_system(std::string const& one, std::string const& other) {
-  struct stat first {};
-  struct stat second {};
-  return one == other || (stat(one.c_str(), &first) == 0 && stat(other.c_str(), &second) == 0 &&
-                          first.st_dev == second.st_dev);
-}
-
-}  // namespace
 
 std::optional<SlotDemand> demand_of(std::vector<Bytes> const& extent_bytes,
                                     VirtualSettings const& settings) {
@@ -36,7 +25,8 @@ std::optional<SlotDemand> demand_of(std::vector<Bytes> const& extent_bytes,
                     .spare = settings.buffers,
                     .split = settings.split,
                     .sharer = settings.sharer,
-                    .kept = settings.kept};
+                    .kept = settings.kept,
+                    .kept_nearby = settings.kept_nearby};
 }
 
 std::vector<PlannedSpace> planned_space(std::vector<Bytes> const& extent_bytes,
@@ -48,9 +38,9 @@ std::vector<PlannedSpace> planned_space(std::vector<Bytes> const& extent_bytes,
   }
   auto const slots = slots_at_first(*settings.paths, *demand);
   for (std::size_t i = 0; i < space.size(); ++i) {
-    bool const kept = demand->kept != nullptr && (*settings.paths)[i]->settings().persistent;
+    auto const kept = demand->kept_on((*settings.paths)[i]->settings());
     space[i] = {slots[i], demand->slot_bytes,
-                slots[i] * (kept ? demand->kept->file_bytes() : demand->slot_bytes)};
+                slots[i] * (kept ? kept->file_bytes() : demand->slot_bytes)};
   }
   return space;
 }
@@ -66,7 +56,7 @@ std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
     std::string who = "tiers.path = " + directory;
     Bytes sum = 0;
     for (std::size_t j = 0; j < paths.size(); ++j) {
-      if (!on_one_file_system(directory, paths[j].directory)) {
+      if (i != j && !on_one_file_system(directory, paths[j].directory)) {
         continue;
       }
       sum += needed[j];
@@ -76,13 +66,13 @@ std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
     }
     Bytes const free = aio::free_bytes(directory);
     if (sum > free) {
-      throw IoError{
-          fmt::format("{}: what the ranks of this node offload needs {} there, but {} is free; "
-                      "make space, name another directory, {}",
-                      who, format_bytes(sum), format_bytes(free),
-                      with_spares ? "raise tiers.host-memory, or take no slots for second versions: "
-                                    "update.overlap = off, checkpoint.rate = 0"
-                                  : "or raise tiers.host-memory")};
+      throw IoError{fmt::format(
+          "{}: what the ranks of this node offload needs {} there, but {} is free; "
+          "make space, name another directory, {}",
+          who, format_bytes(sum), format_bytes(free),
+          with_spares ? "raise tiers.host-memory, or take no slots for second versions: "
+                        "update.overlap = off, checkpoint.rate = 0"
+                      : "or raise tiers.host-memory")};
     }
     all_free.push_back(free);
   }

@@ -26,6 +26,13 @@ std::vector<double> weights_of(PathSet const& paths, plan::SplitPolicy const& sp
 
 }  // namespace
 
+std::shared_ptr<KeptFileShape const> SlotDemand::kept_on(PathSettings const& path) const {
+  if (path.persistent && kept != nullptr) {
+    return kept;
+  }
+  return path.nearby ? kept_nearby : nullptr;
+}
+
 std::vector<std::int64_t> slots_at_first(PathSet const& paths, SlotDemand const& demand) {
   std::vector<std::int64_t> slots;
   slots.reserve(paths.size());
@@ -54,15 +61,16 @@ SlotTable::SlotFile SlotTable::file_of_slots(std::size_t path, std::int64_t slot
                                              SlotDemand const& demand) const {
   PathSettings const& settings = (*paths_)[path]->settings();
   SlotFile file;
-  if (!settings.persistent || demand.kept == nullptr) {
+  auto const kept = demand.kept_on(settings);
+  if (kept == nullptr) {
     file.file = make_spill_file(settings.directory, demand.spill, slots * slot_bytes_);
     add_slots(file, slots);
     return file;
   }
-  require(demand.kept->slot_bytes == slot_bytes_, "SlotTable: kept files hold slots of their size");
-  require_space(settings.directory, slots * demand.kept->file_bytes());
-  file.kept = std::make_unique<KeptFiles>(KeptFiles::Where{path, settings.directory, demand.spill},
-                                          demand.kept);
+  require(kept->slot_bytes == slot_bytes_, "SlotTable: kept files hold slots of their size");
+  require_space(settings.directory, slots * kept->file_bytes());
+  file.kept =
+      std::make_unique<KeptFiles>(KeptFiles::Where{path, settings.directory, demand.spill}, kept);
   add_slots(file, slots);
   for (std::int64_t slot = 0; slot < slots; ++slot) {
     file.kept->make(slot);
@@ -98,6 +106,10 @@ void SlotTable::give_back(Place place) noexcept {
     file.kept->leave(place.slot);
   }
   file.free.push_back(place.slot);  // within the capacity of add_slots
+}
+
+bool SlotTable::may_share(Place place, std::string const& name) const {
+  return files_[place.path].kept->may_share(name);
 }
 
 bool SlotTable::share(Place place, std::string const& name) {

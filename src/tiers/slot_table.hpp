@@ -31,6 +31,11 @@ struct SlotDemand {
   plan::SplitPolicy split;
   plan::PathSharer sharer{};
   std::shared_ptr<KeptFileShape const> kept{};  ///< of persistent paths; null: as the others
+  /// Of other paths that are near its directory; null: as the others.
+  std::shared_ptr<KeptFileShape const> kept_nearby{};
+
+  /// What the slots of a path are kept as; null: they have one file.
+  [[nodiscard]] std::shared_ptr<KeptFileShape const> kept_on(PathSettings const& path) const;
 };
 
 /// Slots of each path that a table begins with: by the paths' present rates, its share of the extents, and
@@ -58,6 +63,8 @@ class SlotTable {
   void give_back(Place place) noexcept;
   /// Whether the slot has a file of its own, which may be shared.
   [[nodiscard]] bool is_kept(Place place) const { return files_[place.path].kept != nullptr; }
+  /// Whether the file of a kept slot could have that name, on the file system of its own.
+  [[nodiscard]] bool may_share(Place place, std::string const& name) const;
   /// Makes the bytes of a slot in use, a kept one, durable and `name` another name of its file, which
   /// is not written again from then on. False, with a warning, if it cannot have that name.
   /// Errors: IoError of fdatasync.

@@ -41,6 +41,13 @@ void make_directory(std::string const& directory, std::string const& path) {
 
 }  // namespace
 
+bool on_one_file_system(std::string const& one, std::string const& other) {
+  struct stat first {};
+  struct stat second {};
+  return stat(one.c_str(), &first) == 0 && stat(other.c_str(), &second) == 0 &&
+         first.st_dev == second.st_dev;
+}
+
 void require_space(std::string const& directory, Bytes size) {
   struct stat status {};
   if (stat(directory.c_str(), &status) != 0) {

@@ -30,6 +30,9 @@ void make_named_file(SpillPlace const& place, Bytes size,
                      std::function<void(std::string const& path)> const& fill,
                      std::string const& target);
 
+/// True if both directories are there and on one file system.
+[[nodiscard]] bool on_one_file_system(std::string const& one, std::string const& other);
+
 /// Errors: IoError as make_spill_file would throw for what can be told before.
 void require_space(std::string const& directory, Bytes size);
 

@@ -24,18 +24,61 @@ namespace {
 constexpr Bytes least_followed_bytes = 8 * MiB;
 // How much of a new rate is what was found since the last one.
 constexpr double smoothing = 0.5;
+// How often who lets others pass looks for them.
+constexpr std::chrono::microseconds look{500};
+
+/// Counts whoever is in a hurry, from construction to destruction.
+class Counted {
+ public:
+  explicit Counted(std::atomic<std::uint32_t>& count) noexcept : count_{count} { ++count_; }
+  ~Counted() { --count_; }
+  Counted(Counted const&) = delete;
+  Counted& operator=(Counted const&) = delete;
+
+ private:
+  std::atomic<std::uint32_t>& count_;
+};
+
+void let_pass(std::atomic<std::uint32_t> const& others, LetsPass const& lets_pass) {
+  Waiting const waiting{"others on the storage path, which go before a save"};
+  while (others != 0 && lets_pass()) {
+    std::this_thread::sleep_for(look);
+  }
+}
+
+/// A transfer on an emulated path, from construction to destruction.
+struct Booking {
+  Booking(Throttle& owner, aio::Direction direction, Bytes bytes)
+      : throttle{owner}, end{owner.book(direction, bytes)} {}
+  ~Booking() { throttle.end(); }
+  Booking(Booking const&) = delete;
+  Booking& operator=(Booking const&) = delete;
+  Throttle& throttle;
+  Throttle::Clock::time_point end;  ///< no sooner than then
+};
+
+void move(aio::Engine& engine, aio::Direction direction, aio::File const& file,
+          std::span<std::byte> memory, Bytes offset, aio::Engine::OnLast const& on_last) {
+  if (direction == aio::Direction::read) {
+    engine.read(file, memory, offset, on_last);
+  } else {
+    engine.write(file, memory, offset, on_last);
+  }
+}
 
 }  // namespace
 
-/// Lets so many threads of this process in at a time, in order of arrival, and then as many of the
-/// node. Each has an engine.
+/// Lets transfers of this process in, in order of arrival, and with a lock those of so many
+/// processes of the node at a time. Each has an engine.
 class StoragePath::Lanes {
  public:
   Lanes(PathSettings const& settings, NodeLockState* state,
-        std::shared_ptr<aio::Kernel> const& kernel) {
-    auto const count = static_cast<std::size_t>(settings.processes);
+        std::shared_ptr<aio::Kernel> const& kernel)
+      : threads_{settings.threads}, most_turns_{settings.processes} {
+    auto const count = static_cast<std::size_t>(2 * settings.transfers());
     engines_.reserve(count);
     free_.reserve(count);
+    turns_.reserve(count);
     // Now: made at its first use, one that the system refuses would look like a path that fails.
     for (std::size_t i = 0; i < count; ++i) {
       engines_.push_back(make_engine(settings, kernel));
@@ -46,50 +89,127 @@ class StoragePath::Lanes {
     }
   }
 
+ private:
+  /// One hold of the path, from the first transfer in it to the end of the last.
+  struct Turn {
+    bool is_held = false;  ///< the node's lock is taken
+    int inside = 0;        ///< transfers that have not ended
+    int ending = 0;        ///< of those, the ones whose last requests are under way
+    int begun = 0;         ///< in all
+  };
+
+ public:
   /// A place inside, from construction to destruction.
   class Hold {
    public:
-    explicit Hold(Lanes& lanes) : place_{lanes}, engine_{*lanes.engines_[place_.index]} {
-      if (lanes.node_) {
-        node_ = std::unique_lock{*lanes.node_};
-      }
-    }
-    [[nodiscard]] aio::Engine& engine() const noexcept { return engine_; }
+    explicit Hold(Lanes& lanes) : lanes_{lanes} { lanes.enter(*this); }
+    ~Hold() { lanes_.leave(*this); }
+    Hold(Hold const&) = delete;
+    Hold& operator=(Hold const&) = delete;
+
+    [[nodiscard]] aio::Engine& engine() const noexcept { return *lanes_.engines_[engine_]; }
+    /// The last requests are under way: the next transfer may begin. Returns whether one waits for
+    /// that, of this process or of another.
+    bool hand_on() noexcept { return lanes_.hand_on(*this); }
 
    private:
-    struct Place {
-      explicit Place(Lanes& owner) : lanes{owner}, index{owner.take()} {}
-      ~Place() { lanes.give_back(index); }
-      Place(Place const&) = delete;
-      Place& operator=(Place const&) = delete;
-      Lanes& lanes;
-      std::size_t index;
-    };
-    Place place_;
-    aio::Engine& engine_;
-    std::unique_lock<NodeLock> node_;  ///< ends before the place does
+    friend class Lanes;
+    Lanes& lanes_;
+    std::size_t engine_{};
+    std::shared_ptr<Turn> turn_;
+    bool is_ending_ = false;
   };
 
  private:
-  std::size_t take() {
-    Waiting const waiting{"the storage path"};
+  void enter(Hold& hold) {
+    auto fresh = std::make_shared<Turn>();
     std::unique_lock lock{mutex_};
     std::int64_t const ticket = next_ticket_++;
-    changed_.wait(lock, [&] { return ticket == serving_ && !free_.empty(); });
-    ++serving_;
-    std::size_t const index = free_.back();
+    {
+      Waiting const waiting{"the storage path"};
+      changed_.wait(lock, [&] {
+        return ticket == serving_ && !free_.empty() && (open_turn() != nullptr || has_turn());
+      });
+    }
+    hold.engine_ = free_.back();
     free_.pop_back();
+    hold.turn_ = open_turn();
+    bool const is_first = hold.turn_ == nullptr;
+    if (is_first) {
+      turns_.push_back(fresh);
+      hold.turn_ = std::move(fresh);
+    }
+    ++hold.turn_->inside;
+    ++hold.turn_->begun;
+    ++serving_;
     lock.unlock();
-    changed_.notify_all();  // another lane may be free for the next
-    return index;
+    if (is_first) {
+      if (node_) {
+        node_->lock();
+      }
+      lock.lock();
+      hold.turn_->is_held = true;
+      lock.unlock();
+    }
+    changed_.notify_all();  // there may be room for the next
   }
 
-  void give_back(std::size_t index) noexcept {
-    {
-      std::scoped_lock const lock{mutex_};
-      free_.push_back(index);  // within the capacity it was built with
+  bool hand_on(Hold& hold) noexcept {
+    std::unique_lock lock{mutex_};
+    hold.is_ending_ = true;
+    Turn& turn = *hold.turn_;
+    ++turn.ending;
+    bool const is_wanted = next_ticket_ != serving_;
+    bool const ends = turn.ending == turn.inside && is_waited_for();
+    if (ends) {
+      close(hold.turn_);
+    }
+    lock.unlock();
+    if (ends) {
+      node_->hand_on();
     }
     changed_.notify_all();
+    return is_wanted || ends;
+  }
+
+  void leave(Hold& hold) noexcept {
+    std::unique_lock lock{mutex_};
+    free_.push_back(hold.engine_);  // within the capacity it was built with
+    Turn& turn = *hold.turn_;
+    --turn.inside;
+    turn.ending -= hold.is_ending_ ? 1 : 0;
+    bool const is_over = turn.inside == 0;
+    // The others' last requests are under way, and this one has none left.
+    bool const ends = turn.is_held && turn.ending == turn.inside && (is_over || is_waited_for());
+    if (ends) {
+      close(hold.turn_);
+    }
+    lock.unlock();
+    if (node_ && ends) {
+      node_->hand_on();
+    }
+    if (node_ && is_over) {
+      node_->leave();
+    }
+    changed_.notify_all();
+  }
+
+  /// A turn that takes one more transfer: null if none does. Under the mutex, as all below.
+  std::shared_ptr<Turn> open_turn() const {
+    for (auto const& turn : turns_) {
+      bool const has_room = turn->inside - turn->ending < threads_;
+      if (turn->is_held && has_room && (turn->begun < threads_ || !is_waited_for())) {
+        return turn;
+      }
+    }
+    return nullptr;
+  }
+  [[nodiscard]] bool has_turn() const { return std::ssize(turns_) < most_turns_; }
+  [[nodiscard]] bool is_waited_for() const noexcept { return node_ && node_->is_waited_for(); }
+  /// The turn takes no more transfers, and another may begin.
+  void close(std::shared_ptr<Turn> const& turn) noexcept {
+    turn->is_held = false;
+    std::erase(turns_, turn);
   }
 
   static std::unique_ptr<aio::Engine> make_engine(PathSettings const& settings,
@@ -103,10 +223,14 @@ class StoragePath::Lanes {
 
   std::vector<std::unique_ptr<aio::Engine>> engines_;  ///< each of whoever holds its place
   std::optional<NodeLock> node_;
+  int threads_;
+  std::ptrdiff_t most_turns_;
 
   std::mutex mutex_;  ///< guards all below
   std::condition_variable changed_;
   std::vector<std::size_t> free_;
+  /// That take transfers, or will once they are held. Never more than was reserved.
+  std::vector<std::shared_ptr<Turn>> turns_;
   std::int64_t next_ticket_ = 0;
   std::int64_t serving_ = 0;
 };
@@ -117,7 +241,8 @@ StoragePath::StoragePath(PathSettings settings, Sharing sharing,
       trace_{trace},
       read_row_{"read " + settings_.directory},
       write_row_{"write " + settings_.directory} {
-  require(settings_.processes >= 1, "StoragePath: at least one process must use it");
+  require(settings_.processes >= 1 && settings_.threads >= 1,
+          "StoragePath: at least one process with one thread must use it");
   if (kernel == nullptr) {
     kernel = aio::libaio_kernel();
   }
@@ -131,6 +256,7 @@ StoragePath::StoragePath(PathSettings settings, Sharing sharing,
     own_ = std::make_unique<PathShared>();
   }
   shared_ = own_ ? own_.get() : sharing.rest;
+  queue_ = shared ? sharing.lock : shared_;
   if (settings_.emulation) {
     throttle_ = std::make_unique<Throttle>(*settings_.emulation, shared_->throttle);
   }
@@ -140,56 +266,82 @@ StoragePath::StoragePath(PathSettings settings, Sharing sharing,
 
 StoragePath::~StoragePath() = default;
 
-void StoragePath::read(aio::File const& file, std::span<std::byte> memory, Bytes offset) {
-  transfer(aio::Direction::read, file, memory, offset);
+void StoragePath::read(aio::File const& file, std::span<std::byte> memory, Bytes offset,
+                       LetsPass const& lets_pass) {
+  transfer(aio::Direction::read, file, memory, offset, lets_pass);
 }
 
-void StoragePath::write(aio::File const& file, std::span<std::byte const> memory, Bytes offset) {
+void StoragePath::write(aio::File const& file, std::span<std::byte const> memory, Bytes offset,
+                        LetsPass const& lets_pass) {
   // Only read from: the two directions share their code.
   transfer(aio::Direction::write, file, {const_cast<std::byte*>(memory.data()), memory.size()},
-           offset);
+           offset, lets_pass);
+}
+
+std::atomic<std::uint32_t>& StoragePath::in_a_hurry(aio::Direction direction) const noexcept {
+  return direction == aio::Direction::read || !writes_ ? queue_->reads_in_a_hurry
+                                                       : queue_->writes_in_a_hurry;
 }
 
 void StoragePath::transfer(aio::Direction direction, aio::File const& file,
-                           std::span<std::byte> memory, Bytes offset) {
-  constexpr auto most = static_cast<std::size_t>(path_hold_bytes);
+                           std::span<std::byte> memory, Bytes offset, LetsPass const& lets_pass) {
+  // All threads of a hold together: path_hold_bytes.
+  Bytes const piece = path_hold_bytes / settings_.threads / aio::direct_alignment;
+  auto const most = static_cast<std::size_t>(std::max<Bytes>(1, piece) * aio::direct_alignment);
   for (std::size_t begin = 0; begin < memory.size(); begin += most) {
     transfer_piece(direction, file, memory.subspan(begin, std::min(most, memory.size() - begin)),
-                   offset + static_cast<Bytes>(begin));
+                   offset + static_cast<Bytes>(begin), lets_pass);
   }
 }
 
 void StoragePath::transfer_piece(aio::Direction direction, aio::File const& file,
-                                 std::span<std::byte> memory, Bytes offset) {
+                                 std::span<std::byte> memory, Bytes offset,
+                                 LetsPass const& lets_pass) {
   bool const reads = direction == aio::Direction::read;
   auto const bytes = std::ssize(memory);
+  std::optional<Counted> hurry;
+  if (lets_pass) {
+    let_pass(in_a_hurry(direction), lets_pass);
+  } else {
+    hurry.emplace(in_a_hurry(direction));
+  }
   Stopwatch watch;
   Seconds waited{};
   Seconds taken{};
   trace::Clock::time_point begin;
   trace::Clock::time_point done;
+  bool is_next = false;  // another transfer has begun: the rest of the time is counted there
+  auto const stop = [&] {
+    taken = watch.elapsed();
+    done = trace::Clock::now();
+  };
   {
-    Lanes::Hold const hold{reads || !writes_ ? *reads_ : *writes_};
+    Lanes::Hold hold{reads || !writes_ ? *reads_ : *writes_};
     waited = watch.lap();
     begin = trace::Clock::now();
-    auto const end = throttle_ ? throttle_->book(direction, bytes) : Throttle::Clock::time_point{};
-    if (reads) {
-      hold.engine().read(file, memory, offset);
-    } else {
-      hold.engine().write(file, memory, offset);
-    }
+    auto const hand_on = [&] {
+      stop();
+      is_next = hold.hand_on();
+    };
     if (throttle_) {
+      Booking const booking{*throttle_, direction, bytes};
+      move(hold.engine(), direction, file, memory, offset, {});
       // The path is held: it would be busy.
       Waiting const waiting{"an emulated storage path"};
-      std::this_thread::sleep_until(end);
+      std::this_thread::sleep_until(booking.end);
+    } else {
+      move(hold.engine(), direction, file, memory, offset, hand_on);
     }
-    taken = watch.elapsed();  // before the next holder is woken, who may take this thread's core
-    done = trace::Clock::now();
+    if (!is_next) {
+      stop();  // before the next holder is woken, who may take this thread's core
+    }
   }
   if (trace_ != nullptr) {  // which may write its file: not while the path is held
     trace_->span(reads ? read_row_ : write_row_, reads ? "read" : "write", begin, done, -1, bytes);
   }
-  record(direction, bytes, waited, taken);
+  if (!lets_pass) {
+    record(direction, bytes, waited, taken);
+  }
 }
 
 void StoragePath::record(aio::Direction direction, Bytes bytes, Seconds waited, Seconds taken) {
@@ -223,7 +375,7 @@ void StoragePath::follow_rates() {
     }
     known.bytes = traffic.bytes;
     known.seconds = traffic.seconds;
-    double const found = settings_.processes * (static_cast<double>(bytes) / seconds);
+    double const found = settings_.transfers() * (static_cast<double>(bytes) / seconds);
     known.rate = known.rate > 0.0 ? (1.0 - smoothing) * known.rate + smoothing * found : found;
   };
   follow(read_, traffic_.read);
@@ -269,8 +421,15 @@ dev_t device_of(std::string const& directory) {
   return status.st_dev;
 }
 
-/// Of each path, the first that shares its device.
-std::vector<std::size_t> first_on_device(std::vector<PathSettings> const& paths) {
+/// Paths, and what they share if the node's processes share nothing. The paths end first.
+struct OwnedPaths {
+  std::unique_ptr<PathShared[]> shared;
+  PathSet paths;
+};
+
+}  // namespace
+
+std::vector<std::size_t> lock_owners(std::vector<PathSettings> const& paths) {
   std::vector<std::size_t> first(paths.size());
   std::vector<dev_t> devices;
   for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -285,20 +444,14 @@ std::vector<std::size_t> first_on_device(std::vector<PathSettings> const& paths)
   return first;
 }
 
-/// Paths, and what they share if the node's processes share nothing. The paths end first.
-struct OwnedPaths {
-  std::unique_ptr<PathShared[]> shared;
-  PathSet paths;
-};
-
-}  // namespace
-
 Bytes shared_bytes(std::vector<PathSettings> const& paths) {
   return std::ssize(paths) * static_cast<Bytes>(sizeof(PathShared));
 }
 
 std::shared_ptr<PathSet> make_paths(PathSetSettings const& settings) {
-  auto const first = first_on_device(settings.paths);
+  require(settings.exclusive.empty() || settings.exclusive.size() == settings.paths.size(),
+          "make_paths: the paths that are exclusive are of another number");
+  auto const first = lock_owners(settings.paths);
   auto const owned = std::make_shared<OwnedPaths>();
   PathShared* shared{};
   if (settings.shared.empty()) {
@@ -312,10 +465,11 @@ std::shared_ptr<PathSet> make_paths(PathSetSettings const& settings) {
     shared = reinterpret_cast<PathShared*>(settings.shared.data());
   }
   for (std::size_t i = 0; i < settings.paths.size(); ++i) {
+    bool const exclusive = settings.exclusive.empty() || settings.exclusive[i];
     owned->paths.push_back(std::make_unique<StoragePath>(
         settings.paths[i],
-        StoragePath::Sharing{settings.exclusive ? &shared[first[i]] : nullptr, &shared[i]},
-        settings.kernel, settings.trace));
+        StoragePath::Sharing{exclusive ? &shared[first[i]] : nullptr, &shared[i]}, settings.kernel,
+        settings.trace));
   }
   return {owned, &owned->paths};
 }

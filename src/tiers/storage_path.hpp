@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -23,11 +24,11 @@ namespace offstage::tiers {
 /// The most that one hold of a path transfers.
 constexpr Bytes path_hold_bytes = 64 * MiB;
 
-/// What went through one path in one direction, this process.
+/// What went through one path in one direction, this process; not what let others pass.
 struct DirectionTraffic {
   Bytes bytes{};
-  std::int64_t transfers{};  ///< holds of the path, of at most path_hold_bytes each
-  Seconds seconds{};         ///< inside transfers, those that failed not counted
+  std::int64_t transfers{};  ///< pieces of at most path_hold_bytes / PathSettings::threads each
+  Seconds seconds{};         ///< inside transfers until the next may begin, but those that failed
   Seconds waited{};          ///< before them, for threads of this process and for other processes
   Seconds longest_wait{};
   Seconds longest_transfer{};
@@ -43,14 +44,27 @@ struct alignas(64) PathShared {
   NodeLockState write_lock;
   ThrottleState throttle;
   std::atomic<std::uint32_t> left_out;  ///< not 0: nothing more is written there
+  /// Transfers that wait or are under way and let nobody pass. Half duplex: of both directions in
+  /// the first.
+  std::atomic<std::uint32_t> reads_in_a_hurry;
+  std::atomic<std::uint32_t> writes_in_a_hurry;
 };
+
+/// Whether others still go first; asked again and again.
+using LetsPass = std::function<bool()>;
 
 /// One storage path as this process uses it: the only door to its bandwidth.
 ///
-/// Order:   half duplex: one transfer at a time, in order of arrival; full duplex: one each way
-///          (`processes` times as many). With a shared lock the same holds among all processes of the
-///          node: exclusive access (MLP section 3.2). Whoever is inside transfers at most
-///          path_hold_bytes and waits for nothing else.
+/// Order:   transfers of this process begin in order of arrival, `processes` x `threads` at a time,
+///          in each direction if duplex is full. With a shared lock `processes` processes of the
+///          node hold the path at a time: exclusive access (MLP section 3.2, "process-exclusive,
+///          multi-thread shared"). A hold serves the transfers of its process, `threads` at a time;
+///          once another process waits, no more than path_hold_bytes of them. The next hold begins
+///          while the last requests of this one are under way, the same for the next transfer of a
+///          hold; but an emulated path is held to the end. Whoever is inside waits for nothing
+///          else.
+///          A transfer with `lets_pass` (a save's) begins once no other one waits or is under way,
+///          on any process of the node, or once that is false: then it waits its turn as any other.
 /// Threads: any.
 /// Errors:  IoError of the engine; nothing is retried here beyond what the engine retries.
 class StoragePath {
@@ -69,13 +83,16 @@ class StoragePath {
   StoragePath& operator=(StoragePath const&) = delete;
 
   /// Memory, offset and length as aio::Engine wants them.
-  void read(aio::File const& file, std::span<std::byte> memory, Bytes offset);
-  void write(aio::File const& file, std::span<std::byte const> memory, Bytes offset);
+  void read(aio::File const& file, std::span<std::byte> memory, Bytes offset,
+            LetsPass const& lets_pass = {});
+  void write(aio::File const& file, std::span<std::byte const> memory, Bytes offset,
+             LetsPass const& lets_pass = {});
 
   [[nodiscard]] PathSettings const& settings() const noexcept { return settings_; }
   [[nodiscard]] PathTraffic traffic() const;
-  /// Of the whole path: what one transfer reaches, without waiting, times `processes`. As given or set
-  /// at first (given rates are starting values too), then as follow_rates finds them; 0: not known.
+  /// Of the whole path: what one transfer reaches, without waiting, times
+  /// PathSettings::transfers(). As given or set at first (given rates are starting values too),
+  /// then as follow_rates finds them; 0: not known.
   [[nodiscard]] plan::PathRate rate() const;
   /// Takes the traffic into the rates, by half, for each direction in which 8 MiB have moved since that
   /// was last done: to be called once per step.
@@ -100,9 +117,10 @@ class StoragePath {
     Seconds seconds{};
   };
   void transfer(aio::Direction direction, aio::File const& file, std::span<std::byte> memory,
-                Bytes offset);
+                Bytes offset, LetsPass const& lets_pass);
   void transfer_piece(aio::Direction direction, aio::File const& file, std::span<std::byte> memory,
-                      Bytes offset);
+                      Bytes offset, LetsPass const& lets_pass);
+  [[nodiscard]] std::atomic<std::uint32_t>& in_a_hurry(aio::Direction direction) const noexcept;
   void record(aio::Direction direction, Bytes bytes, Seconds waited, Seconds taken);
 
   PathSettings settings_;
@@ -110,6 +128,8 @@ class StoragePath {
   std::unique_ptr<Lanes> writes_;    ///< null: half duplex, reads_ serves both
   std::unique_ptr<PathShared> own_;  ///< if nothing is shared
   PathShared* shared_;
+  PathShared*
+      queue_;  ///< of all paths on its device, if processes wait for each other; else shared_
   std::unique_ptr<Throttle> throttle_;
   trace::Trace* trace_;
   std::string read_row_, write_row_;  ///< of the trace
@@ -121,19 +141,24 @@ class StoragePath {
 
 struct PathSetSettings {
   std::vector<PathSettings> paths;
-  bool exclusive = true;  ///< tiers.exclusive; without shared memory: within this process
+  /// Of each path, whether processes take turns there; empty: on all of them. Paths of one device
+  /// are alike. Without shared memory they exclude each other within this process.
+  std::vector<bool> exclusive{};
   std::span<std::byte>
       shared{};  ///< shared_bytes(paths) zero bytes that the node's processes share
   std::shared_ptr<aio::Kernel> kernel{};  ///< null: libaio; a test brings a failing one
   trace::Trace* trace{};
 };
 
-/// The paths of a run, in the order of the configuration. Those on the same device share a lock, that of
-/// the first of them; an emulated path stands for a device of its own, wherever it lies.
-/// Errors: IoError naming tiers.path if a directory cannot be looked at; PreconditionError if `shared`
-///         is too small or not aligned as PathShared is.
+/// The paths of a run, in the order of the configuration. Those on the same device share a lock,
+/// that of the first of them.
+/// Errors: as lock_owners; PreconditionError if `shared` is too small or not aligned as PathShared
+///         is, or if `exclusive` is of another number of paths.
 using PathSet = std::vector<std::unique_ptr<StoragePath>>;
 [[nodiscard]] std::shared_ptr<PathSet> make_paths(PathSetSettings const& settings);
+/// Of each path the first on its device; an emulated path stands for a device of its own, wherever
+/// it lies. Errors: IoError naming tiers.path if a directory cannot be looked at.
+[[nodiscard]] std::vector<std::size_t> lock_owners(std::vector<PathSettings> const& paths);
 [[nodiscard]] Bytes shared_bytes(std::vector<PathSettings> const& paths);
 
 /// How measure_rates goes about it.
@@ -144,9 +169,9 @@ struct Measure {
 };
 
 /// Writes and reads a file in the path's directory until its end or that of the time (one transfer at
-/// least), through the path itself, with `processes` threads: see StoragePath::rate, which this does not
-/// change. Reads what was just written: with O_DIRECT from the device, else this is too high. Blocks must
-/// come back as they were written.
+/// least), through the path itself, with PathSettings::transfers() threads: see StoragePath::rate,
+/// which this does not change. Reads what was just written: with O_DIRECT from the device, else
+/// this is too high. Blocks must come back as they were written.
 /// Files:  as make_spill_file, under the name `spill`, which tidy_spills knows.
 /// Memory: one transfer of at most path_hold_bytes per thread, one block at least.
 /// Errors: IoError naming tiers.path and the directory.

@@ -27,8 +27,15 @@ Throttle::Clock::time_point Throttle::book(aio::Direction direction, Bytes bytes
   bool const reads = direction == aio::Direction::read;
   auto& busy_until = reads || emulation_.duplex == Duplex::half ? state_->read_busy_until
                                                                 : state_->write_busy_until;
-  Nanoseconds const taken =
-      duration_of(bytes, reads ? emulation_.read_rate : emulation_.write_rate, emulation_.latency);
+  // In this order, and in end() in the other: what is counted for all is never more than this
+  // process's own because of its own threads.
+  ++moving_;
+  ++state_->moving;
+  std::int32_t const of_all = state_->moving.load();
+  bool const is_shared = of_all > moving_.load();
+  double const rate = (reads ? emulation_.read_rate : emulation_.write_rate) *
+                      (is_shared ? emulation_.sharing : 1.0);
+  Nanoseconds const taken = duration_of(bytes, rate, emulation_.latency);
   Nanoseconds const earliest =
       std::chrono::duration_cast<nanoseconds>(now.time_since_epoch() - credit).count();
   Nanoseconds busy = busy_until.load(std::memory_order_relaxed);
@@ -36,7 +43,15 @@ Throttle::Clock::time_point Throttle::book(aio::Direction direction, Bytes bytes
   do {
     end = std::max(busy, earliest) + taken;
   } while (!busy_until.compare_exchange_weak(busy, end, std::memory_order_relaxed));
+  if (emulation_.stream_rate > 0.0) {
+    end = std::max(end, earliest + duration_of(bytes, emulation_.stream_rate, emulation_.latency));
+  }
   return Clock::time_point{std::chrono::duration_cast<Clock::duration>(nanoseconds{end})};
+}
+
+void Throttle::end() noexcept {
+  --state_->moving;
+  --moving_;
 }
 
 }  // namespace offstage::tiers

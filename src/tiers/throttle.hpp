@@ -14,6 +14,7 @@ namespace offstage::tiers {
 struct ThrottleState {
   std::atomic<std::int64_t> read_busy_until;
   std::atomic<std::int64_t> write_busy_until;
+  std::atomic<std::int32_t> moving;  ///< transfers under way, of all processes
 };
 
 /// Makes a directory as slow as the path that it stands for, for all processes of a node together:
@@ -21,7 +22,8 @@ struct ThrottleState {
 /// have moved it.
 ///
 /// A path that was idle for less than `credit` counts as if it had been busy: a sleep that ends late
-/// does not lower the rate, and no rate is exceeded over more than that.
+/// does not lower the rate, and no rate is exceeded over more than that. A transfer that begins
+/// while another process has one under way takes longer where `sharing` says so.
 /// Threads: any of any process.
 class Throttle {
  public:
@@ -33,10 +35,13 @@ class Throttle {
   /// To be called before the transfer, with the present time; when it may end.
   [[nodiscard]] Clock::time_point book(aio::Direction direction, Bytes bytes,
                                        Clock::time_point now = Clock::now()) noexcept;
+  /// To be called after each transfer that was booked.
+  void end() noexcept;
 
  private:
   Emulation emulation_;
   ThrottleState* state_;
+  std::atomic<std::int32_t> moving_ = 0;  ///< of this process
 };
 
 }  // namespace offstage::tiers

@@ -4,7 +4,8 @@
 
 namespace offstage::tiers {
 
-void Tiers::read_held(Key /*key*/, std::span<std::byte> /*memory*/, TakePiece const& /*take*/) {
+void Tiers::read_held(Key /*key*/, std::span<std::byte> /*memory*/, TakePiece const& /*take*/,
+                      LetsPass const& /*lets_pass*/) {
   throw PreconditionError{"Tiers: no version is held"};
 }
 

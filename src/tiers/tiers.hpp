@@ -72,6 +72,9 @@ class Tiers {
   /// checksum verified.
   /// Errors: IoError naming path, offset and key if the only copy cannot be read or is damaged.
   [[nodiscard]] virtual Lease fetch(Key key) = 0;
+  /// As fetch, for who reads beside those whose traffic() it is: that counts it no more than the
+  /// paths do.
+  [[nodiscard]] virtual Lease fetch_aside(Key key) { return fetch(key); }
   /// A lease of a key whose present bytes do not matter: nothing is read, the bytes are whatever they
   /// are.
   [[nodiscard]] virtual Lease create(Key key) = 0;
@@ -94,8 +97,8 @@ class Tiers {
   [[nodiscard]] virtual bool in_memory(Key /*key*/) const { return true; }
   /// Makes `name` a name of the file in which a key's current version lies alone, its bytes durable;
   /// they are not read. Whoever has the name may keep it: the tiers never write that file again. Empty
-  /// if it lies in host memory or on a path that is not persistent, or cannot have that name (which a
-  /// warning says). Waits for a lease of the key; the key must not be on trial. Errors: IoError: a failed
+  /// if it lies in host memory or on a path whose slots are not kept, or cannot have that name (which a
+  /// warning says unless the name is on another file system). Waits for a lease of the key; the key must not be on trial. Errors: IoError: a failed
   /// fdatasync.
   [[nodiscard]] virtual std::optional<SharedExtent> share(Key /*key*/,
                                                           std::string const& /*name*/) {
@@ -105,9 +108,13 @@ class Tiers {
   /// for that (VirtualSettings::holds). Nothing is held or on trial. Waits for nothing.
   virtual void hold() {}
   [[nodiscard]] virtual bool is_held(Key /*key*/) const { return false; }
-  /// Reads a held version through `memory`, whole blocks of checksums: calls take(bytes, offset) with each piece, from
-  /// the first on again should what was read be damaged. Errors: as fetch.
-  virtual void read_held(Key key, std::span<std::byte> memory, TakePiece const& take);
+  /// Reads a held version through `memory`, whole blocks of checksums: calls take(bytes, offset)
+  /// with each piece, from the first on again should what was read be damaged. `lets_pass`: as
+  /// StoragePath::read. Errors: as fetch.
+  virtual void read_held(Key key, std::span<std::byte> memory, TakePiece const& take,
+                         LetsPass const& lets_pass);
+  /// The path on which a held version lies; null where the tiers have no paths.
+  [[nodiscard]] virtual StoragePath const* path_of_held(Key /*key*/) const { return nullptr; }
   /// The version is held no more; no effect if none is. Not while it is read.
   virtual void release(Key /*key*/) noexcept {}
   [[nodiscard]] virtual Traffic traffic() const = 0;

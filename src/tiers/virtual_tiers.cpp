@@ -25,6 +25,7 @@ class VirtualTiers final : public Tiers {
   VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings);
 
   Lease fetch(Key key) override;
+  Lease fetch_aside(Key key) override;
   Lease create(Key key) override;
   [[nodiscard]] bool fits_beside(Key /*held*/, Key /*wanted*/) const override { return has_two_; }
   std::optional<Lease> fetch_on_trial(Key key) override;
@@ -35,9 +36,13 @@ class VirtualTiers final : public Tiers {
   [[nodiscard]] std::optional<SharedExtent> share(Key key, std::string const& name) override;
   void hold() override { table_.hold(); }
   [[nodiscard]] bool is_held(Key key) const override { return table_.is_held(key); }
-  void read_held(Key key, std::span<std::byte> memory, TakePiece const& take) override {
+  void read_held(Key key, std::span<std::byte> memory, TakePiece const& take,
+                 LetsPass const& lets_pass) override {
     Waiting const waiting{"the held version of extent", key};
-    store_->read_through(table_.held_version(key), memory, table_.held(key), take);
+    store_->read_through(table_.held_version(key), memory, table_.held(key), take, lets_pass);
+  }
+  [[nodiscard]] StoragePath const* path_of_held(Key key) const override {
+    return &store_->path_of(table_.held(key));
   }
   void release(Key key) noexcept override { table_.release_held(key); }
   [[nodiscard]] Traffic traffic() const override;
@@ -67,7 +72,7 @@ class VirtualTiers final : public Tiers {
   trace::Trace* trace_;
   std::unique_ptr<ExtentStore> store_;  ///< null if every extent stays in memory
   ExtentTable table_;
-  bool has_two_;  ///< buffers for leases at a time
+  bool has_two_;                   ///< buffers for leases at a time
   std::vector<std::string> rows_;  ///< of the trace, one per buffer
   mutable std::mutex mutex_;       ///< guards traffic_
   Traffic traffic_;                ///< without the paths'
@@ -94,6 +99,14 @@ VirtualTiers::VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettin
   for (std::int64_t i = 0; i < table_.pool().size(); ++i) {
     rows_.push_back(fmt::format("{} buffer {}", settings.name, i));
   }
+}
+
+Lease VirtualTiers::fetch_aside(Key key) {
+  Waiting const waiting{"the fetch of extent", key};
+  auto const lent = table_.lend(key, Purpose::fetch);
+  Lease lease{lease_of(key, lent->buffer)};  // ends if what follows throws
+  fill(key, *lent);
+  return lease;
 }
 
 Lease VirtualTiers::fetch(Key key) {

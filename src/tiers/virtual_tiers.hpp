@@ -39,6 +39,7 @@ struct VirtualSettings {
   plan::SplitPolicy split;
   plan::PathSharer sharer;                      ///< this rank among those of its node
   std::shared_ptr<KeptFileShape const> kept{};  ///< on persistent paths; null: none is persistent
+  std::shared_ptr<KeptFileShape const> kept_nearby{};  ///< see SlotDemand
   trace::Trace* trace{};
   device::Device* device{};  ///< that copies from and to the extents by itself; null: none
   /// Of what the extents hold, in messages and in the trace: rows "state buffer N" with reads, writes and
@@ -72,7 +73,8 @@ struct VirtualSettings {
 ///          path that takes over extents of another grows by a few slots at a time, if it has the room.
 ///          Slots are aligned to 4096 bytes and as large as the largest extent. No file if all stays in
 ///          memory.
-///          On a persistent path with `kept` every slot has a file of its own: see KeptFiles and share.
+///          On a persistent path with `kept`, and on others near `kept_nearby`, every slot has a file of its own: see
+///          KeptFiles and share.
 ///          Write: a free slot, then the table entry (path, slot, version, XXH3-64).
 /// Faults:  a write that fails leaves its path out, for all processes of the node and with one warning,
 ///          and goes to another; if none is left, commit throws IoError and the extent stays in

@@ -37,8 +37,11 @@ class Chooser {
   [[nodiscard]] bool fits_device(Policy const& policy) const {
     return room_.memory == 0 || device_bytes(policy) <= room_.memory;
   }
-  /// There, and in host memory.
-  [[nodiscard]] bool fits(Policy const& policy) const;
+  [[nodiscard]] bool fits_host(Policy const& policy) const;
+  /// On the device, and in host memory if anything of it goes there.
+  [[nodiscard]] bool fits(Policy const& policy) const {
+    return fits_device(policy) && (policy.rule != Rule::swap || fits_host(policy));
+  }
   [[nodiscard]] plan::SwapCompany company() const;
   /// Whether anything goes to storage under forward or backward, if as much leaves as can.
   [[nodiscard]] bool uses_storage(plan::SwapCompany const& company) const;
@@ -80,11 +83,8 @@ Bytes Chooser<T>::device_bytes(Policy const& policy) const {
 }
 
 template <class T>
-bool Chooser<T>::fits(Policy const& policy) const {
-  if (!fits_device(policy)) {
-    return false;
-  }
-  if (policy.rule != Rule::swap || room_.host_memory == 0) {
+bool Chooser<T>::fits_host(Policy const& policy) const {
+  if (room_.host_memory == 0) {
     return true;
   }
   try {
@@ -179,7 +179,7 @@ ActivationChoice Chooser<T>::choose(ActivationRates const& rates) const {
   }
   auto const paper = activations::paper_choice<T>(rates.rates, beside, dims_,
                                                   {.all = blocks, .staying = slabs}, parts);
-  // Of what is only computed again there is one copy.
+  // Parts that are only computed again have one copy on the device.
   auto const again =
       activations::recompute_seconds(rates.rates, beside, dims_, {.all = blocks, .staying = 1});
   bool const swaps = fits(swap(paper.share));
@@ -252,6 +252,14 @@ activations::StoredSettings activation_workers(int buffers) {
 }
 
 template <class T>
+bool has_room(RunConfig const& config, state::ShardMap const& map, int rank,
+              ActivationRoom const& room) {
+  Chooser<T> const chooser{config, map, rank, room};
+  auto const& policy = config.train.activations;
+  return chooser.fits_device(policy) && chooser.fits_host(policy);
+}
+
+template <class T>
 WantedRates wanted_rates(RunConfig const& config, state::ShardMap const& map, int rank,
                          ActivationRoom const& room, ActivationRates const& given) {
   Chooser<T> const chooser{config, map, rank, room};
@@ -280,6 +288,7 @@ ActivationChoice settle_activations(RunConfig const& config, state::ShardMap con
   template std::vector<Bytes> activation_extents<T>(RunConfig const&);                           \
   template Bytes stored_activations<T>(RunConfig const&, plan::MemoryPlan const&);               \
   template Bytes activation_bytes<T>(RunConfig const&);                                          \
+  template bool has_room<T>(RunConfig const&, state::ShardMap const&, int, ActivationRoom const&); \
   template WantedRates wanted_rates<T>(RunConfig const&, state::ShardMap const&, int,            \
                                        ActivationRoom const&, ActivationRates const&);           \
   template ActivationChoice settle_activations<T>(RunConfig const&, state::ShardMap const&, int, \

@@ -53,6 +53,12 @@ struct ActivationChoice {
   std::string why{};
 };
 
+/// Whether a run whose `train` is settled has room: on the device of rank `rank`, and in host memory
+/// if the room says how much there is.
+template <class T>
+[[nodiscard]] bool has_room(RunConfig const& config, state::ShardMap const& map, int rank,
+                            ActivationRoom const& room);
+
 /// Rates that settle_activations lacks: none unless train.activations=auto and `keep` does not fit;
 /// those of storage only where something goes there.
 template <class T>

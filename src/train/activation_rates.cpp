@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <string_view>
 
+#include "plan/split.hpp"
 #include "probe/measure.hpp"
 #include "train/offload.hpp"
 #include "train/storage.hpp"
@@ -16,7 +18,7 @@ namespace {
 /// Enough to tell a rate to some per cent, and short beside the start of a run.
 constexpr probe::Effort effort{.bytes = 16 * MiB, .rounds = 3, .least = Seconds{0.01}};
 
-/// Of all ranks.
+/// The least of all ranks.
 double least(mpi::Communicator const& comm, double here) {
   return -comm.maximum(-here);
 }
@@ -25,9 +27,14 @@ double first_known(double one, double other) {
   return one > 0.0 ? one : other;
 }
 
-plan::PathRate storage_of(std::vector<tiers::PathSettings> const& paths, int ranks_per_node) {
+/// Of the paths that take extents.
+plan::PathRate storage_of(RunConfig const& config, int ranks_per_node) {
   plan::PathRate all{.full_duplex = true};
-  for (tiers::PathSettings const& path : paths) {
+  for (std::size_t i = 0; i < config.paths.size(); ++i) {
+    tiers::PathSettings const& path = config.paths[i];
+    if (!plan::takes_extents(config.storage.split, i)) {
+      continue;
+    }
     if (path.read_rate <= 0.0 || path.write_rate <= 0.0) {
       return {};
     }
@@ -65,12 +72,11 @@ ActivationRates given_rates(RunConfig const& config, int ranks_per_node) {
                     .device_to_host = first_known(
                         emulation.device_to_host,
                         first_known(platform.device_to_host_both, platform.device_to_host)),
-                    .storage = storage_of(config.paths, ranks_per_node)}};
+                    .storage = storage_of(config, ranks_per_node)}};
 }
 
 void measure_rates(ActivationRates& rates, WantedRates const& wanted, RunConfig& config,
-                   mpi::Communicator const& comm, mpi::Communicator const& node,
-                   device::Device& device) {
+                   mpi::Communicator const& comm, int ranks_per_node, device::Device& device) {
   auto& known = rates.rates;
   if (wanted.compute) {
     double here = 0.0;
@@ -94,7 +100,7 @@ void measure_rates(ActivationRates& rates, WantedRates const& wanted, RunConfig&
   if (wanted.storage) {
     mpi::agree(comm, [&] { require_storage(config); });
     measure_paths(config, comm);
-    known.storage = storage_of(config.paths, node.size());
+    known.storage = storage_of(config, ranks_per_node);
     rates.storage_measured = true;
   }
 }

@@ -22,8 +22,8 @@ struct WantedRates {
   [[nodiscard]] bool any() const { return compute || link || storage; }
 };
 
-/// As device.emulate, platform.* and tiers.path give them; 0: not given. Storage counts where all
-/// paths are known.
+/// As device.emulate, platform.* and tiers.path give them; 0: not given. Storage is that of all
+/// paths that take extents (tiers.split), and counts where each of them is known.
 [[nodiscard]] ActivationRates given_rates(RunConfig const& config, int ranks_per_node);
 
 /// Measures what is wanted, on all ranks at once: products as wide as a block's on the device, its
@@ -31,10 +31,9 @@ struct WantedRates {
 /// ranks counts. Some tenths of a second for each.
 /// Paths: their rates are written to `config`, so that nobody measures them again.
 /// Memory: what it takes of host and device is given back.
-/// Collective over `comm` and `node`, its ranks of this node. Errors: mpi::AgreedError.
+/// Collective over `comm`; `ranks_per_node`: the same on all ranks. Errors: mpi::AgreedError.
 void measure_rates(ActivationRates& rates, WantedRates const& wanted, RunConfig& config,
-                   mpi::Communicator const& comm, mpi::Communicator const& node,
-                   device::Device& device);
+                   mpi::Communicator const& comm, int ranks_per_node, device::Device& device);
 
 /// "products 10.0 GFLOP/s (given), link 40.0 MB/s to the device and 40.0 MB/s back (measured)";
 /// storage where it is known.

@@ -27,7 +27,10 @@ class Cadence {
 
   void step_took(Seconds seconds) { pace_.step_took(seconds); }
   void validation_took(Seconds seconds) { pace_.validation_took(seconds); }
+  void save_began() { pace_.save_began(now()); }
   void save_took(SaveTime const& time) { pace_.save_took(time, now()); }  ///< it has just ended
+  void local_save_took(SaveTime const& time) { pace_.local_save_took(time, now()); }
+  void local_level_ended() { pace_.local_level_ended(); }
   /// As Pace.
   void expect_save(Seconds seconds, bool loaded) { pace_.expect_save(seconds, loaded); }
 

@@ -90,7 +90,7 @@ template <class T>
 bool holds_two_layers(RunConfig const& config) {
   auto const run = run_shape<T>(config);
   return run.micro_batches > 0 ||
-         std::ranges::any_of(run.fates, model::Block<T>::mlp_needs_attention);
+         std::ranges::any_of(run.fates, model::mlp_needs_attention);
 }
 
 }  // namespace

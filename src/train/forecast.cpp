@@ -66,7 +66,8 @@ ActivationChoice settle(RunConfig& config, ForecastScope const& scope, state::Sh
       .host_memory = config.host_memory > 0 ? config.host_memory : scope.host_memory,
       .ranks_per_node = scope.ranks_per_node};
   settle_schedule<T>(config, map, 0, room);
-  auto choice = settle_activations<T>(config, map, 0, room, given_rates(config, scope.ranks_per_node));
+  auto choice =
+      settle_activations<T>(config, map, 0, room, given_rates(config, scope.ranks_per_node));
   config.train.activations = choice.policy;
   return choice;
 }

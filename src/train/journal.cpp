@@ -4,13 +4,22 @@
 #include <filesystem>
 
 #include "base/log.hpp"
+#include "train/step_forecast.hpp"
 #include "train/step_numbers.hpp"
 
 namespace offstage::train {
+namespace {
+
+constexpr double tera = 1e12;
+
+}  // namespace
 
 void Journal::begin(StartRecord const& start, Seconds now) {
   started_ = logged_ = now;
   if (speaks_) {
+    flops_ = model_flops(config_);
+    products_ = known_compute(config_) * static_cast<double>(start.ranks);
+    against_.set_ranks(start.ranks);
     metrics_.emplace((std::filesystem::path{config_.run_dir} / "metrics.jsonl").string(),
                      start.step);
     if (start.step < config_.train.steps) {
@@ -20,6 +29,7 @@ void Journal::begin(StartRecord const& start, Seconds now) {
 }
 
 void Journal::step_done(StepEntry const& entry, Seconds now) {
+  Seconds const predicted = against_.step();
   StepResult const& result = entry.result;
   times_.forward += result.forward;
   times_.backward += result.backward;
@@ -40,9 +50,15 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
   times_.activations.back += result.activations.back;
   times_.activations.waited += result.activations.waited;
   storage_.add(entry.storage);
+  against_.add({.forward = result.forward,
+                .backward = result.backward,
+                .update = result.update,
+                .step = entry.seconds,
+                .storage = entry.storage});
   if (!speaks_) {
     return;
   }
+  double const reached = entry.seconds > Seconds{} ? flops_ / entry.seconds.count() : 0.0;
   metrics_->write({.step = entry.meta.step,
                    .loss = result.loss,
                    .grad_norm = result.grad_norm,
@@ -58,7 +74,10 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
                    .write_bytes = entry.write_bytes,
                    .storage = entry.storage,
                    .share = result.share,
-                   .activations = entry.activations});
+                   .activations = entry.activations,
+                   .predicted = predicted,
+                   .tflops = reached / tera,
+                   .mfu = products_ > 0.0 ? reached / products_ : 0.0});
   log_step(entry, now);
 }
 
@@ -79,12 +98,17 @@ void Journal::log_step(StepEntry const& entry, Seconds now) {
   // Both rates take in everything since then: saves and validations too.
   auto const tokens = static_cast<double>(times_.tokens - logged_tokens_);
   double const rate = tokens / (now - logged_).count();
+  double const flops = flops_ * static_cast<double>(times_.steps - logged_steps_);
+  double const tflops = flops / (now - logged_).count() / tera;
   logged_ = now;
   logged_tokens_ = times_.tokens;
+  logged_steps_ = times_.steps;
   Seconds const mean = (now - started_) / static_cast<double>(times_.steps);
-  log::info("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  left {}", step,
-            steps, result.loss, result.grad_norm, entry.meta.learning_rate, rate,
-            format_duration(mean * static_cast<double>(steps - step)));
+  log::info(
+      "step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  {:.3g} TFLOP/s  left "
+      "{}",
+      step, steps, result.loss, result.grad_norm, entry.meta.learning_rate, rate, tflops,
+      format_duration(mean * static_cast<double>(steps - step)));
 }
 
 void Journal::validated(std::int64_t step, double loss, Seconds seconds) {
@@ -95,19 +119,20 @@ void Journal::validated(std::int64_t step, double loss, Seconds seconds) {
   }
 }
 
-void Journal::saved(std::int64_t step, checkpoint::SaveStats const& stats) {
+void Journal::saved(std::int64_t step, checkpoint::SaveStats const& stats, int level) {
   times_.checkpoint += stats.stood_still;
   times_.saving +=
       stats.in_two_parts ? std::max(stats.seconds, stats.stood_still) : stats.stood_still;
   times_.checkpoint_bytes += stats.bytes;
   if (speaks_) {
-    log::info("step {:>6}  saved {} in {}{}{}", step, stats.path, format_duration(stats.seconds),
+    log::info("step {:>6}  saved {} in {}{}{}{}", step, stats.path, format_duration(stats.seconds),
               stats.in_two_parts
                   ? fmt::format(", training stood still for {}", format_duration(stats.stood_still))
                   : "",
               stats.referred > 0
                   ? fmt::format(", {} of it by reference", format_bytes(stats.referred))
-                  : "");
+                  : "",
+              level == 1 ? ", level 1" : "");
   }
 }
 
@@ -131,7 +156,13 @@ void Journal::conclude(RunEnd const& end) {
   times_.host_memory_limit = end.host_memory_limit;
   times_.device_memory_peak = end.device_memory_peak;
   times_.device_memory_limit = config_.device.memory;
+  times_.host_memory_planned = end.host_memory_planned;
+  times_.device_memory_planned = end.device_memory_planned;
+  times_.flops = flops_ * static_cast<double>(times_.steps);
   print_end_table(times_, storage_);
+  for (std::string const& line : against_.lines()) {
+    log::info("{}", line);
+  }
   if (auto const advice = advice_on_clipping(times_, config_); !advice.empty()) {
     log::info("{}", advice);
   }

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
 #include "train/cadence.hpp"
+#include "train/forecast_report.hpp"
 #include "train/metrics.hpp"
 #include "train/report.hpp"
 #include "train/run_config.hpp"
@@ -31,6 +33,8 @@ struct RunEnd {
   Seconds total{};
   Bytes host_memory_peak{}, host_memory_limit{};  ///< of rank 0's node
   Bytes device_memory_peak{};                     ///< of the rank with most
+  Bytes host_memory_planned{};                    ///< of rank 0's node
+  Bytes device_memory_planned{};                  ///< of the rank with most
 };
 
 /// What a run tells: metrics.jsonl, a log line where one is due, the end table. Every rank keeps one;
@@ -43,9 +47,13 @@ class Journal {
   /// The steps begin after `start`'s, the newest that metrics.jsonl keeps. `now` is Cadence::now(), here
   /// and below.
   void begin(StartRecord const& start, Seconds now);
+  /// The steps to come are expected to be so.
+  void expect(RunForecast forecast) { against_.expect(std::move(forecast)); }
+  [[nodiscard]] bool expects() const { return against_.expects(); }
   void step_done(StepEntry const& entry, Seconds now);
   void validated(std::int64_t step, double loss, Seconds seconds);
-  void saved(std::int64_t step, checkpoint::SaveStats const& stats);
+  /// `level`: 1 or 2.
+  void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level);
   /// Before a checkpoint, which is never ahead of its metrics.
   void sync();
   /// The end table, and the line that says how it ended.
@@ -59,9 +67,13 @@ class Journal {
   std::optional<MetricsFile> metrics_;
   PhaseTimes times_;
   StorageTotals storage_;
+  ForecastReport against_;
+  double flops_{};     ///< of the model, a step's
+  double products_{};  ///< FLOP/s of all ranks' devices; 0: not known
   Seconds started_{};
   Seconds logged_{};              ///< when the last log line was written
   std::int64_t logged_tokens_{};  ///< of this start, at the last log line
+  std::int64_t logged_steps_{};   ///< likewise
 };
 
 }  // namespace offstage::train

@@ -7,17 +7,20 @@
 #include "base/dtype.hpp"
 #include "state/shard.hpp"
 #include "train/device_demand.hpp"
+#include "train/schedule_choice.hpp"
 
 namespace offstage::train {
 namespace {
 
 using activations::Policy;
 
-std::vector<Policy> policies_of(Policy const& asked) {
-  if (asked.rule != Policy::Rule::automatic) {
-    return {asked};
+/// `together`: as TrainConfig's.
+std::vector<Policy> policies_of(Policy const& asked, int together) {
+  if (asked.rule == Policy::Rule::automatic) {
+    return {{Policy::Rule::recompute}, {Policy::Rule::swap, 0.0}};
   }
-  return {{Policy::Rule::recompute}, {Policy::Rule::swap, 0.0}};
+  bool const inputs_alone = together > 0 && asked.rule == Policy::Rule::swap;
+  return {inputs_alone ? Policy{Policy::Rule::swap, 0.0, asked.storage} : asked};
 }
 
 template <class T>
@@ -25,10 +28,14 @@ Bytes least_bytes(RunConfig config, state::ShardMap const& map, state::Route rou
   config.device.kind = DeviceKind::cuda;
   config.device.memory = 1;  // no room for anything that can do without
   Bytes least = std::numeric_limits<Bytes>::max();
-  for (Policy const& policy : policies_of(config.train.activations)) {
-    config.train.activations = policy;
-    auto const demand = device_demand<T>(config, map, 0, route, config.subgroup_size);
-    least = std::min(least, demand.total() - demand.held);
+  auto const asked = config.train.activations;
+  for (int const together : allowed_schedules(config, map.ranks())) {
+    config.train.together = together;
+    for (Policy const& policy : policies_of(asked, together)) {
+      config.train.activations = policy;
+      auto const demand = device_demand<T>(config, map, 0, route, config.subgroup_size);
+      least = std::min(least, demand.total() - demand.held);
+    }
   }
   return least;
 }

@@ -6,6 +6,7 @@
 #include "base/chunk.hpp"
 #include "base/dtype.hpp"
 #include "parameters/streamed_parameters.hpp"
+#include "plan/split.hpp"
 #include "state/working_copy.hpp"
 #include "tiers/device_tiers.hpp"
 #include "train/activation_choice.hpp"
@@ -50,7 +51,7 @@ Bytes gradient_bytes(RunConfig const& config) {
 }
 
 bool holds_versions(RunConfig const& config) {
-  return config.checkpoint.rate > 0.0 && config.checkpoint.overlap && !config.paths.empty() &&
+  return config.checkpoint.is_paced() && config.checkpoint.overlap && !config.paths.empty() &&
          !config.optimizer.split_parameter;
 }
 
@@ -82,15 +83,17 @@ parameters::DepthDemand depth_demand(RunConfig const& config, state::ShardMap co
   parameters::DepthDemand demand{.free = free,
                                  .layer = sizes.usual * static_cast<Bytes>(sizeof(T)),
                                  .large = sizes.large * static_cast<Bytes>(sizeof(T)),
-                                 .link = config.device.emulation.host_to_device,
-                                 .paths = std::ssize(config.paths)};
+                                 .link = config.device.emulation.host_to_device};
   if (demand.link <= 0.0) {
     demand.link = config.platform.host_to_device;
   }
   bool known = true;
-  for (tiers::PathSettings const& path : config.paths) {
-    known = known && path.read_rate > 0.0;
-    demand.storage += path.read_rate;
+  for (std::size_t i = 0; i < config.paths.size(); ++i) {
+    if (plan::takes_extents(config.storage.split, i)) {
+      ++demand.paths;
+      known = known && config.paths[i].read_rate > 0.0;
+      demand.storage += config.paths[i].read_rate;
+    }
   }
   demand.storage = known ? demand.storage : 0.0;
   return demand;

@@ -144,6 +144,15 @@ void MetricsFile::write(StepRecord const& record) {
                               {"update_seconds", record.update_seconds.count()},
                               {"read_bytes", record.read_bytes},
                               {"write_bytes", record.write_bytes}};
+  if (record.predicted > Seconds{}) {
+    line["predicted_step_seconds"] = record.predicted.count();
+  }
+  if (record.tflops > 0.0) {
+    line["tflops"] = record.tflops;
+  }
+  if (record.mfu > 0.0) {
+    line["mfu"] = record.mfu;
+  }
   if (record.loss_scale != 1.0) {
     line["loss_scale"] = record.loss_scale;
   }

@@ -62,6 +62,9 @@ struct StepRecord {
   StorageStep storage{};
   ShareStep share{};
   ActivationStep activations{};  ///< zeros: none leave
+  Seconds predicted{};           ///< of the step, by a forecast made before it; 0: there was none
+  double tflops{};  ///< model FLOPs of all ranks per second of the step, 10^12; 0: not counted
+  double mfu{};     ///< part of what products reach on as many devices; 0: not known
 };
 
 /// The line that a start of the run writes before its first step.
@@ -90,6 +93,10 @@ struct StartRecord {
 ///              Where activations leave the device also activation_out_bytes and activation_back_bytes (off the
 ///              device and to it) and activation_wait_seconds (how long the thread that launches stood still for those on
 ///              storage, on the rank with most).
+///              tflops: floating-point operations of the model's products, forward and backward, of all
+///              ranks per second of the step, 10^12; what is computed again does not count. mfu, where
+///              the rate of a device's products is given or was measured: their part of it, in [0, 1].
+///              predicted_step_seconds, where a forecast was made before the step (run_forecast.hpp).
 ///              Where the update began under backward overlap: "kept", or "redone" (also if it was undone).
 /// Validations: step and valid_loss.
 /// Starts:      start (steps done before), time (UTC), ranks and nodes, and in a Slurm job job, job_name,

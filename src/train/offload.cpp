@@ -80,10 +80,8 @@ void measure_paths(RunConfig& config, mpi::Communicator const& comm) {
   auto const node = comm.split_by_node();
   mpi::SharedWindow const window{node, tiers::shared_bytes(config.paths)};
   std::shared_ptr<tiers::PathSet const> paths;
-  mpi::agree(comm, [&] {
-    paths = tiers::make_paths(
-        {.paths = config.paths, .exclusive = config.storage.exclusive, .shared = window.bytes()});
-  });
+  mpi::agree(comm,
+             [&] { paths = tiers::make_paths({.paths = config.paths, .shared = window.bytes()}); });
   auto const measured = measure_unknown(config, comm, node, *paths, tiers::path_hold_bytes);
   for (std::size_t i = 0; i < measured.size(); ++i) {
     auto& path = config.paths[i];
@@ -104,9 +102,16 @@ Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::
   auto const node = comm.split_by_node();
   sharer_ = {node.rank(), node.size()};
   window_ = std::make_unique<mpi::SharedWindow>(node, tiers::shared_bytes(config.paths));
+  locks_ = choose_locks(
+      config, comm, node,
+      {.spill = spill_of(config, comm), .shared = window_->bytes(), .memory = measuring_memory});
+  std::vector<bool> exclusive;
+  for (LockChoice const& lock : locks_) {
+    exclusive.push_back(lock.exclusive);
+  }
   mpi::agree(comm, [&] {
     paths_ = tiers::make_paths({.paths = config.paths,
-                                .exclusive = config.storage.exclusive,
+                                .exclusive = exclusive,
                                 .shared = window_->bytes(),
                                 .trace = trace});
   });
@@ -125,15 +130,15 @@ void Offload::measure(mpi::Communicator const& node, Bytes memory) {
   }
 }
 
-std::shared_ptr<tiers::KeptFileShape const> Offload::shape_of_slots(
-    std::span<state::Subgroup const> subgroups) const {
-  if (subgroups.empty() || std::ranges::none_of(config_.paths, &tiers::PathSettings::persistent)) {
+std::shared_ptr<tiers::KeptFileShape> Offload::shape_of_slots(
+    std::span<state::Subgroup const> subgroups, std::string const& directory) const {
+  if (subgroups.empty()) {
     return nullptr;
   }
   auto const& largest =
       *std::ranges::max_element(subgroups, {}, [](auto const& each) { return each.size; });
   return std::make_shared<tiers::KeptFileShape>(checkpoint::shape_of_slots(
-      config_.checkpoint.dir, comm_.rank(), config_.optimizer.layout(), largest.size));
+      directory, comm_.rank(), config_.optimizer.layout(), largest.size));
 }
 
 /// Of the state that is not resident, of the gradients as they are accumulated, of those that are flushed in
@@ -164,7 +169,14 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
   }
   state.settings.holds = holds_versions(config_);
   if (state.settings.cached < subgroups_) {
-    state.settings.kept = shape_of_slots(waiting);
+    if (std::ranges::any_of(config_.paths, &tiers::PathSettings::persistent)) {
+      state.settings.kept = shape_of_slots(waiting, config_.checkpoint.dir);
+    }
+    if (std::ranges::any_of(config_.paths, &tiers::PathSettings::nearby)) {
+      auto shape = shape_of_slots(waiting, config_.checkpoint.level_1);
+      shape->near_alone = true;  // checkpoint.dir has extents of persistent paths alone
+      state.settings.kept_nearby = std::move(shape);
+    }
   }
 
   Demand accumulated{extents(subgroups, gradient_element_bytes), shared};
@@ -330,11 +342,11 @@ std::vector<plan::PathRate> Offload::rates() const {
   return rates;
 }
 
-// Without exclusive access a rank's rate is measured while the others use the path too.
+// Where processes do not take turns, a rank's rate is measured while the others use the path too.
 std::vector<plan::PathRate> Offload::rates_of_rank() const {
-  auto const ranks = static_cast<double>(config_.storage.exclusive ? sharer_.ranks : 1);
   std::vector<plan::PathRate> rates;
   for (std::size_t i = 0; paths_ && i < paths_->size(); ++i) {
+    auto const ranks = static_cast<double>(locks_[i].exclusive ? sharer_.ranks : 1);
     if ((*paths_)[i]->writable()) {
       auto const rate = (*paths_)[i]->rate();
       rates.push_back({rate.read / ranks, rate.write / ranks, rate.full_duplex});
@@ -348,6 +360,7 @@ std::vector<PathFacts> Offload::facts() const {
   auto const found = rates();
   for (std::size_t i = 0; i < facts.size(); ++i) {
     facts[i].rate = found[i];
+    facts[i].lock = locks_[i];
   }
   return facts;
 }

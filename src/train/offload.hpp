@@ -17,6 +17,7 @@
 #include "tiers/storage_path.hpp"
 #include "tiers/tiers.hpp"
 #include "tiers/virtual_tiers.hpp"
+#include "train/lock_choice.hpp"
 #include "train/report.hpp"
 #include "train/run_config.hpp"
 #include "update/gradient_accumulator.hpp"
@@ -34,8 +35,9 @@ void measure_paths(RunConfig& config, mpi::Communicator const& comm);
 /// Collective: construction, allocate and destruction. Errors there are mpi::AgreedError.
 class Offload {
  public:
-  /// Opens the paths; measures those whose rates the split needs and nobody gave, one after the other
-  /// on one rank of each node, with at most `measuring_memory` for what is moved.
+  /// Opens the paths; settles how processes share them (choose_locks), and measures those whose
+  /// rates the split needs and nobody gave, one after the other on one rank of each node; with at
+  /// most `measuring_memory` for what is moved.
   Offload(RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace,
           Bytes measuring_memory = tiers::path_hold_bytes);
 
@@ -65,6 +67,8 @@ class Offload {
   /// After each step: the rates that the split goes by follow what was reached.
   void follow_rates();
 
+  /// Null without storage.
+  [[nodiscard]] std::shared_ptr<tiers::PathSet> const& paths() const noexcept { return paths_; }
   [[nodiscard]] std::vector<plan::PathRate> rates() const;
   /// Those that this rank gets while all ranks of the node do the same, of the paths that are written to.
   [[nodiscard]] std::vector<plan::PathRate> rates_of_rank() const;
@@ -82,15 +86,16 @@ class Offload {
                                             Bytes gradient_element_bytes,
                                             Bytes parameter_element_bytes) const;
   void find_room(std::vector<Demand> const& demands);
-  /// Null if no path is persistent.
-  [[nodiscard]] std::shared_ptr<tiers::KeptFileShape const> shape_of_slots(
-      std::span<state::Subgroup const> subgroups) const;
+  /// That have their names in `directory`; null without subgroups.
+  [[nodiscard]] std::shared_ptr<tiers::KeptFileShape> shape_of_slots(
+      std::span<state::Subgroup const> subgroups, std::string const& directory) const;
   void measure(mpi::Communicator const& node, Bytes memory);
 
   RunConfig const& config_;
   mpi::Communicator const& comm_;
   trace::Trace* trace_;
   std::unique_ptr<mpi::SharedWindow> window_;  ///< null without paths
+  std::vector<LockChoice> locks_;              ///< of each path
   std::shared_ptr<tiers::PathSet> paths_;
   std::unique_ptr<tiers::Tiers> state_;
   tiers::DeviceTiers* residents_{};  ///< state_ if some are resident; else null

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace offstage::train {
 namespace {
@@ -22,6 +23,24 @@ Seconds median(std::vector<SaveTime> const& saves, Seconds SaveTime::*part) {
   }
   std::ranges::sort(sorted);
   return sorted[sorted.size() / 2];
+}
+
+void remember(SaveTime const& time, std::vector<SaveTime>& saves) {
+  if (saves.size() == remembered_saves) {
+    saves.erase(saves.begin());
+  }
+  saves.push_back(time);
+}
+
+/// Of saves that cost as much as these, which are some.
+Seconds interval_of(std::vector<SaveTime> const& saves, Seconds mtbf) {
+  return std::max(auto_interval(median(saves, &SaveTime::stood_still), mtbf),
+                  median(saves, &SaveTime::whole) / most_share);
+}
+
+/// Whether one is due by steps or by time.
+bool is_due(std::int64_t step, std::int64_t every_steps, Seconds passed, Seconds every) {
+  return every_steps > 0 ? step % every_steps == 0 : every > Seconds{} && passed >= every;
 }
 
 }  // namespace
@@ -64,13 +83,23 @@ void Pace::validation_took(Seconds seconds) {
   longest_validation_ = std::max(longest_validation_, seconds);
 }
 
+void Pace::save_began(Seconds now) {
+  last_save_ = now;
+  saving_ = true;
+}
+
 void Pace::save_took(SaveTime const& time, Seconds now) {
   longest_save_ = saves_.empty() ? time.whole : std::max(longest_save_, time.whole);
-  last_save_ = now;
-  if (saves_.size() == remembered_saves) {
-    saves_.erase(saves_.begin());
+  if (!std::exchange(saving_, false)) {
+    last_save_ = now;
   }
-  saves_.push_back(time);
+  remember(time, saves_);
+}
+
+void Pace::local_save_took(SaveTime const& time, Seconds now) {
+  longest_local_save_ = std::max(longest_local_save_, time.whole);
+  last_local_save_ = now;
+  remember(time, local_saves_);
 }
 
 void Pace::expect_save(Seconds seconds, bool loaded) {
@@ -82,21 +111,34 @@ void Pace::expect_save(Seconds seconds, bool loaded) {
 
 Seconds Pace::automatic() const {
   if (saves_.empty()) {
-    return expected_save_ ? auto_interval(*expected_save_, config_.checkpoint.mtbf)
-                          : first_interval;
+    return expected_save_ ? auto_interval(*expected_save_, mtbf()) : first_interval;
   }
-  return std::max(auto_interval(median(saves_, &SaveTime::stood_still), config_.checkpoint.mtbf),
-                  median(saves_, &SaveTime::whole) / most_share);
+  return interval_of(saves_, mtbf());
+}
+
+Seconds Pace::local_automatic() const {
+  return local_saves_.empty() ? least_interval : interval_of(local_saves_, config_.checkpoint.mtbf);
+}
+
+/// Level 1 survives all else than the loss of a node, which is no more frequent than interruptions of the job are.
+Seconds Pace::mtbf() const {
+  CheckpointConfig const& checkpoint = config_.checkpoint;
+  return has_local_ ? std::max(checkpoint.mtbf, checkpoint.node_mtbf / checkpoint.nodes)
+                    : checkpoint.mtbf;
 }
 
 Decision Pace::after(std::int64_t step, Seconds now, Stop asked) const {
-  Decision decision{.validate = validation_follows(step), .save = save_is_due(step, now)};
+  Decision decision{.validate = validation_follows(step),
+                    .save = save_is_due(step, now),
+                    .save_local = local_save_is_due(step, now)};
   if (step < config_.train.steps) {
     decision.stop = asked != Stop::none ? asked : time_is_up(step, now, decision);
   }
   if (decision.stop != Stop::none) {
     decision.validate = false;
     decision.save = true;
+    decision.save_local =
+        has_local_;  // it is soon durable, should the job be killed under the other
   }
   return decision;
 }
@@ -122,20 +164,24 @@ bool Pace::save_is_due(std::int64_t step, Seconds now) const {
       (checkpoint.keep_every > 0 && step % checkpoint.keep_every == 0)) {
     return true;
   }
-  if (checkpoint.every_steps > 0) {
-    return step % checkpoint.every_steps == 0;
-  }
-  Seconds const interval = checkpoint.every_auto ? automatic() : checkpoint.every_time;
-  return interval > Seconds{} && now - last_save_ >= interval;
+  return is_due(step, checkpoint.every_steps, now - last_save_,
+                checkpoint.every_auto ? automatic() : checkpoint.every_time);
+}
+
+bool Pace::local_save_is_due(std::int64_t step, Seconds now) const {
+  CheckpointConfig const& checkpoint = config_.checkpoint;
+  return has_local_ && step < config_.train.steps &&
+         is_due(step, checkpoint.local_every_steps, now - last_local_save_,
+                checkpoint.local_every_auto ? local_automatic() : checkpoint.local_every_time);
 }
 
 Stop Pace::time_is_up(std::int64_t step, Seconds now, Decision const& due) const {
   // The step after this one is followed by a save, and by a validation if it is the last.
   bool const validates_at_the_end = !config_.data.valid.empty() && step + 1 == config_.train.steps;
   int const validations = (due.validate ? 1 : 0) + (validates_at_the_end ? 1 : 0);
-  int const saves = due.save ? 2 : 1;
-  Seconds const done =
-      now + longest_step_ + validations * longest_validation_ + saves * longest_save_;
+  int const saves = due.save || saving_ ? 2 : 1;
+  Seconds const done = now + longest_step_ + validations * longest_validation_ +
+                       saves * longest_save_ + longest_local_save_;
   TrainConfig const& train = config_.train;
   bool const job_ends = job_end_ && done + train.time_margin > *job_end_;
   bool const time_ends = train.max_time > Seconds{} && done > train.max_time;

@@ -28,7 +28,8 @@ char const* reason_of(Stop stop);
 
 /// What a save took.
 struct SaveTime {
-  Seconds whole{};
+  Seconds
+      whole{};  ///< without the pauses of checkpoint.rate, which a save that ends a run leaves out
   Seconds stood_still{};  ///< what of it no step went on under
 };
 
@@ -37,8 +38,12 @@ struct Decision {
   Stop stop = Stop::none;
   bool validate = false;
   bool save = false;
+  bool save_local = false;  ///< level 1 too
 };
 
+/// Level 1 has a cadence of its own, with checkpoint.mtbf; level 2 is saved for the loss of a node's storage then, by
+/// checkpoint.node-mtbf for each node.
+///
 /// When a run validates, saves and stops, from how long things took. It keeps the longest step, save and
 /// validation, for the time that is left must do; and the medians of the last saves, for
 /// checkpoint.every=auto: their cost is the time that the run stood still. Times are of one clock that begins with the run. Pure; it reads no clock.
@@ -46,11 +51,16 @@ class Pace {
  public:
   /// `job_end`: when the batch system ends the job; empty: never or unknown.
   Pace(RunConfig const& config, std::optional<Seconds> job_end)
-      : config_{config}, job_end_{job_end} {}
+      : config_{config}, job_end_{job_end}, has_local_{!config.checkpoint.local.empty()} {}
 
   void step_took(Seconds seconds);
   void validation_took(Seconds seconds);
+  /// It goes on under steps, until save_took; the next one is due so long after this.
+  void save_began(Seconds now);
   void save_took(SaveTime const& time, Seconds now);  ///< it has just ended
+  void local_save_took(SaveTime const& time, Seconds now);
+  /// There will be no more saves of level 1.
+  void local_level_ended() { has_local_ = false; }
   /// Until a save was measured: the time that filling the state took. `loaded` from a checkpoint it also
   /// stands for a save's cost under checkpoint.every=auto; first weights may come from slower work.
   void expect_save(Seconds seconds, bool loaded);
@@ -64,17 +74,26 @@ class Pace {
   [[nodiscard]] std::string figures() const;
   /// The time between saves under checkpoint.every=auto.
   [[nodiscard]] Seconds automatic() const;
+  /// The same under checkpoint.local-every=auto.
+  [[nodiscard]] Seconds local_automatic() const;
 
  private:
   [[nodiscard]] bool validation_follows(std::int64_t step) const;
   [[nodiscard]] bool save_is_due(std::int64_t step, Seconds now) const;
+  [[nodiscard]] bool local_save_is_due(std::int64_t step, Seconds now) const;
+  [[nodiscard]] Seconds mtbf() const;
   [[nodiscard]] Stop time_is_up(std::int64_t step, Seconds now, Decision const& due) const;
 
   RunConfig const& config_;
   std::optional<Seconds> job_end_;
   Seconds longest_step_{}, longest_validation_{}, longest_save_{};
-  Seconds last_save_{};          ///< when it ended
+  Seconds last_save_{};          ///< when it ended; when it began, if it went on under steps
+  bool saving_ = false;          ///< under steps
   std::vector<SaveTime> saves_;  ///< the last ones
+  bool has_local_;               ///< level 1
+  Seconds longest_local_save_{};
+  Seconds last_local_save_{};
+  std::vector<SaveTime> local_saves_;
   std::optional<Seconds> expected_save_;
 };
 

@@ -69,9 +69,9 @@ std::string describe_slots(tiers::PathSettings const& path, PathFacts const& fac
   }
   text += fmt::format("; on this node {} of {} free", format_bytes(facts.needed),
                       format_bytes(facts.free));
-  if (path.persistent && facts.slots.front().what == "state") {
-    text += fmt::format("; persistent: up to {} more per rank for each checkpoint held",
-                        facts.slots.front().slots);
+  if ((path.persistent || path.nearby) && facts.slots.front().what == "state") {
+    text += fmt::format("; {}: up to {} more per rank for each checkpoint held",
+                        path.persistent ? "persistent" : "level 1", facts.slots.front().slots);
   }
   return text;
 }
@@ -140,9 +140,10 @@ void print_storage(RunConfig const& config, HeaderFacts const& facts) {
                                  : fmt::format("on {} storage path{}", config.paths.size(),
                                                config.paths.size() == 1 ? "" : "s"));
   for (std::size_t path = 0; path < std::min(config.paths.size(), facts.paths.size()); ++path) {
-    log::info("  path {}  {}, {}", config.paths[path].directory,
-              describe_rates(config.paths[path], facts.paths[path].rate),
-              describe_slots(config.paths[path], facts.paths[path]));
+    auto const lock = describe(facts.paths[path].lock);
+    log::info("  path {}  {}{}{}, {}", config.paths[path].directory,
+              describe_rates(config.paths[path], facts.paths[path].rate), lock.empty() ? "" : ", ",
+              lock, describe_slots(config.paths[path], facts.paths[path]));
   }
   plan::MemoryPlan const& memory = facts.memory;
   if (!config.paths.empty()) {
@@ -246,8 +247,11 @@ void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {
   row("checkpoint", times.checkpoint, times.checkpoint_bytes, times.saving);
   row("validation", times.validation);
   row("other", times.total - named);
-  log::info("  {:<12} {:>10.2f} s   {} steps, {:.0f} tokens/s (rank 0's clock and traffic)", "all",
-            total, times.steps, static_cast<double>(times.tokens) / total);
+  log::info(
+      "  {:<12} {:>10.2f} s   {} steps, {:.0f} tokens/s, {:.3g} TFLOP/s (rank 0's clock and "
+      "traffic)",
+      "all", total, times.steps, static_cast<double>(times.tokens) / total,
+      times.flops / total / 1e12);
   if (times.saving > times.checkpoint) {
     log::info("checkpoints: written in {:.2f} s, {:.2f} s of it under steps", times.saving.count(),
               (times.saving - times.checkpoint).count());
@@ -267,10 +271,13 @@ void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {
   for (std::string const& line : storage.lines()) {
     log::info("{}", line);
   }
-  log::info("host memory of state and gradients per node: peak {}, limit {}",
-            format_bytes(times.host_memory_peak), format_bytes(times.host_memory_limit));
-  log::info("device memory per rank: peak {}, limit {}", format_bytes(times.device_memory_peak),
-            times.device_memory_limit > 0 ? format_bytes(times.device_memory_limit) : "none");
+  log::info("host memory of state and gradients per node: peak {}, limit {}, planned {}",
+            format_bytes(times.host_memory_peak), format_bytes(times.host_memory_limit),
+            format_bytes(times.host_memory_planned));
+  log::info("device memory per rank: peak {}, limit {}, planned {}",
+            format_bytes(times.device_memory_peak),
+            times.device_memory_limit > 0 ? format_bytes(times.device_memory_limit) : "none",
+            format_bytes(times.device_memory_planned));
 }
 
 }  // namespace offstage::train

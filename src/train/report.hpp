@@ -9,6 +9,7 @@
 #include "plan/memory.hpp"
 #include "plan/split.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "train/lock_choice.hpp"
 #include "train/run_config.hpp"
 #include "train/storage_report.hpp"
 
@@ -27,6 +28,7 @@ struct PathFacts {
   std::vector<SlotFacts> slots{};  ///< none: all stays in host memory
   Bytes needed{};                  ///< all slots there of the ranks of this node
   Bytes free{};                    ///< before they were allocated
+  LockChoice lock{};               ///< how the node's processes share it
 };
 
 /// Facts that the header shows beside the configuration.
@@ -71,10 +73,12 @@ struct PhaseTimes {
   ActivationStep activations{};  ///< this rank's
   std::int64_t steps{};
   std::int64_t tokens{};     ///< of this start
+  double flops{};            ///< likewise, of the model
   Bytes host_memory_peak{};  ///< of rank 0's node, beside tiers.host-memory
   Bytes host_memory_limit{};
   Bytes device_memory_peak{};   ///< of the rank with most, beside device.memory
   Bytes device_memory_limit{};  ///< 0: none
+  Bytes host_memory_planned{}, device_memory_planned{};  ///< what the peaks were expected to be
 };
 
 /// A sentence on what helps where most steps were clipped and their updates could not begin under backward for that; empty:

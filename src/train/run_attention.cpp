@@ -12,32 +12,10 @@
 #include "state/shard.hpp"
 #include "train/activation_choice.hpp"
 #include "train/device_demand.hpp"
+#include "train/schedule_choice.hpp"
 
 namespace offstage::train {
 namespace {
-
-/// Whether a run with so much workspace fits on this rank's device. What is held there of gradients takes only what is left.
-template <class T>
-bool has_room(RunConfig config, mpi::Communicator const& comm, device::Device const& device,
-              state::RankLink const& link, Bytes workspace) {
-  config.device.attention_workspace = workspace;
-  config.device.memory = device.capacity();
-  state::ShardMap const map{state::layers_of(config.model), comm.size()};
-  std::int64_t const subgroup = std::min(config.subgroup_size, map.shard_elements(comm.rank()));
-  try {
-    config.train.activations =
-        settle_activations<T>(
-            config, map, comm.rank(),
-            {.memory = device.capacity(), .route = link.route(), .link = link.device_bytes()},
-            given_rates(config, 1))
-            .policy;
-    auto const demand =
-        device_demand<T>(config, map, comm.rank(), link.route(), subgroup, link.device_bytes());
-    return demand.total() - demand.held <= device.capacity();
-  } catch (UsageError const&) {
-    return false;
-  }
-}
 
 /// Of all ranks as rank 0 has it, or the first reason of one that has none.
 void plan_everywhere(mpi::Communicator const& comm, RunConfig const& config,
@@ -129,6 +107,24 @@ AttentionFacts planned_attention(RunConfig const& config) {
 }
 
 template <class T>
+bool has_attention_room(RunConfig config, state::ShardMap const& map, int rank,
+                        ActivationRoom const& room, Bytes workspace) {
+  config.device.attention_workspace = workspace;
+  config.device.memory = room.memory;
+  std::int64_t const subgroup = std::min(config.subgroup_size, map.shard_elements(rank));
+  try {
+    settle_schedule<T>(config, map, rank, room);
+    config.train.activations =
+        settle_activations<T>(config, map, rank, room, given_rates(config, room.ranks_per_node))
+            .policy;
+    auto const demand = device_demand<T>(config, map, rank, room.route, subgroup, room.link);
+    return demand.total() - demand.held <= room.memory;
+  } catch (UsageError const&) {
+    return false;
+  }
+}
+
+template <class T>
 RunAttention make_run_attention(RunConfig const& config, mpi::Communicator const& comm,
                                 device::Device const& device, state::RankLink const& link) {
   RunAttention attention;
@@ -137,8 +133,11 @@ RunAttention make_run_attention(RunConfig const& config, mpi::Communicator const
     plan_everywhere(comm, config, attention, facts);
   }
   if (facts.planned) {
-    facts.has_room =
-        comm.minimum(has_room<T>(config, comm, device, link, facts.workspace) ? 1 : 0) > 0;
+    state::ShardMap const map{state::layers_of(config.model), comm.size()};
+    ActivationRoom const room{
+        .memory = device.capacity(), .route = link.route(), .link = link.device_bytes()};
+    bool const here = has_attention_room<T>(config, map, comm.rank(), room, facts.workspace);
+    facts.has_room = comm.minimum(here ? 1 : 0) > 0;
   }
   AttentionChoice choice;
   mpi::agree(comm, [&] { choice = choose_attention(config.device.attention, facts); });
@@ -159,6 +158,8 @@ RunAttention make_run_attention(RunConfig const& config, mpi::Communicator const
 }
 
 #define OFFSTAGE_INSTANTIATE(T)                                                           \
+  template bool has_attention_room<T>(RunConfig, state::ShardMap const&, int,             \
+                                      ActivationRoom const&, Bytes);                      \
   template RunAttention make_run_attention<T>(RunConfig const&, mpi::Communicator const&, \
                                               device::Device const&, state::RankLink const&);
 OFFSTAGE_INSTANTIATE(float)

@@ -10,6 +10,8 @@
 #include "platform/cudnn/library.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/rank_link.hpp"
+#include "state/shard.hpp"
+#include "train/activation_choice.hpp"
 #include "train/run_config.hpp"
 
 namespace offstage::train {
@@ -51,6 +53,13 @@ struct RunAttention {
   /// by AMX"; empty: the device's alone.
   std::string libraries;
 };
+
+/// Whether a run with so much workspace fits on the device of rank `rank`, with the schedule and
+/// the activations that it would settle there. What is held there of gradients takes only what is
+/// left. T is numerics.dtype. `room.memory` is known.
+template <class T>
+[[nodiscard]] bool has_attention_room(RunConfig config, state::ShardMap const& map, int rank,
+                                      ActivationRoom const& room, Bytes workspace);
 
 /// On the device's GPU, which is the calling thread's current one. cuDNN computes attention where all ranks have the same
 /// version and plans, and the device has room for their workspace beside all else that the run takes of it; rank 0 warns

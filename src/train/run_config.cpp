@@ -141,6 +141,7 @@ void validate_places(RunConfig const& config) {
   require_at_least<std::int64_t>("checkpoint.keep-every", config.checkpoint.keep_every, 0,
                                  "; 0 keeps none for good");
   require_positive("checkpoint.mtbf", config.checkpoint.mtbf.count());
+  require_positive("checkpoint.node-mtbf", config.checkpoint.node_mtbf.count());
   // Both hold a lock of their own.
   if (plain(config.checkpoint.dir) == plain(config.run_dir)) {
     throw UsageError{fmt::format("checkpoint.dir={} is run.dir; use for example {}",

@@ -106,6 +106,8 @@ struct NumericsConfig {
   LossScaleRules loss_scale;  ///< of fp16
 };
 
+enum class CheckpointFiles { automatic, rank, node };  ///< checkpoint.files
+
 struct CheckpointConfig {
   std::string dir;             ///< default: run.dir/checkpoints
   std::int64_t every_steps{};  ///< 0: not by steps
@@ -116,8 +118,27 @@ struct CheckpointConfig {
   std::int64_t keep_every{};  ///< steps whose checkpoints are saved and stay; 0: none
   std::string resume;         ///< "auto", "none" or a path
   bool overlap = true;        ///< checkpoint.overlap: saves go on under the next step
-  double rate{};  ///< checkpoint.rate: bytes per second and rank, beside later steps too; 0: none
+  double rate{};  ///< checkpoint.rate: bytes per second of a node, beside later steps too; 0: none
+  double
+      rate_share{};   ///< checkpoint.rate=20%: part of what checkpoint.dir and paths move; 0: none
+  std::string local;  ///< checkpoint.local: a directory on each node; empty: no level 1
+  std::int64_t local_every_steps{};  ///< 0: not by steps
+  Seconds local_every_time{};        ///< 0: not by time
+  bool local_every_auto{};           ///< checkpoint.local-every=auto
+  Seconds node_mtbf{4320.0 * 3600};  ///< of one node, for every_auto beside level 1
+  std::string level_1;  ///< where level 1 of this run lies; empty: nowhere, or not known yet
+  int nodes = 1;        ///< of a run with level 1
 
+  CheckpointFiles files = CheckpointFiles::automatic;
+
+  /// Whether the ranks of a node write one file.
+  [[nodiscard]] bool has_node_files(int ranks) const {
+    constexpr int fewest_ranks = 256;
+    return files == CheckpointFiles::node ||
+           (files == CheckpointFiles::automatic && ranks >= fewest_ranks);
+  }
+  /// Whether saves go on beside later steps.
+  [[nodiscard]] bool is_paced() const { return rate > 0.0 || rate_share > 0.0; }
   /// Whether a run saves before its end.
   [[nodiscard]] bool saves_on_the_way() const {
     return every_steps > 0 || every_time > Seconds{} || every_auto || keep_every > 0;
@@ -126,9 +147,13 @@ struct CheckpointConfig {
 
 enum class SplitParameters { automatic, on, off };  ///< tiers.split-parameters
 
+/// tiers.exclusive: whether the processes of a node take turns on a storage path. automatic: where
+/// that moves no less.
+enum class Exclusive { off, on, automatic };
+
 /// How the storage paths are used: the principles of MLP-Offload, each with a key of its own.
 struct StoragePolicy {
-  bool exclusive = true;                                   ///< tiers.exclusive
+  Exclusive exclusive = Exclusive::automatic;              ///< tiers.exclusive
   plan::SplitPolicy split;                                 ///< tiers.split
   tiers::Verify verify = tiers::Verify::always;            ///< tiers.verify
   Bytes most_cache = -1;                                   ///< tiers.cache, per node; -1: auto
@@ -165,6 +190,14 @@ struct SharePolicy {
   plan::Transfers transfers = plan::Transfers::overlap;  ///< update.transfers=overlap|blocking
 };
 
+/// The rest of platform.*, as `offstage probe` wrote it: per rank, all ranks at once; 0 where not
+/// given.
+struct PassRates {
+  double block_forward{}, block_backward{};  ///< FLOP/s of a block on the device
+  double host_sum{};   ///< bytes per second that the cores read and write where they add gradients
+  double rank_link{};  ///< bytes per second that come to a rank from the others
+};
+
 /// Everything a training run is told; made by cli from files and options, read-only afterwards.
 struct RunConfig {
   std::string run_dir;
@@ -193,6 +226,7 @@ struct RunConfig {
   /// platform.*, as `offstage probe` wrote them: per rank, all ranks at once; 0 where not given.
   plan::UpdateRates platform;
   double platform_products{};     ///< platform.products, FLOP/s; 0: not given
+  PassRates platform_passes;
   std::string platform_measured;  ///< platform.measured: when and where, in words
   CheckpointConfig checkpoint;
   std::optional<slurm::Job> job;  ///< none outside of Slurm; its end is known to rank 0 alone

@@ -58,7 +58,7 @@ launch::Needs RunMemory<T>::needs(mpi::Communicator const& node,
   needs.host_memory = node.sum(memory::private_bytes()) + needs.allocation;
   needs.aio_requests = aio::EngineSettings{}.queue_depth;  // the checkpoint's
   for (tiers::PathSettings const& path : config_.paths) {
-    needs.aio_requests += static_cast<std::int64_t>(path.lanes()) * path.engine.queue_depth;
+    needs.aio_requests += static_cast<std::int64_t>(path.engines()) * path.engine.queue_depth;
     needs.storage_paths.push_back(path.directory);
   }
   return needs;

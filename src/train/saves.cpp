@@ -1,37 +1,149 @@
 #include "train/saves.hpp"
 
+#include <array>
+#include <span>
+
+#include "base/error.hpp"
 #include "base/log.hpp"
+#include "checkpoint/local_directory.hpp"
 
 namespace offstage::train {
 
+using checkpoint::Store;
+
+template <class Work>
+void Saves::try_local(Work&& work) {
+  try {
+    work();
+  } catch (mpi::AgreedError const& error) {
+    if (error.code() != ExitCode::io) {
+      throw;
+    }
+    if (comm_.rank() == 0) {
+      log::warning("{}; this run goes on without level 1", error.what());
+    }
+    local_goes_on_ = false;
+    cadence_.local_level_ended();
+  }
+}
+
+void Saves::set_split(checkpoint::SplitParameters const& split) {
+  for (Level* const level : {&global_, &local_}) {
+    if (level->store != nullptr) {
+      level->store->set_split(split);
+    }
+  }
+}
+
+std::optional<checkpoint::Meta> Saves::restore(std::string const& resume,
+                                               checkpoint::RunState const& run, State const& state,
+                                               checkpoint::OnSubgroup const& on_subgroup) {
+  auto const& [map, subgroups, tiers] = state;
+  // Level 1 comes first: of equal steps it is the nearer one.
+  std::array<Store*, 2> const both{local_.store.get(), global_.store.get()};
+  std::span const levels = std::span{both}.subspan(local_.store ? 0 : 1);
+  std::optional<checkpoint::Meta> meta;
+  Store const* found = nullptr;
+  if (resume == "auto") {
+    if (auto newest = Store::restore_newest(levels, run, map, subgroups, tiers, on_subgroup)) {
+      meta = std::move(newest->meta);
+      found = newest->level;
+    }
+  } else if (resume != "none") {
+    bool const is_local = local_.store != nullptr && local_.store->has(resume);
+    Store& store = is_local ? *local_.store : *global_.store;
+    meta = store.restore(resume, run, map, subgroups, tiers, on_subgroup);
+    found = &store;
+  }
+  if (resume != "auto") {
+    for (Store* const level : levels) {
+      level->pass_over_after(meta ? meta->step : 0);
+    }
+  }
+  if (meta) {
+    (found == local_.store.get() ? local_ : global_).step = meta->step;
+  }
+  // Scripts know by level 2 that a run has left the checkpoint that it was told to begin at.
+  global_first_ = resume != "auto" || global_.store->has_passed_over();
+  return meta;
+}
+
+void Saves::remove_passed_over_local() {
+  if (local_.store == nullptr) {
+    return;
+  }
+  try {
+    local_.store->remove_passed_over();
+  } catch (mpi::AgreedError const& error) {
+    if (comm_.rank() == 0) {
+      log::warning("{}; this run goes on without level 1", error.what());
+    }
+    local_goes_on_ = false;
+    cadence_.local_level_ended();
+    mpi::agree(comm_, [&] {
+      if (comm_.rank() == 0) {
+        checkpoint::forget_local_directory(global_.store->directory());
+      }
+    });
+  }
+}
+
 void Saves::save(checkpoint::Meta const& meta, State const& state, Seconds waited) {
-  step_ = meta.step;
-  waited_ = waited;
-  note(store_->save(meta, state.map, state.subgroups, state.tiers));
+  remove_passed_over_local();
+  global_.step = meta.step;
+  global_.waited = waited;
+  note(global_, global_.store->save(meta, state.map, state.subgroups, state.tiers));
+  global_first_ = false;
 }
 
 void Saves::begin(checkpoint::Meta const& meta, State const& state, Seconds waited) {
-  store_->begin_save(meta, state.map, state.subgroups, state.tiers);
-  step_ = meta.step;
-  waited_ = waited;
+  remove_passed_over_local();
+  cadence_.save_began();
+  global_.store->begin_save(meta, state.map, state.subgroups, state.tiers);
+  global_.step = meta.step;
+  global_.waited = waited;
+}
+
+void Saves::save_local(checkpoint::Meta const& meta, State const& state, Seconds waited,
+                       bool goes_on) {
+  local_.step = meta.step;
+  local_.waited = waited;
+  try_local([&] {
+    if (goes_on) {
+      local_.store->begin_save(meta, state.map, state.subgroups, state.tiers);
+    } else {
+      note(local_, local_.store->save(meta, state.map, state.subgroups, state.tiers));
+    }
+  });
+}
+
+bool Saves::finish_local() {
+  bool const goes_on = local_goes_on_ && local_.store->is_saving();
+  if (goes_on) {
+    try_local([&] { note(local_, local_.store->finish_save()); });
+  }
+  return goes_on;
 }
 
 bool Saves::finish_if_written() {
-  return store_->is_saving() && store_->may_update() && finish();
+  bool const local = finish_local();
+  return (global_.store->is_saving() && global_.store->may_update() && finish()) || local;
 }
 
 bool Saves::finish() {
-  if (!store_->is_saving()) {
+  if (!global_.store->is_saving()) {
     return false;
   }
-  note(store_->finish_save());
+  note(global_, global_.store->finish_save());
+  global_first_ = false;
   return true;
 }
 
 void Saves::finish_after_error() noexcept {
   try {
-    if (store_->is_saving() && comm_.rank() == 0) {
-      log::warning("an error ends the run once the save of step {} is written", step_);
+    finish_local();
+    if (goes_on() && comm_.rank() == 0) {
+      log::warning("an error ends the run once the save of step {} is written", step());
     }
     finish();
   } catch (std::exception const& error) {
@@ -39,10 +151,22 @@ void Saves::finish_after_error() noexcept {
   }
 }
 
-void Saves::note(checkpoint::SaveStats const& stats) {
-  cadence_.save_took(
-      {.whole = waited_ + stats.seconds, .stood_still = waited_ + stats.stood_still});
-  journal_.saved(step_, stats);
+void Saves::remove_local() {
+  if (local_.store != nullptr) {
+    local_.store->remove_all();
+  }
+}
+
+void Saves::note(Level const& level, checkpoint::SaveStats const& stats) {
+  bool const is_local = &level == &local_;
+  SaveTime const time{.whole = level.waited + stats.seconds - stats.paused,
+                      .stood_still = level.waited + stats.stood_still};
+  if (is_local) {
+    cadence_.local_save_took(time);
+  } else {
+    cadence_.save_took(time);
+  }
+  journal_.saved(level.step, stats, is_local ? 1 : 2);
 }
 
 }  // namespace offstage::train

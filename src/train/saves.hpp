@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/units.hpp"
@@ -16,48 +18,89 @@ namespace offstage::train {
 
 /// The checkpoints that a run saves, between its steps or under the next one, told to cadence and journal.
 ///
+/// Levels: 2 is checkpoint.dir; 1, if there is one, node storage. Saves of both may go on at a time. An I/O error of
+///         level 1 does not end the run: it goes on without that level, and says so (log).
 /// Collective: every member. Errors: mpi::AgreedError, those of checkpoint::Store.
 class Saves {
  public:
-  /// All but `store` outlive it.
-  Saves(std::unique_ptr<checkpoint::Store> store, mpi::Communicator const& comm, Cadence& cadence,
-        Journal& journal)
-      : store_{std::move(store)}, comm_{comm}, cadence_{cadence}, journal_{journal} {}
+  /// All but the stores outlive it. `local`: level 1; null: none.
+  Saves(std::unique_ptr<checkpoint::Store> store, std::unique_ptr<checkpoint::Store> local,
+        mpi::Communicator const& comm, Cadence& cadence, Journal& journal)
+      : global_{std::move(store)},
+        local_{std::move(local)},
+        local_goes_on_{local_.store != nullptr},
+        comm_{comm},
+        cadence_{cadence},
+        journal_{journal} {}
 
-  [[nodiscard]] checkpoint::Store& store() noexcept { return *store_; }
-  /// That step is in a checkpoint, or soon will be.
-  void has(std::int64_t step) noexcept { step_ = step; }
-  [[nodiscard]] bool is_saved(std::int64_t step) const noexcept { return step == step_; }
+  [[nodiscard]] checkpoint::Store& store() noexcept { return *global_.store; }
+  /// See checkpoint::Store.
+  void set_split(checkpoint::SplitParameters const& split);
+  [[nodiscard]] bool is_saved(std::int64_t step) const noexcept { return step == global_.step; }
 
-  /// What is saved, of this rank.
+  /// What is saved, of this rank, or filled.
   struct State {
     state::ShardMap const& map;
     std::vector<state::Subgroup> const& subgroups;
     tiers::Tiers& tiers;
   };
-  /// Returns when the checkpoint is complete.
+  /// Loads the newest checkpoint of both levels, or that in `resume` if it is neither "auto" nor "none". Where that was
+  /// not chosen by its age, later ones are passed over.
+  [[nodiscard]] std::optional<checkpoint::Meta> restore(std::string const& resume,
+                                                        checkpoint::RunState const& run,
+                                                        State const& state,
+                                                        checkpoint::OnSubgroup const& on_subgroup);
+
+  /// Whether a save of level 1 may be done after this step. Not while level 2 holds what was passed over, which a restart
+  /// would take instead, nor where it was not chosen by age what the run began at: level 2's save comes first then.
+  [[nodiscard]] bool may_save_local(std::int64_t step) const noexcept {
+    return local_goes_on_ && !global_first_ && step != local_.step;
+  }
+  /// Whether level 2 has to be saved when level 1 is due.
+  [[nodiscard]] bool saves_global_instead(std::int64_t step) const noexcept {
+    return local_goes_on_ && global_first_ && !is_saved(step);
+  }
+  /// Level 2. Returns when the checkpoint is complete.
   void save(checkpoint::Meta const& meta, State const& state, Seconds waited);
   /// Goes on under what is not forbidden by checkpoint::Staging, until finish(). `waited`: for the state to be
   /// as it is.
   void begin(checkpoint::Meta const& meta, State const& state, Seconds waited);
-  /// Before an update. The checkpoint that has begun is complete; false if none has, or if it goes on beside updates.
+  /// Level 1. `goes_on`: under the next step, until its update; else the checkpoint is complete when this returns.
+  void save_local(checkpoint::Meta const& meta, State const& state, Seconds waited, bool goes_on);
+
+  /// Before an update. Level 1 is complete, and level 2 if it is written; false if nothing became so.
   bool finish_if_written();
-  /// The checkpoint that has begun is complete; false if none has.
+  /// The checkpoint of level 2 that has begun is complete; false if none has.
   bool finish();
-  [[nodiscard]] bool goes_on() const noexcept { return store_->is_saving(); }
-  [[nodiscard]] std::int64_t step() const noexcept { return step_; }
+  [[nodiscard]] bool goes_on() const noexcept { return global_.store->is_saving(); }
+  [[nodiscard]] std::int64_t step() const noexcept { return global_.step; }
   /// After an error of something else, where all ranks are. Never throws.
   void finish_after_error() noexcept;
+  /// Level 2 has all that level 1 has: nothing of that is left.
+  void remove_local();
 
  private:
-  void note(checkpoint::SaveStats const& stats);
+  struct Level {
+    explicit Level(std::unique_ptr<checkpoint::Store> of) : store{std::move(of)} {}
+    std::unique_ptr<checkpoint::Store> store;
+    std::int64_t step = -1;  ///< that it has, or soon will
+    Seconds waited{};
+  };
+  bool finish_local();
+  /// Calls work(); after an I/O error there is no level 1 any more.
+  template <class Work>
+  void try_local(Work&& work);
+  /// Before level 2 has a step. Where it cannot be done nobody looks at level 1 any more.
+  void remove_passed_over_local();
+  void note(Level const& level, checkpoint::SaveStats const& stats);
 
-  std::unique_ptr<checkpoint::Store> store_;
+  Level global_;
+  Level local_;
+  bool local_goes_on_;  ///< it is saved
   mpi::Communicator const& comm_;
   Cadence& cadence_;
   Journal& journal_;
-  std::int64_t step_ = -1;
-  Seconds waited_{};
+  bool global_first_ = false;
 };
 
 }  // namespace offstage::train

@@ -1,5 +1,7 @@
 #include "train/schedule_choice.hpp"
 
+#include <utility>
+
 #include "base/dtype.hpp"
 #include "model/dims.hpp"
 
@@ -14,11 +16,17 @@ bool suits(activations::Policy const& policy) {
          (policy.rule != Rule::swap || policy.share == 0.0 || policy.share == 1.0);
 }
 
+/// Micro-batches of a rank in a step.
+int micro_batches(RunConfig const& config, int ranks) {
+  auto const all = config.train.global_batch / config.train.micro_batch;
+  return static_cast<int>((all + ranks - 1) / ranks);
+}
+
 /// `config` with a vertical schedule.
 template <class T>
-RunConfig vertical(RunConfig config, state::ShardMap const& map, int rank, ActivationRoom const& room) {
-  auto const all = config.train.global_batch / config.train.micro_batch;
-  config.train.together = static_cast<int>((all + map.ranks() - 1) / map.ranks());
+RunConfig vertical(RunConfig config, state::ShardMap const& map, int rank,
+                   ActivationRoom const& room) {
+  config.train.together = micro_batches(config, map.ranks());
   config.train.activations = settle_activations<T>(config, map, rank, room, {}).policy;
   if (config.train.activations.rule == Rule::swap) {
     config.train.activations.share = 0.0;  // blocks' inputs alone
@@ -49,26 +57,68 @@ ScheduleBytes schedule_bytes(RunConfig const& config, state::ShardMap const& map
   return bytes;
 }
 
+std::vector<int> allowed_schedules(RunConfig const& config, int ranks) {
+  switch (config.train.schedule) {
+    case LayerSchedule::vertical:
+      return {micro_batches(config, ranks)};
+    case LayerSchedule::automatic:
+      if (config.parameter_home != parameters::Home::device && suits(config.train.activations)) {
+        return {0, micro_batches(config, ranks)};
+      }
+      break;
+    case LayerSchedule::horizontal:
+      break;
+  }
+  return {0};
+}
+
 template <class T>
 void settle_schedule(RunConfig& config, state::ShardMap const& map, int rank,
                      ActivationRoom const& room) {
-  auto const schedule = config.train.schedule;
-  bool const possible =
-      schedule == LayerSchedule::vertical ||
-      (schedule == LayerSchedule::automatic && config.parameter_home != parameters::Home::device &&
-       suits(config.train.activations));
-  if (possible) {
-    auto const tried = vertical<T>(config, map, rank, room);
-    auto const bytes = schedule_bytes<T>(tried, map);
-    if (schedule == LayerSchedule::vertical || bytes.vertical < bytes.horizontal) {
-      config.train = tried.train;
-    }
+  auto const allowed = allowed_schedules(config, map.ranks());
+  if (allowed.back() == 0) {
+    return;
+  }
+  auto const tried = vertical<T>(config, map, rank, room);
+  auto const bytes = schedule_bytes<T>(tried, map);
+  bool const wanted = bytes.vertical < bytes.horizontal && has_room<T>(tried, map, rank, room);
+  if (wanted || allowed.size() == 1) {
+    config.train = tried.train;
   }
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                       \
-  template ScheduleBytes schedule_bytes<T>(RunConfig const&, state::ShardMap const&); \
-  template void settle_schedule<T>(RunConfig&, state::ShardMap const&, int, ActivationRoom const&);
+template <class T>
+std::string settle_for_all(RunConfig& config, state::ShardMap const& map,
+                           mpi::Communicator const& comm, ActivationRoom const& room,
+                           device::Device& device) {
+  auto rates = given_rates(config, room.ranks_per_node);
+  WantedRates wanted;
+  mpi::agree(comm, [&] {
+    settle_schedule<T>(config, map, 0, room);
+    wanted = wanted_rates<T>(config, map, 0, room, rates);
+  });
+  config.train.together = comm.broadcast_value(config.train.together, 0);
+  config.train.activations = comm.broadcast_value(config.train.activations, 0);
+  wanted = comm.broadcast_value(wanted, 0);
+  if (wanted.any()) {
+    measure_rates(rates, wanted, config, comm, room.ranks_per_node, device);
+    if (rates.compute_measured) {
+      config.platform_products = rates.rates.compute;
+    }
+  }
+  ActivationChoice choice;
+  mpi::agree(comm, [&] { choice = settle_activations<T>(config, map, 0, room, rates); });
+  config.train.activations = comm.broadcast_value(choice.policy, 0);
+  return comm.broadcast(std::move(choice.why), 0);
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                                           \
+  template ScheduleBytes schedule_bytes<T>(RunConfig const&, state::ShardMap const&);     \
+  template void settle_schedule<T>(RunConfig&, state::ShardMap const&, int,               \
+                                   ActivationRoom const&);                                \
+  template std::string settle_for_all<T>(RunConfig&, state::ShardMap const&,              \
+                                         mpi::Communicator const&, ActivationRoom const&, \
+                                         device::Device&);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)
 OFFSTAGE_INSTANTIATE(float16)

@@ -1,5 +1,10 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
+#include "device/device.hpp"
+#include "platform/mpi/communicator.hpp"
 #include "state/shard.hpp"
 #include "train/activation_choice.hpp"
 #include "train/run_config.hpp"
@@ -13,17 +18,32 @@ struct ScheduleBytes {
                        ///< layers
 };
 
-/// Of what the two schedules differ in. `config.train` has activations and `together` of the
-/// vertical one. T is numerics.dtype.
+/// Bytes of that in which the two schedules differ. `config.train` has activations and `together`
+/// of the vertical one. T is numerics.dtype.
 template <class T>
 [[nodiscard]] ScheduleBytes schedule_bytes(RunConfig const& config, state::ShardMap const& map);
 
-/// train.schedule settled for rank `rank`: of a vertical one TrainConfig::together and
-/// ::activations, of a horizontal one nothing. It comes before settle_activations. `auto` is vertical where parameters do not live on the device, a rank has several
-/// micro-batches in a step, train.activations keeps nothing that a vertical schedule computes
-/// again, and fewer bytes move so (schedule_bytes).
+/// Values of TrainConfig::together that train.schedule allows with these activations, on so many
+/// ranks.
+[[nodiscard]] std::vector<int> allowed_schedules(RunConfig const& config, int ranks);
+
+/// Settles train.schedule for rank `rank`: writes TrainConfig::together and ::activations of a
+/// vertical schedule, and nothing of a horizontal one. It comes before settle_activations. `auto`
+/// is vertical where parameters do not live on the device, a rank has several micro-batches in a
+/// step, train.activations keeps nothing that a vertical schedule computes again, the room
+/// suffices for it, and fewer bytes move so (schedule_bytes).
 template <class T>
 void settle_schedule(RunConfig& config, state::ShardMap const& map, int rank,
                      ActivationRoom const& room);
+
+/// train.schedule and train.activations settled for a run: rank 0 decides for all, whose memory
+/// plans may differ. Rates that it needs and nobody gave are measured. `room`: the same on all
+/// ranks. Writes config.train and, if products were measured, config.platform_products; returns
+/// ActivationChoice::why.
+/// Collective. Errors: mpi::AgreedError.
+template <class T>
+[[nodiscard]] std::string settle_for_all(RunConfig& config, state::ShardMap const& map,
+                                         mpi::Communicator const& comm, ActivationRoom const& room,
+                                         device::Device& device);
 
 }  // namespace offstage::train

@@ -185,11 +185,23 @@ void SharedUpdate::complete(std::int64_t subgroup, double squares) {
 ShareStep SharedUpdate::confirm() {
   ShareStep const done = planned();
   pipeline_->confirm();
+  end_if_blocking();
+  return done;
+}
+
+ShareStep SharedUpdate::redo(kernels::OptimizerStep const& step, update::GradientSource gradient,
+                             update::ParameterTargets targets) {
+  ShareStep const done = planned();
+  pipeline_->start_under_forward(step, trips_, std::move(gradient), std::move(targets));
+  end_if_blocking();
+  return done;
+}
+
+void SharedUpdate::end_if_blocking() {
   trips_.clear();
   if (transfers_ == plan::Transfers::blocking) {
     finish();
   }
-  return done;
 }
 
 std::vector<tiers::Key> SharedUpdate::take_back() {
@@ -209,10 +221,7 @@ ShareStep SharedUpdate::run(kernels::OptimizerStep const& step, update::Gradient
   if (spills_) {
     pipeline_->start(step, trips, std::move(gradient), targets);
   } else {
-    auto const stats = pipeline_->run(step, trips, gradient, targets);
-    if (lane_) {
-      share_.learn(stats);
-    }
+    share_.learn(pipeline_->run(step, trips, gradient, targets));
   }
   seconds_ = watch.elapsed();
   return done;

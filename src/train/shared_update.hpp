@@ -85,12 +85,20 @@ class SharedUpdate {
   /// The presumed step is right; the rest may go on until finish().
   ShareStep confirm();
   /// It is not: all is as before, but these subgroups' parameters, which the update may have changed. A plan
-  /// for run() is there.
+  /// for redo() is there.
   [[nodiscard]] std::vector<tiers::Key> take_back();
+  /// What was taken back is done again by another step; it may go on until finish().
+  ShareStep redo(kernels::OptimizerStep const& step, update::GradientSource gradient,
+                 update::ParameterTargets targets);
   /// The run has failed: waits for trips; nothing goes on any more.
   void abandon() noexcept;
   /// Before gradients or state are touched again. Errors: those of the update.
   void finish();
+
+  /// Of what is not resident, that the device takes in the next update.
+  [[nodiscard]] double share() const noexcept { return share_.share(); }
+  /// As updates that have ended had them.
+  [[nodiscard]] plan::UpdateRates const& rates() const noexcept { return share_.rates(); }
 
   /// Seconds inside the last run.
   [[nodiscard]] Seconds seconds() const noexcept { return seconds_; }
@@ -98,6 +106,8 @@ class SharedUpdate {
  private:
   [[nodiscard]] std::vector<update::Trip> next_trips(bool ahead);
   [[nodiscard]] ShareStep planned() const;
+  /// Of an update that has been given to the pipeline.
+  void end_if_blocking();
 
   std::vector<state::Subgroup> const& subgroups_;
   Offload& offload_;

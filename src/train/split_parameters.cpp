@@ -50,7 +50,7 @@ bool splits_parameters(RunConfig const& config) {
       return true;
     case SplitParameters::automatic:
       return why.empty() && !config.paths.empty() && config.overlap == Overlap::off &&
-             !any_persistent(config) && config.checkpoint.rate == 0.0;
+             !any_persistent(config) && !config.checkpoint.is_paced() && config.checkpoint.local.empty();
     case SplitParameters::off:
       break;
   }

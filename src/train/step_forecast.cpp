@@ -1,6 +1,7 @@
 #include "train/step_forecast.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/dtype.hpp"
 #include "model/block.hpp"
@@ -13,15 +14,13 @@
 #include "train/memory_demand.hpp"
 #include "train/shared_update.hpp"
 #include "update/device_lane.hpp"
+#include "update/held_gradients.hpp"
 
 namespace offstage::train {
 namespace {
 
-/// Products of backward for one of forward, and attention's, which makes scores again.
-constexpr double backward_products = 2.0;
-constexpr double backward_attention = 2.5;
-/// Both in block_flops.
-constexpr double counted_products = 3.0;
+/// Products of the head, whose backward has two for one in forward.
+constexpr double head_products = 3.0;
 
 double first_known(double one, double other) {
   return one > 0.0 ? one : other;
@@ -35,21 +34,31 @@ struct BlockWork {
   plan::LayerWork attention, mlp;
 };
 
-BlockWork block_work(model::Dims const& dims, model::BlockFates const& fates) {
+/// Operations that take as long at the rate of products as theirs do at the rate that a block's
+/// pass was measured to have.
+double as_products(RunConfig const& config, double flops, double rate) {
+  double const products = known_compute(config);
+  return products > 0.0 && rate > 0.0 ? flops * products / rate : flops;
+}
+
+BlockWork block_work(RunConfig const& config, model::Dims const& dims,
+                     model::BlockFates const& fates) {
   using model::Part;
-  auto const flops = model::block_flops(dims);
-  double const all_linear = flops.linear / counted_products;
-  double const attention = flops.attention / counted_products;
-  double const linear = model::part_flops(dims, Part::qkv) + model::part_flops(dims, Part::mid);
-  double const of_mlp = all_linear - linear;
-  BlockWork work{
-      .attention = {.forward = linear + attention,
-                    .backward = backward_products * linear + backward_attention * attention},
-      .mlp = {.forward = of_mlp, .backward = backward_products * of_mlp}};
-  work.mlp.with_before = fates[Part::mid] == model::Fate::recompute;
+  auto const& platform = config.platform_passes;
+  auto const work_of = [&](model::Passes const& passes) {
+    return plan::LayerWork{
+        .forward = as_products(config, passes.forward, platform.block_forward),
+        .backward = as_products(config, passes.backward, platform.block_backward)};
+  };
+  auto const passes = model::block_passes(dims);
+  BlockWork work{.attention = work_of(passes.attention), .mlp = work_of(passes.mlp)};
+  work.mlp.with_before = model::mlp_needs_attention(fates);
   for (Part const part : model::all_parts) {
-    auto& layer = work.mlp.with_before || part == Part::up ? work.mlp : work.attention;
-    layer.recompute += fates[part] == model::Fate::recompute ? model::part_flops(dims, part) : 0.0;
+    if (fates[part] == model::Fate::recompute) {
+      auto& layer = work.mlp.with_before || part == Part::up ? work.mlp : work.attention;
+      layer.recompute +=
+          as_products(config, model::part_flops(dims, part), platform.block_forward);
+    }
   }
   return work;
 }
@@ -89,9 +98,11 @@ double known_compute(RunConfig const& config) {
 }
 
 plan::Machine machine_of(RunConfig const& config, StepFacts const& facts) {
-  plan::Machine machine{.compute = known_compute(config),
-                        .rates = known_rates(config),
-                        .host_sum = config.device.emulation.host_sum};
+  plan::Machine machine{
+      .compute = known_compute(config),
+      .rates = known_rates(config),
+      .host_sum = first_known(config.device.emulation.host_sum, config.platform_passes.host_sum),
+      .rank_link = config.platform_passes.rank_link};
   if (is_host_visible(facts)) {
     machine.rates.host_to_device = machine.rates.device_to_host = 0.0;
     machine.rates.host_to_device_both = machine.rates.device_to_host_both = 0.0;
@@ -116,7 +127,7 @@ plan::Workload workload_of(RunConfig const& config, StepFacts const& facts) {
     plan::LayerWork each;
     if (auto const block = static_cast<int>(map.layers()[static_cast<std::size_t>(layer)].block);
         block >= 0) {
-      auto const of_block = block_work(dims, ring.fates(block));
+      auto const of_block = block_work(config, dims, ring.fates(block));
       each = layer == state::mlp_layer(block) ? of_block.mlp : of_block.attention;
     }
     each.elements = map.layers()[static_cast<std::size_t>(layer)].padded_elements();
@@ -125,7 +136,7 @@ plan::Workload workload_of(RunConfig const& config, StepFacts const& facts) {
     work.layers.push_back(each);
   }
   // The head's backward is done at the end of forward, tile by tile.
-  work.layers.back().forward = counted_products * 2.0 * static_cast<double>(dims.rows()) *
+  work.layers.back().forward = head_products * 2.0 * static_cast<double>(dims.rows()) *
                                static_cast<double>(dims.V) * static_cast<double>(dims.C);
   for (state::LeavingPart const& part : model::leaving_parts<T>(dims, ring)) {
     work.layers[static_cast<std::size_t>(state::mlp_layer(part.block))].leaving += part.bytes;
@@ -165,7 +176,8 @@ plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
   schedule.chunk_slots = slots.slots;
   schedule.staged_chunks = slots.parameter_slots;
   schedule.workers = update_workers(config, memory, host_visible);
-  schedule.held = facts.device.held / accumulated_bytes<T>(config);
+  Bytes const norms = update::HeldGradients::norm_bytes(facts.map.shard_elements(facts.rank));
+  schedule.held = std::max<Bytes>(0, facts.device.held - norms) / accumulated_bytes<T>(config);
   schedule.direct = facts.route == state::Route::direct;
   schedule.sums_on_device = sums_on_device(facts.map.ranks(), facts.route);
   schedule.buffers = stored ? memory.buffers : 0;
@@ -181,15 +193,15 @@ plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
   schedule.gradients_cached = memory.gradients_cached;
   schedule.flush_fp32 = config.flushes_fp32();
   schedule.home = home_of(config);
+  auto const sizes = facts.map.slot_sizes();
+  for (std::size_t layer = 0; layer < facts.map.layers().size(); ++layer) {
+    if (sizes.is_large(facts.map.layers()[layer])) {
+      schedule.large_layers.push_back(static_cast<int>(layer));
+    }
+  }
   if (schedule.home != plan::ParameterHome::device) {
-    auto const sizes = facts.map.slot_sizes();
     std::int64_t const there = facts.device.working_copy / static_cast<Bytes>(sizeof(T));
     schedule.parameter_slots = static_cast<int>((there - sizes.large) / sizes.usual);
-    for (std::size_t layer = 0; layer < facts.map.layers().size(); ++layer) {
-      if (sizes.is_large(facts.map.layers()[layer])) {
-        schedule.large_layers.push_back(static_cast<int>(layer));
-      }
-    }
   }
   schedule.parameter_buffers = memory.parameter_buffers;
   schedule.parameters_ahead =
@@ -205,29 +217,36 @@ plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
 }
 
 template <class T>
-plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts) {
-  auto const machine = machine_of(config, facts);
+plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts,
+                              StepSimulation const& by) {
+  auto const machine = by.machine != nullptr ? *by.machine : machine_of(config, facts);
   auto const work = workload_of<T>(config, facts);
   auto schedule = schedule_of<T>(config, facts);
-  auto const plain = plan::simulate(machine, work, schedule);
+  auto const plain = plan::simulate(machine, work, schedule, by.events);
   bool const gains = schedule.spares > 0 || (schedule.spare_slots && schedule.buffers > 0);
   if (config.overlap == Overlap::off || (config.overlap == Overlap::automatic && !gains)) {
     return plain;
   }
   schedule.overlap = true;
-  auto overlapped = plan::simulate(machine, work, schedule);
+  std::vector<plan::SimulatedEvent> events;
+  auto overlapped =
+      plan::simulate(machine, work, schedule, by.events != nullptr ? &events : nullptr);
   if (facts.clip_rate > 0.0) {
     schedule.redone = true;
     overlapped = plan::mean(overlapped, plan::simulate(machine, work, schedule), facts.clip_rate);
   }
   bool const chosen = config.overlap == Overlap::on || overlapped.step < plain.step;
+  if (chosen && by.events != nullptr) {
+    *by.events = std::move(events);
+  }
   return chosen ? overlapped : plain;
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                               \
-  template plan::Workload workload_of<T>(RunConfig const&, StepFacts const&); \
-  template plan::Schedule schedule_of<T>(RunConfig const&, StepFacts const&); \
-  template plan::Prediction foresee_step<T>(RunConfig const&, StepFacts const&);
+#define OFFSTAGE_INSTANTIATE(T)                                                 \
+  template plan::Workload workload_of<T>(RunConfig const&, StepFacts const&);   \
+  template plan::Schedule schedule_of<T>(RunConfig const&, StepFacts const&);   \
+  template plan::Prediction foresee_step<T>(RunConfig const&, StepFacts const&, \
+                                            StepSimulation const&);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)
 OFFSTAGE_INSTANTIATE(float16)

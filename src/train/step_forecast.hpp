@@ -39,10 +39,18 @@ template <class T>
 template <class T>
 [[nodiscard]] plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts);
 
+/// Events of foresee_step are those of plan::simulate. The machine is machine_of's unless it is
+/// given.
+struct StepSimulation {
+  plan::Machine const* machine{};
+  std::vector<plan::SimulatedEvent>* events{};
+};
+
 /// A step that the configuration would make. Rates that are not known take no time. Steps whose
 /// update began under backward are done again with clip_rate. update.overlap=auto is the quicker
 /// of both ways, where versions are kept.
 template <class T>
-[[nodiscard]] plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts);
+[[nodiscard]] plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts,
+                                            StepSimulation const& by = {});
 
 }  // namespace offstage::train

@@ -5,6 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "model/transformer.hpp"
+
 namespace offstage::train {
 namespace {
 
@@ -37,6 +39,13 @@ double mean_in_order(mpi::Communicator const& comm, std::span<double const> mine
     sum += all[g % ranks * rounds + g / ranks];
   }
   return sum / static_cast<double>(count);
+}
+
+double model_flops(RunConfig const& config) {
+  auto const micro_batches = config.train.global_batch / config.train.micro_batch;
+  return static_cast<double>(micro_batches) *
+         model::product_flops(
+             config.model, {.batch = config.train.micro_batch, .sequence = config.train.sequence});
 }
 
 double clip_factor(OptimizerConfig const& optimizer, double grad_norm) {

@@ -19,6 +19,10 @@ namespace offstage::train {
 [[nodiscard]] double mean_in_order(mpi::Communicator const& comm, std::span<double const> mine,
                                    std::int64_t count);
 
+/// Floating-point operations of the model's products in a step, forward and backward, all ranks'. What
+/// is computed again does not count.
+[[nodiscard]] double model_flops(RunConfig const& config);
+
 /// What a mean gradient of this norm is multiplied with, as PyTorch's clip_grad_norm_ has it; 1: not clipped.
 [[nodiscard]] double clip_factor(OptimizerConfig const& optimizer, double grad_norm);
 /// The sum of squares of accumulated gradients at which that begins, of which `gradient_scale` makes the mean

@@ -51,12 +51,14 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   auto const node = comm.split_by_node();
   nodes_ = static_cast<int>(comm.sum(node.rank() == 0 ? 1 : 0));
   mpi::agree(comm, [&] {
+    trace_ = make_trace("trace");
     if (config_.parameter_home == parameters::Home::device) {
       RunConfig known = config_;
       known.device.memory = device_->capacity();
       copy_ = std::make_unique<parameters::DeviceParameters<T>>(
           map_, *link_, *device_, *stream_,
-          gathering_slots<T>(known, map_, link_->route(), link_->device_bytes()));
+          gathering_slots<T>(known, map_, link_->route(), link_->device_bytes()),
+          trace_.get());
     }
     auto shape = run_shape<T>(config_);
     shape.attention = attention;
@@ -68,7 +70,6 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
                                                  {.ranks_per_node = run_memory_->ranks_on_node(),
                                                   .route = link_->route(),
                                                   .host_memory = run_memory_->host_limit()}));
-    trace_ = make_trace();
     device_memory_ = make_device_memory();
   });
   on_plan(run_memory_->needs(node, memory_));
@@ -107,6 +108,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
                                           .trace = trace_.get()});
     }
     update::GradientSettings gradients = offload_->take_gradients(accumulates_fp32<T>(config_));
+    gradients.trace = trace_.get();
     gradients.memory = device_memory_.get();
     gradients.layer_sums = config_.train.together > 1;
     gradients.host_sum_rate = config_.device.emulation.host_sum;
@@ -163,12 +165,12 @@ StepRunner<T>::~StepRunner() {
 }
 
 template <class T>
-std::unique_ptr<trace::Trace> StepRunner<T>::make_trace() const {
+std::unique_ptr<trace::Trace> StepRunner<T>::make_trace(char const* what) const {
   if (!config_.trace) {
     return nullptr;
   }
   return std::make_unique<trace::Trace>(
-      fmt::format("{}/trace-{}.json", config_.run_dir, comm_.rank()), comm_.rank(),
+      fmt::format("{}/{}-{}.json", config_.run_dir, what, comm_.rank()), comm_.rank(),
       cpu::host_name(), trace::Trace::default_bytes, trace::Trace::Begin::later);
 }
 
@@ -178,8 +180,7 @@ std::unique_ptr<update::DeviceMemory> StepRunner<T>::make_device_memory() {
   if (!trace_) {
     return nullptr;
   }
-  auto const demand = device_demand<T>(config_, map_, comm_.rank(), link_->route(),
-                                       memory_.subgroup_elements, link_->device_bytes());
+  auto const demand = device_plan();
   activation_bytes_ = demand.model;
   auto memory = std::make_unique<update::DeviceMemory>(*trace_);
   memory->keep(update::DeviceMemory::User::parameters, demand.working_copy);
@@ -197,9 +198,48 @@ void StepRunner<T>::tell_of_activations(trace::Clock::time_point from) {
 
 template <class T>
 void StepRunner<T>::open_trace() {
-  if (trace_) {
-    trace_->open();
+  if (!trace_) {
+    return;
   }
+  trace_->open();
+  std::vector<plan::SimulatedEvent> events;
+  if (!foresee(&events)) {
+    return;
+  }
+  auto const foreseen = make_trace("foreseen");
+  foreseen->open();
+  draw(events, *foreseen);
+}
+
+template <class T>
+DeviceDemand StepRunner<T>::device_plan() const {
+  auto config = config_;
+  if (device_->kind() == device::Kind::cuda) {
+    config.device.memory = device_->capacity();  // whose share of the GPU nobody may have told
+  }
+  return device_demand<T>(config, map_, comm_.rank(), link_->route(), memory_.subgroup_elements,
+                          link_->device_bytes());
+}
+
+template <class T>
+std::optional<RunForecast> StepRunner<T>::foresee() const {
+  return foresee(nullptr);
+}
+
+template <class T>
+std::optional<RunForecast> StepRunner<T>::foresee(std::vector<plan::SimulatedEvent>* events) const {
+  auto const device = device_plan();
+  StepFacts const facts{.map = map_,
+                        .rank = comm_.rank(),
+                        .ranks_per_node = run_memory_->ranks_on_node(),
+                        .route = link_->route(),
+                        .memory = memory_,
+                        .device = device,
+                        .share = update_->share()};
+  auto reached = reached_;
+  reached.update = update_->rates();
+  reached.paths = offload_->rates();
+  return foresee_run<T>(config_, facts, reached.steps > 0 ? &reached : nullptr, events);
 }
 
 template <class T>
@@ -244,7 +284,9 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   Now const now{learning_rate, optimizer_step, loss_scale, first_sample};
   StepResult result;
   Stopwatch const whole;
-  traffic_before_ = offload_->state().traffic();  // of the paths, whoever uses them
+  told_ = false;
+  tiers::Traffic traffic_before = fetched_before_.value_or(offload_->state().traffic());
+  traffic_before.paths = offload_->state().traffic().paths;  // whoever uses them
   auto const moved_before = moved_activations();
   if (config_.train.together > 0) {
     run_layers(data, now, result);
@@ -266,14 +308,19 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   result.share = step_update_->complete(update_numbers(now, result), clip, result.skipped);
   result.update = watch.elapsed();
   tiers::Traffic const after = offload_->state().traffic();
-  result.read_bytes = after.read_bytes() - traffic_before_.read_bytes();
-  result.write_bytes = after.write_bytes() - traffic_before_.write_bytes();
-  result.storage = difference(traffic_before_, after,
+  fetched_before_ = after;
+  result.read_bytes = after.read_bytes() - traffic_before.read_bytes();
+  result.write_bytes = after.write_bytes() - traffic_before.write_bytes();
+  result.storage = difference(traffic_before, after,
                               {.paths = config_.paths,
                                .residence = offload_->state().residence(),
                                .workers = workers(),
                                .nodes = nodes_,
                                .seconds = whole.elapsed()});
+  reached_.forward = result.forward;
+  reached_.backward = result.backward;
+  ++reached_.steps;
+  reached_.clipped += clip < 1.0 ? 1 : 0;
   if (!result.disturbed) {
     step_update_->learn({.overlapped = result.share.overlapped,
                          .redone = result.skipped || clip < 1.0,
@@ -394,13 +441,12 @@ void StepRunner<T>::begin_ahead(std::span<double const> losses, Now const& now,
 
 template <class T>
 void StepRunner<T>::call_before_update(StepResult& result) {
+  if (std::exchange(told_, true)) {
+    return;
+  }
   Stopwatch const watch;
   if (before_update_ && before_update_()) {
     result.disturbed = true;
-    // What else has fetched the state so far is none of the update's.
-    std::vector<tiers::PathTraffic> paths = std::move(traffic_before_.paths);
-    traffic_before_ = offload_->state().traffic();
-    traffic_before_.paths = std::move(paths);
   }
   result.stood_still += watch.elapsed();
 }

@@ -20,9 +20,11 @@
 #include "state/initialize.hpp"
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
+#include "train/device_demand.hpp"
 #include "train/metrics.hpp"
 #include "train/offload.hpp"
 #include "train/run_config.hpp"
+#include "train/run_forecast.hpp"
 #include "train/run_memory.hpp"
 #include "train/shared_update.hpp"
 #include "train/step_update.hpp"
@@ -79,8 +81,9 @@ class StepRunner {
   [[nodiscard]] checkpoint::OnSubgroup fill_working_copy();
   /// Where the tiers hold the lower halves of parameters. The runner outlives it.
   [[nodiscard]] std::optional<checkpoint::SplitParameters> split_parameters();
-  /// The trace has a file from now on, if there is to be one: nothing can refuse the run any more. Not
-  /// collective. Errors: IoError of trace::Trace::open.
+  /// The trace has a file from now on, if there is to be one: nothing can refuse the run any more.
+  /// Beside it lies foreseen-RANK.json, the same of simulated steps (plan::simulate), if the rates
+  /// are given. Not collective. Errors: IoError of trace::Trace::open.
   void open_trace();
 
   /// One step over the global batch whose first sequence is sample `first_sample`. `optimizer_step`
@@ -88,9 +91,12 @@ class StepRunner {
   /// the range of T.
   StepResult step(data::Dataset const& data, std::int64_t first_sample, double learning_rate,
                   std::int64_t optimizer_step, double loss_scale);
-  /// Called in every step on all ranks, at the same place, once or twice: before the update changes the state, or
-  /// would. True if something went on beside the step until then.
+  /// `call` is made once in every step, on all ranks at the same place: before the update changes
+  /// the state, or would. It returns true if something went on beside the step until then.
   void set_before_update(std::function<bool()> call) { before_update_ = std::move(call); }
+  /// This rank's steps as plan and rates make them; see foresee_run. Before the first step by rates
+  /// that were given alone. Not collective.
+  [[nodiscard]] std::optional<RunForecast> foresee() const;
   /// Waits for what the last update left to go on under the next forward: before the state is read or
   /// saved. Errors: those of the update.
   void finish_update() { update_->finish(); }
@@ -102,9 +108,13 @@ class StepRunner {
     return subgroups_;
   }
   [[nodiscard]] tiers::Tiers& tiers() noexcept { return offload_->state(); }
+  /// Null: all stays in host memory.
+  [[nodiscard]] std::shared_ptr<tiers::PathSet> paths() const { return offload_->paths(); }
   [[nodiscard]] std::vector<PathFacts> path_facts() const { return offload_->facts(); }
   [[nodiscard]] device::Device const& device() const noexcept { return *device_; }
   [[nodiscard]] plan::MemoryPlan const& memory_plan() const noexcept { return memory_; }
+  /// What this rank takes of its device, as planned.
+  [[nodiscard]] DeviceDemand device_plan() const;
   /// What of this rank lives where, beside the limits.
   [[nodiscard]] std::vector<std::string> memory_table() const {
     return run_memory_->table(memory_, offload_->spares() - memory_.spares);
@@ -121,9 +131,12 @@ class StepRunner {
   [[nodiscard]] int parameter_slots() const noexcept { return run_memory_->parameter_slots(); }
 
  private:
-  [[nodiscard]] std::unique_ptr<trace::Trace> make_trace() const;
+  /// `what`: of the file's name.
+  [[nodiscard]] std::unique_ptr<trace::Trace> make_trace(char const* what) const;
+  [[nodiscard]] std::optional<RunForecast> foresee(std::vector<plan::SimulatedEvent>* events) const;
   /// Knows what is on the device for good. Null without a trace.
   [[nodiscard]] std::unique_ptr<update::DeviceMemory> make_device_memory();
+  /// The first time in a step alone.
   void call_before_update(StepResult& result);
   /// Since the start.
   [[nodiscard]] ActivationStep moved_activations() const {
@@ -142,7 +155,7 @@ class StepRunner {
   void run_micro_batches(data::Dataset const& data, Now const& now, StepResult& result);
   /// The same of a vertical schedule: they pass the layers together.
   void run_layers(data::Dataset const& data, Now const& now, StepResult& result);
-  /// Of those of the step, this one.
+  /// Micro-batch `number` of the step.
   [[nodiscard]] data::TokenBatch micro_batch(data::Dataset const& data, Now const& now,
                                              std::int64_t number) const;
   /// Once every forward is done: agrees on the loss, and the update begins if it is to begin under
@@ -180,6 +193,10 @@ class StepRunner {
   std::optional<StepUpdate<T>> step_update_;
   std::function<bool()> before_update_;
   tiers::Traffic traffic_before_;  ///< this step
+  ReachedRates reached_;           ///< without rates, which their owners know
+  bool told_ = false;  ///< before_update_ was called, this step
+  /// As of the end of the last step. What an update fetches between steps counts for the next.
+  std::optional<tiers::Traffic> fetched_before_;
 };
 
 }  // namespace offstage::train

@@ -63,7 +63,9 @@ ShareStep StepUpdate<T>::complete(UpdateNumbers const& numbers, double clip, boo
     parts_.update.readiness().finish();
   } else {
     parts_.gradients.begin_update();
-    share = parts_.update.run(step_of(numbers, clip), gradient_source(), parameter_targets());
+    auto const step = step_of(numbers, clip);
+    share = began ? parts_.update.redo(step, gradient_source(), parameter_targets())
+                  : parts_.update.run(step, gradient_source(), parameter_targets());
     parts_.offload.follow_rates();
   }
   share.overlapped = began;

@@ -107,13 +107,12 @@ StorageStep difference(tiers::Traffic const& before, tiers::Traffic const& after
       facts.workers);
   for (std::size_t i = 0; i < facts.paths.size(); ++i) {
     tiers::PathSettings const& settings = facts.paths[i];
-    step.paths.push_back(
-        {.directory = settings.directory,
-         .emulated = settings.emulation.has_value(),
-         .lanes = settings.processes * (settings.duplex == tiers::Duplex::full ? 2 : 1),
-         .traffic = {.read = since(before.paths[i].read, after.paths[i].read),
-                     .write = since(before.paths[i].write, after.paths[i].write)},
-         .resident_bytes = facts.residence.paths[i]});
+    step.paths.push_back({.directory = settings.directory,
+                          .emulated = settings.emulation.has_value(),
+                          .lanes = settings.lanes(),
+                          .traffic = {.read = since(before.paths[i].read, after.paths[i].read),
+                                      .write = since(before.paths[i].write, after.paths[i].write)},
+                          .resident_bytes = facts.residence.paths[i]});
   }
   return step;
 }

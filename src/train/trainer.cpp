@@ -11,6 +11,7 @@
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
 #include "checkpoint/extent_file.hpp"
+#include "checkpoint/local_directory.hpp"
 #include "checkpoint/writer.hpp"
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
@@ -21,12 +22,14 @@
 #include "train/crowding.hpp"
 #include "train/directories.hpp"
 #include "train/journal.hpp"
+#include "train/local_level.hpp"
 #include "train/loss_scale.hpp"
 #include "train/memory_demand.hpp"
 #include "train/report.hpp"
 #include "train/run_attention.hpp"
 #include "train/run_device.hpp"
 #include "train/run_link.hpp"
+#include "train/save_rate.hpp"
 #include "train/saves.hpp"
 #include "train/schedule.hpp"
 #include "train/schedule_choice.hpp"
@@ -89,16 +92,23 @@ class Training {
   void prepare();
   /// What is chosen by the device's memory; rates that this needs are measured.
   void settle(device::Device& device, state::RankLink const& link);
+  /// checkpoint.rate and checkpoint.files, and the storage path on which checkpoint.dir lies.
+  void settle_saves();
   void open_data();
   void look_for_shortages(launch::Needs const& needs);
   void start_or_continue();
   void start();
   void continue_loss_scale();
   void one_step();
+  /// A forecast of the steps to come, as soon as the rates that it needs are known.
+  void look_ahead();
   void validate();
   void run_steps();
   /// Under the next step if there is one.
-  void save();
+  void save(Decision const& due);
+  [[nodiscard]] Saves::State state() {
+    return {runner_->map(), runner_->subgroups(), runner_->tiers()};
+  }
   /// What has to be done before a save while another goes on; false if this one waits for a later step.
   [[nodiscard]] bool finish_earlier_save(bool a_step_follows);
   void conclude();
@@ -114,6 +124,7 @@ class Training {
   std::unique_ptr<data::Dataset> train_data_;
   std::unique_ptr<data::Dataset> valid_data_;
   std::unique_ptr<Directories> directories_;  ///< ends after the runner, whose slots lie in them
+  std::unique_ptr<LocalLevel> local_level_;   ///< so does this; null: there is no level 1
   std::string activations_why_;               ///< for the header
   RunAttention attention_;                    ///< ends after the runner, whose model has its plans
   std::unique_ptr<StepRunner<T>> runner_;
@@ -121,7 +132,8 @@ class Training {
   LossScale loss_scale_;
   checkpoint::Meta meta_;
   Stop stop_ = Stop::none;
-  bool postponed_ = false;  ///< a save is due and waits for the end of the one before
+  std::int64_t steps_done_{};  ///< of this start, up to those that a forecast waits for
+  bool postponed_ = false;     ///< a save is due and waits for the end of the one before
 };
 
 template <class T>
@@ -160,23 +172,15 @@ void Training<T>::look_for_shortages(launch::Needs const& needs) {
 template <class T>
 void Training<T>::start_or_continue() {
   Stopwatch const watch;
-  std::optional<checkpoint::Meta> found;
-  std::string const& resume = config_.checkpoint.resume;
   checkpoint::RunState const run{
       config_.model,
       {.optimizer = std::string{kernels::name_of(config_.optimizer.kind)},
        .moments = std::string{kernels::name_of(config_.optimizer.moments)},
        .layout = config_.optimizer.checkpoint_layout()}};
-  if (resume == "auto") {
-    found = saves_->store().restore_newest(run, runner_->map(), runner_->subgroups(),
-                                           runner_->tiers(), runner_->fill_working_copy());
-  } else if (resume != "none") {
-    found = saves_->store().restore(resume, run, runner_->map(), runner_->subgroups(),
-                                    runner_->tiers(), runner_->fill_working_copy());
-  }
+  auto found =
+      saves_->restore(config_.checkpoint.resume, run, state(), runner_->fill_working_copy());
   if (found) {
     meta_ = std::move(*found);
-    saves_->has(meta_.step);
     continue_loss_scale();
     if (leads()) {
       log::info("continuing after step {}", meta_.step);
@@ -190,9 +194,6 @@ void Training<T>::start_or_continue() {
   } else {
     start();
   }
-  if (resume != "auto") {
-    saves_->store().pass_over_after(meta_.step);
-  }
   meta_.model = config_.model;
   meta_.state = run.state;
   meta_.seed = config_.train.seed;
@@ -203,7 +204,7 @@ void Training<T>::start_or_continue() {
   meta_.program = program_text(libraries + (both ? ", " : "") + attention);
   meta_.threads = place_.threads;
   meta_.ranks = comm_.size();
-  cadence_.expect_save(watch.elapsed(), found.has_value());
+  cadence_.expect_save(watch.elapsed(), saves_->is_saved(meta_.step));
 }
 
 template <class T>
@@ -252,6 +253,7 @@ ExitCode Training<T>::run() {
     throw;
   }
   signals_.ignore();
+  saves_->remove_local();
   conclude();
   return stop_ == Stop::none ? ExitCode::done : ExitCode::more;
 }
@@ -265,9 +267,10 @@ void Training<T>::run_steps() {
     if (next.validate) {
       validate();
     }
-    if (next.save || postponed_) {
-      save();
-    }
+    save(next);
+  }
+  if (stop_ == Stop::none && !saves_->is_saved(meta_.step)) {
+    save({.save = true});  // the last step was in level 1 alone
   }
 }
 
@@ -284,22 +287,9 @@ void Training<T>::settle(device::Device& device, state::RankLink const& link) {
                          : static_cast<Bytes>(auto_host_share * static_cast<double>(comm_.minimum(
                                                                     memory::available_bytes()))),
       .ranks_per_node = static_cast<int>(comm_.maximum(std::int64_t{node.size()}))};
-  auto rates = given_rates(config_, room.ranks_per_node);
   std::optional<state::ShardMap> map;
-  WantedRates wanted;
-  mpi::agree(comm_, [&] {
-    map.emplace(state::layers_of(config_.model), comm_.size());
-    settle_schedule<T>(config_, *map, 0, room);
-    wanted = wanted_rates<T>(config_, *map, 0, room, rates);
-  });
-  if (wanted.any()) {
-    measure_rates(rates, wanted, config_, comm_, node, device);
-  }
-  mpi::agree(comm_, [&] {
-    auto choice = settle_activations<T>(config_, *map, 0, room, rates);
-    config_.train.activations = choice.policy;
-    activations_why_ = std::move(choice.why);
-  });
+  mpi::agree(comm_, [&] { map.emplace(state::layers_of(config_.model), comm_.size()); });
+  activations_why_ = settle_for_all<T>(config_, *map, comm_, room, device);
 }
 
 /// Everything before the first step. What a user can mend is found here, and then nothing is left
@@ -314,6 +304,9 @@ void Training<T>::prepare() {
       checkpoint::remove_old_slots(config_.checkpoint.dir);
     }
   });
+  if (!config_.checkpoint.local.empty()) {
+    local_level_ = std::make_unique<LocalLevel>(config_, comm_);
+  }
   auto device = make_run_device(config_.device, place_.placement, comm_);
   auto const for_link = device->kind() == device::Kind::cuda && comm_.size() > 1
                             ? link_needs(config_, comm_.size())
@@ -346,15 +339,18 @@ void Training<T>::prepare() {
       std::make_unique<checkpoint::Store>(
           config_.checkpoint.dir,
           checkpoint::Retention{config_.checkpoint.keep, config_.checkpoint.keep_every}, comm_),
-      comm_, cadence_, journal_);
-  if (auto split = runner_->split_parameters()) {
-    saves_->store().set_split(*std::move(split));
+      local_level_ ? local_level_->make_store() : nullptr, comm_, cadence_, journal_);
+  if (auto const split = runner_->split_parameters()) {
+    saves_->set_split(*split);
   }
-  saves_->store().set_rate(holds_versions(config_) ? config_.checkpoint.rate : 0.0);
+  settle_saves();
   runner_->set_before_update([this] { return saves_->finish_if_written(); });
   Bytes const checkpoint_part =
       checkpoint::space_for(config_.optimizer.checkpoint_layout(), runner_->subgroups());
   require_space(config_, comm_, checkpoint_part);
+  if (local_level_) {
+    local_level_->require_space(checkpoint_part);
+  }
   start_or_continue();
   look_at_space_to_come(config_, comm_, checkpoint_part, saves_->store(), meta_.step);
   StartRecord const start{.step = meta_.step,
@@ -363,12 +359,46 @@ void Training<T>::prepare() {
                           .nodes = node_names(config_.node, comm_),
                           .job = config_.job};
   mpi::agree(comm_, [&] { runner_->open_trace(); });
+  if (auto forecast = runner_->foresee()) {
+    journal_.expect(*std::move(forecast));
+  }
   mpi::agree(comm_, [&] {
     journal_.begin(start, cadence_.now());
+    if (local_level_) {
+      local_level_->keep();
+    }
     if (leads()) {
       directories_->keep();
     }
+    if (leads() && !local_level_) {
+      checkpoint::forget_local_directory(config_.checkpoint.dir);
+    }
   });
+}
+
+template <class T>
+void Training<T>::settle_saves() {
+  auto const paths = runner_->paths();
+  tiers::StoragePath* path = nullptr;
+  mpi::agree(comm_, [&] { path = paths ? path_on(*paths, config_.checkpoint.dir) : nullptr; });
+  saves_->store().set_path(path);
+  auto const node = comm_.split_by_node();
+  if (config_.checkpoint.has_node_files(comm_.size())) {
+    saves_->store().set_node_files(node, std::ssize(runner_->subgroups()));
+  }
+  if (!holds_versions(config_)) {
+    return;
+  }
+  double const share = config_.checkpoint.rate_share;
+  double const whole = share > 0.0 ? measure_checkpoint_directory(config_, comm_, node, path) : 0.0;
+  saves_->store().set_rate(rate_of_rank(config_.checkpoint, node.size(), whole));
+  if (share > 0.0 && leads()) {
+    log::info(
+        "checkpoint.rate={:g}%: {} per node and second, of {} that checkpoint.dir takes; of "
+        "each path that much at most",
+        100.0 * share, format_bytes(static_cast<Bytes>(share * whole)),
+        format_bytes(static_cast<Bytes>(whole)));
+  }
 }
 
 template <class T>
@@ -381,7 +411,9 @@ void Training<T>::conclude() {
                      .total = cadence_.now(),
                      .host_memory_peak = runner_->host_memory_peak(),
                      .host_memory_limit = runner_->host_memory_limit(),
-                     .device_memory_peak = runner_->device_memory_peak()});
+                     .device_memory_peak = runner_->device_memory_peak(),
+                     .host_memory_planned = runner_->memory_plan().node_total,
+                     .device_memory_planned = comm_.maximum(runner_->device_plan().total())});
 }
 
 template <class T>
@@ -431,6 +463,22 @@ void Training<T>::one_step() {
           meta_.bad_steps, meta_.step, config_.train.max_bad_steps)};
     }
   });
+  look_ahead();
+}
+
+// Rates of the first update may be known only once the second step has begun. After that nobody knows
+// more.
+template <class T>
+void Training<T>::look_ahead() {
+  constexpr std::int64_t measuring_steps = 2;
+  if (journal_.expects() || steps_done_ >= measuring_steps) {
+    return;
+  }
+  ++steps_done_;
+  auto forecast = runner_->foresee();
+  if (forecast && (forecast->unknown.empty() || steps_done_ == measuring_steps)) {
+    journal_.expect(*std::move(forecast));
+  }
 }
 
 template <class T>
@@ -463,24 +511,32 @@ bool Training<T>::finish_earlier_save(bool a_step_follows) {
 }
 
 template <class T>
-void Training<T>::save() {
+void Training<T>::save(Decision const& due) {
   bool const a_step_follows = stop_ == Stop::none && meta_.step < config_.train.steps;
-  if (!finish_earlier_save(a_step_follows)) {
-    return;
+  bool const local = due.save_local && saves_->may_save_local(meta_.step);
+  bool global =
+      due.save || postponed_ || (due.save_local && saves_->saves_global_instead(meta_.step));
+  if (global && finish_earlier_save(a_step_follows)) {
+    postponed_ = false;
+    global = !saves_->is_saved(meta_.step);
+  } else {
+    global = false;
   }
-  postponed_ = false;
-  if (saves_->is_saved(meta_.step)) {
+  if (!local && !global) {
     return;
   }
   Stopwatch const rest;
   runner_->finish_update();
   Seconds const waited = rest.elapsed();
   mpi::agree(comm_, [&] { journal_.sync(); });
-  Saves::State const state{runner_->map(), runner_->subgroups(), runner_->tiers()};
-  if (config_.checkpoint.overlap && a_step_follows) {
-    saves_->begin(meta_, state, waited);
-  } else {
-    saves_->save(meta_, state, waited);
+  bool const goes_on = config_.checkpoint.overlap && a_step_follows;
+  if (local) {
+    saves_->save_local(meta_, state(), waited, goes_on);
+  }
+  if (global && goes_on) {
+    saves_->begin(meta_, state(), waited);
+  } else if (global) {
+    saves_->save(meta_, state(), waited);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "update/pipeline.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.hpp"
@@ -44,17 +45,14 @@ void UpdatePipeline::begin(std::span<Trip const> order) {
   tiers_.begin_pass();
 }
 
-void UpdatePipeline::start(kernels::OptimizerStep const& step, std::span<Trip const> order,
-                           GradientSource gradient, ParameterTargets targets) {
-  begin(order);
-  if (settings_.device != nullptr) {
-    settings_.device->use_lent();
-  }
+void UpdatePipeline::start_trips(Begin when, kernels::OptimizerStep const& step,
+                                 std::span<Trip const> order, GradientSource gradient,
+                                 ParameterTargets targets) {
   if (settings_.readiness != nullptr) {
     settings_.readiness->begin();
   }
   try {
-    under_way_ = std::make_unique<Trips>(subgroups_, tiers_, settings_, Begin::after_backward,
+    under_way_ = std::make_unique<Trips>(subgroups_, tiers_, settings_, when,
                                          std::make_unique<StepGate>(step), order,
                                          std::move(gradient), std::move(targets));
   } catch (...) {
@@ -63,7 +61,25 @@ void UpdatePipeline::start(kernels::OptimizerStep const& step, std::span<Trip co
     }
     throw;
   }
+}
+
+void UpdatePipeline::start(kernels::OptimizerStep const& step, std::span<Trip const> order,
+                           GradientSource gradient, ParameterTargets targets) {
+  begin(order);
+  if (settings_.device != nullptr) {
+    settings_.device->use_lent();
+  }
+  start_trips(Begin::after_backward, step, order, std::move(gradient), std::move(targets));
   under_way_->serve();
+}
+
+void UpdatePipeline::start_under_forward(kernels::OptimizerStep const& step,
+                                         std::span<Trip const> order, GradientSource gradient,
+                                         ParameterTargets targets) {
+  begin(order);
+  std::vector<Trip> lowest_first{order.begin(), order.end()};
+  std::ranges::sort(lowest_first, {}, &Trip::subgroup);
+  start_trips(Begin::under_backward, step, lowest_first, std::move(gradient), std::move(targets));
 }
 
 void UpdatePipeline::start_ahead(kernels::OptimizerStep const& presumed, double most_squares,

@@ -46,6 +46,7 @@ struct PipelineSettings {
 };
 
 class Trips;
+enum class Begin;
 
 /// Updates every subgroup of a shard once: lease, step, commit. `workers` threads (one per pipeline
 /// slot) each run that trip as one blocking function, so that fetch, update and flush of different
@@ -103,6 +104,11 @@ class UpdatePipeline {
     std::vector<tiers::Key> reverted;
   };
   [[nodiscard]] TakenBack take_back();
+  /// An update whose gradients are all there and whose step is known, as start()'s, but all of it goes on under the
+  /// next forward, in the order in which that reads parameters; a thread of its own computes. It returns at once.
+  /// It follows take_back; lent device memory is not used.
+  void start_under_forward(kernels::OptimizerStep const& step, std::span<Trip const> order,
+                           GradientSource gradient, ParameterTargets targets);
   /// The run has failed: cancels what waits, and waits for trips. Nothing but the destructor follows, and
   /// calls of complete that are late.
   void abandon() noexcept;
@@ -117,6 +123,9 @@ class UpdatePipeline {
   tiers::Tiers& tiers_;
   PipelineSettings settings_;
   void begin(std::span<Trip const> order);
+  /// The trips of an update whose step is known.
+  void start_trips(Begin when, kernels::OptimizerStep const& step, std::span<Trip const> order,
+                   GradientSource gradient, ParameterTargets targets);
   std::unique_ptr<Trips> under_way_;  ///< what start began
   bool ahead_ = false;                ///< it waits for confirm or take_back
   bool was_ahead_ = false;            ///< it was confirmed

@@ -11,13 +11,14 @@ TripQueue::TripQueue(std::span<Trip const> order, int workers, bool device_first
   cpu_trips_ = order_.cpu_trips();
 }
 
-std::optional<Trip> TripQueue::take() {
+std::optional<TripQueue::Deal> TripQueue::take() {
   std::unique_lock lock{mutex_};
   if (order_.must_wait()) {
     Waiting const waiting{"the device's part of the update"};
     changed_.wait(lock, [this] { return !order_.must_wait(); });
   }
-  return order_.take();
+  auto const trip = order_.take();
+  return trip ? std::optional{Deal{*trip, std::chrono::steady_clock::now()}} : std::nullopt;
 }
 
 void TripQueue::bring_forward(std::int64_t subgroup) {

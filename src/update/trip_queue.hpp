@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -22,8 +23,12 @@ class TripQueue {
   /// `device_first`: no CPU trip begins before all device trips have ended.
   TripQueue(std::span<Trip const> order, int workers, bool device_first);
 
+  /// A trip, and when it was dealt: later ones were dealt later.
+  struct Deal : Trip {
+    std::chrono::steady_clock::time_point when;
+  };
   /// A trip to make; none when none is left, or one has failed. Blocks for device_first alone.
-  [[nodiscard]] std::optional<Trip> take();
+  [[nodiscard]] std::optional<Deal> take();
   /// This one is dealt before all that are left: the next forward will want what became possible last first,
   /// so that a storage that is behind had better be behind with the others. Nothing if it was dealt.
   void bring_forward(std::int64_t subgroup);

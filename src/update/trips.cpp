@@ -94,7 +94,8 @@ void Trips::work(int slot) noexcept {
     while (auto const trip = queue_.take()) {
       AtEnd const ended{[&] { queue_.end(*trip); }};
       state::Subgroup const& subgroup = subgroups_[static_cast<std::size_t>(trip->subgroup)];
-      trip->on_device ? make_on_device(subgroup, row) : make_on_cpu(subgroup, row);
+      trip->on_device ? make_on_device(subgroup, row, trip->when)
+                      : make_on_cpu(subgroup, row, trip->when);
     }
   } catch (...) {
     fail(std::current_exception());
@@ -175,8 +176,9 @@ UpdateStats Trips::finish() {
 // lease, so that trips end and leases come free whatever the pools' sizes. In this order the gradient is read
 // while the trip waits for a buffer of the state, of which there are few.
 std::optional<Trips::Leases> Trips::fetch(state::Subgroup const& subgroup, bool resident,
-                                          std::string const& row) {
-  trace::Scope const scope{settings_.trace, row, "fetch", subgroup.index};
+                                          std::string const& row, trace::Clock::time_point dealt) {
+  trace::Scope scope{settings_.trace, row, "fetch", subgroup.index};
+  scope.since(dealt);
   if (begin_ == Begin::under_backward) {
     return fetch_ahead(subgroup, resident);
   }
@@ -221,12 +223,13 @@ std::optional<Trips::Leases> Trips::fetch_ahead(state::Subgroup const& subgroup,
   return leases;
 }
 
-void Trips::make_on_cpu(state::Subgroup const& subgroup, std::string const& row) {
+void Trips::make_on_cpu(state::Subgroup const& subgroup, std::string const& row,
+                        trace::Clock::time_point dealt) {
   std::optional<Leases> leases;
   std::shared_ptr<device::Event> sent;
   {
     AtEnd const no_more{[this] { lane_.leave(); }};
-    if (auto fetched = fetch(subgroup, false, row)) {
+    if (auto fetched = fetch(subgroup, false, row, dealt)) {
       leases.emplace(*std::move(fetched));
     } else {
       return;
@@ -245,9 +248,10 @@ void Trips::make_on_cpu(state::Subgroup const& subgroup, std::string const& row)
   end(subgroup, *std::move(leases), row);
 }
 
-void Trips::make_on_device(state::Subgroup const& subgroup, std::string const& row) {
+void Trips::make_on_device(state::Subgroup const& subgroup, std::string const& row,
+                           trace::Clock::time_point dealt) {
   bool const resident = subgroup.resident && settings_.resident;
-  auto leases = fetch(subgroup, resident, row);
+  auto leases = fetch(subgroup, resident, row, dealt);
   if (!leases) {
     return;
   }

@@ -14,6 +14,7 @@
 #include "base/stopwatch.hpp"
 #include "base/thread.hpp"
 #include "kernels/optimizer/optimizer.hpp"
+#include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 #include "update/compute_lane.hpp"
@@ -24,10 +25,10 @@
 
 namespace offstage::update {
 
-/// When an update begins.
+/// When an update begins, and who computes.
 enum class Begin {
   after_backward,  ///< all gradients are there; the owner computes in serve
-  under_backward   ///< they come while it goes on; a thread of its own computes
+  under_backward   ///< they may come while it goes on; a thread of its own computes
 };
 
 /// The trips of one update, and the threads that make them, from construction on.
@@ -61,8 +62,10 @@ class Trips {
   /// One worker: trips until none is left or one has failed.
   void work(int slot) noexcept;
   void fail(std::exception_ptr error) noexcept;
-  void make_on_cpu(state::Subgroup const& subgroup, std::string const& row);
-  void make_on_device(state::Subgroup const& subgroup, std::string const& row);
+  void make_on_cpu(state::Subgroup const& subgroup, std::string const& row,
+                   trace::Clock::time_point dealt);
+  void make_on_device(state::Subgroup const& subgroup, std::string const& row,
+                      trace::Clock::time_point dealt);
   /// What a trip reads and writes; without the state if that lies on the device.
   struct Leases {
     std::optional<GradientLease> gradient;
@@ -72,7 +75,7 @@ class Trips {
   };
   /// None: the gate was cancelled.
   [[nodiscard]] std::optional<Leases> fetch(state::Subgroup const& subgroup, bool resident,
-                                            std::string const& row);
+                                            std::string const& row, trace::Clock::time_point dealt);
   /// Under backward the state comes first, while the gradient is still being made.
   [[nodiscard]] std::optional<Leases> fetch_ahead(state::Subgroup const& subgroup, bool resident);
   /// The compute lane's thread, under backward.

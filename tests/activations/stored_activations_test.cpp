@@ -141,6 +141,47 @@ TEST(StoredActivations, OnDemandGiveWhatWasPutLastAsOftenAsItIsTaken) {
   }
 }
 
+// Many writers, and nothing between two puts of a tensor but the model's own order.
+TEST(StoredActivations, OnDemandGiveTheLastOfSeveralPutsWhateverTheWorkers) {
+  std::vector<state::LeavingPart> const parts{{0, 0, part_size}, {1, 0, part_size}};
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    StoredSettings const workers{4, 3, true};
+    tiers::VirtualFixture storage;
+    storage.add_paths(2);
+    storage.settings.buffers = workers.buffers();
+    storage.settings.cached = 0;
+    auto const tiers = storage.make(StoredActivations::extents(parts));
+    device::ShuffledDevice device{seed};
+    StoredActivations store{parts, *tiers, device, workers};
+    auto const model = device.make_stream("model");
+    constexpr int puts = 4;
+    auto const memory = device.allocate(puts * part_size, "values");
+    auto const back = device.allocate(part_size, "what comes back");
+    auto const value = [&](int put) {
+      return memory.as<std::byte>().subspan(static_cast<std::size_t>(put * part_size),
+                                            static_cast<std::size_t>(part_size));
+    };
+    std::atomic<int> wrong = 0;
+    store.open();
+    for (int put = 0; put < puts; ++put) {
+      model->enqueue([=] { std::ranges::fill(value(put), static_cast<std::byte>(put + 1)); });
+    }
+    std::vector<std::shared_ptr<device::Event>> points;
+    for (int put = 0; put < puts; ++put) {
+      points.push_back(store.put(put % 2, 0, value(put), model->record()));
+    }
+    for (int tensor = 0; tensor < 2; ++tensor) {
+      state::queue_behind(*model, *store.take(tensor, 0, back.as<std::byte>(), model->record()));
+      model->enqueue([there = back.as<std::byte>(), tensor, &wrong] {
+        auto const last = static_cast<std::byte>(puts - 1 + tensor);
+        wrong += std::ranges::count(there, last) == part_size ? 0 : 1;
+      });
+    }
+    model->synchronize();
+    EXPECT_EQ(wrong, 0) << "seed " << seed;
+  }
+}
+
 // From a buffer of each worker and nothing else in host memory, to all of it.
 TEST(StoredActivations, BringBackWhatWasPutWhateverTheWorkersAndTheCache) {
   std::uint64_t seed = 0;

@@ -270,5 +270,23 @@ TEST(Together, TakesDeviceMemoryForAFewTensorsWhereTheyLeave) {
   EXPECT_GE(bytes(90, recomputed_block) - bytes(10, recomputed_block), 80 * tensors);
 }
 
+// Each micro-batch has a gradient of its own among the tensors that wait.
+TEST(Together, HasNoGradientOfTheResidualStreamBesideThoseThatWait) {
+  auto const shape = test::tiny_shape(false);
+  for (int const count : {0, 1, 3}) {
+    RunShape const run{.batch = 2,
+                       .sequence = 5,
+                       .fates = test::all_blocks(shape, recomputed_block),
+                       .micro_batches = count};
+    auto const device = device::make_host_device(0);
+    Workspace<float> const memory{
+        dims_of(shape, run, device->kind()),
+        workspace_demand(state::layers_of(shape), shape.tied_head, ring_of(shape, run),
+                         vertical_plan(shape, run).demand()),
+        *device};
+    EXPECT_EQ(std::ssize(memory.dx), count > 0 ? 0 : 2 * 5 * shape.hidden);
+  }
+}
+
 }  // namespace
 }  // namespace offstage::model

@@ -17,7 +17,7 @@ using ::testing::Not;
 
 Manifest sample() {
   Manifest manifest;
-  manifest.format = format_version;
+  manifest.format = format_of_rank_files;
   manifest.rank = 1;
   manifest.ranks = 2;
   manifest.file = "rank-0001.h5";
@@ -70,8 +70,28 @@ TEST(Manifest, ReadsBackWhatLiesInAnExtentFile) {
   ASSERT_TRUE(manifest.subgroups[1].own_file);
   EXPECT_EQ(manifest.subgroups[1].own_file->name, "extent-0001-000001.h5");
   EXPECT_EQ(manifest.subgroups[1].own_file->bytes, 8192 + 98304 + 7);
-  EXPECT_EQ(manifest.subgroups[1].place(1, format_version), "/");
-  EXPECT_EQ(manifest.subgroups[0].place(0, format_version), "/subgroup/0/");
+  EXPECT_EQ(manifest.place(1), "/");
+  EXPECT_EQ(manifest.place(0), "/subgroup/0/");
+  EXPECT_EQ(manifest.checksum_name(1), "/checksum/1");
+}
+
+TEST(Manifest, ReadsBackWhatLiesInTheFileOfANode) {
+  Manifest written = sample();
+  written.format = format_of_node_files;
+  for (char const* const name : {"node-0000.h5", "node-0001.h5"}) {
+    written.file = name;
+    Manifest const manifest = parse_manifest(to_json(written), adamw_layout(), "path");
+    EXPECT_EQ(manifest.format, format_of_node_files);
+    EXPECT_EQ(manifest.file, name);
+    EXPECT_EQ(manifest.place(1), "/rank/1/subgroup/1/");
+    EXPECT_EQ(manifest.checksum_name(1), "/rank/1/checksum/1");
+  }
+  for (char const* const name : {"node-0002.h5", "node-1.h5", "node-00000.h5", "node--001.h5",
+                                 "node-.h5", "rank-0001.h5", "../node-0000.h5"}) {
+    written.file = name;
+    EXPECT_THAT(problem_with(to_json(written)), HasSubstr("field file must be a file name"))
+        << name;
+  }
 }
 
 TEST(Manifest, NamesWhatIsWrongWithAnExtentFile) {
@@ -145,7 +165,8 @@ TEST(Manifest, NamesTheFileAndTheFieldThatIsWrong) {
            Case{"\"file_bytes\": 200000", "\"file_bytes\": 100000",
                 "subgroups[0].elements"
                 " must"},
-           Case{"\"format_version\": 5", "\"format_version\": 6", "field format_version"},
+           Case{"\"format_version\": 5", "\"format_version\": 7", "field format_version"},
+           Case{"\"format_version\": 5", "\"format_version\": 6", "field file must be a file name"},
            Case{"\"place\": \"/subgroup/1/\"", "\"place\": \"/x\"", "subgroups[1].place"},
            Case{"\"offset_bytes\": 4096", "\"offset_bytes\": 4100", "subgroups[0].offset_bytes"},
            Case{"\"offset_bytes\": 4096", "\"offset_bytes\": \"4096\"", "offset_bytes"},

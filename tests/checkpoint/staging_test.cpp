@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <thread>
 
 #include "base/error.hpp"
+#include "checkpoint/allowance.hpp"
 #include "checkpoint/gated_tiers.hpp"
 #include "checkpoint/sample.hpp"
 #include "platform/scratch_directory.hpp"
@@ -68,6 +70,53 @@ TEST_F(StagingOfARank, GivesUpAfterTheSubgroupThatItIsAt) {
   }};
   staging.reset();
   EXPECT_EQ(gated.asked(), 1);
+}
+
+TEST(AnAllowance, PausesUntilTheWorkIsDueOrSomebodyHurries) {
+  auto const begin = Allowance::Clock::now();
+  Allowance allowance;
+  allowance.add(Seconds{0.05});
+  allowance.pause([] { return false; });
+  EXPECT_GE(Seconds{Allowance::Clock::now() - begin}.count(), 0.05);
+  Seconds const before = allowance.paused();
+  EXPECT_LE(before.count(), Seconds{Allowance::Clock::now() - begin}.count());
+  allowance.add(Seconds{1e9});
+  EXPECT_TRUE(allowance.has_time(Seconds{}));
+  int asked = 0;
+  allowance.pause([&] { return ++asked == 4; });
+  EXPECT_GE((allowance.paused() - before).count(), 0.06) << "three looks of 20 ms";
+}
+
+TEST_F(StagingOfARank, ItsRatesPausesAreCountedAndEndWhenItHurries) {
+  tiers::PathSettings path;
+  path.directory = scratch / "storage";
+  std::filesystem::create_directory(path.directory);
+  tiers::VirtualSettings settings;
+  settings.paths = tiers::make_paths({.paths = {path}});
+  settings.spill = "offstage-test";
+  settings.buffers = 1;
+  settings.holds = true;
+  shard.tiers = tiers::make_virtual_tiers(shard.sizes(), settings);
+  shard.fill(5);
+  Staging staging{1,
+                  step,
+                  0,
+                  1,
+                  adamw_layout(),
+                  shard.subgroups,
+                  *shard.tiers,
+                  {.drain = {.rate = {.bytes_per_second = 1.0}}}};
+  staging.wait_for_held();
+  std::this_thread::sleep_for(std::chrono::seconds{1});  // some of which it pauses
+  EXPECT_FALSE(staging.is_done()) << "a byte a second";
+  shard.fill(6);
+  RankFiles const written = staging.finish();
+  EXPECT_GT(written.paused.count(), 0.0);
+  EXPECT_LT(written.paused, staging.seconds());
+  commit_master(step, sample_meta(small_model(), 2), {written.manifest});
+  ScratchDirectory const other;
+  write_checkpoint(other.path(), 2, 1, two_chunks, 5);
+  EXPECT_THAT(compare(list(scratch.path())[0], list(other.path())[0]), IsEmpty());
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST_F(Options, DefaultsFillWhatIsNotGiven) {
   EXPECT_TRUE(config.subgroup_is_default);
   EXPECT_EQ(config.host_memory, 0);
   EXPECT_TRUE(config.paths.empty());
-  EXPECT_TRUE(config.storage.exclusive);
+  EXPECT_EQ(config.storage.exclusive, train::Exclusive::automatic);
   EXPECT_EQ(config.storage.split.rule, plan::SplitRule::automatic);
   EXPECT_EQ(config.storage.verify, tiers::Verify::always);
   EXPECT_EQ(config.storage.most_cache, -1);
@@ -99,6 +99,24 @@ TEST_F(Options, ABareNumberOfCheckpointEveryMeansSteps) {
   EXPECT_THAT(error({"--checkpoint.every=1.5"}),
               AllOf(HasSubstr("checkpoint.every=1.5"), HasSubstr("50, 30min")));
   EXPECT_THAT(error({"--checkpoint.every=often"}), HasSubstr("checkpoint.every=often"));
+}
+
+TEST_F(Options, CheckpointRateIsBytesPerSecondOrAShare) {
+  EXPECT_FALSE(parse({}).checkpoint.is_paced());
+  EXPECT_FALSE(parse({"--checkpoint.rate=0"}).checkpoint.is_paced());
+  auto const given = parse({"--checkpoint.rate=1.5GB/s"}).checkpoint;
+  EXPECT_EQ(given.rate, 1.5e9);
+  EXPECT_EQ(given.rate_share, 0.0);
+  auto const share = parse({"--checkpoint.rate=12.5%"}).checkpoint;
+  EXPECT_EQ(share.rate, 0.0);
+  EXPECT_EQ(share.rate_share, 0.125);
+  for (char const* const bad : {"0%", "-3%", "100.1%"}) {
+    EXPECT_THAT(error({std::string{"--checkpoint.rate="} + bad}),
+                AllOf(HasSubstr(std::string{"checkpoint.rate="} + bad), HasSubstr("is no share"),
+                      HasSubstr("20%, or a rate, as in 500MB/s")));
+  }
+  EXPECT_THAT(error({"--checkpoint.rate=some%"}), HasSubstr("'some' is not a number"));
+  EXPECT_THAT(error({"--checkpoint.rate=fast"}), HasSubstr("checkpoint.rate=fast"));
 }
 
 TEST_F(Options, ValuesMayStandBehindABlank) {
@@ -169,7 +187,7 @@ TEST_F(Options, PoliciesOfTheVirtualTierAreRead) {
       parse({"--tiers.path=/a", "--tiers.path=/b", "--tiers.exclusive=false", "--tiers.split=2:1",
              "--tiers.verify=sample", "--tiers.cache=2GiB", "--tiers.evict=oldest",
              "--update.order=ascending", "--update.gradients=flush-fp32", "--run.trace=on"});
-  EXPECT_FALSE(config.storage.exclusive);
+  EXPECT_EQ(config.storage.exclusive, train::Exclusive::off);
   EXPECT_THAT(config.storage.split.weights, ElementsAre(2.0, 1.0));
   EXPECT_EQ(config.storage.verify, tiers::Verify::sample);
   EXPECT_EQ(config.storage.most_cache, 2 * GiB);

@@ -16,7 +16,7 @@ class Drain(OffstageTest):
         self.storage = self.folder / "storage"
         self.storage.mkdir()
         # 210 kB of each of two ranks: longer than many steps, also where each takes a second.
-        self.options = [*COMMON, f"tiers.path={self.storage}", "checkpoint.rate=20KB/s", "checkpoint.keep=9"]
+        self.options = [*COMMON, f"tiers.path={self.storage}", "checkpoint.rate=40KB/s", "checkpoint.keep=9"]
 
     def saved(self, result):
         """The steps whose saves went on under others."""
@@ -42,12 +42,49 @@ class Drain(OffstageTest):
             self.assert_bits_of_then(name, step, *options)
         self.assert_bits_of_then(name, 150, *options)
         self.assertEqual([], list(self.storage.iterdir()))
+        return result
 
     def test_it_lasts_many_steps_and_has_the_bits_of_the_step_that_it_began_after(self):
         self.check_lasts_steps("run")
 
+    def test_its_rate_may_be_a_share_of_what_the_node_writes(self):
+        path = f"tiers.path={self.storage},read=8GB/s,write=2GB/s"  # on the device of the checkpoints
+        result = self.check_lasts_steps("run", path, "checkpoint.rate=0.002%", "checkpoint.files=node")
+        self.assertIn("checkpoint.rate=0.002%: 39.1 KiB per node and second, of 1.86 GiB that checkpoint.dir takes", result.out)
+
+    def test_a_share_of_a_directory_that_no_path_knows_is_measured(self):
+        path = f"tiers.path={self.storage},emulate-read=2GB/s,emulate-write=2GB/s"
+        result = self.train("run", *self.options, path, "checkpoint.rate=50%", "checkpoint.every=3", "train.steps=9", ranks=2)
+        self.assertRegex(result.out, r"checkpoint\.rate=50%: \S+ \S+ per node and second, of \S+ \S+ that checkpoint\.dir takes")
+        self.assert_bits_of_then("run", 9)
+        self.assertEqual([], list(self.storage.iterdir()))
+        self.assertEqual([], list(self.folder.glob("run/checkpoints/offstage-*")), "what was measured with")
+
+    def test_files_of_nodes_restart_on_any_number_of_ranks(self):
+        options = ["checkpoint.files=node", f"tiers.path={self.storage},persistent", "checkpoint.every=2"]
+        self.train("run", *self.options, *options, "train.steps=4", ranks=3)
+        first = self.checkpoints("run")[-1]
+        self.assertEqual(["node-0000.h5"], [path.name for path in first.glob("*.h5") if path.name[0] in "nr"])
+        result = self.train("run", *self.options, *options, "train.steps=6", ranks=2)
+        self.assertIn("continuing after step 4", result.out)
+        result = self.train("run", *COMMON, "checkpoint.files=rank", "train.steps=8", ranks=1)
+        self.assertIn("continuing after step 6", result.out)
+        self.assert_bits_of_then("run", 6)
+        self.assert_bits_of_then("run", 8)
+
     def test_it_holds_versions_beside_those_on_trial(self):
         self.check_lasts_steps("run", "update.overlap=on", "optimizer.clip=0.5", ranks=1)
+
+    def test_its_end_takes_nothing_from_the_figures_of_updates_under_backward(self):
+        # Nothing is clipped, so each step fetches every subgroup once; the last ones may come after the step.
+        steps = 60
+        result = self.train("run", *COMMON, f"tiers.path={self.storage}", "checkpoint.rate=200KB/s", "checkpoint.every=2",
+                            "update.overlap=on", "optimizer.clip=0", f"train.steps={steps}")
+        self.assertIn(2, self.saved(result), result)
+        subgroups = int(re.search(r"in (\d+) subgroups? per rank", result.out).group(1))
+        fetched = sum(record["hits"] + record["misses"] for record in self.steps("run"))
+        self.assertLessEqual(subgroups * (steps - 1), fetched)
+        self.assertLessEqual(fetched, subgroups * steps)
 
     def test_what_is_in_host_memory_is_written_first(self):
         self.check_lasts_steps("run", "tiers.cache=200KB")
@@ -67,7 +104,7 @@ class Drain(OffstageTest):
         self.assert_bits_of_then("run", 16)
 
     def test_killed_in_the_middle_it_goes_on_from_the_one_before(self):
-        process = self.start("run", *self.options, "checkpoint.rate=150KB/s", "checkpoint.every=3", "train.steps=1000000",
+        process = self.start("run", *self.options, "checkpoint.rate=300KB/s", "checkpoint.every=3", "train.steps=1000000",
                              ranks=2)
         checkpoints = self.folder / "run/checkpoints"
         self.wait_until(lambda: (checkpoints / "step-000000003/master.h5").exists(), process, "the first checkpoint")

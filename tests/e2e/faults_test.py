@@ -11,7 +11,8 @@ from unittest import mock
 
 from harness import OffstageTest, main
 
-COMMON = ["optimizer.schedule=constant", "checkpoint.every=2", "tiers.cache=0"]
+# Without a trial of locks, whose transfers are as many as there is time for.
+COMMON = ["optimizer.schedule=constant", "checkpoint.every=2", "tiers.cache=0", "tiers.exclusive=true"]
 
 
 class Faults(OffstageTest):
@@ -47,7 +48,7 @@ class Faults(OffstageTest):
     def test_a_path_that_fails_midway_is_left_out_once_and_the_bits_are_the_same(self):
         self.straight()
         for error, options in ((errno.EIO, []),
-                               (errno.ENOSPC, ["tiers.exclusive=false", "update.gradients=flush-fp32"])):
+                               (errno.ENOSPC, ["update.gradients=flush-fp32"])):
             with self.subTest(error=error, options=options), self.faulty("aio-write", self.paths[1], error, after=15):
                 name = errno.errorcode[error]
                 result = self.train(name, *COMMON, *self.both, *options, ranks=2)
@@ -58,6 +59,14 @@ class Faults(OffstageTest):
                 self.assertIn(" at offset ", said[0])
                 self.assertTrue(any("failed" in call for call in self.calls()))
                 self.assert_same_state("straight", name)
+
+    def test_where_the_trial_of_locks_fails_processes_take_turns(self):
+        self.straight()
+        with self.faulty("aio-write", self.paths[0], errno.EIO):
+            result = self.train("run", *COMMON[:-1], *self.both, ranks=2)
+        self.assertRegex(result.out, r"path .*/a  .*processes take turns \(not tried: .*cannot write .*" + os.strerror(errno.EIO))
+        self.assertEqual(1, len([line for line in result.warnings if "is left out" in line]), result)
+        self.assert_same_state("straight", "run")
 
     def test_the_removal_of_an_old_checkpoint_holds_up_the_next_save_alone(self):
         self.straight()

@@ -66,12 +66,12 @@ class Probe(PlatformTest):
                             "--device.emulate=h2d=2GB/s,d2h=2GB/s")
         self.assertIn("wrote node.cfg", result.out)
         for row in ("host to device, pinned", "device to host, both ways at once", "AdamW on the device",
-                    "host memory", "matrix product", "disk"):
+                    "host memory", "matrix product", "forward of a block", "backward of a block", "gradients added", "disk"):
             self.assertIn(row, result.out)
         platform = self.config("node.cfg")["platform"]
         self.assertRegex(platform["measured"], r"^\d{4}-\d\d-\d\d on \S+$")
         keys = {"cpu-update", "device-update", "host-to-device", "device-to-host", "host-to-device-both",
-                "device-to-host-both", "host-memory", "conversion", "products"}
+                "device-to-host-both", "host-memory", "conversion", "products", "block-forward", "block-backward", "host-sum"}
         self.assertEqual(keys, set(platform) - {"measured"})
         for key in keys:
             self.assertRegex(platform[key], RATE)
@@ -98,6 +98,8 @@ class Probe(PlatformTest):
         result = self.probe("--output", "node.cfg", "--device.kind=host", ranks=2)
         self.assertIn("2 ranks on 1 node", result.out)
         self.assertIn("all together", result.out)
+        self.assertRegex(result.out, r"layers from the other ranks +- +[0-9.]+ .B/s")
+        self.assertRegex(self.config("node.cfg")["platform"]["rank-link"], RATE)
         self.assertIn(": 2 ranks on 1 node", (self.folder / "node.cfg").read_text())
 
     def test_mistakes_end_before_anything_is_measured(self):
@@ -140,6 +142,20 @@ class Plan(PlatformTest):
             self.assertIn(word, result.warnings[0])
         self.assertNotIn("platform.cpu-update", result.warnings[0])
         self.assertIn("rates are missing", result.out)
+
+    def test_every_platform_of_the_papers_is_taken(self):
+        platforms = sorted((POLICIES.parent / "platforms").iterdir())
+        self.assertEqual(["fuyou-4090", "fuyou-a100", "jlse-h100", "polaris", "v100"], [path.stem for path in platforms])
+        for path in platforms:
+            with self.subTest(path.stem):
+                ranks = "1" if path.stem.startswith("fuyou") else "4"
+                result = self.plan(f"--config={path}", "--ranks", ranks)
+                self.assertIn("rates measured by ", result.out)
+                missing = " ".join(result.warnings)
+                text = path.read_text()
+                for key in "cpu-update", "device-update":
+                    self.assertEqual(f"\n{key} = " not in text, f"platform.{key}" in missing, (key, missing))
+                self.assertEqual(path.stem.startswith("fuyou"), "tiers.path=/ssds" in missing, missing)
 
     def test_products_whose_rate_is_not_known_are_left_out_and_said(self):
         rates = ["--platform.cpu-update=2M", "--platform.device-update=25M", "--platform.host-to-device=55MB/s",

@@ -28,10 +28,10 @@ class Start(OffstageTest):
             self.assertEqual(expected, found)
 
     def test_idle_threads_sleep_unless_the_environment_says_otherwise(self):
-        self.check_run("default", {"GOMP_SPINCOUNT": "1000", "OMPI_MCA_mpi_yield_when_idle": "1"})
+        self.check_run("default", {"GOMP_SPINCOUNT": "5000", "OMPI_MCA_mpi_yield_when_idle": "1"})
         self.check_run("turns", {"GOMP_SPINCOUNT": "7"}, GOMP_SPINCOUNT="7")
         self.check_run("policy", {"OMP_WAIT_POLICY": "active"}, OMP_WAIT_POLICY="active")
-        self.check_run("mpi", {"GOMP_SPINCOUNT": "1000", "OMPI_MCA_mpi_yield_when_idle": "0"},
+        self.check_run("mpi", {"GOMP_SPINCOUNT": "5000", "OMPI_MCA_mpi_yield_when_idle": "0"},
                        OMPI_MCA_mpi_yield_when_idle="0")
 
     def test_a_run_without_launcher_needs_no_session_directory_of_mpi(self):

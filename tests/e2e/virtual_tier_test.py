@@ -23,7 +23,8 @@ FACTORS = {
     "paths": [1, 2, 3],
     "kind": ["plain", "emulated", "full duplex"],
     "split": ["auto", "paper", "fixed"],
-    "exclusive": ["true", "false"],
+    "exclusive": ["true", "false", "auto"],
+    "threads": [1, 3],
     "order": ["alternate", "ascending"],
     "evict": ["farthest", "oldest"],
     "cache": ["0", "200KiB", "auto"],
@@ -33,7 +34,7 @@ FACTORS = {
 
 
 class VirtualTier(OffstageTest):
-    def paths(self, count, kind="plain"):
+    def paths(self, count, kind="plain", more=""):
         """Options that name so many directories; with one rate missing none is measured for long."""
         attributes = {"plain": ",read=1GB/s,write=500MB/s", "full duplex": ",read=2GB/s,write=1GB/s,duplex=full",
                       "emulated": ",emulate-read=400MB/s,emulate-write=200MB/s,emulate-latency=0.1ms"}[kind]
@@ -43,12 +44,12 @@ class VirtualTier(OffstageTest):
             directory.mkdir(exist_ok=True)
             # The last is faster, so that no rule makes all shares equal.
             last = attributes.replace("MB/s", "0MB/s") if number == count - 1 > 0 else attributes
-            options.append(f"--tiers.path={directory}{last}")
+            options.append(f"--tiers.path={directory}{last}{more}")
         return options
 
     def options_of(self, row):
         ranks, accumulate = row["ranks"], row["accumulate"]
-        options = [*MODEL, *self.paths(row["paths"], row["kind"]), f"numerics.accumulate={accumulate}"]
+        options = [*MODEL, *self.paths(row["paths"], row["kind"], f",threads={row['threads']}"), f"numerics.accumulate={accumulate}"]
         split = ":".join("312"[:row["paths"]]) if row["split"] == "fixed" else row["split"]
         options += [f"tiers.split={split}", f"tiers.exclusive={row['exclusive']}", f"update.order={row['order']}",
                     f"tiers.evict={row['evict']}", f"tiers.cache={row['cache']}", f"tiers.verify={row['verify']}"]
@@ -106,6 +107,20 @@ class VirtualTier(OffstageTest):
             for a, b in itertools.product(ones, twos):
                 self.assertLessEqual(pairs({one: a, two: b}), seen)
 
+    def test_ranks_try_at_the_start_whether_turns_pay(self):
+        found = re.compile(r"path0  .*, processes (take turns|all at once) \(([0-9.]+) GB/s, ([0-9.]+) GB/s (all at once|in turn)\), ")
+        options = [*MODEL, *self.paths(1), "tiers.cache=0"]
+        result = self.train("tried", *options, ranks=2)
+        [(what, first, second, other)] = found.findall(result.out)
+        self.assertEqual({"take turns": "all at once", "all at once": "in turn"}[what], other)
+        self.assertGreater(float(first), 0)
+        self.assertGreaterEqual(float(first), float(second), "as the figures say")
+        self.assertEqual([], list((self.folder / "path0").iterdir()), "nothing is left behind")
+        for name, more, ranks in ("alone", [], 1), ("told", ["tiers.exclusive=true"], 2), ("free", ["tiers.exclusive=false"], 2):
+            result = self.train(name, *options, *more, ranks=ranks)
+            self.assertNotIn("processes ", result.out)
+            self.assert_same_state("tried", name)
+
     def test_the_policies_of_the_papers(self):
         for policy, count, accumulate in ("zero3", 1, "fp32"), ("mlp", 2, "16bit"):
             with self.subTest(policy):
@@ -128,7 +143,7 @@ class VirtualTier(OffstageTest):
         self.assertEqual([3, 3, 1, 1, 0, 0, 2, 2], [len(r.get("paths", [])) for r in self.steps("run")])
 
     def test_records_of_the_paths_add_up(self):
-        result = self.train("run", *MODEL, *self.paths(2), ranks=2)
+        result = self.train("run", *MODEL, *self.paths(2), "tiers.exclusive=true", ranks=2)
         state = 12 * int(re.search(r"model: (\d+) parameters", result.out).group(1))
         for record in self.steps("run"):
             self.assertEqual([str(self.folder / "path0"), str(self.folder / "path1")],

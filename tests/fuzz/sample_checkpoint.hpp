@@ -179,7 +179,7 @@ class SampleCheckpoint {
 
   void write_rank(int rank) {
     Manifest manifest{
-        .format = format_version, .rank = rank, .ranks = ranks, .file = rank_file_name(rank)};
+        .format = format_of_rank_files, .rank = rank, .ranks = ranks, .file = rank_file_name(rank)};
     if (rank == 0) {
       manifest.subgroups.push_back({.elements = chunk_elements, .pieces = {{0, {0, 1}, 0}}});
       manifest.subgroups.push_back(
@@ -211,10 +211,9 @@ class SampleCheckpoint {
         write_extent(stored, state);
       } else {
         stored.offset =
-            reserve_planes(file, stored.place(k, format_version), adamw_layout(), stored.elements)
-                .value();
+            reserve_planes(file, manifest.place(k), adamw_layout(), stored.elements).value();
       }
-      file.write<std::uint64_t>(checksum_name(k), {std::ssize(checksums)}, checksums);
+      file.write<std::uint64_t>(manifest.checksum_name(k), {std::ssize(checksums)}, checksums);
     }
     file.close();
     for (std::size_t k = 0; k < states.size(); ++k) {

@@ -147,6 +147,80 @@ TEST(Simulation, StorageIsReadAndWrittenInTurnOnAHalfDuplexPath) {
   EXPECT_EQ(busy(simulate(machine, two_layers(), schedule), "path 1"), 0.0);
 }
 
+std::vector<std::int64_t> keys(std::vector<SimulatedEvent> const& events, std::string const& row,
+                               std::string const& name) {
+  std::vector<std::int64_t> keys;
+  for (SimulatedEvent const& event : events) {
+    if (event.row == row && event.name == name) {
+      keys.push_back(event.key);
+    }
+  }
+  return keys;
+}
+
+TEST(Simulation, BeginsAsTheFirstVersionsLeaveCachesAndPaths) {
+  auto machine = one_a_second();
+  machine.rates.paths = {{1200.0, 600.0, false}};
+  auto schedule = plain();
+  schedule.buffers = 1;
+  schedule.cached = 1;
+  schedule.evict = Evict::oldest;
+  schedule.spread = false;
+  std::vector<SimulatedEvent> events;
+  static_cast<void>(simulate(machine, two_layers(), schedule, &events));
+  // They were made in ascending order, so that the first update descends and finds the last one.
+  EXPECT_EQ(keys(events, "slot 0", "trip"),
+            (std::vector<std::int64_t>{2, 1, 0, 0, 1, 2, 2, 1, 0, 0, 1, 2}));
+  EXPECT_EQ(keys(events, "state buffer", "read"),
+            (std::vector<std::int64_t>{1, 0, 1, 2, 1, 0, 1, 2}));
+  EXPECT_EQ(keys(events, "update", "update"), keys(events, "slot 0", "trip"));
+}
+
+TEST(Simulation, RanksGatherALayerForEachOfItsUses) {
+  auto work = two_layers();
+  work.ranks = 2;
+  work.micro_batches = 2;
+  auto machine = one_a_second();
+  machine.rank_link = 1e6;
+  std::vector<SimulatedEvent> events;
+  static_cast<void>(simulate(machine, work, plain(), &events));
+  auto const gathered = keys(events, "parameters from ranks", "bring");
+  ASSERT_EQ(gathered.size(), 16U) << "four steps";
+  EXPECT_EQ(std::vector(gathered.begin(), gathered.begin() + 4),
+            (std::vector<std::int64_t>{0, 1, 1, 0}));
+}
+
+TEST(Simulation, SaysWhatPathsMoveInAStep) {
+  auto machine = one_a_second();
+  machine.rates.paths = {{1200.0, 600.0, false}, {1200.0, 600.0, false}};
+  auto schedule = plain();
+  schedule.buffers = schedule.workers = 3;
+  auto const found = simulate(machine, two_layers(), schedule);
+  ASSERT_EQ(found.paths.size(), 2U);
+  EXPECT_EQ(found.paths[0].read + found.paths[1].read, 200 * 12);
+  EXPECT_EQ(found.paths[0].written + found.paths[1].written, 200 * 12);
+}
+
+/// What the device sums is in no extent until it leaves, after the last micro-batch.
+TEST(Simulation, SumsOfTheDeviceAreWrittenOnce) {
+  auto machine = one_a_second();
+  machine.rates.paths = {{1e6, 1e6, false}};
+  auto work = two_layers();
+  work.rounds = 3;
+  work.micro_batches = 3;
+  auto schedule = plain();
+  schedule.gradient_buffers = 1;
+  auto const written = [&] {
+    std::vector<SimulatedEvent> events;
+    static_cast<void>(simulate(machine, work, schedule, &events));
+    return keys(events, "gradient buffer", "write").size();
+  };
+  EXPECT_EQ(written(), 4U * 3 * 3);
+  schedule.held = 200;
+  schedule.sums_on_device = true;
+  EXPECT_EQ(written(), 4U * 3);
+}
+
 TEST(Simulation, AnAscendingOrderThrashesTheOldestFirstCache) {
   auto machine = one_a_second();
   machine.rates.paths = {{1200.0, 600.0, false}};

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <random>
 #include <string>
@@ -121,6 +122,43 @@ TEST(AioFile, MovesItsDescriptor) {
   EXPECT_EQ(second.descriptor(), descriptor);
   second = File{};
   EXPECT_EQ(fcntl(descriptor, F_GETFD), -1) << "the descriptor was not closed";
+}
+
+/// Moves nothing; requests end one at a time.
+class OneByOneKernel final : public Kernel {
+ public:
+  int in_flight() const { return static_cast<int>(transfers_.size()); }
+
+  int setup(int /*depth*/, Context& /*context*/) override { return 0; }
+  int submit(Context /*context*/, Transfer const& transfer) override {
+    transfers_.push_back(transfer);
+    return 0;
+  }
+  int get_events(Context /*context*/, std::span<Completion> completions) override {
+    completions[0] = {transfers_.front().tag, transfers_.front().length};
+    transfers_.pop_front();
+    return 1;
+  }
+  void destroy(Context /*context*/) noexcept override {}
+
+ private:
+  std::deque<Transfer> transfers_;
+};
+
+TEST_F(AioEngine, SaysOnceThatTheLastRequestsAreUnderWay) {
+  auto const one_by_one = std::make_shared<OneByOneKernel>();
+  struct Trial {
+    int depth, requests, left;  ///< of them, in flight when it is said; -1: it is not
+  };
+  for (auto const& [depth, requests, left] :
+       {Trial{4, 16, 2}, {4, 2, 1}, {4, 3, 2}, {1, 2, 1}, {2, 5, 1}, {4, 1, -1}, {1, 1, -1}}) {
+    Engine last{{block, depth}, one_by_one};
+    std::vector<int> told;
+    last.read(file, target.bytes().first(static_cast<std::size_t>(requests * block)), 0,
+              [&] { told.push_back(one_by_one->in_flight()); });
+    EXPECT_EQ(told, left < 0 ? std::vector<int>{} : std::vector{left})
+        << depth << " at a time, " << requests;
+  }
 }
 
 TEST_F(AioEngine, ReadsBackWhatItWrote) {

@@ -8,32 +8,28 @@
 
 #include "base/error.hpp"
 #include "device/wrapped_device.hpp"
+#include "tries.hpp"
 
 namespace offstage::probe {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Gt;
 using ::testing::HasSubstr;
-using ::testing::Lt;
 
 constexpr Effort quick{.bytes = 4 * MiB, .rounds = 2, .least = Seconds{0.01}};
-
-/// Sleeps may end late, and what follows then makes up for it.
-auto about(double rate) {
-  return AllOf(Gt(0.5 * rate), Lt(2.0 * rate));
-}
 
 TEST(MeasureLink, FindsTheEmulatedRates) {
   // Far below what memory does, so that the emulation is the bound.
   auto const device =
       device::make_host_device(0, {.host_to_device = 100e6, .device_to_host = 400e6});
-  auto const rates = measure_link(*device, quick);
-  for (double const rate : {rates.to_device, rates.to_device_both, rates.to_device_pageable}) {
-    EXPECT_THAT(rate, about(100e6));
-  }
-  for (double const rate : {rates.to_host, rates.to_host_both, rates.to_host_pageable}) {
-    EXPECT_THAT(rate, about(400e6));
+  for (auto const& [rate, emulated] : {std::pair{&LinkRates::to_device, 100e6},
+                                       {&LinkRates::to_device_both, 100e6},
+                                       {&LinkRates::to_device_pageable, 100e6},
+                                       {&LinkRates::to_host, 400e6},
+                                       {&LinkRates::to_host_both, 400e6},
+                                       {&LinkRates::to_host_pageable, 400e6}}) {
+    EXPECT_TRUE(holds_in_some_try(
+        [&] { return is_about(measure_link(*device, quick).*rate, emulated); }));
   }
   EXPECT_EQ(device->used(), 0) << "everything is given back";
 }
@@ -95,13 +91,15 @@ TEST(MeasureLink, NamesTheFirstByteThatCameBackWrong) {
 TEST(MeasureUpdate, FindsTheEmulatedRatesOfCpuAndDevice) {
   auto const device = device::make_host_device(0, {.device_update = 2e6});
   for (DType const dtype : {DType::bf16, DType::fp16, DType::fp32}) {
-    double const on_device =
-        measure_device_update(*device, dtype, {.bytes = MiB, .rounds = 1, .least = Seconds{}});
-    EXPECT_THAT(on_device, about(2e6));
+    EXPECT_TRUE(holds_in_some_try([&] {
+      Effort const effort{.bytes = MiB, .rounds = 1, .least = Seconds{}};
+      return is_about(measure_device_update(*device, dtype, effort), 2e6);
+    }));
   }
-  double const on_cpu = measure_cpu_update(DType::bf16, {.host_update = 1e6},
-                                           {.bytes = MiB, .rounds = 2, .least = Seconds{}});
-  EXPECT_THAT(on_cpu, about(1e6));
+  EXPECT_TRUE(holds_in_some_try([&] {
+    Effort const effort{.bytes = MiB, .rounds = 2, .least = Seconds{}};
+    return is_about(measure_cpu_update(DType::bf16, {.host_update = 1e6}, effort), 1e6);
+  }));
 }
 
 TEST(MeasureUpdate, KeepsToTheDevicesMemory) {
@@ -113,10 +111,11 @@ TEST(MeasureUpdate, KeepsToTheDevicesMemory) {
 TEST(MeasureProduct, FindsTheRateOfTheDeviceInItsMemory) {
   auto const device = device::make_host_device(1 * MiB, {.compute = 1e9});
   for (DType const dtype : {DType::bf16, DType::fp16, DType::fp32}) {
-    double const rate =
-        measure_product(*device, dtype, {.rows = 1024, .in = 256, .out = 256}, quick);
-    EXPECT_GT(rate, 0.3e9);
-    EXPECT_LT(rate, 1.1e9);
+    EXPECT_TRUE(holds_in_some_try([&] {
+      double const rate =
+          measure_product(*device, dtype, {.rows = 1024, .in = 256, .out = 256}, quick);
+      return 0.3e9 < rate && rate < 1.1e9;
+    }));
   }
   EXPECT_LE(device->peak(), 512 * KiB) << "half of it";
   EXPECT_EQ(device->used(), 0);
@@ -128,9 +127,10 @@ TEST(MeasureProduct, FindsTheRateOfTheDeviceInItsMemory) {
 TEST(MeasureLink, FindsBothDirectionsAtOnce) {
   auto const device =
       device::make_host_device(0, {.host_to_device = 800e6, .device_to_host = 400e6});
-  auto const rates = measure_link_both(*device, quick);
-  EXPECT_NEAR(rates.to_device_both, 800e6, 300e6);
-  EXPECT_NEAR(rates.to_host_both, 400e6, 150e6);
+  EXPECT_TRUE(holds_in_some_try(
+      [&] { return is_about(measure_link_both(*device, quick).to_device_both, 800e6); }));
+  EXPECT_TRUE(holds_in_some_try(
+      [&] { return is_about(measure_link_both(*device, quick).to_host_both, 400e6); }));
 }
 
 TEST(Measure, GivesARateOfEverything) {
@@ -141,6 +141,35 @@ TEST(Measure, GivesARateOfEverything) {
   EXPECT_GT(measure_conversion(DType::fp16, quick), 1e6);
   EXPECT_GT(measure_host_memory(quick), 1e6);
   EXPECT_THROW((void)measure_conversion(DType::fp32, quick), PreconditionError);
+}
+
+TEST(MeasureBlock, HasRatesOfBothPassesAndGivesItsMemoryBack) {
+  auto const device = device::make_host_device(0);
+  for (DType const dtype : {DType::fp32, DType::bf16}) {
+    auto const rates = measure_block(*device, dtype, {.rounds = 1, .least = Seconds{0.0}});
+    EXPECT_GT(rates.forward, 0.0);
+    EXPECT_GT(rates.backward, 0.0);
+  }
+  EXPECT_EQ(device->used(), 0);
+}
+
+TEST(MeasureBlock, MakesDoWithLittleDeviceMemory) {
+  auto const device = device::make_host_device(8 * MiB);
+  EXPECT_GT(measure_block(*device, DType::bf16, {.rounds = 1, .least = Seconds{0.0}}).forward, 0.0);
+  EXPECT_LE(device->peak(), 8 * MiB);
+}
+
+/// Far below what the cores do, so that the emulation is the bound.
+TEST(MeasureBlock, FindsTheEmulatedRate) {
+  auto const device = device::make_host_device(0, {.compute = 2e9});
+  auto const rates = measure_block(*device, DType::fp32, {.rounds = 1, .least = Seconds{0.0}});
+  EXPECT_LT(rates.forward, 1.5 * 2e9);
+  EXPECT_LT(rates.backward, 1.5 * 2e9);
+}
+
+TEST(MeasureAccumulation, FindsTheEmulatedRate) {
+  EXPECT_LT(measure_accumulation(DType::bf16, {.host_sum = 100e6}, quick), 2.0 * 100e6);
+  EXPECT_GT(measure_accumulation(DType::fp32, {}, quick), 0.0);
 }
 
 }  // namespace

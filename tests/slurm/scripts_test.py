@@ -113,6 +113,15 @@ class Scripts(unittest.TestCase):
         self.assertIn("the 2. bad end in a row", self.output)
         self.assertIn("newest step-000000010", self.read("run/attempts")[2])
 
+    def test_a_new_checkpoint_of_level_1_ends_it_too(self):
+        self.attempt(1, 1, OFFSTAGE_CRASHES="2")
+        name = "level-1-0123456789abcdef"
+        self.write("run/checkpoints/level-1", 2 * f"{name}\n{self.folder}/local\n")
+        self.checkpoint(10, place=f"local/{name}")
+        self.attempt(2, 1, OFFSTAGE_CRASHES="2")
+        self.assertNotIn("bad end", self.output)
+        self.assertIn("newest step-000000010", self.read("run/attempts")[1])
+
     def test_a_full_file_system_does_not_end_the_job(self):
         (self.folder / "run").mkdir()
         (self.folder / "run/attempts").symlink_to("/dev/full")

@@ -3,7 +3,7 @@ import re
 import signal
 import time
 
-from scenarios import KEEP, NAMED, ROOT, step_directory, step_name
+from scenarios import KEEP, LOCAL, NAMED, ROOT, step_directory, step_name
 
 OURS = ("lock", "began-1")
 PASSED_OVER = re.compile(r"checkpoint \S+ passed over: (?!its save did not finish)(.*)")
@@ -25,7 +25,7 @@ def names_in(directory):
 def listing(world):
     """What a run has left, but for what is inside of a checkpoint."""
     found = []
-    for folder in ("", "run", "run/checkpoints", "storage", "storage/a", "storage/b"):
+    for folder in ("", "run", "run/checkpoints", "storage", "storage/a", "storage/b", "local", LOCAL):
         found += [f"{folder}/{name}".lstrip("/") for name in names_in(world.work / folder)]
     return found
 
@@ -37,12 +37,13 @@ def records(world):
 
 
 def states(world, *paths):
-    """What `verify` says of each checkpoint: {name: "good" or the problem}."""
+    """What `verify` says of each checkpoint: {name: "good" or the problem}; of one of level 1 the name is local/NAME."""
     found = {}
     for path in paths or [world.checkpoints()]:
         result = world.offstage("checkpoint", "verify", path)
-        for name, said in re.findall(r"^\S*/([^/\s]+): (good|damaged: .*|unfinished save)$", result.out, re.MULTILINE):
-            found.setdefault(name, said)
+        for path, said in re.findall(r"^(\S*/[^/\s]+): (good|damaged: .*|unfinished save)$", result.out, re.MULTILINE):
+            *_, parent, name = path.split("/")
+            found.setdefault(f"local/{name}" if parent.startswith("level-1-") else name, said)
         require(result.code in (0, 65, 74), f"verify ended with {result.code}: {result.err.strip()}")
     return found
 
@@ -54,6 +55,7 @@ class Check:
     def __init__(self, scenario, world, template, straight, expected, lasting=False, killed=False):
         self.scenario, self.world, self.template = scenario, world, template
         self.straight, self.expected, self.lasting, self.killed = straight, expected, lasting, killed
+        self.saved_local = set()  # steps that the run has said to be in level 1
 
     def nothing_runs(self):
         deadline = time.monotonic() + 5
@@ -67,7 +69,8 @@ class Check:
         codes = (0, 128 + signal.SIGKILL) if self.killed else (0, 74)
         require(result.code in codes, f"it ended with {result.code}: {' '.join(result.errors[:1])}")
         require(result.code != 74 or result.errors, "it ended with 74 and does not say why")
-        self.passed_nothing_over(result)
+        if "checkpoint.local" not in self.scenario.options:  # level 1 may be passed over while nobody can read it
+            self.passed_nothing_over(result)
         self.begins_at(result, NAMED if self.scenario.rollback else self.scenario.before)
         self.nothing_runs()
 
@@ -84,6 +87,11 @@ class Check:
     def before(self):
         """Steps that had a good checkpoint before the fault, under whatever name."""
         return sorted(int(path.parent.name[-9:]) for path in self.template.checkpoints().glob("*step-*/master.h5"))
+
+    def newest_local(self):
+        """The newest step that level 1 had before the fault, or was said to have; 0: none."""
+        before = [int(path.parent.name[-9:]) for path in self.template.local().glob("step-*/master.h5")]
+        return max([0, *before, *self.saved_local])
 
     def needed(self, saved):
         """Steps of the checkpoints that must be there and good, under their own names."""
@@ -118,6 +126,11 @@ class Check:
         good = {int(name[-9:]) for name, said in found.items() if said == "good"}
         damaged = [f"{name} is {said}" for name, said in found.items() if said.startswith("damaged")]
         require(not damaged, "; ".join(damaged))
+        local = {int(name[-9:]) for name, said in found.items() if said == "good" and name.startswith("local/")}
+        newest = self.newest_local()
+        require(max(good, default=0) >= newest, f"step {newest} of level 1 is not there, but {sorted(good)}")
+        good = {int(name[-9:]) for name, said in found.items() if said == "good" and not name.startswith("local/")}
+        require(len(local) <= 2, f"level 1 has steps {sorted(local)}")
         if self.scenario.rollback:
             require({NAMED, *sorted(saved)[-1:]} <= good, f"steps {NAMED} and {saved} are to be there, not {good}")
             self.others_are_somewhere(set(saved), found)
@@ -180,7 +193,7 @@ class Check:
         if self.scenario.rollback:
             self.begins_at(result, max([NAMED, *saved]) if options.get("checkpoint__resume") else NAMED)
         else:
-            self.begins_at(result, max([0, *saved, *self.before()]))
+            self.begins_at(result, max([0, *saved, *self.before(), self.newest_local()]))
         self.same_bits(last)
         require(records(self.world) == records(self.straight)[:last], f"metrics have {records(self.world)}")
         return result
@@ -197,7 +210,8 @@ class Check:
             optional = {name for name in expected | found if "passed-over-" in name}
             optional.add(f"run/checkpoints/{step_name(NAMED)}")
             found, expected = found | optional, expected | optional
-        if "checkpoint.rate" in self.scenario.options:  # which steps find the save before done is a matter of time
+        # Which steps find the save before done is a matter of time; with two levels, where the run goes on.
+        if {"checkpoint.rate", "checkpoint.local"} & set(self.scenario.options):
             optional = {name for name in expected | found if name.startswith("run/checkpoints/step-")}
             found, expected = found | optional, expected | optional
         require(found - set(map("run/{}".format, OURS)) <= expected, f"left behind: {' '.join(sorted(found - expected))}")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 HEAD = 4096  # bytes at the front of a file, where its structure is
 FLIPS = 0.7  # of all damages
+NAME = 24  # bytes of level 1's name
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Damage:
 
     def hits(self):
         """The checkpoints that it hits."""
-        return {path.split("/")[0] for path in (self.path, self.detail) if "/" in path}
+        return {os.path.dirname(path) for path in (self.path, self.detail) if "/" in path}
 
     def do(self, checkpoints):
         path = checkpoints / self.path
@@ -42,15 +43,17 @@ class Damage:
             between.rename(other)
 
 
-def damages(scenario, checkpoints, count, numbers):
-    """So many of the newest checkpoint, beside those whose places were chosen twice; others are swapped with its files."""
-    newest = max(checkpoints.glob("step-*"))
-    files = sorted(path for path in newest.iterdir() if path.is_file())
-    others = sorted(path for path in checkpoints.glob("step-*/*") if path.is_file())
+def damages(scenario, checkpoints, local, count, numbers):
+    """So many of the newest checkpoint, of level 1 too and what names that, beside those whose places were chosen twice;
+    others are swapped with its files."""
+    newest = [max(level.glob("step-*")) for level in (checkpoints, local) if list(level.glob("step-*"))]
+    files = sorted(path for step in newest for path in step.iterdir() if path.is_file())
+    files += checkpoints.glob("level-1")
+    others = sorted(path for level in (checkpoints, local) for path in level.glob("step-*/*") if path.is_file())
     found = {}
     for _ in range(count):
         file = numbers.choice(files)
-        size = file.stat().st_size
+        size = file.stat().st_size if file.name != "level-1" else NAME  # what follows is another folder's in each case
         chance = numbers.random()
         if chance < FLIPS:
             byte = numbers.randrange(min(size, HEAD) if numbers.random() < 0.5 else size)
@@ -59,6 +62,6 @@ def damages(scenario, checkpoints, count, numbers):
             what = "cut", str(numbers.choice((0, size - 1, numbers.randrange(size))))
         else:
             other = numbers.choice([path for path in others if path != file])
-            what = "swap", str(other.relative_to(checkpoints))
-        found[Damage(scenario, what[0], str(file.relative_to(checkpoints)), what[1])] = None
+            what = "swap", os.path.relpath(other, checkpoints)
+        found[Damage(scenario, what[0], os.path.relpath(file, checkpoints), what[1])] = None
     return list(found)

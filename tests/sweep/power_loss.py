@@ -15,7 +15,7 @@ SECTOR = 512
 # lost: nothing that was not promised; kept: all that was done; names, data: one of the two alone. A number: at random.
 PLAIN = ("lost", "kept", "names", "data")
 RANDOM = 3  # at each place where something is open, beside those
-SAID = re.compile(r"^step +(\d+)  saved ", re.MULTILINE)
+SAID = re.compile(r"^step +(\d+)  saved (\S+) in ", re.MULTILINE)
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Disk:
         self.number += 1
         kind = event.kind
         if kind == "said":
-            self.said += map(int, SAID.findall(event.data.decode(errors="replace")))
+            self.said += [(int(step), "/level-1-" in path) for step, path in SAID.findall(event.data.decode(errors="replace"))]
         elif kind in ("create", "mkdir"):
             self.inodes[event.inode] = len(self.files)
             self.files.append(File(names={} if kind == "mkdir" else None))
@@ -283,7 +283,7 @@ class Recorded:
                     yield Loss(self.scenario, count, mode)
 
     def after(self, loss):
-        """(the steps that were said to be saved, the image)"""
+        """([(step that was said to be saved, whether in level 1)], the image)"""
         disk = copy.deepcopy(self.before)
         for event in self.events[:loss.events]:
             disk.do(event)
@@ -292,7 +292,7 @@ class Recorded:
 
 def digest_of(image, said):
     """Equal for equal checkpoints, within this process; a file's bytes that did not change are hashed once."""
-    return hash((said, *((path, data) for path, (data, _) in image.items() if path.startswith("run/checkpoints"))))
+    return hash((said, *((path, data) for path, (data, _) in image.items() if path.startswith(("run/checkpoints", "local/")))))
 
 
 def write_image(image, root):

@@ -89,7 +89,7 @@ class PowerLoss(unittest.TestCase):
         found = list(Recorded("test", self.disk, events).losses())
         # Without a directory; with run alone, which is no checkpoint; with both: each before and after it was said.
         self.assertEqual(4, len(found), list(map(str, found)))
-        self.assertEqual([1], Recorded("test", self.disk, events).after(found[-1])[0])
+        self.assertEqual([(1, False)], Recorded("test", self.disk, events).after(found[-1])[0])
 
 
 if __name__ == "__main__":

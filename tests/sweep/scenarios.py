@@ -70,15 +70,23 @@ STORAGE = {"tiers.path": "WORK/storage"}
 PERSISTENT = {"tiers.path": "WORK/storage,persistent"}
 OVERLAP = {**STORAGE, "checkpoint.overlap": "on"}
 DRAIN = {**OVERLAP, "checkpoint.rate": "400KB/s"}  # a third of a second for each of three extents
+NODE = {**OVERLAP, "checkpoint.files": "node"}
 PERSISTENT_OVERLAP = {**PERSISTENT, "checkpoint.overlap": "on"}
 # Parameters and gradients on storage too, over two paths.
 EVERYTHING = {"tiers.path": "WORK/storage/a|WORK/storage/b", "tiers.split": "1:1", "parameters.home": "storage",
               "update.gradients": "flush-fp32", "run.trace": "on"}
 
 
+# Node storage: level 1 after each step, level 2 after every other.
+LOCAL = "local/level-1-0123456789abcdef"
+LEVELS = {**STORAGE, "checkpoint.local": "WORK/local", "checkpoint.local-every": 1, "checkpoint.every": 2}
+LEVELS_OVERLAP = {**LEVELS, "checkpoint.overlap": "on"}
+LEVELS_MEMORY = {key: value for key, value in LEVELS.items() if key != "tiers.path"}
+
 # Where a run is killed: when its first slot is made, and before the commit of the first save after NAMED.
 HOST = re.sub("[^A-Za-z0-9._]", "_", socket.gethostname())
 SPILL = f"storage/offstage-nojob-run-{HOST}-PID-0"
+NEXT_LOCAL = ("mkdir", f"{LOCAL}/{step_name(NAMED + 2)}")  # level 1 has a step more than level 2
 COMMIT = ("rename", f"run/checkpoints/{step_name(NAMED + 1)}/master.h5.tmp")
 
 
@@ -95,7 +103,8 @@ def rollback(name, options, **more):
 
 
 def second(make, name, options, **more):
-    """One of two ranks fails, the first or the second."""
+    """One of two ranks fails, the first or the second. A trial of locks would make as many operations as there is time for."""
+    options = {**options, "tiers.exclusive": "true"}
     return [make(f"{name}-rank{rank}of2", options, ranks=2, rank=rank, **more) for rank in (0, 1)]
 
 
@@ -109,16 +118,26 @@ SCENARIOS = {scenario.name: scenario for scenario in [
     start("persistent-overlap", PERSISTENT_OVERLAP), resume("persistent-overlap", PERSISTENT_OVERLAP, steps=2),
     start("drain", DRAIN, steps=3), *second(resume, "drain", DRAIN, steps=3),
     start("everything", EVERYTHING), resume("everything", EVERYTHING),
+    *second(start, "packed", NODE), *second(resume, "packed", NODE, steps=2),
     resume("keep-every", {"checkpoint.keep-every": 2}, steps=3),
     start("killed-persistent", PERSISTENT, killed=("rename", f"{SPILL}/extents")),
     resume("killed-persistent", PERSISTENT, killed=COMMIT),
     rollback("killed-rollback", {}, killed=COMMIT),
     rollback("rollback", {}), rollback("rollback-persistent", PERSISTENT), rollback("rollback-overlap", OVERLAP),
+    start("levels", LEVELS, steps=3), start("levels-overlap", LEVELS_OVERLAP, steps=3),
+    start("levels-memory", LEVELS_MEMORY, steps=3),
+    resume("levels", LEVELS, steps=3, killed=NEXT_LOCAL),
+    *second(resume, "levels-overlap", LEVELS_OVERLAP, steps=3, killed=NEXT_LOCAL),
     *second(start, "persistent-overlap", PERSISTENT_OVERLAP),
     *second(resume, "persistent-overlap", PERSISTENT_OVERLAP),
     *second(resume, "memory", {}),
     *second(rollback, "rollback", {}),
 ]}
+
+
+def is_local(path):
+    """Whether a checkpoint is one of level 1."""
+    return Path(path).parent.name.startswith("level-1-")
 
 
 class Result:
@@ -127,8 +146,10 @@ class Result:
         self.code = code if code is None or code >= 0 else 128 - code  # a signal, as a shell says it
         self.out, self.err = out, err
         self.errors = [line for line in err.splitlines() if line.startswith("offstage: error: ")]
-        self.saved = [(int(step), Path(path)) for step, path in
-                      re.findall(r"^step +(\d+)  saved (\S+) in ", out, re.MULTILINE)]
+        said = [(int(step), Path(path)) for step, path in
+                re.findall(r"^step +(\d+)  saved (\S+) in ", out, re.MULTILINE)]
+        self.saved = [(step, path) for step, path in said if not is_local(path)]
+        self.saved_local = [step for step, path in said if is_local(path)]
 
     def __str__(self):
         return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
@@ -144,13 +165,24 @@ class World:
         self.tmp.mkdir(parents=True)
         if template is not None:
             shutil.copytree(template.work, self.work, symlinks=True)
+            if (self.checkpoints() / "level-1").exists():
+                self.name_local()
             return
+        (self.work / "local").mkdir(parents=True)
         for path in "a", "b":
             (self.work / "storage" / path).mkdir(parents=True)
         (self.work / "train.txt").write_bytes(text())
 
     def checkpoints(self):
         return self.work / "run/checkpoints"
+
+    def local(self):
+        return self.work / LOCAL
+
+    def name_local(self):
+        """Names the directory of level 1, which a run would give a name that no case could name."""
+        self.checkpoints().mkdir(parents=True, exist_ok=True)
+        (self.checkpoints() / "level-1").write_text(2 * f"{self.local().name}\n{self.local().parent}\n")
 
     def environment(self, extra):
         return {**os.environ, "TMPDIR": str(self.tmp), "OMPI_MCA_btl_vader_backing_directory": str(self.tmp),

@@ -37,6 +37,8 @@ class Ground:
         self.scenario, self.straight = scenario, straight
         self.template = World(folder / f"{scenario.name}-before")
         self.template.make()
+        if "checkpoint.local" in scenario.options:
+            self.template.name_local()
         if scenario.before:
             self.earlier_runs()
         self.expected = {}
@@ -110,12 +112,13 @@ class Ground:
         there = {str(path.relative_to(world.work)): None if path.is_dir() else path.read_bytes()
                  for path in world.work.rglob("*")}
         require({path: data for path, (data, _) in image.items()} == there, f"{self.scenario.name}: the recording is not what happened")
-        require(said == [step for step, _ in result.saved], f"{self.scenario.name}: {said}")
+        require(sorted(said) == sorted([*((step, False) for step, _ in result.saved),
+                                        *((step, True) for step in result.saved_local)]), f"{self.scenario.name}: {said}")
         world.remove()
         return found
 
     def damages(self, count, numbers):
-        return damages(self.scenario.name, self.template.checkpoints(), count, numbers)
+        return damages(self.scenario.name, self.template.checkpoints(), self.template.local(), count, numbers)
 
     def problem(self, world, case):
         """(whether the case came to be, what is bad or None)"""
@@ -144,6 +147,7 @@ class Ground:
         (world.folder / "said").write_text(str(result))
         saved = {step for step, _ in result.saved}
         check.ended_well(result)
+        check.saved_local = set(result.saved_local)
         if case.kills():
             self.forget_process(world)
             check.checkpoints_outlived(saved)
@@ -156,11 +160,15 @@ class Ground:
     def after_loss(self, world, loss):
         said, image = self.recorded.after(loss)
         write_image(image, world.work)
+        if (world.checkpoints() / "level-1").exists():
+            world.name_local()
         (world.folder / "said").write_text(str(said))
         self.forget_process(world)
         check = self.check(world, killed=True)
-        check.checkpoints_outlived(said)
-        check.goes_on(set(said))
+        check.saved_local = {step for step, is_local in said if is_local}
+        steps = {step for step, is_local in said if not is_local}
+        check.checkpoints_outlived(steps)
+        check.goes_on(steps)
 
 
 class Sweep:

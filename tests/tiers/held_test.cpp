@@ -24,10 +24,12 @@ class Held : public VirtualTrials {
     memory::HugeBuffer const memory{piece_bytes};
     Bytes next = 0;
     bool good = true;
-    tiers->read_held(key, memory.bytes(), [&](auto bytes, Bytes offset) {
-      good = good && all(bytes, value) && offset == next;
-      next = offset + std::ssize(bytes);
-    });
+    tiers->read_held(key, memory.bytes(),
+                     [&](auto bytes, Bytes offset) {
+                       good = good && all(bytes, value) && offset == next;
+                       next = offset + std::ssize(bytes);
+                     },
+                     {});
     return good && next == 8 * KiB;
   }
   [[nodiscard]] std::vector<Key> held_keys(Key n) const {

@@ -22,7 +22,7 @@ class MakePathsTest : public StoragePathTest {
 };
 
 TEST_F(MakePathsTest, PathsOnOneDeviceShareTheLockOfTheFirst) {
-  auto const paths = make_paths({two(), true, bytes(), kernel});
+  auto const paths = make_paths({two(), {}, bytes(), kernel});
   ASSERT_EQ(paths->size(), 2U);
   read(*paths->at(0));
   read(*paths->at(1), 2);
@@ -31,7 +31,7 @@ TEST_F(MakePathsTest, PathsOnOneDeviceShareTheLockOfTheFirst) {
 }
 
 TEST_F(MakePathsTest, WithoutSharedMemoryTheyExcludeEachOtherWithinTheProcess) {
-  auto const paths = make_paths({two(), true, {}, kernel});
+  auto const paths = make_paths({two(), {}, {}, kernel});
   {
     NamedThread const other{"other", [&] { hurry(*paths->at(1), 25); }};
     hurry(*paths->at(0), 25);
@@ -40,7 +40,7 @@ TEST_F(MakePathsTest, WithoutSharedMemoryTheyExcludeEachOtherWithinTheProcess) {
 }
 
 TEST_F(MakePathsTest, WithoutExclusivePathsOnOneDeviceMoveAtTheSameTime) {
-  auto const paths = make_paths({two(), false, bytes(), kernel});
+  auto const paths = make_paths({two(), {false, false}, bytes(), kernel});
   kernel->meanwhile = [this](aio::Transfer const&) { wait_until([&] { return count.most == 2; }); };
   NamedThread other{"other", [&] { read(*paths->at(1)); }};
   read(*paths->at(0));
@@ -52,8 +52,8 @@ TEST_F(MakePathsTest, APathThatOneProcessLeavesOutIsLeftOutForAllAndSaidOnce) {
   for (bool const exclusive : {true, false}) {
     Shared<PathShared[2]> pair;
     auto const bytes_of_both = std::as_writable_bytes(std::span{*pair});
-    auto const mine = make_paths({two(), exclusive, bytes_of_both, kernel});
-    auto const others = make_paths({two(), exclusive, bytes_of_both, kernel});
+    auto const mine = make_paths({two(), {exclusive, exclusive}, bytes_of_both, kernel});
+    auto const others = make_paths({two(), {exclusive, exclusive}, bytes_of_both, kernel});
     testing::internal::CaptureStderr();
     others->at(1)->leave_out("no space");
     EXPECT_FALSE(mine->at(1)->writable());
@@ -74,7 +74,7 @@ TEST_F(MakePathsTest, AnEmulatedPathIsADeviceOfItsOwn) {
   three.push_back(settings());
   three[1].emulation = three[2].emulation = Emulation{1e9, 1e9, Seconds{0.0}, Duplex::half};
   Shared<PathShared[3]> apart;
-  auto const paths = make_paths({three, true, std::as_writable_bytes(std::span{*apart}), kernel});
+  auto const paths = make_paths({three, {}, std::as_writable_bytes(std::span{*apart}), kernel});
   for (auto const& path : *paths) {
     read(*path);
   }
@@ -105,9 +105,8 @@ TEST_F(MakePathsTest, AMissingDirectoryIsNamedWithTheKey) {
 
 TEST_F(MakePathsTest, SharedMemoryHasToSufficeAndBeAligned) {
   EXPECT_EQ(shared_bytes(two()), static_cast<Bytes>(sizeof(all->paths)));
-  EXPECT_THROW((void)make_paths({two(), true, bytes().first(sizeof(PathShared))}),
-               PreconditionError);
-  EXPECT_THROW((void)make_paths({{settings()}, true, bytes().subspan(8)}), PreconditionError);
+  EXPECT_THROW((void)make_paths({two(), {}, bytes().first(sizeof(PathShared))}), PreconditionError);
+  EXPECT_THROW((void)make_paths({{settings()}, {}, bytes().subspan(8)}), PreconditionError);
 }
 
 }  // namespace

@@ -75,6 +75,7 @@ TEST(NodeLock, GoesOnWhenTicketsWrap) {
   Shared<Inside> inside;
   inside->state.next_ticket = static_cast<std::uint32_t>(-200);
   inside->state.released = static_cast<std::uint32_t>(-200);
+  inside->state.left = static_cast<std::uint32_t>(-200);
   add_in_four_processes(*inside, 100);
   EXPECT_EQ(inside->count, 400);
   EXPECT_EQ(inside->most, 1);
@@ -161,11 +162,65 @@ TEST(NodeLock, LetsAsManyInAsItsCapacity) {
 
 TEST(NodeLock, LetsAThreadInThatLaterOnesHaveOvertaken) {
   // Tickets 5 and 6 were admitted, and 6 has come and gone before 5 looks.
-  NodeLockState state{5, 6};
+  NodeLockState state{5, 6, 6};
   NodeLock lock{state, 2};
   lock.lock();
   lock.unlock();
   EXPECT_EQ(state.released, 7U);
+}
+
+TEST(NodeLock, HandedOnLetsTheNextInWhileTheLastRequestsGoOn) {
+  NodeLockState state{};
+  NodeLock lock{state, 1};
+  EXPECT_FALSE(lock.is_waited_for());
+  lock.lock();
+  EXPECT_FALSE(lock.is_waited_for());
+  std::atomic<int> inside = 0;
+  NamedThread second{"second", [&] {
+                       lock.lock();
+                       ++inside;
+                     }};
+  wait_until([&] { return lock.is_waited_for(); });
+  EXPECT_EQ(inside, 0);
+  lock.hand_on();
+  second.join();
+  EXPECT_EQ(inside, 1);
+  // Two have not left: a third waits also once the second has handed on.
+  NamedThread third{"third", [&] {
+                      lock.lock();
+                      ++inside;
+                      lock.unlock();
+                    }};
+  wait_until([&] { return lock.is_waited_for(); });
+  lock.hand_on();
+  usleep(2000);
+  EXPECT_EQ(inside, 1);
+  lock.leave();
+  third.join();
+  EXPECT_EQ(inside, 2);
+  lock.leave();
+  EXPECT_EQ(state.released, 3U);
+  EXPECT_EQ(state.left, 3U);
+}
+
+TEST(NodeLock, HandedOnNeverHasMoreThanOneInsideAndOneThatEnds) {
+  Shared<Inside> inside;
+  Processes processes;
+  for (int p = 0; p < 4; ++p) {
+    processes.start([&] {
+      NodeLock lock{inside->state, 1};
+      for (int i = 0; i < 1000; ++i) {
+        lock.lock();
+        inside->enter();
+        lock.hand_on();
+        --inside->now;
+        lock.leave();
+      }
+    });
+  }
+  processes.join();
+  EXPECT_LE(inside->most, 2);
+  EXPECT_EQ(inside->state.left, 4000U);
 }
 
 TEST(NodeLock, WaitersOfSmallerCapacityAreWokenToo) {

@@ -21,6 +21,7 @@ TEST(ParsePath, TakesADirectoryAlone) {
   EXPECT_EQ(path.write_rate, 0.0);
   EXPECT_EQ(path.duplex, Duplex::half);
   EXPECT_EQ(path.processes, 1);
+  EXPECT_EQ(path.threads, 1);
   EXPECT_FALSE(path.persistent);
   EXPECT_EQ(path.engine.request_bytes, aio::EngineSettings{}.request_bytes);
   EXPECT_EQ(path.engine.queue_depth, aio::EngineSettings{}.queue_depth);
@@ -30,7 +31,7 @@ TEST(ParsePath, TakesADirectoryAlone) {
 TEST(ParsePath, TakesEveryAttributeInAnyOrder) {
   PathSettings const path = parse_path(
       "/nvme,persistent,write=5.3GB/s,read=6900MB,queue-depth=16,duplex=full,request-size=4MiB,"
-      "processes=2");
+      "processes=2,threads=3");
   EXPECT_EQ(path.directory, "/nvme");
   EXPECT_EQ(path.read_rate, 6.9e9);
   EXPECT_EQ(path.write_rate, 5.3e9);
@@ -38,6 +39,9 @@ TEST(ParsePath, TakesEveryAttributeInAnyOrder) {
   EXPECT_EQ(path.engine.queue_depth, 16);
   EXPECT_EQ(path.engine.request_bytes, 4 * MiB);
   EXPECT_EQ(path.processes, 2);
+  EXPECT_EQ(path.threads, 3);
+  EXPECT_EQ(path.transfers(), 6);
+  EXPECT_EQ(path.lanes(), 12) << "each way";
   EXPECT_TRUE(path.persistent);
   EXPECT_FALSE(path.emulation);
 }
@@ -45,11 +49,13 @@ TEST(ParsePath, TakesEveryAttributeInAnyOrder) {
 TEST(ParsePath, AnEmulationsRatesAndDuplexAreThePaths) {
   PathSettings const path = parse_path(
       "/dev/shm,emulate-read=690MB/s,emulate-write=530MB/s,emulate-latency=80us,"
-      "emulate-duplex=full");
+      "emulate-duplex=full,emulate-stream=200MB/s,emulate-sharing=0.5");
   ASSERT_TRUE(path.emulation);
   EXPECT_EQ(path.emulation->read_rate, 690e6);
   EXPECT_EQ(path.emulation->write_rate, 530e6);
   EXPECT_DOUBLE_EQ(path.emulation->latency.count(), 80e-6);
+  EXPECT_EQ(path.emulation->stream_rate, 200e6);
+  EXPECT_EQ(path.emulation->sharing, 0.5);
   EXPECT_EQ(path.emulation->duplex, Duplex::full);
   EXPECT_EQ(path.duplex, Duplex::full);
   EXPECT_EQ(path.read_rate, 690e6);
@@ -114,6 +120,10 @@ std::vector<Refusal> const refusals{
     {"", "no directory", "write DIR"},
     {",read=1GB/s", "no directory", "write DIR"},
     {"read=1GB/s", "read=1GB/s stands where the directory belongs", "write DIR,read=1GB/s"},
+    {"/a,threads=0", "threads=0", "1 to 1024"},
+    {"/a,emulate-read=1GB/s,emulate-sharing=0", "emulate-sharing=0", "0.01 to 1"},
+    {"/a,emulate-read=1GB/s,emulate-sharing=1.5", "emulate-sharing=1.5", "0.01 to 1"},
+    {"/a,emulate-sharing=0.5", "a share of emulated rates", "add emulate-read"},
     {"/a,", "empty", "name=value"},
     {"/a,,read=1GB/s", "empty", "name=value"},
     {"/a,raed=1GB/s", "unknown attribute 'raed'", "the nearest is read"},

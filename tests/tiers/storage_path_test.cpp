@@ -64,7 +64,7 @@ TEST_F(StoragePathTest, HalfDuplexMovesOneAtATime) {
   StoragePath path{settings(), {}, kernel, nullptr};
   hurry(path, 50);
   EXPECT_EQ(count.most, 1);
-  EXPECT_EQ(kernel->contexts(), 1);
+  EXPECT_EQ(kernel->contexts(), 2) << "one more for the last requests of a transfer";
 }
 
 TEST_F(StoragePathTest, FullDuplexMovesOneEachWay) {
@@ -78,7 +78,7 @@ TEST_F(StoragePathTest, FullDuplexMovesOneEachWay) {
   EXPECT_EQ(count.most_writes, 1);
   EXPECT_EQ(shared->read_lock.released, 40U);
   EXPECT_EQ(shared->write_lock.released, 40U);
-  EXPECT_EQ(kernel->contexts(), 2);
+  EXPECT_EQ(kernel->contexts(), 4);
   EXPECT_TRUE(path.rate().full_duplex);
 }
 
@@ -89,7 +89,136 @@ TEST_F(StoragePathTest, LetsAsManyInAsItsProcesses) {
   kernel->meanwhile = [this](aio::Transfer const&) { wait_until([&] { return count.most == 3; }); };
   hurry(path, 20);
   EXPECT_EQ(count.most, 3);
-  EXPECT_EQ(kernel->contexts(), 3);
+  EXPECT_EQ(kernel->contexts(), 6);
+}
+
+TEST_F(StoragePathTest, ThreadsOfAProcessShareItsHold) {
+  PathSettings wide = settings();
+  wide.threads = 2;
+  StoragePath path{wide, {&*shared, nullptr}, kernel, nullptr};
+  // The first two, whoever they are, wait for each other inside one hold.
+  kernel->meanwhile = [this](aio::Transfer const&) { wait_until([&] { return count.most == 2; }); };
+  hurry(path, 20);
+  EXPECT_EQ(count.most, 2);
+  EXPECT_LT(shared->read_lock.next_ticket, 80U) << "some holds had two transfers";
+  EXPECT_EQ(shared->read_lock.released, shared->read_lock.next_ticket);
+  EXPECT_EQ(shared->read_lock.left, shared->read_lock.next_ticket);
+  EXPECT_EQ(path.traffic().read.transfers + path.traffic().write.transfers, 80);
+}
+
+TEST_F(StoragePathTest, PiecesOfThreadsAreTogetherNoMoreThanAHold) {
+  PathSettings wide = settings();
+  wide.threads = 4;
+  StoragePath path{wide, {&*shared, nullptr}, kernel, nullptr};
+  Memory const memory{path_hold_bytes};
+  path.read(file, memory.bytes(), 0);
+  ASSERT_EQ(kernel->transfers().size(), 4U);
+  EXPECT_EQ(kernel->transfers()[0].length, path_hold_bytes / 4);
+}
+
+/// While another process waits, a hold ends though threads of its process have more to do.
+TEST_F(StoragePathTest, AHoldOfManyThreadsEndsWhereAnotherProcessWaits) {
+  PathSettings wide = settings();
+  wide.threads = 2;
+  StoragePath path{wide, {&*shared, nullptr}, kernel, nullptr};
+  NodeLock other{shared->read_lock, 1};
+  std::atomic<bool> done = false;
+  std::vector<NamedThread> greedy;
+  for (int t = 0; t < 3; ++t) {
+    greedy.emplace_back("greedy", [&] {
+      while (!done) {
+        read(path);
+      }
+    });
+  }
+  wait_until([&] { return count.most == 2; });
+  for (int i = 0; i < 20; ++i) {
+    other.lock();
+    EXPECT_EQ(count.reads, 0);
+    other.unlock();
+  }
+  done = true;
+}
+
+/// The next transfer begins when the last requests of the one before are under way, and not sooner.
+TEST_F(StoragePathTest, IsHandedOnBeforeTheLastRequestsHaveEnded) {
+  PathSettings two = settings();
+  two.engine = {block, 1};
+  StoragePath path{two, {&*shared, nullptr}, kernel, nullptr};
+  std::atomic<int> requests = 0;
+  // The second request of the first transfer waits for the first of the second.
+  kernel->meanwhile = [&](aio::Transfer const&) {
+    if (++requests == 2) {
+      wait_until([&] { return count.most == 2; });
+    }
+  };
+  Memory const memory{2 * block};
+  auto const move = [&] { path.read(file, memory.bytes(), 0); };
+  NamedThread first{"first", move};
+  NamedThread second{"second", move};
+  first.join();
+  second.join();
+  EXPECT_EQ(count.most, 2);
+  EXPECT_EQ(kernel->transfers().size(), 4U);
+  EXPECT_EQ(path.traffic().read.transfers, 2);
+  EXPECT_EQ(shared->read_lock.left, shared->read_lock.next_ticket);
+}
+
+TEST_F(StoragePathTest, AnEmulatedPathIsHeldToTheEnd) {
+  PathSettings slow = settings();
+  slow.engine = {block, 1};
+  slow.emulation = Emulation{1e9, 1e9, Seconds{0.0}, Duplex::half};
+  StoragePath path{slow, {&*shared, nullptr}, kernel, nullptr};
+  Memory const memory{8 * block};
+  {
+    NamedThread const other{"other", [&] { path.read(file, memory.bytes(), 0); }};
+    path.write(file, memory.bytes(), 0);
+  }
+  EXPECT_EQ(count.most, 1);
+}
+
+TEST_F(StoragePathTest, WhoLetsOthersPassBeginsOnceNoneWaitsNorIsUnderWay) {
+  PathSettings wide = settings();
+  wide.processes = 2;
+  StoragePath path{wide, {&*shared, nullptr}, kernel, nullptr};
+  StoragePath of_another_process{wide, {&*shared, nullptr}, kernel, nullptr};
+  // The two that are in a hurry end together: between them there would be a place for the third.
+  kernel->meanwhile = [this](aio::Transfer const& transfer) {
+    if (transfer.offset != 7 * block) {
+      wait_until([&] { return count.most == 2; });
+    }
+  };
+  auto const read_one = [&](StoragePath& by, Bytes offset, LetsPass const& lets_pass) {
+    Memory const memory{block};
+    by.read(file, memory.bytes(), offset, lets_pass);
+  };
+  NamedThread first{"first", [&] { read_one(of_another_process, 0, {}); }};
+  wait_until([&] { return kernel->transfers().size() == 1; });
+  std::atomic<int> asked = 0;
+  NamedThread patient{"patient", [&] { read_one(path, 7 * block, [&] { return ++asked > 0; }); }};
+  wait_until([&] { return asked > 0; });
+  read_one(path, block, {});
+  first.join();
+  patient.join();
+  auto const transfers = kernel->transfers();
+  ASSERT_EQ(transfers.size(), 3U);
+  EXPECT_EQ(transfers[1].offset, block);
+  EXPECT_EQ(transfers[2].offset, 7 * block);
+  EXPECT_EQ(path.traffic().read.bytes, block) << "without what let others pass";
+}
+
+TEST_F(StoragePathTest, WhoLetsOthersPassNoMoreWaitsItsTurn) {
+  PathSettings wide = settings();
+  wide.processes = 2;
+  StoragePath path{wide, {&*shared, nullptr}, kernel, nullptr};
+  kernel->meanwhile = [this](aio::Transfer const&) { wait_until([&] { return count.most == 2; }); };
+  NamedThread first{"first", [&] { read(path); }};
+  wait_until([&] { return kernel->transfers().size() == 1; });
+  int asked = 0;
+  Memory const memory{block};
+  path.read(file, memory.bytes(), block, [&] { return ++asked < 3; });
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(count.most, 2);
 }
 
 TEST_F(StoragePathTest, SumsTheTrafficOfAllThreads) {
@@ -151,8 +280,8 @@ int most_in_four_processes(SharedCount& all, PathSettings const& settings, bool 
           wait_until([&] { return all.count.most == 4; });
         };
       }
-      auto const paths =
-          make_paths({{settings}, exclusive, std::as_writable_bytes(std::span{all.paths}), kernel});
+      auto const paths = make_paths(
+          {{settings}, {exclusive}, std::as_writable_bytes(std::span{all.paths}), kernel});
       std::vector<NamedThread> threads;
       for (int t = 0; t < 2; ++t) {
         threads.emplace_back("reader", [&] {

@@ -110,5 +110,36 @@ TEST(Throttle, SumsOfImmenseTransfersDoNotOverflow) {
   }
 }
 
+TEST(Throttle, ATransferIsNoFasterThanItsStream) {
+  ThrottleState state{};
+  Emulation emulation = slow;
+  emulation.stream_rate = 25e6;  // 100 kB take 4 ms
+  Throttle throttle{emulation, state};
+  EXPECT_EQ(throttle.book(Direction::read, part, start), busy + 4ms);
+  EXPECT_EQ(throttle.book(Direction::read, part, start), busy + 4ms) << "two move twice as much";
+  EXPECT_EQ(throttle.book(Direction::read, 10 * part, start), busy + 40ms);
+  EXPECT_EQ(throttle.book(Direction::write, 20 * part, start), busy + 80ms);
+  EXPECT_EQ(throttle.book(Direction::write, part, start), busy + 54ms) << "the path's own rate";
+}
+
+TEST(Throttle, SharedByProcessesHasAShareOfItsRateLeft) {
+  ThrottleState state{};
+  Emulation emulation = slow;
+  emulation.sharing = 0.25;
+  Throttle mine{emulation, state};
+  Throttle others{emulation, state};
+  EXPECT_EQ(mine.book(Direction::read, part, start), busy + 1ms);
+  EXPECT_EQ(mine.book(Direction::read, part, start), busy + 2ms) << "threads of a process";
+  EXPECT_EQ(others.book(Direction::read, part, start), busy + 6ms);
+  mine.end();
+  mine.end();
+  EXPECT_EQ(others.book(Direction::write, part, start), busy + 8ms);
+  EXPECT_EQ(mine.book(Direction::write, part, start), busy + 16ms);
+  mine.end();
+  others.end();
+  others.end();
+  EXPECT_EQ(mine.book(Direction::read, part, start), busy + 17ms);
+}
+
 }  // namespace
 }  // namespace offstage::tiers

@@ -232,6 +232,17 @@ TEST(HostTiers, ALeaseIsTheExtentItself) {
   EXPECT_TRUE(tiers->in_memory(0));
 }
 
+TEST(HostTiers, AFetchAsideGivesTheSameAndIsNotCounted) {
+  auto const tiers = make_host_tiers({extent});
+  put(*tiers, 0, 1);
+  std::byte const* const first = tiers->fetch(0).bytes().data();
+  Traffic const before = tiers->traffic();
+  EXPECT_EQ(tiers->fetch_aside(0).bytes().data(), first);
+  EXPECT_EQ(tiers->traffic().hits, before.hits);
+  EXPECT_EQ(tiers->traffic().fetched_bytes, before.fetched_bytes);
+  EXPECT_EQ(tiers->traffic().fetch_seconds, before.fetch_seconds);
+}
+
 TEST(HostTiers, TakeEachExtentsSizeInWholePages) {
   auto const tiers = make_host_tiers({extent, 5000, 8192});
   EXPECT_EQ(tiers->host_bytes(), round_up(extent, 4096) + 8192 + 8192);

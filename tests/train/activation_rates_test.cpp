@@ -8,6 +8,7 @@
 #include "base/stopwatch.hpp"
 #include "device/device.hpp"
 #include "temporary_directory.hpp"
+#include "tries.hpp"
 
 namespace offstage::train {
 namespace {
@@ -33,12 +34,15 @@ TEST(ActivationRates, AreMeasuredAsTheDeviceHasThem) {
   EXPECT_FALSE(rates.rates.known());
   Bytes const before = device->used();
   Stopwatch const watch;
-  measure_rates(rates, {.compute = true, .link = true}, config, world, node, *device);
+  measure_rates(rates, {.compute = true, .link = true}, config, world, node.size(), *device);
   EXPECT_LT(watch.elapsed(), Seconds{5});
   EXPECT_EQ(device->used(), before);
-  EXPECT_NEAR(rates.rates.compute, 2e8, 1e8);
-  EXPECT_NEAR(rates.rates.host_to_device, 400e6, 200e6);
-  EXPECT_NEAR(rates.rates.device_to_host, 200e6, 100e6);
+  EXPECT_TRUE(holds_in_some_try([&] {  // the same figures, and tries, on every rank
+    auto again = given_rates(config, node.size());
+    measure_rates(again, {.compute = true, .link = true}, config, world, node.size(), *device);
+    return is_about(again.rates.compute, 2e8) && is_about(again.rates.host_to_device, 400e6) &&
+           is_about(again.rates.device_to_host, 200e6);
+  }));
   EXPECT_EQ(world.maximum(rates.rates.compute), -world.maximum(-rates.rates.compute));
   EXPECT_NE(describe(rates).find("(measured)"), std::string::npos);
   EXPECT_EQ(describe(rates).find("storage"), std::string::npos);
@@ -60,12 +64,21 @@ TEST(ActivationRates, OfPathsAreWrittenWhereEverybodyLooks) {
   auto const device = device::make_host_device(0);
   auto rates = given_rates(config, node.size());
   EXPECT_EQ(rates.rates.storage.read, 0.0);
-  measure_rates(rates, {.storage = true}, config, world, node, *device);
+  measure_rates(rates, {.storage = true}, config, world, node.size(), *device);
   EXPECT_TRUE(config.paths.front().measured);
   EXPECT_FALSE(config.paths.back().measured);
   EXPECT_EQ(config.paths.back().read_rate, 1e9);
-  EXPECT_NEAR(config.paths.front().read_rate, 60e6, 20e6);
-  EXPECT_NEAR(config.paths.front().write_rate, 30e6, 10e6);
+  EXPECT_TRUE(holds_in_some_try([&] {  // the same figures, and tries, on every rank
+    auto const& path = config.paths.front();
+    bool const holds = is_about(path.read_rate, 60e6) && is_about(path.write_rate, 30e6);
+    if (!holds) {
+      config.paths.front().read_rate = config.paths.front().write_rate = 0.0;
+      config.paths.front().measured = false;
+      rates = given_rates(config, node.size());
+      measure_rates(rates, {.storage = true}, config, world, node.size(), *device);
+    }
+    return holds;
+  }));
   EXPECT_NEAR(rates.rates.storage.read, (config.paths.front().read_rate + 1e9) / node.size(), 1.0);
   EXPECT_EQ(world.maximum(rates.rates.storage.read), -world.maximum(-rates.rates.storage.read));
 }

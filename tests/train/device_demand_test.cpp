@@ -107,6 +107,16 @@ TEST(DeviceDemand, IsWhatARunTakes) {
   }
 }
 
+TEST(DeviceDemand, OfAVerticalScheduleIsWhatARunTakes) {
+  auto config = small();
+  config.train.together = (2 + mpi::Communicator::world().size() - 1) /
+                          mpi::Communicator::world().size();  // of the two of a step
+  for (char const* policy : {"recompute", "0"}) {
+    config.train.activations = activations::parse_policy(policy);
+    expect_right(config, policy);
+  }
+}
+
 TEST(DeviceDemand, CountsSlicesThatRanksPassFromDeviceToDevice) {
   for (auto const home : {parameters::Home::device, parameters::Home::host}) {
     auto config = small();

@@ -20,6 +20,16 @@ class JournalOf : public ::testing::Test {
  protected:
   JournalOf() {
     config_.run_dir = directory_.path().string();
+    config_.model = {.layers = 1,
+                     .hidden = 8,
+                     .heads = 2,
+                     .kv_heads = 2,
+                     .ffn_hidden = 16,
+                     .vocab = 32,
+                     .max_sequence = 4};
+    config_.train.sequence = 4;
+    config_.train.micro_batch = 1;
+    config_.train.global_batch = 2;
     config_.train.steps = 1;
     config_.train.log_every = 1;
   }
@@ -61,6 +71,19 @@ TEST_F(JournalOf, ARunWithPathsWritesThemToMetricsAndEndTable) {
   EXPECT_EQ(last_record()["paths"][0]["path"], "/nvme");
   EXPECT_EQ(last_record()["effective_gb_per_s"], 5.0);
   EXPECT_THAT(text, AllOf(HasSubstr("/nvme"), HasSubstr("effective I/O throughput per update")));
+}
+
+TEST_F(JournalOf, ShowsWhatTheModelReachesAndHowMuchOfTheDeviceThatIs) {
+  // 22464 operations of one micro-batch (see StepNumbers), two of them in a second.
+  auto const text = tell(true, {});
+  EXPECT_DOUBLE_EQ(last_record()["tflops"], 44928e-12);
+  EXPECT_FALSE(last_record().contains("mfu"));
+  EXPECT_THAT(text, ContainsRegex("step +1/1 .* 8 tokens/s  4.49e-08 TFLOP/s  left"));
+  EXPECT_THAT(text, ContainsRegex("1 steps, 8 tokens/s, 4.49e-08 TFLOP/s"));
+  config_.platform_products = 89856;
+  std::filesystem::remove(directory_.path() / "metrics.jsonl");
+  tell(true, {});
+  EXPECT_DOUBLE_EQ(last_record()["mfu"], 0.5);
 }
 
 TEST_F(JournalOf, TheRateOfUpdatesLeavesOutWhatMovedBeforeThem) {

@@ -59,6 +59,23 @@ TEST_F(Metrics, AStepIsOneLineWithTheKeysInOrder) {
   EXPECT_EQ(parsed["tokens"].get<std::int64_t>(), 1LL << 40);
 }
 
+TEST_F(Metrics, AStepSaysWhatWasPredictedAndHowWellProductsWereUsedWhereThatIsKnown) {
+  MetricsFile file{path_, 0};
+  auto step = record(1);
+  step.tflops = 1.5;
+  file.write(step);
+  step.predicted = Seconds{0.25};
+  step.mfu = 0.75;
+  file.write(step);
+  auto const first = nlohmann::json::parse(lines()[0]);
+  EXPECT_EQ(first["tflops"], 1.5);
+  EXPECT_FALSE(first.contains("mfu"));
+  EXPECT_FALSE(first.contains("predicted_step_seconds"));
+  auto const second = nlohmann::json::parse(lines()[1]);
+  EXPECT_EQ(second["predicted_step_seconds"], 0.25);
+  EXPECT_EQ(second["mfu"], 0.75);
+}
+
 TEST_F(Metrics, AStepWhoseActivationsLeaveSaysHowMuchAndForHowLongThatWasWaitedFor) {
   MetricsFile file{path_, 0};
   auto step = record(7);

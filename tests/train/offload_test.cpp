@@ -9,7 +9,7 @@ namespace offstage::train {
 namespace {
 
 /// Of a path that reads 600 bytes a second, all ranks on one node.
-plan::PathRate rate_of_rank(mpi::Communicator const& comm, bool exclusive) {
+plan::PathRate rate_of_rank(mpi::Communicator const& comm, Exclusive exclusive) {
   TemporaryDirectory const directory;
   RunConfig config;
   config.run_dir = "nowhere";
@@ -26,14 +26,14 @@ plan::PathRate rate_of_rank(mpi::Communicator const& comm, bool exclusive) {
 
 TEST(Offload, DividesARateAmongTheRanksThatTakeTurns) {
   auto const comm = mpi::Communicator::world();
-  auto const mine = rate_of_rank(comm, true);
+  auto const mine = rate_of_rank(comm, Exclusive::on);
   EXPECT_DOUBLE_EQ(mine.read, 600.0 / comm.size());
   EXPECT_DOUBLE_EQ(mine.write, 300.0 / comm.size());
   EXPECT_TRUE(mine.full_duplex);
 }
 
 TEST(Offload, TakesTheRateThatARankMeasuresBesideOthersAsItIs) {
-  auto const mine = rate_of_rank(mpi::Communicator::world(), false);
+  auto const mine = rate_of_rank(mpi::Communicator::world(), Exclusive::off);
   EXPECT_DOUBLE_EQ(mine.read, 600.0);
 }
 

@@ -175,9 +175,88 @@ TEST_F(APace, ASaveUnderStepsCostsTheTimeThatTheyStoodStillButNoMoreThanATenthOf
   EXPECT_EQ(slow.automatic(), Seconds{40000});
 }
 
+TEST_F(APace, ASaveThatGoesOnIsDueAgainOnlySoLongAfterItBegan) {
+  config.checkpoint.every_time = Seconds{30};
+  Pace pace = measured();
+  pace.save_began(Seconds{30});
+  EXPECT_FALSE(pace.after(1, Seconds{59}, Stop::none).save) << "it began a moment ago";
+  EXPECT_TRUE(pace.after(2, Seconds{60}, Stop::none).save);
+  pace.save_took(stood_still(1), Seconds{55});
+  EXPECT_FALSE(pace.after(3, Seconds{59}, Stop::none).save);
+  EXPECT_TRUE(pace.after(3, Seconds{60}, Stop::none).save);
+  pace.save_took(stood_still(1), Seconds{70});
+  EXPECT_FALSE(pace.after(4, Seconds{99}, Stop::none).save) << "one between steps: after its end";
+}
+
+TEST_F(APace, ASaveThatGoesOnHasToEndBeforeTheRun) {
+  config.train.max_time = Seconds{1000};
+  Pace pace = measured();
+  pace.save_began(Seconds{900});
+  EXPECT_EQ(stop(pace, 5, 950), Stop::none) << "the rest of it 20, step 10, save 20";
+  EXPECT_EQ(stop(pace, 5, 951), Stop::max_time);
+  pace.save_took({.whole = Seconds{1}, .stood_still = {}}, Seconds{952});
+  EXPECT_EQ(stop(pace, 5, 970), Stop::none);
+}
+
 TEST_F(APace, TellsItsFigures) {
   EXPECT_EQ(measured().figures(), "a step takes 10.0 s, a save 20.0 s, a validation 7.0 s");
   EXPECT_THAT((Pace{config, {}}.figures()), Not(HasSubstr("validation")));
+}
+
+/// Level 1 beside level 2.
+class APaceOfLevels : public APace {
+ protected:
+  APaceOfLevels() {
+    config.checkpoint.local = "/local";
+    config.checkpoint.every_auto = config.checkpoint.local_every_auto = true;
+    config.checkpoint.node_mtbf = 1000.0 * day;
+    config.checkpoint.nodes = 10;
+  }
+};
+
+TEST_F(APaceOfLevels, SavesEachForTheFailuresThatNeedIt) {
+  Pace pace{config, {}};
+  pace.save_took(stood_still(50), Seconds{100});
+  pace.local_save_took(stood_still(8), Seconds{100});
+  EXPECT_EQ(pace.automatic(), auto_interval(Seconds{50}, 100.0 * day)) << "one of ten nodes";
+  EXPECT_EQ(pace.local_automatic(), auto_interval(Seconds{8}, day));
+  config.checkpoint.nodes = 100'000;
+  EXPECT_EQ(pace.automatic(), auto_interval(Seconds{50}, day)) << "the job ends no more often";
+  config.checkpoint.nodes = 10;
+  pace.local_level_ended();
+  EXPECT_EQ(pace.automatic(), auto_interval(Seconds{50}, day)) << "there is level 2 alone";
+}
+
+TEST_F(APaceOfLevels, SavesLevel1ByItsOwnCadence) {
+  config.checkpoint.every_auto = config.checkpoint.local_every_auto = false;
+  config.checkpoint.every_steps = 10;
+  config.checkpoint.local_every_steps = 4;
+  Pace const pace{config, {}};
+  auto const after = [&](std::int64_t step) { return pace.after(step, Seconds{1}, Stop::none); };
+  EXPECT_TRUE(after(4).save_local);
+  EXPECT_FALSE(after(4).save);
+  EXPECT_TRUE(after(10).save);
+  EXPECT_FALSE(after(10).save_local);
+  EXPECT_TRUE(after(20).save && after(20).save_local);
+  EXPECT_FALSE(after(100).save_local) << "the last step is level 2's";
+  EXPECT_TRUE(pace.after(5, Seconds{1}, Stop::signal).save_local);
+}
+
+TEST_F(APaceOfLevels, SavesLevel1ByTime) {
+  config.checkpoint.local_every_auto = false;
+  config.checkpoint.local_every_time = Seconds{30};
+  Pace pace{config, {}};
+  EXPECT_FALSE(pace.after(1, Seconds{29}, Stop::none).save_local);
+  EXPECT_TRUE(pace.after(1, Seconds{30}, Stop::none).save_local);
+  pace.local_save_took(stood_still(1), Seconds{31});
+  EXPECT_FALSE(pace.after(2, Seconds{60}, Stop::none).save_local);
+  EXPECT_TRUE(pace.after(2, Seconds{61}, Stop::none).save_local);
+}
+
+TEST_F(APace, WithoutLevel1SavesNoneOfIt) {
+  config.checkpoint.local_every_steps = 1;
+  EXPECT_FALSE(measured().after(1, Seconds{1}, Stop::none).save_local);
+  EXPECT_FALSE(measured().after(1, Seconds{1}, Stop::signal).save_local);
 }
 
 }  // namespace

@@ -114,6 +114,15 @@ TEST(StepForecast, RecomputationAndSwappingFollowTheFates) {
   EXPECT_EQ(leaving.layers[12].leaving, 0);
 }
 
+/// Wherever parameters live: ranks gather large layers into memory of their own.
+TEST(StepForecast, LargeLayersHaveTheirSlotOnRanksToo) {
+  auto config = tiny();
+  config.model.vocab = 4096;
+  Scene const scene{config, 2};
+  auto const schedule = schedule_of<bfloat16>(scene.config, scene.facts());
+  EXPECT_EQ(schedule.large_layers, (std::vector{0, 7})) << "the embedding and the head";
+}
+
 TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {
   auto config = tiny();
   config.platform_products = 1e8;

@@ -50,5 +50,26 @@ TEST(StepNumbers, MeansAreOverCountedTargets) {
   EXPECT_EQ(targets_per_counted(train, 3, 24), 2.0);
 }
 
+/// Counted by hand: a block has 8 x 24 weights of queries, keys and values, 8 x 8 behind attention,
+/// 8 x 32 and 16 x 8 of the feed-forward network; 1 + 2 + 3 + 4 pairs of tokens see each other.
+TEST(StepNumbers, ModelFlopsAreThoseOfAllProducts) {
+  RunConfig config;
+  config.model = {.layers = 3,
+                  .hidden = 8,
+                  .heads = 2,
+                  .kv_heads = 2,
+                  .ffn_hidden = 16,
+                  .vocab = 32,
+                  .max_sequence = 4};
+  config.train.sequence = 4;
+  config.train.micro_batch = 1;
+  config.train.global_batch = 2;
+  double const forward =
+      3 * (2.0 * 4 * (192 + 64 + 256 + 128) + 2 * 2.0 * 10 * 8) + 2.0 * 4 * 32 * 8;
+  EXPECT_EQ(model_flops(config), 2 * 3 * forward);
+  config.train.activations = {activations::Policy::Rule::recompute};
+  EXPECT_EQ(model_flops(config), 2 * 3 * forward) << "what is computed again does not count";
+}
+
 }  // namespace
 }  // namespace offstage::train

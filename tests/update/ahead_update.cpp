@@ -173,6 +173,11 @@ void AheadUpdate::run(kernels::OptimizerStep const& step) {
   pipeline_->start(step, order(), source(), targets());
 }
 
+void AheadUpdate::redo(kernels::OptimizerStep const& step) {
+  (flushed_ ? flushed_ : sums_)->begin_pass();
+  pipeline_->start_under_forward(step, order(), source(), targets());
+}
+
 GradientLease AheadUpdate::gradient_of(state::Subgroup const& subgroup) {
   auto const size = static_cast<std::size_t>(subgroup.size);
   if (is_held(subgroup.index)) {

@@ -50,6 +50,8 @@ class AheadUpdate : private tiers::VirtualFixture {
   [[nodiscard]] tiers::Lease open(std::int64_t index);
   /// An update that has all gradients.
   void run(kernels::OptimizerStep const& step);
+  /// After one that was taken back.
+  void redo(kernels::OptimizerStep const& step);
   /// As StepRunner does where a step is skipped.
   void rebuild(std::span<tiers::Key const> subgroups);
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/optimizer/working_copy.hpp"
 #include "memory_tiers.hpp"
 #include "plan/share.hpp"
 #include "shard_support.hpp"
@@ -42,10 +43,10 @@ inline double squares_of(std::span<bfloat16 const> values) {
   }
   return sum;
 }
+/// As the optimizers round a working copy.
 inline Values rounded(std::span<float const> values) {
   Values result(values.size());
-  std::ranges::transform(values, result.begin(),
-                         [](float value) { return store<bfloat16>(value); });
+  kernels::ref::round_parameters(values, result);
   return result;
 }
 /// That of `initialize`.

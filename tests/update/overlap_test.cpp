@@ -81,7 +81,7 @@ TEST(Overlap, TakenBackLeavesWhatWasAndIsDoneAgainByAnotherFactor) {
       pair.ahead.backward(gradient);
       std::ignore = pair.ahead.pipeline().take_back();
       EXPECT_TRUE(pair.plain.state() == state_of(pair.ahead.shard(), pair.ahead.state()));
-      pair.ahead.run(step_of(t, 0.1));
+      pair.ahead.redo(step_of(t, 0.1));
       pair.ahead.pipeline().finish();
       pair.plain.step(step_of(t, 0.1), gradient);
     }
@@ -113,7 +113,7 @@ TEST(Overlap, KeepsAndTakesBackWithEveryOptimizerAndItsMoments) {
     pair.ahead.backward(gradient_at(2));
     std::ignore = pair.ahead.pipeline().take_back();
     step.gradient_scale = 0.1;
-    pair.ahead.run(step);
+    pair.ahead.redo(step);
     pair.ahead.pipeline().finish();
     pair.plain.step(step, gradient_at(2));
     pair.expect_same("done again");

@@ -45,7 +45,8 @@ class Engine::Implementation {
   Implementation(Implementation const&) = delete;
   Implementation& operator=(Implementation const&) = delete;
 
-  void move(Direction direction, File const& file, std::byte* memory, Bytes length, Bytes offset);
+  void move(Direction direction, File const& file, std::byte* memory, Bytes length, Bytes offset,
+            OnLast const& on_last);
 
  private:
   struct Slot {
@@ -207,7 +208,7 @@ void Engine::Implementation::finish(Slot& slot, Bytes result) {
 }
 
 void Engine::Implementation::move(Direction direction, File const& file, std::byte* memory,
-                                  Bytes length, Bytes offset) {
+                                  Bytes length, Bytes offset, OnLast const& on_last) {
   require(file.descriptor() >= 0, "Engine: the file is not open");
   require(offset >= 0, "Engine: negative offset");
   require(!file.direct() || (aligned(length) && aligned(offset) &&
@@ -227,6 +228,9 @@ void Engine::Implementation::move(Direction direction, File const& file, std::by
   }
 
   Bytes begun = 0;
+  int requests = 0;
+  bool tells = static_cast<bool>(on_last);
+  int const few = std::max(1, settings_.queue_depth / 2);
   while (in_flight_ > 0 || (begun < length && !failed_)) {
     while (begun < length && !free_.empty() && !failed_) {
       Bytes const size = std::min(settings_.request_bytes, length - begun);
@@ -235,7 +239,13 @@ void Engine::Implementation::move(Direction direction, File const& file, std::by
       Slot& slot = slots_[static_cast<std::size_t>(tag)];
       slot = {{direction, file.descriptor(), memory + begun, size, offset + begun, tag}, 0};
       begun += size;
+      ++requests;
       start(slot);
+    }
+    bool const one_has_ended = in_flight_ < requests;
+    if (tells && begun == length && one_has_ended && in_flight_ <= few && !failed_) {
+      tells = false;
+      on_last();
     }
     if (in_flight_ > 0) {
       reap();
@@ -251,14 +261,16 @@ Engine::Engine(EngineSettings settings, std::shared_ptr<Kernel> kernel)
 
 Engine::~Engine() = default;
 
-void Engine::read(File const& file, std::span<std::byte> memory, Bytes offset) {
+void Engine::read(File const& file, std::span<std::byte> memory, Bytes offset,
+                  OnLast const& on_last) {
   implementation_->move(Direction::read, file, memory.data(), static_cast<Bytes>(memory.size()),
-                        offset);
+                        offset, on_last);
 }
 
-void Engine::write(File const& file, std::span<std::byte const> memory, Bytes offset) {
+void Engine::write(File const& file, std::span<std::byte const> memory, Bytes offset,
+                   OnLast const& on_last) {
   implementation_->move(Direction::write, file, const_cast<std::byte*>(memory.data()),
-                        static_cast<Bytes>(memory.size()), offset);
+                        static_cast<Bytes>(memory.size()), offset, on_last);
 }
 
 }  // namespace offstage::aio

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -34,8 +35,14 @@ class Engine {
   Engine(Engine const&) = delete;
   Engine& operator=(Engine const&) = delete;
 
-  void read(File const& file, std::span<std::byte> memory, Bytes offset);
-  void write(File const& file, std::span<std::byte const> memory, Bytes offset);
+  /// Called at most once, by the calling thread, when the last requests of a transfer of several
+  /// are under way: none is left to begin, one has ended, and half the queue depth or less has not.
+  /// Must not throw.
+  using OnLast = std::function<void()>;
+  void read(File const& file, std::span<std::byte> memory, Bytes offset,
+            OnLast const& on_last = {});
+  void write(File const& file, std::span<std::byte const> memory, Bytes offset,
+             OnLast const& on_last = {});
 
  private:
   class Implementation;

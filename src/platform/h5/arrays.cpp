@@ -62,6 +62,7 @@ Shape File::shape_of(std::int64_t dataset, std::string const& name) const {
 }
 
 Shape File::shape(std::string const& name) const {
+  Turn const turn;
   Handle const dataset{open_in_place(name), H5Dclose};
   return shape_of(dataset.get(), name);
 }
@@ -82,6 +83,7 @@ std::int64_t File::open_mapped(std::string const& name, Shape const& expected) c
 }
 
 std::int64_t File::parts(std::string const& name, Shape const& expected) const {
+  Turn const turn;
   std::string const action = "read the mappings of " + name;
   Handle const dataset{open_mapped(name, expected), H5Dclose};
   Handle const layout{H5Dget_create_plist(dataset.get()), H5Pclose};
@@ -92,6 +94,7 @@ std::int64_t File::parts(std::string const& name, Shape const& expected) const {
 }
 
 std::vector<float> File::read_mapped(std::string const& name, Shape const& expected) const {
+  Turn const turn;
   Handle const dataset{open_mapped(name, expected), H5Dclose};
   std::vector<float> values(static_cast<std::size_t>(elements_of(expected)));
   checked(H5Dread(dataset.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),

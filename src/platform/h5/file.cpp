@@ -263,6 +263,11 @@ Handle groups_as_needed(Check const& check) {
 
 }  // namespace
 
+std::recursive_mutex& Turn::library() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+
 std::int64_t elements_of(Shape const& shape) {
   std::int64_t product = 1;
   for (std::int64_t const extent : shape) {
@@ -273,6 +278,7 @@ std::int64_t elements_of(Shape const& shape) {
 }
 
 File File::create(std::string const& path, Alignment alignment) {
+  Turn const turn;
   require_memory(path);
   prepare_library();
   File file{-1, true, path};
@@ -284,6 +290,7 @@ File File::create(std::string const& path, Alignment alignment) {
 }
 
 File File::open(std::string const& path, bool writable) {
+  Turn const turn;
   require_memory(path);
   prepare_library();
   File file{-1, writable, path};
@@ -309,10 +316,12 @@ File File::open_read_write(std::string const& path) {
 }
 
 void File::close() {
+  Turn const turn;
   checked(H5Fclose(std::exchange(id_, -1)), "write and close the file");
 }
 
 void File::reset() noexcept {
+  Turn const turn;
   if (id_ >= 0) {
     H5Fclose(id_);
   }
@@ -335,6 +344,7 @@ std::int64_t File::checked(std::int64_t result, std::string const& action) const
 }
 
 Bytes File::reserve(std::string const& name, Type type, Shape const& shape) {
+  Turn const turn;
   auto const check = checks("create", name);
   require(elements_of(shape) > 0, "h5: an array of no elements has no place in the file");
   Handle const space = space_of(shape, check);
@@ -358,6 +368,7 @@ Bytes File::reserve(std::string const& name, Type type, Shape const& shape) {
 
 void File::map(std::string const& name, Type type, Shape const& shape,
                std::span<Mapping const> parts) {
+  Turn const turn;
   auto const check = checks("create", name);
   Handle const layout = property_list(H5P_DATASET_CREATE, check);
   if (type == Type::f32 || type == Type::bf16) {  // nothing else tells a missing file from zeros
@@ -382,6 +393,7 @@ void File::map(std::string const& name, Type type, Shape const& shape,
 }
 
 void File::put(std::string const& name, Type type, void const* values, std::int64_t count) {
+  Turn const turn;
   auto const check = checks("write", name);
   Handle dataset{H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose};
   check(dataset.get());
@@ -391,6 +403,7 @@ void File::put(std::string const& name, Type type, void const* values, std::int6
 }
 
 void File::write(std::string const& name, std::span<std::string const> texts) {
+  Turn const turn;
   std::size_t width = 1;
   for (std::string const& text : texts) {
     width = std::max(width, text.size());
@@ -413,6 +426,7 @@ void File::write(std::string const& name, std::span<std::string const> texts) {
 }
 
 Bytes File::offset(std::string const& name, Type type, Shape const& expected) const {
+  Turn const turn;
   Handle const dataset{open_in_place(name), H5Dclose};
   require_shape(shape_of(dataset.get(), name), expected, name);
   auto const check = checks("read the type of", name);
@@ -432,6 +446,7 @@ Bytes File::offset(std::string const& name, Type type, Shape const& expected) co
 }
 
 void File::get(std::string const& name, Type type, void* values) const {
+  Turn const turn;
   Handle const dataset{open_in_place(name), H5Dclose};
   checked(H5Dread(dataset.get(), memory_type(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
           "read " + name);
@@ -439,6 +454,7 @@ void File::get(std::string const& name, Type type, void* values) const {
 
 std::vector<std::string> File::read_texts(std::string const& name, std::int64_t expected,
                                           std::size_t widest) const {
+  Turn const turn;
   Handle const dataset{open_in_place(name), H5Dclose};
   require_shape(shape_of(dataset.get(), name), {expected}, name);
   Handle const type{H5Dget_type(dataset.get()), H5Tclose};
@@ -459,6 +475,7 @@ std::vector<std::string> File::read_texts(std::string const& name, std::int64_t 
 }
 
 void File::put_attribute(std::string const& name, Type type, void const* value) {
+  Turn const turn;
   auto const check = checks("write attribute", name);
   Handle const space = scalar_space(check);
   Handle const stored = file_type(type, check);
@@ -470,6 +487,7 @@ void File::put_attribute(std::string const& name, Type type, void const* value) 
 }
 
 void File::get_attribute(std::string const& name, Type type, void* value) const {
+  Turn const turn;
   auto const check = checks("read attribute", name);
   Handle const attribute{H5Aopen(id_, name.c_str(), H5P_DEFAULT), H5Aclose};
   check(attribute.get());
@@ -486,6 +504,7 @@ void File::get_attribute(std::string const& name, Type type, void* value) const 
 }
 
 void File::set(std::string const& attribute, std::string const& text) {
+  Turn const turn;
   auto const check = checks("write attribute", attribute);
   Handle const space = scalar_space(check);
   Handle const type = text_type(text.size(), check);
@@ -498,6 +517,7 @@ void File::set(std::string const& attribute, std::string const& text) {
 }
 
 std::string File::text(std::string const& attribute) const {
+  Turn const turn;
   auto const check = checks("read attribute", attribute);
   Handle const handle{H5Aopen(id_, attribute.c_str(), H5P_DEFAULT), H5Aclose};
   check(handle.get());

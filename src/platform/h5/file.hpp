@@ -65,7 +65,7 @@ struct Mapping {
 ///          of arrays. A file that was closed without an error was handed to the operating system
 ///          whole; sync and read-back are the caller's.
 /// Exit:    HDF5 runs nothing at the end of the process: what a failed write left open would crash it.
-/// Threads: HDF5 is used by one thread per process.
+/// Threads: any, for different files: one call of the process at a time (Turn).
 /// Errors:  of files opened for writing IoError. Of files opened to read IoError with its errno if the
 ///          system failed to read or had no memory, DataError if the file is not there or not what it
 ///          should be. All name the path and HDF5's innermost reason. HDF5 itself prints nothing.

@@ -2,9 +2,21 @@
 
 #include <hdf5.h>
 
+#include <mutex>
 #include <utility>
 
 namespace offstage::h5 {
+
+/// While it lives no other thread of the process calls HDF5, which is not safe for threads where it is not built so.
+/// The library's state is the process's, and so is the lock. A thread may take turns inside its own.
+class Turn {
+ public:
+  Turn() : lock_{library()} {}
+
+ private:
+  static std::recursive_mutex& library();
+  std::scoped_lock<std::recursive_mutex> lock_;
+};
 
 /// Owns one HDF5 identifier and knows how to close it; move-only. Negative: none. Closing a dataset
 /// or an attribute that was written may write: a writer calls finish(), the destructor hides errors.

@@ -68,6 +68,8 @@ class Scope {
   Scope(Trace* trace, std::string_view row, char const* name, std::int64_t key = -1,
         Bytes bytes = -1) noexcept;
   ~Scope();
+  /// In the trace it has begun then.
+  void since(Clock::time_point begin) noexcept { begin_ = begin; }
   Scope(Scope const&) = delete;
   Scope& operator=(Scope const&) = delete;
 

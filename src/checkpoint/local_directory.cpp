@@ -1,0 +1,115 @@
+#include "checkpoint/local_directory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <random>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "checkpoint/checksum.hpp"
+#include "checkpoint/directory.hpp"
+#include "platform/aio/file.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view name_prefix = "level-1-";
+constexpr std::size_t digits = 16;
+
+/// The name and the parent, a line each, and the same again: damage shows, and anybody can write such a file.
+std::string text_of(LocalDirectory const& directory) {
+  std::string const text = fmt::format("{}\n{}\n", directory.name, directory.parent);
+  return text + text;
+}
+
+LocalDirectory fresh(std::string const& parent) {
+  std::random_device random;
+  std::uint64_t const number = (std::uint64_t{random()} << 32U) | random();
+  return {parent, std::string{name_prefix} + to_hex(number)};
+}
+
+}  // namespace
+
+std::string local_record(std::string const& checkpoints) {
+  return checkpoints + "/level-1";
+}
+
+bool is_local_name(std::string_view name) {
+  return name.starts_with(name_prefix) && name.size() == name_prefix.size() + digits &&
+         parse_hex(std::string{name.substr(name_prefix.size())});
+}
+
+int level_of(std::string const& step_directory) {
+  fs::path const given = fs::absolute(step_directory).lexically_normal();
+  fs::path const step = given.has_filename() ? given : given.parent_path();
+  return is_local_name(step.parent_path().filename().string()) ? 1 : 2;
+}
+
+std::optional<LocalDirectory> read_local_directory(std::string const& checkpoints) {
+  std::string const path = local_record(checkpoints);
+  if (!size_of_file(path)) {
+    return std::nullopt;
+  }
+  std::string const text = read_text(path, MiB);
+  std::istringstream lines{text};
+  LocalDirectory found;
+  std::getline(lines, found.name);
+  std::getline(lines, found.parent);
+  if (!is_local_name(found.name) || text != text_of(found)) {
+    throw DataError{path + ": does not say the same directory twice; the file is damaged"};
+  }
+  return found;
+}
+
+LocalDirectory name_local_directory(std::string const& checkpoints, std::string const& parent) {
+  std::string const path = local_record(checkpoints);
+  std::string const unfinished = path + ".tmp";
+  try {
+    auto const found = read_local_directory(checkpoints);
+    if (found && found->parent == parent) {
+      return *found;
+    }
+    if (found) {
+      log::warning("checkpoint.local was {}: level 1 in {} is not looked at; remove it",
+                   found->parent, found->path());
+    }
+  } catch (DataError const& error) {
+    log::warning("{}; level 1 of earlier runs is not looked at", error.what());
+  }
+  LocalDirectory const made = fresh(parent);
+  remove_file(unfinished);
+  write_text(unfinished, text_of(made));
+  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    throw IoError{"cannot rename to", path, errno};
+  }
+  aio::sync_directory(checkpoints);
+  return made;
+}
+
+void forget_local_directory(std::string const& checkpoints) {
+  std::string const path = local_record(checkpoints);
+  if (!size_of_file(path)) {
+    return;
+  }
+  try {
+    if (auto const found = read_local_directory(checkpoints)) {
+      log::warning(
+          "without checkpoint.local level 1 in {} is not looked at, now or later; remove it",
+          found->path());
+    }
+  } catch (DataError const& error) {
+    log::warning("{}", error.what());
+  }
+  remove_file(path);
+  aio::sync_directory(checkpoints);
+}
+
+}  // namespace offstage::checkpoint

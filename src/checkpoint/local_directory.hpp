@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace offstage::checkpoint {
+
+/// Level 1 of a run lies in a directory of its own inside checkpoint.local, `level-1-ID`. A file in the directory of
+/// checkpoints, `level-1`, says which: so that a run takes its own, and not what another left on the same node.
+struct LocalDirectory {
+  std::string parent;  ///< checkpoint.local
+  std::string name;    ///< "level-1-0123456789abcdef"
+
+  [[nodiscard]] std::string path() const { return parent + "/" + name; }
+  friend bool operator==(LocalDirectory const&, LocalDirectory const&) = default;
+};
+
+/// True for such names.
+[[nodiscard]] bool is_local_name(std::string_view name);
+/// 1 for a step directory in a directory of such a name, 2 for all others.
+[[nodiscard]] int level_of(std::string const& step_directory);
+
+/// The file's path.
+[[nodiscard]] std::string local_record(std::string const& checkpoints);
+/// What the file in `checkpoints` names; none if there is none. Errors: DataError if it is damaged; IoError.
+[[nodiscard]] std::optional<LocalDirectory> read_local_directory(std::string const& checkpoints);
+/// Names a directory inside `parent`, the one that is named already if it lies there. A damaged file is replaced, and
+/// said so (log). Durable when it returns. Errors: IoError.
+[[nodiscard]] LocalDirectory name_local_directory(std::string const& checkpoints,
+                                                  std::string const& parent);
+/// Names none any more, durably: what lies there is no run's from now on. Errors: IoError.
+void forget_local_directory(std::string const& checkpoints);
+
+}  // namespace offstage::checkpoint

@@ -1,0 +1,208 @@
+#include "train/local_level.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/regular_file.hpp"
+#include "checkpoint/directory.hpp"
+#include "checkpoint/extent_file.hpp"
+#include "checkpoint/local_directory.hpp"
+#include "platform/aio/file.hpp"
+#include "platform/cpu/affinity.hpp"
+#include "tiers/spill_directory.hpp"
+#include "train/foreign.hpp"
+
+namespace offstage::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A save holds the one before until it is complete.
+constexpr std::int64_t most_checkpoints = 2;
+
+/// The directory as all nodes know it.
+std::string plain(std::string const& directory) {
+  fs::path const path = fs::absolute(directory).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).string();
+}
+
+void require_node_storage(RunConfig const& config, std::string const& key) {
+  std::string const& directory = config.checkpoint.local;
+  std::error_code error;
+  if (!fs::is_directory(directory, error)) {
+    throw IoError{
+        fmt::format("{}: there is no such directory on {}; it is to be on storage of each node: "
+                    "create it there "
+                    "or leave checkpoint.local out",
+                    key, cpu::host_name())};
+  }
+  if (access(directory.c_str(), W_OK | X_OK) != 0) {
+    throw IoError{fmt::format("{}: cannot write: {}; name a directory that you may create files in",
+                              key, std::generic_category().message(errno))};
+  }
+  if (!config.allow_tmpfs && tiers::lies_in_memory(directory)) {
+    throw UsageError{fmt::format(
+        "{} lies in host memory (tmpfs), which tiers.host-memory would not count and a node that "
+        "restarts loses; name a directory on a disk, or set tiers.allow-tmpfs=true",
+        key)};
+  }
+  for (std::string const& other : {config.checkpoint.dir, config.run_dir}) {
+    if (fs::equivalent(directory, other, error)) {
+      throw UsageError{fmt::format(
+          "{}: is checkpoint.dir or run.dir; level 1 is for storage of the node beside that", key)};
+    }
+  }
+}
+
+}  // namespace
+
+LocalLevel::LocalLevel(RunConfig& config, mpi::Communicator const& comm)
+    : comm_{comm},
+      node_{comm.split_by_node()},
+      checkpoints_{config.checkpoint.dir},
+      key_{"checkpoint.local=" + config.checkpoint.local} {
+  mpi::agree(comm_, [&] { require_node_storage(config, key_); });
+  try {
+    name(config);
+    make(config);
+    refuse_sharing(config);
+    find_near_paths(config);
+  } catch (mpi::AgreedError const&) {
+    forget();
+    throw;
+  }
+  config.checkpoint.level_1 = path_;
+  config.checkpoint.nodes = static_cast<int>(comm_.sum(std::int64_t{node_.rank() == 0}));
+}
+
+LocalLevel::~LocalLevel() {
+  if (!kept_) {
+    forget();
+  } else {
+    tidy();
+  }
+}
+
+void LocalLevel::tidy() const noexcept {
+  // What is not empty stays. The last rank of the node to come here finds no other's slots.
+  rmdir(fmt::format("{}/{}", path_, checkpoint::slots_name).c_str());
+  rmdir(path_.c_str());
+}
+
+void LocalLevel::forget() const noexcept {
+  tidy();
+  if (named_) {
+    unlink(checkpoint::local_record(checkpoints_).c_str());
+  }
+}
+
+void LocalLevel::name(RunConfig const& config) {
+  std::string found;
+  mpi::agree(comm_, [&] {
+    if (comm_.rank() == 0) {
+      named_ = !checkpoint::size_of_file(checkpoint::local_record(checkpoints_));
+      found = checkpoint::name_local_directory(checkpoints_, plain(config.checkpoint.local)).path();
+    }
+  });
+  path_ = comm_.broadcast(std::move(found), 0);
+}
+
+void LocalLevel::make(RunConfig const& config) {
+  mpi::agree(comm_, [&] {
+    if (node_.rank() != 0) {
+      return;
+    }
+    refuse_link(key_ + ": cannot use", path_);
+    checkpoint::make_directory(path_);
+    if (auto const owner = foreign_owner(path_, ::geteuid()); owner && !config.allow_foreign) {
+      throw IoError{
+          fmt::format("{}: {} belongs to {}, not to you ({}): what lies there decides what this "
+                      "run loads; name "
+                      "a directory of your own, or set run.allow-foreign=true if you trust them",
+                      key_, path_, *owner, ::geteuid())};
+    }
+    checkpoint::remove_old_slots(path_);
+  });
+}
+
+void LocalLevel::refuse_sharing(RunConfig const& config) const {
+  std::string const mine = fmt::format("{}/node-{:06}", path_, comm_.rank());
+  bool const leads = node_.rank() == 0;
+  mpi::agree(comm_, [&] {
+    if (leads) {
+      checkpoint::remove_file(mine);
+      checkpoint::write_text(mine, cpu::host_name());
+    }
+  });
+  bool alone = true;
+  for (int rank = 0; rank < comm_.size(); ++rank) {
+    bool const is_mine = rank == comm_.rank();
+    alone = alone && (is_mine || !leads || comm_.size() == node_.size() ||
+                      access(fmt::format("{}/node-{:06}", path_, rank).c_str(), F_OK) != 0);
+  }
+  comm_.barrier();  // all have looked
+  mpi::agree(comm_, [&] {
+    if (leads) {
+      checkpoint::remove_file(mine);
+    }
+    if (!alone) {
+      throw UsageError{fmt::format(
+          "{} is one directory for several nodes; level 1 takes storage that each node has for "
+          "itself: name that, or leave checkpoint.local out, as checkpoint.dir={} is for what all "
+          "nodes see",
+          key_, config.checkpoint.dir)};
+    }
+  });
+}
+
+void LocalLevel::find_near_paths(RunConfig& config) const {
+  for (tiers::PathSettings& path : config.paths) {
+    if (path.persistent || config.optimizer.split_parameter) {
+      continue;
+    }
+    try {
+      path.nearby = checkpoint::may_link(
+          path.directory, path_,
+          fmt::format("offstage-{}-{:04}", fs::path{path_}.filename().string(), comm_.rank()));
+    } catch (IoError const&) {
+      path.nearby = false;  // it is not there, or not to be written: the tiers say so
+    }
+    if (!path.nearby && node_.rank() == 0) {
+      log::info("checkpoint.local: no links from {} to {}; level 1 copies what lies there",
+                path.directory, path_);
+    }
+  }
+}
+
+std::unique_ptr<checkpoint::Store> LocalLevel::make_store() const {
+  return std::make_unique<checkpoint::Store>(path_, comm_, checkpoint::Store::Node{node_});
+}
+
+void LocalLevel::require_space(Bytes mine) const {
+  Bytes const each = node_.sum(mine);
+  mpi::agree(comm_, [&] {
+    if (node_.rank() != 0) {
+      return;
+    }
+    auto const there = std::min<std::int64_t>(1, std::ssize(checkpoint::step_directories(path_)));
+    Bytes const needed = (most_checkpoints - there) * each;
+    Bytes const free = aio::free_bytes(path_);
+    if (free < needed) {
+      throw IoError{
+          fmt::format("{}: level 1 holds up to {} checkpoints of {} at a time on {}, which takes "
+                      "{} more, but {} "
+                      "is free there; make room, or leave checkpoint.local out",
+                      key_, most_checkpoints, format_bytes(each), cpu::host_name(),
+                      format_bytes(needed), format_bytes(free))};
+    }
+  });
+}
+
+}  // namespace offstage::train

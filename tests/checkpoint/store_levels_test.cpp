@@ -1,0 +1,193 @@
+// Level 1, each rank a node of its own with a directory of its own, beside level 2 that all see.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/inspect.hpp"
+#include "checkpoint/local_directory.hpp"
+#include "checkpoint/store_fixture.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class StoreLevels : public CheckpointStore {
+ protected:
+  [[nodiscard]] std::string of_node(int rank) const {
+    return directory + "-node-" + std::to_string(rank) + "/level-1-0123456789abcdef";
+  }
+  [[nodiscard]] std::string mine() const { return of_node(world.rank()); }
+  [[nodiscard]] std::unique_ptr<Store> make_local() const {
+    return std::make_unique<Store>(mine(), world, Store::Node{self});
+  }
+  SaveStats save_local(Store& local, std::int64_t step, std::uint64_t seed) {
+    Shard shard = make_shard();
+    shard.fill(seed);
+    auto const stats = local.save(meta(step), shard.map, shard.subgroups, *shard.tiers);
+    local.finish_removal();
+    return stats;
+  }
+  void save_local(std::int64_t step, std::uint64_t seed) {
+    save_local(*make_local(), step, seed);
+    world.barrier();
+  }
+  /// Restores the newest of both: step, level, and whether all bits on all ranks are those of state `seed`.
+  struct Restored {
+    std::int64_t step;
+    int level;
+    bool good;
+    friend bool operator==(Restored const&, Restored const&) = default;
+  };
+  Restored restore_newest_level(std::uint64_t seed) {
+    auto const local = make_local();
+    Store global{directory, {}, world};
+    Shard shard = make_shard();
+    std::array<Store*, 2> const levels{local.get(), &global};
+    auto const found = Store::restore_newest(levels, small_model(), shard.map, shard.subgroups,
+                                             *shard.tiers, ignore_parameters);
+    if (!found) {
+      return {-1, 0, false};
+    }
+    return {found->meta.step, found->level == &global ? 2 : 1,
+            world.minimum(std::int64_t{shard.holds(seed)}) == 1};
+  }
+
+  mpi::Communicator self = mpi::Communicator::self();
+};
+
+TEST_F(StoreLevels, ANodeHasItsOwnRanksFilesAndAMasterOfAll) {
+  save_local(1, 1);
+  EXPECT_THAT(names_of(mine() + "/" + step_name(1)),
+              ::testing::UnorderedElementsAre(master_name, rank_file_name(world.rank()),
+                                              manifest_name(world.rank())));
+  Inspection const found = inspect(mine() + "/" + step_name(1));
+  EXPECT_EQ(std::ssize(found.master.ranks), world.size());
+  EXPECT_EQ(found.state,
+            world.size() == 1 ? Inspection::State::complete : Inspection::State::partial);
+  auto const listed = list(mine());
+  ASSERT_EQ(listed.size(), 1U);
+  EXPECT_EQ(listed[0].level, 1);
+  EXPECT_THAT(verify(listed[0]), IsEmpty());
+}
+
+TEST_F(StoreLevels, TheNewestOfBothLevelsIsTaken) {
+  save(1, 1);
+  save_local(2, 2);
+  EXPECT_EQ(restore_newest_level(2), (Restored{2, 1, true}));
+  save(3, 3);
+  EXPECT_EQ(restore_newest_level(3), (Restored{3, 2, true}));
+}
+
+TEST_F(StoreLevels, OfOneStepTheNearerOneIsTaken) {
+  save(2, 2);
+  save_local(2, 2);
+  EXPECT_EQ(restore_newest_level(2), (Restored{2, 1, true}));
+}
+
+TEST_F(StoreLevels, ASaveLeavesNoEarlierOne) {
+  auto const local = make_local();
+  for (std::int64_t const step : {1, 2, 3}) {
+    save_local(*local, step, 1);
+    EXPECT_THAT(names_of(mine()), ElementsAre(step_name(step)));
+  }
+  local->remove_all();
+  EXPECT_THAT(names_of(mine()), IsEmpty());
+}
+
+TEST_F(StoreLevels, AllFallBackWhereOneNodeHasLostItsPart) {
+  save(1, 1);
+  save_local(2, 2);
+  on_one_rank([&] { fs::remove_all(of_node(world.size() - 1)); });
+  EXPECT_EQ(restore_newest_level(1), (Restored{1, 2, true}));
+}
+
+TEST_F(StoreLevels, AllFallBackFromDamageOnOneNode) {
+  save(1, 1);
+  save_local(2, 2);
+  on_one_rank([&] {
+    int const last = world.size() - 1;
+    shorten(of_node(last) + "/" + step_name(2) + "/" + rank_file_name(last), 1);
+  });
+  EXPECT_EQ(restore_newest_level(1), (Restored{1, 2, true}));
+}
+
+TEST_F(StoreLevels, PartsOfDifferentSavesAreNeverMixed) {
+  save(1, 1);
+  save_local(2, 2);
+  on_one_rank([&] { fs::rename(of_node(0), of_node(0) + "-kept"); });
+  save_local(2, 3);
+  on_one_rank([&] {
+    if (world.size() > 1) {
+      fs::remove_all(of_node(0));
+      fs::rename(of_node(0) + "-kept", of_node(0));
+    }
+  });
+  EXPECT_EQ(restore_newest_level(world.size() > 1 ? 1 : 3),
+            world.size() > 1 ? (Restored{1, 2, true}) : (Restored{2, 1, true}));
+}
+
+TEST_F(StoreLevels, WhatWasPassedOverIsGoneBeforeTheNextSaveIsComplete) {
+  save_local(5, 5);
+  auto const local = make_local();
+  local->pass_over_after(2);
+  EXPECT_TRUE(local->has_passed_over());
+  local->remove_passed_over();
+  EXPECT_FALSE(local->has_passed_over());
+  EXPECT_THAT(names_of(mine()), IsEmpty());
+}
+
+TEST_F(StoreLevels, ASaveOfAStepThatWasPassedOverTakesItsPlace) {
+  save_local(2, 2);
+  auto const local = make_local();
+  local->pass_over_after(1);
+  save_local(*local, 2, 7);
+  EXPECT_THAT(names_of(mine()), ElementsAre(step_name(2)));
+  EXPECT_EQ(restore_newest_level(7), (Restored{2, 1, true}));
+}
+
+TEST_F(StoreLevels, OneThatWasNamedStays) {
+  save_local(5, 5);
+  auto const local = make_local();
+  EXPECT_TRUE(local->has(mine() + "/" + step_name(5)));
+  EXPECT_FALSE(local->has(path(5)));
+  Shard shard = make_shard();
+  (void)local->restore(mine() + "/" + step_name(5), small_model(), shard.map, shard.subgroups,
+                       *shard.tiers, ignore_parameters);
+  local->pass_over_after(5);
+  save_local(*local, 6, 6);
+  EXPECT_THAT(names_of(mine()), ::testing::UnorderedElementsAre(step_name(5), step_name(6)));
+}
+
+TEST_F(StoreLevels, ARunKnowsItsOwnDirectory) {
+  on_one_rank([&] {
+    make_directory(directory);
+    EXPECT_FALSE(read_local_directory(directory));
+    auto const made = name_local_directory(directory, "/local");
+    EXPECT_TRUE(is_local_name(made.name)) << made.name;
+    EXPECT_EQ(read_local_directory(directory), made);
+    EXPECT_EQ(name_local_directory(directory, "/local"), made);
+    EXPECT_EQ(level_of(made.path() + "/step-000000001/"), 1);
+    EXPECT_EQ(level_of(directory + "/step-000000001"), 2);
+    auto const other = name_local_directory(directory, "/elsewhere");
+    EXPECT_NE(other.name, made.name);
+    flip_bit(local_record(directory), 12);
+    EXPECT_THAT(message_of<DataError>([&] { (void)read_local_directory(directory); }),
+                AllOf(HasSubstr(local_record(directory)), HasSubstr("damaged")));
+    EXPECT_NE(name_local_directory(directory, "/elsewhere"), other);
+    forget_local_directory(directory);
+    EXPECT_FALSE(read_local_directory(directory));
+  });
+}
+
+}  // namespace
+}  // namespace offstage::checkpoint

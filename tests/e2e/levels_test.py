@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Checkpoints of level 1 (checkpoint.local): killed runs, restarts on other ranks, both levels, damage, rollbacks, bad places."""
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+from harness import OFFSTAGE, OffstageTest, main
+
+COMMON = ["optimizer.schedule=constant", "tiers.cache=0"]
+SAVED = re.compile(r"^step +(\d+)  saved (\S+) in .*?(, level 1)?$", re.MULTILINE)
+
+
+class Levels(OffstageTest):
+    def setUp(self):
+        super().setUp()
+        self.storage, self.local = self.folder / "storage", self.folder / "local"
+        for folder in self.storage, self.local:
+            folder.mkdir()
+        self.memory = [*COMMON, f"checkpoint.local={self.local}", "checkpoint.local-every=1", "checkpoint.every=1000"]
+        self.options = [*self.memory, f"tiers.path={self.storage}"]
+
+    def level_1(self):
+        """Complete checkpoints of level 1, oldest first."""
+        return sorted(master.parent for master in self.local.glob("level-1-*/step-*/master.h5"))
+
+    def killed(self, *options, steps=4, ranks=2):
+        """Kills a run after so many steps; the newest step that it has said to be saved."""
+        process = self.start("run", *options, "train.steps=1000000", ranks=ranks)
+        self.wait_for_step("run", steps, process)
+        for pid in self.ranks_of("run"):
+            os.kill(pid, signal.SIGKILL)
+        process.wait(60)
+        self.wait_until(lambda: not self.processes("run"), what="the end of all processes")
+        said = SAVED.findall((self.folder / "run.out").read_text())
+        self.assertTrue(said, (self.folder / "run.err").read_text())
+        return int(said[-1][0])
+
+    def begins(self, result):
+        found = re.search(r"^continuing after step (\d+)", result.out, re.MULTILINE)
+        return int(found.group(1)) if found else 0
+
+    def straight(self, steps):
+        self.train(f"straight-{steps}", *COMMON, f"train.steps={steps}")
+        return self.folder / f"straight-{steps}/checkpoints"
+
+    def damage(self, path, at):
+        with open(path, "r+b") as file:
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ 1]))
+
+    def test_a_killed_run_goes_on_from_level_1_on_any_number_of_ranks(self):
+        saved = self.killed(*self.options)
+        newest = self.level_1()[-1]
+        self.assertGreaterEqual(self.step_of(newest), saved)
+        self.assertTrue(list(newest.glob("extent-*.h5")), "by reference")
+        self.assertEqual([], self.checkpoints("run"), "level 2 has none yet")
+        for path in "run", "local":
+            shutil.copytree(self.folder / path, self.folder / "kept" / path)
+        total = self.step_of(newest) + 2
+        straight = self.straight(total)
+        for ranks, options in (2, self.options), (1, self.options), (3, self.memory):
+            with self.subTest(ranks=ranks):
+                for path in "run", "local":
+                    shutil.rmtree(self.folder / path)
+                    shutil.copytree(self.folder / "kept" / path, self.folder / path)
+                result = self.train("run", *options, f"train.steps={total}", ranks=ranks)
+                self.assertEqual(self.step_of(newest), self.begins(result), result)
+                self.assert_same_state(straight, self.folder / "run/checkpoints")
+                self.assertEqual([], list(self.local.iterdir()), "level 2 has all of it")
+                self.assertEqual([], list(self.storage.iterdir()))
+
+    def test_what_is_in_host_memory_is_written(self):
+        self.killed(*self.memory, ranks=1)
+        newest = self.level_1()[-1]
+        self.assertFalse(list(newest.glob("extent-*.h5")))
+        result = self.train("run", *self.memory, f"train.steps={self.step_of(newest) + 1}")
+        self.assertEqual(self.step_of(newest), self.begins(result), result)
+        self.assert_same_state(self.straight(self.step_of(newest) + 1), self.folder / "run/checkpoints")
+
+    def test_commands_take_level_1(self):
+        self.killed(*self.options, "checkpoint.every=2")
+        newest, checkpoints = self.level_1()[-1], self.folder / "run/checkpoints"
+        listing = self.offstage("checkpoint", "ls", checkpoints).out
+        self.assertRegex(listing, rf"(?m)^{self.step_of(newest)} +complete +1 .*{newest.name}")
+        self.assertRegex(listing, r"(?m)^2 +complete +2 ")
+        self.assertRegex(self.offstage("checkpoint", "ls", self.local).out, r"(?m)^\d+ +complete +1 ")
+        for path in newest, checkpoints, self.local:
+            self.assertIn(f"{newest}: good", self.offstage("checkpoint", "verify", path).out)
+        straight = self.straight(self.step_of(newest))
+        self.assert_same_state(straight, newest)
+        for source, target in (newest, "of-level-1"), (straight, "of-level-2"):
+            self.offstage("export", "--from", source, "--to", self.folder / target)
+        self.assertEqual((self.folder / "of-level-1/model.safetensors").read_bytes(),
+                         (self.folder / "of-level-2/model.safetensors").read_bytes())
+        result = self.train("other", *COMMON, f"checkpoint.resume={newest}", f"train.steps={self.step_of(newest) + 1}")
+        self.assertEqual(self.step_of(newest), self.begins(result), result)
+        self.assert_same_state(self.straight(self.step_of(newest) + 1), self.folder / "other/checkpoints")
+
+    def test_the_newest_of_both_levels_is_taken_and_damage_falls_back_to_level_2(self):
+        saved = self.killed(*self.options, "checkpoint.every=3", steps=5)
+        level_2 = max(self.step_of(path) for path in self.checkpoints("run") if (path / "master.h5").exists())
+        newest = self.level_1()[-1]
+        self.assertGreaterEqual(self.step_of(newest), saved)
+        self.damage(sorted(newest.glob("extent-0001-*.h5"))[-1], 9000)
+        verdict = self.call(OFFSTAGE, "checkpoint", "verify", self.folder / "run/checkpoints")
+        self.assertEqual(65, verdict.code, verdict)
+        total = self.step_of(newest) + 3
+        result = self.train("run", *self.options, f"train.steps={total}", ranks=2)
+        taken = [step for step in (level_2, *map(self.step_of, self.level_1()[:-1]))]
+        self.assertEqual(max(taken), self.begins(result), result)
+        self.assertRegex("".join(result.warnings), rf"checkpoint \S*{newest.name} passed over: .*does not match its checksum")
+        self.assert_same_state(self.straight(total), self.folder / "run/checkpoints")
+        self.assertEqual([], list(self.local.rglob("*")))
+
+    def test_level_2_drains_beside_saves_of_level_1(self):
+        result = self.train("run", *self.options, "checkpoint.every=3", "checkpoint.rate=20KB/s", "train.steps=40",
+                            "checkpoint.keep=9", ranks=2)
+        said = [(int(step), bool(local)) for step, _, local in SAVED.findall(result.out)]
+        self.assertLess(said.index((5, True)), said.index((3, False)), "it lasts steps")
+        for step in 3, 40:
+            self.assert_same_state(self.straight(step), self.folder / f"run/checkpoints/step-{step:09d}")
+
+    def test_a_stop_saves_both_and_leaves_node_storage_as_it_was(self):
+        process = self.start("run", *self.options, "train.steps=1000000", ranks=2)
+        self.wait_for_step("run", 3, process)
+        for pid in self.ranks_of("run"):
+            os.kill(pid, signal.SIGTERM)
+        result = self.finish("run", process)
+        self.assertEqual(75, result.code, result)
+        said = [(int(step), bool(local)) for step, _, local in SAVED.findall(result.out)]
+        self.assertEqual([(said[-1][0], True), (said[-1][0], False)], said[-2:])
+        self.assertEqual([], list(self.local.rglob("*")))
+
+    def test_a_rollback_is_not_undone_by_later_steps_of_level_1(self):
+        self.killed(*self.options, "checkpoint.every=2", "checkpoint.keep=9", steps=7)
+        self.assertGreater(self.step_of(self.level_1()[-1]), 2)
+        back = ["checkpoint.every=1000", f"checkpoint.resume={self.folder / 'run/checkpoints/step-000000002'}",
+                "optimizer.lr=0.02"]
+        process = self.start("run", *self.options, *back, "train.steps=1000000", ranks=2)
+        checkpoints = self.folder / "run/checkpoints"
+        # Level 2 comes first: it has what is to be set aside. It is complete once that is.
+        self.wait_until(lambda: list(checkpoints.glob("passed-over-*")) and self.level_1(), process, "a save of level 1")
+        for pid in self.ranks_of("run"):
+            os.kill(pid, signal.SIGKILL)
+        process.wait(60)
+        self.wait_until(lambda: not self.processes("run"), what="the end of all processes")
+        newest = self.step_of(self.level_1()[-1])
+        self.train("straight", *COMMON, "train.steps=2")
+        self.train("straight", *COMMON, "optimizer.lr=0.02", f"train.steps={newest + 1}")
+        result = self.train("run", *self.options, "optimizer.lr=0.02", f"train.steps={newest + 1}", ranks=2)
+        self.assertEqual(newest, self.begins(result), result)
+        self.assert_same_state("straight", "run")
+
+    def test_a_run_without_level_1_makes_what_lies_there_nobodys(self):
+        self.killed(*self.options, "checkpoint.every=2")
+        newest = self.step_of(self.level_1()[-1])
+        result = self.train("run", *COMMON, f"train.steps={newest + 4}")
+        self.assertLess(self.begins(result), newest, result)
+        self.assertIn("without checkpoint.local level 1 in", "".join(result.warnings))
+        self.train("run", *self.options, f"train.steps={newest + 5}")
+        self.assert_same_state(self.straight(newest + 5), self.folder / "run/checkpoints")
+        self.assertEqual(1, len(list(self.local.iterdir())), "which the user removes")
+
+    def test_another_run_on_the_same_node_storage_is_not_taken(self):
+        self.killed(*self.options)
+        result = self.train("other", *self.options, "train.steps=3")
+        self.assertEqual(0, self.begins(result), result)
+        self.assertEqual(1, len(list(self.local.iterdir())))
+
+    def test_places_that_are_none_are_refused(self):
+        for options, code, message in (
+                ([f"checkpoint.local={self.folder}/nowhere"], 74, "there is no such directory on .*create it there"),
+                ([f"checkpoint.local={self.text}"], 74, "there is no such directory"),
+                (["checkpoint.local=bad/checkpoints", "checkpoint.dir=bad/checkpoints"], 64, "is checkpoint.dir or run.dir"),
+                (["checkpoint.local-every=0"], 64, "checkpoint.local-every=0.*leave checkpoint.local out"),
+                (["checkpoint.node-mtbf=0s"], 64, "checkpoint.node-mtbf")):
+            with self.subTest(options):
+                (self.folder / "bad/checkpoints").mkdir(parents=True, exist_ok=True)
+                result = self.train("bad", *self.memory, *options, expect=code)
+                self.assertRegex(result.errors[0], message)
+                self.assertFalse((self.folder / "bad/checkpoints/level-1").exists())
+        if Path("/dev/shm").is_dir():
+            result = self.train("bad", *self.memory, "checkpoint.local=/dev/shm", "tiers.allow-tmpfs=false", expect=64)
+            self.assertRegex(result.errors[0], r"checkpoint.local=/dev/shm lies in host memory \(tmpfs\).*tiers.allow-tmpfs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+#include "train/forecast_report.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace offstage::train {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+RunForecast forecast() {
+  RunForecast forecast;
+  forecast.step = {.step = Seconds{4.0},
+                   .forward = Seconds{1.0},
+                   .backward = Seconds{2.0},
+                   .update = Seconds{1.0},
+                   .uses = {},
+                   .paths = {{.read = 512 * KiB, .written = 256 * KiB}}};
+  forecast.paths = {{2e9, 1e9, false}};
+  return forecast;
+}
+
+StepTimes times(double seconds, Bytes read) {
+  StepTimes times{.forward = Seconds{seconds},
+                  .backward = Seconds{2 * seconds},
+                  .update = Seconds{seconds / 2},
+                  .step = Seconds{4 * seconds}};
+  auto& path = times.storage.paths.emplace_back();
+  path.directory = "/nvme";
+  path.traffic.read = {.bytes = read, .seconds = Seconds{0.001}};
+  return times;
+}
+
+TEST(ForecastReport, SaysNothingWhereNothingWasExpected) {
+  ForecastReport report;
+  report.add(times(1.0, 0));
+  EXPECT_THAT(report.lines(), IsEmpty());
+  EXPECT_EQ(report.step(), Seconds{});
+  report.expect(forecast());
+  EXPECT_THAT(report.lines(), IsEmpty()) << "no step since";
+}
+
+TEST(ForecastReport, HasTheMeansOfPhasesAndPathsWithoutTheFirstStep) {
+  ForecastReport report;
+  report.set_ranks(2);
+  report.expect(forecast());
+  EXPECT_EQ(report.step(), Seconds{4.0});
+  report.add(times(100.0, GiB));
+  report.add(times(1.0, MiB));
+  report.add(times(3.0, 3 * MiB));
+  EXPECT_THAT(report.lines(),
+              ElementsAre("predicted, achieved, mean of 2 steps; by rates that were given",
+                          "  forward          1.0000 s     2.0000 s   +100.0 %",
+                          "  backward         2.0000 s     4.0000 s   +100.0 %",
+                          "  update           1.0000 s     1.0000 s     +0.0 %",
+                          "  step             4.0000 s     8.0000 s   +100.0 %",
+                          "  /nvme read: 1.00 MiB at 2.00 GB/s, 2.00 MiB at 2.10 GB/s",
+                          "  /nvme written: 512 KiB at 1.00 GB/s, 0 B at no known rate"));
+}
+
+TEST(ForecastReport, OfARunOfOneStepHasThatOne) {
+  ForecastReport report;
+  report.expect(forecast());
+  report.add(times(1.0, 0));
+  EXPECT_THAT(report.lines().front(), HasSubstr("mean of 1 step;"));
+}
+
+TEST(ForecastReport, SaysByWhichRates) {
+  ForecastReport report;
+  report.add(times(1.0, 0));
+  auto measured = forecast();
+  measured.given = false;
+  measured.unknown = {"the link to the device", "the link from the device"};
+  report.expect(measured);
+  report.add(times(1.0, 0));
+  report.add(times(3.0, 0));
+  EXPECT_EQ(report.lines().front(),
+            "predicted, achieved, mean of 2 steps; by rates of the first steps where none were "
+            "given; as if they took no time: the link to the device, the link from the device");
+}
+
+}  // namespace
+}  // namespace offstage::train

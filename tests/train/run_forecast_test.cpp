@@ -1,0 +1,141 @@
+#include "train/run_forecast.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/dtype.hpp"
+
+namespace offstage::train {
+namespace {
+
+using testing::ElementsAre;
+
+RunConfig tiny() {
+  RunConfig config;
+  config.model = {.layers = 2,
+                  .hidden = 64,
+                  .heads = 4,
+                  .kv_heads = 4,
+                  .ffn_hidden = 128,
+                  .vocab = 256,
+                  .max_sequence = 32};
+  config.train.sequence = 32;
+  config.train.micro_batch = 2;
+  config.train.global_batch = 4;
+  config.train.activations = {activations::Policy::Rule::keep};
+  config.numerics.dtype = DType::bf16;
+  config.share.device_share = 0.0;
+  config.share.device_chunk = 4096;
+  config.overlap = Overlap::off;
+  config.device.kind = DeviceKind::cuda;
+  return config;
+}
+
+struct Scene {
+  RunConfig config = tiny();
+  state::ShardMap map{state::layers_of(tiny().model), 1};
+  plan::MemoryPlan memory{.subgroup_elements = 8192, .subgroups = 14};
+  DeviceDemand device{};
+
+  [[nodiscard]] std::optional<RunForecast> foresee(ReachedRates const* reached = nullptr) const {
+    StepFacts const facts{
+        .map = map, .route = state::Route::staged, .memory = memory, .device = device};
+    return foresee_run<bfloat16>(config, facts, reached);
+  }
+};
+
+plan::UpdateRates rates() {
+  return {.cpu_update = 1e6, .host_to_device = 1e8, .device_to_host = 1e8};
+}
+
+TEST(RunForecast, IsThereWithoutAStepWhereAllRatesAreGiven) {
+  Scene scene;
+  EXPECT_FALSE(scene.foresee());
+  scene.config.platform = rates();
+  EXPECT_FALSE(scene.foresee()) << "products are missing";
+  scene.config.platform_products = 1e9;
+  auto const forecast = scene.foresee();
+  ASSERT_TRUE(forecast);
+  EXPECT_TRUE(forecast->given);
+  EXPECT_GT(forecast->step.step, Seconds{});
+  scene.config.platform_products = 2e9;
+  EXPECT_LT(scene.foresee()->step.step, forecast->step.step);
+}
+
+TEST(RunForecast, TakesOtherRatesFromTheFirstSteps) {
+  Scene scene;
+  ReachedRates reached{.forward = Seconds{0.5}, .backward = Seconds{1e6}};
+  auto const some = scene.foresee(&reached);
+  ASSERT_TRUE(some);
+  EXPECT_FALSE(some->given);
+  EXPECT_THAT(some->unknown, ElementsAre("updates on the cores", "the link to the device",
+                                         "the link from the device"));
+  EXPECT_NEAR(some->step.forward.count(), 0.5, 1e-9) << "nothing else takes time";
+  EXPECT_EQ(some->step.update, Seconds{});
+  reached.update = rates();
+  auto const all = scene.foresee(&reached);
+  EXPECT_TRUE(all->unknown.empty());
+  EXPECT_GT(all->step.update, Seconds{});
+  scene.config.platform.cpu_update = 2e6;
+  EXPECT_LT(scene.foresee(&reached)->step.update, all->step.update) << "a given rate counts";
+}
+
+TEST(RunForecast, DoesUpdatesAgainAsOftenAsNormsWereAboveTheLimit) {
+  Scene scene;
+  scene.config.platform = rates();
+  scene.config.platform_products = 1e9;
+  scene.config.overlap = Overlap::on;
+  scene.memory.spares = scene.memory.subgroups;
+  ReachedRates reached{.steps = 2};
+  auto const kept = scene.foresee(&reached)->step.step;
+  EXPECT_EQ(scene.foresee()->step.step, kept);
+  reached.clipped = 1;
+  auto const some = scene.foresee(&reached)->step.step;
+  reached.clipped = 2;
+  auto const all = scene.foresee(&reached)->step.step;
+  EXPECT_LT(kept, some);
+  EXPECT_NEAR(some.count(), (kept + all).count() / 2, 1e-9);
+}
+
+TEST(RunForecast, NeedsTheRatesOfPathsThatAreUsed) {
+  Scene scene;
+  scene.config.platform = rates();
+  scene.config.platform_products = 1e9;
+  scene.config.paths.emplace_back().directory = "/nvme";
+  scene.memory.buffers = 3;
+  scene.memory.cached = 1000;
+  EXPECT_TRUE(scene.foresee()) << "all has a place in memory";
+  scene.memory.cached = 2;
+  ReachedRates reached{.forward = Seconds{0.5}, .backward = Seconds{1.0}};
+  EXPECT_FALSE(scene.foresee());
+  EXPECT_FALSE(scene.foresee(&reached));
+  reached.paths = {{1e8, 1e8, false}};
+  auto const forecast = scene.foresee(&reached);
+  ASSERT_TRUE(forecast);
+  EXPECT_FALSE(forecast->given);
+  ASSERT_EQ(forecast->step.paths.size(), 1U);
+  EXPECT_GT(forecast->step.paths[0].read, 0);
+  EXPECT_GT(forecast->step.paths[0].written, 0);
+  EXPECT_EQ(forecast->paths[0].read, 1e8);
+}
+
+TEST(RunForecast, ThatCannotBeMadeEndsNoRun) {
+  Scene scene;
+  scene.config.platform = rates();
+  scene.config.platform_products = 1e9;
+  scene.config.share.device_chunk = 0;
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(scene.foresee());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("could not be simulated"));
+}
+
+TEST(RunForecast, OfAVerticalScheduleThereIsNone) {
+  Scene scene;
+  scene.config.platform = rates();
+  scene.config.platform_products = 1e9;
+  scene.config.train.together = 2;
+  EXPECT_FALSE(scene.foresee());
+}
+
+}  // namespace
+}  // namespace offstage::train

@@ -1,0 +1,147 @@
+#include "train/schedule_choice.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/dtype.hpp"
+#include "train/device_demand.hpp"
+#include "train/link_needs.hpp"
+#include "train/memory_demand.hpp"
+#include "train/run_attention.hpp"
+
+namespace offstage::train {
+namespace {
+
+constexpr int micro_batches = 64;
+
+/// Large layers and few tokens: a vertical schedule moves fewer bytes.
+RunConfig streamed(char const* activations) {
+  RunConfig config;
+  config.model = {.layers = 6,
+                  .hidden = 128,
+                  .heads = 4,
+                  .kv_heads = 4,
+                  .ffn_hidden = 256,
+                  .vocab = 256,
+                  .max_sequence = 16};
+  config.train.sequence = 16;
+  config.train.micro_batch = 1;
+  config.train.global_batch = micro_batches;
+  config.train.schedule = LayerSchedule::automatic;
+  config.train.activations = activations::parse_policy(activations);
+  config.numerics.dtype = DType::bf16;
+  config.subgroup_size = 65536;
+  config.share.device_chunk = 4096;
+  config.share.device_share = 0.0;
+  config.share.device_gradients = 0;
+  config.device.kind = DeviceKind::cuda;
+  config.parameter_home = parameters::Home::host;
+  return config;
+}
+
+state::ShardMap map_of(RunConfig const& config) {
+  return state::ShardMap{state::layers_of(config.model), 1};
+}
+
+int settled(RunConfig config, ActivationRoom const& room) {
+  settle_schedule<bfloat16>(config, map_of(config), 0, room);
+  return config.train.together;
+}
+
+Bytes device_bytes(RunConfig config, int together) {
+  config.train.together = together;
+  config.device.memory = 1;
+  auto const demand = device_demand<bfloat16>(config, map_of(config), 0, state::Route::staged,
+                                              config.subgroup_size);
+  return demand.total() - demand.held;
+}
+
+TEST(ScheduleChoice, AllowsWhatTheKeyAndTheActivationsDo) {
+  auto config = streamed("auto");
+  EXPECT_EQ(allowed_schedules(config, 1), (std::vector{0, micro_batches}));
+  EXPECT_EQ(allowed_schedules(config, 3), (std::vector{0, 22}));
+  config.train.activations = activations::parse_policy("keep");
+  EXPECT_EQ(allowed_schedules(config, 1), std::vector{0});
+  config.train.schedule = LayerSchedule::vertical;
+  EXPECT_EQ(allowed_schedules(config, 1), std::vector{micro_batches});
+  config.train.schedule = LayerSchedule::horizontal;
+  EXPECT_EQ(allowed_schedules(config, 1), std::vector{0});
+}
+
+TEST(ScheduleChoice, AutomaticIsHorizontalWhereTheDeviceHasNoRoomForAllInputs) {
+  auto const config = streamed("recompute");
+  Bytes const all = device_bytes(config, micro_batches);
+  ASSERT_GT(all, device_bytes(config, 0));
+  ActivationRoom room{.memory = all, .route = state::Route::staged};
+  EXPECT_EQ(settled(config, room), micro_batches);
+  room.memory = all - 1;
+  EXPECT_EQ(settled(config, room), 0);
+  auto forced = config;
+  forced.train.schedule = LayerSchedule::vertical;
+  EXPECT_EQ(settled(forced, room), micro_batches) << "which the device will refuse";
+}
+
+TEST(ScheduleChoice, AutomaticIsHorizontalWhereHostMemoryHasNoRoomForAllInputs) {
+  auto const config = streamed("0");
+  auto const map = map_of(config);
+  ActivationRoom room{.route = state::Route::staged, .host_memory = MiB};
+  while (!has_room<bfloat16>(config, map, 0, room)) {
+    room.host_memory += 16 * KiB;
+  }
+  auto vertical = config;
+  vertical.train.together = micro_batches;
+  ASSERT_FALSE(has_room<bfloat16>(vertical, map, 0, room));
+  EXPECT_EQ(settled(config, room), 0);
+  while (!has_room<bfloat16>(vertical, map, 0, room)) {
+    room.host_memory += 16 * KiB;
+  }
+  EXPECT_EQ(settled(config, room), micro_batches);
+}
+
+TEST(ScheduleChoice, OfAVerticalRunIsInWhatLinksAndAttentionFindRoomBeside) {
+  auto config = streamed("recompute");
+  auto const either = link_needs(config, 2);
+  config.train.schedule = LayerSchedule::vertical;
+  auto const vertical = link_needs(config, 2);
+  EXPECT_GT(vertical.staged, either.staged);
+  EXPECT_GT(vertical.direct, either.direct);
+  config.train.schedule = LayerSchedule::horizontal;
+  EXPECT_EQ(link_needs(config, 2).staged, either.staged) << "the cheapest that is allowed";
+
+  constexpr Bytes workspace = MiB;
+  config.device.attention_workspace = workspace;
+  ActivationRoom room{.memory = device_bytes(config, 0), .route = state::Route::staged};
+  auto const map = map_of(config);
+  EXPECT_TRUE(has_attention_room<bfloat16>(config, map, 0, room, workspace));
+  config.train.schedule = LayerSchedule::vertical;
+  EXPECT_FALSE(has_attention_room<bfloat16>(config, map, 0, room, workspace));
+  room.memory = device_bytes(config, micro_batches);
+  EXPECT_TRUE(has_attention_room<bfloat16>(config, map, 0, room, workspace));
+}
+
+/// A second path that takes nothing and whose rates nobody knows.
+TEST(ScheduleChoice, PathsThatTakeNothingCountNowhere) {
+  auto config = streamed("auto");
+  config.parameter_home = parameters::Home::storage;
+  auto& first = config.paths.emplace_back();
+  first.directory = "/one";
+  first.read_rate = 4e9;
+  first.write_rate = 2e9;
+  config.paths.emplace_back().directory = "/two";
+  auto const map = map_of(config);
+  EXPECT_EQ(given_rates(config, 1).rates.storage.read, 0.0);
+  EXPECT_EQ(depth_demand<bfloat16>(config, map, GiB).paths, 2);
+  auto const check = [&] {
+    EXPECT_EQ(given_rates(config, 2).rates.storage.read, 2e9);
+    EXPECT_EQ(given_rates(config, 2).rates.storage.write, 1e9);
+    auto const depth = depth_demand<bfloat16>(config, map, GiB);
+    EXPECT_EQ(depth.paths, 1);
+    EXPECT_EQ(depth.storage, 4e9);
+  };
+  config.storage.split = plan::parse_split("first");
+  check();
+  config.storage.split = plan::parse_split("1:0");
+  check();
+}
+
+}  // namespace
+}  // namespace offstage::train

@@ -1,0 +1,73 @@
+#include <gtest/gtest.h>
+
+#include "base/dtype.hpp"
+#include "temporary_directory.hpp"
+#include "train/device_demand.hpp"
+#include "train/schedule_choice.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// Other ranks have many threads, for which their memory plans set so much aside that nothing is
+/// left for activations: alone they would want the path's rates, and rank 0 would not.
+TEST(SettleForAll, IsAsRankZeroHasItWhereRanksPlanDifferently) {
+  auto const world = mpi::Communicator::world();
+  TemporaryDirectory const directory;
+  RunConfig config;
+  config.model = {.layers = 8,
+                  .hidden = 64,
+                  .heads = 4,
+                  .kv_heads = 4,
+                  .ffn_hidden = 128,
+                  .vocab = 256,
+                  .max_sequence = 64};
+  config.train.sequence = 64;
+  config.train.micro_batch = 16;
+  config.train.global_batch = 64;
+  config.numerics.dtype = DType::bf16;
+  config.subgroup_size = 65536;
+  config.share.device_chunk = 4096;
+  config.share.device_share = 0.0;
+  config.share.device_gradients = 0;
+  config.device.kind = DeviceKind::host;
+  config.device.emulation = {.host_to_device = 1e12, .device_to_host = 1e12, .compute = 1e9};
+  config.run_dir = "nowhere";
+  config.allow_tmpfs = true;
+  config.overlap = Overlap::off;
+  auto& path = config.paths.emplace_back();
+  path.directory = directory.path().string();
+  path.emulation = tiers::Emulation{.read_rate = 60e6, .write_rate = 30e6};
+  config.threads = 1;
+  state::ShardMap const map{state::layers_of(config.model), world.size()};
+  auto keep = config;
+  keep.train.activations = activations::parse_policy("keep");
+  keep.device.memory = 0;
+  ActivationRoom const room{
+      .memory = device_demand<bfloat16>(keep, map, 0, state::Route::staged, config.subgroup_size)
+                    .total() -
+                1,
+      .route = state::Route::staged,
+      .host_memory = 64 * MiB * world.size(),
+      .ranks_per_node = world.size()};
+  auto const wants_storage = [&] {
+    return wanted_rates<bfloat16>(config, map, 0, room, given_rates(config, 1)).storage;
+  };
+  constexpr int most_threads = 64;
+  while (!wants_storage() && config.threads < most_threads) {
+    ++config.threads;
+  }
+  ASSERT_GT(config.threads, 1);
+  config.threads = world.rank() == 0 ? 1 : config.threads;
+  EXPECT_EQ(wants_storage(), world.rank() > 0);
+
+  auto const device = device::make_host_device(0);
+  auto const why = settle_for_all<bfloat16>(config, map, world, room, *device);
+  auto const first = world.broadcast_value(config.train.activations, 0);
+  EXPECT_EQ(activations::describe(config.train.activations), activations::describe(first));
+  EXPECT_EQ(activations::describe(first), "storage") << "it fits host memory";
+  EXPECT_EQ(why, world.broadcast(why, 0));
+  EXPECT_FALSE(config.paths.front().measured);
+}
+
+}  // namespace
+}  // namespace offstage::train
