@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/dtype.hpp"
 #include "model/transformer.hpp"
 #include "train/activation_choice.hpp"
@@ -137,9 +139,11 @@ TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {
     return foresee_step<bfloat16>(scene.config, facts).step.count();
   };
   EXPECT_LT(step(Overlap::on, 0.0), step(Overlap::off, 0.0));
-  EXPECT_GT(step(Overlap::on, 1.0), step(Overlap::off, 1.0));
+  EXPECT_GE(step(Overlap::on, 1.0), step(Overlap::on, 0.0));
+  EXPECT_EQ(step(Overlap::off, 1.0), step(Overlap::off, 0.0));
   EXPECT_EQ(step(Overlap::automatic, 0.0), step(Overlap::on, 0.0));
-  EXPECT_EQ(step(Overlap::automatic, 1.0), step(Overlap::off, 1.0));
+  EXPECT_EQ(step(Overlap::automatic, 1.0),
+            std::min(step(Overlap::on, 1.0), step(Overlap::off, 1.0)));
 }
 
 }  // namespace
