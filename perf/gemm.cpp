@@ -168,23 +168,20 @@ std::vector<std::string> steps_of_block() {
 class BlockBench {
  public:
   explicit BlockBench(state::ModelShape const& shape, model::RunShape const& run)
-      : layout_{state::layers_of(shape).at(1)},
+      : layouts_{state::layers_of(shape)},
         device_{device::make_host_device(0)},
         stream_{device_->make_calling_stream("gemm")},
         dims_{model::dims_of(shape, run)},
-        work_{dims_, {.ring = {1, {}, 1}, .layer_elements = layout_.padded_elements()}, *device_},
-        parameters_{allocate(layout_.padded_elements())},
+        work_{dims_,
+              {.ring = {1, {}, 1},
+               .layer_elements = std::max(attention_.padded_elements(), mlp_.padded_elements())},
+              *device_},
+        attention_parameters_{make_parameters(attention_)},
+        mlp_parameters_{make_parameters(mlp_)},
         x_{allocate(dims_.rows() * dims_.C)},
         dx_{allocate(dims_.rows() * dims_.C)},
         block_{dims_, stream_, work_.rope, work_.scratch} {
     work_.fill_rope_tables(shape, stream_);
-    auto const all = parameters_.as<bfloat16>();
-    for (state::TensorLayout const& tensor : layout_.tensors) {
-      bool const norm = tensor.columns == 0;
-      fill(all.subspan(static_cast<std::size_t>(tensor.offset),
-                       static_cast<std::size_t>(tensor.elements())),
-           static_cast<std::uint64_t>(tensor.index), norm ? 1.0F : 0.0F, 0.03F);
-    }
     fill(x_.as<bfloat16>(), 100, 0, 1);
     fill(dx_.as<bfloat16>(), 101, 0, 1e-3F);
   }
@@ -196,13 +193,19 @@ class BlockBench {
     copy(work_.dx, dx_.as<bfloat16>());
     copy(work_.scratch.branch, x_.as<bfloat16>());
     stream_.take();
-    std::span<bfloat16 const> const parameters = parameters_.as<bfloat16>();
-    auto const w = model::LayerView{dims_, layout_, parameters}.block();
-    auto const dw = model::LayerView{dims_, layout_, work_.gradients.front()}.block();
+    auto const of = [&](state::LayerLayout const& layer, device::Buffer const& buffer) {
+      std::span<bfloat16 const> const values = buffer.as<bfloat16>();
+      return model::LayerView{dims_, layer, values};
+    };
+    auto const attention = of(attention_, attention_parameters_).attention();
+    auto const mlp = of(mlp_, mlp_parameters_).mlp();
+    auto const [d_attention, d_mlp] = work_.gradients;
     Stopwatch const watch;
-    block_.forward(w, {a.mid, work_.scratch.branch}, a);
-    block_.forward_down(w, a);
-    block_.backward(w, a, work_.dx, dw);
+    block_.forward_attention(attention, {a.mid, work_.scratch.branch}, a);
+    block_.forward_mlp(mlp, a);
+    block_.backward_mlp(mlp, a, work_.dx, model::LayerView{dims_, mlp_, d_mlp}.mlp());
+    block_.backward_attention(attention, a, work_.dx,
+                              model::LayerView{dims_, attention_, d_attention}.attention());
     stream_.synchronize();
     double const seconds = watch.elapsed().count();
     steps = stream_.take();
@@ -214,17 +217,30 @@ class BlockBench {
   device::Buffer allocate(std::int64_t elements) {
     return device_->allocate(elements * static_cast<Bytes>(sizeof(bfloat16)), "the benchmark");
   }
+  device::Buffer make_parameters(state::LayerLayout const& layer) {
+    auto buffer = allocate(layer.padded_elements());
+    auto const all = buffer.as<bfloat16>();
+    for (state::TensorLayout const& tensor : layer.tensors) {
+      bool const norm = tensor.columns == 0;
+      fill(all.subspan(static_cast<std::size_t>(tensor.offset),
+                       static_cast<std::size_t>(tensor.elements())),
+           static_cast<std::uint64_t>(tensor.index), norm ? 1.0F : 0.0F, 0.03F);
+    }
+    return buffer;
+  }
   void copy(std::span<bfloat16> target, std::span<bfloat16 const> source) {
     stream_.copy(target.data(), source.data(), static_cast<Bytes>(target.size_bytes()),
                  device::Copy::device_to_device);
   }
 
-  state::LayerLayout layout_;
+  std::vector<state::LayerLayout> layouts_;
+  state::LayerLayout const& attention_ = layouts_[state::attention_layer(0)];
+  state::LayerLayout const& mlp_ = layouts_[state::mlp_layer(0)];
   std::unique_ptr<device::Device> device_;
   TimingStream stream_;
   Dims dims_;
   model::Workspace<bfloat16> work_;
-  device::Buffer parameters_, x_, dx_;
+  device::Buffer attention_parameters_, mlp_parameters_, x_, dx_;
   model::Block<bfloat16> block_;
 };
 

@@ -52,8 +52,8 @@ struct Manifest {
 
 /// Format 3 and those before it have a dataset (3, N) in the place of planes.
 constexpr std::int64_t format_of_planes = 4;
-/// Format 5 has a file for each node in the place of one for each rank.
-constexpr std::int64_t format_of_node_files = 5;
+/// Format 6 has a file for each node in the place of one for each rank.
+constexpr std::int64_t format_of_node_files = 6;
 
 [[nodiscard]] std::string to_json(Manifest const& manifest);
 

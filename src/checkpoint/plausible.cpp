@@ -54,10 +54,12 @@ void add_bytes(Bytes& total, Bytes bytes, std::string const& file, std::string c
 
 /// Of all planes, without laying out all layers nor counting what pads them.
 Bytes state_bytes(state::ModelShape model, StateLayout const& layout) {
-  std::int64_t const layers = std::exchange(model.layers, 1);
+  std::int64_t const blocks = std::exchange(model.layers, 1);
   auto const one = state::layers_of(model);
-  std::int64_t const elements =
-      one.front().elements + layers * one[1].elements + one.back().elements;
+  std::int64_t elements = 0;
+  for (state::LayerLayout const& layer : one) {
+    elements += (layer.block < 0 ? 1 : blocks) * layer.elements;
+  }
   Bytes bytes = 0;
   for (std::size_t plane = 0; plane < layout.size(); ++plane) {
     bytes += layout.plane_bytes(plane, elements);

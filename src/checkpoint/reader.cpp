@@ -85,13 +85,13 @@ bool is_aligned(std::span<std::byte const> bytes) {
          std::ssize(bytes) % aio::direct_alignment == 0;
 }
 
-state::ShardMap map_of(std::string const& directory, Meta const& meta) {
+state::ShardMap map_of(std::string const& directory, Meta const& meta, std::int64_t format) {
   try {
     state::validate(meta.model);
   } catch (UsageError const& error) {
     throw DataError{fmt::format("{}/{}: {}", directory, master_name, error.what())};
   }
-  return {state::layers_of(meta.model), static_cast<int>(meta.ranks)};
+  return {layers_of(meta.model, format), static_cast<int>(meta.ranks)};
 }
 
 }  // namespace
@@ -100,7 +100,8 @@ Reader::Reader(std::string step_directory, Master master, std::shared_ptr<aio::K
     : directory_{std::move(step_directory)},
       master_{std::move(master)},
       kernel_{std::move(kernel)},
-      map_{map_of(directory_, master_.meta)} {}
+      stored_{map_of(directory_, master_.meta, master_.format)},
+      map_{map_of(directory_, master_.meta, format_version)} {}
 
 Reader::Places Reader::places_in(Manifest const& manifest) {
   Places places;
@@ -118,7 +119,7 @@ Manifest Reader::manifest(int rank) const {
   std::string const path = directory_ + "/" + entry.manifest;
   return telling_damage([&] {
     require_files(directory_, entry);
-    std::string const text = read_text(path, manifest_limit(map_, rank));
+    std::string const text = read_text(path, manifest_limit(stored_, rank));
     if (checksum_of(text) != entry.manifest_checksum) {
       throw DataError{path + ": does not match its checksum in the master; the file is damaged"};
     }
@@ -126,11 +127,11 @@ Manifest Reader::manifest(int rank) const {
     if (parsed.format != master_.format) {
       throw DataError{path + ": has another format than the master"};
     }
-    if (parsed.rank != rank || parsed.ranks != map_.ranks() || parsed.file != entry.file ||
+    if (parsed.rank != rank || parsed.ranks != stored_.ranks() || parsed.file != entry.file ||
         parsed.file_bytes != entry.file_bytes) {
       throw DataError{path + ": names another rank or file than the master does"};
     }
-    require_shard(parsed, map_, path);
+    require_shard(parsed, stored_, path);
     for (StoredSubgroup const& stored : parsed.subgroups) {
       if (stored.own_file) {
         require_file(directory_ + "/" + stored.own_file->name, stored.own_file->bytes);
@@ -204,45 +205,65 @@ std::vector<std::uint64_t> const& Reader::checksums(Source& source, std::size_t 
   return loaded;
 }
 
-Reader::Run Reader::locate(int layer, state::ChunkRange chunks, std::int64_t target) {
+Reader::Run Reader::locate(Section const& section) {
   // The rank follows from how chunks are dealt; its manifest says where they lie.
-  std::int64_t const total = map_.layers()[static_cast<std::size_t>(layer)].chunks();
-  auto const rank = static_cast<int>(chunks.first * map_.ranks() / total);
+  std::int64_t const chunk = section.begin / chunk_elements;
+  std::int64_t const total = stored_.layers()[static_cast<std::size_t>(section.layer)].chunks();
+  auto const rank = static_cast<int>(chunk * stored_.ranks() / total);
   Source const& from = *source(rank);
-  auto const next = from.places.upper_bound({layer, chunks.first});
+  auto const next = from.places.upper_bound({section.layer, chunk});
   if (next != from.places.begin()) {
     auto const [subgroup, index] = std::prev(next)->second;
     state::Piece const& piece = from.manifest.subgroups[subgroup].pieces[index];
-    std::int64_t const skipped = chunks.first - piece.chunks.first;
-    if (piece.layer == layer && skipped < piece.chunks.count) {
+    std::int64_t const skipped = section.begin - piece.chunks.first * chunk_elements;
+    std::int64_t const left = piece.chunks.count * chunk_elements - skipped;
+    if (piece.layer == section.layer && left > 0) {
       return {.rank = rank,
               .subgroup = subgroup,
-              .source = piece.offset + skipped * chunk_elements,
-              .target = target,
-              .elements = std::min(chunks.count, piece.chunks.count - skipped) * chunk_elements};
+              .source = piece.offset + skipped,
+              .target = section.target,
+              .elements = std::min(section.elements, left)};
     }
   }
   throw DataError{fmt::format("{}/{}: no subgroup holds chunk {} of layer {}; the file is damaged",
                               directory_, master_.ranks[static_cast<std::size_t>(rank)].manifest,
-                              chunks.first, layer)};
+                              chunk, section.layer)};
 }
 
-std::vector<Reader::Run> Reader::runs_of(std::span<state::Piece const> pieces) {
+void Reader::require_whole_values(Section const& section, std::size_t planes) const {
+  for (std::size_t plane = 0; plane < planes; ++plane) {
+    std::int64_t const whole = layout().planes()[plane].elements_per_value;
+    if (section.begin % whole != 0 || section.target % whole != 0 ||
+        section.elements % whole != 0) {
+      throw Refused{fmt::format(
+          "checkpoint {}: it has format {}, whose {} of {} elements each cross tensors that are in "
+          "different layers today; save it with optimizer.moments=fp32 by an offstage that writes "
+          "format {}, or take its parameters alone: train.init-from={}",
+          directory_, master_.format, layout().planes()[plane].name, whole, master_.format,
+          directory_)};
+    }
+  }
+}
+
+std::vector<Reader::Run> Reader::runs_of(std::span<state::Piece const> pieces, std::size_t planes) {
   std::vector<Run> runs;
   for (state::Piece const& piece : pieces) {
-    std::int64_t done = 0;
-    while (done < piece.chunks.count) {
-      Run const run = locate(piece.layer, {piece.chunks.first + done, piece.chunks.count - done},
-                             piece.offset + done * chunk_elements);
-      done += run.elements / chunk_elements;
-      bool const joined = !runs.empty() && runs.back().rank == run.rank &&
-                          runs.back().subgroup == run.subgroup &&
-                          runs.back().source + runs.back().elements == run.source &&
-                          runs.back().target + runs.back().elements == run.target;
-      if (joined) {
-        runs.back().elements += run.elements;
-      } else {
-        runs.push_back(run);
+    for (Section section : sections_of(piece, map_.layers(), stored_.layers())) {
+      require_whole_values(section, planes);
+      while (section.elements > 0) {
+        Run const run = locate(section);
+        section.begin += run.elements;
+        section.target += run.elements;
+        section.elements -= run.elements;
+        bool const joined = !runs.empty() && runs.back().rank == run.rank &&
+                            runs.back().subgroup == run.subgroup &&
+                            runs.back().source + runs.back().elements == run.source &&
+                            runs.back().target + runs.back().elements == run.target;
+        if (joined) {
+          runs.back().elements += run.elements;
+        } else {
+          runs.push_back(run);
+        }
       }
     }
   }
@@ -347,7 +368,10 @@ void Reader::ask_run(Begun& begun, Run const& run) {
 
 void Reader::ask(Begun& begun) {
   begun.dropped = false;
-  for (Run const& run : runs_of(begun.pieces)) {
+  if (is_relaid()) {
+    std::ranges::fill(begun.state, std::byte{});  // padding that was none, or another's
+  }
+  for (Run const& run : runs_of(begun.pieces, begun.planes)) {
     ask_run(begun, run);
   }
 }

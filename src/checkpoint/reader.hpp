@@ -12,6 +12,7 @@
 
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/master.hpp"
+#include "checkpoint/older_layout.hpp"
 #include "checkpoint/read_ahead.hpp"
 #include "platform/aio/engine.hpp"
 #include "platform/aio/file.hpp"
@@ -21,14 +22,16 @@
 
 namespace offstage::checkpoint {
 
-/// Reads the state of any chunks from a checkpoint, whatever ranks and subgroups wrote it; opens
-/// the files that hold them and no others.
+/// Reads the state of any chunks from a checkpoint, whatever ranks and subgroups wrote it, in
+/// whatever format; opens the files that hold them and no others. Layers and chunks are those of
+/// state::layers_of.
 ///
 /// Memory:  manifests and checksums of a bounded number of rank files; 4 MiB for runs of values that begin or end
 ///          inside a block of a checksum.
 /// Threads: one calls; others read (ReadAhead) what it verifies next; checksums use OpenMP.
 /// Errors:  DataError naming the file if one is missing or damaged; IoError, with its errno, if the system could not
-///          read one: the next call opens the files anew.
+///          read one: the next call opens the files anew. Refused: values of several elements, as scales of 8-bit
+///          moments, of an older format that are not values of today's layers.
 class Reader {
  public:
   /// `kernel`: what moves the state; several threads call it at a time.
@@ -106,8 +109,12 @@ class Reader {
   std::shared_ptr<Source> const& source(int rank);
   std::shared_ptr<aio::File const> const& file_of(Source& source, std::size_t subgroup) const;
   std::vector<std::uint64_t> const& checksums(Source& source, std::size_t subgroup);
-  Run locate(int layer, state::ChunkRange chunks, std::int64_t target);
-  std::vector<Run> runs_of(std::span<state::Piece const> pieces);
+  Run locate(Section const& section);
+  std::vector<Run> runs_of(std::span<state::Piece const> pieces, std::size_t planes);
+  /// Errors: Refused: a value of several elements has some that are not of the section.
+  void require_whole_values(Section const& section, std::size_t planes) const;
+  /// Whether layers were others when it was written.
+  [[nodiscard]] bool is_relaid() const { return master_.format < format_of_two_layers; }
   /// Begun, but asked for by nobody.
   void expect(std::span<state::Piece const> pieces, std::span<std::byte> state,
               std::int64_t elements, std::size_t planes);
@@ -128,7 +135,8 @@ class Reader {
   std::string directory_;
   Master master_;
   std::shared_ptr<aio::Kernel> kernel_;
-  state::ShardMap map_;  ///< of the ranks that wrote it
+  state::ShardMap stored_;  ///< layers of the checkpoint's format, of the ranks that wrote it
+  state::ShardMap map_;     ///< today's layers, dealt to as many
   std::map<int, std::shared_ptr<Source>> sources_;
   memory::HugeBuffer blocks_;            ///< empty until it is needed
   std::unique_ptr<aio::Engine> engine_;  ///< into blocks_; null until then

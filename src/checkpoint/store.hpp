@@ -21,9 +21,9 @@
 namespace offstage::checkpoint {
 
 /// The newest format that this program writes and reads; it reads older ones and refuses newer ones
-/// by name. A checkpoint without files of nodes has the one before, so that older programs read it.
-constexpr int format_version = 5;
-constexpr int format_of_rank_files = 4;
+/// by name. A checkpoint without files of nodes has the one before.
+constexpr int format_version = 6;
+constexpr int format_of_rank_files = 5;
 
 class NodeFile;
 

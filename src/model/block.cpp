@@ -92,26 +92,24 @@ Block<T>::Block(Dims const& dims, device::Stream& stream, RopeTables<T> const& r
       scratch_{scratch} {}
 
 template <class T>
-void Block<T>::forward(BlockTensors<T const> const& w, Residual<T> const& residual,
-                       BlockActivations<T> const& a) const {
-  make(w, residual, a, {Fate::keep, Fate::recompute, Fate::recompute});
+void Block<T>::forward_attention(AttentionTensors<T const> const& w, Residual<T> const& residual,
+                                 BlockActivations<T> const& a) const {
+  make_attention(w, residual, a, recomputed_block);
 }
 
 template <class T>
-void Block<T>::recompute(BlockTensors<T const> const& w, BlockActivations<T> const& a,
-                         BlockFates const& fates) const {
-  if (fates != kept_block) {
-    make(w, {}, a, fates);
-  }
+void Block<T>::recompute_attention(AttentionTensors<T const> const& w, BlockActivations<T> const& a,
+                                   BlockFates const& fates) const {
+  make_attention(w, {}, a, fates);
 }
 
 // What is not to be recomputed is there.
 template <class T>
-void Block<T>::make(BlockTensors<T const> const& w, Residual<T> const& residual,
-                    BlockActivations<T> const& a, BlockFates const& fates) const {
+void Block<T>::make_attention(AttentionTensors<T const> const& w, Residual<T> const& residual,
+                              BlockActivations<T> const& a, BlockFates const& fates) const {
   auto const wanted = [&](Part part) { return fates[part] == Fate::recompute; };
   if (wanted(Part::pointwise)) {
-    norm_.forward<T>(stream_, residual, a.x, w.attn_norm, a.attn_in, a.attn_norm);
+    norm_.forward<T>(stream_, residual, a.x, w.norm, a.attn_in, a.attn_norm);
   }
   if (wanted(Part::qkv)) {
     qkv_.forward<T>(stream_, a.attn_in, w.qkv, a.qkv);
@@ -126,9 +124,23 @@ void Block<T>::make(BlockTensors<T const> const& w, Residual<T> const& residual,
   }
   if (wanted(Part::mid)) {
     o_.forward<T>(stream_, a.attn_out, w.o, scratch_.branch);
-    norm_.forward<T>(stream_, {a.x, scratch_.branch}, a.mid, w.mlp_norm, a.mlp_in, a.mlp_norm);
+  }
+}
+
+template <class T>
+void Block<T>::forward_mlp(MlpTensors<T const> const& w, BlockActivations<T> const& a) const {
+  recompute_mlp(w, a, recomputed_block);
+  down_.forward<T>(stream_, a.hidden, w.down, scratch_.branch);
+}
+
+template <class T>
+void Block<T>::recompute_mlp(MlpTensors<T const> const& w, BlockActivations<T> const& a,
+                             BlockFates const& fates) const {
+  auto const wanted = [&](Part part) { return fates[part] == Fate::recompute; };
+  if (wanted(Part::mid)) {
+    norm_.forward<T>(stream_, {a.x, scratch_.branch}, a.mid, w.norm, a.mlp_in, a.mlp_norm);
   } else if (wanted(Part::pointwise)) {
-    norm_.forward<T>(stream_, {}, a.mid, w.mlp_norm, a.mlp_in, a.mlp_norm);
+    norm_.forward<T>(stream_, {}, a.mid, w.norm, a.mlp_in, a.mlp_norm);
   }
   if (wanted(Part::up)) {
     up_.forward<T>(stream_, a.mlp_in, w.up, a.up);
@@ -139,14 +151,9 @@ void Block<T>::make(BlockTensors<T const> const& w, Residual<T> const& residual,
 }
 
 template <class T>
-void Block<T>::forward_down(BlockTensors<T const> const& w, BlockActivations<T> const& a) const {
-  down_.forward<T>(stream_, a.hidden, w.down, scratch_.branch);
-}
-
-template <class T>
-void Block<T>::forward_sum(BlockTensors<T const> const& w, BlockActivations<T> const& a,
+void Block<T>::forward_sum(MlpTensors<T const> const& w, BlockActivations<T> const& a,
                            std::span<T> out) const {
-  norm_.forward<T>(stream_, {a.mid, scratch_.branch}, out, w.mlp_norm, a.mlp_in, a.mlp_norm);
+  norm_.forward<T>(stream_, {a.mid, scratch_.branch}, out, w.norm, a.mlp_in, a.mlp_norm);
 }
 
 template <class T>
@@ -165,30 +172,23 @@ void Block<T>::rotate(std::span<T> qkv, bool inverse) const {
                              .inverse = inverse});
 }
 
-template <class T>
-void Block<T>::backward(BlockTensors<T const> const& w, BlockActivations<T> const& a,
-                        std::span<T> dx, BlockTensors<T> const& dw) const {
-  backward_mlp(w, a, dx, dw);
-  backward_attention(w, a, dx, dw);
-}
-
 // dx is the gradient of the sum mid + branch, so it is also that of the branch; on leaving, that of
 // mid.
 template <class T>
-void Block<T>::backward_mlp(BlockTensors<T const> const& w, BlockActivations<T> const& a,
-                            std::span<T> dx, BlockTensors<T> const& dw) const {
+void Block<T>::backward_mlp(MlpTensors<T const> const& w, BlockActivations<T> const& a,
+                            std::span<T> dx, MlpTensors<T> const& dw) const {
   down_.backward_weight<T>(stream_, dx, a.hidden, dw.down);
   down_.backward_input<T>(stream_, dx, w.down.weight, scratch_.d_hidden);
   activation_.backward<T>(stream_, a.up, scratch_.d_hidden);
   up_.backward_weight<T>(stream_, a.up, a.mlp_in, dw.up);
   up_.backward_input<T>(stream_, a.up, w.up.weight, scratch_.branch);
-  norm_.backward<T>(stream_, a.mid, w.mlp_norm, scratch_.branch, a.mlp_norm, dx, dw.mlp_norm);
+  norm_.backward<T>(stream_, a.mid, w.norm, scratch_.branch, a.mlp_norm, dx, dw.norm);
 }
 
 // Likewise, from the gradient of mid = x + branch to that of x.
 template <class T>
-void Block<T>::backward_attention(BlockTensors<T const> const& w, BlockActivations<T> const& a,
-                                  std::span<T> dx, BlockTensors<T> const& dw) const {
+void Block<T>::backward_attention(AttentionTensors<T const> const& w, BlockActivations<T> const& a,
+                                  std::span<T> dx, AttentionTensors<T> const& dw) const {
   o_.backward_weight<T>(stream_, dx, a.attn_out, dw.o);
   o_.backward_input<T>(stream_, dx, w.o.weight, scratch_.d_attn_out);
   kernels::attention_backward<T>(stream_, {.shape = attention_shape(dims_),
@@ -202,7 +202,7 @@ void Block<T>::backward_attention(BlockTensors<T const> const& w, BlockActivatio
   rotate(scratch_.d_qkv, true);
   qkv_.backward_weight<T>(stream_, scratch_.d_qkv, a.attn_in, dw.qkv);
   qkv_.backward_input<T>(stream_, scratch_.d_qkv, w.qkv.weight, scratch_.branch);
-  norm_.backward<T>(stream_, a.x, w.attn_norm, scratch_.branch, a.attn_norm, dx, dw.attn_norm);
+  norm_.backward<T>(stream_, a.x, w.norm, scratch_.branch, a.attn_norm, dx, dw.norm);
 }
 
 template class Block<float>;

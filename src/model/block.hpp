@@ -67,34 +67,43 @@ class Block {
   Block(Dims const& dims, device::Stream& stream, RopeTables<T> const& rope,
         BlockScratch<T> const& scratch);
 
-  /// a.x = the residual's sum (mid and MLP of the block before; empty before the first block: a.x is there),
-  /// then everything up to the MLP's last product. `before` may be a.mid, `delta` scratch.branch.
-  void forward(BlockTensors<T const> const& w, Residual<T> const& residual,
-               BlockActivations<T> const& a) const;
-  /// Makes again what is to be recomputed, of a.x and the other parts.
-  void recompute(BlockTensors<T const> const& w, BlockActivations<T> const& a,
-                 BlockFates const& fates) const;
-  /// The last product: leaves in scratch.branch what the MLP adds to a.mid.
-  void forward_down(BlockTensors<T const> const& w, BlockActivations<T> const& a) const;
-  /// Block's output, a.mid and what forward_down left, to `out` (B, T, C): the sum that the next
+  // Each needs the parameters of one of the block's layers. Attention comes before the MLP, in
+  // backward after it.
+
+  /// a.x = the residual's sum (mid and MLP of the block before; empty before the first block: a.x
+  /// is there), then attention: leaves in scratch.branch what it adds to a.x. `before` may be
+  /// a.mid, `delta` scratch.branch.
+  void forward_attention(AttentionTensors<T const> const& w, Residual<T> const& residual,
+                         BlockActivations<T> const& a) const;
+  /// a.mid = a.x and what forward_attention left, then the MLP: leaves in scratch.branch what it
+  /// adds to a.mid.
+  void forward_mlp(MlpTensors<T const> const& w, BlockActivations<T> const& a) const;
+  /// Block's output, a.mid and what forward_mlp left, to `out` (B, T, C): the sum that the next
   /// block's first norm would make, by the same kernel. What that makes beside it goes to a.mlp_in
   /// and its statistics.
-  void forward_sum(BlockTensors<T const> const& w, BlockActivations<T> const& a,
+  void forward_sum(MlpTensors<T const> const& w, BlockActivations<T> const& a,
                    std::span<T> out) const;
-  /// dx (B, T, C) comes as the gradient of the block's output and leaves as that of its input.
-  /// dw is overwritten.
-  void backward(BlockTensors<T const> const& w, BlockActivations<T> const& a, std::span<T> dx,
-                BlockTensors<T> const& dw) const;
+
+  /// Make again what is to be recomputed, of a.x and the other parts: before backward of the same
+  /// layer, and attention's before recompute_mlp where mlp_needs_attention.
+  void recompute_attention(AttentionTensors<T const> const& w, BlockActivations<T> const& a,
+                           BlockFates const& fates) const;
+  void recompute_mlp(MlpTensors<T const> const& w, BlockActivations<T> const& a,
+                     BlockFates const& fates) const;
+
+  /// dx (B, T, C) comes as the gradient of the block's output and leaves as that of a.mid. dw is
+  /// overwritten.
+  void backward_mlp(MlpTensors<T const> const& w, BlockActivations<T> const& a, std::span<T> dx,
+                    MlpTensors<T> const& dw) const;
+  /// The same from the gradient of a.mid to that of a.x.
+  void backward_attention(AttentionTensors<T const> const& w, BlockActivations<T> const& a,
+                          std::span<T> dx, AttentionTensors<T> const& dw) const;
 
  private:
-  void make(BlockTensors<T const> const& w, Residual<T> const& residual,
-            BlockActivations<T> const& a, BlockFates const& fates) const;
   /// Turns queries and keys by their positions, or back.
   void rotate(std::span<T> qkv, bool inverse) const;
-  void backward_mlp(BlockTensors<T const> const& w, BlockActivations<T> const& a, std::span<T> dx,
-                    BlockTensors<T> const& dw) const;
-  void backward_attention(BlockTensors<T const> const& w, BlockActivations<T> const& a,
-                          std::span<T> dx, BlockTensors<T> const& dw) const;
+  void make_attention(AttentionTensors<T const> const& w, Residual<T> const& residual,
+                      BlockActivations<T> const& a, BlockFates const& fates) const;
 
   Dims dims_;
   Norm norm_;
@@ -112,10 +121,17 @@ struct BlockFlops {
 };
 [[nodiscard]] BlockFlops block_flops(Dims const& dims);
 
-/// Floating-point operations of each pass of one block, as they are computed: attention's backward
+/// Floating-point operations of each pass of a layer, as they are computed: attention's backward
 /// makes the scores again. Nothing is computed again beside them.
-struct BlockPasses {
+struct Passes {
   double forward{}, backward{};
+};
+/// Those of one block's two layers.
+struct BlockPasses {
+  Passes attention, mlp;
+
+  [[nodiscard]] double forward() const { return attention.forward + mlp.forward; }
+  [[nodiscard]] double backward() const { return attention.backward + mlp.backward; }
 };
 [[nodiscard]] BlockPasses block_passes(Dims const& dims);
 

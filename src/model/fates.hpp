@@ -55,6 +55,12 @@ constexpr BlockFates kept_block{};
 constexpr BlockFates recomputed_block{Fate::keep, Fate::recompute, Fate::recompute};
 constexpr BlockFates leaving_block{Fate::leave, Fate::leave, Fate::recompute};
 
+/// Whether backward of the MLP makes what attention adds again, so that it needs attention's
+/// parameters, too.
+[[nodiscard]] constexpr bool mlp_needs_attention(BlockFates const& fates) {
+  return fates[Part::mid] == Fate::recompute;
+}
+
 /// Bytes that a part takes, in type T; what leaves is as large.
 template <class T>
 [[nodiscard]] Bytes part_bytes(Dims const& dims, Part part);

@@ -53,10 +53,13 @@ BlockPasses block_passes(Dims const& dims) {
   constexpr double backward_products = 2.0;
   constexpr double backward_attention = 2.5;
   BlockFlops const flops = block_flops(dims);
-  double const linear = flops.linear / forward_and_backward;
-  double const attention = flops.attention / forward_and_backward;
-  return {.forward = linear + attention,
-          .backward = backward_products * linear + backward_attention * attention};
+  double const linear = part_flops(dims, Part::qkv) + part_flops(dims, Part::mid);
+  double const attention = part_flops(dims, Part::attention);
+  double const of_mlp = flops.linear / forward_and_backward - linear;
+  return {
+      .attention = {.forward = linear + attention,
+                    .backward = backward_products * linear + backward_attention * attention},
+      .mlp = {.forward = of_mlp, .backward = backward_products * of_mlp}};
 }
 
 double part_flops(Dims const& dims, Part part) {

@@ -31,10 +31,19 @@ class GradientBuffers {
   }
   /// The sink has been given the gradient, and says until when it reads the one before.
   void given(std::shared_ptr<device::Event> before) noexcept {
-    freed_[1 - turn_] = std::move(before);
+    free_at(1 - turn_, std::move(before));
   }
+  /// The sink has been given none, and says until when it reads the last one.
+  void given_none(std::shared_ptr<device::Event> last) noexcept { free_at(turn_, std::move(last)); }
 
  private:
+  /// Null: the sink has no more to say than before.
+  void free_at(std::size_t buffer, std::shared_ptr<device::Event> point) noexcept {
+    if (point) {
+      freed_[buffer] = std::move(point);
+    }
+  }
+
   std::array<std::span<T>, 2> memory_;
   std::size_t turn_ = 1;                                 ///< whose gradient was computed last
   std::array<std::shared_ptr<device::Event>, 2> freed_;  ///< null: the sink does not read it

@@ -4,7 +4,7 @@ namespace offstage::model {
 
 LayerOrder layer_order(state::ModelShape const& shape) {
   constexpr int embedding = 0;
-  int const head = static_cast<int>(shape.layers) + 1;
+  int const head = state::attention_layer(static_cast<int>(shape.layers));
   LayerOrder order;
   for (int layer = embedding; layer <= head; ++layer) {
     order.forward.push_back(layer);

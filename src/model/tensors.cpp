@@ -28,21 +28,27 @@ EmbeddingTensors<Element> LayerView<Element>::embedding() const {
 }
 
 template <class Element>
-BlockTensors<Element> LayerView<Element>::block() const {
+AttentionTensors<Element> LayerView<Element>::attention() const {
   if (dims_.family == state::Family::gpt2) {
-    return {.attn_norm = {at("ln_1.weight"), at("ln_1.bias")},
+    return {.norm = {at("ln_1.weight"), at("ln_1.bias")},
             .qkv = {at("attn.c_attn.weight"), at("attn.c_attn.bias")},
-            .o = {at("attn.c_proj.weight"), at("attn.c_proj.bias")},
-            .mlp_norm = {at("ln_2.weight"), at("ln_2.bias")},
-            .up = {at("mlp.c_fc.weight"), at("mlp.c_fc.bias")},
-            .down = {at("mlp.c_proj.weight"), at("mlp.c_proj.bias")}};
+            .o = {at("attn.c_proj.weight"), at("attn.c_proj.bias")}};
   }
-  return {.attn_norm = {at("input_layernorm.weight"), {}},
+  return {.norm = {at("input_layernorm.weight"), {}},
           .qkv = {at("q_proj.weight", "k_proj.weight", "v_proj.weight"),
                   dims_.qkv_bias ? at("q_proj.bias", "k_proj.bias", "v_proj.bias")
                                  : std::span<Element>{}},
-          .o = {at("o_proj.weight"), {}},
-          .mlp_norm = {at("post_attention_layernorm.weight"), {}},
+          .o = {at("o_proj.weight"), {}}};
+}
+
+template <class Element>
+MlpTensors<Element> LayerView<Element>::mlp() const {
+  if (dims_.family == state::Family::gpt2) {
+    return {.norm = {at("ln_2.weight"), at("ln_2.bias")},
+            .up = {at("mlp.c_fc.weight"), at("mlp.c_fc.bias")},
+            .down = {at("mlp.c_proj.weight"), at("mlp.c_proj.bias")}};
+  }
+  return {.norm = {at("post_attention_layernorm.weight"), {}},
           .up = {at("gate_proj.weight", "up_proj.weight"), {}},
           .down = {at("down_proj.weight"), {}}};
 }

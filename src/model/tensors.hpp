@@ -29,11 +29,15 @@ struct EmbeddingTensors {
 };
 
 template <class Element>
-struct BlockTensors {
-  NormTensors<Element> attn_norm;
+struct AttentionTensors {
+  NormTensors<Element> norm;
   LinearTensors<Element> qkv;  ///< C to (H + 2 K) D: q, k, v
   LinearTensors<Element> o;    ///< H D to C
-  NormTensors<Element> mlp_norm;
+};
+
+template <class Element>
+struct MlpTensors {
+  NormTensors<Element> norm;
   LinearTensors<Element> up;    ///< C to 2 F: gate, up; in gpt2 C to F
   LinearTensors<Element> down;  ///< F to C
 };
@@ -55,7 +59,8 @@ class LayerView {
   // Errors: PreconditionError if the layer is of another kind, or if tensors that one product
   // computes together do not stand side by side.
   [[nodiscard]] EmbeddingTensors<Element> embedding() const;
-  [[nodiscard]] BlockTensors<Element> block() const;
+  [[nodiscard]] AttentionTensors<Element> attention() const;
+  [[nodiscard]] MlpTensors<Element> mlp() const;
   /// `table` is the embedding's if the head is tied; else empty, and the layer has its own matrix.
   [[nodiscard]] HeadTensors<Element> head(std::span<Element> table) const;
 

@@ -81,14 +81,19 @@ class Transformer<T>::Implementation {
  private:
   friend class Vertical<T, Implementation>;
   using Head = HeldHead<T>;
-  // Of micro-batch g of a vertical schedule, whose layer is held.
+  // Of micro-batch g of a vertical schedule, whose layers are held.
   void upload_ids(data::TokenBatch const& batch, int g);
   void embed(state::HeldLayer<T> const& held, int g, std::span<T> x);
-  void run_block(int block, state::HeldLayer<T> const& held, std::span<T> x, std::span<T> out);
+  void run_block(int block, state::HeldLayer<T> const& attention, state::HeldLayer<T> const& mlp,
+                 std::span<T> x, std::span<T> out);
   void run_head(HeldHead<T> const& held, int g, std::span<T> x, double loss_scale, std::span<T> dx,
                 std::span<T> gradient, std::span<T> table);
-  void run_block_backward(int block, state::HeldLayer<T> const& held, std::span<T> x,
-                          std::span<T> dx, std::span<T> gradient);
+  /// Makes again what the block's backward needs, then the MLP's; attention's comes next.
+  void run_mlp_backward(int block, state::HeldLayer<T> const& attention,
+                        state::HeldLayer<T> const& mlp, std::span<T> x, std::span<T> dx,
+                        std::span<T> gradient);
+  void run_attention_backward(int block, state::HeldLayer<T> const& attention, std::span<T> x,
+                              std::span<T> dx, std::span<T> gradient);
   /// `gradient` holds the head's part of it if tied.
   void run_embedding_backward(int g, std::span<T> dx, std::span<T> gradient);
   [[nodiscard]] GradientBuffers<T>& gradients() { return gradients_; }
@@ -114,15 +119,18 @@ class Transformer<T>::Implementation {
   /// From the tokens to what the head takes.
   Residual<T> forward_blocks(data::TokenBatch const& batch, state::ParameterSource<T>& source,
                              bool keep);
-  void forward_block(int layer, state::ParameterSource<T>& source, Residual<T> const& residual,
+  void forward_block(int block, state::ParameterSource<T>& source, Residual<T> const& residual,
                      BlockActivations<T> const& a);
   /// Where `keep`, backward too: dx and, in memory for the head's, the gradient, which wait for the rest.
   void forward_head(state::ParameterSource<T>& source, Residual<T> const& residual, bool keep,
                     double loss_scale);
   [[nodiscard]] std::vector<double> losses(int count);
 
-  // Each leaves its layer's gradient in `gradient`, but backward_embedding that of a tied one in work_.tied_gradient.
-  void backward_block(int layer, state::ParameterSource<T>& source, std::span<T> gradient);
+  void backward_block(int block, state::ParameterSource<T>& source, state::GradientSink<T>& sink);
+  /// As of a rank without a micro-batch.
+  void idle_block_backward(int block, state::ParameterSource<T>& source,
+                           state::GradientSink<T>& sink);
+  /// Leaves the layer's gradient in `gradient`.
   void backward_embedding(int g, std::span<T> dx, EmbeddingTensors<T> const& gradient);
   [[nodiscard]] std::shared_ptr<device::Event> send(int layer, std::span<T> gradient,
                                                     state::GradientSink<T>& sink);
@@ -139,13 +147,26 @@ class Transformer<T>::Implementation {
     return positions.first(std::min(positions.size(), static_cast<std::size_t>(dims_.T * dims_.C)));
   }
   [[nodiscard]] int head_layer() const { return static_cast<int>(layers_.size()) - 1; }
-  [[nodiscard]] int block_count() const { return head_layer() - 1; }
+  [[nodiscard]] int block_count() const { return head_layer() / state::layers_per_block; }
   template <class Element>
   [[nodiscard]] LayerView<Element> view(int layer, std::span<Element> memory) const {
     return {dims_, layout(layer), memory};
   }
   [[nodiscard]] LayerView<T const> view(int layer, state::HeldLayer<T> const& held) const {
     return view(layer, held.tensor(0, layout(layer).elements));
+  }
+  [[nodiscard]] AttentionTensors<T const> attention_view(int block,
+                                                         state::HeldLayer<T> const& held) const {
+    return view(state::attention_layer(block), held).attention();
+  }
+  [[nodiscard]] MlpTensors<T const> mlp_view(int block, state::HeldLayer<T> const& held) const {
+    return view(state::mlp_layer(block), held).mlp();
+  }
+  [[nodiscard]] AttentionTensors<T> attention_view(int block, std::span<T> gradient) const {
+    return view(state::attention_layer(block), gradient).attention();
+  }
+  [[nodiscard]] MlpTensors<T> mlp_view(int block, std::span<T> gradient) const {
+    return view(state::mlp_layer(block), gradient).mlp();
   }
   [[nodiscard]] HeadTensors<T const> head_view(HeldHead<T> const& held) const {
     auto const* const embedding = held.embedding();
@@ -250,7 +271,7 @@ Residual<T> Transformer<T>::Implementation::forward_blocks(data::TokenBatch cons
     if (keep) {
       traffic_.before_forward(i);
     }
-    forward_block(i + 1, source, residual, block(i));
+    forward_block(i, source, residual, block(i));
     if (keep) {
       traffic_.after_forward(i);
     }
@@ -286,13 +307,15 @@ void Transformer<T>::Implementation::embed(state::HeldLayer<T> const& held, int 
 }
 
 template <class T>
-void Transformer<T>::Implementation::forward_block(int layer, state::ParameterSource<T>& source,
+void Transformer<T>::Implementation::forward_block(int block, state::ParameterSource<T>& source,
                                                    Residual<T> const& residual,
                                                    BlockActivations<T> const& a) {
-  state::HeldLayer<T> const held{source, layer, stream_};
-  auto const w = view(layer, held).block();
-  block_.forward(w, residual, a);
-  block_.forward_down(w, a);
+  {
+    state::HeldLayer<T> const held{source, state::attention_layer(block), stream_};
+    block_.forward_attention(attention_view(block, held), residual, a);
+  }
+  state::HeldLayer<T> const held{source, state::mlp_layer(block), stream_};
+  block_.forward_mlp(mlp_view(block, held), a);
 }
 
 template <class T>
@@ -335,10 +358,8 @@ void Transformer<T>::Implementation::backward(state::ParameterSource<T>& source,
   require(forwarded_, "Transformer: backward without a forward of the same micro-batch");
   forwarded_ = false;
   gradients_.given(send(head_layer(), head_gradient_, sink));
-  for (int layer = block_count(); layer >= 1; --layer) {
-    auto const gradient = gradients_.next(stream_);
-    backward_block(layer, source, gradient);
-    gradients_.given(send(layer, gradient, sink));
+  for (int block = block_count() - 1; block >= 0; --block) {
+    backward_block(block, source, sink);
   }
   auto const gradient = gradients_.next(stream_);
   backward_embedding(0, work_.dx, embedding_gradient(gradient));
@@ -346,16 +367,60 @@ void Transformer<T>::Implementation::backward(state::ParameterSource<T>& source,
   stream_.synchronize();  // others may use the idle memory from here on
 }
 
+// The MLP's layer comes first; attention's beside it only where the MLP needs what it adds.
 template <class T>
-void Transformer<T>::Implementation::backward_block(int layer, state::ParameterSource<T>& source,
-                                                    std::span<T> gradient) {
-  state::HeldLayer<T> const held{source, layer, stream_};
-  auto const w = view(layer, held).block();
-  auto const& a = activations(layer - 1);
-  traffic_.before_backward(layer - 1);
-  block_.recompute(w, a, ring_.fates(layer - 1));
-  block_.backward(w, a, work_.dx, view(layer, gradient).block());
-  traffic_.after_backward(layer - 1);
+void Transformer<T>::Implementation::backward_block(int block, state::ParameterSource<T>& source,
+                                                    state::GradientSink<T>& sink) {
+  auto const fates = ring_.fates(block);
+  auto const& a = activations(block);
+  std::optional<state::HeldLayer<T>> mlp;
+  mlp.emplace(source, state::mlp_layer(block), stream_);
+  std::optional<state::HeldLayer<T>> attention;
+  auto const begin_attention = [&] {
+    attention.emplace(source, state::attention_layer(block), stream_);
+  };
+  if (mlp_needs_attention(fates)) {
+    begin_attention();
+  }
+  traffic_.before_backward(block);
+  if (attention) {
+    block_.recompute_attention(attention_view(block, *attention), a, fates);
+  }
+  block_.recompute_mlp(mlp_view(block, *mlp), a, fates);
+  auto gradient = gradients_.next(stream_);
+  block_.backward_mlp(mlp_view(block, *mlp), a, work_.dx, mlp_view(block, gradient));
+  mlp.reset();
+  gradients_.given(send(state::mlp_layer(block), gradient, sink));
+  if (!attention) {
+    begin_attention();
+    block_.recompute_attention(attention_view(block, *attention), a, fates);
+  }
+  gradient = gradients_.next(stream_);
+  block_.backward_attention(attention_view(block, *attention), a, work_.dx,
+                            attention_view(block, gradient));
+  traffic_.after_backward(block);
+  attention.reset();
+  gradients_.given(send(state::attention_layer(block), gradient, sink));
+}
+
+template <class T>
+void Transformer<T>::Implementation::idle_block_backward(int block,
+                                                         state::ParameterSource<T>& source,
+                                                         state::GradientSink<T>& sink) {
+  bool const together = mlp_needs_attention(ring_.fates(block));
+  std::optional<state::HeldLayer<T>> attention;
+  {
+    state::HeldLayer<T> const mlp{source, state::mlp_layer(block), stream_};
+    if (together) {
+      attention.emplace(source, state::attention_layer(block), stream_);
+    }
+  }
+  sink.add(state::mlp_layer(block), {});
+  if (!together) {
+    attention.emplace(source, state::attention_layer(block), stream_);
+  }
+  attention.reset();
+  sink.add(state::attention_layer(block), {});
 }
 
 template <class T>
@@ -396,13 +461,13 @@ void Transformer<T>::Implementation::upload_ids(data::TokenBatch const& batch, i
 }
 
 template <class T>
-void Transformer<T>::Implementation::run_block(int block, state::HeldLayer<T> const& held,
-                                               std::span<T> x, std::span<T> out) {
-  auto const w = view(block + 1, held).block();
+void Transformer<T>::Implementation::run_block(int block, state::HeldLayer<T> const& attention,
+                                               state::HeldLayer<T> const& mlp, std::span<T> x,
+                                               std::span<T> out) {
   auto const a = with_input(x);
-  block_.forward(w, {}, a);
-  block_.forward_down(w, a);
-  block_.forward_sum(w, a, out);
+  block_.forward_attention(attention_view(block, attention), {}, a);
+  block_.forward_mlp(mlp_view(block, mlp), a);
+  block_.forward_sum(mlp_view(block, mlp), a, out);
 }
 
 template <class T>
@@ -421,13 +486,25 @@ void Transformer<T>::Implementation::run_head(HeldHead<T> const& held, int g, st
 }
 
 template <class T>
-void Transformer<T>::Implementation::run_block_backward(int block, state::HeldLayer<T> const& held,
-                                                        std::span<T> x, std::span<T> dx,
-                                                        std::span<T> gradient) {
-  auto const w = view(block + 1, held).block();
+void Transformer<T>::Implementation::run_mlp_backward(int block,
+                                                      state::HeldLayer<T> const& attention,
+                                                      state::HeldLayer<T> const& mlp,
+                                                      std::span<T> x, std::span<T> dx,
+                                                      std::span<T> gradient) {
   auto const a = with_input(x);
-  block_.recompute(w, a, recomputed_block);
-  block_.backward(w, a, dx, view(block + 1, gradient).block());
+  auto const w = mlp_view(block, mlp);
+  block_.recompute_attention(attention_view(block, attention), a, recomputed_block);
+  block_.recompute_mlp(w, a, recomputed_block);
+  block_.backward_mlp(w, a, dx, mlp_view(block, gradient));
+}
+
+template <class T>
+void Transformer<T>::Implementation::run_attention_backward(int block,
+                                                            state::HeldLayer<T> const& attention,
+                                                            std::span<T> x, std::span<T> dx,
+                                                            std::span<T> gradient) {
+  block_.backward_attention(attention_view(block, attention), with_input(x), dx,
+                            attention_view(block, gradient));
 }
 
 template <class T>
@@ -450,9 +527,8 @@ template <class T>
 void Transformer<T>::Implementation::idle_backward(state::ParameterSource<T>& source,
                                                    state::GradientSink<T>& sink) {
   sink.add(head_layer(), {});
-  for (int layer = block_count(); layer >= 1; --layer) {
-    { state::HeldLayer<T> const held{source, layer, stream_}; }
-    sink.add(layer, {});
+  for (int block = block_count() - 1; block >= 0; --block) {
+    idle_block_backward(block, source, sink);
   }
   sink.add(embedding_layer, {});
   stream_.synchronize();

@@ -56,8 +56,11 @@ struct LayerOrder {
 ///             micro-batch calls the idle_ members in place of the others. Order of acquire (layer_order) in
 ///             forward, evaluate and logits: embedding, blocks ascending, head (then the embedding beside it
 ///             if tied). In backward: blocks descending; the head's is part of forward, and the embedding's needs no
-///             parameters. A layer's gradient goes to the sink right after its backward, when the
-///             layer is released: head, blocks descending, embedding.
+///             parameters. A block's two layers are acquired one after the other, and held together
+///             where both are needed: in a vertical schedule, and in backward where what attention
+///             adds is computed again.
+///             A layer's gradient goes to the sink right after its backward, when the layer is
+///             released: head, blocks descending, the MLP before attention, embedding.
 /// Waiting:    the calling thread waits for the stream at the end of each member, not between layers: it hands
 ///             layers and gradients on while the work that uses or makes them may still be to come.
 template <class T>
@@ -82,8 +85,8 @@ class Transformer {
   /// Must follow forward of the same micro-batch. Returns when the stream is done with it.
   void backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
   // Where RunShape::micro_batches says so, in place of both, in this order. Bits are theirs: a sink
-  // that adds what it is given layer by layer, round by round within a layer, gets the gradients of
-  // the same additions.
+  // that adds what it is given round by round within a block, the head and the embedding, gets the
+  // gradients of the same additions.
   /// All micro-batches of this rank in a step, from their tokens to what the head takes. `rounds`:
   /// of the step, as many as batches, or one more on a rank that is idle in the last.
   void forward(std::span<data::TokenBatch const> batches, int rounds,

@@ -21,16 +21,16 @@
 
 namespace offstage::model {
 
-/// Order of a step in which all micro-batches of this rank pass a layer before the next layer
-/// comes. Every layer is acquired once in forward and once in backward, however many micro-batches
-/// there are. Between layers blocks' inputs and their gradients wait (WaitingTensors); backward
-/// computes all else of a block again.
+/// Order of a step in which all micro-batches of this rank pass a block before the next one comes,
+/// whose two layers are held together. Every layer is acquired once in forward and once in
+/// backward, however many micro-batches there are. Between blocks their inputs and gradients of
+/// them wait (WaitingTensors); backward computes all else of a block again.
 ///
 /// T:     as Transformer's. Work: does a layer's part of a micro-batch (Transformer's
 /// implementation). Order: forward goes through the micro-batches to and fro, as what the layer
 /// before has made last is there still;
-///        gradients of a layer go to the sink in ascending order, the same as those of a horizontal
-///        schedule.
+///        gradients go to the sink in ascending order of micro-batches, the same as those of a
+///        horizontal schedule: of a block the MLP's and attention's of each.
 template <class T, class Work>
 class Vertical {
  public:
@@ -76,9 +76,10 @@ class Vertical {
       }
     }
     for (int block = 0; block < plan_.blocks; ++block) {
-      state::HeldLayer<T> const held{source, block + 1, stream_};
+      state::HeldLayer<T> const attention{source, state::attention_layer(block), stream_};
+      state::HeldLayer<T> const mlp{source, state::mlp_layer(block), stream_};
       for (int i = 0; i < count_; ++i) {
-        forward_block(block, i, held);
+        forward_block(block, i, attention, mlp);
       }
     }
   }
@@ -105,22 +106,25 @@ class Vertical {
         if (plan_.tied) {
           tables_.keep(g);
         }
-        hand_on(work_.head_layer(), g, to, sink);
+        if (g + 1 == rounds_) {
+          last_ = to;
+        } else {
+          hand_on(work_.head_layer(), to, sink);
+        }
       }
     }
     return work_.losses(count_);
   }
 
   void backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink) {
-    hand_on_last(work_.head_layer(), sink);
+    hand_on(work_.head_layer(), std::exchange(last_, {}), sink);
     for (int block = plan_.blocks - 1; block >= 0; --block) {
-      {
-        state::HeldLayer<T> const held{source, block + 1, stream_};
-        for (int g = 0; g < count_; ++g) {
-          backward_block(block, g, held, sink);
-        }
+      HeldBlock held;
+      held.mlp.emplace(source, state::mlp_layer(block), stream_);
+      held.attention.emplace(source, state::attention_layer(block), stream_);
+      for (int g = 0; g < rounds_; ++g) {
+        backward_block(block, g, held, sink);
       }
-      hand_on_last(block + 1, sink);
     }
     backward_embedding(sink);
     stream_.synchronize();  // others may use the idle memory from here on
@@ -158,19 +162,37 @@ class Vertical {
     }
   }
 
-  void forward_block(int block, int i, state::HeldLayer<T> const& held) {
+  /// A layer is released before its last gradient is handed on, as its parameters may change then.
+  struct HeldBlock {
+    std::optional<state::HeldLayer<T>> mlp, attention;
+  };
+
+  void forward_block(int block, int i, state::HeldLayer<T> const& attention,
+                     state::HeldLayer<T> const& mlp) {
     int const g = forward_order(block + 1, i);
     auto const x = values(tensors_.use(input(block, g)));
     if (i + 1 < count_) {
       bring(input(block, forward_order(block + 1, i + 1)));
     }
-    work_.run_block(block, held, x, values(tensors_.make(input(block + 1, g))));
+    work_.run_block(block, attention, mlp, x, values(tensors_.make(input(block + 1, g))));
     tensors_.drop(input(block, g));
     tensors_.keep(input(block + 1, g));
   }
 
-  void backward_block(int block, int g, state::HeldLayer<T> const& held,
-                      state::GradientSink<T>& sink) {
+  void backward_block(int block, int g, HeldBlock& held, state::GradientSink<T>& sink) {
+    bool const last = g + 1 == rounds_;
+    auto const hand_on_layer = [&](std::optional<state::HeldLayer<T>>& layer, int number,
+                                   std::span<T> of_layer) {
+      if (last) {
+        layer.reset();
+      }
+      hand_on(number, of_layer, sink);
+    };
+    if (g >= count_) {
+      hand_on_layer(held.mlp, state::mlp_layer(block), {});
+      hand_on_layer(held.attention, state::attention_layer(block), {});
+      return;
+    }
     auto const x = values(tensors_.use(input(block, g)));
     auto const dx = values(tensors_.change(gradient(g)));
     bool const same_block = g + 1 < count_;
@@ -181,11 +203,14 @@ class Vertical {
     if (next != g) {
       bring(gradient(next));
     }
-    auto const to = work_.gradients().next(stream_);
-    work_.run_block_backward(block, held, x, dx, to);
+    auto to = work_.gradients().next(stream_);
+    work_.run_mlp_backward(block, *held.attention, *held.mlp, x, dx, to);
+    hand_on_layer(held.mlp, state::mlp_layer(block), to);
+    to = work_.gradients().next(stream_);
+    work_.run_attention_backward(block, *held.attention, x, dx, to);
     tensors_.drop(input(block, g));
     tensors_.keep(gradient(g));
-    hand_on(block + 1, g, to, sink);
+    hand_on_layer(held.attention, state::attention_layer(block), to);
   }
 
   void backward_embedding(state::GradientSink<T>& sink) {
@@ -202,8 +227,10 @@ class Vertical {
       } else {
         read = sink.add(0, {});
       }
-      if (!plan_.tied) {
+      if (!plan_.tied && round < count_) {
         work_.gradients().given(std::move(read));
+      } else if (!plan_.tied) {
+        work_.gradients().given_none(std::move(read));
       } else if (before) {
         tables_.give(*before, std::move(read));
       }
@@ -211,22 +238,13 @@ class Vertical {
     }
   }
 
-  /// A layer's gradient of micro-batch g goes to the sink, or waits until its layer is released if
-  /// it is the last round's.
-  void hand_on(int layer, int g, std::span<T> gradient, state::GradientSink<T>& sink) {
-    if (g + 1 == rounds_) {
-      last_ = gradient;
+  /// Empty where this rank has no micro-batch in the round.
+  void hand_on(int layer, std::span<T> gradient, state::GradientSink<T>& sink) {
+    if (gradient.empty()) {
+      work_.gradients().given_none(sink.add(layer, {}));
     } else {
       work_.gradients().given(work_.send(layer, gradient, sink));
     }
-  }
-  /// Last round's, empty where this rank has none: the layer's gradient is complete, and its
-  /// parameters may change. What an empty one returns is the point of this rank's last gradient,
-  /// for which the other buffer then waits in vain: it is late, not wrong.
-  void hand_on_last(int layer, state::GradientSink<T>& sink) {
-    auto const gradient = std::exchange(last_, {});
-    work_.gradients().given(gradient.empty() ? sink.add(layer, {})
-                                             : work_.send(layer, gradient, sink));
   }
 
   Work& work_;
@@ -238,7 +256,7 @@ class Vertical {
       tables_;     ///< the tied head's gradients of the table, until the embedding adds its part
   int count_ = 0;  ///< micro-batches of this rank in this step
   int rounds_ = 0;
-  std::span<T> last_;  ///< the last round's gradient of the layer at hand
+  std::span<T> last_;  ///< the head's gradient of the last round, until backward; empty: none
 };
 
 }  // namespace offstage::model

@@ -24,7 +24,8 @@ struct DepthDemand {
 };
 
 /// Layers on the device at a time, beside a large one: as many as its memory has room for, but from
-/// 2 (a tied head needs two at once) to 4 (one in use, the others ahead of it; more hide nothing).
+/// 2 (a tied head needs two at once, and a block where it is computed again) to 4 (one or two in
+/// use, the others ahead of them; more hide nothing).
 /// Source: Fuyou section 4.4: device memory that is left is for what is prefetched.
 [[nodiscard]] int device_slots(DepthDemand const& demand);
 

@@ -46,10 +46,12 @@ class WorkingParameters : public state::ParameterSource<T> {
 template <class T>
 class DeviceParameters final : public WorkingParameters<T> {
  public:
-  /// `trace`: null: none. Shows layers that come from other ranks.
+  /// `slots`: of layers that are gathered (state::WorkingCopy). `trace`: null: none. Shows layers
+  /// that come from other ranks.
   DeviceParameters(state::ShardMap const& map, state::RankLink& link, device::Device& device,
-                   device::Stream& stream, trace::Trace* trace = nullptr)
-      : trace_{map.ranks() > 1 ? trace : nullptr}, copy_{map, link, device, stream} {}
+                   device::Stream& stream, int slots = state::WorkingCopy<T>::least_slots,
+                   trace::Trace* trace = nullptr)
+      : trace_{map.ranks() > 1 ? trace : nullptr}, copy_{map, link, device, stream, slots} {}
 
   [[nodiscard]] std::span<T const> acquire(int layer) override {
     trace::Scope const scope{trace_, "parameters from ranks", "bring", layer};

@@ -80,7 +80,7 @@ SimulatedActivations::Settings SimulatedSteps::activations() const {
                                           .sharer = schedule_.sharer};
   if (auto const& vertical = work_.vertical) {
     auto const rounds = static_cast<std::size_t>(work_.rounds);
-    settings.bytes.assign(rounds * (work_.layers.size()), vertical->tensor);
+    settings.bytes.assign(rounds * static_cast<std::size_t>(blocks() + 2), vertical->tensor);
     settings.bytes.resize(settings.bytes.size() + (vertical->tied ? rounds : 0), vertical->table);
     settings.blocks.resize(settings.bytes.size());
     std::iota(settings.blocks.begin(), settings.blocks.end(), 0);
@@ -89,7 +89,7 @@ SimulatedActivations::Settings SimulatedSteps::activations() const {
   for (std::size_t layer = 0; layer < work_.layers.size(); ++layer) {
     if (work_.layers[layer].leaving > 0) {
       settings.bytes.push_back(static_cast<double>(work_.layers[layer].leaving));
-      settings.blocks.push_back(static_cast<std::int64_t>(layer) - 1);
+      settings.blocks.push_back(activation_block(layer));
     }
   }
   return settings;
@@ -245,6 +245,9 @@ Task SimulatedSteps::backward(Round& round, StepUses& uses, std::size_t first,
         next < work_.backward.size() && static_cast<std::size_t>(work_.backward[next]) == layer;
     if (used && slots_ > 0) {
       co_await uses.uses[first + next].arrived;
+    }
+    if (used && slots_ > 0 && work_.layers[layer].with_before) {
+      co_await uses.uses[first + next + 1].arrived;
     }
     co_await gradient_places_.take();
     LayerWork const& work = work_.layers[layer];

@@ -106,7 +106,9 @@ class SimulatedSteps {
   Task layers_backward(Round& round, StepUses& uses);
   Task embedding_backward(Round& round);
   [[nodiscard]] Task acquire(StepUses& uses, std::size_t use, std::size_t layer);
-  [[nodiscard]] int blocks() const { return static_cast<int>(work_.layers.size()) - 2; }
+  [[nodiscard]] int blocks() const {
+    return static_cast<int>((work_.layers.size() - 2) / work_.layers_per_block);
+  }
   [[nodiscard]] int tensor(int block, int round) const {
     return block * static_cast<int>(work_.rounds) + round;
   }
@@ -118,6 +120,7 @@ class SimulatedSteps {
   // Activations
   [[nodiscard]] std::optional<std::size_t> slab_before(std::size_t layer) const;
   [[nodiscard]] SimulatedActivations::Settings activations() const;
+  [[nodiscard]] std::int64_t activation_block(std::size_t layer) const;
   // Gradients
   Task gradient(Round& round, Handed handed);
   Task spill(Round& round, std::int64_t key, bool is_new, bool is_last);

@@ -123,11 +123,17 @@ Task SimulatedSteps::ready(LayerWork const& layer, SimulatedUpdate* update) {
 
 // ---- Activations
 
-/// The leaving layer that has the same slab before.
+/// The leaving layer of the block that has the same slab before; `layer`: the lowest of its block.
 std::optional<std::size_t> SimulatedSteps::slab_before(std::size_t layer) const {
-  auto const slabs = static_cast<std::size_t>(schedule_.slabs);
-  bool const has = layer >= slabs && work_.layers[layer - slabs].leaving > 0;
-  return has ? std::optional{layer - slabs} : std::nullopt;
+  auto const away = static_cast<std::size_t>(schedule_.slabs) * work_.layers_per_block;
+  std::size_t const last = layer + work_.layers_per_block - 1;
+  bool const has = last >= away && work_.layers[last - away].leaving > 0;
+  return has ? std::optional{last - away} : std::nullopt;
+}
+
+/// Blocks come after the embedding.
+std::int64_t SimulatedSteps::activation_block(std::size_t layer) const {
+  return static_cast<std::int64_t>((layer - 1) / work_.layers_per_block);
 }
 
 // ---- Gradients

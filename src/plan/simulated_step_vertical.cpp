@@ -6,7 +6,7 @@
 namespace offstage::plan {
 
 // Order of model::Vertical: micro-batches go to and fro in forward and ascend in backward; between
-// layers blocks' inputs and their gradients wait, each a tensor with the number that it has there.
+// blocks their inputs and their gradients wait, each a tensor with the number that it has there.
 
 Task SimulatedSteps::layers(Marks& marks, StepUses& uses) {
   Round round{time_, work_.layers.size()};
@@ -43,28 +43,36 @@ Task SimulatedSteps::acquire(StepUses& uses, std::size_t use, std::size_t layer)
 
 Task SimulatedSteps::layers_forward(StepUses& uses) {
   int const count = static_cast<int>(work_.rounds);
-  auto const turn = [&](int layer, int i) {
-    return (blocks() + 1 - layer) % 2 == 0 ? i : count - 1 - i;
+  auto const turn = [&](int step, int i) {
+    return (blocks() + 1 - step) % 2 == 0 ? i : count - 1 - i;
   };
-  for (int layer = 0; layer <= blocks(); ++layer) {
-    auto const use = static_cast<std::size_t>(layer);
-    co_await acquire(uses, use, use);
+  std::size_t use = 0;
+  for (int step = 0; step <= blocks(); ++step) {
+    // The embedding, or a block's layers together.
+    std::size_t const end = use + (step == 0 ? 1 : work_.layers_per_block);
+    double flops = 0.0;
+    for (std::size_t layer = use; layer < end; ++layer) {
+      co_await acquire(uses, layer, layer);
+      flops += work_.layers[layer].forward;
+    }
     for (int i = 0; i < count; ++i) {
-      int const g = turn(layer, i);
-      if (layer > 0) {
-        co_await tensors_->use(tensor(layer - 1, g));
+      int const g = turn(step, i);
+      if (step > 0) {
+        co_await tensors_->use(tensor(step - 1, g));
         if (i + 1 < count && work_.vertical->ahead) {
-          co_await tensors_->bring(tensor(layer - 1, turn(layer, i + 1)));
+          co_await tensors_->bring(tensor(step - 1, turn(step, i + 1)));
         }
       }
-      co_await tensors_->make(tensor(layer, g));
-      co_await machine_.compute(work_.layers[use].forward);
-      if (layer > 0) {
-        tensors_->drop(tensor(layer - 1, g));
+      co_await tensors_->make(tensor(step, g));
+      co_await machine_.compute(flops);
+      if (step > 0) {
+        tensors_->drop(tensor(step - 1, g));
       }
-      tensors_->keep(tensor(layer, g));
+      tensors_->keep(tensor(step, g));
     }
-    uses.uses[use].ended.set();
+    for (; use < end; ++use) {
+      uses.uses[use].ended.set();
+    }
   }
 }
 
@@ -104,12 +112,12 @@ Task SimulatedSteps::layers_head(Round& round, StepUses& uses) {
 Task SimulatedSteps::layers_backward(Round& round, StepUses& uses) {
   int const count = static_cast<int>(work_.rounds);
   time_.start(gradient(round, {work_.layers.size() - 1, work_.rounds - 1}));
-  for (int block = blocks() - 1; block >= 0; --block) {
-    auto const layer = static_cast<std::size_t>(block) + 1;
-    std::size_t const use =
-        work_.forward.size() + static_cast<std::size_t>(blocks() - 1 - block);
-    if (slots_ > 0) {
-      co_await uses.uses[use].arrived;
+  std::size_t const per_block = work_.layers_per_block;
+  std::size_t first = work_.forward.size();  // use of the block's highest layer
+  for (int block = blocks() - 1; block >= 0; --block, first += per_block) {
+    std::size_t const highest = static_cast<std::size_t>(block + 1) * per_block;
+    for (std::size_t k = 0; k < per_block && slots_ > 0; ++k) {
+      co_await uses.uses[first + k].arrived;
     }
     for (int g = 0; g < count; ++g) {
       co_await tensors_->use(tensor(block, g));
@@ -122,16 +130,20 @@ Task SimulatedSteps::layers_backward(Round& round, StepUses& uses) {
       if (work_.vertical->ahead && next != g) {
         co_await tensors_->bring(tensor(blocks() + 1, next));
       }
-      co_await gradient_places_.take();
-      co_await machine_.compute(work_.layers[layer].recompute + work_.layers[layer].backward);
-      tensors_->drop(tensor(block, g));
-      tensors_->keep(tensor(blocks() + 1, g));
-      if (!last(g)) {
+      for (std::size_t k = 0; k < per_block; ++k) {
+        std::size_t const layer = highest - k;
+        co_await gradient_places_.take();
+        co_await machine_.compute(work_.layers[layer].recompute + work_.layers[layer].backward);
+        if (k + 1 == per_block) {
+          tensors_->drop(tensor(block, g));
+          tensors_->keep(tensor(blocks() + 1, g));
+        }
+        if (last(g)) {
+          uses.uses[first + k].ended.set();
+        }
         time_.start(gradient(round, {layer, g}));
       }
     }
-    uses.uses[use].ended.set();
-    time_.start(gradient(round, {layer, work_.rounds - 1}));
   }
   co_await embedding_backward(round);
 }

@@ -91,7 +91,8 @@ class Least {
         rest(waiting_ + resident_, static_cast<double>(schedule_.held)) * gradient * rounds();
     double tensors = rounds() * leaving_;
     if (work_.vertical) {
-      auto const each = 2.0 * static_cast<double>(std::ssize(work_.layers) - 1);
+      auto const blocks = (work_.layers.size() - 2) / work_.layers_per_block;
+      auto const each = 2.0 * static_cast<double>(blocks + 1);
       tensors = rounds() * each * work_.vertical->tensor;
     }
     return leaves + tensors + on_device() * work_.state_bytes;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -18,6 +19,8 @@ struct LayerWork {
   std::int64_t elements{};                    ///< the whole layer, padded
   std::int64_t begin{}, count{};              ///< the rank's part of it, in elements of its shard
   Bytes leaving{};  ///< activations that leave the device after forward and come back for backward
+  /// Backward needs the parameters of the layer before it, too: what that makes is computed again.
+  bool with_before = false;
 };
 
 /// A subgroup of the shard. Those that are resident on the device come last.
@@ -39,6 +42,8 @@ struct Workload {
   std::vector<LayerWork>
       layers;  ///< in the shard's order; the gradient of the last one comes first
   std::vector<int> forward, backward;  ///< layers in the order of their use
+  /// Layers whose activations leave together, with the last of them, and have a slab together.
+  std::size_t layers_per_block = 1;
   std::vector<SubgroupWork> subgroups;
   std::int64_t rounds = 1;         ///< micro-batches of the rank, one after the other
   std::int64_t micro_batches = 1;  ///< of all ranks

@@ -131,8 +131,8 @@ BlockRates rates_of(device::Device& device, Effort const& effort) {
   std::vector<double> backward_rates;
   do {
     static_cast<void>(timed(passes));
-    forward_rates.push_back(blocks * passes_of.forward * passes / forward.count());
-    backward_rates.push_back(blocks * passes_of.backward * passes / backward.count());
+    forward_rates.push_back(blocks * passes_of.forward() * passes / forward.count());
+    backward_rates.push_back(blocks * passes_of.backward() * passes / backward.count());
   } while (static_cast<int>(forward_rates.size()) < effort.rounds);
   return {median(std::move(forward_rates)), median(std::move(backward_rates))};
 }

@@ -45,7 +45,7 @@ void require_parameters_in_limit(ModelShape const& shape) {
   ModelShape one_block = shape;
   one_block.layers = 1;
   auto const layers = layers_of(one_block);
-  std::int64_t const block = layers[1].elements;
+  std::int64_t const block = layers[attention_layer(0)].elements + layers[mlp_layer(0)].elements;
   std::int64_t const ends = layers.front().elements + layers.back().elements;
   if (ends > max_parameters || block > (max_parameters - ends) / shape.layers) {
     throw UsageError{fmt::format(
@@ -72,8 +72,10 @@ std::string nearest_divisors(std::int64_t whole, std::int64_t number) {
 /// Lays tensors out one behind the other; the caller adds the decayed ones first.
 class LayerBuilder {
  public:
-  LayerBuilder(std::string name, std::int64_t& tensors) : tensors_{tensors} {
+  LayerBuilder(std::string name, std::int64_t& tensors, std::int64_t block = -1)
+      : tensors_{tensors} {
     layer_.name = std::move(name);
+    layer_.block = block;
   }
 
   void matrix(std::string name, std::int64_t rows, std::int64_t columns, double deviation) {
@@ -110,48 +112,63 @@ double residual_deviation(ModelShape const& shape) {
   return initial_deviation / std::sqrt(2.0 * static_cast<double>(shape.layers));
 }
 
-LayerLayout llama_block(ModelShape const& shape, std::int64_t i, std::int64_t& tensors) {
+/// The layers of a block, whose tensors are counted together: matrices first.
+struct BlockBuilder {
+  BlockBuilder(std::int64_t block, std::int64_t& tensors)
+      : attention{fmt::format("attention of block {}", block), tensors, block},
+        mlp{fmt::format("MLP of block {}", block), tensors, block} {}
+  void move_to(std::vector<LayerLayout>& layers) {
+    layers.push_back(attention.take());
+    layers.push_back(mlp.take());
+  }
+
+  LayerBuilder attention, mlp;
+};
+
+BlockBuilder llama_block(ModelShape const& shape, std::int64_t i, std::int64_t& tensors) {
   std::int64_t const width = shape.hidden;
   std::int64_t const query_width = shape.heads * shape.head_dim();
   std::int64_t const key_width = shape.kv_heads * shape.head_dim();
   double const residual = residual_deviation(shape);
-  LayerBuilder block{fmt::format("block {}", i), tensors};
+  BlockBuilder block{i, tensors};
+  auto& [attention, mlp] = block;
   auto const name = [i](char const* part) { return fmt::format("model.layers.{}.{}", i, part); };
-  block.matrix(name("self_attn.q_proj.weight"), query_width, width, initial_deviation);
-  block.matrix(name("self_attn.k_proj.weight"), key_width, width, initial_deviation);
-  block.matrix(name("self_attn.v_proj.weight"), key_width, width, initial_deviation);
-  block.matrix(name("self_attn.o_proj.weight"), width, query_width, residual);
-  block.matrix(name("mlp.gate_proj.weight"), shape.ffn_hidden, width, initial_deviation);
-  block.matrix(name("mlp.up_proj.weight"), shape.ffn_hidden, width, initial_deviation);
-  block.matrix(name("mlp.down_proj.weight"), width, shape.ffn_hidden, residual);
-  block.norm(name("input_layernorm.weight"), width);
-  block.norm(name("post_attention_layernorm.weight"), width);
+  attention.matrix(name("self_attn.q_proj.weight"), query_width, width, initial_deviation);
+  attention.matrix(name("self_attn.k_proj.weight"), key_width, width, initial_deviation);
+  attention.matrix(name("self_attn.v_proj.weight"), key_width, width, initial_deviation);
+  attention.matrix(name("self_attn.o_proj.weight"), width, query_width, residual);
+  mlp.matrix(name("mlp.gate_proj.weight"), shape.ffn_hidden, width, initial_deviation);
+  mlp.matrix(name("mlp.up_proj.weight"), shape.ffn_hidden, width, initial_deviation);
+  mlp.matrix(name("mlp.down_proj.weight"), width, shape.ffn_hidden, residual);
+  attention.norm(name("input_layernorm.weight"), width);
+  mlp.norm(name("post_attention_layernorm.weight"), width);
   if (shape.qkv_bias) {
-    block.bias(name("self_attn.q_proj.bias"), query_width);
-    block.bias(name("self_attn.k_proj.bias"), key_width);
-    block.bias(name("self_attn.v_proj.bias"), key_width);
+    attention.bias(name("self_attn.q_proj.bias"), query_width);
+    attention.bias(name("self_attn.k_proj.bias"), key_width);
+    attention.bias(name("self_attn.v_proj.bias"), key_width);
   }
-  return block.take();
+  return block;
 }
 
-LayerLayout gpt2_block(ModelShape const& shape, std::int64_t i, std::int64_t& tensors) {
+BlockBuilder gpt2_block(ModelShape const& shape, std::int64_t i, std::int64_t& tensors) {
   std::int64_t const width = shape.hidden;
   double const residual = residual_deviation(shape);
-  LayerBuilder block{fmt::format("block {}", i), tensors};
+  BlockBuilder block{i, tensors};
+  auto& [attention, mlp] = block;
   auto const name = [i](char const* part) { return fmt::format("transformer.h.{}.{}", i, part); };
-  block.matrix(name("attn.c_attn.weight"), width, 3 * width, initial_deviation);
-  block.matrix(name("attn.c_proj.weight"), width, width, residual);
-  block.matrix(name("mlp.c_fc.weight"), width, shape.ffn_hidden, initial_deviation);
-  block.matrix(name("mlp.c_proj.weight"), shape.ffn_hidden, width, residual);
-  block.norm(name("ln_1.weight"), width);
-  block.bias(name("ln_1.bias"), width);
-  block.bias(name("attn.c_attn.bias"), 3 * width);
-  block.bias(name("attn.c_proj.bias"), width);
-  block.norm(name("ln_2.weight"), width);
-  block.bias(name("ln_2.bias"), width);
-  block.bias(name("mlp.c_fc.bias"), shape.ffn_hidden);
-  block.bias(name("mlp.c_proj.bias"), width);
-  return block.take();
+  attention.matrix(name("attn.c_attn.weight"), width, 3 * width, initial_deviation);
+  attention.matrix(name("attn.c_proj.weight"), width, width, residual);
+  mlp.matrix(name("mlp.c_fc.weight"), width, shape.ffn_hidden, initial_deviation);
+  mlp.matrix(name("mlp.c_proj.weight"), shape.ffn_hidden, width, residual);
+  attention.norm(name("ln_1.weight"), width);
+  attention.bias(name("ln_1.bias"), width);
+  attention.bias(name("attn.c_attn.bias"), 3 * width);
+  attention.bias(name("attn.c_proj.bias"), width);
+  mlp.norm(name("ln_2.weight"), width);
+  mlp.bias(name("ln_2.bias"), width);
+  mlp.bias(name("mlp.c_fc.bias"), shape.ffn_hidden);
+  mlp.bias(name("mlp.c_proj.bias"), width);
+  return block;
 }
 
 /// `choice` is the key and value that leaves `key` without a meaning.
@@ -314,7 +331,8 @@ std::vector<LayerLayout> layers_of(ModelShape const& shape) {
   layers.push_back(embedding.take());
 
   for (std::int64_t i = 0; i < shape.layers; ++i) {
-    layers.push_back(gpt2 ? gpt2_block(shape, i, tensors) : llama_block(shape, i, tensors));
+    auto block = gpt2 ? gpt2_block(shape, i, tensors) : llama_block(shape, i, tensors);
+    block.move_to(layers);
   }
 
   LayerBuilder head{"head", tensors};

@@ -81,9 +81,11 @@ struct TensorLayout {
   [[nodiscard]] std::int64_t elements() const { return columns == 0 ? rows : rows * columns; }
 };
 
-/// The unit that is gathered before use: the decayed tensors first, without gaps, then the others.
+/// The unit that is gathered before use, and whose gradient is sent: the decayed tensors first,
+/// without gaps, then the others.
 struct LayerLayout {
-  std::string name;  ///< "embedding", "block 3", "head"
+  std::string name;         ///< "embedding", "attention of block 3", "MLP of block 3", "head"
+  std::int64_t block = -1;  ///< that it is a layer of; below 0: of none
   std::vector<TensorLayout> tensors;
   std::int64_t decayed_elements{};
   std::int64_t elements{};
@@ -94,9 +96,18 @@ struct LayerLayout {
   [[nodiscard]] TensorLayout const& tensor(std::string const& suffix) const;
 };
 
-/// All layers in forward order: the embedding (with gpt2's positions); each block (q, k, v and gate,
-/// up stand side by side, weights and biases, so that one product computes them together); the final
-/// norm with the head unless it is tied.
+/// Layers of a block: attention with its norm, and the MLP with its norm.
+constexpr int layers_per_block = 2;
+[[nodiscard]] constexpr int attention_layer(int block) {
+  return 1 + layers_per_block * block;
+}
+[[nodiscard]] constexpr int mlp_layer(int block) {
+  return attention_layer(block) + 1;
+}
+
+/// All layers in forward order: the embedding (with gpt2's positions); each block's two (q, k, v
+/// and gate, up stand side by side, weights and biases, so that one product computes them
+/// together); the final norm with the head unless it is tied.
 [[nodiscard]] std::vector<LayerLayout> layers_of(ModelShape const& shape);
 
 /// Parameters of the model, padding left out.

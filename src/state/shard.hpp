@@ -14,9 +14,9 @@ struct ChunkRange {
   std::int64_t count{};
 };
 
-/// Elements of slots for whole layers. A model's first and last layer may be much larger than its
-/// blocks: they then have one slot together, where each waits for the other, and the slots of the
-/// rest are no larger than a block.
+/// Elements of slots for whole layers. A model's first and last layer may be much larger than those
+/// of its blocks: they then have one slot together, where each waits for the other, and the slots of
+/// the rest are no larger than a block's larger layer.
 struct SlotSizes {
   std::int64_t usual{};  ///< of each slot for usual layers
   std::int64_t large{};  ///< of the one for larger layers; 0: there are none

@@ -28,27 +28,29 @@ Bytes WorkingCopy<T>::host_bytes(ShardMap const& map, Route route) {
 }
 
 template <class T>
-Bytes WorkingCopy<T>::device_bytes(ShardMap const& map, int rank) {
+Bytes WorkingCopy<T>::device_bytes(ShardMap const& map, int rank, int slots) {
   return bytes_of<T>(map.shard_elements(rank) +
-                     map.slot_sizes().elements(map.ranks() > 1 ? most_held : 0));
+                     map.slot_sizes().elements(map.ranks() > 1 ? slots : 0));
 }
 
 template <class T>
 WorkingCopy<T>::WorkingCopy(ShardMap const& map, RankLink& link, device::Device& device,
-                            device::Stream& stream)
+                            device::Stream& stream, int slots)
     : map_{map},
       link_{link},
       stream_{stream},
       shard_{device.allocate(bytes_of<T>(map.shard_elements(link.rank())),
                              "the working copy of the parameters")},
       staging_{host_bytes(map, link.route())},
-      sizes_{map.slot_sizes()} {
+      sizes_{map.slot_sizes()},
+      slots_(static_cast<std::size_t>(slots) + 1) {
+  require(slots >= least_slots, "WorkingCopy: two layers may be held at a time");
   if (staging_.size() > 0) {
     pinned_ = device.pin(staging_.bytes());
   }
   if (map.ranks() > 1) {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
-      std::int64_t const elements = i < most_held ? sizes_.usual : sizes_.large;
+      std::int64_t const elements = i + 1 < slots_.size() ? sizes_.usual : sizes_.large;
       slots_[i].buffer = device.allocate(bytes_of<T>(elements), "a gathered layer");
     }
     if (link.route() != Route::in_place) {
@@ -80,7 +82,7 @@ auto WorkingCopy<T>::next_slot(int layer) -> Slot& {
           "WorkingCopy: two layers are held already");
   auto const all = std::span{slots_};
   bool const large = sizes_.is_large(map_.layers()[static_cast<std::size_t>(layer)]);
-  auto const slots = large ? all.subspan(most_held) : all.first(most_held);
+  auto const slots = large ? all.last(1) : all.first(all.size() - 1);
   auto const next = std::ranges::min_element(slots, {}, [&](Slot const& slot) {
     return std::pair{held(slot), slot.released};
   });

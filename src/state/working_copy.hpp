@@ -1,9 +1,9 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "device/device.hpp"
 #include "platform/memory/huge_buffer.hpp"
@@ -17,9 +17,9 @@ namespace offstage::state {
 /// This rank's shard of the parameters in the type that forward and backward use, in device memory, and
 /// the gathering of whole layers from all ranks' shards.
 ///
-/// Memory:     device: device_bytes: the shard, and two layers and a large one (SlotSizes) unless
-///             there is one rank, whose layers are used where they are. Host: host_bytes, pinned,
-///             to gather through.
+/// Memory:     device: device_bytes: the shard, and slots of layers and a large one (SlotSizes)
+///             unless there is one rank, whose layers are used where they are. Host: host_bytes,
+///             pinned, to gather through.
 /// Waiting:    acquire waits until the layer's part of this shard is ready (readiness.hpp); an update may
 ///             write other parts meanwhile.
 /// Order:      a layer is gathered on a stream of its own, for which the model's waits, into the memory that was
@@ -32,8 +32,13 @@ namespace offstage::state {
 template <class T>
 class WorkingCopy final : public ParameterSource<T> {
  public:
-  /// `stream`: that of the model.
-  WorkingCopy(ShardMap const& map, RankLink& link, device::Device& device, device::Stream& stream);
+  /// Slots with which one layer comes while one is in use, and where two of a block are held.
+  static constexpr int least_slots = 2;
+  static constexpr int slots_for_held_blocks = 3;
+
+  /// `stream`: that of the model. `slots`: least_slots or more.
+  WorkingCopy(ShardMap const& map, RankLink& link, device::Device& device, device::Stream& stream,
+              int slots = least_slots);
 
   [[nodiscard]] std::span<T const> acquire(int layer) override;
   void release(int layer, std::shared_ptr<device::Event> done) override;
@@ -45,7 +50,7 @@ class WorkingCopy final : public ParameterSource<T> {
   /// Whose wait acquire calls; null: everything is always ready. Must outlive the calls.
   void set_readiness(Readiness* readiness) noexcept { readiness_ = readiness; }
   /// Device memory that one object takes.
-  [[nodiscard]] static Bytes device_bytes(ShardMap const& map, int rank);
+  [[nodiscard]] static Bytes device_bytes(ShardMap const& map, int rank, int slots = least_slots);
   /// Host memory that one object takes: a layer if layers are staged and there are ranks, else nothing.
   [[nodiscard]] static Bytes host_bytes(ShardMap const& map, Route route);
 
@@ -69,7 +74,7 @@ class WorkingCopy final : public ParameterSource<T> {
   std::unique_ptr<device::Pinned> pinned_;
   Readiness* readiness_{};
   SlotSizes sizes_;
-  std::array<Slot, 3> slots_;  ///< the last one is for large layers
+  std::vector<Slot> slots_;  ///< the last one is for large layers
   std::int64_t releases_{};
   std::unique_ptr<device::Stream>
       gathering_;  ///< null: nothing is gathered, or host code does it all

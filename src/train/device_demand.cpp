@@ -10,6 +10,7 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "device/device.hpp"
+#include "model/block.hpp"
 #include "model/vertical_plan.hpp"
 #include "model/workspace.hpp"
 #include "parameters/streamed_parameters.hpp"
@@ -84,7 +85,38 @@ Bytes resident_bytes(RunConfig const& config, state::ShardMap const& map, int ra
   return bytes;
 }
 
+/// Whether backward holds attention beside the MLP of any block, as all of a vertical schedule does.
+template <class T>
+bool holds_two_layers(RunConfig const& config) {
+  auto const run = run_shape<T>(config);
+  return run.micro_batches > 0 ||
+         std::ranges::any_of(run.fates, model::mlp_needs_attention);
+}
+
 }  // namespace
+
+template <class T>
+int gathering_slots(RunConfig const& config, state::ShardMap const& map, state::Route route,
+                    Bytes link) {
+  using Copy = state::WorkingCopy<T>;
+  constexpr int rank = 0;
+  if (map.ranks() == 1 || !holds_two_layers<T>(config)) {
+    return Copy::least_slots;
+  }
+  std::int64_t const shard = map.shard_elements(rank);
+  auto const lane =
+      lane_settings(config, update_shape<T>(config, shard, std::min(shard, config.subgroup_size)));
+  Tally tally;
+  (void)lay_out<T>(config, map, tally);
+  Bytes const all =
+      tally.used() + link + Copy::device_bytes(map, rank, Copy::slots_for_held_blocks) +
+      update::GradientAccumulator<T>::device_bytes(map, rank, route) +
+      config.optimizer.layout().bytes(resident_elements(config, map, rank)) +
+      (needs_lane(config, route == state::Route::in_place) ? update::DeviceLane::device_bytes(lane)
+                                                           : 0);
+  Bytes const limit = config.device.memory;
+  return limit == 0 || all <= limit ? Copy::slots_for_held_blocks : Copy::least_slots;
+}
 
 template <class T>
 DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, int rank,
@@ -102,7 +134,8 @@ DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, 
   bool const updates = needs_lane(config, host_visible);
   auto lane = lane_settings(config, update_shape<T>(config, shard, subgroup_elements));
   if (config.parameter_home == parameters::Home::device) {
-    demand.working_copy = state::WorkingCopy<T>::device_bytes(map, rank);
+    demand.working_copy = state::WorkingCopy<T>::device_bytes(
+        map, rank, gathering_slots<T>(config, map, route, link));
   } else {
     Bytes const beside = demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0);
     int const slots =
@@ -128,8 +161,9 @@ DeviceDemand device_demand(RunConfig const& config, state::ShardMap const& map, 
   return demand;
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                         \
-  template DeviceDemand device_demand<T>(RunConfig const&, state::ShardMap const&, int, \
+#define OFFSTAGE_INSTANTIATE(T)                                                                   \
+  template int gathering_slots<T>(RunConfig const&, state::ShardMap const&, state::Route, Bytes); \
+  template DeviceDemand device_demand<T>(RunConfig const&, state::ShardMap const&, int,           \
                                          state::Route, std::int64_t, Bytes);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)

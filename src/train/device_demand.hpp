@@ -26,6 +26,13 @@ struct DeviceDemand {
   }
 };
 
+/// Slots for layers that ranks gather where parameters live on the device, as state::WorkingCopy
+/// takes them: one more where two layers of a block are held at a time and device.memory has room
+/// for all else beside it, on the rank that owns most. Parameters as device_demand's.
+template <class T>
+[[nodiscard]] int gathering_slots(RunConfig const& config, state::ShardMap const& map,
+                                  state::Route route, Bytes link);
+
 /// From the configuration alone. Slots are lent where device.memory, if it is given, has no room for all, and
 /// gradients take what is left of it, or all that they can use where it is not given.
 /// T is numerics.dtype; `route`: of layers between ranks (in_place: the device is host_visible; one rank's is

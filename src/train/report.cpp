@@ -107,7 +107,7 @@ void print_activations(RunConfig const& config, std::string const& why) {
   auto const& policy = config.train.activations;
   if (config.train.together > 0) {
     log::info(
-        "schedule: vertical, {} micro-batch{} of a rank pass{} a layer together; blocks' inputs "
+        "schedule: vertical, {} micro-batch{} of a rank pass{} a block together; blocks' inputs "
         "wait "
         "{}, the rest is computed again",
         config.train.together, config.train.together == 1 ? "" : "es",

@@ -31,6 +31,10 @@ bool is_host_visible(StepFacts const& facts) {
   return facts.route == state::Route::in_place;
 }
 
+struct BlockWork {
+  plan::LayerWork attention, mlp;
+};
+
 /// Operations that take as long at the rate of products as theirs do at the rate that a block's
 /// pass was measured to have.
 double as_products(RunConfig const& config, double flops, double rate) {
@@ -38,17 +42,26 @@ double as_products(RunConfig const& config, double flops, double rate) {
   return products > 0.0 && rate > 0.0 ? flops * products / rate : flops;
 }
 
-plan::LayerWork block_work(RunConfig const& config, model::Dims const& dims,
-                           model::BlockFates const& fates) {
-  auto const passes = model::block_passes(dims);
-  double recompute = 0.0;
-  for (model::Part const part : model::all_parts) {
-    recompute += fates[part] == model::Fate::recompute ? model::part_flops(dims, part) : 0.0;
-  }
+BlockWork block_work(RunConfig const& config, model::Dims const& dims,
+                     model::BlockFates const& fates) {
+  using model::Part;
   auto const& platform = config.platform_passes;
-  return {.forward = as_products(config, passes.forward, platform.block_forward),
-          .backward = as_products(config, passes.backward, platform.block_backward),
-          .recompute = as_products(config, recompute, platform.block_forward)};
+  auto const work_of = [&](model::Passes const& passes) {
+    return plan::LayerWork{
+        .forward = as_products(config, passes.forward, platform.block_forward),
+        .backward = as_products(config, passes.backward, platform.block_backward)};
+  };
+  auto const passes = model::block_passes(dims);
+  BlockWork work{.attention = work_of(passes.attention), .mlp = work_of(passes.mlp)};
+  work.mlp.with_before = model::mlp_needs_attention(fates);
+  for (Part const part : model::all_parts) {
+    if (fates[part] == model::Fate::recompute) {
+      auto& layer = work.mlp.with_before || part == Part::up ? work.mlp : work.attention;
+      layer.recompute +=
+          as_products(config, model::part_flops(dims, part), platform.block_forward);
+    }
+  }
+  return work;
 }
 
 plan::ParameterHome home_of(RunConfig const& config) {
@@ -129,10 +142,15 @@ plan::Workload workload_of(RunConfig const& config, StepFacts const& facts) {
   bool const vertical = config.train.together > 0;
   plan::Workload work;
   int const layers = static_cast<int>(map.layers().size());
+  work.layers_per_block = state::layers_per_block;
   for (int layer = 0; layer < layers; ++layer) {
-    bool const block = layer > 0 && layer + 1 < layers;
-    auto const fates = vertical || !block ? model::recomputed_block : ring.fates(layer - 1);
-    plan::LayerWork each = block ? block_work(config, dims, fates) : plan::LayerWork{};
+    plan::LayerWork each;
+    if (auto const block = static_cast<int>(map.layers()[static_cast<std::size_t>(layer)].block);
+        block >= 0) {
+      auto const of_block =
+          block_work(config, dims, vertical ? model::recomputed_block : ring.fates(block));
+      each = layer == state::mlp_layer(block) ? of_block.mlp : of_block.attention;
+    }
     each.elements = map.layers()[static_cast<std::size_t>(layer)].padded_elements();
     each.begin = map.shard_offset(layer, facts.rank);
     each.count = map.chunks(layer, facts.rank).count * chunk_elements;
@@ -145,7 +163,7 @@ plan::Workload workload_of(RunConfig const& config, StepFacts const& facts) {
     work.vertical = waiting_work<T>(config);
   } else {
     for (state::LeavingPart const& part : model::leaving_parts<T>(dims, ring)) {
-      work.layers[static_cast<std::size_t>(part.block) + 1].leaving += part.bytes;
+      work.layers[static_cast<std::size_t>(state::mlp_layer(part.block))].leaving += part.bytes;
     }
   }
   auto const order = model::layer_order(config.model);

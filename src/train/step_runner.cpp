@@ -53,8 +53,12 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   mpi::agree(comm, [&] {
     trace_ = make_trace("trace");
     if (config_.parameter_home == parameters::Home::device) {
-      copy_ = std::make_unique<parameters::DeviceParameters<T>>(map_, *link_, *device_, *stream_,
-                                                                trace_.get());
+      RunConfig known = config_;
+      known.device.memory = device_->capacity();
+      copy_ = std::make_unique<parameters::DeviceParameters<T>>(
+          map_, *link_, *device_, *stream_,
+          gathering_slots<T>(known, map_, link_->route(), link_->device_bytes()),
+          trace_.get());
     }
     auto shape = run_shape<T>(config_);
     shape.attention = attention;

@@ -47,7 +47,7 @@ template <class T>
 Bytes GradientAccumulator<T>::exchange_bytes(state::ShardMap const& map, int rank,
                                              state::Route route, Bytes layer_sum) {
   Bytes const received = receive_bytes<T>(map, rank);
-  Bytes const sums = GradientSums<T>::layer_bytes(map, rank, layer_sum);
+  Bytes const sums = GradientSums<T>::block_bytes(map, rank, layer_sum);
   switch (route) {
     case state::Route::in_place:
       return sums + received;
@@ -122,16 +122,15 @@ void GradientAccumulator<T>::begin_rounds_in_layers(int micro_batches) {
 
 template <class T>
 void GradientAccumulator<T>::begin_pass(GradientPass const& pass) {
-  require(layers_left_ == 0, "GradientAccumulator: end_round comes first");
+  require(order_.is_over(), "GradientAccumulator: end_round comes first");
   sums_.begin_pass(pass);
   pass_ = pass;
-  round_ = 0;
-  layers_left_ = static_cast<int>(map_.layers().size());
+  order_ = {map_.layers(), pass.rounds()};
 }
 
 template <class T>
 void GradientAccumulator<T>::end_round() {
-  require(layers_left_ == 0, "GradientAccumulator: every layer comes in every round");
+  require(order_.is_over(), "GradientAccumulator: every layer comes in every round");
   if (summing_) {
     summing_->rethrow();
   }
@@ -153,9 +152,9 @@ void GradientAccumulator<T>::abandon() noexcept {
 template <class T>
 std::shared_ptr<device::Event> GradientAccumulator<T>::add(int layer, std::span<T const> gradient) {
   Waiting const waiting{"the gradient of layer", layer};
-  require(layer == layers_left_ - 1,
+  require(!order_.is_over() && layer == order_.layer(),
           "GradientAccumulator: after begin_round every layer comes once, the last first");
-  GradientRound const round = pass_.round(round_);
+  GradientRound const round = pass_.round(order_.round());
   require(gradient.empty() == (link_.rank() >= round.active),
           "GradientAccumulator: an active rank brings a gradient, an idle one none");
   sums_.rethrow();
@@ -166,9 +165,8 @@ std::shared_ptr<device::Event> GradientAccumulator<T>::add(int layer, std::span<
     summing_->rethrow();
     left = slices_ ? add_direct(layer, gradient, round) : add_staged(layer, gradient, round);
   }
-  round_ = (round_ + 1) % pass_.rounds();
-  layers_left_ -= round_ == 0 ? 1 : 0;
-  if (layers_left_ > 0) {
+  order_.next();
+  if (!order_.is_over()) {
     return left;
   }
   finish_round();
@@ -317,7 +315,7 @@ Bytes GradientAccumulator<T>::received_bytes(int layer, GradientRound const& rou
 
 template <class T>
 double GradientAccumulator<T>::norm() const {
-  require(pass_.last && layers_left_ == 0,
+  require(pass_.last && order_.is_over(),
           "GradientAccumulator: the norm is known after the last round");
   // Layer by layer to rank 0, so that it sums in (layer, chunk) order within bounded memory.
   double sum = 0.0;

@@ -13,6 +13,7 @@
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "update/gradient_arrival.hpp"
+#include "update/gradient_order.hpp"
 #include "update/gradient_sums.hpp"
 #include "update/gradient_transfer.hpp"
 #include "update/held_gradients.hpp"
@@ -60,9 +61,9 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// Before each round of backward: ranks 0 .. active - 1 have a micro-batch in it. `last`: no round of
   /// this step follows, so norms are taken as the sums become final.
   void begin_round(int active, bool last);
-  /// In place of all rounds of a step of so many micro-batches: each layer comes in every round,
-  /// ascending, before the next one does, so that a step's sums are written once. Micro-batch g is
-  /// rank g mod R's. end_round comes after all of it.
+  /// In place of all rounds of a step of so many micro-batches: layers come in GradientOrder, each in
+  /// every round, so that a step's sums are written once. Micro-batch g is rank g mod R's. end_round
+  /// comes after all of it.
   /// Errors: PreconditionError: several rounds without GradientSettings::layer_sums.
   void begin_rounds_in_layers(int micro_batches);
   /// In a round every layer comes once, the last first: a subgroup is fetched once and written as soon
@@ -96,7 +97,7 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// Host memory of the exchange's buffers: two layers to send if they are staged, and this rank's part of a layer
   /// from every rank if there are several, twice but in place. What one object will take beside its tiers, so that
   /// memory can be planned before it is made. One rank's route: in_place if the device is host_visible, else staged.
-  /// `layer_sum`: bytes of an element of a layer's sums between its rounds; 0: begin_rounds_in_layers is not called.
+  /// `layer_sum`: bytes of an element of a block's sums between its rounds; 0: begin_rounds_in_layers is not called.
   [[nodiscard]] static Bytes exchange_bytes(state::ShardMap const& map, int rank,
                                             state::Route route, Bytes layer_sum = 0);
   /// Device memory: what is received if that goes there.
@@ -140,8 +141,7 @@ class GradientAccumulator final : public state::GradientSink<T> {
   HeldGradients* held_{};
   bool first_ = true;  ///< the step's first pass: the tiers hold an older step's sums
   GradientPass pass_;
-  int layers_left_ = 0;                         ///< that this pass has not brought yet
-  int round_ = 0;                               ///< of the layer that comes next
+  GradientOrder order_;
   trace::Trace* trace_;                         ///< of what is exchanged; null: none
   std::unique_ptr<GradientTransfer> transfer_;  ///< of the route staged; else null
   std::unique_ptr<SliceTransfer> slices_;       ///< of the route direct; else null

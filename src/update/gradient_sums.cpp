@@ -18,9 +18,9 @@ GradientSums<T>::GradientSums(state::ShardMap const& map, int rank,
       subgroups_{subgroups},
       settings_{std::move(settings)},
       chunk_norms_(static_cast<std::size_t>(map.shard_elements(rank) / chunk_elements)),
-      layer_sums_{
+      block_sums_{
           settings_.layer_sums
-              ? layer_bytes(map, rank, settings_.accumulate_fp32 ? sizeof(float) : sizeof(T))
+              ? block_bytes(map, rank, settings_.accumulate_fp32 ? sizeof(float) : sizeof(T))
               : 0},
       pacer_{settings_.host_sum_rate},
       flusher_{std::make_unique<GradientFlusher>(settings_.flushed.get(), settings_.on_final)} {
@@ -34,10 +34,11 @@ void GradientSums<T>::set_held(HeldGradients* held, bool made_there) {
 }
 
 template <class T>
-Bytes GradientSums<T>::layer_bytes(state::ShardMap const& map, int rank, Bytes element) {
+Bytes GradientSums<T>::block_bytes(state::ShardMap const& map, int rank, Bytes element) {
   std::int64_t most = 0;
   for (int layer = 0; layer < static_cast<int>(map.layers().size()); ++layer) {
-    most = std::max(most, map.chunks(layer, rank).count * chunk_elements);
+    int const first = GradientOrder::first_of_block(map.layers(), layer);
+    most = std::max(most, map.shard_offset(layer + 1, rank) - map.shard_offset(first, rank));
   }
   return most * element;
 }
@@ -48,7 +49,7 @@ void GradientSums<T>::begin_pass(GradientPass const& pass) {
   require(pass.rounds() == 1 || settings_.layer_sums,
           "GradientSums: several rounds of a layer need memory between them");
   pass_ = pass;
-  round_ = 0;
+  order_ = {map_.layers(), pass.rounds()};
   subgroups_left_ = subgroups_.size();
   settings_.accumulated->begin_pass();
   if (pass.last && settings_.flushed) {
@@ -63,35 +64,40 @@ void GradientSums<T>::end_pass() {
 
 template <class T>
 void GradientSums<T>::add(int layer, std::span<T const> slices) {
-  GradientRound const round = pass_.round(round_);
+  require(layer == order_.layer(), "GradientSums: another layer comes next");
+  GradientRound const round = pass_.round(order_.round());
   if (settings_.accumulate_fp32) {
     add_slices<float>(layer, slices, round);
   } else {
     add_slices<T>(layer, slices, round);
   }
-  round_ = (round_ + 1) % pass_.rounds();
+  order_.next();
 }
 
 template <class T>
 template <class A>
 void GradientSums<T>::add_slices(int layer, std::span<T const> slices, GradientRound const& round) {
   std::int64_t const part = std::ssize(slices) / round.active;
-  bool const first_of_layer = round_ == 0;
-  bool const last_of_layer = round_ + 1 == pass_.rounds();
+  bool const first_of_layer = order_.round() == 0;
+  bool const last_of_layer = order_.round() + 1 == pass_.rounds();
   std::int64_t const offset = map_.shard_offset(layer, rank_);
+  std::int64_t const block =
+      map_.shard_offset(GradientOrder::first_of_block(map_.layers(), layer), rank_);
   // A subgroup may hold several layers, and a layer lie in several subgroups: from the end down, as
   // the layers come.
   std::size_t at = subgroups_left_;
   for (std::int64_t end = offset + part; end > offset;) {
     state::Subgroup const& subgroup = subgroups_[--at];
+    if (subgroup.begin >= end) {
+      continue;  // of a layer above, whose last round is still to come
+    }
     std::int64_t const begin = std::max(offset, subgroup.begin);
     auto const count = static_cast<std::size_t>(end - begin);
     bool const there = made_on_device() && held_->holds(subgroup.index);
     bool const leaves = there && round.last && !held_->stays(subgroup.index);
     if (!there && !last_of_layer) {
       require(pass_.first, "GradientSums: a pass of several rounds is all of a step");
-      add_piece<A>(layer_sums<A>(begin - offset, count), begin, slices, part, begin - offset,
-                   round);
+      add_piece<A>(block_sums<A>(begin - block, count), begin, slices, part, begin - offset, round);
     } else if (!there || leaves) {
       auto const sums = open_sums<A>(pass_.first || leaves)
                             .subspan(static_cast<std::size_t>(begin - subgroup.begin), count);
@@ -99,7 +105,7 @@ void GradientSums<T>::add_slices(int layer, std::span<T const> slices, GradientR
         take_piece<A>(subgroup, sums, begin);
       } else {
         if (!first_of_layer) {
-          std::ranges::copy(layer_sums<A>(begin - offset, count), sums.begin());
+          std::ranges::copy(block_sums<A>(begin - block, count), sums.begin());
         }
         add_piece<A>(sums, begin, slices, part, begin - offset, round);
       }
@@ -135,8 +141,8 @@ void GradientSums<T>::add_piece(std::span<A> sums, std::int64_t begin, std::span
 
 template <class T>
 template <class A>
-std::span<A> GradientSums<T>::layer_sums(std::int64_t offset, std::size_t count) {
-  auto* const sums = reinterpret_cast<A*>(layer_sums_.bytes().data());
+std::span<A> GradientSums<T>::block_sums(std::int64_t offset, std::size_t count) {
+  auto* const sums = reinterpret_cast<A*>(block_sums_.bytes().data());
   return {sums + offset, count};
 }
 

@@ -15,6 +15,7 @@
 #include "tiers/tiers.hpp"
 #include "update/device_memory.hpp"
 #include "update/gradient_flusher.hpp"
+#include "update/gradient_order.hpp"
 #include "update/held_gradients.hpp"
 #include "update/views.hpp"
 
@@ -28,7 +29,7 @@ struct GradientRound {
 };
 
 /// A pass over all layers, the last first, of some micro-batches of a step: every layer comes in as
-/// many rounds as those take, ascending, before the next one does.
+/// many rounds as those take, ascending (GradientOrder).
 struct GradientPass {
   int micro_batches = 0;
   int ranks = 1;
@@ -67,7 +68,8 @@ struct GradientSettings {
   GradientFlusher::OnFinal on_final{};
   trace::Trace* trace{};   ///< of what leaves the device; null: none
   DeviceMemory* memory{};  ///< told of what it takes; null: nobody
-  /// A pass may have several rounds: between those of a layer its sums lie in memory of their own.
+  /// A pass may have several rounds: between those of a block, or a layer that is of none, its sums
+  /// lie in memory of their own.
   bool layer_sums{};
   double host_sum_rate{};  ///< emulated, of additions in host memory (device.hpp)
 };
@@ -93,6 +95,7 @@ class GradientSums {
   /// Errors: PreconditionError: several rounds without GradientSettings::layer_sums.
   void begin_pass(GradientPass const& pass);
   /// Adds what the active ranks have for me of a layer, in rank order, each of my part's length.
+  /// Layers come in GradientOrder.
   void add(int layer, std::span<T const> slices);
   /// Waits until every subgroup of the pass is where it belongs.
   void end_pass();
@@ -101,8 +104,8 @@ class GradientSums {
   /// Lets go of the sums at hand. Nothing but the destructor follows, and fetches that are late.
   void abandon() noexcept { open_.reset(); }
 
-  /// Host memory between a layer's rounds.
-  [[nodiscard]] static Bytes layer_bytes(state::ShardMap const& map, int rank, Bytes element);
+  /// Host memory between rounds of the largest block.
+  [[nodiscard]] static Bytes block_bytes(state::ShardMap const& map, int rank, Bytes element);
 
   /// Of each chunk of the shard the sum of squares, taken in the last round.
   [[nodiscard]] std::span<double> chunk_norms() noexcept { return chunk_norms_; }
@@ -122,9 +125,9 @@ class GradientSums {
   template <class A>
   void add_piece(std::span<A> sums, std::int64_t begin, std::span<T const> slices,
                  std::int64_t part, std::int64_t offset, GradientRound const& round);
-  /// Sums of the layer at hand, from element `offset` of this rank's part on.
+  /// Sums between rounds of the block at hand, from element `offset` of this rank's part on.
   template <class A>
-  [[nodiscard]] std::span<A> layer_sums(std::int64_t offset, std::size_t count);
+  [[nodiscard]] std::span<A> block_sums(std::int64_t offset, std::size_t count);
   /// Likewise of sums that were made on the device and leave it.
   template <class A>
   void take_piece(state::Subgroup const& subgroup, std::span<A> sums, std::int64_t begin);
@@ -148,11 +151,11 @@ class GradientSums {
   HeldGradients* held_{};
   bool made_there_ = false;
   GradientPass pass_;
-  int round_ = 0;                     ///< of the layer at hand, that comes next
+  GradientOrder order_;
   std::size_t subgroups_left_ = 0;    ///< of this pass; the last of them is at hand
   std::vector<double> chunk_norms_;   ///< of the shard
   std::optional<tiers::Lease> open_;  ///< of the subgroup at hand, once a layer has come to it
-  memory::HugeBuffer layer_sums_;     ///< empty unless a pass may have several rounds
+  memory::HugeBuffer block_sums_;     ///< empty unless a pass may have several rounds
   Pacer pacer_;
   std::unique_ptr<GradientFlusher> flusher_;
 };

@@ -177,7 +177,7 @@ TEST_P(TogetherOf, ChangesNoBits) {
   expect_the_same_bits<bfloat16>(GetParam().shape);
 }
 
-TEST_P(TogetherOf, AcquiresALayerTwiceAStepAndGivesAllItsGradientsBeforeTheNextOne) {
+TEST_P(TogetherOf, AcquiresALayerTwiceAStepAndGivesAllGradientsOfABlockBeforeTheNextOne) {
   test::TestModel<float> like{GetParam().shape};
   RunShape const run{.batch = 2, .sequence = 5, .micro_batches = 4};
   auto const device = device::make_host_device(0);
@@ -188,10 +188,14 @@ TEST_P(TogetherOf, AcquiresALayerTwiceAStepAndGivesAllItsGradientsBeforeTheNextO
   expected.insert(expected.end(), order.backward.begin(), order.backward.end());
   EXPECT_EQ(like.parameters.acquired, expected);
   EXPECT_EQ(like.parameters.held(), 0U);
-  std::vector<int> given;
-  for (int layer = static_cast<int>(like.layers.size()) - 1; layer >= 0; --layer) {
-    given.insert(given.end(), 4, layer);
+  EXPECT_EQ(like.parameters.most_held, 2U);
+  std::vector<int> given(4, 5);  // the head's
+  for (int const mlp : {4, 2}) {
+    for (int g = 0; g < 4; ++g) {
+      given.insert(given.end(), {mlp, mlp - 1});
+    }
   }
+  given.insert(given.end(), 4, 0);
   EXPECT_EQ(together.gradients.order, given);
 }
 
@@ -204,7 +208,9 @@ TEST_P(TogetherOf, GivesALayersLastGradientWhenItIsReleasedAndTheHeadsInBackward
     std::shared_ptr<device::Event> add(int layer, std::span<float const>) override {
       ++count[layer];
       if (count[layer] == 3) {
-        EXPECT_EQ(source_.held(), 0U) << "layer " << layer;
+        bool const of_mlp = layer % 2 == 0 && layer > 0;  // attention has to be done
+        EXPECT_EQ(source_.held(), of_mlp ? 1U : 0U) << "layer " << layer;
+        EXPECT_FALSE(source_.holds(layer));
       }
       return nullptr;
     }

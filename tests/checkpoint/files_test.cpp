@@ -379,11 +379,11 @@ void write_format_version(std::string const& path, std::int64_t version) {
 }
 
 TEST_F(DamagedCheckpoint, RefusesANewerFormatByName) {
-  write_format_version(step + "/master.h5", 6);
+  write_format_version(step + "/master.h5", format_version + 1);
   EXPECT_THAT(message_of<Refused>([&] { (void)read_master(step); }),
-              AllOf(HasSubstr(step), HasSubstr("format 6, this program reads up to 5"),
+              AllOf(HasSubstr(step), HasSubstr("format 7, this program reads up to 6"),
                     HasSubstr("newer offstage")));
-  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 6"));
+  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 7"));
 }
 
 class OlderFormat : public ::testing::TestWithParam<char const*> {};
@@ -415,13 +415,18 @@ TEST_P(OlderFormat, IsReadWithDefaultsForWhatItDidNotKnow) {
                                            .tied_head = true}));
 
   Reader reader{all[0].path, read_master(all[0].path)};
-  constexpr std::size_t elements = 3 * chunk_elements;
+  constexpr std::size_t elements = 4 * chunk_elements;
   memory::HugeBuffer const parameters{static_cast<Bytes>(elements * sizeof(float))};
-  std::vector<state::Piece> const pieces{
-      {0, {0, 1}, 0}, {1, {0, 1}, chunk_elements}, {2, {0, 1}, 2 * chunk_elements}};
+  std::vector<state::Piece> const pieces{{0, {0, 1}, 0},
+                                         {1, {0, 1}, chunk_elements},
+                                         {2, {0, 1}, 2 * chunk_elements},
+                                         {3, {0, 1}, 3 * chunk_elements}};
   reader.read_parameters(pieces, parameters.as<float>());
   // The head is tied: its layer is the last norm alone, which two steps have moved a little.
-  EXPECT_NEAR(parameters.as<float>()[2 * chunk_elements], 1.0F, 0.01F);
+  EXPECT_NEAR(parameters.as<float>()[3 * chunk_elements], 1.0F, 0.01F);
+  // As the norms before attention, behind matrices of 4 x 4, and before the MLP.
+  EXPECT_NEAR(parameters.as<float>()[chunk_elements + 4 * 16], 1.0F, 0.01F);
+  EXPECT_NEAR(parameters.as<float>()[2 * chunk_elements + 3 * 16], 1.0F, 0.01F);
 }
 
 TEST(CheckpointModel, NamesTheKeysThatDiffer) {

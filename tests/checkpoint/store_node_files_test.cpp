@@ -77,7 +77,7 @@ TEST_F(NodeFiles, HaveWhatTheFilesOfRanksHave) {
       expected.push_back(manifest_name(rank));
     }
     EXPECT_THAT(names(2), ::testing::UnorderedElementsAreArray(expected));
-    EXPECT_EQ(read_master(path(1)).format, format_of_rank_files) << "older programs read it";
+    EXPECT_EQ(read_master(path(1)).format, format_of_rank_files);
     EXPECT_EQ(read_master(path(2)).format, format_of_node_files);
     EXPECT_THAT(verify(list(path(2)).at(0)), IsEmpty());
     EXPECT_THAT(compare(list(path(1)).at(0), list(path(2)).at(0)), IsEmpty());

@@ -212,7 +212,7 @@ class Conformance(OffstageTest):
         options = ["update.device-gradients=0", "update.device-share=0", "train.activations=0.5", "update.overlap=off"]
         for run, plan in self.both("gradients", *options, "train.micro-batch=1"):
             self.assert_alike(run, plan)
-            self.assertEqual(8 * 6 * STEPS, len(run.keys("gradients to host")))
+            self.assertEqual(8 * 10 * STEPS, len(run.keys("gradients to host")))
 
     def test_so_do_micro_batches_that_pass_layers_together(self):
         options = ["train.schedule=vertical", "train.activations=host", "parameters.home=host", "train.global-batch=24",

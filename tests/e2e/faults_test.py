@@ -114,7 +114,7 @@ class Faults(OffstageTest):
     def test_parameters_that_cannot_be_read_end_the_run_and_the_next_goes_on(self):
         self.straight()
         lost = set()
-        for ranks, after in (1, 34), (2, 17), (2, 23):
+        for ranks, after in (1, 90), (2, 24), (2, 32):
             name = f"run-{ranks}-{after}"
             # What cannot be read any more cannot be saved either: the save must be over by then.
             options = [*self.both, "parameters.home=storage", "checkpoint.overlap=off"]

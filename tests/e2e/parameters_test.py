@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Where the working copy lives: on the device, in host memory or on storage, p, m and v have the same bits, and the
 device holds no more than device.memory."""
+import itertools
 import re
 
 from harness import OffstageTest, main
@@ -19,6 +20,9 @@ FACTORS = {
     "resident": ["0", "0.3"],
     "link": ["none", "slow", "fast"],
     "subgroup": ["4096", "12k", "100M"],
+    "family": ["llama", "gpt2"],
+    "way": ["keep", "recompute", "0.5", "host", "vertical"],  # of activations, and of micro-batches
+    "overlap": ["off", "on"],
 }
 LINKS = {"none": [], "slow": ["--device.emulate=h2d=100MB/s,d2h=80MB/s,update=100M,host-update=50M"],
          "fast": ["--device.emulate=h2d=20GB/s,d2h=20GB/s"]}
@@ -37,18 +41,20 @@ class Parameters(OffstageTest):
         return [*MODEL, f"parameters.home={row['home']}", f"numerics.dtype={row['dtype']}",
                 f"model.tied-head={row['tied']}", f"update.device-share={row['share']}",
                 f"update.device-resident={row['resident']}", "update.device-chunk=4096",
+                f"model.family={row['family']}", "model.kv-heads=", f"update.overlap={row['overlap']}",
+                "train.schedule=vertical" if row["way"] == "vertical" else f"train.activations={row['way']}",
                 f"update.subgroup-size={row['subgroup']}", *LINKS[row["link"]],
                 *self.paths(max(row["paths"], row["home"] == "storage"))]
 
     def test_all_pairs_of_choices(self):
-        for dtype in FACTORS["dtype"]:
-            for tied in FACTORS["tied"]:
-                self.train(f"{dtype}-{tied}", *MODEL, f"numerics.dtype={dtype}", f"model.tied-head={tied}")
+        for dtype, tied, family in itertools.product(FACTORS["dtype"], FACTORS["tied"], FACTORS["family"]):
+            self.train(f"{dtype}-{tied}-{family}", *MODEL, f"numerics.dtype={dtype}", f"model.tied-head={tied}",
+                       f"model.family={family}", "model.kv-heads=")
         rows = covering_array(FACTORS)
-        self.assertLess(len(rows), 20)
+        self.assertLess(len(rows), 28)
         for number, row in enumerate(rows):
             with self.subTest(**row):
-                name, base = f"row{number}", f"{row['dtype']}-{row['tied']}"
+                name, base = f"row{number}", f"{row['dtype']}-{row['tied']}-{row['family']}"
                 result = self.train(name, *self.options_of(row), ranks=row["ranks"])
                 self.assert_same_state(base, name)
                 self.assertEqual([(r["loss"], r["grad_norm"]) for r in self.steps(base)],
@@ -110,6 +116,24 @@ class Parameters(OffstageTest):
         print(f"parameters {parameters / 2**20:.1f} MiB, limit {limit} MiB, peak {peak} {unit}", flush=True)
         self.assertEqual("MiB", unit)
         self.assertLessEqual(float(peak), limit, result)
+
+    # Attention has 4 C^2 parameters, the MLP 8 C^2, in 16 bits: two slots and two gradients of whole blocks alone would
+    # take more than the device has.
+    def test_a_device_that_holds_layers_but_no_blocks_trains(self):
+        width = 128
+        model = ["model.family=gpt2", "model.kv-heads=", "model.layers=4", f"model.hidden={width}", f"model.ffn-hidden={4 * width}",
+                 "model.tied-head=true", "train.sequence=8", "train.micro-batch=1", "train.global-batch=3", "train.steps=2",
+                 "train.activations=recompute", "update.device-chunk=4096", "update.device-share=0", "numerics.dtype=bf16"]
+        limit = 4 * 2 * 12 * width**2
+        self.train("roomy", *model)
+        for ranks, options in ((1, ["parameters.home=host", *LINKS["fast"]]), (1, ["parameters.home=storage", *self.paths(1)]),
+                               (2, ["parameters.home=host", "train.schedule=vertical"]), (3, ["parameters.home=storage", *self.paths(1), *LINKS["fast"]])):
+            with self.subTest(ranks=ranks, options=options):
+                name = f"small-{ranks}-{len(options)}-{options[0][16:]}"
+                result = self.train(name, *model, *options, f"device.memory={limit}", ranks=ranks)
+                self.assert_same_state("roomy", name)
+                peak, unit = re.search(r"device memory per rank: peak ([0-9.]+) (KiB|MiB)", result.out).groups()
+                self.assertLessEqual(float(peak) * {"KiB": 1 << 10, "MiB": 1 << 20}[unit], limit * 1.005)
 
     def test_storage_without_a_path_is_refused(self):
         result = self.train("run", "parameters.home=storage", expect=64)

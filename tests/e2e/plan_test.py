@@ -46,7 +46,7 @@ class Activations(PlatformTest):
                 unit = re.search(r"^ *together +([0-9.]+) GiB", result.out, re.MULTILINE)
                 self.assertLessEqual(float(unit.group(1)), memory)
                 self.assertRegex(result.out, r"(?m)^activations +(recompute|storage:0)$")
-        for model, memory, batch in (("412b", 24, 1), ("13b", 24, 96), ("175b", 24, 18), ("412b", 79, 80)):
+        for model, memory, batch in (("805b", 24, 1), ("13b", 24, 112), ("175b", 24, 28), ("412b", 79, 96)):
             with self.subTest(model, memory=memory, batch=batch):
                 self.refuse(self.plan(model, memory, batch, expect=USAGE), f"device.memory={memory}.0 GiB is too small", "train.micro-batch")
 
@@ -191,7 +191,17 @@ class Plan(PlatformTest):
                 result = self.offstage("plan", "--config", model, f"--ranks={ranks}", "--ranks-per-node=4", f"--train.global-batch={ranks}",
                                        "--train.micro-batch=1", "--device.kind=cuda", "--device.memory=40GB", "--tiers.path=/nvme",
                                        "--tiers.host-memory=480GiB", f"--parameters.home={home}")
-                self.assertRegex(result.out, r"layers between ranks +MPI, through pinned host memory")
+                self.assertRegex(result.out, r"layers between ranks +NCCL, from GPU to GPU")
+
+    # Two slots of parameters and two gradients, each of a block's MLP: 3 * 16384 * 57344 weights, and a norm.
+    def test_what_waits_for_a_layer_is_as_large_as_a_blocks_mlp_not_the_block(self):
+        model = Path(__file__).resolve().parents[2] / "configs/models/mlp-280b.cfg"
+        least = self.offstage("plan", "--config", model, "--device.kind=cuda", "--device.memory=1GiB", "--tiers.path=/nvme",
+                              "--tiers.host-memory=900GiB", "--parameters.home=storage", "--train.activations=recompute", expect=USAGE)
+        mlp = 2 * (3 * 16384 * 57344 + 16384) / 2**30
+        self.assertRegex(least.out, rf"16-bit parameters +{2 * mlp:.1f} GiB")
+        needed = float(re.search(r"is too small: ([\d.]+) GiB are needed", least.err).group(1))
+        self.assertLess(needed, 4 * (mlp + 2 * 4 * 16384**2 / 2**30), "two slots and two gradients of whole blocks")
 
     def test_the_largest_vocabulary_fits_a_small_device(self):
         model = Path(__file__).resolve().parents[2] / "configs/models/llama3.2-1b.cfg"

@@ -7,6 +7,7 @@
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/manifest.hpp"
+#include "checkpoint/older_layout.hpp"
 #include "checkpoint/plausible.hpp"
 
 namespace {
@@ -57,14 +58,15 @@ void expect_sound(Manifest const& manifest) {
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
   // Three layers of one chunk each.
-  static std::vector<state::LayerLayout> const layers = state::layers_of({.layers = 1,
-                                                                          .hidden = 4,
-                                                                          .heads = 1,
-                                                                          .kv_heads = 1,
-                                                                          .ffn_hidden = 4,
-                                                                          .vocab = 8,
-                                                                          .max_sequence = 4,
-                                                                          .tied_head = true});
+  static std::vector<state::LayerLayout> const layers = layers_of({.layers = 1,
+                                                                   .hidden = 4,
+                                                                   .heads = 1,
+                                                                   .kv_heads = 1,
+                                                                   .ffn_hidden = 4,
+                                                                   .vocab = 8,
+                                                                   .max_sequence = 4,
+                                                                   .tied_head = true},
+                                                                  format_of_two_layers - 1);
   try {
     Manifest const manifest = parse_manifest({reinterpret_cast<char const*>(data), size},
                                              adamw_layout(), "rank-0000.json");

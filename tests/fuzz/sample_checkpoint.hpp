@@ -84,7 +84,7 @@ class BlockingKernel final : public aio::Kernel {
   static inline thread_local std::vector<aio::Completion> done_;
 };
 
-/// Two subgroups of one and two chunks; every layer is one chunk.
+/// Two subgroups of one and three chunks; every layer is one chunk.
 inline state::ModelShape sample_model() {
   return {.layers = 1,
           .hidden = 4,
@@ -99,11 +99,11 @@ inline state::ModelShape sample_model() {
 class SampleCheckpoint {
  public:
   static constexpr int ranks = 2;
-  static constexpr Bytes largest_state = 12 * 2 * chunk_elements;
+  static constexpr Bytes largest_state = 12 * 3 * chunk_elements;
 
   SampleCheckpoint() {
     make_directory(directory());
-    for (int layer = 0; layer < 3; ++layer) {
+    for (int layer = 0; layer < 4; ++layer) {
       expected_.push_back(state_of(layer, layer + 1));
     }
     for (int rank = 0; rank < ranks; ++rank) {
@@ -182,8 +182,10 @@ class SampleCheckpoint {
         .format = format_of_rank_files, .rank = rank, .ranks = ranks, .file = rank_file_name(rank)};
     if (rank == 0) {
       manifest.subgroups.push_back({.elements = chunk_elements, .pieces = {{0, {0, 1}, 0}}});
-      manifest.subgroups.push_back({.elements = 2 * chunk_elements,
-                                    .pieces = {{1, {0, 1}, 0}, {2, {0, 1}, chunk_elements}}});
+      manifest.subgroups.push_back(
+          {.elements = 3 * chunk_elements,
+           .pieces = {
+               {1, {0, 1}, 0}, {2, {0, 1}, chunk_elements}, {3, {0, 1}, 2 * chunk_elements}}});
       manifest.subgroups[1].own_file.emplace().name = extent_file_name(0, 1);
     }
     write_arrays(manifest);
@@ -201,7 +203,7 @@ class SampleCheckpoint {
     for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
       StoredSubgroup& stored = manifest.subgroups[k];
       auto const first = static_cast<int>(k);
-      auto const& state = states.emplace_back(state_of(first, k == 0 ? 1 : 3));
+      auto const& state = states.emplace_back(state_of(first, k == 0 ? 1 : 4));
       std::vector<std::uint64_t> checksums(static_cast<std::size_t>(stored.blocks(adamw_layout())));
       checksum_blocks(state, checksums);
       stored.checksum = checksum_of(std::as_bytes(std::span{checksums}));

@@ -123,6 +123,7 @@ class MemoryParameters final : public state::ParameterSource<T> {
     }
   }
   [[nodiscard]] std::size_t held() const { return held_.size(); }
+  [[nodiscard]] bool holds(int layer) const { return held_.contains(layer); }
 
   std::vector<std::vector<T>> values;  ///< per layer, without padding
   std::vector<int> acquired;

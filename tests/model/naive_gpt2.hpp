@@ -19,10 +19,10 @@ class NaiveGpt2 final : public NaiveModel {
     return x;
   }
 
-  void block(std::size_t layer, std::vector<Vector>& x) const override {
+  void block(std::size_t attn, std::size_t mlp, std::vector<Vector>& x) const override {
     std::vector<Vector> q, k, v;
     for (Vector const& in : x) {
-      Vector const qkv = linear(layer, "attn.c_attn", norm(layer, "ln_1", in));
+      Vector const qkv = linear(attn, "attn.c_attn", norm(attn, "ln_1", in));
       auto const third = [&](int part) {
         auto const begin = qkv.begin() + part * shape().hidden;
         return Vector{begin, begin + shape().hidden};
@@ -32,10 +32,10 @@ class NaiveGpt2 final : public NaiveModel {
       v.push_back(third(2));
     }
     for (std::size_t t = 0; t < x.size(); ++t) {
-      add(x[t], linear(layer, "attn.c_proj", attention(q[t], k, v, t)));
-      Vector hidden = linear(layer, "mlp.c_fc", norm(layer, "ln_2", x[t]));
+      add(x[t], linear(attn, "attn.c_proj", attention(q[t], k, v, t)));
+      Vector hidden = linear(mlp, "mlp.c_fc", norm(mlp, "ln_2", x[t]));
       std::ranges::transform(hidden, hidden.begin(), gelu);
-      add(x[t], linear(layer, "mlp.c_proj", hidden));
+      add(x[t], linear(mlp, "mlp.c_proj", hidden));
     }
   }
 

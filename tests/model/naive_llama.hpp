@@ -16,23 +16,23 @@ class NaiveLlama final : public NaiveModel {
     return row(0, "embed_tokens.weight", token);
   }
 
-  void block(std::size_t layer, std::vector<Vector>& x) const override {
+  void block(std::size_t attn, std::size_t mlp, std::vector<Vector>& x) const override {
     std::vector<Vector> q, k, v;
     for (std::size_t t = 0; t < x.size(); ++t) {
-      Vector const normed = norm(layer, "input_layernorm.weight", x[t]);
-      rotate(q.emplace_back(projection(layer, "q_proj", normed)), t);
-      rotate(k.emplace_back(projection(layer, "k_proj", normed)), t);
-      v.push_back(projection(layer, "v_proj", normed));
+      Vector const normed = norm(attn, "input_layernorm.weight", x[t]);
+      rotate(q.emplace_back(projection(attn, "q_proj", normed)), t);
+      rotate(k.emplace_back(projection(attn, "k_proj", normed)), t);
+      v.push_back(projection(attn, "v_proj", normed));
     }
     for (std::size_t t = 0; t < x.size(); ++t) {
-      add(x[t], rows_times(layer, "o_proj.weight", attention(q[t], k, v, t)));
-      Vector const normed = norm(layer, "post_attention_layernorm.weight", x[t]);
-      Vector gate = rows_times(layer, "gate_proj.weight", normed);
-      Vector const up = rows_times(layer, "up_proj.weight", normed);
+      add(x[t], rows_times(attn, "o_proj.weight", attention(q[t], k, v, t)));
+      Vector const normed = norm(mlp, "post_attention_layernorm.weight", x[t]);
+      Vector gate = rows_times(mlp, "gate_proj.weight", normed);
+      Vector const up = rows_times(mlp, "up_proj.weight", normed);
       for (std::size_t i = 0; i < gate.size(); ++i) {
         gate[i] *= up[i] / (1 + std::exp(-gate[i]));
       }
-      add(x[t], rows_times(layer, "down_proj.weight", gate));
+      add(x[t], rows_times(mlp, "down_proj.weight", gate));
     }
   }
 

@@ -29,8 +29,8 @@ class NaiveModel {
       for (std::int64_t t = 0; t < batch.sequence; ++t) {
         x.push_back(embed(batch.tokens[static_cast<std::size_t>(b * batch.sequence + t)], t));
       }
-      for (std::size_t layer = 1; layer + 1 < layers_.size(); ++layer) {
-        block(layer, x);
+      for (std::size_t layer = 1; layer + 1 < layers_.size(); layer += 2) {
+        block(layer, layer + 1, x);
       }
       for (Vector const& last : x) {
         result.push_back(head(layers_.size() - 1, last));
@@ -54,7 +54,8 @@ class NaiveModel {
 
  protected:
   [[nodiscard]] virtual Vector embed(std::int64_t token, std::int64_t t) const = 0;
-  virtual void block(std::size_t layer, std::vector<Vector>& x) const = 0;
+  /// `attn`, `mlp`: the layers with its parameters.
+  virtual void block(std::size_t attn, std::size_t mlp, std::vector<Vector>& x) const = 0;
   [[nodiscard]] virtual Vector head(std::size_t layer, Vector const& x) const = 0;
 
   [[nodiscard]] state::ModelShape const& shape() const { return shape_; }

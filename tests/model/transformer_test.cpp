@@ -52,17 +52,17 @@ TEST(Transformer, LossOfABlockThatAddsNothingIsAsComputedByHand) {
                           {.batch = 1, .sequence = 1}};
   auto& values = setup.parameters.values;
   values[0] = {3, 4, 0, 0};  // rms of (3, 4) is sqrt(12.5)
-  for (auto const* name : {"o_proj.weight", "down_proj.weight"}) {
-    auto const& tensor = setup.layers[1].tensor(name);
-    std::fill_n(values[1].begin() + tensor.offset, tensor.elements(), 0.0);
+  for (auto const& [layer, name] : {std::pair{1U, "o_proj.weight"}, {2U, "down_proj.weight"}}) {
+    auto const& tensor = setup.layers[layer].tensor(name);
+    std::fill_n(values[layer].begin() + tensor.offset, tensor.elements(), 0.0);
   }
-  values[2] = {1, 0, 0, 1, 1, 1};  // the head is the identity, the norm's weight one
+  values[3] = {1, 0, 0, 1, 1, 1};  // the head is the identity, the norm's weight one
   double const difference = (4 - 3) / std::sqrt(12.5);
   data::TokenBatch const batch{.batch = 1, .sequence = 1, .tokens = {0}, .targets = {1}};
   EXPECT_NEAR(setup.step(batch), std::log1p(std::exp(-difference)), 1e-15);
   // d logits = softmax - (0, 1); the head's gradient is its product with the normed row.
   double const p = 1 / (1 + std::exp(difference));
-  auto const head = setup.gradient(2);
+  auto const head = setup.gradient(3);
   EXPECT_NEAR(head[0], p * 3 / std::sqrt(12.5), 1e-15);
   EXPECT_NEAR(head[3], -p * 4 / std::sqrt(12.5), 1e-15);
 }
@@ -142,15 +142,62 @@ TEST(Transformer, AcquiresAndAddsInTheDocumentedOrder) {
     auto const batch = random_batch(2, 5, setup.shape.vocab, 3);
     auto& acquired = setup.parameters.acquired;
     setup.model.forward(batch, setup.parameters);
-    EXPECT_EQ(acquired, tied ? Layers({0, 1, 2, 3, 0}) : Layers({0, 1, 2, 3}));
+    EXPECT_EQ(acquired, tied ? Layers({0, 1, 2, 3, 4, 5, 0}) : Layers({0, 1, 2, 3, 4, 5}));
     EXPECT_EQ(acquired, layer_order(setup.shape).forward);
     acquired.clear();
     setup.model.backward(setup.parameters, setup.gradients);
-    EXPECT_EQ(acquired, Layers({2, 1}));
+    EXPECT_EQ(acquired, Layers({4, 3, 2, 1}));
     EXPECT_EQ(acquired, layer_order(setup.shape).backward);
-    EXPECT_EQ(setup.gradients.added, Layers({3, 2, 1, 0}));
+    EXPECT_EQ(setup.gradients.added, Layers({5, 4, 3, 2, 1, 0}));
     EXPECT_EQ(setup.parameters.most_held, tied ? 2U : 1U);
     EXPECT_EQ(setup.parameters.held(), 0U);
+  }
+}
+
+/// Acquired layers and, as their negatives, gradients that were given.
+class OrderOfCalls final : public state::ParameterSource<float>, public state::GradientSink<float> {
+ public:
+  explicit OrderOfCalls(state::ParameterSource<float>& rest) : rest_{rest} {}
+  [[nodiscard]] std::span<float const> acquire(int layer) override {
+    calls.push_back(layer);
+    return rest_.acquire(layer);
+  }
+  void release(int layer, std::shared_ptr<device::Event> done) override {
+    rest_.release(layer, std::move(done));
+  }
+  std::shared_ptr<device::Event> add(int layer, std::span<float const> /*gradient*/) override {
+    calls.push_back(-layer);
+    return nullptr;
+  }
+
+  std::vector<int> calls;
+
+ private:
+  state::ParameterSource<float>& rest_;
+};
+
+// One rank waits for another in each of them.
+TEST(Transformer, HoldsAttentionBesideTheMlpOnlyWhereItAddsAgain) {
+  BlockFates norms_again;
+  norms_again[Part::pointwise] = Fate::recompute;
+  for (auto const& fates : {kept_block, norms_again, recomputed_block}) {
+    auto const shape = tiny_shape(false);
+    RunShape const run{.batch = 2, .sequence = 5, .fates = test::all_blocks(shape, fates)};
+    TestModel<float> busy{shape, run};
+    TestModel<float> idle{shape, run};
+    OrderOfCalls busy_calls{busy.parameters};
+    OrderOfCalls idle_calls{idle.parameters};
+    (void)busy.model.forward(random_batch(2, 5, shape.vocab, 3), busy_calls);
+    EXPECT_EQ(busy.parameters.most_held, 1U);
+    busy.model.backward(busy_calls, busy_calls);
+    idle.model.idle_forward(idle_calls);
+    idle.model.idle_backward(idle_calls, idle_calls);
+    EXPECT_EQ(idle_calls.calls, busy_calls.calls);
+    // What the last block has added is there still, unless a norm has to be made again.
+    bool const again = fates == recomputed_block;
+    EXPECT_EQ(busy.parameters.most_held, again ? 2U : 1U);
+    auto const first = again ? std::vector{2, 1, -2, -1, 0} : std::vector{2, -2, 1, -1, 0};
+    EXPECT_EQ((std::vector(busy_calls.calls.end() - 5, busy_calls.calls.end())), first);
   }
 }
 

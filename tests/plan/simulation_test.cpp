@@ -437,6 +437,73 @@ TEST(Simulation, TensorsOfAVerticalScheduleLeaveAsOftenAsTheyAreMade) {
   EXPECT_GT(simulate(machine, work, schedule).step.count(), in_turn + 4.0);
 }
 
+// The same blocks as two layers each: what leaves goes with the upper one, and a slab is free when
+// the lower one's backward is over.
+TEST(Simulation, LayersOfABlockHaveASlabTogether) {
+  auto machine = one_a_second();
+  machine.rates.host_to_device = machine.rates.device_to_host = 100.0;
+  for (int const slabs : {1, 2}) {
+    auto whole = two_layers();
+    whole.working_bytes = 0;
+    auto const one = whole.layers[0];
+    whole.layers.assign(4, one);
+    auto halves = whole;
+    halves.layers.clear();
+    halves.layers_per_block = 2;
+    whole.forward.clear();
+    halves.forward.clear();
+    for (int i = 0; i < 4; ++i) {
+      auto& block = whole.layers[static_cast<std::size_t>(i)];
+      block.begin = 100 * i;
+      block.leaving = i < 4 - slabs ? 50 : 0;
+      auto half = block;
+      half.forward = block.forward / 2;
+      half.backward = block.backward / 2;
+      half.elements = half.count = 50;
+      half.leaving = 0;
+      halves.layers.push_back(half);
+      half.begin += 50;
+      half.leaving = block.leaving;
+      halves.layers.push_back(half);
+      whole.forward.push_back(i);
+      halves.forward.insert(halves.forward.end(), {2 * i, 2 * i + 1});
+    }
+    for (Workload* const work : {&whole, &halves}) {
+      work->backward.assign(work->forward.rbegin(), work->forward.rend());
+      work->subgroups = {{0, 400}};
+    }
+    auto schedule = plain();
+    schedule.stages = false;
+    schedule.slabs = slabs;
+    auto const expected = simulate(machine, whole, schedule);
+    auto const found = simulate(machine, halves, schedule);
+    EXPECT_NEAR(found.forward.count(), expected.forward.count(), 1e-9) << slabs;
+    EXPECT_NEAR(found.backward.count(), expected.backward.count(), 1e-9) << slabs;
+  }
+}
+
+// Layer 0 comes in 1 s to the slot of layer 2, after that one's backward: under layer 1's.
+TEST(Simulation, BackwardWaitsForTheLayerBeforeWhereItIsComputedAgain) {
+  auto machine = one_a_second();
+  machine.rates.host_to_device = 200.0;
+  auto work = two_layers();
+  work.layers.push_back(work.layers[1]);
+  work.layers[2].begin = 200;
+  work.forward = {0, 1, 2};
+  work.backward = {2, 1, 0};
+  work.subgroups = {{0, 300}};
+  auto schedule = plain();
+  schedule.stages = false;
+  schedule.home = ParameterHome::host;
+  schedule.parameter_slots = 2;
+  auto const backward = [&] { return simulate(machine, work, schedule).backward.count(); };
+  EXPECT_NEAR(backward(), 6.0, 1e-9);
+  work.layers[2].with_before = true;  // layer 1 is there
+  EXPECT_NEAR(backward(), 6.0, 1e-9);
+  work.layers[1].with_before = true;
+  EXPECT_NEAR(backward(), 7.0, 1e-9);
+}
+
 struct Drawn {
   Machine machine;
   Workload work;

@@ -43,14 +43,14 @@ TEST(Initialize, NormsAreOnesPaddingIsZeroMatricesHaveTheirDeviation) {
   for (std::int64_t i = layer.elements; i < layer.padded_elements(); ++i) {
     ASSERT_EQ(values[static_cast<std::size_t>(i)], 0.0F);
   }
-  TensorLayout const& down = layer.tensor("down_proj.weight");
+  TensorLayout const& out = layer.tensor("o_proj.weight");
   double squares = 0.0;
-  for (std::int64_t i = 0; i < down.elements(); ++i) {
-    double const value = values[static_cast<std::size_t>(down.offset + i)];
+  for (std::int64_t i = 0; i < out.elements(); ++i) {
+    double const value = values[static_cast<std::size_t>(out.offset + i)];
     squares += value * value;
   }
-  double const expected = 0.02 / std::sqrt(6.0);  // residual projection of three layers
-  EXPECT_NEAR(std::sqrt(squares / static_cast<double>(down.elements())), expected, 0.05 * expected);
+  double const expected = 0.02 / std::sqrt(6.0);  // residual projection of three blocks
+  EXPECT_NEAR(std::sqrt(squares / static_cast<double>(out.elements())), expected, 0.05 * expected);
 }
 
 TEST(Initialize, SeedsAndTensorsHaveStreamsOfTheirOwn) {

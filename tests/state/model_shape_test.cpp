@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "base/error.hpp"
 
@@ -28,30 +31,48 @@ ModelShape tiny_gpt2() {
   return shape;
 }
 
-TEST(ModelShape, LaysOutABlockWithMatricesFirstAndFusableNeighbours) {
+TEST(ModelShape, LaysOutABlockAsTwoLayersWithMatricesFirstAndFusableNeighbours) {
   auto const layers = layers_of(tiny());
 
-  ASSERT_EQ(layers.size(), 4U);
-  LayerLayout const& block = layers[2];
-  EXPECT_EQ(block.name, "block 1");
-  TensorLayout const& q = block.tensor("q_proj.weight");
-  TensorLayout const& k = block.tensor("k_proj.weight");
-  TensorLayout const& v = block.tensor("v_proj.weight");
+  ASSERT_EQ(layers.size(), 6U);
+  EXPECT_EQ(attention_layer(1), 3);
+  EXPECT_EQ(mlp_layer(1), 4);
+  LayerLayout const& attention = layers[3];
+  EXPECT_EQ(attention.name, "attention of block 1");
+  EXPECT_EQ(attention.block, 1);
+  TensorLayout const& q = attention.tensor("q_proj.weight");
+  TensorLayout const& k = attention.tensor("k_proj.weight");
+  TensorLayout const& v = attention.tensor("v_proj.weight");
   EXPECT_EQ(q.name, "model.layers.1.self_attn.q_proj.weight");
   EXPECT_EQ(q.offset, 0);
   EXPECT_EQ(k.offset, 8 * 8);
   EXPECT_EQ(v.offset, 8 * 8 + 4 * 8);
-  EXPECT_EQ(k.rows, 4);
-  EXPECT_EQ(block.tensor("up_proj.weight").offset,
-            block.tensor("gate_proj.weight").offset + 12 * 8);
-  // q 64, k 32, v 32, o 64, three of 96; then two norms of 8 that are not decayed.
-  EXPECT_EQ(block.decayed_elements, 64 + 32 + 32 + 64 + 3 * 96);
-  EXPECT_EQ(block.elements, block.decayed_elements + 16);
-  EXPECT_EQ(block.chunks(), 1);
-  EXPECT_EQ(block.padded_elements(), 4096);
+  // q 64, k 32, v 32, o 64; then a norm of 8 that is not decayed.
+  EXPECT_EQ(attention.decayed_elements, 64 + 32 + 32 + 64);
+  EXPECT_EQ(attention.tensor("input_layernorm.weight").offset, attention.decayed_elements);
+  EXPECT_EQ(attention.elements, attention.decayed_elements + 8);
+  EXPECT_EQ(attention.chunks(), 1);
+  EXPECT_EQ(attention.padded_elements(), 4096);
+
+  LayerLayout const& mlp = layers[4];
+  EXPECT_EQ(mlp.name, "MLP of block 1");
+  EXPECT_EQ(mlp.block, 1);
+  EXPECT_EQ(mlp.tensor("gate_proj.weight").offset, 0);
+  EXPECT_EQ(mlp.tensor("up_proj.weight").offset, 12 * 8);
+  EXPECT_EQ(mlp.decayed_elements, 3 * 96);
+  EXPECT_EQ(mlp.tensor("post_attention_layernorm.weight").offset, mlp.decayed_elements);
+  EXPECT_EQ(mlp.elements, mlp.decayed_elements + 8);
 }
 
-TEST(ModelShape, BiasesOfQwen2StandSideBySideBehindTheNorms) {
+TEST(ModelShape, SaysWhichLayersAreOfABlock) {
+  std::vector<std::int64_t> blocks;
+  for (LayerLayout const& layer : layers_of(tiny())) {
+    blocks.push_back(layer.block);
+  }
+  EXPECT_EQ(blocks, (std::vector<std::int64_t>{-1, 0, 0, 1, 1, -1}));
+}
+
+TEST(ModelShape, BiasesOfQwen2StandSideBySideBehindTheNorm) {
   ModelShape shape = tiny();
   shape.qkv_bias = true;
   LayerLayout const block = layers_of(shape)[1];
@@ -69,7 +90,7 @@ TEST(ModelShape, BiasesOfQwen2StandSideBySideBehindTheNorms) {
 
 TEST(ModelShape, LaysOutGpt2AsHuggingFaceStoresIt) {
   auto const layers = layers_of(tiny_gpt2());
-  ASSERT_EQ(layers.size(), 4U);
+  ASSERT_EQ(layers.size(), 6U);
 
   LayerLayout const& embedding = layers.front();
   EXPECT_EQ(embedding.tensor("wte.weight").name, "transformer.wte.weight");
@@ -78,20 +99,27 @@ TEST(ModelShape, LaysOutGpt2AsHuggingFaceStoresIt) {
   EXPECT_EQ(embedding.tensor("wpe.weight").offset, 10 * 8);
   EXPECT_EQ(embedding.elements, 10 * 8 + 16 * 8);
 
-  LayerLayout const& block = layers[2];
-  TensorLayout const& qkv = block.tensor("attn.c_attn.weight");
+  LayerLayout const& attention = layers[3];
+  TensorLayout const& qkv = attention.tensor("attn.c_attn.weight");
   EXPECT_EQ(qkv.name, "transformer.h.1.attn.c_attn.weight");
   EXPECT_EQ(qkv.rows, 8);  // (in, out)
   EXPECT_EQ(qkv.columns, 24);
-  EXPECT_EQ(block.tensor("mlp.c_fc.weight").columns, 12);
-  EXPECT_EQ(block.tensor("mlp.c_proj.weight").rows, 12);
-  EXPECT_EQ(block.decayed_elements, 8 * 24 + 8 * 8 + 2 * 8 * 12);
-  // Two norms of weight and bias; biases of 24, 8, 12 and 8.
-  EXPECT_EQ(block.elements, block.decayed_elements + 4 * 8 + 24 + 8 + 12 + 8);
-  EXPECT_EQ(block.tensor("ln_1.weight").initial.kind, Initial::Kind::ones);
-  EXPECT_EQ(block.tensor("ln_1.bias").initial.kind, Initial::Kind::zeros);
-  for (TensorLayout const& tensor : block.tensors) {
-    EXPECT_EQ(tensor.decayed, tensor.columns > 0) << tensor.name;
+  EXPECT_EQ(attention.decayed_elements, 8 * 24 + 8 * 8);
+  // A norm of weight and bias; biases of 24 and 8.
+  EXPECT_EQ(attention.elements, attention.decayed_elements + 2 * 8 + 24 + 8);
+  EXPECT_EQ(attention.tensor("ln_1.weight").initial.kind, Initial::Kind::ones);
+  EXPECT_EQ(attention.tensor("ln_1.bias").initial.kind, Initial::Kind::zeros);
+
+  LayerLayout const& mlp = layers[4];
+  EXPECT_EQ(mlp.tensor("mlp.c_fc.weight").columns, 12);
+  EXPECT_EQ(mlp.tensor("mlp.c_proj.weight").rows, 12);
+  EXPECT_EQ(mlp.decayed_elements, 2 * 8 * 12);
+  EXPECT_EQ(mlp.elements, mlp.decayed_elements + 2 * 8 + 12 + 8);
+  EXPECT_EQ(mlp.tensor("ln_2.weight").initial.kind, Initial::Kind::ones);
+  for (LayerLayout const& layer : layers) {
+    for (TensorLayout const& tensor : layer.tensors) {
+      EXPECT_EQ(tensor.decayed, tensor.columns > 0) << tensor.name;
+    }
   }
 
   EXPECT_EQ(layers.back().elements, 16);
@@ -109,14 +137,21 @@ TEST(ModelShape, TiedHeadHasNoMatrixOfItsOwn) {
   EXPECT_EQ(count_parameters(untied) - count_parameters(tied), 80);
 }
 
-TEST(ModelShape, NumbersTensorsThroughTheWholeModel) {
-  std::int64_t expected = 0;
+// A block's matrices, then its vectors: the seed's weights are those of models whose blocks are one
+// layer.
+TEST(ModelShape, NumbersTensorsThroughTheWholeModelBlockByBlock) {
+  std::map<std::int64_t, std::string> names;
   for (LayerLayout const& layer : layers_of(tiny())) {
     for (TensorLayout const& tensor : layer.tensors) {
-      EXPECT_EQ(tensor.index, expected++);
+      EXPECT_TRUE(names.emplace(tensor.index, tensor.name).second) << tensor.name;
     }
   }
-  EXPECT_EQ(expected, 1 + 2 * 9 + 2);
+  ASSERT_EQ(names.size(), 1U + 2 * 9 + 2);
+  EXPECT_EQ(names.rbegin()->first, 1 + 2 * 9 + 1);
+  EXPECT_EQ(names[1 + 3], "model.layers.0.self_attn.o_proj.weight");
+  EXPECT_EQ(names[1 + 6], "model.layers.0.mlp.down_proj.weight");
+  EXPECT_EQ(names[1 + 7], "model.layers.0.input_layernorm.weight");
+  EXPECT_EQ(names[1 + 9], "model.layers.1.self_attn.q_proj.weight");
 }
 
 void expect_refused(ModelShape const& shape, char const* part) {

@@ -126,6 +126,61 @@ TEST(DeviceDemand, CountsSlicesThatRanksPassFromDeviceToDevice) {
   }
 }
 
+/// Layers of a block of 4 C^2 and 8 C^2 parameters.
+RunConfig of_gpt2() {
+  auto config = small();
+  config.model.family = state::Family::gpt2;
+  config.model.layers = 3;
+  config.model.hidden = 64;
+  config.model.kv_heads = 4;
+  config.model.ffn_hidden = 256;
+  config.model.vocab = 128;
+  config.model.tied_head = true;
+  config.train.micro_batch = 1;
+  config.train.global_batch = 3;
+  return config;
+}
+
+/// Padded, in bf16, of the MLP: 2 * 64 * 256 weights are 8 chunks, a norm and biases a part of one.
+constexpr Bytes mlp_bytes = 2 * 9 * 4096;
+
+// The embedding, of 3 chunks, goes through the same slots.
+TEST(DeviceDemand, OfParametersAndGradientsIsThatOfABlocksLargerLayerNotOfTheBlock) {
+  auto config = of_gpt2();
+  config.share.device_share = 0.0;
+  config.train.activations = {activations::Policy::Rule::recompute};
+  for (auto const home : {parameters::Home::host, parameters::Home::device}) {
+    config.parameter_home = home;
+    config.device.memory = 0;
+    auto const roomy = both(config).planned;
+    expect_right(config, "without a limit");
+    state::ShardMap const map{state::layers_of(config.model), mpi::Communicator::world().size()};
+    bool const on_device = home == parameters::Home::device;
+    Bytes const shard =
+        on_device ? 2 * map.shard_elements(mpi::Communicator::world().rank()) : Bytes{0};
+    bool const slots = !on_device || map.ranks() > 1;
+    EXPECT_EQ(roomy.working_copy, shard + (slots ? (on_device ? 3 : 4) * mlp_bytes : 0));
+    config.device.memory = roomy.total() - roomy.held - (slots ? mlp_bytes : 0);
+    auto const tight = both(config).planned;
+    EXPECT_LE(tight.total(), config.device.memory);
+    EXPECT_EQ(tight.working_copy, roomy.working_copy - (slots ? mlp_bytes : 0));
+    expect_right(config, "within a limit");
+    if (on_device) {
+      config.train.activations = {activations::Policy::Rule::keep};
+      config.device.memory = 0;
+      EXPECT_EQ(both(config).planned.working_copy, shard + (slots ? 2 * mlp_bytes : 0))
+          << "one layer is held at a time";
+      config.train.activations = {activations::Policy::Rule::recompute};
+    }
+  }
+  // The smallest device that holds a run: two slots, two gradients.
+  config.parameter_home = parameters::Home::host;
+  config.device.memory = 1;
+  auto const least = device_demand<bfloat16>(
+      config, state::ShardMap{state::layers_of(config.model), 1}, 0, state::Route::staged, 8192);
+  EXPECT_EQ(least.working_copy, 2 * mlp_bytes);
+}
+
 TEST(DeviceDemand, CountsNoSlotsWhereDeviceMemoryIsTheHostsUnlessTheyAreAskedFor) {
   auto config = small();
   config.device.emulation = {};

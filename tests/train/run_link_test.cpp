@@ -160,7 +160,9 @@ TEST(LinkNeeds, LeaveRoomFor280BillionParametersOnGpusOf40Gb) {
   config.device.kind = DeviceKind::cuda;
   config.device.memory = 40'000'000'000;
   auto const needs = link_needs(config, 32);
-  EXPECT_GT(needs.direct, config.device.memory);
+  EXPECT_LT(needs.direct, config.device.memory);
+  EXPECT_EQ(plan_link(config, 32, 4).route, Route::direct);
+  config.device.memory = needs.direct - 1;
   EXPECT_LT(needs.staged, config.device.memory);
   EXPECT_EQ(plan_link(config, 32, 4).route, Route::staged);
 }

@@ -94,8 +94,13 @@ TEST(StepForecast, RecomputationAndSwappingFollowTheFates) {
   config.train.activations = {activations::Policy::Rule::recompute};
   Scene const again{config};
   auto const recomputed = workload_of<bfloat16>(again.config, again.facts());
-  EXPECT_GT(recomputed.layers[1].recompute, 0.0);
-  EXPECT_EQ(recomputed.layers[6].recompute, 0.0) << "what the last block has made is still there";
+  // The MLP's backward begins with all of it, and needs attention's parameters.
+  EXPECT_EQ(recomputed.layers[1].recompute, 0.0);
+  EXPECT_GT(recomputed.layers[2].recompute, recomputed.layers[1].forward);
+  EXPECT_TRUE(recomputed.layers[2].with_before);
+  EXPECT_EQ(recomputed.layers[11].recompute, 0.0);
+  EXPECT_EQ(recomputed.layers[12].recompute, 0.0) << "what the last block has made is still there";
+  EXPECT_FALSE(recomputed.layers[12].with_before);
   config.train.activations = {activations::Policy::Rule::swap, 1.0};
   Scene const swapped{config};
   auto const leaving = workload_of<bfloat16>(swapped.config, swapped.facts());
@@ -105,7 +110,10 @@ TEST(StepForecast, RecomputationAndSwappingFollowTheFates) {
   }
   EXPECT_GT(bytes, 0);
   EXPECT_LE(bytes, activation_bytes<bfloat16>(swapped.config));
-  EXPECT_EQ(leaving.layers[6].leaving, 0);
+  EXPECT_EQ(leaving.layers_per_block, 2U);
+  EXPECT_EQ(leaving.layers[1].leaving, 0) << "they leave with the MLP's";
+  EXPECT_GT(leaving.layers[2].leaving, 0);
+  EXPECT_EQ(leaving.layers[12].leaving, 0);
 }
 
 TEST(StepForecast, AVerticalStepHasItsTensorsAndAllProductsAgain) {
@@ -136,7 +144,7 @@ TEST(StepForecast, LargeLayersHaveTheirSlotOnRanksToo) {
   config.model.vocab = 4096;
   Scene const scene{config, 2};
   auto const schedule = schedule_of<bfloat16>(scene.config, scene.facts());
-  EXPECT_EQ(schedule.large_layers, (std::vector{0, 7})) << "the embedding and the head";
+  EXPECT_EQ(schedule.large_layers, (std::vector{0, 13})) << "the embedding and the head";
 }
 
 TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {

@@ -155,11 +155,12 @@ TEST(GradientAccumulator, GivesTheSameBitsWhereRanksPassSlicesFromDeviceToDevice
   }
 }
 
-// Of a vertical schedule: where a layer's rounds come one after the other its sums wait beside the
-// tiers, or on the device.
-TEST(GradientAccumulator, GivesTheSameBitsWhereAllRoundsOfALayerComeBeforeTheNextOne) {
+// Of a vertical schedule: where a layer's rounds come one after the other, or those of a block, its
+// sums wait beside the tiers, or on the device.
+void expect_sums_of_rounds_in_layers(bool of_a_block) {
   for (Place place : places()) {
     place.in_layers = true;
+    place.of_a_block = of_a_block;
     expect_sums_and_norm<bfloat16, float>(place);
     expect_sums_and_norm<bfloat16, bfloat16>(place);
   }
@@ -172,7 +173,8 @@ TEST(GradientAccumulator, GivesTheSameBitsWhereAllRoundsOfALayerComeBeforeTheNex
                           .link = kind,
                           .held_room = room,
                           .sums_there = sums_there,
-                          .in_layers = true};
+                          .in_layers = true,
+                          .of_a_block = of_a_block};
         expect_sums_and_norm<float, float>(place);
         expect_sums_and_norm<bfloat16, float>(place);
         expect_sums_and_norm<float16, float16>(place);
@@ -181,12 +183,49 @@ TEST(GradientAccumulator, GivesTheSameBitsWhereAllRoundsOfALayerComeBeforeTheNex
   }
 }
 
-TEST(GradientAccumulator, WritesAStepsSumsOnceWhereAllRoundsOfALayerComeTogether) {
-  GradientFixture<bfloat16> gradients{{.subgroup_chunks = 3, .in_layers = true}};
-  gradients.step();
-  EXPECT_EQ(gradients.accumulated().keys_of(Call::create), gradients.descending());
-  EXPECT_EQ(gradients.accumulated().keys_of(Call::commit), gradients.descending());
-  EXPECT_THAT(gradients.accumulated().keys_of(Call::fetch), testing::IsEmpty());
+TEST(GradientAccumulator, GivesTheSameBitsWhereAllRoundsOfALayerComeBeforeTheNextOne) {
+  expect_sums_of_rounds_in_layers(false);
+}
+
+TEST(GradientAccumulator, GivesTheSameBitsWhereTheLayersOfABlockComeInEachOfItsRounds) {
+  expect_sums_of_rounds_in_layers(true);
+}
+
+TEST(GradientAccumulator, WritesAStepsSumsOnceWhereAllRoundsOfALayerOrABlockComeTogether) {
+  for (bool const of_a_block : {false, true}) {
+    for (std::int64_t const chunks : {1, 3, 100}) {
+      GradientFixture<bfloat16> gradients{
+          {.subgroup_chunks = chunks, .in_layers = true, .of_a_block = of_a_block}};
+      gradients.step();
+      EXPECT_EQ(gradients.accumulated().keys_of(Call::create), gradients.descending());
+      EXPECT_EQ(gradients.accumulated().keys_of(Call::commit), gradients.descending());
+      EXPECT_THAT(gradients.accumulated().keys_of(Call::fetch), testing::IsEmpty());
+    }
+  }
+}
+
+TEST(GradientAccumulator, KeepsSumsOfAWholeBlockBetweenItsRounds) {
+  GradientFixture<float> gradients{{.in_layers = true, .of_a_block = true}};
+  std::int64_t chunks = 0;
+  for (int const layer : {1, 2, 3}) {
+    chunks += gradients.map().chunks(layer, gradients.rank()).count;
+  }
+  for (int const layer : {0, 4}) {
+    chunks = std::max(chunks, gradients.map().chunks(layer, gradients.rank()).count);
+  }
+  EXPECT_EQ(GradientSums<float>::block_bytes(gradients.map(), gradients.rank(), 4),
+            chunks * chunk_elements * 4);
+}
+
+TEST(GradientAccumulator, RefusesALayerThatIsNotTheNextOfItsBlock) {
+  GradientFixture<float> gradients{{.in_layers = true, .of_a_block = true},
+                                   mpi::Communicator::self()};
+  gradients->begin_step();
+  gradients->begin_rounds_in_layers(2);
+  for (int const layer : {4, 4, 3, 2}) {
+    gradients.bring(layer, gradient_of<float>(0, layer));
+  }
+  EXPECT_THROW((void)gradients->add(2, gradient_of<float>(1, 2)), PreconditionError);
 }
 
 TEST(GradientAccumulator, RefusesRoundsInLayersWithoutMemoryBetweenThem) {

@@ -40,6 +40,7 @@ struct Place {
   Bytes held_room = 0;
   bool sums_there = false;  ///< and then for the sums of the others
   bool in_layers = false;   ///< all rounds of a layer come before the next layer
+  bool of_a_block = false;  ///< all layers but the first and the last are one block's
   /// Where given, makes the accumulator's device of the emulated one.
   std::function<std::unique_ptr<device::Device>(std::unique_ptr<device::Device>)> wrap{};
 };
@@ -89,10 +90,15 @@ class GradientFixture {
   }
   void rounds_in_layers() {
     accumulator_->begin_rounds_in_layers(micro_batches);
-    for (int layer = layers - 1; layer >= 0; --layer) {
+    using Together = std::vector<int>;
+    auto const order = place_.of_a_block ? std::vector<Together>{{4}, {3, 2, 1}, {0}}
+                                         : std::vector<Together>{{4}, {3}, {2}, {1}, {0}};
+    for (Together const& together : order) {
       for (int g = comm_.rank(); g < micro_batches + comm_.rank(); g += comm_.size()) {
-        bring(layer, g < micro_batches ? gradient_of<T>(g, layer) : std::vector<T>{},
-              layer == 0 && g + comm_.size() >= micro_batches + comm_.rank());
+        for (int const layer : together) {
+          bring(layer, g < micro_batches ? gradient_of<T>(g, layer) : std::vector<T>{},
+                layer == 0 && g + comm_.size() >= micro_batches + comm_.rank());
+        }
       }
     }
     accumulator_->end_round();
@@ -205,9 +211,17 @@ class GradientFixture {
     return made;
   }
 
+  [[nodiscard]] std::vector<state::LayerLayout> layout_here() const {
+    auto all = layout();
+    for (std::size_t layer = 1; place_.of_a_block && layer + 1 < all.size(); ++layer) {
+      all[layer].block = 0;
+    }
+    return all;
+  }
+
   mpi::Communicator comm_;
   Place place_;
-  state::ShardMap map_{layout(), comm_.size()};
+  state::ShardMap map_{layout_here(), comm_.size()};
   std::vector<state::Subgroup> subgroups_ =
       state::subgroups_of(map_, comm_.rank(), place_.subgroup_chunks* chunk_elements);
   std::unique_ptr<device::Device> device_ =
