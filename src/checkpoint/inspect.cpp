@@ -102,7 +102,8 @@ Listed listed(std::string const& path) {
 std::vector<StepDirectory> all_levels(std::string const& path) {
   std::vector<std::string> places;
   try {
-    if (auto const local = read_local_directory(path)) {
+    auto const local = read_local_directory(path);
+    if (local && local->owner == canonical(path)) {
       places.push_back(local->path());
     }
   } catch (DataError const& error) {

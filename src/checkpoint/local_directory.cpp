@@ -24,16 +24,18 @@ namespace fs = std::filesystem;
 constexpr std::string_view name_prefix = "level-1-";
 constexpr std::size_t digits = 16;
 
-/// The name and the parent, a line each, and the same again: damage shows, and anybody can write such a file.
+/// Name, parent and owner, a line each, and the same again: damage shows, and anybody can write
+/// such a file.
 std::string text_of(LocalDirectory const& directory) {
-  std::string const text = fmt::format("{}\n{}\n", directory.name, directory.parent);
+  std::string const text =
+      fmt::format("{}\n{}\n{}\n", directory.name, directory.parent, directory.owner);
   return text + text;
 }
 
-LocalDirectory fresh(std::string const& parent) {
+LocalDirectory fresh(std::string const& parent, std::string const& owner) {
   std::random_device random;
   std::uint64_t const number = (std::uint64_t{random()} << 32U) | random();
-  return {parent, std::string{name_prefix} + to_hex(number)};
+  return {parent, std::string{name_prefix} + to_hex(number), owner};
 }
 
 }  // namespace
@@ -63,35 +65,46 @@ std::optional<LocalDirectory> read_local_directory(std::string const& checkpoint
   LocalDirectory found;
   std::getline(lines, found.name);
   std::getline(lines, found.parent);
+  std::getline(lines, found.owner);
   if (!is_local_name(found.name) || text != text_of(found)) {
     throw DataError{path + ": does not say the same directory twice; the file is damaged"};
   }
   return found;
 }
 
-LocalDirectory name_local_directory(std::string const& checkpoints, std::string const& parent) {
-  std::string const path = local_record(checkpoints);
-  std::string const unfinished = path + ".tmp";
+LocalDirectory choose_local_directory(std::string const& checkpoints, std::string const& parent) {
+  std::string const owner = canonical(checkpoints);
   try {
     auto const found = read_local_directory(checkpoints);
-    if (found && found->parent == parent) {
+    if (found && found->parent == parent && found->owner == owner) {
       return *found;
     }
-    if (found) {
-      log::warning("checkpoint.local was {}: level 1 in {} is not looked at; remove it",
-                   found->parent, found->path());
+    if (found && found->owner != owner) {
+      log::warning(
+          "{} is a copy, made for checkpoint.dir={}: level 1 in {} is not looked at, as it may be "
+          "that run's; if that directory was moved here, checkpoint.resume={}/step-N takes it",
+          local_record(checkpoints), found->owner, found->path(), found->path());
+    } else if (found) {
+      log::warning(
+          "checkpoint.local was {}: level 1 in {} is not looked at; it is given up once this run "
+          "begins, remove it then",
+          found->parent, found->path());
     }
   } catch (DataError const& error) {
     log::warning("{}; level 1 of earlier runs is not looked at", error.what());
   }
-  LocalDirectory const made = fresh(parent);
+  return fresh(parent, owner);
+}
+
+void record_local_directory(std::string const& checkpoints, LocalDirectory const& directory) {
+  std::string const path = local_record(checkpoints);
+  std::string const unfinished = path + ".tmp";
   remove_file(unfinished);
-  write_text(unfinished, text_of(made));
+  write_text(unfinished, text_of(directory));
   if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
     throw IoError{"cannot rename to", path, errno};
   }
   aio::sync_directory(checkpoints);
-  return made;
 }
 
 void forget_local_directory(std::string const& checkpoints) {
@@ -100,7 +113,8 @@ void forget_local_directory(std::string const& checkpoints) {
     return;
   }
   try {
-    if (auto const found = read_local_directory(checkpoints)) {
+    auto const found = read_local_directory(checkpoints);
+    if (found && found->owner == canonical(checkpoints)) {
       log::warning(
           "without checkpoint.local level 1 in {} is not looked at, now or later; remove it",
           found->path());

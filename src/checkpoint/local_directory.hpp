@@ -7,10 +7,12 @@
 namespace offstage::checkpoint {
 
 /// Level 1 of a run lies in a directory of its own inside checkpoint.local, `level-1-ID`. A file in the directory of
-/// checkpoints, `level-1`, says which: so that a run takes its own, and not what another left on the same node.
+/// checkpoints, `level-1`, says which: so that a run takes its own, and not what another left on the same node. It says
+/// as well where it was written, so that a copy of the directory of checkpoints takes nothing of the first one's.
 struct LocalDirectory {
   std::string parent;  ///< checkpoint.local
   std::string name;    ///< "level-1-0123456789abcdef"
+  std::string owner;   ///< canonical path of the directory of checkpoints
 
   [[nodiscard]] std::string path() const { return parent + "/" + name; }
   friend bool operator==(LocalDirectory const&, LocalDirectory const&) = default;
@@ -25,10 +27,12 @@ struct LocalDirectory {
 [[nodiscard]] std::string local_record(std::string const& checkpoints);
 /// What the file in `checkpoints` names; none if there is none. Errors: DataError if it is damaged; IoError.
 [[nodiscard]] std::optional<LocalDirectory> read_local_directory(std::string const& checkpoints);
-/// Names a directory inside `parent`, the one that is named already if it lies there. A damaged file is replaced, and
-/// said so (log). Durable when it returns. Errors: IoError.
-[[nodiscard]] LocalDirectory name_local_directory(std::string const& checkpoints,
-                                                  std::string const& parent);
+/// A directory inside `parent`: the one that the file names if it lies there and was named here, else
+/// one of a fresh name. What is not looked at then is said (log). Writes nothing. Errors: IoError.
+[[nodiscard]] LocalDirectory choose_local_directory(std::string const& checkpoints,
+                                                    std::string const& parent);
+/// Makes the file name this one, durably. Errors: IoError.
+void record_local_directory(std::string const& checkpoints, LocalDirectory const& directory);
 /// Names none any more, durably: what lies there is no run's from now on. Errors: IoError.
 void forget_local_directory(std::string const& checkpoints);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <random>
 #include <system_error>
 
 #include "base/error.hpp"
@@ -13,7 +14,6 @@
 #include "base/regular_file.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/extent_file.hpp"
-#include "checkpoint/local_directory.hpp"
 #include "platform/aio/file.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "tiers/spill_directory.hpp"
@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 
 // A save holds the one before until it is complete.
 constexpr std::int64_t most_checkpoints = 2;
+constexpr char const* marker_prefix = "node-";
 
 /// The directory as all nodes know it.
 std::string plain(std::string const& directory) {
@@ -70,12 +71,12 @@ LocalLevel::LocalLevel(RunConfig& config, mpi::Communicator const& comm)
       key_{"checkpoint.local=" + config.checkpoint.local} {
   mpi::agree(comm_, [&] { require_node_storage(config, key_); });
   try {
-    name(config);
+    choose(config);
     make(config);
     refuse_sharing(config);
     find_near_paths(config);
   } catch (mpi::AgreedError const&) {
-    forget();
+    tidy();
     throw;
   }
   config.checkpoint.level_1 = path_;
@@ -83,35 +84,33 @@ LocalLevel::LocalLevel(RunConfig& config, mpi::Communicator const& comm)
 }
 
 LocalLevel::~LocalLevel() {
-  if (!kept_) {
-    forget();
-  } else {
-    tidy();
+  tidy();
+}
+
+void LocalLevel::keep() const {
+  if (comm_.rank() == 0) {
+    checkpoint::record_local_directory(checkpoints_, directory_);
   }
 }
 
 void LocalLevel::tidy() const noexcept {
+  if (path_.empty()) {
+    return;  // none was chosen
+  }
   // What is not empty stays. The last rank of the node to come here finds no other's slots.
+  unlink(marker_of(comm_.rank()).c_str());
   rmdir(fmt::format("{}/{}", path_, checkpoint::slots_name).c_str());
   rmdir(path_.c_str());
 }
 
-void LocalLevel::forget() const noexcept {
-  tidy();
-  if (named_) {
-    unlink(checkpoint::local_record(checkpoints_).c_str());
-  }
-}
-
-void LocalLevel::name(RunConfig const& config) {
-  std::string found;
+void LocalLevel::choose(RunConfig const& config) {
   mpi::agree(comm_, [&] {
     if (comm_.rank() == 0) {
-      named_ = !checkpoint::size_of_file(checkpoint::local_record(checkpoints_));
-      found = checkpoint::name_local_directory(checkpoints_, plain(config.checkpoint.local)).path();
+      directory_ =
+          checkpoint::choose_local_directory(checkpoints_, plain(config.checkpoint.local));
     }
   });
-  path_ = comm_.broadcast(std::move(found), 0);
+  path_ = comm_.broadcast(directory_.path(), 0);
 }
 
 void LocalLevel::make(RunConfig const& config) {
@@ -129,25 +128,36 @@ void LocalLevel::make(RunConfig const& config) {
                       key_, path_, *owner, ::geteuid())};
     }
     checkpoint::remove_old_slots(path_);
+    for (std::string const& name : checkpoint::names_of(path_)) {
+      if (name.starts_with(marker_prefix)) {
+        checkpoint::remove_file(path_ + "/" + name);  // a killed run's
+      }
+    }
   });
 }
 
+std::string LocalLevel::marker_of(int rank) const {
+  return fmt::format("{}/{}{:06}", path_, marker_prefix, rank);
+}
+
 void LocalLevel::refuse_sharing(RunConfig const& config) const {
-  std::string const mine = fmt::format("{}/node-{:06}", path_, comm_.rank());
+  std::string const mine = marker_of(comm_.rank());
   bool const leads = node_.rank() == 0;
+  // What another start left says another number.
+  auto const start = fmt::format("{}\n", comm_.broadcast_value(std::random_device{}(), 0));
   mpi::agree(comm_, [&] {
     if (leads) {
-      checkpoint::remove_file(mine);
-      checkpoint::write_text(mine, cpu::host_name());
+      checkpoint::write_text(mine, start);
     }
   });
   bool alone = true;
-  for (int rank = 0; rank < comm_.size(); ++rank) {
-    bool const is_mine = rank == comm_.rank();
-    alone = alone && (is_mine || !leads || comm_.size() == node_.size() ||
-                      access(fmt::format("{}/node-{:06}", path_, rank).c_str(), F_OK) != 0);
-  }
-  comm_.barrier();  // all have looked
+  mpi::agree(comm_, [&] {
+    for (int rank = 0; leads && comm_.size() > node_.size() && rank < comm_.size(); ++rank) {
+      std::string const other = marker_of(rank);
+      alone = alone && (rank == comm_.rank() || !checkpoint::size_of_file(other) ||
+                        checkpoint::read_text(other, KiB) != start);
+    }
+  });  // all have looked
   mpi::agree(comm_, [&] {
     if (leads) {
       checkpoint::remove_file(mine);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/units.hpp"
+#include "checkpoint/local_directory.hpp"
 #include "checkpoint/store.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "train/run_config.hpp"
@@ -13,8 +14,8 @@ namespace offstage::train {
 /// Where level 1 of a run lies: a directory of its own in checkpoint.local, on each node. Made durably; slots that a
 /// killed run left there are removed, and which tiers.path may share its extents is found out.
 ///
-/// Unless keep() was called, the destructor takes the name back that it gave the directory: a run that does not get to
-/// its first step leaves nothing. Directories go when they are empty.
+/// Until keep() the record of an earlier run stays as it is: a run that does not get to its first step
+/// changes nothing. Directories go when they are empty.
 ///
 /// Collective: construction. Threads: the main one.
 /// Errors:  UsageError, as mpi::AgreedError: checkpoint.local lies in host memory (unless tiers.allow-tmpfs=true) or is
@@ -28,7 +29,8 @@ class LocalLevel {
   LocalLevel(LocalLevel const&) = delete;
   LocalLevel& operator=(LocalLevel const&) = delete;
 
-  void keep() noexcept { kept_ = true; }
+  /// From now on this is the run's level 1, durably. Not collective; all ranks. Errors: IoError.
+  void keep() const;
   [[nodiscard]] std::unique_ptr<checkpoint::Store> make_store() const;
   /// The two checkpoints that are there at a time have room, with those that are there already; `mine`: this rank's part
   /// of one. Collective. Errors: IoError, as mpi::AgreedError.
@@ -36,9 +38,9 @@ class LocalLevel {
 
  private:
   void tidy() const noexcept;
-  void forget() const noexcept;
-  void name(RunConfig const& config);
+  void choose(RunConfig const& config);
   void make(RunConfig const& config);
+  [[nodiscard]] std::string marker_of(int rank) const;
   void refuse_sharing(RunConfig const& config) const;
   void find_near_paths(RunConfig& config) const;
 
@@ -46,9 +48,8 @@ class LocalLevel {
   mpi::Communicator node_;
   std::string checkpoints_;
   std::string key_;   ///< "checkpoint.local=DIR"
-  std::string path_;  ///< of the run's own directory
-  bool named_ = false;
-  bool kept_ = false;
+  checkpoint::LocalDirectory directory_;  ///< of rank 0
+  std::string path_;                      ///< of the run's own directory
 };
 
 }  // namespace offstage::train

@@ -172,18 +172,27 @@ TEST_F(StoreLevels, ARunKnowsItsOwnDirectory) {
   on_one_rank([&] {
     make_directory(directory);
     EXPECT_FALSE(read_local_directory(directory));
-    auto const made = name_local_directory(directory, "/local");
+    auto const made = choose_local_directory(directory, "/local");
     EXPECT_TRUE(is_local_name(made.name)) << made.name;
+    EXPECT_FALSE(read_local_directory(directory)) << "not before the run begins";
+    record_local_directory(directory, made);
     EXPECT_EQ(read_local_directory(directory), made);
-    EXPECT_EQ(name_local_directory(directory, "/local"), made);
+    EXPECT_EQ(choose_local_directory(directory, "/local"), made);
     EXPECT_EQ(level_of(made.path() + "/step-000000001/"), 1);
     EXPECT_EQ(level_of(directory + "/step-000000001"), 2);
-    auto const other = name_local_directory(directory, "/elsewhere");
+    auto const other = choose_local_directory(directory, "/elsewhere");
     EXPECT_NE(other.name, made.name);
+    EXPECT_EQ(read_local_directory(directory), made) << "a name that was mistyped loses nothing";
+    record_local_directory(directory, other);
+    std::string const copy = directory + "-copy";
+    make_directory(copy);
+    fs::copy_file(local_record(directory), local_record(copy));
+    EXPECT_NE(choose_local_directory(copy, "/elsewhere").name, other.name);
+    EXPECT_EQ(choose_local_directory(directory, "/elsewhere"), other);
     flip_bit(local_record(directory), 12);
     EXPECT_THAT(message_of<DataError>([&] { (void)read_local_directory(directory); }),
                 AllOf(HasSubstr(local_record(directory)), HasSubstr("damaged")));
-    EXPECT_NE(name_local_directory(directory, "/elsewhere"), other);
+    EXPECT_NE(choose_local_directory(directory, "/elsewhere"), other);
     forget_local_directory(directory);
     EXPECT_FALSE(read_local_directory(directory));
   });

@@ -116,7 +116,7 @@ class Scripts(unittest.TestCase):
     def test_a_new_checkpoint_of_level_1_ends_it_too(self):
         self.attempt(1, 1, OFFSTAGE_CRASHES="2")
         name = "level-1-0123456789abcdef"
-        self.write("run/checkpoints/level-1", 2 * f"{name}\n{self.folder}/local\n")
+        self.write("run/checkpoints/level-1", 2 * f"{name}\n{self.folder}/local\n{self.folder}/run/checkpoints\n")
         self.checkpoint(10, place=f"local/{name}")
         self.attempt(2, 1, OFFSTAGE_CRASHES="2")
         self.assertNotIn("bad end", self.output)

@@ -182,7 +182,8 @@ class World:
     def name_local(self):
         """Names the directory of level 1, which a run would give a name that no case could name."""
         self.checkpoints().mkdir(parents=True, exist_ok=True)
-        (self.checkpoints() / "level-1").write_text(2 * f"{self.local().name}\n{self.local().parent}\n")
+        (self.checkpoints() / "level-1").write_text(
+            2 * f"{self.local().name}\n{self.local().parent}\n{self.checkpoints().resolve()}\n")
 
     def environment(self, extra):
         return {**os.environ, "TMPDIR": str(self.tmp), "OMPI_MCA_btl_vader_backing_directory": str(self.tmp),
