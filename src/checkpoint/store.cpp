@@ -461,7 +461,9 @@ std::optional<Store::Found> Store::restore_newest(std::span<Store* const> levels
   std::vector<Candidate> all;
   for (Store* const level : levels) {
     require(map.ranks() == level->comm_.size(), "checkpoint: one shard per rank");
-    level->finish_earlier_save();
+    if (!level->settle_level()) {
+      continue;
+    }
     for (std::string const& name : level->candidates()) {
       all.push_back({level, name});
     }
@@ -511,6 +513,21 @@ void Store::finish_earlier_save() {
       passed_over_ = read_patiently([&] { return set_listed_aside(directory_, named_); });
     }
   });
+}
+
+bool Store::settle_level() {
+  try {
+    finish_earlier_save();
+    return true;
+  } catch (mpi::AgreedError const& error) {
+    if (!is_local() || error.code() != ExitCode::io) {
+      throw;
+    }
+    if (comm_.rank() == 0) {
+      log::warning("{}={}: level 1 is passed over: {}", key_, directory_, error.what());
+    }
+    return false;
+  }
 }
 
 void Store::pass_over_after(std::int64_t step) {

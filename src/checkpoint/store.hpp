@@ -234,6 +234,8 @@ class Store {
   void tidy(std::int64_t saved, bool by_reference);
   void settle_earlier_save();
   void finish_earlier_save();
+  /// finish_earlier_save; false after an I/O error of level 1, which is no reason not to take another.
+  bool settle_level();
   [[nodiscard]] std::vector<std::string> spared() const;
 
   std::string directory_;
