@@ -142,6 +142,10 @@ bool Saves::finish() {
 void Saves::finish_after_error() noexcept {
   try {
     finish_local();
+  } catch (std::exception const& error) {
+    log::warning("{}", error.what());
+  }
+  try {
     if (goes_on() && comm_.rank() == 0) {
       log::warning("an error ends the run once the save of step {} is written", step());
     }

@@ -56,9 +56,9 @@ class Saves {
   [[nodiscard]] bool may_save_local(std::int64_t step) const noexcept {
     return local_goes_on_ && !global_first_ && step != local_.step;
   }
-  /// Whether level 2 has to be saved when level 1 is due.
+  /// Whether level 2 has to be saved when level 1 is due. A save of it that goes on is enough.
   [[nodiscard]] bool saves_global_instead(std::int64_t step) const noexcept {
-    return local_goes_on_ && global_first_ && !is_saved(step);
+    return local_goes_on_ && global_first_ && !is_saved(step) && !goes_on();
   }
   /// Level 2. Returns when the checkpoint is complete.
   void save(checkpoint::Meta const& meta, State const& state, Seconds waited);

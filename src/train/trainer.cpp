@@ -128,6 +128,8 @@ class Training {
   void run_steps();
   /// Under the next step if there is one.
   void save(Decision const& due);
+  /// All is as a save takes it; how long that took.
+  Seconds settle_state();
   [[nodiscard]] Saves::State state() {
     return {runner_->map(), runner_->subgroups(), runner_->tiers()};
   }
@@ -635,26 +637,36 @@ bool Training<T>::finish_earlier_save(bool a_step_follows) {
 }
 
 template <class T>
+Seconds Training<T>::settle_state() {
+  Stopwatch const rest;
+  runner_->finish_update();
+  Seconds const waited = rest.elapsed();
+  mpi::agree(comm_, [&] { journal_.sync(); });
+  return waited;
+}
+
+template <class T>
 void Training<T>::save(Decision const& due) {
   bool const a_step_follows = goes_on() && meta_.step < config_.train.steps;
   bool const local = due.save_local && saves_->may_save_local(meta_.step);
   bool global =
       due.save || postponed_ || (due.save_local && saves_->saves_global_instead(meta_.step));
+  if (local && !a_step_follows) {
+    saves_->save_local(meta_, state(), settle_state(), false);  // it is the sooner complete one
+  }
   if (global && finish_earlier_save(a_step_follows)) {
     postponed_ = false;
     global = !saves_->is_saved(meta_.step);
   } else {
     global = false;
   }
-  if (!local && !global) {
+  bool const local_too = local && a_step_follows;
+  if (!local_too && !global) {
     return;
   }
-  Stopwatch const rest;
-  runner_->finish_update();
-  Seconds const waited = rest.elapsed();
-  mpi::agree(comm_, [&] { journal_.sync(); });
+  Seconds const waited = settle_state();
   bool const under_steps = config_.checkpoint.overlap && a_step_follows;
-  if (local) {
+  if (local_too) {
     saves_->save_local(meta_, state(), waited, under_steps);
   }
   if (global && under_steps) {
