@@ -171,6 +171,60 @@ class Levels(OffstageTest):
         self.assertEqual(0, self.begins(result), result)
         self.assertEqual(1, len(list(self.local.iterdir())))
 
+    def test_a_copy_of_a_runs_checkpoints_takes_nothing_of_its_level_1(self):
+        self.killed(*self.options)
+        newest = self.level_1()[-1]
+        shutil.copytree(self.folder / "run/checkpoints", self.folder / "copy/checkpoints")
+        self.assertIn("holds no checkpoint", self.call(OFFSTAGE, "checkpoint", "ls", self.folder / "copy/checkpoints").err)
+        result = self.train("copy", *self.options, "train.steps=2")
+        self.assertEqual(0, self.begins(result), result)
+        self.assertIn(f"level-1 is a copy, made for checkpoint.dir={self.folder / 'run/checkpoints'}", "".join(result.warnings))
+        self.assertEqual(newest, self.level_1()[-1])
+        total = self.step_of(newest) + 1
+        result = self.train("run", *self.options, f"train.steps={total}", ranks=2)
+        self.assertEqual(self.step_of(newest), self.begins(result), result)
+        self.assert_same_state(self.straight(total), self.folder / "run/checkpoints")
+
+    def test_a_start_that_fails_elsewhere_loses_no_level_1(self):
+        self.killed(*self.options)
+        newest = self.level_1()[-1]
+        (newest.parent / "node-000001").write_text("of a start that was killed")
+        mistyped = self.folder / "mistyped"
+        mistyped.mkdir()
+        result = self.train("run", *self.options, f"checkpoint.local={mistyped}", f"checkpoint.resume={self.folder}/none", expect=65)
+        self.assertIn(f"checkpoint.local was {self.local}", "".join(result.warnings))
+        self.assertEqual([], list(mistyped.iterdir()))
+        result = self.train("run", *self.options, f"train.steps={self.step_of(newest) + 1}")
+        self.assertEqual(self.step_of(newest), self.begins(result), result)
+        self.assertEqual([], list(self.local.iterdir()))
+
+    def test_level_1_that_cannot_be_tidied_stops_no_restart(self):
+        self.killed(*self.options, "checkpoint.every=2")
+        level_2 = max(self.step_of(path) for path in self.checkpoints("run") if (path / "master.h5").exists())
+        newest = self.level_1()[-1]
+        (newest.parent / f"replaced-{newest.name}").symlink_to(self.folder)
+        result = self.train("run", *self.options, f"train.steps={self.step_of(newest) + 1}")
+        self.assertEqual(level_2, self.begins(result), result)
+        self.assertRegex("".join(result.warnings), "checkpoint.local=.*: level 1 is passed over: ")
+        self.assert_same_state(self.straight(self.step_of(newest) + 1), self.folder / "run/checkpoints")
+
+    def test_a_stop_saves_level_1_before_an_older_save_of_level_2_ends(self):
+        process = self.start("run", *self.options, "checkpoint.every=3", "checkpoint.rate=1KB/s", "train.steps=1000000", ranks=2)
+        self.wait_for_step("run", 4, process)
+        for pid in self.ranks_of("run"):
+            os.kill(pid, signal.SIGTERM)
+        result = self.finish("run", process)
+        self.assertEqual(75, result.code, result)
+        said = [(int(step), bool(local)) for step, _, local in SAVED.findall(result.out)]
+        last = said[-1][0]
+        self.assertEqual([(last, True), (3, False), (last, False)], said[-3:])
+
+    def test_a_save_of_level_2_that_goes_on_is_enough_for_level_1_to_begin(self):
+        result = self.train("run", *self.options, "checkpoint.resume=none", "checkpoint.rate=1KB/s", "train.steps=5", ranks=2)
+        said = [(int(step), bool(local)) for step, _, local in SAVED.findall(result.out)]
+        self.assertEqual([1, 5], [step for step, local in said if not local], said)
+        self.assertNotIn("its save waits: that of", result.out + result.err)
+
     def test_places_that_are_none_are_refused(self):
         for options, code, message in (
                 ([f"checkpoint.local={self.folder}/nowhere"], 74, "there is no such directory on .*create it there"),
