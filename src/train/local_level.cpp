@@ -106,8 +106,7 @@ void LocalLevel::tidy() const noexcept {
 void LocalLevel::choose(RunConfig const& config) {
   mpi::agree(comm_, [&] {
     if (comm_.rank() == 0) {
-      directory_ =
-          checkpoint::choose_local_directory(checkpoints_, plain(config.checkpoint.local));
+      directory_ = checkpoint::choose_local_directory(checkpoints_, plain(config.checkpoint.local));
     }
   });
   path_ = comm_.broadcast(directory_.path(), 0);

@@ -47,7 +47,7 @@ class LocalLevel {
   mpi::Communicator const& comm_;
   mpi::Communicator node_;
   std::string checkpoints_;
-  std::string key_;   ///< "checkpoint.local=DIR"
+  std::string key_;                       ///< "checkpoint.local=DIR"
   checkpoint::LocalDirectory directory_;  ///< of rank 0
   std::string path_;                      ///< of the run's own directory
 };
