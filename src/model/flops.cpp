@@ -56,10 +56,9 @@ BlockPasses block_passes(Dims const& dims) {
   double const linear = part_flops(dims, Part::qkv) + part_flops(dims, Part::mid);
   double const attention = part_flops(dims, Part::attention);
   double const of_mlp = flops.linear / forward_and_backward - linear;
-  return {
-      .attention = {.forward = linear + attention,
-                    .backward = backward_products * linear + backward_attention * attention},
-      .mlp = {.forward = of_mlp, .backward = backward_products * of_mlp}};
+  return {.attention = {.forward = linear + attention,
+                        .backward = backward_products * linear + backward_attention * attention},
+          .mlp = {.forward = of_mlp, .backward = backward_products * of_mlp}};
 }
 
 double part_flops(Dims const& dims, Part part) {

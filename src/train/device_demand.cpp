@@ -89,8 +89,7 @@ Bytes resident_bytes(RunConfig const& config, state::ShardMap const& map, int ra
 template <class T>
 bool holds_two_layers(RunConfig const& config) {
   auto const run = run_shape<T>(config);
-  return run.micro_batches > 0 ||
-         std::ranges::any_of(run.fates, model::mlp_needs_attention);
+  return run.micro_batches > 0 || std::ranges::any_of(run.fates, model::mlp_needs_attention);
 }
 
 }  // namespace

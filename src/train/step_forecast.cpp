@@ -57,8 +57,7 @@ BlockWork block_work(RunConfig const& config, model::Dims const& dims,
   for (Part const part : model::all_parts) {
     if (fates[part] == model::Fate::recompute) {
       auto& layer = work.mlp.with_before || part == Part::up ? work.mlp : work.attention;
-      layer.recompute +=
-          as_products(config, model::part_flops(dims, part), platform.block_forward);
+      layer.recompute += as_products(config, model::part_flops(dims, part), platform.block_forward);
     }
   }
   return work;

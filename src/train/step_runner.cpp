@@ -59,8 +59,7 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
       known.device.memory = device_->capacity();
       copy_ = std::make_unique<parameters::DeviceParameters<T>>(
           map_, *link_, *device_, *stream_,
-          gathering_slots<T>(known, map_, link_->route(), link_->device_bytes()),
-          trace_.get());
+          gathering_slots<T>(known, map_, link_->route(), link_->device_bytes()), trace_.get());
     }
     auto shape = run_shape<T>(config_);
     shape.attention = attention;

@@ -60,7 +60,23 @@ class OffstagePolicy(OffstageTest):
         self.assertRegex(result.out, r"(?m)^plan: .*updates on the cores \d+ % slower than planned.*for which the run saves and starts anew$")
         self.assertRegex(result.out, r"continuing after step \d+")
         self.assert_same_state("plain", "run")
-        self.assertEqual(list(range(1, 101)), [r["step"] for r in self.steps("run")], "each once")
+        steps = self.steps("run")
+        self.assertEqual(list(range(1, 101)), [r["step"] for r in steps], "each once")
+        # Steps are predicted for the configuration that they are made in, by the rates that it was chosen by.
+        again = int(re.search(r"continuing after step (\d+)", result.out).group(1))
+        predicted = [r["predicted_step_seconds"] for r in steps]
+        self.assertEqual(1, len(set(predicted[:again])))
+        self.assertNotEqual(predicted[0], predicted[again])
+
+    def test_a_new_start_takes_a_checkpoint_of_either_level(self):
+        (self.folder / "local").mkdir()
+        common = [*MODEL, "train.steps=60", "train.log-every=60"]
+        self.train("plain", *common)
+        slow = "h2d=100MB/s,d2h=100MB/s,compute=50G,update=50M,host-update=80k"
+        result = self.choose("run", "cores", *common, f"device.emulate={slow}", "platform.cpu-update=50M",
+                             f"checkpoint.local={self.folder}/local", "checkpoint.local-every=4")
+        self.assertRegex(result.out, r"continuing after step \d+")
+        self.assert_same_state("plain", "run")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ void expect_sound(StoredSubgroup const& subgroup, std::size_t k, Manifest const&
 
 void expect_sound(Manifest const& manifest) {
   expect(manifest.rank >= 0 && manifest.rank < manifest.ranks);
-  expect(manifest.file == rank_file_name(manifest.rank));
+  expect(manifest.format >= format_of_node_files ? is_node_file_name(manifest.file, manifest.ranks)
+                                                 : manifest.file == rank_file_name(manifest.rank));
   Bytes held = 0;
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     expect_sound(manifest.subgroups[k], k, manifest);

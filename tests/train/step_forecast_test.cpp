@@ -150,8 +150,9 @@ TEST(StepForecast, LargeLayersHaveTheirSlotOnRanksToo) {
 TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {
   auto config = tiny();
   config.platform_products = 1e8;
+  // Cores so slow that forward does not hide all that is done again.
   config.platform = {
-      .cpu_update = 1e6, .device_update = 1e6, .host_to_device = 1e7, .device_to_host = 1e7};
+      .cpu_update = 5e5, .device_update = 1e6, .host_to_device = 1e7, .device_to_host = 1e7};
   Scene scene{config};
   scene.memory.spares = 30;
   auto const step = [&](Overlap overlap, double clip_rate) {
