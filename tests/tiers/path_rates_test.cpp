@@ -44,7 +44,8 @@ TEST_F(StoragePathTest, RatesAreTheNodesWhetherOrNotProcessesTakeTurns) {
     path.read(file, memory.bytes(), 0);
     path.follow_rates();
     DirectionTraffic const reads = path.traffic().read;
-    double const own = path.settings().transfers() * static_cast<double>(reads.bytes) / reads.seconds.count();
+    double const own =
+        path.settings().transfers() * static_cast<double>(reads.bytes) / reads.seconds.count();
     EXPECT_DOUBLE_EQ(path.rate().read, turns ? own : 3 * own);
   }
 }
