@@ -7,6 +7,24 @@
 #include "base/watch.hpp"
 
 namespace offstage::checkpoint {
+namespace {
+
+/// What comes before the rank file. The other ranks of the node would wait for one that fails here.
+void begin(int threads, tiers::Tiers& tiers, Manner const& manner) {
+  try {
+    set_team_size(threads);
+    if (manner.drain.holds()) {
+      tiers.hold();
+    }
+  } catch (...) {
+    if (manner.node != nullptr) {
+      NodeFile::Turn const failed{*manner.node, manner.number};
+    }
+    throw;
+  }
+}
+
+}  // namespace
 
 Staging::Staging(int threads, std::string step_directory, int rank, int ranks, StateLayout layout,
                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, Manner manner)
@@ -21,10 +39,7 @@ Staging::Staging(int threads, std::string step_directory, int rank, int ranks, S
                   }
                 };
                 try {
-                  set_team_size(threads);
-                  if (manner.drain.holds()) {
-                    tiers.hold();
-                  }
+                  begin(threads, tiers, manner);
                   manner.drain.hurries = &hurries_;
                   manner.drain.only_held_is_left = say;
                   manner.given_up = &given_up_;

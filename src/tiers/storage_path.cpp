@@ -257,6 +257,7 @@ StoragePath::StoragePath(PathSettings settings, Sharing sharing,
   }
   shared_ = own_ ? own_.get() : sharing.rest;
   queue_ = shared ? sharing.lock : shared_;
+  at_once_ = static_cast<double>(settings_.transfers()) * (shared ? 1 : sharing.ranks);
   if (settings_.emulation) {
     throttle_ = std::make_unique<Throttle>(*settings_.emulation, shared_->throttle);
   }
@@ -375,7 +376,7 @@ void StoragePath::follow_rates() {
     }
     known.bytes = traffic.bytes;
     known.seconds = traffic.seconds;
-    double const found = settings_.transfers() * (static_cast<double>(bytes) / seconds);
+    double const found = at_once_ * (static_cast<double>(bytes) / seconds);
     known.rate = known.rate > 0.0 ? (1.0 - smoothing) * known.rate + smoothing * found : found;
   };
   follow(read_, traffic_.read);
@@ -468,8 +469,8 @@ std::shared_ptr<PathSet> make_paths(PathSetSettings const& settings) {
     bool const exclusive = settings.exclusive.empty() || settings.exclusive[i];
     owned->paths.push_back(std::make_unique<StoragePath>(
         settings.paths[i],
-        StoragePath::Sharing{exclusive ? &shared[first[i]] : nullptr, &shared[i]}, settings.kernel,
-        settings.trace));
+        StoragePath::Sharing{exclusive ? &shared[first[i]] : nullptr, &shared[i], settings.ranks},
+        settings.kernel, settings.trace));
   }
   return {owned, &owned->paths};
 }

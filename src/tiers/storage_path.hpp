@@ -73,6 +73,7 @@ class StoragePath {
   struct Sharing {
     PathShared* lock{};  ///< null: processes do not wait for each other
     PathShared* rest{};  ///< null: throttled and left out for this process alone
+    int ranks = 1;       ///< processes of the node that use the path
   };
   /// A null kernel is libaio. Rows of the trace: `read DIR` and `write DIR`. Errors: IoError if the system
   /// has no asynchronous requests left (fs.aio-max-nr): all that the path will need are taken here.
@@ -90,9 +91,10 @@ class StoragePath {
 
   [[nodiscard]] PathSettings const& settings() const noexcept { return settings_; }
   [[nodiscard]] PathTraffic traffic() const;
-  /// Of the whole path: what one transfer reaches, without waiting, times
-  /// PathSettings::transfers(). As given or set at first (given rates are starting values too),
-  /// then as follow_rates finds them; 0: not known.
+  /// Of the whole path, all processes of the node together: what one transfer reaches, without
+  /// waiting, times PathSettings::transfers(), and times the processes that use it if they do not
+  /// wait for each other. As given or set at first (given rates are starting values too), then as
+  /// follow_rates finds them; 0: not known.
   [[nodiscard]] plan::PathRate rate() const;
   /// Takes the traffic into the rates, by half, for each direction in which 8 MiB have moved since that
   /// was last done: to be called once per step.
@@ -130,6 +132,7 @@ class StoragePath {
   PathShared* shared_;
   PathShared*
       queue_;  ///< of all paths on its device, if processes wait for each other; else shared_
+  double at_once_;  ///< transfers of all processes of the node
   std::unique_ptr<Throttle> throttle_;
   trace::Trace* trace_;
   std::string read_row_, write_row_;  ///< of the trace
@@ -148,6 +151,7 @@ struct PathSetSettings {
       shared{};  ///< shared_bytes(paths) zero bytes that the node's processes share
   std::shared_ptr<aio::Kernel> kernel{};  ///< null: libaio; a test brings a failing one
   trace::Trace* trace{};
+  int ranks = 1;  ///< processes of the node that use the paths
 };
 
 /// The paths of a run, in the order of the configuration. Those on the same device share a lock,

@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 
+#include "base/error.hpp"
 #include "base/stopwatch.hpp"
 #include "base/thread.hpp"
 #include "platform/memory/huge_buffer.hpp"
@@ -29,6 +30,9 @@ constexpr double transfers_in_slice = 3.0;
 constexpr int rounds = 3;
 /// Less would be a trial of how soon threads wake.
 constexpr Bytes least_piece = 256 * KiB;
+/// Of one transfer of each thread of all ranks. A path that takes longer is not tried: there are
+/// more rounds than one.
+constexpr Seconds longest_round{1.0};
 
 Bytes aligned(Bytes bytes) {
   return std::max<Bytes>(1, bytes / aio::direct_alignment) * aio::direct_alignment;
@@ -79,7 +83,10 @@ class Trial {
   }
   void prepare(RunConfig const& config, LockTrial const& settings);
   void fill();
-  void write(Bytes piece);
+  /// The same on all ranks of the node: a round takes so long.
+  void look_at(Seconds round);
+  /// A round of writes. Returns the time.
+  Seconds write(Bytes piece);
   /// Roughly what all of them reach, bytes per second.
   [[nodiscard]] double first_rate(Bytes parts, Bytes most);
   /// Bytes per second of all ranks of the node.
@@ -111,6 +118,10 @@ void Trial::prepare(RunConfig const& config, LockTrial const& settings) {
   Bytes const room = aio::free_bytes(settings_.directory) / (2 * node_.size());
   piece_ = aligned(std::min({full, extent, settings.memory / count, room / count}));
   file_ = tiers::make_spill_file(settings_.directory, settings.spill, count * piece_);
+  if (!file_.direct()) {
+    throw IoError{fmt::format("tiers.path = {}: its file system has no direct transfers",
+                              settings_.directory)};
+  }
   for (int i = 0; i < count; ++i) {
     parts_.push_back({memory::HugeBuffer{piece_}, i * piece_, i % 2 == 0});
   }
@@ -144,21 +155,40 @@ Seconds Trial::together(std::function<void()> const& work) {
   return Seconds{node_.maximum(watch.elapsed().count())};
 }
 
-void Trial::write(Bytes piece) {
-  on_parts([&](Part& part) {
-    turns_.write(file_, part.memory.bytes().first(static_cast<std::size_t>(piece)), part.begin);
-  });
+void Trial::look_at(Seconds round) {
+  if (!failed_ && round > longest_round) {
+    problem_ = "the path is slow";
+    failed_ = true;
+  }
 }
 
-/// A busy machine, or one that has just begun, makes some writes slow: the fastest counts.
+Seconds Trial::write(Bytes piece) {
+  Seconds const taken = together([&] {
+    on_parts([&](Part& part) {
+      turns_.write(file_, part.memory.bytes().first(static_cast<std::size_t>(piece)), part.begin);
+    });
+  });
+  look_at(taken);
+  return taken;
+}
+
+/// A busy machine, or one that has just begun, makes some writes slow: the fastest counts. Pieces
+/// below the least only tell whether those that count would take too long.
 double Trial::first_rate(Bytes parts, Bytes most) {
+  Bytes const least = std::min(least_piece, most);
   if (settings_.read_rate > 0.0 && settings_.write_rate > 0.0) {
-    return 2.0 / (1.0 / settings_.read_rate + 1.0 / settings_.write_rate);
+    double const given = 2.0 / (1.0 / settings_.read_rate + 1.0 / settings_.write_rate);
+    look_at(Seconds{static_cast<double>(parts * least) / given});
+    return given;
   }
   double found = 1.0;
   Seconds all{};
-  for (Bytes piece = std::min(least_piece, most); !failed_; piece = std::min(4 * piece, most)) {
-    Seconds const taken = together([&] { write(piece); });
+  for (Bytes piece = std::min(aio::direct_alignment, most); !failed_;
+       piece = std::min(4 * piece, most)) {
+    Seconds const taken = write(piece);
+    if (piece < least) {
+      continue;
+    }
     found = std::max(found, static_cast<double>(parts * piece) / std::max(1e-9, taken.count()));
     all += taken;
     if (piece == most || all > longest_slice) {
@@ -180,7 +210,7 @@ void Trial::fill() {
       std::min(static_cast<double>(most), found * slice_.count() / static_cast<double>(parts));
   piece_ = std::max(std::min(least_piece, most), aligned(static_cast<Bytes>(fits)));
   if (!failed_) {
-    static_cast<void>(together([&] { write(piece_); }));
+    write(piece_);
   }
 }
 
@@ -243,24 +273,35 @@ std::vector<LockChoice> choose_locks(RunConfig const& config, mpi::Communicator 
                                      mpi::Communicator const& node, LockTrial const& trial) {
   std::vector<LockChoice> choices(config.paths.size(),
                                   {.exclusive = config.storage.exclusive == Exclusive::on});
-  if (config.storage.exclusive != Exclusive::automatic ||
-      comm.maximum(std::int64_t{node.size()}) == 1) {
+  if (config.storage.exclusive != Exclusive::automatic) {
     return choices;
   }
   std::vector<std::size_t> owners;
+  mpi::agree(comm, [&] { owners = tiers::lock_owners(config.paths); });
+  if (comm.maximum(std::int64_t{node.size()}) == 1) {
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      choices[i].exclusive = std::ranges::count(owners, owners[i]) > 1;
+    }
+    return choices;
+  }
+  std::string problem;
   std::shared_ptr<tiers::PathSet> turns;
   std::shared_ptr<tiers::PathSet> crowd;
-  mpi::agree(comm, [&] {
-    owners = tiers::lock_owners(config.paths);
-    turns = tiers::make_paths({.paths = config.paths, .shared = trial.shared});
-    crowd = tiers::make_paths({.paths = config.paths,
-                               .exclusive = std::vector<bool>(config.paths.size(), false),
-                               .shared = trial.shared});
-  });
+  if (node.size() > 1) {
+    try {
+      turns = tiers::make_paths({.paths = config.paths, .shared = trial.shared});
+      crowd = tiers::make_paths({.paths = config.paths,
+                                 .exclusive = std::vector<bool>(config.paths.size(), false),
+                                 .shared = trial.shared});
+    } catch (IoError const& error) {  // two sets need more requests than the run does
+      problem = error.what();
+    }
+  }
+  bool const tries = comm.maximum(std::int64_t{problem.empty() ? 0 : 1}) == 0;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (owners[i] == i) {
-      LockChoice here;
-      if (node.size() > 1) {
+      LockChoice here{.problem = problem};
+      if (node.size() > 1 && tries) {
         Trial{config, i, node, trial, *turns, *crowd}.run(here);
       }
       choices[i] = agree_on(here, node.size() > 1 && node.rank() == 0, comm);
@@ -268,6 +309,9 @@ std::vector<LockChoice> choose_locks(RunConfig const& config, mpi::Communicator 
       choices[i] = choices[owners[i]];
     }
   }
+  turns.reset();
+  crowd.reset();
+  comm.barrier();  // their requests are back before anybody takes those of the run
   return choices;
 }
 

@@ -34,8 +34,9 @@ struct LockTrial {
 /// all of them read and write the path for some tenths of a second, taking turns and all at once,
 /// alternately, through the locks and with transfers such as the run will make; figures of several
 /// nodes are averaged. Paths of one device share a lock, so the first of them is tried for all.
-/// Processes take turns where this fails (the path's own errors come when the run uses it), and
-/// need not where no node has two.
+/// Processes take turns where this fails (the path's own errors come when the run uses it), where
+/// the path is so slow that it would take seconds, and where its transfers pass through the page
+/// cache. No turns are needed where no node has two ranks, but on paths of one device.
 /// Files:  as make_spill_file; nothing is left behind.
 /// Collective over `comm` and `node`, its ranks of this node. Errors: mpi::AgreedError: a path that
 ///         cannot be looked at.

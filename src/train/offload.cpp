@@ -113,7 +113,8 @@ Offload::Offload(RunConfig const& config, mpi::Communicator const& comm, trace::
     paths_ = tiers::make_paths({.paths = config.paths,
                                 .exclusive = exclusive,
                                 .shared = window_->bytes(),
-                                .trace = trace});
+                                .trace = trace,
+                                .ranks = node.size()});
   });
   measure(node, measuring_memory);
 }
@@ -342,11 +343,10 @@ std::vector<plan::PathRate> Offload::rates() const {
   return rates;
 }
 
-// Where processes do not take turns, a rank's rate is measured while the others use the path too.
 std::vector<plan::PathRate> Offload::rates_of_rank() const {
   std::vector<plan::PathRate> rates;
+  auto const ranks = static_cast<double>(sharer_.ranks);
   for (std::size_t i = 0; paths_ && i < paths_->size(); ++i) {
-    auto const ranks = static_cast<double>(locks_[i].exclusive ? sharer_.ranks : 1);
     if ((*paths_)[i]->writable()) {
       auto const rate = (*paths_)[i]->rate();
       rates.push_back({rate.read / ranks, rate.write / ranks, rate.full_duplex});

@@ -69,6 +69,7 @@ class Offload {
 
   /// Null without storage.
   [[nodiscard]] std::shared_ptr<tiers::PathSet> const& paths() const noexcept { return paths_; }
+  /// Of each path: StoragePath::rate, the node's.
   [[nodiscard]] std::vector<plan::PathRate> rates() const;
   /// Those that this rank gets while all ranks of the node do the same, of the paths that are written to.
   [[nodiscard]] std::vector<plan::PathRate> rates_of_rank() const;

@@ -5,8 +5,6 @@
 #include <cstddef>
 
 #include "base/dtype.hpp"
-#include "base/error.hpp"
-#include "base/log.hpp"
 
 namespace offstage::train {
 namespace {
@@ -118,12 +116,7 @@ std::optional<RunForecast> foresee_run(RunConfig const& config, StepFacts const&
     as_reached.plan.clip_rate =
         static_cast<double>(reached->clipped) / static_cast<double>(reached->steps);
   }
-  try {
-    forecast.step = foresee_step<T>(as_reached, facts, {.machine = &machine, .events = events});
-  } catch (PreconditionError const& error) {  // no run ends for want of a prediction
-    log::warning("the steps of this run could not be simulated: {}", error.what());
-    return std::nullopt;
-  }
+  forecast.step = foresee_step<T>(as_reached, facts, {.machine = &machine, .events = events});
   return forecast;
 }
 

@@ -34,10 +34,11 @@ struct RunForecast {
 /// those that it has reached; updates under backward are done again as often as norms were above
 /// the limit so far. Products that were not measured count as all that forward, or
 /// backward, waited for, whichever makes them quicker.
-/// Returns nothing where a rate is missing and `reached` is null, where what goes to storage has
-/// paths of which nothing is known and, with a warning, where the simulation fails.
+/// Returns nothing where a rate is missing and `reached` is null, and where what goes to storage has
+/// paths of which nothing is known.
 /// T is numerics.dtype.
 /// Time: that of some simulations (plan::simulate). `events`: see there; null: nobody wants them.
+/// Errors: those of plan::simulate.
 template <class T>
 [[nodiscard]] std::optional<RunForecast> foresee_run(
     RunConfig const& config, StepFacts const& facts, ReachedRates const* reached,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <iterator>
 #include <type_traits>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "activations/host_activations.hpp"
 #include "activations/stored_activations.hpp"
+#include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
@@ -226,7 +228,8 @@ std::optional<RunForecast> StepRunner<T>::foresee() const {
 }
 
 template <class T>
-std::optional<RunForecast> StepRunner<T>::foresee(std::vector<plan::SimulatedEvent>* events) const {
+std::optional<RunForecast> StepRunner<T>::foresee(std::vector<plan::SimulatedEvent>* events) const
+    try {
   auto const device = device_plan();
   StepFacts const facts{.map = map_,
                         .rank = comm_.rank(),
@@ -239,6 +242,9 @@ std::optional<RunForecast> StepRunner<T>::foresee(std::vector<plan::SimulatedEve
   reached.update = update_->rates();
   reached.paths = offload_->rates();
   return foresee_run<T>(config_, facts, reached.steps > 0 ? &reached : nullptr, events);
+} catch (std::exception const& error) {  // no run ends for want of a prediction
+  log::warning("the steps of this run could not be simulated: {}", error.what());
+  return std::nullopt;
 }
 
 template <class T>

@@ -95,7 +95,7 @@ class StepRunner {
   /// the state, or would. It returns true if something went on beside the step until then.
   void set_before_update(std::function<bool()> call) { before_update_ = std::move(call); }
   /// This rank's steps as plan and rates make them; see foresee_run. Before the first step by rates
-  /// that were given alone. Not collective.
+  /// that were given alone. Nothing, with a warning, where that fails. Not collective.
   [[nodiscard]] std::optional<RunForecast> foresee() const;
   /// Waits for what the last update left to go on under the next forward: before the state is read or
   /// saved. Errors: those of the update.

@@ -36,6 +36,20 @@ class FailingShares final : public tiers::Tiers {
   void discard(tiers::Key, std::int64_t, bool) noexcept override {}
 };
 
+/// Tiers that fail before a save begins its file.
+class FailingHold final : public tiers::Tiers {
+ public:
+  tiers::Lease fetch(tiers::Key) override { throw IoError{"never asked"}; }
+  tiers::Lease create(tiers::Key) override { throw IoError{"never asked"}; }
+  void hold() override { throw IoError{"the disk is gone"}; }
+  [[nodiscard]] tiers::Traffic traffic() const override { return {}; }
+  [[nodiscard]] Bytes host_bytes() const override { return 0; }
+
+ protected:
+  void commit(tiers::Key, std::int64_t) override {}
+  void discard(tiers::Key, std::int64_t, bool) noexcept override {}
+};
+
 class NodeFiles : public CheckpointStore {
  protected:
   void use(mpi::Communicator const& of_node) {
@@ -140,14 +154,17 @@ TEST_F(NodeFiles, HaveNoRoomForWhatEntersByReference) {
 
 TEST_F(NodeFiles, FailOnAllRanksWithTheCauseOfOne) {
   use(node);
+  store.set_rate({.bytes_per_second = 1e12});  // so that saves hold
   save(1, 1);
   Shard shard = make_shard();
   shard.fill(2);
   for (int const bad : {0, world.size() - 1}) {
     FailingTiers late;
     FailingShares early;
+    FailingHold earliest;
     for (tiers::Tiers* const failing :
-         {static_cast<tiers::Tiers*>(&early), static_cast<tiers::Tiers*>(&late)}) {
+         {static_cast<tiers::Tiers*>(&earliest), static_cast<tiers::Tiers*>(&early),
+          static_cast<tiers::Tiers*>(&late)}) {
       tiers::Tiers& used = world.rank() == bad ? *failing : *shard.tiers;
       store.begin_save(meta(2), shard.map, shard.subgroups, used);
       EXPECT_THAT(message_of<mpi::AgreedError>([&] { (void)store.finish_save(); }),

@@ -35,6 +35,21 @@ TEST_F(StoragePathTest, RatesFollowTheTransfersByHalf) {
   EXPECT_DOUBLE_EQ(path.rate().write, found(path.traffic().write));  // nothing was known before
 }
 
+TEST_F(StoragePathTest, RatesAreTheNodesWhetherOrNotProcessesTakeTurns) {
+  PathShared of_node{};
+  for (bool const turns : {true, false}) {
+    StoragePath::Sharing const sharing{turns ? &of_node : nullptr, &of_node, 3};
+    StoragePath path{settings(), sharing, kernel, nullptr};
+    Memory const memory{8 * MiB};
+    path.read(file, memory.bytes(), 0);
+    path.follow_rates();
+    DirectionTraffic const reads = path.traffic().read;
+    double const own =
+        path.settings().transfers() * static_cast<double>(reads.bytes) / reads.seconds.count();
+    EXPECT_DOUBLE_EQ(path.rate().read, turns ? own : 3 * own);
+  }
+}
+
 TEST_F(StoragePathTest, LittleTrafficMovesTheRatesWhenItHasAddedUp) {
   StoragePath path{settings(), {}, kernel, nullptr};
   path.set_rates(3e9, 2e9);

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "platform/mpi/shared_window.hpp"
-#include "temporary_directory.hpp"
+#include "platform/scratch_directory.hpp"
 #include "tiers/storage_path.hpp"
 
 namespace offstage::train {
@@ -38,7 +38,7 @@ class Locks : public ::testing::Test {
  protected:
   Locks() {
     // All ranks see the first one's directory.
-    std::string const path = comm.broadcast(comm.rank() == 0 ? own.path().string() : std::string{}, 0);
+    std::string const path = comm.broadcast(comm.rank() == 0 ? own.path() : std::string{}, 0);
     tiers::PathSettings settings;
     settings.directory = path;
     config.paths = {settings, settings};
@@ -59,7 +59,7 @@ class Locks : public ::testing::Test {
   }
 
   mpi::Communicator comm = mpi::Communicator::world();
-  TemporaryDirectory own;
+  ScratchDirectory own;  ///< where transfers are direct
   RunConfig config;
 };
 
@@ -91,6 +91,39 @@ TEST_F(Locks, AreChosenByTheFiguresTheSameOnAllRanksAndNothingIsLeft) {
   }
   comm.barrier();
   EXPECT_TRUE(std::filesystem::is_empty(config.paths.front().directory));
+}
+
+TEST_F(Locks, AreNotTriedOnASlowPath) {
+  auto& slow = config.paths[1];
+  slow.emulation = tiers::Emulation{.read_rate = 24e3, .write_rate = 24e3};
+  slow.threads = 4;
+  for (bool const given : {false, true}) {
+    slow.read_rate = slow.write_rate = given ? 24e3 : 0.0;
+    auto const choices = choose(Exclusive::automatic);
+    EXPECT_EQ(choices[0].problem, "");
+    EXPECT_EQ(choices[1].problem, comm.size() == 1 ? "" : "the path is slow");
+    EXPECT_EQ(choices[1].exclusive, comm.size() > 1);
+  }
+}
+
+TEST_F(Locks, OfOneDeviceAreKeptByOneProcess) {
+  config.paths[1].emulation.reset();
+  config.paths.push_back(config.paths[0]);
+  config.paths[2].emulation = tiers::Emulation{.read_rate = 50e6, .write_rate = 50e6};
+  auto const choices = choose(Exclusive::automatic);
+  EXPECT_EQ(choices[0].exclusive, choices[1].exclusive);
+  if (comm.size() == 1) {
+    EXPECT_TRUE(choices[0].exclusive);
+    EXPECT_FALSE(choices[2].exclusive) << "its device is its own";
+  }
+}
+
+TEST_F(Locks, AreKeptWhereTheSystemHasNoRequestsForTheTrial) {
+  std::ifstream{"/proc/sys/fs/aio-max-nr"} >> config.paths[0].engine.queue_depth;
+  for (LockChoice const& choice : choose(Exclusive::automatic)) {
+    EXPECT_EQ(choice.exclusive, comm.size() > 1);
+    EXPECT_EQ(choice.problem.empty(), comm.size() == 1);
+  }
 }
 
 TEST_F(Locks, AreKeptWhereAnyRankCannotTry) {

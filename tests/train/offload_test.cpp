@@ -24,17 +24,14 @@ plan::PathRate rate_of_rank(mpi::Communicator const& comm, Exclusive exclusive) 
   return offload.rates_of_rank().at(0);
 }
 
-TEST(Offload, DividesARateAmongTheRanksThatTakeTurns) {
+TEST(Offload, DividesARateAmongTheRanksWhetherOrNotTheyTakeTurns) {
   auto const comm = mpi::Communicator::world();
-  auto const mine = rate_of_rank(comm, Exclusive::on);
-  EXPECT_DOUBLE_EQ(mine.read, 600.0 / comm.size());
-  EXPECT_DOUBLE_EQ(mine.write, 300.0 / comm.size());
-  EXPECT_TRUE(mine.full_duplex);
-}
-
-TEST(Offload, TakesTheRateThatARankMeasuresBesideOthersAsItIs) {
-  auto const mine = rate_of_rank(mpi::Communicator::world(), Exclusive::off);
-  EXPECT_DOUBLE_EQ(mine.read, 600.0);
+  for (auto const exclusive : {Exclusive::on, Exclusive::off}) {
+    auto const mine = rate_of_rank(comm, exclusive);
+    EXPECT_DOUBLE_EQ(mine.read, 600.0 / comm.size());
+    EXPECT_DOUBLE_EQ(mine.write, 300.0 / comm.size());
+    EXPECT_TRUE(mine.full_duplex);
+  }
 }
 
 TEST(Offload, HasNoRatesWithoutPaths) {
