@@ -260,7 +260,7 @@ class Plan(PlatformTest):
         self.assertRegex(result.out, r"what would help +twice the device memory: it fits")
 
     def test_the_largest_that_fits_fits_and_one_more_does_not(self):
-        limits = [*self.MACHINE, "--device.memory=4MiB", "--train.micro-batch=1", "--train.sequence=32"]
+        limits = [*self.MACHINE, "--device.memory=5MiB", "--train.micro-batch=1", "--train.sequence=32"]
         for what, key in (("model", "model.layers"), ("batch", "train.micro-batch"), ("sequence", "train.sequence")):
             with self.subTest(what):
                 out = self.plan(*limits, f"--max={what}").out
