@@ -187,8 +187,9 @@ class StepRunner {
   Bytes activation_bytes_{};                             ///< all that lies idle between passes
   std::unique_ptr<Offload> offload_;
   std::unique_ptr<parameters::WorkingParameters<T>> copy_;
-  std::unique_ptr<state::ActivationStore> activations_;  ///< null: none leaves the device
   std::unique_ptr<model::Transformer<T>> model_;
+  /// Null: none leaves the device. It ends before the model does, whose memory it may still copy.
+  std::unique_ptr<state::ActivationStore> activations_;
   std::unique_ptr<SharedUpdate> update_;
   std::unique_ptr<update::HeldGradients> held_;  ///< null: no gradient stays on the device
   std::unique_ptr<update::GradientAccumulator<T>> gradients_;

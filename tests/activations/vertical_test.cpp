@@ -105,9 +105,9 @@ struct Together {
   Together(test::TestModel<T>& like, RunShape const& run, device::Device& device)
       : source{like},
         stream{device.make_calling_stream("model")},
-        store{leaving_parts<T>(like.shape, run), device, nullptr},
+        model{like.shape, run, device, *stream},
         gradients{device, *stream},
-        model{like.shape, run, device, *stream} {
+        store{leaving_parts<T>(like.shape, run), device, nullptr} {
     model.set_store(store);
   }
 
@@ -122,9 +122,10 @@ struct Together {
 
   test::TestModel<T>& source;
   std::unique_ptr<device::Stream> stream;
-  activations::HostActivations store;
-  LateGradients<T> gradients;
   Transformer<T> model;
+  // Copies of the model's memory may go on; they end before it does.
+  LateGradients<T> gradients;
+  activations::HostActivations store;
 };
 
 constexpr std::int64_t blocks = 3;
