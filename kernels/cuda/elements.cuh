@@ -12,8 +12,9 @@
 namespace offstage::kernels::cuda {
 namespace {
 
-constexpr int block_size = 256;             // threads; the kernels are bound by memory bandwidth
-constexpr std::size_t max_blocks = 8'192;  // several times what any GPU holds; grid-stride loops cover the rest
+constexpr int block_size = 256;  // threads; the kernels are bound by memory bandwidth
+constexpr std::size_t max_blocks =
+    8'192;  // several times what any GPU holds; grid-stride loops cover the rest
 
 /// Blocks for this much work, so much of it by each block; at least one: an empty grid is a launch error.
 inline unsigned blocks_for(std::size_t work, std::size_t per_block) {

@@ -81,7 +81,7 @@ class StoredActivations final : public state::ActivationStore {
     tiers::Key key{};
     std::map<int, std::pair<Bytes, Bytes>> parts;  ///< offset and bytes of each
     std::shared_ptr<Passage>
-        passage;  ///< of this micro-batch's forward, then of its backward; or the latest
+        passage;           ///< of this micro-batch's forward, then of its backward; or the latest
     std::int64_t begun{};  ///< passages, in this micro-batch
   };
   struct Queue {

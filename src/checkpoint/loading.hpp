@@ -40,7 +40,7 @@ struct Outcome {
 [[nodiscard]] std::vector<std::string> candidates(std::string const& directory,
                                                   std::vector<std::string> const& without,
                                                   mpi::Communicator const& comm);
-/// Those of `names` that every rank finds in its `directory`; what cannot be read is not there. Collective.
+/// The `names` that every rank finds in its `directory`. A name that cannot be read counts as absent. Collective.
 [[nodiscard]] std::vector<std::string> on_every_node(std::string const& directory,
                                                      std::vector<std::string> const& names,
                                                      mpi::Communicator const& comm);

@@ -25,7 +25,8 @@ struct LocalDirectory {
 
 /// The file's path.
 [[nodiscard]] std::string local_record(std::string const& checkpoints);
-/// What the file in `checkpoints` names; none if there is none. Errors: DataError if it is damaged; IoError.
+/// The directory that the file in `checkpoints` names; null without such a file. Errors: DataError if the
+/// file is damaged; IoError.
 [[nodiscard]] std::optional<LocalDirectory> read_local_directory(std::string const& checkpoints);
 /// A directory inside `parent`: the one that the file names if it lies there and was named here, else
 /// one of a fresh name. What is not looked at then is said (log). Writes nothing. Errors: IoError.

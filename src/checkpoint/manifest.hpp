@@ -32,8 +32,8 @@ struct StoredSubgroup {
   [[nodiscard]] std::int64_t blocks(StateLayout const& layout) const;
 };
 
-/// What one rank saved, in its own file or its node's, and in extent files; stands beside them as
-/// JSON.
+/// The list of what one rank saved, in its own file or its node's, and in extent files. It stands
+/// beside them as JSON.
 struct Manifest {
   std::int64_t format{};
   int rank{};

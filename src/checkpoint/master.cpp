@@ -275,7 +275,7 @@ void write_ranks(h5::File& file, std::vector<RankEntry> const& ranks) {
   file.write<std::uint64_t>("/rank/manifest_checksum", shape, checksums);
 }
 
-/// Of all ranks. `format`: the master's.
+/// The entries of all ranks. `format`: the master's.
 std::vector<RankEntry> read_ranks(h5::File const& file, std::int64_t count, std::int64_t format,
                                   std::string const& path) {
   require_within(count, 1, most_ranks, "ranks", path);

@@ -42,7 +42,7 @@ void await(std::atomic<std::uint32_t> const& state, std::uint32_t number,
 
 }  // namespace
 
-/// Of a subgroup, in shared memory.
+/// The entry of a subgroup, in shared memory.
 struct NodeFile::Entry {
   std::int64_t elements;
   std::int64_t has_own_file;
@@ -50,7 +50,7 @@ struct NodeFile::Entry {
   Bytes checksum_offset;
 };
 
-/// What a rank tells the others of its node, in shared memory; all zeros at first.
+/// A rank's words to the others of its node, in shared memory; all zeros at first.
 struct alignas(64) NodeFile::Rank {
   std::atomic<std::uint32_t> said;    ///< its entries are there
   std::atomic<std::uint32_t> placed;  ///< of the first rank: so are all places

@@ -9,7 +9,8 @@
 namespace offstage::checkpoint {
 namespace {
 
-/// What comes before the rank file. The other ranks of the node would wait for one that fails here.
+/// The part of a save before its file. A failure here is marked in the node's file, whose other ranks would wait
+/// for this one.
 void begin(int threads, tiers::Tiers& tiers, Manner const& manner) {
   try {
     set_team_size(threads);

@@ -51,7 +51,7 @@ std::vector<std::string> gather(mpi::Communicator const& comm, std::string const
   return texts;
 }
 
-/// What rank 0 has, on every rank.
+/// Every rank gets the texts that rank 0 has.
 void tell_all(mpi::Communicator const& comm, std::vector<std::string>& texts) {
   texts.resize(static_cast<std::size_t>(comm.size()));
   for (std::string& text : texts) {

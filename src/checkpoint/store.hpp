@@ -123,7 +123,7 @@ class Store {
   /// `key` is what named the directory.
   Store(std::string directory, Retention retention, mpi::Communicator const& comm,
         std::string key = "checkpoint.dir");
-  /// Those that see a directory, which outlive the Store.
+  /// The ranks that see a directory; they outlive the Store.
   struct Node {
     mpi::Communicator const& ranks;
   };
@@ -199,7 +199,7 @@ class Store {
   /// True on all ranks if the step directory `path` lies in this one. Not collective.
   [[nodiscard]] bool has(std::string const& path) const;
   /// Level 1: removes what was passed over. Before a save of another level is complete, which would be older than that.
-  /// What could not be removed is tried again by the next call.
+  /// The next call tries again to remove what could not be removed.
   void remove_passed_over();
   /// Level 1: removes all checkpoints but one that restore() took, as level 2 has what they have. What cannot be removed
   /// stays, and is said so (log).
@@ -246,7 +246,7 @@ class Store {
   std::optional<SplitParameters> split_;
   SaveRate rate_;
   tiers::StoragePath* path_ = nullptr;
-  // Of near_'s rank 0 alone, canonical paths:
+  // Canonical paths, on near_'s rank 0 alone:
   std::string current_;          ///< the step directory that was restored or saved last
   std::string named_;            ///< the one that restore() took
   std::set<std::string> sound_;  ///< what it wrote, loaded or looked through

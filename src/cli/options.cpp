@@ -197,9 +197,9 @@ PolicyRow policy_row(PolicyFile const& file, Values given) {
 
 Largest largest_of(std::string const& text) {
   try {
-    return choice<Largest>(text, {{"model", Largest::model},
-                                  {"batch", Largest::batch},
-                                  {"sequence", Largest::sequence}});
+    return choice<Largest>(
+        text,
+        {{"model", Largest::model}, {"batch", Largest::batch}, {"sequence", Largest::sequence}});
   } catch (UsageError const& error) {
     throw UsageError{fmt::format("--max={}: {}", text, error.what())};
   }

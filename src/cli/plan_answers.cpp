@@ -122,8 +122,8 @@ void print_remedies(std::optional<Seconds> before, PlanOptions const& options,
           has_times(*forecast) ? fmt::format("; a step of {:.3g} s", step.count()) : "";
       found.push_back({0.0, fmt::format("{}: it fits{}", remedy.words, seconds)});
     } else if (double const gain = *before / step; gain > 1.0 + clear_gain) {
-      found.push_back(
-          {gain, fmt::format("{}: {:.3g} s, {:.2f} times as fast", remedy.words, step.count(), gain)});
+      found.push_back({gain, fmt::format("{}: {:.3g} s, {:.2f} times as fast", remedy.words,
+                                         step.count(), gain)});
     }
   }
   std::ranges::stable_sort(found, std::ranges::greater{}, &Found::gain);
@@ -142,9 +142,9 @@ std::string fit_of(train::Forecast const& forecast, PlanOptions const& options) 
   if (auto const shortage = shortage_of(forecast, limit); !shortage.empty()) {
     return "no: " + shortage;
   }
-  auto const device =
-      limit > 0 ? fmt::format("{} of {}", format_bytes(forecast.device.total()), format_bytes(limit))
-                : format_bytes(forecast.device.total());
+  auto const device = limit > 0 ? fmt::format("{} of {}", format_bytes(forecast.device.total()),
+                                              format_bytes(limit))
+                                : format_bytes(forecast.device.total());
   return fmt::format("yes: {} of each device, {} of {} of each node's host memory", device,
                      format_bytes(forecast.memory.node_total), format_bytes(forecast.host_limit));
 }
@@ -223,15 +223,15 @@ std::string use_of(plan::ResourceUse const& use, train::Forecast const& forecast
 
 std::string shortage_of(train::Forecast const& forecast, Bytes limit) {
   return limit > 0 && forecast.device.total() > limit
-             ? fmt::format("{} of device.memory={}",
-                           format_bytes(forecast.device.total()), format_bytes(limit))
+             ? fmt::format("{} of device.memory={}, {} too much",
+                           format_bytes(forecast.device.total()), format_bytes(limit),
+                           format_bytes(forecast.device.total() - limit))
              : std::string{};
 }
 
 void print_answers(std::optional<train::Forecast> const& forecast, std::string const& problem,
                    PlanOptions const& options, train::ForecastScope const& scope) {
-  bool const fits =
-      forecast && shortage_of(*forecast, options.config.device.memory).empty();
+  bool const fits = forecast && shortage_of(*forecast, options.config.device.memory).empty();
   print_line("does it fit", forecast ? fit_of(*forecast, options) : "no: " + problem);
   if (!fits) {
     print_remedies(std::nullopt, options, scope);
@@ -246,11 +246,11 @@ void print_answers(std::optional<train::Forecast> const& forecast, std::string c
       uses.push_back(use_of(use, *forecast));
     }
   }
-  print_line("a step takes",
-             fmt::format("{:.3g} s, {} tokens/s; busy: {}", forecast->step.step.count(),
-                         in_short(static_cast<double>(forecast->tokens) /
-                                  forecast->step.step.count()),
-                         fmt::join(uses, ", ")));
+  print_line(
+      "a step takes",
+      fmt::format("{:.3g} s, {} tokens/s; busy: {}", forecast->step.step.count(),
+                  in_short(static_cast<double>(forecast->tokens) / forecast->step.step.count()),
+                  fmt::join(uses, ", ")));
   print_remedies(forecast->step.step, options, scope);
 }
 
@@ -284,14 +284,14 @@ void print_largest(PlanOptions const& options, train::ForecastScope const& scope
     (fits(middle) ? least : beyond) = middle;
   }
   auto const forecast = train::forecast(sized(options.config, what, least), scope);
-  print_line("the largest that fits",
-             fmt::format("{}{}", words_of(what, least, forecast),
-                         has_times(forecast)
-                             ? fmt::format("; a step of {:.3g} s, {} tokens/s",
-                                           forecast.step.step.count(),
-                                           in_short(static_cast<double>(forecast.tokens) /
-                                                    forecast.step.step.count()))
-                             : ""));
+  print_line(
+      "the largest that fits",
+      fmt::format("{}{}", words_of(what, least, forecast),
+                  has_times(forecast)
+                      ? fmt::format("; a step of {:.3g} s, {} tokens/s", forecast.step.step.count(),
+                                    in_short(static_cast<double>(forecast.tokens) /
+                                             forecast.step.step.count()))
+                      : ""));
 }
 
 }  // namespace offstage::cli

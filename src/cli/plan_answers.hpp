@@ -16,7 +16,7 @@ void print_line(std::string const& name, std::string const& text);
 [[nodiscard]] std::string name_of(std::string const& resource, train::Forecast const& forecast);
 [[nodiscard]] std::string use_of(plan::ResourceUse const& use, train::Forecast const& forecast);
 
-/// What is needed of device memory, where it lacks; else empty.
+/// The need of device memory beside its limit, where the limit is too small; else empty.
 [[nodiscard]] std::string shortage_of(train::Forecast const& forecast, Bytes limit);
 
 /// In plain words: whether it fits, how long a step is and what bounds it, and what of the machine

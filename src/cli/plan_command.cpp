@@ -26,7 +26,8 @@ constexpr char const* usage_text =
     "Predicts what a run would take on N ranks (1), M of them on each node (all): memory per rank\n"
     "and tier, the share of the update that goes to the device, the split over storage paths, how\n"
     "long a step is, what bounds it and what would help. Rows below do so for each file of\n"
-    "configs/policies that came after all that is given; offstage plans around what is given. With\n"
+    "configs/policies that came after all that is given; offstage plans around what is given. "
+    "With\n"
     "--max it says the most blocks, sequences of a micro-batch or tokens of a sequence that fit.\n"
     "Takes the keys of train; data.train, run.dir and train.steps may be missing. No\n"
     "GPU, no MPI, nothing is measured: rates come from platform.* and from read= and write= of\n"
@@ -37,11 +38,12 @@ constexpr char const* usage_text =
     "  offstage plan --config configs/models/dos-20b.cfg --config node.cfg --ranks 4";
 
 void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
-  print_line("model", fmt::format("{} parameters in {} blocks",
-                            in_short(static_cast<double>(forecast.parameters)), forecast.layers));
-  print_line("ranks", fmt::format("{} on {} node{}, {} parameters each", options.ranks, forecast.nodes,
-                            forecast.nodes == 1 ? "" : "s",
-                            in_short(static_cast<double>(forecast.shard_elements))));
+  print_line("model",
+             fmt::format("{} parameters in {} blocks",
+                         in_short(static_cast<double>(forecast.parameters)), forecast.layers));
+  print_line("ranks", fmt::format("{} on {} node{}, {} parameters each", options.ranks,
+                                  forecast.nodes, forecast.nodes == 1 ? "" : "s",
+                                  in_short(static_cast<double>(forecast.shard_elements))));
   print_line("optimizer state", forecast.state);
   if (!forecast.attention.empty()) {
     print_line("attention", forecast.attention);
@@ -63,17 +65,19 @@ void print_memory(train::Forecast const& forecast, PlanOptions const& options) {
     log::write_info(row);
   }
   if (!options.config.paths.empty()) {
-    print_line("subgroups",
-         fmt::format("{} of {} parameters per rank: {} buffers, {} cached{}", memory.subgroups,
-                     in_short(static_cast<double>(memory.subgroup_elements)), memory.buffers,
-                     memory.cached, memory.gradient_buffers > 0 ? "; gradients spill" : ""));
+    print_line(
+        "subgroups",
+        fmt::format("{} of {} parameters per rank: {} buffers, {} cached{}", memory.subgroups,
+                    in_short(static_cast<double>(memory.subgroup_elements)), memory.buffers,
+                    memory.cached, memory.gradient_buffers > 0 ? "; gradients spill" : ""));
   }
-  print_line("host memory, per node",
-       fmt::format("{} of {}{}", format_bytes(memory.node_total), format_bytes(forecast.host_limit),
-                   options.config.host_memory > 0
-                       ? ""
-                       : " (90 % of what this machine has free; for another one give "
-                         "tiers.host-memory)"));
+  print_line(
+      "host memory, per node",
+      fmt::format("{} of {}{}", format_bytes(memory.node_total), format_bytes(forecast.host_limit),
+                  options.config.host_memory > 0
+                      ? ""
+                      : " (90 % of what this machine has free; for another one give "
+                        "tiers.host-memory)"));
 }
 
 std::string rate_text(double rate) {
@@ -88,9 +92,9 @@ void print_paths(train::Forecast const& forecast) {
   log::write_info("storage, per node");
   for (train::PathForecast const& path : forecast.paths) {
     print_line(fmt::format("  {} ", path.directory),
-         fmt::format("{:.1f} % of what waits there, {} of state; read {}, write {}",
-                     100.0 * path.weight, format_bytes(path.bytes), rate_text(path.rate.read),
-                     rate_text(path.rate.write)));
+               fmt::format("{:.1f} % of what waits there, {} of state; read {}, write {}",
+                           100.0 * path.weight, format_bytes(path.bytes), rate_text(path.rate.read),
+                           rate_text(path.rate.write)));
   }
 }
 
@@ -145,15 +149,15 @@ void print_share(train::Forecast const& forecast, PlanOptions const& options) {
   bool const given = options.config.share.device_share.has_value();
   if (forecast.update.problem.empty()) {
     print_line("device share", fmt::format("{:.3f} ({})", forecast.update.share,
-                                     given ? "update.device-share" : "the least time"));
+                                           given ? "update.device-share" : "the least time"));
   }
   if (forecast.stride) {
     double const k = *forecast.stride;
     print_line("equation 1 of DOS",
-         std::isfinite(k)
-             ? fmt::format("k = {:.2f} CPU updates per device update, a share of {:.3f}", k,
-                           1.0 / (1.0 + k))
-             : "k is infinite: the CPU keeps up with the link");
+               std::isfinite(k)
+                   ? fmt::format("k = {:.2f} CPU updates per device update, a share of {:.3f}", k,
+                                 1.0 / (1.0 + k))
+                   : "k is infinite: the CPU keeps up with the link");
   }
 }
 
@@ -162,10 +166,12 @@ void require_device_memory(train::Forecast const& forecast, PlanOptions const& o
   if (limit > 0 && forecast.device.total() > limit) {
     Bytes const link = forecast.device.link;
     throw UsageError{fmt::format(
-        "device.memory={} is too small: {} are needed; {}lower train.micro-batch, train.sequence, "
+        "device.memory={} is too small: {} are needed, {} more; {}lower train.micro-batch, "
+        "train.sequence, "
         "update.device-resident, update.device-chunk or update.device-gradients, set "
         "train.activations=auto or parameters.home=host, or use more ranks",
         format_bytes(limit), format_bytes(forecast.device.total()),
+        format_bytes(forecast.device.total() - limit),
         link > 0 ? fmt::format("raise it, set comm.backend=mpi (NCCL's buffers are {} of "
                                "that), ",
                                format_bytes(link))
@@ -182,10 +188,10 @@ ExitCode plan_command(Arguments const& arguments) {
   }
   auto const options = parse_plan_options(arguments);
   auto const free = static_cast<double>(memory::available_bytes());
-  train::ForecastScope const scope{.ranks = options.ranks,
-                                   .ranks_per_node = options.ranks_per_node,
-                                   .host_memory =
-                                       static_cast<Bytes>(train::auto_host_share * free)};
+  train::ForecastScope const scope{
+      .ranks = options.ranks,
+      .ranks_per_node = options.ranks_per_node,
+      .host_memory = static_cast<Bytes>(train::auto_host_share * free)};
   if (options.largest != Largest::none) {
     print_largest(options, scope);
     return ExitCode::done;

@@ -126,7 +126,7 @@ struct BlockFlops {
 struct Passes {
   double forward{}, backward{};
 };
-/// Those of one block's two layers.
+/// Passes of a block's two layers.
 struct BlockPasses {
   Passes attention, mlp;
 

@@ -81,7 +81,7 @@ class Transformer<T>::Implementation {
  private:
   friend class Vertical<T, Implementation>;
   using Head = HeldHead<T>;
-  // Of micro-batch g of a vertical schedule, whose layers are held.
+  // Work on micro-batch g of a vertical schedule, whose layers are held.
   void upload_ids(data::TokenBatch const& batch, int g);
   void embed(state::HeldLayer<T> const& held, int g, std::span<T> x);
   void run_block(int block, state::HeldLayer<T> const& attention, state::HeldLayer<T> const& mlp,
@@ -127,7 +127,7 @@ class Transformer<T>::Implementation {
   [[nodiscard]] std::vector<double> losses(int count);
 
   void backward_block(int block, state::ParameterSource<T>& source, state::GradientSink<T>& sink);
-  /// As of a rank without a micro-batch.
+  /// The backward of a rank without a micro-batch.
   void idle_block_backward(int block, state::ParameterSource<T>& source,
                            state::GradientSink<T>& sink);
   /// Leaves the layer's gradient in `gradient`.

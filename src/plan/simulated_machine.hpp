@@ -71,7 +71,7 @@ class SimulatedMachine {
   /// Something that was from `begin` to `end`.
   void record(Label const& label, double begin, double end, double bytes = -1.0);
 
-  /// What each path has moved so far.
+  /// Bytes that each path has moved so far.
   [[nodiscard]] std::vector<PathUse> moved() const;
   /// Seconds that each resource was given to somebody so far, in a fixed order; host memory last.
   [[nodiscard]] std::vector<ResourceUse> uses() const;

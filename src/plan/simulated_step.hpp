@@ -76,7 +76,7 @@ class SimulatedSteps {
     std::deque<LayerUse> uses;
     std::deque<Point> extents;  ///< read ahead
   };
-  /// Of one round of a step, or of a vertical one's all.
+  /// State of one round of a step, or of all rounds of a vertical one.
   struct Round {
     Round(VirtualTime& time, std::size_t layers)
         : left(layers), back(layers), freed(layers, Point{time}), summed{time} {}

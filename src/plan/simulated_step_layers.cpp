@@ -164,10 +164,9 @@ Task SimulatedSteps::gradient(Round& round, Handed handed) {
       element * static_cast<double>(work.count) * std::min(sources, work_.ranks - 1.0);
   co_await gradient_staging_.take();
   co_await machine_.between_ranks(staged ? 0.0 : exchanged);
-  co_await machine_.to_host(
-      leaving, leaving > 0.0
-                   ? Label{"gradients to host", "copy", static_cast<std::int64_t>(handed.layer)}
-                   : Label{});
+  co_await machine_.to_host(leaving, leaving > 0.0 ? Label{"gradients to host", "copy",
+                                                           static_cast<std::int64_t>(handed.layer)}
+                                                   : Label{});
   if (handed.read) {
     handed.read->set();
   } else {

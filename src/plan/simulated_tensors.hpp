@@ -30,8 +30,7 @@ class SimulatedActivations {
   void open() { extents_.begin_pass(); }
   /// `left`: its memory may be written again.
   [[nodiscard]] Task put(std::int64_t key, std::shared_ptr<Point> left);
-  /// `freed`: its memory may be written; null: it may.
-  /// What was put before.
+  /// Brings back what was put before. `freed`: its memory may be written; null: it may.
   [[nodiscard]] Task take(std::int64_t key, Point* freed, std::shared_ptr<Point> arrived);
 
  private:

@@ -22,7 +22,7 @@ struct Coarse {
   Schedule schedule;
 };
 
-/// Of `of` things that are now `now`: as many as `count` were before.
+/// The count that stands for `count` of `of` things once there are `now` of them.
 std::int64_t scaled(std::int64_t count, std::int64_t of, std::int64_t now) {
   if (count >= of) {
     return count - of + now;
@@ -150,8 +150,7 @@ Prediction simulate(Machine const& machine, Workload const& workload, Schedule c
     return simulate_rounds(step, rounds);
   }
   std::int64_t const fewer = vertical ? vertical_difference : horizontal_difference;
-  return extrapolated(simulate_rounds(step, most - fewer),
-                      simulate_rounds(step, most),
+  return extrapolated(simulate_rounds(step, most - fewer), simulate_rounds(step, most),
                       static_cast<double>(rounds - most) / static_cast<double>(fewer));
 }
 

@@ -17,7 +17,7 @@ struct ResourceUse {
   Seconds busy{};
 };
 
-/// What a path moves in a step.
+/// Bytes that a path moves in a step.
 struct PathUse {
   Bytes read{}, written{};
 };

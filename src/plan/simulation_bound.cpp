@@ -10,7 +10,7 @@
 namespace offstage::plan {
 namespace {
 
-/// What is sure to pass each resource in a step.
+/// The least work of each resource in a step.
 class Least {
  public:
   Least(Machine const& machine, Workload const& work, Schedule const& schedule)
@@ -42,9 +42,9 @@ class Least {
     take("the link from the device",
          over(to_host(), std::max(rates.device_to_host, rates.device_to_host_both)));
     if (!rates.paths.empty() && schedule_.split.rule == SplitRule::automatic) {
-      take("storage", bandwidth_bound(static_cast<Bytes>(read()), static_cast<Bytes>(written()),
-                                      rates.paths)
-                          .count());
+      take("storage",
+           bandwidth_bound(static_cast<Bytes>(read()), static_cast<Bytes>(written()), rates.paths)
+               .count());
     }
     return longest;
   }
@@ -56,13 +56,11 @@ class Least {
   [[nodiscard]] static double rest(double all, double less) { return std::max(0.0, all - less); }
   [[nodiscard]] double rounds() const { return static_cast<double>(work_.rounds); }
   /// Trips are whole subgroups.
-  [[nodiscard]] double cores() const {
-    return rest((1.0 - schedule_.share) * waiting_, largest_);
-  }
+  [[nodiscard]] double cores() const { return rest((1.0 - schedule_.share) * waiting_, largest_); }
   [[nodiscard]] double on_device() const { return rest(schedule_.share * waiting_, largest_); }
 
-  /// Of the rank's part of parameters, in elements, that are brought in a step; what lies in a slot
-  /// already is not.
+  /// Elements of the rank's part of parameters that are brought in a step. A layer that lies in a
+  /// slot already is not brought.
   [[nodiscard]] double brought() const {
     bool const slots = schedule_.parameter_slots > 0 || work_.ranks > 1;
     if (!slots) {

@@ -29,7 +29,7 @@ struct SubgroupWork {
   bool resident = false;
 };
 
-/// What waits between the layers of a vertical schedule (model::VerticalPlan).
+/// Tensors that wait between the layers of a vertical schedule (model::VerticalPlan).
 struct WaitingWork {
   double tensor{}, table{};  ///< bytes of each that leave the device; 0: they stay
   int slabs = 1, table_slabs = 1;
@@ -90,10 +90,10 @@ struct Schedule {
   bool flush_fp32 = false;
   // Parameters
   ParameterHome home = ParameterHome::device;
-  int parameter_slots{};     ///< layers on the device at a time; 0: all are there
+  int parameter_slots{};            ///< layers on the device at a time; 0: all are there
   std::vector<int> large_layers{};  ///< layers that have one slot together beside those
-  int parameter_buffers{};   ///< extents of them in flight
-  int parameters_ahead = 1;  ///< of those, read ahead of use
+  int parameter_buffers{};          ///< extents of them in flight
+  int parameters_ahead = 1;         ///< of those, read ahead of use
   // Activations
   int slabs = 2;  ///< blocks that share the device's memory in turn
   bool activations_on_storage = false;

@@ -23,7 +23,8 @@ namespace {
 /// Few enough that little memory is needed, and next to them embedding and head take no time.
 constexpr int blocks = 2;
 constexpr std::int64_t vocabulary = 64;
-/// Of a model of some billions of parameters; on cores narrower, as they reach their rate sooner.
+/// Widths of a model of some billions of parameters; narrower on cores, which reach their rate
+/// sooner.
 constexpr std::int64_t gpu_hidden = 4096, gpu_sequence = 2048;
 constexpr std::int64_t host_hidden = 512, host_sequence = 256;
 constexpr std::int64_t head_size = 64;

@@ -14,7 +14,7 @@
 namespace offstage::probe {
 namespace {
 
-/// What a rank's part is full of.
+/// The byte that fills a rank's part.
 std::byte mark_of(int rank) {
   return static_cast<std::byte>(rank % 255 + 1);
 }

@@ -31,10 +31,10 @@ struct SlotDemand {
   plan::SplitPolicy split;
   plan::PathSharer sharer{};
   std::shared_ptr<KeptFileShape const> kept{};  ///< of persistent paths; null: as the others
-  /// Of other paths that are near its directory; null: as the others.
+  /// Files of slots on other paths near its directory; null: as the others.
   std::shared_ptr<KeptFileShape const> kept_nearby{};
 
-  /// What the slots of a path are kept as; null: they have one file.
+  /// The form in which the slots of a path are kept; null: they have one file.
   [[nodiscard]] std::shared_ptr<KeptFileShape const> kept_on(PathSettings const& path) const;
 };
 

@@ -229,7 +229,7 @@ class StoragePath::Lanes {
   std::mutex mutex_;  ///< guards all below
   std::condition_variable changed_;
   std::vector<std::size_t> free_;
-  /// That take transfers, or will once they are held. Never more than was reserved.
+  /// Turns that take transfers, or will once they are held. Never more than was reserved.
   std::vector<std::shared_ptr<Turn>> turns_;
   std::int64_t next_ticket_ = 0;
   std::int64_t serving_ = 0;

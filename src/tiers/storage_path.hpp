@@ -24,7 +24,8 @@ namespace offstage::tiers {
 /// The most that one hold of a path transfers.
 constexpr Bytes path_hold_bytes = 64 * MiB;
 
-/// What went through one path in one direction, this process; not what let others pass.
+/// Traffic of this process through one path in one direction, without transfers that let others
+/// pass.
 struct DirectionTraffic {
   Bytes bytes{};
   std::int64_t transfers{};  ///< pieces of at most path_hold_bytes / PathSettings::threads each
@@ -91,7 +92,7 @@ class StoragePath {
 
   [[nodiscard]] PathSettings const& settings() const noexcept { return settings_; }
   [[nodiscard]] PathTraffic traffic() const;
-  /// Of the whole path, all processes of the node together: what one transfer reaches, without
+  /// Rate of the whole path, all processes of the node together: what one transfer reaches, without
   /// waiting, times PathSettings::transfers(), and times the processes that use it if they do not
   /// wait for each other. As given or set at first (given rates are starting values too), then as
   /// follow_rates finds them; 0: not known.
@@ -131,7 +132,7 @@ class StoragePath {
   std::unique_ptr<PathShared> own_;  ///< if nothing is shared
   PathShared* shared_;
   PathShared*
-      queue_;  ///< of all paths on its device, if processes wait for each other; else shared_
+      queue_;       ///< of all paths on its device, if processes wait for each other; else shared_
   double at_once_;  ///< transfers of all processes of the node
   std::unique_ptr<Throttle> throttle_;
   trace::Trace* trace_;
@@ -144,7 +145,7 @@ class StoragePath {
 
 struct PathSetSettings {
   std::vector<PathSettings> paths;
-  /// Of each path, whether processes take turns there; empty: on all of them. Paths of one device
+  /// Whether processes take turns on each path; empty: on all of them. Paths of one device
   /// are alike. Without shared memory they exclude each other within this process.
   std::vector<bool> exclusive{};
   std::span<std::byte>
@@ -160,7 +161,7 @@ struct PathSetSettings {
 ///         is, or if `exclusive` is of another number of paths.
 using PathSet = std::vector<std::unique_ptr<StoragePath>>;
 [[nodiscard]] std::shared_ptr<PathSet> make_paths(PathSetSettings const& settings);
-/// Of each path the first on its device; an emulated path stands for a device of its own, wherever
+/// The first path on the device of each path; an emulated path stands for a device of its own, wherever
 /// it lies. Errors: IoError naming tiers.path if a directory cannot be looked at.
 [[nodiscard]] std::vector<std::size_t> lock_owners(std::vector<PathSettings> const& paths);
 [[nodiscard]] Bytes shared_bytes(std::vector<PathSettings> const& paths);

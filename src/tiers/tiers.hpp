@@ -72,8 +72,8 @@ class Tiers {
   /// checksum verified.
   /// Errors: IoError naming path, offset and key if the only copy cannot be read or is damaged.
   [[nodiscard]] virtual Lease fetch(Key key) = 0;
-  /// As fetch, for who reads beside those whose traffic() it is: that counts it no more than the
-  /// paths do.
+  /// The same as fetch, for a reader beside those whose traffic() it is: neither traffic() nor the
+  /// paths count it.
   [[nodiscard]] virtual Lease fetch_aside(Key key) { return fetch(key); }
   /// A lease of a key whose present bytes do not matter: nothing is read, the bytes are whatever they
   /// are.

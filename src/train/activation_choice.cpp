@@ -283,15 +283,15 @@ ActivationChoice settle_activations(RunConfig const& config, state::ShardMap con
   return keeps ? ActivationChoice{{Rule::keep}} : chooser.choose(rates);
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                                  \
-  template model::RunShape run_shape<T>(RunConfig const&);                                       \
-  template std::vector<Bytes> activation_extents<T>(RunConfig const&);                           \
-  template Bytes stored_activations<T>(RunConfig const&, plan::MemoryPlan const&);               \
-  template Bytes activation_bytes<T>(RunConfig const&);                                          \
+#define OFFSTAGE_INSTANTIATE(T)                                                                    \
+  template model::RunShape run_shape<T>(RunConfig const&);                                         \
+  template std::vector<Bytes> activation_extents<T>(RunConfig const&);                             \
+  template Bytes stored_activations<T>(RunConfig const&, plan::MemoryPlan const&);                 \
+  template Bytes activation_bytes<T>(RunConfig const&);                                            \
   template bool has_room<T>(RunConfig const&, state::ShardMap const&, int, ActivationRoom const&); \
-  template WantedRates wanted_rates<T>(RunConfig const&, state::ShardMap const&, int,            \
-                                       ActivationRoom const&, ActivationRates const&);           \
-  template ActivationChoice settle_activations<T>(RunConfig const&, state::ShardMap const&, int, \
+  template WantedRates wanted_rates<T>(RunConfig const&, state::ShardMap const&, int,              \
+                                       ActivationRoom const&, ActivationRates const&);             \
+  template ActivationChoice settle_activations<T>(RunConfig const&, state::ShardMap const&, int,   \
                                                   ActivationRoom const&, ActivationRates const&);
 OFFSTAGE_INSTANTIATE(float)
 OFFSTAGE_INSTANTIATE(bfloat16)

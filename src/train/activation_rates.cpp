@@ -27,7 +27,7 @@ double first_known(double one, double other) {
   return one > 0.0 ? one : other;
 }
 
-/// Of the paths that take extents.
+/// Rates of the paths that take extents.
 plan::PathRate storage_of(RunConfig const& config, int ranks_per_node) {
   plan::PathRate all{.full_duplex = true};
   for (std::size_t i = 0; i < config.paths.size(); ++i) {

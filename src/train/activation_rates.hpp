@@ -22,7 +22,7 @@ struct WantedRates {
   [[nodiscard]] bool any() const { return compute || link || storage; }
 };
 
-/// As device.emulate, platform.* and tiers.path give them; 0: not given. Storage is that of all
+/// Rates that device.emulate, platform.* and tiers.path give; 0: not given. Storage is that of all
 /// paths that take extents (tiers.split), and counts where each of them is known.
 [[nodiscard]] ActivationRates given_rates(RunConfig const& config, int ranks_per_node);
 

@@ -27,7 +27,7 @@ using Rule = Policy::Rule;
 /// Coarse enough for hundreds of simulations in a second or two.
 constexpr plan::Detail coarse{.rounds = 3, .rounds_in_layers = 8, .subgroups = 96, .chunks = 384};
 constexpr int most_simulated = 60;
-/// Of the best ones: around which share and cache are varied, and which are looked at closely.
+/// Numbers of best ones: those around which share and cache are varied, and those that are compared.
 constexpr std::size_t varied = 2;
 constexpr std::size_t compared = 3;
 /// Times that differ by less are equal.
@@ -85,7 +85,7 @@ struct Trial {
   [[nodiscard]] Seconds seconds() const { return step ? step->step : bound.step; }
 };
 
-/// Of those that are equal to the quickest, what moves least.
+/// The trial that moves least among those that are equal to the quickest.
 Trial& best_of(std::vector<Trial*> const& trials) {
   auto const seconds = [](Trial const* trial) { return trial->step->step; };
   auto const least = std::ranges::min(trials, {}, seconds)->step->step;
@@ -143,7 +143,7 @@ class Search {
   [[nodiscard]] std::vector<Policy> policies(LayerSchedule schedule) const;
   [[nodiscard]] std::vector<Home> homes() const;
   [[nodiscard]] std::vector<LayerSchedule> schedules() const;
-  /// Those that were simulated, the quickest first.
+  /// Trials that were simulated, the quickest first.
   [[nodiscard]] std::vector<Trial*> by_time();
   template <class Value>
   void add_other(Choice& choice, char const* key, Value Chosen::*value) const;
@@ -176,7 +176,11 @@ std::optional<Trial> Search<T>::fit(Chosen const& chosen) {
   ++tried_;
   try {
     auto const config = with(chosen);
-    Trial trial{.chosen = chosen, .number = static_cast<std::size_t>(tried_), .memory = {}, .device = {}, .bound = {}};
+    Trial trial{.chosen = chosen,
+                .number = static_cast<std::size_t>(tried_),
+                .memory = {},
+                .device = {},
+                .bound = {}};
     trial.memory = plan::plan_memory(memory_demand<T>(config, map_,
                                                       {.ranks_per_node = room_.ranks_per_node,
                                                        .route = room_.route,
@@ -205,7 +209,7 @@ double Search<T>::share_for(RunConfig const& config, Trial const& trial) const {
   return plan::best_share(demand, machine.rates);
 }
 
-/// What device memory is left for, if gradients give way.
+/// The share of residents that device memory is left for, if gradients give way.
 template <class T>
 double Search<T>::most_resident(Trial const& trial) const {
   if (!leaves_resident(config_) || room_.memory == 0) {
@@ -235,7 +239,8 @@ std::vector<LayerSchedule> Search<T>::schedules() const {
   if (!leaves_schedule(config_)) {
     return {config_.train.schedule};
   }
-  auto const rounds = ceil_div(config_.train.global_batch / config_.train.micro_batch, map_.ranks());
+  auto const rounds =
+      ceil_div(config_.train.global_batch / config_.train.micro_batch, map_.ranks());
   bool const several = rounds > 1 && rounds <= most_together;
   return several ? std::vector{LayerSchedule::horizontal, LayerSchedule::vertical}
                  : std::vector{LayerSchedule::horizontal};
@@ -380,8 +385,7 @@ void Search<T>::add_other(Choice& choice, char const* key, Value Chosen::*value)
     }
   }
   if (other != nullptr) {
-    choice.others.push_back(
-        {key + text_of(other->chosen.*value), other->seconds(), !other->step});
+    choice.others.push_back({key + text_of(other->chosen.*value), other->seconds(), !other->step});
   }
 }
 
@@ -528,8 +532,8 @@ std::vector<std::string> describe(Choice const& choice, RunConfig const& config,
                   "longer",
                   choice.tried, choice.fitting, choice.simulated)};
   for (Alternative const& other : choice.others) {
-    lines.push_back(fmt::format("  with {} {}{:.3g} s", other.what, other.at_least ? "at least " : "",
-                                other.step.count()));
+    lines.push_back(fmt::format("  with {} {}{:.3g} s", other.what,
+                                other.at_least ? "at least " : "", other.step.count()));
   }
   return lines;
 }

@@ -15,7 +15,7 @@
 
 namespace offstage::train {
 
-/// What plan.choose=on decides together. Plain bytes: rank 0 can tell the others.
+/// Keys that plan.choose=on decides together. Plain bytes: rank 0 can tell the others.
 struct Chosen {
   parameters::Home home = parameters::Home::device;
   LayerSchedule schedule = LayerSchedule::horizontal;

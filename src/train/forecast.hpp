@@ -19,7 +19,7 @@ namespace offstage::train {
 struct ForecastScope {
   int ranks = 1;
   int ranks_per_node = 1;
-  Bytes host_memory{};  ///< of a node, where tiers.host-memory=auto
+  Bytes host_memory{};        ///< of a node, where tiers.host-memory=auto
   bool memory_alone = false;  ///< no times: Forecast::step is empty
 };
 
@@ -44,14 +44,14 @@ struct Forecast {
   std::int64_t parameters{};
   std::int64_t shard_elements{};  ///< of the rank with most, padding included
   std::int64_t layers{};
-  std::string attention{};    ///< who is assumed to compute it; empty: not on GPUs
-  std::string state{};        ///< of the optimizer, in words
+  std::string attention{};            ///< who is assumed to compute it; empty: not on GPUs
+  std::string state{};                ///< of the optimizer, in words
   std::vector<std::string> chosen{};  ///< by plan.choose=on: what and why, in lines; else empty
   /// The configuration that was planned: what was given, with what was chosen.
   RunConfig config{};
-  std::string activations{};  ///< as train.activations is settled
+  std::string activations{};      ///< as train.activations is settled
   std::string activations_why{};  ///< ActivationChoice::why
-  std::string link{};         ///< how layers get from rank to rank, and why so; empty for one rank
+  std::string link{};  ///< how layers get from rank to rank, and why so; empty for one rank
   int nodes{};
   plan::MemoryPlan memory{};      ///< of this configuration
   Bytes host_limit{};             ///< per node

@@ -11,7 +11,7 @@
 
 namespace offstage::train {
 
-/// What a step took.
+/// Times and traffic of a step.
 struct StepTimes {
   Seconds forward{}, backward{}, update{}, step{};
   StorageStep storage{};  ///< all ranks

@@ -97,7 +97,7 @@ void LocalLevel::tidy() const noexcept {
   if (path_.empty()) {
     return;  // none was chosen
   }
-  // What is not empty stays. The last rank of the node to come here finds no other's slots.
+  // A directory that is not empty stays. The last rank of the node to come here finds no other's slots.
   unlink(marker_of(comm_.rank()).c_str());
   rmdir(fmt::format("{}/{}", path_, checkpoint::slots_name).c_str());
   rmdir(path_.c_str());
@@ -142,7 +142,7 @@ std::string LocalLevel::marker_of(int rank) const {
 void LocalLevel::refuse_sharing(RunConfig const& config) const {
   std::string const mine = marker_of(comm_.rank());
   bool const leads = node_.rank() == 0;
-  // What another start left says another number.
+  // A marker that another start left says another number.
   auto const start = fmt::format("{}\n", comm_.broadcast_value(std::random_device{}(), 0));
   mpi::agree(comm_, [&] {
     if (leads) {

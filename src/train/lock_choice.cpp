@@ -30,7 +30,7 @@ constexpr double transfers_in_slice = 3.0;
 constexpr int rounds = 3;
 /// Less would be a trial of how soon threads wake.
 constexpr Bytes least_piece = 256 * KiB;
-/// Of one transfer of each thread of all ranks. A path that takes longer is not tried: there are
+/// Longest time of one transfer of each thread of all ranks. A path that takes longer is not tried: there are
 /// more rounds than one.
 constexpr Seconds longest_round{1.0};
 
@@ -38,7 +38,7 @@ Bytes aligned(Bytes bytes) {
   return std::max<Bytes>(1, bytes / aio::direct_alignment) * aio::direct_alignment;
 }
 
-/// What a thread reads and writes in turn, as a pipeline's does.
+/// The part that a thread reads and writes in turn, as a pipeline's does.
 struct Part {
   memory::HugeBuffer memory;
   Bytes begin{};        ///< in the file
@@ -108,7 +108,7 @@ class Trial {
   std::string problem_;  ///< this rank's
 };
 
-/// As many threads as may be on the path, with pieces of the run's extents.
+/// Makes as many parts as threads may be on the path, with pieces of the run's extents.
 void Trial::prepare(RunConfig const& config, LockTrial const& settings) {
   int const count = settings_.lanes();
   Bytes const full =

@@ -60,9 +60,8 @@ void measure_missing(RunConfig& config, mpi::Communicator const& comm, device::D
     });
   }
   if (!device.host_visible() && known.device_update <= 0.0) {
-    measure(rates.device_update, [&] {
-      return probe::measure_device_update(device, config.numerics.dtype, effort);
-    });
+    measure(rates.device_update,
+            [&] { return probe::measure_device_update(device, config.numerics.dtype, effort); });
   }
   if (!device.host_visible() && (known.host_to_device <= 0.0 || known.device_to_host <= 0.0)) {
     probe::LinkRates link;
@@ -98,7 +97,7 @@ std::vector<std::string> moved(plan::UpdateRates const& planned, plan::UpdateRat
   std::vector<std::string> all;
   compare(all, "updates on the cores", planned.cpu_update, now.cpu_update);
   compare(all, "updates on the device", planned.device_update, now.device_update);
-  // Of updates both directions are in use.
+  // Updates use both directions.
   compare(all, "the link to the device",
           first_known(planned.host_to_device_both, planned.host_to_device),
           first_known(now.host_to_device_both, now.host_to_device));

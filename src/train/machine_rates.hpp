@@ -19,7 +19,7 @@ void measure_missing(RunConfig& config, mpi::Communicator const& comm, device::D
 /// The least of all ranks. Collective.
 [[nodiscard]] plan::UpdateRates least_of(plan::UpdateRates rates, mpi::Communicator const& comm);
 
-/// What has moved by more than a tenth: "updates on the cores 12 % slower than planned". Rates that
+/// Rates that have moved by more than a tenth: "updates on the cores 12 % slower than planned". Rates that
 /// one of them does not know have not.
 [[nodiscard]] std::vector<std::string> moved(plan::UpdateRates const& planned,
                                              plan::UpdateRates const& now);

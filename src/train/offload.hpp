@@ -69,9 +69,9 @@ class Offload {
 
   /// Null without storage.
   [[nodiscard]] std::shared_ptr<tiers::PathSet> const& paths() const noexcept { return paths_; }
-  /// Of each path: StoragePath::rate, the node's.
+  /// StoragePath::rate of each path, the node's.
   [[nodiscard]] std::vector<plan::PathRate> rates() const;
-  /// Those that this rank gets while all ranks of the node do the same, of the paths that are written to.
+  /// Rates that this rank gets while all ranks of the node do the same, of the paths that are written to.
   [[nodiscard]] std::vector<plan::PathRate> rates_of_rank() const;
   /// For the header.
   [[nodiscard]] std::vector<PathFacts> facts() const;
@@ -87,7 +87,7 @@ class Offload {
                                             Bytes gradient_element_bytes,
                                             Bytes parameter_element_bytes) const;
   void find_room(std::vector<Demand> const& demands);
-  /// That have their names in `directory`; null without subgroups.
+  /// The shape of slots that have their names in `directory`; null without subgroups.
   [[nodiscard]] std::shared_ptr<tiers::KeptFileShape> shape_of_slots(
       std::span<state::Subgroup const> subgroups, std::string const& directory) const;
   void measure(mpi::Communicator const& node, Bytes memory);

@@ -32,7 +32,7 @@ void remember(SaveTime const& time, std::vector<SaveTime>& saves) {
   saves.push_back(time);
 }
 
-/// Of saves that cost as much as these, which are some.
+/// Interval of saves that cost as much as these. There is one at least.
 Seconds interval_of(std::vector<SaveTime> const& saves, Seconds mtbf) {
   return std::max(auto_interval(median(saves, &SaveTime::stood_still), mtbf),
                   median(saves, &SaveTime::whole) / most_share);

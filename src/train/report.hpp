@@ -37,11 +37,11 @@ struct HeaderFacts {
   int nodes{};
   std::int64_t parameters{};
   std::string device;
-  std::string libraries{};  ///< on whose versions the device's bits depend; may be empty
-  std::string attention{};  ///< who computes it; empty: not on GPUs
+  std::string libraries{};            ///< on whose versions the device's bits depend; may be empty
+  std::string attention{};            ///< who computes it; empty: not on GPUs
   std::vector<std::string> chosen{};  ///< by plan.choose=on: what and why; else empty
-  std::string activations{};          ///< why train.activations=auto has chosen so; empty: without rates
-  std::string link{};       ///< how layers get from rank to rank; empty for one rank
+  std::string activations{};  ///< why train.activations=auto has chosen so; empty: without rates
+  std::string link{};         ///< how layers get from rank to rank; empty for one rank
   plan::MemoryPlan memory;
   int parameter_slots{};  ///< layers that are brought to the device at a time; 0: none has to be
   bool large_slot{};      ///< beside them, for layers that are larger (state::SlotSizes)

@@ -197,11 +197,12 @@ void validate_parameters(RunConfig const& config) {
   }
 }
 
-/// Of keys that nobody but the plan decides.
+/// Refuses values that the plan alone can decide, where it does not.
 void validate_plan(RunConfig const& config) {
   auto const refuse = [&](std::string_view key, std::string_view instead) {
-    throw UsageError{fmt::format(
-        "{}=auto is decided by predictions alone; set plan.choose=on, or {}={}", key, key, instead)};
+    throw UsageError{
+        fmt::format("{}=auto is decided by predictions alone; set plan.choose=on, or {}={}", key,
+                    key, instead)};
   };
   if (config.home_is_open && !config.plan.choose) {
     refuse("parameters.home", "device");

@@ -234,7 +234,7 @@ struct RunConfig {
   PlanConfig plan;
   /// platform.*, as `offstage probe` wrote them: per rank, all ranks at once; 0 where not given.
   plan::UpdateRates platform;
-  double platform_products{};     ///< platform.products, FLOP/s; 0: not given
+  double platform_products{};  ///< platform.products, FLOP/s; 0: not given
   PassRates platform_passes;
   std::string platform_measured;  ///< platform.measured: when and where, in words
   CheckpointConfig checkpoint;

@@ -14,7 +14,7 @@
 
 namespace offstage::train {
 
-/// What a run has measured of its steps so far; 0: not known.
+/// Rates that a run has measured in its steps so far; 0: not known.
 struct ReachedRates {
   Seconds forward{}, backward{};        ///< of the last step
   plan::UpdateRates update{};           ///< without paths
@@ -22,7 +22,7 @@ struct ReachedRates {
   std::int64_t steps{}, clipped{};      ///< so far, and those whose norm was above optimizer.clip
 };
 
-/// What a run expects of its steps.
+/// The prediction of a run's steps.
 struct RunForecast {
   plan::Prediction step{};              ///< of this rank
   std::vector<plan::PathRate> paths{};  ///< of a node, by which it is made; as step.paths

@@ -38,7 +38,7 @@ class Saves {
   void set_split(checkpoint::SplitParameters const& split);
   [[nodiscard]] bool is_saved(std::int64_t step) const noexcept { return step == global_.step; }
 
-  /// What is saved, of this rank, or filled.
+  /// State of this rank that is saved or filled.
   struct State {
     state::ShardMap const& map;
     std::vector<state::Subgroup> const& subgroups;

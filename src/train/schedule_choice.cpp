@@ -16,7 +16,7 @@ namespace {
 
 using Rule = activations::Policy::Rule;
 
-/// Of a rank, in a step.
+/// Micro-batches of a rank in a step.
 std::int64_t micro_batches(TrainConfig const& train, int ranks) {
   return ceil_div(train.global_batch / train.micro_batch, ranks);
 }

@@ -87,7 +87,7 @@ class SharedUpdate {
   /// It is not: all is as before, but these subgroups' parameters, which the update may have changed. A plan
   /// for redo() is there.
   [[nodiscard]] std::vector<tiers::Key> take_back();
-  /// What was taken back is done again by another step; it may go on until finish().
+  /// Does again by another step what was taken back; it may go on until finish().
   ShareStep redo(kernels::OptimizerStep const& step, update::GradientSource gradient,
                  update::ParameterTargets targets);
   /// The run has failed: waits for trips; nothing goes on any more.
@@ -95,9 +95,9 @@ class SharedUpdate {
   /// Before gradients or state are touched again. Errors: those of the update.
   void finish();
 
-  /// Of what is not resident, that the device takes in the next update.
+  /// Share of what is not resident that the device takes in the next update.
   [[nodiscard]] double share() const noexcept { return share_.share(); }
-  /// What updates that have ended have measured, and the paths' rates; 0 where nothing is known.
+  /// Rates that ended updates have measured, and the paths'; 0 where nothing is known.
   [[nodiscard]] plan::UpdateRates const& rates() const noexcept { return share_.rates(); }
   /// Seconds inside the last run.
   [[nodiscard]] Seconds seconds() const noexcept { return seconds_; }
@@ -105,7 +105,7 @@ class SharedUpdate {
  private:
   [[nodiscard]] std::vector<update::Trip> next_trips(bool ahead);
   [[nodiscard]] ShareStep planned() const;
-  /// Of an update that has been given to the pipeline.
+  /// Ends an update that has been given to the pipeline, where transfers block.
   void end_if_blocking();
 
   std::vector<state::Subgroup> const& subgroups_;

@@ -50,7 +50,8 @@ bool splits_parameters(RunConfig const& config) {
       return true;
     case SplitParameters::automatic:
       return why.empty() && !config.paths.empty() && config.overlap == Overlap::off &&
-             !any_persistent(config) && !config.checkpoint.is_paced() && config.checkpoint.local.empty();
+             !any_persistent(config) && !config.checkpoint.is_paced() &&
+             config.checkpoint.local.empty();
     case SplitParameters::off:
       break;
   }

@@ -81,7 +81,7 @@ model::BlockRing ring_of(RunConfig const& config) {
   return {static_cast<int>(config.model.layers), run.fates, run.slabs};
 }
 
-/// Of model::VerticalPlan, in bytes.
+/// Tensors of model::VerticalPlan, in bytes.
 template <class T>
 plan::WaitingWork waiting_work(RunConfig const& config) {
   auto const dims = run_dims(config);
@@ -253,8 +253,8 @@ plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts,
   }
   schedule.overlap = true;
   std::vector<plan::SimulatedEvent> events;
-  auto overlapped = plan::simulate(machine, work, schedule, by.detail,
-                                   by.events != nullptr ? &events : nullptr);
+  auto overlapped =
+      plan::simulate(machine, work, schedule, by.detail, by.events != nullptr ? &events : nullptr);
   if (config.plan.clip_rate > 0.0) {
     schedule.redone = true;
     overlapped = plan::mean(overlapped, plan::simulate(machine, work, schedule, by.detail),

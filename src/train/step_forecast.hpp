@@ -52,7 +52,7 @@ struct StepSimulation {
 template <class T>
 [[nodiscard]] plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts,
                                             StepSimulation const& by = {});
-/// What it takes at least.
+/// The least time that the step takes.
 template <class T>
 [[nodiscard]] plan::Bound least_step(RunConfig const& config, StepFacts const& facts);
 

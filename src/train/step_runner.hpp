@@ -113,9 +113,9 @@ class StepRunner {
   [[nodiscard]] std::vector<PathFacts> path_facts() const { return offload_->facts(); }
   [[nodiscard]] device::Device const& device() const noexcept { return *device_; }
   [[nodiscard]] plan::MemoryPlan const& memory_plan() const noexcept { return memory_; }
-  /// As SharedUpdate's, of this rank.
+  /// SharedUpdate's rates, of this rank.
   [[nodiscard]] plan::UpdateRates const& rates() const noexcept { return update_->rates(); }
-  /// What this rank takes of its device, as planned.
+  /// Device memory that this rank takes, as planned.
   [[nodiscard]] DeviceDemand device_plan() const;
   /// What of this rank lives where, beside the limits.
   [[nodiscard]] std::vector<std::string> memory_table() const {
@@ -197,8 +197,8 @@ class StepRunner {
   std::function<bool()> before_update_;
   tiers::Traffic traffic_before_;  ///< this step
   ReachedRates reached_;           ///< without rates, which their owners know
-  bool told_ = false;  ///< before_update_ was called, this step
-  /// As of the end of the last step. What an update fetches between steps counts for the next.
+  bool told_ = false;              ///< before_update_ was called, this step
+  /// Traffic as of the end of the last step. What an update fetches between steps counts for the next.
   std::optional<tiers::Traffic> fetched_before_;
 };
 

@@ -19,7 +19,7 @@ class GradientOrder {
       : layers_{all}, rounds_{rounds}, layer_{static_cast<int>(all.size()) - 1} {}
 
   [[nodiscard]] bool is_over() const noexcept { return layer_ < 0; }
-  /// That comes next, and in which round.
+  /// The layer that comes next, and its round.
   [[nodiscard]] int layer() const noexcept { return layer_; }
   [[nodiscard]] int round() const noexcept { return round_; }
   void next() noexcept {

@@ -28,8 +28,8 @@ TEST(MeasureLink, FindsTheEmulatedRates) {
                                        {&LinkRates::to_host, 400e6},
                                        {&LinkRates::to_host_both, 400e6},
                                        {&LinkRates::to_host_pageable, 400e6}}) {
-    EXPECT_TRUE(holds_in_some_try(
-        [&] { return is_about(measure_link(*device, quick).*rate, emulated); }));
+    EXPECT_TRUE(
+        holds_in_some_try([&] { return is_about(measure_link(*device, quick).*rate, emulated); }));
   }
   EXPECT_EQ(device->used(), 0) << "everything is given back";
 }

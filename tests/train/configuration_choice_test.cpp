@@ -50,7 +50,8 @@ RunConfig open() {
   config.platform_products = 5e9;
   config.platform = {
       .cpu_update = 5e6, .device_update = 5e7, .host_to_device = 1e8, .device_to_host = 1e8};
-  config.paths = {{.directory = "/a", .read_rate = 6e7, .write_rate = 6e7, .engine = {}, .emulation = {}}};
+  config.paths = {
+      {.directory = "/a", .read_rate = 6e7, .write_rate = 6e7, .engine = {}, .emulation = {}}};
   return config;
 }
 

@@ -192,7 +192,8 @@ class Schedule {
       ahead_->rebuild(taken.reverted);
       ahead_->readiness().finish();
     } else {
-      static_cast<void>(draw(0, 1)); ahead_->run(step_of(t_, 0.1));
+      static_cast<void>(draw(0, 1));
+      ahead_->run(step_of(t_, 0.1));
       plain_->step(step_of(t_, 0.1), gradient);
       ++t_;
     }
