@@ -80,7 +80,8 @@ class Bench:
         self.runs += 1
         directory = self.folder / str(self.runs)
         keys = {**scale.model(), "train.micro-batch": batch, "train.steps": STEPS, "train.activations": fate,
-                "device.emulate": emulate, "data.train": self.folder / "train.txt", "run.dir": directory,
+                "device.emulate": emulate, "data.format": "text", "data.train": self.folder / "train.txt",
+                "run.dir": directory,
                 "checkpoint.every": 0, **more}
         self.call("train", keys)
         steps = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]

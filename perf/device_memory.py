@@ -83,7 +83,7 @@ def train(program, folder, name, fate):
     limit = mebibytes(r"together +", table) - mebibytes(r"slots of the update +", table)
     directory = folder / fate
     out = call(program, "train", {**keys, **RUN, "device.memory": f"{int(limit * 1024)}KiB", "run.dir": directory,
-                                  "data.train": folder / "train.txt"})
+                                  "data.train": folder / "train.txt", "data.format": "text"})
     row = Row(directory / "trace-0.json")
     peak = mebibytes(r"device memory per rank: peak ", out)
     print(f"{name}: MiB in use at most, of {limit:.1f} MiB that the device has, {peak:.1f} of them allocated")

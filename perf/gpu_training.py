@@ -49,7 +49,7 @@ class Runs:
         keys = {**{f"model.{key}": value for key, value in self.shape.items()}, "model.family": "llama",
                 "train.sequence": self.sequence, "train.micro-batch": self.batch, "train.global-batch": 2 * self.batch,
                 "train.log-every": 1, "optimizer.warmup-steps": 1, "tiers.host-memory": host_memory(self.section),
-                "device.kind": "cuda" if self.section.on_gpu else "host", "data.train": self.folder / "train.txt",
+                "device.kind": "cuda" if self.section.on_gpu else "host", "data.train": self.folder / "train.txt", "data.format": "text",
                 "run.dir": self.folder / name}
         self.section.call([self.section.build / "offstage", "train", *(f"--{key}={value}" for key, value in keys.items()), *options],
                           seconds, cwd=self.folder)

@@ -25,7 +25,7 @@ PAIRS = 3
 
 def run(program, folder, text, overlap):
     """(seconds, stood still) of each save that a step follows, and the steps' seconds by step."""
-    keys = KEYS | {"run.dir": folder, "data.train": text, "checkpoint.overlap": overlap}
+    keys = KEYS | {"run.dir": folder, "data.train": text, "data.format": "text", "checkpoint.overlap": overlap}
     done = subprocess.run([program, "train", *(f"--{key}={value}" for key, value in keys.items())],
                           capture_output=True, text=True, check=False)
     if done.returncode != 0:

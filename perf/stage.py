@@ -70,7 +70,7 @@ def run(program, folder, steps, options):
     level 1."""
     local = [path(folder / name, LOCAL) for name in ("a", "b")]
     shared = path(folder / "shared", SHARED)
-    keys = KEYS | {"run.dir": folder / "run", "data.train": folder / "train.txt", "train.steps": 3 * steps,
+    keys = KEYS | {"run.dir": folder / "run", "data.train": folder / "train.txt", "data.format": "text", "train.steps": 3 * steps,
                    "checkpoint.dir": folder / "shared/checkpoints", "checkpoint.every": steps}
     # A path of weight 0 has no part of the state: checkpoint.dir alone lies on it.
     split, paths = ("auto", [local[0], shared]) if options.pop("shared") else ("1:1:0", [*local, shared])

@@ -49,7 +49,7 @@ class Bench:
         self.runs += 1
         directory = self.folder / str(self.runs)
         keys = {**MODEL, "train.steps": STEPS, "train.schedule": schedule, "device.emulate": emulate,
-                "data.train": self.folder / "train.txt", "run.dir": directory, "checkpoint.every": 0, **more}
+                "data.train": self.folder / "train.txt", "data.format": "text", "run.dir": directory, "checkpoint.every": 0, **more}
         if schedule == "horizontal":
             keys["train.activations"] = "recompute"
         self.call("train", keys)

@@ -14,6 +14,7 @@
 #include "cli/commands.hpp"
 #include "data/dataset.hpp"
 #include "data/input_file.hpp"
+#include "data/lookalikes.hpp"
 #include "data/mixture.hpp"
 #include "data/summary.hpp"
 #include "data/text_documents.hpp"
@@ -139,6 +140,9 @@ ExitCode inspect(Arguments const& arguments) {
     auto const file = data::open_tokens(
         {.path = source.path, .key = {}, .format = format, .vocab = vocab, .vocab_key = "--vocab"});
     print(*file, data::summarize(*file, separator), sequence);
+    if (auto const doubt = file->doubt(); !doubt.empty()) {
+      log::warning("{}: {}", file->path(), doubt);
+    }
     if (sources.size() > 1) {
       log::info("  share            {:.6g} %", 100.0 * source.weight / weights);
     }
@@ -150,6 +154,10 @@ ExitCode inspect(Arguments const& arguments) {
 Bytes pack_text(std::string const& path, data::Documents kind, data::Tokenizer const& tokenizer,
                 data::TokenWriter& writer) {
   data::InputFile const file{path, "--from"};
+  if (auto const found = data::find_lookalike(file)) {
+    log::warning("{}: looks like {}, which becomes tokens as it stands; {}", file.name(),
+                 found->name, found->advice);
+  }
   data::TextDocuments documents{file, kind};
   data::TextDocuments::Document document;
   auto const end = tokenizer.end_of_document();

@@ -25,6 +25,19 @@ std::uint64_t key_of(std::uint64_t seed, std::size_t part) {
   return seed + 0x9E3779B97F4A7C15U * static_cast<std::uint64_t>(part);
 }
 
+/// Bytes that pass as tokens of another vocabulary train without an error, and teach nothing.
+void refuse_text_by_chance(DatasetOptions const& options, TokenFile const& file) {
+  constexpr std::int64_t bytes = 256;
+  if (options.format == Format::automatic && file.format() == Format::text &&
+      options.vocab != bytes) {
+    throw DataError{fmt::format(
+        "{}={}: looks like text, and model.vocab={} is not the 256 of bytes; make tokens of it by "
+        "the model's tokenizer (offstage data pack), or set data.format=text if each byte is a "
+        "token",
+        options.key, file.path(), options.vocab)};
+  }
+}
+
 }  // namespace
 
 std::int64_t count_windows(std::int64_t tokens, std::int64_t sequence, bool padded) {
@@ -47,6 +60,8 @@ void Dataset::open(Source const& source) {
                            .key = options_.key,
                            .format = options_.format,
                            .vocab = options_.vocab});
+  part.weight = source.weight;
+  refuse_text_by_chance(options_, *part.file);
   auto const tokens = part.file->tokens();
   if (!options_.cross_documents) {
     find_documents(part);
@@ -98,6 +113,29 @@ std::int64_t Dataset::windows() const noexcept {
   return parts_.empty() ? 0 : parts_.back().first_window + parts_.back().windows;
 }
 
+std::vector<FileFacts> Dataset::files() const {
+  double weights{};
+  for (Part const& part : parts_) {
+    weights += part.weight;
+  }
+  std::vector<FileFacts> facts;
+  for (Part const& part : parts_) {
+    auto documents = part.file->document_count();
+    if (!documents && !options_.cross_documents) {
+      documents = static_cast<std::int64_t>(part.documents.size());
+    }
+    facts.push_back({.path = part.file->path(),
+                     .format = part.file->format(),
+                     .type = part.file->type(),
+                     .tokens = part.file->tokens(),
+                     .documents = documents,
+                     .windows = part.windows,
+                     .share = part.weight / weights,
+                     .doubt = part.file->doubt()});
+  }
+  return facts;
+}
+
 std::int64_t Dataset::shuffled(std::int64_t sample, std::uint64_t seed) const {
   require(sample >= 0, "Dataset: negative sample");
   auto const [part, index] =
@@ -143,6 +181,13 @@ TokenBatch Dataset::batch(std::span<std::int64_t const> windows) const {
     std::copy(tokens.begin() + 1, tokens.end(), result.targets.begin() + begin);
   }
   return result;
+}
+
+void fill_up(TokenBatch& batch, std::int64_t rows) {
+  auto const size = static_cast<std::size_t>(rows * batch.sequence);
+  batch.batch = rows;
+  batch.tokens.resize(size);
+  batch.targets.resize(size, ignored_target);
 }
 
 std::int64_t counted_targets(TokenBatch const& batch) {

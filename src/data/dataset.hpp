@@ -27,6 +27,18 @@ struct DatasetOptions {
 /// T have a token that follows; with `padded` also one for the rest.
 [[nodiscard]] std::int64_t count_windows(std::int64_t tokens, std::int64_t sequence, bool padded);
 
+/// One file of a Dataset, for who wants to know on what a run trains.
+struct FileFacts {
+  std::string path;
+  Format format{};  ///< never automatic
+  TokenType type{};
+  std::int64_t tokens{};
+  std::optional<std::int64_t> documents{};  ///< nullopt: nothing tells them apart
+  std::int64_t windows{};
+  double share{};     ///< of the samples
+  std::string doubt;  ///< TokenFile::doubt
+};
+
 /// Deals windows of T tokens with the T that follow them as targets.
 ///
 /// Windows: with cross_documents window w of a file starts at token w T, so there are (tokens - 1) / T
@@ -38,6 +50,7 @@ struct DatasetOptions {
 ///          has its weight's share of the samples, see Mixture. One file is dealt without it.
 /// Memory:  16 bytes per document without cross_documents, else nothing that grows with the files.
 /// Errors:  DataError: a file has no window (says how many tokens there are and how many are needed);
+///          the file is a text by format=automatic alone and the vocabulary is not 256;
 ///          cross_documents is false and neither the format nor a separator tells documents apart; the
 ///          separator is no token; those of open_tokens.
 /// Threads: one.
@@ -50,12 +63,15 @@ class Dataset {
   [[nodiscard]] std::int64_t windows() const noexcept;
   /// The window, counted over all files, that is sample s.
   [[nodiscard]] std::int64_t shuffled(std::int64_t sample, std::uint64_t seed) const;
+  /// In the order of the sources. Reads a little of each file. Errors: IoError.
+  [[nodiscard]] std::vector<FileFacts> files() const;
   /// The batch of these windows, in this order. Errors: those of TokenFile::read.
   [[nodiscard]] TokenBatch batch(std::span<std::int64_t const> windows) const;
 
  private:
   struct Part {
     std::unique_ptr<TokenFile> file;
+    double weight{};
     std::int64_t first_window{};  ///< over all files
     std::int64_t windows{};
     std::vector<std::int64_t> documents;        ///< begins; empty if windows cross documents
@@ -74,6 +90,9 @@ class Dataset {
   std::vector<Part> parts_;
   Mixture mixture_;
 };
+
+/// Adds rows without a target that counts up to `rows`.
+void fill_up(TokenBatch& batch, std::int64_t rows);
 
 /// Targets that take part in the loss.
 [[nodiscard]] std::int64_t counted_targets(TokenBatch const& batch);

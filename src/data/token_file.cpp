@@ -12,12 +12,16 @@
 #include "base/error.hpp"
 #include "data/input_file.hpp"
 #include "data/llmc_header.hpp"
+#include "data/lookalikes.hpp"
 #include "data/megatron_index.hpp"
 
 namespace offstage::data {
 namespace {
 
 constexpr std::int64_t byte_tokens = 256;
+constexpr char const* make_u16 =
+    "nanogpt data has 2 bytes per token: write it anew, in NumPy as "
+    "array.astype('<u2').tofile(...)";
 
 /// What differs between formats once their headers are read.
 struct Layout {
@@ -25,6 +29,7 @@ struct Layout {
   TokenType type{};
   Bytes begin{};  ///< of the tokens in the file
   std::int64_t tokens{};
+  std::optional<std::int64_t> documents{};
 };
 
 /// Calls work(T{}) with the C++ type of the tokens.
@@ -67,6 +72,16 @@ class RawTokens : public TokenFile {
   [[nodiscard]] std::int64_t tokens() const override { return layout_.tokens; }
   [[nodiscard]] std::optional<std::vector<std::int64_t>> documents() const override {
     return std::nullopt;
+  }
+  [[nodiscard]] std::optional<std::int64_t> document_count() const override {
+    return layout_.documents;
+  }
+  [[nodiscard]] std::string doubt() const override {
+    int const width = layout_.format == Format::nanogpt ? seeming_width(*file_) : 2;
+    return width == 2 ? std::string{}
+                      : fmt::format("{} u16 are 0, as if these were tokens of {} bytes each; {}",
+                                    width == 4 ? "every second of its" : "three of four of its",
+                                    width, make_u16);
   }
 
   void read(std::int64_t first, std::span<std::int32_t> out) const override {
@@ -144,7 +159,7 @@ std::unique_ptr<TokenFile> open_megatron(OpenTokens const& what) {
   auto index = std::make_unique<InputFile>(prefix + ".idx", what.key);
   auto file = std::make_unique<InputFile>(prefix + ".bin", what.key);
   auto const found = read_megatron_index(*index, file->size());
-  Layout const layout{Format::megatron, found.type, 0, found.tokens};
+  Layout const layout{Format::megatron, found.type, 0, found.tokens, found.documents};
   return std::make_unique<MegatronTokens>(std::move(file), std::move(index), layout, what);
 }
 
@@ -179,7 +194,20 @@ Format detect(InputFile const& file) {
   if (llmc_type(magic)) {
     return Format::llmc;
   }
-  return file.path().ends_with(".bin") ? Format::nanogpt : Format::text;
+  if (auto const found = find_lookalike(file)) {
+    file.fail(fmt::format(
+        "looks like {}, whose bytes are no tokens; {} (data.format=text or nanogpt would take them "
+        "as they are)",
+        found->name, found->advice));
+  }
+  if (!file.path().ends_with(".bin")) {
+    return Format::text;
+  }
+  if (seeming_width(file) == 8) {
+    file.fail(
+        fmt::format("looks like int64 tokens, as three of four of its u16 are 0; {}", make_u16));
+  }
+  return Format::nanogpt;
 }
 
 Layout layout_of(InputFile const& file, Format format) {

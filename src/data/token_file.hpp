@@ -41,6 +41,10 @@ class TokenFile {
   /// Where documents begin, ascending, the first one 0; of formats that store it. Documents without
   /// tokens are left out. Reads the index again, whole. Errors: as open_tokens.
   [[nodiscard]] virtual std::optional<std::vector<std::int64_t>> documents() const = 0;
+  /// How many documents() would tell of, without reading the index again.
+  [[nodiscard]] virtual std::optional<std::int64_t> document_count() const = 0;
+  /// Why the tokens may be others than they seem: a sentence; empty: nothing speaks against them.
+  [[nodiscard]] virtual std::string doubt() const = 0;
   /// Fills `out` with the tokens from `first` on.
   /// Errors: DataError naming key, path and position for a token outside the vocabulary or a file
   ///         that became shorter; PreconditionError beyond tokens(); IoError.
@@ -56,7 +60,8 @@ struct OpenTokens {
 };
 /// Opens one file. `automatic` takes megatron for X.idx, and for X.bin or an X that is no file if both
 /// X.bin and X.idx are there; llmc for its magic; nanogpt for other names that end in .bin; else text.
-/// A text is read through if the vocabulary does not hold all bytes.
+/// A text is read through if the vocabulary does not hold all bytes. `automatic` refuses what is no
+/// tokens by its first bytes (lookalikes.hpp), and for nanogpt what seems to be int64.
 /// Errors: DataError naming key, path, field, value and what would be right: missing or no regular file,
 ///         empty, wrong magic or version, a token type that holds no tokens, sizes, lengths or pointers
 ///         in the index that do not fit the file, a token count that does not fit. IoError from reads.

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <numeric>
 #include <set>
@@ -263,6 +265,54 @@ TEST(Dataset, CountsWindowsWithAndWithoutPadding) {
   EXPECT_EQ(count_windows(7, 3, true), 2);
   EXPECT_EQ(count_windows(1, 3, true), 0);
   EXPECT_EQ(count_windows(0, 3, true), 0);
+}
+
+TEST(Dataset, TextOfAnotherVocabularyIsRefusedUnlessItsFormatIsGiven) {
+  TemporaryDirectory const folder;
+  auto const path = folder.write("a.txt", "abcdefgh");
+  for (std::int64_t const vocab : {128, 255, 257, 32'000}) {
+    auto other = options(3);
+    other.vocab = vocab;
+    EXPECT_THAT(
+        data_error([&] { Dataset const dataset({{path}}, other); }),
+        AllOf(HasSubstr("data.train=" + path), HasSubstr("looks like text"),
+              HasSubstr(fmt::format("model.vocab={}", vocab)), HasSubstr("data.format=text")));
+    other.format = Format::text;
+    EXPECT_EQ(Dataset({{path}}, other).windows(), 2);
+  }
+}
+
+TEST(Dataset, TellsOfItsFiles) {
+  TemporaryDirectory const folder;
+  folder.write("b.idx", Index{{3, 2}}.bytes());
+  folder.write("b.bin", array_of<std::uint16_t>({1, 2, 3, 4, 5}));
+  std::vector<Source> const sources{{folder.write("a.txt", "abcdefgh|j"), 3.0},
+                                    {(folder.path() / "b").string(), 1.0}};
+  auto const files = Dataset{sources, options(3)}.files();
+  ASSERT_EQ(files.size(), 2);
+  EXPECT_EQ(files[0].path, sources[0].path);
+  EXPECT_EQ(files[0].format, Format::text);
+  EXPECT_EQ(files[0].tokens, 10);
+  EXPECT_EQ(files[0].documents, std::nullopt);
+  EXPECT_EQ(files[0].windows, 3);
+  EXPECT_EQ(files[0].share, 0.75);
+  EXPECT_EQ(files[1].type, TokenType::u16);
+  EXPECT_EQ(files[1].documents, 2);
+  EXPECT_EQ(files[1].windows, 1);
+  auto const within = Dataset{sources, within_documents(3, '|')}.files();
+  EXPECT_EQ(within[0].documents, 2);
+}
+
+TEST(Dataset, RowsThatFillABatchUpDoNotCount) {
+  TemporaryDirectory const folder;
+  Dataset const dataset{{{folder.write("a.txt", "abcdefgh")}}, options(3)};
+  std::vector<std::int64_t> const windows{1};
+  auto batch = dataset.batch(windows);
+  fill_up(batch, 3);
+  EXPECT_EQ(batch.batch, 3);
+  EXPECT_THAT(batch.tokens, ElementsAre('d', 'e', 'f', 0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(batch.targets, ElementsAre('e', 'f', 'g', none, none, none, none, none, none));
+  EXPECT_EQ(counted_targets(batch), 3);
 }
 
 }  // namespace

@@ -263,5 +263,75 @@ TEST(TokenFile, ASeparatorEndsItsDocumentAndBelongsToIt) {
   EXPECT_THAT(begins("ab"), ElementsAre(0));
 }
 
+TEST(TokenFile, WhatIsNoTokensIsRefusedByNameUnlessAFormatIsGiven) {
+  TemporaryDirectory const folder;
+  using namespace std::literals;
+  std::string const rest(64, 'x');
+  for (auto const& [bytes, name] : {std::pair{"\x93NUMPY\x01\0"s, "NumPy"},
+                                    {"\x1f\x8b\x08\0"s, "gzip"},
+                                    {"\x28\xb5\x2f\xfd"s, "zstd"},
+                                    {"\xfd\x37zXZ\0"s, "xz"},
+                                    {"BZh91AY"s, "bzip2"},
+                                    {"PK\x03\x04"s, "zip"},
+                                    {"PAR1"s, "Parquet"},
+                                    {"ARROW1\0\0"s, "Arrow"},
+                                    {"\x89HDF\r\n\x1a\n"s, "HDF5"},
+                                    {"{\"text\": \"a\"}\n"s, "JSON"},
+                                    {"\xEF\xBB\xBF \n[ {"s, "JSON"},
+                                    {"[\"a\""s, "JSON"}}) {
+    for (char const* const path : {"a.txt", "a.bin", "a"}) {
+      auto const file = folder.write(path, bytes + rest + (bytes.size() % 2 != 0 ? "x" : ""));
+      EXPECT_THAT(
+          data_error([&] { (void)open(file, 65'536); }),
+          AllOf(HasSubstr("data.train=" + file), HasSubstr(name), HasSubstr("data.format=text")));
+      EXPECT_EQ(open(file, 256, Format::text)->format(), Format::text);
+      EXPECT_EQ(open(file, 65'536, Format::nanogpt)->format(), Format::nanogpt);
+    }
+  }
+}
+
+TEST(TokenFile, TextsThatBeginAlmostLikeThatAreTexts) {
+  TemporaryDirectory const folder;
+  for (char const* const text :
+       {"{ int x; }", "[1] A note", "(\"a\")", "PAR 1", "B", "\x1f\x8b", "[", "{}"}) {
+    EXPECT_EQ(open(folder.write("a.txt", text))->format(), Format::text) << text;
+  }
+}
+
+TEST(TokenFile, WiderNumbersThanU16AreCaughtOrDoubted) {
+  TemporaryDirectory const folder;
+  std::vector<std::int64_t> values(1000);
+  std::iota(values.begin(), values.end(), 0);
+  auto const as = [&]<class T>(T, std::string const& name) {
+    std::vector<T> const numbers(values.begin(), values.end());
+    return folder.write(name, array_of(numbers));
+  };
+  auto const wide = as(std::int64_t{}, "wide.bin");
+  EXPECT_THAT(data_error([&] { (void)open(wide, 65'536); }),
+              AllOf(HasSubstr("int64"), HasSubstr("'<u2'")));
+  EXPECT_THAT(open(wide, 65'536, Format::nanogpt)->doubt(),
+              HasSubstr("three of four of its u16 are 0"));
+  auto const middle = open(as(std::int32_t{}, "middle.bin"), 65'536);
+  EXPECT_THAT(middle->doubt(), HasSubstr("every second of its u16 are 0"));
+  EXPECT_EQ(open(as(std::uint16_t{}, "right.bin"), 65'536)->doubt(), "");
+  // In a larger file only the beginning may look so.
+  values.assign(200'000, 7);
+  auto numbers = std::vector<std::uint16_t>(400'000, 7);
+  for (std::size_t i = 1; i < 40'000; i += 2) {
+    numbers[i] = 0;
+  }
+  EXPECT_EQ(open(folder.write("part.bin", array_of(numbers)), 65'536)->doubt(), "");
+  EXPECT_EQ(open(folder.write("zeros.bin", std::string(4096, '\0')), 65'536)->doubt(), "");
+  EXPECT_EQ(open(folder.write("short.bin", std::string("a\0\0\0", 4)), 65'536)->doubt(), "");
+}
+
+TEST(TokenFile, DocumentsAreCountedWhereTheFormatTellsThem) {
+  TemporaryDirectory const folder;
+  folder.write("a.idx", Index{{3, 0, 2}}.bytes());
+  folder.write("a.bin", array_of<std::uint16_t>({1, 2, 3, 4, 5}));
+  EXPECT_EQ(open((folder.path() / "a").string())->document_count(), 2);
+  EXPECT_EQ(open(folder.write("a.txt", "abc"))->document_count(), std::nullopt);
+}
+
 }  // namespace
 }  // namespace offstage::data

@@ -105,6 +105,12 @@ class Pack(DataTest):
         self.refuse(self.pack("--from", good, expect=USAGE), [f"{self.folder}/out.bin is there already"])
         self.assertEqual([list(b"good")], read_megatron(self.folder / "out"))
 
+    def test_what_is_no_text_is_packed_with_a_warning(self):
+        lines = self.write("a.jsonl", '{"text": "a"}\n' * 3)
+        result = self.pack("--from", lines)
+        self.assertEqual(1, len(result.warnings), result)
+        self.assertIn(f"--from={lines}: looks like JSON, which becomes tokens as it stands", result.warnings[0])
+
     def test_mistakes_on_the_command_line(self):
         self.refuse(self.pack("--from", self.text, form="hdf5", expect=USAGE), ["--format=hdf5", "megatron"])
         self.refuse(self.pack("--from", self.text, "--document=line", expect=USAGE), ["--document", "--documents"])
@@ -146,6 +152,11 @@ class Inspect(DataTest):
         result = self.data("inspect", f"{self.text}:3,{self.valid}")
         self.assertIn("share            75 %", result.out)
         self.assertIn("share            25 %", result.out)
+
+    def test_u32_that_passes_as_u16_is_doubted(self):
+        wide = self.write("wide.bin", struct.pack("<100I", *range(100)))
+        result = self.data("inspect", wide)
+        self.assertIn("every second of its u16 are 0", result.warnings[0])
 
     def test_bad_data_is_named(self):
         self.pack("--from", self.text, tokenizer=SEA)

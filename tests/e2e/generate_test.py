@@ -72,7 +72,7 @@ class Generate(OffstageTest):
         self.assertEqual(bytes(map(int, ids)).decode(errors="replace").rstrip("\n"), empty.out.rstrip("\n"))
 
     def test_bad_input_is_refused_in_one_line(self):
-        self.train("run", "train.steps=2", "model.vocab=300")
+        self.train("run", "train.steps=2", "model.vocab=300", "data.format=text")
         checkpoints = f"--from={self.folder / 'run/checkpoints'}"
         self.assertIn("the nearest is --prompt", self.refused(64, checkpoints, "--promt", "a"))
         self.assertIn("--from is missing", self.refused(64, "--prompt", "a"))

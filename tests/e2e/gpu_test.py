@@ -14,7 +14,7 @@ STEPS = 8 if ON_CPU else 50
 MODELS = {
     "llama": ["model.hidden=64", "model.heads=2", "model.kv-heads=1", "model.ffn-hidden=96"],
     "gpt2": ["model.family=gpt2", "model.hidden=64", "model.heads=2", "model.kv-heads=", "model.ffn-hidden=128",
-             "model.max-sequence=64", "model.vocab=257"],  # rows of logits with something between them
+             "model.max-sequence=64", "model.vocab=257", "data.format=text"],  # rows of logits with something between them
 }
 # Two micro-batches a step.
 SHORT = ["train.steps=3", "train.global-batch=4", "train.sequence=16"]

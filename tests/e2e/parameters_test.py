@@ -65,7 +65,7 @@ class Parameters(OffstageTest):
     # 512 rows and a vocabulary of 1500: the head's tiles are summed in FP32 over the gradients' memory, and the table has
     # a slot of its own.
     def test_a_table_larger_than_blocks_changes_no_bits(self):
-        model = [*MODEL, "model.vocab=1500", "model.max-sequence=128", "train.sequence=128", "train.micro-batch=4",
+        model = [*MODEL, "model.vocab=1500", "data.format=text", "model.max-sequence=128", "train.sequence=128", "train.micro-batch=4",
                  "train.global-batch=12", "numerics.dtype=bf16"]
         ways = [(2, ["parameters.home=device"]), (1, ["parameters.home=host", *LINKS["fast"]]),
                 (3, ["parameters.home=host"]), (1, ["parameters.home=storage", *self.paths(1)]),

@@ -41,7 +41,7 @@ class Reference(OffstageTest):
         """A run of the recipe from the weights of a model; its model.* keys come from there."""
         unset = [f"model.{key}=" for key in
                  ("family", "layers", "hidden", "heads", "kv-heads", "ffn-hidden", "vocab")]
-        return self.train(name, *unset, f"train.init-from={FILES / model}", f"data.train={TOKENS}",
+        return self.train(name, *unset, f"train.init-from={FILES / model}", f"data.train={TOKENS}", "data.format=text",
                           *recipe.options(dtype), *options, ranks=ranks)
 
     def curves(self, model):
