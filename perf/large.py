@@ -57,7 +57,7 @@ def train(program, folder, keys, *options):
     """What a run in this folder prints, its records, and the most memory that it had."""
     folder.mkdir()
     write_text(folder / "text.txt")
-    keys = {**keys, "data.train": folder / "text.txt", "run.dir": folder / "run"}
+    keys = {**keys, "data.train": folder / "text.txt", "data.format": "text", "run.header": "full", "run.dir": folder / "run"}
     command = [program, "train", *options, *[f"--{key}={value}" for key, value in keys.items()]]
     environment = {"OMP_WAIT_POLICY": "passive", **os.environ}
     with open(folder / "out", "w") as out, open(folder / "err", "w") as err:

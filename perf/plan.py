@@ -130,7 +130,8 @@ class Bench:
     def measure(self, keys, paths, fails=False):
         self.runs += 1
         directory = self.folder / str(self.runs)
-        out = self.call("train", {**keys, "train.steps": STEPS, "data.train": self.folder / "train.txt", "run.dir": directory,
+        out = self.call("train", {**keys, "train.steps": STEPS, "data.train": self.folder / "train.txt", "data.format": "text",
+                                  "run.header": "full", "run.dir": directory,
                                   "optimizer.warmup-steps": 0}, paths, fails)
         if out is None:
             return None

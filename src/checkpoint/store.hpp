@@ -39,7 +39,7 @@ struct Meta {
   std::int64_t optimizer_step{};  ///< the optimizer's t: steps that were not skipped
   OptimizerState state;
   state::ModelShape model;
-  std::string configuration;  ///< effective configuration, "key=value" lines
+  std::string configuration;  ///< effective configuration, "key=value" lines, and "tokens=N", seen
   std::string program;        ///< version and build that wrote it
   std::int64_t threads{};     ///< run.threads
   std::int64_t ranks{};

@@ -29,6 +29,11 @@ constexpr std::array keys{
     Key{"run.watchdog", "TIME", "10min",
         "end the job if a rank makes no progress for so long and say what it waits for; 0: never",
         [](RunConfig& c, Text t) { c.watchdog = parse_duration(t); }},
+    Key{"run.header", "short|full", "short",
+        "what a run says first: at most 30 lines, or all; run.dir/header.txt has all of it",
+        [](RunConfig& c, Text t) {
+          c.full_header = choice<bool>(t, {{"short", false}, {"full", true}});
+        }},
     Key{"run.trace", "off|on", "off",
         "write run.dir/trace-RANK.json, which Perfetto shows: what each rank moved and computed "
         "when; and foreseen-RANK.json, the same of simulated steps, where all rates are given",
@@ -195,20 +200,25 @@ constexpr std::array keys{
     Key{"optimizer.clip", "X", "1.0", "limit of the gradient's global norm; 0: none",
         [](RunConfig& c, Text t) { c.optimizer.clip = real(t); }},
     Key{"optimizer.schedule", "NAME", "cosine",
-        "constant, linear, cosine or wsd, after the warm-up",
+        "after the warm-up: cosine or linear over all steps; constant; or, for runs that may be "
+        "made longer, wsd (constant, a linear fall at the end) or cooldown (the same by 1 - sqrt)",
         [](RunConfig& c, Text t) {
           using train::Schedule;
           c.optimizer.schedule = choice<Schedule>(t, {{"constant", Schedule::constant},
                                                       {"linear", Schedule::linear},
                                                       {"cosine", Schedule::cosine},
-                                                      {"wsd", Schedule::wsd}});
+                                                      {"wsd", Schedule::wsd},
+                                                      {"cooldown", Schedule::cooldown}});
         }},
     Key{"optimizer.warmup-steps", "N", "0", "steps in which the rate rises from 0",
         [](RunConfig& c, Text t) { c.optimizer.warmup_steps = whole<std::int64_t>(t); }},
     Key{"optimizer.min-lr", "X", "0", "learning rate of the last step (not of constant)",
         [](RunConfig& c, Text t) { c.optimizer.min_lr = real(t); }},
-    Key{"optimizer.decay-fraction", "X", "0.2", "share of the steps in which wsd falls, at the end",
+    Key{"optimizer.decay-fraction", "X", "0.2",
+        "share of the steps in which wsd and cooldown fall, at the end",
         [](RunConfig& c, Text t) { c.optimizer.decay_fraction = real(t); }},
+    Key{"optimizer.decay-steps", "N", "0", "the same in steps; 0: by optimizer.decay-fraction",
+        [](RunConfig& c, Text t) { c.optimizer.decay_steps = whole<std::int64_t>(t); }},
 
     Key{"numerics.dtype", "bf16|fp16|fp32", "bf16", "of working copy, activations and gradients",
         [](RunConfig& c, Text t) {

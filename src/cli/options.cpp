@@ -14,6 +14,7 @@
 #include "cli/key_values.hpp"
 #include "cli/known_model.hpp"
 #include "cli/policy_files.hpp"
+#include "train/header.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -45,7 +46,7 @@ void require_all(Values const& values) {
                                of_model ? "; train.init-from may name a model instead" : "")};
 }
 
-void set(Key const& key, Given const& given, train::RunConfig& config) {
+void set(Key const& key, Given const& given, train::RunConfig& config, bool derived = false) {
   try {
     if (given.value.empty() && !key.may_be_empty()) {
       throw UsageError{fmt::format("the value is empty; give {}", key.hint)};
@@ -55,7 +56,9 @@ void set(Key const& key, Given const& given, train::RunConfig& config) {
     throw UsageError{
         fmt::format("{}={}: {}{}", key.name, given.value, error.what(), given.where())};
   }
-  config.settings.push_back({std::string{key.name}, given.value, given.origin});
+  bool const as_default = given.origin != "default" && given.value == key.fallback;
+  config.settings.push_back({std::string{key.name}, given.value,
+                             given.origin + (as_default ? train::as_default_mark : ""), derived});
 }
 
 void set(Key const& key, std::vector<Given> const& all, train::RunConfig& config) {
@@ -125,7 +128,7 @@ train::RunConfig configure(Values values) {
   require_all(values);
   for (Key const& key : key_table()) {
     if (key.derive != nullptr && given(key) == values.end()) {
-      set(key, Given{key.derive(config), "default"}, config);
+      set(key, Given{key.derive(config), "default"}, config, /*derived=*/true);
     }
   }
   config.subgroup_is_default = !values.contains("update.subgroup-size");
@@ -241,7 +244,8 @@ std::string train_help() {
       "Usage: offstage train [--config FILE]... [--section.key=value]...\n"
       "\n"
       "Trains a model. The command line wins over config files, a later file over an earlier one.\n"
-      "Config files have lines [section], key = value and # comment. tiers.path may be repeated; "
+      "Config files have lines [section], key = value and # or ; comment. tiers.path may be "
+      "repeated; "
       "the list of\n"
       "one source replaces those of the others.\n";
   std::string_view section;

@@ -21,7 +21,7 @@ void Journal::begin(StartRecord const& start, Seconds now) {
     products_ = known_compute(config_) * static_cast<double>(start.ranks);
     against_.set_ranks(start.ranks);
     metrics_.emplace((std::filesystem::path{config_.run_dir} / "metrics.jsonl").string(),
-                     start.step);
+                     start.step, config_.checkpoint.resume != "auto");
     if (start.step < config_.train.steps) {
       metrics_->write_start(start);
     }
@@ -63,7 +63,7 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
                    .loss = result.loss,
                    .grad_norm = result.grad_norm,
                    .learning_rate = entry.meta.learning_rate,
-                   .tokens = entry.meta.samples * config_.train.sequence,
+                   .tokens = entry.tokens,
                    .skipped = result.skipped,
                    .loss_scale = entry.loss_scale,
                    .step_seconds = entry.seconds,

@@ -20,6 +20,7 @@ struct StepEntry {
   StepResult const& result;
   checkpoint::Meta const& meta;  ///< after the step
   double loss_scale{};           ///< with which it was computed
+  std::int64_t tokens{};         ///< seen so far
   Seconds seconds{};
   Bytes read_bytes{}, write_bytes{};  ///< storage traffic, all ranks
   StorageStep storage{};              ///< the same by path, all ranks

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/regular_file.hpp"
 #include "platform/aio/file.hpp"
 #include "train/storage_report.hpp"
@@ -36,9 +37,20 @@ bool is_kept(std::string const& line, std::int64_t last_step) {
   return up_to_last("step") || up_to_last("start");
 }
 
-/// Writes the kept lines of `file` to `target`; true if that made a difference.
-bool copy_kept(OutputFile const& file, OutputFile& target, std::int64_t last_step) {
-  bool cut = false;
+enum class Cut {
+  nothing,
+  rest,  ///< a torn line, a start without steps
+  steps,
+};
+
+bool is_step(std::string const& line) {
+  auto const record = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+  return record.is_object() && record.contains("step");
+}
+
+/// Writes the kept lines of `file` to `target`; what it left out.
+Cut copy_kept(OutputFile const& file, OutputFile& target, std::int64_t last_step) {
+  Cut cut = Cut::nothing;
   std::ifstream source{file.own_name()};
   if (!source) {
     throw IoError{"run.dir: cannot open", file.path(), errno};
@@ -49,7 +61,11 @@ bool copy_kept(OutputFile const& file, OutputFile& target, std::int64_t last_ste
       target.write(line + '\n');
     }
     // At the end of the file already: the newline is missing, the next record would join this line.
-    cut = cut || !keep || source.eof();
+    if (!keep && is_step(line)) {
+      cut = Cut::steps;
+    } else if (cut == Cut::nothing && (!keep || source.eof())) {
+      cut = Cut::rest;
+    }
   }
   if (source.bad()) {
     throw IoError{"run.dir: cannot read", file.path(), errno};
@@ -112,20 +128,43 @@ void sync_directory_of(std::string const& path) {
   }
 }
 
+/// A name beside `path` that nothing has.
+std::string free_name_beside(std::string const& path) {
+  namespace fs = std::filesystem;
+  fs::path const file{path};
+  std::string const base =
+      (file.parent_path() / ("passed-over-" + file.filename().string())).string();
+  std::string name = base;
+  for (int i = 2; fs::symlink_status(name).type() != fs::file_type::not_found; ++i) {
+    name = fmt::format("{}.{}", base, i);
+  }
+  return name;
+}
+
+void rename_file(std::string const& from, std::string const& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) {
+    throw IoError{"run.dir: cannot replace", to, errno};
+  }
+}
+
 }  // namespace
 
-MetricsFile::MetricsFile(std::string path, std::int64_t last_step) : path_{std::move(path)} {
+MetricsFile::MetricsFile(std::string path, std::int64_t last_step, bool keeps_cut)
+    : path_{std::move(path)} {
   OutputFile current{context, path_, O_APPEND};
   std::string const fresh = path_ + ".new";
   OutputFile target{context, fresh, O_TRUNC};
-  bool const cut = copy_kept(current, target, last_step);
+  Cut const cut = copy_kept(current, target, last_step);
   current.close();
-  if (cut) {
+  if (cut != Cut::nothing) {
     target.sync();
     target.close();
-    if (std::rename(fresh.c_str(), path_.c_str()) != 0) {
-      throw IoError{"run.dir: cannot replace", path_, errno};
+    if (keeps_cut && cut == Cut::steps) {
+      std::string const aside = free_name_beside(path_);
+      rename_file(path_, aside);
+      log::info("{} holds later steps of an earlier run; it is {} now", path_, aside);
     }
+    rename_file(fresh, path_);
   } else if (::unlink(fresh.c_str()) != 0) {
     throw IoError{"run.dir: cannot remove", fresh, errno};
   }

@@ -108,8 +108,9 @@ class MetricsFile {
  public:
   /// Creates the file, or keeps its records up to `last_step` (0: none) and cuts the rest, a torn
   /// last line included; the cut is atomic (new file, rename). Of the starts those up to `last_step`
-  /// stay, also where it is 0: they were.
-  MetricsFile(std::string path, std::int64_t last_step);
+  /// stay, also where it is 0: they were. With `keeps_cut` the file as it was stays beside it where
+  /// steps are cut, as passed-over-metrics.jsonl (.2, .3, ... if that is taken), which is said (log).
+  MetricsFile(std::string path, std::int64_t last_step, bool keeps_cut = false);
   void write(StepRecord const& record);
   void write_start(StartRecord const& record);
   void write_validation(std::int64_t step, double valid_loss);

@@ -17,8 +17,8 @@
 #include "tiers/storage_path.hpp"
 #include "tiers/tiers.hpp"
 #include "tiers/virtual_tiers.hpp"
+#include "train/header.hpp"
 #include "train/lock_choice.hpp"
-#include "train/report.hpp"
 #include "train/run_config.hpp"
 #include "update/gradient_accumulator.hpp"
 

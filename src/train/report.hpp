@@ -2,63 +2,12 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "base/units.hpp"
-#include "launch/launcher.hpp"
-#include "plan/memory.hpp"
-#include "plan/split.hpp"
-#include "platform/mpi/communicator.hpp"
-#include "train/lock_choice.hpp"
 #include "train/run_config.hpp"
 #include "train/storage_report.hpp"
 
 namespace offstage::train {
-
-/// Slots on one storage path, this rank.
-struct SlotFacts {
-  std::string what;  ///< they are for: "state", "gradient"
-  std::int64_t slots{};
-  Bytes slot_bytes{};
-};
-
-/// What the header says of one storage path beside its tiers.path.
-struct PathFacts {
-  plan::PathRate rate{};           ///< as given or measured
-  std::vector<SlotFacts> slots{};  ///< none: all stays in host memory
-  Bytes needed{};                  ///< all slots there of the ranks of this node
-  Bytes free{};                    ///< before they were allocated
-  LockChoice lock{};               ///< how the node's processes share it
-};
-
-/// Facts that the header shows beside the configuration.
-struct HeaderFacts {
-  launch::RankPlace const& place;  ///< of this rank
-  int nodes{};
-  std::int64_t parameters{};
-  std::string device;
-  std::string libraries{};            ///< on whose versions the device's bits depend; may be empty
-  std::string attention{};            ///< who computes it; empty: not on GPUs
-  std::vector<std::string> chosen{};  ///< by plan.choose=on: what and why; else empty
-  std::string activations{};  ///< why train.activations=auto has chosen so; empty: without rates
-  std::string link{};         ///< how layers get from rank to rank; empty for one rank
-  plan::MemoryPlan memory;
-  int parameter_slots{};  ///< layers that are brought to the device at a time; 0: none has to be
-  bool large_slot{};      ///< beside them, for layers that are larger (state::SlotSizes)
-  Bytes host_memory_limit{};
-  std::int64_t subgroups{};                 ///< of rank 0
-  std::vector<PathFacts> paths{};           ///< in the order of tiers.path
-  std::vector<std::string> memory_table{};  ///< of rank 0 (memory_table.hpp)
-};
-
-/// The nodes of the ranks in the order of ranks, each once; `mine` is this rank's. Collective.
-[[nodiscard]] std::vector<std::string> node_names(std::string const& mine,
-                                                  mpi::Communicator const& comm);
-
-/// Prints, on rank 0, what a reader of the log needs to repeat the run: version, build, MPI,
-/// instruction set, the Slurm job with its end, each rank's host, GPU, NUMA domain, cores and
-/// threads, a line for each storage path, memory plan, every key with its origin. Collective.
-void print_header(RunConfig const& config, HeaderFacts const& facts, mpi::Communicator const& comm);
 
 /// Where the wall time of a run went.
 struct PhaseTimes {

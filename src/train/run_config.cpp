@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -70,19 +71,13 @@ void require_beta(std::string_view key, double value) {
 
 /// Whoever sets a key that does nothing believes in another run than he gets.
 void require_used(OptimizerConfig const& optimizer, std::vector<Setting> const& settings) {
-  auto const* const kind =
-      std::ranges::find(optimizer_kinds, optimizer.kind, &OptimizerKind::optimizer);
-  auto const refuse = [&](std::string_view key, bool is_used) {
+  for (std::string_view const key : unused_keys(optimizer)) {
     auto const set = std::ranges::find(settings, key, &Setting::key);
-    if (!is_used && set != settings.end() && set->origin != "default") {
+    if (set != settings.end() && !set->is_default()) {
       throw UsageError{fmt::format("{}={} does nothing with optimizer.kind={}; leave it out", key,
                                    set->value, kernels::name_of(optimizer.kind))};
     }
-  };
-  refuse("optimizer.beta1", kind->beta1);
-  refuse("optimizer.beta2", kind->beta2);
-  refuse("optimizer.eps", kind->eps);
-  refuse("optimizer.momentum", kind->momentum);
+  }
 }
 
 void validate_optimizer(OptimizerConfig const& optimizer, std::int64_t steps) {
@@ -105,6 +100,8 @@ void validate_optimizer(OptimizerConfig const& optimizer, std::int64_t steps) {
         fmt::format("optimizer.warmup-steps={} leaves nothing of train.steps={}; use {} or less",
                     optimizer.warmup_steps, steps, steps - 1)};
   }
+  require_at_least<std::int64_t>("optimizer.decay-steps", optimizer.decay_steps, 0,
+                                 "; 0 goes by optimizer.decay-fraction");
   if (!(optimizer.decay_fraction > 0.0 && optimizer.decay_fraction <= 1.0)) {
     throw UsageError{fmt::format("optimizer.decay-fraction={} must be above 0 and at most 1",
                                  optimizer.decay_fraction)};
@@ -225,6 +222,26 @@ void validate_share(SharePolicy const& share) {
 }
 
 }  // namespace
+
+char const* name_of(Schedule schedule) {
+  constexpr std::array names{"constant", "linear", "cosine", "wsd", "cooldown"};
+  return names[static_cast<std::size_t>(schedule)];
+}
+
+std::vector<std::string_view> unused_keys(OptimizerConfig const& optimizer) {
+  auto const* const kind =
+      std::ranges::find(optimizer_kinds, optimizer.kind, &OptimizerKind::optimizer);
+  std::vector<std::string_view> unused;
+  for (auto const& [key, is_used] : {std::pair{"optimizer.beta1", kind->beta1},
+                                     {"optimizer.beta2", kind->beta2},
+                                     {"optimizer.eps", kind->eps},
+                                     {"optimizer.momentum", kind->momentum}}) {
+    if (!is_used) {
+      unused.emplace_back(key);
+    }
+  }
+  return unused;
+}
 
 std::string describe_state(OptimizerConfig const& optimizer) {
   return fmt::format("{} bytes per parameter ({}, moments in {}{})",

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "activations/choice.hpp"
@@ -25,7 +26,8 @@
 
 namespace offstage::train {
 
-enum class Schedule { constant, linear, cosine, wsd };
+enum class Schedule { constant, linear, cosine, wsd, cooldown };
+[[nodiscard]] char const* name_of(Schedule schedule);
 
 /// A key with the value in force and where it came from: "default", "--train.steps=50", "a.cfg:12". A
 /// key that may be repeated (tiers.path) has one for each time.
@@ -33,6 +35,9 @@ struct Setting {
   std::string key;
   std::string value;
   std::string origin;
+  bool derived = false;  ///< a default that follows from other keys
+
+  [[nodiscard]] bool is_default() const { return origin == "default"; }
 };
 
 struct DataConfig {
@@ -81,7 +86,8 @@ struct OptimizerConfig {
   Schedule schedule{};
   std::int64_t warmup_steps{};
   double min_lr{};
-  double decay_fraction{};  ///< wsd: share of the steps, at the end, in which the rate falls
+  double decay_fraction{};     ///< wsd, cooldown: share of the steps in which the rate falls
+  std::int64_t decay_steps{};  ///< the same in steps; 0: by decay_fraction
 
   /// The state has the lower halves of parameters alone. Nobody gives it: a run settles it by tiers.split-parameters
   /// before it takes memory, and a forecast does (split_parameters.hpp).
@@ -215,6 +221,7 @@ struct RunConfig {
   TrainConfig train;
   OptimizerConfig optimizer;
   NumericsConfig numerics;
+  bool full_header{};                      ///< run.header=full
   bool trace{};                            ///< run.trace
   bool allow_foreign{};                    ///< run.allow-foreign
   std::vector<tiers::PathSettings> paths;  ///< tiers.path; empty: the state lives in host memory
@@ -250,6 +257,9 @@ struct RunConfig {
 ///         parameters on storage that there is, an emulation of the host device alone, no key set that the
 ///         optimizer does not use, moments to make smaller, parameters that can be split.
 void validate(RunConfig const& config);
+
+/// Keys of the optimizer that do nothing with its kind.
+[[nodiscard]] std::vector<std::string_view> unused_keys(OptimizerConfig const& optimizer);
 
 /// That part of it which is the device's alone: an emulation of the host device alone.
 void validate(DeviceConfig const& device);

@@ -18,6 +18,14 @@ double progress(std::int64_t step, std::int64_t begin, std::int64_t end) {
          static_cast<double>(end - begin);
 }
 
+/// The last step before the rate of wsd and cooldown falls.
+std::int64_t decay_begins(OptimizerConfig const& optimizer, std::int64_t steps) {
+  auto const share = optimizer.decay_fraction * static_cast<double>(steps);
+  auto const by_share = std::max(std::int64_t{1}, static_cast<std::int64_t>(std::llround(share)));
+  auto const decay = optimizer.decay_steps > 0 ? optimizer.decay_steps : by_share;
+  return std::max(optimizer.warmup_steps, steps - decay);
+}
+
 }  // namespace
 
 double learning_rate(OptimizerConfig const& optimizer, std::int64_t steps, std::int64_t step) {
@@ -36,12 +44,12 @@ double learning_rate(OptimizerConfig const& optimizer, std::int64_t steps, std::
       double const angle = std::numbers::pi * progress(step, warmup, steps);
       return optimizer.min_lr + range * 0.5 * (1.0 + std::cos(angle));
     }
-    case Schedule::wsd: {
-      auto const share = optimizer.decay_fraction * static_cast<double>(steps);
-      auto const decay = std::max(std::int64_t{1}, static_cast<std::int64_t>(std::llround(share)));
-      auto const begin = std::max(warmup, steps - decay);
-      return optimizer.min_lr + range * (1.0 - progress(step, begin, steps));
-    }
+    case Schedule::wsd:
+      return optimizer.min_lr +
+             range * (1.0 - progress(step, decay_begins(optimizer, steps), steps));
+    case Schedule::cooldown:
+      return optimizer.min_lr +
+             range * (1.0 - std::sqrt(progress(step, decay_begins(optimizer, steps), steps)));
   }
   return optimizer.lr;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <exception>
 #include <iterator>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -473,11 +474,12 @@ UpdateNumbers StepRunner<T>::update_numbers(Now const& now, StepResult const& re
 }
 
 template <class T>
-double StepRunner<T>::validate(data::Dataset const& data, std::int64_t micro_batches) {
+double StepRunner<T>::validate(data::Dataset const& data, std::int64_t windows) {
   std::int64_t const batch = config_.train.micro_batch;
+  std::int64_t const micro_batches = ceil_div(windows, batch);
   std::vector<double> losses;
   std::int64_t counted = 0;
-  std::vector<std::int64_t> chosen(static_cast<std::size_t>(batch));
+  std::vector<std::int64_t> chosen;
   copy_->begin();
   copy_->expect(forward_layers_);
   for (std::int64_t first = 0; first < micro_batches; first += comm_.size()) {
@@ -486,11 +488,10 @@ double StepRunner<T>::validate(data::Dataset const& data, std::int64_t micro_bat
     }
     std::int64_t const mine = first + comm_.rank();
     if (mine < micro_batches) {
-      for (std::int64_t i = 0; i < batch; ++i) {
-        // A short file is shown from its start again rather than not at all.
-        chosen[static_cast<std::size_t>(i)] = (mine * batch + i) % data.windows();
-      }
-      auto const tokens = data.batch(chosen);
+      chosen.resize(static_cast<std::size_t>(std::min(batch, windows - mine * batch)));
+      std::iota(chosen.begin(), chosen.end(), mine * batch);
+      auto tokens = data.batch(chosen);
+      data::fill_up(tokens, batch);
       counted += data::counted_targets(tokens);
       auto const began = trace::Clock::now();
       losses.push_back(model_->evaluate(tokens, *copy_));

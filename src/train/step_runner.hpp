@@ -100,8 +100,9 @@ class StepRunner {
   /// Waits for what the last update left to go on under the next forward: before the state is read or
   /// saved. Errors: those of the update.
   void finish_update() { update_->finish(); }
-  /// Mean loss over `micro_batches` micro-batches from the start of the file, in order.
-  double validate(data::Dataset const& data, std::int64_t micro_batches);
+  /// Mean loss over the targets of the first `windows` windows, in order. The last micro-batch may
+  /// have rows that do not count.
+  double validate(data::Dataset const& data, std::int64_t windows);
 
   [[nodiscard]] state::ShardMap const& map() const noexcept { return map_; }
   [[nodiscard]] std::vector<state::Subgroup> const& subgroups() const noexcept {

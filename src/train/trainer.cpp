@@ -20,14 +20,17 @@
 #include "train/cadence.hpp"
 #include "train/checkpoint_space.hpp"
 #include "train/configuration_choice.hpp"
+#include "train/continuation.hpp"
 #include "train/crowding.hpp"
+#include "train/data_lines.hpp"
 #include "train/directories.hpp"
+#include "train/effective_config.hpp"
+#include "train/header.hpp"
 #include "train/journal.hpp"
 #include "train/local_level.hpp"
 #include "train/loss_scale.hpp"
 #include "train/machine_rates.hpp"
 #include "train/memory_demand.hpp"
-#include "train/report.hpp"
 #include "train/run_attention.hpp"
 #include "train/run_device.hpp"
 #include "train/run_link.hpp"
@@ -56,12 +59,16 @@ void report(std::vector<launch::Shortage> const& shortages, bool speaks) {
   }
 }
 
-std::string text_of(std::vector<Setting> const& settings) {
-  std::string text;
-  for (Setting const& setting : settings) {
-    text += fmt::format("{}={}\n", setting.key, setting.value);
+/// Of a run that goes on from `checkpoint`.
+void say_what_changed(checkpoint::Meta const& checkpoint, RunConfig const& config) {
+  for (std::string const& line : describe_changes(checkpoint.configuration, config.settings)) {
+    log::info("{}", line);
   }
-  return text;
+  auto const advice = advice_on_rate(config.optimizer, config.train.steps, checkpoint.step,
+                                     checkpoint.learning_rate);
+  if (!advice.empty()) {
+    log::warning("{}", advice);
+  }
 }
 
 /// Types with the range of FP32 need no scale.
@@ -117,6 +124,8 @@ class Training {
   /// checkpoint.rate and checkpoint.files, and the storage path on which checkpoint.dir lies.
   void settle_saves();
   void open_data();
+  /// `link`: how layers get from rank to rank.
+  void print_header(std::string const& link);
   void look_for_shortages(launch::Needs const& needs);
   void start_or_continue();
   void start();
@@ -151,7 +160,8 @@ class Training {
   std::unique_ptr<LocalLevel> local_level_;   ///< so does this; null: there is no level 1
   std::string activations_why_;               ///< for the header
   std::vector<std::string> chosen_why_;       ///< likewise, on rank 0
-  RunAttention attention_;                    ///< ends after the runner, whose model has its plans
+  Header header_;
+  RunAttention attention_;  ///< ends after the runner, whose model has its plans
   std::unique_ptr<StepRunner<T>> runner_;
   std::optional<Saves> saves_;  ///< ends before the runner, whose state it reads
   LossScale loss_scale_;
@@ -165,6 +175,7 @@ class Training {
   ActivationRoom room_;              ///< likewise
   Seconds start_seconds_{};
   std::int64_t first_step_ = 0, clipped_ = 0;  ///< step of the start; steps since then, clipped
+  std::int64_t tokens_{};                      ///< seen so far, those of other sequences included
 };
 
 template <class T>
@@ -215,6 +226,7 @@ void Training<T>::start_or_continue() {
     continue_loss_scale();
     if (leads()) {
       log::info("continuing after step {}", meta_.step);
+      say_what_changed(meta_, config_);
     }
     if (leads() && meta_.seed != config_.train.seed) {
       log::warning(
@@ -225,10 +237,10 @@ void Training<T>::start_or_continue() {
   } else {
     start();
   }
+  tokens_ = found ? tokens_of(meta_.configuration, meta_.samples, config_.train.sequence) : 0;
   meta_.model = config_.model;
   meta_.state = run.state;
   meta_.seed = config_.train.seed;
-  meta_.configuration = text_of(config_.settings);
   std::string const& attention = attention_.libraries;
   auto const libraries = runner_->device().libraries();
   bool const both = !libraries.empty() && !attention.empty();
@@ -441,24 +453,7 @@ void Training<T>::prepare() {
   runner_ = std::make_unique<StepRunner<T>>(
       config_, comm_, std::move(device), std::move(link.link),
       [this](launch::Needs const& needs) { look_for_shortages(needs); }, attention_.plans.get());
-  print_header(config_,
-               {.place = place_,
-                .nodes = runner_->nodes(),
-                .parameters = state::count_parameters(runner_->map().layers()),
-                .device = runner_->device().name(),
-                .libraries = runner_->device().libraries(),
-                .attention = attention_.text,
-                .chosen = chosen_why_,
-                .activations = activations_why_,
-                .link = link.text,
-                .memory = runner_->memory_plan(),
-                .parameter_slots = runner_->parameter_slots(),
-                .large_slot = runner_->map().slot_sizes().large > 0,
-                .host_memory_limit = runner_->host_memory_limit(),
-                .subgroups = static_cast<std::int64_t>(runner_->subgroups().size()),
-                .paths = runner_->path_facts(),
-                .memory_table = runner_->memory_table()},
-               comm_);
+  print_header(link.text);
   saves_.emplace(
       std::make_unique<checkpoint::Store>(
           config_.checkpoint.dir,
@@ -487,7 +482,13 @@ void Training<T>::prepare() {
     journal_.expect(*std::move(forecast));
   }
   mpi::agree(comm_, [&] {
+    if (leads()) {
+      require_records(config_);
+    }
     journal_.begin(start, cadence_.now());
+    if (leads() && meta_.step < config_.train.steps) {
+      write_records(config_, header_);
+    }
     if (local_level_) {
       local_level_->keep();
     }
@@ -498,6 +499,38 @@ void Training<T>::prepare() {
       checkpoint::forget_local_directory(config_.checkpoint.dir);
     }
   });
+}
+
+template <class T>
+void Training<T>::print_header(std::string const& link) {
+  std::vector<std::string> data;
+  mpi::agree(comm_, [&] {
+    if (leads()) {
+      data = describe_data(*train_data_, valid_data_.get(), config_.train);
+    }
+  });
+  header_ = make_header(config_,
+                        {.place = place_,
+                         .nodes = runner_->nodes(),
+                         .parameters = state::count_parameters(runner_->map().layers()),
+                         .device = runner_->device().name(),
+                         .libraries = runner_->device().libraries(),
+                         .attention = attention_.text,
+                         .chosen = chosen_why_,
+                         .activations = activations_why_,
+                         .link = link,
+                         .memory = runner_->memory_plan(),
+                         .parameter_slots = runner_->parameter_slots(),
+                         .large_slot = runner_->map().slot_sizes().large > 0,
+                         .host_memory_limit = runner_->host_memory_limit(),
+                         .subgroups = static_cast<std::int64_t>(runner_->subgroups().size()),
+                         .paths = runner_->path_facts(),
+                         .memory_table = runner_->memory_table(),
+                         .data = std::move(data)},
+                        comm_);
+  for (std::string const& line : config_.full_header ? header_.full : header_.brief) {
+    log::info("{}", line);
+  }
 }
 
 template <class T>
@@ -550,6 +583,7 @@ void Training<T>::one_step() {
   double const clip = config_.optimizer.clip;
   clipped_ += result.skipped || (clip > 0.0 && result.grad_norm > clip) ? 1 : 0;
   meta_.samples += config_.train.global_batch;
+  tokens_ += config_.train.global_batch * config_.train.sequence;
   meta_.learning_rate = rate;
   double const scale = loss_scale_.value();
   if (!result.skipped) {
@@ -567,6 +601,7 @@ void Training<T>::one_step() {
       .result = result,
       .meta = meta_,
       .loss_scale = scale,
+      .tokens = tokens_,
       .seconds = seconds,
       .read_bytes = comm_.sum(result.read_bytes),
       .write_bytes = comm_.sum(result.write_bytes),
@@ -610,10 +645,8 @@ void Training<T>::look_ahead() {
 template <class T>
 void Training<T>::validate() {
   Stopwatch watch;
-  std::int64_t const all =
-      std::max<std::int64_t>(1, valid_data_->windows() / config_.train.micro_batch);
-  std::int64_t const wanted = config_.train.valid_batches;
-  double const loss = runner_->validate(*valid_data_, wanted > 0 ? std::min(wanted, all) : all);
+  double const loss = runner_->validate(
+      *valid_data_, windows_per_validation(config_.train, valid_data_->windows()));
   Seconds const seconds = watch.elapsed();
   cadence_.validation_took(seconds);
   mpi::agree(comm_, [&] { journal_.validated(meta_.step, loss, seconds); });
@@ -641,6 +674,7 @@ Seconds Training<T>::settle_state() {
   Stopwatch const rest;
   runner_->finish_update();
   Seconds const waited = rest.elapsed();
+  meta_.configuration = text_of(config_.settings, tokens_);
   mpi::agree(comm_, [&] { journal_.sync(); });
   return waited;
 }

@@ -74,8 +74,16 @@ class BadInput(Refusals):
     def test_a_byte_beyond_the_vocabulary(self):
         text = self.write("utf8.txt", b"x" * 1000 + "é".encode() + b"x" * 1000)
         self.refuse(DATA, [f"data.train={text}", "195", "1000", "model.vocab=128"], f"data.train={text}",
-                    "model.vocab=128", ranks=2)
-        self.refuse(DATA, [f"data.valid={text}", "195"], f"data.valid={text}", "model.vocab=128")
+                    "model.vocab=128", "data.format=text", ranks=2)
+        self.refuse(DATA, [f"data.valid={text}", "195"], f"data.valid={text}", "model.vocab=128", "data.format=text")
+
+    def test_data_that_is_no_tokens_of_this_model(self):
+        self.refuse(DATA, [f"data.train={self.text}", "looks like text", "model.vocab=1024", "data.format=text"],
+                    "model.vocab=1024", ranks=2)
+        for name, contents, words in (("a.npy", b"\x93NUMPY\1\0" + b"x" * 99, "NumPy"), ("a.txt", b"\x1f\x8b\x08\0" + b"x" * 99, "gzip"),
+                                      ("a.jsonl", b'{"text": "a"}\n' * 50, "JSON"),
+                                      ("a.bin", b"".join(i.to_bytes(8, "little") for i in range(200)), "int64")):
+            self.refuse(DATA, [f"data.train={self.folder / name}", words], f"data.train={self.write(name, contents)}")
 
     def test_data_that_is_missing_empty_or_short(self):
         nowhere = self.folder / "nowhere.txt"
@@ -153,7 +161,8 @@ class BadInput(Refusals):
         (run / "checkpoints").mkdir(parents=True)
         self.write("run/metrics.jsonl", "")
         for name, options in (("lock", []), ("checkpoints/lock", []), ("trace-0.json", ["run.trace=on"]),
-                              ("metrics.jsonl.new", []), ("metrics.jsonl", [])):
+                              ("metrics.jsonl.new", []), ("metrics.jsonl", []), ("header.txt", []), ("header.txt.new", []),
+                              ("effective.cfg", []), ("effective.cfg.new", [])):
             place = run / name
             for make, words in ((lambda path: path.symlink_to(target), "is a symbolic link"),
                                 (os.mkfifo, "is no regular file")):

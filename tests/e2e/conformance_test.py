@@ -229,7 +229,7 @@ class Report(OffstageTest):
 
     def test_the_end_holds_the_steps_against_what_given_rates_foresaw(self):
         (self.folder / "path").mkdir()
-        result = self.train("run", *MODEL, RATES, "update.overlap=off", "update.device-share=0",
+        result = self.train("run", *MODEL, RATES, "update.overlap=off", "run.header=full", "update.device-share=0",
                             f"tiers.path={self.folder}/path,emulate-read=40MB/s,emulate-write=20MB/s")
         steps = self.steps("run")
         predicted = steps[0]["predicted_step_seconds"]

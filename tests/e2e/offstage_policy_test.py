@@ -21,7 +21,8 @@ class OffstagePolicy(OffstageTest):
         emulation, memory, rate = MACHINES[machine]
         (self.folder / "path").mkdir(exist_ok=True)
         return self.train(name, f"--config={POLICY}", *MODEL, f"device.emulate={emulation}", f"device.memory={memory}",
-                          f"tiers.path={self.folder}/path,emulate-read={rate},emulate-write={rate}", *options, ranks=ranks)
+                          f"tiers.path={self.folder}/path,emulate-read={rate},emulate-write={rate}", "run.header=full",
+                          *options, ranks=ranks)
 
     def choice(self, result):
         return re.search(r"(?m)^plan.choose=on: (.*)$", result.out).group(1)

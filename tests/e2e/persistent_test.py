@@ -42,7 +42,7 @@ class Persistent(OffstageTest):
             for name in names:
                 with contextlib.suppress(FileNotFoundError):  # the run removed it just now
                     status = os.lstat(os.path.join(directory, name))
-                    found[status.st_ino] = status.st_blocks * 512 if name != "metrics.jsonl" else 0
+                    found[status.st_ino] = 0 if name in ("metrics.jsonl", "header.txt", "effective.cfg") else status.st_blocks * 512
         return sum(found.values())
 
     def test_the_bits_are_those_of_a_run_in_host_memory_and_nothing_is_copied(self):

@@ -124,7 +124,7 @@ class FirstWeights(OffstageTest):
 
     def test_a_checkpoint_knows_the_model(self):
         result = self.train("source", *MODEL_KEYS, "train.steps=3")
-        self.assertRegex(result.out, r"model\.family +gpt2 +checkpoint .*step-0+2")
+        self.assertRegex(result.out, r"checkpoint \S*step-0+2: model\.family=gpt2")
 
     def test_a_checkpoint_is_no_directory_of_checkpoints(self):
         step = self.checkpoints("source")[-1]

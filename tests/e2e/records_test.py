@@ -4,9 +4,10 @@ import math
 import os
 import re
 import signal
+import struct
 from unittest import mock
 
-from harness import OFFSTAGE, OffstageTest, main
+from harness import MPI, OFFSTAGE, OffstageTest, main
 
 STEP_KEYS = {"step", "loss", "grad_norm", "learning_rate", "tokens", "step_seconds", "forward_seconds",
              "backward_seconds", "update_seconds", "read_bytes", "write_bytes", "tflops"}
@@ -70,7 +71,7 @@ class Records(OffstageTest):
         config = self.write("a.cfg", "[train]\nmicro-batch = 4\n")
         storage = self.folder / "storage"
         storage.mkdir()
-        result = self.train("run", f"--config={config}", "train.micro-batch=", f"tiers.path={storage}", ranks=2)
+        result = self.train("run", f"--config={config}", "train.micro-batch=", f"tiers.path={storage}", "run.header=full", ranks=2)
         for word in ("offstage ", "Open MPI", "2 ranks", str(storage), "34976", "cores"):
             self.assertIn(word, result.out)
         self.assertRegex(result.out, r"train\.micro-batch +4 +.*a\.cfg:2")
@@ -82,6 +83,144 @@ class Records(OffstageTest):
             self.assertRegex(result.out, rf"{phase} +\d")
         self.assertEqual(1, result.out.count("Open MPI"), "one header per run")
         self.assertEqual([], result.warnings if os.cpu_count() >= 2 else [])
+
+    def header(self, result):
+        """Its lines: what a run says before it starts or goes on."""
+        lines = result.out.splitlines()
+        ends = [i for i, line in enumerate(lines) if line.startswith(("starting at", "checkpoint /"))]
+        return lines[:ends[0]]
+
+    def test_the_short_header_shows_what_differs_from_defaults_in_30_lines_and_the_file_has_all(self):
+        storage = [self.folder / f"storage{i}" for i in range(6)]
+        for path in storage:
+            path.mkdir()
+        config = self.write("a.cfg", "[train]\nmicro-batch = 4\n")
+        long = [f"data.train={','.join([str(self.text)] * 6)}", f"data.valid={','.join([str(self.valid)] * 5)}",
+                *(f"--tiers.path={path}" for path in storage), "train.micro-batch=", f"--config={config}",
+                "data.separator=32", "data.cross-documents=false", "optimizer.weight-decay=0.01", "optimizer.beta2=0.99"]
+        lines = self.header(self.train("run", *long, "train.steps=2", ranks=4))
+        print(f"RESULT header_lines {len(lines)}")
+        self.assertLessEqual(len(lines), 30, "\n".join(lines))
+        text = "\n".join(lines)
+        for words in ("  2 ranks more", "  4 paths more", "  9 files more", f"  {config}: train.micro-batch=4",
+                      "  command line: ", "optimizer.lr=0.01", f"in {self.folder}/run/header.txt"):
+            self.assertIn(words, text)
+        self.assertNotIn("optimizer.beta1", text)
+        full = (self.folder / "run/header.txt").read_text()
+        for line in lines:
+            if not line.startswith(("configuration", "  command line", "   ", f"  {config}")) and " more" not in line:
+                self.assertIn(line + "\n", full)
+        self.assertRegex(full, r"optimizer\.beta1 +0\.9 +default")
+        for path in storage:
+            self.assertIn(f"  path {path}  ", full)
+        again = self.train("full", "run.header=full", "train.steps=2")
+        self.assertEqual((self.folder / "full/header.txt").read_text().splitlines(), self.header(again))
+
+    def test_the_header_says_on_what_it_trains(self):
+        words = struct.pack("<2000I", *(i % 250 for i in range(2000)))
+        wide = self.write("wide.bin", words)
+        result = self.train("run", f"data.train={self.text}:3,{wide}:1", f"data.valid={self.valid}", "train.steps=3")
+        text = self.text.stat().st_size
+        share = 3 * 8 * 0.75 / ((text - 1) // 24)
+        self.assertIn(f"data.train {self.text}: text, u8, {text} tokens, documents not told apart; {share:.3g} epochs in 3 "
+                      "steps, 75 % of the samples", result.out)
+        self.assertIn(f"data.train {wide}: nanogpt, u16, 4000 tokens, ", result.out)
+        windows = (self.valid.stat().st_size - 1) // 24
+        self.assertIn(f"data.valid {self.valid}: text, u8, {self.valid.stat().st_size} tokens, documents not told apart; "
+                      f"{windows} of {windows} windows", result.out)
+        self.assertEqual(1, len([w for w in result.warnings if f"data.train={wide}: every second of its u16 are 0" in w]),
+                         result)
+
+    def test_the_effective_configuration_gives_the_same_bits(self):
+        storage = self.folder / "storage"
+        storage.mkdir()
+        self.train("run", "optimizer.kind=lion", f"tiers.path={storage}", f"data.train={self.text}:2,{self.valid}", ranks=2)
+        effective = self.folder / "run/effective.cfg"
+        result = self.call(MPI, "2", "--quiet", OFFSTAGE, "train", "--config", effective, f"--run.dir={self.folder}/again")
+        self.assertEqual(0, result.code, result)
+        self.assert_same_state("run", "again")
+        again = (self.folder / "again/effective.cfg").read_text()
+        self.assertEqual(effective.read_text(), again.replace(f"{self.folder}/again", f"{self.folder}/run"))
+
+    def test_what_changed_since_the_checkpoint_is_said_in_a_table(self):
+        first = self.train("run")
+        self.assertNotIn("in the checkpoint", first.out)
+        same = self.train("run", "train.steps=8", "optimizer.schedule=constant")
+        self.assertRegex(same.out, r"optimizer\.schedule +cosine +constant\n")
+        self.assertRegex(same.out, r"train\.steps +6 +8\n")
+        changed = self.train("run", "train.steps=10", "optimizer.schedule=constant", "optimizer.lr=0.001", "numerics.dtype=fp32",
+                             f"data.train={self.valid}", "train.sequence=12", "train.global-batch=4", "train.log-every=2")
+        for row in (r"data\.train +\S*train.txt +\S*valid.txt", r"numerics\.dtype +bf16 +fp32", r"optimizer\.lr +0.01 +0.001",
+                    r"train\.global-batch +8 +4", r"train\.sequence +24 +12", r"train\.steps +8 +10",
+                    r"no weight depends on it: .*train\.log-every"):
+            self.assertRegex(changed.out, row)
+        self.assertNotIn("optimizer.schedule", changed.out.partition("in the checkpoint")[2].partition("\nstep")[0])
+
+    def test_tokens_never_run_backwards(self):
+        self.train("run", "optimizer.schedule=constant")
+        self.train("run", "optimizer.schedule=constant", "train.steps=8", "train.sequence=12", "train.global-batch=4")
+        self.train("run", "optimizer.schedule=constant", "train.steps=10", "train.sequence=16")
+        tokens = [record["tokens"] for record in self.steps("run")]
+        steps = [8 * 24] * 6 + [4 * 12] * 2 + [8 * 16] * 2
+        self.assertEqual([sum(steps[:i + 1]) for i in range(10)], tokens)
+
+    def test_a_longer_run_after_a_finished_cosine_is_told_of_the_jump_and_what_goes_on(self):
+        self.train("run", "optimizer.min-lr=0.001")
+        self.train("other", "optimizer.min-lr=0.001")
+        longer = self.train("run", "optimizer.min-lr=0.001", "train.steps=12")
+        warning, = [w for w in longer.warnings if "the learning rate jumps" in w]
+        self.assertIn("step 6 was taken at 0.001, and step 7 will be at ", warning)
+        self.assertIn("optimizer.lr=0.001 with optimizer.schedule=cooldown", warning)
+        self.assertGreater(self.steps("run")[6]["learning_rate"], 0.004)
+        advised = self.train("other", "train.steps=12", "optimizer.lr=0.001", "optimizer.schedule=cooldown")
+        self.assertEqual([], [w for w in advised.warnings if "jumps" in w])
+        rates = [record["learning_rate"] for record in self.steps("other")]
+        self.assertEqual([0.001] * 5, rates[5:10])
+        self.assertEqual(0, rates[11])
+
+    def test_a_cooldown_that_was_made_longer_gives_the_bits_of_a_long_one(self):
+        keys = ["optimizer.schedule=cooldown", "optimizer.decay-steps=2", "checkpoint.every=4"]
+        self.train("long", *keys, "train.steps=9")
+        self.train("short", *keys)
+        before_the_fall = self.checkpoints("short")[0]
+        result = self.train("short", *keys, "train.steps=9", f"checkpoint.resume={before_the_fall}")
+        self.assertEqual([], [w for w in result.warnings if "jumps" in w])
+        self.assert_same_state("long", "short")
+
+    def test_a_fresh_start_sets_the_metrics_of_the_run_before_aside(self):
+        self.train("run")
+        first = (self.folder / "run/metrics.jsonl").read_bytes()
+        result = self.train("run", "checkpoint.resume=none", "train.seed=8")
+        aside = self.folder / "run/passed-over-metrics.jsonl"
+        self.assertEqual(first, aside.read_bytes())
+        self.assertIn(str(aside), result.out)
+        self.assertEqual(list(range(1, 7)), [r["step"] for r in self.steps("run")])
+        second = (self.folder / "run/metrics.jsonl").read_bytes()
+        self.train("run", f"checkpoint.resume={self.checkpoints('run')[-1]}", "train.steps=7")
+        self.assertFalse((self.folder / "run/passed-over-metrics.jsonl.2").exists(), "nothing was cut")
+        self.train("run", "checkpoint.resume=none")
+        self.assertTrue((self.folder / "run/passed-over-metrics.jsonl.2").read_bytes().startswith(second))
+        self.assertEqual(first, aside.read_bytes())
+
+    def test_validation_counts_every_window_whatever_the_micro_batch(self):
+        self.assertEqual(0, self.call(OFFSTAGE, "--version").code)
+        windows = (self.valid.stat().st_size - 1) // 24
+        losses = {}
+        # One window in the last micro-batch, and more rows than windows.
+        for batch, ranks in (1, 1), (windows - 1, 1), (windows - 1, 2), (4 * windows, 1):
+            self.train(f"run{batch}-{ranks}", f"data.valid={self.valid}", f"train.micro-batch={batch}", "train.global-batch=",
+                       "numerics.dtype=fp32", "train.steps=1", "optimizer.warmup-steps=0", "optimizer.lr=1e-12", ranks=ranks)
+            losses[batch, ranks] = [r for r in self.records(f"run{batch}-{ranks}") if "valid_loss" in r][-1]["valid_loss"]
+        for loss in losses.values():
+            self.assertAlmostEqual(losses[1, 1], loss, delta=5e-6)
+
+    def test_a_run_alone_in_a_job_of_two_tasks_warns(self):
+        said = "this job has 2 tasks (SLURM_NTASKS), but this run has one rank"
+        with mock.patch.dict(os.environ, {"SLURM_NTASKS": "2"}):
+            self.assertIn(said, self.train("run", "train.steps=2").err)
+            self.assertNotIn(said, self.train("two", "train.steps=2", ranks=2).err)
+        with mock.patch.dict(os.environ, {"SLURM_NTASKS": "1"}):
+            self.assertNotIn(said, self.train("one", "train.steps=2").err)
 
     def test_header_and_checkpoints_say_what_multiplies_bf16_in_attention(self):
         said = {}

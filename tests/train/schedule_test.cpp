@@ -13,7 +13,8 @@ OptimizerConfig optimizer(Schedule schedule) {
 }
 
 TEST(Schedule, WarmUpRisesLinearlyToTheRate) {
-  for (auto schedule : {Schedule::constant, Schedule::linear, Schedule::cosine, Schedule::wsd}) {
+  for (auto schedule : {Schedule::constant, Schedule::linear, Schedule::cosine, Schedule::wsd,
+                        Schedule::cooldown}) {
     EXPECT_DOUBLE_EQ(learning_rate(optimizer(schedule), 20, 1), 0.25);
     EXPECT_DOUBLE_EQ(learning_rate(optimizer(schedule), 20, 3), 0.75);
     EXPECT_DOUBLE_EQ(learning_rate(optimizer(schedule), 20, 4), 1.0);
@@ -45,6 +46,43 @@ TEST(Schedule, WsdFallsInItsLastPartAlone) {
 TEST(Schedule, WsdBeginsToFallAfterTheWarmUp) {
   auto wsd = optimizer(Schedule::wsd);
   wsd.decay_fraction = 1.0;
+  EXPECT_DOUBLE_EQ(learning_rate(wsd, 20, 4), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(wsd, 20, 12), 0.6);
+}
+
+TEST(Schedule, CooldownFallsByOneMinusTheRootOfWhatIsOver) {
+  auto const cooldown = optimizer(Schedule::cooldown);  // 4 of 16 steps fall
+  EXPECT_EQ(learning_rate(cooldown, 16, 12), 1.0);
+  // 1/4, 1/2, 3/4 and all of the fall are over; 1 - sqrt(1/2) and 1 - sqrt(3/4) to 16 digits by hand.
+  EXPECT_DOUBLE_EQ(learning_rate(cooldown, 16, 13), 0.2 + 0.8 * 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(cooldown, 16, 14), 0.2 + 0.8 * 0.2928932188134524);
+  EXPECT_DOUBLE_EQ(learning_rate(cooldown, 16, 15), 0.2 + 0.8 * 0.1339745962155614);
+  EXPECT_DOUBLE_EQ(learning_rate(cooldown, 16, 16), 0.2);
+  EXPECT_DOUBLE_EQ(learning_rate(cooldown, 16, 30), 0.2);
+}
+
+TEST(Schedule, AFallOfGivenStepsIsTheSameInALongerRun) {
+  for (auto const schedule : {Schedule::wsd, Schedule::cooldown}) {
+    auto fixed = optimizer(schedule);
+    fixed.decay_steps = 4;
+    auto const by_fraction = optimizer(schedule);
+    for (std::int64_t step = 1; step <= 16; ++step) {
+      EXPECT_EQ(learning_rate(fixed, 16, step), learning_rate(by_fraction, 16, step)) << step;
+    }
+    // Longer: equal up to where the shorter one began to fall, and the fall is the same later.
+    for (std::int64_t step = 1; step <= 12; ++step) {
+      EXPECT_EQ(learning_rate(fixed, 100, step), learning_rate(fixed, 16, step)) << step;
+    }
+    for (std::int64_t step = 13; step <= 16; ++step) {
+      EXPECT_EQ(learning_rate(fixed, 100, step), 1.0);
+      EXPECT_DOUBLE_EQ(learning_rate(fixed, 100, step + 84), learning_rate(fixed, 16, step));
+    }
+  }
+}
+
+TEST(Schedule, AFallLongerThanTheRunBeginsAfterTheWarmUp) {
+  auto wsd = optimizer(Schedule::wsd);
+  wsd.decay_steps = 1000;
   EXPECT_DOUBLE_EQ(learning_rate(wsd, 20, 4), 1.0);
   EXPECT_DOUBLE_EQ(learning_rate(wsd, 20, 12), 0.6);
 }

@@ -1,0 +1,110 @@
+#include "train/continuation.hpp"
+
+#include <gmock/gmock.h>
+
+#include "train/schedule.hpp"
+
+namespace offstage::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+std::vector<Setting> settings(std::vector<std::pair<std::string, std::string>> const& values,
+                              std::string const& origin = "a.cfg:1") {
+  std::vector<Setting> result;
+  for (auto const& [key, value] : values) {
+    result.push_back({key, value, origin});
+  }
+  return result;
+}
+
+TEST(Continuation, SaysNothingWhereNothingChanged) {
+  auto const now = settings({{"optimizer.lr", "0.1"}, {"tiers.path", "/a"}, {"tiers.path", "/b"}});
+  EXPECT_THAT(describe_changes(text_of(now, 12), now), IsEmpty());
+}
+
+TEST(Continuation, ShowsWhatChangedByKey) {
+  auto const before = settings({{"data.train", "a.txt"},
+                                {"numerics.dtype", "bf16"},
+                                {"optimizer.lr", "0.1"},
+                                {"optimizer.weight-decay", "0.1"},
+                                {"run.dir", "here"},
+                                {"train.log-every", "10"},
+                                {"train.sequence", "64"}});
+  auto const now = settings({{"data.train", "b.txt"},
+                             {"numerics.dtype", "fp32"},
+                             {"optimizer.lr", "0.1"},
+                             {"optimizer.weight-decay", ""},
+                             {"run.dir", "there"},
+                             {"train.log-every", "1"},
+                             {"train.sequence", "32"}});
+  auto const lines = describe_changes(text_of(before, 0), now);
+  ASSERT_EQ(lines.size(), 6);
+  EXPECT_THAT(lines[0], ::testing::MatchesRegex(" +changed +in the checkpoint +now"));
+  EXPECT_THAT(lines[1], ::testing::MatchesRegex(" +data.train +a.txt +b.txt"));
+  EXPECT_THAT(lines[2], ::testing::MatchesRegex(" +numerics.dtype +bf16 +fp32"));
+  EXPECT_THAT(lines[3], ::testing::MatchesRegex(" +optimizer.weight-decay +0.1 +-"));
+  EXPECT_THAT(lines[4], ::testing::MatchesRegex(" +train.sequence +64 +32"));
+  EXPECT_THAT(lines[5], AllOf(HasSubstr("no weight depends on it: train.log-every"),
+                              Not(HasSubstr("run.dir"))));
+}
+
+TEST(Continuation, AKeyThatTheCheckpointDoesNotKnowCountsWhereItIsGiven) {
+  EXPECT_THAT(describe_changes("", settings({{"optimizer.new", "1"}}, "default")), IsEmpty());
+  EXPECT_EQ(describe_changes("", settings({{"optimizer.new", "1"}})).size(), 2);
+}
+
+TEST(Continuation, TheSameNumberWrittenOtherwiseIsNoChange) {
+  EXPECT_THAT(describe_changes("optimizer.lr=0.1\ntrain.steps=20000\nmodel.norm-eps=1e-5\n",
+                               settings({{"optimizer.lr", "1e-1"},
+                                         {"train.steps", "20k"},
+                                         {"model.norm-eps", "1e-05"}})),
+              IsEmpty());
+  EXPECT_EQ(describe_changes("optimizer.lr=0.1\nmodel.max-sequence=8\n",
+                             settings({{"optimizer.lr", "0.10001"}, {"model.max-sequence", "16"}}))
+                .size(),
+            3);
+}
+
+TEST(Continuation, TokensAreThoseThatWereCounted) {
+  EXPECT_EQ(tokens_of(text_of(settings({{"train.sequence", "64"}}), 1000), 7, 32), 1000);
+  // Checkpoints of before tell by their own sequence; damaged numbers count as none.
+  EXPECT_EQ(tokens_of("train.sequence=64\n", 7, 32), 7 * 64);
+  EXPECT_EQ(tokens_of("train.sequence=x\ntokens=-3\n", 7, 32), 7 * 32);
+  EXPECT_EQ(tokens_of("", 7, 32), 7 * 32);
+}
+
+TEST(Continuation, ARateThatWouldJumpIsSaidWithWhatGoesOn) {
+  OptimizerConfig optimizer{.lr = 1.0, .schedule = Schedule::cosine, .min_lr = 0.1};
+  double const last = learning_rate(optimizer, 100, 100);
+  EXPECT_DOUBLE_EQ(last, 0.1);
+  auto const advice = advice_on_rate(optimizer, 300, 100, last);
+  // Step 101 of 300: 0.1 + 0.9 (1 + cos(101 pi / 300)) / 2 = 0.7709 by hand.
+  EXPECT_THAT(advice, AllOf(HasSubstr("step 100 was taken at 0.1"), HasSubstr("at 0.771"),
+                            HasSubstr("7.71 times as high"), HasSubstr("optimizer.lr=0.1"),
+                            HasSubstr("optimizer.schedule=cooldown")));
+  // What it advises goes on.
+  OptimizerConfig cooldown{.lr = last, .schedule = Schedule::cooldown, .decay_fraction = 0.2};
+  EXPECT_THAT(advice_on_rate(cooldown, 300, 100, last), IsEmpty());
+  EXPECT_EQ(learning_rate(cooldown, 300, 101), last);
+  EXPECT_THAT(advice_on_rate(optimizer, 300, 100, 0.0), HasSubstr("a low optimizer.lr"));
+}
+
+TEST(Continuation, ARateOfTheSameScheduleIsNoJump) {
+  for (auto const schedule : {Schedule::constant, Schedule::linear, Schedule::cosine, Schedule::wsd,
+                              Schedule::cooldown}) {
+    OptimizerConfig const optimizer{
+        .lr = 1.0, .schedule = schedule, .warmup_steps = 10, .min_lr = 0.1, .decay_fraction = 0.3};
+    for (std::int64_t step = 0; step < 101; ++step) {
+      double const last = step == 0 ? 0.0 : learning_rate(optimizer, 100, step);
+      EXPECT_THAT(advice_on_rate(optimizer, 100, step, last), IsEmpty()) << step;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace offstage::train

@@ -1,0 +1,66 @@
+#include "train/data_lines.hpp"
+
+#include <gmock/gmock.h>
+
+namespace offstage::train {
+namespace {
+
+using ::testing::ElementsAre;
+
+data::FileFacts facts(std::string const& path, std::int64_t windows, double share) {
+  return {.path = path,
+          .format = data::Format::nanogpt,
+          .type = data::TokenType::u16,
+          .tokens = 10 * windows + 1,
+          .windows = windows,
+          .share = share,
+          .doubt = {}};
+}
+
+TEST(DataLines, SayHowOftenAFileIsShown) {
+  TrainConfig train;
+  train.steps = 30;
+  train.global_batch = 10;  // 300 samples
+  EXPECT_THAT(describe_training_files({facts("a.bin", 200, 1.0)}, train),
+              ElementsAre("data.train a.bin: nanogpt, u16, 2001 tokens, documents not told apart; "
+                          "1.5 epochs in 30 steps"));
+  auto b = facts("b.bin", 50, 0.25);
+  b.documents = 1;
+  EXPECT_THAT(
+      describe_training_files({facts("a.bin", 200, 0.75), b}, train)[1],
+      "data.train b.bin: nanogpt, u16, 501 tokens, 1 document; 1.5 epochs in 30 steps, 25 % "
+      "of the samples");
+}
+
+TEST(DataLines, SayHowMuchOfEachFileAValidationTakes) {
+  auto const lines =
+      describe_validation_files({facts("a", 5, 0.5), facts("b", 5, 0.5), facts("c", 5, 0.5)}, 8);
+  EXPECT_THAT(lines[0], ::testing::EndsWith("; 5 of 5 windows"));
+  EXPECT_THAT(lines[1], ::testing::EndsWith("; 3 of 5 windows"));
+  EXPECT_THAT(lines[2], ::testing::EndsWith("; 0 of 5 windows"));
+}
+
+std::int64_t windows_of_11(std::int64_t micro_batch, std::int64_t valid_batches) {
+  TrainConfig train;
+  train.micro_batch = micro_batch;
+  train.valid_batches = valid_batches;
+  return windows_per_validation(train, 11);
+}
+
+TEST(DataLines, AValidationTakesAllWindowsOrSoManyMicroBatches) {
+  EXPECT_EQ(windows_of_11(4, 0), 11);
+  EXPECT_EQ(windows_of_11(4, 2), 8);
+  EXPECT_EQ(windows_of_11(4, 3), 11);
+  EXPECT_EQ(windows_of_11(4, 1'000'000'000'000), 11);
+  EXPECT_EQ(windows_of_11(40, 1), 11);
+}
+
+TEST(DataLines, DoubtsNameKeyAndPath) {
+  auto file = facts("a.bin", 5, 1.0);
+  EXPECT_THAT(doubts_about({file}, "data.train"), ::testing::IsEmpty());
+  file.doubt = "odd";
+  EXPECT_THAT(doubts_about({file}, "data.train"), ElementsAre("data.train=a.bin: odd"));
+}
+
+}  // namespace
+}  // namespace offstage::train
