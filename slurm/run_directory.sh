@@ -2,6 +2,27 @@
 # What slurm/job.sh asks of a run's directory. `read_run` comes first.
 set -uo pipefail
 
+# default_program: where it is in a tree, or else in an installed prefix.
+default_program() {
+  local built=$OFFSTAGE_HOME/build/release/offstage installed=$OFFSTAGE_HOME/../../bin/offstage
+  if [[ ! -x $built && -x $installed ]]; then echo "$installed"; else echo "$built"; fi
+}
+
+# with_home PATH[,PATH...]: sets `key_value` to the same with `~/` as shells expand it.
+with_home() {
+  local rest=$1 part
+  key_value=
+  while
+    part=${rest%%,*}
+    if [[ $part == \~ || $part == \~/* ]]; then part=$HOME${part:1}; fi
+    key_value+=$part
+    [[ $rest == *,* ]]
+  do
+    rest=${rest#*,}
+    key_value+=,
+  done
+}
+
 # read_key KEY DEFAULT CONFIG [OPTION...]: sets `key_value` as the program reads the key, options before the
 # file. Ends the script with 74 if the file cannot be read.
 read_key() {
@@ -9,9 +30,22 @@ read_key() {
   # From standard input: awk takes a file name with '=' in it for an assignment.
   if ! found=$(LC_ALL=C awk -v wanted="$key" '
     function trimmed(text) { gsub(/^[ \t\r]+|[ \t\r]+$/, "", text); return text }
+    # As the program: quotes around a value, and a comment behind a blank and a semicolon, are no part of it.
+    function plain(text,  quote, end) {
+      quote = substr(trimmed(text), 1, 1)
+      if (quote == "\"" || quote == "\047") {
+        text = substr(trimmed(text), 2)
+        end = index(text, quote)
+        return substr(text, 1, end - 1)
+      }
+      if (match(text, /[ \t\r];/)) text = substr(text, 1, RSTART - 1)
+      return trimmed(text)
+    }
     { sub(/#.*/, ""); $0 = trimmed($0) }
+    /^;/ { next }
+    /^\[/ && match($0, /[ \t\r];/) { $0 = trimmed(substr($0, 1, RSTART - 1)) }
     /^\[.*\]$/ { section = substr($0, 2, length - 2) "."; next }
-    (at = index($0, "=")) && section trimmed(substr($0, 1, at - 1)) == wanted { value = trimmed(substr($0, at + 1)) }
+    (at = index($0, "=")) && section trimmed(substr($0, 1, at - 1)) == wanted { value = plain(substr($0, at + 1)) }
     END { print value }' < "$config"); then
     echo "offstage-job: cannot read the configuration $config" >&2
     exit 74
@@ -20,6 +54,7 @@ read_key() {
   for option in "${@:4}"; do
     if [[ $option == "--$key="* ]]; then key_value=${option#*=}; fi
   done
+  with_home "$key_value"
 }
 
 # path_of PATH: sets `path` to the same one, but such that no program takes it for an option or an assignment.

@@ -6,7 +6,9 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 
@@ -41,6 +43,49 @@ double scaled(std::string_view text, std::array<Unit, N> const& units, std::stri
     }
   }
   throw UsageError{fmt::format("'{}' is not {}", text, advice)};
+}
+
+/// Numbers between colons; empty if something else stands there.
+std::vector<double> split_fields(std::string_view text) {
+  std::vector<double> fields;
+  for (bool more = true; more;) {
+    auto const colon = text.find(':');
+    more = colon != std::string_view::npos;
+    double number{};
+    std::string_view tail;
+    if (!split_number(text.substr(0, colon), number, tail) || !tail.empty()) {
+      return {};
+    }
+    fields.push_back(number);
+    text.remove_prefix(more ? colon + 1 : text.size());
+  }
+  return fields;
+}
+
+/// MM:SS and HH:MM:SS, and as Slurm has it D-HH, D-HH:MM and D-HH:MM:SS. nullopt: none of these.
+std::optional<Seconds> parse_clock(std::string_view text) {
+  double total{};
+  auto const dash = text.find('-');
+  bool const has_days = dash != std::string_view::npos;
+  if (has_days) {
+    auto const days = split_fields(text.substr(0, dash));
+    if (days.size() != 1) {
+      return std::nullopt;
+    }
+    total = 86400.0 * days.front();
+    text.remove_prefix(dash + 1);
+  }
+  auto const fields = split_fields(text);
+  std::size_t const least = has_days ? 1 : 2;
+  if (fields.size() < least || fields.size() > 3) {
+    return std::nullopt;
+  }
+  double unit = has_days || fields.size() == 3 ? 3600.0 : 60.0;
+  for (double const field : fields) {
+    total += unit * field;
+    unit /= 60.0;
+  }
+  return Seconds{total};
 }
 
 std::int64_t whole(double value, std::string_view text) {
@@ -82,28 +127,10 @@ std::int64_t parse_count(std::string_view text) {
 
 Seconds parse_duration(std::string_view text) {
   static constexpr char const* advice =
-      "a duration; write for example 90s, 30min, 2h, 1d or HH:MM:SS";
-  if (text.find(':') != std::string_view::npos) {
-    double total{};
-    std::string_view rest = text;
-    int fields{};
-    while (true) {
-      auto const colon = rest.find(':');
-      auto const field = rest.substr(0, colon);
-      double number{};
-      std::string_view tail;
-      if (field.empty() || !split_number(field, number, tail) || !tail.empty()) {
-        break;
-      }
-      total = total * 60.0 + number;
-      ++fields;
-      if (colon == std::string_view::npos) {
-        if (fields == 2 || fields == 3) {
-          return Seconds{total};
-        }
-        break;
-      }
-      rest.remove_prefix(colon + 1);
+      "a duration; write for example 90s, 30min, 2h, 1d, HH:MM:SS or D-HH:MM:SS";
+  if (text.find_first_of(":-") != std::string_view::npos) {
+    if (auto const time = parse_clock(text)) {
+      return *time;
     }
     throw UsageError{fmt::format("'{}' is not {}", text, advice)};
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -93,6 +94,59 @@ bool hash_may_belong_to_value(std::string const& line) {
   return !blank_after || blanks.find(line[hash - 1]) == std::string_view::npos;
 }
 
+/// Where a comment begins that a blank and `;` set off; npos: nowhere.
+std::size_t semicolon_comment(std::string_view text) {
+  for (auto at = text.find(';'); at != std::string_view::npos; at = text.find(';', at + 1)) {
+    if (at > 0 && blanks.find(text[at - 1]) != std::string_view::npos) {
+      return at;
+    }
+  }
+  return std::string_view::npos;
+}
+
+/// A value as people write it in a file: without blanks around it, a comment behind ` ;`, and
+/// quotes around all of it.
+/// Errors: UsageError without the key: quotes that begin and do not end.
+std::string plain_value(std::string_view text) {
+  std::string const whole = trimmed(text);
+  bool const is_quoted = whole.starts_with('"') || whole.starts_with('\'');
+  if (!is_quoted) {
+    return trimmed(text.substr(0, semicolon_comment(text)));
+  }
+  auto const end = whole.find(whole.front(), 1);
+  auto const behind = end == std::string::npos ? "" : whole.substr(end + 1);
+  if (end == std::string::npos ||
+      (!behind.empty() && semicolon_comment(behind) == std::string::npos) ||
+      !trimmed(std::string_view{behind}.substr(0, semicolon_comment(behind))).empty()) {
+    throw UsageError{fmt::format(
+        "{} begins with a quotation mark, but does not end with it; put both or none", whole)};
+  }
+  return whole.substr(1, end - 1);
+}
+
+/// `~` and `~/x`, also of each path in a list, as shells expand them. Errors: UsageError: ~user;
+/// HOME is not set.
+std::string expand_home(std::string const& key, std::string const& value) {
+  std::string result;
+  std::string_view rest = value;
+  for (bool more = true; more;) {
+    auto const comma = rest.find(',');
+    more = comma != std::string_view::npos;
+    auto const part = rest.substr(0, comma);
+    bool const is_home = part == "~" || part.starts_with("~/");
+    char const* const home = is_home ? std::getenv("HOME") : nullptr;
+    if (part.starts_with('~') && home == nullptr) {
+      throw UsageError{fmt::format("{}={}: {}; write the whole path", key, value,
+                                   is_home ? "HOME is not set" : "only ~/ is known, not ~user")};
+    }
+    result += is_home ? home : "";
+    result += is_home ? part.substr(1) : part;
+    result += more ? "," : "";
+    rest.remove_prefix(more ? comma + 1 : rest.size());
+  }
+  return result;
+}
+
 /// Reads one file's text, line by line through Boost, which knows no line numbers of its own.
 class ConfigFile {
  public:
@@ -103,8 +157,8 @@ class ConfigFile {
       ++line_;
       std::string const content = trimmed(line.substr(0, line.find('#')));
       if (content.starts_with('[')) {
-        enter_section(content);
-      } else if (!content.empty()) {
+        enter_section(trimmed(content.substr(0, semicolon_comment(content))));
+      } else if (!content.empty() && !content.starts_with(';')) {
         take(line);
       }
     }
@@ -127,6 +181,17 @@ class ConfigFile {
                                    nearest(content, headings))};
     }
     heading_ = content + '\n';
+  }
+
+  /// The line's value, which Boost would leave in its quotes.
+  [[nodiscard]] std::string value_of(std::string const& key, std::string const& line) const {
+    auto const content = line.substr(0, line.find('#'));
+    try {
+      auto const value = plain_value(content.substr(content.find('=') + 1));
+      return find_key(key)->is_path() ? expand_home(key, value) : value;
+    } catch (UsageError const& error) {
+      throw UsageError{fmt::format("{}: {}: {}", where(), key, error.what())};
+    }
   }
 
   void take(std::string const& line) {
@@ -152,7 +217,7 @@ class ConfigFile {
         throw UsageError{fmt::format("{}={} ({}) stands in {} already; keep one", name,
                                      option.value.at(0), where(), given.front().origin)};
       }
-      given.push_back({option.value.at(0), where(), true});
+      given.push_back({value_of(name, line), where(), true});
     }
   }
 
@@ -190,9 +255,9 @@ CommandLine parse_command_line(std::vector<std::string> const& arguments,
     if (option.unregistered) {
       throw unknown_key(option.string_key, "command line", extra);
     }
-    std::string const& value = option.value.at(0);
+    std::string value = option.value.at(0);
     if (option.string_key == "config") {
-      result.files.push_back(value);
+      result.files.push_back(expand_home("--config", value));
       continue;
     }
     if (std::ranges::find(extra, option.string_key) != extra.end()) {
@@ -204,6 +269,9 @@ CommandLine parse_command_line(std::vector<std::string> const& arguments,
       throw hash_in_path(option.string_key, fmt::format(" (command line: {})", value));
     }
     std::string origin = fmt::format("--{}={}", option.string_key, value);
+    if (key.is_path()) {
+      value = expand_home(option.string_key, value);
+    }
     std::vector<Given>& given = result.values[option.string_key];
     if (!key.repeatable) {
       given.clear();  // the last one counts: wrappers append what they were given

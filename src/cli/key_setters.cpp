@@ -31,7 +31,8 @@ Interval parse_interval(std::string const& text) {
   if (text == "auto") {
     return {.automatic = true};
   }
-  if (!text.empty() && std::ranges::all_of(text, is_digit)) {
+  bool const in_thousands = text.find_last_of("kKMG") == text.size() - 1;
+  if (!text.empty() && (std::ranges::all_of(text, is_digit) || in_thousands)) {
     return {.steps = whole<std::int64_t>(text)};
   }
   // A number without a unit must not pass as seconds: 1.5 may have meant thousands of steps.

@@ -1,7 +1,9 @@
 #include "cli/key_values.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "base/units.hpp"
 
@@ -24,6 +26,23 @@ std::string without_per_second(std::string const& text) {
   return text.ends_with("/s") ? text.substr(0, text.size() - 2) : text;
 }
 
+/// The whole number of "10k", "1.5M"; nullopt: it is none.
+std::optional<std::int64_t> with_unit(std::string const& text) {
+  constexpr std::string_view units = "kMGT";
+  constexpr double most = 1e15;  // beyond it whole's own limit speaks
+  auto const unit = text.back() == 'K' ? 0 : units.find(text.back());
+  auto const* const end = text.data() + text.size() - 1;
+  double mantissa{};
+  auto const [rest, code] = std::from_chars(text.data(), end, mantissa, std::chars_format::fixed);
+  if (unit == std::string_view::npos || code != std::errc{} || rest != end) {
+    return std::nullopt;
+  }
+  double const count =
+      std::clamp(mantissa * std::pow(1e3, static_cast<double>(unit + 1)), -most, most);
+  return count == std::floor(count) ? std::optional{static_cast<std::int64_t>(count)}
+                                    : std::nullopt;
+}
+
 }  // namespace
 
 template <class T>
@@ -31,9 +50,16 @@ T whole(std::string const& text) {
   constexpr std::int64_t largest = sizeof(T) > 4 ? 1'000'000'000'000 : 1'000'000;
   std::int64_t value{};
   auto const* const end = text.data() + text.size();
-  auto const [rest, code] = std::from_chars(text.data(), end, value);
+  auto [rest, code] = std::from_chars(text.data(), end, value);
+  if (code == std::errc{} && rest != end) {
+    if (auto const scaled = with_unit(text)) {
+      value = *scaled;
+      rest = end;
+    }
+  }
   if (code == std::errc::invalid_argument || rest != end) {
-    throw UsageError{fmt::format("'{}' is not a whole number", text)};
+    throw UsageError{
+        fmt::format("'{}' is not a whole number; write for example 20000 or 20k", text)};
   }
   if (code != std::errc{} || value > largest || value < -largest) {
     throw UsageError{fmt::format("'{}' is too large; the limit is {}", text, largest)};

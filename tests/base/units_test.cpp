@@ -61,8 +61,16 @@ TEST(ParseDuration, ReadsUnitsAndClockTimes) {
   EXPECT_EQ(parse_duration("01:02:03").count(), 3723.0);
 }
 
+TEST(ParseDuration, ReadsDaysAsSlurmWritesThem) {
+  EXPECT_EQ(parse_duration("1-00:00:00").count(), 86400.0);
+  EXPECT_EQ(parse_duration("2-12").count(), 2 * 86400.0 + 12 * 3600.0);
+  EXPECT_EQ(parse_duration("0-01:02").count(), 3720.0);
+  EXPECT_EQ(parse_duration("1-02:03:04").count(), 86400.0 + 2 * 3600.0 + 3 * 60.0 + 4.0);
+}
+
 TEST(ParseDuration, RefusesWhatIsNoDuration) {
-  for (char const* text : {"", "soon", "-5s", "1:", ":30", "1:2:3:4", "1:2x", "5 fortnights"}) {
+  for (char const* text : {"", "soon", "-5s", "1:", ":30", "1:2:3:4", "1-", "-1", "1-2-3",
+                           "a-01:00:00", "1-1:2:3:4", "1:2x", "5 fortnights"}) {
     EXPECT_THROW((void)parse_duration(text), UsageError) << text;
   }
 }

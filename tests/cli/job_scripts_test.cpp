@@ -101,6 +101,13 @@ TEST_F(JobScripts, ReadKeysAsTheProgramDoes) {
         "run.dir=\xc3\xa9\xff\n",
         "run.dir = a\v\f\n",
         ";\nrun.dir = a\n",
+        "; c\nrun.dir = a ; b\n[run] ; c\n",
+        "[run] ;\ndir = a;b ; c ; d\n[checkpoint]\nresume = ; none\ndir =; x\n",
+        "run.dir = ~/a\ncheckpoint.dir = ~\ntiers.path = ~/a,read=1GB/s\n",
+        "run.dir = a~/b\ncheckpoint.dir = x,~/y\n",
+        "run.dir = \" a ; b \" ; c\ncheckpoint.dir = 'it'\n",
+        "run.dir = \"\"\ncheckpoint.dir = it's\n",
+        "run.dir = '~/a'\n",
         "[run]\n  dir=a\n\n\n[data]\ntrain = [run]\n"}) {
     add(text);
   }
@@ -112,9 +119,10 @@ TEST_F(JobScripts, ReadKeysAsTheProgramDoesAtRandom) {
   std::array<char const*, 5> const sections{"[run]", "[checkpoint]", "[tiers]", "[data]", ""};
   std::array<char const*, 7> const names{"dir",   "path",           "resume",           "run.dir",
                                          "train", "checkpoint.dir", "checkpoint.resume"};
-  std::array<char const*, 8> const values{"a", "none", "", "x=y", "'q'", "a  b", "[run]", "a\\"};
+  std::array<char const*, 12> const values{"a",     "none", "",        "x=y", "'q'", "a  b",
+                                           "[run]", "a\\",  "\"q r\"", "~/a", "a;b", "a,~/b"};
   std::array<char const*, 6> const blanks{"", "", " ", "\t", "\r", " \t "};
-  std::array<char const*, 5> const comments{"", "", " # b", " #", "#dir = c"};
+  std::array<char const*, 7> const comments{"", "", " # b", " #", "#dir = c", " ; d", "\t;"};
   std::minstd_rand random{1};
   auto const one_of = [&](auto const& all) { return std::string{all[random() % all.size()]}; };
   while (texts_.size() < 100) {

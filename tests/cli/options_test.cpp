@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdlib>
 
 #include "cli/key_table.hpp"
 #include "options_fixture.hpp"
+#include "train/effective_config.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -303,10 +307,12 @@ TEST_F(Options, ConfigFilesMustBeThere) {
 
 TEST_F(Options, WrongValuesNameKeyValueRemedyAndPlace) {
   auto const path = file("a.cfg", "[optimizer]\nschedule = cosin\n");
-  EXPECT_EQ(error({"--config", path}),
-            "optimizer.schedule=cosin: 'cosin' is none of constant, linear, cosine, wsd (" + path +
-                ":2)");
-  EXPECT_EQ(error({"--train.steps=ten"}), "train.steps=ten: 'ten' is not a whole number");
+  EXPECT_EQ(
+      error({"--config", path}),
+      "optimizer.schedule=cosin: 'cosin' is none of constant, linear, cosine, wsd, cooldown (" +
+          path + ":2)");
+  EXPECT_EQ(error({"--train.steps=ten"}),
+            "train.steps=ten: 'ten' is not a whole number; write for example 20000 or 20k");
   EXPECT_EQ(error({"--model.family=gpt"}), "model.family=gpt: 'gpt' is none of llama, gpt2");
   EXPECT_THAT(error({"--train.steps=5x"}), StartsWith("train.steps=5x: "));
   EXPECT_THAT(error({"--train.steps=99999999999999999999"}), HasSubstr("too large"));
@@ -348,6 +354,76 @@ TEST_F(Options, CombinationsThatDoNotFitSayWhereTheyStand) {
             "(train.global-batch in " +
                 path + ":2, train.micro-batch in " + path + ":3)");
   EXPECT_THAT(error({"--model.heads=5"}), HasSubstr("model.heads=5"));
+}
+
+TEST_F(Options, NumbersMayHaveAUnit) {
+  EXPECT_EQ(parse({"--train.steps=20k"}).train.steps, 20'000);
+  EXPECT_EQ(parse({"--train.steps=1.5M", "--optimizer.warmup-steps=2K"}).train.steps, 1'500'000);
+  EXPECT_EQ(parse({"--checkpoint.every=2k"}).checkpoint.every_steps, 2'000);
+  EXPECT_EQ(parse({"--checkpoint.every=2m"}).checkpoint.every_time.count(), 120.0);
+  EXPECT_EQ(parse({"--train.max-time=1-00:00:00"}).train.max_time.count(), 86400.0);
+  for (char const* const steps : {"1.5", "10kk", "k", "10 k", "1.0005k", "1e3", "10x"}) {
+    EXPECT_EQ(
+        error({std::string{"--train.steps="} + steps}),
+        fmt::format("train.steps={}: '{}' is not a whole number; write for example 20000 or 20k",
+                    steps, steps));
+  }
+  EXPECT_THAT(error({"--train.steps=2000T"}), HasSubstr("too large"));
+  EXPECT_THAT(error({"--checkpoint.every=1.5"}), HasSubstr("neither steps nor a duration"));
+}
+
+TEST_F(Options, FilesAreReadAsPeopleWriteThem) {
+  auto const config = parse_train_options(
+      {"--config",
+       file("a.cfg",
+            "; a comment\n[run] ; another\ndir = \"my run\" ; third\n"
+            "[data]\ntrain = 'a;b.txt'\n[model]\nfamily=llama ; fourth\n"
+            "layers = '2'\nhidden=64\nheads=4\nvocab=256\n[train]\nsteps=10\t; last\n")});
+  EXPECT_EQ(config.run_dir, "my run");
+  EXPECT_EQ(config.data.train.front().path, "a;b.txt");
+  EXPECT_EQ(config.model.layers, 2);
+  EXPECT_EQ(config.train.steps, 10);
+  auto const place = file("b.cfg", "\n[run]\ndir = \"my run\n");
+  EXPECT_EQ(error({"--config", place}),
+            place +
+                ":3: run.dir: \"my run begins with a quotation mark, but does not end with it; "
+                "put both or none");
+  EXPECT_THAT(error({"--config", file("c.cfg", "run.dir = 'a' b\n")}),
+              HasSubstr("put both or none"));
+}
+
+TEST_F(Options, TheHomeDirectoryIsFoundInPathsAlone) {
+  setenv("HOME", "/home/me", 1);
+  auto const config = parse({"--config", file("a.cfg", "data.valid = ~/b,/c,~/d\n"),
+                             "--run.dir=~/run", "--tiers.path=~/x,read=1GB/s,write=1GB/s"});
+  EXPECT_EQ(config.run_dir, "/home/me/run");
+  EXPECT_EQ(config.data.valid.front().path, "/home/me/b");
+  EXPECT_EQ(config.data.valid.back().path, "/home/me/d");
+  EXPECT_EQ(config.paths.front().directory, "/home/me/x");
+  EXPECT_EQ(config.checkpoint.dir, "/home/me/run/checkpoints");
+  EXPECT_EQ(parse({"--run.dir=a~/b"}).run_dir, "a~/b");
+  EXPECT_EQ(error({"--run.dir=~you/run"}),
+            "run.dir=~you/run: only ~/ is known, not ~user; write the whole path");
+}
+
+TEST_F(Options, TheEffectiveConfigurationGivesTheSameAgain) {
+  auto const given =
+      parse({"--config", file("a.cfg", "[run]\ndir = \" x \"\n"), "--train.steps=20k",
+             "--tiers.path=/a,read=1GB/s,write=1GB/s", "--tiers.path=/b,read=1GB/s,write=1GB/s",
+             "--optimizer.kind=lion", "--data.train=a;b.txt:0.5,c.txt:1.5"});
+  auto const again =
+      parse_train_options({"--config", file("effective.cfg", train::effective_config(given))});
+  ASSERT_EQ(again.settings.size(), given.settings.size());
+  for (std::size_t i = 0; i < given.settings.size(); ++i) {
+    EXPECT_EQ(again.settings[i].key, given.settings[i].key);
+    EXPECT_EQ(again.settings[i].value, given.settings[i].value) << given.settings[i].key;
+  }
+  EXPECT_EQ(train::effective_config(again), train::effective_config(given));
+  EXPECT_TRUE(again.subgroup_is_default);
+  EXPECT_EQ(parse_train_options({"--config", file("effective.cfg", train::effective_config(given)),
+                                 "--run.dir=other"})
+                .checkpoint.dir,
+            "other/checkpoints");
 }
 
 }  // namespace
