@@ -11,6 +11,13 @@ char const* build_description() noexcept {
   return OFFSTAGE_BUILD;
 }
 
+char const* libraries() noexcept {
+  return OFFSTAGE_LIBRARIES;
+}
+char const* gpu_architectures() noexcept {
+  return OFFSTAGE_GPU_ARCHITECTURES;
+}
+
 std::string program_text(std::string const& libraries) {
   return fmt::format("offstage {} ({}{}{})", version(), build_description(),
                      libraries.empty() ? "" : "; ", libraries);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string_view>
 
 #include "base/log.hpp"
@@ -10,7 +11,9 @@
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
 #include "cli/commands.hpp"
+#include "cli/given_values.hpp"
 #include "state/model_shape.hpp"
+#include "train/effective_config.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -20,12 +23,14 @@ constexpr char const* usage_text =
     "       offstage checkpoint verify PATH\n"
     "       offstage checkpoint diff A B\n"
     "\n"
-    "PATH, A and B: a directory of checkpoints, or one checkpoint (step-...) in it. Level 1, node\n"
-    "storage (checkpoint.local), is part of its run's directory where it is on this node. diff "
-    "takes "
-    "the\n"
-    "newest complete one of a directory. verify ends with 65 if anything is damaged or nothing is\n"
-    "complete (a save that did not finish is no damage), diff with 1 if any bits of the state\n"
+    "PATH, A and B: a run's directory, a directory of checkpoints, or one checkpoint (step-...) in "
+    "it.\n"
+    "Level 1, node storage (checkpoint.local), is part of its run's directory where it is on this "
+    "node.\n"
+    "diff takes the newest complete one of a directory. verify ends with 65 if anything is damaged "
+    "or\n"
+    "nothing is complete (a save that did not finish is no damage), diff with 1 if any bits of the "
+    "state\n"
     "differ.";
 
 using Row = std::array<std::string, 8>;
@@ -133,6 +138,26 @@ ExitCode diff(std::string const& a, std::string const& b) {
   return ExitCode::other;
 }
 
+/// Where the checkpoints of a run lie, if `path` is its run.dir, as its own configuration says;
+/// else `path`.
+std::string checkpoints_of(std::string const& path) {
+  namespace fs = std::filesystem;
+  fs::path const run{path};
+  std::error_code ignored;
+  if (checkpoint::holds_any(path) || !fs::is_directory(run, ignored)) {
+    return path;
+  }
+  if (fs::path const config = run / train::effective_config_name; fs::exists(config, ignored)) {
+    auto const values = read_config_file(config.string());
+    auto const found = values.find("checkpoint.dir");
+    if (found != values.end() && fs::is_directory(found->second.front().value, ignored)) {
+      return found->second.front().value;
+    }
+  }
+  fs::path const inside = run / "checkpoints";
+  return fs::is_directory(inside, ignored) ? inside.string() : path;
+}
+
 void require_count(Arguments const& arguments, std::size_t count, std::string_view usage) {
   if (arguments.size() != count + 1) {
     throw UsageError{fmt::format("checkpoint {} takes {} path{}, not {}: offstage checkpoint {}",
@@ -151,17 +176,17 @@ ExitCode checkpoint_command(Arguments const& arguments) {
   std::string const& command = arguments.front();
   if (command == "ls") {
     require_count(arguments, 1, "ls PATH");
-    return ls(arguments[1]);
+    return ls(checkpoints_of(arguments[1]));
   }
   if (command == "verify") {
     require_count(arguments, 1, "verify PATH");
     require_team();
-    return verify(arguments[1]);
+    return verify(checkpoints_of(arguments[1]));
   }
   if (command == "diff") {
     require_count(arguments, 2, "diff A B");
     require_team();
-    return diff(arguments[1], arguments[2]);
+    return diff(checkpoints_of(arguments[1]), checkpoints_of(arguments[2]));
   }
   static std::array<std::string, 3> const known{"ls", "verify", "diff"};
   throw unknown_command(command, known);

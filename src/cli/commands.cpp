@@ -9,7 +9,9 @@
 #include "base/failure.hpp"
 #include "base/log.hpp"
 #include "base/nearest.hpp"
+#include "base/simd.hpp"
 #include "base/version.hpp"
+#include "platform/mpi/session.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -31,17 +33,31 @@ constexpr char const* usage_text =
     "  generate --from PATH [--prompt TEXT] ...       continue a text; see generate --help\n"
     "  data inspect PATH                              what is in a file of tokens\n"
     "  data pack --from TEXT --to PREFIX ...          make one from text; see data --help\n"
-    "  --version                                      print the version\n"
+    "  help COMMAND                                   as COMMAND --help\n"
+    "  --version                                      print version, commit, libraries, GPU "
+    "architectures\n"
     "\n"
     "Exit codes: 0 done; 75 saved, more to do; 64 usage; 65 bad data; 74 I/O; 70 internal; 1 else.";
 
-ExitCode help(Arguments const& /*unused*/) {
+ExitCode dispatch(Arguments const& arguments);
+
+/// `help COMMAND` is `COMMAND --help`.
+ExitCode help(Arguments const& arguments) {
+  bool const of_command = !arguments.empty() && !arguments.front().starts_with('-') &&
+                          arguments.front() != "help" && arguments.front() != "version";
+  if (of_command) {
+    return dispatch({arguments.front(), "--help"});
+  }
   log::write_lines(usage_text);
   return ExitCode::done;
 }
 
 ExitCode print_version(Arguments const& /*unused*/) {
-  log::info("offstage {}", version());
+  log::info("offstage {}, commit {}", version(), commit());
+  log::info("built by {}", build_description());
+  log::info("libraries: {}; {}", mpi::library_version(), libraries());
+  log::info("GPU architectures: {}", gpu_architectures());
+  log::info("this processor: {}", name_of(best_simd()));
   return ExitCode::done;
 }
 

@@ -50,12 +50,27 @@ void look_for_job(train::RunConfig& config, mpi::Communicator const& comm) {
   comm.barrier();
 }
 
+/// `offstage train` alone where the job has several tasks: one rank works, or each task is a run of
+/// its own.
+void look_for_launcher(mpi::Communicator const& comm) {
+  constexpr char const* by_mpirun = "OMPI_COMM_WORLD_SIZE";
+  char const* const tasks = std::getenv("SLURM_NTASKS");
+  if (comm.size() == 1 && tasks != nullptr && std::getenv(by_mpirun) == nullptr &&
+      std::strtol(tasks, nullptr, 10) > 1) {
+    log::warning(
+        "this job has {} tasks (SLURM_NTASKS), but this run has one rank: start it by srun "
+        "--mpi=pmix or mpirun, as jobs/train.sbatch does, or ask for one task",
+        tasks);
+  }
+}
+
 /// Every rank reads the options; a mistake is printed once, by rank 0, and all end in good order.
 ExitCode run_together(Arguments const& arguments, mpi::Communicator const& comm,
                       train::StopSignals& signals) {
   try {
     train::RunConfig config;
     mpi::agree(comm, [&] { config = parse_train_options(arguments); });
+    look_for_launcher(comm);
     look_for_job(config, comm);
     train::Watchdog const watchdog{config.watchdog, comm.rank(),
                                    [] { mpi::abort_stuck_job(static_cast<int>(ExitCode::other)); }};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <string_view>
 
 #include "checkpoint/sample.hpp"
@@ -47,6 +48,22 @@ TEST_F(CheckpointCommand, VerifyTakesAnUnfinishedSaveForNoDamage) {
   EXPECT_EQ(call("verify", scratch.path()), ExitCode::done);
   EXPECT_THAT(
       out, AllOf(HasSubstr(complete + ": good\n"), HasSubstr(unfinished + ": unfinished save\n")));
+}
+
+TEST_F(CheckpointCommand, ARunsDirectoryStandsForItsCheckpoints) {
+  fs::path const run{scratch / "run"};
+  fs::create_directories(run / "checkpoints");
+  fs::rename(complete, run / "checkpoints" / checkpoint::step_name(1));
+  EXPECT_EQ(call("ls", run.string()), ExitCode::done);
+  EXPECT_THAT(out, HasSubstr((run / "checkpoints" / checkpoint::step_name(1)).string()));
+  EXPECT_EQ(call("verify", run.string()), ExitCode::done);
+  // The run's own configuration knows of another place.
+  fs::rename(run / "checkpoints", scratch / "elsewhere");
+  std::ofstream{run / "effective.cfg"} << "[checkpoint]\ndir = " << (scratch / "elsewhere") << "\n";
+  EXPECT_EQ(call("ls", run.string()), ExitCode::done) << err;
+  EXPECT_THAT(out, HasSubstr(scratch / "elsewhere"));
+  fs::remove_all(scratch / "elsewhere");
+  EXPECT_EQ(call("ls", run.string()), ExitCode::data);
 }
 
 TEST_F(CheckpointCommand, VerifyFailsOnDamageBesideAnUnfinishedSave) {

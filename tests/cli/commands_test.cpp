@@ -53,8 +53,25 @@ TEST(Commands, HelpOfTrainNeedsNoMpi) {
   EXPECT_THAT(out, HasSubstr("--train.steps N"));
 }
 
+TEST(Commands, HelpOfACommandIsThatCommandsHelp) {
+  for (std::string const command :
+       {"train", "plan", "probe", "checkpoint", "import", "export", "data", "generate"}) {
+    auto const [code, out, err] = outcome_of({"help", command});
+    EXPECT_EQ(code, ExitCode::done) << command;
+    EXPECT_EQ(out, outcome_of({command, "--help"}).out);
+    EXPECT_THAT(out, HasSubstr("Usage: offstage " + command));
+  }
+  EXPECT_THAT(outcome_of({"help", "help"}).out, HasSubstr("Usage: offstage COMMAND"));
+  EXPECT_THAT(outcome_of({"help", "trian"}).err, HasSubstr("the nearest is train"));
+}
+
 TEST(Commands, TheVersionIsPrinted) {
-  EXPECT_THAT(outcome_of({"--version"}).out, ::testing::MatchesRegex("offstage [0-9.]+\n"));
+  auto const [code, out, err] = outcome_of({"--version"});
+  EXPECT_EQ(code, ExitCode::done);
+  EXPECT_THAT(out, ::testing::ContainsRegex("^offstage [0-9.]+, commit ([0-9a-f]+|unknown)"));
+  EXPECT_THAT(out,
+              ::testing::ContainsRegex("libraries: .*MPI.*; oneDNN [0-9.]+, HDF5 [0-9.]+, hwloc"));
+  EXPECT_THAT(out, ::testing::ContainsRegex("GPU architectures: ([0-9]|none)"));
 }
 
 TEST(Commands, UnknownCommandsNameTheNearest) {

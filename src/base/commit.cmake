@@ -1,0 +1,21 @@
+# Writes OUTPUT, which says from which commit of SOURCE this program is built, at every build; unchanged where it says so
+# already, so that nothing is compiled again.
+set(commit unknown)
+set(ENV{GIT_OPTIONAL_LOCKS} 0)  # another git may be at work
+execute_process(COMMAND git -C ${SOURCE} rev-parse --short=12 HEAD OUTPUT_VARIABLE hash RESULT_VARIABLE failed
+  OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(NOT failed)
+  set(commit ${hash})
+  execute_process(COMMAND git -C ${SOURCE} status --porcelain --untracked-files=no OUTPUT_VARIABLE changes ERROR_QUIET)
+  if(changes)
+    string(APPEND commit "+changes")
+  endif()
+endif()
+set(text "#include \"base/version.hpp\"\n\nchar const* offstage::commit() noexcept {\n  return \"${commit}\";\n}\n")
+set(old "")
+if(EXISTS ${OUTPUT})
+  file(READ ${OUTPUT} old)
+endif()
+if(NOT old STREQUAL text)
+  file(WRITE ${OUTPUT} "${text}")
+endif()
