@@ -7,6 +7,8 @@ set -euo pipefail
 OFFSTAGE_HOME=${OFFSTAGE_HOME:-$(cd "$(dirname "$0")/.." && pwd)}
 # shellcheck disable=SC1091
 if [[ -r $OFFSTAGE_HOME/slurm/site ]]; then source "$OFFSTAGE_HOME/slurm/site"; fi
+# shellcheck source=slurm/run_directory.sh
+source "$OFFSTAGE_HOME/slurm/run_directory.sh"
 
 options=()
 while (($#)) && [[ $1 != -- ]]; do
@@ -20,5 +22,5 @@ fi
 # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
 if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
 exec srun --mpi=pmix --kill-on-bad-exit=0 --wait=60 --disable-status \
-  "${options[@]}" "$OFFSTAGE_HOME/slurm/rank.sh" "${OFFSTAGE:-$OFFSTAGE_HOME/build/release/offstage}" \
+  "${options[@]}" "$OFFSTAGE_HOME/slurm/rank.sh" "${OFFSTAGE:-$(default_program)}" \
   train --config "$2" "${@:3}"

@@ -7,7 +7,9 @@ export OFFSTAGE_HOME
 if [[ -r $OFFSTAGE_HOME/slurm/site ]]; then source "$OFFSTAGE_HOME/slurm/site"; fi
 # shellcheck source=slurm/run_directory.sh
 source "$OFFSTAGE_HOME/slurm/run_directory.sh"
-: "${OFFSTAGE:=$OFFSTAGE_HOME/build/release/offstage}" "${OFFSTAGE_LAUNCHER:=srun}"
+# shellcheck source=slurm/time_limit.sh
+source "$OFFSTAGE_HOME/slurm/time_limit.sh"
+: "${OFFSTAGE:=$(default_program)}" "${OFFSTAGE_LAUNCHER:=srun}"
 : "${OFFSTAGE_RESUBMIT:=0}" "${OFFSTAGE_CRASHES:=3}"
 : "${OFFSTAGE_REQUEUE_PAUSE:=15}" "${OFFSTAGE_REQUEUE_PATIENCE:=240}"  # seconds
 
@@ -18,6 +20,7 @@ say() { # say TEXT: one line, whatever names are in it
 
 unset "${!SQUEUE_@}"  # a user's filters for squeue would hide this job
 told=0                # the ranks were told to stop
+no_requeue=           # why the job must not go on by itself
 ending=0              # Slurm ends the job
 
 job_state() { squeue --noheader --jobs="$job" --format=%T 2> /dev/null; }
@@ -84,6 +87,17 @@ require_arguments() {
   done
 }
 
+# A signal that comes at once, as the time limit is no longer than its lead, would come so after each requeue.
+signal_came() {
+  local limit
+  limit=$(squeue --noheader --jobs="$job" --format=%l 2> /dev/null)
+  if ((SECONDS - began < least_work)) && too_short "$limit" "${SBATCH_SIGNAL:-$(sbatch_line signal "$0")}"; then
+    no_requeue="the time limit of $limit leaves no time before the signal, which comes $lead s before its end: give a longer \
+--time, or a signal that comes later, such as --signal=B:USR1@60"
+  fi
+  stop_ranks "SIGUSR1, the end of the time limit is near"
+}
+
 # offstage_run CONFIG [OPTION...]: one attempt. Its exit code is in `code` afterwards.
 offstage_run() {
   require_arguments "$@"
@@ -102,7 +116,8 @@ offstage_run() {
   export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-${SRUN_CPUS_PER_TASK:-1}}
   say "job $job, attempt $attempt, by $OFFSTAGE_LAUNCHER on $SLURM_JOB_NODELIST"
   launcher=
-  trap 'stop_ranks "SIGUSR1, the end of the time limit is near"' USR1
+  began=$SECONDS
+  trap signal_came USR1
   trap on_term TERM
   (launch "$OFFSTAGE" train --config "$1" "${options[@]}") &
   launcher=$!
@@ -178,6 +193,8 @@ offstage_finish() {
     say "done"
   elif cannot_go_on; then
     say "ended with $code; the same command would end so again"
+  elif [[ -n $no_requeue ]]; then
+    say "ended with $code, and no requeue: $no_requeue"
   elif ((code != 75)) && too_many_crashes; then
     :
   elif state=$(job_state); ((ending)) || [[ -n $state && $state != RUNNING ]]; then

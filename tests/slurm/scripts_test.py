@@ -14,10 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # do; scontrol gives the first of `answers`: an exit code and a text.
 STAND_INS = {
     "srun": 'while [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
-    "squeue": 'case "$*" in *%T*) echo RUNNING ;; *%l*) echo 4:00:00 ;; *) echo None ;; esac\n',
+    "squeue": 'case "$*" in *%T*) echo RUNNING ;; *%l*) echo ${LIMIT:-4:00:00} ;; *) echo None ;; esac\n',
     "sbatch": 'env | grep "^OFFSTAGE_[FAR]" | sort >> submitted\necho "$*" >> submitted\n'
               'echo "Submitted batch job 99"\n',
-    "scontrol": 'echo "$*" >> requeues\nread -r code text < answers\nsed -i 1d answers\n'
+    "scontrol": 'if [[ $1 == show ]]; then echo "   Command=${COMMAND:-}"; exit; fi\necho "$*" >> requeues\nread -r code text < answers\nsed -i 1d answers\n'
                 'echo "$text" >&2\nexit "${code:-0}"\n',
     # The test's folder may be in memory.
     "stat": 'if [[ $1 == --file-system ]]; then echo ext2/ext3; else exec /usr/bin/stat "$@"; fi\n',
@@ -387,6 +387,77 @@ class Scripts(unittest.TestCase):
     def test_srun_hears_of_the_cpus_per_task(self):
         self.attempt(1, 0, during="echo $SRUN_CPUS_PER_TASK > cpus\n")
         self.assertEqual(["2"], self.read("cpus"))
+
+    # From anywhere, and time limits
+
+    def home(self, name):
+        """What an installation has, in folder/name."""
+        for part in "slurm", "jobs":
+            shutil.copytree(ROOT / part, self.folder / name / part, ignore=shutil.ignore_patterns("site", "test-cluster"))
+        return self.folder / name
+
+    def test_the_home_is_where_the_submitted_script_lies_or_what_was_set_or_the_submit_directory(self):
+        home = self.home("share/offstage")
+        command = f"{home}/jobs/train.sbatch {self.config}"
+        self.write("codes", "0\n0\n0\n")
+        self.run_script("train.sbatch", OFFSTAGE_HOME="", COMMAND=command, SLURM_SUBMIT_DIR=str(self.folder))
+        self.run_script("train.sbatch", OFFSTAGE_HOME="", SLURM_SUBMIT_DIR=str(home))
+        output = self.run_script("train.sbatch", OFFSTAGE_HOME=str(home), SLURM_SUBMIT_DIR="/")
+        self.assertIn("offstage-job: done", output)
+        self.assertEqual(3, len(self.read("calls")))
+
+    def test_without_a_home_every_script_ends_with_64_and_one_sentence(self):
+        for script in "train.sbatch", "restart.sbatch", "array.sbatch":
+            for options in {"OFFSTAGE_HOME": ""}, {"OFFSTAGE_HOME": "/nowhere"}:
+                output = self.run_script(script, expect=64, SLURM_SUBMIT_DIR=str(self.folder), **options)
+                self.assertEqual(1, len(output.splitlines()), output)
+                self.assertIn("has no slurm/job.sh: set it to the tree of Offstage", output)
+
+    def test_an_installed_script_takes_the_installed_program(self):
+        home = self.home("prefix/share/offstage")
+        program = self.write("prefix/bin/offstage", f"#!/usr/bin/env bash\necho installed >> {self.folder}/calls\n")
+        program.chmod(0o755)
+        output = self.run_script("train.sbatch", OFFSTAGE="", OFFSTAGE_HOME=str(home))
+        self.assertIn("done", output)
+        self.assertEqual(["installed"], self.read("calls"))
+
+    def test_a_signal_at_once_before_a_short_limit_is_not_answered_by_a_requeue(self):
+        during = "trap '' USR1\nkill -USR1 $PPID\n"  # the program is the script's own child, by exec
+        self.attempt(1, 75, during=during, LIMIT="5:00")
+        self.assertIn("no requeue: the time limit of 5:00 leaves no time before the signal, which comes 300 s", self.output)
+        self.assertEqual([], self.read("requeues"))
+        self.attempt(1, 75, during=during, LIMIT="4:00:00")
+        self.assertEqual(["requeue 7"], self.read("requeues"))
+
+    def submit(self, *arguments, expect=0, home=ROOT, **environment):
+        done = subprocess.run([home / "jobs/submit.sh", *map(str, arguments)], cwd=self.folder, timeout=60, check=False,
+                              env={"PATH": f"{self.folder}/bin:{os.environ['PATH']}", **environment},
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(expect, done.returncode, done.stdout)
+        return done.stdout
+
+    def test_submit_passes_everything_on_from_any_directory(self):
+        home = self.home("share/offstage")
+        self.submit("--nodes=2", "-t", "1-00:00:00", "--signal", "B:USR1@60", "train.sbatch", self.config, "--train.steps=9", home=home)
+        arguments = self.read("submitted")[-1]
+        self.assertEqual(f"--nodes=2 -t 1-00:00:00 --signal B:USR1@60 {home}/jobs/train.sbatch {self.config} --train.steps=9",
+                         arguments)
+
+    def test_submit_refuses_a_time_limit_that_leaves_no_time_before_the_signal(self):
+        for options in ["--time=5"], ["-t5"], ["-t", "0:05:00"], ["--time=1-00", "--signal=B:USR1@86400"], ["--time", "6"]:
+            output = self.submit(*options, "train.sbatch", self.config, expect=64)
+            self.assertIn("requeued over and over", output)
+        self.assertIn("requeued over and over",
+                      self.submit("train.sbatch", self.config, expect=64, SBATCH_TIMELIMIT="4"))
+        self.assertEqual([], self.read("submitted"))
+        for options in ["--time=7"], ["--time=3", "--signal=B:USR1@60"], ["--time=UNLIMITED"], []:
+            self.submit(*options, "train.sbatch", self.config)
+        self.assertEqual(4, len([line for line in self.read("submitted") if "train.sbatch" in line]))
+
+    def test_submit_names_what_is_missing(self):
+        self.assertIn("no job script trian.sbatch; in", self.submit("trian.sbatch", self.config, expect=64))
+        self.assertIn("cannot read the configuration nowhere.cfg", self.submit("train.sbatch", "nowhere.cfg", expect=64))
+        self.assertIn("usage: ", self.submit("--nodes=2", expect=64))
 
     def test_every_job_script_has_the_options_that_it_needs(self):
         for script in "train.sbatch", "restart.sbatch", "array.sbatch":

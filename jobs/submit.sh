@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# sbatch with a look at what it is given first, from any directory, of a tree or of an installed Offstage:
+#   jobs/submit.sh [SBATCH OPTION...] train.sbatch my.cfg [--train.steps=2000 ...]
+#   PREFIX/share/offstage/jobs/submit.sh --nodes=4 --time=1-00:00:00 train.sbatch my.cfg
+# The script is one of this directory by its name, or any by its path. Ends with 64, and submits nothing, if there is no such
+# script or configuration, or if the time limit leaves no time before the signal to stop.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+export OFFSTAGE_HOME=${OFFSTAGE_HOME:-$(dirname "$here")}
+# shellcheck source=slurm/time_limit.sh
+source "$OFFSTAGE_HOME/slurm/time_limit.sh"
+
+refuse() {
+  echo "submit: $1" >&2
+  exit 64
+}
+
+# What sbatch takes from the command line, else from the environment, else from the script.
+time_limit=${SBATCH_TIMELIMIT:-} signal=${SBATCH_SIGNAL:-}
+options=()
+while (($#)) && [[ $1 == -* ]]; do
+  case $1 in
+    --time=*) time_limit=${1#*=} ;;
+    --signal=*) signal=${1#*=} ;;
+    -t?*) time_limit=${1#-t} ;;
+    -t | --time) time_limit=${2:-} ;;
+    --signal) signal=${2:-} ;;
+  esac
+  options+=("$1")
+  # A value in a word of its own: without '=' a word that is neither an option nor a script.
+  if [[ $1 != *=* && $1 != -t?* ]] && (($# > 1)) && [[ $2 != -* && $2 != *.sbatch ]]; then
+    options+=("$2")
+    shift
+  fi
+  shift
+done
+(($# >= 2)) || refuse "usage: jobs/submit.sh [SBATCH OPTION...] train.sbatch|restart.sbatch|array.sbatch CONFIG [--KEY=VALUE...]"
+script=$1
+[[ $script == */* || -e $script ]] || script=$here/$script
+[[ -r $script ]] || refuse "there is no job script $1; in $here are $(cd "$here" && echo *.sbatch)"
+[[ -r $2 ]] || refuse "cannot read the configuration $2"
+
+: "${time_limit:=$(sbatch_line time "$script")}" "${signal:=$(sbatch_line signal "$script")}"
+if too_short "$time_limit" "$signal"; then
+  refuse "--time=$time_limit is $seconds s, and --signal=$signal stops the run $lead s before its end: it would save and be requeued \
+over and over; give it at least $(((lead + least_work) / 60 + 1)) minutes, or a signal that comes later, such as --signal=B:USR1@60"
+fi
+exec sbatch "${options[@]}" "$script" "${@:2}"
