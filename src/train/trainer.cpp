@@ -482,10 +482,11 @@ void Training<T>::prepare() {
                           .ranks = comm_.size(),
                           .nodes = node_names(config_.node, comm_),
                           .job = config_.job};
-  mpi::agree(comm_, [&] { runner_->open_trace(); });
-  if (auto forecast = runner_->foresee()) {
-    journal_.expect(*std::move(forecast));
-  }
+  mpi::agree(comm_, [&] {
+    if (auto forecast = runner_->open_trace()) {
+      journal_.expect(*std::move(forecast));
+    }
+  });
   mpi::agree(comm_, [&] {
     journal_.begin(start, cadence_.now());
     if (local_level_) {
