@@ -80,6 +80,18 @@ ROWS = [
 ]
 
 
+# 25 M parameters on quick machines, some hundred MiB: libraries are a small part.
+LARGER = {**MODEL, "model.hidden": 512, "model.ffn-hidden": 1376, "model.heads": 8, "update.subgroup-size": "2M", "update.device-chunk": "512k",
+          "device.emulate": "h2d=4GB/s,d2h=4GB/s,update=4G,host-update=1G"}
+MEMORY_ROWS = [
+    ("in host memory", [], {"update.device-share": 0}),
+    ("a fifth resident", [], {"update.device-share": 0.5, "update.device-resident": 0.2}),
+    ("parameters and activations", [], {"update.device-share": 0, "parameters.home": "host", "train.activations": "host"}),
+    ("half cached", [path(4000, 4000)], {"update.device-share": 0, "tiers.host-memory": "300MiB", "tiers.cache": "150MiB", "update.overlap": "off"}),
+    ("second versions", [], {"update.device-share": 0, "update.overlap": "on"}),
+    ("vertical, parameters stored", [path(4000, 4000)], {**VERTICAL, "parameters.home": "storage", "tiers.host-memory": "300MiB", "train.global-batch": 16}),
+]
+
 # Three emulated machines with different bottlenecks: device.emulate, paths. The device has no room for all.
 MACHINES = {
     "device": (emulate("h2d=200MB/s,d2h=200MB/s", compute="10G", host="20M"), [path(200, 150)]),
@@ -90,7 +102,7 @@ CHOICE = {**{key: value for key, value in MODEL.items() if key != "train.activat
           "device.memory": "24MiB", "tiers.host-memory": "60MiB"}
 # A model so small that a hundred configurations take minutes: steps of a few tenths of a second, nearly all of them emulated.
 SMALL = {**CHOICE, "model.layers": 6, "model.hidden": 128, "model.ffn-hidden": 352, "train.sequence": 64, "device.memory": "6MiB",
-         "tiers.host-memory": "25MiB", "update.subgroup-size": "64k", "update.device-chunk": "16k"}
+         "tiers.host-memory": "25MiB", "update.subgroup-size": "64k", "update.device-chunk": "32k"}
 POLICIES = ("zero3", "twinflow", "dos", "mlp", "fuyou")
 # What is tried beside the choice, as far as it fits: 144 configurations.
 TRIED = [{"parameters.home": home, "train.schedule": schedule, "train.activations": fate, "update.overlap": overlap,
@@ -126,11 +138,17 @@ class Bench:
             found.append(f"{directory},{each}")
         return found
 
-    def predict(self, keys, paths):
-        """Seconds of forward, backward, update and step, and what is busiest; bytes of the device and of the host."""
+    def call_plan(self, keys, paths):
+        """What it says; `planned` has bytes of the device and of the host."""
         out = self.call("plan", keys, paths)
-        self.planned = [size(re.search(pattern, out, re.MULTILINE).group(1))
-                        for pattern in (r"^  together +(\S+ \S+)", r"^host memory, per node +(\S+ \S+)")]
+        device, host, libraries = (size(re.search(pattern, out, re.MULTILINE).group(1)) for pattern in (
+            r"^  together +(\S+ \S+)", r"^host memory, per node +(\S+ \S+)", r"^host memory, per node .* libraries some (\S+ \S+)"))
+        self.planned = [device, host + libraries]
+        return out
+
+    def predict(self, keys, paths):
+        """Seconds of forward, backward, update and step, and what is busiest."""
+        out = self.call_plan(keys, paths)
         row = re.search(r"^  this configuration +(.*)$", out, re.MULTILINE).group(1).split(maxsplit=7)
         return [float(cell) for cell in row[2:6]] + [row[7]]
 
@@ -179,8 +197,22 @@ def predictions(bench, words):
     print(f"RESULT plan_error_quickest_median {statistics.median(quickest):.3f}")
     print(f"RESULT plan_error_quickest_worst {max(quickest):.3f}")
     print(f"RESULT plan_memory_error {max(abs(device) for device, _ in memory):.3f}")
-    # What a process takes beside the plan is as large as the plan of so small a model.
     print(f"RESULT plan_host_memory_error {max(abs(host) for _, host in memory):.3f}")
+
+
+def memory(bench):
+    """Peaks of a model of some hundred MiB; its steps are few and their time does not count."""
+    errors = []
+    for row, paths, more in MEMORY_ROWS:
+        keys = {**LARGER, **more}
+        directories = bench.paths(paths)
+        bench.call_plan(keys, directories)
+        bench.measure(keys, directories, steps=3, skipped=0)
+        device, host = (planned / peak - 1 for planned, peak in zip(bench.planned, bench.peaks))
+        errors.append((abs(device), abs(host)))
+        print(f"{row:28} device {bench.peaks[0] / 2**20:5.0f} MiB {device:+.1%}, host {bench.peaks[1] / 2**20:5.0f} MiB {host:+.1%}", flush=True)
+    print(f"RESULT plan_memory_error_larger {max(device for device, _ in errors):.3f}")
+    print(f"RESULT plan_host_memory_error_larger {max(host for _, host in errors):.3f}")
 
 
 def seconds_of(bench, keys, directories, steps=STEPS, skipped=SKIPPED):
@@ -243,12 +275,14 @@ def seconds_of_choice(bench):
 
 def main():
     words = os.environ.get("ROWS", "").split()
-    parts = os.environ.get("PARTS", "predictions seconds policies regret").split()
+    parts = os.environ.get("PARTS", "predictions memory seconds policies regret").split()
     machines = os.environ.get("MACHINES", " ".join(MACHINES)).split()
     with tempfile.TemporaryDirectory(dir=sys.argv[2]) as name:
         bench = Bench(sys.argv[1], pathlib.Path(name))
         if "predictions" in parts:
             predictions(bench, words)
+        if "memory" in parts:
+            memory(bench)
         if "seconds" in parts:
             seconds_of_choice(bench)
         if "policies" in parts:

@@ -22,6 +22,7 @@
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "train/device_demand.hpp"
+#include "train/memory_demand.hpp"
 #include "train/metrics.hpp"
 #include "train/offload.hpp"
 #include "train/run_config.hpp"
@@ -131,6 +132,10 @@ class StepRunner {
   /// was resident before construction and the emulated device's arena.
   /// Collective.
   [[nodiscard]] Bytes host_memory_peak() const;
+  /// The part of that which is no memory of the plan, as usual on this node.
+  [[nodiscard]] Bytes library_bytes() const noexcept {
+    return run_memory_->ranks_on_node() * usual_library_bytes;
+  }
   /// What device.memory bounds: the most that any rank had taken at a time. Collective.
   [[nodiscard]] Bytes device_memory_peak() const { return comm_.maximum(device_->peak()); }
   /// Layers that are brought to the device at a time; 0: none has to be.

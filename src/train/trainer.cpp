@@ -538,6 +538,7 @@ void Training<T>::conclude() {
                      .host_memory_limit = runner_->host_memory_limit(),
                      .device_memory_peak = runner_->device_memory_peak(),
                      .host_memory_planned = runner_->memory_plan().node_total,
+                     .host_memory_libraries = runner_->library_bytes(),
                      .device_memory_planned = comm_.maximum(runner_->device_plan().total())});
 }
 
