@@ -138,6 +138,15 @@ class Bench:
             found.append(f"{directory},{each}")
         return found
 
+    def simulated(self, keys, paths):
+        """Seconds of a step, infinite where it does not fit."""
+        out = self.call("plan", keys, paths, fails=True)
+        return float(self.row(out)[5]) if out else math.inf
+
+    @staticmethod
+    def row(out):
+        return re.search(r"^  this configuration +(.*)$", out, re.MULTILINE).group(1).split(maxsplit=7)
+
     def call_plan(self, keys, paths):
         """What it says; `planned` has bytes of the device and of the host."""
         out = self.call("plan", keys, paths)
@@ -148,8 +157,7 @@ class Bench:
 
     def predict(self, keys, paths):
         """Seconds of forward, backward, update and step, and what is busiest."""
-        out = self.call_plan(keys, paths)
-        row = re.search(r"^  this configuration +(.*)$", out, re.MULTILINE).group(1).split(maxsplit=7)
+        row = self.row(self.call_plan(keys, paths))
         return [float(cell) for cell in row[2:6]] + [row[7]]
 
     def measure(self, keys, paths, fails=False, steps=STEPS, skipped=SKIPPED):
@@ -221,6 +229,25 @@ def seconds_of(bench, keys, directories, steps=STEPS, skipped=SKIPPED):
     return found[3] if found else math.inf
 
 
+def beside_each_other(job, items):
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", "3"))) as pool:
+        return list(pool.map(job, items))
+
+
+def search(bench, machines):
+    """The choice against all that is tried, both simulated: whether it looks where the quickest is."""
+    worst = -math.inf
+    for name in machines:
+        device, paths = MACHINES[name]
+        for size, model in (("small", SMALL), ("large", CHOICE)):
+            common, directories = {**model, "device.emulate": device}, bench.paths(paths)
+            found = beside_each_other(lambda each: bench.simulated({**common, **each}, directories), TRIED)
+            chosen = bench.simulated({**common, "config": POLICY / "offstage.cfg"}, directories)
+            worst = max(worst, chosen / min(found) - 1)
+            print(f"{name:8} {size}: chosen {chosen:.3f} s, the quickest of {sum(each < math.inf for each in found)} that fit {min(found):.3f} s, simulated", flush=True)
+    print(f"RESULT plan_search_regret {worst:.3f}")
+
+
 def regret(bench, machines, most):
     """The choice against all that is tried: its time over that of the quickest. All are measured beside each other, for their time is emulated; those that
     came near are measured again, one at a time, so that the luckiest of a hundred does not count as the quickest."""
@@ -229,8 +256,7 @@ def regret(bench, machines, most):
         device, paths = MACHINES[name]
         common = {**SMALL, "device.emulate": device}
         tried = [{**common, **each} for each in TRIED[::max(1, len(TRIED) // most)]]
-        with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", "3"))) as pool:
-            first = list(pool.map(lambda keys: seconds_of(bench, keys, bench.paths(paths), 6, 2), tried))
+        first = beside_each_other(lambda keys: seconds_of(bench, keys, bench.paths(paths), 6, 2), tried)
         fitting = sorted((seconds, i) for i, seconds in enumerate(first) if seconds < math.inf)
         again = [(seconds_of(bench, tried[i], bench.paths(paths), 12), i) for _, i in fitting[:NEAR]]
         best, which = min(again)
@@ -275,7 +301,7 @@ def seconds_of_choice(bench):
 
 def main():
     words = os.environ.get("ROWS", "").split()
-    parts = os.environ.get("PARTS", "predictions memory seconds policies regret").split()
+    parts = os.environ.get("PARTS", "predictions memory seconds search policies regret").split()
     machines = os.environ.get("MACHINES", " ".join(MACHINES)).split()
     with tempfile.TemporaryDirectory(dir=sys.argv[2]) as name:
         bench = Bench(sys.argv[1], pathlib.Path(name))
@@ -285,6 +311,8 @@ def main():
             memory(bench)
         if "seconds" in parts:
             seconds_of_choice(bench)
+        if "search" in parts:
+            search(bench, machines)
         if "policies" in parts:
             policies(bench, machines)
         if "regret" in parts:
