@@ -244,7 +244,8 @@ def search(bench, machines):
             found = beside_each_other(lambda each: bench.simulated({**common, **each}, directories), TRIED)
             chosen = bench.simulated({**common, "config": POLICY / "offstage.cfg"}, directories)
             worst = max(worst, chosen / min(found) - 1)
-            print(f"{name:8} {size}: chosen {chosen:.3f} s, the quickest of {sum(each < math.inf for each in found)} that fit {min(found):.3f} s, simulated", flush=True)
+            fit = sum(each < math.inf for each in found)
+            print(f"{name:8} {size}: chosen {chosen:.3f} s, the quickest of {fit} that fit {min(found):.3f} s, simulated", flush=True)
     print(f"RESULT plan_search_regret {worst:.3f}")
 
 

@@ -24,7 +24,7 @@ namespace {
 
 /// Products of the head, whose backward has two for one in forward.
 constexpr double head_products = 3.0;
-/// Of a trace: some ten megabytes, and no long step makes it take longer than some tenths of a second.
+/// Events of a trace: some ten megabytes of them, which also bounds the time that a long step takes.
 constexpr std::size_t most_events = 100'000;
 
 double first_known(double one, double other) {
