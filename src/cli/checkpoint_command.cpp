@@ -20,13 +20,12 @@ constexpr char const* usage_text =
     "       offstage checkpoint verify PATH\n"
     "       offstage checkpoint diff A B\n"
     "\n"
-    "PATH, A and B: a directory of checkpoints, or one checkpoint (step-...) in it. Level 1, node\n"
-    "storage (checkpoint.local), is part of its run's directory where it is on this node. diff "
-    "takes "
-    "the\n"
-    "newest complete one of a directory. verify ends with 65 if anything is damaged or nothing is\n"
-    "complete (a save that did not finish is no damage), diff with 1 if any bits of the state\n"
-    "differ.";
+    "PATH, A and B: a directory of checkpoints, or one checkpoint (step-...) in it. Levels 1 and "
+    "3,\n"
+    "node storage (checkpoint.local, checkpoint.partner), are part of their run's directory where\n"
+    "they are on this node. diff takes the newest complete one of a directory. verify ends with\n"
+    "65 if anything is damaged or nothing is complete (a save that did not finish is no damage),\n"
+    "diff with 1 if any bits of the state differ.";
 
 using Row = std::array<std::string, 8>;
 
@@ -60,7 +59,9 @@ ExitCode ls(std::string const& path) {
     if (entry.complete || entry.partial) {
       auto const parameters = state::count_parameters(state::layers_of(entry.meta.model));
       row[0] = std::to_string(entry.meta.step);
-      row[1] = entry.complete ? "complete" : "this node's part";
+      row[1] = entry.complete     ? "complete"
+               : entry.level == 3 ? "another node's part"
+                                  : "this node's part";
       row[4] = std::to_string(entry.meta.ranks);
       row[5] = std::to_string(parameters);
       row[6] = fmt::format("{} {}", printable_name(entry.meta.state.optimizer),

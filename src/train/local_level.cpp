@@ -149,6 +149,8 @@ void LocalLevel::make(RunConfig const& config) {
     for (std::string const& path : {path_, copies_}) {
       if (path == path_ || makes_copies_) {
         checkpoint::make_directory(path);
+      } else if (!is_link(path) && !checkpoint::size_of(path)) {
+        continue;  // no copies are there
       }
       require_own(config, path);
     }
