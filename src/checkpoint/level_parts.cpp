@@ -27,19 +27,33 @@
 namespace offstage::checkpoint {
 namespace {
 
-/// Whether a rank's files are there, each in its size.
-bool has_part(std::string const& directory, Master const& master, std::size_t rank) {
+/// False if it is missing, no file or of another size.
+template <class Check>
+bool is_sound(Check&& check) {
   try {
-    require_files(directory, master.ranks[rank]);
-    for (ExtentEntry const& extent : master.extents) {
-      if (rank_of_extent_file(extent.file) == static_cast<std::int64_t>(rank)) {
-        require_file(directory + "/" + extent.file, extent.bytes);
-      }
-    }
+    check();
     return true;
   } catch (DataError const&) {
     return false;
   }
+}
+
+/// For each rank '1' if all its files are there, each in its size, else '0'.
+std::string parts_in(std::string const& directory, Master const& master) {
+  std::string here(master.ranks.size(), '0');
+  for (std::size_t rank = 0; rank < here.size(); ++rank) {
+    here[rank] = is_sound([&] { require_files(directory, master.ranks[rank]); }) ? '1' : '0';
+  }
+  for (ExtentEntry const& extent : master.extents) {
+    auto const rank = rank_of_extent_file(extent.file);
+    if (rank >= std::ssize(here) || here[static_cast<std::size_t>(rank)] == '0') {
+      continue;
+    }
+    if (!is_sound([&] { require_file(directory + "/" + extent.file, extent.bytes); })) {
+      here[static_cast<std::size_t>(rank)] = '0';
+    }
+  }
+  return here;
 }
 
 /// A line for LevelParts::parse; empty: its save did not finish.
@@ -52,9 +66,7 @@ std::string line_of(std::string const& directory, std::string const& name, bool 
   std::uint64_t save = 0;
   try {
     Master const master = read_master(path);
-    for (std::size_t rank = 0; rank < master.ranks.size(); ++rank) {
-      here += has_part(path, master, rank) ? '1' : '0';
-    }
+    here = parts_in(path, master);
     save = checksum_of_contents(master);
   } catch (Refused const&) {
     throw;
@@ -67,8 +79,7 @@ std::string line_of(std::string const& directory, std::string const& name, bool 
   return fmt::format("{} {} {} {}\n", name, is_copy ? 1 : 0, to_hex(save), here);
 }
 
-/// Ranks of a checkpoint of so many whose state these ranks of a run read. Reader: where a chunk
-/// is.
+/// Ranks of a checkpoint of so many whose state these ranks of a run read: see Reader::locate.
 std::vector<bool> read_by(std::vector<int> const& ranks, state::ShardMap const& map,
                           std::int64_t stored_ranks) {
   std::vector<bool> needed(static_cast<std::size_t>(stored_ranks), false);
