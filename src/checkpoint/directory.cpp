@@ -149,6 +149,17 @@ std::int64_t rank_of_extent_file(std::string_view name) {
   return rank;
 }
 
+std::vector<std::string> files_of(std::string const& step_directory, int rank) {
+  std::vector<std::string> files{rank_file_name(rank), manifest_name(rank)};
+  for (fs::path const& path : entries_of(step_directory)) {
+    std::string const name = path.filename().string();
+    if (is_extent_file_name(name) && rank_of_extent_file(name) == rank) {
+      files.push_back(name);
+    }
+  }
+  return files;
+}
+
 std::vector<StepDirectory> step_directories(std::string const& directory) {
   std::vector<StepDirectory> found;
   std::error_code error;

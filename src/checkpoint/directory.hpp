@@ -33,6 +33,10 @@ constexpr char const* passed_over_name = "passed-over";
 /// True for the names that extent_file_name gives.
 [[nodiscard]] bool is_extent_file_name(std::string_view name);
 
+/// Names of a rank's files in a step directory: its own, its manifest, those of its extents.
+/// Errors: IoError.
+[[nodiscard]] std::vector<std::string> files_of(std::string const& step_directory, int rank);
+
 struct StepDirectory {
   std::int64_t step{};
   std::string path;

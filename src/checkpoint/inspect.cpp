@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 // One batch of the state while verifying: 48 MiB of p, m and v in FP32.
 constexpr std::int64_t batch_chunks = 1024;
 
-/// Level 1 has on a node what ranks of that node wrote: of the others neither of the files.
+/// Level 1 has on a node what ranks of that node wrote, level 3 what those of another did: of the
+/// others neither of the files.
 std::vector<bool> ranks_here(std::string const& directory, Master const& master) {
   std::vector<bool> here(master.ranks.size(), true);
   if (level_of(directory) == 2) {
@@ -97,21 +98,25 @@ Listed listed(std::string const& path) {
           .bytes = found.bytes};
 }
 
-/// The checkpoints in `path`, oldest first, with those of level 1 that this node has: of the run whose directory `path` is,
-/// or of all runs if it is a checkpoint.local. Of one step those of level 1 come first.
+/// The checkpoints in `path`, oldest first, with those of levels 1 and 3 that this node has: of the
+/// run whose directory `path` is, or of all runs if it is a checkpoint.local. Of one step those of
+/// level 1 come first.
 std::vector<StepDirectory> all_levels(std::string const& path) {
   std::vector<std::string> places;
   try {
     auto const local = read_local_directory(path);
     if (local && local->owner == canonical(path)) {
       places.push_back(local->path());
+      places.push_back(local->copies_path());
     }
   } catch (DataError const& error) {
     log::warning("{}", error.what());
   }
-  for (std::string const& name : names_of(path)) {
-    if (is_local_name(name)) {
-      places.push_back(path + "/" + name);
+  for (auto const& is_name : {is_local_name, is_copies_name}) {
+    for (std::string const& name : names_of(path)) {
+      if (is_name(name)) {
+        places.push_back(path + "/" + name);
+      }
     }
   }
   places.push_back(path);

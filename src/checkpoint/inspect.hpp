@@ -12,7 +12,7 @@ namespace offstage::checkpoint {
 struct Inspection {
   enum class State {
     complete,    ///< the master is sound, every file it names is there in the right size
-    partial,     ///< the same, but of level 1 some ranks have none: they are on other nodes
+    partial,     ///< the same, but of level 1 or 3 some ranks have none: they are on other nodes
     unfinished,  ///< no master: a save that did not come to its end
     incomplete,  ///< a file that the master names is missing or has another size
     unreadable,  ///< the master is damaged, of a newer format, or cannot be read at present

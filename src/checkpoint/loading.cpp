@@ -168,28 +168,6 @@ Outcome try_load(std::string const& path, Destination const& to, mpi::Communicat
   return outcome;
 }
 
-std::vector<std::string> on_every_node(std::string const& directory,
-                                       std::vector<std::string> const& names,
-                                       mpi::Communicator const& comm) {
-  std::vector<std::string> found;
-  for (std::string const& name : names) {
-    bool is_here = false;
-    try {
-      is_here = read_patiently([&] {
-        return size_of(fmt::format("{}/{}/{}", directory, name, master_name)).has_value();
-      });
-    } catch (IoError const& error) {
-      log::warning("{}", error.what());
-    }
-    if (comm.minimum(is_here ? 1 : 0) == 1) {
-      found.push_back(name);
-    } else if (comm.rank() == 0) {
-      log::warning("checkpoint {}/{} passed over: not every node has its part", directory, name);
-    }
-  }
-  return found;
-}
-
 std::vector<std::string> candidates(std::string const& directory,
                                     std::vector<std::string> const& without,
                                     mpi::Communicator const& comm) {

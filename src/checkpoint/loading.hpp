@@ -40,9 +40,5 @@ struct Outcome {
 [[nodiscard]] std::vector<std::string> candidates(std::string const& directory,
                                                   std::vector<std::string> const& without,
                                                   mpi::Communicator const& comm);
-/// The `names` that every rank finds in its `directory`. A name that cannot be read counts as absent. Collective.
-[[nodiscard]] std::vector<std::string> on_every_node(std::string const& directory,
-                                                     std::vector<std::string> const& names,
-                                                     mpi::Communicator const& comm);
 
 }  // namespace offstage::checkpoint

@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view name_prefix = "level-1-";
+constexpr std::string_view copies_prefix = "level-3-";
 constexpr std::size_t digits = 16;
 
 /// Name, parent and owner, a line each, and the same again: damage shows, and anybody can write
@@ -38,21 +39,34 @@ LocalDirectory fresh(std::string const& parent, std::string const& owner) {
   return {parent, std::string{name_prefix} + to_hex(number), owner};
 }
 
+bool is_name(std::string_view name, std::string_view prefix) {
+  return name.starts_with(prefix) && name.size() == prefix.size() + digits &&
+         parse_hex(std::string{name.substr(prefix.size())});
+}
+
 }  // namespace
+
+std::string LocalDirectory::copies_path() const {
+  return fmt::format("{}/{}{}", parent, copies_prefix, name.substr(name_prefix.size()));
+}
 
 std::string local_record(std::string const& checkpoints) {
   return checkpoints + "/level-1";
 }
 
 bool is_local_name(std::string_view name) {
-  return name.starts_with(name_prefix) && name.size() == name_prefix.size() + digits &&
-         parse_hex(std::string{name.substr(name_prefix.size())});
+  return is_name(name, name_prefix);
+}
+
+bool is_copies_name(std::string_view name) {
+  return is_name(name, copies_prefix);
 }
 
 int level_of(std::string const& step_directory) {
   fs::path const given = fs::absolute(step_directory).lexically_normal();
   fs::path const step = given.has_filename() ? given : given.parent_path();
-  return is_local_name(step.parent_path().filename().string()) ? 1 : 2;
+  std::string const parent = step.parent_path().filename().string();
+  return is_local_name(parent) ? 1 : is_copies_name(parent) ? 3 : 2;
 }
 
 std::optional<LocalDirectory> read_local_directory(std::string const& checkpoints) {

@@ -15,12 +15,16 @@ struct LocalDirectory {
   std::string owner;   ///< canonical path of the directory of checkpoints
 
   [[nodiscard]] std::string path() const { return parent + "/" + name; }
+  /// Level 3 of the same run on the same node: copies of another node's level 1.
+  [[nodiscard]] std::string copies_path() const;
   friend bool operator==(LocalDirectory const&, LocalDirectory const&) = default;
 };
 
 /// True for such names.
 [[nodiscard]] bool is_local_name(std::string_view name);
-/// 1 for a step directory in a directory of such a name, 2 for all others.
+/// True for names of level 3: `level-3-ID`.
+[[nodiscard]] bool is_copies_name(std::string_view name);
+/// 1 or 3 for a step directory in a directory of such a name, 2 for all others.
 [[nodiscard]] int level_of(std::string const& step_directory);
 
 /// The file's path.

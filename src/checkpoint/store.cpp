@@ -16,12 +16,15 @@
 #include "checkpoint/convert_moments.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
+#include "checkpoint/level_parts.hpp"
 #include "checkpoint/loading.hpp"
 #include "checkpoint/node_file.hpp"
+#include "checkpoint/partner_copies.hpp"
 #include "checkpoint/patience.hpp"
 #include "checkpoint/replacement.hpp"
 #include "checkpoint/retention.hpp"
 #include "checkpoint/staging.hpp"
+#include "checkpoint/texts.hpp"
 #include "checkpoint/writer.hpp"
 #include "platform/aio/file.hpp"
 
@@ -29,35 +32,6 @@ namespace offstage::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Every rank's text, at rank 0; empty elsewhere.
-std::vector<std::string> gather(mpi::Communicator const& comm, std::string const& mine) {
-  auto const sizes = comm.all_gather_value(static_cast<Bytes>(mine.size()));
-  std::vector<mpi::Slice> parts;
-  Bytes total = 0;
-  for (Bytes const size : sizes) {
-    parts.push_back({total, size});
-    total += size;
-  }
-  std::string all(comm.rank() == 0 ? static_cast<std::size_t>(total) : 0, '\0');
-  comm.gather(std::as_bytes(std::span{mine}), std::as_writable_bytes(std::span{all}), parts, 0);
-  std::vector<std::string> texts;
-  if (comm.rank() == 0) {
-    for (mpi::Slice const& part : parts) {
-      texts.push_back(
-          all.substr(static_cast<std::size_t>(part.offset), static_cast<std::size_t>(part.size)));
-    }
-  }
-  return texts;
-}
-
-/// Every rank gets the texts that rank 0 has.
-void tell_all(mpi::Communicator const& comm, std::vector<std::string>& texts) {
-  texts.resize(static_cast<std::size_t>(comm.size()));
-  for (std::string& text : texts) {
-    text = comm.broadcast(std::move(text), 0);
-  }
-}
 
 void require_space(std::string const& directory, Bytes space) {
   Bytes const free = aio::free_bytes(directory);
@@ -144,7 +118,11 @@ Store::Store(std::string directory, mpi::Communicator const& comm, Node node)
       retention_{.keep = 1},
       comm_{comm},
       near_{node.ranks},
-      key_{"checkpoint.local"} {
+      key_{"checkpoint.local"},
+      messages_{comm.duplicate()},
+      parts_{std::make_unique<LevelParts>(LevelPlaces{directory_, node.copies}, messages_, near_)},
+      copies_{std::make_unique<PartnerCopies>(LevelPlaces{directory_, node.copies},
+                                              node.makes_copies, messages_, near_)} {
   require(&comm != &node.ranks, "checkpoint: level 1 knows who is on a node");
 }
 
@@ -201,9 +179,9 @@ void Store::complete(Saving& saving) {
     saving.written.lap();
     saving.stats.bytes = mine.copied;
     saving.stats.referred = mine.referred;
-    std::vector<std::string> manifests = gather(comm_, mine.manifest);
+    std::vector<std::string> manifests = gather_texts(comm_, mine.manifest);
     if (is_local()) {
-      tell_all(comm_, manifests);
+      tell_texts(comm_, manifests);
     }
     mpi::agree(comm_, [&] {
       if (leads()) {
@@ -253,33 +231,28 @@ void Store::tidy(std::int64_t saved, bool by_reference) {
   }
 }
 
+void Store::tidy_level(std::int64_t saved) {
+  if (leads()) {
+    attempt([&] { removal_.begin(superfluous(saved)); });
+  }
+}
+
 std::vector<std::string> Store::superfluous(std::int64_t saved) {
   if (!is_local()) {
     return checkpoint::superfluous(directory_, retention_, saved, spared(), sound_);
   }
   std::vector<std::string> others;
   for (StepDirectory const& found : step_directories(directory_)) {
-    if (found.step != saved && canonical(found.path) != named_) {
+    if (found.step != saved && found.step != copies_->kept() && canonical(found.path) != named_) {
       others.push_back(found.path);
     }
   }
   return others;
 }
 
-void Store::remove_passed_over() {
-  mpi::agree(comm_, [&] {
-    while (leads() && !passed_over_.empty()) {
-      std::string const path = directory_ + "/" + passed_over_.back();
-      if (size_of(path) && canonical(path) != named_) {
-        remove_checkpoint(path);
-      }
-      passed_over_.pop_back();
-    }
-  });
-}
-
 void Store::remove_all() {
   finish_removal();
+  copies_->remove_all();
   if (!leads()) {
     return;
   }
@@ -310,6 +283,9 @@ void Store::say_loaded(std::string const& path, Meta const& meta, RunState const
   mpi::agree(comm_, [&] {
     if (leads()) {
       took(read_patiently([&] { return canonical(path); }));
+    }
+    if (is_local()) {
+      copies_->keep(meta.step);
     }
     if (comm_.rank() == 0) {
       log::info("checkpoint {} loaded", path);
@@ -409,93 +385,6 @@ SaveStats Store::finish_save() {
   return stats;
 }
 
-bool Store::has_parts() const {
-  return is_local() && comm_.minimum(std::int64_t{near_.size()}) < comm_.size();
-}
-
-std::vector<std::string> Store::candidates() const {
-  if (!is_local()) {
-    return checkpoint::candidates(directory_, passed_over_, comm_);
-  }
-  try {
-    return on_every_node(directory_, checkpoint::candidates(directory_, {}, comm_), comm_);
-  } catch (mpi::AgreedError const& error) {
-    if (comm_.rank() == 0) {
-      log::warning("{}={}: level 1 is passed over: {}", key_, directory_, error.what());
-    }
-    return {};
-  }
-}
-
-Outcome Store::try_level(std::string const& path, Destination const& to) const {
-  if (!is_local()) {
-    return try_load(path, to, comm_);
-  }
-  try {
-    return try_load(path, to, comm_);
-  } catch (mpi::AgreedError const& error) {
-    if (error.code() != ExitCode::io) {
-      throw;
-    }
-    return {std::nullopt, error.what()};
-  }
-}
-
-std::optional<Meta> Store::restore_newest(RunState const& run, state::ShardMap const& map,
-                                          std::vector<state::Subgroup> const& subgroups,
-                                          tiers::Tiers& tiers, OnSubgroup const& on_subgroup) {
-  Store* const level = this;
-  auto found = restore_newest({&level, 1}, run, map, subgroups, tiers, on_subgroup);
-  return found ? std::optional{std::move(found->meta)} : std::nullopt;
-}
-
-std::optional<Store::Found> Store::restore_newest(std::span<Store* const> levels,
-                                                  RunState const& run, state::ShardMap const& map,
-                                                  std::vector<state::Subgroup> const& subgroups,
-                                                  tiers::Tiers& tiers,
-                                                  OnSubgroup const& on_subgroup) {
-  struct Candidate {
-    Store* level;
-    std::string name;
-  };
-  std::vector<Candidate> all;
-  for (Store* const level : levels) {
-    require(map.ranks() == level->comm_.size(), "checkpoint: one shard per rank");
-    if (!level->settle_level()) {
-      continue;
-    }
-    for (std::string const& name : level->candidates()) {
-      all.push_back({level, name});
-    }
-  }
-  std::ranges::stable_sort(all, std::ranges::greater{},
-                           [](Candidate const& each) { return *step_of(each.name); });
-  Outcome outcome;
-  for (auto const& [level, name] : all) {
-    std::string const path = level->directory_ + "/" + name;
-    outcome = level->try_level(
-        path, {run, subgroups, tiers, on_subgroup, level->split(), level->has_parts()});
-    if (outcome.meta) {
-      level->say_loaded(path, *outcome.meta, run);
-      return Found{*std::move(outcome.meta), level};
-    }
-    level->passed_over_.push_back(name);
-    if (level->comm_.rank() == 0) {
-      log::warning("checkpoint {} passed over: {}", level->is_local() ? path : name,
-                   outcome.problem);
-    }
-  }
-  if (all.empty()) {
-    return std::nullopt;
-  }
-  Store const& last = *levels.back();
-  throw mpi::AgreedError{ExitCode::data,
-                         fmt::format("no checkpoint in {} can be loaded; the last one tried: {}; "
-                                     "checkpoint.resume=none starts afresh",
-                                     last.directory_, outcome.problem),
-                         0};
-}
-
 void Store::settle_earlier_save() {
   finish_removal();
   mpi::agree(comm_, [&] {
@@ -513,21 +402,6 @@ void Store::finish_earlier_save() {
       passed_over_ = read_patiently([&] { return set_listed_aside(directory_, named_); });
     }
   });
-}
-
-bool Store::settle_level() {
-  try {
-    finish_earlier_save();
-    return true;
-  } catch (mpi::AgreedError const& error) {
-    if (!is_local() || error.code() != ExitCode::io) {
-      throw;
-    }
-    if (comm_.rank() == 0) {
-      log::warning("{}={}: level 1 is passed over: {}", key_, directory_, error.what());
-    }
-    return false;
-  }
 }
 
 void Store::pass_over_after(std::int64_t step) {
@@ -560,6 +434,10 @@ Meta Store::restore(std::string const& path, RunState const& run, state::ShardMa
                     OnSubgroup const& on_subgroup) {
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
   settle_earlier_save();  // the one that is named may have been put away
+  if (is_local() && has(path)) {
+    (void)parts_->find(map);
+    parts_->bring(fs::path{canonical(path)}.filename().string());
+  }
   mpi::agree(comm_, [&] {
     if (!leads()) {
       return;

@@ -25,7 +25,9 @@ namespace offstage::checkpoint {
 constexpr int format_version = 6;
 constexpr int format_of_rank_files = 5;
 
+class LevelParts;
 class NodeFile;
+class PartnerCopies;
 
 /// Everything that a restart needs beside the state itself.
 struct Meta {
@@ -54,6 +56,13 @@ struct SaveStats {
   Bytes bytes{};          ///< written by this rank
   Bytes referred{};       ///< here by reference, of all ranks
   bool in_two_parts{};    ///< by begin_save and finish_save
+};
+
+/// What one copy to partners did.
+struct CopyStats {
+  std::int64_t step{};
+  Bytes bytes{};  ///< of all nodes
+  Seconds seconds{};
 };
 
 /// How fast this rank writes what the tiers hold, beside updates.
@@ -114,8 +123,10 @@ struct Outcome;
 /// which the next start does what a killed one left.
 ///
 /// Level 1 is a directory of each node, of the same name, with its ranks' files and a master of its own, which shows no
-/// tensors. There a save removes all others once it is complete, and what was passed over before. A restart takes it if
-/// every rank finds what it needs on its node, of one and the same save.
+/// tensors. There a save removes all others once it is complete, and what was passed over before;
+/// with copies on partners (level 3) the last one that is copied stays until the next is. A restart
+/// takes it if every rank finds what it needs, of one and the same save: on its node, or on
+/// another, from which it is copied first.
 ///
 /// Collective: every member. Errors on any rank are thrown on all ranks (mpi::AgreedError).
 class Store {
@@ -123,9 +134,11 @@ class Store {
   /// `key` is what named the directory.
   Store(std::string directory, Retention retention, mpi::Communicator const& comm,
         std::string key = "checkpoint.dir");
-  /// The ranks that see a directory; they outlive the Store.
+  /// Level 1 on a node.
   struct Node {
-    mpi::Communicator const& ranks;
+    mpi::Communicator const& ranks;  ///< that see the directory; they outlive the Store
+    std::string copies{};            ///< directory of level 3 (PartnerCopies); empty: none
+    bool makes_copies = false;
   };
   /// Level 1, of checkpoint.local.
   Store(std::string directory, mpi::Communicator const& comm, Node node);
@@ -205,6 +218,20 @@ class Store {
   /// stays, and is said so (log).
   void remove_all();
 
+  /// Level 1: its step, which a save has just completed, begins to be copied to partners, if that
+  /// is asked for (PartnerCopies). Errors: IoError.
+  void begin_copies(std::int64_t step);
+  /// Goes on with that; does not wait. Not collective.
+  void look_in();
+  [[nodiscard]] bool is_copying() const;
+  /// If the copies are there on all nodes, they count from now on, and level 1 keeps no other step.
+  /// Errors: IoError.
+  std::optional<CopyStats> finish_copies_if_done();
+  /// Ends what is being copied, if anything is.
+  void give_up_copies();
+  /// There are no copies any more.
+  void stop_copies();
+
   /// Waits for what is being removed. Not collective.
   void finish_removal() noexcept { removal_.wait(); }
 
@@ -217,9 +244,10 @@ class Store {
   [[nodiscard]] bool leads() const { return near_.rank() == 0; }
   [[nodiscard]] bool is_local() const { return &near_ != &comm_; }
   [[nodiscard]] bool has_parts() const;
-  [[nodiscard]] std::vector<std::string> candidates() const;
-  [[nodiscard]] Outcome try_level(std::string const& path, Destination const& to) const;
+  [[nodiscard]] std::vector<std::string> candidates(state::ShardMap const& map);
+  [[nodiscard]] Outcome try_level(std::string const& name, Destination const& to) const;
   [[nodiscard]] std::vector<std::string> superfluous(std::int64_t saved);
+  void tidy_level(std::int64_t saved);
   bool make_step_directory(std::int64_t step, Bytes space);
   void begin(Meta const& meta, state::ShardMap const& map,
              std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, int threads,
@@ -256,12 +284,16 @@ class Store {
   std::unique_ptr<NodeFile> node_file_;  ///< null: a file for each rank
   std::uint32_t saves_ = 0;              ///< begun
   std::unique_ptr<Saving> saving_;       ///< between begin_save and finish_save
+  // Of level 1 alone:
+  mpi::Communicator messages_;
+  std::unique_ptr<LevelParts> parts_;
+  std::unique_ptr<PartnerCopies> copies_;
 };
 
 /// One entry of a listing.
 struct Listed {
   std::string path;
-  int level = 2;  ///< 1: node storage
+  int level = 2;  ///< 1: node storage; 3: copies there of another node's
   bool complete{};
   bool partial{};       ///< of level 1: complete but for the files of ranks on other nodes
   bool unfinished{};    ///< its save did not come to its end: nothing is lost, nothing damaged
@@ -272,13 +304,13 @@ struct Listed {
 
 /// Whether list() would find any. Errors: IoError.
 [[nodiscard]] bool holds_any(std::string const& path);
-/// All checkpoints of a directory, oldest first, and those of its run's level 1 that this node has; `path` may be a step
-/// directory itself, or a checkpoint.local.
+/// All checkpoints of a directory, oldest first, and those of its run's levels 1 and 3 that this
+/// node has; `path` may be a step directory itself, or a checkpoint.local.
 /// Errors: DataError if there is none, IoError if the directory cannot be read. Not collective.
 [[nodiscard]] std::vector<Listed> list(std::string const& path);
 
-/// Reads everything a checkpoint names, of level 1 what is here, and compares all checksums; the problems found, empty if
-/// none. Not collective.
+/// Reads everything a checkpoint names, of levels 1 and 3 what is here, and compares all checksums;
+/// the problems found, empty if none. Not collective.
 [[nodiscard]] std::vector<std::string> verify(Listed const& checkpoint);
 
 /// Compares the planes of two complete checkpoints of one model bit for bit, whatever ranks and

@@ -23,15 +23,11 @@ constexpr char const* usage_text =
     "       offstage checkpoint verify PATH\n"
     "       offstage checkpoint diff A B\n"
     "\n"
-    "PATH, A and B: a run's directory, a directory of checkpoints, or one checkpoint (step-...) in "
-    "it.\n"
-    "Level 1, node storage (checkpoint.local), is part of its run's directory where it is on this "
-    "node.\n"
-    "diff takes the newest complete one of a directory. verify ends with 65 if anything is damaged "
-    "or\n"
-    "nothing is complete (a save that did not finish is no damage), diff with 1 if any bits of the "
-    "state\n"
-    "differ.";
+    "PATH, A and B: a run's directory, a directory of checkpoints, or one checkpoint (step-...) in\n"
+    "it. Levels 1 and 3, node storage (checkpoint.local, checkpoint.partner), are part of their\n"
+    "run's directory where they are on this node. diff takes the newest complete one of a\n"
+    "directory. verify ends with 65 if anything is damaged or nothing is complete (a save that did\n"
+    "not finish is no damage), diff with 1 if any bits of the state differ.";
 
 using Row = std::array<std::string, 8>;
 
@@ -65,7 +61,9 @@ ExitCode ls(std::string const& path) {
     if (entry.complete || entry.partial) {
       auto const parameters = state::count_parameters(state::layers_of(entry.meta.model));
       row[0] = std::to_string(entry.meta.step);
-      row[1] = entry.complete ? "complete" : "this node's part";
+      row[1] = entry.complete     ? "complete"
+               : entry.level == 3 ? "another node's part"
+                                  : "this node's part";
       row[4] = std::to_string(entry.meta.ranks);
       row[5] = std::to_string(parameters);
       row[6] = fmt::format("{} {}", printable_name(entry.meta.state.optimizer),

@@ -455,9 +455,16 @@ constexpr std::array keys{
     Key{"checkpoint.local-every", "auto|N|TIME", "auto",
         "as checkpoint.every, of level 1: auto by what such a save costs and checkpoint.mtbf",
         set_local_every},
+    Key{"checkpoint.partner", "off|copy", "off",
+        "level 3: each node's checkpoint of level 1 is copied to the next node's checkpoint.local, "
+        "beside later steps, so that the loss of one node costs no more than the steps since then; "
+        "takes two nodes or more",
+        [](RunConfig& c, Text t) {
+          c.checkpoint.partner = choice<bool>(t, {{"off", false}, {"copy", true}});
+        }},
     Key{"checkpoint.node-mtbf", "TIME", "4320h",
         "auto, with checkpoint.local: mean time until one node is lost with its storage, for which "
-        "checkpoint.dir is saved then",
+        "checkpoint.dir is saved then, or with checkpoint.partner for two in one day",
         [](RunConfig& c, Text t) { c.checkpoint.node_mtbf = parse_duration(t); }},
     Key{"checkpoint.keep", "N", "2", "complete checkpoints to keep, at least 2",
         [](RunConfig& c, Text t) { c.checkpoint.keep = whole<int>(t); }},

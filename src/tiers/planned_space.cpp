@@ -40,7 +40,7 @@ std::vector<PlannedSpace> planned_space(std::vector<Bytes> const& extent_bytes,
   for (std::size_t i = 0; i < space.size(); ++i) {
     auto const kept = demand->kept_on((*settings.paths)[i]->settings());
     space[i] = {slots[i], demand->slot_bytes,
-                slots[i] * (kept ? kept->file_bytes() : demand->slot_bytes)};
+                slots[i] * (kept ? kept->file_bytes() : demand->slot_bytes), kept ? slots[i] : 1};
   }
   return space;
 }

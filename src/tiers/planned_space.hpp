@@ -19,7 +19,8 @@ namespace offstage::tiers {
 struct PlannedSpace {
   std::int64_t slots{};
   Bytes slot_bytes{};
-  Bytes bytes{};  ///< of their files
+  Bytes bytes{};         ///< of their files
+  std::int64_t files{};  ///< that stay open
 };
 /// In the order of the configuration; no slots where every extent stays in host memory. Errors: of
 /// demand_of.

@@ -31,6 +31,7 @@ class Cadence {
   void save_took(SaveTime const& time) { pace_.save_took(time, now()); }  ///< it has just ended
   void local_save_took(SaveTime const& time) { pace_.local_save_took(time, now()); }
   void local_level_ended() { pace_.local_level_ended(); }
+  void copies_ended() { pace_.copies_ended(); }
   /// As Pace.
   void expect_save(Seconds seconds, bool loaded) { pace_.expect_save(seconds, loaded); }
 

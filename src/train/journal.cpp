@@ -136,6 +136,13 @@ void Journal::saved(std::int64_t step, checkpoint::SaveStats const& stats, int l
   }
 }
 
+void Journal::copied(checkpoint::CopyStats const& stats) {
+  if (speaks_) {
+    log::info("step {:>6}  copied to other nodes in {}, {}, level 3", stats.step,
+              format_duration(stats.seconds), format_bytes(stats.bytes));
+  }
+}
+
 void Journal::sync() {
   if (speaks_) {
     metrics_->sync();

@@ -56,6 +56,8 @@ class Journal {
   void validated(std::int64_t step, double loss, Seconds seconds);
   /// `level`: 1 or 2.
   void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level);
+  /// Of level 1, to level 3.
+  void copied(checkpoint::CopyStats const& stats);
   /// Before a checkpoint, which is never ahead of its metrics.
   void sync();
   /// The end table, and the line that says how it ended.

@@ -14,6 +14,7 @@
 #include "base/regular_file.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/extent_file.hpp"
+#include "checkpoint/node_ring.hpp"
 #include "platform/aio/file.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "tiers/spill_directory.hpp"
@@ -68,8 +69,17 @@ LocalLevel::LocalLevel(RunConfig& config, mpi::Communicator const& comm)
     : comm_{comm},
       node_{comm.split_by_node()},
       checkpoints_{config.checkpoint.dir},
-      key_{"checkpoint.local=" + config.checkpoint.local} {
-  mpi::agree(comm_, [&] { require_node_storage(config, key_); });
+      key_{"checkpoint.local=" + config.checkpoint.local},
+      makes_copies_{config.checkpoint.partner} {
+  config.checkpoint.nodes = static_cast<int>(comm_.sum(std::int64_t{node_.rank() == 0}));
+  mpi::agree(comm_, [&] {
+    require_node_storage(config, key_);
+    if (makes_copies_ && config.checkpoint.nodes == 1) {
+      throw UsageError{
+          "checkpoint.partner=copy: this run has one node, and so no partner that could have a "
+          "copy; leave checkpoint.partner out, or start on two nodes or more"};
+    }
+  });
   try {
     choose(config);
     make(config);
@@ -80,7 +90,6 @@ LocalLevel::LocalLevel(RunConfig& config, mpi::Communicator const& comm)
     throw;
   }
   config.checkpoint.level_1 = path_;
-  config.checkpoint.nodes = static_cast<int>(comm_.sum(std::int64_t{node_.rank() == 0}));
 }
 
 LocalLevel::~LocalLevel() {
@@ -93,13 +102,20 @@ void LocalLevel::keep() const {
   }
 }
 
-void LocalLevel::tidy() const noexcept {
-  if (path_.empty()) {
-    return;  // none was chosen
+void LocalLevel::tidy() noexcept {
+  if (!made_ && !lock_) {
+    return;  // what is there is not this run's
   }
   // A directory that is not empty stays. The last rank of the node to come here finds no other's slots.
   unlink(marker_of(comm_.rank()).c_str());
   rmdir(fmt::format("{}/{}", path_, checkpoint::slots_name).c_str());
+  rmdir(copies_.c_str());
+  try {
+    if (checkpoint::names_of(path_) == std::vector<std::string>{RunLock::file_name}) {
+      checkpoint::remove_file(fmt::format("{}/{}", path_, RunLock::file_name));
+    }
+  } catch (std::exception const&) {  // it is not there any more, or stays
+  }
   rmdir(path_.c_str());
 }
 
@@ -110,6 +126,19 @@ void LocalLevel::choose(RunConfig const& config) {
     }
   });
   path_ = comm_.broadcast(directory_.path(), 0);
+  copies_ = comm_.broadcast(comm_.rank() == 0 ? directory_.copies_path() : std::string{}, 0);
+}
+
+/// What lies in a directory of this run is nobody else's.
+void LocalLevel::require_own(RunConfig const& config, std::string const& path) const {
+  refuse_link(key_ + ": cannot use", path);
+  if (auto const owner = foreign_owner(path, ::geteuid()); owner && !config.allow_foreign) {
+    throw IoError{
+        fmt::format("{}: {} belongs to {}, not to you ({}): what lies there decides what this "
+                    "run loads; name "
+                    "a directory of your own, or set run.allow-foreign=true if you trust them",
+                    key_, path, *owner, ::geteuid())};
+  }
 }
 
 void LocalLevel::make(RunConfig const& config) {
@@ -117,15 +146,15 @@ void LocalLevel::make(RunConfig const& config) {
     if (node_.rank() != 0) {
       return;
     }
-    refuse_link(key_ + ": cannot use", path_);
-    checkpoint::make_directory(path_);
-    if (auto const owner = foreign_owner(path_, ::geteuid()); owner && !config.allow_foreign) {
-      throw IoError{
-          fmt::format("{}: {} belongs to {}, not to you ({}): what lies there decides what this "
-                      "run loads; name "
-                      "a directory of your own, or set run.allow-foreign=true if you trust them",
-                      key_, path_, *owner, ::geteuid())};
+    for (std::string const& path : {path_, copies_}) {
+      if (path == path_ || makes_copies_) {
+        checkpoint::make_directory(path);
+      } else if (!is_link(path) && !checkpoint::size_of(path)) {
+        continue;  // no copies are there
+      }
+      require_own(config, path);
     }
+    lock_ = std::make_unique<RunLock>(path_, "checkpoint.local");
     checkpoint::remove_old_slots(path_);
     for (std::string const& name : checkpoint::names_of(path_)) {
       if (name.starts_with(marker_prefix)) {
@@ -133,6 +162,7 @@ void LocalLevel::make(RunConfig const& config) {
       }
     }
   });
+  made_ = true;
 }
 
 std::string LocalLevel::marker_of(int rank) const {
@@ -191,25 +221,47 @@ void LocalLevel::find_near_paths(RunConfig& config) const {
 }
 
 std::unique_ptr<checkpoint::Store> LocalLevel::make_store() const {
-  return std::make_unique<checkpoint::Store>(path_, comm_, checkpoint::Store::Node{node_});
+  return std::make_unique<checkpoint::Store>(
+      path_, comm_,
+      checkpoint::Store::Node{.ranks = node_, .copies = copies_, .makes_copies = makes_copies_});
+}
+
+Bytes LocalLevel::of_other_node(Bytes mine) const {
+  if (!makes_copies_) {
+    return 0;
+  }
+  auto const nodes = comm_.all_gather_value(checkpoint::NodeRing{comm_, node_}.here());
+  auto const parts = comm_.all_gather_value(mine);
+  auto const count = static_cast<std::size_t>(*std::ranges::max_element(nodes)) + 1;
+  std::size_t const here = nodes[static_cast<std::size_t>(comm_.rank())];
+  Bytes bytes = 0;
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    bytes += (nodes[rank] + 1) % count == here ? parts[rank] : 0;
+  }
+  return bytes;
 }
 
 void LocalLevel::require_space(Bytes mine) const {
   Bytes const each = node_.sum(mine);
+  Bytes const copy = of_other_node(mine);
   mpi::agree(comm_, [&] {
     if (node_.rank() != 0) {
       return;
     }
-    auto const there = std::min<std::int64_t>(1, std::ssize(checkpoint::step_directories(path_)));
-    Bytes const needed = (most_checkpoints - there) * each;
+    auto const to_come = [](std::string const& path) {
+      auto const there = std::ssize(checkpoint::step_directories(path));
+      return most_checkpoints - std::min<std::int64_t>(1, there);
+    };
+    Bytes const needed = to_come(path_) * each + to_come(copies_) * copy;
     Bytes const free = aio::free_bytes(path_);
     if (free < needed) {
       throw IoError{
-          fmt::format("{}: level 1 holds up to {} checkpoints of {} at a time on {}, which takes "
-                      "{} more, but {} "
-                      "is free there; make room, or leave checkpoint.local out",
+          fmt::format("{}: level 1 holds up to {} checkpoints of {} at a time on {}{}, which takes "
+                      "{} more, but {} is free there; make room, or leave {} out",
                       key_, most_checkpoints, format_bytes(each), cpu::host_name(),
-                      format_bytes(needed), format_bytes(free))};
+                      copy > 0 ? fmt::format(", and as many copies of {}", format_bytes(copy)) : "",
+                      format_bytes(needed), format_bytes(free),
+                      copy > 0 ? "checkpoint.partner" : "checkpoint.local")};
     }
   });
 }

@@ -5,6 +5,7 @@
 
 #include "base/chunk.hpp"
 #include "base/dtype.hpp"
+#include "checkpoint/file_exchange.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "plan/split.hpp"
 #include "state/working_copy.hpp"
@@ -133,6 +134,9 @@ plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const&
   if (needs_lane(config, host_visible)) {
     exchange += update::DeviceLane::host_bytes(
         lane_settings(config, update_shape<T>(config, most, config.subgroup_size)), host_visible);
+  }
+  if (config.checkpoint.partner) {
+    exchange += checkpoint::FileExchange::host_bytes();
   }
   auto const extents = activation_extents<T>(config);
   return {

@@ -1,5 +1,6 @@
 #include "train/offload.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "base/error.hpp"
 #include "checkpoint/extent_file.hpp"
 #include "plan/order.hpp"
+#include "platform/aio/open_files.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "tiers/planned_space.hpp"
 #include "tiers/spill_directory.hpp"
@@ -203,6 +205,7 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
 
 /// Rank by rank and file by file the space would run out in the middle, or seem to suffice.
 void Offload::find_room(std::vector<Demand> const& demands) {
+  find_descriptors(demands);
   auto const node = comm_.split_by_node();
   facts_.assign(config_.paths.size(), {});
   mpi::agree(comm_, [&] {
@@ -230,6 +233,31 @@ void Offload::find_room(std::vector<Demand> const& demands) {
     auto const free = tiers::require_room(config_.paths, needed, with_spares);
     for (std::size_t i = 0; i < free.size(); ++i) {
       facts_[i].free = free[i];
+    }
+  });
+}
+
+/// Slots that are files of their own may be more than a process may have open by default.
+void Offload::find_descriptors(std::vector<Demand> const& demands) const {
+  // Of libraries, of a checkpoint that is read, and of all else.
+  constexpr std::int64_t others = 512;
+  mpi::agree(comm_, [&] {
+    std::int64_t files = others;
+    std::int64_t kept = 0;
+    for (Demand const& demand : demands) {
+      for (tiers::PlannedSpace const& path :
+           tiers::planned_space(demand.extents, demand.settings)) {
+        files += path.files;
+        kept += path.files > 1 ? path.files : 0;
+      }
+    }
+    std::int64_t const may = kept > 0 ? aio::allow_open_files(files) : files;
+    if (may < files) {
+      throw IoError{fmt::format(
+          "tiers.path: {} slots of a rank are files of their own, which checkpoints take by "
+          "reference; with others it needs {} open files, but may have {} (ulimit -n): raise that, "
+          "raise update.subgroup-size, or leave out persistent and checkpoint.local",
+          kept, files, may)};
     }
   });
 }

@@ -87,6 +87,7 @@ class Offload {
                                             Bytes gradient_element_bytes,
                                             Bytes parameter_element_bytes) const;
   void find_room(std::vector<Demand> const& demands);
+  void find_descriptors(std::vector<Demand> const& demands) const;
   /// The shape of slots that have their names in `directory`; null without subgroups.
   [[nodiscard]] std::shared_ptr<tiers::KeptFileShape> shape_of_slots(
       std::span<state::Subgroup const> subgroups, std::string const& directory) const;

@@ -14,6 +14,8 @@ constexpr double most_share = 0.1;
 /// While nobody knows what a save costs: early enough to find out.
 constexpr Seconds first_interval{300.0};
 constexpr std::size_t remembered_saves = 5;
+/// After the loss of a node: until the job runs again and has copied its next checkpoint.
+constexpr Seconds time_without_copy{24.0 * 3600.0};
 
 /// The upper one of an even number.
 Seconds median(std::vector<SaveTime> const& saves, Seconds SaveTime::*part) {
@@ -71,6 +73,12 @@ Seconds daly_interval(Seconds cost, Seconds mtbf) {
          cost;
 }
 
+Seconds partners_mtbf(Seconds mtbf, int nodes) {
+  Seconds const one = mtbf / nodes;
+  constexpr double neighbours = 2.0;
+  return std::max(one, one * (mtbf / (neighbours * time_without_copy)));
+}
+
 Seconds auto_interval(Seconds cost, Seconds mtbf) {
   return std::max({daly_interval(cost, mtbf), least_interval, cost / most_share});
 }
@@ -120,11 +128,16 @@ Seconds Pace::local_automatic() const {
   return local_saves_.empty() ? least_interval : interval_of(local_saves_, config_.checkpoint.mtbf);
 }
 
-/// Level 1 survives all else than the loss of a node, which is no more frequent than interruptions of the job are.
+/// Level 1 survives all else than the loss of a node, which is no more frequent than interruptions
+/// of the job are; with level 3 it survives that of one.
 Seconds Pace::mtbf() const {
   CheckpointConfig const& checkpoint = config_.checkpoint;
-  return has_local_ ? std::max(checkpoint.mtbf, checkpoint.node_mtbf / checkpoint.nodes)
-                    : checkpoint.mtbf;
+  if (!has_local_) {
+    return checkpoint.mtbf;
+  }
+  Seconds const lost = has_copies_ ? partners_mtbf(checkpoint.node_mtbf, checkpoint.nodes)
+                                   : checkpoint.node_mtbf / checkpoint.nodes;
+  return std::max(checkpoint.mtbf, lost);
 }
 
 Decision Pace::after(std::int64_t step, Seconds now, Stop asked) const {

@@ -22,6 +22,13 @@ char const* reason_of(Stop stop);
 ///         Future Generation Computer Systems 22 (2006), equation 37; its first term is J. W. Young's.
 [[nodiscard]] Seconds daly_interval(Seconds cost, Seconds mtbf);
 
+/// The mean time until a node is lost within a day after its partner was, or the one that it is the
+/// partner of, if single nodes are lost at random, each `mtbf` apart on average; a day is what it
+/// may take until all have copies again. Never less than until one of all nodes is lost.
+/// Source: of mirrored disks. D. A. Patterson, G. Gibson, R. H. Katz, A case for redundant arrays
+///         of inexpensive disks, SIGMOD 1988: MTTF^2 / (disks (group - 1) MTTR).
+[[nodiscard]] Seconds partners_mtbf(Seconds mtbf, int nodes);
+
 /// checkpoint.every=auto: daly_interval, but a minute at least, and ten times the cost, so that saves
 /// never take more than a tenth of the time, however small the mtbf is.
 [[nodiscard]] Seconds auto_interval(Seconds cost, Seconds mtbf);
@@ -42,7 +49,8 @@ struct Decision {
 };
 
 /// Level 1 has a cadence of its own, with checkpoint.mtbf; level 2 is saved for the loss of a node's storage then, by
-/// checkpoint.node-mtbf for each node.
+/// checkpoint.node-mtbf for each node, and with level 3 for that of two nodes that have each
+/// other's copy.
 ///
 /// When a run validates, saves and stops, from how long things took. It keeps the longest step, save and
 /// validation, for the time that is left must do; and the medians of the last saves, for
@@ -51,7 +59,10 @@ class Pace {
  public:
   /// `job_end`: when the batch system ends the job; empty: never or unknown.
   Pace(RunConfig const& config, std::optional<Seconds> job_end)
-      : config_{config}, job_end_{job_end}, has_local_{!config.checkpoint.local.empty()} {}
+      : config_{config},
+        job_end_{job_end},
+        has_local_{!config.checkpoint.local.empty()},
+        has_copies_{config.checkpoint.partner} {}
 
   void step_took(Seconds seconds);
   void validation_took(Seconds seconds);
@@ -60,7 +71,9 @@ class Pace {
   void save_took(SaveTime const& time, Seconds now);  ///< it has just ended
   void local_save_took(SaveTime const& time, Seconds now);
   /// There will be no more saves of level 1.
-  void local_level_ended() { has_local_ = false; }
+  void local_level_ended() { has_local_ = has_copies_ = false; }
+  /// There will be no more copies on partners.
+  void copies_ended() { has_copies_ = false; }
   /// Until a save was measured: the time that filling the state took. `loaded` from a checkpoint it also
   /// stands for a save's cost under checkpoint.every=auto; first weights may come from slower work.
   void expect_save(Seconds seconds, bool loaded);
@@ -91,6 +104,7 @@ class Pace {
   bool saving_ = false;          ///< under steps
   std::vector<SaveTime> saves_;  ///< the last ones
   bool has_local_;               ///< level 1
+  bool has_copies_;              ///< level 3
   Seconds longest_local_save_{};
   Seconds last_local_save_{};
   std::vector<SaveTime> local_saves_;

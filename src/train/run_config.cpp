@@ -139,6 +139,11 @@ void validate_places(RunConfig const& config) {
                                  "; 0 keeps none for good");
   require_positive("checkpoint.mtbf", config.checkpoint.mtbf.count());
   require_positive("checkpoint.node-mtbf", config.checkpoint.node_mtbf.count());
+  if (config.checkpoint.partner && config.checkpoint.local.empty()) {
+    throw UsageError{
+        "checkpoint.partner=copy: there is nothing to copy without checkpoint.local; name a "
+        "directory on storage of each node there, or leave checkpoint.partner out"};
+  }
   // Both hold a lock of their own.
   if (plain(config.checkpoint.dir) == plain(config.run_dir)) {
     throw UsageError{fmt::format("checkpoint.dir={} is run.dir; use for example {}",

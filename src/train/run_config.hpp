@@ -132,6 +132,7 @@ struct CheckpointConfig {
   Seconds local_every_time{};        ///< 0: not by time
   bool local_every_auto{};           ///< checkpoint.local-every=auto
   Seconds node_mtbf{4320.0 * 3600};  ///< of one node, for every_auto beside level 1
+  bool partner = false;              ///< checkpoint.partner=copy: level 3
   std::string level_1;  ///< where level 1 of this run lies; empty: nowhere, or not known yet
   int nodes = 1;        ///< of a run with level 1
 

@@ -59,7 +59,7 @@ bool is_file_at(std::string const& path, int descriptor) {
 }  // namespace
 
 RunLock::RunLock(std::string const& directory, std::string const& key)
-    : path_{directory + "/lock"} {
+    : path_{fmt::format("{}/{}", directory, file_name)} {
   // Another run may remove the file at any moment before it is locked: then it starts over.
   constexpr int attempts = 1000;
   try {

@@ -11,6 +11,8 @@ namespace offstage::train {
 ///         is called so (base/regular_file.hpp). A file system without locks (ENOLCK) only warns.
 class RunLock {
  public:
+  static constexpr char const* file_name = "lock";
+
   /// `key` names the directory's key in messages, as in "run.dir".
   RunLock(std::string const& directory, std::string const& key);
   ~RunLock();

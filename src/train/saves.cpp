@@ -27,6 +27,60 @@ void Saves::try_local(Work&& work) {
   }
 }
 
+template <class Work>
+void Saves::try_copies(Work&& work) {
+  try {
+    work();
+  } catch (mpi::AgreedError const& error) {
+    if (error.code() != ExitCode::io && error.code() != ExitCode::data) {
+      throw;
+    }
+    if (comm_.rank() == 0) {
+      log::warning("checkpoint.partner=copy: {}; this run goes on without copies on other nodes",
+                   error.what());
+    }
+    local_.store->stop_copies();
+    cadence_.copies_ended();
+  }
+}
+
+bool Saves::takes_local(std::int64_t step, bool is_due, bool a_step_follows) {
+  if (!is_due && !local_waits_) {
+    return false;
+  }
+  finish_copies();
+  bool const waits = a_step_follows && local_goes_on_ && local_.store->is_copying();
+  if (waits && !local_waits_ && comm_.rank() == 0) {
+    log::info("step {:>6}  level 1 waits: that of step {} is still being copied", step,
+              local_.step);
+  }
+  local_waits_ = waits;
+  return !local_waits_;
+}
+
+void Saves::begin_copies() {
+  if (local_goes_on_) {
+    try_copies([&] { local_.store->begin_copies(local_.step); });
+  }
+}
+
+void Saves::finish_copies() {
+  if (!local_goes_on_ || !local_.store->is_copying()) {
+    return;
+  }
+  try_copies([&] {
+    if (auto const done = local_.store->finish_copies_if_done()) {
+      journal_.copied(*done);
+    }
+  });
+}
+
+void Saves::end_copies() {
+  if (local_.store != nullptr) {
+    local_.store->give_up_copies();
+  }
+}
+
 void Saves::set_split(checkpoint::SplitParameters const& split) {
   for (Level* const level : {&global_, &local_}) {
     if (level->store != nullptr) {
@@ -106,6 +160,7 @@ void Saves::begin(checkpoint::Meta const& meta, State const& state, Seconds wait
 
 void Saves::save_local(checkpoint::Meta const& meta, State const& state, Seconds waited,
                        bool goes_on) {
+  end_copies();  // of the one before: nobody waits for them where no step follows
   local_.step = meta.step;
   local_.waited = waited;
   try_local([&] {
@@ -126,8 +181,17 @@ bool Saves::finish_local() {
 }
 
 bool Saves::finish_if_written() {
+  bool const copying = local_goes_on_ && local_.store->is_copying();
+  finish_copies();
   bool const local = finish_local();
-  return (global_.store->is_saving() && global_.store->may_update() && finish()) || local;
+  if (local) {
+    begin_copies();
+  }
+  return finish_global_if_written() || local || copying;
+}
+
+bool Saves::finish_global_if_written() {
+  return global_.store->is_saving() && global_.store->may_update() && finish();
 }
 
 bool Saves::finish() {
@@ -142,6 +206,7 @@ bool Saves::finish() {
 void Saves::finish_after_error() noexcept {
   try {
     finish_local();
+    end_copies();
   } catch (std::exception const& error) {
     log::warning("{}", error.what());
   }

@@ -18,8 +18,10 @@ namespace offstage::train {
 
 /// The checkpoints that a run saves, between its steps or under the next one, told to cadence and journal.
 ///
-/// Levels: 2 is checkpoint.dir; 1, if there is one, node storage. Saves of both may go on at a time. An I/O error of
-///         level 1 does not end the run: it goes on without that level, and says so (log).
+/// Levels: is checkpoint.dir; 1, if there is one, node storage; 3, if there is one, copies of 1 on
+///         other nodes, made behind the run. Saves of 1 and 2 may go on at a time, one of 1 waits
+///         for the copies of the one before. An I/O error of level 1 or 3 does not end the run: it
+///         goes on without that level, and says so (log).
 /// Collective: every member. Errors: mpi::AgreedError, those of checkpoint::Store.
 class Saves {
  public:
@@ -56,6 +58,20 @@ class Saves {
   [[nodiscard]] bool may_save_local(std::int64_t step) const noexcept {
     return local_goes_on_ && !global_first_ && step != local_.step;
   }
+  /// Whether a save of level 1 that is due, or that waited, is done now: it waits where copies of
+  /// the one before are being made and a step follows. Collective.
+  [[nodiscard]] bool takes_local(std::int64_t step, bool is_due, bool a_step_follows);
+  /// Moves pieces of copies that are being made. Not collective; does not wait.
+  void look_in() {
+    if (local_goes_on_) {
+      local_.store->look_in();
+    }
+  }
+  /// Level 1 has just become complete, and steps follow: it begins to be copied, if that is asked
+  /// for.
+  void begin_copies();
+  /// Nothing is being copied any more.
+  void end_copies();
   /// Whether level 2 has to be saved when level 1 is due. A save of it that goes on is enough.
   [[nodiscard]] bool saves_global_instead(std::int64_t step) const noexcept {
     return local_goes_on_ && global_first_ && !is_saved(step) && !goes_on();
@@ -68,8 +84,11 @@ class Saves {
   /// Level 1. `goes_on`: under the next step, until its update; else the checkpoint is complete when this returns.
   void save_local(checkpoint::Meta const& meta, State const& state, Seconds waited, bool goes_on);
 
-  /// Before an update. Level 1 is complete, and level 2 if it is written; false if nothing became so.
+  /// Before an update. Level 1 is complete, and level 2 if it is written; false if nothing became
+  /// so, nor was copied.
   bool finish_if_written();
+  /// The same of level 2 alone.
+  bool finish_global_if_written();
   /// The checkpoint of level 2 that has begun is complete; false if none has.
   bool finish();
   [[nodiscard]] bool goes_on() const noexcept { return global_.store->is_saving(); }
@@ -87,6 +106,11 @@ class Saves {
     Seconds waited{};
   };
   bool finish_local();
+  /// Copies that have become complete count.
+  void finish_copies();
+  /// Calls work(); after an I/O error there is no level 3 any more.
+  template <class Work>
+  void try_copies(Work&& work);
   /// Calls work(); after an I/O error there is no level 1 any more.
   template <class Work>
   void try_local(Work&& work);
@@ -101,6 +125,7 @@ class Saves {
   Cadence& cadence_;
   Journal& journal_;
   bool global_first_ = false;
+  bool local_waits_ = false;  ///< one that was due
 };
 
 }  // namespace offstage::train

@@ -360,9 +360,9 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
       auto const tokens = micro_batch(data, now, first + comm_.rank());
       result.counted_targets += data::counted_targets(tokens);
       trace::Scope const scope{trace_.get(), "model", "forward"};
-      losses.push_back(model_->forward(tokens, *copy_, now.loss_scale));
+      losses.push_back(model_->forward(tokens, source_, now.loss_scale));
     } else {
-      model_->idle_forward(*copy_);
+      model_->idle_forward(source_);
     }
     result.forward += watch.lap();
     if (first == 0) {
@@ -377,10 +377,10 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
     }
     if (is_active) {
       trace::Scope const scope{trace_.get(), "model", "backward"};
-      model_->backward(*copy_, *gradients_);
+      model_->backward(source_, *gradients_);
       tell_of_activations(began);
     } else {
-      model_->idle_backward(*copy_, *gradients_);
+      model_->idle_backward(source_, *gradients_);
     }
     gradients_->end_round();
     result.backward += watch.lap();
@@ -418,19 +418,19 @@ void StepRunner<T>::run_layers(data::Dataset const& data, Now const& now, StepRe
   std::vector<double> losses;
   {
     trace::Scope const scope{trace_.get(), "model", "forward"};
-    model_->forward(batches, rounds, *copy_);
+    model_->forward(batches, rounds, source_);
     step_update_->plan(now.step);
     gradients_->begin_rounds_in_layers(static_cast<int>(micro_batches_));
     if (device_memory_) {
       device_memory_->write(began);  // the update before has ended
     }
-    losses = model_->head(*copy_, *gradients_, now.loss_scale);
+    losses = model_->head(source_, *gradients_, now.loss_scale);
   }
   result.forward += watch.lap();
   begin_ahead(losses, now, result);
   {
     trace::Scope const scope{trace_.get(), "model", "backward"};
-    model_->backward_all(*copy_, *gradients_);
+    model_->backward_all(source_, *gradients_);
     tell_of_activations(began);
   }
   gradients_->end_round();
@@ -497,10 +497,10 @@ double StepRunner<T>::validate(data::Dataset const& data, std::int64_t windows) 
       data::fill_up(tokens, batch);
       counted += data::counted_targets(tokens);
       auto const began = trace::Clock::now();
-      losses.push_back(model_->evaluate(tokens, *copy_));
+      losses.push_back(model_->evaluate(tokens, source_));
       tell_of_activations(began);
     } else {
-      model_->idle_forward(*copy_);
+      model_->idle_forward(source_);
     }
   }
   return mean_in_order(comm_, losses, micro_batches) *

@@ -21,6 +21,7 @@
 #include "state/initialize.hpp"
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
+#include "train/calling_source.hpp"
 #include "train/device_demand.hpp"
 #include "train/memory_demand.hpp"
 #include "train/metrics.hpp"
@@ -96,6 +97,9 @@ class StepRunner {
   /// `call` is made once in every step, on all ranks at the same place: before the update changes
   /// the state, or would. It returns true if something went on beside the step until then.
   void set_before_update(std::function<bool()> call) { before_update_ = std::move(call); }
+  /// `call` is made whenever a layer comes to be used, by the thread that calls MPI. It does not
+  /// wait.
+  void set_before_layer(std::function<void()> call) { before_layer_ = std::move(call); }
   /// This rank's steps as plan and rates make them; see foresee_run. Before the first step by rates
   /// that were given alone. Nothing, with a warning, where that fails. Not collective.
   [[nodiscard]] std::optional<RunForecast> foresee() const;
@@ -206,9 +210,11 @@ class StepRunner {
   std::unique_ptr<update::GradientAccumulator<T>> gradients_;
   std::optional<StepUpdate<T>> step_update_;
   std::function<bool()> before_update_;
-  tiers::Traffic traffic_before_;  ///< this step
-  ReachedRates reached_;           ///< without rates, which their owners know
-  bool told_ = false;              ///< before_update_ was called, this step
+  std::function<void()> before_layer_;
+  CallingSource<T> source_{before_layer_, copy_};  ///< the copy, as the model sees it
+  tiers::Traffic traffic_before_;                  ///< this step
+  ReachedRates reached_;                           ///< without rates, which their owners know
+  bool told_ = false;                              ///< before_update_ was called, this step
   /// Traffic as of the end of the last step. What an update fetches between steps counts for the next.
   std::optional<tiers::Traffic> fetched_before_;
 };

@@ -298,6 +298,7 @@ ExitCode Training<T>::run() {
     }
     throw;
   }
+  saves_->end_copies();
   if (next_) {
     return ExitCode::more;
   }
@@ -464,6 +465,9 @@ void Training<T>::prepare() {
   }
   settle_saves();
   runner_->set_before_update([this] { return saves_->finish_if_written(); });
+  if (config_.checkpoint.partner) {
+    runner_->set_before_layer([this] { saves_->look_in(); });
+  }
   Bytes const checkpoint_part =
       checkpoint::space_for(config_.optimizer.checkpoint_layout(), runner_->subgroups());
   require_space(config_, comm_, checkpoint_part);
@@ -661,7 +665,7 @@ bool Training<T>::finish_earlier_save(bool a_step_follows) {
     saves_->finish();
     return true;
   }
-  if (saves_->finish_if_written() || !saves_->goes_on()) {
+  if (saves_->finish_global_if_written() || !saves_->goes_on()) {
     return true;
   }
   if (!std::exchange(postponed_, true) && leads()) {
@@ -684,7 +688,8 @@ Seconds Training<T>::settle_state() {
 template <class T>
 void Training<T>::save(Decision const& due) {
   bool const a_step_follows = goes_on() && meta_.step < config_.train.steps;
-  bool const local = due.save_local && saves_->may_save_local(meta_.step);
+  bool const local = saves_->takes_local(meta_.step, due.save_local, a_step_follows) &&
+                     saves_->may_save_local(meta_.step);
   bool global =
       due.save || postponed_ || (due.save_local && saves_->saves_global_instead(meta_.step));
   if (local && !a_step_follows) {
@@ -704,6 +709,9 @@ void Training<T>::save(Decision const& due) {
   bool const under_steps = config_.checkpoint.overlap && a_step_follows;
   if (local_too) {
     saves_->save_local(meta_, state(), waited, under_steps);
+    if (!under_steps) {
+      saves_->begin_copies();
+    }
   }
   if (global && under_steps) {
     saves_->begin(meta_, state(), waited);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Checkpoints of level 1 (checkpoint.local): killed runs, restarts on other ranks, both levels, damage, rollbacks, bad places."""
+import fcntl
 import os
 import re
 import shutil
@@ -169,7 +170,13 @@ class Levels(OffstageTest):
         self.killed(*self.options)
         result = self.train("other", *self.options, "train.steps=3")
         self.assertEqual(0, self.begins(result), result)
-        self.assertEqual(1, len(list(self.local.iterdir())))
+        newest, = self.level_1()[-1:]
+        self.assertEqual([newest.parent], list(self.local.iterdir()))
+        with open(newest.parent / "lock", "r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            result = self.train("run", *self.options, "train.steps=3", ranks=2, expect=1)
+        self.assertIn(f"checkpoint.local={newest.parent} is in use by host", result.errors[0])
+        self.assertIn("good", self.offstage("checkpoint", "verify", newest).out)
 
     def test_a_copy_of_a_runs_checkpoints_takes_nothing_of_its_level_1(self):
         self.killed(*self.options)

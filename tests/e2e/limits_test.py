@@ -86,5 +86,18 @@ class Memory(OffstageTest):
         self.assertGreater(len([code for code in codes if code != 0]), 2, codes)
 
 
+class OpenFiles(OffstageTest):
+    def test_that_may_be_too_few_are_said_at_the_start_and_a_low_soft_limit_is_raised(self):
+        storage = self.folder / "storage"
+        storage.mkdir()
+        command = self.command("run", f"tiers.path={storage},persistent", "train.steps=2")
+        few = self.call("prlimit", "--nofile=200:300", *command)
+        self.assertEqual(74, few.code, few)
+        self.assertRegex(few.errors[0], r"needs \d+ open files, but may have 300 \(ulimit -n\): raise that, raise update.subgroup-size")
+        self.assertFalse((self.folder / "run").exists())
+        enough = self.call("prlimit", "--nofile=200:1024", *command)
+        self.assertEqual(0, enough.code, enough)
+
+
 if __name__ == "__main__":
     main()

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "platform/mpi/message.hpp"
 #include "platform/mpi/session.hpp"
 
 namespace offstage::mpi {
@@ -130,6 +132,28 @@ TEST(Communicator, ValuesComeInRankOrderAndReduce) {
   EXPECT_EQ(comm.maximum(std::int64_t{comm.rank()}), n - 1);
   EXPECT_EQ(comm.minimum(std::int64_t{comm.rank()} + 3), 3);
   EXPECT_EQ(comm.maximum(0.5 * comm.rank()), 0.5 * static_cast<double>(n - 1));
+}
+
+TEST(Message, TravelsWhileItsRankDoesSomethingElse) {
+  auto const comm = Communicator::world().duplicate();
+  std::array<std::byte, 3> const sent{std::byte{1}, std::byte{2},
+                                      static_cast<std::byte>(comm.rank())};
+  std::array<std::byte, 100> received{};
+  Message receive = Message::receive(comm, received);
+  EXPECT_TRUE(receive.is_under_way());
+  EXPECT_FALSE(Message{}.is_under_way());
+  comm.barrier();
+  Message send = Message::send(comm, sent, (comm.rank() + 1) % comm.size());
+  for (bool all = false; !all;) {
+    all = true;
+    for (Message* const message : {&receive, &send}) {
+      all = (!message->is_under_way() || message->has_ended()) && all;
+    }
+  }
+  EXPECT_FALSE(receive.is_under_way());
+  EXPECT_EQ(receive.received(), 3) << "less than it could take";
+  EXPECT_EQ(received[0], std::byte{1});
+  EXPECT_EQ(received[2], static_cast<std::byte>((comm.rank() + comm.size() - 1) % comm.size()));
 }
 
 TEST(Communicator, RanksOfOneMachineShareANode) {

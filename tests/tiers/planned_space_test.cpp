@@ -81,6 +81,8 @@ TEST_F(PlannedSpaceTest, CountsWhatSurroundsASlotWithAFileOfItsOwn) {
                                                             .slot_bytes = 12288,
                                                             .tail = std::vector<std::byte>(100)});
   EXPECT_EQ(planned_space(extents_, with)[0].bytes, 6 * (4096 + 12288 + 100));
+  EXPECT_EQ(planned_space(extents_, with)[0].files, 6);
+  EXPECT_EQ(planned_space(extents_, settings())[0].files, 1);
 }
 
 TEST_F(PlannedSpaceTest, HasToFitTogetherWhereAFileSystemIsShared) {

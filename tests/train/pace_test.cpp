@@ -227,6 +227,19 @@ TEST_F(APaceOfLevels, SavesEachForTheFailuresThatNeedIt) {
   EXPECT_EQ(pace.automatic(), auto_interval(Seconds{50}, day)) << "there is level 2 alone";
 }
 
+TEST_F(APaceOfLevels, SavesLevel2ForTwoNodesWherePartnersHaveCopies) {
+  config.checkpoint.partner = true;
+  Pace pace{config, {}};
+  pace.save_took(stood_still(50), Seconds{100});
+  // Ten nodes, each lost once in 1000 days: a first one after 100 days, and one of its two
+  // neighbours within the day after that once in 500 such times.
+  EXPECT_DOUBLE_EQ(partners_mtbf(1000.0 * day, 10).count(), (50'000.0 * day).count());
+  EXPECT_EQ(pace.automatic(), auto_interval(Seconds{50}, 50'000.0 * day));
+  pace.copies_ended();
+  EXPECT_EQ(pace.automatic(), auto_interval(Seconds{50}, 100.0 * day)) << "one of ten nodes";
+  EXPECT_EQ(partners_mtbf(0.5 * day, 10), 0.05 * day) << "never less than for one";
+}
+
 TEST_F(APaceOfLevels, SavesLevel1ByItsOwnCadence) {
   config.checkpoint.every_auto = config.checkpoint.local_every_auto = false;
   config.checkpoint.every_steps = 10;

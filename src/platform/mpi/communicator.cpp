@@ -76,6 +76,13 @@ Communicator Communicator::self() {
   return Communicator{copy};
 }
 
+Communicator Communicator::duplicate() const {
+  Waiting const waiting{"the duplicate of a communicator"};
+  MPI_Comm copy{};
+  check(MPI_Comm_dup(handle_, &copy), "MPI_Comm_dup");
+  return Communicator{copy};
+}
+
 Communicator Communicator::split_by_node() const {
   Waiting const waiting{"the split by node"};
   MPI_Comm node{};

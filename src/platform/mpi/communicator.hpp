@@ -37,6 +37,8 @@ class Communicator {
   [[nodiscard]] static Communicator world();
   /// This rank alone.
   [[nodiscard]] static Communicator self();
+  /// The same ranks; messages of one never meet those of the other.
+  [[nodiscard]] Communicator duplicate() const;
   /// Ranks that share memory with this one: a node.
   [[nodiscard]] Communicator split_by_node() const;
   ~Communicator() { reset(); }

@@ -1,0 +1,303 @@
+#include "checkpoint/level_parts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/stopwatch.hpp"
+#include "checkpoint/checksum.hpp"
+#include "checkpoint/directory.hpp"
+#include "checkpoint/file_exchange.hpp"
+#include "checkpoint/master.hpp"
+#include "checkpoint/patience.hpp"
+#include "checkpoint/texts.hpp"
+#include "platform/aio/file.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+/// False if it is missing, no file or of another size.
+template <class Check>
+bool is_sound(Check&& check) {
+  try {
+    check();
+    return true;
+  } catch (DataError const&) {
+    return false;
+  }
+}
+
+/// For each rank '1' if all its files are there, each in its size, else '0'.
+std::string parts_in(std::string const& directory, Master const& master) {
+  std::string here(master.ranks.size(), '0');
+  for (std::size_t rank = 0; rank < here.size(); ++rank) {
+    here[rank] = is_sound([&] { require_files(directory, master.ranks[rank]); }) ? '1' : '0';
+  }
+  for (ExtentEntry const& extent : master.extents) {
+    auto const rank = rank_of_extent_file(extent.file);
+    if (rank >= std::ssize(here) || here[static_cast<std::size_t>(rank)] == '0') {
+      continue;
+    }
+    if (!is_sound([&] { require_file(directory + "/" + extent.file, extent.bytes); })) {
+      here[static_cast<std::size_t>(rank)] = '0';
+    }
+  }
+  return here;
+}
+
+/// A line for LevelParts::parse; empty: its save did not finish.
+std::string line_of(std::string const& directory, std::string const& name, bool is_copy) {
+  std::string const path = directory + "/" + name;
+  if (!size_of(path + "/" + master_name)) {
+    return "";
+  }
+  std::string here;
+  std::uint64_t save = 0;
+  try {
+    Master const master = read_master(path);
+    here = parts_in(path, master);
+    save = checksum_of_contents(master);
+  } catch (Refused const&) {
+    throw;
+  } catch (DataError const& error) {
+    if (is_copy) {
+      log::warning("checkpoint {} counts as absent: {}", path, error.what());
+    }
+    here.assign(1, '0');
+  }
+  return fmt::format("{} {} {} {}\n", name, is_copy ? 1 : 0, to_hex(save), here);
+}
+
+/// Ranks of a checkpoint of so many whose state these ranks of a run read: see Reader::locate.
+std::vector<bool> read_by(std::vector<int> const& ranks, state::ShardMap const& map,
+                          std::int64_t stored_ranks) {
+  std::vector<bool> needed(static_cast<std::size_t>(stored_ranks), false);
+  for (std::size_t layer = 0; layer < map.layers().size(); ++layer) {
+    std::int64_t const total = map.layers()[layer].chunks();
+    for (int const rank : ranks) {
+      auto const chunks = map.chunks(static_cast<int>(layer), rank);
+      if (chunks.count > 0) {
+        std::int64_t const last = (chunks.first + chunks.count - 1) * stored_ranks / total;
+        for (std::int64_t stored = chunks.first * stored_ranks / total; stored <= last; ++stored) {
+          needed[static_cast<std::size_t>(stored)] = true;
+        }
+      }
+    }
+  }
+  return needed;
+}
+
+/// The rank of a node that moves the files of a rank that wrote them.
+int mover(std::vector<int> const& ranks, int rank) {
+  return ranks[static_cast<std::size_t>(rank) % ranks.size()];
+}
+
+}  // namespace
+
+LevelParts::LevelParts(LevelPlaces places, mpi::Communicator const& comm,
+                       mpi::Communicator const& node)
+    : places_{std::move(places)}, comm_{comm}, node_{node}, ring_{comm, node} {}
+
+std::string LevelParts::look() const {
+  std::string text;
+  for (bool const is_copy : {false, true}) {
+    std::string const& directory = is_copy ? places_.copies : places_.own;
+    if (directory.empty()) {
+      continue;
+    }
+    for (StepDirectory const& step : read_patiently([&] { return step_directories(directory); })) {
+      std::string const name = std::filesystem::path{step.path}.filename().string();
+      std::string const line = read_patiently([&] { return line_of(directory, name, is_copy); });
+      if (line.empty() && !is_copy && comm_.rank() == 0) {
+        log::warning("checkpoint {} passed over: its save did not finish", step.path);
+      }
+      text += line;
+    }
+  }
+  return text;
+}
+
+std::vector<LevelParts::Holding> LevelParts::parse(std::vector<std::string> const& texts,
+                                                   std::vector<std::size_t> const& nodes) {
+  std::vector<Holding> holdings;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    std::istringstream lines{texts[rank]};
+    Holding holding{.node = nodes[rank], .is_copy = false, .name = {}, .save = 0, .here = {}};
+    std::string save;
+    std::string here;
+    while (lines >> holding.name >> holding.is_copy >> save >> here) {
+      holding.save = parse_hex(save).value_or(0);
+      holding.here.clear();
+      std::ranges::transform(here, std::back_inserter(holding.here),
+                             [](char one) { return one == '1'; });
+      holdings.push_back(holding);
+    }
+  }
+  std::ranges::stable_sort(holdings, {}, &Holding::is_copy);
+  return holdings;
+}
+
+LevelParts::Found LevelParts::find(state::ShardMap const& map) {
+  std::string mine;
+  mpi::agree(comm_, [&] {
+    if (node_.rank() == 0) {
+      mine = look();
+    }
+  });
+  auto texts = gather_texts(comm_, mine);
+  tell_texts(comm_, texts);
+  holdings_ = parse(texts, comm_.all_gather_value(ring_.here()));
+  map_ = map;
+  std::set<std::string, std::greater<>> names;
+  for (Holding const& holding : holdings_) {
+    names.insert(holding.name);
+  }
+  Found found;
+  for (std::string const& name : names) {
+    if (best_plan(name).whole || is_on_every_node(name)) {
+      found.whole.push_back(name);
+      continue;
+    }
+    found.lost.push_back(name);
+    if (comm_.rank() == 0) {
+      log::warning("checkpoint {}/{} passed over: not every node has its part, nor another a copy",
+                   places_.own, name);
+    }
+  }
+  return found;
+}
+
+bool LevelParts::is_on_every_node(std::string const& name) const {
+  return std::ranges::count_if(holdings_, [&](Holding const& holding) {
+           return holding.name == name && !holding.is_copy;
+         }) == static_cast<std::ptrdiff_t>(ring_.size());
+}
+
+LevelParts::Plan LevelParts::plan(std::string const& name, std::uint64_t save) const {
+  std::vector<Holding const*> same;
+  for (Holding const& holding : holdings_) {
+    if (holding.name == name && holding.save == save) {
+      same.push_back(&holding);
+    }
+  }
+  Plan plan{.moves = {}, .without_master = {}, .master = same.front(), .whole = true};
+  std::size_t const ranks = plan.master->here.size();
+  for (std::size_t node = 0; node < ring_.size(); ++node) {
+    auto const own = std::ranges::find_if(
+        same, [&](Holding const* each) { return each->node == node && !each->is_copy; });
+    if (own == same.end()) {
+      plan.without_master.push_back(node);
+    }
+    // Where one node has all ranks they read all files.
+    auto const needed = ring_.size() > 1
+                            ? read_by(ring_.ranks(node), *map_, static_cast<std::int64_t>(ranks))
+                            : std::vector<bool>(ranks, true);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      if (!needed[rank] || (own != same.end() && (*own)->here[rank])) {
+        continue;
+      }
+      auto const is_holder = [&](Holding const* each) { return each->here[rank]; };
+      auto from = std::ranges::find_if(
+          same, [&](Holding const* each) { return each->node == node && is_holder(each); });
+      from = from != same.end() ? from : std::ranges::find_if(same, is_holder);
+      if (from == same.end()) {
+        plan.whole = false;
+      } else {
+        plan.moves.push_back({.to = node, .from = *from, .rank = static_cast<int>(rank)});
+      }
+    }
+  }
+  return plan;
+}
+
+LevelParts::Plan LevelParts::best_plan(std::string const& name) const {
+  Plan best;
+  std::set<std::uint64_t> seen{0};  // a master that is damaged
+  for (Holding const& holding : holdings_) {
+    if (holding.name == name && seen.insert(holding.save).second) {
+      Plan next = plan(name, holding.save);
+      if (next.whole && (!best.whole || next.moves.size() < best.moves.size())) {
+        best = std::move(next);
+      }
+    }
+  }
+  return best;
+}
+
+std::string LevelParts::directory_of(Holding const& holding) const {
+  return (holding.is_copy ? places_.copies : places_.own) + "/" + holding.name;
+}
+
+std::vector<SentFile> LevelParts::files_for(Plan const& plan) const {
+  std::vector<SentFile> files;
+  for (Move const& move : plan.moves) {
+    if (move.from->node != ring_.here() ||
+        mover(ring_.ranks(ring_.here()), move.rank) != comm_.rank()) {
+      continue;
+    }
+    std::string const directory = directory_of(*move.from);
+    for (std::string const& name : files_of(directory, move.rank)) {
+      files.push_back({directory + "/" + name, name, mover(ring_.ranks(move.to), move.rank)});
+    }
+  }
+  if (plan.master->node == ring_.here() && node_.rank() == 0) {
+    for (std::size_t const node : plan.without_master) {
+      files.push_back({directory_of(*plan.master) + "/" + master_name, unfinished_master_name,
+                       ring_.ranks(node).front()});
+    }
+  }
+  return files;
+}
+
+void LevelParts::bring(std::string const& name) {
+  Plan const plan = best_plan(name);
+  if (!plan.whole || (plan.moves.empty() && plan.without_master.empty())) {
+    return;
+  }
+  Stopwatch const watch;
+  std::string const directory = places_.own + "/" + name;
+  bool const makes_master =
+      node_.rank() == 0 &&
+      std::ranges::find(plan.without_master, ring_.here()) != plan.without_master.end();
+  std::vector<SentFile> files;
+  mpi::agree(comm_, [&] {
+    files = files_for(plan);
+    if (makes_master) {
+      if (size_of(directory)) {
+        remove_checkpoint(directory);  // of another save, or of one that did not finish
+      }
+      make_directory(directory);
+    }
+  });
+  FileExchange exchange{std::move(files), directory, comm_, node_};
+  exchange.finish();
+  mpi::agree(comm_, [&] {
+    if (!makes_master) {
+      return;
+    }
+    std::string const unfinished = directory + "/" + unfinished_master_name;
+    std::string const finished = directory + "/" + master_name;
+    if (std::rename(unfinished.c_str(), finished.c_str()) != 0) {
+      throw IoError{"cannot rename to", finished, errno};
+    }
+    aio::sync_directory(directory);
+    aio::sync_directory(places_.own);
+  });
+  if (comm_.rank() == 0) {
+    log::info("checkpoint {}: what nodes lacked came from others, {} in {}", directory,
+              format_bytes(exchange.bytes()), format_duration(watch.elapsed()));
+  }
+}
+
+}  // namespace offstage::checkpoint

@@ -1,0 +1,162 @@
+#include "checkpoint/partner_copies.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "checkpoint/directory.hpp"
+#include "platform/aio/file.hpp"
+
+namespace offstage::checkpoint {
+
+PartnerCopies::PartnerCopies(LevelPlaces places, bool makes, mpi::Communicator const& comm,
+                             mpi::Communicator const& node)
+    : places_{std::move(places)}, makes_{makes}, comm_{comm}, node_{node}, ring_{comm, node} {
+  require(!makes || ring_.size() > 1, "PartnerCopies: a node has a partner");
+}
+
+void PartnerCopies::begin(std::int64_t step) {
+  require(makes_ && !goes_on(), "PartnerCopies: one copy at a time");
+  since_begin_ = {};
+  step_ = step;
+  std::string const directory = places_.copies + "/" + step_name(step);
+  std::vector<SentFile> files;
+  mpi::agree(comm_, [&] {
+    std::string const own = places_.own + "/" + step_name(step);
+    for (std::string const& name : files_of(own, comm_.rank())) {
+      files.push_back({own + "/" + name, name, ring_.partner()});
+    }
+    if (leads()) {
+      removal_.wait();
+      if (size_of(directory)) {
+        remove_checkpoint(directory);
+      }
+      make_directory(directory);
+    }
+  });
+  try {
+    exchange_ = std::make_unique<FileExchange>(std::move(files), directory, comm_, node_);
+  } catch (mpi::AgreedError const&) {
+    abandon();
+    throw;
+  }
+  look_in();
+}
+
+void PartnerCopies::look_in() {
+  if (exchange_) {
+    exchange_->look_in();
+  }
+}
+
+std::optional<CopyStats> PartnerCopies::finish_if_done() {
+  if (!goes_on()) {
+    return std::nullopt;
+  }
+  look_in();
+  if (comm_.minimum(exchange_->is_done() ? 1 : 0) == 0) {
+    return std::nullopt;
+  }
+  CopyStats copied{.step = step_, .bytes = exchange_->bytes(), .seconds = {}};
+  try {
+    exchange_->finish();
+    mpi::agree(comm_, [&] {
+      if (!leads()) {
+        return;
+      }
+      // Masters of one save say the same on all nodes.
+      std::string const own = places_.own + "/" + step_name(step_) + "/" + master_name;
+      std::string const directory = places_.copies + "/" + step_name(step_);
+      std::string const master = directory + "/" + master_name;
+      if (link(own.c_str(), master.c_str()) != 0) {
+        throw IoError{"cannot link to", master, errno};
+      }
+      aio::sync_directory(directory);
+      aio::sync_directory(places_.copies);
+    });
+  } catch (mpi::AgreedError const&) {
+    exchange_.reset();
+    abandon();
+    throw;
+  }
+  exchange_.reset();
+  kept_ = step_;
+  begin_removal();
+  copied.seconds = since_begin_.elapsed();
+  return copied;
+}
+
+void PartnerCopies::give_up() {
+  if (!goes_on()) {
+    return;
+  }
+  exchange_->give_up();
+  try {
+    exchange_->finish();
+  } catch (mpi::AgreedError const&) {  // as it was asked to
+  }
+  exchange_.reset();
+  abandon();
+}
+
+void PartnerCopies::stop() {
+  give_up();
+  makes_ = false;
+  kept_.reset();
+  begin_removal();
+}
+
+/// What has come of a copy that there will not be.
+void PartnerCopies::abandon() noexcept {
+  if (!leads()) {
+    return;
+  }
+  try {
+    remove_checkpoint(places_.copies + "/" + step_name(step_));
+  } catch (std::exception const& error) {
+    log::warning("files of an unfinished copy stay: {}", error.what());
+  }
+}
+
+std::vector<std::string> PartnerCopies::others() const {
+  std::vector<std::string> paths;
+  for (StepDirectory const& found : step_directories(places_.copies)) {
+    if (found.step != kept_ && !(goes_on() && found.step == step_)) {
+      paths.push_back(found.path);
+    }
+  }
+  return paths;
+}
+
+void PartnerCopies::remove_others() {
+  if (leads()) {
+    removal_.wait();
+    for (std::string const& path : others()) {
+      remove_checkpoint(path);
+    }
+  }
+}
+
+void PartnerCopies::begin_removal() noexcept {
+  if (!leads()) {
+    return;
+  }
+  try {
+    removal_.begin(others());
+  } catch (std::exception const& error) {
+    log::warning("an old copy stays: {}", error.what());
+  }
+}
+
+void PartnerCopies::remove_all() noexcept {
+  kept_.reset();
+  begin_removal();
+  removal_.wait();
+}
+
+}  // namespace offstage::checkpoint

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "parameters/working_parameters.hpp"
+#include "state/exchange.hpp"
+
+namespace offstage::train {
+
+/// A working copy that calls somebody whenever a layer is acquired, before that.
+template <class T>
+class CallingSource final : public state::ParameterSource<T> {
+ public:
+  /// Both outlive it; there need be no call, and no copy until a layer is acquired.
+  CallingSource(std::function<void()> const& call,
+                std::unique_ptr<parameters::WorkingParameters<T>> const& copy)
+      : call_{call}, copy_{copy} {}
+
+  [[nodiscard]] std::span<T const> acquire(int layer) override {
+    if (call_) {
+      call_();
+    }
+    return copy_->acquire(layer);
+  }
+  void release(int layer, std::shared_ptr<device::Event> done) override {
+    copy_->release(layer, std::move(done));
+  }
+
+ private:
+  std::function<void()> const& call_;
+  std::unique_ptr<parameters::WorkingParameters<T>> const& copy_;
+};
+
+}  // namespace offstage::train
