@@ -12,7 +12,7 @@
 #       more of each after so long (all unless told: some 7,500 kills)
 #   SCHEDULE_SECONDS=86400 SCHEDULE_SEED=7 tests/campaign.sh schedules    likewise, of threads over the smallest pools
 #   KILLS=200 tests/campaign.sh kills             so many (50 unless told), of a job's ranks under Slurm
-#   TEXT_MB=20 tests/campaign.sh tokenizers       so much text of each kind (2 unless told): tokens against those of the `tokenizers`
+#   TEXT_MB=20 tests/campaign.sh tokenizers       so many MB of text of each sort (0.5 unless told): tokens against those of the `tokenizers`
 #       package, which it installs from PyPI into build/tokenizers unless TOKENIZERS_PYTHON names a Python that has it
 # Ends with one line per stage; the exit code is 1 if one failed.
 set -uo pipefail

@@ -26,7 +26,9 @@ except ImportError as error:
 found = []
 for directory, prompt, count in json.load(sys.stdin):
     model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
-    out = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=count, min_new_tokens=count, pad_token_id=0)
+    model.generation_config.eos_token_id = None  # no token ends the text
+    tokens = torch.tensor([prompt])  # none of them is padding
+    out = model.generate(tokens, attention_mask=torch.ones_like(tokens), do_sample=False, max_new_tokens=count, pad_token_id=0)
     found.append(out[0].tolist())
 print(json.dumps(found))
 """
