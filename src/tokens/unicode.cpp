@@ -83,6 +83,11 @@ std::size_t first_invalid(std::string_view bytes) {
 // as in 11; later characters have none of them.
 constexpr unsigned char punctuation_age = 8;
 constexpr unsigned char mark_age = 9;
+// Characters whose category is another one since.
+constexpr char32_t punctuation_then = 0x166D;
+constexpr char32_t punctuation_no_mark_then = 0x111C9;
+constexpr char32_t first_mark_then = 0x1CF2;
+constexpr char32_t last_mark_then = 0x1CF3;
 constexpr char const* old_enough = "[:age=11.0:]";
 
 bool is_of_age(char32_t character, unsigned char most) {
@@ -252,11 +257,18 @@ bool is_number(char32_t character) {
 bool is_punctuation(char32_t character) {
   bool const ascii =
       character > 0x20 && character < 0x7F && u_isalnum(static_cast<UChar32>(character)) == 0;
+  if (character == punctuation_then || character == punctuation_no_mark_then) {
+    return true;
+  }
   return ascii || (has_mask(character, U_GC_P_MASK) && is_of_age(character, punctuation_age));
 }
 
 bool is_mark(char32_t character) {
-  return has_mask(character, U_GC_M_MASK) && is_of_age(character, mark_age);
+  if (character >= first_mark_then && character <= last_mark_then) {
+    return true;
+  }
+  return has_mask(character, U_GC_M_MASK) && is_of_age(character, mark_age) &&
+         character != punctuation_no_mark_then;
 }
 
 bool is_word(char32_t character) {
