@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, crashes, killed ranks.
-#   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills
+#   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills tokenizers
 #       (all unless told)
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
@@ -12,6 +12,8 @@
 #       more of each after so long (all unless told: some 7,500 kills)
 #   SCHEDULE_SECONDS=86400 SCHEDULE_SEED=7 tests/campaign.sh schedules    likewise, of threads over the smallest pools
 #   KILLS=200 tests/campaign.sh kills             so many (50 unless told), of a job's ranks under Slurm
+#   TEXT_MB=20 tests/campaign.sh tokenizers       so many MB of text of each sort (0.5 unless told): tokens against those of the `tokenizers`
+#       package, which it installs from PyPI into build/tokenizers unless TOKENIZERS_PYTHON names a Python that has it
 # Ends with one line per stage; the exit code is 1 if one failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -118,14 +120,24 @@ run_kills() {
   jobs/build.sh release offstage && OFFSTAGE=$PWD/build/release/offstage tests/kills.py "${KILLS:-50}"
 }
 
+run_tokenizers() {
+  local python=${TOKENIZERS_PYTHON:-build/tokenizers/bin/python}
+  jobs/build.sh release offstage || return
+  if [[ -z ${TOKENIZERS_PYTHON:-} ]]; then
+    [[ -x $python ]] || python3 -m venv build/tokenizers || return
+    "$python" -c "import tokenizers" > /dev/null 2>&1 || "$python" -m pip install --quiet tokenizers || return
+  fi
+  OFFSTAGE=$PWD/build/release/offstage "$python" tests/tokens/conformance_test.py --verbose
+}
+
 jobs/install-packages.sh build campaign || exit
 stages=("$@")
-((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills)
+((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills tokenizers)
 report=()
 failed=0
 for stage in "${stages[@]}"; do
   if ! declare -F "run_$stage" > /dev/null; then
-    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, memory, faults, sweep, crashes, schedules and kills" >&2
+    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, memory, faults, sweep, crashes, schedules, kills and tokenizers" >&2
     exit 64
   fi
   echo "== $stage"

@@ -5,12 +5,15 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -18,11 +21,14 @@
 #include "base/team.hpp"
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
+#include "cli/prompts.hpp"
 #include "convert/convert.hpp"
 #include "data/tokenizer.hpp"
 #include "generate/generator.hpp"
 #include "generate/language_model.hpp"
+#include "generate/stop_texts.hpp"
 #include "generate/text_stream.hpp"
+#include "tokens/open_tokenizer.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -40,13 +46,22 @@ constexpr char const* usage_text =
     "after\n"
     "                        a line's end where the tokenizer has no such token\n"
     "  --prompt-tokens N,N   the same as numbers of tokens\n"
+    "  --prompt-file FILE    the prompt is the file's text; - is standard input\n"
+    "  --prompt-lines FILE   every line is a prompt of its own; a line --- parts what comes of "
+    "them\n"
     "  --tokens N            tokens to add at most; less if the document ends [200]\n"
     "  --temperature X       0 takes the likeliest token, 1 follows the model's probabilities [0]\n"
     "  --top-k N             only the N likeliest tokens; 0: all [0]\n"
+    "  --top-p X             only the likeliest tokens that have together the share X of "
+    "probability [1]\n"
+    "  --stop TEXT           ends where TEXT comes, which is not printed; may be given several "
+    "times\n"
     "  --seed N              another one, another text [0]\n"
-    "  --tokenizer NAME      bytes, a SentencePiece FILE.model, or none to print numbers of "
-    "tokens\n"
-    "                        [bytes if the model's vocabulary is 256]\n"
+    "  --tokenizer NAME      bytes, a tokenizer.json or a directory with one, a SentencePiece "
+    "FILE.model, or none\n"
+    "                        to print numbers of tokens [the tokenizer.json in a Hugging Face "
+    "directory; bytes if\n"
+    "                        the model's vocabulary is 256]\n"
     "  --dtype fp32|bf16     what the model computes in [fp32]\n"
     "\n"
     "  offstage generate --from run/checkpoints --prompt 'Once upon a time' --temperature 0.8";
@@ -55,10 +70,12 @@ constexpr std::string_view no_tokenizer = "none";
 
 struct Options {
   std::string from;
-  std::optional<std::string> prompt;
+  std::vector<std::string> prompts;  ///< texts; empty: none was given
+  bool many = false;                 ///< prompts are lines of a file
   std::optional<std::vector<std::int32_t>> prompt_tokens;
   std::int64_t tokens = 200;
   generate::Sampling sampling;
+  std::vector<std::string> stops;
   std::optional<std::string> tokenizer;
   DType dtype = DType::fp32;
 };
@@ -76,12 +93,35 @@ std::vector<std::int32_t> token_list(std::string const& option, std::string_view
 
 GivenOptions parse(Arguments const& arguments) {
   po::options_description known;
-  for (char const* const name :
-       {"from", "prompt", "prompt-tokens", "tokens", "temperature", "top-k", "seed", "tokenizer"}) {
+  for (char const* const name : {"from", "prompt", "prompt-tokens", "prompt-file", "prompt-lines",
+                                 "tokens", "temperature", "top-k", "top-p", "seed", "tokenizer"}) {
     known.add_options()(name, po::value<std::string>());
   }
+  known.add_options()("stop", po::value<std::vector<std::string>>()->composing());
   known.add_options()("dtype", po::value<std::string>()->default_value("fp32"));
   return parse_command_options(arguments, known, "generate");
+}
+
+/// What options together say.
+void check(Options const& options, GivenOptions const& given) {
+  int prompts = 0;
+  for (char const* const name : {"prompt", "prompt-tokens", "prompt-file", "prompt-lines"}) {
+    prompts += given.contains(name) ? 1 : 0;
+  }
+  if (prompts > 1) {
+    throw UsageError{
+        "--prompt, --prompt-tokens, --prompt-file and --prompt-lines say the same; give one of "
+        "them"};
+  }
+  if (!options.prompts.empty() && options.tokenizer == no_tokenizer) {
+    throw UsageError{"--prompt needs a tokenizer; with --tokenizer=none give --prompt-tokens"};
+  }
+  if (!options.stops.empty() && options.tokenizer == no_tokenizer) {
+    throw UsageError{"--stop needs a tokenizer; --tokenizer=none makes no text"};
+  }
+  if (std::ranges::find(options.stops, "") != options.stops.end()) {
+    throw UsageError{"--stop is empty; give the text that ends the continuation"};
+  }
 }
 
 Options options_of(Arguments const& arguments) {
@@ -93,7 +133,16 @@ Options options_of(Arguments const& arguments) {
     }
   };
   take("from", [&](std::string const& text) { options.from = text; });
-  take("prompt", [&](std::string const& text) { options.prompt = text; });
+  take("prompt", [&](std::string const& text) { options.prompts = {text}; });
+  take("prompt-file",
+       [&](std::string const& path) { options.prompts = {read_prompt(path, "--prompt-file")}; });
+  take("prompt-lines", [&](std::string const& path) {
+    options.prompts = lines_of(read_prompt(path, "--prompt-lines"));
+    options.many = true;
+    if (options.prompts.empty()) {
+      throw DataError{fmt::format("--prompt-lines={}: has no line with a prompt", path)};
+    }
+  });
   take("prompt-tokens",
        [&](std::string const& text) { options.prompt_tokens = token_list("prompt-tokens", text); });
   take("tokens", [&](std::string const& text) {
@@ -105,6 +154,12 @@ Options options_of(Arguments const& arguments) {
   take("top-k", [&](std::string const& text) {
     options.sampling.top_k = number<std::int64_t>("top-k", text, 0, 1'000'000'000);
   });
+  take("top-p", [&](std::string const& text) {
+    options.sampling.top_p = number<double>("top-p", text, 1e-9, 1.0);
+  });
+  if (given.contains("stop")) {
+    options.stops = given["stop"].as<std::vector<std::string>>();
+  }
   take("seed", [&](std::string const& text) {
     options.sampling.seed = number<std::uint64_t>("seed", text, 0, ~std::uint64_t{});
   });
@@ -113,13 +168,17 @@ Options options_of(Arguments const& arguments) {
   if (options.from.empty()) {
     throw UsageError{"--from is missing; give a checkpoint or a Hugging Face directory"};
   }
-  if (options.prompt && options.prompt_tokens) {
-    throw UsageError{"--prompt and --prompt-tokens say the same; give one of them"};
-  }
-  if (options.prompt && options.tokenizer == no_tokenizer) {
-    throw UsageError{"--prompt needs a tokenizer; with --tokenizer=none give --prompt-tokens"};
-  }
+  check(options, given);
   return options;
+}
+
+/// The name to open a tokenizer by where the user gives none; empty if there is none.
+std::string default_tokenizer(Options const& options, std::int64_t vocab) {
+  std::error_code none;
+  if (std::filesystem::exists(std::filesystem::path{options.from} / "tokenizer.json", none)) {
+    return options.from;
+  }
+  return vocab == 256 ? "bytes" : "";
 }
 
 /// Null for none.
@@ -127,18 +186,20 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(Options const& options, std::int64
   if (options.tokenizer == no_tokenizer) {
     return nullptr;
   }
-  if (!options.tokenizer && vocab != 256) {
+  auto const name = options.tokenizer.value_or(default_tokenizer(options, vocab));
+  if (name.empty()) {
     throw UsageError{fmt::format(
         "--tokenizer is missing, and the model of --from={} has {} tokens, so they are no bytes; "
-        "give the SentencePiece model that it was trained with, or --tokenizer=none for numbers",
+        "give the tokenizer.json or the SentencePiece model that it was trained with, or "
+        "--tokenizer=none for numbers",
         options.from, vocab)};
   }
-  auto tokenizer = data::open_tokenizer(options.tokenizer.value_or("bytes"), "--tokenizer");
+  auto tokenizer = tokens::open_tokenizer(name, "--tokenizer");
   if (tokenizer->vocab() > vocab) {
     throw UsageError{fmt::format(
         "--tokenizer={} has {} tokens, but the model of --from={} only {}; take the tokenizer that "
         "the model was trained with",
-        *options.tokenizer, tokenizer->vocab(), options.from, vocab)};
+        name, tokenizer->vocab(), options.from, vocab)};
   }
   return tokenizer;
 }
@@ -155,8 +216,12 @@ std::vector<std::int32_t> default_start(data::Tokenizer const* tokenizer) {
   return line_end.empty() ? std::vector<std::int32_t>{0} : line_end;
 }
 
-std::vector<std::int32_t> prompt_of(Options const& options, data::Tokenizer const* tokenizer,
-                                    std::int64_t vocab) {
+/// Prompts as tokens, one at least, which may be empty. A text begins as the tokenizer begins
+/// texts.
+std::vector<std::vector<std::int32_t>> prompts_of(Options const& options,
+                                                  data::Tokenizer const* tokenizer,
+                                                  std::int64_t vocab) {
+  std::vector<std::vector<std::int32_t>> prompts;
   if (options.prompt_tokens) {
     for (std::int32_t const token : *options.prompt_tokens) {
       if (token >= vocab) {
@@ -164,15 +229,20 @@ std::vector<std::int32_t> prompt_of(Options const& options, data::Tokenizer cons
             fmt::format("--prompt-tokens: {} is no token; they are 0 to {}", token, vocab - 1)};
       }
     }
-    return *options.prompt_tokens;
+    prompts.push_back(*options.prompt_tokens);
   }
-  return options.prompt ? tokenizer->encode(*options.prompt) : std::vector<std::int32_t>{};
+  for (std::string const& text : options.prompts) {
+    auto& tokens = prompts.emplace_back(tokenizer->frame().before);
+    tokenizer->encoder()->encode(text, tokens);
+  }
+  return prompts.empty() ? std::vector<std::vector<std::int32_t>>{{}} : prompts;
 }
 
-/// Prints tokens as they come: text, or numbers.
+/// Prints tokens as they come: text up to what stops it, or numbers.
 class Printer {
  public:
-  explicit Printer(data::Tokenizer const* tokenizer) {
+  Printer(data::Tokenizer const* tokenizer, std::vector<std::string> stops)
+      : stops_{std::move(stops)} {
     if (tokenizer != nullptr) {
       text_.emplace(*tokenizer);
     }
@@ -182,18 +252,20 @@ class Printer {
       text_->pass_over(token);
     }
   }
-  void add(std::int32_t token) {
-    print(text_ ? text_->add(token) : fmt::format("{}{}", any_ ? " " : "", token));
-    any_ = true;
+  /// Of the prompt, in which nothing stops.
+  void add_prompt(std::int32_t token) { print(piece_of(token)); }
+  /// False if the text is at its end.
+  bool add(std::int32_t token) {
+    print(stops_.add(piece_of(token)));
+    return !stops_.stopped();
   }
   void finish() {
-    print(text_ ? text_->finish() : std::string{});
+    print(stops_.add(text_ ? text_->finish() : std::string{}));
+    print(stops_.finish());
     if (last_ != '\n') {
       print("\n");
     }
   }
-
- private:
   void print(std::string const& text) {
     if (text.empty()) {
       return;
@@ -205,10 +277,42 @@ class Printer {
     }
   }
 
+ private:
+  std::string piece_of(std::int32_t token) {
+    auto piece = text_ ? text_->add(token) : fmt::format("{}{}", any_ ? " " : "", token);
+    any_ = true;
+    return piece;
+  }
+
   std::optional<generate::TextStream> text_;
+  generate::StopTexts stops_;
   bool any_ = false;
   char last_ = '\n';
 };
+
+/// Prints a prompt and what the model adds.
+void continue_prompt(generate::Task task, generate::LanguageModel& model,
+                     data::Tokenizer const* tokenizer, std::vector<std::string> const& stops) {
+  Printer printer{tokenizer, stops};
+  for (std::int32_t const token : task.prompt) {
+    printer.add_prompt(token);
+  }
+  if (task.prompt.empty()) {
+    task.prompt = default_start(tokenizer);
+    std::ranges::for_each(task.prompt, [&](std::int32_t token) { printer.pass_over(token); });
+  }
+  generate::generate(
+      task, [&](std::span<std::int32_t const> tokens) { return model.logits(tokens); },
+      [&](std::int32_t token) { return printer.add(token); },
+      [&] {
+        log::warning(
+            "the text is longer than the {} tokens that the model can look at "
+            "(model.max-sequence): "
+            "it forgets the older half whenever they are full",
+            task.window);
+      });
+  printer.finish();
+}
 
 }  // namespace
 
@@ -224,33 +328,21 @@ ExitCode generate_command(Arguments const& arguments) {
 
   generate::Task task;
   task.vocab = tokenizer ? tokenizer->vocab() : shape.vocab;
-  task.prompt = prompt_of(options, tokenizer.get(), task.vocab);
   task.tokens = options.tokens;
   task.window = shape.max_sequence;
   task.end = tokenizer ? tokenizer->end_of_document() : std::nullopt;
   task.sampling = options.sampling;
 
+  auto const prompts = prompts_of(options, tokenizer.get(), task.vocab);
   require_team();
   auto const model = generate::load(*reader, options.dtype);
-  Printer printer{tokenizer.get()};
-  for (std::int32_t const token : task.prompt) {
-    printer.add(token);
+  for (auto const& prompt : prompts) {
+    if (options.many && &prompt != &prompts.front()) {
+      std::fputs("---\n", stdout);
+    }
+    task.prompt = prompt;
+    continue_prompt(task, *model, tokenizer.get(), options.stops);
   }
-  if (task.prompt.empty()) {
-    task.prompt = default_start(tokenizer.get());
-    std::ranges::for_each(task.prompt, [&](std::int32_t token) { printer.pass_over(token); });
-  }
-  generate::generate(
-      task, [&](std::span<std::int32_t const> tokens) { return model->logits(tokens); },
-      [&](std::int32_t token) { printer.add(token); },
-      [&] {
-        log::warning(
-            "the text is longer than the {} tokens that the model can look at "
-            "(model.max-sequence): "
-            "it forgets the older half whenever they are full",
-            shape.max_sequence);
-      });
-  printer.finish();
   return ExitCode::done;
 }
 

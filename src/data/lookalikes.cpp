@@ -15,17 +15,20 @@ struct Magic {
   std::string_view bytes;
   char const* name;
   char const* advice;
+  bool is_unpacked = false;
 };
 
 constexpr char const* unpack_it = "unpack it first";
+constexpr char const* pack_it =
+    "if there is text in it, make tokens of it with offstage data pack; else unpack it first";
 constexpr char const* take_its_text =
     "write the column of its texts to a text file, and make tokens of that with offstage data pack";
 
 constexpr std::array magics{
     Magic{"\x93NUMPY"sv, "a NumPy array",
           "write its tokens without a header: array.astype('<u2').tofile('tokens.bin')"},
-    Magic{"\x1f\x8b\x08"sv, "compressed by gzip", unpack_it},
-    Magic{"\x28\xb5\x2f\xfd"sv, "compressed by zstd", unpack_it},
+    Magic{"\x1f\x8b\x08"sv, "compressed by gzip", pack_it, true},
+    Magic{"\x28\xb5\x2f\xfd"sv, "compressed by zstd", pack_it, true},
     Magic{"\xfd\x37zXZ\0"sv, "compressed by xz", unpack_it},
     Magic{"BZh"sv, "compressed by bzip2", unpack_it},
     Magic{"PK\x03\x04"sv, "a zip archive (as .npz and .zip are)", unpack_it},
@@ -79,13 +82,12 @@ std::optional<Lookalike> find_lookalike(ByteSource const& file) {
   std::string const first = first_bytes(file, 4096);
   for (Magic const& magic : magics) {
     if (first.starts_with(magic.bytes)) {
-      return Lookalike{magic.name, magic.advice};
+      return Lookalike{magic.name, magic.advice, magic.is_unpacked};
     }
   }
   if (looks_like_json(first)) {
-    return Lookalike{"JSON",
-                     "write the texts in it to a text file, as jq -r .text does, and make tokens "
-                     "of that with offstage data pack"};
+    return Lookalike{
+        "JSON", "make tokens of the texts in it with offstage data pack, which reads JSON lines"};
   }
   return std::nullopt;
 }

@@ -11,6 +11,7 @@ namespace offstage::data {
 struct Lookalike {
   std::string name;    ///< "a NumPy array"
   std::string advice;  ///< how to make tokens of it
+  bool is_unpacked{};  ///< open_stream (byte_stream.hpp) reads its contents
 };
 
 /// The lookalike that the file's first bytes show: arrays, compressed files, tables, JSON. nullopt:

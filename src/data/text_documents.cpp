@@ -21,33 +21,29 @@ bool is_blank(std::string const& line) {
 
 }  // namespace
 
-TextDocuments::TextDocuments(InputFile const& file, Documents kind) : file_{file}, kind_{kind} {}
+TextDocuments::TextDocuments(ByteStream& stream, Documents kind) : stream_{stream}, kind_{kind} {}
 
-void TextDocuments::fill() {
-  auto const size = std::min(MiB, file_.size() - read_);
-  buffer_.resize(static_cast<std::size_t>(size));
-  file_.read(read_, std::as_writable_bytes(std::span{buffer_}));
-  read_ += size;
+bool TextDocuments::fill() {
+  buffer_.resize(static_cast<std::size_t>(MiB));
+  buffer_.resize(stream_.read(std::as_writable_bytes(std::span{buffer_})));
   used_ = 0;
+  return !buffer_.empty();
 }
 
 void TextDocuments::check_size(Bytes bytes) const {
   if (bytes > largest_document) {
-    file_.fail(fmt::format(
+    stream_.file().fail(fmt::format(
         "has a document of more than {} bytes before byte {}; cut the file, or let lines or blank "
         "lines end documents (--documents=line, --documents=blank)",
-        largest_document, read_));
+        largest_document, stream_.done()));
   }
 }
 
 bool TextDocuments::next_line(std::string& line) {
   line.clear();
   for (;;) {
-    if (used_ == buffer_.size()) {
-      if (read_ == file_.size()) {
-        return !line.empty();
-      }
-      fill();
+    if (used_ == buffer_.size() && !fill()) {
+      return !line.empty();
     }
     auto const newline = buffer_.find('\n', used_);
     bool const ends = newline != std::string::npos;
@@ -88,15 +84,15 @@ bool TextDocuments::next(Document& document) {
   document.end.clear();
   switch (kind_) {
     case Documents::file:
-      if (read_ == file_.size()) {
-        return false;
+      check_size(stream_.file().size());  // before memory is filled
+      document.text.reserve(static_cast<std::size_t>(stream_.file().size()));
+      while (fill()) {
+        check_size(static_cast<Bytes>(document.text.size() + buffer_.size()));
+        document.text += buffer_;
       }
-      check_size(file_.size());
-      document.text.resize(static_cast<std::size_t>(file_.size()));
-      file_.read(0, std::as_writable_bytes(std::span{document.text}));
-      read_ = file_.size();
-      return true;
+      return !document.text.empty();
     case Documents::line:
+    case Documents::json:
       if (!next_line(document.text)) {
         return false;
       }

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string>
 
-#include "data/input_file.hpp"
+#include "data/byte_stream.hpp"
 
 namespace offstage::data {
 
@@ -12,16 +12,17 @@ enum class Documents {
   file,   ///< the whole file
   line,   ///< a line
   blank,  ///< what stands between blank lines
+  json,   ///< a line, which is a JSON object: the caller takes it apart
 };
 
 /// Reads a text document by document.
 /// Memory: one document, and 1 MiB.
-/// Errors: DataError for a document beyond `largest_document` bytes; those of InputFile.
+/// Errors: DataError for a document beyond `largest_document` bytes; those of ByteStream.
 class TextDocuments {
  public:
   static constexpr Bytes largest_document = GiB;
 
-  TextDocuments(InputFile const& file, Documents kind);
+  TextDocuments(ByteStream& stream, Documents kind);
 
   struct Document {
     std::string text;
@@ -35,13 +36,13 @@ class TextDocuments {
   [[nodiscard]] bool next_line(std::string& line);
   [[nodiscard]] bool next_paragraph(Document& document);
   void check_size(Bytes bytes) const;
-  void fill();
+  /// False at the end of the stream.
+  [[nodiscard]] bool fill();
 
-  InputFile const& file_;
+  ByteStream& stream_;
   Documents kind_;
   std::string buffer_;
   std::size_t used_{};  ///< of the buffer
-  Bytes read_{};        ///< of the file
   std::string line_;    ///< read already, and not given out
 };
 

@@ -232,8 +232,19 @@ class TokenWriter::Implementation {
   void write(std::span<std::int32_t const> tokens) {
     for (auto const token : tokens) {
       require(token >= 0 && token < vocab_, "TokenWriter: token outside the vocabulary");
-      // Tokens are little-endian and not negative: the low bytes are the shorter types.
-      data_.append(bytes_of(token).first(static_cast<std::size_t>(size_of(type_))));
+    }
+    if (type_ == TokenType::u16) {
+      std::array<std::uint16_t, 4096> narrow;
+      for (auto rest = tokens; !rest.empty();) {
+        auto const count = std::min(rest.size(), narrow.size());
+        std::ranges::transform(rest.first(count), narrow.begin(), [](std::int32_t token) {
+          return static_cast<std::uint16_t>(token);
+        });
+        data_.append(std::as_bytes(std::span{narrow}.first(count)));
+        rest = rest.subspan(count);
+      }
+    } else {
+      data_.append(std::as_bytes(tokens));
     }
     tokens_ += std::ssize(tokens);
     in_document_ += std::ssize(tokens);

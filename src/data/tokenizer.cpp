@@ -18,26 +18,24 @@ namespace {
       token, vocab)};
 }
 
-/// Throws DataError for the first token outside the vocabulary.
-void check(std::span<std::int32_t const> tokens, std::int64_t vocab) {
-  for (auto const token : tokens) {
-    if (token < 0 || token >= vocab) {
-      refuse(token, vocab);
-    }
+class ByteEncoder final : public Encoder {
+ public:
+  void encode(std::string_view text, std::vector<std::int32_t>& tokens) override {
+    auto const before = tokens.size();
+    tokens.resize(before + text.size());
+    std::ranges::transform(text, tokens.begin() + static_cast<std::ptrdiff_t>(before),
+                           [](char c) { return static_cast<unsigned char>(c); });
   }
-}
+};
 
 class ByteTokenizer final : public Tokenizer {
  public:
   [[nodiscard]] std::int64_t vocab() const override { return 256; }
-  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
-    std::vector<std::int32_t> tokens(text.size());
-    std::ranges::transform(text, tokens.begin(),
-                           [](char c) { return static_cast<unsigned char>(c); });
-    return tokens;
+  [[nodiscard]] std::unique_ptr<Encoder> encoder() const override {
+    return std::make_unique<ByteEncoder>();
   }
   [[nodiscard]] std::string decode(std::span<std::int32_t const> tokens) const override {
-    check(tokens, vocab());
+    check_tokens(tokens, vocab());
     std::string text(tokens.size(), '\0');
     std::ranges::transform(tokens, text.begin(),
                            [](std::int32_t t) { return static_cast<char>(t); });
@@ -46,10 +44,31 @@ class ByteTokenizer final : public Tokenizer {
   [[nodiscard]] std::optional<std::int32_t> end_of_document() const override {
     return std::nullopt;
   }
+  [[nodiscard]] std::optional<std::int32_t> token(std::string_view /*text*/) const override {
+    return std::nullopt;
+  }
 };
 
 /// Models have megabytes; whatever is larger is a mistake that shall not fill the memory.
 constexpr Bytes largest_model = GiB;
+
+class SentencePieceEncoder final : public Encoder {
+ public:
+  explicit SentencePieceEncoder(sentencepiece::SentencePieceProcessor const& processor)
+      : processor_{processor} {}
+
+  void encode(std::string_view text, std::vector<std::int32_t>& tokens) override {
+    std::vector<int> found;
+    auto const status = processor_.Encode({text.data(), text.size()}, &found);
+    if (!status.ok()) {
+      throw DataError{fmt::format("SentencePiece cannot encode this text: {}", status.message())};
+    }
+    tokens.insert(tokens.end(), found.begin(), found.end());
+  }
+
+ private:
+  sentencepiece::SentencePieceProcessor const& processor_;
+};
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
@@ -68,17 +87,12 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   [[nodiscard]] std::int64_t vocab() const override { return processor_.GetPieceSize(); }
 
-  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
-    std::vector<int> tokens;
-    auto const status = processor_.Encode({text.data(), text.size()}, &tokens);
-    if (!status.ok()) {
-      throw DataError{fmt::format("SentencePiece cannot encode this text: {}", status.message())};
-    }
-    return tokens;
+  [[nodiscard]] std::unique_ptr<Encoder> encoder() const override {
+    return std::make_unique<SentencePieceEncoder>(processor_);
   }
 
   [[nodiscard]] std::string decode(std::span<std::int32_t const> tokens) const override {
-    check(tokens, vocab());
+    check_tokens(tokens, vocab());
     std::string text;
     auto const status = processor_.Decode(std::vector<int>{tokens.begin(), tokens.end()}, &text);
     if (!status.ok()) {
@@ -93,11 +107,31 @@ class SentencePieceTokenizer final : public Tokenizer {
     return id < 0 ? std::nullopt : std::optional{id};
   }
 
+  [[nodiscard]] std::optional<std::int32_t> token(std::string_view text) const override {
+    int const id = processor_.PieceToId({text.data(), text.size()});
+    bool const known = id >= 0 && processor_.IdToPiece(id) == text;
+    return known ? std::optional{id} : std::nullopt;
+  }
+
  private:
   sentencepiece::SentencePieceProcessor processor_;
 };
 
 }  // namespace
+
+void check_tokens(std::span<std::int32_t const> tokens, std::int64_t vocab) {
+  for (auto const token : tokens) {
+    if (token < 0 || token >= vocab) {
+      refuse(token, vocab);
+    }
+  }
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
+  std::vector<std::int32_t> tokens;
+  encoder()->encode(text, tokens);
+  return tokens;
+}
 
 std::unique_ptr<Tokenizer> open_tokenizer(std::string const& name, std::string const& key) {
   if (name == "bytes") {

@@ -10,17 +10,42 @@
 
 namespace offstage::data {
 
+/// Turns texts into tokens, one after another.
+/// Threads: one.
+class Encoder {
+ public:
+  virtual ~Encoder() = default;
+  /// Appends the tokens of a text. Errors: DataError for a text that the tokenizer cannot take.
+  virtual void encode(std::string_view text, std::vector<std::int32_t>& tokens) = 0;
+};
+
+/// Tokens that a tokenizer puts around a text if asked to.
+struct Frame {
+  std::vector<std::int32_t> before;
+  std::vector<std::int32_t> behind;
+};
+
 /// Turns text into tokens and back.
+/// Threads: any.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   [[nodiscard]] virtual std::int64_t vocab() const = 0;
-  [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+  /// An encoder for one thread, which may remember what it met; the tokenizer outlives it.
+  [[nodiscard]] virtual std::unique_ptr<Encoder> encoder() const = 0;
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const;
+  /// The text of tokens; tokens that stand for no text are left out.
   /// Errors: DataError for a token outside the vocabulary.
   [[nodiscard]] virtual std::string decode(std::span<std::int32_t const> tokens) const = 0;
   /// What ends a document; nullopt if the tokenizer has no such token.
   [[nodiscard]] virtual std::optional<std::int32_t> end_of_document() const = 0;
+  [[nodiscard]] virtual Frame frame() const { return {}; }
+  /// The token that is called so, "</s>"; nullopt if there is none.
+  [[nodiscard]] virtual std::optional<std::int32_t> token(std::string_view text) const = 0;
 };
+
+/// Throws DataError for the first token outside 0 .. vocab - 1.
+void check_tokens(std::span<std::int32_t const> tokens, std::int64_t vocab);
 
 /// "bytes", or the path of a SentencePiece model.
 /// Errors: DataError naming `key` and the path if it is no such model.

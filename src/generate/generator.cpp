@@ -8,7 +8,7 @@
 namespace offstage::generate {
 
 void generate(Task const& task, Logits const& logits,
-              std::function<void(std::int32_t)> const& on_token,
+              std::function<bool(std::int32_t)> const& on_token,
               std::function<void()> const& on_full) {
   require(!task.prompt.empty(), "generate: the prompt has at least one token");
   require(task.window >= 1 && task.vocab >= 1, "generate: window and vocabulary are at least 1");
@@ -27,10 +27,9 @@ void generate(Task const& task, Logits const& logits,
     auto const all = logits(context);
     auto const usable = all.first(std::min(all.size(), static_cast<std::size_t>(task.vocab)));
     std::int32_t const token = sample(usable, task.sampling, static_cast<std::uint64_t>(position));
-    if (token == task.end) {
+    if (token == task.end || !on_token(token)) {
       return;
     }
-    on_token(token);
     context.push_back(token);
   }
 }

@@ -23,11 +23,12 @@ struct Task {
   Sampling sampling{};
 };
 
-/// Continues the prompt token by token: on_token gets each but the end. When the context outgrows
-/// the window its older half is dropped; on_full is called the first time.
+/// Continues the prompt token by token: on_token gets each but the end, and returns false for the
+/// last one. When the context outgrows the window its older half is dropped; on_full is called the
+/// first time.
 /// Errors: DataError as sample's; what `logits` throws.
 void generate(Task const& task, Logits const& logits,
-              std::function<void(std::int32_t)> const& on_token,
+              std::function<bool(std::int32_t)> const& on_token,
               std::function<void()> const& on_full);
 
 }  // namespace offstage::generate

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "device/device.hpp"
-#include "model/transformer.hpp"
+#include "generate/cached_decoder.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/exchange.hpp"
@@ -23,15 +21,6 @@ namespace {
 
 // 4 MiB of FP32 at a time.
 constexpr std::int64_t chunks_per_read = 256;
-/// No backward comes: one block's activations are enough for all.
-model::RunShape run_shape(state::ModelShape const& shape, std::int64_t sequence) {
-  return {.batch = 1,
-          .sequence = sequence,
-          .fates = {static_cast<std::size_t>(shape.layers), model::recomputed_block}};
-}
-
-// Shorter contexts are not worth buffers of their own.
-constexpr std::int64_t shortest_sequence = 32;
 
 /// All layers, in the type of the computation. The emulated device's memory is the host's.
 template <class T>
@@ -79,45 +68,33 @@ class HeldParameters final : public state::ParameterSource<T> {
 template <class T>
 class Loaded final : public LanguageModel {
  public:
-  explicit Loaded(state::ParameterReader& reader) : shape_{reader.shape()}, parameters_{reader} {}
+  explicit Loaded(state::ParameterReader& reader)
+      : shape_{reader.shape()},
+        parameters_{reader},
+        logits_(static_cast<std::size_t>(shape_.vocab)) {}
 
   [[nodiscard]] state::ModelShape const& shape() const override { return shape_; }
 
   [[nodiscard]] std::span<float const> logits(std::span<std::int32_t const> tokens) override {
     require(!tokens.empty() && std::ssize(tokens) <= shape_.max_sequence,
             "LanguageModel: 1 to max_sequence tokens");
-    make_room(std::ssize(tokens));
-    // What is to the right of a token has no influence on it: the rest of the sequence may hold any
-    // token.
-    std::ranges::copy(tokens, batch_.tokens.begin());
-    logits_.resize(static_cast<std::size_t>(shape_.vocab));
-    model_->logits(batch_, parameters_, std::ssize(tokens) - 1, logits_);
+    auto const same = std::ranges::mismatch(seen_, tokens).in1 - seen_.begin();
+    // The last one's row has the logits.
+    auto const kept = std::min<std::ptrdiff_t>(same, std::ssize(tokens) - 1);
+    seen_.resize(static_cast<std::size_t>(kept));
+    decoder_.shorten(kept);
+    decoder_.append(tokens.subspan(seen_.size()), logits_);
+    seen_.assign(tokens.begin(), tokens.end());
     return logits_;
   }
 
  private:
-  void make_room(std::int64_t tokens) {
-    if (tokens <= batch_.sequence) {
-      return;
-    }
-    auto const doubled =
-        static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
-    std::int64_t const sequence =
-        std::min(std::max(doubled, shortest_sequence), shape_.max_sequence);
-    model_.reset();  // before the larger one takes memory
-    model_.emplace(shape_, run_shape(shape_, sequence), *device_, *stream_);
-    batch_.batch = 1;
-    batch_.sequence = sequence;
-    batch_.tokens.assign(static_cast<std::size_t>(sequence), 0);
-    batch_.targets.assign(static_cast<std::size_t>(sequence), data::ignored_target);
-  }
-
   state::ModelShape shape_;
   HeldParameters<T> parameters_;
   std::unique_ptr<device::Device> device_ = device::make_host_device(0);
   std::unique_ptr<device::Stream> stream_ = device_->make_calling_stream("compute");
-  std::optional<model::Transformer<T>> model_;
-  data::TokenBatch batch_;
+  CachedDecoder<T> decoder_{shape_, parameters_, *stream_};
+  std::vector<std::int32_t> seen_;  ///< whose keys and values the decoder keeps
   std::vector<float> logits_;
 };
 

@@ -12,9 +12,10 @@ namespace offstage::generate {
 
 /// A model with all its parameters in the host's memory, in one process.
 ///
-/// Memory: all parameters in the given type, and buffers for one sequence, whose length doubles as
-///         the context grows, up to model.max-sequence.
-/// Time:   one forward over the whole context per call; keys and values are not kept.
+/// Memory: all parameters in the given type, and keys and values of the tokens that it has seen,
+///         whose room doubles as the context grows, up to model.max-sequence.
+/// Time:   one row of every product for each token that the last call did not begin with, and
+///         attention to all tokens before it.
 class LanguageModel {
  public:
   virtual ~LanguageModel() = default;

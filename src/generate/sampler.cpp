@@ -49,6 +49,29 @@ std::vector<std::int32_t> largest(std::span<float const> logits, std::size_t cou
   return ids;
 }
 
+/// Leaves the likeliest of `ids`, as few as have together the share `top_p` of all; of equals the
+/// lower ids. Ids stay ascending.
+void keep_likeliest(std::vector<std::int32_t>& ids, std::vector<double>& weights, double top_p) {
+  std::vector<std::size_t> order(ids.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order,
+                           [&](std::size_t a, std::size_t b) { return weights[a] > weights[b]; });
+  double const wanted = top_p * std::accumulate(weights.begin(), weights.end(), 0.0);
+  double sum = 0.0;
+  std::size_t count = 0;
+  while (count < order.size() && (count == 0 || sum < wanted)) {
+    sum += weights[order[count++]];
+  }
+  order.resize(count);
+  std::ranges::sort(order);
+  for (std::size_t i = 0; i < count; ++i) {
+    ids[i] = ids[order[i]];
+    weights[i] = weights[order[i]];
+  }
+  ids.resize(count);
+  weights.resize(count);
+}
+
 }  // namespace
 
 std::int32_t sample(std::span<float const> logits, Sampling const& sampling,
@@ -59,15 +82,19 @@ std::int32_t sample(std::span<float const> logits, Sampling const& sampling,
   if (sampling.temperature == 0.0) {
     return static_cast<std::int32_t>(best - logits.begin());
   }
-  auto const ids = largest(
-      logits, sampling.top_k > 0 ? static_cast<std::size_t>(sampling.top_k) : logits.size());
-  std::vector<double> below(ids.size());  // sums of the weights up to each id's own
-  double sum = 0.0;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    double const distance = static_cast<double>(logits[static_cast<std::size_t>(ids[i])]) - *best;
-    sum += std::exp(distance / sampling.temperature);
-    below[i] = sum;
+  auto ids = largest(logits,
+                     sampling.top_k > 0 ? static_cast<std::size_t>(sampling.top_k) : logits.size());
+  std::vector<double> weights(ids.size());
+  std::ranges::transform(ids, weights.begin(), [&](std::int32_t id) {
+    double const distance = static_cast<double>(logits[static_cast<std::size_t>(id)]) - *best;
+    return std::exp(distance / sampling.temperature);
+  });
+  if (sampling.top_p < 1.0) {
+    keep_likeliest(ids, weights, sampling.top_p);
   }
+  std::vector<double> below(ids.size());  // sums of the weights up to each id's own
+  std::partial_sum(weights.begin(), weights.end(), below.begin());
+  double const sum = below.back();
   auto const chosen = std::ranges::upper_bound(below, uniform(sampling.seed, position) * sum);
   // Rounding may take the product up to the sum itself.
   auto const place = chosen == below.end() ? std::ranges::lower_bound(below, sum) : chosen;

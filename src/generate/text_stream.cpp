@@ -11,7 +11,8 @@ namespace {
 // A character has four bytes at most, and a token at least one.
 constexpr std::size_t most_held = 3;
 
-/// True if the text ends in the middle of a character, or with the mark that tokenizers put for one.
+/// True if the text ends in the middle of a character, or with the mark that tokenizers put for
+/// one.
 bool ends_early(std::string_view text) {
   if (text.ends_with("\uFFFD")) {
     return true;

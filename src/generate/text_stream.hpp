@@ -10,8 +10,8 @@
 namespace offstage::generate {
 
 /// Turns tokens that come one by one into text as soon as it is certain: a character of UTF-8 whose
-/// bytes come in several tokens is held back until it is whole, for three tokens at most. The pieces
-/// together are what the tokenizer makes of all tokens together.
+/// bytes come in several tokens is held back until it is whole, for three tokens at most. The
+/// pieces together are what the tokenizer makes of all tokens together.
 /// Errors: DataError as the tokenizer's.
 class TextStream {
  public:

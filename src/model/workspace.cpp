@@ -3,27 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "kernels/pointwise/rope.hpp"
+#include "model/rope_scaling.hpp"
 #include "model/slab.hpp"
 
 namespace offstage::model {
-namespace {
-
-std::optional<kernels::Llama3Scaling> scaling_of(state::ModelShape const& shape) {
-  if (shape.rope_scaling == state::RopeScaling::none) {
-    return std::nullopt;
-  }
-  return kernels::Llama3Scaling{
-      .factor = shape.rope_factor,
-      .low_frequency = shape.rope_low_frequency,
-      .high_frequency = shape.rope_high_frequency,
-      .original_sequence = static_cast<double>(shape.rope_original_sequence)};
-}
-
-}  // namespace
 
 WorkspaceDemand workspace_demand(std::vector<state::LayerLayout> const& layers, bool tied_head,
                                  BlockRing ring, VerticalDemand const& vertical) {

@@ -18,8 +18,8 @@ using testing::Pair;
 using Pieces = std::vector<std::pair<std::string, std::string>>;
 
 Pieces documents_of(std::string const& path, Documents kind) {
-  InputFile const file{path, "--from"};
-  TextDocuments documents{file, kind};
+  auto const stream = open_stream(path, "--from");
+  TextDocuments documents{*stream, kind};
   TextDocuments::Document document;
   Pieces pieces;
   while (documents.next(document)) {

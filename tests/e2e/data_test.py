@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Text to tokens: what `data pack` writes is read by a reader of its own here and by `data inspect`;
 a training takes files with weights."""
+import gzip
+import json
 import struct
 import unittest
 from pathlib import Path
@@ -9,6 +11,7 @@ from harness import OFFSTAGE, OffstageTest, main
 
 USAGE, DATA = 64, 65
 SEA = Path(__file__).resolve().parent.parent / "data" / "sea.model"
+TOKENIZERS = Path(__file__).resolve().parent.parent / "tokens" / "files"
 END = 2  # </s> of sea.model
 TYPES = {1: "B", 2: "b", 3: "h", 4: "i", 5: "q", 8: "H"}
 
@@ -106,7 +109,7 @@ class Pack(DataTest):
         self.assertEqual([list(b"good")], read_megatron(self.folder / "out"))
 
     def test_what_is_no_text_is_packed_with_a_warning(self):
-        lines = self.write("a.jsonl", '{"text": "a"}\n' * 3)
+        lines = self.write("a.txt", '{"text": "a"}\n' * 3)
         result = self.pack("--from", lines)
         self.assertEqual(1, len(result.warnings), result)
         self.assertIn(f"--from={lines}: looks like JSON, which becomes tokens as it stands", result.warnings[0])
@@ -119,6 +122,85 @@ class Pack(DataTest):
         self.refuse(self.pack(expect=USAGE), ["--from"])
         self.refuse(self.data("pakc", expect=USAGE), ["pakc", "pack"])
         self.assertIn("offstage data inspect", self.data("--help").out)
+
+
+def zstd_of(data):
+    """A frame of zstd that holds `data` as it is; 255 bytes at most."""
+    return b"\x28\xb5\x2f\xfd\x20" + bytes([len(data)]) + struct.pack("<I", len(data) << 3 | 1)[:3] + data
+
+
+class PackTokenizers(DataTest):
+    """With the tokenizers of tests/tokens, whose tokens the `tokenizers` package told."""
+
+    EXPECTED = json.loads((TOKENIZERS / "expected.json").read_text())
+
+    def told(self, name, texts):
+        """What the package makes of texts that are among those of the file."""
+        known = [bytes(text) for text in self.EXPECTED["texts"]]
+        return [self.EXPECTED["tokenizers"][name]["ids"][known.index(text.encode())] for text in texts]
+
+    def test_a_tokenizer_json_gives_the_tokens_of_the_package(self):
+        texts = ["The ship waits for nothing.", "Die Flut verlässt den Hafen, la marée quitte le port", "a"]
+        lines = self.write("a.txt", "\n".join(texts) + "\n")
+        for name in "gpt2", "llama3", "qwen", "llama2", "unigram":
+            self.pack("--from", lines, "--documents=line", "--end-token=<|endoftext|>" if name in ("gpt2", "llama3", "qwen")
+                      else "--end-token=</s>", tokenizer=TOKENIZERS / f"{name}.json", prefix=name)
+            end = 0 if name in ("gpt2", "llama3", "qwen") else 2
+            self.assertEqual([ids + [end] for ids in self.told(name, texts)], read_megatron(self.folder / name))
+
+    def test_json_lines_packed_files_and_patterns_give_the_same_documents(self):
+        texts = ["The ship waits for nothing.", "a", "def f(x):\n    return x[0] + 12345678 # done\n"]
+        rows = [json.dumps({"id": i, "meta": {"text": "no"}, "text": text}) for i, text in enumerate(texts)]
+        raw = "\n".join(rows[:2]) + "\n\n" + rows[2]
+        self.write("plain.jsonl", raw)
+        (self.folder / "packed.jsonl.gz").write_bytes(gzip.compress(raw[:50].encode()) + gzip.compress(raw[50:].encode()))
+        (self.folder / "packed.jsonl.zst").write_bytes(zstd_of(raw[:80].encode()) + zstd_of(raw[80:].encode()))
+        expected = self.told("gpt2", texts)
+        options = {"tokenizer": TOKENIZERS / "gpt2.json"}
+        for i, name in enumerate(("plain.jsonl", "packed.jsonl.gz", "packed.jsonl.zst")):
+            self.pack("--from", self.folder / name, prefix=f"out{i}", **options)
+            self.assertEqual(expected, read_megatron(self.folder / f"out{i}"), name)
+        self.pack("--from", self.folder / "p*.jsonl*", prefix="all", **options)
+        self.assertEqual(3 * expected, read_megatron(self.folder / "all"))
+        self.write("other.txt", json.dumps({"body": texts[0]}))
+        self.pack("--from", self.folder / "other.txt", "--documents=jsonl", "--field=body", prefix="other", **options)
+        self.assertEqual(expected[:1], read_megatron(self.folder / "other"))
+
+    def test_threads_do_not_change_the_files(self):
+        self.write("many.txt", "".join(f"line {i * i} of the ship\n" for i in range(60_000)))
+        for threads in 1, 4:
+            self.pack("--from", self.folder / "many.txt", self.text, "--documents=line", f"--threads={threads}", "--progress=0",
+                      tokenizer=TOKENIZERS / "llama2.json", prefix=f"by{threads}")
+        for ending in ".bin", ".idx":
+            one, four = ((self.folder / f"by{threads}{ending}").read_bytes() for threads in (1, 4))
+            self.assertEqual(one, four)
+
+    def test_special_tokens_stand_around_documents_where_asked_for(self):
+        text = self.write("a.txt", "a\n")
+        ids = self.told("llama2", ["a"])[0]
+        for options, wanted in ((["--end-token=</s>"], ids + [2]), (["--end-token=</s>", "--add-special-tokens=yes"], [1, *ids, 2])):
+            self.pack("--from", text, "--documents=line", *options, tokenizer=TOKENIZERS / "llama2.json")
+            self.assertEqual([wanted], read_megatron(self.folder / "out"))
+            for ending in ".bin", ".idx":
+                (self.folder / f"out{ending}").unlink()
+
+    def test_bad_input_is_named_and_leaves_nothing(self):
+        tokenizer = TOKENIZERS / "gpt2.json"
+        bad = {"no json": ["line 2", "no JSON"], '{"text": 1}': ["line 2", "a number", "'text'"], "[1]": ["line 2", "an array"],
+               '{"body": "x"}': ["line 2", "no field 'text'"], '{"text": "a", "text": "b"}': ["line 2", "twice"]}
+        for line, words in bad.items():
+            path = self.write("bad.jsonl", '{"text": "good"}\n' + line + "\n")
+            self.refuse(self.pack("--from", path, tokenizer=tokenizer, expect=DATA), [f"--from={path}", *words])
+        cut = self.folder / "cut.gz"
+        cut.write_bytes(gzip.compress(b"text" * 1000)[:-9])
+        self.refuse(self.pack("--from", cut, tokenizer=tokenizer, expect=DATA), [cut, "ends in the middle"])
+        self.refuse(self.pack("--from", self.folder / "*.none", tokenizer=tokenizer, expect=DATA), ["*.none", "no file matches"])
+        self.refuse(self.pack("--from", self.text, "--end-token=</s>", tokenizer=tokenizer, expect=USAGE), ["--end-token=</s>", "auto"])
+        content = json.loads(tokenizer.read_text())
+        content["model"]["type"] = "WordPiece"
+        other = self.write("tokenizer.json", json.dumps(content))
+        self.refuse(self.pack("--from", self.text, tokenizer=other, expect=DATA), [other, "model.type", "'WordPiece'"])
+        self.assertFalse([name for name in self.left() if name.startswith("out")])
 
 
 class Inspect(DataTest):

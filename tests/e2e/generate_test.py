@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """offstage generate continues a text with what a run has learnt."""
 import os
+import subprocess
 
 from harness import OFFSTAGE, OffstageTest, main
 
@@ -51,6 +52,22 @@ class Generate(OffstageTest):
         self.assertEqual(1, len(long.warnings), long)
         self.assertIn("64 tokens", long.warnings[0])
 
+    def test_prompts_come_from_files_and_texts_end_where_told(self):
+        checkpoints = self.learn()
+        start = ["--from", checkpoints, "--tokens=40"]
+        expected = "the quick" + (LINE * 2)[9:49]
+        prompt = self.write("prompt.txt", "the quick\n")
+        self.assertEqual(expected + "\n", self.generate(*start, "--prompt-file", prompt).out)
+        self.assertEqual(expected + "\n", self.generate(*start, "--prompt=the quick", "--top-p=0.2", "--temperature=0.5").out)
+        lines = self.write("prompts.txt", "the quick\n\nthe quick brown\n")
+        longer = "the quick brown" + (LINE * 2)[15:55]
+        self.assertEqual(f"{expected}\n---\n{longer}\n", self.generate(*start, "--prompt-lines", lines).out)
+        stopped = self.generate(*start, "--prompt=the quick", "--stop=zebra", "--stop", " over the")
+        self.assertEqual("the quick brown fox jumps\n", stopped.out)
+        given = subprocess.run([OFFSTAGE, "generate", *map(str, start), "--prompt-file", "-"], input="the quick\n",
+                               capture_output=True, text=True, check=True)
+        self.assertEqual(expected + "\n", given.stdout)
+
     def test_sampling_depends_on_the_seed_alone(self):
         self.train("run", "train.steps=2", ranks=2)
         def text(*options):
@@ -84,6 +101,11 @@ class Generate(OffstageTest):
         self.assertIn("one of them", self.refused(64, checkpoints, "--prompt=a", "--prompt-tokens=1"))
         self.assertIn("--temperature: '-1'", self.refused(64, checkpoints, "--temperature=-1"))
         self.assertIn("--temperature: 'nan'", self.refused(64, checkpoints, "--temperature=nan"))
+        self.assertIn("one of them", self.refused(64, checkpoints, "--prompt=a", "--prompt-file=-"))
+        self.assertIn("--top-p: '0'", self.refused(64, checkpoints, "--top-p=0"))
+        self.assertIn("--stop is empty", self.refused(64, checkpoints, "--stop", ""))
+        self.assertIn("--stop needs a tokenizer", self.refused(64, checkpoints, "--stop=a", "--tokenizer=none"))
+        self.assertIn("--prompt-file=", self.refused(65, checkpoints, f"--prompt-file={self.folder / 'nothing'}", "--tokenizer=bytes"))
         self.assertIn("--top-k: 'x'", self.refused(64, checkpoints, "--top-k=x"))
         self.assertIn("--tokens: '0'", self.refused(64, checkpoints, "--tokens=0"))
         self.assertIn("--seed: '-1'", self.refused(64, checkpoints, "--seed=-1"))

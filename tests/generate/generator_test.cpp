@@ -14,8 +14,8 @@ using Tokens = std::vector<std::int32_t>;
 
 constexpr std::size_t vocab = 10;
 
-/// A model of a vocabulary of ten in which the sum of the context's tokens says what follows; keeps the
-/// contexts that it was shown.
+/// A model of a vocabulary of ten in which the sum of the context's tokens says what follows; keeps
+/// the contexts that it was shown.
 struct SumModel {
   std::vector<Tokens> seen;
   std::vector<float> logits = std::vector<float>(vocab);
@@ -38,12 +38,16 @@ struct Outcome {
   std::vector<Tokens> seen;
 };
 
-Outcome outcome_of(Task const& task) {
+Outcome outcome_of(Task const& task, std::int32_t last = -1) {
   Outcome outcome;
   SumModel model;
   generate(
       task, [&](std::span<std::int32_t const> tokens) { return model(tokens); },
-      [&](std::int32_t token) { outcome.tokens.push_back(token); }, [&] { ++outcome.full; });
+      [&](std::int32_t token) {
+        outcome.tokens.push_back(token);
+        return token != last;
+      },
+      [&] { ++outcome.full; });
   outcome.seen = model.seen;
   return outcome;
 }
@@ -77,6 +81,11 @@ TEST(Generator, WorksInAWindowOfOne) {
 TEST(Generator, StopsAtTheEndOfTheDocument) {
   auto const found =
       outcome_of({.prompt = {1, 2}, .tokens = 100, .window = 100, .vocab = 10, .end = 2});
+  EXPECT_THAT(found.tokens, ElementsAre(3, 6));
+}
+
+TEST(Generator, StopsWhereItIsTold) {
+  auto const found = outcome_of({.prompt = {1, 2}, .tokens = 100, .window = 100, .vocab = 10}, 6);
   EXPECT_THAT(found.tokens, ElementsAre(3, 6));
 }
 

@@ -51,6 +51,21 @@ TEST(Sampler, TopKLeavesTheOthersOutAndOfEqualsTheHigherIds) {
   EXPECT_EQ(sample(std::vector{0.0F, 2.0F, 2.0F}, {.temperature = 100.0, .top_k = 1}, 3), 1);
 }
 
+TEST(Sampler, TopPLeavesTheLikeliestThatHaveTheShareTogether) {
+  // Probabilities 0.5, 0.25, 0.125, 0.125.
+  std::vector<float> const logits{std::log(2.0F), std::log(8.0F), std::log(2.0F), std::log(4.0F)};
+  auto const found = shares(logits, {.temperature = 1.0, .top_p = 0.74});
+  EXPECT_NEAR(found[1], 2.0 / 3.0, 0.015);
+  EXPECT_NEAR(found[3], 1.0 / 3.0, 0.015);
+  EXPECT_EQ(found[0] + found[2], 0.0);
+  auto const more = shares(logits, {.temperature = 1.0, .top_p = 0.8});  // of equals the lower id
+  EXPECT_GT(more[0], 0.1);
+  EXPECT_EQ(more[2], 0.0);
+  EXPECT_EQ(shares(logits, {.temperature = 1.0, .top_p = 1.0}),
+            shares(logits, {.temperature = 1.0}));
+  EXPECT_EQ(sample(logits, {.temperature = 1.0, .top_p = 1e-9}, 3), 1);
+}
+
 TEST(Sampler, TakesMoreThanAllForAll) {
   EXPECT_EQ(shares({0.0F, 1.0F}, {.temperature = 1.0, .top_k = 99}),
             shares({0.0F, 1.0F}, {.temperature = 1.0}));

@@ -12,33 +12,12 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// A token is a byte.
-class Bytes256 final : public data::Tokenizer {
- public:
-  [[nodiscard]] std::int64_t vocab() const override { return 256; }
-  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
-    std::vector<std::int32_t> tokens;
-    for (char const c : text) {
-      tokens.push_back(static_cast<unsigned char>(c));
-    }
-    return tokens;
-  }
-  [[nodiscard]] std::string decode(std::span<std::int32_t const> tokens) const override {
-    std::string text;
-    for (std::int32_t const token : tokens) {
-      text += static_cast<char>(token);
-    }
-    return text;
-  }
-  [[nodiscard]] std::optional<std::int32_t> end_of_document() const override { return {}; }
-};
-
-/// As SentencePiece does: 0 is a control token without text, pieces have leading blanks, of which the
-/// first of a text is dropped, and bytes (100 and up) become characters when they are whole.
+/// As SentencePiece does: 0 is a control token without text, pieces have leading blanks, of which
+/// the first of a text is dropped, and bytes (100 and up) become characters when they are whole.
 class Pieces final : public data::Tokenizer {
  public:
   [[nodiscard]] std::int64_t vocab() const override { return 356; }
-  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view) const override { return {}; }
+  [[nodiscard]] std::unique_ptr<data::Encoder> encoder() const override { return nullptr; }
   [[nodiscard]] std::string decode(std::span<std::int32_t const> tokens) const override {
     static std::vector<std::string> const pieces{"", " one", " two", "s"};
     std::string text;
@@ -64,6 +43,9 @@ class Pieces final : public data::Tokenizer {
     return text;
   }
   [[nodiscard]] std::optional<std::int32_t> end_of_document() const override { return {}; }
+  [[nodiscard]] std::optional<std::int32_t> token(std::string_view /*text*/) const override {
+    return {};
+  }
 };
 
 std::vector<std::string> stream(data::Tokenizer const& tokenizer,
@@ -78,8 +60,8 @@ std::vector<std::string> stream(data::Tokenizer const& tokenizer,
 }
 
 std::vector<std::string> stream_bytes(std::string const& text) {
-  Bytes256 const tokenizer;
-  return stream(tokenizer, tokenizer.encode(text));
+  auto const tokenizer = data::open_tokenizer("bytes", "--tokenizer");
+  return stream(*tokenizer, tokenizer->encode(text));
 }
 
 TEST(TextStream, GivesPlainTextAtOnce) {

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.hpp"
+#include "device/device.hpp"
+
+namespace offstage::kernels {
+
+/// Attention of new rows of one sequence to all rows before them and to themselves, whose keys and
+/// values are kept: causal, scale 1 / sqrt(head_dim). Row i of `qkv` is row `past` + i of the
+/// sequence.
+template <class T>
+struct CachedAttention {
+  std::int64_t rows, past, heads, kv_heads, head_dim;
+  std::span<T const>
+      qkv;  ///< (rows, (heads + 2 kv_heads) * head_dim), after RoPE; its queries are read
+  std::span<T const> keys;    ///< (past + rows, kv_heads * head_dim)
+  std::span<T const> values;  ///< (past + rows, kv_heads * head_dim)
+  std::span<T> out;           ///< (rows, heads * head_dim)
+};
+
+/// Types:  float, bfloat16; sums in FP32, in a fixed order for each row and head: the bits do not
+///         depend on the number of threads.
+/// Errors: PreconditionError for spans of other sizes, or heads that are no multiple of kv_heads.
+namespace host {
+template <class T>
+void cached_attention(CachedAttention<T> const&);
+}
+/// Queues it on a host stream. Errors: also PreconditionError for a stream of another kind.
+template <class T>
+void cached_attention(device::Stream&, CachedAttention<T> const&);
+
+}  // namespace offstage::kernels

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "cli/commands.hpp"
+
+namespace offstage::cli {
+
+/// offstage data pack, without these words.
+ExitCode pack_command(Arguments const& arguments);
+
+}  // namespace offstage::cli

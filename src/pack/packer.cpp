@@ -1,0 +1,273 @@
+#include "pack/packer.hpp"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+
+#include "base/thread.hpp"
+#include "data/byte_stream.hpp"
+#include "pack/json_field.hpp"
+
+namespace offstage::pack {
+namespace {
+
+constexpr Bytes batch_bytes = MiB;
+constexpr std::size_t batch_documents = 16'384;
+constexpr Bytes bytes_per_thread = 4 * MiB;
+
+/// Documents that are encoded together, then their tokens.
+struct Batch {
+  Text const* text{};
+  std::int64_t first_line{};  ///< of the documents, where lines are documents
+  std::vector<data::TextDocuments::Document> documents;
+  Bytes bytes{};        ///< of the documents
+  Bytes read_so_far{};  ///< of all files
+
+  std::vector<std::int32_t> tokens;
+  std::vector<std::size_t> ends;  ///< of the documents, in tokens
+  std::exception_ptr error;
+  bool taken{};
+  bool done{};
+};
+
+/// Turns batches into tokens.
+class Worker {
+ public:
+  Worker(Task const& task, data::Tokenizer const& tokenizer)
+      : task_{task}, encoder_{tokenizer.encoder()} {}
+
+  void run(Batch& batch) {
+    for (std::size_t i = 0; i < batch.documents.size(); ++i) {
+      auto& document = batch.documents[i];
+      if (batch.text->documents == data::Documents::json) {
+        if (document.text.find_first_not_of(" \t\r") != std::string::npos) {
+          auto const line = batch.first_line + static_cast<std::int64_t>(i);
+          document.text =
+              text_field(document.text, task_.field,
+                         fmt::format("{}={}: line {}", task_.key, batch.text->path, line));
+        } else {
+          document.text.clear();
+        }
+        document.end.clear();
+      }
+      encode(document, batch.tokens);
+      batch.ends.push_back(batch.tokens.size());
+      document = {};
+    }
+  }
+
+ private:
+  void encode(data::TextDocuments::Document& document, std::vector<std::int32_t>& tokens) {
+    bool const has_text = !document.text.empty();
+    if (!task_.end) {
+      document.text += document.end;
+    }
+    if (document.text.empty()) {
+      return;
+    }
+    tokens.insert(tokens.end(), task_.frame.before.begin(), task_.frame.before.end());
+    encoder_->encode(document.text, tokens);
+    tokens.insert(tokens.end(), task_.frame.behind.begin(), task_.frame.behind.end());
+    // The frame may bring it already.
+    bool const ended = !task_.frame.behind.empty() && tokens.back() == task_.end;
+    if (task_.end && has_text && !ended) {
+      tokens.push_back(*task_.end);
+    }
+  }
+
+  Task const& task_;
+  std::unique_ptr<data::Encoder> encoder_;
+};
+
+/// Batches between the thread that reads, those that encode and the one that writes.
+class Line {
+ public:
+  explicit Line(Bytes most) : most_{most} {}
+
+  /// Waits for room; false if nobody wants it any more.
+  bool put(std::unique_ptr<Batch> batch) {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock,
+                  [&] { return stopped_ || batches_.empty() || bytes_ + batch->bytes <= most_; });
+    bytes_ += batch->bytes;
+    batches_.push_back(std::move(batch));
+    changed_.notify_all();
+    return !stopped_;
+  }
+  void end(std::exception_ptr error) {
+    std::lock_guard const lock{mutex_};
+    ended_ = true;
+    error_ = std::move(error);
+    changed_.notify_all();
+  }
+  /// The next one to encode; null if there is none any more.
+  Batch* take() {
+    std::unique_lock lock{mutex_};
+    for (;;) {
+      if (stopped_) {
+        return nullptr;
+      }
+      for (auto const& batch : batches_) {
+        if (!batch->taken) {
+          batch->taken = true;
+          return batch.get();
+        }
+      }
+      if (ended_) {
+        return nullptr;
+      }
+      changed_.wait(lock);
+    }
+  }
+  void finish(Batch& batch) {
+    std::lock_guard const lock{mutex_};
+    batch.done = true;
+    changed_.notify_all();
+  }
+  /// The next one to write, in the order of put(); null at the end.
+  std::unique_ptr<Batch> get() {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return batches_.empty() ? ended_ : batches_.front()->done; });
+    if (batches_.empty()) {
+      if (error_) {
+        std::rethrow_exception(error_);
+      }
+      return nullptr;
+    }
+    auto batch = std::move(batches_.front());
+    batches_.pop_front();
+    bytes_ -= batch->bytes;
+    changed_.notify_all();
+    return batch;
+  }
+  void stop() {
+    std::lock_guard const lock{mutex_};
+    stopped_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  Bytes const most_;
+  std::mutex mutex_;  ///< guards all below, and taken and done of batches
+  std::condition_variable changed_;
+  std::deque<std::unique_ptr<Batch>> batches_;
+  Bytes bytes_{};
+  bool ended_{};
+  bool stopped_{};
+  std::exception_ptr error_;
+};
+
+void read_text(Task const& task, Text const& text, Bytes before, Line& line) {
+  auto const stream = data::open_stream(text.path, task.key);
+  data::TextDocuments documents{*stream, text.documents};
+  std::int64_t count = 0;
+  bool more = true;
+  while (more) {
+    auto batch = std::make_unique<Batch>();
+    batch->text = &text;
+    batch->first_line = count + 1;
+    data::TextDocuments::Document document;
+    while (batch->bytes < batch_bytes && batch->documents.size() < batch_documents &&
+           (more = documents.next(document))) {
+      batch->bytes += static_cast<Bytes>(document.text.size() + document.end.size());
+      batch->documents.push_back(std::move(document));
+      ++count;
+    }
+    batch->read_so_far = before + stream->done();
+    if (!line.put(std::move(batch))) {
+      return;
+    }
+  }
+}
+
+void read_all(Task const& task, Line& line) {
+  try {
+    Bytes before = 0;
+    for (Text const& text : task.texts) {
+      read_text(task, text, before, line);
+      before += data::InputFile{text.path, task.key}.size();
+    }
+    line.end(nullptr);
+  } catch (...) {
+    line.end(std::current_exception());
+  }
+}
+
+void encode_all(Task const& task, data::Tokenizer const& tokenizer, Line& line) {
+  std::unique_ptr<Worker> worker;
+  while (Batch* const batch = line.take()) {
+    try {
+      if (!worker) {
+        worker = std::make_unique<Worker>(task, tokenizer);
+      }
+      worker->run(*batch);
+    } catch (...) {
+      batch->error = std::current_exception();
+    }
+    line.finish(*batch);
+  }
+}
+
+void write_batch(Batch const& batch, data::TokenWriter& writer) {
+  std::size_t begin = 0;
+  for (std::size_t const end : batch.ends) {
+    writer.write(std::span{batch.tokens}.subspan(begin, end - begin));
+    writer.end_document();
+    begin = end;
+  }
+}
+
+/// Threads end before what they use.
+class Threads {
+ public:
+  Threads(Task const& task, data::Tokenizer const& tokenizer, Line& line) : line_{line} {
+    try {
+      threads_.emplace_back("pack read", [&] { read_all(task, line); });
+      for (int i = 0; i < task.threads; ++i) {
+        threads_.emplace_back("pack encode", [&] { encode_all(task, tokenizer, line); });
+      }
+    } catch (...) {
+      line_.stop();
+      throw;
+    }
+  }
+  ~Threads() { line_.stop(); }
+  Threads(Threads const&) = delete;
+  Threads& operator=(Threads const&) = delete;
+
+ private:
+  Line& line_;
+  std::deque<NamedThread> threads_;
+};
+
+}  // namespace
+
+Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWriter& writer,
+              std::function<void(Progress const&)> const& on_progress) {
+  Progress progress;
+  for (Text const& text : task.texts) {
+    progress.total +=
+        data::InputFile{text.path, task.key}.size();  // found out before hours of work on others
+  }
+  Line line{task.threads * bytes_per_thread};
+  Threads const threads{task, tokenizer, line};
+  while (auto const batch = line.get()) {
+    if (batch->error) {
+      std::rethrow_exception(batch->error);
+    }
+    write_batch(*batch, writer);
+    progress.read = batch->read_so_far;
+    progress.text += batch->bytes;
+    on_progress(progress);
+  }
+  return progress;
+}
+
+}  // namespace offstage::pack

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "data/tokenizer.hpp"
+
+namespace offstage::tokens {
+
+/// "bytes", the path of a SentencePiece model, of a tokenizer.json (any name that ends in .json),
+/// or of a directory with one.
+/// Errors: DataError naming `key` and the path if it is no such file.
+[[nodiscard]] std::unique_ptr<data::Tokenizer> open_tokenizer(std::string const& name,
+                                                              std::string const& key);
+
+}  // namespace offstage::tokens

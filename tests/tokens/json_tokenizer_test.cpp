@@ -1,0 +1,226 @@
+#include "tokens/json_tokenizer.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.hpp"
+#include "temporary_directory.hpp"
+#include "tokens/open_tokenizer.hpp"
+
+namespace offstage::tokens {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string const files = OFFSTAGE_TOKENIZERS;
+
+json read(std::string const& name) {
+  std::ifstream file{files + "/" + name + ".json"};
+  return json::parse(file);
+}
+
+/// A tokenizer.json written for a test.
+class Written {
+ public:
+  explicit Written(json const& content) { folder_.write("tokenizer.json", content.dump()); }
+  [[nodiscard]] std::unique_ptr<data::Tokenizer> open() const {
+    return open_tokenizer(folder_.path().string(), "--tokenizer");
+  }
+  [[nodiscard]] std::string refusal() const {
+    try {
+      (void)open();
+    } catch (DataError const& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  [[nodiscard]] TemporaryDirectory const& folder() const { return folder_; }
+
+ private:
+  TemporaryDirectory folder_;
+};
+
+std::string refusal_after(std::string const& name, std::function<void(json&)> const& change) {
+  auto content = read(name);
+  change(content);
+  return Written{content}.refusal();
+}
+
+std::string text_of(json const& bytes) {
+  std::string text;
+  for (int const byte : bytes) {
+    text += static_cast<char>(byte);
+  }
+  return text;
+}
+
+class Kinds : public testing::TestWithParam<std::string> {};
+
+TEST_P(Kinds, GiveTheTokensAndTextsOfThePackageThatTrainedThem) {
+  auto const expected = read("expected");
+  auto const& of_kind = expected["tokenizers"][GetParam()];
+  auto const tokenizer = open_tokenizer(files + "/" + GetParam() + ".json", "--tokenizer");
+  EXPECT_EQ(tokenizer->vocab(), of_kind["vocab"].get<std::int64_t>());
+  EXPECT_EQ(tokenizer->frame().before, of_kind["before"].get<std::vector<std::int32_t>>());
+  auto const encoder = tokenizer->encoder();
+  for (int round = 0; round < 2; ++round) {  // the second time out of its memory
+    for (std::size_t i = 0; i < expected["texts"].size(); ++i) {
+      auto const text = text_of(expected["texts"][i]);
+      std::vector<std::int32_t> tokens;
+      encoder->encode(text, tokens);
+      EXPECT_EQ(tokens, of_kind["ids"][i].get<std::vector<std::int32_t>>()) << i << ": " << text;
+      EXPECT_EQ(tokenizer->decode(tokens), of_kind["decoded"][i].get<std::string>()) << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokenizers, Kinds,
+                         testing::Values("gpt2", "llama3", "qwen", "llama2", "unigram", "words",
+                                         "added"),
+                         [](auto const& one) { return one.param; });
+
+TEST(JsonTokenizer, GivesTheSameTokensToManyThreads) {
+  auto const tokenizer = open_tokenizer(files + "/llama2.json", "--tokenizer");
+  std::string text;
+  for (int i = 0; i < 3000; ++i) {
+    text += "ship " + std::to_string(i * i) + " waits, ";
+  }
+  auto const expected = tokenizer->encode(text);
+  std::vector<std::vector<std::int32_t>> found(4);
+  std::vector<std::thread> threads;
+  for (auto& tokens : found) {
+    threads.emplace_back([&] { tokens = tokenizer->encode(text); });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  EXPECT_THAT(found, testing::Each(expected));
+  EXPECT_EQ(tokenizer->decode(expected), text);
+}
+
+TEST(JsonTokenizer, KnowsTokensByName) {
+  auto const tokenizer = open_tokenizer(files + "/added.json", "--tokenizer");
+  EXPECT_EQ(tokenizer->token("<|endoftext|>"), 0);
+  EXPECT_EQ(tokenizer->token("[MASK]"), 420);
+  EXPECT_EQ(tokenizer->token("nowhere"), std::nullopt);
+  EXPECT_EQ(tokenizer->end_of_document(), std::nullopt);
+}
+
+TEST(JsonTokenizer, TakesTheEndTokenOfTheConfigBesideIt) {
+  Written const file{read("gpt2")};
+  file.folder().write("tokenizer_config.json",
+                      R"({"eos_token": "<|endoftext|>", "model_max_length": 1024})");
+  EXPECT_EQ(file.open()->end_of_document(), 0);
+  file.folder().write("tokenizer_config.json",
+                      R"({"eos_token": {"content": "<|im_start|>", "lstrip": false}})");
+  EXPECT_EQ(file.open()->end_of_document(), 1);
+  file.folder().write("tokenizer_config.json", R"({"eos_token": null})");
+  EXPECT_EQ(file.open()->end_of_document(), std::nullopt);
+  file.folder().write("tokenizer_config.json", R"({"eos_token": "</s>"})");
+  EXPECT_THAT(file.refusal(), AllOf(HasSubstr("'</s>'"), HasSubstr("eos_token")));
+}
+
+TEST(JsonTokenizer, RefusesByFieldAndValueWhatItDoesNotKnow) {
+  struct Case {
+    std::string name;
+    std::function<void(json&)> change;
+    std::vector<std::string> words;
+  };
+  std::vector<Case> const cases{
+      {"gpt2",
+       [](json& j) { j["model"]["type"] = "WordPiece"; },
+       {"model.type", "'WordPiece'", "BPE, Unigram"}},
+      {"gpt2", [](json& j) { j["model"]["dropout"] = 0.1; }, {"model.dropout"}},
+      {"gpt2", [](json& j) { j["model"]["warp"] = 1; }, {"model.warp", "not known here", "1"}},
+      {"gpt2",
+       [](json& j) { j["model"]["merges"][3] = "a b c"; },
+       {"model.merges", "number 3", "a b c"}},
+      {"gpt2",
+       [](json& j) {
+         j["model"]["merges"][3] = {"zz", "zy"};
+       },
+       {"number 3", "'zz'", "does not have"}},
+      {"gpt2", [](json& j) { j["model"]["vocab"]["a"] = -1; }, {"model.vocab", "'a'", "-1"}},
+      {"gpt2",
+       [](json& j) { j["model"]["vocab"]["a"] = j["model"]["vocab"]["b"]; },
+       {"model.vocab", "same number"}},
+      {"gpt2", [](json& j) { j["model"]["unk_token"] = "<none>"; }, {"model.unk_token", "<none>"}},
+      {"gpt2",
+       [](json& j) { j["pre_tokenizer"]["type"] = "UnicodeScripts"; },
+       {"pre_tokenizer.type", "UnicodeScripts"}},
+      {"llama3",
+       [](json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Merge"; },
+       {"pre_tokenizer.pretokenizers[0].behavior", "'Merge'", "Isolated"}},
+      {"llama3",
+       [](json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "\\bword"; },
+       {"pretokenizers[0].pattern.Regex", "'\\b'"}},
+      {"llama3",
+       [](json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "a*"; },
+       {"empty text"}},
+      {"llama3",
+       [](json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; },
+       {"(a", "compiled"}},
+      {"qwen",
+       [](json& j) { j["normalizer"]["type"] = "BertNormalizer"; },
+       {"normalizer.type", "BertNormalizer"}},
+      {"qwen",
+       [](json& j) { j["normalizer"]["form"] = "C"; },
+       {"normalizer.form", "not known here"}},
+      {"llama2",
+       [](json& j) { j["decoder"]["decoders"][1]["type"] = "CTC"; },
+       {"decoder.decoders[1].type", "'CTC'"}},
+      {"llama2",
+       [](json& j) {
+         j["post_processor"]["single"][0] = {{"SpecialToken", {{"id", "<x>"}, {"type_id", 0}}}};
+       },
+       {"post_processor.single[0].SpecialToken.id", "<x>"}},
+      {"added",
+       [](json& j) { j["added_tokens"][0]["id"] = 7; },
+       {"added_tokens[0].id", "7", "<|endoftext|>"}},
+      {"added",
+       [](json& j) { j["added_tokens"][0]["greedy"] = true; },
+       {"added_tokens[0].greedy", "true"}},
+      {"unigram", [](json& j) { j["model"]["vocab"][2] = "x"; }, {"model.vocab", "number 2"}},
+      {"unigram", [](json& j) { j["model"]["unk_id"] = 100000; }, {"model.unk_id", "100000"}},
+      {"unigram", [](json& j) { j["version"] = "2.0"; }, {"version", "'2.0'", "1.0"}},
+      {"unigram", [](json& j) { j["model"].erase("vocab"); }, {"model.vocab"}},
+      {"unigram", [](json& j) { j.erase("model"); }, {"model", "missing"}},
+  };
+  for (Case const& one : cases) {
+    auto const refusal = refusal_after(one.name, one.change);
+    EXPECT_THAT(refusal, HasSubstr("tokenizer.json"));
+    for (std::string const& word : one.words) {
+      EXPECT_THAT(refusal, HasSubstr(word));
+    }
+  }
+}
+
+TEST(JsonTokenizer, RefusesACharacterThatNoTokenStandsFor) {
+  auto content = read("unigram");
+  content["model"]["unk_id"] = nullptr;
+  auto const tokenizer = Written{content}.open();
+  EXPECT_THROW((void)tokenizer->encode("\U0001F6A2"), DataError);
+}
+
+TEST(JsonTokenizer, RefusesFilesThatAreNone) {
+  TemporaryDirectory const folder;
+  for (std::string const text :
+       {"no json", "[1]", "{\"version\": \"1.0\", \"version\": \"1.0\"}"}) {
+    auto const path = folder.write("a.json", text);
+    EXPECT_THROW((void)open_tokenizer(path, "--tokenizer"), DataError) << text;
+  }
+  EXPECT_THROW((void)open_tokenizer("/nowhere/tokenizer.json", "--tokenizer"), DataError);
+  EXPECT_EQ(open_tokenizer("bytes", "--tokenizer")->vocab(), 256);
+}
+
+}  // namespace
+}  // namespace offstage::tokens
