@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
@@ -35,6 +37,7 @@ struct RunEnd {
   Bytes device_memory_peak{};                     ///< of the rank with most
   Bytes host_memory_planned{};                    ///< of rank 0's node
   Bytes device_memory_planned{};                  ///< of the rank with most
+  std::vector<std::string> slow_nodes{};          ///< sentences (slow_nodes.hpp)
 };
 
 /// What a run tells: metrics.jsonl, a log line where one is due, the end table. Every rank keeps one;
