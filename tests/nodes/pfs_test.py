@@ -24,9 +24,8 @@ class Places(NodesTest):
         self.check_places("mpirun")
 
     def test_checkpoints_by_reference_and_on_the_nodes_too(self):
-        self.set_keys({"checkpoint.local": self.local, "checkpoint.local-every": 3})
-        text = self.config.read_text()
-        self.config.write_text(text.replace(f"tiers.path = {self.pfs}\n", f"tiers.path = {self.pfs},persistent\n"))
+        self.set_keys({}, [f"tiers.path = {self.local},emulate-latency={self.LATENCY}", f"tiers.path = {self.pfs},persistent",
+                           f"checkpoint.local = {self.local}", "checkpoint.local-every = 3"])
         job = self.submit("train.sbatch")
         self.wait_for_job_step(job, 14)
         self.slurm("scontrol", "requeue", job)
@@ -48,8 +47,7 @@ class Full(NodesTest):
 
     def test_a_full_file_system(self):
         filler = self.seen(self.pfs.parent)
-        text = self.config.read_text()
-        self.config.write_text(text.replace(f"tiers.path = {self.pfs}\n", ""))
+        self.set_keys({}, [f"tiers.path = {self.local},emulate-latency={self.LATENCY}"])
         job = self.submit("train.sbatch", OFFSTAGE_CRASHES="100")
         self.wait_for_job_step(job, 12)
         for i in range(64):
