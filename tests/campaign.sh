@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, crashes, killed ranks.
-#   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills tokenizers
-#       (all unless told)
+# The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, crashes, killed ranks
+# and nodes.
+#   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills
+#       nodes tokenizers (all unless told)
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
 #   SWEEP_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh sweep     every file operation of small runs fails: begin no more after so
@@ -14,6 +15,8 @@
 #   KILLS=200 tests/campaign.sh kills             so many (50 unless told), of a job's ranks under Slurm
 #   TEXT_MB=20 tests/campaign.sh tokenizers       so many MB of text of each sort (0.5 unless told): tokens against those of the `tokenizers`
 #       package, which it installs from PyPI into build/tokenizers unless TOKENIZERS_PYTHON names a Python that has it
+#   NODES=losses tests/campaign.sh nodes          tests/nodes/losses_test.py alone (sample, pfs, network, losses unless told).
+#       As root: nodes with networks of their own on this machine, with a distributed file system; some 15 minutes
 # Ends with one line per stage; the exit code is 1 if one failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -130,14 +133,24 @@ run_tokenizers() {
   OFFSTAGE=$PWD/build/release/offstage "$python" tests/tokens/conformance_test.py --verbose
 }
 
+run_nodes() {
+  local test failed=0
+  slurm/test-cluster/nodes.sh check || { echo "campaign: nodes: left out"; return 0; }
+  jobs/build.sh release offstage faulty_files || return
+  for test in ${NODES:-sample pfs network losses}; do
+    OFFSTAGE=$PWD/build/release/offstage "tests/nodes/${test}_test.py" --verbose || failed=1
+  done
+  return "$failed"
+}
+
 jobs/install-packages.sh build campaign || exit
 stages=("$@")
-((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills tokenizers)
+((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills nodes tokenizers)
 report=()
 failed=0
 for stage in "${stages[@]}"; do
   if ! declare -F "run_$stage" > /dev/null; then
-    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, memory, faults, sweep, crashes, schedules, kills and tokenizers" >&2
+    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, memory, faults, sweep, crashes, schedules, kills, nodes and tokenizers" >&2
     exit 64
   fi
   echo "== $stage"

@@ -5,10 +5,20 @@
 #   . "$directory/environment.sh" && sinfo
 #   slurm/test-cluster/stop.sh "$directory"
 #
+# With --nodes-of-their-own before NODES they have networks and processes of their own (nodes.sh), and so has `head`, the
+# node of the controller. Needs root:
+#
+#   slurm/test-cluster/nodes.sh on "$directory" head sinfo
+#
 # Prints the directory that holds all of it. If OWNER, a process id, is given, the cluster ends with that
 # process, however it ends. Clusters whose owner is gone without that are ended first.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+own=
+if [[ ${1:-} == --nodes-of-their-own ]]; then
+  own=1
+  shift
+fi
 nodes=${1:-3}
 owner=${2:-}
 
@@ -20,6 +30,8 @@ for program in munged slurmctld slurmd srun; do
   command -v "$program" > /dev/null || PATH=$PATH:/usr/sbin:/sbin
   command -v "$program" > /dev/null || die "$program is missing; jobs/install-packages.sh build installs it"
 done
+
+if [[ -n $own ]]; then "$here/nodes.sh" check || exit; fi
 
 # Spill files want a real file system, and the path of a socket has at most 107 bytes.
 base=
@@ -60,17 +72,21 @@ while len(held) < int(sys.argv[1]):
 print(*(s.getsockname()[1] for s in held), sep="\n")
 PYTHON
 )
-host=$(hostname -s)
+host=$(hostname -s) address=127.0.0.1 network=lo
+if [[ -n $own ]]; then host=head address=10.77.0.254 network=eth0; fi
 lines=
 for ((i = 1; i <= nodes; ++i)); do
   mkdir "$directory"/{spool,tmp,scratch}.node$i
-  lines+="NodeName=node$i NodeHostname=$host NodeAddr=127.0.0.1 Port=${ports[i]}"$'\n'
+  if [[ -n $own ]]; then place="node$i NodeAddr=10.77.0.$i"; else place="$host NodeAddr=$address"; fi
+  lines+="NodeName=node$i NodeHostname=$place Port=${ports[i]}"$'\n'
 done
 for template in "$here"/*.in; do
   text=$(< "$template")
   text=${text//@DIR@/"$directory"}
   text=${text//@HOME@/"$(dirname "$(dirname "$here")")"}
   text=${text//@HOST@/"$host"}
+  text=${text//@ADDRESS@/"$address"}
+  text=${text//@NETWORK@/"$network"}
   text=${text//@PORT@/${ports[0]}}
   text=${text//@USER@/"$(id -un)"}
   printf '%s\n' "${text//@NODES@/"$lines"}" > "$directory/$(basename "$template" .in)"
@@ -91,19 +107,29 @@ source "$directory/environment.sh"
 # Every daemon has the directory in its environment, and so has what it starts: stop.sh looks there.
 export OFFSTAGE_CLUSTER=$directory
 
+on() { # on NODE COMMAND...: pretended nodes are all this machine
+  if [[ -n $own ]]; then "$here/nodes.sh" on "$directory" "$@"; else "${@:2}"; fi
+}
+if [[ -n $own ]]; then
+  (printf '127.0.0.1 localhost\n%s head\n' "$address"
+    for ((i = 1; i <= nodes; ++i)); do echo "10.77.0.$i node$i"; done) > "$directory/hosts"
+  "$here/nodes.sh" make "$directory" head "$address"
+  for ((i = 1; i <= nodes; ++i)); do "$here/nodes.sh" make "$directory" "node$i" "10.77.0.$i"; done
+fi
+
 (umask 077 && head -c 1024 /dev/urandom > "$directory/munge/key")
 chmod 711 "$directory/munge"
-munged --key-file="$directory/munge/key" --socket="$directory/munge/socket" --seed-file="$directory/munge/seed" \
+on head munged --key-file="$directory/munge/key" --socket="$directory/munge/socket" --seed-file="$directory/munge/seed" \
   --pid-file="$directory/munge/pid" --log-file="$directory/munge/log" --num-threads=2
-slurmctld -c
+on head slurmctld -c
 # A slurmd that finds nobody waits seconds before it asks again.
 for ((i = 0; i < 600; ++i)); do
-  if scontrol ping 2> /dev/null | grep -q 'is UP'; then break; fi
+  if on head scontrol ping 2> /dev/null | grep -q 'is UP'; then break; fi
   sleep 0.05
 done
-for ((i = 1; i <= nodes; ++i)); do slurmd -N "node$i"; done
+for ((i = 1; i <= nodes; ++i)); do on "node$i" slurmd -N "node$i"; done
 for ((i = 0; i < 600; ++i)); do
-  if [[ $(sinfo --noheader --partition=low --states=idle --format=%D) == "$nodes" ]]; then
+  if [[ $(on head sinfo --noheader --partition=low --states=idle --format=%D) == "$nodes" ]]; then
     trap - EXIT
     if [[ -n $owner ]]; then
       # Without the mark: the keeper shall outlive what it ends.

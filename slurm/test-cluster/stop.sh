@@ -15,7 +15,11 @@ processes() { # of the cluster and of its jobs
   grep -lszFx "OFFSTAGE_CLUSTER=$directory" /proc/[0-9]*/environ | cut -d / -f 3
 }
 
-if [[ -n $(processes) ]]; then
+# Nodes of their own end with their first processes; from here their controller cannot be asked.
+for node in "$directory"/nodes/*/process; do
+  if [[ -s $node ]]; then kill -KILL "$(< "$node")" 2> /dev/null; fi
+done
+if [[ -n $(processes) && ! -d $directory/nodes ]]; then
   timeout 5 scancel --user="$(id -un)" 2> /dev/null
   for ((i = 0; i < 100; ++i)); do
     [[ -n $(timeout 5 squeue --noheader 2> /dev/null) ]] || break

@@ -90,6 +90,7 @@ Slot* take_slot() noexcept {
 
 thread_local Slot* own = nullptr;
 thread_local bool ended = false;
+thread_local Nanoseconds spent_on_ranks = 0;
 
 extern "C" void hand_on(void* slot) {
   ended = true;
@@ -188,6 +189,17 @@ Waiting::~Waiting() {
       leave_to(*slot, depth - 1);
     }
   }
+}
+
+WaitingForRanks::WaitingForRanks(char const* what, std::int64_t detail) noexcept
+    : waiting_{what, detail}, since_{now()} {}
+
+WaitingForRanks::~WaitingForRanks() {
+  spent_on_ranks += now() - since_;
+}
+
+Seconds waited_for_ranks() noexcept {
+  return std::chrono::nanoseconds{spent_on_ranks};
 }
 
 void made_progress() noexcept {

@@ -20,6 +20,21 @@ class Waiting {
   Waiting& operator=(Waiting const&) = delete;
 };
 
+/// The same for other ranks: counts in waited_for_ranks().
+class WaitingForRanks {
+ public:
+  explicit WaitingForRanks(char const* what, std::int64_t detail = -1) noexcept;
+  ~WaitingForRanks();
+  WaitingForRanks(WaitingForRanks const&) = delete;
+  WaitingForRanks& operator=(WaitingForRanks const&) = delete;
+
+ private:
+  Waiting waiting_;
+  std::int64_t since_;  ///< ns
+};
+/// The time that this thread has spent in a WaitingForRanks, one that still lasts not included.
+[[nodiscard]] Seconds waited_for_ranks() noexcept;
+
 /// Counts as progress of this process: for loops that neither wait nor return for long.
 void made_progress() noexcept;
 

@@ -108,7 +108,7 @@ void warn_of_lookalikes(std::vector<pack::Text> const& texts) {
   for (pack::Text const& text : texts) {
     data::InputFile const file{text.path, "--from"};
     auto const found = data::find_lookalike(file);
-    if (found && !found->is_unpacked && text.kind != data::Documents::json) {
+    if (found && !found->is_unpacked && text.documents != data::Documents::json) {
       log::warning("{}: looks like {}, which becomes tokens as it stands; {}", file.name(),
                    found->name, found->advice);
     }

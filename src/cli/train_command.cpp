@@ -2,7 +2,9 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <optional>
+#include <utility>
 
 #include "base/log.hpp"
 #include "cli/commands.hpp"
@@ -19,6 +21,31 @@ namespace {
 
 /// How long a run waits for squeue before it starts.
 constexpr Seconds squeue_patience{20.0};
+
+/// The options as this rank reads them, before MPI is up.
+struct ReadOptions {
+  train::RunConfig config;
+  std::exception_ptr error;  ///< why there are none; else null
+};
+
+ReadOptions read_options(Arguments const& arguments) {
+  ReadOptions read;
+  try {
+    read.config = parse_train_options(arguments);
+  } catch (...) {
+    read.error = std::current_exception();
+  }
+  return read;
+}
+
+/// Longer than a run's own watchdog waits, which therefore speaks first; 0: never.
+Seconds limit_beside_run(Seconds watchdog) {
+  return watchdog > Seconds{} ? watchdog + squeue_patience : watchdog;
+}
+
+void end_stuck_job() {
+  mpi::abort_stuck_job(static_cast<int>(ExitCode::other));
+}
 
 /// An end that is past says nothing of the time left: the environment is an older job's, the limit
 /// was raised meanwhile, or the site lets jobs run on.
@@ -64,16 +91,19 @@ void look_for_launcher(mpi::Communicator const& comm) {
   }
 }
 
-/// Every rank reads the options; a mistake is printed once, by rank 0, and all end in good order.
-ExitCode run_together(Arguments const& arguments, mpi::Communicator const& comm,
+/// Every rank has read the options; a mistake is printed once, by rank 0, and all end in good order.
+ExitCode run_together(ReadOptions read, mpi::Communicator const& comm,
                       train::StopSignals& signals) {
   try {
-    train::RunConfig config;
-    mpi::agree(comm, [&] { config = parse_train_options(arguments); });
+    mpi::agree(comm, [&] {
+      if (read.error) {
+        std::rethrow_exception(read.error);
+      }
+    });
+    train::RunConfig& config = read.config;
     look_for_launcher(comm);
     look_for_job(config, comm);
-    train::Watchdog const watchdog{config.watchdog, comm.rank(),
-                                   [] { mpi::abort_stuck_job(static_cast<int>(ExitCode::other)); }};
+    train::Watchdog const watchdog{config.watchdog, comm.rank(), end_stuck_job};
     return train::run_training(config, comm, signals);
   } catch (mpi::AgreedError const& error) {
     if (comm.rank() == 0) {
@@ -95,10 +125,14 @@ ExitCode train_command(Arguments const& arguments) {
   std::signal(SIGPIPE, SIG_IGN);
   // Before MPI is up and until it is down: a signal at any time counts as one to stop.
   train::StopSignals signals;
+  auto read = read_options(arguments);
+  // Where nodes do not reach each other MPI may neither come up nor go down.
+  train::Watchdog const watchdog{limit_beside_run(read.config.watchdog), std::nullopt,
+                                 end_stuck_job};
   mpi::Session const session;
   auto const comm = mpi::Communicator::world();
   try {
-    return run_together(arguments, comm, signals);
+    return run_together(std::move(read), comm, signals);
   } catch (...) {
     if (comm.size() == 1) {
       return report(std::current_exception());

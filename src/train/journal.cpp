@@ -171,6 +171,9 @@ void Journal::conclude(RunEnd const& end) {
   for (std::string const& line : against_.lines()) {
     log::info("{}", line);
   }
+  for (std::string const& sentence : end.slow_nodes) {
+    log::info("{}", sentence);
+  }
   if (auto const advice = advice_on_clipping(times_, config_); !advice.empty()) {
     log::info("{}", advice);
   }

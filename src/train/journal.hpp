@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
@@ -37,6 +39,7 @@ struct RunEnd {
   Bytes host_memory_planned{};                    ///< of rank 0's node
   Bytes host_memory_libraries{};                  ///< likewise, beside the plan
   Bytes device_memory_planned{};                  ///< of the rank with most
+  std::vector<std::string> slow_nodes{};          ///< sentences (slow_nodes.hpp)
 };
 
 /// What a run tells: metrics.jsonl, a log line where one is due, the end table. Every rank keeps one;

@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
+#include "base/watch.hpp"
 #include "checkpoint/extent_file.hpp"
 #include "checkpoint/local_directory.hpp"
 #include "checkpoint/writer.hpp"
@@ -38,6 +39,7 @@
 #include "train/saves.hpp"
 #include "train/schedule.hpp"
 #include "train/schedule_choice.hpp"
+#include "train/slow_nodes.hpp"
 #include "train/split_parameters.hpp"
 #include "train/step_forecast.hpp"
 #include "train/step_runner.hpp"
@@ -103,6 +105,7 @@ class Training {
         cadence_{config, comm, signals},
         journal_{config, comm.rank() == 0},
         loss_scale_{loss_scale_rules<T>(config)},
+        slow_nodes_{config, comm},
         given_{config} {}
 
   ExitCode run();
@@ -168,8 +171,9 @@ class Training {
   checkpoint::Meta meta_;
   Stop stop_ = Stop::none;
   std::int64_t steps_done_{};  ///< of this start, up to those that a forecast waits for
-  bool postponed_ = false;     ///< a save is due and waits for the end of the one before
-  RunConfig const given_;      ///< before anything was chosen
+  SlowNodes slow_nodes_;
+  bool postponed_ = false;  ///< a save is due and waits for the end of the one before
+  RunConfig const given_;   ///< before anything was chosen
   std::optional<RunConfig> next_;
   plan::UpdateRates planned_rates_;  ///< of a rank: those that the choice went by
   ActivationRoom room_;              ///< likewise
@@ -576,12 +580,14 @@ void Training<T>::conclude() {
                      .device_memory_peak = runner_->device_memory_peak(),
                      .host_memory_planned = runner_->memory_plan().node_total,
                      .host_memory_libraries = runner_->library_bytes(),
-                     .device_memory_planned = comm_.maximum(runner_->device_plan().total())});
+                     .device_memory_planned = comm_.maximum(runner_->device_plan().total()),
+                     .slow_nodes = slow_nodes_.conclude()});
 }
 
 template <class T>
 void Training<T>::one_step() {
   Stopwatch watch;
+  Seconds const waited_before = waited_for_ranks();
   double const rate = learning_rate(config_.optimizer, config_.train.steps, meta_.step + 1);
   StepResult const result = runner_->step(*train_data_, meta_.samples, rate,
                                           meta_.optimizer_step + 1, loss_scale_.value());
@@ -603,6 +609,8 @@ void Training<T>::one_step() {
   meta_.loss_scale_steps = loss_scale_.good_steps();
   Seconds const seconds = watch.elapsed() - result.stood_still;
   cadence_.step_took(seconds);
+  auto const slow =
+      slow_nodes_.step_done(std::max(Seconds{}, seconds - (waited_for_ranks() - waited_before)));
   StepEntry const entry{
       .result = result,
       .meta = meta_,
@@ -615,6 +623,11 @@ void Training<T>::one_step() {
       .activations = {.out = comm_.sum(result.activations.out),
                       .back = comm_.sum(result.activations.back),
                       .waited = Seconds{comm_.maximum(result.activations.waited.count())}}};
+  for (std::string const& sentence : slow) {
+    if (leads()) {
+      log::warning("{}", sentence);
+    }
+  }
   if (place_.local_rank == 0) {
     if (auto const crowded = crowding_.look(); !crowded.empty()) {
       log::warning("{}", crowded);

@@ -41,15 +41,16 @@ void say(std::string_view text) {
   }
 }
 
-std::string report(int rank, Seconds stuck) {
+std::string report(std::optional<int> rank, Seconds stuck) {
   constexpr char const* prefix = "offstage: error: ";
+  std::string const who = rank ? fmt::format("rank {}", *rank) : "a rank";
   std::string text = fmt::format(
-      "{}rank {} on {}: no progress for {} (run.watchdog); the job is ended; if it was only slow, "
+      "{}{} on {}: no progress for {} (run.watchdog); the job is ended; if it was only slow, "
       "raise run.watchdog; the same command goes on from the last checkpoint\n",
-      prefix, rank, cpu::host_name(), format_duration(stuck));
+      prefix, who, cpu::host_name(), format_duration(stuck));
   for (ThreadState const& state : thread_states()) {
     text +=
-        fmt::format("{}rank {}: thread {} has been {} {}{}\n", prefix, rank, state.thread,
+        fmt::format("{}{}: thread {} has been {} {}{}\n", prefix, who, state.thread,
                     format_duration(state.since), state.what == "running" ? "" : "in ", state.what);
   }
   return text;
@@ -57,7 +58,7 @@ std::string report(int rank, Seconds stuck) {
 
 }  // namespace
 
-Watchdog::Watchdog(Seconds limit, int rank, std::function<void()> abort)
+Watchdog::Watchdog(Seconds limit, std::optional<int> rank, std::function<void()> abort)
     : limit_{limit}, rank_{rank}, abort_{std::move(abort)} {
   if (limit_ > Seconds{}) {
     made_progress();  // what was before does not count

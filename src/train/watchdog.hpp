@@ -24,8 +24,8 @@ namespace offstage::train {
 ///          others hold and writes around stdio, so that it speaks whatever hangs.
 class Watchdog {
  public:
-  /// `limit` 0: no thread, never barks.
-  Watchdog(Seconds limit, int rank, std::function<void()> abort);
+  /// `limit` 0: no thread, never barks. `rank`: nothing where MPI has not said it yet.
+  Watchdog(Seconds limit, std::optional<int> rank, std::function<void()> abort);
   ~Watchdog();
   Watchdog(Watchdog const&) = delete;
   Watchdog& operator=(Watchdog const&) = delete;
@@ -37,7 +37,7 @@ class Watchdog {
   void bark(Seconds stuck) const;
 
   Seconds limit_;
-  int rank_;
+  std::optional<int> rank_;
   std::function<void()> abort_;
   std::mutex mutex_;  ///< guards ending_
   std::condition_variable ending_changed_;

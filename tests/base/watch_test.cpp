@@ -165,5 +165,19 @@ TEST(Watch, NeverMixesTwoWaitsOfAThread) {
   EXPECT_THAT(thread_states(), Not(Contains(named("busy"))));
 }
 
+TEST(WaitingForRanks, AddsUpForItsThreadAlone) {
+  Seconds const before = waited_for_ranks();
+  Stopwatch const watch;
+  for (int i = 0; i < 2; ++i) {
+    WaitingForRanks const waiting{"all_gather", i};
+    EXPECT_EQ(state_of("main").what, "all_gather " + std::to_string(i));
+    sleep_for(Seconds{0.01});
+  }
+  Seconds const waited = waited_for_ranks() - before;
+  EXPECT_GE(waited, Seconds{0.02});
+  EXPECT_LE(waited, watch.elapsed());
+  EXPECT_EQ(std::async(std::launch::async, waited_for_ranks).get(), Seconds{});
+}
+
 }  // namespace
 }  // namespace offstage

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import os
 import re
+import socket
 import subprocess
 from pathlib import Path
 from unittest import mock
@@ -93,6 +94,15 @@ class Faults(OffstageTest):
                                                    r"it; .* at offset \d+ of .*Input/output error")
         self.assertEqual([], [path for path in self.paths if any(path.iterdir())])
         self.check_goes_on("run", *self.both, step=2, ranks=2)
+
+    def test_the_free_space_of_a_file_without_a_name_may_be_unknown(self):
+        self.straight()
+        host = re.sub("[^A-Za-z0-9._]", "_", socket.gethostname())
+        spill = self.paths[0] / f"offstage-nojob-run-{host}-PID-0/extents"
+        with self.faulty("statfs", self.paths[0], errno.ESTALE, file=spill):  # so on GlusterFS
+            self.train("run", *COMMON, *self.both)
+        self.assertIn(f"statfs {spill} failed", self.calls())
+        self.assert_same_state("straight", "run")
 
     def test_a_path_without_quota_for_the_files_is_refused_before_the_first_step(self):
         with self.faulty("allocate", self.paths[1], errno.EDQUOT):

@@ -46,6 +46,7 @@ class Result:
 
 class OffstageTest(unittest.TestCase):
     maxDiff = None
+    patience = PATIENCE
 
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp(prefix="offstage-e2e-")).resolve()
@@ -145,7 +146,7 @@ class OffstageTest(unittest.TestCase):
         return [pid for pid in self.processes(name) if is_rank(pid)]
 
     def wait_until(self, condition, process=None, what="the condition"):
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self.patience
         while not condition():
             self.assertLess(time.monotonic(), deadline, f"{what} did not come")
             if process is not None and process.poll() is not None:

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from harness import OffstageTest, main
+from harness import MPI, OffstageTest, main
 
 ENDLESS = ["train.steps=1000000", "optimizer.schedule=constant", "checkpoint.every=2"]
 
@@ -65,6 +65,14 @@ class Watchdog(OffstageTest):
         result = self.finish("run", process)
         self.assertEqual(75, result.code, result)
         self.assertEqual([], result.errors, result)
+
+    def test_a_rank_that_does_not_start_mpi_ends_the_job(self):
+        # 20 s later than in a run.
+        program = '[ "$OMPI_COMM_WORLD_RANK" = 0 ] && exec "$@"; exec sleep 300'
+        result = self.call(MPI, 2, "--quiet", "sh", "-c", program, "sh", *self.command("run", "run.watchdog=1s"))
+        self.assertEqual(1, result.code, result)
+        self.assertRegex(result.err, r"offstage: error: a rank on \S+: no progress for 2\d\S* s \(run.watchdog\)")
+        self.assertRegex(result.err, r"offstage: error: a rank: thread main has been 2\d\S* s in the start of MPI")
 
     def test_zero_watches_nothing_and_less_than_a_second_is_refused(self):
         self.train("run", "run.watchdog=0")

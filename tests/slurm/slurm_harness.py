@@ -63,12 +63,14 @@ class Together(unittest.TestSuite):
 
 class SlurmTest(OffstageTest):
     NODES = 3
+    KIND = ()  # options of start.sh
     AT_ONCE = 6  # tests
+    reach = ()  # what begins a command that asks Slurm
     lock = threading.Lock()
 
     @classmethod
     def setUpClass(cls):
-        start = subprocess.run([ROOT / "slurm/test-cluster/start.sh", str(cls.NODES), str(os.getpid())],
+        start = subprocess.run([ROOT / "slurm/test-cluster/start.sh", *cls.KIND, str(cls.NODES), str(os.getpid())],
                                stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE)
         cls.cluster = Path(start.stdout.strip())
         cls.addClassCleanup(subprocess.run, [ROOT / "slurm/test-cluster/stop.sh", cls.cluster], check=True)
@@ -87,7 +89,7 @@ class SlurmTest(OffstageTest):
     # Slurm
 
     def slurm(self, *command, expect=0, **environment):
-        done = subprocess.run([str(c) for c in command], env=self.environment | environment, cwd=self.folder,
+        done = subprocess.run([str(c) for c in (*self.reach, *command)], env=self.environment | environment, cwd=self.folder,
                               capture_output=True, text=True, timeout=PATIENCE, check=False)
         if expect is not None:
             self.assertEqual(expect, done.returncode, f"{command}\n{done.stdout}{done.stderr}")

@@ -51,9 +51,9 @@ struct Plan {
   bool const delays = text_of("FAULT_ERROR") == "DELAY";
   long const seconds = number_of("FAULT_SECONDS", 1);
   int const error = static_cast<int>(number_of("FAULT_ERROR", EIO));
-  bool const active =
-      !below.empty() && number_of("OMPI_COMM_WORLD_RANK", 0) ==
-                            number_of("FAULT_RANK", number_of("OMPI_COMM_WORLD_RANK", 0));
+  /// As mpirun or srun gives it.
+  long const rank = number_of("OMPI_COMM_WORLD_RANK", number_of("PMIX_RANK", 0));
+  bool const active = !below.empty() && rank == number_of("FAULT_RANK", rank);
 };
 
 Plan const& plan() {

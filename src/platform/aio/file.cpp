@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/watch.hpp"
@@ -17,10 +18,23 @@ Bytes free_of(struct statvfs const& system) {
   return static_cast<Bytes>(system.f_bavail) * static_cast<Bytes>(system.f_frsize);
 }
 
-[[noreturn]] void throw_no_space(std::string const& path, Bytes needed, Bytes free) {
+[[noreturn]] void throw_no_space(std::string const& path, Bytes needed, std::optional<Bytes> free) {
   throw IoError{"cannot allocate " + path + ": it needs " + format_bytes(needed) + ", but " +
-                    format_bytes(free) + " is free there",
+                    (free ? format_bytes(*free) + " is free there" : "so much is not free there"),
                 ENOSPC};
+}
+
+/// Nothing for an open file whose name is gone, where the file system (GlusterFS) then knows no
+/// volume of it.
+std::optional<Bytes> free_beside(Descriptor const& file) {
+  struct statvfs system {};
+  if (fstatvfs(file.descriptor(), &system) == 0) {
+    return free_of(system);
+  }
+  if (errno == ESTALE) {
+    return std::nullopt;
+  }
+  throw IoError{"cannot ask for the free space of", file.path(), errno};
 }
 
 }  // namespace
@@ -45,22 +59,19 @@ File File::open_read_write(std::string const& path) {
 void File::allocate(Bytes size) const {
   require(size > 0, "File::allocate: size must be above 0");
   // Ask first: ext4 hands out all that is free before it says that the space does not suffice.
-  struct statvfs system {};
-  if (fstatvfs(descriptor(), &system) != 0) {
-    throw IoError{"cannot ask for the free space of", path(), errno};
-  }
+  auto const free = free_beside(*this);
   struct stat status {};
   if (fstat(descriptor(), &status) != 0) {
     throw IoError{"cannot ask for the size of", path(), errno};
   }
   Bytes const held = status.st_blocks * 512;
-  if (size - held > free_of(system)) {
-    throw_no_space(path(), size - held, free_of(system));
+  if (free && size - held > *free) {
+    throw_no_space(path(), size - held, free);
   }
   Waiting const waiting{"fallocate"};
   int const error = reserve(size);
   if (error == ENOSPC) {
-    throw_no_space(path(), size - held, free_of(system));
+    throw_no_space(path(), size - held, free);
   }
   if (error != 0) {
     throw IoError{"cannot allocate " + format_bytes(size) + " in", path(), error};

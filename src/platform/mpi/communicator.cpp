@@ -84,7 +84,7 @@ Communicator Communicator::duplicate() const {
 }
 
 Communicator Communicator::split_by_node() const {
-  Waiting const waiting{"the split by node"};
+  WaitingForRanks const waiting{"the split by node"};
   MPI_Comm node{};
   check(MPI_Comm_split_type(handle_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
         "MPI_Comm_split_type");
@@ -103,12 +103,12 @@ void Communicator::reset() noexcept {
 }
 
 void Communicator::barrier() const {
-  Waiting const waiting{"barrier"};
+  WaitingForRanks const waiting{"barrier"};
   check(MPI_Barrier(handle_), "MPI_Barrier");
 }
 
 void Communicator::broadcast(std::span<std::byte> bytes, int root) const {
-  Waiting const waiting{"broadcast from rank", root};
+  WaitingForRanks const waiting{"broadcast from rank", root};
   auto const size = static_cast<Bytes>(bytes.size());
   for (Bytes begin = 0; begin < size; begin += piece_bytes) {
     auto const count = static_cast<int>(std::min(piece_bytes, size - begin));
@@ -128,7 +128,7 @@ void Communicator::all_gather(std::span<std::byte> buffer, std::span<Slice const
     made_progress();
     return;
   }
-  Waiting const waiting{"all_gather"};
+  WaitingForRanks const waiting{"all_gather"};
   if (fits_int(parts)) {
     auto const [counts, offsets] = as_int(parts);
     check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, buffer.data(), counts.data(),
@@ -147,7 +147,7 @@ void Communicator::all_gather(std::span<std::byte> buffer, std::span<Slice const
 void Communicator::gather(std::span<std::byte const> mine, std::span<std::byte> buffer,
                           std::span<Slice const> parts, int root) const {
   require(parts.size() == static_cast<std::size_t>(size_), "gather: one part per rank");
-  Waiting const waiting{"gather to rank", root};
+  WaitingForRanks const waiting{"gather to rank", root};
   // Pairwise, in pieces: the root needs no int offsets and no second buffer.
   constexpr int tag = 1;
   if (rank_ != root) {
@@ -191,7 +191,7 @@ void Communicator::all_to_all(std::span<std::byte const> send, std::span<Slice c
       std::copy_n(send.data() + out.offset, out.size, receive.data() + in.offset);
       continue;
     }
-    Waiting const waiting{"all_to_all with rank", from};
+    WaitingForRanks const waiting{"all_to_all with rank", from};
     std::vector<MPI_Request> requests;
     Bytes const pieces = ceil_div(std::max(out.size, in.size), piece_bytes);
     for (Bytes p = 0; p < pieces; ++p) {
@@ -217,7 +217,7 @@ namespace {
 
 template <class T>
 T reduce(T value, MPI_Datatype type, MPI_Op operation, MPI_Comm comm) {
-  Waiting const waiting{"all_reduce"};
+  WaitingForRanks const waiting{"all_reduce"};
   T result{};
   check(MPI_Allreduce(&value, &result, 1, type, operation, comm), "MPI_Allreduce");
   return result;

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/watch.hpp"
 #include "platform/mpi/communicator.hpp"
 
 namespace offstage::mpi {
@@ -74,6 +75,7 @@ Session::Session() {
   if (!has_launcher()) {
     expect_one_rank();
   }
+  Waiting const waiting{"the start of MPI"};
   int provided{};
   int const code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
   if (code != MPI_SUCCESS) {
@@ -83,6 +85,7 @@ Session::Session() {
 }
 
 Session::~Session() {
+  Waiting const waiting{"the end of MPI"};
   MPI_Finalize();
 }
 
@@ -92,6 +95,10 @@ void abort_job(int exit_code) noexcept {
 }
 
 void abort_stuck_job(int exit_code) noexcept {
+  int up = 0;
+  if (MPI_Initialized(&up); up == 0) {  // may be asked at any time, by any thread
+    std::_Exit(exit_code);
+  }
   // MPI_THREAD_FUNNELED makes no promise for another thread. Open MPI hands the abort to a progress
   // thread of its own and takes no lock of the library; where that fails, the exit below remains.
   try {

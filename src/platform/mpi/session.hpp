@@ -19,9 +19,9 @@ class Session {
 /// Ends all ranks of the job at once with this exit code. Never returns.
 [[noreturn]] void abort_job(int exit_code) noexcept;
 
-/// The same from a thread that is not the one which calls MPI and may hang in it: where MPI_Abort has
-/// not ended this process after a few seconds, the process ends by itself with this exit code, upon
-/// which the launcher ends the others.
+/// The same from a thread that is not the one which calls MPI and may hang in it, also before MPI is
+/// up: where MPI_Abort has not ended this process after a few seconds, or cannot be called, the
+/// process ends by itself with this exit code, upon which the launcher ends the others.
 [[noreturn]] void abort_stuck_job(int exit_code) noexcept;
 
 /// "Open MPI v4.1.4", for the header.
