@@ -21,7 +21,7 @@ class Activations(OffstageTest):
                 name, device, ranks = f"{dtype}-{fate}", devices[turn % 4], 1 + turn % 3
                 turn += 1
                 with self.subTest(name, device=device, ranks=ranks):
-                    result = self.train(name, *common, *device, f"train.activations={fate}", ranks=ranks)
+                    result = self.train(name, *common, *device, f"train.activations={fate}", "run.header=full", ranks=ranks)
                     self.assert_same_state(f"{dtype}-keep", name)
                     row = next(line for line in result.out.splitlines() if "activations and scratch" in line)
                     host = row.split("B")[1].strip()  # "activations and scratch  40.0 KiB  24.0 KiB  -"
@@ -46,7 +46,7 @@ class Activations(OffstageTest):
                                              ("storage:0.8", ["update.gradients=flush-fp32", "update.transfers=blocking"]))):
             name, ranks = f"{fate}-{turn}", 1 + turn % 3
             with self.subTest(name, ranks=ranks):
-                result = self.least(name, *common, *more, f"train.activations={fate}", ranks=ranks)
+                result = self.least(name, *common, *more, f"train.activations={fate}", "run.header=full", ranks=ranks)
                 self.assert_same_state("keep", name)
                 row = next(line for line in result.out.splitlines() if "activations and scratch" in line)
                 self.assertFalse(row.endswith("-"), row)

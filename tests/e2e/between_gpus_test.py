@@ -75,7 +75,7 @@ class BetweenGpus(OffstageTest):
 
     def test_what_nccl_takes_of_a_gpu_is_in_the_tables_of_plan_and_run(self):
         row = r"NCCL's buffers +([\d.]+ [MG]iB)"
-        run = self.train("run", *MODEL, "train.steps=2", GPU, ranks=2)
+        run = self.train("run", *MODEL, "train.steps=2", "run.header=full", GPU, ranks=2)
         model = [f"--{option}" for option in MODEL if option.startswith("model.")]
         plan = self.offstage("plan", *model, "--model.family=llama", "--model.layers=2", "--model.vocab=256",
                              "--device.kind=cuda", "--ranks=2")

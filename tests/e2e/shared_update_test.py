@@ -130,7 +130,7 @@ class SharedUpdate(OffstageTest):
         # Slots are the update's own where there is room; else activations lend what they can.
         for name, limit, overlap in ("roomy", 4096, "off"), ("tight", 840, "off"), ("ahead", 4096, "on"):
             with self.subTest(name):
-                out = self.train(name, *options, f"device.memory={limit}KiB", f"update.overlap={overlap}").out
+                out = self.train(name, *options, f"device.memory={limit}KiB", f"update.overlap={overlap}", "run.header=full").out
                 rows = self.device_memory_of(name)
                 most = {series: max(row[series] for row in rows) for series in rows[0]}
                 for series, what in (("parameters", "16-bit parameters"), ("activations", "activations and scratch"),

@@ -81,7 +81,7 @@ class Vertical(OffstageTest):
             ranks = 1 + turn % 2
             for memory in range(1600, 20000, 250):
                 result = self.call(*self.command(f"run-{turn}", *common, *more, "train.schedule=vertical", "train.activations=storage",
-                                                 f"tiers.host-memory={memory * ranks}KiB", ranks=ranks))
+                                                 f"tiers.host-memory={memory * ranks}KiB", "run.header=full", ranks=ranks))
                 if result.code != 64:
                     break
             self.assertEqual(0, result.code, result)

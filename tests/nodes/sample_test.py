@@ -9,7 +9,7 @@ class Sample(NodesTest):
     NODES = 3
 
     def test_a_job_of_three_nodes_over_tcp(self):
-        job = self.submit("train.sbatch")
+        job = self.submit("train.sbatch", "--run.header=full")
         self.assert_completed(job)
         output = self.output(job)
         self.assertIn("6 ranks on 3 nodes", output)
