@@ -23,11 +23,11 @@ constexpr char const* usage_text =
     "       offstage checkpoint verify PATH\n"
     "       offstage checkpoint diff A B\n"
     "\n"
-    "PATH, A and B: a run's directory, a directory of checkpoints, or one checkpoint (step-...) in\n"
-    "it. Levels 1 and 3, node storage (checkpoint.local, checkpoint.partner), are part of their\n"
-    "run's directory where they are on this node. diff takes the newest complete one of a\n"
-    "directory. verify ends with 65 if anything is damaged or nothing is complete (a save that did\n"
-    "not finish is no damage), diff with 1 if any bits of the state differ.";
+    "PATH, A and B: a run's directory, a directory of checkpoints, or one checkpoint (step-...)\n"
+    "in it. Levels 1 and 3, node storage (checkpoint.local, checkpoint.partner), are part of\n"
+    "their run's directory where they are on this node. diff takes the newest complete one of a\n"
+    "directory. verify ends with 65 if anything is damaged or nothing is complete (a save that\n"
+    "did not finish is no damage), diff with 1 if any bits of the state differ.";
 
 using Row = std::array<std::string, 8>;
 

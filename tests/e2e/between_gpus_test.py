@@ -86,7 +86,7 @@ class BetweenGpus(OffstageTest):
         self.assertEqual([], run.warnings)
         self.assertEqual("512 MiB", re.search(row, run.out).group(1), "of what it took, nothing, and what it may take yet")
         os.environ["NCCL_ON_CPU_MEMORY"] = str(1 << 30)
-        most = self.train("most", *MODEL, "train.steps=2", GPU, ranks=2)
+        most = self.train("most", *MODEL, "train.steps=2", "run.header=full", GPU, ranks=2)
         self.assertEqual([], most.warnings)
         self.assertEqual("1.12 GiB", re.search(row, most.out).group(1), "no more than was planned")
         os.environ["NCCL_ON_CPU_MEMORY"] = str(2 << 30)

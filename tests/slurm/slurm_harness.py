@@ -16,9 +16,8 @@ sys.path.insert(0, str(ROOT / "tests/e2e"))
 from harness import MPI, OFFSTAGE, PATIENCE, TINY, OffstageTest, Result  # noqa: E402,F401
 
 STEPS = 50
-# Steps of 20 ms or more: a run lasts long enough to be interrupted.
-# Steps of 0.1 s on two ranks: a job is not done before a test has done to it what it is about.
-KEYS = {"train.steps": STEPS, "train.global-batch": 16, "checkpoint.every": 10, "device.emulate": "compute=400M"}
+# Steps of 0.05 s on two ranks: a job is not done before a test has done to it what it is about.
+KEYS = {"train.steps": STEPS, "train.global-batch": 16, "checkpoint.every": 10, "device.emulate": "compute=800M"}
 END = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
 
 
