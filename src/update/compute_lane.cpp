@@ -10,12 +10,27 @@ void ComputeLane::run(std::function<void()> work) {
   Waiting const waiting{"the compute lane"};
   Item item{std::move(work), nullptr, false};
   std::unique_lock lock{mutex_};
+  if (refused_) {
+    std::rethrow_exception(refused_);
+  }
   items_.push(&item);
   arrived_.notify_one();
   finished_.wait(lock, [&] { return item.done; });
   if (item.error) {
     std::rethrow_exception(item.error);
   }
+}
+
+void ComputeLane::refuse(std::exception_ptr error) noexcept {
+  {
+    std::scoped_lock const lock{mutex_};
+    refused_ = std::move(error);
+    for (; !items_.empty(); items_.pop()) {
+      items_.front()->error = refused_;
+      items_.front()->done = true;
+    }
+  }
+  finished_.notify_all();
 }
 
 void ComputeLane::leave() noexcept {

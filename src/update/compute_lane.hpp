@@ -19,6 +19,8 @@ class ComputeLane {
 
   /// Has the serving thread run `work` and blocks until it has. Rethrows what `work` throws.
   void run(std::function<void()> work);
+  /// Nobody will serve: run throws `error`, also where it waits already.
+  void refuse(std::exception_ptr error) noexcept;
   /// One caller calls run no more. Every caller must say so, however it ends.
   void leave() noexcept;
   /// Runs work as it arrives; returns when every caller has left.
@@ -36,6 +38,7 @@ class ComputeLane {
   std::condition_variable finished_;
   std::queue<Item*> items_;
   std::int64_t callers_;
+  std::exception_ptr refused_;
 };
 
 }  // namespace offstage::update

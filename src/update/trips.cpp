@@ -62,24 +62,21 @@ Trips::Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
   if (settings_.device != nullptr) {
     before_ = settings_.device->stats();
   }
-  // The server starts first: a worker whose gate is open already waits for it at once.
-  bool served = true;
-  if (begin_ == Begin::under_backward) {
-    try {
-      server_.emplace("update", [this] { serve_alone(); });
-    } catch (...) {
-      fail(std::current_exception());
-      gate_->cancel();
-      served = false;
-    }
-  }
-  int const workers = served ? settings_.workers : 0;
-  threads_.reserve(static_cast<std::size_t>(workers));
-  for (int slot = 0; slot < workers; ++slot) {
+  threads_.reserve(static_cast<std::size_t>(settings_.workers));
+  for (int slot = 0; slot < settings_.workers; ++slot) {
     try {
       threads_.emplace_back("update-" + std::to_string(slot), [this, slot] { work(slot); });
     } catch (...) {  // no more threads are to be had: the others end, then the error goes on
       fail(std::current_exception());
+    }
+  }
+  if (begin_ == Begin::under_backward) {
+    try {
+      server_.emplace("update", [this] { serve_alone(); });
+    } catch (...) {
+      lane_.refuse(std::current_exception());  // a worker whose gate was open waits there already
+      fail(std::current_exception());
+      gate_->cancel();
     }
   }
 }

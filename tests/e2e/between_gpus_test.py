@@ -90,7 +90,7 @@ class BetweenGpus(OffstageTest):
         self.assertEqual([], most.warnings)
         self.assertEqual("1.12 GiB", re.search(row, most.out).group(1), "no more than was planned")
         os.environ["NCCL_ON_CPU_MEMORY"] = str(2 << 30)
-        more = self.train("more", *MODEL, "train.steps=2", GPU, ranks=2)
+        more = self.train("more", *MODEL, "train.steps=2", "run.header=full", GPU, ranks=2)
         self.assertEqual(1, len(more.warnings), more)
         self.assertIn("NCCL has taken 2.00 GiB of a GPU's memory, where 1.12 GiB were expected", more.warnings[0])
         self.assertEqual("2.50 GiB", re.search(row, more.out).group(1))

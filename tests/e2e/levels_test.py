@@ -110,9 +110,9 @@ class Levels(OffstageTest):
         verdict = self.call(OFFSTAGE, "checkpoint", "verify", self.folder / "run/checkpoints")
         self.assertEqual(65, verdict.code, verdict)
         total = self.step_of(newest) + 3
+        older = [self.step_of(path) for path in self.level_1()[:-1]]  # the kill may have come within the removal of one
         result = self.train("run", *self.options, f"train.steps={total}", ranks=2)
-        taken = [step for step in (level_2, *map(self.step_of, self.level_1()[:-1]))]
-        self.assertEqual(max(taken), self.begins(result), result)
+        self.assertIn(self.begins(result), (level_2, *older), result)
         self.assertRegex("".join(result.warnings), rf"checkpoint \S*{newest.name} passed over: .*does not match its checksum")
         self.assert_same_state(self.straight(total), self.folder / "run/checkpoints")
         self.assertEqual([], list(self.local.rglob("*")))

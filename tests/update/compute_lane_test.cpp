@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -49,6 +51,25 @@ TEST(ComputeLane, HandsErrorsBackToTheWorker) {
   lane.serve();
   worker.join();
   EXPECT_EQ(caught, "broken");
+}
+
+TEST(ComputeLane, ThrowsWhereNobodyWillServe) {
+  ComputeLane lane{2};
+  auto const refused = [&] {
+    try {
+      lane.run([] { FAIL() << "somebody serves"; });
+    } catch (std::runtime_error const& error) {
+      return std::string{error.what()};
+    }
+    return std::string{};
+  };
+  std::string first;
+  NamedThread worker{"worker", [&] { first = refused(); }};
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});  // most often it waits by now
+  lane.refuse(std::make_exception_ptr(std::runtime_error{"no thread"}));
+  worker.join();
+  EXPECT_EQ(first, "no thread");
+  EXPECT_EQ(refused(), "no thread");
 }
 
 }  // namespace
