@@ -90,13 +90,14 @@ require_arguments() {
 
 # A signal that comes at once, as the time limit is no longer than its lead, would come so after each requeue.
 signal_came() {
-  local limit
-  limit=$(squeue --noheader --jobs="$job" --format=%l 2> /dev/null)
-  if ((SECONDS - began < least_work)) && too_short "$limit" "${SBATCH_SIGNAL:-$(sbatch_line signal "$0")}"; then
+  local limit worked=$((SECONDS - began))
+  stop_ranks "SIGUSR1, the end of the time limit is near"
+  ((worked < least_work)) || return
+  limit=$(timeout 10 squeue --noheader --jobs="$job" --format=%l 2> /dev/null)
+  if too_short "$limit" "${SBATCH_SIGNAL:-$(sbatch_line signal "$0")}"; then
     no_requeue="the time limit of $limit leaves no time before the signal, which comes $lead s before its end: give a longer \
 --time, or a signal that comes later, such as --signal=B:USR1@60"
   fi
-  stop_ranks "SIGUSR1, the end of the time limit is near"
 }
 
 # offstage_run CONFIG [OPTION...]: one attempt. Its exit code is in `code` afterwards.

@@ -34,8 +34,8 @@ lead_of() {
   if [[ $1 =~ @([0-9]+)$ ]]; then lead=$((10#${BASH_REMATCH[1]})); fi
 }
 
-# too_short TIME SIGNAL: true if a job of this limit is told to stop before it has worked for `least_work` seconds. Sets
+# too_short TIME SIGNAL: 0 is no limit; true if a job of this limit is told to stop before it has worked for `least_work` seconds. Sets
 # `seconds` and `lead`.
 too_short() {
-  [[ -n $1 && -n $2 ]] && seconds_of "$1" && lead_of "$2" && ((seconds <= lead + least_work))
+  [[ -n $1 && -n $2 ]] && seconds_of "$1" && lead_of "$2" && ((seconds > 0 && seconds <= lead + least_work))
 }

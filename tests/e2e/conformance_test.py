@@ -162,7 +162,8 @@ class Conformance(OffstageTest):
         for step, (mine, theirs) in enumerate(zip(run.steps("state buffer", "read"), plan.steps("state buffer", "read"))):
             if step + 1 == STEPS:
                 mine = mine[:len(theirs)]  # the save at the end reads, too
-            self.assertEqual(len(theirs), len(mine), f"state read in step {step}: {mine} for {theirs}")
+            # A subgroup whose extent is still on its way out when its next turn comes is found in memory.
+            self.assertLessEqual(abs(len(theirs) - len(mine)), workers - 1, f"state read in step {step}: {mine} for {theirs}")
             self.assertLessEqual(len(set(theirs) ^ set(mine)), 2 * (workers - 1), f"state read in step {step}: {mine} for {theirs}")
         for kind in "gradient", "flushed gradient", "parameter":
             for name in "read", "write":
