@@ -23,7 +23,7 @@ namespace {
 constexpr Bytes piece_bytes = 4 * MiB;
 constexpr std::chrono::microseconds between_looks{200};
 
-/// What a message begins with. The piece comes behind it, aligned for direct transfers.
+/// The head of a message. The piece comes behind it, aligned for direct transfers.
 struct Head {
   std::array<char, 64> name;
   Bytes offset;

@@ -61,7 +61,7 @@ class FileExchange {
   /// Bytes that all ranks send.
   [[nodiscard]] Bytes bytes() const noexcept { return bytes_; }
 
-  /// What it takes on a rank.
+  /// Host memory that it takes on a rank.
   [[nodiscard]] static Bytes host_bytes() noexcept;
 
  private:

@@ -52,7 +52,7 @@ class LevelParts {
     std::uint64_t save{};    ///< checksum of its master
     std::vector<bool> here;  ///< by rank that wrote it
   };
-  /// Of one save, to one node.
+  /// The parts of one save that move to one node.
   struct Move {
     std::size_t to{};
     Holding const* from{};
@@ -70,7 +70,7 @@ class LevelParts {
   [[nodiscard]] static std::vector<Holding> parse(std::vector<std::string> const& texts,
                                                   std::vector<std::size_t> const& nodes);
   [[nodiscard]] Plan plan(std::string const& name, std::uint64_t save) const;
-  /// Of the save of this name that is whole with the fewest moves.
+  /// The plan for the save of this name that is whole with the fewest moves.
   [[nodiscard]] Plan best_plan(std::string const& name) const;
   [[nodiscard]] std::string directory_of(Holding const& holding) const;
   /// The files that this rank sends.

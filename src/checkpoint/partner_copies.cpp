@@ -111,7 +111,7 @@ void PartnerCopies::stop() {
   begin_removal();
 }
 
-/// What has come of a copy that there will not be.
+/// Removes the files of a copy that will not be finished.
 void PartnerCopies::abandon() noexcept {
   if (!leads()) {
     return;

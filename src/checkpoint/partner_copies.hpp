@@ -65,9 +65,9 @@ class PartnerCopies {
  private:
   [[nodiscard]] bool leads() const { return node_.rank() == 0; }
   void abandon() noexcept;
-  /// What remove_others() removes.
+  /// The copies that remove_others() removes.
   [[nodiscard]] std::vector<std::string> others() const;
-  /// The same behind the run.
+  /// Begins their removal behind the run.
   void begin_removal() noexcept;
 
   LevelPlaces places_;

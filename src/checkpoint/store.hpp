@@ -58,7 +58,7 @@ struct SaveStats {
   bool in_two_parts{};    ///< by begin_save and finish_save
 };
 
-/// What one copy to partners did.
+/// Figures of one copy to partners.
 struct CopyStats {
   std::int64_t step{};
   Bytes bytes{};  ///< of all nodes
@@ -284,7 +284,7 @@ class Store {
   std::unique_ptr<NodeFile> node_file_;  ///< null: a file for each rank
   std::uint32_t saves_ = 0;              ///< begun
   std::unique_ptr<Saving> saving_;       ///< between begin_save and finish_save
-  // Of level 1 alone:
+  // Members of a store of level 1 alone:
   mpi::Communicator messages_;
   std::unique_ptr<LevelParts> parts_;
   std::unique_ptr<PartnerCopies> copies_;
