@@ -8,9 +8,6 @@ namespace offstage {
 [[nodiscard]] char const* version() noexcept;
 /// "g++ 12.2.0, RelWithDebInfo, CUDA 13.0": how this program was built.
 [[nodiscard]] char const* build_description() noexcept;
-/// The commit of the sources, "9e94a22f1c03", with "+changes" where they were changed since;
-/// "unknown" outside of git.
-[[nodiscard]] char const* commit() noexcept;
 /// Libraries that it was built with: "oneDNN 2.6.0, HDF5 1.10.8, hwloc 2.9.0".
 [[nodiscard]] char const* libraries() noexcept;
 /// GPUs that it was compiled for: "80, 90", or "none".

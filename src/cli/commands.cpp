@@ -11,6 +11,7 @@
 #include "base/nearest.hpp"
 #include "base/simd.hpp"
 #include "base/version.hpp"
+#include "cli/commit.hpp"
 #include "platform/mpi/session.hpp"
 
 namespace offstage::cli {
