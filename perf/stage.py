@@ -34,8 +34,8 @@ KEYS = {
     "optimizer.warmup-steps": 1, "checkpoint.keep": 2, "device.kind": "host", "numerics.dtype": "bf16", "run.threads": 1,
     "update.subgroup-size": 524288, "tiers.host-memory": STATE // 4, "tiers.split-parameters": "off", "tiers.allow-tmpfs": "true",
 }
-STEP = re.compile(r"^step +(\d+)/\d+ ")
-SAVED = re.compile(r"^step +(\d+)  saved (\S+) in .*?(, level 1)?$")
+STEP = re.compile(r"^\S+Z step +(\d+)/\d+ ")
+SAVED = re.compile(r"^\S+Z step +(\d+)  saved (\S+) in .*?(, level 1)?$")
 TORCH = """
 import io, os, sys, time
 import torch

@@ -5,6 +5,7 @@ A LLaMA of 134 M parameters, its state in host memory, by Offstage and by PyTorc
 where, and ends with a RESULT line, the ratio of the medians. An empty TORCH-PYTHON: there is no PyTorch, and no such line."""
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -28,7 +29,7 @@ def times(command, marks, env):
         lines = []
         for line in process.stdout:
             lines.append(line)
-            found |= {mark: time.monotonic() - began for mark, words in marks.items() if mark not in found and line.startswith(words)}
+            found |= {mark: time.monotonic() - began for mark, words in marks.items() if mark not in found and re.sub(r"^\S+Z ", "", line).startswith(words)}
         if process.wait() != 0 or len(found) < len(marks):
             sys.exit(f"{command} failed:\n{''.join(lines)}")
     return found

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <new>
+#include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -19,6 +21,19 @@ namespace offstage::log {
 void write_info(std::string_view line);
 void write_warning(std::string_view line);
 void write_error(std::string_view line);
+/// Information with the time before it, UTC: "2026-11-23T07:05:11Z step 3", of what happens as a run
+/// goes on.
+void write_dated(std::string_view line);
+
+enum class Style { plain, bold, dim, bar, rest };
+struct Styled {
+  std::string text;
+  Style style = Style::plain;
+};
+/// How far something has come: the last line of a terminal at standard output, whose place the next
+/// status or line takes. Cut to the terminal's width, or to 79 characters where that is not known.
+/// Without `colours` styles do nothing.
+void write_status(std::span<Styled const> parts, bool colours);
 /// Information of several lines: a table, a usage text. Names from outside in it are the caller's to make
 /// printable, as a line break in one would begin a line.
 void write_lines(std::string_view text);
@@ -27,6 +42,13 @@ template <class... Args>
 void info(fmt::format_string<Args...> format, Args&&... args) {
   try {
     write_info(fmt::format(format, std::forward<Args>(args)...));
+  } catch (std::bad_alloc const&) {
+  }
+}
+template <class... Args>
+void dated(fmt::format_string<Args...> format, Args&&... args) {
+  try {
+    write_dated(fmt::format(format, std::forward<Args>(args)...));
   } catch (std::bad_alloc const&) {
   }
 }

@@ -91,6 +91,7 @@ Slot* take_slot() noexcept {
 thread_local Slot* own = nullptr;
 thread_local bool ended = false;
 thread_local Nanoseconds spent_on_ranks = 0;
+thread_local RankWaits* told_of_rank_waits = nullptr;
 
 extern "C" void hand_on(void* slot) {
   ended = true;
@@ -195,7 +196,23 @@ WaitingForRanks::WaitingForRanks(char const* what, std::int64_t detail) noexcept
     : waiting_{what, detail}, since_{now()} {}
 
 WaitingForRanks::~WaitingForRanks() {
-  spent_on_ranks += now() - since_;
+  Nanoseconds const end = now();
+  spent_on_ranks += end - since_;
+  if (told_of_rank_waits == nullptr || own == nullptr) {
+    return;
+  }
+  try {
+    using Time = std::chrono::steady_clock::time_point;
+    ThreadState state;
+    static_cast<void>(read(*own, state));  // nobody else writes it
+    told_of_rank_waits->waited(state.what, Time{std::chrono::nanoseconds{since_}},
+                               Time{std::chrono::nanoseconds{end}});
+  } catch (std::bad_alloc const&) {  // one that is not told of
+  }
+}
+
+void tell_of_rank_waits(RankWaits* whom) noexcept {
+  told_of_rank_waits = whom;
 }
 
 Seconds waited_for_ranks() noexcept {

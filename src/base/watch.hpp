@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -34,6 +35,17 @@ class WaitingForRanks {
 };
 /// The time that this thread has spent in a WaitingForRanks, one that still lasts not included.
 [[nodiscard]] Seconds waited_for_ranks() noexcept;
+
+/// Told of each WaitingForRanks of a thread when it has ended.
+class RankWaits {
+ public:
+  virtual ~RankWaits() = default;
+  /// `what`: as ThreadState::what, "all_gather for layer 3".
+  virtual void waited(std::string const& what, std::chrono::steady_clock::time_point begin,
+                      std::chrono::steady_clock::time_point end) noexcept = 0;
+};
+/// Of the calling thread's, from now on; null: nobody. `whom` lives until somebody else is told.
+void tell_of_rank_waits(RankWaits* whom) noexcept;
 
 /// Counts as progress of this process: for loops that neither wait nor return for long.
 void made_progress() noexcept;

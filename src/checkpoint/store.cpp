@@ -330,7 +330,7 @@ void Store::begin(Meta const& meta, state::ShardMap const& map,
   require(!is_saving(), "checkpoint: one save at a time");
   Stopwatch const watch;
   if (removal_.goes_on()) {
-    log::info("step {:>6}  its save waits until older checkpoints are removed", meta.step);
+    log::dated("step {:>6}  its save waits until older checkpoints are removed", meta.step);
   }
   finish_removal();
   ++saves_;

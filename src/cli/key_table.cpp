@@ -34,6 +34,14 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) {
           c.full_header = choice<bool>(t, {{"short", false}, {"full", true}});
         }},
+    Key{"run.progress", "auto|on|off", "auto",
+        "a line at the end of a terminal that moves with the steps; on: also where mpirun stands "
+        "between",
+        [](RunConfig& c, Text t) {
+          using train::Progress;
+          c.wanted_progress = choice<Progress>(
+              t, {{"auto", Progress::automatic}, {"on", Progress::on}, {"off", Progress::off}});
+        }},
     Key{"run.trace", "off|on", "off",
         "write run.dir/trace-RANK.json, which Perfetto shows: what each rank moved and computed "
         "when; and foreseen-RANK.json, the same of simulated steps, where all rates are given",

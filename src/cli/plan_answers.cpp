@@ -5,132 +5,36 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
+#include "train/remedies.hpp"
 
 namespace offstage::cli {
 namespace {
 
-/// A gain that is worth a line.
-constexpr double clear_gain = 0.02;
 /// Far beyond any model, batch and sequence.
 constexpr std::int64_t most_blocks = 2048;
 constexpr std::int64_t most_of_others = std::int64_t{1} << 30U;
 
-bool has_times(train::Forecast const& forecast) {
-  return forecast.update.problem.empty() && forecast.compute_known;
-}
-
-/// Something that could be otherwise.
-struct Remedy {
-  std::string words;
-  train::RunConfig config;
-  train::ForecastScope scope;
-};
-
-std::vector<Remedy> remedies(PlanOptions const& options, train::ForecastScope const& scope) {
-  std::vector<Remedy> all;
-  auto const add = [&](std::string words, auto const& change) {
-    all.push_back({std::move(words), options.config, scope});
-    change(all.back());
-  };
-  auto const& paths = options.config.paths;
-  bool const any_split = options.config.storage.split.rule != plan::SplitRule::fixed &&
-                         options.config.storage.split.rule != plan::SplitRule::first;
-  if (!paths.empty() && any_split) {
-    auto const& fastest = *std::ranges::max_element(paths, {}, &tiers::PathSettings::read_rate);
-    add(fmt::format("one more path like {}", fastest.directory), [&](Remedy& remedy) {
-      remedy.config.paths.push_back(fastest);
-      remedy.config.paths.back().directory += "-more";
-    });
-  }
-  if (!paths.empty()) {
-    add("twice the SSDs behind each path", [](Remedy& remedy) {
-      for (tiers::PathSettings& path : remedy.config.paths) {
-        path.read_rate *= 2.0;
-        path.write_rate *= 2.0;
-      }
-    });
-  }
-  add("twice the host memory", [](Remedy& remedy) {
-    remedy.config.host_memory *= 2;
-    remedy.scope.host_memory *= 2;
-  });
-  if (options.config.device.memory > 0) {
-    add("twice the device memory", [](Remedy& remedy) { remedy.config.device.memory *= 2; });
-  }
-  add("a link to the device of twice the rate", [](Remedy& remedy) {
-    auto& config = remedy.config;
-    for (double* rate :
-         {&config.platform.host_to_device, &config.platform.device_to_host,
-          &config.platform.host_to_device_both, &config.platform.device_to_host_both,
-          &config.device.emulation.host_to_device, &config.device.emulation.device_to_host}) {
-      *rate *= 2.0;
-    }
-  });
-  add("a device of twice the products", [](Remedy& remedy) {
-    remedy.config.platform_products *= 2.0;
-    remedy.config.device.emulation.compute *= 2.0;
-  });
-  add("twice the cores", [](Remedy& remedy) {
-    remedy.config.platform.cpu_update *= 2.0;
-    remedy.config.device.emulation.host_update *= 2.0;
-    remedy.config.device.emulation.host_sum *= 2.0;
-  });
-  auto const& train = options.config.train;
-  if (train.global_batch % (2 * train.micro_batch) == 0) {
-    add(fmt::format("train.micro-batch={} (other bits: sums are rounded elsewhere)",
-                    2 * train.micro_batch),
-        [](Remedy& remedy) { remedy.config.train.micro_batch *= 2; });
-  }
-  return all;
-}
-
-/// None: it does not fit either.
-std::optional<train::Forecast> attempt(train::RunConfig const& config,
-                                       train::ForecastScope const& scope) {
-  try {
-    auto forecast = train::forecast(config, scope);
-    bool const fits = shortage_of(forecast, config.device.memory).empty();
-    return fits ? std::optional{std::move(forecast)} : std::nullopt;
-  } catch (UsageError const&) {
-    return std::nullopt;
-  }
-}
-
 /// With `before`, what gains clearly; without, what makes it fit.
 void print_remedies(std::optional<Seconds> before, PlanOptions const& options,
                     train::ForecastScope const& scope) {
-  struct Found {
-    double gain;
-    std::string words;
-  };
-  std::vector<Found> found;
-  for (Remedy const& remedy : remedies(options, scope)) {
-    auto const forecast = attempt(remedy.config, remedy.scope);
-    if (!forecast) {
-      continue;
-    }
-    Seconds const step = forecast->step.step;
-    if (!before) {
-      auto const seconds =
-          has_times(*forecast) ? fmt::format("; a step of {:.3g} s", step.count()) : "";
-      found.push_back({0.0, fmt::format("{}: it fits{}", remedy.words, seconds)});
-    } else if (double const gain = *before / step; gain > 1.0 + clear_gain) {
-      found.push_back({gain, fmt::format("{}: {:.3g} s, {:.2f} times as fast", remedy.words,
-                                         step.count(), gain)});
-    }
+  bool first = true;
+  for (train::Help const& help : train::what_helps(options.config, scope, before)) {
+    Seconds const step = help.forecast.step.step;
+    auto const seconds =
+        train::has_times(help.forecast) ? fmt::format("; a step of {:.3g} s", step.count()) : "";
+    print_line(first ? "what would help" : "",
+               before ? fmt::format("{}: {:.3g} s, {:.2f} times as fast", help.words, step.count(),
+                                    *before / step)
+                      : fmt::format("{}: it fits{}", help.words, seconds));
+    first = false;
   }
-  std::ranges::stable_sort(found, std::ranges::greater{}, &Found::gain);
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    print_line(i == 0 ? "what would help" : "", found[i].words);
-  }
-  if (found.empty()) {
+  if (first) {
     print_line("what would help",
                before ? "nothing of twice the paths, memory, link, products or cores"
                       : "none of that alone: twice the paths or memory, or a smaller micro-batch");
@@ -139,7 +43,7 @@ void print_remedies(std::optional<Seconds> before, PlanOptions const& options,
 
 std::string fit_of(train::Forecast const& forecast, PlanOptions const& options) {
   Bytes const limit = options.config.device.memory;
-  if (auto const shortage = shortage_of(forecast, limit); !shortage.empty()) {
+  if (auto const shortage = train::shortage_of(forecast, limit); !shortage.empty()) {
     return "no: " + shortage;
   }
   auto const device = limit > 0 ? fmt::format("{} of {}", format_bytes(forecast.device.total()),
@@ -206,44 +110,21 @@ std::string in_short(double value) {
   return fmt::format("{:.0f}", value);
 }
 
-std::string name_of(std::string const& resource, train::Forecast const& forecast) {
-  for (std::size_t i = 0; i < forecast.paths.size(); ++i) {
-    std::string const path = fmt::format("path {}", i + 1);
-    if (resource == path || resource.starts_with(path + ',')) {
-      return forecast.paths[i].directory + resource.substr(path.size());
-    }
-  }
-  return resource;
-}
-
-std::string use_of(plan::ResourceUse const& use, train::Forecast const& forecast) {
-  return fmt::format("{} {:.0f} %", name_of(use.name, forecast),
-                     100.0 * use.busy / forecast.step.step);
-}
-
-std::string shortage_of(train::Forecast const& forecast, Bytes limit) {
-  return limit > 0 && forecast.device.total() > limit
-             ? fmt::format("{} of device.memory={}, {} too much",
-                           format_bytes(forecast.device.total()), format_bytes(limit),
-                           format_bytes(forecast.device.total() - limit))
-             : std::string{};
-}
-
 void print_answers(std::optional<train::Forecast> const& forecast, std::string const& problem,
                    PlanOptions const& options, train::ForecastScope const& scope) {
-  bool const fits = forecast && shortage_of(*forecast, options.config.device.memory).empty();
+  bool const fits = forecast && train::shortage_of(*forecast, options.config.device.memory).empty();
   print_line("does it fit", forecast ? fit_of(*forecast, options) : "no: " + problem);
   if (!fits) {
     print_remedies(std::nullopt, options, scope);
     return;
   }
-  if (!has_times(*forecast)) {
+  if (!train::has_times(*forecast)) {
     return;
   }
   std::vector<std::string> uses;
   for (auto const& use : forecast->step.uses) {
     if (uses.size() < 3) {
-      uses.push_back(use_of(use, *forecast));
+      uses.push_back(train::use_of(use, *forecast));
     }
   }
   print_line(
@@ -259,7 +140,7 @@ void print_largest(PlanOptions const& options, train::ForecastScope const& scope
   auto look = scope;
   look.memory_alone = true;
   auto const fits = [&](std::int64_t count) {
-    return attempt(sized(options.config, what, count), look).has_value();
+    return train::attempt(sized(options.config, what, count), look).has_value();
   };
   if (!fits(1)) {
     throw UsageError{
@@ -287,7 +168,7 @@ void print_largest(PlanOptions const& options, train::ForecastScope const& scope
   print_line(
       "the largest that fits",
       fmt::format("{}{}", words_of(what, least, forecast),
-                  has_times(forecast)
+                  train::has_times(forecast)
                       ? fmt::format("; a step of {:.3g} s, {} tokens/s", forecast.step.step.count(),
                                     in_short(static_cast<double>(forecast.tokens) /
                                              forecast.step.step.count()))

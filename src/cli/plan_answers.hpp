@@ -12,13 +12,6 @@ namespace offstage::cli {
 void print_line(std::string const& name, std::string const& text);
 /// "6.74 B", three significant figures.
 [[nodiscard]] std::string in_short(double value);
-/// "path 1" of a prediction is a directory.
-[[nodiscard]] std::string name_of(std::string const& resource, train::Forecast const& forecast);
-[[nodiscard]] std::string use_of(plan::ResourceUse const& use, train::Forecast const& forecast);
-
-/// The need of device memory beside its limit, where the limit is too small; else empty.
-[[nodiscard]] std::string shortage_of(train::Forecast const& forecast, Bytes limit);
-
 /// In plain words: whether it fits, how long a step is and what bounds it, and what of the machine
 /// would help how much, each by a forecast of its own. `forecast`: none where host memory does not
 /// suffice, for which `problem` has the words.

@@ -15,6 +15,7 @@
 #include "platform/memory/process_memory.hpp"
 #include "train/forecast.hpp"
 #include "train/memory_demand.hpp"
+#include "train/remedies.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -110,12 +111,13 @@ void print_row(std::string const& name, train::Forecast const& forecast,
   auto const known = [&](double value, int digits) {
     return forecast.compute_known ? fmt::format("{:.{}f}", value, digits) : std::string{"?"};
   };
-  log::info(
-      "  {:<20}{:>7.3f}{:>9.3f}{:>9}{:>9}{:>9.3f}{:>9}{:>10}  {}", name, forecast.update.share,
-      forecast.update.resident, known(step.forward.count(), 3), known(step.backward.count(), 3),
-      step.update.count(), known(step.step.count(), 3),
-      known(static_cast<double>(forecast.tokens) / step.step.count(), 0),
-      forecast.compute_known && !step.uses.empty() ? use_of(step.uses.front(), forecast) : "?");
+  log::info("  {:<20}{:>7.3f}{:>9.3f}{:>9}{:>9}{:>9.3f}{:>9}{:>10}  {}", name,
+            forecast.update.share, forecast.update.resident, known(step.forward.count(), 3),
+            known(step.backward.count(), 3), step.update.count(), known(step.step.count(), 3),
+            known(static_cast<double>(forecast.tokens) / step.step.count(), 0),
+            forecast.compute_known && !step.uses.empty()
+                ? train::use_of(step.uses.front(), forecast)
+                : "?");
 }
 
 void print_policy(PolicyRow const& row, train::ForecastScope const& scope) {
@@ -125,7 +127,7 @@ void print_policy(PolicyRow const& row, train::ForecastScope const& scope) {
   }
   try {
     auto const forecast = train::forecast(*row.config, scope);
-    auto const shortage = shortage_of(forecast, row.config->device.memory);
+    auto const shortage = train::shortage_of(forecast, row.config->device.memory);
     print_row(row.name, forecast,
               shortage.empty() ? forecast.update.problem : "does not fit: " + shortage);
   } catch (UsageError const& error) {

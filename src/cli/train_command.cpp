@@ -1,9 +1,11 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/log.hpp"
@@ -28,10 +30,22 @@ struct ReadOptions {
   std::exception_ptr error;  ///< why there are none; else null
 };
 
+/// A terminal that knows how to clear a line, unless told otherwise. Colours: https://no-color.org.
+void settle_progress(train::RunConfig& config) {
+  char const* const terminal = std::getenv("TERM");
+  char const* const no_color = std::getenv("NO_COLOR");
+  bool const is_terminal =
+      ::isatty(STDOUT_FILENO) != 0 && terminal != nullptr && std::string_view{terminal} != "dumb";
+  config.progress = config.wanted_progress == train::Progress::on ||
+                    (config.wanted_progress == train::Progress::automatic && is_terminal);
+  config.colours = no_color == nullptr || *no_color == '\0';
+}
+
 ReadOptions read_options(Arguments const& arguments) {
   ReadOptions read;
   try {
     read.config = parse_train_options(arguments);
+    settle_progress(read.config);
   } catch (...) {
     read.error = std::current_exception();
   }

@@ -42,12 +42,12 @@ Decision Cadence::after(std::int64_t step) const {
 
 void Cadence::say(std::int64_t step, Stop stop) const {
   if (stop == Stop::job_end) {
-    log::info("the job ends at {:%H:%M:%S}; {}, train.time-margin is {}: stopping after step {}",
-              fmt::localtime(slurm::TimePoint::clock::to_time_t(*config_.job->end)),
-              pace_.figures(), format_duration(config_.train.time_margin), step);
+    log::dated("the job ends at {:%H:%M:%S}; {}, train.time-margin is {}: stopping after step {}",
+               fmt::localtime(slurm::TimePoint::clock::to_time_t(*config_.job->end)),
+               pace_.figures(), format_duration(config_.train.time_margin), step);
   } else if (stop == Stop::max_time) {
-    log::info("train.max-time={} is near; {}: stopping after step {}",
-              format_duration(config_.train.max_time), pace_.figures(), step);
+    log::dated("train.max-time={} is near; {}: stopping after step {}",
+               format_duration(config_.train.max_time), pace_.figures(), step);
   }
 }
 

@@ -29,6 +29,10 @@ class ForecastReport {
   /// Seconds that the next one is expected to take; 0: nothing is expected.
   [[nodiscard]] Seconds step() const { return forecast_ ? forecast_->step.step : Seconds{}; }
   void add(StepTimes const& times);
+  /// Mean of the steps in lines(); 0: there are none.
+  [[nodiscard]] Seconds reached() const {
+    return counted_ > 0 ? sum_.step / static_cast<double>(counted_) : Seconds{};
+  }
   /// A few lines of the end report: phases and paths, the means of the steps of which something was
   /// expected, without a run's first one if there are others. None if there are none.
   [[nodiscard]] std::vector<std::string> lines() const;

@@ -1,6 +1,9 @@
 #include "train/journal.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <filesystem>
 #include <utility>
@@ -95,6 +98,7 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
                                           tokens / std::max(entry.seconds.count(), 1e-9)));
   }
   log_step(entry, now);
+  show_progress(entry, now);
 }
 
 void Journal::write_forecast(std::int64_t step) {
@@ -125,8 +129,8 @@ void Journal::log_step(StepEntry const& entry, Seconds now) {
   std::int64_t const step = entry.meta.step;
   std::int64_t const steps = config_.train.steps;
   if (entry.meta.loss_scale < entry.loss_scale) {
-    log::info("step {}: gradients overflowed at loss scale {}, next {}; update skipped", step,
-              entry.loss_scale, entry.meta.loss_scale);
+    log::dated("step {}: gradients overflowed at loss scale {}, next {}; update skipped", step,
+               entry.loss_scale, entry.meta.loss_scale);
   } else if (result.skipped) {
     log::warning("step {}: loss {} or gradient norm {} is not finite, update skipped", step,
                  result.loss, result.grad_norm);
@@ -142,12 +146,38 @@ void Journal::log_step(StepEntry const& entry, Seconds now) {
   logged_ = now;
   logged_tokens_ = times_.tokens;
   logged_steps_ = times_.steps;
-  Seconds const mean = (now - started_) / static_cast<double>(times_.steps);
-  log::info(
+  log::dated(
       "step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  {:.3g} TFLOP/s  left "
       "{}",
       step, steps, result.loss, result.grad_norm, entry.meta.learning_rate, rate, tflops,
-      format_duration(mean * static_cast<double>(steps - step)));
+      format_duration(mean_step(now) * static_cast<double>(steps - step)));
+}
+
+// Not so often that a terminal far away would be busy with it.
+void Journal::show_progress(StepEntry const& entry, Seconds now) {
+  constexpr Seconds pause{0.1};
+  constexpr std::int64_t width = 24;
+  std::int64_t const step = entry.meta.step;
+  std::int64_t const steps = config_.train.steps;
+  if (!config_.progress || (now - shown_ < pause && step != steps && times_.steps != 1)) {
+    return;
+  }
+  shown_ = now;
+  std::int64_t const done = width * step / steps;
+  auto const bar = [&](std::int64_t count, char sign) {
+    return std::string(static_cast<std::size_t>(count), config_.colours ? ' ' : sign);
+  };
+  auto const tokens = static_cast<double>(config_.train.global_batch * config_.train.sequence);
+  std::array const parts{
+      log::Styled{bar(done, '#'), log::Style::bar},
+      log::Styled{bar(width - done, '-'), log::Style::rest},
+      log::Styled{fmt::format(" {:>3} %", 100 * step / steps), log::Style::bold},
+      log::Styled{fmt::format("  step {}/{}", step, steps)},
+      log::Styled{fmt::format("  loss {:.4f}", metrics_->smoothed_loss()), log::Style::bold},
+      log::Styled{fmt::format("  {:.0f} tokens/s", tokens / std::max(entry.seconds.count(), 1e-9))},
+      log::Styled{"  left " + format_duration(mean_step(now) * static_cast<double>(steps - step)),
+                  log::Style::dim}};
+  log::write_status(parts, config_.colours);
 }
 
 void Journal::validated(std::int64_t step, double loss, Seconds seconds, Seconds now) {
@@ -157,7 +187,7 @@ void Journal::validated(std::int64_t step, double loss, Seconds seconds, Seconds
     if (events_) {
       events_->write(step, validation_curve(loss));
     }
-    log::info("step {:>6}  validation loss {:.4f}", step, loss);
+    log::dated("step {:>6}  validation loss {:.4f}", step, loss);
   }
 }
 
@@ -173,14 +203,14 @@ void Journal::saved(std::int64_t step, checkpoint::SaveStats const& stats, int l
                              .stood_still = stats.stood_still,
                              .bytes = stats.bytes,
                              .elapsed = now - started_});
-    log::info("step {:>6}  saved {} in {}{}{}{}", step, stats.path, format_duration(stats.seconds),
-              stats.in_two_parts
-                  ? fmt::format(", training stood still for {}", format_duration(stats.stood_still))
-                  : "",
-              stats.referred > 0
-                  ? fmt::format(", {} of it by reference", format_bytes(stats.referred))
-                  : "",
-              level == 1 ? ", level 1" : "");
+    log::dated(
+        "step {:>6}  saved {} in {}{}{}{}", step, stats.path, format_duration(stats.seconds),
+        stats.in_two_parts
+            ? fmt::format(", training stood still for {}", format_duration(stats.stood_still))
+            : "",
+        stats.referred > 0 ? fmt::format(", {} of it by reference", format_bytes(stats.referred))
+                           : "",
+        level == 1 ? ", level 1" : "");
   }
 }
 
@@ -191,8 +221,8 @@ void Journal::copied(checkpoint::CopyStats const& stats, Seconds now) {
                              .seconds = stats.seconds,
                              .bytes = stats.bytes,
                              .elapsed = now - started_});
-    log::info("step {:>6}  copied to other nodes in {}, {}, level 3", stats.step,
-              format_duration(stats.seconds), format_bytes(stats.bytes));
+    log::dated("step {:>6}  copied to other nodes in {}, {}, level 3", stats.step,
+               format_duration(stats.seconds), format_bytes(stats.bytes));
   }
 }
 
@@ -222,6 +252,10 @@ void Journal::conclude(RunEnd const& end) {
     log::info("{}", sentence);
   }
   std::vector<std::string> sentences = end.slow_nodes;
+  for (std::string const& sentence : end.advice) {
+    log::info("advice: {}", sentence);
+    sentences.push_back(sentence);
+  }
   if (auto const advice = advice_on_clipping(times_, config_); !advice.empty()) {
     log::info("{}", advice);
     sentences.push_back(advice);
@@ -233,10 +267,10 @@ void Journal::conclude(RunEnd const& end) {
   }
   write_end(end, std::move(sentences));
   if (end.stop == Stop::none) {
-    log::info("done: step {} of {}", end.step, config_.train.steps);
+    log::dated("done: step {} of {}", end.step, config_.train.steps);
   } else {
-    log::info("stopped after step {} of {} because {}; the same command goes on from there",
-              end.step, config_.train.steps, reason_of(end.stop));
+    log::dated("stopped after step {} of {} because {}; the same command goes on from there",
+               end.step, config_.train.steps, reason_of(end.stop));
   }
 }
 

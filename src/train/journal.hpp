@@ -37,6 +37,7 @@ struct RunEnd {
   Seconds total{};
   MemoryRecord memory{};
   std::vector<std::string> slow_nodes{};  ///< sentences (slow_nodes.hpp)
+  std::vector<std::string> advice{};      ///< likewise (remedies.hpp)
 };
 
 /// What a run tells: metrics.jsonl, events for TensorBoard, a log line where one is due, the end
@@ -52,6 +53,8 @@ class Journal {
   /// The steps to come are expected to be so.
   void expect(RunForecast forecast) { against_.expect(std::move(forecast)); }
   [[nodiscard]] bool expects() const { return against_.expected().has_value(); }
+  /// Mean of the steps of which something was expected; 0: there are none.
+  [[nodiscard]] Seconds reached() const { return against_.reached(); }
   void step_done(StepEntry const& entry, Seconds now);
   void validated(std::int64_t step, double loss, Seconds seconds, Seconds now);
   /// `level`: 1 or 2.
@@ -65,6 +68,11 @@ class Journal {
 
  private:
   void log_step(StepEntry const& entry, Seconds now);
+  void show_progress(StepEntry const& entry, Seconds now);
+  /// Seconds of a step so far, all between steps counted in.
+  [[nodiscard]] Seconds mean_step(Seconds now) const {
+    return (now - started_) / static_cast<double>(times_.steps);
+  }
   /// Once something is expected: metrics.jsonl says so.
   void write_forecast(std::int64_t step);
   void write_end(RunEnd const& end, std::vector<std::string> sentences);
@@ -81,6 +89,7 @@ class Journal {
   double products_{};  ///< FLOP/s of all ranks' devices; 0: not known
   Seconds started_{};
   Seconds logged_{};              ///< when the last log line was written
+  Seconds shown_{};               ///< likewise of the progress
   std::int64_t logged_tokens_{};  ///< of this start, at the last log line
   std::int64_t logged_steps_{};   ///< likewise
 };

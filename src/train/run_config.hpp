@@ -212,6 +212,8 @@ struct PassRates {
   double rank_link{};  ///< bytes per second that come to a rank from the others
 };
 
+enum class Progress { automatic, on, off };  ///< run.progress
+
 /// Everything a training run is told; made by cli from files and options, read-only afterwards.
 struct RunConfig {
   std::string run_dir;
@@ -222,10 +224,13 @@ struct RunConfig {
   TrainConfig train;
   OptimizerConfig optimizer;
   NumericsConfig numerics;
-  bool full_header{};                      ///< run.header=full
-  bool trace{};                            ///< run.trace
-  bool tensorboard{};                      ///< run.tensorboard
-  bool allow_foreign{};                    ///< run.allow-foreign
+  bool full_header{};                              ///< run.header=full
+  Progress wanted_progress = Progress::automatic;  ///< run.progress
+  bool progress{};       ///< settled: a line on rank 0's terminal moves with the steps
+  bool colours{};        ///< on it
+  bool trace{};          ///< run.trace
+  bool tensorboard{};    ///< run.tensorboard
+  bool allow_foreign{};  ///< run.allow-foreign
   std::vector<tiers::PathSettings> paths;  ///< tiers.path; empty: the state lives in host memory
   StoragePolicy storage;
   /// Gradients have a storage path to be flushed to, and are.

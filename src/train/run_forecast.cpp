@@ -111,6 +111,7 @@ std::optional<RunForecast> foresee_run(RunConfig const& config, StepFacts const&
     forecast.paths.push_back(
         {path.read * facts.ranks_per_node, path.write * facts.ranks_per_node, path.full_duplex});
   }
+  forecast.machine = machine;
   auto as_reached = config;
   if (reached != nullptr && reached->steps > 0) {
     as_reached.plan.clip_rate =

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "plan/machine.hpp"
 #include "plan/simulation.hpp"
 #include "plan/split.hpp"
 #include "platform/trace/trace.hpp"
@@ -26,6 +27,7 @@ struct ReachedRates {
 struct RunForecast {
   plan::Prediction step{};              ///< of this rank
   std::vector<plan::PathRate> paths{};  ///< of a node, by which it is made; as step.paths
+  plan::Machine machine{};              ///< of this rank, by which it is made
   bool given = true;  ///< by rates that were given; else some are as its first steps had them
   std::vector<std::string> unknown{};  ///< resources whose rates nobody knows: they take no time
 };

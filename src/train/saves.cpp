@@ -1,6 +1,7 @@
 #include "train/saves.hpp"
 
 #include <array>
+#include <chrono>
 #include <span>
 
 #include "base/error.hpp"
@@ -51,8 +52,8 @@ bool Saves::takes_local(std::int64_t step, bool is_due, bool a_step_follows) {
   finish_copies();
   bool const waits = a_step_follows && local_goes_on_ && local_.store->is_copying();
   if (waits && !local_waits_ && comm_.rank() == 0) {
-    log::info("step {:>6}  level 1 waits: that of step {} is still being copied", step,
-              local_.step);
+    log::dated("step {:>6}  level 1 waits: that of step {} is still being copied", step,
+               local_.step);
   }
   local_waits_ = waits;
   return !local_waits_;
@@ -144,8 +145,7 @@ void Saves::remove_passed_over_local() {
 
 void Saves::save(checkpoint::Meta const& meta, State const& state, Seconds waited) {
   remove_passed_over_local();
-  global_.step = meta.step;
-  global_.waited = waited;
+  global_.begin(meta.step, waited);
   note(global_, global_.store->save(meta, state.map, state.subgroups, state.tiers));
   global_first_ = false;
 }
@@ -153,16 +153,16 @@ void Saves::save(checkpoint::Meta const& meta, State const& state, Seconds waite
 void Saves::begin(checkpoint::Meta const& meta, State const& state, Seconds waited) {
   remove_passed_over_local();
   cadence_.save_began();
+  auto const begun = trace::Clock::now();
   global_.store->begin_save(meta, state.map, state.subgroups, state.tiers);
-  global_.step = meta.step;
-  global_.waited = waited;
+  global_.begin(meta.step, waited);
+  global_.begun = begun;
 }
 
 void Saves::save_local(checkpoint::Meta const& meta, State const& state, Seconds waited,
                        bool goes_on) {
   end_copies();  // of the one before: nobody waits for them where no step follows
-  local_.step = meta.step;
-  local_.waited = waited;
+  local_.begin(meta.step, waited);
   try_local([&] {
     if (goes_on) {
       local_.store->begin_save(meta, state.map, state.subgroups, state.tiers);
@@ -228,6 +228,11 @@ void Saves::remove_local() {
 
 void Saves::note(Level const& level, checkpoint::SaveStats const& stats) {
   bool const is_local = &level == &local_;
+  if (trace_ != nullptr) {
+    auto const worked = std::chrono::duration_cast<trace::Clock::duration>(stats.seconds);
+    trace_->span("checkpoint", is_local ? "level 1" : "level 2", level.begun, level.begun + worked,
+                 level.step, stats.bytes);
+  }
   SaveTime const time{.whole = level.waited + stats.seconds - stats.paused,
                       .stood_still = level.waited + stats.stood_still};
   if (is_local) {

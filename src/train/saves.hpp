@@ -9,6 +9,7 @@
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 #include "train/cadence.hpp"
@@ -38,6 +39,8 @@ class Saves {
   [[nodiscard]] checkpoint::Store& store() noexcept { return *global_.store; }
   /// See checkpoint::Store.
   void set_split(checkpoint::SplitParameters const& split);
+  /// The row "checkpoint" has a span for each save, from its begin as long as it works. Null: none.
+  void set_trace(trace::Trace* trace) noexcept { trace_ = trace; }
   [[nodiscard]] bool is_saved(std::int64_t step) const noexcept { return step == global_.step; }
 
   /// State of this rank that is saved or filled.
@@ -104,6 +107,13 @@ class Saves {
     std::unique_ptr<checkpoint::Store> store;
     std::int64_t step = -1;  ///< that it has, or soon will
     Seconds waited{};
+    trace::Clock::time_point begun{};
+    /// A save of this step begins now.
+    void begin(std::int64_t of_step, Seconds for_state) {
+      step = of_step;
+      waited = for_state;
+      begun = trace::Clock::now();
+    }
   };
   bool finish_local();
   /// Copies that have become complete count.
@@ -126,6 +136,7 @@ class Saves {
   Journal& journal_;
   bool global_first_ = false;
   bool local_waits_ = false;  ///< one that was due
+  trace::Trace* trace_ = nullptr;
 };
 
 }  // namespace offstage::train

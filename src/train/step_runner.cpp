@@ -55,6 +55,9 @@ StepRunner<T>::StepRunner(RunConfig const& config, mpi::Communicator const& comm
   nodes_ = static_cast<int>(comm.sum(node.rank() == 0 ? 1 : 0));
   mpi::agree(comm, [&] {
     trace_ = make_trace("trace");
+    if (trace_) {
+      communication_.emplace(*trace_);
+    }
     if (config_.parameter_home == parameters::Home::device) {
       RunConfig known = config_;
       known.device.memory = device_->capacity();

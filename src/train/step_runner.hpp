@@ -22,6 +22,7 @@
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "train/calling_source.hpp"
+#include "train/communication_row.hpp"
 #include "train/device_demand.hpp"
 #include "train/memory_demand.hpp"
 #include "train/metrics.hpp"
@@ -113,6 +114,8 @@ class StepRunner {
   /// have rows that do not count.
   double validate(data::Dataset const& data, std::int64_t windows);
 
+  /// Null unless run.trace.
+  [[nodiscard]] trace::Trace* trace() const noexcept { return trace_.get(); }
   [[nodiscard]] state::ShardMap const& map() const noexcept { return map_; }
   [[nodiscard]] std::vector<state::Subgroup> const& subgroups() const noexcept {
     return subgroups_;
@@ -133,6 +136,7 @@ class StepRunner {
   }
   [[nodiscard]] Bytes host_memory_limit() const noexcept { return run_memory_->host_limit(); }
   [[nodiscard]] int nodes() const noexcept { return nodes_; }
+  [[nodiscard]] int ranks_per_node() const noexcept { return run_memory_->ranks_on_node(); }
   /// What tiers.host-memory bounds, as measured: the node's sum of peak resident memory, less what
   /// was resident before construction and the emulated device's arena.
   /// Collective.
@@ -198,6 +202,7 @@ class StepRunner {
   plan::MemoryPlan memory_;
   std::vector<state::Subgroup> subgroups_;
   std::unique_ptr<trace::Trace> trace_;                  ///< null unless run.trace
+  std::optional<CommunicationRow> communication_;        ///< none unless run.trace
   std::unique_ptr<update::DeviceMemory> device_memory_;  ///< likewise
   Bytes activation_bytes_{};                             ///< all that lies idle between passes
   std::unique_ptr<Offload> offload_;

@@ -32,6 +32,7 @@
 #include "train/loss_scale.hpp"
 #include "train/machine_rates.hpp"
 #include "train/memory_demand.hpp"
+#include "train/remedies.hpp"
 #include "train/run_attention.hpp"
 #include "train/run_device.hpp"
 #include "train/run_link.hpp"
@@ -157,6 +158,8 @@ class Training {
   [[nodiscard]] bool finish_earlier_save(bool a_step_follows);
   /// Without peaks. Collective.
   [[nodiscard]] MemoryRecord memory_limits() const;
+  /// Sentences of rank 0 on what bounds the steps, by the rates that were given or reached.
+  [[nodiscard]] std::vector<std::string> advice() const;
   void conclude();
   [[nodiscard]] bool leads() const { return comm_.rank() == 0; }
 
@@ -239,7 +242,7 @@ void Training<T>::start_or_continue() {
     meta_ = std::move(*found);
     continue_loss_scale();
     if (leads()) {
-      log::info("continuing after step {}", meta_.step);
+      log::dated("continuing after step {}", meta_.step);
       say_what_changed(meta_, config_);
     }
     if (leads() && meta_.seed != config_.train.seed) {
@@ -269,8 +272,8 @@ void Training<T>::start() {
   std::string const& from = config_.train.init_from;
   std::unique_ptr<state::ParameterReader> first_weights;
   if (leads()) {
-    log::info("starting at step 0 with seed {}{}", config_.train.seed,
-              from.empty() ? "" : fmt::format(" from the weights in {}", from));
+    log::dated("starting at step 0 with seed {}{}", config_.train.seed,
+               from.empty() ? "" : fmt::format(" from the weights in {}", from));
   }
   if (!from.empty()) {
     std::string const resolved = convert::resolve_parameters(from, "train.init-from", comm_);
@@ -416,9 +419,9 @@ bool Training<T>::gains(RunConfig const& config, std::vector<std::string> const&
   auto const left = static_cast<double>(config_.train.steps - meta_.step);
   bool const worth = before > worthwhile_gain * after &&
                      left * (before - after) > worthwhile_starts * start_seconds_;
-  log::info("plan: {}; {}: a step of {:.3g} s instead of {:.3g} s, {}", fmt::join(moved, ", "),
-            describe(goes.chosen, config), after.count(), before.count(),
-            worth ? "for which the run saves and starts anew" : "not worth a new start");
+  log::dated("plan: {}; {}: a step of {:.3g} s instead of {:.3g} s, {}", fmt::join(moved, ", "),
+             describe(goes.chosen, config), after.count(), before.count(),
+             worth ? "for which the run saves and starts anew" : "not worth a new start");
   return worth;
 }
 
@@ -478,6 +481,7 @@ void Training<T>::prepare() {
   if (auto const split = runner_->split_parameters()) {
     saves_->set_split(*split);
   }
+  saves_->set_trace(runner_->trace());
   settle_saves();
   runner_->set_before_update([this] { return saves_->finish_if_written(); });
   if (config_.checkpoint.partner) {
@@ -590,6 +594,34 @@ MemoryRecord Training<T>::memory_limits() const {
           .device_planned = comm_.maximum(runner_->device_plan().total())};
 }
 
+// Whoever sent a signal waits for the end.
+template <class T>
+std::vector<std::string> Training<T>::advice() const try {
+  bool const enough = meta_.step - first_step_ >= first_look;
+  if (!leads() || !enough || stop_ == Stop::signal) {
+    return {};
+  }
+  auto const forecast = runner_->foresee();
+  if (!forecast || !forecast->unknown.empty()) {
+    return {};
+  }
+  RunConfig config = config_;
+  config.plan.choose = false;
+  config.plan.clip_rate =
+      static_cast<double>(clipped_) / static_cast<double>(meta_.step - first_step_);
+  int const ranks_per_node = runner_->ranks_per_node();
+  set_rates(config, forecast->machine.rates, ranks_per_node);
+  config.platform_products = forecast->machine.compute;
+  return advise(config,
+                {.ranks = comm_.size(),
+                 .ranks_per_node = ranks_per_node,
+                 .host_memory = runner_->host_memory_limit()},
+                journal_.reached());
+} catch (std::exception const& error) {  // no run ends for want of advice
+  log::warning("no advice on this run: {}", error.what());
+  return {};
+}
+
 template <class T>
 void Training<T>::conclude() {
   if (leads() && stop_ == Stop::none) {
@@ -602,11 +634,13 @@ void Training<T>::conclude() {
                      .stop = stop_,
                      .total = cadence_.now(),
                      .memory = memory,
-                     .slow_nodes = slow_nodes_.conclude()});
+                     .slow_nodes = slow_nodes_.conclude(),
+                     .advice = advice()});
 }
 
 template <class T>
 void Training<T>::one_step() {
+  trace::Scope const scope{runner_->trace(), "steps", "step", meta_.step + 1};
   Stopwatch watch;
   Seconds const waited_before = waited_for_ranks();
   double const rate = learning_rate(config_.optimizer, config_.train.steps, meta_.step + 1);
@@ -684,6 +718,7 @@ void Training<T>::look_ahead() {
 
 template <class T>
 void Training<T>::validate() {
+  trace::Scope const scope{runner_->trace(), "validation", "validation", meta_.step};
   Stopwatch watch;
   double const loss = runner_->validate(
       *valid_data_, windows_per_validation(config_.train, valid_data_->windows()));
@@ -703,8 +738,8 @@ bool Training<T>::finish_earlier_save(bool a_step_follows) {
     return true;
   }
   if (!std::exchange(postponed_, true) && leads()) {
-    log::info("step {:>6}  its save waits: that of step {} is still being written", meta_.step,
-              saves_->step());
+    log::dated("step {:>6}  its save waits: that of step {} is still being written", meta_.step,
+               saves_->step());
   }
   return false;
 }
@@ -739,6 +774,7 @@ void Training<T>::save(Decision const& due) {
   if (!local_too && !global) {
     return;
   }
+  trace::Scope const scope{runner_->trace(), "steps", "stands still for a save", meta_.step};
   Seconds const waited = settle_state();
   bool const under_steps = config_.checkpoint.overlap && a_step_follows;
   if (local_too) {

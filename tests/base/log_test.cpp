@@ -1,8 +1,10 @@
 #include "base/log.hpp"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "base/printable.hpp"
 
@@ -46,6 +48,37 @@ TEST(Log, AnEndlessWarningIsCut) {
   testing::internal::CaptureStderr();
   log::warning("{}", std::string(10'000'000, '\n'));
   EXPECT_LT(testing::internal::GetCapturedStderr().size(), longest_message + 100);
+}
+
+TEST(Log, DatedLinesBeginWithTheTime) {
+  testing::internal::CaptureStdout();
+  log::dated("step {}", 3);
+  EXPECT_THAT(
+      testing::internal::GetCapturedStdout(),
+      testing::MatchesRegex("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z step 3\n"));
+}
+
+TEST(Log, AStatusIsALineThatTheNextOneTakesThePlaceOf) {
+  std::vector<log::Styled> const parts{{"  ", log::Style::bar}, {" 3 %\n"}};
+  testing::internal::CaptureStdout();
+  log::write_status(parts, false);
+  log::write_status(parts, true);
+  log::info("done");
+  log::info("really");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(),
+            "   3 %\\x0a\x1b[K\r"
+            "\x1b[42m  \x1b[0m 3 %\\x0a\x1b[K\r"
+            "\x1b[Kdone\nreally\n");
+}
+
+TEST(Log, AStatusIsNoWiderThanATerminal) {
+  std::vector<log::Styled> const parts{{std::string(60, 'a')}, {std::string(60, 'b')}, {"c"}};
+  testing::internal::CaptureStdout();
+  log::write_status(parts, false);
+  log::info("end");
+  auto const text = testing::internal::GetCapturedStdout();
+  EXPECT_LT(std::ranges::count(text, 'b'), 60);
+  EXPECT_EQ(std::ranges::count(text, 'c'), 0);
 }
 
 }  // namespace

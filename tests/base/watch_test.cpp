@@ -179,5 +179,32 @@ TEST(WaitingForRanks, AddsUpForItsThreadAlone) {
   EXPECT_EQ(std::async(std::launch::async, waited_for_ranks).get(), Seconds{});
 }
 
+class Told final : public RankWaits {
+ public:
+  void waited(std::string const& what, std::chrono::steady_clock::time_point begin,
+              std::chrono::steady_clock::time_point end) noexcept override {
+    all.push_back(what);
+    in_order = in_order && begin <= end;
+  }
+  std::vector<std::string> all;
+  bool in_order = true;
+};
+
+TEST(WaitingForRanks, IsToldWithWhatItIsForToWhoeverWantsToKnow) {
+  Told told;
+  { WaitingForRanks const before{"barrier"}; }
+  tell_of_rank_waits(&told);
+  {
+    Waiting const layer{"layer", 3};
+    WaitingForRanks const waiting{"all_gather"};
+  }
+  { Waiting const file{"file"}; }
+  std::async(std::launch::async, [] { WaitingForRanks const other{"barrier"}; }).get();
+  tell_of_rank_waits(nullptr);
+  { WaitingForRanks const after{"barrier"}; }
+  EXPECT_EQ(told.all, std::vector<std::string>{"all_gather for layer 3"});
+  EXPECT_TRUE(told.in_order);
+}
+
 }  // namespace
 }  // namespace offstage

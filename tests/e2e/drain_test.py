@@ -7,7 +7,7 @@ import signal
 from harness import OFFSTAGE, OffstageTest, main
 
 COMMON = ["optimizer.schedule=constant", "tiers.cache=0"]
-SAVED = re.compile(r"^step +(\d+)  saved \S+ in \S+ \S+, training stood still for ", re.MULTILINE)
+SAVED = re.compile(r"^\S+Z step +(\d+)  saved \S+ in \S+ \S+, training stood still for ", re.MULTILINE)
 
 
 class Drain(OffstageTest):

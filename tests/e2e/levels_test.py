@@ -10,7 +10,7 @@ from pathlib import Path
 from harness import OFFSTAGE, OffstageTest, main
 
 COMMON = ["optimizer.schedule=constant", "tiers.cache=0"]
-SAVED = re.compile(r"^step +(\d+)  saved (\S+) in .*?(, level 1)?$", re.MULTILINE)
+SAVED = re.compile(r"^\S+Z step +(\d+)  saved (\S+) in .*?(, level 1)?$", re.MULTILINE)
 
 
 class Levels(OffstageTest):
@@ -39,7 +39,7 @@ class Levels(OffstageTest):
         return int(said[-1][0])
 
     def begins(self, result):
-        found = re.search(r"^continuing after step (\d+)", result.out, re.MULTILINE)
+        found = re.search(r"^\S+Z continuing after step (\d+)", result.out, re.MULTILINE)
         return int(found.group(1)) if found else 0
 
     def straight(self, steps):

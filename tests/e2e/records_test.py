@@ -87,7 +87,7 @@ class Records(OffstageTest):
     def header(self, result):
         """Its lines: what a run says before it starts or goes on."""
         lines = result.out.splitlines()
-        ends = [i for i, line in enumerate(lines) if line.startswith(("starting at", "checkpoint /"))]
+        ends = [i for i, line in enumerate(lines) if " starting at step " in line or line.startswith("checkpoint /")]
         return lines[:ends[0]]
 
     def test_the_short_header_shows_what_differs_from_defaults_in_30_lines_and_the_file_has_all(self):

@@ -4,9 +4,16 @@
 A reader of HTML and one of event files, both made here alone, get figures back from what the program wrote: places in a
 picture by the numbers beside its axes, as an eye would.
 """
+import contextlib
+import fcntl
+import json
 import math
+import os
+import pty
 import re
 import struct
+import subprocess
+import termios
 from html.parser import HTMLParser
 
 from harness import OffstageTest, main
@@ -345,9 +352,80 @@ class Looking(OffstageTest):
         self.assertEqual({s["step"]: round(s["loss"], 4) for s in steps}, {k: round(v, 4) for k, v in curves["loss/train"].items()})
         self.assertEqual(list(range(1, 6)), sorted(curves["loss/train"]))
 
+    def on_a_terminal(self, name, *options, **environment):
+        """What a run writes to a terminal of 100 columns."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+        process = subprocess.Popen(self.command(name, *options), stdout=theirs, cwd=self.folder,
+                                   env={**os.environ, "TERM": "xterm", **environment})
+        os.close(theirs)
+        text = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while data := os.read(ours, 65536):
+                text += data
+        os.close(ours)
+        self.assertEqual(0, process.wait(self.patience))
+        return text.decode()
+
+    def test_a_terminal_has_a_line_that_moves_and_a_log_has_none(self):
+        text = self.on_a_terminal("run")
+        self.assertIn("\x1b[42m" + 24 * " " + "\x1b[0m", text)
+        moves = re.findall(r"(?:\x1b\[[\d;]*m|[^\x1b\r\n])*\x1b\[K\r", text)
+        self.assertIn(" 100 %", moves[-1])
+        self.assertIn("step 6/6", moves[-1])
+        for line in moves:
+            self.assertLess(len(re.sub(r"\x1b\[[\d;]*[mK]|\r", "", line)), 100)
+        # What a terminal shows in the end has no trace of it.
+        shown = [re.sub(r"\x1b\[[\d;]*[mK]", "", line.split("\r")[-1]) for line in text.replace("\r\n", "\n").split("\n")]
+        self.assertRegex("\n".join(shown), r"(?m)^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ step      6/6  loss \d")
+        self.assertNotIn("%  step", "\n".join(shown))
+        self.assertNotIn("\x1b", self.train("log").out)
+        self.assertNotIn("\x1b", self.on_a_terminal("dumb", TERM="dumb"))
+        self.assertNotIn("\x1b", self.on_a_terminal("off", "run.progress=off"))
+        plain = self.on_a_terminal("plain", NO_COLOR="1")
+        self.assertIn("#" * 24 + " 100 %", plain)
+        self.assertNotRegex(plain, r"\x1b\[[\d;]*m")
+        self.assertIn(" 100 %", self.train("wanted", "run.progress=on").out)
+        self.assert_same_state("run", "log")
+
+    def test_the_end_of_a_run_says_what_bounds_it(self):
+        path = f"{self.folder}/path"
+        os.mkdir(path)
+        rates = ["device.emulate=h2d=40MB/s,d2h=40MB/s,compute=1G,update=4M,host-update=400k,host-sum=1GB/s",
+                 f"tiers.path={path},read=4MB/s,write=4MB/s,emulate-read=4MB/s,emulate-write=4MB/s"]
+        result = self.train("run", *rates, "train.steps=8", "checkpoint.every=0", "optimizer.clip=0")
+        said = re.findall(r"(?m)^advice: (.*)$", result.out)
+        self.assertTrue(1 <= len(said) <= 4, result)
+        # A busy machine may make its steps much longer than they are simulated.
+        self.assertRegex(said[0], rf"^(the step is bound by {path}: busy \d+ %|nothing alone bounds the step|steps took )")
+        end = [r for r in self.records("run") if "end" in r][-1]
+        self.assertEqual(said, end["advice"][:len(said)])
+        page = self.report("run")
+        self.assertEqual(end["advice"], [p.words() for p in page.root.all("p", "advice")])
+
+    def test_traces_have_steps_validations_saves_and_communication(self):
+        self.train("run", "run.trace=on", f"data.valid={self.valid}", "train.valid-every=3", "checkpoint.every=2", ranks=2)
+        for rank in range(2):
+            events = json.loads((self.folder / f"run/trace-{rank}.json").read_text())
+            names = {e["tid"]: re.sub(r" \(\d+\)$", "", e["args"]["name"]) for e in events if e["name"] == "thread_name"}
+            rows = {}
+            for e in events:
+                if e["ph"] == "X":
+                    rows.setdefault(names[e["tid"]], []).append((e["ts"], e["ts"] + e["dur"], e["name"], e.get("args", {}).get("key")))
+            steps = [span for span in rows["steps"] if span[2] == "step"]
+            self.assertEqual(list(range(1, 7)), [key for *_, key in sorted(steps)])
+            self.assertEqual([2, 4, 6], sorted(key for *_, what, key in rows["steps"] if what == "stands still for a save"))
+            self.assertEqual([3, 6], sorted(key for *_, key in rows["validation"]))
+            self.assertEqual([("level 2", 2), ("level 2", 4), ("level 2", 6)], sorted(span[2:] for span in rows["checkpoint"]))
+            said = {what for _, _, what, _ in rows["communication"]}
+            self.assertTrue({"all_gather", "all_reduce"} <= {re.match(r"\w+", what)[0] for what in said}, said)
+            for begin, end, *_ in steps:  # parameters are gathered in each
+                self.assertTrue(any(begin <= b and e <= end and what.startswith("all_gather")
+                                    for b, e, what, _ in rows["communication"]))
+
     def test_no_bit_depends_on_it(self):
         self.train("plain")
-        self.train("watched", "run.tensorboard=on")
+        self.train("watched", "run.tensorboard=on", "run.trace=on", "run.progress=on")
         self.assert_same_state("plain", "watched")
 
 

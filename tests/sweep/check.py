@@ -77,7 +77,7 @@ class Check:
     @staticmethod
     def begins_at(result, step):
         """Where the run begins, should it come so far: at this step, or a later one of its own."""
-        begun = re.search(r"^(?:continuing after|starting at) step (\d+)", result.out, re.MULTILINE)
+        begun = re.search(r"^\S+Z (?:continuing after|starting at) step (\d+)", result.out, re.MULTILINE)
         require(not begun or int(begun.group(1)) >= step, f"it begins at step {begun and begun.group(1)}, not at {step}")
 
     def passed_nothing_over(self, result):

@@ -15,7 +15,7 @@ SECTOR = 512
 # lost: nothing that was not promised; kept: all that was done; names, data: one of the two alone. A number: at random.
 PLAIN = ("lost", "kept", "names", "data")
 RANDOM = 3  # at each place where something is open, beside those
-SAID = re.compile(r"^step +(\d+)  saved (\S+) in ", re.MULTILINE)
+SAID = re.compile(r"^\S+Z step +(\d+)  saved (\S+) in ", re.MULTILINE)
 
 
 @dataclass

@@ -85,7 +85,7 @@ class PowerLoss(unittest.TestCase):
     def test_losses_that_leave_the_same_are_one(self):
         run, checkpoints = 301, 302
         events = (event("mkdir", run, path="run"), event("mkdir", checkpoints, path="run/checkpoints"),
-                  event("said", data=b"step      1  saved x in 1 s\n"))
+                  event("said", data=b"2026-01-01T00:00:00Z step      1  saved x in 1 s\n"))
         found = list(Recorded("test", self.disk, events).losses())
         # Without a directory; with run alone, which is no checkpoint; with both: each before and after it was said.
         self.assertEqual(4, len(found), list(map(str, found)))

@@ -147,7 +147,7 @@ class Result:
         self.out, self.err = out, err
         self.errors = [line for line in err.splitlines() if line.startswith("offstage: error: ")]
         said = [(int(step), Path(path)) for step, path in
-                re.findall(r"^step +(\d+)  saved (\S+) in ", out, re.MULTILINE)]
+                re.findall(r"^\S+Z step +(\d+)  saved (\S+) in ", out, re.MULTILINE)]
         self.saved = [(step, path) for step, path in said if not is_local(path)]
         self.saved_local = [step for step, path in said if is_local(path)]
 

@@ -1,0 +1,96 @@
+#include "train/remedies.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "base/dtype.hpp"
+
+namespace offstage::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+/// A model of some 35,000 parameters whose state goes through one slow path; all else takes no time.
+RunConfig stored() {
+  RunConfig config;
+  config.model = {.layers = 2,
+                  .hidden = 32,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .ffn_hidden = 64,
+                  .vocab = 256,
+                  .max_sequence = 24};
+  config.train.sequence = 24;
+  config.train.micro_batch = config.train.global_batch = 2;
+  config.numerics.dtype = DType::bf16;
+  config.numerics.accumulate_fp32 = true;
+  config.subgroup_size = 4096;
+  config.share.device_chunk = 4096;
+  config.storage.most_cache = 0;
+  config.overlap = Overlap::off;
+  config.device.kind = DeviceKind::cuda;
+  config.device.attention = Attention::own;
+  config.platform_products = 1e15;
+  config.platform = {
+      .cpu_update = 1e15, .device_update = 1e15, .host_to_device = 1e15, .device_to_host = 1e15};
+  config.paths.emplace_back();
+  config.paths[0].directory = "/nvme";
+  config.paths[0].read_rate = config.paths[0].write_rate = 1e6;
+  return config;
+}
+
+constexpr ForecastScope one_rank{.ranks = 1, .ranks_per_node = 1, .host_memory = GiB};
+
+Seconds step_of(RunConfig const& config) {
+  return forecast(config, one_rank).step.step;
+}
+
+TEST(Advice, NamesThePathThatBoundsTheStepAndWhatASecondOneWouldSave) {
+  auto const config = stored();
+  Seconds const step = step_of(config);
+  auto const advice = advise(config, one_rank, step);
+  ASSERT_THAT(advice, SizeIs(::testing::AllOf(::testing::Ge(2U), ::testing::Le(4U))));
+  EXPECT_THAT(advice[0], AllOf(HasSubstr("the step is bound by /nvme: busy "),
+                               HasSubstr(fmt::format("% of {:.3g} s", step.count()))));
+  auto two = config;
+  two.paths.push_back(config.paths[0]);
+  two.paths[1].directory = "/nvme-more";
+  EXPECT_THAT(advice, ::testing::Contains(
+                          fmt::format("one more path like /nvme would save {:.3g} of {:.3g} s",
+                                      (step - step_of(two)).count(), step.count())));
+}
+
+TEST(Advice, IsNotGivenWhereStepsAreFarFromTheirSimulation) {
+  auto const config = stored();
+  Seconds const step = step_of(config);
+  for (double const factor : {0.5, 2.0}) {
+    EXPECT_THAT(advise(config, one_rank, factor * step),
+                ElementsAre(AllOf(HasSubstr("steps took"), HasSubstr("by the run's rates"))));
+  }
+  EXPECT_THAT(advise(config, one_rank, 1.2 * step), SizeIs(::testing::Gt(1U)));
+}
+
+TEST(Advice, IsNotGivenWhereRatesAreMissingOrNothingFits) {
+  auto config = stored();
+  config.platform_products = 0.0;
+  EXPECT_THAT(advise(config, one_rank, Seconds{1.0}), IsEmpty());
+  EXPECT_THAT(advise(stored(), {.ranks = 1, .ranks_per_node = 1, .host_memory = 1}, Seconds{1.0}),
+              IsEmpty());
+}
+
+TEST(WhatHelps, IsSortedByWhatItGains) {
+  auto const config = stored();
+  Seconds before = step_of(config);
+  auto const all = what_helps(config, one_rank, before);
+  EXPECT_THAT(all, SizeIs(::testing::Ge(2U)));
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    EXPECT_LE(all[i - 1].forecast.step.step, all[i].forecast.step.step);
+  }
+}
+
+}  // namespace
+}  // namespace offstage::train
