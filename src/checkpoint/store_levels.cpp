@@ -27,6 +27,16 @@ void Store::remove_passed_over() {
   });
 }
 
+/// Before a save: also what killed ones left, and what a level 2 that was loaded is newer than.
+void Store::remove_older() {
+  if (!leads()) {
+    return;
+  }
+  for (std::string const& path : others(current_)) {
+    remove_checkpoint(path);
+  }
+}
+
 void Store::begin_copies(std::int64_t step) {
   if (copies_->makes()) {
     copies_->begin(step);
