@@ -464,6 +464,7 @@ Meta Store::restore(std::string const& path, RunState const& run, state::ShardMa
   if (!outcome.meta) {
     throw mpi::AgreedError{ExitCode::data, outcome.problem, 0};
   }
+  ending_ = std::move(outcome.ending);
   say_loaded(path, *outcome.meta, run);
   named_ = current_;
   return *outcome.meta;

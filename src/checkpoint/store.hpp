@@ -35,6 +35,7 @@ constexpr int format_of_rank_files = 5;
 class LevelParts;
 class NodeFile;
 class PartnerCopies;
+class ReadAhead;
 
 /// Everything that a restart needs beside the state itself.
 struct Meta {
@@ -293,6 +294,7 @@ class Store {
   std::unique_ptr<NodeFile> node_file_;  ///< null: a file for each rank
   std::uint32_t saves_ = 0;              ///< begun
   std::unique_ptr<Saving> saving_;       ///< between begin_save and finish_save
+  std::shared_ptr<ReadAhead> ending_;    ///< of the restore: what gives asynchronous I/O back
   // Members of a store of level 1 alone:
   mpi::Communicator messages_;
   std::unique_ptr<LevelParts> parts_;

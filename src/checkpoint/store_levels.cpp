@@ -143,6 +143,7 @@ std::optional<Store::Found> Store::restore_newest(std::span<Store* const> levels
     outcome = level->try_level(
         name, {run, subgroups, tiers, on_subgroup, level->split(), level->has_parts()});
     if (outcome.meta) {
+      level->ending_ = std::move(outcome.ending);
       level->say_loaded(path, *outcome.meta, run);
       return Found{*std::move(outcome.meta), level};
     }
