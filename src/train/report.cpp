@@ -4,21 +4,20 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
 
 #include "base/log.hpp"
 #include "base/simd.hpp"
 #include "base/version.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/mpi/session.hpp"
+#include "train/places.hpp"
 
 namespace offstage::train {
 namespace {
 
 /// Fewer say nothing of a run: its first norms are its highest.
 constexpr std::int64_t enough_steps = 6;
-
-/// One rank's place as a line of the header, of fixed size so that it travels as plain bytes.
-using PlaceLine = std::array<char, 320>;
 
 /// Text of fixed size, cut off where it is longer.
 template <std::size_t N>
@@ -28,15 +27,22 @@ std::array<char, N> fixed(std::string const& text) {
   return line;
 }
 
-PlaceLine line_of(launch::RankPlace const& place, std::string const& node) {
+/// One rank's place, of fixed size so that it travels as plain bytes.
+struct FixedPlace {
+  std::array<char, 96> node;
+  std::array<char, 256> place;
+};
+
+FixedPlace fixed_place(launch::RankPlace const& place, std::string const& node) {
   auto const& placement = place.placement;
   std::string const host =
       node.empty() || node == place.host ? place.host : fmt::format("{} ({})", node, place.host);
-  return fixed<PlaceLine{}.size()>(fmt::format(
-      "{}  GPU {}  NUMA {}  cores {}  threads {}{}", host,
+  std::string const text = fmt::format(
+      "GPU {}  NUMA {}  cores {}  threads {}{}",
       placement.gpu ? fmt::format("{} ({})", placement.gpu->bus, placement.gpu->name) : "-",
       placement.numa >= 0 ? fmt::format("{}", placement.numa) : "-",
-      cpu::format_cpus(placement.cpus), place.threads, place.bound ? "" : "  (not bound)"));
+      cpu::format_cpus(placement.cpus), place.threads, place.bound ? "" : "  (not bound)");
+  return {fixed<96>(host), fixed<256>(text)};
 }
 
 void print_job(slurm::Job const& job) {
@@ -165,10 +171,10 @@ void print_storage(RunConfig const& config, HeaderFacts const& facts) {
 
 std::vector<std::string> node_names(std::string const& mine, mpi::Communicator const& comm) {
   std::vector<std::string> names;
+  std::unordered_set<std::string> known;
   for (auto const& each : comm.all_gather_value(fixed<256>(mine))) {
-    std::string name{each.data()};
-    if (std::ranges::find(names, name) == names.end()) {
-      names.push_back(std::move(name));
+    if (known.emplace(each.data()).second) {
+      names.emplace_back(each.data());
     }
   }
   return names;
@@ -176,9 +182,13 @@ std::vector<std::string> node_names(std::string const& mine, mpi::Communicator c
 
 void print_header(RunConfig const& config, HeaderFacts const& facts,
                   mpi::Communicator const& comm) {
-  auto const places = comm.all_gather_value(line_of(facts.place, config.node));
+  auto const fixed_places = comm.all_gather_value(fixed_place(facts.place, config.node));
   if (comm.rank() != 0) {
     return;
+  }
+  std::vector<PlaceLine> places;
+  for (FixedPlace const& each : fixed_places) {
+    places.push_back({each.node.data(), each.place.data()});
   }
 
   log::info("offstage {} ({}), {}, {}", version(), build_description(), mpi::library_version(),
@@ -195,8 +205,8 @@ void print_header(RunConfig const& config, HeaderFacts const& facts,
   if (config.job) {
     print_job(*config.job);
   }
-  for (std::size_t rank = 0; rank < places.size(); ++rank) {
-    log::info("  rank {:<4} {}", rank, places[rank].data());
+  for (std::string const& line : describe_places(places)) {
+    log::info("  {}", line);
   }
   log::info("model: {} parameters, working copy {}", facts.parameters,
             name_of(config.numerics.dtype));
