@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, crashes, killed ranks.
 #   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills
-#       (all unless told)
+#       scale (all unless told)
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
 #   SWEEP_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh sweep     every file operation of small runs fails: begin no more after so
@@ -12,6 +12,7 @@
 #       more of each after so long (all unless told: some 7,500 kills)
 #   SCHEDULE_SECONDS=86400 SCHEDULE_SEED=7 tests/campaign.sh schedules    likewise, of threads over the smallest pools
 #   KILLS=200 tests/campaign.sh kills             so many (50 unless told), of a job's ranks under Slurm
+#   SCALE_RANKS=128 tests/campaign.sh scale       so many ranks (64 unless told): the bits of one, and how many messages
 # Ends with one line per stage; the exit code is 1 if one failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -118,14 +119,19 @@ run_kills() {
   jobs/build.sh release offstage && OFFSTAGE=$PWD/build/release/offstage tests/kills.py "${KILLS:-50}"
 }
 
+run_scale() {
+  jobs/build.sh release offstage &&
+    OFFSTAGE=$PWD/build/release/offstage SCALE_RANKS=${SCALE_RANKS:-64} python3 tests/e2e/scale_test.py --verbose
+}
+
 jobs/install-packages.sh build campaign || exit
 stages=("$@")
-((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills)
+((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills scale)
 report=()
 failed=0
 for stage in "${stages[@]}"; do
   if ! declare -F "run_$stage" > /dev/null; then
-    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, memory, faults, sweep, crashes, schedules and kills" >&2
+    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, memory, faults, sweep, crashes, schedules, kills and scale" >&2
     exit 64
   fi
   echo "== $stage"
