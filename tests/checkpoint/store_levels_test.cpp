@@ -115,7 +115,7 @@ TEST_F(StoreLevels, AllFallBackFromDamageOnOneNode) {
   save(1, 1);
   save_local(2, 2);
   on_one_rank([&] {
-    int const last = world.size() - 1;
+    int const last = last_owner(world.size());
     shorten(of_node(last) + "/" + step_name(2) + "/" + rank_file_name(last), 1);
   });
   EXPECT_EQ(restore_newest_level(1), (Restored{1, 2, true}));
