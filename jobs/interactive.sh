@@ -19,6 +19,7 @@ if (($# < 2)); then
 fi
 # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
 if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
+export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}  # slurm/README.md
 exec srun --mpi=pmix --kill-on-bad-exit=0 --wait=60 --disable-status \
   "${options[@]}" "$OFFSTAGE_HOME/slurm/rank.sh" "${OFFSTAGE:-$OFFSTAGE_HOME/build/release/offstage}" \
   train --config "$2" "${@:3}"

@@ -7,6 +7,7 @@ lines of the parts that ran."""
 import json
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -139,7 +140,8 @@ def pipelined(bench, results):
             speedups.append(serial["passes"] / ours["passes"])
             bounds.append(bound / ours["passes"])
             print(f"{gpu:>5} {batch:5} {serial['passes']:8.3f} {ours['passes']:9.3f} {speedups[-1]:7.2f} {theirs:5.2f} {bound:8.3f}", flush=True)
-    results["activations_pipelined_speedup"] = f"{min(speedups):.2f}"
+    results["activations_pipelined_speedup"] = f"{statistics.median(speedups):.2f}"
+    results["activations_pipelined_speedup_least"] = f"{min(speedups):.2f}"
     results["activations_vs_bound"] = f"{min(bounds):.2f}"
 
 

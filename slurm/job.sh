@@ -54,6 +54,7 @@ launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
       # No --gpu-bind: then every rank sees all GPUs that the job has on its node, and none of another's
       # (`none` would show it those too, unless the site fences them off).
       # A step ends some time after its first rank: time for the others to end with their own exit code.
+      export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}  # README.md
       # shellcheck disable=SC2086
       exec srun --mpi=pmix --kill-on-bad-exit=0 --wait="${SLURM_WAIT:-60}" \
         ${OFFSTAGE_LAUNCHER_OPTIONS:-} "$OFFSTAGE_HOME/slurm/rank.sh" "$@"

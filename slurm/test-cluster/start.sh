@@ -79,9 +79,12 @@ chmod 755 "$directory"/*.sh
 # slurmd asks for devices; a link to one will do. The digits at the end are the index.
 for i in 0 1; do ln -s /dev/null "$directory/devices/gpu$i"; done
 
+# SLURM_PMIX_FENCE: with the default a busy machine lets ranks leave MPI_Init while others are still inside, and these die of
+# the first message (slurm/README.md).
 cat > "$directory/environment.sh" << END
 export SLURM_CONF=$directory/slurm.conf
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export SLURM_PMIX_FENCE=ring
 END
 # shellcheck disable=SC1091
 source "$directory/environment.sh"

@@ -71,13 +71,14 @@ void print_memory(train::Forecast const& forecast, PlanOptions const& options) {
                     in_short(static_cast<double>(memory.subgroup_elements)), memory.buffers,
                     memory.cached, memory.gradient_buffers > 0 ? "; gradients spill" : ""));
   }
-  print_line(
-      "host memory, per node",
-      fmt::format("{} of {}{}", format_bytes(memory.node_total), format_bytes(forecast.host_limit),
-                  options.config.host_memory > 0
-                      ? ""
-                      : " (90 % of what this machine has free; for another one give "
-                        "tiers.host-memory)"));
+  print_line("host memory, per node",
+             fmt::format("{} of {}, libraries some {}{}", format_bytes(memory.node_total),
+                         format_bytes(forecast.host_limit),
+                         format_bytes(options.ranks_per_node * train::usual_library_bytes),
+                         options.config.host_memory > 0
+                             ? ""
+                             : " (90 % of what this machine has free; for another one give "
+                               "tiers.host-memory)"));
 }
 
 std::string rate_text(double rate) {

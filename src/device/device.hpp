@@ -163,7 +163,8 @@ struct Emulation {
   double host_update{};     ///< likewise on this rank's cores; whoever updates there applies it
   double
       host_sum{};  ///< bytes per second that these cores read and write where they add gradients; likewise
-  double compute{};  ///< floating-point operations per second of products on the device
+  double
+      compute{};  ///< floating-point operations per second of products; kernels between them take no time of their own
 
   [[nodiscard]] bool any() const noexcept {
     return host_to_device > 0 || device_to_host > 0 || device_update > 0 || host_update > 0 ||

@@ -124,6 +124,8 @@ void run_now(HostEngines& engines, std::function<void()> const& kernel, Work wor
     engines.update.run(static_cast<double>(work.updates), kernel);
   } else if (work.flops > 0.0) {
     engines.products.run(work.flops, kernel);
+  } else if (engines.products.is_paced()) {  // the rate of products has the kernels between them
+    engines.products.run(0.0, kernel);
   } else {
     kernel();
   }

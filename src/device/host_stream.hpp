@@ -22,6 +22,7 @@ class Engine {
   /// Runs `work`, which is worth so many units, on the calling thread when its turn comes; returns when
   /// it is due. Errors: what `work` throws.
   void run(double units, std::function<void()> const& work);
+  [[nodiscard]] bool is_paced() const noexcept { return pacer_.is_paced(); }
 
  private:
   std::mutex mutex_;  ///< guards the tickets

@@ -1,5 +1,7 @@
 #include "model/block_traffic.hpp"
 
+#include <algorithm>
+
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 
@@ -12,22 +14,27 @@ std::size_t index(int of) {
 
 }  // namespace
 
-BlockTraffic::BlockTraffic(BlockRing const& ring, std::span<SlabParts const> slabs,
+BlockTraffic::BlockTraffic(BlockRing const& ring, std::span<SlabParts const> slabs, bool serial,
                            device::Stream& stream)
     : ring_{ring},
       slabs_{slabs.begin(), slabs.end()},
       stream_{stream},
       leaves_{ring.any_leaves()},
+      serial_{serial},
       moved_(slabs.size()) {}
 
 template <class Each>
-void BlockTraffic::for_each_leaving(int block, Each const& each) const {
+void BlockTraffic::for_each_leaving(int block, BlockLayer layer, Each const& each) const {
   BlockFates const fates = ring_.fates(block);
   for (Part const part : all_parts) {
-    if (fates[part] == Fate::leave) {
+    if (fates[part] == Fate::leave && layer_of(part) == layer) {
       each(part, slabs_[index(ring_.copy(block, part))][static_cast<std::size_t>(part)]);
     }
   }
+}
+
+BlockTraffic::Points& BlockTraffic::moved(int slab, BlockLayer layer) {
+  return moved_[index(slab)][static_cast<std::size_t>(layer)];
 }
 
 void BlockTraffic::wait_for(Points& points) {
@@ -39,48 +46,54 @@ void BlockTraffic::wait_for(Points& points) {
 
 void BlockTraffic::begin() {
   require(store_ != nullptr || !leaves_, "Transformer: activations that leave need a store");
-  for (Points& points : moved_) {
-    wait_for(points);
+  for (auto& slab : moved_) {
+    std::ranges::for_each(slab, [this](Points& points) { wait_for(points); });
   }
   if (store_ != nullptr) {
     store_->open();
   }
 }
 
-void BlockTraffic::before_forward(int block) {
+void BlockTraffic::before_forward(int block, BlockLayer layer) {
   if (ring_.slab(block) != BlockRing::none) {
-    wait_for(moved_[index(ring_.slab(block))]);
+    wait_for(moved(ring_.slab(block), layer));
   }
 }
 
-void BlockTraffic::after_forward(int block) {
+void BlockTraffic::after_forward(int block, BlockLayer layer) {
   std::shared_ptr<device::Event> made;
-  for_each_leaving(block, [&](Part part, std::span<std::byte> memory) {
+  for_each_leaving(block, layer, [&](Part part, std::span<std::byte> memory) {
     if (!made) {
       made = stream_.record();
     }
-    moved_[index(ring_.slab(block))].push_back(
-        store_->put(block, static_cast<int>(part), memory, made));
+    moved(ring_.slab(block), layer)
+        .push_back(store_->put(block, static_cast<int>(part), memory, made));
   });
+  if (serial_ && ring_.slab(block) != BlockRing::none) {
+    wait_for(moved(ring_.slab(block), layer));
+  }
 }
 
-void BlockTraffic::before_backward(int block) {
-  before_forward(block);
+void BlockTraffic::before_backward(int block, BlockLayer layer) {
+  before_forward(block, layer);
 }
 
-void BlockTraffic::after_backward(int block) {
+void BlockTraffic::after_backward(int block, BlockLayer layer) {
   int const slab = ring_.slab(block);
   int const next = slab == BlockRing::none ? BlockRing::none : ring_.before(block);
   if (next == BlockRing::none) {
     return;
   }
   std::shared_ptr<device::Event> freed;
-  for_each_leaving(next, [&](Part part, std::span<std::byte> memory) {
+  for_each_leaving(next, layer, [&](Part part, std::span<std::byte> memory) {
     if (!freed) {
       freed = stream_.record();
     }
-    moved_[index(slab)].push_back(store_->take(next, static_cast<int>(part), memory, freed));
+    moved(slab, layer).push_back(store_->take(next, static_cast<int>(part), memory, freed));
   });
+  if (serial_) {
+    wait_for(moved(slab, layer));
+  }
 }
 
 template <class T>

@@ -25,6 +25,14 @@ constexpr std::size_t part_count = static_cast<std::size_t>(Part::count);
 constexpr std::array<Part, part_count> all_parts{Part::input, Part::qkv, Part::attention,
                                                  Part::mid,   Part::up,  Part::pointwise};
 
+/// A block's layer.
+enum class BlockLayer : std::uint8_t { attention, mlp };
+constexpr std::size_t block_layer_count = 2;
+/// The layer whose forward makes a part that can leave, or takes it as its input.
+[[nodiscard]] constexpr BlockLayer layer_of(Part part) {
+  return part == Part::mid || part == Part::up ? BlockLayer::mlp : BlockLayer::attention;
+}
+
 /// What becomes of a part between forward and backward. It changes times and memory, never bits.
 enum class Fate : std::uint8_t {
   keep,       ///< it stays on the device

@@ -119,8 +119,9 @@ class Transformer<T>::Implementation {
   /// From the tokens to what the head takes.
   Residual<T> forward_blocks(data::TokenBatch const& batch, state::ParameterSource<T>& source,
                              bool keep);
+  /// Where `keep`, for backward: parts leave.
   void forward_block(int block, state::ParameterSource<T>& source, Residual<T> const& residual,
-                     BlockActivations<T> const& a);
+                     BlockActivations<T> const& a, bool keep);
   /// Where `keep`, backward too: dx and, in memory for the head's, the gradient, which wait for the rest.
   void forward_head(state::ParameterSource<T>& source, Residual<T> const& residual, bool keep,
                     double loss_scale);
@@ -214,7 +215,7 @@ Transformer<T>::Implementation::Implementation(state::ModelShape const& shape, R
       losses_(work_.tokens.size()),
       block_{dims_, stream_, work_.rope, work_.scratch},
       head_{dims_, stream_, work_.head, head_rows(0)},
-      traffic_{ring_, work_.slabs, stream_},
+      traffic_{ring_, work_.slabs, run.serial_copies, stream_},
       gradients_{work_.gradients},
       vertical_{*this, vertical_plan(shape, run), work_, dims_.V * dims_.C, stream_} {
   work_.fill_rope_tables(shape, stream_);
@@ -268,13 +269,7 @@ Residual<T> Transformer<T>::Implementation::forward_blocks(data::TokenBatch cons
   }
   Residual<T> residual;
   for (int i = 0; i < block_count(); ++i) {
-    if (keep) {
-      traffic_.before_forward(i);
-    }
-    forward_block(i, source, residual, block(i));
-    if (keep) {
-      traffic_.after_forward(i);
-    }
+    forward_block(i, source, residual, block(i), keep);
     residual = {block(i).mid, work_.scratch.branch};
   }
   return residual;
@@ -309,13 +304,23 @@ void Transformer<T>::Implementation::embed(state::HeldLayer<T> const& held, int 
 template <class T>
 void Transformer<T>::Implementation::forward_block(int block, state::ParameterSource<T>& source,
                                                    Residual<T> const& residual,
-                                                   BlockActivations<T> const& a) {
+                                                   BlockActivations<T> const& a, bool keep) {
+  auto const within_traffic = [&](BlockLayer layer, auto const& forward) {
+    if (keep) {
+      traffic_.before_forward(block, layer);
+    }
+    forward();
+    if (keep) {
+      traffic_.after_forward(block, layer);
+    }
+  };
   {
     state::HeldLayer<T> const held{source, state::attention_layer(block), stream_};
-    block_.forward_attention(attention_view(block, held), residual, a);
+    within_traffic(BlockLayer::attention,
+                   [&] { block_.forward_attention(attention_view(block, held), residual, a); });
   }
   state::HeldLayer<T> const held{source, state::mlp_layer(block), stream_};
-  block_.forward_mlp(mlp_view(block, held), a);
+  within_traffic(BlockLayer::mlp, [&] { block_.forward_mlp(mlp_view(block, held), a); });
 }
 
 template <class T>
@@ -378,27 +383,26 @@ void Transformer<T>::Implementation::backward_block(int block, state::ParameterS
   std::optional<state::HeldLayer<T>> attention;
   auto const begin_attention = [&] {
     attention.emplace(source, state::attention_layer(block), stream_);
+    traffic_.before_backward(block, BlockLayer::attention);
+    block_.recompute_attention(attention_view(block, *attention), a, fates);
   };
   if (mlp_needs_attention(fates)) {
     begin_attention();
   }
-  traffic_.before_backward(block);
-  if (attention) {
-    block_.recompute_attention(attention_view(block, *attention), a, fates);
-  }
+  traffic_.before_backward(block, BlockLayer::mlp);
   block_.recompute_mlp(mlp_view(block, *mlp), a, fates);
   auto gradient = gradients_.next(stream_);
   block_.backward_mlp(mlp_view(block, *mlp), a, work_.dx, mlp_view(block, gradient));
+  traffic_.after_backward(block, BlockLayer::mlp);
   mlp.reset();
   gradients_.given(send(state::mlp_layer(block), gradient, sink));
   if (!attention) {
     begin_attention();
-    block_.recompute_attention(attention_view(block, *attention), a, fates);
   }
   gradient = gradients_.next(stream_);
   block_.backward_attention(attention_view(block, *attention), a, work_.dx,
                             attention_view(block, gradient));
-  traffic_.after_backward(block);
+  traffic_.after_backward(block, BlockLayer::attention);
   attention.reset();
   gradients_.given(send(state::attention_layer(block), gradient, sink));
 }

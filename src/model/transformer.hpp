@@ -29,9 +29,10 @@ struct RunShape {
   cudnn::Attention* attention{};
   /// Of each block's activations; empty: all stay. They change memory and time, never the bits.
   std::vector<BlockFates> fates{};
-  /// Copies of what leaves at a time on the device (BlockRing); with one it is waited for, with two it moves under the work
-  /// of the other block.
+  /// Blocks whose parts that leave are on the device at a time (BlockRing).
   int slabs = 2;
+  /// The model waits for each copy of parts that leave, as in serial swapping.
+  bool serial_copies = false;
   /// Of this rank in a step, which pass the layers together (vertical_pass.hpp); 0: a micro-batch passes
   /// all layers before the next one comes. Of `fates` the inputs' alone counts then: all else is
   /// computed again.

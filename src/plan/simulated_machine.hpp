@@ -65,6 +65,8 @@ class SimulatedMachine {
   [[nodiscard]] Task write(std::size_t path, double bytes);
 
   [[nodiscard]] double now() const { return time_.now(); }
+  /// Events so far.
+  [[nodiscard]] std::size_t recorded() const { return events_ != nullptr ? events_->size() : 0; }
   /// Something that begins now, for ended().
   [[nodiscard]] std::size_t begun(Label const& label);
   void ended(std::size_t event);

@@ -122,6 +122,11 @@ SimulatedExtents SimulatedSteps::extents(char const* name, double element_bytes,
   return {time_, machine_, std::move(settings)};
 }
 
+void SimulatedSteps::run_until(std::size_t events) {
+  time_.start(steps());
+  time_.run_while([&] { return machine_.recorded() < events; });
+}
+
 Prediction SimulatedSteps::run() {
   time_.start(steps());
   time_.run();

@@ -66,6 +66,8 @@ class SimulatedSteps {
   SimulatedSteps(Machine const& machine, Workload const& work, Schedule const& schedule,
                  std::vector<SimulatedEvent>* events = nullptr);
   [[nodiscard]] Prediction run();
+  /// To the end, or until so many events are recorded.
+  void run_until(std::size_t events);
 
  private:
   [[nodiscard]] static std::size_t index(std::int64_t of) { return static_cast<std::size_t>(of); }

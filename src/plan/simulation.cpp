@@ -138,10 +138,7 @@ Prediction mean(Prediction const& one, Prediction const& other, double often) {
 }
 
 Prediction simulate(Machine const& machine, Workload const& workload, Schedule const& schedule,
-                    Detail const& detail, std::vector<SimulatedEvent>* events) {
-  if (events != nullptr) {
-    return SimulatedSteps{machine, workload, schedule, events}.run();
-  }
+                    Detail const& detail) {
   auto const step = coarse(machine, workload, schedule, detail);
   bool const vertical = workload.vertical.has_value();
   std::int64_t const most = vertical ? detail.rounds_in_layers : detail.rounds;
@@ -152,6 +149,13 @@ Prediction simulate(Machine const& machine, Workload const& workload, Schedule c
   std::int64_t const fewer = vertical ? vertical_difference : horizontal_difference;
   return extrapolated(simulate_rounds(step, most - fewer), simulate_rounds(step, most),
                       static_cast<double>(rounds - most) / static_cast<double>(fewer));
+}
+
+std::vector<SimulatedEvent> simulate_events(Machine const& machine, Workload const& workload,
+                                            Schedule const& schedule, std::size_t most) {
+  std::vector<SimulatedEvent> events;
+  SimulatedSteps{machine, workload, schedule, &events}.run_until(most);
+  return events;
 }
 
 }  // namespace offstage::plan

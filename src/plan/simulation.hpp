@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -72,14 +73,17 @@ constexpr Detail full_detail{.rounds = std::numeric_limits<std::int64_t>::max(),
 /// Paths:       half duplex: one transfer at a time; at most 64 MiB per turn.
 /// Host memory: no queue; a step takes no less than all its traffic there would.
 /// Not known:   what kernels that are no products take, and the launching thread. Ranks are alike.
-/// Events:      those of all steps, from a run's first one on: caches and paths are then as the first
-///              versions leave them. Rows are as a trace's, but those of buffers have no numbers
-///              ("state buffer"). Who wants them has nothing merged, whatever `detail` says; null:
-///              nobody wants them.
 /// Errors:      PreconditionError: sizes that do not fit together; no buffer where one is needed.
 [[nodiscard]] Prediction simulate(Machine const& machine, Workload const& workload,
-                                  Schedule const& schedule, Detail const& detail = {},
-                                  std::vector<SimulatedEvent>* events = nullptr);
+                                  Schedule const& schedule, Detail const& detail = {});
+
+/// Events of a run's first four steps, or the first `most` of them; nothing is merged. Caches and
+/// paths are then as the first versions leave them. Rows are as a trace's, but those of buffers have
+/// no numbers ("state buffer"). Errors: as simulate.
+[[nodiscard]] std::vector<SimulatedEvent> simulate_events(Machine const& machine,
+                                                          Workload const& workload,
+                                                          Schedule const& schedule,
+                                                          std::size_t most);
 
 /// A time that simulate does not go below, and which resource needs it: the busy time of each
 /// resource if nothing waits for anything, of what is sure to go through it.

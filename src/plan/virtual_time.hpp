@@ -104,7 +104,13 @@ class VirtualTime {
   /// Returns when nothing is left to happen. Errors: that of a task; PreconditionError: a task
   /// waits for ever.
   void run() {
-    while (!events_.empty()) {
+    run_while([] { return true; });
+    require(running() == 0, "VirtualTime: a task waits for ever");
+  }
+  /// Returns sooner if goes_on(), which is asked before each event, says no. Errors: that of a task.
+  template <class GoesOn>
+  void run_while(GoesOn goes_on) {
+    while (!events_.empty() && goes_on()) {
       auto const event = events_.top();
       events_.pop();
       now_ = event.when;
@@ -116,7 +122,6 @@ class VirtualTime {
       }
       ended_.clear();
     }
-    require(running() == 0, "VirtualTime: a task waits for ever");
   }
   /// Tasks that were started and have not ended.
   [[nodiscard]] std::size_t running() const { return tasks_.size() - free_.size(); }

@@ -90,7 +90,8 @@ struct Schedule {
   bool flush_fp32 = false;
   // Parameters
   ParameterHome home = ParameterHome::device;
-  int parameter_slots{};            ///< layers on the device at a time; 0: all are there
+  /// Layers on the device at a time, or gathered ones of several ranks; 0: all are there.
+  int parameter_slots{};
   std::vector<int> large_layers{};  ///< layers that have one slot together beside those
   int parameter_buffers{};          ///< extents of them in flight
   int parameters_ahead = 1;         ///< of those, read ahead of use

@@ -209,12 +209,14 @@ model::Dims run_dims(RunConfig const& config) {
 
 template <class T>
 model::RunShape run_shape(RunConfig const& config) {
+  bool const blocking = config.share.transfers == plan::Transfers::blocking;
   return {.batch = config.train.micro_batch,
           .sequence = config.train.sequence,
           .attention_workspace = config.device.attention_workspace,
           .fates = activations::block_fates<T>(config.train.activations, run_dims(config),
                                                static_cast<int>(config.model.layers)),
-          .slabs = config.share.transfers == plan::Transfers::blocking ? 1 : 2,
+          .slabs = blocking ? 1 : 2,
+          .serial_copies = blocking,
           .micro_batches = config.train.together};
 }
 

@@ -157,6 +157,7 @@ void Journal::conclude(RunEnd const& end) {
   times_.device_memory_peak = end.device_memory_peak;
   times_.device_memory_limit = config_.device.memory;
   times_.host_memory_planned = end.host_memory_planned;
+  times_.host_memory_libraries = end.host_memory_libraries;
   times_.device_memory_planned = end.device_memory_planned;
   times_.flops = flops_ * static_cast<double>(times_.steps);
   print_end_table(times_, storage_);

@@ -34,6 +34,7 @@ struct RunEnd {
   Bytes host_memory_peak{}, host_memory_limit{};  ///< of rank 0's node
   Bytes device_memory_peak{};                     ///< of the rank with most
   Bytes host_memory_planned{};                    ///< of rank 0's node
+  Bytes host_memory_libraries{};                  ///< likewise, beside the plan
   Bytes device_memory_planned{};                  ///< of the rank with most
 };
 

@@ -23,10 +23,20 @@ std::vector<Policy> policies_of(Policy const& asked, int together) {
   return {inputs_alone ? Policy{Policy::Rule::swap, 0.0, asked.storage} : asked};
 }
 
-template <class T>
-Bytes least_bytes(RunConfig config, state::ShardMap const& map, state::Route route) {
+/// `config` with what plan.choose=on leaves open as it takes least of the device.
+RunConfig frugal(RunConfig config) {
   config.device.kind = DeviceKind::cuda;
   config.device.memory = 1;  // no room for anything that can do without
+  if (config.plan.choose) {
+    config.parameter_home = config.home_is_open ? parameters::Home::host : config.parameter_home;
+    config.share.device_share = config.share.device_share.value_or(0.0);
+  }
+  return config;
+}
+
+template <class T>
+Bytes least_bytes(RunConfig const& given, state::ShardMap const& map, state::Route route) {
+  RunConfig config = frugal(given);
   Bytes least = std::numeric_limits<Bytes>::max();
   auto const asked = config.train.activations;
   for (int const together : allowed_schedules(config, map.ranks())) {

@@ -1,5 +1,7 @@
 #include "train/overlap_choice.hpp"
 
+#include <utility>
+
 namespace offstage::train {
 namespace {
 
@@ -20,6 +22,13 @@ OverlapChoice::OverlapChoice(Overlap policy, bool possible) noexcept
 
 void OverlapChoice::Mean::follow(double now) noexcept {
   value = value > 0.0 ? (1.0 - newest) * value + newest * now : now;
+}
+
+void OverlapChoice::update_ended(Seconds before) noexcept {
+  if (auto step = std::exchange(ended_, std::nullopt)) {
+    step->seconds += before;
+    learn(*step);
+  }
 }
 
 void OverlapChoice::learn(Step const& step) noexcept {

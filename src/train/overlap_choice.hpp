@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "base/units.hpp"
 
 namespace offstage::train {
@@ -27,6 +29,16 @@ class OverlapChoice {
         redone{};  ///< its norm was above the limit, or it was skipped: it would have been, if not overlapped
     Seconds seconds{};
   };
+  /// A step has ended; its seconds are those after the choice for it. Its update, or the redoing
+  /// of it, goes on under the next forward, so it is not learned from before that has ended, too.
+  void ended(Step const& step) noexcept { ended_ = step; }
+  /// The update of that step has ended, `before` seconds into the next one. All that its choice has
+  /// cost lies between the two choices.
+  void update_ended(Seconds before) noexcept;
+  /// Something else ran between or beside the steps: nothing is learned from the last one.
+  void disturbed() noexcept { ended_.reset(); }
+
+  /// `step`: with all seconds from its choice to the next one.
   void learn(Step const& step) noexcept;
 
  private:
@@ -42,6 +54,7 @@ class OverlapChoice {
   int plain_since_ = 0;
   double redone_share_ = 0.0;
   Mean plain_, clean_, redone_;
+  std::optional<Step> ended_;  ///< whose update may go on
 };
 
 }  // namespace offstage::train

@@ -284,9 +284,11 @@ void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {
   for (std::string const& line : storage.lines()) {
     log::info("{}", line);
   }
-  log::info("host memory of state and gradients per node: peak {}, limit {}, planned {}",
-            format_bytes(times.host_memory_peak), format_bytes(times.host_memory_limit),
-            format_bytes(times.host_memory_planned));
+  log::info(
+      "host memory of state and gradients per node: peak {}, limit {}, planned {}, libraries some "
+      "{}",
+      format_bytes(times.host_memory_peak), format_bytes(times.host_memory_limit),
+      format_bytes(times.host_memory_planned), format_bytes(times.host_memory_libraries));
   log::info("device memory per rank: peak {}, limit {}, planned {}",
             format_bytes(times.device_memory_peak),
             times.device_memory_limit > 0 ? format_bytes(times.device_memory_limit) : "none",

@@ -80,6 +80,7 @@ struct PhaseTimes {
   Bytes device_memory_peak{};   ///< of the rank with most, beside device.memory
   Bytes device_memory_limit{};  ///< 0: none
   Bytes host_memory_planned{}, device_memory_planned{};  ///< what the peaks were expected to be
+  Bytes host_memory_libraries{};                         ///< beside the plan (usual_library_bytes)
 };
 
 /// A sentence on what helps where most steps were clipped and their updates could not begin under backward for that; empty:

@@ -37,7 +37,7 @@ struct RunForecast {
 /// Returns nothing where a rate is missing and `reached` is null, and where what goes to storage has
 /// paths of which nothing is known.
 /// T is numerics.dtype.
-/// Time: that of some simulations (plan::simulate). `events`: see there; null: nobody wants them.
+/// Time: that of some simulations (plan::simulate). `events`: as StepSimulation's.
 /// Errors: those of plan::simulate.
 template <class T>
 [[nodiscard]] std::optional<RunForecast> foresee_run(

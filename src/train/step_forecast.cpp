@@ -1,6 +1,7 @@
 #include "train/step_forecast.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "base/dtype.hpp"
@@ -11,6 +12,7 @@
 #include "model/transformer.hpp"
 #include "model/vertical_plan.hpp"
 #include "parameters/home.hpp"
+#include "state/working_copy.hpp"
 #include "train/activation_choice.hpp"
 #include "train/memory_demand.hpp"
 #include "train/shared_update.hpp"
@@ -22,6 +24,8 @@ namespace {
 
 /// Products of the head, whose backward has two for one in forward.
 constexpr double head_products = 3.0;
+/// Events of a trace: some ten megabytes of them, which also bounds the time that a long step takes.
+constexpr std::size_t most_events = 100'000;
 
 double first_known(double one, double other) {
   return one > 0.0 ? one : other;
@@ -79,6 +83,14 @@ template <class T>
 model::BlockRing ring_of(RunConfig const& config) {
   auto const run = run_shape<T>(config);
   return {static_cast<int>(config.model.layers), run.fates, run.slabs};
+}
+
+/// Slots that a planned working copy of this size has for the layers of all ranks.
+template <class T>
+int gathering_slots(StepFacts const& facts) {
+  using Copy = state::WorkingCopy<T>;
+  Bytes const most = Copy::device_bytes(facts.map, facts.rank, Copy::slots_for_held_blocks);
+  return facts.device.working_copy >= most ? Copy::slots_for_held_blocks : Copy::least_slots;
 }
 
 /// Tensors of model::VerticalPlan, in bytes.
@@ -226,6 +238,8 @@ plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
   if (schedule.home != plan::ParameterHome::device) {
     std::int64_t const there = facts.device.working_copy / static_cast<Bytes>(sizeof(T));
     schedule.parameter_slots = static_cast<int>((there - sizes.large) / sizes.usual);
+  } else if (facts.map.ranks() > 1) {
+    schedule.parameter_slots = gathering_slots<T>(facts);
   }
   schedule.parameter_buffers = memory.parameter_buffers;
   schedule.parameters_ahead =
@@ -246,24 +260,28 @@ plan::Prediction foresee_step(RunConfig const& config, StepFacts const& facts,
   auto const machine = by.machine != nullptr ? *by.machine : machine_of(config, facts);
   auto const work = workload_of<T>(config, facts);
   auto schedule = schedule_of<T>(config, facts);
-  auto const plain = plan::simulate(machine, work, schedule, by.detail, by.events);
+  auto const plain = plan::simulate(machine, work, schedule, by.detail);
+  auto const tell = [&] {
+    if (by.events != nullptr) {
+      *by.events = plan::simulate_events(machine, work, schedule, most_events);
+    }
+  };
   bool const gains = schedule.spares > 0 || (schedule.spare_slots && schedule.buffers > 0);
   if (config.overlap == Overlap::off || (config.overlap == Overlap::automatic && !gains)) {
+    tell();
     return plain;
   }
   schedule.overlap = true;
-  std::vector<plan::SimulatedEvent> events;
-  auto overlapped =
-      plan::simulate(machine, work, schedule, by.detail, by.events != nullptr ? &events : nullptr);
+  auto overlapped = plan::simulate(machine, work, schedule, by.detail);
   if (config.plan.clip_rate > 0.0) {
     schedule.redone = true;
     overlapped = plan::mean(overlapped, plan::simulate(machine, work, schedule, by.detail),
                             config.plan.clip_rate);
   }
   bool const chosen = config.overlap == Overlap::on || overlapped.step < plain.step;
-  if (chosen && by.events != nullptr) {
-    *by.events = std::move(events);
-  }
+  schedule.overlap = chosen;
+  schedule.redone = false;
+  tell();
   return chosen ? overlapped : plain;
 }
 

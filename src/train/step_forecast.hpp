@@ -38,11 +38,10 @@ template <class T>
 template <class T>
 [[nodiscard]] plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts);
 
-/// Events of foresee_step are those of plan::simulate. The machine is machine_of's unless it is
-/// given.
+/// The machine is machine_of's unless it is given.
 struct StepSimulation {
   plan::Machine const* machine{};
-  std::vector<plan::SimulatedEvent>* events{};
+  std::vector<plan::SimulatedEvent>* events{};  ///< plan::simulate_events; null: nobody wants them
   plan::Detail detail{};
 };
 

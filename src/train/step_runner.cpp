@@ -198,18 +198,19 @@ void StepRunner<T>::tell_of_activations(trace::Clock::time_point from) {
 }
 
 template <class T>
-void StepRunner<T>::open_trace() {
+std::optional<RunForecast> StepRunner<T>::open_trace() {
   if (!trace_) {
-    return;
+    return foresee();
   }
   trace_->open();
   std::vector<plan::SimulatedEvent> events;
-  if (!foresee(&events)) {
-    return;
+  auto forecast = foresee(&events);
+  if (forecast) {
+    auto const foreseen = make_trace("foreseen");
+    foreseen->open();
+    draw(events, *foreseen);
   }
-  auto const foreseen = make_trace("foreseen");
-  foreseen->open();
-  draw(events, *foreseen);
+  return forecast;
 }
 
 template <class T>
@@ -288,7 +289,6 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                                double loss_scale) {
   Now const now{learning_rate, optimizer_step, loss_scale, first_sample};
   StepResult result;
-  Stopwatch const whole;
   told_ = false;
   tiers::Traffic traffic_before = fetched_before_.value_or(offload_->state().traffic());
   traffic_before.paths = offload_->state().traffic().paths;  // whoever uses them
@@ -321,15 +321,17 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                                .residence = offload_->state().residence(),
                                .workers = workers(),
                                .nodes = nodes_,
-                               .seconds = whole.elapsed()});
+                               .seconds = now.step.elapsed()});
   reached_.forward = result.forward;
   reached_.backward = result.backward;
   ++reached_.steps;
   reached_.clipped += clip < 1.0 ? 1 : 0;
-  if (!result.disturbed) {
-    step_update_->learn({.overlapped = result.share.overlapped,
+  if (result.disturbed) {
+    step_update_->disturbed();
+  } else {
+    step_update_->ended({.overlapped = result.share.overlapped,
                          .redone = result.skipped || clip < 1.0,
-                         .seconds = whole.elapsed() - result.stood_still});
+                         .seconds = now.step.elapsed() - result.stood_still});
   }
   return result;
 }
@@ -363,7 +365,7 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
     }
     result.forward += watch.lap();
     if (first == 0) {
-      step_update_->plan();
+      step_update_->plan(now.step);
     }
     gradients_->begin_round(active, last);
     if (first == 0 && device_memory_) {
@@ -416,7 +418,7 @@ void StepRunner<T>::run_layers(data::Dataset const& data, Now const& now, StepRe
   {
     trace::Scope const scope{trace_.get(), "model", "forward"};
     model_->forward(batches, rounds, *copy_);
-    step_update_->plan();
+    step_update_->plan(now.step);
     gradients_->begin_rounds_in_layers(static_cast<int>(micro_batches_));
     if (device_memory_) {
       device_memory_->write(began);  // the update before has ended
@@ -478,6 +480,7 @@ double StepRunner<T>::validate(data::Dataset const& data, std::int64_t micro_bat
   std::vector<double> losses;
   std::int64_t counted = 0;
   std::vector<std::int64_t> chosen(static_cast<std::size_t>(batch));
+  step_update_->disturbed();  // the last step's update goes on under this
   copy_->begin();
   copy_->expect(forward_layers_);
   for (std::int64_t first = 0; first < micro_batches; first += comm_.size()) {

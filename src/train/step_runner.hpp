@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/stopwatch.hpp"
 #include "checkpoint/store.hpp"
 #include "data/dataset.hpp"
 #include "device/device.hpp"
@@ -21,6 +22,7 @@
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "train/device_demand.hpp"
+#include "train/memory_demand.hpp"
 #include "train/metrics.hpp"
 #include "train/offload.hpp"
 #include "train/run_config.hpp"
@@ -82,9 +84,9 @@ class StepRunner {
   /// Where the tiers hold the lower halves of parameters. The runner outlives it.
   [[nodiscard]] std::optional<checkpoint::SplitParameters> split_parameters();
   /// The trace has a file from now on, if there is to be one: nothing can refuse the run any more.
-  /// Beside it lies foreseen-RANK.json, the same of simulated steps (plan::simulate), if the rates
-  /// are given. Not collective. Errors: IoError of trace::Trace::open.
-  void open_trace();
+  /// Beside it lies foreseen-RANK.json, the same of simulated steps (plan::simulate_events), if the
+  /// rates are given. Returns foresee(). Not collective. Errors: IoError of trace::Trace::open.
+  [[nodiscard]] std::optional<RunForecast> open_trace();
 
   /// One step over the global batch whose first sequence is sample `first_sample`. `optimizer_step`
   /// is the optimizer's t, counted from 1. `loss_scale`, a power of two, changes no bits unless numbers leave
@@ -99,7 +101,10 @@ class StepRunner {
   [[nodiscard]] std::optional<RunForecast> foresee() const;
   /// Waits for what the last update left to go on under the next forward: before the state is read or
   /// saved. Errors: those of the update.
-  void finish_update() { update_->finish(); }
+  void finish_update() {
+    step_update_->disturbed();
+    update_->finish();
+  }
   /// Mean loss over `micro_batches` micro-batches from the start of the file, in order.
   double validate(data::Dataset const& data, std::int64_t micro_batches);
 
@@ -127,6 +132,10 @@ class StepRunner {
   /// was resident before construction and the emulated device's arena.
   /// Collective.
   [[nodiscard]] Bytes host_memory_peak() const;
+  /// The part of that which is no memory of the plan, as usual on this node.
+  [[nodiscard]] Bytes library_bytes() const noexcept {
+    return run_memory_->ranks_on_node() * usual_library_bytes;
+  }
   /// What device.memory bounds: the most that any rank had taken at a time. Collective.
   [[nodiscard]] Bytes device_memory_peak() const { return comm_.maximum(device_->peak()); }
   /// Layers that are brought to the device at a time; 0: none has to be.
@@ -152,6 +161,7 @@ class StepRunner {
     std::int64_t optimizer_step{};
     double loss_scale{};
     std::int64_t first_sample{};
+    Stopwatch step{};  ///< since its begin
   };
   /// Forward and backward of this rank's micro-batches.
   void run_micro_batches(data::Dataset const& data, Now const& now, StepResult& result);

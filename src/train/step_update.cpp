@@ -30,8 +30,10 @@ OverlapChoice StepUpdate<T>::make_overlap() const {
 }
 
 template <class T>
-void StepUpdate<T>::plan() {
+void StepUpdate<T>::plan(Stopwatch const& step) {
   parts_.update.finish();  // it may still read the gradients of the step before
+  planned_ = step.elapsed();
+  overlap_.update_ended(planned_);
   ahead_ = comm_.broadcast_value(overlap_.next(), 0);
   parts_.update.plan(ahead_);
 }
@@ -71,6 +73,12 @@ ShareStep StepUpdate<T>::complete(UpdateNumbers const& numbers, double clip, boo
   share.overlapped = began;
   share.redone = began;
   return share;
+}
+
+template <class T>
+void StepUpdate<T>::ended(OverlapChoice::Step step) {
+  step.seconds -= planned_;
+  overlap_.ended(step);
 }
 
 template <class T>

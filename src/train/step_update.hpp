@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "base/stopwatch.hpp"
 #include "parameters/working_parameters.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/shard.hpp"
@@ -43,8 +44,8 @@ class StepUpdate {
   StepUpdate(RunConfig const& config, mpi::Communicator const& comm, Parts const& parts);
 
   /// Before a step's first gradients: the update before ends, and it is chosen whether this one begins under
-  /// backward. Collective.
-  void plan();
+  /// backward. `step`: runs since the step's begin. Collective.
+  void plan(Stopwatch const& step);
   /// Whether it was so chosen.
   [[nodiscard]] bool is_ahead() const noexcept { return ahead_; }
   /// Before the last backward: the update, which is_ahead(), begins, by the step that it will be if nothing is clipped.
@@ -52,8 +53,10 @@ class StepUpdate {
   /// Once the norm is known: all subgroups are updated, or none if the step is `skipped`; what began is
   /// confirmed, done again or undone. `clip`: what the mean gradient is multiplied with; 1: not clipped.
   [[nodiscard]] ShareStep complete(UpdateNumbers const& numbers, double clip, bool skipped);
-  /// After the step, for the next choice.
-  void learn(OverlapChoice::Step const& step) { overlap_.learn(step); }
+  /// After the step, with all its seconds, for the choices to come.
+  void ended(OverlapChoice::Step step);
+  /// Something else ran between or beside the steps: the last one is no measure.
+  void disturbed() { overlap_.disturbed(); }
 
  private:
   [[nodiscard]] OverlapChoice make_overlap() const;
@@ -68,6 +71,7 @@ class StepUpdate {
   Parts parts_;
   OverlapChoice overlap_;
   bool ahead_ = false;  ///< of this step: its update begins under backward
+  Seconds planned_{};   ///< into this step: when plan() had waited
 };
 
 }  // namespace offstage::train

@@ -482,10 +482,11 @@ void Training<T>::prepare() {
                           .ranks = comm_.size(),
                           .nodes = node_names(config_.node, comm_),
                           .job = config_.job};
-  mpi::agree(comm_, [&] { runner_->open_trace(); });
-  if (auto forecast = runner_->foresee()) {
-    journal_.expect(*std::move(forecast));
-  }
+  mpi::agree(comm_, [&] {
+    if (auto forecast = runner_->open_trace()) {
+      journal_.expect(*std::move(forecast));
+    }
+  });
   mpi::agree(comm_, [&] {
     journal_.begin(start, cadence_.now());
     if (local_level_) {
@@ -537,6 +538,7 @@ void Training<T>::conclude() {
                      .host_memory_limit = runner_->host_memory_limit(),
                      .device_memory_peak = runner_->device_memory_peak(),
                      .host_memory_planned = runner_->memory_plan().node_total,
+                     .host_memory_libraries = runner_->library_bytes(),
                      .device_memory_planned = comm_.maximum(runner_->device_plan().total())});
 }
 

@@ -254,7 +254,7 @@ class Report(OffstageTest):
             foreseen, reached = (float(number) for number in re.search(bytes_of, result.out).groups())
             self.assertAlmostEqual(foreseen, reached, delta=0.25 * foreseen)  # the last flushes are not in it
         host = re.search(r"host memory per node: (.*) planned", result.out).group(1)
-        self.assertRegex(result.out, rf"host memory of state and gradients per node: peak .*, limit 128 MiB, planned {host}\n")
+        self.assertRegex(result.out, rf"host memory of state and gradients per node: peak .*, limit 128 MiB, planned {host}, libraries some 12.5 MiB\n")
         device = re.search(r"(?m)^  together +([0-9.]+ [KM]iB)", result.out).group(1)
         self.assertRegex(result.out, rf"device memory per rank: peak {device}, limit none, planned {device}\n")
         self.assertRegex(result.out, r"step +1/4 .* tokens/s  [0-9.e-]+ TFLOP/s  left")

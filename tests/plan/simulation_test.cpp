@@ -200,6 +200,8 @@ TEST(Simulation, StorageIsReadAndWrittenInTurnOnAHalfDuplexPath) {
   EXPECT_EQ(busy(simulate(machine, two_layers(), schedule), "path 1"), 0.0);
 }
 
+constexpr std::size_t all_events = 1'000'000;
+
 std::vector<std::int64_t> keys(std::vector<SimulatedEvent> const& events, std::string const& row,
                                std::string const& name) {
   std::vector<std::int64_t> keys;
@@ -219,8 +221,7 @@ TEST(Simulation, BeginsAsTheFirstVersionsLeaveCachesAndPaths) {
   schedule.cached = 1;
   schedule.evict = Evict::oldest;
   schedule.spread = false;
-  std::vector<SimulatedEvent> events;
-  static_cast<void>(simulate(machine, two_layers(), schedule, {}, &events));
+  auto const events = simulate_events(machine, two_layers(), schedule, all_events);
   // They were made in ascending order, so that the first update descends and finds the last one.
   EXPECT_EQ(keys(events, "slot 0", "trip"),
             (std::vector<std::int64_t>{2, 1, 0, 0, 1, 2, 2, 1, 0, 0, 1, 2}));
@@ -235,12 +236,46 @@ TEST(Simulation, RanksGatherALayerForEachOfItsUses) {
   work.micro_batches = 2;
   auto machine = one_a_second();
   machine.rank_link = 1e6;
-  std::vector<SimulatedEvent> events;
-  static_cast<void>(simulate(machine, work, plain(), {}, &events));
+  auto const events = simulate_events(machine, work, plain(), all_events);
   auto const gathered = keys(events, "parameters from ranks", "bring");
   ASSERT_EQ(gathered.size(), 16U) << "four steps";
   EXPECT_EQ(std::vector(gathered.begin(), gathered.begin() + 4),
             (std::vector<std::int64_t>{0, 1, 1, 0}));
+}
+
+TEST(Simulation, EventsEndWhereEnoughAreToldOf) {
+  auto const machine = one_a_second();
+  auto const all = simulate_events(machine, two_layers(), plain(), all_events);
+  ASSERT_GT(all.size(), 20U);
+  auto const some = simulate_events(machine, two_layers(), plain(), 10);
+  ASSERT_GE(some.size(), 10U);
+  ASSERT_LT(some.size(), all.size());
+  for (std::size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(some[i].name, all[i].name);
+    EXPECT_EQ(some[i].begin, all[i].begin);
+  }
+}
+
+TEST(Simulation, AThirdGatheredLayerComesWhileTwoAreHeld) {
+  auto work = two_layers();
+  work.layers.clear();
+  for (std::int64_t i = 0; i < 4; ++i) {
+    work.layers.push_back(
+        {.forward = 1, .backward = 2, .elements = 50, .begin = 25 * i, .count = 25});
+  }
+  work.layers[1].with_before = work.layers[3].with_before = true;  // both are held
+  work.forward = {0, 1, 2, 3};
+  work.backward = {3, 2, 1, 0};
+  work.subgroups = {{0, 100}};
+  work.ranks = 2;
+  work.micro_batches = 2;
+  auto machine = one_a_second();
+  machine.rank_link = 50.0;
+  auto schedule = plain();
+  schedule.parameter_slots = 2;
+  auto const two = simulate(machine, work, schedule).step;
+  schedule.parameter_slots = 3;
+  EXPECT_LT(simulate(machine, work, schedule).step, two);
 }
 
 TEST(Simulation, SaysWhatPathsMoveInAStep) {
@@ -264,8 +299,7 @@ TEST(Simulation, SumsOfTheDeviceAreWrittenOnce) {
   auto schedule = plain();
   schedule.gradient_buffers = 1;
   auto const written = [&] {
-    std::vector<SimulatedEvent> events;
-    static_cast<void>(simulate(machine, work, schedule, {}, &events));
+    auto const events = simulate_events(machine, work, schedule, all_events);
     return keys(events, "gradient buffer", "write").size();
   };
   EXPECT_EQ(written(), 4U * 3 * 3);

@@ -103,6 +103,44 @@ TEST(OverlapChoice, TakesAFirstStepThatIsDoneAgainForWhatItIs) {
   EXPECT_FALSE(choice.next());
 }
 
+/// Steps whose updates go on under the next forward, which waits for them: what a step costs comes
+/// after its end in part. `until_choice`: of the step after it.
+struct Spilling {
+  Seconds after_choice, until_choice;
+};
+
+TEST(OverlapChoice, CountsWhatTheNextForwardWaitsForToTheStepThatMadeIt) {
+  // Redoing an update costs two seconds, all of them in the next step's forward.
+  Spilling const plain{Seconds{0.8}, Seconds{0.2}};
+  Spilling const clean{Seconds{0.5}, Seconds{0.2}};
+  Spilling const redone{Seconds{0.5}, Seconds{2.2}};
+  OverlapChoice choice{Overlap::automatic, true};
+  int overlapped_after_a_redo = 0;
+  Spilling before{};
+  for (int i = 0; i < 400; ++i) {
+    choice.update_ended(before.until_choice);
+    bool const clips = i % 4 == 3;  // and then 0.25 * 2.7 + 0.75 * 0.7 = 1.2 s are more than 1 s
+    bool const ahead = choice.next();
+    before = !ahead ? plain : (clips ? redone : clean);
+    overlapped_after_a_redo += ahead && i >= 100 ? 1 : 0;
+    choice.ended({.overlapped = ahead, .redone = clips, .seconds = before.after_choice});
+  }
+  // Now and then it tries; the steps that are redone alone would say 0.65 s.
+  EXPECT_LT(overlapped_after_a_redo, 60);
+}
+
+TEST(OverlapChoice, LearnsNothingFromAStepThatSomethingDisturbed) {
+  OverlapChoice choice{Overlap::automatic, true};
+  overlapped(choice, {}, 10);
+  ASSERT_TRUE(choice.next());
+  for (int i = 0; i < 20; ++i) {
+    choice.ended({.overlapped = true, .redone = false, .seconds = Seconds{100.0}});
+    choice.disturbed();
+    choice.update_ended(Seconds{100.0});
+  }
+  EXPECT_TRUE(choice.next());
+}
+
 TEST(OverlapChoice, ComesBackOnlyForAClearGain) {
   // On, a little gain keeps it on; off, the same does not bring it back.
   Cost const little{.plain = 1.0, .clean = 0.97, .redone = 1.5};

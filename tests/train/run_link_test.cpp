@@ -139,6 +139,23 @@ TEST(LinkNeeds, AreALayersSlicesMoreFromDeviceToDevice) {
   EXPECT_GT(link_needs(config, 2).staged, needs.staged);
 }
 
+TEST(LinkNeeds, AreThoseOfTheHomeThatThePlanMayChoose) {
+  auto config = of_a_small_model();
+  config.share.device_share = 0.0;
+  config.parameter_home = parameters::Home::host;
+  auto const on_host = link_needs(config, 2);
+  config.parameter_home = parameters::Home::device;
+  ASSERT_LT(on_host.staged, link_needs(config, 2).staged);
+  config.plan.choose = true;
+  config.home_is_open = true;
+  EXPECT_EQ(link_needs(config, 2).staged, on_host.staged);
+  EXPECT_EQ(link_needs(config, 2).direct, on_host.direct);
+  config.share.device_share.reset();
+  EXPECT_EQ(link_needs(config, 2).staged, on_host.staged);
+  config.home_is_open = false;
+  EXPECT_GT(link_needs(config, 2).staged, on_host.staged) << "given, it stays";
+}
+
 // As its authors ran it, on nodes with four GPUs of 40 GB and 512 GB (MLP-Offload, Tables 1
 // and 2).
 TEST(LinkNeeds, LeaveRoomFor280BillionParametersOnGpusOf40Gb) {

@@ -6,6 +6,7 @@
 
 #include "base/dtype.hpp"
 #include "model/transformer.hpp"
+#include "state/working_copy.hpp"
 #include "train/activation_choice.hpp"
 
 namespace offstage::train {
@@ -146,6 +147,17 @@ TEST(StepForecast, LargeLayersHaveTheirSlotOnRanksToo) {
   Scene const scene{config, 2};
   auto const schedule = schedule_of<bfloat16>(scene.config, scene.facts());
   EXPECT_EQ(schedule.large_layers, (std::vector{0, 13})) << "the embedding and the head";
+}
+
+TEST(StepForecast, RanksGatherIntoAsManySlotsAsTheDeviceHasRoomFor) {
+  using Copy = state::WorkingCopy<bfloat16>;
+  Scene scene{tiny(), 2};
+  scene.device.working_copy = Copy::device_bytes(scene.map, 0, Copy::least_slots);
+  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).parameter_slots, 2);
+  scene.device.working_copy = Copy::device_bytes(scene.map, 0, Copy::slots_for_held_blocks);
+  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).parameter_slots, 3);
+  Scene const alone{tiny()};
+  EXPECT_EQ(schedule_of<bfloat16>(alone.config, alone.facts()).parameter_slots, 0);
 }
 
 TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {
