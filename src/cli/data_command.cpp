@@ -13,9 +13,11 @@
 #include "cli/commands.hpp"
 #include "cli/pack_command.hpp"
 #include "data/dataset.hpp"
+#include "data/loss_mask.hpp"
 #include "data/mixture.hpp"
 #include "data/summary.hpp"
 #include "data/token_file.hpp"
+#include "data/window_packing.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -29,7 +31,10 @@ constexpr char const* usage_text =
     "...]\n"
     "                             makes such a file from text; see offstage data pack --help\n"
     "\n"
-    "inspect reads files of tokens through, as data.train names them, and says what is in them.\n"
+    "inspect reads files of tokens through, as data.train names them, and says what is in them; a "
+    "mask "
+    "beside\n"
+    "one (PREFIX.mask) is verified.\n"
     "  --format     auto, text (every byte is a token), megatron (X.bin with X.idx), llmc, nanogpt "
     "[auto]\n"
     "  --vocab      model.vocab: fails on the first token beyond it [16777216]\n"
@@ -63,10 +68,14 @@ std::string describe_windows(data::Summary const& summary, std::int64_t sequence
   auto text = fmt::format("{}", data::count_windows(summary.tokens, sequence, false));
   if (summary.document_tokens) {
     std::int64_t within{};
+    std::vector<std::int64_t> lengths;
     for (auto const length : *summary.document_tokens) {
       within += data::count_windows(length, sequence, true);
+      lengths.push_back(length < 2 ? 0 : length);
     }
-    text += fmt::format("; {} where none crosses documents", within);
+    auto const whole = data::pack_windows(lengths, sequence + 1);
+    text += fmt::format("; {} where none crosses documents, {} of whole documents", within,
+                        std::ssize(whole.begins) - 1);
   }
   return text;
 }
@@ -81,6 +90,11 @@ void print(data::TokenFile const& file, data::Summary const& summary, std::int64
   log::info("  largest token    {}", summary.largest);
   log::info("  unigram entropy  {:.4f} nats", summary.unigram_entropy);
   log::info("  windows of {:<5} {}", sequence, describe_windows(summary, sequence));
+  if (auto const mask = data::LossMask::beside(file, {})) {
+    mask->verify(file);
+    log::info("  mask             {}: {:.1f} % of the tokens count", mask->path(),
+              100.0 * static_cast<double>(mask->counted()) / static_cast<double>(file.tokens()));
+  }
 }
 
 std::string only_path(GivenOptions const& given) {
