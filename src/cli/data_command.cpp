@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/program_options.hpp>
 #include <optional>
@@ -68,16 +69,26 @@ std::string describe_windows(data::Summary const& summary, std::int64_t sequence
   auto text = fmt::format("{}", data::count_windows(summary.tokens, sequence, false));
   if (summary.document_tokens) {
     std::int64_t within{};
-    std::vector<std::int64_t> lengths;
     for (auto const length : *summary.document_tokens) {
       within += data::count_windows(length, sequence, true);
-      lengths.push_back(length < 2 ? 0 : length);
     }
-    auto const whole = data::pack_windows(lengths, sequence + 1);
-    text += fmt::format("; {} where none crosses documents, {} of whole documents", within,
-                        std::ssize(whole.begins) - 1);
+    text += fmt::format("; {} where none crosses documents", within);
   }
   return text;
+}
+
+/// Of data.cross-documents=whole.
+std::string describe_packing(data::Summary const& summary, std::int64_t sequence) {
+  if (!summary.document_tokens) {
+    return "not told by the format";
+  }
+  auto lengths = *summary.document_tokens;
+  std::ranges::replace(lengths, 1, 0);  // nothing follows a token alone
+  auto const packed = data::pack_windows(lengths, sequence + 1);
+  auto const longer =
+      std::ranges::count_if(lengths, [&](std::int64_t length) { return length > sequence + 1; });
+  return fmt::format("{} windows; {} documents are longer than one", std::ssize(packed.begins) - 1,
+                     longer);
 }
 
 void print(data::TokenFile const& file, data::Summary const& summary, std::int64_t sequence) {
@@ -92,6 +103,7 @@ void print(data::TokenFile const& file, data::Summary const& summary, std::int64
   log::info("  windows of {:<5} {}", sequence, describe_windows(summary, sequence));
   if (auto const mask = data::LossMask::beside(file, {})) {
     mask->verify(file);
+    log::info("  whole documents  {}", describe_packing(summary, sequence));
     log::info("  mask             {}: {:.1f} % of the tokens count", mask->path(),
               100.0 * static_cast<double>(mask->counted()) / static_cast<double>(file.tokens()));
   }

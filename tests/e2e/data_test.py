@@ -259,7 +259,8 @@ assistant = "{learn}{content}{eos}{/learn}\\n"
         self.assertEqual(mask, self.mask_of(self.folder / "out"))
         self.assertIn("nothing of them counts in the loss: 1; the first", result.warnings[0])
         self.assertIn("line 2", result.warnings[0])
-        said = self.inspect(self.folder / "out", "--vocab=512")
+        said = self.inspect(self.folder / "out", "--vocab=512", f"--sequence={len(mask) - 1}")
+        self.assertEqual("1 windows; 0 documents are longer than one", said["whole documents"])
         self.assertTrue(said["mask"].endswith(f"out.mask: {100 * sum(mask) / len(mask):.1f} % of the tokens count"), said)
 
     def test_threads_and_formats_do_not_change_the_mask(self):
@@ -303,8 +304,7 @@ class Inspect(DataTest):
         self.assertEqual("3; tokens: shortest {}, median {}, longest {}".format(*lengths), said["documents"])
         self.assertEqual([str(min(tokens)), str(max(tokens))], [said["smallest token"], said["largest token"]])
         within = sum(-(-(n - 1) // 4) for n in lengths)
-        whole = len(lengths)  # none has room for another one
-        self.assertEqual(f"{(len(tokens) - 1) // 4}; {within} where none crosses documents, {whole} of whole documents", said["windows of 4"])
+        self.assertEqual(f"{(len(tokens) - 1) // 4}; {within} where none crosses documents", said["windows of 4"])
 
     def test_knows_every_format_without_being_told(self):
         self.pack("--from", self.text, form="llmc", prefix="llmc")
