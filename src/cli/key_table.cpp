@@ -129,9 +129,23 @@ constexpr std::array keys{
                                              {"llmc", Format::llmc},
                                              {"nanogpt", Format::nanogpt}});
         }},
-    Key{"data.cross-documents", "true|false", "true",
-        "a sequence may hold the end of one document and the beginning of the next",
-        [](RunConfig& c, Text t) { c.data.cross_documents = truth(t); }},
+    Key{"data.cross-documents", "true|false|whole", "true",
+        "true: a sequence may hold the end of one document and the beginning of the next; false: "
+        "it "
+        "holds tokens of one document; whole: it holds whole documents, as many as fit, and what "
+        "is "
+        "longer is cut",
+        [](RunConfig& c, Text t) {
+          using data::WindowRule;
+          c.data.rule = choice<WindowRule>(t, {{"true", WindowRule::crossing},
+                                               {"false", WindowRule::apart},
+                                               {"whole", WindowRule::whole}});
+        }},
+    Key{"data.mask", "on|off", "on",
+        "a PREFIX.mask beside a file of tokens says which of them count in the loss; off: all do",
+        [](RunConfig& c, Text t) {
+          c.data.mask = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
     Key{"data.separator", "N", "", "token that ends a document, for formats that do not say",
         [](RunConfig& c, Text t) {
           c.data.separator.reset();
