@@ -110,12 +110,17 @@ void load_ahead(Reader& reader, Destination const& to) {
   }
 }
 
-/// Loads a rank's part; the Meta of the checkpoint. Errors: DataError if the checkpoint is damaged, Refused if no
-/// older one should be tried either, IoError if it could not be read.
-Meta load(std::string const& path, Destination const& to, mpi::Communicator const& comm,
-          std::uint64_t& checksum) {
-  Master master = read_patiently([&] { return read_master(path); });
-  checksum = checksum_of_contents(master);
+struct Loaded {
+  Meta meta;
+  std::uint64_t checksum;  ///< checksum_of_contents
+  std::shared_ptr<ReadAhead> ending;
+};
+
+/// Loads a rank's part. Errors: DataError if the checkpoint is damaged, Refused if no older one should be tried either,
+/// IoError if it could not be read.
+Loaded load(std::string const& path, Master master, Destination const& to,
+            mpi::Communicator const& comm) {
+  std::uint64_t const checksum = checksum_of_contents(master);
   require_same_model(path, master.meta.model, to.run.model);
   require_same_optimizer(path, master.meta.state, to.run.state);
   Reader reader{path, std::move(master)};
@@ -128,7 +133,7 @@ Meta load(std::string const& path, Destination const& to, mpi::Communicator cons
   } else {
     load_converted(reader, to);
   }
-  return reader.meta();
+  return {reader.meta(), checksum, reader.take_ending()};
 }
 
 }  // namespace
@@ -137,14 +142,33 @@ Outcome try_load(std::string const& path, Destination const& to, mpi::Communicat
   Outcome outcome;
   bool refused = false;
   std::uint64_t checksum = 0;
-  mpi::agree(comm, [&] {
-    try {
-      outcome.meta = load(path, to, comm, checksum);
-    } catch (Refused const& error) {
-      outcome.problem = error.what();
-      refused = true;
-    } catch (DataError const& error) {
-      outcome.problem = error.what();
+  auto const attempt = [&](auto const& work) {
+    mpi::agree(comm, [&] {
+      try {
+        work();
+      } catch (Refused const& error) {
+        outcome.problem = error.what();
+        refused = true;
+      } catch (DataError const& error) {
+        outcome.problem = error.what();
+      }
+    });
+  };
+  // Rank 0 reads the master for all, but nodes that have files of their own may have different ones.
+  auto const read = [&] { return read_patiently([&] { return read_master(path); }); };
+  std::string bytes;
+  attempt([&] {
+    if (comm.rank() == 0 && !to.has_parts) {
+      bytes = pack_master(read(), path);
+    }
+  });
+  bytes = comm.broadcast(std::move(bytes), 0);
+  attempt([&] {
+    if (to.has_parts || !bytes.empty()) {
+      Loaded loaded = load(path, to.has_parts ? read() : unpack_master(bytes, path), to, comm);
+      outcome.meta = std::move(loaded.meta);
+      outcome.ending = std::move(loaded.ending);
+      checksum = loaded.checksum;
     }
   });
   mpi::agree(comm, [&] {

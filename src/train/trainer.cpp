@@ -198,13 +198,15 @@ class Training {
 template <class T>
 void Training<T>::open_data() {
   auto const open = [&](std::vector<data::Source> const& sources, char const* key) {
-    return std::make_unique<data::Dataset>(
-        sources, data::DatasetOptions{.key = key,
-                                      .format = config_.data.format,
-                                      .vocab = config_.model.vocab,
-                                      .sequence = config_.train.sequence,
-                                      .cross_documents = config_.data.cross_documents,
-                                      .separator = config_.data.separator});
+    return std::make_unique<data::Dataset>(sources,
+                                           data::DatasetOptions{.key = key,
+                                                                .format = config_.data.format,
+                                                                .vocab = config_.model.vocab,
+                                                                .sequence = config_.train.sequence,
+                                                                .rule = config_.data.rule,
+                                                                .separator = config_.data.separator,
+                                                                .uses_masks = config_.data.mask,
+                                                                .verifies_masks = leads()});
   };
   mpi::agree(comm_, [&] {
     train_data_ = open(config_.data.train, "data.train");
@@ -491,7 +493,7 @@ void Training<T>::prepare() {
       checkpoint::space_for(config_.optimizer.checkpoint_layout(), runner_->subgroups());
   require_space(config_, comm_, checkpoint_part);
   if (local_level_) {
-    local_level_->require_space(checkpoint_part);
+    local_level_->require_space(checkpoint_part, saves_->is_in_local(config_.checkpoint.resume));
   }
   start_or_continue();
   look_at_space_to_come(config_, comm_, checkpoint_part, saves_->store(), meta_.step);
@@ -657,7 +659,8 @@ void Training<T>::one_step() {
     ++meta_.optimizer_step;
     meta_.bad_steps = 0;
     loss_scale_.good_step();
-  } else if (!std::isfinite(result.loss) || !loss_scale_.overflow()) {
+  } else if (result.counted_targets > 0 &&
+             (!std::isfinite(result.loss) || !loss_scale_.overflow())) {
     ++meta_.bad_steps;
   }
   meta_.loss_scale = loss_scale_.value();
