@@ -58,7 +58,7 @@ class OffstagePolicy(OffstageTest):
         self.train("plain", *common)
         slow = "h2d=100MB/s,d2h=100MB/s,compute=50G,update=50M,host-update=80k"
         result = self.choose("run", "cores", *common, f"device.emulate={slow}", "platform.cpu-update=50M", ranks=2)
-        self.assertRegex(result.out, r"(?m)^plan: .*updates on the cores \d+ % slower than planned.*for which the run saves and starts anew$")
+        self.assertRegex(result.out, r"(?m)^\S+Z plan: .*updates on the cores \d+ % slower than planned.*for which the run saves and starts anew$")
         self.assertRegex(result.out, r"continuing after step \d+")
         self.assert_same_state("plain", "run")
         steps = self.steps("run")
