@@ -44,8 +44,9 @@ struct DataConfig {
   std::vector<data::Source> train;  ///< data.train
   std::vector<data::Source> valid;  ///< data.valid; empty: no validation
   data::Format format{};
-  bool cross_documents = true;
+  data::WindowRule rule{};                ///< data.cross-documents
   std::optional<std::int32_t> separator;  ///< data.separator
+  bool mask = true;                       ///< data.mask
 };
 
 /// train.schedule: whether a micro-batch passes all layers before the next one comes, or a layer
@@ -224,6 +225,7 @@ struct RunConfig {
   NumericsConfig numerics;
   bool full_header{};                      ///< run.header=full
   bool trace{};                            ///< run.trace
+  bool tensorboard{};                      ///< run.tensorboard
   bool allow_foreign{};                    ///< run.allow-foreign
   std::vector<tiers::PathSettings> paths;  ///< tiers.path; empty: the state lives in host memory
   StoragePolicy storage;
