@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, crashes, killed ranks
-# and nodes.
+# and nodes, packages.
 #   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills
-#       nodes tokenizers scale (all unless told)
+#       nodes tokenizers package scale (all unless told)
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
 #   SWEEP_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh sweep     every file operation of small runs fails: begin no more after so
@@ -149,14 +149,19 @@ run_scale() {
     OFFSTAGE=$PWD/build/release/offstage SCALE_RANKS=${SCALE_RANKS:-64} python3 tests/e2e/scale_test.py --verbose
 }
 
+# Package, module file and Apptainer definition, in a bare Debian.
+run_package() {
+  tests/package.sh
+}
+
 jobs/install-packages.sh build campaign || exit
 stages=("$@")
-((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills nodes tokenizers scale)
+((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills nodes tokenizers package scale)
 report=()
 failed=0
 for stage in "${stages[@]}"; do
   if ! declare -F "run_$stage" > /dev/null; then
-    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, memory, faults, sweep, crashes, schedules, kills, nodes, tokenizers and scale" >&2
+    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, memory, faults, sweep, crashes, schedules, kills, nodes, tokenizers, package and scale" >&2
     exit 64
   fi
   echo "== $stage"

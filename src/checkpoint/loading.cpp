@@ -110,11 +110,17 @@ void load_ahead(Reader& reader, Destination const& to) {
   }
 }
 
-/// Loads a rank's part; the Meta of the checkpoint. Errors: DataError if the checkpoint is damaged, Refused if no
-/// older one should be tried either, IoError if it could not be read.
-Meta load(std::string const& path, Master master, Destination const& to,
-          mpi::Communicator const& comm, std::uint64_t& checksum) {
-  checksum = checksum_of_contents(master);
+struct Loaded {
+  Meta meta;
+  std::uint64_t checksum;  ///< checksum_of_contents
+  std::shared_ptr<ReadAhead> ending;
+};
+
+/// Loads a rank's part. Errors: DataError if the checkpoint is damaged, Refused if no older one should be tried either,
+/// IoError if it could not be read.
+Loaded load(std::string const& path, Master master, Destination const& to,
+            mpi::Communicator const& comm) {
+  std::uint64_t const checksum = checksum_of_contents(master);
   require_same_model(path, master.meta.model, to.run.model);
   require_same_optimizer(path, master.meta.state, to.run.state);
   Reader reader{path, std::move(master)};
@@ -127,7 +133,7 @@ Meta load(std::string const& path, Master master, Destination const& to,
   } else {
     load_converted(reader, to);
   }
-  return reader.meta();
+  return {reader.meta(), checksum, reader.take_ending()};
 }
 
 }  // namespace
@@ -159,8 +165,10 @@ Outcome try_load(std::string const& path, Destination const& to, mpi::Communicat
   bytes = comm.broadcast(std::move(bytes), 0);
   attempt([&] {
     if (to.has_parts || !bytes.empty()) {
-      outcome.meta =
-          load(path, to.has_parts ? read() : unpack_master(bytes, path), to, comm, checksum);
+      Loaded loaded = load(path, to.has_parts ? read() : unpack_master(bytes, path), to, comm);
+      outcome.meta = std::move(loaded.meta);
+      outcome.ending = std::move(loaded.ending);
+      checksum = loaded.checksum;
     }
   });
   mpi::agree(comm, [&] {

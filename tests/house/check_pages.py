@@ -3,12 +3,14 @@
 
 README.md has at most 200 lines. A link of a page (README.md anywhere, and the pages at the top) leads to a file of the
 tree, and its anchor to a heading of that page. A path in backticks that begins with a directory of the top level, such as
-`perf/plan.sh`, exists; names with capitals alone (`src/checkpoint/DIR`) and patterns stand for others and are left out. Each
-offence is one line, file:line: what is wrong; the exit code is 1 if there is one.
+`perf/plan.sh`, exists; names with capitals alone (`src/checkpoint/DIR`) and patterns stand for others and are left out. The
+table of rooms in src/README.md has the ranks of check_rooms.py. Each offence is one line, file:line: what is wrong; the exit code is 1 if there is one.
 """
 import re
 import sys
 from pathlib import Path
+
+import check_rooms
 
 MOST_LINES = 200
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -58,9 +60,21 @@ def check_path(root, page, path):
     return f"{path} is not in the tree"
 
 
+def check_map(root):
+    """The rooms of the map, where there is one."""
+    page = root / "src/README.md"
+    if not page.exists():
+        return []
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", page.read_text(), re.M)
+    named = {room: int(rank) for rank, room in rows}
+    wrong = sorted(room for room in named.keys() | check_rooms.RANK.keys() if named.get(room) != check_rooms.RANK.get(room))
+    return [f"src/README.md:1: room {room} has rank {named.get(room)}, in check_rooms.py {check_rooms.RANK.get(room)}"
+            for room in wrong]
+
+
 def check(root):
     """The offences of the tree, one line each."""
-    offences = []
+    offences = check_map(root)
     lines = len((root / "README.md").read_text().splitlines())
     if lines > MOST_LINES:
         offences.append(f"README.md:{lines}: has more than {MOST_LINES} lines; move reference to the pages that it names")

@@ -5,6 +5,7 @@ import unittest
 from pathlib import Path
 
 import check_pages
+import check_rooms
 
 
 class CheckPages(unittest.TestCase):
@@ -35,6 +36,13 @@ class CheckPages(unittest.TestCase):
     def test_the_first_page_stays_short(self):
         self.assertEqual([], self.offences({"README.md": "x\n" * 200}))
         self.assertEqual(1, len(self.offences({"README.md": "x\n" * 201})))
+
+    def test_the_map_has_every_room_with_its_rank(self):
+        rows = "".join(f"| {rank} | `{room}` | x |\n" for room, rank in check_rooms.RANK.items())
+        self.assertEqual([], self.offences({"src/README.md": rows}))
+        self.assertEqual(["src/README.md:1: room base has rank 7, in check_rooms.py 0",
+                          "src/README.md:1: room tiers has rank None, in check_rooms.py 3"],
+                         self.offences({"src/README.md": rows.replace("| 0 | `base`", "| 7 | `base`").replace("`tiers`", "tiers")}))
 
 
 if __name__ == "__main__":
