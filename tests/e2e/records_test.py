@@ -10,7 +10,7 @@ from unittest import mock
 from harness import MPI, OFFSTAGE, OffstageTest, main
 
 STEP_KEYS = {"step", "loss", "grad_norm", "learning_rate", "tokens", "step_seconds", "forward_seconds",
-             "backward_seconds", "update_seconds", "read_bytes", "write_bytes", "tflops"}
+             "backward_seconds", "update_seconds", "elapsed_seconds", "read_bytes", "write_bytes", "tflops"}
 
 
 class Records(OffstageTest):
