@@ -8,13 +8,13 @@
 
 namespace offstage::plan {
 
-/// What decides where the optimizer state's memory goes, per node.
+/// Demands that decide where the optimizer state lives, per node.
 struct MemoryDemand {
   StateLayout state = adamw_layout();
-  std::int64_t shard_elements{};     ///< of the rank with most, padding included
-  std::int64_t resident_elements{};  ///< of those, whose state lives in device memory
+  std::int64_t shard_elements{};     ///< elements of the rank with most, padding included
+  std::int64_t resident_elements{};  ///< elements of it whose state lives in device memory
   std::int64_t ranks_per_node = 1;
-  std::int64_t gradient_bytes_per_element = 4;  ///< of the accumulated gradient
+  std::int64_t gradient_bytes_per_element = 4;  ///< bytes of the accumulated gradient
   bool flush_fp32 = false;  ///< gradients go to storage in FP32 beside (update.gradients)
   Bytes exchange_bytes{};   ///< per rank: buffers that gradients and gathered layers travel through
   Bytes activation_bytes{};  ///< per rank: activations that wait in host memory for backward
@@ -23,7 +23,7 @@ struct MemoryDemand {
   std::int64_t activation_extents = 0;
   Bytes activation_extent{};
   int activation_buffers = 0;
-  /// Of the working copy, where the device does not have it; 0: it has.
+  /// Bytes of the working copy, where the device does not have it; 0: the device has it.
   Bytes parameter_bytes_per_element = 0;
   bool parameters_on_storage = false;  ///< else all of it stays in host memory
   int parameter_buffers = 0;           ///< extents of it in flight, wished for; on storage
@@ -41,7 +41,7 @@ struct MemoryDemand {
 /// a tier needs, and with cached == subgroups nothing goes to storage.
 struct MemoryPlan {
   std::int64_t subgroup_elements{};
-  std::int64_t subgroups{};  ///< of the rank with most, resident ones not included
+  std::int64_t subgroups{};  ///< subgroups of the rank with most, resident ones not included
   int buffers{};             ///< state extents in flight; 0 without paths
   std::int64_t cached{};     ///< state extents that stay in host memory
   int gradient_buffers{};    ///< gradient extents in flight; 0 if all stay

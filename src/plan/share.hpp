@@ -8,7 +8,7 @@
 
 namespace offstage::plan {
 
-/// What one rank's resources do while all ranks of the node do the same. 0: not known.
+/// Rates of one rank's resources while all ranks of the node do the same. 0: not known.
 struct UpdateRates {
   double
       cpu_update{};  ///< elements per second: an update on the rank's cores, 16-bit result included
@@ -26,9 +26,9 @@ struct UpdateRates {
   std::vector<PathRate> paths{};
 };
 
-/// What one update of a rank moves on its storage paths.
+/// Traffic of one update of a rank on its storage paths.
 struct StorageTraffic {
-  Bytes read{}, written{};  ///< of state and parameters, whatever the share
+  Bytes read{}, written{};  ///< bytes of state and parameters, whatever the share
   /// Elements whose gradient has no place in host memory: it is read, unless the device holds it.
   std::int64_t spilled{};
 
@@ -44,7 +44,7 @@ enum class Transfers {
 };
 
 struct UpdateDemand {
-  std::int64_t elements{};  ///< of the shard, resident ones included
+  std::int64_t elements{};  ///< elements of the shard, resident ones included
   double resident{};        ///< share of them whose state lives on the device
   double state_bytes =
       12.0;                  ///< per element, of all planes; and the half that the working copy has

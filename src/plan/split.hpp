@@ -10,7 +10,7 @@
 
 namespace offstage::plan {
 
-/// What a storage path moves, bytes per second.
+/// Rates of a storage path, bytes per second.
 struct PathRate {
   double read{};
   double write{};

@@ -56,7 +56,7 @@ class TripOrder {
   int least_;  ///< trips under way that each side should have, if it has trips
   bool device_first_;
   std::int64_t cpu_trips_ = 0;
-  std::int64_t first_place_ = 0;  ///< of all so far
+  std::int64_t first_place_ = 0;  ///< lowest place of all so far
   Side cpu_, device_;
 };
 

@@ -21,7 +21,7 @@
 
 namespace offstage::tiers {
 
-/// What a lease is asked for.
+/// Purpose of a lease.
 enum class Purpose {
   fetch,
   create,
@@ -86,7 +86,8 @@ class ExtentTable {
   [[nodiscard]] Committed commit(Key key);
   /// Another one that has to be written, if the cache is too large even now; taken for that.
   [[nodiscard]] std::optional<Key> next_leaving();
-  /// What was taken to be written was, to stored(key); or was not, and is in the cache again.
+  /// Ends the write of an extent that was taken for that. written: its place is in stored(key).
+  /// not_written: it is in the cache again.
   void written(Key key);
   void not_written(Key key, char const* why) noexcept;
 
@@ -97,7 +98,7 @@ class ExtentTable {
   /// See Tiers::hold.
   void hold();
   [[nodiscard]] bool is_held(Key key) const;
-  /// Of a held version, for whoever reads it.
+  /// Version that is held, for whoever reads it.
   [[nodiscard]] Version held_version(Key key) const;
   [[nodiscard]] StoredExtent const& held(Key key) const { return at(key).held->version.stored; }
   void release_held(Key key) noexcept;
@@ -110,7 +111,7 @@ class ExtentTable {
   [[nodiscard]] bool in_memory(Key key) const;
   [[nodiscard]] Residence residence(std::size_t paths) const;
 
-  /// Of a taken extent, for its taker.
+  /// Version of a taken extent, for its taker.
   [[nodiscard]] Version version(Key key) const {
     return {key, at(key).current.number, at(key).size};
   }
@@ -149,7 +150,7 @@ class ExtentTable {
     std::int64_t lent =
         no_buffer;  ///< the lease's buffer: the current version's, if that is not a copy
     Holding current{};
-    std::optional<Before> before{};  ///< of a version on trial; has a spare
+    std::optional<Before> before{};  ///< version before the one on trial; it has a spare
     std::optional<Held> held{};
   };
   struct Waiter {
@@ -189,8 +190,8 @@ class ExtentTable {
   std::int64_t spare_slots_;
   std::int64_t spare_buffers_;
   bool holds_;
-  std::int64_t kept_buffers_ = 0;  ///< of versions before
-  std::string failure_;            ///< of the last extent that no path took
+  std::int64_t kept_buffers_ = 0;  ///< buffers of versions before
+  std::string failure_;            ///< error of the last extent that no path took
 };
 
 }  // namespace offstage::tiers

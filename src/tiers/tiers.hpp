@@ -14,13 +14,13 @@
 
 namespace offstage::tiers {
 
-/// What went through the tiers since the start, this process.
+/// Traffic through the tiers since the start, of this process.
 struct Traffic {
   /// In the order of the configuration. That of all tiers that share these paths.
   std::vector<PathTraffic> paths;
   std::int64_t hits{};      ///< fetches that found their extent in host memory
   std::int64_t misses{};    ///< fetches that read
-  Bytes fetched_bytes{};    ///< of extents, hits included
+  Bytes fetched_bytes{};    ///< bytes of extents, hits included
   Seconds fetch_seconds{};  ///< inside fetch, summed over threads, waiting included
   Seconds flush_seconds{};  ///< inside commit, likewise
 
@@ -36,7 +36,7 @@ struct Residence {
   std::vector<Bytes> paths;
 };
 
-/// What a file of slots takes on one path, this rank.
+/// Space of a file of slots on one path, this rank.
 struct PathSpace {
   std::int64_t slots{};
   Bytes slot_bytes{};
@@ -83,7 +83,7 @@ class Tiers {
   /// As fetch, but what its commit makes current is on trial. None if there is no spare for a second
   /// version, or if the key has two already: without waiting for anything but another lease of the key.
   [[nodiscard]] virtual std::optional<Lease> fetch_on_trial(Key /*key*/) { return std::nullopt; }
-  /// What is on trial stays: the versions before are gone. Leases on trial that are held or asked for
+  /// Versions on trial stay, and the versions before are gone. Leases on trial that are held or asked for
   /// are as any other from now on. Waits for nothing.
   virtual void accept_trials() {}
   /// The versions before are current again, with their old bytes; those on trial are gone. Returns their

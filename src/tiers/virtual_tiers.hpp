@@ -41,9 +41,9 @@ struct VirtualSettings {
   std::shared_ptr<KeptFileShape const> kept{};  ///< on persistent paths; null: none is persistent
   std::shared_ptr<KeptFileShape const> kept_nearby{};  ///< see SlotDemand
   trace::Trace* trace{};
-  device::Device* device{};  ///< that copies from and to the extents by itself; null: none
-  /// Of what the extents hold, in messages and in the trace: rows "state buffer N" with reads, writes and
-  /// copies of extents.
+  device::Device* device{};  ///< device that copies from and to the extents by itself; null: none
+  /// Name of what the extents hold, in messages and in the trace: rows "state buffer N" with reads,
+  /// writes and copies of extents.
   std::string name = "state";
 };
 
