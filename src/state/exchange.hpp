@@ -132,18 +132,18 @@ class GradientSink {
   virtual std::shared_ptr<device::Event> add(int layer, std::span<T const> gradient) = 0;
 };
 
-/// What leaves the device of a block's activations, in the order in which it leaves.
+/// Part of a block's activations that leaves the device, in the order in which parts leave.
 struct LeavingPart {
   int block{};
   int part{};
   Bytes bytes{};
 };
 
-/// What went to an ActivationStore and came back.
+/// Traffic of an ActivationStore.
 struct ActivationTraffic {
   Bytes out{};       ///< off the device
   Bytes back{};      ///< to it
-  Seconds waited{};  ///< of the model's thread, until a copy could be queued
+  Seconds waited{};  ///< waits of the model's thread, until a copy could be queued
 };
 
 /// Keeps parts of activations elsewhere, from a micro-batch's forward to its backward. A vertical

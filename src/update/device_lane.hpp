@@ -30,8 +30,8 @@ struct DeviceLaneSettings {
   /// Chunks on the device at a time: brought, updated, taken back, one to spare. 0: it updates nothing.
   int slots = 4;
   int parameter_slots = 3;    ///< chunks of the CPU's new parameters on their way
-  Bytes gradient_bytes = 4;   ///< of an element, as the updates will give them
-  Bytes parameter_bytes = 4;  ///< of an element of the working copy
+  Bytes gradient_bytes = 4;   ///< bytes of a gradient's element, as the updates will give them
+  Bytes parameter_bytes = 4;  ///< bytes of an element of the working copy
   /// New parameters go to host memory: a slot has room for a chunk of them, and the CPU's are not staged.
   bool parameters_on_host = false;
   /// Device memory that lies idle between backward and the next forward (activations): slots are taken
@@ -101,7 +101,7 @@ class DeviceLane {
 
   /// Returns when no stream has work left. Errors are lost.
   void settle() noexcept;
-  /// Of updates that have returned and of what was sent, for which it waits.
+  /// Figures of updates that have returned, and of parameters that were sent, for which it waits.
   [[nodiscard]] DeviceLaneStats stats() const;
   [[nodiscard]] DeviceLaneSettings const& settings() const noexcept { return settings_; }
   [[nodiscard]] static Bytes device_bytes(DeviceLaneSettings const& settings);

@@ -21,11 +21,11 @@
 
 namespace offstage::update {
 
-/// What comes of a layer at a time: a gradient of each active rank, in rank order.
+/// Gradients of a layer that come at a time: one of each active rank, in rank order.
 struct GradientRound {
   int active = 0;     ///< ranks
-  bool first = true;  ///< of the step: sums begin
-  bool last = false;  ///< of the step: sums are final
+  bool first = true;  ///< first round of the step: sums begin
+  bool last = false;  ///< last round of the step: sums are final
 };
 
 /// A pass over all layers, the last first, of some micro-batches of a step: every layer comes in as
@@ -33,7 +33,7 @@ struct GradientRound {
 struct GradientPass {
   int micro_batches = 0;
   int ranks = 1;
-  bool first = true;  ///< of the step
+  bool first = true;  ///< first pass of the step
   bool last = false;
 
   [[nodiscard]] int rounds() const { return (micro_batches + ranks - 1) / ranks; }
@@ -66,7 +66,7 @@ struct GradientSettings {
   /// Told in the last round of each subgroup whose gradient fetch can give from then on, with the sum of its
   /// squares where it is known (0: it is summed on the device). By any thread; null: nobody wants to know.
   GradientFlusher::OnFinal on_final{};
-  trace::Trace* trace{};   ///< of what leaves the device; null: none
+  trace::Trace* trace{};   ///< trace of gradients that leave the device; null: none
   DeviceMemory* memory{};  ///< told of what it takes; null: nobody
   /// A pass may have several rounds: between those of a block, or a layer that is of none, its sums
   /// lie in memory of their own.
@@ -107,7 +107,7 @@ class GradientSums {
   /// Host memory between rounds of the largest block.
   [[nodiscard]] static Bytes block_bytes(state::ShardMap const& map, int rank, Bytes element);
 
-  /// Of each chunk of the shard the sum of squares, taken in the last round.
+  /// Sum of squares of each chunk of the shard, taken in the last round.
   [[nodiscard]] std::span<double> chunk_norms() noexcept { return chunk_norms_; }
   [[nodiscard]] std::span<double const> chunk_norms() const noexcept { return chunk_norms_; }
 
@@ -128,13 +128,13 @@ class GradientSums {
   /// Sums between rounds of the block at hand, from element `offset` of this rank's part on.
   template <class A>
   [[nodiscard]] std::span<A> block_sums(std::int64_t offset, std::size_t count);
-  /// Likewise of sums that were made on the device and leave it.
+  /// Adds sums of a piece that were made on the device and leave it.
   template <class A>
   void take_piece(state::Subgroup const& subgroup, std::span<A> sums, std::int64_t begin);
   /// The sums of the subgroup that is at hand, which the layers of a round come to in descending order.
   template <class A>
   [[nodiscard]] std::span<A> open_sums(bool is_new);
-  /// Of the subgroup at hand all layers have come: the next is at hand.
+  /// Ends the subgroup at hand, of which all layers have come: the next is at hand.
   void close_sums();
   /// The same of one whose sums are on the device.
   void close_held();
@@ -152,10 +152,11 @@ class GradientSums {
   bool made_there_ = false;
   GradientPass pass_;
   GradientOrder order_;
-  std::size_t subgroups_left_ = 0;    ///< of this pass; the last of them is at hand
-  std::vector<double> chunk_norms_;   ///< of the shard
-  std::optional<tiers::Lease> open_;  ///< of the subgroup at hand, once a layer has come to it
-  memory::HugeBuffer block_sums_;     ///< empty unless a pass may have several rounds
+  std::size_t subgroups_left_ = 0;   ///< subgroups of this pass; the last of them is at hand
+  std::vector<double> chunk_norms_;  ///< norms of the shard's chunks
+  /// Lease of the subgroup at hand, once a layer has come to it.
+  std::optional<tiers::Lease> open_;
+  memory::HugeBuffer block_sums_;  ///< empty unless a pass may have several rounds
   Pacer pacer_;
   std::unique_ptr<GradientFlusher> flusher_;
 };

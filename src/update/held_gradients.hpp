@@ -26,7 +26,7 @@ namespace offstage::update {
 /// Errors:  construction: UsageError of the device. Members: also what the streams throw.
 class HeldGradients {
  public:
-  /// Of one gradient in a step; a time of 0: never.
+  /// Times of one gradient in a step; 0: never.
   struct Use {
     DeviceMemory::Clock::time_point written;  ///< the first part of it
     DeviceMemory::Clock::time_point read;     ///< for the last time, to the end
@@ -70,10 +70,10 @@ class HeldGradients {
   void collect_norms(device::Stream& stream, std::span<double> chunk_norms) const;
   /// In device memory; of a subgroup that is held.
   [[nodiscard]] std::span<std::byte> gradient(std::int64_t subgroup) const;
-  /// Of a subgroup that is held: whoever reads its gradient has this meanwhile, and this object outlives it.
-  /// Threads: any, one for a subgroup.
+  /// Lease of a held subgroup's gradient: whoever reads the gradient has it meanwhile, and this object
+  /// outlives it. Threads: any, one for a subgroup.
   [[nodiscard]] Reading read(std::int64_t subgroup);
-  /// Of what stays, and of what could.
+  /// Bytes of the gradients that stay on the device.
   [[nodiscard]] Bytes bytes() const noexcept { return staying_; }
   /// Device memory beside the room, for a shard of so many elements.
   [[nodiscard]] static Bytes norm_bytes(std::int64_t shard_elements);
@@ -85,13 +85,13 @@ class HeldGradients {
   void find_places(std::span<std::int64_t const> subgroups, bool stay);
   void note_written(std::int64_t subgroup);
   void tell() noexcept;
-  /// Of elements [begin, begin + count) of the shard, whole chunks.
+  /// Norms of elements [begin, begin + count) of the shard, whole chunks.
   [[nodiscard]] std::span<double> norms_of(std::int64_t begin, std::int64_t count) const;
 
   std::vector<state::Subgroup> const& subgroups_;
   Bytes element_bytes_;
   device::Buffer memory_;
-  device::Buffer norms_;  ///< of the shard's chunks
+  device::Buffer norms_;  ///< norms of the shard's chunks
   std::unique_ptr<device::Stream> bring_, take_;
   struct Place {
     Bytes offset = -1;  ///< below 0: not held
@@ -99,7 +99,7 @@ class HeldGradients {
   };
   std::vector<Place> places_;
   Bytes taken_ = 0;
-  Bytes staying_ = 0;  ///< of those
+  Bytes staying_ = 0;  ///< bytes of those that stay
   DeviceMemory* told_;
   std::vector<Use> uses_;  ///< by subgroup
 };

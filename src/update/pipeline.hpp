@@ -23,11 +23,11 @@ namespace offstage::update {
 
 struct UpdateStats {
   Seconds total{};  ///< wall time of run(), or of start() to finish()'s last trip
-  Seconds
-      compute{};  ///< of that, inside the CPU's optimizer kernel, as long as it is emulated to take
+  /// Part of it inside the CPU's optimizer kernel, as long as that is emulated to take.
+  Seconds compute{};
   std::int64_t cpu_elements{}, device_elements{};
   std::int64_t tried{};    ///< subgroups that were updated before the norm was known
-  DeviceLaneStats device;  ///< of this update
+  DeviceLaneStats device;  ///< figures of this update
 };
 
 /// Gives a subgroup's gradient to the thread that updates it.
@@ -126,7 +126,7 @@ class UpdatePipeline {
   /// The trips of an update whose step is known.
   void start_trips(Begin when, kernels::OptimizerStep const& step, std::span<Trip const> order,
                    GradientSource gradient, ParameterTargets targets);
-  std::unique_ptr<Trips> under_way_;  ///< what start began
+  std::unique_ptr<Trips> under_way_;  ///< trips that start began
   bool ahead_ = false;                ///< it waits for confirm or take_back
   bool was_ahead_ = false;            ///< it was confirmed
 };

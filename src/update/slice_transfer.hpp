@@ -36,8 +36,8 @@ class SliceTransfer {
   /// Parts as RankLink::all_to_all's. finish() has followed the last begin().
   void begin(int layer, std::span<std::byte const> gradient, std::span<Slice const> send_parts,
              std::span<Slice const> receive_parts);
-  /// What is received, from the first part to the end of the last: in device memory, for what stream() is given before
-  /// finish(). The gradient is read until a point in stream() behind this.
+  /// Slices that are received, from the first part to the end of the last, in device memory. They are for
+  /// work that stream() is given before finish(). The gradient is read until a point in stream() behind this.
   [[nodiscard]] std::span<std::byte const> exchange();
   [[nodiscard]] device::Stream& stream() noexcept { return *stream_; }
   /// The same on its way to host memory: these parts of it, in bytes. Waits until what was sent two calls ago has ended.
@@ -60,7 +60,7 @@ class SliceTransfer {
   std::span<std::byte const> gradient_;
   std::vector<Slice> send_parts_;
   std::vector<Slice> receive_parts_;
-  Bytes bytes_{};                          ///< of those
+  Bytes bytes_{};                          ///< bytes of those parts
   DeviceMemory::Clock::time_point taken_;  ///< when it began
   std::shared_ptr<device::Event> begun_;   ///< null: finish came
   bool exchanged_ = false;

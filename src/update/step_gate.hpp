@@ -11,7 +11,7 @@
 
 namespace offstage::update {
 
-/// What is at stake if a subgroup is updated before the norm is known.
+/// Stake of an update that runs before the norm is known.
 enum class Stake {
   trial,  ///< its version before can be had again: the presumed step will do
   final   ///< it cannot: the step that is decided, once the norm is known
@@ -46,7 +46,7 @@ class StepGate {
  private:
   mutable std::mutex mutex_;  ///< guards all below
   std::condition_variable changed_;
-  std::vector<bool> complete_;  ///< of subgroups; beyond the end: true
+  std::vector<bool> complete_;  ///< subgroups that are complete; beyond the end: true
   kernels::OptimizerStep presumed_;
   double most_squares_;
   double squares_ = 0.0;

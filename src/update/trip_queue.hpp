@@ -32,7 +32,7 @@ class TripQueue {
   /// This one is dealt before all that are left: the next forward will want what became possible last first,
   /// so that a storage that is behind had better be behind with the others. Nothing if it was dealt.
   void bring_forward(std::int64_t subgroup);
-  /// What is left is dealt in ascending order of subgroups from now on.
+  /// Deals the trips that are left in ascending order of subgroups from now on.
   void lowest_first();
   /// A trip that was taken has ended, well or not.
   void end(Trip const& trip) noexcept;

@@ -36,8 +36,8 @@ enum class Begin {
 /// Threads: one owns it; `workers` make the trips.
 class Trips {
  public:
-  /// What is given by reference must outlive this, and what the settings name. The gate says when and by
-  /// what step a subgroup is updated.
+  /// Objects given by reference, and those that the settings name, must outlive this. The gate says when
+  /// and by what step a subgroup is updated.
   Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
         PipelineSettings const& settings, Begin begin, std::unique_ptr<StepGate> gate,
         std::span<Trip const> order, GradientSource gradient, ParameterTargets targets);
@@ -66,7 +66,7 @@ class Trips {
                    trace::Clock::time_point dealt);
   void make_on_device(state::Subgroup const& subgroup, std::string const& row,
                       trace::Clock::time_point dealt);
-  /// What a trip reads and writes; without the state if that lies on the device.
+  /// Leases that a trip reads and writes; without the state if that lies on the device.
   struct Leases {
     std::optional<GradientLease> gradient;
     std::optional<tiers::Lease> state;
@@ -97,9 +97,9 @@ class Trips {
   ParameterTargets targets_;
   TripQueue queue_;
   ComputeLane lane_;
-  Pacer pacer_;                    ///< of the thread that computes alone
-  Seconds compute_{};              ///< likewise
-  std::int64_t cpu_elements_ = 0;  ///< likewise
+  Pacer pacer_;                    ///< pacer of the thread that computes alone
+  Seconds compute_{};              ///< seconds of that thread in the kernel
+  std::int64_t cpu_elements_ = 0;  ///< elements that it has updated
   DeviceLaneStats before_;
   Stopwatch watch_;
   std::mutex mutex_;  ///< guards what follows, as long as workers live
