@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -182,6 +183,28 @@ bool LevelParts::is_on_every_node(std::string const& name) const {
   return std::ranges::count_if(holdings_, [&](Holding const& holding) {
            return holding.name == name && !holding.is_copy;
          }) == static_cast<std::ptrdiff_t>(ring_.size());
+}
+
+std::optional<std::int64_t> LevelParts::newest_on_two_nodes(std::int64_t last) const {
+  using Save = std::pair<std::int64_t, std::uint64_t>;            // step, checksum of its master
+  std::map<Save, std::vector<std::set<std::size_t>>> nodes_with;  // by rank that wrote it
+  for (Holding const& holding : holdings_) {
+    auto& nodes = nodes_with[{*step_of(holding.name), holding.save}];
+    nodes.resize(std::max(nodes.size(), holding.here.size()));
+    for (std::size_t rank = 0; rank < holding.here.size(); ++rank) {
+      if (holding.here[rank]) {
+        nodes[rank].insert(holding.node);
+      }
+    }
+  }
+  std::optional<std::int64_t> newest;
+  for (auto const& [save, nodes] : nodes_with) {
+    if (save.first <= last &&
+        std::ranges::all_of(nodes, [](auto const& on) { return on.size() > 1; })) {
+      newest = save.first;
+    }
+  }
+  return newest;
 }
 
 LevelParts::Plan LevelParts::plan(std::string const& name, std::uint64_t save) const {

@@ -110,12 +110,17 @@ void load_ahead(Reader& reader, Destination const& to) {
   }
 }
 
-/// Loads a rank's part; the Meta of the checkpoint. Errors: DataError if the checkpoint is damaged, Refused if no
-/// older one should be tried either, IoError if it could not be read.
-Meta load(std::string const& path, Destination const& to, mpi::Communicator const& comm,
-          std::uint64_t& checksum) {
+struct Loaded {
+  Meta meta;
+  std::uint64_t checksum;  ///< checksum_of_contents
+  std::shared_ptr<ReadAhead> ending;
+};
+
+/// Loads a rank's part. Errors: DataError if the checkpoint is damaged, Refused if no older one should be tried either,
+/// IoError if it could not be read.
+Loaded load(std::string const& path, Destination const& to, mpi::Communicator const& comm) {
   Master master = read_patiently([&] { return read_master(path); });
-  checksum = checksum_of_contents(master);
+  std::uint64_t const checksum = checksum_of_contents(master);
   require_same_model(path, master.meta.model, to.run.model);
   require_same_optimizer(path, master.meta.state, to.run.state);
   Reader reader{path, std::move(master)};
@@ -128,7 +133,7 @@ Meta load(std::string const& path, Destination const& to, mpi::Communicator cons
   } else {
     load_converted(reader, to);
   }
-  return reader.meta();
+  return {reader.meta(), checksum, reader.take_ending()};
 }
 
 }  // namespace
@@ -139,7 +144,10 @@ Outcome try_load(std::string const& path, Destination const& to, mpi::Communicat
   std::uint64_t checksum = 0;
   mpi::agree(comm, [&] {
     try {
-      outcome.meta = load(path, to, comm, checksum);
+      Loaded loaded = load(path, to, comm);
+      outcome.meta = std::move(loaded.meta);
+      outcome.ending = std::move(loaded.ending);
+      checksum = loaded.checksum;
     } catch (Refused const& error) {
       outcome.problem = error.what();
       refused = true;

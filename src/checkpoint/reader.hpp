@@ -58,6 +58,12 @@ class Reader {
   void begin(std::span<state::Piece const> pieces, std::span<std::byte> state);
   /// Nothing more will be begun: what it takes to read ahead is given back meanwhile.
   void begun_all() noexcept;
+  /// The threads that read ahead, as begun_all() left them: who destroys them waits for their end.
+  /// Null if there are none.
+  [[nodiscard]] std::shared_ptr<ReadAhead> take_ending() noexcept {
+    begun_all();
+    return std::move(ahead_);
+  }
   /// Returns when what was begun first is there, verified. After an error the same call tries it anew.
   void finish();
   /// Forgets what was begun; nothing is written to its memory any more when this returns.

@@ -25,9 +25,17 @@ namespace offstage::checkpoint {
 constexpr int format_version = 6;
 constexpr int format_of_rank_files = 5;
 
+/// Checkpoints that a node's level 1 holds at a time: the newest complete one and one that is being
+/// saved, the last one that is copied to partners if there are any, which is an older one where
+/// copies failed or were given up, and the one that the run was told to begin at.
+[[nodiscard]] constexpr std::int64_t most_in_level_1(bool makes_copies, bool begins_there) {
+  return 2 + (makes_copies ? 1 : 0) + (begins_there ? 1 : 0);
+}
+
 class LevelParts;
 class NodeFile;
 class PartnerCopies;
+class ReadAhead;
 
 /// Everything that a restart needs beside the state itself.
 struct Meta {
@@ -123,9 +131,9 @@ struct Outcome;
 /// which the next start does what a killed one left.
 ///
 /// Level 1 is a directory of each node, of the same name, with its ranks' files and a master of its own, which shows no
-/// tensors. There a save removes all others once it is complete, and what was passed over before;
-/// with copies on partners (level 3) the last one that is copied stays until the next is. A restart
-/// takes it if every rank finds what it needs, of one and the same save: on its node, or on
+/// tensors. There a save removes all others once it is complete, and before it begins all but the
+/// newest (most_in_level_1); with copies on partners (level 3) the last one that is copied stays
+/// until the next is. A restart takes it if every rank finds what it needs, of one and the same save: on its node, or on
 /// another, from which it is copied first.
 ///
 /// Collective: every member. Errors on any rank are thrown on all ranks (mpi::AgreedError).
@@ -229,7 +237,7 @@ class Store {
   std::optional<CopyStats> finish_copies_if_done();
   /// Ends what is being copied, if anything is.
   void give_up_copies();
-  /// There are no copies any more.
+  /// No more are made. The last ones stay, and level 1 keeps their step.
   void stop_copies();
 
   /// Waits for what is being removed. Not collective.
@@ -247,6 +255,8 @@ class Store {
   [[nodiscard]] std::vector<std::string> candidates(state::ShardMap const& map);
   [[nodiscard]] Outcome try_level(std::string const& name, Destination const& to) const;
   [[nodiscard]] std::vector<std::string> superfluous(std::int64_t saved);
+  [[nodiscard]] std::vector<std::string> others(std::string const& newest) const;
+  void remove_older();
   void tidy_level(std::int64_t saved);
   bool make_step_directory(std::int64_t step, Bytes space);
   void begin(Meta const& meta, state::ShardMap const& map,
@@ -284,6 +294,7 @@ class Store {
   std::unique_ptr<NodeFile> node_file_;  ///< null: a file for each rank
   std::uint32_t saves_ = 0;              ///< begun
   std::unique_ptr<Saving> saving_;       ///< between begin_save and finish_save
+  std::shared_ptr<ReadAhead> ending_;    ///< of the restore: what gives asynchronous I/O back
   // Members of a store of level 1 alone:
   mpi::Communicator messages_;
   std::unique_ptr<LevelParts> parts_;

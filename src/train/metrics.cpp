@@ -147,12 +147,23 @@ void rename_file(std::string const& from, std::string const& to) {
   }
 }
 
+/// Gives `fresh` its name `path` where a start was ended after it had set the file before aside.
+void finish_earlier_cut(std::string const& fresh, std::string const& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;  // what cannot be looked at cannot be opened either, which is said then
+  if (fs::symlink_status(path, ignored).type() == fs::file_type::not_found &&
+      fs::symlink_status(fresh, ignored).type() == fs::file_type::regular) {
+    rename_file(fresh, path);
+  }
+}
+
 }  // namespace
 
 MetricsFile::MetricsFile(std::string path, std::int64_t last_step, bool keeps_cut)
     : path_{std::move(path)} {
-  OutputFile current{context, path_, O_APPEND};
   std::string const fresh = path_ + ".new";
+  finish_earlier_cut(fresh, path_);
+  OutputFile current{context, path_, O_APPEND};
   OutputFile target{context, fresh, O_TRUNC};
   Cut const cut = copy_kept(current, target, last_step);
   current.close();
@@ -160,6 +171,7 @@ MetricsFile::MetricsFile(std::string path, std::int64_t last_step, bool keeps_cu
     target.sync();
     target.close();
     if (keeps_cut && cut == Cut::steps) {
+      sync_directory_of(path_);  // a loss of power shall not leave neither of both names
       std::string const aside = free_name_beside(path_);
       rename_file(path_, aside);
       log::info("{} holds later steps of an earlier run; it is {} now", path_, aside);

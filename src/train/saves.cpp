@@ -104,8 +104,7 @@ std::optional<checkpoint::Meta> Saves::restore(std::string const& resume,
       found = newest->level;
     }
   } else if (resume != "none") {
-    bool const is_local = local_.store != nullptr && local_.store->has(resume);
-    Store& store = is_local ? *local_.store : *global_.store;
+    Store& store = is_in_local(resume) ? *local_.store : *global_.store;
     meta = store.restore(resume, run, map, subgroups, tiers, on_subgroup);
     found = &store;
   }

@@ -476,7 +476,7 @@ void Training<T>::prepare() {
       checkpoint::space_for(config_.optimizer.checkpoint_layout(), runner_->subgroups());
   require_space(config_, comm_, checkpoint_part);
   if (local_level_) {
-    local_level_->require_space(checkpoint_part);
+    local_level_->require_space(checkpoint_part, saves_->is_in_local(config_.checkpoint.resume));
   }
   start_or_continue();
   look_at_space_to_come(config_, comm_, checkpoint_part, saves_->store(), meta_.step);

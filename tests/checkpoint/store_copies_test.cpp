@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/levels_fixture.hpp"
 #include "checkpoint/node_ring.hpp"
+#include "platform/failing_calls.hpp"
 
 namespace offstage::checkpoint {
 namespace {
@@ -76,6 +78,69 @@ TEST_F(StoreCopies, TheOneBeforeStaysUntilTheNextIsCopied) {
   local->remove_all();
   EXPECT_THAT(names_of(mine()), IsEmpty());
   EXPECT_THAT(names_of(my_copies()), IsEmpty());
+}
+
+TEST_F(StoreCopies, OneThatFailsLeavesTheOneBefore) {
+  auto const local = make_local(true);
+  save_and_copy(*local, 1, 1);
+  save_local(*local, 2, 2);
+  {
+    FailingCalls const calls{{.kinds = Call::write,
+                              .error_number = ENOSPC,
+                              .times = world.rank() == last() ? INT64_MAX : 0,
+                              .name = "level-3-"}};
+    EXPECT_THAT(message_of<mpi::AgreedError>([&] {
+                  local->begin_copies(2);
+                  finish_copies(*local, 2);
+                }),
+                HasSubstr("No space left on device"));
+    local->stop_copies();
+  }
+  EXPECT_THAT(names_of(my_copies()), ElementsAre(step_name(1)));
+  for (std::int64_t const step : {3, 4}) {
+    save_local(*local, step, static_cast<std::uint64_t>(step));
+    EXPECT_THAT(names_of(mine()), UnorderedElementsAre(step_name(1), step_name(step)));
+    EXPECT_THAT(names_of(my_copies()), ElementsAre(step_name(1)));
+  }
+  world.barrier();
+  lose_node(last());
+  EXPECT_EQ(restore_newest_level(1), (Restored{1, 1, true}));
+}
+
+TEST_F(StoreCopies, OneThatIsWholeStaysBehindARestartFromALaterStep) {
+  {
+    auto const killed = make_local(true);
+    save_and_copy(*killed, 1, 1);
+    save_local(*killed, 2, 2);
+  }
+  auto const local = make_local(true);
+  Shard shard = make_shard();
+  auto const found = local->restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
+                                           ignore_parameters);
+  ASSERT_TRUE(found && found->step == 2);
+  save_local(*local, 3, 3);
+  EXPECT_THAT(names_of(mine()), UnorderedElementsAre(step_name(1), step_name(3)));
+  EXPECT_THAT(names_of(my_copies()), ElementsAre(step_name(1)));
+  world.barrier();
+  lose_node(last());
+  EXPECT_EQ(restore_newest_level(1), (Restored{1, 1, true}));
+}
+
+TEST_F(StoreCopies, NoMoreAreThereDuringASaveThanAreCountedForTheirSpace) {
+  auto const local = make_local(true);
+  save_and_copy(*local, 1, 1);
+  save_local(*local, 2, 2);
+  local->begin_copies(2);
+  local->give_up_copies();  // as the save before a run's end does
+  Shard shard = make_shard();
+  shard.fill(3);
+  local->begin_save(meta(3), shard.map, shard.subgroups, *shard.tiers);
+  auto const there = names_of(mine());
+  EXPECT_THAT(there, UnorderedElementsAre(step_name(1), step_name(2), step_name(3)));
+  EXPECT_EQ(std::ssize(there), most_in_level_1(true, false));
+  (void)local->finish_save();
+  local->finish_removal();
+  EXPECT_THAT(names_of(mine()), UnorderedElementsAre(step_name(1), step_name(3)));
 }
 
 TEST_F(StoreCopies, ANodeThatIsLostComesBackFromItsPartner) {

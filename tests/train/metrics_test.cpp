@@ -250,6 +250,18 @@ TEST_F(Metrics, AFileThatNeedsNoCutIsNotReplaced) {
   EXPECT_EQ(std::filesystem::hard_link_count(path_), 2U);
 }
 
+TEST_F(Metrics, AKillBetweenTheTwoRenamesOfACutLosesNothing) {
+  put("{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
+  std::string const aside = directory_.path().string() + "/passed-over-metrics.jsonl";
+  std::filesystem::rename(path_, aside);
+  std::ofstream{path_ + ".new"} << "{\"step\":1}\n{\"step\":2}\n";
+  MetricsFile const file{path_, 2, true};
+  EXPECT_THAT(lines(), ::testing::ElementsAre("{\"step\":1}", "{\"step\":2}"));
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
+  EXPECT_TRUE(std::filesystem::exists(aside));
+  EXPECT_FALSE(std::filesystem::exists(aside + ".2"));
+}
+
 TEST_F(Metrics, AMissingDirectoryIsAnIoErrorThatNamesThePath) {
   auto const path = directory_.path().string() + "/none/metrics.jsonl";
   try {
