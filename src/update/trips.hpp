@@ -46,7 +46,8 @@ class Trips {
   Trips(Trips const&) = delete;
   Trips& operator=(Trips const&) = delete;
 
-  /// After backward: computes until the CPU has no more to compute, and what is lent to the device lane is free.
+  /// After backward: computes until the CPU has no more to compute and memory that was lent to the
+  /// device lane is free.
   void serve();
   /// Cancels what waits at the gate, and waits for all trips.
   void abandon() noexcept;
@@ -55,7 +56,7 @@ class Trips {
   /// Under backward: the presumed step is right, and the next forward will want the lowest subgroups first.
   void confirm();
   [[nodiscard]] StepGate& gate() noexcept { return *gate_; }
-  /// When all trips have ended, or were cancelled. Errors: the first of any worker.
+  /// Waits until all trips have ended or were cancelled. Errors: the first of any worker.
   UpdateStats finish();
 
  private:
@@ -84,7 +85,7 @@ class Trips {
   [[nodiscard]] std::shared_ptr<device::Event> compute(state::Subgroup const& subgroup,
                                                        Leases& leases);
   void compute_part(StepPart const& part, kernels::OptimizerStep const& step);
-  /// The subgroup's new parameters are in place; then its state may take its time.
+  /// Ends a trip: its new parameters are committed first, then its state.
   void end(state::Subgroup const& subgroup, Leases leases, std::string const& row);
 
   std::vector<state::Subgroup> const& subgroups_;
