@@ -40,6 +40,11 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) {
           c.trace = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
+    Key{"run.tensorboard", "off|on", "off",
+        "write curves of loss, norm, rate, speed and storage paths to run.dir for TensorBoard",
+        [](RunConfig& c, Text t) {
+          c.tensorboard = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
     Key{"run.allow-foreign", "false|true", "false",
         "whether run.dir and checkpoint.dir may belong to another user, whose files are then "
         "trusted",
