@@ -12,7 +12,7 @@ from pathlib import Path
 
 from check_rooms import room_of
 
-PLAIN = {"activations", "base", "convert", "device", "huggingface", "launch", "probe", "tiers", "tokens"}
+PLAIN = {"activations", "base", "convert", "device", "huggingface", "launch", "probe", "report", "tensorboard", "tiers", "tokens"}
 SUBJECTLESS = re.compile(r"(what|of|that|those|likewise)\b", re.I)
 
 
