@@ -44,6 +44,15 @@ void visit_model(Model& model, std::int64_t format, Visit&& visit) {
   }
 }
 
+/// Calls visit(key, value, default) for what models of later programs have: a file has those keys
+/// that are not at their defaults. A program that knows none of them finds another checksum.
+template <class Model, class Visit>
+void visit_later_model(Model& model, Visit&& visit) {
+  state::ModelShape const plain;
+  visit("model.head-dim", model.head_size, plain.head_size);
+  visit("model.qk-norm", model.qk_norm, plain.qk_norm);
+}
+
 template <class AnyMeta, class Visit>
 void visit_meta(AnyMeta& meta, std::int64_t format, Visit&& visit) {
   visit("step", meta.step);
@@ -88,6 +97,9 @@ std::string text_of(auto const& value) {
 std::string text_of(state::RopeScaling value) {
   return name_of(value);
 }
+std::string text_of(state::QkNorm value) {
+  return name_of(value);
+}
 std::string text_of(StateLayout const& layout) {
   return to_text(layout);
 }
@@ -99,6 +111,12 @@ std::uint64_t checksum_of_format(Master const& master, std::int64_t format) {
   visit_meta(master.meta, format, [&](char const* key, auto const& value) {
     text += fmt::format("{}={}\n", key, text_of(value));
   });
+  visit_later_model(master.meta.model,
+                    [&](char const* key, auto const& value, auto const& otherwise) {
+                      if (value != otherwise) {
+                        text += fmt::format("{}={}\n", key, text_of(value));
+                      }
+                    });
   for (RankEntry const& entry : master.ranks) {
     text += fmt::format("{} {} {} {}\n", entry.file, entry.file_bytes, entry.manifest,
                         to_hex(entry.manifest_checksum));
@@ -113,6 +131,9 @@ void set(h5::File& file, char const* key, bool value) {
   file.set(key, static_cast<std::int64_t>(value));
 }
 void set(h5::File& file, char const* key, state::RopeScaling value) {
+  file.set(key, std::string{name_of(value)});
+}
+void set(h5::File& file, char const* key, state::QkNorm value) {
   file.set(key, std::string{name_of(value)});
 }
 void set(h5::File& file, char const* key, StateLayout const& layout) {
@@ -131,6 +152,9 @@ void get(h5::File const& file, char const* key, std::string& value) {
 }
 void get(h5::File const& file, char const* key, state::RopeScaling& value) {
   value = named({state::RopeScaling::none, state::RopeScaling::llama3}, file.text(key), key);
+}
+void get(h5::File const& file, char const* key, state::QkNorm& value) {
+  value = named({state::QkNorm::none, state::QkNorm::head}, file.text(key), key);
 }
 void get(h5::File const& file, char const* key, StateLayout& layout) {
   auto found = parse_layout(file.text(key));
@@ -356,6 +380,11 @@ Master read(h5::File const& file, std::string const& path) {
     master.meta.model.family =
         named({state::Family::llama, state::Family::gpt2}, file.text(family_key), family_key);
     visit_meta(master.meta, format, [&](char const* key, auto& value) { get(file, key, value); });
+    visit_later_model(master.meta.model, [&](char const* key, auto& value, auto const&) {
+      if (file.has(key)) {
+        get(file, key, value);
+      }
+    });
   } catch (Refused const& refused) {
     throw Refused{fmt::format("checkpoint {}: {}", step_directory, refused.what())};
   }
@@ -375,6 +404,12 @@ void write(h5::File& file, Master const& master, std::span<Manifest const> manif
   file.set(family_key, std::string{name_of(master.meta.model.family)});
   visit_meta(master.meta, master.format,
              [&](char const* key, auto const& value) { set(file, key, value); });
+  visit_later_model(master.meta.model,
+                    [&](char const* key, auto const& value, auto const& otherwise) {
+                      if (value != otherwise) {
+                        set(file, key, value);
+                      }
+                    });
   write_ranks(file, master.ranks);
   write_extents(file, master.extents);
   file.set("checksum", checksum_of_contents(master));

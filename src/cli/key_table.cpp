@@ -60,8 +60,13 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.model.layers = whole<std::int64_t>(t); }},
     Key{"model.hidden", "N", required, "width of the residual stream",
         [](RunConfig& c, Text t) { c.model.hidden = whole<std::int64_t>(t); }},
-    Key{"model.heads", "N", required, "attention heads; divides model.hidden",
+    Key{"model.heads", "N", required,
+        "attention heads; divides model.hidden unless model.head-dim is given",
         [](RunConfig& c, Text t) { c.model.heads = whole<std::int64_t>(t); }},
+    Key{"model.head-dim", "N", "model.hidden / model.heads",
+        "width of a head; llama alone may have another",
+        [](RunConfig& c, Text t) { c.model.set_head_dim(whole<std::int64_t>(t)); },
+        default_head_dim},
     Key{"model.kv-heads", "N", "model.heads", "heads of keys and values; divides model.heads",
         [](RunConfig& c, Text t) { c.model.kv_heads = whole<std::int64_t>(t); },
         [](RunConfig const& c) { return std::to_string(c.model.heads); }},
@@ -84,6 +89,12 @@ constexpr std::array keys{
         }},
     Key{"model.qkv-bias", "true|false", "false", "llama with biases on q, k and v, as Qwen2 has",
         [](RunConfig& c, Text t) { c.model.qkv_bias = truth(t); }},
+    Key{"model.qk-norm", "none|head", "none",
+        "RMSNorm of queries and keys before they turn: of each head, as Qwen3 has it",
+        [](RunConfig& c, Text t) {
+          using state::QkNorm;
+          c.model.qk_norm = choice<QkNorm>(t, {{"none", QkNorm::none}, {"head", QkNorm::head}});
+        }},
     Key{"model.rope-theta", "X", "10000", "base of the rotary embedding's wavelengths",
         [](RunConfig& c, Text t) { c.model.rope_theta = real(t); }},
     Key{"model.rope-scaling", "none|llama3", "none",
@@ -118,9 +129,23 @@ constexpr std::array keys{
                                              {"llmc", Format::llmc},
                                              {"nanogpt", Format::nanogpt}});
         }},
-    Key{"data.cross-documents", "true|false", "true",
-        "a sequence may hold the end of one document and the beginning of the next",
-        [](RunConfig& c, Text t) { c.data.cross_documents = truth(t); }},
+    Key{"data.cross-documents", "true|false|whole", "true",
+        "true: a sequence may hold the end of one document and the beginning of the next; false: "
+        "it "
+        "holds tokens of one document; whole: it holds whole documents, as many as fit, and what "
+        "is "
+        "longer is cut",
+        [](RunConfig& c, Text t) {
+          using data::WindowRule;
+          c.data.rule = choice<WindowRule>(t, {{"true", WindowRule::crossing},
+                                               {"false", WindowRule::apart},
+                                               {"whole", WindowRule::whole}});
+        }},
+    Key{"data.mask", "on|off", "on",
+        "a PREFIX.mask beside a file of tokens says which of them count in the loss; off: all do",
+        [](RunConfig& c, Text t) {
+          c.data.mask = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
     Key{"data.separator", "N", "", "token that ends a document, for formats that do not say",
         [](RunConfig& c, Text t) {
           c.data.separator.reset();

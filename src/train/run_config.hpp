@@ -44,8 +44,9 @@ struct DataConfig {
   std::vector<data::Source> train;  ///< data.train
   std::vector<data::Source> valid;  ///< data.valid; empty: no validation
   data::Format format{};
-  bool cross_documents = true;
+  data::WindowRule rule{};                ///< data.cross-documents
   std::optional<std::int32_t> separator;  ///< data.separator
+  bool mask = true;                       ///< data.mask
 };
 
 /// train.schedule: whether a micro-batch passes all layers before the next one comes, or a layer

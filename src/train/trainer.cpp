@@ -195,13 +195,15 @@ class Training {
 template <class T>
 void Training<T>::open_data() {
   auto const open = [&](std::vector<data::Source> const& sources, char const* key) {
-    return std::make_unique<data::Dataset>(
-        sources, data::DatasetOptions{.key = key,
-                                      .format = config_.data.format,
-                                      .vocab = config_.model.vocab,
-                                      .sequence = config_.train.sequence,
-                                      .cross_documents = config_.data.cross_documents,
-                                      .separator = config_.data.separator});
+    return std::make_unique<data::Dataset>(sources,
+                                           data::DatasetOptions{.key = key,
+                                                                .format = config_.data.format,
+                                                                .vocab = config_.model.vocab,
+                                                                .sequence = config_.train.sequence,
+                                                                .rule = config_.data.rule,
+                                                                .separator = config_.data.separator,
+                                                                .uses_masks = config_.data.mask,
+                                                                .verifies_masks = leads()});
   };
   mpi::agree(comm_, [&] {
     train_data_ = open(config_.data.train, "data.train");
@@ -623,7 +625,8 @@ void Training<T>::one_step() {
     ++meta_.optimizer_step;
     meta_.bad_steps = 0;
     loss_scale_.good_step();
-  } else if (!std::isfinite(result.loss) || !loss_scale_.overflow()) {
+  } else if (result.counted_targets > 0 &&
+             (!std::isfinite(result.loss) || !loss_scale_.overflow())) {
     ++meta_.bad_steps;
   }
   meta_.loss_scale = loss_scale_.value();

@@ -41,7 +41,7 @@ OWNERS = {
     "nvtx3/": {"platform/trace"},
     "oneapi/": {"kernels"},
     "boost/": {"cli"},
-    "xxhash.h": {"tiers", "checkpoint"},
+    "xxhash.h": {"data", "tiers", "checkpoint"},
     "nlohmann/": {"platform/trace", "train", "checkpoint", "huggingface", "tokens", "pack", "report"},
     "unicode/": {"tokens"},
     "pcre2.h": {"tokens"},

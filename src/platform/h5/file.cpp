@@ -547,6 +547,11 @@ void File::get_attribute(std::string const& name, Type type, void* value) const 
   check(H5Aread(attribute.get(), memory_type(type), value));
 }
 
+bool File::has(std::string const& attribute) const {
+  Turn const turn;
+  return checks("look for attribute", attribute)(H5Aexists(id_, attribute.c_str())) > 0;
+}
+
 void File::set(std::string const& attribute, std::string const& text) {
   Turn const turn;
   auto const check = checks("write attribute", attribute);

@@ -170,6 +170,7 @@ class File {
   }
   /// Errors: also if it is longer than 16 MiB.
   [[nodiscard]] std::string text(std::string const& attribute) const;
+  [[nodiscard]] bool has(std::string const& attribute) const;
 
  private:
   File(std::int64_t id, bool writable, std::string path)
