@@ -12,7 +12,8 @@ from pathlib import Path
 
 from check_rooms import room_of
 
-PLAIN = {"activations", "base", "convert", "device", "huggingface", "launch", "probe", "report", "tensorboard", "tiers", "tokens"}
+PLAIN = {"activations", "base", "convert", "data", "device", "generate", "huggingface", "kernels", "launch", "platform",
+         "probe", "report", "tensorboard", "tiers", "tokens", "update"}
 SUBJECTLESS = re.compile(r"(what|of|that|those|likewise)\b", re.I)
 
 
