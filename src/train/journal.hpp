@@ -8,6 +8,7 @@
 
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
+#include "train/best_loss.hpp"
 #include "train/cadence.hpp"
 #include "train/forecast_report.hpp"
 #include "train/metrics.hpp"
@@ -40,6 +41,7 @@ struct RunEnd {
   Bytes host_memory_libraries{};                  ///< likewise, beside the plan
   Bytes device_memory_planned{};                  ///< of the rank with most
   std::vector<std::string> slow_nodes{};          ///< sentences (slow_nodes.hpp)
+  BestLoss best{};                                ///< of all validations so far
 };
 
 /// What a run tells: metrics.jsonl, a log line where one is due, the end table. Every rank keeps one;
@@ -61,6 +63,8 @@ class Journal {
   void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level);
   /// Of level 1, to level 3.
   void copied(checkpoint::CopyStats const& stats);
+  /// Of the validations that metrics.jsonl keeps, after begin(); of rank 0 alone.
+  [[nodiscard]] BestLoss best() const;
   /// Before a checkpoint, which is never ahead of its metrics.
   void sync();
   /// The end table, and the line that says how it ended.
