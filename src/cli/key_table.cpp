@@ -199,6 +199,14 @@ constexpr std::array keys{
     Key{"train.valid-batches", "N", "0",
         "micro-batches per validation, from the first file on; 0: all there are",
         [](RunConfig& c, Text t) { c.train.valid_batches = whole<std::int64_t>(t); }},
+    Key{"train.valid-first", "on|off", "off", "a validation before the first step, too",
+        [](RunConfig& c, Text t) {
+          c.train.valid_first = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
+    Key{"train.patience", "N", "0",
+        "the run is done after so many validations in a row that are no better than the best; 0: "
+        "at train.steps alone",
+        [](RunConfig& c, Text t) { c.train.patience = whole<std::int64_t>(t); }},
     Key{"train.log-every", "N", "10", "steps between log lines",
         [](RunConfig& c, Text t) { c.train.log_every = whole<std::int64_t>(t); }},
 
@@ -507,6 +515,11 @@ constexpr std::array keys{
     Key{"checkpoint.keep-every", "N", "0",
         "steps between checkpoints that are saved in any case and never removed; 0: none",
         [](RunConfig& c, Text t) { c.checkpoint.keep_every = whole<std::int64_t>(t); }},
+    Key{"checkpoint.keep-best", "on|off", "off",
+        "a step whose validation is the best so far is saved, and stays until a better one is",
+        [](RunConfig& c, Text t) {
+          c.checkpoint.keep_best = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
     Key{"checkpoint.overlap", "on|off", "on",
         "a checkpoint is written under forward and backward of the next step; off: the step waits",
         [](RunConfig& c, Text t) {
