@@ -310,11 +310,15 @@ std::vector<std::string> Store::spared() const {
   for (std::string const& name : passed_over_) {
     paths.push_back(canonical(directory_ + "/" + name));
   }
+  if (best_ && *best_ >= 0) {
+    paths.push_back(canonical(directory_ + "/" + step_name(*best_)));
+  }
   return paths;
 }
 
 std::int64_t Store::most_to_come(std::int64_t step, std::int64_t last) const {
-  return checkpoint::most_to_come(directory_, retention_, step, last, spared());
+  return checkpoint::most_to_come(directory_, retention_, step, last, spared()) +
+         (best_ && last > step ? 1 : 0);
 }
 
 SaveStats Store::save(Meta const& meta, state::ShardMap const& map,

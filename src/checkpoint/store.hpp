@@ -87,8 +87,8 @@ struct RunState {
   OptimizerState state;
 };
 
-/// Takes the restored FP32 parameters of a subgroup, to rebuild the working copy. Not called where they are split, which
-/// rebuilds it.
+/// Takes the restored FP32 parameters of a subgroup, verified, to rebuild the working copy. The rest of the checkpoint may
+/// turn out to be damaged after that: then those of another one follow. Not called where they are split, which rebuilds it.
 using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float const> parameter)>;
 
 struct Destination;
@@ -239,6 +239,10 @@ class Store {
   /// No more are made. The last ones stay, and level 1 keeps their step.
   void stop_copies();
 
+  /// The checkpoint of this step stays beyond Retention, in place of the one of the call before; -1:
+  /// none yet, but one will. On all ranks.
+  void keep_best(std::int64_t step) noexcept { best_ = step; }
+
   /// Waits for what is being removed. Not collective.
   void finish_removal() noexcept { removal_.wait(); }
 
@@ -277,6 +281,7 @@ class Store {
 
   std::string directory_;
   Retention retention_;
+  std::optional<std::int64_t> best_;  ///< keep_best
   mpi::Communicator const& comm_;
   mpi::Communicator const& near_;  ///< who sees the directory: all, or of level 1 a node's
   std::string key_;

@@ -33,6 +33,7 @@ constexpr char const* usage_text =
     "  import --from DIR --to DIR                     make a checkpoint of a Hugging Face model\n"
     "  export --from PATH --to DIR                    make a Hugging Face model of a checkpoint\n"
     "  generate --from PATH [--prompt TEXT] ...       continue a text; see generate --help\n"
+    "  evaluate --from PATH --data FILE ...           loss and perplexity of a model on data\n"
     "  data inspect PATH                              what is in a file of tokens\n"
     "  data pack --from TEXT --to PREFIX ...          make one from text; see data --help\n"
     "  help COMMAND                                   as COMMAND --help\n"
@@ -69,7 +70,7 @@ struct Command {
 };
 
 ExitCode dispatch(Arguments const& arguments) {
-  static std::array<Command, 11> const commands{{{"train", train_command},
+  static std::array<Command, 12> const commands{{{"train", train_command},
                                                  {"plan", plan_command},
                                                  {"probe", probe_command},
                                                  {"report", report_command},
@@ -78,6 +79,7 @@ ExitCode dispatch(Arguments const& arguments) {
                                                  {"export", export_command},
                                                  {"data", data_command},
                                                  {"generate", generate_command},
+                                                 {"evaluate", evaluate_command},
                                                  {"help", help},
                                                  {"version", print_version}}};
   std::string word = arguments.empty() ? "help" : arguments.front();

@@ -37,6 +37,10 @@ using Arguments = std::vector<std::string>;
 /// `offstage generate ...`: samples text from a model. One process, no MPI.
 [[nodiscard]] ExitCode generate_command(Arguments const& arguments);
 
+/// `offstage evaluate ...`: the loss of a model on data; one rank, alone or started by mpirun or srun.
+/// Starts and ends MPI as train_command does. `--help` does without MPI.
+[[nodiscard]] ExitCode evaluate_command(Arguments const& arguments);
+
 /// `offstage import ...` and `offstage export ...`: one rank, alone or started by mpirun or srun.
 /// Start and end MPI as train_command does. `--help` does without MPI.
 [[nodiscard]] ExitCode import_command(Arguments const& arguments);

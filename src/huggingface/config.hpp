@@ -18,8 +18,16 @@ namespace offstage::huggingface {
 ///         looked at.
 [[nodiscard]] state::ModelShape parse_config(std::string_view json, std::string const& path);
 
+/// Tokens of a config.json as JSON: a number, an array of numbers, or null.
+struct TokenIds {
+  std::string bos = "null";
+  std::string eos = "null";  ///< without one transformers stops nowhere by itself
+  std::string pad = "null";
+};
+
 /// config.json of this shape for transformers: model_type gpt2, llama, qwen2 where q, k and v have
 /// biases, or qwen3 where q and k have norms.
-[[nodiscard]] std::string config_json(state::ModelShape const& shape, DType dtype);
+[[nodiscard]] std::string config_json(state::ModelShape const& shape, DType dtype,
+                                      TokenIds const& ids = {});
 
 }  // namespace offstage::huggingface

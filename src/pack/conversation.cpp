@@ -165,8 +165,7 @@ std::vector<std::int32_t> ConversationEncoder::prompt(std::span<Message const> m
   for (Message const& message : messages) {
     add(message.role->line, message.content, false);
   }
-  auto const answers = std::ranges::find_if(form_.roles, &Template::Role::is_learned);
-  add(answers->line, {}, true);
+  add(form_.answers().line, {}, true);
   end_text();
   return std::exchange(out_, {}).tokens;
 }

@@ -160,6 +160,15 @@ Template::Role const* Template::role(std::string_view name) const {
   return found == roles.end() ? nullptr : &*found;
 }
 
+Template::Role const& Template::answers() const {
+  return *std::ranges::find_if(roles, &Role::is_learned);
+}
+
+Template::Role const* Template::asks() const {
+  Role const* const first = &answers();
+  return first == roles.data() ? nullptr : first - 1;
+}
+
 std::string Template::role_names() const {
   std::string names;
   for (Role const& one : roles) {

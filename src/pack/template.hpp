@@ -38,6 +38,11 @@ struct Template {
 
   /// Null if there is none of this name.
   [[nodiscard]] Role const* role(std::string_view name) const;
+  /// The first role that is learned.
+  [[nodiscard]] Role const& answers() const;
+  /// The role in front of that one, whose words a model answers: user, or prompt; null if it is the
+  /// first.
+  [[nodiscard]] Role const* asks() const;
   /// "system, user, assistant"
   [[nodiscard]] std::string role_names() const;
 };

@@ -20,7 +20,29 @@ namespace {
 
 constexpr double tera = 1e12;
 
+std::string metrics_path(RunConfig const& config) {
+  return (std::filesystem::path{config.run_dir} / "metrics.jsonl").string();
+}
+
+/// Why train.patience has ended the run.
+std::string no_better(RunEnd const& end) {
+  return end.best.any()
+             ? fmt::format("{} validations were no better than {:.4f} at step {} (train.patience)",
+                           end.best.since(), end.best.best().loss, end.best.best().step)
+             : fmt::format("{} validations gave no finite loss (train.patience)", end.best.since());
+}
+
 }  // namespace
+
+BestLoss Journal::best() const {
+  BestLoss best;
+  if (speaks_) {
+    for (Validation const& validation : read_validations(metrics_path(config_))) {
+      best.add(validation);
+    }
+  }
+  return best;
+}
 
 void Journal::begin(StartRecord const& start, Seconds now) {
   started_ = logged_ = now;
@@ -28,8 +50,7 @@ void Journal::begin(StartRecord const& start, Seconds now) {
     flops_ = model_flops(config_);
     products_ = known_compute(config_) * static_cast<double>(start.ranks);
     against_.set_ranks(start.ranks);
-    metrics_.emplace((std::filesystem::path{config_.run_dir} / "metrics.jsonl").string(),
-                     start.step, config_.checkpoint.resume != "auto");
+    metrics_.emplace(metrics_path(config_), start.step, config_.checkpoint.resume != "auto");
     if (start.step < config_.train.steps) {
       if (config_.tensorboard) {
         events_.emplace(config_.run_dir, cpu::host_name(), start.step + 1);
@@ -239,6 +260,10 @@ void Journal::conclude(RunEnd const& end) {
   if (!speaks_) {
     return;
   }
+  if (times_.steps == 0 && end.stop == Stop::patience) {
+    log::info("nothing to do: {}", no_better(end));
+    return;
+  }
   if (times_.steps == 0) {
     log::info("nothing to do: step {} is done, and train.steps={} asks for no more", end.step,
               config_.train.steps);
@@ -269,8 +294,15 @@ void Journal::conclude(RunEnd const& end) {
         format_bytes(end.memory.host_limit), format_bytes(end.memory.host_peak));
   }
   write_end(end, std::move(sentences));
+  if (end.best.any()) {
+    log::info("best validation: loss {:.4f} at step {}{}", end.best.best().loss,
+              end.best.best().step,
+              config_.checkpoint.keep_best ? ", whose checkpoint is kept" : "");
+  }
   if (end.stop == Stop::none) {
     log::dated("done: step {} of {}", end.step, config_.train.steps);
+  } else if (end.stop == Stop::patience) {
+    log::dated("done after step {} of {}: {}", end.step, config_.train.steps, no_better(end));
   } else {
     log::dated("stopped after step {} of {} because {}; the same command goes on from there",
                end.step, config_.train.steps, reason_of(end.stop));

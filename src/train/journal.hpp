@@ -9,6 +9,7 @@
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
 #include "tensorboard/event_file.hpp"
+#include "train/best_loss.hpp"
 #include "train/cadence.hpp"
 #include "train/forecast_report.hpp"
 #include "train/metrics.hpp"
@@ -38,6 +39,7 @@ struct RunEnd {
   MemoryRecord memory{};
   std::vector<std::string> slow_nodes{};  ///< sentences (slow_nodes.hpp)
   std::vector<std::string> advice{};      ///< likewise (remedies.hpp)
+  BestLoss best{};                        ///< of all validations so far
 };
 
 /// What a run tells: metrics.jsonl, events for TensorBoard, a log line where one is due, the end
@@ -61,6 +63,8 @@ class Journal {
   void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level, Seconds now);
   /// Of level 1, to level 3.
   void copied(checkpoint::CopyStats const& stats, Seconds now);
+  /// Of the validations that metrics.jsonl keeps, after begin(); of rank 0 alone.
+  [[nodiscard]] BestLoss best() const;
   /// Before a checkpoint, which is never ahead of its metrics.
   void sync();
   /// The end table, and the line that says how it ended.

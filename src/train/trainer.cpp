@@ -18,6 +18,7 @@
 #include "launch/launcher.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "train/activation_choice.hpp"
+#include "train/best_loss.hpp"
 #include "train/cadence.hpp"
 #include "train/checkpoint_space.hpp"
 #include "train/configuration_choice.hpp"
@@ -146,6 +147,14 @@ class Training {
   /// A forecast of the steps to come, as soon as the rates that it needs are known.
   void look_ahead();
   void validate();
+  /// The last validation was the best so far, and it was of this step.
+  [[nodiscard]] bool is_best() const {
+    return best_.any() && best_.since() == 0 && best_.best().step == meta_.step;
+  }
+  /// Whether train.patience is at its end.
+  [[nodiscard]] bool has_lost_patience() const {
+    return config_.train.patience > 0 && best_.since() >= config_.train.patience;
+  }
   void run_steps();
   /// Under the next step if there is one.
   void save(Decision const& due);
@@ -185,6 +194,7 @@ class Training {
   Stop stop_ = Stop::none;
   std::int64_t steps_done_{};  ///< of this start, up to those that a forecast waits for
   SlowNodes slow_nodes_;
+  BestLoss best_;           ///< the same on all ranks
   bool postponed_ = false;  ///< a save is due and waits for the end of the one before
   RunConfig const given_;   ///< before anything was chosen
   std::optional<RunConfig> next_;
@@ -325,17 +335,28 @@ ExitCode Training<T>::run() {
   signals_.ignore();
   saves_->remove_local();
   conclude();
-  return stop_ == Stop::none ? ExitCode::done : ExitCode::more;
+  return stop_ == Stop::none || stop_ == Stop::patience ? ExitCode::done : ExitCode::more;
 }
 
 template <class T>
 void Training<T>::run_steps() {
+  if (config_.train.valid_first && meta_.step == 0 && config_.train.steps > 0) {
+    validate();
+  }
+  if (has_lost_patience()) {
+    stop_ = Stop::patience;
+  }
   while (meta_.step < config_.train.steps && goes_on()) {
     one_step();
     Decision next = cadence_.after(meta_.step);
     stop_ = next.stop;
     if (next.validate) {
       validate();
+      next.save = next.save || (config_.checkpoint.keep_best && is_best());
+      if (stop_ == Stop::none && has_lost_patience()) {
+        stop_ = Stop::patience;
+        next.save = true;
+      }
     }
     if (stop_ == Stop::none && config_.plan.choose) {
       look_at_rates();
@@ -496,6 +517,9 @@ void Training<T>::prepare() {
     local_level_->require_space(checkpoint_part, saves_->is_in_local(config_.checkpoint.resume));
   }
   start_or_continue();
+  if (config_.checkpoint.keep_best) {
+    saves_->store().keep_best(-1);
+  }
   look_at_space_to_come(config_, comm_, checkpoint_part, saves_->store(), meta_.step);
   StartRecord const start{.step = meta_.step,
                           .time = slurm::TimePoint::clock::now(),
@@ -528,6 +552,11 @@ void Training<T>::prepare() {
       checkpoint::forget_local_directory(config_.checkpoint.dir);
     }
   });
+  mpi::agree(comm_, [&] { best_ = journal_.best(); });
+  best_ = comm_.broadcast_value(best_, 0);
+  if (config_.checkpoint.keep_best && best_.any()) {
+    saves_->store().keep_best(best_.best().step);
+  }
 }
 
 template <class T>
@@ -626,7 +655,7 @@ std::vector<std::string> Training<T>::advice() const try {
 
 template <class T>
 void Training<T>::conclude() {
-  if (leads() && stop_ == Stop::none) {
+  if (leads() && (stop_ == Stop::none || stop_ == Stop::patience)) {
     static_cast<void>(take_stop_file(config_));  // it came too late to be obeyed
   }
   MemoryRecord memory = memory_limits();
@@ -637,7 +666,8 @@ void Training<T>::conclude() {
                      .total = cadence_.now(),
                      .memory = memory,
                      .slow_nodes = slow_nodes_.conclude(),
-                     .advice = advice()});
+                     .advice = advice(),
+                     .best = best_});
 }
 
 template <class T>
@@ -728,12 +758,14 @@ void Training<T>::validate() {
   Seconds const seconds = watch.elapsed();
   cadence_.validation_took(seconds);
   mpi::agree(comm_, [&] { journal_.validated(meta_.step, loss, seconds, cadence_.now()); });
+  best_.add({meta_.step, loss});
 }
 
 template <class T>
 bool Training<T>::finish_earlier_save(bool a_step_follows) {
   std::int64_t const every = config_.checkpoint.keep_every;
-  if (!a_step_follows || (every > 0 && meta_.step % every == 0)) {
+  bool const is_kept = config_.checkpoint.keep_best && is_best();
+  if (!a_step_follows || is_kept || (every > 0 && meta_.step % every == 0)) {
     saves_->finish();
     return true;
   }
@@ -772,6 +804,9 @@ void Training<T>::save(Decision const& due) {
     global = !saves_->is_saved(meta_.step);
   } else {
     global = false;
+  }
+  if (global && config_.checkpoint.keep_best && is_best()) {
+    saves_->store().keep_best(meta_.step);  // the best one before stays until this one's save
   }
   bool const local_too = local && a_step_follows;
   if (!local_too && !global) {
