@@ -29,10 +29,16 @@ bool are_residual(auto const& norm, std::int64_t count) {
          has_length(norm.sum, norm.delta.empty() ? 0 : count);
 }
 
+/// Whether rows are whole groups that do not lie over one another.
+bool are_places(auto const& norm) {
+  auto const& [groups, pitch] = norm.places;
+  return groups > 0 && norm.rows % groups == 0 && (pitch == 0 || pitch >= groups * norm.width);
+}
+
 template <class T>
 void check(RmsnormForward<T> const& a) {
-  require(a.rows >= 0 && a.width > 0, "rmsnorm_forward: no such shape");
-  std::int64_t const count = a.rows * a.width;
+  require(a.rows >= 0 && a.width > 0 && are_places(a), "rmsnorm_forward: no such shape");
+  std::int64_t const count = a.places.extent(a.rows, a.width);
   require(has_length(a.x, count) && has_length(a.y, count) && has_length(a.weight, a.width) &&
               has_length(a.inverse_rms, a.rows) && are_residual(a, count),
           "rmsnorm_forward: a view has the wrong length");
@@ -40,8 +46,8 @@ void check(RmsnormForward<T> const& a) {
 
 template <class T>
 void check(RmsnormBackward<T> const& a) {
-  require(a.rows >= 0 && a.width > 0, "rmsnorm_backward: no such shape");
-  std::int64_t const count = a.rows * a.width;
+  require(a.rows >= 0 && a.width > 0 && are_places(a), "rmsnorm_backward: no such shape");
+  std::int64_t const count = a.places.extent(a.rows, a.width);
   require(has_length(a.x, count) && has_length(a.dy, count) && has_length(a.dx, count) &&
               has_length(a.weight, a.width) && has_length(a.d_weight, a.width) &&
               has_length(a.inverse_rms, a.rows),

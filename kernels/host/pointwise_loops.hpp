@@ -26,9 +26,9 @@ struct PointwiseLoops {
   /// returns the inverse rms.
   float (*rmsnorm_forward)(T const* x, T const* delta, T* sum, T const* weight, T* y,
                            std::int64_t width, float epsilon);
-  /// dx += gradient; d_weight += this row's part.
+  /// dx += gradient, or dx = gradient, and then dx may be dy; d_weight += this row's part.
   void (*rmsnorm_backward)(T const* x, T const* weight, T const* dy, float inverse_rms, T* dx,
-                           float* d_weight, std::int64_t width);
+                           float* d_weight, std::int64_t width, bool add);
 
   /// Likewise: y = (x - mean) * inverse deviation * weight + bias.
   RowStatistics (*layernorm_forward)(T const* x, T const* delta, T* sum, T const* weight,

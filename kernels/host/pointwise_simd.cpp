@@ -45,7 +45,7 @@ float rmsnorm_forward(T const* x, T const* delta, T* residual, T const* weight, 
 
 template <class T>
 void rmsnorm_backward(T const* x, T const* weight, T const* dy, float inverse_rms, T* dx,
-                      float* d_weight, std::int64_t width) {
+                      float* d_weight, std::int64_t width, bool add) {
   float dot = 0;
 #pragma omp simd reduction(+ : dot)
   for (std::int64_t i = 0; i < width; ++i) {
@@ -56,7 +56,8 @@ void rmsnorm_backward(T const* x, T const* weight, T const* dy, float inverse_rm
   for (std::int64_t i = 0; i < width; ++i) {
     float const g = load(dy[i]);
     float const value = load(x[i]);
-    dx[i] = store<T>(load(dx[i]) + (inverse_rms * load(weight[i]) * g - pull * value));
+    float const before = add ? load(dx[i]) : 0.0F;
+    dx[i] = store<T>(before + (inverse_rms * load(weight[i]) * g - pull * value));
     d_weight[i] += g * value * inverse_rms;
   }
 }

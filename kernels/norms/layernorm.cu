@@ -115,8 +115,8 @@ template <class T>
 void layernorm_backward(LayernormBackward<T> const& a, std::span<std::byte> scratch,
                         CUstream_st* stream) {
   check(a);
-  launch_backward<2, T>(a, a.mean.data(), a.inverse_deviation.data(), a.d_bias.data(), scratch,
-                        stream,
+  launch_backward<2, T>(a, a.mean.data(), a.inverse_deviation.data(), a.d_bias.data(), true, {},
+                        scratch, stream,
                         [](auto shape) { return layernorm_backward_kernel<T, decltype(shape)>; });
 }
 

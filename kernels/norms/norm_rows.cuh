@@ -5,10 +5,17 @@
 #include <span>
 
 #include "kernels/cuda/column_sums.cuh"
+#include "kernels/norms/rmsnorm.hpp"
 
 /// What the kernels of RMSNorm and LayerNorm share.
 namespace offstage::kernels::cuda {
 namespace {
+
+/// RowPlaces::begin.
+__device__ inline std::int64_t row_begin(RowPlaces const& places, std::int64_t r, int width) {
+  return places.pitch == 0 ? r * width
+                           : r / places.groups * places.pitch + r % places.groups * width;
+}
 
 /// The sum of f(element) over a block's row, of which the calling thread has `part`.
 template <class T, class Shape, class F>
@@ -43,6 +50,8 @@ struct NormRows {
   T* dx;
   std::int64_t rows, rows_per_block;
   int width;
+  bool add;          ///< dx is added to
+  RowPlaces places;  ///< of x, dy and dx
 };
 
 template <int outputs>
@@ -67,12 +76,13 @@ __device__ void for_rows_of_block(NormRows<T> const& a, float* partial, Backward
 /// d_weight and, of two outputs, d_bias.
 template <int outputs, class T, class Arguments, class KernelOf>
 void launch_backward(Arguments const& a, float const* mean, float const* inverse, T* d_bias,
-                     std::span<std::byte> scratch, CUstream_st* stream, KernelOf const& kernel_of) {
+                     bool add, RowPlaces const& places, std::span<std::byte> scratch,
+                     CUstream_st* stream, KernelOf const& kernel_of) {
   std::int64_t const columns = outputs * a.width;
   RowBlocks const blocks = row_blocks(a.rows, columns);
   float* const partial = partial_sums(scratch, blocks, columns);
-  bool const aligned =
-      are_wide(a.width, a.x.data(), a.dy.data(), a.dx.data()) && are_wide(0, a.weight.data());
+  bool const aligned = are_wide(a.width, a.x.data(), a.dy.data(), a.dx.data()) &&
+                       are_wide(places.pitch, a.x.data()) && are_wide(0, a.weight.data());
   with_row_shape<T>(aligned, a.width, [&](auto shape) {
     NormRows<T> const rows{.x = a.x.data(),
                            .weight = a.weight.data(),
@@ -82,7 +92,9 @@ void launch_backward(Arguments const& a, float const* mean, float const* inverse
                            .dx = a.dx.data(),
                            .rows = a.rows,
                            .rows_per_block = blocks.rows_per_block,
-                           .width = static_cast<int>(a.width)};
+                           .width = static_cast<int>(a.width),
+                           .add = add,
+                           .places = places};
     auto const launch_with = [&](auto chosen) {
       launch(kernel_of(chosen),
              {static_cast<unsigned>(blocks.blocks), chosen.threads,

@@ -10,11 +10,11 @@ namespace {
 template <class T, class Shape>
 __global__ __launch_bounds__(max_row_threads) void rmsnorm_forward_kernel(
     T const* x, T const* delta, T* sum, T const* __restrict__ weight, T* __restrict__ y,
-    float* __restrict__ inverse_rms, int width, float epsilon) {
+    float* __restrict__ inverse_rms, int width, float epsilon, RowPlaces const places) {
   constexpr int V = Shape::pack;
   __shared__ float exchange[1][max_warps];
   int const packs = width / V;
-  std::int64_t const row = std::int64_t{blockIdx.x} * width;
+  std::int64_t const row = row_begin(places, blockIdx.x, width);
   auto part = residual_row<T, Shape>(x, delta, sum, row, packs);
   float const squares = sum_row(part, packs, exchange, [](float value) { return value * value; });
   float const inverse = inverse_root(squares, width, epsilon);
@@ -39,7 +39,7 @@ __device__ void rmsnorm_backward_row(NormRows<T> const& a, std::int64_t r,
                                      ColumnSums<Shape, 1>& sums, float (&exchange)[1][max_warps]) {
   constexpr int V = Shape::pack;
   int const packs = a.width / V;
-  std::int64_t const row = r * a.width;
+  std::int64_t const row = row_begin(a.places, r, a.width);
   RowPart<T, Shape> x{a.x + row, packs}, dy{a.dy + row, packs}, dx{a.dx + row, packs};
   float const inverse = a.inverse[r];
   float dot[1] = {0};
@@ -63,7 +63,7 @@ __device__ void rmsnorm_backward_row(NormRows<T> const& a, std::int64_t r,
     load_pack(w, a.weight + std::int64_t{at} * V);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      sum[v] += inverse * w[v] * d[v] - pull * value[v];
+      sum[v] = (a.add ? sum[v] : 0.0F) + (inverse * w[v] * d[v] - pull * value[v]);
       sums.sum(0, at, slot, v) += d[v] * value[v] * inverse;
     }
     store_pack(a.dx + row + std::int64_t{at} * V, sum);
@@ -87,11 +87,11 @@ void rmsnorm_forward(RmsnormForward<T> const& a, CUstream_st* stream) {
     return;
   }
   bool const aligned = are_wide(a.width, a.x.data(), a.delta.data(), a.sum.data(), a.y.data()) &&
-                       are_wide(0, a.weight.data());
+                       are_wide(a.places.pitch, a.x.data()) && are_wide(0, a.weight.data());
   with_row_shape<T>(aligned, a.width, [&](auto shape) {
     launch(rmsnorm_forward_kernel<T, decltype(shape)>, {row_grid(a.rows), shape.threads}, stream,
            a.x.data(), a.delta.data(), a.sum.data(), a.weight.data(), a.y.data(),
-           a.inverse_rms.data(), a.width, a.epsilon);
+           a.inverse_rms.data(), a.width, a.epsilon, a.places);
   });
 }
 
@@ -103,7 +103,7 @@ template <class T>
 void rmsnorm_backward(RmsnormBackward<T> const& a, std::span<std::byte> scratch,
                       CUstream_st* stream) {
   check(a);
-  launch_backward<1, T>(a, nullptr, a.inverse_rms.data(), nullptr, scratch, stream,
+  launch_backward<1, T>(a, nullptr, a.inverse_rms.data(), nullptr, a.add, a.places, scratch, stream,
                         [](auto shape) { return rmsnorm_backward_kernel<T, decltype(shape)>; });
 }
 

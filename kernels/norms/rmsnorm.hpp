@@ -11,6 +11,22 @@ struct CUstream_st;  // lets host code name a stream without a CUDA header
 
 namespace offstage::kernels {
 
+/// Rows of a norm that are parts of longer rows, as heads of queries are: `groups` of them lie side
+/// by side, and the first of the next `groups` begins `pitch` elements after their first.
+struct RowPlaces {
+  std::int64_t groups = 1;
+  std::int64_t pitch = 0;  ///< 0: groups * width, so that all rows follow each other
+
+  /// Elements before row r.
+  [[nodiscard]] constexpr std::int64_t begin(std::int64_t r, std::int64_t width) const {
+    return pitch == 0 ? r * width : r / groups * pitch + r % groups * width;
+  }
+  /// Elements from the first row's first to the last row's last.
+  [[nodiscard]] constexpr std::int64_t extent(std::int64_t rows, std::int64_t width) const {
+    return rows == 0 ? 0 : begin(rows - 1, width) + width;
+  }
+};
+
 /// y = x / sqrt(mean(x^2) + epsilon) * weight, per row. If `delta` is not empty, sum = x + delta
 /// (rounded to T) comes first and takes the place of x: the residual sum of a transformer block.
 template <class T>
@@ -23,9 +39,10 @@ struct RmsnormForward {
   std::span<Real<T>> inverse_rms;  ///< (rows), kept for backward
   std::int64_t rows, width;
   double epsilon;
+  RowPlaces places{};  ///< of x, y, delta and sum, whose lengths are then its extent
 };
 
-/// dx += gradient through the norm (the gradient of the residual path is in dx already);
+/// dx += gradient through the norm (the gradient of the residual path is in dx already), or dx = it;
 /// d_weight = sum over rows. Sums over rows run in fixed blocks combined in order: the bits do not
 /// depend on the number of threads.
 template <class T>
@@ -34,9 +51,11 @@ struct RmsnormBackward {
   std::span<T const> weight;             ///< (width)
   std::span<T const> dy;                 ///< (rows, width)
   std::span<Real<T> const> inverse_rms;  ///< (rows)
-  std::span<T> dx;                       ///< (rows, width), in and out
+  std::span<T> dx;                       ///< (rows, width), in and out; may be dy unless `add`
   std::span<T> d_weight;                 ///< (width), overwritten
   std::int64_t rows, width;
+  bool add = true;     ///< false: dx is overwritten
+  RowPlaces places{};  ///< of x, dy and dx, whose lengths are then its extent
 };
 
 /// Source:  Zhang & Sennrich, arXiv:1910.07467.

@@ -17,7 +17,7 @@ void rmsnorm_forward(RmsnormForward<T> const& a) {
   PointwiseLoops<T> const& loops = pointwise_loops<T>();
 #pragma omp parallel for schedule(static)
   for (std::int64_t r = 0; r < a.rows; ++r) {
-    std::int64_t const row = r * a.width;
+    std::int64_t const row = a.places.begin(r, a.width);
     a.inverse_rms[r] =
         loops.rmsnorm_forward(a.x.data() + row, a.delta.empty() ? nullptr : a.delta.data() + row,
                               a.delta.empty() ? nullptr : a.sum.data() + row, a.weight.data(),
@@ -30,9 +30,9 @@ void rmsnorm_backward(RmsnormBackward<T> const& a) {
   check(a);
   PointwiseLoops<T> const& loops = pointwise_loops<T>();
   auto const sums = sum_over_rows(a.rows, a.width, [&](std::int64_t r, float* partial) {
-    std::int64_t const row = r * a.width;
+    std::int64_t const row = a.places.begin(r, a.width);
     loops.rmsnorm_backward(a.x.data() + row, a.weight.data(), a.dy.data() + row, a.inverse_rms[r],
-                           a.dx.data() + row, partial, a.width);
+                           a.dx.data() + row, partial, a.width, a.add);
   });
   for (std::int64_t i = 0; i < a.width; ++i) {
     a.d_weight[i] = store<T>(sums[i]);

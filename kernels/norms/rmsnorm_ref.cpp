@@ -11,11 +11,12 @@ template <class T>
 void rmsnorm_forward(RmsnormForward<T> const& a) {
   check(a);
   for (std::int64_t r = 0; r < a.rows; ++r) {
-    std::span<T const> const x = (a.delta.empty() ? a.x : a.sum).subspan(r * a.width, a.width);
+    std::int64_t const row = a.places.begin(r, a.width);
+    std::span<T const> const x = (a.delta.empty() ? a.x : a.sum).subspan(row, a.width);
     Real<T> sum = 0;
     for (std::int64_t i = 0; i < a.width; ++i) {
       if (!a.delta.empty()) {
-        std::int64_t const at = r * a.width + i;
+        std::int64_t const at = row + i;
         a.sum[at] = store<T>(load(a.x[at]) + load(a.delta[at]));
       }
       sum += load(x[i]) * load(x[i]);
@@ -24,7 +25,7 @@ void rmsnorm_forward(RmsnormForward<T> const& a) {
     Real<T> const inverse = 1 / std::sqrt(mean + static_cast<Real<T>>(a.epsilon));
     a.inverse_rms[r] = inverse;
     for (std::int64_t i = 0; i < a.width; ++i) {
-      a.y[r * a.width + i] = store<T>(load(x[i]) * inverse * load(a.weight[i]));
+      a.y[row + i] = store<T>(load(x[i]) * inverse * load(a.weight[i]));
     }
   }
 }
@@ -34,7 +35,7 @@ void rmsnorm_backward(RmsnormBackward<T> const& a) {
   check(a);
   std::vector<Real<T>> d_weight(a.width);
   for (std::int64_t r = 0; r < a.rows; ++r) {
-    std::int64_t const row = r * a.width;
+    std::int64_t const row = a.places.begin(r, a.width);
     Real<T> const inverse = a.inverse_rms[r];
     Real<T> dot = 0;
     for (std::int64_t i = 0; i < a.width; ++i) {
@@ -45,7 +46,8 @@ void rmsnorm_backward(RmsnormBackward<T> const& a) {
     for (std::int64_t i = 0; i < a.width; ++i) {
       Real<T> const dy = load(a.dy[row + i]);
       Real<T> const x = load(a.x[row + i]);
-      a.dx[row + i] = store<T>(load(a.dx[row + i]) + (inverse * load(a.weight[i]) * dy - pull * x));
+      Real<T> const before = a.add ? load(a.dx[row + i]) : Real<T>{};
+      a.dx[row + i] = store<T>(before + (inverse * load(a.weight[i]) * dy - pull * x));
       d_weight[i] += dy * x * inverse;
     }
   }

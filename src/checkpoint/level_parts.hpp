@@ -53,6 +53,7 @@ class LevelParts {
     bool is_copy{};
     std::string name;
     std::uint64_t save{};    ///< checksum of its master
+    std::int64_t format{};   ///< as its master says
     std::vector<bool> here;  ///< by rank that wrote it
   };
   /// The parts of one save that move to one node.

@@ -118,8 +118,8 @@ struct Loaded {
 
 /// Loads a rank's part. Errors: DataError if the checkpoint is damaged, Refused if no older one should be tried either,
 /// IoError if it could not be read.
-Loaded load(std::string const& path, Destination const& to, mpi::Communicator const& comm) {
-  Master master = read_patiently([&] { return read_master(path); });
+Loaded load(std::string const& path, Master master, Destination const& to,
+            mpi::Communicator const& comm) {
   std::uint64_t const checksum = checksum_of_contents(master);
   require_same_model(path, master.meta.model, to.run.model);
   require_same_optimizer(path, master.meta.state, to.run.state);
@@ -142,17 +142,33 @@ Outcome try_load(std::string const& path, Destination const& to, mpi::Communicat
   Outcome outcome;
   bool refused = false;
   std::uint64_t checksum = 0;
-  mpi::agree(comm, [&] {
-    try {
-      Loaded loaded = load(path, to, comm);
+  auto const attempt = [&](auto const& work) {
+    mpi::agree(comm, [&] {
+      try {
+        work();
+      } catch (Refused const& error) {
+        outcome.problem = error.what();
+        refused = true;
+      } catch (DataError const& error) {
+        outcome.problem = error.what();
+      }
+    });
+  };
+  // Rank 0 reads the master for all, but nodes that have files of their own may have different ones.
+  auto const read = [&] { return read_patiently([&] { return read_master(path); }); };
+  std::string bytes;
+  attempt([&] {
+    if (comm.rank() == 0 && !to.has_parts) {
+      bytes = pack_master(read(), path);
+    }
+  });
+  bytes = comm.broadcast(std::move(bytes), 0);
+  attempt([&] {
+    if (to.has_parts || !bytes.empty()) {
+      Loaded loaded = load(path, to.has_parts ? read() : unpack_master(bytes, path), to, comm);
       outcome.meta = std::move(loaded.meta);
       outcome.ending = std::move(loaded.ending);
       checksum = loaded.checksum;
-    } catch (Refused const& error) {
-      outcome.problem = error.what();
-      refused = true;
-    } catch (DataError const& error) {
-      outcome.problem = error.what();
     }
   });
   mpi::agree(comm, [&] {

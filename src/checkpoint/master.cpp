@@ -44,6 +44,15 @@ void visit_model(Model& model, std::int64_t format, Visit&& visit) {
   }
 }
 
+/// Calls visit(key, value, default) for what models of later programs have: a file has those keys
+/// that are not at their defaults. A program that knows none of them finds another checksum.
+template <class Model, class Visit>
+void visit_later_model(Model& model, Visit&& visit) {
+  state::ModelShape const plain;
+  visit("model.head-dim", model.head_size, plain.head_size);
+  visit("model.qk-norm", model.qk_norm, plain.qk_norm);
+}
+
 template <class AnyMeta, class Visit>
 void visit_meta(AnyMeta& meta, std::int64_t format, Visit&& visit) {
   visit("step", meta.step);
@@ -88,6 +97,9 @@ std::string text_of(auto const& value) {
 std::string text_of(state::RopeScaling value) {
   return name_of(value);
 }
+std::string text_of(state::QkNorm value) {
+  return name_of(value);
+}
 std::string text_of(StateLayout const& layout) {
   return to_text(layout);
 }
@@ -99,6 +111,12 @@ std::uint64_t checksum_of_format(Master const& master, std::int64_t format) {
   visit_meta(master.meta, format, [&](char const* key, auto const& value) {
     text += fmt::format("{}={}\n", key, text_of(value));
   });
+  visit_later_model(master.meta.model,
+                    [&](char const* key, auto const& value, auto const& otherwise) {
+                      if (value != otherwise) {
+                        text += fmt::format("{}={}\n", key, text_of(value));
+                      }
+                    });
   for (RankEntry const& entry : master.ranks) {
     text += fmt::format("{} {} {} {}\n", entry.file, entry.file_bytes, entry.manifest,
                         to_hex(entry.manifest_checksum));
@@ -113,6 +131,9 @@ void set(h5::File& file, char const* key, bool value) {
   file.set(key, static_cast<std::int64_t>(value));
 }
 void set(h5::File& file, char const* key, state::RopeScaling value) {
+  file.set(key, std::string{name_of(value)});
+}
+void set(h5::File& file, char const* key, state::QkNorm value) {
   file.set(key, std::string{name_of(value)});
 }
 void set(h5::File& file, char const* key, StateLayout const& layout) {
@@ -131,6 +152,9 @@ void get(h5::File const& file, char const* key, std::string& value) {
 }
 void get(h5::File const& file, char const* key, state::RopeScaling& value) {
   value = named({state::RopeScaling::none, state::RopeScaling::llama3}, file.text(key), key);
+}
+void get(h5::File const& file, char const* key, state::QkNorm& value) {
+  value = named({state::QkNorm::none, state::QkNorm::head}, file.text(key), key);
 }
 void get(h5::File const& file, char const* key, StateLayout& layout) {
   auto found = parse_layout(file.text(key));
@@ -286,7 +310,7 @@ std::vector<RankEntry> read_ranks(h5::File const& file, std::int64_t count, std:
   std::vector<RankEntry> ranks;
   for (std::size_t r = 0; r < files.size(); ++r) {
     auto const rank = static_cast<int>(r);
-    bool const of_nodes = format >= format_of_node_files;
+    bool const of_nodes = has_node_files(format);
     bool const good =
         of_nodes ? is_node_file_name(files[r], count) : files[r] == rank_file_name(rank);
     if (!good || manifests[r] != manifest_name(rank)) {
@@ -356,6 +380,11 @@ Master read(h5::File const& file, std::string const& path) {
     master.meta.model.family =
         named({state::Family::llama, state::Family::gpt2}, file.text(family_key), family_key);
     visit_meta(master.meta, format, [&](char const* key, auto& value) { get(file, key, value); });
+    visit_later_model(master.meta.model, [&](char const* key, auto& value, auto const&) {
+      if (file.has(key)) {
+        get(file, key, value);
+      }
+    });
   } catch (Refused const& refused) {
     throw Refused{fmt::format("checkpoint {}: {}", step_directory, refused.what())};
   }
@@ -370,22 +399,43 @@ Master read(h5::File const& file, std::string const& path) {
   return master;
 }
 
-}  // namespace
-
-void write_master(std::string const& path, Master const& master,
-                  std::span<Manifest const> manifests) {
-  h5::File file = h5::File::create(path);
+void write(h5::File& file, Master const& master, std::span<Manifest const> manifests) {
   file.set("format_version", master.format);
   file.set(family_key, std::string{name_of(master.meta.model.family)});
   visit_meta(master.meta, master.format,
              [&](char const* key, auto const& value) { set(file, key, value); });
+  visit_later_model(master.meta.model,
+                    [&](char const* key, auto const& value, auto const& otherwise) {
+                      if (value != otherwise) {
+                        set(file, key, value);
+                      }
+                    });
   write_ranks(file, master.ranks);
   write_extents(file, master.extents);
   file.set("checksum", checksum_of_contents(master));
   visit_tensors(master.meta, manifests,
                 [&](std::string const& name, h5::Type type, h5::Shape const& shape,
                     std::vector<h5::Mapping> const& parts) { file.map(name, type, shape, parts); });
+}
+
+}  // namespace
+
+void write_master(std::string const& path, Master const& master,
+                  std::span<Manifest const> manifests) {
+  h5::File file = h5::File::create(path);
+  write(file, master, manifests);
   file.close();
+}
+
+std::string pack_master(Master const& master, std::string const& step_directory) {
+  h5::File file = h5::File::create_in_memory(step_directory + "/" + master_name);
+  write(file, master, {});
+  return file.image();
+}
+
+Master unpack_master(std::string const& bytes, std::string const& step_directory) {
+  std::string const path = step_directory + "/" + master_name;
+  return read(h5::File::open_image(bytes, path), path);
 }
 
 void read_back_master(std::string const& path, Master const& master,

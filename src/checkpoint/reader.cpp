@@ -85,13 +85,15 @@ bool is_aligned(std::span<std::byte const> bytes) {
          std::ssize(bytes) % aio::direct_alignment == 0;
 }
 
-state::ShardMap map_of(std::string const& directory, Meta const& meta, std::int64_t format) {
+/// `layers`: the format that says which layers there are.
+state::ShardMap map_of(std::string const& directory, Master const& master, std::int64_t layers) {
+  Meta const& meta = master.meta;
   try {
     state::validate(meta.model);
   } catch (UsageError const& error) {
     throw DataError{fmt::format("{}/{}: {}", directory, master_name, error.what())};
   }
-  return {layers_of(meta.model, format), static_cast<int>(meta.ranks)};
+  return {layers_of(meta.model, layers), static_cast<int>(meta.ranks), deal_of(master.format)};
 }
 
 }  // namespace
@@ -100,8 +102,8 @@ Reader::Reader(std::string step_directory, Master master, std::shared_ptr<aio::K
     : directory_{std::move(step_directory)},
       master_{std::move(master)},
       kernel_{std::move(kernel)},
-      stored_{map_of(directory_, master_.meta, master_.format)},
-      map_{map_of(directory_, master_.meta, format_version)} {}
+      stored_{map_of(directory_, master_, master_.format)},
+      map_{map_of(directory_, master_, format_version)} {}
 
 Reader::Places Reader::places_in(Manifest const& manifest) {
   Places places;
@@ -208,8 +210,7 @@ std::vector<std::uint64_t> const& Reader::checksums(Source& source, std::size_t 
 Reader::Run Reader::locate(Section const& section) {
   // The rank follows from how chunks are dealt; its manifest says where they lie.
   std::int64_t const chunk = section.begin / chunk_elements;
-  std::int64_t const total = stored_.layers()[static_cast<std::size_t>(section.layer)].chunks();
-  auto const rank = static_cast<int>(chunk * stored_.ranks() / total);
+  int const rank = stored_.owner(section.layer, chunk);
   Source const& from = *source(rank);
   auto const next = from.places.upper_bound({section.layer, chunk});
   if (next != from.places.begin()) {

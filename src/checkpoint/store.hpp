@@ -21,9 +21,8 @@
 namespace offstage::checkpoint {
 
 /// The newest format that this program writes and reads; it reads older ones and refuses newer ones
-/// by name. A checkpoint without files of nodes has the one before.
-constexpr int format_version = 6;
-constexpr int format_of_rank_files = 5;
+/// by name.
+constexpr int format_version = 8;
 
 /// Checkpoints that a node's level 1 holds at a time: the newest complete one and one that is being
 /// saved, the last one that is copied to partners if there are any, which is an older one where
@@ -113,7 +112,7 @@ struct Outcome;
 ///                    virtual datasets /PLANE/NAME that show every tensor whole (fill value NaN), of
 ///                    the planes that have a value for each element
 ///
-/// Which rank's manifest lists a chunk follows from state::ShardMap and the number of ranks.
+/// Which rank's manifest lists a chunk follows from state::ShardMap, the format and the number of ranks.
 ///
 /// Commit: data, fsync, manifest, fsync, master under another name, fsync, all that HDF5 wrote read
 /// back, rename, fsync of the directories. A checkpoint is complete if master.h5 is there and every file

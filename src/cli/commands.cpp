@@ -26,6 +26,7 @@ constexpr char const* usage_text =
     "  plan --config FILE [--ranks N] ...             predict memory and update times; no GPU "
     "needed\n"
     "  probe [--output FILE] [--dir PATH]...          measure this machine for plan and train\n"
+    "  report RUN_DIR...                              draw what runs have done: one HTML file\n"
     "  checkpoint ls PATH                             list the checkpoints of a directory\n"
     "  checkpoint verify PATH                         read them whole and compare all checksums\n"
     "  checkpoint diff A B                            compare two of them bit for bit\n"
@@ -69,9 +70,10 @@ struct Command {
 };
 
 ExitCode dispatch(Arguments const& arguments) {
-  static std::array<Command, 11> const commands{{{"train", train_command},
+  static std::array<Command, 12> const commands{{{"train", train_command},
                                                  {"plan", plan_command},
                                                  {"probe", probe_command},
+                                                 {"report", report_command},
                                                  {"checkpoint", checkpoint_command},
                                                  {"import", import_command},
                                                  {"export", export_command},

@@ -25,6 +25,9 @@ using Arguments = std::vector<std::string>;
 /// `offstage plan ...`: predicts memory and update times of a run. One process, no MPI, no GPU.
 [[nodiscard]] ExitCode plan_command(Arguments const& arguments);
 
+/// `offstage report ...`: one HTML file on runs, of what they left in their directories. No MPI.
+[[nodiscard]] ExitCode report_command(Arguments const& arguments);
+
 /// `offstage checkpoint ls|verify|diff ...`. No MPI.
 /// verify: ExitCode::data if anything is damaged. diff: ExitCode::other if the bits differ.
 [[nodiscard]] ExitCode checkpoint_command(Arguments const& arguments);

@@ -112,6 +112,11 @@ std::string default_ffn_hidden(RunConfig const& config) {
   return std::to_string(round_up(ceil_div(config.model.hidden * 8, 3), 64));
 }
 
+std::string default_head_dim(RunConfig const& config) {
+  auto const& [hidden, heads] = std::pair{config.model.hidden, config.model.heads};
+  return std::to_string(heads > 0 && hidden % heads == 0 ? hidden / heads : 0);
+}
+
 void set_validation_files(RunConfig& config, std::string const& text) {
   config.data.valid = text.empty() ? std::vector<data::Source>{} : data::parse_sources(text);
   for (data::Source const& file : config.data.valid) {

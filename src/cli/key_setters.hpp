@@ -38,5 +38,7 @@ void set_optimizer_kind(train::RunConfig& config, std::string const& text);
 
 /// Of model.ffn-hidden, for the model's family.
 [[nodiscard]] std::string default_ffn_hidden(train::RunConfig const& config);
+/// Of model.head-dim: model.hidden / model.heads, or 0 where that is no whole number.
+[[nodiscard]] std::string default_head_dim(train::RunConfig const& config);
 
 }  // namespace offstage::cli

@@ -40,6 +40,11 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) {
           c.trace = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
+    Key{"run.tensorboard", "off|on", "off",
+        "write curves of loss, norm, rate, speed and storage paths to run.dir for TensorBoard",
+        [](RunConfig& c, Text t) {
+          c.tensorboard = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
     Key{"run.allow-foreign", "false|true", "false",
         "whether run.dir and checkpoint.dir may belong to another user, whose files are then "
         "trusted",
@@ -55,8 +60,13 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.model.layers = whole<std::int64_t>(t); }},
     Key{"model.hidden", "N", required, "width of the residual stream",
         [](RunConfig& c, Text t) { c.model.hidden = whole<std::int64_t>(t); }},
-    Key{"model.heads", "N", required, "attention heads; divides model.hidden",
+    Key{"model.heads", "N", required,
+        "attention heads; divides model.hidden unless model.head-dim is given",
         [](RunConfig& c, Text t) { c.model.heads = whole<std::int64_t>(t); }},
+    Key{"model.head-dim", "N", "model.hidden / model.heads",
+        "width of a head; llama alone may have another",
+        [](RunConfig& c, Text t) { c.model.set_head_dim(whole<std::int64_t>(t)); },
+        default_head_dim},
     Key{"model.kv-heads", "N", "model.heads", "heads of keys and values; divides model.heads",
         [](RunConfig& c, Text t) { c.model.kv_heads = whole<std::int64_t>(t); },
         [](RunConfig const& c) { return std::to_string(c.model.heads); }},
@@ -79,6 +89,12 @@ constexpr std::array keys{
         }},
     Key{"model.qkv-bias", "true|false", "false", "llama with biases on q, k and v, as Qwen2 has",
         [](RunConfig& c, Text t) { c.model.qkv_bias = truth(t); }},
+    Key{"model.qk-norm", "none|head", "none",
+        "RMSNorm of queries and keys before they turn: of each head, as Qwen3 has it",
+        [](RunConfig& c, Text t) {
+          using state::QkNorm;
+          c.model.qk_norm = choice<QkNorm>(t, {{"none", QkNorm::none}, {"head", QkNorm::head}});
+        }},
     Key{"model.rope-theta", "X", "10000", "base of the rotary embedding's wavelengths",
         [](RunConfig& c, Text t) { c.model.rope_theta = real(t); }},
     Key{"model.rope-scaling", "none|llama3", "none",

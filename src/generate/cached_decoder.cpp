@@ -12,6 +12,7 @@
 #include "kernels/tokens/embedding.hpp"
 #include "model/activation.hpp"
 #include "model/linear.hpp"
+#include "model/query_key_norm.hpp"
 #include "model/rope_scaling.hpp"
 
 namespace offstage::generate {
@@ -81,6 +82,10 @@ void CachedDecoder<T>::make_rows(std::int64_t rows) {
   rows_.x.resize(elements(rows, dims.C));
   rows_.normed.resize(elements(rows, dims.C));
   rows_.qkv.resize(elements(rows, dims.qkv()));
+  model::QueryKeyNorm const norm{dims};
+  rows_.heads.resize(norm.there() ? elements(rows, dims.qkv()) : 0);
+  rows_.query_inverse.resize(elements(norm.query_rows(), 1));
+  rows_.key_inverse.resize(elements(norm.key_rows(), 1));
   rows_.attention.resize(elements(rows, dims.H * dims.D));
   rows_.mid.resize(elements(rows, dims.C));
   rows_.up.resize(elements(rows, dims.up()));
@@ -116,14 +121,19 @@ void CachedDecoder<T>::embed(std::span<std::int32_t const> tokens) {
 }
 
 template <class T>
-void CachedDecoder<T>::rotate(model::Dims const& dims) {
+void CachedDecoder<T>::make_heads(model::Dims const& dims,
+                                  model::AttentionTensors<T const> const& w) {
+  if (model::QueryKeyNorm const norm{dims}; norm.there()) {
+    norm.forward<T>(stream_, rows_.qkv, w, rows_.heads,
+                    {.query = rows_.query_inverse, .key = rows_.key_inverse});
+  }
   if (cosine_.empty()) {
     return;
   }
   auto const at = [&](std::vector<Real<T>> const& table) {
     return rows_of(std::span<Real<T> const>{table}, size_, dims.T, dims.D / 2);
   };
-  kernels::rope<T>(stream_, {.qkv = rows_.qkv,
+  kernels::rope<T>(stream_, {.qkv = heads(),
                              .cosine = at(cosine_),
                              .sine = at(sine_),
                              .rows = dims.T,
@@ -141,7 +151,7 @@ void CachedDecoder<T>::keep(model::Dims const& dims, int block) {
     auto const to = rows_of(kept(block, values), size_, dims.T, width);
     for (std::int64_t row = 0; row < dims.T; ++row) {
       auto const begin = row * dims.qkv() + dims.H * dims.D + (values ? width : 0);
-      std::copy_n(rows_.qkv.begin() + begin, width, to.begin() + row * width);
+      std::copy_n(heads().begin() + begin, width, to.begin() + row * width);
     }
   }
 }
@@ -159,12 +169,12 @@ void CachedDecoder<T>::attend(model::Dims const& dims, int block, bool first) {
   auto const layout = model::weight_layout(dims.family);
   model::Linear{dims.T, dims.C, dims.qkv(), layout}.template forward<T>(stream_, rows_.normed,
                                                                         w.qkv, rows_.qkv);
-  rotate(dims);
+  make_heads(dims, w);
   stream_.synchronize();
   keep(dims, block);
   if (size_ == 0) {
     kernels::attention_forward<T>(stream_, {.shape = {1, dims.T, dims.H, dims.K, dims.D},
-                                            .qkv = rows_.qkv,
+                                            .qkv = heads(),
                                             .out = rows_.attention,
                                             .log_sum_exp = rows_.log_sum_exp});
   } else {
@@ -176,7 +186,7 @@ void CachedDecoder<T>::attend(model::Dims const& dims, int block, bool first) {
                                            .heads = dims.H,
                                            .kv_heads = dims.K,
                                            .head_dim = dims.D,
-                                           .qkv = rows_.qkv,
+                                           .qkv = heads(),
                                            .keys = all(false),
                                            .values = all(true),
                                            .out = rows_.attention});

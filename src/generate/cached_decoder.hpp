@@ -40,7 +40,8 @@ class CachedDecoder {
   /// What a block's layers make of the new rows, one behind the other.
   struct Rows {
     std::vector<T> x, normed, qkv, attention, mid, up, hidden, branch;
-    std::vector<Real<T>> mean, inverse, log_sum_exp;
+    std::vector<T> heads;  ///< qkv with normalised queries and keys, in a model that has such norms
+    std::vector<Real<T>> mean, inverse, query_inverse, key_inverse, log_sum_exp;
   };
 
   void make_room(std::int64_t tokens);
@@ -48,7 +49,10 @@ class CachedDecoder {
   void embed(std::span<std::int32_t const> tokens);
   void attend(model::Dims const& dims, int block, bool first);
   void keep(model::Dims const& dims, int block);
-  void rotate(model::Dims const& dims);
+  /// Rows of what attention takes.
+  [[nodiscard]] std::span<T> heads() { return rows_.heads.empty() ? rows_.qkv : rows_.heads; }
+  /// Makes heads() of rows_.qkv.
+  void make_heads(model::Dims const& dims, model::AttentionTensors<T const> const& w);
   void run_mlp(model::Dims const& dims, int block);
   void run_head(model::Dims const& dims, std::span<float> out);
   [[nodiscard]] model::NormStatistics<T> statistics();

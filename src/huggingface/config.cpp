@@ -107,7 +107,9 @@ constexpr std::array harmless_in_llama{"max_sequence_length", "is_llama_config",
                                        "transformers.js_config"};
 
 // Of no effect where use_sliding_window is false.
-constexpr std::array harmless_in_qwen2{"sliding_window", "max_window_layers"};
+constexpr std::array harmless_in_qwen{"sliding_window", "max_window_layers"};
+
+constexpr std::int64_t qwen3_head_dim = 128;  // where a file says nothing
 
 /// The library's own comparison makes a value of the text, where nothing may be thrown.
 bool is_text(Json const& value, std::string_view text) {
@@ -290,7 +292,28 @@ void require_full_attention(Options& options) {
   }
 }
 
-state::ModelShape take_llama(Options& options, bool qwen2, std::string const& path) {
+/// What tells the types of the LLaMA family from each other.
+void take_variant(Options& options, std::string_view type, state::ModelShape& shape) {
+  bool const qwen3 = type == "qwen3";
+  std::int64_t const derived = shape.heads > 0 ? shape.hidden / shape.heads : 0;
+  shape.set_head_dim(
+      options.size("head_dim", qwen3 ? qwen3_head_dim : std::max<std::int64_t>(derived, 1)));
+  if (type == "qwen2" || qwen3) {
+    shape.qkv_bias = !qwen3;
+    shape.qk_norm = qwen3 ? state::QkNorm::head : state::QkNorm::none;
+    options.only("attention_bias", {false});
+    options.only("use_sliding_window", {false});
+    options.only("use_mrope", {false});
+    options.ignore(harmless_in_qwen);
+  } else {
+    options.only("attention_bias", {false});
+    options.only("mlp_bias", {false});
+    options.only("pretraining_tp", {1});
+    options.ignore(harmless_in_llama);
+  }
+}
+
+state::ModelShape take_llama(Options& options, std::string_view type, std::string const& path) {
   state::ModelShape shape;
   shape.family = state::Family::llama;
   shape.layers = options.size("num_hidden_layers");
@@ -301,24 +324,13 @@ state::ModelShape take_llama(Options& options, bool qwen2, std::string const& pa
   shape.vocab = options.size("vocab_size");
   shape.max_sequence = options.size("max_position_embeddings");
   shape.tied_head = options.truth("tie_word_embeddings", false);
-  shape.qkv_bias = qwen2;
   shape.norm_epsilon = options.positive("rms_norm_eps", 1e-6);
   take_all_rope(options, shape, path);
   options.only("hidden_act", {"silu"});
-  options.only("head_dim", {shape.hidden / shape.heads});
   options.only("partial_rotary_factor", {1});
   options.only("rope_interleaved", {false});
   require_full_attention(options);
-  if (qwen2) {
-    options.only("use_sliding_window", {false});
-    options.only("use_mrope", {false});
-    options.ignore(harmless_in_qwen2);
-  } else {
-    options.only("attention_bias", {false});
-    options.only("mlp_bias", {false});
-    options.only("pretraining_tp", {1});
-    options.ignore(harmless_in_llama);
-  }
+  take_variant(options, type, shape);
   return shape;
 }
 
@@ -345,8 +357,10 @@ struct Kind {
   char const* model_type;
   char const* architecture;
 };
-constexpr std::array<Kind, 3> kinds{
-    {{"llama", "LlamaForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}, {"gpt2", "GPT2LMHeadModel"}}};
+constexpr std::array<Kind, 4> kinds{{{"llama", "LlamaForCausalLM"},
+                                     {"qwen2", "Qwen2ForCausalLM"},
+                                     {"qwen3", "Qwen3ForCausalLM"},
+                                     {"gpt2", "GPT2LMHeadModel"}}};
 
 Kind const& take_kind(Options& options) {
   Json const* const type = options.find("model_type");
@@ -359,7 +373,8 @@ Kind const& take_kind(Options& options) {
       return kind;
     }
   }
-  throw options.wrong("model_type", *type, "is not supported; known are llama, qwen2 and gpt2");
+  throw options.wrong("model_type", *type,
+                      "is not supported; known are llama, qwen2, qwen3 and gpt2");
 }
 
 }  // namespace
@@ -375,7 +390,7 @@ state::ModelShape parse_config(std::string_view json, std::string const& path) {
   options.only("pruned_heads", {Json::object()});
   options.ignore(harmless);
   state::ModelShape const shape =
-      type == "gpt2" ? take_gpt2(options) : take_llama(options, type == "qwen2", path);
+      type == "gpt2" ? take_gpt2(options) : take_llama(options, type, path);
   options.require_no_others();
   try {
     state::validate(shape);

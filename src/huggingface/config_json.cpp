@@ -30,23 +30,39 @@ void put_gpt2(nlohmann::ordered_json& config, state::ModelShape const& shape) {
   config["scale_attn_by_inverse_layer_idx"] = false;
 }
 
+struct Kind {
+  char const* model_type;
+  char const* architecture;
+};
+/// Kind of the LLaMA family that has what the shape has.
+Kind kind_of(state::ModelShape const& shape) {
+  if (shape.qk_norm == state::QkNorm::head) {
+    return {"qwen3", "Qwen3ForCausalLM"};
+  }
+  return shape.qkv_bias ? Kind{"qwen2", "Qwen2ForCausalLM"} : Kind{"llama", "LlamaForCausalLM"};
+}
+
 void put_llama(nlohmann::ordered_json& config, state::ModelShape const& shape) {
-  config["architectures"] = {shape.qkv_bias ? "Qwen2ForCausalLM" : "LlamaForCausalLM"};
-  config["model_type"] = shape.qkv_bias ? "qwen2" : "llama";
+  auto const [type, architecture] = kind_of(shape);
+  config["architectures"] = {architecture};
+  config["model_type"] = type;
   config["num_hidden_layers"] = shape.layers;
   config["hidden_size"] = shape.hidden;
   config["num_attention_heads"] = shape.heads;
   config["num_key_value_heads"] = shape.kv_heads;
+  config["head_dim"] = shape.head_dim();
   config["intermediate_size"] = shape.ffn_hidden;
   config["max_position_embeddings"] = shape.max_sequence;
   config["hidden_act"] = "silu";
   config["rms_norm_eps"] = shape.norm_epsilon;
   config["rope_theta"] = shape.rope_theta;
   config["rope_scaling"] = rope_scaling_of(shape);
-  if (shape.qkv_bias) {
+  if (!shape.qkv_bias) {
+    config["attention_bias"] = false;
+  }
+  if (shape.qkv_bias || shape.qk_norm == state::QkNorm::head) {
     config["use_sliding_window"] = false;
   } else {
-    config["attention_bias"] = false;
     config["mlp_bias"] = false;
   }
 }

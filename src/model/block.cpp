@@ -33,6 +33,9 @@ std::span<std::byte> lay_out_part(Dims const& dims, Part part, Slab& slab, Block
       break;
     case Part::qkv:
       a.qkv = slab.take<T>(rows * dims.qkv());
+      if (!QueryKeyNorm{dims}.there()) {
+        a.heads = a.qkv;
+      }
       break;
     case Part::attention:
       a.attn_out = slab.take<T>(rows * dims.H * dims.D);
@@ -47,6 +50,10 @@ std::span<std::byte> lay_out_part(Dims const& dims, Part part, Slab& slab, Block
     case Part::pointwise:
       a.attn_in = slab.take<T>(rows * dims.C);
       a.attn_norm = lay_out_statistics<T>(dims, slab);
+      if (QueryKeyNorm const norm{dims}; norm.there()) {
+        a.heads = slab.take<T>(rows * dims.qkv());
+        a.qk_norm = norm.lay_out<T>(slab);
+      }
       a.mlp_in = slab.take<T>(rows * dims.C);
       a.mlp_norm = lay_out_statistics<T>(dims, slab);
       a.hidden = hidden ? *hidden : slab.take<T>(rows * dims.F);
@@ -82,6 +89,7 @@ Block<T>::Block(Dims const& dims, device::Stream& stream, RopeTables<T> const& r
                 BlockScratch<T> const& scratch)
     : dims_{dims},
       norm_{dims.family, dims.rows(), dims.C, dims.epsilon},
+      qk_norm_{dims},
       qkv_{dims.rows(), dims.C, dims.qkv(), weight_layout(dims.family)},
       o_{dims.rows(), dims.H * dims.D, dims.C, weight_layout(dims.family)},
       up_{dims.rows(), dims.C, dims.up(), weight_layout(dims.family)},
@@ -113,11 +121,13 @@ void Block<T>::make_attention(AttentionTensors<T const> const& w, Residual<T> co
   }
   if (wanted(Part::qkv)) {
     qkv_.forward<T>(stream_, a.attn_in, w.qkv, a.qkv);
-    rotate(a.qkv, false);
+  }
+  if (wanted(qk_norm_.there() ? Part::pointwise : Part::qkv)) {
+    make_heads(w, a);
   }
   if (wanted(Part::attention)) {
     kernels::attention_forward<T>(stream_, {.shape = attention_shape(dims_),
-                                            .qkv = a.qkv,
+                                            .qkv = a.heads,
                                             .out = a.attn_out,
                                             .log_sum_exp = a.log_sum_exp,
                                             .cudnn = dims_.attention});
@@ -157,6 +167,14 @@ void Block<T>::forward_sum(MlpTensors<T const> const& w, BlockActivations<T> con
 }
 
 template <class T>
+void Block<T>::make_heads(AttentionTensors<T const> const& w, BlockActivations<T> const& a) const {
+  if (qk_norm_.there()) {
+    qk_norm_.forward<T>(stream_, a.qkv, w, a.heads, a.qk_norm);
+  }
+  rotate(a.heads, false);
+}
+
+template <class T>
 void Block<T>::rotate(std::span<T> qkv, bool inverse) const {
   if (rope_.cosine.empty()) {
     return;
@@ -192,7 +210,7 @@ void Block<T>::backward_attention(AttentionTensors<T const> const& w, BlockActiv
   o_.backward_weight<T>(stream_, dx, a.attn_out, dw.o);
   o_.backward_input<T>(stream_, dx, w.o.weight, scratch_.d_attn_out);
   kernels::attention_backward<T>(stream_, {.shape = attention_shape(dims_),
-                                           .qkv = a.qkv,
+                                           .qkv = a.heads,
                                            .out = a.attn_out,
                                            .d_out = scratch_.d_attn_out,
                                            .log_sum_exp = a.log_sum_exp,
@@ -200,6 +218,9 @@ void Block<T>::backward_attention(AttentionTensors<T const> const& w, BlockActiv
                                            .workspace = scratch_.attention,
                                            .cudnn = dims_.attention});
   rotate(scratch_.d_qkv, true);
+  if (qk_norm_.there()) {
+    qk_norm_.backward<T>(stream_, a.qkv, w, a.qk_norm, scratch_.d_qkv, dw);
+  }
   qkv_.backward_weight<T>(stream_, scratch_.d_qkv, a.attn_in, dw.qkv);
   qkv_.backward_input<T>(stream_, scratch_.d_qkv, w.qkv.weight, scratch_.branch);
   norm_.backward<T>(stream_, a.x, w.norm, scratch_.branch, a.attn_norm, dx, dw.norm);

@@ -11,6 +11,7 @@
 #include "model/fates.hpp"
 #include "model/linear.hpp"
 #include "model/norm.hpp"
+#include "model/query_key_norm.hpp"
 #include "model/slab.hpp"
 #include "model/tensors.hpp"
 
@@ -19,15 +20,19 @@ namespace offstage::model {
 /// What backward needs of a block's forward.
 template <class T>
 struct BlockActivations {
-  std::span<T> x;                  ///< (B, T, C) the block's input
-  std::span<T> attn_in;            ///< (B, T, C) normalised x
-  std::span<T> qkv;                ///< (B, T, (H + 2 K) D) after RoPE
+  std::span<T> x;        ///< (B, T, C) the block's input
+  std::span<T> attn_in;  ///< (B, T, C) normalised x
+  std::span<T> qkv;      ///< (B, T, (H + 2 K) D) what the product makes
+  /// (B, T, (H + 2 K) D) what attention takes: qkv, its queries and keys normalised where the model
+  /// has such norms, and turned by RoPE. Without norms it is qkv's memory.
+  std::span<T> heads;
   std::span<T> attn_out;           ///< (B, T, H D)
   std::span<T> mid;                ///< (B, T, C) x and what attention added
   std::span<T> mlp_in;             ///< (B, T, C) normalised mid
   std::span<T> up;                 ///< (B, T, 2 F or F); backward overwrites it with its gradient
   std::span<T> hidden;             ///< (B, T, F) what the MLP's last product takes
   NormStatistics<T> attn_norm;     ///< of x
+  QueryKeyStatistics<T> qk_norm;   ///< of qkv
   std::span<Real<T>> log_sum_exp;  ///< (B, H, T)
   NormStatistics<T> mlp_norm;      ///< of mid
 };
@@ -100,6 +105,8 @@ class Block {
                           std::span<T> dx, AttentionTensors<T> const& dw) const;
 
  private:
+  /// a.heads of a.qkv.
+  void make_heads(AttentionTensors<T const> const& w, BlockActivations<T> const& a) const;
   /// Turns queries and keys by their positions, or back.
   void rotate(std::span<T> qkv, bool inverse) const;
   void make_attention(AttentionTensors<T const> const& w, Residual<T> const& residual,
@@ -107,6 +114,7 @@ class Block {
 
   Dims dims_;
   Norm norm_;
+  QueryKeyNorm qk_norm_;
   Linear qkv_, o_, up_, down_;
   Activation activation_;
   device::Stream& stream_;

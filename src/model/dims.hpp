@@ -16,12 +16,13 @@ constexpr std::int64_t logit_multiple = 64;
 struct Dims {
   std::int64_t B, T;     ///< sequences, tokens of each
   std::int64_t C;        ///< hidden
-  std::int64_t H, K, D;  ///< query heads, key-value heads, head size; H D = C
+  std::int64_t H, K, D;  ///< query heads, key-value heads, head size
   std::int64_t F;        ///< ffn_hidden
   std::int64_t V;        ///< vocab
   double epsilon;        ///< of every norm
   state::Family family;
   bool qkv_bias;                ///< of a llama
+  state::QkNorm qk_norm;        ///< likewise
   std::int64_t logit_rows;      ///< the head's logits in FP32 exist for so many rows at a time
   device::Kind kind;            ///< of the device that computes
   Bytes attention_workspace;    ///< as RunShape's

@@ -14,11 +14,11 @@ struct Dims;
 /// Of what backward needs of a block's forward; BlockActivations has the tensors.
 enum class Part : std::uint8_t {
   input,      ///< x
-  qkv,        ///< qkv
+  qkv,        ///< qkv, which is heads where queries and keys have no norms
   attention,  ///< attn_out and its log_sum_exp
   mid,        ///< mid
   up,         ///< up
-  pointwise,  ///< attn_in, mlp_in, hidden and the norms' statistics: no product makes them
+  pointwise,  ///< attn_in, heads, mlp_in, hidden and norms' statistics: no product makes them
   count
 };
 constexpr std::size_t part_count = static_cast<std::size_t>(Part::count);

@@ -35,6 +35,7 @@ Dims dims_of(state::ModelShape const& shape, RunShape const& run, device::Kind k
           .epsilon = shape.norm_epsilon,
           .family = shape.family,
           .qkv_bias = shape.qkv_bias,
+          .qk_norm = shape.qk_norm,
           .logit_rows = kind == device::Kind::cuda ? cuda_logit_rows : host_logit_rows,
           .kind = kind,
           .attention_workspace = run.attention_workspace,

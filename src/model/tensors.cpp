@@ -31,10 +31,18 @@ template <class Element>
 AttentionTensors<Element> LayerView<Element>::attention() const {
   if (dims_.family == state::Family::gpt2) {
     return {.norm = {at("ln_1.weight"), at("ln_1.bias")},
+            .q_norm = {},
+            .k_norm = {},
             .qkv = {at("attn.c_attn.weight"), at("attn.c_attn.bias")},
             .o = {at("attn.c_proj.weight"), at("attn.c_proj.bias")}};
   }
+  bool const normalised = dims_.qk_norm != state::QkNorm::none;
+  auto const norm = [&](char const* name) -> NormTensors<Element> {
+    return {normalised ? at(name) : std::span<Element>{}, {}};
+  };
   return {.norm = {at("input_layernorm.weight"), {}},
+          .q_norm = norm("q_norm.weight"),
+          .k_norm = norm("k_norm.weight"),
           .qkv = {at("q_proj.weight", "k_proj.weight", "v_proj.weight"),
                   dims_.qkv_bias ? at("q_proj.bias", "k_proj.bias", "v_proj.bias")
                                  : std::span<Element>{}},

@@ -31,8 +31,9 @@ struct EmbeddingTensors {
 template <class Element>
 struct AttentionTensors {
   NormTensors<Element> norm;
-  LinearTensors<Element> qkv;  ///< C to (H + 2 K) D: q, k, v
-  LinearTensors<Element> o;    ///< H D to C
+  NormTensors<Element> q_norm, k_norm;  ///< (D) each, as QueryKeyNorm's
+  LinearTensors<Element> qkv;           ///< C to (H + 2 K) D: q, k, v
+  LinearTensors<Element> o;             ///< H D to C
 };
 
 template <class Element>

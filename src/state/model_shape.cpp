@@ -36,6 +36,11 @@ void require_sizes_in_limits(ModelShape const& shape) {
     throw UsageError{fmt::format("model.layers={} must be at most {}", shape.layers, max_layers)};
   }
   require_product("model.hidden", shape.hidden, "model.hidden", shape.hidden);
+  if (shape.head_size > 0) {
+    require_product("model.heads", shape.heads, "model.head-dim", shape.head_size);
+    std::int64_t const width = shape.heads * shape.head_size;
+    require_product("model.heads times model.head-dim", width, "model.hidden", shape.hidden);
+  }
   require_product("model.ffn-hidden", shape.ffn_hidden, "model.hidden", shape.hidden);
   require_product("model.vocab", shape.vocab, "model.hidden", shape.hidden);
   require_product("model.max-sequence", shape.max_sequence, "model.hidden", shape.hidden);
@@ -142,6 +147,10 @@ BlockBuilder llama_block(ModelShape const& shape, std::int64_t i, std::int64_t& 
   mlp.matrix(name("mlp.down_proj.weight"), width, shape.ffn_hidden, residual);
   attention.norm(name("input_layernorm.weight"), width);
   mlp.norm(name("post_attention_layernorm.weight"), width);
+  if (shape.qk_norm == QkNorm::head) {
+    attention.norm(name("self_attn.q_norm.weight"), shape.head_dim());
+    attention.norm(name("self_attn.k_norm.weight"), shape.head_dim());
+  }
   if (shape.qkv_bias) {
     attention.bias(name("self_attn.q_proj.bias"), query_width);
     attention.bias(name("self_attn.k_proj.bias"), key_width);
@@ -215,6 +224,41 @@ void validate_rope(ModelShape const& shape) {
   require_positive("model.rope-original-sequence", shape.rope_original_sequence);
 }
 
+/// Models that exist: what transformers has no name for could not be exported.
+void validate_variant(ModelShape const& shape) {
+  if (shape.qkv_bias && shape.qk_norm != QkNorm::none) {
+    throw UsageError{
+        fmt::format("model.qkv-bias=true goes with model.qk-norm=none, not {}: no model of "
+                    "transformers has both",
+                    name_of(shape.qk_norm))};
+  }
+}
+
+/// Heads of keys and values, and how wide a head is.
+void validate_heads(ModelShape const& shape) {
+  if (shape.head_size < 0) {
+    throw UsageError{fmt::format("model.head-dim={} must be at least 1", shape.head_size)};
+  }
+  if (shape.head_size == 0 && shape.hidden % shape.heads != 0) {
+    throw UsageError{fmt::format("model.heads={} does not divide model.hidden={}; use {}",
+                                 shape.heads, shape.hidden,
+                                 nearest_divisors(shape.hidden, shape.heads))};
+  }
+  if (shape.head_size == 0 && shape.head_dim() % 2 != 0) {
+    throw UsageError{fmt::format(
+        "model.heads={} leaves an odd head size of {}; model.hidden / model.heads must be even",
+        shape.heads, shape.head_dim())};
+  }
+  if (shape.head_dim() % 2 != 0) {
+    throw UsageError{fmt::format("model.head-dim={} must be even", shape.head_size)};
+  }
+  if (shape.heads % shape.kv_heads != 0) {
+    throw UsageError{fmt::format("model.kv-heads={} does not divide model.heads={}; use {}",
+                                 shape.kv_heads, shape.heads,
+                                 nearest_divisors(shape.heads, shape.kv_heads))};
+  }
+}
+
 void validate_gpt2(ModelShape const& shape) {
   ModelShape const plain;
   if (shape.kv_heads != shape.heads) {
@@ -223,7 +267,9 @@ void validate_gpt2(ModelShape const& shape) {
                     shape.kv_heads, shape.heads)};
   }
   std::string const family = "model.family=gpt2";
+  require_default(shape.head_size == plain.head_size, "model.head-dim", family);
   require_default(!shape.qkv_bias, "model.qkv-bias", family);
+  require_default(shape.qk_norm == plain.qk_norm, "model.qk-norm", family);
   require_default(shape.rope_theta == plain.rope_theta, "model.rope-theta", family);
   require_default(shape.rope_scaling == plain.rope_scaling, "model.rope-scaling", family);
   require_default_scaling(shape, family);
@@ -239,18 +285,24 @@ char const* name_of(RopeScaling scaling) {
   return scaling == RopeScaling::llama3 ? "llama3" : "none";
 }
 
+char const* name_of(QkNorm norm) {
+  return norm == QkNorm::head ? "head" : "none";
+}
+
 std::vector<ModelKey> keys_of(ModelShape const& shape) {
   auto const text = [](auto const& value) { return fmt::format("{}", value); };
   return {{"model.family", name_of(shape.family)},
           {"model.layers", text(shape.layers)},
           {"model.hidden", text(shape.hidden)},
           {"model.heads", text(shape.heads)},
+          {"model.head-dim", text(shape.head_dim())},
           {"model.kv-heads", text(shape.kv_heads)},
           {"model.ffn-hidden", text(shape.ffn_hidden)},
           {"model.vocab", text(shape.vocab)},
           {"model.max-sequence", text(shape.max_sequence)},
           {"model.tied-head", text(shape.tied_head)},
           {"model.qkv-bias", text(shape.qkv_bias)},
+          {"model.qk-norm", name_of(shape.qk_norm)},
           {"model.rope-theta", text(shape.rope_theta)},
           {"model.rope-scaling", name_of(shape.rope_scaling)},
           {"model.rope-factor", text(shape.rope_factor)},
@@ -277,25 +329,12 @@ void validate(ModelShape const& shape) {
   require_positive("model.vocab", shape.vocab);
   require_positive("model.max-sequence", shape.max_sequence);
   require_sizes_in_limits(shape);
-  if (shape.hidden % shape.heads != 0) {
-    throw UsageError{fmt::format("model.heads={} does not divide model.hidden={}; use {}",
-                                 shape.heads, shape.hidden,
-                                 nearest_divisors(shape.hidden, shape.heads))};
-  }
-  if (shape.head_dim() % 2 != 0) {
-    throw UsageError{fmt::format(
-        "model.heads={} leaves an odd head size of {}; model.hidden / model.heads must be even",
-        shape.heads, shape.head_dim())};
-  }
-  if (shape.heads % shape.kv_heads != 0) {
-    throw UsageError{fmt::format("model.kv-heads={} does not divide model.heads={}; use {}",
-                                 shape.kv_heads, shape.heads,
-                                 nearest_divisors(shape.heads, shape.kv_heads))};
-  }
+  validate_heads(shape);
   require_parameters_in_limit(shape);
   if (shape.family == Family::gpt2) {
     validate_gpt2(shape);
   } else {
+    validate_variant(shape);
     validate_rope(shape);
   }
   require_positive("model.norm-eps", shape.norm_epsilon);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,19 +20,28 @@ enum class RopeScaling {
 };
 [[nodiscard]] char const* name_of(RopeScaling scaling);
 
-/// What defines a model: the `model.*` keys. The rope_ fields are of llama alone and have their
-/// defaults in other families.
+/// RMSNorm of queries and keys, before RoPE turns them.
+enum class QkNorm {
+  none,
+  head,  ///< each head by itself, with one weight per element of a head (Qwen3)
+};
+[[nodiscard]] char const* name_of(QkNorm norm);
+
+/// What defines a model: the `model.*` keys. Fields from head_size to rope_original_sequence are
+/// of llama alone and have their defaults in other families.
 struct ModelShape {
   Family family = Family::llama;
   std::int64_t layers{};        ///< transformer blocks
   std::int64_t hidden{};        ///< C
-  std::int64_t heads{};         ///< H, divides hidden
+  std::int64_t heads{};         ///< H; divides hidden where head_size is 0
   std::int64_t kv_heads{};      ///< K, divides heads; H in gpt2
   std::int64_t ffn_hidden{};    ///< F
   std::int64_t vocab{};         ///< V
   std::int64_t max_sequence{};  ///< longest T; P, the rows of the table of positions, in gpt2
   bool tied_head = false;
+  std::int64_t head_size = 0;  ///< D where it is not hidden / heads; 0 where it is
   bool qkv_bias = false;  ///< llama with biases on q, k and v (Qwen2); false in gpt2, which has all
+  QkNorm qk_norm = QkNorm::none;
   double rope_theta = 10'000.0;
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 8.0;                    ///< of llama3, this and the next three
@@ -40,14 +50,22 @@ struct ModelShape {
   std::int64_t rope_original_sequence = 8192;  ///< original_max_position_embeddings
   double norm_epsilon = 1e-5;
 
-  [[nodiscard]] std::int64_t head_dim() const { return hidden / heads; }
+  /// D
+  [[nodiscard]] std::int64_t head_dim() const {
+    return head_size > 0 ? head_size : hidden / std::max<std::int64_t>(heads, 1);
+  }
+  /// Sets head_size, when hidden and heads are set. 0: hidden / heads.
+  void set_head_dim(std::int64_t size) {
+    bool const derived = heads > 0 && hidden % heads == 0 && size == hidden / heads;
+    head_size = derived ? 0 : size;
+  }
   friend bool operator==(ModelShape const&, ModelShape const&) = default;
 };
 
 /// Errors: UsageError naming the `model.` key, its value and what would be right: sizes at least 1,
-/// heads divides hidden into an even head size, kv-heads divides heads; at most 10^6 layers and 2^50
-/// parameters, so that no count of elements or bytes overflows; keys that do not apply to the
-/// family at their defaults.
+/// heads divides hidden unless there is a head-dim, head sizes are even, kv-heads divides heads; at
+/// most 10^6 layers and 2^50 parameters, so that no count of elements or bytes overflows; keys that
+/// do not apply to the family at their defaults; no combination that no model of transformers has.
 void validate(ModelShape const& shape);
 
 /// "model.hidden" and "256".

@@ -24,7 +24,7 @@ constexpr int most_held = 2;
 
 template <class T>
 Bytes WorkingCopy<T>::host_bytes(ShardMap const& map, Route route) {
-  return route == Route::staged && map.ranks() > 1 ? bytes_of<T>(map.largest_layer()) : 0;
+  return route == Route::staged && map.ranks() > 1 ? bytes_of<T>(map.largest_gathered()) : 0;
 }
 
 template <class T>
@@ -81,7 +81,7 @@ auto WorkingCopy<T>::next_slot(int layer) -> Slot& {
   require(std::ranges::count_if(slots_, held) < most_held,
           "WorkingCopy: two layers are held already");
   auto const all = std::span{slots_};
-  bool const large = sizes_.is_large(map_.layers()[static_cast<std::size_t>(layer)]);
+  bool const large = sizes_.is_large(map_.gathered_elements(layer));
   auto const slots = large ? all.last(1) : all.first(all.size() - 1);
   auto const next = std::ranges::min_element(slots, {}, [&](Slot const& slot) {
     return std::pair{held(slot), slot.released};
@@ -94,12 +94,13 @@ template <class T>
 std::span<T const> WorkingCopy<T>::gather(int layer, std::span<T const> mine, Slot& slot) {
   auto const elements =
       static_cast<std::size_t>(map_.layers()[static_cast<std::size_t>(layer)].padded_elements());
-  auto const parts = map_.slices(layer, sizeof(T));
+  auto const with_padding = static_cast<std::size_t>(map_.gathered_elements(layer));
   auto const own =
-      static_cast<std::size_t>(parts[static_cast<std::size_t>(link_.rank())].offset) / sizeof(T);
+      static_cast<std::size_t>(map_.chunks(layer, link_.rank()).first * chunk_elements);
   auto const whole = slot.buffer.template as<T>().first(elements);
   bool const staged = staging_.size() > 0;
-  auto const gathered = staged ? staging_.as<T>().first(elements) : whole;
+  auto const gathered =
+      (staged ? staging_.as<T>() : slot.buffer.template as<T>()).first(with_padding);
   device::Stream& stream = gathering_ ? *gathering_ : stream_;
   auto const copy = [&](std::span<T> target, std::span<T const> source, device::Copy direction) {
     if (!source.empty()) {
@@ -117,13 +118,13 @@ std::span<T const> WorkingCopy<T>::gather(int layer, std::span<T const> mine, Sl
   }
   copy(gathered.subspan(own, mine.size()), mine,
        staged ? device::Copy::device_to_host : device::Copy::device_to_device);
-  link_.all_gather(stream, std::as_writable_bytes(gathered), parts);
+  link_.all_gather(stream, std::as_writable_bytes(gathered));
   if (staged) {
     wait_for_slot();  // only now, as the ranks need not
     copy(whole.first(own), gathered.first(own), device::Copy::host_to_device);
     copy(whole.subspan(own, mine.size()), mine, device::Copy::device_to_device);
     std::size_t const rest = own + mine.size();
-    copy(whole.subspan(rest), gathered.subspan(rest), device::Copy::host_to_device);
+    copy(whole.subspan(rest), gathered.first(elements).subspan(rest), device::Copy::host_to_device);
   }
   if (gathering_) {
     stream_.wait(*gathering_->record());

@@ -78,12 +78,12 @@ void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {
   log::info(
       "host memory of state and gradients per node: peak {}, limit {}, planned {}, libraries some "
       "{}",
-      format_bytes(times.host_memory_peak), format_bytes(times.host_memory_limit),
-      format_bytes(times.host_memory_planned), format_bytes(times.host_memory_libraries));
+      format_bytes(times.memory.host_peak), format_bytes(times.memory.host_limit),
+      format_bytes(times.memory.host_planned), format_bytes(times.memory.host_libraries));
   log::info("device memory per rank: peak {}, limit {}, planned {}",
-            format_bytes(times.device_memory_peak),
-            times.device_memory_limit > 0 ? format_bytes(times.device_memory_limit) : "none",
-            format_bytes(times.device_memory_planned));
+            format_bytes(times.memory.device_peak),
+            times.memory.device_limit > 0 ? format_bytes(times.memory.device_limit) : "none",
+            format_bytes(times.memory.device_planned));
 }
 
 }  // namespace offstage::train

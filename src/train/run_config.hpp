@@ -228,6 +228,7 @@ struct RunConfig {
   NumericsConfig numerics;
   bool full_header{};                      ///< run.header=full
   bool trace{};                            ///< run.trace
+  bool tensorboard{};                      ///< run.tensorboard
   bool allow_foreign{};                    ///< run.allow-foreign
   std::vector<tiers::PathSettings> paths;  ///< tiers.path; empty: the state lives in host memory
   StoragePolicy storage;

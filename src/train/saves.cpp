@@ -70,7 +70,7 @@ void Saves::finish_copies() {
   }
   try_copies([&] {
     if (auto const done = local_.store->finish_copies_if_done()) {
-      journal_.copied(*done);
+      journal_.copied(*done, cadence_.now());
     }
   });
 }
@@ -234,7 +234,7 @@ void Saves::note(Level const& level, checkpoint::SaveStats const& stats) {
   } else {
     cadence_.save_took(time);
   }
-  journal_.saved(level.step, stats, is_local ? 1 : 2);
+  journal_.saved(level.step, stats, is_local ? 1 : 2, cadence_.now());
 }
 
 }  // namespace offstage::train

@@ -230,9 +230,9 @@ plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
   schedule.flush_fp32 = config.flushes_fp32();
   schedule.home = home_of(config);
   auto const sizes = facts.map.slot_sizes();
-  for (std::size_t layer = 0; layer < facts.map.layers().size(); ++layer) {
-    if (sizes.is_large(facts.map.layers()[layer])) {
-      schedule.large_layers.push_back(static_cast<int>(layer));
+  for (int layer = 0; layer < static_cast<int>(facts.map.layers().size()); ++layer) {
+    if (sizes.is_large(facts.map.gathered_elements(layer))) {
+      schedule.large_layers.push_back(layer);
     }
   }
   if (schedule.home != plan::ParameterHome::device) {

@@ -62,6 +62,14 @@ void report(std::vector<launch::Shortage> const& shortages, bool speaks) {
   }
 }
 
+std::vector<PathRecord> path_records(RunConfig const& config, std::vector<PathFacts> const& facts) {
+  std::vector<PathRecord> records;
+  for (std::size_t i = 0; i < std::min(config.paths.size(), facts.size()); ++i) {
+    records.push_back({config.paths[i].directory, facts[i].rate.read, facts[i].rate.write});
+  }
+  return records;
+}
+
 /// Of a run that goes on from `checkpoint`.
 void say_what_changed(checkpoint::Meta const& checkpoint, RunConfig const& config) {
   for (std::string const& line : describe_changes(checkpoint.configuration, config.settings)) {
@@ -156,6 +164,8 @@ class Training {
   }
   /// What has to be done before a save while another goes on; false if this one waits for a later step.
   [[nodiscard]] bool finish_earlier_save(bool a_step_follows);
+  /// Without peaks. Collective.
+  [[nodiscard]] MemoryRecord memory_limits() const;
   void conclude();
   [[nodiscard]] bool leads() const { return comm_.rank() == 0; }
 
@@ -316,6 +326,7 @@ ExitCode Training<T>::run() {
   }
   saves_->end_copies();
   if (next_) {
+    mpi::agree(comm_, [&] { journal_.sync(); });
     return ExitCode::more;
   }
   signals_.ignore();
@@ -510,7 +521,10 @@ void Training<T>::prepare() {
                           .time = slurm::TimePoint::clock::now(),
                           .ranks = comm_.size(),
                           .nodes = node_names(config_.node, comm_),
-                          .job = config_.job};
+                          .job = config_.job,
+                          .parameters = state::count_parameters(runner_->map().layers()),
+                          .memory = memory_limits(),
+                          .paths = path_records(config_, runner_->path_facts())};
   mpi::agree(comm_, [&] {
     if (auto forecast = runner_->open_trace()) {
       journal_.expect(*std::move(forecast));
@@ -599,19 +613,26 @@ void Training<T>::settle_saves() {
 }
 
 template <class T>
+MemoryRecord Training<T>::memory_limits() const {
+  return {.host_limit = runner_->host_memory_limit(),
+          .host_planned = runner_->memory_plan().node_total,
+          .host_libraries = runner_->library_bytes(),
+          .device_limit = config_.device.memory,
+          .device_planned = comm_.maximum(runner_->device_plan().total())};
+}
+
+template <class T>
 void Training<T>::conclude() {
   if (leads() && (stop_ == Stop::none || stop_ == Stop::patience)) {
     static_cast<void>(take_stop_file(config_));  // it came too late to be obeyed
   }
+  MemoryRecord memory = memory_limits();
+  memory.host_peak = runner_->host_memory_peak();
+  memory.device_peak = runner_->device_memory_peak();
   journal_.conclude({.step = meta_.step,
                      .stop = stop_,
                      .total = cadence_.now(),
-                     .host_memory_peak = runner_->host_memory_peak(),
-                     .host_memory_limit = runner_->host_memory_limit(),
-                     .device_memory_peak = runner_->device_memory_peak(),
-                     .host_memory_planned = runner_->memory_plan().node_total,
-                     .host_memory_libraries = runner_->library_bytes(),
-                     .device_memory_planned = comm_.maximum(runner_->device_plan().total()),
+                     .memory = memory,
                      .slow_nodes = slow_nodes_.conclude(),
                      .best = best_});
 }
@@ -701,7 +722,7 @@ void Training<T>::validate() {
       *valid_data_, windows_per_validation(config_.train, valid_data_->windows()));
   Seconds const seconds = watch.elapsed();
   cadence_.validation_took(seconds);
-  mpi::agree(comm_, [&] { journal_.validated(meta_.step, loss, seconds); });
+  mpi::agree(comm_, [&] { journal_.validated(meta_.step, loss, seconds, cadence_.now()); });
   best_.add({meta_.step, loss});
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -78,8 +79,8 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// may wait for. Nothing but the destructor follows, and fetches that are late.
   void abandon() noexcept;
 
-  /// sqrt of the sum of squares of all ranks' accumulated gradients, before scaling: chunk sums in
-  /// (layer, chunk) order, padding included as zeros. Not finite if any gradient is not.
+  /// sqrt of the sum of squares of all ranks' accumulated gradients, before scaling: chunk sums added in
+  /// a tree over (layer, chunk) (norm_tree.hpp), padding included as zeros. Not finite if any gradient is not.
   /// Collective. After the last round's adds, whatever is still to be written.
   [[nodiscard]] double norm() const;
 
@@ -124,6 +125,9 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// Of the layer's bytes what goes to each rank, of a rank that has a gradient, and what comes from each.
   [[nodiscard]] std::vector<Slice> send_parts(int layer, bool any) const;
   [[nodiscard]] std::vector<Slice> receive_parts(int layer, GradientRound const& round) const;
+  /// By MPI, from host memory.
+  void exchange(int layer, std::span<std::byte const> gradient, GradientRound const& round,
+                std::span<std::byte> received);
   /// Of all that comes of a layer.
   [[nodiscard]] Bytes received_bytes(int layer, GradientRound const& round) const;
 

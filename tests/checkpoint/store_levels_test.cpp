@@ -82,7 +82,7 @@ TEST_F(StoreLevels, NoMoreAreThereDuringASaveThanAreCountedForTheirSpace) {
 TEST_F(StoreLevels, AllFallBackWhereOneNodeHasLostItsPart) {
   save(1, 1);
   save_local(2, 2);
-  on_one_rank([&] { fs::remove_all(of_node(world.size() - 1)); });
+  on_one_rank([&] { fs::remove_all(of_node(last_owner(world.size()))); });
   EXPECT_EQ(restore_newest_level(1), (Restored{1, 2, true}));
 }
 
@@ -90,7 +90,7 @@ TEST_F(StoreLevels, AllFallBackFromDamageOnOneNode) {
   save(1, 1);
   save_local(2, 2);
   on_one_rank([&] {
-    int const last = world.size() - 1;
+    int const last = last_owner(world.size());
     shorten(of_node(last) + "/" + step_name(2) + "/" + rank_file_name(last), 1);
   });
   EXPECT_EQ(restore_newest_level(1), (Restored{1, 2, true}));

@@ -21,6 +21,10 @@ std::string const qwen2 =
     R"("architectures":["Qwen2ForCausalLM"],"model_type":"qwen2","vocab_size":256,)"
     R"("hidden_size":32,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,)"
     R"("max_position_embeddings":128)";
+std::string const qwen3 =
+    R"("architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","vocab_size":256,)"
+    R"("hidden_size":32,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,)"
+    R"("max_position_embeddings":128)";
 std::string const gpt2 =
     R"("architectures":["GPT2LMHeadModel"],"model_type":"gpt2","vocab_size":256,"n_embd":32,)"
     R"("n_layer":2,"n_head":4,"n_positions":64)";
@@ -56,6 +60,17 @@ TEST(Config, ReadsQwen2WithItsBiases) {
   EXPECT_TRUE(shape.tied_head);
   EXPECT_EQ(shape.kv_heads, 2);
   EXPECT_EQ(shape.rope_theta, 1e6);
+}
+
+TEST(Config, ReadsQwen3WithItsNormsAndHeadsOfTheirOwnWidth) {
+  state::ModelShape const shape =
+      parse(qwen3, R"("head_dim":16,"attention_bias":false,"sliding_window":null,)"
+                   R"("use_sliding_window":false,"max_window_layers":28,"num_key_value_heads":2)");
+  EXPECT_EQ(shape.qk_norm, state::QkNorm::head);
+  EXPECT_FALSE(shape.qkv_bias);
+  EXPECT_EQ(shape.head_dim(), 16);
+  EXPECT_EQ(parse(qwen3).head_dim(), 128) << "as transformers has it where the file says nothing";
+  EXPECT_EQ(parse(llama, R"("head_dim":16)").head_dim(), 16);
 }
 
 TEST(Config, ReadsGpt2WithATiedHeadAndFourTimesTheWidth) {
@@ -113,7 +128,10 @@ TEST(Config, RefusesWhatWouldChangeTheModelByName) {
     Case{llama, R"("hidden_act":"gelu")", "hidden_act=\"gelu\" is not supported"},
     Case{llama, R"("attention_bias":true)", "attention_bias=true"},
     Case{llama, R"("mlp_bias":true)", "mlp_bias=true"},
-    Case{llama, R"("head_dim":16)", "head_dim=16 is not supported; it must be 8"},
+    Case{llama, R"("head_dim":7)", "model.head-dim=7 must be even"},
+    Case{llama, R"("head_dim":0)", "head_dim=0 must be a whole number"},
+    Case{qwen3, R"("attention_bias":true)", "attention_bias=true"},
+    Case{qwen3, R"("use_sliding_window":true)", "use_sliding_window=true"},
     Case{llama, R"("pretraining_tp":2)", "pretraining_tp=2"},
     Case{llama, R"("partial_rotary_factor":0.5)", "partial_rotary_factor=0.5"},
     Case{llama, R"("rope_scaling":{"type":"linear","factor":2.0})", "rope_scaling.type=\"linear\" is not supported"},
@@ -152,7 +170,7 @@ TEST(Config, RefusesWhatWouldChangeTheModelByName) {
 
 TEST(Config, RefusesOtherKindsOfModelsWithTheListOfKnownOnes) {
   EXPECT_THAT(refusal(R"("model_type":"mistral")", R"("sliding_window":null)"),
-              AllOf(HasSubstr("\"mistral\""), HasSubstr("llama, qwen2 and gpt2")));
+              AllOf(HasSubstr("\"mistral\""), HasSubstr("llama, qwen2, qwen3 and gpt2")));
   EXPECT_THAT(refusal(R"("a":1)", ""), HasSubstr("model_type is missing"));
   EXPECT_THAT(refusal(R"("model_type":"llama","architectures":["LlamaModel"])", ""),
               HasSubstr("architectures=[\"LlamaModel\"]"));
@@ -171,7 +189,7 @@ TEST(Config, RefusesWhatIsNoObject) {
 }
 
 TEST(Config, ReadsBackWhatItWrites) {
-  for (std::string const& base : {llama, qwen2, gpt2}) {
+  for (std::string const& base : {llama, llama + R"(,"head_dim":16)", qwen2, qwen3, gpt2}) {
     for (char const* tied : {"true", "false"}) {
       state::ModelShape const shape = parse(base, std::string{R"("tie_word_embeddings":)"} + tied);
       EXPECT_EQ(parse_config(config_json(shape, DType::bf16), "again"), shape);

@@ -173,6 +173,61 @@ TYPED_TEST(NormsOnGpu, RmsnormBackwardIsCloseToTheFp64Reference) {
   });
 }
 
+// Heads of queries in rows that hold keys and values, too; the gradient takes the place of dy.
+TYPED_TEST(NormsOnGpu, RmsnormOfPartsOfRowsIsCloseToTheFp64Reference) {
+  using T = TypeParam;
+  for (std::int64_t const width : {6, 128}) {
+    SCOPED_TRACE(width);
+    RowPlaces const places{3, 5 * width};
+    Inputs<T> const in{.rows = 4 * places.groups, .width = width, .offset = 0};
+    auto const all = random_values<T>(4 * places.pitch, 1, 2.0);
+    auto const dy = random_values<T>(4 * places.pitch, 3);
+    auto const part = [&](auto values) {
+      return values.first(static_cast<std::size_t>(places.extent(in.rows, width)));
+    };
+    auto y = wide(all), dx = wide(dy);
+    auto const x = wide(all), exact_dy = wide(dy);
+    std::vector<double> inverse(in.inverse.size()), d_weight(in.weight.size());
+    ref::rmsnorm_forward<double>({part(std::span{x}),
+                                  {},
+                                  {},
+                                  wide(in.weight),
+                                  part(std::span{y}),
+                                  inverse,
+                                  in.rows,
+                                  width,
+                                  1e-5,
+                                  places});
+    ref::rmsnorm_backward<double>({part(std::span{x}), wide(in.weight), part(std::span{exact_dy}),
+                                   inverse, part(std::span{dx}), d_weight, in.rows, width, false,
+                                   places});
+
+    auto const [got_y, got_dx, got_d_weight] = same_twice([&] {
+      Guarded<T> const values{all}, out{all}, gradient{dy}, weight{in.weight};
+      Guarded<T> const weights{poison<T>(width)};
+      Guarded<float> const inverses{poison<float>(in.rows)};
+      rmsnorm_forward<T>(*this->stream, {part(values.view()),
+                                         {},
+                                         {},
+                                         weight.view(),
+                                         part(out.view()),
+                                         inverses.view(),
+                                         in.rows,
+                                         width,
+                                         1e-5,
+                                         places});
+      rmsnorm_backward<T>(*this->stream, {part(values.view()), weight.view(), part(gradient.view()),
+                                          inverses.view(), part(gradient.view()), weights.view(),
+                                          in.rows, width, false, places});
+      this->stream->synchronize();
+      return std::tuple{out.read(), gradient.read(), weights.read()};
+    });
+    expect_rounded(got_y, y);
+    expect_rounded(got_dx, dx);
+    expect_rounded(got_d_weight, d_weight);
+  }
+}
+
 TYPED_TEST(NormsOnGpu, LayernormBackwardIsCloseToTheFp64Reference) {
   using T = TypeParam;
   for_each_shape<T>([&](Inputs<T> const& in) {

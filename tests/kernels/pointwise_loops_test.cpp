@@ -55,7 +55,8 @@ std::vector<double> all_results(PointwiseLoops<T> const& loops, std::int64_t wid
       loops.rmsnorm_forward(x.data(), b.data(), x.data(), c.data(), y.data(), width, 1e-5F));
   keep(y);
   auto d_weight = floats;
-  loops.rmsnorm_backward(a.data(), b.data(), c.data(), 0.7F, x.data(), d_weight.data(), width);
+  loops.rmsnorm_backward(a.data(), b.data(), c.data(), 0.7F, x.data(), d_weight.data(), width,
+                         true);
   keep(x);
   keep(d_weight);
   auto d_bias = floats;

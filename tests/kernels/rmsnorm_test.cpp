@@ -160,6 +160,67 @@ TEST(Rmsnorm, HostIn16BitsRoundsAsTheReferenceDoes) {
   expect_host_rounds_as_ref<float16>();
 }
 
+/// Three rows of four heads, of which the middle two are normalised: with each by itself as the
+/// reference has it, in rows of its own.
+TEST(Rmsnorm, OfPartsOfLongerRowsIsThatOfTheSameRowsAlone) {
+  constexpr std::int64_t width = 5, heads = 2, rows = 3, pitch = 4 * width;
+  RowPlaces const places{heads, pitch};
+  auto const alone = Forward<float>{{rows * heads, width}};
+  auto const dy = random_values<float>(rows * heads * width, 4);
+  auto const place = [&](std::vector<float> const& values) {
+    std::vector<float> all(rows * pitch, 9.0F);
+    for (std::int64_t r = 0; r < rows * heads; ++r) {
+      std::copy_n(values.begin() + r * width, width, all.begin() + width + places.begin(r, width));
+    }
+    return all;
+  };
+  auto const part = [&](auto& all) {
+    return std::span{all}.subspan(width, places.extent(rows * heads, width));
+  };
+  std::vector<float> y(rows * heads * width), dx(y.size()), d_weight(width), inverse(rows * heads);
+  ref::rmsnorm_forward<float>(
+      {alone.x, {}, {}, alone.weight, y, inverse, rows * heads, width, 1e-5});
+  ref::rmsnorm_backward<float>(
+      {alone.x, alone.weight, dy, inverse, dx, d_weight, rows * heads, width});
+
+  auto const check = [&](auto const& forward, auto const& backward) {
+    auto const x = place(alone.x);
+    auto out = place(std::vector<float>(y.size(), 9.0F));
+    auto gradient = place(dy);
+    std::vector<float> found_d_weight(width), found_inverse(rows * heads);
+    forward(RmsnormForward<float>{part(x),
+                                  {},
+                                  {},
+                                  alone.weight,
+                                  part(out),
+                                  found_inverse,
+                                  rows * heads,
+                                  width,
+                                  1e-5,
+                                  places});
+    expect_close(convert<double>(out), convert<double>(place(y)), 1e-6);
+    expect_close(convert<double>(found_inverse), convert<double>(inverse), 1e-6);
+    backward(RmsnormBackward<float>{part(x), alone.weight, part(gradient), found_inverse,
+                                    part(gradient), found_d_weight, rows * heads, width, false,
+                                    places});
+    expect_close(convert<double>(gradient), convert<double>(place(dx)), 1e-5);
+    expect_close(convert<double>(found_d_weight), convert<double>(d_weight), 1e-5);
+  };
+  check(ref::rmsnorm_forward<float>, ref::rmsnorm_backward<float>);
+  check(host::rmsnorm_forward<float>, host::rmsnorm_backward<float>);
+}
+
+TEST(Rmsnorm, RejectsRowsThatLieOverOneAnother) {
+  std::vector<float> x(12), inverse(4), weight(3);
+  auto const with = [&](RowPlaces const& places) {
+    host::rmsnorm_forward<float>({x, {}, {}, weight, x, inverse, 4, 3, 1e-5, places});
+  };
+  EXPECT_NO_THROW(with({2, 6}));
+  EXPECT_THROW(with({2, 5}), PreconditionError);
+  EXPECT_THROW(with({3, 9}), PreconditionError);
+  EXPECT_THROW(with({0, 6}), PreconditionError);
+}
+
 TEST(Rmsnorm, WeightGradientDoesNotDependOnTheNumberOfThreads) {
   auto const run = [] {
     Backward<float> b{{333, 40}};

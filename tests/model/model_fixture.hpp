@@ -40,6 +40,14 @@ inline state::ModelShape tiny_qwen2() {
   return shape;
 }
 
+/// With norms of q and k, and heads that are no parts of the hidden size, as Qwen3 has them.
+inline state::ModelShape tiny_qwen3() {
+  auto shape = tiny_shape(true);
+  shape.set_head_dim(12);
+  shape.qk_norm = state::QkNorm::head;
+  return shape;
+}
+
 /// With scaled RoPE: of its two frequencies the first stays and the second is blended.
 inline state::ModelShape tiny_llama3() {
   auto shape = tiny_shape(false);
@@ -66,9 +74,9 @@ struct NamedShape {
   state::ModelShape shape;
 };
 inline std::vector<NamedShape> all_tiny_shapes() {
-  return {{"Llama", tiny_shape(false)}, {"LlamaTied", tiny_shape(true)},
-          {"Qwen2", tiny_qwen2()},      {"Llama3", tiny_llama3()},
-          {"Gpt2", tiny_gpt2(false)},   {"Gpt2Tied", tiny_gpt2(true)}};
+  return {{"Llama", tiny_shape(false)}, {"LlamaTied", tiny_shape(true)}, {"Qwen2", tiny_qwen2()},
+          {"Qwen3", tiny_qwen3()},      {"Llama3", tiny_llama3()},       {"Gpt2", tiny_gpt2(false)},
+          {"Gpt2Tied", tiny_gpt2(true)}};
 }
 /// Names the instances of tests that run over all of them.
 inline std::string name_of(::testing::TestParamInfo<NamedShape> const& info) {

@@ -1,12 +1,14 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <numbers>
 
 #include "model/naive_model.hpp"
 
 namespace offstage::model::test {
 
-/// LLaMA, with the biases of Qwen2 and the RoPE scaling of LLaMA 3 where the shape has them.
+/// LLaMA, with the biases of Qwen2, the norms of Qwen3 and the RoPE scaling of LLaMA 3 where the shape has them.
 class NaiveLlama final : public NaiveModel {
  public:
   using NaiveModel::NaiveModel;
@@ -20,8 +22,8 @@ class NaiveLlama final : public NaiveModel {
     std::vector<Vector> q, k, v;
     for (std::size_t t = 0; t < x.size(); ++t) {
       Vector const normed = norm(attn, "input_layernorm.weight", x[t]);
-      rotate(q.emplace_back(projection(attn, "q_proj", normed)), t);
-      rotate(k.emplace_back(projection(attn, "k_proj", normed)), t);
+      rotate(q.emplace_back(normed_heads(attn, "q_norm", projection(attn, "q_proj", normed))), t);
+      rotate(k.emplace_back(normed_heads(attn, "k_norm", projection(attn, "k_proj", normed))), t);
       v.push_back(projection(attn, "v_proj", normed));
     }
     for (std::size_t t = 0; t < x.size(); ++t) {
@@ -56,6 +58,18 @@ class NaiveLlama final : public NaiveModel {
     Vector const weight = vector(layer, name);
     for (std::size_t i = 0; i < x.size(); ++i) {
       x[i] *= weight[i] / rms;
+    }
+    return x;
+  }
+
+  /// Heads one by one through the norm, in a model that has it.
+  [[nodiscard]] Vector normed_heads(std::size_t layer, std::string const& name, Vector x) const {
+    if (shape().qk_norm == state::QkNorm::none) {
+      return x;
+    }
+    auto const D = static_cast<std::ptrdiff_t>(shape().head_dim());
+    for (auto head = x.begin(); head != x.end(); head += D) {
+      std::ranges::copy(norm(layer, name + ".weight", {head, head + D}), head);
     }
     return x;
   }

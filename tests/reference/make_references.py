@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the reference files with PyTorch and transformers: make_references.py [--out DIRECTORY].
+"""Makes the reference files with PyTorch and transformers: make_references.py [--out DIRECTORY] [MODEL ...].
 
 Per model: its directory as save_pretrained writes it, and beside it reference.safetensors (a batch, its
 logits, loss and gradients) and curves.json (a training of 50 steps in fp32, bf16 and fp16). README.md says
@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import GPT2Config, LlamaConfig, Qwen2Config
+from transformers import GPT2Config, LlamaConfig, MistralConfig, Olmo2Config, Qwen2Config, Qwen3Config
 
 import recipe
 
@@ -44,6 +44,27 @@ CONFIGS = {
     "gpt2": GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=24, vocab_size=recipe.VOCAB,
                        initializer_range=0.1, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
                        bos_token_id=None, eos_token_id=None),
+    # Heads wider than hidden / heads, and norms of q and k.
+    "qwen3": Qwen3Config(hidden_size=16, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=36,
+                         max_position_embeddings=32, rms_norm_eps=1e-6, tie_word_embeddings=True,
+                         use_sliding_window=False,
+                         rope_parameters={"rope_type": "default", "rope_theta": 500.0}, **SIZES),
+    # A window of less than half a sequence.
+    "mistral": MistralConfig(hidden_size=16, num_attention_heads=4, num_key_value_heads=2, head_dim=8, intermediate_size=40,
+                             max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=False, sliding_window=7,
+                             rope_parameters={"rope_type": "default", "rope_theta": 500.0}, **SIZES),
+    "linear": LlamaConfig(hidden_size=16, num_attention_heads=2, num_key_value_heads=1, intermediate_size=44,
+                          max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=True,
+                          rope_parameters={"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}, **SIZES),
+    # Of eight frequencies two are kept, two lie on the ramp and four are stretched.
+    "yarn": LlamaConfig(hidden_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=16, intermediate_size=44,
+                        max_position_embeddings=256, rms_norm_eps=1e-5, tie_word_embeddings=False,
+                        rope_parameters={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 4.0,
+                                         "beta_slow": 0.5, "original_max_position_embeddings": 64}, **SIZES),
+    # Norms behind attention and the MLP, and of all of q and all of k.
+    "olmo2": Olmo2Config(hidden_size=16, num_attention_heads=4, num_key_value_heads=2, intermediate_size=36,
+                         max_position_embeddings=32, rms_norm_eps=1e-5, tie_word_embeddings=False,
+                         rope_parameters={"rope_type": "default", "rope_theta": 500.0}, **SIZES),
 }
 
 
@@ -219,7 +240,10 @@ def describe(curves):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "files")
-    out = parser.parse_args().out
+    parser.add_argument("models", nargs="*", help=f"which of {', '.join(CONFIGS)}; all if none is named")
+    arguments = parser.parse_args()
+    out = arguments.out
+    assert set(arguments.models) <= CONFIGS.keys(), arguments.models
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -229,6 +253,8 @@ def main():
     (out / "tokens.txt").write_bytes(data)
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, {recipe.windows(data)} windows")
     for seed, (name, config) in enumerate(CONFIGS.items(), start=1):
+        if arguments.models and name not in arguments.models:
+            continue
         print(name)
         directory = out / name
         shutil.rmtree(directory, ignore_errors=True)

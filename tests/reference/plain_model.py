@@ -2,7 +2,7 @@
 independent of Offstage, of PyTorch and of the safetensors package. Meant for tiny models.
 
 Sources: the safetensors format (github.com/huggingface/safetensors); LLaMA, arXiv:2302.13971; RoPE scaling
-of LLaMA 3, arXiv:2407.21783; Qwen2, arXiv:2407.10671; GPT-2, Radford et al. 2019.
+of LLaMA 3, arXiv:2407.21783; Qwen2, arXiv:2407.10671; Qwen3, arXiv:2505.09388; GPT-2, Radford et al. 2019.
 """
 import array
 import json
@@ -110,12 +110,12 @@ def attention(queries, keys, values, heads, kv_heads):
 
 
 class Llama:
-    """Also Qwen2, whose q, k and v have biases."""
+    """Also Qwen2, whose q, k and v have biases, and Qwen3, whose heads of q and k have norms."""
     def __init__(self, config, tensors):
         self.tensors = tensors
         self.layers, self.epsilon = config["num_hidden_layers"], config["rms_norm_eps"]
         self.heads, self.kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-        self.size = config["hidden_size"] // self.heads
+        self.size = config.get("head_dim") or config["hidden_size"] // self.heads
         self.tied = config["tie_word_embeddings"]
         rope = dict(config.get("rope_parameters") or {})
         rope |= config.get("rope_scaling") or {}
@@ -145,6 +145,13 @@ class Llama:
         scales = [1 / math.sqrt(sum(x * x for x in row) / len(row) + self.epsilon) for row in rows]
         return [[x * scale * w for x, w in zip(row, weight)] for row, scale in zip(rows, scales)]
 
+    def normed(self, rows, name):
+        """Each head by itself, where the model has this norm."""
+        if name not in self.tensors:
+            return rows
+        heads = range(0, len(rows[0]), self.size)
+        return [sum(self.norm([row[begin:begin + self.size] for begin in heads], name), []) for row in rows]
+
     def rotated(self, rows):
         """Element i of a head turns with element i + D / 2."""
         result = []
@@ -166,6 +173,7 @@ class Llama:
             at = f"model.layers.{layer}"
             h = self.norm(x, f"{at}.input_layernorm.weight")
             q, k, v = (self.linear(h, f"{at}.self_attn.{name}_proj") for name in "qkv")
+            q, k = self.normed(q, f"{at}.self_attn.q_norm.weight"), self.normed(k, f"{at}.self_attn.k_norm.weight")
             h = attention(self.rotated(q), self.rotated(k), v, self.heads, self.kv_heads)
             x = add(x, self.linear(h, f"{at}.self_attn.o_proj"))
             h = self.norm(x, f"{at}.post_attention_layernorm.weight")
@@ -218,7 +226,7 @@ class Gpt2:
         return row[:third], row[third:2 * third], row[2 * third:]
 
 
-FAMILIES = {"llama": Llama, "qwen2": Llama, "gpt2": Gpt2}
+FAMILIES = {"llama": Llama, "qwen2": Llama, "qwen3": Llama, "gpt2": Gpt2}
 
 
 def open_model(directory):

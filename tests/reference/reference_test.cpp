@@ -162,7 +162,7 @@ TEST_P(AgreesWithPyTorch, InFp64) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Reference, AgreesWithPyTorch,
-                         ::testing::Values("llama", "llama3", "qwen2", "gpt2"),
+                         ::testing::Values("llama", "llama3", "qwen2", "gpt2", "qwen3"),
                          [](auto const& which) { return std::string{which.param}; });
 
 }  // namespace

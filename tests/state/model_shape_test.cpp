@@ -88,6 +88,31 @@ TEST(ModelShape, BiasesOfQwen2StandSideBySideBehindTheNorm) {
   EXPECT_EQ(q.initial.kind, Initial::Kind::zeros);
 }
 
+TEST(ModelShape, HeadsOfAnyWidthHaveTheirNormsOfQwen3) {
+  ModelShape shape = tiny();
+  shape.set_head_dim(6);
+  shape.qk_norm = QkNorm::head;
+  LayerLayout const block = layers_of(shape)[1];
+  EXPECT_EQ(block.tensor("q_proj.weight").rows, 4 * 6);
+  EXPECT_EQ(block.tensor("k_proj.weight").rows, 2 * 6);
+  EXPECT_EQ(block.tensor("o_proj.weight").columns, 4 * 6);
+  TensorLayout const& norm = block.tensor("q_norm.weight");
+  EXPECT_EQ(norm.name, "model.layers.0.self_attn.q_norm.weight");
+  EXPECT_EQ(norm.rows, 6);
+  EXPECT_EQ(norm.initial.kind, Initial::Kind::ones);
+  EXPECT_EQ(block.tensor("k_norm.weight").offset, norm.offset + 6);
+  EXPECT_EQ(block.elements, block.decayed_elements + 8 + 6 + 6);
+}
+
+TEST(ModelShape, AHeadSizeThatIsHiddenByHeadsIsNoneOfItsOwn) {
+  ModelShape shape = tiny();
+  shape.set_head_dim(2);
+  EXPECT_EQ(shape, tiny());
+  shape.set_head_dim(4);
+  EXPECT_EQ(shape.head_dim(), 4);
+  EXPECT_NO_THROW(validate(shape));
+}
+
 TEST(ModelShape, LaysOutGpt2AsHuggingFaceStoresIt) {
   auto const layers = layers_of(tiny_gpt2());
   ASSERT_EQ(layers.size(), 6U);
@@ -231,6 +256,23 @@ TEST(ModelShape, RefusesKeysThatGpt2DoesNotHave) {
   shape.qkv_bias = true;
   expect_refused(shape, "model.qkv-bias does not apply to model.family=gpt2; leave it out");
   shape = tiny_gpt2();
+  shape.set_head_dim(8);
+  expect_refused(shape, "model.head-dim does not apply to model.family=gpt2; leave it out");
+  shape = tiny_gpt2();
+  shape.qk_norm = QkNorm::head;
+  expect_refused(shape, "model.qk-norm does not apply to model.family=gpt2; leave it out");
+  shape = tiny();
+  shape.set_head_dim(3);
+  expect_refused(shape, "model.head-dim=3 must be even");
+  shape.set_head_dim(-2);
+  expect_refused(shape, "model.head-dim=-2 must be at least 1");
+  shape.set_head_dim(std::int64_t{1} << 50);
+  expect_refused(shape, "model.heads=4 times model.head-dim=1125899906842624 is more than");
+  shape = tiny();
+  shape.qkv_bias = true;
+  shape.qk_norm = QkNorm::head;
+  expect_refused(shape, "model.qkv-bias=true goes with model.qk-norm=none, not head");
+  shape = tiny_gpt2();
   shape.rope_theta = 500'000.0;
   expect_refused(shape, "model.rope-theta does not apply to model.family=gpt2");
   shape = tiny_gpt2();
@@ -250,13 +292,13 @@ TEST(ModelShape, GivesAllItsKeysInAFixedOrder) {
     keys.push_back(key + "=" + value);
   }
   EXPECT_THAT(
-      keys, testing::ElementsAre("model.family=llama", "model.layers=2", "model.hidden=8",
-                                 "model.heads=4", "model.kv-heads=2", "model.ffn-hidden=12",
-                                 "model.vocab=10", "model.max-sequence=16", "model.tied-head=false",
-                                 "model.qkv-bias=false", "model.rope-theta=10000",
-                                 "model.rope-scaling=llama3", "model.rope-factor=32",
-                                 "model.rope-low-frequency=1", "model.rope-high-frequency=4",
-                                 "model.rope-original-sequence=8192", "model.norm-eps=1e-05"));
+      keys, testing::ElementsAre(
+                "model.family=llama", "model.layers=2", "model.hidden=8", "model.heads=4",
+                "model.head-dim=2", "model.kv-heads=2", "model.ffn-hidden=12", "model.vocab=10",
+                "model.max-sequence=16", "model.tied-head=false", "model.qkv-bias=false",
+                "model.qk-norm=none", "model.rope-theta=10000", "model.rope-scaling=llama3",
+                "model.rope-factor=32", "model.rope-low-frequency=1", "model.rope-high-frequency=4",
+                "model.rope-original-sequence=8192", "model.norm-eps=1e-05"));
   EXPECT_EQ(keys_of(tiny_gpt2()).front().value, "gpt2");
 }
 
