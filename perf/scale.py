@@ -116,14 +116,20 @@ PFS_NODES = 8
 
 
 def rank_link(layer_bytes, ranks, ranks_per_node):
-    """Bytes per second that come to a rank by an all-gather of a layer in log2 R steps. Every rank of a node brings the whole layer."""
+    """Bytes per second that come to a rank from the others, of a micro-batch: a layer is gathered for forward and for backward, and slices of its
+    gradient are exchanged. Gathers go around a ring of all ranks, node after node, as NCCL and Open MPI gather what is large: each part comes
+    into a node once (nccl-tests, doc/PERFORMANCE.md: S (n - 1) / (n B) seconds). Slices go from rank to rank: each rank of a node takes its own."""
     nodes = ranks // ranks_per_node
     if ranks == 1:
         return 0
-    seconds = INSIDE["alpha"] * math.log2(ranks_per_node) + layer_bytes / INSIDE["beta"]
-    if nodes > 1:
-        seconds += SLINGSHOT["alpha"] * math.log2(nodes) + layer_bytes * ranks_per_node * (nodes - 1) / nodes / SLINGSHOT["beta"]
-    return layer_bytes * (ranks - 1) / ranks / seconds
+    others = layer_bytes * (ranks - 1) / ranks
+    if nodes == 1:
+        return others / (INSIDE["alpha"] * (ranks - 1) + others / INSIDE["beta"])
+    started = SLINGSHOT["alpha"] * (ranks - 1)
+    gathered = started + others / min(INSIDE["beta"], SLINGSHOT["beta"])
+    from_nodes = layer_bytes * ranks_per_node * (nodes - 1) / nodes
+    exchanged = started + from_nodes / SLINGSHOT["beta"]
+    return 3 * others / (2 * gathered + exchanged)
 
 
 def block_bytes(model):
@@ -173,7 +179,6 @@ def figures(runs):
                   f"{rate / 1e6:.0f} M parameters updated per node and second", flush=True)
     print(f"RESULT scale_mlp_speedup_least {least:.2f}")
 
-
     # Deep Optimizer States' Figure 17: the whole state in host memory, more and more nodes.
     for model in "dos-7b", "dos-13b", "dos-20b":
         speedups = []
@@ -183,7 +188,8 @@ def figures(runs):
         print(f"{model}: dos over zero3 on 4 to 512 ranks " + ", ".join(f"{each:.2f}" for each in speedups), flush=True)
     # As much of a model for each rank, however many there are: 4, 16, 64 and 256 ranks, layers of 1 to 64 times the size.
     rates = [step_of(runs, "dos-20b", "Testbed-1", wider * wider, "dos",
-                     [f"--model.hidden={6144 * wider}", f"--model.heads={64 * wider}", f"--model.ffn-hidden={13824 * wider}", "--device.memory=0"],
+                     [f"--model.hidden={6144 * wider}", f"--model.heads={64 * wider}", f"--model.ffn-hidden={13824 * wider}", "--device.memory=0",
+                      "--tiers.host-memory=1TiB"],  # a gradient of the largest layer is 31 GiB
                      storage=False)[1] for wider in (1, 2, 4, 8)]
     print("parameters updated per node and second on 4, 16, 64 and 256 ranks: " + ", ".join(f"{rate / 1e6:.0f} M" for rate in rates))
     print(f"RESULT scale_update_throughput_least_vs_most {min(rates) / max(rates):.3f}")

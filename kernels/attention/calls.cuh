@@ -44,7 +44,7 @@ struct ForwardCall {
   float* log_sum_exp;
 };
 
-/// Of units first_unit to first_unit + units - 1.
+/// Arguments of backward for units first_unit to first_unit + units - 1.
 template <class T>
 struct BackwardCall {
   AttentionHeads at;
@@ -54,7 +54,7 @@ struct BackwardCall {
   T const* d_out;
   float const* log_sum_exp;
   T* d_qkv;
-  int parts;  ///< of a unit's query heads in dK's kernel (attention_parts)
+  int parts;  ///< parts of a unit's query heads in dK's kernel (attention_parts)
   float*
       sums;  ///< (units, parts, 2, T, width) of scratch: dK, not yet scaled, and dV; if parts > 1
   float*

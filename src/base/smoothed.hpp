@@ -8,7 +8,7 @@ namespace offstage {
 /// third. It begins at the first value. Values that are not finite are left out.
 class Smoothed {
  public:
-  static constexpr double kept = 0.9;  ///< of the mean, per value
+  static constexpr double kept = 0.9;  ///< share of the mean that stays, per value
 
   /// Returns the mean with `value` in it; NaN before there is any.
   double add(double value) {

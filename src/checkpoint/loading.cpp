@@ -60,14 +60,17 @@ tiers::Lease take(state::Subgroup const& subgroup, Destination const& to) {
   return lease;
 }
 
-/// What is read is whole and verified.
-void take_over(state::Subgroup const& subgroup, Destination const& to, tiers::Lease& lease) {
-  std::span<std::byte> const state = lease.mutable_bytes();
-  layout_of(to).clear_padding(state, subgroup.size);
+/// The parameters are whole and verified.
+void hand_on(state::Subgroup const& subgroup, Destination const& to, tiers::Lease& lease) {
   if (to.split == nullptr) {
-    to.on_subgroup(subgroup, {reinterpret_cast<float const*>(state.data()),
+    to.on_subgroup(subgroup, {reinterpret_cast<float const*>(lease.mutable_bytes().data()),
                               static_cast<std::size_t>(subgroup.size)});
   }
+}
+
+/// What is read is whole and verified.
+void take_over(state::Subgroup const& subgroup, Destination const& to, tiers::Lease& lease) {
+  layout_of(to).clear_padding(lease.mutable_bytes(), subgroup.size);
   lease.commit();
 }
 
@@ -77,6 +80,7 @@ void load_converted(Reader& reader, Destination const& to) {
     tiers::Lease lease = take(subgroup, to);
     read_patiently(
         [&] { convert(reader, subgroup, layout_of(to), lease.mutable_bytes(), to.split); });
+    hand_on(subgroup, to, lease);
     take_over(subgroup, to, lease);
   }
 }
@@ -104,6 +108,9 @@ void load_ahead(Reader& reader, Destination const& to) {
         to.tiers.fits_beside(subgroups[i].index, subgroups[i + 1].index)) {
       begin(subgroups[i + 1]);
     }
+    // They go to the working copy while what follows them is read.
+    read_patiently([&] { reader.await_parameters(); });
+    hand_on(subgroups[i], to, leases.front());
     read_patiently([&] { reader.finish(); });
     take_over(subgroups[i], to, leases.front());
     leases.pop_front();

@@ -293,6 +293,7 @@ void Reader::verify_next() {
   Part const part = std::move(parts_.front());
   parts_.pop_front();
   --part.of->parts;
+  part.of->parameter_parts -= part.plane == 0 ? 1 : 0;
   ahead_->wait();
   verify(*part.from, *part.file, part.subgroup, part.plane, part.begin, part.memory);
 }
@@ -315,6 +316,7 @@ void Reader::ask_blocks(Begun& begun, Run const& run, std::size_t plane, Bytes b
                        static_cast<std::size_t>(std::min(part_bytes, std::ssize(target) - done)));
     parts_.push_back({&begun, from, file, run.subgroup, plane, begin + done, memory});
     ++begun.parts;
+    begun.parameter_parts += plane == 0 ? 1 : 0;
     ahead_->ask(file, memory, offset + begin + done);
   }
 }
@@ -383,7 +385,7 @@ void Reader::drop() noexcept {
   }
   parts_.clear();
   for (Begun& begun : begun_) {
-    begun.parts = 0;
+    begun.parts = begun.parameter_parts = 0;
     begun.dropped = true;
   }
 }
@@ -393,7 +395,16 @@ void Reader::abandon() noexcept {
   begun_.clear();
 }
 
+void Reader::await_parameters() {
+  verify_until_none(&Begun::parameter_parts);
+}
+
 void Reader::finish() {
+  verify_until_none(&Begun::parts);
+  begun_.pop_front();
+}
+
+void Reader::verify_until_none(std::int64_t Begun::*parts) {
   require(!begun_.empty(), "checkpoint: nothing was begun");
   Waiting const busy{"reading a checkpoint"};
   Begun& begun = begun_.front();
@@ -402,7 +413,7 @@ void Reader::finish() {
       if (begun.dropped) {
         ask(begun);
       }
-      while (begun.parts > 0) {
+      while (begun.*parts > 0) {
         verify_next();
       }
     });
@@ -411,12 +422,12 @@ void Reader::finish() {
     sources_.clear();  // the next try opens them anew
     throw;
   }
-  begun_.pop_front();
 }
 
 void Reader::expect(std::span<state::Piece const> pieces, std::span<std::byte> state,
                     std::int64_t elements, std::size_t planes) {
-  begun_.push_back({pieces, state, elements, planes, 0, true});
+  begun_.push_back(
+      {.pieces = pieces, .state = state, .elements = elements, .planes = planes, .dropped = true});
 }
 
 void Reader::expect_all(std::span<state::Piece const> pieces, std::span<std::byte> state) {

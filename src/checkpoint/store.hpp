@@ -87,8 +87,8 @@ struct RunState {
   OptimizerState state;
 };
 
-/// Takes the restored FP32 parameters of a subgroup, to rebuild the working copy. Not called where they are split, which
-/// rebuilds it.
+/// Takes the restored FP32 parameters of a subgroup, verified, to rebuild the working copy. The rest of the checkpoint may
+/// turn out to be damaged after that: then those of another one follow. Not called where they are split, which rebuilds it.
 using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float const> parameter)>;
 
 struct Destination;

@@ -325,6 +325,11 @@ constexpr std::array keys{
         "where the 16-bit working copy lives; not on the device: it comes there layer by layer, "
         "ahead of use; auto: as plan.choose=on decides",
         set_parameter_home},
+    Key{"parameters.sharding", "auto|zero3|zero2", "zero3",
+        "how long a layer that ranks have gathered stays whole on the device; zero3: for one use; "
+        "zero2: for a step, so that it is gathered once; auto: zero2 where the device has room, or "
+        "as plan.choose=on decides",
+        set_parameter_sharding},
 
     Key{"tiers.path", "PATH[,ATTRIBUTE...]", "",
         "directory for the optimizer state, once for each storage path; empty: host memory",
@@ -428,7 +433,8 @@ constexpr std::array keys{
         }},
 
     Key{"plan.choose", "off|on", "off",
-        "on: what is auto of parameters.home, train.schedule, train.activations, tiers.cache and "
+        "on: what is auto of parameters.home, -sharding, train.schedule, train.activations, "
+        "tiers.cache and "
         "update.overlap, -device-share and -device-resident is decided together, for the quickest "
         "step by the rates of the machine",
         [](RunConfig& c, Text t) {

@@ -26,10 +26,10 @@ namespace offstage::convert {
 [[nodiscard]] std::unique_ptr<state::ParameterReader> open_parameters(std::string const& path,
                                                                       std::string const& key);
 
-/// What was written.
+/// Facts about a model that was written.
 struct Converted {
   std::string path;           ///< the checkpoint or the Hugging Face directory
-  std::int64_t parameters{};  ///< of the model, padding left out
+  std::int64_t parameters{};  ///< parameters of the model, padding left out
   Bytes bytes{};              ///< all ranks'
 };
 

@@ -47,7 +47,7 @@ struct FileFacts {
   std::int64_t tokens{};
   std::optional<std::int64_t> documents{};  ///< nullopt: nothing tells them apart
   std::int64_t windows{};
-  double share{};                         ///< of the samples
+  double share{};                         ///< share of the samples
   std::optional<std::int64_t> counted{};  ///< tokens that its mask counts; nullopt: no mask
   std::optional<double>
       filled{};             ///< share of positions with tokens; nullopt: windows cross documents
@@ -114,7 +114,7 @@ class Dataset {
   [[nodiscard]] std::int64_t length_of(Part const& part, std::size_t document) const;
   /// False if no target that counts lies in these tokens.
   [[nodiscard]] static bool has_target(Part const& part, Range const& tokens);
-  /// What of the file is in the window, in order.
+  /// Ranges of the file that are in the window, in order.
   [[nodiscard]] std::vector<Range> ranges_of(Part const& part, std::int64_t window) const;
   [[nodiscard]] Range range_apart(Part const& part, std::int64_t window) const;
   /// Puts the tokens of a range into a row of T at `place`, with the targets that follow them.

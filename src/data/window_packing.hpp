@@ -9,7 +9,8 @@ namespace offstage::data {
 /// Windows of whole documents.
 struct PackedWindows {
   std::vector<std::int64_t> documents;  ///< their numbers, window by window, ascending in each
-  std::vector<std::int64_t> begins;     ///< of each window in `documents`, and the end of the last
+  /// First place of each window in `documents`, and the end of the last.
+  std::vector<std::int64_t> begins;
 };
 
 /// Packs documents of these lengths into windows of `capacity`: a document that is longer takes one

@@ -35,14 +35,15 @@ struct Save {
   double at{};  ///< seconds since the run's first start
 };
 
-/// What the steps did on one storage path, all ranks together.
+/// Totals of the steps on one storage path, all ranks together.
 struct PathTotals {
   std::string directory;
   bool emulated{};
   double read_bytes{}, write_bytes{};
   double read_seconds{}, write_seconds{};  ///< inside transfers
   double busy_seconds{}, step_seconds{};
-  double can_read = unknown, can_write = unknown;  ///< of a node, GB/s, as the last start knew it
+  /// Rates of a node, GB/s, as the last start knew them.
+  double can_read = unknown, can_write = unknown;
 };
 
 /// Memory keys of a start or an end, bytes.
@@ -62,7 +63,7 @@ struct Start {
   std::string job;
   std::string end;          ///< "done", or why it stopped; empty: no end is recorded
   std::vector<Step> steps;  ///< in order
-  double last_at{};         ///< of all that is recorded
+  double last_at{};         ///< latest time of all that is recorded
 };
 
 /// Seconds of a step, as predicted.
@@ -71,7 +72,7 @@ struct Forecast {
   double step = unknown, forward = unknown, backward = unknown, update = unknown;
 };
 
-/// What a run has left in its run.dir.
+/// Contents of a run's run.dir.
 struct Run {
   std::string directory;
   std::string name;
@@ -81,8 +82,8 @@ struct Run {
   std::vector<Save> saves;
   std::vector<PathTotals> paths;
   std::vector<Forecast> forecasts;  ///< in order; the last is of the last steps
-  Memory memory;                    ///< of the last start, or the last end if that has it
-  std::vector<std::string> advice;  ///< of the last end
+  Memory memory;                    ///< memory of the last start, or of the last end if that has it
+  std::vector<std::string> advice;  ///< advice of the last end
   std::string header;               ///< header.txt; empty: there is none
   std::map<std::string, std::string> settings;  ///< effective.cfg, which the caller fills in
 

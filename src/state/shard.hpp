@@ -18,8 +18,8 @@ struct ChunkRange {
 /// of its blocks: they then have one slot together, where each waits for the other, and the slots of
 /// the rest are no larger than a block's larger layer.
 struct SlotSizes {
-  std::int64_t usual{};  ///< of each slot for usual layers
-  std::int64_t large{};  ///< of the one for larger layers; 0: there are none
+  std::int64_t usual{};  ///< elements of each slot for usual layers
+  std::int64_t large{};  ///< elements of the one for larger layers; 0: there are none
   /// `elements`: ShardMap::gathered_elements of a layer.
   [[nodiscard]] bool is_large(std::int64_t elements) const { return elements > usual; }
   /// Elements of `usual_slots` and the large one together; without any there is no large one.
@@ -73,7 +73,7 @@ class ShardMap {
 struct Piece {
   int layer{};
   ChunkRange chunks;
-  std::int64_t offset{};   ///< of its first element in the subgroup
+  std::int64_t offset{};   ///< offset of its first element in the subgroup
   std::int64_t decayed{};  ///< so many of its first elements are; manifests do not say
 };
 

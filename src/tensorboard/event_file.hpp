@@ -14,7 +14,7 @@ namespace offstage::tensorboard {
 /// DIRECTORY/events.out.tfevents.SECONDS.HOST.PROCESS.NUMBER, whose names TensorBoard reads in order.
 class EventFile {
  public:
-  /// What earlier starts wrote of steps from `step` on does not count any more.
+  /// Opens the run's file. Events of earlier starts for steps from `step` on do not count any more.
   /// Errors: IoError naming run.tensorboard and the path.
   EventFile(std::string const& directory, std::string const& host, std::int64_t step);
 

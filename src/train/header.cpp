@@ -14,6 +14,7 @@
 #include "platform/mpi/session.hpp"
 #include "train/effective_config.hpp"
 #include "train/places.hpp"
+#include "train/sharding.hpp"
 
 namespace offstage::train {
 namespace {
@@ -128,9 +129,13 @@ void add_job(Lines& lines, slurm::Job const& job) {
                     : "no end is known");
 }
 
-void add_parameters(Lines& lines, RunConfig const& config, HeaderFacts const& facts) {
+void add_parameters(Lines& lines, RunConfig const& config, HeaderFacts const& facts, int ranks) {
   using parameters::Home;
   if (config.parameter_home == Home::device) {
+    if (gathers_once(config, ranks)) {
+      lines.add("parameters: whole on the device for a step; layers gathered: {}",
+                describe_gathers(config, ranks));
+    }
     return;
   }
   bool const stored = config.parameter_home == Home::storage;
@@ -332,7 +337,7 @@ Header make_header(RunConfig const& config, HeaderFacts const& facts,
             name_of(config.numerics.dtype));
   lines.add_some(facts.data, most_files, "files");
   lines.add_some(facts.chosen, most_chosen, "lines on what was planned");
-  add_parameters(lines, config, facts);
+  add_parameters(lines, config, facts, comm.size());
   add_activations(lines, config, facts.activations);
   add_storage(lines, config, facts);
   add_configuration(lines, config);

@@ -259,12 +259,12 @@ void Journal::conclude(RunEnd const& end) {
         "tiers.host-memory={} is too small for the libraries beside the plan: the peak was {}",
         format_bytes(end.memory.host_limit), format_bytes(end.memory.host_peak));
   }
+  write_end(end, std::move(sentences));
   if (end.best.any()) {
     log::info("best validation: loss {:.4f} at step {}{}", end.best.best().loss,
               end.best.best().step,
               config_.checkpoint.keep_best ? ", whose checkpoint is kept" : "");
   }
-  write_end(end, std::move(sentences));
   if (end.stop == Stop::none) {
     log::info("done: step {} of {}", end.step, config_.train.steps);
   } else if (end.stop == Stop::patience) {

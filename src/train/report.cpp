@@ -21,13 +21,14 @@ std::string advice_on_clipping(PhaseTimes const& times, RunConfig const& config)
     return {};
   }
   std::string text = fmt::format(
-      "updates under backward gained nothing in {} of {} steps, whose norm was above "
+      "updates under backward were in vain in {} of {} steps, whose norm was above "
       "optimizer.clip={:g}: a higher limit or a longer optimizer.warmup-steps lets them gain",
       times.clipped, times.steps, config.optimizer.clip);
   if (times.redone > 0) {
-    text += fmt::format("; {} were done again: update.overlap={} saves {}", times.redone,
-                        config.overlap == Overlap::on ? "auto" : "off",
-                        config.overlap == Overlap::on ? "most of those" : "those");
+    text += fmt::format("; {} were done again under the next forward", times.redone);
+    text += config.overlap == Overlap::on
+                ? "; update.overlap=auto does that as long as a step takes less time so"
+                : ", as a step takes less time so or to find that out";
   }
   return text;
 }

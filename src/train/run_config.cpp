@@ -215,6 +215,14 @@ void validate_parameters(RunConfig const& config) {
         "parameters.home=storage keeps the working copy on storage, but there is no tiers.path; "
         "give one, or use parameters.home=host"};
   }
+  if (config.sharding == parameters::Sharding::zero2 && !config.home_is_open &&
+      config.parameter_home != parameters::Home::device) {
+    throw UsageError{fmt::format(
+        "parameters.sharding=zero2 keeps whole parameters on the device, but parameters.home={} "
+        "brings them there layer by layer; use parameters.home=device, or "
+        "parameters.sharding=zero3",
+        config.parameter_home == parameters::Home::host ? "host" : "storage")};
+  }
 }
 
 /// Refuses values that the plan alone can decide, where it does not.

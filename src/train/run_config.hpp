@@ -244,6 +244,8 @@ struct RunConfig {
   Overlap overlap = Overlap::automatic;                        ///< update.overlap
   parameters::Home parameter_home = parameters::Home::device;  ///< parameters.home
   bool home_is_open = false;  ///< parameters.home=auto: left to the plan
+  parameters::Sharding sharding = parameters::Sharding::zero3;  ///< parameters.sharding
+  bool sharding_is_open = false;  ///< parameters.sharding=auto: as there is room
   PlanConfig plan;
   /// platform.*, as `offstage probe` wrote them: per rank, all ranks at once; 0 where not given.
   plan::UpdateRates platform;

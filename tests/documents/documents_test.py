@@ -72,6 +72,15 @@ class Bash(unittest.TestCase):
         self.assertEqual(["--quick"], bash("offstage probe --q"))
         self.assertEqual(["--add-special-tokens="], bash("offstage data pack --add"))
 
+    def test_options_that_it_offers_are_known(self):
+        for command in ("generate",), ("data", "inspect"), ("data", "pack"), ("plan",):
+            offered = [option for option in bash(f"offstage {' '.join(command)} --") if option.removeprefix("--").rstrip("=") not in KEYS]
+            self.assertGreater(len(offered), 3)
+            for option in offered:
+                done = subprocess.run([OFFSTAGE, *command, option.rstrip("=")], capture_output=True, text=True, check=False)
+                self.assertNotIn("unknown option", done.stderr, (command, option))
+                self.assertNotIn("unknown key", done.stderr, (command, option))
+
     def test_completes_words_to_choose_from(self):
         self.assertEqual(["short"], bash("offstage train --run.header=s"))
         self.assertEqual(["short", "full"], bash("offstage train --run.header "))
@@ -133,6 +142,9 @@ class Installed(unittest.TestCase):
                          "man/man5/offstage.cfg.5", "bash-completion/completions/offstage", "zsh/site-functions/_offstage"):
                 self.assertTrue((share / name).is_file(), name)
             self.assertFalse((share / "offstage/slurm/site").exists())  # this tree's site is nobody else's
+            for script in (SOURCES / "jobs").glob("*.sbatch"):
+                self.assertTrue((share / "offstage/jobs" / script.name).is_file(), script)
+            self.assertFalse((share / "offstage/jobs/build.sh").exists())  # it wants a source tree
             self.assertEqual(help_texts.version_of(OFFSTAGE), help_texts.version_of(prefix / "bin/offstage"))
             for script in (*share.glob("offstage/jobs/*.sh"), share / "offstage/slurm/rank.sh"):
                 self.assertTrue(os.access(script, os.X_OK), script)

@@ -51,7 +51,7 @@ struct Mapping {
   Block target;
   std::string file;  ///< relative to the directory of the file that shows them
   std::string dataset;
-  Shape shape;  ///< of that dataset
+  Shape shape;  ///< shape of that dataset
   Block source;
 };
 
