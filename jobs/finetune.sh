@@ -60,7 +60,7 @@ done
 offstage data inspect chats --sequence=192 --vocab=259
 
 say "Tuning"
-together train --train.steps=200 "${settings[@]}" --run.dir=tuned --train.init-from=base-model --data.train=chats \
+together train "${settings[@]}" --run.dir=tuned --train.init-from=base-model --data.train=chats \
   --data.valid=valid --train.valid-first=on
 
 say "Before and after"

@@ -35,8 +35,8 @@ TEST(Configs, EveryRunLacksOnlyPaths) {
   auto const files = files_of("runs");
   EXPECT_FALSE(files.empty());
   for (std::string const& file : files) {
-    EXPECT_NO_THROW(
-        static_cast<void>(parse_train_options({"--config", file, "--run.dir=r", "--data.train=t"})))
+    EXPECT_NO_THROW(static_cast<void>(
+        parse_train_options({"--config", file, "--run.dir=r", "--data.train=t", "--data.valid=v"})))
         << file;
   }
 }
