@@ -15,6 +15,20 @@ refuse() {
   exit 64
 }
 
+# takes_word OPTION: its value, if it has one, is the next word. Options of Slurm 22.05; --nice and the like have a
+# value only behind '='.
+takes_word() {
+  local letters=${1#-}
+  case $1 in
+    -- | --*=* | --contiguous | --exclusive | --get-user-env | --help | --hold | --ignore-pbs | --nice | --no-kill | \
+      --no-requeue | --overcommit | --oversubscribe | --parsable | --propagate | --quiet | --reboot | --requeue | --share | \
+      --spread-job | --test-only | --usage | --use-min-nodes | --verbose | --version | --wait) return 1 ;;
+    --*) return 0 ;;
+  esac
+  while [[ $letters == [hHkOQsvVW]* ]]; do letters=${letters#?}; done
+  ((${#letters} == 1))
+}
+
 # What sbatch takes from the command line, else from the environment, else from the script.
 time_limit=${SBATCH_TIMELIMIT:-} signal=${SBATCH_SIGNAL:-}
 options=()
@@ -27,8 +41,8 @@ while (($#)) && [[ $1 == -* ]]; do
     --signal) signal=${2:-} ;;
   esac
   options+=("$1")
-  # A value in a word of its own: without '=' a word that is neither an option nor a script.
-  if [[ $1 != *=* && $1 != -t?* ]] && (($# > 1)) && [[ $2 != -* && $2 != *.sbatch ]]; then
+  # Of an option that a later Slurm may have a script's name is no value.
+  if takes_word "$1" && (($# > 1)) && [[ $2 != -* && $2 != *.sbatch ]]; then
     options+=("$2")
     shift
   fi

@@ -5,12 +5,15 @@ import subprocess
 import sys
 
 
+def quiet_environment(**more):
+    """Environment of ranks that share cores: idle threads and waiting ranks leave them to others."""
+    return dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_WAIT_POLICY="passive",
+                OMPI_MCA_mpi_yield_when_idle="1", OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none", **more)
+
+
 def measure(program, ranks, arguments):
     """What perf_ablation found, as its last line says."""
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                       OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", OMPI_MCA_mpi_yield_when_idle="1",
-                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none")
-    done = subprocess.run(["mpirun", "-n", str(ranks), program, *arguments], env=environment,
+    done = subprocess.run(["mpirun", "-n", str(ranks), program, *arguments], env=quiet_environment(OMP_NUM_THREADS="1"),
                           capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{program} {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")

@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 
+from measure import quiet_environment
+
 # 3.7 M parameters; products of a step: 11 GFLOP at a batch of 4.
 MODEL = {
     "model.family": "llama", "model.layers": 8, "model.hidden": 192, "model.heads": 4, "model.ffn-hidden": 512, "model.vocab": 256,
@@ -45,7 +47,8 @@ def path(read, write, duplex="half"):
 STATE = {"tiers.cache": 0, "update.overlap": "off", "tiers.split-parameters": "off", "tiers.host-memory": "200MiB"}
 VERTICAL = {"train.schedule": "vertical", "train.global-batch": 32, "parameters.home": "host", "update.device-share": 0,
             "update.device-gradients": 0, "train.activations": "recompute"}
-# name, device.emulate, storage paths, further keys
+TWO_RANKS = {"ranks": 2, "train.global-batch": 8, "run.threads": 1}
+# name, device.emulate, storage paths, further keys; `ranks` is no key: so many ranks run
 ROWS = [
     ("device bound", emulate(compute="8G"), [], {"update.device-share": 0}),
     ("device bound, recomputed", emulate(compute="8G"), [], {"update.device-share": 0, "train.activations": "recompute"}),
@@ -77,6 +80,13 @@ ROWS = [
     ("vertical, path bound", emulate(compute="30G"), [path(60, 60)], {**STATE, **VERTICAL, "parameters.home": "storage"}),
     ("vertical, overlap", emulate(compute="20G"), [path(60, 60)],
      {**STATE, **VERTICAL, "parameters.home": "storage", "train.activations": "host", "update.overlap": "on"}),
+    ("activations on a path", emulate(compute="10G"), [path(100, 80)], {"update.device-share": 0, **STATE, "train.activations": "storage"}),
+    ("learned share", emulate(host="8M"), [], {"update.device-share": "auto"}),
+    ("every step clips", emulate(compute="8G"), [path(60, 60)],
+     {"update.device-share": 0, **STATE, "update.overlap": "on", "optimizer.clip": 1e-6, "plan.clip-rate": 1}),
+    ("two ranks, host memory", emulate(compute="8G", host="4M"), [], {**TWO_RANKS, "update.device-share": 0}),
+    ("two ranks, one path", emulate(), [path(100, 80)], {**TWO_RANKS, "update.device-share": 0, **STATE}),
+    ("two ranks, overlap", emulate(compute="8G"), [path(60, 60)], {**TWO_RANKS, "update.device-share": 0, **STATE, "update.overlap": "on"}),
 ]
 
 
@@ -120,9 +130,13 @@ class Bench:
         (folder / "train.txt").write_bytes(b"a few words of text for a model, again and again; " * 4000)
 
     def call(self, command, keys, paths, fails=False, config=()):
+        keys = dict(keys)
+        ranks = keys.pop("ranks", 1)
         arguments = [f"--config={each}" for each in config] + [f"--{key}={value}" for key, value in keys.items()] + [f"--tiers.path={each}" for each in paths]
-        environment = dict(os.environ, OMP_WAIT_POLICY="passive")
-        done = subprocess.run([self.program, command, *arguments], capture_output=True, text=True, check=False, env=environment)
+        launcher = ["mpirun", "-n", str(ranks)] if command == "train" and ranks > 1 else []
+        if command == "plan":
+            arguments += [f"--ranks={ranks}"]
+        done = subprocess.run([*launcher, self.program, command, *arguments], capture_output=True, text=True, check=False, env=quiet_environment())
         if done.returncode == 64 and fails:
             return None
         if done.returncode:

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, crashes, killed ranks
-# and nodes.
+# The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, crashes, killed ranks,
+# nodes, many ranks, packages.
 #   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills
-#       nodes tokenizers (all unless told)
+#       nodes tokenizers looks scale package (all unless told)
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
 #   SWEEP_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh sweep     every file operation of small runs fails: begin no more after so
@@ -15,8 +15,11 @@
 #   KILLS=200 tests/campaign.sh kills             so many (50 unless told), of a job's ranks under Slurm
 #   TEXT_MB=20 tests/campaign.sh tokenizers       so many MB of text of each sort (0.5 unless told): tokens against those of the `tokenizers`
 #       package, which it installs from PyPI into build/tokenizers unless TOKENIZERS_PYTHON names a Python that has it
+#   tests/campaign.sh looks                       `offstage report` in headless Chromium, and event files by the `tensorboard` package, which
+#       it installs from PyPI into build/tensorboard unless TENSORBOARD_PYTHON names a Python that has it
 #   NODES=losses tests/campaign.sh nodes          tests/nodes/losses_test.py alone (sample, pfs, network, losses unless told).
 #       As root: nodes with networks of their own on this machine, with a distributed file system; some 15 minutes
+#   SCALE_RANKS=128 tests/campaign.sh scale       so many ranks (64 unless told): the bits of one, and how many messages
 # Ends with one line per stage; the exit code is 1 if one failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -133,6 +136,16 @@ run_tokenizers() {
   OFFSTAGE=$PWD/build/release/offstage "$python" tests/tokens/conformance_test.py --verbose
 }
 
+run_looks() {
+  local python=${TENSORBOARD_PYTHON:-build/tensorboard/bin/python}
+  jobs/build.sh release offstage || return
+  if [[ -z ${TENSORBOARD_PYTHON:-} ]]; then
+    [[ -x $python ]] || python3 -m venv build/tensorboard || return
+    "$python" -c "import tensorboard" > /dev/null 2>&1 || "$python" -m pip install --quiet tensorboard 'setuptools<81' || return
+  fi
+  OFFSTAGE=$PWD/build/release/offstage TENSORBOARD_PYTHON=$(realpath -s "$python") tests/e2e/looks_test.py --verbose
+}
+
 run_nodes() {
   local test failed=0
   slurm/test-cluster/nodes.sh check || { echo "campaign: nodes: left out"; return 0; }
@@ -143,14 +156,25 @@ run_nodes() {
   return "$failed"
 }
 
+run_scale() {
+  jobs/build.sh release offstage &&
+    OFFSTAGE=$PWD/build/release/offstage SCALE_RANKS=${SCALE_RANKS:-64} python3 tests/e2e/scale_test.py --verbose
+}
+
+# Package, module file and Apptainer definition, in a bare Debian.
+run_package() {
+  tests/package.sh
+}
+
 jobs/install-packages.sh build campaign || exit
+all=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills nodes tokenizers looks scale package)
 stages=("$@")
-((${#stages[@]})) || stages=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills nodes tokenizers)
+((${#stages[@]})) || stages=("${all[@]}")
 report=()
 failed=0
 for stage in "${stages[@]}"; do
   if ! declare -F "run_$stage" > /dev/null; then
-    echo "campaign: no stage '$stage'; stages are format, tidy, benchmarks, asan-ubsan, tsan, fuzz, memory, faults, sweep, crashes, schedules, kills, nodes and tokenizers" >&2
+    echo "campaign: no stage '$stage'; stages are ${all[*]}" >&2
     exit 64
   fi
   echo "== $stage"

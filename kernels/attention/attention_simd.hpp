@@ -56,7 +56,7 @@ struct AttentionBackwardTask {
   float* scratch;
 };
 
-/// What host::attention_* call with best_simd(); the tests try every one that the CPU runs.
+/// Functions that host::attention_* call with best_simd(); tests try every one that the CPU runs.
 template <class T>
 void attention_forward(Simd simd, AttentionForward<T> const& in);
 template <class T>

@@ -8,9 +8,9 @@
 #include "kernels/attention/tiles.cuh"
 #include "platform/cuda/gpus.hpp"
 
-/// What dQ's and dK's kernels share. They make seven products where one kernel with sums of dQ in global memory would
-/// make five: scores and dP come up twice. In return nothing is added in an order that differs from run to run, and no
-/// block waits for another.
+/// Device code that the kernels of dQ and dK share. They make seven products. One kernel with sums of
+/// dQ in global memory would make five, since scores and dP come up twice here. In return nothing is
+/// added in an order that differs from run to run, and no block waits for another.
 namespace offstage::kernels::cuda {
 namespace {
 
@@ -104,7 +104,7 @@ __device__ void add_square(Sums<D>& sums, Square<D> const& x, T const* tile, int
   add_product<T, D>(sums, a, tile, row, lane);
 }
 
-/// Of a warp: its rows of sums times `factor` to global memory, by way of its part of `tile`.
+/// Writes a warp's rows of sums times `factor` to global memory, by way of its part of `tile`.
 template <class T, int D>
 __device__ void write_sums(Rows<T> const& to, T* tile, Sums<D> const& sums, float factor,
                            Lane const& at) {

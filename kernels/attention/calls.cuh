@@ -18,6 +18,7 @@ struct AttentionHeads {
   int reach;  ///< keys that a query sees at most, its own the last; at most `sequence`
   float scale;
 
+  __device__ bool sees(int query, int key) const { return key <= query && query - key < reach; }
   /// The first key that queries from position `first` on see.
   __device__ int first_key(int first) const { return max(0, first + 1 - reach); }
   /// The first query beyond the window of all keys before position `end`.
@@ -49,7 +50,7 @@ struct ForwardCall {
   float* log_sum_exp;
 };
 
-/// Of units first_unit to first_unit + units - 1.
+/// Arguments of backward for units first_unit to first_unit + units - 1.
 template <class T>
 struct BackwardCall {
   AttentionHeads at;
@@ -59,7 +60,7 @@ struct BackwardCall {
   T const* d_out;
   float const* log_sum_exp;
   T* d_qkv;
-  int parts;  ///< of a unit's query heads in dK's kernel (attention_parts)
+  int parts;  ///< parts of a unit's query heads in dK's kernel (attention_parts)
   float*
       sums;  ///< (units, parts, 2, T, width) of scratch: dK, not yet scaled, and dV; if parts > 1
   float*

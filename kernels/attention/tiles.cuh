@@ -34,7 +34,7 @@ struct Rows {
   T* first;
   std::int64_t stride;  ///< elements from a row to the next
   int there;            ///< rows that exist; may be more than a tile's
-  int chunks;           ///< of 8 elements in a row
+  int chunks;           ///< chunks of 8 elements in a row
 };
 /// `head`: elements of `tensor` before the head's position 0.
 template <class T>
@@ -43,7 +43,7 @@ __device__ inline Rows<T> rows_of(T* tensor, std::int64_t head, std::int64_t str
   return {tensor + head + position * stride, stride, at.sequence - position, at.width / 8};
 }
 
-/// Of all threads of the block: begins to copy `rows` rows to `tile`, with zeros for what does not exist.
+/// All threads of the block begin to copy `rows` rows to `tile`, with zeros for what does not exist.
 template <int D, int rows, int threads, class T>
 __device__ void begin_tile(T* tile, Rows<T const> const& from) {
   // As many threads to a row that all copies of a thread lie at constant distances from its first.
@@ -74,7 +74,7 @@ struct KeyStages {
   static constexpr int elements = 2 * R * D;  // of a stage
 
   T* memory;
-  T const* keys;  ///< of position 0
+  T const* keys;  ///< keys from position 0 on
   AttentionHeads const& at;
 
   __device__ T* stage(int tile) const { return memory + tile % 2 * elements; }
@@ -85,7 +85,7 @@ struct KeyStages {
         stage(tile) + R * D, {from.first + at.to_values(), from.stride, from.there, from.chunks});
     end_copies();
   }
-  /// Of all threads: a tile that was begun is there, and the one before it is done with.
+  /// All threads wait until a tile that was begun is there and the one before it is done with.
   __device__ static void await() {
     await_copies<0>();
     __syncthreads();
@@ -193,7 +193,7 @@ __device__ inline float upper_half(std::uint32_t packed) {
   return device_load(T{static_cast<std::uint16_t>(packed >> 16)});
 }
 
-/// Of a warp: (16, D) of results times their rows' factors, `upper` for rows group + 8, to a tile.
+/// A warp writes (16, D) of results times their rows' factors, `upper` for rows group + 8, to a tile.
 template <class T, int D>
 __device__ void put_rows(T* tile, int row, float const (&d)[D / 8][4], float lower, float upper,
                          Lane const& at) {
@@ -206,7 +206,8 @@ __device__ void put_rows(T* tile, int row, float const (&d)[D / 8][4], float low
   }
 }
 
-/// Of a warp, after __syncwarp(): `rows` rows of a tile, from `row` on, to global memory; `to` begins at the tile.
+/// A warp writes `rows` rows of a tile, from `row` on, to global memory, after __syncwarp(). `to` begins
+/// at the tile.
 template <int D, int rows, class T>
 __device__ void store_rows(Rows<T> const& to, T const* tile, int row, int lane) {
   constexpr int chunks = D / 8;

@@ -55,7 +55,7 @@ class ColumnSums {
       : partial_{partial}, width_{width}, packs_{width / V} {
     for_columns([&](int output, int at, int slot, int v) { sum(output, at, slot, v) = 0; });
   }
-  /// Of element v of pack `at`, the thread's slot-th.
+  /// Sum for element v of pack `at`, the thread's slot-th.
   __device__ float& sum(int output, int at, int slot, int v) {
     if constexpr (in_partial) {
       return partial_[output * width_ + at];

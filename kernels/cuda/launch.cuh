@@ -8,8 +8,8 @@
 #include "platform/cuda/check.hpp"
 #include "platform/cuda/gpus.hpp"
 
-/// What a kernel is made of beyond C++: its launch and its shared memory. Written once, because without nvcc the
-/// same sources are compiled for the CPU (tests/cuda_on_cpu), where tests run them.
+/// Parts of a kernel beyond C++: its launch and its shared memory. They are written once, because
+/// without nvcc the same sources are compiled for the CPU (tests/cuda_on_cpu), where tests run them.
 namespace offstage::kernels::cuda {
 namespace {
 
@@ -43,7 +43,8 @@ inline bool has_room(std::size_t shared_bytes) {
 
 #ifdef __CUDACC__
 
-/// What a block gets without asking for more: 48 KiB, less room for what kernels declare themselves.
+/// Shared memory that a block gets without asking for more: 48 KiB, less room for what kernels declare
+/// themselves.
 constexpr std::size_t usual_shared_bytes = 32 * 1024;
 
 /// Queues the kernel. Errors: CudaError that names it, for a launch that cannot be.

@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "kernels/cuda/packs.cuh"
 
-/// What kernels with a row of activations per block share.
+/// Device code that kernels with a row of activations per block share.
 namespace offstage::kernels::cuda {
 namespace {
 
@@ -54,7 +54,7 @@ __device__ void sum_block(float (&values)[N], float (&exchange)[N][max_warps]) {
 template <int V, int held_packs>
 struct RowShape {
   static constexpr int pack = V, held = held_packs;
-  unsigned threads;  ///< of the block: whole warps
+  unsigned threads;  ///< threads of the block: whole warps
 };
 
 /// f(pack, slot) for each pack of the calling thread.

@@ -51,7 +51,7 @@ __device__ inline void load_matrices(std::uint32_t (&r)[4], void const* row) {
                : "r"(address)
                : "memory");
 }
-/// Likewise of each matrix transposed: r[i] has column lane / 4, rows 2 (lane % 4) and the next.
+/// Loads each matrix transposed: r[i] has column lane / 4, rows 2 (lane % 4) and the next.
 __device__ inline void load_matrices_transposed(std::uint32_t (&r)[4], void const* row) {
   auto const address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
@@ -60,8 +60,8 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&r)[4], void cons
                : "memory");
 }
 
-/// Of one thread: begins to copy 16 bytes, aligned on both sides, from global to shared memory; zeros if not
-/// `there`, and then `from` is not read.
+/// One thread begins to copy 16 bytes, aligned on both sides, from global to shared memory. It writes
+/// zeros if not `there`, and does not read `from` then.
 __device__ inline void copy_async(void* to, void const* from, bool there) {
   auto const address = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
   int const bytes = there ? 16 : 0;
@@ -69,11 +69,11 @@ __device__ inline void copy_async(void* to, void const* from, bool there) {
                "r"(bytes)
                : "memory");
 }
-/// Of one thread: ends a group of the copies that it began.
+/// One thread ends a group of the copies that it began.
 __device__ inline void end_copies() {
   asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
-/// Of one thread: waits for all of its groups but the last `pending`; __syncthreads() shows them to the others.
+/// One thread waits for all of its groups but the last `pending`; __syncthreads() shows them to the others.
 template <int pending>
 __device__ inline void await_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(pending) : "memory");

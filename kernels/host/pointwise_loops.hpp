@@ -7,7 +7,7 @@
 
 namespace offstage::kernels {
 
-/// What backward of a layer norm needs of a row.
+/// Statistics of a row that backward of a layer norm needs.
 struct RowStatistics {
   float mean, inverse_deviation;
 };
@@ -30,7 +30,7 @@ struct PointwiseLoops {
   void (*rmsnorm_backward)(T const* x, T const* weight, T const* dy, float inverse_rms, T* dx,
                            float* d_weight, std::int64_t width, bool add);
 
-  /// Likewise: y = (x - mean) * inverse deviation * weight + bias.
+  /// Layer norm of a row: y = (x - mean) * inverse deviation * weight + bias. Else as above.
   RowStatistics (*layernorm_forward)(T const* x, T const* delta, T* sum, T const* weight,
                                      T const* bias, T* y, std::int64_t width, float epsilon);
   void (*layernorm_backward)(T const* x, T const* weight, T const* dy, RowStatistics row, T* dx,

@@ -26,8 +26,8 @@ void with_simd(Simd simd, Work const& work) {
   }
 }
 
-/// What one thread takes at a time: long enough for the prefetchers, short enough to share out a
-/// small subgroup. Whole chunks.
+/// Elements that one thread takes at a time: long enough for the prefetchers, short enough to share
+/// out a small subgroup. Whole chunks.
 constexpr std::size_t piece_elements = 16 * static_cast<std::size_t>(chunk_elements);
 
 /// work(begin, count) for pieces of [0, total) on all threads.

@@ -119,8 +119,8 @@ template <bool add>
   }
 }
 
-/// What of a tile on the diagonal a product needs: rows are queries and columns keys, or a is
-/// (queries, keys), or a is (keys, queries); a key counts for its own query and later ones.
+/// Part of a tile on the diagonal that a product needs: rows are queries and columns keys, or a is
+/// (queries, keys), or a is (keys, queries). A key counts for its own query and later ones.
 enum class Part { whole, scores, weights, transposed_weights };
 
 /// c (product_tile, columns) = or += a (product_tile, depth) b (depth, columns); b and c are dense.

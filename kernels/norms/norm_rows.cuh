@@ -7,7 +7,7 @@
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/norms/rmsnorm.hpp"
 
-/// What the kernels of RMSNorm and LayerNorm share.
+/// Device code that the kernels of RMSNorm and LayerNorm share.
 namespace offstage::kernels::cuda {
 namespace {
 
@@ -46,12 +46,12 @@ struct NormRows {
   T const* weight;
   T const* dy;
   float const* mean;     ///< null for RMSNorm
-  float const* inverse;  ///< of the rows' RMS or deviation
+  float const* inverse;  ///< inverse of the rows' RMS or deviation
   T* dx;
   std::int64_t rows, rows_per_block;
   int width;
   bool add;          ///< dx is added to
-  RowPlaces places;  ///< of x, dy and dx
+  RowPlaces places;  ///< places of x, dy and dx
 };
 
 template <int outputs>

@@ -39,7 +39,7 @@ struct RmsnormForward {
   std::span<Real<T>> inverse_rms;  ///< (rows), kept for backward
   std::int64_t rows, width;
   double epsilon;
-  RowPlaces places{};  ///< of x, y, delta and sum, whose lengths are then its extent
+  RowPlaces places{};  ///< places of x, y, delta and sum, whose lengths are then its extent
 };
 
 /// dx += gradient through the norm (the gradient of the residual path is in dx already), or dx = it;
@@ -55,7 +55,7 @@ struct RmsnormBackward {
   std::span<T> d_weight;                 ///< (width), overwritten
   std::int64_t rows, width;
   bool add = true;     ///< false: dx is overwritten
-  RowPlaces places{};  ///< of x, dy and dx, whose lengths are then its extent
+  RowPlaces places{};  ///< places of x, dy and dx, whose lengths are then its extent
 };
 
 /// Source:  Zhang & Sennrich, arXiv:1910.07467.

@@ -54,7 +54,7 @@ struct OptimizerStep {
   double weight_decay{};    ///< lambda, multiplied by the learning rate
   double gradient_scale{};  ///< multiplies every gradient: 1 / micro-batches, clipping
   std::int64_t step{};      ///< t, counted from 1
-  std::uint64_t seed{};     ///< of stochastic rounding
+  std::uint64_t seed{};     ///< seed of stochastic rounding
 };
 
 using Gradients =
@@ -74,8 +74,8 @@ struct OptimizerPart {
   std::int64_t decayed{};   ///< the weight decay applies to the first so many
   std::uint64_t
       layer{};  ///< with `first`, names the elements to the generator of stochastic rounding
-  std::uint64_t
-      first{};  ///< of the part's elements in its layer; a multiple of scale_block unless moments are fp32
+  /// Place of the part's first element in its layer; a multiple of scale_block unless moments are fp32.
+  std::uint64_t first{};
 };
 
 /// One step of a part.

@@ -80,8 +80,9 @@ struct BlockKey {
 
 /// Codes of m and codes of v differ in these.
 struct CodeFormat {
-  float zero;                    ///< f(0); code 1 is an eighth of it
-  std::uint32_t smallest_power;  ///< of a scale, biased: with it code 1 is no subnormal float
+  float zero;  ///< f(0); code 1 is an eighth of it
+  /// Smallest power of a scale, biased: with it code 1 is no subnormal float.
+  std::uint32_t smallest_power;
 };
 constexpr CodeFormat momentum_codes{.zero = 0x1p-15F, .smallest_power = 19};
 constexpr CodeFormat variance_codes{.zero = 0x1p-31F, .smallest_power = 35};

@@ -19,7 +19,7 @@ struct EmbeddingForward {
   std::span<T> out;                      ///< (rows, width)
   std::int64_t rows, vocab, width;
   std::span<T const> positions{};  ///< (sequence, width), or empty: none
-  std::int64_t sequence = 0;       ///< of no account without positions
+  std::int64_t sequence = 0;       ///< length of a sequence; not used without positions
 };
 
 /// d_table[v] += sum of d_out[r] over the rows r of token v, in row order, summed in FP32 (double for
@@ -33,7 +33,7 @@ struct EmbeddingBackward {
   std::span<T> d_table;      ///< (vocab, width), in and out
   std::int64_t rows, vocab, width;
   std::span<T> d_positions{};  ///< (sequence, width), in and out, or empty: none
-  std::int64_t sequence = 0;   ///< of no account without positions
+  std::int64_t sequence = 0;   ///< length of a sequence; not used without positions
 };
 
 /// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a token out of range, by ref and

@@ -20,9 +20,9 @@ struct Policy {
     swap        ///< the inputs leave, and `share` of what products make; the rest is computed again
   };
   Rule rule = Rule::automatic;
-  double share = 1.0;  ///< of the bytes, in [0, 1] (Fuyou's swap coefficient)
-  bool storage =
-      false;  ///< what leaves goes to the storage paths as far as host memory has no room
+  double share = 1.0;  ///< share of the bytes, in [0, 1] (Fuyou's swap coefficient)
+  /// Parts that leave go to the storage paths as far as host memory has no room.
+  bool storage = false;
 };
 
 /// "auto", "keep", "recompute", "host", a number, "storage" or "storage:" and a number, as parse_policy takes them.
@@ -41,7 +41,7 @@ template <class T>
 struct Rates {
   double compute{};  ///< floating-point operations per second; 0: not known
   double host_to_device{}, device_to_host{};  ///< bytes per second; 0: not known
-  plan::PathRate storage{};                   ///< of all paths together; 0: not known, or none
+  plan::PathRate storage{};                   ///< rate of all paths together; 0: not known, or none
   [[nodiscard]] bool known() const {
     return compute > 0.0 && host_to_device > 0.0 && device_to_host > 0.0;
   }

@@ -73,15 +73,15 @@ class StoredActivations final : public state::ActivationStore {
   /// A block on its way. Those of a key go one after the other, as they were told.
   struct Passage {
     tiers::Key key{};
-    std::int64_t number{};   ///< of the key's, in this micro-batch
+    std::int64_t number{};   ///< number of the key's use in this micro-batch
     std::deque<Move> moves;  ///< as they are told
     bool cancelled = false;
   };
   struct Block {
     tiers::Key key{};
     std::map<int, std::pair<Bytes, Bytes>> parts;  ///< offset and bytes of each
-    std::shared_ptr<Passage>
-        passage;           ///< of this micro-batch's forward, then of its backward; or the latest
+    /// Passage of this micro-batch: its forward, then its backward; or the latest one.
+    std::shared_ptr<Passage> passage;
     std::int64_t begun{};  ///< passages, in this micro-batch
   };
   struct Queue {

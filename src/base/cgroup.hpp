@@ -9,7 +9,7 @@ namespace offstage {
 
 /// One control group that this process is in.
 struct Cgroup {
-  std::string folder;  ///< of its files; ends with /
+  std::string folder;  ///< directory of the group's files; ends with /
   bool v2{};
 };
 

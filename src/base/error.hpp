@@ -7,7 +7,7 @@
 
 namespace offstage {
 
-/// What the process ends with; scripts rely on the numbers (README, "Exit codes").
+/// Exit codes of the process; scripts rely on the numbers (README, "Exit codes").
 enum class ExitCode : int {
   done = 0,
   other = 1,      ///< locked by another run, anything that fits nowhere else

@@ -7,7 +7,7 @@
 
 namespace offstage {
 
-/// What an exception of any kind means for the user.
+/// Meaning of an exception, of any kind, for the user.
 struct Failure {
   ExitCode code;
   std::string text;  ///< one line

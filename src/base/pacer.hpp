@@ -36,7 +36,7 @@ class Pacer {
   using Clock = std::chrono::steady_clock;
   static constexpr Clock::duration credit = std::chrono::milliseconds{5};
   double rate_;
-  Clock::time_point end_{};  ///< of the last work
+  Clock::time_point end_{};  ///< end of the last work
   Clock::duration late_{};   ///< by how much that was late
 };
 

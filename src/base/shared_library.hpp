@@ -13,7 +13,7 @@ class SharedLibrary {
   explicit SharedLibrary(std::span<std::string const> files);
 
   [[nodiscard]] bool is_open() const noexcept { return handle_ != nullptr; }
-  /// What was opened.
+  /// Path of the library that was opened.
   [[nodiscard]] std::string const& file() const noexcept { return file_; }
   /// Why none was, by file; it names each.
   [[nodiscard]] std::string const& reasons() const noexcept { return reasons_; }

@@ -36,11 +36,11 @@ struct Plane {
   friend bool operator==(Plane const&, Plane const&) = default;
 };
 
-/// What every plane of an extent is rounded up to, with zeros behind its values: all can be read and written by direct
-/// I/O.
+/// Alignment of planes in an extent. Each plane is rounded up to it with zeros behind its values,
+/// so that direct I/O can read and write any of them.
 constexpr Bytes plane_alignment = 4096;
 
-/// What the optimizer state of a run consists of: its planes. They follow each other, in this order, in the extent of a
+/// Planes of a run's optimizer state. They follow each other, in this order, in the extent of a
 /// subgroup of N elements, each rounded up to plane_alignment; N is a multiple of chunk_elements.
 class StateLayout {
  public:

@@ -14,14 +14,17 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/stopwatch.hpp"
 #include "base/watch.hpp"
 #include "checkpoint/directory.hpp"
+#include "platform/mpi/pending_sums.hpp"
 
 namespace offstage::checkpoint {
 namespace {
 
 constexpr Bytes piece_bytes = 4 * MiB;
 constexpr std::chrono::microseconds between_looks{200};
+constexpr Seconds between_sums{0.1};
 
 /// The head of a message. The piece comes behind it, aligned for direct transfers.
 struct Head {
@@ -245,11 +248,7 @@ bool FileExchange::is_done() const noexcept {
 }
 
 void FileExchange::finish() {
-  Waiting const waiting{"files to and from other nodes"};
-  while (!is_done()) {
-    look_in();
-    std::this_thread::sleep_for(between_looks);
-  }
+  wait_for_all();
   reader_.reset();
   writer_.reset();
   mpi::agree(comm_, [&] {
@@ -262,6 +261,25 @@ void FileExchange::finish() {
       throw IoError{directory_ + ": was given up"};
     }
   });
+}
+
+/// A rank that only waits makes progress as long as any rank does.
+void FileExchange::wait_for_all() {
+  Waiting const waiting{"files to and from other nodes"};
+  std::int64_t moved = 0;
+  for (bool all_done = false; !all_done;) {
+    Stopwatch const watch;
+    mpi::PendingSums state{comm_, {is_done() ? 1 : 0, moved_}};
+    while (!state.has_ended() || (!is_done() && watch.elapsed() < between_sums)) {
+      look_in();
+      std::this_thread::sleep_for(between_looks);
+    }
+    all_done = state.sums()[0] == comm_.size();
+    if (state.sums()[1] > moved) {
+      moved = state.sums()[1];
+      made_progress();
+    }
+  }
 }
 
 /// Sends as many messages as were announced, whatever happens.
@@ -290,6 +308,7 @@ void FileExchange::read_file(SentFile const& file, Bytes bytes) {
       read_error_ = std::current_exception();
       fill(*slot, file, offset, count, bytes, nullptr);
     }
+    ++moved_;
     to_hand_.push(slot);
   }
 }
@@ -324,6 +343,7 @@ void FileExchange::write_all() {
     } catch (...) {
       write_error_ = std::current_exception();
     }
+    ++moved_;
     to_ask_.push(slot);
   }
   try {

@@ -56,7 +56,8 @@ class FileExchange {
   [[nodiscard]] bool is_done() const noexcept;
   /// Nothing more is read nor written: finish() soon returns, and throws.
   void give_up() noexcept { given_up_ = true; }
-  /// Waits until all is done on all ranks.
+  /// Waits until all is done on all ranks. What is read or written on any of them is progress of
+  /// each (base/watch.hpp).
   void finish();
   /// Bytes that all ranks send.
   [[nodiscard]] Bytes bytes() const noexcept { return bytes_; }
@@ -96,6 +97,7 @@ class FileExchange {
   void count();
   void start();
   void stop() noexcept;
+  void wait_for_all();
   void read_all();
   void read_file(SentFile const& file, Bytes bytes);
   void fill(Slot& slot, SentFile const& file, Bytes offset, Bytes bytes, Bytes whole,
@@ -115,6 +117,7 @@ class FileExchange {
   std::int64_t asked_ = 0;       ///< receives that have begun
   std::atomic<bool> given_up_{false};
   std::atomic<bool> written_{false};          ///< the writer has ended
+  std::atomic<std::int64_t> moved_{0};        ///< pieces that were read here, and written
   std::exception_ptr read_error_;             ///< of the reader, whose end it is read after
   std::exception_ptr write_error_;            ///< of the writer, likewise
   std::map<std::string, Incoming> incoming_;  ///< the writer's

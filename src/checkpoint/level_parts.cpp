@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -64,8 +65,10 @@ std::string line_of(std::string const& directory, std::string const& name, bool 
   }
   std::string here;
   std::uint64_t save = 0;
+  std::int64_t format = format_version;
   try {
     Master const master = read_master(path);
+    format = master.format;
     here = parts_in(path, master);
     save = checksum_of_contents(master);
   } catch (Refused const&) {
@@ -76,21 +79,21 @@ std::string line_of(std::string const& directory, std::string const& name, bool 
     }
     here.assign(1, '0');
   }
-  return fmt::format("{} {} {} {}\n", name, is_copy ? 1 : 0, to_hex(save), here);
+  return fmt::format("{} {} {} {} {}\n", name, is_copy ? 1 : 0, to_hex(save), format, here);
 }
 
-/// Ranks of a checkpoint of so many whose state these ranks of a run read: see Reader::locate.
+/// Ranks of a checkpoint, dealt as `stored` has it, whose state these ranks of a run read: see
+/// Reader::locate. Level 1 has never had a format with other layers than today's.
 std::vector<bool> read_by(std::vector<int> const& ranks, state::ShardMap const& map,
-                          std::int64_t stored_ranks) {
-  std::vector<bool> needed(static_cast<std::size_t>(stored_ranks), false);
-  for (std::size_t layer = 0; layer < map.layers().size(); ++layer) {
-    std::int64_t const total = map.layers()[layer].chunks();
+                          state::ShardMap const& stored) {
+  std::vector<bool> needed(static_cast<std::size_t>(stored.ranks()), false);
+  for (int layer = 0; layer < static_cast<int>(map.layers().size()); ++layer) {
     for (int const rank : ranks) {
-      auto const chunks = map.chunks(static_cast<int>(layer), rank);
+      auto const chunks = map.chunks(layer, rank);
       if (chunks.count > 0) {
-        std::int64_t const last = (chunks.first + chunks.count - 1) * stored_ranks / total;
-        for (std::int64_t stored = chunks.first * stored_ranks / total; stored <= last; ++stored) {
-          needed[static_cast<std::size_t>(stored)] = true;
+        int const last = stored.owner(layer, chunks.first + chunks.count - 1);
+        for (int from = stored.owner(layer, chunks.first); from <= last; ++from) {
+          needed[static_cast<std::size_t>(from)] = true;
         }
       }
     }
@@ -133,10 +136,11 @@ std::vector<LevelParts::Holding> LevelParts::parse(std::vector<std::string> cons
   std::vector<Holding> holdings;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     std::istringstream lines{texts[rank]};
-    Holding holding{.node = nodes[rank], .is_copy = false, .name = {}, .save = 0, .here = {}};
+    Holding holding{
+        .node = nodes[rank], .is_copy = false, .name = {}, .save = 0, .format = 0, .here = {}};
     std::string save;
     std::string here;
-    while (lines >> holding.name >> holding.is_copy >> save >> here) {
+    while (lines >> holding.name >> holding.is_copy >> save >> holding.format >> here) {
       holding.save = parse_hex(save).value_or(0);
       holding.here.clear();
       std::ranges::transform(here, std::back_inserter(holding.here),
@@ -184,6 +188,28 @@ bool LevelParts::is_on_every_node(std::string const& name) const {
          }) == static_cast<std::ptrdiff_t>(ring_.size());
 }
 
+std::optional<std::int64_t> LevelParts::newest_on_two_nodes(std::int64_t last) const {
+  using Save = std::pair<std::int64_t, std::uint64_t>;            // step, checksum of its master
+  std::map<Save, std::vector<std::set<std::size_t>>> nodes_with;  // by rank that wrote it
+  for (Holding const& holding : holdings_) {
+    auto& nodes = nodes_with[{*step_of(holding.name), holding.save}];
+    nodes.resize(std::max(nodes.size(), holding.here.size()));
+    for (std::size_t rank = 0; rank < holding.here.size(); ++rank) {
+      if (holding.here[rank]) {
+        nodes[rank].insert(holding.node);
+      }
+    }
+  }
+  std::optional<std::int64_t> newest;
+  for (auto const& [save, nodes] : nodes_with) {
+    if (save.first <= last &&
+        std::ranges::all_of(nodes, [](auto const& on) { return on.size() > 1; })) {
+      newest = save.first;
+    }
+  }
+  return newest;
+}
+
 LevelParts::Plan LevelParts::plan(std::string const& name, std::uint64_t save) const {
   std::vector<Holding const*> same;
   for (Holding const& holding : holdings_) {
@@ -193,6 +219,8 @@ LevelParts::Plan LevelParts::plan(std::string const& name, std::uint64_t save) c
   }
   Plan plan{.moves = {}, .without_master = {}, .master = same.front(), .whole = true};
   std::size_t const ranks = plan.master->here.size();
+  state::ShardMap const stored{map_->layers(), static_cast<int>(ranks),
+                               deal_of(plan.master->format)};
   for (std::size_t node = 0; node < ring_.size(); ++node) {
     auto const own = std::ranges::find_if(
         same, [&](Holding const* each) { return each->node == node && !each->is_copy; });
@@ -200,9 +228,8 @@ LevelParts::Plan LevelParts::plan(std::string const& name, std::uint64_t save) c
       plan.without_master.push_back(node);
     }
     // Where one node has all ranks they read all files.
-    auto const needed = ring_.size() > 1
-                            ? read_by(ring_.ranks(node), *map_, static_cast<std::int64_t>(ranks))
-                            : std::vector<bool>(ranks, true);
+    auto const needed = ring_.size() > 1 ? read_by(ring_.ranks(node), *map_, stored)
+                                         : std::vector<bool>(ranks, true);
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       if (!needed[rank] || (own != same.end() && (*own)->here[rank])) {
         continue;

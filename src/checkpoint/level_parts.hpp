@@ -39,6 +39,9 @@ class LevelParts {
   /// names, sizes and masters tell counts as absent. Errors: IoError; DataError where a format is
   /// newer than this program's.
   [[nodiscard]] Found find(state::ShardMap const& map);
+  /// The newest step up to `last` of which every part lies on two nodes, as of find(); none if there
+  /// is none.
+  [[nodiscard]] std::optional<std::int64_t> newest_on_two_nodes(std::int64_t last) const;
   /// Copies to each node's level 1 what it lacks of a step, as far as find() has just found that,
   /// durably, and says so (log). Errors: IoError, also where there is no room.
   void bring(std::string const& name);
@@ -50,6 +53,7 @@ class LevelParts {
     bool is_copy{};
     std::string name;
     std::uint64_t save{};    ///< checksum of its master
+    std::int64_t format{};   ///< as its master says
     std::vector<bool> here;  ///< by rank that wrote it
   };
   /// The parts of one save that move to one node.

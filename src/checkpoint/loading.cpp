@@ -60,14 +60,17 @@ tiers::Lease take(state::Subgroup const& subgroup, Destination const& to) {
   return lease;
 }
 
-/// What is read is whole and verified.
-void take_over(state::Subgroup const& subgroup, Destination const& to, tiers::Lease& lease) {
-  std::span<std::byte> const state = lease.mutable_bytes();
-  layout_of(to).clear_padding(state, subgroup.size);
+/// The parameters are whole and verified.
+void hand_on(state::Subgroup const& subgroup, Destination const& to, tiers::Lease& lease) {
   if (to.split == nullptr) {
-    to.on_subgroup(subgroup, {reinterpret_cast<float const*>(state.data()),
+    to.on_subgroup(subgroup, {reinterpret_cast<float const*>(lease.mutable_bytes().data()),
                               static_cast<std::size_t>(subgroup.size)});
   }
+}
+
+/// What is read is whole and verified.
+void take_over(state::Subgroup const& subgroup, Destination const& to, tiers::Lease& lease) {
+  layout_of(to).clear_padding(lease.mutable_bytes(), subgroup.size);
   lease.commit();
 }
 
@@ -77,6 +80,7 @@ void load_converted(Reader& reader, Destination const& to) {
     tiers::Lease lease = take(subgroup, to);
     read_patiently(
         [&] { convert(reader, subgroup, layout_of(to), lease.mutable_bytes(), to.split); });
+    hand_on(subgroup, to, lease);
     take_over(subgroup, to, lease);
   }
 }
@@ -104,18 +108,26 @@ void load_ahead(Reader& reader, Destination const& to) {
         to.tiers.fits_beside(subgroups[i].index, subgroups[i + 1].index)) {
       begin(subgroups[i + 1]);
     }
+    // They go to the working copy while what follows them is read.
+    read_patiently([&] { reader.await_parameters(); });
+    hand_on(subgroups[i], to, leases.front());
     read_patiently([&] { reader.finish(); });
     take_over(subgroups[i], to, leases.front());
     leases.pop_front();
   }
 }
 
-/// Loads a rank's part; the Meta of the checkpoint. Errors: DataError if the checkpoint is damaged, Refused if no
-/// older one should be tried either, IoError if it could not be read.
-Meta load(std::string const& path, Destination const& to, mpi::Communicator const& comm,
-          std::uint64_t& checksum) {
-  Master master = read_patiently([&] { return read_master(path); });
-  checksum = checksum_of_contents(master);
+struct Loaded {
+  Meta meta;
+  std::uint64_t checksum;  ///< checksum_of_contents
+  std::shared_ptr<ReadAhead> ending;
+};
+
+/// Loads a rank's part. Errors: DataError if the checkpoint is damaged, Refused if no older one should be tried either,
+/// IoError if it could not be read.
+Loaded load(std::string const& path, Master master, Destination const& to,
+            mpi::Communicator const& comm) {
+  std::uint64_t const checksum = checksum_of_contents(master);
   require_same_model(path, master.meta.model, to.run.model);
   require_same_optimizer(path, master.meta.state, to.run.state);
   Reader reader{path, std::move(master)};
@@ -128,7 +140,7 @@ Meta load(std::string const& path, Destination const& to, mpi::Communicator cons
   } else {
     load_converted(reader, to);
   }
-  return reader.meta();
+  return {reader.meta(), checksum, reader.take_ending()};
 }
 
 }  // namespace
@@ -137,14 +149,33 @@ Outcome try_load(std::string const& path, Destination const& to, mpi::Communicat
   Outcome outcome;
   bool refused = false;
   std::uint64_t checksum = 0;
-  mpi::agree(comm, [&] {
-    try {
-      outcome.meta = load(path, to, comm, checksum);
-    } catch (Refused const& error) {
-      outcome.problem = error.what();
-      refused = true;
-    } catch (DataError const& error) {
-      outcome.problem = error.what();
+  auto const attempt = [&](auto const& work) {
+    mpi::agree(comm, [&] {
+      try {
+        work();
+      } catch (Refused const& error) {
+        outcome.problem = error.what();
+        refused = true;
+      } catch (DataError const& error) {
+        outcome.problem = error.what();
+      }
+    });
+  };
+  // Rank 0 reads the master for all, but nodes that have files of their own may have different ones.
+  auto const read = [&] { return read_patiently([&] { return read_master(path); }); };
+  std::string bytes;
+  attempt([&] {
+    if (comm.rank() == 0 && !to.has_parts) {
+      bytes = pack_master(read(), path);
+    }
+  });
+  bytes = comm.broadcast(std::move(bytes), 0);
+  attempt([&] {
+    if (to.has_parts || !bytes.empty()) {
+      Loaded loaded = load(path, to.has_parts ? read() : unpack_master(bytes, path), to, comm);
+      outcome.meta = std::move(loaded.meta);
+      outcome.ending = std::move(loaded.ending);
+      checksum = loaded.checksum;
     }
   });
   mpi::agree(comm, [&] {

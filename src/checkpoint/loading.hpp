@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,10 +24,13 @@ struct Destination {
       false;  ///< a node has its own ranks' files alone: those that are not read may be elsewhere
 };
 
+class ReadAhead;
+
 /// What became of loading a checkpoint, the same on every rank.
 struct Outcome {
   std::optional<Meta> meta;
-  std::string problem;  ///< if there is no meta
+  std::string problem;                  ///< if there is no meta
+  std::shared_ptr<ReadAhead> ending{};  ///< Reader::take_ending()
 };
 
 /// Loads each rank's part of a step directory, read patiently. Collective. A refusal (master.hpp), a checkpoint that

@@ -122,7 +122,7 @@ ExtentFile parse_extent_file(Object const& object, std::string const& name, std:
 
 /// "/rank/R/" in the file of a node.
 std::string top_group(Manifest const& manifest) {
-  return manifest.format >= format_of_node_files ? fmt::format("/rank/{}/", manifest.rank) : "/";
+  return has_node_files(manifest.format) ? fmt::format("/rank/{}/", manifest.rank) : "/";
 }
 
 std::string place_of(Manifest const& manifest, StoredSubgroup const& subgroup, std::size_t k) {
@@ -134,7 +134,7 @@ std::string place_of(Manifest const& manifest, StoredSubgroup const& subgroup, s
 
 /// The file that is not an extent's.
 std::string parse_file(Object const& object, Manifest const& manifest) {
-  if (manifest.format < format_of_node_files) {
+  if (!has_node_files(manifest.format)) {
     return object.file_name("file", rank_file_name(manifest.rank));
   }
   std::string const& name = object.text("file");

@@ -52,8 +52,18 @@ struct Manifest {
 
 /// Format 3 and those before it have a dataset (3, N) in the place of planes.
 constexpr std::int64_t format_of_planes = 4;
-/// Format 6 has a file for each node in the place of one for each rank.
-constexpr std::int64_t format_of_node_files = 6;
+/// From this format on ranks have equal parts of a layer; before, chunks were dealt otherwise.
+constexpr std::int64_t format_of_equal_parts = 7;
+[[nodiscard]] constexpr state::Deal deal_of(std::int64_t format) noexcept {
+  return format >= format_of_equal_parts ? state::Deal::equal : state::Deal::spread;
+}
+/// Checkpoints of today with a file for each rank, and with one for each node.
+constexpr std::int64_t format_of_rank_files = 7;
+constexpr std::int64_t format_of_node_files = 8;
+/// Format 6 was format 5 with a file for each node.
+[[nodiscard]] constexpr bool has_node_files(std::int64_t format) noexcept {
+  return format == format_of_node_files || format == 6;
+}
 
 [[nodiscard]] std::string to_json(Manifest const& manifest);
 

@@ -316,7 +316,7 @@ std::vector<RankEntry> read_ranks(h5::File const& file, std::int64_t count, std:
   std::vector<RankEntry> ranks;
   for (std::size_t r = 0; r < files.size(); ++r) {
     auto const rank = static_cast<int>(r);
-    bool const of_nodes = format >= format_of_node_files;
+    bool const of_nodes = has_node_files(format);
     bool const good =
         of_nodes ? is_node_file_name(files[r], count) : files[r] == rank_file_name(rank);
     if (!good || manifests[r] != manifest_name(rank)) {
@@ -405,11 +405,7 @@ Master read(h5::File const& file, std::string const& path) {
   return master;
 }
 
-}  // namespace
-
-void write_master(std::string const& path, Master const& master,
-                  std::span<Manifest const> manifests) {
-  h5::File file = h5::File::create(path);
+void write(h5::File& file, Master const& master, std::span<Manifest const> manifests) {
   file.set("format_version", master.format);
   file.set(family_key, std::string{name_of(master.meta.model.family)});
   visit_meta(master.meta, master.format,
@@ -426,7 +422,26 @@ void write_master(std::string const& path, Master const& master,
   visit_tensors(master.meta, manifests,
                 [&](std::string const& name, h5::Type type, h5::Shape const& shape,
                     std::vector<h5::Mapping> const& parts) { file.map(name, type, shape, parts); });
+}
+
+}  // namespace
+
+void write_master(std::string const& path, Master const& master,
+                  std::span<Manifest const> manifests) {
+  h5::File file = h5::File::create(path);
+  write(file, master, manifests);
   file.close();
+}
+
+std::string pack_master(Master const& master, std::string const& step_directory) {
+  h5::File file = h5::File::create_in_memory(step_directory + "/" + master_name);
+  write(file, master, {});
+  return file.image();
+}
+
+Master unpack_master(std::string const& bytes, std::string const& step_directory) {
+  std::string const path = step_directory + "/" + master_name;
+  return read(h5::File::open_image(bytes, path), path);
 }
 
 void read_back_master(std::string const& path, Master const& master,

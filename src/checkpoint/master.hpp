@@ -52,6 +52,11 @@ void read_back_master(std::string const& path, Master const& master,
 ///         Refused if its format is newer than this program's.
 [[nodiscard]] Master read_master(std::string const& step_directory);
 
+/// A master without its tensors as bytes, and back, as read_master had it: one rank reads it for all.
+/// Errors: IoError; of unpack_master as read_master, which a master that was read before does not meet.
+[[nodiscard]] std::string pack_master(Master const& master, std::string const& step_directory);
+[[nodiscard]] Master unpack_master(std::string const& bytes, std::string const& step_directory);
+
 /// The checksum of all that read_master returns: equal for two masters of one save.
 [[nodiscard]] std::uint64_t checksum_of_contents(Master const& master);
 

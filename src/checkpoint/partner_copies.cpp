@@ -107,8 +107,6 @@ void PartnerCopies::give_up() {
 void PartnerCopies::stop() {
   give_up();
   makes_ = false;
-  kept_.reset();
-  begin_removal();
 }
 
 /// Removes the files of a copy that will not be finished.

@@ -47,13 +47,14 @@ class PartnerCopies {
   [[nodiscard]] std::optional<CopyStats> finish_if_done();
   /// Ends what is being made, without a copy.
   void give_up();
-  /// Makes no more, and removes those that are there; what cannot be removed stays, and is said so
-  /// (log).
+  /// Makes no more. The step that both levels hold stays in both: the loss of a node still costs no
+  /// more than what is since then.
   void stop();
 
   /// The step that both levels hold until the next copy counts; none if there is none.
   [[nodiscard]] std::optional<std::int64_t> kept() const noexcept { return kept_; }
-  /// The run has begun at this step of level 1, or beside it: `step` null.
+  /// The run has begun at this step of level 1, or at one whose copies are not whole and this one's
+  /// are; null: it has begun beside level 1.
   void keep(std::optional<std::int64_t> step) noexcept { kept_ = makes_ ? step : std::nullopt; }
   /// Removes all but the one that is kept and the one that is being made. Not collective. Errors:
   /// IoError.

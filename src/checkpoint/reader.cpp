@@ -85,13 +85,15 @@ bool is_aligned(std::span<std::byte const> bytes) {
          std::ssize(bytes) % aio::direct_alignment == 0;
 }
 
-state::ShardMap map_of(std::string const& directory, Meta const& meta, std::int64_t format) {
+/// `layers`: the format that says which layers there are.
+state::ShardMap map_of(std::string const& directory, Master const& master, std::int64_t layers) {
+  Meta const& meta = master.meta;
   try {
     state::validate(meta.model);
   } catch (UsageError const& error) {
     throw DataError{fmt::format("{}/{}: {}", directory, master_name, error.what())};
   }
-  return {layers_of(meta.model, format), static_cast<int>(meta.ranks)};
+  return {layers_of(meta.model, layers), static_cast<int>(meta.ranks), deal_of(master.format)};
 }
 
 }  // namespace
@@ -100,8 +102,8 @@ Reader::Reader(std::string step_directory, Master master, std::shared_ptr<aio::K
     : directory_{std::move(step_directory)},
       master_{std::move(master)},
       kernel_{std::move(kernel)},
-      stored_{map_of(directory_, master_.meta, master_.format)},
-      map_{map_of(directory_, master_.meta, format_version)} {}
+      stored_{map_of(directory_, master_, master_.format)},
+      map_{map_of(directory_, master_, format_version)} {}
 
 Reader::Places Reader::places_in(Manifest const& manifest) {
   Places places;
@@ -208,8 +210,7 @@ std::vector<std::uint64_t> const& Reader::checksums(Source& source, std::size_t 
 Reader::Run Reader::locate(Section const& section) {
   // The rank follows from how chunks are dealt; its manifest says where they lie.
   std::int64_t const chunk = section.begin / chunk_elements;
-  std::int64_t const total = stored_.layers()[static_cast<std::size_t>(section.layer)].chunks();
-  auto const rank = static_cast<int>(chunk * stored_.ranks() / total);
+  int const rank = stored_.owner(section.layer, chunk);
   Source const& from = *source(rank);
   auto const next = from.places.upper_bound({section.layer, chunk});
   if (next != from.places.begin()) {
@@ -292,6 +293,7 @@ void Reader::verify_next() {
   Part const part = std::move(parts_.front());
   parts_.pop_front();
   --part.of->parts;
+  part.of->parameter_parts -= part.plane == 0 ? 1 : 0;
   ahead_->wait();
   verify(*part.from, *part.file, part.subgroup, part.plane, part.begin, part.memory);
 }
@@ -314,6 +316,7 @@ void Reader::ask_blocks(Begun& begun, Run const& run, std::size_t plane, Bytes b
                        static_cast<std::size_t>(std::min(part_bytes, std::ssize(target) - done)));
     parts_.push_back({&begun, from, file, run.subgroup, plane, begin + done, memory});
     ++begun.parts;
+    begun.parameter_parts += plane == 0 ? 1 : 0;
     ahead_->ask(file, memory, offset + begin + done);
   }
 }
@@ -382,7 +385,7 @@ void Reader::drop() noexcept {
   }
   parts_.clear();
   for (Begun& begun : begun_) {
-    begun.parts = 0;
+    begun.parts = begun.parameter_parts = 0;
     begun.dropped = true;
   }
 }
@@ -392,7 +395,16 @@ void Reader::abandon() noexcept {
   begun_.clear();
 }
 
+void Reader::await_parameters() {
+  verify_until_none(&Begun::parameter_parts);
+}
+
 void Reader::finish() {
+  verify_until_none(&Begun::parts);
+  begun_.pop_front();
+}
+
+void Reader::verify_until_none(std::int64_t Begun::*parts) {
   require(!begun_.empty(), "checkpoint: nothing was begun");
   Waiting const busy{"reading a checkpoint"};
   Begun& begun = begun_.front();
@@ -401,7 +413,7 @@ void Reader::finish() {
       if (begun.dropped) {
         ask(begun);
       }
-      while (begun.parts > 0) {
+      while (begun.*parts > 0) {
         verify_next();
       }
     });
@@ -410,12 +422,12 @@ void Reader::finish() {
     sources_.clear();  // the next try opens them anew
     throw;
   }
-  begun_.pop_front();
 }
 
 void Reader::expect(std::span<state::Piece const> pieces, std::span<std::byte> state,
                     std::int64_t elements, std::size_t planes) {
-  begun_.push_back({pieces, state, elements, planes, 0, true});
+  begun_.push_back(
+      {.pieces = pieces, .state = state, .elements = elements, .planes = planes, .dropped = true});
 }
 
 void Reader::expect_all(std::span<state::Piece const> pieces, std::span<std::byte> state) {

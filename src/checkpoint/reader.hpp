@@ -58,6 +58,15 @@ class Reader {
   void begin(std::span<state::Piece const> pieces, std::span<std::byte> state);
   /// Nothing more will be begun: what it takes to read ahead is given back meanwhile.
   void begun_all() noexcept;
+  /// The threads that read ahead, as begun_all() left them: who destroys them waits for their end.
+  /// Null if there are none.
+  [[nodiscard]] std::shared_ptr<ReadAhead> take_ending() noexcept {
+    begun_all();
+    return std::move(ahead_);
+  }
+  /// Returns when the parameters of what was begun first are there, verified: what follows them is
+  /// still read. After an error the same call tries all of it anew.
+  void await_parameters();
   /// Returns when what was begun first is there, verified. After an error the same call tries it anew.
   void finish();
   /// Forgets what was begun; nothing is written to its memory any more when this returns.
@@ -91,8 +100,9 @@ class Reader {
     std::span<std::byte> state;
     std::int64_t elements{};
     std::size_t planes{};
-    std::int64_t parts = 0;  ///< asked for and not verified
-    bool dropped = false;    ///< has to be asked for again
+    std::int64_t parts = 0;            ///< asked for and not verified
+    std::int64_t parameter_parts = 0;  ///< of them, of the first plane
+    bool dropped = false;              ///< has to be asked for again
   };
   /// Whole blocks of an extent that the read-ahead was asked for.
   struct Part {
@@ -126,6 +136,8 @@ class Reader {
   void ask_blocks(Begun& begun, Run const& run, std::size_t plane, Bytes begin,
                   std::span<std::byte> target);
   void read_inside(Run const& run, std::size_t plane, Bytes begin, std::span<std::byte> target);
+  /// Until `parts` of what was begun first are none.
+  void verify_until_none(std::int64_t Begun::*parts);
   /// Waits for the part that was asked for first, and verifies it.
   void verify_next();
   void verify(Source& from, aio::File const& file, std::size_t subgroup, std::size_t plane,

@@ -241,13 +241,19 @@ std::vector<std::string> Store::superfluous(std::int64_t saved) {
   if (!is_local()) {
     return checkpoint::superfluous(directory_, retention_, saved, spared(), sound_);
   }
-  std::vector<std::string> others;
+  return others(canonical(directory_ + "/" + step_name(saved)));
+}
+
+/// Of level 1, what nobody needs where there is this one (a canonical path).
+std::vector<std::string> Store::others(std::string const& newest) const {
+  std::vector<std::string> paths;
   for (StepDirectory const& found : step_directories(directory_)) {
-    if (found.step != saved && found.step != copies_->kept() && canonical(found.path) != named_) {
-      others.push_back(found.path);
+    std::string const path = canonical(found.path);
+    if (path != newest && path != named_ && found.step != copies_->kept()) {
+      paths.push_back(found.path);
     }
   }
-  return others;
+  return paths;
 }
 
 void Store::remove_all() {
@@ -285,7 +291,7 @@ void Store::say_loaded(std::string const& path, Meta const& meta, RunState const
       took(read_patiently([&] { return canonical(path); }));
     }
     if (is_local()) {
-      copies_->keep(meta.step);
+      copies_->keep(parts_->newest_on_two_nodes(meta.step).value_or(meta.step));
     }
     if (comm_.rank() == 0) {
       log::info("checkpoint {} loaded", path);
@@ -304,11 +310,15 @@ std::vector<std::string> Store::spared() const {
   for (std::string const& name : passed_over_) {
     paths.push_back(canonical(directory_ + "/" + name));
   }
+  if (best_ && *best_ >= 0) {
+    paths.push_back(canonical(directory_ + "/" + step_name(*best_)));
+  }
   return paths;
 }
 
 std::int64_t Store::most_to_come(std::int64_t step, std::int64_t last) const {
-  return checkpoint::most_to_come(directory_, retention_, step, last, spared());
+  return checkpoint::most_to_come(directory_, retention_, step, last, spared()) +
+         (best_ && last > step ? 1 : 0);
 }
 
 SaveStats Store::save(Meta const& meta, state::ShardMap const& map,
@@ -339,6 +349,7 @@ void Store::begin(Meta const& meta, state::ShardMap const& map,
   try {
     if (is_local()) {
       remove_passed_over();
+      mpi::agree(comm_, [&] { remove_older(); });
     }
     if (make_step_directory(meta.step, space_for(meta.state.layout, subgroups))) {
       begin_files(*saving, subgroups, tiers, threads);
@@ -457,6 +468,7 @@ Meta Store::restore(std::string const& path, RunState const& run, state::ShardMa
   if (!outcome.meta) {
     throw mpi::AgreedError{ExitCode::data, outcome.problem, 0};
   }
+  ending_ = std::move(outcome.ending);
   say_loaded(path, *outcome.meta, run);
   named_ = current_;
   return *outcome.meta;

@@ -21,13 +21,20 @@
 namespace offstage::checkpoint {
 
 /// The newest format that this program writes and reads; it reads older ones and refuses newer ones
-/// by name. A checkpoint without files of nodes has the one before.
-constexpr int format_version = 6;
-constexpr int format_of_rank_files = 5;
+/// by name.
+constexpr int format_version = 8;
+
+/// Checkpoints that a node's level 1 holds at a time: the newest complete one and one that is being
+/// saved, the last one that is copied to partners if there are any, which is an older one where
+/// copies failed or were given up, and the one that the run was told to begin at.
+[[nodiscard]] constexpr std::int64_t most_in_level_1(bool makes_copies, bool begins_there) {
+  return 2 + (makes_copies ? 1 : 0) + (begins_there ? 1 : 0);
+}
 
 class LevelParts;
 class NodeFile;
 class PartnerCopies;
+class ReadAhead;
 
 /// Everything that a restart needs beside the state itself.
 struct Meta {
@@ -80,8 +87,8 @@ struct RunState {
   OptimizerState state;
 };
 
-/// Takes the restored FP32 parameters of a subgroup, to rebuild the working copy. Not called where they are split, which
-/// rebuilds it.
+/// Takes the restored FP32 parameters of a subgroup, verified, to rebuild the working copy. The rest of the checkpoint may
+/// turn out to be damaged after that: then those of another one follow. Not called where they are split, which rebuilds it.
 using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float const> parameter)>;
 
 struct Destination;
@@ -105,7 +112,7 @@ struct Outcome;
 ///                    virtual datasets /PLANE/NAME that show every tensor whole (fill value NaN), of
 ///                    the planes that have a value for each element
 ///
-/// Which rank's manifest lists a chunk follows from state::ShardMap and the number of ranks.
+/// Which rank's manifest lists a chunk follows from state::ShardMap, the format and the number of ranks.
 ///
 /// Commit: data, fsync, manifest, fsync, master under another name, fsync, all that HDF5 wrote read
 /// back, rename, fsync of the directories. A checkpoint is complete if master.h5 is there and every file
@@ -123,9 +130,9 @@ struct Outcome;
 /// which the next start does what a killed one left.
 ///
 /// Level 1 is a directory of each node, of the same name, with its ranks' files and a master of its own, which shows no
-/// tensors. There a save removes all others once it is complete, and what was passed over before;
-/// with copies on partners (level 3) the last one that is copied stays until the next is. A restart
-/// takes it if every rank finds what it needs, of one and the same save: on its node, or on
+/// tensors. There a save removes all others once it is complete, and before it begins all but the
+/// newest (most_in_level_1); with copies on partners (level 3) the last one that is copied stays
+/// until the next is. A restart takes it if every rank finds what it needs, of one and the same save: on its node, or on
 /// another, from which it is copied first.
 ///
 /// Collective: every member. Errors on any rank are thrown on all ranks (mpi::AgreedError).
@@ -229,8 +236,12 @@ class Store {
   std::optional<CopyStats> finish_copies_if_done();
   /// Ends what is being copied, if anything is.
   void give_up_copies();
-  /// There are no copies any more.
+  /// No more are made. The last ones stay, and level 1 keeps their step.
   void stop_copies();
+
+  /// The checkpoint of this step stays beyond Retention, in place of the one of the call before; -1:
+  /// none yet, but one will. On all ranks.
+  void keep_best(std::int64_t step) noexcept { best_ = step; }
 
   /// Waits for what is being removed. Not collective.
   void finish_removal() noexcept { removal_.wait(); }
@@ -247,6 +258,8 @@ class Store {
   [[nodiscard]] std::vector<std::string> candidates(state::ShardMap const& map);
   [[nodiscard]] Outcome try_level(std::string const& name, Destination const& to) const;
   [[nodiscard]] std::vector<std::string> superfluous(std::int64_t saved);
+  [[nodiscard]] std::vector<std::string> others(std::string const& newest) const;
+  void remove_older();
   void tidy_level(std::int64_t saved);
   bool make_step_directory(std::int64_t step, Bytes space);
   void begin(Meta const& meta, state::ShardMap const& map,
@@ -268,6 +281,7 @@ class Store {
 
   std::string directory_;
   Retention retention_;
+  std::optional<std::int64_t> best_;  ///< keep_best
   mpi::Communicator const& comm_;
   mpi::Communicator const& near_;  ///< who sees the directory: all, or of level 1 a node's
   std::string key_;
@@ -284,6 +298,7 @@ class Store {
   std::unique_ptr<NodeFile> node_file_;  ///< null: a file for each rank
   std::uint32_t saves_ = 0;              ///< begun
   std::unique_ptr<Saving> saving_;       ///< between begin_save and finish_save
+  std::shared_ptr<ReadAhead> ending_;    ///< of the restore: what gives asynchronous I/O back
   // Members of a store of level 1 alone:
   mpi::Communicator messages_;
   std::unique_ptr<LevelParts> parts_;

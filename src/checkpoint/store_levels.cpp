@@ -27,6 +27,16 @@ void Store::remove_passed_over() {
   });
 }
 
+/// Before a save: also what killed ones left, and what a level 2 that was loaded is newer than.
+void Store::remove_older() {
+  if (!leads()) {
+    return;
+  }
+  for (std::string const& path : others(current_)) {
+    remove_checkpoint(path);
+  }
+}
+
 void Store::begin_copies(std::int64_t step) {
   if (copies_->makes()) {
     copies_->begin(step);
@@ -133,6 +143,7 @@ std::optional<Store::Found> Store::restore_newest(std::span<Store* const> levels
     outcome = level->try_level(
         name, {run, subgroups, tiers, on_subgroup, level->split(), level->has_parts()});
     if (outcome.meta) {
+      level->ending_ = std::move(outcome.ending);
       level->say_loaded(path, *outcome.meta, run);
       return Found{*std::move(outcome.meta), level};
     }

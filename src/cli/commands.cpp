@@ -26,12 +26,14 @@ constexpr char const* usage_text =
     "  plan --config FILE [--ranks N] ...             predict memory and update times; no GPU "
     "needed\n"
     "  probe [--output FILE] [--dir PATH]...          measure this machine for plan and train\n"
+    "  report RUN_DIR...                              draw what runs have done: one HTML file\n"
     "  checkpoint ls PATH                             list the checkpoints of a directory\n"
     "  checkpoint verify PATH                         read them whole and compare all checksums\n"
     "  checkpoint diff A B                            compare two of them bit for bit\n"
     "  import --from DIR --to DIR                     make a checkpoint of a Hugging Face model\n"
     "  export --from PATH --to DIR                    make a Hugging Face model of a checkpoint\n"
     "  generate --from PATH [--prompt TEXT] ...       continue a text; see generate --help\n"
+    "  evaluate --from PATH --data FILE ...           loss and perplexity of a model on data\n"
     "  data inspect PATH                              what is in a file of tokens\n"
     "  data pack --from TEXT --to PREFIX ...          make one from text; see data --help\n"
     "  help COMMAND                                   as COMMAND --help\n"
@@ -68,14 +70,16 @@ struct Command {
 };
 
 ExitCode dispatch(Arguments const& arguments) {
-  static std::array<Command, 10> const commands{{{"train", train_command},
+  static std::array<Command, 11> const commands{{{"train", train_command},
                                                  {"plan", plan_command},
                                                  {"probe", probe_command},
+                                                 {"report", report_command},
                                                  {"checkpoint", checkpoint_command},
                                                  {"import", import_command},
                                                  {"export", export_command},
                                                  {"data", data_command},
                                                  {"generate", generate_command},
+                                                 {"evaluate", evaluate_command},
                                                  {"help", help},
                                                  {"version", print_version}}};
   std::string word = arguments.empty() ? "help" : arguments.front();

@@ -25,6 +25,9 @@ using Arguments = std::vector<std::string>;
 /// `offstage plan ...`: predicts memory and update times of a run. One process, no MPI, no GPU.
 [[nodiscard]] ExitCode plan_command(Arguments const& arguments);
 
+/// `offstage report ...`: one HTML file on runs, of what they left in their directories. No MPI.
+[[nodiscard]] ExitCode report_command(Arguments const& arguments);
+
 /// `offstage checkpoint ls|verify|diff ...`. No MPI.
 /// verify: ExitCode::data if anything is damaged. diff: ExitCode::other if the bits differ.
 [[nodiscard]] ExitCode checkpoint_command(Arguments const& arguments);
@@ -33,6 +36,10 @@ using Arguments = std::vector<std::string>;
 [[nodiscard]] ExitCode data_command(Arguments const& arguments);
 /// `offstage generate ...`: samples text from a model. One process, no MPI.
 [[nodiscard]] ExitCode generate_command(Arguments const& arguments);
+
+/// `offstage evaluate ...`: the loss of a model on data; one rank, alone or started by mpirun or srun.
+/// Starts and ends MPI as train_command does. `--help` does without MPI.
+[[nodiscard]] ExitCode evaluate_command(Arguments const& arguments);
 
 /// `offstage import ...` and `offstage export ...`: one rank, alone or started by mpirun or srun.
 /// Start and end MPI as train_command does. `--help` does without MPI.

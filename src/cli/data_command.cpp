@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/program_options.hpp>
 #include <optional>
@@ -13,9 +14,11 @@
 #include "cli/commands.hpp"
 #include "cli/pack_command.hpp"
 #include "data/dataset.hpp"
+#include "data/loss_mask.hpp"
 #include "data/mixture.hpp"
 #include "data/summary.hpp"
 #include "data/token_file.hpp"
+#include "data/window_packing.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -29,7 +32,10 @@ constexpr char const* usage_text =
     "...]\n"
     "                             makes such a file from text; see offstage data pack --help\n"
     "\n"
-    "inspect reads files of tokens through, as data.train names them, and says what is in them.\n"
+    "inspect reads files of tokens through, as data.train names them, and says what is in them; a "
+    "mask "
+    "beside\n"
+    "one (PREFIX.mask) is verified.\n"
     "  --format     auto, text (every byte is a token), megatron (X.bin with X.idx), llmc, nanogpt "
     "[auto]\n"
     "  --vocab      model.vocab: fails on the first token beyond it [16777216]\n"
@@ -71,6 +77,20 @@ std::string describe_windows(data::Summary const& summary, std::int64_t sequence
   return text;
 }
 
+/// Of data.cross-documents=whole.
+std::string describe_packing(data::Summary const& summary, std::int64_t sequence) {
+  if (!summary.document_tokens) {
+    return "not told by the format";
+  }
+  auto lengths = *summary.document_tokens;
+  std::ranges::replace(lengths, 1, 0);  // nothing follows a token alone
+  auto const packed = data::pack_windows(lengths, sequence + 1);
+  auto const longer =
+      std::ranges::count_if(lengths, [&](std::int64_t length) { return length > sequence + 1; });
+  return fmt::format("{} windows; {} documents are longer than one", std::ssize(packed.begins) - 1,
+                     longer);
+}
+
 void print(data::TokenFile const& file, data::Summary const& summary, std::int64_t sequence) {
   log::info("{}", file.path());
   log::info("  format           {}", name_of(file.format()));
@@ -81,6 +101,12 @@ void print(data::TokenFile const& file, data::Summary const& summary, std::int64
   log::info("  largest token    {}", summary.largest);
   log::info("  unigram entropy  {:.4f} nats", summary.unigram_entropy);
   log::info("  windows of {:<5} {}", sequence, describe_windows(summary, sequence));
+  if (auto const mask = data::LossMask::beside(file, {})) {
+    mask->verify(file);
+    log::info("  whole documents  {}", describe_packing(summary, sequence));
+    log::info("  mask             {}: {:.1f} % of the tokens count", mask->path(),
+              100.0 * static_cast<double>(mask->counted()) / static_cast<double>(file.tokens()));
+  }
 }
 
 std::string only_path(GivenOptions const& given) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/program_options.hpp>
 #include <cerrno>
 #include <cstdint>
@@ -28,6 +29,8 @@
 #include "generate/language_model.hpp"
 #include "generate/stop_texts.hpp"
 #include "generate/text_stream.hpp"
+#include "pack/conversation.hpp"
+#include "pack/template.hpp"
 #include "tokens/open_tokenizer.hpp"
 
 namespace offstage::cli {
@@ -49,6 +52,10 @@ constexpr char const* usage_text =
     "  --prompt-file FILE    the prompt is the file's text; - is standard input\n"
     "  --prompt-lines FILE   every line is a prompt of its own; a line --- parts what comes of "
     "them\n"
+    "  --template FILE       a prompt is what the role in front of the first learned one says "
+    "(user), "
+    "and the\n"
+    "                        model answers, up to the template's eos; see configs/templates\n"
     "  --tokens N            tokens to add at most; less if the document ends [200]\n"
     "  --temperature X       0 takes the likeliest token, 1 follows the model's probabilities [0]\n"
     "  --top-k N             only the N likeliest tokens; 0: all [0]\n"
@@ -77,6 +84,7 @@ struct Options {
   generate::Sampling sampling;
   std::vector<std::string> stops;
   std::optional<std::string> tokenizer;
+  std::optional<std::string> form;  ///< --template
   DType dtype = DType::fp32;
 };
 
@@ -93,8 +101,9 @@ std::vector<std::int32_t> token_list(std::string const& option, std::string_view
 
 GivenOptions parse(Arguments const& arguments) {
   po::options_description known;
-  for (char const* const name : {"from", "prompt", "prompt-tokens", "prompt-file", "prompt-lines",
-                                 "tokens", "temperature", "top-k", "top-p", "seed", "tokenizer"}) {
+  for (char const* const name :
+       {"from", "prompt", "prompt-tokens", "prompt-file", "prompt-lines", "tokens", "temperature",
+        "top-k", "top-p", "seed", "tokenizer", "template"}) {
     known.add_options()(name, po::value<std::string>());
   }
   known.add_options()("stop", po::value<std::vector<std::string>>()->composing());
@@ -115,6 +124,9 @@ void check(Options const& options, GivenOptions const& given) {
   }
   if (!options.prompts.empty() && options.tokenizer == no_tokenizer) {
     throw UsageError{"--prompt needs a tokenizer; with --tokenizer=none give --prompt-tokens"};
+  }
+  if (options.form && options.prompts.empty()) {
+    throw UsageError{"--template is about a prompt of text; give --prompt with it"};
   }
   if (!options.stops.empty() && options.tokenizer == no_tokenizer) {
     throw UsageError{"--stop needs a tokenizer; --tokenizer=none makes no text"};
@@ -164,6 +176,7 @@ Options options_of(Arguments const& arguments) {
     options.sampling.seed = number<std::uint64_t>("seed", text, 0, ~std::uint64_t{});
   });
   take("tokenizer", [&](std::string const& text) { options.tokenizer = text; });
+  take("template", [&](std::string const& text) { options.form = text; });
   options.dtype = choice<DType>(given, "dtype", {{"fp32", DType::fp32}, {"bf16", DType::bf16}});
   if (options.from.empty()) {
     throw UsageError{"--from is missing; give a checkpoint or a Hugging Face directory"};
@@ -216,11 +229,26 @@ std::vector<std::int32_t> default_start(data::Tokenizer const* tokenizer) {
   return line_end.empty() ? std::vector<std::int32_t>{0} : line_end;
 }
 
+/// None if there is none. Errors: also UsageError where nobody asks before the answer.
+std::optional<pack::Template> template_of(Options const& options,
+                                          data::Tokenizer const* tokenizer) {
+  if (!options.form) {
+    return std::nullopt;
+  }
+  auto form = pack::read_template(*options.form, "--template", *tokenizer);
+  if (form.asks() == nullptr) {
+    throw UsageError{fmt::format(
+        "--template={}: no role stands in front of {}, which answers; a prompt needs one",
+        *options.form, form.answers().name)};
+  }
+  return form;
+}
+
 /// Prompts as tokens, one at least, which may be empty. A text begins as the tokenizer begins
 /// texts.
 std::vector<std::vector<std::int32_t>> prompts_of(Options const& options,
                                                   data::Tokenizer const* tokenizer,
-                                                  std::int64_t vocab) {
+                                                  pack::Template const* form, std::int64_t vocab) {
   std::vector<std::vector<std::int32_t>> prompts;
   if (options.prompt_tokens) {
     for (std::int32_t const token : *options.prompt_tokens) {
@@ -232,6 +260,11 @@ std::vector<std::vector<std::int32_t>> prompts_of(Options const& options,
     prompts.push_back(*options.prompt_tokens);
   }
   for (std::string const& text : options.prompts) {
+    if (form != nullptr) {
+      std::array const messages{pack::Message{form->asks(), text}};
+      prompts.push_back(pack::ConversationEncoder{*form, *tokenizer}.prompt(messages));
+      continue;
+    }
     auto& tokens = prompts.emplace_back(tokenizer->frame().before);
     tokenizer->encoder()->encode(text, tokens);
   }
@@ -333,7 +366,11 @@ ExitCode generate_command(Arguments const& arguments) {
   task.end = tokenizer ? tokenizer->end_of_document() : std::nullopt;
   task.sampling = options.sampling;
 
-  auto const prompts = prompts_of(options, tokenizer.get(), task.vocab);
+  auto const form = template_of(options, tokenizer.get());
+  if (form && form->eos) {
+    task.end = form->eos;
+  }
+  auto const prompts = prompts_of(options, tokenizer.get(), form ? &*form : nullptr, task.vocab);
   require_team();
   auto const model = generate::load(*reader, options.dtype);
   for (auto const& prompt : prompts) {

@@ -29,13 +29,20 @@ constexpr char const* import_usage =
 
 constexpr char const* export_usage =
     "Usage: offstage export --from PATH --to DIR [--dtype=fp32|bf16|fp16] [--shard-size=5GB]\n"
+    "                       [--like=DIR [--eos=TOKEN]]\n"
     "\n"
     "Makes a Hugging Face model in --to: config.json and safetensors files with at most "
     "--shard-size\n"
     "of tensors in each. --from: a checkpoint (step-...); a directory of checkpoints or a run\n"
     "directory, whose newest complete checkpoint is taken; or another Hugging Face model. --dtype\n"
-    "fp32 (the default) keeps every bit, the others round to nearest even. Works alone and under\n"
-    "mpirun or srun, in some 100 MB of memory per rank; the files are the same.";
+    "fp32 (the default) keeps every bit, the others round to nearest even. --like: the model that\n"
+    "it was tuned from, or a directory with its tokenizer alone: tokenizer, chat template and\n"
+    "generation_config.json are copied, and config.json names its tokens for the beginning and "
+    "the\n"
+    "end, so that a tuned model stops by itself. --eos: the text of another token that ends an\n"
+    "answer, as the template has it, in place of its. Works alone and under mpirun or srun, in "
+    "some\n"
+    "100 MB of memory per rank; the files are the same.";
 
 /// --from, --to and more.
 po::options_description from_and_to() {
@@ -59,6 +66,20 @@ Bytes shard_bytes_of(std::string const& text) {
   } catch (UsageError const& error) {
     throw UsageError{fmt::format("--shard-size={}: {}", text, error.what())};
   }
+}
+
+convert::Like like_of(GivenOptions const& given) {
+  convert::Like like;
+  if (given.contains("like")) {
+    like.directory = text_of(given, "like");
+  }
+  if (given.contains("eos")) {
+    like.eos = text_of(given, "eos");
+  }
+  if (like.eos && like.directory.empty()) {
+    throw UsageError{"--eos names a token of --like's tokenizer; give --like=DIR with it"};
+  }
+  return like;
 }
 
 void report_done(char const* what, convert::Converted const& done, Seconds elapsed) {
@@ -94,17 +115,21 @@ ExitCode export_command(Arguments const& arguments) {
     GivenOptions given;
     auto dtype = DType::fp32;
     Bytes shard_bytes = 0;
+    convert::Like like;
     mpi::agree(comm, [&] {
       auto options = from_and_to();
       options.add_options()("dtype", po::value<std::string>()->default_value("fp32"));
       options.add_options()("shard-size", po::value<std::string>()->default_value("5GB"));
+      options.add_options()("like", po::value<std::string>());
+      options.add_options()("eos", po::value<std::string>());
       given = parse_command_options(arguments, options, "export");
       dtype = choice<DType>(given, "dtype",
                             {{"fp32", DType::fp32}, {"bf16", DType::bf16}, {"fp16", DType::fp16}});
       shard_bytes = shard_bytes_of(text_of(given, "shard-size"));
+      like = like_of(given);
     });
     auto const done = convert::export_model(text_of(given, "from"), text_of(given, "to"), dtype,
-                                            shard_bytes, comm);
+                                            shard_bytes, like, comm);
     if (comm.rank() == 0) {
       report_done("exported", done, watch.elapsed());
     }

@@ -26,6 +26,7 @@ void set_device_share(train::RunConfig& config, std::string const& text);
 void set_device_resident(train::RunConfig& config, std::string const& text);
 /// A place, or `auto`.
 void set_parameter_home(train::RunConfig& config, std::string const& text);
+void set_parameter_sharding(train::RunConfig& config, std::string const& text);
 /// Whole chunks, as a subgroup's size.
 void set_device_chunk(train::RunConfig& config, std::string const& text);
 /// A size, or `auto`.

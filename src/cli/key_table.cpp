@@ -40,6 +40,11 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) {
           c.trace = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
+    Key{"run.tensorboard", "off|on", "off",
+        "write curves of loss, norm, rate, speed and storage paths to run.dir for TensorBoard",
+        [](RunConfig& c, Text t) {
+          c.tensorboard = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
     Key{"run.allow-foreign", "false|true", "false",
         "whether run.dir and checkpoint.dir may belong to another user, whose files are then "
         "trusted",
@@ -143,9 +148,23 @@ constexpr std::array keys{
                                              {"llmc", Format::llmc},
                                              {"nanogpt", Format::nanogpt}});
         }},
-    Key{"data.cross-documents", "true|false", "true",
-        "a sequence may hold the end of one document and the beginning of the next",
-        [](RunConfig& c, Text t) { c.data.cross_documents = truth(t); }},
+    Key{"data.cross-documents", "true|false|whole", "true",
+        "true: a sequence may hold the end of one document and the beginning of the next; false: "
+        "it "
+        "holds tokens of one document; whole: it holds whole documents, as many as fit, and what "
+        "is "
+        "longer is cut",
+        [](RunConfig& c, Text t) {
+          using data::WindowRule;
+          c.data.rule = choice<WindowRule>(t, {{"true", WindowRule::crossing},
+                                               {"false", WindowRule::apart},
+                                               {"whole", WindowRule::whole}});
+        }},
+    Key{"data.mask", "on|off", "on",
+        "a PREFIX.mask beside a file of tokens says which of them count in the loss; off: all do",
+        [](RunConfig& c, Text t) {
+          c.data.mask = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
     Key{"data.separator", "N", "", "token that ends a document, for formats that do not say",
         [](RunConfig& c, Text t) {
           c.data.separator.reset();
@@ -199,6 +218,14 @@ constexpr std::array keys{
     Key{"train.valid-batches", "N", "0",
         "micro-batches per validation, from the first file on; 0: all there are",
         [](RunConfig& c, Text t) { c.train.valid_batches = whole<std::int64_t>(t); }},
+    Key{"train.valid-first", "on|off", "off", "a validation before the first step, too",
+        [](RunConfig& c, Text t) {
+          c.train.valid_first = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
+    Key{"train.patience", "N", "0",
+        "the run is done after so many validations in a row that are no better than the best; 0: "
+        "at train.steps alone",
+        [](RunConfig& c, Text t) { c.train.patience = whole<std::int64_t>(t); }},
     Key{"train.log-every", "N", "10", "steps between log lines",
         [](RunConfig& c, Text t) { c.train.log_every = whole<std::int64_t>(t); }},
 
@@ -317,6 +344,11 @@ constexpr std::array keys{
         "where the 16-bit working copy lives; not on the device: it comes there layer by layer, "
         "ahead of use; auto: as plan.choose=on decides",
         set_parameter_home},
+    Key{"parameters.sharding", "auto|zero3|zero2", "zero3",
+        "how long a layer that ranks have gathered stays whole on the device; zero3: for one use; "
+        "zero2: for a step, so that it is gathered once; auto: zero2 where the device has room, or "
+        "as plan.choose=on decides",
+        set_parameter_sharding},
 
     Key{"tiers.path", "PATH[,ATTRIBUTE...]", "",
         "directory for the optimizer state, once for each storage path; empty: host memory",
@@ -420,7 +452,8 @@ constexpr std::array keys{
         }},
 
     Key{"plan.choose", "off|on", "off",
-        "on: what is auto of parameters.home, train.schedule, train.activations, tiers.cache and "
+        "on: what is auto of parameters.home, -sharding, train.schedule, train.activations, "
+        "tiers.cache and "
         "update.overlap, -device-share and -device-resident is decided together, for the quickest "
         "step by the rates of the machine",
         [](RunConfig& c, Text t) {
@@ -501,6 +534,11 @@ constexpr std::array keys{
     Key{"checkpoint.keep-every", "N", "0",
         "steps between checkpoints that are saved in any case and never removed; 0: none",
         [](RunConfig& c, Text t) { c.checkpoint.keep_every = whole<std::int64_t>(t); }},
+    Key{"checkpoint.keep-best", "on|off", "off",
+        "a step whose validation is the best so far is saved, and stays until a better one is",
+        [](RunConfig& c, Text t) {
+          c.checkpoint.keep_best = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
     Key{"checkpoint.overlap", "on|off", "on",
         "a checkpoint is written under forward and backward of the next step; off: the step waits",
         [](RunConfig& c, Text t) {

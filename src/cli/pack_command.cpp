@@ -20,6 +20,7 @@
 #include "data/token_writer.hpp"
 #include "pack/globs.hpp"
 #include "pack/packer.hpp"
+#include "pack/template.hpp"
 #include "tokens/open_tokenizer.hpp"
 
 namespace offstage::cli {
@@ -31,9 +32,11 @@ constexpr char const* usage_text =
     "Usage: offstage data pack --from TEXT... --to PREFIX --tokenizer=NAME --format=F [--option "
     "...]\n"
     "\n"
-    "Turns text into PREFIX.bin, and PREFIX.idx for megatron. Nothing is overwritten; the files "
-    "get their\n"
-    "names when they are whole.\n"
+    "Turns text into PREFIX.bin, and PREFIX.idx for megatron; with --template conversations, and "
+    "PREFIX.mask\n"
+    "says which of their tokens count in the loss. Nothing is overwritten; the files get their "
+    "names when they\n"
+    "are whole.\n"
     "  --from TEXT...        text, or JSON lines where the name ends in .jsonl; also as .gz or "
     ".zst; '*', '?'\n"
     "                        and [abc] stand for several files\n"
@@ -45,7 +48,16 @@ constexpr char const* usage_text =
     "(blank), or a\n"
     "                        field of every line, which is a JSON object (jsonl) [jsonl for "
     ".jsonl, else file]\n"
-    "  --field NAME          the field of JSON lines that is the text [text]\n"
+    "  --field NAME          the field of JSON lines that is the text [text], or an array of "
+    "messages [messages]\n"
+    "  --template FILE       JSON lines are conversations: messages with role and content, or "
+    "fields that are\n"
+    "                        roles of the template (prompt, completion); FILE says how roles "
+    "become "
+    "text and\n"
+    "                        what of it is learned; see configs/templates\n"
+    "  --longest N           conversations of more tokens are left out, and counted; 0: none are "
+    "[0]\n"
     "  --end-token TOKEN     ends every document, in the place of the line's end: a token's text, "
     "'</s>'; auto\n"
     "                        takes the tokenizer's own; without one, or with none, the line's end "
@@ -56,6 +68,8 @@ constexpr char const* usage_text =
     "\n"
     "  offstage data pack --from 'web/*.jsonl.zst' --to web --tokenizer=llama/tokenizer.json "
     "--format=megatron\n"
+    "  offstage data pack --from chats.jsonl --to chats --tokenizer=qwen --format=megatron "
+    "--template=chatml.txt\n"
     "  offstage data pack --from log.txt --to log --tokenizer=bytes --format=nanogpt "
     "--documents=line";
 
@@ -68,7 +82,9 @@ GivenOptions parse(Arguments const& arguments) {
     add(name, text()->required());
   }
   add("documents", text()->default_value("auto"));
-  add("field", text()->default_value("text"));
+  add("field", text());
+  add("template", text());
+  add("longest", text()->default_value("0"));
   add("end-token", text()->default_value("auto"));
   add("add-special-tokens", text()->default_value("no"));
   add("threads", text());
@@ -112,6 +128,48 @@ void warn_of_lookalikes(std::vector<pack::Text> const& texts) {
       log::warning("{}: looks like {}, which becomes tokens as it stands; {}", file.name(),
                    found->name, found->advice);
     }
+  }
+}
+
+/// Conversations are JSON lines, and all that a template says of their text is in it.
+void check_template_options(GivenOptions const& given, std::vector<pack::Text> const& texts) {
+  if (!given.contains("template")) {
+    if (given["longest"].as<std::string>() != "0") {
+      throw UsageError{"--longest is about conversations; give --template with it"};
+    }
+    return;
+  }
+  for (pack::Text const& text : texts) {
+    if (text.documents != data::Documents::json) {
+      throw UsageError{fmt::format(
+          "--from={}: --template takes JSON lines; name it .jsonl or add --documents=jsonl",
+          text.path)};
+    }
+  }
+  for (char const* const option : {"end-token", "add-special-tokens"}) {
+    if (!given[option].defaulted()) {
+      throw UsageError{fmt::format(
+          "--{} has no effect with --template, which says where {{bos}} and {{eos}} stand",
+          option)};
+    }
+  }
+}
+
+void warn_of_conversations(pack::Conversations const& all, std::int64_t longest) {
+  if (all.without > 0) {
+    log::warning("conversations left out, as nothing of them counts in the loss: {}; the first: {}",
+                 all.without, all.first_without);
+  }
+  if (all.too_long > 0) {
+    log::warning("conversations left out, as they have more than {} tokens (--longest): {}",
+                 longest, all.too_long);
+  }
+  if (all.straddling > 0) {
+    log::warning(
+        "{{learn}} or {{/learn}} lies inside of a token, which counts then, {} times; a prompt "
+        "that "
+        "ends there has other tokens: put a special token or a line's end there",
+        all.straddling);
   }
 }
 
@@ -186,7 +244,11 @@ ExitCode pack_command(Arguments const& arguments) {
   pack::Task task;
   task.texts = texts_of(given);
   warn_of_lookalikes(task.texts);
-  task.field = given["field"].as<std::string>();
+  check_template_options(given, task.texts);
+  bool const has_template = given.contains("template");
+  task.field = given.contains("field") ? given["field"].as<std::string>()
+                                       : (has_template ? "messages" : "text");
+  task.longest = whole(given, "longest", 0, 1'000'000'000);
   task.threads = given.contains("threads")
                      ? static_cast<int>(whole(given, "threads", 1, 1024))
                      : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -196,11 +258,25 @@ ExitCode pack_command(Arguments const& arguments) {
   task.end = end_of(given, *tokenizer);
   task.frame = framed ? tokenizer->frame() : data::Frame{};
 
-  data::TokenWriter writer{prefix, format, tokenizer->vocab()};
+  std::optional<pack::Template> form;
+  if (has_template) {
+    form = pack::read_template(given["template"].as<std::string>(), "--template", *tokenizer);
+    task.form = &*form;
+  }
+
+  data::TokenWriter writer{prefix, format, tokenizer->vocab(), has_template};
   auto const done = pack::pack(task, *tokenizer, writer, [&](pack::Progress const& progress) {
     teller.tell(progress, writer.tokens());
   });
+  warn_of_conversations(done.conversations, task.longest);
   writer.commit();
+  if (has_template) {
+    log::info("{}.bin: {} tokens of type {} in {} conversations; {}.mask: {:.1f} % of them count",
+              prefix, writer.tokens(), name_of(writer.type()), writer.documents(), prefix,
+              100.0 * static_cast<double>(done.conversations.counted) /
+                  static_cast<double>(writer.tokens()));
+    return ExitCode::done;
+  }
   log::info("{}.bin: {} tokens of type {} in {} documents from {} bytes, {:.2f} bytes a token{}",
             prefix, writer.tokens(), name_of(writer.type()), writer.documents(), done.text,
             static_cast<double>(done.text) / static_cast<double>(writer.tokens()),

@@ -55,6 +55,9 @@ void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
   if (!forecast.link.empty()) {
     print_line("layers between ranks", forecast.link);
   }
+  if (!forecast.gathers.empty()) {
+    print_line("  gathered", forecast.gathers);
+  }
 }
 
 void print_memory(train::Forecast const& forecast, PlanOptions const& options) {

@@ -151,7 +151,7 @@ Converted import_model(std::string const& from, std::string const& to,
 }
 
 Converted export_model(std::string const& from, std::string const& to, DType dtype,
-                       Bytes shard_bytes, mpi::Communicator const& comm) {
+                       Bytes shard_bytes, Like const& like, mpi::Communicator const& comm) {
   std::string const source = resolve_parameters(from, "--from", comm);
   std::unique_ptr<state::ParameterReader> reader;
   mpi::agree(comm, [&] { reader = open_parameters(source, "--from"); });
@@ -168,6 +168,10 @@ Converted export_model(std::string const& from, std::string const& to, DType dty
     // A model among checkpoints would be taken for the newest of them from then on.
     require_no_checkpoints(to);
     require_no_checkpoints(to + "/checkpoints");
+    if (!like.directory.empty()) {
+      writer.set_companions(
+          huggingface::read_companions(like.directory, "--like", reader->shape().vocab, like.eos));
+    }
     writer.create();
   });
   try {

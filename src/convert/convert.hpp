@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/dtype.hpp"
@@ -25,10 +26,10 @@ namespace offstage::convert {
 [[nodiscard]] std::unique_ptr<state::ParameterReader> open_parameters(std::string const& path,
                                                                       std::string const& key);
 
-/// What was written.
+/// Facts about a model that was written.
 struct Converted {
   std::string path;           ///< the checkpoint or the Hugging Face directory
-  std::int64_t parameters{};  ///< of the model, padding left out
+  std::int64_t parameters{};  ///< parameters of the model, padding left out
   Bytes bytes{};              ///< all ranks'
 };
 
@@ -40,12 +41,19 @@ struct Converted {
 Converted import_model(std::string const& from, std::string const& to,
                        mpi::Communicator const& comm);
 
+/// Whose tokenizer, ids of tokens and generation_config an export takes over.
+struct Like {
+  std::string directory;  ///< --like; empty: nobody's
+  std::optional<std::string>
+      eos;  ///< --eos: the text of the token that ends a text, in place of its
+};
+
 /// Writes the parameters of whatever open_parameters reads as a Hugging Face directory; its files do
 /// not depend on the ranks that read and wrote them. A failure leaves no model behind.
 /// Collective. Memory: a piece of 4 MiB parameters per rank and the library's buffers.
 /// Errors: mpi::AgreedError; UsageError if `to` holds a model already, DataError for a number beyond
-/// the range of `dtype`.
+/// the range of `dtype`, those of huggingface::read_companions.
 Converted export_model(std::string const& from, std::string const& to, DType dtype,
-                       Bytes shard_bytes, mpi::Communicator const& comm);
+                       Bytes shard_bytes, Like const& like, mpi::Communicator const& comm);
 
 }  // namespace offstage::convert

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
@@ -62,23 +63,33 @@ void Dataset::open(Source const& source) {
                            .vocab = options_.vocab});
   part.weight = source.weight;
   refuse_text_by_chance(options_, *part.file);
-  auto const tokens = part.file->tokens();
-  if (!options_.cross_documents) {
-    find_documents(part);
-  } else {
-    part.windows = count_windows(tokens, options_.sequence, false);
+  if (options_.uses_masks) {
+    part.mask = LossMask::beside(*part.file, options_.key);
   }
-  if (part.windows < 1 && options_.cross_documents) {
+  if (part.mask && options_.verifies_masks) {
+    part.mask->verify(*part.file);
+  }
+  auto const tokens = part.file->tokens();
+  bool const crossing = options_.rule == WindowRule::crossing;
+  if (crossing) {
+    part.windows = count_windows(tokens, options_.sequence, false);
+  } else {
+    find_documents(part);
+    options_.rule == WindowRule::apart ? deal_apart(part) : deal_whole(part);
+  }
+  if (part.windows < 1 && crossing) {
     throw DataError{fmt::format(
         "{}={}: has {} tokens, but train.sequence={} needs at least {}; give a longer text or a "
         "shorter sequence",
         options_.key, part.file->path(), tokens, options_.sequence, options_.sequence + 1)};
   }
   if (part.windows < 1) {
-    throw DataError{
-        fmt::format("{}={}: has {} tokens in {} documents, but none of 2 tokens or more, the least "
-                    "that data.cross-documents=false needs; give a longer text",
-                    options_.key, part.file->path(), tokens, part.documents.size())};
+    throw DataError{fmt::format(
+        "{}={}: has {} tokens in {} documents, but none of 2 tokens or more{}, the least that "
+        "data.cross-documents={} needs; give a longer text",
+        options_.key, part.file->path(), tokens, part.documents.size(),
+        part.mask ? " with one that its mask counts" : "",
+        options_.rule == WindowRule::apart ? "false" : "whole")};
   }
   parts_.push_back(std::move(part));
 }
@@ -86,11 +97,11 @@ void Dataset::open(Source const& source) {
 void Dataset::find_documents(Part& part) const {
   auto stored = part.file->documents();
   if (!stored && !options_.separator) {
-    throw DataError{
-        fmt::format("{}={}: {} data does not say where documents end, and "
-                    "data.cross-documents=false must know; "
-                    "set data.separator to the token that ends one, or data.cross-documents=true",
-                    options_.key, part.file->path(), name_of(part.file->format()))};
+    throw DataError{fmt::format(
+        "{}={}: {} data does not say where documents end, and data.cross-documents={} must know; "
+        "set data.separator to the token that ends one, or data.cross-documents=true",
+        options_.key, part.file->path(), name_of(part.file->format()),
+        options_.rule == WindowRule::apart ? "false" : "whole")};
   }
   if (!stored && (*options_.separator < 0 || *options_.separator >= options_.vocab)) {
     throw DataError{
@@ -100,13 +111,57 @@ void Dataset::find_documents(Part& part) const {
   }
   part.documents =
       stored ? std::move(*stored) : documents_by_separator(*part.file, *options_.separator);
+}
+
+std::int64_t Dataset::length_of(Part const& part, std::size_t document) const {
+  bool const last = document + 1 == part.documents.size();
+  return (last ? part.file->tokens() : part.documents[document + 1]) - part.documents[document];
+}
+
+void Dataset::deal_apart(Part& part) const {
+  std::int64_t followed = 0;
   part.document_window.reserve(part.documents.size());
   for (std::size_t i = 0; i < part.documents.size(); ++i) {
     part.document_window.push_back(part.windows);
-    bool const last = i + 1 == part.documents.size();
-    auto const end = last ? part.file->tokens() : part.documents[i + 1];
-    part.windows += count_windows(end - part.documents[i], options_.sequence, true);
+    part.windows += count_windows(length_of(part, i), options_.sequence, true);
+    followed += std::max<std::int64_t>(length_of(part, i), 1) - 1;
   }
+  part.filled = static_cast<double>(followed) /
+                static_cast<double>(std::max<std::int64_t>(part.windows, 1) * options_.sequence);
+}
+
+bool Dataset::has_target(Part const& part, Range const& tokens) {
+  if (!part.mask || tokens.count < 2) {
+    return tokens.count >= 2;
+  }
+  std::vector<std::uint8_t> mask(static_cast<std::size_t>(tokens.count) - 1);
+  part.mask->read(tokens.first + 1, mask);
+  return std::ranges::find(mask, 1) != mask.end();
+}
+
+void Dataset::deal_whole(Part& part) const {
+  std::int64_t const most = options_.sequence + 1;
+  std::int64_t tokens = 0;
+  std::vector<std::int64_t> lengths;
+  lengths.reserve(part.documents.size());
+  for (std::size_t i = 0; i < part.documents.size(); ++i) {
+    std::int64_t length = length_of(part, i);
+    bool const is_cut = length > most;
+    length = std::min(length, most);
+    // `data pack` left out what has no target; a cut may have taken it since.
+    if (length < 2 || (is_cut && !has_target(part, {part.documents[i], length}))) {
+      ++part.left_out;
+      length = 0;
+    } else if (is_cut) {
+      ++part.cut;
+    }
+    tokens += length;
+    lengths.push_back(length);
+  }
+  part.packed = pack_windows(lengths, most);
+  part.windows = std::ssize(part.packed.begins) - 1;
+  part.filled = static_cast<double>(tokens) /
+                static_cast<double>(std::max<std::int64_t>(part.windows, 1) * most);
 }
 
 std::int64_t Dataset::windows() const noexcept {
@@ -121,7 +176,7 @@ std::vector<FileFacts> Dataset::files() const {
   std::vector<FileFacts> facts;
   for (Part const& part : parts_) {
     auto documents = part.file->document_count();
-    if (!documents && !options_.cross_documents) {
+    if (!documents && options_.rule != WindowRule::crossing) {
       documents = static_cast<std::int64_t>(part.documents.size());
     }
     facts.push_back({.path = part.file->path(),
@@ -131,6 +186,10 @@ std::vector<FileFacts> Dataset::files() const {
                      .documents = documents,
                      .windows = part.windows,
                      .share = part.weight / weights,
+                     .counted = part.mask ? std::optional{part.mask->counted()} : std::nullopt,
+                     .filled = part.filled,
+                     .cut = part.cut,
+                     .left_out = part.left_out,
                      .doubt = part.file->doubt()});
   }
   return facts;
@@ -146,19 +205,52 @@ std::int64_t Dataset::shuffled(std::int64_t sample, std::uint64_t seed) const {
   return parts_[part].first_window + static_cast<std::int64_t>(window);
 }
 
-Dataset::Range Dataset::range_of(Part const& part, std::int64_t window) const {
-  if (options_.cross_documents) {
-    return {window * options_.sequence, options_.sequence + 1};
+std::vector<Dataset::Range> Dataset::ranges_of(Part const& part, std::int64_t window) const {
+  std::int64_t const most = options_.sequence + 1;
+  if (options_.rule == WindowRule::crossing) {
+    return {{window * options_.sequence, most}};
   }
+  if (options_.rule == WindowRule::apart) {
+    return {range_apart(part, window)};
+  }
+  auto const w = static_cast<std::size_t>(window);
+  std::vector<Range> ranges;
+  for (auto i = part.packed.begins[w]; i < part.packed.begins[w + 1]; ++i) {
+    auto const document =
+        static_cast<std::size_t>(part.packed.documents[static_cast<std::size_t>(i)]);
+    ranges.push_back({part.documents[document], std::min(most, length_of(part, document))});
+  }
+  return ranges;
+}
+
+Dataset::Range Dataset::range_apart(Part const& part, std::int64_t window) const {
   // The last document that begins at this window or before: one without windows shares the number
   // of the one behind it.
   auto const after = std::ranges::upper_bound(part.document_window, window);
   auto const document = static_cast<std::size_t>(after - part.document_window.begin()) - 1;
-  bool const last = document + 1 == part.documents.size();
-  auto const end = last ? part.file->tokens() : part.documents[document + 1];
-  auto const first =
-      part.documents[document] + (window - part.document_window[document]) * options_.sequence;
-  return {first, std::min(options_.sequence + 1, end - first)};
+  auto const past = (window - part.document_window[document]) * options_.sequence;
+  return {part.documents[document] + past,
+          std::min(options_.sequence + 1, length_of(part, document) - past)};
+}
+
+void Dataset::fill(Part const& part, Range const& range, std::int64_t place,
+                   std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
+  auto const count = static_cast<std::size_t>(range.count);
+  std::vector<std::int32_t> read(count);
+  part.file->read(range.first, read);
+  std::vector<std::uint8_t> counts(count, 1);
+  if (part.mask) {
+    part.mask->read(range.first, counts);
+  }
+  auto const begin = static_cast<std::size_t>(place);
+  for (std::size_t i = 0; i + 1 < count; ++i) {
+    tokens[begin + i] = read[i];
+    targets[begin + i] = counts[i + 1] != 0 ? read[i + 1] : ignored_target;
+  }
+  // A document's end is context of the documents behind it, and without a target of its own.
+  if (options_.rule == WindowRule::whole && begin + count <= tokens.size()) {
+    tokens[begin + count - 1] = read.back();
+  }
 }
 
 TokenBatch Dataset::batch(std::span<std::int64_t const> windows) const {
@@ -168,17 +260,16 @@ TokenBatch Dataset::batch(std::span<std::int64_t const> windows) const {
   auto const row = static_cast<std::size_t>(options_.sequence);
   result.tokens.resize(windows.size() * row);
   result.targets.resize(windows.size() * row, ignored_target);
-  std::vector<std::int32_t> buffer(row + 1);
   for (std::size_t i = 0; i < windows.size(); ++i) {
     require(windows[i] >= 0 && windows[i] < this->windows(), "Dataset: no such window");
     auto const after = std::ranges::upper_bound(parts_, windows[i], {}, &Part::first_window);
     Part const& part = *std::prev(after);
-    Range const range = range_of(part, windows[i] - part.first_window);
-    auto const tokens = std::span{buffer}.first(static_cast<std::size_t>(range.count));
-    part.file->read(range.first, tokens);
-    auto const begin = static_cast<std::ptrdiff_t>(i * row);
-    std::copy(tokens.begin(), tokens.end() - 1, result.tokens.begin() + begin);
-    std::copy(tokens.begin() + 1, tokens.end(), result.targets.begin() + begin);
+    std::int64_t place = 0;
+    for (Range const& range : ranges_of(part, windows[i] - part.first_window)) {
+      fill(part, range, place, std::span{result.tokens}.subspan(i * row, row),
+           std::span{result.targets}.subspan(i * row, row));
+      place += range.count;
+    }
   }
   return result;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -8,19 +9,30 @@
 #include <vector>
 
 #include "data/batch.hpp"
+#include "data/loss_mask.hpp"
 #include "data/mixture.hpp"
 #include "data/token_file.hpp"
+#include "data/window_packing.hpp"
 
 namespace offstage::data {
+
+/// data.cross-documents: which tokens share a window.
+enum class WindowRule {
+  crossing,  ///< true: those that lie one behind the other, whatever their documents
+  apart,     ///< false: those of one document
+  whole,     ///< whole: those of whole documents, as many as fit
+};
 
 struct DatasetOptions {
   std::string key;  ///< "data.train"
   Format format = Format::automatic;
   std::int64_t vocab{};
-  std::int64_t sequence{};      ///< T
-  bool cross_documents = true;  ///< a window may hold the end of one document and more
+  std::int64_t sequence{};  ///< T
+  WindowRule rule = WindowRule::crossing;
   /// data.separator: the token that ends a document, and belongs to it, where the format does not say.
   std::optional<std::int32_t> separator{};
+  bool uses_masks = true;  ///< data.mask: a mask beside a file says which of its tokens count
+  bool verifies_masks{};   ///< reads files with masks through, and compares checksums
 };
 
 /// Windows of T tokens in `tokens` tokens that lie one behind the other: (tokens - 1) / T, so that all
@@ -35,24 +47,33 @@ struct FileFacts {
   std::int64_t tokens{};
   std::optional<std::int64_t> documents{};  ///< nullopt: nothing tells them apart
   std::int64_t windows{};
-  double share{};     ///< of the samples
-  std::string doubt;  ///< TokenFile::doubt
+  double share{};                         ///< share of the samples
+  std::optional<std::int64_t> counted{};  ///< tokens that its mask counts; nullopt: no mask
+  std::optional<double>
+      filled{};             ///< share of positions with tokens; nullopt: windows cross documents
+  std::int64_t cut{};       ///< documents that are longer than a window, which ends them
+  std::int64_t left_out{};  ///< documents of which no window holds a target that counts
+  std::string doubt;        ///< TokenFile::doubt
 };
 
 /// Deals windows of T tokens with the T that follow them as targets.
 ///
-/// Windows: with cross_documents window w of a file starts at token w T, so there are (tokens - 1) / T
-///          of them and neighbours share one token. Without, a document of n tokens has
-///          ceil((n - 1) / T) windows of its own; the last one is filled up with token 0 and ignored
-///          targets.
+/// Windows: crossing: window w of a file starts at token w T, so there are (tokens - 1) / T of them
+///          and neighbours share one token. apart: a document of n tokens has ceil((n - 1) / T)
+///          windows of its own; the last one is filled up with token 0 and ignored targets. whole: a
+///          window holds whole documents of together T + 1 tokens at most (pack_windows); a longer
+///          document is cut to that; the rest is filled up. No document's first token is a target
+///          but where windows cross documents.
+/// Masks:   a token whose mask says 0 is an ignored target; as an input it stays.
 /// Samples: sample s of training, s counting from 0 over all steps, depends on seed and s alone. A file's
 ///          epochs show every window of it once, each in an order of its own. Of several files each
 ///          has its weight's share of the samples, see Mixture. One file is dealt without it.
-/// Memory:  16 bytes per document without cross_documents, else nothing that grows with the files.
+/// Memory:  16 bytes per document (whole: 24), where windows cross documents nothing that grows with
+///          the files.
 /// Errors:  DataError: a file has no window (says how many tokens there are and how many are needed);
 ///          the file is a text by format=automatic alone and the vocabulary is not 256;
-///          cross_documents is false and neither the format nor a separator tells documents apart; the
-///          separator is no token; those of open_tokens.
+///          windows do not cross documents and neither the format nor a separator tells documents
+///          apart; the separator is no token; those of open_tokens and LossMask.
 /// Threads: one.
 class Dataset {
  public:
@@ -71,11 +92,15 @@ class Dataset {
  private:
   struct Part {
     std::unique_ptr<TokenFile> file;
+    std::unique_ptr<LossMask> mask;  ///< null: all tokens count
     double weight{};
     std::int64_t first_window{};  ///< over all files
     std::int64_t windows{};
     std::vector<std::int64_t> documents;        ///< begins; empty if windows cross documents
-    std::vector<std::int64_t> document_window;  ///< the first window of each document, in this file
+    std::vector<std::int64_t> document_window;  ///< apart: of each document the first
+    PackedWindows packed;                       ///< whole
+    std::int64_t cut{}, left_out{};             ///< FileFacts
+    std::optional<double> filled;
   };
   struct Range {
     std::int64_t first{};  ///< token
@@ -84,7 +109,17 @@ class Dataset {
 
   void open(Source const& source);
   void find_documents(Part& part) const;
-  [[nodiscard]] Range range_of(Part const& part, std::int64_t window) const;
+  void deal_apart(Part& part) const;
+  void deal_whole(Part& part) const;
+  [[nodiscard]] std::int64_t length_of(Part const& part, std::size_t document) const;
+  /// False if no target that counts lies in these tokens.
+  [[nodiscard]] static bool has_target(Part const& part, Range const& tokens);
+  /// Ranges of the file that are in the window, in order.
+  [[nodiscard]] std::vector<Range> ranges_of(Part const& part, std::int64_t window) const;
+  [[nodiscard]] Range range_apart(Part const& part, std::int64_t window) const;
+  /// Puts the tokens of a range into a row of T at `place`, with the targets that follow them.
+  void fill(Part const& part, Range const& range, std::int64_t place,
+            std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
 
   DatasetOptions options_;
   std::vector<Part> parts_;

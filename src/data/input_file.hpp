@@ -13,7 +13,7 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
   [[nodiscard]] virtual Bytes size() const = 0;
-  /// What errors call it: "data.train=a.idx".
+  /// Name in errors: "data.train=a.idx".
   [[nodiscard]] virtual std::string name() const = 0;
   /// Fills `out` with the bytes from `offset` on. Errors: PreconditionError beyond size().
   virtual void read(Bytes offset, std::span<std::byte> out) const = 0;

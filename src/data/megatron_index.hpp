@@ -8,16 +8,16 @@
 
 namespace offstage::data {
 
-/// What PATH.idx says of PATH.bin.
+/// Contents of PATH.idx, which describes PATH.bin.
 struct MegatronIndex {
   TokenType type{};
   std::int64_t tokens{};
-  std::int64_t documents{};  ///< that have tokens
+  std::int64_t documents{};  ///< documents that have tokens
 };
 
 /// Bytes of an index before its lengths.
 constexpr Bytes megatron_header_bytes = 34;
-/// What an index begins with; the zero at the end belongs to it.
+/// First bytes of an index; the zero at the end belongs to them.
 constexpr char megatron_magic[] = "MMIDIDX\0";
 /// The code of a type in an index. Errors: PreconditionError for u32, which has none.
 [[nodiscard]] std::uint8_t megatron_code(TokenType type);

@@ -8,7 +8,7 @@
 
 namespace offstage::data {
 
-/// What is in a file of tokens.
+/// Facts about a file of tokens.
 struct Summary {
   std::int64_t tokens{};
   std::int32_t smallest{};  ///< token

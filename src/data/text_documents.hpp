@@ -7,11 +7,11 @@
 
 namespace offstage::data {
 
-/// What a document of a text is.
+/// Rules for where a document of a text ends.
 enum class Documents {
   file,   ///< the whole file
   line,   ///< a line
-  blank,  ///< what stands between blank lines
+  blank,  ///< text between blank lines
   json,   ///< a line, which is a JSON object: the caller takes it apart
 };
 
@@ -26,7 +26,7 @@ class TextDocuments {
 
   struct Document {
     std::string text;
-    std::string end;  ///< what parts it from the next one: a line's end and blank lines behind it
+    std::string end;  ///< separator before the next document: line end and blank lines
   };
   /// Fetches the next one; false if there is none. All texts and ends together are the file.
   [[nodiscard]] bool next(Document& document);
@@ -42,7 +42,7 @@ class TextDocuments {
   ByteStream& stream_;
   Documents kind_;
   std::string buffer_;
-  std::size_t used_{};  ///< of the buffer
+  std::size_t used_{};  ///< used bytes of the buffer
   std::string line_;    ///< read already, and not given out
 };
 

@@ -11,7 +11,7 @@
 
 namespace offstage::data {
 
-/// What a file of tokens looks like.
+/// Formats of token files.
 enum class Format {
   automatic,  ///< by name and first bytes: see open_tokens
   text,       ///< every byte is a token

@@ -21,6 +21,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "data/llmc_header.hpp"
+#include "data/loss_mask.hpp"
 #include "data/megatron_index.hpp"
 
 namespace offstage::data {
@@ -41,6 +42,13 @@ TokenType type_for(Format format, std::int64_t vocab) {
                     u16_tokens, vocab)};
   }
   return format == Format::megatron ? TokenType::i32 : TokenType::u32;
+}
+
+void refuse_existing(std::string const& path, char const* what) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) == 0) {
+    throw UsageError{fmt::format("{} is there already; {}", path, what)};
+  }
 }
 
 /// A file under another name until it is whole. Appends through a buffer.
@@ -132,13 +140,6 @@ class PartFile {
   [[nodiscard]] std::string const& path() const noexcept { return path_; }
 
  private:
-  static void refuse_existing(std::string const& path, char const* what) {
-    struct stat status {};
-    if (lstat(path.c_str(), &status) == 0) {
-      throw UsageError{fmt::format("{} is there already; {}", path, what)};
-    }
-  }
-
   std::string path_;
   std::string part_;
   int file_ = -1;
@@ -215,12 +216,56 @@ class IndexWriter {
   std::int64_t count_{};
 };
 
+/// The mask, whose header comes last.
+class MaskWriter {
+ public:
+  explicit MaskWriter(std::string const& path) : file_{path} {
+    std::array<std::byte, mask_header_bytes> const room{};
+    file_.append(room);
+  }
+
+  void add(std::span<std::int32_t const> tokens, std::span<std::uint8_t const> mask) {
+    require(mask.size() == tokens.size() &&
+                std::ranges::all_of(mask, [](std::uint8_t byte) { return byte <= 1; }),
+            "TokenWriter: 0 or 1 for each token");
+    tokens_.add(std::as_bytes(tokens));
+    mask_.add(std::as_bytes(mask));
+    count_ += mask.size();
+    counted_ += static_cast<std::uint64_t>(std::ranges::count(mask, 1));
+    file_.append(std::as_bytes(mask));
+  }
+
+  void finish() {
+    if (counted_ == 0) {
+      throw DataError{fmt::format("{}: no token counts in the loss", file_.path())};
+    }
+    file_.flush();
+    file_.write_at(0, std::as_bytes(std::span{mask_magic, 8}));
+    file_.write_at(8, bytes_of(std::array{count_, counted_, tokens_.value(), mask_.value()}));
+    file_.sync();
+  }
+
+  [[nodiscard]] PartFile& file() noexcept { return file_; }
+
+ private:
+  PartFile file_;
+  RunningChecksum tokens_;
+  RunningChecksum mask_;
+  std::uint64_t count_{};
+  std::uint64_t counted_{};
+};
+
 }  // namespace
 
 class TokenWriter::Implementation {
  public:
-  Implementation(std::string const& prefix, Format format, std::int64_t vocab)
+  Implementation(std::string const& prefix, Format format, std::int64_t vocab, bool has_mask)
       : format_{format}, type_{type_for(format, vocab)}, vocab_{vocab}, data_{prefix + ".bin"} {
+    auto const mask = mask_path_of(data_.path());
+    refuse_existing(mask, "it is of other tokens; remove it or use another prefix");
+    if (has_mask) {
+      mask_.emplace(mask);
+    }
     if (format == Format::megatron) {
       index_.emplace(prefix + ".idx", type_);
     }
@@ -229,7 +274,11 @@ class TokenWriter::Implementation {
     }
   }
 
-  void write(std::span<std::int32_t const> tokens) {
+  void write(std::span<std::int32_t const> tokens, std::span<std::uint8_t const> mask) {
+    require(mask_ || mask.empty(), "TokenWriter: there is no mask to write");
+    if (mask_) {
+      mask_->add(tokens, mask);
+    }
     for (auto const token : tokens) {
       require(token >= 0 && token < vocab_, "TokenWriter: token outside the vocabulary");
     }
@@ -286,6 +335,10 @@ class TokenWriter::Implementation {
       data_.write_at(0, std::as_bytes(std::span{header}));
     }
     data_.sync();
+    if (mask_) {
+      mask_->finish();
+      mask_->file().name();
+    }
     if (index_) {
       index_->finish();
       index_->file().sync();
@@ -306,20 +359,22 @@ class TokenWriter::Implementation {
   std::int64_t vocab_;
   PartFile data_;
   std::optional<IndexWriter> index_;
+  std::optional<MaskWriter> mask_;
   std::int64_t tokens_{};
   std::int64_t documents_{};
   std::int64_t in_document_{};
 };
 
-TokenWriter::TokenWriter(std::string const& prefix, Format format, std::int64_t vocab) {
+TokenWriter::TokenWriter(std::string const& prefix, Format format, std::int64_t vocab,
+                         bool has_mask) {
   require(format == Format::megatron || format == Format::llmc || format == Format::nanogpt,
           "TokenWriter: no format to write");
-  implementation_ = std::make_unique<Implementation>(prefix, format, vocab);
+  implementation_ = std::make_unique<Implementation>(prefix, format, vocab, has_mask);
 }
 TokenWriter::~TokenWriter() = default;
 
-void TokenWriter::write(std::span<std::int32_t const> tokens) {
-  implementation_->write(tokens);
+void TokenWriter::write(std::span<std::int32_t const> tokens, std::span<std::uint8_t const> mask) {
+  implementation_->write(tokens, mask);
 }
 void TokenWriter::end_document() {
   implementation_->end_document();

@@ -37,7 +37,7 @@ class Tokenizer {
   /// The text of tokens; tokens that stand for no text are left out.
   /// Errors: DataError for a token outside the vocabulary.
   [[nodiscard]] virtual std::string decode(std::span<std::int32_t const> tokens) const = 0;
-  /// What ends a document; nullopt if the tokenizer has no such token.
+  /// Token that ends a document; nullopt if the tokenizer has none.
   [[nodiscard]] virtual std::optional<std::int32_t> end_of_document() const = 0;
   [[nodiscard]] virtual Frame frame() const { return {}; }
   /// The token that is called so, "</s>"; nullopt if there is none.

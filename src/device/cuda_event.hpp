@@ -35,7 +35,7 @@ class Origin {
   Clock::time_point time_;
 };
 
-/// Of a device. Threads: any.
+/// Clock of a device. Threads: any.
 class CudaClock {
  public:
   explicit CudaClock(int index) : index_{index} {}
@@ -55,7 +55,8 @@ class CudaClock {
 
 class CudaEvent final : public Event {
  public:
-  /// Of device `index`, the current one. Threads that have none would open device 0 by some of these calls.
+  /// Makes an event of device `index`, the current one. A thread without a current device would open
+  /// device 0 by some of these calls.
   CudaEvent(int index, std::shared_ptr<Origin const> origin);
   ~CudaEvent() override;
   CudaEvent(CudaEvent const&) = delete;

@@ -106,8 +106,8 @@ class Stream {
   /// Device memory that every kernel of this stream may use between its own launches, and none keeps:
   /// 64 MiB in the calling streams of cuda, from what is left to libraries; empty in all others.
   [[nodiscard]] virtual std::span<std::byte> scratch() const noexcept = 0;
-  /// What multiplies matrices on this stream, with half of the scratch memory as its workspace; made by the first call.
-  /// Errors: PreconditionError on the host backend.
+  /// Library handle for matrix products on this stream. It has half of the scratch memory as its
+  /// workspace. The first call makes it. Errors: PreconditionError on the host backend.
   [[nodiscard]] virtual cuda::BlasLt& blas() = 0;
   [[nodiscard]] virtual std::shared_ptr<Event> record() = 0;
   /// Work queued later starts after `event`, of this or another stream of the same backend. Never waits
@@ -155,14 +155,15 @@ class Device {
   virtual void free(std::byte* data, Bytes size) noexcept = 0;
 };
 
-/// What the emulated device pretends to be. 0: as fast as it can.
+/// Rates that the emulated device pretends to have. 0: as fast as it can.
 struct Emulation {
   double host_to_device{};  ///< bytes per second
   double device_to_host{};  ///< bytes per second
   double device_update{};   ///< elements of the state per second, by AdamW on the device
-  double host_update{};     ///< likewise on this rank's cores; whoever updates there applies it
-  double
-      host_sum{};  ///< bytes per second that these cores read and write where they add gradients; likewise
+  /// Elements of the state per second on this rank's cores. Whoever updates there applies it.
+  double host_update{};
+  /// Bytes per second that these cores read and write where they add gradients; applied there too.
+  double host_sum{};
   double
       compute{};  ///< floating-point operations per second of products; kernels between them take no time of their own
 

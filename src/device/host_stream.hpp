@@ -12,8 +12,8 @@
 
 namespace offstage::device {
 
-/// What streams of the emulated device share: a copy engine, the unit that updates or the one that makes products.
-/// Does one thing at a time, in order of arrival.
+/// Engine that streams of the emulated device share: a copy engine, the unit that updates, or the
+/// unit that makes products. It does one thing at a time, in order of arrival.
 /// Threads: any.
 class Engine {
  public:
@@ -29,7 +29,7 @@ class Engine {
   std::condition_variable changed_;
   std::int64_t next_ticket_{};
   std::int64_t served_{};  ///< whose turn it is
-  Pacer pacer_;            ///< of the thread whose turn it is
+  Pacer pacer_;            ///< pacer of the thread whose turn it is
 };
 
 struct HostEngines {

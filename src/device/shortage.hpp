@@ -8,11 +8,11 @@ namespace offstage::device {
 
 /// Device memory that does not suffice.
 struct Shortage {
-  std::string purpose;  ///< of what was to be allocated
+  std::string purpose;  ///< purpose of the allocation that failed
   Bytes wanted{};
   Bytes available{};
   Bytes capacity{};
-  Bytes set_aside{};  ///< of that, for libraries
+  Bytes set_aside{};  ///< part of that which is set aside for libraries
 };
 
 /// Errors: always UsageError, which names the keys that help.

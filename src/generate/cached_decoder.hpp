@@ -37,7 +37,7 @@ class CachedDecoder {
   void append(std::span<std::int32_t const> tokens, std::span<float> out);
 
  private:
-  /// What a block's layers make of the new rows, one behind the other.
+  /// Results of a block's layers for the new rows, one behind the other.
   struct Rows {
     std::vector<T> x, normed, qkv, attention, mid, up, hidden, branch;
     std::vector<T> heads;  ///< qkv with normalised queries and keys, in a model that has such norms

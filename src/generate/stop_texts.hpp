@@ -14,9 +14,9 @@ class StopTexts {
   /// None of them is empty.
   explicit StopTexts(std::vector<std::string> stops) : stops_{std::move(stops)} {}
 
-  /// What of the text so far may be shown now.
+  /// Returns the part of the text so far that may be shown now.
   [[nodiscard]] std::string add(std::string_view piece);
-  /// What was held back: nothing once stopped() is true.
+  /// Returns the text that was held back: nothing once stopped() is true.
   [[nodiscard]] std::string finish();
   [[nodiscard]] bool stopped() const noexcept { return stopped_; }
 

@@ -21,7 +21,7 @@ class TextStream {
   [[nodiscard]] std::string add(std::int32_t token);
   /// A token whose text is not wanted.
   void pass_over(std::int32_t token);
-  /// What was held back, whole or not.
+  /// Returns the bytes that were held back, whole characters or not.
   [[nodiscard]] std::string finish();
 
  private:

@@ -18,9 +18,17 @@ namespace offstage::huggingface {
 ///         looked at.
 [[nodiscard]] state::ModelShape parse_config(std::string_view json, std::string const& path);
 
+/// Tokens of a config.json as JSON: a number, an array of numbers, or null.
+struct TokenIds {
+  std::string bos = "null";
+  std::string eos = "null";  ///< without one transformers stops nowhere by itself
+  std::string pad = "null";
+};
+
 /// config.json of this shape for transformers. model_type is gpt2, or of the LLaMA family the one
 /// that has what the shape has: qwen3 and olmo2 with norms of q and k, qwen2 with their biases, else
 /// mistral with a window, else llama.
-[[nodiscard]] std::string config_json(state::ModelShape const& shape, DType dtype);
+[[nodiscard]] std::string config_json(state::ModelShape const& shape, DType dtype,
+                                      TokenIds const& ids = {});
 
 }  // namespace offstage::huggingface

@@ -114,7 +114,7 @@ char const* torch_name_of(DType dtype) {
 
 }  // namespace
 
-std::string config_json(state::ModelShape const& shape, DType dtype) {
+std::string config_json(state::ModelShape const& shape, DType dtype, TokenIds const& ids) {
   nlohmann::ordered_json config;
   if (shape.family == state::Family::gpt2) {
     put_gpt2(config, shape);
@@ -123,9 +123,12 @@ std::string config_json(state::ModelShape const& shape, DType dtype) {
   }
   config["vocab_size"] = shape.vocab;
   config["tie_word_embeddings"] = shape.tied_head;
-  // Offstage does not know the tokenizer; the defaults of transformers would name tokens.
-  config["bos_token_id"] = nullptr;
-  config["eos_token_id"] = nullptr;
+  // Null where nobody knows the tokenizer: the defaults of transformers would name tokens.
+  config["bos_token_id"] = nlohmann::ordered_json::parse(ids.bos);
+  config["eos_token_id"] = nlohmann::ordered_json::parse(ids.eos);
+  if (ids.pad != "null") {
+    config["pad_token_id"] = nlohmann::ordered_json::parse(ids.pad);
+  }
   config["torch_dtype"] = torch_name_of(dtype);
   return config.dump(2) + "\n";
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "huggingface/companions.hpp"
 #include "huggingface/safetensors.hpp"
 #include "state/initialize.hpp"
 #include "state/model_shape.hpp"
@@ -54,7 +55,8 @@ class ModelDirectory final : public state::ParameterReader {
 /// Writes a model: the caller creates it on one rank, and then any number of ranks fill it.
 ///
 /// Files:  one model.safetensors, or model-00001-of-0000N.safetensors with tensors of at most
-///         `shard_bytes` in each (a larger tensor has one of its own) with the index; config.json.
+///         `shard_bytes` in each (a larger tensor has one of its own) with the index; companions, if
+///         there are some; config.json.
 ///         The layout depends on shape, dtype and shard_bytes alone.
 /// Commit: files are written under another name (".part") and get their names in commit(), after
 ///         fsync, config.json last.
@@ -67,6 +69,8 @@ class ModelWriter {
   ModelWriter(ModelWriter const&) = delete;
   ModelWriter& operator=(ModelWriter const&) = delete;
 
+  /// The rank that creates and commits, before create(): what stands beside the weights.
+  void set_companions(Companions companions);
   /// One rank, before any write: creates the directory if need be and the files in their full size
   /// with their headers; removes files of an export that was killed.
   /// Errors: also UsageError if the directory holds a model already, IoError if the space does not

@@ -5,10 +5,12 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
+#include "huggingface/companions.hpp"
 #include "huggingface/config.hpp"
 #include "huggingface/file.hpp"
 #include "huggingface/model_directory.hpp"
@@ -66,6 +68,10 @@ bool is_model_file(std::string const& name) {
   return name == config_name || name.ends_with(".safetensors") || name == index_name;
 }
 
+bool is_ours(std::string const& name) {
+  return is_model_file(name) || is_companion(name);
+}
+
 /// Rounds; `name` is the tensor's. Errors: DataError for a number that becomes infinite.
 template <class T>
 void round_to(std::span<float const> numbers, std::span<T> rounded, std::string const& name) {
@@ -93,6 +99,8 @@ class ModelWriter::Implementation {
     name_and_frame();
     files_.resize(shards_.size());
   }
+
+  void set_companions(Companions companions) { companions_ = std::move(companions); }
 
   void create() {
     std::error_code error;
@@ -145,12 +153,18 @@ class ModelWriter::Implementation {
     if (shards_.size() > 1) {
       write_text(index_name, index_json());
     }
-    write_text(config_name, config_json(shape_, dtype_));
+    write_text(config_name, config_json(shape_, dtype_, companions_.ids));
+    for (auto const& [name, text] : companions_.files) {
+      write_text(name, text);
+    }
     for (Shard const& shard : shards_) {
       publish(shard.name);
     }
     if (shards_.size() > 1) {
       publish(index_name);
+    }
+    for (auto const& [name, text] : companions_.files) {
+      publish(name);
     }
     // The config makes a model of the directory: everything else is there for good by then.
     aio::sync_directory(directory_);
@@ -306,7 +320,10 @@ class ModelWriter::Implementation {
   }
 
   void require_space() const {
-    Bytes const needed = bytes() + small_files;
+    Bytes needed = bytes() + small_files;
+    for (auto const& [name, text] : companions_.files) {
+      needed += static_cast<Bytes>(text.size());
+    }
     if (Bytes const free = aio::free_bytes(directory_); free < needed) {
       throw IoError{fmt::format("{}: the model takes {}, but {} is free there", directory_,
                                 format_bytes(needed), format_bytes(free))};
@@ -323,12 +340,12 @@ class ModelWriter::Implementation {
     }
     for (fs::directory_entry const& entry : entries) {
       std::string const name = entry.path().filename();
-      if (refuse_model && is_model_file(name)) {
+      if (refuse_model && (is_model_file(name) || companions_.files.contains(name))) {
         throw UsageError{
             fmt::format("{} holds a model already ({}); name another directory", directory_, name)};
       }
       if (name.ends_with(part_suffix) &&
-          is_model_file(name.substr(0, name.size() - std::string_view{part_suffix}.size()))) {
+          is_ours(name.substr(0, name.size() - std::string_view{part_suffix}.size()))) {
         leftovers.push_back(entry.path());
       }
     }
@@ -341,6 +358,7 @@ class ModelWriter::Implementation {
   state::ModelShape shape_;
   std::vector<state::LayerLayout> layers_;
   DType dtype_;
+  Companions companions_;
   bool made_directory_ = false;
   std::vector<Target> targets_;  ///< by TensorLayout::index
   std::vector<Bytes> sizes_;     ///< of the shards' buffers
@@ -354,6 +372,9 @@ ModelWriter::ModelWriter(std::string const& directory, state::ModelShape const& 
     : implementation_{std::make_unique<Implementation>(directory, shape, dtype, shard_bytes)} {}
 ModelWriter::~ModelWriter() = default;
 
+void ModelWriter::set_companions(Companions companions) {
+  implementation_->set_companions(std::move(companions));
+}
 void ModelWriter::create() {
   implementation_->create();
 }

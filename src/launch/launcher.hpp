@@ -17,11 +17,11 @@ struct RankPlace {
   int local_rank{};  ///< among the ranks that share memory
   int local_ranks{};
   Placement placement;
-  int threads{};                ///< what OpenMP was told
+  int threads{};                ///< threads that OpenMP was told to use
   bool threads_given{};         ///< PlacementRules::threads was
   bool bound{};                 ///< the system follows the placement
   std::vector<int> inherited;   ///< the mask before
-  topology::Topology topology;  ///< of the node
+  topology::Topology topology;  ///< topology of the node
 };
 
 /// Finds this rank's place on its node and goes there: binds the calling thread (OpenMP's threads and
@@ -33,7 +33,7 @@ struct RankPlace {
 /// Collective. Errors: mpi::AgreedError as place().
 [[nodiscard]] RankPlace take_place(mpi::Communicator const& comm, PlacementRules const& rules);
 
-/// What the node of these ranks lacks; see find_shortages.
+/// Shortages of the node of these ranks; see find_shortages.
 /// Collective over the node's ranks; every rank gets its node's.
 [[nodiscard]] std::vector<Shortage> shortages(mpi::Communicator const& node, RankPlace const& place,
                                               Needs const& needs);

@@ -8,24 +8,24 @@
 
 namespace offstage::launch {
 
-/// What one rank brings to its node.
+/// Resources that one rank brings to its node.
 struct RankOnNode {
   int world_rank{};
   std::vector<int> allowed_cpus;           ///< its inherited mask, ascending, not empty
-  std::vector<topology::VisibleGpu> gpus;  ///< that it may use
+  std::vector<topology::VisibleGpu> gpus;  ///< GPUs that it may use
 };
 
 /// Where one rank runs.
 struct Placement {
   std::optional<topology::VisibleGpu> gpu;
-  int numa{-1};           ///< of its memory; -1 if unknown or several alike
+  int numa{-1};           ///< NUMA domain of its memory; -1 if unknown or several alike
   std::vector<int> cpus;  ///< inside its inherited mask, ascending, never empty
   int threads{};    ///< as asked for, or one per physical core, shared ones divided; at least 1
-  int gpu_ranks{};  ///< of the node that use its GPU, itself included; 0 without one
+  int gpu_ranks{};  ///< ranks of the node that use its GPU, itself included; 0 without one
 };
 
 struct PlacementRules {
-  int threads = 0;         ///< that each rank runs; 0: as many as its cores
+  int threads = 0;         ///< threads of each rank; 0: as many as its cores
   bool share_gpu = false;  ///< several ranks may use one GPU
 };
 

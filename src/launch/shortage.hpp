@@ -13,38 +13,38 @@
 
 namespace offstage::launch {
 
-/// What a run wants of each node.
+/// Demands of a run on each node.
 struct Needs {
   Bytes host_memory{};                     ///< planned per node, everything included
-  Bytes allocation{};                      ///< of it, what is still to be taken
+  Bytes allocation{};                      ///< part of it that is still to be allocated
   Bytes pinned_memory{};                   ///< per rank, locked for copies to a GPU; 0 without one
   std::int64_t aio_requests{};             ///< in flight per rank; 0 without asynchronous I/O
   std::vector<std::string> storage_paths;  ///< the directories of tiers.path
 };
 
-/// What one rank was granted.
+/// Resources that one rank was granted.
 struct RankFigures {
   int world_rank{};
   std::vector<int> inherited;  ///< its mask at the start
-  std::vector<int> cpus;       ///< that it runs on now
+  std::vector<int> cpus;       ///< processors that it runs on now
   int threads{};
   bool threads_given{};  ///< run.threads was
   bool openmp_binds{};   ///< OMP_PROC_BIND or OMP_PLACES is set
   int numa{-1};
   Bytes memlock{};                                         ///< RLIMIT_MEMLOCK
-  Bytes address_space{std::numeric_limits<Bytes>::max()};  ///< what RLIMIT_AS leaves
+  Bytes address_space{std::numeric_limits<Bytes>::max()};  ///< address space that RLIMIT_AS leaves
 };
 
-/// What a node grants.
+/// Resources that a node grants.
 struct NodeFigures {
   std::string host;
   std::vector<RankFigures> ranks;
-  int cpus{};  ///< of the whole node
+  int cpus{};  ///< processors of the whole node
   memory::MemoryLimit memory;
   Bytes memory_left{};
   std::int64_t aio_most{-1};       ///< fs.aio-max-nr; -1: unknown
   std::int64_t aio_used{-1};       ///< fs.aio-nr
-  std::vector<int> storage_numas;  ///< of Needs::storage_paths; -1: unknown
+  std::vector<int> storage_numas;  ///< NUMA domains of Needs::storage_paths; -1: unknown
   std::vector<topology::Device> drives;
 };
 

@@ -2,17 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/thread.hpp"
 #include "data/byte_stream.hpp"
+#include "pack/conversation.hpp"
 #include "pack/json_field.hpp"
 
 namespace offstage::pack {
@@ -31,7 +35,9 @@ struct Batch {
   Bytes read_so_far{};  ///< of all files
 
   std::vector<std::int32_t> tokens;
-  std::vector<std::size_t> ends;  ///< of the documents, in tokens
+  std::vector<std::uint8_t> mask;  ///< of the tokens; empty without a template
+  std::vector<std::size_t> ends;   ///< of the documents, in tokens
+  Conversations conversations;
   std::exception_ptr error;
   bool taken{};
   bool done{};
@@ -41,29 +47,57 @@ struct Batch {
 class Worker {
  public:
   Worker(Task const& task, data::Tokenizer const& tokenizer)
-      : task_{task}, encoder_{tokenizer.encoder()} {}
+      : task_{task}, encoder_{tokenizer.encoder()} {
+    if (task.form != nullptr) {
+      conversations_.emplace(*task.form, tokenizer);
+    }
+  }
 
   void run(Batch& batch) {
     for (std::size_t i = 0; i < batch.documents.size(); ++i) {
       auto& document = batch.documents[i];
-      if (batch.text->documents == data::Documents::json) {
-        if (document.text.find_first_not_of(" \t\r") != std::string::npos) {
-          auto const line = batch.first_line + static_cast<std::int64_t>(i);
-          document.text =
-              text_field(document.text, task_.field,
-                         fmt::format("{}={}: line {}", task_.key, batch.text->path, line));
+      bool const is_json = batch.text->documents == data::Documents::json;
+      if (is_json && document.text.find_first_not_of(" \t\r") != std::string::npos) {
+        auto const line = batch.first_line + static_cast<std::int64_t>(i);
+        auto const place = fmt::format("{}={}: line {}", task_.key, batch.text->path, line);
+        if (conversations_) {
+          add_conversation(document.text, place, batch);
         } else {
-          document.text.clear();
+          document.text = text_field(document.text, task_.field, place);
         }
+      } else if (is_json) {
+        document.text.clear();
+      }
+      if (is_json) {
         document.end.clear();
       }
-      encode(document, batch.tokens);
+      if (!conversations_) {
+        encode(document, batch.tokens);
+      }
       batch.ends.push_back(batch.tokens.size());
       document = {};
     }
   }
 
  private:
+  void add_conversation(std::string_view line, std::string const& place, Batch& batch) {
+    auto const messages = read_messages(line, task_.field, *task_.form, place);
+    auto const encoded = conversations_->encode(messages);
+    auto const counted = std::ranges::count(encoded.mask, 1);
+    // The first token is no target: nothing comes before it.
+    bool const learns = counted > (!encoded.mask.empty() && encoded.mask.front() == 1 ? 1 : 0);
+    auto& all = batch.conversations;
+    if (!learns) {
+      all.first_without = all.without++ == 0 ? place : all.first_without;
+    } else if (task_.longest > 0 && std::ssize(encoded.tokens) > task_.longest) {
+      ++all.too_long;
+    } else {
+      all.counted += counted;
+      all.straddling += encoded.straddling;
+      batch.tokens.insert(batch.tokens.end(), encoded.tokens.begin(), encoded.tokens.end());
+      batch.mask.insert(batch.mask.end(), encoded.mask.begin(), encoded.mask.end());
+    }
+  }
   void encode(data::TextDocuments::Document& document, std::vector<std::int32_t>& tokens) {
     bool const has_text = !document.text.empty();
     if (!task_.end) {
@@ -84,6 +118,7 @@ class Worker {
 
   Task const& task_;
   std::unique_ptr<data::Encoder> encoder_;
+  std::optional<ConversationEncoder> conversations_;
 };
 
 /// Batches between the thread that reads, those that encode and the one that writes.
@@ -218,10 +253,20 @@ void encode_all(Task const& task, data::Tokenizer const& tokenizer, Line& line) 
 void write_batch(Batch const& batch, data::TokenWriter& writer) {
   std::size_t begin = 0;
   for (std::size_t const end : batch.ends) {
-    writer.write(std::span{batch.tokens}.subspan(begin, end - begin));
+    auto const mask = std::span{batch.mask};
+    writer.write(std::span{batch.tokens}.subspan(begin, end - begin),
+                 mask.empty() ? mask : mask.subspan(begin, end - begin));
     writer.end_document();
     begin = end;
   }
+}
+
+void add(Conversations const& batch, Conversations& all) {
+  all.counted += batch.counted;
+  all.first_without = all.without == 0 ? batch.first_without : all.first_without;
+  all.without += batch.without;
+  all.too_long += batch.too_long;
+  all.straddling += batch.straddling;
 }
 
 /// Threads end before what they use.
@@ -265,6 +310,7 @@ Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWri
     write_batch(*batch, writer);
     progress.read = batch->read_so_far;
     progress.text += batch->bytes;
+    add(batch->conversations, progress.conversations);
     on_progress(progress);
   }
   return progress;

@@ -10,6 +10,7 @@
 #include "data/text_documents.hpp"
 #include "data/token_writer.hpp"
 #include "data/tokenizer.hpp"
+#include "pack/template.hpp"
 
 namespace offstage::pack {
 
@@ -21,20 +22,32 @@ struct Text {
 struct Task {
   std::vector<Text> texts;     ///< in this order
   std::string key = "--from";  ///< named in errors
-  std::string field = "text";  ///< of lines that are JSON
+  std::string field = "text";  ///< of lines that are JSON; with a template: of their messages
+  Template const* form{};      ///< null: lines are texts, not conversations
+  std::int64_t longest{};      ///< tokens of a conversation; longer ones are left out; 0: none are
   data::Frame frame;           ///< around every document
   std::optional<std::int32_t>
       end;          ///< ends every document that has text, in the place of what parts documents
   int threads = 1;  ///< that encode, beside one that reads and the caller, who writes
 };
 
+/// What became of conversations; zeros without a template.
+struct Conversations {
+  std::int64_t counted{};     ///< tokens that count in the loss
+  std::int64_t without{};     ///< left out: nothing of them counts
+  std::int64_t too_long{};    ///< left out: longer than Task::longest
+  std::int64_t straddling{};  ///< ConversationEncoder::Encoded
+  std::string first_without;  ///< the place of the first of these
+};
+
 struct Progress {
   Bytes read{};   ///< of the files, packed or not
   Bytes text{};   ///< of the documents
   Bytes total{};  ///< of the files
+  Conversations conversations;
 };
 
-/// Turns texts into tokens. What is written depends on texts and tokenizer alone, in the texts'
+/// Turns texts into tokens, and with a template conversations into tokens and their mask. What is written depends on texts and tokenizer alone, in the texts'
 /// order.
 ///
 /// Memory:  text that is read and not written yet takes some 16 MiB per thread with its tokens, or

@@ -13,6 +13,13 @@ enum class Home {
   storage,  ///< on the storage paths, likewise, through a few extents in host memory
 };
 
+/// parameters.sharding: how long a layer that ranks have gathered on their devices stays whole
+/// there, by the names of ZeRO's stages. Gradients and the optimizer state are always sharded.
+enum class Sharding {
+  zero3,  ///< for one use: the next one gathers it again
+  zero2,  ///< for a step: parameters are whole on each device
+};
+
 /// What decides how far layers are brought ahead of use. It changes times, never bits.
 struct DepthDemand {
   Bytes free{};          ///< device memory that nothing else wants

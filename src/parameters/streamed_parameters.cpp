@@ -18,7 +18,7 @@ std::vector<int> large_layers(state::ShardMap const& map) {
   auto const sizes = map.slot_sizes();
   std::vector<int> large;
   for (int layer = 0; layer < static_cast<int>(map.layers().size()); ++layer) {
-    if (sizes.is_large(map.layers()[static_cast<std::size_t>(layer)])) {
+    if (sizes.is_large(map.gathered_elements(layer))) {
       large.push_back(layer);
     }
   }
@@ -32,9 +32,8 @@ Bytes StreamedParameters<T>::host_bytes(state::ShardMap const& map, state::Route
   if (route == state::Route::in_place || map.ranks() == 1) {
     return 0;
   }
-  std::int64_t const chunks = map.largest_layer() / chunk_elements;
-  std::int64_t const most = route == state::Route::staged ? chunks : ceil_div(chunks, map.ranks());
-  return most * chunk_elements * static_cast<Bytes>(sizeof(T));
+  Bytes const whole = map.largest_gathered() * static_cast<Bytes>(sizeof(T));
+  return route == state::Route::staged ? whole : whole / map.ranks();
 }
 
 template <class T>
@@ -211,8 +210,7 @@ void StreamedParameters<T>::gather_ahead(std::unique_lock<std::mutex>& lock,
 template <class T>
 void StreamedParameters<T>::bring(plan::SlotSchedule::Use const& use,
                                   std::shared_ptr<device::Event> const& freed) {
-  auto const& layer = map_.layers()[static_cast<std::size_t>(use.layer)];
-  auto const whole = slot(use).first(static_cast<std::size_t>(layer.padded_elements()));
+  auto const whole = slot(use).first(static_cast<std::size_t>(map_.gathered_elements(use.layer)));
   trace::Scope const scope{trace_, row, "bring", use.layer};
   if (link_.size() > 1) {
     gather(use.layer, whole, freed);
@@ -240,10 +238,9 @@ void StreamedParameters<T>::wait_for(std::shared_ptr<device::Event> const& freed
 template <class T>
 void StreamedParameters<T>::gather(int layer, std::span<T> whole,
                                    std::shared_ptr<device::Event> const& freed) {
-  auto const parts = map_.slices(layer, sizeof(T));
-  Slice const& mine = parts[static_cast<std::size_t>(link_.rank())];
-  auto const offset = static_cast<std::size_t>(mine.offset) / sizeof(T);
-  auto const size = static_cast<std::size_t>(mine.size) / sizeof(T);
+  state::ChunkRange const mine = map_.chunks(layer, link_.rank());
+  auto const offset = static_cast<std::size_t>(mine.first * chunk_elements);
+  auto const size = static_cast<std::size_t>(mine.count * chunk_elements);
   bool const staged = link_.route() == state::Route::staged;
   if (!staged) {
     wait_for(freed);
@@ -264,7 +261,7 @@ void StreamedParameters<T>::gather(int layer, std::span<T> whole,
     copy(own, written);
     sent_ = stream_->record();
   }
-  link_.all_gather(stream_ ? *stream_ : model_, std::as_writable_bytes(gathered), parts);
+  link_.all_gather(stream_ ? *stream_ : model_, std::as_writable_bytes(gathered));
   if (staged) {
     wait_for(freed);  // only now, as the ranks need not
     copy(whole, gathered);

@@ -51,10 +51,12 @@ class DeviceParameters final : public WorkingParameters<T> {
   DeviceParameters(state::ShardMap const& map, state::RankLink& link, device::Device& device,
                    device::Stream& stream, int slots = state::WorkingCopy<T>::least_slots,
                    trace::Trace* trace = nullptr)
-      : trace_{map.ranks() > 1 ? trace : nullptr}, copy_{map, link, device, stream, slots} {}
+      : trace_{trace}, copy_{map, link, device, stream, slots} {}
 
+  void begin() override { copy_.begin(); }
   [[nodiscard]] std::span<T const> acquire(int layer) override {
-    trace::Scope const scope{trace_, "parameters from ranks", "bring", layer};
+    auto* const trace = copy_.gathers(layer) ? trace_ : nullptr;
+    trace::Scope const scope{trace, "parameters from ranks", "bring", layer};
     return copy_.acquire(layer);
   }
   void release(int layer, std::shared_ptr<device::Event> done) override {

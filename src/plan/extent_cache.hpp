@@ -36,7 +36,7 @@ class ExtentCache {
   /// A new version of the key: it is the last in order now, and this pass needs it no more.
   void insert(std::int64_t key);
   void remove(std::int64_t key) noexcept;
-  /// Of a key that is in it.
+  /// Commit of a key that is in the cache.
   [[nodiscard]] Commit commit_of(std::int64_t key) const;
   /// The key is where it was before any later commit of it, in order and pass.
   void restore(Commit const& commit);

@@ -5,7 +5,7 @@
 
 namespace offstage::plan {
 
-/// What one rank's share of each resource does per second, while all ranks of the node do the same.
+/// Rates per second of one rank's share of each resource, while all ranks of the node do the same.
 /// 0: it takes no time.
 struct Machine {
   double compute{};  ///< floating-point operations of the device's products

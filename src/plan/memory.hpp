@@ -8,22 +8,22 @@
 
 namespace offstage::plan {
 
-/// What decides where the optimizer state's memory goes, per node.
+/// Demands that decide where the optimizer state lives, per node.
 struct MemoryDemand {
   StateLayout state = adamw_layout();
-  std::int64_t shard_elements{};     ///< of the rank with most, padding included
-  std::int64_t resident_elements{};  ///< of those, whose state lives in device memory
+  std::int64_t shard_elements{};     ///< elements of the rank with most, padding included
+  std::int64_t resident_elements{};  ///< elements of it whose state lives in device memory
   std::int64_t ranks_per_node = 1;
-  std::int64_t gradient_bytes_per_element = 4;  ///< of the accumulated gradient
+  std::int64_t gradient_bytes_per_element = 4;  ///< bytes of the accumulated gradient
   bool flush_fp32 = false;  ///< gradients go to storage in FP32 beside (update.gradients)
   Bytes exchange_bytes{};   ///< per rank: buffers that gradients and gathered layers travel through
   Bytes activation_bytes{};  ///< per rank: activations that wait in host memory for backward
-  /// Per rank: blocks whose activations may wait on storage instead, each an extent of this size, as many of them in flight as
-  /// are wished for. 0: none may.
+  /// Per rank: blocks whose activations may wait on storage instead, each an extent of this size, with
+  /// as many of them in flight as are wished for. 0: none may.
   std::int64_t activation_extents = 0;
   Bytes activation_extent{};
   int activation_buffers = 0;
-  /// Of the working copy, where the device does not have it; 0: it has.
+  /// Bytes of the working copy, where the device does not have it; 0: the device has it.
   Bytes parameter_bytes_per_element = 0;
   bool parameters_on_storage = false;  ///< else all of it stays in host memory
   int parameter_buffers = 0;           ///< extents of it in flight, wished for; on storage
@@ -36,12 +36,12 @@ struct MemoryDemand {
   Bytes host_memory{};    ///< the limit, per node
 };
 
-/// Per rank, in units of subgroups (of `subgroup_elements`, the last one may be smaller). An extent
-/// takes one place, a buffer or one of the cache: min(subgroups, buffers + cached) places are all that
-/// a tier needs, and with cached == subgroups nothing goes to storage.
+/// Memory of a rank, in units of subgroups (of `subgroup_elements`; the last one may be smaller). An
+/// extent takes one place, a buffer or one of the cache. A tier needs min(subgroups, buffers + cached)
+/// places. With cached == subgroups nothing goes to storage.
 struct MemoryPlan {
   std::int64_t subgroup_elements{};
-  std::int64_t subgroups{};  ///< of the rank with most, resident ones not included
+  std::int64_t subgroups{};  ///< subgroups of the rank with most, resident ones not included
   int buffers{};             ///< state extents in flight; 0 without paths
   std::int64_t cached{};     ///< state extents that stay in host memory
   int gradient_buffers{};    ///< gradient extents in flight; 0 if all stay
@@ -58,23 +58,25 @@ struct MemoryPlan {
   Bytes node_total{};  ///< all ranks of the node
 };
 
-/// Divides the limit. In this order, each as far as the former leave memory:
-///   1. exchange buffers, activations that stay or two buffers of them, three state buffers (one fetched, one updated, one flushed), the working copy or
-///      three buffers of it (one read, one sent to the device, one updated) and the least of the gradients
-///      that 2. allows, for which a subgroup of default size is halved until they fit and the reserve stays
-///      free;
-///   2. gradients: all of them, or three gradient buffers and as many as fit, the others spill
-///      (with flush_fp32 all must fit, and three FP32 buffers beside);
-///   3. further buffers of activations, and as many extents as fit: each saves a write and a read in every micro-batch,
-///      one of the state in every step; further buffers of the working copy, as many as are wished for, and of the state: 2 + 2 per path in
-///      all, so that every path always has work;
-///   4. the cache. All extents stay where there is a place for each and most_cache allows it;
+/// Divides the limit among these, in this order, each as far as the former leave memory:
+///   1. exchange buffers; activations that stay, or two buffers of them; three state buffers (one
+///      fetched, one updated, one flushed); the working copy, or three buffers of it (one read, one
+///      sent to the device, one updated); the least of the gradients that 2. allows. A subgroup of
+///      default size is halved until they fit and the reserve stays free.
+///   2. gradients: all of them, or three gradient buffers and as many gradients as fit; the others
+///      spill. With flush_fp32 all must fit, and three FP32 buffers beside.
+///   3. further buffers of activations, and as many of their extents as fit. Each saves a write and a
+///      read in every micro-batch; an extent of the state saves one in every step. Then buffers of the
+///      working copy, as many as are wished for, and of the state, 2 + 2 per path in all, so that every
+///      path always has work.
+///   4. the cache. All extents stay where there is a place for each and most_cache allows it.
 ///   5. where all stay, second versions, if they are asked for.
-/// On several paths a subgroup of default size is first of all made so small that the ranks of the node
-/// have 32 together and 8 each, but not below 2 Mi parameters: so the split comes near to its weights
-/// and every path has work from the first moment to the last (perf/README.md has the figures).
-/// Nowhere more buffers than subgroups. The reserve is a wish: it is given up where a subgroup of the
-/// size asked for, or of one chunk, fits only without it. Without paths everything but those must fit.
+/// On several paths a subgroup of default size is first made so small that the ranks of the node have
+/// 32 together and 8 each, but not below 2 Mi parameters. The split comes near to its weights then, and
+/// every path has work from the first moment to the last (perf/README.md has the figures). There are
+/// nowhere more buffers than subgroups. The reserve is a wish: it is given up where a subgroup of the
+/// size asked for, or of one chunk, fits only without it. Without paths everything but second versions
+/// must fit.
 /// Errors: UsageError naming tiers.host-memory, what is needed for what, and what would help;
 ///         PreconditionError: something negative, flush_fp32 or parameters_on_storage without paths.
 [[nodiscard]] MemoryPlan plan_memory(MemoryDemand const& demand);

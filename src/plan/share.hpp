@@ -8,7 +8,7 @@
 
 namespace offstage::plan {
 
-/// What one rank's resources do while all ranks of the node do the same. 0: not known.
+/// Rates of one rank's resources while all ranks of the node do the same. 0: not known.
 struct UpdateRates {
   double
       cpu_update{};  ///< elements per second: an update on the rank's cores, 16-bit result included
@@ -26,9 +26,9 @@ struct UpdateRates {
   std::vector<PathRate> paths{};
 };
 
-/// What one update of a rank moves on its storage paths.
+/// Traffic of one update of a rank on its storage paths.
 struct StorageTraffic {
-  Bytes read{}, written{};  ///< of state and parameters, whatever the share
+  Bytes read{}, written{};  ///< bytes of state and parameters, whatever the share
   /// Elements whose gradient has no place in host memory: it is read, unless the device holds it.
   std::int64_t spilled{};
 
@@ -44,7 +44,7 @@ enum class Transfers {
 };
 
 struct UpdateDemand {
-  std::int64_t elements{};  ///< of the shard, resident ones included
+  std::int64_t elements{};  ///< elements of the shard, resident ones included
   double resident{};        ///< share of them whose state lives on the device
   double state_bytes =
       12.0;                  ///< per element, of all planes; and the half that the working copy has
@@ -66,17 +66,20 @@ struct UpdateTimes {
   Seconds total{};  ///< makespan
 };
 
-/// The update's time if a share of the elements that are not resident, in [0, 1], is updated on the device.
+/// Time of an update if a share of the elements that are not resident, in [0, 1], is updated on the
+/// device.
 ///
-/// Link:        a device update takes the state and the gradient there (unless it is held) and the state back; of a
-///              resident element the gradient alone crosses, of one that the CPU updates the new parameter. The direction with
-///              less to move runs wholly beside the other; what is left of that goes at the rate of one.
-/// Host memory: an element that the CPU updates is its state twice, gradient and parameter; whatever crosses
-///              the link is read or written once more (a staged parameter too: it is written past the
-///              caches). What an emulated device does inside its own memory is not counted.
-/// Storage:     bandwidth_bound (split.hpp) of what is read and written; beside everything else.
-/// overlap:     the longest of: each resource's busy time with what one chunk takes before it (filling) and
-///              after it (draining), host memory, storage.
+/// Link:        a device update takes the state there and back, and the gradient there unless it is
+///              held. Of a resident element only the gradient crosses, of one that the CPU updates
+///              only the new parameter. The direction with less to move runs wholly beside the other;
+///              the rest of the other goes at the rate of one direction.
+/// Host memory: an element that the CPU updates costs its state twice, gradient and parameter. Bytes
+///              that cross the link are read or written once more (a staged parameter too: it is
+///              written past the caches). Work of an emulated device inside its own memory is not
+///              counted.
+/// Storage:     bandwidth_bound (split.hpp) of the bytes read and written, beside everything else.
+/// overlap:     the longest of: each resource's busy time with the time of one chunk before it
+///              (filling) and after it (draining), host memory, storage.
 /// blocking:    residents first, then the CPU and its copies in turns; no less than overlap.
 /// Not counted: forward and backward, where the update goes on beside them.
 /// Errors:      PreconditionError: a share or `resident` outside of [0, 1]; a rate that is needed is not
@@ -84,10 +87,11 @@ struct UpdateTimes {
 [[nodiscard]] UpdateTimes update_times(UpdateDemand const& demand, UpdateRates const& rates,
                                        double share);
 
-/// The share of least total, and where storage takes longest whatever the share, that which keeps the others
-/// furthest behind it: a pipeline with few buffers loses time where two are equally busy. Of equals the smallest
-/// (0 if no share helps). Not rounded to a stride: what DOS's equation 1 cannot say
-/// (above one half) and what it leaves out (host memory, overlap of transfer and device update) counts.
+/// Share with the least total. Where storage takes longest whatever the share, it is the share that
+/// keeps the other resources furthest behind storage: a pipeline with few buffers loses time where two
+/// are equally busy. Of equal shares it is the smallest (0 if no share helps). It is not rounded to a
+/// stride, may lie above one half, which DOS's equation 1 cannot say, and counts what that equation
+/// leaves out (host memory, overlap of transfer and device update).
 [[nodiscard]] double best_share(UpdateDemand const& demand, UpdateRates const& rates);
 
 /// DOS equation 1: CPU updates per device update, k; to be printed beside best_share. Parameters per second,

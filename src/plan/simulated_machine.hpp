@@ -116,13 +116,13 @@ class SimulatedExtents {
   struct Settings {
     std::string name{};         ///< in the events: "state"
     bool made = false;          ///< all have a first version, made in ascending order
-    std::vector<double> bytes;  ///< of each extent
+    std::vector<double> bytes;  ///< bytes of each extent
     std::int64_t buffers{};     ///< in flight; 0: all extents are in memory for good
-    std::int64_t cached{};      ///< that stay in memory beside
+    std::int64_t cached{};      ///< extents that stay in memory beside
     std::int64_t spares{};      ///< versions on trial beside those that they replace, in memory
     bool spare_slots = false;   ///< and on storage
     Evict evict = Evict::farthest;
-    std::vector<double> weights{};  ///< of the paths
+    std::vector<double> weights{};  ///< weights of the paths
     PathSharer sharer{};
   };
   SimulatedExtents(VirtualTime& time, SimulatedMachine& machine, Settings settings);
@@ -157,12 +157,12 @@ class SimulatedExtents {
   SimulatedMachine& machine_;
   Settings settings_;
   std::vector<Extent> extents_;
-  std::vector<std::int64_t> counts_;  ///< of extents on each path
+  std::vector<std::int64_t> counts_;  ///< extents on each path
   ExtentCache cache_;
   Tokens buffers_;
   Change written_;
   std::int64_t spares_left_{};
-  std::string row_;  ///< of the events
+  std::string row_;  ///< row of the events
 };
 
 }  // namespace offstage::plan

@@ -45,7 +45,7 @@ struct SimulatedUpdate {
   int workers_left{};
 };
 
-/// What a micro-batch's use of a layer takes from an extent of the working copy.
+/// Part of an extent of the working copy that a micro-batch's use of a layer takes.
 struct ExtentPiece {
   std::int64_t key{};
   std::int64_t elements{};
@@ -161,7 +161,7 @@ class SimulatedSteps {
   VirtualTime time_;
   SimulatedMachine machine_;
   std::int64_t waiting_;  ///< subgroups that are not resident
-  int slots_;             ///< of layers on the device; 0: all are there
+  int slots_;             ///< slots of layers on the device; 0: all are there
   SimulatedExtents state_, gradients_, flushed_, parameters_;
   Tokens lane_, feed_, chunk_slots_, staged_chunks_;
   Tokens gradient_places_, gradient_staging_, readers_ahead_;
@@ -176,8 +176,9 @@ class SimulatedSteps {
   std::vector<char> held_, stays_;
   std::int64_t passes_ = 1;  ///< the first versions were made in ascending order: pass 0
   std::deque<Marks> marks_;
-  std::vector<ResourceUse> settled_, ended_;   ///< before the steps that count, and after them
-  std::vector<PathUse> moved_before_, moved_;  ///< likewise
+  std::vector<ResourceUse> settled_, ended_;  ///< before the steps that count, and after them
+  /// Uses of paths: before the steps that count, and after them.
+  std::vector<PathUse> moved_before_, moved_;
 };
 
 }  // namespace offstage::plan

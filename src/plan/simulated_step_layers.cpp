@@ -15,7 +15,7 @@ void SimulatedSteps::expect(StepUses& step) {
   }
   std::vector<std::size_t> fills;
   for (int const layer : layers) {
-    if (schedule_.home == ParameterHome::device) {
+    if (schedule_.home == ParameterHome::device && !schedule_.gathers_once) {
       layer_slots_.forget();  // ranks gather a layer for each of its uses
     }
     auto slot = slots_ > 0 ? layer_slots_.add(layer) : SlotSchedule::Use{.layer = layer};

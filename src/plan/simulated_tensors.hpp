@@ -16,12 +16,12 @@ namespace offstage::plan {
 class SimulatedActivations {
  public:
   struct Settings {
-    std::vector<double> bytes;         ///< of each extent
-    std::vector<std::int64_t> blocks;  ///< likewise, for the events
+    std::vector<double> bytes;         ///< bytes of each extent
+    std::vector<std::int64_t> blocks;  ///< block of each extent, for the events
     bool storage = false;
     std::int64_t cached{};  ///< extents that stay in host memory, where others go to storage
     int writers = 1, readers = 1;
-    std::vector<double> weights{};  ///< of the paths
+    std::vector<double> weights{};  ///< weights of the paths
     PathSharer sharer{};
   };
   SimulatedActivations(VirtualTime& time, SimulatedMachine& machine, Settings const& settings);

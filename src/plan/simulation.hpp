@@ -50,10 +50,11 @@ struct Prediction {
 /// How much of a step is simulated at most, so that the time that it takes is bounded. What a step
 /// has more is merged or follows from a shorter one: long steps repeat themselves.
 struct Detail {
-  std::int64_t rounds = 5;             ///< one after the other; beyond them time grows evenly
-  std::int64_t rounds_in_layers = 12;  ///< of a vertical schedule, likewise
-  std::int64_t subgroups = 256;        ///< beyond them neighbours are merged
-  std::int64_t chunks = 2048;          ///< of the shard, as they cross the link
+  std::int64_t rounds = 5;  ///< one after the other; beyond them time grows evenly
+  /// Rounds of a vertical schedule; beyond them time grows evenly.
+  std::int64_t rounds_in_layers = 12;
+  std::int64_t subgroups = 256;  ///< beyond them neighbours are merged
+  std::int64_t chunks = 2048;    ///< chunks of the shard, as they cross the link
 };
 /// Nothing is merged.
 constexpr Detail full_detail{.rounds = std::numeric_limits<std::int64_t>::max(),

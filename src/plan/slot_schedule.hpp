@@ -27,7 +27,7 @@ class SlotSchedule {
 
   /// The next use; they count from 0 and go on counting after forget.
   [[nodiscard]] Use add(int layer);
-  /// What lies in the slots is no longer what a use wants.
+  /// Forgets what lies in the slots: it is no longer what a use wants.
   void forget();
 
  private:

@@ -10,7 +10,7 @@
 
 namespace offstage::plan {
 
-/// What a storage path moves, bytes per second.
+/// Rates of a storage path, bytes per second.
 struct PathRate {
   double read{};
   double write{};
@@ -49,20 +49,20 @@ struct PathSharer {
 /// Whether the rule gives this path extents at all.
 [[nodiscard]] bool takes_extents(SplitPolicy const& policy, std::size_t path);
 
-/// The path that the next extent goes to when they hold `counts` extents of this rank now: the one
-/// that is fullest last, (count + 1) / weight least, the first of equals. So the extents of several
-/// ranks together are placed as those of one would be: no rank holds more of them on a path than its
-/// turn among the others gives it, lest all round in the same direction. Where `open` is false nothing
-/// goes; a weight of 0 is taken only if all open ones have 0. Called again and again this interleaves
-/// the paths as evenly as the weights allow, and moves the counts towards the weights when these change.
+/// Path for the next extent, when the paths hold `counts` extents of this rank. It is the path with the
+/// least (count + 1) / weight, the first of equals. The extents of several ranks together are placed
+/// as those of one rank would be: a rank holds no more of them on a path than its turn among the
+/// others gives it, so that ranks do not all round in the same direction. Nothing goes to a path that
+/// is not `open`. A path of weight 0 is taken only if all open ones have 0. Repeated calls interleave
+/// the paths as evenly as the weights allow, and move the counts towards weights that have changed.
 /// Returns the number of paths if none is open.
 [[nodiscard]] std::size_t next_path(std::span<double const> weights,
                                     std::span<std::int64_t const> counts,
                                     std::vector<bool> const& open, PathSharer sharer = {});
 
-/// The least time in which the paths together can read and write so much, over all splits of the
-/// extents: the bound that an update phase is held against. An extent is read where it was written, so
-/// a path has the same share of both; a path that only reads would be empty soon.
+/// Least time in which the paths together can read and write so much, over all splits of the extents.
+/// It is the bound for an update phase. An extent is read where it was written, so a path has the same
+/// share of both: a path that only reads would soon be empty.
 [[nodiscard]] Seconds bandwidth_bound(Bytes read_bytes, Bytes write_bytes,
                                       std::span<PathRate const> rates);
 

@@ -9,33 +9,33 @@
 
 namespace offstage::plan {
 
-/// What backward can have swapped or computed again: a part of a block's activations.
+/// Part of a block's activations that can be swapped or computed again for backward.
 struct SwapItem {
-  double flops{};  ///< that its recomputation takes
-  Bytes bytes{};   ///< that leave and come back
+  double flops{};  ///< operations of its recomputation
+  Bytes bytes{};   ///< bytes that leave and come back
 };
 
 /// Transfers and updates that go on beside a micro-batch's activations, whatever is chosen for
 /// these.
 struct SwapCompany {
   Bytes parameters{};   ///< brought to the device in forward, and again in backward
-  Bytes gradients{};    ///< that leave it in backward
+  Bytes gradients{};    ///< gradients that leave the device in backward
   Bytes stored_read{};  ///< parameters that storage gives in forward, and again in backward
   /// State, parameters and gradients of an update under backward.
   Bytes update_read{}, update_written{};
-  Seconds update{};  ///< of the cores, in that update
+  Seconds update{};  ///< seconds of the cores in that update
   /// Activations that host memory has room for; those beyond it go to storage.
   Bytes host_room = std::numeric_limits<Bytes>::max();
 };
 
 /// A micro-batch of a rank, for Fuyou's model of it.
 struct SwapDemand {
-  double forward_flops{};  ///< of forward's products
+  double forward_flops{};  ///< operations of forward's products
   Bytes always{};          ///< activations that leave whatever is chosen: the blocks' inputs
   SwapCompany company{};
   double compute{};                           ///< floating-point operations per second
   double host_to_device{}, device_to_host{};  ///< bytes per second, while both directions run
-  PathRate storage{};                         ///< of all paths together; 0: there is none
+  PathRate storage{};                         ///< rate of all paths together; 0: there is none
 };
 
 struct SwapTimes {

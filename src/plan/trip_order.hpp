@@ -14,28 +14,28 @@ struct Trip {
   bool on_device = false;  ///< resident subgroups are updated there in any case
 };
 
-/// Which of the trips of an update comes next, so that CPU and device both have work as long as
-/// there is any for them: in the given order, but a side that has less than its part of the workers
-/// comes first. (In strict order, all workers may hold trips that wait for one of the two, while the
-/// other is idle.) Waits for nothing. Threads: one at a time.
+/// Order of an update's trips, in which CPU and device both have work as long as there is any for
+/// them: the given order, but a side with less than its part of the workers comes first. (In strict
+/// order all workers may hold trips that wait for one side, while the other is idle.) Waits for
+/// nothing. Threads: one at a time.
 class TripOrder {
  public:
   /// `device_first`: no CPU trip begins before all device trips have ended.
   TripOrder(std::span<Trip const> order, int workers, bool device_first);
 
   [[nodiscard]] bool empty() const { return cpu_.turns.empty() && device_.turns.empty(); }
-  /// Whether what is left has to wait until device trips that are under way end.
+  /// Returns whether the trips that are left have to wait until device trips under way have ended.
   [[nodiscard]] bool must_wait() const;
   [[nodiscard]] bool device_done() const { return device_.turns.empty() && device_.under_way == 0; }
-  /// The next one; none is left: nothing. Not while it must wait.
+  /// Returns the next trip, or nothing if none is left. Not to be called while must_wait().
   [[nodiscard]] std::optional<Trip> take();
-  /// This one is dealt before all that are left. Nothing if it was dealt.
+  /// Deals this trip before all that are left; no effect if it was dealt.
   void bring_forward(std::int64_t subgroup);
   /// Trips that are left are dealt in ascending order of subgroups from now on.
   void lowest_first();
-  /// A trip that was taken has ended.
+  /// Ends a trip that was taken.
   void end(Trip const& trip) noexcept;
-  /// Nothing is left. Returns how many CPU trips nobody took.
+  /// Drops the trips that are left. Returns how many of them were CPU trips.
   std::int64_t clear() noexcept;
   /// Trips that run on the CPU, as of construction.
   [[nodiscard]] std::int64_t cpu_trips() const noexcept { return cpu_trips_; }
@@ -56,7 +56,7 @@ class TripOrder {
   int least_;  ///< trips under way that each side should have, if it has trips
   bool device_first_;
   std::int64_t cpu_trips_ = 0;
-  std::int64_t first_place_ = 0;  ///< of all so far
+  std::int64_t first_place_ = 0;  ///< lowest place of all so far
   Side cpu_, device_;
 };
 

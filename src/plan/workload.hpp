@@ -92,6 +92,7 @@ struct Schedule {
   ParameterHome home = ParameterHome::device;
   /// Layers on the device at a time, or gathered ones of several ranks; 0: all are there.
   int parameter_slots{};
+  bool gathers_once = false;        ///< ranks' layers stay in them until the step's end
   std::vector<int> large_layers{};  ///< layers that have one slot together beside those
   int parameter_buffers{};          ///< extents of them in flight
   int parameters_ahead = 1;         ///< of those, read ahead of use

@@ -12,7 +12,7 @@
 
 namespace offstage::probe {
 
-/// What a rank measures, in the order of the table.
+/// Figures that a rank measures, in the order of the table.
 enum class Figure {
   to_device,
   to_host,
@@ -32,7 +32,7 @@ enum class Figure {
 };
 constexpr std::size_t figure_count = 15;
 
-/// Of one rank, indexed by Figure: bytes, elements or operations per second; 0: not measured.
+/// Figures of one rank, indexed by Figure: bytes, elements or operations per second; 0: not measured.
 using Figures = std::array<double, figure_count>;
 
 /// For the table: "host to device, pinned". For a config: "host-to-device", or empty.
@@ -41,7 +41,7 @@ using Figures = std::array<double, figure_count>;
 /// "25.1 GB/s", "1.93 G/s", "392 GFLOP/s": three significant figures.
 [[nodiscard]] std::string format(Figure figure, double value);
 
-/// What all ranks measured, each alone on its node and then all together. By rank.
+/// Figures of all ranks, by rank: each rank alone on its node, and then all together.
 struct Measured {
   std::vector<Figures> alone;
   std::vector<Figures> together;  ///< empty if there is one rank
@@ -64,7 +64,7 @@ struct ProbedPath {
 [[nodiscard]] std::vector<std::string> table(std::span<ProbedPath const> paths);
 [[nodiscard]] std::vector<std::string> outliers(std::span<ProbedPath const> paths);
 
-/// What a config says beside the figures.
+/// Lines of a config beside the figures.
 struct Occasion {
   std::string version, date, device;
   std::string emulation;  ///< device.emulate; empty: none

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <vector>
 
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
@@ -32,10 +31,6 @@ double measure_rank_link(device::Device& device, state::RankLink& link, Effort c
   Bytes const room = comm.minimum((device.capacity() - device.used()) / 2);
   Bytes const part = std::max<Bytes>(1, std::min(effort.bytes, room) / link.size());
   Bytes const all = part * link.size();
-  std::vector<Slice> parts;
-  for (int rank = 0; rank < link.size(); ++rank) {
-    parts.push_back({rank * part, part});
-  }
   bool const in_host_memory = link.route() == state::Route::staged;
   memory::HugeBuffer host;
   device::Buffer there;
@@ -59,7 +54,7 @@ double measure_rank_link(device::Device& device, state::RankLink& link, Effort c
     comm.barrier();
     Stopwatch const watch;
     for (int i = 0; i < passes; ++i) {
-      link.all_gather(*stream, buffer, parts);
+      link.all_gather(*stream, buffer);
     }
     stream->synchronize();
     return Seconds{comm.maximum(watch.elapsed().count())};

@@ -11,7 +11,7 @@
 
 namespace offstage::probe {
 
-/// Of an even number of values the mean of the two in the middle; `values` is not empty.
+/// Median; of an even number of values the mean of the two in the middle. `values` is not empty.
 [[nodiscard]] inline double median(std::vector<double> values) {
   std::ranges::sort(values);
   std::size_t const half = values.size() / 2;

@@ -16,7 +16,7 @@
 
 namespace offstage::state {
 
-/// In place of a point in a stream that could not be recorded: waiting for it throws what the stream failed with.
+/// Stands for a point in a stream that could not be recorded. Waiting for it throws the stream's error.
 class FailedPoint final : public device::Event {
  public:
   void set(std::exception_ptr error) noexcept { error_ = std::move(error); }
@@ -29,15 +29,15 @@ class FailedPoint final : public device::Event {
   std::exception_ptr error_;
 };
 
-/// In place of a point in a stream that another thread has yet to record, behind a copy of activations. Threads: the
-/// model's alone.
+/// Stands for a point in a stream that another thread has yet to record, behind a copy of activations.
+/// Threads: the model's alone.
 class LatePoint final : public device::Event {
  public:
   using Point = std::shared_ptr<device::Event>;
-  /// How long somebody waits for it to be recorded is added to `waited`.
+  /// Adds the time that somebody waits until it is recorded to `waited`.
   LatePoint(std::shared_future<Point> known, std::shared_ptr<Seconds> waited)
       : known_{std::move(known)}, waited_{std::move(waited)} {}
-  /// Waits until it is recorded. Errors: those that it could not be recorded for.
+  /// Waits until it is recorded. Errors: those for which it could not be recorded.
   [[nodiscard]] device::Event const& known() const {
     if (known_.wait_for(std::chrono::seconds{0}) != std::future_status::ready) {
       Waiting const waiting{"activations that are on their way"};
@@ -57,8 +57,8 @@ class LatePoint final : public device::Event {
   std::shared_ptr<Seconds> waited_;
 };
 
-/// As stream.wait(point), which knows points of its own backend alone. Waits itself for a LatePoint to be recorded. Errors: at
-/// once those of a FailedPoint, and of a LatePoint that is none.
+/// As stream.wait(point), which knows only points of its own backend. Waits itself until a LatePoint is
+/// recorded. Errors: those of a FailedPoint, and of a LatePoint that could not be recorded, at once.
 inline void queue_behind(device::Stream& stream, device::Event const& point) {
   if (auto const* const late = dynamic_cast<LatePoint const*>(&point)) {
     stream.wait(late->known());
@@ -76,12 +76,14 @@ template <class T>
 class ParameterSource {
  public:
   virtual ~ParameterSource() = default;
-  /// The padded layer in device memory, for what the model's stream is given until release(layer). At most
-  /// two layers are held at a time (the tied head needs the embedding beside the last layer).
+  /// Returns the padded layer in device memory, for work that the model's stream is given until
+  /// release(layer). At most two layers are held at a time (the tied head needs the embedding beside
+  /// the last layer).
   /// Collective: all ranks acquire the same layers in the same order.
   [[nodiscard]] virtual std::span<T const> acquire(int layer) = 0;
-  /// `done`: a point in the model's stream behind what used the layer; its memory stays as it is until that
-  /// has come, or a FailedPoint, for which queue_behind. Null: nothing uses it any more. Does not wait.
+  /// Releases a layer without waiting. `done`: a point in the model's stream behind all work that used
+  /// the layer. The layer's memory stays as it is until then. A FailedPoint is for queue_behind. Null:
+  /// nothing uses the layer any more.
   virtual void release(int layer, std::shared_ptr<device::Event> done) = 0;
 };
 
@@ -124,26 +126,27 @@ template <class T>
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  /// `gradient` is the padded layer as the model's stream leaves it in device memory, padding zero; empty on
-  /// a rank that has no micro-batch in this round. It stays as it is until the next add has returned, and then until the
-  /// point has come that that one returned (null: it has); so two buffers, in turn, hold all that there is to give.
-  /// Layer 0's, the last of a micro-batch, returns when no gradient's memory is used any more.
+  /// Takes `gradient`, the padded layer as the model's stream leaves it in device memory, with zeros as
+  /// padding. It is empty on a rank that has no micro-batch in this round. The memory stays as it is
+  /// until the next add has returned, and then until the point which that add returned has come (null:
+  /// it has). So two buffers in turn are enough. The add of layer 0, the last of a micro-batch,
+  /// returns when no gradient's memory is used any more.
   /// Collective: all ranks add the same layers in the same order.
   virtual std::shared_ptr<device::Event> add(int layer, std::span<T const> gradient) = 0;
 };
 
-/// What leaves the device of a block's activations, in the order in which it leaves.
+/// Part of a block's activations that leaves the device, in the order in which parts leave.
 struct LeavingPart {
   int block{};
   int part{};
   Bytes bytes{};
 };
 
-/// What went to an ActivationStore and came back.
+/// Traffic of an ActivationStore.
 struct ActivationTraffic {
   Bytes out{};       ///< off the device
   Bytes back{};      ///< to it
-  Seconds waited{};  ///< of the model's thread, until a copy could be queued
+  Seconds waited{};  ///< waits of the model's thread, until a copy could be queued
 };
 
 /// Keeps parts of activations elsewhere, from a micro-batch's forward to its backward. A vertical

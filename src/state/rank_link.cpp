@@ -24,10 +24,9 @@ class MpiLink final : public RankLink {
  public:
   using RankLink::RankLink;
 
-  void all_gather(device::Stream& stream, std::span<std::byte> buffer,
-                  std::span<Slice const> parts) override {
+  void all_gather(device::Stream& stream, std::span<std::byte> buffer) override {
     stream.synchronize();
-    comm().all_gather(buffer, parts);
+    comm().all_gather(buffer);
   }
   void all_to_all(device::Stream& stream, std::span<std::byte const> send,
                   std::span<Slice const> send_parts, std::span<std::byte> receive,
@@ -69,10 +68,9 @@ class NcclLink final : public RankLink {
   NcclLink(NcclLink const&) = delete;
   NcclLink& operator=(NcclLink const&) = delete;
 
-  void all_gather(device::Stream& stream, std::span<std::byte> buffer,
-                  std::span<Slice const> parts) override {
+  void all_gather(device::Stream& stream, std::span<std::byte> buffer) override {
     follow(stream);
-    ranks_->all_gather(stream.native(), buffer, parts);
+    ranks_->all_gather(stream.native(), buffer);
     last_ = stream.record();
   }
   void all_to_all(device::Stream& stream, std::span<std::byte const> send,

@@ -7,15 +7,34 @@
 
 namespace offstage::state {
 
-ShardMap::ShardMap(std::vector<LayerLayout> layers, int ranks)
-    : layers_{std::move(layers)}, ranks_{ranks} {
+ShardMap::ShardMap(std::vector<LayerLayout> layers, int ranks, Deal deal)
+    : layers_{std::move(layers)}, ranks_{ranks}, deal_{deal} {
   require(ranks >= 1, "ShardMap: at least one rank");
 }
 
+std::int64_t ShardMap::layer_chunks(int layer) const {
+  return layers_[static_cast<std::size_t>(layer)].chunks();
+}
+
 ChunkRange ShardMap::chunks(int layer, int rank) const {
-  std::int64_t const total = layers_[static_cast<std::size_t>(layer)].chunks();
-  std::int64_t const first = ceil_div(total * rank, ranks_);
-  return {first, ceil_div(total * (rank + 1), ranks_) - first};
+  std::int64_t const total = layer_chunks(layer);
+  auto const first_of = [&](std::int64_t r) {
+    return deal_ == Deal::equal ? std::min(total, ceil_div(total, ranks_) * r)
+                                : ceil_div(total * r, ranks_);
+  };
+  std::int64_t const first = first_of(rank);
+  return {first, first_of(rank + 1) - first};
+}
+
+int ShardMap::owner(int layer, std::int64_t chunk) const {
+  std::int64_t const total = layer_chunks(layer);
+  require(chunk >= 0 && chunk < total, "ShardMap: a chunk that the layer does not have");
+  return static_cast<int>(deal_ == Deal::equal ? chunk / ceil_div(total, ranks_)
+                                               : chunk * ranks_ / total);
+}
+
+std::int64_t ShardMap::gathered_elements(int layer) const {
+  return ceil_div(layer_chunks(layer), ranks_) * ranks_ * chunk_elements;
 }
 
 std::vector<mpi::Slice> ShardMap::slices(int layer, std::int64_t element_bytes) const {
@@ -48,14 +67,22 @@ std::int64_t ShardMap::largest_layer() const {
   return largest;
 }
 
+std::int64_t ShardMap::largest_gathered() const {
+  std::int64_t largest = 0;
+  for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
+    largest = std::max(largest, gathered_elements(layer));
+  }
+  return largest;
+}
+
 // A slot of its own saves memory where two usual ones and that take less than two that have room
 // for any layer.
 SlotSizes ShardMap::slot_sizes() const {
   SlotSizes sizes;
-  for (std::size_t layer = 1; layer + 1 < layers_.size(); ++layer) {
-    sizes.usual = std::max(sizes.usual, layers_[layer].padded_elements());
+  for (int layer = 1; layer + 1 < static_cast<int>(layers_.size()); ++layer) {
+    sizes.usual = std::max(sizes.usual, gathered_elements(layer));
   }
-  std::int64_t const largest = largest_layer();
+  std::int64_t const largest = largest_gathered();
   sizes.large = largest;
   constexpr int fewest = 2;
   bool const saves = sizes.usual > 0 && sizes.elements(fewest) < fewest * largest;

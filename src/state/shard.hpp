@@ -18,27 +18,36 @@ struct ChunkRange {
 /// of its blocks: they then have one slot together, where each waits for the other, and the slots of
 /// the rest are no larger than a block's larger layer.
 struct SlotSizes {
-  std::int64_t usual{};  ///< of each slot for usual layers
-  std::int64_t large{};  ///< of the one for larger layers; 0: there are none
-  [[nodiscard]] bool is_large(LayerLayout const& layer) const {
-    return layer.padded_elements() > usual;
-  }
+  std::int64_t usual{};  ///< elements of each slot for usual layers
+  std::int64_t large{};  ///< elements of the one for larger layers; 0: there are none
+  /// `elements`: ShardMap::gathered_elements of a layer.
+  [[nodiscard]] bool is_large(std::int64_t elements) const { return elements > usual; }
   /// Elements of `usual_slots` and the large one together; without any there is no large one.
   [[nodiscard]] std::int64_t elements(int usual_slots) const {
     return usual_slots > 0 ? usual_slots * usual + large : 0;
   }
 };
 
-/// Which chunk of which layer belongs to which rank, for any number of ranks: chunk c of C goes to
-/// the rank r with C r / R <= c < C (r + 1) / R. A rank may own none of a layer. A rank's shard is
-/// its chunks of all layers, in layer order.
+/// How a layer's C chunks are dealt to R ranks.
+enum class Deal {
+  equal,   ///< chunk c to rank c / ceil(C / R), so that one all-gather of equal parts does
+  spread,  ///< chunk c to the rank r with C r / R <= c < C (r + 1) / R: older checkpoints
+};
+
+/// Which chunk of which layer belongs to which rank, for any number of ranks. A rank may own none of
+/// a layer. A rank's shard is its chunks of all layers, in layer order, without padding.
 class ShardMap {
  public:
-  ShardMap(std::vector<LayerLayout> layers, int ranks);
+  ShardMap(std::vector<LayerLayout> layers, int ranks, Deal deal = Deal::equal);
 
   [[nodiscard]] std::vector<LayerLayout> const& layers() const noexcept { return layers_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] ChunkRange chunks(int layer, int rank) const;
+  /// The rank that a chunk of a layer belongs to.
+  [[nodiscard]] int owner(int layer, std::int64_t chunk) const;
+  /// Elements of a layer that is gathered in equal parts, one for each rank: its chunks come first,
+  /// and what the last parts lack is padding behind them. As long as the padded layer for one rank.
+  [[nodiscard]] std::int64_t gathered_elements(int layer) const;
   /// Where rank r's part of a padded layer lies, in bytes of elements of this size; one per rank.
   [[nodiscard]] std::vector<mpi::Slice> slices(int layer, std::int64_t element_bytes) const;
   /// Elements of a rank's shard; a multiple of chunk_elements.
@@ -47,19 +56,24 @@ class ShardMap {
   [[nodiscard]] std::int64_t shard_offset(int layer, int rank) const;
   /// Elements of the largest padded layer.
   [[nodiscard]] std::int64_t largest_layer() const;
-  /// The slots of memory that whole layers pass through on a device.
+  /// Elements of the largest layer that is gathered.
+  [[nodiscard]] std::int64_t largest_gathered() const;
+  /// The slots of memory that whole layers pass through on a device, where they are gathered.
   [[nodiscard]] SlotSizes slot_sizes() const;
 
  private:
+  [[nodiscard]] std::int64_t layer_chunks(int layer) const;
+
   std::vector<LayerLayout> layers_;
   int ranks_;
+  Deal deal_;
 };
 
 /// A run of one layer's chunks inside a subgroup.
 struct Piece {
   int layer{};
   ChunkRange chunks;
-  std::int64_t offset{};   ///< of its first element in the subgroup
+  std::int64_t offset{};   ///< offset of its first element in the subgroup
   std::int64_t decayed{};  ///< so many of its first elements are; manifests do not say
 };
 

@@ -18,16 +18,17 @@ namespace offstage::state {
 /// the gathering of whole layers from all ranks' shards.
 ///
 /// Memory:     device: device_bytes: the shard, and slots of layers and a large one (SlotSizes)
-///             unless there is one rank, whose layers are used where they are. Host: host_bytes,
-///             pinned, to gather through.
+///             unless there is one rank, whose layers are used where they are; or memory of its own
+///             for each layer. Host: host_bytes, pinned, to gather through.
 /// Waiting:    acquire waits until the layer's part of this shard is ready (readiness.hpp); an update may
 ///             write other parts meanwhile.
 /// Order:      a layer is gathered on a stream of its own, for which the model's waits, into the memory that was
 ///             released longest ago, or that of large layers. So on a GPU, where the model's work
 ///             is queued, a layer comes while the one
 ///             before is in use, as soon as the one before that is not; where two are held, the next waits for
-///             the one that was released first.
-/// Collective: acquire.
+///             the one that was released first. Where each layer has memory of its own, it is gathered
+///             for its first use after begin() alone.
+/// Collective: acquire. Which layers it gathers depends on the order of uses alone.
 /// Errors:     construction: UsageError of the device. acquire: what an update failed with.
 template <class T>
 class WorkingCopy final : public ParameterSource<T> {
@@ -35,11 +36,17 @@ class WorkingCopy final : public ParameterSource<T> {
   /// Slots with which one layer comes while one is in use, and where two of a block are held.
   static constexpr int least_slots = 2;
   static constexpr int slots_for_held_blocks = 3;
+  /// In the place of a number of slots: each layer has memory of its own.
+  static constexpr int all_layers = 0;
 
-  /// `stream`: that of the model. `slots`: least_slots or more.
+  /// `stream`: that of the model. `slots`: least_slots or more, or all_layers.
   WorkingCopy(ShardMap const& map, RankLink& link, device::Device& device, device::Stream& stream,
               int slots = least_slots);
 
+  /// Parameters may have changed: layers that stayed are gathered again. None is held.
+  void begin();
+  /// True if acquire gathers the layer.
+  [[nodiscard]] bool gathers(int layer) const;
   [[nodiscard]] std::span<T const> acquire(int layer) override;
   void release(int layer, std::shared_ptr<device::Event> done) override;
 
@@ -60,6 +67,7 @@ class WorkingCopy final : public ParameterSource<T> {
     device::Buffer buffer;
     std::shared_ptr<device::Event> freed{};  ///< until when it is in use, if it is not held
     std::int64_t released{};                 ///< the number of its last release
+    bool filled = false;                     ///< with its layer, which stays: all_layers
   };
   /// Memory that the layer may be gathered in, the one that is to be taken.
   [[nodiscard]] Slot& next_slot(int layer);
@@ -74,7 +82,8 @@ class WorkingCopy final : public ParameterSource<T> {
   std::unique_ptr<device::Pinned> pinned_;
   Readiness* readiness_{};
   SlotSizes sizes_;
-  std::vector<Slot> slots_;  ///< the last one is for large layers
+  bool keeps_;               ///< slots are as layers
+  std::vector<Slot> slots_;  ///< else the last one is for large layers
   std::int64_t releases_{};
   std::unique_ptr<device::Stream>
       gathering_;  ///< null: nothing is gathered, or host code does it all

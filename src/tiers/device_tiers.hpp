@@ -67,7 +67,7 @@ class DeviceTiers final : public Tiers {
     return rest_->path_of_held(key);
   }
   void release(Key key) noexcept override;
-  /// That of `rest`: leases of resident extents are no traffic of the tiers.
+  /// Traffic of `rest`: leases of resident extents are no traffic of the tiers.
   [[nodiscard]] Traffic traffic() const override { return rest_->traffic(); }
   [[nodiscard]] Residence residence() const override;
   [[nodiscard]] std::vector<PathSpace> space() const override { return rest_->space(); }
@@ -99,7 +99,7 @@ class DeviceTiers final : public Tiers {
 
   mutable std::mutex mutex_;  ///< guards all below
   std::condition_variable changed_;
-  std::vector<Extent> extents_;  ///< of resident keys; offset and size never change
+  std::vector<Extent> extents_;  ///< extents of resident keys; offset and size never change
   bool leased_ = false;
 };
 

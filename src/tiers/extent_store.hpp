@@ -25,7 +25,7 @@ struct Version {
 /// An extent's line of the table.
 struct StoredExtent {
   Place place{};
-  std::int64_t writes = 0;  ///< of the extent, so far
+  std::int64_t writes = 0;  ///< writes of the extent so far
   /// XXH3-64 of the size bytes, if this write was to be verified; of `blocks`, if there are any.
   std::uint64_t checksum{};
   std::vector<std::uint64_t> blocks;  ///< in a slot with a file of its own: see SharedExtent

@@ -21,45 +21,44 @@
 
 namespace offstage::tiers {
 
-/// What a lease is asked for.
+/// Purpose of a lease.
 enum class Purpose {
   fetch,
   create,
   trial,  ///< to fetch what its commit puts on trial
 };
 
-/// Who has which extent and which buffer, where every version is, and who is next. Moves no bytes: that is
-/// for whoever has taken the extent, by a lease or to write it.
+/// Table of extents, buffers and versions: who has taken which, where each version is, who is next.
+/// It moves no bytes. The thread that has taken an extent moves them, by a lease or to write it.
 ///
-/// Threads: any. No function but lend, take_stored and revert waits. Its lock is held when accept and revert
-/// free slots, for else an extent might ask for one that is not free yet.
+/// Threads: any. Only lend, take_stored and revert wait. accept and revert hold the lock while they
+///          free slots; otherwise an extent might ask for a slot that is not free yet.
 ///
-/// No deadlock. A thread waits here for one of three things: an extent that another thread has taken; a
-/// buffer; a path, which is the taker's wait. Every worker holds at most one lease of this object, and none
-/// while it waits for an extent or a buffer. (Several objects: all workers take them in one order.)
-/// One thread may hold a lease while it waits for a second: that which loads a checkpoint, when no
-/// worker runs and there are two buffers (Tiers::fits_beside), so what it waits for is being
-/// written and comes free.
-///   paths    Whoever is inside one waits for nothing, so each comes free.
-///   extents  What is being written waits for paths alone, what is leased ends without waiting here: so
-///            each comes free. So does what revert waits for.
-///   buffers  Of the cache's extents and the versions before, those in memory, there are no more than
-///            `cached` and spare_buffers together: a commit that makes one too many finds more than `cached`
-///            in the cache and takes one to be written, in the same breath; accept and revert add none. The
-///            other buffers are free or belong to a lease or to an extent being written, which end. Where a
-///            miss is possible there is one at least. Where none is, for all fits into the cache, a lease on
-///            trial finds one: it has a spare, which no version before has, or has to wait for leases
-///            that had one when trials were accepted. A hit needs none: it passes those that wait for one.
-///            Only failed writes can leave cache and versions before all buffers; waiting for one is an error
-///            then.
+/// No deadlock. A thread waits here for an extent that another thread has taken, for a buffer, or
+/// (the thread that has taken an extent) for a path. A worker holds at most one lease of this object,
+/// and none while it waits for an extent or a buffer. (All workers take several objects in one
+/// order.) One thread may hold a lease while it waits for a second one: the thread that loads a
+/// checkpoint. No worker runs then and there are two buffers (Tiers::fits_beside), so the extent that
+/// it waits for is being written and comes free.
+///   paths    A thread inside a path waits for nothing, so each path comes free.
+///   extents  An extent that is being written waits for paths only. A leased extent is given back
+///            without a wait here. So each comes free, and so does what revert waits for.
+///   buffers  Cached extents and versions before have at most `cached` + spare_buffers buffers
+///            together: a commit that makes one too many takes one of them to be written, under the
+///            same lock; accept and revert add none. The other buffers are free, or belong to leases
+///            and to extents that are being written, which end. Where a miss is possible there is at
+///            least one such buffer. Where all extents fit into the cache, a lease on trial finds a
+///            buffer: it has a spare that no version before has, or it waits for leases that had one
+///            when trials were accepted. A hit needs no buffer and passes those that wait for one.
+///            Only failed writes can give all buffers to the cache and the versions before. Waiting
+///            for a buffer is an error then.
 ///   spares   Nobody waits for one.
-/// Nobody starves: an extent goes to whoever asked for it first, a buffer to the first of those whose
-/// extent is there for the taking.
+/// Nobody starves. An extent goes to the thread that asked first, and a buffer to the first thread
+/// whose extent is free.
 ///
-/// No more slots than extents - `cached` + spare_slots are in use, and one for each held version that is no other, on
-/// all paths together: an extent in the
-/// cache has none but that of a version before, and one that leaves it takes one when the commit that drove
-/// it out has freed its own.
+/// Slots: at most extents - `cached` + spare_slots are in use on all paths together, and one for each
+/// held version that is not current. A cached extent has no slot but that of a version before. An
+/// extent that leaves the cache takes one when the commit that drove it out has freed its own.
 class ExtentTable {
  public:
   /// `store`: where the extents go that leave the cache; null if none does.
@@ -71,9 +70,10 @@ class ExtentTable {
     bool hit{};                              ///< the current version is in host memory,
     std::optional<std::int64_t> original{};  ///< in this buffer if the lease is to be a copy
   };
-  /// Takes the extent, and a buffer if the lease needs one. None: of Purpose::trial, there is no spare.
-  /// Errors: PreconditionError: no such key; a fetch of what is nowhere. IoError: no buffer will come
-  ///         free, because of what not_written was told.
+  /// Takes the extent, and a buffer if the lease needs one. Returns nothing if there is no spare for
+  /// Purpose::trial.
+  /// Errors: PreconditionError: no such key; a fetch of an extent that has no version. IoError: no
+  ///         buffer will come free, because of the error that not_written was told.
   [[nodiscard]] std::optional<Lent> lend(Key key, Purpose purpose);
   /// Ends a lease.
   void discard(Key key, bool touched) noexcept;
@@ -86,7 +86,8 @@ class ExtentTable {
   [[nodiscard]] Committed commit(Key key);
   /// Another one that has to be written, if the cache is too large even now; taken for that.
   [[nodiscard]] std::optional<Key> next_leaving();
-  /// What was taken to be written was, to stored(key); or was not, and is in the cache again.
+  /// Ends the write of an extent that was taken for that. written: its place is in stored(key).
+  /// not_written: it is in the cache again.
   void written(Key key);
   void not_written(Key key, char const* why) noexcept;
 
@@ -97,7 +98,7 @@ class ExtentTable {
   /// See Tiers::hold.
   void hold();
   [[nodiscard]] bool is_held(Key key) const;
-  /// Of a held version, for whoever reads it.
+  /// Version that is held, for whoever reads it.
   [[nodiscard]] Version held_version(Key key) const;
   [[nodiscard]] StoredExtent const& held(Key key) const { return at(key).held->version.stored; }
   void release_held(Key key) noexcept;
@@ -110,7 +111,7 @@ class ExtentTable {
   [[nodiscard]] bool in_memory(Key key) const;
   [[nodiscard]] Residence residence(std::size_t paths) const;
 
-  /// Of a taken extent, for its taker.
+  /// Version of a taken extent, for its taker.
   [[nodiscard]] Version version(Key key) const {
     return {key, at(key).current.number, at(key).size};
   }
@@ -149,7 +150,7 @@ class ExtentTable {
     std::int64_t lent =
         no_buffer;  ///< the lease's buffer: the current version's, if that is not a copy
     Holding current{};
-    std::optional<Before> before{};  ///< of a version on trial; has a spare
+    std::optional<Before> before{};  ///< version before the one on trial; it has a spare
     std::optional<Held> held{};
   };
   struct Waiter {
@@ -189,8 +190,8 @@ class ExtentTable {
   std::int64_t spare_slots_;
   std::int64_t spare_buffers_;
   bool holds_;
-  std::int64_t kept_buffers_ = 0;  ///< of versions before
-  std::string failure_;            ///< of the last extent that no path took
+  std::int64_t kept_buffers_ = 0;  ///< buffers of versions before
+  std::string failure_;            ///< error of the last extent that no path took
 };
 
 }  // namespace offstage::tiers

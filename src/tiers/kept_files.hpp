@@ -11,10 +11,10 @@
 
 namespace offstage::tiers {
 
-/// What a slot's file has around the slot, to be a file of some format, and where its name is.
+/// Form of a file around one slot, so that it is a file of some format, and the directory of its name.
 struct KeptFileShape {
-  std::string directory;        ///< of the names, on the file system of the path
-  std::string prefix;           ///< of the names: no other process has it
+  std::string directory;        ///< directory of the names, on the file system of the path
+  std::string prefix;           ///< prefix of the names, which no other process has
   std::vector<std::byte> head;  ///< up to the slot: a multiple of aio::direct_alignment, above 0
   Bytes slot_bytes{};           ///< a multiple of aio::direct_alignment
   std::vector<std::byte> tail;  ///< behind it
@@ -36,7 +36,7 @@ class KeptFiles {
  public:
   struct Where {
     std::size_t path{};
-    std::string directory;  ///< of the path
+    std::string directory;  ///< directory of the path
     std::string spill;      ///< name of the spill directory in it
   };
   KeptFiles(Where where, std::shared_ptr<KeptFileShape const> shape);

@@ -5,8 +5,8 @@
 
 namespace offstage::tiers {
 
-/// What the processes of a node share of one lock: it lies in shared memory (mpi::SharedWindow); all
-/// zeros: free.
+/// State of a lock that the processes of a node share. It lies in shared memory (mpi::SharedWindow).
+/// All zeros: the lock is free.
 struct NodeLockState {
   std::atomic<std::uint32_t> next_ticket;  ///< counts arrivals, wraps
   std::atomic<std::uint32_t> released;     ///< counts places handed on, wraps; waiters sleep on it

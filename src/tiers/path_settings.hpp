@@ -16,7 +16,7 @@ enum class Duplex { half, full };
 struct Emulation {
   double read_rate{};
   double write_rate{};
-  Seconds latency{};  ///< of each transfer: the path moves nothing meanwhile
+  Seconds latency{};  ///< latency of each transfer: the path moves nothing meanwhile
   Duplex duplex = Duplex::half;
   double stream_rate{};  ///< the most that one transfer reaches, whatever the path could move
   double sharing = 1.0;  ///< share of the rates that is left while several processes move at a time
@@ -28,8 +28,8 @@ struct PathSettings {
   double read_rate{};  ///< bytes per second; 0: measured
   double write_rate{};
   bool measured{};               ///< nobody gave them: this run has measured them
-  Duplex duplex = Duplex::half;  ///< that of the emulation if there is one
-  int processes = 1;             ///< that have it at a time, where processes take turns
+  Duplex duplex = Duplex::half;  ///< duplex of the emulation if there is one
+  int processes = 1;             ///< processes that have it at a time, where they take turns
   int threads = 1;    ///< transfers of such a process at a time, each way if duplex is full
   bool persistent{};  ///< it outlives the job: its extents may become part of a checkpoint
   bool nearby{};      ///< checkpoint.local can have links to its files: a run finds that out

@@ -10,7 +10,7 @@
 
 namespace offstage::tiers {
 
-/// What make_virtual_tiers asks of its slots; empty if every extent stays in host memory.
+/// Slots that make_virtual_tiers asks for; empty if every extent stays in host memory.
 /// Errors: PreconditionError: there is no path, and not every extent stays in host memory.
 [[nodiscard]] std::optional<SlotDemand> demand_of(std::vector<Bytes> const& extent_bytes,
                                                   VirtualSettings const& settings);
@@ -19,8 +19,8 @@ namespace offstage::tiers {
 struct PlannedSpace {
   std::int64_t slots{};
   Bytes slot_bytes{};
-  Bytes bytes{};         ///< of their files
-  std::int64_t files{};  ///< that stay open
+  Bytes bytes{};         ///< bytes of their files
+  std::int64_t files{};  ///< files that stay open
 };
 /// In the order of the configuration; no slots where every extent stays in host memory. Errors: of
 /// demand_of.

@@ -30,7 +30,8 @@ struct SlotDemand {
   std::int64_t spare{};    ///< slots of each path beside its share of those
   plan::SplitPolicy split;
   plan::PathSharer sharer{};
-  std::shared_ptr<KeptFileShape const> kept{};  ///< of persistent paths; null: as the others
+  /// Shape of files on persistent paths; null: as the others.
+  std::shared_ptr<KeptFileShape const> kept{};
   /// Files of slots on other paths near its directory; null: as the others.
   std::shared_ptr<KeptFileShape const> kept_nearby{};
 
@@ -74,7 +75,7 @@ class SlotTable {
   [[nodiscard]] std::vector<std::int64_t> slots() const;
   [[nodiscard]] Bytes slot_bytes() const noexcept { return slot_bytes_; }
   [[nodiscard]] StoragePath& path(Place place) const { return *(*paths_)[place.path]; }
-  /// Of a slot in use.
+  /// File of a slot in use.
   [[nodiscard]] aio::File const& file(Place place) const;
   [[nodiscard]] Bytes offset(Place place) const {
     return is_kept(place) ? files_[place.path].kept->offset() : place.slot * slot_bytes_;
@@ -82,7 +83,7 @@ class SlotTable {
 
  private:
   struct SlotFile {
-    aio::File file;                   ///< of all slots
+    aio::File file;                   ///< file of all slots
     std::unique_ptr<KeptFiles> kept;  ///< or these: null if not
     std::int64_t slots = 0;
     std::vector<std::int64_t> free;

@@ -12,7 +12,7 @@ namespace offstage::tiers {
 /// Whose a spill directory is.
 struct SpillOwner {
   std::string job;  ///< the batch system's id; empty: none
-  std::string run;  ///< what the user knows the run by
+  std::string run;  ///< name by which the user knows the run
   std::string host;
   std::int64_t process{};
   int rank{};

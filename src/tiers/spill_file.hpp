@@ -21,7 +21,7 @@ constexpr char const* spill_file_name = "extents";
 /// Where a file is made.
 struct SpillPlace {
   std::string directory;
-  std::string name;  ///< of the spill directory in it
+  std::string name;  ///< name of the spill directory in it
 };
 /// The same, but the file gets the name `target`, which it replaces, when it is allocated and
 /// `fill(path)` has returned; a process that is killed before leaves what tidy_spills removes.

@@ -39,7 +39,7 @@ struct PathTraffic {
   DirectionTraffic write;
 };
 
-/// What the processes of a node share of one path; all zeros at first.
+/// State of one path that the processes of a node share; all zeros at first.
 struct alignas(64) PathShared {
   NodeLockState read_lock;  ///< half duplex: of both directions
   NodeLockState write_lock;
@@ -131,16 +131,16 @@ class StoragePath {
   std::unique_ptr<Lanes> writes_;    ///< null: half duplex, reads_ serves both
   std::unique_ptr<PathShared> own_;  ///< if nothing is shared
   PathShared* shared_;
-  PathShared*
-      queue_;       ///< of all paths on its device, if processes wait for each other; else shared_
+  /// Queue of all paths on its device, if processes wait for each other; else shared_.
+  PathShared* queue_;
   double at_once_;  ///< transfers of all processes of the node
   std::unique_ptr<Throttle> throttle_;
   trace::Trace* trace_;
-  std::string read_row_, write_row_;  ///< of the trace
+  std::string read_row_, write_row_;  ///< rows of the trace
   mutable std::mutex mutex_;          ///< guards all below
   PathTraffic traffic_;
   Followed read_, write_;
-  std::string cause_;  ///< of leaving it out, if this process did
+  std::string cause_;  ///< cause of leaving it out, if this process did
 };
 
 struct PathSetSettings {
@@ -169,8 +169,9 @@ using PathSet = std::vector<std::unique_ptr<StoragePath>>;
 /// How measure_rates goes about it.
 struct Measure {
   Seconds time{};  ///< each way
-  Bytes most{};    ///< that the file has, which is never more than half of what is free there
-  Bytes memory = std::numeric_limits<Bytes>::max();  ///< of all transfers at a time
+  /// Largest size of the file, which is never more than half of what is free there.
+  Bytes most{};
+  Bytes memory = std::numeric_limits<Bytes>::max();  ///< memory of all transfers at a time
 };
 
 /// Writes and reads a file in the path's directory until its end or that of the time (one transfer at

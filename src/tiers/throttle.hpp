@@ -9,8 +9,9 @@
 
 namespace offstage::tiers {
 
-/// What the processes of a node share of an emulated path; all zeros: idle since ever. Nanoseconds of
-/// the monotonic clock, until when what was booked keeps the path busy. Half duplex uses `read` alone.
+/// Times that the processes of a node share of an emulated path: nanoseconds of the monotonic clock,
+/// until when booked transfers keep the path busy. All zeros: idle since ever. Half duplex uses `read`
+/// alone.
 struct ThrottleState {
   std::atomic<std::int64_t> read_busy_until;
   std::atomic<std::int64_t> write_busy_until;
@@ -41,7 +42,7 @@ class Throttle {
  private:
   Emulation emulation_;
   ThrottleState* state_;
-  std::atomic<std::int32_t> moving_ = 0;  ///< of this process
+  std::atomic<std::int32_t> moving_ = 0;  ///< transfers of this process under way
 };
 
 }  // namespace offstage::tiers

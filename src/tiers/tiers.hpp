@@ -14,13 +14,13 @@
 
 namespace offstage::tiers {
 
-/// What went through the tiers since the start, this process.
+/// Traffic through the tiers since the start, of this process.
 struct Traffic {
   /// In the order of the configuration. That of all tiers that share these paths.
   std::vector<PathTraffic> paths;
   std::int64_t hits{};      ///< fetches that found their extent in host memory
   std::int64_t misses{};    ///< fetches that read
-  Bytes fetched_bytes{};    ///< of extents, hits included
+  Bytes fetched_bytes{};    ///< bytes of extents, hits included
   Seconds fetch_seconds{};  ///< inside fetch, summed over threads, waiting included
   Seconds flush_seconds{};  ///< inside commit, likewise
 
@@ -36,7 +36,7 @@ struct Residence {
   std::vector<Bytes> paths;
 };
 
-/// What a file of slots takes on one path, this rank.
+/// Space of a file of slots on one path, this rank.
 struct PathSpace {
   std::int64_t slots{};
   Bytes slot_bytes{};
@@ -57,65 +57,66 @@ using TakePiece = std::function<void(std::span<std::byte const>, Bytes)>;
 
 /// Holds the extents of one rank.
 ///
-/// Trials:  what the commit of a lease on trial makes current is on trial, until accept_trials or
-///          revert_trials: the version before stays beside it, and current again is what a revert makes
-///          it. All else takes the version on trial for what it is, the current one: fetch gives it,
-///          commit replaces it, and the version before stays the one that it was.
-/// Holds:   hold() keeps the versions that are current then and lie in storage, until release(): leases, commits and
-///          trials go on as if it had not been called, and read_held gives the bytes of then.
+/// Trials:  committing a lease on trial creates a tentative version. The version before is kept
+///          until accept_trials() drops it or revert_trials() restores it. Meanwhile the tentative
+///          version is the current one: fetch gives it, and a further commit replaces it.
+/// Holds:   hold() keeps the versions that are current at that moment and lie in storage, until
+///          release(). read_held() reads them. Leases, commits and trials go on as without it.
 /// Threads: any number may hold leases of different keys. A key has one lease at a time; a second
 ///          fetch of it waits for the first to end.
 class Tiers {
  public:
   virtual ~Tiers() = default;
-  /// A lease of a key's current version. Blocks until a buffer is free and the bytes are there,
-  /// checksum verified.
+  /// Leases a key's current version. Blocks until a buffer is free and the bytes are there, with
+  /// their checksum verified.
   /// Errors: IoError naming path, offset and key if the only copy cannot be read or is damaged.
   [[nodiscard]] virtual Lease fetch(Key key) = 0;
-  /// The same as fetch, for a reader beside those whose traffic() it is: neither traffic() nor the
-  /// paths count it.
+  /// The same as fetch, but neither traffic() nor the paths count it. It is for readers that are no
+  /// part of a step, such as saves.
   [[nodiscard]] virtual Lease fetch_aside(Key key) { return fetch(key); }
-  /// A lease of a key whose present bytes do not matter: nothing is read, the bytes are whatever they
-  /// are.
+  /// Leases a key whose present bytes do not matter. Nothing is read; the bytes are arbitrary.
   [[nodiscard]] virtual Lease create(Key key) = 0;
-  /// Whether a thread that holds the lease of `held`, and no other, may ask for that of `wanted`: both have buffers.
+  /// Returns whether a thread that holds the lease of `held`, and no other, may ask for `wanted`:
+  /// there are buffers for both.
   [[nodiscard]] virtual bool fits_beside(Key /*held*/, Key /*wanted*/) const { return false; }
-  /// As fetch, but what its commit makes current is on trial. None if there is no spare for a second
-  /// version, or if the key has two already: without waiting for anything but another lease of the key.
+  /// Leases a key's current version for a tentative one. Returns nothing if there is no spare for a
+  /// second version, or if the key has two already. Then it waits only for another lease of the key.
   [[nodiscard]] virtual std::optional<Lease> fetch_on_trial(Key /*key*/) { return std::nullopt; }
-  /// What is on trial stays: the versions before are gone. Leases on trial that are held or asked for
+  /// Drops the versions before: tentative versions stay. Leases on trial that are held or asked for
   /// are as any other from now on. Waits for nothing.
   virtual void accept_trials() {}
-  /// The versions before are current again, with their old bytes; those on trial are gone. Returns their
-  /// keys. No lease on trial, nor of a key on trial, is held or asked for; others may be. Waits for what is
-  /// being written.
+  /// Restores the versions before, with their old bytes, and drops tentative ones. Returns their
+  /// keys. The caller makes sure that no lease on trial, nor of a key on trial, is held or asked for.
+  /// Waits for writes under way.
   virtual std::vector<Key> revert_trials() { return {}; }
-  /// A new pass over the keys begins (an update, a round of gradients): see Evict::farthest.
-  /// No lease is held.
+  /// Begins a new pass over the keys (an update, a round of gradients); see Evict::farthest. No lease
+  /// is held.
   virtual void begin_pass() {}
-  /// Whether a fetch of the key would find it in host memory now.
+  /// Returns whether a fetch of the key would find it in host memory now.
   [[nodiscard]] virtual bool in_memory(Key /*key*/) const { return true; }
-  /// Makes `name` a name of the file in which a key's current version lies alone, its bytes durable;
-  /// they are not read. Whoever has the name may keep it: the tiers never write that file again. Empty
-  /// if it lies in host memory or on a path whose slots are not kept, or cannot have that name (which a
-  /// warning says unless the name is on another file system). Waits for a lease of the key; the key must not be on trial. Errors: IoError: a failed
-  /// fdatasync.
+  /// Gives the file in which a key's current version lies alone a second name, `name`, and makes its
+  /// bytes durable. The bytes are not read. The owner of the name may keep it: the tiers never write
+  /// that file again. Returns nothing if the version lies in host memory, on a path whose slots are
+  /// not kept, or in a file that cannot have that name. A warning says so, unless the name is on
+  /// another file system. Waits for a lease of the key; the key must not be on trial.
+  /// Errors: IoError: a failed fdatasync.
   [[nodiscard]] virtual std::optional<SharedExtent> share(Key /*key*/,
                                                           std::string const& /*name*/) {
     return std::nullopt;
   }
-  /// Holds each current version that lies in storage and shows by is_held() which. None where there are no slots
-  /// for that (VirtualSettings::holds). Nothing is held or on trial. Waits for nothing.
+  /// Holds each current version that lies in storage; is_held() shows which. Holds none without slots
+  /// for that (VirtualSettings::holds). The caller makes sure that nothing is held or on trial before.
+  /// Waits for nothing.
   virtual void hold() {}
   [[nodiscard]] virtual bool is_held(Key /*key*/) const { return false; }
-  /// Reads a held version through `memory`, whole blocks of checksums: calls take(bytes, offset)
-  /// with each piece, from the first on again should what was read be damaged. `lets_pass`: as
-  /// StoragePath::read. Errors: as fetch.
+  /// Reads a held version through `memory`, which has whole blocks of checksums. Calls
+  /// take(bytes, offset) with each piece, and begins again with the first one if a piece is damaged.
+  /// `lets_pass`: as StoragePath::read. Errors: as fetch.
   virtual void read_held(Key key, std::span<std::byte> memory, TakePiece const& take,
                          LetsPass const& lets_pass);
   /// The path on which a held version lies; null where the tiers have no paths.
   [[nodiscard]] virtual StoragePath const* path_of_held(Key /*key*/) const { return nullptr; }
-  /// The version is held no more; no effect if none is. Not while it is read.
+  /// Releases a held version; no effect if none is held. The caller does not read it meanwhile.
   virtual void release(Key /*key*/) noexcept {}
   [[nodiscard]] virtual Traffic traffic() const = 0;
   [[nodiscard]] virtual Residence residence() const { return {}; }

@@ -41,33 +41,34 @@ struct VirtualSettings {
   std::shared_ptr<KeptFileShape const> kept{};  ///< on persistent paths; null: none is persistent
   std::shared_ptr<KeptFileShape const> kept_nearby{};  ///< see SlotDemand
   trace::Trace* trace{};
-  device::Device* device{};  ///< that copies from and to the extents by itself; null: none
-  /// Of what the extents hold, in messages and in the trace: rows "state buffer N" with reads, writes and
-  /// copies of extents.
+  device::Device* device{};  ///< device that copies from and to the extents by itself; null: none
+  /// Name of what the extents hold, in messages and in the trace: rows "state buffer N" with reads,
+  /// writes and copies of extents.
   std::string name = "state";
 };
 
 /// The virtual tier: extents in host memory and in files of slots on any number of storage paths,
 /// copy-on-write. Source: MLP sections 3.2 and 3.3.
 ///
-/// Cache:   a commit makes the lease's buffer the current version, in host memory; the extent's slot
-///          is free then. If more than `cached` extents are there, the same call writes one to storage
-///          (Evict says which) and returns when that is done. So an extent that stays is neither
-///          written nor read, and every miss costs one read and one write.
+/// Cache:   a commit makes the lease's buffer the current version, in host memory, and frees the
+///          extent's slot. If more than `cached` extents are in host memory, the same call writes one
+///          of them to storage (Evict says which) and returns when it is written. So an extent that
+///          stays is neither written nor read, and every miss costs one read and one write.
 /// Split:   an extent is written to the path that plan::next_path names, by the paths' present rates
 ///          and what each holds: when the split moves, extents migrate as they are flushed.
-/// Lease:   of a cached extent it is the extent itself. One that was changed and not committed has torn
-///          its only version: the next fetch throws PreconditionError. (Only a failing run does that.)
-///          A lease of an extent that came from storage leaves its version there until it commits.
-/// Trials:  a lease on trial of a cached extent is a copy, in a buffer of its own, for which it waits as a
-///          miss does; one that ends without commit has torn nothing. The version before stays where it
-///          lies, in a buffer or in a slot; the one on trial is cached, and may have to leave, as any other.
-///          After a revert what was cached when it was put on trial is so again, in its old place; what had
-///          to leave for trials is not. So the cache may have fewer than `cached` extents then, or more,
-///          which the next commits write.
-/// Memory:  buffers for `cached` extents, for `buffers` leases and for spare_buffers versions, each as large
-///          as the largest extent. If that is enough for all and there are no spare ones, one for each
-///          extent, of its size.
+/// Lease:   a lease of a cached extent is the extent itself. If the holder changes it and does not
+///          commit, the only version is torn: the next fetch throws PreconditionError. (Only a
+///          failing run does that.) A lease of an extent that came from storage leaves its version
+///          there until it commits.
+/// Trials:  a lease on trial of a cached extent is a copy in a buffer of its own, for which it waits
+///          as a miss does. If it ends without commit, nothing is torn. The version before stays
+///          where it lies, in a buffer or in a slot. The tentative version is cached, and may have
+///          to leave, as any other. A revert puts versions that were cached back into their old
+///          places, but does not bring back extents that had to leave for trials. So the cache may
+///          have fewer than `cached` extents then, or more, which the next commits write.
+/// Memory:  buffers for `cached` extents, for `buffers` leases and for spare_buffers versions, each
+///          as large as the largest extent. If that is enough for all extents and there are no spare
+///          ones, each extent has one buffer of its own size.
 /// Files:   one per path, created 0600 in a 0700 directory, unlinked (directory too) before this
 ///          returns, allocated once for this rank's share, of spare_slots too, and `buffers` slots more; a
 ///          path that takes over extents of another grows by a few slots at a time, if it has the room.

@@ -12,7 +12,7 @@ class PairTable {
  public:
   struct Merge {
     std::int32_t rank = -1;  ///< lower ones first; -1: the two do not merge
-    std::int32_t token{};    ///< what they become
+    std::int32_t token{};    ///< token that the pair becomes
   };
 
   /// Room for so many pairs.

@@ -8,7 +8,7 @@
 
 namespace offstage::tokens {
 
-/// What becomes of the matches where a text is split.
+/// Fate of the matches where a text is split.
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 /// Calls `next_match` for one match after another, ascending and not empty, and hands the parts of

@@ -22,6 +22,7 @@ namespace {
 
 using activations::Policy;
 using parameters::Home;
+using parameters::Sharding;
 using Rule = Policy::Rule;
 
 /// Coarse enough for hundreds of simulations in a second or two.
@@ -35,6 +36,9 @@ constexpr double equal = 0.01;
 
 bool leaves_home(RunConfig const& config) {
   return config.home_is_open;
+}
+bool leaves_sharding(RunConfig const& config) {
+  return config.sharding_is_open;
 }
 bool leaves_schedule(RunConfig const& config) {
   return config.train.schedule == LayerSchedule::automatic;
@@ -54,6 +58,9 @@ bool leaves_resident(RunConfig const& config) {
 
 char const* name_of(Home home) {
   return home == Home::device ? "device" : (home == Home::host ? "host" : "storage");
+}
+char const* name_of(Sharding sharding) {
+  return sharding == Sharding::zero2 ? "zero2" : "zero3";
 }
 char const* name_of(LayerSchedule schedule) {
   return schedule == LayerSchedule::vertical ? "vertical" : "horizontal";
@@ -118,6 +125,8 @@ class Search {
 
  private:
   void try_all();
+  /// With each value of overlap that is left to the plan.
+  void try_overlaps(Chosen chosen);
   /// Errors: UsageError: nothing fits.
   void require_any() const;
   void try_with(Chosen chosen);
@@ -142,6 +151,7 @@ class Search {
   [[nodiscard]] double most_resident(Trial const& trial) const;
   [[nodiscard]] std::vector<Policy> policies(LayerSchedule schedule) const;
   [[nodiscard]] std::vector<Home> homes() const;
+  [[nodiscard]] std::vector<Sharding> shardings(Home home) const;
   [[nodiscard]] std::vector<LayerSchedule> schedules() const;
   /// Trials that were simulated, the quickest first.
   [[nodiscard]] std::vector<Trial*> by_time();
@@ -227,11 +237,23 @@ std::vector<Home> Search<T>::homes() const {
   if (!leaves_home(config_)) {
     return {config_.parameter_home};
   }
+  if (config_.sharding == Sharding::zero2) {
+    return {Home::device};
+  }
   std::vector<Home> homes{Home::device, Home::host};
   if (!config_.paths.empty()) {
     homes.push_back(Home::storage);
   }
   return homes;
+}
+
+template <class T>
+std::vector<Sharding> Search<T>::shardings(Home home) const {
+  if (!leaves_sharding(config_)) {
+    return {config_.sharding};
+  }
+  bool const gathers = home == Home::device && map_.ranks() > 1;
+  return gathers ? std::vector{Sharding::zero2, Sharding::zero3} : std::vector{Sharding::zero3};
 }
 
 template <class T>
@@ -272,21 +294,29 @@ void Search<T>::try_all() {
   for (Home const home : homes()) {
     for (LayerSchedule const schedule : schedules()) {
       for (Policy const& policy : policies(schedule)) {
-        for (Overlap const overlap : {Overlap::off, Overlap::automatic}) {
-          if (!by_time_ && !trials_.empty()) {
-            return;
-          }
-          if (leaves_overlap(config_) || overlap == Overlap::off) {
-            try_with({.home = home,
-                      .schedule = schedule,
-                      .activations = policy,
-                      .overlap = leaves_overlap(config_) ? overlap : config_.overlap,
-                      .share = config_.share.device_share.value_or(0.0),
-                      .resident = leaves_resident(config_) ? 0.0 : config_.share.device_resident,
-                      .cache = config_.storage.most_cache});
-          }
+        for (Sharding const sharding : shardings(home)) {
+          try_overlaps({.home = home,
+                        .sharding = sharding,
+                        .schedule = schedule,
+                        .activations = policy,
+                        .share = config_.share.device_share.value_or(0.0),
+                        .resident = leaves_resident(config_) ? 0.0 : config_.share.device_resident,
+                        .cache = config_.storage.most_cache});
         }
       }
+    }
+  }
+}
+
+template <class T>
+void Search<T>::try_overlaps(Chosen chosen) {
+  for (Overlap const overlap : {Overlap::off, Overlap::automatic}) {
+    if (!by_time_ && !trials_.empty()) {
+      return;
+    }
+    if (leaves_overlap(config_) || overlap == Overlap::off) {
+      chosen.overlap = leaves_overlap(config_) ? overlap : config_.overlap;
+      try_with(chosen);
     }
   }
 }
@@ -454,6 +484,7 @@ Choice Search<T>::run() {
                 .fitting = static_cast<int>(trials_.size()),
                 .simulated = simulated_};
   add_other(choice, "parameters.home=", &Chosen::home);
+  add_other(choice, "parameters.sharding=", &Chosen::sharding);
   add_other(choice, "train.schedule=", &Chosen::schedule);
   add_other(choice, "train.activations=", &Chosen::activations);
   add_other(choice, "update.overlap=", &Chosen::overlap);
@@ -467,6 +498,10 @@ void take(RunConfig& config, Chosen const& chosen) {
   if (leaves_home(config)) {
     config.parameter_home = chosen.home;
     config.home_is_open = false;
+  }
+  if (leaves_sharding(config)) {
+    config.sharding = chosen.sharding;
+    config.sharding_is_open = false;
   }
   if (leaves_schedule(config)) {
     config.train.schedule = chosen.schedule;
@@ -493,6 +528,9 @@ std::string describe(Chosen const& chosen, RunConfig const& config) {
   std::vector<std::string> words;
   if (leaves_home(config)) {
     words.push_back(fmt::format("parameters.home={}", name_of(chosen.home)));
+  }
+  if (leaves_sharding(config) && chosen.sharding == Sharding::zero2) {
+    words.push_back(fmt::format("parameters.sharding={}", name_of(chosen.sharding)));
   }
   if (leaves_schedule(config)) {
     words.push_back(fmt::format("train.schedule={}", name_of(chosen.schedule)));

@@ -18,6 +18,7 @@ namespace offstage::train {
 /// Keys that plan.choose=on decides together. Plain bytes: rank 0 can tell the others.
 struct Chosen {
   parameters::Home home = parameters::Home::device;
+  parameters::Sharding sharding = parameters::Sharding::zero3;
   LayerSchedule schedule = LayerSchedule::horizontal;
   activations::Policy activations{};
   Overlap overlap = Overlap::off;  ///< or automatic, which a run leaves where it gains nothing
@@ -29,7 +30,8 @@ struct Chosen {
 /// Writes what was chosen to the keys that are left to the plan; those that were given stay.
 void take(RunConfig& config, Chosen const& chosen);
 
-/// "parameters.home=host, train.schedule=vertical, ..."; keys that `config` leaves to the plan alone.
+/// "parameters.home=host, train.schedule=vertical, ..."; keys that `config` leaves to the plan alone,
+/// parameters.sharding where it is zero2.
 [[nodiscard]] std::string describe(Chosen const& chosen, RunConfig const& config);
 
 /// A configuration beside the chosen one, in words and seconds.
@@ -54,11 +56,11 @@ struct Choice {
 [[nodiscard]] std::vector<std::string> rates_missing(RunConfig const& config, bool host_visible);
 
 /// The configuration of the quickest step among all values of the keys that are left to the plan:
-/// parameters.home=auto, train.schedule=auto, train.activations=auto, update.overlap=auto,
+/// parameters.home=auto, parameters.sharding=auto, train.schedule=auto, train.activations=auto, update.overlap=auto,
 /// update.device-share=auto, update.device-resident=auto, tiers.cache=auto. Pure; the same numbers
 /// give the same choice.
 ///
-/// Search:  values of home, schedule, activations, overlap and residents that fit by the memory
+/// Search:  values of home, sharding, schedule, activations, overlap and residents that fit by the memory
 ///          plans of a run; those whose busiest resource alone takes longer than the best so far
 ///          are left out (plan::least_time), the others simulated, coarsely at first. The share and
 ///          the cache are varied around the best ones. Of equals the one that moves least.

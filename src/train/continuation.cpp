@@ -25,7 +25,8 @@ constexpr std::string_view tokens_name = "tokens";
 constexpr std::array learned_sections{"data.", "train.", "optimizer.", "numerics."};
 constexpr std::array not_learned{"train.activations", "train.init-from",   "train.log-every",
                                  "train.max-time",    "train.schedule",    "train.time-margin",
-                                 "data.valid",        "train.valid-every", "train.valid-batches"};
+                                 "data.valid",        "train.valid-every", "train.valid-batches",
+                                 "train.valid-first", "train.patience"};
 /// Where a run lies says nothing of it.
 constexpr std::array places{"run.dir", "checkpoint.dir", "checkpoint.resume"};
 /// Keys of the model are compared with the checkpoint's before, but for this one.

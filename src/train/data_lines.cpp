@@ -9,12 +9,35 @@
 namespace offstage::train {
 namespace {
 
+/// ", 41.2 % of which count"; empty without a mask.
+std::string describe_mask(data::FileFacts const& file) {
+  return file.counted
+             ? fmt::format(", {:.1f} % of which count", 100.0 * static_cast<double>(*file.counted) /
+                                                            static_cast<double>(file.tokens))
+             : std::string{};
+}
+
 std::string describe(data::FileFacts const& file, char const* key) {
   std::string const documents = file.documents ? fmt::format("{} document{}", *file.documents,
                                                              *file.documents == 1 ? "" : "s")
                                                : std::string{"documents not told apart"};
-  return fmt::format("{} {}: {}, {}, {} tokens, {}", key, file.path, name_of(file.format),
-                     name_of(file.type), file.tokens, documents);
+  return fmt::format("{} {}: {}, {}, {} tokens{}, {}", key, file.path, name_of(file.format),
+                     name_of(file.type), file.tokens, describe_mask(file), documents);
+}
+
+/// "; 97.1 % of positions filled, 3 documents cut"; empty where windows cross documents.
+std::string describe_packing(data::FileFacts const& file) {
+  if (!file.filled) {
+    return {};
+  }
+  auto text = fmt::format("; {:.1f} % of positions filled", 100.0 * *file.filled);
+  if (file.cut > 0) {
+    text += fmt::format(", {} document{} cut", file.cut, file.cut == 1 ? "" : "s");
+  }
+  if (file.left_out > 0) {
+    text += fmt::format(", {} left out without a target", file.left_out);
+  }
+  return text;
 }
 
 }  // namespace
@@ -26,9 +49,10 @@ std::vector<std::string> describe_training_files(std::vector<data::FileFacts> co
   for (data::FileFacts const& file : files) {
     double const epochs = samples * file.share / static_cast<double>(file.windows);
     lines.push_back(fmt::format(
-        "{}; {:.3g} epochs in {} steps{}", describe(file, "data.train"), epochs, train.steps,
+        "{}; {:.3g} epochs in {} steps{}{}", describe(file, "data.train"), epochs, train.steps,
         files.size() > 1 ? fmt::format(", {:.3g} % of the samples", 100.0 * file.share)
-                         : std::string{}));
+                         : std::string{},
+        describe_packing(file)));
   }
   return lines;
 }
@@ -39,8 +63,8 @@ std::vector<std::string> describe_validation_files(std::vector<data::FileFacts> 
   for (data::FileFacts const& file : files) {
     auto const taken = std::clamp<std::int64_t>(windows, 0, file.windows);
     windows -= taken;
-    lines.push_back(
-        fmt::format("{}; {} of {} windows", describe(file, "data.valid"), taken, file.windows));
+    lines.push_back(fmt::format("{}; {} of {} windows{}", describe(file, "data.valid"), taken,
+                                file.windows, describe_packing(file)));
   }
   return lines;
 }

@@ -99,6 +99,9 @@ int gathering_slots(RunConfig const& config, state::ShardMap const& map, state::
                     Bytes link) {
   using Copy = state::WorkingCopy<T>;
   constexpr int rank = 0;
+  if (map.ranks() > 1 && config.sharding == parameters::Sharding::zero2) {
+    return Copy::all_layers;
+  }
   if (map.ranks() == 1 || !holds_two_layers<T>(config)) {
     return Copy::least_slots;
   }

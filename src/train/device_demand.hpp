@@ -28,7 +28,8 @@ struct DeviceDemand {
 
 /// Slots for layers that ranks gather where parameters live on the device, as state::WorkingCopy
 /// takes them: one more where two layers of a block are held at a time and device.memory has room
-/// for all else beside it, on the rank that owns most. Parameters as device_demand's.
+/// for all else beside it, on the rank that owns most; all layers with parameters.sharding=zero2.
+/// Parameters as device_demand's.
 template <class T>
 [[nodiscard]] int gathering_slots(RunConfig const& config, state::ShardMap const& map,
                                   state::Route route, Bytes link);

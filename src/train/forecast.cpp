@@ -15,6 +15,7 @@
 #include "train/run_attention.hpp"
 #include "train/run_link.hpp"
 #include "train/schedule_choice.hpp"
+#include "train/sharding.hpp"
 #include "train/split_parameters.hpp"
 #include "train/step_forecast.hpp"
 #include "train/update_demand.hpp"
@@ -73,6 +74,7 @@ ActivationChoice settle(RunConfig& config, ForecastScope const& scope, state::Sh
   auto choice =
       settle_activations<T>(config, map, 0, room, given_rates(config, scope.ranks_per_node));
   config.train.activations = choice.policy;
+  settle_sharding<T>(config, map, room);
   return choice;
 }
 
@@ -339,6 +341,7 @@ Forecast foresee(RunConfig const& given, ForecastScope const& scope) {
                   .activations = describe_activations(config),
                   .activations_why = chosen.why,
                   .link = here.link().text,
+                  .gathers = describe_gathers(config, scope.ranks),
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
                   .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};
   result.memory = here.memory(result.host_limit);

@@ -51,7 +51,8 @@ struct Forecast {
   RunConfig config{};
   std::string activations{};      ///< as train.activations is settled
   std::string activations_why{};  ///< ActivationChoice::why
-  std::string link{};  ///< how layers get from rank to rank, and why so; empty for one rank
+  std::string link{};     ///< how layers get from rank to rank, and why so; empty for one rank
+  std::string gathers{};  ///< how many of them, in words; empty: none, or parameters live elsewhere
   int nodes{};
   plan::MemoryPlan memory{};      ///< of this configuration
   Bytes host_limit{};             ///< per node

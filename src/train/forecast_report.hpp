@@ -22,9 +22,10 @@ class ForecastReport {
  public:
   /// `ranks`: whose storage traffic the steps have.
   void set_ranks(std::int64_t ranks) { ranks_ = ranks; }
+  [[nodiscard]] std::int64_t ranks() const { return ranks_; }
   /// Steps that are added from now on are expected to be so.
   void expect(RunForecast forecast) { forecast_ = std::move(forecast); }
-  [[nodiscard]] bool expects() const { return forecast_.has_value(); }
+  [[nodiscard]] std::optional<RunForecast> const& expected() const { return forecast_; }
   /// Seconds that the next one is expected to take; 0: nothing is expected.
   [[nodiscard]] Seconds step() const { return forecast_ ? forecast_->step.step : Seconds{}; }
   void add(StepTimes const& times);

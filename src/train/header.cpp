@@ -6,18 +6,18 @@
 #include <array>
 #include <cmath>
 #include <span>
+#include <unordered_set>
 
 #include "base/simd.hpp"
 #include "base/version.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/mpi/session.hpp"
 #include "train/effective_config.hpp"
+#include "train/places.hpp"
+#include "train/sharding.hpp"
 
 namespace offstage::train {
 namespace {
-
-/// One rank's place as a line of the header, of fixed size so that it travels as plain bytes.
-using PlaceLine = std::array<char, 320>;
 
 /// Text of fixed size, cut off where it is longer.
 template <std::size_t N>
@@ -27,15 +27,22 @@ std::array<char, N> fixed(std::string const& text) {
   return line;
 }
 
-PlaceLine line_of(launch::RankPlace const& place, std::string const& node) {
+/// One rank's PlaceLine, of fixed size so that it travels as plain bytes.
+struct FixedPlace {
+  std::array<char, 96> node;
+  std::array<char, 256> place;
+};
+
+FixedPlace fixed_place(launch::RankPlace const& place, std::string const& node) {
   auto const& placement = place.placement;
   std::string const host =
       node.empty() || node == place.host ? place.host : fmt::format("{} ({})", node, place.host);
-  return fixed<PlaceLine{}.size()>(fmt::format(
-      "{}  GPU {}  NUMA {}  cores {}  threads {}{}", host,
+  std::string const text = fmt::format(
+      "GPU {}  NUMA {}  cores {}  threads {}{}",
       placement.gpu ? fmt::format("{} ({})", placement.gpu->bus, placement.gpu->name) : "-",
       placement.numa >= 0 ? fmt::format("{}", placement.numa) : "-",
-      cpu::format_cpus(placement.cpus), place.threads, place.bound ? "" : "  (not bound)"));
+      cpu::format_cpus(placement.cpus), place.threads, place.bound ? "" : "  (not bound)");
+  return {fixed<96>(host), fixed<256>(text)};
 }
 
 /// "read 6.90 GB/s, write 5.30 GB/s (given, half duplex)"
@@ -122,9 +129,13 @@ void add_job(Lines& lines, slurm::Job const& job) {
                     : "no end is known");
 }
 
-void add_parameters(Lines& lines, RunConfig const& config, HeaderFacts const& facts) {
+void add_parameters(Lines& lines, RunConfig const& config, HeaderFacts const& facts, int ranks) {
   using parameters::Home;
   if (config.parameter_home == Home::device) {
+    if (gathers_once(config, ranks)) {
+      lines.add("parameters: whole on the device for a step; layers gathered: {}",
+                describe_gathers(config, ranks));
+    }
     return;
   }
   bool const stored = config.parameter_home == Home::storage;
@@ -253,10 +264,10 @@ bool is_usual(Setting const& setting) {
 
 std::vector<std::string> node_names(std::string const& mine, mpi::Communicator const& comm) {
   std::vector<std::string> names;
+  std::unordered_set<std::string> known;
   for (auto const& each : comm.all_gather_value(fixed<256>(mine))) {
-    std::string name{each.data()};
-    if (std::ranges::find(names, name) == names.end()) {
-      names.push_back(std::move(name));
+    if (known.emplace(each.data()).second) {
+      names.emplace_back(each.data());
     }
   }
   return names;
@@ -307,22 +318,26 @@ std::vector<std::string> describe_given(std::vector<Setting> const& settings, st
 
 Header make_header(RunConfig const& config, HeaderFacts const& facts,
                    mpi::Communicator const& comm) {
-  auto const places = comm.all_gather_value(line_of(facts.place, config.node));
+  auto const fixed_places = comm.all_gather_value(fixed_place(facts.place, config.node));
   if (comm.rank() != 0) {
     return {};
   }
   Lines lines;
   add_machine(lines, config, facts, comm.size());
-  std::vector<std::string> ranks;
-  for (std::size_t rank = 0; rank < places.size(); ++rank) {
-    ranks.push_back(fmt::format("  rank {:<4} {}", rank, places[rank].data()));
+  std::vector<PlaceLine> places;
+  for (FixedPlace const& each : fixed_places) {
+    places.push_back({each.node.data(), each.place.data()});
   }
-  lines.add_some(ranks, most_ranks, "ranks");
+  std::vector<std::string> ranks;
+  for (std::string const& line : describe_places(places)) {
+    ranks.push_back("  " + line);
+  }
+  lines.add_some(ranks, most_ranks, "places of ranks");
   lines.add("model: {} parameters, working copy {}", facts.parameters,
             name_of(config.numerics.dtype));
   lines.add_some(facts.data, most_files, "files");
   lines.add_some(facts.chosen, most_chosen, "lines on what was planned");
-  add_parameters(lines, config, facts);
+  add_parameters(lines, config, facts, comm.size());
   add_activations(lines, config, facts.activations);
   add_storage(lines, config, facts);
   add_configuration(lines, config);

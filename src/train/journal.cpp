@@ -1,18 +1,45 @@
 #include "train/journal.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
+#include <utility>
 
+#include "base/error.hpp"
 #include "base/log.hpp"
+#include "platform/cpu/affinity.hpp"
 #include "train/step_forecast.hpp"
 #include "train/step_numbers.hpp"
+#include "train/tensorboard_curves.hpp"
 
 namespace offstage::train {
 namespace {
 
 constexpr double tera = 1e12;
 
+std::string metrics_path(RunConfig const& config) {
+  return (std::filesystem::path{config.run_dir} / "metrics.jsonl").string();
+}
+
+/// Why train.patience has ended the run.
+std::string no_better(RunEnd const& end) {
+  return end.best.any()
+             ? fmt::format("{} validations were no better than {:.4f} at step {} (train.patience)",
+                           end.best.since(), end.best.best().loss, end.best.best().step)
+             : fmt::format("{} validations gave no finite loss (train.patience)", end.best.since());
+}
+
 }  // namespace
+
+BestLoss Journal::best() const {
+  BestLoss best;
+  if (speaks_) {
+    for (Validation const& validation : read_validations(metrics_path(config_))) {
+      best.add(validation);
+    }
+  }
+  return best;
+}
 
 void Journal::begin(StartRecord const& start, Seconds now) {
   started_ = logged_ = now;
@@ -20,9 +47,11 @@ void Journal::begin(StartRecord const& start, Seconds now) {
     flops_ = model_flops(config_);
     products_ = known_compute(config_) * static_cast<double>(start.ranks);
     against_.set_ranks(start.ranks);
-    metrics_.emplace((std::filesystem::path{config_.run_dir} / "metrics.jsonl").string(),
-                     start.step, config_.checkpoint.resume != "auto");
+    metrics_.emplace(metrics_path(config_), start.step, config_.checkpoint.resume != "auto");
     if (start.step < config_.train.steps) {
+      if (config_.tensorboard) {
+        events_.emplace(config_.run_dir, cpu::host_name(), start.step + 1);
+      }
       metrics_->write_start(start);
     }
   }
@@ -30,6 +59,7 @@ void Journal::begin(StartRecord const& start, Seconds now) {
 
 void Journal::step_done(StepEntry const& entry, Seconds now) {
   Seconds const predicted = against_.step();
+  write_forecast(entry.meta.step - 1);
   StepResult const& result = entry.result;
   times_.forward += result.forward;
   times_.backward += result.backward;
@@ -59,26 +89,56 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
     return;
   }
   double const reached = entry.seconds > Seconds{} ? flops_ / entry.seconds.count() : 0.0;
-  metrics_->write({.step = entry.meta.step,
-                   .loss = result.loss,
-                   .grad_norm = result.grad_norm,
-                   .learning_rate = entry.meta.learning_rate,
-                   .tokens = entry.tokens,
-                   .skipped = result.skipped,
-                   .loss_scale = entry.loss_scale,
-                   .step_seconds = entry.seconds,
-                   .forward_seconds = result.forward,
-                   .backward_seconds = result.backward,
-                   .update_seconds = result.update,
-                   .read_bytes = entry.read_bytes,
-                   .write_bytes = entry.write_bytes,
-                   .storage = entry.storage,
-                   .share = result.share,
-                   .activations = entry.activations,
-                   .predicted = predicted,
-                   .tflops = reached / tera,
-                   .mfu = products_ > 0.0 ? reached / products_ : 0.0});
+  StepRecord const record{.step = entry.meta.step,
+                          .loss = result.loss,
+                          .grad_norm = result.grad_norm,
+                          .learning_rate = entry.meta.learning_rate,
+                          .tokens = entry.tokens,
+                          .skipped = result.skipped,
+                          .loss_scale = entry.loss_scale,
+                          .step_seconds = entry.seconds,
+                          .forward_seconds = result.forward,
+                          .backward_seconds = result.backward,
+                          .update_seconds = result.update,
+                          .elapsed = now - started_,
+                          .read_bytes = entry.read_bytes,
+                          .write_bytes = entry.write_bytes,
+                          .storage = entry.storage,
+                          .share = result.share,
+                          .activations = entry.activations,
+                          .predicted = predicted,
+                          .tflops = reached / tera,
+                          .mfu = products_ > 0.0 ? reached / products_ : 0.0};
+  metrics_->write(record);
+  if (events_) {
+    auto const tokens = static_cast<double>(config_.train.global_batch * config_.train.sequence);
+    events_->write(record.step, curves_of(record, metrics_->smoothed_loss(),
+                                          tokens / std::max(entry.seconds.count(), 1e-9)));
+  }
   log_step(entry, now);
+}
+
+void Journal::write_forecast(std::int64_t step) {
+  auto const& expected = against_.expected();
+  if (!speaks_ || !expected || std::exchange(forecast_is_written_, true)) {
+    return;
+  }
+  plan::Prediction const& each = expected->step;
+  ForecastRecord record{.step = step,
+                        .seconds = each.step,
+                        .forward = each.forward,
+                        .backward = each.backward,
+                        .update = each.update,
+                        .given = expected->given};
+  auto const paths = std::min({config_.paths.size(), each.paths.size(), expected->paths.size()});
+  for (std::size_t i = 0; i < paths; ++i) {
+    record.paths.push_back({.directory = config_.paths[i].directory,
+                            .read = each.paths[i].read * against_.ranks(),
+                            .write = each.paths[i].written * against_.ranks(),
+                            .read_rate = expected->paths[i].read,
+                            .write_rate = expected->paths[i].write});
+  }
+  metrics_->add(record);
 }
 
 void Journal::log_step(StepEntry const& entry, Seconds now) {
@@ -88,6 +148,9 @@ void Journal::log_step(StepEntry const& entry, Seconds now) {
   if (entry.meta.loss_scale < entry.loss_scale) {
     log::info("step {}: gradients overflowed at loss scale {}, next {}; update skipped", step,
               entry.loss_scale, entry.meta.loss_scale);
+  } else if (result.counted_targets == 0) {
+    log::warning("step {}: no target of its batch counts (its windows' masks), update skipped",
+                 step);
   } else if (result.skipped) {
     log::warning("step {}: loss {} or gradient norm {} is not finite, update skipped", step,
                  result.loss, result.grad_norm);
@@ -111,20 +174,29 @@ void Journal::log_step(StepEntry const& entry, Seconds now) {
       format_duration(mean * static_cast<double>(steps - step)));
 }
 
-void Journal::validated(std::int64_t step, double loss, Seconds seconds) {
+void Journal::validated(std::int64_t step, double loss, Seconds seconds, Seconds now) {
   times_.validation += seconds;
   if (speaks_) {
-    metrics_->write_validation(step, loss);
+    metrics_->write_validation(step, loss, now - started_);
+    if (events_) {
+      events_->write(step, validation_curve(loss));
+    }
     log::info("step {:>6}  validation loss {:.4f}", step, loss);
   }
 }
 
-void Journal::saved(std::int64_t step, checkpoint::SaveStats const& stats, int level) {
+void Journal::saved(std::int64_t step, checkpoint::SaveStats const& stats, int level, Seconds now) {
   times_.checkpoint += stats.stood_still;
   times_.saving +=
       stats.in_two_parts ? std::max(stats.seconds, stats.stood_still) : stats.stood_still;
   times_.checkpoint_bytes += stats.bytes;
   if (speaks_) {
+    metrics_->add(SaveRecord{.step = step,
+                             .level = level,
+                             .seconds = stats.seconds,
+                             .stood_still = stats.stood_still,
+                             .bytes = stats.bytes,
+                             .elapsed = now - started_});
     log::info("step {:>6}  saved {} in {}{}{}{}", step, stats.path, format_duration(stats.seconds),
               stats.in_two_parts
                   ? fmt::format(", training stood still for {}", format_duration(stats.stood_still))
@@ -136,8 +208,13 @@ void Journal::saved(std::int64_t step, checkpoint::SaveStats const& stats, int l
   }
 }
 
-void Journal::copied(checkpoint::CopyStats const& stats) {
+void Journal::copied(checkpoint::CopyStats const& stats, Seconds now) {
   if (speaks_) {
+    metrics_->add(SaveRecord{.step = stats.step,
+                             .level = 3,
+                             .seconds = stats.seconds,
+                             .bytes = stats.bytes,
+                             .elapsed = now - started_});
     log::info("step {:>6}  copied to other nodes in {}, {}, level 3", stats.step,
               format_duration(stats.seconds), format_bytes(stats.bytes));
   }
@@ -153,19 +230,17 @@ void Journal::conclude(RunEnd const& end) {
   if (!speaks_) {
     return;
   }
+  if (times_.steps == 0 && end.stop == Stop::patience) {
+    log::info("nothing to do: {}", no_better(end));
+    return;
+  }
   if (times_.steps == 0) {
     log::info("nothing to do: step {} is done, and train.steps={} asks for no more", end.step,
               config_.train.steps);
     return;
   }
   times_.total = end.total;
-  times_.host_memory_peak = end.host_memory_peak;
-  times_.host_memory_limit = end.host_memory_limit;
-  times_.device_memory_peak = end.device_memory_peak;
-  times_.device_memory_limit = config_.device.memory;
-  times_.host_memory_planned = end.host_memory_planned;
-  times_.host_memory_libraries = end.host_memory_libraries;
-  times_.device_memory_planned = end.device_memory_planned;
+  times_.memory = end.memory;
   times_.flops = flops_ * static_cast<double>(times_.steps);
   print_end_table(times_, storage_);
   for (std::string const& line : against_.lines()) {
@@ -174,19 +249,42 @@ void Journal::conclude(RunEnd const& end) {
   for (std::string const& sentence : end.slow_nodes) {
     log::info("{}", sentence);
   }
+  std::vector<std::string> sentences = end.slow_nodes;
   if (auto const advice = advice_on_clipping(times_, config_); !advice.empty()) {
     log::info("{}", advice);
+    sentences.push_back(advice);
   }
-  if (end.host_memory_peak > end.host_memory_limit) {
+  if (end.memory.host_peak > end.memory.host_limit) {
     log::warning(
         "tiers.host-memory={} is too small for the libraries beside the plan: the peak was {}",
-        format_bytes(end.host_memory_limit), format_bytes(end.host_memory_peak));
+        format_bytes(end.memory.host_limit), format_bytes(end.memory.host_peak));
+  }
+  write_end(end, std::move(sentences));
+  if (end.best.any()) {
+    log::info("best validation: loss {:.4f} at step {}{}", end.best.best().loss,
+              end.best.best().step,
+              config_.checkpoint.keep_best ? ", whose checkpoint is kept" : "");
   }
   if (end.stop == Stop::none) {
     log::info("done: step {} of {}", end.step, config_.train.steps);
+  } else if (end.stop == Stop::patience) {
+    log::info("done after step {} of {}: {}", end.step, config_.train.steps, no_better(end));
   } else {
     log::info("stopped after step {} of {} because {}; the same command goes on from there",
               end.step, config_.train.steps, reason_of(end.stop));
+  }
+}
+
+// All work is durable: what the report cannot say is no reason to fail.
+void Journal::write_end(RunEnd const& end, std::vector<std::string> sentences) {
+  try {
+    metrics_->write_end({.step = end.step,
+                         .why = end.stop == Stop::none ? "done" : reason_of(end.stop),
+                         .memory = end.memory,
+                         .elapsed = end.total - started_,
+                         .advice = std::move(sentences)});
+  } catch (IoError const& error) {
+    log::warning("{}; metrics.jsonl lacks the record of this end", error.what());
   }
 }
 

@@ -8,6 +8,8 @@
 
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
+#include "tensorboard/event_file.hpp"
+#include "train/best_loss.hpp"
 #include "train/cadence.hpp"
 #include "train/forecast_report.hpp"
 #include "train/metrics.hpp"
@@ -34,17 +36,14 @@ struct RunEnd {
   std::int64_t step{};
   Stop stop{};
   Seconds total{};
-  Bytes host_memory_peak{}, host_memory_limit{};  ///< of rank 0's node
-  Bytes device_memory_peak{};                     ///< of the rank with most
-  Bytes host_memory_planned{};                    ///< of rank 0's node
-  Bytes host_memory_libraries{};                  ///< likewise, beside the plan
-  Bytes device_memory_planned{};                  ///< of the rank with most
-  std::vector<std::string> slow_nodes{};          ///< sentences (slow_nodes.hpp)
+  MemoryRecord memory{};
+  std::vector<std::string> slow_nodes{};  ///< sentences (slow_nodes.hpp)
+  BestLoss best{};                        ///< of all validations so far
 };
 
-/// What a run tells: metrics.jsonl, a log line where one is due, the end table. Every rank keeps one;
-/// rank 0's speaks.
-/// Errors: IoError of metrics.jsonl.
+/// What a run tells: metrics.jsonl, events for TensorBoard, a log line where one is due, the end
+/// table. Every rank keeps one; rank 0's speaks.
+/// Errors: IoError of metrics.jsonl, and in begin() of the file of events.
 class Journal {
  public:
   Journal(RunConfig const& config, bool speaks) : config_{config}, speaks_{speaks} {}
@@ -54,13 +53,15 @@ class Journal {
   void begin(StartRecord const& start, Seconds now);
   /// The steps to come are expected to be so.
   void expect(RunForecast forecast) { against_.expect(std::move(forecast)); }
-  [[nodiscard]] bool expects() const { return against_.expects(); }
+  [[nodiscard]] bool expects() const { return against_.expected().has_value(); }
   void step_done(StepEntry const& entry, Seconds now);
-  void validated(std::int64_t step, double loss, Seconds seconds);
+  void validated(std::int64_t step, double loss, Seconds seconds, Seconds now);
   /// `level`: 1 or 2.
-  void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level);
+  void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level, Seconds now);
   /// Of level 1, to level 3.
-  void copied(checkpoint::CopyStats const& stats);
+  void copied(checkpoint::CopyStats const& stats, Seconds now);
+  /// Of the validations that metrics.jsonl keeps, after begin(); of rank 0 alone.
+  [[nodiscard]] BestLoss best() const;
   /// Before a checkpoint, which is never ahead of its metrics.
   void sync();
   /// The end table, and the line that says how it ended.
@@ -68,13 +69,18 @@ class Journal {
 
  private:
   void log_step(StepEntry const& entry, Seconds now);
+  /// Once something is expected: metrics.jsonl says so.
+  void write_forecast(std::int64_t step);
+  void write_end(RunEnd const& end, std::vector<std::string> sentences);
 
   RunConfig const& config_;
   bool speaks_;
   std::optional<MetricsFile> metrics_;
+  std::optional<tensorboard::EventFile> events_;  ///< none unless run.tensorboard
   PhaseTimes times_;
   StorageTotals storage_;
   ForecastReport against_;
+  bool forecast_is_written_ = false;
   double flops_{};     ///< of the model, a step's
   double products_{};  ///< FLOP/s of all ranks' devices; 0: not known
   Seconds started_{};

@@ -25,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A save holds the one before until it is complete.
-constexpr std::int64_t most_checkpoints = 2;
+// Of another node, in level 3: one is made while there is the one before.
+constexpr std::int64_t most_copies = 2;
 constexpr char const* marker_prefix = "node-";
 
 /// The directory as all nodes know it.
@@ -241,27 +241,32 @@ Bytes LocalLevel::of_other_node(Bytes mine) const {
   return bytes;
 }
 
-void LocalLevel::require_space(Bytes mine) const {
+void LocalLevel::require_space(Bytes mine, bool begins_there) const {
+  std::int64_t const most = checkpoint::most_in_level_1(makes_copies_, begins_there);
   Bytes const each = node_.sum(mine);
   Bytes const copy = of_other_node(mine);
   mpi::agree(comm_, [&] {
     if (node_.rank() != 0) {
       return;
     }
-    auto const to_come = [](std::string const& path) {
-      auto const there = std::ssize(checkpoint::step_directories(path));
-      return most_checkpoints - std::min<std::int64_t>(1, there);
+    // Of those that are there one stays at most.
+    auto const stays = [](std::string const& path) {
+      auto const found = checkpoint::step_directories(path);
+      return std::ranges::any_of(found, [](checkpoint::StepDirectory const& step) {
+        return checkpoint::size_of(step.path + "/" + checkpoint::master_name).has_value();
+      });
     };
-    Bytes const needed = to_come(path_) * each + to_come(copies_) * copy;
+    Bytes const needed =
+        (most - (stays(path_) ? 1 : 0)) * each + (most_copies - (stays(copies_) ? 1 : 0)) * copy;
     Bytes const free = aio::free_bytes(path_);
     if (free < needed) {
-      throw IoError{
-          fmt::format("{}: level 1 holds up to {} checkpoints of {} at a time on {}{}, which takes "
-                      "{} more, but {} is free there; make room, or leave {} out",
-                      key_, most_checkpoints, format_bytes(each), cpu::host_name(),
-                      copy > 0 ? fmt::format(", and as many copies of {}", format_bytes(copy)) : "",
-                      format_bytes(needed), format_bytes(free),
-                      copy > 0 ? "checkpoint.partner" : "checkpoint.local")};
+      throw IoError{fmt::format(
+          "{}: level 1 holds up to {} checkpoints of {} at a time on {}{}, which takes "
+          "{} more, but {} is free there; make room, or leave {} out",
+          key_, most, format_bytes(each), cpu::host_name(),
+          copy > 0 ? fmt::format(", and {} copies of {}", most_copies, format_bytes(copy)) : "",
+          format_bytes(needed), format_bytes(free),
+          copy > 0 ? "checkpoint.partner" : "checkpoint.local")};
     }
   });
 }

@@ -35,10 +35,10 @@ class LocalLevel {
   /// From now on this is the run's level 1, durably. Not collective; all ranks. Errors: IoError.
   void keep() const;
   [[nodiscard]] std::unique_ptr<checkpoint::Store> make_store() const;
-  /// The two checkpoints that are there at a time have room, and the two copies of the other
-  /// node's, with those that are there already; `mine`: this rank's part of one. Collective.
-  /// Errors: IoError, as mpi::AgreedError.
-  void require_space(Bytes mine) const;
+  /// The checkpoints that are there at a time have room, and the two copies of the other node's,
+  /// with those that are there already; `mine`: this rank's part of one, `begins_there`: the run was
+  /// told to begin at one of them. Collective. Errors: IoError, as mpi::AgreedError.
+  void require_space(Bytes mine, bool begins_there) const;
 
  private:
   void tidy() noexcept;

@@ -45,8 +45,8 @@ void OverlapChoice::learn(Step const& step) noexcept {
   if (steps_ < plain_steps) {
     return;
   }
-  if (clean_.value == 0.0 && redone_.value == 0.0) {
-    on_ = !step.redone;  // to see what it brings, once steps are not clipped one after the other
+  if (clean_.value == 0.0 && (redone_.value == 0.0 || !step.redone)) {
+    on_ = true;  // to see what it brings; a step that is done again may gain, too
     return;
   }
   // What has not been seen yet: a clean step as a plain one at worst, a redone one as both updates.
@@ -56,7 +56,7 @@ void OverlapChoice::learn(Step const& step) noexcept {
   on_ = overlapped < plain_.value * (on_ ? 1.0 : 1.0 - clear_gain);
   // What one bad step said shall not hold for ever.
   plain_since_ = step.overlapped ? 0 : plain_since_ + 1;
-  if (plain_since_ >= try_again && !step.redone) {
+  if (plain_since_ >= try_again) {
     on_ = true;
     clean_ = redone_ = {};
   }

@@ -13,9 +13,10 @@ enum class Overlap { automatic, on, off };  ///< update.overlap
 ///
 /// automatic: the mean time of a step that began its update under backward, those that had to be redone
 ///            included as often as clipping and overflows have struck lately, against that of a step which
-///            did not. The first steps do not overlap and show what that takes; after the first of the others that
-///            would not have been redone it is on, until it costs more than it gains, and on again when it
-///            would gain clearly; now and then it tries in any case.
+///            did not. The first steps do not overlap and show what that takes; then it is on, until it costs
+///            more than it gains, and on again when it would gain clearly; now and then it tries in any
+///            case. Also where every step is redone: under the next forward that may take less time than
+///            to wait for the update.
 class OverlapChoice {
  public:
   /// `possible`: updates can begin under backward, and for `automatic`, gain by it; else it is never on.

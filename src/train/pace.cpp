@@ -57,6 +57,8 @@ char const* reason_of(Stop stop) {
       return "train.max-time is near";
     case Stop::job_end:
       return "the end of the job is near";
+    case Stop::patience:
+      return "validations have not become better (train.patience)";
     case Stop::none:
       break;
   }

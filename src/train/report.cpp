@@ -21,13 +21,14 @@ std::string advice_on_clipping(PhaseTimes const& times, RunConfig const& config)
     return {};
   }
   std::string text = fmt::format(
-      "updates under backward gained nothing in {} of {} steps, whose norm was above "
+      "updates under backward were in vain in {} of {} steps, whose norm was above "
       "optimizer.clip={:g}: a higher limit or a longer optimizer.warmup-steps lets them gain",
       times.clipped, times.steps, config.optimizer.clip);
   if (times.redone > 0) {
-    text += fmt::format("; {} were done again: update.overlap={} saves {}", times.redone,
-                        config.overlap == Overlap::on ? "auto" : "off",
-                        config.overlap == Overlap::on ? "most of those" : "those");
+    text += fmt::format("; {} were done again under the next forward", times.redone);
+    text += config.overlap == Overlap::on
+                ? "; update.overlap=auto does that as long as a step takes less time so"
+                : ", as a step takes less time so or to find that out";
   }
   return text;
 }
@@ -78,12 +79,12 @@ void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {
   log::info(
       "host memory of state and gradients per node: peak {}, limit {}, planned {}, libraries some "
       "{}",
-      format_bytes(times.host_memory_peak), format_bytes(times.host_memory_limit),
-      format_bytes(times.host_memory_planned), format_bytes(times.host_memory_libraries));
+      format_bytes(times.memory.host_peak), format_bytes(times.memory.host_limit),
+      format_bytes(times.memory.host_planned), format_bytes(times.memory.host_libraries));
   log::info("device memory per rank: peak {}, limit {}, planned {}",
-            format_bytes(times.device_memory_peak),
-            times.device_memory_limit > 0 ? format_bytes(times.device_memory_limit) : "none",
-            format_bytes(times.device_memory_planned));
+            format_bytes(times.memory.device_peak),
+            times.memory.device_limit > 0 ? format_bytes(times.memory.device_limit) : "none",
+            format_bytes(times.memory.device_planned));
 }
 
 }  // namespace offstage::train

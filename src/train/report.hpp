@@ -22,14 +22,9 @@ struct PhaseTimes {
   Bytes checkpoint_bytes{};      ///< written by this rank
   ActivationStep activations{};  ///< this rank's
   std::int64_t steps{};
-  std::int64_t tokens{};     ///< of this start
-  double flops{};            ///< likewise, of the model
-  Bytes host_memory_peak{};  ///< of rank 0's node, beside tiers.host-memory
-  Bytes host_memory_limit{};
-  Bytes device_memory_peak{};   ///< of the rank with most, beside device.memory
-  Bytes device_memory_limit{};  ///< 0: none
-  Bytes host_memory_planned{}, device_memory_planned{};  ///< what the peaks were expected to be
-  Bytes host_memory_libraries{};                         ///< beside the plan (usual_library_bytes)
+  std::int64_t tokens{};  ///< of this start
+  double flops{};         ///< likewise, of the model
+  MemoryRecord memory{};
 };
 
 /// A sentence on what helps where most steps were clipped and their updates could not begin under backward for that; empty:

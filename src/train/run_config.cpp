@@ -60,7 +60,25 @@ void validate_steps(TrainConfig const& train) {
   require_at_least<std::int64_t>("train.valid-every", train.valid_every, 0,
                                  "; 0 validates at the end alone");
   require_at_least<std::int64_t>("train.valid-batches", train.valid_batches, 0, "; 0 takes all");
+  require_at_least<std::int64_t>("train.patience", train.patience, 0,
+                                 "; 0 trains on whatever validations say");
   require_at_least<std::int64_t>("train.log-every", train.log_every, 1);
+}
+
+/// Keys that go by validations need some.
+void validate_validations(RunConfig const& config) {
+  auto const need = [](bool asked, bool given, char const* key, char const* what) {
+    if (asked && !given) {
+      throw UsageError{fmt::format("{} goes by validations; {}", key, what)};
+    }
+  };
+  bool const has_data = !config.data.valid.empty();
+  constexpr char const* give_data = "give data.valid";
+  need(config.train.valid_first, has_data, "train.valid-first=on", give_data);
+  need(config.train.patience > 0, has_data, "train.patience", give_data);
+  need(config.train.patience > 0, config.train.valid_every > 0, "train.patience",
+       "give train.valid-every");
+  need(config.checkpoint.keep_best, has_data, "checkpoint.keep-best=on", give_data);
 }
 
 void require_beta(std::string_view key, double value) {
@@ -197,6 +215,14 @@ void validate_parameters(RunConfig const& config) {
         "parameters.home=storage keeps the working copy on storage, but there is no tiers.path; "
         "give one, or use parameters.home=host"};
   }
+  if (config.sharding == parameters::Sharding::zero2 && !config.home_is_open &&
+      config.parameter_home != parameters::Home::device) {
+    throw UsageError{fmt::format(
+        "parameters.sharding=zero2 keeps whole parameters on the device, but parameters.home={} "
+        "brings them there layer by layer; use parameters.home=device, or "
+        "parameters.sharding=zero3",
+        config.parameter_home == parameters::Home::host ? "host" : "storage")};
+  }
 }
 
 /// Refuses values that the plan alone can decide, where it does not.
@@ -259,6 +285,7 @@ void validate(RunConfig const& config) {
   state::validate(config.model);
   validate_batch(config.train, config.model);
   validate_steps(config.train);
+  validate_validations(config);
   require_used(config.optimizer, config.settings);
   validate_optimizer(config.optimizer, config.train.steps);
   validate_loss_scale(config.numerics.loss_scale);

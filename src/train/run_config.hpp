@@ -44,8 +44,9 @@ struct DataConfig {
   std::vector<data::Source> train;  ///< data.train
   std::vector<data::Source> valid;  ///< data.valid; empty: no validation
   data::Format format{};
-  bool cross_documents = true;
+  data::WindowRule rule{};                ///< data.cross-documents
   std::optional<std::int32_t> separator;  ///< data.separator
+  bool mask = true;                       ///< data.mask
 };
 
 /// train.schedule: whether a micro-batch passes all layers before the next one comes, or a layer
@@ -70,7 +71,9 @@ struct TrainConfig {
   int together{};
   std::int64_t valid_every{};    ///< steps; 0: at the end alone
   std::int64_t valid_batches{};  ///< micro-batches per validation; 0: all
-  std::int64_t log_every{};      ///< steps between log lines
+  bool valid_first{};            ///< train.valid-first: before the first step, too
+  std::int64_t patience{};   ///< train.patience: validations that may be no better; 0: any number
+  std::int64_t log_every{};  ///< steps between log lines
 };
 
 struct OptimizerConfig {
@@ -121,6 +124,7 @@ struct CheckpointConfig {
   bool every_auto{};           ///< checkpoint.every=auto
   Seconds mtbf{};              ///< of the whole job, for every_auto
   int keep{};
+  bool keep_best{};           ///< checkpoint.keep-best
   std::int64_t keep_every{};  ///< steps whose checkpoints are saved and stay; 0: none
   std::string resume;         ///< "auto", "none" or a path
   bool overlap = true;        ///< checkpoint.overlap: saves go on under the next step
@@ -224,6 +228,7 @@ struct RunConfig {
   NumericsConfig numerics;
   bool full_header{};                      ///< run.header=full
   bool trace{};                            ///< run.trace
+  bool tensorboard{};                      ///< run.tensorboard
   bool allow_foreign{};                    ///< run.allow-foreign
   std::vector<tiers::PathSettings> paths;  ///< tiers.path; empty: the state lives in host memory
   StoragePolicy storage;
@@ -239,6 +244,8 @@ struct RunConfig {
   Overlap overlap = Overlap::automatic;                        ///< update.overlap
   parameters::Home parameter_home = parameters::Home::device;  ///< parameters.home
   bool home_is_open = false;  ///< parameters.home=auto: left to the plan
+  parameters::Sharding sharding = parameters::Sharding::zero3;  ///< parameters.sharding
+  bool sharding_is_open = false;  ///< parameters.sharding=auto: as there is room
   PlanConfig plan;
   /// platform.*, as `offstage probe` wrote them: per rank, all ranks at once; 0 where not given.
   plan::UpdateRates platform;

@@ -7,6 +7,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -36,10 +37,11 @@ GpuId id_of(topology::VisibleGpu const& gpu) {
 /// Two ranks that compute on one GPU; empty: there are none.
 std::string find_sharers(mpi::Communicator const& comm, topology::VisibleGpu const& gpu) {
   auto const all = comm.all_gather_value(id_of(gpu));
+  std::map<GpuId, std::size_t> first_with;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    auto const first = static_cast<std::size_t>(std::ranges::find(all, all[rank]) - all.begin());
-    if (first != rank) {
-      return fmt::format("ranks {} and {} share a GPU, which NCCL refuses", first, rank);
+    auto const [first, is_new] = first_with.emplace(all[rank], rank);
+    if (!is_new) {
+      return fmt::format("ranks {} and {} share a GPU, which NCCL refuses", first->second, rank);
     }
   }
   return {};
@@ -92,7 +94,7 @@ void first_calls(state::RankLink& link, device::Stream& stream, std::span<std::b
     parts.push_back({rank, 1});
   }
   auto const ranks = parts.size();
-  link.all_gather(stream, buffer.first(ranks), parts);
+  link.all_gather(stream, buffer.first(ranks));
   link.all_to_all(stream, buffer.first(ranks), parts, buffer.subspan(ranks), parts);
   stream.synchronize();
 }

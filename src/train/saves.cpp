@@ -70,7 +70,7 @@ void Saves::finish_copies() {
   }
   try_copies([&] {
     if (auto const done = local_.store->finish_copies_if_done()) {
-      journal_.copied(*done);
+      journal_.copied(*done, cadence_.now());
     }
   });
 }
@@ -104,8 +104,7 @@ std::optional<checkpoint::Meta> Saves::restore(std::string const& resume,
       found = newest->level;
     }
   } else if (resume != "none") {
-    bool const is_local = local_.store != nullptr && local_.store->has(resume);
-    Store& store = is_local ? *local_.store : *global_.store;
+    Store& store = is_in_local(resume) ? *local_.store : *global_.store;
     meta = store.restore(resume, run, map, subgroups, tiers, on_subgroup);
     found = &store;
   }
@@ -235,7 +234,7 @@ void Saves::note(Level const& level, checkpoint::SaveStats const& stats) {
   } else {
     cadence_.save_took(time);
   }
-  journal_.saved(level.step, stats, is_local ? 1 : 2);
+  journal_.saved(level.step, stats, is_local ? 1 : 2, cadence_.now());
 }
 
 }  // namespace offstage::train

@@ -46,6 +46,11 @@ class Saves {
     std::vector<state::Subgroup> const& subgroups;
     tiers::Tiers& tiers;
   };
+  /// Whether checkpoint.resume names a checkpoint of level 1.
+  [[nodiscard]] bool is_in_local(std::string const& resume) const {
+    return local_.store != nullptr && resume != "auto" && resume != "none" &&
+           local_.store->has(resume);
+  }
   /// Loads the newest checkpoint of both levels, or that in `resume` if it is neither "auto" nor "none". Where that was
   /// not chosen by its age, later ones are passed over.
   [[nodiscard]] std::optional<checkpoint::Meta> restore(std::string const& resume,

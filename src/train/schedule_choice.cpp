@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "model/dims.hpp"
+#include "train/sharding.hpp"
 
 namespace offstage::train {
 namespace {
@@ -126,6 +127,8 @@ std::string settle_for_all(RunConfig& config, state::ShardMap const& map,
   ActivationChoice choice;
   mpi::agree(comm, [&] { choice = settle_activations<T>(config, map, 0, room, rates); });
   config.train.activations = comm.broadcast_value(choice.policy, 0);
+  mpi::agree(comm, [&] { settle_sharding<T>(config, map, room); });
+  config.sharding = comm.broadcast_value(config.sharding, 0);
   return comm.broadcast(std::move(choice.why), 0);
 }
 

@@ -15,6 +15,7 @@
 #include "state/working_copy.hpp"
 #include "train/activation_choice.hpp"
 #include "train/memory_demand.hpp"
+#include "train/sharding.hpp"
 #include "train/shared_update.hpp"
 #include "update/device_lane.hpp"
 #include "update/held_gradients.hpp"
@@ -230,16 +231,18 @@ plan::Schedule schedule_of(RunConfig const& config, StepFacts const& facts) {
   schedule.flush_fp32 = config.flushes_fp32();
   schedule.home = home_of(config);
   auto const sizes = facts.map.slot_sizes();
-  for (std::size_t layer = 0; layer < facts.map.layers().size(); ++layer) {
-    if (sizes.is_large(facts.map.layers()[layer])) {
-      schedule.large_layers.push_back(static_cast<int>(layer));
+  schedule.gathers_once = gathers_once(config, facts.map.ranks());
+  int const layers = static_cast<int>(facts.map.layers().size());
+  for (int layer = 0; layer < layers && !schedule.gathers_once; ++layer) {
+    if (sizes.is_large(facts.map.gathered_elements(layer))) {
+      schedule.large_layers.push_back(layer);
     }
   }
   if (schedule.home != plan::ParameterHome::device) {
     std::int64_t const there = facts.device.working_copy / static_cast<Bytes>(sizeof(T));
     schedule.parameter_slots = static_cast<int>((there - sizes.large) / sizes.usual);
   } else if (facts.map.ranks() > 1) {
-    schedule.parameter_slots = gathering_slots<T>(facts);
+    schedule.parameter_slots = schedule.gathers_once ? layers : gathering_slots<T>(facts);
   }
   schedule.parameter_buffers = memory.parameter_buffers;
   schedule.parameters_ahead =

@@ -26,14 +26,9 @@ double mean_in_order(mpi::Communicator const& comm, std::span<double const> mine
   auto const ranks = static_cast<std::size_t>(comm.size());
   auto const rounds = static_cast<std::size_t>(ceil_div(count, comm.size()));
   std::vector<double> all(ranks * rounds);
-  std::vector<mpi::Slice> parts(ranks);
-  auto const part_bytes = static_cast<Bytes>(rounds * sizeof(double));
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    parts[rank] = {static_cast<Bytes>(rank) * part_bytes, part_bytes};
-  }
   auto const first = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(comm.rank()) * rounds);
   std::ranges::copy(mine, all.begin() + first);
-  comm.all_gather(std::as_writable_bytes(std::span{all}), parts);
+  comm.all_gather(std::as_writable_bytes(std::span{all}));
   double sum = 0.0;
   for (std::size_t g = 0; g < static_cast<std::size_t>(count); ++g) {
     sum += all[g % ranks * rounds + g / ranks];

@@ -22,6 +22,7 @@
 #include "train/device_demand.hpp"
 #include "train/first_state.hpp"
 #include "train/make_parameters.hpp"
+#include "train/mean_loss.hpp"
 #include "train/memory_demand.hpp"
 #include "train/step_numbers.hpp"
 #include "train/storage_report.hpp"
@@ -477,34 +478,18 @@ UpdateNumbers StepRunner<T>::update_numbers(Now const& now, StepResult const& re
 
 template <class T>
 double StepRunner<T>::validate(data::Dataset const& data, std::int64_t windows) {
-  std::int64_t const batch = config_.train.micro_batch;
-  std::int64_t const micro_batches = ceil_div(windows, batch);
-  std::vector<double> losses;
-  std::int64_t counted = 0;
-  std::vector<std::int64_t> chosen;
   step_update_->disturbed();  // the last step's update goes on under this
   copy_->begin();
-  copy_->expect(forward_layers_);
-  for (std::int64_t first = 0; first < micro_batches; first += comm_.size()) {
-    if (first + comm_.size() < micro_batches) {
-      copy_->expect(forward_layers_);
-    }
-    std::int64_t const mine = first + comm_.rank();
-    if (mine < micro_batches) {
-      chosen.resize(static_cast<std::size_t>(std::min(batch, windows - mine * batch)));
-      std::iota(chosen.begin(), chosen.end(), mine * batch);
-      auto tokens = data.batch(chosen);
-      data::fill_up(tokens, batch);
-      counted += data::counted_targets(tokens);
-      auto const began = trace::Clock::now();
-      losses.push_back(model_->evaluate(tokens, source_));
-      tell_of_activations(began);
-    } else {
-      model_->idle_forward(source_);
-    }
-  }
-  return mean_in_order(comm_, losses, micro_batches) *
-         targets_per_counted(config_.train, micro_batches, comm_.sum(counted));
+  LossCalls const calls{.evaluate =
+                            [this](data::TokenBatch const& tokens) {
+                              auto const began = trace::Clock::now();
+                              double const loss = model_->evaluate(tokens, source_);
+                              tell_of_activations(began);
+                              return loss;
+                            },
+                        .idle = [this] { model_->idle_forward(source_); },
+                        .expect = [this] { copy_->expect(forward_layers_); }};
+  return mean_loss(comm_, data, windows, config_.train.micro_batch, calls).loss;
 }
 
 template class StepRunner<float>;

@@ -66,16 +66,11 @@ std::vector<PathFigures> gather_paths(StorageStep const& mine, mpi::Communicator
   std::size_t const count = mine.paths.size();
   auto const ranks = static_cast<std::size_t>(comm.size());
   std::vector<PathFigures> all(count * ranks);
-  std::vector<mpi::Slice> parts(ranks);
-  auto const part_bytes = static_cast<Bytes>(count * sizeof(PathFigures));
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    parts[rank] = {static_cast<Bytes>(rank) * part_bytes, part_bytes};
-  }
   std::size_t const first = static_cast<std::size_t>(comm.rank()) * count;
   for (std::size_t i = 0; i < count; ++i) {
     all[first + i] = {mine.paths[i].traffic, mine.paths[i].resident_bytes};
   }
-  comm.all_gather(std::as_writable_bytes(std::span{all}), parts);
+  comm.all_gather(std::as_writable_bytes(std::span{all}));
   return all;
 }
 

@@ -18,6 +18,7 @@
 #include "launch/launcher.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "train/activation_choice.hpp"
+#include "train/best_loss.hpp"
 #include "train/cadence.hpp"
 #include "train/checkpoint_space.hpp"
 #include "train/configuration_choice.hpp"
@@ -59,6 +60,14 @@ void report(std::vector<launch::Shortage> const& shortages, bool speaks) {
       log::warning("{}", shortage.text);
     }
   }
+}
+
+std::vector<PathRecord> path_records(RunConfig const& config, std::vector<PathFacts> const& facts) {
+  std::vector<PathRecord> records;
+  for (std::size_t i = 0; i < std::min(config.paths.size(), facts.size()); ++i) {
+    records.push_back({config.paths[i].directory, facts[i].rate.read, facts[i].rate.write});
+  }
+  return records;
 }
 
 /// Of a run that goes on from `checkpoint`.
@@ -137,6 +146,14 @@ class Training {
   /// A forecast of the steps to come, as soon as the rates that it needs are known.
   void look_ahead();
   void validate();
+  /// The last validation was the best so far, and it was of this step.
+  [[nodiscard]] bool is_best() const {
+    return best_.any() && best_.since() == 0 && best_.best().step == meta_.step;
+  }
+  /// Whether train.patience is at its end.
+  [[nodiscard]] bool has_lost_patience() const {
+    return config_.train.patience > 0 && best_.since() >= config_.train.patience;
+  }
   void run_steps();
   /// Under the next step if there is one.
   void save(Decision const& due);
@@ -147,6 +164,8 @@ class Training {
   }
   /// What has to be done before a save while another goes on; false if this one waits for a later step.
   [[nodiscard]] bool finish_earlier_save(bool a_step_follows);
+  /// Without peaks. Collective.
+  [[nodiscard]] MemoryRecord memory_limits() const;
   void conclude();
   [[nodiscard]] bool leads() const { return comm_.rank() == 0; }
 
@@ -172,6 +191,7 @@ class Training {
   Stop stop_ = Stop::none;
   std::int64_t steps_done_{};  ///< of this start, up to those that a forecast waits for
   SlowNodes slow_nodes_;
+  BestLoss best_;           ///< the same on all ranks
   bool postponed_ = false;  ///< a save is due and waits for the end of the one before
   RunConfig const given_;   ///< before anything was chosen
   std::optional<RunConfig> next_;
@@ -185,13 +205,15 @@ class Training {
 template <class T>
 void Training<T>::open_data() {
   auto const open = [&](std::vector<data::Source> const& sources, char const* key) {
-    return std::make_unique<data::Dataset>(
-        sources, data::DatasetOptions{.key = key,
-                                      .format = config_.data.format,
-                                      .vocab = config_.model.vocab,
-                                      .sequence = config_.train.sequence,
-                                      .cross_documents = config_.data.cross_documents,
-                                      .separator = config_.data.separator});
+    return std::make_unique<data::Dataset>(sources,
+                                           data::DatasetOptions{.key = key,
+                                                                .format = config_.data.format,
+                                                                .vocab = config_.model.vocab,
+                                                                .sequence = config_.train.sequence,
+                                                                .rule = config_.data.rule,
+                                                                .separator = config_.data.separator,
+                                                                .uses_masks = config_.data.mask,
+                                                                .verifies_masks = leads()});
   };
   mpi::agree(comm_, [&] {
     train_data_ = open(config_.data.train, "data.train");
@@ -304,22 +326,34 @@ ExitCode Training<T>::run() {
   }
   saves_->end_copies();
   if (next_) {
+    mpi::agree(comm_, [&] { journal_.sync(); });
     return ExitCode::more;
   }
   signals_.ignore();
   saves_->remove_local();
   conclude();
-  return stop_ == Stop::none ? ExitCode::done : ExitCode::more;
+  return stop_ == Stop::none || stop_ == Stop::patience ? ExitCode::done : ExitCode::more;
 }
 
 template <class T>
 void Training<T>::run_steps() {
+  if (config_.train.valid_first && meta_.step == 0 && config_.train.steps > 0) {
+    validate();
+  }
+  if (has_lost_patience()) {
+    stop_ = Stop::patience;
+  }
   while (meta_.step < config_.train.steps && goes_on()) {
     one_step();
     Decision next = cadence_.after(meta_.step);
     stop_ = next.stop;
     if (next.validate) {
       validate();
+      next.save = next.save || (config_.checkpoint.keep_best && is_best());
+      if (stop_ == Stop::none && has_lost_patience()) {
+        stop_ = Stop::patience;
+        next.save = true;
+      }
     }
     if (stop_ == Stop::none && config_.plan.choose) {
       look_at_rates();
@@ -476,15 +510,21 @@ void Training<T>::prepare() {
       checkpoint::space_for(config_.optimizer.checkpoint_layout(), runner_->subgroups());
   require_space(config_, comm_, checkpoint_part);
   if (local_level_) {
-    local_level_->require_space(checkpoint_part);
+    local_level_->require_space(checkpoint_part, saves_->is_in_local(config_.checkpoint.resume));
   }
   start_or_continue();
+  if (config_.checkpoint.keep_best) {
+    saves_->store().keep_best(-1);
+  }
   look_at_space_to_come(config_, comm_, checkpoint_part, saves_->store(), meta_.step);
   StartRecord const start{.step = meta_.step,
                           .time = slurm::TimePoint::clock::now(),
                           .ranks = comm_.size(),
                           .nodes = node_names(config_.node, comm_),
-                          .job = config_.job};
+                          .job = config_.job,
+                          .parameters = state::count_parameters(runner_->map().layers()),
+                          .memory = memory_limits(),
+                          .paths = path_records(config_, runner_->path_facts())};
   mpi::agree(comm_, [&] {
     if (auto forecast = runner_->open_trace()) {
       journal_.expect(*std::move(forecast));
@@ -508,6 +548,11 @@ void Training<T>::prepare() {
       checkpoint::forget_local_directory(config_.checkpoint.dir);
     }
   });
+  mpi::agree(comm_, [&] { best_ = journal_.best(); });
+  best_ = comm_.broadcast_value(best_, 0);
+  if (config_.checkpoint.keep_best && best_.any()) {
+    saves_->store().keep_best(best_.best().step);
+  }
 }
 
 template <class T>
@@ -568,20 +613,28 @@ void Training<T>::settle_saves() {
 }
 
 template <class T>
+MemoryRecord Training<T>::memory_limits() const {
+  return {.host_limit = runner_->host_memory_limit(),
+          .host_planned = runner_->memory_plan().node_total,
+          .host_libraries = runner_->library_bytes(),
+          .device_limit = config_.device.memory,
+          .device_planned = comm_.maximum(runner_->device_plan().total())};
+}
+
+template <class T>
 void Training<T>::conclude() {
-  if (leads() && stop_ == Stop::none) {
+  if (leads() && (stop_ == Stop::none || stop_ == Stop::patience)) {
     static_cast<void>(take_stop_file(config_));  // it came too late to be obeyed
   }
+  MemoryRecord memory = memory_limits();
+  memory.host_peak = runner_->host_memory_peak();
+  memory.device_peak = runner_->device_memory_peak();
   journal_.conclude({.step = meta_.step,
                      .stop = stop_,
                      .total = cadence_.now(),
-                     .host_memory_peak = runner_->host_memory_peak(),
-                     .host_memory_limit = runner_->host_memory_limit(),
-                     .device_memory_peak = runner_->device_memory_peak(),
-                     .host_memory_planned = runner_->memory_plan().node_total,
-                     .host_memory_libraries = runner_->library_bytes(),
-                     .device_memory_planned = comm_.maximum(runner_->device_plan().total()),
-                     .slow_nodes = slow_nodes_.conclude()});
+                     .memory = memory,
+                     .slow_nodes = slow_nodes_.conclude(),
+                     .best = best_});
 }
 
 template <class T>
@@ -602,7 +655,8 @@ void Training<T>::one_step() {
     ++meta_.optimizer_step;
     meta_.bad_steps = 0;
     loss_scale_.good_step();
-  } else if (!std::isfinite(result.loss) || !loss_scale_.overflow()) {
+  } else if (result.counted_targets > 0 &&
+             (!std::isfinite(result.loss) || !loss_scale_.overflow())) {
     ++meta_.bad_steps;
   }
   meta_.loss_scale = loss_scale_.value();
@@ -668,13 +722,15 @@ void Training<T>::validate() {
       *valid_data_, windows_per_validation(config_.train, valid_data_->windows()));
   Seconds const seconds = watch.elapsed();
   cadence_.validation_took(seconds);
-  mpi::agree(comm_, [&] { journal_.validated(meta_.step, loss, seconds); });
+  mpi::agree(comm_, [&] { journal_.validated(meta_.step, loss, seconds, cadence_.now()); });
+  best_.add({meta_.step, loss});
 }
 
 template <class T>
 bool Training<T>::finish_earlier_save(bool a_step_follows) {
   std::int64_t const every = config_.checkpoint.keep_every;
-  if (!a_step_follows || (every > 0 && meta_.step % every == 0)) {
+  bool const is_kept = config_.checkpoint.keep_best && is_best();
+  if (!a_step_follows || is_kept || (every > 0 && meta_.step % every == 0)) {
     saves_->finish();
     return true;
   }
@@ -713,6 +769,9 @@ void Training<T>::save(Decision const& due) {
     global = !saves_->is_saved(meta_.step);
   } else {
     global = false;
+  }
+  if (global && config_.checkpoint.keep_best && is_best()) {
+    saves_->store().keep_best(meta_.step);  // the best one before stays until this one's save
   }
   bool const local_too = local && a_step_follows;
   if (!local_too && !global) {

@@ -25,33 +25,33 @@ namespace offstage::update {
 
 struct DeviceLaneSettings {
   StateLayout layout = adamw_layout();
-  /// Elements that go to the device at a time, whole chunks; also what the CPU's new parameters go by.
+  /// Elements that go to the device at a time, whole chunks. The CPU's new parameters go in such pieces too.
   std::int64_t chunk = std::int64_t{4} << 20U;
   /// Chunks on the device at a time: brought, updated, taken back, one to spare. 0: it updates nothing.
   int slots = 4;
   int parameter_slots = 3;    ///< chunks of the CPU's new parameters on their way
-  Bytes gradient_bytes = 4;   ///< of an element, as the updates will give them
-  Bytes parameter_bytes = 4;  ///< of an element of the working copy
+  Bytes gradient_bytes = 4;   ///< bytes of a gradient's element, as the updates will give them
+  Bytes parameter_bytes = 4;  ///< bytes of an element of the working copy
   /// New parameters go to host memory: a slot has room for a chunk of them, and the CPU's are not staged.
   bool parameters_on_host = false;
-  /// Device memory that lies idle between backward and the next forward (activations): slots are taken
-  /// from it before any is allocated; they are empty when run or start of the pipeline returns. Nothing
-  /// that uses it is under way when an update begins.
+  /// Device memory that lies idle between backward and the next forward (activations). Slots are taken
+  /// from it before any is allocated. They are empty when run or start of the pipeline returns. No work
+  /// that uses the memory is under way when an update begins.
   std::span<std::byte> lent;
 };
 
-/// The device's side of an update: the optimizer on a device over state that waits in host memory, and the way of
-/// the CPU's new parameters to the device.
+/// The device's side of an update: the optimizer on a device over state that waits in host memory, and
+/// the way of the CPU's new parameters to the device.
 ///
-/// A subgroup's planes and gradient go to the device chunk by chunk on one stream, are updated on a second
-/// and come back on a third, so that both directions of the link and the kernel are busy at once; new
-/// parameters of CPU-updated subgroups have a fourth stream. What a chunk needs is a slot of device memory,
-/// so the device memory needed does not depend on the subgroup size.
+/// A subgroup's planes and gradient go to the device chunk by chunk on one stream, are updated on a
+/// second and come back on a third, so both directions of the link and the kernel are busy at once. New
+/// parameters of CPU-updated subgroups have a fourth stream. A chunk needs one slot of device memory,
+/// so the memory needed does not depend on the subgroup size.
 ///
 /// Source:  DOS sections 4.1 and 4.3, Algorithm 1.
-/// Memory:  device: slots * chunk * (layout's bytes + gradient_bytes, and parameter_bytes with parameters_on_host), less
-///          what is lent. Host: pinned, parameter_slots * chunk * parameter_bytes; none with
-///          parameters_on_host, or if the device is host_visible.
+/// Memory:  device: slots * chunk * (layout's bytes + gradient_bytes, and parameter_bytes with
+///          parameters_on_host), less lent memory. Host: pinned, parameter_slots * chunk *
+///          parameter_bytes; none with parameters_on_host, or if the device is host_visible.
 /// Threads: any; calls feed the device one after the other and wait side by side.
 /// Waiting: a caller needs nothing but what the streams give back by themselves.
 /// Trace:   rows "host to device", "device update", "device to host", "parameters to device";
@@ -66,42 +66,45 @@ class DeviceLane {
   DeviceLane(DeviceLane const&) = delete;
   DeviceLane& operator=(DeviceLane const&) = delete;
 
-  /// Updates a subgroup whose state (in host memory, pinned for full speed) is changed in place;
-  /// new parameters go to `target`, which is read first where it has their upper halves, and whose lease is left alone. Returns when everything is where it belongs.
+  /// Updates a subgroup. Its state, in host memory (pinned for full speed), is changed in place. New
+  /// parameters go to `target`, which is read first where it has their upper halves; its lease is left
+  /// alone. Returns when everything is where it belongs.
   /// Errors: PreconditionError: a target in host memory without settings.parameters_on_host.
   void update(state::Subgroup const& subgroup, std::span<std::byte> state,
               GradientView const& gradient, ParameterTarget const& target,
               kernels::OptimizerStep const& step, GradientPlace place = GradientPlace::host);
-  /// The same for state in device memory: the gradient alone crosses the link, if it is not there too, and the new parameters if
-  /// their target lies beyond it.
+  /// Updates a subgroup whose state is in device memory. Only the gradient crosses the link, unless it is
+  /// there too, and new parameters whose target lies beyond it.
   void update_resident(state::Subgroup const& subgroup, std::span<std::byte> state,
                        GradientView const& gradient, ParameterTarget const& target,
                        kernels::OptimizerStep const& step,
                        GradientPlace place = GradientPlace::host);
 
-  /// A place in host memory for new parameters, elements [begin, begin + count) of `target`, which is
-  /// device memory; count at most a chunk. Blocks until one is free.
+  /// Returns host memory for new parameters, elements [begin, begin + count) of `target`, which is
+  /// device memory. `count` is at most a chunk. Blocks until a place is free.
   [[nodiscard]] WorkingCopyView staging(WorkingCopyView target, std::int64_t begin,
                                         std::int64_t count);
-  /// Sends what the last staging() was filled with to its place in the target; the returned event is
-  /// when it is there. One thread calls staging and send.
+  /// Sends the parameters that fill the last staging() to their place in the target. The returned event
+  /// says when they are there. One thread calls staging and send.
   [[nodiscard]] std::shared_ptr<device::Event> send();
 
-  /// Whether the CPU's new parameters for targets in device memory go by staging and send; else straight
-  /// to them, as the device is host_visible; with parameters_on_host there are no such targets.
+  /// Returns whether the CPU's new parameters for targets in device memory go by staging and send.
+  /// Otherwise they go straight there, since the device is host_visible. With parameters_on_host there
+  /// are no such targets.
   [[nodiscard]] bool stages() const noexcept { return sender_ != nullptr; }
 
-  /// Lent memory is used again, as from construction on.
+  /// Uses lent memory again, as from construction on.
   void use_lent() { slots_.use_lent(); }
-  /// Lent memory is empty when this returns, and not used until use_lent; updates that are under way go
-  /// on through the other slots.
+  /// Empties lent memory, which is not used until use_lent. Updates under way go on through the other
+  /// slots.
   void leave_lent();
-  /// Whether there are slots beside those in lent memory; else no update may go on after leave_lent.
+  /// Returns whether there are slots beside those in lent memory. Without them no update may go on after
+  /// leave_lent.
   [[nodiscard]] bool any_own_slots() const noexcept { return slots_.any_own(); }
 
   /// Returns when no stream has work left. Errors are lost.
   void settle() noexcept;
-  /// Of updates that have returned and of what was sent, for which it waits.
+  /// Figures of updates that have returned, and of parameters that were sent, for which it waits.
   [[nodiscard]] DeviceLaneStats stats() const;
   [[nodiscard]] DeviceLaneSettings const& settings() const noexcept { return settings_; }
   [[nodiscard]] static Bytes device_bytes(DeviceLaneSettings const& settings);

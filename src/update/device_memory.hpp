@@ -12,8 +12,8 @@
 
 namespace offstage::update {
 
-/// What of the device's memory holds something, over time: the counter row "device memory" of a trace, a
-/// series for each user, in bytes. All of it is allocated before the first step; it is in use from when
+/// Memory of the device that holds something, over time: the counter row "device memory" of a trace, a
+/// series for each user, in bytes. All of it is allocated before the first step. It is in use from when
 /// something is written there until nobody will read it again.
 ///
 /// Source:  DOS section 3, Figure 3.

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/watch.hpp"
+#include "update/norm_tree.hpp"
 
 namespace offstage::update {
 namespace {
@@ -182,8 +183,7 @@ void GradientAccumulator<T>::add_in_place(int layer, std::span<T const> gradient
     return;
   }
   auto const received = receive_->take();
-  link_.all_to_all(stream_, std::as_bytes(gradient), send_parts(layer, !gradient.empty()),
-                   received.memory(), receive_parts(layer, round));
+  exchange(layer, std::as_bytes(gradient), round, received.memory());
   auto const bytes = static_cast<std::size_t>(received_bytes(layer, round));
   sums_.add(layer, elements<T>(received.memory().first(bytes)));
 }
@@ -218,10 +218,17 @@ void GradientAccumulator<T>::exchange_staged() {
   Waiting const waiting{"the ranks' slices of the gradient of layer", next.layer};
   auto const gradient = next.gradient ? next.gradient->wait() : std::span<std::byte const>{};
   auto received = receive_->take();
-  // By MPI, which the route says; the link would wait for all that the model's stream has.
-  link_.comm().all_to_all(gradient, send_parts(next.layer, next.gradient.has_value()),
-                          received.memory(), receive_parts(next.layer, next.round));
+  exchange(next.layer, gradient, next.round, received.memory());
   summing_->put({next.layer, std::move(received), received_bytes(next.layer, next.round)});
+}
+
+// Not by the link, which would wait for all that the model's stream has.
+template <class T>
+void GradientAccumulator<T>::exchange(int layer, std::span<std::byte const> gradient,
+                                      GradientRound const& round, std::span<std::byte> received) {
+  link_.comm().all_to_all(
+      gradient, send_parts(layer, !gradient.empty()), received, receive_parts(layer, round),
+      map_.gathered_elements(layer) / link_.size() * static_cast<Bytes>(sizeof(T)));
 }
 
 template <class T>
@@ -317,27 +324,23 @@ template <class T>
 double GradientAccumulator<T>::norm() const {
   require(pass_.last && order_.is_over(),
           "GradientAccumulator: the norm is known after the last round");
-  // Layer by layer to rank 0, so that it sums in (layer, chunk) order within bounded memory.
-  double sum = 0.0;
-  std::vector<double> all;
+  NormTree mine;
+  auto next = sums_.chunk_norms().begin();
+  std::int64_t first_of_layer = 0;
   for (int layer = 0; layer < static_cast<int>(map_.layers().size()); ++layer) {
-    auto const first =
-        static_cast<std::size_t>(map_.shard_offset(layer, link_.rank()) / chunk_elements);
-    auto const count = static_cast<std::size_t>(map_.chunks(layer, link_.rank()).count);
-    auto parts = map_.slices(layer, 1);
-    for (Slice& part : parts) {
-      part.offset = part.offset / chunk_elements * static_cast<Bytes>(sizeof(double));
-      part.size = part.size / chunk_elements * static_cast<Bytes>(sizeof(double));
+    state::ChunkRange const own = map_.chunks(layer, link_.rank());
+    for (std::int64_t i = 0; i < own.count; ++i) {
+      mine.add(first_of_layer + own.first + i, *next++);
     }
-    all.resize(static_cast<std::size_t>(map_.layers()[static_cast<std::size_t>(layer)].chunks()));
-    link_.comm().gather(std::as_bytes(sums_.chunk_norms().subspan(first, count)),
-                        std::as_writable_bytes(std::span{all}), parts, 0);
-    if (link_.rank() == 0) {
-      for (double const chunk_sum : all) {
-        sum += chunk_sum;
-      }
-    }
+    first_of_layer += map_.layers()[static_cast<std::size_t>(layer)].chunks();
   }
+  auto nodes = link_.comm().fold(
+      mine.nodes(), [](std::vector<NormNode>& of_ranks, std::span<NormNode const> of_next) {
+        NormTree tree{std::move(of_ranks)};
+        tree.join(of_next);
+        of_ranks = tree.nodes();
+      });
+  double const sum = link_.rank() == 0 ? NormTree{std::move(nodes)}.root() : 0.0;
   return std::sqrt(link_.comm().broadcast_value(sum, 0));
 }
 

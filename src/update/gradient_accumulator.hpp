@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -52,8 +53,8 @@ class GradientAccumulator final : public state::GradientSink<T> {
                       device::Stream& stream, std::vector<state::Subgroup> const& subgroups,
                       GradientSettings settings);
 
-  /// What holds gradients on the device; null, as at first: nothing. Outlives the calls. Its hold() is called
-  /// between steps alone.
+  /// Sets the memory that holds gradients on the device; null, as at first: nothing is held. It outlives
+  /// the calls. Its hold() is called between steps only.
   /// Errors: PreconditionError: the device is host_visible, or gradients are flushed.
   void set_held(HeldGradients* held);
   /// A new step begins with the next round.
@@ -78,12 +79,13 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// may wait for. Nothing but the destructor follows, and fetches that are late.
   void abandon() noexcept;
 
-  /// sqrt of the sum of squares of all ranks' accumulated gradients, before scaling: chunk sums in
-  /// (layer, chunk) order, padding included as zeros. Not finite if any gradient is not.
+  /// sqrt of the sum of squares of all ranks' accumulated gradients, before scaling: chunk sums added in
+  /// a tree over (layer, chunk) (norm_tree.hpp), padding included as zeros. Not finite if any gradient is not.
   /// Collective. After the last round's adds, whatever is still to be written.
   [[nodiscard]] double norm() const;
 
-  /// Of the step's gradients, after the last round, or once on_final has named it. Threads: any, one lease per subgroup at a time.
+  /// Leases a subgroup's gradient of the step, after the last round, or once on_final has named it.
+  /// Threads: any, one lease per subgroup at a time.
   [[nodiscard]] GradientLease fetch(state::Subgroup const& subgroup) {
     return sums_.fetch(subgroup);
   }
@@ -121,10 +123,13 @@ class GradientAccumulator final : public state::GradientSink<T> {
   [[nodiscard]] std::shared_ptr<device::Event> exchange_direct();
   /// The round's last layer has come: returns when all are added.
   void finish_round();
-  /// Of the layer's bytes what goes to each rank, of a rank that has a gradient, and what comes from each.
+  /// Parts of the layer's bytes for each rank, of a rank that has a gradient, and parts that come from each.
   [[nodiscard]] std::vector<Slice> send_parts(int layer, bool any) const;
   [[nodiscard]] std::vector<Slice> receive_parts(int layer, GradientRound const& round) const;
-  /// Of all that comes of a layer.
+  /// By MPI, from host memory.
+  void exchange(int layer, std::span<std::byte const> gradient, GradientRound const& round,
+                std::span<std::byte> received);
+  /// Bytes of all slices that come of a layer.
   [[nodiscard]] Bytes received_bytes(int layer, GradientRound const& round) const;
 
   /// A layer that is to be sent to the ranks.
@@ -142,15 +147,15 @@ class GradientAccumulator final : public state::GradientSink<T> {
   bool first_ = true;  ///< the step's first pass: the tiers hold an older step's sums
   GradientPass pass_;
   GradientOrder order_;
-  trace::Trace* trace_;                         ///< of what is exchanged; null: none
-  std::unique_ptr<GradientTransfer> transfer_;  ///< of the route staged; else null
-  std::unique_ptr<SliceTransfer> slices_;       ///< of the route direct; else null
-  std::unique_ptr<StagingBuffers>
-      receive_;                ///< of several ranks whose slices come to host memory; else null
-  std::deque<Staged> staged_;  ///< by transfer_, of several ranks
+  trace::Trace* trace_;                         ///< trace of exchanges; null: none
+  std::unique_ptr<GradientTransfer> transfer_;  ///< transfer of the route staged; else null
+  std::unique_ptr<SliceTransfer> slices_;       ///< transfer of the route direct; else null
+  /// Buffers for slices of several ranks that come to host memory; else null.
+  std::unique_ptr<StagingBuffers> receive_;
+  std::deque<Staged> staged_;                             ///< by transfer_, of several ranks
   std::optional<std::pair<int, GradientRound>> passing_;  ///< the layer that slices_ has
-  std::shared_ptr<device::Event>
-      left_;  ///< of the layer before, the point when it had left the device
+  /// Point at which the layer before had left the device.
+  std::shared_ptr<device::Event> left_;
   std::unique_ptr<SummingThread>
       summing_;  ///< null if the route is in_place; last: it uses the above
 };

@@ -18,7 +18,7 @@ class GradientArrival {
   /// The way from the device.
   struct Way {
     std::shared_ptr<device::Event> begun{}, arrived{};
-    Bytes moved{};  ///< of the gradient; the rest of it is undefined
+    Bytes moved{};  ///< moved bytes of the gradient; the rest of it is undefined
     trace::Trace* trace{};
     /// Told of what was taken of device memory for it, until it has arrived; null: nobody is.
     DeviceMemory* memory{};

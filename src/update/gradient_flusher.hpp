@@ -14,20 +14,21 @@
 
 namespace offstage::update {
 
-/// Ends the leases of accumulated gradients in a thread of its own ("gradients"), in order of arrival:
-/// what has to leave host memory is written, and what the device will need is brought, while backward goes on.
+/// Ends the leases of accumulated gradients in a thread of its own ("gradients"), in order of arrival.
+/// Gradients that have to leave host memory are written, and gradients that the device will need are
+/// brought there, while backward goes on.
 ///
-/// Waiting: the thread needs nothing that its callers hold. A lease that arrives has its buffer already,
-///          and the buffers of `flushed` are its own while gradients accumulate, or those of trips of an
-///          update under backward, which need nothing of this thread. So whoever waits for a buffer, and
-///          holds no lease himself, gets one, be there but one; and the leases that wait here are no more
-///          than the tier has buffers and cached extents.
+/// Waiting: the thread needs nothing that its callers hold. A lease that arrives has its buffer
+///          already. The buffers of `flushed` are the thread's own while gradients accumulate, or
+///          belong to trips of an update under backward, which need nothing of this thread. So a
+///          caller that waits for a buffer and holds no lease gets one: one buffer is enough for
+///          progress. No more leases wait here than the tier has buffers and cached extents.
 /// Threads: one calls the members.
-/// Errors:  the first is kept and thrown by rethrow and drain from then on; the leases that come after
-///          it end without commit.
+/// Errors:  the first error is kept, and rethrow and drain throw it from then on. Leases that come
+///          after it end without commit.
 class GradientFlusher {
  public:
-  /// Told of a gradient that can be fetched from now on, with the sum of its squares, by this thread.
+  /// Called by this thread with a gradient that can be fetched from now on, and the sum of its squares.
   using OnFinal = std::function<void(tiers::Key, double squares)>;
 
   /// `flushed`: where flush writes to; null: it is not called. `on_final`: null: nobody wants to know.

@@ -21,19 +21,19 @@
 
 namespace offstage::update {
 
-/// What comes of a layer at a time: a gradient of each active rank, in rank order.
+/// Gradients of a layer that come at a time: one of each active rank, in rank order.
 struct GradientRound {
   int active = 0;     ///< ranks
-  bool first = true;  ///< of the step: sums begin
-  bool last = false;  ///< of the step: sums are final
+  bool first = true;  ///< first round of the step: sums begin
+  bool last = false;  ///< last round of the step: sums are final
 };
 
-/// A pass over all layers, the last first, of some micro-batches of a step: every layer comes in as
-/// many rounds as those take, ascending (GradientOrder).
+/// Pass over all layers, the last first, of some micro-batches of a step. Every layer comes in as many
+/// rounds as those micro-batches take, ascending (GradientOrder).
 struct GradientPass {
   int micro_batches = 0;
   int ranks = 1;
-  bool first = true;  ///< of the step
+  bool first = true;  ///< first pass of the step
   bool last = false;
 
   [[nodiscard]] int rounds() const { return (micro_batches + ranks - 1) / ranks; }
@@ -53,7 +53,7 @@ struct GradientLease {
   HeldGradients::Reading reading{};
 };
 
-/// Where the accumulated gradients are.
+/// Places of the accumulated gradients.
 struct GradientSettings {
   bool accumulate_fp32 = true;  ///< else the sum rounds to T
   /// Holds the accumulated gradient, key = Subgroup::index, 4 or sizeof(T) bytes an element: in host
@@ -63,23 +63,25 @@ struct GradientSettings {
   /// gradient to FP32 and writes it here, and the update reads it from here. Null: conversion is
   /// delayed until the update (MLP section 3.2).
   std::unique_ptr<tiers::Tiers> flushed;
-  /// Told in the last round of each subgroup whose gradient fetch can give from then on, with the sum of its
-  /// squares where it is known (0: it is summed on the device). By any thread; null: nobody wants to know.
+  /// Called in the last round for each subgroup whose gradient fetch can give from then on, with the sum
+  /// of its squares where that is known (0: it is summed on the device). By any thread; null: not
+  /// called.
   GradientFlusher::OnFinal on_final{};
-  trace::Trace* trace{};   ///< of what leaves the device; null: none
+  trace::Trace* trace{};   ///< trace of gradients that leave the device; null: none
   DeviceMemory* memory{};  ///< told of what it takes; null: nobody
-  /// A pass may have several rounds: between those of a block, or a layer that is of none, its sums
-  /// lie in memory of their own.
+  /// Allows a pass of several rounds. Between rounds of a block, or of a layer that belongs to none, the
+  /// sums lie in memory of their own.
   bool layer_sums{};
   double host_sum_rate{};  ///< emulated, of additions in host memory (device.hpp)
 };
 
-/// The sums of a step's gradients in host memory, and which of them are made elsewhere. T, A: as GradientAccumulator's.
+/// Sums of a step's gradients in host memory, and the knowledge which sums are made elsewhere. T, A: as
+/// GradientAccumulator's.
 ///
 /// Order:   a subgroup is fetched once in a pass and written, by a thread of its own ("gradients"),
 ///          as soon as its lowest layer has come in all rounds.
-/// Threads: one at a time calls the members, but fetch, which any may call.
-/// Trace:   row "sums to host": of those that were made on the device, a part of a subgroup at a time.
+/// Threads: one at a time calls the members; any may call fetch.
+/// Trace:   row "sums to host": sums that were made on the device, a part of a subgroup at a time.
 /// Errors:  IoError of the tiers, also of what was written in the background.
 template <class T>
 class GradientSums {
@@ -87,27 +89,27 @@ class GradientSums {
   GradientSums(state::ShardMap const& map, int rank, std::vector<state::Subgroup> const& subgroups,
                GradientSettings settings);
 
-  /// `held`: null, as at first: nothing is held on the device. `made_there`: so are those sums; else they are made here
-  /// and those that stay there are brought as they become final.
+  /// `held`: null, as at first: nothing is held on the device. `made_there`: held sums are made on the
+  /// device; otherwise they are made here, and sums that stay there are brought when they are final.
   void set_held(HeldGradients* held, bool made_there);
   [[nodiscard]] bool made_on_device() const noexcept { return held_ != nullptr && made_there_; }
 
   /// Errors: PreconditionError: several rounds without GradientSettings::layer_sums.
   void begin_pass(GradientPass const& pass);
-  /// Adds what the active ranks have for me of a layer, in rank order, each of my part's length.
-  /// Layers come in GradientOrder.
+  /// Adds the slices of a layer that the active ranks have for this rank, in rank order, each as long as
+  /// this rank's part. Layers come in GradientOrder.
   void add(int layer, std::span<T const> slices);
   /// Waits until every subgroup of the pass is where it belongs.
   void end_pass();
   /// Throws what a write in the background met.
   void rethrow() const { flusher_->rethrow(); }
-  /// Lets go of the sums at hand. Nothing but the destructor follows, and fetches that are late.
+  /// Lets go of the sums at hand. Only late fetches and the destructor follow.
   void abandon() noexcept { open_.reset(); }
 
   /// Host memory between rounds of the largest block.
   [[nodiscard]] static Bytes block_bytes(state::ShardMap const& map, int rank, Bytes element);
 
-  /// Of each chunk of the shard the sum of squares, taken in the last round.
+  /// Sum of squares of each chunk of the shard, taken in the last round.
   [[nodiscard]] std::span<double> chunk_norms() noexcept { return chunk_norms_; }
   [[nodiscard]] std::span<double const> chunk_norms() const noexcept { return chunk_norms_; }
 
@@ -128,13 +130,13 @@ class GradientSums {
   /// Sums between rounds of the block at hand, from element `offset` of this rank's part on.
   template <class A>
   [[nodiscard]] std::span<A> block_sums(std::int64_t offset, std::size_t count);
-  /// Likewise of sums that were made on the device and leave it.
+  /// Adds sums of a piece that were made on the device and leave it.
   template <class A>
   void take_piece(state::Subgroup const& subgroup, std::span<A> sums, std::int64_t begin);
   /// The sums of the subgroup that is at hand, which the layers of a round come to in descending order.
   template <class A>
   [[nodiscard]] std::span<A> open_sums(bool is_new);
-  /// Of the subgroup at hand all layers have come: the next is at hand.
+  /// Ends the subgroup at hand, of which all layers have come: the next is at hand.
   void close_sums();
   /// The same of one whose sums are on the device.
   void close_held();
@@ -152,10 +154,11 @@ class GradientSums {
   bool made_there_ = false;
   GradientPass pass_;
   GradientOrder order_;
-  std::size_t subgroups_left_ = 0;    ///< of this pass; the last of them is at hand
-  std::vector<double> chunk_norms_;   ///< of the shard
-  std::optional<tiers::Lease> open_;  ///< of the subgroup at hand, once a layer has come to it
-  memory::HugeBuffer block_sums_;     ///< empty unless a pass may have several rounds
+  std::size_t subgroups_left_ = 0;   ///< subgroups of this pass; the last of them is at hand
+  std::vector<double> chunk_norms_;  ///< norms of the shard's chunks
+  /// Lease of the subgroup at hand, once a layer has come to it.
+  std::optional<tiers::Lease> open_;
+  memory::HugeBuffer block_sums_;  ///< empty unless a pass may have several rounds
   Pacer pacer_;
   std::unique_ptr<GradientFlusher> flusher_;
 };

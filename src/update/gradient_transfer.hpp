@@ -12,8 +12,8 @@
 
 namespace offstage::update {
 
-/// Brings gradients from device memory to the host under the model's further work, on a stream of its own, from where
-/// the model has left them.
+/// Brings gradients from device memory to the host, from where the model has left them, on a stream of
+/// its own under the model's further work.
 ///
 /// Source:  DOS section 4.1, Table 1. They travel as they are: the conversion to FP32 is part of the
 ///          kernel that accumulates, so that an FP32 transfer, of more bytes, is never the faster way.
@@ -26,8 +26,8 @@ class GradientTransfer {
   GradientTransfer(device::Device& device, device::Stream& stream, Bytes most_bytes,
                    trace::Trace* trace);
 
-  /// Sends these parts (in bytes) of a layer's gradient as the model's stream leaves it. It is read until the arrival's
-  /// point has come. Waits until what was sent two calls ago has ended.
+  /// Sends these parts (in bytes) of a layer's gradient as the model's stream leaves it. The gradient is
+  /// read until the arrival's point has come. Waits until the transfer of two calls ago has ended.
   [[nodiscard]] GradientArrival begin(int layer, std::span<std::byte const> gradient,
                                       std::span<Range const> parts);
   /// Host memory that one object takes.

@@ -30,8 +30,8 @@ class BusyTime {
   using Point = std::chrono::steady_clock::time_point;
 
   void add(Point begin, Point end) { spans_.push_back({begin, end}); }
-  /// Of all spans so far, what some have in common once. Spans that are added later count from the
-  /// latest end of those before on.
+  /// Length of all spans so far; time that several have in common counts once. Spans that are added later
+  /// count from the latest end of those before on.
   [[nodiscard]] Seconds total();
 
  private:
@@ -49,7 +49,7 @@ struct Stretch {
   std::shared_ptr<device::Event> begin, end;
 };
 
-/// What the device's side of updates was busy with.
+/// Times and bytes of the device's side of updates.
 /// Threads: any.
 class LaneFigures {
  public:

@@ -52,7 +52,7 @@ class ParameterSender {
   std::mutex mutex_;  ///< guards all below
   std::vector<Slot> slots_;
   std::size_t next_ = 0;
-  std::byte* target_ = nullptr;  ///< of what staging handed out
+  std::byte* target_ = nullptr;  ///< target of the memory that staging handed out
   std::unique_ptr<device::Stream> stream_;
 };
 

@@ -11,11 +11,12 @@ namespace offstage::update {
 
 /// Where a subgroup's new parameters go.
 struct ParameterTarget {
-  /// Of the subgroup's elements; as they were, where the state has the lower halves of parameters alone.
+  /// View of the subgroup's elements. They are as they were, where the state has the lower halves of
+  /// parameters alone.
   WorkingCopyView view;
   /// In memory that kernels of the device may write; else in host memory.
   bool on_device = true;
-  /// Of the view, to be committed when it is written; one that nobody owns: nothing is to commit.
+  /// Lease of the view, to be committed when the view is written. Nothing is to commit if nobody owns it.
   tiers::Lease lease{};
 };
 

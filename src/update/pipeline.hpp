@@ -23,11 +23,11 @@ namespace offstage::update {
 
 struct UpdateStats {
   Seconds total{};  ///< wall time of run(), or of start() to finish()'s last trip
-  Seconds
-      compute{};  ///< of that, inside the CPU's optimizer kernel, as long as it is emulated to take
+  /// Part of it inside the CPU's optimizer kernel, as long as that is emulated to take.
+  Seconds compute{};
   std::int64_t cpu_elements{}, device_elements{};
   std::int64_t tried{};    ///< subgroups that were updated before the norm was known
-  DeviceLaneStats device;  ///< of this update
+  DeviceLaneStats device;  ///< figures of this update
 };
 
 /// Gives a subgroup's gradient to the thread that updates it.
@@ -48,18 +48,21 @@ struct PipelineSettings {
 class Trips;
 enum class Begin;
 
-/// Updates every subgroup of a shard once: lease, step, commit. `workers` threads (one per pipeline
-/// slot) each run that trip as one blocking function, so that fetch, update and flush of different
-/// subgroups overlap, on all storage paths, on the CPU and on the device. The CPU's steps run on the
-/// calling thread, whose OpenMP team the model uses too (under backward on one of its own); a 16-bit gradient is converted inside the kernel.
+/// Updates every subgroup of a shard once: lease, step, commit. `workers` threads each run that trip
+/// as one blocking function, so that fetch, update and flush of different subgroups overlap, on all
+/// storage paths, on the CPU and on the device. The CPU's steps run on the calling thread, whose
+/// OpenMP team the model uses too; under backward they run on a thread of the update's own. A 16-bit
+/// gradient is converted inside the kernel.
 ///
 /// Source:  MLP section 3.4, Algorithm 1 (fetch, update, flush); DOS section 4.3, Algorithm 1.
-/// Order:   subgroups are fetched in `order`, each its gradient first, but so that CPU and device both have
-///          work (trip_queue.hpp); Transfers::blocking: what is resident, then the device's, then the
-///          CPU's. Under backward see start_ahead and confirm. The bits depend neither on workers nor on order, places or chunks.
-/// Waiting: a worker holds one lease of a gradient, one of the state (of a resident subgroup none) and one of
-///          parameters (if their target has one) at most, and takes them in this order (under backward the state first). One buffer of each is
-///          enough; more workers than buffers of the state read gradients ahead.
+/// Order:   subgroups are fetched in `order`, each its gradient first, but so that CPU and device both
+///          have work (trip_queue.hpp). Transfers::blocking: resident subgroups first, then the
+///          device's, then the CPU's. Under backward see start_ahead and confirm. The bits depend
+///          neither on workers nor on order, places or chunks.
+/// Waiting: a worker holds at most one lease of a gradient, one of the state (none of a resident
+///          subgroup) and one of parameters (if their target has one). It takes them in this order;
+///          under backward the state comes first. One buffer of each is enough for progress. Workers
+///          beyond the buffers of the state read gradients ahead.
 /// Trace:   rows "slot N" (each trip's fetch, update, which includes the wait for the kernel, and flush)
 ///          and "update" (the kernel); the device's are in device_lane.hpp.
 /// Errors:  the first error of any worker, after all of them have ended.
@@ -77,45 +80,46 @@ class UpdatePipeline {
   /// Errors: PreconditionError if a gradient has not the elements; the subgroup's state stays as it is.
   UpdateStats run(kernels::OptimizerStep const& step, std::span<Trip const> order,
                   GradientSource const& gradient, ParameterTargets const& targets);
-  /// The same, but returns as soon as the CPU has no more to compute: transfers and device updates go on
-  /// under the next forward, which the readiness holds up where it must. What is lent to the device lane
-  /// is free; if the lane has nothing else, the device is done too. Errors of trips are for finish.
+  /// The same, but returns as soon as the CPU has no more to compute. Transfers and device updates go
+  /// on under the next forward, which the readiness holds up where it must. Memory that was lent to
+  /// the device lane is free then; if the lane has no other memory, the device is done too. finish()
+  /// throws the errors of trips.
   void start(kernels::OptimizerStep const& step, std::span<Trip const> order,
              GradientSource gradient, ParameterTargets targets);
-  /// An update that begins under backward (Fuyou section 4.3), before the gradients are there and the norm is
-  /// known: subgroups whose tiers have a spare version (Tiers::fetch_on_trial) are updated by `presumed` as
-  /// their gradients are completed, the others once that is confirmed. State is fetched ahead in `order`,
-  /// which should be that in which gradients come; of those that are complete the last one comes first.
-  /// Returns at once; a thread of its own computes.
-  /// `most_squares`: see StepGate. Not while what start began goes on. Lent device memory is not used.
+  /// Begins an update under backward (Fuyou section 4.3), before the gradients are there and the norm
+  /// is known. Subgroups whose tiers have a spare version (Tiers::fetch_on_trial) are updated by
+  /// `presumed` as their gradients are completed, the others once that step is confirmed. State is
+  /// fetched ahead in `order`, which should be the order in which gradients come; of the complete ones
+  /// the last comes first. Returns at once; a thread of its own computes. `most_squares`: see
+  /// StepGate. The update that start() began has ended before. Lent device memory is not used.
   /// Errors: PreconditionError: the lane has slots in lent memory alone.
   void start_ahead(kernels::OptimizerStep const& presumed, double most_squares,
                    std::span<Trip const> order, GradientSource gradient, ParameterTargets targets);
-  /// In such an update: the gradient source can give this subgroup's, and nobody needs its parameters as they
-  /// were before. `squares`: of its elements, if known, else 0. Threads: any.
+  /// Tells such an update that the gradient source can give this subgroup's gradient, and that nobody
+  /// needs its old parameters. `squares`: sum over its elements if known, else 0. Threads: any.
   void complete(std::int64_t subgroup, double squares);
-  /// Its step is the presumed one: what was updated stays, the rest goes on, under the next forward and in the
-  /// order in which that reads parameters; finish() waits for it. Every subgroup is complete.
+  /// Confirms the presumed step. Updated subgroups stay so. The others go on under the next forward, in
+  /// the order in which it reads parameters; finish() waits for them. Every subgroup is complete.
   void confirm();
-  /// Its step is another, or none: everything is as before it began when this returns, but the parameters of
-  /// the subgroups it names (whose versions were reverted) are not ready. Errors: those of trips.
+  /// Takes the update back: its step is another, or none. When this returns everything is as before it
+  /// began, but the parameters of `reverted` subgroups are not ready. Errors: those of trips.
   struct TakenBack {
     UpdateStats stats;
     std::vector<tiers::Key> reverted;
   };
   [[nodiscard]] TakenBack take_back();
-  /// An update whose gradients are all there and whose step is known, as start()'s, but all of it goes on under the
-  /// next forward, in the order in which that reads parameters; a thread of its own computes. It returns at once.
-  /// It follows take_back; lent device memory is not used.
+  /// Begins an update whose gradients are all there and whose step is known, as start() does, but all
+  /// of it goes on under the next forward, in the order in which that reads parameters. A thread of its
+  /// own computes, and this returns at once. It follows take_back; lent device memory is not used.
   void start_under_forward(kernels::OptimizerStep const& step, std::span<Trip const> order,
                            GradientSource gradient, ParameterTargets targets);
-  /// The run has failed: cancels what waits, and waits for trips. Nothing but the destructor follows, and
-  /// calls of complete that are late.
+  /// Cancels waiting trips after the run has failed, and waits for the others. Only late calls of
+  /// complete and the destructor follow.
   void abandon() noexcept;
   [[nodiscard]] bool is_ahead() const noexcept { return ahead_; }
 
-  /// Waits until what start began has ended; before gradients or state are touched again. Without a
-  /// start before it: nothing, and empty figures. Errors: as run.
+  /// Waits until the update that start began has ended. Call it before gradients or state are touched
+  /// again. Without a start it returns empty figures. Errors: as run.
   UpdateStats finish();
 
  private:
@@ -126,7 +130,7 @@ class UpdatePipeline {
   /// The trips of an update whose step is known.
   void start_trips(Begin when, kernels::OptimizerStep const& step, std::span<Trip const> order,
                    GradientSource gradient, ParameterTargets targets);
-  std::unique_ptr<Trips> under_way_;  ///< what start began
+  std::unique_ptr<Trips> under_way_;  ///< trips that start began
   bool ahead_ = false;                ///< it waits for confirm or take_back
   bool was_ahead_ = false;            ///< it was confirmed
 };

@@ -16,12 +16,14 @@
 
 namespace offstage::update {
 
-/// Brings what the ranks have for this one of a layer's gradient: from device to device, and from there what is to go
-/// down to host memory, under the model's further work, one layer at a time, on a stream of its own. Ranks exchange in
-/// exchange(), whatever the link: it does all in the order it is told, and parameters that are gathered between begin()
-/// and exchange() would come behind slices that wait for the gradient.
+/// Brings this rank its slices of a layer's gradient from the other ranks, from device to device, and
+/// takes the parts that have to leave the device to host memory. It works one layer at a time, on a
+/// stream of its own, under the model's further work. Ranks exchange in exchange() and not in begin():
+/// a link does everything in the order in which it is told, and parameters gathered between the two
+/// would come behind slices that wait for the gradient.
 ///
-/// Memory:  device: what is received. Host: that twice, pinned: one layer's is added while the next one's comes.
+/// Memory:  device: received slices. Host: twice as much, pinned: one layer's slices are added while
+///          the next layer's come.
 /// Threads: one.
 /// Trace:   `memory` is told of device memory.
 /// Collective: exchange.
@@ -32,15 +34,16 @@ class SliceTransfer {
   SliceTransfer(device::Device& device, device::Stream& model, state::RankLink& link,
                 Bytes most_received, trace::Trace* trace, DeviceMemory* memory);
 
-  /// Takes a layer's gradient, in device memory, as the model's stream leaves it; a rank that has none sends nothing.
-  /// Parts as RankLink::all_to_all's. finish() has followed the last begin().
+  /// Takes a layer's gradient in device memory, as the model's stream leaves it. A rank without one sends
+  /// nothing. Parts: as RankLink::all_to_all. finish() has followed the last begin().
   void begin(int layer, std::span<std::byte const> gradient, std::span<Slice const> send_parts,
              std::span<Slice const> receive_parts);
-  /// What is received, from the first part to the end of the last: in device memory, for what stream() is given before
-  /// finish(). The gradient is read until a point in stream() behind this.
+  /// Slices that are received, from the first part to the end of the last, in device memory. They are for
+  /// work that stream() is given before finish(). The gradient is read until a point in stream() behind this.
   [[nodiscard]] std::span<std::byte const> exchange();
   [[nodiscard]] device::Stream& stream() noexcept { return *stream_; }
-  /// The same on its way to host memory: these parts of it, in bytes. Waits until what was sent two calls ago has ended.
+  /// Sends these parts of the received slices, in bytes, to host memory. Waits until the transfer of two
+  /// calls ago has ended.
   [[nodiscard]] GradientArrival finish(std::span<Range const> parts);
   /// Host memory that one object takes.
   [[nodiscard]] static constexpr Bytes host_bytes(Bytes most_received) {
@@ -60,7 +63,7 @@ class SliceTransfer {
   std::span<std::byte const> gradient_;
   std::vector<Slice> send_parts_;
   std::vector<Slice> receive_parts_;
-  Bytes bytes_{};                          ///< of those
+  Bytes bytes_{};                          ///< bytes of those parts
   DeviceMemory::Clock::time_point taken_;  ///< when it began
   std::shared_ptr<device::Event> begun_;   ///< null: finish came
   bool exchanged_ = false;

@@ -27,16 +27,18 @@ class TripQueue {
   struct Deal : Trip {
     std::chrono::steady_clock::time_point when;
   };
-  /// A trip to make; none when none is left, or one has failed. Blocks for device_first alone.
+  /// Returns a trip to make, or nothing when none is left or one has failed. Blocks only for
+  /// device_first.
   [[nodiscard]] std::optional<Deal> take();
-  /// This one is dealt before all that are left: the next forward will want what became possible last first,
-  /// so that a storage that is behind had better be behind with the others. Nothing if it was dealt.
+  /// Deals this trip before all that are left; no effect if it was dealt. The next forward wants the
+  /// subgroup that became possible last first, so a storage path that is behind should be behind with
+  /// the others.
   void bring_forward(std::int64_t subgroup);
-  /// What is left is dealt in ascending order of subgroups from now on.
+  /// Deals the trips that are left in ascending order of subgroups from now on.
   void lowest_first();
-  /// A trip that was taken has ended, well or not.
+  /// Ends a trip that was taken, whether it failed or not.
   void end(Trip const& trip) noexcept;
-  /// No more trips are dealt. The first error stays. Returns how many CPU trips are left that nobody took.
+  /// Deals no more trips. The first error stays. Returns how many CPU trips are left that nobody took.
   std::int64_t fail(std::exception_ptr error) noexcept;
   /// Blocks until no device trip is left or under way.
   void wait_for_device();

@@ -36,8 +36,8 @@ enum class Begin {
 /// Threads: one owns it; `workers` make the trips.
 class Trips {
  public:
-  /// What is given by reference must outlive this, and what the settings name. The gate says when and by
-  /// what step a subgroup is updated.
+  /// Objects given by reference, and those that the settings name, must outlive this. The gate says when
+  /// and by what step a subgroup is updated.
   Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
         PipelineSettings const& settings, Begin begin, std::unique_ptr<StepGate> gate,
         std::span<Trip const> order, GradientSource gradient, ParameterTargets targets);
@@ -46,7 +46,8 @@ class Trips {
   Trips(Trips const&) = delete;
   Trips& operator=(Trips const&) = delete;
 
-  /// After backward: computes until the CPU has no more to compute, and what is lent to the device lane is free.
+  /// After backward: computes until the CPU has no more to compute and memory that was lent to the
+  /// device lane is free.
   void serve();
   /// Cancels what waits at the gate, and waits for all trips.
   void abandon() noexcept;
@@ -55,7 +56,7 @@ class Trips {
   /// Under backward: the presumed step is right, and the next forward will want the lowest subgroups first.
   void confirm();
   [[nodiscard]] StepGate& gate() noexcept { return *gate_; }
-  /// When all trips have ended, or were cancelled. Errors: the first of any worker.
+  /// Waits until all trips have ended or were cancelled. Errors: the first of any worker.
   UpdateStats finish();
 
  private:
@@ -66,7 +67,7 @@ class Trips {
                    trace::Clock::time_point dealt);
   void make_on_device(state::Subgroup const& subgroup, std::string const& row,
                       trace::Clock::time_point dealt);
-  /// What a trip reads and writes; without the state if that lies on the device.
+  /// Leases that a trip reads and writes; without the state if that lies on the device.
   struct Leases {
     std::optional<GradientLease> gradient;
     std::optional<tiers::Lease> state;
@@ -84,7 +85,7 @@ class Trips {
   [[nodiscard]] std::shared_ptr<device::Event> compute(state::Subgroup const& subgroup,
                                                        Leases& leases);
   void compute_part(StepPart const& part, kernels::OptimizerStep const& step);
-  /// The subgroup's new parameters are in place; then its state may take its time.
+  /// Ends a trip: its new parameters are committed first, then its state.
   void end(state::Subgroup const& subgroup, Leases leases, std::string const& row);
 
   std::vector<state::Subgroup> const& subgroups_;
@@ -97,9 +98,9 @@ class Trips {
   ParameterTargets targets_;
   TripQueue queue_;
   ComputeLane lane_;
-  Pacer pacer_;                    ///< of the thread that computes alone
-  Seconds compute_{};              ///< likewise
-  std::int64_t cpu_elements_ = 0;  ///< likewise
+  Pacer pacer_;                    ///< pacer of the thread that computes alone
+  Seconds compute_{};              ///< seconds of that thread in the kernel
+  std::int64_t cpu_elements_ = 0;  ///< elements that it has updated
   DeviceLaneStats before_;
   Stopwatch watch_;
   std::mutex mutex_;  ///< guards what follows, as long as workers live

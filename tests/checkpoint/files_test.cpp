@@ -381,9 +381,9 @@ void write_format_version(std::string const& path, std::int64_t version) {
 TEST_F(DamagedCheckpoint, RefusesANewerFormatByName) {
   write_format_version(step + "/master.h5", format_version + 1);
   EXPECT_THAT(message_of<Refused>([&] { (void)read_master(step); }),
-              AllOf(HasSubstr(step), HasSubstr("format 7, this program reads up to 6"),
+              AllOf(HasSubstr(step), HasSubstr("format 9, this program reads up to 8"),
                     HasSubstr("newer offstage")));
-  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 7"));
+  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 9"));
 }
 
 class OlderFormat : public ::testing::TestWithParam<char const*> {};

@@ -165,8 +165,8 @@ TEST(Manifest, NamesTheFileAndTheFieldThatIsWrong) {
            Case{"\"file_bytes\": 200000", "\"file_bytes\": 100000",
                 "subgroups[0].elements"
                 " must"},
-           Case{"\"format_version\": 5", "\"format_version\": 7", "field format_version"},
-           Case{"\"format_version\": 5", "\"format_version\": 6", "field file must be a file name"},
+           Case{"\"format_version\": 7", "\"format_version\": 9", "field format_version"},
+           Case{"\"format_version\": 7", "\"format_version\": 8", "field file must be a file name"},
            Case{"\"place\": \"/subgroup/1/\"", "\"place\": \"/x\"", "subgroups[1].place"},
            Case{"\"offset_bytes\": 4096", "\"offset_bytes\": 4100", "subgroups[0].offset_bytes"},
            Case{"\"offset_bytes\": 4096", "\"offset_bytes\": \"4096\"", "offset_bytes"},

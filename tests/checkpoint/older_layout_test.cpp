@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/reader.hpp"
 #include "checkpoint/sample.hpp"
@@ -132,6 +134,81 @@ TEST(OlderLayout, IsReadTensorByTensorAsItsFilesShowIt) {
                                       [](float value) { return value == 0.0F; }))
           << layer.name;
     }
+  }
+}
+
+/// Formats 5 and 6, written by the last program that knew no newer one: four ranks, Lion with moments in bf16, two steps of a
+/// model whose largest layer has five chunks, of which the ranks had 2, 1, 1 and 1.
+class OlderDeal : public ::testing::TestWithParam<char const*> {};
+INSTANTIATE_TEST_SUITE_P(Checkpoint, OlderDeal,
+                         ::testing::Values(OFFSTAGE_FORMATS "/format-5",
+                                           OFFSTAGE_FORMATS "/format-6"));
+
+/// Of every tensor, as the virtual datasets of the master show it.
+std::map<std::string, std::vector<float>> shown_parameters(
+    std::string const& step, std::vector<state::LayerLayout> const& layers) {
+  h5::File const master = h5::File::open_read(step + "/" + master_name);
+  std::map<std::string, std::vector<float>> shown;
+  for (state::LayerLayout const& layer : layers) {
+    for (state::TensorLayout const& tensor : layer.tensors) {
+      h5::Shape shape{tensor.rows};
+      if (tensor.columns > 0) {
+        shape.push_back(tensor.columns);
+      }
+      shown[tensor.name] = master.read_mapped("/parameter/" + tensor.name, shape);
+    }
+  }
+  return shown;
+}
+
+TEST_P(OlderDeal, IsReadAsItsMasterShowsIt) {
+  auto const all = list(GetParam());
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_TRUE(all[0].complete) << all[0].problem;
+  EXPECT_THAT(verify(all[0]), IsEmpty());
+  auto const layers = state::layers_of(all[0].meta.model);
+  int const mlp = state::mlp_layer(0);
+  ASSERT_EQ(layers[static_cast<std::size_t>(mlp)].chunks(), 5);
+  // Before the reader opens the same files, which HDF5 opens in one way at a time.
+  auto const shown = shown_parameters(all[0].path, layers);
+  Reader reader{all[0].path, read_master(all[0].path)};
+  EXPECT_EQ(reader.map().chunks(mlp, 3).count, 1) << "equal parts would leave it none";
+  for (std::size_t number = 0; number < layers.size(); ++number) {
+    state::LayerLayout const& layer = layers[number];
+    state::Piece const piece{static_cast<int>(number), {0, layer.chunks()}, 0};
+    memory::HugeBuffer const read{layer.padded_elements() * static_cast<Bytes>(sizeof(float))};
+    reader.read_parameters({&piece, 1}, read.as<float>());
+    for (state::TensorLayout const& tensor : layer.tensors) {
+      auto const part = read.as<float>().subspan(static_cast<std::size_t>(tensor.offset),
+                                                 static_cast<std::size_t>(tensor.elements()));
+      EXPECT_TRUE(std::ranges::equal(part, shown.at(tensor.name))) << tensor.name;
+      EXPECT_TRUE(std::ranges::any_of(part, [](float value) { return value != 0.0F; }))
+          << tensor.name;
+    }
+  }
+}
+
+TEST(OlderDeals, OfRanksAndOfNodesHoldTheSame) {
+  auto const of_ranks = list(OFFSTAGE_FORMATS "/format-5");
+  auto const of_nodes = list(OFFSTAGE_FORMATS "/format-6");
+  ASSERT_EQ(of_ranks.size(), 1U);
+  ASSERT_EQ(of_nodes.size(), 1U);
+  EXPECT_EQ(read_master(of_ranks[0].path).format, 5);
+  EXPECT_EQ(read_master(of_nodes[0].path).format, 6);
+  EXPECT_THAT(compare(of_ranks[0], of_nodes[0]), IsEmpty());
+}
+
+// What a rank reads of a master it gets from another rank as bytes.
+TEST(Master, IsTheSameAfterItWasPacked) {
+  for (char const* const format : {"1", "2", "3", "4", "5", "6"}) {
+    auto const all = list(std::string{OFFSTAGE_FORMATS "/format-"} + format);
+    ASSERT_EQ(all.size(), 1U);
+    Master const read = read_master(all[0].path);
+    Master const packed = unpack_master(pack_master(read, all[0].path), all[0].path);
+    EXPECT_EQ(packed.format, read.format);
+    EXPECT_EQ(checksum_of_contents(packed), checksum_of_contents(read));
+    EXPECT_EQ(packed.meta.model, read.meta.model);
+    EXPECT_EQ(packed.meta.configuration, read.meta.configuration);
   }
 }
 

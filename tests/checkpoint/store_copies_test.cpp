@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -9,7 +11,11 @@
 
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/levels_fixture.hpp"
+#include "checkpoint/master.hpp"
 #include "checkpoint/node_ring.hpp"
+#include "checkpoint/reader.hpp"
+#include "platform/failing_calls.hpp"
+#include "platform/memory/huge_buffer.hpp"
 
 namespace offstage::checkpoint {
 namespace {
@@ -44,7 +50,9 @@ class StoreCopies : public StoreLevels {
   void lose_node(int rank) {
     on_one_rank([&] { fs::remove_all(fs::path{of_node(rank)}.parent_path()); });
   }
-  [[nodiscard]] int last() const { return world.size() - 1; }
+  /// The last one that owns something.
+  [[nodiscard]] int last() const { return last_owner(world.size()); }
+  [[nodiscard]] int after(int rank) const { return (rank + 1) % world.size(); }
   [[nodiscard]] int before(int rank) const { return (rank + world.size() - 1) % world.size(); }
 };
 
@@ -78,15 +86,81 @@ TEST_F(StoreCopies, TheOneBeforeStaysUntilTheNextIsCopied) {
   EXPECT_THAT(names_of(my_copies()), IsEmpty());
 }
 
+TEST_F(StoreCopies, OneThatFailsLeavesTheOneBefore) {
+  auto const local = make_local(true);
+  save_and_copy(*local, 1, 1);
+  save_local(*local, 2, 2);
+  {
+    FailingCalls const calls{{.kinds = Call::write,
+                              .error_number = ENOSPC,
+                              .times = world.rank() == last() ? INT64_MAX : 0,
+                              .name = "level-3-"}};
+    EXPECT_THAT(message_of<mpi::AgreedError>([&] {
+                  local->begin_copies(2);
+                  finish_copies(*local, 2);
+                }),
+                HasSubstr("No space left on device"));
+    local->stop_copies();
+  }
+  EXPECT_THAT(names_of(my_copies()), ElementsAre(step_name(1)));
+  for (std::int64_t const step : {3, 4}) {
+    save_local(*local, step, static_cast<std::uint64_t>(step));
+    EXPECT_THAT(names_of(mine()), UnorderedElementsAre(step_name(1), step_name(step)));
+    EXPECT_THAT(names_of(my_copies()), ElementsAre(step_name(1)));
+  }
+  world.barrier();
+  lose_node(last());
+  EXPECT_EQ(restore_newest_level(1), (Restored{1, 1, true}));
+}
+
+TEST_F(StoreCopies, OneThatIsWholeStaysBehindARestartFromALaterStep) {
+  {
+    auto const killed = make_local(true);
+    save_and_copy(*killed, 1, 1);
+    save_local(*killed, 2, 2);
+  }
+  auto const local = make_local(true);
+  Shard shard = make_shard();
+  auto const found = local->restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
+                                           ignore_parameters);
+  ASSERT_TRUE(found && found->step == 2);
+  save_local(*local, 3, 3);
+  EXPECT_THAT(names_of(mine()), UnorderedElementsAre(step_name(1), step_name(3)));
+  EXPECT_THAT(names_of(my_copies()), ElementsAre(step_name(1)));
+  world.barrier();
+  lose_node(last());
+  EXPECT_EQ(restore_newest_level(1), (Restored{1, 1, true}));
+}
+
+TEST_F(StoreCopies, NoMoreAreThereDuringASaveThanAreCountedForTheirSpace) {
+  auto const local = make_local(true);
+  save_and_copy(*local, 1, 1);
+  save_local(*local, 2, 2);
+  local->begin_copies(2);
+  local->give_up_copies();  // as the save before a run's end does
+  Shard shard = make_shard();
+  shard.fill(3);
+  local->begin_save(meta(3), shard.map, shard.subgroups, *shard.tiers);
+  auto const there = names_of(mine());
+  EXPECT_THAT(there, UnorderedElementsAre(step_name(1), step_name(2), step_name(3)));
+  EXPECT_EQ(std::ssize(there), most_in_level_1(true, false));
+  (void)local->finish_save();
+  local->finish_removal();
+  EXPECT_THAT(names_of(mine()), UnorderedElementsAre(step_name(1), step_name(3)));
+}
+
 TEST_F(StoreCopies, ANodeThatIsLostComesBackFromItsPartner) {
   save(1, 1);
   for (int lost = 0; lost < world.size(); ++lost) {
     save_and_copy(2, 2);
     lose_node(lost);
     EXPECT_EQ(restore_newest_level(2), (Restored{2, 1, true})) << "node " << lost;
-    if (world.rank() == lost) {
+    if (world.rank() == lost && lost <= last()) {
       EXPECT_THAT(names_of(mine() + "/" + step_name(2)),
                   UnorderedElementsAre(master_name, rank_file_name(lost), manifest_name(lost)));
+    } else if (world.rank() == lost) {
+      EXPECT_THAT(names_of(mine() + "/" + step_name(2)), ElementsAre(master_name))
+          << "who owns nothing reads nothing";
     }
   }
 }
@@ -138,10 +212,10 @@ TEST_F(StoreCopies, ADamagedOneIsFound) {
   save(1, 1);
   save_and_copy(2, 2);
   on_one_rank([&] {
-    std::string const copy = copies_of_node(0) + "/" + step_name(2);
+    std::string const copy = copies_of_node(after(last())) + "/" + step_name(2);
     flip_bit(copy + "/" + rank_file_name(last()),
              fs::file_size(copy + "/" + rank_file_name(last())) / 2);
-    EXPECT_THAT(verify(list(copies_of_node(0))[0]), ::testing::SizeIs(1));
+    EXPECT_THAT(verify(list(copies_of_node(after(last())))[0]), ::testing::SizeIs(1));
   });
   lose_node(last());
   EXPECT_EQ(restore_newest_level(1), (Restored{1, 2, true}));
@@ -150,8 +224,9 @@ TEST_F(StoreCopies, ADamagedOneIsFound) {
 TEST_F(StoreCopies, AShortenedOneIsNoCopy) {
   save(1, 1);
   save_and_copy(2, 2);
-  on_one_rank(
-      [&] { shorten(copies_of_node(0) + "/" + step_name(2) + "/" + rank_file_name(last()), 1); });
+  on_one_rank([&] {
+    shorten(copies_of_node(after(last())) + "/" + step_name(2) + "/" + rank_file_name(last()), 1);
+  });
   lose_node(last());
   EXPECT_EQ(restore_newest_level(1), (Restored{1, 2, true}));
 }
@@ -211,6 +286,45 @@ TEST_F(StoreCopies, OneNodeTakesWhatItHasOfTwo) {
     auto const found = restore();
     EXPECT_TRUE(found && found->step == 2 && shard.holds(2));
   });
+}
+
+/// Format 5, whose four ranks had chunks dealt otherwise than today: nodes have the files of some, and copies of others'.
+TEST_F(StoreCopies, AnOlderDealComesFromItsNodesAndCopies) {
+  std::string const name = step_name(2);
+  std::string const older = std::string{OFFSTAGE_FORMATS "/format-5/"} + name;
+  auto const put = [&](std::string const& level, int node) {
+    fs::create_directories(level + "/" + name);
+    fs::copy(older + "/" + master_name, level + "/" + name);
+    for (int rank = node; rank < 4; rank += world.size()) {
+      fs::copy(older + "/" + rank_file_name(rank), level + "/" + name);
+      fs::copy(older + "/" + manifest_name(rank), level + "/" + name);
+    }
+  };
+  Meta const stored = read_master(older).meta;
+  for (int lost = -1; lost < world.size(); ++lost) {
+    on_one_rank([&] {
+      for (int node = 0; node < world.size(); ++node) {
+        fs::remove_all(fs::path{of_node(node)}.parent_path());
+        if (node != lost) {
+          put(of_node(node), node);
+          put(copies_of_node(node), before(node));
+        }
+      }
+    });
+    Shard shard{stored.model, world.size(), world.rank(), two_chunks, stored.state.layout};
+    auto const found = make_local()->restore_newest(
+        {stored.model, stored.state}, shard.map, shard.subgroups, *shard.tiers, ignore_parameters);
+    ASSERT_TRUE(found) << "node " << lost;
+    EXPECT_EQ(found->step, 2);
+    Reader reader{older, read_master(older)};
+    for (state::Subgroup const& subgroup : shard.subgroups) {
+      memory::HugeBuffer const expected{shard.layout.bytes(subgroup.size)};
+      reader.read(subgroup.pieces, expected.bytes());
+      shard.layout.clear_padding(expected.bytes(), subgroup.size);
+      EXPECT_TRUE(std::ranges::equal(shard.tiers->fetch(subgroup.index).bytes(), expected.bytes()))
+          << "node " << lost << ", subgroup " << subgroup.index;
+    }
+  }
 }
 
 TEST_F(StoreCopies, NodesStandInARing) {

@@ -23,6 +23,16 @@
 
 namespace offstage::checkpoint {
 
+/// The last of so many ranks that owns something of the small model: those behind it may own nothing.
+inline int last_owner(int ranks) {
+  state::ShardMap const map{state::layers_of(small_model()), ranks};
+  int rank = ranks - 1;
+  while (rank > 0 && map.shard_elements(rank) == 0) {
+    --rank;
+  }
+  return rank;
+}
+
 namespace fs = std::filesystem;
 
 constexpr std::int64_t two_chunks = 2 * chunk_elements;

@@ -58,10 +58,31 @@ TEST_F(StoreLevels, ASaveLeavesNoEarlierOne) {
   EXPECT_THAT(names_of(mine()), IsEmpty());
 }
 
+TEST_F(StoreLevels, NoMoreAreThereDuringASaveThanAreCountedForTheirSpace) {
+  save_local(2, 2);
+  fs::create_directories(mine() + "/" + step_name(1));  // of saves that were killed
+  fs::create_directories(mine() + "/" + step_name(3));
+  auto const local = make_local();
+  Shard shard = make_shard();
+  ASSERT_TRUE(local->restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
+                                    ignore_parameters));
+  auto const during = [&](std::int64_t step) {
+    shard.fill(static_cast<std::uint64_t>(step));
+    local->begin_save(meta(step), shard.map, shard.subgroups, *shard.tiers);
+    auto const there = names_of(mine());
+    (void)local->finish_save();
+    local->finish_removal();
+    EXPECT_LE(std::ssize(there), most_in_level_1(false, false));
+    return there;
+  };
+  EXPECT_THAT(during(4), ::testing::UnorderedElementsAre(step_name(2), step_name(4)));
+  EXPECT_THAT(during(5), ::testing::UnorderedElementsAre(step_name(4), step_name(5)));
+}
+
 TEST_F(StoreLevels, AllFallBackWhereOneNodeHasLostItsPart) {
   save(1, 1);
   save_local(2, 2);
-  on_one_rank([&] { fs::remove_all(of_node(world.size() - 1)); });
+  on_one_rank([&] { fs::remove_all(of_node(last_owner(world.size()))); });
   EXPECT_EQ(restore_newest_level(1), (Restored{1, 2, true}));
 }
 
@@ -69,7 +90,7 @@ TEST_F(StoreLevels, AllFallBackFromDamageOnOneNode) {
   save(1, 1);
   save_local(2, 2);
   on_one_rank([&] {
-    int const last = world.size() - 1;
+    int const last = last_owner(world.size());
     shorten(of_node(last) + "/" + step_name(2) + "/" + rank_file_name(last), 1);
   });
   EXPECT_EQ(restore_newest_level(1), (Restored{1, 2, true}));

@@ -158,7 +158,7 @@ TEST_F(NodeFiles, FailOnAllRanksWithTheCauseOfOne) {
   save(1, 1);
   Shard shard = make_shard();
   shard.fill(2);
-  for (int const bad : {0, world.size() - 1}) {
+  for (int const bad : {0, last_owner(world.size())}) {
     FailingTiers late;
     FailingShares early;
     FailingHold earliest;

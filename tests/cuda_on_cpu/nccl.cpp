@@ -202,23 +202,6 @@ ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, n
                         : ncclInvalidArgument;
 }
 /// In place alone.
-ncclResult_t ncclBroadcast(void const* send, void* receive, size_t count, ncclDataType_t type,
-                           int root, ncclComm_t comm, cudaStream_t stream) {
-  if (!is_bytes(type) || send != receive) {
-    return ncclInvalidArgument;
-  }
-  return add(comm, stream, [&](Ranks const& ranks) {
-    for (int other = 0; other < ranks.size && ranks.rank == root; ++other) {
-      if (other != root) {
-        group.outs.push_back({other, bytes_of(send, count)});
-      }
-    }
-    if (ranks.rank != root) {
-      group.ins.push_back({root, bytes_of(receive, count)});
-    }
-  });
-}
-/// In place alone.
 ncclResult_t ncclAllGather(void const* send, void* receive, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
   auto const at = [&](int rank) {

@@ -28,7 +28,7 @@ DatasetOptions options(std::int64_t sequence) {
 
 DatasetOptions within_documents(std::int64_t sequence, std::optional<std::int32_t> separator = {}) {
   auto result = options(sequence);
-  result.cross_documents = false;
+  result.rule = WindowRule::apart;
   result.separator = separator;
   return result;
 }
@@ -313,6 +313,89 @@ TEST(Dataset, RowsThatFillABatchUpDoNotCount) {
   EXPECT_THAT(batch.tokens, ElementsAre('d', 'e', 'f', 0, 0, 0, 0, 0, 0));
   EXPECT_THAT(batch.targets, ElementsAre('e', 'f', 'g', none, none, none, none, none, none));
   EXPECT_EQ(counted_targets(batch), 3);
+}
+
+DatasetOptions whole_documents(std::int64_t sequence) {
+  auto result = options(sequence);
+  result.rule = WindowRule::whole;
+  return result;
+}
+
+TEST(WholeDocuments, ShareAWindowWithoutTargetsAcross) {
+  TemporaryDirectory const folder;
+  // 4 + 2 fill a window of 6 tokens; 5 has one of its own; one token has no target.
+  auto const path = write_documents(folder, "a", {"abcd", "v", "mnopq", "xy"});
+  Dataset const dataset{{{path}}, whole_documents(5)};
+  ASSERT_EQ(dataset.windows(), 2);
+  auto const batch = all_windows(dataset);
+  EXPECT_THAT(batch.tokens, ElementsAre('a', 'b', 'c', 'd', 'x', 'm', 'n', 'o', 'p', 'q'));
+  EXPECT_THAT(batch.targets, ElementsAre('b', 'c', 'd', none, 'y', 'n', 'o', 'p', 'q', none));
+  auto const facts = dataset.files()[0];
+  EXPECT_EQ(facts.left_out, 1);
+  EXPECT_EQ(facts.cut, 0);
+  EXPECT_DOUBLE_EQ(*facts.filled, 11.0 / 12.0);
+}
+
+TEST(WholeDocuments, ThatAreLongerAreCutAndCounted) {
+  TemporaryDirectory const folder;
+  auto const path = write_documents(folder, "a", {"abcdefgh", "xy"});
+  Dataset const dataset{{{path}}, whole_documents(3)};
+  auto const batch = all_windows(dataset);
+  EXPECT_THAT(batch.tokens, ElementsAre('a', 'b', 'c', 'x', 'y', 0));
+  EXPECT_THAT(batch.targets, ElementsAre('b', 'c', 'd', 'y', none, none));
+  EXPECT_EQ(dataset.files()[0].cut, 1);
+}
+
+/// A mask without checksums beside PREFIX.bin.
+void write_mask(TemporaryDirectory const& folder, std::string const& prefix,
+                std::string const& digits) {
+  std::string bytes;
+  for (char const digit : digits) {
+    bytes += static_cast<char>(digit - '0');
+  }
+  auto const counted = static_cast<std::uint64_t>(std::ranges::count(digits, '1'));
+  folder.write(prefix + ".mask",
+               "OFFMASK1" + array_of<std::uint64_t>({digits.size(), counted, 0, 0}) + bytes);
+}
+
+TEST(Masks, IgnoreTargetsUnderEveryRule) {
+  TemporaryDirectory const folder;
+  auto const path = write_documents(folder, "a", {"abcd", "xyz"});
+  write_mask(folder, "a",
+             "0011"
+             "101");
+  auto const crossing = all_windows(Dataset{{{path}}, options(3)});
+  EXPECT_THAT(crossing.tokens, ElementsAre('a', 'b', 'c', 'd', 'x', 'y'));
+  EXPECT_THAT(crossing.targets, ElementsAre(none, 'c', 'd', 'x', none, 'z'));
+  auto const apart = all_windows(Dataset{{{path}}, within_documents(3)});
+  EXPECT_THAT(apart.targets, ElementsAre(none, 'c', 'd', none, 'z', none));
+  auto const whole = all_windows(Dataset{{{path}}, whole_documents(6)});
+  EXPECT_THAT(whole.tokens, ElementsAre('a', 'b', 'c', 'd', 'x', 'y'));
+  EXPECT_THAT(whole.targets, ElementsAre(none, 'c', 'd', none, none, 'z'));
+  EXPECT_EQ(counted_targets(whole), 3);
+  auto unmasked = options(3);
+  unmasked.uses_masks = false;
+  EXPECT_EQ(counted_targets(all_windows(Dataset{{{path}}, unmasked})), 6);
+}
+
+TEST(Masks, LeaveOutDocumentsWhoseCutTakesAllTargets) {
+  TemporaryDirectory const folder;
+  auto const path = write_documents(folder, "a", {"abcdefgh", "xyz"});
+  write_mask(folder, "a",
+             "10000001"
+             "010");
+  Dataset const dataset{{{path}}, whole_documents(3)};
+  EXPECT_EQ(dataset.windows(), 1);
+  EXPECT_EQ(dataset.files()[0].left_out, 1);
+  EXPECT_EQ(dataset.files()[0].cut, 0);
+  EXPECT_EQ(dataset.files()[0].counted, 3);
+  write_mask(folder, "a",
+             "10000001"
+             "100");
+  auto verified = whole_documents(3);
+  verified.verifies_masks = true;
+  Dataset const without{{{path}}, verified};  // a window without a target that counts
+  EXPECT_EQ(counted_targets(all_windows(without)), 0);
 }
 
 }  // namespace

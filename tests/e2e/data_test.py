@@ -203,6 +203,93 @@ class PackTokenizers(DataTest):
         self.assertFalse([name for name in self.left() if name.startswith("out")])
 
 
+class Conversations(DataTest):
+    """Conversations of a template, told token by token: the tokenizer's own tokens of the text, as `data pack` gives them
+    for plain texts, and the mask."""
+
+    TOKENIZER = TOKENIZERS / "gpt2.json"
+    TEMPLATE = """
+# a comment
+eos       = "<|endoftext|>"
+user      = "<|im_start|>{content}\\n"
+assistant = "{learn}{content}{eos}{/learn}\\n"
+"""
+    CHATS = [[("user", "What waits?"), ("assistant", "The ship waits.")], [("user", "Alone")],
+             [("user", "a"), ("assistant", "The tide"), ("user", "And?"), ("assistant", "It leaves the harbour")]]
+
+    def tokens(self, text):
+        self.count = getattr(self, "count", 0) + 1
+        path = self.write(f"text{self.count}.txt", text)
+        self.pack("--from", path, tokenizer=self.TOKENIZER, prefix=f"text{self.count}", form="megatron")
+        return read_megatron(self.folder / f"text{self.count}")[0]
+
+    def chats(self, name="chats.jsonl", chats=None):
+        rows = [json.dumps({"id": 1, "messages": [{"role": role, "content": content} for role, content in chat]})
+                for chat in chats or self.CHATS]
+        return self.write(name, "\n".join(rows) + "\n")
+
+    def pack_chats(self, *options, template=TEMPLATE, prefix="out", expect=0, **more):
+        return self.pack("--from", self.chats(), "--template", self.write("template.txt", template), *options,
+                         tokenizer=self.TOKENIZER, prefix=prefix, expect=expect, **more)
+
+    def mask_of(self, prefix):
+        data = Path(f"{prefix}.mask").read_bytes()
+        self.assertEqual(b"OFFMASK1", data[:8])
+        count, counted = struct.unpack_from("<QQ", data, 8)
+        self.assertEqual(count, len(data) - 40)
+        self.assertEqual(counted, sum(data[40:]))
+        return list(data[40:])
+
+    def test_answers_and_their_ends_count(self):
+        result = self.pack_chats()
+        wanted, mask = [], []
+        for chat in (self.CHATS[0], self.CHATS[2]):
+            document = []
+            for turn, (role, content) in enumerate(chat):
+                line = "\n" if turn > 1 and role == "user" else ""
+                before = self.tokens(f"{line}<|im_start|>{content}\n") if role == "user" else self.tokens(content)
+                document += before
+                mask += [int(role == "assistant")] * len(before)
+                if role == "assistant":
+                    document.append(0)
+                    mask.append(1)
+            wanted.append(document + self.tokens("\n"))
+            mask += [0]
+        self.assertEqual(wanted, read_megatron(self.folder / "out"))
+        self.assertEqual(mask, self.mask_of(self.folder / "out"))
+        self.assertIn("nothing of them counts in the loss: 1; the first", result.warnings[0])
+        self.assertIn("line 2", result.warnings[0])
+        said = self.inspect(self.folder / "out", "--vocab=512", f"--sequence={len(mask) - 1}")
+        self.assertEqual("1 windows; 0 documents are longer than one", said["whole documents"])
+        self.assertTrue(said["mask"].endswith(f"out.mask: {100 * sum(mask) / len(mask):.1f} % of the tokens count"), said)
+
+    def test_threads_and_formats_do_not_change_the_mask(self):
+        self.CHATS = self.CHATS * 9000
+        self.pack_chats("--threads=1", prefix="one")
+        self.pack_chats("--threads=4", prefix="four", form="llmc")
+        one, four = ((self.folder / f"{name}.mask").read_bytes() for name in ("one", "four"))
+        self.assertEqual(one, four)
+        self.inspect(self.folder / "four.bin", "--vocab=512")
+
+    def test_longer_ones_are_left_out_and_counted(self):
+        result = self.pack_chats("--longest=16")
+        self.assertEqual(1, len(read_megatron(self.folder / "out")))
+        self.assertIn("more than 16 tokens (--longest): 1", "".join(result.warnings))
+
+    def test_bad_input_is_named_and_leaves_nothing(self):
+        self.refuse(self.pack_chats(template='user = "{content}"', expect=DATA), ["template.txt", "{learn}"])
+        self.refuse(self.pack_chats(template='user = "{learn}{content}"', expect=DATA), ["line 1", "'assistant'", "user"])
+        self.refuse(self.pack_chats("--end-token=none", expect=USAGE), ["--end-token", "--template"])
+        self.refuse(self.pack("--from", self.text, "--template", self.write("t", self.TEMPLATE), tokenizer=self.TOKENIZER,
+                              expect=USAGE), ["--template takes JSON lines"])
+        self.refuse(self.pack("--from", self.text, "--longest=5", expect=USAGE), ["--longest", "--template"])
+        self.CHATS = self.CHATS[1:2]
+        self.assertIn("the text gave no token", self.pack_chats(expect=DATA).errors[0])
+        self.assertFalse([name for name in self.left() if name.startswith("out")])
+        self.write("out.mask", "x")
+        self.refuse(self.pack("--from", self.text, expect=USAGE), ["out.mask is there already", "other tokens"])
+
+
 class Inspect(DataTest):
     def test_says_what_pack_wrote(self):
         text = self.write("a.txt", "The ship waits.\nThe tide leaves the harbour\nA map\n")

@@ -2,6 +2,7 @@
 """Where the working copy lives: on the device, in host memory or on storage, p, m and v have the same bits, and the
 device holds no more than device.memory."""
 import itertools
+import json
 import re
 
 from harness import OffstageTest, main
@@ -12,6 +13,7 @@ MODEL = ["model.layers=3", "train.steps=3", "train.global-batch=6"]
 
 FACTORS = {
     "home": ["device", "host", "storage"],
+    "sharding": ["zero3", "auto"],
     "dtype": ["bf16", "fp16", "fp32"],
     "ranks": [1, 2, 4],
     "tied": ["true", "false"],
@@ -38,7 +40,7 @@ class Parameters(OffstageTest):
         return options
 
     def options_of(self, row):
-        return [*MODEL, f"parameters.home={row['home']}", f"numerics.dtype={row['dtype']}",
+        return [*MODEL, f"parameters.home={row['home']}", f"parameters.sharding={row['sharding']}", f"numerics.dtype={row['dtype']}",
                 f"model.tied-head={row['tied']}", f"update.device-share={row['share']}",
                 f"update.device-resident={row['resident']}", "update.device-chunk=4096",
                 f"model.family={row['family']}", "model.kv-heads=", f"update.overlap={row['overlap']}",
@@ -59,7 +61,7 @@ class Parameters(OffstageTest):
                 self.assert_same_state(base, name)
                 self.assertEqual([(r["loss"], r["grad_norm"]) for r in self.steps(base)],
                                  [(r["loss"], r["grad_norm"]) for r in self.steps(name)])
-                self.assertEqual({"device": False, "host": True, "storage": True}[row["home"]],
+                self.assertEqual(row["home"] != "device" or (row["sharding"] == "auto" and row["ranks"] > 1),
                                  "\nparameters: " in result.out)
 
     # 512 rows and a vocabulary of 1500: the head's tiles are summed in FP32 over the gradients' memory, and the table has
@@ -134,6 +136,46 @@ class Parameters(OffstageTest):
                 self.assert_same_state("roomy", name)
                 peak, unit = re.search(r"device memory per rank: peak ([0-9.]+) (KiB|MiB)", result.out).groups()
                 self.assertLessEqual(float(peak) * {"KiB": 1 << 10, "MiB": 1 << 20}[unit], limit * 1.005)
+
+    def gathers(self, name, ranks):
+        """Layers that each rank has gathered in each step."""
+        counts = set()
+        for rank in range(ranks):
+            events = json.loads((self.folder / name / f"trace-{rank}.json").read_text())
+            rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+            brought = [e for e in events if e["ph"] == "X" and rows[e["tid"]].startswith("parameters from ranks")]
+            counts.add(len(brought) / len(self.steps(name)))
+        return counts
+
+    # The untied model of three blocks has eight layers: forward uses each, backward those of blocks.
+    def test_parameters_that_stay_whole_are_gathered_once_a_step_with_the_same_bits(self):
+        model = [*MODEL, "numerics.dtype=bf16", "model.tied-head=false", "run.trace=on", "optimizer.clip=0.05"]
+        self.train("one", *model, "parameters.sharding=zero2")
+        for ranks, rounds in (2, 2), (3, 1):
+            for number, options in enumerate([[], [*LINKS["fast"], "update.overlap=on"], ["train.schedule=vertical"]]):
+                passes = 1 if "train.schedule=vertical" in options else rounds
+                for sharding, count in ("zero3", passes * (8 + 6)), ("zero2", 8):
+                    with self.subTest(ranks=ranks, options=options, sharding=sharding):
+                        name = f"{sharding}-{ranks}-{number}"
+                        result = self.train(name, *model, *options, f"parameters.sharding={sharding}", ranks=ranks)
+                        self.assert_same_state("one", name)
+                        self.assertEqual({count}, self.gathers(name, ranks))
+                        self.assertEqual(sharding == "zero2", f"gathered: 8 in a step, each layer once, in place of {passes * 14} " in result.out)
+
+    def test_auto_keeps_parameters_whole_where_the_device_has_room(self):
+        model = [*MODEL, "numerics.dtype=bf16", "parameters.sharding=auto", "device.memory=64MiB"]
+        self.assertIn("(parameters.sharding=zero2)", self.train("roomy", *model, ranks=2).out)
+        large = ["model.hidden=256", "model.kv-heads=", "model.ffn-hidden=1024", "model.layers=8", "train.activations=recompute",
+                 "numerics.dtype=bf16", "device.memory=20MiB", "update.device-share=0"]
+        self.assertNotIn("zero2)", self.train("tight", *model, *large, "train.steps=1", "optimizer.warmup-steps=0", ranks=2).out)
+        result = self.train("small", *large, "parameters.sharding=zero2", ranks=2, expect=64)
+        self.assertIn("parameters.sharding=zero2", "\n".join(result.errors))
+
+    def test_parameters_that_do_not_live_on_the_device_cannot_stay_whole_there(self):
+        result = self.train("run", "parameters.home=host", "parameters.sharding=zero2", expect=64)
+        self.assertIn("parameters.sharding=zero2 keeps whole parameters on the device, but parameters.home=host", result.err)
+        result = self.train("run", "parameters.sharding=zero1", expect=64)
+        self.assertIn("with the number of ranks; zero2 keeps parameters whole alike", result.err)
 
     def test_storage_without_a_path_is_refused(self):
         result = self.train("run", "parameters.home=storage", expect=64)

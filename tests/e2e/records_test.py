@@ -10,7 +10,7 @@ from unittest import mock
 from harness import MPI, OFFSTAGE, OffstageTest, main
 
 STEP_KEYS = {"step", "loss", "grad_norm", "learning_rate", "tokens", "step_seconds", "forward_seconds",
-             "backward_seconds", "update_seconds", "read_bytes", "write_bytes", "tflops"}
+             "backward_seconds", "update_seconds", "elapsed_seconds", "read_bytes", "write_bytes", "tflops"}
 
 
 class Records(OffstageTest):
@@ -102,7 +102,7 @@ class Records(OffstageTest):
         print(f"RESULT header_lines {len(lines)}")
         self.assertLessEqual(len(lines), 30, "\n".join(lines))
         text = "\n".join(lines)
-        for words in ("  2 ranks more", "  4 paths more", "  9 files more", f"  {config}: train.micro-batch=4",
+        for words in ("  2 places of ranks more", "  4 paths more", "  9 files more", f"  {config}: train.micro-batch=4",
                       "  command line: ", "optimizer.lr=0.01", f"in {self.folder}/run/header.txt"):
             self.assertIn(words, text)
         self.assertNotIn("optimizer.beta1", text)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How the program starts: once more by itself, so that OpenMP's idle threads sleep soon."""
+"""How the program starts: once more by itself, so that OpenMP's idle threads sleep soon; by which MPI."""
 import os
 import signal
 from pathlib import Path
@@ -39,6 +39,14 @@ class Start(OffstageTest):
         no_directory = self.write("file", "")
         with mock.patch.dict(os.environ, {"TMPDIR": str(no_directory)}):
             self.train("alone", "train.steps=2")
+
+    def test_an_mpi_without_threads_is_refused_by_the_name_of_the_level(self):
+        with mock.patch.dict(os.environ, {"LD_PRELOAD": os.environ["SINGLE_THREADED_MPI"]}):
+            for ranks in 1, 2:
+                result = self.call(*self.command("refused", ranks=ranks))
+                self.assertEqual(1, result.code, result)
+                self.assertEqual(ranks, len(result.errors), result)
+                self.assertRegex(result.errors[0], "MPI_Init_thread: .* gives .* MPI_THREAD_SINGLE .* needs MPI_THREAD_FUNNELED")
 
     def test_the_loader_may_be_named(self):
         with self.with_environment():

@@ -45,8 +45,8 @@ void expect_sound(StoredSubgroup const& subgroup, std::size_t k, Manifest const&
 
 void expect_sound(Manifest const& manifest) {
   expect(manifest.rank >= 0 && manifest.rank < manifest.ranks);
-  expect(manifest.format >= format_of_node_files ? is_node_file_name(manifest.file, manifest.ranks)
-                                                 : manifest.file == rank_file_name(manifest.rank));
+  expect(has_node_files(manifest.format) ? is_node_file_name(manifest.file, manifest.ranks)
+                                         : manifest.file == rank_file_name(manifest.rank));
   Bytes held = 0;
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     expect_sound(manifest.subgroups[k], k, manifest);
@@ -74,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
     expect_sound(manifest);
     std::string const text = to_json(manifest);  // in the newest format
     expect(to_json(parse_manifest(text, adamw_layout(), "rank-0000.json")) == text);
-    state::ShardMap const map{layers, manifest.ranks};
+    state::ShardMap const map{layers, manifest.ranks, deal_of(manifest.format)};
     require_shard(manifest, map, "rank-0000.json");
     expect(std::ssize(text) <= manifest_limit(map, manifest.rank));
   } catch (DataError const&) {

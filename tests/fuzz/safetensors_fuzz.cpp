@@ -1,36 +1,10 @@
 // A safetensors file, as bytes: its header, and the first elements of every tensor.
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include "base/error.hpp"
 #include "huggingface/safetensors.hpp"
-
-namespace {
-
-/// A file in memory, which has a path, too.
-class MemoryFile {
- public:
-  MemoryFile(std::uint8_t const* data, std::size_t size)
-      : descriptor_{memfd_create("fuzz", MFD_CLOEXEC)} {
-    if (descriptor_ < 0 || write(descriptor_, data, size) != static_cast<ssize_t>(size)) {
-      __builtin_trap();
-    }
-  }
-  ~MemoryFile() { close(descriptor_); }
-  MemoryFile(MemoryFile const&) = delete;
-  MemoryFile& operator=(MemoryFile const&) = delete;
-  [[nodiscard]] std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-
- private:
-  int descriptor_;
-};
-
-}  // namespace
+#include "memory_file.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
   using namespace offstage;

@@ -29,6 +29,9 @@ bool fails(Call call, std::string_view path) {
     return false;
   }
   std::int64_t const number = ++calls;
+  if (plan->before) {
+    plan->before(number);
+  }
   if (number < plan->first || number - plan->first >= plan->times) {
     return false;
   }

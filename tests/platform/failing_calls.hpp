@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 namespace offstage {
@@ -32,6 +33,7 @@ class FailingCalls {
     std::int64_t first = 1;
     std::int64_t times = INT64_MAX;
     std::string_view name{};  ///< a part of the file's path; empty: every path. It outlives this.
+    std::function<void(std::int64_t number)> before{};  ///< each call of these kinds, on its thread
   };
   explicit FailingCalls(Plan const& plan);
   ~FailingCalls();

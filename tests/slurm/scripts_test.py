@@ -443,6 +443,14 @@ class Scripts(unittest.TestCase):
         self.assertEqual(f"--nodes=2 -t 1-00:00:00 --signal B:USR1@60 {home}/jobs/train.sbatch {self.config} --train.steps=9",
                          arguments)
 
+    def test_submit_tells_options_without_a_value_from_those_with_one_in_the_next_word(self):
+        script = self.folder / "mine"
+        script.write_text("#!/bin/bash\n#SBATCH --time=1-00:00:00\n#SBATCH --signal=B:USR1@300\n")
+        for options in ["--exclusive"], ["--requeue", "--nice"], ["-H"], ["-HW"], ["-n4"], ["-n", "4"], ["-Hn", "4"], ["--mem=0"], \
+                ["--partition", "long", "--hold"], ["--parsable", "--qos", "high"], ["--"]:
+            self.submit(*options, script, self.config)
+            self.assertEqual(f"{' '.join(options)} {script} {self.config}", self.read("submitted")[-1])
+
     def test_submit_refuses_a_time_limit_that_leaves_no_time_before_the_signal(self):
         for options in ["--time=5"], ["-t5"], ["-t", "0:05:00"], ["--time=1-00", "--signal=B:USR1@86400"], ["--time", "6"]:
             output = self.submit(*options, "train.sbatch", self.config, expect=64)

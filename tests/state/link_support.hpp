@@ -28,15 +28,15 @@ class QueuedLink final : public RankLink {
     comm.barrier();
   }
 
-  void all_gather(device::Stream& stream, std::span<std::byte> buffer,
-                  std::span<Slice const> parts) override {
+  void all_gather(device::Stream& stream, std::span<std::byte> buffer) override {
     std::vector<RankPipes::Out> outs;
     std::vector<RankPipes::In> ins;
-    auto const own = part_of(buffer, parts[index()]);
+    Bytes const part = std::ssize(buffer) / size();
+    auto const own = part_of(buffer, {rank() * part, part});
     for (int other = 0; other < size(); ++other) {
       if (other != rank()) {
         outs.push_back({other, own});
-        ins.push_back({other, part_of(buffer, parts[static_cast<std::size_t>(other)])});
+        ins.push_back({other, part_of(buffer, {other * part, part})});
       }
     }
     queue(stream, std::move(outs), std::move(ins));

@@ -24,20 +24,58 @@ std::vector<LayerLayout> layers_with(std::vector<std::pair<std::int64_t, std::in
   return layers;
 }
 
-TEST(ShardMap, DealsEveryChunkOnceAndInRankOrder) {
-  for (int ranks : {1, 2, 3, 4, 7}) {
-    ShardMap const map{layers_with({{5 * 4096 - 1, 0}, {1, 0}, {12 * 4096, 0}}), ranks};
-    for (int layer = 0; layer < 3; ++layer) {
-      std::int64_t next = 0;
-      for (int rank = 0; rank < ranks; ++rank) {
-        ChunkRange const range = map.chunks(layer, rank);
-        EXPECT_EQ(range.first, next);
-        EXPECT_GE(range.count, 0);
-        next += range.count;
+void expect_dealt_once_in_rank_order(ShardMap const& map) {
+  for (int layer = 0; layer < 3; ++layer) {
+    std::int64_t next = 0;
+    for (int rank = 0; rank < map.ranks(); ++rank) {
+      ChunkRange const range = map.chunks(layer, rank);
+      EXPECT_EQ(range.first, next);
+      EXPECT_GE(range.count, 0);
+      next += range.count;
+      for (std::int64_t chunk = range.first; chunk < next; ++chunk) {
+        EXPECT_EQ(map.owner(layer, chunk), rank);
       }
-      EXPECT_EQ(next, map.layers()[static_cast<std::size_t>(layer)].chunks());
+    }
+    EXPECT_EQ(next, map.layers()[static_cast<std::size_t>(layer)].chunks());
+    EXPECT_THROW((void)map.owner(layer, next), PreconditionError);
+  }
+}
+
+TEST(ShardMap, DealsEveryChunkOnceAndInRankOrder) {
+  for (Deal const deal : {Deal::equal, Deal::spread}) {
+    for (int ranks : {1, 2, 3, 4, 7, 40}) {
+      expect_dealt_once_in_rank_order(
+          {layers_with({{5 * 4096 - 1, 0}, {1, 0}, {12 * 4096, 0}}), ranks, deal});
     }
   }
+}
+
+// Of 5 chunks 2 for each of 4 ranks: one is padding in the third part, and the fourth is all padding.
+TEST(ShardMap, DealsEqualPartsWithPaddingBehindTheLastChunk) {
+  ShardMap const map{layers_with({{5 * 4096 - 1, 0}}), 4};
+  EXPECT_EQ(map.gathered_elements(0), 4 * 2 * 4096);
+  EXPECT_EQ(map.largest_gathered(), 4 * 2 * 4096);
+  std::vector<std::int64_t> counts;
+  for (int rank = 0; rank < 4; ++rank) {
+    ChunkRange const range = map.chunks(0, rank);
+    counts.push_back(range.count);
+    if (range.count > 0) {
+      EXPECT_EQ(range.first, 2 * rank) << "a part begins where the all-gather puts it";
+    }
+  }
+  EXPECT_EQ(counts, (std::vector<std::int64_t>{2, 2, 1, 0}));
+  EXPECT_EQ(map.shard_elements(2), 4096) << "padding is nobody's";
+  EXPECT_EQ((ShardMap{map.layers(), 1}.gathered_elements(0)), 5 * 4096);
+}
+
+// By hand: chunk c of 5 goes to the rank r with 5 r / 3 <= c < 5 (r + 1) / 3.
+TEST(ShardMap, DealsOlderCheckpointsAsTheyWere) {
+  ShardMap const map{layers_with({{5 * 4096, 0}}), 3, Deal::spread};
+  EXPECT_EQ(map.chunks(0, 0).count, 2);
+  EXPECT_EQ(map.chunks(0, 1).count, 2);
+  EXPECT_EQ(map.chunks(0, 2).count, 1);
+  ShardMap const four{layers_with({{5 * 4096, 0}}), 4, Deal::spread};
+  EXPECT_EQ(four.chunks(0, 3).count, 1);
 }
 
 TEST(ShardMap, ARankMayOwnNothingOfASmallLayer) {
@@ -62,12 +100,12 @@ TEST(ShardMap, SlicesAreTheChunksInBytes) {
   EXPECT_EQ(slices[1].size, 4096 * 2);
 }
 
-SlotSizes sizes_of(std::vector<std::int64_t> const& chunks) {
+SlotSizes sizes_of(std::vector<std::int64_t> const& chunks, int ranks = 1) {
   std::vector<std::pair<std::int64_t, std::int64_t>> layers;
   for (std::int64_t const count : chunks) {
     layers.emplace_back(count * 4096 - 5, 0);
   }
-  return ShardMap{layers_with(layers), 3}.slot_sizes();
+  return ShardMap{layers_with(layers), ranks}.slot_sizes();
 }
 
 TEST(SlotSizes, OfAFirstOrLastLayerMoreThanTwoBlocksLargeHaveAPlaceOfTheirOwn) {
@@ -93,10 +131,16 @@ TEST(SlotSizes, SayWhichLayersAreLarge) {
   ShardMap const map{layers_with({{7 * 4096, 0}, {3 * 4096, 0}, {3 * 4096 - 1, 0}, {10, 0}}), 1};
   auto const sizes = map.slot_sizes();
   std::vector<bool> large;
-  for (auto const& layer : map.layers()) {
-    large.push_back(sizes.is_large(layer));
+  for (int layer = 0; layer < 4; ++layer) {
+    large.push_back(sizes.is_large(map.gathered_elements(layer)));
   }
   EXPECT_EQ(large, (std::vector{true, false, false, false}));
+}
+
+TEST(SlotSizes, HaveRoomForThePaddingOfTheLastParts) {
+  auto const sizes = sizes_of({20, 4, 2, 1}, 3);
+  EXPECT_EQ(sizes.usual, 3 * 2 * 4096);
+  EXPECT_EQ(sizes.large, 3 * 7 * 4096);
 }
 
 TEST(Subgroups, CoverTheShardOnceInOrderAtAnySize) {

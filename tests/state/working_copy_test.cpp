@@ -161,7 +161,9 @@ TEST(WorkingCopy, OfOneRankIsUsedWhereItIs) {
       EXPECT_EQ(bytes, 0);
     }
   } else {
-    EXPECT_EQ(fixture.device->used(), shard + (2 * fixture.padded(1) + fixture.padded(2)) * 2);
+    auto const& map = fixture.map;
+    EXPECT_EQ(fixture.device->used(),
+              shard + (2 * map.gathered_elements(1) + map.gathered_elements(2)) * 2);
   }
   EXPECT_EQ(fixture.device->used(),
             WorkingCopy<bfloat16>::device_bytes(fixture.map, fixture.comm.rank()));
@@ -190,6 +192,96 @@ TEST(WorkingCopy, TakesNothingOverTheLinkButThisRanksPartToTheHostAndTheOthersFr
       EXPECT_EQ(direct.device->copied[device::Copy::device_to_device], own);
     }
   }
+}
+
+/// Counts what goes through another link.
+class CountingLink final : public RankLink {
+ public:
+  explicit CountingLink(RankLink& inner) : RankLink{inner.comm(), inner.route()}, inner_{inner} {}
+  void all_gather(device::Stream& stream, std::span<std::byte> buffer) override {
+    ++gathers;
+    inner_.all_gather(stream, buffer);
+  }
+  void all_to_all(device::Stream& stream, std::span<std::byte const> send,
+                  std::span<Slice const> send_parts, std::span<std::byte> receive,
+                  std::span<Slice const> receive_parts) override {
+    inner_.all_to_all(stream, send, send_parts, receive, receive_parts);
+  }
+  int gathers = 0;
+
+ private:
+  RankLink& inner_;
+};
+
+TYPED_TEST(GatherTest, ALayerWithMemoryOfItsOwnIsGatheredOnceUntilParametersChange) {
+  for (auto const& emulation : {no_link, link}) {
+    for (LinkKind const kind : every_link) {
+      Fixture<TypeParam> fixture{emulation, kind};
+      CountingLink counted{*fixture.link};
+      WorkingCopy<TypeParam> copy{fixture.map, counted, *fixture.device, *fixture.stream,
+                                  WorkingCopy<TypeParam>::all_layers};
+      fixture.fill(copy);
+      bool const several = fixture.comm.size() > 1;
+      constexpr float change = 8.0F;
+      auto const use = [&](int layer, float add) {
+        auto const whole = copy.acquire(layer);
+        ASSERT_EQ(std::ssize(whole), fixture.padded(layer));
+        EXPECT_FALSE(copy.gathers(layer));
+        for (std::size_t i = 0; i < whole.size(); ++i) {
+          auto const before = value_of<TypeParam>(layer, static_cast<std::int64_t>(i));
+          ASSERT_EQ(whole[i], store<TypeParam>(load(before) + add));
+        }
+        copy.release(layer, fixture.stream->record());
+      };
+      auto const change_all = [&] {
+        for (int layer = 0; layer < layers; ++layer) {
+          ChunkRange const mine = fixture.map.chunks(layer, fixture.comm.rank());
+          std::vector<TypeParam> values;
+          for (std::int64_t i = 0; i < mine.count * chunk_elements; ++i) {
+            auto const before = value_of<TypeParam>(layer, mine.first * chunk_elements + i);
+            values.push_back(store<TypeParam>(load(before) + change));
+          }
+          copy.write(fixture.map.shard_offset(layer, fixture.comm.rank()), values);
+        }
+      };
+      EXPECT_EQ(copy.gathers(2), several);
+      for (int layer : {0, 1, 2, 2, 1, 0, 0, 2}) {
+        use(layer, 0.0F);
+      }
+      EXPECT_EQ(counted.gathers, several ? layers : 0);
+      if (several) {
+        change_all();
+        use(1, 0.0F);  // as it was when it was gathered
+        copy.begin();
+        for (int layer : {2, 0, 1, 2}) {
+          use(layer, change);
+        }
+        EXPECT_EQ(counted.gathers, 2 * layers);
+        auto const a = copy.acquire(0);
+        auto const b = copy.acquire(2);
+        EXPECT_NE(a.data(), b.data()) << "two large ones may be held";
+        EXPECT_THROW((void)copy.acquire(1), PreconditionError);
+        EXPECT_THROW(copy.begin(), PreconditionError);
+        copy.release(0, nullptr);
+        copy.release(2, nullptr);
+      }
+    }
+  }
+}
+
+TEST(WorkingCopy, MemoryOfEveryLayersOwnIsAllOfThemAndTheShard) {
+  Fixture<bfloat16> fixture{link};
+  using Copy = WorkingCopy<bfloat16>;
+  Bytes const before = fixture.device->used();
+  Copy const copy{fixture.map, *fixture.link, *fixture.device, *fixture.stream, Copy::all_layers};
+  Bytes const taken = fixture.device->used() - before;
+  EXPECT_EQ(taken, Copy::device_bytes(fixture.map, fixture.comm.rank(), Copy::all_layers));
+  Bytes whole = 0;
+  for (int layer = 0; layer < layers; ++layer) {
+    whole += fixture.map.gathered_elements(layer) * 2;
+  }
+  Bytes const shard = fixture.map.shard_elements(fixture.comm.rank()) * 2;
+  EXPECT_EQ(taken, fixture.comm.size() > 1 ? whole + shard : shard);
 }
 
 // The model's work is queued, as a GPU's, and stands still while layers are handed out.
@@ -223,11 +315,7 @@ TEST(WorkingCopy, LeavesALayerAsItIsUntilTheModelsStreamIsDoneWithItAndGathersTh
       auto const* const first = use(0);
       EXPECT_NE(use(1), first);
       std::vector<std::byte> behind(static_cast<std::size_t>(fixture.comm.size()));
-      std::vector<Slice> parts;
-      for (int rank = 0; rank < fixture.comm.size(); ++rank) {
-        parts.push_back({rank, 1});
-      }
-      fixture.link->all_gather(*other, behind, parts);
+      fixture.link->all_gather(*other, behind);
       other->synchronize();  // so layer 1 has come, for links keep their order
       gathered.release();
       use(2);
@@ -277,7 +365,7 @@ TEST(WorkingCopy, NeedsHostMemoryOnlyToGatherOverALink) {
     EXPECT_EQ(bytes(1, route), 0);
   }
   EXPECT_EQ(bytes(2, Route::in_place), 0);
-  EXPECT_EQ(bytes(2, Route::staged), 7 * 4096 * 2);
+  EXPECT_EQ(bytes(2, Route::staged), 8 * 4096 * 2) << "with the padding of the last part";
   EXPECT_EQ(bytes(2, Route::direct), 0);
 }
 

@@ -80,9 +80,12 @@ class Ground:
         check.resume()
         result = world.call(self.scenario.command(world.work), **tracing(world, self.scenario.rank, SHIM))
         last = self.scenario.last()
-        require(result.code == 0, f"{self.scenario.name}: {result}")
+        require(result.code == 0, str(result))
         self.expected[last] = listing(world)
-        check.checkpoints_are_good(result)
+        try:
+            check.checkpoints_are_good(result)
+        except Bad as bad:
+            raise Bad(f"{bad}; {listing(world)}\n{result}") from bad
         saved = {step for step, _ in result.saved}
         check.run(last + 1, saved, **check.resume())
         self.expected[last + 1] = listing(world)
@@ -190,7 +193,10 @@ class Sweep:
         result = straight.call(memory.command(straight.work, train__steps=LAST_STEP, checkpoint__keep=9))
         require(result.code == 0, str(result))
         def make(name):
-            self.grounds[name] = Ground(SCENARIOS[name], self.folder, straight)
+            try:
+                self.grounds[name] = Ground(SCENARIOS[name], self.folder, straight)
+            except Bad as bad:
+                raise Bad(f"{name}, before anything is done to it: {bad}") from bad
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
             list(pool.map(make, names))
 

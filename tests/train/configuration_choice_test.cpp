@@ -124,6 +124,27 @@ TEST(ConfigurationChoice, IsNoSlowerThanAnyOfHundredsThatAreGiven) {
   }
 }
 
+TEST(ConfigurationChoice, KeepsParametersWholeWhereRanksHaveRoomForThem) {
+  auto config = open();
+  config.sharding_is_open = true;
+  config.platform_products = 1e12;
+  config.platform_passes.rank_link = 1e7;  // so slow that nothing else counts
+  config.device.memory = 16 * MiB;
+  ForecastScope const four{.ranks = 4, .ranks_per_node = 4, .host_memory = 40 * MiB};
+  auto const roomy = forecast(config, four);
+  EXPECT_EQ(roomy.config.sharding, parameters::Sharding::zero2);
+  EXPECT_THAT(roomy.chosen, Contains(HasSubstr("parameters.sharding=zero2")));
+  EXPECT_THAT(roomy.chosen, Contains(HasSubstr("with parameters.sharding=zero3 ")));
+  EXPECT_LE(roomy.device.total(), config.device.memory);
+  config.device.memory = roomy.device.working_copy;  // for nothing beside them
+  EXPECT_EQ(forecast(config, four).config.sharding, parameters::Sharding::zero3);
+  config.sharding_is_open = false;
+  config.sharding = parameters::Sharding::zero2;
+  config.device.memory = 16 * MiB;
+  EXPECT_EQ(forecast(config, four).config.parameter_home, Home::device);
+  EXPECT_EQ(forecast(config, four).config.sharding, parameters::Sharding::zero2);
+}
+
 TEST(ConfigurationChoice, KeysThatAreGivenStay) {
   auto config = open();
   config.home_is_open = config.share.resident_is_open = false;

@@ -32,6 +32,20 @@ TEST(DataLines, SayHowOftenAFileIsShown) {
       "of the samples");
 }
 
+TEST(DataLines, SayWhatCountsAndHowWindowsAreFilled) {
+  auto file = facts("a.bin", 200, 1.0);
+  file.counted = 1000;
+  file.filled = 0.975;
+  EXPECT_THAT(
+      describe_validation_files({file}, 200),
+      ElementsAre("data.valid a.bin: nanogpt, u16, 2001 tokens, 50.0 % of which count, "
+                  "documents not told apart; 200 of 200 windows; 97.5 % of positions filled"));
+  file.cut = 1;
+  file.left_out = 2;
+  EXPECT_THAT(describe_validation_files({file}, 200)[0],
+              ::testing::EndsWith("filled, 1 document cut, 2 left out without a target"));
+}
+
 TEST(DataLines, SayHowMuchOfEachFileAValidationTakes) {
   auto const lines =
       describe_validation_files({facts("a", 5, 0.5), facts("b", 5, 0.5), facts("c", 5, 0.5)}, 8);

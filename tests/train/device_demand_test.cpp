@@ -141,8 +141,10 @@ RunConfig of_gpt2() {
   return config;
 }
 
-/// Padded, in bf16, of the MLP: 2 * 64 * 256 weights are 8 chunks, a norm and biases a part of one.
-constexpr Bytes mlp_bytes = 2 * 9 * 4096;
+/// Padded for equal parts, in bf16, of the MLP: 2 * 64 * 256 weights are 8 chunks, a norm and biases a part of one.
+Bytes mlp_bytes_of(int ranks) {
+  return 2 * round_up(9, ranks) * 4096;
+}
 
 // The embedding, of 3 chunks, goes through the same slots.
 TEST(DeviceDemand, OfParametersAndGradientsIsThatOfABlocksLargerLayerNotOfTheBlock) {
@@ -159,6 +161,7 @@ TEST(DeviceDemand, OfParametersAndGradientsIsThatOfABlocksLargerLayerNotOfTheBlo
     Bytes const shard =
         on_device ? 2 * map.shard_elements(mpi::Communicator::world().rank()) : Bytes{0};
     bool const slots = !on_device || map.ranks() > 1;
+    Bytes const mlp_bytes = mlp_bytes_of(map.ranks());
     EXPECT_EQ(roomy.working_copy, shard + (slots ? (on_device ? 3 : 4) * mlp_bytes : 0));
     config.device.memory = roomy.total() - roomy.held - (slots ? mlp_bytes : 0);
     auto const tight = both(config).planned;
@@ -178,7 +181,7 @@ TEST(DeviceDemand, OfParametersAndGradientsIsThatOfABlocksLargerLayerNotOfTheBlo
   config.device.memory = 1;
   auto const least = device_demand<bfloat16>(
       config, state::ShardMap{state::layers_of(config.model), 1}, 0, state::Route::staged, 8192);
-  EXPECT_EQ(least.working_copy, 2 * mlp_bytes);
+  EXPECT_EQ(least.working_copy, 2 * mlp_bytes_of(1));
 }
 
 TEST(DeviceDemand, CountsNoSlotsWhereDeviceMemoryIsTheHostsUnlessTheyAreAskedFor) {

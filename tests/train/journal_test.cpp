@@ -53,13 +53,16 @@ class JournalOf : public ::testing::Test {
     journal.conclude({.step = 1, .stop = Stop::none, .total = Seconds{1.0}});
     return ::testing::internal::GetCapturedStdout();
   }
-  [[nodiscard]] nlohmann::json last_record() const {
+  /// The last one of those that have `key`.
+  [[nodiscard]] nlohmann::json last_record(char const* key = "loss") const {
     std::ifstream file{directory_.path() / "metrics.jsonl"};
-    std::string last;
+    nlohmann::json last;
     for (std::string line; std::getline(file, line);) {
-      last = line;
+      if (auto record = nlohmann::json::parse(line); record.contains(key)) {
+        last = std::move(record);
+      }
     }
-    return nlohmann::json::parse(last);
+    return last;
   }
 
   TemporaryDirectory directory_;
@@ -99,6 +102,36 @@ TEST_F(JournalOf, ARunInHostMemorySaysNothingOfStorage) {
   EXPECT_THAT(text, AllOf(HasSubstr("phase"), Not(HasSubstr("throughput"))));
 }
 
+TEST_F(JournalOf, TheEndIsARecordToo) {
+  tell(true, {});
+  EXPECT_EQ(last_record("end")["end"], "done");
+  EXPECT_EQ(last_record("end")["step"], 1);
+  EXPECT_EQ(last_record("end")["elapsed_seconds"], 1.0);
+}
+
+TEST_F(JournalOf, APredictionIsARecordBeforeTheFirstStepThatHasIt) {
+  config_.paths.emplace_back();
+  config_.paths[0].directory = "/nvme";
+  RunForecast forecast;
+  forecast.step.step = Seconds{3.0};
+  forecast.step.paths = {{.read = 10, .written = 20}};
+  forecast.paths = {{.read = 1e9, .write = 2e9}};
+  StepResult const result{.loss = 2.0};
+  checkpoint::Meta meta;
+  meta.step = 5;
+  ::testing::internal::CaptureStdout();
+  Journal journal{config_, true};
+  journal.begin({.step = 4, .time = {}, .ranks = 2, .nodes = {"n1"}}, Seconds{0.0});
+  journal.expect(forecast);
+  journal.step_done({.result = result, .meta = meta}, Seconds{1.0});
+  ::testing::internal::GetCapturedStdout();
+  auto const record = last_record("forecast");
+  EXPECT_EQ(record["step"], 4);
+  EXPECT_EQ(record["forecast"]["paths"][0]["path"], "/nvme");
+  EXPECT_EQ(record["forecast"]["paths"][0]["write_bytes"], 40) << "of both ranks";
+  EXPECT_EQ(record["forecast"]["paths"][0]["write_gb_per_s"], 2.0);
+}
+
 TEST_F(JournalOf, ARankThatDoesNotSpeakWritesNothing) {
   EXPECT_EQ(tell(false, {.paths = {{.directory = "/nvme"}}}), "");
   EXPECT_FALSE(std::filesystem::exists(directory_.path() / "metrics.jsonl"));
@@ -108,10 +141,11 @@ TEST(AdviceOnClipping, SaysWhatHelpsWhereMostStepsWereClipped) {
   RunConfig config;
   config.overlap = Overlap::on;
   config.optimizer.clip = 0.5;
-  EXPECT_THAT(advice_on_clipping({.redone = 40, .clipped = 41, .steps = 50}, config),
-              AllOf(HasSubstr("in 41 of 50 steps"), HasSubstr("optimizer.clip=0.5"),
-                    HasSubstr("longer optimizer.warmup-steps"),
-                    HasSubstr("40 were done again: update.overlap=auto saves most")));
+  EXPECT_THAT(
+      advice_on_clipping({.redone = 40, .clipped = 41, .steps = 50}, config),
+      AllOf(HasSubstr("in 41 of 50 steps"), HasSubstr("optimizer.clip=0.5"),
+            HasSubstr("longer optimizer.warmup-steps"),
+            HasSubstr("40 were done again under the next forward; update.overlap=auto does")));
   EXPECT_EQ(advice_on_clipping({.redone = 20, .clipped = 25, .steps = 50}, config), "");
   EXPECT_EQ(advice_on_clipping({.redone = 2, .clipped = 2, .steps = 2}, config), "");
 }
@@ -123,6 +157,9 @@ TEST(AdviceOnClipping, IsForRunsWhoseUpdatesMayBeginUnderBackward) {
   config.paths.emplace_back();
   EXPECT_THAT(advice_on_clipping(times, config),
               AllOf(HasSubstr("in 50 of 50 steps"), Not(HasSubstr("done again"))));
+  EXPECT_THAT(advice_on_clipping({.redone = 48, .clipped = 50, .steps = 50}, config),
+              AllOf(HasSubstr("48 were done again under the next forward, as a step takes less"),
+                    Not(HasSubstr("update.overlap"))));
   config.overlap = Overlap::off;
   EXPECT_EQ(advice_on_clipping(times, config), "");
 }

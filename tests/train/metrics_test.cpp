@@ -55,7 +55,8 @@ TEST_F(Metrics, AStepIsOneLineWithTheKeysInOrder) {
   }
   EXPECT_THAT(keys, ::testing::ElementsAre("step", "loss", "grad_norm", "learning_rate", "tokens",
                                            "step_seconds", "forward_seconds", "backward_seconds",
-                                           "update_seconds", "read_bytes", "write_bytes"));
+                                           "update_seconds", "elapsed_seconds", "read_bytes",
+                                           "write_bytes"));
   EXPECT_EQ(parsed["tokens"].get<std::int64_t>(), 1LL << 40);
 }
 
@@ -171,8 +172,8 @@ TEST_F(Metrics, WhatIsNotFiniteBecomesNull) {
 
 TEST_F(Metrics, ValidationRecordsCarryStepAndLoss) {
   MetricsFile file{path_, 0};
-  file.write_validation(5, 2.5);
-  EXPECT_EQ(lines().at(0), R"({"step":5,"valid_loss":2.5})");
+  file.write_validation(5, 2.5, Seconds{1.5});
+  EXPECT_EQ(lines().at(0), R"({"step":5,"valid_loss":2.5,"elapsed_seconds":1.5})");
 }
 
 TEST_F(Metrics, AStartSaysWhereItIsAndWhen) {
@@ -192,6 +193,66 @@ TEST_F(Metrics, AStartSaysWhereItIsAndWhen) {
   EXPECT_FALSE(in_a_job.contains("array_task"));
 }
 
+TEST_F(Metrics, AStartSaysWhatMemoryAndPathsCan) {
+  MetricsFile file{path_, 0};
+  file.write_start({.step = 0,
+                    .time = {},
+                    .ranks = 1,
+                    .nodes = {"n1"},
+                    .parameters = 1000,
+                    .memory = {.host_limit = 5, .host_planned = 3, .host_libraries = 1},
+                    .paths = {{.directory = "/nvme", .read = 2e9, .write = 0.0}}});
+  auto const parsed = nlohmann::json::parse(lines().at(0));
+  EXPECT_EQ(parsed["parameters"], 1000);
+  EXPECT_EQ(parsed["host_memory_limit"], 5);
+  EXPECT_TRUE(parsed["device_memory_limit"].is_null());
+  EXPECT_FALSE(parsed.contains("host_memory_peak"));
+  EXPECT_EQ(parsed["paths"][0]["path"], "/nvme");
+  EXPECT_EQ(parsed["paths"][0]["can_read_gb_per_s"], 2.0);
+  EXPECT_TRUE(parsed["paths"][0]["can_write_gb_per_s"].is_null());
+}
+
+TEST_F(Metrics, SavesAndForecastsComeWithTheNextLine) {
+  MetricsFile file{path_, 0};
+  file.add(SaveRecord{.step = 4,
+                      .level = 1,
+                      .seconds = Seconds{2.0},
+                      .stood_still = Seconds{0.5},
+                      .bytes = 7,
+                      .elapsed = Seconds{9.0}});
+  file.add(ForecastRecord{.step = 4,
+                          .seconds = Seconds{3.0},
+                          .paths = {{.directory = "/nvme", .read = 6, .read_rate = 1e9}}});
+  EXPECT_TRUE(lines().empty());
+  file.write_validation(4, 1.0, Seconds{});
+  ASSERT_EQ(lines().size(), 3U);
+  EXPECT_EQ(lines()[0], R"({"step":4,"saved":1,"seconds":2.0,"stood_still_seconds":0.5,"bytes":7,)"
+                        R"("elapsed_seconds":9.0})");
+  auto const parsed = nlohmann::json::parse(lines()[1]);
+  EXPECT_EQ(parsed["step"], 4);
+  EXPECT_EQ(parsed["forecast"]["step_seconds"], 3.0);
+  EXPECT_EQ(parsed["forecast"]["paths"][0]["read_gb_per_s"], 1.0);
+  EXPECT_TRUE(parsed["forecast"]["paths"][0]["write_gb_per_s"].is_null());
+  file.add(SaveRecord{.step = 5, .level = 2});
+  file.sync();
+  EXPECT_EQ(nlohmann::json::parse(lines().at(3))["saved"], 2);
+}
+
+TEST_F(Metrics, AnEndSaysWhyItEndedAndWhatMemoryItTook) {
+  MetricsFile file{path_, 0};
+  file.write_end({.step = 5,
+                  .why = "done",
+                  .memory = {.device_limit = 9, .host_peak = 4, .device_peak = 8},
+                  .elapsed = Seconds{1.0},
+                  .advice = {"buy \"disks\""}});
+  auto const parsed = nlohmann::json::parse(lines().at(0));
+  EXPECT_EQ(parsed["step"], 5);
+  EXPECT_EQ(parsed["end"], "done");
+  EXPECT_EQ(parsed["host_memory_peak"], 4);
+  EXPECT_EQ(parsed["device_memory_limit"], 9);
+  EXPECT_EQ(parsed["advice"][0], "buy \"disks\"");
+}
+
 TEST_F(Metrics, StartsUpToTheStepStay) {
   std::string const first = R"({"start":0})";
   put(first + "\n{\"step\":1}\n{\"start\":1}\n{\"step\":2}\n{\"start\":2}\n");
@@ -206,7 +267,7 @@ TEST_F(Metrics, ResumingKeepsRecordsUpToTheStep) {
     MetricsFile file{path_, 0};
     for (std::int64_t step = 1; step <= 4; ++step) {
       file.write(record(step));
-      file.write_validation(step, 1.0);
+      file.write_validation(step, 1.0, Seconds{});
     }
   }
   auto const before = lines();
@@ -232,9 +293,10 @@ TEST_F(Metrics, ATornLastLineIsDropped) {
 TEST_F(Metrics, ALastLineThatLacksItsNewlineAloneIsMended) {
   put("{\"step\":1}\n{\"step\":2}");
   MetricsFile file{path_, 9};
-  file.write_validation(3, 1.0);
-  EXPECT_THAT(lines(), ::testing::ElementsAre("{\"step\":1}", "{\"step\":2}",
-                                              R"({"step":3,"valid_loss":1.0})"));
+  file.write_validation(3, 1.0, Seconds{2.0});
+  EXPECT_THAT(lines(),
+              ::testing::ElementsAre("{\"step\":1}", "{\"step\":2}",
+                                     R"({"step":3,"valid_loss":1.0,"elapsed_seconds":2.0})"));
 }
 
 TEST_F(Metrics, LinesThatAreNoRecordsAreDropped) {
@@ -248,6 +310,18 @@ TEST_F(Metrics, AFileThatNeedsNoCutIsNotReplaced) {
   std::filesystem::create_hard_link(path_, path_ + ".link");
   MetricsFile const file{path_, 1};
   EXPECT_EQ(std::filesystem::hard_link_count(path_), 2U);
+}
+
+TEST_F(Metrics, AKillBetweenTheTwoRenamesOfACutLosesNothing) {
+  put("{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
+  std::string const aside = directory_.path().string() + "/passed-over-metrics.jsonl";
+  std::filesystem::rename(path_, aside);
+  std::ofstream{path_ + ".new"} << "{\"step\":1}\n{\"step\":2}\n";
+  MetricsFile const file{path_, 2, true};
+  EXPECT_THAT(lines(), ::testing::ElementsAre("{\"step\":1}", "{\"step\":2}"));
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
+  EXPECT_TRUE(std::filesystem::exists(aside));
+  EXPECT_FALSE(std::filesystem::exists(aside + ".2"));
 }
 
 TEST_F(Metrics, AMissingDirectoryIsAnIoErrorThatNamesThePath) {

@@ -228,6 +228,21 @@ TEST(RunConfig, StoredParametersNeedAStoragePath) {
                     HasSubstr("parameters.home=host")));
 }
 
+TEST(RunConfig, WholeParametersNeedToLiveOnTheDevice) {
+  auto const with = [](parameters::Home home, bool is_open) {
+    return error_after([&](RunConfig& c) {
+      c.parameter_home = home;
+      c.plan.choose = c.home_is_open = is_open;
+      c.sharding = parameters::Sharding::zero2;
+    });
+  };
+  EXPECT_EQ(with(parameters::Home::device, false), "no error");
+  EXPECT_EQ(with(parameters::Home::device, true), "no error");
+  EXPECT_THAT(with(parameters::Home::host, false),
+              AllOf(HasSubstr("parameters.sharding=zero2"), HasSubstr("parameters.home=host"),
+                    HasSubstr("parameters.home=device, or parameters.sharding=zero3")));
+}
+
 TEST(RunConfig, OnlyTheHostDeviceIsEmulated) {
   auto const with = [](DeviceKind kind) {
     return error_after([&](RunConfig& c) {

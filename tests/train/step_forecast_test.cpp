@@ -160,6 +160,30 @@ TEST(StepForecast, RanksGatherIntoAsManySlotsAsTheDeviceHasRoomFor) {
   EXPECT_EQ(schedule_of<bfloat16>(alone.config, alone.facts()).parameter_slots, 0);
 }
 
+TEST(StepForecast, LayersThatStayWholeAreGatheredOnceAStep) {
+  auto config = tiny();
+  config.platform_products = 1e12;
+  config.platform_passes.rank_link = 1e8;
+  // What takes time is layers on their way: there are no rates of updates.
+  auto const foresee = [&](parameters::Sharding sharding) {
+    config.sharding = sharding;
+    Scene scene{config, 2};
+    scene.device = device_demand<bfloat16>(config, scene.map, 0, state::Route::staged, 8192);
+    EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).gathers_once,
+              sharding == parameters::Sharding::zero2);
+    return foresee_step<bfloat16>(scene.config, scene.facts());
+  };
+  auto const each_use = foresee(parameters::Sharding::zero3);
+  auto const once = foresee(parameters::Sharding::zero2);
+  auto const gathered = [](plan::Prediction const& step) {
+    auto const found =
+        std::ranges::find_if(step.uses, [](auto const& use) { return use.name == "the link between ranks"; });
+    return found == step.uses.end() ? 0.0 : found->busy.count();
+  };
+  EXPECT_LT(once.step, each_use.step);
+  EXPECT_LT(gathered(once), gathered(each_use));
+}
+
 TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {
   auto config = tiny();
   config.platform_products = 1e8;

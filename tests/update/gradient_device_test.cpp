@@ -86,7 +86,7 @@ TEST(SliceTransfer, LeavesTheLinkToOthersWhileTheGradientIsStillToCome) {
       }};
       transfer.begin(0, gradient, parts, parts);
       std::vector<std::byte> parameters(all);
-      ranks->all_gather(*other, parameters, parts);
+      ranks->all_gather(*other, parameters);
       other->synchronize();
       gathered.release();
     }

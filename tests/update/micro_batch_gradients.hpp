@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -70,10 +72,18 @@ std::vector<A> const& expected_sum(int layer) {
   return all[static_cast<std::size_t>(layer)];
 }
 
-/// Of all layers, chunk sums in (layer, chunk) order: lane i mod 16, lanes in order.
+/// By the definition: halves of a power of two, 0 beyond the last chunk.
+inline double tree_sum(std::span<double const> chunks, std::size_t first, std::size_t width) {
+  if (width == 1) {
+    return first < chunks.size() ? chunks[first] : 0.0;
+  }
+  return tree_sum(chunks, first, width / 2) + tree_sum(chunks, first + width / 2, width / 2);
+}
+
+/// Of all layers, chunk sums in a tree over (layer, chunk): lane i mod 16, lanes in order.
 template <class T, class A>
 double norm_by_hand() {
-  double sum = 0.0;
+  std::vector<double> sums;
   for (int layer = 0; layer < layers; ++layer) {
     auto const& all = expected_sum<T, A>(layer);
     for (std::size_t chunk = 0; chunk < all.size(); chunk += chunk_elements) {
@@ -86,10 +96,10 @@ double norm_by_hand() {
       for (double const lane : lanes) {
         chunk_sum += lane;
       }
-      sum += chunk_sum;
+      sums.push_back(chunk_sum);
     }
   }
-  return std::sqrt(sum);
+  return std::sqrt(tree_sum(sums, 0, std::bit_ceil(sums.size())));
 }
 
 template <class T, class A>

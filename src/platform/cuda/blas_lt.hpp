@@ -15,8 +15,8 @@ enum class Element { f32, bf16, f16 };
 /// C (m, n) = op(A) (m, k) op(B) (k, n), and `bias` (n) added to each row unless it is null; or C += op(A) op(B). Row-major, in device memory: A
 /// is stored (m, k), or (k, m) if transposed; B is stored (k, n), or (n, k) if transposed. Sizes of 1 at least.
 struct Product {
-  Element in{};   ///< of A and B
-  Element out{};  ///< of C and the bias
+  Element in{};   ///< type of A and B
+  Element out{};  ///< type of C and the bias
   void const* a{};
   void const* b{};
   void* c{};

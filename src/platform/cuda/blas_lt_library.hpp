@@ -8,7 +8,7 @@
 
 namespace offstage::cuda {
 
-/// What is called of libcublasLt.
+/// Functions of libcublasLt that Offstage calls.
 struct BlasLtFunctions {
   decltype(&cublasLtGetStatusName) get_status_name{};
   decltype(&cublasLtGetVersion) get_version{};

@@ -37,7 +37,7 @@ class Launch {
  public:
   /// `kernel`: its address on the host.
   Launch(void const* kernel, CUstream_st* stream, std::source_location where);
-  /// Of a library's kernels, which `name` says in words.
+  /// Launch of a library's kernels, which `name` says in words.
   Launch(std::string name, CUstream_st* stream,
          std::source_location where = std::source_location::current());
   /// Throws CudaError unless `code` is cudaSuccess.

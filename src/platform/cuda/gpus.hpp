@@ -24,11 +24,11 @@ struct Gpus {
 /// How many they are.
 [[nodiscard]] int device_count();
 
-/// What decides whether offstage can compute on a GPU.
+/// Properties that decide whether Offstage can compute on a GPU.
 struct Capability {
   int major{};
   int minor{};
-  std::size_t shared_bytes{};  ///< that a block can have if it asks for them
+  std::size_t shared_bytes{};  ///< shared memory that a block gets if it asks for it
 };
 /// Shared memory of a block with which every operation has a kernel: the GPUs of capability 8.6, 8.9 and 12.0 have no
 /// more.
@@ -37,8 +37,8 @@ constexpr std::size_t least_shared_bytes = std::size_t{99} * 1024;
 /// tensor cores need, or with less shared memory.
 void require_capable(std::string const& name, Capability const& gpu);
 
-/// What this GPU, which becomes the calling thread's current one, has free now. A process that has not used it yet
-/// opens it, which takes some of that. Errors: CudaError.
+/// Free memory of this GPU, which becomes the calling thread's current one. A process that has not
+/// used the GPU yet opens it, which takes some of that. Errors: CudaError.
 [[nodiscard]] Bytes free_bytes(int index);
 
 }  // namespace offstage::cuda

@@ -49,7 +49,7 @@ struct BackwardTensors {
   void* d_qkv{};  ///< overwritten
 };
 
-/// What cuDNN does for one shape on one GPU.
+/// Attention by cuDNN for one shape on one GPU.
 ///
 /// Exact:   sums in FP32, and log_sum_exp as the own kernels leave it. A run repeats its bits; they are not the own
 ///          kernels', and depend on the version of the library and on plans().
@@ -60,7 +60,7 @@ struct BackwardTensors {
 class Attention {
  public:
   virtual ~Attention() = default;
-  /// What was chosen, of forward and backward: "eng2_k24=7, eng6_k24=26".
+  /// Plans that were chosen for forward and backward: "eng2_k24=7, eng6_k24=26".
   [[nodiscard]] virtual std::string plans() const = 0;
   /// Bytes that backward takes.
   [[nodiscard]] virtual Bytes workspace() const noexcept = 0;

@@ -254,6 +254,11 @@ Handle access_list(File::Alignment alignment, Check const& check) {
   return list;
 }
 
+/// HDF5 takes no bytes in the place of a file that is there.
+std::string no_file(std::string const& name) {
+  return name + " in memory";
+}
+
 template <class Check>
 Handle groups_as_needed(Check const& check) {
   Handle list = property_list(H5P_LINK_CREATE, check);
@@ -313,6 +318,45 @@ File File::open_read(std::string const& path) {
 }
 File File::open_read_write(std::string const& path) {
   return open(path, true);
+}
+
+File File::create_in_memory(std::string const& name) {
+  Turn const turn;
+  require_memory(name);
+  prepare_library();
+  File file{-1, true, name};
+  auto const check = [&](std::int64_t result) { return file.checked(result, "make the file"); };
+  Handle const access = access_list({}, check);
+  check(H5Pset_fapl_core(access.get(), static_cast<std::size_t>(64 * KiB), 0));
+  // H5Fget_file_image clears a flag in the superblock but leaves its checksum, which the oldest kind does not have.
+  check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V110));
+  file.id_ = H5Fcreate(no_file(name).c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
+  check(file.id_);
+  return file;
+}
+
+std::string File::image() const {
+  Turn const turn;
+  auto const check = checks("copy", "the file");
+  check(H5Fflush(id_, H5F_SCOPE_LOCAL));
+  std::string bytes(static_cast<std::size_t>(check(H5Fget_file_image(id_, nullptr, 0))), '\0');
+  check(H5Fget_file_image(id_, bytes.data(), bytes.size()));
+  return bytes;
+}
+
+File File::open_image(std::string const& bytes, std::string const& name) {
+  Turn const turn;
+  require_memory(name);
+  prepare_library();
+  File file{-1, false, name};
+  auto const check = [&](std::int64_t result) { return file.checked(result, "open the copy"); };
+  Handle const access = access_list({}, check);
+  check(H5Pset_fapl_core(access.get(), static_cast<std::size_t>(64 * KiB), 0));
+  std::string copy = bytes;  // HDF5 takes a pointer to what is not const
+  check(H5Pset_file_image(access.get(), copy.data(), copy.size()));
+  file.id_ = H5Fopen(no_file(name).c_str(), H5F_ACC_RDONLY, access.get());
+  check(file.id_);
+  return file;
 }
 
 void File::close() {

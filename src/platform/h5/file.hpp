@@ -51,7 +51,7 @@ struct Mapping {
   Block target;
   std::string file;  ///< relative to the directory of the file that shows them
   std::string dataset;
-  Shape shape;  ///< of that dataset
+  Shape shape;  ///< shape of that dataset
   Block source;
 };
 
@@ -91,6 +91,12 @@ class File {
   [[nodiscard]] static File create(std::string const& path) { return create(path, {}); }
   [[nodiscard]] static File open_read(std::string const& path);
   [[nodiscard]] static File open_read_write(std::string const& path);
+  /// A file in memory alone; errors call it `name`.
+  [[nodiscard]] static File create_in_memory(std::string const& name);
+  /// The bytes of a file as they would stand on a disk.
+  [[nodiscard]] std::string image() const;
+  /// Opens a copy of such bytes to read; errors call it `name`.
+  [[nodiscard]] static File open_image(std::string const& bytes, std::string const& name);
   ~File() { reset(); }
 
   File(File const&) = delete;

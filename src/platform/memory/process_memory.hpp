@@ -13,14 +13,16 @@ namespace offstage::memory {
 /// Resident memory that is this process's alone: no libraries, no memory shared with other ranks.
 [[nodiscard]] Bytes private_bytes();
 
-/// What this process may still map under its RLIMIT_AS (ulimit -v); the largest number without one.
+/// Bytes that this process may still map under its RLIMIT_AS (ulimit -v); the largest number without
+/// one.
 [[nodiscard]] Bytes address_space_left();
 
-/// What a node can still give: MemAvailable, or what the cgroup (v1 or v2) leaves if that is less.
-/// `root` stands in for / in tests, here and below. Errors: IoError if /proc/meminfo does not tell.
+/// Bytes that a node can still give: MemAvailable, or the rest of the cgroup's limit (v1 or v2) if that
+/// is less. `root` stands in for / in tests, here and below. Errors: IoError if /proc/meminfo does not
+/// tell.
 [[nodiscard]] Bytes available_bytes(std::string const& root = "");
 
-/// What a node can give at most: its memory, or the tightest limit of the cgroups (v1 or v2) that
+/// Most bytes that a node can give: its memory, or the tightest limit of the cgroups (v1 or v2) that
 /// this process is in. Errors: IoError if /proc/meminfo does not tell.
 struct MemoryLimit {
   Bytes bytes{};

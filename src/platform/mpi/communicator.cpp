@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <deque>
 #include <exception>
 #include <utility>
 
@@ -28,29 +29,87 @@ std::string error_text(int code) {
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
-/// What is left of a slice in round `round` of pieces of `step` bytes.
-Slice piece_of(Slice const& whole, Bytes round, Bytes step) {
-  Bytes const begin = std::min(whole.size, round * step);
-  return {whole.offset + begin, std::min(whole.size - begin, step)};
+/// Bytes [round * piece_bytes, ...) of a slice, at most piece_bytes.
+Slice piece_of(Slice const& whole, Bytes round) {
+  Bytes const begin = std::min(whole.size, round * piece_bytes);
+  return {whole.offset + begin, std::min(whole.size - begin, piece_bytes)};
 }
 
-struct CountsAndOffsets {
-  std::vector<int> counts;
-  std::vector<int> offsets;
+constexpr int gather_tag = 1;
+constexpr int exchange_tag = 2;
+constexpr int fold_tag = 3;
+
+/// Pages as one element, so that int counts reach 8 TiB.
+class Pages {
+ public:
+  Pages() {
+    check(MPI_Type_contiguous(static_cast<int>(page_bytes), MPI_BYTE, &type_),
+          "MPI_Type_contiguous");
+    check(MPI_Type_commit(&type_), "MPI_Type_commit");
+  }
+  ~Pages() { MPI_Type_free(&type_); }
+  Pages(Pages const&) = delete;
+  Pages& operator=(Pages const&) = delete;
+  [[nodiscard]] MPI_Datatype get() const noexcept { return type_; }
+
+ private:
+  MPI_Datatype type_{MPI_DATATYPE_NULL};
 };
 
-/// True if all slices of all ranks can be named with int counts and offsets.
-bool fits_int(std::span<Slice const> parts) {
-  return std::ranges::all_of(parts, [](Slice const& s) { return s.offset + s.size <= INT_MAX; });
-}
+/// The messages of an exchange: of the pairs that began last, as many as may be under way.
+class PairsInFlight {
+ public:
+  explicit PairsInFlight(MPI_Comm comm) : comm_{comm} {}
 
-CountsAndOffsets as_int(std::span<Slice const> parts) {
-  CountsAndOffsets result;
-  for (Slice const& part : parts) {
-    result.counts.push_back(static_cast<int>(part.size));
-    result.offsets.push_back(static_cast<int>(part.offset));
+  /// Begins to move bytes to one rank and from another, once there is room for it.
+  void begin(int to, std::span<std::byte const> out, int from, std::span<std::byte> in) {
+    if (pairs_.size() == static_cast<std::size_t>(most_pairs)) {
+      wait_oldest();
+    }
+    auto& pair = pairs_.emplace_back(Pair{from, {}});
+    Slice const whole_in{0, std::ssize(in)};
+    Slice const whole_out{0, std::ssize(out)};
+    Bytes const pieces = ceil_div(std::max(whole_in.size, whole_out.size), piece_bytes);
+    for (Bytes p = 0; p < pieces; ++p) {
+      if (Slice const piece = piece_of(whole_in, p); piece.size > 0) {
+        check(MPI_Irecv(in.data() + piece.offset, static_cast<int>(piece.size), MPI_BYTE, from,
+                        exchange_tag, comm_, &pair.requests.emplace_back()),
+              "MPI_Irecv");
+      }
+      if (Slice const piece = piece_of(whole_out, p); piece.size > 0) {
+        check(MPI_Isend(out.data() + piece.offset, static_cast<int>(piece.size), MPI_BYTE, to,
+                        exchange_tag, comm_, &pair.requests.emplace_back()),
+              "MPI_Isend");
+      }
+    }
   }
-  return result;
+  void wait_all() {
+    while (!pairs_.empty()) {
+      wait_oldest();
+    }
+  }
+
+ private:
+  struct Pair {
+    int from{};
+    std::vector<MPI_Request> requests;
+  };
+  void wait_oldest() {
+    Pair pair = std::move(pairs_.front());
+    pairs_.pop_front();
+    WaitingForRanks const waiting{"all_to_all with rank", pair.from};
+    check(MPI_Waitall(static_cast<int>(pair.requests.size()), pair.requests.data(),
+                      MPI_STATUSES_IGNORE),
+          "MPI_Waitall");
+  }
+
+  MPI_Comm comm_;
+  std::deque<Pair> pairs_;
+};
+
+template <class Byte>
+std::span<Byte> part_of(std::span<Byte> bytes, Slice const& part) {
+  return bytes.subspan(static_cast<std::size_t>(part.offset), static_cast<std::size_t>(part.size));
 }
 
 }  // namespace
@@ -122,26 +181,65 @@ std::string Communicator::broadcast(std::string text, int root) const {
   return text;
 }
 
-void Communicator::all_gather(std::span<std::byte> buffer, std::span<Slice const> parts) const {
-  require(parts.size() == static_cast<std::size_t>(size_), "all_gather: one part per rank");
+void Communicator::all_gather(std::span<std::byte> buffer) const {
+  Bytes const all = std::ssize(buffer);
+  require(all % size_ == 0, "all_gather: equal parts");
   if (size_ == 1) {
     made_progress();
     return;
   }
   WaitingForRanks const waiting{"all_gather"};
-  if (fits_int(parts)) {
-    auto const [counts, offsets] = as_int(parts);
-    check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, buffer.data(), counts.data(),
-                         offsets.data(), MPI_BYTE, handle_),
-          "MPI_Allgatherv");
+  Bytes const part = all / size_;
+  auto const gather = [&](Bytes count, MPI_Datatype type) {
+    check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, buffer.data(), static_cast<int>(count),
+                        type, handle_),
+          "MPI_Allgather");
+  };
+  if (all <= INT_MAX) {
+    gather(part, MPI_BYTE);
     return;
   }
-  for (int root = 0; root < size_; ++root) {
-    Slice const& part = parts[static_cast<std::size_t>(root)];
-    broadcast(
-        buffer.subspan(static_cast<std::size_t>(part.offset), static_cast<std::size_t>(part.size)),
-        root);
+  require(part % page_bytes == 0 && part / page_bytes <= INT_MAX,
+          "all_gather: parts of whole pages beyond 2 GiB");
+  gather(part / page_bytes, Pages{}.get());
+}
+
+void Communicator::all_gather(std::span<std::byte> buffer, std::span<Slice const> parts) const {
+  require(parts.size() == static_cast<std::size_t>(size_), "all_gather: one part per rank");
+  require(buffer.size() <= INT_MAX, "all_gather: unequal parts of 2 GiB in all at most");
+  if (size_ == 1) {
+    made_progress();
+    return;
   }
+  WaitingForRanks const waiting{"all_gather"};
+  std::vector<int> counts;
+  std::vector<int> offsets;
+  for (Slice const& part : parts) {
+    counts.push_back(static_cast<int>(part.size));
+    offsets.push_back(static_cast<int>(part.offset));
+  }
+  check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, buffer.data(), counts.data(),
+                       offsets.data(), MPI_BYTE, handle_),
+        "MPI_Allgatherv");
+}
+
+void Communicator::send(std::span<std::byte const> bytes, int to) const {
+  WaitingForRanks const waiting{"sending to rank", to};
+  require(bytes.size() <= INT_MAX, "send: one message is less than 2 GiB");
+  check(MPI_Send(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to, fold_tag, handle_),
+        "MPI_Send");
+}
+
+std::vector<std::byte> Communicator::receive(int from) const {
+  WaitingForRanks const waiting{"a message of rank", from};
+  MPI_Status status{};
+  check(MPI_Probe(from, fold_tag, handle_, &status), "MPI_Probe");
+  int size{};
+  check(MPI_Get_count(&status, MPI_BYTE, &size), "MPI_Get_count");
+  std::vector<std::byte> bytes(static_cast<std::size_t>(size));
+  check(MPI_Recv(bytes.data(), size, MPI_BYTE, from, fold_tag, handle_, MPI_STATUS_IGNORE),
+        "MPI_Recv");
+  return bytes;
 }
 
 void Communicator::gather(std::span<std::byte const> mine, std::span<std::byte> buffer,
@@ -149,12 +247,11 @@ void Communicator::gather(std::span<std::byte const> mine, std::span<std::byte> 
   require(parts.size() == static_cast<std::size_t>(size_), "gather: one part per rank");
   WaitingForRanks const waiting{"gather to rank", root};
   // Pairwise, in pieces: the root needs no int offsets and no second buffer.
-  constexpr int tag = 1;
   if (rank_ != root) {
     for (Bytes begin = 0; begin < static_cast<Bytes>(mine.size()); begin += piece_bytes) {
       auto const count =
           static_cast<int>(std::min(piece_bytes, static_cast<Bytes>(mine.size()) - begin));
-      check(MPI_Send(mine.data() + begin, count, MPI_BYTE, root, tag, handle_), "MPI_Send");
+      check(MPI_Send(mine.data() + begin, count, MPI_BYTE, root, gather_tag, handle_), "MPI_Send");
     }
     return;
   }
@@ -167,8 +264,9 @@ void Communicator::gather(std::span<std::byte const> mine, std::span<std::byte> 
     }
     for (Bytes begin = 0; begin < part.size; begin += piece_bytes) {
       auto const count = static_cast<int>(std::min(piece_bytes, part.size - begin));
-      check(MPI_Recv(target + begin, count, MPI_BYTE, source, tag, handle_, MPI_STATUS_IGNORE),
-            "MPI_Recv");
+      check(
+          MPI_Recv(target + begin, count, MPI_BYTE, source, gather_tag, handle_, MPI_STATUS_IGNORE),
+          "MPI_Recv");
     }
   }
 }
@@ -179,37 +277,72 @@ void Communicator::all_to_all(std::span<std::byte const> send, std::span<Slice c
   auto const ranks = static_cast<std::size_t>(size_);
   require(send_parts.size() == ranks && receive_parts.size() == ranks,
           "all_to_all: one part per rank");
-  // Pairwise exchange in R rounds; each pair moves its bytes in pieces. A rank sends to rank +
-  // round and receives from rank - round, so both sides of every pair meet in the same round.
-  constexpr int tag = 2;
+  // A rank sends to rank + round and receives from rank - round, so all pairs of a round are apart.
+  PairsInFlight pairs{handle_};
   for (int round = 0; round < size_; ++round) {
     int const to = (rank_ + round) % size_;
     int const from = (rank_ - round + size_) % size_;
-    Slice const& out = send_parts[static_cast<std::size_t>(to)];
-    Slice const& in = receive_parts[static_cast<std::size_t>(from)];
+    auto const out = part_of(send, send_parts[static_cast<std::size_t>(to)]);
+    auto const in = part_of(receive, receive_parts[static_cast<std::size_t>(from)]);
     if (to == rank_) {
-      std::copy_n(send.data() + out.offset, out.size, receive.data() + in.offset);
-      continue;
+      std::ranges::copy(out, in.begin());
+    } else if (!out.empty() || !in.empty()) {
+      pairs.begin(to, out, from, in);
     }
-    WaitingForRanks const waiting{"all_to_all with rank", from};
-    std::vector<MPI_Request> requests;
-    Bytes const pieces = ceil_div(std::max(out.size, in.size), piece_bytes);
-    for (Bytes p = 0; p < pieces; ++p) {
-      Slice const in_piece = piece_of(in, p, piece_bytes);
-      if (in_piece.size > 0) {
-        check(MPI_Irecv(receive.data() + in_piece.offset, static_cast<int>(in_piece.size), MPI_BYTE,
-                        from, tag, handle_, &requests.emplace_back()),
-              "MPI_Irecv");
-      }
-      Slice const out_piece = piece_of(out, p, piece_bytes);
-      if (out_piece.size > 0) {
-        check(MPI_Isend(send.data() + out_piece.offset, static_cast<int>(out_piece.size), MPI_BYTE,
-                        to, tag, handle_, &requests.emplace_back()),
-              "MPI_Isend");
-      }
+  }
+  pairs.wait_all();
+}
+
+void Communicator::all_to_all(std::span<std::byte const> send, std::span<Slice const> send_parts,
+                              std::span<std::byte> receive, std::span<Slice const> receive_parts,
+                              Bytes largest) const {
+  if (largest > small_part || size_ <= 2) {
+    all_to_all(send, send_parts, receive, receive_parts);
+    return;
+  }
+  auto const ranks = static_cast<std::size_t>(size_);
+  require(send_parts.size() == ranks && receive_parts.size() == ranks,
+          "all_to_all: one part per rank");
+  auto const size = static_cast<std::size_t>(largest);
+  std::vector<std::byte> blocks(ranks * size);
+  auto const block = [&](int i) {
+    return std::span{blocks}.subspan(static_cast<std::size_t>(i) * size, size);
+  };
+  for (int i = 0; i < size_; ++i) {
+    Slice const& part = send_parts[static_cast<std::size_t>((rank_ + i) % size_)];
+    require(part.size <= largest, "all_to_all: a part that is larger than the largest");
+    std::ranges::copy(part_of(send, part), block(i).begin());
+  }
+  exchange_blocks(blocks, size);
+  for (int i = 0; i < size_; ++i) {
+    Slice const& part = receive_parts[static_cast<std::size_t>((rank_ - i + size_) % size_)];
+    require(part.size <= largest, "all_to_all: a part that is larger than the largest");
+    std::ranges::copy(block(i).first(static_cast<std::size_t>(part.size)),
+                      part_of(receive, part).begin());
+  }
+}
+
+// In step k all blocks whose number has bit k go k ranks on, together: a block that starts with number i has
+// gone i ranks when all steps are done.
+void Communicator::exchange_blocks(std::span<std::byte> blocks, std::size_t size) const {
+  std::vector<std::byte> out;
+  std::vector<std::byte> in;
+  for (int reach = 1; reach < size_; reach *= 2) {
+    out.clear();
+    for (int i = reach; i < size_; i = (i + 1) | reach) {
+      auto const block = blocks.subspan(static_cast<std::size_t>(i) * size, size);
+      out.insert(out.end(), block.begin(), block.end());
     }
-    check(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
-          "MPI_Waitall");
+    in.resize(out.size());
+    PairsInFlight pairs{handle_};
+    pairs.begin((rank_ + reach) % size_, out, (rank_ - reach + size_) % size_, in);
+    pairs.wait_all();
+    auto next = in.begin();
+    for (int i = reach; i < size_; i = (i + 1) | reach) {
+      auto const end = next + static_cast<std::ptrdiff_t>(size);
+      std::copy(next, end, blocks.subspan(static_cast<std::size_t>(i) * size).begin());
+      next = end;
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <span>
 #include <string>
@@ -22,6 +23,14 @@ class MpiError : public Error {
 };
 
 using offstage::Slice;
+
+/// Pairs of ranks whose bytes are under way at a time in all_to_all: enough to hide latency, few
+/// enough for the buffers of a network with thousands of ranks.
+constexpr int most_pairs = 8;
+/// Counts of messages beyond 2 GiB are in this unit.
+constexpr Bytes page_bytes = 4 * KiB;
+/// Parts of an exchange up to here are small: a message of them takes as long as its latency.
+constexpr Bytes small_part = 16 * KiB;
 
 /// Owns a duplicate or a split of a communicator; move-only.
 ///
@@ -65,29 +74,55 @@ class Communicator {
   void broadcast(std::span<std::byte> bytes, int root) const;
   [[nodiscard]] std::string broadcast(std::string text, int root) const;
 
-  /// Rank r contributes the bytes at parts[r] of `buffer`; afterwards every rank has all parts. The
-  /// parts lie in rank order without overlap; this rank's own part is filled in already.
+  /// Rank r contributes the r-th of size() equal parts of `buffer`, which is filled in already;
+  /// afterwards every rank has all parts. Beyond 2 GiB a part is a multiple of page_bytes.
+  void all_gather(std::span<std::byte> buffer) const;
+  /// The same of parts that are not equal, 2 GiB in all at most: rank r has parts[r]. They lie in
+  /// rank order without overlap.
   void all_gather(std::span<std::byte> buffer, std::span<Slice const> parts) const;
   /// Rank r receives at `root` into parts[r] of `buffer`; `mine` is this rank's part. `buffer` is
   /// used at the root alone.
   void gather(std::span<std::byte const> mine, std::span<std::byte> buffer,
               std::span<Slice const> parts, int root) const;
   /// Sends the bytes send_parts[r] of `send` to rank r and receives from it into receive_parts[r]
-  /// of `receive`. Parts may be empty.
+  /// of `receive`. Parts may be empty. Pairwise, with most_pairs pairs of ranks in flight.
   void all_to_all(std::span<std::byte const> send, std::span<Slice const> send_parts,
                   std::span<std::byte> receive, std::span<Slice const> receive_parts) const;
+
+  /// The same. `largest`: the size of the largest part of any rank, which all of them know. Parts up
+  /// to small_part travel through other ranks, joined to O(log R) messages, in the place of R - 1.
+  /// Source: Bruck et al., Efficient algorithms for all-to-all communications, 1997.
+  /// Memory: up to small_part, that of 2 R parts on the host, beside buffers there.
+  void all_to_all(std::span<std::byte const> send, std::span<Slice const> send_parts,
+                  std::span<std::byte> receive, std::span<Slice const> receive_parts,
+                  Bytes largest) const;
 
   /// One value of each rank, in rank order.
   template <class T>
   [[nodiscard]] std::vector<T> all_gather_value(T const& value) const {
     std::vector<T> all(static_cast<std::size_t>(size()));
-    std::vector<Slice> parts(all.size());
-    for (std::size_t r = 0; r < parts.size(); ++r) {
-      parts[r] = {static_cast<Bytes>(r * sizeof(T)), static_cast<Bytes>(sizeof(T))};
-    }
     all[static_cast<std::size_t>(rank())] = value;
-    all_gather(std::as_writable_bytes(std::span{all}), parts);
+    all_gather(std::as_writable_bytes(std::span{all}));
     return all;
+  }
+  /// Brings the values of all ranks together at rank 0, in a binomial tree: merge(mine, others) adds
+  /// to what a run of ranks has what the run of ranks right behind it has. A rank receives O(log R)
+  /// messages and sends one. The merged values at rank 0; empty elsewhere.
+  template <class T, class Merge>
+  [[nodiscard]] std::vector<T> fold(std::vector<T> mine, Merge const& merge) const {
+    for (int reach = 1; reach < size(); reach *= 2) {
+      if ((rank() & reach) != 0) {
+        send(std::as_bytes(std::span{mine}), rank() - reach);
+        return {};
+      }
+      if (rank() + reach < size()) {
+        auto const bytes = receive(rank() + reach);
+        std::vector<T> others(bytes.size() / sizeof(T));
+        std::memcpy(others.data(), bytes.data(), bytes.size());
+        merge(mine, std::span<T const>{others});
+      }
+    }
+    return mine;
   }
   template <class T>
   [[nodiscard]] T broadcast_value(T value, int root) const {
@@ -103,6 +138,12 @@ class Communicator {
 
  private:
   explicit Communicator(MPI_Comm handle);
+  /// Blocks of `size` bytes; block i goes from this rank to the one i behind it, from which block i comes.
+  void exchange_blocks(std::span<std::byte> blocks, std::size_t size) const;
+  /// One message of less than 2 GiB.
+  void send(std::span<std::byte const> bytes, int to) const;
+  [[nodiscard]] std::vector<std::byte> receive(int from) const;
+
   MPI_Comm handle_{MPI_COMM_NULL};
   int rank_{};
   int size_{1};

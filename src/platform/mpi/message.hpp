@@ -34,7 +34,7 @@ class Message {
   /// `bytes`: at most 1 GiB.
   [[nodiscard]] static Message send(Communicator const& comm, std::span<std::byte const> bytes,
                                     int to);
-  /// Of any rank; `bytes` may be more than comes.
+  /// Receives a message of any rank; `bytes` may be longer than the message.
   [[nodiscard]] static Message receive(Communicator const& comm, std::span<std::byte> bytes);
 
   [[nodiscard]] bool is_under_way() const noexcept { return request_ != MPI_REQUEST_NULL; }

@@ -1,5 +1,6 @@
 #include "platform/mpi/session.hpp"
 
+#include <fmt/format.h>
 #include <mpi.h>
 #include <unistd.h>
 #if __has_include(<mpi-ext.h>)
@@ -69,6 +70,10 @@ void expect_one_rank() noexcept {
   }
 }
 
+char const* name_of_level(int level) noexcept {
+  return level == MPI_THREAD_SINGLE ? "MPI_THREAD_SINGLE" : "a level below MPI_THREAD_FUNNELED";
+}
+
 }  // namespace
 
 Session::Session() {
@@ -80,6 +85,15 @@ Session::Session() {
   int const code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
   if (code != MPI_SUCCESS) {
     throw MpiError{"MPI_Init_thread", code};
+  }
+  if (provided < MPI_THREAD_FUNNELED) {
+    MPI_Finalize();
+    throw Error{
+        ExitCode::other,
+        fmt::format(
+            "MPI_Init_thread: {} gives a process {} alone, but offstage has threads beside the one "
+            "that calls MPI and needs MPI_THREAD_FUNNELED; use an MPI that was built with threads",
+            library_version(), name_of_level(provided))};
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 }

@@ -7,7 +7,7 @@ namespace offstage::mpi {
 /// Owns MPI: initialises at construction (one thread calls MPI), finalises at destruction. Errors
 /// of MPI calls are returned, not fatal, on every communicator made afterwards. A process that no launcher started
 /// tells Open MPI, by variables of its environment, that it stays alone: 0.05 s instead of 0.5 to begin.
-/// Errors: MpiError if MPI is up already or does not come up.
+/// Errors: MpiError if MPI is up already or does not come up. Error if it gives no MPI_THREAD_FUNNELED.
 class Session {
  public:
   Session();

@@ -28,7 +28,7 @@ class SharedWindow {
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
 
  private:
-  int exceptions_;  ///< that were under way at construction
+  int exceptions_;  ///< exceptions that were under way at construction
   MPI_Win window_ = MPI_WIN_NULL;
   std::span<std::byte> bytes_;
 };

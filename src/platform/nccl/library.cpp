@@ -73,7 +73,6 @@ struct Functions {
     find(group_start, "ncclGroupStart");
     find(group_end, "ncclGroupEnd");
     find(all_gather, "ncclAllGather");
-    find(broadcast, "ncclBroadcast");
     find(send, "ncclSend");
     find(recv, "ncclRecv");
   }
@@ -90,7 +89,6 @@ struct Functions {
   decltype(&ncclGroupStart) group_start{};
   decltype(&ncclGroupEnd) group_end{};
   decltype(&ncclAllGather) all_gather{};
-  decltype(&ncclBroadcast) broadcast{};
   decltype(&ncclSend) send{};
   decltype(&ncclRecv) recv{};
 };
@@ -112,7 +110,7 @@ std::size_t count_of(Slice const& part) {
 class LoadedCommunicator final : public Communicator {
  public:
   LoadedCommunicator(Functions const& nccl, UniqueId const& id, int rank, int ranks)
-      : nccl_{nccl}, rank_{rank} {
+      : nccl_{nccl}, rank_{rank}, ranks_{ranks} {
     ncclUniqueId copy{};
     std::memcpy(&copy, id.data(), id.size());
     Waiting const waiting{"NCCL to connect the ranks"};
@@ -122,7 +120,7 @@ class LoadedCommunicator final : public Communicator {
   LoadedCommunicator(LoadedCommunicator const&) = delete;
   LoadedCommunicator& operator=(LoadedCommunicator const&) = delete;
 
-  void all_gather(void* stream, std::span<std::byte> buffer, std::span<Slice const> parts) override;
+  void all_gather(void* stream, std::span<std::byte> buffer) override;
   void all_to_all(void* stream, std::span<std::byte const> send, std::span<Slice const> send_parts,
                   std::span<std::byte> receive, std::span<Slice const> receive_parts) override;
   void end(bool failed) noexcept override;
@@ -151,41 +149,19 @@ class LoadedCommunicator final : public Communicator {
 
   Functions const& nccl_;
   int rank_;
+  int ranks_;
   ncclComm_t comm_{};
 };
 
-/// Whether NCCL's own all-gather can do it, for which all parts are of one size.
-bool are_alike(std::span<Slice const> parts) {
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].size != parts[0].size ||
-        parts[i].offset != parts[0].offset + static_cast<Bytes>(i) * parts[0].size) {
-      return false;
-    }
-  }
-  return true;
-}
-
-void LoadedCommunicator::all_gather(void* stream, std::span<std::byte> buffer,
-                                    std::span<Slice const> parts) {
-  auto* const queue = static_cast<cudaStream_t>(stream);
+void LoadedCommunicator::all_gather(void* stream, std::span<std::byte> buffer) {
+  auto const ranks = static_cast<std::size_t>(ranks_);
+  require(buffer.size() % ranks == 0, "nccl::Communicator: equal parts");
+  std::size_t const part = buffer.size() / ranks;
   group("NCCL to queue an all-gather", [&] {
-    if (are_alike(parts)) {
-      auto const& mine = parts[static_cast<std::size_t>(rank_)];
-      check(nccl_,
-            nccl_.all_gather(buffer.data() + mine.offset, buffer.data() + parts[0].offset,
-                             count_of(mine), ncclUint8, comm_, queue),
-            "ncclAllGather", comm_);
-      return;
-    }
-    for (std::size_t root = 0; root < parts.size(); ++root) {
-      auto* const part = buffer.data() + parts[root].offset;
-      if (parts[root].size > 0) {
-        check(nccl_,
-              nccl_.broadcast(part, part, count_of(parts[root]), ncclUint8, static_cast<int>(root),
-                              comm_, queue),
-              "ncclBroadcast", comm_);
-      }
-    }
+    check(nccl_,
+          nccl_.all_gather(buffer.data() + static_cast<std::size_t>(rank_) * part, buffer.data(),
+                           part, ncclUint8, comm_, static_cast<cudaStream_t>(stream)),
+          "ncclAllGather", comm_);
   });
 }
 

@@ -32,10 +32,9 @@ class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  /// Rank r contributes the bytes at parts[r] of `buffer`, device memory; afterwards every rank has all parts.
-  /// They lie in rank order without overlap, and some may be empty.
-  virtual void all_gather(void* stream, std::span<std::byte> buffer,
-                          std::span<Slice const> parts) = 0;
+  /// Rank r contributes the r-th of as many equal parts of `buffer`, device memory, as there are ranks; afterwards
+  /// every rank has all parts.
+  virtual void all_gather(void* stream, std::span<std::byte> buffer) = 0;
   /// Sends the bytes send_parts[r] of `send` to rank r and receives from it into receive_parts[r] of `receive`,
   /// device memory both. Parts may be empty, but what one sends the other receives. Not to itself.
   virtual void all_to_all(void* stream, std::span<std::byte const> send,

@@ -14,13 +14,13 @@ using TimePoint = std::chrono::system_clock::time_point;
 /// The value of a variable, null if it is not set: std::getenv, or a table in tests.
 using Environment = std::function<char const*(char const*)>;
 
-/// What Slurm tells the processes of a job.
+/// Facts that Slurm tells the processes of a job.
 struct Job {
   std::string id;    ///< digits; of an array, the task's own
   std::string name;  ///< without control characters; may be empty
   std::int64_t restart_count{};
   std::string array_job{};                   ///< digits; empty: no array
-  std::optional<std::int64_t> array_task{};  ///< of array_job
+  std::optional<std::int64_t> array_task{};  ///< task of array_job
   std::string nodes{};                       ///< as Slurm writes them: "n[1-3,7]"
   std::optional<TimePoint> end{};            ///< when Slurm ends it; empty: unknown or never
 };

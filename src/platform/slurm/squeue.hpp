@@ -8,7 +8,7 @@
 
 namespace offstage::slurm {
 
-/// What squeue said about the end of a job.
+/// Answer of squeue about the end of a job.
 struct Answer {
   std::optional<TimePoint> end;  ///< empty: without limit, or unknown
   std::string problem;  ///< why it is unknown, with what squeue wrote; empty if it is known

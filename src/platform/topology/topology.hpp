@@ -10,7 +10,7 @@ namespace offstage::topology {
 /// A NUMA domain that has CPUs; memory without any (HBM beside DRAM, a GPU's) is no place for a rank.
 struct NumaNode {
   int index{};            ///< the operating system's number
-  int package{-1};        ///< of its socket; -1 if unknown
+  int package{-1};        ///< number of its socket; -1 if unknown
   std::vector<int> cpus;  ///< logical CPUs, ascending
 };
 
@@ -21,7 +21,8 @@ struct Device {
   int numa{-1};      ///< index of the nearest NUMA domain; -1 if unknown
 };
 
-/// What hwloc knows of this node: the real one, or what HWLOC_XMLFILE or HWLOC_SYNTHETIC describe.
+/// Hardware of this node as hwloc sees it: the real node, or one that HWLOC_XMLFILE or HWLOC_SYNTHETIC
+/// describe.
 struct Topology {
   std::vector<NumaNode> numa;           ///< ascending by index
   std::vector<std::vector<int>> cores;  ///< logical CPUs of each physical core

@@ -1,0 +1,151 @@
+#include <fmt/format.h>
+
+#include <boost/program_options.hpp>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "base/dtype.hpp"
+#include "base/log.hpp"
+#include "base/stopwatch.hpp"
+#include "base/units.hpp"
+#include "cli/all_ranks.hpp"
+#include "cli/command_options.hpp"
+#include "cli/commands.hpp"
+#include "train/data_lines.hpp"
+#include "train/evaluation.hpp"
+
+namespace offstage::cli {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr char const* usage_text =
+    "Usage: offstage evaluate --from PATH --data FILE[,FILE...] [--option ...]\n"
+    "\n"
+    "Says the mean loss of a model on data, and its perplexity, as a validation of offstage train "
+    "has them.\n"
+    "Works alone and under mpirun or srun; the parameters are dealt to the ranks, and the loss is "
+    "the same on\n"
+    "any number of them.\n"
+    "  --from PATH           a checkpoint (step-...), a directory of checkpoints or a run, of "
+    "which "
+    "the newest\n"
+    "                        complete one is taken, or a Hugging Face directory\n"
+    "  --data FILE,FILE      files of tokens, as data.valid names them; a mask beside one says "
+    "which count\n"
+    "  --sequence N          tokens of a window [1024, or model.max-sequence if that is less]\n"
+    "  --micro-batch N       windows that a rank takes at once [1]\n"
+    "  --windows N           only the first N windows; 0: all [0]\n"
+    "  --format F            auto, text, megatron, llmc or nanogpt [auto]\n"
+    "  --cross-documents X   true, false or whole, as data.cross-documents [true]\n"
+    "  --separator N         as data.separator\n"
+    "  --mask on|off         off: all tokens count [on]\n"
+    "  --dtype fp32|bf16|fp16  what the model computes in [fp32]\n"
+    "  --device auto|host|cuda  as device.kind [auto]\n"
+    "  --threads N           of each rank [its share of the cores]\n"
+    "\n"
+    "  offstage evaluate --from tuned --data chats --cross-documents=whole --sequence=2048";
+
+std::string const& text_of(GivenOptions const& given, char const* option) {
+  return given[option].as<std::string>();
+}
+
+GivenOptions parse(Arguments const& arguments) {
+  po::options_description options;
+  auto add = options.add_options();
+  auto const text = [] { return po::value<std::string>(); };
+  add("from", text()->required());
+  add("data", text()->required());
+  for (auto const& [name, value] : {std::pair{"sequence", "0"},
+                                    {"micro-batch", "1"},
+                                    {"windows", "0"},
+                                    {"format", "auto"},
+                                    {"cross-documents", "true"},
+                                    {"mask", "on"},
+                                    {"dtype", "fp32"},
+                                    {"device", "auto"},
+                                    {"threads", "0"}}) {
+    add(name, text()->default_value(value));
+  }
+  add("separator", text());
+  return parse_command_options(arguments, options, "evaluate");
+}
+
+data::DatasetOptions data_options(GivenOptions const& given) {
+  using data::Format;
+  using data::WindowRule;
+  constexpr std::int64_t most = 1'000'000'000;
+  data::DatasetOptions options;
+  options.key = "--data";
+  options.sequence = number<std::int64_t>("sequence", text_of(given, "sequence"), 0, most);
+  options.format = choice<Format>(given, "format",
+                                  {{"auto", Format::automatic},
+                                   {"text", Format::text},
+                                   {"megatron", Format::megatron},
+                                   {"llmc", Format::llmc},
+                                   {"nanogpt", Format::nanogpt}});
+  options.rule = choice<WindowRule>(
+      given, "cross-documents",
+      {{"true", WindowRule::crossing}, {"false", WindowRule::apart}, {"whole", WindowRule::whole}});
+  options.uses_masks = choice<bool>(given, "mask", {{"off", false}, {"on", true}});
+  if (given.contains("separator")) {
+    options.separator =
+        number<std::int32_t>("separator", text_of(given, "separator"), 0, 1'000'000'000);
+  }
+  return options;
+}
+
+train::EvaluationTask task_of(GivenOptions const& given) {
+  using train::DeviceKind;
+  train::EvaluationTask task;
+  task.from = text_of(given, "from");
+  try {
+    task.data = data::parse_sources(text_of(given, "data"));
+  } catch (UsageError const& error) {
+    throw UsageError{fmt::format("--data: {}", error.what())};
+  }
+  task.options = data_options(given);
+  task.micro_batch =
+      number<std::int64_t>("micro-batch", text_of(given, "micro-batch"), 1, 1'000'000);
+  task.most_windows =
+      number<std::int64_t>("windows", text_of(given, "windows"), 0, 1'000'000'000'000);
+  task.dtype = choice<DType>(given, "dtype",
+                             {{"fp32", DType::fp32}, {"bf16", DType::bf16}, {"fp16", DType::fp16}});
+  task.device.kind = choice<DeviceKind>(
+      given, "device",
+      {{"auto", DeviceKind::automatic}, {"host", DeviceKind::host}, {"cuda", DeviceKind::cuda}});
+  task.threads =
+      static_cast<int>(number<std::int64_t>("threads", text_of(given, "threads"), 0, 1'000'000));
+  return task;
+}
+
+void print(train::Evaluation const& done, Seconds elapsed) {
+  for (std::string const& line : train::describe_validation_files(done.files, done.windows)) {
+    log::info("{}", line.substr(line.find(' ') + 1));  // without the name of a key
+  }
+  log::info(
+      "loss {:.7f} nats per token, perplexity {:.7g}, over {} targets in {} windows of {}, {}",
+      done.mean.loss, std::exp(done.mean.loss), done.mean.targets, done.windows, done.sequence,
+      format_duration(elapsed));
+}
+
+}  // namespace
+
+ExitCode evaluate_command(Arguments const& arguments) {
+  if (arguments.empty() || asks_for_help(arguments)) {
+    log::write_lines(usage_text);
+    return arguments.empty() ? ExitCode::usage : ExitCode::done;
+  }
+  return on_all_ranks([&](mpi::Communicator const& comm) {
+    Stopwatch const watch;
+    train::EvaluationTask task;
+    mpi::agree(comm, [&] { task = task_of(parse(arguments)); });
+    auto const done = train::evaluate(task, comm);
+    if (comm.rank() == 0) {
+      print(done, watch.elapsed());
+    }
+  });
+}
+
+}  // namespace offstage::cli

@@ -1,0 +1,184 @@
+#include "huggingface/companions.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/printable.hpp"
+#include "base/units.hpp"
+#include "huggingface/file.hpp"
+#include "huggingface/names.hpp"
+
+namespace offstage::huggingface {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr Bytes largest_companion = 256 * MiB;
+constexpr char const* generation_name = "generation_config.json";
+constexpr char const* tokenizer_name = "tokenizer.json";
+constexpr char const* tokenizer_config_name = "tokenizer_config.json";
+constexpr std::array<std::string_view, 12> companion_names{
+    "added_tokens.json", "chat_template.jinja",     "chat_template.json", generation_name,
+    "merges.txt",        "special_tokens_map.json", "spiece.model",       tokenizer_name,
+    "tokenizer.model",   tokenizer_config_name,     "vocab.json",         "vocab.txt"};
+
+/// A directory of companions, and how errors call it.
+class Directory {
+ public:
+  Directory(std::string const& path, std::string const& key) : path_{path}, key_{key} {}
+
+  [[noreturn]] void fail(std::string const& name, std::string const& problem) const {
+    throw DataError{fmt::format("{}={}: {} {}", key_, path_, name, problem)};
+  }
+  [[nodiscard]] bool has(std::string const& name) const {
+    std::error_code none;
+    return std::filesystem::is_regular_file(path_ + "/" + name, none);
+  }
+  [[nodiscard]] std::string text(std::string const& name) const {
+    return read_text(path_ + "/" + name, largest_companion);
+  }
+  [[nodiscard]] Json json(std::string const& name) const {
+    auto tree = Json::parse(text(name), nullptr, false);
+    if (!tree.is_object()) {
+      fail(name, "holds no JSON object");
+    }
+    return tree;
+  }
+
+ private:
+  std::string path_;
+  std::string key_;
+};
+
+/// The number of a token in tokenizer.json, by its text.
+std::int64_t number_of(Directory const& directory, std::string const& token) {
+  if (!directory.has(tokenizer_name)) {
+    directory.fail(tokenizer_name,
+                   fmt::format("is not there to look up the token '{}' in", printable_name(token)));
+  }
+  auto const tree = directory.json(tokenizer_name);
+  if (auto const added = tree.find("added_tokens"); added != tree.end() && added->is_array()) {
+    for (auto const& one : *added) {
+      if (one.is_object() && one.value("content", Json{}) == token &&
+          one.value("id", Json{}).is_number_unsigned()) {
+        return one["id"].get<std::int64_t>();
+      }
+    }
+  }
+  auto const in_vocabulary = Json::json_pointer{"/model/vocab"} / token;
+  if (!tree.contains(in_vocabulary) || !tree[in_vocabulary].is_number_unsigned()) {
+    directory.fail(tokenizer_name, fmt::format("has no token '{}'", printable_name(token)));
+  }
+  return tree[in_vocabulary].get<std::int64_t>();
+}
+
+/// One id, several in an array, or null.
+void check_ids(Directory const& directory, std::string const& file, Json const& ids,
+               std::int64_t vocab) {
+  auto const is_token = [&](Json const& id) {
+    return id.is_number_integer() && id.get<std::int64_t>() >= 0 && id.get<std::int64_t>() < vocab;
+  };
+  bool const good = ids.is_null() || is_token(ids) ||
+                    (ids.is_array() && !ids.empty() && std::ranges::all_of(ids, is_token));
+  if (!good) {
+    directory.fail(file, fmt::format("names the token {}, but the model has tokens 0 to {}",
+                                     printable_name(ids.dump()), vocab - 1));
+  }
+}
+
+/// Of a model's config.json.
+TokenIds ids_in_config(Directory const& directory, std::int64_t vocab) {
+  auto const config = directory.json(config_name);
+  if (auto const size = config.value("vocab_size", Json{});
+      size.is_number_integer() && size.get<std::int64_t>() != vocab) {
+    directory.fail(config_name, fmt::format("has vocab_size {}, but the model has {} tokens; name "
+                                            "the model that it was tuned from",
+                                            size.get<std::int64_t>(), vocab));
+  }
+  TokenIds ids;
+  for (auto const& [name, text] : {std::pair{"bos_token_id", &ids.bos},
+                                   {"eos_token_id", &ids.eos},
+                                   {"pad_token_id", &ids.pad}}) {
+    auto const value = config.value(name, Json{});
+    check_ids(directory, config_name, value, vocab);
+    *text = value.dump();
+  }
+  return ids;
+}
+
+/// Of tokenizer_config.json: a text, or an object with content.
+TokenIds ids_in_tokenizer(Directory const& directory, std::int64_t vocab) {
+  TokenIds ids;
+  if (!directory.has(tokenizer_config_name)) {
+    return ids;
+  }
+  auto const config = directory.json(tokenizer_config_name);
+  for (auto const& [name, text] :
+       {std::pair{"bos_token", &ids.bos}, {"eos_token", &ids.eos}, {"pad_token", &ids.pad}}) {
+    auto value = config.value(name, Json{});
+    value = value.is_object() ? value.value("content", Json{}) : value;
+    if (value.is_string()) {
+      Json const id = number_of(directory, value.get<std::string>());
+      check_ids(directory, tokenizer_name, id, vocab);
+      *text = id.dump();
+    }
+  }
+  return ids;
+}
+
+void replace_end(Directory const& directory, std::string const& eos, std::int64_t vocab,
+                 Companions& companions) {
+  Json const id = number_of(directory, eos);
+  check_ids(directory, tokenizer_name, id, vocab);
+  companions.ids.eos = id.dump();
+  auto const change = [&](char const* file, char const* field, Json const& value) {
+    if (auto const found = companions.files.find(file); found != companions.files.end()) {
+      auto tree = directory.json(file);
+      tree[field] = value;
+      found->second = tree.dump(2) + "\n";
+    }
+  };
+  change(generation_name, "eos_token_id", id);
+  change(tokenizer_config_name, "eos_token", eos);
+  change("special_tokens_map.json", "eos_token", eos);
+}
+
+}  // namespace
+
+bool is_companion(std::string const& name) {
+  return std::ranges::find(companion_names, name) != companion_names.end();
+}
+
+Companions read_companions(std::string const& path, std::string const& key, std::int64_t vocab,
+                           std::optional<std::string> const& eos) {
+  Directory const directory{path, key};
+  Companions companions;
+  for (std::string_view const view : companion_names) {
+    std::string const name{view};
+    if (directory.has(name)) {
+      companions.files[name] = directory.text(name);
+    }
+  }
+  bool const has_config = directory.has(config_name);
+  if (companions.files.empty() && !has_config) {
+    directory.fail("it", "has no tokenizer and no config.json; name the directory of a model");
+  }
+  companions.ids =
+      has_config ? ids_in_config(directory, vocab) : ids_in_tokenizer(directory, vocab);
+  if (directory.has(generation_name)) {
+    check_ids(directory, generation_name,
+              directory.json(generation_name).value("eos_token_id", Json{}), vocab);
+  }
+  if (eos) {
+    replace_end(directory, *eos, vocab, companions);
+  }
+  return companions;
+}
+
+}  // namespace offstage::huggingface

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer.hpp"
+#include "pack/template.hpp"
+
+namespace offstage::pack {
+
+struct Message {
+  Template::Role const* role{};
+  std::string content;
+};
+
+/// The messages of a conversation, which is a JSON object in `line`: those of the array `field`,
+/// objects with role and content; without that field one for each role of the template that is a
+/// field of the object, in the template's order (prompt, completion), empty ones left out.
+/// Errors: DataError that begins with `place`: no JSON, no object, none of these fields, a role that
+///         the template does not know, a content that is no text.
+[[nodiscard]] std::vector<Message> read_messages(std::string_view line, std::string const& field,
+                                                 Template const& form, std::string const& place);
+
+/// Turns conversations into tokens, one after another.
+///
+/// Tokens: those of the whole text between two {bos} or {eos}, so that they are what the tokenizer
+///         makes of the text elsewhere. A token that lies on both sides of {learn} or {/learn}
+///         counts; such places are counted, as a prompt that ends there has other tokens.
+/// Time:   a text is encoded once more for each {learn} and {/learn} in it, up to there.
+/// Threads: one.
+class ConversationEncoder {
+ public:
+  ConversationEncoder(Template const& form, data::Tokenizer const& tokenizer)
+      : form_{form}, encoder_{tokenizer.encoder()} {}
+
+  struct Encoded {
+    std::vector<std::int32_t> tokens;
+    std::vector<std::uint8_t> mask;  ///< 1: the token counts in the loss
+    std::int64_t straddling{};       ///< places inside of tokens
+  };
+  [[nodiscard]] Encoded encode(std::span<Message const> messages);
+  /// What a model is given to answer `messages`: them, and the first learned role up to {learn}.
+  [[nodiscard]] std::vector<std::int32_t> prompt(std::span<Message const> messages);
+
+ private:
+  /// Text without tokens of the template in it, and where {learn} and {/learn} stand in it.
+  struct Text {
+    std::string text;
+    struct Turn {
+      std::size_t place;
+      bool learns;  ///< from there on
+    };
+    std::vector<Turn> turns;
+    bool learns_at_first{};
+  };
+
+  /// Adds a line of the template; false if it was ended at {learn}.
+  bool add(TemplateLine const& line, std::string_view content, bool stops_at_learn);
+  void add_token(std::int32_t token);
+  void end_text();
+  void turn(bool learns);
+  /// Where a turn lies in the text's tokens.
+  [[nodiscard]] std::size_t place_of(Text::Turn const& turn, std::span<std::int32_t const> tokens);
+
+  Template const& form_;
+  std::unique_ptr<data::Encoder> encoder_;
+  Encoded out_;
+  Text text_;
+  bool learns_ = false;
+};
+
+}  // namespace offstage::pack

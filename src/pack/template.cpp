@@ -1,0 +1,210 @@
+#include "pack/template.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "base/error.hpp"
+#include "base/printable.hpp"
+#include "base/units.hpp"
+#include "data/input_file.hpp"
+
+namespace offstage::pack {
+namespace {
+
+constexpr Bytes largest_template = MiB;
+constexpr std::string_view spaces = " \t\r";
+
+using Fail = std::function<void(std::string const&)>;  // throws
+
+std::string_view trimmed(std::string_view text) {
+  auto const first = text.find_first_not_of(spaces);
+  return first == std::string_view::npos
+             ? std::string_view{}
+             : text.substr(first, text.find_last_not_of(spaces) - first + 1);
+}
+
+/// A file's text between two passes: bos and eos may stand behind their uses.
+struct Given {
+  std::size_t number{};  ///< of the line
+  std::string name;
+  std::string text;
+};
+
+struct Tokens {
+  std::optional<std::int32_t> bos, eos;
+};
+
+TemplatePart part_of(std::string_view name, Tokens const& tokens, Fail const& fail) {
+  using Kind = TemplatePart::Kind;
+  struct Known {
+    std::string_view name;
+    Kind kind;
+  };
+  static constexpr std::array known{Known{"content", Kind::content}, Known{"learn", Kind::learn},
+                                    Known{"/learn", Kind::ignore}, Known{"bos", Kind::token},
+                                    Known{"eos", Kind::token}};
+  auto const* const found = std::ranges::find(known, name, &Known::name);
+  if (found == known.end()) {
+    fail(
+        fmt::format("has {{{}}}, but {{content}}, {{bos}}, {{eos}}, {{learn}} and {{/learn}} are "
+                    "known; {{{{ stands for a brace",
+                    printable_name(name)));
+  }
+  auto const token = name == "bos" ? tokens.bos : tokens.eos;
+  if (found->kind == Kind::token && !token) {
+    fail(fmt::format("has {{{}}}, but the tokenizer names no such token; write {} = \"TOKEN\"",
+                     name, name));
+  }
+  return {.kind = found->kind, .text = {}, .token = token.value_or(0)};
+}
+
+TemplateLine parse_line(std::string_view text, Tokens const& tokens, Fail const& fail) {
+  TemplateLine line;
+  std::string plain;
+  auto const end_plain = [&] {
+    if (!plain.empty()) {
+      line.push_back({.kind = TemplatePart::Kind::text, .text = std::move(plain)});
+      plain.clear();
+    }
+  };
+  while (!text.empty()) {
+    if (text.front() != '{' || text.starts_with("{{")) {
+      plain += text.front();
+      text.remove_prefix(text.front() == '{' ? 2 : 1);
+      continue;
+    }
+    auto const close = text.find('}');
+    if (close == std::string_view::npos) {
+      fail("has a { without }; {{ stands for a brace");
+    }
+    end_plain();
+    line.push_back(part_of(text.substr(1, close - 1), tokens, fail));
+    text.remove_prefix(close + 1);
+  }
+  end_plain();
+  return line;
+}
+
+std::vector<Given> lines_of(std::string_view text, data::InputFile const& file) {
+  std::vector<Given> all;
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    auto const end = std::min(text.find('\n'), text.size());
+    auto const line = trimmed(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.empty() || line.front() == '#') {
+      continue;
+    }
+    auto const equals = line.find('=');
+    auto const name = trimmed(line.substr(0, equals));
+    nlohmann::json value;
+    if (equals != std::string_view::npos) {
+      value = nlohmann::json::parse(line.substr(equals + 1), nullptr, false);
+    }
+    if (!value.is_string() || name.empty()) {
+      file.fail(fmt::format("line {} is no NAME = \"TEXT\", with TEXT as in JSON", number));
+    }
+    if (std::ranges::find(all, name, &Given::name) != all.end()) {
+      file.fail(fmt::format("line {} gives '{}' a second time", number, printable_name(name)));
+    }
+    all.push_back({number, std::string{name}, value.get<std::string>()});
+  }
+  return all;
+}
+
+std::optional<std::int32_t> given_token(std::vector<Given> const& lines, std::string_view name,
+                                        std::optional<std::int32_t> own,
+                                        data::Tokenizer const& tokenizer,
+                                        data::InputFile const& file) {
+  auto const line = std::ranges::find(lines, name, &Given::name);
+  if (line == lines.end()) {
+    return own;
+  }
+  auto const token = tokenizer.token(line->text);
+  if (!token) {
+    file.fail(fmt::format("line {}: {} = \"{}\" is no token of the tokenizer", line->number, name,
+                          printable_name(line->text)));
+  }
+  return token;
+}
+
+std::int64_t count(TemplateLine const& line, TemplatePart::Kind kind) {
+  return std::ranges::count(line, kind, &TemplatePart::kind);
+}
+
+void add_line(Given const& given, Tokens const& tokens, Template& result, Fail const& fail) {
+  auto line = parse_line(given.text, tokens, fail);
+  bool const is_around = given.name == "begin" || given.name == "end";
+  auto const contents = count(line, TemplatePart::Kind::content);
+  if (contents != (is_around ? 0 : 1)) {
+    fail(fmt::format("has {{content}} {} times, but {} is right", contents,
+                     is_around ? "never" : "once"));
+  }
+  if (is_around) {
+    (given.name == "begin" ? result.begin : result.end) = std::move(line);
+    return;
+  }
+  bool const is_learned = count(line, TemplatePart::Kind::learn) > 0;
+  result.roles.push_back({given.name, std::move(line), is_learned});
+}
+
+}  // namespace
+
+Template::Role const* Template::role(std::string_view name) const {
+  auto const found = std::ranges::find(roles, name, &Role::name);
+  return found == roles.end() ? nullptr : &*found;
+}
+
+Template::Role const& Template::answers() const {
+  return *std::ranges::find_if(roles, &Role::is_learned);
+}
+
+Template::Role const* Template::asks() const {
+  Role const* const first = &answers();
+  return first == roles.data() ? nullptr : first - 1;
+}
+
+std::string Template::role_names() const {
+  std::string names;
+  for (Role const& one : roles) {
+    names += (names.empty() ? "" : ", ") + one.name;
+  }
+  return names;
+}
+
+Template read_template(std::string const& path, std::string const& key,
+                       data::Tokenizer const& tokenizer) {
+  data::InputFile const file{path, key};
+  if (file.size() > largest_template) {
+    file.fail("is too large for a template");
+  }
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span{text}));
+  auto const lines = lines_of(text, file);
+  auto const frame = tokenizer.frame();
+  auto const own_bos = frame.before.empty() ? std::nullopt : std::optional{frame.before.front()};
+  Tokens const tokens{
+      .bos = given_token(lines, "bos", own_bos, tokenizer, file),
+      .eos = given_token(lines, "eos", tokenizer.end_of_document(), tokenizer, file)};
+  Template result;
+  result.eos = tokens.eos;
+  for (Given const& given : lines) {
+    if (given.name != "bos" && given.name != "eos") {
+      add_line(given, tokens, result, [&](std::string const& problem) {
+        file.fail(
+            fmt::format("line {}: '{}' {}", given.number, printable_name(given.name), problem));
+      });
+    }
+  }
+  if (std::ranges::none_of(result.roles, &Template::Role::is_learned)) {
+    file.fail("has no role with {learn}, so that nothing would count in the loss");
+  }
+  return result;
+}
+
+}  // namespace offstage::pack

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+
+namespace offstage::report {
+
+/// A figure that a run did not record.
+constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+
+/// One step of metrics.jsonl; seconds, and `unknown` where a key is missing or null.
+struct Step {
+  std::int64_t number{};
+  double loss = unknown, norm = unknown, rate = unknown, tokens = unknown;
+  double seconds = unknown, forward = unknown, backward = unknown, update = unknown;
+  double predicted = unknown, tflops = unknown, mfu = unknown;
+  double at{};  ///< the step's end, seconds since the run's first start
+};
+
+struct Validation {
+  std::int64_t step{};
+  double loss = unknown;
+};
+
+/// A checkpoint that has become complete.
+struct Save {
+  std::int64_t step{};
+  int level{};
+  double seconds{}, stood_still{};
+  double at{};  ///< seconds since the run's first start
+};
+
+/// Totals of the steps on one storage path, all ranks together.
+struct PathTotals {
+  std::string directory;
+  bool emulated{};
+  double read_bytes{}, write_bytes{};
+  double read_seconds{}, write_seconds{};  ///< inside transfers
+  double busy_seconds{}, step_seconds{};
+  /// Rates of a node, GB/s, as the last start knew them.
+  double can_read = unknown, can_write = unknown;
+};
+
+/// Memory keys of a start or an end, bytes.
+struct Memory {
+  double host_limit = unknown, host_planned = unknown, host_libraries = unknown;
+  double host_peak = unknown;
+  double device_limit = unknown, device_planned = unknown, device_peak = unknown;
+};
+
+/// A start and what followed until the next one.
+struct Start {
+  std::int64_t step{};  ///< done before
+  double at{};          ///< seconds since the run's first start
+  std::string time;     ///< UTC, as recorded
+  std::int64_t ranks{};
+  std::vector<std::string> nodes;
+  std::string job;
+  std::string end;          ///< "done", or why it stopped; empty: no end is recorded
+  std::vector<Step> steps;  ///< in order
+  double last_at{};         ///< latest time of all that is recorded
+};
+
+/// Seconds of a step, as predicted.
+struct Forecast {
+  bool given{};
+  double step = unknown, forward = unknown, backward = unknown, update = unknown;
+};
+
+/// Contents of a run's run.dir.
+struct Run {
+  std::string directory;
+  std::string name;
+  double parameters = unknown;
+  std::vector<Start> starts;
+  std::vector<Validation> validations;
+  std::vector<Save> saves;
+  std::vector<PathTotals> paths;
+  std::vector<Forecast> forecasts;  ///< in order; the last is of the last steps
+  Memory memory;                    ///< memory of the last start, or of the last end if that has it
+  std::vector<std::string> advice;  ///< advice of the last end
+  std::string header;               ///< header.txt; empty: there is none
+  std::map<std::string, std::string> settings;  ///< effective.cfg, which the caller fills in
+
+  [[nodiscard]] std::int64_t steps() const;
+  [[nodiscard]] Step const* last() const;
+};
+
+/// Reads run.dir/metrics.jsonl and header.txt. Records that older versions of Offstage wrote lack
+/// some figures, which are unknown then; steps without elapsed_seconds follow one another. A last
+/// line without its end, which a run is writing or a kill has torn, is left out.
+/// Memory: some 100 bytes per step.
+/// Errors: DataError naming the file, and the line where one is no record; IoError if it cannot be
+///         read.
+[[nodiscard]] Run read_run(std::string const& directory);
+
+/// Runs whose directories have the same last part are named by more of them.
+void tell_apart(std::vector<Run>& runs);
+
+}  // namespace offstage::report

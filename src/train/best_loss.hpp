@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace offstage::train {
+
+/// One validation of a run.
+struct Validation {
+  std::int64_t step{};
+  double loss{};
+};
+
+/// The validations that a metrics.jsonl tells of, in its order; none where there is no such file.
+/// Lines that are no JSON are passed over. Errors: IoError if it cannot be read.
+[[nodiscard]] std::vector<Validation> read_validations(std::string const& metrics);
+
+/// Which validation was the best so far, and how many came since.
+class BestLoss {
+ public:
+  /// True if it is the best: the first, or less than all before. A loss that is no number is worse
+  /// than any.
+  bool add(Validation const& validation);
+  [[nodiscard]] bool any() const noexcept { return any_; }
+  [[nodiscard]] Validation const& best() const noexcept { return best_; }
+  /// Validations since the best one.
+  [[nodiscard]] std::int64_t since() const noexcept { return since_; }
+
+ private:
+  bool any_ = false;
+  Validation best_;
+  std::int64_t since_{};
+};
+
+}  // namespace offstage::train

@@ -1,0 +1,85 @@
+// Files from rank to rank, on 2 and 3 ranks.
+#include "checkpoint/file_exchange.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/thread.hpp"
+#include "base/watch.hpp"
+#include "platform/failing_calls.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "platform/scratch_directory.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t pieces = 5;
+constexpr Bytes piece_bytes = 4 * MiB;
+constexpr Seconds long_ago{0.4};
+
+/// False if it has not come true after half a minute.
+template <class Holds>
+bool comes_true(Holds&& holds) {
+  for (int looks = 0; looks < 30'000; ++looks) {
+    if (holds()) {
+      return true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  return false;
+}
+
+TEST(FileExchange, ARankThatWaitsMakesProgressAsLongAsAnotherDoes) {
+  mpi::Communicator const world = mpi::Communicator::world();
+  mpi::Communicator const self = mpi::Communicator::self();
+  auto const scratch = world.rank() == 0 ? std::make_unique<ScratchDirectory>() : nullptr;
+  std::string const directory = world.broadcast(scratch ? *scratch / "" : std::string{}, 0);
+  auto const gate = [&](std::int64_t piece) { return directory + "gate-" + std::to_string(piece); };
+  std::vector<SentFile> files;
+  if (world.rank() == 0) {
+    std::ofstream{directory + "large"};
+    fs::resize_file(directory + "large", pieces * piece_bytes);
+    files.push_back({directory + "large", "copy", 0});
+  }
+  // Rank 0 reads a piece once the last rank, which has nothing to move, has opened its gate.
+  FailingCalls const calls{
+      {.kinds = Call::read, .times = 0, .name = "large", .before = [&](std::int64_t piece) {
+         (void)comes_true([&] { return fs::exists(gate(piece)); });
+       }}};
+  std::int64_t hung = 0;
+  std::int64_t went_on = 0;
+  NamedThread keeper{"keeper", [&] {
+                       for (std::int64_t piece = 1; piece <= pieces; ++piece) {
+                         if (world.rank() == world.size() - 1) {
+                           hung += comes_true([] { return since_progress() > long_ago; }) ? 1 : 0;
+                           std::ofstream{gate(piece)};
+                           went_on +=
+                               comes_true([] { return since_progress() < long_ago; }) ? 1 : 0;
+                         }
+                       }
+                     }};
+  FileExchange exchange{files, directory, world, self};
+  exchange.finish();
+  keeper.join();
+  if (world.rank() == world.size() - 1) {
+    EXPECT_EQ(hung, pieces) << "without a piece there is no progress";
+    EXPECT_EQ(went_on, pieces);
+  }
+  if (world.rank() == 0) {
+    EXPECT_EQ(fs::file_size(directory + "copy"), pieces * piece_bytes);
+  }
+  world.barrier();
+}
+
+}  // namespace
+}  // namespace offstage::checkpoint

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""From conversations to a model that stops by itself: `jobs/finetune.sh` rehearsed, `export --like` against transformers where a
+Python has it ($TRANSFORMERS_PYTHON or this one), `offstage evaluate`, and what a run does by its validations."""
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from harness import OFFSTAGE, OffstageTest, main
+
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = ROOT / "tests" / "reference" / "files"
+USAGE, DATA = 64, 65
+TRANSFORMERS = """
+import json, sys
+try:
+    import torch, transformers
+except ImportError as error:
+    print(error)
+    sys.exit(77)
+directory, prompt, count = json.load(sys.stdin)
+model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+tokens = torch.tensor([prompt])
+out = model.generate(tokens, attention_mask=torch.ones_like(tokens), do_sample=False, max_new_tokens=count, pad_token_id=0)
+print(json.dumps({"tokens": out[0].tolist(), "eos": tokenizer.eos_token_id, "vocab": len(tokenizer)}))
+"""
+
+
+def words_tokenizer(count):
+    """A tokenizer.json whose tokens are t0, t1, ..."""
+    return {"version": "1.0", "truncation": None, "padding": None,
+            "added_tokens": [{"id": i, "content": f"<t{i}>", "single_word": False, "lstrip": False, "rstrip": False,
+                              "normalized": False, "special": False} for i in range(count)],
+            "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None,
+            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                      "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                      "vocab": {f"<t{i}>": i for i in range(count)}, "merges": []}}
+
+
+class Walk(OffstageTest):
+    def test_from_text_to_a_tuned_export(self):
+        place = self.folder / "walk"
+        done = subprocess.run([ROOT / "jobs" / "finetune.sh", place], capture_output=True, text=True, timeout=300, check=False,
+                              env={**os.environ, "OFFSTAGE": OFFSTAGE, "STEPS": "4", "RANKS": "1"})
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        config = json.loads((place / "tuned-model" / "config.json").read_text())
+        self.assertEqual((256, 259), (config["eos_token_id"], config["vocab_size"]))
+        for name in "tokenizer.json", "tokenizer_config.json":
+            self.assertEqual((place / "base" / name).read_bytes(), (place / "tuned-model" / name).read_bytes())
+        losses = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("loss ")]
+        self.assertEqual(2, len(losses), done.stdout)
+        self.assertLess(losses[1], losses[0])
+        valid = [json.loads(line) for line in (place / "tuned" / "metrics.jsonl").read_text().splitlines()]
+        valid = [r["valid_loss"] for r in valid if "valid_loss" in r]  # before the first step and at the end, in bf16
+        self.assertEqual(2, len(valid))
+        for a, b in zip(valid, losses):
+            self.assertLess(abs(a - b) / b, 0.01)
+        self.assertIn("What colour is the sky?\n", done.stdout)
+
+
+class Like(OffstageTest):
+    """The reference's llama, which says what it says; any of its tokens can end a text."""
+
+    PROMPT = [5, 60, 7, 7, 12, 33]
+    COUNT = 20
+
+    def setUp(self):
+        super().setUp()
+        self.base = self.folder / "base"
+        self.base.mkdir()
+        shutil.copy(REFERENCE / "llama" / "config.json", self.base)
+        shutil.copy(REFERENCE / "llama" / "generation_config.json", self.base)
+        (self.base / "tokenizer.json").write_text(json.dumps(words_tokenizer(64)))
+        (self.base / "tokenizer_config.json").write_text(json.dumps(
+            {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<t1>"}))
+        (self.base / "chat_template.jinja").write_text("{{ messages }}")
+
+    def generated(self, directory, *options):
+        out = self.offstage("generate", "--from", directory, f"--tokens={self.COUNT}",
+                            f"--prompt-tokens={','.join(map(str, self.PROMPT))}", *options).out
+        return out.split()
+
+    def test_a_model_stops_where_its_tokens_say(self):
+        free = list(map(int, self.generated(REFERENCE / "llama", "--tokenizer=none")))
+        end = free[len(self.PROMPT) + 4]
+        stopped = free[:free.index(end, len(self.PROMPT)) + 1]
+        self.assertLess(len(stopped), len(free))
+        out = self.folder / "out"
+        self.offstage("export", "--from", REFERENCE / "llama", "--to", out, "--like", self.base, f"--eos=<t{end}>")
+        for name in "config.json", "generation_config.json":
+            self.assertEqual(end, json.loads((out / name).read_text())["eos_token_id"])
+        self.assertEqual((self.base / "chat_template.jinja").read_bytes(), (out / "chat_template.jinja").read_bytes())
+        self.assertEqual((self.base / "tokenizer.json").read_bytes(), (out / "tokenizer.json").read_bytes())
+        self.assertEqual("".join(f"<t{t}>" for t in stopped[:-1]), "".join(self.generated(out)))
+        python = os.environ.get("TRANSFORMERS_PYTHON", sys.executable)
+        done = subprocess.run([python, "-c", TRANSFORMERS], input=json.dumps([str(out), self.PROMPT, self.COUNT]),
+                              capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode == 77:
+            self.skipTest(f"{python}: {done.stdout.strip()}; generate has stopped at the same token")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual({"tokens": stopped, "eos": end, "vocab": 64}, json.loads(done.stdout.splitlines()[-1]))
+
+    def test_ids_are_those_of_the_model(self):
+        config = json.loads((self.base / "config.json").read_text())
+        config.update(bos_token_id=3, eos_token_id=[4, 5], pad_token_id=6)
+        (self.base / "config.json").write_text(json.dumps(config))
+        self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "out", "--like", self.base)
+        made = json.loads((self.folder / "out" / "config.json").read_text())
+        self.assertEqual((3, [4, 5], 6), (made["bos_token_id"], made["eos_token_id"], made["pad_token_id"]))
+        (self.base / "config.json").unlink()  # a tokenizer alone
+        self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "alone", "--like", self.base)
+        self.assertEqual(1, json.loads((self.folder / "alone" / "config.json").read_text())["eos_token_id"])
+
+    def refused(self, words, *options, expect=DATA):
+        result = self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "out", *options, expect=expect)
+        for word in words:
+            self.assertIn(str(word), result.errors[0])
+        self.assertFalse((self.folder / "out" / "config.json").exists())
+
+    def test_what_does_not_fit_is_refused_and_leaves_nothing(self):
+        self.refused(["--like", "--eos"], "--eos=x", expect=USAGE)
+        self.refused([f"--like={self.folder / 'nowhere'}"], "--like", self.folder / "nowhere")
+        self.refused(["tokenizer.json", "has no token '</s>'"], "--like", self.base, "--eos=</s>")
+        config = json.loads((self.base / "config.json").read_text())
+        (self.base / "config.json").write_text(json.dumps({**config, "eos_token_id": 64}))
+        self.refused(["config.json names the token 64", "0 to 63"], "--like", self.base)
+        (self.base / "config.json").write_text(json.dumps({**config, "vocab_size": 128}))
+        self.refused(["vocab_size 128", "64 tokens"], "--like", self.base)
+        (self.base / "config.json").write_text("[")
+        self.refused(["config.json holds no JSON"], "--like", self.base)
+        self.write("out/tokenizer.json", "mine")
+        (self.base / "config.json").write_text(json.dumps(config))
+        self.refused(["holds a model already (tokenizer.json)"], "--like", self.base, expect=USAGE)
+        self.assertEqual("mine", (self.folder / "out" / "tokenizer.json").read_text())
+
+
+class Evaluate(OffstageTest):
+    def loss(self, *options, ranks=1):
+        out = self.offstage("evaluate", *options, "--device=host", "--threads=1", ranks=ranks).out
+        words = [line for line in out.splitlines() if line.startswith("loss ")][0].split()
+        self.assertAlmostEqual(math.log(float(words[6].rstrip(","))), float(words[1]), places=5)
+        return float(words[1])
+
+    def test_the_loss_is_that_of_transformers_on_any_number_of_ranks(self):
+        reference = json.loads((REFERENCE / "masked.json").read_text())
+        documents = reference["documents"]
+        rows = [{"prompt": "".join(f"<t{t}>" for t, m in zip(d["tokens"], d["mask"]) if not m),
+                 "completion": "".join(f"<t{t}>" for t, m in zip(d["tokens"], d["mask"]) if m)} for d in documents]
+        lines = self.write("chats.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        tokenizer = self.write("tokenizer.json", json.dumps(words_tokenizer(64)))
+        template = self.write("template.txt", 'prompt = "{content}"\ncompletion = "{learn}{content}"\n')
+        self.offstage("data", "pack", "--from", lines, "--to", self.folder / "chats", f"--tokenizer={tokenizer}",
+                      "--format=megatron", f"--template={template}")
+        for ranks, micro_batch in (1, 1), (1, 4), (2, 1), (3, 2):
+            found = self.loss("--from", REFERENCE / "llama", f"--data={self.folder / 'chats'}", "--sequence=16",
+                              "--cross-documents=whole", f"--micro-batch={micro_batch}", ranks=ranks)
+            self.assertLess(abs(found - reference["loss"][0]) / reference["loss"][0], 1e-5)
+
+    def test_a_checkpoint_has_the_loss_of_its_validation(self):
+        self.train("run", f"data.valid={self.valid}", "numerics.dtype=bf16", ranks=2)
+        valid = [r["valid_loss"] for r in self.records("run") if "valid_loss" in r][-1]
+        options = [f"--data={self.valid}", "--sequence=24", "--micro-batch=2", "--dtype=bf16"]
+        for ranks in 1, 3:
+            self.assertAlmostEqual(valid, self.loss("--from", self.folder / "run", *options, ranks=ranks), places=6)
+        self.export("run", "out")
+        self.assertAlmostEqual(valid, self.loss("--from", self.folder / "out", *options), places=6)
+
+    def test_bad_input_is_named(self):
+        model = REFERENCE / "llama"
+        text = self.write("t.bin", b"\1\0" * 100)
+
+        def error(*options, expect):
+            return self.offstage("evaluate", *options, "--device=host", expect=expect).errors[0]
+        self.assertIn("--sequence=4096", error("--from", model, "--data", text, "--sequence=4096", expect=USAGE))
+        self.assertIn("no such directory", error("--from=nowhere", "--data", text, expect=DATA))
+        self.assertIn("--data=nowhere", error("--from", model, "--data=nowhere", expect=DATA))
+        self.assertIn("--dtype=fp8", error("--from", model, "--data", text, "--dtype=fp8", expect=USAGE))
+        self.assertIn("data", error("--from", model, expect=USAGE))
+        self.assertIn("Usage: offstage evaluate", self.offstage("evaluate", "--help").out)
+
+
+class Validations(OffstageTest):
+    """A rate so high that validations become worse after the first step."""
+
+    OPTIONS = ["train.steps=7", "train.valid-every=1", "train.valid-first=on", "checkpoint.keep-best=on", "checkpoint.every=3",
+               "optimizer.lr=0.3", "optimizer.warmup-steps=0", "optimizer.schedule=constant"]
+
+    def validations(self, name):
+        return {r["step"]: r["valid_loss"] for r in self.records(name) if "valid_loss" in r}
+
+    def test_the_best_one_stays_and_patience_ends_the_run(self):
+        self.train("whole", f"data.valid={self.valid}", *self.OPTIONS)
+        losses = self.validations("whole")
+        self.assertEqual(list(range(8)), list(losses))
+        best = min(losses, key=losses.get)
+        self.assertIn(best, range(1, 5), losses)  # else this rate tests nothing
+        self.assertEqual([best, 6, 7], [self.step_of(path) for path in self.checkpoints("whole")])
+        end = best + 3
+        for ranks in 1, 2:
+            name = f"patient-{ranks}"
+            result = self.train(name, f"data.valid={self.valid}", *self.OPTIONS, "train.patience=3", ranks=ranks)
+            self.assertEqual(end, self.steps(name)[-1]["step"])
+            self.assertEqual(end, self.step_of(self.checkpoints(name)[-1]))
+            self.assertIn(f"done after step {end} of 7: 3 validations were no better", result.out)
+            again = self.train(name, f"data.valid={self.valid}", *self.OPTIONS, "train.patience=3", ranks=ranks)
+            self.assertIn("nothing to do: 3 validations were no better", again.out)
+
+    def test_the_best_one_is_known_after_a_restart(self):
+        options = [f"data.valid={self.valid}", *self.OPTIONS]
+        self.train("run", *options, "train.steps=4")
+        self.train("run", *options)
+        self.train("whole", *options)
+        self.assertEqual(self.validations("whole"), self.validations("run"))
+        self.assertEqual([p.name for p in self.checkpoints("whole")], [p.name for p in self.checkpoints("run")])
+
+    def test_keys_that_go_by_validations_need_them(self):
+        for key in "train.valid-first=on", "train.patience=1", "checkpoint.keep-best=on":
+            self.assertIn("give data.valid", self.train("x", key, expect=USAGE).errors[0])
+        self.assertIn("give train.valid-every", self.train("x", f"data.valid={self.valid}", "train.patience=1", expect=USAGE).errors[0])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,355 @@
+#!/usr/bin/env python3
+"""What there is to look at: `offstage report` draws what metrics.jsonl says, and event files hold it for TensorBoard.
+
+A reader of HTML and one of event files, both made here alone, get figures back from what the program wrote: places in a
+picture by the numbers beside its axes, as an eye would.
+"""
+import math
+import re
+import struct
+from html.parser import HTMLParser
+
+from harness import OffstageTest, main
+
+VOID = {"meta", "br"}
+
+
+class Element:
+    def __init__(self, tag, attributes, parent):
+        self.tag, self.attributes, self.parent = tag, dict(attributes), parent
+        self.children, self.text = [], ""
+
+    def classes(self):
+        return set(self.attributes.get("class", "").split())
+
+    def all(self, tag, *classes):
+        found = [self] if self.tag == tag and set(classes) <= self.classes() else []
+        for child in self.children:
+            found += child.all(tag, *classes)
+        return found
+
+    def words(self):
+        return self.text + "".join(child.words() for child in self.children)
+
+
+class Page(HTMLParser):
+    """The tree of a page, whose tags have to fit together."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.root = self.now = Element("", (), None)
+        self.feed(text)
+        self.close()
+        assert self.now is self.root, f"{self.now.tag} is not closed"
+
+    def handle_starttag(self, tag, attrs):
+        element = Element(tag, attrs, self.now)
+        self.now.children.append(element)
+        if tag not in VOID:
+            self.now = element
+
+    def handle_startendtag(self, tag, attrs):
+        self.now.children.append(Element(tag, attrs, self.now))
+
+    def handle_endtag(self, tag):
+        assert tag == self.now.tag, f"</{tag}> ends <{self.now.tag}>"
+        self.now = self.now.parent
+
+    def handle_data(self, data):
+        self.now.text += data
+
+    def figure(self, caption):
+        return next(f for f in self.root.all("figure") if f.all("figcaption")[0].words() == caption)
+
+
+def value(label):
+    units = {"k": 1e3, "M": 1e6, "G": 1e9}
+    return float(label[:-1]) * units[label[-1]] if label[-1] in units else float(label)
+
+
+class Scales:
+    """Of a picture, by the numbers beside its axes."""
+
+    def __init__(self, figure, logarithmic=False):
+        self.logarithmic = logarithmic
+        self.x = self.line([(float(t.attributes["x"]), value(t.words())) for t in figure.all("text", "tick", "x")])
+        down = figure.all("text", "tick", "y")
+        self.y = down and self.line([(float(t.attributes["y"]) - 4, math.log10(value(t.words())) if logarithmic else value(t.words()))
+                                     for t in down])
+
+    @staticmethod
+    def line(ticks):
+        (place, number), (other_place, other) = ticks[0], ticks[-1]
+        return lambda at: number + (at - place) * (other - number) / (other_place - place)
+
+    def points(self, path):
+        """[(x, y)] of a path's corners."""
+        found = []
+        for corner in re.findall(r"[ML]([-\d.]+) ([-\d.]+)", path.attributes["d"]):
+            x, y = self.x(float(corner[0])), self.y(float(corner[1]))
+            found.append((x, 10 ** y if self.logarithmic else y))
+        return found
+
+
+def masked_crc32c(data):
+    rest = 0xFFFFFFFF
+    for byte in data:
+        rest ^= byte
+        for _ in range(8):
+            rest = rest >> 1 ^ (0x82F63B78 if rest & 1 else 0)
+    rest ^= 0xFFFFFFFF
+    return ((rest >> 15 | rest << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def fields(message):
+    """[(number, value)] of a protobuf message; bytes, integers, or floats by their kind."""
+    found, at = [], 0
+
+    def varint():
+        nonlocal at
+        number = shift = 0
+        while True:
+            byte = message[at]
+            at, number, shift = at + 1, number | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return number
+
+    while at < len(message):
+        key = varint()
+        kind = key & 7
+        if kind == 0:
+            found.append((key >> 3, varint()))
+            continue
+        size = {1: 8, 2: None, 5: 4}[kind] or varint()
+        data, at = message[at:at + size], at + size
+        found.append((key >> 3, struct.unpack({1: "<d", 5: "<f"}[kind], data)[0] if kind != 2 else data))
+    return found
+
+
+def events(path):
+    """[dict of an event's fields by number] of a TFRecord file, whose checksums have to be right."""
+    data, at, found = path.read_bytes(), 0, []
+    while at < len(data):
+        (length, check), at = struct.unpack("<QI", data[at:at + 12]), at + 12
+        event, (after,) = data[at:at + length], struct.unpack("<I", data[at + length:at + length + 4])
+        assert check == masked_crc32c(data[at - 12:at - 4]) and after == masked_crc32c(event), path
+        at += length + 4
+        found.append(dict(fields(event)))
+    return found
+
+
+class Curves:
+    """{tag: {step: value}} of a directory's event files, as TensorBoard puts them together."""
+
+    def __init__(self, folder):
+        self.by_tag = {}
+        self.versions = []
+        for path in sorted(folder.glob("events.out.tfevents.*")):
+            first, *rest = events(path)
+            self.versions.append(first[3])
+            for event in rest:
+                step = event.get(2, 0)
+                if 7 in event:  # a start: what is later in earlier files does not count
+                    assert fields(event[7]) == [(1, 1)]
+                    for curve in self.by_tag.values():
+                        for old in [s for s in curve if s >= step]:
+                            del curve[old]
+                for _, each in fields(event.get(5, b"")):
+                    scalar = dict(fields(each))
+                    self.by_tag.setdefault(scalar[1].decode(), {})[step] = scalar[2]
+
+
+def two_starts(test, name, *options):
+    """A run of 12 steps in two starts, on an emulated path, with saves of both levels and validations."""
+    for folder in "path", "local":
+        (test.folder / folder).mkdir(exist_ok=True)
+    keys = [f"tiers.path={test.folder}/path,read=2GB/s,write=1GB/s,emulate-read=400MB/s,emulate-write=200MB/s",
+            f"checkpoint.local={test.folder}/local", "checkpoint.local-every=3", "checkpoint.every=4",
+            f"data.valid={test.valid}", "train.valid-every=5", "run.tensorboard=on", "optimizer.schedule=constant", *options]
+    test.train(name, *keys, "train.steps=7", ranks=2)
+    test.train(name, *keys, "train.steps=12", ranks=2)
+
+
+class Looking(OffstageTest):
+    def report(self, *runs):
+        result = self.offstage("report", *(self.folder / run for run in runs), "--output", self.folder / "out.html")
+        self.assertIn(f"wrote {self.folder}/out.html", result.out)
+        text = (self.folder / "out.html").read_text()
+        self.assertNotRegex(text, r"(?i)<script|<link|<img|<iframe|@import|url\(|https?:|\son\w+=")
+        self.assertNotRegex(text, r"\bnan\b|\binf\b")
+        return Page(text)
+
+    def test_pictures_have_the_figures_of_the_metrics(self):
+        two_starts(self, "run")
+        steps = self.steps("run")
+        page = self.report("run")
+        with self.subTest("loss"):
+            figure = page.figure("Loss")
+            scales = Scales(figure)
+            drawn = scales.points(figure.all("path", "line", "thin")[0])
+            self.assertEqual(12, len(drawn))
+            for (x, y), step in zip(drawn, steps):
+                self.assertAlmostEqual(step["step"], x, delta=0.02)
+                self.assertAlmostEqual(step["loss"], y, delta=0.02)
+            marks = [(scales.x(float(c.attributes["cx"])), scales.y(float(c.attributes["cy"]))) for c in figure.all("circle")]
+            validations = [(r["step"], r["valid_loss"]) for r in self.records("run") if "valid_loss" in r]
+            self.assertEqual(len(validations), len(marks))
+            for (x, y), (step, loss) in zip(marks, validations):
+                self.assertAlmostEqual(step, x, delta=0.02)
+                self.assertAlmostEqual(loss, y, delta=0.02)
+        with self.subTest("norm"):
+            figure = page.figure("Norm of the gradient, before clipping")
+            drawn = Scales(figure, logarithmic=True).points(figure.all("path", "line", "thin")[0])
+            for (_, y), step in zip(drawn, steps):
+                self.assertAlmostEqual(1, y / step["grad_norm"], delta=0.03)
+        with self.subTest("phases"):
+            self.check_phases(page.figure("Phases of a step"), steps)
+        with self.subTest("predictions"):
+            self.check_predictions(page, steps)
+        with self.subTest("storage"):
+            self.check_storage(page, steps)
+        with self.subTest("memory"):
+            self.check_memory(page)
+        with self.subTest("time"):
+            self.check_time(page.figure("Steps over time"), steps)
+
+    def check_phases(self, figure, steps):
+        y = Scales(figure).y
+        for phase in "forward", "backward", "update":
+            bars = {int(re.match(r"step (\d+)", bar.all("title")[0].words())[1]): bar for bar in figure.all("rect", "bar", phase)}
+            for step in steps[1:]:  # the first may be cut off
+                bar = bars[step["step"]].attributes
+                height = y(float(bar["y"])) - y(float(bar["y"]) + float(bar["height"]))
+                top = y(0)
+                self.assertAlmostEqual(step[f"{phase}_seconds"], height, delta=0.01 * abs(top) + 1e-3)
+
+    def check_predictions(self, page, steps):
+        figure = next(f for f in page.root.all("figure") if "by rates that" in f.all("figcaption")[0].words())
+        x = Scales(figure).x
+        predicted = [r["forecast"] for r in self.records("run") if "forecast" in r][-1]
+        bar, limit = figure.all("rect", "bar", "other")[0].attributes, figure.all("path", "limit")[-1].attributes
+        counted = [s for s in steps if "predicted_step_seconds" in s and s["step"] not in (1, 8)]
+        mean = sum(s["step_seconds"] for s in counted) / len(counted)
+        self.assertAlmostEqual(mean, x(float(bar["x"]) + float(bar["width"])), delta=0.01 * mean + 1e-3)
+        self.assertAlmostEqual(predicted["step_seconds"], x(float(limit["d"][1:].split()[0])),
+                               delta=0.01 * predicted["step_seconds"] + 1e-3)
+
+    def check_storage(self, page, steps):
+        figure = page.figure("Bandwidth inside transfers")
+        x = Scales(figure).x
+        for what, look, can in ("read", "forward", 2.0), ("write", "backward", 1.0):
+            paths = [step["paths"][0] for step in steps if step["paths"][0][f"{what}_gb_per_s"]]
+            rate = (sum(p[f"{what}_bytes"] for p in paths) /
+                    sum(p[f"{what}_bytes"] / p[f"{what}_gb_per_s"] for p in paths))
+            bar = figure.all("rect", "bar", look)[0].attributes
+            self.assertAlmostEqual(rate, x(float(bar["x"]) + float(bar["width"])), delta=0.02)
+            limits = [x(float(p.attributes["d"][1:].split()[0])) for p in figure.all("path", "limit")]
+            self.assertTrue(any(abs(limit - can) < 0.02 for limit in limits), limits)
+        self.assertIn("emulated", next(s for s in page.root.all("section") if figure in s.all("figure")).words())
+
+    def check_memory(self, page):
+        end = [r for r in self.records("run") if "end" in r][-1]
+        figure = page.figure("Host memory")
+        unit = {"GB": 1e9, "MB": 1e6}[figure.all("text", "label", "x")[0].words()]
+        x = Scales(figure).x
+        bar = figure.all("rect", "bar")[0].attributes
+        limit = figure.all("path", "limit", "limited")[0].attributes
+        self.assertAlmostEqual(end["host_memory_peak"] / unit, x(float(bar["x"]) + float(bar["width"])),
+                               delta=0.01 * end["host_memory_limit"] / unit)
+        self.assertAlmostEqual(end["host_memory_limit"] / unit, x(float(limit["d"][1:].split()[0])),
+                               delta=0.01 * end["host_memory_limit"] / unit)
+
+    def check_time(self, figure, steps):
+        tips = [title.words() for title in figure.all("title")]
+        self.assertEqual(2, sum(": start " in tip for tip in tips), tips)
+        saved = [(r["step"], r["saved"]) for r in self.records("run") if "saved" in r]
+        self.assertTrue({1, 2} <= {level for _, level in saved}, saved)
+        drawn = [tuple(map(int, m.groups())) for tip in tips if (m := re.search(r"step (\d+) saved, level (\d)", tip))]
+        self.assertEqual(sorted(saved), sorted(drawn))
+        lines = [Scales(figure).points(line) for line in figure.all("path", "line")]
+        self.assertEqual([8, 6], [len(line) for line in lines])
+        for line, part in zip(lines, (steps[:7], steps[7:])):
+            begin = line[0][0]
+            for (x, y), step in zip(line[1:], part):
+                self.assertAlmostEqual(step["step"], y, delta=0.1)
+                self.assertAlmostEqual(step["elapsed_seconds"], x - begin, delta=0.02 * lines[1][-1][0] + 1e-3)
+
+    def test_runs_stand_beside_each_other(self):
+        self.train("one")
+        self.train("other", "optimizer.lr=0.003")
+        page = self.report("one", "other")
+        self.assertEqual(2, len(page.figure("Loss").all("path", "line", "bold")))
+        self.assertEqual({"one", "other"} & {f.all("figcaption")[0].words() for f in page.root.all("figure")}, {"one", "other"})
+        rows = [[cell.words() for cell in row.children] for row in page.root.all("tr")]
+        self.assertIn(["optimizer.lr", "0.01", "0.003"], rows)
+        self.assertIn("6", next(row for row in rows if row[0].startswith("other"))[3])
+        losses = {run: self.steps(run)[-1]["loss"] for run in ("one", "other")}
+        figure = page.figure("Loss")
+        for run, line in zip(losses, figure.all("path", "line", "thin")):
+            self.assertAlmostEqual(losses[run], Scales(figure).points(line)[-1][1], delta=0.02)
+
+    def test_a_run_that_goes_on_or_was_killed_is_drawn_as_far_as_it_came(self):
+        self.train("run", "train.steps=3")
+        path = self.folder / "run/metrics.jsonl"
+        lines = [line for line in path.read_text().splitlines() if '"end"' not in line]
+        path.write_text("\n".join(lines) + "\n" + '{"step":4,"lo')
+        page = self.report("run")
+        self.assertIn("runs still, or was killed", page.root.words())
+        figure = page.figure("Loss")
+        self.assertEqual(3, len(Scales(figure).points(figure.all("path", "line", "thin")[0])))
+
+    def test_what_is_no_run_is_refused(self):
+        (self.folder / "empty").mkdir()
+        result = self.offstage("report", self.folder / "empty", expect=65)
+        self.assertIn(f"{self.folder}/empty: there is no metrics.jsonl", result.errors[0])
+        self.offstage("report", expect=64)
+        self.train("run", "train.steps=2")
+        (self.folder / "run/report.html").symlink_to(self.folder / "train.txt")
+        result = self.offstage("report", self.folder / "run", expect=74)
+        self.assertIn("symbolic link", result.errors[0])
+        self.assertFalse((self.folder / "train.txt").read_bytes().startswith(b"<!DOCTYPE"))
+
+    def test_event_files_have_the_figures_of_the_metrics(self):
+        two_starts(self, "run")
+        curves = Curves(self.folder / "run")
+        self.assertEqual([b"brain.Event:2"] * 2, curves.versions)
+        steps = self.steps("run")
+        path = f"{self.folder}/path"
+        tags = {"loss/train": lambda s: s["loss"], "optimizer/norm": lambda s: s["grad_norm"],
+                "optimizer/rate": lambda s: s["learning_rate"], "speed/tflop_per_s": lambda s: s["tflops"],
+                "speed/tokens_per_s": lambda s: 8 * 24 / s["step_seconds"], "seconds/step": lambda s: s["step_seconds"],
+                f"storage/read_gb_per_s{path}": lambda s: s["paths"][0]["read_gb_per_s"],
+                f"storage/write_gb_per_s{path}": lambda s: s["paths"][0]["write_gb_per_s"],
+                f"storage/busy{path}": lambda s: s["paths"][0]["busy"]}
+        for tag, of in tags.items():
+            with self.subTest(tag):
+                wanted = {s["step"]: of(s) for s in steps if of(s) is not None}
+                self.assertEqual(wanted.keys(), curves.by_tag[tag].keys())
+                for step, number in wanted.items():
+                    self.assertAlmostEqual(1, curves.by_tag[tag][step] / number if number else 1, delta=1e-6)
+        validations = {r["step"]: r["valid_loss"] for r in self.records("run") if "valid_loss" in r}
+        self.assertEqual(validations.keys(), curves.by_tag["loss/validation"].keys())
+        # A mean over both starts.
+        mean = weight = 0.0
+        for step in steps:
+            mean, weight = 0.9 * mean + 0.1 * step["loss"], 0.9 * weight + 0.1
+            self.assertAlmostEqual(mean / weight, curves.by_tag["loss/smoothed"][step["step"]], delta=1e-5)
+
+    def test_event_files_follow_a_run_that_goes_back(self):
+        self.train("run", "run.tensorboard=on", "optimizer.schedule=constant", "checkpoint.every=2")
+        first = self.checkpoints("run")[0]
+        self.train("run", "run.tensorboard=on", "optimizer.schedule=constant", f"checkpoint.resume={first}", "train.steps=5",
+                   "optimizer.lr=0.02")
+        steps = self.steps("run")
+        curves = Curves(self.folder / "run").by_tag
+        self.assertEqual({s["step"]: round(s["loss"], 4) for s in steps}, {k: round(v, 4) for k, v in curves["loss/train"].items()})
+        self.assertEqual(list(range(1, 6)), sorted(curves["loss/train"]))
+
+    def test_no_bit_depends_on_it(self):
+        self.train("plain")
+        self.train("watched", "run.tensorboard=on")
+        self.assert_same_state("plain", "watched")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Counts header comments that leave out their noun: check_comments.py SOURCE_DIRECTORY [--list [ROOM]].
+
+A comment of a header, a block of `///` lines or one behind a member, begins with its noun, never with "What", "Of", "That", "Those" or
+"Likewise". Prints the count of each room; --list prints each such comment, of one room or all. Ends with 1 if a room
+of PLAIN, in which none was left, has one again.
+"""
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+from check_rooms import room_of
+
+PLAIN = {"activations", "base", "convert", "data", "device", "generate", "huggingface", "kernels", "launch", "platform",
+         "probe", "report", "tensorboard", "tiers", "tokens", "update"}
+SUBJECTLESS = re.compile(r"(what|of|that|those|likewise)\b", re.I)
+
+
+def comments(lines):
+    """Line number and first line of every comment for readers of a header."""
+    in_block = False
+    for number, line in enumerate(lines, 1):
+        whole = re.match(r"\s*///(?!<)\s?(.*)", line)
+        if whole and not in_block:
+            yield number, whole[1]
+        in_block = bool(whole)
+        if (behind := re.search(r"///<\s*(.*)", line)):
+            yield number, behind[1]
+
+
+def headers(root):
+    for top in ("src", "kernels"):
+        for suffix in ("hpp", "cuh", "h"):
+            yield from sorted((root / top).rglob(f"*.{suffix}"))
+
+
+def main():
+    root = Path(sys.argv[1]).resolve()
+    listed = "--list" in sys.argv[2:]
+    only = sys.argv[3:4]
+    all_of, subjectless = Counter(), Counter()
+    for path in headers(root):
+        room = room_of(path.relative_to(root))[0]
+        for number, text in comments(path.read_text().splitlines()):
+            all_of[room] += 1
+            if SUBJECTLESS.match(text):
+                subjectless[room] += 1
+                if listed and (not only or room == only[0]):
+                    print(f"{path.relative_to(root)}:{number}: {text}")
+    if not listed:
+        for room in sorted(all_of):
+            print(f"{room:<12} {subjectless[room]:>4} of {all_of[room]:>4}")
+        print(f"{'all':<12} {subjectless.total():>4} of {all_of.total():>4}")
+    broken = sorted(room for room in PLAIN if subjectless[room])
+    for room in broken:
+        print(f"{room}: header comments begin with their noun there; check_comments.py SOURCE --list {room} names those that do not")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

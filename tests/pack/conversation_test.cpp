@@ -1,0 +1,126 @@
+#include "pack/conversation.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "named_bytes.hpp"
+#include "temporary_directory.hpp"
+#include "tokens/json_tokenizer.hpp"
+
+namespace offstage::pack {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr char const* chat =
+    "begin = \"{bos}\"\nuser = \"[{content}]\"\nassistant = \"<{learn}{content}{eos}{/learn}>\"";
+
+class Conversations : public testing::Test {
+ protected:
+  [[nodiscard]] Template form(std::string const& text, data::Tokenizer const& tokenizer) const {
+    return read_template(folder.write("a.txt", text), "--template", tokenizer);
+  }
+  [[nodiscard]] std::string refusal(std::string const& line) const {
+    auto const made = form(chat, bytes);
+    try {
+      static_cast<void>(read_messages(line, "messages", made, "a.jsonl: line 7"));
+    } catch (DataError const& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  TemporaryDirectory folder;
+  NamedBytes bytes;
+};
+
+/// Tokens as text, those that count in upper case, 300 and 301 as ( and ).
+std::string shown(ConversationEncoder::Encoded const& encoded) {
+  std::string text;
+  for (std::size_t i = 0; i < encoded.tokens.size(); ++i) {
+    auto const token = encoded.tokens[i];
+    char const c = token == 300 ? '(' : token == 301 ? ')' : static_cast<char>(token);
+    text += encoded.mask[i] == 1 ? static_cast<char>(std::toupper(c)) : c;
+    text += encoded.mask[i] == 1 && token > 255 ? "!" : "";
+  }
+  return text;
+}
+
+TEST_F(Conversations, LearnAnswersAndTheirEndsAlone) {
+  auto const made = form(chat, bytes);
+  auto const messages = read_messages(
+      R"({"id": 1, "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content":
+      "yes", "weight": 1}, {"role": "user", "content": "so"}, {"role": "assistant", "content": "no"}]})",
+      "messages", made, "");
+  ConversationEncoder encoder{made, bytes};
+  EXPECT_EQ(shown(encoder.encode(messages)), "([hi]<YES)!>[so]<NO)!>");
+  EXPECT_EQ(shown(encoder.encode(std::span{messages}.first(1))), "([hi]");
+  auto const prompt = encoder.prompt(std::span{messages}.first(1));
+  EXPECT_EQ(shown({prompt, std::vector<std::uint8_t>(prompt.size()), 0}), "([hi]<");
+}
+
+TEST_F(Conversations, AreFieldsWithTheNamesOfRolesToo) {
+  auto const made =
+      form("prompt = \"{content}\"\nhint = \"#{content}\"\ncompletion = \"={learn}{content}{eos}\"",
+           bytes);
+  ConversationEncoder encoder{made, bytes};
+  auto const encode = [&](std::string const& line) {
+    return shown(encoder.encode(read_messages(line, "messages", made, "")));
+  };
+  EXPECT_EQ(encode(R"({"completion": "two", "prompt": "one", "hint": "x", "other": 3})"),
+            "one#x=TWO)!");
+  EXPECT_EQ(encode(R"({"completion": "two", "prompt": "one", "hint": ""})"), "one=TWO)!");
+}
+
+TEST_F(Conversations, MistakesAreNamed) {
+  EXPECT_THAT(refusal("{"), HasSubstr("a.jsonl: line 7: is no JSON"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("is array, but an object is expected"));
+  EXPECT_THAT(
+      refusal(R"({"text": "x"})"),
+      HasSubstr("neither the field 'messages' nor one of the template's roles (user, assistant)"));
+  EXPECT_THAT(refusal(R"({"messages": "x"})"), HasSubstr("field 'messages' is string"));
+  EXPECT_THAT(
+      refusal(
+          R"({"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "x"}]})"),
+      HasSubstr("message 2 has role 'tool', but the template has user, assistant"));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": null}]})"),
+              HasSubstr("content of message 1 is null, but a text is expected"));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user"}]})"),
+              HasSubstr("no object with role and content"));
+  EXPECT_THAT(refusal(R"({"user": 1})"), HasSubstr("field 'user' is number"));
+}
+
+TEST_F(Conversations, HaveTheTokensOfTheWholeText) {
+  for (char const* const name : {"gpt2", "llama2", "unigram"}) {
+    auto const tokenizer = tokens::open_json_tokenizer(
+        std::string{OFFSTAGE_TOKENIZERS} + "/" + name + ".json", "--tokenizer");
+    auto const made =
+        form("prompt = \"The ship {content}:\"\ncompletion = \"{learn} {content}\"", *tokenizer);
+    ConversationEncoder encoder{made, *tokenizer};
+    auto const encoded = encoder.encode(read_messages(
+        R"({"prompt": "waits for", "completion": "nothing at all."})", "messages", made, ""));
+    EXPECT_EQ(encoded.tokens, tokenizer->encode("The ship waits for: nothing at all.")) << name;
+    auto const before = tokenizer->encode("The ship waits for:");
+    EXPECT_EQ(std::ranges::find(encoded.mask, 1) - encoded.mask.begin(), std::ssize(before))
+        << name;
+    EXPECT_EQ(encoded.straddling, 0) << name;
+  }
+}
+
+TEST_F(Conversations, CountPlacesInsideOfTokens) {
+  auto const tokenizer =
+      tokens::open_json_tokenizer(OFFSTAGE_TOKENIZERS "/gpt2.json", "--tokenizer");
+  auto const whole = tokenizer->encode(" the");
+  ASSERT_EQ(whole.size(), 1U);  // " " is not learned, but the token is
+  auto const made = form("a = \" {learn}{content}{/learn}\"", *tokenizer);
+  ConversationEncoder encoder{made, *tokenizer};
+  auto const encoded = encoder.encode(read_messages(R"({"a": "the"})", "messages", made, ""));
+  EXPECT_EQ(encoded.tokens, whole);
+  EXPECT_THAT(encoded.mask, ElementsAre(1));
+  EXPECT_EQ(encoded.straddling, 1);
+}
+
+}  // namespace
+}  // namespace offstage::pack

@@ -1,0 +1,96 @@
+#include "pack/template.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "named_bytes.hpp"
+#include "temporary_directory.hpp"
+#include "tokens/json_tokenizer.hpp"
+
+namespace offstage::pack {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Kind = TemplatePart::Kind;
+
+class Templates : public testing::Test {
+ protected:
+  [[nodiscard]] Template read(std::string const& text) const {
+    return read_template(folder.write("a.txt", text), "--template", tokenizer);
+  }
+  [[nodiscard]] std::string refusal(std::string const& text) const {
+    try {
+      static_cast<void>(read(text));
+    } catch (DataError const& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  TemporaryDirectory folder;
+  NamedBytes tokenizer;
+};
+
+TEST_F(Templates, HaveRolesInTheirOrder) {
+  auto const form = read(
+      "# a comment\n\nuser = \"U: {content}\\n\"\nanswer=\"{{A}: {learn}{content}{eos}{/learn}\"\n"
+      "begin = \"{bos}\"\n");
+  EXPECT_EQ(form.role_names(), "user, answer");
+  EXPECT_EQ(form.eos, 301);
+  ASSERT_EQ(form.begin.size(), 1U);
+  EXPECT_EQ(form.begin[0].token, 300);
+  EXPECT_FALSE(form.role("user")->is_learned);
+  auto const& line = form.role("answer")->line;
+  ASSERT_EQ(line.size(), 5U);
+  EXPECT_EQ(line[0].text, "{A}: ");
+  EXPECT_EQ(line[1].kind, Kind::learn);
+  EXPECT_EQ(line[2].kind, Kind::content);
+  EXPECT_EQ(line[3].token, 301);
+  EXPECT_EQ(line[4].kind, Kind::ignore);
+  EXPECT_EQ(form.role("system"), nullptr);
+}
+
+TEST_F(Templates, NameTheTokensThatEndAndBegin) {
+  auto const form = read("eos = \"<s>\"\na = \"{learn}{content}{eos}\"");
+  EXPECT_EQ(form.eos, 300);
+  EXPECT_EQ(form.roles[0].line.back().token, 300);
+}
+
+TEST_F(Templates, MistakesAreNamedWithTheirLine) {
+  EXPECT_THAT(refusal("\nuser: hello"),
+              AllOf(HasSubstr("--template="), HasSubstr("a.txt"), HasSubstr("line 2 is no NAME")));
+  EXPECT_THAT(refusal("a = {content}"), HasSubstr("line 1 is no NAME"));
+  EXPECT_THAT(refusal("a = \"{content}\"\na = \"{content}\""),
+              HasSubstr("line 2 gives 'a' a second time"));
+  EXPECT_THAT(refusal("a = \"{contents}\""), HasSubstr("line 1: 'a' has {contents}"));
+  EXPECT_THAT(refusal("a = \"{content\""), HasSubstr("{ without }"));
+  EXPECT_THAT(refusal("a = \"x\""), HasSubstr("has {content} 0 times, but once is right"));
+  EXPECT_THAT(refusal("begin = \"{content}\""), HasSubstr("but never is right"));
+  EXPECT_THAT(refusal("a = \"{content}\""), HasSubstr("no role with {learn}"));
+  EXPECT_THAT(refusal("eos = \"<end>\"\na = \"{learn}{content}\""),
+              HasSubstr("\"<end>\" is no token of the tokenizer"));
+  auto const plain = data::open_tokenizer("bytes", "");
+  auto const path = folder.write("b.txt", "a = \"{learn}{content}{eos}\"");
+  EXPECT_THROW(static_cast<void>(read_template(path, "--template", *plain)), DataError);
+}
+
+TEST(ShippedTemplates, AreRead) {
+  std::vector<std::string> names;
+  for (auto const& entry : std::filesystem::directory_iterator{OFFSTAGE_TEMPLATES}) {
+    names.push_back(entry.path().stem().string());
+  }
+  std::ranges::sort(names);
+  EXPECT_THAT(names, testing::ElementsAre("alpaca", "chatml", "completion", "llama3"));
+  NamedBytes const tokenizer;
+  for (char const* const name : {"alpaca", "completion"}) {
+    auto const path = std::string{OFFSTAGE_TEMPLATES} + "/" + name + ".txt";
+    EXPECT_TRUE(read_template(path, "--template", tokenizer).roles.back().is_learned) << name;
+  }
+}
+
+}  // namespace
+}  // namespace offstage::pack

@@ -1,0 +1,132 @@
+#include "report/run.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "base/error.hpp"
+#include "temporary_directory.hpp"
+
+namespace offstage::report {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class RunOf : public ::testing::Test {
+ protected:
+  report::Run read(std::string const& metrics) {
+    directory_.write("metrics.jsonl", metrics);
+    return read_run(directory_.path().string());
+  }
+  std::string error_of(std::string const& metrics) {
+    try {
+      read(metrics);
+    } catch (DataError const& error) {
+      return error.what();
+    }
+    return "none";
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(RunOf, HasStartsOnOneTimeAxisWithWhatFollowedEach) {
+  auto const run =
+      read(R"({"start":0,"time":"2026-01-01T00:00:00Z","ranks":2,"nodes":["a","b"],"parameters":5}
+{"step":1,"loss":2.5,"step_seconds":4.0,"elapsed_seconds":5.0}
+{"step":1,"saved":2,"seconds":1.0,"stood_still_seconds":0.5,"elapsed_seconds":6.5}
+{"start":1,"time":"2026-01-01T01:00:00Z","ranks":1,"nodes":["a"],"job":"7"}
+{"step":2,"loss":null,"step_seconds":4.0,"elapsed_seconds":4.5}
+{"step":2,"valid_loss":2.0,"elapsed_seconds":5.0}
+{"step":2,"end":"done","elapsed_seconds":6.0,"advice":["buy disks"]}
+)");
+  ASSERT_EQ(run.starts.size(), 2U);
+  EXPECT_EQ(run.parameters, 5.0);
+  EXPECT_EQ(run.starts[0].end, "");
+  EXPECT_EQ(run.starts[0].steps.at(0).at, 5.0);
+  EXPECT_EQ(run.starts[0].last_at, 6.5);
+  EXPECT_EQ(run.saves.at(0).at, 6.5);
+  EXPECT_EQ(run.starts[1].at, 3600.0);
+  EXPECT_EQ(run.starts[1].steps.at(0).at, 3604.5);
+  EXPECT_TRUE(std::isnan(run.starts[1].steps.at(0).loss));
+  EXPECT_EQ(run.starts[1].end, "done");
+  EXPECT_EQ(run.validations.at(0).loss, 2.0);
+  EXPECT_EQ(run.steps(), 2);
+  EXPECT_THAT(run.advice, ElementsAre("buy disks"));
+}
+
+TEST_F(RunOf, OlderVersionsHasStepsOneAfterTheOther) {
+  auto const run = read(
+      "{\"step\":1,\"loss\":2.5,\"step_seconds\":4.0}\n{\"step\":2,\"loss\":2.5,\"step_seconds\":3."
+      "0}\n");
+  ASSERT_EQ(run.starts.size(), 1U);
+  EXPECT_EQ(run.starts[0].steps.at(1).at, 7.0);
+  EXPECT_TRUE(std::isnan(run.memory.host_limit));
+}
+
+TEST_F(RunOf, PathsAddUpOverSteps) {
+  std::string const step =
+      R"({"step":1,"loss":1.0,"step_seconds":4.0,"paths":[{"path":"/nvme","emulated":true,"read_bytes":2000000000,)"
+      R"("write_bytes":0,"read_gb_per_s":1.0,"write_gb_per_s":null,"busy":0.5}]})";
+  auto const run = read(
+      R"({"start":0,"time":"2026-01-01T00:00:00Z","paths":[{"path":"/nvme","can_read_gb_per_s":1.5,"can_write_gb_per_s":null}]})"
+      "\n" +
+      step + "\n" + step + "\n");
+  ASSERT_EQ(run.paths.size(), 1U);
+  EXPECT_EQ(run.paths[0].read_bytes, 4e9);
+  EXPECT_EQ(run.paths[0].read_seconds, 4.0);
+  EXPECT_EQ(run.paths[0].write_seconds, 0.0);
+  EXPECT_EQ(run.paths[0].busy_seconds, 4.0);
+  EXPECT_EQ(run.paths[0].step_seconds, 8.0);
+  EXPECT_EQ(run.paths[0].can_read, 1.5);
+  EXPECT_TRUE(std::isnan(run.paths[0].can_write));
+  EXPECT_TRUE(run.paths[0].emulated);
+}
+
+TEST_F(RunOf, ALineThatIsBeingWrittenIsLeftOut) {
+  EXPECT_EQ(read("{\"step\":1,\"loss\":2.5}\n{\"step\":2,\"lo").steps(), 1);
+  EXPECT_EQ(read("").steps(), 0);
+}
+
+TEST_F(RunOf, ALineThatIsNoRecordIsNamed) {
+  EXPECT_THAT(error_of("{\"step\":1,\"loss\":2.5}\nnonsense\n"), HasSubstr("metrics.jsonl:2: "));
+  EXPECT_THAT(error_of("[1]\n"), HasSubstr("metrics.jsonl:1: "));
+}
+
+TEST_F(RunOf, KeysOfOtherTypesAreTakenAsNotRecorded) {
+  auto const run =
+      read(R"({"start":"x","time":5,"ranks":"y","nodes":3,"paths":[1,"z"],"host_memory_limit":"a"}
+{"step":1,"loss":2.5,"paths":[{"path":3,"emulated":"yes"}],"step_seconds":[]}
+{"step":1,"forecast":3}
+{"step":1,"end":3,"advice":[{}]}
+)");
+  EXPECT_EQ(run.steps(), 1);
+  EXPECT_TRUE(std::isnan(run.memory.host_limit));
+}
+
+TEST(RunIn, ADirectoryWithoutMetricsIsNamedWithWhatIsWanted) {
+  TemporaryDirectory const directory;
+  try {
+    static_cast<void>(read_run(directory.path().string()));
+    FAIL();
+  } catch (DataError const& error) {
+    EXPECT_THAT(error.what(), HasSubstr(directory.path().string()));
+    EXPECT_THAT(error.what(), HasSubstr("run.dir"));
+  }
+}
+
+TEST(TellApart, NamesOfEqualLastPartsBecomeWholePaths) {
+  std::vector<report::Run> runs(3);
+  runs[0].name = runs[1].name = "run";
+  runs[0].directory = "a/run";
+  runs[1].directory = "b/run";
+  runs[2].name = "other";
+  tell_apart(runs);
+  EXPECT_EQ(runs[0].name, "a/run");
+  EXPECT_EQ(runs[1].name, "b/run");
+  EXPECT_EQ(runs[2].name, "other");
+}
+
+}  // namespace
+}  // namespace offstage::report

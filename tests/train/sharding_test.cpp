@@ -1,0 +1,84 @@
+#include "train/sharding.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/dtype.hpp"
+#include "train/device_demand.hpp"
+
+namespace offstage::train {
+namespace {
+
+using parameters::Home;
+using parameters::Sharding;
+
+/// Twelve micro-batches of two blocks: an embedding, four layers of blocks and an untied head.
+RunConfig small() {
+  RunConfig config;
+  config.model = {.layers = 2,
+                  .hidden = 64,
+                  .heads = 4,
+                  .kv_heads = 4,
+                  .ffn_hidden = 128,
+                  .vocab = 256,
+                  .max_sequence = 32};
+  config.train.sequence = 32;
+  config.train.micro_batch = 2;
+  config.train.global_batch = 24;
+  config.train.activations = {activations::Policy::Rule::keep};
+  config.numerics.dtype = DType::bf16;
+  config.subgroup_size = 1 << 20;
+  config.share.device_share = 0.0;
+  config.device.kind = DeviceKind::host;
+  return config;
+}
+
+// Forward uses each of the six layers, and backward the four of the blocks: the head's is over with forward, and an
+// embedding's needs no parameters.
+TEST(Sharding, AStepGathersALayerForEachUseOrOnce) {
+  auto config = small();
+  EXPECT_EQ(gathers_per_step(config, 1), 0);
+  EXPECT_EQ(gathers_per_step(config, 2), 6 * (6 + 4));
+  EXPECT_EQ(gathers_per_step(config, 5), 3 * (6 + 4)) << "ranks without a micro-batch take part";
+  config.train.together = 6;
+  EXPECT_EQ(gathers_per_step(config, 2), 6 + 4);
+  config.train.together = 0;
+  EXPECT_EQ(describe_gathers(config, 2),
+            "60 in a step, a layer for each use; 6 with parameters.sharding=zero2");
+  config.sharding = Sharding::zero2;
+  EXPECT_EQ(gathers_per_step(config, 2), 6);
+  EXPECT_EQ(describe_gathers(config, 2),
+            "6 in a step, each layer once, in place of 60 (parameters.sharding=zero2)");
+  EXPECT_TRUE(gathers_once(config, 2));
+  EXPECT_FALSE(gathers_once(config, 1));
+  EXPECT_EQ(describe_gathers(config, 1), "");
+}
+
+TEST(Sharding, IsLeftToTheRoomOfTheDevice) {
+  auto config = small();
+  state::ShardMap const map{state::layers_of(config.model), 2};
+  config.sharding = Sharding::zero2;
+  auto const demand = device_demand<bfloat16>(config, map, 0, state::Route::in_place, 1 << 20);
+  Bytes const least = demand.total() - demand.held;
+  config.sharding = Sharding::zero3;
+  auto const settled = [&](Bytes memory, int ranks = 2, Home home = Home::device,
+                           DeviceKind kind = DeviceKind::host) {
+    auto open = config;
+    open.sharding_is_open = true;
+    open.parameter_home = home;
+    open.device.kind = kind;
+    open.device.memory = memory;
+    state::ShardMap const of_ranks{state::layers_of(config.model), ranks};
+    settle_sharding<bfloat16>(open, of_ranks, {.memory = memory});
+    EXPECT_FALSE(open.sharding_is_open);
+    return open.sharding;
+  };
+  EXPECT_EQ(settled(least), Sharding::zero2);
+  EXPECT_EQ(settled(least - 1), Sharding::zero3);
+  EXPECT_EQ(settled(0), Sharding::zero2) << "no limit";
+  EXPECT_EQ(settled(0, 2, Home::device, DeviceKind::cuda), Sharding::zero3) << "not known";
+  EXPECT_EQ(settled(0, 1), Sharding::zero3) << "nothing is gathered";
+  EXPECT_EQ(settled(0, 2, Home::host), Sharding::zero3);
+}
+
+}  // namespace
+}  // namespace offstage::train
