@@ -70,7 +70,7 @@ struct Command {
 };
 
 ExitCode dispatch(Arguments const& arguments) {
-  static std::array<Command, 11> const commands{{{"train", train_command},
+  static std::array<Command, 12> const commands{{{"train", train_command},
                                                  {"plan", plan_command},
                                                  {"probe", probe_command},
                                                  {"report", report_command},

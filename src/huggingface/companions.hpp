@@ -9,7 +9,7 @@
 
 namespace offstage::huggingface {
 
-/// What stands beside the weights of a Hugging Face model: files by their names, and token ids.
+/// Companions of the weights of a Hugging Face model: files by their names, and token ids.
 struct Companions {
   std::map<std::string, std::string> files;  ///< contents
   TokenIds ids;

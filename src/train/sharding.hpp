@@ -13,10 +13,9 @@ namespace offstage::train {
 [[nodiscard]] bool gathers_once(RunConfig const& config, int ranks);
 
 /// Layers that ranks gather in a step where parameters live on the device, of a configuration whose
-/// schedule is settled; 0: they are not gathered, or live elsewhere. Every rank takes part in all.
+/// schedule is settled; 0: there is one rank, or they live elsewhere. Every rank takes part in all.
 [[nodiscard]] std::int64_t gathers_per_step(RunConfig const& config, int ranks);
-/// "7 in a step, each layer once, in place of 26 (parameters.sharding=zero2)"; empty where there are
-/// none.
+/// "7 in a step, each layer once, in place of 26 (parameters.sharding=zero2)"; empty for none.
 [[nodiscard]] std::string describe_gathers(RunConfig const& config, int ranks);
 
 /// Settles parameters.sharding=auto where no plan did: zero2 if parameters live on the device and all
