@@ -9,6 +9,7 @@
 #include "kernels/linear/bias.hpp"
 #include "kernels/norms/layernorm.hpp"
 #include "kernels/norms/rmsnorm.hpp"
+#include "kernels/pointwise/add.hpp"
 #include "kernels/pointwise/gelu.hpp"
 #include "kernels/pointwise/rope.hpp"
 #include "kernels/pointwise/swiglu.hpp"
@@ -73,6 +74,14 @@ void check(LayernormBackward<T> const& a) {
               has_length(a.d_bias, a.width) && has_length(a.mean, a.rows) &&
               has_length(a.inverse_deviation, a.rows),
           "layernorm_backward: a view has the wrong length");
+}
+
+template <class T>
+void check(Add<T> const& a) {
+  require(a.rows >= 0 && a.width > 0, "add: no such shape");
+  std::int64_t const count = a.rows * a.width;
+  require(has_length(a.x, count) && has_length(a.y, count) && has_length(a.sum, count),
+          "add: a view has the wrong length");
 }
 
 template <class T>

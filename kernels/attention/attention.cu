@@ -37,6 +37,7 @@ AttentionHeads heads_of(AttentionShape const& shape) {
           .kv_heads = static_cast<int>(shape.kv_heads),
           .group = static_cast<int>(layout.group()),
           .width = static_cast<int>(shape.head_dim),
+          .reach = static_cast<int>(shape.reach()),
           .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim))};
 }
 

@@ -20,6 +20,13 @@ namespace offstage::kernels {
 /// of keys, then the same of values. Query head h uses key and value head h / (heads / kv_heads).
 struct AttentionShape {
   std::int64_t batch, sequence, heads, kv_heads, head_dim;
+  /// Keys that a query sees, its own the last of them; 0: all up to its own.
+  std::int64_t window = 0;
+
+  /// The same as a number of keys: no query sees more.
+  [[nodiscard]] constexpr std::int64_t reach() const {
+    return window > 0 && window < sequence ? window : sequence;
+  }
 };
 
 /// Causal attention, scale 1 / sqrt(head_dim). No (T, T) matrix is stored.
@@ -47,10 +54,14 @@ struct AttentionBackward {
   cudnn::Attention* cudnn{};  ///< as forward's
 };
 
-/// Floating-point operations of one of its products, a query by its keys say: of the pairs that the causal triangle has.
+/// Pairs of a query and a key that it sees, of one head and sequence.
+[[nodiscard]] constexpr std::int64_t attention_pairs(AttentionShape const& shape) {
+  std::int64_t const reach = shape.reach();
+  return reach * (reach + 1) / 2 + (shape.sequence - reach) * reach;
+}
+/// Floating-point operations of one of its products, a query by its keys say: of attention_pairs().
 [[nodiscard]] constexpr double attention_product_flops(AttentionShape const& shape) {
-  auto const pairs =
-      static_cast<double>(shape.sequence) * static_cast<double>(shape.sequence + 1) / 2.0;
+  auto const pairs = static_cast<double>(attention_pairs(shape));
   return 2.0 * static_cast<double>(shape.batch * shape.heads * shape.head_dim) * pairs;
 }
 /// Queries by keys and probabilities by values; backward makes the first of them again, and then four.

@@ -157,10 +157,40 @@ void narrow(float const* source, std::int64_t padded, float factor, bfloat16* ta
   return _mm512_maskz_scalef_ps(0xFFFF, p, n);
 }
 
-/// The queries of 16, from query `first` on, that see a key of a tile on the diagonal; one that is
-/// before first + 16.
-[[gnu::always_inline]] inline __mmask16 queries_of(std::int64_t key, std::int64_t first) {
-  return static_cast<__mmask16>(key <= first ? 0xFFFF : 0xFFFF << (key - first));
+/// Which pairs of keys and queries a tile of scores hides.
+struct TileKind {
+  bool diagonal;  ///< its keys' positions are its queries'
+  bool edge;      ///< some queries have left some keys behind their window
+};
+
+/// The queries of 16, from query `first` on, that see a key of the tile; on the diagonal one that is
+/// before first + 16. `reach`: the first query beyond the window of the tile's key 0.
+template <TileKind kind>
+[[gnu::always_inline]] inline __mmask16 queries_of(std::int64_t key, std::int64_t first,
+                                                   std::int64_t reach) {
+  unsigned seen = 0xFFFF;
+  if (kind.diagonal && key > first) {
+    seen = 0xFFFFU << (key - first);
+  }
+  if (std::int64_t const within = key + reach - first; kind.edge && within < lanes) {
+    seen &= within > 0 ? (1U << within) - 1U : 0U;
+  }
+  return static_cast<__mmask16>(seen);
+}
+
+/// A kind as a type.
+template <bool diagonal, bool edge>
+struct KindOf {
+  constexpr operator TileKind() const { return {diagonal, edge}; }
+};
+/// work(KindOf<diagonal, edge>{})
+template <class Work>
+void with_kind(bool diagonal, bool edge, Work const& work) {
+  if (diagonal) {
+    edge ? work(KindOf<true, true>{}) : work(KindOf<true, false>{});
+  } else {
+    edge ? work(KindOf<false, true>{}) : work(KindOf<false, false>{});
+  }
 }
 
 /// On the diagonal: keys that one of 16 queries sees, from query `first` on, and those that
@@ -193,17 +223,19 @@ struct alignas(64) Softmax {
 
 /// weights (tile / 2, tile) in pairs = 2^(factor scores - shift); totals are added to. Where a
 /// score exceeds the shift by a factor of 2^8, the shift, the totals and `sums` (padded, tile)
-/// follow; `begin`: all are undefined yet.
-template <bool diagonal>
-void softmax_tile(Softmax& state, float factor, float const* scores, Pair* weights, float* sums,
-                  std::int64_t padded, bool begin) {
+/// follow; `begin`: all are undefined yet. `reach`: as queries_of's.
+template <TileKind kind>
+void softmax_tile(Softmax& state, float factor, float const* scores, std::int64_t reach,
+                  Pair* weights, float* sums, std::int64_t padded, bool begin) {
+  constexpr bool masked = kind.diagonal || kind.edge;
   constexpr float most_above = 8;
+  constexpr float none_seen = -1e30F;  // finite, so that its distance to a score is a number
   auto const factors = _mm512_set1_ps(factor);
   for (std::int64_t first = 0; first < tile; first += lanes) {
-    std::int64_t const keys = diagonal ? keys_seen(first) : tile;
-    auto largest = _mm512_loadu_ps(scores + first);
-    for (std::int64_t key = 1; key < keys; ++key) {
-      auto const seen = diagonal ? queries_of(key, first) : __mmask16{0xFFFF};
+    std::int64_t const keys = kind.diagonal ? keys_seen(first) : tile;
+    auto largest = kind.edge ? _mm512_set1_ps(none_seen) : _mm512_loadu_ps(scores + first);
+    for (std::int64_t key = kind.edge ? 0 : 1; key < keys; ++key) {
+      auto const seen = queries_of<kind>(key, first, reach);
       auto const row = _mm512_loadu_ps(scores + key * tile + first);
       largest = _mm512_mask_max_ps(largest, seen, largest, row);
     }
@@ -232,9 +264,9 @@ void softmax_tile(Softmax& state, float factor, float const* scores, Pair* weigh
       float const* const from = scores + key * tile + first;
       auto upper = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(from), factors, shift));
       auto lower = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(from + tile), factors, shift));
-      if constexpr (diagonal) {
-        upper = _mm512_maskz_mov_ps(queries_of(key, first), upper);
-        lower = _mm512_maskz_mov_ps(queries_of(key + 1, first), lower);
+      if constexpr (masked) {
+        upper = _mm512_maskz_mov_ps(queries_of<kind>(key, first, reach), upper);
+        lower = _mm512_maskz_mov_ps(queries_of<kind>(key + 1, first, reach), lower);
       }
       total = _mm512_add_ps(total, upper);
       total_below = _mm512_add_ps(total_below, lower);
@@ -307,13 +339,16 @@ void forward_tile(AttentionForwardTask<bfloat16> const& task, ForwardBuffers con
        buffers.rows, padded);
   transpose_to_pairs(buffers.rows, padded, buffers.queries);
   Softmax state;
-  for (std::int64_t other = 0; other <= first; other += tile) {
+  std::int64_t const first_keys = first_tile_of_keys(first, task.window);
+  for (std::int64_t other = first_keys; other <= first; other += tile) {
     bool const diagonal = other == first;
-    bool const begin = other == 0;
+    bool const begin = other == first_keys;
     product<false>({buffers.keys + other * padded, padded}, buffers.queries, buffers.scores,
                    {tile, tile, padded}, diagonal ? Bf16Part::scores : Bf16Part::whole);
-    auto const softmax = diagonal ? softmax_tile<true> : softmax_tile<false>;
-    softmax(state, factor, buffers.scores, buffers.weights, buffers.sums, padded, begin);
+    with_kind(diagonal, has_hidden_keys(first, other, task.window), [&](auto kind) {
+      softmax_tile<kind>(state, factor, buffers.scores, other + task.window - first,
+                         buffers.weights, buffers.sums, padded, begin);
+    });
     auto const add = begin ? product<false> : product<true>;
     add({buffers.values + other * padded, tile}, buffers.weights, buffers.sums,
         {padded, tile, tile}, diagonal ? Bf16Part::values : Bf16Part::whole);
@@ -394,8 +429,9 @@ float dot(bfloat16 const* a, bfloat16 const* b, std::int64_t count) {
 }
 
 /// Weights from the scores, and the scores' gradients from the weights', without the scale.
-template <bool diagonal>
-void probabilities(BackwardBuffers const& buffers, float factor, QueryRows const& queries) {
+template <TileKind kind>
+void probabilities(BackwardBuffers const& buffers, float factor, QueryRows const& queries,
+                   std::int64_t reach) {
   auto const factors = _mm512_set1_ps(factor);
   for (std::int64_t first = 0; first < tile; first += lanes) {
     auto const shift = _mm512_load_ps(queries.shift + first);
@@ -406,7 +442,7 @@ void probabilities(BackwardBuffers const& buffers, float factor, QueryRows const
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + at + tile),
                           _mm512_maskz_extracti64x4_epi64(0xFF, rows, 1));
     };
-    std::int64_t const keys = diagonal ? keys_seen(first) : tile;
+    std::int64_t const keys = kind.diagonal ? keys_seen(first) : tile;
     for (std::int64_t key = 0; key < keys; key += 2) {
       auto const at = key * tile + first;
       __m512 weight[2];
@@ -414,7 +450,7 @@ void probabilities(BackwardBuffers const& buffers, float factor, QueryRows const
       for (std::int64_t i = 0; i < 2; ++i) {
         auto const score = _mm512_loadu_ps(buffers.scores + at + i * tile);
         auto const d_weight = _mm512_loadu_ps(buffers.d_weights + at + i * tile);
-        auto const seen = diagonal ? queries_of(key + i, first) : __mmask16{0xFFFF};
+        auto const seen = queries_of<kind>(key + i, first, reach);
         weight[i] = exp2(_mm512_fmsub_ps(score, factors, shift));
         d_score[i] = _mm512_maskz_mul_ps(seen, weight[i], _mm512_sub_ps(d_weight, mean));
         weight[i] = _mm512_maskz_mov_ps(seen, weight[i]);
@@ -453,7 +489,8 @@ void backward_tile(AttentionBackwardTask<bfloat16> const& task, BackwardBuffers 
     auto const at = out_position + r * task.out_stride;
     queries.mean[r] = dot(task.d_out + at, task.out + at, width);
   }
-  for (std::int64_t other = 0; other <= first; other += tile) {
+  std::int64_t const first_keys = first_tile_of_keys(first, task.window);
+  for (std::int64_t other = first_keys; other <= first; other += tile) {
     bool const diagonal = other == first;
     auto const at = other * padded;
     auto const of_scores = diagonal ? Bf16Part::scores : Bf16Part::whole;
@@ -462,11 +499,12 @@ void backward_tile(AttentionBackwardTask<bfloat16> const& task, BackwardBuffers 
                    of_scores);
     product<false>({b.values + at, padded}, b.d_outs_transposed, b.d_weights, {tile, tile, padded},
                    of_scores);
-    auto const weigh = diagonal ? probabilities<true> : probabilities<false>;
-    weigh(b, task.scale * log2_e, queries);
+    with_kind(diagonal, has_hidden_keys(first, other, task.window), [&](auto kind) {
+      probabilities<kind>(b, task.scale * log2_e, queries, other + task.window - first);
+    });
     product<true>({b.weights, tile}, b.d_outs, b.d_values + at, {tile, padded, tile}, of_weights);
     product<true>({b.d_scores, tile}, b.queries, b.d_keys + at, {tile, padded, tile}, of_weights);
-    auto const add = other == 0 ? product<false> : product<true>;
+    auto const add = other == first_keys ? product<false> : product<true>;
     add({b.keys_transposed + at, tile}, b.d_score_pairs, b.d_queries, {padded, tile, tile},
         diagonal ? Bf16Part::values : Bf16Part::whole);
   }

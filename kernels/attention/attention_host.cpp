@@ -115,7 +115,7 @@ void run(Bf16Unit unit, AttentionBackwardTask<bfloat16> const& task) {
 template <class Unit, class T>
 void forward_by(Unit unit, std::int64_t whole, AttentionForward<T> const& in) {
   auto const at = AttentionLayout::checked(in);
-  auto const [batch, sequence, heads, kv_heads, width] = in.shape;
+  auto const [batch, sequence, heads, kv_heads, width, window] = in.shape;
   if (sequence == 0) {
     return;
   }
@@ -129,17 +129,17 @@ void forward_by(Unit unit, std::int64_t whole, AttentionForward<T> const& in) {
     auto const head = index % kv_heads * at.group();
     auto const* const qkv = in.qkv.data();
     run(unit, AttentionForwardTask<T>{
-                  sequence, at.group(), width, at.qkv_stride(), at.out_stride(), scale,
-                  qkv + at.query(b, head, 0), qkv + at.key(b, head, 0), qkv + at.value(b, head, 0),
-                  in.out.data() + at.out(b, head, 0), in.log_sum_exp.data() + at.row(b, head, 0),
-                  scratch.of_this_thread()});
+                  sequence, in.shape.reach(), at.group(), width, at.qkv_stride(), at.out_stride(),
+                  scale, qkv + at.query(b, head, 0), qkv + at.key(b, head, 0),
+                  qkv + at.value(b, head, 0), in.out.data() + at.out(b, head, 0),
+                  in.log_sum_exp.data() + at.row(b, head, 0), scratch.of_this_thread()});
   }
 }
 
 template <class Unit, class T>
 void backward_by(Unit unit, std::int64_t whole, AttentionBackward<T> const& in) {
   auto const at = AttentionLayout::checked(in);
-  auto const [batch, sequence, heads, kv_heads, width] = in.shape;
+  auto const [batch, sequence, heads, kv_heads, width, window] = in.shape;
   if (sequence == 0) {
     return;
   }
@@ -155,7 +155,7 @@ void backward_by(Unit unit, std::int64_t whole, AttentionBackward<T> const& in) 
     auto* const d_qkv = in.d_qkv.data();
     run(unit,
         AttentionBackwardTask<T>{
-            sequence, at.group(), width, at.qkv_stride(), at.out_stride(), scale,
+            sequence, in.shape.reach(), at.group(), width, at.qkv_stride(), at.out_stride(), scale,
             qkv + at.query(b, head, 0), qkv + at.key(b, head, 0), qkv + at.value(b, head, 0),
             in.out.data() + at.out(b, head, 0), in.d_out.data() + at.out(b, head, 0),
             in.log_sum_exp.data() + at.row(b, head, 0), d_qkv + at.query(b, head, 0),
@@ -255,11 +255,17 @@ void backward_by_cudnn(AttentionBackward<T> const& in, std::span<std::byte> work
 template <class T>
 constexpr bool has_cudnn = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
 
+template <template <class> class Call, class T>
+void require_cudnn_has(Call<T> const& in) {
+  require(in.cudnn == nullptr || (has_cudnn<T> && in.shape.window == 0),
+          "attention: cuDNN's is of 16-bit types, without a window");
+}
+
 }  // namespace
 
 template <class T>
 void attention_forward(device::Stream& stream, AttentionForward<T> const& in) {
-  require(has_cudnn<T> || in.cudnn == nullptr, "attention: cuDNN's is of 16-bit types");
+  require_cudnn_has(in);
   auto const on_host = [in] {
     if constexpr (std::is_same_v<T, double>) {
       ref::attention_forward(in);
@@ -281,7 +287,7 @@ void attention_forward(device::Stream& stream, AttentionForward<T> const& in) {
 
 template <class T>
 void attention_backward(device::Stream& stream, AttentionBackward<T> const& in) {
-  require(has_cudnn<T> || in.cudnn == nullptr, "attention: cuDNN's is of 16-bit types");
+  require_cudnn_has(in);
   auto const on_host = [in] {
     if constexpr (std::is_same_v<T, double>) {
       ref::attention_backward(in);

@@ -34,7 +34,7 @@ void add_scaled(Real<T>* target, Real<T> factor, T const* values, std::int64_t c
 template <class T>
 void attention_forward(AttentionForward<T> const& in) {
   auto const at = AttentionLayout::checked(in);
-  auto const [batch, sequence, heads, kv_heads, width] = in.shape;
+  auto const [batch, sequence, heads, kv_heads, width, window] = in.shape;
   auto const* const qkv = in.qkv.data();
   auto const scale = 1 / std::sqrt(static_cast<Real<T>>(width));
   std::vector<Real<T>> score(static_cast<std::size_t>(sequence));
@@ -42,14 +42,15 @@ void attention_forward(AttentionForward<T> const& in) {
   for (std::int64_t b = 0; b < batch; ++b) {
     for (std::int64_t h = 0; h < heads; ++h) {
       for (std::int64_t i = 0; i < sequence; ++i) {
-        for (std::int64_t j = 0; j <= i; ++j) {
+        auto const first = at.first_key(i);
+        for (std::int64_t j = first; j <= i; ++j) {
           score[static_cast<std::size_t>(j)] =
               scale * dot(qkv + at.query(b, h, i), qkv + at.key(b, h, j), width);
         }
-        auto const largest = *std::max_element(score.begin(), score.begin() + i + 1);
+        auto const largest = *std::max_element(score.begin() + first, score.begin() + i + 1);
         Real<T> total{};
         std::fill(sum.begin(), sum.end(), Real<T>{});
-        for (std::int64_t j = 0; j <= i; ++j) {
+        for (std::int64_t j = first; j <= i; ++j) {
           auto const weight = std::exp(score[static_cast<std::size_t>(j)] - largest);
           total += weight;
           add_scaled(sum.data(), weight, qkv + at.value(b, h, j), width);
@@ -67,7 +68,7 @@ void attention_forward(AttentionForward<T> const& in) {
 template <class T>
 void attention_backward(AttentionBackward<T> const& in) {
   auto const at = AttentionLayout::checked(in);
-  auto const [batch, sequence, heads, kv_heads, width] = in.shape;
+  auto const [batch, sequence, heads, kv_heads, width, window] = in.shape;
   auto const* const qkv = in.qkv.data();
   auto const scale = 1 / std::sqrt(static_cast<Real<T>>(width));
   std::vector<Real<T>> d_qkv(in.d_qkv.size());
@@ -79,7 +80,7 @@ void attention_backward(AttentionBackward<T> const& in) {
         auto const log_sum_exp = in.log_sum_exp[static_cast<std::size_t>(at.row(b, h, i))];
         // sum over j of weight_j * dweight_j
         auto const mean = dot(d_out, in.out.data() + at.out(b, h, i), width);
-        for (std::int64_t j = 0; j <= i; ++j) {
+        for (std::int64_t j = at.first_key(i); j <= i; ++j) {
           auto const* const key = qkv + at.key(b, h, j);
           auto const weight = std::exp(scale * dot(query, key, width) - log_sum_exp);
           auto const d_weight = dot(d_out, qkv + at.value(b, h, j), width);

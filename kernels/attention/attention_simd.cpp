@@ -65,6 +65,16 @@ void mask(float* scores, float value) {
   }
 }
 
+/// Hides the positions that a row's window has left behind; `behind`: from the tile's first position
+/// to that of the first row.
+void mask_window(float* scores, std::int64_t behind, std::int64_t window, float value) {
+  for (std::int64_t r = 0; r < tile; ++r) {
+    for (std::int64_t c = 0; c < tile && c + window <= behind + r; ++c) {
+      scores[r * tile + c] = value;
+    }
+  }
+}
+
 float largest_of(float const* row) {
   auto best = read(row);
   for (std::int64_t c = lanes; c < tile; c += lanes) {
@@ -105,7 +115,8 @@ void softmax_tile(Softmax& state, float* scores, float* out, std::int64_t padded
         out[r * padded + c] *= factor;
       }
     }
-    float const largest = state.largest[r];
+    // A row that has seen no key yet has weights of zero.
+    float const largest = state.largest[r] > -__builtin_inff() ? state.largest[r] : 0.0F;
     for (std::int64_t c = 0; c < tile; ++c) {
       row[c] = simd_exp(row[c] - largest);
     }
@@ -188,12 +199,15 @@ void forward_tile(AttentionForwardTask<T> const& task, ForwardBuffers const& buf
   for (float& largest : state.largest) {
     largest = -__builtin_inff();
   }
-  for (std::int64_t other = 0; other <= first; other += tile) {
+  for (std::int64_t other = first_tile_of_keys(first, task.window); other <= first; other += tile) {
     bool const diagonal = other == first;
     product<false>({buffers.queries, padded, 1}, buffers.keys + other * padded, scores, tile, width,
                    diagonal ? Part::scores : Part::whole);
     if (diagonal) {
       mask(scores, -__builtin_inff());
+    }
+    if (has_hidden_keys(first, other, task.window)) {
+      mask_window(scores, first - other, task.window, -__builtin_inff());
     }
     softmax_tile(state, scores, sums, padded);
     product<true>({scores, tile, 1}, buffers.values + other * padded, sums, padded, tile,
@@ -281,7 +295,7 @@ void backward_tile(AttentionBackwardTask<T> const& task, BackwardBuffers const& 
     mean[r] = dot(d_outs + r * padded, d_queries + r * padded, padded);
   }
   clear(d_queries, tile * padded);
-  for (std::int64_t other = 0; other <= first; other += tile) {
+  for (std::int64_t other = first_tile_of_keys(first, task.window); other <= first; other += tile) {
     bool const diagonal = other == first;
     auto const of_scores = diagonal ? Part::scores : Part::whole;
     auto const of_weights = diagonal ? Part::weights : Part::whole;
@@ -292,6 +306,10 @@ void backward_tile(AttentionBackwardTask<T> const& task, BackwardBuffers const& 
     if (diagonal) {
       mask(scores, -__builtin_inff());
       mask(d_scores, 0);
+    }
+    if (has_hidden_keys(first, other, task.window)) {
+      mask_window(scores, first - other, task.window, -__builtin_inff());
+      mask_window(d_scores, first - other, task.window, 0);
     }
     probabilities(scores, d_scores, log_sum_exp, mean);
     product<true>({scores, 1, tile}, d_outs, d_values + at, padded, tile, of_transposed);

@@ -9,6 +9,15 @@ namespace offstage::kernels {
 
 /// Edge of the square tiles of scores.
 constexpr std::int64_t attention_tile = 64;
+/// First position of the tile with the first key that a query from position `first` on sees.
+constexpr std::int64_t first_tile_of_keys(std::int64_t first, std::int64_t window) {
+  return first + 1 > window ? (first + 1 - window) / attention_tile * attention_tile : 0;
+}
+/// Whether a query of the tile from `first` on is beyond the window of a key of the tile from
+/// `other` on.
+constexpr bool has_hidden_keys(std::int64_t first, std::int64_t other, std::int64_t window) {
+  return other + window < first + attention_tile;
+}
 /// Rows of tiles are padded with zeros to a multiple of this many floats.
 constexpr std::int64_t attention_padding = 32;
 
@@ -17,7 +26,9 @@ constexpr std::int64_t attention_padding = 32;
 /// `sequence`.
 template <class T>
 struct AttentionForwardTask {
-  std::int64_t sequence, group, width;
+  std::int64_t sequence;
+  std::int64_t window;  ///< keys that a query sees at most, its own the last; at most `sequence`
+  std::int64_t group, width;
   std::int64_t qkv_stride, out_stride;  ///< elements from one position to the next
   float scale;
   T const* query;
@@ -30,7 +41,7 @@ struct AttentionForwardTask {
 
 template <class T>
 struct AttentionBackwardTask {
-  std::int64_t sequence, group, width;
+  std::int64_t sequence, window, group, width;
   std::int64_t qkv_stride, out_stride;
   float scale;
   T const* query;

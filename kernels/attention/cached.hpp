@@ -19,6 +19,7 @@ struct CachedAttention {
   std::span<T const> keys;    ///< (past + rows, kv_heads * head_dim)
   std::span<T const> values;  ///< (past + rows, kv_heads * head_dim)
   std::span<T> out;           ///< (rows, heads * head_dim)
+  std::int64_t window = 0;    ///< keys that a row sees, its own the last; 0: all before it
 };
 
 /// Types:  float, bfloat16; sums in FP32, in a fixed order for each row and head: the bits do not

@@ -25,8 +25,8 @@ float dot(T const* a, T const* b, std::int64_t count) {
 
 template <class T>
 void check(CachedAttention<T> const& a) {
-  bool const sane =
-      a.rows >= 1 && a.past >= 0 && a.kv_heads >= 1 && a.heads % a.kv_heads == 0 && a.head_dim >= 1;
+  bool const sane = a.rows >= 1 && a.past >= 0 && a.kv_heads >= 1 && a.heads >= 1 &&
+                    a.heads % a.kv_heads == 0 && a.head_dim >= 1 && a.window >= 0;
   require(sane, "cached_attention: no such shape");
   auto const all = (a.past + a.rows) * a.kv_heads * a.head_dim;
   require(std::ssize(a.qkv) == a.rows * (a.heads + 2 * a.kv_heads) * a.head_dim &&
@@ -41,22 +41,25 @@ void attend(CachedAttention<T> const& a, std::int64_t row, std::int64_t head,
             std::vector<float>& score) {
   auto const width = a.head_dim;
   auto const pitch = a.kv_heads * width;
-  auto const count = a.past + row + 1;
-  auto const offset = head / (a.heads / a.kv_heads) * width;
+  auto const end = a.past + row + 1;
+  auto const first = a.window > 0 ? std::max<std::int64_t>(0, end - a.window) : 0;
+  auto const count = end - first;
+  auto const offset = first * pitch + head / (a.heads / a.kv_heads) * width;
   T const* const query = a.qkv.data() + row * (a.heads + 2 * a.kv_heads) * width + head * width;
+  T const* const keys = a.keys.data() + offset;
+  T const* const values = a.values.data() + offset;
   float const scale = 1.0F / std::sqrt(static_cast<float>(width));
   score.resize(static_cast<std::size_t>(count + width));
   float* const sum = score.data() + count;
   std::fill(sum, sum + width, 0.0F);
   for (std::int64_t j = 0; j < count; ++j) {
-    score[static_cast<std::size_t>(j)] =
-        scale * dot(query, a.keys.data() + j * pitch + offset, width);
+    score[static_cast<std::size_t>(j)] = scale * dot(query, keys + j * pitch, width);
   }
   float const largest = *std::max_element(score.begin(), score.begin() + count);
   float total = 0.0F;
   for (std::int64_t j = 0; j < count; ++j) {
     float const weight = std::exp(score[static_cast<std::size_t>(j)] - largest);
-    T const* const value = a.values.data() + j * pitch + offset;
+    T const* const value = values + j * pitch;
     total += weight;
     for (std::int64_t c = 0; c < width; ++c) {
       sum[c] += weight * load(value[c]);

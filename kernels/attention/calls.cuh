@@ -15,8 +15,14 @@ namespace offstage::kernels::cuda {
 struct AttentionHeads {
   std::int64_t qkv_stride, out_stride;  ///< elements from a position to the next
   int sequence, heads, kv_heads, group, width;
+  int reach;  ///< keys that a query sees at most, its own the last; at most `sequence`
   float scale;
 
+  __device__ bool sees(int query, int key) const { return key <= query && query - key < reach; }
+  /// The first key that queries from position `first` on see.
+  __device__ int first_key(int first) const { return max(0, first + 1 - reach); }
+  /// The first query beyond the window of all keys before position `end`.
+  __device__ int last_query(int end) const { return min(sequence - reach, end - 1) + reach; }
   /// Elements before position 0 of query head `head`, and of the unit's keys, of sequence b.
   __host__ __device__ std::int64_t query(int b, int head) const {
     return b * sequence * qkv_stride + std::int64_t{head} * width;

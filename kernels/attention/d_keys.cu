@@ -48,6 +48,25 @@ __device__ void hide(Square<D>& x, Square<D>& y, int ahead, Lane const& at) {
   }
 }
 
+/// Clears what belongs to queries whose window has left a row's key behind; `ahead`: of the first query before the
+/// warp's first key.
+template <int D>
+__device__ void hide_window(Square<D>& x, Square<D>& y, int ahead, int reach, Lane const& at) {
+#pragma unroll
+  for (int h = 0; h < halves<D>; ++h) {
+    int const first = reach - ahead + 16 * h - at.pair + at.group;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        bool const hidden = 8 * n + i % 2 - 8 * (i / 2) >= first;
+        x[h][n][i] = hidden ? 0 : x[h][n][i];
+        y[h][n][i] = hidden ? 0 : y[h][n][i];
+      }
+    }
+  }
+}
+
 /// Tiles of the queries that see a block's keys, head after head of the group, and of their d_out, in two stages that
 /// take turns; after them stand, for each stage, the queries' shifts (log_sum_exp in powers of two) and their deltas.
 template <class T, int D, int R>
@@ -137,6 +156,7 @@ __global__ __launch_bounds__(threads<D>,
       key_tile, rows_of(call.qkv, key_head, call.at.qkv_stride, first, call.at));
   begin_tile<D, own_rows, threads<D>, T>(
       value_tile, rows_of(call.qkv, value_head, call.at.qkv_stride, first, call.at));
+  int const last_query = call.at.last_query(first + own_rows);
   int tile = first / R;
   float coming = stages.begin(0, 0, tile);
   stages.put(0, coming);
@@ -159,7 +179,7 @@ __global__ __launch_bounds__(threads<D>,
     await_copies<0>();
     __syncthreads();
     int const ahead = tile * R - first - at.warp * warp_rows<D>;
-    if (++tile * R >= call.at.sequence) {
+    if (++tile * R >= last_query) {
       tile = first / R;
       ++member;
     }
@@ -176,6 +196,9 @@ __global__ __launch_bounds__(threads<D>,
       differentiate<D, R>(x, y, stages.known_of(stage) + query, scale, at);
       if (ahead + query < warp_rows<D> - 1) {
         hide<D>(x, y, ahead + query, at);
+      }
+      if (ahead + query + 15 >= call.at.reach) {
+        hide_window<D>(x, y, ahead + query, call.at.reach, at);
       }
       add_square<T, D>(d_values, x, d_outs, query, at.lane);
       add_square<T, D>(d_keys, y, queries, query, at.lane);

@@ -92,6 +92,22 @@ __device__ void hide(Square<D>& x, int ahead, Lane const& at) {
   }
 }
 
+/// Clears what belongs to keys that a row's window has left behind; `behind`: from the first key to the warp's first query.
+template <int D>
+__device__ void hide_window(Square<D>& x, int behind, int reach, Lane const& at) {
+#pragma unroll
+  for (int h = 0; h < halves<D>; ++h) {
+    int const first = behind + 16 * h + at.group - at.pair - reach;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        x[h][n][i] = 8 * n + i % 2 - 8 * (i / 2) <= first ? 0 : x[h][n][i];
+      }
+    }
+  }
+}
+
 /// A block has 128 queries of one head and takes their keys and values as forward does, R at a time. Leaves delta behind.
 template <class T, int D, int R>
 __global__ __launch_bounds__(threads<D>,
@@ -109,7 +125,8 @@ __global__ __launch_bounds__(threads<D>,
   // The second stage is free until the first one is in work; of small stages this takes both.
   constexpr bool beside = stage_elements<D, R> >= own_rows * D;
   static_assert(2 * stage_elements<D, R> >= own_rows * D);
-  auto* const out_tile = stages.stage(beside ? 1 : 0);
+  int const first_tile = call.at.first_key(first) / R;
+  auto* const out_tile = beside ? stages.stage(first_tile + 1) : stages.memory;
   begin_tile<D, own_rows, threads<D>, T>(
       query_tile, rows_of(call.qkv, query_head, call.at.qkv_stride, first, call.at));
   begin_tile<D, own_rows, threads<D>, T>(
@@ -117,7 +134,7 @@ __global__ __launch_bounds__(threads<D>,
   begin_tile<D, own_rows, threads<D>, T>(
       out_tile, rows_of(call.out, out_head, call.at.out_stride, first, call.at));
   if constexpr (beside) {
-    stages.begin(0);
+    stages.begin(first_tile);
   } else {
     end_copies();
   }
@@ -132,14 +149,14 @@ __global__ __launch_bounds__(threads<D>,
   know_rows(rows, call, task, at);
   if constexpr (!beside) {
     __syncthreads();  // all have read the outputs
-    stages.begin(0);
+    stages.begin(first_tile);
   }
   float const scale = call.at.scale * log2_of_e;
   Sums<D> sums;
   clear_sums<D>(sums);
   int const key_tiles = stages.count(first);
 #pragma unroll 1
-  for (int tile = 0; tile < key_tiles; ++tile) {
+  for (int tile = first_tile; tile < key_tiles; ++tile) {
     stages.await();
     if (tile + 1 < key_tiles) {
       stages.begin(tile + 1);
@@ -154,6 +171,9 @@ __global__ __launch_bounds__(threads<D>,
       differentiate<D>(x, y, rows, scale);
       if (ahead - key < 15) {
         hide<D>(x, ahead - key, at);
+      }
+      if (ahead - key + warp_rows < D >> call.at.reach) {
+        hide_window<D>(x, ahead - key, call.at.reach, at);
       }
       add_square<T, D>(sums, x, keys, key, at.lane);
     }

@@ -76,6 +76,20 @@ __device__ inline void mask(Scores& scores, int ahead, Lane const& at) {
   }
 }
 
+/// Hides keys that each row's window has left behind; `behind`: from the tile's first key to the first row's own.
+__device__ inline void mask_window(Scores& scores, int behind, int reach, Lane const& at) {
+  int const first = behind + at.group - at.pair - reach;
+#pragma unroll
+  for (int n = 0; n < other_rows / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (8 * n + i % 2 - i / 2 * 8 <= first) {
+        scores[n][i] = -INFINITY;
+      }
+    }
+  }
+}
+
 /// Makes weights of scores; the sums so far are scaled to the new largest score.
 template <int D>
 __device__ void soften(Softmax& state, Scores& scores, float (&sums)[D / 8][4], float scale) {
@@ -86,9 +100,11 @@ __device__ void soften(Softmax& state, Scores& scores, float (&sums)[D / 8][4], 
     for (int n = 0; n < other_rows / 8; ++n) {
       largest = fmaxf(largest, fmaxf(scores[n][2 * r], scores[n][2 * r + 1]));
     }
-    float const shift = fmaxf(state.shift[r], largest_of_quad(largest) * scale);
+    float const highest = fmaxf(state.shift[r], largest_of_quad(largest) * scale);
+    // A row that has seen no key yet has weights of zero.
+    float const shift = highest > -INFINITY ? highest : 0;
     float const factor = fast_exp2(state.shift[r] - shift);
-    state.shift[r] = shift;
+    state.shift[r] = highest;
     float total = state.total[r] * factor;
 #pragma unroll
     for (int n = 0; n < D / 8; ++n) {
@@ -161,7 +177,8 @@ __global__ __launch_bounds__(threads, 2) void forward_kernel(ForwardCall<T> cons
   begin_tile<D, own_rows, threads, T>(
       query_tile,
       rows_of(call.qkv, call.at.query(task.b, task.head), call.at.qkv_stride, first, call.at));
-  stages.begin(0);
+  int const first_tile = call.at.first_key(first) / other_rows;
+  stages.begin(first_tile);
 
   Queries<T, D> queries;
   Softmax state[halves];
@@ -179,7 +196,7 @@ __global__ __launch_bounds__(threads, 2) void forward_kernel(ForwardCall<T> cons
   float const scale = call.at.scale * log2_of_e;
   int const key_tiles = stages.count(first);
 #pragma unroll 1
-  for (int tile = 0; tile < key_tiles; ++tile) {
+  for (int tile = first_tile; tile < key_tiles; ++tile) {
     stages.await();
     if (tile + 1 < key_tiles) {
       stages.begin(tile + 1);
@@ -193,6 +210,9 @@ __global__ __launch_bounds__(threads, 2) void forward_kernel(ForwardCall<T> cons
       for (int h = 0; h < halves; ++h) {
         if (ahead + 16 * h < other_rows - 1) {
           mask(scores[h], ahead + 16 * h, at);
+        }
+        if (ahead + 16 * h + 15 >= call.at.reach) {
+          mask_window(scores[h], ahead + 16 * h, call.at.reach, at);
         }
         soften<D>(state[h], scores[h], sums[h], scale);
       }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 
@@ -17,6 +18,7 @@ class AttentionLayout {
     require(shape.heads > 0 && shape.kv_heads > 0 && shape.head_dim > 0,
             "attention: heads, kv_heads and head_dim must be positive");
     require(shape.heads % shape.kv_heads == 0, "attention: heads is no multiple of kv_heads");
+    require(shape.window >= 0, "attention: negative window");
   }
 
   /// Elements of qkv, out and log_sum_exp.
@@ -44,6 +46,11 @@ class AttentionLayout {
   }
   std::int64_t row(std::int64_t b, std::int64_t h, std::int64_t t) const {
     return (b * shape_.heads + h) * shape_.sequence + t;
+  }
+
+  /// The first key that query i sees.
+  std::int64_t first_key(std::int64_t i) const {
+    return std::max<std::int64_t>(0, i + 1 - shape_.reach());
   }
 
   /// Query heads per key-value head.

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
+#include <variant>
 
 #include "base/dtype.hpp"
 #include "device/device.hpp"
@@ -34,12 +34,29 @@ struct Llama3Scaling {
   double original_sequence;
 };
 
+/// All frequencies are divided by `factor`.
+/// Source: Hugging Face transformers, rope type "linear".
+struct LinearScaling {
+  double factor;
+};
+
+/// Frequencies that turn less than `slow` times within original_sequence are divided by `factor`,
+/// those that turn more than `fast` times stay; between the whole numbers of frequency that enclose
+/// these two the blend is linear in the number. Cosines and sines are multiplied by attention_factor.
+/// Source: Peng et al., arXiv:2309.00071; Hugging Face transformers, rope type "yarn".
+struct YarnScaling {
+  double factor, slow, fast;
+  double original_sequence;
+  double attention_factor;
+};
+
+using RopeScaling = std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling>;
+
 /// The tables: angle(t, i) = t * theta^(-2 i / head_dim), that frequency scaled if asked for, both
 /// (sequence, head_dim / 2), computed in double on the host.
 /// Errors: PreconditionError for a shape or a scaling that cannot be.
 void rope_tables(std::int64_t sequence, std::int64_t head_dim, double theta,
-                 std::span<double> cosine, std::span<double> sine,
-                 std::optional<Llama3Scaling> const& scaling = {});
+                 std::span<double> cosine, std::span<double> sine, RopeScaling const& scaling = {});
 
 /// Source:  Su et al., arXiv:2104.09864.
 /// Memory, order, types, errors: as in rmsnorm.hpp.

@@ -51,6 +51,9 @@ void visit_later_model(Model& model, Visit&& visit) {
   state::ModelShape const plain;
   visit("model.head-dim", model.head_size, plain.head_size);
   visit("model.qk-norm", model.qk_norm, plain.qk_norm);
+  visit("model.norms-after", model.norms_after, plain.norms_after);
+  visit("model.window", model.window, plain.window);
+  visit("model.rope-attention-factor", model.rope_attention_factor, plain.rope_attention_factor);
 }
 
 template <class AnyMeta, class Visit>
@@ -151,10 +154,13 @@ void get(h5::File const& file, char const* key, std::string& value) {
   value = file.text(key);
 }
 void get(h5::File const& file, char const* key, state::RopeScaling& value) {
-  value = named({state::RopeScaling::none, state::RopeScaling::llama3}, file.text(key), key);
+  value = named({state::RopeScaling::none, state::RopeScaling::linear, state::RopeScaling::llama3,
+                 state::RopeScaling::yarn},
+                file.text(key), key);
 }
 void get(h5::File const& file, char const* key, state::QkNorm& value) {
-  value = named({state::QkNorm::none, state::QkNorm::head}, file.text(key), key);
+  value =
+      named({state::QkNorm::none, state::QkNorm::head, state::QkNorm::all}, file.text(key), key);
 }
 void get(h5::File const& file, char const* key, StateLayout& layout) {
   auto found = parse_layout(file.text(key));

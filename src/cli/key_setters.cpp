@@ -117,6 +117,11 @@ std::string default_head_dim(RunConfig const& config) {
   return std::to_string(heads > 0 && hidden % heads == 0 ? hidden / heads : 0);
 }
 
+std::string default_attention_factor(RunConfig const& config) {
+  bool const yarn = config.model.rope_scaling == state::RopeScaling::yarn;
+  return fmt::format("{}", yarn ? state::yarn_attention_factor(config.model.rope_factor) : 1.0);
+}
+
 void set_validation_files(RunConfig& config, std::string const& text) {
   config.data.valid = text.empty() ? std::vector<data::Source>{} : data::parse_sources(text);
   for (data::Source const& file : config.data.valid) {

@@ -42,4 +42,7 @@ void set_optimizer_kind(train::RunConfig& config, std::string const& text);
 /// Of model.head-dim: model.hidden / model.heads, or 0 where that is no whole number.
 [[nodiscard]] std::string default_head_dim(train::RunConfig const& config);
 
+/// Of model.rope-attention-factor: YaRN's for model.rope-factor, or 1.
+[[nodiscard]] std::string default_attention_factor(train::RunConfig const& config);
+
 }  // namespace offstage::cli

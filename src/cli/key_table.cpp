@@ -97,29 +97,48 @@ constexpr std::array keys{
         }},
     Key{"model.qkv-bias", "true|false", "false", "llama with biases on q, k and v, as Qwen2 has",
         [](RunConfig& c, Text t) { c.model.qkv_bias = truth(t); }},
-    Key{"model.qk-norm", "none|head", "none",
-        "RMSNorm of queries and keys before they turn: of each head, as Qwen3 has it",
+    Key{"model.qk-norm", "none|head|all", "none",
+        "RMSNorm of queries and keys before they turn: of each head as Qwen3 has it, or of all "
+        "heads together as OLMo 2",
         [](RunConfig& c, Text t) {
           using state::QkNorm;
-          c.model.qk_norm = choice<QkNorm>(t, {{"none", QkNorm::none}, {"head", QkNorm::head}});
+          c.model.qk_norm = choice<QkNorm>(
+              t, {{"none", QkNorm::none}, {"head", QkNorm::head}, {"all", QkNorm::all}});
         }},
+    Key{"model.norms-after", "true|false", "false",
+        "norms of what attention and the MLP add, as OLMo 2 has them, not of what they take",
+        [](RunConfig& c, Text t) { c.model.norms_after = truth(t); }},
+    Key{"model.window", "N", "0",
+        "keys that a query sees, its own the last, as in Mistral; 0: all before it",
+        [](RunConfig& c, Text t) { c.model.window = whole<std::int64_t>(t); }},
     Key{"model.rope-theta", "X", "10000", "base of the rotary embedding's wavelengths",
         [](RunConfig& c, Text t) { c.model.rope_theta = real(t); }},
-    Key{"model.rope-scaling", "none|llama3", "none",
-        "stretches long wavelengths, as Llama 3.1 does",
+    Key{"model.rope-scaling", "none|linear|llama3|yarn", "none",
+        "stretches wavelengths: all of them, long ones as Llama 3.1 does, or as YaRN does",
         [](RunConfig& c, Text t) {
           using state::RopeScaling;
-          c.model.rope_scaling = choice<RopeScaling>(
-              t, {{"none", RopeScaling::none}, {"llama3", RopeScaling::llama3}});
+          c.model.rope_scaling = choice<RopeScaling>(t, {{"none", RopeScaling::none},
+                                                         {"linear", RopeScaling::linear},
+                                                         {"llama3", RopeScaling::llama3},
+                                                         {"yarn", RopeScaling::yarn}});
         }},
-    Key{"model.rope-factor", "X", "8", "llama3: by how much",
+    Key{"model.rope-factor", "X", "8", "by how much",
         [](RunConfig& c, Text t) { c.model.rope_factor = real(t); }},
-    Key{"model.rope-low-frequency", "X", "1", "llama3: low_freq_factor",
+    Key{"model.rope-low-frequency", "X", "1", "llama3: low_freq_factor; yarn: beta_slow",
         [](RunConfig& c, Text t) { c.model.rope_low_frequency = real(t); }},
-    Key{"model.rope-high-frequency", "X", "4", "llama3: high_freq_factor",
-        [](RunConfig& c, Text t) { c.model.rope_high_frequency = real(t); }},
-    Key{"model.rope-original-sequence", "N", "8192", "llama3: original_max_position_embeddings",
+    Key{"model.rope-high-frequency", "X", "32 for yarn, else 4",
+        "llama3: high_freq_factor; yarn: beta_fast",
+        [](RunConfig& c, Text t) { c.model.rope_high_frequency = real(t); },
+        [](RunConfig const& c) {
+          return std::string{c.model.rope_scaling == state::RopeScaling::yarn ? "32" : "4"};
+        }},
+    Key{"model.rope-original-sequence", "N", "8192",
+        "llama3, yarn: original_max_position_embeddings",
         [](RunConfig& c, Text t) { c.model.rope_original_sequence = whole<std::int64_t>(t); }},
+    Key{"model.rope-attention-factor", "X", "0.1 ln(model.rope-factor) + 1 for yarn, else 1",
+        "yarn: cosines and sines are multiplied by it",
+        [](RunConfig& c, Text t) { c.model.rope_attention_factor = real(t); },
+        default_attention_factor},
     Key{"model.norm-eps", "X", "1e-5", "added to the mean square or variance in norms",
         [](RunConfig& c, Text t) { c.model.norm_epsilon = real(t); }},
 

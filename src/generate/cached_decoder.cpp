@@ -162,18 +162,18 @@ void CachedDecoder<T>::attend(model::Dims const& dims, int block, bool first) {
   auto const w = model::LayerView<T const>{dims, layouts_[static_cast<std::size_t>(layer)],
                                            parameters_.acquire(layer)}
                      .attention();
-  model::Norm const norm{dims.family, dims.T, dims.C, dims.epsilon};
+  model::Norm const norm{dims.family, dims.T, dims.C, dims.epsilon, dims.norms_after};
   model::Residual<T> const residual =
       first ? model::Residual<T>{} : model::Residual<T>{.before = rows_.mid, .delta = rows_.branch};
-  norm.forward<T>(stream_, residual, rows_.x, w.norm, rows_.normed, statistics());
+  norm.take_in<T>(stream_, residual, rows_.x, w.norm, rows_.normed, statistics());
   auto const layout = model::weight_layout(dims.family);
-  model::Linear{dims.T, dims.C, dims.qkv(), layout}.template forward<T>(stream_, rows_.normed,
-                                                                        w.qkv, rows_.qkv);
+  model::Linear{dims.T, dims.C, dims.qkv(), layout}.template forward<T>(
+      stream_, norm.after ? rows_.x : rows_.normed, w.qkv, rows_.qkv);
   make_heads(dims, w);
   stream_.synchronize();
   keep(dims, block);
   if (size_ == 0) {
-    kernels::attention_forward<T>(stream_, {.shape = {1, dims.T, dims.H, dims.K, dims.D},
+    kernels::attention_forward<T>(stream_, {.shape = dims.attention_shape(),
                                             .qkv = heads(),
                                             .out = rows_.attention,
                                             .log_sum_exp = rows_.log_sum_exp});
@@ -189,10 +189,14 @@ void CachedDecoder<T>::attend(model::Dims const& dims, int block, bool first) {
                                            .qkv = heads(),
                                            .keys = all(false),
                                            .values = all(true),
-                                           .out = rows_.attention});
+                                           .out = rows_.attention,
+                                           .window = shape_.window});
   }
   model::Linear{dims.T, dims.H * dims.D, dims.C, layout}.template forward<T>(
-      stream_, rows_.attention, w.o, rows_.branch);
+      stream_, rows_.attention, w.o, norm.after ? rows_.normed : rows_.branch);
+  if (norm.after) {
+    norm.forward<T>(stream_, {}, rows_.normed, w.norm, rows_.branch, statistics());
+  }
   parameters_.release(layer, nullptr);
 }
 
@@ -202,16 +206,19 @@ void CachedDecoder<T>::run_mlp(model::Dims const& dims, int block) {
   auto const w = model::LayerView<T const>{dims, layouts_[static_cast<std::size_t>(layer)],
                                            parameters_.acquire(layer)}
                      .mlp();
-  model::Norm const norm{dims.family, dims.T, dims.C, dims.epsilon};
-  norm.forward<T>(stream_, {.before = rows_.x, .delta = rows_.branch}, rows_.mid, w.norm,
+  model::Norm const norm{dims.family, dims.T, dims.C, dims.epsilon, dims.norms_after};
+  norm.take_in<T>(stream_, {.before = rows_.x, .delta = rows_.branch}, rows_.mid, w.norm,
                   rows_.normed, statistics());
   auto const layout = model::weight_layout(dims.family);
-  model::Linear{dims.T, dims.C, dims.up(), layout}.template forward<T>(stream_, rows_.normed, w.up,
-                                                                       rows_.up);
+  model::Linear{dims.T, dims.C, dims.up(), layout}.template forward<T>(
+      stream_, norm.after ? rows_.mid : rows_.normed, w.up, rows_.up);
   model::Activation{dims.family, dims.T, dims.F}.template forward<T>(stream_, rows_.up,
                                                                      rows_.hidden);
-  model::Linear{dims.T, dims.F, dims.C, layout}.template forward<T>(stream_, rows_.hidden, w.down,
-                                                                    rows_.branch);
+  model::Linear{dims.T, dims.F, dims.C, layout}.template forward<T>(
+      stream_, rows_.hidden, w.down, norm.after ? rows_.normed : rows_.branch);
+  if (norm.after) {
+    norm.forward<T>(stream_, {}, rows_.normed, w.norm, rows_.branch, statistics());
+  }
   parameters_.release(layer, nullptr);
 }
 

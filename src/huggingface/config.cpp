@@ -106,10 +106,10 @@ constexpr std::array harmless_in_gpt2{"n_ctx",
 constexpr std::array harmless_in_llama{"max_sequence_length", "is_llama_config",
                                        "transformers.js_config"};
 
-// Of no effect where use_sliding_window is false.
-constexpr std::array harmless_in_qwen{"sliding_window", "max_window_layers"};
-
-constexpr std::int64_t qwen3_head_dim = 128;  // where a file says nothing
+// Where a file says nothing, as in transformers.
+constexpr std::int64_t qwen3_head_dim = 128;
+constexpr std::int64_t qwen_window_layers = 28;
+constexpr std::int64_t mistral_window = 4096;
 
 /// The library's own comparison makes a value of the text, where nothing may be thrown.
 bool is_text(Json const& value, std::string_view text) {
@@ -133,6 +133,11 @@ class Options {
     looked_at_.insert(key);
     auto const found = object_.find(key);
     return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+
+  [[nodiscard]] bool is_null(char const* key) const {
+    auto const found = object_.find(key);
+    return found != object_.end() && found->is_null();
   }
 
   [[nodiscard]] DataError wrong(char const* key, Json const& value,
@@ -221,6 +226,23 @@ class Options {
   std::set<std::string> looked_at_;
 };
 
+void take_linear(Options& rope, state::ModelShape& shape) {
+  shape.rope_scaling = state::RopeScaling::linear;
+  shape.rope_factor = rope.positive("factor", {});
+}
+
+/// YaRN; where attention_factor is left out, transformers computes it of the others.
+void take_yarn(Options& rope, state::ModelShape& shape) {
+  shape.rope_scaling = state::RopeScaling::yarn;
+  shape.rope_factor = rope.positive("factor", {});
+  shape.rope_high_frequency = rope.positive("beta_fast", 32.0);
+  shape.rope_low_frequency = rope.positive("beta_slow", 1.0);
+  shape.rope_original_sequence = rope.size("original_max_position_embeddings", shape.max_sequence);
+  shape.rope_attention_factor =
+      rope.positive("attention_factor", state::yarn_attention_factor(shape.rope_factor));
+  rope.only("truncate", {true});
+}
+
 void take_llama3(Options& rope, state::ModelShape& shape) {
   shape.rope_scaling = state::RopeScaling::llama3;
   shape.rope_factor = rope.positive("factor", {});
@@ -247,8 +269,8 @@ void take_rope(Options& options, char const* key, state::ModelShape& shape,
     }
     theta = here;
   }
-  rope.only("rope_type", {"default", "llama3"});
-  rope.only("type", {"default", "llama3"});
+  rope.only("rope_type", {"default", "linear", "llama3", "yarn"});
+  rope.only("type", {"default", "linear", "llama3", "yarn"});
   rope.only("partial_rotary_factor", {1});
   Json const* const kind = rope.find("rope_type");
   Json const* const older = rope.find("type");
@@ -256,8 +278,13 @@ void take_rope(Options& options, char const* key, state::ModelShape& shape,
     throw rope.wrong("type", *older, fmt::format("contradicts rope_type={}", text_of(*kind)));
   }
   Json const* const named = kind != nullptr ? kind : older;
-  if (named != nullptr && is_text(*named, "llama3")) {
+  auto const is = [&](char const* text) { return named != nullptr && is_text(*named, text); };
+  if (is("llama3")) {
     take_llama3(rope, shape);
+  } else if (is("linear")) {
+    take_linear(rope, shape);
+  } else if (is("yarn")) {
+    take_yarn(rope, shape);
   }
   rope.require_no_others();
 }
@@ -278,38 +305,82 @@ void take_all_rope(Options& options, state::ModelShape& shape, std::string const
   shape.rope_theta = theta.value_or(10'000.0);
 }
 
-void require_full_attention(Options& options) {
+/// Whether all layers have the window of a Qwen: those from max_window_layers on, where
+/// use_sliding_window is true. Errors: DataError if some have it and some have not.
+bool takes_window(Options& options, std::int64_t layers) {
+  Json const* const first = options.find("max_window_layers");
+  Json const* const window = options.find("sliding_window");
+  if (!options.truth("use_sliding_window", false) || window == nullptr) {
+    return false;
+  }
+  auto const from = first != nullptr && first->is_number_integer() ? first->get<std::int64_t>()
+                                                                   : qwen_window_layers;
+  if (from > 0 && from < layers) {
+    throw options.wrong("use_sliding_window", true,
+                        fmt::format("with max_window_layers={} gives some of the {} layers a "
+                                    "window and others none, which is not supported",
+                                    from, layers));
+  }
+  return from <= 0;
+}
+
+/// Errors: DataError unless layer_types, if it is there, has this type alone.
+void require_layers_of(Options& options, char const* type) {
   Json const* const types = options.find("layer_types");
   if (types == nullptr) {
     return;
   }
-  bool const full = types->is_array() && std::ranges::all_of(*types, [](Json const& type) {
-                      return is_text(type, "full_attention");
-                    });
-  if (!full) {
+  bool const alike = types->is_array() &&
+                     std::ranges::all_of(*types, [&](Json const& of) { return is_text(of, type); });
+  if (!alike) {
     throw options.wrong("layer_types", *types,
-                        "is not supported; every layer must be \"full_attention\"");
+                        fmt::format("is not supported; every layer must be \"{}\"", type));
   }
+}
+
+void take_qwen(Options& options, bool qwen3, state::ModelShape& shape) {
+  shape.qkv_bias = !qwen3;
+  shape.qk_norm = qwen3 ? state::QkNorm::head : state::QkNorm::none;
+  bool const window = takes_window(options, shape.layers);
+  shape.window = window ? options.size("sliding_window") : 0;
+  require_layers_of(options, window ? "sliding_attention" : "full_attention");
+  options.only("attention_bias", {false});
+  options.only("use_mrope", {false});
+}
+
+void take_mistral(Options& options, state::ModelShape& shape) {
+  shape.window =
+      options.is_null("sliding_window") ? 0 : options.size("sliding_window", mistral_window);
+  require_layers_of(options, shape.window > 0 ? "sliding_attention" : "full_attention");
+}
+
+void take_olmo2(Options& options, state::ModelShape& shape) {
+  shape.qk_norm = state::QkNorm::all;
+  shape.norms_after = true;
+  options.only("attention_bias", {false});
+  require_layers_of(options, "full_attention");
+}
+
+void take_plain_llama(Options& options) {
+  options.only("attention_bias", {false});
+  options.only("mlp_bias", {false});
+  options.only("pretraining_tp", {1});
+  options.ignore(harmless_in_llama);
+  require_layers_of(options, "full_attention");
 }
 
 /// What tells the types of the LLaMA family from each other.
 void take_variant(Options& options, std::string_view type, state::ModelShape& shape) {
-  bool const qwen3 = type == "qwen3";
-  std::int64_t const derived = shape.heads > 0 ? shape.hidden / shape.heads : 0;
-  shape.set_head_dim(
-      options.size("head_dim", qwen3 ? qwen3_head_dim : std::max<std::int64_t>(derived, 1)));
-  if (type == "qwen2" || qwen3) {
-    shape.qkv_bias = !qwen3;
-    shape.qk_norm = qwen3 ? state::QkNorm::head : state::QkNorm::none;
-    options.only("attention_bias", {false});
-    options.only("use_sliding_window", {false});
-    options.only("use_mrope", {false});
-    options.ignore(harmless_in_qwen);
+  std::int64_t const derived = std::max<std::int64_t>(shape.hidden / shape.heads, 1);
+  shape.set_head_dim(options.size("head_dim", type == "qwen3" ? qwen3_head_dim : derived));
+  if (type == "qwen2" || type == "qwen3") {
+    take_qwen(options, type == "qwen3", shape);
+  } else if (type == "mistral") {
+    take_mistral(options, shape);
+  } else if (type == "olmo2") {
+    take_olmo2(options, shape);
   } else {
-    options.only("attention_bias", {false});
-    options.only("mlp_bias", {false});
-    options.only("pretraining_tp", {1});
-    options.ignore(harmless_in_llama);
+    take_plain_llama(options);
   }
 }
 
@@ -324,12 +395,11 @@ state::ModelShape take_llama(Options& options, std::string_view type, std::strin
   shape.vocab = options.size("vocab_size");
   shape.max_sequence = options.size("max_position_embeddings");
   shape.tied_head = options.truth("tie_word_embeddings", false);
-  shape.norm_epsilon = options.positive("rms_norm_eps", 1e-6);
+  shape.norm_epsilon = options.positive("rms_norm_eps", type == "olmo2" ? 1e-5 : 1e-6);
   take_all_rope(options, shape, path);
   options.only("hidden_act", {"silu"});
   options.only("partial_rotary_factor", {1});
   options.only("rope_interleaved", {false});
-  require_full_attention(options);
   take_variant(options, type, shape);
   return shape;
 }
@@ -357,9 +427,11 @@ struct Kind {
   char const* model_type;
   char const* architecture;
 };
-constexpr std::array<Kind, 4> kinds{{{"llama", "LlamaForCausalLM"},
+constexpr std::array<Kind, 6> kinds{{{"llama", "LlamaForCausalLM"},
                                      {"qwen2", "Qwen2ForCausalLM"},
                                      {"qwen3", "Qwen3ForCausalLM"},
+                                     {"mistral", "MistralForCausalLM"},
+                                     {"olmo2", "Olmo2ForCausalLM"},
                                      {"gpt2", "GPT2LMHeadModel"}}};
 
 Kind const& take_kind(Options& options) {
@@ -374,7 +446,7 @@ Kind const& take_kind(Options& options) {
     }
   }
   throw options.wrong("model_type", *type,
-                      "is not supported; known are llama, qwen2, qwen3 and gpt2");
+                      "is not supported; known are llama, qwen2, qwen3, mistral, olmo2 and gpt2");
 }
 
 }  // namespace

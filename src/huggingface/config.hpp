@@ -8,10 +8,10 @@
 
 namespace offstage::huggingface {
 
-/// The model that a config.json describes (model_type llama, qwen2, qwen3 or gpt2). `path` is named in
+/// The model that a config.json describes (model_type llama, qwen2, qwen3, mistral, olmo2 or gpt2). `path` is named in
 /// errors.
 /// Errors: DataError naming the option, its value and what is supported: any option that would change
-///         what the model computes and that Offstage does not have (sliding windows, kinds of RoPE
+///         what the model computes and that Offstage does not have (windows of some layers, kinds of RoPE
 ///         scaling, biases, activations, GPT-2's scale_attn_by_inverse_layer_idx, ...) is
 ///         refused, never ignored; so is a missing or ill-typed size. Options that do not change what
 ///         is computed in training without dropout (token ids, dtype, dropout, cache, names) are not
@@ -25,8 +25,9 @@ struct TokenIds {
   std::string pad = "null";
 };
 
-/// config.json of this shape for transformers: model_type gpt2, llama, qwen2 where q, k and v have
-/// biases, or qwen3 where q and k have norms.
+/// config.json of this shape for transformers. model_type is gpt2, or of the LLaMA family the one
+/// that has what the shape has: qwen3 and olmo2 with norms of q and k, qwen2 with their biases, else
+/// mistral with a window, else llama.
 [[nodiscard]] std::string config_json(state::ModelShape const& shape, DType dtype,
                                       TokenIds const& ids = {});
 

@@ -6,14 +6,26 @@ namespace offstage::huggingface {
 namespace {
 
 nlohmann::ordered_json rope_scaling_of(state::ModelShape const& shape) {
-  if (shape.rope_scaling == state::RopeScaling::none) {
-    return nullptr;
+  switch (shape.rope_scaling) {
+    case state::RopeScaling::linear:
+      return {{"rope_type", "linear"}, {"factor", shape.rope_factor}};
+    case state::RopeScaling::llama3:
+      return {{"rope_type", "llama3"},
+              {"factor", shape.rope_factor},
+              {"low_freq_factor", shape.rope_low_frequency},
+              {"high_freq_factor", shape.rope_high_frequency},
+              {"original_max_position_embeddings", shape.rope_original_sequence}};
+    case state::RopeScaling::yarn:
+      return {{"rope_type", "yarn"},
+              {"factor", shape.rope_factor},
+              {"beta_fast", shape.rope_high_frequency},
+              {"beta_slow", shape.rope_low_frequency},
+              {"original_max_position_embeddings", shape.rope_original_sequence},
+              {"attention_factor", shape.rope_attention_factor}};
+    case state::RopeScaling::none:
+      break;
   }
-  return {{"rope_type", "llama3"},
-          {"factor", shape.rope_factor},
-          {"low_freq_factor", shape.rope_low_frequency},
-          {"high_freq_factor", shape.rope_high_frequency},
-          {"original_max_position_embeddings", shape.rope_original_sequence}};
+  return nullptr;
 }
 
 void put_gpt2(nlohmann::ordered_json& config, state::ModelShape const& shape) {
@@ -39,7 +51,35 @@ Kind kind_of(state::ModelShape const& shape) {
   if (shape.qk_norm == state::QkNorm::head) {
     return {"qwen3", "Qwen3ForCausalLM"};
   }
-  return shape.qkv_bias ? Kind{"qwen2", "Qwen2ForCausalLM"} : Kind{"llama", "LlamaForCausalLM"};
+  if (shape.norms_after) {
+    return {"olmo2", "Olmo2ForCausalLM"};
+  }
+  if (shape.qkv_bias) {
+    return {"qwen2", "Qwen2ForCausalLM"};
+  }
+  return shape.window > 0 ? Kind{"mistral", "MistralForCausalLM"}
+                          : Kind{"llama", "LlamaForCausalLM"};
+}
+
+/// Options that some types alone have.
+void put_variant(nlohmann::ordered_json& config, std::string const& type,
+                 state::ModelShape const& shape) {
+  bool const window = shape.window > 0;
+  if (type == "qwen2" || type == "qwen3") {
+    config["use_sliding_window"] = window;
+    if (window) {
+      config["max_window_layers"] = 0;  // all layers have it
+    }
+  }
+  if (window) {
+    config["sliding_window"] = shape.window;
+  }
+  if (type == "llama" || type == "qwen3" || type == "olmo2") {
+    config["attention_bias"] = false;
+  }
+  if (type == "llama") {
+    config["mlp_bias"] = false;
+  }
 }
 
 void put_llama(nlohmann::ordered_json& config, state::ModelShape const& shape) {
@@ -57,14 +97,7 @@ void put_llama(nlohmann::ordered_json& config, state::ModelShape const& shape) {
   config["rms_norm_eps"] = shape.norm_epsilon;
   config["rope_theta"] = shape.rope_theta;
   config["rope_scaling"] = rope_scaling_of(shape);
-  if (!shape.qkv_bias) {
-    config["attention_bias"] = false;
-  }
-  if (shape.qkv_bias || shape.qk_norm == state::QkNorm::head) {
-    config["use_sliding_window"] = false;
-  } else {
-    config["mlp_bias"] = false;
-  }
+  put_variant(config, type, shape);
 }
 
 char const* torch_name_of(DType dtype) {

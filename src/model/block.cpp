@@ -6,17 +6,13 @@
 namespace offstage::model {
 namespace {
 
-kernels::AttentionShape attention_shape(Dims const& dims) {
-  return {dims.B, dims.T, dims.H, dims.K, dims.D};
-}
-
 template <class T>
 Bytes attention_workspace(Dims const& dims) {
   if (dims.kind != device::Kind::cuda) {
     return 0;
   }
   return dims.attention_workspace > 0 ? dims.attention_workspace
-                                      : kernels::attention_workspace<T>(attention_shape(dims));
+                                      : kernels::attention_workspace<T>(dims.attention_shape());
 }
 
 }  // namespace
@@ -40,22 +36,34 @@ std::span<std::byte> lay_out_part(Dims const& dims, Part part, Slab& slab, Block
     case Part::attention:
       a.attn_out = slab.take<T>(rows * dims.H * dims.D);
       a.log_sum_exp = slab.take<Real<T>>(rows * dims.H);
+      if (dims.norms_after) {
+        a.attn_product = slab.take<T>(rows * dims.C);
+        a.attn_norm = lay_out_statistics<T>(dims, slab);
+      }
       break;
     case Part::mid:
       a.mid = slab.take<T>(rows * dims.C);
       break;
     case Part::up:
       a.up = slab.take<T>(rows * dims.up());
+      if (dims.norms_after) {
+        a.mlp_product = slab.take<T>(rows * dims.C);
+        a.mlp_norm = lay_out_statistics<T>(dims, slab);
+      }
       break;
     case Part::pointwise:
-      a.attn_in = slab.take<T>(rows * dims.C);
-      a.attn_norm = lay_out_statistics<T>(dims, slab);
+      if (!dims.norms_after) {
+        a.attn_in = slab.take<T>(rows * dims.C);
+        a.attn_norm = lay_out_statistics<T>(dims, slab);
+      }
       if (QueryKeyNorm const norm{dims}; norm.there()) {
         a.heads = slab.take<T>(rows * dims.qkv());
         a.qk_norm = norm.lay_out<T>(slab);
       }
-      a.mlp_in = slab.take<T>(rows * dims.C);
-      a.mlp_norm = lay_out_statistics<T>(dims, slab);
+      if (!dims.norms_after) {
+        a.mlp_in = slab.take<T>(rows * dims.C);
+        a.mlp_norm = lay_out_statistics<T>(dims, slab);
+      }
       a.hidden = hidden ? *hidden : slab.take<T>(rows * dims.F);
       break;
     case Part::count:
@@ -88,7 +96,7 @@ template <class T>
 Block<T>::Block(Dims const& dims, device::Stream& stream, RopeTables<T> const& rope,
                 BlockScratch<T> const& scratch)
     : dims_{dims},
-      norm_{dims.family, dims.rows(), dims.C, dims.epsilon},
+      norm_{dims.family, dims.rows(), dims.C, dims.epsilon, dims.norms_after},
       qk_norm_{dims},
       qkv_{dims.rows(), dims.C, dims.qkv(), weight_layout(dims.family)},
       o_{dims.rows(), dims.H * dims.D, dims.C, weight_layout(dims.family)},
@@ -117,22 +125,27 @@ void Block<T>::make_attention(AttentionTensors<T const> const& w, Residual<T> co
                               BlockActivations<T> const& a, BlockFates const& fates) const {
   auto const wanted = [&](Part part) { return fates[part] == Fate::recompute; };
   if (wanted(Part::pointwise)) {
-    norm_.forward<T>(stream_, residual, a.x, w.norm, a.attn_in, a.attn_norm);
+    norm_.take_in<T>(stream_, residual, a.x, w.norm, a.attn_in, a.attn_norm);
   }
   if (wanted(Part::qkv)) {
-    qkv_.forward<T>(stream_, a.attn_in, w.qkv, a.qkv);
+    qkv_.forward<T>(stream_, attention_input(a), w.qkv, a.qkv);
   }
   if (wanted(qk_norm_.there() ? Part::pointwise : Part::qkv)) {
     make_heads(w, a);
   }
   if (wanted(Part::attention)) {
-    kernels::attention_forward<T>(stream_, {.shape = attention_shape(dims_),
+    kernels::attention_forward<T>(stream_, {.shape = dims_.attention_shape(),
                                             .qkv = a.heads,
                                             .out = a.attn_out,
                                             .log_sum_exp = a.log_sum_exp,
                                             .cudnn = dims_.attention});
+    if (norm_.after) {
+      o_.forward<T>(stream_, a.attn_out, w.o, a.attn_product);
+    }
   }
-  if (wanted(Part::mid)) {
+  if (norm_.after && (wanted(Part::attention) || wanted(Part::mid))) {
+    norm_.forward<T>(stream_, {}, a.attn_product, w.norm, scratch_.branch, a.attn_norm);
+  } else if (wanted(Part::mid)) {
     o_.forward<T>(stream_, a.attn_out, w.o, scratch_.branch);
   }
 }
@@ -140,7 +153,9 @@ void Block<T>::make_attention(AttentionTensors<T const> const& w, Residual<T> co
 template <class T>
 void Block<T>::forward_mlp(MlpTensors<T const> const& w, BlockActivations<T> const& a) const {
   recompute_mlp(w, a, recomputed_block);
-  down_.forward<T>(stream_, a.hidden, w.down, scratch_.branch);
+  if (!norm_.after) {
+    down_.forward<T>(stream_, a.hidden, w.down, scratch_.branch);
+  }
 }
 
 template <class T>
@@ -148,22 +163,26 @@ void Block<T>::recompute_mlp(MlpTensors<T const> const& w, BlockActivations<T> c
                              BlockFates const& fates) const {
   auto const wanted = [&](Part part) { return fates[part] == Fate::recompute; };
   if (wanted(Part::mid)) {
-    norm_.forward<T>(stream_, {a.x, scratch_.branch}, a.mid, w.norm, a.mlp_in, a.mlp_norm);
+    norm_.take_in<T>(stream_, {a.x, scratch_.branch}, a.mid, w.norm, a.mlp_in, a.mlp_norm);
   } else if (wanted(Part::pointwise)) {
-    norm_.forward<T>(stream_, {}, a.mid, w.norm, a.mlp_in, a.mlp_norm);
+    norm_.take_in<T>(stream_, {}, a.mid, w.norm, a.mlp_in, a.mlp_norm);
   }
   if (wanted(Part::up)) {
-    up_.forward<T>(stream_, a.mlp_in, w.up, a.up);
+    up_.forward<T>(stream_, mlp_input(a), w.up, a.up);
   }
   if (wanted(Part::pointwise)) {
     activation_.forward<T>(stream_, a.up, a.hidden);
+  }
+  if (norm_.after && wanted(Part::up)) {
+    down_.forward<T>(stream_, a.hidden, w.down, a.mlp_product);
+    norm_.forward<T>(stream_, {}, a.mlp_product, w.norm, scratch_.branch, a.mlp_norm);
   }
 }
 
 template <class T>
 void Block<T>::forward_sum(MlpTensors<T const> const& w, BlockActivations<T> const& a,
                            std::span<T> out) const {
-  norm_.forward<T>(stream_, {a.mid, scratch_.branch}, out, w.norm, a.mlp_in, a.mlp_norm);
+  norm_.take_in<T>(stream_, {a.mid, scratch_.branch}, out, w.norm, a.mlp_in, a.mlp_norm);
 }
 
 template <class T>
@@ -190,26 +209,52 @@ void Block<T>::rotate(std::span<T> qkv, bool inverse) const {
                              .inverse = inverse});
 }
 
+template <class T>
+std::span<T const> Block<T>::backward_branch(std::span<T> product, NormTensors<T const> const& w,
+                                             NormStatistics<T> const& statistics, std::span<T> dx,
+                                             NormTensors<T> const& dw) const {
+  if (!norm_.after) {
+    return dx;
+  }
+  norm_.backward_to<T>(stream_, product, w, dx, statistics, scratch_.branch, dw);
+  return scratch_.branch;
+}
+
+template <class T>
+void Block<T>::backward_input(std::span<T> x, NormTensors<T const> const& w,
+                              NormStatistics<T> const& statistics, std::span<T> dx,
+                              NormTensors<T> const& dw) const {
+  if (norm_.after) {
+    kernels::add<T>(
+        stream_,
+        {.x = dx, .y = scratch_.branch, .sum = dx, .rows = dims_.rows(), .width = dims_.C});
+  } else {
+    norm_.backward<T>(stream_, x, w, scratch_.branch, statistics, dx, dw);
+  }
+}
+
 // dx is the gradient of the sum mid + branch, so it is also that of the branch; on leaving, that of
 // mid.
 template <class T>
 void Block<T>::backward_mlp(MlpTensors<T const> const& w, BlockActivations<T> const& a,
                             std::span<T> dx, MlpTensors<T> const& dw) const {
-  down_.backward_weight<T>(stream_, dx, a.hidden, dw.down);
-  down_.backward_input<T>(stream_, dx, w.down.weight, scratch_.d_hidden);
+  auto const d_product = backward_branch(a.mlp_product, w.norm, a.mlp_norm, dx, dw.norm);
+  down_.backward_weight<T>(stream_, d_product, a.hidden, dw.down);
+  down_.backward_input<T>(stream_, d_product, w.down.weight, scratch_.d_hidden);
   activation_.backward<T>(stream_, a.up, scratch_.d_hidden);
-  up_.backward_weight<T>(stream_, a.up, a.mlp_in, dw.up);
+  up_.backward_weight<T>(stream_, a.up, mlp_input(a), dw.up);
   up_.backward_input<T>(stream_, a.up, w.up.weight, scratch_.branch);
-  norm_.backward<T>(stream_, a.mid, w.norm, scratch_.branch, a.mlp_norm, dx, dw.norm);
+  backward_input(a.mid, w.norm, a.mlp_norm, dx, dw.norm);
 }
 
 // Likewise, from the gradient of mid = x + branch to that of x.
 template <class T>
 void Block<T>::backward_attention(AttentionTensors<T const> const& w, BlockActivations<T> const& a,
                                   std::span<T> dx, AttentionTensors<T> const& dw) const {
-  o_.backward_weight<T>(stream_, dx, a.attn_out, dw.o);
-  o_.backward_input<T>(stream_, dx, w.o.weight, scratch_.d_attn_out);
-  kernels::attention_backward<T>(stream_, {.shape = attention_shape(dims_),
+  auto const d_product = backward_branch(a.attn_product, w.norm, a.attn_norm, dx, dw.norm);
+  o_.backward_weight<T>(stream_, d_product, a.attn_out, dw.o);
+  o_.backward_input<T>(stream_, d_product, w.o.weight, scratch_.d_attn_out);
+  kernels::attention_backward<T>(stream_, {.shape = dims_.attention_shape(),
                                            .qkv = a.heads,
                                            .out = a.attn_out,
                                            .d_out = scratch_.d_attn_out,
@@ -221,9 +266,9 @@ void Block<T>::backward_attention(AttentionTensors<T const> const& w, BlockActiv
   if (qk_norm_.there()) {
     qk_norm_.backward<T>(stream_, a.qkv, w, a.qk_norm, scratch_.d_qkv, dw);
   }
-  qkv_.backward_weight<T>(stream_, scratch_.d_qkv, a.attn_in, dw.qkv);
+  qkv_.backward_weight<T>(stream_, scratch_.d_qkv, attention_input(a), dw.qkv);
   qkv_.backward_input<T>(stream_, scratch_.d_qkv, w.qkv.weight, scratch_.branch);
-  norm_.backward<T>(stream_, a.x, w.norm, scratch_.branch, a.attn_norm, dx, dw.norm);
+  backward_input(a.x, w.norm, a.attn_norm, dx, dw.norm);
 }
 
 template class Block<float>;

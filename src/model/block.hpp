@@ -21,20 +21,22 @@ namespace offstage::model {
 template <class T>
 struct BlockActivations {
   std::span<T> x;        ///< (B, T, C) the block's input
-  std::span<T> attn_in;  ///< (B, T, C) normalised x
+  std::span<T> attn_in;  ///< (B, T, C) normalised x; empty where norms come after
   std::span<T> qkv;      ///< (B, T, (H + 2 K) D) what the product makes
   /// (B, T, (H + 2 K) D) what attention takes: qkv, its queries and keys normalised where the model
   /// has such norms, and turned by RoPE. Without norms it is qkv's memory.
   std::span<T> heads;
   std::span<T> attn_out;           ///< (B, T, H D)
+  std::span<T> attn_product;       ///< (B, T, C) what attention adds, before its norm after
   std::span<T> mid;                ///< (B, T, C) x and what attention added
-  std::span<T> mlp_in;             ///< (B, T, C) normalised mid
+  std::span<T> mlp_in;             ///< (B, T, C) normalised mid; empty where norms come after
   std::span<T> up;                 ///< (B, T, 2 F or F); backward overwrites it with its gradient
   std::span<T> hidden;             ///< (B, T, F) what the MLP's last product takes
-  NormStatistics<T> attn_norm;     ///< of x
+  std::span<T> mlp_product;        ///< (B, T, C) what the MLP adds, before its norm after
+  NormStatistics<T> attn_norm;     ///< of x, or of attn_product
   QueryKeyStatistics<T> qk_norm;   ///< of qkv
   std::span<Real<T>> log_sum_exp;  ///< (B, H, T)
-  NormStatistics<T> mlp_norm;      ///< of mid
+  NormStatistics<T> mlp_norm;      ///< of mid, or of mlp_product
 };
 
 /// Sets the views of a part, in the slab's next part_bytes. Returns all of these. `hidden` is that of what is pointwise, where it
@@ -109,6 +111,23 @@ class Block {
   void make_heads(AttentionTensors<T const> const& w, BlockActivations<T> const& a) const;
   /// Turns queries and keys by their positions, or back.
   void rotate(std::span<T> qkv, bool inverse) const;
+  /// What a layer's first product takes.
+  [[nodiscard]] std::span<T const> attention_input(BlockActivations<T> const& a) const {
+    return norm_.after ? a.x : a.attn_in;
+  }
+  [[nodiscard]] std::span<T const> mlp_input(BlockActivations<T> const& a) const {
+    return norm_.after ? a.mid : a.mlp_in;
+  }
+  /// Gradient of a layer's last product, from dx, that of what the layer adds: dx itself, or through
+  /// the norm after the product, in scratch.branch.
+  [[nodiscard]] std::span<T const> backward_branch(std::span<T> product,
+                                                   NormTensors<T const> const& w,
+                                                   NormStatistics<T> const& statistics,
+                                                   std::span<T> dx, NormTensors<T> const& dw) const;
+  /// Adds to dx the gradient of what a layer takes, which is in scratch.branch.
+  void backward_input(std::span<T> x, NormTensors<T const> const& w,
+                      NormStatistics<T> const& statistics, std::span<T> dx,
+                      NormTensors<T> const& dw) const;
   void make_attention(AttentionTensors<T const> const& w, Residual<T> const& residual,
                       BlockActivations<T> const& a, BlockFates const& fates) const;
 

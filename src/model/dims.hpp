@@ -4,6 +4,7 @@
 
 #include "base/units.hpp"
 #include "device/device.hpp"
+#include "kernels/attention/attention.hpp"
 #include "model/transformer.hpp"
 
 namespace offstage::model {
@@ -23,6 +24,8 @@ struct Dims {
   state::Family family;
   bool qkv_bias;                ///< of a llama
   state::QkNorm qk_norm;        ///< likewise
+  bool norms_after;             ///< likewise
+  std::int64_t window;          ///< keys that a query sees, its own the last; 0: all before it
   std::int64_t logit_rows;      ///< the head's logits in FP32 exist for so many rows at a time
   device::Kind kind;            ///< of the device that computes
   Bytes attention_workspace;    ///< as RunShape's
@@ -30,6 +33,7 @@ struct Dims {
 
   [[nodiscard]] std::int64_t rows() const { return B * T; }
   [[nodiscard]] std::int64_t qkv() const { return (H + 2 * K) * D; }
+  [[nodiscard]] kernels::AttentionShape attention_shape() const { return {B, T, H, K, D, window}; }
   /// Elements from one row of the head's logits to the next, and of their gradient.
   [[nodiscard]] std::int64_t logit_pitch() const { return round_up(V, logit_multiple); }
   /// Rows of which the gradient of the logits exists at a time. Of several tiles the gradient of the vocabulary's matrix

@@ -15,9 +15,9 @@ struct Dims;
 enum class Part : std::uint8_t {
   input,      ///< x
   qkv,        ///< qkv, which is heads where queries and keys have no norms
-  attention,  ///< attn_out and its log_sum_exp
+  attention,  ///< attn_out and its log_sum_exp; attn_product and its norm where norms come after
   mid,        ///< mid
-  up,         ///< up
+  up,         ///< up; mlp_product and its norm where norms come after
   pointwise,  ///< attn_in, heads, mlp_in, hidden and norms' statistics: no product makes them
   count
 };

@@ -18,6 +18,16 @@ double linear_flops(std::int64_t rows, std::int64_t weights) {
   return forward_and_backward * 2 * static_cast<double>(rows) * static_cast<double>(weights);
 }
 
+/// Of the product behind attention.
+std::int64_t o_weights(Dims const& dims) {
+  return dims.C * dims.H * dims.D;
+}
+
+/// Of a query and a key that it sees, over all sequences.
+std::int64_t pairs(Dims const& dims) {
+  return dims.B * kernels::attention_pairs(dims.attention_shape());
+}
+
 }  // namespace
 
 Dims dims_of(state::ModelShape const& shape, RunShape const& run, device::Kind kind) {
@@ -36,6 +46,8 @@ Dims dims_of(state::ModelShape const& shape, RunShape const& run, device::Kind k
           .family = shape.family,
           .qkv_bias = shape.qkv_bias,
           .qk_norm = shape.qk_norm,
+          .norms_after = shape.norms_after,
+          .window = shape.window < run.sequence ? shape.window : 0,
           .logit_rows = kind == device::Kind::cuda ? cuda_logit_rows : host_logit_rows,
           .kind = kind,
           .attention_workspace = run.attention_workspace,
@@ -44,18 +56,18 @@ Dims dims_of(state::ModelShape const& shape, RunShape const& run, device::Kind k
 
 BlockFlops block_flops(Dims const& dims) {
   std::int64_t const weights =
-      dims.C * dims.qkv() + dims.C * dims.H * dims.D + dims.C * dims.up() + dims.F * dims.C;
-  std::int64_t const pairs = dims.B * dims.T * (dims.T + 1) / 2;
+      dims.C * dims.qkv() + o_weights(dims) + dims.C * dims.up() + dims.F * dims.C;
   return {.linear = linear_flops(dims.rows(), weights),
-          .attention = 2 * linear_flops(pairs, dims.H * dims.D)};
+          .attention = 2 * linear_flops(pairs(dims), dims.H * dims.D)};
 }
 
 BlockPasses block_passes(Dims const& dims) {
   constexpr double backward_products = 2.0;
   constexpr double backward_attention = 2.5;
   BlockFlops const flops = block_flops(dims);
-  double const linear = part_flops(dims, Part::qkv) + part_flops(dims, Part::mid);
-  double const attention = part_flops(dims, Part::attention);
+  double const linear = part_flops(dims, Part::qkv) +
+                        linear_flops(dims.rows(), o_weights(dims)) / forward_and_backward;
+  double const attention = flops.attention / forward_and_backward;
   double const of_mlp = flops.linear / forward_and_backward - linear;
   return {.attention = {.forward = linear + attention,
                         .backward = backward_products * linear + backward_attention * attention},
@@ -63,7 +75,6 @@ BlockPasses block_passes(Dims const& dims) {
 }
 
 double part_flops(Dims const& dims, Part part) {
-  std::int64_t const pairs = dims.B * dims.T * (dims.T + 1) / 2;
   auto const forward = [](std::int64_t rows, std::int64_t weights) {
     return linear_flops(rows, weights) / forward_and_backward;
   };
@@ -71,11 +82,12 @@ double part_flops(Dims const& dims, Part part) {
     case Part::qkv:
       return forward(dims.rows(), dims.C * dims.qkv());
     case Part::attention:
-      return 2 * forward(pairs, dims.H * dims.D);
+      return 2 * forward(pairs(dims), dims.H * dims.D) +
+             (dims.norms_after ? forward(dims.rows(), o_weights(dims)) : 0.0);
     case Part::mid:
-      return forward(dims.rows(), dims.C * dims.H * dims.D);
+      return dims.norms_after ? 0.0 : forward(dims.rows(), o_weights(dims));
     case Part::up:
-      return forward(dims.rows(), dims.C * dims.up());
+      return forward(dims.rows(), dims.C * dims.up() + (dims.norms_after ? dims.F * dims.C : 0));
     case Part::input:
     case Part::pointwise:
     case Part::count:

@@ -7,6 +7,7 @@
 #include "device/device.hpp"
 #include "kernels/norms/layernorm.hpp"
 #include "kernels/norms/rmsnorm.hpp"
+#include "kernels/pointwise/add.hpp"
 #include "model/dims.hpp"
 #include "model/slab.hpp"
 #include "model/tensors.hpp"
@@ -39,6 +40,21 @@ struct Norm {
   state::Family family;
   std::int64_t rows, width;
   double epsilon;
+  bool after = false;  ///< it is of what a layer adds, not of what the layer takes
+
+  /// What a layer takes: x = before + delta unless these are empty, and y = the norm of x unless the
+  /// norm comes after the layer.
+  template <class T>
+  void take_in(device::Stream& stream, Residual<T> const& residual, std::span<T> x,
+               NormTensors<T const> const& w, std::span<T> y,
+               NormStatistics<T> const& statistics) const {
+    auto const& [before, delta] = residual;
+    if (!after) {
+      forward<T>(stream, residual, x, w, y, statistics);
+    } else if (!delta.empty()) {
+      kernels::add<T>(stream, {.x = before, .y = delta, .sum = x, .rows = rows, .width = width});
+    }
+  }
 
   /// x = before + delta unless these are empty, then y = the norm of x, which may be `before`.
   template <class T>
@@ -71,6 +87,22 @@ struct Norm {
                                            .width = width,
                                            .epsilon = epsilon});
     }
+  }
+
+  /// Of an RMSNorm: dx = the gradient through the norm; dw is overwritten.
+  template <class T>
+  void backward_to(device::Stream& stream, std::span<T const> x, NormTensors<T const> const& w,
+                   std::span<T const> dy, NormStatistics<T> const& statistics, std::span<T> dx,
+                   NormTensors<T> const& dw) const {
+    kernels::rmsnorm_backward<T>(stream, {.x = x,
+                                          .weight = w.weight,
+                                          .dy = dy,
+                                          .inverse_rms = statistics.inverse,
+                                          .dx = dx,
+                                          .d_weight = dw.weight,
+                                          .rows = rows,
+                                          .width = width,
+                                          .add = false});
   }
 
   /// dx += the gradient through the norm; dw is overwritten.

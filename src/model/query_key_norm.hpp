@@ -16,8 +16,8 @@ namespace offstage::model {
 /// 1 / rms of what is normalised together; empty in a model without these norms.
 template <class T>
 struct QueryKeyStatistics {
-  std::span<Real<T>> query;  ///< (B, T, H)
-  std::span<Real<T>> key;    ///< (B, T, K)
+  std::span<Real<T>> query;  ///< (B, T, H), or (B, T) for all heads together
+  std::span<Real<T>> key;    ///< (B, T, K), or (B, T)
 };
 
 /// RMSNorm of queries and keys (state::QkNorm) in packed rows (B T, (H + 2 K) D).
@@ -25,8 +25,8 @@ struct QueryKeyNorm {
   Dims dims;
 
   /// Elements of the statistics of queries and of keys.
-  [[nodiscard]] std::int64_t query_rows() const { return there() ? dims.rows() * dims.H : 0; }
-  [[nodiscard]] std::int64_t key_rows() const { return there() ? dims.rows() * dims.K : 0; }
+  [[nodiscard]] std::int64_t query_rows() const { return there() ? queries().rows : 0; }
+  [[nodiscard]] std::int64_t key_rows() const { return there() ? keys().rows : 0; }
   [[nodiscard]] bool there() const { return dims.qk_norm != state::QkNorm::none; }
 
   template <class T>
@@ -94,6 +94,9 @@ struct QueryKeyNorm {
     }
   };
   [[nodiscard]] Heads heads(std::int64_t first, std::int64_t count) const {
+    if (dims.qk_norm == state::QkNorm::all) {
+      return {first * dims.D, dims.rows(), count * dims.D, {1, dims.qkv()}};
+    }
     return {first * dims.D, dims.rows() * count, dims.D, {count, dims.qkv()}};
   }
   [[nodiscard]] Heads queries() const { return heads(0, dims.H); }

@@ -1,23 +1,31 @@
 #pragma once
 
-#include <optional>
-
 #include "kernels/pointwise/rope.hpp"
 #include "state/model_shape.hpp"
 
 namespace offstage::model {
 
 /// How a model's RoPE frequencies are stretched, as the kernels take it.
-[[nodiscard]] inline std::optional<kernels::Llama3Scaling> scaling_of(
-    state::ModelShape const& shape) {
-  if (shape.rope_scaling == state::RopeScaling::none) {
-    return std::nullopt;
+[[nodiscard]] inline kernels::RopeScaling scaling_of(state::ModelShape const& shape) {
+  auto const original = static_cast<double>(shape.rope_original_sequence);
+  switch (shape.rope_scaling) {
+    case state::RopeScaling::linear:
+      return kernels::LinearScaling{.factor = shape.rope_factor};
+    case state::RopeScaling::llama3:
+      return kernels::Llama3Scaling{.factor = shape.rope_factor,
+                                    .low_frequency = shape.rope_low_frequency,
+                                    .high_frequency = shape.rope_high_frequency,
+                                    .original_sequence = original};
+    case state::RopeScaling::yarn:
+      return kernels::YarnScaling{.factor = shape.rope_factor,
+                                  .slow = shape.rope_low_frequency,
+                                  .fast = shape.rope_high_frequency,
+                                  .original_sequence = original,
+                                  .attention_factor = shape.rope_attention_factor};
+    case state::RopeScaling::none:
+      break;
   }
-  return kernels::Llama3Scaling{
-      .factor = shape.rope_factor,
-      .low_frequency = shape.rope_low_frequency,
-      .high_frequency = shape.rope_high_frequency,
-      .original_sequence = static_cast<double>(shape.rope_original_sequence)};
+  return {};
 }
 
 }  // namespace offstage::model

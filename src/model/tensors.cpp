@@ -40,13 +40,15 @@ AttentionTensors<Element> LayerView<Element>::attention() const {
   auto const norm = [&](char const* name) -> NormTensors<Element> {
     return {normalised ? at(name) : std::span<Element>{}, {}};
   };
-  return {.norm = {at("input_layernorm.weight"), {}},
-          .q_norm = norm("q_norm.weight"),
-          .k_norm = norm("k_norm.weight"),
-          .qkv = {at("q_proj.weight", "k_proj.weight", "v_proj.weight"),
-                  dims_.qkv_bias ? at("q_proj.bias", "k_proj.bias", "v_proj.bias")
-                                 : std::span<Element>{}},
-          .o = {at("o_proj.weight"), {}}};
+  return {
+      .norm = {at(dims_.norms_after ? "post_attention_layernorm.weight" : "input_layernorm.weight"),
+               {}},
+      .q_norm = norm("q_norm.weight"),
+      .k_norm = norm("k_norm.weight"),
+      .qkv = {at("q_proj.weight", "k_proj.weight", "v_proj.weight"),
+              dims_.qkv_bias ? at("q_proj.bias", "k_proj.bias", "v_proj.bias")
+                             : std::span<Element>{}},
+      .o = {at("o_proj.weight"), {}}};
 }
 
 template <class Element>
@@ -56,7 +58,9 @@ MlpTensors<Element> LayerView<Element>::mlp() const {
             .up = {at("mlp.c_fc.weight"), at("mlp.c_fc.bias")},
             .down = {at("mlp.c_proj.weight"), at("mlp.c_proj.bias")}};
   }
-  return {.norm = {at("post_attention_layernorm.weight"), {}},
+  return {.norm = {at(dims_.norms_after ? "post_feedforward_layernorm.weight"
+                                        : "post_attention_layernorm.weight"),
+                   {}},
           .up = {at("gate_proj.weight", "up_proj.weight"), {}},
           .down = {at("down_proj.weight"), {}}};
 }

@@ -31,7 +31,7 @@ struct EmbeddingTensors {
 template <class Element>
 struct AttentionTensors {
   NormTensors<Element> norm;
-  NormTensors<Element> q_norm, k_norm;  ///< (D) each, as QueryKeyNorm's
+  NormTensors<Element> q_norm, k_norm;  ///< (D) each, or (H D) and (K D)
   LinearTensors<Element> qkv;           ///< C to (H + 2 K) D: q, k, v
   LinearTensors<Element> o;             ///< H D to C
 };

@@ -145,11 +145,17 @@ BlockBuilder llama_block(ModelShape const& shape, std::int64_t i, std::int64_t& 
   mlp.matrix(name("mlp.gate_proj.weight"), shape.ffn_hidden, width, initial_deviation);
   mlp.matrix(name("mlp.up_proj.weight"), shape.ffn_hidden, width, initial_deviation);
   mlp.matrix(name("mlp.down_proj.weight"), width, shape.ffn_hidden, residual);
-  attention.norm(name("input_layernorm.weight"), width);
-  mlp.norm(name("post_attention_layernorm.weight"), width);
-  if (shape.qk_norm == QkNorm::head) {
-    attention.norm(name("self_attn.q_norm.weight"), shape.head_dim());
-    attention.norm(name("self_attn.k_norm.weight"), shape.head_dim());
+  if (shape.norms_after) {
+    attention.norm(name("post_attention_layernorm.weight"), width);
+    mlp.norm(name("post_feedforward_layernorm.weight"), width);
+  } else {
+    attention.norm(name("input_layernorm.weight"), width);
+    mlp.norm(name("post_attention_layernorm.weight"), width);
+  }
+  if (shape.qk_norm != QkNorm::none) {
+    bool const by_head = shape.qk_norm == QkNorm::head;
+    attention.norm(name("self_attn.q_norm.weight"), by_head ? shape.head_dim() : query_width);
+    attention.norm(name("self_attn.k_norm.weight"), by_head ? shape.head_dim() : key_width);
   }
   if (shape.qkv_bias) {
     attention.bias(name("self_attn.q_proj.bias"), query_width);
@@ -193,9 +199,9 @@ void require_positive(char const* key, double value) {
   }
 }
 
-void require_default_scaling(ModelShape const& shape, std::string const& choice) {
+/// Of what no kind of scaling but llama3 and yarn has.
+void require_default_bounds(ModelShape const& shape, std::string const& choice) {
   ModelShape const plain;
-  require_default(shape.rope_factor == plain.rope_factor, "model.rope-factor", choice);
   require_default(shape.rope_low_frequency == plain.rope_low_frequency, "model.rope-low-frequency",
                   choice);
   require_default(shape.rope_high_frequency == plain.rope_high_frequency,
@@ -204,17 +210,13 @@ void require_default_scaling(ModelShape const& shape, std::string const& choice)
                   "model.rope-original-sequence", choice);
 }
 
-void validate_rope(ModelShape const& shape) {
-  require_positive("model.rope-theta", shape.rope_theta);
-  if (shape.rope_scaling == RopeScaling::none) {
-    require_default_scaling(shape, "model.rope-scaling=none");
-    return;
-  }
-  require_positive("model.rope-factor", shape.rope_factor);
+void require_default_scaling(ModelShape const& shape, std::string const& choice) {
+  require_default(shape.rope_factor == ModelShape{}.rope_factor, "model.rope-factor", choice);
+  require_default_bounds(shape, choice);
+}
+
+void require_bounds(ModelShape const& shape) {
   require_positive("model.rope-high-frequency", shape.rope_high_frequency);
-  if (shape.rope_factor < 1.0) {
-    throw UsageError{fmt::format("model.rope-factor={} must be 1 or more", shape.rope_factor)};
-  }
   if (!(shape.rope_low_frequency > 0.0 && shape.rope_high_frequency > shape.rope_low_frequency)) {
     throw UsageError{
         fmt::format("model.rope-low-frequency={} must be above 0 and below "
@@ -224,6 +226,33 @@ void validate_rope(ModelShape const& shape) {
   require_positive("model.rope-original-sequence", shape.rope_original_sequence);
 }
 
+void validate_rope(ModelShape const& shape) {
+  require_positive("model.rope-theta", shape.rope_theta);
+  auto const choice = fmt::format("model.rope-scaling={}", name_of(shape.rope_scaling));
+  if (shape.rope_scaling != RopeScaling::yarn) {
+    require_default(shape.rope_attention_factor == ModelShape{}.rope_attention_factor,
+                    "model.rope-attention-factor", choice);
+  }
+  if (shape.rope_scaling == RopeScaling::none) {
+    require_default_scaling(shape, choice);
+    return;
+  }
+  require_positive("model.rope-factor", shape.rope_factor);
+  if (shape.rope_factor < 1.0) {
+    throw UsageError{fmt::format("model.rope-factor={} must be 1 or more", shape.rope_factor)};
+  }
+  if (shape.rope_scaling == RopeScaling::linear) {
+    require_default_bounds(shape, choice);
+    return;
+  }
+  require_bounds(shape);
+  require_positive("model.rope-attention-factor", shape.rope_attention_factor);
+  if (shape.rope_scaling == RopeScaling::yarn && shape.rope_theta <= 1.0) {
+    throw UsageError{
+        fmt::format("model.rope-theta={} must be above 1 for {}", shape.rope_theta, choice)};
+  }
+}
+
 /// Models that exist: what transformers has no name for could not be exported.
 void validate_variant(ModelShape const& shape) {
   if (shape.qkv_bias && shape.qk_norm != QkNorm::none) {
@@ -231,6 +260,21 @@ void validate_variant(ModelShape const& shape) {
         fmt::format("model.qkv-bias=true goes with model.qk-norm=none, not {}: no model of "
                     "transformers has both",
                     name_of(shape.qk_norm))};
+  }
+  if (shape.norms_after != (shape.qk_norm == QkNorm::all)) {
+    throw UsageError{fmt::format(
+        "model.norms-after={} with model.qk-norm={}: model.norms-after=true and model.qk-norm=all "
+        "go together, as in OLMo 2",
+        shape.norms_after, name_of(shape.qk_norm))};
+  }
+  if (shape.window < 0) {
+    throw UsageError{
+        fmt::format("model.window={} must be at least 1, or 0 for none", shape.window)};
+  }
+  if (shape.window > 0 && shape.norms_after) {
+    throw UsageError{fmt::format(
+        "model.window={} with model.norms-after=true: no model of transformers has both",
+        shape.window)};
   }
 }
 
@@ -270,9 +314,13 @@ void validate_gpt2(ModelShape const& shape) {
   require_default(shape.head_size == plain.head_size, "model.head-dim", family);
   require_default(!shape.qkv_bias, "model.qkv-bias", family);
   require_default(shape.qk_norm == plain.qk_norm, "model.qk-norm", family);
+  require_default(!shape.norms_after, "model.norms-after", family);
+  require_default(shape.window == plain.window, "model.window", family);
   require_default(shape.rope_theta == plain.rope_theta, "model.rope-theta", family);
   require_default(shape.rope_scaling == plain.rope_scaling, "model.rope-scaling", family);
   require_default_scaling(shape, family);
+  require_default(shape.rope_attention_factor == plain.rope_attention_factor,
+                  "model.rope-attention-factor", family);
 }
 
 }  // namespace
@@ -282,11 +330,33 @@ char const* name_of(Family family) {
 }
 
 char const* name_of(RopeScaling scaling) {
-  return scaling == RopeScaling::llama3 ? "llama3" : "none";
+  switch (scaling) {
+    case RopeScaling::linear:
+      return "linear";
+    case RopeScaling::llama3:
+      return "llama3";
+    case RopeScaling::yarn:
+      return "yarn";
+    case RopeScaling::none:
+      break;
+  }
+  return "none";
+}
+
+double yarn_attention_factor(double factor) {
+  return factor > 1.0 ? 0.1 * std::log(factor) + 1.0 : 1.0;
 }
 
 char const* name_of(QkNorm norm) {
-  return norm == QkNorm::head ? "head" : "none";
+  switch (norm) {
+    case QkNorm::head:
+      return "head";
+    case QkNorm::all:
+      return "all";
+    case QkNorm::none:
+      break;
+  }
+  return "none";
 }
 
 std::vector<ModelKey> keys_of(ModelShape const& shape) {
@@ -303,12 +373,15 @@ std::vector<ModelKey> keys_of(ModelShape const& shape) {
           {"model.tied-head", text(shape.tied_head)},
           {"model.qkv-bias", text(shape.qkv_bias)},
           {"model.qk-norm", name_of(shape.qk_norm)},
+          {"model.norms-after", text(shape.norms_after)},
+          {"model.window", text(shape.window)},
           {"model.rope-theta", text(shape.rope_theta)},
           {"model.rope-scaling", name_of(shape.rope_scaling)},
           {"model.rope-factor", text(shape.rope_factor)},
           {"model.rope-low-frequency", text(shape.rope_low_frequency)},
           {"model.rope-high-frequency", text(shape.rope_high_frequency)},
           {"model.rope-original-sequence", text(shape.rope_original_sequence)},
+          {"model.rope-attention-factor", text(shape.rope_attention_factor)},
           {"model.norm-eps", text(shape.norm_epsilon)}};
 }
 

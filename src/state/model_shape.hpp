@@ -16,18 +16,24 @@ enum class Family {
 /// How RoPE's frequencies are stretched beyond the length that a model was first trained on.
 enum class RopeScaling {
   none,
-  llama3,  ///< by wavelength, as Transformer 3.1 does
+  linear,  ///< all alike
+  llama3,  ///< by wavelength, as LLaMA 3.1 does
+  yarn,    ///< by number of the frequency, and with larger scores (Peng et al., arXiv:2309.00071)
 };
 [[nodiscard]] char const* name_of(RopeScaling scaling);
+
+/// rope_attention_factor that YaRN has unless a model says another: 0.1 ln(factor) + 1.
+[[nodiscard]] double yarn_attention_factor(double factor);
 
 /// RMSNorm of queries and keys, before RoPE turns them.
 enum class QkNorm {
   none,
   head,  ///< each head by itself, with one weight per element of a head (Qwen3)
+  all,   ///< all heads of a row together, with a weight for each of their elements (OLMo 2)
 };
 [[nodiscard]] char const* name_of(QkNorm norm);
 
-/// What defines a model: the `model.*` keys. Fields from head_size to rope_original_sequence are
+/// What defines a model: the `model.*` keys. Fields from head_size to rope_attention_factor are
 /// of llama alone and have their defaults in other families.
 struct ModelShape {
   Family family = Family::llama;
@@ -42,12 +48,17 @@ struct ModelShape {
   std::int64_t head_size = 0;  ///< D where it is not hidden / heads; 0 where it is
   bool qkv_bias = false;  ///< llama with biases on q, k and v (Qwen2); false in gpt2, which has all
   QkNorm qk_norm = QkNorm::none;
+  /// Norms of what attention and the MLP add to the residual stream (OLMo 2), instead of what they
+  /// take from it.
+  bool norms_after = false;
+  std::int64_t window = 0;  ///< keys that a query sees, its own the last; 0: all before it
   double rope_theta = 10'000.0;
   RopeScaling rope_scaling = RopeScaling::none;
-  double rope_factor = 8.0;                    ///< of llama3, this and the next three
-  double rope_low_frequency = 1.0;             ///< low_freq_factor
-  double rope_high_frequency = 4.0;            ///< high_freq_factor
-  std::int64_t rope_original_sequence = 8192;  ///< original_max_position_embeddings
+  double rope_factor = 8.0;                    ///< of every scaling
+  double rope_low_frequency = 1.0;             ///< llama3: low_freq_factor; yarn: beta_slow
+  double rope_high_frequency = 4.0;            ///< llama3: high_freq_factor; yarn: beta_fast
+  std::int64_t rope_original_sequence = 8192;  ///< of both: original_max_position_embeddings
+  double rope_attention_factor = 1.0;          ///< yarn: of cosines and sines
   double norm_epsilon = 1e-5;
 
   /// D

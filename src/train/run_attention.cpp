@@ -17,10 +17,20 @@
 namespace offstage::train {
 namespace {
 
+constexpr char const* no_window = "it is not asked for a sliding window (model.window)";
+
+/// Whether some query leaves keys behind.
+bool is_windowed(RunConfig const& config) {
+  return config.model.window > 0 && config.model.window < config.train.sequence;
+}
+
 /// Of all ranks as rank 0 has it, or the first reason of one that has none.
 void plan_everywhere(mpi::Communicator const& comm, RunConfig const& config,
                      RunAttention& attention, AttentionFacts& facts) {
   try {
+    if (is_windowed(config)) {
+      throw cudnn::CudnnError{no_window};
+    }
     attention.library = cudnn::load_library();
     attention.plans = attention.library->plan(attention_shape(config));
     facts.about =
@@ -94,8 +104,9 @@ cudnn::AttentionShape attention_shape(RunConfig const& config) {
 AttentionFacts planned_attention(RunConfig const& config) {
   constexpr int h100 = 90;
   auto const shape = attention_shape(config);
-  std::string const reason =
-      cudnn::is_built_in() ? cudnn::reason_against(shape, h100) : "offstage was built without it";
+  std::string const reason = is_windowed(config)    ? no_window
+                             : cudnn::is_built_in() ? cudnn::reason_against(shape, h100)
+                                                    : "offstage was built without it";
   AttentionFacts facts{.gpus = config.device.kind == DeviceKind::cuda, .planned = reason.empty()};
   if (facts.planned) {
     facts.about = "cuDNN, if every node has libcudnn.so.9";

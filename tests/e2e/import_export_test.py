@@ -195,7 +195,7 @@ class ImportExport(OffstageTest):
         file = (source / "model.safetensors").read_bytes()
         self.assertIn("cut short", refused_with("model.safetensors", file[:-4], ranks=2))
         self.assertIn("100000000", refused_with("model.safetensors", b"\xff" * 8 + file))
-        changed = json.dumps({**LLAMA, "rope_scaling": {"type": "linear", "factor": 2.0}}).encode()
+        changed = json.dumps({**LLAMA, "rope_scaling": {"type": "dynamic", "factor": 2.0}}).encode()
         self.assertIn("rope_scaling.type", refused_with("config.json", changed))
         changed = json.dumps({**LLAMA, "intermediate_size": 60}).encode()
         self.assertIn("shape [64, 32], but config.json asks for [60, 32]", refused_with("config.json", changed, ranks=2))

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/error.hpp"
 #include "huggingface/sample.hpp"
 
@@ -23,6 +25,14 @@ std::string const qwen2 =
     R"("max_position_embeddings":128)";
 std::string const qwen3 =
     R"("architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","vocab_size":256,)"
+    R"("hidden_size":32,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,)"
+    R"("max_position_embeddings":128)";
+std::string const mistral =
+    R"("architectures":["MistralForCausalLM"],"model_type":"mistral","vocab_size":256,)"
+    R"("hidden_size":32,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,)"
+    R"("max_position_embeddings":128)";
+std::string const olmo2 =
+    R"("architectures":["Olmo2ForCausalLM"],"model_type":"olmo2","vocab_size":256,)"
     R"("hidden_size":32,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,)"
     R"("max_position_embeddings":128)";
 std::string const gpt2 =
@@ -71,6 +81,38 @@ TEST(Config, ReadsQwen3WithItsNormsAndHeadsOfTheirOwnWidth) {
   EXPECT_EQ(shape.head_dim(), 16);
   EXPECT_EQ(parse(qwen3).head_dim(), 128) << "as transformers has it where the file says nothing";
   EXPECT_EQ(parse(llama, R"("head_dim":16)").head_dim(), 16);
+}
+
+TEST(Config, ReadsWindows) {
+  EXPECT_EQ(parse(mistral).window, 4096) << "as transformers has it where the file says nothing";
+  EXPECT_EQ(parse(mistral, R"("sliding_window":null)").window, 0);
+  EXPECT_EQ(parse(mistral, R"("sliding_window":16)").window, 16);
+  EXPECT_EQ(parse(qwen2, R"("use_sliding_window":true,"sliding_window":8)").window, 0)
+      << "max_window_layers is 28 where the file says nothing";
+  EXPECT_EQ(
+      parse(qwen3, R"("use_sliding_window":true,"sliding_window":8,"max_window_layers":0)").window,
+      8);
+}
+
+TEST(Config, ReadsOlmo2WithNormsBehindItsLayers) {
+  auto const shape = parse(olmo2, R"("attention_bias":false)");
+  EXPECT_TRUE(shape.norms_after);
+  EXPECT_EQ(shape.qk_norm, state::QkNorm::all);
+  EXPECT_EQ(shape.norm_epsilon, 1e-5);
+}
+
+TEST(Config, ReadsLinearAndYarnScaling) {
+  auto const linear = parse(llama, R"("rope_scaling":{"type":"linear","factor":2.0})");
+  EXPECT_EQ(linear.rope_scaling, state::RopeScaling::linear);
+  EXPECT_EQ(linear.rope_factor, 2.0);
+  auto const yarn = parse(llama, R"("rope_scaling":{"rope_type":"yarn","factor":4.0,)"
+                                 R"("original_max_position_embeddings":32})");
+  EXPECT_EQ(yarn.rope_scaling, state::RopeScaling::yarn);
+  EXPECT_EQ(yarn.rope_high_frequency, 32.0);
+  EXPECT_EQ(yarn.rope_original_sequence, 32);
+  EXPECT_DOUBLE_EQ(yarn.rope_attention_factor, 0.1 * std::log(4.0) + 1);
+  EXPECT_EQ(parse_config(config_json(yarn, DType::fp32), "again"), yarn);
+  EXPECT_EQ(parse_config(config_json(linear, DType::fp32), "again"), linear);
 }
 
 TEST(Config, ReadsGpt2WithATiedHeadAndFourTimesTheWidth) {
@@ -131,11 +173,18 @@ TEST(Config, RefusesWhatWouldChangeTheModelByName) {
     Case{llama, R"("head_dim":7)", "model.head-dim=7 must be even"},
     Case{llama, R"("head_dim":0)", "head_dim=0 must be a whole number"},
     Case{qwen3, R"("attention_bias":true)", "attention_bias=true"},
-    Case{qwen3, R"("use_sliding_window":true)", "use_sliding_window=true"},
+    Case{qwen3, R"("use_sliding_window":true,"sliding_window":8,"max_window_layers":1)", "use_sliding_window=true with max_window_layers=1"},
+    Case{mistral, R"("layer_types":["full_attention","sliding_attention"])", "layer_types="},
+    Case{mistral, R"("sliding_window":0)", "sliding_window=0 must be a whole number"},
+    Case{mistral, R"("attention_bias":true)", "attention_bias=true is not known"},
+    Case{olmo2, R"("attention_bias":true)", "attention_bias=true"},
+    Case{olmo2, R"("sliding_window":8)", "sliding_window=8 is not known"},
     Case{llama, R"("pretraining_tp":2)", "pretraining_tp=2"},
     Case{llama, R"("partial_rotary_factor":0.5)", "partial_rotary_factor=0.5"},
-    Case{llama, R"("rope_scaling":{"type":"linear","factor":2.0})", "rope_scaling.type=\"linear\" is not supported"},
-    Case{llama, R"("rope_scaling":{"rope_type":"yarn","factor":2.0})", "rope_scaling.rope_type=\"yarn\""},
+    Case{llama, R"("rope_scaling":{"type":"dynamic","factor":2.0})", "rope_scaling.type=\"dynamic\" is not supported"},
+    Case{llama, R"("rope_scaling":{"rope_type":"linear"})", "rope_scaling.factor is missing"},
+    Case{llama, R"("rope_scaling":{"rope_type":"yarn","factor":2.0,"mscale":1.0})", "rope_scaling.mscale=1.0 is not known"},
+    Case{llama, R"("rope_scaling":{"rope_type":"yarn","factor":2.0,"truncate":false})", "rope_scaling.truncate=false"},
     Case{llama, R"("rope_scaling":{"rope_type":"llama3","factor":2.0})", "rope_scaling.low_freq_factor is missing"},
     Case{llama, R"("rope_scaling":{"rope_type":"default","mystery":2.0})", "rope_scaling.mystery=2.0 is not known"},
     Case{llama, R"("rope_scaling":{"rope_type":"default","type":"llama3"})", "contradicts"},
@@ -149,7 +198,7 @@ TEST(Config, RefusesWhatWouldChangeTheModelByName) {
     Case{llama, R"("num_key_value_heads":0)", "num_key_value_heads=0 must be a whole number"},
     Case{llama, R"("tie_word_embeddings":1)", "tie_word_embeddings=1 must be true or false"},
     Case{llama, R"("rms_norm_eps":"small")", "rms_norm_eps=\"small\" must be a number"},
-    Case{qwen2, R"("use_sliding_window":true)", "use_sliding_window=true"},
+    Case{qwen2, R"("use_sliding_window":1)", "use_sliding_window=1 must be true or false"},
     Case{qwen2, R"("layer_types":["full_attention","sliding_attention"])", "layer_types="},
     Case{qwen2, R"("attention_bias":true)", "attention_bias=true"},
     Case{gpt2, R"("activation_function":"relu")", "activation_function=\"relu\""},
@@ -169,8 +218,9 @@ TEST(Config, RefusesWhatWouldChangeTheModelByName) {
 }
 
 TEST(Config, RefusesOtherKindsOfModelsWithTheListOfKnownOnes) {
-  EXPECT_THAT(refusal(R"("model_type":"mistral")", R"("sliding_window":null)"),
-              AllOf(HasSubstr("\"mistral\""), HasSubstr("llama, qwen2, qwen3 and gpt2")));
+  EXPECT_THAT(
+      refusal(R"("model_type":"mixtral")", R"("sliding_window":null)"),
+      AllOf(HasSubstr("\"mixtral\""), HasSubstr("llama, qwen2, qwen3, mistral, olmo2 and gpt2")));
   EXPECT_THAT(refusal(R"("a":1)", ""), HasSubstr("model_type is missing"));
   EXPECT_THAT(refusal(R"("model_type":"llama","architectures":["LlamaModel"])", ""),
               HasSubstr("architectures=[\"LlamaModel\"]"));
@@ -189,7 +239,9 @@ TEST(Config, RefusesWhatIsNoObject) {
 }
 
 TEST(Config, ReadsBackWhatItWrites) {
-  for (std::string const& base : {llama, llama + R"(,"head_dim":16)", qwen2, qwen3, gpt2}) {
+  for (std::string const& base :
+       {llama, llama + R"(,"head_dim":16)", qwen2, qwen3,
+        qwen3 + R"(,"use_sliding_window":true,"max_window_layers":0)", mistral, olmo2, gpt2}) {
     for (char const* tied : {"true", "false"}) {
       state::ModelShape const shape = parse(base, std::string{R"("tie_word_embeddings":)"} + tied);
       EXPECT_EQ(parse_config(config_json(shape, DType::bf16), "again"), shape);

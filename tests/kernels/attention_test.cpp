@@ -63,7 +63,8 @@ double attention_by_definition(AttentionShape const& s, std::vector<double> cons
   auto const kv_head = h / (s.heads / s.kv_heads);
   double numerator = 0;
   double denominator = 0;
-  for (std::int64_t j = 0; j <= t; ++j) {
+  std::int64_t const first = s.window > 0 ? std::max<std::int64_t>(0, t + 1 - s.window) : 0;
+  for (std::int64_t j = first; j <= t; ++j) {
     double score = 0;
     for (std::int64_t e = 0; e < s.head_dim; ++e) {
       score += element(t, h, e) * element(j, s.heads + kv_head, e);
@@ -76,17 +77,22 @@ double attention_by_definition(AttentionShape const& s, std::vector<double> cons
 }
 
 std::vector<AttentionShape> small_shapes() {
-  return {{1, 1, 1, 1, 2}, {2, 5, 2, 2, 4}, {2, 9, 4, 2, 6}, {1, 7, 6, 1, 8}};
+  return {{1, 1, 1, 1, 2},    {2, 5, 2, 2, 4},    {2, 9, 4, 2, 6},   {1, 7, 6, 1, 8},
+          {2, 9, 4, 2, 6, 4}, {1, 7, 2, 1, 4, 1}, {1, 5, 1, 1, 2, 5}};
 }
 
 /// Around tiles of 64 and rows padded to 32; head_dim of common models and odd ones.
 std::vector<AttentionShape> shapes_across_tiles() {
-  return {{1, 1, 2, 2, 64},   {1, 63, 2, 1, 32}, {2, 64, 4, 4, 64},  {1, 65, 2, 2, 128},
-          {2, 130, 4, 2, 48}, {1, 200, 3, 3, 2}, {1, 257, 8, 2, 80}, {3, 17, 5, 1, 100}};
+  return {{1, 1, 2, 2, 64},       {1, 63, 2, 1, 32},      {2, 64, 4, 4, 64},
+          {1, 65, 2, 2, 128},     {2, 130, 4, 2, 48},     {1, 200, 3, 3, 2},
+          {1, 257, 8, 2, 80},     {3, 17, 5, 1, 100},     {1, 130, 1, 1, 64, 1},
+          {1, 200, 2, 1, 32, 5},  {1, 200, 2, 2, 48, 64}, {2, 257, 4, 2, 80, 100},
+          {1, 300, 2, 1, 32, 129}};
 }
 
 std::string describe(AttentionShape const& s, Simd simd) {
-  return fmt::format("{}: T {}, {} heads of {}", name_of(simd), s.sequence, s.heads, s.head_dim);
+  return fmt::format("{}: T {}, {} heads of {}, window {}", name_of(simd), s.sequence, s.heads,
+                     s.head_dim, s.window);
 }
 
 TEST(Attention, TheFirstPositionCopiesItsValueAndEqualKeysAverage) {
@@ -101,6 +107,19 @@ TEST(Attention, TheFirstPositionCopiesItsValueAndEqualKeysAverage) {
   }
   EXPECT_NEAR(log_sum_exp[0], 3 / std::sqrt(2.0), 1e-6);
   EXPECT_NEAR(log_sum_exp[1], 9 / std::sqrt(2.0) + std::log(2.0), 1e-6);
+}
+
+// A window as long as the sequence hides nothing.
+TEST(Attention, AWindowOfTheSequenceHasTheBitsOfNone) {
+  AttentionShape const plain{1, 150, 2, 1, 32};
+  auto const wanted = solved_by_host<float>(plain);
+  for (std::int64_t const window : {150, 151, 4096}) {
+    auto shape = plain;
+    shape.window = window;
+    auto const found = solved_by_host<float>(shape);
+    EXPECT_EQ(found.out, wanted.out) << window;
+    EXPECT_EQ(found.d_qkv, wanted.d_qkv) << window;
+  }
 }
 
 TEST(Attention, TheReferenceIsSoftmaxByDefinition) {

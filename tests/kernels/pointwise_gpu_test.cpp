@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/pointwise/add.hpp"
 #include "kernels/pointwise/gelu.hpp"
 #include "kernels/pointwise/rope.hpp"
 #include "kernels/pointwise/swiglu.hpp"
@@ -31,6 +32,21 @@ TYPED_TEST(PointwiseOnGpu, GeluIsCloseToTheFp64Reference) {
     this->stream->synchronize();
     expect_rounded(there_y.read(), y);
     expect_rounded(there_x.read(), dx);
+  }
+}
+
+TYPED_TEST(PointwiseOnGpu, AddHasTheBitsOfTheReference) {
+  using T = TypeParam;
+  for (auto const& [shape, offset] : placed_shapes) {
+    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.width);
+    auto const [rows, width] = shape;
+    auto const x = random_values<T>(rows * width, 1), y = random_values<T>(rows * width, 2);
+    auto sum = x;
+    ref::add<T>({x, y, sum, rows, width});
+    Guarded<T> const there_x{x, offset}, there_y{y, offset};
+    add<T>(*this->stream, {there_x.view(), there_y.view(), there_x.view(), rows, width});
+    this->stream->synchronize();
+    EXPECT_EQ(there_x.read(), sum);
   }
 }
 

@@ -39,7 +39,7 @@ TEST(RopeTables, AngleIsPositionTimesAPowerOfTheta) {
 }
 
 /// The frequencies of a head of six elements, from the angles of position 1.
-std::vector<double> frequencies(std::optional<Llama3Scaling> const& scaling) {
+std::vector<double> frequencies(RopeScaling const& scaling) {
   std::vector<double> cosine(6), sine(6);
   rope_tables(2, 6, 1000.0, cosine, sine, scaling);
   return {std::asin(sine[3]), std::asin(sine[4]), std::asin(sine[5])};
@@ -61,6 +61,34 @@ TEST(RopeTables, Llama3ScalesByWavelength) {
   EXPECT_NEAR(scaled[2], 0.01 / 8, 1e-15);
 }
 
+TEST(RopeTables, LinearStretchesAllAlike) {
+  auto const scaled = frequencies(LinearScaling{.factor = 4.0});
+  EXPECT_NEAR(scaled[0], 0.25, 1e-15);
+  EXPECT_NEAR(scaled[1], 0.025, 1e-15);
+  EXPECT_NEAR(scaled[2], 0.0025, 1e-15);
+}
+
+// Four turns lie at number 6 ln(5) / (2 ln(1000)) = 0.70 of the frequencies, half a turn at 1.60: the
+// ramp goes from 0 to 2.
+TEST(RopeTables, YarnScalesByNumberAndMakesCosinesAndSinesLarger) {
+  YarnScaling yarn{.factor = 8.0,
+                   .slow = 0.5,
+                   .fast = 4.0,
+                   .original_sequence = 40 * std::numbers::pi,
+                   .attention_factor = 1.0};
+  auto const scaled = frequencies(yarn);
+  EXPECT_NEAR(scaled[0], 1.0, 1e-15);
+  EXPECT_NEAR(scaled[1], 0.1 * (0.5 / 8 + 0.5), 1e-15);
+  EXPECT_NEAR(scaled[2], 0.01 / 8, 1e-15);
+
+  yarn.attention_factor = 1.25;
+  std::vector<double> cosine(6), sine(6);
+  rope_tables(2, 6, 1000.0, cosine, sine, yarn);
+  EXPECT_EQ(cosine[0], 1.25);
+  EXPECT_NEAR(cosine[3], 1.25 * std::cos(1.0), 1e-15);
+  EXPECT_NEAR(sine[3], 1.25 * std::sin(1.0), 1e-15);
+}
+
 TEST(RopeTables, RejectsOddHeadsAndWrongLengths) {
   std::vector<double> six(6), four(4);
   EXPECT_THROW(rope_tables(3, 4, 1e4, six, four), PreconditionError);
@@ -68,6 +96,9 @@ TEST(RopeTables, RejectsOddHeadsAndWrongLengths) {
   EXPECT_THROW(rope_tables(3, 4, 1e4, six, six, Llama3Scaling{0.0, 1.0, 4.0, 9.0}),
                PreconditionError);
   EXPECT_THROW(rope_tables(3, 4, 1e4, six, six, Llama3Scaling{8.0, 4.0, 4.0, 9.0}),
+               PreconditionError);
+  EXPECT_THROW(rope_tables(3, 4, 1e4, six, six, LinearScaling{0.0}), PreconditionError);
+  EXPECT_THROW(rope_tables(3, 4, 1e4, six, six, YarnScaling{8.0, 4.0, 4.0, 9.0, 1.0}),
                PreconditionError);
 }
 

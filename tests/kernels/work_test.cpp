@@ -65,6 +65,17 @@ TEST_F(Work, OfAttentionIsThatOfTheCausalTriangle) {
   EXPECT_THAT(stream.flops, ElementsAre(96.0, 240.0, 192.0, 480.0));
 }
 
+// With a window of two, five pairs are left of six.
+TEST_F(Work, OfAttentionIsThatOfItsWindow) {
+  AttentionShape shape{
+      .batch = 1, .sequence = 3, .heads = 1, .kv_heads = 1, .head_dim = 4, .window = 2};
+  std::vector<float> all(3 * 3 * 4), out(3 * 4), rows(3);
+  attention_forward<float>(stream, {.shape = shape, .qkv = all, .out = out, .log_sum_exp = rows});
+  shape.window = 3;
+  attention_forward<float>(stream, {.shape = shape, .qkv = all, .out = out, .log_sum_exp = rows});
+  EXPECT_THAT(stream.flops, ElementsAre(80.0, 96.0));
+}
+
 TEST_F(Work, OfWhatMakesNoProductIsNone) {
   std::vector<float> sum(8);
   accumulate<float, float>(stream, {.accumulator = sum, .gradient = sum, .first = false});

@@ -57,6 +57,37 @@ inline state::ModelShape tiny_llama3() {
   return shape;
 }
 
+/// With a window of less than a sequence, as Mistral has it, and linear scaling of RoPE.
+inline state::ModelShape tiny_mistral() {
+  auto shape = tiny_shape(false);
+  shape.window = 3;
+  shape.rope_scaling = state::RopeScaling::linear;
+  shape.rope_factor = 2.0;
+  return shape;
+}
+
+/// Heads of 6 have three frequencies, which YaRN keeps, stretches by half and stretches: see
+/// RopeTables in the tests of kernels for the bounds of its ramp.
+inline state::ModelShape tiny_yarn() {
+  auto shape = tiny_shape(false);
+  shape.set_head_dim(6);
+  shape.rope_theta = 1000.0;
+  shape.rope_scaling = state::RopeScaling::yarn;
+  shape.rope_original_sequence = 126;  // 20 turns of the first
+  shape.rope_low_frequency = 0.5;
+  shape.rope_high_frequency = 4.0;
+  shape.rope_attention_factor = 0.75;
+  return shape;
+}
+
+/// With norms of what layers add, and of all of q and all of k.
+inline state::ModelShape tiny_olmo2() {
+  auto shape = tiny_shape(false);
+  shape.qk_norm = state::QkNorm::all;
+  shape.norms_after = true;
+  return shape;
+}
+
 inline state::ModelShape tiny_gpt2(bool tied_head) {
   auto shape = tiny_shape(tied_head);
   shape.family = state::Family::gpt2;
@@ -74,9 +105,11 @@ struct NamedShape {
   state::ModelShape shape;
 };
 inline std::vector<NamedShape> all_tiny_shapes() {
-  return {{"Llama", tiny_shape(false)}, {"LlamaTied", tiny_shape(true)}, {"Qwen2", tiny_qwen2()},
-          {"Qwen3", tiny_qwen3()},      {"Llama3", tiny_llama3()},       {"Gpt2", tiny_gpt2(false)},
-          {"Gpt2Tied", tiny_gpt2(true)}};
+  return {{"Llama", tiny_shape(false)}, {"LlamaTied", tiny_shape(true)},
+          {"Qwen2", tiny_qwen2()},      {"Qwen3", tiny_qwen3()},
+          {"Llama3", tiny_llama3()},    {"Mistral", tiny_mistral()},
+          {"Yarn", tiny_yarn()},        {"Olmo2", tiny_olmo2()},
+          {"Gpt2", tiny_gpt2(false)},   {"Gpt2Tied", tiny_gpt2(true)}};
 }
 /// Names the instances of tests that run over all of them.
 inline std::string name_of(::testing::TestParamInfo<NamedShape> const& info) {

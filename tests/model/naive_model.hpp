@@ -91,7 +91,7 @@ class NaiveModel {
     }
   }
 
-  /// Position t looks at positions 0..t.
+  /// Position t looks at positions 0..t, or at the last ones of them that its window has.
   [[nodiscard]] Vector attention(Vector const& q, std::vector<Vector> const& k,
                                  std::vector<Vector> const& v, std::size_t t) const {
     auto const D = static_cast<std::size_t>(shape_.head_dim());
@@ -101,12 +101,13 @@ class NaiveModel {
     };
     Vector out(q.size());
     for (std::size_t head = 0; head < q.size() / D; ++head) {
-      Vector weights;
+      Vector weights(t + 1);
       double sum = 0;
-      for (std::size_t s = 0; s <= t; ++s) {
+      auto const window = static_cast<std::size_t>(shape_.window);
+      for (std::size_t s = window > 0 && t >= window ? t + 1 - window : 0; s <= t; ++s) {
         double const score = dot(head_of(q, head), head_of(k[s], head / group));
-        weights.push_back(std::exp(score / std::sqrt(static_cast<double>(D))));
-        sum += weights.back();
+        weights[s] = std::exp(score / std::sqrt(static_cast<double>(D)));
+        sum += weights[s];
       }
       for (std::size_t s = 0; s <= t; ++s) {
         for (std::size_t i = 0; i < D; ++i) {

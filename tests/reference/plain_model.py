@@ -2,7 +2,8 @@
 independent of Offstage, of PyTorch and of the safetensors package. Meant for tiny models.
 
 Sources: the safetensors format (github.com/huggingface/safetensors); LLaMA, arXiv:2302.13971; RoPE scaling
-of LLaMA 3, arXiv:2407.21783; Qwen2, arXiv:2407.10671; Qwen3, arXiv:2505.09388; GPT-2, Radford et al. 2019.
+of LLaMA 3, arXiv:2407.21783; Qwen2, arXiv:2407.10671; Qwen3, arXiv:2505.09388; Mistral, arXiv:2310.06825;
+OLMo 2, arXiv:2501.00656; YaRN, arXiv:2309.00071; GPT-2, Radford et al. 2019.
 """
 import array
 import json
@@ -90,27 +91,27 @@ def plus_bias(rows, bias):
     return [[x + b for x, b in zip(row, bias.values)] for row in rows]
 
 
-def attention(queries, keys, values, heads, kv_heads):
-    """Causal; rows of (H D), (K D), (K D); consecutive query heads share a key head."""
+def attention(queries, keys, values, heads, kv_heads, window=None):
+    """Causal; rows of (H D), (K D), (K D); consecutive query heads share a key head. A row sees `window` keys at most."""
     size = len(queries[0]) // heads
     result = []
     for t, query in enumerate(queries):
-        row = []
+        row, first = [], max(0, t + 1 - (window or t + 1))
         for head in range(heads):
             begin = head * kv_heads // heads * size
             q = query[head * size:(head + 1) * size]
             scores = [sum(map(mul, q, key[begin:begin + size])) / math.sqrt(size)
-                      for key in keys[:t + 1]]
+                      for key in keys[first:t + 1]]
             top = max(scores)
             weights = [math.exp(score - top) for score in scores]
             total = sum(weights)
-            row += [sum(w * value[begin + i] for w, value in zip(weights, values)) / total for i in range(size)]
+            row += [sum(w * value[begin + i] for w, value in zip(weights, values[first:])) / total for i in range(size)]
         result.append(row)
     return result
 
 
 class Llama:
-    """Also Qwen2, whose q, k and v have biases, and Qwen3, whose heads of q and k have norms."""
+    """Also Qwen2, whose q, k and v have biases, Qwen3, whose heads of q and k have norms, and Mistral with its window."""
     def __init__(self, config, tensors):
         self.tensors = tensors
         self.layers, self.epsilon = config["num_hidden_layers"], config["rms_norm_eps"]
@@ -121,8 +122,16 @@ class Llama:
         rope |= config.get("rope_scaling") or {}
         base = rope.get("rope_theta") or config["rope_theta"]
         self.frequencies = [base ** (-2 * i / self.size) for i in range(self.size // 2)]
-        if rope.get("rope_type", "default") == "llama3":
+        self.enlarged = 1.0
+        kind = rope.get("rope_type", "default")
+        if kind == "llama3":
             self.frequencies = [self.stretched(f, rope) for f in self.frequencies]
+        elif kind == "linear":
+            self.frequencies = [f / rope["factor"] for f in self.frequencies]
+        elif kind == "yarn":
+            self.frequencies = [self.stretched_by_yarn(i, f, base, rope) for i, f in enumerate(self.frequencies)]
+            self.enlarged = rope.get("attention_factor") or 0.1 * math.log(rope["factor"]) + 1
+        self.window = config.get("sliding_window")
 
     @staticmethod
     def stretched(frequency, rope):
@@ -130,6 +139,15 @@ class Llama:
         turns = rope["original_max_position_embeddings"] * frequency / (2 * math.pi)
         low, high = rope["low_freq_factor"], rope["high_freq_factor"]
         kept = min(1.0, max(0.0, (turns - low) / (high - low)))
+        return frequency * (kept + (1 - kept) / rope["factor"])
+
+    def stretched_by_yarn(self, i, frequency, base, rope):
+        """Stretched beyond the number of the frequency that turns beta_slow times, kept before that of beta_fast."""
+        def number(turns):
+            wavelength = rope["original_max_position_embeddings"] / turns
+            return self.size * math.log(wavelength / (2 * math.pi)) / (2 * math.log(base))
+        first, last = max(0, math.floor(number(rope["beta_fast"]))), min(self.size - 1, math.ceil(number(rope["beta_slow"])))
+        kept = 1 - min(1.0, max(0.0, (i - first) / (last - first)))
         return frequency * (kept + (1 - kept) / rope["factor"])
 
     def weight(self, name):
@@ -146,9 +164,11 @@ class Llama:
         return [[x * scale * w for x, w in zip(row, weight)] for row, scale in zip(rows, scales)]
 
     def normed(self, rows, name):
-        """Each head by itself, where the model has this norm."""
+        """Each head by itself, or all together, where the model has this norm."""
         if name not in self.tensors:
             return rows
+        if self.tensors[name].shape[0] != self.size:
+            return self.norm(rows, name)
         heads = range(0, len(rows[0]), self.size)
         return [sum(self.norm([row[begin:begin + self.size] for begin in heads], name), []) for row in rows]
 
@@ -161,27 +181,43 @@ class Llama:
             for begin in range(0, len(row), self.size):
                 for i, frequency in enumerate(self.frequencies):
                     a, b = row[begin + i], row[begin + half + i]
-                    c, s = math.cos(t * frequency), math.sin(t * frequency)
+                    c, s = (self.enlarged * turn(t * frequency) for turn in (math.cos, math.sin))
                     row[begin + i], row[begin + half + i] = a * c - b * s, b * c + a * s
             result.append(row)
         return result
+
+    def before(self, rows, name):
+        """Norm of what a layer takes."""
+        return self.norm(rows, name)
+
+    def after(self, rows, name):
+        """Norm of what a layer adds."""
+        return rows
 
     def logits(self, tokens):
         embedding = self.weight("model.embed_tokens.weight")
         x = [embedding[token] for token in tokens]
         for layer in range(self.layers):
             at = f"model.layers.{layer}"
-            h = self.norm(x, f"{at}.input_layernorm.weight")
+            h = self.before(x, f"{at}.input_layernorm.weight")
             q, k, v = (self.linear(h, f"{at}.self_attn.{name}_proj") for name in "qkv")
             q, k = self.normed(q, f"{at}.self_attn.q_norm.weight"), self.normed(k, f"{at}.self_attn.k_norm.weight")
-            h = attention(self.rotated(q), self.rotated(k), v, self.heads, self.kv_heads)
-            x = add(x, self.linear(h, f"{at}.self_attn.o_proj"))
-            h = self.norm(x, f"{at}.post_attention_layernorm.weight")
+            h = attention(self.rotated(q), self.rotated(k), v, self.heads, self.kv_heads, self.window)
+            x = add(x, self.after(self.linear(h, f"{at}.self_attn.o_proj"), f"{at}.post_attention_layernorm.weight"))
+            h = self.before(x, f"{at}.post_attention_layernorm.weight")
             gate, up = (self.linear(h, f"{at}.mlp.{name}_proj") for name in ("gate", "up"))
             h = [[g / (1 + math.exp(-g)) * u for g, u in zip(*pair)] for pair in zip(gate, up)]
-            x = add(x, self.linear(h, f"{at}.mlp.down_proj"))
+            x = add(x, self.after(self.linear(h, f"{at}.mlp.down_proj"), f"{at}.post_feedforward_layernorm.weight"))
         x = self.norm(x, "model.norm.weight")
         return product(x, embedding if self.tied else self.weight("lm_head.weight"))
+
+
+class Olmo2(Llama):
+    def before(self, rows, name):
+        return rows
+
+    def after(self, rows, name):
+        return self.norm(rows, name)
 
 
 class Gpt2:
@@ -226,7 +262,7 @@ class Gpt2:
         return row[:third], row[third:2 * third], row[2 * third:]
 
 
-FAMILIES = {"llama": Llama, "qwen2": Llama, "qwen3": Llama, "gpt2": Gpt2}
+FAMILIES = {"llama": Llama, "qwen2": Llama, "qwen3": Llama, "mistral": Llama, "olmo2": Olmo2, "gpt2": Gpt2}
 
 
 def open_model(directory):

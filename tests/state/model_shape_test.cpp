@@ -291,14 +291,15 @@ TEST(ModelShape, GivesAllItsKeysInAFixedOrder) {
   for (auto const& [key, value] : keys_of(shape)) {
     keys.push_back(key + "=" + value);
   }
-  EXPECT_THAT(
-      keys, testing::ElementsAre(
-                "model.family=llama", "model.layers=2", "model.hidden=8", "model.heads=4",
-                "model.head-dim=2", "model.kv-heads=2", "model.ffn-hidden=12", "model.vocab=10",
-                "model.max-sequence=16", "model.tied-head=false", "model.qkv-bias=false",
-                "model.qk-norm=none", "model.rope-theta=10000", "model.rope-scaling=llama3",
-                "model.rope-factor=32", "model.rope-low-frequency=1", "model.rope-high-frequency=4",
-                "model.rope-original-sequence=8192", "model.norm-eps=1e-05"));
+  EXPECT_THAT(keys, testing::ElementsAre(
+                        "model.family=llama", "model.layers=2", "model.hidden=8", "model.heads=4",
+                        "model.head-dim=2", "model.kv-heads=2", "model.ffn-hidden=12",
+                        "model.vocab=10", "model.max-sequence=16", "model.tied-head=false",
+                        "model.qkv-bias=false", "model.qk-norm=none", "model.norms-after=false",
+                        "model.window=0", "model.rope-theta=10000", "model.rope-scaling=llama3",
+                        "model.rope-factor=32", "model.rope-low-frequency=1",
+                        "model.rope-high-frequency=4", "model.rope-original-sequence=8192",
+                        "model.rope-attention-factor=1", "model.norm-eps=1e-05"));
   EXPECT_EQ(keys_of(tiny_gpt2()).front().value, "gpt2");
 }
 

@@ -1,0 +1,19 @@
+#include "kernels/pointwise/add.hpp"
+#include "kernels/pointwise_checks.hpp"
+
+namespace offstage::kernels::ref {
+
+template <class T>
+void add(Add<T> const& a) {
+  check(a);
+  for (std::int64_t i = 0; i < a.rows * a.width; ++i) {
+    a.sum[i] = store<T>(load(a.x[i]) + load(a.y[i]));
+  }
+}
+
+template void add(Add<double> const&);
+template void add(Add<float> const&);
+template void add(Add<bfloat16> const&);
+template void add(Add<float16> const&);
+
+}  // namespace offstage::kernels::ref
