@@ -23,7 +23,7 @@ constexpr char const* usage_text =
     "  train --config FILE [--section.key=value]...   train a model; mpirun or srun starts the "
     "ranks\n"
     "  train --help                                   all keys with their defaults\n"
-    "  plan --config FILE [--ranks N] ...             predict memory and update times; no GPU "
+    "  plan --config FILE [--ranks N] ...             does it fit, how long is a step, what helps; no GPU "
     "needed\n"
     "  probe [--output FILE] [--dir PATH]...          measure this machine for plan and train\n"
     "  report RUN_DIR...                              draw what runs have done: one HTML file\n"

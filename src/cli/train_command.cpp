@@ -30,12 +30,13 @@ struct ReadOptions {
   std::exception_ptr error;  ///< why there are none; else null
 };
 
-/// A terminal that knows how to clear a line, unless told otherwise. Colours: https://no-color.org.
+/// A terminal that knows how to clear a line, unless told otherwise. Open MPI gives its ranks a terminal
+/// of its own, wherever their output goes. Colours: https://no-color.org.
 void settle_progress(train::RunConfig& config) {
   char const* const terminal = std::getenv("TERM");
   char const* const no_color = std::getenv("NO_COLOR");
-  bool const is_terminal =
-      ::isatty(STDOUT_FILENO) != 0 && terminal != nullptr && std::string_view{terminal} != "dumb";
+  bool const is_terminal = ::isatty(STDOUT_FILENO) != 0 && !mpi::has_launcher() &&
+                           terminal != nullptr && std::string_view{terminal} != "dumb";
   config.progress = config.wanted_progress == train::Progress::on ||
                     (config.wanted_progress == train::Progress::automatic && is_terminal);
   config.colours = no_color == nullptr || *no_color == '\0';

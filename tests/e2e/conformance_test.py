@@ -137,13 +137,12 @@ class Conformance(OffstageTest):
                 self.assertEqual([k for k in theirs if k in side], [k for k in mine if k in side], f"dealt in step {step}")
 
     def assert_lane(self, run, plan, workers):
-        """What is dealt early is updated by the cores before what is dealt late."""
+        """The cores update early subgroups before late ones. A worker that waits for a core of a busy machine is passed by the others."""
         for step, order in enumerate(plan.updates()):
             place = {key: i for i, key in enumerate(order)}
             lane = [place[key] for key in run.steps("update")[step]]
-            for i, one in enumerate(lane):
-                for other in lane[i + 1:]:
-                    self.assertLess(one, other + 2 * workers, f"the lane in step {step}: {lane}")
+            passed = [one for i, one in enumerate(lane) if any(other >= one + 2 * workers for other in lane[:i])]
+            self.assertLess(len(passed), workers, f"the lane in step {step}: {lane}")
 
     def assert_layers(self, run, plan):
         """Layers in the order in which they are brought, their gradients leave and their activations leave and return."""

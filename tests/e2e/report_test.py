@@ -380,6 +380,7 @@ class Looking(OffstageTest):
         self.assertRegex("\n".join(shown), r"(?m)^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ step      6/6  loss \d")
         self.assertNotIn("%  step", "\n".join(shown))
         self.assertNotIn("\x1b", self.train("log").out)
+        self.assertNotIn("\x1b", self.train("ranks", ranks=2).out, "mpirun gives its ranks terminals")
         self.assertNotIn("\x1b", self.on_a_terminal("dumb", TERM="dumb"))
         self.assertNotIn("\x1b", self.on_a_terminal("off", "run.progress=off"))
         plain = self.on_a_terminal("plain", NO_COLOR="1")

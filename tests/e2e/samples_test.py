@@ -15,6 +15,8 @@ PAGES = ("README.md", "configs/README.md", "jobs/README.md", "slurm/README.md", 
 # Where a sample's run is too much for a test; tests of labels slurm and nodes look at such output itself.
 FROM_ELSEWHERE = {
     "step    290/300": "jobs/quickstart.sh",
+    "2026-11-23T07:43:04Z step     10/12": "a terminal",
+    "advice: the step is bound by /nvme": "a slow path; tests/e2e/report_test.py has one",
     "plan.choose=on: parameters.home=host": "a machine with a device behind a link",
     "offstage: error: rank 0 on vm: no progress": "a run that hangs; tests/e2e/watchdog_test.py has one",
     "offstage: warning: node2 is slow": "three nodes",
@@ -48,7 +50,8 @@ def has_line(lines, begins):
 
 
 def masked(line):
-    """A line without what varies: numbers with their units, how far apart columns stand, `least` of one rank."""
+    """A line without what varies: its time, numbers with their units, how far apart columns stand, `least` of one rank."""
+    line = re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", "", line)
     line = re.sub(r", least [\d.]+ \S+", "", line)
     line = re.sub(r"[-+]?\d[\d.,]*(e[-+]?\d+)?( (GiB|MiB|KiB|B|[GMk]B/s|[GMk]/s|ms|s|min|G|M|T|k)\b| %)?", "#", line)
     return re.sub(r"\s+", " ", line).strip()

@@ -49,7 +49,7 @@ class VirtualTier(OffstageTest):
 
     def options_of(self, row):
         ranks, accumulate = row["ranks"], row["accumulate"]
-        options = [*MODEL, *self.paths(row["paths"], row["kind"], f",threads={row['threads']}"), f"numerics.accumulate={accumulate}"]
+        options = [*MODEL, "update.overlap=off", *self.paths(row["paths"], row["kind"], f",threads={row['threads']}"), f"numerics.accumulate={accumulate}"]
         split = ":".join("312"[:row["paths"]]) if row["split"] == "fixed" else row["split"]
         options += [f"tiers.split={split}", f"tiers.exclusive={row['exclusive']}", f"update.order={row['order']}",
                     f"tiers.evict={row['evict']}", f"tiers.cache={row['cache']}", f"tiers.verify={row['verify']}"]
@@ -143,7 +143,7 @@ class VirtualTier(OffstageTest):
         self.assertEqual([3, 3, 1, 1, 0, 0, 2, 2], [len(r.get("paths", [])) for r in self.steps("run")])
 
     def test_records_of_the_paths_add_up(self):
-        result = self.train("run", *MODEL, *self.paths(2), "tiers.exclusive=true", ranks=2)
+        result = self.train("run", *MODEL, *self.paths(2), "tiers.exclusive=true", "update.overlap=off", ranks=2)
         state = 12 * int(re.search(r"model: (\d+) parameters", result.out).group(1))
         for record in self.steps("run"):
             self.assertEqual([str(self.folder / "path0"), str(self.folder / "path1")],

@@ -42,19 +42,6 @@ std::optional<bool> read_flag(char const* name) noexcept {
   return flag;
 }
 
-/// Whether a launcher started this process: each tells the rank in variables of one of these families.
-bool has_launcher() noexcept {
-  constexpr std::array<std::string_view, 5> families{"PMI", "OMPI_COMM_WORLD_", "OMPI_MCA_ess",
-                                                     "PALS_", "ALPS_"};
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    std::string_view const text{*variable};
-    if (std::ranges::any_of(families, [&](auto family) { return text.starts_with(family); })) {
-      return true;
-    }
-  }
-  return false;
-}
-
 /// Open MPI starts a daemon beside a process without launcher, for processes that it might spawn, and looks through
 /// its networks; one rank needs neither. Without the daemon all such processes of a user share one session directory:
 /// one that ends removes what another is about to use, which then does not start. One rank puts nothing there. Variables that the user set stay.
@@ -75,6 +62,18 @@ char const* name_of_level(int level) noexcept {
 }
 
 }  // namespace
+
+bool has_launcher() noexcept {
+  constexpr std::array<std::string_view, 5> families{"PMI", "OMPI_COMM_WORLD_", "OMPI_MCA_ess",
+                                                     "PALS_", "ALPS_"};
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    std::string_view const text{*variable};
+    if (std::ranges::any_of(families, [&](auto family) { return text.starts_with(family); })) {
+      return true;
+    }
+  }
+  return false;
+}
 
 Session::Session() {
   if (!has_launcher()) {

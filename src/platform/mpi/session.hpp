@@ -4,6 +4,9 @@
 
 namespace offstage::mpi {
 
+/// Returns true if a launcher started this process: each tells the rank in variables of a family of its own.
+[[nodiscard]] bool has_launcher() noexcept;
+
 /// Owns MPI: initialises at construction (one thread calls MPI), finalises at destruction. Errors
 /// of MPI calls are returned, not fatal, on every communicator made afterwards. A process that no launcher started
 /// tells Open MPI, by variables of its environment, that it stays alone: 0.05 s instead of 0.5 to begin.
