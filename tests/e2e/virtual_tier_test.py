@@ -11,7 +11,7 @@ from pairs import covering_array, pairs
 
 POLICIES = Path(__file__).resolve().parents[2] / "configs/policies"
 
-# 53,664 parameters; on four ranks, too, more subgroups each than their gradients have buffers.
+# 53,536 parameters; on four ranks, too, more subgroups each than their gradients have buffers.
 MODEL = ["model.layers=4", "train.steps=4", "numerics.dtype=bf16"]
 # Per number of ranks and type of the sums, the least that the plan allows: most gradients spill.
 SPILL = {(1, "fp32"): "192KiB", (2, "fp32"): "448KiB", (4, "fp32"): "896KiB",
@@ -88,8 +88,10 @@ class VirtualTier(OffstageTest):
             self.assertEqual((0, 0), (last["read_bytes"], last["write_bytes"]), "all stays in host memory")
         else:
             self.assertGreater(last["write_bytes"], 0)
-            for path in last["paths"]:
-                self.assertGreater(path["read_bytes"], 0)
+            self.assertGreater(last["read_bytes"], 0)
+            if row["split"] == "fixed":  # by rates a slow path's share may be less than an extent
+                for path in last["paths"]:
+                    self.assertGreater(path["read_bytes"], 0)
         for number in range(row["paths"]):
             self.assertEqual([], list((self.folder / f"path{number}").iterdir()))
 
