@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "base/printable.hpp"
 #include "checkpoint/checksum.hpp"
@@ -435,13 +437,23 @@ void write_master(std::string const& path, Master const& master,
 
 std::string pack_master(Master const& master, std::string const& step_directory) {
   h5::File file = h5::File::create_in_memory(step_directory + "/" + master_name);
-  write(file, master, {});
-  return file.image();
+  // An attribute of such a file has less than 64 KiB. A configuration that names many files is longer, and goes ahead.
+  Master rest = master;
+  std::string const configuration = std::exchange(rest.meta.configuration, {});
+  write(file, rest, {});
+  auto const size = static_cast<std::uint64_t>(configuration.size());
+  std::string bytes(sizeof size, '\0');
+  std::memcpy(bytes.data(), &size, sizeof size);
+  return bytes + configuration + file.image();
 }
 
 Master unpack_master(std::string const& bytes, std::string const& step_directory) {
   std::string const path = step_directory + "/" + master_name;
-  return read(h5::File::open_image(bytes, path), path);
+  std::uint64_t size = 0;
+  std::memcpy(&size, bytes.data(), sizeof size);
+  Master master = read(h5::File::open_image(bytes.substr(sizeof size + size), path), path);
+  master.meta.configuration = bytes.substr(sizeof size, size);
+  return master;
 }
 
 void read_back_master(std::string const& path, Master const& master,

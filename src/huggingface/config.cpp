@@ -109,7 +109,7 @@ constexpr std::array harmless_in_llama{"max_sequence_length", "is_llama_config",
 // Where a file says nothing, as in transformers.
 constexpr std::int64_t qwen3_head_dim = 128;
 constexpr std::int64_t qwen_window_layers = 28;
-constexpr std::int64_t mistral_window = 4096;
+constexpr std::int64_t usual_window = 4096;  // of Mistral and Qwen
 
 /// The library's own comparison makes a value of the text, where nothing may be thrown.
 bool is_text(Json const& value, std::string_view text) {
@@ -309,8 +309,9 @@ void take_all_rope(Options& options, state::ModelShape& shape, std::string const
 /// use_sliding_window is true. Errors: DataError if some have it and some have not.
 bool takes_window(Options& options, std::int64_t layers) {
   Json const* const first = options.find("max_window_layers");
-  Json const* const window = options.find("sliding_window");
-  if (!options.truth("use_sliding_window", false) || window == nullptr) {
+  bool const is_null =
+      options.find("sliding_window") == nullptr && options.is_null("sliding_window");
+  if (!options.truth("use_sliding_window", false) || is_null) {
     return false;
   }
   auto const from = first != nullptr && first->is_number_integer() ? first->get<std::int64_t>()
@@ -342,7 +343,7 @@ void take_qwen(Options& options, bool qwen3, state::ModelShape& shape) {
   shape.qkv_bias = !qwen3;
   shape.qk_norm = qwen3 ? state::QkNorm::head : state::QkNorm::none;
   bool const window = takes_window(options, shape.layers);
-  shape.window = window ? options.size("sliding_window") : 0;
+  shape.window = window ? options.size("sliding_window", usual_window) : 0;
   require_layers_of(options, window ? "sliding_attention" : "full_attention");
   options.only("attention_bias", {false});
   options.only("use_mrope", {false});
@@ -350,7 +351,7 @@ void take_qwen(Options& options, bool qwen3, state::ModelShape& shape) {
 
 void take_mistral(Options& options, state::ModelShape& shape) {
   shape.window =
-      options.is_null("sliding_window") ? 0 : options.size("sliding_window", mistral_window);
+      options.is_null("sliding_window") ? 0 : options.size("sliding_window", usual_window);
   require_layers_of(options, shape.window > 0 ? "sliding_attention" : "full_attention");
 }
 

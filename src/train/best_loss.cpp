@@ -27,8 +27,13 @@ std::vector<Validation> read_validations(std::string const& metrics) {
       continue;
     }
     auto const& loss = record["valid_loss"];
-    found.push_back(
-        {record["step"].get<std::int64_t>(), loss.is_number() ? loss.get<double>() : std::nan("")});
+    Validation const validation{record["step"].get<std::int64_t>(),
+                                loss.is_number() ? loss.get<double>() : std::nan("")};
+    if (!found.empty() && found.back().step == validation.step) {
+      found.back() = validation;  // a restart has made it again
+    } else {
+      found.push_back(validation);
+    }
   }
   return found;
 }

@@ -161,6 +161,22 @@ std::vector<std::string> describe_changes(std::string_view configuration,
   return lines;
 }
 
+bool validates_otherwise(std::string_view configuration, std::vector<Setting> const& settings) {
+  constexpr std::array keys{"data.valid",           "data.format",    "data.mask",
+                            "data.cross-documents", "data.separator", "train.valid-batches",
+                            "train.sequence"};
+  Table const before = table_of(configuration);
+  Table now;
+  for (Setting const& setting : settings) {
+    add(now, setting.key, setting.value);
+  }
+  return std::ranges::any_of(keys, [&](std::string_view key) {
+    auto const then = before.find(key);
+    auto const today = now.find(key);
+    return then != before.end() && today != now.end() && !same_value(then->second, today->second);
+  });
+}
+
 std::string advice_on_rate(OptimizerConfig const& optimizer, std::int64_t steps, std::int64_t step,
                            double last_rate) {
   // Past the warm-up no schedule rises: what is higher is another schedule.

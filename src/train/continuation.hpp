@@ -26,6 +26,11 @@ namespace offstage::train {
 [[nodiscard]] std::vector<std::string> describe_changes(std::string_view configuration,
                                                         std::vector<Setting> const& settings);
 
+/// Returns true if the validations of the run that wrote the checkpoint were of other data, or of other parts of
+/// them: their losses do not compare with those to come.
+[[nodiscard]] bool validates_otherwise(std::string_view configuration,
+                                       std::vector<Setting> const& settings);
+
 /// Where step `step` + 1 is to be taken at a higher rate than step `step` was, `last_rate`, though
 /// the warm-up is over: a sentence that says so, and what goes on without a jump. Empty: it is not.
 [[nodiscard]] std::string advice_on_rate(OptimizerConfig const& optimizer, std::int64_t steps,

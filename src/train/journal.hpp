@@ -40,6 +40,7 @@ struct RunEnd {
   std::vector<std::string> slow_nodes{};  ///< sentences (slow_nodes.hpp)
   std::vector<std::string> advice{};      ///< likewise (remedies.hpp)
   BestLoss best{};                        ///< of all validations so far
+  bool best_is_kept{};                    ///< its step has a checkpoint
 };
 
 /// What a run tells: metrics.jsonl, events for TensorBoard, a log line where one is due, the end

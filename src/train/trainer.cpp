@@ -11,6 +11,7 @@
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
 #include "base/watch.hpp"
+#include "checkpoint/directory.hpp"
 #include "checkpoint/extent_file.hpp"
 #include "checkpoint/local_directory.hpp"
 #include "checkpoint/writer.hpp"
@@ -69,6 +70,16 @@ std::vector<PathRecord> path_records(RunConfig const& config, std::vector<PathFa
     records.push_back({config.paths[i].directory, facts[i].rate.read, facts[i].rate.write});
   }
   return records;
+}
+
+/// Returns true if the step with the best validation has a complete checkpoint.
+bool keeps(RunConfig const& config, BestLoss const& best) {
+  return best.any() && std::ranges::any_of(
+                           checkpoint::step_directories(config.checkpoint.dir),
+                           [&](checkpoint::StepDirectory const& each) {
+                             return each.step == best.best().step &&
+                                    checkpoint::size_of(each.path + "/" + checkpoint::master_name);
+                           });
 }
 
 /// Of a run that goes on from `checkpoint`.
@@ -553,6 +564,14 @@ void Training<T>::prepare() {
     }
   });
   mpi::agree(comm_, [&] { best_ = journal_.best(); });
+  if (meta_.step == 0) {
+    best_ = {};  // another run's, or one that this start makes again
+  } else if (best_.any() && validates_otherwise(meta_.configuration, config_.settings)) {
+    if (leads()) {
+      log::info("validations are of other data than before: the best of them is sought anew");
+    }
+    best_ = {};
+  }
   best_ = comm_.broadcast_value(best_, 0);
   if (config_.checkpoint.keep_best && best_.any()) {
     saves_->store().keep_best(best_.best().step);
@@ -667,7 +686,8 @@ void Training<T>::conclude() {
                      .memory = memory,
                      .slow_nodes = slow_nodes_.conclude(),
                      .advice = advice(),
-                     .best = best_});
+                     .best = best_,
+                     .best_is_kept = leads() && keeps(config_, best_)});
 }
 
 template <class T>

@@ -217,6 +217,15 @@ class Validations(OffstageTest):
         self.assertEqual(self.validations("whole"), self.validations("run"))
         self.assertEqual([p.name for p in self.checkpoints("whole")], [p.name for p in self.checkpoints("run")])
 
+    def test_a_first_validation_that_is_made_again_costs_no_patience(self):
+        options = [f"data.valid={self.valid}", *self.OPTIONS, "train.patience=1", "optimizer.lr=1e-3"]
+        self.train("run", *options)
+        for path in self.checkpoints("run"):
+            shutil.rmtree(path)
+        again = self.train("run", *options)  # as one that was killed before its first checkpoint
+        self.assertNotIn("nothing to do", again.out)
+        self.assertGreater(self.steps("run")[-1]["step"], 1)
+
     def test_keys_that_go_by_validations_need_them(self):
         for key in "train.valid-first=on", "train.patience=1", "checkpoint.keep-best=on":
             self.assertIn("give data.valid", self.train("x", key, expect=USAGE).errors[0])

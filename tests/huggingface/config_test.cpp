@@ -89,6 +89,8 @@ TEST(Config, ReadsWindows) {
   EXPECT_EQ(parse(mistral, R"("sliding_window":16)").window, 16);
   EXPECT_EQ(parse(qwen2, R"("use_sliding_window":true,"sliding_window":8)").window, 0)
       << "max_window_layers is 28 where the file says nothing";
+  EXPECT_EQ(parse(qwen2, R"("use_sliding_window":true,"max_window_layers":0)").window, 4096)
+      << "as transformers has it where the file says nothing";
   EXPECT_EQ(
       parse(qwen3, R"("use_sliding_window":true,"sliding_window":8,"max_window_layers":0)").window,
       8);

@@ -78,6 +78,22 @@ TEST(Continuation, TokensAreThoseThatWereCounted) {
   EXPECT_EQ(tokens_of("", 7, 32), 7 * 32);
 }
 
+TEST(Continuation, ValidationsOfOtherDataDoNotCompare) {
+  std::vector<Setting> settings{{"data.valid", "a.bin", {}},
+                                {"train.valid-batches", "8", {}},
+                                {"train.valid-every", "10", {}}};
+  std::string const text = text_of(settings, 0);
+  EXPECT_FALSE(validates_otherwise(text, settings));
+  settings[2].value = "20";
+  EXPECT_FALSE(validates_otherwise(text, settings));
+  settings[1].value = "9";
+  EXPECT_TRUE(validates_otherwise(text, settings));
+  settings[1].value = "8";
+  settings[0].value = "b.bin";
+  EXPECT_TRUE(validates_otherwise(text, settings));
+  EXPECT_FALSE(validates_otherwise("", settings)) << "an older program does not say";
+}
+
 TEST(Continuation, ARateThatWouldJumpIsSaidWithWhatGoesOn) {
   OptimizerConfig optimizer{.lr = 1.0, .schedule = Schedule::cosine, .min_lr = 0.1};
   double const last = learning_rate(optimizer, 100, 100);
