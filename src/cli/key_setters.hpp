@@ -6,7 +6,7 @@
 
 namespace offstage::cli {
 
-// What keys of the table do with a value where it takes more than a line. Errors: UsageError without the
+// Setters of keys of the table that take more than a line. Errors: UsageError without the
 // key's name.
 
 /// `50` means steps, `30min` time; 0: neither; `auto`: as the cost of a save asks for.
@@ -37,12 +37,12 @@ void set_loss_scale(train::RunConfig& config, std::string const& text);
 /// A name of a kernels::Optimizer.
 void set_optimizer_kind(train::RunConfig& config, std::string const& text);
 
-/// Of model.ffn-hidden, for the model's family.
+/// The default of model.ffn-hidden for the model's family.
 [[nodiscard]] std::string default_ffn_hidden(train::RunConfig const& config);
-/// Of model.head-dim: model.hidden / model.heads, or 0 where that is no whole number.
+/// The default of model.head-dim: model.hidden / model.heads, or 0 where that is no whole number.
 [[nodiscard]] std::string default_head_dim(train::RunConfig const& config);
 
-/// Of model.rope-attention-factor: YaRN's for model.rope-factor, or 1.
+/// The default of model.rope-attention-factor: YaRN's for model.rope-factor, or 1.
 [[nodiscard]] std::string default_attention_factor(train::RunConfig const& config);
 
 }  // namespace offstage::cli

@@ -15,7 +15,7 @@ struct KnownModel {
       origin;  ///< "train.init-from=models/gpt2", "checkpoint runs/a/checkpoints/step-000000100"
 };
 
-/// What the `model.*` keys can be taken from: the checkpoint that checkpoint.resume will take, else
+/// The source from which the `model.*` keys can be taken: the checkpoint that checkpoint.resume will take, else
 /// train.init-from. nullopt if there is neither. Looks at `checkpoint` and `train.init_from` alone.
 /// Errors: DataError if train.init-from or a named checkpoint cannot be read. A directory of
 /// checkpoints of which none is complete counts as nothing: the run itself says what is wrong there.

@@ -31,7 +31,7 @@ struct PolicyRow {
 /// --max of `offstage plan`: the largest of what is looked for.
 enum class Largest { none, model, batch, sequence };
 
-/// What `offstage plan` is asked.
+/// A question to `offstage plan`.
 struct PlanOptions {
   train::RunConfig config;
   std::vector<PolicyRow> policies;

@@ -33,7 +33,7 @@ enum class QkNorm {
 };
 [[nodiscard]] char const* name_of(QkNorm norm);
 
-/// What defines a model: the `model.*` keys. Fields from head_size to rope_attention_factor are
+/// The `model.*` keys, which define a model. Fields from head_size to rope_attention_factor are
 /// of llama alone and have their defaults in other families.
 struct ModelShape {
   Family family = Family::llama;

@@ -44,9 +44,9 @@ class RankLink {
   [[nodiscard]] Bytes device_bytes() const noexcept { return device_bytes_; }
   void set_device_bytes(Bytes bytes) noexcept { device_bytes_ = bytes; }
 
-  /// As mpi::Communicator::all_gather of equal parts: this rank's own is filled in already.
+  /// Gathers equal parts as mpi::Communicator::all_gather does; this rank's own is filled in already.
   virtual void all_gather(device::Stream& stream, std::span<std::byte> buffer) = 0;
-  /// As mpi::Communicator::all_to_all.
+  /// Exchanges as mpi::Communicator::all_to_all does.
   virtual void all_to_all(device::Stream& stream, std::span<std::byte const> send,
                           std::span<Slice const> send_parts, std::span<std::byte> receive,
                           std::span<Slice const> receive_parts) = 0;

@@ -16,7 +16,7 @@
 
 namespace offstage::train {
 
-/// What a run's model is made for. T is numerics.dtype. Where copies block (update.transfers), nothing moves under other blocks'
+/// The demand for which a run's model is made. T is numerics.dtype. Where copies block (update.transfers), nothing moves under other blocks'
 /// work: there is one slab.
 template <class T>
 [[nodiscard]] model::RunShape run_shape(RunConfig const& config);
@@ -30,7 +30,7 @@ template <class T>
 /// Sizes of the extents of those that may go to storage.
 template <class T>
 [[nodiscard]] std::vector<Bytes> activation_extents(RunConfig const& config);
-/// Of those extents, what is on storage by the plan.
+/// The part of those extents that is on storage by the plan.
 template <class T>
 [[nodiscard]] Bytes stored_activations(RunConfig const& config, plan::MemoryPlan const& plan);
 /// Extents in flight: on each path one is written or read, one more is copied.

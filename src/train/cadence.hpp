@@ -35,7 +35,7 @@ class Cadence {
   /// As Pace.
   void expect_save(Seconds seconds, bool loaded) { pace_.expect_save(seconds, loaded); }
 
-  /// What to do after `step`, the same on all ranks. Says (log) why, if time is up. Collective.
+  /// Returns what to do after `step`, the same on all ranks. Says (log) why, if time is up. Collective.
   [[nodiscard]] Decision after(std::int64_t step) const;
 
  private:

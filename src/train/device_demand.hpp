@@ -9,7 +9,7 @@
 
 namespace offstage::train {
 
-/// What a rank of a run takes of its device.
+/// Device memory that a rank of a run takes.
 struct DeviceDemand {
   /// Parameters of the shard, and slots for whole layers if there are ranks; or the layers that are
   /// there at a time, where parameters live elsewhere.

@@ -26,16 +26,16 @@ class DeviceShare {
   /// and as near to the share as whole subgroups allow.
   [[nodiscard]] std::vector<update::Trip> trips(
       std::span<std::int64_t const> order, std::vector<state::Subgroup> const& subgroups) const;
-  /// As many elements' gradients may wait on the device.
+  /// Gradients of so many elements may wait on the device.
   void set_held(std::int64_t elements);
-  /// What the storage paths give this rank now; see plan::UpdateRates. Until all are known, and while none is
+  /// Tells the rates that the storage paths give this rank now; see plan::UpdateRates. Until all are known, and while none is
   /// written to, the choice leaves storage out.
   void set_paths(std::vector<plan::PathRate> paths);
-  /// What an update measured.
+  /// Learns from what an update measured.
   void learn(update::UpdateStats const& stats);
 
   [[nodiscard]] plan::UpdateRates const& rates() const noexcept { return rates_; }
-  /// What the next update is expected to take if nothing else goes on beside it (plan::update_times); zeros
+  /// Returns the time that the next update is expected to take if nothing else goes on beside it (plan::update_times); zeros
   /// while a rate is unknown.
   [[nodiscard]] plan::UpdateTimes expected() const;
 

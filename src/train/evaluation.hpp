@@ -14,7 +14,7 @@
 
 namespace offstage::train {
 
-/// What `offstage evaluate` is told.
+/// The options of `offstage evaluate`.
 struct EvaluationTask {
   std::string from;                ///< what convert::open_parameters reads
   std::vector<data::Source> data;  ///< file after file

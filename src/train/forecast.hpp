@@ -23,7 +23,7 @@ struct ForecastScope {
   bool memory_alone = false;  ///< no times: Forecast::step is empty
 };
 
-/// What a storage path holds of the state of a node's ranks, and of their parameters if they live there.
+/// The part that a storage path holds of the state of a node's ranks, and of their parameters if they live there.
 struct PathForecast {
   std::string directory;
   plan::PathRate rate;  ///< as given; 0: not known
@@ -68,7 +68,7 @@ struct Forecast {
   std::vector<std::string> missing{};  ///< keys without which times are not known
 };
 
-/// What a run of this configuration would take and how long its update phases would be, by platform.* and
+/// Memory that a run of this configuration would take and the length of its update phases, by platform.* and
 /// the rates of tiers.path alone: nothing is measured and nothing is allocated. The link and host
 /// memory of an emulated device that is host_visible count as such: new parameters are written in place.
 ///

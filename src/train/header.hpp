@@ -22,7 +22,7 @@ struct SlotFacts {
   Bytes slot_bytes{};
 };
 
-/// What the header says of one storage path beside its tiers.path.
+/// Facts that the header tells of one storage path beside its tiers.path.
 struct PathFacts {
   plan::PathRate rate{};           ///< as given or measured
   std::vector<SlotFacts> slots{};  ///< none: all stays in host memory
@@ -61,7 +61,7 @@ constexpr char const* as_default_mark = " (default)";
 /// Whether the value is the default, given or not.
 [[nodiscard]] bool is_usual(Setting const& setting);
 
-/// What a reader of the log needs to repeat the run: version, build, MPI, instruction set, the
+/// Facts that a reader of the log needs to repeat the run: version, build, MPI, instruction set, the
 /// Slurm job with its end, each rank's host, GPU, NUMA domain, cores and threads, memory plan, a
 /// line for each storage path and each file of data, every key with its origin. Empty but on rank
 /// 0.

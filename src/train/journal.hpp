@@ -19,7 +19,7 @@
 
 namespace offstage::train {
 
-/// What one rank knows of a step that is done.
+/// Facts that one rank knows of a step that is done.
 struct StepEntry {
   StepResult const& result;
   checkpoint::Meta const& meta;  ///< after the step
@@ -31,7 +31,7 @@ struct StepEntry {
   ActivationStep activations{};       ///< all ranks
 };
 
-/// What one rank knows of a run that is over.
+/// Facts that one rank knows of a run that is over.
 struct RunEnd {
   std::int64_t step{};
   Stop stop{};
@@ -43,7 +43,7 @@ struct RunEnd {
   bool best_is_kept{};                    ///< its step has a checkpoint
 };
 
-/// What a run tells: metrics.jsonl, events for TensorBoard, a log line where one is due, the end
+/// The teller of a run: metrics.jsonl, events for TensorBoard, a log line where one is due, the end
 /// table. Every rank keeps one; rank 0's speaks.
 /// Errors: IoError of metrics.jsonl, and in begin() of the file of events.
 class Journal {
@@ -62,9 +62,9 @@ class Journal {
   void validated(std::int64_t step, double loss, Seconds seconds, Seconds now);
   /// `level`: 1 or 2.
   void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level, Seconds now);
-  /// Of level 1, to level 3.
+  /// Tells of a copy from level 1 to level 3.
   void copied(checkpoint::CopyStats const& stats, Seconds now);
-  /// Of the validations that metrics.jsonl keeps, after begin(); of rank 0 alone.
+  /// Returns the best of the validations that metrics.jsonl keeps, after begin(); on rank 0 alone.
   [[nodiscard]] BestLoss best() const;
   /// Before a checkpoint, which is never ahead of its metrics.
   void sync();

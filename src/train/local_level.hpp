@@ -45,7 +45,7 @@ class LocalLevel {
   void choose(RunConfig const& config);
   void make(RunConfig const& config);
   void require_own(RunConfig const& config, std::string const& path) const;
-  /// Of the copies that come here, of one checkpoint.
+  /// Bytes of the copies of one checkpoint that come here.
   [[nodiscard]] Bytes of_other_node(Bytes mine) const;
   [[nodiscard]] std::string marker_of(int rank) const;
   void refuse_sharing(RunConfig const& config) const;

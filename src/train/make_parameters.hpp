@@ -13,7 +13,7 @@
 
 namespace offstage::train {
 
-/// What a rank's working copy is made of. All by reference outlive it.
+/// Parts of which a rank's working copy is made. All by reference outlive it.
 struct ParameterParts {
   state::ShardMap const& map;
   state::RankLink& link;

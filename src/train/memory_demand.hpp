@@ -26,7 +26,7 @@ struct NodeShape {
   Bytes host_memory{};                          ///< the limit, per node
 };
 
-/// What a run's host memory must hold, from its configuration alone: for the run itself and for `offstage
+/// Contents that a run's host memory must hold, from its configuration alone: for the run itself and for `offstage
 /// plan`. T is numerics.dtype. What libraries take follows run.threads, if that is known.
 template <class T>
 [[nodiscard]] plan::MemoryDemand memory_demand(RunConfig const& config, state::ShardMap const& map,
@@ -35,7 +35,7 @@ template <class T>
 /// Whether the sums of gradients are in FP32; else in T.
 template <class T>
 [[nodiscard]] bool accumulates_fp32(RunConfig const& config);
-/// Of an element of the accumulated gradient, and of one as the update takes it.
+/// Bytes of an element of the accumulated gradient, and of one as the update takes it.
 template <class T>
 [[nodiscard]] Bytes accumulated_bytes(RunConfig const& config);
 template <class T>
@@ -57,7 +57,7 @@ template <class T>
 /// Whether saves hold the state that lies on storage beside later steps (checkpoint.rate).
 [[nodiscard]] bool holds_versions(RunConfig const& config);
 
-/// Of a rank's shard, whose state lives on the device.
+/// Elements of a rank's shard whose state lives on the device.
 [[nodiscard]] std::int64_t resident_elements(RunConfig const& config, state::ShardMap const& map,
                                              int rank);
 

@@ -11,13 +11,13 @@
 
 namespace offstage::train {
 
-/// What of a rank lives where, in bytes.
+/// Bytes of a rank by the place in which they live.
 struct MemoryRow {
   std::string what;
   Bytes device{}, host{}, storage{};
 };
 
-/// What the plan of a run rests on, of the rank with most.
+/// Facts on which the plan of a run rests, of the rank with most.
 struct MemoryFacts {
   plan::MemoryPlan plan;
   DeviceDemand device;

@@ -13,7 +13,7 @@
 
 namespace offstage::train {
 
-/// What one step did on one storage path, all ranks together.
+/// Traffic of one step on one storage path, all ranks together.
 struct PathStep {
   std::string directory;
   bool emulated{};
@@ -23,7 +23,7 @@ struct PathStep {
   Bytes resident_bytes{};  ///< of state, at the step's end
 };
 
-/// What one step did with storage, all ranks together; see storage_report.hpp.
+/// Traffic of one step with storage, all ranks together; see storage_report.hpp.
 struct StorageStep {
   std::vector<PathStep>
       paths{};  ///< in the order of the configuration; none: all is in host memory
@@ -46,7 +46,7 @@ struct ShareStep {
   bool redone{};           ///< and was taken back, as the norm was another than presumed
 };
 
-/// What one step did with activations that leave the device, all ranks together; `waited` is that of the rank with most.
+/// Traffic of one step's activations that leave the device, all ranks together; `waited` is that of the rank with most.
 using ActivationStep = state::ActivationTraffic;
 
 /// One line of metrics.jsonl.

@@ -54,13 +54,13 @@ class Offload {
   [[nodiscard]] update::GradientSettings take_gradients(bool accumulate_fp32);
   /// The working copy's extents. Errors: PreconditionError: it does not live on storage.
   [[nodiscard]] tiers::Tiers& parameters();
-  /// Likewise those of activations.
+  /// The tiers of activations, in the same way.
   [[nodiscard]] tiers::Tiers& activations();
   /// The state of a resident subgroup, in device memory.
   [[nodiscard]] std::span<std::byte> resident(std::int64_t subgroup) const;
   /// The order of the next update, by what is in host memory now; resident subgroups are not in it.
   [[nodiscard]] std::vector<std::int64_t> next_order();
-  /// That in which gradients come, of the same.
+  /// The order in which gradients come, of the same subgroups.
   [[nodiscard]] std::vector<std::int64_t> descending_order() const;
   /// Extents of the state that may have two versions (Tiers::fetch_on_trial).
   [[nodiscard]] std::int64_t spares() const noexcept { return spares_; }
@@ -77,7 +77,7 @@ class Offload {
   [[nodiscard]] std::vector<PathFacts> facts() const;
 
  private:
-  /// Of one of the tiers.
+  /// The demand on one of the tiers.
   struct Demand {
     std::vector<Bytes> extents;
     tiers::VirtualSettings settings;

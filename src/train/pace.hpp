@@ -34,14 +34,14 @@ char const* reason_of(Stop stop);
 /// never take more than a tenth of the time, however small the mtbf is.
 [[nodiscard]] Seconds auto_interval(Seconds cost, Seconds mtbf);
 
-/// What a save took.
+/// Time that a save took.
 struct SaveTime {
   Seconds
       whole{};  ///< without the pauses of checkpoint.rate, which a save that ends a run leaves out
   Seconds stood_still{};  ///< what of it no step went on under
 };
 
-/// What follows a step.
+/// The action that follows a step.
 struct Decision {
   Stop stop = Stop::none;
   bool validate = false;
@@ -79,7 +79,7 @@ class Pace {
   /// stands for a save's cost under checkpoint.every=auto; first weights may come from slower work.
   void expect_save(Seconds seconds, bool loaded);
 
-  /// What to do after `step`. `asked` is signal or file if someone wants the run to stop. Time is up if
+  /// Returns what to do after `step`. `asked` is signal or file if someone wants the run to stop. Time is up if
   /// what is due now, another step and its save might not end before train.max-time, or train.time-margin
   /// before the job does. A run that stops saves and leaves out the validation.
   [[nodiscard]] Decision after(std::int64_t step, Seconds now, Stop asked) const;

@@ -32,7 +32,7 @@ struct Help {
 [[nodiscard]] std::vector<Help> what_helps(RunConfig const& config, ForecastScope const& scope,
                                            std::optional<Seconds> before);
 
-/// What bounds the steps of a run, and what would save how much of them, in at most four sentences.
+/// Sentences, at most four, that say what bounds the steps of a run and what would save how much of them.
 /// None where rates are missing. `config` has the rates of the run. `reached`: the mean step; where the
 /// simulation is far from it, a sentence says that instead.
 [[nodiscard]] std::vector<std::string> advise(RunConfig const& config, ForecastScope const& scope,

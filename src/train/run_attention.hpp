@@ -16,7 +16,7 @@
 
 namespace offstage::train {
 
-/// What decides who computes attention, the same on all ranks.
+/// Facts that decide who computes attention, the same on all ranks.
 struct AttentionFacts {
   bool gpus = false;     ///< the ranks compute on GPUs
   bool planned = false;  ///< cuDNN has plans for the run's shape
@@ -38,7 +38,7 @@ struct AttentionChoice {
 /// By what the cores compute attention of bf16, for people and checkpoints: bits depend on it.
 [[nodiscard]] std::string bf16_on_host(kernels::Bf16Unit unit);
 
-/// As a micro-batch of the run has it.
+/// The shape that a micro-batch of the run has.
 [[nodiscard]] cudnn::AttentionShape attention_shape(RunConfig const& config);
 
 /// The facts of a run that is planned: by the shape alone, with this program, on nodes that have cuDNN and H100s.

@@ -100,7 +100,7 @@ struct OptimizerConfig {
   [[nodiscard]] StateLayout layout() const {
     return kernels::state_layout(kind, moments, momentum > 0.0, split_parameter);
   }
-  /// Those of a checkpoint, which holds whole parameters.
+  /// Planes of a checkpoint, which holds whole parameters.
   [[nodiscard]] StateLayout checkpoint_layout() const {
     return kernels::state_layout(kind, moments, momentum > 0.0);
   }
@@ -187,7 +187,7 @@ struct DeviceConfig {
   bool share_gpu{};  ///< device.share-gpu: several ranks may compute on one GPU
   device::Check check = device::Check::off;    ///< device.check, of kind cuda alone
   Attention attention = Attention::automatic;  ///< device.attention, of kind cuda alone
-  /// What backward of attention takes by cuDNN; 0: the own kernels compute it. Nobody gives it: a run settles it before it
+  /// Memory that backward of attention takes by cuDNN; 0: the own kernels compute it. Nobody gives it: a run settles it before it
   /// takes memory, and a forecast assumes it.
   Bytes attention_workspace{};
 };
@@ -274,7 +274,7 @@ void validate(RunConfig const& config);
 /// Keys of the optimizer that do nothing with its kind.
 [[nodiscard]] std::vector<std::string_view> unused_keys(OptimizerConfig const& optimizer);
 
-/// That part of it which is the device's alone: an emulation of the host device alone.
+/// Checks the part of it that is the device's alone: an emulation of the host device alone.
 void validate(DeviceConfig const& device);
 
 }  // namespace offstage::train

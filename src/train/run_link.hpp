@@ -14,7 +14,7 @@
 
 namespace offstage::train {
 
-/// What decides how layers get from rank to rank, the same on all of them.
+/// Facts that decide how layers get from rank to rank, the same on all of them.
 struct LinkFacts {
   int ranks = 1;
   int ranks_per_node = 1;     ///< the most

@@ -15,7 +15,7 @@
 
 namespace offstage::train {
 
-/// What a run may take of its nodes' memory and of its devices, as found where it starts. T is numerics.dtype.
+/// Limits of a run in its nodes' memory and on its devices, as found where it starts. T is numerics.dtype.
 ///
 /// Device memory is a rank's. Where the device is emulated it is host memory too, but none that
 /// tiers.host-memory counts: what of it is still to be taken is left free.
@@ -29,7 +29,7 @@ class RunMemory {
             state::ShardMap const& map, state::RankLink const& link, device::Device const& device);
 
   [[nodiscard]] int ranks_on_node() const noexcept { return ranks_on_node_; }
-  /// Of a node: tiers.host-memory, or the share of what is free.
+  /// The limit of a node: tiers.host-memory, or the share of what is free.
   [[nodiscard]] Bytes host_limit() const noexcept { return host_limit_; }
   /// Layers that are brought to the device at a time, for which every rank's has room; 0: none has to be.
   [[nodiscard]] int parameter_slots() const noexcept { return parameter_slots_; }
@@ -38,10 +38,10 @@ class RunMemory {
     return room_for_gradients(shape, 0);
   }
 
-  /// What the run wants of this node. `node`: as above. Collective over it.
+  /// Memory that the run wants of this node. `node`: as above. Collective over it.
   [[nodiscard]] launch::Needs needs(mpi::Communicator const& node,
                                     plan::MemoryPlan const& plan) const;
-  /// What of this rank lives where, beside the limits. `spare_slots`: extents that may have a second version
+  /// Returns what of this rank lives where, beside the limits. `spare_slots`: extents that may have a second version
   /// on storage.
   [[nodiscard]] std::vector<std::string> table(plan::MemoryPlan const& plan,
                                                std::int64_t spare_slots) const;

@@ -22,7 +22,7 @@
 
 namespace offstage::train {
 
-/// What a run's updates look like beside its configuration.
+/// The shape of a run's updates beside its configuration.
 struct UpdateShape {
   std::int64_t elements{};           ///< of this rank's shard
   std::int64_t subgroup_elements{};  ///< of the largest

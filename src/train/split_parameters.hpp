@@ -4,7 +4,7 @@
 
 namespace offstage::train {
 
-/// What tiers.split-parameters means for a run: whether the working copy holds the upper halves of the parameters, and
+/// The meaning of tiers.split-parameters for a run: whether the working copy holds the upper halves of the parameters, and
 /// the state their lower halves alone. From the configuration alone, so all ranks agree.
 ///
 /// It takes a bf16 working copy that whoever updates can read without new traffic: in host memory, or on a device whose

@@ -14,7 +14,7 @@
 
 namespace offstage::train {
 
-/// What a run's steps are simulated for. Given by reference: outlives the call.
+/// The run whose steps are simulated. Given by reference: outlives the call.
 struct StepFacts {
   state::ShardMap const& map;
   int rank{};  ///< whose steps they are

@@ -23,7 +23,7 @@ namespace offstage::train {
 /// is computed again does not count.
 [[nodiscard]] double model_flops(RunConfig const& config);
 
-/// What a mean gradient of this norm is multiplied with, as PyTorch's clip_grad_norm_ has it; 1: not clipped.
+/// The factor by which a mean gradient of this norm is multiplied, as PyTorch's clip_grad_norm_ has it; 1: not clipped.
 [[nodiscard]] double clip_factor(OptimizerConfig const& optimizer, double grad_norm);
 /// The sum of squares of accumulated gradients at which that begins, of which `gradient_scale` makes the mean
 /// gradient. Finite in any case, so that an infinite sum is above it. Right to some roundings.

@@ -42,7 +42,7 @@ class Attention;
 
 namespace offstage::train {
 
-/// What one step did, the same on all ranks but for times and traffic.
+/// The outcome of one step, the same on all ranks but for times and traffic.
 struct StepResult {
   double loss{};
   double grad_norm{};              ///< of the mean gradient, before clipping
@@ -130,14 +130,14 @@ class StepRunner {
   [[nodiscard]] plan::UpdateRates const& rates() const noexcept { return update_->rates(); }
   /// Device memory that this rank takes, as planned.
   [[nodiscard]] DeviceDemand device_plan() const;
-  /// What of this rank lives where, beside the limits.
+  /// Returns what of this rank lives where, beside the limits.
   [[nodiscard]] std::vector<std::string> memory_table() const {
     return run_memory_->table(memory_, offload_->spares() - memory_.spares);
   }
   [[nodiscard]] Bytes host_memory_limit() const noexcept { return run_memory_->host_limit(); }
   [[nodiscard]] int nodes() const noexcept { return nodes_; }
   [[nodiscard]] int ranks_per_node() const noexcept { return run_memory_->ranks_on_node(); }
-  /// What tiers.host-memory bounds, as measured: the node's sum of peak resident memory, less what
+  /// Memory that tiers.host-memory bounds, as measured: the node's sum of peak resident memory, less what
   /// was resident before construction and the emulated device's arena.
   /// Collective.
   [[nodiscard]] Bytes host_memory_peak() const;
@@ -145,7 +145,7 @@ class StepRunner {
   [[nodiscard]] Bytes library_bytes() const noexcept {
     return run_memory_->ranks_on_node() * usual_library_bytes;
   }
-  /// What device.memory bounds: the most that any rank had taken at a time. Collective.
+  /// Memory that device.memory bounds: the most that any rank had taken at a time. Collective.
   [[nodiscard]] Bytes device_memory_peak() const { return comm_.maximum(device_->peak()); }
   /// Layers that are brought to the device at a time; 0: none has to be.
   [[nodiscard]] int parameter_slots() const noexcept { return run_memory_->parameter_slots(); }
