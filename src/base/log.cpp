@@ -40,7 +40,7 @@ std::size_t width_of_terminal() {
   return known ? size.ws_col : usual;
 }
 
-/// As terminals take it (ECMA-48, SGR).
+/// The code by which terminals change their style (ECMA-48, SGR).
 std::string_view code_of(Style style) {
   switch (style) {
     case Style::plain:

@@ -68,7 +68,7 @@ void hand_on(state::Subgroup const& subgroup, Destination const& to, tiers::Leas
   }
 }
 
-/// What is read is whole and verified.
+/// Makes an extent current that was read whole and verified.
 void take_over(state::Subgroup const& subgroup, Destination const& to, tiers::Lease& lease) {
   layout_of(to).clear_padding(lease.mutable_bytes(), subgroup.size);
   lease.commit();

@@ -244,7 +244,7 @@ std::vector<std::string> Store::superfluous(std::int64_t saved) {
   return others(canonical(directory_ + "/" + step_name(saved)));
 }
 
-/// Of level 1, what nobody needs where there is this one (a canonical path).
+/// Checkpoints of level 1 that nobody needs where there is `newest` (a canonical path).
 std::vector<std::string> Store::others(std::string const& newest) const {
   std::vector<std::string> paths;
   for (StepDirectory const& found : step_directories(directory_)) {

@@ -77,7 +77,7 @@ std::string describe_windows(data::Summary const& summary, std::int64_t sequence
   return text;
 }
 
-/// Of data.cross-documents=whole.
+/// Says what data.cross-documents=whole makes of the documents.
 std::string describe_packing(data::Summary const& summary, std::int64_t sequence) {
   if (!summary.document_tokens) {
     return "not told by the format";

@@ -111,7 +111,7 @@ GivenOptions parse(Arguments const& arguments) {
   return parse_command_options(arguments, known, "generate");
 }
 
-/// What options together say.
+/// Checks options against each other.
 void check(Options const& options, GivenOptions const& given) {
   int prompts = 0;
   for (char const* const name : {"prompt", "prompt-tokens", "prompt-file", "prompt-lines"}) {
@@ -285,7 +285,7 @@ class Printer {
       text_->pass_over(token);
     }
   }
-  /// Of the prompt, in which nothing stops.
+  /// Adds a token of the prompt, in which nothing stops.
   void add_prompt(std::int32_t token) { print(piece_of(token)); }
   /// False if the text is at its end.
   bool add(std::int32_t token) {

@@ -92,7 +92,7 @@ void check_ids(Directory const& directory, std::string const& file, Json const& 
   }
 }
 
-/// Of a model's config.json.
+/// The ids in a model's config.json.
 TokenIds ids_in_config(Directory const& directory, std::int64_t vocab) {
   auto const config = directory.json(config_name);
   if (auto const size = config.value("vocab_size", Json{});
@@ -112,7 +112,7 @@ TokenIds ids_in_config(Directory const& directory, std::int64_t vocab) {
   return ids;
 }
 
-/// Of tokenizer_config.json: a text, or an object with content.
+/// The ids in tokenizer_config.json, each a text or an object with content.
 TokenIds ids_in_tokenizer(Directory const& directory, std::int64_t vocab) {
   TokenIds ids;
   if (!directory.has(tokenizer_config_name)) {
