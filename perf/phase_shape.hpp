@@ -44,7 +44,7 @@ inline void set(PhaseShape& shape, config::RunConfig& config, std::string const&
     shape.pass = Seconds{std::stod(value)};
   } else if (key == "run.trace") {
     shape.trace = value;
-  } else if (auto const* const known = cli::find_key(key)) {
+  } else if (auto const* const known = config::find_key(key)) {
     known->set(config, value);
   } else {
     throw UsageError{"unknown key " + key};
