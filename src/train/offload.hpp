@@ -20,7 +20,7 @@
 #include "train/header.hpp"
 #include "train/lock_choice.hpp"
 #include "train/run_config.hpp"
-#include "update/gradient_accumulator.hpp"
+#include "update/gradients/accumulator.hpp"
 
 namespace offstage::train {
 
