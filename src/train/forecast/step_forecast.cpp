@@ -18,7 +18,7 @@
 #include "train/settle/sharding.hpp"
 #include "train/step/shared_update.hpp"
 #include "update/device_lane.hpp"
-#include "update/held_gradients.hpp"
+#include "update/gradients/held_gradients.hpp"
 
 namespace offstage::train {
 namespace {

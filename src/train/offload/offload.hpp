@@ -20,7 +20,7 @@
 #include "tiers/virtual_tiers.hpp"
 #include "train/offload/lock_choice.hpp"
 #include "train/report/header.hpp"
-#include "update/gradient_accumulator.hpp"
+#include "update/gradients/accumulator.hpp"
 
 namespace offstage::train {
 
