@@ -22,7 +22,7 @@ RANK = {
     "pack": 4, "report": 4, "tensorboard": 4,
     "tokens": 5,
     "activations": 5, "checkpoint": 5, "update": 5, "probe": 5,
-    "convert": 6,
+    "config": 6, "convert": 6,
     "generate": 7, "train": 7,
     "cli": 8,
 }

@@ -1,4 +1,4 @@
-#include "train/shared_update.hpp"
+#include "train/step/shared_update.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -99,7 +99,7 @@ class LentSlots : public ::testing::Test {
     return std::ranges::any_of(memory, [](std::byte byte) { return byte != std::byte{}; });
   }
 
-  RunConfig config;
+  config::RunConfig config;
   mpi::Communicator comm = mpi::Communicator::self();
   CrowdedDevice device;
   state::ShardMap map{layers(), 1};
