@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
-#include "train/report/storage_report.hpp"
+#include "train/offload/storage_step.hpp"
 
 namespace offstage::train {
 namespace {
