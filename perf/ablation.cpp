@@ -145,7 +145,7 @@ double Phase::step() {
   pipeline_->run(
       optimizer_step_, order,
       [&](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
-      update::targets_in(copy_.as<bfloat16>(), subgroups_));
+      parameters::targets_in(copy_.as<bfloat16>(), subgroups_));
   offload_.follow_rates();
   double const mine = watch.elapsed().count();
   return comm_.maximum(mine);

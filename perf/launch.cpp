@@ -30,7 +30,7 @@
 #include "state/working_copy.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/offload/offload.hpp"
-#include "update/gradient_accumulator.hpp"
+#include "update/gradients/accumulator.hpp"
 
 namespace offstage {
 namespace {

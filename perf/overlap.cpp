@@ -35,7 +35,7 @@
 #include "state/working_copy.hpp"
 #include "train/offload/offload.hpp"
 #include "train/step/shared_update.hpp"
-#include "update/gradient_accumulator.hpp"
+#include "update/gradients/accumulator.hpp"
 #include "update/pipeline.hpp"
 
 namespace offstage {
@@ -235,7 +235,7 @@ std::vector<update::Trip> trips_of(std::vector<std::int64_t> const& order) {
 void Steps::begin_ahead() {
   pipeline_->start_ahead(optimizer_step_, std::numeric_limits<double>::max(),
                          trips_of(offload_.descending_order()), source(),
-                         update::targets_in(copy_.shard(), subgroups_));
+                         parameters::targets_in(copy_.shard(), subgroups_));
 }
 
 void Steps::end_update() {
@@ -243,13 +243,13 @@ void Steps::end_update() {
     static_cast<void>(pipeline_->take_back());
     gradients_->begin_update();
     pipeline_->start_under_forward(optimizer_step_, trips_of(offload_.descending_order()), source(),
-                                   update::targets_in(copy_.shard(), subgroups_));
+                                   parameters::targets_in(copy_.shard(), subgroups_));
   } else if (pipeline_->is_ahead()) {
     pipeline_->confirm();
   } else {
     gradients_->begin_update();
     pipeline_->start(optimizer_step_, trips_of(offload_.next_order()), source(),
-                     update::targets_in(copy_.shard(), subgroups_));
+                     parameters::targets_in(copy_.shard(), subgroups_));
   }
   offload_.follow_rates();
 }

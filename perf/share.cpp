@@ -38,7 +38,7 @@
 #include "state/working_copy.hpp"
 #include "train/offload/offload.hpp"
 #include "train/step/shared_update.hpp"
-#include "update/gradient_accumulator.hpp"
+#include "update/gradients/accumulator.hpp"
 
 namespace offstage {
 namespace {
@@ -165,7 +165,7 @@ StepTime Phase::step() {
   auto const shared = update_->run(
       optimizer_step_,
       [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
-      update::targets_in(copy_.shard(), subgroups_));
+      parameters::targets_in(copy_.shard(), subgroups_));
   if (shape_.pass == Seconds{}) {
     // Without a forward that hides the rest, the update lasts until all of it is done.
     Stopwatch const rest;

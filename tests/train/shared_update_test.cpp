@@ -94,7 +94,7 @@ class LentSlots : public ::testing::Test {
                                       static_cast<std::size_t>(subgroup.size)};
           return update::GradientLease{std::move(lease), view};
         },
-        update::targets_in(copy.as<bfloat16>(), subgroups));
+        parameters::targets_in(copy.as<bfloat16>(), subgroups));
     update.finish();
     return std::ranges::any_of(memory, [](std::byte byte) { return byte != std::byte{}; });
   }

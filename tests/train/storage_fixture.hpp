@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tiers/path_settings.hpp"
 #include "train/offload/storage_step.hpp"
 
 namespace offstage::train {

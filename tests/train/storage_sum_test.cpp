@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "platform/mpi/communicator.hpp"
 #include "train/offload/storage_step.hpp"
 
 namespace offstage::train {

@@ -19,7 +19,7 @@
 #include "train/settle/activation_choice.hpp"
 #include "train/settle/sharding.hpp"
 #include "update/device_lane.hpp"
-#include "update/held_gradients.hpp"
+#include "update/gradients/held_gradients.hpp"
 
 namespace offstage::train {
 namespace {

@@ -19,8 +19,8 @@
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/update_shape.hpp"
 #include "update/device_lane.hpp"
-#include "update/gradient_accumulator.hpp"
-#include "update/held_gradients.hpp"
+#include "update/gradients/accumulator.hpp"
+#include "update/gradients/held_gradients.hpp"
 
 namespace offstage::train {
 namespace {

@@ -11,7 +11,7 @@
 #include "state/working_copy.hpp"
 #include "tiers/device_tiers.hpp"
 #include "train/memory/activation_demand.hpp"
-#include "update/gradient_accumulator.hpp"
+#include "update/gradients/accumulator.hpp"
 
 namespace offstage::train {
 namespace {

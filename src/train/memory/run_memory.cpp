@@ -11,8 +11,8 @@
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/memory_table.hpp"
 #include "update/device_lane.hpp"
-#include "update/gradient_accumulator.hpp"
-#include "update/held_gradients.hpp"
+#include "update/gradients/accumulator.hpp"
+#include "update/gradients/held_gradients.hpp"
 
 namespace offstage::train {
 

@@ -20,7 +20,7 @@
 #include "tiers/virtual_tiers.hpp"
 #include "train/offload/lock_choice.hpp"
 #include "train/offload/path_facts.hpp"
-#include "update/gradient_accumulator.hpp"
+#include "update/gradients/accumulator.hpp"
 
 namespace offstage::train {
 

@@ -20,7 +20,7 @@ config::SharePolicy policy_for(config::RunConfig const& config, device::Device c
 
 std::unique_ptr<update::DeviceLane> make_lane(update::DeviceLaneSettings settings,
                                               device::Device& device, std::span<std::byte> idle,
-                                              trace::Trace* trace, update::DeviceMemory* memory) {
+                                              trace::Trace* trace, device::MemoryCounter* memory) {
   // Slots of its own let an update go on under the next forward; activations' memory does not. Only the
   // device knows whether there is room for them: other programs may take of the same GPU.
   try {
@@ -36,7 +36,7 @@ std::unique_ptr<update::DeviceLane> make_lane(update::DeviceLaneSettings setting
 SharedUpdate::SharedUpdate(config::RunConfig const& config, UpdateShape const& shape,
                            device::Device& device, std::span<std::byte> idle,
                            std::vector<state::Subgroup> const& subgroups, Offload& offload,
-                           trace::Trace* trace, update::DeviceMemory* memory)
+                           trace::Trace* trace, device::MemoryCounter* memory)
     : subgroups_{subgroups},
       offload_{offload},
       readiness_{subgroups},
@@ -116,7 +116,7 @@ ShareStep SharedUpdate::planned() const {
 }
 
 void SharedUpdate::begin_ahead(kernels::OptimizerStep const& presumed, double most_squares,
-                               update::GradientSource gradient, update::ParameterTargets targets) {
+                               update::GradientSource gradient, parameters::Targets targets) {
   pipeline_->start_ahead(presumed, most_squares, trips_, std::move(gradient), std::move(targets));
 }
 
@@ -134,7 +134,7 @@ ShareStep SharedUpdate::confirm() {
 }
 
 ShareStep SharedUpdate::redo(kernels::OptimizerStep const& step, update::GradientSource gradient,
-                             update::ParameterTargets targets) {
+                             parameters::Targets targets) {
   ShareStep const done = planned();
   pipeline_->start_under_forward(step, trips_, std::move(gradient), std::move(targets));
   end_if_blocking();
@@ -157,7 +157,7 @@ void SharedUpdate::abandon() noexcept {
 }
 
 ShareStep SharedUpdate::run(kernels::OptimizerStep const& step, update::GradientSource gradient,
-                            update::ParameterTargets const& targets) {
+                            parameters::Targets const& targets) {
   finish();
   ShareStep const done = planned();
   auto const trips = std::exchange(trips_, {});

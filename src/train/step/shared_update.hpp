@@ -8,6 +8,7 @@
 
 #include "config/run_config.hpp"
 #include "device/device.hpp"
+#include "device/memory_counter.hpp"
 #include "plan/memory.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/readiness.hpp"
@@ -17,8 +18,7 @@
 #include "train/step/device_share.hpp"
 #include "train/step/share_step.hpp"
 #include "update/device_lane.hpp"
-#include "update/device_memory.hpp"
-#include "update/held_gradients.hpp"
+#include "update/gradients/held_gradients.hpp"
 #include "update/pipeline.hpp"
 
 namespace offstage::train {
@@ -31,7 +31,7 @@ class SharedUpdate {
   /// has no room for its own. Errors: UsageError of the device.
   SharedUpdate(config::RunConfig const& config, UpdateShape const& shape, device::Device& device,
                std::span<std::byte> idle, std::vector<state::Subgroup> const& subgroups,
-               Offload& offload, trace::Trace* trace, update::DeviceMemory* memory = nullptr);
+               Offload& offload, trace::Trace* trace, device::MemoryCounter* memory = nullptr);
 
   /// Whether an update can begin under backward: with slots of the lane that are not activations' memory.
   [[nodiscard]] bool can_begin_ahead() const noexcept;
@@ -47,11 +47,11 @@ class SharedUpdate {
 
   /// Updates what needs the cores; the rest may go on until finish().
   ShareStep run(kernels::OptimizerStep const& step, update::GradientSource gradient,
-                update::ParameterTargets const& targets);
+                parameters::Targets const& targets);
   /// The update that was planned ahead begins, before the last round of backward; see
   /// UpdatePipeline::start_ahead for this and the following.
   void begin_ahead(kernels::OptimizerStep const& presumed, double most_squares,
-                   update::GradientSource gradient, update::ParameterTargets targets);
+                   update::GradientSource gradient, parameters::Targets targets);
   [[nodiscard]] bool is_ahead() const noexcept { return pipeline_->is_ahead(); }
   /// A gradient is final. Nothing unless is_ahead. Threads: any.
   void complete(std::int64_t subgroup, double squares);
@@ -62,7 +62,7 @@ class SharedUpdate {
   [[nodiscard]] std::vector<tiers::Key> take_back();
   /// Does again by another step what was taken back; it may go on until finish().
   ShareStep redo(kernels::OptimizerStep const& step, update::GradientSource gradient,
-                 update::ParameterTargets targets);
+                 parameters::Targets targets);
   /// The run has failed: waits for trips; nothing goes on any more.
   void abandon() noexcept;
   /// Before gradients or state are touched again. Errors: those of the update.

@@ -182,22 +182,22 @@ std::unique_ptr<trace::Trace> StepRunner<T>::make_trace(char const* what) const 
 
 // The tables of RoPE, kilobytes that stay, count as activations.
 template <class T>
-std::unique_ptr<update::DeviceMemory> StepRunner<T>::make_device_memory() {
+std::unique_ptr<device::MemoryCounter> StepRunner<T>::make_device_memory() {
   if (!trace_) {
     return nullptr;
   }
   auto const demand = device_plan();
   activation_bytes_ = demand.model;
-  auto memory = std::make_unique<update::DeviceMemory>(*trace_);
-  memory->keep(update::DeviceMemory::User::parameters, demand.working_copy);
-  memory->keep(update::DeviceMemory::User::resident_state, demand.resident);
+  auto memory = std::make_unique<device::MemoryCounter>(*trace_);
+  memory->keep(device::MemoryCounter::User::parameters, demand.working_copy);
+  memory->keep(device::MemoryCounter::User::resident_state, demand.resident);
   return memory;
 }
 
 template <class T>
 void StepRunner<T>::tell_of_activations(trace::Clock::time_point from) {
   if (device_memory_) {
-    device_memory_->used(update::DeviceMemory::User::activations, activation_bytes_, from,
+    device_memory_->used(device::MemoryCounter::User::activations, activation_bytes_, from,
                          trace::Clock::now());
   }
 }

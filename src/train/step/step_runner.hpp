@@ -13,6 +13,7 @@
 #include "config/run_config.hpp"
 #include "data/dataset.hpp"
 #include "device/device.hpp"
+#include "device/memory_counter.hpp"
 #include "launch/shortage.hpp"
 #include "model/transformer.hpp"
 #include "parameters/working_parameters.hpp"
@@ -32,9 +33,8 @@
 #include "train/step/shared_update.hpp"
 #include "train/step/step_result.hpp"
 #include "train/step/step_update.hpp"
-#include "update/device_memory.hpp"
-#include "update/gradient_accumulator.hpp"
-#include "update/held_gradients.hpp"
+#include "update/gradients/accumulator.hpp"
+#include "update/gradients/held_gradients.hpp"
 
 namespace offstage::cudnn {
 class Attention;
@@ -140,7 +140,7 @@ class StepRunner {
   [[nodiscard]] std::unique_ptr<trace::Trace> make_trace(char const* what) const;
   [[nodiscard]] std::optional<RunForecast> foresee(std::vector<plan::SimulatedEvent>* events) const;
   /// Knows what is on the device for good. Null without a trace.
-  [[nodiscard]] std::unique_ptr<update::DeviceMemory> make_device_memory();
+  [[nodiscard]] std::unique_ptr<device::MemoryCounter> make_device_memory();
   /// The first time in a step alone.
   void call_before_update(StepResult& result);
   /// Since the start.
@@ -186,10 +186,10 @@ class StepRunner {
   std::optional<RunMemory<T>> run_memory_;
   plan::MemoryPlan memory_;
   std::vector<state::Subgroup> subgroups_;
-  std::unique_ptr<trace::Trace> trace_;                  ///< null unless run.trace
-  std::optional<CommunicationRow> communication_;        ///< none unless run.trace
-  std::unique_ptr<update::DeviceMemory> device_memory_;  ///< likewise
-  Bytes activation_bytes_{};                             ///< all that lies idle between passes
+  std::unique_ptr<trace::Trace> trace_;                   ///< null unless run.trace
+  std::optional<CommunicationRow> communication_;         ///< none unless run.trace
+  std::unique_ptr<device::MemoryCounter> device_memory_;  ///< likewise
+  Bytes activation_bytes_{};                              ///< all that lies idle between passes
   std::unique_ptr<Offload> offload_;
   std::unique_ptr<parameters::WorkingParameters<T>> copy_;
   std::unique_ptr<model::Transformer<T>> model_;

@@ -107,7 +107,7 @@ update::GradientSource StepUpdate<T>::gradient_source() const {
 }
 
 template <class T>
-update::ParameterTargets StepUpdate<T>::parameter_targets() const {
+parameters::Targets StepUpdate<T>::parameter_targets() const {
   return [&copy = parts_.copy](state::Subgroup const& subgroup) { return copy.target(subgroup); };
 }
 

@@ -12,7 +12,7 @@
 #include "train/offload/offload.hpp"
 #include "train/step/overlap_choice.hpp"
 #include "train/step/shared_update.hpp"
-#include "update/gradient_accumulator.hpp"
+#include "update/gradients/accumulator.hpp"
 
 namespace offstage::train {
 
@@ -63,7 +63,7 @@ class StepUpdate {
   void rebuild_parameters(std::span<tiers::Key const> subgroups);
   [[nodiscard]] kernels::OptimizerStep step_of(UpdateNumbers const& numbers, double clip) const;
   [[nodiscard]] update::GradientSource gradient_source() const;
-  [[nodiscard]] update::ParameterTargets parameter_targets() const;
+  [[nodiscard]] parameters::Targets parameter_targets() const;
 
   config::RunConfig const& config_;
   mpi::Communicator const& comm_;

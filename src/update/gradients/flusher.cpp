@@ -1,4 +1,4 @@
-#include "update/gradient_flusher.hpp"
+#include "update/gradients/flusher.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -14,7 +14,7 @@ namespace {
 /// What the kernel computes without other threads: the OpenMP team is the model's.
 constexpr std::size_t piece_elements = 16 * static_cast<std::size_t>(chunk_elements);
 
-void convert(GradientView const& view, std::span<float> to) {
+void convert(kernels::GradientView const& view, std::span<float> to) {
   std::visit(
       [&]<class G>(std::span<G const> from) {
         require(from.size() == to.size(), "GradientFlusher: the extents differ in length");
@@ -47,7 +47,7 @@ void GradientFlusher::commit(tiers::Lease lease, std::optional<double> squares) 
   put({.lease = std::move(lease), .view = {}, .squares = squares});
 }
 
-void GradientFlusher::flush(tiers::Lease lease, GradientView view, double squares) {
+void GradientFlusher::flush(tiers::Lease lease, kernels::GradientView view, double squares) {
   require(flushed_ != nullptr, "GradientFlusher: there is nowhere to flush to");
   put({.lease = std::move(lease), .view = view, .flush = true, .squares = squares});
 }

@@ -1,28 +1,28 @@
-#include "update/device_memory.hpp"
+#include "device/memory_counter.hpp"
 
 #include <algorithm>
 #include <exception>
 
-namespace offstage::update {
+namespace offstage::device {
 namespace {
 
-constexpr std::size_t users = static_cast<std::size_t>(DeviceMemory::User::count);
+constexpr std::size_t users = static_cast<std::size_t>(MemoryCounter::User::count);
 constexpr std::array<char const*, users> names{"parameters",     "resident state", "activations",
                                                "layer gradient", "held gradients", "update slots",
                                                "lent slots"};
 
 }  // namespace
 
-DeviceMemory::~DeviceMemory() {
+MemoryCounter::~MemoryCounter() {
   write(Clock::time_point::max());
 }
 
-void DeviceMemory::keep(User user, Bytes bytes) noexcept {
+void MemoryCounter::keep(User user, Bytes bytes) noexcept {
   used(user, bytes, Clock::now(), Clock::time_point::max());
 }
 
-void DeviceMemory::used(User user, Bytes bytes, Clock::time_point from,
-                        Clock::time_point until) noexcept {
+void MemoryCounter::used(User user, Bytes bytes, Clock::time_point from,
+                         Clock::time_point until) noexcept {
   if (bytes <= 0 || until <= from) {
     return;
   }
@@ -36,7 +36,7 @@ void DeviceMemory::used(User user, Bytes bytes, Clock::time_point from,
   }
 }
 
-void DeviceMemory::write(Clock::time_point before) noexcept {
+void MemoryCounter::write(Clock::time_point before) noexcept {
   std::scoped_lock const lock{mutex_};
   auto const later =
       std::ranges::partition(changes_, [before](Change const& each) { return each.time < before; });
@@ -57,4 +57,4 @@ void DeviceMemory::write(Clock::time_point before) noexcept {
   changes_.erase(changes_.begin(), later.begin());
 }
 
-}  // namespace offstage::update
+}  // namespace offstage::device

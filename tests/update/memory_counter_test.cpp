@@ -1,4 +1,4 @@
-#include "update/device_memory.hpp"
+#include "device/memory_counter.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 #include "shard_support.hpp"
 #include "temporary_directory.hpp"
 #include "update/device_lane.hpp"
-#include "update/held_gradients.hpp"
+#include "update/gradients/held_gradients.hpp"
 
 namespace offstage::update {
 namespace {
@@ -26,8 +26,8 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Le;
-using User = DeviceMemory::User;
-using Clock = DeviceMemory::Clock;
+using User = device::MemoryCounter::User;
+using Clock = device::MemoryCounter::Clock;
 
 /// A trace and what it says in the end.
 class TracedMemory : public ::testing::Test {
@@ -57,7 +57,7 @@ class TracedMemory : public ::testing::Test {
   TemporaryDirectory directory_;
   std::string path_ = directory_.path().string() + "/trace.json";
   std::optional<trace::Trace> trace_{std::in_place, path_, 0, "node"};
-  std::optional<DeviceMemory> memory_{std::in_place, *trace_};
+  std::optional<device::MemoryCounter> memory_{std::in_place, *trace_};
   Clock::time_point start_ = Clock::now();
 };
 
@@ -117,7 +117,7 @@ TEST_F(TracedMemory, OfTheLaneIsThatOfItsSlotsAndEndsWithThem) {
                                                  static_cast<std::size_t>(subgroup.size));
     lane.update(subgroup, std::as_writable_bytes(std::span{state}),
                 std::span<float const>{gradient},
-                ParameterTarget{.view = target, .on_device = true}, first_step);
+                parameters::Target{.view = target, .on_device = true}, first_step);
   }
   auto const own = row("update slots");
   auto const lent = row("lent slots");

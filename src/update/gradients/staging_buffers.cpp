@@ -1,4 +1,4 @@
-#include "update/staging_buffers.hpp"
+#include "update/gradients/staging_buffers.hpp"
 
 #include "base/error.hpp"
 #include "base/watch.hpp"

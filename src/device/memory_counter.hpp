@@ -10,9 +10,9 @@
 #include "base/units.hpp"
 #include "platform/trace/trace.hpp"
 
-namespace offstage::update {
+namespace offstage::device {
 
-/// Memory of the device that holds something, over time: the counter row "device memory" of a trace, a
+/// Counter of the device memory that holds something, over time: the row "device memory" of a trace, a
 /// series for each user, in bytes. All of it is allocated before the first step. It is in use from when
 /// something is written there until nobody will read it again.
 ///
@@ -20,7 +20,7 @@ namespace offstage::update {
 /// Memory:  host: 32 bytes per use that is not written yet.
 /// Threads: any.
 /// Errors:  none: a use that finds no host memory is missing from the row.
-class DeviceMemory {
+class MemoryCounter {
  public:
   using Clock = trace::Clock;
   /// `slots`, `lent`: chunks of state on their way through memory of the update's own and of the activations.
@@ -36,11 +36,11 @@ class DeviceMemory {
   };
 
   /// `trace` outlives this.
-  explicit DeviceMemory(trace::Trace& trace) : trace_{trace} {}
+  explicit MemoryCounter(trace::Trace& trace) : trace_{trace} {}
   /// Writes what is left.
-  ~DeviceMemory();
-  DeviceMemory(DeviceMemory const&) = delete;
-  DeviceMemory& operator=(DeviceMemory const&) = delete;
+  ~MemoryCounter();
+  MemoryCounter(MemoryCounter const&) = delete;
+  MemoryCounter& operator=(MemoryCounter const&) = delete;
 
   /// In use from now on.
   void keep(User user, Bytes bytes) noexcept;
@@ -64,4 +64,4 @@ class DeviceMemory {
   Clock::time_point written_{};
 };
 
-}  // namespace offstage::update
+}  // namespace offstage::device

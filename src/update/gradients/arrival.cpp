@@ -1,4 +1,4 @@
-#include "update/gradient_arrival.hpp"
+#include "update/gradients/arrival.hpp"
 
 #include "base/watch.hpp"
 
@@ -13,7 +13,7 @@ std::span<std::byte const> GradientArrival::wait() const {
                        layer_, way_.moved);
     }
     if (way_.memory != nullptr) {
-      way_.memory->used(DeviceMemory::User::layer_gradient, way_.taken_bytes, way_.taken,
+      way_.memory->used(device::MemoryCounter::User::layer_gradient, way_.taken_bytes, way_.taken,
                         way_.arrived->when());
     }
   }

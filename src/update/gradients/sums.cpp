@@ -1,4 +1,4 @@
-#include "update/gradient_sums.hpp"
+#include "update/gradients/sums.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -185,7 +185,7 @@ void GradientSums<T>::close_sums() {
   } else if (stays(subgroup.index)) {
     flusher_->bring(std::move(*open_), *held_, squares);
   } else if (settings_.flushed) {
-    GradientView const view = view_of(open_->bytes(), settings_.accumulate_fp32);
+    kernels::GradientView const view = view_of(open_->bytes(), settings_.accumulate_fp32);
     flusher_->flush(std::move(*open_), view, squares);
   } else {
     flusher_->commit(std::move(*open_), squares);
@@ -217,12 +217,12 @@ GradientLease GradientSums<T>::fetch(state::Subgroup const& subgroup) {
             held_->read(subgroup.index)};
   }
   tiers::Lease lease = (flushed ? settings_.flushed : settings_.accumulated)->fetch(subgroup.index);
-  GradientView const view = view_of(lease.bytes(), flushed || settings_.accumulate_fp32);
+  kernels::GradientView const view = view_of(lease.bytes(), flushed || settings_.accumulate_fp32);
   return {std::move(lease), view};
 }
 
 template <class T>
-GradientView GradientSums<T>::view_of(std::span<std::byte const> bytes, bool as_fp32) {
+kernels::GradientView GradientSums<T>::view_of(std::span<std::byte const> bytes, bool as_fp32) {
   if (as_fp32) {
     return std::span{reinterpret_cast<float const*>(bytes.data()), bytes.size() / sizeof(float)};
   }

@@ -1,4 +1,4 @@
-#include "update/held_gradients.hpp"
+#include "update/gradients/held_gradients.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -18,7 +18,8 @@ std::int64_t elements_of(std::vector<state::Subgroup> const& subgroups) {
 }  // namespace
 
 HeldGradients::HeldGradients(device::Device& device, Bytes room, Bytes element_bytes,
-                             std::vector<state::Subgroup> const& subgroups, DeviceMemory* memory)
+                             std::vector<state::Subgroup> const& subgroups,
+                             device::MemoryCounter* memory)
     : subgroups_{subgroups},
       element_bytes_{element_bytes},
       memory_{device.allocate(room,
@@ -119,7 +120,7 @@ void HeldGradients::take(std::int64_t subgroup, Range range, std::span<std::byte
   take_->copy(norms.data(), squares.data(), static_cast<Bytes>(norms.size_bytes()),
               device::Copy::device_to_host);
   take_->synchronize();
-  uses_.at(static_cast<std::size_t>(subgroup)).read = DeviceMemory::Clock::now();
+  uses_.at(static_cast<std::size_t>(subgroup)).read = device::MemoryCounter::Clock::now();
 }
 
 void HeldGradients::collect_norms(device::Stream& stream, std::span<double> chunk_norms) const {
@@ -141,18 +142,18 @@ HeldGradients::Reading HeldGradients::read(std::int64_t subgroup) {
 
 void HeldGradients::note_written(std::int64_t subgroup) {
   Use& use = uses_.at(static_cast<std::size_t>(subgroup));
-  if (use.written == DeviceMemory::Clock::time_point{}) {
-    use.written = DeviceMemory::Clock::now();
+  if (use.written == device::MemoryCounter::Clock::time_point{}) {
+    use.written = device::MemoryCounter::Clock::now();
   }
 }
 
 void HeldGradients::tell() noexcept {
-  auto const now = DeviceMemory::Clock::now();
+  auto const now = device::MemoryCounter::Clock::now();
   for (std::size_t i = 0; i < uses_.size(); ++i) {
     Use const use = std::exchange(uses_[i], {});
-    bool const was_written = use.written != DeviceMemory::Clock::time_point{};
+    bool const was_written = use.written != device::MemoryCounter::Clock::time_point{};
     if (told_ != nullptr && was_written) {
-      told_->used(DeviceMemory::User::held_gradients, subgroups_[i].size * element_bytes_,
+      told_->used(device::MemoryCounter::User::held_gradients, subgroups_[i].size * element_bytes_,
                   use.written, use.read > use.written ? use.read : now);
     }
   }

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "device/device.hpp"
+#include "device/memory_counter.hpp"
 #include "platform/trace/trace.hpp"
-#include "update/device_memory.hpp"
-#include "update/staging_buffers.hpp"
+#include "update/gradients/staging_buffers.hpp"
 
 namespace offstage::update {
 
@@ -21,9 +21,9 @@ class GradientArrival {
     Bytes moved{};  ///< moved bytes of the gradient; the rest of it is undefined
     trace::Trace* trace{};
     /// Told of what was taken of device memory for it, until it has arrived; null: nobody is.
-    DeviceMemory* memory{};
+    device::MemoryCounter* memory{};
     Bytes taken_bytes{};
-    DeviceMemory::Clock::time_point taken{};
+    device::MemoryCounter::Clock::time_point taken{};
   };
 
   /// Is there.

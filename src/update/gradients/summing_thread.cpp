@@ -1,4 +1,4 @@
-#include "update/summing_thread.hpp"
+#include "update/gradients/summing_thread.hpp"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "update/gradient_accumulator.hpp"
+#include "update/gradients/accumulator.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/watch.hpp"
-#include "update/norm_tree.hpp"
+#include "update/gradients/norm_tree.hpp"
 
 namespace offstage::update {
 namespace {
@@ -267,7 +267,7 @@ void GradientAccumulator<T>::finish_round() {
 }
 
 template <class T>
-std::vector<Range> GradientAccumulator<T>::add_held(device::Stream& stream, int layer,
+std::vector<Slice> GradientAccumulator<T>::add_held(device::Stream& stream, int layer,
                                                     std::span<T const> slices,
                                                     GradientRound const& round) {
   if (!sums_.made_on_device() || slices.empty()) {
@@ -276,7 +276,7 @@ std::vector<Range> GradientAccumulator<T>::add_held(device::Stream& stream, int 
   std::int64_t const begin = map_.shard_offset(layer, link_.rank());
   auto const length = slices.size() / static_cast<std::size_t>(round.active);
   constexpr auto element = static_cast<Bytes>(sizeof(T));
-  std::vector<Range> leaving;
+  std::vector<Slice> leaving;
   for (int source = 0; source < round.active; ++source) {
     auto const offset = static_cast<std::size_t>(source) * length;
     auto const slice = slices.subspan(offset, length);
@@ -286,8 +286,8 @@ std::vector<Range> GradientAccumulator<T>::add_held(device::Stream& stream, int 
                                  : held_->add<T, T>(stream, begin, slice, first, last);
     for (Range const& part : parts) {
       Bytes const from = (static_cast<Bytes>(offset) + part.begin) * element;
-      if (!leaving.empty() && leaving.back().begin + leaving.back().count == from) {
-        leaving.back().count += part.count * element;
+      if (!leaving.empty() && leaving.back().offset + leaving.back().size == from) {
+        leaving.back().size += part.count * element;
       } else {
         leaving.push_back({from, part.count * element});
       }

@@ -7,12 +7,11 @@
 
 #include "base/slice.hpp"
 #include "device/device.hpp"
+#include "device/memory_counter.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/rank_link.hpp"
-#include "update/device_memory.hpp"
-#include "update/gradient_arrival.hpp"
-#include "update/staging_buffers.hpp"
-#include "update/subgroup_step.hpp"
+#include "update/gradients/arrival.hpp"
+#include "update/gradients/staging_buffers.hpp"
 
 namespace offstage::update {
 
@@ -32,7 +31,7 @@ class SliceTransfer {
  public:
   /// `model`: its stream. `link`: on the route `direct`. `most_received`: bytes of a layer.
   SliceTransfer(device::Device& device, device::Stream& model, state::RankLink& link,
-                Bytes most_received, trace::Trace* trace, DeviceMemory* memory);
+                Bytes most_received, trace::Trace* trace, device::MemoryCounter* memory);
 
   /// Takes a layer's gradient in device memory, as the model's stream leaves it. A rank without one sends
   /// nothing. Parts: as RankLink::all_to_all. finish() has followed the last begin().
@@ -42,9 +41,9 @@ class SliceTransfer {
   /// work that stream() is given before finish(). The gradient is read until a point in stream() behind this.
   [[nodiscard]] std::span<std::byte const> exchange();
   [[nodiscard]] device::Stream& stream() noexcept { return *stream_; }
-  /// Sends these parts of the received slices, in bytes, to host memory. Waits until the transfer of two
+  /// Sends these parts of the received slices to host memory. Waits until the transfer of two
   /// calls ago has ended.
-  [[nodiscard]] GradientArrival finish(std::span<Range const> parts);
+  [[nodiscard]] GradientArrival finish(std::span<Slice const> parts);
   /// Host memory that one object takes.
   [[nodiscard]] static constexpr Bytes host_bytes(Bytes most_received) {
     return buffers * most_received;
@@ -55,7 +54,7 @@ class SliceTransfer {
   device::Stream& model_;
   state::RankLink& link_;
   trace::Trace* trace_;
-  DeviceMemory* memory_;
+  device::MemoryCounter* memory_;
   device::Buffer received_;  ///< slices on the device
   StagingBuffers staging_;   ///< and on the host
   std::unique_ptr<device::Stream> stream_;
@@ -63,9 +62,9 @@ class SliceTransfer {
   std::span<std::byte const> gradient_;
   std::vector<Slice> send_parts_;
   std::vector<Slice> receive_parts_;
-  Bytes bytes_{};                          ///< bytes of those parts
-  DeviceMemory::Clock::time_point taken_;  ///< when it began
-  std::shared_ptr<device::Event> begun_;   ///< null: finish came
+  Bytes bytes_{};                                   ///< bytes of those parts
+  device::MemoryCounter::Clock::time_point taken_;  ///< when it began
+  std::shared_ptr<device::Event> begun_;            ///< null: finish came
   bool exchanged_ = false;
 };
 

@@ -10,7 +10,7 @@
 #include <span>
 
 #include "base/thread.hpp"
-#include "update/gradient_arrival.hpp"
+#include "update/gradients/arrival.hpp"
 
 namespace offstage::update {
 

@@ -8,9 +8,9 @@
 #include <queue>
 
 #include "base/thread.hpp"
+#include "kernels/optimizer/optimizer.hpp"
 #include "tiers/tiers.hpp"
-#include "update/held_gradients.hpp"
-#include "update/views.hpp"
+#include "update/gradients/held_gradients.hpp"
 
 namespace offstage::update {
 
@@ -42,7 +42,7 @@ class GradientFlusher {
   void commit(tiers::Lease lease, std::optional<double> squares);
   /// Has the gradient written to `flushed` as FP32. Its own lease ends without commit: nobody reads it
   /// again. `view`: of the lease's bytes.
-  void flush(tiers::Lease lease, GradientView view, double squares);
+  void flush(tiers::Lease lease, kernels::GradientView view, double squares);
   /// Has the gradient brought to its place in device memory. Its own lease ends without commit.
   void bring(tiers::Lease lease, HeldGradients& held, double squares);
   /// Blocks until no lease is left here.
@@ -54,8 +54,8 @@ class GradientFlusher {
  private:
   struct Item {
     tiers::Lease lease;
-    GradientView view;      ///< to be flushed
-    HeldGradients* held{};  ///< to be brought there
+    kernels::GradientView view;  ///< to be flushed
+    HeldGradients* held{};       ///< to be brought there
     bool flush = false;
     std::optional<double> squares{};  ///< none: it is not final
   };

@@ -9,15 +9,16 @@
 #include <vector>
 
 #include "base/pacer.hpp"
+#include "device/memory_counter.hpp"
+#include "kernels/optimizer/optimizer.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
-#include "update/device_memory.hpp"
-#include "update/gradient_flusher.hpp"
-#include "update/gradient_order.hpp"
-#include "update/held_gradients.hpp"
-#include "update/views.hpp"
+#include "update/gradients/flusher.hpp"
+#include "update/gradients/held_gradients.hpp"
+#include "update/gradients/lease.hpp"
+#include "update/gradients/order.hpp"
 
 namespace offstage::update {
 
@@ -44,15 +45,6 @@ struct GradientPass {
   }
 };
 
-/// The accumulated gradient of one subgroup, until it ends.
-struct GradientLease {
-  tiers::Lease lease;
-  GradientView view;  ///< an element for each of the subgroup's
-  /// device: held there (held_gradients.hpp), without a lease.
-  GradientPlace place = GradientPlace::host;
-  HeldGradients::Reading reading{};
-};
-
 /// Places of the accumulated gradients.
 struct GradientSettings {
   bool accumulate_fp32 = true;  ///< else the sum rounds to T
@@ -67,8 +59,8 @@ struct GradientSettings {
   /// of its squares where that is known (0: it is summed on the device). By any thread; null: not
   /// called.
   GradientFlusher::OnFinal on_final{};
-  trace::Trace* trace{};   ///< trace of gradients that leave the device; null: none
-  DeviceMemory* memory{};  ///< told of what it takes; null: nobody
+  trace::Trace* trace{};            ///< trace of gradients that leave the device; null: none
+  device::MemoryCounter* memory{};  ///< told of what it takes; null: nobody
   /// Allows a pass of several rounds. Between rounds of a block, or of a layer that belongs to none, the
   /// sums lie in memory of their own.
   bool layer_sums{};
@@ -140,7 +132,8 @@ class GradientSums {
   void close_sums();
   /// The same of one whose sums are on the device.
   void close_held();
-  [[nodiscard]] static GradientView view_of(std::span<std::byte const> bytes, bool as_fp32);
+  [[nodiscard]] static kernels::GradientView view_of(std::span<std::byte const> bytes,
+                                                     bool as_fp32);
   [[nodiscard]] std::span<double> norms_of(std::int64_t begin, std::size_t count);
   [[nodiscard]] bool stays(std::int64_t subgroup) const {
     return held_ != nullptr && held_->stays(subgroup);

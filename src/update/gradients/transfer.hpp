@@ -4,11 +4,11 @@
 #include <memory>
 #include <span>
 
+#include "base/slice.hpp"
 #include "device/device.hpp"
 #include "platform/trace/trace.hpp"
-#include "update/gradient_arrival.hpp"
-#include "update/staging_buffers.hpp"
-#include "update/subgroup_step.hpp"
+#include "update/gradients/arrival.hpp"
+#include "update/gradients/staging_buffers.hpp"
 
 namespace offstage::update {
 
@@ -26,10 +26,10 @@ class GradientTransfer {
   GradientTransfer(device::Device& device, device::Stream& stream, Bytes most_bytes,
                    trace::Trace* trace);
 
-  /// Sends these parts (in bytes) of a layer's gradient as the model's stream leaves it. The gradient is
+  /// Sends these parts of a layer's gradient as the model's stream leaves it. The gradient is
   /// read until the arrival's point has come. Waits until the transfer of two calls ago has ended.
   [[nodiscard]] GradientArrival begin(int layer, std::span<std::byte const> gradient,
-                                      std::span<Range const> parts);
+                                      std::span<Slice const> parts);
   /// Host memory that one object takes.
   [[nodiscard]] static constexpr Bytes host_bytes(Bytes most_bytes) { return buffers * most_bytes; }
 

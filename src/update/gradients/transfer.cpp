@@ -1,4 +1,4 @@
-#include "update/gradient_transfer.hpp"
+#include "update/gradients/transfer.hpp"
 
 #include <utility>
 
@@ -12,16 +12,16 @@ GradientTransfer::GradientTransfer(device::Device& device, device::Stream& strea
       stream_{device.make_stream("gradients to host")} {}
 
 GradientArrival GradientTransfer::begin(int layer, std::span<std::byte const> gradient,
-                                        std::span<Range const> parts) {
+                                        std::span<Slice const> parts) {
   auto const ready = model_stream_.record();
   auto staging = staging_.take();
   auto const to = staging.memory();
   stream_->wait(*ready);
   GradientArrival::Way way{.begun = stream_->record(), .trace = trace_};
-  for (Range const& part : parts) {
-    stream_->copy(to.data() + part.begin, gradient.data() + part.begin, part.count,
+  for (Slice const& part : parts) {
+    stream_->copy(to.data() + part.offset, gradient.data() + part.offset, part.size,
                   device::Copy::device_to_host);
-    way.moved += part.count;
+    way.moved += part.size;
   }
   way.arrived = stream_->record();
   return {layer, std::move(staging), static_cast<Bytes>(gradient.size()), std::move(way)};

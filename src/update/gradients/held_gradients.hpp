@@ -6,11 +6,11 @@
 #include <span>
 #include <vector>
 
+#include "base/range.hpp"
 #include "base/units.hpp"
 #include "device/device.hpp"
+#include "device/memory_counter.hpp"
 #include "state/shard.hpp"
-#include "update/device_memory.hpp"
-#include "update/subgroup_step.hpp"
 
 namespace offstage::update {
 
@@ -29,11 +29,11 @@ class HeldGradients {
  public:
   /// Times of one gradient in a step; 0: never.
   struct Use {
-    DeviceMemory::Clock::time_point written;  ///< the first part of it
-    DeviceMemory::Clock::time_point read;     ///< for the last time, to the end
+    device::MemoryCounter::Clock::time_point written;  ///< the first part of it
+    device::MemoryCounter::Clock::time_point read;     ///< for the last time, to the end
   };
   struct EndOfReading {
-    void operator()(Use* use) const noexcept { use->read = DeviceMemory::Clock::now(); }
+    void operator()(Use* use) const noexcept { use->read = device::MemoryCounter::Clock::now(); }
   };
   /// Ends when the gradient is not read any more.
   using Reading = std::unique_ptr<Use, EndOfReading>;
@@ -41,7 +41,8 @@ class HeldGradients {
   /// `element_bytes`: size of the accumulated gradient's elements. `memory` is told of a step's
   /// gradients when the next step begins; null: nobody is.
   HeldGradients(device::Device& device, Bytes room, Bytes element_bytes,
-                std::vector<state::Subgroup> const& subgroups, DeviceMemory* memory = nullptr);
+                std::vector<state::Subgroup> const& subgroups,
+                device::MemoryCounter* memory = nullptr);
   ~HeldGradients() { tell(); }
   HeldGradients(HeldGradients const&) = delete;
   HeldGradients& operator=(HeldGradients const&) = delete;
@@ -101,7 +102,7 @@ class HeldGradients {
   std::vector<Place> places_;
   Bytes taken_ = 0;
   Bytes staying_ = 0;  ///< bytes of those that stay
-  DeviceMemory* told_;
+  device::MemoryCounter* told_;
   std::vector<Use> uses_;  ///< by subgroup
 };
 

@@ -1,4 +1,4 @@
-#include "update/slice_transfer.hpp"
+#include "update/gradients/slice_transfer.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -9,7 +9,8 @@
 namespace offstage::update {
 
 SliceTransfer::SliceTransfer(device::Device& device, device::Stream& model, state::RankLink& link,
-                             Bytes most_received, trace::Trace* trace, DeviceMemory* memory)
+                             Bytes most_received, trace::Trace* trace,
+                             device::MemoryCounter* memory)
     : model_{model},
       link_{link},
       trace_{trace},
@@ -32,7 +33,7 @@ void SliceTransfer::begin(int layer, std::span<std::byte const> gradient,
     bytes_ = std::max(bytes_, part.size > 0 ? part.offset + part.size : 0);
   }
   require(bytes_ <= received_.size(), "SliceTransfer: slices that are larger than told");
-  taken_ = DeviceMemory::Clock::now();
+  taken_ = device::MemoryCounter::Clock::now();
   stream_->wait(*model_.record());
   begun_ = stream_->record();
 }
@@ -46,7 +47,7 @@ std::span<std::byte const> SliceTransfer::exchange() {
   return received.first(static_cast<std::size_t>(bytes_));
 }
 
-GradientArrival SliceTransfer::finish(std::span<Range const> parts) {
+GradientArrival SliceTransfer::finish(std::span<Slice const> parts) {
   require(std::exchange(exchanged_, false), "SliceTransfer: exchange comes first");
   auto staging = staging_.take();
   GradientArrival::Way way{.begun = std::exchange(begun_, nullptr),
@@ -54,11 +55,11 @@ GradientArrival SliceTransfer::finish(std::span<Range const> parts) {
                            .memory = memory_,
                            .taken_bytes = bytes_,
                            .taken = taken_};
-  for (Range const& part : parts) {
-    stream_->copy(staging.memory().data() + part.begin,
-                  received_.as<std::byte>().data() + part.begin, part.count,
+  for (Slice const& part : parts) {
+    stream_->copy(staging.memory().data() + part.offset,
+                  received_.as<std::byte>().data() + part.offset, part.size,
                   device::Copy::device_to_host);
-    way.moved += part.count;
+    way.moved += part.size;
   }
   way.arrived = stream_->record();
   return {layer_, std::move(staging), bytes_, std::move(way)};

@@ -9,18 +9,19 @@
 #include <utility>
 #include <vector>
 
+#include "base/slice.hpp"
 #include "device/device.hpp"
 #include "state/exchange.hpp"
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
-#include "update/gradient_arrival.hpp"
-#include "update/gradient_order.hpp"
-#include "update/gradient_sums.hpp"
-#include "update/gradient_transfer.hpp"
-#include "update/held_gradients.hpp"
-#include "update/slice_transfer.hpp"
-#include "update/staging_buffers.hpp"
-#include "update/summing_thread.hpp"
+#include "update/gradients/arrival.hpp"
+#include "update/gradients/held_gradients.hpp"
+#include "update/gradients/order.hpp"
+#include "update/gradients/slice_transfer.hpp"
+#include "update/gradients/staging_buffers.hpp"
+#include "update/gradients/summing_thread.hpp"
+#include "update/gradients/sums.hpp"
+#include "update/gradients/transfer.hpp"
 
 namespace offstage::update {
 
@@ -115,7 +116,7 @@ class GradientAccumulator final : public state::GradientSink<T> {
                                                           GradientRound const& round);
   /// Adds what stays on the device, on this stream: of the layer's slices, all of one length in rank order. The
   /// parts of them, in bytes, that have to leave it.
-  [[nodiscard]] std::vector<Range> add_held(device::Stream& stream, int layer,
+  [[nodiscard]] std::vector<Slice> add_held(device::Stream& stream, int layer,
                                             std::span<T const> slices, GradientRound const& round);
   /// Sends each rank its slice of the oldest layer that is staged, and what comes to the sums.
   void exchange_staged();
