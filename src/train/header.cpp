@@ -15,6 +15,7 @@
 #include "train/effective_config.hpp"
 #include "train/places.hpp"
 #include "train/sharding.hpp"
+#include "train/sums.hpp"
 
 namespace offstage::train {
 namespace {
@@ -338,6 +339,9 @@ Header make_header(RunConfig const& config, HeaderFacts const& facts,
   lines.add_some(facts.data, most_files, "files");
   lines.add_some(facts.chosen, most_chosen, "lines on what was planned");
   add_parameters(lines, config, facts, comm.size());
+  if (auto const sums = describe_sums(config); !sums.empty()) {
+    lines.add("gradients: summed in {}", sums);
+  }
   add_activations(lines, config, facts.activations);
   add_storage(lines, config, facts);
   add_configuration(lines, config);

@@ -45,7 +45,7 @@ std::unique_ptr<update::DeviceLane> make_lane(update::DeviceLaneSettings setting
 
 Bytes most_gradients(RunConfig const& config, UpdateShape const& shape) {
   if (shape.sums_on_device) {
-    return shape.elements * shape.gradient_bytes;
+    return shape.elements * shape.held_bytes();
   }
   auto const elements = static_cast<double>(shape.elements);
   double const resident = elements * config.share.device_resident;
