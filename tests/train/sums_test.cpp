@@ -1,16 +1,16 @@
-#include "train/sums.hpp"
+#include "train/memory/sums.hpp"
 
 #include <gtest/gtest.h>
 
 #include "base/dtype.hpp"
-#include "train/memory_demand.hpp"
+#include "train/memory/memory_demand.hpp"
 
 namespace offstage::train {
 namespace {
 
 /// Twelve micro-batches of a model of one block.
-RunConfig small(std::int64_t block) {
-  RunConfig config;
+config::RunConfig small(std::int64_t block) {
+  config::RunConfig config;
   config.model = {.layers = 1,
                   .hidden = 64,
                   .heads = 4,
@@ -27,7 +27,7 @@ RunConfig small(std::int64_t block) {
   config.numerics.sum_block = block;
   config.subgroup_size = 1 << 20;
   config.share.device_share = 0.0;
-  config.device.kind = DeviceKind::host;
+  config.device.kind = config::DeviceKind::host;
   return config;
 }
 
