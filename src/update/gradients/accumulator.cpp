@@ -282,7 +282,7 @@ std::vector<Slice> GradientAccumulator<T>::add_held(device::Stream& stream, int 
     auto const slice = slices.subspan(offset, length);
     bool const first = round.first && source == 0;
     bool const last = round.last && source == round.active - 1;
-    auto const parts = is_fp32() ? held_->add<float, T>(stream, begin, slice, first, last)
+    auto const parts = sums_.settings().accumulate_fp32 ? held_->add<float, T>(stream, begin, slice, first, last)
                                  : held_->add<T, T>(stream, begin, slice, first, last);
     for (Range const& part : parts) {
       Bytes const from = (static_cast<Bytes>(offset) + part.begin) * element;
