@@ -96,7 +96,6 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// So far, of `accumulated` and then of `flushed` if there is one. Figures of paths that tiers share
   /// are in each.
   [[nodiscard]] std::vector<tiers::Traffic> traffic() const { return sums_.traffic(); }
-  [[nodiscard]] bool is_fp32() const noexcept { return sums_.settings().accumulate_fp32; }
   /// Host memory of the exchange's buffers: two layers to send if they are staged, and this rank's part of a layer
   /// from every rank if there are several, twice but in place. What one object will take beside its tiers, so that
   /// memory can be planned before it is made. One rank's route: in_place if the device is host_visible, else staged.
