@@ -26,7 +26,7 @@
 #include "platform/mpi/session.hpp"
 #include "processor_time.hpp"
 #include "state/rank_link.hpp"
-#include "train/offload.hpp"
+#include "train/offload/offload.hpp"
 #include "update/pipeline.hpp"
 
 namespace offstage {
@@ -37,7 +37,7 @@ struct Shape : PhaseShape {
   int rounds = 1;
 };
 
-void set(Shape& shape, train::RunConfig& config, std::string const& argument) {
+void set(Shape& shape, config::RunConfig& config, std::string const& argument) {
   auto const [key, value] = split_argument(argument);
   if (key == "cached-share") {
     shape.cached_share = std::stod(value);
@@ -51,7 +51,7 @@ void set(Shape& shape, train::RunConfig& config, std::string const& argument) {
 /// This rank's part of a run, in the place of train::StepRunner.
 class Phase {
  public:
-  Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
+  Phase(Shape const& shape, config::RunConfig const& config, mpi::Communicator const& comm,
         trace::Trace* trace);
 
   /// Seconds of gradients and update, passes left out; the slowest rank's.
@@ -90,7 +90,7 @@ class Phase {
                                          .gradient_scale = 1.0};
 };
 
-Phase::Phase(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
+Phase::Phase(Shape const& shape, config::RunConfig const& config, mpi::Communicator const& comm,
              trace::Trace* trace)
     : shape_{shape},
       comm_{comm},
@@ -145,7 +145,7 @@ double Phase::step() {
   pipeline_->run(
       optimizer_step_, order,
       [&](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
-      update::targets_in(copy_.as<bfloat16>(), subgroups_));
+      parameters::targets_in(copy_.as<bfloat16>(), subgroups_));
   offload_.follow_rates();
   double const mine = watch.elapsed().count();
   return comm_.maximum(mine);
@@ -206,7 +206,7 @@ int run(std::vector<std::string> const& arguments) {
   Shape shape;
   shape.parameters = 16'777'216;
   shape.steps = 4;
-  train::RunConfig config;
+  config::RunConfig config;
   config.run_dir = "ablation";
   for (std::string const& argument : arguments) {
     set(shape, config, argument);

@@ -28,9 +28,9 @@
 #include "platform/mpi/session.hpp"
 #include "state/rank_link.hpp"
 #include "state/working_copy.hpp"
-#include "train/memory_demand.hpp"
-#include "train/offload.hpp"
-#include "update/gradient_accumulator.hpp"
+#include "train/memory/memory_demand.hpp"
+#include "train/offload/offload.hpp"
+#include "update/gradients/accumulator.hpp"
 
 namespace offstage {
 namespace {
@@ -42,7 +42,7 @@ struct Shape : PhaseShape {
   int kernels = 16;
 };
 
-void set(Shape& shape, train::RunConfig& config, std::string const& argument) {
+void set(Shape& shape, config::RunConfig& config, std::string const& argument) {
   auto const [key, value] = split_argument(argument);
   if (key == "layers") {
     shape.layers = parse_count(value);
@@ -60,7 +60,7 @@ void set(Shape& shape, train::RunConfig& config, std::string const& argument) {
 /// Backward of a run, in the place of train::StepRunner.
 class Backward {
  public:
-  Backward(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
+  Backward(Shape const& shape, config::RunConfig const& config, mpi::Communicator const& comm,
            trace::Trace* trace);
   /// Seconds of the last micro-batch's.
   Seconds step();
@@ -82,7 +82,7 @@ class Backward {
   std::unique_ptr<update::GradientAccumulator<bfloat16>> gradients_;
 };
 
-Backward::Backward(Shape const& shape, train::RunConfig const& config,
+Backward::Backward(Shape const& shape, config::RunConfig const& config,
                    mpi::Communicator const& comm, trace::Trace* trace)
     : shape_{shape},
       trace_{trace},
@@ -170,7 +170,7 @@ Seconds Backward::step() {
 
 int run(std::vector<std::string> const& arguments) {
   Shape shape;
-  train::RunConfig config;
+  config::RunConfig config;
   config.run_dir = "launch";
   config.numerics.dtype = DType::bf16;
   config.numerics.accumulate_fp32 = true;

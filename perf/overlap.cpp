@@ -33,9 +33,9 @@
 #include "state/rank_link.hpp"
 #include "state/readiness.hpp"
 #include "state/working_copy.hpp"
-#include "train/offload.hpp"
-#include "train/shared_update.hpp"
-#include "update/gradient_accumulator.hpp"
+#include "train/offload/offload.hpp"
+#include "train/step/shared_update.hpp"
+#include "update/gradients/accumulator.hpp"
 #include "update/pipeline.hpp"
 
 namespace offstage {
@@ -48,7 +48,7 @@ struct Shape : PhaseShape {
   bool clipped = false;
 };
 
-void set(Shape& shape, train::RunConfig& config, std::string const& argument) {
+void set(Shape& shape, config::RunConfig& config, std::string const& argument) {
   auto const [key, value] = split_argument(argument);
   if (key == "layers") {
     shape.layers = parse_count(value);
@@ -66,7 +66,7 @@ void set(Shape& shape, train::RunConfig& config, std::string const& argument) {
 /// Steps of a run, in the place of train::StepRunner.
 class Steps {
  public:
-  Steps(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
+  Steps(Shape const& shape, config::RunConfig const& config, mpi::Communicator const& comm,
         trace::Trace* trace);
   ~Steps() { pipeline_->abandon(); }  // trips and the gradients' thread know of each other
   Steps(Steps const&) = delete;
@@ -96,7 +96,7 @@ class Steps {
   [[nodiscard]] update::GradientSource source();
 
   Shape const& shape_;
-  train::RunConfig const& config_;
+  config::RunConfig const& config_;
   mpi::Communicator const& comm_;
   bool ahead_;
   trace::Trace* trace_;
@@ -124,12 +124,12 @@ class Steps {
                                          .gradient_scale = 1.0};
 };
 
-Steps::Steps(Shape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
+Steps::Steps(Shape const& shape, config::RunConfig const& config, mpi::Communicator const& comm,
              trace::Trace* trace)
     : shape_{shape},
       config_{config},
       comm_{comm},
-      ahead_{config.overlap == train::Overlap::on},
+      ahead_{config.overlap == config::Overlap::on},
       trace_{trace},
       device_{device::make_host_device(0, config.device.emulation)},
       stream_{device_->make_calling_stream("compute")},
@@ -235,7 +235,7 @@ std::vector<update::Trip> trips_of(std::vector<std::int64_t> const& order) {
 void Steps::begin_ahead() {
   pipeline_->start_ahead(optimizer_step_, std::numeric_limits<double>::max(),
                          trips_of(offload_.descending_order()), source(),
-                         update::targets_in(copy_.shard(), subgroups_));
+                         parameters::targets_in(copy_.shard(), subgroups_));
 }
 
 void Steps::end_update() {
@@ -243,13 +243,13 @@ void Steps::end_update() {
     static_cast<void>(pipeline_->take_back());
     gradients_->begin_update();
     pipeline_->start_under_forward(optimizer_step_, trips_of(offload_.descending_order()), source(),
-                                   update::targets_in(copy_.shard(), subgroups_));
+                                   parameters::targets_in(copy_.shard(), subgroups_));
   } else if (pipeline_->is_ahead()) {
     pipeline_->confirm();
   } else {
     gradients_->begin_update();
     pipeline_->start(optimizer_step_, trips_of(offload_.next_order()), source(),
-                     update::targets_in(copy_.shard(), subgroups_));
+                     parameters::targets_in(copy_.shard(), subgroups_));
   }
   offload_.follow_rates();
 }
@@ -290,7 +290,7 @@ Used used_by(Steps& steps) {
           processor_seconds()};
 }
 
-void print(Shape const& shape, train::RunConfig const& config, Steps& steps, Used const& before,
+void print(Shape const& shape, config::RunConfig const& config, Steps& steps, Used const& before,
            std::vector<plan::PathRate> const& rates, std::vector<double> const& seconds) {
   Used const after = used_by(steps);
   auto const count = static_cast<double>(seconds.size());
@@ -314,7 +314,7 @@ void print(Shape const& shape, train::RunConfig const& config, Steps& steps, Use
 
 int run(std::vector<std::string> const& arguments) {
   Shape shape;
-  train::RunConfig config;
+  config::RunConfig config;
   config.run_dir = "overlap";
   config.numerics.dtype = DType::bf16;
   config.share.device_share = 0.0;  // the cores update, as in the paper
@@ -329,7 +329,7 @@ int run(std::vector<std::string> const& arguments) {
     shape.buffers = static_cast<int>(2 + 2 * config.paths.size());
   }
   require(!config.paths.empty(), "tiers.path=DIR,emulate-read=RATE,emulate-write=RATE is needed");
-  require(config.overlap != train::Overlap::automatic, "update.overlap is on or off");
+  require(config.overlap != config::Overlap::automatic, "update.overlap is on or off");
   auto const comm = mpi::Communicator::self();
   std::unique_ptr<trace::Trace> trace;
   if (!shape.trace.empty()) {

@@ -10,9 +10,9 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
-#include "cli/key_table.hpp"
+#include "config/key_table.hpp"
+#include "config/run_config.hpp"
 #include "state/shard.hpp"
-#include "train/run_config.hpp"
 
 namespace offstage {
 
@@ -32,7 +32,7 @@ inline std::pair<std::string, std::string> split_argument(std::string const& arg
 }
 
 /// A key of the shape or of a run. Errors: UsageError.
-inline void set(PhaseShape& shape, train::RunConfig& config, std::string const& key,
+inline void set(PhaseShape& shape, config::RunConfig& config, std::string const& key,
                 std::string const& value) {
   if (key == "parameters") {
     shape.parameters = parse_count(value);
@@ -44,7 +44,7 @@ inline void set(PhaseShape& shape, train::RunConfig& config, std::string const& 
     shape.pass = Seconds{std::stod(value)};
   } else if (key == "run.trace") {
     shape.trace = value;
-  } else if (auto const* const known = cli::find_key(key)) {
+  } else if (auto const* const known = config::find_key(key)) {
     known->set(config, value);
   } else {
     throw UsageError{"unknown key " + key};

@@ -36,20 +36,20 @@
 #include "probe/median.hpp"
 #include "state/rank_link.hpp"
 #include "state/working_copy.hpp"
-#include "train/offload.hpp"
-#include "train/shared_update.hpp"
-#include "update/gradient_accumulator.hpp"
+#include "train/offload/offload.hpp"
+#include "train/step/shared_update.hpp"
+#include "update/gradients/accumulator.hpp"
 
 namespace offstage {
 namespace {
 
 constexpr int layers = 16;
 
-bool on_gpu(train::RunConfig const& config) {
-  return config.device.kind == train::DeviceKind::cuda;
+bool on_gpu(config::RunConfig const& config) {
+  return config.device.kind == config::DeviceKind::cuda;
 }
 
-std::unique_ptr<device::Device> make_device(train::RunConfig const& config) {
+std::unique_ptr<device::Device> make_device(config::RunConfig const& config) {
   return on_gpu(config) ? device::make_cuda_device(0, config.device.memory)
                         : device::make_host_device(config.device.memory, config.device.emulation);
 }
@@ -63,7 +63,7 @@ struct StepTime {
 /// A run's part that updates, in the place of train::StepRunner.
 class Phase {
  public:
-  Phase(PhaseShape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
+  Phase(PhaseShape const& shape, config::RunConfig const& config, mpi::Communicator const& comm,
         trace::Trace* trace);
   StepTime step();
 
@@ -91,8 +91,8 @@ class Phase {
                                          .gradient_scale = 1.0};
 };
 
-Phase::Phase(PhaseShape const& shape, train::RunConfig const& config, mpi::Communicator const& comm,
-             trace::Trace* trace)
+Phase::Phase(PhaseShape const& shape, config::RunConfig const& config,
+             mpi::Communicator const& comm, trace::Trace* trace)
     : shape_{shape},
       device_{make_device(config)},
       stream_{device_->make_calling_stream("compute")},
@@ -165,7 +165,7 @@ StepTime Phase::step() {
   auto const shared = update_->run(
       optimizer_step_,
       [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
-      update::targets_in(copy_.shard(), subgroups_));
+      parameters::targets_in(copy_.shard(), subgroups_));
   if (shape_.pass == Seconds{}) {
     // Without a forward that hides the rest, the update lasts until all of it is done.
     Stopwatch const rest;
@@ -178,12 +178,12 @@ StepTime Phase::step() {
 }
 
 /// A GPU and its host take more to be measured in earnest: more than their caches hold.
-probe::Effort effort_for(train::RunConfig const& config) {
+probe::Effort effort_for(config::RunConfig const& config) {
   return on_gpu(config) ? probe::Effort{.bytes = GiB, .rounds = 5}
                         : probe::Effort{.bytes = 16 * MiB, .rounds = 3};
 }
 
-int measure_rates(train::RunConfig const& config) {
+int measure_rates(config::RunConfig const& config) {
   auto const effort = effort_for(config);
   auto const device = make_device(config);
   auto const link = probe::measure_link(*device, effort);
@@ -203,7 +203,7 @@ int measure_rates(train::RunConfig const& config) {
   return 0;
 }
 
-int measure_link(train::RunConfig const& config) {
+int measure_link(config::RunConfig const& config) {
   auto const device = make_device(config);
   auto const link = probe::measure_link(*device, effort_for(config));
   fmt::print(
@@ -225,7 +225,7 @@ Seconds time_on(device::Stream& stream, Work&& work) {
 }
 
 /// AdamW on the device against a copy from one half of the same memory to the other.
-int measure_kernel(PhaseShape const& shape, train::RunConfig const& config) {
+int measure_kernel(PhaseShape const& shape, config::RunConfig const& config) {
   auto const device = make_device(config);
   auto const stream = device->make_calling_stream("kernel");
   auto const count = static_cast<std::size_t>(shape.parameters);
@@ -288,7 +288,7 @@ int measure_kernel(PhaseShape const& shape, train::RunConfig const& config) {
 }
 
 /// The least time over all shares with these rates, without the pipeline's fill and drain; 0: unknown.
-double bound_of(PhaseShape const& shape, train::RunConfig const& config) {
+double bound_of(PhaseShape const& shape, config::RunConfig const& config) {
   if (config.platform.cpu_update <= 0.0) {
     return 0.0;
   }
@@ -298,7 +298,7 @@ double bound_of(PhaseShape const& shape, train::RunConfig const& config) {
       .total.count();
 }
 
-int measure_updates(PhaseShape const& shape, train::RunConfig const& config) {
+int measure_updates(PhaseShape const& shape, config::RunConfig const& config) {
   auto const comm = mpi::Communicator::self();
   std::unique_ptr<trace::Trace> trace;
   if (!shape.trace.empty()) {
@@ -328,7 +328,7 @@ int measure_updates(PhaseShape const& shape, train::RunConfig const& config) {
 int run(std::vector<std::string> const& arguments) {
   require(!arguments.empty(), "usage: perf_share probe|link|kernel|update [KEY=VALUE]...");
   PhaseShape shape;
-  train::RunConfig config;
+  config::RunConfig config;
   config.run_dir = "share";
   config.numerics.dtype = DType::bf16;
   config.share.device_chunk = std::int64_t{64} * 1024;

@@ -123,7 +123,7 @@ class Phase {
                                            static_cast<std::size_t>(subgroup.begin),
                                            static_cast<std::size_t>(subgroup.size))};
         },
-        update::targets_in(copy_.as<bfloat16>(), subgroups_));
+        parameters::targets_in(copy_.as<bfloat16>(), subgroups_));
     tiers::Traffic const after = tiers_->traffic();
     for (auto const& path : *paths_) {
       path->follow_rates();

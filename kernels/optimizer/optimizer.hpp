@@ -57,9 +57,9 @@ struct OptimizerStep {
   std::uint64_t seed{};     ///< seed of stochastic rounding
 };
 
-using Gradients =
+using GradientView =
     std::variant<std::span<float const>, std::span<bfloat16 const>, std::span<float16 const>>;
-using WorkingCopies = std::variant<std::span<float>, std::span<bfloat16>, std::span<float16>>;
+using WorkingCopyView = std::variant<std::span<float>, std::span<bfloat16>, std::span<float16>>;
 
 constexpr std::size_t most_planes = 5;
 
@@ -67,8 +67,8 @@ constexpr std::size_t most_planes = 5;
 struct OptimizerPart {
   /// Where each plane of the layout begins, in its order, aligned to its values.
   std::array<std::byte*, most_planes> planes{};
-  Gradients gradient;  ///< (N), not yet scaled
-  WorkingCopies
+  GradientView gradient;  ///< (N), not yet scaled
+  WorkingCopyView
       working_copy;  ///< (N), receives the new parameter rounded; read first where the parameter is low16
   std::int64_t elements{};  ///< N; of moments in 8 bits a multiple of scale_block
   std::int64_t decayed{};   ///< the weight decay applies to the first so many

@@ -12,8 +12,8 @@
 #include "checkpoint/store.hpp"
 #include "cli/commands.hpp"
 #include "cli/given_values.hpp"
+#include "config/effective_config.hpp"
 #include "state/model_shape.hpp"
-#include "train/effective_config.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -145,7 +145,7 @@ std::string checkpoints_of(std::string const& path) {
   if (checkpoint::holds_any(path) || !fs::is_directory(run, ignored)) {
     return path;
   }
-  if (fs::path const config = run / train::effective_config_name; fs::exists(config, ignored)) {
+  if (fs::path const config = run / config::effective_config_name; fs::exists(config, ignored)) {
     auto const values = read_config_file(config.string());
     auto const found = values.find("checkpoint.dir");
     if (found != values.end() && fs::is_directory(found->second.front().value, ignored)) {

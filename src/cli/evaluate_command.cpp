@@ -12,8 +12,8 @@
 #include "cli/all_ranks.hpp"
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
-#include "train/data_lines.hpp"
-#include "train/evaluation.hpp"
+#include "train/report/data_lines.hpp"
+#include "train/run/evaluation.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -97,7 +97,7 @@ data::DatasetOptions data_options(GivenOptions const& given) {
 }
 
 train::EvaluationTask task_of(GivenOptions const& given) {
-  using train::DeviceKind;
+  using config::DeviceKind;
   train::EvaluationTask task;
   task.from = text_of(given, "from");
   try {

@@ -13,7 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/nearest.hpp"
-#include "cli/key_table.hpp"
+#include "config/key_table.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -28,7 +28,7 @@ po::options_description known_options(std::vector<std::string> const& extra = {}
   for (std::string const& name : extra) {
     options.add_options()(name.c_str(), po::value<std::string>());
   }
-  for (Key const& key : key_table()) {
+  for (config::Key const& key : config::key_table()) {
     options.add_options()(std::string{key.name}.c_str(), po::value<std::string>());
   }
   return options;
@@ -38,7 +38,7 @@ UsageError unknown_key(std::string const& word, std::string const& where,
                        std::vector<std::string> const& extra = {}) {
   std::vector<std::string> names{"config", "help"};
   names.insert(names.end(), extra.begin(), extra.end());
-  for (Key const& key : key_table()) {
+  for (config::Key const& key : config::key_table()) {
     names.emplace_back(key.name);
     // Written without its section: --steps.
     if (key.name.substr(section_of(key).size() + 1) == word) {
@@ -173,7 +173,7 @@ class ConfigFile {
 
   void enter_section(std::string const& content) {
     std::vector<std::string> headings;
-    for (Key const& key : key_table()) {
+    for (config::Key const& key : config::key_table()) {
       headings.push_back(fmt::format("[{}]", section_of(key)));
     }
     if (std::ranges::find(headings, content) == headings.end()) {
@@ -188,7 +188,7 @@ class ConfigFile {
     auto const content = line.substr(0, line.find('#'));
     try {
       auto const value = plain_value(content.substr(content.find('=') + 1));
-      return find_key(key)->is_path() ? expand_home(key, value) : value;
+      return config::find_key(key)->is_path() ? expand_home(key, value) : value;
     } catch (UsageError const& error) {
       throw UsageError{fmt::format("{}: {}: {}", where(), key, error.what())};
     }
@@ -205,7 +205,7 @@ class ConfigFile {
     }
     for (po::option const& option : options) {
       std::string const& name = option.string_key;
-      Key const* const key = find_key(name);
+      config::Key const* const key = config::find_key(name);
       if (key == nullptr) {
         throw unknown_key(name, where());
       }
@@ -264,7 +264,7 @@ CommandLine parse_command_line(std::vector<std::string> const& arguments,
       result.extra[option.string_key] = value;
       continue;
     }
-    Key const& key = *find_key(option.string_key);
+    config::Key const& key = *config::find_key(option.string_key);
     if (key.is_path() && value.find('#') != std::string::npos) {
       throw hash_in_path(option.string_key, fmt::format(" (command line: {})", value));
     }

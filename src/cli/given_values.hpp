@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/key_table.hpp"
+#include "config/key_table.hpp"
 
 namespace offstage::cli {
 
@@ -33,7 +33,7 @@ struct CommandLine {
 };
 
 /// "train" of "train.steps".
-[[nodiscard]] inline std::string_view section_of(Key const& key) {
+[[nodiscard]] inline std::string_view section_of(config::Key const& key) {
   return key.name.substr(0, key.name.find('.'));
 }
 

@@ -22,7 +22,7 @@ std::optional<KnownModel> newest_in(std::string const& path) {
   return KnownModel{newest->meta.model, fmt::format("checkpoint {}", newest->path)};
 }
 
-std::optional<KnownModel> checkpointed(train::CheckpointConfig const& checkpoint) {
+std::optional<KnownModel> checkpointed(config::CheckpointConfig const& checkpoint) {
   if (checkpoint.resume == "none") {
     return std::nullopt;
   }
@@ -42,7 +42,7 @@ std::optional<KnownModel> checkpointed(train::CheckpointConfig const& checkpoint
 
 }  // namespace
 
-std::optional<KnownModel> find_known_model(train::RunConfig const& config) {
+std::optional<KnownModel> find_known_model(config::RunConfig const& config) {
   if (auto found = checkpointed(config.checkpoint)) {
     return found;
   }

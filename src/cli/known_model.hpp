@@ -3,8 +3,8 @@
 #include <optional>
 #include <string>
 
+#include "config/run_config.hpp"
 #include "state/model_shape.hpp"
-#include "train/run_config.hpp"
 
 namespace offstage::cli {
 
@@ -19,6 +19,6 @@ struct KnownModel {
 /// train.init-from. nullopt if there is neither. Looks at `checkpoint` and `train.init_from` alone.
 /// Errors: DataError if train.init-from or a named checkpoint cannot be read. A directory of
 /// checkpoints of which none is complete counts as nothing: the run itself says what is wrong there.
-[[nodiscard]] std::optional<KnownModel> find_known_model(train::RunConfig const& config);
+[[nodiscard]] std::optional<KnownModel> find_known_model(config::RunConfig const& config);
 
 }  // namespace offstage::cli

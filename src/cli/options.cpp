@@ -10,11 +10,11 @@
 #include "base/error.hpp"
 #include "cli/command_options.hpp"
 #include "cli/given_values.hpp"
-#include "cli/key_table.hpp"
-#include "cli/key_values.hpp"
 #include "cli/known_model.hpp"
 #include "cli/policy_files.hpp"
-#include "train/header.hpp"
+#include "config/key_table.hpp"
+#include "config/key_values.hpp"
+#include "train/report/header.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -24,7 +24,7 @@ constexpr std::int32_t most_ranks = 100'000;
 
 std::vector<std::string_view> missing_in(Values const& values) {
   std::vector<std::string_view> missing;
-  for (Key const& key : key_table()) {
+  for (config::Key const& key : config::key_table()) {
     if (key.required() && !values.contains(std::string{key.name})) {
       missing.push_back(key.name);
     }
@@ -42,11 +42,12 @@ void require_all(Values const& values) {
       missing, [](std::string_view name) { return name.starts_with("model."); });
   throw UsageError{fmt::format("{} {} missing; give {} in a config file or as --{}={}{}",
                                fmt::join(missing, ", "), one ? "is" : "are", one ? "it" : "them",
-                               missing.front(), find_key(missing.front())->hint,
+                               missing.front(), config::find_key(missing.front())->hint,
                                of_model ? "; train.init-from may name a model instead" : "")};
 }
 
-void set(Key const& key, Given const& given, train::RunConfig& config, bool derived = false) {
+void set(config::Key const& key, Given const& given, config::RunConfig& config,
+         bool derived = false) {
   try {
     if (given.value.empty() && !key.may_be_empty()) {
       throw UsageError{fmt::format("the value is empty; give {}", key.hint)};
@@ -58,10 +59,10 @@ void set(Key const& key, Given const& given, train::RunConfig& config, bool deri
   }
   bool const as_default = given.origin != "default" && given.value == key.fallback;
   config.settings.push_back({std::string{key.name}, given.value,
-                             given.origin + (as_default ? train::as_default_mark : ""), derived});
+                             given.origin + (as_default ? config::as_default_mark : ""), derived});
 }
 
-void set(Key const& key, std::vector<Given> const& all, train::RunConfig& config) {
+void set(config::Key const& key, std::vector<Given> const& all, config::RunConfig& config) {
   for (Given const& given : all) {
     set(key, given, config);
   }
@@ -69,7 +70,7 @@ void set(Key const& key, std::vector<Given> const& all, train::RunConfig& config
 
 /// Adds the model.* keys that a checkpoint or train.init-from knows. Those given must agree, but for
 /// one on which no parameter depends.
-void add_known_model(train::RunConfig const& config, Values& values) {
+void add_known_model(config::RunConfig const& config, Values& values) {
   auto const missing = missing_in(values);
   bool const incomplete = std::ranges::any_of(
       missing, [](std::string_view name) { return name.starts_with("model."); });
@@ -80,7 +81,7 @@ void add_known_model(train::RunConfig const& config, Values& values) {
   if (!known) {
     return;
   }
-  train::RunConfig as_given;
+  config::RunConfig as_given;
   as_given.model = known->shape;
   for (auto const& [key, value] : state::keys_of(known->shape)) {
     auto const [found, fresh] =
@@ -89,7 +90,7 @@ void add_known_model(train::RunConfig const& config, Values& values) {
       continue;
     }
     Given const& given = found->second.front();
-    set(*find_key(key), given, as_given);
+    set(*config::find_key(key), given, as_given);
     if (!same_parameters(as_given.model, known->shape)) {
       throw UsageError{fmt::format("{}={}{} is not the {} of {}; leave it out", key, given.value,
                                    given.where(), value, known->origin)};
@@ -98,10 +99,10 @@ void add_known_model(train::RunConfig const& config, Values& values) {
 }
 
 /// The keys that say where a model is to be found.
-train::RunConfig configure_places(Values const& values) {
-  train::RunConfig config;
+config::RunConfig configure_places(Values const& values) {
+  config::RunConfig config;
   for (char const* name : {"run.dir", "train.init-from", "checkpoint.dir", "checkpoint.resume"}) {
-    Key const& key = *find_key(name);
+    config::Key const& key = *config::find_key(name);
     if (auto const found = values.find(name); found != values.end()) {
       set(key, found->second, config);
     } else if (key.derive != nullptr) {
@@ -114,11 +115,11 @@ train::RunConfig configure_places(Values const& values) {
 }
 
 /// Sets every key: first those given and plain defaults, then the defaults that derive from them.
-train::RunConfig configure(Values values) {
+config::RunConfig configure(Values values) {
   add_known_model(configure_places(values), values);
-  train::RunConfig config;
-  auto const given = [&](Key const& key) { return values.find(std::string{key.name}); };
-  for (Key const& key : key_table()) {
+  config::RunConfig config;
+  auto const given = [&](config::Key const& key) { return values.find(std::string{key.name}); };
+  for (config::Key const& key : config::key_table()) {
     if (auto const found = given(key); found != values.end()) {
       set(key, found->second, config);
     } else if (key.fallback && key.derive == nullptr) {
@@ -126,20 +127,20 @@ train::RunConfig configure(Values values) {
     }
   }
   require_all(values);
-  for (Key const& key : key_table()) {
+  for (config::Key const& key : config::key_table()) {
     if (key.derive != nullptr && given(key) == values.end()) {
       set(key, Given{key.derive(config), "default"}, config, /*derived=*/true);
     }
   }
   config.subgroup_is_default = !values.contains("update.subgroup-size");
-  std::ranges::stable_sort(config.settings, {}, &train::Setting::key);
+  std::ranges::stable_sort(config.settings, {}, &config::Setting::key);
   return config;
 }
 
 /// validate knows keys and values; where those of files stand is added here.
-void validate(train::RunConfig const& config, Values const& values) {
+void validate(config::RunConfig const& config, Values const& values) {
   try {
-    train::validate(config);
+    config::validate(config);
   } catch (UsageError const& error) {
     std::string const message = error.what();
     std::vector<std::string> places;
@@ -166,7 +167,7 @@ Values all_values(CommandLine line) {
   return std::move(line.values);
 }
 
-std::string describe(Key const& key) {
+std::string describe(config::Key const& key) {
   if (key.required()) {
     return fmt::format("{} (required)", key.help);
   }
@@ -176,8 +177,8 @@ std::string describe(Key const& key) {
   return fmt::format("{} [{}]", key.help, *key.fallback);
 }
 
-train::RunConfig checked(Values const& values) {
-  train::RunConfig config = configure(values);
+config::RunConfig checked(Values const& values) {
+  config::RunConfig config = configure(values);
   validate(config, values);
   return config;
 }
@@ -200,7 +201,7 @@ PolicyRow policy_row(PolicyFile const& file, Values given) {
 
 Largest largest_of(std::string const& text) {
   try {
-    return choice<Largest>(
+    return config::choice<Largest>(
         text,
         {{"model", Largest::model}, {"batch", Largest::batch}, {"sequence", Largest::sequence}});
   } catch (UsageError const& error) {
@@ -210,7 +211,7 @@ Largest largest_of(std::string const& text) {
 
 }  // namespace
 
-train::RunConfig parse_train_options(std::vector<std::string> const& arguments) {
+config::RunConfig parse_train_options(std::vector<std::string> const& arguments) {
   return checked(all_values(parse_command_line(arguments)));
 }
 
@@ -249,7 +250,7 @@ std::string train_help() {
       "the list of\n"
       "one source replaces those of the others.\n";
   std::string_view section;
-  for (Key const& key : key_table()) {
+  for (config::Key const& key : config::key_table()) {
     if (section_of(key) != section) {
       text += '\n';
     }

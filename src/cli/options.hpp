@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "train/run_config.hpp"
+#include "config/run_config.hpp"
 
 namespace offstage::cli {
 
@@ -17,14 +17,14 @@ namespace offstage::cli {
 /// Errors: UsageError, one line: unknown key (names file and line, and the nearest known key), a value
 ///         that does not parse (key, value, what would be right), a required key that is missing, a
 ///         `#` inside a path, a config file that is not there, values that do not go together
-///         (train::validate, state::validate).
-[[nodiscard]] train::RunConfig parse_train_options(std::vector<std::string> const& arguments);
+///         (config::validate, state::validate).
+[[nodiscard]] config::RunConfig parse_train_options(std::vector<std::string> const& arguments);
 
 /// A file of configs/policies over everything else that was given: what a run would do whose last
 /// word it is. One that has plan.choose gives way to all that was given.
 struct PolicyRow {
   std::string name;
-  std::optional<train::RunConfig> config;
+  std::optional<config::RunConfig> config;
   std::string problem{};  ///< why there is none: what does not go together with the rest
 };
 
@@ -33,7 +33,7 @@ enum class Largest { none, model, batch, sequence };
 
 /// A question to `offstage plan`.
 struct PlanOptions {
-  train::RunConfig config;
+  config::RunConfig config;
   std::vector<PolicyRow> policies;
   int ranks = 1;
   int ranks_per_node = 1;

@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
-#include "train/remedies.hpp"
+#include "train/forecast/remedies.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -54,7 +54,7 @@ std::string fit_of(train::Forecast const& forecast, PlanOptions const& options) 
 }
 
 /// `config` with as much of what is asked for.
-train::RunConfig sized(train::RunConfig config, Largest what, std::int64_t count) {
+config::RunConfig sized(config::RunConfig config, Largest what, std::int64_t count) {
   auto& train = config.train;
   switch (what) {
     case Largest::model:

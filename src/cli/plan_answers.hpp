@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/options.hpp"
-#include "train/forecast.hpp"
+#include "train/forecast/forecast.hpp"
 
 namespace offstage::cli {
 

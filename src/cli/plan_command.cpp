@@ -13,9 +13,9 @@
 #include "cli/options.hpp"
 #include "cli/plan_answers.hpp"
 #include "platform/memory/process_memory.hpp"
-#include "train/forecast.hpp"
-#include "train/memory_demand.hpp"
-#include "train/remedies.hpp"
+#include "train/forecast/forecast.hpp"
+#include "train/forecast/remedies.hpp"
+#include "train/memory/memory_demand.hpp"
 
 namespace offstage::cli {
 namespace {

@@ -19,7 +19,8 @@
 #include "cli/all_ranks.hpp"
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
-#include "cli/key_table.hpp"
+#include "config/key_table.hpp"
+#include "config/run_config.hpp"
 #include "device/device.hpp"
 #include "launch/launcher.hpp"
 #include "platform/cpu/affinity.hpp"
@@ -27,9 +28,8 @@
 #include "probe/measure.hpp"
 #include "tiers/spill_directory.hpp"
 #include "tiers/storage_path.hpp"
-#include "train/run_config.hpp"
-#include "train/run_device.hpp"
-#include "train/run_link.hpp"
+#include "train/settle/run_device.hpp"
+#include "train/settle/run_link.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -74,15 +74,15 @@ constexpr Effort quick_effort{
     {.bytes = 8 * MiB, .rounds = 2, .least = Seconds{0.02}}, Seconds{0.05}, 16 * MiB};
 
 struct Order {
-  train::RunConfig config;  ///< the keys above alone
-  std::string output;       ///< empty: printed
-  std::string emulation;    ///< device.emulate as it was given
+  config::RunConfig config;  ///< the keys above alone
+  std::string output;        ///< empty: printed
+  std::string emulation;     ///< device.emulate as it was given
   std::vector<std::string> dirs;
   Effort effort;
 };
 
-void set_key(char const* name, GivenOptions const& given, train::RunConfig& config) {
-  Key const& key = *find_key(name);
+void set_key(char const* name, GivenOptions const& given, config::RunConfig& config) {
+  config::Key const& key = *config::find_key(name);
   std::string const value =
       given.contains(name) ? given[name].as<std::string>() : std::string{*key.fallback};
   try {
@@ -105,7 +105,7 @@ Order read_order(Arguments const& arguments) {
   for (char const* key : keys_taken) {
     set_key(key, given, order.config);
   }
-  train::validate(order.config.device);
+  config::validate(order.config.device);
   order.output = given["output"].as<std::string>();
   if (given.contains("device.emulate")) {
     order.emulation = given["device.emulate"].as<std::string>();
@@ -276,7 +276,7 @@ probe::Measured Probing::measure() {
 
 // Last: a library that passes layers on takes device memory for good.
 double Probing::measure_rank_link() {
-  auto const made = train::make_run_link(train::CommBackend::automatic, comm_, *device_,
+  auto const made = train::make_run_link(config::CommBackend::automatic, comm_, *device_,
                                          cuda_ ? place_.placement.gpu : std::nullopt);
   return probe::measure_rank_link(*device_, *made.link, order_.effort.memory);
 }

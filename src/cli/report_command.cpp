@@ -11,9 +11,9 @@
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
 #include "cli/given_values.hpp"
+#include "config/effective_config.hpp"
 #include "report/page.hpp"
 #include "report/run.hpp"
-#include "train/effective_config.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -38,7 +38,7 @@ constexpr char const* position_name = "run-dir";
 /// Values of effective.cfg, which is missing where a run was stopped before its first step.
 std::map<std::string, std::string> settings_of(std::filesystem::path const& folder) {
   std::map<std::string, std::string> settings;
-  auto const path = folder / train::effective_config_name;
+  auto const path = folder / config::effective_config_name;
   if (std::error_code ignored; std::filesystem::exists(path, ignored)) {
     for (auto const& [key, values] : read_config_file(path.string())) {
       std::string& all = settings[key];

@@ -15,8 +15,8 @@
 #include "platform/mpi/communicator.hpp"
 #include "platform/mpi/session.hpp"
 #include "platform/slurm/squeue.hpp"
-#include "train/trainer.hpp"
-#include "train/watchdog.hpp"
+#include "train/run/trainer.hpp"
+#include "train/run/watchdog.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -26,19 +26,19 @@ constexpr Seconds squeue_patience{20.0};
 
 /// The options as this rank reads them, before MPI is up.
 struct ReadOptions {
-  train::RunConfig config;
+  config::RunConfig config;
   std::exception_ptr error;  ///< why there are none; else null
 };
 
 /// A terminal that knows how to clear a line, unless told otherwise. Open MPI gives its ranks a terminal
 /// of its own, wherever their output goes. Colours: https://no-color.org.
-void settle_progress(train::RunConfig& config) {
+void settle_progress(config::RunConfig& config) {
   char const* const terminal = std::getenv("TERM");
   char const* const no_color = std::getenv("NO_COLOR");
   bool const is_terminal = ::isatty(STDOUT_FILENO) != 0 && !mpi::has_launcher() &&
                            terminal != nullptr && std::string_view{terminal} != "dumb";
-  config.progress = config.wanted_progress == train::Progress::on ||
-                    (config.wanted_progress == train::Progress::automatic && is_terminal);
+  config.progress = config.wanted_progress == config::Progress::on ||
+                    (config.wanted_progress == config::Progress::automatic && is_terminal);
   config.colours = no_color == nullptr || *no_color == '\0';
 }
 
@@ -82,7 +82,7 @@ void ask_for_end(slurm::Job& job) {
 }
 
 /// Collective: nobody's watchdog runs while rank 0 waits for squeue.
-void look_for_job(train::RunConfig& config, mpi::Communicator const& comm) {
+void look_for_job(config::RunConfig& config, mpi::Communicator const& comm) {
   auto const environment = [](char const* name) -> char const* { return std::getenv(name); };
   config.job = slurm::job_of(environment);
   config.node = slurm::node_name(environment, cpu::host_name());
@@ -115,7 +115,7 @@ ExitCode run_together(ReadOptions read, mpi::Communicator const& comm,
         std::rethrow_exception(read.error);
       }
     });
-    train::RunConfig& config = read.config;
+    config::RunConfig& config = read.config;
     look_for_launcher(comm);
     look_for_job(config, comm);
     train::Watchdog const watchdog{config.watchdog, comm.rank(), end_stuck_job};

@@ -33,7 +33,7 @@ void HostHome<T>::bring(int layer, Take const& take) {
 }
 
 template <class T>
-update::ParameterTarget HostHome<T>::target(state::Subgroup const& subgroup) {
+Target HostHome<T>::target(state::Subgroup const& subgroup) {
   require(subgroup.begin + subgroup.size <= map_.shard_elements(rank_),
           "HostHome: the subgroup is not of this shard");
   return {shard_.as<T>().subspan(static_cast<std::size_t>(subgroup.begin),

@@ -22,7 +22,7 @@ class HostHome final : public ShardHome<T> {
 
   void expect(std::span<int const> /*layers*/) override {}
   void bring(int layer, Take const& take) override;
-  [[nodiscard]] update::ParameterTarget target(state::Subgroup const& subgroup) override;
+  [[nodiscard]] Target target(state::Subgroup const& subgroup) override;
   void set_readiness(state::Readiness* readiness) override { readiness_ = readiness; }
   void stop() noexcept override {}
 

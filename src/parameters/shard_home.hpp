@@ -4,9 +4,9 @@
 #include <functional>
 #include <span>
 
+#include "parameters/target.hpp"
 #include "state/readiness.hpp"
 #include "state/shard.hpp"
-#include "update/parameter_target.hpp"
 
 namespace offstage::parameters {
 
@@ -29,7 +29,7 @@ class ShardHome {
   /// this has been stopped.
   virtual void bring(int layer, Take const& take) = 0;
   /// Where the subgroup's new parameters go.
-  [[nodiscard]] virtual update::ParameterTarget target(state::Subgroup const& subgroup) = 0;
+  [[nodiscard]] virtual Target target(state::Subgroup const& subgroup) = 0;
   /// Whose waits come first; null: everything is always ready. Not while layers are expected.
   virtual void set_readiness(state::Readiness* readiness) = 0;
   /// Ends threads; nothing is brought any more. Waits of the readiness have to end by themselves.

@@ -82,7 +82,7 @@ void StoredHome<T>::bring(int layer, Take const& take) {
 }
 
 template <class T>
-update::ParameterTarget StoredHome<T>::target(state::Subgroup const& subgroup) {
+Target StoredHome<T>::target(state::Subgroup const& subgroup) {
   tiers::Lease lease = tiers_.create(subgroup.index);
   auto const bytes = lease.mutable_bytes();
   std::span const elements{reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};

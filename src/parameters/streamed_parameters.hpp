@@ -61,7 +61,7 @@ class StreamedParameters final : public WorkingParameters<T> {
   void expect(std::span<int const> layers) override;
   [[nodiscard]] std::span<T const> acquire(int layer) override;
   void release(int layer, std::shared_ptr<device::Event> done) override;
-  [[nodiscard]] update::ParameterTarget target(state::Subgroup const& subgroup) override {
+  [[nodiscard]] Target target(state::Subgroup const& subgroup) override {
     return home_->target(subgroup);
   }
   void set_readiness(state::Readiness* readiness) override;

@@ -33,7 +33,7 @@ void WorkingParameters<T>::fill(state::Subgroup const& subgroup,
 }
 
 template <class T>
-update::ParameterTarget DeviceParameters<T>::target(state::Subgroup const& subgroup) {
+Target DeviceParameters<T>::target(state::Subgroup const& subgroup) {
   auto const shard = copy_.shard();
   require(subgroup.begin + subgroup.size <= std::ssize(shard),
           "DeviceParameters: the subgroup is not of this shard");

@@ -6,13 +6,13 @@
 
 #include "device/device.hpp"
 #include "parameters/host_home.hpp"
+#include "parameters/target.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/exchange.hpp"
 #include "state/rank_link.hpp"
 #include "state/readiness.hpp"
 #include "state/shard.hpp"
 #include "state/working_copy.hpp"
-#include "update/parameter_target.hpp"
 
 namespace offstage::parameters {
 
@@ -32,7 +32,7 @@ class WorkingParameters : public state::ParameterSource<T> {
   /// These layers will be acquired, in this order, after those that were expected before.
   virtual void expect(std::span<int const> /*layers*/) {}
   /// Where an update puts the subgroup's new parameters. Threads: any.
-  [[nodiscard]] virtual update::ParameterTarget target(state::Subgroup const& subgroup) = 0;
+  [[nodiscard]] virtual Target target(state::Subgroup const& subgroup) = 0;
   /// Fills the subgroup's part with these, rounded to T; returns when done. No layer of it is expected.
   virtual void fill(state::Subgroup const& subgroup, std::span<float const> parameters);
   /// Whose wait comes before a layer is used; null: everything is always ready. No layer is expected.
@@ -62,7 +62,7 @@ class DeviceParameters final : public WorkingParameters<T> {
   void release(int layer, std::shared_ptr<device::Event> done) override {
     copy_.release(layer, std::move(done));
   }
-  [[nodiscard]] update::ParameterTarget target(state::Subgroup const& subgroup) override;
+  [[nodiscard]] Target target(state::Subgroup const& subgroup) override;
   void fill(state::Subgroup const& subgroup, std::span<float const> parameters) override;
   void set_readiness(state::Readiness* readiness) override { copy_.set_readiness(readiness); }
 
@@ -79,7 +79,7 @@ class HostParameters final : public WorkingParameters<T> {
 
   [[nodiscard]] std::span<T const> acquire(int layer) override { return home_.part(layer); }
   void release(int /*layer*/, std::shared_ptr<device::Event> /*done*/) override {}
-  [[nodiscard]] update::ParameterTarget target(state::Subgroup const& subgroup) override {
+  [[nodiscard]] Target target(state::Subgroup const& subgroup) override {
     return home_.target(subgroup);
   }
   void set_readiness(state::Readiness* readiness) override { home_.set_readiness(readiness); }

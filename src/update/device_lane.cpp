@@ -24,31 +24,31 @@ Bytes slot_bytes(DeviceLaneSettings const& settings) {
                            (settings.parameters_on_host ? settings.parameter_bytes : 0));
 }
 
-std::byte const* address_of(GradientView const& view) {
+std::byte const* address_of(kernels::GradientView const& view) {
   return std::visit([](auto span) { return reinterpret_cast<std::byte const*>(span.data()); },
                     view);
 }
 
 /// The same values, elsewhere.
-GradientView moved_to(std::byte const* address, GradientView const& view) {
+kernels::GradientView moved_to(std::byte const* address, kernels::GradientView const& view) {
   return std::visit(
       [&]<class G>(std::span<G const> span) {
-        return GradientView{std::span{reinterpret_cast<G const*>(address), span.size()}};
+        return kernels::GradientView{std::span{reinterpret_cast<G const*>(address), span.size()}};
       },
       view);
 }
 
 }  // namespace
 
-WorkingCopyView moved_to(std::byte* address, WorkingCopyView const& view) {
+kernels::WorkingCopyView moved_to(std::byte* address, kernels::WorkingCopyView const& view) {
   return std::visit(
       [&]<class W>(std::span<W> span) {
-        return WorkingCopyView{std::span{reinterpret_cast<W*>(address), span.size()}};
+        return kernels::WorkingCopyView{std::span{reinterpret_cast<W*>(address), span.size()}};
       },
       view);
 }
 
-std::byte* address_of(WorkingCopyView const& view) {
+std::byte* address_of(kernels::WorkingCopyView const& view) {
   return std::visit([](auto span) { return reinterpret_cast<std::byte*>(span.data()); }, view);
 }
 
@@ -56,15 +56,15 @@ std::byte* address_of(WorkingCopyView const& view) {
 struct DeviceLane::Job {
   state::Subgroup const& subgroup;
   StateViews state;
-  GradientView const& gradient;
-  ParameterTarget const& target;
+  kernels::GradientView const& gradient;
+  parameters::Target const& target;
   kernels::OptimizerStep const& step;
   bool resident;
   GradientPlace place;
 };
 
 DeviceLane::DeviceLane(device::Device& device, DeviceLaneSettings const& settings,
-                       trace::Trace* trace, DeviceMemory* memory)
+                       trace::Trace* trace, device::MemoryCounter* memory)
     : settings_{checked(settings)},
       figures_{trace},
       memory_{memory},
@@ -84,14 +84,15 @@ DeviceLane::~DeviceLane() {
 }
 
 void DeviceLane::update(state::Subgroup const& subgroup, std::span<std::byte> state,
-                        GradientView const& gradient, ParameterTarget const& target,
+                        kernels::GradientView const& gradient, parameters::Target const& target,
                         kernels::OptimizerStep const& step, GradientPlace place) {
   run({subgroup, state_views(settings_.layout, state, subgroup.size), gradient, target, step, false,
        place});
 }
 
 void DeviceLane::update_resident(state::Subgroup const& subgroup, std::span<std::byte> state,
-                                 GradientView const& gradient, ParameterTarget const& target,
+                                 kernels::GradientView const& gradient,
+                                 parameters::Target const& target,
                                  kernels::OptimizerStep const& step, GradientPlace place) {
   run({subgroup, state_views(settings_.layout, state, subgroup.size), gradient, target, step, true,
        place});
@@ -126,10 +127,10 @@ DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
   if (job.place == GradientPlace::host || !job.resident || !job.target.on_device) {
     slot.emplace(slots_.take());
   }
-  auto const taken = DeviceMemory::Clock::now();
-  std::optional<DeviceMemory::User> user;
+  auto const taken = device::MemoryCounter::Clock::now();
+  std::optional<device::MemoryCounter::User> user;
   if (slot) {
-    user = slot->is_lent() ? DeviceMemory::User::lent : DeviceMemory::User::slots;
+    user = slot->is_lent() ? device::MemoryCounter::User::lent : device::MemoryCounter::User::slots;
   }
   try {
     Fed fed = feed_through(slot, job, range);
@@ -159,7 +160,7 @@ DeviceLane::Fed DeviceLane::feed_through(std::optional<ChunkSlots::Hold>& slot, 
       job.resident
           ? here
           : state_views(layout, {memory, static_cast<std::size_t>(state_bytes)}, settings_.chunk);
-  GradientView gradient = part_of(job.gradient, range);
+  kernels::GradientView gradient = part_of(job.gradient, range);
 
   Fed fed;
   fed.elements = range.count;
@@ -177,8 +178,9 @@ DeviceLane::Fed DeviceLane::feed_through(std::optional<ChunkSlots::Hold>& slot, 
       fed.brought_bytes += column;
     }
   }
-  WorkingCopyView const target = part_of(job.target.view, range);
-  WorkingCopyView const copy = job.target.on_device ? target : moved_to(parameters, target);
+  kernels::WorkingCopyView const target = part_of(job.target.view, range);
+  kernels::WorkingCopyView const copy =
+      job.target.on_device ? target : moved_to(parameters, target);
   if (splits_parameter(layout) && !job.target.on_device) {
     Bytes const size = range.count * element_bytes(target);
     bring_->copy(parameters, address_of(target), size, device::Copy::host_to_device);
@@ -208,7 +210,7 @@ void DeviceLane::take_back(Job const& job, Range range, StateViews const& there,
     fed.returned_bytes += size;
   };
   if (!job.target.on_device) {
-    WorkingCopyView const target = part_of(job.target.view, range);
+    kernels::WorkingCopyView const target = part_of(job.target.view, range);
     copy(address_of(target), parameters, range.count * element_bytes(target));
   }
   if (!job.resident) {
@@ -237,8 +239,8 @@ void DeviceLane::count(state::Subgroup const& subgroup, std::vector<Fed> const& 
   }
 }
 
-WorkingCopyView DeviceLane::staging(WorkingCopyView target, std::int64_t begin,
-                                    std::int64_t count) {
+kernels::WorkingCopyView DeviceLane::staging(kernels::WorkingCopyView target, std::int64_t begin,
+                                             std::int64_t count) {
   require(stages(), "DeviceLane::staging: the working copy is host memory");
   return sender_->staging(target, begin, count);
 }

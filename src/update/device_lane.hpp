@@ -10,16 +10,16 @@
 
 #include "base/state_layout.hpp"
 #include "device/device.hpp"
+#include "device/memory_counter.hpp"
 #include "kernels/optimizer/optimizer.hpp"
+#include "parameters/target.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
 #include "update/chunk_slots.hpp"
-#include "update/device_memory.hpp"
+#include "update/gradients/lease.hpp"
 #include "update/lane_figures.hpp"
 #include "update/parameter_sender.hpp"
-#include "update/parameter_target.hpp"
 #include "update/subgroup_step.hpp"
-#include "update/views.hpp"
 
 namespace offstage::update {
 
@@ -61,7 +61,7 @@ struct DeviceLaneSettings {
 class DeviceLane {
  public:
   DeviceLane(device::Device& device, DeviceLaneSettings const& settings,
-             trace::Trace* trace = nullptr, DeviceMemory* memory = nullptr);
+             trace::Trace* trace = nullptr, device::MemoryCounter* memory = nullptr);
   ~DeviceLane();
   DeviceLane(DeviceLane const&) = delete;
   DeviceLane& operator=(DeviceLane const&) = delete;
@@ -71,19 +71,19 @@ class DeviceLane {
   /// alone. Returns when everything is where it belongs.
   /// Errors: PreconditionError: a target in host memory without settings.parameters_on_host.
   void update(state::Subgroup const& subgroup, std::span<std::byte> state,
-              GradientView const& gradient, ParameterTarget const& target,
+              kernels::GradientView const& gradient, parameters::Target const& target,
               kernels::OptimizerStep const& step, GradientPlace place = GradientPlace::host);
   /// Updates a subgroup whose state is in device memory. Only the gradient crosses the link, unless it is
   /// there too, and new parameters whose target lies beyond it.
   void update_resident(state::Subgroup const& subgroup, std::span<std::byte> state,
-                       GradientView const& gradient, ParameterTarget const& target,
+                       kernels::GradientView const& gradient, parameters::Target const& target,
                        kernels::OptimizerStep const& step,
                        GradientPlace place = GradientPlace::host);
 
   /// Returns host memory for new parameters, elements [begin, begin + count) of `target`, which is
   /// device memory. `count` is at most a chunk. Blocks until a place is free.
-  [[nodiscard]] WorkingCopyView staging(WorkingCopyView target, std::int64_t begin,
-                                        std::int64_t count);
+  [[nodiscard]] kernels::WorkingCopyView staging(kernels::WorkingCopyView target,
+                                                 std::int64_t begin, std::int64_t count);
   /// Sends the parameters that fill the last staging() to their place in the target. The returned event
   /// says when they are there. One thread calls staging and send.
   [[nodiscard]] std::shared_ptr<device::Event> send();
@@ -117,8 +117,8 @@ class DeviceLane {
     Stretch brought, updated, returned;
     Bytes brought_bytes{}, returned_bytes{};
     std::int64_t elements{};
-    DeviceMemory::Clock::time_point taken;   ///< its slot
-    std::optional<DeviceMemory::User> slot;  ///< none: it needs no slot
+    device::MemoryCounter::Clock::time_point taken;   ///< its slot
+    std::optional<device::MemoryCounter::User> slot;  ///< none: it needs no slot
   };
   void run(Job const& job);
   /// The caller has feed_mutex_.
@@ -134,7 +134,7 @@ class DeviceLane {
 
   DeviceLaneSettings settings_;
   LaneFigures figures_;
-  DeviceMemory* memory_;
+  device::MemoryCounter* memory_;
   ChunkSlots slots_;
   std::unique_ptr<ParameterSender> sender_;  ///< null: nothing is staged
   std::mutex feed_mutex_;  ///< guards the streams, and makes its holder the one who takes slots

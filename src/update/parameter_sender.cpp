@@ -25,13 +25,13 @@ ParameterSender::~ParameterSender() {
   settle();
 }
 
-WorkingCopyView ParameterSender::staging(WorkingCopyView const& target, std::int64_t begin,
-                                         std::int64_t count) {
+kernels::WorkingCopyView ParameterSender::staging(kernels::WorkingCopyView const& target,
+                                                  std::int64_t begin, std::int64_t count) {
   std::scoped_lock const lock{mutex_};
   Slot& slot = slots_[next_];
   empty(slot);
   return std::visit(
-      [&]<class W>(std::span<W> all) -> WorkingCopyView {
+      [&]<class W>(std::span<W> all) -> kernels::WorkingCopyView {
         slot.bytes = count * static_cast<Bytes>(sizeof(W));
         require(begin >= 0 && count >= 0 && begin + count <= std::ssize(all) &&
                     slot.bytes <= slot_bytes_,

@@ -9,9 +9,9 @@
 
 #include "base/units.hpp"
 #include "device/device.hpp"
+#include "kernels/optimizer/optimizer.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "update/lane_figures.hpp"
-#include "update/views.hpp"
 
 namespace offstage::update {
 
@@ -28,8 +28,8 @@ class ParameterSender {
   ParameterSender& operator=(ParameterSender const&) = delete;
 
   /// As of DeviceLane.
-  [[nodiscard]] WorkingCopyView staging(WorkingCopyView const& target, std::int64_t begin,
-                                        std::int64_t count);
+  [[nodiscard]] kernels::WorkingCopyView staging(kernels::WorkingCopyView const& target,
+                                                 std::int64_t begin, std::int64_t count);
   [[nodiscard]] std::shared_ptr<device::Event> send();
   /// Counts what has been sent; returns when it is there.
   void count();

@@ -34,7 +34,8 @@ UpdatePipeline::UpdatePipeline(std::vector<state::Subgroup> const& subgroups, ti
 UpdatePipeline::~UpdatePipeline() = default;
 
 UpdateStats UpdatePipeline::run(kernels::OptimizerStep const& step, std::span<Trip const> order,
-                                GradientSource const& gradient, ParameterTargets const& targets) {
+                                GradientSource const& gradient,
+                                parameters::Targets const& targets) {
   start(step, order, gradient, targets);
   return finish();
 }
@@ -47,7 +48,7 @@ void UpdatePipeline::begin(std::span<Trip const> order) {
 
 void UpdatePipeline::start_trips(Begin when, kernels::OptimizerStep const& step,
                                  std::span<Trip const> order, GradientSource gradient,
-                                 ParameterTargets targets) {
+                                 parameters::Targets targets) {
   if (settings_.readiness != nullptr) {
     settings_.readiness->begin();
   }
@@ -64,7 +65,7 @@ void UpdatePipeline::start_trips(Begin when, kernels::OptimizerStep const& step,
 }
 
 void UpdatePipeline::start(kernels::OptimizerStep const& step, std::span<Trip const> order,
-                           GradientSource gradient, ParameterTargets targets) {
+                           GradientSource gradient, parameters::Targets targets) {
   begin(order);
   if (settings_.device != nullptr) {
     settings_.device->use_lent();
@@ -75,7 +76,7 @@ void UpdatePipeline::start(kernels::OptimizerStep const& step, std::span<Trip co
 
 void UpdatePipeline::start_under_forward(kernels::OptimizerStep const& step,
                                          std::span<Trip const> order, GradientSource gradient,
-                                         ParameterTargets targets) {
+                                         parameters::Targets targets) {
   begin(order);
   std::vector<Trip> lowest_first{order.begin(), order.end()};
   std::ranges::sort(lowest_first, {}, &Trip::subgroup);
@@ -84,7 +85,7 @@ void UpdatePipeline::start_under_forward(kernels::OptimizerStep const& step,
 
 void UpdatePipeline::start_ahead(kernels::OptimizerStep const& presumed, double most_squares,
                                  std::span<Trip const> order, GradientSource gradient,
-                                 ParameterTargets targets) {
+                                 parameters::Targets targets) {
   begin(order);
   if (settings_.device != nullptr) {
     require(settings_.device->settings().slots == 0 || settings_.device->any_own_slots(),

@@ -9,14 +9,14 @@
 
 #include "base/units.hpp"
 #include "kernels/optimizer/optimizer.hpp"
+#include "parameters/target.hpp"
 #include "plan/share.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/readiness.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 #include "update/device_lane.hpp"
-#include "update/gradient_accumulator.hpp"
-#include "update/parameter_target.hpp"
+#include "update/gradients/lease.hpp"
 #include "update/trip_queue.hpp"
 
 namespace offstage::update {
@@ -79,13 +79,13 @@ class UpdatePipeline {
   /// alone. A pass of the tiers begins with it. Returns when every commit has returned.
   /// Errors: PreconditionError if a gradient has not the elements; the subgroup's state stays as it is.
   UpdateStats run(kernels::OptimizerStep const& step, std::span<Trip const> order,
-                  GradientSource const& gradient, ParameterTargets const& targets);
+                  GradientSource const& gradient, parameters::Targets const& targets);
   /// The same, but returns as soon as the CPU has no more to compute. Transfers and device updates go
   /// on under the next forward, which the readiness holds up where it must. Memory that was lent to
   /// the device lane is free then; if the lane has no other memory, the device is done too. finish()
   /// throws the errors of trips.
   void start(kernels::OptimizerStep const& step, std::span<Trip const> order,
-             GradientSource gradient, ParameterTargets targets);
+             GradientSource gradient, parameters::Targets targets);
   /// Begins an update under backward (Fuyou section 4.3), before the gradients are there and the norm
   /// is known. Subgroups whose tiers have a spare version (Tiers::fetch_on_trial) are updated by
   /// `presumed` as their gradients are completed, the others once that step is confirmed. State is
@@ -94,7 +94,8 @@ class UpdatePipeline {
   /// StepGate. The update that start() began has ended before. Lent device memory is not used.
   /// Errors: PreconditionError: the lane has slots in lent memory alone.
   void start_ahead(kernels::OptimizerStep const& presumed, double most_squares,
-                   std::span<Trip const> order, GradientSource gradient, ParameterTargets targets);
+                   std::span<Trip const> order, GradientSource gradient,
+                   parameters::Targets targets);
   /// Tells such an update that the gradient source can give this subgroup's gradient, and that nobody
   /// needs its old parameters. `squares`: sum over its elements if known, else 0. Threads: any.
   void complete(std::int64_t subgroup, double squares);
@@ -112,7 +113,7 @@ class UpdatePipeline {
   /// of it goes on under the next forward, in the order in which that reads parameters. A thread of its
   /// own computes, and this returns at once. It follows take_back; lent device memory is not used.
   void start_under_forward(kernels::OptimizerStep const& step, std::span<Trip const> order,
-                           GradientSource gradient, ParameterTargets targets);
+                           GradientSource gradient, parameters::Targets targets);
   /// Cancels waiting trips after the run has failed, and waits for the others. Only late calls of
   /// complete and the destructor follow.
   void abandon() noexcept;
@@ -129,7 +130,7 @@ class UpdatePipeline {
   void begin(std::span<Trip const> order);
   /// The trips of an update whose step is known.
   void start_trips(Begin when, kernels::OptimizerStep const& step, std::span<Trip const> order,
-                   GradientSource gradient, ParameterTargets targets);
+                   GradientSource gradient, parameters::Targets targets);
   std::unique_ptr<Trips> under_way_;  ///< trips that start began
   bool ahead_ = false;                ///< it waits for confirm or take_back
   bool was_ahead_ = false;            ///< it was confirmed

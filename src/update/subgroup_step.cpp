@@ -60,23 +60,23 @@ StateViews part_of(StateLayout const& layout, StateViews const& state, std::int6
   return views;
 }
 
-GradientView part_of(GradientView const& view, Range range) {
-  return std::visit([&](auto span) { return GradientView{part(span, range)}; }, view);
+kernels::GradientView part_of(kernels::GradientView const& view, Range range) {
+  return std::visit([&](auto span) { return kernels::GradientView{part(span, range)}; }, view);
 }
 
-WorkingCopyView part_of(WorkingCopyView const& view, Range range) {
-  return std::visit([&](auto span) { return WorkingCopyView{part(span, range)}; }, view);
+kernels::WorkingCopyView part_of(kernels::WorkingCopyView const& view, Range range) {
+  return std::visit([&](auto span) { return kernels::WorkingCopyView{part(span, range)}; }, view);
 }
 
-std::int64_t elements_of(WorkingCopyView const& view) {
+std::int64_t elements_of(kernels::WorkingCopyView const& view) {
   return std::visit([](auto span) { return std::ssize(span); }, view);
 }
 
-Bytes element_bytes(GradientView const& view) {
+Bytes element_bytes(kernels::GradientView const& view) {
   return std::visit([]<class G>(std::span<G>) { return static_cast<Bytes>(sizeof(G)); }, view);
 }
 
-Bytes element_bytes(WorkingCopyView const& view) {
+Bytes element_bytes(kernels::WorkingCopyView const& view) {
   return std::visit([]<class W>(std::span<W>) { return static_cast<Bytes>(sizeof(W)); }, view);
 }
 
@@ -93,7 +93,7 @@ void step_on_stream(device::Stream& stream, StepPart const& part,
   });
 }
 
-void require_fit(state::Subgroup const& subgroup, GradientView const& gradient) {
+void require_fit(state::Subgroup const& subgroup, kernels::GradientView const& gradient) {
   std::int64_t covered = 0;
   for (state::Piece const& piece : subgroup.pieces) {
     covered += piece.chunks.count * chunk_elements;

@@ -5,22 +5,16 @@
 #include <cstdint>
 #include <span>
 
+#include "base/range.hpp"
 #include "base/state_layout.hpp"
 #include "base/units.hpp"
 #include "device/device.hpp"
 #include "kernels/optimizer/optimizer.hpp"
 #include "state/shard.hpp"
-#include "update/views.hpp"
 
 namespace offstage::update {
 
-/// Elements [begin, begin + count) of a subgroup.
-struct Range {
-  std::int64_t begin{};
-  std::int64_t count{};
-};
-
-/// Where each plane of such a range begins, or of a whole subgroup, in the layout's order.
+/// Where each plane of a range of a subgroup's elements begins, or of all of them, in the layout's order.
 using StateViews = std::array<std::byte*, kernels::most_planes>;
 
 /// Whether the working copy has the upper half of each parameter: an update reads it too.
@@ -31,11 +25,11 @@ using StateViews = std::array<std::byte*, kernels::most_planes>;
                                      std::int64_t size);
 [[nodiscard]] StateViews part_of(StateLayout const& layout, StateViews const& state,
                                  std::int64_t begin);
-[[nodiscard]] GradientView part_of(GradientView const& view, Range range);
-[[nodiscard]] WorkingCopyView part_of(WorkingCopyView const& view, Range range);
-[[nodiscard]] std::int64_t elements_of(WorkingCopyView const& view);
-[[nodiscard]] Bytes element_bytes(GradientView const& view);
-[[nodiscard]] Bytes element_bytes(WorkingCopyView const& view);
+[[nodiscard]] kernels::GradientView part_of(kernels::GradientView const& view, Range range);
+[[nodiscard]] kernels::WorkingCopyView part_of(kernels::WorkingCopyView const& view, Range range);
+[[nodiscard]] std::int64_t elements_of(kernels::WorkingCopyView const& view);
+[[nodiscard]] Bytes element_bytes(kernels::GradientView const& view);
+[[nodiscard]] Bytes element_bytes(kernels::WorkingCopyView const& view);
 
 /// A range of a subgroup that an optimizer's step is done on: all views are of its elements alone.
 struct StepPart {
@@ -43,8 +37,8 @@ struct StepPart {
   Range range;
   StateLayout const& layout;
   StateViews state;
-  GradientView gradient;
-  WorkingCopyView copy;
+  kernels::GradientView gradient;
+  kernels::WorkingCopyView copy;
 };
 /// One step of it, piece by piece. On the host with the caller's OpenMP team; on a stream, whose device holds the
 /// views, it returns before the work is done.
@@ -55,6 +49,6 @@ void step_on_stream(device::Stream& stream, StepPart const& part,
 
 /// Whether a whole subgroup can be stepped with these: before its state is touched.
 /// Errors: PreconditionError: the gradient has not an element for each of the subgroup's; its pieces do not cover it.
-void require_fit(state::Subgroup const& subgroup, GradientView const& gradient);
+void require_fit(state::Subgroup const& subgroup, kernels::GradientView const& gradient);
 
 }  // namespace offstage::update

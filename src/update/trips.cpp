@@ -46,7 +46,7 @@ std::vector<Trip> placed(std::span<Trip const> order, PipelineSettings const& se
 
 Trips::Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
              PipelineSettings const& settings, Begin begin, std::unique_ptr<StepGate> gate,
-             std::span<Trip const> order, GradientSource gradient, ParameterTargets targets)
+             std::span<Trip const> order, GradientSource gradient, parameters::Targets targets)
     : subgroups_{subgroups},
       tiers_{tiers},
       settings_{settings},
@@ -258,7 +258,7 @@ void Trips::make_on_device(state::Subgroup const& subgroup, std::string const& r
   }
   {
     trace::Scope const scope{settings_.trace, row, "update", subgroup.index};
-    GradientView const& gradient = leases->gradient->view;
+    kernels::GradientView const& gradient = leases->gradient->view;
     GradientPlace const place = leases->gradient->place;
     if (resident) {
       settings_.device->update_resident(subgroup, settings_.resident(subgroup.index), gradient,
@@ -294,8 +294,8 @@ std::shared_ptr<device::Event> Trips::compute(state::Subgroup const& subgroup, L
   trace::Scope const scope{settings_.trace, "update", "update", subgroup.index};
   StateLayout const& layout = settings_.layout;
   StateViews const views = state_views(layout, leases.state->mutable_bytes(), subgroup.size);
-  GradientView const& gradient = leases.gradient->view;
-  ParameterTarget const& target = *leases.target;
+  kernels::GradientView const& gradient = leases.gradient->view;
+  parameters::Target const& target = *leases.target;
   bool const staged = target.on_device && settings_.device != nullptr && settings_.device->stages();
   require(!staged || !splits_parameter(layout),
           "Trips: the working copy, which has the upper halves of parameters, is beyond a link");

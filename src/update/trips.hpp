@@ -14,11 +14,11 @@
 #include "base/stopwatch.hpp"
 #include "base/thread.hpp"
 #include "kernels/optimizer/optimizer.hpp"
+#include "parameters/target.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 #include "update/compute_lane.hpp"
-#include "update/parameter_target.hpp"
 #include "update/pipeline.hpp"
 #include "update/step_gate.hpp"
 #include "update/trip_queue.hpp"
@@ -40,7 +40,7 @@ class Trips {
   /// and by what step a subgroup is updated.
   Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
         PipelineSettings const& settings, Begin begin, std::unique_ptr<StepGate> gate,
-        std::span<Trip const> order, GradientSource gradient, ParameterTargets targets);
+        std::span<Trip const> order, GradientSource gradient, parameters::Targets targets);
   /// Cancels what waits at the gate, and waits for all trips.
   ~Trips();
   Trips(Trips const&) = delete;
@@ -71,7 +71,7 @@ class Trips {
   struct Leases {
     std::optional<GradientLease> gradient;
     std::optional<tiers::Lease> state;
-    std::optional<ParameterTarget> target;
+    std::optional<parameters::Target> target;
     kernels::OptimizerStep step;
   };
   /// None: the gate was cancelled.
@@ -95,7 +95,7 @@ class Trips {
   std::unique_ptr<StepGate> gate_;
   int team_;  ///< threads that an update on the CPU uses
   GradientSource gradient_;
-  ParameterTargets targets_;
+  parameters::Targets targets_;
   TripQueue queue_;
   ComputeLane lane_;
   Pacer pacer_;                    ///< pacer of the thread that computes alone

@@ -46,7 +46,7 @@ std::string text_of(std::string const& file) {
   return {std::istreambuf_iterator<char>{in}, {}};
 }
 
-train::RunConfig parse_with(std::string const& file, std::vector<std::string> const& more = {}) {
+config::RunConfig parse_with(std::string const& file, std::vector<std::string> const& more = {}) {
   std::vector<std::string> arguments{"--config",          file,
                                      "--run.dir=r",       "--data.train=t",
                                      "--train.steps=2",   "--model.layers=1",
@@ -132,7 +132,7 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_EQ(files_of("policies").size(), 6U);
   std::string const policies = std::string{OFFSTAGE_CONFIGS} + "/policies/";
   auto const zero3 = parse_with(policies + "zero3.cfg", {"--tiers.path=/a"});
-  EXPECT_EQ(zero3.storage.exclusive, train::Exclusive::off);
+  EXPECT_EQ(zero3.storage.exclusive, config::Exclusive::off);
   EXPECT_TRUE(zero3.storage.flush_fp32);
   EXPECT_EQ(zero3.storage.order, plan::UpdateOrder::ascending);
   EXPECT_EQ(zero3.storage.evict, tiers::Evict::oldest);
@@ -145,8 +145,8 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_TRUE(offstage.home_is_open);
   EXPECT_TRUE(offstage.share.resident_is_open);
   EXPECT_FALSE(offstage.share.device_share.has_value());
-  EXPECT_EQ(offstage.overlap, train::Overlap::automatic);
-  EXPECT_EQ(offstage.train.schedule, train::LayerSchedule::automatic);
+  EXPECT_EQ(offstage.overlap, config::Overlap::automatic);
+  EXPECT_EQ(offstage.train.schedule, config::LayerSchedule::automatic);
   EXPECT_EQ(offstage.train.activations.rule, activations::Policy::Rule::automatic);
   EXPECT_LT(offstage.storage.most_cache, 0);
   auto const twinflow = parse_with(policies + "twinflow.cfg");
@@ -157,7 +157,7 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_EQ(dos.share.transfers, plan::Transfers::overlap);
   EXPECT_EQ(dos.share.device_share, std::nullopt);
   auto const mlp = parse_with(policies + "mlp.cfg", {"--tiers.path=/a", "--tiers.path=/b"});
-  EXPECT_EQ(mlp.storage.exclusive, train::Exclusive::on);
+  EXPECT_EQ(mlp.storage.exclusive, config::Exclusive::on);
   EXPECT_FALSE(mlp.storage.flush_fp32);
   EXPECT_EQ(mlp.storage.order, plan::UpdateOrder::alternate);
   EXPECT_EQ(mlp.storage.evict, tiers::Evict::oldest);
@@ -165,14 +165,14 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_FALSE(mlp.numerics.accumulate_fp32);
   EXPECT_EQ(mlp.share.device_share, 0.0);
   auto const fuyou = parse_with(policies + "fuyou.cfg", {"--tiers.path=/a"});
-  EXPECT_EQ(fuyou.overlap, train::Overlap::on);
+  EXPECT_EQ(fuyou.overlap, config::Overlap::on);
   EXPECT_EQ(fuyou.parameter_home, parameters::Home::storage);
   EXPECT_EQ(fuyou.train.activations.rule, activations::Policy::Rule::automatic);
   for (auto const* paper : {&zero3, &twinflow, &dos, &mlp, &fuyou}) {
-    EXPECT_EQ(paper->storage.split_parameters, train::SplitParameters::off);
+    EXPECT_EQ(paper->storage.split_parameters, config::SplitParameters::off);
   }
   for (auto const* other : {&zero3, &twinflow, &dos, &mlp}) {
-    EXPECT_EQ(other->overlap, train::Overlap::off);
+    EXPECT_EQ(other->overlap, config::Overlap::off);
   }
   EXPECT_EQ(zero3.share.device_gradients, 0);
   EXPECT_EQ(twinflow.share.device_gradients, 0);

@@ -12,7 +12,7 @@ using DeviceKeys = OptionsFixture;
 
 TEST_F(DeviceKeys, DefaultsLeaveTheChoiceToThePlan) {
   auto const config = parse();
-  EXPECT_EQ(config.device.kind, train::DeviceKind::automatic);
+  EXPECT_EQ(config.device.kind, config::DeviceKind::automatic);
   EXPECT_FALSE(config.device.emulation.any());
   EXPECT_EQ(config.share.device_share, std::nullopt);
   EXPECT_EQ(config.share.device_resident, 0.0);
@@ -26,7 +26,7 @@ TEST_F(DeviceKeys, SaysWhereAndHowTheUpdateRuns) {
   auto const config = parse({"--device.kind=host", "--device.emulate=h2d=3GB/s,update=900M",
                              "--update.device-share=0.33", "--update.device-resident=0.2",
                              "--update.device-chunk=1", "--update.transfers=blocking"});
-  EXPECT_EQ(config.device.kind, train::DeviceKind::host);
+  EXPECT_EQ(config.device.kind, config::DeviceKind::host);
   EXPECT_EQ(config.device.emulation.host_to_device, 3e9);
   EXPECT_EQ(config.device.emulation.device_update, 9e8);
   EXPECT_EQ(config.share.device_share, 0.33);

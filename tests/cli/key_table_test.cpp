@@ -1,4 +1,4 @@
-#include "cli/key_table.hpp"
+#include "config/key_table.hpp"
 
 #include <gmock/gmock.h>
 
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 TEST(KeyTable, NamesAreUniqueAndHaveOneSection) {
   std::set<std::string_view> names;
-  for (Key const& key : key_table()) {
+  for (config::Key const& key : config::key_table()) {
     EXPECT_TRUE(names.insert(key.name).second) << key.name;
     EXPECT_EQ(std::ranges::count(key.name, '.'), 1) << key.name;
     EXPECT_EQ(key.name.find('_'), std::string_view::npos) << key.name;
@@ -23,7 +23,7 @@ TEST(KeyTable, NamesAreUniqueAndHaveOneSection) {
 TEST(KeyTable, KeysOfOneSectionStandTogether) {
   std::set<std::string_view> seen;
   std::string_view section;
-  for (Key const& key : key_table()) {
+  for (config::Key const& key : config::key_table()) {
     auto const now = key.name.substr(0, key.name.find('.'));
     if (now != section) {
       EXPECT_TRUE(seen.insert(now).second) << now;
@@ -33,8 +33,8 @@ TEST(KeyTable, KeysOfOneSectionStandTogether) {
 }
 
 TEST(KeyTable, DefaultsCanBeRead) {
-  train::RunConfig config;
-  for (Key const& key : key_table()) {
+  config::RunConfig config;
+  for (config::Key const& key : config::key_table()) {
     if (key.fallback && key.derive == nullptr) {
       EXPECT_NO_THROW(key.set(config, std::string{*key.fallback})) << key.name;
     }
@@ -43,7 +43,7 @@ TEST(KeyTable, DefaultsCanBeRead) {
 
 TEST(KeyTable, OnlyTheKeysOfTheDesignAreRequired) {
   std::set<std::string_view> required;
-  for (Key const& key : key_table()) {
+  for (config::Key const& key : config::key_table()) {
     if (key.required()) {
       required.insert(key.name);
     }
@@ -54,15 +54,15 @@ TEST(KeyTable, OnlyTheKeysOfTheDesignAreRequired) {
 }
 
 TEST(KeyTable, FindsByNameAlone) {
-  ASSERT_NE(find_key("train.steps"), nullptr);
-  EXPECT_EQ(find_key("train.steps")->name, "train.steps");
-  EXPECT_EQ(find_key("train.step"), nullptr);
-  EXPECT_EQ(find_key(""), nullptr);
+  ASSERT_NE(config::find_key("train.steps"), nullptr);
+  EXPECT_EQ(config::find_key("train.steps")->name, "train.steps");
+  EXPECT_EQ(config::find_key("train.step"), nullptr);
+  EXPECT_EQ(config::find_key(""), nullptr);
 }
 
 TEST(KeyTable, TheHelpShowsEveryKeyWithItsDefault) {
   auto const help = train_help();
-  for (Key const& key : key_table()) {
+  for (config::Key const& key : config::key_table()) {
     EXPECT_THAT(help, HasSubstr("--" + std::string{key.name} + " "));
   }
   EXPECT_THAT(help, HasSubstr("[100M]"));

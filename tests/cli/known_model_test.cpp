@@ -75,7 +75,7 @@ TEST_F(KnownModels, RefuseKeysThatDoNotAgreeWithTheirPlace) {
 }
 
 TEST_F(KnownModels, AreNotLookedForInAnEmptyDirectoryOfCheckpoints) {
-  train::RunConfig config;
+  config::RunConfig config;
   config.checkpoint.resume = "auto";
   config.checkpoint.dir = directory_.path() / "none";
   EXPECT_FALSE(find_known_model(config));

@@ -27,7 +27,7 @@ class OptionsFixture : public ::testing::Test {
     return all;
   }
 
-  static train::RunConfig parse(std::vector<std::string> const& more = {}) {
+  static config::RunConfig parse(std::vector<std::string> const& more = {}) {
     return parse_train_options(complete(more));
   }
 
@@ -45,8 +45,8 @@ class OptionsFixture : public ::testing::Test {
     return error_of(complete(more));
   }
 
-  static train::Setting setting(train::RunConfig const& config, std::string const& key) {
-    for (train::Setting const& each : config.settings) {
+  static config::Setting setting(config::RunConfig const& config, std::string const& key) {
+    for (config::Setting const& each : config.settings) {
       if (each.key == key) {
         return each;
       }

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "cli/key_table.hpp"
+#include "config/effective_config.hpp"
+#include "config/key_table.hpp"
 #include "options_fixture.hpp"
-#include "train/effective_config.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -23,7 +23,7 @@ using ::testing::StartsWith;
 
 using Options = OptionsFixture;
 
-std::vector<std::string> directories(train::RunConfig const& config) {
+std::vector<std::string> directories(config::RunConfig const& config) {
   std::vector<std::string> all;
   for (tiers::PathSettings const& path : config.paths) {
     all.push_back(path.directory);
@@ -37,14 +37,14 @@ TEST_F(Options, DefaultsFillWhatIsNotGiven) {
   EXPECT_EQ(config.train.micro_batch, 1);
   EXPECT_EQ(config.optimizer.lr, 3e-4);
   EXPECT_EQ(config.optimizer.beta2, 0.95);
-  EXPECT_EQ(config.optimizer.schedule, train::Schedule::cosine);
+  EXPECT_EQ(config.optimizer.schedule, config::Schedule::cosine);
   EXPECT_EQ(config.numerics.dtype, DType::bf16);
   EXPECT_TRUE(config.numerics.accumulate_fp32);
   EXPECT_EQ(config.subgroup_size, 100'000'000);
   EXPECT_TRUE(config.subgroup_is_default);
   EXPECT_EQ(config.host_memory, 0);
   EXPECT_TRUE(config.paths.empty());
-  EXPECT_EQ(config.storage.exclusive, train::Exclusive::automatic);
+  EXPECT_EQ(config.storage.exclusive, config::Exclusive::automatic);
   EXPECT_EQ(config.storage.split.rule, plan::SplitRule::automatic);
   EXPECT_EQ(config.storage.verify, tiers::Verify::always);
   EXPECT_EQ(config.storage.most_cache, -1);
@@ -90,7 +90,7 @@ TEST_F(Options, UnitsAndWordsAreRead) {
   EXPECT_TRUE(config.model.tied_head);
   EXPECT_EQ(config.train.activations.rule, activations::Policy::Rule::swap);
   EXPECT_EQ(config.train.activations.share, 0.25);
-  EXPECT_EQ(config.optimizer.schedule, train::Schedule::wsd);
+  EXPECT_EQ(config.optimizer.schedule, config::Schedule::wsd);
   EXPECT_EQ(config.train.seed, 18446744073709551615U);
 }
 
@@ -161,7 +161,7 @@ TEST_F(Options, AListOfPathsReplacesThoseOfOtherSources) {
 TEST_F(Options, EveryPathIsASettingOfItsOwnInOrder) {
   auto const path = file("a.cfg", "[tiers]\npath = /z,persistent\npath = /a\n");
   std::vector<std::string> lines;
-  for (train::Setting const& each : parse({"--config", path}).settings) {
+  for (config::Setting const& each : parse({"--config", path}).settings) {
     if (each.key == "tiers.path") {
       lines.push_back(each.value + " " + each.origin);
     }
@@ -191,7 +191,7 @@ TEST_F(Options, PoliciesOfTheVirtualTierAreRead) {
       parse({"--tiers.path=/a", "--tiers.path=/b", "--tiers.exclusive=false", "--tiers.split=2:1",
              "--tiers.verify=sample", "--tiers.cache=2GiB", "--tiers.evict=oldest",
              "--update.order=ascending", "--update.gradients=flush-fp32", "--run.trace=on"});
-  EXPECT_EQ(config.storage.exclusive, train::Exclusive::off);
+  EXPECT_EQ(config.storage.exclusive, config::Exclusive::off);
   EXPECT_THAT(config.storage.split.weights, ElementsAre(2.0, 1.0));
   EXPECT_EQ(config.storage.verify, tiers::Verify::sample);
   EXPECT_EQ(config.storage.most_cache, 2 * GiB);
@@ -237,8 +237,8 @@ TEST_F(Options, TheLastOfTwoOnTheCommandLineWins) {
 
 TEST_F(Options, SettingsAreSortedAndHoldEveryKey) {
   auto const config = parse();
-  EXPECT_EQ(config.settings.size(), key_table().size());
-  EXPECT_TRUE(std::ranges::is_sorted(config.settings, {}, &train::Setting::key));
+  EXPECT_EQ(config.settings.size(), config::key_table().size());
+  EXPECT_TRUE(std::ranges::is_sorted(config.settings, {}, &config::Setting::key));
 }
 
 TEST_F(Options, UnknownKeysNamePlaceAndNearestKey) {
@@ -412,15 +412,15 @@ TEST_F(Options, TheEffectiveConfigurationGivesTheSameAgain) {
              "--tiers.path=/a,read=1GB/s,write=1GB/s", "--tiers.path=/b,read=1GB/s,write=1GB/s",
              "--optimizer.kind=lion", "--data.train=a;b.txt:0.5,c.txt:1.5"});
   auto const again =
-      parse_train_options({"--config", file("effective.cfg", train::effective_config(given))});
+      parse_train_options({"--config", file("effective.cfg", config::effective_config(given))});
   ASSERT_EQ(again.settings.size(), given.settings.size());
   for (std::size_t i = 0; i < given.settings.size(); ++i) {
     EXPECT_EQ(again.settings[i].key, given.settings[i].key);
     EXPECT_EQ(again.settings[i].value, given.settings[i].value) << given.settings[i].key;
   }
-  EXPECT_EQ(train::effective_config(again), train::effective_config(given));
+  EXPECT_EQ(config::effective_config(again), config::effective_config(given));
   EXPECT_TRUE(again.subgroup_is_default);
-  EXPECT_EQ(parse_train_options({"--config", file("effective.cfg", train::effective_config(given)),
+  EXPECT_EQ(parse_train_options({"--config", file("effective.cfg", config::effective_config(given)),
                                  "--run.dir=other"})
                 .checkpoint.dir,
             "other/checkpoints");

@@ -21,7 +21,7 @@ import documents  # noqa: E402  pylint: disable=wrong-import-position
 import help_texts  # noqa: E402  pylint: disable=wrong-import-position
 
 # Names of keys as the table's source has them.
-KEYS = re.findall(r'Key\{\s*"([a-z]+\.[a-z0-9-]+)"', (SOURCES / "src/cli/key_table.cpp").read_text())
+KEYS = re.findall(r'Key\{\s*"([a-z]+\.[a-z0-9-]+)"', (SOURCES / "src/config/key_table.cpp").read_text())
 
 BASH = """
 source "$1"

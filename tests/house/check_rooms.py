@@ -2,7 +2,7 @@
 """Checks who includes whom: check_rooms.py SOURCE_DIRECTORY.
 
 A room includes only itself and rooms of a lower rank; a room of src/platform includes only itself and
-base. A third-party library is included only by the rooms that own it. Every header is listed in its
+base. An inner room, a directory inside a room, includes only itself and inner rooms of a lower inner rank. A third-party library is included only by the rooms that own it. Every header is listed in its
 room's CMakeLists.txt, because only listed headers are checked to stand alone: by being compiled, or, if there
 are sources called NAME.cpp or NAME_*.cpp, by one of these, which has to include it before all else. What the
 precompiled header brings, a header includes by name, for there a compiler would miss nothing. Each offence is
@@ -18,13 +18,18 @@ RANK = {
     "platform": 1, "plan": 1,
     "device": 2,
     "kernels": 3, "state": 3, "data": 3, "tiers": 3,
-    "model": 4, "update": 4, "huggingface": 4, "launch": 4,
+    "model": 4, "parameters": 4, "huggingface": 4, "launch": 4,
     "pack": 4, "report": 4, "tensorboard": 4,
     "tokens": 5,
-    "activations": 5, "checkpoint": 5, "parameters": 5, "probe": 5,
-    "convert": 6,
+    "activations": 5, "checkpoint": 5, "update": 5, "probe": 5,
+    "config": 6, "convert": 6,
     "generate": 7, "train": 7,
     "cli": 8,
+}
+
+# Inner rooms of a room, and their ranks within it; "." is what lies in no inner directory.
+INNER_RANK = {
+    "update": {"gradients": 0, ".": 1},
 }
 
 # Third-party headers by prefix, and the only rooms that may include them.
@@ -87,6 +92,27 @@ def room_of(path):
     return parts[0], "/".join(parts[:2]) if parts[0] == "platform" else parts[0]
 
 
+def inner_of(path):
+    """The inner room of a path relative to the source directory: "gradients", or "." outside of inner directories."""
+    parts = path.parts[1:] if path.parts[0] == "src" else path.parts
+    return parts[1] if len(parts) > 2 else "."
+
+
+def inner_offence(room, file, included):
+    """Why a file may not include another one of its own room, or None."""
+    ranks = INNER_RANK.get(room, {})
+    ours, theirs = inner_of(file), inner_of(included)
+    if ours == theirs or not ranks:
+        return None
+    unknown = [inner for inner in (ours, theirs) if inner not in ranks]
+    if unknown:
+        return f"{room}/{unknown[0]} is no inner room of {room}"
+    if ranks[theirs] < ranks[ours]:
+        return None
+    return (f"{room}/{ours} (inner rank {ranks[ours]}) includes {room}/{theirs} (inner rank {ranks[theirs]}): "
+            "only lower inner ranks are allowed")
+
+
 def offence(room, name, included):
     """Why `room` (named `name`) may not include the room `included`, or None."""
     other_room, other_name = included
@@ -118,6 +144,8 @@ def check_line(root, file, name, bracket, target):
     included = room_of(found)
     if included is None:
         return f'"{target}" lies outside the rooms'
+    if included[0] == name[0] and name[0] in INNER_RANK:
+        return inner_offence(name[0], file.relative_to(root), found)
     return offence(*name, included)
 
 

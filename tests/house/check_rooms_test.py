@@ -31,7 +31,7 @@ class CheckRooms(unittest.TestCase):
     def test_a_higher_rank_is_named_with_file_and_line(self):
         found = self.offences({"src/update/pipeline.hpp": "",
                                "src/tiers/lease.cpp": '\n#include "update/pipeline.hpp"\n'})
-        self.assertEqual(["src/tiers/lease.cpp:2: tiers (rank 3) includes update (rank 4): "
+        self.assertEqual(["src/tiers/lease.cpp:2: tiers (rank 3) includes update (rank 5): "
                           "only lower ranks are allowed"], found)
 
     def test_a_room_of_the_same_rank_is_an_offence(self):
@@ -50,6 +50,16 @@ class CheckRooms(unittest.TestCase):
                                "src/platform/aio/file.cpp": '#include "platform/mpi/comm.hpp"\n'})
         self.assertEqual(1, len(found))
         self.assertIn("only base and themselves", found[0])
+
+    def test_an_inner_room_includes_inner_rooms_of_a_lower_inner_rank_alone(self):
+        header = {"src/update/trips.hpp": "", "src/update/gradients/sums.hpp": "", "src/update/lanes/lane.hpp": ""}
+        self.assertEqual([], self.offences({**header, "src/update/update.cpp": '#include "update/gradients/sums.hpp"\n',
+                                            "src/update/gradients/held.cpp": '#include "update/gradients/sums.hpp"\n'}))
+        self.assertEqual(["src/update/gradients/held.cpp:1: update/gradients (inner rank 0) includes update/. (inner rank 1): "
+                          "only lower inner ranks are allowed"],
+                         self.offences({**header, "src/update/gradients/held.cpp": '#include "update/trips.hpp"\n'}))
+        self.assertEqual(["src/update/lanes/host.cpp:1: update/lanes is no inner room of update"],
+                         self.offences({**header, "src/update/lanes/host.cpp": '#include "update/trips.hpp"\n'}))
 
     def test_a_third_party_header_belongs_to_its_room(self):
         found = self.offences({"src/train/trainer.cpp": "#include <mpi.h>\n",

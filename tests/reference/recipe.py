@@ -1,6 +1,6 @@
 """What make_references.py and curves_test.py must agree on with Offstage: which windows of the data a step
 sees, its learning rate, and the run itself. Written from the descriptions in src/base/random.hpp,
-src/data/dataset.hpp and src/train/schedule.hpp, in Python's standard library alone.
+src/data/dataset.hpp and src/train/step/schedule.hpp, in Python's standard library alone.
 """
 import math
 

@@ -1,18 +1,18 @@
-#include "train/activation_choice.hpp"
+#include "train/settle/activation_choice.hpp"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "base/dtype.hpp"
-#include "train/device_demand.hpp"
-#include "train/memory_demand.hpp"
+#include "train/memory/device_demand.hpp"
+#include "train/memory/memory_demand.hpp"
 
 namespace offstage::train {
 namespace {
 
-RunConfig some_config() {
-  RunConfig config;
+config::RunConfig some_config() {
+  config::RunConfig config;
   config.model = {.layers = 8,
                   .hidden = 64,
                   .heads = 4,
@@ -28,29 +28,29 @@ RunConfig some_config() {
   config.share.device_chunk = 4096;
   config.share.device_share = 0.0;
   config.share.device_gradients = 0;
-  config.device.kind = DeviceKind::host;
+  config.device.kind = config::DeviceKind::host;
   return config;
 }
 
-Bytes needed(RunConfig config, std::string const& policy) {
+Bytes needed(config::RunConfig config, std::string const& policy) {
   config.train.activations = activations::parse_policy(policy);
   state::ShardMap const map{state::layers_of(config.model), 1};
   return device_demand<bfloat16>(config, map, 0, state::Route::staged, config.subgroup_size)
       .total();
 }
 
-ActivationChoice chosen(RunConfig const& config, ActivationRoom room) {
+ActivationChoice chosen(config::RunConfig const& config, ActivationRoom room) {
   state::ShardMap const map{state::layers_of(config.model), 1};
   room.route = state::Route::staged;
   return settle_activations<bfloat16>(config, map, 0, room, given_rates(config, 1));
 }
 
-std::string settled(RunConfig const& config, Bytes memory, Bytes host_memory = 0) {
+std::string settled(config::RunConfig const& config, Bytes memory, Bytes host_memory = 0) {
   return activations::describe(
       chosen(config, {.memory = memory, .host_memory = host_memory}).policy);
 }
 
-WantedRates wanted(RunConfig const& config, Bytes memory, Bytes host_memory = 0) {
+WantedRates wanted(config::RunConfig const& config, Bytes memory, Bytes host_memory = 0) {
   state::ShardMap const map{state::layers_of(config.model), 1};
   ActivationRoom const room{
       .memory = memory, .route = state::Route::staged, .host_memory = host_memory};
@@ -143,7 +143,7 @@ TEST(ActivationChoice, WantsNoRatesWhereAllFitsOrTheUserChose) {
 }
 
 /// A host whose memory has room for the run and so much more, that of activations.
-Bytes host_with(RunConfig config, Bytes activations) {
+Bytes host_with(config::RunConfig config, Bytes activations) {
   config.train.activations = activations::parse_policy("keep");
   config.paths.clear();
   state::ShardMap const map{state::layers_of(config.model), 1};

@@ -1,4 +1,4 @@
-#include "train/activation_rates.hpp"
+#include "train/settle/activation_rates.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 namespace offstage::train {
 namespace {
 
-RunConfig some_config() {
-  RunConfig config;
+config::RunConfig some_config() {
+  config::RunConfig config;
   config.model.hidden = 64;
   config.model.ffn_hidden = 256;
   config.train.sequence = 32;

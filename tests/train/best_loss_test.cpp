@@ -1,4 +1,4 @@
-#include "train/best_loss.hpp"
+#include "train/report/best_loss.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "train/checkpoint_space.hpp"
+#include "train/saves/checkpoint_space.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-RunConfig with_path(bool persistent) {
-  RunConfig config;
+config::RunConfig with_path(bool persistent) {
+  config::RunConfig config;
   config.checkpoint.dir = "/somewhere";
   config.checkpoint.keep = 2;
   tiers::PathSettings path;

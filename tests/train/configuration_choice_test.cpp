@@ -1,4 +1,4 @@
-#include "train/configuration_choice.hpp"
+#include "train/forecast/configuration_choice.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "state/shard.hpp"
-#include "train/forecast.hpp"
-#include "train/machine_rates.hpp"
+#include "train/forecast/forecast.hpp"
+#include "train/forecast/machine_rates.hpp"
 
 namespace offstage::train {
 namespace {
@@ -24,8 +24,8 @@ using ::testing::SizeIs;
 
 /// Four micro-batches of 0.4 M parameters; everything is left to the plan. The device has no room
 /// for all.
-RunConfig open() {
-  RunConfig config;
+config::RunConfig open() {
+  config::RunConfig config;
   config.model = {.layers = 6,
                   .hidden = 64,
                   .heads = 4,
@@ -36,13 +36,13 @@ RunConfig open() {
   config.train.sequence = 64;
   config.train.micro_batch = 2;
   config.train.global_batch = 8;
-  config.train.schedule = LayerSchedule::automatic;
+  config.train.schedule = config::LayerSchedule::automatic;
   config.numerics.dtype = DType::bf16;
   config.numerics.accumulate_fp32 = true;
   config.subgroup_size = 32768;
   config.share.device_chunk = 8192;
-  config.device.kind = DeviceKind::cuda;
-  config.device.attention = Attention::own;
+  config.device.kind = config::DeviceKind::cuda;
+  config.device.attention = config::Attention::own;
   config.device.memory = 4 * MiB;
   config.host_memory = 40 * MiB;
   config.home_is_open = config.share.resident_is_open = true;
@@ -57,7 +57,7 @@ RunConfig open() {
 
 constexpr ForecastScope one_rank{.ranks = 1, .ranks_per_node = 1, .host_memory = 40 * MiB};
 
-Choice choose(RunConfig const& config) {
+Choice choose(config::RunConfig const& config) {
   state::ShardMap const map{state::layers_of(config.model), 1};
   return choose_configuration<bfloat16>(config, map,
                                         {.memory = config.device.memory,
@@ -66,18 +66,19 @@ Choice choose(RunConfig const& config) {
 }
 
 /// Steps of all values of the keys that fit, each given.
-std::vector<double> all_steps(RunConfig const& config) {
+std::vector<double> all_steps(config::RunConfig const& config) {
   std::vector<double> steps;
   for (Home const home : {Home::device, Home::host, Home::storage}) {
-    for (LayerSchedule const schedule : {LayerSchedule::horizontal, LayerSchedule::vertical}) {
+    for (config::LayerSchedule const schedule :
+         {config::LayerSchedule::horizontal, config::LayerSchedule::vertical}) {
       for (Policy const& policy :
            {Policy{Policy::Rule::keep}, Policy{Policy::Rule::recompute},
             Policy{Policy::Rule::swap, 0.0, true}, Policy{Policy::Rule::swap, 0.5, true},
             Policy{Policy::Rule::swap, 1.0, true}}) {
-        for (Overlap const overlap : {Overlap::off, Overlap::on}) {
+        for (config::Overlap const overlap : {config::Overlap::off, config::Overlap::on}) {
           for (double const share : {0.0, 0.3, 0.6}) {
             for (double const resident : {0.0, 0.1, 0.3}) {
-              RunConfig each = config;
+              config::RunConfig each = config;
               each.plan.choose = each.home_is_open = each.share.resident_is_open = false;
               each.parameter_home = home;
               each.train.schedule = schedule;
@@ -85,7 +86,7 @@ std::vector<double> all_steps(RunConfig const& config) {
               each.overlap = overlap;
               each.share.device_share = share;
               each.share.device_resident = resident;
-              bool const possible = schedule == LayerSchedule::horizontal ||
+              bool const possible = schedule == config::LayerSchedule::horizontal ||
                                     (policy.rule != Policy::Rule::keep && policy.share != 0.5);
               try {
                 auto const found = possible ? forecast(each, one_rank) : Forecast{};
@@ -105,7 +106,7 @@ std::vector<double> all_steps(RunConfig const& config) {
 
 TEST(ConfigurationChoice, IsNoSlowerThanAnyOfHundredsThatAreGiven) {
   // Bound by the device, by the path, by the cores, and by the link.
-  std::vector<RunConfig> machines(4, open());
+  std::vector<config::RunConfig> machines(4, open());
   machines[0].platform_products = 1e9;
   machines[1].paths[0].read_rate = machines[1].paths[0].write_rate = 1e7;
   machines[1].host_memory = 6 * MiB;
@@ -151,14 +152,14 @@ TEST(ConfigurationChoice, KeysThatAreGivenStay) {
   config.parameter_home = Home::storage;
   config.share.device_share = 0.125;
   config.share.device_resident = 0.0;
-  config.overlap = Overlap::on;
+  config.overlap = config::Overlap::on;
   config.train.activations = {Policy::Rule::recompute};
-  config.train.schedule = LayerSchedule::vertical;
+  config.train.schedule = config::LayerSchedule::vertical;
   auto const found = forecast(config, one_rank);
   EXPECT_EQ(found.config.parameter_home, Home::storage);
   EXPECT_EQ(found.config.share.device_share, 0.125);
   EXPECT_EQ(found.config.share.device_resident, 0.0);
-  EXPECT_EQ(found.config.overlap, Overlap::on);
+  EXPECT_EQ(found.config.overlap, config::Overlap::on);
   EXPECT_EQ(found.config.train.together, 4);
   EXPECT_THAT(found.chosen, Contains(HasSubstr("all keys are given")));
   config.share.device_share.reset();
@@ -169,9 +170,9 @@ TEST(ConfigurationChoice, StepsThatAreClippedDoNotOverlap) {
   auto config = open();
   config.share.device_share = 0.0;
   config.platform.cpu_update = 1e6;  // an update is as long as a third of backward
-  EXPECT_EQ(choose(config).chosen.overlap, Overlap::automatic);
+  EXPECT_EQ(choose(config).chosen.overlap, config::Overlap::automatic);
   config.plan.clip_rate = 1.0;
-  EXPECT_EQ(choose(config).chosen.overlap, Overlap::off);
+  EXPECT_EQ(choose(config).chosen.overlap, config::Overlap::off);
 }
 
 TEST(ConfigurationChoice, IsTheSameForTheSameNumbers) {
@@ -214,11 +215,11 @@ TEST(ConfigurationChoice, WithoutRatesIsWhatFitsFirst) {
 TEST(ConfigurationChoice, AVerticalScheduleTakesSoManyMicroBatchesAndNoMore) {
   auto config = open();
   config.plan.choose = config.home_is_open = config.share.resident_is_open = false;
-  config.train.schedule = LayerSchedule::vertical;
+  config.train.schedule = config::LayerSchedule::vertical;
   config.train.activations = {Policy::Rule::recompute};
   config.train.global_batch = std::int64_t{2} << 40;
   EXPECT_THROW((void)forecast(config, one_rank), UsageError);
-  config.train.schedule = LayerSchedule::automatic;
+  config.train.schedule = config::LayerSchedule::automatic;
   config.parameter_home = Home::host;
   EXPECT_EQ(forecast(config, one_rank).config.train.together, 0);
 }
@@ -240,7 +241,7 @@ TEST(MachineRates, MoveWhereTheyDifferByMoreThanATenth) {
   ASSERT_THAT(found, SizeIs(2));
   EXPECT_EQ(found[0], "updates on the cores 20 % slower than planned");
   EXPECT_EQ(found[1], "path 1, writing 50 % faster than planned");
-  RunConfig config = open();
+  config::RunConfig config = open();
   set_rates(config, now, 4);
   EXPECT_EQ(config.platform.cpu_update, 80);
   EXPECT_EQ(config.paths[0].write_rate, 600);

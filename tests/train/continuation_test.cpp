@@ -1,8 +1,8 @@
-#include "train/continuation.hpp"
+#include "train/saves/continuation.hpp"
 
 #include <gmock/gmock.h>
 
-#include "train/schedule.hpp"
+#include "train/step/schedule.hpp"
 
 namespace offstage::train {
 namespace {
@@ -13,9 +13,10 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-std::vector<Setting> settings(std::vector<std::pair<std::string, std::string>> const& values,
-                              std::string const& origin = "a.cfg:1") {
-  std::vector<Setting> result;
+std::vector<config::Setting> settings(
+    std::vector<std::pair<std::string, std::string>> const& values,
+    std::string const& origin = "a.cfg:1") {
+  std::vector<config::Setting> result;
   for (auto const& [key, value] : values) {
     result.push_back({key, value, origin});
   }
@@ -79,9 +80,9 @@ TEST(Continuation, TokensAreThoseThatWereCounted) {
 }
 
 TEST(Continuation, ValidationsOfOtherDataDoNotCompare) {
-  std::vector<Setting> settings{{"data.valid", "a.bin", {}},
-                                {"train.valid-batches", "8", {}},
-                                {"train.valid-every", "10", {}}};
+  std::vector<config::Setting> settings{{"data.valid", "a.bin", {}},
+                                        {"train.valid-batches", "8", {}},
+                                        {"train.valid-every", "10", {}}};
   std::string const text = text_of(settings, 0);
   EXPECT_FALSE(validates_otherwise(text, settings));
   settings[2].value = "20";
@@ -95,7 +96,7 @@ TEST(Continuation, ValidationsOfOtherDataDoNotCompare) {
 }
 
 TEST(Continuation, ARateThatWouldJumpIsSaidWithWhatGoesOn) {
-  OptimizerConfig optimizer{.lr = 1.0, .schedule = Schedule::cosine, .min_lr = 0.1};
+  config::OptimizerConfig optimizer{.lr = 1.0, .schedule = config::Schedule::cosine, .min_lr = 0.1};
   double const last = learning_rate(optimizer, 100, 100);
   EXPECT_DOUBLE_EQ(last, 0.1);
   auto const advice = advice_on_rate(optimizer, 300, 100, last);
@@ -104,16 +105,18 @@ TEST(Continuation, ARateThatWouldJumpIsSaidWithWhatGoesOn) {
                             HasSubstr("7.71 times as high"), HasSubstr("optimizer.lr=0.1"),
                             HasSubstr("optimizer.schedule=cooldown")));
   // What it advises goes on.
-  OptimizerConfig cooldown{.lr = last, .schedule = Schedule::cooldown, .decay_fraction = 0.2};
+  config::OptimizerConfig cooldown{
+      .lr = last, .schedule = config::Schedule::cooldown, .decay_fraction = 0.2};
   EXPECT_THAT(advice_on_rate(cooldown, 300, 100, last), IsEmpty());
   EXPECT_EQ(learning_rate(cooldown, 300, 101), last);
   EXPECT_THAT(advice_on_rate(optimizer, 300, 100, 0.0), HasSubstr("a low optimizer.lr"));
 }
 
 TEST(Continuation, ARateOfTheSameScheduleIsNoJump) {
-  for (auto const schedule : {Schedule::constant, Schedule::linear, Schedule::cosine, Schedule::wsd,
-                              Schedule::cooldown}) {
-    OptimizerConfig const optimizer{
+  for (auto const schedule :
+       {config::Schedule::constant, config::Schedule::linear, config::Schedule::cosine,
+        config::Schedule::wsd, config::Schedule::cooldown}) {
+    config::OptimizerConfig const optimizer{
         .lr = 1.0, .schedule = schedule, .warmup_steps = 10, .min_lr = 0.1, .decay_fraction = 0.3};
     for (std::int64_t step = 0; step < 101; ++step) {
       double const last = step == 0 ? 0.0 : learning_rate(optimizer, 100, step);

@@ -1,4 +1,4 @@
-#include "train/crowding.hpp"
+#include "train/memory/crowding.hpp"
 
 #include <gmock/gmock.h>
 

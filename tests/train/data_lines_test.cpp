@@ -1,4 +1,4 @@
-#include "train/data_lines.hpp"
+#include "train/report/data_lines.hpp"
 
 #include <gmock/gmock.h>
 
@@ -18,7 +18,7 @@ data::FileFacts facts(std::string const& path, std::int64_t windows, double shar
 }
 
 TEST(DataLines, SayHowOftenAFileIsShown) {
-  TrainConfig train;
+  config::TrainConfig train;
   train.steps = 30;
   train.global_batch = 10;  // 300 samples
   EXPECT_THAT(describe_training_files({facts("a.bin", 200, 1.0)}, train),
@@ -55,7 +55,7 @@ TEST(DataLines, SayHowMuchOfEachFileAValidationTakes) {
 }
 
 std::int64_t windows_of_11(std::int64_t micro_batch, std::int64_t valid_batches) {
-  TrainConfig train;
+  config::TrainConfig train;
   train.micro_batch = micro_batch;
   train.valid_batches = valid_batches;
   return windows_per_validation(train, 11);

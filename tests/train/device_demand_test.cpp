@@ -1,4 +1,4 @@
-#include "train/device_demand.hpp"
+#include "train/memory/device_demand.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include "model/transformer.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/link_support.hpp"
-#include "train/step_runner.hpp"
+#include "train/step/step_runner.hpp"
 
 namespace offstage::train {
 namespace {
@@ -20,8 +20,8 @@ namespace {
 constexpr device::Emulation link{.host_to_device = 1e10, .device_to_host = 1e10};
 
 /// Activations beside which the slots of the update are small, behind a link.
-RunConfig small() {
-  RunConfig config;
+config::RunConfig small() {
+  config::RunConfig config;
   config.model = {.layers = 2,
                   .hidden = 32,
                   .heads = 4,
@@ -47,7 +47,7 @@ struct Both {
   Bytes taken{};
 };
 
-Both both(RunConfig const& config, state::LinkKind kind = state::LinkKind::usual) {
+Both both(config::RunConfig const& config, state::LinkKind kind = state::LinkKind::usual) {
   auto const comm = mpi::Communicator::world();
   auto made = device::make_host_device(config.device.memory, config.device.emulation);
   auto between = state::make_link(kind, comm, made->host_visible());
@@ -59,7 +59,7 @@ Both both(RunConfig const& config, state::LinkKind kind = state::LinkKind::usual
           runner.device().peak()};
 }
 
-void expect_right(RunConfig const& config, std::string const& what) {
+void expect_right(config::RunConfig const& config, std::string const& what) {
   auto const [planned, taken] = both(config);
   EXPECT_EQ(planned.total(), taken) << what;
 }
@@ -127,7 +127,7 @@ TEST(DeviceDemand, CountsSlicesThatRanksPassFromDeviceToDevice) {
 }
 
 /// Layers of a block of 4 C^2 and 8 C^2 parameters.
-RunConfig of_gpt2() {
+config::RunConfig of_gpt2() {
   auto config = small();
   config.model.family = state::Family::gpt2;
   config.model.layers = 3;
@@ -211,13 +211,13 @@ class NamedCuda final : public device::WrappedDevice {
   [[nodiscard]] device::Kind kind() const noexcept override { return device::Kind::cuda; }
 };
 
-Bytes of_the_model(RunConfig const& config) {
+Bytes of_the_model(config::RunConfig const& config) {
   state::ShardMap const map{state::layers_of(config.model), 1};
   return device_demand<bfloat16>(config, map, 0, state::Route::staged, config.subgroup_size).model;
 }
 
 /// And a model takes it.
-void expect_taken_on_a_gpu(RunConfig const& config) {
+void expect_taken_on_a_gpu(config::RunConfig const& config) {
   NamedCuda device;
   auto const stream = device.make_calling_stream("model");
   model::Transformer<bfloat16> const model{
@@ -230,7 +230,7 @@ TEST(DeviceDemand, CountsTheLogitsOfMoreRowsOnAGpu) {
   auto config = small();
   config.model.vocab = 259;  // rows of 320
   Bytes const on_host = of_the_model(config);
-  config.device.kind = DeviceKind::cuda;
+  config.device.kind = config::DeviceKind::cuda;
   std::int64_t const rows = config.train.micro_batch * config.train.sequence;
   // On the host there are tiles of 256 rows. The sum over them lies in memory of gradients.
   EXPECT_EQ(of_the_model(config) - on_host, (rows - 256) * 320 * (4 + 2));
@@ -244,7 +244,7 @@ TEST(DeviceDemand, CountsWhatAttentionsBackwardNeedsOnAGpu) {
   config.model.kv_heads = 4;
   config.model.vocab = 8;
   Bytes const on_host = of_the_model(config);
-  config.device.kind = DeviceKind::cuda;
+  config.device.kind = config::DeviceKind::cuda;
   std::int64_t const rows = config.train.micro_batch * config.train.sequence;
   // Heads are small here: their sums take more than what they share memory with, (rows, 64) and (rows, 64) of 2 bytes.
   Bytes const attention =

@@ -1,4 +1,4 @@
-#include "train/device_share.hpp"
+#include "train/step/device_share.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,8 +28,8 @@ std::vector<std::int64_t> ascending(std::size_t count) {
   return order;
 }
 
-SharePolicy fixed(double share) {
-  SharePolicy policy;
+config::SharePolicy fixed(double share) {
+  config::SharePolicy policy;
   policy.device_share = share;
   return policy;
 }

@@ -1,4 +1,4 @@
-#include "train/directories.hpp"
+#include "train/files/directories.hpp"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 #include "base/error.hpp"
 #include "temporary_directory.hpp"
-#include "train/foreign.hpp"
+#include "train/files/foreign.hpp"
 
 namespace offstage::train {
 namespace {
@@ -20,13 +20,13 @@ using ::testing::HasSubstr;
 
 class DirectoriesOfARun : public ::testing::Test {
  protected:
-  static RunConfig config(fs::path const& run, fs::path const& checkpoints) {
-    RunConfig result;
+  static config::RunConfig config(fs::path const& run, fs::path const& checkpoints) {
+    config::RunConfig result;
     result.run_dir = run.string();
     result.checkpoint.dir = checkpoints.string();
     return result;
   }
-  static std::string refusal(RunConfig const& wanted) {
+  static std::string refusal(config::RunConfig const& wanted) {
     try {
       Directories const made{wanted};
     } catch (IoError const& error) {

@@ -1,4 +1,4 @@
-#include "train/forecast_report.hpp"
+#include "train/report/forecast_report.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

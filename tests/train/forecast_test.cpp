@@ -1,4 +1,4 @@
-#include "train/forecast.hpp"
+#include "train/forecast/forecast.hpp"
 
 #include <gmock/gmock.h>
 
@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "platform/cudnn/library.hpp"
 #include "state/shard.hpp"
-#include "train/memory_demand.hpp"
+#include "train/memory/memory_demand.hpp"
 
 namespace offstage::train {
 namespace {
@@ -20,8 +20,8 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 /// 34,976 parameters on a machine whose rates are round: the CPU updates 100 a second.
-RunConfig tiny() {
-  RunConfig config;
+config::RunConfig tiny() {
+  config::RunConfig config;
   config.model = {.layers = 2,
                   .hidden = 32,
                   .heads = 4,
@@ -36,7 +36,7 @@ RunConfig tiny() {
   config.numerics.accumulate_fp32 = true;
   config.subgroup_size = 4096;
   config.share.device_chunk = 4096;
-  config.device.kind = DeviceKind::cuda;
+  config.device.kind = config::DeviceKind::cuda;
   config.platform_products = 1e6;
   config.platform = {
       .cpu_update = 100, .device_update = 1e6, .host_to_device = 1400, .device_to_host = 1e6};
@@ -50,10 +50,10 @@ TEST(Forecast, CountsCudnnsWorkspaceWhereTheDeviceHasRoomForIt) {
   config.share.device_share = 0.0;  // no slots that could be lent
   config.train.activations = {activations::Policy::Rule::keep};
   auto const planned = forecast(config, one_rank);
-  config.device.attention = Attention::own;
+  config.device.attention = config::Attention::own;
   auto const own = forecast(config, one_rank);
   EXPECT_THAT(own.attention, HasSubstr("device.attention=own"));
-  config.device.attention = Attention::automatic;
+  config.device.attention = config::Attention::automatic;
   if (!cudnn::is_built_in()) {
     EXPECT_THAT(planned.attention, HasSubstr("built without it"));
     return;
@@ -79,7 +79,7 @@ TEST(Forecast, CountsTheModelAndItsShards) {
   // One micro-batch keeps 16 bit; what leaves the device goes through two layers on the host.
   EXPECT_GT(one.memory.gradients, 2 * one.shard_elements);
   auto on_host = tiny();
-  on_host.device.kind = DeviceKind::host;
+  on_host.device.kind = config::DeviceKind::host;
   EXPECT_EQ(forecast(on_host, one_rank).memory.gradients, 2 * one.shard_elements);
   auto const four = forecast(tiny(), {.ranks = 4, .ranks_per_node = 2, .host_memory = GiB});
   EXPECT_EQ(four.nodes, 2);
@@ -89,8 +89,9 @@ TEST(Forecast, CountsTheModelAndItsShards) {
 }
 
 /// GPT-3 as Table 4 of Fuyou has it, on its machine: all is on storage, updates begin under backward.
-RunConfig fuyou(std::int64_t layers, std::int64_t hidden, std::int64_t batch, Bytes memory) {
-  RunConfig config;
+config::RunConfig fuyou(std::int64_t layers, std::int64_t hidden, std::int64_t batch,
+                        Bytes memory) {
+  config::RunConfig config;
   config.model = {.family = state::Family::gpt2,
                   .layers = layers,
                   .hidden = hidden,
@@ -104,11 +105,11 @@ RunConfig fuyou(std::int64_t layers, std::int64_t hidden, std::int64_t batch, By
   config.train.micro_batch = config.train.global_batch = batch;
   config.numerics.dtype = DType::bf16;
   config.parameter_home = parameters::Home::storage;
-  config.overlap = Overlap::on;
+  config.overlap = config::Overlap::on;
   config.share.device_share = 0.0;
   config.paths.emplace_back().directory = "/nvme";
   config.subgroup_size = 100'000'000;
-  config.device.kind = DeviceKind::cuda;
+  config.device.kind = config::DeviceKind::cuda;
   config.device.memory = memory;
   return config;
 }
@@ -129,16 +130,16 @@ TEST(Forecast, TakesTheBatchesThatFuyouTrainsOnItsDevices) {
 
 TEST(MemoryDemand, LeavesRoomForTheScratchOfEveryThreadThatMultiplies) {
   auto config = tiny();
-  auto const reserve = [&](DeviceKind kind, int threads) {
+  auto const reserve = [&](config::DeviceKind kind, int threads) {
     config.device.kind = kind;
     config.threads = threads;
     state::ShardMap const map{state::layers_of(config.model), 1};
     return memory_demand<bfloat16>(config, map, {.host_memory = GiB}).reserve_bytes;
   };
-  Bytes const two = reserve(DeviceKind::host, 2);
-  EXPECT_EQ(reserve(DeviceKind::host, 1), two);
-  EXPECT_EQ(reserve(DeviceKind::host, 64), two + 62 * 2 * MiB);
-  EXPECT_EQ(reserve(DeviceKind::cuda, 64), two);
+  Bytes const two = reserve(config::DeviceKind::host, 2);
+  EXPECT_EQ(reserve(config::DeviceKind::host, 1), two);
+  EXPECT_EQ(reserve(config::DeviceKind::host, 64), two + 62 * 2 * MiB);
+  EXPECT_EQ(reserve(config::DeviceKind::cuda, 64), two);
 }
 
 TEST(Forecast, TakesNothingAndAddsUpTheDevicesMemory) {
@@ -177,7 +178,7 @@ TEST(Forecast, OfParametersThatLiveElsewhereTheDeviceHoldsAFewLayers) {
   EXPECT_EQ(on_host.device.working_copy, 4 * layer) << "the device has no limit";
   config.device.memory = on_host.device.total() - 2 * layer + 1;
   EXPECT_EQ(forecast(config, one_rank).device.working_copy, 2 * layer);
-  config.device.kind = DeviceKind::host;
+  config.device.kind = config::DeviceKind::host;
   EXPECT_EQ(forecast(config, one_rank).device.working_copy, 0) << "they are used where they lie";
 
   config.parameter_home = parameters::Home::storage;
@@ -241,7 +242,7 @@ TEST(Forecast, AStepIsForwardBackwardAndUpdate) {
 
 TEST(Forecast, TakesTheRatesOfAnEmulatedDeviceWhereNoOthersAreGiven) {
   auto config = tiny();
-  config.device.kind = DeviceKind::host;
+  config.device.kind = config::DeviceKind::host;
   config.platform = {};
   config.platform_products = 0.0;
   config.device.emulation = {.host_to_device = 1400,
@@ -266,7 +267,7 @@ TEST(Forecast, KeepsToTheShareThatIsGiven) {
 
 TEST(Forecast, MovesNothingFromTheCoresToThemselves) {
   auto config = tiny();
-  config.device.kind = DeviceKind::host;
+  config.device.kind = config::DeviceKind::host;
   config.platform = {.cpu_update = 100};
   auto const result = forecast(config, one_rank);
   EXPECT_EQ(result.update.share, 0.0);

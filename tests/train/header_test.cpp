@@ -1,4 +1,4 @@
-#include "train/header.hpp"
+#include "train/report/header.hpp"
 
 #include <gmock/gmock.h>
 
@@ -9,10 +9,10 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 TEST(Header, GivenKeysStandBehindTheirSource) {
-  std::vector<Setting> const settings{{"a.w", "3", "--a.w=3"},
-                                      {"a.x", "1", "my.cfg:2"},
-                                      {"b.y", "2", "default"},
-                                      {"d.w", "4", "my.cfg:10"}};
+  std::vector<config::Setting> const settings{{"a.w", "3", "--a.w=3"},
+                                              {"a.x", "1", "my.cfg:2"},
+                                              {"b.y", "2", "default"},
+                                              {"d.w", "4", "my.cfg:10"}};
   EXPECT_THAT(describe_given(settings, 9),
               ElementsAre("  my.cfg: a.x=1 d.w=4", "  command line: a.w=3"));
   EXPECT_THAT(describe_given({{"b.y", "2", "default"}, {"a.x", "1", "my.cfg:2 (default)"}}, 9),
@@ -20,7 +20,7 @@ TEST(Header, GivenKeysStandBehindTheirSource) {
 }
 
 TEST(Header, GivenKeysBeyondTheRoomAreCounted) {
-  std::vector<Setting> settings;
+  std::vector<config::Setting> settings;
   for (int i = 0; i < 9; ++i) {
     settings.push_back({"key", std::string(40, 'x'), "--key"});
   }

@@ -1,4 +1,4 @@
-#include "train/journal.hpp"
+#include "train/report/journal.hpp"
 
 #include <gmock/gmock.h>
 
@@ -66,7 +66,7 @@ class JournalOf : public ::testing::Test {
   }
 
   TemporaryDirectory directory_;
-  RunConfig config_;
+  config::RunConfig config_;
 };
 
 TEST_F(JournalOf, ARunWithPathsWritesThemToMetricsAndEndTable) {
@@ -138,8 +138,8 @@ TEST_F(JournalOf, ARankThatDoesNotSpeakWritesNothing) {
 }
 
 TEST(AdviceOnClipping, SaysWhatHelpsWhereMostStepsWereClipped) {
-  RunConfig config;
-  config.overlap = Overlap::on;
+  config::RunConfig config;
+  config.overlap = config::Overlap::on;
   config.optimizer.clip = 0.5;
   EXPECT_THAT(
       advice_on_clipping({.redone = 40, .clipped = 41, .steps = 50}, config),
@@ -152,7 +152,7 @@ TEST(AdviceOnClipping, SaysWhatHelpsWhereMostStepsWereClipped) {
 
 TEST(AdviceOnClipping, IsForRunsWhoseUpdatesMayBeginUnderBackward) {
   PhaseTimes const times{.clipped = 50, .steps = 50};
-  RunConfig config;
+  config::RunConfig config;
   EXPECT_EQ(advice_on_clipping(times, config), "") << "auto, and the state is in host memory";
   config.paths.emplace_back();
   EXPECT_THAT(advice_on_clipping(times, config),
@@ -160,12 +160,12 @@ TEST(AdviceOnClipping, IsForRunsWhoseUpdatesMayBeginUnderBackward) {
   EXPECT_THAT(advice_on_clipping({.redone = 48, .clipped = 50, .steps = 50}, config),
               AllOf(HasSubstr("48 were done again under the next forward, as a step takes less"),
                     Not(HasSubstr("update.overlap"))));
-  config.overlap = Overlap::off;
+  config.overlap = config::Overlap::off;
   EXPECT_EQ(advice_on_clipping(times, config), "");
 }
 
 TEST_F(JournalOf, StepsAboveTheLimitAreCounted) {
-  config_.overlap = Overlap::on;
+  config_.overlap = config::Overlap::on;
   config_.optimizer.clip = 1.0;
   StepResult const result{.loss = 2.0, .grad_norm = 1.5};
   checkpoint::Meta meta;

@@ -1,4 +1,4 @@
-#include "train/loss_scale.hpp"
+#include "train/step/loss_scale.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "train/memory_table.hpp"
+#include "train/memory/memory_table.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,8 +29,8 @@ MemoryFacts facts() {
   return facts;
 }
 
-RunConfig on_storage() {
-  RunConfig config;
+config::RunConfig on_storage() {
+  config::RunConfig config;
   config.numerics.dtype = DType::bf16;
   config.parameter_home = parameters::Home::storage;
   return config;

@@ -1,4 +1,4 @@
-#include "train/offload.hpp"
+#include "train/offload/offload.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@ namespace offstage::train {
 namespace {
 
 /// Of a path that reads 600 bytes a second, all ranks on one node.
-plan::PathRate rate_of_rank(mpi::Communicator const& comm, Exclusive exclusive) {
+plan::PathRate rate_of_rank(mpi::Communicator const& comm, config::Exclusive exclusive) {
   TemporaryDirectory const directory;
-  RunConfig config;
+  config::RunConfig config;
   config.run_dir = "nowhere";
   config.storage.exclusive = exclusive;
   config.paths = {{.directory = directory.path(),
@@ -26,7 +26,7 @@ plan::PathRate rate_of_rank(mpi::Communicator const& comm, Exclusive exclusive) 
 
 TEST(Offload, DividesARateAmongTheRanksWhetherOrNotTheyTakeTurns) {
   auto const comm = mpi::Communicator::world();
-  for (auto const exclusive : {Exclusive::on, Exclusive::off}) {
+  for (auto const exclusive : {config::Exclusive::on, config::Exclusive::off}) {
     auto const mine = rate_of_rank(comm, exclusive);
     EXPECT_DOUBLE_EQ(mine.read, 600.0 / comm.size());
     EXPECT_DOUBLE_EQ(mine.write, 300.0 / comm.size());
@@ -35,7 +35,7 @@ TEST(Offload, DividesARateAmongTheRanksWhetherOrNotTheyTakeTurns) {
 }
 
 TEST(Offload, HasNoRatesWithoutPaths) {
-  RunConfig const config;
+  config::RunConfig const config;
   EXPECT_TRUE((Offload{config, mpi::Communicator::self(), nullptr}.rates_of_rank().empty()));
 }
 

@@ -1,4 +1,4 @@
-#include "train/overlap_choice.hpp"
+#include "train/step/overlap_choice.hpp"
 
 #include <gtest/gtest.h>
 
@@ -29,35 +29,36 @@ int overlapped(OverlapChoice& choice, Cost const& cost, int steps, int redo_ever
 }
 
 TEST(OverlapChoice, OnAndOffAreWhatTheySayWhateverItCosts) {
-  OverlapChoice on{Overlap::on, true};
+  OverlapChoice on{config::Overlap::on, true};
   EXPECT_EQ(overlapped(on, {.clean = 9.0, .redone = 9.0}, 50, 1), 50);
-  OverlapChoice off{Overlap::off, true};
+  OverlapChoice off{config::Overlap::off, true};
   EXPECT_EQ(overlapped(off, {}, 50), 0);
 }
 
 TEST(OverlapChoice, IsNeverOnWhereItIsNotPossible) {
-  for (Overlap const policy : {Overlap::automatic, Overlap::on, Overlap::off}) {
+  for (config::Overlap const policy :
+       {config::Overlap::automatic, config::Overlap::on, config::Overlap::off}) {
     OverlapChoice choice{policy, false};
     EXPECT_EQ(overlapped(choice, {}, 20), 0);
   }
 }
 
 TEST(OverlapChoice, BeginsWithTwoPlainStepsAndStaysOnWhileItGains) {
-  OverlapChoice choice{Overlap::automatic, true};
+  OverlapChoice choice{config::Overlap::automatic, true};
   EXPECT_FALSE(step(choice, {.plain = 30.0}));  // caches are cold
   EXPECT_FALSE(step(choice, {}));
   EXPECT_EQ(overlapped(choice, {}, 100), 100);
 }
 
 TEST(OverlapChoice, GoesOffWhenItCostsMoreThanItGains) {
-  OverlapChoice choice{Overlap::automatic, true};
+  OverlapChoice choice{config::Overlap::automatic, true};
   // To see what it brings; then now and then.
   EXPECT_EQ(overlapped(choice, {.clean = 1.2}, 60), 1);
   EXPECT_EQ(overlapped(choice, {.clean = 1.2}, 600), 10);
 }
 
 TEST(OverlapChoice, KeepsAwayWhileStepsClipIfToDoThemAgainCosts) {
-  OverlapChoice choice{Overlap::automatic, true};
+  OverlapChoice choice{config::Overlap::automatic, true};
   // To see what it brings; then now and then.
   EXPECT_EQ(overlapped(choice, {}, 60, 1), 1);
   EXPECT_EQ(overlapped(choice, {}, 600, 1), 10);
@@ -65,13 +66,13 @@ TEST(OverlapChoice, KeepsAwayWhileStepsClipIfToDoThemAgainCosts) {
 }
 
 TEST(OverlapChoice, StaysOnWhereStepsThatAreDoneAgainGain) {
-  OverlapChoice choice{Overlap::automatic, true};
+  OverlapChoice choice{config::Overlap::automatic, true};
   // All but the first two: the next forward hides more of the update than it waits for.
   EXPECT_EQ(overlapped(choice, {.redone = 0.9}, 102, 1), 100);
 }
 
 TEST(OverlapChoice, OneBadStepIsNotTheLastWord) {
-  OverlapChoice choice{Overlap::automatic, true};
+  OverlapChoice choice{config::Overlap::automatic, true};
   overlapped(choice, {}, 2);
   EXPECT_TRUE(step(choice, {.clean = 5.0}));
   EXPECT_FALSE(choice.next());
@@ -80,14 +81,14 @@ TEST(OverlapChoice, OneBadStepIsNotTheLastWord) {
 }
 
 TEST(OverlapChoice, DoesNotLetTheFirstStepSayWhatAPlainOneTakes) {
-  OverlapChoice choice{Overlap::automatic, true};
+  OverlapChoice choice{config::Overlap::automatic, true};
   step(choice, {.plain = 30.0});
   step(choice, {});
   EXPECT_EQ(overlapped(choice, {.clean = 1.2}, 60), 1);
 }
 
 TEST(OverlapChoice, GoesOffWhileStepsAreDoneAgainAndOnAgainWhenTheyAreNot) {
-  OverlapChoice choice{Overlap::automatic, true};
+  OverlapChoice choice{config::Overlap::automatic, true};
   Cost const cost;
   EXPECT_GT(overlapped(choice, cost, 20), 10);
   overlapped(choice, cost, 60, 1);  // every step clips
@@ -98,13 +99,13 @@ TEST(OverlapChoice, GoesOffWhileStepsAreDoneAgainAndOnAgainWhenTheyAreNot) {
 }
 
 TEST(OverlapChoice, StaysOnIfClippingIsRare) {
-  OverlapChoice choice{Overlap::automatic, true};
+  OverlapChoice choice{config::Overlap::automatic, true};
   overlapped(choice, {}, 5);
   EXPECT_EQ(overlapped(choice, {}, 200, 20), 200);
 }
 
 TEST(OverlapChoice, TakesAFirstStepThatIsDoneAgainForWhatItIs) {
-  OverlapChoice choice{Overlap::automatic, true};
+  OverlapChoice choice{config::Overlap::automatic, true};
   overlapped(choice, {}, 2);
   EXPECT_TRUE(step(choice, {}, true));
   // It has seen no clean one: as good as a plain one at most, and so nothing is gained.
@@ -122,7 +123,7 @@ TEST(OverlapChoice, CountsWhatTheNextForwardWaitsForToTheStepThatMadeIt) {
   Spilling const plain{Seconds{0.8}, Seconds{0.2}};
   Spilling const clean{Seconds{0.5}, Seconds{0.2}};
   Spilling const redone{Seconds{0.5}, Seconds{2.2}};
-  OverlapChoice choice{Overlap::automatic, true};
+  OverlapChoice choice{config::Overlap::automatic, true};
   int overlapped_after_a_redo = 0;
   Spilling before{};
   for (int i = 0; i < 400; ++i) {
@@ -138,7 +139,7 @@ TEST(OverlapChoice, CountsWhatTheNextForwardWaitsForToTheStepThatMadeIt) {
 }
 
 TEST(OverlapChoice, LearnsNothingFromAStepThatSomethingDisturbed) {
-  OverlapChoice choice{Overlap::automatic, true};
+  OverlapChoice choice{config::Overlap::automatic, true};
   overlapped(choice, {}, 10);
   ASSERT_TRUE(choice.next());
   for (int i = 0; i < 20; ++i) {
@@ -152,9 +153,9 @@ TEST(OverlapChoice, LearnsNothingFromAStepThatSomethingDisturbed) {
 TEST(OverlapChoice, ComesBackOnlyForAClearGain) {
   // On, a little gain keeps it on; off, the same does not bring it back.
   Cost const little{.plain = 1.0, .clean = 0.97, .redone = 1.5};
-  OverlapChoice stays{Overlap::automatic, true};
+  OverlapChoice stays{config::Overlap::automatic, true};
   EXPECT_EQ(overlapped(stays, little, 102), 100);
-  OverlapChoice returns{Overlap::automatic, true};
+  OverlapChoice returns{config::Overlap::automatic, true};
   overlapped(returns, little, 10);
   overlapped(returns, little, 20, 1);
   EXPECT_FALSE(returns.next());

@@ -1,4 +1,4 @@
-#include "train/pace.hpp"
+#include "train/saves/pace.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ class APace : public ::testing::Test {
   static Stop stop(Pace const& pace, std::int64_t step, double now) {
     return pace.after(step, Seconds{now}, Stop::none).stop;
   }
-  RunConfig config;
+  config::RunConfig config;
 };
 
 TEST_F(APace, StopsWhileAStepASaveAndTheMarginStillFitBeforeTheEndOfTheJob) {

@@ -1,4 +1,4 @@
-#include "train/places.hpp"
+#include "train/report/places.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

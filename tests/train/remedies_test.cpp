@@ -1,4 +1,4 @@
-#include "train/remedies.hpp"
+#include "train/forecast/remedies.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -15,8 +15,8 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 /// A model of some 35,000 parameters whose state goes through one slow path; all else takes no time.
-RunConfig stored() {
-  RunConfig config;
+config::RunConfig stored() {
+  config::RunConfig config;
   config.model = {.layers = 2,
                   .hidden = 32,
                   .heads = 4,
@@ -31,9 +31,9 @@ RunConfig stored() {
   config.subgroup_size = 4096;
   config.share.device_chunk = 4096;
   config.storage.most_cache = 0;
-  config.overlap = Overlap::off;
-  config.device.kind = DeviceKind::cuda;
-  config.device.attention = Attention::own;
+  config.overlap = config::Overlap::off;
+  config.device.kind = config::DeviceKind::cuda;
+  config.device.attention = config::Attention::own;
   config.platform_products = 1e15;
   config.platform = {
       .cpu_update = 1e15, .device_update = 1e15, .host_to_device = 1e15, .device_to_host = 1e15};
@@ -45,7 +45,7 @@ RunConfig stored() {
 
 constexpr ForecastScope one_rank{.ranks = 1, .ranks_per_node = 1, .host_memory = GiB};
 
-Seconds step_of(RunConfig const& config) {
+Seconds step_of(config::RunConfig const& config) {
   return forecast(config, one_rank).step.step;
 }
 

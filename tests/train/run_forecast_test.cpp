@@ -1,4 +1,4 @@
-#include "train/run_forecast.hpp"
+#include "train/forecast/run_forecast.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@ namespace {
 
 using testing::ElementsAre;
 
-RunConfig tiny() {
-  RunConfig config;
+config::RunConfig tiny() {
+  config::RunConfig config;
   config.model = {.layers = 2,
                   .hidden = 64,
                   .heads = 4,
@@ -26,13 +26,13 @@ RunConfig tiny() {
   config.numerics.dtype = DType::bf16;
   config.share.device_share = 0.0;
   config.share.device_chunk = 4096;
-  config.overlap = Overlap::off;
-  config.device.kind = DeviceKind::cuda;
+  config.overlap = config::Overlap::off;
+  config.device.kind = config::DeviceKind::cuda;
   return config;
 }
 
 struct Scene {
-  RunConfig config = tiny();
+  config::RunConfig config = tiny();
   state::ShardMap map{state::layers_of(tiny().model), 1};
   plan::MemoryPlan memory{.subgroup_elements = 8192, .subgroups = 14};
   DeviceDemand device{};
@@ -84,7 +84,7 @@ TEST(RunForecast, DoesUpdatesAgainAsOftenAsNormsWereAboveTheLimit) {
   Scene scene;
   scene.config.platform = rates();
   scene.config.platform_products = 1e9;
-  scene.config.overlap = Overlap::on;
+  scene.config.overlap = config::Overlap::on;
   scene.memory.spares = scene.memory.subgroups;
   ReachedRates reached{.steps = 2};
   auto const kept = scene.foresee(&reached)->step.step;

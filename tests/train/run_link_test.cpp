@@ -1,4 +1,4 @@
-#include "train/run_link.hpp"
+#include "train/settle/run_link.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ LinkFacts on_gpus() {
           .about_nccl = "NCCL 2.28.3"};
 }
 
-RunConfig of_a_small_model() {
-  RunConfig config;
+config::RunConfig of_a_small_model() {
+  config::RunConfig config;
   config.model = {.layers = 2,
                   .hidden = 32,
                   .heads = 4,
@@ -43,7 +43,7 @@ RunConfig of_a_small_model() {
   return config;
 }
 
-std::string error_of(CommBackend asked, LinkFacts const& facts) {
+std::string error_of(config::CommBackend asked, LinkFacts const& facts) {
   try {
     static_cast<void>(choose_link(asked, facts));
   } catch (UsageError const& error) {
@@ -53,7 +53,7 @@ std::string error_of(CommBackend asked, LinkFacts const& facts) {
 }
 
 TEST(RunLink, IsNcclsWhereEachRankHasAGpuOfItsOwn) {
-  for (auto const asked : {CommBackend::automatic, CommBackend::nccl}) {
+  for (auto const asked : {config::CommBackend::automatic, config::CommBackend::nccl}) {
     auto const choice = choose_link(asked, on_gpus());
     EXPECT_TRUE(choice.nccl);
     EXPECT_EQ(choice.route, Route::direct);
@@ -63,10 +63,10 @@ TEST(RunLink, IsNcclsWhereEachRankHasAGpuOfItsOwn) {
 
 TEST(RunLink, SaysOfGpusThatNobodyHasLookedAtThatTheyAreAssumed) {
   auto facts = on_gpus();
-  EXPECT_THAT(choose_link(CommBackend::automatic, facts).text,
+  EXPECT_THAT(choose_link(config::CommBackend::automatic, facts).text,
               HasSubstr("(each rank has a GPU of its own)"));
   facts.assumed = true;
-  EXPECT_THAT(choose_link(CommBackend::automatic, facts).text,
+  EXPECT_THAT(choose_link(config::CommBackend::automatic, facts).text,
               HasSubstr("(if each rank has a GPU of its own"));
 }
 
@@ -75,7 +75,7 @@ TEST(RunLink, CountsWhatNcclTakesOfTheDeviceByTheRanksOfANode) {
   auto const bytes_of = [&](int ranks, int ranks_per_node) {
     facts.ranks = ranks;
     facts.ranks_per_node = ranks_per_node;
-    return choose_link(CommBackend::automatic, facts).device_bytes;
+    return choose_link(config::CommBackend::automatic, facts).device_bytes;
   };
   EXPECT_EQ(bytes_of(1, 1), 0);
   // 256 MiB, a ring's 448 and as much for each peer; issue 1685 of NCCL has 3.28 GB for seven.
@@ -91,43 +91,43 @@ TEST(RunLink, CountsWhatNcclTakesOfTheDeviceByTheRanksOfANode) {
 
 TEST(RunLink, IsMpisWhereTheDeviceHasNoRoomForWhatNcclTakes) {
   auto facts = on_gpus();
-  Bytes const expected = choose_link(CommBackend::automatic, facts).device_bytes;
+  Bytes const expected = choose_link(config::CommBackend::automatic, facts).device_bytes;
   facts.device_memory = expected;
-  EXPECT_TRUE(choose_link(CommBackend::automatic, facts).nccl);
-  EXPECT_THAT(choose_link(CommBackend::automatic, facts).warning, IsEmpty());
+  EXPECT_TRUE(choose_link(config::CommBackend::automatic, facts).nccl);
+  EXPECT_THAT(choose_link(config::CommBackend::automatic, facts).warning, IsEmpty());
   facts.device_memory = expected - 1;
-  auto const choice = choose_link(CommBackend::automatic, facts);
+  auto const choice = choose_link(config::CommBackend::automatic, facts);
   EXPECT_FALSE(choice.nccl);
   EXPECT_EQ(choice.route, Route::staged);
   EXPECT_EQ(choice.device_bytes, 0);
   EXPECT_THAT(choice.text, HasSubstr(format_bytes(expected)));
   EXPECT_THAT(choice.warning, AllOf(HasSubstr("device.memory"), HasSubstr("comm.backend=mpi")));
-  EXPECT_TRUE(choose_link(CommBackend::nccl, facts).nccl) << "it may take less";
+  EXPECT_TRUE(choose_link(config::CommBackend::nccl, facts).nccl) << "it may take less";
 }
 
 TEST(RunLink, IsMpisThroughHostMemoryWhereTheDeviceHasNoRoomForSlicesBesideTheModel) {
   auto facts = on_gpus();
-  Bytes const own = choose_link(CommBackend::automatic, facts).device_bytes;
+  Bytes const own = choose_link(config::CommBackend::automatic, facts).device_bytes;
   facts.device_memory = own + 30 * GiB;
   facts.needs = {.direct = 30 * GiB, .staged = 20 * GiB};
-  EXPECT_TRUE(choose_link(CommBackend::automatic, facts).nccl);
+  EXPECT_TRUE(choose_link(config::CommBackend::automatic, facts).nccl);
   facts.needs.direct += 1;
-  auto choice = choose_link(CommBackend::automatic, facts);
+  auto choice = choose_link(config::CommBackend::automatic, facts);
   EXPECT_FALSE(choice.nccl);
   EXPECT_EQ(choice.route, Route::staged);
   EXPECT_THAT(choice.warning, HasSubstr("30.0 GiB of the model and of slices from other ranks"));
-  EXPECT_TRUE(choose_link(CommBackend::nccl, facts).nccl) << "asked for";
+  EXPECT_TRUE(choose_link(config::CommBackend::nccl, facts).nccl) << "asked for";
   // CUDA-aware MPI needs the memory of slices, but none of its own.
   facts.mpi_is_aware = true;
-  EXPECT_EQ(choose_link(CommBackend::automatic, facts).route, Route::direct);
+  EXPECT_EQ(choose_link(config::CommBackend::automatic, facts).route, Route::direct);
   facts.device_memory = 30 * GiB;
-  EXPECT_EQ(choose_link(CommBackend::automatic, facts).route, Route::staged);
-  choice = choose_link(CommBackend::mpi, facts);
+  EXPECT_EQ(choose_link(config::CommBackend::automatic, facts).route, Route::staged);
+  choice = choose_link(config::CommBackend::mpi, facts);
   EXPECT_EQ(choice.route, Route::staged);
   EXPECT_THAT(choice.text, HasSubstr("no room for slices from other ranks"));
   // Where no way fits, the device has the words.
   facts.device_memory = 19 * GiB;
-  EXPECT_TRUE(choose_link(CommBackend::automatic, facts).nccl);
+  EXPECT_TRUE(choose_link(config::CommBackend::automatic, facts).nccl);
 }
 
 TEST(LinkNeeds, AreALayersSlicesMoreFromDeviceToDevice) {
@@ -159,7 +159,7 @@ TEST(LinkNeeds, AreThoseOfTheHomeThatThePlanMayChoose) {
 // As its authors ran it, on nodes with four GPUs of 40 GB and 512 GB (MLP-Offload, Tables 1
 // and 2).
 TEST(LinkNeeds, LeaveRoomFor280BillionParametersOnGpusOf40Gb) {
-  RunConfig config;
+  config::RunConfig config;
   config.model = {.layers = 72,
                   .hidden = 16384,
                   .heads = 128,
@@ -174,7 +174,7 @@ TEST(LinkNeeds, LeaveRoomFor280BillionParametersOnGpusOf40Gb) {
   config.subgroup_size = 1 << 20;
   config.share.device_chunk = 1 << 20;
   config.parameter_home = parameters::Home::host;
-  config.device.kind = DeviceKind::cuda;
+  config.device.kind = config::DeviceKind::cuda;
   config.device.memory = 40'000'000'000;
   auto const needs = link_needs(config, 32);
   EXPECT_LT(needs.direct, config.device.memory);
@@ -186,32 +186,33 @@ TEST(LinkNeeds, LeaveRoomFor280BillionParametersOnGpusOf40Gb) {
 
 TEST(RunLink, IsMpisWhereNcclCannotBeOrMpiWasAskedFor) {
   auto facts = on_gpus();
-  EXPECT_FALSE(choose_link(CommBackend::mpi, facts).nccl);
-  EXPECT_EQ(choose_link(CommBackend::mpi, facts).route, Route::staged);
+  EXPECT_FALSE(choose_link(config::CommBackend::mpi, facts).nccl);
+  EXPECT_EQ(choose_link(config::CommBackend::mpi, facts).route, Route::staged);
   facts.nccl = false;
   facts.about_nccl = "ranks 0 and 1 share a GPU, which NCCL refuses";
-  auto choice = choose_link(CommBackend::automatic, facts);
+  auto choice = choose_link(config::CommBackend::automatic, facts);
   EXPECT_EQ(choice.route, Route::staged);
   EXPECT_THAT(choice.text, AllOf(HasSubstr("pinned"), HasSubstr("share a GPU")));
   facts.mpi_is_aware = true;
-  choice = choose_link(CommBackend::automatic, facts);
+  choice = choose_link(config::CommBackend::automatic, facts);
   EXPECT_EQ(choice.route, Route::direct);
   EXPECT_THAT(choice.text, AllOf(HasSubstr("CUDA-aware MPI"), HasSubstr("share a GPU")));
 }
 
 TEST(RunLink, OfTheEmulatedDeviceGoesThroughHostMemoryIfThereIsALink) {
   LinkFacts facts{.ranks = 2, .mpi_is_aware = true};
-  EXPECT_EQ(choose_link(CommBackend::automatic, facts).route, Route::in_place);
+  EXPECT_EQ(choose_link(config::CommBackend::automatic, facts).route, Route::in_place);
   facts.host_visible = false;
-  EXPECT_EQ(choose_link(CommBackend::automatic, facts).route, Route::staged);
-  EXPECT_THAT(choose_link(CommBackend::mpi, facts).text, HasSubstr("emulated"));
+  EXPECT_EQ(choose_link(config::CommBackend::automatic, facts).route, Route::staged);
+  EXPECT_THAT(choose_link(config::CommBackend::mpi, facts).text, HasSubstr("emulated"));
 }
 
 TEST(RunLink, OfOneRankIsNone) {
   auto facts = on_gpus();
   facts.ranks = 1;
   facts.nccl = false;  // nobody looked for it
-  for (auto const asked : {CommBackend::automatic, CommBackend::mpi, CommBackend::nccl}) {
+  for (auto const asked :
+       {config::CommBackend::automatic, config::CommBackend::mpi, config::CommBackend::nccl}) {
     auto const choice = choose_link(asked, facts);
     EXPECT_FALSE(choice.nccl);
     EXPECT_EQ(choice.route, Route::staged);
@@ -221,14 +222,14 @@ TEST(RunLink, OfOneRankIsNone) {
 
 TEST(RunLink, SaysWhyNcclCannotBeAndWhatHelps) {
   auto facts = on_gpus();
-  EXPECT_THAT(error_of(CommBackend::nccl, facts), IsEmpty());
+  EXPECT_THAT(error_of(config::CommBackend::nccl, facts), IsEmpty());
   facts.nccl = false;
   facts.about_nccl = "NCCL: libnccl.so.2 cannot be loaded";
-  EXPECT_THAT(error_of(CommBackend::nccl, facts),
+  EXPECT_THAT(error_of(config::CommBackend::nccl, facts),
               AllOf(HasSubstr("comm.backend=nccl"), HasSubstr("libnccl.so.2"),
                     HasSubstr("comm.backend=auto")));
   for (int const ranks : {1, 4}) {
-    EXPECT_THAT(error_of(CommBackend::nccl, {.ranks = ranks}),
+    EXPECT_THAT(error_of(config::CommBackend::nccl, {.ranks = ranks}),
                 AllOf(HasSubstr("comm.backend=nccl"), HasSubstr("device.kind=host"),
                       HasSubstr("device.kind=cuda")));
   }
@@ -236,7 +237,7 @@ TEST(RunLink, SaysWhyNcclCannotBeAndWhatHelps) {
 
 TEST(RunLink, IsPlannedForGpusOfTheirOwnUnlessTheDeviceIsEmulated) {
   auto config = of_a_small_model();
-  config.device.kind = DeviceKind::cuda;
+  config.device.kind = config::DeviceKind::cuda;
   EXPECT_EQ(plan_link(config, 2, 2).nccl, nccl::is_built_in());
   EXPECT_THAT(plan_link(config, 2, 2).text, HasSubstr("NCCL"));
   EXPECT_THAT(plan_link(config, 2, 2).text,
@@ -249,18 +250,18 @@ TEST(RunLink, IsPlannedForGpusOfTheirOwnUnlessTheDeviceIsEmulated) {
   config.device.share_gpu = true;
   EXPECT_FALSE(plan_link(config, 2, 2).nccl);
   EXPECT_THAT(plan_link(config, 2, 2).text, HasSubstr("device.share-gpu"));
-  config.device.kind = DeviceKind::host;
+  config.device.kind = config::DeviceKind::host;
   EXPECT_EQ(plan_link(config, 2, 2).route, Route::in_place);
   config.device.emulation.device_to_host = 1e9;
   EXPECT_EQ(plan_link(config, 2, 2).route, Route::staged);
-  config.comm_backend = CommBackend::nccl;
+  config.comm_backend = config::CommBackend::nccl;
   EXPECT_THROW(static_cast<void>(plan_link(config, 2, 2)), UsageError);
 }
 
 TEST(RunLink, IsPlannedByWhatMpiWasBuiltForWithoutStartingIt) {
-  RunConfig config;
-  config.device.kind = DeviceKind::cuda;
-  config.comm_backend = CommBackend::mpi;
+  config::RunConfig config;
+  config.device.kind = config::DeviceKind::cuda;
+  config.comm_backend = config::CommBackend::mpi;
   bool const is_aware = mpi::is_built_for_device_memory();
   EXPECT_EQ(plan_link(config, 2, 2).route, is_aware ? Route::direct : Route::staged);
   EXPECT_EQ(plan_link(config, 2, 2).device_bytes, 0);

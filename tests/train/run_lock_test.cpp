@@ -1,4 +1,4 @@
-#include "train/run_lock.hpp"
+#include "train/files/run_lock.hpp"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "train/save_rate.hpp"
+#include "train/saves/save_rate.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,16 +10,16 @@ namespace offstage::train {
 namespace {
 
 TEST(RateOfARank, IsItsPartOfTheNodes) {
-  CheckpointConfig config;
+  config::CheckpointConfig config;
   config.rate = 6e9;
   auto const given = rate_of_rank(config, 4, 0.0);
   EXPECT_DOUBLE_EQ(given.bytes_per_second, 1.5e9);
   EXPECT_EQ(given.of_paths, 0.0);
-  EXPECT_EQ(rate_of_rank(CheckpointConfig{}, 4, 1e9).bytes_per_second, 0.0);
+  EXPECT_EQ(rate_of_rank(config::CheckpointConfig{}, 4, 1e9).bytes_per_second, 0.0);
 }
 
 TEST(RateOfARank, AsAShareIsThatOfTheDirectoryAndOfEachPath) {
-  CheckpointConfig config;
+  config::CheckpointConfig config;
   config.rate_share = 0.2;
   auto const share = rate_of_rank(config, 2, 4e9);
   EXPECT_DOUBLE_EQ(share.bytes_per_second, 0.4e9);

@@ -1,12 +1,12 @@
-#include "train/schedule_choice.hpp"
+#include "train/settle/schedule_choice.hpp"
 
 #include <gtest/gtest.h>
 
 #include "base/dtype.hpp"
-#include "train/device_demand.hpp"
-#include "train/link_needs.hpp"
-#include "train/memory_demand.hpp"
-#include "train/run_attention.hpp"
+#include "train/memory/device_demand.hpp"
+#include "train/memory/memory_demand.hpp"
+#include "train/settle/link_needs.hpp"
+#include "train/settle/run_attention.hpp"
 
 namespace offstage::train {
 namespace {
@@ -14,8 +14,8 @@ namespace {
 constexpr int micro_batches = 64;
 
 /// Large layers and few tokens: a vertical schedule moves fewer bytes.
-RunConfig streamed(char const* activations) {
-  RunConfig config;
+config::RunConfig streamed(char const* activations) {
+  config::RunConfig config;
   config.model = {.layers = 6,
                   .hidden = 128,
                   .heads = 4,
@@ -26,28 +26,28 @@ RunConfig streamed(char const* activations) {
   config.train.sequence = 16;
   config.train.micro_batch = 1;
   config.train.global_batch = micro_batches;
-  config.train.schedule = LayerSchedule::automatic;
+  config.train.schedule = config::LayerSchedule::automatic;
   config.train.activations = activations::parse_policy(activations);
   config.numerics.dtype = DType::bf16;
   config.subgroup_size = 65536;
   config.share.device_chunk = 4096;
   config.share.device_share = 0.0;
   config.share.device_gradients = 0;
-  config.device.kind = DeviceKind::cuda;
+  config.device.kind = config::DeviceKind::cuda;
   config.parameter_home = parameters::Home::host;
   return config;
 }
 
-state::ShardMap map_of(RunConfig const& config) {
+state::ShardMap map_of(config::RunConfig const& config) {
   return state::ShardMap{state::layers_of(config.model), 1};
 }
 
-int settled(RunConfig config, ActivationRoom const& room) {
+int settled(config::RunConfig config, ActivationRoom const& room) {
   settle_schedule<bfloat16>(config, map_of(config), 0, room);
   return config.train.together;
 }
 
-Bytes device_bytes(RunConfig config, int together) {
+Bytes device_bytes(config::RunConfig config, int together) {
   config.train.together = together;
   config.device.memory = 1;
   auto const demand = device_demand<bfloat16>(config, map_of(config), 0, state::Route::staged,
@@ -61,9 +61,9 @@ TEST(ScheduleChoice, AllowsWhatTheKeyAndTheActivationsDo) {
   EXPECT_EQ(allowed_schedules(config, 3), (std::vector{0, 22}));
   config.train.activations = activations::parse_policy("keep");
   EXPECT_EQ(allowed_schedules(config, 1), std::vector{0});
-  config.train.schedule = LayerSchedule::vertical;
+  config.train.schedule = config::LayerSchedule::vertical;
   EXPECT_EQ(allowed_schedules(config, 1), std::vector{micro_batches});
-  config.train.schedule = LayerSchedule::horizontal;
+  config.train.schedule = config::LayerSchedule::horizontal;
   EXPECT_EQ(allowed_schedules(config, 1), std::vector{0});
 }
 
@@ -76,7 +76,7 @@ TEST(ScheduleChoice, AutomaticIsHorizontalWhereTheDeviceHasNoRoomForAllInputs) {
   room.memory = all - 1;
   EXPECT_EQ(settled(config, room), 0);
   auto forced = config;
-  forced.train.schedule = LayerSchedule::vertical;
+  forced.train.schedule = config::LayerSchedule::vertical;
   EXPECT_EQ(settled(forced, room), micro_batches) << "which the device will refuse";
 }
 
@@ -100,11 +100,11 @@ TEST(ScheduleChoice, AutomaticIsHorizontalWhereHostMemoryHasNoRoomForAllInputs) 
 TEST(ScheduleChoice, OfAVerticalRunIsInWhatLinksAndAttentionFindRoomBeside) {
   auto config = streamed("recompute");
   auto const either = link_needs(config, 2);
-  config.train.schedule = LayerSchedule::vertical;
+  config.train.schedule = config::LayerSchedule::vertical;
   auto const vertical = link_needs(config, 2);
   EXPECT_GT(vertical.staged, either.staged);
   EXPECT_GT(vertical.direct, either.direct);
-  config.train.schedule = LayerSchedule::horizontal;
+  config.train.schedule = config::LayerSchedule::horizontal;
   EXPECT_EQ(link_needs(config, 2).staged, either.staged) << "the cheapest that is allowed";
 
   constexpr Bytes workspace = MiB;
@@ -112,7 +112,7 @@ TEST(ScheduleChoice, OfAVerticalRunIsInWhatLinksAndAttentionFindRoomBeside) {
   ActivationRoom room{.memory = device_bytes(config, 0), .route = state::Route::staged};
   auto const map = map_of(config);
   EXPECT_TRUE(has_attention_room<bfloat16>(config, map, 0, room, workspace));
-  config.train.schedule = LayerSchedule::vertical;
+  config.train.schedule = config::LayerSchedule::vertical;
   EXPECT_FALSE(has_attention_room<bfloat16>(config, map, 0, room, workspace));
   room.memory = device_bytes(config, micro_batches);
   EXPECT_TRUE(has_attention_room<bfloat16>(config, map, 0, room, workspace));

@@ -1,4 +1,4 @@
-#include "train/schedule.hpp"
+#include "train/step/schedule.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,14 +7,15 @@
 namespace offstage::train {
 namespace {
 
-OptimizerConfig optimizer(Schedule schedule) {
+config::OptimizerConfig optimizer(config::Schedule schedule) {
   return {
       .lr = 1.0, .schedule = schedule, .warmup_steps = 4, .min_lr = 0.2, .decay_fraction = 0.25};
 }
 
 TEST(Schedule, WarmUpRisesLinearlyToTheRate) {
-  for (auto schedule : {Schedule::constant, Schedule::linear, Schedule::cosine, Schedule::wsd,
-                        Schedule::cooldown}) {
+  for (auto schedule :
+       {config::Schedule::constant, config::Schedule::linear, config::Schedule::cosine,
+        config::Schedule::wsd, config::Schedule::cooldown}) {
     EXPECT_DOUBLE_EQ(learning_rate(optimizer(schedule), 20, 1), 0.25);
     EXPECT_DOUBLE_EQ(learning_rate(optimizer(schedule), 20, 3), 0.75);
     EXPECT_DOUBLE_EQ(learning_rate(optimizer(schedule), 20, 4), 1.0);
@@ -22,36 +23,36 @@ TEST(Schedule, WarmUpRisesLinearlyToTheRate) {
 }
 
 TEST(Schedule, ConstantStaysAtTheRate) {
-  EXPECT_EQ(learning_rate(optimizer(Schedule::constant), 20, 5), 1.0);
-  EXPECT_EQ(learning_rate(optimizer(Schedule::constant), 20, 20), 1.0);
+  EXPECT_EQ(learning_rate(optimizer(config::Schedule::constant), 20, 5), 1.0);
+  EXPECT_EQ(learning_rate(optimizer(config::Schedule::constant), 20, 20), 1.0);
 }
 
 TEST(Schedule, LinearFallsToTheLeastRateAtTheLastStep) {
-  EXPECT_DOUBLE_EQ(learning_rate(optimizer(Schedule::linear), 20, 12), 0.6);
-  EXPECT_DOUBLE_EQ(learning_rate(optimizer(Schedule::linear), 20, 20), 0.2);
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer(config::Schedule::linear), 20, 12), 0.6);
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer(config::Schedule::linear), 20, 20), 0.2);
 }
 
 TEST(Schedule, CosineIsHalfWayInTheMiddle) {
-  EXPECT_NEAR(learning_rate(optimizer(Schedule::cosine), 20, 12), 0.6, 1e-15);
-  EXPECT_GT(learning_rate(optimizer(Schedule::cosine), 20, 8), 0.8);
-  EXPECT_DOUBLE_EQ(learning_rate(optimizer(Schedule::cosine), 20, 20), 0.2);
+  EXPECT_NEAR(learning_rate(optimizer(config::Schedule::cosine), 20, 12), 0.6, 1e-15);
+  EXPECT_GT(learning_rate(optimizer(config::Schedule::cosine), 20, 8), 0.8);
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer(config::Schedule::cosine), 20, 20), 0.2);
 }
 
 TEST(Schedule, WsdFallsInItsLastPartAlone) {
-  EXPECT_EQ(learning_rate(optimizer(Schedule::wsd), 20, 15), 1.0);
-  EXPECT_DOUBLE_EQ(learning_rate(optimizer(Schedule::wsd), 20, 16), 1.0 - 0.8 / 5);
-  EXPECT_DOUBLE_EQ(learning_rate(optimizer(Schedule::wsd), 20, 20), 0.2);
+  EXPECT_EQ(learning_rate(optimizer(config::Schedule::wsd), 20, 15), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer(config::Schedule::wsd), 20, 16), 1.0 - 0.8 / 5);
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer(config::Schedule::wsd), 20, 20), 0.2);
 }
 
 TEST(Schedule, WsdBeginsToFallAfterTheWarmUp) {
-  auto wsd = optimizer(Schedule::wsd);
+  auto wsd = optimizer(config::Schedule::wsd);
   wsd.decay_fraction = 1.0;
   EXPECT_DOUBLE_EQ(learning_rate(wsd, 20, 4), 1.0);
   EXPECT_DOUBLE_EQ(learning_rate(wsd, 20, 12), 0.6);
 }
 
 TEST(Schedule, CooldownFallsByOneMinusTheRootOfWhatIsOver) {
-  auto const cooldown = optimizer(Schedule::cooldown);  // 4 of 16 steps fall
+  auto const cooldown = optimizer(config::Schedule::cooldown);  // 4 of 16 steps fall
   EXPECT_EQ(learning_rate(cooldown, 16, 12), 1.0);
   // 1/4, 1/2, 3/4 and all of the fall are over; 1 - sqrt(1/2) and 1 - sqrt(3/4) to 16 digits by hand.
   EXPECT_DOUBLE_EQ(learning_rate(cooldown, 16, 13), 0.2 + 0.8 * 0.5);
@@ -62,7 +63,7 @@ TEST(Schedule, CooldownFallsByOneMinusTheRootOfWhatIsOver) {
 }
 
 TEST(Schedule, AFallOfGivenStepsIsTheSameInALongerRun) {
-  for (auto const schedule : {Schedule::wsd, Schedule::cooldown}) {
+  for (auto const schedule : {config::Schedule::wsd, config::Schedule::cooldown}) {
     auto fixed = optimizer(schedule);
     fixed.decay_steps = 4;
     auto const by_fraction = optimizer(schedule);
@@ -81,25 +82,25 @@ TEST(Schedule, AFallOfGivenStepsIsTheSameInALongerRun) {
 }
 
 TEST(Schedule, AFallLongerThanTheRunBeginsAfterTheWarmUp) {
-  auto wsd = optimizer(Schedule::wsd);
+  auto wsd = optimizer(config::Schedule::wsd);
   wsd.decay_steps = 1000;
   EXPECT_DOUBLE_EQ(learning_rate(wsd, 20, 4), 1.0);
   EXPECT_DOUBLE_EQ(learning_rate(wsd, 20, 12), 0.6);
 }
 
 TEST(Schedule, WithoutWarmUpTheFirstStepTrains) {
-  auto linear = optimizer(Schedule::linear);
+  auto linear = optimizer(config::Schedule::linear);
   linear.warmup_steps = 0;
   EXPECT_DOUBLE_EQ(learning_rate(linear, 10, 1), 1.0 - 0.8 / 10);
   EXPECT_DOUBLE_EQ(learning_rate(linear, 1, 1), 0.2);
 }
 
 TEST(Schedule, StaysAtTheLeastRatePastTheEnd) {
-  EXPECT_DOUBLE_EQ(learning_rate(optimizer(Schedule::cosine), 20, 30), 0.2);
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer(config::Schedule::cosine), 20, 30), 0.2);
 }
 
 TEST(Schedule, StepsCountFromOne) {
-  EXPECT_THROW(static_cast<void>(learning_rate(optimizer(Schedule::linear), 20, 0)),
+  EXPECT_THROW(static_cast<void>(learning_rate(optimizer(config::Schedule::linear), 20, 0)),
                PreconditionError);
 }
 

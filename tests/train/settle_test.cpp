@@ -2,8 +2,8 @@
 
 #include "base/dtype.hpp"
 #include "temporary_directory.hpp"
-#include "train/device_demand.hpp"
-#include "train/schedule_choice.hpp"
+#include "train/memory/device_demand.hpp"
+#include "train/settle/schedule_choice.hpp"
 
 namespace offstage::train {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 TEST(SettleForAll, IsAsRankZeroHasItWhereRanksPlanDifferently) {
   auto const world = mpi::Communicator::world();
   TemporaryDirectory const directory;
-  RunConfig config;
+  config::RunConfig config;
   config.model = {.layers = 8,
                   .hidden = 64,
                   .heads = 4,
@@ -29,11 +29,11 @@ TEST(SettleForAll, IsAsRankZeroHasItWhereRanksPlanDifferently) {
   config.share.device_chunk = 4096;
   config.share.device_share = 0.0;
   config.share.device_gradients = 0;
-  config.device.kind = DeviceKind::host;
+  config.device.kind = config::DeviceKind::host;
   config.device.emulation = {.host_to_device = 1e12, .device_to_host = 1e12, .compute = 1e9};
   config.run_dir = "nowhere";
   config.allow_tmpfs = true;
-  config.overlap = Overlap::off;
+  config.overlap = config::Overlap::off;
   auto& path = config.paths.emplace_back();
   path.directory = directory.path().string();
   path.emulation = tiers::Emulation{.read_rate = 60e6, .write_rate = 30e6};

@@ -1,9 +1,9 @@
-#include "train/sharding.hpp"
+#include "train/settle/sharding.hpp"
 
 #include <gtest/gtest.h>
 
 #include "base/dtype.hpp"
-#include "train/device_demand.hpp"
+#include "train/memory/device_demand.hpp"
 
 namespace offstage::train {
 namespace {
@@ -12,8 +12,8 @@ using parameters::Home;
 using parameters::Sharding;
 
 /// Twelve micro-batches of two blocks: an embedding, four layers of blocks and an untied head.
-RunConfig small() {
-  RunConfig config;
+config::RunConfig small() {
+  config::RunConfig config;
   config.model = {.layers = 2,
                   .hidden = 64,
                   .heads = 4,
@@ -28,7 +28,7 @@ RunConfig small() {
   config.numerics.dtype = DType::bf16;
   config.subgroup_size = 1 << 20;
   config.share.device_share = 0.0;
-  config.device.kind = DeviceKind::host;
+  config.device.kind = config::DeviceKind::host;
   return config;
 }
 
@@ -61,7 +61,7 @@ TEST(Sharding, IsLeftToTheRoomOfTheDevice) {
   Bytes const least = demand.total() - demand.held;
   config.sharding = Sharding::zero3;
   auto const settled = [&](Bytes memory, int ranks = 2, Home home = Home::device,
-                           DeviceKind kind = DeviceKind::host) {
+                           config::DeviceKind kind = config::DeviceKind::host) {
     auto open = config;
     open.sharding_is_open = true;
     open.parameter_home = home;
@@ -75,7 +75,7 @@ TEST(Sharding, IsLeftToTheRoomOfTheDevice) {
   EXPECT_EQ(settled(least), Sharding::zero2);
   EXPECT_EQ(settled(least - 1), Sharding::zero3);
   EXPECT_EQ(settled(0), Sharding::zero2) << "no limit";
-  EXPECT_EQ(settled(0, 2, Home::device, DeviceKind::cuda), Sharding::zero3) << "not known";
+  EXPECT_EQ(settled(0, 2, Home::device, config::DeviceKind::cuda), Sharding::zero3) << "not known";
   EXPECT_EQ(settled(0, 1), Sharding::zero3) << "nothing is gathered";
   EXPECT_EQ(settled(0, 2, Home::host), Sharding::zero3);
 }

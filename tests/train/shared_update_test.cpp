@@ -1,4 +1,4 @@
-#include "train/shared_update.hpp"
+#include "train/step/shared_update.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -94,12 +94,12 @@ class LentSlots : public ::testing::Test {
                                       static_cast<std::size_t>(subgroup.size)};
           return update::GradientLease{std::move(lease), view};
         },
-        update::targets_in(copy.as<bfloat16>(), subgroups));
+        parameters::targets_in(copy.as<bfloat16>(), subgroups));
     update.finish();
     return std::ranges::any_of(memory, [](std::byte byte) { return byte != std::byte{}; });
   }
 
-  RunConfig config;
+  config::RunConfig config;
   mpi::Communicator comm = mpi::Communicator::self();
   CrowdedDevice device;
   state::ShardMap map{layers(), 1};

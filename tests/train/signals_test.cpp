@@ -1,4 +1,4 @@
-#include "train/signals.hpp"
+#include "train/saves/signals.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

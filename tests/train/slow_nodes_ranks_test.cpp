@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "train/slow_nodes.hpp"
+#include "train/run/slow_nodes.hpp"
 
 namespace offstage::train {
 namespace {
@@ -10,8 +10,8 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 // Each rank is a node.
-RunConfig config_of(mpi::Communicator const& comm) {
-  RunConfig config;
+config::RunConfig config_of(mpi::Communicator const& comm) {
+  config::RunConfig config;
   config.train.micro_batch = 1;
   config.train.global_batch = comm.size();
   config.node = "node" + std::to_string(comm.rank());
@@ -41,7 +41,7 @@ TEST(SlowNodesOfRanks, AreNamedOnceAndAtTheEnd) {
 
 TEST(SlowNodesOfRanks, AreNotThoseWithOneMicroBatchMore) {
   auto const comm = mpi::Communicator::world();
-  RunConfig config = config_of(comm);
+  config::RunConfig config = config_of(comm);
   config.train.global_batch = comm.size() + 1;  // rank 0 has two, but in a job of one
   SlowNodes slow{config, comm};
   for (int step = 0; step < 40; ++step) {

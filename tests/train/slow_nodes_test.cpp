@@ -1,4 +1,4 @@
-#include "train/slow_nodes.hpp"
+#include "train/run/slow_nodes.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "train/step_forecast.hpp"
+#include "train/forecast/step_forecast.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,13 +7,13 @@
 #include "base/dtype.hpp"
 #include "model/transformer.hpp"
 #include "state/working_copy.hpp"
-#include "train/activation_choice.hpp"
+#include "train/settle/activation_choice.hpp"
 
 namespace offstage::train {
 namespace {
 
-RunConfig tiny() {
-  RunConfig config;
+config::RunConfig tiny() {
+  config::RunConfig config;
   config.model = {.layers = 6,
                   .hidden = 64,
                   .heads = 4,
@@ -29,17 +29,17 @@ RunConfig tiny() {
   config.numerics.accumulate_fp32 = true;
   config.share.device_share = 0.0;
   config.share.device_chunk = 4096;
-  config.device.kind = DeviceKind::cuda;
+  config.device.kind = config::DeviceKind::cuda;
   return config;
 }
 
 struct Scene {
-  RunConfig config;
+  config::RunConfig config;
   state::ShardMap map;
   plan::MemoryPlan memory{.subgroup_elements = 8192, .subgroups = 30};
   DeviceDemand device{};
 
-  explicit Scene(RunConfig const& with, int ranks = 1)
+  explicit Scene(config::RunConfig const& with, int ranks = 1)
       : config{with}, map{state::layers_of(with.model), ranks} {}
   [[nodiscard]] StepFacts facts(int rank = 0) const {
     return {.map = map,
@@ -192,17 +192,17 @@ TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {
       .cpu_update = 5e5, .device_update = 1e6, .host_to_device = 1e7, .device_to_host = 1e7};
   Scene scene{config};
   scene.memory.spares = 30;
-  auto const step = [&](Overlap overlap, double clip_rate) {
+  auto const step = [&](config::Overlap overlap, double clip_rate) {
     scene.config.overlap = overlap;
     scene.config.plan.clip_rate = clip_rate;
     return foresee_step<bfloat16>(scene.config, scene.facts()).step.count();
   };
-  EXPECT_LT(step(Overlap::on, 0.0), step(Overlap::off, 0.0));
-  EXPECT_GE(step(Overlap::on, 1.0), step(Overlap::on, 0.0));
-  EXPECT_EQ(step(Overlap::off, 1.0), step(Overlap::off, 0.0));
-  EXPECT_EQ(step(Overlap::automatic, 0.0), step(Overlap::on, 0.0));
-  EXPECT_EQ(step(Overlap::automatic, 1.0),
-            std::min(step(Overlap::on, 1.0), step(Overlap::off, 1.0)));
+  EXPECT_LT(step(config::Overlap::on, 0.0), step(config::Overlap::off, 0.0));
+  EXPECT_GE(step(config::Overlap::on, 1.0), step(config::Overlap::on, 0.0));
+  EXPECT_EQ(step(config::Overlap::off, 1.0), step(config::Overlap::off, 0.0));
+  EXPECT_EQ(step(config::Overlap::automatic, 0.0), step(config::Overlap::on, 0.0));
+  EXPECT_EQ(step(config::Overlap::automatic, 1.0),
+            std::min(step(config::Overlap::on, 1.0), step(config::Overlap::off, 1.0)));
 }
 
 }  // namespace

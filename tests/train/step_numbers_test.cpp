@@ -1,4 +1,4 @@
-#include "train/step_numbers.hpp"
+#include "train/step/step_numbers.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 namespace offstage::train {
 namespace {
 
-OptimizerConfig clipped_at(double limit) {
-  OptimizerConfig optimizer;
+config::OptimizerConfig clipped_at(double limit) {
+  config::OptimizerConfig optimizer;
   optimizer.clip = limit;
   return optimizer;
 }
@@ -43,7 +43,7 @@ TEST(StepNumbers, AnInfiniteOrUndefinedSumIsNeverBelowTheLimit) {
 }
 
 TEST(StepNumbers, MeansAreOverCountedTargets) {
-  TrainConfig train;
+  config::TrainConfig train;
   train.micro_batch = 2;
   train.sequence = 8;
   EXPECT_EQ(targets_per_counted(train, 3, 48), 1.0);
@@ -53,7 +53,7 @@ TEST(StepNumbers, MeansAreOverCountedTargets) {
 /// Counted by hand: a block has 8 x 24 weights of queries, keys and values, 8 x 8 behind attention,
 /// 8 x 32 and 16 x 8 of the feed-forward network; 1 + 2 + 3 + 4 pairs of tokens see each other.
 TEST(StepNumbers, ModelFlopsAreThoseOfAllProducts) {
-  RunConfig config;
+  config::RunConfig config;
   config.model = {.layers = 3,
                   .hidden = 8,
                   .heads = 2,

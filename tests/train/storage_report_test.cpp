@@ -1,4 +1,4 @@
-#include "train/storage_report.hpp"
+#include "train/report/storage_report.hpp"
 
 #include <gmock/gmock.h>
 

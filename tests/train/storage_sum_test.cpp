@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
-#include "train/storage_report.hpp"
+#include "train/report/storage_report.hpp"
 
 namespace offstage::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/storage.hpp"
+#include "train/offload/storage.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 std::string refusal(std::vector<std::string> const& directories, bool allow_tmpfs) {
-  RunConfig config;
+  config::RunConfig config;
   config.allow_tmpfs = allow_tmpfs;
   for (std::string const& directory : directories) {
     config.paths.push_back({.directory = directory, .engine = {}, .emulation = {}});
@@ -59,7 +59,7 @@ TEST(Storage, WhatIsNotThereIsLeftToTheTiersToReport) {
 
 TEST(Storage, ThousandsOfForgedSpillDirectoriesAreAFewPrintableLines) {
   TemporaryDirectory const place;
-  RunConfig config;
+  config::RunConfig config;
   config.paths.push_back({.directory = place.path(), .engine = {}, .emulation = {}});
   for (int i = 0; i < 3000; ++i) {
     std::string const number = std::to_string(i);

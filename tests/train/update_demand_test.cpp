@@ -1,4 +1,4 @@
-#include "train/update_demand.hpp"
+#include "train/memory/update_demand.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,13 +10,13 @@ class StorageTraffic : public ::testing::Test {
  protected:
   StorageTraffic() {
     config.paths = {{.directory = "/nvme", .engine = {}, .emulation = {}}};
-    config.overlap = Overlap::off;
+    config.overlap = config::Overlap::off;
   }
   [[nodiscard]] plan::StorageTraffic traffic() const {
     return storage_traffic(config, shape, memory);
   }
 
-  RunConfig config;
+  config::RunConfig config;
   UpdateShape shape{
       .elements = 1000, .subgroup_elements = 100, .gradient_bytes = 4, .parameter_bytes = 2};
   plan::MemoryPlan memory{
@@ -48,9 +48,9 @@ TEST_F(StorageTraffic, LeavesOutWhatIsResident) {
 TEST_F(StorageTraffic, IsAllStateWhereTheCacheThrowsOutWhatIsWantedNext) {
   config.storage.evict = tiers::Evict::oldest;
   EXPECT_EQ(traffic().read, 12 * 700) << "the order turns";
-  config.overlap = Overlap::on;  // that in which gradients come, always
+  config.overlap = config::Overlap::on;  // that in which gradients come, always
   EXPECT_EQ(traffic().read, 12 * 1000);
-  config.overlap = Overlap::off;
+  config.overlap = config::Overlap::off;
   config.storage.order = plan::UpdateOrder::ascending;
   EXPECT_EQ(traffic().read, 12 * 1000);
   config.storage.evict = tiers::Evict::farthest;
@@ -75,7 +75,7 @@ TEST_F(StorageTraffic, WritesParametersThatLiveOnStorage) {
 }
 
 TEST(UpdateDemand, IsThatOfTheConfigurationAndTheShape) {
-  RunConfig config;
+  config::RunConfig config;
   config.share.device_chunk = 500;
   config.share.device_resident = 0.25;
   config.share.transfers = plan::Transfers::blocking;

@@ -1,4 +1,4 @@
-#include "train/watchdog.hpp"
+#include "train/run/watchdog.hpp"
 
 #include <gmock/gmock.h>
 

@@ -187,7 +187,7 @@ GradientLease AheadUpdate::gradient_of(state::Subgroup const& subgroup) {
   }
   tiers::Lease lease = (flushed_ ? flushed_ : sums_)->fetch(subgroup.index);
   auto const* const bytes = lease.bytes().data();
-  GradientView view = std::span{reinterpret_cast<bfloat16 const*>(bytes), size};
+  kernels::GradientView view = std::span{reinterpret_cast<bfloat16 const*>(bytes), size};
   if (flushed_) {
     view = std::span{reinterpret_cast<float const*>(bytes), size};
   }

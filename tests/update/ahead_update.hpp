@@ -13,8 +13,8 @@
 #include "tiers/device_tiers.hpp"
 #include "tiers/virtual_support.hpp"
 #include "update/device_lane.hpp"
-#include "update/gradient_flusher.hpp"
-#include "update/held_gradients.hpp"
+#include "update/gradients/flusher.hpp"
+#include "update/gradients/held_gradients.hpp"
 #include "update/pipeline.hpp"
 
 namespace offstage::update {
@@ -75,8 +75,8 @@ class AheadUpdate : private tiers::VirtualFixture {
   [[nodiscard]] GradientSource source() {
     return [this](state::Subgroup const& subgroup) { return gradient_of(subgroup); };
   }
-  [[nodiscard]] ParameterTargets targets() {
-    return targets_in(copy_.as<bfloat16>(), shard_.subgroups);
+  [[nodiscard]] parameters::Targets targets() {
+    return parameters::targets_in(copy_.as<bfloat16>(), shard_.subgroups);
   }
   void put(std::int64_t begin, Values const& values);
 

@@ -156,7 +156,7 @@ struct Sample {
     std::ranges::copy(parameters, state.begin());
     gradient = random_values<bfloat16>(subgroup.size, 2);
   }
-  [[nodiscard]] GradientView view() const { return std::span{gradient}; }
+  [[nodiscard]] kernels::GradientView view() const { return std::span{gradient}; }
   [[nodiscard]] std::span<std::byte> bytes() { return std::as_writable_bytes(std::span{state}); }
   /// After one step on the CPU.
   [[nodiscard]] std::vector<float> stepped(std::vector<bfloat16>& copy) const {
@@ -291,7 +291,7 @@ TEST(DeviceLane, RefusesGradientsThatDoNotFit) {
   auto const copy = device->allocate(5 * chunk_elements * 2, "the working copy");
   auto const view = copy.as<bfloat16>();
   std::vector<float> const wide(sample.gradient.size());
-  auto const update = [&](GradientView const& gradient) {
+  auto const update = [&](kernels::GradientView const& gradient) {
     lane.update(sample.subgroup, sample.bytes(), gradient, {view}, first_step);
   };
   EXPECT_THROW(update(std::span{wide}), PreconditionError);  // of 4 bytes, not 2

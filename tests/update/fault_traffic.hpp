@@ -13,7 +13,7 @@
 #include "shard_support.hpp"
 #include "tiers/tiers.hpp"
 #include "tiers/virtual_tiers.hpp"
-#include "update/gradient_flusher.hpp"
+#include "update/gradients/flusher.hpp"
 #include "update/pipeline.hpp"
 
 namespace offstage::update {
@@ -126,7 +126,8 @@ class Traffic {
           {sums, lesson_.gradient(step_, round, *subgroup), round == 0});
       bool const last = round == traffic_rounds - 1;
       if (flush) {
-        flusher_->flush(std::move(lease), GradientView{std::span<bfloat16 const>{sums}}, 0.0);
+        flusher_->flush(std::move(lease), kernels::GradientView{std::span<bfloat16 const>{sums}},
+                        0.0);
       } else {
         flusher_->commit(std::move(lease), last ? std::optional{0.0} : std::nullopt);
       }
@@ -141,7 +142,7 @@ class Traffic {
     }
     pipeline_->run(now(),
                    on_cpu(plan::update_order(plan::UpdateOrder::alternate, step_, in_memory, true)),
-                   source(), targets_in(std::span{copy_}, lesson_.shard.subgroups));
+                   source(), parameters::targets_in(std::span{copy_}, lesson_.shard.subgroups));
   }
 
  private:
@@ -149,7 +150,7 @@ class Traffic {
     auto order = lesson_.shard.ascending();
     std::ranges::reverse(order);
     pipeline_->start_ahead(now(), std::numeric_limits<double>::max(), on_cpu(order), source(),
-                           targets_in(std::span{copy_}, lesson_.shard.subgroups));
+                           parameters::targets_in(std::span{copy_}, lesson_.shard.subgroups));
   }
   [[nodiscard]] kernels::OptimizerStep now() const {
     kernels::OptimizerStep step = first_step;
@@ -163,7 +164,7 @@ class Traffic {
     auto const size = static_cast<std::size_t>(subgroup.size);
     tiers::Lease lease = (flushed_ ? flushed_ : sums_)->fetch(subgroup.index);
     auto const* const bytes = lease.bytes().data();
-    GradientView view = std::span{reinterpret_cast<bfloat16 const*>(bytes), size};
+    kernels::GradientView view = std::span{reinterpret_cast<bfloat16 const*>(bytes), size};
     if (flushed_) {
       view = std::span{reinterpret_cast<float const*>(bytes), size};
     }

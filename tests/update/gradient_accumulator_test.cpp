@@ -1,4 +1,4 @@
-#include "update/gradient_accumulator.hpp"
+#include "update/gradients/accumulator.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -19,7 +19,7 @@
 #include "device/wrapped_device.hpp"
 #include "gradient_fixture.hpp"
 #include "platform/scratch_directory.hpp"
-#include "update/slice_transfer.hpp"
+#include "update/gradients/slice_transfer.hpp"
 
 namespace offstage::update {
 namespace {
@@ -92,7 +92,7 @@ TEST(SliceTransfer, LeavesTheLinkToOthersWhileTheGradientIsStillToCome) {
     }
     EXPECT_TRUE(in_time) << "parameters came behind a gradient";
     auto const there = transfer.exchange();
-    auto const arrival = transfer.finish(std::vector<Range>{{0, std::ssize(there)}});
+    auto const arrival = transfer.finish(std::vector<Slice>{{0, std::ssize(there)}});
     auto const received = arrival.wait();
     for (std::size_t rank = 0; rank < all; ++rank) {
       EXPECT_EQ(received[rank], static_cast<std::byte>(7 + rank));

@@ -18,7 +18,7 @@
 #include "micro_batch_gradients.hpp"
 #include "state/link_support.hpp"
 #include "tiers/virtual_tiers.hpp"
-#include "update/gradient_accumulator.hpp"
+#include "update/gradients/accumulator.hpp"
 
 namespace offstage::update {
 

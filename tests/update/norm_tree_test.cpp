@@ -1,4 +1,4 @@
-#include "update/norm_tree.hpp"
+#include "update/gradients/norm_tree.hpp"
 
 #include <gtest/gtest.h>
 

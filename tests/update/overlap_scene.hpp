@@ -69,7 +69,7 @@ class Plain {
     gradients.set(gradient);
     UpdatePipeline{shard_.subgroups, tiers_, {.layout = shard_.layout, .workers = 1}}.run(
         step, on_cpu(shard_.ascending()), gradients.source(),
-        targets_in(std::span{copy_}, shard_.subgroups));
+        parameters::targets_in(std::span{copy_}, shard_.subgroups));
   }
   [[nodiscard]] Values const& copy() const { return copy_; }
   [[nodiscard]] std::vector<float> state() { return state_of(shard_, tiers_); }

@@ -315,7 +315,7 @@ TEST(Overlap, LeavesNothingOnTrialThatItKeepsHoweverLateItBegan) {
   Values copy(static_cast<std::size_t>(shard.size));
   UpdatePipeline pipeline{shard.subgroups, tiers, {.workers = 1}};
   pipeline.start_ahead(step_of(1), no_clipping, on_cpu({0}), gradients.source(),
-                       targets_in(std::span{copy}, shard.subgroups));
+                       parameters::targets_in(std::span{copy}, shard.subgroups));
   tiers.asked.get_future().wait();
   pipeline.complete(0, 0.0);
   pipeline.confirm();
@@ -346,9 +346,9 @@ TEST(Overlap, RefusesActivationsMemoryAsTheOnlyPlaceForChunks) {
   Numbers<bfloat16> const numbers{shard, 1};
   device::ShuffledDevice device{1};
   SharedUpdate<bfloat16, bfloat16> update{device, shard, numbers, {.slots = 1, .lent_slots = 1}};
-  EXPECT_THROW(update.pipeline().start_ahead(first_step, no_clipping, update.order(),
-                                             update.gradient_source(),
-                                             targets_in(update.copy(), update.shard().subgroups)),
+  EXPECT_THROW(update.pipeline().start_ahead(
+                   first_step, no_clipping, update.order(), update.gradient_source(),
+                   parameters::targets_in(update.copy(), update.shard().subgroups)),
                PreconditionError);
   EXPECT_FALSE(update.pipeline().is_ahead());
   update.run(1);

@@ -48,7 +48,7 @@ Result<W> train(Shard const& shard, tiers::Tiers& tiers, tiers::Tiers& gradient_
     kernels::OptimizerStep step = first_step;
     step.step = t;
     pipeline.run(step, on_cpu(run.order(shard.ascending())), gradients.source(),
-                 targets_in(std::span<W>{copy}, shard.subgroups));
+                 parameters::targets_in(std::span<W>{copy}, shard.subgroups));
   }
   return {state_of(shard, tiers), copy};
 }
@@ -107,9 +107,9 @@ TEST(UpdatePipeline, OneElementByHand) {
   }
   std::vector<float> const gradient(chunk_elements, 4.0F);
   std::vector<float> copy(chunk_elements);
-  UpdatePipeline{subgroups, tiers, {.workers = 1}}.run(first_step, on_cpu({0}),
-                                                       constant_gradient(gradient, gradient_tiers),
-                                                       targets_in(std::span{copy}, subgroups));
+  UpdatePipeline{subgroups, tiers, {.workers = 1}}.run(
+      first_step, on_cpu({0}), constant_gradient(gradient, gradient_tiers),
+      parameters::targets_in(std::span{copy}, subgroups));
   EXPECT_NEAR(copy[0], 3.0 - 0.01 - 0.01 * 0.1 * 3.0, 1e-6);
   EXPECT_NEAR(copy[1], 3.0 - 0.01, 1e-6);
   EXPECT_NEAR(copy[2], -0.01, 1e-6);
@@ -205,7 +205,7 @@ struct Ready {
   UpdateStats update(int workers, std::vector<std::int64_t> const& order) {
     return UpdatePipeline{shard.subgroups, tiers, {.workers = workers}}.run(
         first_step, on_cpu(order), gradients.source(),
-        targets_in(std::span{copy}, shard.subgroups));
+        parameters::targets_in(std::span{copy}, shard.subgroups));
   }
   UpdateStats update(int workers) { return update(workers, shard.ascending()); }
 
@@ -268,14 +268,14 @@ TEST(UpdatePipeline, RefusesSpansShorterThanTheShardAndNoWorkers) {
   UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, {.workers = 1}};
   auto const shorter = std::span{ready.copy}.first(ready.copy.size() - 1);
   EXPECT_THROW(pipeline.run(first_step, on_cpu(ready.shard.ascending()), ready.gradients.source(),
-                            targets_in(shorter, ready.shard.subgroups)),
+                            parameters::targets_in(shorter, ready.shard.subgroups)),
                PreconditionError);
   auto const short_gradient = [&](state::Subgroup const& subgroup) {
     return GradientLease{ready.gradient_tiers.fetch(subgroup.index),
                          std::span<float const>{ready.copy}.first(7)};
   };
   EXPECT_THROW(pipeline.run(first_step, on_cpu(ready.shard.ascending()), short_gradient,
-                            targets_in(std::span{ready.copy}, ready.shard.subgroups)),
+                            parameters::targets_in(std::span{ready.copy}, ready.shard.subgroups)),
                PreconditionError);
   EXPECT_EQ(state_of(ready.shard, ready.tiers), before);
   EXPECT_THROW((UpdatePipeline{ready.shard.subgroups, ready.tiers, {.workers = 0}}),
@@ -318,7 +318,7 @@ TEST(UpdatePipeline, AnErrorOfTheKernelReachesTheCaller) {
   bad.step = 0;
   UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, {.workers = 2}};
   EXPECT_THROW(pipeline.run(bad, on_cpu(ready.shard.ascending()), ready.gradients.source(),
-                            targets_in(std::span{ready.copy}, ready.shard.subgroups)),
+                            parameters::targets_in(std::span{ready.copy}, ready.shard.subgroups)),
                PreconditionError);
 }
 

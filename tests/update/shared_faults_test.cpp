@@ -154,9 +154,10 @@ TEST(SharedUpdateFaults, AGradientThatCannotBeHadEndsTheUpdateWithItsError) {
       }
       return update.gradient_source()(of);
     };
-    EXPECT_THROW(update.pipeline().run(first_step, update.order(), source,
-                                       targets_in(update.copy(), update.shard().subgroups)),
-                 IoError)
+    EXPECT_THROW(
+        update.pipeline().run(first_step, update.order(), source,
+                              parameters::targets_in(update.copy(), update.shard().subgroups)),
+        IoError)
         << where;
     expect_failed(update, where);
     update.run(1);
@@ -173,9 +174,10 @@ TEST(SharedUpdateFaults, AnErrorOfTheKernelReachesTheCallerAndTheLaneGoesOn) {
   update.run(1);
   kernels::OptimizerStep bad = first_step;
   bad.step = 0;
-  EXPECT_THROW(update.pipeline().run(bad, update.order(), update.gradient_source(),
-                                     targets_in(update.copy(), update.shard().subgroups)),
-               PreconditionError);
+  EXPECT_THROW(
+      update.pipeline().run(bad, update.order(), update.gradient_source(),
+                            parameters::targets_in(update.copy(), update.shard().subgroups)),
+      PreconditionError);
   EXPECT_EQ(update.held(), 0);
   update.run(1);
 }

@@ -127,12 +127,12 @@ class SharedUpdate {
   UpdateStats run(int t) {
     prepare(t);
     return pipeline_->run(step_of(t), order(), gradients_.source(),
-                          targets_in(copy(), shard_.subgroups));
+                          parameters::targets_in(copy(), shard_.subgroups));
   }
   void start(int t) {
     prepare(t);
     pipeline_->start(step_of(t), order(), gradients_.source(),
-                     targets_in(copy(), shard_.subgroups));
+                     parameters::targets_in(copy(), shard_.subgroups));
   }
   UpdateStats finish() { return pipeline_->finish(); }
 
@@ -154,7 +154,7 @@ class SharedUpdate {
   [[nodiscard]] DeviceLane& lane() { return *lane_; }
   [[nodiscard]] UpdatePipeline& pipeline() { return *pipeline_; }
   [[nodiscard]] std::span<std::byte> lent() { return lent_.as<std::byte>(); }
-  [[nodiscard]] WorkingCopyView copy() { return copy_.as<W>(); }
+  [[nodiscard]] kernels::WorkingCopyView copy() { return copy_.as<W>(); }
   [[nodiscard]] GradientSource gradient_source() { return gradients_.source(); }
 
  private:

@@ -171,9 +171,10 @@ TEST(SharedUpdate, StartReturnsWhenTheCpuIsDoneAndReadinessSaysWhatIsInPlace) {
     };
     update.start(1);
     EXPECT_THAT(update.state().keys_of(Call::commit), testing::Not(testing::Contains(3)));
-    EXPECT_THROW(update.pipeline().start(first_step, update.order(), update.gradient_source(),
-                                         targets_in(update.copy(), update.shard().subgroups)),
-                 PreconditionError);
+    EXPECT_THROW(
+        update.pipeline().start(first_step, update.order(), update.gradient_source(),
+                                parameters::targets_in(update.copy(), update.shard().subgroups)),
+        PreconditionError);
     expect_part(0);
     expect_part(1);
     expect_part(2);
@@ -296,8 +297,9 @@ TEST(SharedUpdate, WithoutADeviceTheCpuUpdatesAll) {
   gradients.set(random_values<float>(shard.size, 11));
   std::vector<float> copy(static_cast<std::size_t>(shard.size));
   UpdatePipeline pipeline{shard.subgroups, tiers, {}};
-  auto const stats = pipeline.run(first_step, std::vector<Trip>{{0, true}, {1, false}, {2, true}},
-                                  gradients.source(), targets_in(std::span{copy}, shard.subgroups));
+  auto const stats =
+      pipeline.run(first_step, std::vector<Trip>{{0, true}, {1, false}, {2, true}},
+                   gradients.source(), parameters::targets_in(std::span{copy}, shard.subgroups));
   EXPECT_EQ(stats.cpu_elements, shard.size);
   EXPECT_EQ((Result<float>{state_of(shard, tiers), copy}),
             (train_by_reference<float, float>(shard, 1)));

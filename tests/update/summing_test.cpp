@@ -18,9 +18,9 @@
 
 #include "base/error.hpp"
 #include "base/team.hpp"
-#include "update/gradient_transfer.hpp"
-#include "update/staging_buffers.hpp"
-#include "update/summing_thread.hpp"
+#include "update/gradients/staging_buffers.hpp"
+#include "update/gradients/summing_thread.hpp"
+#include "update/gradients/transfer.hpp"
 
 namespace offstage::update {
 namespace {
@@ -77,7 +77,7 @@ class Transfer : public testing::Test {
     gone = true;
     sign.set_value();
   }
-  static std::vector<Range> all() { return {{0, size}}; }
+  static std::vector<Slice> all() { return {{0, size}}; }
 
   std::promise<void> sign;
   bool gone = false;
@@ -100,7 +100,7 @@ TEST_F(Transfer, BringsWhatTheModelLeavesAndSaysWhenItsMemoryIsFree) {
 }
 
 TEST_F(Transfer, BringsThePartsThatItIsToldAlone) {
-  std::vector<Range> const parts{{0, 8}, {32, 16}};
+  std::vector<Slice> const parts{{0, 8}, {32, 16}};
   auto const arrival = transfer.begin(0, gradient, parts);
   go();
   auto const there = arrival.wait();
@@ -192,7 +192,7 @@ TEST_F(Summing, AnErrorOfTheDeviceReachesTheCallerToo) {
   std::vector<int> added;
   SummingThread summing{[&](int layer, std::span<std::byte const>) { added.push_back(layer); }};
   model->enqueue([] { throw IoError{"the kernel failed"}; });
-  std::vector<Range> const all{{0, size}};
+  std::vector<Slice> const all{{0, size}};
   summing.put(transfer.begin(1, gradient, all));
   summing.put(transfer.begin(0, gradient, all));
   EXPECT_THROW(summing.drain(), IoError);

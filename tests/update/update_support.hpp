@@ -31,8 +31,8 @@ class Gradients {
   [[nodiscard]] GradientSource source() {
     return [this](state::Subgroup const& subgroup) {
       tiers::Lease lease = tiers_.fetch(subgroup.index);
-      GradientView const view = std::span{reinterpret_cast<G const*>(lease.bytes().data()),
-                                          static_cast<std::size_t>(subgroup.size)};
+      kernels::GradientView const view = std::span{reinterpret_cast<G const*>(lease.bytes().data()),
+                                                   static_cast<std::size_t>(subgroup.size)};
       return GradientLease{std::move(lease), view};
     };
   }

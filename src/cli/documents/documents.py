@@ -19,7 +19,7 @@ HEADING = "## All keys\n"
 def table(keys):
     """Every key in a table per section."""
     lines = [HEADING, "\n",
-             "This list is made from the key table (`src/cli/key_table.cpp`) by `ninja -C build/release keys_page`. A key without a default is required.\n"]
+             "This list is made from the key table (`src/config/key_table.cpp`) by `ninja -C build/release keys_page`. A key without a default is required.\n"]
     section = ""
     for key in keys:
         if key.section != section:

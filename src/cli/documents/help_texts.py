@@ -1,7 +1,7 @@
 """What the help texts of offstage say: commands, their options, and the keys of a run.
 
 Help texts are the one source of man pages, completion and the page of keys: `offstage train --help` prints the key table
-(src/cli/key_table.cpp), `offstage help` the commands, and `offstage COMMAND --help` the options.
+(src/config/key_table.cpp), `offstage help` the commands, and `offstage COMMAND --help` the options.
 """
 import re
 import subprocess

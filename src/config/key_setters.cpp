@@ -1,0 +1,192 @@
+#include "config/key_setters.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/chunk.hpp"
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "config/key_values.hpp"
+#include "config/optimizer_kinds.hpp"
+#include "tiers/path_settings.hpp"
+
+namespace offstage::config {
+namespace {
+
+/// Steps, a time, or neither: auto.
+struct Interval {
+  std::int64_t steps{};
+  Seconds time{};
+  bool automatic{};
+};
+
+Interval parse_interval(std::string const& text) {
+  auto const is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (text == "auto") {
+    return {.automatic = true};
+  }
+  bool const in_thousands = text.find_last_of("kKMG") == text.size() - 1;
+  if (!text.empty() && (std::ranges::all_of(text, is_digit) || in_thousands)) {
+    return {.steps = whole<std::int64_t>(text)};
+  }
+  // A number without a unit must not pass as seconds: 1.5 may have meant thousands of steps.
+  bool const has_unit = text.find_first_of(":smhd") != std::string::npos;
+  Seconds const time = has_unit ? parse_duration(text) : Seconds{};
+  if (time <= Seconds{}) {
+    throw UsageError{fmt::format(
+        "'{}' is neither steps nor a duration; write for example 50, 30min, auto, or 0 for the end "
+        "alone",
+        text)};
+  }
+  return {.time = time};
+}
+
+}  // namespace
+
+void set_checkpoint_every(RunConfig& config, std::string const& text) {
+  auto const every = parse_interval(text);
+  config.checkpoint.every_steps = every.steps;
+  config.checkpoint.every_time = every.time;
+  config.checkpoint.every_auto = every.automatic;
+}
+
+void set_local_every(RunConfig& config, std::string const& text) {
+  auto const every = parse_interval(text);
+  if (!every.automatic && every.steps == 0 && every.time == Seconds{}) {
+    throw UsageError{"'0' saves nothing on node storage; leave checkpoint.local out instead"};
+  }
+  config.checkpoint.local_every_steps = every.steps;
+  config.checkpoint.local_every_time = every.time;
+  config.checkpoint.local_every_auto = every.automatic;
+}
+
+void set_checkpoint_rate(RunConfig& config, std::string const& text) {
+  config.checkpoint.rate = config.checkpoint.rate_share = 0.0;
+  if (text.ends_with('%')) {
+    double const percent = real(text.substr(0, text.size() - 1));
+    if (percent <= 0.0 || percent > 100.0) {
+      throw UsageError{fmt::format(
+          "'{}' is no share; write more than 0% and at most 100%, as in 20%, or a rate, as in "
+          "500MB/s",
+          text)};
+    }
+    config.checkpoint.rate_share = percent / 100.0;
+  } else if (text != "0") {
+    config.checkpoint.rate = bytes_rate(text);
+  }
+}
+
+void set_host_memory(RunConfig& config, std::string const& text) {
+  config.host_memory = text == "auto" ? 0 : parse_bytes(text);
+  if (config.host_memory == 0 && text != "auto") {
+    throw UsageError{"'0' is no limit to work with; write auto or a size"};
+  }
+}
+
+void add_path(RunConfig& config, std::string const& text) {
+  if (text.empty()) {
+    config.paths.clear();
+  } else {
+    config.paths.push_back(tiers::parse_path(text));
+  }
+}
+
+void set_optimizer_kind(RunConfig& config, std::string const& text) {
+  std::vector<std::pair<std::string_view, kernels::Optimizer>> words;
+  for (OptimizerKind const& kind : optimizer_kinds) {
+    words.emplace_back(kernels::name_of(kind.optimizer), kind.optimizer);
+  }
+  config.optimizer.kind = choice(text, words);
+}
+
+std::string default_ffn_hidden(RunConfig const& config) {
+  if (config.model.family == state::Family::gpt2) {
+    return std::to_string(4 * config.model.hidden);
+  }
+  return std::to_string(round_up(ceil_div(config.model.hidden * 8, 3), 64));
+}
+
+std::string default_head_dim(RunConfig const& config) {
+  auto const& [hidden, heads] = std::pair{config.model.hidden, config.model.heads};
+  return std::to_string(heads > 0 && hidden % heads == 0 ? hidden / heads : 0);
+}
+
+std::string default_attention_factor(RunConfig const& config) {
+  bool const yarn = config.model.rope_scaling == state::RopeScaling::yarn;
+  return fmt::format("{}", yarn ? state::yarn_attention_factor(config.model.rope_factor) : 1.0);
+}
+
+void set_validation_files(RunConfig& config, std::string const& text) {
+  config.data.valid = text.empty() ? std::vector<data::Source>{} : data::parse_sources(text);
+  for (data::Source const& file : config.data.valid) {
+    if (file.weight != 1.0) {
+      throw UsageError{
+          fmt::format("the weight {} of {} has no effect, as validation reads one file after the "
+                      "other; leave weights out",
+                      file.weight, file.path)};
+    }
+  }
+}
+
+void set_device_share(RunConfig& config, std::string const& text) {
+  config.share.device_share.reset();
+  if (text != "auto") {
+    config.share.device_share = real(text);
+  }
+}
+
+void set_device_resident(RunConfig& config, std::string const& text) {
+  config.share.resident_is_open = text == "auto";
+  config.share.device_resident = text == "auto" ? 0.0 : real(text);
+}
+
+void set_parameter_home(RunConfig& config, std::string const& text) {
+  using parameters::Home;
+  config.home_is_open = text == "auto";
+  config.parameter_home = choice<Home>(text, {{"device", Home::device},
+                                              {"host", Home::host},
+                                              {"storage", Home::storage},
+                                              {"auto", Home::device}});
+}
+
+void set_parameter_sharding(RunConfig& config, std::string const& text) {
+  using parameters::Sharding;
+  if (text == "zero1") {
+    throw UsageError{
+        "zero1 would add up whole gradients on each rank before ranks exchange them, so their bits "
+        "would change with the number of ranks; zero2 keeps parameters whole alike"};
+  }
+  config.sharding_is_open = text == "auto";
+  config.sharding = choice<Sharding>(
+      text, {{"auto", Sharding::zero3}, {"zero3", Sharding::zero3}, {"zero2", Sharding::zero2}});
+}
+
+void set_device_chunk(RunConfig& config, std::string const& text) {
+  constexpr std::int64_t most = 1'000'000'000;  // so that no product of its bytes overflows
+  std::int64_t const count = parse_count(text);
+  if (count < 1 || count > most) {
+    throw UsageError{fmt::format("'{}' must be from 1 to 1G parameters", text)};
+  }
+  config.share.device_chunk =
+      std::max<std::int64_t>(chunk_elements, count / chunk_elements * chunk_elements);
+}
+
+void set_device_gradients(RunConfig& config, std::string const& text) {
+  config.share.device_gradients.reset();
+  if (text != "auto") {
+    config.share.device_gradients = parse_bytes(text);
+  }
+}
+
+void set_loss_scale(RunConfig& config, std::string const& text) {
+  auto& rules = config.numerics.loss_scale;
+  rules.dynamic = text == "dynamic";
+  if (!rules.dynamic) {
+    rules.start = real(text);
+  }
+}
+
+}  // namespace offstage::config

@@ -1,0 +1,574 @@
+#include "config/key_table.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/units.hpp"
+#include "config/key_setters.hpp"
+#include "config/key_values.hpp"
+#include "device/device.hpp"
+#include "parameters/home.hpp"
+#include "plan/order.hpp"
+#include "plan/share.hpp"
+#include "plan/split.hpp"
+#include "tiers/virtual_tiers.hpp"
+
+namespace offstage::config {
+namespace {
+
+using Text = std::string const&;
+constexpr auto required = std::nullopt;
+
+constexpr std::array keys{
+    Key{"run.dir", "PATH", required, "directory for metrics, lock and checkpoints; created",
+        [](RunConfig& c, Text t) { c.run_dir = t; }},
+    Key{"run.threads", "N", "0", "threads per rank; 0 takes this rank's share of the cores",
+        [](RunConfig& c, Text t) { c.threads = whole<int>(t); }},
+    Key{"run.watchdog", "TIME", "10min",
+        "end the job if a rank makes no progress for so long and say what it waits for; 0: never",
+        [](RunConfig& c, Text t) { c.watchdog = parse_duration(t); }},
+    Key{"run.header", "short|full", "short",
+        "what a run says first: at most 30 lines, or all; run.dir/header.txt has all of it",
+        [](RunConfig& c, Text t) {
+          c.full_header = choice<bool>(t, {{"short", false}, {"full", true}});
+        }},
+    Key{"run.progress", "auto|on|off", "auto",
+        "a line at the end of a terminal that moves with the steps; on: also where mpirun stands "
+        "between",
+        [](RunConfig& c, Text t) {
+          c.wanted_progress = choice<Progress>(
+              t, {{"auto", Progress::automatic}, {"on", Progress::on}, {"off", Progress::off}});
+        }},
+    Key{"run.trace", "off|on", "off",
+        "write run.dir/trace-RANK.json, which Perfetto shows: what each rank moved and computed "
+        "when; and foreseen-RANK.json, the same of simulated steps, where all rates are given",
+        [](RunConfig& c, Text t) {
+          c.trace = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
+    Key{"run.tensorboard", "off|on", "off",
+        "write curves of loss, norm, rate, speed and storage paths to run.dir for TensorBoard",
+        [](RunConfig& c, Text t) {
+          c.tensorboard = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
+    Key{"run.allow-foreign", "false|true", "false",
+        "whether run.dir and checkpoint.dir may belong to another user, whose files are then "
+        "trusted",
+        [](RunConfig& c, Text t) { c.allow_foreign = truth(t); }},
+
+    Key{"model.family", "llama|gpt2", required,
+        "kind of model; train.init-from or a checkpoint knows the model.* keys too",
+        [](RunConfig& c, Text t) {
+          c.model.family = choice<state::Family>(
+              t, {{"llama", state::Family::llama}, {"gpt2", state::Family::gpt2}});
+        }},
+    Key{"model.layers", "N", required, "transformer blocks",
+        [](RunConfig& c, Text t) { c.model.layers = whole<std::int64_t>(t); }},
+    Key{"model.hidden", "N", required, "width of the residual stream",
+        [](RunConfig& c, Text t) { c.model.hidden = whole<std::int64_t>(t); }},
+    Key{"model.heads", "N", required,
+        "attention heads; divides model.hidden unless model.head-dim is given",
+        [](RunConfig& c, Text t) { c.model.heads = whole<std::int64_t>(t); }},
+    Key{"model.head-dim", "N", "model.hidden / model.heads",
+        "width of a head; llama alone may have another",
+        [](RunConfig& c, Text t) { c.model.set_head_dim(whole<std::int64_t>(t)); },
+        default_head_dim},
+    Key{"model.kv-heads", "N", "model.heads", "heads of keys and values; divides model.heads",
+        [](RunConfig& c, Text t) { c.model.kv_heads = whole<std::int64_t>(t); },
+        [](RunConfig const& c) { return std::to_string(c.model.heads); }},
+    Key{"model.ffn-hidden", "N",
+        "8/3 model.hidden, rounded up to a multiple of 64; gpt2: 4 model.hidden",
+        "width inside the feed-forward part",
+        [](RunConfig& c, Text t) { c.model.ffn_hidden = whole<std::int64_t>(t); },
+        default_ffn_hidden},
+    Key{"model.vocab", "N", required, "tokens of the vocabulary; 256 for bytes",
+        [](RunConfig& c, Text t) { c.model.vocab = whole<std::int64_t>(t); }},
+    Key{"model.max-sequence", "N", "train.sequence",
+        "longest sequence the model is made for; gpt2: its positions",
+        [](RunConfig& c, Text t) { c.model.max_sequence = whole<std::int64_t>(t); },
+        [](RunConfig const& c) { return std::to_string(c.train.sequence); }},
+    Key{"model.tied-head", "true|false", "true for gpt2, else false",
+        "the head uses the embedding's weights",
+        [](RunConfig& c, Text t) { c.model.tied_head = truth(t); },
+        [](RunConfig const& c) {
+          return std::string{c.model.family == state::Family::gpt2 ? "true" : "false"};
+        }},
+    Key{"model.qkv-bias", "true|false", "false", "llama with biases on q, k and v, as Qwen2 has",
+        [](RunConfig& c, Text t) { c.model.qkv_bias = truth(t); }},
+    Key{"model.qk-norm", "none|head|all", "none",
+        "RMSNorm of queries and keys before they turn: of each head as Qwen3 has it, or of all "
+        "heads together as OLMo 2",
+        [](RunConfig& c, Text t) {
+          using state::QkNorm;
+          c.model.qk_norm = choice<QkNorm>(
+              t, {{"none", QkNorm::none}, {"head", QkNorm::head}, {"all", QkNorm::all}});
+        }},
+    Key{"model.norms-after", "true|false", "false",
+        "norms of what attention and the MLP add, as OLMo 2 has them, not of what they take",
+        [](RunConfig& c, Text t) { c.model.norms_after = truth(t); }},
+    Key{"model.window", "N", "0",
+        "keys that a query sees, its own the last, as in Mistral; 0: all before it",
+        [](RunConfig& c, Text t) { c.model.window = whole<std::int64_t>(t); }},
+    Key{"model.rope-theta", "X", "10000", "base of the rotary embedding's wavelengths",
+        [](RunConfig& c, Text t) { c.model.rope_theta = real(t); }},
+    Key{"model.rope-scaling", "none|linear|llama3|yarn", "none",
+        "stretches wavelengths: all of them, long ones as Llama 3.1 does, or as YaRN does",
+        [](RunConfig& c, Text t) {
+          using state::RopeScaling;
+          c.model.rope_scaling = choice<RopeScaling>(t, {{"none", RopeScaling::none},
+                                                         {"linear", RopeScaling::linear},
+                                                         {"llama3", RopeScaling::llama3},
+                                                         {"yarn", RopeScaling::yarn}});
+        }},
+    Key{"model.rope-factor", "X", "8", "by how much",
+        [](RunConfig& c, Text t) { c.model.rope_factor = real(t); }},
+    Key{"model.rope-low-frequency", "X", "1", "llama3: low_freq_factor; yarn: beta_slow",
+        [](RunConfig& c, Text t) { c.model.rope_low_frequency = real(t); }},
+    Key{"model.rope-high-frequency", "X", "32 for yarn, else 4",
+        "llama3: high_freq_factor; yarn: beta_fast",
+        [](RunConfig& c, Text t) { c.model.rope_high_frequency = real(t); },
+        [](RunConfig const& c) {
+          return std::string{c.model.rope_scaling == state::RopeScaling::yarn ? "32" : "4"};
+        }},
+    Key{"model.rope-original-sequence", "N", "8192",
+        "llama3, yarn: original_max_position_embeddings",
+        [](RunConfig& c, Text t) { c.model.rope_original_sequence = whole<std::int64_t>(t); }},
+    Key{"model.rope-attention-factor", "X", "0.1 ln(model.rope-factor) + 1 for yarn, else 1",
+        "yarn: cosines and sines are multiplied by it",
+        [](RunConfig& c, Text t) { c.model.rope_attention_factor = real(t); },
+        default_attention_factor},
+    Key{"model.norm-eps", "X", "1e-5", "added to the mean square or variance in norms",
+        [](RunConfig& c, Text t) { c.model.norm_epsilon = real(t); }},
+
+    Key{"data.train", "PATH[:WEIGHT],...", required, "what to train on; files with their shares",
+        [](RunConfig& c, Text t) { c.data.train = data::parse_sources(t); }},
+    Key{"data.valid", "PATH,...", "", "what to validate on, file after file; none if empty",
+        set_validation_files},
+    Key{"data.format", "NAME", "auto",
+        "text (every byte is a token), megatron, llmc, nanogpt, or auto: by name and first bytes",
+        [](RunConfig& c, Text t) {
+          using data::Format;
+          c.data.format = choice<Format>(t, {{"auto", Format::automatic},
+                                             {"text", Format::text},
+                                             {"megatron", Format::megatron},
+                                             {"llmc", Format::llmc},
+                                             {"nanogpt", Format::nanogpt}});
+        }},
+    Key{"data.cross-documents", "true|false|whole", "true",
+        "true: a sequence may hold the end of one document and the beginning of the next; false: "
+        "it "
+        "holds tokens of one document; whole: it holds whole documents, as many as fit, and what "
+        "is "
+        "longer is cut",
+        [](RunConfig& c, Text t) {
+          using data::WindowRule;
+          c.data.rule = choice<WindowRule>(t, {{"true", WindowRule::crossing},
+                                               {"false", WindowRule::apart},
+                                               {"whole", WindowRule::whole}});
+        }},
+    Key{"data.mask", "on|off", "on",
+        "a PREFIX.mask beside a file of tokens says which of them count in the loss; off: all do",
+        [](RunConfig& c, Text t) {
+          c.data.mask = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
+    Key{"data.separator", "N", "", "token that ends a document, for formats that do not say",
+        [](RunConfig& c, Text t) {
+          c.data.separator.reset();
+          if (!t.empty()) {
+            c.data.separator = whole<std::int32_t>(t);
+          }
+        }},
+
+    Key{"train.steps", "N", required, "steps in all, counted from the first start",
+        [](RunConfig& c, Text t) { c.train.steps = whole<std::int64_t>(t); }},
+    Key{"train.sequence", "N", "1024", "tokens per sequence",
+        [](RunConfig& c, Text t) { c.train.sequence = whole<std::int64_t>(t); }},
+    Key{"train.micro-batch", "N", "1", "sequences that a rank takes at once",
+        [](RunConfig& c, Text t) { c.train.micro_batch = whole<std::int64_t>(t); }},
+    Key{"train.global-batch", "N", "train.micro-batch",
+        "sequences per step over all ranks; a multiple of train.micro-batch",
+        [](RunConfig& c, Text t) { c.train.global_batch = whole<std::int64_t>(t); },
+        [](RunConfig const& c) { return std::to_string(c.train.micro_batch); }},
+    Key{"train.seed", "N", "0", "of the first weights and the order of the data",
+        [](RunConfig& c, Text t) { c.train.seed = seed(t); }},
+    Key{"train.init-from", "PATH", "",
+        "first weights: a Hugging Face directory or a checkpoint; empty: random",
+        [](RunConfig& c, Text t) { c.train.init_from = t; }},
+    Key{"train.max-time", "TIME", "0",
+        "save and end with 75 within this time (90s, 30min, HH:MM:SS); 0: no limit",
+        [](RunConfig& c, Text t) { c.train.max_time = parse_duration(t); }},
+    Key{"train.time-margin", "TIME", "60s",
+        "in a Slurm job: be done so long before its time limit; the end is known by itself",
+        [](RunConfig& c, Text t) { c.train.time_margin = parse_duration(t); }},
+    Key{"train.max-bad-steps", "N", "10", "give up after so many non-finite steps in a row",
+        [](RunConfig& c, Text t) { c.train.max_bad_steps = whole<std::int64_t>(t); }},
+    Key{"train.activations", "auto|keep|recompute|host|X|storage|storage:X", "auto",
+        "of blocks until backward: kept on the device, computed again of the blocks' inputs, in "
+        "host memory, "
+        "or what has no room there on storage; X: a share of 0 to 1, the rest computed again; "
+        "auto: what fits "
+        "and takes least time",
+        [](RunConfig& c, Text t) { c.train.activations = activations::parse_policy(t); }},
+    Key{"train.schedule", "horizontal|vertical|auto", "horizontal",
+        "vertical: all micro-batches of a rank pass a layer before the next layer comes, so that "
+        "parameters are brought twice a step; blocks' inputs wait, the rest is computed again; "
+        "auto: where parameters live elsewhere and fewer bytes move so",
+        [](RunConfig& c, Text t) {
+          c.train.schedule = choice<LayerSchedule>(t, {{"horizontal", LayerSchedule::horizontal},
+                                                       {"vertical", LayerSchedule::vertical},
+                                                       {"auto", LayerSchedule::automatic}});
+        }},
+    Key{"train.valid-every", "N", "0", "steps between validations; 0: at the end alone",
+        [](RunConfig& c, Text t) { c.train.valid_every = whole<std::int64_t>(t); }},
+    Key{"train.valid-batches", "N", "0",
+        "micro-batches per validation, from the first file on; 0: all there are",
+        [](RunConfig& c, Text t) { c.train.valid_batches = whole<std::int64_t>(t); }},
+    Key{"train.valid-first", "on|off", "off", "a validation before the first step, too",
+        [](RunConfig& c, Text t) {
+          c.train.valid_first = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
+    Key{"train.patience", "N", "0",
+        "the run is done after so many validations in a row that are no better than the best; 0: "
+        "at train.steps alone",
+        [](RunConfig& c, Text t) { c.train.patience = whole<std::int64_t>(t); }},
+    Key{"train.log-every", "N", "10", "steps between log lines",
+        [](RunConfig& c, Text t) { c.train.log_every = whole<std::int64_t>(t); }},
+
+    Key{"optimizer.lr", "X", "3e-4", "highest learning rate",
+        [](RunConfig& c, Text t) { c.optimizer.lr = real(t); }},
+    Key{"optimizer.kind", "NAME", "adamw",
+        "adamw, adam (L2), adagrad, rmsprop, sgd or lion; another one needs a fresh start",
+        set_optimizer_kind},
+    Key{"optimizer.moments", "fp32|bf16|8bit", "fp32",
+        "how momentum and variance are kept; smaller ones are rounded stochastically",
+        [](RunConfig& c, Text t) {
+          using kernels::Moments;
+          c.optimizer.moments = choice<Moments>(
+              t, {{"fp32", Moments::fp32}, {"bf16", Moments::bf16}, {"8bit", Moments::int8}});
+        }},
+    Key{"optimizer.momentum", "X", "0", "of rmsprop and sgd; 0: none, and none is kept",
+        [](RunConfig& c, Text t) { c.optimizer.momentum = real(t); }},
+    Key{"optimizer.beta1", "X", "0.9", "decay of the momentum; of adamw, adam and lion",
+        [](RunConfig& c, Text t) { c.optimizer.beta1 = real(t); }},
+    Key{"optimizer.beta2", "X", "0.95",
+        "decay of the variance; of adamw, adam and rmsprop; lion: of the momentum",
+        [](RunConfig& c, Text t) { c.optimizer.beta2 = real(t); }},
+    Key{"optimizer.eps", "X", "1e-8",
+        "added to the root of the variance; of adamw, adam, adagrad and rmsprop",
+        [](RunConfig& c, Text t) { c.optimizer.eps = real(t); }},
+    Key{"optimizer.weight-decay", "X", "0.1",
+        "decoupled, of adamw and lion, else part of the gradient; none on norms and biases",
+        [](RunConfig& c, Text t) { c.optimizer.weight_decay = real(t); }},
+    Key{"optimizer.clip", "X", "1.0", "limit of the gradient's global norm; 0: none",
+        [](RunConfig& c, Text t) { c.optimizer.clip = real(t); }},
+    Key{"optimizer.schedule", "NAME", "cosine",
+        "after the warm-up: cosine or linear over all steps; constant; or, for runs that may be "
+        "made longer, wsd (constant, a linear fall at the end) or cooldown (the same by 1 - sqrt)",
+        [](RunConfig& c, Text t) {
+          c.optimizer.schedule = choice<Schedule>(t, {{"constant", Schedule::constant},
+                                                      {"linear", Schedule::linear},
+                                                      {"cosine", Schedule::cosine},
+                                                      {"wsd", Schedule::wsd},
+                                                      {"cooldown", Schedule::cooldown}});
+        }},
+    Key{"optimizer.warmup-steps", "N", "0", "steps in which the rate rises from 0",
+        [](RunConfig& c, Text t) { c.optimizer.warmup_steps = whole<std::int64_t>(t); }},
+    Key{"optimizer.min-lr", "X", "0", "learning rate of the last step (not of constant)",
+        [](RunConfig& c, Text t) { c.optimizer.min_lr = real(t); }},
+    Key{"optimizer.decay-fraction", "X", "0.2",
+        "share of the steps in which wsd and cooldown fall, at the end",
+        [](RunConfig& c, Text t) { c.optimizer.decay_fraction = real(t); }},
+    Key{"optimizer.decay-steps", "N", "0", "the same in steps; 0: by optimizer.decay-fraction",
+        [](RunConfig& c, Text t) { c.optimizer.decay_steps = whole<std::int64_t>(t); }},
+
+    Key{"numerics.dtype", "bf16|fp16|fp32", "bf16", "of working copy, activations and gradients",
+        [](RunConfig& c, Text t) {
+          c.numerics.dtype = choice<DType>(
+              t, {{"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
+        }},
+    Key{"numerics.loss-scale-start", "X", "65536", "fp16: first loss scale, a power of two",
+        [](RunConfig& c, Text t) { c.numerics.loss_scale.start = real(t); }},
+    Key{"numerics.loss-scale-window", "N", "2000",
+        "fp16: steps without overflow after which the loss scale doubles",
+        [](RunConfig& c, Text t) { c.numerics.loss_scale.window = whole<std::int64_t>(t); }},
+    Key{"numerics.loss-scale", "dynamic|X", "dynamic",
+        "fp16: halved when gradients overflow, or fixed to a power of two", set_loss_scale},
+    Key{"numerics.accumulate", "fp32|16bit", "fp32", "to what the sum over micro-batches rounds",
+        [](RunConfig& c, Text t) {
+          c.numerics.accumulate_fp32 = choice<bool>(t, {{"fp32", true}, {"16bit", false}});
+        }},
+
+    Key{"device.kind", "auto|cuda|host", "auto",
+        "a GPU, or host memory and cores in its place; auto: GPUs where each rank has one",
+        [](RunConfig& c, Text t) {
+          c.device.kind = choice<DeviceKind>(t, {{"auto", DeviceKind::automatic},
+                                                 {"cuda", DeviceKind::cuda},
+                                                 {"host", DeviceKind::host}});
+        }},
+    Key{"device.memory", "SIZE", "0", "limit of the device's memory, NCCL's buffers in it; 0: none",
+        [](RunConfig& c, Text t) { c.device.memory = parse_bytes(t); }},
+    Key{"device.share-gpu", "false|true", "false", "whether several ranks may compute on one GPU",
+        [](RunConfig& c, Text t) {
+          c.device.share_gpu = choice<bool>(t, {{"false", false}, {"true", true}});
+        }},
+    Key{"device.attention", "auto|cudnn|own", "auto",
+        "who computes attention of 16-bit types on a GPU; auto: cuDNN where its library is found, "
+        "has the shape and "
+        "repeats its bits, else the own kernels",
+        [](RunConfig& c, Text t) {
+          c.device.attention = choice<Attention>(t, {{"auto", Attention::automatic},
+                                                     {"cudnn", Attention::cudnn},
+                                                     {"own", Attention::own}});
+        }},
+    Key{"device.check", "off|launches", "off",
+        "launches: each work of a GPU is waited for, so that an error names the kernel; slow",
+        [](RunConfig& c, Text t) {
+          c.device.check = choice<device::Check>(
+              t, {{"off", device::Check::off}, {"launches", device::Check::launches}});
+        }},
+    Key{"device.emulate", "NAME=RATE,...", "",
+        "host: be as slow as "
+        "h2d=25GB/s,d2h=25GB/s,compute=400T,update=10G,host-update=1G,host-sum=90GB/s, any of "
+        "them",
+        [](RunConfig& c, Text t) { c.device.emulation = device::parse_emulation(t); }},
+
+    Key{"comm.backend", "auto|mpi|nccl", "auto",
+        "by what ranks pass layers to each other; auto: NCCL where each has a GPU of its own "
+        "with room for it, else MPI",
+        [](RunConfig& c, Text t) {
+          c.comm_backend = choice<CommBackend>(t, {{"auto", CommBackend::automatic},
+                                                   {"mpi", CommBackend::mpi},
+                                                   {"nccl", CommBackend::nccl}});
+        }},
+
+    Key{"parameters.home", "device|host|storage|auto", "device",
+        "where the 16-bit working copy lives; not on the device: it comes there layer by layer, "
+        "ahead of use; auto: as plan.choose=on decides",
+        set_parameter_home},
+    Key{"parameters.sharding", "auto|zero3|zero2", "zero3",
+        "how long a layer that ranks have gathered stays whole on the device; zero3: for one use; "
+        "zero2: for a step, so that it is gathered once; auto: zero2 where the device has room, or "
+        "as plan.choose=on decides",
+        set_parameter_sharding},
+
+    Key{"tiers.path", "PATH[,ATTRIBUTE...]", "",
+        "directory for the optimizer state, once for each storage path; empty: host memory",
+        add_path, nullptr, true},
+    Key{"tiers.exclusive", "auto|true|false", "auto",
+        "one process of a node at a time uses a storage path; auto: where several do not move "
+        "more, "
+        "which a short trial at the start finds out",
+        [](RunConfig& c, Text t) {
+          c.storage.exclusive = choice<Exclusive>(
+              t,
+              {{"auto", Exclusive::automatic}, {"true", Exclusive::on}, {"false", Exclusive::off}});
+        }},
+    Key{"tiers.split", "auto|paper|first|A:B:...", "auto",
+        "share of each storage path: auto (all end together), paper (by min(read, write)), first "
+        "(that alone), or weights",
+        [](RunConfig& c, Text t) { c.storage.split = plan::parse_split(t); }},
+    Key{"tiers.split-parameters", "auto|on|off", "auto",
+        "the state keeps the half of a parameter that the bf16 working copy lacks: 2 bytes less "
+        "each; auto: "
+        "state on storage, update.overlap=off, no checkpoint.rate nor checkpoint.local, and the "
+        "copy where updates can "
+        "read it",
+        [](RunConfig& c, Text t) {
+          c.storage.split_parameters =
+              choice<SplitParameters>(t, {{"auto", SplitParameters::automatic},
+                                          {"on", SplitParameters::on},
+                                          {"off", SplitParameters::off}});
+        }},
+    Key{"tiers.verify", "always|sample|off", "always",
+        "which reads from storage compare the checksum; sample: one in 16",
+        [](RunConfig& c, Text t) {
+          using tiers::Verify;
+          c.storage.verify = choice<Verify>(
+              t, {{"always", Verify::always}, {"sample", Verify::sample}, {"off", Verify::off}});
+        }},
+    Key{"tiers.cache", "auto|SIZE", "auto",
+        "most of the state per node that stays in host memory; auto: what tiers.host-memory leaves",
+        [](RunConfig& c, Text t) { c.storage.most_cache = t == "auto" ? -1 : parse_bytes(t); }},
+    Key{"tiers.evict", "farthest|oldest", "farthest",
+        "what leaves host memory first: what this step needs no more, or what was used longest ago",
+        [](RunConfig& c, Text t) {
+          using tiers::Evict;
+          c.storage.evict =
+              choice<Evict>(t, {{"farthest", Evict::farthest}, {"oldest", Evict::oldest}});
+        }},
+    Key{"tiers.allow-tmpfs", "false|true", "false",
+        "whether tiers.path may lie in host memory, which tiers.host-memory then does not count",
+        [](RunConfig& c, Text t) { c.allow_tmpfs = truth(t); }},
+    Key{"tiers.host-memory", "auto|SIZE", "auto",
+        "limit per node of state, buffers and gradients in host memory", set_host_memory},
+
+    Key{"update.subgroup-size", "N", "100M", "parameters updated as one piece",
+        [](RunConfig& c, Text t) { c.subgroup_size = parse_count(t); }},
+    Key{"update.order", "alternate|ascending", "alternate",
+        "of subgroups: every second step backwards, so that what is still in memory comes first, "
+        "or not",
+        [](RunConfig& c, Text t) {
+          using plan::UpdateOrder;
+          c.storage.order = choice<UpdateOrder>(
+              t, {{"alternate", UpdateOrder::alternate}, {"ascending", UpdateOrder::ascending}});
+        }},
+    Key{"update.gradients", "delayed|flush-fp32", "delayed",
+        "converted to FP32 in the update, or before it and through storage, as ZeRO-Infinity does; "
+        "without tiers.path they stay in memory",
+        [](RunConfig& c, Text t) {
+          c.storage.flush_fp32 = choice<bool>(t, {{"delayed", false}, {"flush-fp32", true}});
+        }},
+
+    Key{"update.overlap", "auto|on|off", "auto",
+        "the update begins under backward, before the norm is known, and is redone if that clips; "
+        "auto: where state is on storage, as long as it gains",
+        [](RunConfig& c, Text t) {
+          c.overlap = choice<Overlap>(
+              t, {{"auto", Overlap::automatic}, {"on", Overlap::on}, {"off", Overlap::off}});
+        }},
+
+    Key{"update.device-share", "auto|X", "auto",
+        "of what is not resident, updated on the device: 0 to 1, or auto: what takes least time",
+        set_device_share},
+    Key{"update.device-resident", "X|auto", "0",
+        "share of the state that lives on the device: 0 to 1; auto: as plan.choose=on decides",
+        set_device_resident},
+    Key{"update.device-chunk", "N", "4M",
+        "parameters that go to the device and back at a time; rounded down to whole 4096",
+        set_device_chunk},
+    Key{"update.device-gradients", "auto|SIZE", "auto",
+        "device memory per rank for gradients that are summed there, and wait there for the "
+        "device's update; auto: what is left",
+        set_device_gradients},
+    Key{"update.transfers", "overlap|blocking", "overlap",
+        "copies beside everything else, or one after the other with the CPU's work, as ZeRO-3 has "
+        "them",
+        [](RunConfig& c, Text t) {
+          using plan::Transfers;
+          c.share.transfers = choice<Transfers>(
+              t, {{"overlap", Transfers::overlap}, {"blocking", Transfers::blocking}});
+        }},
+
+    Key{"plan.choose", "off|on", "off",
+        "on: what is auto of parameters.home, -sharding, train.schedule, train.activations, "
+        "tiers.cache and "
+        "update.overlap, -device-share and -device-resident is decided together, for the quickest "
+        "step by the rates of the machine",
+        [](RunConfig& c, Text t) {
+          c.plan.choose = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
+    Key{"plan.clip-rate", "X", "0",
+        "predictions: how many of all steps are clipped, 0 to 1; updates under backward are then "
+        "done again",
+        [](RunConfig& c, Text t) { c.plan.clip_rate = real(t); }},
+
+    Key{"platform.cpu-update", "N", "0",
+        "parameters per second that a rank's cores update; 0 here and below: not known",
+        [](RunConfig& c, Text t) { c.platform.cpu_update = count_rate(t); }},
+    Key{"platform.device-update", "N", "0", "parameters per second that a rank's device updates",
+        [](RunConfig& c, Text t) { c.platform.device_update = count_rate(t); }},
+    Key{"platform.products", "N", "0", "FLOP/s of products on a rank's device, as 150T",
+        [](RunConfig& c, Text t) { c.platform_products = flops_rate(t); }},
+    Key{"platform.block-forward", "N", "0",
+        "FLOP/s of a transformer block's forward on a rank's device, as 100T",
+        [](RunConfig& c, Text t) { c.platform_passes.block_forward = flops_rate(t); }},
+    Key{"platform.block-backward", "N", "0", "likewise of its backward",
+        [](RunConfig& c, Text t) { c.platform_passes.block_backward = flops_rate(t); }},
+    Key{"platform.host-sum", "RATE", "0",
+        "read and written by a rank's cores where they add gradients",
+        [](RunConfig& c, Text t) { c.platform_passes.host_sum = bytes_rate(t); }},
+    Key{"platform.rank-link", "RATE", "0",
+        "that comes to a rank from the others where layers are gathered",
+        [](RunConfig& c, Text t) { c.platform_passes.rank_link = bytes_rate(t); }},
+    Key{"platform.host-to-device", "RATE", "0",
+        "of a rank's link, as in 25GB/s, from pinned memory",
+        [](RunConfig& c, Text t) { c.platform.host_to_device = bytes_rate(t); }},
+    Key{"platform.device-to-host", "RATE", "0", "likewise, the other way",
+        [](RunConfig& c, Text t) { c.platform.device_to_host = bytes_rate(t); }},
+    Key{"platform.host-to-device-both", "RATE", "0", "while the other direction runs too",
+        [](RunConfig& c, Text t) { c.platform.host_to_device_both = bytes_rate(t); }},
+    Key{"platform.device-to-host-both", "RATE", "0", "likewise, the other way",
+        [](RunConfig& c, Text t) { c.platform.device_to_host_both = bytes_rate(t); }},
+    Key{"platform.host-memory", "RATE", "0", "read and written by a rank's cores together",
+        [](RunConfig& c, Text t) { c.platform.host_memory = bytes_rate(t); }},
+    Key{"platform.conversion", "N", "0",
+        "parameters per second from FP32 to 16 bit on a rank's cores",
+        [](RunConfig& c, Text t) { c.platform.conversion = count_rate(t); }},
+    Key{"platform.measured", "TEXT", "", "when and where, as offstage probe writes it",
+        [](RunConfig& c, Text t) { c.platform_measured = t; }},
+
+    Key{"checkpoint.dir", "PATH", "run.dir/checkpoints", "directory for checkpoints; created",
+        [](RunConfig& c, Text t) { c.checkpoint.dir = t; },
+        [](RunConfig const& c) { return c.run_dir + "/checkpoints"; }},
+    Key{"checkpoint.every", "auto|N|TIME", "auto",
+        "50 (steps), 30min, 0 (at the end alone), or auto: what loses least time, given what a "
+        "save "
+        "costs and checkpoint.mtbf",
+        set_checkpoint_every},
+    Key{"checkpoint.mtbf", "TIME", "24h",
+        "auto: mean time until a node failure or preemption ends the whole job without a warning",
+        [](RunConfig& c, Text t) { c.checkpoint.mtbf = parse_duration(t); }},
+    Key{"checkpoint.local", "PATH", "",
+        "directory on storage of each node for checkpoints of level 1, of which a restart on these "
+        "nodes takes the newest: by reference where it is on the file system of a tiers.path; "
+        "empty: none",
+        [](RunConfig& c, Text t) { c.checkpoint.local = t; }},
+    Key{"checkpoint.local-every", "auto|N|TIME", "auto",
+        "as checkpoint.every, of level 1: auto by what such a save costs and checkpoint.mtbf",
+        set_local_every},
+    Key{"checkpoint.partner", "off|copy", "off",
+        "level 3: each node's checkpoint of level 1 is copied to the next node's checkpoint.local, "
+        "beside later steps, so that the loss of one node costs no more than the steps since then; "
+        "takes two nodes or more",
+        [](RunConfig& c, Text t) {
+          c.checkpoint.partner = choice<bool>(t, {{"off", false}, {"copy", true}});
+        }},
+    Key{"checkpoint.node-mtbf", "TIME", "4320h",
+        "auto, with checkpoint.local: mean time until one node is lost with its storage, for which "
+        "checkpoint.dir is saved then, or with checkpoint.partner for two in one day",
+        [](RunConfig& c, Text t) { c.checkpoint.node_mtbf = parse_duration(t); }},
+    Key{"checkpoint.keep", "N", "2", "complete checkpoints to keep, at least 2",
+        [](RunConfig& c, Text t) { c.checkpoint.keep = whole<int>(t); }},
+    Key{"checkpoint.keep-every", "N", "0",
+        "steps between checkpoints that are saved in any case and never removed; 0: none",
+        [](RunConfig& c, Text t) { c.checkpoint.keep_every = whole<std::int64_t>(t); }},
+    Key{"checkpoint.keep-best", "on|off", "off",
+        "a step whose validation is the best so far is saved, and stays until a better one is",
+        [](RunConfig& c, Text t) {
+          c.checkpoint.keep_best = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
+    Key{"checkpoint.overlap", "on|off", "on",
+        "a checkpoint is written under forward and backward of the next step; off: the step waits",
+        [](RunConfig& c, Text t) {
+          c.checkpoint.overlap = choice<bool>(t, {{"off", false}, {"on", true}});
+        }},
+    Key{"checkpoint.files", "auto|rank|node", "auto",
+        "a file for each rank, or one for each node, which its ranks write together; auto: node "
+        "from "
+        "256 ranks on",
+        [](RunConfig& c, Text t) {
+          using enum CheckpointFiles;
+          c.checkpoint.files =
+              choice<CheckpointFiles>(t, {{"auto", automatic}, {"rank", rank}, {"node", node}});
+        }},
+    Key{"checkpoint.rate", "RATE|N%", "0",
+        "bytes per second of a node, or a share of what it writes to checkpoint.dir and reads from "
+        "each path, at which state on storage is saved, beside later steps too; takes slots for "
+        "that state once more; 0: within one step",
+        set_checkpoint_rate},
+    Key{"checkpoint.resume", "auto|none|PATH", "auto",
+        "auto: the newest complete one, or a fresh start",
+        [](RunConfig& c, Text t) { c.checkpoint.resume = t; }},
+};
+
+}  // namespace
+
+std::span<Key const> key_table() {
+  return keys;
+}
+
+Key const* find_key(std::string_view name) {
+  auto const* const found = std::ranges::find(keys, name, &Key::name);
+  return found == keys.end() ? nullptr : found;
+}
+
+}  // namespace offstage::config

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace offstage::config {
+
+// Readers of a key's value. Errors: UsageError without the key's name: what was read and what would be
+// right.
+
+/// Up to 10^12, std::int32_t and int up to 10^6, and as far below 0: far beyond any use, and far enough
+/// below the types' ends that sums and small products hold.
+template <class T>
+[[nodiscard]] T whole(std::string const& text);
+
+/// 0 to 2^64 - 1.
+[[nodiscard]] std::uint64_t seed(std::string const& text);
+
+/// A finite number.
+[[nodiscard]] double real(std::string const& text);
+
+[[nodiscard]] bool truth(std::string const& text);
+
+/// `25GB/s`, with or without `/s`: bytes per second from 10^3 to 10^15, or 0.
+[[nodiscard]] double bytes_rate(std::string const& text);
+/// `1.9G`, with or without `/s`: parameters per second, likewise.
+[[nodiscard]] double count_rate(std::string const& text);
+/// `400T`, with or without `/s`: floating-point operations per second from 10^3 to 10^18, or 0.
+[[nodiscard]] double flops_rate(std::string const& text);
+
+/// The value of one of several words.
+template <class T>
+[[nodiscard]] T choice(std::string const& text,
+                       std::vector<std::pair<std::string_view, T>> const& words) {
+  std::vector<std::string_view> names;
+  for (auto const& [name, value] : words) {
+    if (text == name) {
+      return value;
+    }
+    names.push_back(name);
+  }
+  throw UsageError{names.size() == 1
+                       ? fmt::format("'{}' is not known; use {}", text, names.front())
+                       : fmt::format("'{}' is none of {}", text, fmt::join(names, ", "))};
+}
+
+}  // namespace offstage::config

@@ -1,0 +1,317 @@
+#include "config/run_config.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "config/optimizer_kinds.hpp"
+#include "config/split_parameters.hpp"
+
+namespace offstage::config {
+namespace {
+
+/// A smaller one is zero in FP32, and 0 / 0 where there was no gradient yet.
+constexpr double least_epsilon = 1e-37;
+
+template <class T>
+void require_at_least(std::string_view key, T value, T least, std::string_view meaning = "") {
+  if (!(value >= least)) {
+    throw UsageError{fmt::format("{}={} must be {} or more{}", key, value, least, meaning)};
+  }
+}
+
+void require_positive(std::string_view key, double value) {
+  if (!(value > 0.0)) {
+    throw UsageError{fmt::format("{}={} must be above 0", key, value)};
+  }
+}
+
+void validate_batch(TrainConfig const& train, state::ModelShape const& model) {
+  require_at_least<std::int64_t>("train.steps", train.steps, 1);
+  require_at_least<std::int64_t>("train.sequence", train.sequence, 1);
+  require_at_least<std::int64_t>("train.micro-batch", train.micro_batch, 1);
+  require_at_least<std::int64_t>("train.global-batch", train.global_batch, 1);
+  if (train.global_batch % train.micro_batch != 0) {
+    std::int64_t const below = train.global_batch / train.micro_batch * train.micro_batch;
+    std::int64_t const above = below + train.micro_batch;
+    throw UsageError{
+        fmt::format("train.global-batch={} is not a multiple of train.micro-batch={}; use {}",
+                    train.global_batch, train.micro_batch,
+                    below == 0 ? fmt::format("{}", above) : fmt::format("{} or {}", below, above))};
+  }
+  if (train.sequence > model.max_sequence) {
+    throw UsageError{
+        fmt::format("train.sequence={} is longer than model.max-sequence={}; use {} or less",
+                    train.sequence, model.max_sequence, model.max_sequence)};
+  }
+}
+
+void validate_steps(TrainConfig const& train) {
+  require_at_least("train.max-time", train.max_time.count(), 0.0, "; 0 is no limit");
+  require_at_least("train.time-margin", train.time_margin.count(), 0.0);
+  require_at_least<std::int64_t>("train.max-bad-steps", train.max_bad_steps, 1);
+  require_at_least<std::int64_t>("train.valid-every", train.valid_every, 0,
+                                 "; 0 validates at the end alone");
+  require_at_least<std::int64_t>("train.valid-batches", train.valid_batches, 0, "; 0 takes all");
+  require_at_least<std::int64_t>("train.patience", train.patience, 0,
+                                 "; 0 trains on whatever validations say");
+  require_at_least<std::int64_t>("train.log-every", train.log_every, 1);
+}
+
+/// Keys that go by validations need some.
+void validate_validations(RunConfig const& config) {
+  auto const need = [](bool asked, bool given, char const* key, char const* what) {
+    if (asked && !given) {
+      throw UsageError{fmt::format("{} goes by validations; {}", key, what)};
+    }
+  };
+  bool const has_data = !config.data.valid.empty();
+  constexpr char const* give_data = "give data.valid";
+  need(config.train.valid_first, has_data, "train.valid-first=on", give_data);
+  need(config.train.patience > 0, has_data, "train.patience", give_data);
+  need(config.train.patience > 0, config.train.valid_every > 0, "train.patience",
+       "give train.valid-every");
+  need(config.checkpoint.keep_best, has_data, "checkpoint.keep-best=on", give_data);
+}
+
+void require_beta(std::string_view key, double value) {
+  if (!(value >= 0.0 && value < 1.0)) {
+    throw UsageError{fmt::format("{}={} must be at least 0 and below 1", key, value)};
+  }
+}
+
+/// Whoever sets a key that does nothing believes in another run than he gets.
+void require_used(OptimizerConfig const& optimizer, std::vector<Setting> const& settings) {
+  for (std::string_view const key : unused_keys(optimizer)) {
+    auto const set = std::ranges::find(settings, key, &Setting::key);
+    if (set != settings.end() && !set->is_default()) {
+      throw UsageError{fmt::format("{}={} does nothing with optimizer.kind={}; leave it out", key,
+                                   set->value, kernels::name_of(optimizer.kind))};
+    }
+  }
+}
+
+void validate_optimizer(OptimizerConfig const& optimizer, std::int64_t steps) {
+  require_beta("optimizer.momentum", optimizer.momentum);
+  (void)optimizer.layout();
+  require_positive("optimizer.lr", optimizer.lr);
+  require_beta("optimizer.beta1", optimizer.beta1);
+  require_beta("optimizer.beta2", optimizer.beta2);
+  require_at_least("optimizer.eps", optimizer.eps, least_epsilon, ", as steps are in FP32");
+  require_at_least("optimizer.weight-decay", optimizer.weight_decay, 0.0);
+  require_at_least("optimizer.clip", optimizer.clip, 0.0, "; 0 does not clip");
+  require_at_least("optimizer.min-lr", optimizer.min_lr, 0.0);
+  if (optimizer.min_lr > optimizer.lr) {
+    throw UsageError{fmt::format("optimizer.min-lr={} is above optimizer.lr={}; use {} or less",
+                                 optimizer.min_lr, optimizer.lr, optimizer.lr)};
+  }
+  require_at_least<std::int64_t>("optimizer.warmup-steps", optimizer.warmup_steps, 0);
+  if (optimizer.warmup_steps >= steps) {
+    throw UsageError{
+        fmt::format("optimizer.warmup-steps={} leaves nothing of train.steps={}; use {} or less",
+                    optimizer.warmup_steps, steps, steps - 1)};
+  }
+  require_at_least<std::int64_t>("optimizer.decay-steps", optimizer.decay_steps, 0,
+                                 "; 0 goes by optimizer.decay-fraction");
+  if (!(optimizer.decay_fraction > 0.0 && optimizer.decay_fraction <= 1.0)) {
+    throw UsageError{fmt::format("optimizer.decay-fraction={} must be above 0 and at most 1",
+                                 optimizer.decay_fraction)};
+  }
+}
+
+void validate_loss_scale(LossScaleRules const& rules) {
+  int exponent{};
+  if (!(rules.start >= 1.0 && std::frexp(rules.start, &exponent) == 0.5)) {
+    throw UsageError{fmt::format(
+        "{}={} must be a power of two, 1 or more",
+        rules.dynamic ? "numerics.loss-scale-start" : "numerics.loss-scale", rules.start)};
+  }
+  require_at_least<std::int64_t>("numerics.loss-scale-window", rules.window, 1);
+}
+
+/// The path without a trailing slash or "." in it; symbolic links stay.
+std::filesystem::path plain(std::filesystem::path const& path) {
+  auto const normal = path.lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
+void validate_places(RunConfig const& config) {
+  require_at_least("run.threads", config.threads, 0, "; 0 takes this rank's share of the cores");
+  if (config.watchdog.count() != 0.0) {
+    require_at_least("run.watchdog", config.watchdog.count(), 1.0, " seconds; 0 watches nothing");
+  }
+  require_at_least<std::int64_t>("update.subgroup-size", config.subgroup_size, 1);
+  require_at_least<Bytes>("tiers.host-memory", config.host_memory, 0);
+  require_at_least<Bytes>("device.memory", config.device.memory, 0, "; 0 is no limit");
+  require_at_least("checkpoint.keep", config.checkpoint.keep, 2,
+                   "; the one before is the way back if the newest is damaged");
+  require_at_least<std::int64_t>("checkpoint.every", config.checkpoint.every_steps, 0);
+  require_at_least<std::int64_t>("checkpoint.keep-every", config.checkpoint.keep_every, 0,
+                                 "; 0 keeps none for good");
+  require_positive("checkpoint.mtbf", config.checkpoint.mtbf.count());
+  require_positive("checkpoint.node-mtbf", config.checkpoint.node_mtbf.count());
+  if (config.checkpoint.partner && config.checkpoint.local.empty()) {
+    throw UsageError{
+        "checkpoint.partner=copy: there is nothing to copy without checkpoint.local; name a "
+        "directory on storage of each node there, or leave checkpoint.partner out"};
+  }
+  // Both hold a lock of their own.
+  if (plain(config.checkpoint.dir) == plain(config.run_dir)) {
+    throw UsageError{fmt::format("checkpoint.dir={} is run.dir; use for example {}",
+                                 config.checkpoint.dir,
+                                 (plain(config.run_dir) / "checkpoints").string())};
+  }
+}
+
+void validate_storage(std::vector<tiers::PathSettings> const& paths, StoragePolicy const& policy) {
+  std::set<std::filesystem::path> seen;
+  for (tiers::PathSettings const& path : paths) {
+    if (!seen.insert(plain(std::filesystem::absolute(path.directory))).second) {
+      throw UsageError{
+          fmt::format("tiers.path={} is given twice; keep one (processes=2 lets two processes use "
+                      "it at a time)",
+                      path.directory)};
+    }
+  }
+  std::vector<double> const& weights = policy.split.weights;
+  if (policy.split.rule == plan::SplitRule::fixed && weights.size() != paths.size()) {
+    throw UsageError{fmt::format(
+        "tiers.split={} has {} weight{}, but there {} {} tiers.path; give one for each, or auto",
+        fmt::join(weights, ":"), weights.size(), weights.size() == 1 ? "" : "s",
+        paths.size() == 1 ? "is" : "are", paths.size())};
+  }
+  require_at_least<Bytes>("tiers.cache", policy.most_cache, -1);
+}
+
+void validate_activations(RunConfig const& config) {
+  if (config.train.activations.storage && config.paths.empty()) {
+    throw UsageError{
+        "train.activations=storage keeps activations on storage, but there is no tiers.path; give "
+        "one, or "
+        "use train.activations=host"};
+  }
+  auto const& policy = config.train.activations;
+  bool const part =
+      policy.rule == activations::Policy::Rule::swap && policy.share > 0.0 && policy.share < 1.0;
+  if (config.train.schedule == LayerSchedule::vertical &&
+      (part || policy.rule == activations::Policy::Rule::keep)) {
+    throw UsageError{fmt::format(
+        "train.activations={} keeps what train.schedule=vertical computes again; use recompute "
+        "(blocks' inputs stay on the device), host or storage (they leave it), or auto",
+        activations::describe(policy))};
+  }
+}
+
+void validate_parameters(RunConfig const& config) {
+  if (config.parameter_home == parameters::Home::storage && config.paths.empty()) {
+    throw UsageError{
+        "parameters.home=storage keeps the working copy on storage, but there is no tiers.path; "
+        "give one, or use parameters.home=host"};
+  }
+  if (config.sharding == parameters::Sharding::zero2 && !config.home_is_open &&
+      config.parameter_home != parameters::Home::device) {
+    throw UsageError{fmt::format(
+        "parameters.sharding=zero2 keeps whole parameters on the device, but parameters.home={} "
+        "brings them there layer by layer; use parameters.home=device, or "
+        "parameters.sharding=zero3",
+        config.parameter_home == parameters::Home::host ? "host" : "storage")};
+  }
+}
+
+/// Refuses values that the plan alone can decide, where it does not.
+void validate_plan(RunConfig const& config) {
+  auto const refuse = [&](std::string_view key, std::string_view instead) {
+    throw UsageError{
+        fmt::format("{}=auto is decided by predictions alone; set plan.choose=on, or {}={}", key,
+                    key, instead)};
+  };
+  if (config.home_is_open && !config.plan.choose) {
+    refuse("parameters.home", "device");
+  }
+  if (config.share.resident_is_open && !config.plan.choose) {
+    refuse("update.device-resident", "0");
+  }
+}
+
+void require_share(std::string_view key, double value) {
+  if (!(value >= 0.0 && value <= 1.0)) {
+    throw UsageError{fmt::format("{}={} must be from 0 to 1", key, value)};
+  }
+}
+
+void validate_share(SharePolicy const& share) {
+  require_share("update.device-share", share.device_share.value_or(0.0));
+  require_share("update.device-resident", share.device_resident);
+  require_at_least<std::int64_t>("update.device-chunk", share.device_chunk, 1);
+}
+
+}  // namespace
+
+bool is_usual(Setting const& setting) {
+  return setting.is_default() || setting.origin.ends_with(as_default_mark);
+}
+
+char const* name_of(Schedule schedule) {
+  constexpr std::array names{"constant", "linear", "cosine", "wsd", "cooldown"};
+  return names[static_cast<std::size_t>(schedule)];
+}
+
+std::vector<std::string_view> unused_keys(OptimizerConfig const& optimizer) {
+  auto const* const kind =
+      std::ranges::find(optimizer_kinds, optimizer.kind, &OptimizerKind::optimizer);
+  std::vector<std::string_view> unused;
+  for (auto const& [key, is_used] : {std::pair{"optimizer.beta1", kind->beta1},
+                                     {"optimizer.beta2", kind->beta2},
+                                     {"optimizer.eps", kind->eps},
+                                     {"optimizer.momentum", kind->momentum}}) {
+    if (!is_used) {
+      unused.emplace_back(key);
+    }
+  }
+  return unused;
+}
+
+std::string describe_state(OptimizerConfig const& optimizer) {
+  return fmt::format("{} bytes per parameter ({}, moments in {}{})",
+                     format_bytes_per_element(optimizer.layout()), kernels::name_of(optimizer.kind),
+                     kernels::name_of(optimizer.moments),
+                     optimizer.split_parameter ? ", parameters split" : "");
+}
+
+void validate(RunConfig const& config) {
+  state::validate(config.model);
+  validate_batch(config.train, config.model);
+  validate_steps(config.train);
+  validate_validations(config);
+  require_used(config.optimizer, config.settings);
+  validate_optimizer(config.optimizer, config.train.steps);
+  validate_loss_scale(config.numerics.loss_scale);
+  validate_places(config);
+  validate_storage(config.paths, config.storage);
+  validate_activations(config);
+  validate_parameters(config);
+  validate(config.device);
+  if (!config.plan.choose) {
+    (void)splits_parameters(config);
+  }
+  validate_share(config.share);
+  validate_plan(config);
+  require_share("plan.clip-rate", config.plan.clip_rate);
+}
+
+void validate(DeviceConfig const& device) {
+  if (device.kind == DeviceKind::cuda && device.emulation.any()) {
+    throw UsageError{
+        "device.emulate slows down the emulated device, but device.kind=cuda asks for a GPU; leave "
+        "device.emulate out, or set device.kind=host"};
+  }
+}
+
+}  // namespace offstage::config

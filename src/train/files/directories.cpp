@@ -1,0 +1,167 @@
+#include "train/files/directories.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <ranges>
+#include <system_error>
+
+#include "base/error.hpp"
+#include "base/regular_file.hpp"
+#include "checkpoint/directory.hpp"
+#include "checkpoint/extent_file.hpp"
+#include "platform/aio/file.hpp"
+#include "train/files/foreign.hpp"
+
+namespace offstage::train {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+[[noreturn]] void fail(char const* key, std::string const& path, std::string const& problem) {
+  throw IoError{
+      fmt::format("{}={}: {}; name a directory that you may create files in", key, path, problem)};
+}
+
+void check(std::error_code const& error, char const* key, std::string const& path,
+           fs::path const& part) {
+  if (error) {
+    fail(key, path, fmt::format("cannot look at {}: {}", part.string(), error.message()));
+  }
+}
+
+/// The parts of `path` that do not exist, the innermost first.
+std::vector<fs::path> missing_parts(std::string const& path, char const* key) {
+  std::error_code error;
+  fs::path part = fs::absolute(path, error);
+  check(error, key, path, path);
+  std::vector<fs::path> missing;
+  while (!fs::exists(part, error)) {
+    check(error, key, path, part);
+    missing.push_back(part);
+    part = part.parent_path();
+  }
+  return missing;
+}
+
+void sync_parent(fs::path const& created, std::string const& path, char const* key) {
+  try {
+    aio::sync_directory(created.parent_path().string());
+  } catch (IoError const& error) {
+    throw IoError{fmt::format("{}={}: {}; create {} yourself or use another directory", key, path,
+                              error.what(), created.string())};
+  }
+}
+
+/// Checkpoints inside a checkpoint: a run would not find the one that its user means.
+void refuse_checkpoint(std::string const& path) {
+  if (checkpoint::size_of(path + "/" + checkpoint::master_name)) {
+    throw UsageError{
+        fmt::format("checkpoint.dir={} is a checkpoint itself; name the directory that it lies in, "
+                    "or start from it with checkpoint.resume or train.init-from",
+                    path)};
+  }
+}
+
+void refuse_foreign(std::string const& path, char const* key) {
+  if (auto const owner = foreign_owner(path, ::geteuid())) {
+    throw IoError{fmt::format(
+        "{}={} belongs to {}, not to you ({}): what lies there decides what this run loads and "
+        "writes; name a directory of your own, or set run.allow-foreign=true if you trust them",
+        key, path, *owner, ::geteuid())};
+  }
+}
+
+/// What a run makes, renames and removes in checkpoint.dir it knows by name: through a link that would be
+/// files of somebody else.
+void refuse_links(std::string const& checkpoints) {
+  refuse_link("checkpoint.dir: cannot use", checkpoints + "/" + checkpoint::slots_name);
+  for (std::string const& name : checkpoint::names_of(checkpoints)) {
+    if (checkpoint::step_of(name) && is_link(checkpoints + "/" + name)) {
+      throw IoError{fmt::format(
+          "checkpoint.dir={}: {} is a symbolic link, which is no checkpoint of a run; move what it "
+          "leads to here, or remove it and begin there with checkpoint.resume=PATH",
+          checkpoints, name)};
+    }
+  }
+}
+
+}  // namespace
+
+Directories::Directories(config::RunConfig const& config) : allow_foreign_{config.allow_foreign} {
+  try {
+    make(config.run_dir, "run.dir");
+    run_lock_ = std::make_unique<RunLock>(config.run_dir, "run.dir");
+    std::string const& checkpoints = config.checkpoint.dir;
+    make(checkpoints, "checkpoint.dir");
+    refuse_checkpoint(checkpoints);
+    refuse_links(checkpoints);
+    slots_ = checkpoints + "/" + checkpoint::slots_name;
+    std::error_code error;
+    bool const same = fs::equivalent(checkpoints, config.run_dir, error);
+    check(error, "checkpoint.dir", checkpoints, checkpoints);
+    if (!same) {
+      checkpoint_lock_ = std::make_unique<RunLock>(checkpoints, "checkpoint.dir");
+    }
+  } catch (...) {
+    undo();
+    throw;
+  }
+}
+
+Directories::~Directories() {
+  if (!slots_.empty()) {
+    rmdir(slots_.c_str());  // while another rank has slots there it stays
+  }
+  if (!kept_) {
+    undo();
+  }
+}
+
+void Directories::undo() noexcept {
+  for (auto* const lock : {&checkpoint_lock_, &run_lock_}) {
+    if (*lock) {
+      (*lock)->remove();
+      lock->reset();
+    }
+  }
+  std::error_code ignored;  // a directory that is not empty stays
+  for (std::string const& path : created_ | std::views::reverse) {
+    fs::remove(path, ignored);
+  }
+}
+
+void Directories::make(std::string const& path, char const* key) {
+  create_missing(path, key);
+  std::error_code error;
+  bool const is_directory = fs::is_directory(path, error);
+  check(error, key, path, path);
+  if (!is_directory) {
+    fail(key, path, "not a directory");
+  }
+  if (access(path.c_str(), W_OK | X_OK) != 0) {
+    fail(key, path, "cannot write: " + std::generic_category().message(errno));
+  }
+  if (!allow_foreign_) {
+    refuse_foreign(path, key);
+  }
+}
+
+void Directories::create_missing(std::string const& path, char const* key) {
+  for (fs::path const& part : missing_parts(path, key) | std::views::reverse) {
+    std::error_code error;
+    bool const is_new = fs::create_directory(part, error);
+    if (error) {
+      fail(key, path, fmt::format("cannot create {}: {}", part.string(), error.message()));
+    }
+    if (is_new) {
+      created_.push_back(part.string());
+      sync_parent(part, path, key);
+    }
+  }
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,57 @@
+#include "train/files/foreign.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "base/error.hpp"
+
+namespace offstage::train {
+namespace {
+
+constexpr uid_t root = 0;
+
+/// The owner of a file that this process makes in a directory; none if it may not.
+std::optional<uid_t> owner_of_new_file(std::string const& directory) {
+  std::string const path = fmt::format("{}/.owner-{}", directory, ::getpid());
+  int const descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (descriptor < 0) {
+    return std::nullopt;
+  }
+  struct stat status {};
+  bool const known = ::fstat(descriptor, &status) == 0;
+  ::close(descriptor);
+  ::unlink(path.c_str());
+  return known ? std::optional{status.st_uid} : std::nullopt;
+}
+
+std::string name_of(uid_t user) {
+  std::array<char, 4096> room{};
+  passwd entry{};
+  passwd* found = nullptr;
+  if (::getpwuid_r(user, &entry, room.data(), room.size(), &found) == 0 && found != nullptr) {
+    return fmt::format("{} (user {})", found->pw_name, user);
+  }
+  return fmt::format("user {}", user);
+}
+
+}  // namespace
+
+std::optional<std::string> foreign_owner(std::string const& directory, uid_t me) {
+  struct stat status {};
+  if (::stat(directory.c_str(), &status) != 0) {
+    throw IoError{"cannot look at", directory, errno};
+  }
+  uid_t const owner = status.st_uid;
+  if (owner == me || owner == root || owner == owner_of_new_file(directory)) {
+    return std::nullopt;
+  }
+  return name_of(owner);
+}
+
+}  // namespace offstage::train

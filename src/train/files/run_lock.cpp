@@ -1,0 +1,120 @@
+#include "train/files/run_lock.hpp"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <system_error>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/file_lock.hpp"
+#include "base/log.hpp"
+#include "base/printable.hpp"
+#include "base/regular_file.hpp"
+
+namespace offstage::train {
+namespace {
+
+std::string this_process() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return fmt::format("host {}, process {}, since {:%Y-%m-%d %H:%M:%S %z}", host.data(), ::getpid(),
+                     fmt::localtime(std::time(nullptr)));
+}
+
+/// What the holder wrote, which may be anything: its first line, or that nobody knows.
+std::string holder_of(int descriptor) {
+  std::array<char, 512> text{};
+  auto const size = ::pread(descriptor, text.data(), text.size(), 0);
+  std::string const whole{text.data(), size > 0 ? static_cast<std::size_t>(size) : 0};
+  auto const line = whole.substr(0, whole.find('\n'));
+  return line.empty() ? "another run" : printable_name(line);
+}
+
+/// Informs only, so a failure to write it is no error.
+void write_holder(int descriptor) {
+  std::string const text = this_process() + '\n';
+  if (::ftruncate(descriptor, 0) == 0) {
+    [[maybe_unused]] auto const written = ::pwrite(descriptor, text.data(), text.size(), 0);
+  }
+}
+
+}  // namespace
+
+RunLock::RunLock(std::string const& directory, std::string const& key)
+    : path_{fmt::format("{}/{}", directory, file_name)} {
+  // Another run may remove the file at any moment before it is locked: then it starts over.
+  constexpr int attempts = 1000;
+  try {
+    for (int i = 0; i < attempts; ++i) {
+      if (open(directory, key) && lock(directory, key)) {
+        return;
+      }
+      close();
+    }
+  } catch (...) {
+    close();
+    throw;
+  }
+  throw IoError{fmt::format("{}={}: cannot lock {}: others keep removing it; use another directory",
+                            key, directory, path_)};
+}
+
+RunLock::~RunLock() {
+  close();
+}
+
+void RunLock::remove() noexcept {
+  if (created_) {
+    ::unlink(path_.c_str());
+  }
+}
+
+/// False if the file was removed in between.
+bool RunLock::open(std::string const& directory, std::string const& key) {
+  auto const action = fmt::format("{}={}: cannot open the lock file", key, directory);
+  descriptor_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
+  created_ = descriptor_ >= 0;
+  if (!created_ && errno == EEXIST) {
+    descriptor_ = open_regular(action, path_, O_RDWR);
+    return descriptor_ >= 0;
+  }
+  if (!created_) {
+    throw IoError{action, path_, errno};
+  }
+  return true;
+}
+
+/// False if the file is no longer the one that the next run would open.
+bool RunLock::lock(std::string const& directory, std::string const& key) {
+  switch (lock_file(descriptor_, fmt::format("{}={}: cannot lock", key, directory), path_)) {
+    case FileLock::held:
+      if (!is_file_at(path_, descriptor_)) {
+        return false;
+      }
+      write_holder(descriptor_);
+      break;
+    case FileLock::missing:
+      log::warning("{}={}: its file system has no locks ({}); make sure that no other run uses it",
+                   key, directory, std::generic_category().message(errno));
+      break;
+    case FileLock::elsewhere:
+      throw LockedError{
+          fmt::format("{}={} is in use by {} (lock file {}); wait for it or use another", key,
+                      directory, holder_of(descriptor_), path_)};
+  }
+  return true;
+}
+
+void RunLock::close() noexcept {
+  if (descriptor_ >= 0) {
+    ::close(std::exchange(descriptor_, -1));
+  }
+}
+
+}  // namespace offstage::train

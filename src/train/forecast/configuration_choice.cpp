@@ -1,0 +1,624 @@
+#include "train/forecast/configuration_choice.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "config/split_parameters.hpp"
+#include "train/forecast/step_forecast.hpp"
+#include "train/memory/device_demand.hpp"
+#include "train/memory/memory_demand.hpp"
+#include "train/memory/update_demand.hpp"
+#include "train/settle/schedule_choice.hpp"
+
+namespace offstage::train {
+namespace {
+
+using activations::Policy;
+using parameters::Home;
+using parameters::Sharding;
+using Rule = Policy::Rule;
+
+/// Coarse enough for hundreds of simulations in a second or two.
+constexpr plan::Detail coarse{.rounds = 3, .rounds_in_layers = 8, .subgroups = 96, .chunks = 384};
+constexpr int most_simulated = 60;
+/// Numbers of best ones: those around which share and cache are varied, and those that are compared.
+constexpr std::size_t varied = 2;
+constexpr std::size_t compared = 3;
+/// Times that differ by less are equal.
+constexpr double equal = 0.01;
+
+bool leaves_home(config::RunConfig const& config) {
+  return config.home_is_open;
+}
+bool leaves_sharding(config::RunConfig const& config) {
+  return config.sharding_is_open;
+}
+bool leaves_schedule(config::RunConfig const& config) {
+  return config.train.schedule == config::LayerSchedule::automatic;
+}
+bool leaves_activations(config::RunConfig const& config) {
+  return config.train.activations.rule == Rule::automatic;
+}
+bool leaves_overlap(config::RunConfig const& config) {
+  return config.overlap == config::Overlap::automatic;
+}
+bool leaves_share(config::RunConfig const& config) {
+  return !config.share.device_share.has_value();
+}
+bool leaves_resident(config::RunConfig const& config) {
+  return config.share.resident_is_open;
+}
+
+char const* name_of(Home home) {
+  return home == Home::device ? "device" : (home == Home::host ? "host" : "storage");
+}
+char const* name_of(Sharding sharding) {
+  return sharding == Sharding::zero2 ? "zero2" : "zero3";
+}
+char const* name_of(config::LayerSchedule schedule) {
+  return schedule == config::LayerSchedule::vertical ? "vertical" : "horizontal";
+}
+char const* name_of(config::Overlap overlap) {
+  return overlap == config::Overlap::off ? "off" : (overlap == config::Overlap::on ? "on" : "auto");
+}
+
+std::string text_of(Policy const& policy) {
+  return activations::describe(policy);
+}
+std::string text_of(double share) {
+  return fmt::format("{:.2f}", share);
+}
+template <class Value>
+std::string text_of(Value value) {
+  return name_of(value);
+}
+
+/// A configuration that fits.
+struct Trial {
+  Chosen chosen;
+  std::size_t number{};  ///< in the order in which they were tried: what moves least comes first
+  plan::MemoryPlan memory;
+  DeviceDemand device;
+  plan::Bound bound;
+  std::optional<plan::Prediction> step{};
+
+  [[nodiscard]] Seconds seconds() const { return step ? step->step : bound.step; }
+};
+
+/// The trial that moves least among those that are equal to the quickest.
+Trial& best_of(std::vector<Trial*> const& trials) {
+  auto const seconds = [](Trial const* trial) { return trial->step->step; };
+  auto const least = std::ranges::min(trials, {}, seconds)->step->step;
+  Trial* best = nullptr;
+  for (Trial* const trial : trials) {
+    bool const near = trial->step->step <= (1.0 + equal) * least;
+    if (near && (best == nullptr || trial->number < best->number)) {
+      best = trial;
+    }
+  }
+  return *best;
+}
+
+template <class T>
+class Search {
+ public:
+  Search(config::RunConfig const& config, state::ShardMap const& map, ActivationRoom const& room,
+         bool by_time)
+      : config_{config}, map_{map}, room_{room}, by_time_{by_time} {
+    config_.settings.clear();
+    config_.device.memory = room.memory;
+    for (int rank = 0; rank < map.ranks(); ++rank) {
+      rank_ = map.shard_elements(rank) > map.shard_elements(rank_) ? rank : rank_;
+    }
+  }
+
+  [[nodiscard]] Choice run();
+  /// First that fits.
+  [[nodiscard]] Chosen first();
+
+ private:
+  void try_all();
+  /// With each value of overlap that is left to the plan.
+  void try_overlaps(Chosen chosen);
+  /// Errors: UsageError: nothing fits.
+  void require_any() const;
+  void try_with(Chosen chosen);
+  void vary(Trial const& around);
+  void simulate(Trial& trial, plan::Detail const& detail);
+  [[nodiscard]] std::optional<Trial> fit(Chosen const& chosen);
+  [[nodiscard]] config::RunConfig with(Chosen const& chosen) const;
+  [[nodiscard]] StepFacts facts(Trial const& trial) const {
+    return {.map = map_,
+            .rank = rank_,
+            .ranks_per_node = room_.ranks_per_node,
+            .route = room_.route,
+            .memory = trial.memory,
+            .device = trial.device,
+            .share = trial.chosen.share};
+  }
+  /// Whether the plan has a share to decide: a device that the host sees has the host's cores.
+  [[nodiscard]] bool shares() const {
+    return by_time_ && leaves_share(config_) && room_.route != state::Route::in_place;
+  }
+  [[nodiscard]] double share_for(config::RunConfig const& config, Trial const& trial) const;
+  [[nodiscard]] double most_resident(Trial const& trial) const;
+  [[nodiscard]] std::vector<Policy> policies(config::LayerSchedule schedule) const;
+  [[nodiscard]] std::vector<Home> homes() const;
+  [[nodiscard]] std::vector<Sharding> shardings(Home home) const;
+  [[nodiscard]] std::vector<config::LayerSchedule> schedules() const;
+  /// Trials that were simulated, the quickest first.
+  [[nodiscard]] std::vector<Trial*> by_time();
+  template <class Value>
+  void add_other(Choice& choice, char const* key, Value Chosen::*value) const;
+
+  config::RunConfig config_;
+  state::ShardMap const& map_;
+  ActivationRoom const& room_;
+  bool by_time_;  ///< else rates are not known, and the first that fits is wanted
+  int rank_ = 0;
+  std::vector<Trial> trials_;
+  int tried_ = 0, simulated_ = 0;
+  std::optional<Bytes> least_device_;  ///< of what did not fit
+  std::string host_problem_;
+};
+
+template <class T>
+config::RunConfig Search<T>::with(Chosen const& chosen) const {
+  config::RunConfig config = config_;
+  take(config, chosen);
+  config.train.together = 0;
+  if (chosen.schedule == config::LayerSchedule::vertical) {
+    settle_schedule<T>(config, map_, rank_, room_);
+  }
+  config::settle_split_parameters(config);
+  return config;
+}
+
+template <class T>
+std::optional<Trial> Search<T>::fit(Chosen const& chosen) {
+  ++tried_;
+  try {
+    auto const config = with(chosen);
+    Trial trial{.chosen = chosen,
+                .number = static_cast<std::size_t>(tried_),
+                .memory = {},
+                .device = {},
+                .bound = {}};
+    trial.memory = plan::plan_memory(memory_demand<T>(config, map_,
+                                                      {.ranks_per_node = room_.ranks_per_node,
+                                                       .route = room_.route,
+                                                       .host_memory = room_.host_memory}));
+    trial.device = device_demand<T>(config, map_, rank_, room_.route,
+                                    trial.memory.subgroup_elements, room_.link);
+    Bytes const total = trial.device.total();
+    if (room_.memory > 0 && total > room_.memory) {
+      least_device_ = std::min(least_device_.value_or(total), total);
+      return std::nullopt;
+    }
+    return trial;
+  } catch (UsageError const& error) {
+    host_problem_ = error.what();
+    return std::nullopt;
+  }
+}
+
+template <class T>
+double Search<T>::share_for(config::RunConfig const& config, Trial const& trial) const {
+  auto shape = update_shape<T>(config, map_.shard_elements(rank_), trial.memory.subgroup_elements);
+  shape.storage = storage_traffic(config, shape, trial.memory);
+  auto demand = update_demand(config, shape, false);
+  demand.held = trial.device.held / shape.gradient_bytes;
+  auto const machine = machine_of(config, facts(trial));
+  return plan::best_share(demand, machine.rates);
+}
+
+/// The share of residents that device memory is left for, if gradients give way.
+template <class T>
+double Search<T>::most_resident(Trial const& trial) const {
+  if (!leaves_resident(config_) || room_.memory == 0) {
+    return 0.0;
+  }
+  Bytes const left = room_.memory - (trial.device.total() - trial.device.held);
+  double const state = with(trial.chosen).optimizer.layout().bytes_per_element() *
+                       static_cast<double>(map_.shard_elements(rank_));
+  // Whole percents: a plan that a reader can repeat.
+  return std::clamp(std::floor(100.0 * static_cast<double>(left) / state) / 100.0, 0.0, 1.0);
+}
+
+template <class T>
+std::vector<Home> Search<T>::homes() const {
+  if (!leaves_home(config_)) {
+    return {config_.parameter_home};
+  }
+  if (config_.sharding == Sharding::zero2) {
+    return {Home::device};
+  }
+  std::vector<Home> homes{Home::device, Home::host};
+  if (!config_.paths.empty()) {
+    homes.push_back(Home::storage);
+  }
+  return homes;
+}
+
+template <class T>
+std::vector<Sharding> Search<T>::shardings(Home home) const {
+  if (!leaves_sharding(config_)) {
+    return {config_.sharding};
+  }
+  bool const gathers = home == Home::device && map_.ranks() > 1;
+  return gathers ? std::vector{Sharding::zero2, Sharding::zero3} : std::vector{Sharding::zero3};
+}
+
+template <class T>
+std::vector<config::LayerSchedule> Search<T>::schedules() const {
+  if (!leaves_schedule(config_)) {
+    return {config_.train.schedule};
+  }
+  auto const rounds =
+      ceil_div(config_.train.global_batch / config_.train.micro_batch, map_.ranks());
+  bool const several = rounds > 1 && rounds <= most_together;
+  return several ? std::vector{config::LayerSchedule::horizontal, config::LayerSchedule::vertical}
+                 : std::vector{config::LayerSchedule::horizontal};
+}
+
+template <class T>
+std::vector<Policy> Search<T>::policies(config::LayerSchedule schedule) const {
+  Policy const inputs{Rule::swap, 0.0, !config_.paths.empty()};
+  Policy const& given = config_.train.activations;
+  bool const vertical = schedule == config::LayerSchedule::vertical;
+  if (!leaves_activations(config_)) {
+    bool const suits = given.rule == Rule::recompute ||
+                       (given.rule == Rule::swap && (given.share == 0.0 || given.share == 1.0));
+    return vertical && !suits ? std::vector<Policy>{} : std::vector{given};
+  }
+  std::vector<Policy> all{{Rule::recompute}, inputs};
+  if (!vertical) {
+    all.insert(all.begin(), {Rule::keep});
+    for (int parts = 1; parts <= activations::product_parts; ++parts) {
+      all.push_back(inputs);
+      all.back().share = activations::share_of_parts<T>(run_dims(config_), parts);
+    }
+  }
+  return all;
+}
+
+template <class T>
+void Search<T>::try_all() {
+  for (Home const home : homes()) {
+    for (config::LayerSchedule const schedule : schedules()) {
+      for (Policy const& policy : policies(schedule)) {
+        for (Sharding const sharding : shardings(home)) {
+          try_overlaps({.home = home,
+                        .sharding = sharding,
+                        .schedule = schedule,
+                        .activations = policy,
+                        .share = config_.share.device_share.value_or(0.0),
+                        .resident = leaves_resident(config_) ? 0.0 : config_.share.device_resident,
+                        .cache = config_.storage.most_cache});
+        }
+      }
+    }
+  }
+}
+
+template <class T>
+void Search<T>::try_overlaps(Chosen chosen) {
+  for (config::Overlap const overlap : {config::Overlap::off, config::Overlap::automatic}) {
+    if (!by_time_ && !trials_.empty()) {
+      return;
+    }
+    if (leaves_overlap(config_) || overlap == config::Overlap::off) {
+      chosen.overlap = leaves_overlap(config_) ? overlap : config_.overlap;
+      try_with(chosen);
+    }
+  }
+}
+
+/// With the share that a model of the update has for the best, and with residents if there is room.
+template <class T>
+void Search<T>::try_with(Chosen chosen) {
+  auto add = [&](std::optional<Trial> trial) {
+    if (trial) {
+      if (by_time_) {
+        trial->bound = least_step<T>(with(trial->chosen), facts(*trial));
+      }
+      trials_.push_back(*std::move(trial));
+    }
+  };
+  auto const with_share = [&](Chosen const& of) {
+    auto open = of;
+    if (!shares()) {
+      return fit(open);
+    }
+    open.share = 1.0;  // slots are there
+    auto trial = fit(open);
+    if (!trial) {
+      open.share = 0.0;
+      return fit(open);
+    }
+    open.share = share_for(with(open), *trial);
+    return open.share == trial->chosen.share ? trial : fit(open);
+  };
+  auto const plain = with_share(chosen);
+  add(plain);
+  if (double const resident = plain ? most_resident(*plain) : 0.0; resident > 0.0) {
+    chosen.resident = resident;
+    add(with_share(chosen));
+  }
+}
+
+template <class T>
+void Search<T>::simulate(Trial& trial, plan::Detail const& detail) {
+  ++simulated_;
+  trial.step = foresee_step<T>(with(trial.chosen), facts(trial), {.detail = detail});
+}
+
+template <class T>
+std::vector<Trial*> Search<T>::by_time() {
+  std::vector<Trial*> simulated;
+  for (Trial& trial : trials_) {
+    if (trial.step) {
+      simulated.push_back(&trial);
+    }
+  }
+  std::ranges::stable_sort(simulated, {}, [](Trial const* trial) { return trial->step->step; });
+  return simulated;
+}
+
+template <class T>
+void Search<T>::vary(Trial const& around) {
+  std::vector<Chosen> variants;
+  auto const add = [&](auto Chosen::*value, auto to) {
+    Chosen chosen = around.chosen;
+    if (chosen.*value != to) {
+      chosen.*value = to;
+      variants.push_back(chosen);
+    }
+  };
+  if (shares()) {
+    double const share = around.chosen.share;
+    for (double const to : {0.0, 0.5 * share, 0.8 * share, 1.2 * share, 1.5 * share}) {
+      add(&Chosen::share, std::min(1.0, to));
+    }
+  }
+  if (around.chosen.resident > 0.0 && leaves_resident(config_)) {
+    add(&Chosen::resident, std::floor(50.0 * around.chosen.resident) / 100.0);
+  }
+  if (config_.storage.most_cache < 0 && around.memory.cached > 0 && !config_.paths.empty()) {
+    // Second versions on storage where all of the first are in memory, for updates under backward.
+    add(&Chosen::cache, Bytes{0});
+  }
+  for (Chosen const& chosen : variants) {
+    if (auto trial = fit(chosen)) {
+      trial->bound = least_step<T>(with(chosen), facts(*trial));
+      simulate(*trial, coarse);
+      trials_.push_back(*std::move(trial));
+    }
+  }
+}
+
+template <class T>
+template <class Value>
+void Search<T>::add_other(Choice& choice, char const* key, Value Chosen::*value) const {
+  Trial const* other = nullptr;
+  for (Trial const& trial : trials_) {
+    bool const differs = text_of(trial.chosen.*value) != text_of(choice.chosen.*value);
+    if (differs && (other == nullptr || trial.seconds() < other->seconds())) {
+      other = &trial;
+    }
+  }
+  if (other != nullptr) {
+    choice.others.push_back({key + text_of(other->chosen.*value), other->seconds(), !other->step});
+  }
+}
+
+template <class T>
+void Search<T>::require_any() const {
+  if (!trials_.empty()) {
+    return;
+  }
+  if (least_device_) {
+    throw UsageError{fmt::format(
+        "device.memory={} is too small: of {} configurations the most frugal takes {}; lower "
+        "train.micro-batch or train.sequence, or use more ranks",
+        format_bytes(room_.memory), tried_, format_bytes(*least_device_))};
+  }
+  throw UsageError{host_problem_};
+}
+
+template <class T>
+Chosen Search<T>::first() {
+  try_all();
+  require_any();
+  return trials_.front().chosen;
+}
+
+template <class T>
+Choice Search<T>::run() {
+  try_all();
+  require_any();
+  std::vector<Trial*> order;
+  for (Trial& trial : trials_) {
+    order.push_back(&trial);
+  }
+  std::ranges::stable_sort(order, {}, [](Trial const* trial) { return trial->bound.step; });
+  std::optional<Seconds> least;
+  for (Trial* const trial : order) {
+    bool const late = least && trial->bound.step >= (1.0 - equal) * *least;
+    if (late || simulated_ >= most_simulated) {
+      break;
+    }
+    simulate(*trial, coarse);
+    least = std::min(least.value_or(trial->step->step), trial->step->step);
+  }
+  std::vector<Trial> quickest;
+  for (Trial const* const trial : by_time()) {
+    if (quickest.size() < varied) {
+      quickest.push_back(*trial);
+    }
+  }
+  for (Trial const& trial : quickest) {
+    vary(trial);
+  }
+  auto finals = by_time();
+  Trial& favourite = best_of(finals);
+  finals.resize(std::min(finals.size(), compared));
+  if (std::ranges::find(finals, &favourite) == finals.end()) {
+    finals.push_back(&favourite);
+  }
+  for (Trial* const trial : finals) {
+    simulate(*trial, {});
+  }
+  Trial const& chosen = best_of(finals);
+  Choice choice{.chosen = chosen.chosen,
+                .step = *chosen.step,
+                .others = {},
+                .tried = tried_,
+                .fitting = static_cast<int>(trials_.size()),
+                .simulated = simulated_};
+  add_other(choice, "parameters.home=", &Chosen::home);
+  add_other(choice, "parameters.sharding=", &Chosen::sharding);
+  add_other(choice, "train.schedule=", &Chosen::schedule);
+  add_other(choice, "train.activations=", &Chosen::activations);
+  add_other(choice, "update.overlap=", &Chosen::overlap);
+  add_other(choice, "update.device-resident=", &Chosen::resident);
+  return choice;
+}
+
+}  // namespace
+
+void take(config::RunConfig& config, Chosen const& chosen) {
+  if (leaves_home(config)) {
+    config.parameter_home = chosen.home;
+    config.home_is_open = false;
+  }
+  if (leaves_sharding(config)) {
+    config.sharding = chosen.sharding;
+    config.sharding_is_open = false;
+  }
+  if (leaves_schedule(config)) {
+    config.train.schedule = chosen.schedule;
+  }
+  if (leaves_activations(config)) {
+    config.train.activations = chosen.activations;
+  }
+  if (leaves_overlap(config)) {
+    config.overlap = chosen.overlap;
+  }
+  if (leaves_share(config)) {
+    config.share.device_share = chosen.share;
+  }
+  if (leaves_resident(config)) {
+    config.share.device_resident = chosen.resident;
+    config.share.resident_is_open = false;
+  }
+  if (config.storage.most_cache < 0) {
+    config.storage.most_cache = chosen.cache;
+  }
+}
+
+std::string describe(Chosen const& chosen, config::RunConfig const& config) {
+  std::vector<std::string> words;
+  if (leaves_home(config)) {
+    words.push_back(fmt::format("parameters.home={}", name_of(chosen.home)));
+  }
+  if (leaves_sharding(config) && chosen.sharding == Sharding::zero2) {
+    words.push_back(fmt::format("parameters.sharding={}", name_of(chosen.sharding)));
+  }
+  if (leaves_schedule(config)) {
+    words.push_back(fmt::format("train.schedule={}", name_of(chosen.schedule)));
+  }
+  if (leaves_activations(config)) {
+    words.push_back(fmt::format("train.activations={}", activations::describe(chosen.activations)));
+  }
+  if (leaves_overlap(config)) {
+    words.push_back(fmt::format("update.overlap={}", name_of(chosen.overlap)));
+  }
+  if (leaves_share(config)) {
+    words.push_back(fmt::format("update.device-share={:.3f}", chosen.share));
+  }
+  if (leaves_resident(config)) {
+    words.push_back(fmt::format("update.device-resident={:.2f}", chosen.resident));
+  }
+  if (config.storage.most_cache < 0 && chosen.cache >= 0) {
+    words.push_back(fmt::format("tiers.cache={}", chosen.cache));
+  }
+  return words.empty() ? "all keys are given" : fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::vector<std::string> describe(Choice const& choice, config::RunConfig const& config,
+                                  std::int64_t tokens) {
+  std::vector<std::string> busy;
+  for (plan::ResourceUse const& use : choice.step.uses) {
+    if (busy.size() < 3) {
+      busy.push_back(fmt::format("{} {:.0f} %", use.name, 100.0 * use.busy / choice.step.step));
+    }
+  }
+  double const seconds = choice.step.step.count();
+  std::vector<std::string> lines{
+      fmt::format("plan.choose=on: {}", describe(choice.chosen, config)),
+      fmt::format("  a step of {:.3g} s, {:.3g} tokens/s; busy: {}", seconds,
+                  static_cast<double>(tokens) / seconds, fmt::join(busy, ", ")),
+      fmt::format("  of {} configurations {} fit; {} were simulated, the others are bound to take "
+                  "longer",
+                  choice.tried, choice.fitting, choice.simulated)};
+  for (Alternative const& other : choice.others) {
+    lines.push_back(fmt::format("  with {} {}{:.3g} s", other.what,
+                                other.at_least ? "at least " : "", other.step.count()));
+  }
+  return lines;
+}
+
+std::vector<std::string> rates_missing(config::RunConfig const& config, bool host_visible) {
+  std::vector<std::string> missing;
+  auto const need = [&](char const* key, double rate) {
+    if (rate <= 0.0) {
+      missing.emplace_back(key);
+    }
+  };
+  auto const rates = known_rates(config);
+  need("platform.cpu-update", rates.cpu_update);
+  need("platform.products", known_compute(config));
+  if (!host_visible) {
+    need("platform.device-update", rates.device_update);
+    need("platform.host-to-device", rates.host_to_device);
+    need("platform.device-to-host", rates.device_to_host);
+  }
+  for (tiers::PathSettings const& path : config.paths) {
+    if (path.read_rate <= 0.0 || path.write_rate <= 0.0) {
+      missing.push_back(fmt::format("read= and write= of tiers.path={}", path.directory));
+    }
+  }
+  return missing;
+}
+
+template <class T>
+Choice choose_configuration(config::RunConfig const& config, state::ShardMap const& map,
+                            ActivationRoom const& room) {
+  return Search<T>{config, map, room, true}.run();
+}
+
+template <class T>
+Chosen first_that_fits(config::RunConfig const& config, state::ShardMap const& map,
+                       ActivationRoom const& room) {
+  return Search<T>{config, map, room, false}.first();
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                                             \
+  template Choice choose_configuration<T>(config::RunConfig const&, state::ShardMap const&, \
+                                          ActivationRoom const&);                           \
+  template Chosen first_that_fits<T>(config::RunConfig const&, state::ShardMap const&,      \
+                                     ActivationRoom const&);
+OFFSTAGE_INSTANTIATE(float)
+OFFSTAGE_INSTANTIATE(bfloat16)
+OFFSTAGE_INSTANTIATE(float16)
+#undef OFFSTAGE_INSTANTIATE
+
+}  // namespace offstage::train

@@ -1,0 +1,396 @@
+#include "train/forecast/forecast.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "base/error.hpp"
+#include "config/split_parameters.hpp"
+#include "state/shard.hpp"
+#include "train/forecast/configuration_choice.hpp"
+#include "train/forecast/step_forecast.hpp"
+#include "train/memory/memory_demand.hpp"
+#include "train/memory/update_demand.hpp"
+#include "train/settle/activation_choice.hpp"
+#include "train/settle/run_attention.hpp"
+#include "train/settle/run_link.hpp"
+#include "train/settle/schedule_choice.hpp"
+#include "train/settle/sharding.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// Of a device without a limit.
+constexpr Bytes largest_memory = std::numeric_limits<Bytes>::max();
+
+/// So that no count of activations overflows; generous, as it is beyond every device.
+void require_countable(config::RunConfig const& config) {
+  constexpr double most_bytes = 1e18;
+  auto const& model = config.model;
+  auto const widest = static_cast<double>(std::max({model.vocab, model.ffn_hidden, model.hidden}));
+  auto const rows =
+      static_cast<double>(config.train.micro_batch) * static_cast<double>(config.train.sequence);
+  if (rows * widest * static_cast<double>(model.layers + 1) * 64.0 > most_bytes) {
+    throw UsageError{fmt::format(
+        "train.micro-batch={} of train.sequence={} has activations beyond any device; lower them",
+        config.train.micro_batch, config.train.sequence)};
+  }
+}
+
+bool host_visible(config::DeviceConfig const& device) {
+  return device.kind == config::DeviceKind::host && device.emulation.host_to_device <= 0.0 &&
+         device.emulation.device_to_host <= 0.0;
+}
+
+/// Nothing is gained by moving work from the cores to themselves.
+bool device_is_cores(config::DeviceConfig const& device) {
+  return device.kind == config::DeviceKind::host && !device.emulation.any();
+}
+
+std::string describe_activations(config::RunConfig const& config) {
+  auto const policy = activations::describe(config.train.activations);
+  return config.train.together == 0 ? policy
+                                    : fmt::format("{}, vertical schedule of {} micro-batches",
+                                                  policy, config.train.together);
+}
+
+ActivationRoom room_of(config::RunConfig const& config, ForecastScope const& scope) {
+  auto const link = plan_link(config, scope.ranks, scope.ranks_per_node);
+  return {.memory = config.device.memory,
+          .route = link.route,
+          .link = link.device_bytes,
+          .host_memory = config.host_memory > 0 ? config.host_memory : scope.host_memory,
+          .ranks_per_node = scope.ranks_per_node};
+}
+
+/// As a run would settle it on devices with device.memory, by the rates that are given.
+template <class T>
+ActivationChoice settle(config::RunConfig& config, ForecastScope const& scope,
+                        state::ShardMap const& map) {
+  auto const room = room_of(config, scope);
+  settle_schedule<T>(config, map, 0, room);
+  auto choice =
+      settle_activations<T>(config, map, 0, room, given_rates(config, scope.ranks_per_node));
+  config.train.activations = choice.policy;
+  settle_sharding<T>(config, map, room);
+  return choice;
+}
+
+/// One configuration on some ranks; T is its numerics.dtype.
+template <class T>
+class Foreseer {
+ public:
+  Foreseer(config::RunConfig const& config, ForecastScope const& scope, state::ShardMap const& map)
+      : config_{config},
+        scope_{scope},
+        map_{map},
+        link_{plan_link(config, scope.ranks, scope.ranks_per_node)} {
+    for (int rank = 0; rank < map.ranks(); ++rank) {
+      if (map.shard_elements(rank) > shard_) {
+        fullest_ = rank;
+        shard_ = map.shard_elements(rank);
+      }
+    }
+  }
+
+  [[nodiscard]] std::int64_t shard() const { return shard_; }
+  [[nodiscard]] LinkChoice const& link() const { return link_; }
+  [[nodiscard]] plan::MemoryPlan memory(Bytes limit) const;
+  [[nodiscard]] DeviceDemand device(plan::MemoryPlan const& memory) const {
+    return device_demand<T>(config_, map_, fullest_, link_.route, memory.subgroup_elements,
+                            link_.device_bytes);
+  }
+  [[nodiscard]] std::vector<PathForecast> paths(plan::MemoryPlan const& memory) const;
+  [[nodiscard]] plan::Prediction step(Forecast const& so_far) const {
+    return foresee_step<T>(config_, {.map = map_,
+                                     .rank = fullest_,
+                                     .ranks_per_node = scope_.ranks_per_node,
+                                     .route = link_.route,
+                                     .memory = so_far.memory,
+                                     .device = so_far.device,
+                                     .share = so_far.update.share});
+  }
+  /// Adds to `missing` what must be known.
+  [[nodiscard]] UpdateForecast update(Bytes limit, std::set<std::string>& missing) const;
+
+ private:
+  /// Whether state may travel to the device in an update.
+  [[nodiscard]] bool is_shared() const {
+    auto const& share = config_.share.device_share;
+    return share ? *share > 0.0 : !device_is_cores(config_.device);
+  }
+  [[nodiscard]] bool uses_device() const {
+    return is_shared() || config_.share.device_resident > 0.0;
+  }
+  /// Elements whose state is not resident on the device.
+  [[nodiscard]] std::int64_t waiting() const {
+    return shard_ - std::llround(config_.share.device_resident * static_cast<double>(shard_));
+  }
+  /// The shard's working copy, where it lives on storage: an update writes all of it.
+  [[nodiscard]] Bytes stored_parameters() const {
+    return config_.parameter_home == parameters::Home::storage
+               ? shard_ * static_cast<Bytes>(sizeof(T))
+               : 0;
+  }
+  [[nodiscard]] std::vector<plan::PathRate> rates() const;
+  [[nodiscard]] plan::UpdateRates rates_of_rank() const;
+  [[nodiscard]] plan::UpdateDemand demand(Bytes limit) const;
+  [[nodiscard]] std::set<std::string> unknown() const;
+
+  config::RunConfig const& config_;
+  ForecastScope const& scope_;
+  state::ShardMap const& map_;
+  LinkChoice link_;
+  int fullest_{};         ///< the rank with the largest shard
+  std::int64_t shard_{};  ///< its elements
+};
+
+template <class T>
+plan::MemoryPlan Foreseer<T>::memory(Bytes limit) const {
+  return plan::plan_memory(memory_demand<T>(
+      config_, map_,
+      {.ranks_per_node = scope_.ranks_per_node, .route = link_.route, .host_memory = limit}));
+}
+
+template <class T>
+std::vector<plan::PathRate> Foreseer<T>::rates() const {
+  std::vector<plan::PathRate> rates;
+  rates.reserve(config_.paths.size());
+  for (tiers::PathSettings const& path : config_.paths) {
+    rates.push_back({path.read_rate, path.write_rate, path.duplex == tiers::Duplex::full});
+  }
+  return rates;
+}
+
+template <class T>
+std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) const {
+  auto const all = rates();
+  bool const known = std::ranges::all_of(
+      all, [](plan::PathRate const& rate) { return rate.read > 0.0 && rate.write > 0.0; });
+  bool const weighed = known || !plan::needs_rates(config_.storage.split);
+  auto const weights = weighed ? plan::split_weights(config_.storage.split, all)
+                               : std::vector<double>(all.size(), 0.0);
+  std::int64_t const stored =
+      std::max<std::int64_t>(0, waiting() - memory.cached * memory.subgroup_elements);
+  std::vector<PathForecast> paths;
+  auto const state = static_cast<double>(stored) * config_.optimizer.layout().bytes_per_element();
+  Bytes const on_storage = static_cast<Bytes>(std::llround(state)) + stored_parameters();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    auto const bytes = weights[i] * static_cast<double>(on_storage * scope_.ranks_per_node);
+    paths.push_back({config_.paths[i].directory, all[i], weights[i], static_cast<Bytes>(bytes)});
+  }
+  return paths;
+}
+
+/// All ranks of a node use its paths at the same time.
+template <class T>
+plan::UpdateRates Foreseer<T>::rates_of_rank() const {
+  plan::UpdateRates all = known_rates(config_);
+  auto const paths = rates();
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    if (plan::takes_extents(config_.storage.split, i)) {
+      all.paths.push_back({paths[i].read / scope_.ranks_per_node,
+                           paths[i].write / scope_.ranks_per_node, paths[i].full_duplex});
+    }
+  }
+  return all;
+}
+
+template <class T>
+plan::UpdateDemand Foreseer<T>::demand(Bytes limit) const {
+  auto const plan = memory(limit);
+  auto shape = update_shape<T>(config_, shard_, plan.subgroup_elements);
+  shape.storage = storage_traffic(config_, shape, plan);
+  auto demand = update_demand(config_, shape, host_visible(config_.device));
+  demand.held = device(plan).held / shape.gradient_bytes;
+  return demand;
+}
+
+template <class T>
+std::set<std::string> Foreseer<T>::unknown() const {
+  std::set<std::string> unknown;
+  auto const need = [&](char const* key, double rate) {
+    if (rate <= 0.0) {
+      unknown.insert(key);
+    }
+  };
+  auto const platform = known_rates(config_);
+  bool const dynamic = is_shared();
+  if (config_.share.device_resident < 1.0) {
+    need("platform.cpu-update", platform.cpu_update);
+  }
+  if (uses_device()) {
+    need("platform.device-update", platform.device_update);
+  }
+  bool const parameters_travel =
+      !host_visible(config_.device) && config_.parameter_home == parameters::Home::device;
+  if (uses_device() || parameters_travel) {
+    need("platform.host-to-device", platform.host_to_device);
+  }
+  if (dynamic) {
+    need("platform.device-to-host", platform.device_to_host);
+  }
+  for (std::size_t i = 0; i < config_.paths.size(); ++i) {
+    tiers::PathSettings const& path = config_.paths[i];
+    bool const known = path.read_rate > 0.0 && path.write_rate > 0.0;
+    if (!known && plan::takes_extents(config_.storage.split, i)) {
+      unknown.insert(fmt::format("read= and write= of tiers.path={}", path.directory));
+    }
+  }
+  return unknown;
+}
+
+template <class T>
+UpdateForecast Foreseer<T>::update(Bytes limit, std::set<std::string>& missing) const {
+  UpdateForecast result{.transfers = config_.share.transfers,
+                        .share = config_.share.device_share.value_or(0.0),
+                        .resident = config_.share.device_resident};
+  auto const not_known = unknown();
+  if (!not_known.empty()) {
+    missing.insert(not_known.begin(), not_known.end());
+    result.problem = "rates are missing";
+    return result;
+  }
+  try {
+    auto const work = demand(limit);
+    auto const rates = rates_of_rank();
+    if (!config_.share.device_share && is_shared()) {
+      result.share = plan::best_share(work, rates);
+    }
+    result.times = plan::update_times(work, rates, result.share);
+  } catch (UsageError const& error) {
+    result.problem = error.what();
+  }
+  return result;
+}
+
+std::optional<double> stride_of(plan::UpdateRates const& rates) {
+  double const link = std::min(rates.host_to_device, rates.device_to_host) / sizeof(float);
+  if (rates.cpu_update <= 0.0 || rates.device_update <= 0.0 || link <= 0.0) {
+    return std::nullopt;
+  }
+  // The measured update of the CPU has the conversion in it.
+  return plan::paper_stride(rates.cpu_update, 0.0, rates.device_update, link);
+}
+
+/// As a run would: on GPUs, unless they are emulated.
+config::RunConfig settled(config::RunConfig config) {
+  if (config.device.kind == config::DeviceKind::automatic) {
+    config.device.kind =
+        config.device.emulation.any() ? config::DeviceKind::host : config::DeviceKind::cuda;
+  }
+  if (!config.plan.choose) {
+    config::settle_split_parameters(config);
+  }
+  return config;
+}
+
+/// Who is assumed to compute attention; `config` takes what that needs of the device.
+template <class T>
+AttentionChoice settle_attention(config::RunConfig& config, ForecastScope const& scope,
+                                 state::ShardMap const& map) {
+  auto facts = planned_attention(config);
+  if (config.device.memory > 0 && facts.gpus && facts.planned) {
+    auto with = config;
+    with.device.attention_workspace = facts.workspace;
+    try {
+      settle<T>(with, scope, map);
+      Foreseer<T> const there{with, scope, map};
+      Bytes const host = config.host_memory > 0 ? config.host_memory : scope.host_memory;
+      auto const device = there.device(there.memory(host));
+      facts.has_room = device.total() - device.held <= config.device.memory;
+    } catch (UsageError const&) {
+      facts.has_room = false;
+    }
+  }
+  auto choice = choose_attention(config.device.attention, facts);
+  config.device.attention_workspace = choice.cudnn ? facts.workspace : 0;
+  return choice;
+}
+
+template <class T>
+Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
+  state::ShardMap const map{state::layers_of(given.model), scope.ranks};
+  config::RunConfig config = given;
+  std::vector<std::string> why;
+  std::set<std::string> missing;
+  if (config.plan.choose) {
+    auto const unknown_rates = rates_missing(config, host_visible(config.device));
+    missing.insert(unknown_rates.begin(), unknown_rates.end());
+    auto const room = room_of(config, scope);
+    if (missing.empty() && !scope.memory_alone) {
+      auto const choice = choose_configuration<T>(config, map, room);
+      why = describe(choice, config, config.train.global_batch * config.train.sequence);
+      take(config, choice.chosen);
+    } else {
+      take(config, first_that_fits<T>(config, map, room));
+    }
+    config::settle_split_parameters(config);
+  }
+  auto const attention = settle_attention<T>(config, scope, map);
+  auto const chosen = settle<T>(config, scope, map);
+  Foreseer<T> const here{config, scope, map};
+  Forecast result{.parameters = state::count_parameters(map.layers()),
+                  .shard_elements = here.shard(),
+                  .layers = config.model.layers,
+                  .attention = attention.text,
+                  .state = describe_state(config.optimizer),
+                  .chosen = std::move(why),
+                  .config = {},
+                  .activations = describe_activations(config),
+                  .activations_why = chosen.why,
+                  .link = here.link().text,
+                  .gathers = describe_gathers(config, scope.ranks),
+                  .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
+                  .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};
+  result.memory = here.memory(result.host_limit);
+  result.device = here.device(result.memory);
+  std::int64_t const stored = result.memory.subgroups - result.memory.cached;
+  bool const doubled = keeps_versions(config) && !config.paths.empty();
+  result.rows =
+      memory_rows(config, {.plan = result.memory,
+                           .device = result.device,
+                           .shard_elements = result.shard_elements,
+                           .gradient_bytes = accumulated_bytes<T>(config),
+                           .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+                           .stored_activations = stored_activations<T>(config, result.memory),
+                           .spare_slots = doubled ? stored : 0});
+  result.paths = here.paths(result.memory);
+  result.tokens = config.train.global_batch * config.train.sequence;
+  result.update = here.update(result.host_limit, missing);
+  result.compute_known = known_compute(config) > 0.0;
+  if (result.update.problem.empty() && !scope.memory_alone) {
+    result.step = here.step(result);
+    if (!result.compute_known) {
+      missing.insert("platform.products");
+    }
+  }
+  if (!device_is_cores(config.device)) {
+    result.stride = stride_of(known_rates(config));
+  }
+  result.missing.assign(missing.begin(), missing.end());
+  result.config = std::move(config);
+  return result;
+}
+
+}  // namespace
+
+Forecast forecast(config::RunConfig const& config, ForecastScope const& scope) {
+  require(scope.ranks > 0 && scope.ranks_per_node > 0 && scope.ranks_per_node <= scope.ranks,
+          "forecast: nodes have ranks");
+  require_countable(config);
+  switch (config.numerics.dtype) {
+    case DType::bf16:
+      return foresee<bfloat16>(settled(config), scope);
+    case DType::fp16:
+      return foresee<float16>(settled(config), scope);
+    case DType::fp32:
+      break;
+  }
+  return foresee<float>(settled(config), scope);
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,130 @@
+#include "train/forecast/machine_rates.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "base/units.hpp"
+#include "probe/measure.hpp"
+#include "train/forecast/step_forecast.hpp"
+#include "train/offload/offload.hpp"
+#include "train/offload/storage.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// Enough to tell a rate to some per cent, and short beside the start of a run.
+constexpr probe::Effort effort{.bytes = 16 * MiB, .rounds = 3, .least = Seconds{0.01}};
+constexpr double tenth = 0.1;
+
+double least_of(double here, mpi::Communicator const& comm) {
+  return -comm.maximum(-here);
+}
+
+double first_known(double one, double other) {
+  return one > 0.0 ? one : other;
+}
+
+void compare(std::vector<std::string>& moved, std::string const& what, double planned, double now) {
+  if (planned > 0.0 && now > 0.0 && std::abs(now / planned - 1.0) > tenth) {
+    moved.push_back(fmt::format("{} {:.0f} % {} than planned", what,
+                                100.0 * std::abs(now / planned - 1.0),
+                                now < planned ? "slower" : "faster"));
+  }
+}
+
+}  // namespace
+
+void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
+                     device::Device& device) {
+  auto const measure = [&](double& rate, auto const& how) {
+    double here = 0.0;
+    mpi::agree(comm, [&] { here = how(); });
+    rate = least_of(here, comm);
+  };
+  auto const known = known_rates(config);
+  auto& rates = config.platform;
+  if (known.cpu_update <= 0.0) {
+    measure(rates.cpu_update, [&] {
+      return probe::measure_cpu_update(config.numerics.dtype, config.device.emulation, effort);
+    });
+  }
+  if (known_compute(config) <= 0.0) {
+    measure(config.platform_products, [&] {
+      return probe::measure_product(device, config.numerics.dtype,
+                                    {.rows = config.train.micro_batch * config.train.sequence,
+                                     .in = config.model.hidden,
+                                     .out = config.model.ffn_hidden},
+                                    effort);
+    });
+  }
+  if (!device.host_visible() && known.device_update <= 0.0) {
+    measure(rates.device_update,
+            [&] { return probe::measure_device_update(device, config.numerics.dtype, effort); });
+  }
+  if (!device.host_visible() && (known.host_to_device <= 0.0 || known.device_to_host <= 0.0)) {
+    probe::LinkRates link;
+    mpi::agree(comm, [&] { link = probe::measure_link(device, effort); });
+    rates.host_to_device = least_of(link.to_device, comm);
+    rates.device_to_host = least_of(link.to_host, comm);
+    rates.host_to_device_both = least_of(link.to_device_both, comm);
+    rates.device_to_host_both = least_of(link.to_host_both, comm);
+  }
+  bool const stored = std::ranges::any_of(config.paths, [](tiers::PathSettings const& path) {
+    return path.read_rate <= 0.0 || path.write_rate <= 0.0;
+  });
+  if (stored) {
+    mpi::agree(comm, [&] { require_storage(config); });
+    measure_paths(config, comm);
+  }
+}
+
+plan::UpdateRates least_of(plan::UpdateRates rates, mpi::Communicator const& comm) {
+  for (double* rate :
+       {&rates.cpu_update, &rates.device_update, &rates.host_to_device, &rates.device_to_host,
+        &rates.host_to_device_both, &rates.device_to_host_both}) {
+    *rate = least_of(*rate, comm);
+  }
+  for (plan::PathRate& path : rates.paths) {
+    path.read = least_of(path.read, comm);
+    path.write = least_of(path.write, comm);
+  }
+  return rates;
+}
+
+std::vector<std::string> moved(plan::UpdateRates const& planned, plan::UpdateRates const& now) {
+  std::vector<std::string> all;
+  compare(all, "updates on the cores", planned.cpu_update, now.cpu_update);
+  compare(all, "updates on the device", planned.device_update, now.device_update);
+  // Updates use both directions.
+  compare(all, "the link to the device",
+          first_known(planned.host_to_device_both, planned.host_to_device),
+          first_known(now.host_to_device_both, now.host_to_device));
+  compare(all, "the link from the device",
+          first_known(planned.device_to_host_both, planned.device_to_host),
+          first_known(now.device_to_host_both, now.device_to_host));
+  for (std::size_t i = 0; i < std::min(planned.paths.size(), now.paths.size()); ++i) {
+    compare(all, fmt::format("path {}, reading", i + 1), planned.paths[i].read, now.paths[i].read);
+    compare(all, fmt::format("path {}, writing", i + 1), planned.paths[i].write,
+            now.paths[i].write);
+  }
+  return all;
+}
+
+void set_rates(config::RunConfig& config, plan::UpdateRates const& rates, int ranks_per_node) {
+  auto const set = [](double& to, double rate) { to = rate > 0.0 ? rate : to; };
+  set(config.platform.cpu_update, rates.cpu_update);
+  set(config.platform.device_update, rates.device_update);
+  set(config.platform.host_to_device, rates.host_to_device);
+  set(config.platform.device_to_host, rates.device_to_host);
+  set(config.platform.host_to_device_both, rates.host_to_device_both);
+  set(config.platform.device_to_host_both, rates.device_to_host_both);
+  for (std::size_t i = 0; i < std::min(config.paths.size(), rates.paths.size()); ++i) {
+    set(config.paths[i].read_rate, ranks_per_node * rates.paths[i].read);
+    set(config.paths[i].write_rate, ranks_per_node * rates.paths[i].write);
+  }
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,178 @@
+#include "train/forecast/remedies.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// A gain that is worth a line.
+constexpr double clear_gain = 0.02;
+/// What is busy for less of the step does not bound it alone.
+constexpr double bounding = 0.7;
+/// A step that differs by more from what was simulated is bound by something else.
+constexpr double far_off = 0.3;
+constexpr std::size_t most_sentences = 4;
+
+/// Something that could be otherwise.
+struct Remedy {
+  std::string words;
+  config::RunConfig config;
+  ForecastScope scope;
+};
+
+std::vector<Remedy> remedies(config::RunConfig const& config, ForecastScope const& scope) {
+  std::vector<Remedy> all;
+  auto const add = [&](std::string words, auto const& change) {
+    all.push_back({std::move(words), config, scope});
+    change(all.back());
+  };
+  auto const& paths = config.paths;
+  bool const any_split = config.storage.split.rule != plan::SplitRule::fixed &&
+                         config.storage.split.rule != plan::SplitRule::first;
+  if (!paths.empty() && any_split) {
+    auto const& fastest = *std::ranges::max_element(paths, {}, &tiers::PathSettings::read_rate);
+    add(fmt::format("one more path like {}", fastest.directory), [&](Remedy& remedy) {
+      remedy.config.paths.push_back(fastest);
+      remedy.config.paths.back().directory += "-more";
+    });
+  }
+  if (!paths.empty()) {
+    add("twice the SSDs behind each path", [](Remedy& remedy) {
+      for (tiers::PathSettings& path : remedy.config.paths) {
+        path.read_rate *= 2.0;
+        path.write_rate *= 2.0;
+      }
+    });
+  }
+  add("twice the host memory", [](Remedy& remedy) {
+    remedy.config.host_memory *= 2;
+    remedy.scope.host_memory *= 2;
+  });
+  if (config.device.memory > 0) {
+    add("twice the device memory", [](Remedy& remedy) { remedy.config.device.memory *= 2; });
+  }
+  add("a link to the device of twice the rate", [](Remedy& remedy) {
+    auto& changed = remedy.config;
+    for (double* rate :
+         {&changed.platform.host_to_device, &changed.platform.device_to_host,
+          &changed.platform.host_to_device_both, &changed.platform.device_to_host_both,
+          &changed.device.emulation.host_to_device, &changed.device.emulation.device_to_host}) {
+      *rate *= 2.0;
+    }
+  });
+  add("a device of twice the products", [](Remedy& remedy) {
+    remedy.config.platform_products *= 2.0;
+    remedy.config.device.emulation.compute *= 2.0;
+  });
+  add("twice the cores", [](Remedy& remedy) {
+    remedy.config.platform.cpu_update *= 2.0;
+    remedy.config.device.emulation.host_update *= 2.0;
+    remedy.config.device.emulation.host_sum *= 2.0;
+  });
+  auto const& train = config.train;
+  if (train.global_batch % (2 * train.micro_batch) == 0) {
+    add(fmt::format("train.micro-batch={} (other bits: sums are rounded elsewhere)",
+                    2 * train.micro_batch),
+        [](Remedy& remedy) { remedy.config.train.micro_batch *= 2; });
+  }
+  return all;
+}
+
+}  // namespace
+
+bool has_times(Forecast const& forecast) {
+  return forecast.update.problem.empty() && forecast.compute_known;
+}
+
+std::string name_of(std::string const& resource, Forecast const& forecast) {
+  for (std::size_t i = 0; i < forecast.paths.size(); ++i) {
+    std::string const path = fmt::format("path {}", i + 1);
+    if (resource == path || resource.starts_with(path + ',')) {
+      return forecast.paths[i].directory + resource.substr(path.size());
+    }
+  }
+  return resource;
+}
+
+std::string use_of(plan::ResourceUse const& use, Forecast const& forecast) {
+  return fmt::format("{} {:.0f} %", name_of(use.name, forecast),
+                     100.0 * use.busy / forecast.step.step);
+}
+
+std::string shortage_of(Forecast const& forecast, Bytes limit) {
+  return limit > 0 && forecast.device.total() > limit
+             ? fmt::format("{} of device.memory={}, {} too much",
+                           format_bytes(forecast.device.total()), format_bytes(limit),
+                           format_bytes(forecast.device.total() - limit))
+             : std::string{};
+}
+
+std::optional<Forecast> attempt(config::RunConfig const& config, ForecastScope const& scope) {
+  try {
+    auto found = forecast(config, scope);
+    bool const fits = shortage_of(found, config.device.memory).empty();
+    return fits ? std::optional{std::move(found)} : std::nullopt;
+  } catch (UsageError const&) {
+    return std::nullopt;
+  }
+}
+
+std::vector<Help> what_helps(config::RunConfig const& config, ForecastScope const& scope,
+                             std::optional<Seconds> before) {
+  std::vector<Help> found;
+  for (Remedy& remedy : remedies(config, scope)) {
+    auto forecast = attempt(remedy.config, remedy.scope);
+    if (forecast && (!before || *before > (1.0 + clear_gain) * forecast->step.step)) {
+      found.push_back({std::move(remedy.words), *std::move(forecast)});
+    }
+  }
+  if (before) {
+    std::ranges::stable_sort(found, {}, [](Help const& help) { return help.forecast.step.step; });
+  }
+  return found;
+}
+
+std::vector<std::string> advise(config::RunConfig const& config, ForecastScope const& scope,
+                                Seconds reached) {
+  auto const now = attempt(config, scope);
+  if (!now || !has_times(*now) || !now->missing.empty() || now->step.uses.empty()) {
+    return {};
+  }
+  Seconds const step = now->step.step;
+  if (std::abs(reached / step - 1.0) > far_off) {
+    return {
+        fmt::format("steps took {:.3g} s, {:.3g} s by the run's rates: what bounds them is not "
+                    "what is simulated, such as "
+                    "other work on the machine",
+                    reached.count(), step.count())};
+  }
+  auto const& most = now->step.uses.front();
+  double const share = most.busy / step;
+  auto const name = name_of(most.name, *now);
+  std::vector<std::string> sentences{
+      share >= bounding
+          ? fmt::format("the step is bound by {}: busy {:.0f} % of {:.3g} s", name, 100.0 * share,
+                        step.count())
+          : fmt::format("nothing alone bounds the step of {:.3g} s: {} is busiest, {:.0f} % of it",
+                        step.count(), name, 100.0 * share)};
+  for (Help const& help : what_helps(config, scope, step)) {
+    if (sentences.size() < most_sentences) {
+      sentences.push_back(fmt::format("{} would save {:.3g} of {:.3g} s", help.words,
+                                      (step - help.forecast.step.step).count(), step.count()));
+    }
+  }
+  if (sentences.size() == 1) {
+    sentences.emplace_back(
+        "nothing of twice the paths, memory, link, products or cores would save much of it");
+  }
+  return sentences;
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,309 @@
+#include "train/forecast/step_forecast.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "base/dtype.hpp"
+#include "model/block.hpp"
+#include "model/block_traffic.hpp"
+#include "model/dims.hpp"
+#include "model/fates.hpp"
+#include "model/transformer.hpp"
+#include "model/vertical_plan.hpp"
+#include "parameters/home.hpp"
+#include "state/working_copy.hpp"
+#include "train/memory/memory_demand.hpp"
+#include "train/settle/activation_choice.hpp"
+#include "train/settle/sharding.hpp"
+#include "train/step/shared_update.hpp"
+#include "update/device_lane.hpp"
+#include "update/gradients/held_gradients.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// Products of the head, whose backward has two for one in forward.
+constexpr double head_products = 3.0;
+/// Events of a trace: some ten megabytes of them, which also bounds the time that a long step takes.
+constexpr std::size_t most_events = 100'000;
+
+double first_known(double one, double other) {
+  return one > 0.0 ? one : other;
+}
+
+bool is_host_visible(StepFacts const& facts) {
+  return facts.route == state::Route::in_place;
+}
+
+struct BlockWork {
+  plan::LayerWork attention, mlp;
+};
+
+/// Operations that take as long at the rate of products as theirs do at the rate that a block's
+/// pass was measured to have.
+double as_products(config::RunConfig const& config, double flops, double rate) {
+  double const products = known_compute(config);
+  return products > 0.0 && rate > 0.0 ? flops * products / rate : flops;
+}
+
+BlockWork block_work(config::RunConfig const& config, model::Dims const& dims,
+                     model::BlockFates const& fates) {
+  using model::Part;
+  auto const& platform = config.platform_passes;
+  auto const work_of = [&](model::Passes const& passes) {
+    return plan::LayerWork{
+        .forward = as_products(config, passes.forward, platform.block_forward),
+        .backward = as_products(config, passes.backward, platform.block_backward)};
+  };
+  auto const passes = model::block_passes(dims);
+  BlockWork work{.attention = work_of(passes.attention), .mlp = work_of(passes.mlp)};
+  work.mlp.with_before = model::mlp_needs_attention(fates);
+  for (Part const part : model::all_parts) {
+    if (fates[part] == model::Fate::recompute) {
+      auto& layer = work.mlp.with_before || part == Part::up ? work.mlp : work.attention;
+      layer.recompute += as_products(config, model::part_flops(dims, part), platform.block_forward);
+    }
+  }
+  return work;
+}
+
+plan::ParameterHome home_of(config::RunConfig const& config) {
+  switch (config.parameter_home) {
+    case parameters::Home::host:
+      return plan::ParameterHome::host;
+    case parameters::Home::storage:
+      return plan::ParameterHome::storage;
+    case parameters::Home::device:
+      break;
+  }
+  return plan::ParameterHome::device;
+}
+
+template <class T>
+model::BlockRing ring_of(config::RunConfig const& config) {
+  auto const run = run_shape<T>(config);
+  return {static_cast<int>(config.model.layers), run.fates, run.slabs};
+}
+
+/// Slots that a planned working copy of this size has for the layers of all ranks.
+template <class T>
+int gathering_slots(StepFacts const& facts) {
+  using Copy = state::WorkingCopy<T>;
+  Bytes const most = Copy::device_bytes(facts.map, facts.rank, Copy::slots_for_held_blocks);
+  return facts.device.working_copy >= most ? Copy::slots_for_held_blocks : Copy::least_slots;
+}
+
+/// Tensors of model::VerticalPlan, in bytes.
+template <class T>
+plan::WaitingWork waiting_work(config::RunConfig const& config) {
+  auto const dims = run_dims(config);
+  auto const plan = model::vertical_plan(config.model, run_shape<T>(config));
+  plan::WaitingWork work{.slabs = plan.slabs(),
+                         .table_slabs = plan.table_slabs(),
+                         .ahead = plan.ahead,
+                         .tied = plan.tied};
+  if (plan.slabs() < plan.tensors()) {
+    work.tensor = static_cast<double>(dims.rows() * dims.C) * sizeof(T);
+  }
+  if (plan.table_slabs() < plan.tables()) {
+    work.table = static_cast<double>(dims.V * dims.C) * sizeof(T);
+  }
+  return work;
+}
+
+}  // namespace
+
+plan::UpdateRates known_rates(config::RunConfig const& config) {
+  plan::UpdateRates rates = config.platform;
+  auto const& emulated = config.device.emulation;
+  rates.cpu_update = first_known(rates.cpu_update, emulated.host_update);
+  rates.device_update = first_known(rates.device_update, emulated.device_update);
+  rates.host_to_device = first_known(rates.host_to_device, emulated.host_to_device);
+  rates.device_to_host = first_known(rates.device_to_host, emulated.device_to_host);
+  return rates;
+}
+
+double known_compute(config::RunConfig const& config) {
+  return first_known(config.device.emulation.compute, config.platform_products);
+}
+
+plan::Machine machine_of(config::RunConfig const& config, StepFacts const& facts) {
+  plan::Machine machine{
+      .compute = known_compute(config),
+      .rates = known_rates(config),
+      .host_sum = first_known(config.device.emulation.host_sum, config.platform_passes.host_sum),
+      .rank_link = config.platform_passes.rank_link};
+  if (is_host_visible(facts)) {
+    machine.rates.host_to_device = machine.rates.device_to_host = 0.0;
+    machine.rates.host_to_device_both = machine.rates.device_to_host_both = 0.0;
+  }
+  for (tiers::PathSettings const& path : config.paths) {
+    machine.rates.paths.push_back({path.read_rate / facts.ranks_per_node,
+                                   path.write_rate / facts.ranks_per_node,
+                                   path.duplex == tiers::Duplex::full});
+  }
+  return machine;
+}
+
+template <class T>
+plan::Workload workload_of(config::RunConfig const& config, StepFacts const& facts) {
+  auto const& map = facts.map;
+  auto const dims = run_dims(config);
+  auto const ring = ring_of<T>(config);
+  bool const vertical = config.train.together > 0;
+  plan::Workload work;
+  int const layers = static_cast<int>(map.layers().size());
+  work.layers_per_block = state::layers_per_block;
+  for (int layer = 0; layer < layers; ++layer) {
+    plan::LayerWork each;
+    if (auto const block = static_cast<int>(map.layers()[static_cast<std::size_t>(layer)].block);
+        block >= 0) {
+      auto const of_block =
+          block_work(config, dims, vertical ? model::recomputed_block : ring.fates(block));
+      each = layer == state::mlp_layer(block) ? of_block.mlp : of_block.attention;
+    }
+    each.elements = map.layers()[static_cast<std::size_t>(layer)].padded_elements();
+    each.begin = map.shard_offset(layer, facts.rank);
+    each.count = map.chunks(layer, facts.rank).count * chunk_elements;
+    work.layers.push_back(each);
+  }
+  // The head's backward is done at the end of forward, tile by tile.
+  work.layers.back().forward = head_products * 2.0 * static_cast<double>(dims.rows()) *
+                               static_cast<double>(dims.V) * static_cast<double>(dims.C);
+  if (vertical) {
+    work.vertical = waiting_work<T>(config);
+  } else {
+    for (state::LeavingPart const& part : model::leaving_parts<T>(dims, ring)) {
+      work.layers[static_cast<std::size_t>(state::mlp_layer(part.block))].leaving += part.bytes;
+    }
+  }
+  auto const order = model::layer_order(config.model);
+  work.forward = order.forward;
+  work.backward = order.backward;
+  for (auto const& subgroup : state::subgroups_of(map, facts.rank, facts.memory.subgroup_elements,
+                                                  resident_elements(config, map, facts.rank))) {
+    work.subgroups.push_back({subgroup.begin, subgroup.size, subgroup.resident});
+  }
+  work.micro_batches = config.train.global_batch / config.train.micro_batch;
+  work.rounds = ceil_div(work.micro_batches, map.ranks());
+  work.ranks = map.ranks();
+  work.state_bytes = config.optimizer.layout().bytes_per_element();
+  work.working_bytes = static_cast<Bytes>(sizeof(T));
+  work.gradient_bytes = accumulated_bytes<T>(config);
+  return work;
+}
+
+template <class T>
+plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& facts) {
+  auto const& memory = facts.memory;
+  bool const host_visible = is_host_visible(facts);
+  bool const stored = !config.paths.empty();
+  bool const lane = needs_lane(config, host_visible);
+  auto const shape =
+      update_shape<T>(config, facts.map.shard_elements(facts.rank), memory.subgroup_elements);
+  auto const slots = lane_settings(config, shape);
+  plan::Schedule schedule;
+  schedule.share = facts.share;
+  schedule.transfers = config.share.transfers;
+  schedule.order = config.storage.order;
+  schedule.goes_on = lane && config.share.transfers == plan::Transfers::overlap;
+  schedule.stages = lane && !host_visible && config.parameter_home == parameters::Home::device;
+  schedule.chunk = slots.chunk;
+  schedule.chunk_slots = slots.slots;
+  schedule.staged_chunks = slots.parameter_slots;
+  schedule.workers = update_workers(config, memory, host_visible);
+  Bytes const norms = update::HeldGradients::norm_bytes(facts.map.shard_elements(facts.rank));
+  schedule.held = std::max<Bytes>(0, facts.device.held - norms) / accumulated_bytes<T>(config);
+  schedule.direct = facts.route == state::Route::direct;
+  schedule.sums_on_device = sums_on_device(facts.map.ranks(), facts.route);
+  schedule.buffers = stored ? memory.buffers : 0;
+  schedule.cached = memory.cached;
+  schedule.spares = memory.spares;
+  schedule.spare_slots = keeps_versions(config) && stored;
+  schedule.spread = config.storage.evict == tiers::Evict::farthest;
+  schedule.evict = config.overlap != config::Overlap::off && schedule.spread ? plan::Evict::highest
+                                                                             : config.storage.evict;
+  schedule.split = config.storage.split;
+  schedule.sharer = {facts.rank % facts.ranks_per_node, facts.ranks_per_node};
+  schedule.gradient_buffers = memory.gradient_buffers;
+  schedule.gradients_cached = memory.gradients_cached;
+  schedule.flush_fp32 = config.flushes_fp32();
+  schedule.home = home_of(config);
+  auto const sizes = facts.map.slot_sizes();
+  schedule.gathers_once = gathers_once(config, facts.map.ranks());
+  int const layers = static_cast<int>(facts.map.layers().size());
+  for (int layer = 0; layer < layers && !schedule.gathers_once; ++layer) {
+    if (sizes.is_large(facts.map.gathered_elements(layer))) {
+      schedule.large_layers.push_back(layer);
+    }
+  }
+  if (schedule.home != plan::ParameterHome::device) {
+    std::int64_t const there = facts.device.working_copy / static_cast<Bytes>(sizeof(T));
+    schedule.parameter_slots = static_cast<int>((there - sizes.large) / sizes.usual);
+  } else if (facts.map.ranks() > 1) {
+    schedule.parameter_slots = schedule.gathers_once ? layers : gathering_slots<T>(facts);
+  }
+  schedule.parameter_buffers = memory.parameter_buffers;
+  schedule.parameters_ahead =
+      std::clamp(memory.parameter_buffers - 1, 1,
+                 parameters::host_extents(depth_demand<T>(config, facts.map, 0)));
+  schedule.slabs = std::max(1, ring_of<T>(config).slabs());
+  schedule.activations_on_storage = config.train.activations.storage;
+  schedule.activations_cached = memory.activations_cached;
+  auto const workers = activation_workers(memory.activation_buffers);
+  schedule.activation_writers = workers.writers;
+  schedule.activation_readers = workers.readers;
+  return schedule;
+}
+
+template <class T>
+plan::Prediction foresee_step(config::RunConfig const& config, StepFacts const& facts,
+                              StepSimulation const& by) {
+  auto const machine = by.machine != nullptr ? *by.machine : machine_of(config, facts);
+  auto const work = workload_of<T>(config, facts);
+  auto schedule = schedule_of<T>(config, facts);
+  auto const plain = plan::simulate(machine, work, schedule, by.detail);
+  auto const tell = [&] {
+    if (by.events != nullptr) {
+      *by.events = plan::simulate_events(machine, work, schedule, most_events);
+    }
+  };
+  bool const gains = schedule.spares > 0 || (schedule.spare_slots && schedule.buffers > 0);
+  if (config.overlap == config::Overlap::off ||
+      (config.overlap == config::Overlap::automatic && !gains)) {
+    tell();
+    return plain;
+  }
+  schedule.overlap = true;
+  auto overlapped = plan::simulate(machine, work, schedule, by.detail);
+  if (config.plan.clip_rate > 0.0) {
+    schedule.redone = true;
+    overlapped = plan::mean(overlapped, plan::simulate(machine, work, schedule, by.detail),
+                            config.plan.clip_rate);
+  }
+  bool const chosen = config.overlap == config::Overlap::on || overlapped.step < plain.step;
+  schedule.overlap = chosen;
+  schedule.redone = false;
+  tell();
+  return chosen ? overlapped : plain;
+}
+
+template <class T>
+plan::Bound least_step(config::RunConfig const& config, StepFacts const& facts) {
+  return plan::least_time(machine_of(config, facts), workload_of<T>(config, facts),
+                          schedule_of<T>(config, facts));
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                                         \
+  template plan::Workload workload_of<T>(config::RunConfig const&, StepFacts const&);   \
+  template plan::Schedule schedule_of<T>(config::RunConfig const&, StepFacts const&);   \
+  template plan::Prediction foresee_step<T>(config::RunConfig const&, StepFacts const&, \
+                                            StepSimulation const&);                     \
+  template plan::Bound least_step<T>(config::RunConfig const&, StepFacts const&);
+OFFSTAGE_INSTANTIATE(float)
+OFFSTAGE_INSTANTIATE(bfloat16)
+OFFSTAGE_INSTANTIATE(float16)
+#undef OFFSTAGE_INSTANTIATE
+
+}  // namespace offstage::train

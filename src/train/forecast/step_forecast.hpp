@@ -1,0 +1,58 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/run_config.hpp"
+#include "plan/machine.hpp"
+#include "plan/memory.hpp"
+#include "plan/simulation.hpp"
+#include "plan/workload.hpp"
+#include "state/rank_link.hpp"
+#include "state/shard.hpp"
+#include "train/memory/device_demand.hpp"
+
+namespace offstage::train {
+
+/// The run whose steps are simulated. Given by reference: outlives the call.
+struct StepFacts {
+  state::ShardMap const& map;
+  int rank{};  ///< whose steps they are
+  int ranks_per_node = 1;
+  state::Route route = state::Route::in_place;
+  plan::MemoryPlan const& memory;
+  DeviceDemand const& device;
+  double share{};  ///< of the update that the device has
+};
+
+/// platform.*, and where it says nothing the rates of an emulated device.
+[[nodiscard]] plan::UpdateRates known_rates(config::RunConfig const& config);
+/// Floating-point operations per second of the device's products, likewise; 0: not known.
+[[nodiscard]] double known_compute(config::RunConfig const& config);
+
+/// The rank's part of every resource, while all ranks of its node work.
+[[nodiscard]] plan::Machine machine_of(config::RunConfig const& config, StepFacts const& facts);
+/// T is numerics.dtype.
+template <class T>
+[[nodiscard]] plan::Workload workload_of(config::RunConfig const& config, StepFacts const& facts);
+template <class T>
+[[nodiscard]] plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& facts);
+
+/// The machine is machine_of's unless it is given.
+struct StepSimulation {
+  plan::Machine const* machine{};
+  std::vector<plan::SimulatedEvent>* events{};  ///< plan::simulate_events; null: nobody wants them
+  plan::Detail detail{};
+};
+
+/// A step that the configuration would make. Rates that are not known take no time. Updates that
+/// began under backward are done again as often as plan.clip-rate says. update.overlap=auto is the
+/// quicker of both ways, where versions are kept.
+template <class T>
+[[nodiscard]] plan::Prediction foresee_step(config::RunConfig const& config, StepFacts const& facts,
+                                            StepSimulation const& by = {});
+/// The least time that the step takes.
+template <class T>
+[[nodiscard]] plan::Bound least_step(config::RunConfig const& config, StepFacts const& facts);
+
+}  // namespace offstage::train

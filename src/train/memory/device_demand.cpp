@@ -1,0 +1,177 @@
+#include "train/memory/device_demand.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "device/device.hpp"
+#include "model/block.hpp"
+#include "model/vertical_plan.hpp"
+#include "model/workspace.hpp"
+#include "parameters/streamed_parameters.hpp"
+#include "state/working_copy.hpp"
+#include "train/memory/memory_demand.hpp"
+#include "train/settle/activation_choice.hpp"
+#include "train/step/shared_update.hpp"
+#include "update/device_lane.hpp"
+#include "update/gradients/accumulator.hpp"
+#include "update/gradients/held_gradients.hpp"
+
+namespace offstage::train {
+namespace {
+
+constexpr Bytes most_bytes = std::numeric_limits<Bytes>::max();
+
+/// A device whose memory is nowhere: it adds up what it was asked for, and gives addresses to count with.
+class Tally final : public device::Device {
+ public:
+  [[nodiscard]] device::Kind kind() const noexcept override { return device::Kind::host; }
+  [[nodiscard]] std::string name() const override { return "none"; }
+  [[nodiscard]] device::Buffer allocate(Bytes size, std::string const& /*purpose*/) override {
+    std::byte* const data = next_;
+    next_ += round_up(size, page_bytes);
+    total_ += size;
+    return {*this, data, size};
+  }
+  void set_aside(Bytes size, std::string const& /*purpose*/) override { total_ += size; }
+  [[nodiscard]] std::unique_ptr<device::Stream> make_stream(
+      std::string const& /*name*/, device::Priority /*priority*/) override {
+    throw PreconditionError{"a tally has no streams"};
+  }
+  [[nodiscard]] std::unique_ptr<device::Stream> make_calling_stream(
+      std::string const& name) override {
+    return make_stream(name, device::Priority::usual);
+  }
+  [[nodiscard]] std::unique_ptr<device::Pinned> pin(std::span<std::byte> /*memory*/) override {
+    throw PreconditionError{"a tally has no memory to pin"};
+  }
+  [[nodiscard]] bool host_visible() const noexcept override { return true; }
+  [[nodiscard]] Bytes capacity() const noexcept override { return 0; }
+  [[nodiscard]] Bytes used() const noexcept override { return total_; }
+  [[nodiscard]] Bytes peak() const noexcept override { return total_; }
+
+ protected:
+  void free(std::byte* /*data*/, Bytes /*size*/) noexcept override {}
+
+ private:
+  static constexpr Bytes page_bytes = 4 * KiB;
+  std::byte* next_ = reinterpret_cast<std::byte*>(page_bytes);
+  Bytes total_{};
+};
+
+template <class T>
+model::Workspace<T> lay_out(config::RunConfig const& config, state::ShardMap const& map,
+                            Tally& tally) {
+  auto const run = run_shape<T>(config);
+  return {run_dims(config),
+          model::workspace_demand(map.layers(), config.model.tied_head,
+                                  model::ring_of(config.model, run),
+                                  model::vertical_plan(config.model, run).demand()),
+          tally};
+}
+
+Bytes resident_bytes(config::RunConfig const& config, state::ShardMap const& map, int rank,
+                     std::int64_t subgroup_elements) {
+  StateLayout const layout = config.optimizer.layout();
+  Bytes bytes = 0;
+  for (auto const& subgroup :
+       state::subgroups_of(map, rank, subgroup_elements, resident_elements(config, map, rank))) {
+    bytes += subgroup.resident ? layout.bytes(subgroup.size) : 0;
+  }
+  return bytes;
+}
+
+/// Whether backward holds attention beside the MLP of any block, as all of a vertical schedule does.
+template <class T>
+bool holds_two_layers(config::RunConfig const& config) {
+  auto const run = run_shape<T>(config);
+  return run.micro_batches > 0 || std::ranges::any_of(run.fates, model::mlp_needs_attention);
+}
+
+}  // namespace
+
+template <class T>
+int gathering_slots(config::RunConfig const& config, state::ShardMap const& map, state::Route route,
+                    Bytes link) {
+  using Copy = state::WorkingCopy<T>;
+  constexpr int rank = 0;
+  if (map.ranks() > 1 && config.sharding == parameters::Sharding::zero2) {
+    return Copy::all_layers;
+  }
+  if (map.ranks() == 1 || !holds_two_layers<T>(config)) {
+    return Copy::least_slots;
+  }
+  std::int64_t const shard = map.shard_elements(rank);
+  auto const lane =
+      lane_settings(config, update_shape<T>(config, shard, std::min(shard, config.subgroup_size)));
+  Tally tally;
+  (void)lay_out<T>(config, map, tally);
+  Bytes const all =
+      tally.used() + link + Copy::device_bytes(map, rank, Copy::slots_for_held_blocks) +
+      update::GradientAccumulator<T>::device_bytes(map, rank, route) +
+      config.optimizer.layout().bytes(resident_elements(config, map, rank)) +
+      (needs_lane(config, route == state::Route::in_place) ? update::DeviceLane::device_bytes(lane)
+                                                           : 0);
+  Bytes const limit = config.device.memory;
+  return limit == 0 || all <= limit ? Copy::slots_for_held_blocks : Copy::least_slots;
+}
+
+template <class T>
+DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap const& map, int rank,
+                           state::Route route, std::int64_t subgroup_elements, Bytes link) {
+  bool const host_visible = route == state::Route::in_place;
+  std::int64_t const shard = map.shard_elements(rank);
+  Tally tally;
+  auto const workspace = lay_out<T>(config, map, tally);
+  DeviceDemand demand;
+  demand.link = link;
+  demand.model = tally.used();
+  demand.gradient = update::GradientAccumulator<T>::device_bytes(map, rank, route);
+  demand.resident = resident_bytes(config, map, rank, subgroup_elements);
+  Bytes const limit = config.device.memory;
+  bool const updates = needs_lane(config, host_visible);
+  auto lane = lane_settings(config, update_shape<T>(config, shard, subgroup_elements));
+  if (config.parameter_home == parameters::Home::device) {
+    demand.working_copy = state::WorkingCopy<T>::device_bytes(
+        map, rank, gathering_slots<T>(config, map, route, link));
+  } else {
+    Bytes const beside = demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0);
+    int const slots =
+        parameter_slots<T>(config, map, host_visible, (limit > 0 ? limit : most_bytes) - beside);
+    demand.working_copy = parameters::StreamedParameters<T>::device_bytes(map, slots);
+  }
+  auto shape = update_shape<T>(config, shard, subgroup_elements);
+  shape.sums_on_device = sums_on_device(map.ranks(), route);
+  if (updates) {
+    if (limit > 0 && update::DeviceLane::device_bytes(lane) > limit - demand.total()) {
+      lane.lent = workspace.idle_memory();
+    }
+    demand.slots = update::DeviceLane::device_bytes(lane);
+  }
+  // Of a GPU whose memory nobody told, it is not known what is left.
+  bool const unknown = limit == 0 && config.device.kind == config::DeviceKind::cuda;
+  Bytes const norms = update::HeldGradients::norm_bytes(shard);
+  Bytes const room = gradient_room(config, shape, host_visible,
+                                   unknown     ? 0
+                                   : limit > 0 ? std::max<Bytes>(0, limit - demand.total() - norms)
+                                               : most_bytes);
+  demand.held = room > 0 ? room + norms : 0;
+  return demand;
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                                                   \
+  template int gathering_slots<T>(config::RunConfig const&, state::ShardMap const&, state::Route, \
+                                  Bytes);                                                         \
+  template DeviceDemand device_demand<T>(config::RunConfig const&, state::ShardMap const&, int,   \
+                                         state::Route, std::int64_t, Bytes);
+OFFSTAGE_INSTANTIATE(float)
+OFFSTAGE_INSTANTIATE(bfloat16)
+OFFSTAGE_INSTANTIATE(float16)
+#undef OFFSTAGE_INSTANTIATE
+
+}  // namespace offstage::train

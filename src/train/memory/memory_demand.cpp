@@ -1,0 +1,183 @@
+#include "train/memory/memory_demand.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/chunk.hpp"
+#include "base/dtype.hpp"
+#include "checkpoint/file_exchange.hpp"
+#include "parameters/streamed_parameters.hpp"
+#include "plan/split.hpp"
+#include "state/working_copy.hpp"
+#include "tiers/device_tiers.hpp"
+#include "train/settle/activation_choice.hpp"
+#include "update/gradients/accumulator.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// What a rank's libraries take once they run: oneDNN's code and scratch, HDF5, MPI's buffers.
+/// Measured with two threads: 8 MiB for 3 M parameters, 14 for 88 M.
+constexpr Bytes library_bytes = 16 * MiB;
+/// oneDNN's scratch per thread, whatever the product's size. Measured: 1.7 MiB at most, in bf16 with AVX-512.
+constexpr Bytes scratch_bytes = 2 * MiB;
+constexpr int threads_measured = 2;
+/// Extents of parameters that updates fill while others are brought to the device: one updated, one flushed.
+constexpr int updated_extents = 2;
+
+/// What libraries take: more where more threads multiply, but on a GPU.
+Bytes reserve(config::RunConfig const& config) {
+  bool const on_cores = config.device.kind != config::DeviceKind::cuda;
+  return library_bytes +
+         (on_cores ? scratch_bytes * std::max(0, config.threads - threads_measured) : 0);
+}
+
+}  // namespace
+
+template <class T>
+bool accumulates_fp32(config::RunConfig const& config) {
+  // One micro-batch is no sum: 16 bit loses nothing.
+  return sizeof(T) == sizeof(float) ||
+         (config.numerics.accumulate_fp32 && config.train.global_batch > config.train.micro_batch);
+}
+
+template <class T>
+Bytes accumulated_bytes(config::RunConfig const& config) {
+  return static_cast<Bytes>(accumulates_fp32<T>(config) ? sizeof(float) : sizeof(T));
+}
+
+template <class T>
+Bytes gradient_bytes(config::RunConfig const& config) {
+  return config.flushes_fp32() ? static_cast<Bytes>(sizeof(float)) : accumulated_bytes<T>(config);
+}
+
+bool holds_versions(config::RunConfig const& config) {
+  return config.checkpoint.is_paced() && config.checkpoint.overlap && !config.paths.empty() &&
+         !config.optimizer.split_parameter;
+}
+
+bool keeps_versions(config::RunConfig const& config) {
+  return config.overlap != config::Overlap::off && !config.optimizer.split_parameter;
+}
+
+std::int64_t resident_elements(config::RunConfig const& config, state::ShardMap const& map,
+                               int rank) {
+  return std::llround(config.share.device_resident * static_cast<double>(map.shard_elements(rank)));
+}
+
+bool sums_on_device(int ranks, state::Route route) {
+  return route == state::Route::direct || (route == state::Route::staged && ranks == 1);
+}
+
+template <class T>
+UpdateShape update_shape(config::RunConfig const& config, std::int64_t shard_elements,
+                         std::int64_t subgroup_elements) {
+  return {.elements = shard_elements,
+          .subgroup_elements = subgroup_elements,
+          .gradient_bytes = gradient_bytes<T>(config),
+          .parameter_bytes = static_cast<Bytes>(sizeof(T))};
+}
+
+template <class T>
+parameters::DepthDemand depth_demand(config::RunConfig const& config, state::ShardMap const& map,
+                                     Bytes free) {
+  auto const sizes = map.slot_sizes();
+  parameters::DepthDemand demand{.free = free,
+                                 .layer = sizes.usual * static_cast<Bytes>(sizeof(T)),
+                                 .large = sizes.large * static_cast<Bytes>(sizeof(T)),
+                                 .link = config.device.emulation.host_to_device};
+  if (demand.link <= 0.0) {
+    demand.link = config.platform.host_to_device;
+  }
+  bool known = true;
+  for (std::size_t i = 0; i < config.paths.size(); ++i) {
+    if (plan::takes_extents(config.storage.split, i)) {
+      ++demand.paths;
+      known = known && config.paths[i].read_rate > 0.0;
+      demand.storage += config.paths[i].read_rate;
+    }
+  }
+  demand.storage = known ? demand.storage : 0.0;
+  return demand;
+}
+
+template <class T>
+int parameter_slots(config::RunConfig const& config, state::ShardMap const& map, bool host_visible,
+                    Bytes free) {
+  using parameters::Home;
+  bool const in_place = config.parameter_home == Home::host && host_visible && map.ranks() == 1;
+  return config.parameter_home == Home::device || in_place
+             ? 0
+             : parameters::device_slots(depth_demand<T>(config, map, free));
+}
+
+template <class T>
+plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMap const& map,
+                                 NodeShape const& node) {
+  std::int64_t most = 0;
+  std::int64_t waiting = 0;  // elements whose state is not resident
+  Bytes exchange = 0;
+  Bytes const layer_sum = config.train.together > 1 ? accumulated_bytes<T>(config) : 0;
+  for (int rank = 0; rank < map.ranks(); ++rank) {
+    most = std::max(most, map.shard_elements(rank));
+    waiting = std::max(waiting, map.shard_elements(rank) - resident_elements(config, map, rank));
+    exchange = std::max(
+        exchange, update::GradientAccumulator<T>::exchange_bytes(map, rank, node.route, layer_sum));
+  }
+  bool const host_visible = node.route == state::Route::in_place;
+  bool const on_device = config.parameter_home == parameters::Home::device;
+  exchange += on_device ? state::WorkingCopy<T>::host_bytes(map, node.route)
+                        : parameters::StreamedParameters<T>::host_bytes(map, node.route);
+  if (most > waiting) {
+    exchange += tiers::DeviceTiers::lease_bytes({config.optimizer.layout().bytes(
+        round_up(std::min(most - waiting, config.subgroup_size), chunk_elements))});
+  }
+  if (needs_lane(config, host_visible)) {
+    exchange += update::DeviceLane::host_bytes(
+        lane_settings(config, update_shape<T>(config, most, config.subgroup_size)), host_visible);
+  }
+  if (config.checkpoint.partner) {
+    exchange += checkpoint::FileExchange::host_bytes();
+  }
+  auto const extents = activation_extents<T>(config);
+  return {.state = config.optimizer.layout(),
+          .shard_elements = most,
+          .resident_elements = most - waiting,
+          .ranks_per_node = node.ranks_per_node,
+          .gradient_bytes_per_element = accumulated_bytes<T>(config),
+          .flush_fp32 = config.flushes_fp32(),
+          .exchange_bytes = exchange,
+          .activation_bytes = activation_bytes<T>(config),
+          .activation_extents = std::ssize(extents),
+          .activation_extent = extents.empty() ? 0 : *std::ranges::max_element(extents),
+          .activation_buffers = wished_activation_buffers(config),
+          .parameter_bytes_per_element = on_device ? 0 : static_cast<Bytes>(sizeof(T)),
+          .parameters_on_storage = config.parameter_home == parameters::Home::storage,
+          .parameter_buffers =
+              parameters::host_extents(depth_demand<T>(config, map, 0)) + updated_extents,
+          .reserve_bytes = reserve(config),
+          .subgroup_elements = config.subgroup_size,
+          .subgroup_is_default = config.subgroup_is_default,
+          .paths = std::ssize(config.paths),
+          .spares = keeps_versions(config) &&
+                    (config.overlap == config::Overlap::on || !config.paths.empty()),
+          .most_cache = config.storage.most_cache,
+          .host_memory = node.host_memory};
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                                                   \
+  template bool accumulates_fp32<T>(config::RunConfig const&);                                    \
+  template Bytes accumulated_bytes<T>(config::RunConfig const&);                                  \
+  template Bytes gradient_bytes<T>(config::RunConfig const&);                                     \
+  template UpdateShape update_shape<T>(config::RunConfig const&, std::int64_t, std::int64_t);     \
+  template parameters::DepthDemand depth_demand<T>(config::RunConfig const&,                      \
+                                                   state::ShardMap const&, Bytes);                \
+  template int parameter_slots<T>(config::RunConfig const&, state::ShardMap const&, bool, Bytes); \
+  template plan::MemoryDemand memory_demand<T>(config::RunConfig const&, state::ShardMap const&,  \
+                                               NodeShape const&);
+OFFSTAGE_INSTANTIATE(float)
+OFFSTAGE_INSTANTIATE(bfloat16)
+OFFSTAGE_INSTANTIATE(float16)
+#undef OFFSTAGE_INSTANTIATE
+
+}  // namespace offstage::train

@@ -1,0 +1,125 @@
+#include "train/memory/run_memory.hpp"
+
+#include <algorithm>
+
+#include "base/dtype.hpp"
+#include "parameters/streamed_parameters.hpp"
+#include "platform/memory/process_memory.hpp"
+#include "state/working_copy.hpp"
+#include "train/memory/device_demand.hpp"
+#include "train/memory/memory_demand.hpp"
+#include "train/memory/memory_table.hpp"
+#include "train/settle/activation_choice.hpp"
+#include "update/device_lane.hpp"
+#include "update/gradients/accumulator.hpp"
+#include "update/gradients/held_gradients.hpp"
+
+namespace offstage::train {
+
+template <class T>
+RunMemory<T>::RunMemory(config::RunConfig const& config, mpi::Communicator const& comm,
+                        mpi::Communicator const& node, state::ShardMap const& map,
+                        state::RankLink const& link, device::Device const& device)
+    : config_{config},
+      comm_{comm},
+      map_{map},
+      route_{link.route()},
+      link_bytes_{link.device_bytes()},
+      device_{device},
+      ranks_on_node_{node.size()},
+      parameter_slots_{count_parameter_slots()},
+      host_limit_{
+          config.host_memory > 0
+              ? config.host_memory
+              : static_cast<Bytes>(auto_host_share * static_cast<double>(free_host_memory()))} {}
+
+template <class T>
+Bytes RunMemory<T>::free_host_memory() const {
+  Bytes free_here{};
+  mpi::agree(comm_, [&] { free_here = memory::available_bytes(); });
+  return std::max<Bytes>(
+      0, comm_.minimum(free_here) +
+             ranks_on_node_ * (gathering_bytes() - comm_.maximum(device_bytes_to_come())));
+}
+
+template <class T>
+int RunMemory<T>::count_parameter_slots() const {
+  Bytes const free = device_.capacity() - device_.used() - device_bytes_beside();
+  return static_cast<int>(
+      comm_.minimum(train::parameter_slots<T>(config_, map_, device_.host_visible(), free)));
+}
+
+template <class T>
+launch::Needs RunMemory<T>::needs(mpi::Communicator const& node,
+                                  plan::MemoryPlan const& plan) const {
+  launch::Needs needs;
+  needs.allocation =
+      plan.node_total + ranks_on_node_ * (device_bytes_to_come() - gathering_bytes());
+  needs.host_memory = node.sum(memory::private_bytes()) + needs.allocation;
+  needs.aio_requests = aio::EngineSettings{}.queue_depth;  // the checkpoint's
+  for (tiers::PathSettings const& path : config_.paths) {
+    needs.aio_requests += static_cast<std::int64_t>(path.engines()) * path.engine.queue_depth;
+    needs.storage_paths.push_back(path.directory);
+  }
+  return needs;
+}
+
+template <class T>
+Bytes RunMemory<T>::gathering_bytes() const {
+  return config_.parameter_home == parameters::Home::device
+             ? state::WorkingCopy<T>::host_bytes(map_, route_)
+             : 0;
+}
+
+template <class T>
+Bytes RunMemory<T>::device_bytes_to_come() const {
+  if (device_.kind() != device::Kind::host) {
+    return 0;
+  }
+  auto shape = update_shape<T>(config_, map_.shard_elements(0), config_.subgroup_size);
+  shape.sums_on_device = sums_on_device(map_.ranks(), route_);
+  Bytes const bytes = device_bytes_beside() +
+                      parameters::StreamedParameters<T>::device_bytes(map_, parameter_slots_);
+  return bytes + room_for_gradients(shape, bytes);
+}
+
+template <class T>
+Bytes RunMemory<T>::device_bytes_beside() const {
+  Bytes bytes = config_.optimizer.layout().bytes(resident_elements(config_, map_, 0));
+  bytes += update::GradientAccumulator<T>::device_bytes(map_, 0, route_);
+  if (needs_lane(config_, device_.host_visible())) {
+    std::int64_t const shard = map_.shard_elements(0);
+    auto const shape = update_shape<T>(config_, shard, std::min(shard, config_.subgroup_size));
+    bytes += update::DeviceLane::device_bytes(lane_settings(config_, shape));
+  }
+  return bytes;
+}
+
+template <class T>
+Bytes RunMemory<T>::room_for_gradients(UpdateShape const& shape, Bytes taken) const {
+  Bytes const free = device_.capacity() - device_.used() - taken -
+                     update::HeldGradients::norm_bytes(shape.elements);
+  return gradient_room(config_, shape, device_.host_visible(), std::max<Bytes>(0, free));
+}
+
+template <class T>
+std::vector<std::string> RunMemory<T>::table(plan::MemoryPlan const& plan,
+                                             std::int64_t spare_slots) const {
+  auto const rows =
+      memory_rows(config_, {.plan = plan,
+                            .device = device_demand<T>(config_, map_, comm_.rank(), route_,
+                                                       plan.subgroup_elements, link_bytes_),
+                            .shard_elements = map_.shard_elements(comm_.rank()),
+                            .gradient_bytes = accumulated_bytes<T>(config_),
+                            .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+                            .stored_activations = stored_activations<T>(config_, plan),
+                            .spare_slots = spare_slots});
+  return train::memory_table(
+      rows, {.device = config_.device.memory, .host = host_limit_ / ranks_on_node_});
+}
+
+template class RunMemory<float>;
+template class RunMemory<bfloat16>;
+template class RunMemory<float16>;
+
+}  // namespace offstage::train

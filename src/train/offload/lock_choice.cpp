@@ -1,0 +1,332 @@
+#include "train/offload/lock_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/stopwatch.hpp"
+#include "base/thread.hpp"
+#include "platform/memory/huge_buffer.hpp"
+#include "probe/median.hpp"
+#include "tiers/spill_file.hpp"
+#include "tiers/storage_path.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// How long one kind of access is tried at a time. A turn costs the more the smaller the transfers
+/// are, so the longest slice is long enough for those of a run on a usual disk.
+constexpr Seconds shortest_slice{0.01};
+constexpr Seconds longest_slice{0.1};
+/// Transfers of each thread in a slice, if that is long enough.
+constexpr double transfers_in_slice = 3.0;
+/// Slices of each kind; the median counts.
+constexpr int rounds = 3;
+/// Less would be a trial of how soon threads wake.
+constexpr Bytes least_piece = 256 * KiB;
+/// Longest time of one transfer of each thread of all ranks. A path that takes longer is not tried: there are
+/// more rounds than one.
+constexpr Seconds longest_round{1.0};
+
+Bytes aligned(Bytes bytes) {
+  return std::max<Bytes>(1, bytes / aio::direct_alignment) * aio::direct_alignment;
+}
+
+/// The part that a thread reads and writes in turn, as a pipeline's does.
+struct Part {
+  memory::HugeBuffer memory;
+  Bytes begin{};        ///< in the file
+  bool writes = false;  ///< the next transfer
+};
+
+/// The node's ranks on one path.
+class Trial {
+ public:
+  /// `paths`: taking turns, and all at once. Collective over the node, as all below. A problem of
+  /// any rank is every rank's.
+  Trial(config::RunConfig const& config, std::size_t path, mpi::Communicator const& node,
+        LockTrial const& settings, tiers::PathSet const& turns, tiers::PathSet const& crowd)
+      : settings_{config.paths[path]}, node_{node}, turns_{*turns[path]}, crowd_{*crowd[path]} {
+    attempt([&] { prepare(config, settings); });
+  }
+
+  /// Writes to `choice` what this node has found.
+  void run(LockChoice& choice) {
+    fill();
+    std::vector<double> in_turn;
+    std::vector<double> at_once;
+    for (int round = 0; round < rounds && !failed_; ++round) {
+      in_turn.push_back(rate(turns_));
+      at_once.push_back(rate(crowd_));
+    }
+    if (!failed_) {
+      choice.in_turn = probe::median(in_turn);
+      choice.at_once = probe::median(at_once);
+    }
+    choice.problem = problem_;
+  }
+
+ private:
+  void attempt(std::function<void()> const& work) {
+    try {
+      work();
+    } catch (std::exception const& error) {
+      problem_ = error.what();
+    }
+    failed_ = node_.maximum(std::int64_t{problem_.empty() ? 0 : 1}) > 0;
+  }
+  void prepare(config::RunConfig const& config, LockTrial const& settings);
+  void fill();
+  /// The same on all ranks of the node: a round takes so long.
+  void look_at(Seconds round);
+  /// A round of writes. Returns the time.
+  Seconds write(Bytes piece);
+  /// Roughly what all of them reach, bytes per second.
+  [[nodiscard]] double first_rate(Bytes parts, Bytes most);
+  /// Bytes per second of all ranks of the node.
+  [[nodiscard]] double rate(tiers::StoragePath& path);
+  /// `work` on each part, all at the same time. Throws the first part's error.
+  void on_parts(std::function<void(Part&)> const& work);
+  /// All ranks do the same from a common start until the last is done. Returns the time.
+  [[nodiscard]] Seconds together(std::function<void()> const& work);
+
+  tiers::PathSettings const& settings_;
+  mpi::Communicator const& node_;
+  tiers::StoragePath& turns_;
+  tiers::StoragePath& crowd_;
+  aio::File file_;
+  std::vector<Part> parts_;
+  Bytes piece_{};  ///< that each part moves at a time
+  Seconds slice_ = longest_slice;
+  bool failed_ = false;
+  std::string problem_;  ///< this rank's
+};
+
+/// Makes as many parts as threads may be on the path, with pieces of the run's extents.
+void Trial::prepare(config::RunConfig const& config, LockTrial const& settings) {
+  int const count = settings_.lanes();
+  Bytes const full =
+      std::min<Bytes>(tiers::path_hold_bytes / settings_.threads,
+                      2 * settings_.engine.request_bytes * settings_.engine.queue_depth);
+  Bytes const extent = config.optimizer.layout().bytes(config.subgroup_size);
+  Bytes const room = aio::free_bytes(settings_.directory) / (2 * node_.size());
+  piece_ = aligned(std::min({full, extent, settings.memory / count, room / count}));
+  file_ = tiers::make_spill_file(settings_.directory, settings.spill, count * piece_);
+  if (!file_.direct()) {
+    throw IoError{fmt::format("tiers.path = {}: its file system has no direct transfers",
+                              settings_.directory)};
+  }
+  for (int i = 0; i < count; ++i) {
+    parts_.push_back({memory::HugeBuffer{piece_}, i * piece_, i % 2 == 0});
+  }
+}
+
+void Trial::on_parts(std::function<void(Part&)> const& work) {
+  std::vector<std::exception_ptr> errors(parts_.size());
+  {
+    std::vector<NamedThread> threads;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      threads.emplace_back("locks", [&, i] {
+        try {
+          work(parts_[i]);
+        } catch (...) {
+          errors[i] = std::current_exception();
+        }
+      });
+    }
+  }
+  for (std::exception_ptr const& error : errors) {
+    if (error) {
+      std::rethrow_exception(error);
+    }
+  }
+}
+
+Seconds Trial::together(std::function<void()> const& work) {
+  node_.barrier();
+  Stopwatch const watch;
+  attempt(work);
+  return Seconds{node_.maximum(watch.elapsed().count())};
+}
+
+void Trial::look_at(Seconds round) {
+  if (!failed_ && round > longest_round) {
+    problem_ = "the path is slow";
+    failed_ = true;
+  }
+}
+
+Seconds Trial::write(Bytes piece) {
+  Seconds const taken = together([&] {
+    on_parts([&](Part& part) {
+      turns_.write(file_, part.memory.bytes().first(static_cast<std::size_t>(piece)), part.begin);
+    });
+  });
+  look_at(taken);
+  return taken;
+}
+
+/// A busy machine, or one that has just begun, makes some writes slow: the fastest counts. Pieces
+/// below the least only tell whether those that count would take too long.
+double Trial::first_rate(Bytes parts, Bytes most) {
+  Bytes const least = std::min(least_piece, most);
+  if (settings_.read_rate > 0.0 && settings_.write_rate > 0.0) {
+    double const given = 2.0 / (1.0 / settings_.read_rate + 1.0 / settings_.write_rate);
+    look_at(Seconds{static_cast<double>(parts * least) / given});
+    return given;
+  }
+  double found = 1.0;
+  Seconds all{};
+  for (Bytes piece = std::min(aio::direct_alignment, most); !failed_;
+       piece = std::min(4 * piece, most)) {
+    Seconds const taken = write(piece);
+    if (piece < least) {
+      continue;
+    }
+    found = std::max(found, static_cast<double>(parts * piece) / std::max(1e-9, taken.count()));
+    all += taken;
+    if (piece == most || all > longest_slice) {
+      break;
+    }
+  }
+  return found;
+}
+
+/// Finds how long a slice has to be, and pieces of which each part has one in that at least; and
+/// writes what will be read.
+void Trial::fill() {
+  Bytes const most = node_.minimum(piece_);
+  Bytes const parts = static_cast<Bytes>(settings_.lanes()) * node_.size();
+  double const found = first_rate(parts, most);
+  Seconds const one_of_each{static_cast<double>(parts * most) / found};
+  slice_ = std::clamp(transfers_in_slice * one_of_each, shortest_slice, longest_slice);
+  double const fits =
+      std::min(static_cast<double>(most), found * slice_.count() / static_cast<double>(parts));
+  piece_ = std::max(std::min(least_piece, most), aligned(static_cast<Bytes>(fits)));
+  if (!failed_) {
+    write(piece_);
+  }
+}
+
+double Trial::rate(tiers::StoragePath& path) {
+  if (failed_) {
+    return 0.0;
+  }
+  std::atomic<Bytes> moved = 0;
+  Seconds const taken = together([&] {
+    Stopwatch const watch;
+    on_parts([&](Part& part) {
+      auto const bytes = part.memory.bytes().first(static_cast<std::size_t>(piece_));
+      do {
+        if (part.writes) {
+          path.write(file_, bytes, part.begin);
+        } else {
+          path.read(file_, bytes, part.begin);
+        }
+        part.writes = !part.writes;
+        moved += piece_;
+      } while (watch.elapsed() < slice_);
+    });
+  });
+  return static_cast<double>(node_.sum(moved.load())) / std::max(1e-9, taken.count());
+}
+
+/// The same on all ranks: the mean of the nodes that have measured, or the first problem.
+LockChoice agree_on(LockChoice const& here, bool measures, mpi::Communicator const& comm) {
+  struct Figures {
+    double in_turn, at_once;
+    bool counts;
+  };
+  LockChoice choice;
+  int nodes = 0;
+  for (Figures const& each : comm.all_gather_value(Figures{here.in_turn, here.at_once, measures})) {
+    choice.in_turn += each.counts ? each.in_turn : 0.0;
+    choice.at_once += each.counts ? each.at_once : 0.0;
+    nodes += each.counts ? 1 : 0;
+  }
+  choice.in_turn /= std::max(1, nodes);
+  choice.at_once /= std::max(1, nodes);
+  int const none = comm.size();
+  auto const first =
+      static_cast<int>(comm.minimum(std::int64_t{here.problem.empty() ? none : comm.rank()}));
+  choice.exclusive = first < none || turns_pay(choice.in_turn, choice.at_once);
+  if (first < none) {
+    choice.in_turn = choice.at_once = 0.0;
+    choice.problem = comm.broadcast(here.problem, first);
+  }
+  return choice;
+}
+
+}  // namespace
+
+bool turns_pay(double in_turn, double at_once) {
+  return in_turn >= at_once;
+}
+
+std::vector<LockChoice> choose_locks(config::RunConfig const& config, mpi::Communicator const& comm,
+                                     mpi::Communicator const& node, LockTrial const& trial) {
+  std::vector<LockChoice> choices(config.paths.size(),
+                                  {.exclusive = config.storage.exclusive == config::Exclusive::on});
+  if (config.storage.exclusive != config::Exclusive::automatic) {
+    return choices;
+  }
+  std::vector<std::size_t> owners;
+  mpi::agree(comm, [&] { owners = tiers::lock_owners(config.paths); });
+  if (comm.maximum(std::int64_t{node.size()}) == 1) {
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      choices[i].exclusive = std::ranges::count(owners, owners[i]) > 1;
+    }
+    return choices;
+  }
+  std::string problem;
+  std::shared_ptr<tiers::PathSet> turns;
+  std::shared_ptr<tiers::PathSet> crowd;
+  if (node.size() > 1) {
+    try {
+      turns = tiers::make_paths({.paths = config.paths, .shared = trial.shared});
+      crowd = tiers::make_paths({.paths = config.paths,
+                                 .exclusive = std::vector<bool>(config.paths.size(), false),
+                                 .shared = trial.shared});
+    } catch (IoError const& error) {  // two sets need more requests than the run does
+      problem = error.what();
+    }
+  }
+  bool const tries = comm.maximum(std::int64_t{problem.empty() ? 0 : 1}) == 0;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (owners[i] == i) {
+      LockChoice here{.problem = problem};
+      if (node.size() > 1 && tries) {
+        Trial{config, i, node, trial, *turns, *crowd}.run(here);
+      }
+      choices[i] = agree_on(here, node.size() > 1 && node.rank() == 0, comm);
+    } else {
+      choices[i] = choices[owners[i]];
+    }
+  }
+  turns.reset();
+  crowd.reset();
+  comm.barrier();  // their requests are back before anybody takes those of the run
+  return choices;
+}
+
+std::string describe(LockChoice const& choice) {
+  if (!choice.problem.empty()) {
+    return fmt::format("processes take turns (not tried: {})", choice.problem);
+  }
+  if (choice.in_turn <= 0.0) {
+    return {};
+  }
+  return choice.exclusive
+             ? fmt::format("processes take turns ({:.3g} GB/s, {:.3g} GB/s all at once)",
+                           choice.in_turn / 1e9, choice.at_once / 1e9)
+             : fmt::format("processes all at once ({:.3g} GB/s, {:.3g} GB/s in turn)",
+                           choice.at_once / 1e9, choice.in_turn / 1e9);
+}
+
+}  // namespace offstage::train

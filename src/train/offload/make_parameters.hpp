@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "config/run_config.hpp"
+#include "device/device.hpp"
+#include "parameters/working_parameters.hpp"
+#include "platform/trace/trace.hpp"
+#include "state/rank_link.hpp"
+#include "state/shard.hpp"
+#include "train/offload/offload.hpp"
+
+namespace offstage::train {
+
+/// Parts of which a rank's working copy is made. All by reference outlive it.
+struct ParameterParts {
+  state::ShardMap const& map;
+  state::RankLink& link;
+  device::Device& device;
+  device::Stream& stream;  ///< the model's
+  std::vector<state::Subgroup> const& subgroups;
+  Offload& offload;
+  int slots{};  ///< layers on the device at a time, on all ranks; 0: layers are used where they lie
+  int buffers{};  ///< of the offload's parameters, if they live on storage
+  trace::Trace* trace{};
+};
+
+/// A working copy that does not live on the device, as parameters.home says. Not filled yet.
+/// Errors: UsageError of the device.
+template <class T>
+[[nodiscard]] std::unique_ptr<parameters::WorkingParameters<T>> make_parameters(
+    config::RunConfig const& config, ParameterParts const& parts);
+
+}  // namespace offstage::train

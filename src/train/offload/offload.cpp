@@ -1,0 +1,397 @@
+#include "train/offload/offload.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "checkpoint/extent_file.hpp"
+#include "plan/order.hpp"
+#include "platform/aio/open_files.hpp"
+#include "platform/cpu/affinity.hpp"
+#include "tiers/planned_space.hpp"
+#include "tiers/spill_directory.hpp"
+#include "train/memory/memory_demand.hpp"
+
+namespace offstage::train {
+namespace {
+
+// Long enough to leave a cold start behind, short beside the start of a run.
+constexpr Seconds measuring_time{0.3};
+constexpr Bytes measured_most = 512 * MiB;
+// FP32 gradients on their way out: one converted, one written, one read.
+constexpr int flushed_buffers = 3;
+
+std::vector<Bytes> extents(std::span<state::Subgroup const> subgroups, Bytes bytes_per_element) {
+  std::vector<Bytes> sizes;
+  sizes.reserve(subgroups.size());
+  for (state::Subgroup const& subgroup : subgroups) {
+    sizes.push_back(subgroup.size * bytes_per_element);
+  }
+  return sizes;
+}
+
+std::vector<Bytes> extents(std::span<state::Subgroup const> subgroups, StateLayout const& layout) {
+  std::vector<Bytes> sizes;
+  sizes.reserve(subgroups.size());
+  for (state::Subgroup const& subgroup : subgroups) {
+    sizes.push_back(layout.bytes(subgroup.size));
+  }
+  return sizes;
+}
+
+bool is_known(tiers::PathSettings const& path) {
+  return path.read_rate > 0.0 && path.write_rate > 0.0;
+}
+
+std::string spill_of(config::RunConfig const& config, mpi::Communicator const& comm) {
+  return tiers::spill_name({.job = config.job ? config.job->id : "",
+                            .run = std::filesystem::path{config.run_dir}.filename().string(),
+                            .host = cpu::host_name(),
+                            .process = getpid(),
+                            .rank = comm.rank()});
+}
+
+/// Of paths that nobody gave rates, on the first rank of a node, whose others get them from it.
+/// Collective over both.
+std::vector<plan::PathRate> measure_unknown(config::RunConfig const& config,
+                                            mpi::Communicator const& comm,
+                                            mpi::Communicator const& node,
+                                            tiers::PathSet const& paths, Bytes memory) {
+  std::vector<plan::PathRate> measured(paths.size());
+  mpi::agree(comm, [&] {
+    for (std::size_t i = 0; node.rank() == 0 && i < paths.size(); ++i) {
+      if (!is_known(paths[i]->settings())) {
+        measured[i] =
+            tiers::measure_rates(*paths[i], spill_of(config, comm),
+                                 {.time = measuring_time, .most = measured_most, .memory = memory});
+      }
+    }
+  });
+  for (plan::PathRate& rate : measured) {
+    rate = node.broadcast_value(rate, 0);
+  }
+  return measured;
+}
+
+}  // namespace
+
+void measure_paths(config::RunConfig& config, mpi::Communicator const& comm) {
+  auto const node = comm.split_by_node();
+  mpi::SharedWindow const window{node, tiers::shared_bytes(config.paths)};
+  std::shared_ptr<tiers::PathSet const> paths;
+  mpi::agree(comm,
+             [&] { paths = tiers::make_paths({.paths = config.paths, .shared = window.bytes()}); });
+  auto const measured = measure_unknown(config, comm, node, *paths, tiers::path_hold_bytes);
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    auto& path = config.paths[i];
+    if (!is_known(path)) {
+      path.read_rate = -comm.maximum(-measured[i].read);
+      path.write_rate = -comm.maximum(-measured[i].write);
+      path.measured = true;
+    }
+  }
+}
+
+Offload::Offload(config::RunConfig const& config, mpi::Communicator const& comm,
+                 trace::Trace* trace, Bytes measuring_memory)
+    : config_{config}, comm_{comm}, trace_{trace} {
+  if (config.paths.empty()) {
+    return;
+  }
+  auto const node = comm.split_by_node();
+  sharer_ = {node.rank(), node.size()};
+  window_ = std::make_unique<mpi::SharedWindow>(node, tiers::shared_bytes(config.paths));
+  locks_ = choose_locks(
+      config, comm, node,
+      {.spill = spill_of(config, comm), .shared = window_->bytes(), .memory = measuring_memory});
+  std::vector<bool> exclusive;
+  for (LockChoice const& lock : locks_) {
+    exclusive.push_back(lock.exclusive);
+  }
+  mpi::agree(comm, [&] {
+    paths_ = tiers::make_paths({.paths = config.paths,
+                                .exclusive = exclusive,
+                                .shared = window_->bytes(),
+                                .trace = trace,
+                                .ranks = node.size()});
+  });
+  measure(node, measuring_memory);
+}
+
+void Offload::measure(mpi::Communicator const& node, Bytes memory) {
+  if (paths_->size() < 2 || !plan::needs_rates(config_.storage.split)) {
+    return;
+  }
+  auto const measured = measure_unknown(config_, comm_, node, *paths_, memory);
+  for (std::size_t i = 0; i < paths_->size(); ++i) {
+    if (!is_known((*paths_)[i]->settings())) {
+      (*paths_)[i]->set_rates(measured[i].read, measured[i].write);
+    }
+  }
+}
+
+std::shared_ptr<tiers::KeptFileShape> Offload::shape_of_slots(
+    std::span<state::Subgroup const> subgroups, std::string const& directory) const {
+  if (subgroups.empty()) {
+    return nullptr;
+  }
+  auto const& largest =
+      *std::ranges::max_element(subgroups, {}, [](auto const& each) { return each.size; });
+  return std::make_shared<tiers::KeptFileShape>(checkpoint::shape_of_slots(
+      directory, comm_.rank(), config_.optimizer.layout(), largest.size));
+}
+
+/// Of the state that is not resident, of the gradients as they are accumulated, of those that are flushed in
+/// FP32 if any are, and of the working copy if it lives on storage.
+std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const& subgroups,
+                                              plan::MemoryPlan const& plan,
+                                              Bytes gradient_element_bytes,
+                                              Bytes parameter_element_bytes) const {
+  std::span const waiting = std::span{subgroups}.first(static_cast<std::size_t>(subgroups_));
+  tiers::VirtualSettings const shared{.paths = paths_,
+                                      .spill = spill_of(config_, comm_),
+                                      .verify = config_.storage.verify,
+                                      .split = config_.storage.split,
+                                      .sharer = sharer_,
+                                      .trace = trace_};
+  Demand state{extents(waiting, config_.optimizer.layout()), shared};
+  state.settings.evict = config_.storage.evict;
+  state.settings.buffers = std::max(1, plan.buffers);
+  state.settings.cached = paths_ ? plan.cached : subgroups_;
+  if (keeps_versions(config_)) {
+    state.settings.spare_slots = subgroups_ - std::min(subgroups_, state.settings.cached);
+    state.settings.spare_buffers = plan.spares;
+  }
+  if (config_.overlap != config::Overlap::off) {
+    if (config_.storage.evict == tiers::Evict::farthest) {
+      state.settings.evict = tiers::Evict::highest;
+    }
+  }
+  state.settings.holds = holds_versions(config_);
+  if (state.settings.cached < subgroups_) {
+    if (std::ranges::any_of(config_.paths, &tiers::PathSettings::persistent)) {
+      state.settings.kept = shape_of_slots(waiting, config_.checkpoint.dir);
+    }
+    if (std::ranges::any_of(config_.paths, &tiers::PathSettings::nearby)) {
+      auto shape = shape_of_slots(waiting, config_.checkpoint.level_1);
+      shape->near_alone = true;  // checkpoint.dir has extents of persistent paths alone
+      state.settings.kept_nearby = std::move(shape);
+    }
+  }
+
+  Demand accumulated{extents(subgroups, gradient_element_bytes), shared};
+  accumulated.settings.name = "gradient";
+  accumulated.settings.buffers = std::max(1, plan.gradient_buffers);
+  accumulated.settings.cached =
+      plan.gradient_buffers > 0 ? plan.gradients_cached : std::ssize(subgroups);
+  std::vector<Demand> demands{std::move(state), std::move(accumulated)};
+  if (config_.flushes_fp32()) {
+    auto& flushed =
+        demands.emplace_back(Demand{extents(subgroups, static_cast<Bytes>(sizeof(float))), shared});
+    flushed.settings.name = "flushed gradient";
+    flushed.settings.buffers = flushed_buffers;
+  }
+  if (parameter_element_bytes > 0) {
+    auto& parameters =
+        demands.emplace_back(Demand{extents(subgroups, parameter_element_bytes), shared});
+    parameters.settings.name = "parameter";
+    parameters.settings.buffers = std::max(1, plan.parameter_buffers);
+  }
+  return demands;
+}
+
+/// Rank by rank and file by file the space would run out in the middle, or seem to suffice.
+void Offload::find_room(std::vector<Demand> const& demands) {
+  find_descriptors(demands);
+  auto const node = comm_.split_by_node();
+  facts_.assign(config_.paths.size(), {});
+  mpi::agree(comm_, [&] {
+    for (Demand const& demand : demands) {
+      auto const space = tiers::planned_space(demand.extents, demand.settings);
+      for (std::size_t i = 0; i < space.size(); ++i) {
+        facts_[i].needed += space[i].bytes;
+        if (space[i].slots > 0) {
+          facts_[i].slots.push_back({demand.settings.name, space[i].slots, space[i].slot_bytes});
+        }
+      }
+    }
+  });
+  std::vector<Bytes> needed;
+  needed.reserve(facts_.size());
+  for (PathFacts& path : facts_) {
+    path.needed = node.sum(path.needed);
+    needed.push_back(path.needed);
+  }
+  // Before the first rank allocates: agree waits for all.
+  mpi::agree(comm_, [&] {
+    bool const with_spares = std::ranges::any_of(demands, [](Demand const& demand) {
+      return demand.settings.spare_slots > 0 || demand.settings.holds;
+    });
+    auto const free = tiers::require_room(config_.paths, needed, with_spares);
+    for (std::size_t i = 0; i < free.size(); ++i) {
+      facts_[i].free = free[i];
+    }
+  });
+}
+
+/// Slots that are files of their own may be more than a process may have open by default.
+void Offload::find_descriptors(std::vector<Demand> const& demands) const {
+  // Of libraries, of a checkpoint that is read, and of all else.
+  constexpr std::int64_t others = 512;
+  mpi::agree(comm_, [&] {
+    std::int64_t files = others;
+    std::int64_t kept = 0;
+    for (Demand const& demand : demands) {
+      for (tiers::PlannedSpace const& path :
+           tiers::planned_space(demand.extents, demand.settings)) {
+        files += path.files;
+        kept += path.files > 1 ? path.files : 0;
+      }
+    }
+    std::int64_t const may = kept > 0 ? aio::allow_open_files(files) : files;
+    if (may < files) {
+      throw IoError{fmt::format(
+          "tiers.path: {} slots of a rank are files of their own, which checkpoints take by "
+          "reference; with others it needs {} open files, but may have {} (ulimit -n): raise that, "
+          "raise update.subgroup-size, or leave out persistent and checkpoint.local",
+          kept, files, may)};
+    }
+  });
+}
+
+void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
+                       Bytes gradient_element_bytes, device::Device& device,
+                       Bytes parameter_element_bytes, std::vector<Bytes> const& activations) {
+  auto const first_resident = std::ranges::find(subgroups, true, &state::Subgroup::resident);
+  subgroups_ = first_resident - subgroups.begin();
+  std::vector<Demand> wanted;
+  mpi::agree(comm_, [&] {
+    wanted = demands(subgroups, plan, gradient_element_bytes, parameter_element_bytes);
+    if (!activations.empty()) {
+      tiers::VirtualSettings settings = wanted[1].settings;
+      settings.name = "activation";  // evicted are the farthest: the last come back first
+      settings.buffers = plan.activation_buffers;
+      settings.cached = plan.activations_cached;
+      wanted.push_back({activations, std::move(settings)});
+    }
+  });
+  try {
+    find_room(wanted);
+  } catch (mpi::AgreedError const&) {
+    bool const wished = comm_.maximum(wanted[0].settings.spare_slots) > 0;  // by any rank
+    if (config_.overlap != config::Overlap::automatic || !wished) {
+      throw;
+    }
+    wanted[0].settings.spare_slots = 0;  // second versions are a wish
+    find_room(wanted);
+  }
+  spares_ = wanted[0].settings.spare_slots + wanted[0].settings.spare_buffers;
+  mpi::agree(comm_, [&] {
+    auto const make = [&](std::size_t i) {
+      wanted[i].settings.device = &device;
+      return tiers::make_virtual_tiers(wanted[i].extents, wanted[i].settings);
+    };
+    state_ = make(0);
+    if (first_resident != subgroups.end()) {
+      auto both = std::make_unique<tiers::DeviceTiers>(
+          device, subgroups_,
+          extents({first_resident, subgroups.end()}, config_.optimizer.layout()),
+          std::move(state_));
+      residents_ = both.get();
+      state_ = std::move(both);
+    }
+    gradients_.accumulated = make(1);
+    if (config_.flushes_fp32()) {
+      gradients_.flushed = make(2);
+    }
+    std::size_t next = config_.flushes_fp32() ? 3 : 2;
+    if (parameter_element_bytes > 0) {
+      parameters_ = make(next++);
+    }
+    if (!activations.empty()) {
+      activations_ = make(next);
+    }
+  });
+}
+
+update::GradientSettings Offload::take_gradients(bool accumulate_fp32) {
+  gradients_.accumulate_fp32 = accumulate_fp32;
+  return std::move(gradients_);
+}
+
+tiers::Tiers& Offload::parameters() {
+  require(parameters_ != nullptr, "Offload: the working copy does not live on storage");
+  return *parameters_;
+}
+
+tiers::Tiers& Offload::activations() {
+  require(activations_ != nullptr, "Offload: no activations live on storage");
+  return *activations_;
+}
+
+std::span<std::byte> Offload::resident(std::int64_t subgroup) const {
+  require(residents_ != nullptr, "Offload: nothing is resident on the device");
+  return residents_->resident(subgroup);
+}
+
+std::vector<std::int64_t> Offload::next_order() {
+  std::vector<bool> in_memory(static_cast<std::size_t>(subgroups_));
+  for (std::int64_t key = 0; key < subgroups_; ++key) {
+    in_memory[static_cast<std::size_t>(key)] = state_->in_memory(key);
+  }
+  // An order that the cache does not know of must not be changed under it.
+  bool const spread = config_.storage.evict == tiers::Evict::farthest;
+  return plan::update_order(config_.storage.order, passes_++, in_memory, spread);
+}
+
+std::vector<std::int64_t> Offload::descending_order() const {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(subgroups_));
+  std::iota(order.rbegin(), order.rend(), 0);
+  return order;
+}
+
+void Offload::follow_rates() {
+  if (paths_) {
+    for (auto const& path : *paths_) {
+      path->follow_rates();
+    }
+  }
+}
+
+std::vector<plan::PathRate> Offload::rates() const {
+  std::vector<plan::PathRate> rates;
+  if (paths_) {
+    for (auto const& path : *paths_) {
+      rates.push_back(path->rate());
+    }
+  }
+  return rates;
+}
+
+std::vector<plan::PathRate> Offload::rates_of_rank() const {
+  std::vector<plan::PathRate> rates;
+  auto const ranks = static_cast<double>(sharer_.ranks);
+  for (std::size_t i = 0; paths_ && i < paths_->size(); ++i) {
+    if ((*paths_)[i]->writable()) {
+      auto const rate = (*paths_)[i]->rate();
+      rates.push_back({rate.read / ranks, rate.write / ranks, rate.full_duplex});
+    }
+  }
+  return rates;
+}
+
+std::vector<PathFacts> Offload::facts() const {
+  std::vector<PathFacts> facts = facts_;
+  auto const found = rates();
+  for (std::size_t i = 0; i < facts.size(); ++i) {
+    facts[i].rate = found[i];
+    facts[i].lock = locks_[i];
+  }
+  return facts;
+}
+
+}  // namespace offstage::train

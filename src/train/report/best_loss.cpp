@@ -1,0 +1,53 @@
+#include "train/report/best_loss.hpp"
+
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "base/error.hpp"
+
+namespace offstage::train {
+
+std::vector<Validation> read_validations(std::string const& metrics) {
+  std::vector<Validation> found;
+  std::error_code none;
+  if (!std::filesystem::exists(metrics, none)) {
+    return found;
+  }
+  std::ifstream file{metrics};
+  if (!file) {
+    throw IoError{"run.dir: cannot open", metrics, errno};
+  }
+  for (std::string line; std::getline(file, line);) {
+    auto const record = nlohmann::json::parse(line, nullptr, false);
+    if (!record.is_object() || !record.contains("valid_loss") || !record.contains("step")) {
+      continue;
+    }
+    auto const& loss = record["valid_loss"];
+    Validation const validation{record["step"].get<std::int64_t>(),
+                                loss.is_number() ? loss.get<double>() : std::nan("")};
+    if (!found.empty() && found.back().step == validation.step) {
+      found.back() = validation;  // a restart has made it again
+    } else {
+      found.push_back(validation);
+    }
+  }
+  return found;
+}
+
+bool BestLoss::add(Validation const& validation) {
+  bool const is_best = std::isfinite(validation.loss) && (!any_ || validation.loss < best_.loss);
+  if (is_best) {
+    any_ = true;
+    best_ = validation;
+    since_ = 0;
+  } else {
+    ++since_;
+  }
+  return is_best;
+}
+
+}  // namespace offstage::train

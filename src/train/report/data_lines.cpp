@@ -1,0 +1,109 @@
+#include "train/report/data_lines.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// ", 41.2 % of which count"; empty without a mask.
+std::string describe_mask(data::FileFacts const& file) {
+  return file.counted
+             ? fmt::format(", {:.1f} % of which count", 100.0 * static_cast<double>(*file.counted) /
+                                                            static_cast<double>(file.tokens))
+             : std::string{};
+}
+
+std::string describe(data::FileFacts const& file, char const* key) {
+  std::string const documents = file.documents ? fmt::format("{} document{}", *file.documents,
+                                                             *file.documents == 1 ? "" : "s")
+                                               : std::string{"documents not told apart"};
+  return fmt::format("{} {}: {}, {}, {} tokens{}, {}", key, file.path, name_of(file.format),
+                     name_of(file.type), file.tokens, describe_mask(file), documents);
+}
+
+/// "; 97.1 % of positions filled, 3 documents cut"; empty where windows cross documents.
+std::string describe_packing(data::FileFacts const& file) {
+  if (!file.filled) {
+    return {};
+  }
+  auto text = fmt::format("; {:.1f} % of positions filled", 100.0 * *file.filled);
+  if (file.cut > 0) {
+    text += fmt::format(", {} document{} cut", file.cut, file.cut == 1 ? "" : "s");
+  }
+  if (file.left_out > 0) {
+    text += fmt::format(", {} left out without a target", file.left_out);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> describe_training_files(std::vector<data::FileFacts> const& files,
+                                                 config::TrainConfig const& train) {
+  auto const samples = static_cast<double>(train.steps) * static_cast<double>(train.global_batch);
+  std::vector<std::string> lines;
+  for (data::FileFacts const& file : files) {
+    double const epochs = samples * file.share / static_cast<double>(file.windows);
+    lines.push_back(fmt::format(
+        "{}; {:.3g} epochs in {} steps{}{}", describe(file, "data.train"), epochs, train.steps,
+        files.size() > 1 ? fmt::format(", {:.3g} % of the samples", 100.0 * file.share)
+                         : std::string{},
+        describe_packing(file)));
+  }
+  return lines;
+}
+
+std::vector<std::string> describe_validation_files(std::vector<data::FileFacts> const& files,
+                                                   std::int64_t windows) {
+  std::vector<std::string> lines;
+  for (data::FileFacts const& file : files) {
+    auto const taken = std::clamp<std::int64_t>(windows, 0, file.windows);
+    windows -= taken;
+    lines.push_back(fmt::format("{}; {} of {} windows{}", describe(file, "data.valid"), taken,
+                                file.windows, describe_packing(file)));
+  }
+  return lines;
+}
+
+std::vector<std::string> describe_data(data::Dataset const& train, data::Dataset const* valid,
+                                       config::TrainConfig const& config) {
+  auto const warn = [](std::vector<data::FileFacts> const& files, char const* key) {
+    for (std::string const& doubt : doubts_about(files, key)) {
+      log::warning("{}", doubt);
+    }
+  };
+  auto const files = train.files();
+  auto lines = describe_training_files(files, config);
+  warn(files, "data.train");
+  if (valid != nullptr) {
+    auto const others = valid->files();
+    auto const more =
+        describe_validation_files(others, windows_per_validation(config, valid->windows()));
+    lines.insert(lines.end(), more.begin(), more.end());
+    warn(others, "data.valid");
+  }
+  return lines;
+}
+
+std::vector<std::string> doubts_about(std::vector<data::FileFacts> const& files,
+                                      std::string const& key) {
+  std::vector<std::string> lines;
+  for (data::FileFacts const& file : files) {
+    if (!file.doubt.empty()) {
+      lines.push_back(fmt::format("{}={}: {}", key, file.path, file.doubt));
+    }
+  }
+  return lines;
+}
+
+std::int64_t windows_per_validation(config::TrainConfig const& train, std::int64_t all) {
+  // A product beyond 64 bits asks for all of them too.
+  bool const takes_all = train.valid_batches == 0 || train.valid_batches > all / train.micro_batch;
+  return takes_all ? all : train.valid_batches * train.micro_batch;
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,100 @@
+#include "train/report/forecast_report.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "train/report/storage_report.hpp"
+
+namespace offstage::train {
+namespace {
+
+std::string percent(double expected, double reached) {
+  return expected > 0.0 ? fmt::format("{:+.1f} %", 100.0 * (reached / expected - 1.0)) : "-";
+}
+
+std::string line_of(char const* phase, Seconds expected, Seconds reached) {
+  return fmt::format("  {:<12} {:>10.4f} s {:>10.4f} s {:>10}", phase, expected.count(),
+                     reached.count(), percent(expected.count(), reached.count()));
+}
+
+std::string moved(double bytes, double rate) {
+  return fmt::format("{} at {}", format_bytes(static_cast<Bytes>(std::llround(bytes))),
+                     rate > 0.0 ? fmt::format("{:.2f} GB/s", rate / 1e9) : "no known rate");
+}
+
+void add_to(tiers::DirectionTraffic& sum, tiers::DirectionTraffic const& more) {
+  sum.bytes += more.bytes;
+  sum.seconds += more.seconds;
+}
+
+}  // namespace
+
+void ForecastReport::add(StepTimes const& times) {
+  ++steps_;
+  if (!forecast_) {
+    return;
+  }
+  bool const first_alone = steps_ == 2 && counted_ == 1;
+  if (counted_ == 0 || first_alone) {
+    counted_ = 1;
+    sum_ = times;
+    paths_ = times.storage.paths;
+    return;
+  }
+  ++counted_;
+  sum_.forward += times.forward;
+  sum_.backward += times.backward;
+  sum_.update += times.update;
+  sum_.step += times.step;
+  for (std::size_t i = 0; i < std::min(paths_.size(), times.storage.paths.size()); ++i) {
+    add_to(paths_[i].traffic.read, times.storage.paths[i].traffic.read);
+    add_to(paths_[i].traffic.write, times.storage.paths[i].traffic.write);
+  }
+}
+
+std::vector<std::string> ForecastReport::lines() const {
+  if (!forecast_ || counted_ == 0) {
+    return {};
+  }
+  auto const& expected = forecast_->step;
+  auto const mean = [this](Seconds sum) { return sum / static_cast<double>(counted_); };
+  std::string const unknown =
+      forecast_->unknown.empty()
+          ? ""
+          : fmt::format("; as if they took no time: {}", fmt::join(forecast_->unknown, ", "));
+  std::vector<std::string> lines{
+      fmt::format("predicted, achieved, mean of {} step{}; {}{}", counted_,
+                  counted_ == 1 ? "" : "s",
+                  forecast_->given ? "by rates that were given"
+                                   : "by rates of the first steps where none were given",
+                  unknown),
+      line_of("forward", expected.forward, mean(sum_.forward)),
+      line_of("backward", expected.backward, mean(sum_.backward)),
+      line_of("update", expected.update, mean(sum_.update)),
+      line_of("step", expected.step, mean(sum_.step))};
+  add_paths(lines);
+  return lines;
+}
+
+void ForecastReport::add_paths(std::vector<std::string>& lines) const {
+  auto const& expected = forecast_->step.paths;
+  for (std::size_t i = 0; i < std::min(paths_.size(), expected.size()); ++i) {
+    auto const ranks = static_cast<double>(ranks_);
+    auto const& traffic = paths_[i].traffic;
+    auto const add = [&](char const* what, Bytes bytes, double rate,
+                         tiers::DirectionTraffic const& reached) {
+      lines.push_back(
+          fmt::format("  {} {}: {}, {}", paths_[i].directory, what,
+                      moved(static_cast<double>(bytes) * ranks, rate),
+                      moved(static_cast<double>(reached.bytes) / static_cast<double>(counted_),
+                            transfer_rate(reached))));
+    };
+    add("read", expected[i].read, forecast_->paths[i].read, traffic.read);
+    add("written", expected[i].written, forecast_->paths[i].write, traffic.write);
+  }
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/units.hpp"
+#include "checkpoint/store.hpp"
+#include "config/run_config.hpp"
+#include "tensorboard/event_file.hpp"
+#include "train/report/best_loss.hpp"
+#include "train/report/forecast_report.hpp"
+#include "train/report/metrics.hpp"
+#include "train/report/report.hpp"
+#include "train/saves/cadence.hpp"
+#include "train/step/step_runner.hpp"
+
+namespace offstage::train {
+
+/// Facts that one rank knows of a step that is done.
+struct StepEntry {
+  StepResult const& result;
+  checkpoint::Meta const& meta;  ///< after the step
+  double loss_scale{};           ///< with which it was computed
+  std::int64_t tokens{};         ///< seen so far
+  Seconds seconds{};
+  Bytes read_bytes{}, write_bytes{};  ///< storage traffic, all ranks
+  StorageStep storage{};              ///< the same by path, all ranks
+  ActivationStep activations{};       ///< all ranks
+};
+
+/// Facts that one rank knows of a run that is over.
+struct RunEnd {
+  std::int64_t step{};
+  Stop stop{};
+  Seconds total{};
+  MemoryRecord memory{};
+  std::vector<std::string> slow_nodes{};  ///< sentences (slow_nodes.hpp)
+  std::vector<std::string> advice{};      ///< likewise (remedies.hpp)
+  BestLoss best{};                        ///< of all validations so far
+  bool best_is_kept{};                    ///< its step has a checkpoint
+};
+
+/// The teller of a run: metrics.jsonl, events for TensorBoard, a log line where one is due, the end
+/// table. Every rank keeps one; rank 0's speaks.
+/// Errors: IoError of metrics.jsonl, and in begin() of the file of events.
+class Journal {
+ public:
+  Journal(config::RunConfig const& config, bool speaks) : config_{config}, speaks_{speaks} {}
+
+  /// The steps begin after `start`'s, the newest that metrics.jsonl keeps. `now` is Cadence::now(), here
+  /// and below.
+  void begin(StartRecord const& start, Seconds now);
+  /// The steps to come are expected to be so.
+  void expect(RunForecast forecast) { against_.expect(std::move(forecast)); }
+  [[nodiscard]] bool expects() const { return against_.expected().has_value(); }
+  /// Mean of the steps of which something was expected; 0: there are none.
+  [[nodiscard]] Seconds reached() const { return against_.reached(); }
+  void step_done(StepEntry const& entry, Seconds now);
+  void validated(std::int64_t step, double loss, Seconds seconds, Seconds now);
+  /// `level`: 1 or 2.
+  void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level, Seconds now);
+  /// Tells of a copy from level 1 to level 3.
+  void copied(checkpoint::CopyStats const& stats, Seconds now);
+  /// Returns the best of the validations that metrics.jsonl keeps, after begin(); on rank 0 alone.
+  [[nodiscard]] BestLoss best() const;
+  /// Before a checkpoint, which is never ahead of its metrics.
+  void sync();
+  /// The end table, and the line that says how it ended.
+  void conclude(RunEnd const& end);
+
+ private:
+  void log_step(StepEntry const& entry, Seconds now);
+  void show_progress(StepEntry const& entry, Seconds now);
+  /// Seconds of a step so far, all between steps counted in.
+  [[nodiscard]] Seconds mean_step(Seconds now) const {
+    return (now - started_) / static_cast<double>(times_.steps);
+  }
+  /// Once something is expected: metrics.jsonl says so.
+  void write_forecast(std::int64_t step);
+  void write_end(RunEnd const& end, std::vector<std::string> sentences);
+
+  config::RunConfig const& config_;
+  bool speaks_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<tensorboard::EventFile> events_;  ///< none unless run.tensorboard
+  PhaseTimes times_;
+  StorageTotals storage_;
+  ForecastReport against_;
+  bool forecast_is_written_ = false;
+  double flops_{};     ///< of the model, a step's
+  double products_{};  ///< FLOP/s of all ranks' devices; 0: not known
+  Seconds started_{};
+  Seconds logged_{};              ///< when the last log line was written
+  Seconds shown_{};               ///< likewise of the progress
+  std::int64_t logged_tokens_{};  ///< of this start, at the last log line
+  std::int64_t logged_steps_{};   ///< likewise
+};
+
+}  // namespace offstage::train

@@ -1,0 +1,333 @@
+#include "train/report/metrics.hpp"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/regular_file.hpp"
+#include "platform/aio/file.hpp"
+#include "train/report/storage_report.hpp"
+
+namespace offstage::train {
+namespace {
+
+constexpr char const* context = "run.dir";
+
+nlohmann::ordered_json record_of(std::string const& line) {
+  return nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+}
+
+bool is_kept(nlohmann::ordered_json const& record, std::int64_t last_step) {
+  if (!record.is_object()) {
+    return false;
+  }
+  auto const up_to_last = [&](char const* key) {
+    auto const step = record.find(key);
+    return step != record.end() && step->is_number_integer() &&
+           step->get<std::int64_t>() <= last_step;
+  };
+  return up_to_last("step") || up_to_last("start");
+}
+
+enum class Cut {
+  nothing,
+  rest,  ///< a torn line, a start without steps
+  steps,
+};
+
+bool is_step(nlohmann::ordered_json const& record) {
+  return record.is_object() && record.contains("step");
+}
+
+/// Writes the kept lines of `file` to `target`, and their losses to `losses`; what it left out.
+Cut copy_kept(OutputFile const& file, OutputFile& target, std::int64_t last_step,
+              Smoothed& losses) {
+  Cut cut = Cut::nothing;
+  std::ifstream source{file.own_name()};
+  if (!source) {
+    throw IoError{"run.dir: cannot open", file.path(), errno};
+  }
+  for (std::string line; std::getline(source, line);) {
+    auto const record = record_of(line);
+    bool const keep = is_kept(record, last_step);
+    if (keep) {
+      target.write(line + '\n');
+      auto const loss = record.find("loss");
+      losses.add(loss != record.end() && loss->is_number()
+                     ? loss->get<double>()
+                     : std::numeric_limits<double>::quiet_NaN());
+    }
+    // At the end of the file already: the newline is missing, the next record would join this line.
+    if (!keep && is_step(record)) {
+      cut = Cut::steps;
+    } else if (cut == Cut::nothing && (!keep || source.eof())) {
+      cut = Cut::rest;
+    }
+  }
+  if (source.bad()) {
+    throw IoError{"run.dir: cannot read", file.path(), errno};
+  }
+  return cut;
+}
+
+/// In GB/s, or NaN, which becomes null.
+double shown_rate(double bytes_per_second) {
+  return bytes_per_second > 0.0 ? bytes_per_second / 1e9 : std::numeric_limits<double>::quiet_NaN();
+}
+
+nlohmann::ordered_json json_of(PathStep const& path, StorageStep const& step) {
+  tiers::PathTraffic const& traffic = path.traffic;
+  nlohmann::ordered_json object{{"path", path.directory}};
+  if (path.emulated) {
+    object["emulated"] = true;
+  }
+  object["read_bytes"] = traffic.read.bytes;
+  object["write_bytes"] = traffic.write.bytes;
+  object["read_gb_per_s"] = shown_rate(transfer_rate(traffic.read));
+  object["write_gb_per_s"] = shown_rate(transfer_rate(traffic.write));
+  object["busy"] = busy_share(path, step);
+  object["lock_wait_seconds"] = lock_wait(path).count();
+  object["longest_wait_seconds"] = longest_wait(path).count();
+  object["resident_bytes"] = path.resident_bytes;
+  return object;
+}
+
+void add_storage(nlohmann::ordered_json& line, StorageStep const& step) {
+  if (step.paths.empty()) {
+    return;
+  }
+  line["effective_gb_per_s"] = shown_rate(step.effective_rate);
+  line["hits"] = step.hits;
+  line["misses"] = step.misses;
+  line["host_bytes"] = step.host_bytes;
+  auto& paths = line["paths"] = nlohmann::ordered_json::array();
+  for (PathStep const& path : step.paths) {
+    paths.push_back(json_of(path, step));
+  }
+}
+
+void add_memory(nlohmann::ordered_json& line, MemoryRecord const& memory) {
+  line["host_memory_limit"] = memory.host_limit;
+  line["host_memory_planned"] = memory.host_planned;
+  line["host_memory_libraries"] = memory.host_libraries;
+  line["device_memory_limit"] =
+      memory.device_limit > 0 ? nlohmann::ordered_json(memory.device_limit) : nullptr;
+  line["device_memory_planned"] = memory.device_planned;
+  if (memory.host_peak > 0) {
+    line["host_memory_peak"] = memory.host_peak;
+    line["device_memory_peak"] = memory.device_peak;
+  }
+}
+
+/// Names of directories and jobs are their users': bytes that are no UTF-8 must not end the run, and none
+/// beyond ASCII shall reach the terminal of who looks at the file.
+std::string line_of(nlohmann::ordered_json const& line) {
+  constexpr bool in_ascii = true;
+  return line.dump(-1, ' ', in_ascii, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+}
+
+/// Makes the file's name durable.
+void sync_directory_of(std::string const& path) {
+  auto const directory = std::filesystem::path{path}.parent_path();
+  try {
+    aio::sync_directory(directory.empty() ? "." : directory.string());
+  } catch (IoError const& error) {
+    throw IoError{std::string{"run.dir: "} + error.what()};
+  }
+}
+
+/// A name beside `path` that nothing has.
+std::string free_name_beside(std::string const& path) {
+  namespace fs = std::filesystem;
+  fs::path const file{path};
+  std::string const base =
+      (file.parent_path() / ("passed-over-" + file.filename().string())).string();
+  std::string name = base;
+  for (int i = 2; fs::symlink_status(name).type() != fs::file_type::not_found; ++i) {
+    name = fmt::format("{}.{}", base, i);
+  }
+  return name;
+}
+
+void rename_file(std::string const& from, std::string const& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) {
+    throw IoError{"run.dir: cannot replace", to, errno};
+  }
+}
+
+/// Gives `fresh` its name `path` where a start was ended after it had set the file before aside.
+void finish_earlier_cut(std::string const& fresh, std::string const& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;  // what cannot be looked at cannot be opened either, which is said then
+  if (fs::symlink_status(path, ignored).type() == fs::file_type::not_found &&
+      fs::symlink_status(fresh, ignored).type() == fs::file_type::regular) {
+    rename_file(fresh, path);
+  }
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(std::string path, std::int64_t last_step, bool keeps_cut)
+    : path_{std::move(path)} {
+  std::string const fresh = path_ + ".new";
+  finish_earlier_cut(fresh, path_);
+  OutputFile current{context, path_, O_APPEND};
+  OutputFile target{context, fresh, O_TRUNC};
+  Cut const cut = copy_kept(current, target, last_step, losses_);
+  current.close();
+  if (cut != Cut::nothing) {
+    target.sync();
+    target.close();
+    if (keeps_cut && cut == Cut::steps) {
+      sync_directory_of(path_);  // a loss of power shall not leave neither of both names
+      std::string const aside = free_name_beside(path_);
+      rename_file(path_, aside);
+      log::info("{} holds later steps of an earlier run; it is {} now", path_, aside);
+    }
+    rename_file(fresh, path_);
+  } else if (::unlink(fresh.c_str()) != 0) {
+    throw IoError{"run.dir: cannot remove", fresh, errno};
+  }
+  sync_directory_of(path_);
+}
+
+void MetricsFile::write(StepRecord const& record) {
+  losses_.add(record.loss);
+  nlohmann::ordered_json line{{"step", record.step},
+                              {"loss", record.loss},
+                              {"grad_norm", record.grad_norm},
+                              {"learning_rate", record.learning_rate},
+                              {"tokens", record.tokens},
+                              {"step_seconds", record.step_seconds.count()},
+                              {"forward_seconds", record.forward_seconds.count()},
+                              {"backward_seconds", record.backward_seconds.count()},
+                              {"update_seconds", record.update_seconds.count()},
+                              {"elapsed_seconds", record.elapsed.count()},
+                              {"read_bytes", record.read_bytes},
+                              {"write_bytes", record.write_bytes}};
+  if (record.predicted > Seconds{}) {
+    line["predicted_step_seconds"] = record.predicted.count();
+  }
+  if (record.tflops > 0.0) {
+    line["tflops"] = record.tflops;
+  }
+  if (record.mfu > 0.0) {
+    line["mfu"] = record.mfu;
+  }
+  if (record.loss_scale != 1.0) {
+    line["loss_scale"] = record.loss_scale;
+  }
+  if (record.skipped) {
+    line["skipped"] = true;
+  }
+  add_storage(line, record.storage);
+  if (record.share.used) {
+    line["device_share"] = record.share.share;
+    line["expected_update_seconds"] = record.share.expected > Seconds{}
+                                          ? record.share.expected.count()
+                                          : std::numeric_limits<double>::quiet_NaN();
+    line["device_gradient_bytes"] = record.share.gradients_held;
+  }
+  if (record.activations.out > 0) {
+    line["activation_out_bytes"] = record.activations.out;
+    line["activation_back_bytes"] = record.activations.back;
+    line["activation_wait_seconds"] = record.activations.waited.count();
+  }
+  if (record.share.overlapped) {
+    line["overlap"] = record.share.redone ? "redone" : "kept";
+  }
+  append(line_of(line));
+}
+
+void MetricsFile::write_start(StartRecord const& record) {
+  auto const seconds = std::chrono::floor<std::chrono::seconds>(record.time);
+  nlohmann::ordered_json line{
+      {"start", record.step},
+      {"time", fmt::format("{:%Y-%m-%dT%H:%M:%S}Z",
+                           fmt::gmtime(slurm::TimePoint::clock::to_time_t(seconds)))},
+      {"ranks", record.ranks},
+      {"nodes", record.nodes}};
+  if (record.job) {
+    line["job"] = record.job->id;
+    line["job_name"] = record.job->name;
+    line["restart_count"] = record.job->restart_count;
+    if (record.job->array_task) {
+      line["array_job"] = record.job->array_job;
+      line["array_task"] = *record.job->array_task;
+    }
+  }
+  if (record.parameters > 0) {
+    line["parameters"] = record.parameters;
+    add_memory(line, record.memory);
+  }
+  for (PathRecord const& path : record.paths) {
+    line["paths"].push_back({{"path", path.directory},
+                             {"can_read_gb_per_s", shown_rate(path.read)},
+                             {"can_write_gb_per_s", shown_rate(path.write)}});
+  }
+  append(line_of(line));
+}
+
+void MetricsFile::write_validation(std::int64_t step, double valid_loss, Seconds elapsed) {
+  append(
+      line_of({{"step", step}, {"valid_loss", valid_loss}, {"elapsed_seconds", elapsed.count()}}));
+}
+
+void MetricsFile::write_end(EndRecord const& record) {
+  nlohmann::ordered_json line{
+      {"step", record.step}, {"end", record.why}, {"elapsed_seconds", record.elapsed.count()}};
+  add_memory(line, record.memory);
+  line["advice"] = record.advice;
+  append(line_of(line));
+}
+
+void MetricsFile::add(SaveRecord const& record) {
+  waiting_ += line_of({{"step", record.step},
+                       {"saved", record.level},
+                       {"seconds", record.seconds.count()},
+                       {"stood_still_seconds", record.stood_still.count()},
+                       {"bytes", record.bytes},
+                       {"elapsed_seconds", record.elapsed.count()}});
+}
+
+void MetricsFile::add(ForecastRecord const& record) {
+  nlohmann::ordered_json forecast{{"given", record.given},
+                                  {"step_seconds", record.seconds.count()},
+                                  {"forward_seconds", record.forward.count()},
+                                  {"backward_seconds", record.backward.count()},
+                                  {"update_seconds", record.update.count()}};
+  for (ForecastRecord::Path const& path : record.paths) {
+    forecast["paths"].push_back({{"path", path.directory},
+                                 {"read_bytes", path.read},
+                                 {"write_bytes", path.write},
+                                 {"read_gb_per_s", shown_rate(path.read_rate)},
+                                 {"write_gb_per_s", shown_rate(path.write_rate)}});
+  }
+  waiting_ += line_of({{"step", record.step}, {"forecast", std::move(forecast)}});
+}
+
+void MetricsFile::sync() {
+  if (!waiting_.empty()) {
+    append("");
+  }
+  OutputFile{context, path_, O_APPEND}.sync();
+}
+
+void MetricsFile::append(std::string const& line) {
+  OutputFile file{context, path_, O_APPEND};  // anew for every line, see OutputFile::close
+  file.write(std::exchange(waiting_, {}) + line);
+  file.close();
+}
+
+}  // namespace offstage::train

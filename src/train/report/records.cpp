@@ -1,0 +1,69 @@
+#include "train/report/records.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "base/printable.hpp"
+#include "base/regular_file.hpp"
+#include "config/effective_config.hpp"
+
+namespace offstage::train {
+namespace {
+
+constexpr char const* fresh_suffix = ".new";
+
+/// What stands in the file; empty if there is none.
+std::string old_text(std::string const& path) {
+  int const descriptor = open_regular("run.dir: cannot open", path, O_RDONLY);
+  if (descriptor < 0) {
+    return {};
+  }
+  ::close(descriptor);
+  std::ostringstream text;
+  text << std::ifstream{path}.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+void require_records(config::RunConfig const& config) {
+  for (char const* const name : {header_name, config::effective_config_name}) {
+    std::string const path = (std::filesystem::path{config.run_dir} / name).string();
+    (void)old_text(path);
+    (void)old_text(path + fresh_suffix);
+  }
+}
+
+void write_records(config::RunConfig const& config, Header const& header) {
+  std::string text;
+  for (std::string const& line : header.full) {
+    text += printable(line) + '\n';
+  }
+  write_run_file(config, header_name, text);
+  write_run_file(config, config::effective_config_name, config::effective_config(config));
+}
+
+void write_run_file(config::RunConfig const& config, std::string const& name,
+                    std::string const& text) {
+  std::string const path = (std::filesystem::path{config.run_dir} / name).string();
+  if (old_text(path) == text) {
+    return;
+  }
+  std::string const fresh = path + fresh_suffix;
+  OutputFile file{"run.dir", fresh, O_TRUNC};
+  file.write(text);
+  file.sync();
+  file.close();
+  if (std::rename(fresh.c_str(), path.c_str()) != 0) {
+    throw IoError{"run.dir: cannot replace", path, errno};
+  }
+}
+
+}  // namespace offstage::train

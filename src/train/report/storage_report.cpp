@@ -1,0 +1,235 @@
+#include "train/report/storage_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <type_traits>
+
+#include "base/error.hpp"
+
+namespace offstage::train {
+namespace {
+
+using tiers::DirectionTraffic;
+using tiers::PathTraffic;
+
+// GB/s or seconds that there are none of.
+constexpr char const* nothing = "-";
+
+DirectionTraffic since(DirectionTraffic const& before, DirectionTraffic const& after) {
+  DirectionTraffic step = after;  // its longest are since the start: a maximum has no difference
+  step.bytes -= before.bytes;
+  step.transfers -= before.transfers;
+  step.seconds -= before.seconds;
+  step.waited -= before.waited;
+  return step;
+}
+
+void add_to(DirectionTraffic& sum, DirectionTraffic const& more) {
+  sum.bytes += more.bytes;
+  sum.transfers += more.transfers;
+  sum.seconds += more.seconds;
+  sum.waited += more.waited;
+  sum.longest_wait = std::max(sum.longest_wait, more.longest_wait);
+  sum.longest_transfer = std::max(sum.longest_transfer, more.longest_transfer);
+}
+
+void add_to(PathTraffic& sum, PathTraffic const& more) {
+  add_to(sum.read, more.read);
+  add_to(sum.write, more.write);
+}
+
+double effective_rate(Bytes fetched, Seconds in_tiers, int workers) {
+  double const seconds = in_tiers.count() / workers;
+  return fetched > 0 && seconds > 0.0 ? 2.0 * static_cast<double>(fetched) / seconds : 0.0;
+}
+
+/// What travels between ranks, as plain bytes.
+struct PathFigures {
+  PathTraffic traffic;
+  Bytes resident{};
+};
+struct StepFigures {
+  std::int64_t paths{};
+  Seconds seconds{};
+  std::int64_t hits{};
+  std::int64_t misses{};
+  Bytes host{};
+  double effective{};
+};
+static_assert(std::is_trivially_copyable_v<PathFigures>);
+static_assert(std::is_trivially_copyable_v<StepFigures>);
+
+/// Of all ranks, rank by rank.
+std::vector<PathFigures> gather_paths(StorageStep const& mine, mpi::Communicator const& comm) {
+  std::size_t const count = mine.paths.size();
+  auto const ranks = static_cast<std::size_t>(comm.size());
+  std::vector<PathFigures> all(count * ranks);
+  std::size_t const first = static_cast<std::size_t>(comm.rank()) * count;
+  for (std::size_t i = 0; i < count; ++i) {
+    all[first + i] = {mine.paths[i].traffic, mine.paths[i].resident_bytes};
+  }
+  comm.all_gather(std::as_writable_bytes(std::span{all}));
+  return all;
+}
+
+std::string shown(double rate) {
+  return rate > 0.0 ? fmt::format("{:.2f}", rate / 1e9) : nothing;
+}
+
+std::string share_of(Bytes part, Bytes all) {
+  double const share = all > 0 ? static_cast<double>(part) / static_cast<double>(all) : 0.0;
+  return fmt::format("{} ({:.1f} %)", format_bytes(part), 100.0 * share);
+}
+
+}  // namespace
+
+StorageStep difference(tiers::Traffic const& before, tiers::Traffic const& after,
+                       StorageFacts const& facts) {
+  require(before.paths.size() == facts.paths.size() && after.paths.size() == facts.paths.size() &&
+              facts.residence.paths.size() == facts.paths.size(),
+          "counters, paths and residence are of the same paths");
+  require(facts.workers > 0 && facts.nodes > 0, "a run has workers and nodes");
+  StorageStep step{.nodes = facts.nodes,
+                   .seconds = facts.seconds,
+                   .hits = after.hits - before.hits,
+                   .misses = after.misses - before.misses,
+                   .host_bytes = facts.residence.host};
+  step.effective_rate = effective_rate(
+      after.fetched_bytes - before.fetched_bytes,
+      after.fetch_seconds - before.fetch_seconds + after.flush_seconds - before.flush_seconds,
+      facts.workers);
+  for (std::size_t i = 0; i < facts.paths.size(); ++i) {
+    tiers::PathSettings const& settings = facts.paths[i];
+    step.paths.push_back({.directory = settings.directory,
+                          .emulated = settings.emulation.has_value(),
+                          .lanes = settings.lanes(),
+                          .traffic = {.read = since(before.paths[i].read, after.paths[i].read),
+                                      .write = since(before.paths[i].write, after.paths[i].write)},
+                          .resident_bytes = facts.residence.paths[i]});
+  }
+  return step;
+}
+
+StorageStep sum_over_ranks(StorageStep const& mine, mpi::Communicator const& comm) {
+  auto const steps = comm.all_gather_value(StepFigures{.paths = std::ssize(mine.paths),
+                                                       .seconds = mine.seconds,
+                                                       .hits = mine.hits,
+                                                       .misses = mine.misses,
+                                                       .host = mine.host_bytes,
+                                                       .effective = mine.effective_rate});
+  StorageStep sum{.nodes = mine.nodes};
+  for (StepFigures const& rank : steps) {
+    require(rank.paths == steps.front().paths, "all ranks have the same paths");
+    sum.seconds = std::max(sum.seconds, rank.seconds);
+    sum.hits += rank.hits;
+    sum.misses += rank.misses;
+    sum.host_bytes += rank.host;
+    sum.effective_rate += rank.effective;
+  }
+  sum.paths = mine.paths;
+  for (PathStep& path : sum.paths) {
+    path.traffic = {};
+    path.resident_bytes = 0;
+  }
+  auto const all = gather_paths(mine, comm);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    PathStep& path = sum.paths[i % sum.paths.size()];
+    add_to(path.traffic, all[i].traffic);
+    path.resident_bytes += all[i].resident;
+  }
+  return sum;
+}
+
+double transfer_rate(DirectionTraffic const& traffic) {
+  return traffic.seconds.count() > 0.0
+             ? static_cast<double>(traffic.bytes) / traffic.seconds.count()
+             : 0.0;
+}
+
+double busy_share(PathStep const& path, StorageStep const& step) {
+  double const available = step.seconds.count() * step.nodes * path.lanes;
+  Seconds const used = path.traffic.read.seconds + path.traffic.write.seconds;
+  return available > 0.0 ? used.count() / available : 0.0;
+}
+
+Seconds lock_wait(PathStep const& path) {
+  return path.traffic.read.waited + path.traffic.write.waited;
+}
+
+Seconds longest_wait(PathStep const& path) {
+  return std::max(path.traffic.read.longest_wait, path.traffic.write.longest_wait);
+}
+
+void StorageTotals::add(StorageStep const& step) {
+  if (step.paths.empty()) {
+    return;  // a run without paths
+  }
+  if (sum_.paths.empty()) {
+    sum_ = step;
+  } else {
+    require(step.paths.size() == sum_.paths.size(), "the paths of a run stay the same");
+    sum_.seconds += step.seconds;
+    sum_.hits += step.hits;
+    sum_.misses += step.misses;
+    sum_.host_bytes = step.host_bytes;
+    for (std::size_t i = 0; i < sum_.paths.size(); ++i) {
+      add_to(sum_.paths[i].traffic, step.paths[i].traffic);
+      sum_.paths[i].resident_bytes = step.paths[i].resident_bytes;
+    }
+  }
+  if (double const rate = step.effective_rate; rate > 0.0) {
+    effective_least_ = updates_ == 0 ? rate : std::min(effective_least_, rate);
+    effective_most_ = std::max(effective_most_, rate);
+    effective_sum_ += rate;
+    ++updates_;
+  }
+}
+
+std::string StorageTotals::line_of(PathStep const& path, Bytes state, std::size_t width) const {
+  PathTraffic const& traffic = path.traffic;
+  return fmt::format("  {:<{}} {:>10} {:>10} {:>7} {:>7} {:>7.1f} % {:>9.2f} s {:>7.3f} s  {}",
+                     path.directory, width, format_bytes(traffic.read.bytes),
+                     format_bytes(traffic.write.bytes), shown(transfer_rate(traffic.read)),
+                     shown(transfer_rate(traffic.write)), 100.0 * busy_share(path, sum_),
+                     lock_wait(path).count(), longest_wait(path).count(),
+                     share_of(path.resident_bytes, state));
+}
+
+std::vector<std::string> StorageTotals::lines() const {
+  if (sum_.paths.empty()) {
+    return {};
+  }
+  Bytes state = sum_.host_bytes;
+  std::size_t width = 16;
+  for (PathStep const& path : sum_.paths) {
+    state += path.resident_bytes;
+    width = std::max(width, path.directory.size());
+  }
+  std::vector<std::string> lines{
+      "storage of the steps, all ranks; GB/s inside transfers:",
+      fmt::format("  {:<{}} {:>10} {:>10} {:>7} {:>7} {:>9} {:>11} {:>9}  {}", "path", width,
+                  "read", "written", "GB/s in", "out", "busy", "lock wait", "longest",
+                  "state at the end")};
+  for (PathStep const& path : sum_.paths) {
+    lines.push_back(line_of(path, state, width));
+    if (path.emulated) {
+      lines.emplace_back("    emulated: figures of a throttled directory, not of a device");
+    }
+  }
+  lines.push_back(
+      fmt::format("  {:<{}} {:>71}{}", "host memory", width, "", share_of(sum_.host_bytes, state)));
+  lines.push_back(
+      fmt::format("subgroups fetched: {} read, {} found in host memory", sum_.misses, sum_.hits));
+  if (updates_ > 0) {
+    lines.push_back(
+        fmt::format("effective I/O throughput per update: {:.2f} GB/s, from {:.2f} to {:.2f}{}",
+                    effective_sum_ / static_cast<double>(updates_) / 1e9, effective_least_ / 1e9,
+                    effective_most_ / 1e9,
+                    std::ranges::any_of(sum_.paths, &PathStep::emulated) ? " (emulated)" : ""));
+  }
+  return lines;
+}
+
+}  // namespace offstage::train

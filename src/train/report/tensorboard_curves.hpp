@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tensorboard/event_file.hpp"
+#include "train/report/metrics.hpp"
+
+namespace offstage::train {
+
+/// Curves of a step for TensorBoard: loss/, optimizer/, speed/, seconds/ and, with storage paths,
+/// storage/. Those that the step has no figure for are left out. Pure.
+[[nodiscard]] std::vector<tensorboard::Scalar> curves_of(StepRecord const& record,
+                                                         double smoothed_loss,
+                                                         double tokens_per_second);
+[[nodiscard]] std::vector<tensorboard::Scalar> validation_curve(double loss);
+
+}  // namespace offstage::train

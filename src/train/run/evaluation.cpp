@@ -1,0 +1,135 @@
+#include "train/run/evaluation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "base/error.hpp"
+#include "convert/convert.hpp"
+#include "convert/parameter_tiers.hpp"
+#include "model/transformer.hpp"
+#include "parameters/working_parameters.hpp"
+#include "state/shard.hpp"
+#include "train/settle/run_device.hpp"
+#include "train/settle/run_link.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// 16 MiB of FP32 at a time.
+constexpr std::int64_t subgroup_elements = 4 * MiB;
+
+template <class T>
+void fill(parameters::WorkingParameters<T>& copy, state::ShardMap const& map, int rank,
+          state::ParameterReader& reader) {
+  auto const subgroups = state::subgroups_of(map, rank, subgroup_elements);
+  std::vector<float> buffer;
+  for (state::Subgroup const& subgroup : subgroups) {
+    buffer.resize(static_cast<std::size_t>(subgroup.size));
+    convert::read_pieces(reader, subgroup, buffer);
+    copy.fill(subgroup, buffer);
+  }
+}
+
+/// What is on a rank while it evaluates.
+template <class T>
+class Evaluator {
+ public:
+  Evaluator(EvaluationTask const& task, state::ParameterReader& reader, std::int64_t sequence,
+            launch::Placement const& place, mpi::Communicator const& comm)
+      : device_{make_run_device(task.device, place, comm)},
+        link_{make_run_link(config::CommBackend::automatic, comm, *device_, place.gpu)},
+        stream_{device_->make_calling_stream("compute")},
+        map_{state::layers_of(reader.shape()), comm.size()} {
+    mpi::agree(comm, [&] {
+      copy_.emplace(map_, *link_.link, *device_, *stream_);
+      fill(*copy_, map_, comm.rank(), reader);
+      // Backward is never run: what it would need takes the least so.
+      std::vector<model::BlockFates> const fates(static_cast<std::size_t>(reader.shape().layers),
+                                                 model::recomputed_block);
+      model_.emplace(
+          reader.shape(),
+          model::RunShape{.batch = task.micro_batch, .sequence = sequence, .fates = fates},
+          *device_, *stream_);
+    });
+  }
+  ~Evaluator() { link_.link->end(); }
+  Evaluator(Evaluator const&) = delete;
+  Evaluator& operator=(Evaluator const&) = delete;
+
+  [[nodiscard]] LossCalls calls() {
+    return {.evaluate =
+                [this](data::TokenBatch const& batch) { return model_->evaluate(batch, *copy_); },
+            .idle = [this] { model_->idle_forward(*copy_); },
+            .expect = [] {}};
+  }
+
+ private:
+  std::unique_ptr<device::Device> device_;
+  RunLink link_;
+  std::unique_ptr<device::Stream> stream_;
+  state::ShardMap map_;
+  std::optional<parameters::DeviceParameters<T>> copy_;
+  std::optional<model::Transformer<T>> model_;
+};
+
+template <class T>
+Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& place,
+                       mpi::Communicator const& comm) {
+  auto const from = convert::resolve_parameters(task.from, "--from", comm);
+  std::unique_ptr<state::ParameterReader> reader;
+  std::optional<data::Dataset> data;
+  Evaluation result;
+  mpi::agree(comm, [&] {
+    reader = convert::open_parameters(from, "--from");
+    auto const& shape = reader->shape();
+    auto options = task.options;
+    options.vocab = shape.vocab;
+    options.verifies_masks = comm.rank() == 0;
+    if (options.sequence == 0) {
+      options.sequence = std::min(shape.max_sequence, usual_sequence);
+    }
+    if (options.sequence > shape.max_sequence) {
+      throw UsageError{
+          fmt::format("--sequence={} is more than the model of --from={} is made for, {}",
+                      options.sequence, task.from, shape.max_sequence)};
+    }
+    data.emplace(task.data, options);
+  });
+  Evaluator<T> evaluator{task, *reader, data->sequence(), place, comm};
+  result.sequence = data->sequence();
+  result.windows =
+      task.most_windows > 0 ? std::min(task.most_windows, data->windows()) : data->windows();
+  result.files = data->files();
+  result.mean = mean_loss(comm, *data, result.windows, task.micro_batch, evaluator.calls());
+  mpi::agree(comm, [&] {
+    if (result.mean.targets == 0) {
+      throw DataError{fmt::format("{}={}: no target of the first {} windows counts",
+                                  task.options.key, task.data.front().path, result.windows)};
+    }
+  });
+  return result;
+}
+
+}  // namespace
+
+Evaluation evaluate(EvaluationTask const& task, mpi::Communicator const& comm) {
+  config::RunConfig config;
+  config.device = task.device;
+  config.threads = task.threads;
+  auto const place = take_run_place(config, comm);
+  switch (task.dtype) {
+    case DType::bf16:
+      return evaluate_as<bfloat16>(task, place.placement, comm);
+    case DType::fp16:
+      return evaluate_as<float16>(task, place.placement, comm);
+    case DType::fp32:
+      break;
+  }
+  return evaluate_as<float>(task, place.placement, comm);
+}
+
+}  // namespace offstage::train

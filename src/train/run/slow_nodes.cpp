@@ -1,0 +1,99 @@
+#include "train/run/slow_nodes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <utility>
+
+namespace offstage::train {
+namespace {
+
+constexpr double too_slow = 1.5;
+constexpr Seconds worth_words{0.01};
+constexpr std::int64_t look_every = 32;  ///< steps
+constexpr std::int64_t fewest_steps = 4;
+
+struct RankPace {
+  std::array<char, 256> node{};
+  double step{};  ///< seconds; below 0: not judged
+};
+
+}  // namespace
+
+std::vector<SlowNode> slow_nodes(std::span<NodePace const> nodes) {
+  if (nodes.size() < 2) {
+    return {};
+  }
+  std::vector<NodePace> slowest_first{nodes.begin(), nodes.end()};
+  std::ranges::stable_sort(slowest_first, std::ranges::greater{}, &NodePace::step);
+  Seconds const median = slowest_first[nodes.size() / 2].step;
+  std::vector<SlowNode> slow;
+  for (auto const& [node, step] : slowest_first) {
+    if (step <= too_slow * median || step < median + worth_words) {
+      break;
+    }
+    slow.push_back(
+        {node, fmt::format("{} is slow: its own part of a step takes {:.3g} s, {:.1f} times that "
+                           "of the median of {} nodes, {:.3g} s; the others wait for it",
+                           node, step.count(), step / median, nodes.size(), median.count())});
+  }
+  return slow;
+}
+
+// Ranks that have one micro-batch more than others take longer: only those are compared.
+SlowNodes::SlowNodes(config::RunConfig const& config, mpi::Communicator const& comm)
+    : comm_{comm}, node_{config.node} {
+  std::int64_t const left = config.train.global_batch / config.train.micro_batch % comm.size();
+  judged_ = left == 0 || comm.rank() < left;
+}
+
+std::vector<SlowNode> SlowNodes::look_at(Sum const& sum) const {
+  RankPace mine{.step = judged_ ? sum.own.count() / static_cast<double>(sum.steps) : -1.0};
+  node_.copy(mine.node.data(), mine.node.size() - 1);
+  std::map<std::string, Seconds> slowest;
+  for (RankPace const& rank : comm_.all_gather_value(mine)) {
+    if (rank.step >= 0.0) {
+      Seconds& node = slowest[rank.node.data()];
+      node = std::max(node, Seconds{rank.step});
+    }
+  }
+  std::vector<NodePace> nodes;
+  for (auto const& [node, step] : slowest) {
+    nodes.push_back({node, step});
+  }
+  return slow_nodes(nodes);
+}
+
+std::vector<std::string> SlowNodes::step_done(Seconds own) {
+  if (comm_.size() == 1 || !std::exchange(begun_, true)) {
+    return {};
+  }
+  for (Sum* const sum : {&all_, &recent_}) {
+    sum->own += own;
+    ++sum->steps;
+  }
+  std::vector<std::string> sentences;
+  if (recent_.steps == look_every) {
+    for (SlowNode& slow : look_at(std::exchange(recent_, {}))) {
+      if (named_.insert(slow.node).second) {
+        sentences.push_back(std::move(slow.sentence));
+      }
+    }
+  }
+  return sentences;
+}
+
+std::vector<std::string> SlowNodes::conclude() const {
+  std::vector<std::string> sentences;
+  if (all_.steps >= fewest_steps) {
+    for (SlowNode& slow : look_at(all_)) {
+      sentences.push_back(std::move(slow.sentence));
+    }
+  }
+  return sentences;
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/stopwatch.hpp"
+#include "base/units.hpp"
+#include "config/run_config.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "train/saves/pace.hpp"
+#include "train/saves/signals.hpp"
+
+namespace offstage::train {
+
+/// Removes run.dir/STOP, so that the next start does not stop again; true if it was there.
+bool take_stop_file(config::RunConfig const& config);
+
+/// The pace of a run on many ranks: rank 0's clock, its STOP file and anyone's signal decide for all.
+class Cadence {
+ public:
+  /// The end of the job is RunConfig::job's, of rank 0.
+  Cadence(config::RunConfig const& config, mpi::Communicator const& comm,
+          StopSignals const& signals);
+
+  /// Time since construction.
+  [[nodiscard]] Seconds now() const { return since_start_.elapsed(); }
+
+  void step_took(Seconds seconds) { pace_.step_took(seconds); }
+  void validation_took(Seconds seconds) { pace_.validation_took(seconds); }
+  void save_began() { pace_.save_began(now()); }
+  void save_took(SaveTime const& time) { pace_.save_took(time, now()); }  ///< it has just ended
+  void local_save_took(SaveTime const& time) { pace_.local_save_took(time, now()); }
+  void local_level_ended() { pace_.local_level_ended(); }
+  void copies_ended() { pace_.copies_ended(); }
+  /// As Pace.
+  void expect_save(Seconds seconds, bool loaded) { pace_.expect_save(seconds, loaded); }
+
+  /// Returns what to do after `step`, the same on all ranks. Says (log) why, if time is up. Collective.
+  [[nodiscard]] Decision after(std::int64_t step) const;
+
+ private:
+  void say(std::int64_t step, Stop stop) const;
+
+  config::RunConfig const& config_;
+  mpi::Communicator const& comm_;
+  StopSignals const& signals_;
+  Stopwatch since_start_;
+  Pace pace_;
+};
+
+}  // namespace offstage::train

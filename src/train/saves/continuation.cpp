@@ -1,0 +1,204 @@
+#include "train/saves/continuation.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/printable.hpp"
+#include "train/report/header.hpp"
+#include "train/step/schedule.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// Not a key: nobody gives it.
+constexpr std::string_view tokens_name = "tokens";
+
+/// Sections whose keys decide what is learned, and keys of them that do not.
+constexpr std::array learned_sections{"data.", "train.", "optimizer.", "numerics."};
+constexpr std::array not_learned{"train.activations", "train.init-from",   "train.log-every",
+                                 "train.max-time",    "train.schedule",    "train.time-margin",
+                                 "data.valid",        "train.valid-every", "train.valid-batches",
+                                 "train.valid-first", "train.patience"};
+/// Where a run lies says nothing of it.
+constexpr std::array places{"run.dir", "checkpoint.dir", "checkpoint.resume"};
+/// Keys of the model are compared with the checkpoint's before, but for this one.
+constexpr std::string_view model_section = "model.", free_of_model = "model.max-sequence";
+
+/// Values by key; those of one that is repeated are joined.
+using Table = std::map<std::string, std::string, std::less<>>;
+
+void add(Table& table, std::string_view key, std::string_view value) {
+  auto const [found, fresh] = table.try_emplace(std::string{key}, value);
+  if (!fresh) {
+    found->second += fmt::format(" {}", value);
+  }
+}
+
+Table table_of(std::string_view configuration) {
+  Table table;
+  while (!configuration.empty()) {
+    auto const end = configuration.find('\n');
+    auto const line = configuration.substr(0, end);
+    configuration.remove_prefix(end == std::string_view::npos ? configuration.size() : end + 1);
+    if (auto const equals = line.find('='); equals != std::string_view::npos) {
+      add(table, line.substr(0, equals), line.substr(equals + 1));
+    }
+  }
+  return table;
+}
+
+std::optional<std::int64_t> count_in(Table const& table, std::string_view key) {
+  constexpr std::int64_t most = std::int64_t{1} << 60;
+  auto const found = table.find(key);
+  std::int64_t value{};
+  if (found == table.end()) {
+    return std::nullopt;
+  }
+  std::string const& text = found->second;
+  auto const [rest, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  bool const good = code == std::errc{} && rest == text.data() + text.size();
+  return good && value >= 0 && value < most ? std::optional{value} : std::nullopt;
+}
+
+bool is_learned(std::string_view key) {
+  return key == free_of_model ||
+         (std::ranges::any_of(learned_sections, [&](auto s) { return key.starts_with(s); }) &&
+          std::ranges::find(not_learned, key) == not_learned.end());
+}
+
+bool is_left_out(std::string_view key) {
+  return (key.starts_with(model_section) && key != free_of_model) ||
+         std::ranges::find(places, key) != places.end();
+}
+
+/// The number of "0.1", "1e-1" and "20k"; nullopt: none.
+std::optional<double> number_of(std::string_view text) {
+  constexpr std::string_view units = "kMGT";
+  double factor = 1.0;
+  if (!text.empty() && units.find(text.back()) != std::string_view::npos) {
+    factor = std::pow(1e3, static_cast<double>(units.find(text.back()) + 1));
+    text.remove_suffix(1);
+  }
+  double value{};
+  auto const [rest, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  bool const good = code == std::errc{} && rest == text.data() + text.size();
+  return good ? std::optional{value * factor} : std::nullopt;
+}
+
+bool same_value(std::string_view a, std::string_view b) {
+  auto const number = number_of(a);
+  return a == b || (number && number == number_of(b));
+}
+
+std::string_view shown(std::string_view value) {
+  return value.empty() ? "-" : value;
+}
+
+}  // namespace
+
+std::string text_of(std::vector<config::Setting> const& settings, std::int64_t tokens) {
+  std::string text;
+  for (config::Setting const& setting : settings) {
+    text += fmt::format("{}={}\n", setting.key, setting.value);
+  }
+  return text + fmt::format("{}={}\n", tokens_name, tokens);
+}
+
+std::int64_t tokens_of(std::string_view configuration, std::int64_t samples,
+                       std::int64_t sequence) {
+  Table const table = table_of(configuration);
+  if (auto const tokens = count_in(table, tokens_name)) {
+    return *tokens;
+  }
+  return samples * count_in(table, "train.sequence").value_or(sequence);
+}
+
+std::vector<std::string> describe_changes(std::string_view configuration,
+                                          std::vector<config::Setting> const& settings) {
+  Table const before = table_of(configuration);
+  Table now;
+  std::set<std::string, std::less<>> given;
+  for (config::Setting const& setting : settings) {
+    add(now, setting.key, setting.value);
+    if (!is_usual(setting)) {
+      given.insert(setting.key);
+    }
+  }
+  std::vector<std::string> rows;
+  std::vector<std::string> others;
+  for (auto const& [key, value] : now) {
+    auto const found = before.find(key);
+    bool const same =
+        found == before.end() ? !given.contains(key) : same_value(found->second, value);
+    if (same || is_left_out(key)) {
+      continue;
+    }
+    if (is_learned(key)) {
+      rows.push_back(fmt::format("  {:<28} {:<32} {}", key,
+                                 printable_name(shown(found == before.end() ? "" : found->second)),
+                                 printable_name(shown(value))));
+    } else {
+      others.push_back(key);
+    }
+  }
+  std::vector<std::string> lines;
+  if (!rows.empty()) {
+    lines.push_back(fmt::format("  {:<28} {:<32} {}", "changed", "in the checkpoint", "now"));
+    lines.insert(lines.end(), rows.begin(), rows.end());
+  }
+  if (!others.empty()) {
+    lines.push_back(
+        fmt::format("  changed, and no weight depends on it: {}", fmt::join(others, ", ")));
+  }
+  return lines;
+}
+
+bool validates_otherwise(std::string_view configuration,
+                         std::vector<config::Setting> const& settings) {
+  constexpr std::array keys{"data.valid",           "data.format",    "data.mask",
+                            "data.cross-documents", "data.separator", "train.valid-batches",
+                            "train.sequence"};
+  Table const before = table_of(configuration);
+  Table now;
+  for (config::Setting const& setting : settings) {
+    add(now, setting.key, setting.value);
+  }
+  return std::ranges::any_of(keys, [&](std::string_view key) {
+    auto const then = before.find(key);
+    auto const today = now.find(key);
+    return then != before.end() && today != now.end() && !same_value(then->second, today->second);
+  });
+}
+
+std::string advice_on_rate(config::OptimizerConfig const& optimizer, std::int64_t steps,
+                           std::int64_t step, double last_rate) {
+  // Past the warm-up no schedule rises: what is higher is another schedule.
+  constexpr double rounding = 1.001;
+  bool const over = step < 1 || step >= steps || step < optimizer.warmup_steps;
+  double const next = over ? 0.0 : learning_rate(optimizer, steps, step + 1);
+  if (next <= rounding * last_rate) {
+    return {};
+  }
+  std::string const times =
+      last_rate > 0.0 ? fmt::format(", {:.3g} times as high", next / last_rate) : "";
+  std::string const same =
+      last_rate > 0.0
+          ? fmt::format("optimizer.lr={:.6g} with optimizer.schedule=cooldown", last_rate)
+          : std::string{"a low optimizer.lr with optimizer.schedule=cooldown"};
+  return fmt::format(
+      "the learning rate jumps: step {} was taken at {:.3g}, and step {} will be at {:.3g}{}, by "
+      "optimizer.schedule={} over train.steps={}; {} (or wsd, constant) goes on from the rate "
+      "that was reached; a run that may be made longer is best begun with one of these, and made "
+      "longer from a checkpoint before its rate falls",
+      step, last_rate, step + 1, next, times, name_of(optimizer.schedule), steps, same);
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,96 @@
+#include "train/saves/signals.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+
+#include "base/error.hpp"
+
+namespace offstage::train {
+namespace {
+
+// A handler gets nothing but the signal's number, so what it shares with the object must have
+// static storage. Lock-free atomics are all that both a handler and a thread may touch.
+std::atomic<bool> alive{false};
+std::atomic<bool> ignored{false};
+std::atomic<int> first{0};  // the number of the signal that came first; 0: none came
+constexpr std::array numbers{SIGUSR1, SIGTERM, SIGINT};
+// When each of them came first, in milliseconds of the monotonic clock; 0: it did not come.
+std::array<std::atomic<std::uint64_t>, numbers.size()> came{};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
+              std::atomic<std::uint64_t>::is_always_lock_free);
+
+constexpr std::uint64_t same_signal_ms = 2000;
+
+std::uint64_t now_ms() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1000 +
+         static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
+}
+
+/// Async-signal-safe: lock-free atomics, clock_gettime and _exit alone.
+extern "C" void on_stop_signal(int number) {
+  if (ignored.load()) {
+    return;
+  }
+  std::uint64_t const now = now_ms();
+  auto const which = static_cast<std::size_t>(std::ranges::find(numbers, number) - numbers.begin());
+  std::uint64_t before = 0;
+  if (came[which].compare_exchange_strong(before, now)) {
+    int none = 0;
+    first.compare_exchange_strong(none, number);
+  } else if (now > before + same_signal_ms) {
+    ::_exit(static_cast<int>(ExitCode::other));
+  }
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  require(!alive.exchange(true), "StopSignals: one object per process");
+  first.store(0);
+  for (auto& time : came) {
+    time.store(0);
+  }
+  ignored.store(false);
+  struct sigaction action {};
+  action.sa_handler = on_stop_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaddset(&action.sa_mask, SIGUSR1);
+  sigaddset(&action.sa_mask, SIGTERM);
+  sigaddset(&action.sa_mask, SIGINT);
+  ::sigaction(SIGUSR1, &action, &before_usr1_);
+  ::sigaction(SIGTERM, &action, &before_term_);
+  ::sigaction(SIGINT, &action, &before_int_);
+}
+
+StopSignals::~StopSignals() {
+  if (ignored.load()) {
+    // The work is safe and the process is about to end: a late signal must not change its exit code.
+    std::signal(SIGUSR1, SIG_IGN);
+    std::signal(SIGTERM, SIG_IGN);
+    std::signal(SIGINT, SIG_IGN);
+  } else {
+    ::sigaction(SIGUSR1, &before_usr1_, nullptr);
+    ::sigaction(SIGTERM, &before_term_, nullptr);
+    ::sigaction(SIGINT, &before_int_, nullptr);
+  }
+  alive.store(false);
+}
+
+int StopSignals::received() const noexcept {
+  return first.load();
+}
+
+void StopSignals::ignore() noexcept {
+  ignored.store(true);
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,307 @@
+#include "train/settle/activation_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+
+#include "activations/host_activations.hpp"
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "model/dims.hpp"
+#include "train/memory/device_demand.hpp"
+#include "train/memory/memory_demand.hpp"
+#include "train/memory/update_demand.hpp"
+
+namespace offstage::train {
+namespace {
+
+using activations::Policy;
+using Rule = Policy::Rule;
+
+/// The facts that a policy is chosen by, and the choice.
+template <class T>
+class Chooser {
+ public:
+  Chooser(config::RunConfig const& config, state::ShardMap const& map, int rank,
+          ActivationRoom const& room)
+      : config_{config}, map_{map}, rank_{rank}, room_{room}, dims_{run_dims(config)} {}
+
+  /// What host memory has no room for may leave it. Where it has room for all, no byte goes to
+  /// storage and no time is lost.
+  [[nodiscard]] Policy swap(double share) const {
+    return {Rule::swap, share, !config_.paths.empty()};
+  }
+  [[nodiscard]] Bytes device_bytes(Policy const& policy) const;
+  [[nodiscard]] bool fits_device(Policy const& policy) const {
+    return room_.memory == 0 || device_bytes(policy) <= room_.memory;
+  }
+  [[nodiscard]] bool fits_host(Policy const& policy) const;
+  /// On the device, and in host memory if anything of it goes there.
+  [[nodiscard]] bool fits(Policy const& policy) const {
+    return fits_device(policy) && (policy.rule != Rule::swap || fits_host(policy));
+  }
+  [[nodiscard]] plan::SwapCompany company() const;
+  /// Whether anything goes to storage under forward or backward, if as much leaves as can.
+  [[nodiscard]] bool uses_storage(plan::SwapCompany const& company) const;
+  [[nodiscard]] ActivationChoice choose(ActivationRates const& rates) const;
+
+ private:
+  [[nodiscard]] config::RunConfig with(Policy const& policy) const {
+    config::RunConfig config = config_;
+    config.device.memory = room_.memory;
+    config.train.activations = policy;
+    return config;
+  }
+  /// Errors: UsageError: host memory does not suffice.
+  [[nodiscard]] plan::MemoryPlan host_plan(Policy const& policy) const {
+    return plan::plan_memory(memory_demand<T>(with(policy), map_,
+                                              {.ranks_per_node = room_.ranks_per_node,
+                                               .route = room_.route,
+                                               .host_memory = room_.host_memory}));
+  }
+  [[nodiscard]] Bytes leaving(Policy const& policy) const {
+    auto config = with(policy);
+    config.train.activations.storage = false;
+    return activation_bytes<T>(config);
+  }
+  void add_room(plan::SwapCompany& company) const;
+  void add_update(plan::SwapCompany& company, plan::MemoryPlan const& plan) const;
+
+  config::RunConfig const& config_;
+  state::ShardMap const& map_;
+  int rank_;
+  ActivationRoom const& room_;
+  model::Dims dims_;
+};
+
+template <class T>
+Bytes Chooser<T>::device_bytes(Policy const& policy) const {
+  return device_demand<T>(with(policy), map_, rank_, room_.route, config_.subgroup_size, room_.link)
+      .total();
+}
+
+template <class T>
+bool Chooser<T>::fits_host(Policy const& policy) const {
+  if (room_.host_memory == 0) {
+    return true;
+  }
+  try {
+    static_cast<void>(host_plan(policy));
+    return true;
+  } catch (UsageError const&) {
+    return false;
+  }
+}
+
+template <class T>
+plan::SwapCompany Chooser<T>::company() const {
+  plan::SwapCompany company;
+  for (state::LayerLayout const& layer : map_.layers()) {
+    company.gradients += layer.padded_elements() * static_cast<Bytes>(sizeof(T));
+  }
+  bool const streamed = config_.parameter_home != parameters::Home::device;
+  company.parameters = streamed ? company.gradients : 0;
+  if (config_.parameter_home == parameters::Home::storage) {
+    company.stored_read = map_.shard_elements(rank_) * static_cast<Bytes>(sizeof(T));
+  }
+  if (room_.host_memory > 0) {
+    add_room(company);
+  }
+  return company;
+}
+
+/// Where host memory is too small for the run itself, that is said elsewhere.
+template <class T>
+void Chooser<T>::add_room(plan::SwapCompany& company) const {
+  company.host_room = 0;
+  try {
+    if (config_.paths.empty()) {
+      auto const plan = host_plan({Rule::keep});
+      company.host_room = (room_.host_memory - plan.node_total) / room_.ranks_per_node;
+      return;
+    }
+    auto const plan = host_plan(swap(1.0));
+    company.host_room = leaving(swap(1.0)) - stored_activations<T>(with(swap(1.0)), plan);
+    if (company.host_room >= leaving(swap(1.0))) {
+      company.host_room = std::numeric_limits<Bytes>::max();  // the last blocks stay on the device
+    }
+    if (config_.overlap != config::Overlap::off) {
+      add_update(company, plan);
+    }
+  } catch (UsageError const&) {
+  }
+}
+
+/// An update has one step's time for itself: each of its micro-batches gets a part.
+template <class T>
+void Chooser<T>::add_update(plan::SwapCompany& company, plan::MemoryPlan const& plan) const {
+  auto const rounds = std::max<std::int64_t>(
+      1, config_.train.global_batch / config_.train.micro_batch / map_.ranks());
+  auto const shape = update_shape<T>(config_, map_.shard_elements(rank_), plan.subgroup_elements);
+  auto const traffic = storage_traffic(config_, shape, plan);
+  company.update_read = traffic.read / rounds;
+  company.update_written = traffic.written / rounds;
+  double const rate = config_.device.emulation.host_update > 0.0
+                          ? config_.device.emulation.host_update
+                          : config_.platform.cpu_update;
+  if (rate > 0.0) {
+    double const on_cores =
+        (1.0 - config_.share.device_resident) * (1.0 - config_.share.device_share.value_or(0.0));
+    company.update = Seconds{static_cast<double>(shape.elements) * on_cores / rate /
+                             static_cast<double>(rounds)};
+  }
+}
+
+template <class T>
+bool Chooser<T>::uses_storage(plan::SwapCompany const& company) const {
+  return !config_.paths.empty() &&
+         (company.stored_read + company.update_read + company.update_written > 0 ||
+          company.host_room < leaving(swap(1.0)));
+}
+
+template <class T>
+ActivationChoice Chooser<T>::choose(ActivationRates const& rates) const {
+  auto const beside = company();
+  bool const recomputes = fits({Rule::recompute});
+  bool const known =
+      rates.rates.known() && (!uses_storage(beside) || rates.rates.storage.read > 0.0);
+  if (config_.train.together > 0 || !known) {
+    return {recomputes ? Policy{Rule::recompute} : swap(0.0)};
+  }
+  auto const blocks = static_cast<int>(config_.model.layers);
+  int const slabs = run_shape<T>(config_).slabs;
+  // A part that leaves has one copy more on the device than one that is computed again.
+  int parts = activations::product_parts;
+  while (parts > 0 && !fits_device(swap(activations::share_of_parts<T>(dims_, parts)))) {
+    --parts;
+  }
+  auto const paper = activations::paper_choice<T>(rates.rates, beside, dims_,
+                                                  {.all = blocks, .staying = slabs}, parts);
+  // Parts that are only computed again have one copy on the device.
+  auto const again =
+      activations::recompute_seconds(rates.rates, beside, dims_, {.all = blocks, .staying = 1});
+  bool const swaps = fits(swap(paper.share));
+  ActivationChoice choice{swaps ? swap(paper.share) : swap(0.0)};
+  if (recomputes && (!swaps || again <= paper.seconds)) {
+    choice.policy = {Rule::recompute};
+  }
+  choice.why = fmt::format(
+      "keep would take {} of {}; a micro-batch {:.3g} s with {:.0f}% swapped{}, {:.3g} s with "
+      "all computed again{}; {}",
+      format_bytes(device_bytes({Rule::keep})), format_bytes(room_.memory), paper.seconds.count(),
+      100 * paper.share, swaps ? "" : " (no room)", again.count(), recomputes ? "" : " (no room)",
+      describe(rates));
+  return choice;
+}
+
+}  // namespace
+
+model::Dims run_dims(config::RunConfig const& config) {
+  return model::dims_of(
+      config.model,
+      {.batch = config.train.micro_batch,
+       .sequence = config.train.sequence,
+       .attention_workspace = config.device.attention_workspace},
+      config.device.kind == config::DeviceKind::cuda ? device::Kind::cuda : device::Kind::host);
+}
+
+template <class T>
+model::RunShape run_shape(config::RunConfig const& config) {
+  bool const blocking = config.share.transfers == plan::Transfers::blocking;
+  return {.batch = config.train.micro_batch,
+          .sequence = config.train.sequence,
+          .attention_workspace = config.device.attention_workspace,
+          .fates = activations::block_fates<T>(config.train.activations, run_dims(config),
+                                               static_cast<int>(config.model.layers)),
+          .slabs = blocking ? 1 : 2,
+          .serial_copies = blocking,
+          .micro_batches = config.train.together};
+}
+
+template <class T>
+Bytes activation_bytes(config::RunConfig const& config) {
+  return config.train.activations.storage
+             ? 0
+             : activations::HostActivations::host_bytes(
+                   model::leaving_parts<T>(config.model, run_shape<T>(config)));
+}
+
+template <class T>
+std::vector<Bytes> activation_extents(config::RunConfig const& config) {
+  return config.train.activations.storage
+             ? activations::StoredActivations::extents(
+                   model::leaving_parts<T>(config.model, run_shape<T>(config)))
+             : std::vector<Bytes>{};
+}
+
+template <class T>
+Bytes stored_activations(config::RunConfig const& config, plan::MemoryPlan const& plan) {
+  auto const extents = activation_extents<T>(config);
+  auto const cached = std::min<std::int64_t>(std::ssize(extents), plan.activations_cached);
+  // The first leave, the last stay.
+  return std::accumulate(extents.begin(), extents.end() - cached, Bytes{});
+}
+
+int wished_activation_buffers(config::RunConfig const& config) {
+  return 2 * (1 + static_cast<int>(config.paths.size()));
+}
+
+activations::StoredSettings activation_workers(int buffers) {
+  int const readers = std::max(1, buffers / 2);
+  return {.writers = std::max(1, buffers - readers), .readers = readers};
+}
+
+template <class T>
+bool has_room(config::RunConfig const& config, state::ShardMap const& map, int rank,
+              ActivationRoom const& room) {
+  Chooser<T> const chooser{config, map, rank, room};
+  auto const& policy = config.train.activations;
+  return chooser.fits_device(policy) && chooser.fits_host(policy);
+}
+
+template <class T>
+WantedRates wanted_rates(config::RunConfig const& config, state::ShardMap const& map, int rank,
+                         ActivationRoom const& room, ActivationRates const& given) {
+  Chooser<T> const chooser{config, map, rank, room};
+  if (config.train.activations.rule != Rule::automatic || chooser.fits({Rule::keep})) {
+    return {};
+  }
+  auto const& rates = given.rates;
+  return {.compute = rates.compute <= 0.0,
+          .link = rates.host_to_device <= 0.0 || rates.device_to_host <= 0.0,
+          .storage = rates.storage.read <= 0.0 && chooser.uses_storage(chooser.company())};
+}
+
+template <class T>
+ActivationChoice settle_activations(config::RunConfig const& config, state::ShardMap const& map,
+                                    int rank, ActivationRoom const& room,
+                                    ActivationRates const& rates) {
+  if (config.train.activations.rule != Rule::automatic) {
+    return {config.train.activations};
+  }
+  Chooser<T> const chooser{config, map, rank, room};
+  bool const keeps = config.train.together == 0 && chooser.fits({Rule::keep});
+  return keeps ? ActivationChoice{{Rule::keep}} : chooser.choose(rates);
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                                               \
+  template model::RunShape run_shape<T>(config::RunConfig const&);                            \
+  template std::vector<Bytes> activation_extents<T>(config::RunConfig const&);                \
+  template Bytes stored_activations<T>(config::RunConfig const&, plan::MemoryPlan const&);    \
+  template Bytes activation_bytes<T>(config::RunConfig const&);                               \
+  template bool has_room<T>(config::RunConfig const&, state::ShardMap const&, int,            \
+                            ActivationRoom const&);                                           \
+  template WantedRates wanted_rates<T>(config::RunConfig const&, state::ShardMap const&, int, \
+                                       ActivationRoom const&, ActivationRates const&);        \
+  template ActivationChoice settle_activations<T>(config::RunConfig const&,                   \
+                                                  state::ShardMap const&, int,                \
+                                                  ActivationRoom const&, ActivationRates const&);
+OFFSTAGE_INSTANTIATE(float)
+OFFSTAGE_INSTANTIATE(bfloat16)
+OFFSTAGE_INSTANTIATE(float16)
+#undef OFFSTAGE_INSTANTIATE
+
+}  // namespace offstage::train

@@ -1,0 +1,74 @@
+#include "train/settle/link_needs.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "state/shard.hpp"
+#include "train/memory/device_demand.hpp"
+#include "train/settle/schedule_choice.hpp"
+
+namespace offstage::train {
+namespace {
+
+using activations::Policy;
+
+/// `together`: as TrainConfig's.
+std::vector<Policy> policies_of(Policy const& asked, int together) {
+  if (asked.rule == Policy::Rule::automatic) {
+    return {{Policy::Rule::recompute}, {Policy::Rule::swap, 0.0}};
+  }
+  bool const inputs_alone = together > 0 && asked.rule == Policy::Rule::swap;
+  return {inputs_alone ? Policy{Policy::Rule::swap, 0.0, asked.storage} : asked};
+}
+
+/// `config` with what plan.choose=on leaves open as it takes least of the device.
+config::RunConfig frugal(config::RunConfig config) {
+  config.device.kind = config::DeviceKind::cuda;
+  config.device.memory = 1;  // no room for anything that can do without
+  if (config.plan.choose) {
+    config.parameter_home = config.home_is_open ? parameters::Home::host : config.parameter_home;
+    config.share.device_share = config.share.device_share.value_or(0.0);
+  }
+  return config;
+}
+
+template <class T>
+Bytes least_bytes(config::RunConfig const& given, state::ShardMap const& map, state::Route route) {
+  config::RunConfig config = frugal(given);
+  Bytes least = std::numeric_limits<Bytes>::max();
+  auto const asked = config.train.activations;
+  for (int const together : allowed_schedules(config, map.ranks())) {
+    config.train.together = together;
+    for (Policy const& policy : policies_of(asked, together)) {
+      config.train.activations = policy;
+      auto const demand = device_demand<T>(config, map, 0, route, config.subgroup_size);
+      least = std::min(least, demand.total() - demand.held);
+    }
+  }
+  return least;
+}
+
+template <class T>
+LinkNeeds needs_of(config::RunConfig const& config, int ranks) {
+  state::ShardMap const map{state::layers_of(config.model), ranks};
+  return {.direct = least_bytes<T>(config, map, state::Route::direct),
+          .staged = least_bytes<T>(config, map, state::Route::staged)};
+}
+
+}  // namespace
+
+LinkNeeds link_needs(config::RunConfig const& config, int ranks) {
+  switch (config.numerics.dtype) {
+    case DType::fp32:
+      return needs_of<float>(config, ranks);
+    case DType::fp16:
+      return needs_of<float16>(config, ranks);
+    case DType::bf16:
+      break;
+  }
+  return needs_of<bfloat16>(config, ranks);
+}
+
+}  // namespace offstage::train

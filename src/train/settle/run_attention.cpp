@@ -1,0 +1,182 @@
+#include "train/settle/run_attention.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "state/shard.hpp"
+#include "train/memory/device_demand.hpp"
+#include "train/settle/activation_choice.hpp"
+#include "train/settle/schedule_choice.hpp"
+
+namespace offstage::train {
+namespace {
+
+constexpr char const* no_window = "it is not asked for a sliding window (model.window)";
+
+/// Whether some query leaves keys behind.
+bool is_windowed(config::RunConfig const& config) {
+  return config.model.window > 0 && config.model.window < config.train.sequence;
+}
+
+/// Of all ranks as rank 0 has it, or the first reason of one that has none.
+void plan_everywhere(mpi::Communicator const& comm, config::RunConfig const& config,
+                     RunAttention& attention, AttentionFacts& facts) {
+  try {
+    if (is_windowed(config)) {
+      throw cudnn::CudnnError{no_window};
+    }
+    attention.library = cudnn::load_library();
+    attention.plans = attention.library->plan(attention_shape(config));
+    facts.about =
+        fmt::format("cuDNN {} ({})", attention.library->version(), attention.plans->plans());
+  } catch (cudnn::CudnnError const& error) {
+    attention.plans.reset();
+    facts.about = error.what();
+  }
+  auto const lowest = static_cast<int>(comm.minimum(attention.plans ? comm.size() : comm.rank()));
+  bool const all = lowest == comm.size();
+  auto const said = comm.broadcast(facts.about, all ? 0 : lowest);
+  bool const alike = comm.minimum(said == facts.about ? 1 : 0) > 0;
+  facts.planned = all && alike;
+  facts.about = facts.planned || !all ? said : "its versions or plans differ between the ranks";
+  if (facts.planned) {
+    facts.workspace = comm.maximum(attention.plans->workspace());
+  } else if (!all && lowest > 0) {
+    facts.about += fmt::format(" (rank {})", lowest);
+  }
+}
+
+}  // namespace
+
+AttentionChoice choose_attention(config::Attention asked, AttentionFacts const& facts) {
+  if (!facts.gpus) {
+    if (asked == config::Attention::cudnn) {
+      throw UsageError{
+          "device.attention=cudnn is of GPUs, but the device is host memory (device.kind=host, or "
+          "auto without GPUs); set device.kind=cuda, or device.attention=auto"};
+    }
+    return {};
+  }
+  if (asked == config::Attention::own) {
+    return {.text = "own kernels (device.attention=own)"};
+  }
+  if (asked == config::Attention::cudnn && !facts.planned) {
+    throw UsageError{fmt::format(
+        "device.attention=cudnn, but {}; mend that, or set device.attention=auto", facts.about)};
+  }
+  if (!facts.planned) {
+    return {.text = fmt::format("own kernels ({})", facts.about)};
+  }
+  if (asked == config::Attention::automatic && !facts.has_room) {
+    auto const why = fmt::format("cuDNN's workspace, {}, has no room on the device",
+                                 format_bytes(facts.workspace));
+    return {.text = fmt::format("own kernels ({})", why),
+            .warning = fmt::format(
+                "attention is computed by the own kernels, as {}: that changes bits; raise "
+                "device.memory or lower train.micro-batch, or set device.attention=own to have "
+                "them always",
+                why)};
+  }
+  return {.cudnn = true,
+          .text = fmt::format("{}, workspace {}", facts.about, format_bytes(facts.workspace))};
+}
+
+std::string bf16_on_host(kernels::Bf16Unit unit) {
+  return unit == kernels::Bf16Unit::none ? std::string{"bf16 widened to FP32"}
+                                         : fmt::format("bf16 products by {}", name_of(unit));
+}
+
+cudnn::AttentionShape attention_shape(config::RunConfig const& config) {
+  return {.type = config.numerics.dtype,
+          .batch = config.train.micro_batch,
+          .sequence = config.train.sequence,
+          .heads = config.model.heads,
+          .kv_heads = config.model.kv_heads,
+          .head_dim = config.model.head_dim()};
+}
+
+AttentionFacts planned_attention(config::RunConfig const& config) {
+  constexpr int h100 = 90;
+  auto const shape = attention_shape(config);
+  std::string const reason = is_windowed(config)    ? no_window
+                             : cudnn::is_built_in() ? cudnn::reason_against(shape, h100)
+                                                    : "offstage was built without it";
+  AttentionFacts facts{.gpus = config.device.kind == config::DeviceKind::cuda,
+                       .planned = reason.empty()};
+  if (facts.planned) {
+    facts.about = "cuDNN, if every node has libcudnn.so.9";
+    facts.workspace = cudnn::largest_workspace(shape);
+  } else {
+    facts.about = "cuDNN: " + reason;
+  }
+  return facts;
+}
+
+template <class T>
+bool has_attention_room(config::RunConfig config, state::ShardMap const& map, int rank,
+                        ActivationRoom const& room, Bytes workspace) {
+  config.device.attention_workspace = workspace;
+  config.device.memory = room.memory;
+  std::int64_t const subgroup = std::min(config.subgroup_size, map.shard_elements(rank));
+  try {
+    settle_schedule<T>(config, map, rank, room);
+    config.train.activations =
+        settle_activations<T>(config, map, rank, room, given_rates(config, room.ranks_per_node))
+            .policy;
+    auto const demand = device_demand<T>(config, map, rank, room.route, subgroup, room.link);
+    return demand.total() - demand.held <= room.memory;
+  } catch (UsageError const&) {
+    return false;
+  }
+}
+
+template <class T>
+RunAttention make_run_attention(config::RunConfig const& config, mpi::Communicator const& comm,
+                                device::Device const& device, state::RankLink const& link) {
+  RunAttention attention;
+  AttentionFacts facts{.gpus = device.kind() == device::Kind::cuda};
+  if (facts.gpus && config.device.attention != config::Attention::own) {
+    plan_everywhere(comm, config, attention, facts);
+  }
+  if (facts.planned) {
+    state::ShardMap const map{state::layers_of(config.model), comm.size()};
+    ActivationRoom const room{
+        .memory = device.capacity(), .route = link.route(), .link = link.device_bytes()};
+    bool const here = has_attention_room<T>(config, map, comm.rank(), room, facts.workspace);
+    facts.has_room = comm.minimum(here ? 1 : 0) > 0;
+  }
+  AttentionChoice choice;
+  mpi::agree(comm, [&] { choice = choose_attention(config.device.attention, facts); });
+  if (!choice.warning.empty() && comm.rank() == 0) {
+    log::warning("{}", choice.warning);
+  }
+  attention.text = std::move(choice.text);
+  if (choice.cudnn) {
+    attention.libraries = facts.about;
+  } else {
+    attention.plans.reset();
+  }
+  if (!facts.gpus && std::is_same_v<T, bfloat16>) {
+    attention.text = bf16_on_host(kernels::best_bf16_unit());
+    attention.libraries = "attention: " + attention.text;
+  }
+  return attention;
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                                                   \
+  template bool has_attention_room<T>(config::RunConfig, state::ShardMap const&, int,             \
+                                      ActivationRoom const&, Bytes);                              \
+  template RunAttention make_run_attention<T>(config::RunConfig const&, mpi::Communicator const&, \
+                                              device::Device const&, state::RankLink const&);
+OFFSTAGE_INSTANTIATE(float)
+OFFSTAGE_INSTANTIATE(bfloat16)
+OFFSTAGE_INSTANTIATE(float16)
+#undef OFFSTAGE_INSTANTIATE
+
+}  // namespace offstage::train

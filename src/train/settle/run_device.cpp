@@ -1,0 +1,93 @@
+#include "train/settle/run_device.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "platform/cuda/gpus.hpp"
+
+namespace offstage::train {
+
+namespace {
+
+/// Of device.kind=auto, where none is emulated. That there are no GPUs is no mistake; that a rank cannot use what is
+/// there, or what others use, may be one.
+bool all_have_gpus(mpi::Communicator const& comm) {
+  auto const mine = cuda::find_gpus();
+  bool const some = comm.maximum(std::int64_t{mine.count}) > 0;
+  bool const speaks = mine.count == 0 && (some || mine.absence == cuda::Gpus::Absence::unusable);
+  auto const first = comm.minimum(speaks ? comm.rank() : comm.size());
+  if (comm.rank() == first) {
+    log::warning("device.kind=auto computes on the cores: {}{}",
+                 some ? fmt::format("not all ranks see a GPU; rank {}: ", first) : "", mine.why);
+  }
+  return comm.minimum(mine.count) > 0;
+}
+
+}  // namespace
+
+bool uses_gpus(config::DeviceConfig const& config, mpi::Communicator const& comm) {
+  if (config.kind == config::DeviceKind::automatic) {
+    return !config.emulation.any() && all_have_gpus(comm);
+  }
+  mpi::agree(comm, [&] {
+    if (config.kind != config::DeviceKind::cuda) {
+      return;
+    }
+    if (auto const gpus = cuda::find_gpus(); gpus.count == 0) {
+      throw UsageError{fmt::format("device.kind=cuda: {}; set device.kind=host or auto", gpus.why)};
+    }
+  });
+  return config.kind == config::DeviceKind::cuda;
+}
+
+launch::RankPlace take_run_place(config::RunConfig const& config, mpi::Communicator const& comm) {
+  auto const take = [&](bool share) {
+    return launch::take_place(comm, {.threads = config.threads, .share_gpu = share});
+  };
+  if (uses_gpus(config.device, comm)) {
+    try {
+      auto place = take(config.device.share_gpu);
+      mpi::agree(comm, [&] {
+        if (!place.placement.gpu) {
+          throw UsageError{
+              "device.kind: this rank sees a GPU, but not its place on the bus; set "
+              "device.kind=host"};
+        }
+      });
+      return place;
+    } catch (mpi::AgreedError const& error) {
+      if (config.device.kind != config::DeviceKind::automatic) {
+        throw;
+      }
+      if (comm.rank() == 0) {
+        log::warning("device.kind=auto computes on the cores: {}", error.what());
+      }
+    }
+  }
+  auto place = take(true);  // GPUs are left alone: more ranks than there are is no mistake
+  place.placement.gpu.reset();
+  return place;
+}
+
+std::unique_ptr<device::Device> make_run_device(config::DeviceConfig const& config,
+                                                launch::Placement const& place,
+                                                mpi::Communicator const& comm) {
+  // Each process that opens a GPU takes some of it: all have before any looks what is free.
+  mpi::agree(comm, [&] {
+    if (place.gpu) {
+      static_cast<void>(cuda::free_bytes(place.gpu->ordinal));
+    }
+  });
+  std::unique_ptr<device::Device> device;
+  mpi::agree(comm, [&] {  // and all have looked before any goes on and allocates
+    device = place.gpu ? device::make_cuda_device(place.gpu->ordinal, config.memory,
+                                                  place.gpu_ranks, config.check)
+                       : device::make_host_device(config.memory, config.emulation);
+  });
+  return device;
+}
+
+}  // namespace offstage::train

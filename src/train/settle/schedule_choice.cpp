@@ -1,0 +1,147 @@
+#include "train/settle/schedule_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "model/dims.hpp"
+#include "train/settle/sharding.hpp"
+
+namespace offstage::train {
+namespace {
+
+using Rule = activations::Policy::Rule;
+
+/// Micro-batches of a rank in a step.
+std::int64_t micro_batches(config::TrainConfig const& train, int ranks) {
+  return ceil_div(train.global_batch / train.micro_batch, ranks);
+}
+
+/// Whether nothing stays that a vertical schedule computes again.
+bool suits(activations::Policy const& policy) {
+  return policy.rule != Rule::keep &&
+         (policy.rule != Rule::swap || policy.share == 0.0 || policy.share == 1.0);
+}
+
+/// `config` with a vertical schedule.
+template <class T>
+config::RunConfig vertical(config::RunConfig config, state::ShardMap const& map, int rank,
+                           ActivationRoom const& room) {
+  config.train.together = static_cast<int>(micro_batches(config.train, map.ranks()));
+  config.train.activations = settle_activations<T>(config, map, rank, room, {}).policy;
+  if (config.train.activations.rule == Rule::swap) {
+    config.train.activations.share = 0.0;  // blocks' inputs alone
+  }
+  return config;
+}
+
+}  // namespace
+
+template <class T>
+ScheduleBytes schedule_bytes(config::RunConfig const& config, state::ShardMap const& map) {
+  constexpr int passes = 2;  // forward and backward
+  constexpr int moves = 5;   // an input leaves once and comes twice, a gradient leaves and comes
+  auto const micro_batches = static_cast<Bytes>(config.train.together);
+  auto const dims = run_dims(config);
+  Bytes parameters = 0;
+  for (state::LayerLayout const& layer : map.layers()) {
+    parameters += layer.padded_elements() * static_cast<Bytes>(sizeof(T));
+  }
+  ScheduleBytes bytes{.horizontal = micro_batches * passes * parameters,
+                      .vertical = passes * parameters};
+  if (config.train.activations.rule == Rule::swap) {
+    Bytes const tensor = dims.rows() * dims.C * static_cast<Bytes>(sizeof(T));
+    Bytes const table =
+        config.model.tied_head ? dims.V * dims.C * static_cast<Bytes>(sizeof(T)) : 0;
+    bytes.vertical += micro_batches * (moves * (config.model.layers + 1) * tensor + passes * table);
+  }
+  return bytes;
+}
+
+std::vector<int> allowed_schedules(config::RunConfig const& config, int ranks) {
+  std::int64_t const all = micro_batches(config.train, ranks);
+  int const together = static_cast<int>(std::min(all, most_together));
+  switch (config.train.schedule) {
+    case config::LayerSchedule::vertical:
+      return {together};
+    case config::LayerSchedule::automatic:
+      if (config.parameter_home != parameters::Home::device && all <= most_together &&
+          suits(config.train.activations)) {
+        return {0, together};
+      }
+      break;
+    case config::LayerSchedule::horizontal:
+      break;
+  }
+  return {0};
+}
+
+template <class T>
+void settle_schedule(config::RunConfig& config, state::ShardMap const& map, int rank,
+                     ActivationRoom const& room) {
+  std::int64_t const together = micro_batches(config.train, map.ranks());
+  if (config.train.schedule == config::LayerSchedule::vertical && together > most_together) {
+    throw UsageError{fmt::format(
+        "train.global-batch={} is {} micro-batches of a rank, but train.schedule=vertical takes "
+        "{} at most; raise train.micro-batch={} or use train.schedule=horizontal",
+        config.train.global_batch, together, most_together, config.train.micro_batch)};
+  }
+  auto const allowed = allowed_schedules(config, map.ranks());
+  if (allowed.back() == 0) {
+    return;
+  }
+  auto const tried = vertical<T>(config, map, rank, room);
+  auto const moves_less = [&] {
+    auto const bytes = schedule_bytes<T>(tried, map);
+    return bytes.vertical < bytes.horizontal;
+  };
+  if (allowed.size() == 1 || (moves_less() && has_room<T>(tried, map, rank, room))) {
+    config.train = tried.train;
+  }
+}
+
+template <class T>
+std::string settle_for_all(config::RunConfig& config, state::ShardMap const& map,
+                           mpi::Communicator const& comm, ActivationRoom const& room,
+                           device::Device& device) {
+  auto rates = given_rates(config, room.ranks_per_node);
+  WantedRates wanted;
+  mpi::agree(comm, [&] {
+    settle_schedule<T>(config, map, 0, room);
+    wanted = wanted_rates<T>(config, map, 0, room, rates);
+  });
+  config.train.together = comm.broadcast_value(config.train.together, 0);
+  config.train.activations = comm.broadcast_value(config.train.activations, 0);
+  wanted = comm.broadcast_value(wanted, 0);
+  if (wanted.any()) {
+    measure_rates(rates, wanted, config, comm, room.ranks_per_node, device);
+    if (rates.compute_measured) {
+      config.platform_products = rates.rates.compute;
+    }
+  }
+  ActivationChoice choice;
+  mpi::agree(comm, [&] { choice = settle_activations<T>(config, map, 0, room, rates); });
+  config.train.activations = comm.broadcast_value(choice.policy, 0);
+  mpi::agree(comm, [&] { settle_sharding<T>(config, map, room); });
+  config.sharding = comm.broadcast_value(config.sharding, 0);
+  return comm.broadcast(std::move(choice.why), 0);
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                                               \
+  template ScheduleBytes schedule_bytes<T>(config::RunConfig const&, state::ShardMap const&); \
+  template void settle_schedule<T>(config::RunConfig&, state::ShardMap const&, int,           \
+                                   ActivationRoom const&);                                    \
+  template std::string settle_for_all<T>(config::RunConfig&, state::ShardMap const&,          \
+                                         mpi::Communicator const&, ActivationRoom const&,     \
+                                         device::Device&);
+OFFSTAGE_INSTANTIATE(float)
+OFFSTAGE_INSTANTIATE(bfloat16)
+OFFSTAGE_INSTANTIATE(float16)
+#undef OFFSTAGE_INSTANTIATE
+
+}  // namespace offstage::train

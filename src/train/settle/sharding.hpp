@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "config/run_config.hpp"
+#include "state/shard.hpp"
+#include "train/settle/activation_choice.hpp"
+
+namespace offstage::train {
+
+/// Whether ranks gather each layer once in a step, where it stays until the step's end.
+[[nodiscard]] bool gathers_once(config::RunConfig const& config, int ranks);
+
+/// Layers that ranks gather in a step where parameters live on the device, of a configuration whose
+/// schedule is settled; 0: there is one rank, or they live elsewhere. Every rank takes part in all.
+[[nodiscard]] std::int64_t gathers_per_step(config::RunConfig const& config, int ranks);
+/// "7 in a step, each layer once, in place of 26 (parameters.sharding=zero2)"; empty for none.
+[[nodiscard]] std::string describe_gathers(config::RunConfig const& config, int ranks);
+
+/// Settles parameters.sharding=auto where no plan did: zero2 if parameters live on the device and all
+/// else has room beside them, whole, by a configuration that is settled otherwise. Where nobody told
+/// how much memory a GPU has: zero3. T is numerics.dtype.
+template <class T>
+void settle_sharding(config::RunConfig& config, state::ShardMap const& map,
+                     ActivationRoom const& room);
+
+}  // namespace offstage::train

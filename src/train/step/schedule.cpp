@@ -1,0 +1,58 @@
+#include "train/step/schedule.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/error.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// Where `step` stands between `begin` (0) and `end` (1).
+double progress(std::int64_t step, std::int64_t begin, std::int64_t end) {
+  if (step >= end) {
+    return 1.0;
+  }
+  return static_cast<double>(std::max(step - begin, std::int64_t{0})) /
+         static_cast<double>(end - begin);
+}
+
+/// The last step before the rate of wsd and cooldown falls.
+std::int64_t decay_begins(config::OptimizerConfig const& optimizer, std::int64_t steps) {
+  auto const share = optimizer.decay_fraction * static_cast<double>(steps);
+  auto const by_share = std::max(std::int64_t{1}, static_cast<std::int64_t>(std::llround(share)));
+  auto const decay = optimizer.decay_steps > 0 ? optimizer.decay_steps : by_share;
+  return std::max(optimizer.warmup_steps, steps - decay);
+}
+
+}  // namespace
+
+double learning_rate(config::OptimizerConfig const& optimizer, std::int64_t steps,
+                     std::int64_t step) {
+  require(step >= 1, "learning_rate: steps count from 1");
+  std::int64_t const warmup = optimizer.warmup_steps;
+  if (step <= warmup) {
+    return optimizer.lr * static_cast<double>(step) / static_cast<double>(warmup);
+  }
+  double const range = optimizer.lr - optimizer.min_lr;
+  switch (optimizer.schedule) {
+    case config::Schedule::constant:
+      break;
+    case config::Schedule::linear:
+      return optimizer.min_lr + range * (1.0 - progress(step, warmup, steps));
+    case config::Schedule::cosine: {
+      double const angle = std::numbers::pi * progress(step, warmup, steps);
+      return optimizer.min_lr + range * 0.5 * (1.0 + std::cos(angle));
+    }
+    case config::Schedule::wsd:
+      return optimizer.min_lr +
+             range * (1.0 - progress(step, decay_begins(optimizer, steps), steps));
+    case config::Schedule::cooldown:
+      return optimizer.min_lr +
+             range * (1.0 - std::sqrt(progress(step, decay_begins(optimizer, steps), steps)));
+  }
+  return optimizer.lr;
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+
+#include "config/run_config.hpp"
+
+namespace offstage::train {
+
+/// Learning rate of step `step`, counted from 1. Warm-up rises linearly to `lr` over warmup_steps;
+/// then constant: lr; linear, cosine: from lr to min_lr at step `steps`; wsd: lr, and over the last
+/// decay_steps, or decay_fraction of the steps, linearly to min_lr; cooldown: the same by 1 - sqrt of
+/// the part that is over (Source: Hägele et al., arXiv 2405.18392). A function of these arguments alone.
+[[nodiscard]] double learning_rate(config::OptimizerConfig const& optimizer, std::int64_t steps,
+                                   std::int64_t step);
+
+}  // namespace offstage::train

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "config/run_config.hpp"
+#include "kernels/optimizer/optimizer.hpp"
+#include "platform/mpi/communicator.hpp"
+
+namespace offstage::train {
+
+/// Losses and gradients are sums over counted targets divided by all targets of so many micro-batches; times
+/// this they are means.
+[[nodiscard]] double targets_per_counted(config::TrainConfig const& train,
+                                         std::int64_t micro_batches, std::int64_t counted);
+
+/// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R, ...
+/// Collective.
+[[nodiscard]] double mean_in_order(mpi::Communicator const& comm, std::span<double const> mine,
+                                   std::int64_t count);
+
+/// Floating-point operations of the model's products in a step, forward and backward, all ranks'. What
+/// is computed again does not count.
+[[nodiscard]] double model_flops(config::RunConfig const& config);
+
+/// The factor by which a mean gradient of this norm is multiplied, as PyTorch's clip_grad_norm_ has it; 1: not clipped.
+[[nodiscard]] double clip_factor(config::OptimizerConfig const& optimizer, double grad_norm);
+/// The sum of squares of accumulated gradients at which that begins, of which `gradient_scale` makes the mean
+/// gradient. Finite in any case, so that an infinite sum is above it. Right to some roundings.
+[[nodiscard]] double most_squares(config::OptimizerConfig const& optimizer, double gradient_scale);
+
+/// `seed`: the run's; of stochastic rounding.
+[[nodiscard]] kernels::OptimizerStep optimizer_step(config::OptimizerConfig const& optimizer,
+                                                    double learning_rate, std::int64_t step,
+                                                    double gradient_scale, std::uint64_t seed);
+
+}  // namespace offstage::train

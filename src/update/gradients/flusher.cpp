@@ -1,0 +1,142 @@
+#include "update/gradients/flusher.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/chunk.hpp"
+#include "base/error.hpp"
+#include "base/watch.hpp"
+#include "kernels/optimizer/gradient.hpp"
+
+namespace offstage::update {
+namespace {
+
+/// What the kernel computes without other threads: the OpenMP team is the model's.
+constexpr std::size_t piece_elements = 16 * static_cast<std::size_t>(chunk_elements);
+
+void convert(kernels::GradientView const& view, std::span<float> to) {
+  std::visit(
+      [&]<class G>(std::span<G const> from) {
+        require(from.size() == to.size(), "GradientFlusher: the extents differ in length");
+        for (std::size_t begin = 0; begin < from.size(); begin += piece_elements) {
+          std::size_t const count = std::min(piece_elements, from.size() - begin);
+          kernels::host::accumulate<float, G>(
+              {to.subspan(begin, count), from.subspan(begin, count), true});
+        }
+      },
+      view);
+}
+
+}  // namespace
+
+GradientFlusher::GradientFlusher(tiers::Tiers* flushed, OnFinal on_final)
+    : flushed_{flushed}, on_final_{std::move(on_final)}, thread_{"gradients", [this] {
+                                                                   serve();
+                                                                 }} {}
+
+GradientFlusher::~GradientFlusher() {
+  {
+    std::scoped_lock const lock{mutex_};
+    stop_ = true;
+  }
+  arrived_.notify_one();
+  thread_.join();
+}
+
+void GradientFlusher::commit(tiers::Lease lease, std::optional<double> squares) {
+  put({.lease = std::move(lease), .view = {}, .squares = squares});
+}
+
+void GradientFlusher::flush(tiers::Lease lease, kernels::GradientView view, double squares) {
+  require(flushed_ != nullptr, "GradientFlusher: there is nowhere to flush to");
+  put({.lease = std::move(lease), .view = view, .flush = true, .squares = squares});
+}
+
+void GradientFlusher::bring(tiers::Lease lease, HeldGradients& held, double squares) {
+  put({.lease = std::move(lease), .view = {}, .held = &held, .squares = squares});
+}
+
+void GradientFlusher::put(Item item) {
+  {
+    std::scoped_lock const lock{mutex_};
+    items_.push(std::move(item));
+  }
+  arrived_.notify_one();
+}
+
+void GradientFlusher::drain() {
+  {
+    Waiting const waiting{"gradients to be written"};
+    std::unique_lock lock{mutex_};
+    ended_.wait(lock, [&] { return items_.empty() && !busy_; });
+  }
+  rethrow();
+}
+
+void GradientFlusher::rethrow() const {
+  std::scoped_lock const lock{mutex_};
+  if (error_) {
+    std::rethrow_exception(error_);
+  }
+}
+
+void GradientFlusher::serve() {
+  std::unique_lock lock{mutex_};
+  for (;;) {
+    {
+      Waiting const waiting{"gradients to write"};
+      arrived_.wait(lock, [&] { return stop_ || !items_.empty(); });
+    }
+    if (stop_) {
+      return;
+    }
+    Item item = std::move(items_.front());
+    items_.pop();
+    busy_ = true;
+    bool const lost = error_ != nullptr;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      Waiting const waiting{"the write of gradient", item.lease.key()};
+      tiers::Key const key = item.lease.key();
+      auto const squares = item.squares;
+      {
+        Item ending = std::move(item);  // its lease ends before anyone hears of it
+        if (!lost) {
+          end(std::move(ending));
+        }
+      }
+      if (!lost && squares && on_final_) {
+        on_final_(key, *squares);
+      }
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    busy_ = false;
+    if (error) {
+      error_ = error;
+    }
+    ended_.notify_all();
+  }
+}
+
+void GradientFlusher::end(Item item) {
+  if (item.held != nullptr) {
+    item.held->bring(item.lease.key(), item.lease.bytes());
+    return;
+  }
+  if (!item.flush) {
+    item.lease.commit();
+    return;
+  }
+  tiers::Lease target = flushed_->create(item.lease.key());
+  {
+    tiers::Lease const source = std::move(item.lease);  // free while the FP32 bytes are written
+    auto const bytes = target.mutable_bytes();
+    convert(item.view, {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)});
+  }
+  target.commit();
+}
+
+}  // namespace offstage::update

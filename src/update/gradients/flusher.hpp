@@ -1,0 +1,78 @@
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <queue>
+
+#include "base/thread.hpp"
+#include "kernels/optimizer/optimizer.hpp"
+#include "tiers/tiers.hpp"
+#include "update/gradients/held_gradients.hpp"
+
+namespace offstage::update {
+
+/// Ends the leases of accumulated gradients in a thread of its own ("gradients"), in order of arrival.
+/// Gradients that have to leave host memory are written, and gradients that the device will need are
+/// brought there, while backward goes on.
+///
+/// Waiting: the thread needs nothing that its callers hold. A lease that arrives has its buffer
+///          already. The buffers of `flushed` are the thread's own while gradients accumulate, or
+///          belong to trips of an update under backward, which need nothing of this thread. So a
+///          caller that waits for a buffer and holds no lease gets one: one buffer is enough for
+///          progress. No more leases wait here than the tier has buffers and cached extents.
+/// Threads: one calls the members.
+/// Errors:  the first error is kept, and rethrow and drain throw it from then on. Leases that come
+///          after it end without commit.
+class GradientFlusher {
+ public:
+  /// Called by this thread with a gradient that can be fetched from now on, and the sum of its squares.
+  using OnFinal = std::function<void(tiers::Key, double squares)>;
+
+  /// `flushed`: where flush writes to; null: it is not called. `on_final`: null: nobody wants to know.
+  GradientFlusher(tiers::Tiers* flushed, OnFinal on_final);
+  /// Leases that still wait end without commit.
+  ~GradientFlusher();
+  GradientFlusher(GradientFlusher const&) = delete;
+  GradientFlusher& operator=(GradientFlusher const&) = delete;
+
+  /// Has the lease committed. In the last round its gradient is final: `squares` is the sum of its squares.
+  void commit(tiers::Lease lease, std::optional<double> squares);
+  /// Has the gradient written to `flushed` as FP32. Its own lease ends without commit: nobody reads it
+  /// again. `view`: of the lease's bytes.
+  void flush(tiers::Lease lease, kernels::GradientView view, double squares);
+  /// Has the gradient brought to its place in device memory. Its own lease ends without commit.
+  void bring(tiers::Lease lease, HeldGradients& held, double squares);
+  /// Blocks until no lease is left here.
+  /// Errors: what the thread met: IoError of the tiers.
+  void drain();
+  /// Throws what drain would throw now.
+  void rethrow() const;
+
+ private:
+  struct Item {
+    tiers::Lease lease;
+    kernels::GradientView view;  ///< to be flushed
+    HeldGradients* held{};       ///< to be brought there
+    bool flush = false;
+    std::optional<double> squares{};  ///< none: it is not final
+  };
+  void put(Item item);
+  void serve();
+  void end(Item item);
+
+  tiers::Tiers* flushed_;
+  OnFinal on_final_;
+  mutable std::mutex mutex_;  ///< guards all below
+  std::condition_variable arrived_;
+  std::condition_variable ended_;
+  std::queue<Item> items_;
+  bool busy_ = false;  ///< the thread has an item in hand
+  bool stop_ = false;
+  std::exception_ptr error_;
+  NamedThread thread_;
+};
+
+}  // namespace offstage::update

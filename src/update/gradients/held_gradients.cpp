@@ -1,0 +1,177 @@
+#include "update/gradients/held_gradients.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/chunk.hpp"
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "kernels/optimizer/gradient.hpp"
+
+namespace offstage::update {
+namespace {
+
+std::int64_t elements_of(std::vector<state::Subgroup> const& subgroups) {
+  return subgroups.empty() ? 0 : subgroups.back().begin + subgroups.back().size;
+}
+
+}  // namespace
+
+HeldGradients::HeldGradients(device::Device& device, Bytes room, Bytes element_bytes,
+                             std::vector<state::Subgroup> const& subgroups,
+                             device::MemoryCounter* memory)
+    : subgroups_{subgroups},
+      element_bytes_{element_bytes},
+      memory_{device.allocate(room,
+                              "gradients that wait there for the update "
+                              "(update.device-gradients)")},
+      norms_{device.allocate(norm_bytes(elements_of(subgroups)), "norms of gradients")},
+      bring_{device.make_stream("gradients to device")},
+      take_{device.make_stream("sums to host")},
+      places_(subgroups.size()),
+      told_{memory},
+      uses_(subgroups.size()) {}
+
+Bytes HeldGradients::norm_bytes(std::int64_t shard_elements) {
+  return shard_elements / chunk_elements * static_cast<Bytes>(sizeof(double));
+}
+
+void HeldGradients::hold(std::span<std::int64_t const> staying,
+                         std::span<std::int64_t const> leaving) {
+  tell();
+  std::ranges::fill(places_, Place{});
+  taken_ = 0;
+  find_places(staying, true);
+  staying_ = taken_;
+  find_places(leaving, false);
+}
+
+void HeldGradients::find_places(std::span<std::int64_t const> subgroups, bool stay) {
+  for (std::int64_t const index : subgroups) {
+    state::Subgroup const& subgroup = subgroups_.at(static_cast<std::size_t>(index));
+    Bytes const bytes =
+        subgroup.size * element_bytes_;  // of whole chunks: aligned as kernels like it
+    if (bytes <= memory_.size() - taken_) {
+      places_[static_cast<std::size_t>(index)] = {taken_, stay};
+      taken_ += bytes;
+    }
+  }
+}
+
+bool HeldGradients::holds(std::int64_t subgroup) const {
+  return places_.at(static_cast<std::size_t>(subgroup)).offset >= 0;
+}
+
+std::span<std::byte> HeldGradients::gradient(std::int64_t subgroup) const {
+  require(holds(subgroup), "HeldGradients: the subgroup's gradient is not held");
+  auto const index = static_cast<std::size_t>(subgroup);
+  return memory_.as<std::byte>().subspan(
+      static_cast<std::size_t>(places_[index].offset),
+      static_cast<std::size_t>(subgroups_[index].size * element_bytes_));
+}
+
+template <class A, class T>
+std::vector<Range> HeldGradients::add(device::Stream& stream, std::int64_t begin,
+                                      std::span<T const> gradient, bool first, bool last) {
+  require(element_bytes_ == static_cast<Bytes>(sizeof(A)),
+          "HeldGradients: sums of another type than the room was made for");
+  std::vector<Range> others;
+  std::int64_t const end = begin + std::ssize(gradient);
+  auto const first_inside = std::ranges::upper_bound(
+      subgroups_, begin, {}, [](state::Subgroup const& each) { return each.begin + each.size; });
+  for (auto each = first_inside; each != subgroups_.end() && each->begin < end; ++each) {
+    std::int64_t const from = std::max(begin, each->begin);
+    std::int64_t const count = std::min(end, each->begin + each->size) - from;
+    if (!holds(each->index)) {
+      others.push_back({from - begin, count});
+      continue;
+    }
+    note_written(each->index);
+    auto const bytes = this->gradient(each->index);
+    std::span<A> const sums{reinterpret_cast<A*>(bytes.data()) + (from - each->begin),
+                            static_cast<std::size_t>(count)};
+    auto const part = gradient.subspan(static_cast<std::size_t>(from - begin), sums.size());
+    kernels::accumulate<A, T>(stream, {sums, part, first});
+    if (last) {
+      kernels::chunk_norms<A>(stream, {sums, norms_of(from, count)});
+    }
+  }
+  return others;
+}
+
+void HeldGradients::bring(std::int64_t subgroup, std::span<std::byte const> sum) {
+  note_written(subgroup);
+  auto const place = gradient(subgroup);
+  require(place.size() == sum.size(), "HeldGradients: a sum of another size");
+  bring_->copy(place.data(), sum.data(), std::ssize(sum), device::Copy::host_to_device);
+  bring_->synchronize();
+}
+
+void HeldGradients::take(std::int64_t subgroup, Range range, std::span<std::byte> to,
+                         std::span<double> norms) {
+  auto const from =
+      gradient(subgroup).subspan(static_cast<std::size_t>(range.begin * element_bytes_),
+                                 static_cast<std::size_t>(range.count * element_bytes_));
+  auto const squares =
+      norms_of(subgroups_[static_cast<std::size_t>(subgroup)].begin + range.begin, range.count);
+  require(to.size() == from.size() && norms.size() == squares.size(),
+          "HeldGradients: room for sums of another size");
+  take_->copy(to.data(), from.data(), std::ssize(to), device::Copy::device_to_host);
+  take_->copy(norms.data(), squares.data(), static_cast<Bytes>(norms.size_bytes()),
+              device::Copy::device_to_host);
+  take_->synchronize();
+  uses_.at(static_cast<std::size_t>(subgroup)).read = device::MemoryCounter::Clock::now();
+}
+
+void HeldGradients::collect_norms(device::Stream& stream, std::span<double> chunk_norms) const {
+  for (state::Subgroup const& each : subgroups_) {
+    if (stays(each.index)) {
+      auto const from = norms_of(each.begin, each.size);
+      auto const to =
+          chunk_norms.subspan(static_cast<std::size_t>(each.begin / chunk_elements), from.size());
+      stream.copy(to.data(), from.data(), static_cast<Bytes>(from.size_bytes()),
+                  device::Copy::device_to_host);
+    }
+  }
+  stream.synchronize();
+}
+
+HeldGradients::Reading HeldGradients::read(std::int64_t subgroup) {
+  return Reading{&uses_.at(static_cast<std::size_t>(subgroup))};
+}
+
+void HeldGradients::note_written(std::int64_t subgroup) {
+  Use& use = uses_.at(static_cast<std::size_t>(subgroup));
+  if (use.written == device::MemoryCounter::Clock::time_point{}) {
+    use.written = device::MemoryCounter::Clock::now();
+  }
+}
+
+void HeldGradients::tell() noexcept {
+  auto const now = device::MemoryCounter::Clock::now();
+  for (std::size_t i = 0; i < uses_.size(); ++i) {
+    Use const use = std::exchange(uses_[i], {});
+    bool const was_written = use.written != device::MemoryCounter::Clock::time_point{};
+    if (told_ != nullptr && was_written) {
+      told_->used(device::MemoryCounter::User::held_gradients, subgroups_[i].size * element_bytes_,
+                  use.written, use.read > use.written ? use.read : now);
+    }
+  }
+}
+
+std::span<double> HeldGradients::norms_of(std::int64_t begin, std::int64_t count) const {
+  return norms_.as<double>().subspan(static_cast<std::size_t>(begin / chunk_elements),
+                                     static_cast<std::size_t>(count / chunk_elements));
+}
+
+#define OFFSTAGE_INSTANTIATE(A, T)                                                    \
+  template std::vector<Range> HeldGradients::add<A, T>(device::Stream&, std::int64_t, \
+                                                       std::span<T const>, bool, bool);
+OFFSTAGE_INSTANTIATE(float, float)
+OFFSTAGE_INSTANTIATE(float, bfloat16)
+OFFSTAGE_INSTANTIATE(float, float16)
+OFFSTAGE_INSTANTIATE(bfloat16, bfloat16)
+OFFSTAGE_INSTANTIATE(float16, float16)
+#undef OFFSTAGE_INSTANTIATE
+
+}  // namespace offstage::update
