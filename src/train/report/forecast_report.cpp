@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/rate.hpp"
-#include "train/report/storage_report.hpp"
+#include "train/report/storage_totals.hpp"
 
 namespace offstage::train {
 namespace {

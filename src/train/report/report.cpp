@@ -6,6 +6,7 @@
 
 #include "base/log.hpp"
 #include "base/rate.hpp"
+#include "config/run_config.hpp"
 
 namespace offstage::train {
 namespace {
