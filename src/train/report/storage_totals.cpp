@@ -6,6 +6,7 @@
 #include <span>
 #include <type_traits>
 
+#include "base/error.hpp"
 #include "base/rate.hpp"
 
 namespace offstage::train {
