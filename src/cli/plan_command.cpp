@@ -57,6 +57,9 @@ void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
   if (!forecast.link.empty()) {
     print_line("layers between ranks", forecast.link);
   }
+  if (!forecast.sums.empty()) {
+    print_line("  summed", forecast.sums);
+  }
   if (!forecast.gathers.empty()) {
     print_line("  gathered", forecast.gathers);
   }

@@ -14,6 +14,7 @@
 #include "config/effective_config.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/mpi/session.hpp"
+#include "train/memory/sums.hpp"
 #include "train/report/places.hpp"
 #include "train/settle/sharding.hpp"
 
@@ -339,6 +340,9 @@ Header make_header(config::RunConfig const& config, HeaderFacts const& facts,
   lines.add_some(facts.data, most_files, "files");
   lines.add_some(facts.chosen, most_chosen, "lines on what was planned");
   add_parameters(lines, config, facts, comm.size());
+  if (auto const sums = describe_sums(config); !sums.empty()) {
+    lines.add("gradients: summed in {}", sums);
+  }
   add_activations(lines, config, facts.activations);
   add_storage(lines, config, facts);
   add_configuration(lines, config);
