@@ -126,6 +126,11 @@ class Training {
 
  private:
   void prepare();
+  /// The stores of checkpoints, and what of the runner's work goes on beside saves.
+  void open_saves();
+  void begin_records();
+  /// The best validation of earlier starts, if it counts for this one.
+  void find_best();
   [[nodiscard]] bool goes_on() const { return stop_ == Stop::none && !next_; }
   /// What is chosen by the device's memory; rates that this needs are measured.
   void settle(device::Device& device, state::RankLink const& link);
@@ -414,6 +419,24 @@ void Training<T>::prepare() {
       config_, comm_, std::move(device), std::move(link.link),
       [this](launch::Needs const& needs) { look_for_shortages(needs); }, attention_.plans.get());
   print_header(link.text);
+  open_saves();
+  Bytes const checkpoint_part =
+      checkpoint::space_for(config_.optimizer.checkpoint_layout(), runner_->subgroups());
+  require_space(config_, comm_, checkpoint_part);
+  if (local_level_) {
+    local_level_->require_space(checkpoint_part, saves_->is_in_local(config_.checkpoint.resume));
+  }
+  start_or_continue();
+  if (config_.checkpoint.keep_best) {
+    saves_->store().keep_best(-1);
+  }
+  look_at_space_to_come(config_, comm_, checkpoint_part, saves_->store(), meta_.step);
+  begin_records();
+  find_best();
+}
+
+template <class T>
+void Training<T>::open_saves() {
   saves_.emplace(
       std::make_unique<checkpoint::Store>(
           config_.checkpoint.dir,
@@ -428,17 +451,11 @@ void Training<T>::prepare() {
   if (config_.checkpoint.partner) {
     runner_->set_before_layer([this] { saves_->look_in(); });
   }
-  Bytes const checkpoint_part =
-      checkpoint::space_for(config_.optimizer.checkpoint_layout(), runner_->subgroups());
-  require_space(config_, comm_, checkpoint_part);
-  if (local_level_) {
-    local_level_->require_space(checkpoint_part, saves_->is_in_local(config_.checkpoint.resume));
-  }
-  start_or_continue();
-  if (config_.checkpoint.keep_best) {
-    saves_->store().keep_best(-1);
-  }
-  look_at_space_to_come(config_, comm_, checkpoint_part, saves_->store(), meta_.step);
+}
+
+/// The run leaves its first traces in run.dir here.
+template <class T>
+void Training<T>::begin_records() {
   StartRecord const start{.step = meta_.step,
                           .time = slurm::TimePoint::clock::now(),
                           .ranks = comm_.size(),
@@ -470,6 +487,10 @@ void Training<T>::prepare() {
       checkpoint::forget_local_directory(config_.checkpoint.dir);
     }
   });
+}
+
+template <class T>
+void Training<T>::find_best() {
   mpi::agree(comm_, [&] { best_ = journal_.best(); });
   if (meta_.step == 0) {
     best_ = {};  // another run's, or one that this start makes again
