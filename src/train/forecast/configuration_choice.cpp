@@ -169,7 +169,7 @@ double Search<T>::share_for(config::RunConfig const& config, Trial const& trial)
   auto shape = update_shape<T>(config, map_.shard_elements(rank_), trial.memory.subgroup_elements);
   shape.storage = storage_traffic(config, shape, trial.memory);
   auto demand = update_demand(config, shape, false);
-  demand.held = trial.device.held / shape.gradient_bytes;
+  demand.held = trial.device.held / shape.held_bytes();
   auto const machine = machine_of(config, facts(trial));
   return plan::best_share(demand, machine.rates);
 }

@@ -22,6 +22,7 @@
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
+#include "train/memory/sums.hpp"
 #include "train/memory/update_demand.hpp"
 #include "train/offload/first_state.hpp"
 #include "train/offload/make_parameters.hpp"
@@ -86,7 +87,7 @@ StepRunner<T>::StepRunner(config::RunConfig const& config, mpi::Communicator con
       config, comm, trace_.get(),
       memory_.state + memory_.gradients + memory_.parameters + memory_.activations);
   bool const stored = config.parameter_home == parameters::Home::storage;
-  offload_->allocate(subgroups_, memory_, accumulated_bytes<T>(config), *device_,
+  offload_->allocate(subgroups_, memory_, extent_sum_bytes<T>(config), *device_,
                      stored ? static_cast<Bytes>(sizeof(T)) : 0, activation_extents<T>(config));
   mpi::agree(comm, [&] {
     if (auto const parts = model::leaving_parts<T>(config_.model, run_shape<T>(config_));
@@ -114,6 +115,7 @@ StepRunner<T>::StepRunner(config::RunConfig const& config, mpi::Communicator con
                                           .trace = trace_.get()});
     }
     update::GradientSettings gradients = offload_->take_gradients(accumulates_fp32<T>(config_));
+    gradients.blocks = {sum_block(config_)};
     gradients.trace = trace_.get();
     gradients.memory = device_memory_.get();
     gradients.layer_sums = config_.train.together > 1;
@@ -134,7 +136,8 @@ StepRunner<T>::StepRunner(config::RunConfig const& config, mpi::Communicator con
     // Last: of what is left.
     if (Bytes const room = run_memory_->room_for_gradients(shape); room > 0) {
       held_ = std::make_unique<update::HeldGradients>(*device_, room, shape.gradient_bytes,
-                                                      subgroups_, device_memory_.get());
+                                                      subgroups_, device_memory_.get(),
+                                                      shape.sums_on_device ? shape.sum_planes : 1);
       gradients_->set_held(held_.get());
       update_->set_held(*held_, shape.sums_on_device);
     }
