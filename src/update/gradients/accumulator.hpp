@@ -58,6 +58,10 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// the calls. Its hold() is called between steps only.
   /// Errors: PreconditionError: the device is host_visible, or gradients are flushed.
   void set_held(HeldGradients* held);
+  /// Sets who is told, in a step's last round, of each subgroup whose gradient fetch can give from then on
+  /// (squares of 0: it is summed on the device). By any thread. Null, as at first: nobody. It outlives
+  /// the calls, and this object's threads: abandon() ends them.
+  void set_receiver(FinalGradients* receiver) noexcept { sums_.set_receiver(receiver); }
   /// A new step begins with the next round.
   void begin_step() noexcept { first_ = true; }
   /// Before each round of backward: ranks 0 .. active - 1 have a micro-batch in it. `last`: no round of
@@ -76,8 +80,8 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// After each round: every subgroup's sums are where they belong.
   /// Errors: as add.
   void end_round();
-  /// The run has failed, in the middle of a round perhaps: lets go of the sums at hand, whose buffer a fetch
-  /// may wait for. Nothing but the destructor follows, and fetches that are late.
+  /// Ends all threads, in the middle of a round perhaps, if the run has failed; lets go of the sums at hand,
+  /// whose buffer a fetch may wait for. Nothing but the destructor follows, and fetches that are late.
   void abandon() noexcept;
 
   /// sqrt of the sum of squares of all ranks' accumulated gradients, before scaling: chunk sums added in
@@ -85,7 +89,7 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// Collective. After the last round's adds, whatever is still to be written.
   [[nodiscard]] double norm() const;
 
-  /// Leases a subgroup's gradient of the step, after the last round, or once on_final has named it.
+  /// Leases a subgroup's gradient of the step, after the last round, or once its receiver has been told of it.
   /// Threads: any, one lease per subgroup at a time.
   [[nodiscard]] GradientLease fetch(state::Subgroup const& subgroup) {
     return sums_.fetch(subgroup);

@@ -23,7 +23,7 @@ GradientSums<T>::GradientSums(state::ShardMap const& map, int rank,
               ? block_bytes(map, rank, settings_.accumulate_fp32 ? sizeof(float) : sizeof(T))
               : 0},
       pacer_{settings_.host_sum_rate},
-      flusher_{std::make_unique<GradientFlusher>(settings_.flushed.get(), settings_.on_final)} {
+      flusher_{std::make_unique<GradientFlusher>(settings_.flushed.get())} {
   require(settings_.accumulated != nullptr, "GradientSums: sums need a tier");
 }
 
@@ -197,9 +197,21 @@ void GradientSums<T>::close_sums() {
 template <class T>
 void GradientSums<T>::close_held() {
   state::Subgroup const& subgroup = subgroups_[--subgroups_left_];
-  if (pass_.last && settings_.on_final) {
-    settings_.on_final(subgroup.index, 0.0);
+  if (pass_.last && receiver_ != nullptr) {
+    receiver_->complete(subgroup.index, 0.0);
   }
+}
+
+template <class T>
+void GradientSums<T>::set_receiver(FinalGradients* receiver) noexcept {
+  receiver_ = receiver;
+  flusher_->set_receiver(receiver);
+}
+
+template <class T>
+void GradientSums<T>::abandon() noexcept {
+  open_.reset();
+  flusher_->stop();
 }
 
 template <class T>
