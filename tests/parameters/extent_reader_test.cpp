@@ -86,7 +86,11 @@ TEST(ExtentReader, WaitsBeforeEachFetchForWhatItIsToldTo) {
   MemoryTiers tiers{std::vector<Bytes>(extents, 8)};
   fill(tiers);
   std::atomic<bool> ready{false};
-  ExtentReader reader{tiers, 2, [&](tiers::Key key) { ready.wait(key != 1); }};
+  ExtentReader reader{tiers, 2, [&](tiers::Key key) {
+                        if (key == 1) {
+                          ready.wait(false);
+                        }
+                      }};
   reader.expect(Keys{0, 1});
   std::this_thread::sleep_for(std::chrono::milliseconds{5});
   EXPECT_TRUE(tiers.keys_of(MemoryTiers::Call::fetch).size() <= 1);
