@@ -36,7 +36,7 @@ struct UpdateStats {
 /// Gives a subgroup's gradient to the thread that updates it. Threads: any.
 using GradientSource = std::function<GradientLease(state::Subgroup const&)>;
 
-/// What an update reads, writes and computes with. All of it outlives the update.
+/// Parts that an update reads, writes and computes with. All of them outlive the update.
 struct UpdateParts {
   std::vector<state::Subgroup> const& subgroups;
   tiers::Tiers& state;  ///< key = Subgroup::index

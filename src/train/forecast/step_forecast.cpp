@@ -16,7 +16,7 @@
 #include "train/memory/memory_demand.hpp"
 #include "train/settle/activation_choice.hpp"
 #include "train/settle/sharding.hpp"
-#include "train/step/shared_update.hpp"
+#include "train/memory/update_shape.hpp"
 #include "update/device_lane.hpp"
 #include "update/gradients/held_gradients.hpp"
 

@@ -97,10 +97,6 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// Before the update's fetches.
   void begin_update() { sums_.begin_update(); }
 
-  /// So far, of `accumulated` and then of `flushed` if there is one. Figures of paths that tiers share
-  /// are in each.
-  [[nodiscard]] std::vector<tiers::Traffic> traffic() const { return sums_.traffic(); }
-  [[nodiscard]] bool is_fp32() const noexcept { return sums_.settings().accumulate_fp32; }
   /// Host memory of the exchange's buffers: two layers to send if they are staged, and this rank's part of a layer
   /// from every rank if there are several, twice but in place. What one object will take beside its tiers, so that
   /// memory can be planned before it is made. One rank's route: in_place if the device is host_visible, else staged.
@@ -111,6 +107,7 @@ class GradientAccumulator final : public state::GradientSink<T> {
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, int rank, state::Route route);
 
  private:
+  [[nodiscard]] bool is_fp32() const noexcept { return sums_.settings().accumulate_fp32; }
   void begin_pass(GradientPass const& pass);
   /// Each takes a layer's gradient by one route. The point behind which the layer's before is not used any more.
   void add_in_place(int layer, std::span<T const> gradient, GradientRound const& round);

@@ -241,15 +241,6 @@ kernels::GradientView GradientSums<T>::view_of(std::span<std::byte const> bytes,
   return std::span{reinterpret_cast<T const*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
-template <class T>
-std::vector<tiers::Traffic> GradientSums<T>::traffic() const {
-  std::vector<tiers::Traffic> traffic{settings_.accumulated->traffic()};
-  if (settings_.flushed) {
-    traffic.push_back(settings_.flushed->traffic());
-  }
-  return traffic;
-}
-
 template class GradientSums<float>;
 template class GradientSums<bfloat16>;
 template class GradientSums<float16>;

@@ -106,7 +106,6 @@ class GradientSums {
   /// As GradientAccumulator's.
   [[nodiscard]] GradientLease fetch(state::Subgroup const& subgroup);
   void begin_update();
-  [[nodiscard]] std::vector<tiers::Traffic> traffic() const;
   [[nodiscard]] GradientSettings const& settings() const noexcept { return settings_; }
 
  private:
