@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "config/run_config.hpp"
 #include "temporary_directory.hpp"
 
 namespace offstage::train {

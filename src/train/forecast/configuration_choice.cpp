@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "config/split_parameters.hpp"
 #include "train/forecast/step_forecast.hpp"
+#include "train/memory/activation_demand.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/update_demand.hpp"

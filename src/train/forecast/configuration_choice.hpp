@@ -11,7 +11,6 @@
 #include "plan/simulation.hpp"
 #include "state/shard.hpp"
 #include "train/settle/activation_choice.hpp"
-#include "train/step/overlap_choice.hpp"
 
 namespace offstage::train {
 

@@ -10,7 +10,7 @@
 #include "plan/split.hpp"
 #include "state/working_copy.hpp"
 #include "tiers/device_tiers.hpp"
-#include "train/settle/activation_choice.hpp"
+#include "train/memory/activation_demand.hpp"
 #include "update/gradients/accumulator.hpp"
 
 namespace offstage::train {

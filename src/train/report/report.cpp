@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.hpp"
+#include "config/run_config.hpp"
 
 namespace offstage::train {
 namespace {

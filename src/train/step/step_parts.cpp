@@ -9,10 +9,10 @@
 #include "base/dtype.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
+#include "train/memory/activation_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/update_demand.hpp"
 #include "train/offload/make_parameters.hpp"
-#include "train/settle/activation_choice.hpp"
 #include "train/step/make_lane.hpp"
 
 namespace offstage::train {

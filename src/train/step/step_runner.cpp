@@ -13,8 +13,8 @@
 #include "base/stopwatch.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/initialize.hpp"
+#include "train/forecast/step_forecast.hpp"
 #include "train/offload/first_state.hpp"
-#include "train/report/storage_report.hpp"
 #include "train/step/mean_loss.hpp"
 #include "train/step/step_numbers.hpp"
 

@@ -23,27 +23,12 @@
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/offload/offload.hpp"
-#include "train/report/metrics.hpp"
 #include "train/step/calling_source.hpp"
 #include "train/step/step_parts.hpp"
+#include "train/step/step_result.hpp"
 #include "train/step/step_update.hpp"
 
 namespace offstage::train {
-
-/// The outcome of one step, the same on all ranks but for times and traffic.
-struct StepResult {
-  double loss{};
-  double grad_norm{};              ///< norm of the mean gradient, before clipping
-  bool skipped{};                  ///< loss or norm was not finite: nothing was changed
-  std::int64_t counted_targets{};  ///< targets of all ranks that are not ignored
-  Seconds forward{}, backward{}, update{};
-  Seconds stood_still{};              ///< in what set_before_update named; part of none of these
-  bool disturbed{};                   ///< something went on beside it
-  Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic, that of gradients included
-  StorageStep storage{};              ///< this rank's
-  ShareStep share{};                  ///< this rank's
-  ActivationStep activations{};       ///< this rank's
-};
 
 /// One rank's model, state and gradients, and the straight line of one step through them. T is the
 /// type of working copy, activations and gradients.
@@ -137,8 +122,8 @@ class StepRunner {
   /// The first time in a step alone.
   void call_before_update(StepResult& result);
   /// Since the start.
-  [[nodiscard]] ActivationStep moved_activations() const {
-    return parts_.activations ? parts_.activations->traffic() : ActivationStep{};
+  [[nodiscard]] state::ActivationTraffic moved_activations() const {
+    return parts_.activations ? parts_.activations->traffic() : state::ActivationTraffic{};
   }
   /// Activations were in use from then on, until now.
   void tell_of_activations(trace::Clock::time_point from);
